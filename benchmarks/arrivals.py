@@ -12,8 +12,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from webhook.placement.needs import PodDemand
-from webhook.placement.nodes.playing import Simulator
+from webhook.placement.capacity import PodDemand
+from webhook.placement.nodes.simulator import Simulator
 
 RATIO = 1.3
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from benchmarks.defaulting import containers, spec_defaulted
 from benchmarks.managed import managed_fields
-from webhook.model import stored
+from webhook.model import defaulting
 
 Json = dict[str, Any]
 
@@ -57,7 +57,7 @@ def as_stored(pod: Json, namespace: str, *, suffix: str = "x7k2p") -> Json:
     """
     token = f"kube-api-access-{suffix}"
     spec = {"enableServiceLinks": True} | spec_defaulted(pod["spec"])
-    data = stored.default_object({"kind": "Pod", "apiVersion": "v1", **pod, "spec": spec}, namespace)
+    data = defaulting.default_object({"kind": "Pod", "apiVersion": "v1", **pod, "spec": spec}, namespace)
     managed = managed_fields(data, "kube-controller-manager")
     spec = ADMITTED | data["spec"]
     for container in containers(spec):

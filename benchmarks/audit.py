@@ -18,12 +18,11 @@ from tempfile import TemporaryDirectory
 
 from benchmarks.live import Figure, apiserver
 from tests.report.audited import NOTED, PRICES, REFUSED, STOCKS, judged
-from webhook.cache.shipped import bundled_folder
-from webhook.report.audits import totals_by_namespace
-from webhook.report.figures import compute_utilization
-from webhook.report.html import html_report
-from webhook.report.page import AuditPage
+from webhook.cache.bundled_files import bundled_folder
+from webhook.report.audit import totals_by_namespace
+from webhook.report.html import AuditPage, html_report
 from webhook.report.results import UnevaluatedReason
+from webhook.report.utilization import compute_utilization
 from webhook.report.workloads import workload_reports
 
 FORMATS = ("table", "json", "csv", "html")
@@ -79,7 +78,21 @@ def of_html() -> list[Figure]:
         start = time.process_time()
         rows = workload_reports(results, PRICES)
         figures = compute_utilization(STOCKS, rows, PRICES)
-        text = html_report(AuditPage("c", "m", "", (), "0" * 12, tuple(rows), tuple(totals_by_namespace(results)), STOCKS, figures, (), "0.1.0"))
+        text = html_report(
+            AuditPage(
+                "c",
+                "m",
+                "",
+                (),
+                "0" * 12,
+                tuple(rows),
+                tuple(totals_by_namespace(results)),
+                STOCKS,
+                figures,
+                (),
+                "0.1.0",
+            )
+        )
         spent.append(time.process_time() - start)
     return [
         Figure(f"HTML over {WORKLOADS} workloads", len(text.encode()) / 1e6, MOST_SIZE, "MB"),

@@ -22,13 +22,13 @@ from benchmarks.arriving import Json, as_stored, review_bytes
 from webhook.cache.snapshot import view_of_objects
 from webhook.engine.decide import decide
 from webhook.errors import SourceLocation
-from webhook.model.cluster import ClusterView
+from webhook.model.admission import AdmissionRequest
+from webhook.model.cluster_view import ClusterView
 from webhook.model.pods import parse_pod
-from webhook.model.requests import AdmissionRequest
 from webhook.model.usage import UsageView
-from webhook.policy.compiled import PolicySet
-from webhook.policy.loading import load_policies
-from webhook.web.collecting import freeze_and_tune_gc
+from webhook.policy.loader import load_policies
+from webhook.policy.policy_set import PolicySet
+from webhook.web.process_tuning import freeze_and_tune_gc
 
 NOW = datetime(2026, 6, 1, tzinfo=UTC)
 BARE, BOUNDED = "bare", "bounded"

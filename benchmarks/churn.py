@@ -30,12 +30,11 @@ import numpy as np
 
 from benchmarks.compiled import World
 from benchmarks.openb import WHERE, Traces, traces
-from webhook.placement.fragmentation.mixes import mix_from_demands
-from webhook.placement.fragmentation.policies import ScoringStrategy
-from webhook.placement.needs import GPU_MILLI, PodDemand
-from webhook.placement.nodes.board import GpuPlacement
-from webhook.placement.nodes.playing import Simulator
-from webhook.placement.rooms import ClusterCapacity
+from webhook.placement.capacity import GPU_MILLI, ClusterCapacity, PodDemand
+from webhook.placement.fragmentation.strategies import ScoringStrategy
+from webhook.placement.fragmentation.workload_mix import mix_from_demands
+from webhook.placement.nodes.score_table import GpuPlacement
+from webhook.placement.nodes.simulator import Simulator
 
 SEEDS = range(42, 47)
 LOADS = (80, 90, 95)
@@ -157,7 +156,10 @@ class Cluster:
             for need in self._waiting
             if need.cpu_milli <= cpu
             and need.memory_mib <= memory
-            and (not need.gpus or (need.accepts_model(model) and sum(free >= need.gpu_milli for free in gpus) >= need.gpus))
+            and (
+                not need.gpus
+                or (need.accepts_model(model) and sum(free >= need.gpu_milli for free in gpus) >= need.gpus)
+            )
         )
         return min(fitting, key=lambda need: self._waiting[need][0][0], default=None)
 
@@ -261,7 +263,9 @@ def main() -> int:
     parser.add_argument("--traces", type=Path, help=f"folder of the openb lists ({WHERE})")
     parser.add_argument("--lists", nargs="*", help="only these")
     parser.add_argument("--loads", nargs="*", type=int, default=LOADS, help="percent (default: 80 90 95)")
-    parser.add_argument("--rules", nargs="*", choices=list(ScoringStrategy), default=list(ScoringStrategy), help="only these")
+    parser.add_argument(
+        "--rules", nargs="*", choices=list(ScoringStrategy), default=list(ScoringStrategy), help="only these"
+    )
     parser.add_argument("--learnt", action="store_true", help="the mix is learnt from arrivals instead of given")
     parser.add_argument("--compiled", action="store_true", help="played by a compiled copy of the rules")
     parser.add_argument("--seeds", type=int, default=len(SEEDS), help="how many, from 42 on (default: 5)")

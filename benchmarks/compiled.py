@@ -16,14 +16,23 @@ from typing import Any
 
 import numpy as np
 
-from webhook.placement.fragmentation.fgd import typical_demands
-from webhook.placement.fragmentation.filling import MAX_CORES, MILLI_LEVELS, MILLI_STEP, expected_fill_table, count_offers
-from webhook.placement.fragmentation.mixes import HALF_LIFE, WorkloadMix, mix_from_demands
-from webhook.placement.fragmentation.policies import ScoringStrategy
-from webhook.placement.fragmentation.pricing import cpu_claim_factor, scarcity_prices
-from webhook.placement.fragmentation.tab import CONSOLIDATION_BONUS, SCORE_STEPS, SCARCITY_PRICE, PRICE_RELIEF, idle_gpu_values
-from webhook.placement.needs import PodDemand
-from webhook.placement.rooms import FloatArray, ClusterCapacity
+from webhook.placement.capacity import ClusterCapacity, FloatArray, PodDemand
+from webhook.placement.fragmentation.strategies import ScoringStrategy, typical_demands
+from webhook.placement.fragmentation.tab import (
+    CONSOLIDATION_BONUS,
+    MAX_CORES,
+    MILLI_LEVELS,
+    MILLI_STEP,
+    PRICE_RELIEF,
+    SCARCITY_PRICE,
+    SCORE_STEPS,
+    count_offers,
+    cpu_claim_factor,
+    expected_fill_table,
+    idle_gpu_values,
+    scarcity_prices,
+)
+from webhook.placement.fragmentation.workload_mix import HALF_LIFE, WorkloadMix, mix_from_demands
 
 SOURCE = Path(__file__).with_name("churn.cpp")
 COMPILE = ("c++", "-std=c++17", "-O3", "-march=native", "-ffp-contract=off", "-shared", "-fPIC")
@@ -48,7 +57,9 @@ class _World(ctypes.Structure):
 class World:
     """One list on one site under one rule, ready to be played."""
 
-    def __init__(self, site: ClusterCapacity, needs: Sequence[PodDemand], policy: ScoringStrategy, *, fixed: bool = False) -> None:
+    def __init__(
+        self, site: ClusterCapacity, needs: Sequence[PodDemand], policy: ScoringStrategy, *, fixed: bool = False
+    ) -> None:
         mix = mix_from_demands(needs)
         self._needs = {need: place for place, need in enumerate(dict.fromkeys(needs))}
         held = {**_nodes(site), **_shapes(site, list(self._needs)), **_tab(site, mix), **_fgd(site, mix)}
@@ -73,7 +84,9 @@ class World:
             **{name: each.ctypes.data for name, each in self._held.items()},
         )
 
-    def play(self, needs: Sequence[PodDemand], times: FloatArray, warm: float, enough: int, seed: int) -> tuple[FloatArray, float]:
+    def play(
+        self, needs: Sequence[PodDemand], times: FloatArray, warm: float, enough: int, seed: int
+    ) -> tuple[FloatArray, float]:
         """Play pods in the order of their arrival.
 
         Args:
@@ -117,7 +130,9 @@ def _nodes(site: ClusterCapacity) -> dict[str, np.ndarray]:
 
 def _shapes(site: ClusterCapacity, needs: Sequence[PodDemand]) -> dict[str, np.ndarray]:
     shapes = list(dict.fromkeys(need.shape for need in needs))
-    models = [sum(1 << place for place, model in enumerate(site.models) if each.accepts_model(model)) for each in shapes]
+    models = [
+        sum(1 << place for place, model in enumerate(site.models) if each.accepts_model(model)) for each in shapes
+    ]
     return {
         "shape_cpu": np.array([each.cpu_milli for each in shapes], np.int64),
         "shape_count": np.array([each.gpus for each in shapes], np.int64),

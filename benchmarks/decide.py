@@ -24,18 +24,18 @@ from typing import NamedTuple
 from benchmarks.arriving import Json, as_applied, as_stored, review_bytes
 from benchmarks.fleet import grown_view
 from benchmarks.owned import owned
-from webhook.cache.shipped import bundled_folder
-from webhook.documents.reading import read_documents
+from webhook.cache.bundled_files import bundled_folder
+from webhook.documents.reader import read_documents
 from webhook.engine.decide import decide
 from webhook.engine.templates import PodTemplate, read_templates
 from webhook.errors import DocumentError
-from webhook.model.cluster import ClusterView
+from webhook.model.admission import AdmissionRequest
+from webhook.model.cluster_view import ClusterView
 from webhook.model.pods import parse_pod
-from webhook.model.requests import AdmissionRequest
 from webhook.model.usage import UsageView
-from webhook.policy.compiled import PolicySet
-from webhook.policy.loading import load_policies
-from webhook.web.collecting import freeze_and_tune_gc
+from webhook.policy.loader import load_policies
+from webhook.policy.policy_set import PolicySet
+from webhook.web.process_tuning import freeze_and_tune_gc
 
 NOW = datetime(2026, 6, 1, tzinfo=UTC)
 NAMESPACE = "team-vision"

@@ -26,9 +26,9 @@ from typing import Any
 import msgspec
 
 from webhook.cache.inventory import NodeInventory
-from webhook.extender.standing import SchedulerState
+from webhook.extender.state import SchedulerState
 from webhook.extender.verbs import handle_filter, handle_prioritize
-from webhook.model.gpunodes import GPUNode
+from webhook.model.gpu_node import GPUNode
 from webhook.model.objects import Node
 from webhook.model.pods import Pod
 

@@ -11,12 +11,12 @@ from collections.abc import Callable, Sequence
 from itertools import cycle
 from typing import Any
 
-from webhook.cache.shipped import bundled_folder
+from webhook.cache.bundled_files import bundled_folder
 from webhook.cache.snapshot import view_of_objects
-from webhook.documents.reading import read_documents
+from webhook.documents.reader import read_documents
 from webhook.errors import SourceLocation
-from webhook.model.cluster import AssumedPod, ClusterView
-from webhook.model.pods import NodeSelectorTerm, NodeSelectorRequirement, Toleration
+from webhook.model.cluster_view import AssumedPod, ClusterView
+from webhook.model.pods import NodeSelectorRequirement, NodeSelectorTerm, Toleration
 
 Json = dict[str, Any]
 HOSTNAME = "kubernetes.io/hostname"
@@ -99,7 +99,9 @@ def main() -> None:
     view = grown_view()
     fleet = view.fleet
     selector = {"nvidia.com/gpu.product": "NVIDIA-A100-SXM4-80GB"}
-    products = NodeSelectorRequirement("nvidia.com/gpu.product", "In", ("NVIDIA-A100-SXM4-80GB", "NVIDIA-H100-80GB-HBM3"))
+    products = NodeSelectorRequirement(
+        "nvidia.com/gpu.product", "In", ("NVIDIA-A100-SXM4-80GB", "NVIDIA-H100-80GB-HBM3")
+    )
     memory = NodeSelectorRequirement("nvidia.com/gpu.memory", "Gt", ("40000",))
     terms = (NodeSelectorTerm((products,)),)
     tolerations = (Toleration("nvidia.com/gpu", "Exists"), Toleration("node.kubernetes.io/not-ready", "Exists"))
@@ -129,7 +131,9 @@ def main() -> None:
 
     def assume() -> None:
         number = len(ledger)
-        ledger.append(ledger[-1].with_assumed(AssumedPod(f"n{number}", slice_of.resource, slice_of.nodes, 1, 60.0), 0.0))
+        ledger.append(
+            ledger[-1].with_assumed(AssumedPod(f"n{number}", slice_of.resource, slice_of.nodes, 1, 60.0), 0.0)
+        )
 
     print(f"{'assume':32} {microseconds(assume, 2000):7.2f} µs")
 

@@ -24,9 +24,9 @@ from tests.cluster.waiting import eventually
 from tests.controlplane.keeping import cache, tell
 from tests.controlplane.toolchain import find_go
 from tests.make import make_pod
-from webhook.certs.selfsigned import create_self_signed
+from webhook.certs.issuer import create_self_signed
 from webhook.manifests.backstop import backstop_policies
-from webhook.manifests.hooks import EXCLUDED_NAMESPACES, webhook_configurations
+from webhook.manifests.webhooks import EXCLUDED_NAMESPACES, webhook_configurations
 
 CONDITIONS, EMPTY, COPIED = "nvidia-gpu-operator", "gpu-operator", "kube-public"
 """Namespaces that our own hooks leave out."""

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from webhook.usage.history import UsageHistory, peaks_from_readings
-from webhook.usage.windows import Floats
+from webhook.usage.usage_windows import Floats
 
 WHERE = "https://github.com/alibaba/clusterdata, cluster-trace-v2026-GenAI"
 FILE = "pod_gpu_memory_used_bytes_anon"
@@ -84,7 +84,9 @@ def history_of(pod: Pod) -> UsageHistory:
     readings: list[float | None] = [None] * (int(bins[-1]) + 1)
     for index, used in zip(bins.tolist(), pod.used.tolist(), strict=True):
         readings[index] = used
-    return UsageHistory("gentd26", "Deployment/serve", "main", pod.name, int(pod.at[0]) - STEP, STEP, peaks_from_readings(readings))
+    return UsageHistory(
+        "gentd26", "Deployment/serve", "main", pod.name, int(pod.at[0]) - STEP, STEP, peaks_from_readings(readings)
+    )
 
 
 def decisions(pods: list[Pod]) -> list[Decision]:

@@ -7,9 +7,18 @@ from typing import NamedTuple
 import numpy as np
 
 from benchmarks.gentd26 import CARD_MIB, HOUR, STEP, Decision, Pod, history_of
-from webhook.usage.distribution import SizeGrid, peak_distribution, build_size_grid, similarity_weights, recency_weights, fleet_tail
-from webhook.usage.pricing import PRICES, OverrunCounter, cheapest_limits
-from webhook.usage.windows import Floats, UsageWindows, concatenate_windows, windows_of_history
+from webhook.usage.distribution import (
+    PRICES,
+    OverrunCounter,
+    SizeGrid,
+    build_size_grid,
+    cheapest_limits,
+    fleet_tail,
+    peak_distribution,
+    recency_weights,
+    similarity_weights,
+)
+from webhook.usage.usage_windows import Floats, UsageWindows, concatenate_windows, windows_of_history
 
 TYPICAL_MIB = 23 * 1024.0
 """Mean use by which the rule's units are GiB."""

@@ -30,18 +30,18 @@ import uvloop
 
 from benchmarks.apiserver import GPU_PODS, NODES, PODS
 from benchmarks.decide import manifests, request_of
-from webhook.cache.following import ClusterInformers, empty_view
-from webhook.cache.shipped import bundled_folder
-from webhook.certs.selfsigned import create_self_signed
-from webhook.cli.running import find_free_port
+from webhook.cache.bundled_files import bundled_folder
+from webhook.cache.informers import ClusterInformers, empty_view
+from webhook.certs.issuer import create_self_signed
+from webhook.cli.webhook_client import find_free_port
 from webhook.engine.decide import decide
 from webhook.kube.api import KubeClient
-from webhook.model.cluster import ClusterView
-from webhook.model.requests import AdmissionRequest
+from webhook.model.admission import AdmissionRequest
+from webhook.model.cluster_view import ClusterView
 from webhook.model.usage import UsageView
-from webhook.policy.compiled import PolicySet
-from webhook.policy.loading import load_policies
-from webhook.web.collecting import freeze_and_tune_gc
+from webhook.policy.loader import load_policies
+from webhook.policy.policy_set import PolicySet
+from webhook.web.process_tuning import freeze_and_tune_gc
 
 RATE = 500
 NOW = datetime(2026, 6, 1, tzinfo=UTC)
@@ -226,7 +226,9 @@ class Holder:
 async def of_decide(site: Site) -> Figure:
     """Follow the cluster in this process, and time `decide` with and without events."""
     holder = Holder()
-    policies = load_policies((str(file), file.read_text()) for file in sorted(bundled_folder("policies").glob("*.yaml"))).policies
+    policies = load_policies(
+        (str(file), file.read_text()) for file in sorted(bundled_folder("policies").glob("*.yaml"))
+    ).policies
     assert policies is not None
     async with await KubeClient.connect(str(site.kubeconfig)) as api:
         following = ClusterInformers(api, holder, Random(1), holder, "rightslice-system")

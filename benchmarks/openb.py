@@ -8,8 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from webhook.cache.traces import read_trace_nodes, read_trace_pods
-from webhook.placement.needs import PodDemand
-from webhook.placement.rooms import EmptyNode, ClusterCapacity
+from webhook.placement.capacity import ClusterCapacity, EmptyNode, PodDemand
 
 WHERE = "https://github.com/alibaba/clusterdata, cluster-trace-gpu-v2023/csv"
 NODES = "openb_node_list_gpu_node.csv"
@@ -39,7 +38,13 @@ def made(seed: int = 7) -> Traces:
     machines += [EmptyNode(f"node-{i:02}", 64_000, 256_000, 2, "T4") for i in range(16, 34)]
     machines += [EmptyNode(f"node-{i:02}", 32_000, 128_000, 4, "V100") for i in range(34, 40)]
     site = ClusterCapacity(machines)
-    kinds = [PodDemand(6000, 1, 810), PodDemand(4000, 1, 470), PodDemand(2000, 1, 190), PodDemand(10_000, 1, 1000), PodDemand(8000)]
+    kinds = [
+        PodDemand(6000, 1, 810),
+        PodDemand(4000, 1, 470),
+        PodDemand(2000, 1, 190),
+        PodDemand(10_000, 1, 1000),
+        PodDemand(8000),
+    ]
     kinds += [PodDemand(20_000, 2, 1000), PodDemand(80_000, 8, 1000, ("A100",)), PodDemand(8000, 1, 1000, ("T4",))]
     chances = np.array([0.2, 0.15, 0.1, 0.3, 0.12, 0.03, 0.02, 0.08])
     pods: list[PodDemand] = []

@@ -23,9 +23,9 @@ import numpy as np
 from benchmarks.arrivals import arrivals, fill
 from benchmarks.openb import WHERE, Traces, traces
 from benchmarks.published import KNOWN
-from webhook.placement.fragmentation.mixes import mix_from_demands
-from webhook.placement.fragmentation.policies import ScoringStrategy
-from webhook.placement.nodes.playing import Simulator
+from webhook.placement.fragmentation.strategies import ScoringStrategy
+from webhook.placement.fragmentation.workload_mix import mix_from_demands
+from webhook.placement.nodes.simulator import Simulator
 
 SEEDS = range(42, 52)
 FIVE = ("default", "cpu100", "gpushare60", "gpuspec20", "multigpu30")

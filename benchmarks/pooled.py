@@ -76,7 +76,9 @@ def main() -> int:
             continue
         most = known.site.total_milli * KNOWN[name].bound / 100
         for load in flags.loads:
-            runs = [waited(stream(needs, known.site.total_milli, load, np.random.default_rng(seed)), most) for seed in SEEDS]
+            runs = [
+                waited(stream(needs, known.site.total_milli, load, np.random.default_rng(seed)), most) for seed in SEEDS
+            ]
             print(f"{name}, {load} %: {fmean(runs):.2f} ± {stdev(runs):.2f} % of the pods had to wait", flush=True)
     return 0
 

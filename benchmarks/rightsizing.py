@@ -20,7 +20,7 @@ import numpy as np
 from benchmarks import baselines
 from benchmarks.gentd26 import CARD_MIB, WHERE, Decision, Pod, Score, archive_in, decisions, made, read, score
 from benchmarks.hourly import Chosen, chosen, pool_of
-from webhook.usage.windows import Floats
+from webhook.usage.usage_windows import Floats
 
 TARGETS = (0.04, 0.03, 0.025, 0.02, 0.015, 0.01, 0.005, 0.0025)
 MULTIPLES = np.arange(1.0, 2.5, 0.01)

@@ -33,7 +33,7 @@ from typing import NamedTuple
 
 from benchmarks.fleet import demo_objects, grow, roomy
 from benchmarks.reviews import copies, strangers
-from webhook.certs.selfsigned import create_self_signed
+from webhook.certs.issuer import create_self_signed
 
 HERE = Path(__file__).parent
 HOST = "127.0.0.1"

@@ -29,9 +29,9 @@ from tests.usage.exporter import Sample
 from tests.usage.fleets import Use, dcgm, owned
 from tests.usage.prometheus import PrometheusServer, now
 from webhook.model.usage import ObservedUsage, UsageView
-from webhook.usage.frames import FRAME_LENGTH, UsageRequest
-from webhook.usage.loading import WORKER_MODULE, LoadedUsage, load_usage
-from webhook.usage.source import PrometheusSource
+from webhook.usage.loader import WORKER_MODULE, LoadedUsage, load_usage
+from webhook.usage.prometheus_source import PrometheusSource
+from webhook.usage.protocol import FRAME_LENGTH, UsageRequest
 
 MIB = 1 << 20
 LOOK = 0.01
@@ -108,7 +108,9 @@ def most_held(asked: UsageRequest) -> int:
 
     Looked at in `/proc`, when it begins to answer: `ru_maxrss` of a child counts ours at the moment it was started.
     """
-    with subprocess.Popen([sys.executable, "-m", WORKER_MODULE], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as reader:
+    with subprocess.Popen(
+        [sys.executable, "-m", WORKER_MODULE], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as reader:
         assert reader.stdin is not None
         assert reader.stdout is not None
         reader.stdin.write(msgspec.json.encode(asked))

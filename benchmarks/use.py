@@ -18,14 +18,14 @@ import numpy as np
 from benchmarks.arriving import Json, as_stored
 from benchmarks.decide import NAMESPACE, NOW, request_of
 from benchmarks.fleet import grown_view
-from webhook.cache.shipped import bundled_folder
+from webhook.cache.bundled_files import bundled_folder
 from webhook.engine.decide import decide
 from webhook.model.decisions import OfferChoice
 from webhook.model.usage import UsageView
-from webhook.policy.loading import load_policies
-from webhook.usage.estimating import estimate_usage
+from webhook.policy.loader import load_policies
+from webhook.usage.estimator import estimate_usage
 from webhook.usage.history import MIB_TYPECODE, UsageHistory
-from webhook.web.collecting import freeze_and_tune_gc
+from webhook.web.process_tuning import freeze_and_tune_gc
 
 CONTAINERS = 20_000
 BINS = 14 * 96

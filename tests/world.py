@@ -13,13 +13,13 @@ from tests.make import Json, PodMaker, make_namespace, make_node
 from webhook.cache.snapshot import view_of_objects
 from webhook.engine.decide import decide
 from webhook.errors import SourceLocation
-from webhook.model.cluster import ClusterView
+from webhook.model.admission import AdmissionRequest
+from webhook.model.cluster_view import ClusterView
 from webhook.model.decisions import Decision
 from webhook.model.pods import parse_pod
-from webhook.model.requests import AdmissionRequest
 from webhook.model.usage import UsageView
-from webhook.policy.compiled import PolicySet
-from webhook.policy.loading import load_policies
+from webhook.policy.loader import load_policies
+from webhook.policy.policy_set import PolicySet
 
 NOW = datetime(2026, 6, 1, tzinfo=UTC)
 NO_USAGE = UsageView()

@@ -155,7 +155,7 @@ class WebhookSettings(ServerSettings):
         mode: "audit" puts every policy on trial: whatever it says, nothing is denied and nothing is changed.
         prometheus: URL of a Prometheus that says what GPUs were seen to do. None: nothing is learnt from use.
         prometheus_ca, prometheus_token_file, prometheus_user, prometheus_password_file, prometheus_selector,
-            prometheus_days: See `webhook.usage.source`.
+            prometheus_days: See `webhook.usage.prometheus_source`.
         usage: A file of recorded use, in place of a Prometheus.
         usage_minutes: How often use is read.
     """

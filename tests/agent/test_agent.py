@@ -19,15 +19,15 @@ import pytest
 from tests.agent.library import Library, installed
 from tests.agent.recorded import bridged
 from tests.conftest import ROOT
-from webhook.agent import publishing
-from webhook.agent.advertising import RECHECK_SECONDS, MILLI_PER_GPU, NodeAdvertiser, build_advertisement
-from webhook.agent.agent import NVML_HUNG, NodeAgent
-from webhook.agent.machine import GpuDiscovery
-from webhook.agent.podresources import DeviceOwners, KubeletUnavailableError
-from webhook.agent.publishing import MIN_WRITE_SECONDS, GpuNodePublisher
+from webhook.agent import gpunode_publisher
+from webhook.agent.device_owners import DeviceOwners, KubeletUnavailableError
+from webhook.agent.discovery import GpuDiscovery
+from webhook.agent.gpunode_publisher import MIN_WRITE_SECONDS, GpuNodePublisher
+from webhook.agent.node_advertiser import MILLI_PER_GPU, RECHECK_SECONDS, NodeAdvertiser, build_advertisement
+from webhook.agent.node_agent import NVML_HUNG, NodeAgent
 from webhook.errors import ApiError
-from webhook.model.gpunodes import GPUNode, GPUNodeStatus
-from webhook.model.nodelabels import ISLAND_LABEL
+from webhook.model.gpu_node import GPUNode, GPUNodeStatus
+from webhook.model.node_labels import ISLAND_LABEL
 from webhook.telemetry.logs import make_logger
 
 NODE = "/api/v1/nodes/gpu-1"
@@ -262,7 +262,7 @@ async def test_an_api_server_in_trouble_is_asked_less_and_less(node: Node) -> No
 async def test_an_object_that_was_deleted_is_made_again(node: Node) -> None:
     await node.round()
     del node.cluster.objects[OURS]
-    await node.round(publishing.RECHECK_SECONDS)
+    await node.round(gpunode_publisher.RECHECK_SECONDS)
 
     assert len(node.cluster.node.gpus) == 4
 
@@ -270,7 +270,7 @@ async def test_an_object_that_was_deleted_is_made_again(node: Node) -> None:
 async def test_an_object_that_somebody_changed_is_put_right(node: Node) -> None:
     await node.round()
     node.cluster.objects[OURS]["status"] = {"gpus": []}
-    await node.round(publishing.RECHECK_SECONDS)
+    await node.round(gpunode_publisher.RECHECK_SECONDS)
 
     assert len(node.cluster.node.gpus) == 4
 
@@ -279,7 +279,7 @@ async def test_an_object_made_again_goes_with_the_node_that_is_there_now(node: N
     await node.round()
     node.cluster.objects[NODE] = {"metadata": {"uid": "u-2", "labels": {}}, "status": {}}
     del node.cluster.objects[OURS]  # as the garbage collector does once the owner is gone
-    await node.round(publishing.RECHECK_SECONDS)
+    await node.round(gpunode_publisher.RECHECK_SECONDS)
 
     assert node.cluster.objects[OURS]["metadata"]["ownerReferences"][0]["uid"] == "u-2"
 
@@ -287,7 +287,7 @@ async def test_an_object_made_again_goes_with_the_node_that_is_there_now(node: N
 async def test_the_heart_does_not_beat_while_nobody_can_see_what_is_stored(node: Node) -> None:
     await node.round()
     node.cluster.failing = [ApiError("GET", 503, "Unavailable", "later")]
-    await node.round(publishing.RECHECK_SECONDS)
+    await node.round(gpunode_publisher.RECHECK_SECONDS)
 
     assert node.beats.count == 1
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from webhook.agent.beating import RENEW_SECONDS, NAMESPACE, AgentLease
+from webhook.agent.lease import NAMESPACE, RENEW_SECONDS, AgentLease
 from webhook.errors import ApiError
 
 LEASE = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/gpu-1"

@@ -9,12 +9,12 @@ from time import monotonic
 
 import pytest
 
-from webhook.agent.machine import GpuDiscovery
-from webhook.model.catalogue import mig_card_spec
-from webhook.model.gpunodes import GPUNode
+from webhook.agent.discovery import GpuDiscovery
+from webhook.model.gpu_node import GPUNode
+from webhook.model.mig_catalogue import mig_card_spec
 from webhook.placement.devices import devices_from_report
-from webhook.placement.matrices import parse_topology_matrix
 from webhook.placement.mig import mig_geometry
+from webhook.placement.topology import parse_topology_matrix
 
 pytestmark = pytest.mark.gpu
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from webhook.agent.holding import with_device_owners
-from webhook.model.gpunodes import GpuDevice, GPUNodeStatus, MigInstance
+from webhook.agent.device_owners import with_device_owners
+from webhook.model.gpu_node import GpuDevice, GPUNodeStatus, MigInstance
 
 SEEN = GPUNodeStatus(
     gpus=(

@@ -10,9 +10,9 @@ import pytest
 from tests.agent.library import SWITCH, Card, Cut, Library, installed
 from tests.agent.recorded import bridged, cards, machine, numa_of, pci
 from tests.placement.machines import facts, machines
-from webhook.agent.machine import LINKS_VALID_SECONDS, SLOW_LINKS_VALID_SECONDS, GpuDiscovery
+from webhook.agent.discovery import LINKS_VALID_SECONDS, SLOW_LINKS_VALID_SECONDS, GpuDiscovery
 from webhook.agent.nvml import DriverReplacedError
-from webhook.model.gpunodes import GPUNode, GPUNodeStatus
+from webhook.model.gpu_node import GPUNode, GPUNodeStatus
 from webhook.placement.devices import devices_from_report
 
 
@@ -179,7 +179,9 @@ def test_a_gpu_in_trouble_at_the_first_look_is_told_at_its_own_number(
     assert after.message == ""
 
 
-def test_a_gpu_that_never_answered_is_told_while_the_driver_counts_it_no_more(seen: GpuDiscovery, library: Library) -> None:
+def test_a_gpu_that_never_answered_is_told_while_the_driver_counts_it_no_more(
+    seen: GpuDiscovery, library: Library
+) -> None:
     library.cards[1].lost = True
     seen.discover()
     gone = library.cards.pop(1)

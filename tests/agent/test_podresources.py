@@ -10,7 +10,7 @@ import grpc
 import pytest
 
 from tests.agent.kubelet import Kubelet, serving
-from webhook.agent.podresources import DeviceOwners, KubeletUnavailableError, PodResourcesClient
+from webhook.agent.device_owners import DeviceOwners, KubeletUnavailableError, PodResourcesClient
 
 GPU = "nvidia.com/gpu"
 

@@ -9,16 +9,16 @@ import orjson
 import pytest
 
 from tests.make import make_namespace, make_node, make_pod
-from webhook.audit.auditing import audit_pods, deduplicate_pods
-from webhook.audit.checking import EvaluationContext
-from webhook.audit.manifests import SourceObject, SkippedDocument, parse_objects
-from webhook.audit.views import with_namespace_labels, with_only_namespace_labels, without_pod_usage
+from webhook.audit.adjusted_view import with_namespace_labels, with_only_namespace_labels, without_pod_usage
+from webhook.audit.evaluate import EvaluationContext
+from webhook.audit.object_files import SkippedDocument, SourceObject, parse_objects
+from webhook.audit.pod_audit import audit_pods, deduplicate_pods
 from webhook.cache.snapshot import view_of_objects
 from webhook.errors import SourceLocation
-from webhook.model.cluster import ClusterView
+from webhook.model.cluster_view import ClusterView
 from webhook.model.pods import parse_pod
-from webhook.policy.loading import load_policies
-from webhook.report.audits import audit_document
+from webhook.policy.loader import load_policies
+from webhook.report.audit import audit_document
 from webhook.report.results import CheckResult, CheckVerdict
 
 POLICY = """\
@@ -358,7 +358,9 @@ def test_annotations_of_a_namespace_stay_when_it_gets_labels() -> None:
 
 
 def test_labels_stay_when_use_is_taken_out(view: ClusterView) -> None:
-    both = without_pod_usage(with_namespace_labels(view, {"x": "y"}), "team", parse_pod(make_pod("pod").gpus(1).build()), runs=True)
+    both = without_pod_usage(
+        with_namespace_labels(view, {"x": "y"}), "team", parse_pod(make_pod("pod").gpus(1).build()), runs=True
+    )
     assert labels(both, "team")["x"] == "y"
     [quota] = both.quotas("team")
     assert quota.status.used == {"requests.nvidia.com/gpu": "3"}

@@ -11,13 +11,13 @@ import pytest
 
 from tests.make import Json, make_namespace, make_pod
 from tests.world import mig_node, view_of, whole_node
-from webhook.audit.checking import EvaluationContext, evaluate_object, evaluate_all
-from webhook.audit.manifests import SourceObject, parse_objects, read_objects
-from webhook.cache.shipped import bundled_folder
+from webhook.audit.evaluate import EvaluationContext, evaluate_all, evaluate_object
+from webhook.audit.object_files import SourceObject, parse_objects, read_objects
+from webhook.cache.bundled_files import bundled_folder
 from webhook.cache.snapshot import read_snapshot_view, view_of_objects
-from webhook.policy.compiled import PolicySet
-from webhook.policy.loading import load_policies
-from webhook.report.diff import apply_json_patch
+from webhook.policy.loader import load_policies
+from webhook.policy.policy_set import PolicySet
+from webhook.report.object_diff import apply_json_patch
 from webhook.report.results import CheckResult, CheckVerdict
 
 NOW = datetime(2026, 6, 1, tzinfo=UTC)
@@ -155,7 +155,9 @@ NOT_PODS: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize(("data", "reason"), NOT_PODS.values(), ids=NOT_PODS)
-def test_what_says_it_is_a_pod_and_is_not_is_a_fault(data: dict[str, Any], reason: str, world: EvaluationContext) -> None:
+def test_what_says_it_is_a_pod_and_is_not_is_a_fault(
+    data: dict[str, Any], reason: str, world: EvaluationContext
+) -> None:
     result = judged({"apiVersion": "v1", "kind": "Pod", **data}, world)
     assert (result.verdict, result.invalid) == (CheckVerdict.SKIPPED, True)
     assert reason in result.reason
@@ -181,7 +183,9 @@ OTHERS = {
 
 
 @pytest.mark.parametrize(("data", "reason", "quiet"), OTHERS.values(), ids=OTHERS)
-def test_what_is_no_workload_is_skipped(data: dict[str, Any], reason: str, quiet: bool, world: EvaluationContext) -> None:
+def test_what_is_no_workload_is_skipped(
+    data: dict[str, Any], reason: str, quiet: bool, world: EvaluationContext
+) -> None:
     result = judged(data, world)
     assert (result.verdict, result.invalid, result.quiet) == (CheckVerdict.SKIPPED, False, quiet)
     assert reason in result.reason
@@ -189,7 +193,9 @@ def test_what_is_no_workload_is_skipped(data: dict[str, Any], reason: str, quiet
 
 def test_a_policy_teaches_where_templates_are() -> None:
     trainer = "  match: {templates: [{apiGroup: example.com, kind: Trainer, paths: [spec.template]}]}\n  limits:"
-    world = EvaluationContext(policies=policies(POLICY.replace("  limits:", trainer)), view=view_of_objects(()), now=NOW)
+    world = EvaluationContext(
+        policies=policies(POLICY.replace("  limits:", trainer)), view=view_of_objects(()), now=NOW
+    )
     template = make_pod().gpus(3).build()
     result = judged({"apiVersion": "example.com/v1", "kind": "Trainer", "spec": {"template": template}}, world)
     assert result.verdict is CheckVerdict.WARNED

@@ -10,11 +10,17 @@ import orjson
 from tests.audit.test_auditing import NODE, running, world_of
 from tests.make import Json, make_pod
 from tests.world import policies_of, policy
-from webhook.audit.comparing import compare_policies
-from webhook.audit.manifests import SourceObject, SkippedDocument, parse_objects
+from webhook.audit.object_files import SkippedDocument, SourceObject, parse_objects
+from webhook.audit.policy_diff import compare_policies
 from webhook.cache.snapshot import view_of_objects
 from webhook.errors import SourceLocation
-from webhook.report.comparisons import WorkloadPolicyDiff, PodPolicyDiff, policy_diffs_by_workload, policy_diff_document, policy_diff_table
+from webhook.report.policy_diff import (
+    PodPolicyDiff,
+    WorkloadPolicyDiff,
+    policy_diff_document,
+    policy_diff_table,
+    policy_diffs_by_workload,
+)
 from webhook.report.results import CheckResult
 
 MOST = "mode: enforce\nlimits: {{perPod: [{{resource: nvidia.com/gpu, max: {}}}]}}"
@@ -64,7 +70,9 @@ def test_another_digest_alone_is_no_change() -> None:
 def test_a_fault_in_a_file_is_told() -> None:
     world = world_of(view_of_objects(()))
     [fault] = compare_policies(
-        [SkippedDocument(SourceLocation("a"), "gone", broken=True), SkippedDocument(SourceLocation("b"), "no object")], world, policies_of()
+        [SkippedDocument(SourceLocation("a"), "gone", broken=True), SkippedDocument(SourceLocation("b"), "no object")],
+        world,
+        policies_of(),
     )
     assert isinstance(fault, CheckResult)
     assert fault.invalid
@@ -111,7 +119,9 @@ def test_what_is_newly_warned_is_told_with_its_codes() -> None:
 
 
 def test_gpus_of_a_pod_that_is_let_in_and_patched_count_once() -> None:
-    lines = list(policy_diff_table([], policy_diffs_by_workload([PodPolicyDiff("team", "Job/a", False, True, True, (), 857)])))
+    lines = list(
+        policy_diff_table([], policy_diffs_by_workload([PodPolicyDiff("team", "Job/a", False, True, True, (), 857)]))
+    )
     assert lines[-1] == "  GPUs           0.86 less would be given to those patched anew"
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from webhook.audit.files import read_content, document_files, skipped_paths
+from webhook.audit.object_files import document_files, read_content, skipped_paths
 
 POD = "apiVersion: v1\nkind: Pod\n"
 

@@ -6,7 +6,7 @@ import msgspec
 
 from tests.audit.test_auditing import NODE, audited, running
 from tests.report.audited import NOTED, REFUSED, judged
-from webhook.audit.keeping import ResultInterner
+from webhook.audit.cluster_audit import ResultInterner
 
 
 def test_pods_of_one_workload_share_what_they_came_to() -> None:

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from webhook.audit.files import document_files
-from webhook.audit.manifests import SourceObject, SkippedDocument, parse_objects, read_objects
+from webhook.audit.object_files import SkippedDocument, SourceObject, document_files, parse_objects, read_objects
 
 POD = "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\n"
 PASSED = {

@@ -11,12 +11,12 @@ import pytest
 from tests.make import Json, PodMaker, make_node, make_pod
 from tests.placement.kube import BRIDGED, DGX1, GPU, ailing, gpu_node, placing, report, running
 from tests.world import mig_node, policies_of, policy, view_of, whole_node
-from webhook.audit.checking import EvaluationContext
-from webhook.audit.manifests import SourceObject, parse_objects
-from webhook.audit.placing import place_pods
-from webhook.placement.fragmentation.policies import ScoringStrategy
+from webhook.audit.evaluate import EvaluationContext
+from webhook.audit.object_files import SourceObject, parse_objects
+from webhook.audit.pod_placement import place_pods
+from webhook.placement.fragmentation.strategies import ScoringStrategy
 from webhook.placement.nodes.ranking import FillOrder
-from webhook.report.placed import PlacementResult, placement_document, placement_lines
+from webhook.report.placement import PlacementResult, placement_document, placement_lines
 
 NOW = datetime(2026, 6, 1, tzinfo=UTC)
 H100 = "NVIDIA-H100-80GB-HBM3"
@@ -274,7 +274,9 @@ def test_a_gang_of_unknown_size_goes_where_most_room_is() -> None:
 
 
 def test_a_gang_where_no_node_names_a_domain_says_so() -> None:
-    assert placement_lines(placed(job(2), gpu_node("x", 8, H100)))[2].endswith("no node that takes it carries that label")
+    assert placement_lines(placed(job(2), gpu_node("x", 8, H100)))[2].endswith(
+        "no node that takes it carries that label"
+    )
 
 
 def test_a_pod_on_its_own_has_no_gang() -> None:

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from webhook.audit.policytests import run_test_file
-from webhook.cache.shipped import bundled_folder
+from webhook.audit.policy_tests import run_test_file
+from webhook.cache.bundled_files import bundled_folder
 
 NOW = datetime(2026, 6, 1, tzinfo=UTC)
 HEAD = "apiVersion: rightslice.dev/v1alpha1\nkind: GPUPolicyTest\nmetadata: {name: t}\n"

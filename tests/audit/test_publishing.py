@@ -10,8 +10,8 @@ import pytest
 
 from tests.kube.scripted import Answer, playing, refused, said
 from tests.report.audited import NOW, REFUSED, judged, rows_of
-from webhook.audit.publishing import REPORT_MANAGER, publish_reports
-from webhook.report.policyreports import NAME, OWNER_LABELS, ReportApi, build_policy_reports
+from webhook.audit.report_writer import REPORT_MANAGER, publish_reports
+from webhook.report.policy_reports import NAME, OWNER_LABELS, ReportApi, build_policy_reports
 
 API = ReportApi.OPENREPORTS
 

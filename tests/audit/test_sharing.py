@@ -14,12 +14,12 @@ from tests.extender.test_serving import serving
 from tests.kube.scripted import Answer, Calm, playing, refused, said
 from tests.make import Json, PodMaker, make_pod
 from tests.placement.kube import gpu_node, running
-from webhook.audit.sharing import STALE_SECONDS, FairShareTracker
-from webhook.extender.standing import SchedulerState
+from webhook.audit.fair_share_tracker import STALE_SECONDS, FairShareTracker
+from webhook.extender.state import SchedulerState
 from webhook.kube.api import KubeClient
 from webhook.model.pods import Pod, parse_pod
-from webhook.placement.fragmentation.policies import ScoringStrategy
-from webhook.policy.fairness import FairShare
+from webhook.placement.fragmentation.strategies import ScoringStrategy
+from webhook.policy.fair_share import FairShare
 
 H100 = "NVIDIA-H100-80GB-HBM3"
 START = "2026-06-01T00:00:00Z"
@@ -56,7 +56,9 @@ def of(namespace: str, **labels: str) -> Pod:
 
 def cluster() -> SchedulerState:
     """By the stock scheduler's rule, which likes empty nodes best."""
-    return stand(gpu_node("empty", 8, H100), gpu_node("used", 8, H100), held("greedy", 4), policy=ScoringStrategy.DEFAULT)
+    return stand(
+        gpu_node("empty", 8, H100), gpu_node("used", 8, H100), held("greedy", 4), policy=ScoringStrategy.DEFAULT
+    )
 
 
 def sharing(api: KubeClient, rule: FairShare = EQUAL, clock: Clock | None = None) -> FairShareTracker:

@@ -6,8 +6,8 @@ import pytest
 
 from tests.make import Json, PodMaker, make_node, make_pod
 from tests.placement.kube import GPU, asks, gpu_node, placing, running, shared_node
-from webhook.audit.simulating import ArrivingPod, simulate_pods
-from webhook.placement.fragmentation.policies import ScoringStrategy
+from webhook.audit.simulation import ArrivingPod, simulate_pods
+from webhook.placement.fragmentation.strategies import ScoringStrategy
 from webhook.placement.nodes.ranking import FillOrder
 
 SLICE = "nvidia.com/mig-1g.10gb"

@@ -10,18 +10,18 @@ import pytest
 
 from tests.audit.test_auditing import NODE, SIZING, audited, labelled
 from tests.make import Json, PodMaker, make_node, make_pod
-from webhook.audit.checking import EvaluationContext
-from webhook.audit.manifests import SourceObject
-from webhook.audit.standing import created_since, container_uses
-from webhook.cache.following import empty_view
-from webhook.documents.places import Document
-from webhook.engine.asking import gpu_requests_of_pod
-from webhook.model.decisions import OfferChoice, KeepRequest, GpuNeed, KeepReason
-from webhook.model.modes import EvidenceSource
+from webhook.audit.evaluate import EvaluationContext
+from webhook.audit.object_files import SourceObject
+from webhook.audit.stored_pods import container_uses, created_since
+from webhook.cache.informers import empty_view
+from webhook.documents.document import Document
+from webhook.engine.gpu_requests import gpu_requests_of_pod
+from webhook.model.decisions import GpuNeed, KeepReason, KeepRequest, OfferChoice
+from webhook.model.enums import EvidenceSource
 from webhook.model.pods import parse_pod
 from webhook.model.usage import ObservedUsage, UsageView
-from webhook.policy.compiled import PolicySet
-from webhook.report.results import UnevaluatedReason, ClusterPodDetails
+from webhook.policy.policy_set import PolicySet
+from webhook.report.results import ClusterPodDetails, UnevaluatedReason
 from webhook.report.workloads import NO_COST, workload_reports
 
 GUARD = """\
@@ -59,7 +59,11 @@ CASES: dict[str, tuple[Json, UnevaluatedReason | None, str]] = {
         "",
     ),
     "a static pod": (here(static(make_pod().gpus(1))), UnevaluatedReason.STATIC, "let in as they are"),
-    "a static pod that would be refused": (here(static(make_pod().gpus(3))), UnevaluatedReason.STATIC, "refused: GPU-L103"),
+    "a static pod that would be refused": (
+        here(static(make_pod().gpus(3))),
+        UnevaluatedReason.STATIC,
+        "refused: GPU-L103",
+    ),
     "a static pod without GPUs": (here(static(make_pod())), None, ""),
     "in a namespace that the hooks leave out": (
         here(make_pod().gpus(1).namespace("gpu-operator")),
@@ -161,12 +165,18 @@ def test_a_pod_that_was_not_recorded_itself_is_not_idle_because_another_of_its_w
         pod = parse_pod(make_pod(name).gpus(1).owned_by("StatefulSet", "s").build())
         uses = UsageView({("team", "StatefulSet/s", "main"): msgspec.structs.replace(SEEN, **IDLE)})
         world = EvaluationContext(PolicySet(), empty_view(), NOW, uses)
-        assert [use.idle for use in container_uses(gpu_requests_of_pod(pod), "team", pod, world, KeepRequest(KeepReason.RISK))] == [idle]
+        assert [
+            use.idle
+            for use in container_uses(gpu_requests_of_pod(pod), "team", pod, world, KeepRequest(KeepReason.RISK))
+        ] == [idle]
 
 
 def test_idle_is_judged_by_the_moment_of_the_audit() -> None:
     """Recorded use may be weeks old."""
     pod, then = parse_pod(make_pod("a").gpus(1).build()), msgspec.structs.replace(SEEN, **IDLE)
     moments = (NOW, NOW + timedelta(days=1), NOW + timedelta(days=28))
-    found = [container_uses(gpu_requests_of_pod(pod), "team", pod, seen(then, now), KeepRequest(KeepReason.RISK)) for now in moments]
+    found = [
+        container_uses(gpu_requests_of_pod(pod), "team", pod, seen(then, now), KeepRequest(KeepReason.RISK))
+        for now in moments
+    ]
     assert [use.idle for (use,) in found] == [True, True, False]

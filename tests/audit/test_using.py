@@ -9,7 +9,7 @@ import pytest
 
 from tests.make import Json, make_pod
 from tests.world import view_of, whole_node
-from webhook.audit.using import gpu_time_of_pods
+from webhook.audit.gpu_time import gpu_time_of_pods
 from webhook.model.fairness import PodGpuTime
 
 START, END = "2026-06-01T00:00:00Z", "2026-06-01T02:00:00Z"
@@ -100,7 +100,12 @@ def test_a_pod_that_cannot_be_read_is_named_and_no_other() -> None:
     odd["metadata"]["name"] = "odd"
     said: list[str] = []
     assert (
-        len(list(gpu_time_of_pods([odd, on_node(), on_node(0), on_node(startTime=None)], FLEET, "namespace", said.append))) == 1
+        len(
+            list(
+                gpu_time_of_pods([odd, on_node(), on_node(0), on_node(startTime=None)], FLEET, "namespace", said.append)
+            )
+        )
+        == 1
     )
     [line] = said
     assert line.startswith("pod team/odd is not counted: ")

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from benchmarks.fleet import demo_objects, grow, grown_view
-from webhook.cache import shipped as places
+from webhook.cache import bundled_files as places
 from webhook.cache.snapshot import ClusterSnapshot, read_snapshot
 from webhook.cache.stored import with_quota_status
-from webhook.model.effective import effective_requests
-from webhook.model.modes import GpuForm
+from webhook.model.enums import GpuForm
 from webhook.model.objects import ResourceQuota, ResourceQuotaStatus
+from webhook.model.pod_resources import effective_requests
 from webhook.model.pods import parse_pod
 from webhook.model.quantity import NANO, parse_nano
 
@@ -61,7 +61,9 @@ def test_its_quotas_have_counted_its_own_pods() -> None:
         (quota,) = (q for q in read_snapshot("demo").view.quotas(namespace))
         status = ResourceQuotaStatus(hard=quota.status.hard)
         counted = with_quota_status(ResourceQuota(quota.metadata, quota.spec, status), pods).status.used
-        assert {key: parse_nano(n) for key, n in counted.items()} == {key: parse_nano(n) for key, n in quota.status.used.items()}
+        assert {key: parse_nano(n) for key, n in counted.items()} == {
+            key: parse_nano(n) for key, n in quota.status.used.items()
+        }
 
 
 def test_no_node_is_fuller_than_it_is(demo: ClusterSnapshot) -> None:

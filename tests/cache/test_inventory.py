@@ -12,10 +12,10 @@ from tests.make import Json
 from tests.placement.kube import BRIDGED, gpu_node, report, running
 from webhook.cache.inventory import NodeInventory, build_inventory
 from webhook.model.fleet import fleet_node
-from webhook.model.gpunodes import GPUNode
+from webhook.model.gpu_node import GPUNode
 from webhook.model.objects import Node
 from webhook.model.pods import Pod
-from webhook.placement.nodes.reserving import NodeReservation
+from webhook.placement.nodes.node_reservations import NodeReservation
 
 NAMES = ("a", "b")
 KINDS: dict[str, Any] = {"pods": Pod, "nodes": Node, "gpunodes": GPUNode}

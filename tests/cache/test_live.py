@@ -14,18 +14,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.make import Json, make_node, make_pod
-from webhook.cache.following import empty_view
-from webhook.cache.gathering import build_view
-from webhook.cache.holdings import NodeUsage, NodeUsageWriter
-from webhook.cache.live import ViewPublisher
-from webhook.cache.objects import StoredPod
+from webhook.cache.build_view import build_view
+from webhook.cache.informers import empty_view
+from webhook.cache.live_view import ViewPublisher
+from webhook.cache.node_usage import NodeUsage, NodeUsageWriter
+from webhook.cache.snapshot_objects import StoredPod
 from webhook.model.claims import DeviceClass, ResourceClaimTemplate
-from webhook.model.cluster import AssumedPod, ClusterView
+from webhook.model.cluster_view import AssumedPod, ClusterView
 from webhook.model.objects import LimitRange, Namespace, Node, ResourceQuota
 from webhook.model.pods import Pod
-from webhook.model.pools import QuotaPool
+from webhook.model.pools import QuotaPool, QuotaReservation
 from webhook.model.quota_keys import CountedResource
-from webhook.model.reservations import QuotaReservation
 
 GPU, SMALL = "nvidia.com/gpu", "nvidia.com/mig-1g.10gb"
 COUNTS = [CountedResource(GPU, "requests"), CountedResource("cpu", "requests"), CountedResource("memory", "limits")]
@@ -223,7 +222,11 @@ async def test_a_pod_that_comes_and_goes_moves_what_is_free_on_its_node() -> Non
     before = here.view
     here.write("pods", "put", pod("p", on="a", gpus=3))
     await here.live.publish()
-    assert (before.free_units(offer, 0b01), here.view.free_units(offer, 0b01), here.view.free_units(offer, 0b10)) == (4, 1, 4)
+    assert (before.free_units(offer, 0b01), here.view.free_units(offer, 0b01), here.view.free_units(offer, 0b10)) == (
+        4,
+        1,
+        4,
+    )
     assert here.view.fleet is before.fleet, "the nodes were not indexed anew"
     here.write("pods", "put", pod("p", on="a", gpus=3, phase="Succeeded"))
     await here.live.publish()
@@ -299,7 +302,9 @@ async def test_a_sibling_that_waited_long_takes_nothing_of_a_pod_that_was_just_a
     here, admitted = site(), datetime(2026, 11, 22, 12, tzinfo=UTC).timestamp()
     here.write("nodes", "list", node("a"), node("b"))
     await here.live.publish()
-    here.holder.view = here.view.with_assumed(msgspec.structs.replace(assumed("2", "train-*"), admitted_at=admitted), 0.0)
+    here.holder.view = here.view.with_assumed(
+        msgspec.structs.replace(assumed("2", "train-*"), admitted_at=admitted), 0.0
+    )
     sibling = generated("train-x1", "train-", on="a")
     sibling["metadata"]["creationTimestamp"] = made
     here.write("pods", "put", sibling)
@@ -366,7 +371,7 @@ async def test_a_view_that_could_not_be_made_is_made_next_time(monkeypatch: pyte
     here.write("nodes", "list", node("a"))
     await here.live.publish()
     with monkeypatch.context() as broken:
-        broken.setattr("webhook.cache.live.make", lambda *_: 1 // 0)
+        broken.setattr("webhook.cache.live_view.make", lambda *_: 1 // 0)
         here.write("nodes", "put", node("b"))
         here.write("pods", "list", pod("p", on="a", gpus=3))
         here.write("namespaces", "put", namespace("team", "x"))
@@ -392,7 +397,7 @@ async def test_what_could_not_be_taken_in_is_taken_in_next_time(
     if during == "an index":
         here.write("nodes", "put", node("c"))
     with monkeypatch.context() as broken:
-        broken.setattr(f"webhook.cache.live.{step}", lambda *_: 1 // 0)
+        broken.setattr(f"webhook.cache.live_view.{step}", lambda *_: 1 // 0)
         began = asyncio.create_task(here.live.publish())
         await asyncio.sleep(0)
         here.write("pods", "put", pod("p", on="a"))

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from webhook.cache.snapshot import view_of_objects
-from webhook.errors import SourceLocation, SnapshotError
+from webhook.errors import SnapshotError, SourceLocation
 
 KEYS = st.sampled_from(
     ["name", "labels", "annotations", "cpu", "nvidia.com/gpu", "key", "effect", "type", "status", "limits", "hard"]

@@ -10,10 +10,9 @@ import msgspec
 import pytest
 
 from tests.make import Json, PodMaker, make_pod
-from webhook.cache.outcomes import LOOK_BACK_SECONDS, MAX_DELETED_PODS, OutcomeStore, OutcomePod, read_outcome
-from webhook.model.outcomes import PodOutcome
-from webhook.policy.halting import find_halt
-from webhook.policy.rollout import HaltThresholds, Rollout
+from webhook.cache.pod_outcomes import LOOK_BACK_SECONDS, MAX_DELETED_PODS, OutcomePod, OutcomeStore, read_outcome
+from webhook.model.pod_outcomes import PodOutcome
+from webhook.policy.rollout import HaltThresholds, Rollout, find_halt
 
 MOMENT = "2026-06-01T12:00:00Z"
 AT = datetime(2026, 6, 1, 12, tzinfo=UTC).timestamp()

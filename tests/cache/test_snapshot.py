@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from tests.make import Json, make_namespace, make_node, make_pod
-from webhook.cache.snapshot import read_snapshot_view, read_snapshot, view_of_objects
-from webhook.errors import SourceLocation, SnapshotError
-from webhook.model.cluster import ClusterView
+from webhook.cache.snapshot import read_snapshot, read_snapshot_view, view_of_objects
+from webhook.errors import SnapshotError, SourceLocation
+from webhook.model.cluster_view import ClusterView
 
 GPU = "nvidia.com/gpu"
 NODE = make_node("gpu-1", {"nvidia.com/gpu.product": "NVIDIA-L4"}, **{GPU: 4})

@@ -9,8 +9,7 @@ import pytest
 
 from webhook.cache.traces import read_trace_nodes, read_trace_pods
 from webhook.errors import SnapshotError
-from webhook.placement.needs import PodDemand
-from webhook.placement.rooms import EmptyNode
+from webhook.placement.capacity import EmptyNode, PodDemand
 
 NODES = "sn,cpu_milli,memory_mib,gpu,model\nn0,64000,262144,2,P100\nn1,8000,1024,0,\n"
 PODS = "name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec,qos\np0,500,10,1,460,V100|A10,LS\np1,1,2,0,900,,BE\n"

@@ -9,11 +9,17 @@ from typing import Any
 
 import orjson
 
-from webhook.certs.held import CertificateAuthority, SecretState, ServingCertificate, parse_authorities
-from webhook.certs.hooks import CONFIG_PATHS, WebhookConfigSelector, webhook_config_of
-from webhook.certs.keeping import CertificateReconciler, ManagedCertificateSpec, ReconcileResult
-from webhook.certs.plan import NoAction
-from webhook.certs.secrets import SecretName, secret_state_of
+from webhook.certs.reconciler import CertificateReconciler, ManagedCertificateSpec, ReconcileResult
+from webhook.certs.rotation import NoAction
+from webhook.certs.secret_state import (
+    CertificateAuthority,
+    SecretName,
+    SecretState,
+    ServingCertificate,
+    parse_authorities,
+    secret_state_of,
+)
+from webhook.certs.webhook_configs import CONFIG_PATHS, WebhookConfigSelector, webhook_config_of
 from webhook.errors import ApiError
 
 START = datetime(2026, 6, 1, tzinfo=UTC)
@@ -76,7 +82,10 @@ class Cluster:
     def bundles(self) -> list[bytes]:
         """The caBundle of every webhook."""
         return [
-            bundle for path in HOOKS if path in self.objects for bundle in webhook_config_of(path, self.objects[path]).bundles
+            bundle
+            for path in HOOKS
+            if path in self.objects
+            for bundle in webhook_config_of(path, self.objects[path]).bundles
         ]
 
     def trusted_everywhere(self, authority: CertificateAuthority | None) -> bool:

@@ -7,9 +7,9 @@ from dataclasses import replace
 from datetime import timedelta
 
 from tests.certs.cluster import HOOKS, NAMES, START
-from webhook.certs.held import SecretState, unique_authorities
-from webhook.certs.making import state_after_step
-from webhook.certs.plan import WebhookConfig, IssueCertificate, CreateAuthority, RotationInput
+from webhook.certs.reconciler import state_after_step
+from webhook.certs.rotation import CreateAuthority, IssueCertificate, RotationInput, WebhookConfig
+from webhook.certs.secret_state import SecretState, unique_authorities
 
 DAY = timedelta(days=1)
 NOTHING = timedelta(0)

@@ -8,9 +8,9 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from tests.certs.cluster import HOOKS, KEEPING, NAMES, SECRET, START, Client, Cluster, Replica
-from webhook.certs.keeping import CertificateReconciler
-from webhook.certs.plan import AUTHORITY_OVERLAP, BUNDLE_SETTLE_TIME, CreateAuthority, NoAction
-from webhook.certs.secrets import MANAGED_BY_LABEL
+from webhook.certs.reconciler import CertificateReconciler
+from webhook.certs.rotation import AUTHORITY_OVERLAP, BUNDLE_SETTLE_TIME, CreateAuthority, NoAction
+from webhook.certs.secret_state import MANAGED_BY_LABEL
 from webhook.errors import ApiError
 
 JUNK = b64encode(b"-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n").decode()

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from tests.certs.cluster import HOOKS, NAMES, SECRET, Cluster, Replica
-from webhook.certs.plan import MAX_AUTHORITIES, AUTHORITY_OVERLAP, BUNDLE_SETTLE_TIME, is_within_validity
+from webhook.certs.rotation import AUTHORITY_OVERLAP, BUNDLE_SETTLE_TIME, MAX_AUTHORITIES, is_within_validity
 
 REPLICAS = st.integers(0, 2)
 KEYS = st.sampled_from(["ca.crt", "ca.key", "tls.crt", "tls.key"])
@@ -40,7 +40,9 @@ class Rotating(RuleBasedStateMachine):
     def crash(self, who: int) -> None:
         self.replicas[who].crash()
 
-    @rule(frozen=st.none() | REPLICAS, time=st.sampled_from([BUNDLE_SETTLE_TIME, AUTHORITY_OVERLAP, timedelta(days=31)]))
+    @rule(
+        frozen=st.none() | REPLICAS, time=st.sampled_from([BUNDLE_SETTLE_TIME, AUTHORITY_OVERLAP, timedelta(days=31)])
+    )
     def wait(self, frozen: int | None, time: timedelta) -> None:
         """Running replicas look every few seconds; a frozen one stays in the middle of a call, and serves nobody.
 

@@ -8,21 +8,21 @@ from datetime import timedelta
 import pytest
 
 from tests.certs.make import DAY, make_held, make_seen, rotated, trusting, with_authorities
-from webhook.certs.held import SecretState
-from webhook.certs.making import state_after_step
-from webhook.certs.plan import (
-    MAX_AUTHORITIES,
+from webhook.certs.reconciler import state_after_step
+from webhook.certs.rotation import (
     AUTHORITY_OVERLAP,
     BUNDLE_SETTLE_TIME,
-    PruneAuthorities,
-    IssueCertificate,
+    MAX_AUTHORITIES,
     CreateAuthority,
+    IssueCertificate,
     NoAction,
+    PruneAuthorities,
     RotationInput,
     RotationStep,
     UpdateBundles,
     next_rotation_step,
 )
+from webhook.certs.secret_state import SecretState
 
 GOOD = make_held()
 OLD = make_held(authority=250 * DAY)
@@ -54,7 +54,11 @@ CASES: dict[str, tuple[RotationInput, type[RotationStep], str]] = {
     ),
     "a new authority is trusted before it signs": (make_seen(ROTATING, OLD.bundle), UpdateBundles, "caBundle"),
     "a new authority signs nothing at once": (trusting(ROTATING), NoAction, "waits for API servers"),
-    "a new authority signs when API servers know it": (trusting(ROTATING, steady=BUNDLE_SETTLE_TIME), IssueCertificate, "older authority"),
+    "a new authority signs when API servers know it": (
+        trusting(ROTATING, steady=BUNDLE_SETTLE_TIME),
+        IssueCertificate,
+        "older authority",
+    ),
     "a certificate that ends in ten days waits like any other": (
         trusting(rotated(make_held(authority=250 * DAY, leaf=80 * DAY))),
         NoAction,
@@ -66,7 +70,11 @@ CASES: dict[str, tuple[RotationInput, type[RotationStep], str]] = {
         "older authority",
     ),
     "a certificate that has ended does not wait": (trusting(make_held(leaf=91 * DAY)), IssueCertificate, "two thirds"),
-    "a certificate of tomorrow does not wait": (trusting(make_held(leaf=-2 * DAY)), IssueCertificate, "not valid before"),
+    "a certificate of tomorrow does not wait": (
+        trusting(make_held(leaf=-2 * DAY)),
+        IssueCertificate,
+        "not valid before",
+    ),
     "two thirds of the certificate's life are over": (
         trusting(make_held(leaf=61 * DAY), steady=BUNDLE_SETTLE_TIME),
         IssueCertificate,
@@ -77,9 +85,21 @@ CASES: dict[str, tuple[RotationInput, type[RotationStep], str]] = {
         IssueCertificate,
         "does not stand for 127.0.0.1, rightslice.rightslice.svc",
     ),
-    "a certificate for more names than asked for": (trusting(GOOD, names=["127.0.0.1"], steady=BUNDLE_SETTLE_TIME), NoAction, ""),
-    "old authorities stay for a day": (trusting(with_authorities(GOOD, OLD), steady=AUTHORITY_OVERLAP - BUNDLE_SETTLE_TIME), NoAction, ""),
-    "old authorities leave after a day": (trusting(with_authorities(GOOD, OLD), steady=AUTHORITY_OVERLAP), PruneAuthorities, "old"),
+    "a certificate for more names than asked for": (
+        trusting(GOOD, names=["127.0.0.1"], steady=BUNDLE_SETTLE_TIME),
+        NoAction,
+        "",
+    ),
+    "old authorities stay for a day": (
+        trusting(with_authorities(GOOD, OLD), steady=AUTHORITY_OVERLAP - BUNDLE_SETTLE_TIME),
+        NoAction,
+        "",
+    ),
+    "old authorities leave after a day": (
+        trusting(with_authorities(GOOD, OLD), steady=AUTHORITY_OVERLAP),
+        PruneAuthorities,
+        "old",
+    ),
 }
 
 

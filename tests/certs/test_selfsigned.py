@@ -13,7 +13,7 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from webhook.certs.selfsigned import create_self_signed
+from webhook.certs.issuer import create_self_signed
 from webhook.web.tls import PemPair, server_context
 
 NOW = datetime.now(UTC)

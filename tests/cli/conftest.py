@@ -34,7 +34,9 @@ def rightslice(monkeypatch: pytest.MonkeyPatch) -> Run:
     monkeypatch.setenv(COMPLETION_VARIABLE, "")
 
     def run(*arguments: str, stdin: bytes | str = b"") -> Ran:
-        result = CliRunner().invoke(build_app_for(list(arguments)), list(arguments), input=stdin, prog_name="rightslice")
+        result = CliRunner().invoke(
+            build_app_for(list(arguments)), list(arguments), input=stdin, prog_name="rightslice"
+        )
         if result.exception is not None and not isinstance(result.exception, SystemExit):
             raise result.exception
         return Ran(result.exit_code, result.stdout, result.stderr)

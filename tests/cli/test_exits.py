@@ -15,9 +15,9 @@ import pytest
 
 from tests.cli.conftest import FILES, JUNE, WORLD, Run
 from tests.kube.scripted import kubeconfig
-from webhook.policy.loading import load_policies
-from webhook.server.policyfiles import PolicyFiles
-from webhook.server.reloading import NoPoliciesError, read_policies
+from webhook.policy.loader import load_policies
+from webhook.server.policy_reload import NoPoliciesError, read_policies
+from webhook.server.policy_sources import PolicyFiles
 
 CODES = {
     "nothing to act on": (("check", "deploy/sized.json", *WORLD), 0),

@@ -9,7 +9,7 @@ import jsonpatch
 import pytest
 
 from tests.cli.conftest import FILES, JUNE, WORLD, Run
-from webhook.model.stored import default_object
+from webhook.model.defaulting import default_object
 
 GUARD = ("--policies", "../../../policies/guard.yaml", "--cluster", "cluster.yaml", "--now", JUNE)
 

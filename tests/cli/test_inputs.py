@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from webhook.cache.policies import PolicyObjects
+from webhook.cache.policy_objects import PolicyObjects
 from webhook.cli.inputs import unused_policy_notes
-from webhook.policy.loading import load_policies
-from webhook.server.policysources import LastLoaded, combine_sources
+from webhook.policy.loader import load_policies
+from webhook.server.policy_sources import LastLoaded, combine_sources
 
 EXCEPTION: dict[str, Any] = {
     "metadata": {"name": "e", "namespace": "ours", "generation": 2},

@@ -22,8 +22,8 @@ from tests.house.checkout import read as read_page
 from tests.make import make_pod
 from tests.usage.hostile import plays, says, serving
 from webhook.cli.inputs import read_usage_view
-from webhook.usage.files import UsageRecord, _RecordedContainer, _RecordFile, read_record, write_record
 from webhook.usage.history import MIB_TYPECODE, UsageHistory
+from webhook.usage.record_file import UsageRecord, _RecordedContainer, _RecordFile, read_record, write_record
 
 OWNER = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "serve-5d9c7", "uid": "u", "controller": True}
 NOW = datetime.fromisoformat(JUNE)

@@ -8,8 +8,8 @@ import sys
 import pytest
 
 from tests.conftest import ROOT
-from webhook.cli.agent import parse_listen_address, parse_log_level
-from webhook.cli.agenting import AgentError
+from webhook.cli.commands.serve_agent import parse_listen_address, parse_log_level
+from webhook.cli.processes.agent import AgentError
 
 
 @pytest.mark.parametrize(
@@ -35,7 +35,8 @@ def test_a_level_that_is_none_is_told() -> None:
 def test_an_agent_loads_nothing_that_judges_or_ranks() -> None:
     """It runs on every node: what is not loaded is memory for others."""
     asked = (
-        "import sys, webhook.cli.agenting, webhook.agent.agent, webhook.agent.machine, webhook.agent.advertising\n"
+        "import sys, webhook.cli.processes.agent, webhook.agent.node_agent, webhook.agent.discovery\n"
+        "import webhook.agent.node_advertiser\n"
         "loaded = ('numpy', 'kubernetes', 'pydantic', 'typer', 're2', 'webhook.engine')\n"
         "print([name for name in loaded if name in sys.modules])"
     )

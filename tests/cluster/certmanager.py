@@ -17,7 +17,7 @@ from cryptography.x509.oid import NameOID
 
 from tests.cluster.client import Json
 from tests.cluster.plane import Plane
-from webhook.certs.issuing import issue_serving_certificate, load_signer
+from webhook.certs.issuer import issue_serving_certificate, load_signer
 from webhook.manifests.objects import api_path
 
 INJECTED = "cert-manager.io/inject-ca-from"

@@ -19,13 +19,13 @@ from tests.cluster.processes import Process, free_port
 from tests.cluster.waiting import eventually
 from tests.conftest import ROOT
 from tests.house.checkout import read
-from webhook.cli.install import InstallMode, shipped_manifests
+from webhook.cli.commands.install import InstallMode, shipped_manifests
 from webhook.errors import ApiError
 from webhook.installing.probe import BOTH_ANSWERED, all_have_ca_bundle, probe_webhooks
-from webhook.installing.removing import uninstall_manifests
+from webhook.installing.removal import uninstall_manifests
 from webhook.kube.api import KubeClient
-from webhook.manifests.hooks import SYSTEM_NAMESPACE
 from webhook.manifests.objects import WEBHOOK_KINDS
+from webhook.manifests.webhooks import SYSTEM_NAMESPACE
 
 PAGE = read("docs/install.md").partition("## Out of cluster")[2].partition("\n## ")[0]
 

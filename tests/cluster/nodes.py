@@ -10,8 +10,8 @@ from typing import Any
 from tests.cluster.client import Json
 from tests.cluster.plane import Plane
 from tests.cluster.waiting import eventually
-from webhook.cache.shipped import bundled_folder
-from webhook.documents.reading import read_documents
+from webhook.cache.bundled_files import bundled_folder
+from webhook.documents.reader import read_documents
 
 NODES = "/api/v1/nodes"
 

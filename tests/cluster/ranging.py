@@ -9,15 +9,21 @@ from typing import Any, NamedTuple
 import msgspec
 
 from tests.cluster.dryrun import Answer
-from webhook.engine.limitrange import LIMIT_RANGER_ANNOTATION, PodAmounts, default_pod_data, messages_of_limit_range, predict_admission
+from webhook.engine.limitrange import (
+    LIMIT_RANGER_ANNOTATION,
+    PodAmounts,
+    default_pod_data,
+    messages_of_limit_range,
+    predict_admission,
+)
 from webhook.engine.limitrange.defaulting import apply_request_defaults
-from webhook.engine.limitrange.holding import read_pod_amounts
+from webhook.engine.limitrange.pod_amounts import read_pod_amounts
 from webhook.engine.quota import predict_quota_refusals
 from webhook.errors import QuantityError
 from webhook.model.apimachinery import canonical_text
+from webhook.model.limit_ranges import NamespaceLimitRanges, ParsedLimitRange, parse_limit_range
 from webhook.model.objects import LimitRange, ResourceQuota
 from webhook.model.pods import parse_pod
-from webhook.model.ranges import ParsedLimitRange, NamespaceLimitRanges, parse_limit_range
 
 Json = dict[str, Any]
 
@@ -112,7 +118,9 @@ def explains(outcome: Outcome, answer: Answer) -> bool:
     if answer.status != 201:
         return True
     notes = answer.body["metadata"].get("annotations", {})
-    return outcome.resources == outcome.seen == resources_in(answer) and outcome.note == notes.get(LIMIT_RANGER_ANNOTATION)
+    return outcome.resources == outcome.seen == resources_in(answer) and outcome.note == notes.get(
+        LIMIT_RANGER_ANNOTATION
+    )
 
 
 def _same_message(parts: tuple[str, ...], said: str) -> bool:

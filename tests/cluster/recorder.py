@@ -17,8 +17,8 @@ from typing import Any
 from tests.cluster.client import Json
 from tests.cluster.waiting import eventually
 from tests.make import make_pod
-from webhook.certs.selfsigned import SelfSignedPair, create_self_signed
-from webhook.manifests.hooks import webhook_configurations
+from webhook.certs.issuer import SelfSignedPair, create_self_signed
+from webhook.manifests.webhooks import webhook_configurations
 
 
 class Recorder:

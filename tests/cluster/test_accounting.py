@@ -11,8 +11,8 @@ from tests.cluster.test_plane import running
 from tests.cluster.waiting import eventually
 from tests.make import make_pod
 from webhook.cli.main import build_app
-from webhook.documents.reading import read_documents
-from webhook.model.resources import ACCOUNTING_RESOURCE
+from webhook.documents.reader import read_documents
+from webhook.model.gpu_resources import ACCOUNTING_RESOURCE
 
 
 def printed(namespace: str) -> list[dict[str, object]]:
@@ -39,7 +39,10 @@ def test_a_pod_runs_and_the_next_one_is_over_the_ceiling(plane: Plane, nodes: li
         running(plane, namespace, "first")
     assert "the scheduler ignores it: a pod with it runs on a node without" in check(plane, namespace).stdout
 
-    eventually(lambda: plane.api.get(counted)["status"]["used"][f"requests.{ACCOUNTING_RESOURCE}"], until=lambda it: it == "750")
+    eventually(
+        lambda: plane.api.get(counted)["status"]["used"][f"requests.{ACCOUNTING_RESOURCE}"],
+        until=lambda it: it == "750",
+    )
     with pytest.raises(RefusedError, match=r"exceeded quota: gpus, requested: .*=500, used: .*=750, limited: .*=1k"):
         plane.api.create(pods, make_pod("second").namespace(namespace).asks(ACCOUNTING_RESOURCE, "500").build())
 

@@ -32,15 +32,15 @@ from tests.cluster.plane import Plane
 from tests.cluster.waiting import eventually
 from tests.conftest import ROOT
 from tests.make import make_node
-from webhook.agent.beating import AgentLease
-from webhook.agent.holding import with_device_owners
-from webhook.agent.machine import GpuDiscovery
-from webhook.agent.publishing import GpuNodePublisher
-from webhook.documents.reading import read_documents
+from webhook.agent.device_owners import with_device_owners
+from webhook.agent.discovery import GpuDiscovery
+from webhook.agent.gpunode_publisher import GpuNodePublisher
+from webhook.agent.lease import AgentLease
+from webhook.documents.reader import read_documents
 from webhook.kube.api import KubeClient
-from webhook.manifests.gpunodes import gpunode_crd
-from webhook.manifests.hooks import SYSTEM_NAMESPACE
-from webhook.model.gpunodes import GPUNode
+from webhook.manifests.gpunode_crd import gpunode_crd
+from webhook.manifests.webhooks import SYSTEM_NAMESPACE
+from webhook.model.gpu_node import GPUNode
 
 GPUNODES = "/apis/rightslice.dev/v1alpha1/gpunodes"
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"

@@ -13,9 +13,9 @@ from tests.cluster.test_crds import EXCEPTIONS, served
 from tests.cluster.waiting import eventually
 from tests.make import PodMaker, make_pod
 from tests.policy.written import exception_text
-from webhook.documents.reading import read_documents
+from webhook.documents.reader import read_documents
 from webhook.manifests.backstop import OPT_OUT_LABEL, backstop_policies
-from webhook.manifests.hooks import SYSTEM_NAMESPACE
+from webhook.manifests.webhooks import SYSTEM_NAMESPACE
 
 __all__ = ["served"]
 

@@ -27,14 +27,14 @@ from tests.conftest import ROOT
 from tests.make import make_pod
 from tests.policy.written import policy_text
 from tests.server.managing import served
-from webhook.cli.install import InstallMode, shipped_manifests
-from webhook.documents.reading import read_documents
-from webhook.installing.checks import diagnose
+from webhook.cli.commands.install import InstallMode, shipped_manifests
+from webhook.documents.reader import read_documents
+from webhook.installing.doctor import diagnose
 from webhook.installing.facts import ClusterFacts, read_cluster_facts
-from webhook.installing.removing import uninstall_manifests
+from webhook.installing.removal import uninstall_manifests
 from webhook.kube.api import KubeClient
-from webhook.manifests.hooks import SYSTEM_NAMESPACE
 from webhook.manifests.objects import api_path
+from webhook.manifests.webhooks import SYSTEM_NAMESPACE
 
 ACCOUNT = f"system:serviceaccount:{SYSTEM_NAMESPACE}:rightslice"
 SECRET = f"/api/v1/namespaces/{SYSTEM_NAMESPACE}/secrets/rightslice-tls"
@@ -114,7 +114,9 @@ def applied(plane: Plane, objects: list[Json]) -> Iterator[None]:
 
 async def remove(plane: Plane) -> None:
     async with await KubeClient.connect(str(plane.kubeconfig)) as api:
-        await uninstall_manifests(api, shipped_manifests(InstallMode.ENFORCE), lambda _line: None, with_policies=True, seconds=120)
+        await uninstall_manifests(
+            api, shipped_manifests(InstallMode.ENFORCE), lambda _line: None, with_policies=True, seconds=120
+        )
 
 
 def command(objects: list[Json], folder: Path, port: int) -> list[str]:

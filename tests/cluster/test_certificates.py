@@ -23,15 +23,13 @@ from tests.make import make_pod
 from tests.server.managing import managing, page, served
 from tests.server.site import Site
 from tests.server.test_process import Process
-from webhook.certs.held import SecretState, parse_authorities
-from webhook.certs.hooks import CONFIG_PATHS, WebhookConfigSelector
-from webhook.certs.keeping import CertificateReconciler, ManagedCertificateSpec, ReconcileResult
-from webhook.certs.making import state_after_step
-from webhook.certs.plan import AUTHORITY_OVERLAP, BUNDLE_SETTLE_TIME, IssueCertificate, CreateAuthority
-from webhook.certs.secrets import SecretName, secret_state_of, build_secret
+from webhook.certs.reconciler import CertificateReconciler, ManagedCertificateSpec, ReconcileResult, state_after_step
+from webhook.certs.rotation import AUTHORITY_OVERLAP, BUNDLE_SETTLE_TIME, CreateAuthority, IssueCertificate
+from webhook.certs.secret_state import SecretName, SecretState, build_secret, parse_authorities, secret_state_of
+from webhook.certs.webhook_configs import CONFIG_PATHS, WebhookConfigSelector
 from webhook.kube.access import ClusterAccess
 from webhook.kube.api import KubeClient
-from webhook.kube.leading import LeaseName
+from webhook.kube.leader_election import LeaseName
 
 ADDRESS = "127.0.0.1"
 SEAT = "rightslice"
@@ -85,7 +83,9 @@ class Store:
     @property
     def held(self) -> SecretState:
         """What the Secret holds."""
-        held = secret_state_of(self.plane.api.get(self.secret.path)) if self.plane.api.exists(self.secret.path) else None
+        held = (
+            secret_state_of(self.plane.api.get(self.secret.path)) if self.plane.api.exists(self.secret.path) else None
+        )
         return held or SecretState()
 
     def bundles(self) -> set[bytes]:

@@ -20,8 +20,8 @@ from tests.conftest import ROOT
 from tests.make import make_pod
 from tests.policy.written import exception_text
 from webhook.model.pods import OwnerReference
-from webhook.server.eventing import build_owner_event
-from webhook.telemetry.notices import OwnerEvent
+from webhook.server.event_writer import build_owner_event
+from webhook.telemetry.owner_events import OwnerEvent
 
 EXCEPTIONS = "/apis/rightslice.dev/v1alpha1/namespaces/{}/gpupolicyexceptions"
 
@@ -69,7 +69,7 @@ def test_who_holds_gpus_has_a_share_of_their_time(plane: Plane, namespace: str) 
 
 def test_an_audit_goes_page_by_page(plane: Plane, namespace: str, pods: list[str], tmp_path: Path) -> None:
     code = (
-        "import sys; import webhook.audit.cluster as c; c.PAGE = 2\n"
+        "import sys; import webhook.audit.cluster_reader as c; c.PAGE = 2\n"
         "with c.Cluster(sys.argv[1]) as cluster:\n"
         "    view = cluster.view()\n"
         "    pods = [each.data['metadata'] for each in cluster.pods()]\n"

@@ -14,7 +14,7 @@ from tests.conftest import ROOT
 from tests.policy.test_loading import WHOLE
 from tests.policy.written import exception_text, policy_text
 from tests.server.test_policyreviews import FILES, OBJECTS, whole
-from webhook.policy.loading import load_policies
+from webhook.policy.loader import load_policies
 
 POLICIES = "/apis/rightslice.dev/v1alpha1/gpupolicies"
 EXCEPTIONS = "/apis/rightslice.dev/v1alpha1/gpupolicyexceptions"

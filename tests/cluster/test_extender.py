@@ -24,10 +24,10 @@ from tests.conftest import ROOT
 from tests.make import PodMaker, make_pod
 from tests.placement.kube import BRIDGED, DGX1, gpu_node, report
 from tests.world import mig_node
-from webhook.certs.selfsigned import create_self_signed
-from webhook.manifests import scheduling
-from webhook.manifests.gpunodes import gpunode_crd
-from webhook.model.records import GANG_SIZE_ANNOTATION, TOPOLOGY_ANNOTATION
+from webhook.certs.issuer import create_self_signed
+from webhook.manifests import scheduler_config
+from webhook.manifests.gpunode_crd import gpunode_crd
+from webhook.model.annotations import GANG_SIZE_ANNOTATION, TOPOLOGY_ANNOTATION
 from webhook.placement.nodes.filtering import NEVER_JOINED, NOT_JOINED
 
 MIG = "nvidia.com/mig-1g.10gb"
@@ -164,7 +164,8 @@ def extending(plane: Plane, folder: Path) -> Iterator[tuple[Process, Json]]:
     try:
         yield (
             process,
-            scheduling.extender_entry(f"https://127.0.0.1:{port}") | {"tlsConfig": {"caFile": str(folder / "ca.crt")}},
+            scheduler_config.extender_entry(f"https://127.0.0.1:{port}")
+            | {"tlsConfig": {"caFile": str(folder / "ca.crt")}},
         )
     finally:
         process.kill()

@@ -13,8 +13,8 @@ from tests.cluster.plane import Plane
 from tests.cluster.recorder import Recorder, hooked
 from tests.cluster.waiting import eventually
 from tests.make import PodMaker, make_pod
-from webhook.manifests.hooks import EXCLUDED_NAMESPACES
-from webhook.policy.workloads import WORKLOAD_TEMPLATES
+from webhook.manifests.webhooks import EXCLUDED_NAMESPACES
+from webhook.policy.template_paths import WORKLOAD_TEMPLATES
 
 SPACE = "hooks-try"
 
@@ -164,7 +164,9 @@ def test_any_other_pod_is_not_sent(plane: Plane, hooks: Recorder, maker: PodMake
     assert sent(plane, hooks, maker) == set()
 
 
-@pytest.mark.parametrize("namespace", sorted({*EXCLUDED_NAMESPACES} - {"kube-system", "kube-public", "kube-node-lease"}))
+@pytest.mark.parametrize(
+    "namespace", sorted({*EXCLUDED_NAMESPACES} - {"kube-system", "kube-public", "kube-node-lease"})
+)
 def test_no_pod_of_a_namespace_that_is_left_out_is_sent(plane: Plane, hooks: Recorder, namespace: str) -> None:
     with plane.namespace_called(namespace):
         assert sent(plane, hooks, make_pod().gpus(1), namespace) == set()

@@ -28,19 +28,17 @@ from tests.controlplane.build import control_plane, wanted_version
 from tests.make import make_node, make_pod
 from tests.policy.written import exception_text, policy_text
 from tests.usage.prometheus import Prometheus
-from webhook.certs.selfsigned import create_self_signed
-from webhook.cli.install import InstallMode, shipped_manifests
-from webhook.documents.reading import read_documents
+from webhook.certs.issuer import create_self_signed
+from webhook.cli.commands.install import InstallMode, shipped_manifests
+from webhook.documents.reader import read_documents
 from webhook.errors import ApiError
-from webhook.installing.applying import install_manifests
-from webhook.installing.checks import diagnose
-from webhook.installing.facts import ClusterFacts, read_cluster_facts
-from webhook.installing.lines import DiagnosticResult, CheckState
-from webhook.installing.putting import TLS_SECRET_PATH
-from webhook.installing.removing import uninstall_manifests
+from webhook.installing.apply import TLS_SECRET_PATH, install_manifests
+from webhook.installing.doctor import diagnose
+from webhook.installing.facts import CheckState, ClusterFacts, DiagnosticResult, read_cluster_facts
+from webhook.installing.removal import uninstall_manifests
 from webhook.kube.api import KubeClient
-from webhook.manifests.hooks import SYSTEM_NAMESPACE
 from webhook.manifests.objects import DEPLOYMENT_PATH, WEBHOOK_KINDS, api_path
+from webhook.manifests.webhooks import SYSTEM_NAMESPACE
 
 ACCOUNT = f"system:serviceaccount:{SYSTEM_NAMESPACE}:rightslice"
 AUDIT = {
@@ -54,7 +52,9 @@ BINDING = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindin
 
 
 class Site(NamedTuple):
-    """A control plane, what was installed in it, the one real replica, where it listens, and what `install_manifests` said."""
+    """A control plane, what was installed in it, the one real replica, where it listens, and what
+    `install_manifests` said.
+    """
 
     plane: Plane
     objects: list[Json]
@@ -263,7 +263,9 @@ def test_doctor_finds_nothing_wrong_with_it(site: Site) -> None:
     lines = eventually(look, until=lambda found: "2 of 2 replicas ready" in {line.summary for line in found})
 
     wrong = [line for line in lines if line.state in (CheckState.WARN, CheckState.FAIL)]
-    assert [line for line in wrong if "was passed by" not in line.summary] == []  # until the API server saw the caBundle
+    assert [
+        line for line in wrong if "was passed by" not in line.summary
+    ] == []  # until the API server saw the caBundle
     skipped = [line.summary for line in lines if line.state is CheckState.SKIP]
     assert skipped == ["no replica could be asked", "no agent reports the GPUs of its node"]
     assert {

@@ -16,13 +16,13 @@ from tests.cluster.installed import EVERYTHING
 from tests.cluster.plane import Plane
 from tests.cluster.waiting import eventually
 from tests.conftest import ROOT
-from webhook.certs.selfsigned import create_self_signed
-from webhook.installing.chosen import CurrentInstall, parse_deployment
-from webhook.installing.putting import TLS_SECRET_PATH, apply_object
-from webhook.installing.removing import uninstall_manifests
+from webhook.certs.issuer import create_self_signed
+from webhook.installing.apply import TLS_SECRET_PATH, apply_object
+from webhook.installing.current_install import CurrentInstall, parse_deployment
+from webhook.installing.removal import uninstall_manifests
 from webhook.kube.api import KubeClient
-from webhook.manifests.hooks import SYSTEM_NAMESPACE
-from webhook.manifests.objects import DEPLOYMENT_PATH, WEBHOOK_KINDS, OVERLAY_OBJECTS, api_path
+from webhook.manifests.objects import DEPLOYMENT_PATH, OVERLAY_OBJECTS, WEBHOOK_KINDS, api_path
+from webhook.manifests.webhooks import SYSTEM_NAMESPACE
 
 BINDING = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings/rightslice-pods"
 HOOK_OBJECTS = [one for one in EVERYTHING if one["kind"] in WEBHOOK_KINDS]
@@ -102,7 +102,9 @@ def hooks_of(plane: Plane) -> list[Json]:
 
 @pytest.mark.parametrize("ours", [True, False], ids=["its own authority", "another"])
 def test_a_trial_out_of_cluster_becomes_an_installation(bare: Plane, *, ours: bool) -> None:
-    bundle, other = (b64encode(create_self_signed(["127.0.0.1"], datetime.now(UTC)).authority).decode() for _ in range(2))
+    bundle, other = (
+        b64encode(create_self_signed(["127.0.0.1"], datetime.now(UTC)).authority).decode() for _ in range(2)
+    )
     apply(bare, "out-of-cluster")
     secret = {"metadata": {"name": "rightslice-tls"}, "data": {"ca.crt": bundle if ours else other}}
     bare.api.create(TLS_SECRET_PATH.rpartition("/")[0], secret)

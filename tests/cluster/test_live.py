@@ -14,13 +14,13 @@ import pytest
 from tests.cluster.client import Json
 from tests.cluster.plane import Plane
 from tests.make import make_pod
-from webhook.cache import following
-from webhook.cache.following import ClusterInformers, empty_view
+from webhook.cache import informers
+from webhook.cache.informers import ClusterInformers, empty_view
 from webhook.errors import ApiError
-from webhook.kube import watching
+from webhook.kube import reflector
 from webhook.kube.api import KubeClient
-from webhook.kube.watching import WatchedResource, WatchStatus, Reflector
-from webhook.model.cluster import ClusterView
+from webhook.kube.reflector import Reflector, WatchedResource, WatchStatus
+from webhook.model.cluster_view import ClusterView
 
 GPU = "nvidia.com/gpu"
 
@@ -157,8 +157,8 @@ async def test_an_api_server_that_restarts_is_found_again_and_the_view_is_right(
 async def test_a_view_that_nobody_confirms_is_old_and_says_so(
     plane: Plane, namespace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(following, "STALE_SECONDS", 6.0)
-    monkeypatch.setattr(watching, "WATCH_SECONDS", 2)  # an idle kind is confirmed when its watch ends
+    monkeypatch.setattr(informers, "STALE_SECONDS", 6.0)
+    monkeypatch.setattr(reflector, "WATCH_SECONDS", 2)  # an idle kind is confirmed when its watch ends
     async with followed(plane) as site:
         await until(lambda: site.view.current)
         await ask(plane.apiserver.kill)
@@ -247,11 +247,16 @@ async def test_everything_comes_by_pages_where_there_is_no_watchlist(plane: Plan
         for index in range(7):
             await api.create(maps, {"metadata": {"name": f"m{index}"}})
         watch = Reflector(
-            api, WatchedResource("configmaps", maps, dict[str, Any]), kept, Random(1), lambda *_: None, crashed=unexpected
+            api,
+            WatchedResource("configmaps", maps, dict[str, Any]),
+            kept,
+            Random(1),
+            lambda *_: None,
+            crashed=unexpected,
         )
         watch._uses_watch_list = False
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("webhook.kube.watching.PAGE_SIZE", 3)
+            patch.setattr("webhook.kube.reflector.PAGE_SIZE", 3)
             task = asyncio.create_task(watch.run())
             try:
                 await until(lambda: watch.status.synced)

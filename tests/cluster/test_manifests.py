@@ -18,9 +18,9 @@ from tests.cluster.plane import Plane
 from tests.conftest import ROOT
 from tests.make import make_pod
 from tests.manifests.made import BUILT
-from webhook.documents.reading import read_documents
-from webhook.manifests.hooks import SYSTEM_NAMESPACE
+from webhook.documents.reader import read_documents
 from webhook.manifests.objects import api_path
+from webhook.manifests.webhooks import SYSTEM_NAMESPACE
 from webhook.settings import WebhookSettings
 
 MANIFESTS = ROOT / "manifests"

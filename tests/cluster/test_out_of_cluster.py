@@ -15,14 +15,13 @@ from tests.cluster.plane import Plane
 from tests.cluster.waiting import eventually
 from tests.make import make_pod
 from tests.policy.written import exception_text
-from webhook.audit.cluster import ClusterReader
+from webhook.audit.cluster_reader import ClusterReader
 from webhook.cli.inputs import load_cluster_policies
-from webhook.installing.checks import diagnose
-from webhook.installing.facts import ClusterFacts, read_cluster_facts
-from webhook.installing.lines import CheckState
+from webhook.installing.doctor import diagnose
+from webhook.installing.facts import CheckState, ClusterFacts, read_cluster_facts
 from webhook.kube.api import KubeClient
-from webhook.manifests.hooks import SYSTEM_NAMESPACE
 from webhook.manifests.objects import api_path
+from webhook.manifests.webhooks import SYSTEM_NAMESPACE
 
 
 def refusal(plane: Plane, namespace: str) -> str:

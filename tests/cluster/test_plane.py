@@ -12,7 +12,7 @@ from tests.cluster.plane import Plane
 from tests.cluster.waiting import eventually
 from tests.conftest import ROOT
 from tests.make import make_pod
-from webhook.documents.reading import read_documents
+from webhook.documents.reader import read_documents
 
 GPU_TOLERATION = {"key": "nvidia.com/gpu", "operator": "Exists"}
 

@@ -20,9 +20,9 @@ from tests.controlplane.definitions import definitions
 from tests.make import make_pod
 from tests.policy.written import policy_text
 from tests.report.audited import LONG, NOTED, NOW, REFUSED, judged, rows_of
-from webhook.audit.publishing import publish_reports
+from webhook.audit.report_writer import publish_reports
 from webhook.kube.api import KubeClient
-from webhook.report.policyreports import MAX_RESULTS, ReportApi, build_policy_reports
+from webhook.report.policy_reports import MAX_RESULTS, ReportApi, build_policy_reports
 from webhook.report.results import CheckResult
 
 NAME = "rightslice-audit"
@@ -66,7 +66,9 @@ def published(plane: Plane, found: Sequence[CheckResult], *apis: ReportApi, dry_
 
     async def run() -> None:
         async with await KubeClient.connect(str(plane.kubeconfig)) as api:
-            await publish_reports(api, build_policy_reports(rows_of(found), NOW, apis[0]), apis, said.append, dry_run=dry_run)
+            await publish_reports(
+                api, build_policy_reports(rows_of(found), NOW, apis[0]), apis, said.append, dry_run=dry_run
+            )
 
     asyncio.run(run())
     return said

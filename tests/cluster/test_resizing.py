@@ -98,5 +98,7 @@ def words(quota: Json, old: Json, new: Pod) -> str:
 def moved(quota: Json, old: Json, new: Pod) -> str:
     """What we say of a new deadline."""
     before = parse_pod(old)
-    found = predict_update_refusals(before, new, apply_defaults(before, ()), apply_defaults(new, ()), quotas_of([quota]))
+    found = predict_update_refusals(
+        before, new, apply_defaults(before, ()), apply_defaults(new, ()), quotas_of([quota])
+    )
     return found[0].message if found else ""

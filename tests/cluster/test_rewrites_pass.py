@@ -18,7 +18,7 @@ from tests.world import NO_USAGE, NOW, mig_node, policies_of, policy, request_of
 from webhook.engine.decide import decide
 from webhook.engine.limitrange import apply_defaults
 from webhook.engine.limitrange.defaulting import apply_request_defaults
-from webhook.model.cluster import ClusterView
+from webhook.model.cluster_view import ClusterView
 from webhook.model.pods import parse_pod
 
 WORLDS, PODS = 50, 15

@@ -21,10 +21,10 @@ from tests.cluster.test_manifests import MANIFESTS, built, space
 from tests.cluster.waiting import eventually
 from tests.controlplane.build import control_plane, wanted_version
 from tests.make import make_pod
-from webhook.documents.reading import read_documents
-from webhook.manifests.hooks import SYSTEM_NAMESPACE
-from webhook.manifests.scheduling import EXTENDER_CA_FILE, SECOND_SCHEDULER_NAME
-from webhook.model.resources import ACCOUNTING_RESOURCE
+from webhook.documents.reader import read_documents
+from webhook.manifests.scheduler_config import EXTENDER_CA_FILE, SECOND_SCHEDULER_NAME
+from webhook.manifests.webhooks import SYSTEM_NAMESPACE
+from webhook.model.gpu_resources import ACCOUNTING_RESOURCE
 
 __all__ = ["space"]
 

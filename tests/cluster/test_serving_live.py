@@ -17,8 +17,7 @@ from tests.cluster.client import Json, RefusedError
 from tests.cluster.plane import Plane
 from tests.cluster.waiting import eventually
 from tests.make import make_pod
-from webhook.cli.calling import WebhookClient
-from webhook.cli.running import run_webhook_process
+from webhook.cli.webhook_client import WebhookClient, run_webhook_process
 
 POLICIES = "/apis/rightslice.dev/v1alpha1/gpupolicies"
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
@@ -81,7 +80,10 @@ class Served:
 
 @contextmanager
 def served(plane: Plane, *arguments: str) -> Iterator[Served]:
-    with run_webhook_process(["--cluster", "live", "--kubeconfig", str(plane.kubeconfig), *arguments]) as (client, port):
+    with run_webhook_process(["--cluster", "live", "--kubeconfig", str(plane.kubeconfig), *arguments]) as (
+        client,
+        port,
+    ):
         yield Served(client, port)
 
 

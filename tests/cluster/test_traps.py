@@ -9,7 +9,7 @@ from tests.cluster.plane import Plane
 from tests.cluster.waiting import eventually
 from tests.engine.test_linting import CLASS, MILLI, limit_range
 from tests.engine.test_linting_rules import REFUSED, TAKEN
-from webhook.engine.linting import fix_object, lint_object, lint_all_objects
+from webhook.engine.linting import fix_object, lint_all_objects, lint_object
 
 GPU = "nvidia.com/gpu"
 TRAPS = {

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from webhook.documents.places import Document
-from webhook.documents.reading import iter_documents
-from webhook.documents.yamltexts import MAX_FAULTY_DOCUMENTS
+from webhook.documents.document import Document
+from webhook.documents.reader import iter_documents
+from webhook.documents.yaml_reader import MAX_FAULTY_DOCUMENTS
 from webhook.errors import DocumentError, TemplateError
 
 Found = list[tuple[Any, str]]

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from webhook.documents.reading import LARGE_JSON_BYTES, read_documents
+from webhook.documents.reader import LARGE_JSON_BYTES, read_documents
 from webhook.errors import DocumentError
 
 SLACK = 10

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from webhook.documents.bounds import SizeBounds
-from webhook.documents.jsontexts import read_json_documents
-from webhook.documents.places import Document
-from webhook.documents.reading import LARGE_JSON_BYTES, iter_documents
+from webhook.documents.decode import SizeBounds
+from webhook.documents.document import Document
+from webhook.documents.json_reader import read_json_documents
+from webhook.documents.reader import LARGE_JSON_BYTES, iter_documents
 from webhook.errors import DocumentError
 
 SMALL = SizeBounds(size=1000, values=6, depth=3, expansion=0)

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from webhook.documents.reading import LARGE_JSON_BYTES, MAX_POSITIONED_VALUES, read_documents
+from webhook.documents.reader import LARGE_JSON_BYTES, MAX_POSITIONED_VALUES, read_documents
 from webhook.errors import DocumentError, TemplateError
 
 TEXT = """\
@@ -108,7 +108,9 @@ def test_every_value_has_its_place() -> None:
 
 def test_a_path_that_is_not_there_has_the_place_of_its_nearest_ancestor() -> None:
     (document,) = read_documents(TEXT, "pod.yaml")
-    assert document.locate(("spec", "containers", 1, "resources", "limits")) == document.locate(("spec", "containers", 1))
+    assert document.locate(("spec", "containers", 1, "resources", "limits")) == document.locate(
+        ("spec", "containers", 1)
+    )
     assert document.locate(("spec", "containers", 7)) == document.locate(("spec", "containers"))
     assert document.locate(("kind", "x")) == document.locate(("kind",))
     assert document.locate((0,)) == document.locate()
@@ -141,7 +143,9 @@ def test_a_key_is_text_whatever_it_looks_like() -> None:
 
 
 def test_json_is_read_with_places() -> None:
-    (document,) = read_documents('{\n\t"kind": "Pod",\n\t"spec": {"x": [1, true, null, "\\/"]}}', "pod.json", aliases=True)
+    (document,) = read_documents(
+        '{\n\t"kind": "Pod",\n\t"spec": {"x": [1, true, null, "\\/"]}}', "pod.json", aliases=True
+    )
     assert document.data == {"kind": "Pod", "spec": {"x": [1, True, None, "/"]}}
     assert str(document.locate(("spec", "x", 1))) == "pod.json:3:20"
 
@@ -187,7 +191,10 @@ def test_json_that_is_not_yaml_is_read_with_its_places(text: str, data: list[Any
 
 def test_of_very_many_values_in_a_row_each_has_its_beginning() -> None:
     found = read_documents('{"a": 1}\n' * (MAX_POSITIONED_VALUES + 1), "f.json", aliases=True)
-    assert [str(each.locate(("a",))) for each in found[-2:]] == [f"f.json:{MAX_POSITIONED_VALUES}:7", f"f.json:{MAX_POSITIONED_VALUES + 1}:1"]
+    assert [str(each.locate(("a",))) for each in found[-2:]] == [
+        f"f.json:{MAX_POSITIONED_VALUES}:7",
+        f"f.json:{MAX_POSITIONED_VALUES + 1}:1",
+    ]
 
 
 def test_large_json_is_read_without_places() -> None:

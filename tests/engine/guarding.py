@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from tests.make import Json
-from webhook.engine.asking import gpu_requests_of_pod
+from webhook.engine.gpu_requests import gpu_requests_of_pod
 from webhook.engine.guard import find_bypasses
-from webhook.engine.remarks import Violation
-from webhook.model.paths import format_path
+from webhook.engine.violations import Violation
+from webhook.model.admission import AdmissionRequest
+from webhook.model.field_paths import format_path
 from webhook.model.pods import parse_pod
-from webhook.model.requests import AdmissionRequest
 
 KINDS = ("containers", "initContainers", "ephemeralContainers")
 

@@ -23,15 +23,15 @@ from tests.world import (
     view_of,
     whole_node,
 )
-from webhook.cache.shipped import bundled_folder
+from webhook.cache.bundled_files import bundled_folder
 from webhook.cache.snapshot import read_snapshot_view
 from webhook.engine.decide import decide
-from webhook.model.cluster import ClusterView
+from webhook.model.admission import AdmissionRequest
+from webhook.model.cluster_view import ClusterView
 from webhook.model.decisions import Decision
-from webhook.model.nodelabels import ISLAND_LABEL
+from webhook.model.node_labels import ISLAND_LABEL
 from webhook.model.pods import parse_pod
-from webhook.model.requests import AdmissionRequest
-from webhook.policy.compiled import PolicySet
+from webhook.policy.policy_set import PolicySet
 from webhook.policy.written.sections import Bypass
 
 GPU, SMALL, SHARED = "nvidia.com/gpu", "nvidia.com/mig-1g.10gb", "nvidia.com/gpu.shared"
@@ -175,7 +175,13 @@ def decision(pod: Json, view: ClusterView, policies: PolicySet, operation: str =
     metadata = pod.get("metadata")
     namespace = metadata.get("namespace", "team") if isinstance(metadata, dict) else "team"
     read = parse_pod(pod)
-    return decide(AdmissionRequest(operation, "", "Pod", namespace, "", read, load_object=lambda: pod), policies, view, NO_USAGE, NOW)
+    return decide(
+        AdmissionRequest(operation, "", "Pod", namespace, "", read, load_object=lambda: pod),
+        policies,
+        view,
+        NO_USAGE,
+        NOW,
+    )
 
 
 OWNERS = ["ReplicaSet", "Job", "DaemonSet"]

@@ -8,9 +8,9 @@ from tests.make import Json, PodMaker, make_namespace, make_node, make_pod
 from tests.world import A100, ask, codes, mig_node, shaped, view_of, whole_node
 from webhook.engine.limitrange.defaulting import LIMIT_RANGER_ANNOTATION, LIMIT_RANGER_PREFIX
 from webhook.model.apimachinery import MAX_MILLI
-from webhook.model.catalogue import _CARD_SPECS as CARDS
-from webhook.model.cluster import ClusterView
-from webhook.model.resources import ACCOUNTING_RESOURCE
+from webhook.model.cluster_view import ClusterView
+from webhook.model.gpu_resources import ACCOUNTING_RESOURCE
+from webhook.model.mig_catalogue import _CARD_SPECS as CARDS
 
 GPU, SMALL, LARGE, SHARED = (
     "nvidia.com/gpu",
@@ -63,7 +63,12 @@ def test_every_profile_weighs_what_the_catalogue_says(product: str, profile: str
 
 
 def test_a_users_own_value_is_overwritten() -> None:
-    pod = make_pod().gpus(1).asks(ACCOUNTING_RESOURCE, "1").container("side", resources={"limits": {ACCOUNTING_RESOURCE: "7"}})
+    pod = (
+        make_pod()
+        .gpus(1)
+        .asks(ACCOUNTING_RESOURCE, "1")
+        .container("side", resources={"limits": {ACCOUNTING_RESOURCE: "7"}})
+    )
     main, side = (each["resources"] for each in shaped(pod, ask(pod, NATIVE))["spec"]["containers"])
     assert main["limits"][ACCOUNTING_RESOURCE] == main["requests"][ACCOUNTING_RESOURCE] == "1000"
     assert side["limits"][ACCOUNTING_RESOURCE] == side["requests"][ACCOUNTING_RESOURCE] == "0"
@@ -77,7 +82,11 @@ def test_it_is_nothing_for_a_pod_without_gpus() -> None:
 
 MILLI_RANGE: dict[str, Json] = {
     "a minimum": {"min": {ACCOUNTING_RESOURCE: "10"}, "default": {ACCOUNTING_RESOURCE: "20"}},
-    "a minimum beside GPUs": {"max": {GPU: "4"}, "min": {ACCOUNTING_RESOURCE: "10"}, "default": {ACCOUNTING_RESOURCE: "20", GPU: "4"}},
+    "a minimum beside GPUs": {
+        "max": {GPU: "4"},
+        "min": {ACCOUNTING_RESOURCE: "10"},
+        "default": {ACCOUNTING_RESOURCE: "20", GPU: "4"},
+    },
     "a ratio": {"maxLimitRequestRatio": {ACCOUNTING_RESOURCE: "1"}, "default": {ACCOUNTING_RESOURCE: "20"}},
     "a minimum of pods": {"type": "Pod", "min": {ACCOUNTING_RESOURCE: "10"}},
     "a minimum of pods that the GPUs alone weigh less than": {"type": "Pod", "min": {ACCOUNTING_RESOURCE: "1015"}},
@@ -109,7 +118,11 @@ LEFT: dict[str, tuple[str, PodMaker, str, list[str]]] = {
     "no GPUs": (NATIVE, twenty(make_pod()), "a minimum", ["20", "20"]),
     "injected GPUs are taken out": (
         NATIVE.replace("native", "native, limitRangeInjected: remove"),
-        twenty(make_pod().gpus(4).annotate(LIMIT_RANGER_ANNOTATION, LIMIT_RANGER_PREFIX + "nvidia.com/gpu limit for container main")),
+        twenty(
+            make_pod()
+            .gpus(4)
+            .annotate(LIMIT_RANGER_ANNOTATION, LIMIT_RANGER_PREFIX + "nvidia.com/gpu limit for container main")
+        ),
         "a minimum beside GPUs",
         ["20", "20"],
     ),
@@ -136,7 +149,11 @@ def test_a_zero_that_a_limit_range_would_refuse_is_not_written(
     decision = ask(pod, text, view=view)
     after = shaped(pod, decision)
     each = [one["resources"] for one in after["spec"]["containers"]]
-    assert [one["limits"][ACCOUNTING_RESOURCE] for one in each] == [one["requests"][ACCOUNTING_RESOURCE] for one in each] == want
+    assert (
+        [one["limits"][ACCOUNTING_RESOURCE] for one in each]
+        == [one["requests"][ACCOUNTING_RESOURCE] for one in each]
+        == want
+    )
     assert not decision.denials
     assert not ask(after, text, view=view).patch
     after["metadata"]["uid"] = "0a1b"
@@ -248,7 +265,12 @@ TAKEN: dict[str, tuple[str, PodMaker, tuple[Json, ...], str | None]] = {
     ),
     "one does that the pod cannot come to": (PLAIN, PINNED, (COUNTING, whole_node()), None),
     "one does that has no such GPU": (PLAIN, make_pod().asks(SMALL, "1"), (COUNTING, mig_node()), None),
-    "a user wrote it where nobody takes it": (PLAIN, make_pod().gpus(1).asks(ACCOUNTING_RESOURCE, "1"), (whole_node(),), "0"),
+    "a user wrote it where nobody takes it": (
+        PLAIN,
+        make_pod().gpus(1).asks(ACCOUNTING_RESOURCE, "1"),
+        (whole_node(),),
+        "0",
+    ),
 }
 
 

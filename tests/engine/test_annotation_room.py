@@ -7,7 +7,7 @@ import pytest
 from tests.engine.deciding import FOUR, NODES, SIZING
 from tests.make import Json, PodMaker, make_pod
 from tests.world import ask, codes, shaped
-from webhook.model.decisions import KeepRequest, KeepReason
+from webhook.model.decisions import KeepReason, KeepRequest
 
 MOST = 256 * 1024
 NOTE = "example.com/note"

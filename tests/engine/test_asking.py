@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.make import PodMaker, make_pod
-from webhook.engine.asking import gpu_requests_of_pod
-from webhook.model.effective import effective_amount, max_consumption
+from webhook.engine.gpu_requests import gpu_requests_of_pod
+from webhook.model.pod_resources import effective_amount, max_consumption
 from webhook.model.pods import parse_pod
 from webhook.model.quantity import parse_nano
 

@@ -8,9 +8,9 @@ import pytest
 
 from tests.make import Json, make_pod
 from tests.policy.written import load_texts, policy_text
-from webhook.engine.bounds import MAX_COUNTS, TEXT_LENGTH, find_exceeded_limit
+from webhook.engine.object_limits import MAX_COUNTS, TEXT_LENGTH, find_exceeded_limit
+from webhook.model.admission import AdmissionRequest
 from webhook.model.pods import parse_pod
-from webhook.model.requests import AdmissionRequest
 
 POLICIES = load_texts(policy_text(cuda={}))
 
@@ -70,13 +70,19 @@ PODS = {
 
 @pytest.mark.parametrize(("obj", "words"), PODS.values(), ids=PODS)
 def test_a_pod(obj: Json, words: str) -> None:
-    assert find_exceeded_limit(AdmissionRequest("CREATE", "", "Pod", "team", "a", parse_pod(obj), lambda: obj), POLICIES) == words
+    assert (
+        find_exceeded_limit(AdmissionRequest("CREATE", "", "Pod", "team", "a", parse_pod(obj), lambda: obj), POLICIES)
+        == words
+    )
 
 
 def test_an_old_pod_is_counted_by_itself() -> None:
     large, larger = parse_pod(pod(containers=containers(500))), parse_pod(pod(containers=containers(501)))
     assert find_exceeded_limit(AdmissionRequest("UPDATE", "", "Pod", "team", "a", large, dict, large), POLICIES) == ""
-    assert find_exceeded_limit(AdmissionRequest("UPDATE", "", "Pod", "team", "a", large, dict, larger), POLICIES) == "500 containers"
+    assert (
+        find_exceeded_limit(AdmissionRequest("UPDATE", "", "Pod", "team", "a", large, dict, larger), POLICIES)
+        == "500 containers"
+    )
 
 
 def jobs(count: int, each: int) -> Json:
@@ -99,7 +105,12 @@ WORKLOADS = {
 
 @pytest.mark.parametrize(("obj", "words"), WORKLOADS.values(), ids=WORKLOADS)
 def test_a_workload(obj: Any, words: str) -> None:
-    assert find_exceeded_limit(AdmissionRequest("CREATE", "jobset.x-k8s.io", "JobSet", "team", "a", None, lambda: obj), POLICIES) == words
+    assert (
+        find_exceeded_limit(
+            AdmissionRequest("CREATE", "jobset.x-k8s.io", "JobSet", "team", "a", None, lambda: obj), POLICIES
+        )
+        == words
+    )
 
 
 def test_templates_beyond_the_most_are_not_even_read() -> None:
@@ -114,6 +125,8 @@ def test_templates_beyond_the_most_are_not_even_read() -> None:
     template = {"spec": {"containers": containers(1)}}
     groups = [Job(template=template) for _ in range(50_000)]
     obj = {"spec": {"headGroupSpec": {"template": template}, "workerGroupSpecs": groups}}
-    assert find_exceeded_limit(AdmissionRequest("CREATE", "ray.io", "RayCluster", "team", "a", None, lambda: obj), POLICIES)
+    assert find_exceeded_limit(
+        AdmissionRequest("CREATE", "ray.io", "RayCluster", "team", "a", None, lambda: obj), POLICIES
+    )
     once_each = len(groups)
     assert read < once_each + 10 * MAX_COUNTS["pod templates"]

@@ -9,12 +9,12 @@ import pytest
 
 from tests.make import Json, PodMaker, make_namespace, make_pod
 from tests.world import NO_USAGE, NOW, ask, codes, policies_of, policy, request_of, view_of
-from webhook.engine.remembering import DecisionCache
+from webhook.engine.decision_cache import DecisionCache
 from webhook.model.claims import ClaimSpec, ResourceClaimTemplate, claim_charge
-from webhook.model.cluster import ClusterView
-from webhook.model.lines import summarize_pod
+from webhook.model.cluster_view import ClusterView
+from webhook.model.pod_summary import summarize_pod
 from webhook.model.pods import parse_pod
-from webhook.server.answering import warning_lines
+from webhook.server.admission_response import warning_lines
 
 A, B = "a.example.com", "b.example.com"
 CLASSES = {A: "", B: "example.com/b"}

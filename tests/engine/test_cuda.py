@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from tests.make import Json, PodMaker, make_pod
 from tests.strategies import pods
-from webhook.engine.asking import gpu_requests_of_pod
 from webhook.engine.cuda import cuda_violations
-from webhook.engine.remarks import Violation
-from webhook.model.modes import GpuForm, IsolationLevel, PolicyMode
+from webhook.engine.gpu_requests import gpu_requests_of_pod
+from webhook.engine.violations import Violation
+from webhook.model.enums import GpuForm, IsolationLevel, PolicyMode
 from webhook.model.offers import GpuOffer
 from webhook.model.pods import Pod, parse_pod
 
@@ -24,7 +24,9 @@ def remarks(pod: Pod, offers: Sequence[GpuOffer]) -> list[Violation]:
     return cuda_violations(pod, offers, gpu_requests_of_pod(pod).requesting_containers())
 
 
-def offer(product: str, driver: tuple[int, ...], cuda: tuple[int, ...] = (), arch: tuple[int, int] = (8, 0)) -> GpuOffer:
+def offer(
+    product: str, driver: tuple[int, ...], cuda: tuple[int, ...] = (), arch: tuple[int, int] = (8, 0)
+) -> GpuOffer:
     return GpuOffer(
         resource="nvidia.com/gpu",
         form=GpuForm.WHOLE,
@@ -150,7 +152,11 @@ CASES = {
         gpu().image("nvidia/cuda:13.0.0").env(REQUIRE, "cuda>=13").annotate("rightslice.dev/cuda", "11.4"), [OLD], []
     ),
     "the annotation with a comparison": Case(
-        gpu().annotate("rightslice.dev/cuda", ">= 12.4"), [OLD], ["GPU-C101"], "rightslice.dev/cuda asks", PolicyMode.ENFORCE
+        gpu().annotate("rightslice.dev/cuda", ">= 12.4"),
+        [OLD],
+        ["GPU-C101"],
+        "rightslice.dev/cuda asks",
+        PolicyMode.ENFORCE,
     ),
     "the annotation with two bounds": Case(gpu().annotate("rightslice.dev/cuda", ">=11.2, <12"), [OLD], []),
     "the annotation as a whole requirement": Case(
@@ -159,12 +165,19 @@ CASES = {
     "the variable comes before the image": Case(gpu().image("x:cu130").env(REQUIRE, "cuda>=11.0"), [OLD], []),
     "CUDA_VERSION comes before the image": Case(gpu().image("x:cu130").env("CUDA_VERSION", "11.4.0"), [OLD], []),
     "CUDA_VERSION alone": Case(
-        gpu().env("CUDA_VERSION", "12.8.1.012"), [OLD], ["GPU-C101"], "CUDA_VERSION asks for CUDA 12.8.1", PolicyMode.ENFORCE
+        gpu().env("CUDA_VERSION", "12.8.1.012"),
+        [OLD],
+        ["GPU-C101"],
+        "CUDA_VERSION asks for CUDA 12.8.1",
+        PolicyMode.ENFORCE,
     ),
     "an alternative for data-center cards holds": Case(gpu().env(REQUIRE, WITH_BRANDS), [OLD], []),
     "an alternative that depends on what nobody knows": Case(gpu().env(REQUIRE, WITH_BRANDS), [GEFORCE], ["GPU-C102"]),
     "alternatives for another driver": Case(
-        gpu().env(REQUIRE, "cuda>=12.4 brand=tesla,driver>=450,driver<451"), [OLD], ["GPU-C101"], mode=PolicyMode.ENFORCE
+        gpu().env(REQUIRE, "cuda>=12.4 brand=tesla,driver>=450,driver<451"),
+        [OLD],
+        ["GPU-C101"],
+        mode=PolicyMode.ENFORCE,
     ),
     "every requirement variable counts": Case(
         gpu().env(REQUIRE, "cuda>=11.0").env("NVIDIA_REQUIRE_DRIVER", "driver>=550"), [MIDDLE], ["GPU-C102"]

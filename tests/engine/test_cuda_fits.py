@@ -5,8 +5,13 @@ from __future__ import annotations
 import pytest
 
 from tests.engine.test_cuda import GEFORCE, LABEL_ONLY, MIDDLE, OLD, SILENT, offer
-from webhook.engine.cuda_fits import DriverFit, check_driver, all_drivers_fit
-from webhook.engine.cuda_needs import toolkit_requirement, parse_requirement
+from webhook.engine.cuda_requirements import (
+    DriverFit,
+    all_drivers_fit,
+    check_driver,
+    parse_requirement,
+    toolkit_requirement,
+)
 from webhook.model.offers import GpuOffer
 
 NO_LABEL = offer("NVIDIA-A100", (535, 104, 5))
@@ -28,7 +33,11 @@ WRITTEN: dict[str, tuple[str, GpuOffer, DriverFit]] = {
     "an older architecture": ("arch<8.0", MIDDLE, DriverFit.COMPATIBLE),
     "an architecture that the node does not name": ("arch>=8.0", NO_ARCH, DriverFit.UNKNOWN),
     "a driver that the node does not name": ("driver>=535", LABEL_ONLY, DriverFit.UNKNOWN),
-    "a driver that the node does not name, beside what fails": ("driver>=535,cuda>=12.8", LABEL_ONLY, DriverFit.COMPATIBLE),
+    "a driver that the node does not name, beside what fails": (
+        "driver>=535,cuda>=12.8",
+        LABEL_ONLY,
+        DriverFit.COMPATIBLE,
+    ),
     "CUDA told by the driver alone": ("cuda>=12.2", NO_LABEL, DriverFit.FITS),
     "CUDA told by a driver that is too old": ("cuda>=12.4", NO_LABEL, DriverFit.COMPATIBLE),
     "a CUDA that no driver tells": ("cuda<12.4", NO_LABEL, DriverFit.UNKNOWN),

@@ -6,7 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from webhook.engine.cuda_needs import RequirementTerm, parse_cuda_annotation, parse_requirement, image_cuda_version, parse_version
+from webhook.engine.cuda_requirements import (
+    RequirementTerm,
+    image_cuda_version,
+    parse_cuda_annotation,
+    parse_requirement,
+    parse_version,
+)
 
 IMAGES: dict[str, tuple[int, ...]] = {
     "nvidia/cuda:12.8.1-cudnn-devel-ubuntu22.04": (12, 8, 1),
@@ -50,7 +56,11 @@ def test_a_requirement_is_alternatives_of_terms() -> None:
     assert read is not None
     assert read.alternatives == (
         (RequirementTerm("cuda", ">=", (12, 8)),),
-        (RequirementTerm("brand", "=", word="tesla"), RequirementTerm("driver", ">=", (535,)), RequirementTerm("driver", "<", (536,))),
+        (
+            RequirementTerm("brand", "=", word="tesla"),
+            RequirementTerm("driver", ">=", (535,)),
+            RequirementTerm("driver", "<", (536,)),
+        ),
     )
     assert (read.toolkit, read.own_driver, read.floor_driver) == ((12, 8), (570, 26), (525, 60, 13))
 

@@ -7,7 +7,7 @@ import pytest
 from tests.engine.deciding import ENV, FOUR, NODES, SIZING, bad
 from tests.make import make_pod
 from tests.world import ask, codes
-from webhook.model.decisions import Decision, KeepRequest, KeepReason
+from webhook.model.decisions import Decision, KeepReason, KeepRequest
 
 
 @pytest.mark.parametrize("operation", ["DELETE", "CONNECT"])

@@ -9,14 +9,14 @@ import pytest
 
 from tests.make import PodMaker, make_pod
 from tests.using import observed, seen
-from webhook.engine.asking import gpu_requests_of_pod
 from webhook.engine.demand import DeclaredNeed, DemandInput, declared_need_of, estimate_need
-from webhook.model.decisions import KeepRequest, GpuNeed, KeepReason
-from webhook.model.modes import EvidenceSource, GpuForm, IsolationLevel, PolicyMode
+from webhook.engine.gpu_requests import gpu_requests_of_pod
+from webhook.model.decisions import GpuNeed, KeepReason, KeepRequest
+from webhook.model.enums import EvidenceSource, GpuForm, IsolationLevel, PolicyMode
 from webhook.model.pods import parse_pod
 from webhook.model.usage import ObservedUsage, UsageView
 from webhook.model.workloads import workload_of
-from webhook.policy.compiled import RightSizingRules
+from webhook.policy.policy_set import RightSizingRules
 
 ALL = (EvidenceSource.DECLARED, EvidenceSource.OBSERVED, EvidenceSource.DEFAULT)
 
@@ -181,7 +181,7 @@ NEEDS = {
         KeepRequest(KeepReason.PREALLOCATES, "vLLM"),
     ),
     "trouble blocks whatever the evidence": (
-        need(make_pod().gpus(1).needs("8Gi"), used(main=observed(9000, blocked="it ran out of memory"))),
+        need(make_pod().gpus(1).needs("8Gi"), used(main=observed(9000, blocked_reason="it ran out of memory"))),
         KeepRequest(KeepReason.BLOCKED, "it ran out of memory"),
     ),
     "the policy's default where nothing was seen": (

@@ -11,7 +11,7 @@ from tests.engine.deciding import ENV, FOUR, bad, exempt
 from tests.make import PodMaker, make_pod
 from tests.world import NO_USAGE, NOW, ask, codes, policies_of, policy, request_of, view_of
 from webhook.engine.decide import decide
-from webhook.model.modes import PolicyMode
+from webhook.model.enums import PolicyMode
 
 
 class Taken(NamedTuple):

@@ -10,8 +10,8 @@ import pytest
 from tests.make import Json, PodMaker, make_namespace, make_node, make_pod
 from tests.using import observed, seen
 from tests.world import A100, GPU_TAINT, MIXED, ask, codes, mig_node, shaped, tainted, view_of, whole_node
-from webhook.model.cluster import AssumedPod, ClusterView
-from webhook.model.decisions import OfferChoice, KeepRequest, KeepReason
+from webhook.model.cluster_view import AssumedPod, ClusterView
+from webhook.model.decisions import KeepReason, KeepRequest, OfferChoice
 from webhook.model.usage import UsageView
 
 GPU, SMALL, LARGE = "nvidia.com/gpu", "nvidia.com/mig-1g.10gb", "nvidia.com/mig-3g.40gb"
@@ -80,12 +80,16 @@ CASES = {
     "a default that is not believed": Case(
         make_pod().gpus(1), KeepReason.NO_EVIDENCE, policy=sizing(default="{memory: 8Gi}", evidence="[declared]")
     ),
-    "too small a saving": Case(make_pod().gpus(1).needs("30Gi"), KeepReason.SMALL_SAVING, policy=sizing(minSavingPercent=60)),
+    "too small a saving": Case(
+        make_pod().gpus(1).needs("30Gi"), KeepReason.SMALL_SAVING, policy=sizing(minSavingPercent=60)
+    ),
     "the user opts out": Case(small().annotate("rightslice.dev/keep", "true"), KeepReason.OPTED_OUT),
     "the user opts out in other words": Case(small().annotate("rightslice.dev/keep", "True"), KeepReason.OPTED_OUT),
     "the user opts out of opting out": Case(small().annotate("rightslice.dev/keep", "false"), SMALL),
     "two GPUs stay whole": Case(make_pod().gpus(2).needs("8Gi"), KeepReason.SEVERAL_GPUS),
-    "two containers with a GPU each stay whole": Case(small().container("second", resources=ONE), KeepReason.SEVERAL_GPUS),
+    "two containers with a GPU each stay whole": Case(
+        small().container("second", resources=ONE), KeepReason.SEVERAL_GPUS
+    ),
     "a sidecar with a GPU beside another stays whole": Case(
         small().container("side", kind="initContainers", restartPolicy="Always", resources=ONE), KeepReason.SEVERAL_GPUS
     ),
@@ -109,7 +113,9 @@ CASES = {
     "a queued pod that may wait": Case(
         small().label("kueue.x-k8s.io/queue-name", "q"), KeepReason.QUEUED, policy=sizing(whenFull="wait")
     ),
-    "a pod with a scheduling gate": Case(small().spec(schedulingGates=[{"name": "example.com/budget"}]), KeepReason.GATED),
+    "a pod with a scheduling gate": Case(
+        small().spec(schedulingGates=[{"name": "example.com/budget"}]), KeepReason.GATED
+    ),
     "a pod of the second scheduler": Case(small().spec(schedulerName="rightslice"), SMALL),
     "no such node": Case(small(), KeepReason.NO_OFFER, (whole_node(),)),
     "all slices taken by allocatable": Case(small(), LARGE, (whole_node(), mig_node(small=0))),
@@ -139,7 +145,9 @@ CASES = {
     "forms are tried in order": Case(
         small(), SHARED, (MIG_ONLY, SLICED), sizing(isolation="none", forms="[timeSlicing, mig]")
     ),
-    "a form that is not named is not given": Case(small(), KeepReason.FORM, policy=sizing(isolation="memory", forms="[mps]")),
+    "a form that is not named is not given": Case(
+        small(), KeepReason.FORM, policy=sizing(isolation="memory", forms="[mps]")
+    ),
 }
 
 
@@ -270,7 +278,11 @@ LABELLED = narrowed("objectSelector: {matchLabels: {tier: slices}}")
 CONDITIONAL = narrowed("matchConditions: [{name: c, expression: 'request.dryRun'}]")
 
 NEWCOMERS = {
-    "one about slices speaks first of the smaller request": (small(), (about("nvidia.com/mig-*"),), KeepReason.NEW_POLICY),
+    "one about slices speaks first of the smaller request": (
+        small(),
+        (about("nvidia.com/mig-*"),),
+        KeepReason.NEW_POLICY,
+    ),
     "one about the smallest slice alone: the next larger": (small(), (about(SMALL),), LARGE),
     "one about shares: a slice": (small(), (about(SHARED),), SMALL),
     "one about whole GPUs falls silent": (small(), (about(GPU),), SMALL),
@@ -293,7 +305,9 @@ NEWCOMERS = {
 
 
 @pytest.mark.parametrize(("pod", "policies", "want"), NEWCOMERS.values(), ids=NEWCOMERS)
-def test_a_smaller_request_brings_no_policy_to_speak(pod: PodMaker, policies: tuple[str, ...], want: str | KeepReason) -> None:
+def test_a_smaller_request_brings_no_policy_to_speak(
+    pod: PodMaker, policies: tuple[str, ...], want: str | KeepReason
+) -> None:
     outcome = ask(pod, SIZING, *policies, nodes=NODES).outcome
     assert (outcome.resource if isinstance(outcome, OfferChoice) else outcome.reason) == want
 
@@ -362,7 +376,9 @@ class Landing(NamedTuple):
 FROM_570 = (cards("570.124.06"), slices("470.82.01"))
 LANDINGS = {
     "the slice's driver fits": Landing(image(), (cards("570.124.06"), slices("550.54.15")), SMALL),
-    "only whole cards have a driver for it": Landing(image(), (cards("550.54.15"), slices("535.183.01")), KeepReason.DRIVER),
+    "only whole cards have a driver for it": Landing(
+        image(), (cards("550.54.15"), slices("535.183.01")), KeepReason.DRIVER
+    ),
     "no node has one, all have the same": Landing(image(TOO_NEW), (cards("535.183.01"), slices("535.183.01")), SMALL),
     "no node has one, the slice's is older": Landing(
         image(TOO_NEW), (cards("550.54.15"), slices("535.183.01")), KeepReason.DRIVER
@@ -375,7 +391,9 @@ LANDINGS = {
         image(), (cards("570.124.06"), slices("570.124.06"), slices("", "silent")), KeepReason.DRIVER
     ),
     "no driver is known": Landing(image(), (cards(""), slices("")), SMALL),
-    "no check at run time, the image stays as it is": Landing(image(NVIDIA_DISABLE_REQUIRE="1"), FROM_570, KeepReason.DRIVER),
+    "no check at run time, the image stays as it is": Landing(
+        image(NVIDIA_DISABLE_REQUIRE="1"), FROM_570, KeepReason.DRIVER
+    ),
     "no check of what a variable asks for": Landing(
         image("app", NVIDIA_DISABLE_REQUIRE="true", NVIDIA_REQUIRE_CUDA="cuda>=12.8"), FROM_570, KeepReason.DRIVER
     ),
@@ -391,7 +409,9 @@ LANDINGS = {
         image().annotate("rightslice.dev/cuda", ">=11.4"), FROM_570, SMALL
     ),
     "a taint keeps the pod off the older cards": Landing(
-        image(), (cards("570.124.06"), tainted(cards("535.183.01", "old"), RESERVED), slices("535.183.01")), KeepReason.DRIVER
+        image(),
+        (cards("570.124.06"), tainted(cards("535.183.01", "old"), RESERVED), slices("535.183.01")),
+        KeepReason.DRIVER,
     ),
     "an init container needs more than the other": Landing(
         image().container(
@@ -648,7 +668,9 @@ def test_a_name_that_stands_for_other_gpus_too_is_not_given() -> None:
 
 
 def test_a_need_beyond_every_card_says_so() -> None:
-    assert ask(make_pod().gpus(1).needs("90Gi"), SIZING, nodes=NODES).outcome == KeepRequest(KeepReason.TOO_LARGE, "90Gi declared")
+    assert ask(make_pod().gpus(1).needs("90Gi"), SIZING, nodes=NODES).outcome == KeepRequest(
+        KeepReason.TOO_LARGE, "90Gi declared"
+    )
 
 
 def test_a_saving_below_what_the_strictest_policy_asks_is_told_with_both_figures() -> None:

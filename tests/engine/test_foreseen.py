@@ -10,7 +10,7 @@ from tests.engine.deciding import SIZING
 from tests.engine.test_workloads import workload
 from tests.make import Json, PodMaker, make_namespace, make_node, make_pod
 from tests.world import A100, MIXED, ask, codes, shaped, view_of
-from webhook.model.decisions import Decision, OfferChoice, KeepRequest, KeepReason
+from webhook.model.decisions import Decision, KeepReason, KeepRequest, OfferChoice
 
 SLICE = "nvidia.com/mig-1g.10gb"
 ZONE_B = "injection: {nodeAffinity: {required: [{key: zone, operator: In, values: [b]}]}}"
@@ -86,7 +86,10 @@ CASES = {
         (SIZING, enforced(SCRATCH)), ROOMY, KeepRequest(KeepReason.UNMODELLED_CONSTRAINT, "resource ephemeral-storage")
     ),
     "a spread that must hold": Case(
-        (SIZING, enforced(SPREAD)), ROOMY, KeepRequest(KeepReason.UNMODELLED_CONSTRAINT, "spread over kubernetes.io/hostname"), of_workload()
+        (SIZING, enforced(SPREAD)),
+        ROOMY,
+        KeepRequest(KeepReason.UNMODELLED_CONSTRAINT, "spread over kubernetes.io/hostname"),
+        of_workload(),
     ),
     "the same, of a pod on its own": Case((SIZING, enforced(SPREAD)), ROOMY),
     "the same spread on trial": Case((SIZING, tried(SPREAD)), ROOMY, pod=of_workload()),

@@ -13,10 +13,10 @@ from webhook.engine.containers import container_amounts
 from webhook.engine.limitrange import is_surely_admitted, predict_admission
 from webhook.engine.quota import predict_quota_refusals
 from webhook.errors import QuantityError
+from webhook.model.limit_ranges import NamespaceLimitRanges, parse_limit_range
 from webhook.model.objects import LimitRange, ResourceQuota
 from webhook.model.pods import Pod, parse_pod
-from webhook.model.quota_room import compute_remaining_quota
-from webhook.model.ranges import NamespaceLimitRanges, parse_limit_range
+from webhook.model.remaining_quota import compute_remaining_quota
 
 WORLDS, PODS = 150, 20
 
@@ -50,7 +50,9 @@ def test_what_passes_at_a_glance_passes() -> None:
         quotas = [counted(random, quota(random, f"q-{n}")) for n in range(random.choice((0, 0, 1, 2)))]
         for number in range(PODS):
             data = parse_pod(placed(random, pod(random, f"p-{number}")))
-            at_a_glance = is_surely_admitted(data, container_amounts(data.spec), ranges, [compute_remaining_quota(each) for each in quotas])
+            at_a_glance = is_surely_admitted(
+                data, container_amounts(data.spec), ranges, [compute_remaining_quota(each) for each in quotas]
+            )
             close = exactly(data, ranges, quotas)
             assert close or not at_a_glance, (data, ranges, quotas)
             seen, exact = seen + at_a_glance, exact + close

@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 from tests.engine.guarding import KINDS, look, names
 from tests.make import Json, make_pod
 from tests.strategies import pods
-from webhook.engine.asking import gpu_requests_of_pod
+from webhook.engine.gpu_requests import gpu_requests_of_pod
 from webhook.engine.guard import find_bypasses
 from webhook.engine.guarding.bypasses import BYPASS_CODES, GPU_POD_BYPASSES
+from webhook.model.admission import AdmissionRequest
 from webhook.model.codes import CODES
-from webhook.model.modes import PolicyMode
+from webhook.model.enums import PolicyMode
 from webhook.model.pods import parse_pod
-from webhook.model.requests import AdmissionRequest
 
 ORDINARY_PODS = {
     "a privileged agent": make_pod().container("x", securityContext={"privileged": True}),

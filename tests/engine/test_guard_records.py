@@ -9,7 +9,12 @@ import pytest
 
 from tests.engine.guarding import look, names
 from tests.make import Json, PodMaker, make_pod
-from webhook.model.records import DECISION_ANNOTATION, ORIGINAL_ANNOTATION, parse_decision_record, parse_original_resources
+from webhook.model.annotations import (
+    DECISION_ANNOTATION,
+    ORIGINAL_ANNOTATION,
+    parse_decision_record,
+    parse_original_resources,
+)
 
 WRITTEN = {
     "policies": ["research-baseline"],

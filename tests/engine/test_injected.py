@@ -8,7 +8,7 @@ import pytest
 
 from tests.make import Json, PodMaker, make_namespace, make_pod
 from tests.world import ask, codes, mig_node, shaped, view_of, whole_node
-from webhook.model.cluster import ClusterView
+from webhook.model.cluster_view import ClusterView
 from webhook.model.pods import parse_pod
 
 GPU, SMALL = "nvidia.com/gpu", "nvidia.com/mig-1g.10gb"

@@ -6,9 +6,9 @@ import pytest
 
 from tests.make import Json, PodMaker, make_namespace, make_node, make_pod
 from tests.world import A100, ask, codes, mig_node, view_of, whole_node
-from webhook.engine.pricing import total_milli
-from webhook.model.cluster import ClusterView
-from webhook.model.decisions import KeepRequest, KeepReason
+from webhook.engine.decide import total_milli
+from webhook.model.cluster_view import ClusterView
+from webhook.model.decisions import KeepReason, KeepRequest
 
 GPU, SMALL, SHARED = "nvidia.com/gpu", "nvidia.com/mig-1g.10gb", "nvidia.com/gpu.shared"
 ONE_NAMESPACE = "mode: enforce\nsecurity: {deny: [sharedProcessNamespace]}"

@@ -25,13 +25,13 @@ from tests.engine.lawful import (
 )
 from tests.make import Json
 from tests.world import policies_of
-from webhook.engine.asking import gpu_requests_of_pod
+from webhook.engine.gpu_requests import gpu_requests_of_pod
 from webhook.errors import ReviewError
-from webhook.model.modes import PolicyMode
+from webhook.model.enums import PolicyMode
+from webhook.model.gpu_resources import ACCOUNTING_RESOURCE
 from webhook.model.pods import Pod, parse_pod
-from webhook.model.resources import ACCOUNTING_RESOURCE
-from webhook.model.scopes import quota_matches_pod
-from webhook.report.diff import apply_json_patch
+from webhook.model.quota_scopes import quota_matches_pod
+from webhook.report.object_diff import apply_json_patch
 
 law = settings(max_examples=120)
 TRIAL = policies_of(everything("audit"))
@@ -167,10 +167,16 @@ def test_a_counted_pod_never_escapes_its_quota(pod: Json, policies: str, view: s
     namespace = pod["metadata"]["namespace"]
     for quota in VIEWS[view].quotas(namespace):
         hard = quota.status.hard or quota.spec.hard
-        if f"requests.{GPU}" in hard and quota_matches_pod(quota, parse_pod(pod)) and GPU in gpu_requests_of_pod(parse_pod(pod)).totals:
+        if (
+            f"requests.{GPU}" in hard
+            and quota_matches_pod(quota, parse_pod(pod))
+            and GPU in gpu_requests_of_pod(parse_pod(pod)).totals
+        ):
             assert quota_matches_pod(quota, parse_pod(after))
             totals = gpu_requests_of_pod(parse_pod(after)).totals
-            assert all(f"requests.{name}" in hard for name in totals if name not in gpu_requests_of_pod(parse_pod(pod)).totals)
+            assert all(
+                f"requests.{name}" in hard for name in totals if name not in gpu_requests_of_pod(parse_pod(pod)).totals
+            )
 
 
 @law

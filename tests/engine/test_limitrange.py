@@ -12,14 +12,22 @@ from hypothesis import strategies as st
 from tests.engine.lawful import gpu_pods
 from tests.make import PodMaker, make_pod
 from webhook.cache.stored import set_limit_range_defaults
-from webhook.engine.limitrange import apply_defaults, compare_admission, find_injected_gpus, default_pod_data, default_pod, limit_ranger_annotation, predict_admission
+from webhook.engine.limitrange import (
+    apply_defaults,
+    compare_admission,
+    default_pod,
+    default_pod_data,
+    find_injected_gpus,
+    limit_ranger_annotation,
+    predict_admission,
+)
 from webhook.engine.limitrange.defaulting import apply_request_defaults
-from webhook.engine.limitrange.holding import LimitsAndRequests, read_pod_amounts
+from webhook.engine.limitrange.pod_amounts import LimitsAndRequests, read_pod_amounts
 from webhook.errors import QuantityError
 from webhook.model.apimachinery import canonical_text
+from webhook.model.limit_ranges import NamespaceLimitRanges, ParsedLimitRange, ResourceList, parse_limit_range
 from webhook.model.objects import LimitRange
 from webhook.model.pods import parse_pod
-from webhook.model.ranges import ResourceList, ParsedLimitRange, NamespaceLimitRanges, parse_limit_range
 
 GPU, SLICE = "nvidia.com/gpu", "nvidia.com/mig-1g.10gb"
 NOTE = "kubernetes.io/limit-ranger"
@@ -171,7 +179,9 @@ SAID = {
 
 @pytest.mark.parametrize("case", SAID.values(), ids=SAID)
 def test_what_limit_ranger_says(case: Says) -> None:
-    assert [refusal.message for refusal in predict_admission(parse_pod(case.pod.build()), [case.range]).refusals] == case.words
+    assert [
+        refusal.message for refusal in predict_admission(parse_pod(case.pod.build()), [case.range]).refusals
+    ] == case.words
 
 
 BROKEN = {
@@ -232,7 +242,9 @@ def test_an_amount_that_is_no_quantity_is_no_pod() -> None:
 def test_the_note_is_that_of_the_last_limit_range_that_gave_something() -> None:
     pod = sidecar(make_pod(), limits={"cpu": "1"})
     holders = apply_request_defaults(read_pod_amounts(parse_pod(pod.build()), {}, {}))
-    assert limit_ranger_annotation(holders, [limits({"default": {"cpu": "1"}}), limits({"max": {GPU: "4"}, "min": {"cpu": "1"}})]) == (
+    assert limit_ranger_annotation(
+        holders, [limits({"default": {"cpu": "1"}}), limits({"max": {GPU: "4"}, "min": {"cpu": "1"}})]
+    ) == (
         "LimitRanger plugin set: nvidia.com/gpu request for container main; nvidia.com/gpu limit for container main; "
         "nvidia.com/gpu request for init container side; nvidia.com/gpu limit for init container side"
     )
@@ -257,7 +269,9 @@ INJECTED = {
 
 @pytest.mark.parametrize(("note", "count", "ranges", "want"), INJECTED.values(), ids=INJECTED)
 def test_given(note: str, count: str, ranges: list[ParsedLimitRange], want: bool) -> None:
-    given = find_injected_gpus(parse_pod(make_pod().gpus(count).annotate(NOTE, note).build()), NamespaceLimitRanges(ranges))
+    given = find_injected_gpus(
+        parse_pod(make_pod().gpus(count).annotate(NOTE, note).build()), NamespaceLimitRanges(ranges)
+    )
     assert [(one.path, one.resource, one.present) for one in given] == ([(ONE, GPU, True)] if want else [])
 
 

@@ -22,8 +22,8 @@ from tests.world import (
     whole_node,
 )
 from webhook.engine.decide import decide
-from webhook.model.cluster import ClusterView
-from webhook.model.paths import format_path
+from webhook.model.cluster_view import ClusterView
+from webhook.model.field_paths import format_path
 
 GPU = "nvidia.com/gpu"
 CHOICES = f"mode: enforce\nlimits: {{perPod: [{{resource: {GPU}, allowed: [1, 2, 4, 8]}}]}}"

@@ -11,8 +11,8 @@ from tests.engine.deciding import ENV, FOUR, bad
 from tests.make import PodMaker, make_namespace
 from tests.world import ask, codes, request_of, view_of
 from webhook.engine.match import condition_variables
-from webhook.model.cluster import ClusterView
-from webhook.policy.conditions import KNOWN_FIELDS
+from webhook.model.cluster_view import ClusterView
+from webhook.policy.match_conditions import KNOWN_FIELDS
 
 LABELLED = make_namespace("team", tier="research")
 

@@ -8,10 +8,10 @@ import jsonpatch
 import pytest
 
 from tests.make import Json, make_pod
+from webhook.engine.mutation import PodMutation
 from webhook.engine.patch import build_patch
-from webhook.engine.shape import PodMutation
 from webhook.model.pods import NodeSelectorRequirement, Toleration, parse_pod
-from webhook.report.diff import apply_json_patch
+from webhook.report.object_diff import apply_json_patch
 
 RULE = NodeSelectorRequirement("zone", "In", ("a", "b"))
 OTHER = NodeSelectorRequirement("disk", "Exists")

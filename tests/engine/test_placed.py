@@ -6,8 +6,8 @@ import pytest
 
 from tests.make import Json, PodMaker, make_node, make_pod
 from tests.world import A100, GPU_TAINT, ask, codes, shaped, tainted
-from webhook.model.decisions import KeepRequest, KeepReason
-from webhook.model.resources import ACCOUNTING_RESOURCE, WHOLE_GPU
+from webhook.model.decisions import KeepReason, KeepRequest
+from webhook.model.gpu_resources import ACCOUNTING_RESOURCE, WHOLE_GPU
 
 NATIVE = "mode: enforce\nlimits: {accounting: native, accountingScheduler: configured}"
 SECTIONS = {

@@ -8,7 +8,7 @@ import pytest
 
 from tests.make import Json, PodMaker, make_namespace, make_node, make_pod
 from tests.world import A100, GPU_TAINT, ask, codes, mig_node, tainted, view_of, whole_node
-from webhook.model.paths import format_path
+from webhook.model.field_paths import format_path
 
 GPU, SHARED = "nvidia.com/gpu", "nvidia.com/gpu.shared"
 POLICY = "mode: enforce"

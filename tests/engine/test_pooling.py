@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from tests.make import Json, PodMaker, make_namespace, make_node, make_pod
 from tests.world import A100, NO_USAGE, NOW, ask, codes, mig_node, policies_of, policy, request_of, view_of, whole_node
 from webhook.engine.decide import decide
-from webhook.engine.remembering import DecisionCache
-from webhook.model.cluster import ClusterView
+from webhook.engine.decision_cache import DecisionCache
+from webhook.model.cluster_view import ClusterView
 from webhook.model.pods import Pod
-from webhook.model.reservations import QuotaReservation
+from webhook.model.pools import QuotaReservation
 
 SMALL, SHARED = "nvidia.com/mig-1g.10gb", "nvidia.com/gpu.shared"
 H100 = A100 | {"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3"}

@@ -10,12 +10,19 @@ import pytest
 
 from tests.make import Json, PodMaker, make_pod
 from webhook.engine.limitrange import apply_defaults
-from webhook.engine.quota import escapes_quota, find_full_quota, quota_violations, predict_resize_refusals, predict_update_refusals, resize_quota_violations
-from webhook.model.lines import summarize_pod
+from webhook.engine.quota import (
+    escapes_quota,
+    find_full_quota,
+    predict_resize_refusals,
+    predict_update_refusals,
+    quota_violations,
+    resize_quota_violations,
+)
 from webhook.model.objects import ResourceQuota
+from webhook.model.pod_summary import summarize_pod
 from webhook.model.pods import parse_pod
 from webhook.model.quota_keys import CountedResource
-from webhook.model.quota_room import QuotaConsumer, list_quota_consumers
+from webhook.model.remaining_quota import QuotaConsumer, list_quota_consumers
 
 GPU, SLICE = "nvidia.com/gpu", "nvidia.com/mig-1g.10gb"
 CLASS = "deviceclass.resource.kubernetes.io/a"
@@ -230,7 +237,9 @@ def test_a_quota_that_came_after_the_pod_objects_to_its_form(pod: Json, scope: J
 
     assert [one.message for one in predict_resize_refusals(old, held, held, [late])] == want
     assert [one.message for one in predict_update_refusals(ending, old, held, held, [late])] == want
-    assert predict_update_refusals(old, old, held, held, [late]) == [], "quotas look at a deadline that comes or goes only"
+    assert predict_update_refusals(old, old, held, held, [late]) == [], (
+        "quotas look at a deadline that comes or goes only"
+    )
 
 
 ESCAPES = {

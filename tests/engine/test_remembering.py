@@ -17,11 +17,11 @@ from tests.make import Json, PodMaker, make_namespace, make_pod
 from tests.using import observed, seen
 from tests.world import NO_USAGE, NOW, codes, mig_node, policies_of, policy, request_of, view_of, whole_node
 from webhook.engine.decide import decide
-from webhook.engine.remembering import MAX_KEY_BYTES, MAX_ENTRIES, INDEX_KEYS, DecisionCache
-from webhook.model.cluster import AssumedPod, ClusterView
-from webhook.model.decisions import OfferChoice, KeepRequest, KeepReason
+from webhook.engine.decision_cache import INDEX_KEYS, MAX_ENTRIES, MAX_KEY_BYTES, DecisionCache
+from webhook.model.cluster_view import AssumedPod, ClusterView
+from webhook.model.decisions import KeepReason, KeepRequest, OfferChoice
 from webhook.model.objects import ResourceQuota, ResourceQuotaSpec
-from webhook.policy.compiled import PolicySet
+from webhook.policy.policy_set import PolicySet
 
 law = settings(max_examples=150)
 
@@ -88,7 +88,9 @@ def moments(draw: st.DrawFn) -> tuple[ClusterView, PolicySet, datetime]:
     view = VIEWS[draw(st.sampled_from(["free", "free", "counted", "demo"]))]
     taken = draw(st.sampled_from([0, 0, 6, 7, 100]))
     if taken:
-        view = view.with_assumed(AssumedPod("", SMALL, view.fleet.all_nodes, taken, NOW.timestamp() + 1e6), NOW.timestamp())
+        view = view.with_assumed(
+            AssumedPod("", SMALL, view.fleet.all_nodes, taken, NOW.timestamp() + 1e6), NOW.timestamp()
+        )
     return view, SETS[draw(st.sampled_from(sorted(SETS)))], NOW + timedelta(minutes=draw(st.sampled_from([0, 9, 10])))
 
 

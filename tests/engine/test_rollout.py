@@ -13,7 +13,7 @@ from tests.engine.deciding import ENV, bad
 from tests.make import Json, make_namespace
 from tests.world import NO_USAGE, NOW, ask, codes, policies_of, policy, request_of, view_of
 from webhook.engine.decide import decide
-from webhook.engine.remembering import DecisionCache
+from webhook.engine.decision_cache import DecisionCache
 from webhook.model.pods import parse_pod
 from webhook.model.workloads import rollout_workload
 from webhook.policy.rollout import Rollout

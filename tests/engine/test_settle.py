@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from webhook.engine.remarks import Violation
-from webhook.engine.settle import record_findings, merge_duplicates
+from webhook.engine.violations import Violation, merge_duplicates, record_findings
+from webhook.model.enums import PolicyMode
 from webhook.model.findings import Finding
-from webhook.model.modes import PolicyMode
 
 PATH = ("spec", "containers", 0)
 
@@ -27,12 +26,16 @@ def finding(mode: PolicyMode, policy: str, message: str = "m", code: str = "GPU-
 
 def test_the_strictest_takes_the_place_of_the_first() -> None:
     other = finding(PolicyMode.WARN, "a", code="GPU-S102")
-    heard = merge_duplicates([finding(PolicyMode.AUDIT, "a"), other, finding(PolicyMode.ENFORCE, "b"), finding(PolicyMode.WARN, "c")])
+    heard = merge_duplicates(
+        [finding(PolicyMode.AUDIT, "a"), other, finding(PolicyMode.ENFORCE, "b"), finding(PolicyMode.WARN, "c")]
+    )
     assert heard == (finding(PolicyMode.ENFORCE, "b"), other)
 
 
 def test_of_two_as_strict_the_first_speaks() -> None:
-    assert merge_duplicates([finding(PolicyMode.WARN, "a"), finding(PolicyMode.WARN, "b")]) == (finding(PolicyMode.WARN, "a"),)
+    assert merge_duplicates([finding(PolicyMode.WARN, "a"), finding(PolicyMode.WARN, "b")]) == (
+        finding(PolicyMode.WARN, "a"),
+    )
 
 
 def test_findings_of_other_words_stand_beside_each_other() -> None:

@@ -9,10 +9,10 @@ import pytest
 from tests.make import Json
 from webhook.engine.containers import containers_of_every_kind
 from webhook.engine.templates import PodTemplate, read_templates
-from webhook.model.paths import format_path
+from webhook.model.admission import AdmissionRequest
+from webhook.model.field_paths import format_path
 from webhook.model.pods import HostPathVolumeSource
-from webhook.model.requests import AdmissionRequest
-from webhook.policy.workloads import WORKLOAD_TEMPLATES
+from webhook.policy.template_paths import WORKLOAD_TEMPLATES
 
 GPU = {"name": "main", "image": "example/app:1", "resources": {"limits": {"nvidia.com/gpu": "1"}}}
 SPEC = {"containers": [GPU]}
@@ -167,7 +167,9 @@ def test_the_place_of_a_container_leads_back_to_it(case: Case) -> None:
     data = {"kind": case.kind, "spec": case.spec}
     for template in read(case.group, case.kind, data):
         for path, container in containers_of_every_kind(template.pod.spec):
-            assert at(data, template.field_path(path)).get("resources", {}).get("limits", {}) == container.resources.limits
+            assert (
+                at(data, template.field_path(path)).get("resources", {}).get("limits", {}) == container.resources.limits
+            )
 
 
 def at(data: Any, path: tuple[str | int, ...]) -> Any:
@@ -207,7 +209,10 @@ def test_what_a_workflow_gives_to_all_its_pods() -> None:
     }
     (template,) = read("argoproj.io", "Workflow", data)
     spec, annotations = template.pod.spec, template.pod.metadata.annotations
-    assert [volume.host_path for volume in spec.volumes] == [HostPathVolumeSource("/dev"), HostPathVolumeSource("/data")]
+    assert [volume.host_path for volume in spec.volumes] == [
+        HostPathVolumeSource("/dev"),
+        HostPathVolumeSource("/data"),
+    ]
     assert spec.node_selector == {"a": "b"}
     assert annotations == {"x": "own", "y": "general"}
     places = {

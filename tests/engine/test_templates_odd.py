@@ -16,8 +16,8 @@ from tests.make import Json
 from tests.strategies import anything, odd_pods, pods
 from webhook.engine.containers import containers_of_every_kind
 from webhook.engine.templates import PodTemplate
-from webhook.model.paths import format_path
-from webhook.policy.workloads import WORKLOAD_TEMPLATES
+from webhook.model.field_paths import format_path
+from webhook.policy.template_paths import WORKLOAD_TEMPLATES
 
 OWN_PATHS: dict[str, tuple[Any, tuple[str, ...], list[str]]] = {
     "every member of a map": ({"roles": {"a": POD, "b": POD}}, ("roles", "*"), ["roles.a", "roles.b"]),

@@ -6,7 +6,7 @@ import pytest
 
 from tests.make import PodMaker, make_node, make_pod
 from tests.world import ask, mig_node, whole_node
-from webhook.model.decisions import OfferChoice, KeepRequest, KeepReason
+from webhook.model.decisions import KeepReason, KeepRequest, OfferChoice
 
 SIZING = "mode: enforce\nrightSizing: {}"
 TERM = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"app": "z"}}}

@@ -8,9 +8,9 @@ import pytest
 
 from tests.make import Json, PodMaker, make_node, make_pod
 from tests.world import A100, MIXED, ask, codes, shaped, view_of, whole_node
-from webhook.model.nodelabels import ISLAND_LABEL, PRODUCT_LABEL, SHARING_LABEL
+from webhook.model.annotations import GANG_SIZE_ANNOTATION, TOPOLOGY_ANNOTATION
+from webhook.model.node_labels import ISLAND_LABEL, PRODUCT_LABEL, SHARING_LABEL
 from webhook.model.pods import parse_pod
-from webhook.model.records import GANG_SIZE_ANNOTATION, TOPOLOGY_ANNOTATION
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
@@ -116,7 +116,10 @@ def test_a_node_that_comes_later_is_held_to_it_too() -> None:
 
 def test_where_agents_run_any_product_that_comes_later_is_let_in_and_shares_of_cards_are_not() -> None:
     after = topology(make_pod().gpus(2), "{nvlink: required}", BRIDGED, *SHARES)
-    h100, later = node("h100", 8, "NVIDIA-H100-80GB-HBM3"), shared("later", "NVIDIA-B200-SHARED", **{SHARING_LABEL: "mps"})
+    h100, later = (
+        node("h100", 8, "NVIDIA-H100-80GB-HBM3"),
+        shared("later", "NVIDIA-B200-SHARED", **{SHARING_LABEL: "mps"}),
+    )
     assert allowed(after, BRIDGED, *SHARES, h100, later) == {"bridged", "h100"}
 
 

@@ -10,11 +10,11 @@ import pytest
 from tests.engine.deciding import ENV, FOUR, NODES, SIZING, bad, exempt
 from tests.make import Json, PodMaker, make_namespace, make_pod
 from tests.world import NO_USAGE, NOW, ask, codes, policies_of, request_of, view_of
-from webhook.cache.shipped import bundled_folder
+from webhook.cache.bundled_files import bundled_folder
 from webhook.engine.decide import decide
-from webhook.model.decisions import Decision, OfferChoice, KeepRequest, KeepReason
-from webhook.model.modes import PolicyMode
-from webhook.model.paths import format_path
+from webhook.model.decisions import Decision, KeepReason, KeepRequest, OfferChoice
+from webhook.model.enums import PolicyMode
+from webhook.model.field_paths import format_path
 
 
 def workload(kind: str, pod: PodMaker, group: str = "apps/v1", **spec: Any) -> Json:
@@ -107,7 +107,9 @@ def test_an_exemption_for_the_templates_labels_is_told_at_its_place() -> None:
     exemption = exempt(match="{namespaces: [team], objectSelector: {matchLabels: {app: a}}}")
     decision = ask(workload("Deployment", bad()), ENV + exemption)
     assert codes(decision) == []
-    assert [format_path(taken.finding.path) for taken in decision.exempted] == ["spec.template.spec.containers[0].env[0]"]
+    assert [format_path(taken.finding.path) for taken in decision.exempted] == [
+        "spec.template.spec.containers[0].env[0]"
+    ]
 
 
 def test_each_template_of_a_workload_is_judged_and_its_policies_are_named_once() -> None:
@@ -165,7 +167,7 @@ POD_HAS = {
 def test_a_match_condition_is_asked_of_the_pod_that_will_come(expression: str, operation: str) -> None:
     data = workload("Deployment", bad())
     for fails in ("Ignore", "Fail"):
-        told = ask(data, when(expression, fails), operation=operation, load_old=lambda: data)
+        told = ask(data, when(expression, fails), operation=operation, load_old_object=lambda: data)
         assert codes(told) == ["warn GPU-S101"]
 
 

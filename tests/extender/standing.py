@@ -10,15 +10,15 @@ import msgspec
 
 from tests.make import Json, PodMaker
 from webhook.cache.inventory import build_inventory
-from webhook.cache.objects import RawObject
 from webhook.cache.snapshot import collect_snapshot
+from webhook.cache.snapshot_objects import RawObject
 from webhook.errors import SourceLocation
-from webhook.extender.standing import SchedulerState
+from webhook.extender.state import SchedulerState
 from webhook.extender.verbs import handle_filter, handle_preempt, handle_prioritize
-from webhook.model.gpunodes import GPUNode
+from webhook.model.gpu_node import GPUNode
 from webhook.model.objects import Node
 from webhook.model.pods import Pod
-from webhook.placement.fragmentation.policies import ScoringStrategy
+from webhook.placement.fragmentation.strategies import ScoringStrategy
 
 KINDS: dict[str, Any] = {"Pod": ("pods", Pod), "Node": ("nodes", Node), "GPUNode": ("gpunodes", GPUNode)}
 

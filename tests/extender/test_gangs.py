@@ -7,8 +7,8 @@ import pytest
 from tests.extender.standing import filter_, scores, stand, write
 from tests.make import Json, PodMaker, make_pod
 from tests.placement.kube import gpu_node, running
-from webhook.extender.standing import RESERVATION_SECONDS, MAX_GANG_RESERVATIONS, SchedulerState
-from webhook.model.records import GANG_SIZE_ANNOTATION
+from webhook.extender.state import MAX_GANG_RESERVATIONS, RESERVATION_SECONDS, SchedulerState
+from webhook.model.annotations import GANG_SIZE_ANNOTATION
 
 GROUP = "scheduling.x-k8s.io/pod-group"
 CLIQUE = "nvidia.com/gpu.clique"
@@ -111,7 +111,8 @@ def test_the_label_that_its_affinity_names_is_the_domain() -> None:
     standing = stand(*racks)
 
     pods = [
-        make_pod(f"m{i}").gpus(4).label("job", "j").annotate(GANG_SIZE_ANNOTATION, "2").spec(affinity=affinity) for i in (0, 1)
+        make_pod(f"m{i}").gpus(4).label("job", "j").annotate(GANG_SIZE_ANNOTATION, "2").spec(affinity=affinity)
+        for i in (0, 1)
     ]
 
     assert sorted(put(standing, pod) for pod in pods) == ["a0", "a1"]

@@ -15,10 +15,10 @@ from tests.extender.standing import stand, write
 from tests.make import Json, make_pod
 from tests.placement.kube import BRIDGED, gpu_node, placing, report, running
 from webhook.cache.inventory import NodeInventory
-from webhook.extender.learning import ARRIVALS_PER_STEP
-from webhook.extender.standing import SchedulerState
+from webhook.extender.state import SchedulerState
+from webhook.extender.workload_learner import ARRIVALS_PER_STEP
 from webhook.model.fleet import fleet_node
-from webhook.placement.needs import PodDemand
+from webhook.placement.capacity import PodDemand
 
 
 def plain(name: str, cpu: str = "2") -> Json:
@@ -72,7 +72,7 @@ async def test_an_index_that_could_not_be_made_is_made_again_and_counts_once(mon
     objects = [gpu_node("n"), running("g", "n"), plain("c")]
     standing = beginning(*objects)
     with monkeypatch.context() as broken:
-        broken.setattr("webhook.extender.standing.Ranking", lambda *_: 1 // 0)
+        broken.setattr("webhook.extender.state.Ranking", lambda *_: 1 // 0)
         with pytest.raises(ZeroDivisionError):
             await standing.rebuild_index()
 

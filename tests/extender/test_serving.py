@@ -21,12 +21,12 @@ from tests.server.site import PAIR
 from tests.world import mig_node
 from webhook.cache.inventory import NodeInventory
 from webhook.extender.app import build_extender
-from webhook.extender.counts import ExtenderMetrics
-from webhook.extender.standing import SchedulerState
+from webhook.extender.metrics import ExtenderMetrics
+from webhook.extender.state import SchedulerState
 from webhook.telemetry.logs import make_logger
-from webhook.web.draining import drain_connections
 from webhook.web.limits import ServerLimits
-from webhook.web.listening import HttpListener
+from webhook.web.listener import HttpListener
+from webhook.web.shutdown import drain_connections
 from webhook.web.tls import PemPair, server_context
 
 JSON = {"Content-Type": "application/json"}
@@ -56,7 +56,9 @@ class Site:
 async def serving(of: SchedulerState, limits: ServerLimits | None = None) -> AsyncIterator[Site]:
     log = io.StringIO()
     context = server_context(PemPair(PAIR.certificate, PAIR.key))
-    listener = build_extender(of, monotonic, ExtenderMetrics(make_logger("info", log)), context, limits or ServerLimits())
+    listener = build_extender(
+        of, monotonic, ExtenderMetrics(make_logger("info", log)), context, limits or ServerLimits()
+    )
     port = await listener.listen("127.0.0.1", 0)
     trusting = aiohttp.TCPConnector(ssl=ssl.create_default_context(cadata=PAIR.authority.decode()))
     try:

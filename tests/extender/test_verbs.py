@@ -9,9 +9,9 @@ from tests.make import Json, PodMaker, make_pod
 from tests.placement.kube import BRIDGED, GPU, ailing, gpu_node, report, running, shared_node
 from tests.world import mig_node
 from webhook.errors import ReviewError
-from webhook.extender.standing import RESERVATION_SECONDS, SchedulerState
+from webhook.extender.state import RESERVATION_SECONDS, SchedulerState
 from webhook.extender.verbs import UNKNOWN_NODE, handle_filter, handle_preempt, handle_prioritize
-from webhook.model.records import TOPOLOGY_ANNOTATION
+from webhook.model.annotations import TOPOLOGY_ANNOTATION
 from webhook.placement.nodes.filtering import NEVER_JOINED, NOT_JOINED
 
 H100 = "NVIDIA-H100-80GB-HBM3"

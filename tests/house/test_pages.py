@@ -9,7 +9,7 @@ import pytest
 
 from tests.house.checkout import ROOT, files, pages, read, without_code
 from webhook.model.codes import CODES
-from webhook.report.codes_page import codes_markdown
+from webhook.report.code_pages import codes_markdown
 
 LINK = re.compile(r"\[[^]]*\]\(([^)\s]+)\)")
 OUTSIDE = ("https://", "mailto:")

@@ -11,15 +11,15 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from tests.house.checkout import ROOT, read, without_code
-from webhook.policy.written.additions import InjectionSpec
-from webhook.policy.written.cases import GPUPolicyTest
 from webhook.policy.written.kinds import GPUPolicy, GPUPolicyException, MetadataSpec
-from webhook.policy.written.matching import MatchSpec
-from webhook.policy.written.quotas import QuotasSpec
+from webhook.policy.written.match import MatchSpec
+from webhook.policy.written.policy_test import GPUPolicyTest
 from webhook.policy.written.sections import (
     Bypass,
     CudaSpec,
+    InjectionSpec,
     LimitsSpec,
+    QuotasSpec,
     RightSizingSpec,
     SecuritySpec,
     TopologySpec,

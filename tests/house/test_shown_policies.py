@@ -7,7 +7,7 @@ import re
 import pytest
 
 from tests.house.checkout import ROOT, pages
-from webhook.policy.loading import load_policies
+from webhook.policy.loader import load_policies
 
 
 def shown(kind: str) -> list[tuple[str, str]]:

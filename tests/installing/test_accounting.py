@@ -11,11 +11,11 @@ import pytest
 from tests.installing.test_checks import WELL, policy
 from tests.make import Json, make_node, make_pod
 from tests.policy.written import load_policy
-from webhook.documents.reading import read_documents
-from webhook.installing.accounting import QUOTA_KEY, AccountingFacts, accounting_results
-from webhook.installing.lines import CheckState
-from webhook.manifests.scheduling import second_scheduler_config
-from webhook.model.resources import ACCOUNTING_RESOURCE
+from webhook.documents.reader import read_documents
+from webhook.installing.accounting_check import QUOTA_KEY, AccountingFacts, accounting_results
+from webhook.installing.facts import CheckState
+from webhook.manifests.scheduler_config import second_scheduler_config
+from webhook.model.gpu_resources import ACCOUNTING_RESOURCE
 
 NATIVE: Json = {"mode": "enforce", "limits": {"accounting": "native"}}
 TOLD: Json = {"mode": "enforce", "limits": {"accounting": "native", "accountingScheduler": "configured"}}
@@ -50,14 +50,20 @@ CASES = {
     "a policy that asks for it": Case(seen(), CheckState.OK, "1 policy asks for rightslice.dev/gpu-milli"),
     "none that does": Case(seen(policies=[]), CheckState.WARN, "no policy that is an object asks for it"),
     "an admin's word": Case(seen(), CheckState.OK, "a policy says that schedulers ignore it"),
-    "no word": Case(seen(policies=[policy(**NATIVE)]), CheckState.SKIP, "no API tells whether the scheduler ignores it"),
+    "no word": Case(
+        seen(policies=[policy(**NATIVE)]), CheckState.SKIP, "no API tells whether the scheduler ignores it"
+    ),
     "no word, and a pod that shows it": Case(
-        seen([make_pod("runs").asks(ACCOUNTING_RESOURCE, "500").spec(nodeName="n1").build()], policies=[policy(**NATIVE)]),
+        seen(
+            [make_pod("runs").asks(ACCOUNTING_RESOURCE, "500").spec(nodeName="n1").build()], policies=[policy(**NATIVE)]
+        ),
         CheckState.OK,
         "the scheduler ignores it: a pod",
     ),
     "no word, and a second scheduler that ignores it": Case(
-        seen(policies=[policy(**NATIVE)], scheduler=json.dumps(second_scheduler_config())), CheckState.OK, "rightslice-scheduler ignores it"
+        seen(policies=[policy(**NATIVE)], scheduler=json.dumps(second_scheduler_config())),
+        CheckState.OK,
+        "rightslice-scheduler ignores it",
     ),
     "a pod on a node that has it shows nothing": Case(
         seen(
@@ -68,11 +74,17 @@ CASES = {
         CheckState.SKIP,
         "no API tells",
     ),
-    "a word, and a pod that shows the contrary": Case(seen(waiting=[waiting()]), CheckState.FAIL, "team/stuck is Pending"),
-    "nodes that do not have it": Case(seen(nodes=[GPUS, COUNTING]), CheckState.SKIP, "1 of 2 GPU nodes do not advertise it"),
+    "a word, and a pod that shows the contrary": Case(
+        seen(waiting=[waiting()]), CheckState.FAIL, "team/stuck is Pending"
+    ),
+    "nodes that do not have it": Case(
+        seen(nodes=[GPUS, COUNTING]), CheckState.SKIP, "1 of 2 GPU nodes do not advertise it"
+    ),
     "nodes that have it": Case(seen(nodes=[COUNTING]), CheckState.OK, "1 GPU node advertises it"),
     "a pod that is given it": Case(seen(), CheckState.OK, "a pod with one GPU, only tried in team, is given"),
-    "a pod that is not": Case(seen(tried=PLAIN), CheckState.WARN, "a pod with one GPU, only tried in team, is not given it"),
+    "a pod that is not": Case(
+        seen(tried=PLAIN), CheckState.WARN, "a pod with one GPU, only tried in team, is not given it"
+    ),
     "a pod that is not, because no policy asks there": Case(
         seen(tried=PLAIN, policies=[policy(**TOLD, match={"namespaceSelector": {"matchLabels": {"gpus": "yes"}}})]),
         CheckState.SKIP,
@@ -85,7 +97,12 @@ CASES = {
     ),
     "a pod that is refused": Case(seen(tried="full"), CheckState.WARN, "a pod with one GPU, only tried in team, was"),
     "a pod that a full quota refuses": Case(
-        seen(tried=f"pods is forbidden: exceeded quota: gpus, requested: {QUOTA_KEY}=1000, used: {QUOTA_KEY}=8000, limited: 8000"),
+        seen(
+            tried=(
+                f"pods is forbidden: exceeded quota: gpus, requested: {QUOTA_KEY}=1000, "
+                f"used: {QUOTA_KEY}=8000, limited: 8000"
+            )
+        ),
         CheckState.OK,
         f"a pod with one GPU, only tried in team, was refused by a full quota on {QUOTA_KEY}: the quota works",
     ),
@@ -107,7 +124,9 @@ def test_a_cluster_in_which_it_works_has_nothing_to_act_on() -> None:
 
 def test_the_namespace_to_ask_about_is_named() -> None:
     elsewhere = seen(tried=PLAIN, policies=[policy(**TOLD, match={"namespaces": ["ml*"]})])
-    [line] = [line for line in accounting_results(elsewhere) if line.summary.startswith("no policy asks for it in team")]
+    [line] = [
+        line for line in accounting_results(elsewhere) if line.summary.startswith("no policy asks for it in team")
+    ]
 
     assert line.advice == "where one asks: rightslice accounting check -n ml"
 
@@ -119,7 +138,9 @@ def test_what_is_not_known_of_namespaces_is_not_said() -> None:
 
 
 def test_what_to_write_until_then_is_what_a_policy_takes() -> None:
-    advice = next(line.advice for line in accounting_results(seen(waiting=[waiting()])) if line.state is CheckState.FAIL)
+    advice = next(
+        line.advice for line in accounting_results(seen(waiting=[waiting()])) if line.state is CheckState.FAIL
+    )
     (key, value), *_ = read_documents(advice.partition("until then ")[2], "advice")[0].data.items()
 
     assert key == "limits.accounting"

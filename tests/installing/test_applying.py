@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from tests.kube.scripted import Answer, playing, refused, said
-from webhook.cli.install import InstallMode, shipped_manifests
-from webhook.installing import applying
-from webhook.installing.applying import InstallError, install_manifests
+from webhook.cli.commands.install import InstallMode, shipped_manifests
+from webhook.installing import apply
+from webhook.installing.apply import InstallError, install_manifests
 from webhook.manifests.objects import WEBHOOK_KINDS
 
 TRUSTED = said({"webhooks": [{"clientConfig": {"caBundle": "eA=="}}]})
@@ -31,7 +31,7 @@ OTHERS = refused(403, "Forbidden", "minimum cpu usage per Container is 1, but re
 
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(applying, "AGAIN_SECONDS", 0.001)
+    monkeypatch.setattr(apply, "AGAIN_SECONDS", 0.001)
 
 
 async def last_word(folder: Path, *tried: Answer, seconds: float = 60) -> str:
@@ -50,7 +50,7 @@ async def test_what_goes_by_is_waited_for(tmp_path: Path, before: Answer) -> Non
 async def test_others_that_go_on_refusing_are_told_and_not_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(applying, "OTHERS_SECONDS", -1)
+    monkeypatch.setattr(apply, "OTHERS_SECONDS", -1)
 
     assert await last_word(tmp_path, OTHERS) == (
         "whether the hooks answer could not be tried: the API server refuses the pod: "

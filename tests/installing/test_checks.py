@@ -13,15 +13,14 @@ from cryptography import x509
 
 from tests.make import Json, make_node
 from tests.policy.written import exception_text, policy_text
-from webhook.certs.selfsigned import create_self_signed
+from webhook.certs.issuer import create_self_signed
 from webhook.errors import ApiError
-from webhook.installing.checks import diagnose
-from webhook.installing.facts import FAIL_OPEN_METRIC, ClusterFacts
-from webhook.installing.lines import CheckState
-from webhook.manifests.hooks import webhook_configurations
-from webhook.manifests.scheduling import second_scheduler_config
-from webhook.model.resources import ACCOUNTING_RESOURCE
-from webhook.report.data import yaml_text
+from webhook.installing.doctor import diagnose
+from webhook.installing.facts import FAIL_OPEN_METRIC, CheckState, ClusterFacts
+from webhook.manifests.scheduler_config import second_scheduler_config
+from webhook.manifests.webhooks import webhook_configurations
+from webhook.model.gpu_resources import ACCOUNTING_RESOURCE
+from webhook.report.serialization import yaml_text
 
 NOW = datetime(2026, 6, 1, tzinfo=UTC)
 PAIR = create_self_signed(["rightslice.rightslice-system.svc"], NOW)
@@ -141,7 +140,9 @@ WAITING = {
     },
 }
 CASES = {
-    "an old cluster": Case(replace(WELL, version={"gitVersion": "v1.29.1", "minor": "29+"}), CheckState.FAIL, "v1.29.1"),
+    "an old cluster": Case(
+        replace(WELL, version={"gitVersion": "v1.29.1", "minor": "29+"}), CheckState.FAIL, "v1.29.1"
+    ),
     "a cluster from the future": Case(
         replace(WELL, version={"gitVersion": "v1.50.0", "minor": "50"}), CheckState.WARN, "v1.50.0"
     ),
@@ -153,7 +154,9 @@ CASES = {
         "validating webhook configuration without validate.rightslice.dev",
     ),
     "an empty caBundle": Case(
-        replace(WELL, mutating=webhook_configurations()[0]), CheckState.FAIL, "caBundle: empty in mutate.rightslice.dev, policies"
+        replace(WELL, mutating=webhook_configurations()[0]),
+        CheckState.FAIL,
+        "caBundle: empty in mutate.rightslice.dev, policies",
     ),
     "a caBundle of another authority": Case(
         replace(WELL, validating=trusting(webhook_configurations()[1], OTHER.authority)),
@@ -190,7 +193,9 @@ CASES = {
         "whether the hooks answer could not be tried",
     ),
     "only one hook answers": Case(
-        replace(WELL, answer="rightslice answers: validate, but not mutate"), CheckState.FAIL, "only the validating hook"
+        replace(WELL, answer="rightslice answers: validate, but not mutate"),
+        CheckState.FAIL,
+        "only the validating hook",
     ),
     "a replica is missing": Case(replace(WELL, deployment=deployment(1)), CheckState.FAIL, "1 of 2 replicas ready"),
     "another version runs": Case(
@@ -206,13 +211,17 @@ CASES = {
         "the backstop denies, but the mode is audit",
     ),
     "a backstop that denies nothing in enforce mode": Case(
-        replace(WELL, backstop=binding("Audit")), CheckState.FAIL, "the backstop denies nothing, but the mode is enforce"
+        replace(WELL, backstop=binding("Audit")),
+        CheckState.FAIL,
+        "the backstop denies nothing, but the mode is enforce",
     ),
     "an exception for no policy": Case(
         replace(WELL, exceptions=[exception()]), CheckState.FAIL, "GPUPolicyException said: GPU-P103"
     ),
     "a replica's own complaint": Case(
-        replace(WELL, ready="[-]policy files p.yaml: bad\nready\n"), CheckState.WARN, "replica: policy files p.yaml: bad"
+        replace(WELL, ready="[-]policy files p.yaml: bad\nready\n"),
+        CheckState.WARN,
+        "replica: policy files p.yaml: bad",
     ),
     "no CRDs": Case(without("policies"), CheckState.FAIL, "the API server does not know GPUPolicy"),
     "no policies": Case(replace(WELL, policies=[]), CheckState.WARN, "no policies"),
@@ -238,7 +247,9 @@ CASES = {
     "slices that no node has": Case(replace(WELL, policies=[policy(**MIG)]), CheckState.WARN, "policy guard gives mig"),
     "accounting that no node knows": Case(COUNTED, CheckState.WARN, "a policy has native accounting"),
     "accounting that one of two nodes knows": Case(
-        replace(COUNTED, nodes=[COUNTING, gpu_node()]), CheckState.WARN, "1 of 2 GPU nodes do not advertise its resource"
+        replace(COUNTED, nodes=[COUNTING, gpu_node()]),
+        CheckState.WARN,
+        "1 of 2 GPU nodes do not advertise its resource",
     ),
     "a scheduler's configuration that is none": Case(
         replace(COUNTED, scheduler="extenders: ["), CheckState.WARN, "a policy has native accounting"
@@ -249,9 +260,13 @@ CASES = {
         "1 pod waits for rightslice.dev/gpu-milli",
     ),
     "a replica of the extender is missing": Case(
-        replace(WELL, extender={"spec": {"replicas": 2}, "status": {}}), CheckState.FAIL, "0 of 2 replicas of the extender"
+        replace(WELL, extender={"spec": {"replicas": 2}, "status": {}}),
+        CheckState.FAIL,
+        "0 of 2 replicas of the extender",
     ),
-    "an extender that may not be read": Case(without("extender", FORBIDDEN), CheckState.SKIP, "extender cannot be read"),
+    "an extender that may not be read": Case(
+        without("extender", FORBIDDEN), CheckState.SKIP, "extender cannot be read"
+    ),
     "an extender that cannot be reached": Case(without("extender_ready"), CheckState.SKIP, "the extender could not be"),
     "the extender's own complaint": Case(
         replace(WELL, extender_ready="[-]pods not synced\nready\n"), CheckState.WARN, "extender: pods not synced"
@@ -270,7 +285,9 @@ CASES = {
         "1 of 1 GPUNode made less than 6 minutes ago",
     ),
     "an agent that never spoke since its GPUNode was made": Case(
-        replace(WELL, leases=[], agents=[made(NOW - timedelta(minutes=7))]), CheckState.WARN, "1 of 1 GPUNode not kept: n1"
+        replace(WELL, leases=[], agents=[made(NOW - timedelta(minutes=7))]),
+        CheckState.WARN,
+        "1 of 1 GPUNode not kept: n1",
     ),
     "an agent that never spoke": Case(replace(WELL, leases=[]), CheckState.WARN, "1 of 1 GPUNode not kept: n1"),
     "leases that may not be read": Case(
@@ -368,7 +385,11 @@ def test_what_is_not_well_is_said_and_nothing_else(case: Case) -> None:
 
 OUTSIDE = without("deployment")
 OUTSIDE_CASES = {
-    "policies in files only": (replace(OUTSIDE, policies=[]), CheckState.SKIP, "a server's policy files cannot be seen"),
+    "policies in files only": (
+        replace(OUTSIDE, policies=[]),
+        CheckState.SKIP,
+        "a server's policy files cannot be seen",
+    ),
     "an exception in use": (
         replace(OUTSIDE, exceptions=[said(exception(), "True", "InUse")]),
         CheckState.OK,

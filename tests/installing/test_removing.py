@@ -9,12 +9,11 @@ import pytest
 from tests.conftest import ROOT
 from tests.kube.scripted import Answer, playing, refused, said
 from tests.make import Json
-from webhook.documents.reading import read_documents
-from webhook.installing import leaving
-from webhook.installing.applying import install_manifests
-from webhook.installing.leaving import DeletionTimeoutError
-from webhook.installing.removing import has_policy_kinds, uninstall_manifests
-from webhook.manifests.gpunodes import gpunode_crd
+from webhook.documents.reader import read_documents
+from webhook.installing import removal
+from webhook.installing.apply import install_manifests
+from webhook.installing.removal import DeletionTimeoutError, has_policy_kinds, uninstall_manifests
+from webhook.manifests.gpunode_crd import gpunode_crd
 from webhook.manifests.objects import (
     AGENT_AND_EXTENDER_OBJECTS,
     OVERLAY_OBJECTS,
@@ -31,7 +30,7 @@ NOTHING_BESIDE_IT = (GONE,) * len(ALL_BESIDE_IT)
 
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(leaving, "AGAIN_SECONDS", 0.001)
+    monkeypatch.setattr(removal, "AGAIN_SECONDS", 0.001)
 
 
 def terminating(reason: str) -> Json:

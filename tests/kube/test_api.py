@@ -16,9 +16,9 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 
 from tests.kube.scripted import Answer, Json, kubeconfig, playing, refused, said, stream
-from webhook.certs.selfsigned import create_self_signed
+from webhook.certs.issuer import create_self_signed
 from webhook.errors import AccessError, ApiError, ApiUnreachable
-from webhook.kube import access, api, incluster
+from webhook.kube import access, api
 from webhook.kube.access import ClusterAccess
 from webhook.kube.api import KubeClient
 
@@ -263,7 +263,7 @@ async def test_a_pod_uses_its_service_account_and_reads_its_token_again(
     token, ca = tmp_path / "token", tmp_path / "ca.crt"
     token.write_text("first\n")
     ca.write_bytes(create_self_signed(["127.0.0.1"], datetime.now(UTC)).authority)
-    monkeypatch.setattr(incluster, "FOLDER", tmp_path)
+    monkeypatch.setattr(access, "FOLDER", tmp_path)
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "fd00::1")
     monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "443")
     found = await ClusterAccess().read()

@@ -12,7 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from tests.certs.cluster import Client, Cluster
 from webhook.errors import ApiError, ApiUnreachable
-from webhook.kube.leading import LEASE_SECONDS, RENEW_SECONDS, LeaderElector, LeaseName
+from webhook.kube.leader_election import LEASE_SECONDS, RENEW_SECONDS, LeaderElector, LeaseName
 
 LEASE = LeaseName("rightslice", "rightslice")
 REPLICAS = st.integers(0, 2)

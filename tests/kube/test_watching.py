@@ -29,9 +29,9 @@ from tests.kube.scripted import (
 )
 from webhook.cache.store import StoreReader, StoreWriter
 from webhook.errors import ApiError
-from webhook.kube import watching
-from webhook.kube.pace import ExponentialBackoff
-from webhook.kube.watching import WatchedResource, WatchStatus, Reflector
+from webhook.kube import reflector
+from webhook.kube.backoff import ExponentialBackoff
+from webhook.kube.reflector import Reflector, WatchedResource, WatchStatus
 from webhook.model.objects import Namespace
 
 PATH = "/api/v1/namespaces"
@@ -208,7 +208,7 @@ async def test_what_is_broken_is_asked_again_from_the_last_version(tmp_path: Pat
 
 
 async def test_a_connection_that_hangs_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watching, "QUIET_SECONDS", 0.2)
+    monkeypatch.setattr(reflector, "QUIET_SECONDS", 0.2)
     async with watched(tmp_path, STARTED, stream(), stream(event("ADDED", thing("b", 6)))) as site:
         await site.has("a", "b")
         assert "took too long" in str(site.broken[0])
@@ -230,7 +230,7 @@ async def test_silence_three_times_means_that_the_version_is_not_the_server_s(tm
 
 
 async def test_a_line_that_is_too_long_is_left_out_and_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("webhook.kube.lines.LineBuffer.__init__.__defaults__", (1000,))
+    monkeypatch.setattr("webhook.kube.decoder.LineBuffer.__init__.__defaults__", (1000,))
     script = stream(event("ADDED", thing("a", 6, x="y" * 5000)), event("ADDED", thing("b", 7)))
     async with watched(tmp_path, STARTED, script) as site:
         await site.has("a", "b")
@@ -334,7 +334,7 @@ async def test_too_many_requests_are_waited_for_as_the_server_asks(tmp_path: Pat
 async def test_a_kind_that_the_server_does_not_have_is_empty_until_it_has_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(watching, "ABSENT_SECONDS", 0.02)
+    monkeypatch.setattr(reflector, "ABSENT_SECONDS", 0.02)
     missing = said("404 page not found\n", 404)
     async with watched(tmp_path, missing, missing, STARTED, stream(), optional=True) as site:
         await until(lambda: site.state.synced)

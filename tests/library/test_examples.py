@@ -11,10 +11,10 @@ import jsonpatch
 import pytest
 
 from tests.conftest import ROOT
-from webhook.audit.checking import EvaluationContext, evaluate_object
-from webhook.audit.manifests import SourceObject, read_objects
+from webhook.audit.evaluate import EvaluationContext, evaluate_object
+from webhook.audit.object_files import SourceObject, read_objects
 from webhook.cache.snapshot import read_snapshot_view
-from webhook.policy.loading import load_policies
+from webhook.policy.loader import load_policies
 from webhook.report.results import CheckResult, CheckVerdict
 
 EXAMPLES = ROOT / "examples" / "pods"
@@ -67,7 +67,9 @@ def world() -> EvaluationContext:
     """The whole library and the example cluster."""
     loaded = load_policies([(str(file), file.read_text()) for file in sorted((ROOT / "policies").glob("*.yaml"))])
     assert loaded.policies is not None
-    return EvaluationContext(policies=loaded.policies, view=read_snapshot_view("demo"), now=datetime(2026, 6, 1, tzinfo=UTC))
+    return EvaluationContext(
+        policies=loaded.policies, view=read_snapshot_view("demo"), now=datetime(2026, 6, 1, tzinfo=UTC)
+    )
 
 
 def the_object(file: Path) -> SourceObject:

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import ROOT
-from webhook.audit.policytests import run_test_file
-from webhook.policy.loading import LoadResult, load_policies
+from webhook.audit.policy_tests import run_test_file
+from webhook.policy.loader import LoadResult, load_policies
 
 POLICIES = ROOT / "policies"
 FILES = sorted(POLICIES.glob("*.yaml"))

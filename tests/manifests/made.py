@@ -9,18 +9,18 @@ from typing import Any
 
 from tests.conftest import ROOT
 from webhook.manifests.backstop import backstop_policies
-from webhook.manifests.gpunodes import gpunode_crd
-from webhook.manifests.hooks import webhook_configurations
-from webhook.manifests.scheduling import first_scheduler_config, second_scheduler_config
-from webhook.policy.schema import policy_crds
-from webhook.report.data import yaml_text
+from webhook.manifests.gpunode_crd import gpunode_crd
+from webhook.manifests.scheduler_config import first_scheduler_config, second_scheduler_config
+from webhook.manifests.webhooks import webhook_configurations
+from webhook.policy.crds import policy_crds
+from webhook.report.serialization import yaml_text
 
 MADE: Mapping[str, tuple[str, Callable[[], Sequence[Any]]]] = {
-    "crds/crds.yaml": ("webhook/policy/schema.py", policy_crds),
-    "crds/gpunodes.yaml": ("webhook/model/gpunodes.py", lambda: [gpunode_crd()]),
-    "hooks/hooks.yaml": ("webhook/manifests/hooks.py", webhook_configurations),
-    "scheduler/first/extenders.yaml": ("webhook/manifests/scheduling.py", lambda: [first_scheduler_config()]),
-    "scheduler/second/config.yaml": ("webhook/manifests/scheduling.py", lambda: [second_scheduler_config()]),
+    "crds/crds.yaml": ("webhook/policy/crds.py", policy_crds),
+    "crds/gpunodes.yaml": ("webhook/model/gpu_node.py", lambda: [gpunode_crd()]),
+    "hooks/hooks.yaml": ("webhook/manifests/webhooks.py", webhook_configurations),
+    "scheduler/first/extenders.yaml": ("webhook/manifests/scheduler_config.py", lambda: [first_scheduler_config()]),
+    "scheduler/second/config.yaml": ("webhook/manifests/scheduler_config.py", lambda: [second_scheduler_config()]),
     "hooks/backstop.yaml": ("webhook/manifests/backstop.py", backstop_policies),
 }
 

@@ -10,7 +10,7 @@ import pytest
 from tests.house.checkout import read
 from tests.usage.exporter import Sample
 from tests.usage.prometheus import PrometheusServer, now
-from webhook.documents.reading import read_documents as documents
+from webhook.documents.reader import read_documents as documents
 
 ALERTS = "manifests/monitoring/alerts.yaml"
 [RULES] = documents(read(ALERTS), ALERTS)

@@ -6,7 +6,7 @@ import re
 from datetime import UTC, datetime
 
 from tests.house.checkout import read
-from webhook.documents.reading import read_documents as documents
+from webhook.documents.reader import read_documents as documents
 from webhook.telemetry.logs import make_logger
 from webhook.telemetry.telemetry import Telemetry
 

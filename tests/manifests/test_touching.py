@@ -20,14 +20,26 @@ from tests.strategies import RESOURCE_NAMES
 from tests.world import policies_of, request_of, view_of
 from webhook.engine.decide import decide
 from webhook.engine.guarding.bypasses import BYPASS_CODES
-from webhook.engine.guarding.host_paths import DEVICE_TREES, PROCESS_LINKS, GUARDED_PREFIXES, GUARDED_TREES, path_reaches_gpus
+from webhook.engine.guarding.host_access import (
+    DEVICE_TREES,
+    GUARDED_PREFIXES,
+    GUARDED_TREES,
+    PROCESS_LINKS,
+    path_reaches_gpus,
+)
 from webhook.manifests.backstop import POD_VALIDATIONS, backstop_policies
-from webhook.manifests.hooks import EXCLUDED_NAMESPACES, webhook_configurations
-from webhook.manifests.touching import DEVICE_PATHS, gpu_request_cel, host_mount_cel, wide_host_mount_cel, touches_gpus_cel
-from webhook.model.resources import DEVICE_CLASS_PREFIX, parse_gpu_resource
+from webhook.manifests.cel_conditions import (
+    DEVICE_PATHS,
+    gpu_request_cel,
+    host_mount_cel,
+    touches_gpus_cel,
+    wide_host_mount_cel,
+)
+from webhook.manifests.webhooks import EXCLUDED_NAMESPACES, webhook_configurations
+from webhook.model.gpu_resources import DEVICE_CLASS_PREFIX, parse_gpu_resource
 from webhook.model.usage import UsageView
-from webhook.policy.workloads import WORKLOAD_TEMPLATES
-from webhook.policy.written.matching import DEFAULT_EXCLUDED_NAMESPACES
+from webhook.policy.template_paths import WORKLOAD_TEMPLATES
+from webhook.policy.written.match import DEFAULT_EXCLUDED_NAMESPACES
 from webhook.policy.written.sections import Bypass
 
 CEL = cel.NewEnv(variables=dict.fromkeys(("object", "request"), cel.Type.DYN))

@@ -6,7 +6,7 @@ import msgspec
 
 from tests.make import Json, make_node
 from webhook.model.fleet import Fleet
-from webhook.model.masks import bit_positions
+from webhook.model.node_masks import bit_positions
 from webhook.model.objects import Node
 from webhook.model.offers import GpuOffer
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from webhook.model.bounded import BoundedCache
+from webhook.model.bounded_cache import BoundedCache
 
 
 def test_what_is_kept_is_given_back() -> None:

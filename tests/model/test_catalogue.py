@@ -6,7 +6,7 @@ from pathlib import Path
 
 import yaml
 
-from webhook.model.catalogue import MigProfileSpec, mig_card_spec, mig_profile_spec
+from webhook.model.mig_catalogue import MigProfileSpec, mig_card_spec, mig_profile_spec
 
 GEOMETRIES = {"c7m8": (7, 8), "c4m4": (4, 4), "c4m12": (4, 4), "c2": (2, 2)}
 
@@ -24,12 +24,17 @@ def test_every_listed_profile_of_every_named_product_is_known(shared: Path) -> N
             assert known.sms == product["sm_total"]
             for row in product["profiles"]:
                 checked += 1
-                assert mig_profile_spec(name, row["name"]) == MigProfileSpec(row["mem_slices"], row["mem_mib"], row["sm"]), (name, row)
+                assert mig_profile_spec(name, row["name"]) == MigProfileSpec(
+                    row["mem_slices"], row["mem_mib"], row["sm"]
+                ), (name, row)
     assert checked > 200
 
 
 def test_one_name_is_two_shapes() -> None:
-    small, large = mig_profile_spec("NVIDIA-A100-SXM4-80GB", "1g.10gb"), mig_profile_spec("NVIDIA-A100-SXM4-40GB", "1g.10gb")
+    small, large = (
+        mig_profile_spec("NVIDIA-A100-SXM4-80GB", "1g.10gb"),
+        mig_profile_spec("NVIDIA-A100-SXM4-40GB", "1g.10gb"),
+    )
     assert small is not None
     assert large is not None
     assert (small.memory_units, large.memory_units) == (1, 2)

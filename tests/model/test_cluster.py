@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.model.nodes import A100, GPU, SHARED, node
-from webhook.model.cluster import AssumedPod, ClusterView, FreeResources
+from webhook.model.cluster_view import AssumedPod, ClusterView, FreeResources
 from webhook.model.fleet import Fleet
+from webhook.model.limit_ranges import NO_LIMIT_RANGES
 from webhook.model.objects import LimitRange, Namespace, ResourceQuota
 from webhook.model.pods import ObjectMeta
-from webhook.model.ranges import NO_LIMIT_RANGES
 
 CARD = {"gpu.product": A100}
 FLEET = Fleet([node("a", CARD, **{GPU: "8"}), node("b", CARD, **{GPU: "4"}), node("cpu")])

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.make import PodMaker, make_pod
-from webhook.model.effective import effective_amount, effective_requests, max_consumption
+from webhook.model.pod_resources import effective_amount, effective_requests, max_consumption
 from webhook.model.pods import parse_pod
 from webhook.model.quantity import parse_nano
 
@@ -80,7 +80,10 @@ CPU = {
 @pytest.mark.parametrize(("pod", "requests", "limits"), CPU.values(), ids=CPU)
 def test_cpu(pod: PodMaker, requests: str, limits: str) -> None:
     read = parse_pod(pod.build())
-    assert (effective_amount(read, "cpu"), effective_amount(read, "cpu", limits=True)) == (parse_nano(requests), parse_nano(limits))
+    assert (effective_amount(read, "cpu"), effective_amount(read, "cpu", limits=True)) == (
+        parse_nano(requests),
+        parse_nano(limits),
+    )
 
 
 TAKEN = {

@@ -65,14 +65,24 @@ def test_what_messages_ask_for() -> None:
     assert fleet.resources() == (GPU, SMALL)
     assert fleet.products_of_nodes(fleet.all_nodes) == (A100, "NVIDIA-L4")
     assert fleet.products_of_nodes(0b110) == ("NVIDIA-L4",)
-    assert (fleet.max_units(GPU, fleet.all_nodes), fleet.max_units(GPU, 0b110), fleet.max_units(GPU, 0b100)) == (8, 2, 0)
+    assert (fleet.max_units(GPU, fleet.all_nodes), fleet.max_units(GPU, 0b110), fleet.max_units(GPU, 0b100)) == (
+        8,
+        2,
+        0,
+    )
     assert fleet.max_units("nvidia.com/mig-9g.9gb", fleet.all_nodes) == 0
     assert fleet.nodes_advertising(GPU) == 0b011
 
 
 def test_an_empty_fleet_answers_too() -> None:
     fleet = Fleet([])
-    assert (fleet.offers, fleet.all_nodes, fleet.usable_nodes, fleet.select_nodes({"a": "b"}, None), fleet.tolerated_nodes(())) == (
+    assert (
+        fleet.offers,
+        fleet.all_nodes,
+        fleet.usable_nodes,
+        fleet.select_nodes({"a": "b"}, None),
+        fleet.tolerated_nodes(()),
+    ) == (
         (),
         0,
         0,

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from tests.model.nodes import names
 from webhook.model.fleet import Fleet
 from webhook.model.objects import Node, NodeMetadata, NodeSpec, Taint
-from webhook.model.pods import NodeSelectorTerm, NodeSelectorRequirement, Toleration
+from webhook.model.pods import NodeSelectorRequirement, NodeSelectorTerm, Toleration
 
 KEYS, VALUES = st.sampled_from(["a", "b", "c"]), st.sampled_from(["", "x", "1", "-1", "10", "1_0", str(2**63), "٣"])
 LABELS = st.dictionaries(KEYS, VALUES)

@@ -7,10 +7,10 @@ from typing import Any, NamedTuple
 import pytest
 
 from tests.make import PodMaker, make_pod
-from webhook.model.gangs import Gang, gang_of, invalid_gang_size
-from webhook.model.nodelabels import CLIQUE_LABEL
+from webhook.model.annotations import GANG_SIZE_ANNOTATION
+from webhook.model.batch import Gang, gang_of, invalid_gang_size
+from webhook.model.node_labels import CLIQUE_LABEL
 from webhook.model.pods import parse_pod
-from webhook.model.records import GANG_SIZE_ANNOTATION
 
 LWS, JOB = "leaderworkerset.sigs.k8s.io", "batch.kubernetes.io"
 ZONE = "topology.kubernetes.io/zone"
@@ -85,7 +85,9 @@ CASES = {
         make_pod().label("training.kubeflow.org/job-name", "pt").env("PET_NNODES", "1:8"),
         Gang("team/training.kubeflow.org/job-name=pt", 0, CLIQUE_LABEL),
     ),
-    "an Indexed Job": Case(job(**{f"{JOB}/job-completion-index": "0"}), Gang(f"team/{JOB}/job-name=train", 0, CLIQUE_LABEL)),
+    "an Indexed Job": Case(
+        job(**{f"{JOB}/job-completion-index": "0"}), Gang(f"team/{JOB}/job-name=train", 0, CLIQUE_LABEL)
+    ),
     "a Job whose pods take what comes is none": Case(job(), None),
     "a Job whose user says how many belong together": Case(
         job().annotate(GANG_SIZE_ANNOTATION, "4"), Gang(f"team/{JOB}/job-name=train", 4, CLIQUE_LABEL)
@@ -99,7 +101,11 @@ CASES = {
     "a number beyond all pods": Case(job().annotate(GANG_SIZE_ANNOTATION, "9" * 18), None),
     "it must be where its like are": Case(must(app(), near(ZONE, OWN)), Gang("team/app=x", 0, ZONE)),
     "it would like to be, and the label of nodes is the one it says": Case(
-        likes(job(app="x").annotate(GANG_SIZE_ANNOTATION, "2"), (1, near("kubernetes.io/hostname", OWN)), (50, near(ZONE, OWN))),
+        likes(
+            job(app="x").annotate(GANG_SIZE_ANNOTATION, "2"),
+            (1, near("kubernetes.io/hostname", OWN)),
+            (50, near(ZONE, OWN)),
+        ),
         Gang(f"team/{JOB}/job-name=train", 2, ZONE),
     ),
     "expressions that speak of its own labels": Case(must(app(), near(ZONE, EITHER)), Gang("team/app in x,y", 0, ZONE)),
@@ -127,6 +133,10 @@ def test_pods_that_only_their_owner_joins_are_told_by_it() -> None:
 
 
 def test_a_size_that_is_no_number_is_told() -> None:
-    said = [make_pod(), make_pod().annotate(GANG_SIZE_ANNOTATION, "4"), make_pod().annotate(GANG_SIZE_ANNOTATION, "some")]
+    said = [
+        make_pod(),
+        make_pod().annotate(GANG_SIZE_ANNOTATION, "4"),
+        make_pod().annotate(GANG_SIZE_ANNOTATION, "some"),
+    ]
 
     assert [invalid_gang_size(parse_pod(pod.build())) for pod in said] == [None, None, "some"]

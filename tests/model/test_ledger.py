@@ -7,7 +7,7 @@ import math
 import msgspec
 import pytest
 
-from webhook.model.ledger import AssumedPod, BoundPod, AssumedPods
+from webhook.model.assumed_pods import AssumedPod, AssumedPods, BoundPod
 
 
 def pod(uid: str, until: float, count: int = 1) -> AssumedPod:
@@ -37,7 +37,9 @@ def called(uid: str, name: str, resource: str = "nvidia.com/gpu", nodes: int = 0
 
 
 def test_a_pod_seen_takes_one_entry_of_its_name_and_resource() -> None:
-    ledger = AssumedPods([called("1", "train-*"), called("2", "train-*"), called("3", "train-*", "nvidia.com/gpu.shared")])
+    ledger = AssumedPods(
+        [called("1", "train-*"), called("2", "train-*"), called("3", "train-*", "nvidia.com/gpu.shared")]
+    )
     seen = BoundPod(("team", "train-*"), "nvidia.com/gpu")
     assert [each.uid for each in ledger.without_bound([seen]).all_pods()] == ["2", "3"]
     assert [each.uid for each in ledger.without_bound([seen, seen, seen]).all_pods()] == ["3"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from webhook.model.levels import ThresholdIndex
+from webhook.model.node_masks import ThresholdIndex
 
 AMOUNTS = st.dictionaries(st.integers(0, 6), st.integers(0, 9), min_size=1)
 

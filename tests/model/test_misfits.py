@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from webhook.errors import ReviewError
-from webhook.model.paths import FieldPath
+from webhook.model.field_paths import FieldPath
 from webhook.model.pods import parse_pod
 
 LIMITS: FieldPath = ("spec", "containers", 1, "resources", "limits")

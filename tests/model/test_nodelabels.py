@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from webhook.model.nodelabels import compute_capability, cuda_version, driver_version, parse_memory_mib, parse_count
+from webhook.model.node_labels import compute_capability, cuda_version, driver_version, parse_count, parse_memory_mib
 
 N = "nvidia.com/cuda."
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from tests.make import make_node
 from tests.model.nodes import A100, GPU, SHARED, read
 from webhook.model.fleet import Fleet
-from webhook.model.nodelabels import PRODUCT_LABEL
+from webhook.model.node_labels import PRODUCT_LABEL
 from webhook.model.objects import Node
 
 PROFILES = st.sampled_from(["1g.10gb", "3g.40gb", "7g.80gb", "4g.24gb", "1g.24gb.me", "2g.48gb-me", "99g.1gb"])

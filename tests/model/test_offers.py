@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 import pytest
 
 from tests.model.nodes import A100, GPU, SHARED, SMALL, block, node
+from webhook.model.enums import GpuForm, IsolationLevel
 from webhook.model.fleet import Fleet
-from webhook.model.modes import GpuForm, IsolationLevel
 
 CARD = {"gpu.product": A100, "gpu.memory": "81920", "gpu.count": "8", "gpu.replicas": "1"}
 A40GB = "NVIDIA-A100-SXM4-40GB"
@@ -27,7 +27,9 @@ class Case(NamedTuple):
 
 
 WHOLE = {
-    "a whole card": Case(CARD, {GPU: "8"}, {"form": GpuForm.WHOLE, "memory_mib": 81920, "gpu_milli": 1000, "capacity": 8}),
+    "a whole card": Case(
+        CARD, {GPU: "8"}, {"form": GpuForm.WHOLE, "memory_mib": 81920, "gpu_milli": 1000, "capacity": 8}
+    ),
     "an unlabelled card is offered, and its size is not known": Case(
         {}, {GPU: "8"}, {"form": GpuForm.WHOLE, "memory_mib": None, "product": "", "selector": (), "capacity": 8}
     ),

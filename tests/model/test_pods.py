@@ -8,7 +8,7 @@ import pytest
 
 from tests.make import make_pod
 from webhook.errors import ReviewError
-from webhook.model.pods import pod_display_name, parse_pod
+from webhook.model.pods import parse_pod, pod_display_name
 
 PLAIN = make_pod("p").gpus(1).build()
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from webhook.model.products import normalized_product, has_nvlink, card_memory_mib
+from webhook.model.products import card_memory_mib, has_nvlink, normalized_product
 
 NAMES = {
     "the prefix goes": ("NVIDIA-H100-80GB-HBM3", "h100-80gb-hbm3"),

@@ -9,7 +9,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from webhook.errors import QuantityError
-from webhook.model.quantity import NANO, parse_mebibytes, parse_milli, parse_nano, parse_nano_or_none, parse_units, parse_whole_number, format_nano
+from webhook.model.quantity import (
+    NANO,
+    format_nano,
+    parse_mebibytes,
+    parse_milli,
+    parse_nano,
+    parse_nano_or_none,
+    parse_units,
+    parse_whole_number,
+)
 
 READ: dict[str, tuple[str | int | float, str]] = {
     "a number": ("12", "12"),
@@ -72,7 +81,13 @@ def test_every_other_unit_rounds_up() -> None:
 
 
 def test_a_count_is_whole_or_it_is_none() -> None:
-    assert (parse_whole_number("2"), parse_whole_number("1000m"), parse_whole_number("1k"), parse_whole_number("0.5"), parse_whole_number("-1")) == (2, 1, 1000, None, -1)
+    assert (
+        parse_whole_number("2"),
+        parse_whole_number("1000m"),
+        parse_whole_number("1k"),
+        parse_whole_number("0.5"),
+        parse_whole_number("-1"),
+    ) == (2, 1, 1000, None, -1)
 
 
 @given(st.integers(0, 10**30))

@@ -9,9 +9,9 @@ import pytest
 import yaml
 
 from tests.model.nodes import GPU, SHARED, block, node, only
+from webhook.model.enums import GpuForm
 from webhook.model.fleet import Fleet
-from webhook.model.modes import GpuForm
-from webhook.model.nodelabels import compute_capability, cuda_version, driver_version
+from webhook.model.node_labels import compute_capability, cuda_version, driver_version
 
 
 @pytest.fixture(scope="module")

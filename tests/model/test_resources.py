@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from webhook.model.paths import format_path, json_pointer
-from webhook.model.resources import GpuResource, parse_gpu_resource
+from webhook.model.field_paths import format_path, json_pointer
+from webhook.model.gpu_resources import GpuResource, parse_gpu_resource
 
 NAMES = {
     "nvidia.com/gpu": GpuResource("nvidia.com/gpu", mig=False, shared=False),

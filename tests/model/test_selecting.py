@@ -8,7 +8,7 @@ import pytest
 
 from tests.model.nodes import names, node
 from webhook.model.fleet import Fleet
-from webhook.model.pods import NodeSelectorTerm, NodeSelectorRequirement
+from webhook.model.pods import NodeSelectorRequirement, NodeSelectorTerm
 
 ONE, TWO, NONE = node("one", {"size": "10", "a": "x"}), node("two", {"size": "-3", "a": "y"}), node("none")
 NODES = (ONE, TWO, NONE)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.make import make_pod
-from webhook.model.stored import default_object
+from webhook.model.defaulting import default_object
 
 JSON = st.recursive(
     st.none() | st.integers() | st.text(max_size=3),

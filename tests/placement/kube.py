@@ -6,15 +6,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tests.make import Json, PodMaker, make_node, make_pod
-from webhook.cache.objects import RawObject
-from webhook.cache.placing import PlacementInput, build_placement_input
+from webhook.cache.placement_input import PlacementInput, build_placement_input
 from webhook.cache.snapshot import collect_snapshot
+from webhook.cache.snapshot_objects import RawObject
 from webhook.errors import SourceLocation
 from webhook.model.pods import parse_pod
-from webhook.placement.nodes.asking import pod_requirements
-from webhook.placement.nodes.cluster import SchedulingSnapshot, PodRequirements
-from webhook.placement.nodes.freeing import PreemptionPlan, find_preemption
-from webhook.placement.nodes.ranking import RankedNode, NodeRanking
+from webhook.placement.nodes.pod_requirements import pod_requirements
+from webhook.placement.nodes.preemption import PreemptionPlan, find_preemption
+from webhook.placement.nodes.ranking import NodeRanking, RankedNode
+from webhook.placement.nodes.snapshot import PodRequirements, SchedulingSnapshot
 
 GPU = "nvidia.com/gpu"
 BRIDGED = {(0, 1): 12, (2, 3): 12}

@@ -8,8 +8,7 @@ from typing import Any
 
 import yaml
 
-from webhook.placement.matrices import parse_matrix_cell, topology_from_cells
-from webhook.placement.topology import NVLINK_RATES, PciePath, GpuTopology
+from webhook.placement.topology import NVLINK_RATES, GpuTopology, PciePath, parse_matrix_cell, topology_from_cells
 
 
 @cache

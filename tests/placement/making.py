@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 from hypothesis import strategies as st
 
-from webhook.placement.needs import PodDemand
-from webhook.placement.rooms import EmptyNode, FreeCapacityArrays, CapacityRows, ClusterCapacity
+from webhook.placement.capacity import CapacityRows, ClusterCapacity, EmptyNode, FreeCapacityArrays, PodDemand
 
 SHARE = PodDemand(1000, 1, 500)
 SMALL = PodDemand(1000, 1, 100)

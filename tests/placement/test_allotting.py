@@ -12,11 +12,17 @@ from hypothesis import strategies as st
 from tests.extender.standing import filter_, stand
 from tests.make import Json, PodMaker, make_pod
 from tests.placement.kube import BRIDGED, DGX1, asks, gpu_node, placing, ranked, report, running
-from webhook.model.records import TOPOLOGY_ANNOTATION
-from webhook.placement.nodes.allotting import ContainerRequest, allocate_containers, can_ever_join, count_held_gpus, can_join
+from webhook.model.annotations import TOPOLOGY_ANNOTATION
+from webhook.placement.nodes.device_plugin import (
+    ContainerRequest,
+    allocate_containers,
+    can_ever_join,
+    can_join,
+    count_held_gpus,
+)
 from webhook.placement.nodes.filtering import filter_reasons
 from webhook.placement.nodes.ranking import NodeRanking
-from webhook.placement.nvlink import gpu_sets, gpu_mask
+from webhook.placement.nvlink import gpu_mask, gpu_sets
 from webhook.placement.topology import assumed_topology
 
 V100 = "Tesla-V100-SXM2-32GB"
@@ -103,7 +109,11 @@ def test_of_many_init_containers_the_one_that_asks_for_more_counts() -> None:
     for number in range(500):
         pod.container(f"i{number}", kind="initContainers", resources=limits(1 + number % 2))
 
-    assert asks(pod, placing(*pairs()).cluster).container_requests == (ContainerRequest(1, passes_on_gpus=True), ContainerRequest(2, passes_on_gpus=True), ContainerRequest(2))
+    assert asks(pod, placing(*pairs()).cluster).container_requests == (
+        ContainerRequest(1, passes_on_gpus=True),
+        ContainerRequest(2, passes_on_gpus=True),
+        ContainerRequest(2),
+    )
 
 
 def test_what_each_container_gets_is_told_together() -> None:

@@ -10,19 +10,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.placement.making import EIGHT, NO_GPU, ONE, PAIR, SHARE, SMALL, machine, needs, rooms_with, site, sites
-from webhook.placement.fragmentation.mixes import WorkloadMix
-from webhook.placement.fragmentation.policies import SCORERS, ScoringStrategy
-from webhook.placement.needs import PodDemand
-from webhook.placement.nodes.board import INFEASIBLE_SCORE, MAX_SCORE_ROWS, ScoreTable, GpuPlacement, best_nodes
-from webhook.placement.nodes.playing import Simulator
-from webhook.placement.rooms import FreeCapacityArrays, ClusterCapacity
+from webhook.placement.capacity import ClusterCapacity, FreeCapacityArrays, PodDemand
+from webhook.placement.fragmentation.strategies import SCORERS, ScoringStrategy
+from webhook.placement.fragmentation.workload_mix import WorkloadMix
+from webhook.placement.nodes.score_table import INFEASIBLE_SCORE, MAX_SCORE_ROWS, GpuPlacement, ScoreTable, best_nodes
+from webhook.placement.nodes.simulator import Simulator
 
 MIX = WorkloadMix({SHARE: 3, SMALL: 1, ONE: 3, PAIR: 1, EIGHT: 1, NO_GPU: 1})
 
 
 @settings(max_examples=60)
 @given(sites, st.lists(needs, max_size=30), st.sampled_from(list(ScoringStrategy)), st.randoms(use_true_random=False))
-def test_scores_kept_are_scores_made_anew(of: ClusterCapacity, pods: list[PodDemand], policy: ScoringStrategy, random: Random) -> None:
+def test_scores_kept_are_scores_made_anew(
+    of: ClusterCapacity, pods: list[PodDemand], policy: ScoringStrategy, random: Random
+) -> None:
     rule = SCORERS[policy](of, MIX)
     board = ScoreTable(FreeCapacityArrays(of), rule)
     held: list[tuple[GpuPlacement, PodDemand]] = []
@@ -53,7 +54,9 @@ def test_a_long_log_is_cut_and_scores_stay_right() -> None:
     for _ in range(3000):
         board.release(_take(board, 0, SHARE), SHARE)
 
-    assert (board.scores(SHARE) == ScoreTable(board.free, SCORERS[ScoringStrategy.TAB](site(), MIX)).scores(SHARE)).all()
+    assert (
+        board.scores(SHARE) == ScoreTable(board.free, SCORERS[ScoringStrategy.TAB](site(), MIX)).scores(SHARE)
+    ).all()
 
 
 NOT = [
@@ -77,20 +80,26 @@ def test_shares_of_equal_score_go_to_the_fullest_gpu_under_most_allocated_and_to
     free = [[1000, 700, 600]]
     mix = WorkloadMix({PodDemand(0, 1, 10): 1})
 
-    assert ScoreTable(rooms_with(one, free), SCORERS[ScoringStrategy.MOST_ALLOCATED](one, mix)).choose_gpus(0, SHARE) == (2,)
+    assert ScoreTable(rooms_with(one, free), SCORERS[ScoringStrategy.MOST_ALLOCATED](one, mix)).choose_gpus(
+        0, SHARE
+    ) == (2,)
     assert ScoreTable(rooms_with(one, free), SCORERS[ScoringStrategy.FGD](one, mix)).choose_gpus(0, SHARE) == (0,)
 
 
 def test_tab_puts_a_share_on_the_gpu_whose_room_it_fills() -> None:
     one = site(machine(gpus=3))
 
-    assert ScoreTable(rooms_with(one, [[1000, 700, 500]]), SCORERS[ScoringStrategy.TAB](one, MIX)).choose_gpus(0, SHARE) == (2,)
+    assert ScoreTable(rooms_with(one, [[1000, 700, 500]]), SCORERS[ScoringStrategy.TAB](one, MIX)).choose_gpus(
+        0, SHARE
+    ) == (2,)
 
 
 @pytest.mark.parametrize("policy", list(ScoringStrategy))
 def test_where_there_are_no_nodes_nobody_finds_a_place(policy: ScoringStrategy) -> None:
     """A cluster may be scaled down to nothing, and come back."""
-    assert Simulator(ClusterCapacity(()), policy, np.random.default_rng(1)).schedule_pod(PodDemand(1000, 1, 1000)) is None
+    assert (
+        Simulator(ClusterCapacity(()), policy, np.random.default_rng(1)).schedule_pod(PodDemand(1000, 1, 1000)) is None
+    )
 
 
 def test_equals_are_chosen_at_random_or_in_the_order_given() -> None:

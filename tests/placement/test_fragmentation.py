@@ -11,15 +11,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.placement.making import EIGHT, NO_GPU, ONE, PAIR, SHARE, SMALL, machine, needs, rooms_with, rows, site
-from webhook.placement.fragmentation.fgd import FgdScorer, typical_demands
-from webhook.placement.fragmentation.filling import MAX_CORES, MILLI_LEVELS, expected_fill_table, count_offers
-from webhook.placement.fragmentation.mixes import FLAT_MIX, WorkloadMix, mix_from_demands
-from webhook.placement.fragmentation.packing import MostAllocatedScorer, DefaultScorer
-from webhook.placement.fragmentation.pricing import MOST_CLAIM, cpu_claim_factor, scarcity_prices
-from webhook.placement.fragmentation.tab import CONSOLIDATION_BONUS, SCARCITY_PRICE, TabScorer, idle_gpu_values
-from webhook.placement.needs import PodDemand
-from webhook.placement.nodes.board import ScoreTable
-from webhook.placement.rooms import FreeCapacityArrays
+from webhook.placement.capacity import FreeCapacityArrays, PodDemand
+from webhook.placement.fragmentation.strategies import DefaultScorer, FgdScorer, MostAllocatedScorer, typical_demands
+from webhook.placement.fragmentation.tab import (
+    CONSOLIDATION_BONUS,
+    MAX_CORES,
+    MILLI_LEVELS,
+    MOST_CLAIM,
+    SCARCITY_PRICE,
+    TabScorer,
+    count_offers,
+    cpu_claim_factor,
+    expected_fill_table,
+    idle_gpu_values,
+    scarcity_prices,
+)
+from webhook.placement.fragmentation.workload_mix import FLAT_MIX, WorkloadMix, mix_from_demands
+from webhook.placement.nodes.score_table import ScoreTable
 
 SHARES = WorkloadMix({SHARE: 3, SMALL: 1, PodDemand(2000, 1, 300): 2})
 
@@ -62,7 +70,10 @@ def test_a_piece_is_never_worth_more_than_its_size_nor_less_with_more_cores(coun
 
 
 def test_a_pod_of_several_shares_counts_as_many_pods_of_one() -> None:
-    assert WorkloadMix({PodDemand(3000, 3, 250): 1, ONE: 1}).gpu_demand_shares() == {PodDemand(1000, 1, 250): 0.75, ONE: 0.25}
+    assert WorkloadMix({PodDemand(3000, 3, 250): 1, ONE: 1}).gpu_demand_shares() == {
+        PodDemand(1000, 1, 250): 0.75,
+        ONE: 0.25,
+    }
     assert scarcity_prices(WorkloadMix({PodDemand(3000, 3, 250): 1}), site(machine(gpus=1))).tolist() == [1.0]
 
 
@@ -210,7 +221,9 @@ def lost(mix: WorkloadMix, gpus: list[int], cores: int) -> float:
     st.lists(st.integers(0, 100).map(lambda m: 10 * m), min_size=8, max_size=8),
     st.integers(0, 64),
 )  # fmt: skip
-def test_fragments_are_what_typical_pods_cannot_use(counts: dict[PodDemand, float], gpus: list[int], cores: int) -> None:
+def test_fragments_are_what_typical_pods_cannot_use(
+    counts: dict[PodDemand, float], gpus: list[int], cores: int
+) -> None:
     mix = WorkloadMix(counts)
 
     assert -FgdScorer(site(), mix).node_values(rows(gpus, cores))[0] == pytest.approx(lost(mix, gpus, cores))
@@ -241,4 +254,6 @@ def test_the_stock_default_spreads_by_cpu_and_memory() -> None:
 
 
 def test_a_mix_counts_shapes_whatever_their_memory() -> None:
-    assert mix_from_demands([PodDemand(1, 1, 500, (), 100), PodDemand(1, 1, 500, (), 200)]).counts == {PodDemand(1, 1, 500): 2}
+    assert mix_from_demands([PodDemand(1, 1, 500, (), 100), PodDemand(1, 1, 500, (), 200)]).counts == {
+        PodDemand(1, 1, 500): 2
+    }

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tests.make import Json, PodMaker, make_pod
 from tests.placement.kube import BRIDGED, DGX1, GPU, gpu_node, nearest, order, placing, report, running
-from webhook.model.records import TOPOLOGY_ANNOTATION
+from webhook.model.annotations import TOPOLOGY_ANNOTATION
 
 H100 = "NVIDIA-H100-80GB-HBM3"
 ADAPTER = "rdma/hca"

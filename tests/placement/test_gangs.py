@@ -13,13 +13,13 @@ from tests.make import Json, PodMaker, make_pod
 from tests.placement.kube import BRIDGED, DGX1, asks, gpu_node, order, placing, report, running
 from tests.placement.test_ranking import CUT
 from tests.world import mig_node
-from webhook.model.cluster import FreeResources
-from webhook.model.masks import bit_positions, union_masks
-from webhook.placement.nodes.allotting import allocate_containers
-from webhook.placement.nodes.cluster import SchedulingSnapshot
+from webhook.model.cluster_view import FreeResources
+from webhook.model.node_masks import bit_positions, union_masks
+from webhook.placement.nodes.device_plugin import allocate_containers
 from webhook.placement.nodes.filtering import filter_reasons
 from webhook.placement.nodes.gangs import MAX_DOMAIN_LABELS, GangContext
 from webhook.placement.nodes.ranking import NodeRanking
+from webhook.placement.nodes.snapshot import SchedulingSnapshot
 
 GB200 = "NVIDIA-GB200"
 
@@ -144,14 +144,20 @@ def test_as_many_pods_fit_as_come_one_after_the_other_until_something_is_in_the_
         cluster.set_node(node, FreeResources(cores * 1000, room.memory, units), replace(devices, free=mask))
     wanted = asks(pod, cluster)
 
-    assert NodeRanking(cluster).slots(wanted).tolist() == [_one_after_the_other(cluster, pod, node) for node in range(3)]
+    assert NodeRanking(cluster).slots(wanted).tolist() == [
+        _one_after_the_other(cluster, pod, node) for node in range(3)
+    ]
 
 
 def _one_after_the_other(cluster: SchedulingSnapshot, pod: PodMaker, node: int) -> int:
     wanted, count = asks(pod, cluster), 0
     while not filter_reasons(cluster, wanted, node):
         devices = cluster.devices[node]
-        got = allocate_containers(devices.topology, devices.free, wanted.container_requests) if wanted.nvlink_required and devices.free else ()
+        got = (
+            allocate_containers(devices.topology, devices.free, wanted.container_requests)
+            if wanted.nvlink_required and devices.free
+            else ()
+        )
         cluster = cluster.with_pod(wanted, node, tuple(bit_positions(union_masks(got or ()))))
         count += 1
     return count

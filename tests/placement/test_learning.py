@@ -5,8 +5,14 @@ from __future__ import annotations
 from itertools import pairwise
 
 from tests.placement.making import NO_GPU, ONE, SHARE
-from webhook.placement.fragmentation.mixes import FLAT_MIX, HALF_LIFE, MAX_DEMANDS, MixEstimator, TurnoverEstimator
-from webhook.placement.needs import PodDemand
+from webhook.placement.capacity import PodDemand
+from webhook.placement.fragmentation.workload_mix import (
+    FLAT_MIX,
+    HALF_LIFE,
+    MAX_DEMANDS,
+    MixEstimator,
+    TurnoverEstimator,
+)
 
 
 def test_before_any_gpu_is_asked_for_the_mix_is_flat() -> None:

@@ -7,8 +7,8 @@ from msgspec.structs import replace
 
 from tests.placement.kube import BRIDGED, gpu_node, placing, report
 from webhook.placement.devices import NodeDevices
-from webhook.placement.nodes.allotting import ContainerRequest
-from webhook.placement.nodes.linking import MAX_TOPOLOGIES, LinkTable
+from webhook.placement.nodes.device_plugin import ContainerRequest
+from webhook.placement.nodes.gpu_links import MAX_TOPOLOGIES, LinkTable
 from webhook.placement.topology import GpuTopology, assumed_topology, nvswitch_topology
 
 H100 = assumed_topology("NVIDIA-H100-80GB-HBM3", 8)
@@ -34,7 +34,11 @@ def test_kinds_that_no_node_has_any_more_are_forgotten_and_figures_stay_right() 
         linking.set(0, devices[0])
         if number % 64 == 0 or number > 2 * MAX_TOPOLOGIES - 4:
             fresh = LinkTable(devices)
-            for turns in ((ContainerRequest(1),), (ContainerRequest(2),), (ContainerRequest(1, passes_on_gpus=True), ContainerRequest(2), ContainerRequest(2))):
+            for turns in (
+                (ContainerRequest(1),),
+                (ContainerRequest(2),),
+                (ContainerRequest(1, passes_on_gpus=True), ContainerRequest(2), ContainerRequest(2)),
+            ):
                 assert np.array_equal(linking.figures(turns), fresh.figures(turns))
                 assert np.array_equal(linking.joined_pod_counts(turns), fresh.joined_pod_counts(turns))
     assert len(linking._topologies) <= MAX_TOPOLOGIES + 1

@@ -12,19 +12,19 @@ import yaml
 
 from webhook.placement.mig import (
     MigCard,
-    RepartitionPlan,
+    MigCardValue,
     MigGeometry,
     MigPlacement,
     MigProfile,
-    MigCardValue,
-    count_instances,
-    profile_fits,
-    mig_geometry,
+    RepartitionPlan,
     all_layouts,
-    plan_repartition,
+    count_instances,
     free_starts,
-    occupied_units,
     mig_card_value,
+    mig_geometry,
+    occupied_units,
+    plan_repartition,
+    profile_fits,
 )
 
 A100 = "NVIDIA-A100-SXM4-80GB"
@@ -150,7 +150,10 @@ def test_worth_and_best_start_are_brute_force_on_every_state(mix: dict[str, floa
         mask = occupied_units(of, layout)
         assert worth.value_of(mask) == pytest.approx(holds(of, mix, layout))
         for profile in of.profiles:
-            after = {start: holds(of, mix, layout | {MigPlacement(profile.name, start)}) for start in free_starts(profile, mask)}
+            after = {
+                start: holds(of, mix, layout | {MigPlacement(profile.name, start)})
+                for start in free_starts(profile, mask)
+            }
             best = worth.best_start(profile.name, mask)
             assert (best is None) == (not after)
             if best is not None:
@@ -229,7 +232,12 @@ CUTS = [
         RepartitionPlan(1, pieces(), MigPlacement("1g.10gb", 6)),
     ),
     ("none is needed", [MigCard(0, pieces(), pieces(("3g.40gb", 4)))], "3g.40gb", None),
-    ("what pods hold is never removed", [MigCard(0, pieces(("1g.10gb", 2), ("1g.10gb", 5)), pieces())], "3g.40gb", None),
+    (
+        "what pods hold is never removed",
+        [MigCard(0, pieces(("1g.10gb", 2), ("1g.10gb", 5)), pieces())],
+        "3g.40gb",
+        None,
+    ),
     ("there is one set of media engines", [MigCard(0, pieces(("1g.10gb+me", 0)), pieces())], "1g.10gb+me", None),
 ]  # fmt: skip
 

@@ -28,21 +28,20 @@ from tests.placement.kube import (
 )
 from tests.world import GPU_TAINT, mig_node, tainted
 from webhook.cache.inventory import build_inventory
+from webhook.model.annotations import TOPOLOGY_ANNOTATION
 from webhook.model.fleet import fleet_node
-from webhook.model.gpunodes import GPUNode
+from webhook.model.gpu_node import GPUNode
 from webhook.model.objects import Node
 from webhook.model.pods import Pod, parse_pod
-from webhook.model.records import TOPOLOGY_ANNOTATION
-from webhook.placement.fragmentation.mixes import FLAT_MIX
-from webhook.placement.fragmentation.policies import ScoringStrategy
-from webhook.placement.needs import PodDemand
-from webhook.placement.nodes.asking import pod_requirements
-from webhook.placement.nodes.cluster import SchedulingSnapshot
+from webhook.placement.capacity import ClusterCapacity, EmptyNode, FreeCapacityArrays, PodDemand
+from webhook.placement.fragmentation.strategies import ScoringStrategy
+from webhook.placement.fragmentation.workload_mix import FLAT_MIX
 from webhook.placement.nodes.filtering import NOT_JOINED, filter_reasons
 from webhook.placement.nodes.gangs import GangContext
+from webhook.placement.nodes.pod_requirements import pod_requirements
 from webhook.placement.nodes.ranking import FillOrder, NodeRanking
-from webhook.placement.nodes.shortage import UnschedulableReason, unschedulable_reason
-from webhook.placement.rooms import EmptyNode, FreeCapacityArrays, ClusterCapacity
+from webhook.placement.nodes.simulator import UnschedulableReason, unschedulable_reason
+from webhook.placement.nodes.snapshot import SchedulingSnapshot
 from webhook.placement.topology import TopologyConfidence
 
 KINDS = {"Node": Node, "GPUNode": GPUNode, "Pod": Pod}
@@ -601,7 +600,9 @@ def test_a_report_is_brought_up_to_date_by_the_pods_as_the_extender_does(
     objects += [running(name, "n", count=count) for name, count in there.items()]
     on, node = placing(*objects), msgspec.convert(objects[0], Node)
 
-    _, live = build_inventory([msgspec.convert(item, KINDS[item["kind"]]) for item in objects]).free_on_node(fleet_node(node))
+    _, live = build_inventory([msgspec.convert(item, KINDS[item["kind"]]) for item in objects]).free_on_node(
+        fleet_node(node)
+    )
 
     assert on.cluster.devices == [live]
     assert on.cluster.devices[0].free == free

@@ -12,10 +12,10 @@ from time import process_time
 import pytest
 
 from tests.placement.machines import facts, machines
-from webhook.model.masks import bit_positions
-from webhook.placement.nvlink import KEPT_SET_SIZES, GpuSets, gpu_sets, gpu_mask
-from webhook.placement.plugin import BestEffortPolicy, best_effort_policy
-from webhook.placement.topology import PciePath, GpuTopology, assumed_topology, topology_without_links
+from webhook.model.node_masks import bit_positions
+from webhook.placement.best_effort_policy import BestEffortPolicy, best_effort_policy
+from webhook.placement.nvlink import KEPT_SET_SIZES, GpuSets, gpu_mask, gpu_sets
+from webhook.placement.topology import GpuTopology, PciePath, assumed_topology, topology_without_links
 
 KEYS = [
     "dgx1-p100", "dgx1-v100", "dgx2-v100", "dgx-a100-8", "hgx-a100-8-2socket", "hgx-a100-4", "a100-pcie-4-bridged",
@@ -173,7 +173,9 @@ def test_the_plugin_answers_every_published_case(shared: Path) -> None:
         case
         for case in facts(shared)["go_gpuallocator"]["upstream_cases"]
         if case["policy"] == "best_effort"
-        and best_effort_policy(known[case["node"]]).predict_set(gpu_mask(case["available"]), case["size"], gpu_mask(case["required"]))
+        and best_effort_policy(known[case["node"]]).predict_set(
+            gpu_mask(case["available"]), case["size"], gpu_mask(case["required"])
+        )
         != (gpu_mask(case["expected"]) or None)
     ]
 
@@ -315,4 +317,6 @@ def test_the_plugin_counts_the_links_of_the_lower_index() -> None:
 def test_an_island_is_sure_where_every_choice_of_free_gpus_has_it(free: int) -> None:
     sets = gpu_sets(assumed_topology("Tesla-V100-SXM2-32GB", 8))
 
-    assert sets.guaranteed_island(free) == min(sets.largest_island(gpu_mask(some)) for some in combinations(range(8), free))
+    assert sets.guaranteed_island(free) == min(
+        sets.largest_island(gpu_mask(some)) for some in combinations(range(8), free)
+    )

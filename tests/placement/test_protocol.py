@@ -8,10 +8,10 @@ import pytest
 from benchmarks.arrivals import RATIO, arrivals, fill
 from benchmarks.churn import Cluster, run, stream
 from benchmarks.openb import made
-from webhook.placement.fragmentation.mixes import mix_from_demands
-from webhook.placement.fragmentation.policies import ScoringStrategy
-from webhook.placement.needs import PodDemand
-from webhook.placement.nodes.playing import Simulator
+from webhook.placement.capacity import PodDemand
+from webhook.placement.fragmentation.strategies import ScoringStrategy
+from webhook.placement.fragmentation.workload_mix import mix_from_demands
+from webhook.placement.nodes.simulator import Simulator
 
 MADE = made()
 NEEDS = MADE.lists["made"]

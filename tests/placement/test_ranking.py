@@ -10,13 +10,13 @@ from msgspec.structs import replace
 from tests.make import Json, make_pod
 from tests.placement.kube import BRIDGED, DGX1, asks, gpu_node, placing, report
 from tests.world import mig_node
-from webhook.model.cluster import FreeResources
-from webhook.model.records import TOPOLOGY_ANNOTATION
+from webhook.model.annotations import TOPOLOGY_ANNOTATION
+from webhook.model.cluster_view import FreeResources
 from webhook.placement.devices import NodeDevices
 from webhook.placement.mig import MigCard, MigPlacement
-from webhook.placement.nodes.cluster import SchedulingSnapshot
 from webhook.placement.nodes.ranking import NodeRanking
-from webhook.placement.nodes.states import StateFigures, NodeStates
+from webhook.placement.nodes.score_table import NodeStates, StateFigures
+from webhook.placement.nodes.snapshot import SchedulingSnapshot
 
 CUT = {0: [("1g.10gb", 0, ""), ("1g.10gb", 1, ""), ("3g.40gb", 4, "")], 1: []}
 NODES: tuple[Json, ...] = (
@@ -47,11 +47,15 @@ changes = st.lists(
 )
 
 
-def changed(cluster: SchedulingSnapshot, node: int, cores: int, gpus: int, free: int | None, full: bool) -> tuple[FreeResources, NodeDevices]:
+def changed(
+    cluster: SchedulingSnapshot, node: int, cores: int, gpus: int, free: int | None, full: bool
+) -> tuple[FreeResources, NodeDevices]:
     """Another room on a node, and other GPUs."""
     devices, room = cluster.devices[node], cluster.free[node]
     mask = free if free is None else free & (1 << devices.topology.gpu_count) - 1
-    cards = tuple(MigCard(card.index, frozenset({MigPlacement("1g.10gb", gpus % 7)}), card.idle) for card in devices.mig_cards)
+    cards = tuple(
+        MigCard(card.index, frozenset({MigPlacement("1g.10gb", gpus % 7)}), card.idle) for card in devices.mig_cards
+    )
     units = {name: min(gpus, most) for name, most in cluster.fleet.nodes[node].gpus.items()}
     return FreeResources(cores * 1000, room.memory, units, full), replace(devices, free=mask, mig_cards=cards)
 

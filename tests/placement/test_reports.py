@@ -12,12 +12,11 @@ from hypothesis import strategies as st
 from tests.make import Json, make_pod
 from tests.placement.kube import BRIDGED, gpu_node, order, placing, report
 from tests.world import mig_node
-from webhook.manifests.gpunodes import gpunode_schema
-from webhook.model.gpunodes import GPUNode
-from webhook.placement.devices import devices_from_report
-from webhook.placement.nodes.states import StateFigures, NodeStates
-from webhook.placement.reports import find_report_error
-from webhook.report.capacities import NodeCapacity, capacity_table, node_capacities
+from webhook.manifests.gpunode_crd import gpunode_schema
+from webhook.model.gpu_node import GPUNode
+from webhook.placement.devices import devices_from_report, find_report_error
+from webhook.placement.nodes.score_table import NodeStates, StateFigures
+from webhook.report.capacity import NodeCapacity, capacity_table, node_capacities
 
 PRODUCT = "NVIDIA-A100-SXM4-80GB"
 SMALL = make_pod().asks("nvidia.com/mig-1g.10gb", "1")

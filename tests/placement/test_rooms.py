@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.placement.making import EIGHT, NO_GPU, ONE, PAIR, SHARE, machine, needs, rows, site
-from webhook.placement.needs import PodDemand
-from webhook.placement.rooms import CapacityRows, placement_options
+from webhook.placement.capacity import CapacityRows, PodDemand, placement_options
 
 WAYS = [
     ("a share may go to any GPU", SHARE, [500, 900, 700], [[0, 900, 700], [500, 400, 700], [500, 900, 200]]),
@@ -40,7 +39,9 @@ def test_too_little_cpu_or_a_model_that_will_not_do_is_no_way() -> None:
 
 
 @given(needs, st.lists(st.lists(st.integers(0, 100).map(lambda m: 10 * m), min_size=3, max_size=3), max_size=4))
-def test_every_option_takes_exactly_what_is_asked_from_gpus_that_have_it(need: PodDemand, free: list[list[int]]) -> None:
+def test_every_option_takes_exactly_what_is_asked_from_gpus_that_have_it(
+    need: PodDemand, free: list[list[int]]
+) -> None:
     before = CapacityRows(np.arange(len(free)), np.full(len(free), 9000), np.array(free, np.int64).reshape(-1, 3))
 
     after = placement_options(before, need, np.ones(len(free), np.bool_))

@@ -9,11 +9,11 @@ import pytest
 from tests.make import Json, make_node, make_pod
 from tests.placement.kube import BRIDGED, GPU, ailing, gpu_node, placing, report, running, shared_node
 from tests.world import mig_node
-from webhook.placement.fragmentation.mixes import FLAT_MIX, WorkloadMix
-from webhook.placement.needs import PodDemand
-from webhook.report.capacities import NodeCapacity, capacity_table, node_capacities, total_capacity
-from webhook.report.figures import ClusterUtilization, compute_utilization
-from webhook.report.nodes import node_document
+from webhook.placement.capacity import PodDemand
+from webhook.placement.fragmentation.workload_mix import FLAT_MIX, WorkloadMix
+from webhook.report.capacity import NodeCapacity, capacity_table, node_capacities, total_capacity
+from webhook.report.node_topology import node_document
+from webhook.report.utilization import ClusterUtilization, compute_utilization
 
 H100 = "NVIDIA-H100-80GB-HBM3"
 SMALL = "nvidia.com/mig-1g.10gb"

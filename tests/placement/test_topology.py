@@ -8,9 +8,18 @@ import pytest
 
 from tests.placement.machines import machines
 from webhook.errors import TopologyError
-from webhook.placement.matrices import parse_topology_matrix
 from webhook.placement.nvlink import gpu_sets
-from webhook.placement.topology import PCIE_PATH_RATES, NVLINK_RATES, PciePath, TopologyConfidence, GpuTopology, assumed_topology, nvswitch_topology, topology_without_links
+from webhook.placement.topology import (
+    NVLINK_RATES,
+    PCIE_PATH_RATES,
+    GpuTopology,
+    PciePath,
+    TopologyConfidence,
+    assumed_topology,
+    nvswitch_topology,
+    parse_topology_matrix,
+    topology_without_links,
+)
 
 BRIDGED = """\
 \t\x1b[4mGPU0\tGPU1\tGPU2\tGPU3\tNIC0\tCPU Affinity\tNUMA Affinity\tGPU NUMA ID\x1b[0m
@@ -65,7 +74,9 @@ def test_a_link_that_is_up_at_one_end_only_counts_what_both_ends_have() -> None:
 
     assert topology.bandwidth(0, 1) == 75_000
     assert topology.is_symmetric
-    assert not GpuTopology(((0, 4), (0, 0)), topology_without_links(2).pcie_paths, (0, 0), nvlink_rate=25_000).is_symmetric
+    assert not GpuTopology(
+        ((0, 4), (0, 0)), topology_without_links(2).pcie_paths, (0, 0), nvlink_rate=25_000
+    ).is_symmetric
 
 
 LABELS = [
@@ -117,6 +128,8 @@ def test_more_gpus_than_the_board_has_is_another_machine() -> None:
 
 def test_a_near_path_decides_between_pairs_with_equal_links_and_no_more() -> None:
     board = nvswitch_topology(3, 1, 3)
-    near = GpuTopology(board.nvlinks, ((None, PciePath.PIX, None), (PciePath.PIX, None, None), (None,) * 3), (0, 0, 0), 25_000)
+    near = GpuTopology(
+        board.nvlinks, ((None, PciePath.PIX, None), (PciePath.PIX, None, None), (None,) * 3), (0, 0, 0), 25_000
+    )
 
     assert 0 < near.bandwidth(0, 1) - near.bandwidth(0, 2) < 10

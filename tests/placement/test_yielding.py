@@ -12,8 +12,8 @@ from tests.make import Json, PodMaker, make_pod
 from tests.placement.kube import BRIDGED, asks, gpu_node, placing, report, running
 from tests.placement.test_ranking import NODES, PODS
 from tests.world import mig_node
-from webhook.cache.placing import PlacementInput
-from webhook.placement.fragmentation.policies import ScoringStrategy
+from webhook.cache.placement_input import PlacementInput
+from webhook.placement.fragmentation.strategies import ScoringStrategy
 from webhook.placement.nodes.ranking import NodeRanking
 
 H100, MIG = "NVIDIA-H100-80GB-HBM3", "nvidia.com/mig-1g.10gb"

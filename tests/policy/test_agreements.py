@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from tests.policy.written import policy_text
-from webhook.policy.conditions import compile_match_condition
-from webhook.policy.loading import load_policies
+from webhook.policy.loader import load_policies
+from webhook.policy.match_conditions import compile_match_condition
 
 AGREEING: dict[str, dict[str, Any]] = {
     "the same label": {"labels": {"example.com/a": "b"}},

@@ -8,10 +8,9 @@ from tests.engine.lawful import VIEWS, any_pods, decision, everything
 from tests.make import Json, make_pod
 from tests.policy.written import load_texts, policy_text
 from tests.world import policies_of, view_of
+from webhook.model.enums import PolicyMode
 from webhook.model.findings import Finding
-from webhook.model.modes import PolicyMode
-from webhook.policy.capping import policies_as_audit
-from webhook.policy.compiled import SECTIONS, Policy
+from webhook.policy.policy_set import SECTIONS, Policy, policies_as_audit
 
 ENFORCED = policies_of(everything("enforce"))
 TRIED = policies_as_audit(ENFORCED)

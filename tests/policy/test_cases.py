@@ -8,7 +8,7 @@ import pytest
 
 from tests.policy.written import policy_text
 from webhook.errors import SourceLocation
-from webhook.policy.cases import PolicyTestCase, ExpectedDecision, load_test_files
+from webhook.policy.policy_tests import ExpectedDecision, PolicyTestCase, load_test_files
 
 HEAD = "apiVersion: rightslice.dev/v1alpha1\nkind: GPUPolicyTest\nmetadata: {name: t}\npolicies: [../p.yaml]\n"
 WHOLE = (

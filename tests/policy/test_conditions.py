@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.make import make_pod
-from webhook.policy.compiled import ConditionError
-from webhook.policy.conditions import CEL_VARIABLES, ExpressionError, compile_match_condition, prune_object
-from webhook.policy.members import find_fields_read
+from webhook.policy.cel_syntax import find_fields_read
+from webhook.policy.match_conditions import CEL_VARIABLES, ExpressionError, compile_match_condition, prune_object
+from webhook.policy.policy_set import ConditionError
 
 POD = make_pod("a").annotate("note", "x").label("app", "train").gpus(2).build()
 MIRROR = "!has(object.metadata.annotations) || !('kubernetes.io/config.mirror' in object.metadata.annotations)"

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.policy.written import policy_text
-from webhook.policy.loading import load_policies
-from webhook.policy.overlap import globs_overlap
+from webhook.policy.lint import globs_overlap
+from webhook.policy.loader import load_policies
 from webhook.policy.selectors import glob_matcher
 
 ANY: dict[str, Any] = {}

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import pytest
 
-from webhook.policy.loading import load_policies
+from webhook.policy.loader import load_policies
 
 HEAD = "apiVersion: rightslice.dev/v1alpha1\nkind: GPUPolicy\nmetadata: {name: p}\nspec:\n"
 LONG = "a" * 64

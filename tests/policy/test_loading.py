@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 
 from tests.policy.written import exception_text, load_policy, load_texts, policy_text
 from webhook.errors import SourceLocation
-from webhook.model.modes import EvidenceSource, GpuForm, IsolationLevel, PolicyMode
+from webhook.model.enums import EvidenceSource, GpuForm, IsolationLevel, PolicyMode
 from webhook.model.pods import NodeSelectorRequirement, Toleration
 from webhook.model.quantity import NANO
-from webhook.policy.compiled import NvlinkMode, SpreadMode
-from webhook.policy.loading import load_policies
-from webhook.policy.starting import render_starter_policy
+from webhook.policy.loader import load_policies
+from webhook.policy.policy_set import NvlinkMode, SpreadMode
+from webhook.policy.starter_policy import render_starter_policy
 
 WHOLE = """\
 apiVersion: rightslice.dev/v1alpha1
@@ -86,7 +86,11 @@ def test_everything_that_can_be_written_is_compiled() -> None:
 
     sizing = policy.right_sizing
     assert sizing is not None
-    assert (sizing.mode, sizing.isolation, sizing.forms) == (PolicyMode.WARN, IsolationLevel.MEMORY, (GpuForm.MPS, GpuForm.MIG))
+    assert (sizing.mode, sizing.isolation, sizing.forms) == (
+        PolicyMode.WARN,
+        IsolationLevel.MEMORY,
+        (GpuForm.MPS, GpuForm.MIG),
+    )
     assert sizing.evidence == (EvidenceSource.DECLARED, EvidenceSource.DEFAULT)
     assert (sizing.default_memory_mib, sizing.default_compute_milli) == (8192, 125)
     assert (sizing.margin_percent, sizing.min_saving_percent, sizing.wait_when_full) == (10, 30, True)
@@ -106,7 +110,9 @@ def test_everything_that_can_be_written_is_compiled() -> None:
         Toleration(key="nvidia.com/gpu", operator="Exists", effect="NoExecute", toleration_seconds=60),
     )
     assert (added.tolerations_auto, added.node_affinity_auto) == (False, True)
-    assert added.node_affinity == (NodeSelectorRequirement(key="nvidia.com/gpu.memory", operator="Gt", values=("40000",)),)
+    assert added.node_affinity == (
+        NodeSelectorRequirement(key="nvidia.com/gpu.memory", operator="Gt", values=("40000",)),
+    )
     assert (added.runtime_class_name, added.spread) == ("nvidia", SpreadMode.REQUIRED)
     assert added.labels == (("a", ""), ("b", "c"))
 
@@ -119,7 +125,10 @@ def test_everything_that_can_be_written_is_compiled() -> None:
     assert policy.security.deny == {"privileged"}
     assert policy.security.allowed_runtime_classes == {"nvidia"}
     assert policy.security.allowed_capabilities == {"video"}
-    assert policies.template_paths["example.com", "Trainer"] == (("spec", "template"), ("spec", "roles", "*", "template"))
+    assert policies.template_paths["example.com", "Trainer"] == (
+        ("spec", "template"),
+        ("spec", "roles", "*", "template"),
+    )
 
 
 def test_the_match_says_who_it_is_about() -> None:

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from webhook.cache.shipped import bundled_folder
-from webhook.model.prices import MICRO, MAX_PRICE, PriceTable, parse_micro
-from webhook.policy.prices import load_price_list
+from webhook.cache.bundled_files import bundled_folder
+from webhook.model.prices import MAX_PRICE, MICRO, PriceTable, parse_micro
+from webhook.policy.price_list import load_price_list
 
 HEAD = """\
 apiVersion: rightslice.dev/v1alpha1

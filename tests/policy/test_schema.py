@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from tests.house.checkout import read
-from webhook.cache.shipped import bundled_folder
-from webhook.documents.reading import read_documents as documents_of
-from webhook.policy.schema import policy_crds
+from webhook.cache.bundled_files import bundled_folder
+from webhook.documents.reader import read_documents as documents_of
+from webhook.policy.crds import policy_crds
 
 CRDS = {crd["spec"]["names"]["kind"]: crd for crd in policy_crds()}
 

@@ -74,7 +74,9 @@ def test_labels(requirement: tuple[str, str, tuple[str, ...]], found: dict[str, 
 
 
 def test_every_requirement_must_hold() -> None:
-    test = label_matcher([NodeSelectorRequirement(key="a", operator="Exists"), NodeSelectorRequirement(key="b", operator="DoesNotExist")])
+    test = label_matcher(
+        [NodeSelectorRequirement(key="a", operator="Exists"), NodeSelectorRequirement(key="b", operator="DoesNotExist")]
+    )
     assert test is not None
     assert test({"a": "1"})
     assert not test({"a": "1", "b": "2"})
@@ -85,7 +87,9 @@ def test_no_requirement_is_no_test() -> None:
 
 
 def test_a_namespace_carries_its_name_as_a_label() -> None:
-    by_name = label_matcher([NodeSelectorRequirement(key="kubernetes.io/metadata.name", operator="In", values=("team",))])
+    by_name = label_matcher(
+        [NodeSelectorRequirement(key="kubernetes.io/metadata.name", operator="In", values=("team",))]
+    )
     test = namespace_matcher(None, [], by_name)
     assert test("team", {})
     assert not test("other", {})

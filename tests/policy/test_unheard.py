@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.world import policies_of, policy
-from webhook.cache.shipped import bundled_folder
-from webhook.policy.unheard import find_unmatched
+from webhook.cache.bundled_files import bundled_folder
+from webhook.policy.lint import find_unmatched
 from webhook.policy.written.kinds import GPUPolicy
 
 AMD = "limits: {perPod: [{resource: amd.com/gpu, max: 2}]}"

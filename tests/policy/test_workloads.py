@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from webhook.documents.reading import read_documents
-from webhook.policy.workloads import WORKLOAD_TEMPLATES, TemplatePath
+from webhook.documents.reader import read_documents
+from webhook.policy.template_paths import WORKLOAD_TEMPLATES, TemplatePath
 
 NO_TEMPLATE_IN_CORPUS = {("", "Pod")}
 NOT_TEMPLATES = {"ConfigMap", "Service", "Namespace", "ServiceAccount"}

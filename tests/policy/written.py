@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from webhook.policy.compiled import Policy, PolicySet
-from webhook.policy.loading import load_policies
+from webhook.policy.loader import load_policies
+from webhook.policy.policy_set import Policy, PolicySet
 
 
 def policy_text(name: str = "p", **spec: Any) -> str:

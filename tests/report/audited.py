@@ -8,16 +8,23 @@ from datetime import UTC, datetime
 import msgspec
 
 from webhook.errors import SourceLocation
-from webhook.model.decisions import Decision, OfferChoice, KeepRequest, GpuNeed, KeepReason
+from webhook.model.decisions import Decision, GpuNeed, KeepReason, KeepRequest, OfferChoice
+from webhook.model.enums import EvidenceSource, GpuForm, IsolationLevel, PolicyMode
 from webhook.model.findings import ExemptedFinding, Finding
-from webhook.model.modes import EvidenceSource, GpuForm, IsolationLevel, PolicyMode
 from webhook.model.offers import GpuOffer
 from webhook.model.prices import NodePrices
-from webhook.report.audits import totals_by_namespace
-from webhook.report.capacities import NodeCapacity
-from webhook.report.figures import compute_utilization
-from webhook.report.page import ExemptionUsage, AuditPage
-from webhook.report.results import CheckResult, LocatedFinding, UnevaluatedReason, ClusterPodDetails, ContainerUsage, decision_verdict
+from webhook.report.audit import totals_by_namespace
+from webhook.report.capacity import NodeCapacity
+from webhook.report.html import AuditPage, ExemptionUsage
+from webhook.report.results import (
+    CheckResult,
+    ClusterPodDetails,
+    ContainerUsage,
+    LocatedFinding,
+    UnevaluatedReason,
+    decision_verdict,
+)
+from webhook.report.utilization import compute_utilization
 from webhook.report.workloads import WorkloadReport, workload_reports
 
 NOW = datetime(2026, 6, 1, tzinfo=UTC)
@@ -36,7 +43,9 @@ SLICE = GpuOffer(
     *("nvidia.com/mig-1g.10gb", GpuForm.MIG, "H100", "1g.10gb", 9728, 143, 143, IsolationLevel.HARDWARE, 1),
     *((), (), 1, 7),
 )
-FIT = OfferChoice("nvidia.com/mig-1g.10gb", (SLICE,), GpuNeed(8192, None, EvidenceSource.DECLARED, "8Gi declared"), "sizing")
+FIT = OfferChoice(
+    "nvidia.com/mig-1g.10gb", (SLICE,), GpuNeed(8192, None, EvidenceSource.DECLARED, "8Gi declared"), "sizing"
+)
 REFUSED = Finding(
     "GPU-L102", PolicyMode.ENFORCE, ("spec",), "must be one of 1, 2, 4, 8 (found 3)", "Write 4, or 2.", "research"
 )
@@ -131,7 +140,13 @@ def audited_page(names: Sequence[str] = ()) -> AuditPage:
                 "old-driver", "cuda", ("GPU-C101",), "INC-1", "2026-05-01T00:00:00+00:00", expired=True, workloads=0
             ),
             ExemptionUsage(
-                "nccl-debug", "research", ("GPU-L102",), "INC-2", "2026-12-01T00:00:00+00:00", expired=False, workloads=1
+                "nccl-debug",
+                "research",
+                ("GPU-L102",),
+                "INC-2",
+                "2026-12-01T00:00:00+00:00",
+                expired=False,
+                workloads=1,
             ),
         ),
         version="0.1.0",

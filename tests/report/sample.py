@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from webhook.errors import SourceLocation
 from webhook.model.decisions import Decision, patch_add
+from webhook.model.enums import PolicyMode
+from webhook.model.field_paths import FieldPath
 from webhook.model.findings import ExemptedFinding, Finding
-from webhook.model.modes import PolicyMode
-from webhook.model.paths import FieldPath
-from webhook.report.results import CheckResult, LocatedFinding, CheckVerdict
+from webhook.report.results import CheckResult, CheckVerdict, LocatedFinding
 
 GPU: FieldPath = ("spec", "containers", 0, "resources", "limits", "nvidia.com/gpu")
 THREE = Finding(
@@ -19,7 +19,11 @@ TRIAL = Finding("GPU-R102", PolicyMode.AUDIT, (), "could be nvidia.com/mig-1g.10
 
 def located(finding: Finding, line: int = 31, column: int = 31) -> LocatedFinding:
     """A finding in deploy/train.yaml."""
-    return LocatedFinding(finding, SourceLocation("deploy/train.yaml", line, column), SourceLocation("policies/research-baseline.yaml", 48, 9))
+    return LocatedFinding(
+        finding,
+        SourceLocation("deploy/train.yaml", line, column),
+        SourceLocation("policies/research-baseline.yaml", 48, 9),
+    )
 
 
 def checked(
@@ -53,6 +57,15 @@ SHAPED = checked(
         exempted=(ExemptedFinding(THREE, "nccl-debug", "2026-12-01T00:00:00+00:00"),),
     ),
 )
-BROKEN = CheckResult(SourceLocation("deploy/broken.yaml", 2, 5), "", "", "", "", CheckVerdict.SKIPPED, reason="must be YAML", invalid=True)
+BROKEN = CheckResult(
+    SourceLocation("deploy/broken.yaml", 2, 5),
+    "",
+    "",
+    "",
+    "",
+    CheckVerdict.SKIPPED,
+    reason="must be YAML",
+    invalid=True,
+)
 HELM = CheckResult(SourceLocation("chart/pod.yaml", 3, 1), "", "", "", "", CheckVerdict.SKIPPED, reason="a template")
 EVERYTHING = (DENIED, WARNED, SHAPED, BROKEN, HELM)

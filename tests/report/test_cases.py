@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from webhook.errors import SourceLocation, LocatedError
-from webhook.report.cases import (
+from webhook.errors import LocatedError, SourceLocation
+from webhook.report.policy_tests import (
     CaseResult,
     FileResult,
     policy_test_annotations,
     policy_test_document,
-    policy_test_table,
     policy_test_junit_cases,
     policy_test_summary,
+    policy_test_table,
 )
 
 FINE = CaseResult("fine", SourceLocation("a.yaml", 3, 5))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from webhook.model.codes import CODES
-from webhook.report.codes_page import GROUPS, code_list, code_page, codes_markdown, closest_code
+from webhook.report.code_pages import GROUPS, closest_code, code_list, code_page, codes_markdown
 
 
 @pytest.mark.parametrize("code", CODES)

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from webhook.documents.reading import read_documents
-from webhook.report.data import json_text, yaml_text, json_chunks
+from webhook.documents.reader import read_documents
+from webhook.report.serialization import json_chunks, json_text, yaml_text
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=8) | st.sampled_from(
     [

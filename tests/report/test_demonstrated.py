@@ -10,7 +10,7 @@ from tests.make import make_pod
 from tests.report.sample import THREE, located
 from webhook.errors import SourceLocation
 from webhook.model.decisions import Decision
-from webhook.report.demonstrated import WIDTH, DemoResult, demo_lines, finding_for_message, denial_reasons, demo_summary
+from webhook.report.demo import WIDTH, DemoResult, demo_lines, demo_summary, denial_reasons, finding_for_message
 from webhook.report.results import CheckResult, CheckVerdict
 
 STORED = make_pod("train").gpus(3).build()
@@ -43,7 +43,7 @@ def one(**changes: Any) -> DemoResult:
 
 
 def test_a_pod_that_changed() -> None:
-    assert list(demo_lines(one(shaped=SHAPED, gpu_milli_after=143))) == [
+    assert list(demo_lines(one(patched=SHAPED, gpu_milli_after=143))) == [
         "Pod team/train  changed  examples/pods/train.yaml:2:1",
         "  asked 3 GPUs, gets 0.14 (main: nvidia.com/gpu 3)",
         "  + spec.runtimeClassName: nvidia",
@@ -52,7 +52,7 @@ def test_a_pod_that_changed() -> None:
 
 
 def test_a_denied_pod_tells_the_reasons_and_no_changes() -> None:
-    assert list(demo_lines(one(shaped=SHAPED, denied=DENIAL))) == [
+    assert list(demo_lines(one(patched=SHAPED, denied=DENIAL))) == [
         "Pod team/train  denied  examples/pods/train.yaml:2:1",
         "  asked 3 GPUs, denied (main: nvidia.com/gpu 3)",
         "  deny  GPU-L102  deploy/train.yaml:31:31",
@@ -98,7 +98,7 @@ def test_a_fix_that_the_server_left_out_is_told() -> None:
 
 
 def test_totals_are_those_of_pods_that_were_let_in() -> None:
-    every = [one(shaped=SHAPED, gpu_milli_after=1000), one(denied=DENIAL), one(), one(kind="Deployment")]
+    every = [one(patched=SHAPED, gpu_milli_after=1000), one(denied=DENIAL), one(), one(kind="Deployment")]
     assert demo_summary(every) == [
         "3 pods: 2 let in (1 changed, 1 as they were), 1 denied.",
         "GPUs asked 6, after 4, saved 2, of the pods let in; 3 denied.",
@@ -109,7 +109,7 @@ def test_totals_are_those_of_pods_that_were_let_in() -> None:
 
 
 def test_the_story_of_the_file_comes_first() -> None:
-    lines = list(demo_lines(one(story="A pod " * 20)))
+    lines = list(demo_lines(one(description="A pod " * 20)))
     assert lines[1].startswith("  # A pod A pod")
     assert lines[2].startswith("  # ")
     assert max(map(len, lines)) <= WIDTH

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from webhook.model.decisions import PatchOperation, patch_add, patch_replace
-from webhook.report.diff import apply_json_patch, field_changes, diff_lines, object_without_records
+from webhook.report.object_diff import apply_json_patch, diff_lines, field_changes, object_without_records
 
 KEYS = st.sampled_from(["a", "b/c", "d~e", "", "0"])
 LEAVES = st.none() | st.booleans() | st.integers(-3, 3) | st.text(max_size=3)
@@ -102,7 +102,9 @@ def test_a_line_too_long_loses_the_middle_of_its_path_first() -> None:
 def test_records_of_ours_are_left_out_unless_they_are_wanted() -> None:
     shaped = {"metadata": {"name": "a", "annotations": {"rightslice.dev/decision": "{}"}}}
     assert object_without_records(shaped, {"metadata": {"name": "a"}}) == {"metadata": {"name": "a"}}
-    assert object_without_records(shaped, {"metadata": {"annotations": {}}}) == {"metadata": {"name": "a", "annotations": {}}}
+    assert object_without_records(shaped, {"metadata": {"annotations": {}}}) == {
+        "metadata": {"name": "a", "annotations": {}}
+    }
     assert object_without_records(shaped, shaped) == shaped
     assert object_without_records([], None) == []
 

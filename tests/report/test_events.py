@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from webhook.model.events import CoreEvent, EventSource, InvolvedObject
-from webhook.report.events import MAX_EVENTS, event_lines
+from webhook.report.explain import MAX_EVENTS, event_lines
 
 
 def said(

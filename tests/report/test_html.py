@@ -12,9 +12,8 @@ import pytest
 from tests.house.checkout import read
 from tests.report.audited import audited_page, judged, rows_of
 from tests.report.browser import look
-from webhook.report.audits import totals_by_namespace
-from webhook.report.html import MAX_UNEVALUATED, html_report
-from webhook.report.page import AuditPage
+from webhook.report.audit import totals_by_namespace
+from webhook.report.html import MAX_UNEVALUATED, AuditPage, html_report
 from webhook.report.results import UnevaluatedReason
 
 HOSTILE = (
@@ -237,7 +236,9 @@ def test_a_namespace_that_used_nothing_is_told_from_one_that_was_not_seen() -> N
     pods = [judged("a", namespace="still", compute=0, idle=True), judged("b", namespace="unseen")]
     waiting = judged("c", namespace="later", node="", compute=0, idle=True)
     results = [*pods, waiting]
-    page = msgspec.structs.replace(audited_page(), workloads=tuple(rows_of(results)), namespaces=tuple(totals_by_namespace(results)))
+    page = msgspec.structs.replace(
+        audited_page(), workloads=tuple(rows_of(results)), namespaces=tuple(totals_by_namespace(results))
+    )
     drawn = html_report(page)
     assert "still: 0 used" in drawn
     assert "unseen: use not seen" in drawn

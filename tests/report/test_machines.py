@@ -10,11 +10,15 @@ import pytest
 from tests.report.sample import BROKEN, DENIED, EVERYTHING, HELM, SHAPED, WARNED
 from webhook.errors import SourceLocation
 from webhook.model.codes import CODES
-from webhook.model.modes import PolicyMode
-from webhook.report.github import github_commands
+from webhook.model.enums import PolicyMode
+from webhook.report.code_annotations import (
+    AnnotationLevel,
+    CodeAnnotation,
+    finding_annotations,
+    github_commands,
+    sarif_document,
+)
 from webhook.report.junit import JUnitCase, finding_junit_cases, junit_xml
-from webhook.report.notes import AnnotationLevel, CodeAnnotation, finding_annotations
-from webhook.report.sarif import sarif_document
 
 NASTY = "a<b>&\"'\x00\x1b[2J\r\n::error::x,y:z%25\ud800\ufffe"
 
@@ -36,7 +40,9 @@ def test_junit_fails_on_warnings_where_they_are_to_count() -> None:
 
 
 def test_junit_is_one_document_with_one_prolog() -> None:
-    text = junit_xml([JUnitCase(NASTY, NASTY, failures=((NASTY, "long"),)), JUnitCase(NASTY, "b", skipped=NASTY)], NASTY[:1])
+    text = junit_xml(
+        [JUnitCase(NASTY, NASTY, failures=((NASTY, "long"),)), JUnitCase(NASTY, "b", skipped=NASTY)], NASTY[:1]
+    )
     assert text.count("<?xml") == 1
     assert text.startswith('<?xml version="1.0" encoding="UTF-8"?>')
     assert ET.fromstring(text).attrib["tests"] == "2"
@@ -66,7 +72,9 @@ def test_sarif_tells_what_a_code_means() -> None:
 
 
 def test_sarif_of_a_file_without_a_line_has_no_region() -> None:
-    [run] = sarif_document([CodeAnnotation(SourceLocation("a b.yaml"), AnnotationLevel.ERROR, "unreadable", NASTY)], "1")["runs"]
+    [run] = sarif_document(
+        [CodeAnnotation(SourceLocation("a b.yaml"), AnnotationLevel.ERROR, "unreadable", NASTY)], "1"
+    )["runs"]
     physical = run["results"][0]["locations"][0]["physicalLocation"]
     assert physical == {"artifactLocation": {"uri": "a%20b.yaml"}}
 
@@ -76,7 +84,10 @@ GITHUB = {
         CodeAnnotation(SourceLocation("a.yaml", 3, 5), AnnotationLevel.ERROR, "GPU-L102", "must be 1"),
         "::error file=a.yaml,line=3,col=5,title=GPU-L102::must be 1",
     ),
-    "a file without a line": (CodeAnnotation(SourceLocation("a.yaml"), AnnotationLevel.WARNING, "X", "y"), "::warning file=a.yaml,title=X::y"),
+    "a file without a line": (
+        CodeAnnotation(SourceLocation("a.yaml"), AnnotationLevel.WARNING, "X", "y"),
+        "::warning file=a.yaml,title=X::y",
+    ),
     "line ends and per cent are escaped in the message": (
         CodeAnnotation(SourceLocation("a", 1, 1), AnnotationLevel.NOTE, "X", "50%\r\n::error::no"),
         r"::notice file=a,line=1,col=1,title=X::50%25\r%0A::error::no",

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.report.audited import LONG, NOTED, NOW, REFUSED, cluster, judged, rows_of
-from webhook.report.policyreports import MAX_RESULTS, ReportApi, build_policy_reports
+from webhook.report.policy_reports import MAX_RESULTS, ReportApi, build_policy_reports
 
 TEXT = {"source", "policy", "rule", "category", "message"}
 WORDS = {"result": {"pass", "fail", "warn", "error", "skip"}, "severity": {"critical", "high", "medium", "low", "info"}}

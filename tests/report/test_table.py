@@ -5,12 +5,11 @@ from __future__ import annotations
 import pytest
 
 from tests.report.sample import BROKEN, DENIED, EVERYTHING, HELM, SHAPED, THREE, TRIAL, WARNED, checked, located
+from webhook.model.enums import PolicyMode
 from webhook.model.findings import Finding
-from webhook.model.modes import PolicyMode
-from webhook.report.results import CheckResult, CheckVerdict, summarize_results, decision_verdict
-from webhook.report.table import finding_lines, check_summary_line, check_lines
-from webhook.report.wide import object_names, wide_table
-from webhook.report.words import TextStyle
+from webhook.report.check import check_lines, check_summary_line, finding_lines, object_names, wide_table
+from webhook.report.results import CheckResult, CheckVerdict, decision_verdict, summarize_results
+from webhook.report.text import TextStyle
 
 
 def test_a_finding_says_where_what_and_the_way_out() -> None:

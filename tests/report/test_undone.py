@@ -10,7 +10,7 @@ import yaml
 from tests.engine.deciding import NODES, SIZING
 from tests.make import Json, make_node, make_pod
 from tests.world import ask, shaped, whole_node
-from webhook.report.undone import original_yaml
+from webhook.report.undo import original_yaml
 
 ACCOUNTED = SIZING + "\nlimits: {accounting: native, accountingScheduler: configured}"
 

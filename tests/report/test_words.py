@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from webhook.report.words import align_columns, pluralize, format_gpus, sanitize
+from webhook.report.text import align_columns, format_gpus, pluralize, sanitize
 
 SHOWN = {
     "plain text stays": ("train-0", "train-0"),

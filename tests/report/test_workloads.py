@@ -14,14 +14,14 @@ from hypothesis import strategies as st
 from tests.report.audited import FIT, NOTED, PRICES, REFUSED, SLICE, STOCKS, cluster, judged, rows_of
 from webhook.model.offers import GpuOffer
 from webhook.model.prices import NodePrices
-from webhook.report.advice import recommendation_csv, recommendation_table, risk_text
-from webhook.report.capacities import NodeCapacity
+from webhook.report.capacity import NodeCapacity
 from webhook.report.costs import money_text
-from webhook.report.figures import utilization_lines, compute_utilization, utilization_parts
 from webhook.report.html import measured_usage_milli
-from webhook.report.results import CheckResult, UnevaluatedReason, ClusterPodDetails, ContainerUsage
-from webhook.report.words import format_gpus
-from webhook.report.workload_tables import unevaluated_lines, workload_csv, workload_finding_lines, workload_table
+from webhook.report.results import CheckResult, ClusterPodDetails, ContainerUsage, UnevaluatedReason
+from webhook.report.rightsizing import recommendation_csv, recommendation_table, risk_text
+from webhook.report.text import format_gpus
+from webhook.report.utilization import compute_utilization, utilization_lines, utilization_parts
+from webhook.report.workload_report import unevaluated_lines, workload_csv, workload_finding_lines, workload_table
 from webhook.report.workloads import GpuCost, WorkloadReport
 
 
@@ -54,7 +54,10 @@ IDLE = {
     "seen with no engine active": (judged("a", idle=True), GpuCost(1000, 4_000_000)),
     "seen with little compute, and nothing of its engines": (judged("a", compute=0), GpuCost()),
     "one container idle, the other at work": (
-        seen(ContainerUsage("a", "nvidia.com/gpu", 1, 8192, 0, 9, idle=True), ContainerUsage("b", "nvidia.com/gpu", 1, 8192, 500, 9)),
+        seen(
+            ContainerUsage("a", "nvidia.com/gpu", 1, 8192, 0, 9, idle=True),
+            ContainerUsage("b", "nvidia.com/gpu", 1, 8192, 500, 9),
+        ),
         GpuCost(),
     ),
     "not seen": (judged("a"), GpuCost()),
@@ -160,7 +163,9 @@ def test_only_what_is_to_be_acted_on_is_in_the_table() -> None:
 
 
 def test_pods_that_no_hook_saw_are_listed_by_the_reason() -> None:
-    rows = rows_of([judged("a", missed=UnevaluatedReason.STATIC), judged("b", missed=UnevaluatedReason.UNRECORDED), judged("c")])
+    rows = rows_of(
+        [judged("a", missed=UnevaluatedReason.STATIC), judged("b", missed=UnevaluatedReason.UNRECORDED), judged("c")]
+    )
     assert [line.split(":")[0] for line in unevaluated_lines(rows)] == [
         "1 pod that no hook saw, static pods",
         "  team/Pod/a   1 pod   would be given tolerations",
@@ -380,7 +385,10 @@ def test_a_slice_that_is_called_a_gpu_is_named(offer: dict[str, Any], meant: str
 
 
 def test_the_csv_of_rightsize_has_a_line_for_each_container() -> None:
-    uses = (ContainerUsage("=a", "nvidia.com/gpu", 1, 8192, 60, 9, risk_ppm=5000), ContainerUsage("b", "nvidia.com/gpu", 2))
+    uses = (
+        ContainerUsage("=a", "nvidia.com/gpu", 1, 8192, 60, 9, risk_ppm=5000),
+        ContainerUsage("b", "nvidia.com/gpu", 2),
+    )
     pod = msgspec.structs.replace(judged("a", after=143), pod_details=ClusterPodDetails("Pod/a", usages=uses))
     one, other = csv.DictReader(StringIO(recommendation_csv([row(pod)], PRICES)))
     assert (one["container"], one["risk_ppm"], one["gpu_milli_saved"], one["freed_micro_per_hour"]) == (
@@ -409,12 +417,18 @@ def test_a_sum_over_a_part_of_the_gpus_says_so_beside_it() -> None:
     [line] = [line for line in utilization_lines(found) if line.startswith("Cost an hour")]
     assert "36.00 USD for the 12 of 14 GPUs that have a price; wasted" in line
     pods = [judged(name, node=node, workload="Job/j", after=143) for name, node in (("a", "n1"), ("b", "n3"))]
-    assert "1.71 GPUs, 3.43 USD/h for 0.86 of 1.71 GPUs" in "\n".join(recommendation_table(rows_of(pods), currency="USD"))
+    assert "1.71 GPUs, 3.43 USD/h for 0.86 of 1.71 GPUs" in "\n".join(
+        recommendation_table(rows_of(pods), currency="USD")
+    )
 
 
 def test_the_head_says_of_how_many_workloads_use_was_seen() -> None:
     def said(*pods: CheckResult) -> list[str]:
-        return [line for line in utilization_lines(compute_utilization(STOCKS, rows_of(pods))) if line.startswith("Use was seen")]
+        return [
+            line
+            for line in utilization_lines(compute_utilization(STOCKS, rows_of(pods)))
+            if line.startswith("Use was seen")
+        ]
 
     assert said(judged("a", compute=60)) == ["Use was seen of 1 of 1 workload with GPUs."]
     assert said(judged("a", compute=60), judged("b")) == [
@@ -424,7 +438,12 @@ def test_the_head_says_of_how_many_workloads_use_was_seen() -> None:
 
 
 def test_money_is_rounded_to_the_nearest_hundredth() -> None:
-    assert [money_text(each) for each in (4_999, 5_000, 1_234_567_890, -10_000)] == ["0.00", "0.01", "1,234.57", "-0.01"]
+    assert [money_text(each) for each in (4_999, 5_000, 1_234_567_890, -10_000)] == [
+        "0.00",
+        "0.01",
+        "1,234.57",
+        "-0.01",
+    ]
 
 
 def test_the_source_of_prices_is_seen_not_obeyed() -> None:

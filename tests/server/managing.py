@@ -11,11 +11,11 @@ from datetime import UTC, datetime
 from typing import Protocol
 
 from tests.server.site import PAIR, PATIENCE, Site, Talk, http, serving
-from webhook.certs.keeping import CertificateApi, CertificateReconciler, ManagedCertificateSpec
-from webhook.kube.leading import LeaderElector, LeaseApi, LeaseName
+from webhook.certs.reconciler import CertificateApi, CertificateReconciler, ManagedCertificateSpec
+from webhook.kube.leader_election import LeaderElector, LeaseApi, LeaseName
 from webhook.server.app import AdmissionServer
-from webhook.server.managed import ManagedCertificate
-from webhook.web.listening import BackgroundTask
+from webhook.server.managed_certificate import ManagedCertificate
+from webhook.web.listener import BackgroundTask
 from webhook.web.tls import PemPair, server_context
 
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from tests.make import Json
 from tests.server.site import encoded, review
-from webhook.audit.manifests import SourceObject, read_objects
+from webhook.audit.object_files import SourceObject, read_objects
 
 Holder = dict[str, Any] | list[Any]
 

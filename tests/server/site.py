@@ -19,22 +19,21 @@ import uvloop
 
 from tests.make import Json, make_pod
 from webhook.cache.snapshot import view_of_objects
-from webhook.certs.selfsigned import SelfSignedPair, create_self_signed
-from webhook.model.cluster import ClusterView
+from webhook.certs.issuer import SelfSignedPair, create_self_signed
+from webhook.model.admission import AdmissionRequest
+from webhook.model.cluster_view import ClusterView
 from webhook.model.decisions import Decision
-from webhook.model.requests import AdmissionRequest
 from webhook.model.usage import UsageView
-from webhook.policy.compiled import PolicySet
-from webhook.policy.loading import load_policies
+from webhook.policy.loader import load_policies
+from webhook.policy.policy_set import PolicySet
+from webhook.server.admission_state import AdmissionState, Decide, PolicyLoadStatus
 from webhook.server.app import AdmissionServer
-from webhook.server.world import Decide, PolicyLoadStatus, AdmissionState
 from webhook.telemetry.logs import make_logger
 from webhook.telemetry.telemetry import Telemetry
-from webhook.web.clients import ClientCertificateRules
-from webhook.web.draining import drain_connections
 from webhook.web.limits import ServerLimits
-from webhook.web.listening import Poll
-from webhook.web.tls import PemPair, server_context
+from webhook.web.listener import Poll
+from webhook.web.shutdown import drain_connections
+from webhook.web.tls import ClientCertificateRules, PemPair, server_context
 
 NOW = datetime(2026, 6, 1, tzinfo=UTC)
 PAIR: SelfSignedPair = create_self_signed(["127.0.0.1", "localhost"], datetime.now(UTC))

@@ -11,18 +11,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.make import make_pod
+from webhook.model.admission import AdmissionRequest
 from webhook.model.codes import CODES, MUTATION_CODES
 from webhook.model.decisions import Decision, patch_add
+from webhook.model.enums import PolicyMode
 from webhook.model.findings import Finding
-from webhook.model.modes import PolicyMode
 from webhook.model.pods import parse_pod
-from webhook.model.requests import AdmissionRequest
-from webhook.server.answering import render_mutation, render_validation
-from webhook.server.keeping import CACHE_ENTRIES
+from webhook.server.admission_response import CACHE_ENTRIES, render_mutation, render_validation
 
 LIMIT = ("spec", "containers", 0, "resources", "limits", "nvidia.com/gpu")
-REFUSED = Finding("GPU-L102", PolicyMode.ENFORCE, LIMIT, "must be one of 1, 2, 4, 8 (found 3)", "Write 4, or 2.", "team")
-WARNED = Finding("GPU-T201", PolicyMode.WARN, LIMIT, "no node offers nvidia.com/mig-9g.1gb", "Write nvidia.com/gpu.", "team")
+REFUSED = Finding(
+    "GPU-L102", PolicyMode.ENFORCE, LIMIT, "must be one of 1, 2, 4, 8 (found 3)", "Write 4, or 2.", "team"
+)
+WARNED = Finding(
+    "GPU-T201", PolicyMode.WARN, LIMIT, "no node offers nvidia.com/mig-9g.1gb", "Write nvidia.com/gpu.", "team"
+)
 SHAPED = Finding("GPU-R101", PolicyMode.ENFORCE, LIMIT, "1 GPU became 1 slice", "", "sizes")
 TRIED = Finding("GPU-R102", PolicyMode.WARN, LIMIT, "would become a slice", "", "trial")
 NOTED = Finding("GPU-S201", PolicyMode.AUDIT, LIMIT, "is privileged", "Remove it.", "guard")
@@ -150,7 +153,8 @@ def test_a_warning_said_twice_is_said_once() -> None:
 
 def test_a_thousand_denials_fit() -> None:
     many = tuple(
-        Finding("GPU-L102", PolicyMode.ENFORCE, ("spec", number), "x" * 90, "Write 4.", "team") for number in range(1000)
+        Finding("GPU-L102", PolicyMode.ENFORCE, ("spec", number), "x" * 90, "Write 4.", "team")
+        for number in range(1000)
     )
     message = judged(Decision(findings=many))["status"]["message"]
     assert len(message) < 9000

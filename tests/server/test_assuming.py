@@ -10,14 +10,14 @@ import pytest
 from tests.make import Json, PodMaker, make_namespace, make_pod
 from tests.server.site import NOW, review, serving
 from tests.world import mig_node, policies_of, policy, view_of
-from webhook.cache.landings import bound_pods_of
+from webhook.cache.bound_pods import bound_pods_of
 from webhook.engine.decide import decide
-from webhook.engine.remembering import DecisionCache
-from webhook.model.ledger import AssumedPod
+from webhook.engine.decision_cache import DecisionCache
+from webhook.model.annotations import DECISION_ANNOTATION
+from webhook.model.assumed_pods import AssumedPod
 from webhook.model.pods import parse_pod
-from webhook.model.records import DECISION_ANNOTATION
 from webhook.model.usage import UsageView
-from webhook.server.world import PolicyLoadStatus, AdmissionState
+from webhook.server.admission_state import AdmissionState, PolicyLoadStatus
 
 SMALL = "nvidia.com/mig-1g.10gb"
 POLICY = policies_of(policy("mode: enforce\nsecurity: {deny: [visibleDevicesEnv]}\nrightSizing: {}", "sizes"))
@@ -60,7 +60,9 @@ CASES = {
     "a dry run": Case(asking(), 0, {"dryRun": True}),
     "an update": Case(asking(), 0, {"operation": "UPDATE", "oldObject": asking().build()}),
     "a pod that is refused": Case(asking().env("NVIDIA_VISIBLE_DEVICES", "all"), 0),
-    "what was given by /mutate, and is assumed since": Case(asking().annotate(DECISION_ANNOTATION, json.dumps(RECORD)), 0),
+    "what was given by /mutate, and is assumed since": Case(
+        asking().annotate(DECISION_ANNOTATION, json.dumps(RECORD)), 0
+    ),
     "more than any node has": Case(asking(count=8), 0),
     "a pod that no node with slices takes": Case(asking().spec(nodeSelector={"zone": "b"}), 0),
 }

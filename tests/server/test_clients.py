@@ -9,10 +9,9 @@ import pytest
 import trustme
 
 from tests.server.site import PAIR, Talk, encoded, http, post, review, serving
+from webhook.model.admission import AdmissionRequest
 from webhook.model.decisions import Decision
-from webhook.model.requests import AdmissionRequest
-from webhook.web.clients import ClientCertificateRules
-from webhook.web.tls import CertificateError, PemPair, server_context
+from webhook.web.tls import CertificateError, ClientCertificateRules, PemPair, server_context
 
 OURS, OTHERS = trustme.CA(), trustme.CA()
 NAME = "kube-apiserver"

@@ -6,7 +6,7 @@ import pytest
 from aiohttp import http_parser
 
 from tests.server.site import Site, encoded, http, post, review
-from webhook.web import listening
+from webhook.web import listener
 
 GOOD = encoded(review())
 SMUGGLED = post("/mutate", encoded(review(uid="smuggled")))
@@ -105,5 +105,5 @@ def test_http_1_0_is_answered_once(site: Site) -> None:
 
 def test_the_server_does_not_start_on_the_python_parser(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http_parser, "HttpRequestParser", http_parser.HttpRequestParserPy)
-    with pytest.raises(listening.NoParserError, match="C parser is missing"):
-        listening.require_c_parser()
+    with pytest.raises(listener.NoParserError, match="C parser is missing"):
+        listener.require_c_parser()

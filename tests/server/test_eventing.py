@@ -12,9 +12,9 @@ import pytest
 
 from webhook.errors import ApiError
 from webhook.model.pods import OwnerReference
-from webhook.server.eventing import EventWriter, build_owner_event
+from webhook.server.event_writer import EventWriter, build_owner_event
 from webhook.telemetry.logs import make_logger
-from webhook.telemetry.notices import OwnerEvent
+from webhook.telemetry.owner_events import OwnerEvent
 from webhook.telemetry.telemetry import Telemetry
 
 NOW = datetime(2026, 6, 1, 12, tzinfo=UTC)

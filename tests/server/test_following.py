@@ -11,14 +11,14 @@ import pytest
 from tests.kube.scripted import kubeconfig
 from tests.server.site import NOW, PAIR, Site, Talk, encoded, http, nothing, post, review, serving
 from tests.server.test_process import Process
-from webhook.cache.following import empty_view
-from webhook.kube.watching import WatchStatus
-from webhook.model.cluster import ClusterView
+from webhook.cache.informers import empty_view
+from webhook.kube.reflector import WatchStatus
+from webhook.model.cluster_view import ClusterView
 from webhook.model.fleet import Fleet
 from webhook.model.objects import Namespace
 from webhook.model.usage import UsageView
-from webhook.policy.compiled import PolicySet
-from webhook.server.world import PolicyLoadStatus, AdmissionState
+from webhook.policy.policy_set import PolicySet
+from webhook.server.admission_state import AdmissionState, PolicyLoadStatus
 from webhook.settings import SettingsError, load_webhook_settings
 
 TEAM = {"team": Namespace()}

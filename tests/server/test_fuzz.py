@@ -29,15 +29,15 @@ from tests.conftest import ROOT
 from tests.server.mutations import Spoilt, bases, spoil
 from tests.server.site import NOW
 from webhook.cache.snapshot import read_snapshot
-from webhook.engine.remembering import DecisionCache
+from webhook.engine.decision_cache import DecisionCache
 from webhook.model.usage import UsageView
-from webhook.policy.loading import load_policies
-from webhook.server.answering import render_mutation, render_validation
+from webhook.policy.loader import load_policies
+from webhook.server.admission_response import render_mutation, render_validation
+from webhook.server.admission_state import AdmissionState, PolicyLoadStatus
 from webhook.server.handlers import API_SERVER, AdmissionHandler
-from webhook.server.world import PolicyLoadStatus, AdmissionState
 from webhook.telemetry.logs import make_logger
 from webhook.telemetry.telemetry import Telemetry
-from webhook.web.replies import MAX_ERROR_LENGTH, HttpRequest, HttpResponse
+from webhook.web.http_messages import MAX_ERROR_LENGTH, HttpRequest, HttpResponse
 
 COUNT = int(os.environ.get("RIGHTSLICE_FUZZ", "2000"))
 SEED = os.environ.get("RIGHTSLICE_FUZZ_SEED", "rightslice")

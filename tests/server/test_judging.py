@@ -16,13 +16,13 @@ from tests.world import policies_of, policy
 from webhook.cache.snapshot import view_of_objects
 from webhook.engine.decide import decide
 from webhook.errors import SourceLocation
-from webhook.manifests.hooks import webhook_configurations
-from webhook.model.cluster import ClusterView
-from webhook.model.decisions import Decision, OfferChoice, GpuNeed, patch_add
-from webhook.model.modes import EvidenceSource
-from webhook.model.requests import AdmissionRequest
+from webhook.manifests.webhooks import webhook_configurations
+from webhook.model.admission import AdmissionRequest
+from webhook.model.cluster_view import ClusterView
+from webhook.model.decisions import Decision, GpuNeed, OfferChoice, patch_add
+from webhook.model.enums import EvidenceSource
 from webhook.model.usage import UsageView
-from webhook.server.world import ASSUME_TTL_SECONDS, PolicyLoadStatus, AdmissionState
+from webhook.server.admission_state import ASSUME_TTL_SECONDS, AdmissionState, PolicyLoadStatus
 
 PLACE = SourceLocation("test")
 

@@ -8,7 +8,7 @@ import pytest
 
 from tests.server.site import serving
 from webhook.server.app import AdmissionServer
-from webhook.web import listening
+from webhook.web import listener
 
 Turn = Callable[[], None]
 
@@ -31,7 +31,7 @@ def as_look(server: AdmissionServer, turn: Turn) -> None:
 def test_a_task_that_fails_is_told_and_begins_anew(
     add: Callable[[AdmissionServer, Turn], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(listening, "AGAIN_SECONDS", 0.01)
+    monkeypatch.setattr(listener, "AGAIN_SECONDS", 0.01)
     turns: list[int] = []
 
     def turn() -> None:

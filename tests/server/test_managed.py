@@ -14,12 +14,12 @@ from tests.certs.cluster import HOOKS, KEEPING, SECRET, Client, Cluster, Replica
 from tests.kube.test_leading import LEASE
 from tests.server.managing import managing, page, served
 from tests.server.site import PAIR, Site, Talk, encoded, post, review
-from webhook.certs.keeping import CertificateReconciler
-from webhook.certs.plan import BUNDLE_SETTLE_TIME
+from webhook.certs.reconciler import CertificateReconciler
+from webhook.certs.rotation import BUNDLE_SETTLE_TIME
 from webhook.errors import ApiError
-from webhook.kube.leading import LeaderElector
-from webhook.server import managed
-from webhook.server.managed import ManagedCertificate
+from webhook.kube.leader_election import LeaderElector
+from webhook.server import managed_certificate
+from webhook.server.managed_certificate import ManagedCertificate
 from webhook.telemetry.logs import make_logger
 from webhook.telemetry.telemetry import Telemetry
 from webhook.web.tls import PemPair, server_context
@@ -31,7 +31,7 @@ REVIEW = post("/validate", encoded(review()))
 @pytest.fixture
 def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
     """A cluster of today, looked at often."""
-    monkeypatch.setattr(managed, "LOOK_SECONDS", 0.05)
+    monkeypatch.setattr(managed_certificate, "LOOK_SECONDS", 0.05)
     one = Cluster()
     one.moment = datetime.now(UTC)
     return one

@@ -8,11 +8,11 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 from tests.server.site import NOW, PAIR, Answer, Site, Talk, encoded, post, review, serving
-from webhook.model.cluster import ClusterView
+from webhook.model.admission import AdmissionRequest
+from webhook.model.cluster_view import ClusterView
 from webhook.model.decisions import Decision, patch_add
-from webhook.model.requests import AdmissionRequest
 from webhook.model.usage import UsageView
-from webhook.policy.compiled import PolicySet
+from webhook.policy.policy_set import PolicySet
 from webhook.web.limits import ServerLimits, ServerLoad
 
 REQUEST = post("/validate", encoded(review()))

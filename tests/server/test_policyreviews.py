@@ -11,13 +11,13 @@ from tests.make import Json
 from tests.policy.test_faults import CASES, HEAD
 from tests.policy.written import exception_text, policy_text
 from tests.server.site import NOW, review, serving
-from webhook.cache.shipped import bundled_folder
+from webhook.cache.bundled_files import bundled_folder
 from webhook.cache.snapshot import view_of_objects
-from webhook.documents.reading import read_documents
+from webhook.documents.reader import read_documents
 from webhook.errors import DocumentError
 from webhook.model.usage import UsageView
-from webhook.policy.loading import load_policies
-from webhook.server.world import PolicyLoadStatus, AdmissionState
+from webhook.policy.loader import load_policies
+from webhook.server.admission_state import AdmissionState, PolicyLoadStatus
 
 FILES = [(file.name, file.read_text()) for file in sorted(bundled_folder("policies").glob("*.yaml"))]
 RULED = policy_text("classes", injection={"runtimeClassName": "nvidia"})

@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 import pytest
 
-from webhook.policy.loading import load_policies
-from webhook.server.policysources import CombinedPolicies, LastLoaded, combine_sources
+from webhook.policy.loader import load_policies
+from webhook.server.policy_sources import CombinedPolicies, LastLoaded, combine_sources
 
 HEAD = "apiVersion: rightslice.dev/v1alpha1\n"
 

@@ -12,9 +12,9 @@ import pytest
 from tests.make import Json
 from tests.server.site import make_world
 from webhook.errors import ApiError
-from webhook.server.policysources import FILE_WINS, UnusedReason
-from webhook.server.policystatus import PolicyStatusWriter, PolicyCounts, status_with_counts, ready_status, status_path
-from webhook.server.world import PolicyLoadStatus
+from webhook.server.admission_state import PolicyLoadStatus
+from webhook.server.policy_sources import FILE_WINS, UnusedReason
+from webhook.server.policy_status import PolicyCounts, PolicyStatusWriter, ready_status, status_path, status_with_counts
 from webhook.telemetry.logs import make_logger
 from webhook.telemetry.telemetry import Telemetry
 

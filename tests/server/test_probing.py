@@ -7,8 +7,8 @@ import json
 
 from tests.make import Json, make_pod
 from tests.server.site import Site, review, serving
-from webhook.model.records import PROBE_ANNOTATION
-from webhook.report.diff import apply_json_patch
+from webhook.model.annotations import PROBE_ANNOTATION
+from webhook.report.object_diff import apply_json_patch
 
 PROBING = make_pod().annotate(PROBE_ANNOTATION, "who answers?").build()
 

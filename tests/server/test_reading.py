@@ -15,8 +15,8 @@ from benchmarks.reviews import review as bench_review
 from tests.make import make_pod
 from tests.server.site import encoded, review
 from webhook.errors import ReviewError
-from webhook.server import jsonbody
-from webhook.server.reading import parse_review, parse_api_server_review
+from webhook.server import strict_json
+from webhook.server.admission_request import parse_api_server_review, parse_review
 
 GOOD = encoded(review())
 JSON = "the body must be JSON: it is broken at line 1, column"
@@ -184,7 +184,9 @@ def test_an_update_carries_the_old_pod() -> None:
 
 
 def test_a_delete_has_no_object() -> None:
-    request = parse_review(encoded(review() | {"request": review()["request"] | {"operation": "DELETE", "object": None}}))
+    request = parse_review(
+        encoded(review() | {"request": review()["request"] | {"operation": "DELETE", "object": None}})
+    )
     assert (request.operation, request.pod, request.load_object()) == ("DELETE", None, None)
 
 
@@ -262,7 +264,7 @@ json_values = st.recursive(
 def test_decoding_is_exact_however_it_is_written(value: Any, ascii_only: bool, spaced: bool) -> None:
     separators = (", ", ": ") if spaced else (",", ":")
     body = json.dumps(value, ensure_ascii=ascii_only, separators=separators).encode()
-    decoded = jsonbody.decode_strict_json(body)
+    decoded = strict_json.decode_strict_json(body)
     assert decoded == value
     assert repr(decoded) == repr(json.loads(body))
 
@@ -275,7 +277,7 @@ def test_a_key_twice_is_always_found(members: dict[str, Any], random: Any) -> No
     parts = [f"{json.dumps(key)}:{json.dumps(value, separators=(',', ':'))}" for key, value in pairs]
     body = f'{{"a":[{{{",".join(parts)}}}]}}'.encode()
     with pytest.raises(ReviewError):
-        jsonbody.decode_strict_json(body)
+        strict_json.decode_strict_json(body)
 
 
 @settings(max_examples=200)

@@ -27,18 +27,18 @@ from tests.server.site import (
     serving,
 )
 from webhook.cache.snapshot import view_of_objects
-from webhook.certs.selfsigned import create_self_signed
+from webhook.certs.issuer import create_self_signed
 from webhook.model.usage import UsageView
-from webhook.policy.compiled import PolicySet
-from webhook.policy.loading import load_policies
+from webhook.policy.loader import load_policies
+from webhook.policy.policy_set import PolicySet
+from webhook.server.admission_state import AdmissionState, PolicyLoadStatus
 from webhook.server.app import AdmissionServer
-from webhook.server.policyfiles import PolicyFiles
-from webhook.server.reloading import NoPoliciesError, PolicyReloader, read_policies
-from webhook.server.world import PolicyLoadStatus, AdmissionState
+from webhook.server.policy_reload import NoPoliciesError, PolicyReloader, read_policies
+from webhook.server.policy_sources import PolicyFiles
 from webhook.telemetry.logs import make_logger
 from webhook.telemetry.telemetry import Telemetry
-from webhook.web.listening import Poll
-from webhook.web.renewing import CertificateReloader
+from webhook.web.cert_reload import CertificateReloader
+from webhook.web.listener import Poll
 from webhook.web.tls import CertificateFiles, PemPair, server_context
 
 GOOD = encoded(review())
@@ -267,7 +267,9 @@ BAD = "kind: GPUPolicy\n"
 async def test_a_change_that_does_not_load_sets_no_halted_rollout_going_and_keeps_none_from_being_halted() -> None:
     """The policy stays as it was when it last loaded."""
     objects, world = Objects(), AdmissionState(PolicySet(), view_of_objects(()), UsageView(), PolicyLoadStatus(None))
-    watch = PolicyReloader(None, load_policies, world, lambda: NOW, Telemetry(make_logger("info", io.StringIO())), objects)
+    watch = PolicyReloader(
+        None, load_policies, world, lambda: NOW, Telemetry(make_logger("info", io.StringIO())), objects
+    )
 
     async def mode(text: str, *, halted: bool) -> str:
         objects.stopped = {"GPUPolicy/o"} if halted else set()

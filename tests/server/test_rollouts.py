@@ -14,15 +14,15 @@ import pytest
 from tests.make import Json
 from tests.policy.written import load_texts, policy_text
 from tests.server.site import make_world
-from webhook.cache.outcomes import OutcomeStore
-from webhook.cache.policies import PolicyObjects
+from webhook.cache.pod_outcomes import OutcomeStore
+from webhook.cache.policy_objects import PolicyObjects
 from webhook.errors import ApiError
-from webhook.model.outcomes import PodOutcome
-from webhook.policy.halting import RolloutHalt
+from webhook.model.pod_outcomes import PodOutcome
+from webhook.policy.rollout import RolloutHalt
 from webhook.server import rollouts as room
-from webhook.server.policysources import FILE_WINS, UnusedReason
+from webhook.server.admission_state import PolicyLoadStatus
+from webhook.server.policy_sources import FILE_WINS, UnusedReason
 from webhook.server.rollouts import RolloutController, halted_condition, rollout_started_at
-from webhook.server.world import PolicyLoadStatus
 from webhook.telemetry.logs import make_logger
 from webhook.telemetry.telemetry import Telemetry
 
@@ -171,7 +171,9 @@ async def test_a_policy_is_watched_while_a_change_of_it_does_not_load() -> None:
     """It is in force as it was when it last loaded."""
     shared = Shared()
     leader = Leader(shared, killed())
-    leader.world.policy_load = PolicyLoadStatus(NOW, unused={"GPUPolicy/sizing": UnusedReason("Invalid", "spec.rollout")})
+    leader.world.policy_load = PolicyLoadStatus(
+        NOW, unused={"GPUPolicy/sizing": UnusedReason("Invalid", "spec.rollout")}
+    )
     await leader.rollouts.evaluate_rollouts(leader.outcomes)
     leader.now += timedelta(minutes=2)
     await leader.rollouts.evaluate_rollouts(leader.outcomes)

@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 
 from tests.make import Json, make_namespace, make_node, make_pod
 from tests.world import A100, NO_USAGE, NOW, policies_of, policy, request_of
-from webhook.cache.following import empty_view
-from webhook.cache.live import ViewPublisher
-from webhook.engine.remembering import DecisionCache
+from webhook.cache.informers import empty_view
+from webhook.cache.live_view import ViewPublisher
+from webhook.engine.decision_cache import DecisionCache
 from webhook.model.objects import Namespace, Node
 from webhook.model.pods import Pod
-from webhook.server.world import PolicyLoadStatus, AdmissionState, admits_object
+from webhook.server.admission_state import AdmissionState, PolicyLoadStatus, admits_object
 
 CEILING = 5000
 POLICY = policies_of(policy(f"mode: enforce\nquotas: {{shared: [{{name: lab, gpuMilli: {CEILING}}}]}}"))

@@ -13,9 +13,9 @@ import pytest
 
 from tests.server.site import PATIENCE, Answer, Site, Talk, encoded, http, post, review, serving
 from webhook.web.connection import HttpConnection
+from webhook.web.connection_registry import ConnectionRegistry
+from webhook.web.http_messages import HttpRoute, text_response
 from webhook.web.limits import ServerLimits
-from webhook.web.lobby import ConnectionRegistry
-from webhook.web.replies import HttpRoute, text_response
 
 GOOD = encoded(review())
 REQUEST = post("/validate", GOOD)

@@ -12,18 +12,17 @@ import msgspec
 import pytest
 
 from tests.server.site import NOW
-from webhook.cache.following import empty_view
+from webhook.cache.informers import empty_view
 from webhook.errors import UsageError
 from webhook.model.usage import ObservedUsage, UsageView
-from webhook.policy.compiled import PolicySet
-from webhook.server.usage import FIRST_RETRY_SECONDS, MAX_INITIAL_DELAY, MAX_PROMETHEUS_AGE, UsageRefresher
-from webhook.server.world import PolicyLoadStatus, AdmissionState
+from webhook.policy.policy_set import PolicySet
+from webhook.server.admission_state import AdmissionState, PolicyLoadStatus
+from webhook.server.usage_refresh import FIRST_RETRY_SECONDS, MAX_INITIAL_DELAY, MAX_PROMETHEUS_AGE, UsageRefresher
 from webhook.telemetry.logs import make_logger
 from webhook.telemetry.telemetry import Telemetry
-from webhook.usage.ages import MAX_AGE_SECONDS
-from webhook.usage.frames import UsageRequest
-from webhook.usage.loading import LoadedUsage
-from webhook.usage.source import PrometheusSource
+from webhook.usage.loader import MAX_AGE_SECONDS, LoadedUsage
+from webhook.usage.prometheus_source import PrometheusSource
+from webhook.usage.protocol import UsageRequest
 
 ASKED = UsageRequest(PrometheusSource("http://prometheus"))
 VIEW = UsageView({("ml", "Job/a", "main"): ObservedUsage(1000, None, 5)})
@@ -78,7 +77,9 @@ class Kept:
     @property
     def page(self) -> list[str]:
         """Its metrics."""
-        return [line for line in self.telemetry.metrics_text().decode().splitlines() if line.startswith("rightslice_usage")]
+        return [
+            line for line in self.telemetry.metrics_text().decode().splitlines() if line.startswith("rightslice_usage")
+        ]
 
     def events(self) -> list[dict[str, object]]:
         """What was logged."""
@@ -244,7 +245,7 @@ def test_loads_are_spread_out_and_come_sooner_after_a_failure(monkeypatch: pytes
         if len(waits) > max(1, failures):
             raise asyncio.CancelledError
 
-    monkeypatch.setattr("webhook.server.usage.asyncio.sleep", sleep)
+    monkeypatch.setattr("webhook.server.usage_refresh.asyncio.sleep", sleep)
     with pytest.raises(asyncio.CancelledError):
         asyncio.run(kept.keeper.run())
 

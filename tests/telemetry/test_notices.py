@@ -10,12 +10,12 @@ from tests.make import make_pod
 from tests.world import NO_USAGE, NOW, policies_of, policy, request_of, view_of, whole_node
 from webhook.engine.decide import decide
 from webhook.engine.guarding.bypasses import BYPASS_CODES
+from webhook.model.admission import AdmissionRequest
 from webhook.model.decisions import Decision
+from webhook.model.enums import PolicyMode
 from webhook.model.findings import Finding
-from webhook.model.modes import PolicyMode
 from webhook.model.pods import parse_pod
-from webhook.model.requests import AdmissionRequest
-from webhook.telemetry.notices import SECONDS_PER_HOUR, MAX_PENDING, OwnerEventQueue
+from webhook.telemetry.owner_events import MAX_PENDING, SECONDS_PER_HOUR, OwnerEventQueue
 
 DENIED = Finding("GPU-L102", PolicyMode.ENFORCE, (), "must be so")
 WARNED = Finding("GPU-T201", PolicyMode.WARN, (), "no node has it")

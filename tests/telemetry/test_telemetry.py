@@ -11,14 +11,14 @@ import msgspec
 import pytest
 
 from tests.make import make_pod
+from webhook.model.admission import AdmissionRequest
 from webhook.model.decisions import Decision, patch_add
+from webhook.model.enums import PolicyMode
 from webhook.model.findings import Finding
-from webhook.model.modes import PolicyMode
 from webhook.model.pods import parse_pod
-from webhook.model.requests import AdmissionRequest
-from webhook.telemetry.counts import DurationHistogram
 from webhook.telemetry.logs import make_logger
 from webhook.telemetry.telemetry import Telemetry, response_result
+from webhook.telemetry.webhook_metrics import DurationHistogram
 
 DENIED = Finding("GPU-L102", PolicyMode.ENFORCE, (), "must be so")
 WARNED = Finding("GPU-T201", PolicyMode.WARN, (), "no node has it")
@@ -98,7 +98,9 @@ def test_dry_runs_save_nothing() -> None:
 
 def test_a_code_that_is_in_no_table_makes_no_series() -> None:
     watched = Watched()
-    watched.telemetry.record_decision("validate", request(), Decision(findings=(Finding("X", PolicyMode.WARN, (), "m"),)), 0.1)
+    watched.telemetry.record_decision(
+        "validate", request(), Decision(findings=(Finding("X", PolicyMode.WARN, (), "m"),)), 0.1
+    )
     assert not any("rightslice_findings_total" in name for name in watched.samples())
 
 
@@ -111,7 +113,9 @@ def test_a_duration_at_a_bucket_s_end_falls_into_it() -> None:
 
 def test_a_denial_is_logged_with_its_uid_and_codes() -> None:
     watched = Watched()
-    watched.telemetry.record_decision("validate", request(name="train"), Decision(findings=(DENIED,), policies=("p",)), 0.1)
+    watched.telemetry.record_decision(
+        "validate", request(name="train"), Decision(findings=(DENIED,), policies=("p",)), 0.1
+    )
     (line,) = watched.lines()
     assert (line["event"], line["level"], line["uid"], line["name"]) == ("denied", "info", "u-1", "train")
     assert (line["codes"], line["policies"]) == (["GPU-L102"], ["p"])

@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterable
 
 from tests.usage.exporter import Sample
 from tests.usage.prometheus import PrometheusServer
+from webhook.usage.history_reader import PrometheusReading, read_histories
 from webhook.usage.prometheus import PrometheusClient
-from webhook.usage.reading import PrometheusReading, read_histories
-from webhook.usage.source import PrometheusSource
+from webhook.usage.prometheus_source import PrometheusSource
 
 
 def read_from(source: PrometheusSource, clock: Callable[[], float] = time.time) -> PrometheusReading:

@@ -16,7 +16,7 @@ from tests.usage.hostile import serving
 from tests.usage.prometheus import PrometheusServer, now
 from tests.usage.reading import read_from
 from webhook.errors import UsageError
-from webhook.usage.source import PrometheusSource
+from webhook.usage.prometheus_source import PrometheusSource
 
 PASSWORD = "hunter2"  # of this test
 HASH = "$2b$04$abcdefghijklmnopqrstuuV3duMsC0HpUex6N9qapiuOHHWkwRXVm"
@@ -72,7 +72,9 @@ def test_without_the_authority_it_is_not_believed(guarded: Guarded) -> None:
 def test_under_another_name_it_is_not_believed(guarded: Guarded) -> None:
     url = guarded.url.replace("127.0.0.1", "localhost")
 
-    assert "certificate verify failed" in refusal(PrometheusSource(url, ca=guarded.ca, user="ana", password=guarded.password))
+    assert "certificate verify failed" in refusal(
+        PrometheusSource(url, ca=guarded.ca, user="ana", password=guarded.password)
+    )
 
 
 def test_without_a_password_it_refuses(guarded: Guarded) -> None:

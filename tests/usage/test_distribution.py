@@ -7,9 +7,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from webhook.usage.distribution import hourly_probability, peak_distribution, build_size_grid, similarity_weights, recency_weights, fleet_tail
-from webhook.usage.pricing import PRICES, OverrunCounter, cheapest_limits
-from webhook.usage.windows import UNKNOWN_PEAK, Floats, UsageWindows
+from webhook.usage.distribution import (
+    PRICES,
+    OverrunCounter,
+    build_size_grid,
+    cheapest_limits,
+    fleet_tail,
+    hourly_probability,
+    peak_distribution,
+    recency_weights,
+    similarity_weights,
+)
+from webhook.usage.usage_windows import UNKNOWN_PEAK, Floats, UsageWindows
 
 CARD = 49_152.0
 GRID = build_size_grid(23 * 1024.0, CARD)
@@ -71,7 +80,9 @@ def test_a_peak_is_spread_by_a_unit() -> None:
 
 
 def test_near_and_recent_windows_count_most() -> None:
-    pool = UsageWindows(np.array([0.0, 3600.0]), np.array([20.0, 30.0]), np.array([20.0, np.nan]), np.ones(2), np.ones(2))
+    pool = UsageWindows(
+        np.array([0.0, 3600.0]), np.array([20.0, 30.0]), np.array([20.0, np.nan]), np.ones(2), np.ones(2)
+    )
     assert recency_weights(pool, 3600, 3600).tolist() == [0.5, 1]
     near = similarity_weights(pool, 20, 20, unit=1)
     assert near[0] == 1

@@ -12,12 +12,11 @@ from hypothesis import strategies as st
 
 from tests.usage.recording import CARD_MIB, NOW, QUARTER, record, steady
 from webhook.model.usage import CERTAIN_PPM, RISKS_PPM, ObservedUsage, UsageView
-from webhook.usage.blocking import BLOCK_SECONDS
-from webhook.usage.estimating import PODS_PER_BATCH, TARGETS_PPM, estimate_usage
+from webhook.usage.distribution import PRICES
+from webhook.usage.estimator import BLOCK_SECONDS, PODS_PER_BATCH, TARGETS_PPM, estimate_usage
+from webhook.usage.evidence_pools import MAX_WINDOWS, EvidencePool, WindowSpan, thin_span
 from webhook.usage.history import UsageHistory
-from webhook.usage.pools import MAX_WINDOWS, EvidencePool, WindowSpan, thin_span
-from webhook.usage.pricing import PRICES
-from webhook.usage.windows import UsageWindows
+from webhook.usage.usage_windows import UsageWindows
 
 HALF_PERCENT = 5000
 
@@ -288,7 +287,10 @@ def test_whoever_is_idle_was_seen(bins: list[int], days: int) -> None:
 
 
 def test_compute_is_the_largest_of_the_pods() -> None:
-    assert of(estimate_usage([steady(8, compute_milli=100), steady(8, pod="b", compute_milli=300)], NOW)).compute_milli == 300
+    assert (
+        of(estimate_usage([steady(8, compute_milli=100), steady(8, pod="b", compute_milli=300)], NOW)).compute_milli
+        == 300
+    )
 
 
 COMPUTE = {
@@ -383,7 +385,7 @@ def test_a_workload_is_what_it_is_whichever_others_are_looked_at_beside_it(monke
         for i in range(3 * PODS_PER_BATCH // 2)
     ]
     many = estimate_usage(pods, NOW)
-    monkeypatch.setattr("webhook.usage.estimating.PODS_PER_BATCH", 1)
+    monkeypatch.setattr("webhook.usage.estimator.PODS_PER_BATCH", 1)
 
     assert estimate_usage(pods, NOW) == many
     assert {observed.pool for observed in many.observed.values()} == {"workload", "fleet"}

@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from webhook.errors import UsageError
-from webhook.usage import files
-from webhook.usage.files import UsageRecord, read_record, write_record
-from webhook.usage.history import GAP, MIB_TYPECODE, MAX_MIB, UsageHistory
+from webhook.usage import record_file
+from webhook.usage.history import GAP, MAX_MIB, MIB_TYPECODE, UsageHistory
+from webhook.usage.record_file import UsageRecord, read_record, write_record
 
 NOW = 1_795_000_000.0
 
@@ -90,7 +90,7 @@ def test_a_write_that_fails_leaves_what_was_there(tmp_path: Path, monkeypatch: p
     def full(*_: object) -> bytes:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("webhook.usage.files.Path.replace", full)
+    monkeypatch.setattr("webhook.usage.record_file.Path.replace", full)
     with pytest.raises(OSError, match="No space"):
         write_record(file, UsageRecord([], NOW))
 
@@ -201,7 +201,7 @@ def test_what_is_too_large_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pack: Callable[[bytes], bytes]
 ) -> None:
     """A small file may hold a large one."""
-    monkeypatch.setattr(files, "FILE_MOST", 1 << 20)
+    monkeypatch.setattr(record_file, "FILE_MOST", 1 << 20)
     file = tmp_path / "use"
     file.write_bytes(pack(b" " * (1 << 20) + b"{}"))
 

@@ -9,7 +9,7 @@ from tests.usage.gentd26 import DUTY, MEMORY, MIB, Readings, readings, replayed
 from tests.usage.prometheus import PrometheusServer, now
 from tests.usage.reading import read_from
 from webhook.usage.history import GAP, UsageHistory
-from webhook.usage.source import PrometheusSource
+from webhook.usage.prometheus_source import PrometheusSource
 
 
 def peaks_of(memory: Readings, pod: str, history: UsageHistory, late: float) -> list[int]:

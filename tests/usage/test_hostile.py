@@ -14,7 +14,7 @@ from tests.usage.hostile import Answer, plays, says, serving
 from tests.usage.reading import read_from
 from webhook.errors import UsageError
 from webhook.usage import prometheus, queries
-from webhook.usage.source import PrometheusSource
+from webhook.usage.prometheus_source import PrometheusSource
 
 MIB = 1 << 20
 PATIENT = 10.0

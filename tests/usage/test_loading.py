@@ -15,13 +15,13 @@ from tests.usage import hostile
 from tests.usage.hostile import says, serving
 from tests.usage.test_files import FULL, NOW, history
 from webhook.errors import UsageError
-from webhook.usage import loading
-from webhook.usage.child import usage_frames
-from webhook.usage.estimating import estimate_usage
-from webhook.usage.files import UsageRecord, write_record
-from webhook.usage.frames import FRAME_LENGTH, UsageRequest, EndFrame, ErrorFrame
-from webhook.usage.loading import LoadedUsage, load_usage
-from webhook.usage.source import PrometheusSource
+from webhook.usage import loader
+from webhook.usage.estimator import estimate_usage
+from webhook.usage.loader import LoadedUsage, load_usage
+from webhook.usage.prometheus_source import PrometheusSource
+from webhook.usage.protocol import FRAME_LENGTH, EndFrame, ErrorFrame, UsageRequest
+from webhook.usage.record_file import UsageRecord, write_record
+from webhook.usage.worker import usage_frames
 
 DYING = """\
 import sys
@@ -31,7 +31,7 @@ sys.exit(7)
 CRAMPED = """\
 import resource
 resource.setrlimit(resource.RLIMIT_DATA, (1 << 30, 1 << 30))
-from webhook.usage.child import main
+from webhook.usage.worker import main
 main()
 """
 
@@ -77,7 +77,7 @@ def test_all_of_it_has_a_deadline() -> None:
 
 
 def test_a_process_that_ends_early_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loading, "CHILD", "webhook.usage.nowhere")
+    monkeypatch.setattr(loader, "CHILD", "webhook.usage.nowhere")
 
     with pytest.raises(UsageError, match=r"ended before it had answered \(exit code 1\): .*No module named webhook"):
         loaded(UsageRequest(file="any"))
@@ -86,7 +86,7 @@ def test_a_process_that_ends_early_is_told(monkeypatch: pytest.MonkeyPatch) -> N
 def test_what_a_process_says_before_it_ends_is_cut(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "dying.py").write_text(DYING)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    monkeypatch.setattr(loading, "CHILD", "dying")
+    monkeypatch.setattr(loader, "CHILD", "dying")
 
     with pytest.raises(UsageError, match=r"\(exit code 7\): .*a word too many") as caught:
         loaded(UsageRequest(file="any"))
@@ -101,16 +101,18 @@ def test_less_memory_than_a_process_may_have_is_enough_where_it_is(
     """A hard limit below the bound that the process sets itself, as `ulimit -d` sets one."""
     (tmp_path / "cramped.py").write_text(CRAMPED)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    monkeypatch.setattr(loading, "CHILD", "cramped")
+    monkeypatch.setattr(loader, "CHILD", "cramped")
     write_record(tmp_path / "use.json", UsageRecord([FULL], NOW))
 
     assert loaded(UsageRequest(file=str(tmp_path / "use.json"))).pods == 1
 
 
 def test_a_process_that_cannot_read_what_it_is_asked_says_so() -> None:
-    ran = subprocess.run([sys.executable, "-m", loading.WORKER_MODULE], input=b'{"file": 7}', capture_output=True, check=False)
+    ran = subprocess.run(
+        [sys.executable, "-m", loader.WORKER_MODULE], input=b'{"file": 7}', capture_output=True, check=False
+    )
 
-    fault = loading.FRAME_DECODER.decode(ran.stdout[FRAME_LENGTH.size :])
+    fault = loader.FRAME_DECODER.decode(ran.stdout[FRAME_LENGTH.size :])
     assert isinstance(fault, ErrorFrame)
     assert fault.internal
     assert "Expected `str`, got `int`" in fault.reason
@@ -128,15 +130,17 @@ ODD = {
 def test_what_is_no_view_is_told(said: bytes, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "odd.py").write_text(f"import sys\nsys.stdout.buffer.write({FRAME_LENGTH.pack(len(said)) + said!r})\n")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    monkeypatch.setattr(loading, "CHILD", "odd")
+    monkeypatch.setattr(loader, "CHILD", "odd")
 
     with pytest.raises(UsageError, match="the process that reads use must send a view"):
         loaded(UsageRequest(file="any"))
 
 
 def test_a_view_that_is_too_large_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loading, "VIEW_MOST", 2000)
-    write_record(tmp_path / "use.json", UsageRecord([history(workload=f"Job/{i}", pod=f"p{i}") for i in range(100)], NOW))
+    monkeypatch.setattr(loader, "VIEW_MOST", 2000)
+    write_record(
+        tmp_path / "use.json", UsageRecord([history(workload=f"Job/{i}", pod=f"p{i}") for i in range(100)], NOW)
+    )
 
     with pytest.raises(UsageError, match="the view of use must have at most"):
         loaded(UsageRequest(file=str(tmp_path / "use.json")))
@@ -144,7 +148,9 @@ def test_a_view_that_is_too_large_is_refused(tmp_path: Path, monkeypatch: pytest
 
 def test_no_frame_is_large(tmp_path: Path) -> None:
     """Who decodes it serves reviews on the same event loop: 256 KiB are about two milliseconds."""
-    write_record(tmp_path / "use.json", UsageRecord([history(workload=f"Job/{i}", pod=f"p{i}") for i in range(1000)], NOW))
+    write_record(
+        tmp_path / "use.json", UsageRecord([history(workload=f"Job/{i}", pod=f"p{i}") for i in range(1000)], NOW)
+    )
 
     made = list(usage_frames(UsageRequest(file=str(tmp_path / "use.json"))))
 

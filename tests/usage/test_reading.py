@@ -14,7 +14,7 @@ from tests.usage.reading import read_from, reading_of
 from webhook.errors import UsageError
 from webhook.usage import queries
 from webhook.usage.history import GAP, UsageHistory
-from webhook.usage.source import PrometheusSource
+from webhook.usage.prometheus_source import PrometheusSource
 
 HOURS_2 = 24
 """Samples of two hours."""
@@ -305,7 +305,7 @@ def test_what_is_missing_is_named(prometheus: PrometheusServer, samples: list[Sa
 def test_more_containers_than_are_read_are_refused(
     prometheus: PrometheusServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("webhook.usage.reading.SERIES_MOST", 3)
+    monkeypatch.setattr("webhook.usage.history_reader.SERIES_MOST", 3)
 
     with pytest.raises(UsageError) as error:
         reading_of(prometheus, dcgm([Use(f"p{i}", [5] * HOURS_2) for i in range(4)], now()))
@@ -316,8 +316,8 @@ def test_more_containers_than_are_read_are_refused(
 def test_a_large_fleet_is_read_more_coarsely_and_part_by_part(
     prometheus: PrometheusServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("webhook.usage.reading.MAX_POINTS", 100)
-    monkeypatch.setattr("webhook.usage.reading.POINTS_PER_ANSWER", 10)
+    monkeypatch.setattr("webhook.usage.history_reader.MAX_POINTS", 100)
+    monkeypatch.setattr("webhook.usage.history_reader.POINTS_PER_ANSWER", 10)
     end = now()
 
     found = by_pod(reading_of(prometheus, dcgm([Use(p, range(280)) for p in "abc"], end)).histories)

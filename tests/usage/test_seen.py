@@ -5,10 +5,10 @@ from __future__ import annotations
 from array import array
 from pathlib import Path
 
-from webhook.usage.files import UsageRecord, read_record, write_record
-from webhook.usage.history import GAP, MIB_TYPECODE, MAX_FAILURES, UsageHistory
-from webhook.usage.owners import OwnerChains
-from webhook.usage.seen import ContainerSamples, TimeGrid, build_history
+from webhook.usage.container_samples import ContainerSamples, TimeGrid, build_history
+from webhook.usage.history import GAP, MAX_FAILURES, MIB_TYPECODE, UsageHistory
+from webhook.usage.record_file import UsageRecord, read_record, write_record
+from webhook.usage.workload_owners import OwnerChains
 
 HOUR = 3600
 NOW = 500_000 * HOUR + 1000
@@ -17,7 +17,9 @@ SPAN = TimeGrid(NOW // HOUR * HOUR - 90 * 24 * HOUR, NOW // HOUR * HOUR, HOUR, 1
 
 def handed_on(tmp_path: Path, seen: ContainerSamples) -> UsageHistory:
     """By way of a file."""
-    write_record(tmp_path / "use.json", UsageRecord([build_history(("ml", "a", "main"), seen, SPAN, OwnerChains(), {})], NOW))
+    write_record(
+        tmp_path / "use.json", UsageRecord([build_history(("ml", "a", "main"), seen, SPAN, OwnerChains(), {})], NOW)
+    )
     (found,) = read_record(tmp_path / "use.json").histories
     return found
 
@@ -32,7 +34,9 @@ def test_a_mean_of_more_than_whole_bins_is_not_above_their_peaks(tmp_path: Path)
 def test_of_many_faults_the_latest_are_handed_on(tmp_path: Path) -> None:
     """One each hour for ninety days."""
     hours = range(SPAN.start, SPAN.end, HOUR)
-    found = handed_on(tmp_path, ContainerSamples(array(MIB_TYPECODE, [100]), ooms=set(hours), xids={(moment, 31) for moment in hours}))
+    found = handed_on(
+        tmp_path, ContainerSamples(array(MIB_TYPECODE, [100]), ooms=set(hours), xids={(moment, 31) for moment in hours})
+    )
 
     assert (found.ooms[-1], found.xids[-1]) == (hours[-1], (hours[-1], 31))
     assert len(found.ooms) + len(found.xids) == MAX_FAILURES

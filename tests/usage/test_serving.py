@@ -106,7 +106,10 @@ def test_a_pod_is_sized_by_what_its_workload_was_seen_to_use(prometheus: Prometh
 def test_the_same_from_a_file_that_was_recorded(prometheus: PrometheusServer, tmp_path: Path) -> None:
     selector, file = watched(prometheus), tmp_path / "use.json.gz"
     flags = ["--prometheus", prometheus.url, "--prometheus-selector", selector, "--prometheus-days", "1"]
-    assert build_app_for(["usage"])(["usage", "record", *flags, "--file", str(file)], standalone_mode=False) in (None, 0)
+    assert build_app_for(["usage"])(["usage", "record", *flags, "--file", str(file)], standalone_mode=False) in (
+        None,
+        0,
+    )
     (tmp_path / "size.yaml").write_text(OBSERVED)
     with running(tmp_path, "--policies", str(tmp_path / "size.yaml"), *SERVE, "--usage", str(file)) as process:
         logged(process, "usage loaded")

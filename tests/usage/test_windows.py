@@ -9,7 +9,13 @@ from hypothesis import strategies as st
 
 from tests.usage.recording import NOW, QUARTER, record, steady
 from webhook.usage.history import GAP, MAX_MIB, UsageHistory, peaks_from_readings
-from webhook.usage.windows import UNKNOWN_PEAK, UsageWindows, windows_of_new_pods, concatenate_windows, windows_of_history
+from webhook.usage.usage_windows import (
+    UNKNOWN_PEAK,
+    UsageWindows,
+    concatenate_windows,
+    windows_of_history,
+    windows_of_new_pods,
+)
 
 HOUR = 3600
 BINS_OF_AN_HOUR = 4
@@ -74,7 +80,12 @@ def test_beginnings_are_seen_from_any_age_on() -> None:
 
 
 def test_no_windows_of_nothing() -> None:
-    assert windows_of_history(record([]), HOUR).at.size == alone(record([]), HOUR).at.size == concatenate_windows([]).at.size == 0
+    assert (
+        windows_of_history(record([]), HOUR).at.size
+        == alone(record([]), HOUR).at.size
+        == concatenate_windows([]).at.size
+        == 0
+    )
 
 
 def test_windows_of_a_day_begin_every_two_hours() -> None:
@@ -104,7 +115,7 @@ def test_many_at_once_are_what_each_is_alone(
         for readings, back in pods
     ]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("webhook.usage.windows.HISTORIES_PER_BATCH", at_once)
+        patch.setattr("webhook.usage.usage_windows.HISTORIES_PER_BATCH", at_once)
         many = windows_of_new_pods(histories, hours * HOUR, NOW)
     for history, found in zip(histories, many, strict=True):
         for column, want in zip(found, alone(history, hours * HOUR), strict=True):

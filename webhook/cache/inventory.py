@@ -10,24 +10,23 @@ from collections import Counter
 from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import TypeVar
 
-from webhook.cache.gathering import free_resources_of_node
-from webhook.cache.holdings import POD_COUNT, NodeUsage
-from webhook.cache.objects import creation_order
+from webhook.cache.build_view import free_resources_of_node
+from webhook.cache.gpu_pods import GpuPodWriter
+from webhook.cache.node_usage import POD_COUNT, NodeUsage
+from webhook.cache.snapshot_objects import creation_order
 from webhook.cache.store import StoreReader, StoreWriter
-from webhook.cache.tenants import GpuPodWriter
-from webhook.kube.watching import ReflectorStore
-from webhook.model.cluster import FreeResources
+from webhook.kube.reflector import ReflectorStore
+from webhook.model.cluster_view import FreeResources
 from webhook.model.fleet import FleetNode
-from webhook.model.gpunodes import GPUNode
-from webhook.model.lines import ResourceAmounts, PodSummary
+from webhook.model.gpu_node import GPUNode
+from webhook.model.gpu_resources import WHOLE_GPU, parse_gpu_resource
 from webhook.model.objects import Node
+from webhook.model.pod_summary import PodSummary, ResourceAmounts
 from webhook.model.pods import Pod
 from webhook.model.quantity import NANO
-from webhook.model.resources import WHOLE_GPU, parse_gpu_resource
-from webhook.placement.devices import NodeDevices, devices_from_report
-from webhook.placement.nodes.holding import PodGpuUnits, current_devices
-from webhook.placement.nodes.reserving import NodeReservation
-from webhook.placement.reports import find_report_error
+from webhook.placement.devices import NodeDevices, devices_from_report, find_report_error
+from webhook.placement.nodes.device_plugin import PodGpuUnits, current_devices
+from webhook.placement.nodes.node_reservations import NodeReservation
 
 MAX_ARRIVAL_KINDS = 10_000
 """Kinds of pods without GPUs that are counted until somebody takes the counts."""
@@ -76,7 +75,9 @@ class NodeInventory:
         """Tell these again."""
         self._changed_nodes.update(dict.fromkeys(names))
 
-    def free_on_node(self, node: FleetNode, reserved: Iterable[NodeReservation] = ()) -> tuple[FreeResources, NodeDevices | None]:
+    def free_on_node(
+        self, node: FleetNode, reserved: Iterable[NodeReservation] = ()
+    ) -> tuple[FreeResources, NodeDevices | None]:
         """What is free on a node, and which GPUs are; None where nothing is reported.
 
         Args:

@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from webhook.cache.gathering import free_resources_of_node
-from webhook.cache.holdings import POD_COUNT, NodeUsage
+from webhook.cache.build_view import free_resources_of_node
+from webhook.cache.node_usage import POD_COUNT, NodeUsage
 from webhook.cache.stored import with_quota_status
 from webhook.model.claims import DeviceClasses, ResourceClaimTemplate
-from webhook.model.cluster import ClusterView, FreeResources
+from webhook.model.cluster_view import ClusterView, FreeResources
 from webhook.model.fleet import Fleet, FleetNode
-from webhook.model.holders import PodSummaries
 from webhook.model.objects import LimitRange, Namespace, Node, ResourceQuota
+from webhook.model.quota_usage import PodSummaries
 
 
 class BuiltView(NamedTuple):

@@ -11,15 +11,14 @@ from pathlib import Path as FilePath
 
 import msgspec
 
-from webhook.cache.gathering import object_namespace, build_view
-from webhook.cache.objects import RawObject, SnapshotObject, skipped_kind, expand_lists, read_snapshot_object
-from webhook.cache.shipped import bundled_folder
-from webhook.documents.names import is_document_file
-from webhook.documents.reading import read_documents
-from webhook.errors import DocumentError, SourceLocation, SnapshotError
+from webhook.cache.build_view import build_view, object_namespace
+from webhook.cache.bundled_files import bundled_folder
+from webhook.cache.snapshot_objects import RawObject, SnapshotObject, expand_lists, read_snapshot_object, skipped_kind
+from webhook.documents.reader import is_document_file, read_documents
+from webhook.errors import DocumentError, SnapshotError, SourceLocation
 from webhook.model.claims import DeviceClass, ResourceClaimTemplate
-from webhook.model.cluster import ClusterView
-from webhook.model.gpunodes import GPUNode
+from webhook.model.cluster_view import ClusterView
+from webhook.model.gpu_node import GPUNode
 from webhook.model.objects import LimitRange, Namespace, Node, ResourceQuota
 from webhook.model.pods import Pod
 
@@ -115,7 +114,9 @@ def _snapshot_files(source: str) -> list[FilePath]:
     if not files or not path.exists():
         found = "no such file" if not path.exists() else "a folder without any of these"
         must = "must be a YAML or JSON file, a folder of them, or demo"
-        raise SnapshotError(SourceLocation(str(path)), f"{must}, found {found}. Write what kubectl get -o yaml prints to it")
+        raise SnapshotError(
+            SourceLocation(str(path)), f"{must}, found {found}. Write what kubectl get -o yaml prints to it"
+        )
     return files
 
 

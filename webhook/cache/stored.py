@@ -10,12 +10,12 @@ from collections.abc import Sequence
 import msgspec
 
 from webhook.model.claims import NO_CLAIMS, ClaimContext, claim_charge, is_filled_by_claims
-from webhook.model.effective import effective_amount
 from webhook.model.objects import LimitRange, LimitRangeItem, ResourceQuota, ResourceQuotaStatus
-from webhook.model.pods import QuantityText, Pod
+from webhook.model.pod_resources import effective_amount
+from webhook.model.pods import Pod, QuantityText
 from webhook.model.quantity import NANO, format_nano
 from webhook.model.quota_keys import resource_of_quota_key
-from webhook.model.scopes import quota_matches_pod, has_scopes
+from webhook.model.quota_scopes import has_scopes, quota_matches_pod
 
 
 def set_limit_range_defaults(limit_range: LimitRange) -> LimitRange:

@@ -16,9 +16,8 @@ from io import StringIO
 from pathlib import Path
 from typing import TypeVar
 
-from webhook.errors import SourceLocation, SnapshotError, quote_text, shorten_text
-from webhook.placement.needs import GPU_MILLI, PodDemand
-from webhook.placement.rooms import EmptyNode
+from webhook.errors import SnapshotError, SourceLocation, quote_text, shorten_text
+from webhook.placement.capacity import GPU_MILLI, EmptyNode, PodDemand
 
 MAX_TRACE_BYTES = 256 << 20
 """Bytes of a trace after unpacking."""
@@ -59,7 +58,9 @@ def _read_trace_rows(path: Path, columns: tuple[str, ...], item: Callable[[Row, 
         rows = csv.DictReader(StringIO(_read_trace_text(path)), strict=True)
         missing = [column for column in columns if column not in (rows.fieldnames or ())]
         if missing:
-            raise _trace_error(path, f"must have the columns {', '.join(columns)}, found none named {', '.join(missing)}")
+            raise _trace_error(
+                path, f"must have the columns {', '.join(columns)}, found none named {', '.join(missing)}"
+            )
         items = [item(row, SourceLocation(str(path), rows.line_num)) for row in rows]
     except UnicodeDecodeError as error:
         sentence = f"must be UTF-8, found other bytes from byte {error.start} on. Save the file as UTF-8"
@@ -84,7 +85,9 @@ def _read_trace_text(path: Path) -> str:
         with gzip.open(raw) if packed else raw as file:
             content = file.read(MAX_TRACE_BYTES + 1)
     if len(content) > MAX_TRACE_BYTES:
-        raise SnapshotError(SourceLocation(str(path)), f"must be at most {MAX_TRACE_BYTES >> 20} MiB. Cut it into parts")
+        raise SnapshotError(
+            SourceLocation(str(path)), f"must be at most {MAX_TRACE_BYTES >> 20} MiB. Cut it into parts"
+        )
     return content.decode("utf-8-sig")
 
 

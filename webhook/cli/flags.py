@@ -8,7 +8,7 @@ from typing import Annotated, Any, TypeAlias
 
 import typer
 
-from webhook.cli import reaching
+from webhook.cli import cluster_flags
 from webhook.errors import quote_text
 
 NAMESPACE_NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
@@ -86,8 +86,8 @@ AuditedCluster = Annotated[
         "example.",
     ),
 ]
-Kubeconfig: TypeAlias = reaching.Kubeconfig
-Context: TypeAlias = reaching.Context
+Kubeconfig: TypeAlias = cluster_flags.Kubeconfig
+Context: TypeAlias = cluster_flags.Context
 Usage = Annotated[
     str | None,
     typer.Option(

@@ -9,24 +9,28 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from webhook.audit.files import read_content, document_files
-from webhook.audit.views import with_namespace_labels
-from webhook.cache.shipped import bundled_folder
+from webhook.audit.adjusted_view import with_namespace_labels
+from webhook.audit.object_files import document_files, read_content
+from webhook.cache.bundled_files import bundled_folder
 from webhook.cache.snapshot import ClusterSnapshot, collect_snapshot, read_snapshot
-from webhook.cli.console import exit_with_error, print_note
-from webhook.cli.reaching import exit_on_cluster_errors
-from webhook.documents.bounds import POLICY_BOUNDS
+from webhook.cli.cluster_flags import exit_on_cluster_errors
+from webhook.cli.output import exit_with_error, print_note
+from webhook.documents.decode import POLICY_BOUNDS
 from webhook.errors import RightsliceError
-from webhook.model.cluster import ClusterView
+from webhook.model.cluster_view import ClusterView
 from webhook.model.usage import UsageView
-from webhook.policy.capping import halt_rollouts
-from webhook.policy.compiled import PolicySet
-from webhook.policy.loading import LoadResult, load_policies
-from webhook.report.words import pluralize, sanitize
-from webhook.server.policysources import LastLoaded, combine_sources
+from webhook.policy.loader import LoadResult, load_policies
+from webhook.policy.policy_set import PolicySet, halt_rollouts
+from webhook.report.text import pluralize, sanitize
+from webhook.server.policy_sources import LastLoaded, combine_sources
 
 if TYPE_CHECKING:
-    from webhook.audit.cluster import ClusterReader, PodObserver
+    from webhook.audit.cluster_reader import ClusterReader, PodObserver
+import typer
+
+from webhook.audit.object_files import SkippedDocument, SourceObject
+from webhook.cli.output import WRONG_INPUT
+from webhook.policy.fair_share import FairShare
 
 LIVE = "live"
 STDIN = "-"
@@ -40,7 +44,9 @@ def read_policy_files(paths: Sequence[str] | None) -> list[tuple[str, str]]:
     wanted = list(paths) if paths else [relative_path(bundled_folder("policies"))]
     files = [file for path in wanted for file in ([path] if path == STDIN else document_files(path))]
     if not files:
-        exit_with_error(f"{', '.join(wanted)}: no policy files (.yaml, .yml, .json) here. Name a file or a folder with some")
+        exit_with_error(
+            f"{', '.join(wanted)}: no policy files (.yaml, .yml, .json) here. Name a file or a folder with some"
+        )
     return [(file, _policy_file_text(file)) for file in files]
 
 
@@ -132,7 +138,7 @@ def unused_policy_notes(faults: Mapping[str, str], ready: Collection[str]) -> It
 @contextmanager
 def open_live_cluster(reach: ClusterFlags) -> Iterator[ClusterReader]:
     """A live cluster. Stops the program where it cannot be reached, or holds what cannot be read."""
-    from webhook.audit.cluster import ClusterReader  # the HTTP client takes its time: only who needs it pays
+    from webhook.audit.cluster_reader import ClusterReader
 
     try:
         with exit_on_cluster_errors(), ClusterReader(reach.kubeconfig, reach.context) as cluster:
@@ -177,21 +183,21 @@ def read_usage_view(name: str | None, moment: datetime, *, verbose: bool = False
     """
     if name is None:
         return UsageView()
-    from webhook.usage import ages
-    from webhook.usage.estimating import estimate_usage  # numpy takes its time: only who needs it pays
-    from webhook.usage.files import read_record as read_usage
+    from webhook.usage import loader
+    from webhook.usage.estimator import estimate_usage
     from webhook.usage.history import count_pods
+    from webhook.usage.record_file import read_record as read_usage
 
     try:
         recorded = read_usage(Path(name))
     except RightsliceError as error:
         exit_with_error(f"--usage {error}")
     now = moment.timestamp()
-    if fault := ages.future_record_error(recorded.now, now):
+    if fault := loader.future_record_error(recorded.now, now):
         exit_with_error(f"--usage {sanitize(name)}: {fault}")
-    if note := ages.old_record_error(recorded.now, now) or ages.record_age_note(recorded.now, now):
+    if note := loader.old_record_error(recorded.now, now) or loader.record_age_note(recorded.now, now):
         print_note(f"note: --usage {sanitize(name)}: {note}")
-    if ages.old_record_error(recorded.now, now):
+    if loader.old_record_error(recorded.now, now):
         return UsageView()
     view = estimate_usage(recorded.histories, recorded.now)
     if verbose:
@@ -231,7 +237,9 @@ def read_policies_and_view(
         namespace: Where a live cluster keeps exceptions and policy files.
     """
     if name != LIVE:
-        return PoliciesAndView(load_policy_set(paths, verbose=verbose), read_cluster_view(name, labels, reach, verbose=verbose))
+        return PoliciesAndView(
+            load_policy_set(paths, verbose=verbose), read_cluster_view(name, labels, reach, verbose=verbose)
+        )
     with open_live_cluster(reach) as cluster:
         policies = load_cluster_policies(cluster, paths, namespace, verbose=verbose)
         return PoliciesAndView(policies, read_live_view(cluster, labels, verbose=verbose))
@@ -240,7 +248,9 @@ def read_policies_and_view(
 def note_snapshot(name: str, snapshot: ClusterSnapshot) -> None:
     """Say on stderr what a snapshot came to, and what of it was left out."""
     fleet = snapshot.view.fleet
-    print_note(f"cluster: {sanitize(name)} ({pluralize(len(fleet.nodes), 'node')}, {pluralize(len(fleet.offers), 'offer')})")
+    print_note(
+        f"cluster: {sanitize(name)} ({pluralize(len(fleet.nodes), 'node')}, {pluralize(len(fleet.offers), 'offer')})"
+    )
     for sentence in snapshot.skipped:
         print_note(f"cluster: {sanitize(sentence)}")
 
@@ -273,3 +283,55 @@ def parse_timestamp(text: str) -> datetime | None:
     except ValueError:
         return None
     return moment if moment.tzinfo is not None else None
+
+
+def report_broken_files(found: Sequence[SourceObject | SkippedDocument]) -> bool:
+    """Say what cannot be read, and why. Was there any?"""
+    broken = [each for each in found if isinstance(each, SkippedDocument) and each.broken]
+    for each in broken:
+        print_note(sanitize(f"error: {each.place}: {each.reason}"))
+    return bool(broken)
+
+
+def reject_broken_files(found: Sequence[SourceObject | SkippedDocument]) -> None:
+    """Stops the program, with every fault, where something cannot be read: a sum over the rest would be wrong."""
+    if report_broken_files(found):
+        raise typer.Exit(WRONG_INPUT)
+
+
+def choose_fair_share(policies: PolicySet, name: str) -> FairShare:
+    """The fair share that counts. Stops the program where it is not clear which."""
+    having = {each.name: each.fair_share for each in policies.policies if each.fair_share is not None}
+    if name:
+        if name not in having:
+            exit_with_error(
+                f"--policy: no policy called {sanitize(name)!r} has a fairShare. Those "
+                f"that have: {fair_share_policy_names(having)}"
+            )
+        return having[name]
+    if len(having) > 1:
+        exit_with_error(
+            f"several policies have a fairShare: {fair_share_policy_names(having)}. Choose one with --policy NAME"
+        )
+    return next(iter(having.values()), FairShare())
+
+
+def single_fair_share(policies: PolicySet, where: str) -> FairShare:
+    """The one fair share that there is. Stops the program where there is none, or more than one.
+
+    Args:
+        policies: All that were read.
+        where: What to call where they were read from.
+    """
+    having = {each.name: each.fair_share for each in policies.policies if each.fair_share is not None}
+    if len(having) != 1:
+        exit_with_error(
+            f"{where}: must have one policy with a fairShare, found "
+            f"{fair_share_policy_names(having)}. Name a file with one"
+        )
+    return next(iter(having.values()))
+
+
+def fair_share_policy_names(having: dict[str, FairShare]) -> str:
+    """The names of policies, or that there are none."""
+    return ", ".join(having) or "none"

@@ -12,33 +12,33 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from webhook.cli.version import version_command
+from webhook.cli.commands.version import version_command
 
 if TYPE_CHECKING:
     import typer
 
 COMMANDS = {
-    "demo": "webhook.cli.demo:demo_command",
-    "check": "webhook.cli.check:check_command",
-    "test": "webhook.cli.test:test_command",
-    "explain": "webhook.cli.explain:explain_command",
-    "undo": "webhook.cli.undo:undo_command",
-    "fairshare": "webhook.cli.fairshare:fairshare_command",
-    "audit": "webhook.cli.audit:audit_command",
-    "rightsize": "webhook.cli.rightsize:rightsize_command",
-    "lint": "webhook.cli.lint:lint_command",
-    "capacity": "webhook.cli.capacity:capacity_command",
-    "place": "webhook.cli.place:place_command",
-    "simulate": "webhook.cli.simulate:simulate_command",
-    "policy": "webhook.cli.policy:policy",
-    "usage": "webhook.cli.usage:usage",
-    "accounting": "webhook.cli.accounting:accounting",
-    "install": "webhook.cli.install:install_command",
-    "uninstall": "webhook.cli.install:uninstall_command",
-    "doctor": "webhook.cli.doctor:doctor_command",
-    "serve": "webhook.cli.serving:serve",
-    "completion": "webhook.cli.completion:completion_command",
-    "version": "webhook.cli.version:version_command",
+    "demo": "webhook.cli.commands.demo:demo_command",
+    "check": "webhook.cli.commands.check:check_command",
+    "test": "webhook.cli.commands.test:policy_test_command",
+    "explain": "webhook.cli.commands.explain:explain_command",
+    "undo": "webhook.cli.commands.undo:undo_command",
+    "fairshare": "webhook.cli.commands.fairshare:fairshare_command",
+    "audit": "webhook.cli.commands.audit:audit_command",
+    "rightsize": "webhook.cli.commands.rightsize:rightsize_command",
+    "lint": "webhook.cli.commands.lint:lint_command",
+    "capacity": "webhook.cli.commands.capacity:capacity_command",
+    "place": "webhook.cli.commands.place:place_command",
+    "simulate": "webhook.cli.commands.simulate:simulate_command",
+    "policy": "webhook.cli.commands.policy:policy",
+    "usage": "webhook.cli.commands.usage:usage",
+    "accounting": "webhook.cli.commands.accounting:accounting",
+    "install": "webhook.cli.commands.install:install_command",
+    "uninstall": "webhook.cli.commands.install:uninstall_command",
+    "doctor": "webhook.cli.commands.doctor:doctor_command",
+    "serve": "webhook.cli.commands.serve:serve",
+    "completion": "webhook.cli.commands.completion:completion_command",
+    "version": "webhook.cli.commands.version:version_command",
 }
 """Commands in the order of the help page, and where they are: a function, or a group of commands."""
 

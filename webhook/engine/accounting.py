@@ -16,22 +16,22 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
-from webhook.engine.asking import GpuRequest
-from webhook.engine.case import PodContext
+from webhook.engine.gpu_requests import GpuRequest
 from webhook.engine.limitrange import paths_below_minimum
-from webhook.engine.remarks import Violation
-from webhook.engine.shape import PodMutation
+from webhook.engine.mutation import PodMutation
+from webhook.engine.pod_context import PodContext
+from webhook.engine.violations import Violation
 from webhook.model.apimachinery import MAX_MILLI
-from webhook.model.lines import allowed_nodes, node_constraints
-from webhook.model.masks import union_masks
-from webhook.model.modes import PolicyMode
-from webhook.model.paths import FieldPath
-from webhook.model.pods import QuantityText, Container, Pod
+from webhook.model.enums import PolicyMode
+from webhook.model.field_paths import FieldPath
+from webhook.model.gpu_resources import ACCOUNTING_RESOURCE
+from webhook.model.limit_ranges import NamespaceLimitRanges
+from webhook.model.node_masks import union_masks
+from webhook.model.pod_summary import allowed_nodes, node_constraints
+from webhook.model.pods import Container, Pod, QuantityText
 from webhook.model.pools import max_unit_milli
 from webhook.model.quantity import NANO, parse_nano_or_none
-from webhook.model.ranges import NamespaceLimitRanges
-from webhook.model.resources import ACCOUNTING_RESOURCE
-from webhook.policy.compiled import LimitRules
+from webhook.policy.policy_set import LimitRules
 
 
 def write_accounting(case: PodContext, shape: PodMutation) -> None:
@@ -47,14 +47,19 @@ def is_accounting_schedulable(case: PodContext, shape: PodMutation) -> bool:
     if case.policies.accounting_ignored:
         return True
     fleet = case.view.fleet
-    having = union_masks(fleet.nodes_advertising(_final_resource_name(case, shape, ask)) for ask in case.gpu_requests.requests)
+    having = union_masks(
+        fleet.nodes_advertising(_final_resource_name(case, shape, ask)) for ask in case.gpu_requests.requests
+    )
     return fleet.all_advertise_accounting(having & _accounting_nodes(case, shape))
 
 
 def gpu_milli_by_container(case: PodContext, shape: PodMutation) -> dict[FieldPath, int]:
     """What the GPUs of each container that asks weigh, once the pod has its shape."""
     nodes, fleet = _accounting_nodes(case, shape), case.view.fleet
-    return _sum_by_container((ask.path, ask.count * max_unit_milli(_final_resource_name(case, shape, ask), fleet, nodes)) for ask in case.gpu_requests.requests)
+    return _sum_by_container(
+        (ask.path, ask.count * max_unit_milli(_final_resource_name(case, shape, ask), fleet, nodes))
+        for ask in case.gpu_requests.requests
+    )
 
 
 def _accounting_nodes(case: PodContext, shape: PodMutation) -> int:
@@ -73,7 +78,9 @@ def _sum_by_container(each: Iterable[tuple[FieldPath, int]]) -> dict[FieldPath, 
     return found
 
 
-def zero_other_accounting(shape: PodMutation, ranges: NamespaceLimitRanges, weighed: Collection[FieldPath] = ()) -> None:
+def zero_other_accounting(
+    shape: PodMutation, ranges: NamespaceLimitRanges, weighed: Collection[FieldPath] = ()
+) -> None:
     """Write "0" where a container that is not weighed names the accounting resource.
 
     Where a LimitRange would refuse that for being too little, what is there stays: more than it weighs escapes no
@@ -86,7 +93,9 @@ def zero_other_accounting(shape: PodMutation, ranges: NamespaceLimitRanges, weig
             _write_accounting_amount(shape, path, "0")
 
 
-def _zeros_below_minimum(shape: PodMutation, others: Sequence[FieldPath], ranges: NamespaceLimitRanges) -> set[FieldPath]:
+def _zeros_below_minimum(
+    shape: PodMutation, others: Sequence[FieldPath], ranges: NamespaceLimitRanges
+) -> set[FieldPath]:
     """Where a LimitRange would refuse zeros in these containers."""
     limits, requests = dict(shape.limits), dict(shape.requests)
     for path in others:
@@ -109,14 +118,18 @@ def _containers_naming_accounting(pod: Pod) -> Iterator[FieldPath]:
 
 def _write_accounting_amount(shape: PodMutation, path: FieldPath, amount: str) -> None:
     limits, requests = _current_resources(shape, path)
-    if _amount_equals(limits.get(ACCOUNTING_RESOURCE), amount) and _amount_equals(requests.get(ACCOUNTING_RESOURCE, amount), amount):
+    if _amount_equals(limits.get(ACCOUNTING_RESOURCE), amount) and _amount_equals(
+        requests.get(ACCOUNTING_RESOURCE, amount), amount
+    ):
         return
     shape.limits[path] = {**limits, ACCOUNTING_RESOURCE: amount}
     shape.requests[path] = {**requests, ACCOUNTING_RESOURCE: amount}
     shape.record_change("accounting")
 
 
-def _current_resources(shape: PodMutation, path: FieldPath) -> tuple[Mapping[str, QuantityText], Mapping[str, QuantityText]]:
+def _current_resources(
+    shape: PodMutation, path: FieldPath
+) -> tuple[Mapping[str, QuantityText], Mapping[str, QuantityText]]:
     """Limits and requests of a container as they stand by now."""
     resources = _container_at(shape.pod, path).resources
     return shape.limits.get(path, resources.limits), shape.requests.get(path, resources.requests)
@@ -168,7 +181,9 @@ def _gpu_milli_by_container_before(case: PodContext) -> dict[FieldPath, int]:
     if fleet is None:
         return {}
     nodes = allowed_nodes(node_constraints(case.pod), fleet)
-    return _sum_by_container((ask.path, ask.count * max_unit_milli(ask.resource.name, fleet, nodes)) for ask in case.gpu_requests.requests)
+    return _sum_by_container(
+        (ask.path, ask.count * max_unit_milli(ask.resource.name, fleet, nodes)) for ask in case.gpu_requests.requests
+    )
 
 
 def _covers_milli(found: QuantityText | None, milli: int) -> bool:
@@ -187,7 +202,8 @@ def missing_accounting(case: PodContext, shape: PodMutation, sections: Sequence[
     if any(section.accounting and section.scheduler_ignores_accounting for section in sections):
         return []
     message = (
-        f"{ACCOUNTING_RESOURCE} is left out: not every node with these GPUs that the pod may come to advertises enough of it, "
+        f"{ACCOUNTING_RESOURCE} is left out: not every node with these GPUs that the pod may come to "
+        "advertises enough of it, "
         "and no scheduler is known to ignore it"
     )
     fix = "For admins: rightslice accounting check says what is missing."

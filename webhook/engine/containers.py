@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from webhook.model.paths import FieldPath
-from webhook.model.pods import QuantityText, Container, PodSpec
+from webhook.model.field_paths import FieldPath
+from webhook.model.pods import Container, PodSpec, QuantityText
 
 MAX_CACHED_CONTAINERS = 16
 """Containers of the largest pod whose amounts are worth remembering."""
@@ -39,13 +39,17 @@ def containers_of_every_kind(spec: PodSpec) -> list[tuple[FieldPath, Container]]
     return found
 
 
-def container_amounts(spec: PodSpec, limits: ResourceChanges = NO_CHANGES, requests: ResourceChanges = NO_CHANGES) -> ContainerAmounts:
+def container_amounts(
+    spec: PodSpec, limits: ResourceChanges = NO_CHANGES, requests: ResourceChanges = NO_CHANGES
+) -> ContainerAmounts:
     """What the containers ask for, some of them changed: a key for what is decided by amounts alone.
 
     Pods of many workloads ask for the same. What a pod says as a whole, and its overhead, are not in it.
     """
     if not limits and not requests:
-        return _unchanged_amounts(spec.containers), _unchanged_amounts(spec.init_containers) if spec.init_containers else ()
+        return _unchanged_amounts(spec.containers), _unchanged_amounts(
+            spec.init_containers
+        ) if spec.init_containers else ()
     return (
         _changed_amounts("containers", spec.containers, limits, requests),
         _changed_amounts("initContainers", spec.init_containers, limits, requests),

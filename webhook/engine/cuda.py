@@ -9,20 +9,51 @@ its environment, and the image's tag. Rules: NVIDIA's CUDA compatibility guide.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 
 import msgspec
 
-from webhook.engine.cuda_drivers import format_driver, missing_kernels_reason, format_version
-from webhook.engine.cuda_fits import DriverFit, check_driver, is_data_center_gpu, all_drivers_fit
-from webhook.engine.cuda_needs import CudaRequirement, toolkit_requirement, parse_cuda_annotation, parse_requirement, image_cuda_version, parse_version
-from webhook.engine.remarks import Violation
+from webhook.engine.cuda_drivers import format_driver, format_version, missing_kernels_reason
+from webhook.engine.cuda_requirements import (
+    CudaRequirement,
+    DriverFit,
+    all_drivers_fit,
+    check_driver,
+    image_cuda_version,
+    is_data_center_gpu,
+    parse_cuda_annotation,
+    parse_requirement,
+    parse_version,
+    toolkit_requirement,
+)
+from webhook.engine.feasible_nodes import FeasibleNodes
+from webhook.engine.pod_context import PodContext
+from webhook.engine.violations import Violation
 from webhook.errors import quote_text, shorten_text
-from webhook.model.modes import PolicyMode
-from webhook.model.offers import GpuOffer
-from webhook.model.paths import FieldPath
+from webhook.model.annotations import CUDA_ANNOTATION, CUDA_COMPAT_ANNOTATION
+from webhook.model.enums import PolicyMode
+from webhook.model.field_paths import FieldPath
+from webhook.model.gpu_resources import WHOLE_GPU
+from webhook.model.offers import GpuOffer, NodeHardware
 from webhook.model.pods import Container, EnvVar, Pod
-from webhook.model.records import CUDA_ANNOTATION, CUDA_COMPAT_ANNOTATION
+
+
+class _CurrentHardware(msgspec.Struct, frozen=True):
+    """Where a pod may land that keeps its request.
+
+    What a second look finds here must not be better: policies' affinity, which may stand in the pod by then, leaves
+    `rivals` as they are, and can only take from `mine`.
+
+    Attributes:
+        mine: Drivers and GPUs of the nodes that may take it.
+        rivals: Those of every node under the name it asks for that it tolerates and its node selector leaves.
+        nowhere: True if its node selector leaves no node under that name.
+    """
+
+    reachable: Set[NodeHardware]
+    rivals: Set[NodeHardware]
+    no_rivals_selected: bool
+
 
 _REQUIRE_PREFIX = "NVIDIA_REQUIRE_"
 _TRUE_VALUES = frozenset({"1", "t", "T", "true", "True", "TRUE"})
@@ -88,17 +119,25 @@ def _driver_too_old(need: _CudaNeed, wanted: CudaRequirement, below: Sequence[Gp
     sure = every and not (need.compat and all(map(is_data_center_gpu, below)))
     least = format_driver(wanted.floor_driver) if wanted.floor_driver else f"one with CUDA {wanted.toolkit[0]}"
     message = (
-        f"{_describe_cuda_need(need, wanted)}, so the driver must be {least} or newer, found {_newest_driver(below)} on {_offer_names(below)}"
+        f"{_describe_cuda_need(need, wanted)}, so the driver must be {least} or newer, "
+        f"found {_newest_driver(below)} on {_offer_names(below)}"
     )
     return Violation("GPU-C101", need.path, message, _NEWER_DRIVER_FIX, PolicyMode.ENFORCE if sure else PolicyMode.WARN)
 
 
-def _driver_older(need: _CudaNeed, wanted: CudaRequirement, able: Sequence[GpuOffer], below: Sequence[GpuOffer]) -> Violation:
+def _driver_older(
+    need: _CudaNeed, wanted: CudaRequirement, able: Sequence[GpuOffer], below: Sequence[GpuOffer]
+) -> Violation:
     """No node fits; some run it by minor-version compatibility."""
     should = f"should be {format_driver(wanted.own_driver)} or newer" if wanted.own_driver else "should satisfy that"
     rest = f", and too old a one on {_offer_names(below)}" if below else ""
-    message = f"{_describe_cuda_need(need, wanted)}, so the driver {should}, found {_newest_driver(able)} on {_offer_names(able)}{rest}"
-    return Violation("GPU-C102", need.path, message, "Test it there, or use an image with an older CUDA.", PolicyMode.WARN)
+    message = (
+        f"{_describe_cuda_need(need, wanted)}, so the driver {should}, found "
+        f"{_newest_driver(able)} on {_offer_names(able)}{rest}"
+    )
+    return Violation(
+        "GPU-C102", need.path, message, "Test it there, or use an image with an older CUDA.", PolicyMode.WARN
+    )
 
 
 def _driver_fits_some(need: _CudaNeed, good: Sequence[GpuOffer], bad: Sequence[GpuOffer]) -> Violation:
@@ -155,7 +194,11 @@ def _cuda_needs(pod: Pod, containers: Mapping[FieldPath, Container]) -> list[_Cu
     if text is None:
         return [need for path, one in containers.items() for need in _container_cuda_needs(path, one, compat=compat)]
     compat = compat or any(variable.name == _COMPAT_VARIABLE for one in containers.values() for variable in one.env)
-    return [_CudaNeed(("metadata", "annotations", CUDA_ANNOTATION), CUDA_ANNOTATION, text, parse_cuda_annotation(text), compat)]
+    return [
+        _CudaNeed(
+            ("metadata", "annotations", CUDA_ANNOTATION), CUDA_ANNOTATION, text, parse_cuda_annotation(text), compat
+        )
+    ]
 
 
 _COMPAT_VARIABLE = "NV_CUDA_COMPAT_PACKAGE"
@@ -183,13 +226,19 @@ def _container_cuda_needs(path: FieldPath, container: Container, *, compat: bool
         return required
     if (named := mine.get("CUDA_VERSION")) and _is_literal(named[1]):
         toolkit = parse_version(named[1].value)
-        return [_CudaNeed(named[0], "CUDA_VERSION", named[1].value, toolkit_requirement(toolkit) if toolkit else None, compat)]
+        return [
+            _CudaNeed(
+                named[0], "CUDA_VERSION", named[1].value, toolkit_requirement(toolkit) if toolkit else None, compat
+            )
+        ]
     return _image_cuda_need(path, container.image, compat=compat)
 
 
 def _image_cuda_need(path: FieldPath, image: str, *, compat: bool) -> list[_CudaNeed]:
     toolkit = image_cuda_version(image)
-    return [_CudaNeed((*path, "image"), "the image's tag", image, toolkit_requirement(toolkit), compat)] if toolkit else []
+    return (
+        [_CudaNeed((*path, "image"), "the image's tag", image, toolkit_requirement(toolkit), compat)] if toolkit else []
+    )
 
 
 def _is_literal(variable: EnvVar) -> bool:
@@ -233,3 +282,67 @@ def _variable_requirement(variable: EnvVar) -> Iterator[CudaRequirement | None]:
         yield toolkit_requirement(toolkit) if toolkit else None
     else:
         yield parse_requirement(variable.value)
+
+
+def offers_sure_to_run(case: PodContext, offers: tuple[GpuOffer, ...], reach: FeasibleNodes) -> tuple[GpuOffer, ...]:
+    """Those of some offers on whose nodes, as far as the pod reaches them, all its images will run."""
+    needs, fleet, as_it_is = (
+        tuple(stated_requirements(case.pod, case.gpu_requests.requesting_containers())),
+        case.view.fleet,
+        _current_hardware(case, reach),
+    )
+    within = reach.selected & reach.tolerated
+    return tuple(
+        [offer for offer in offers if _all_images_run(needs, fleet.hardware_of_nodes(offer.nodes & within), as_it_is)]
+    )
+
+
+def _current_hardware(case: PodContext, reach: FeasibleNodes) -> _CurrentHardware:
+    fleet = case.view.fleet
+    named = fleet.nodes_advertising(WHOLE_GPU) & fleet.select_nodes(case.pod.spec.node_selector, None)
+    mine = fleet.hardware_of_nodes(case.offer_nodes & case.feasible.nodes)
+    return _CurrentHardware(mine, fleet.hardware_of_nodes(named & reach.tolerated), no_rivals_selected=not named)
+
+
+def _all_images_run(
+    needs: tuple[CudaRequirement | None, ...], new: Set[NodeHardware], as_it_is: _CurrentHardware
+) -> bool:
+    return all(_image_runs(need, node, as_it_is) for need in needs for node in new)
+
+
+def _image_runs(need: CudaRequirement | None, node: NodeHardware, as_it_is: _CurrentHardware) -> bool:
+    if need is None:
+        return as_it_is.no_rivals_selected or _is_equivalent_node(node, as_it_is.reachable)
+    return _driver_suffices(need, node, as_it_is.rivals) and _gpu_suffices(need, node, as_it_is.rivals)
+
+
+def _is_equivalent_node(node: NodeHardware, others: Set[NodeHardware]) -> bool:
+    return node in others or any(_same_gpu_model(node, other) and _driver_no_older(node, other) for other in others)
+
+
+def _driver_suffices(need: CudaRequirement, node: NodeHardware, rivals: Set[NodeHardware]) -> bool:
+    if check_driver(need, node) is DriverFit.FITS:
+        return True
+    return bool(rivals) and all(_driver_no_older(node, rival) for rival in rivals)
+
+
+def _gpu_suffices(need: CudaRequirement, node: NodeHardware, rivals: Set[NodeHardware]) -> bool:
+    if not need.toolkit or (
+        node.compute_capability and not missing_kernels_reason(need.toolkit, node.compute_capability)
+    ):
+        return True
+    return bool(rivals) and all(_same_gpu_model(node, rival) for rival in rivals)
+
+
+def _same_gpu_model(one: NodeHardware, other: NodeHardware) -> bool:
+    """By the architecture, else by name."""
+    return (one.compute_capability or one.product) == (other.compute_capability or other.product)
+
+
+def _driver_no_older(one: NodeHardware, other: NodeHardware) -> bool:
+    """Is a node's driver as new as another's, by its number, else by its CUDA? Not if only one of them says it."""
+    if one.driver and other.driver:
+        return one.driver >= other.driver
+    if one.driver or other.driver or bool(one.cuda) != bool(other.cuda):
+        return False
+    return one.cuda >= other.cuda

@@ -13,18 +13,24 @@ from operator import itemgetter
 
 import msgspec
 
-from webhook.engine.asking import GpuRequest
-from webhook.engine.remarks import Violation
-from webhook.engine.rungs import choose_size, describe_size
+from webhook.engine.gpu_requests import GpuRequest
+from webhook.engine.violations import Violation
 from webhook.errors import QuantityError
-from webhook.model.decisions import KeepRequest, GpuNeed, KeepReason
-from webhook.model.modes import EvidenceSource, PolicyMode
+from webhook.model.annotations import GPU_COMPUTE_ANNOTATION, GPU_MEMORY_ANNOTATION, KEEP_ANNOTATION
+from webhook.model.decisions import GpuNeed, KeepReason, KeepRequest
+from webhook.model.enums import EvidenceSource, PolicyMode
 from webhook.model.pods import Container, Pod
 from webhook.model.preallocation import preallocating_framework
-from webhook.model.quantity import parse_mebibytes, parse_nano, format_nano
-from webhook.model.records import GPU_COMPUTE_ANNOTATION, GPU_MEMORY_ANNOTATION, KEEP_ANNOTATION
-from webhook.model.usage import ObservedUsage, UsageView
-from webhook.policy.compiled import RightSizingRules
+from webhook.model.quantity import format_nano, parse_mebibytes, parse_nano
+from webhook.model.usage import CERTAIN_PPM, ObservedUsage, UsageView
+from webhook.policy.policy_set import RightSizingRules
+
+_COST_UNIT = 1000 * CERTAIN_PPM
+"""What costs are counted in: thousandths of a pod-hour, times risk in ppm."""
+
+SIZE_CACHE = 1024
+"""Choices that are kept, for the pods of one workload that come one after another."""
+
 
 MAX_MEMORY_MIB = 16 * 1024 * 1024
 """16 TiB: more than any card; a larger declaration is a slip of the unit."""
@@ -57,7 +63,15 @@ def invalid_keep_annotation(pod: Pod) -> tuple[Violation, ...]:
     if said in KEEP_VALUES:
         return ()
     message = f'must be "true" or "false" (found {said[:60]!r}); the pod keeps what it asks for'
-    return (Violation("GPU-R104", ("metadata", "annotations", KEEP_ANNOTATION), message, f'Write {KEEP_ANNOTATION}: "true".', PolicyMode.WARN),)
+    return (
+        Violation(
+            "GPU-R104",
+            ("metadata", "annotations", KEEP_ANNOTATION),
+            message,
+            f'Write {KEEP_ANNOTATION}: "true".',
+            PolicyMode.WARN,
+        ),
+    )
 
 
 def declared_need_of(pod: Pod) -> DeclaredNeed:
@@ -148,7 +162,11 @@ def estimate_need(sought: DemandInput, declared: DeclaredNeed, usage: UsageView)
 
 
 def _need_by_evidence(
-    evidence: EvidenceSource, sought: DemandInput, declared: DeclaredNeed, seen: list[ObservedUsage | None], usage: UsageView
+    evidence: EvidenceSource,
+    sought: DemandInput,
+    declared: DeclaredNeed,
+    seen: list[ObservedUsage | None],
+    usage: UsageView,
 ) -> GpuNeed | KeepRequest | None:
     """The need by one kind of evidence; None where it is silent."""
     rule = sought.rule
@@ -225,3 +243,38 @@ def _add_margin(amount: int, percent: int) -> int:
 
 def _format_mib(mebibyte: int) -> str:
     return format_nano(mebibyte * parse_nano("1Mi"))
+
+
+@lru_cache(maxsize=SIZE_CACHE)
+def choose_size(use: ObservedUsage, sizes: tuple[int, ...], price_milli: int, most_ppm: int) -> int | KeepRequest:
+    """The cheapest size whose risk is bearable, MiB; the least that would be where no offer has one; or why none is.
+
+    Args:
+        use: What was seen.
+        sizes: MiB that some offer has, ascending.
+        price_milli: Price of running out once, thousandths of an hour of an unused card.
+        most_ppm: Pod-hours in a million that may need more.
+    """
+    if not use.sizes_mib:
+        return KeepRequest(KeepReason.SHORT_HISTORY)
+    costs = [
+        (_size_cost(use, size, risk, price_milli), size) for size in sizes if (risk := use.risk_ppm(size)) <= most_ppm
+    ]
+    if not costs:
+        return use.size_mib(most_ppm)
+    cost, best = min(costs)
+    whole = -(_COST_UNIT * use.typical_mib // max(use.card_mib, best + 1))
+    return best if cost < whole else KeepRequest(KeepReason.RISK, describe_size(use, best))
+
+
+def _size_cost(use: ObservedUsage, size: int, risk_ppm: int, price_milli: int) -> int:
+    return price_milli * risk_ppm - _COST_UNIT * use.typical_mib // size
+
+
+@lru_cache(maxsize=SIZE_CACHE)
+def describe_size(use: ObservedUsage, size: int) -> str:
+    """A size, its stated risk, and what stands behind it."""
+    amount = f"{size}Mi" if size % 1024 else f"{size // 1024}Gi"
+    risk = f"{use.risk_ppm(size) / 10_000:g}%"
+    windows = f"{use.samples} windows of {use.horizon_hours} h of its {use.pool}"
+    return f"{amount} from observed use with {risk} risk an hour, by {windows}"

@@ -12,29 +12,32 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from msgspec.structs import replace
 
-from webhook.engine.case import PodContext
-from webhook.engine.cuda_landing import offers_sure_to_run
-from webhook.engine.demand import NO_EVIDENCE, DemandInput, has_demand_evidence, estimate_need
-from webhook.engine.foreseen import project_feasible_nodes, project_without_fit
-from webhook.engine.graphics import may_need_graphics
+from webhook.engine.cuda import offers_sure_to_run
+from webhook.engine.demand import NO_EVIDENCE, DemandInput, estimate_need, has_demand_evidence
+from webhook.engine.eligibility import ineligible_reason, unmodelled_constraint
+from webhook.engine.feasible_nodes import FeasibleNodes
+from webhook.engine.gpu_requests import GpuRequest, requests_gpu_share
+from webhook.engine.guarding.environment import DRIVER_CAPABILITIES, parse_capabilities
 from webhook.engine.limitrange import rejection_reason
 from webhook.engine.limits import allows_resource
-from webhook.engine.newcomers import newly_matching_policy
+from webhook.engine.match import newly_matching_policy
+from webhook.engine.matched_policies import CombinedRightSizing
+from webhook.engine.pod_context import PodContext
+from webhook.engine.projected_pod import project_feasible_nodes, project_without_fit
 from webhook.engine.quota import escapes_quota, find_full_quota
-from webhook.engine.reach import FeasibleNodes
-from webhook.engine.rewriting import offer_affinity, substitute_resource
-from webhook.engine.rules import CombinedRightSizing
-from webhook.engine.shares import requests_gpu_share
-from webhook.engine.staying import ineligible_reason
-from webhook.engine.ties import unmodelled_constraint
-from webhook.model.decisions import OfferChoice, KeepRequest, GpuNeed, KeepReason
+from webhook.engine.rightsize import offer_affinity, substitute_resource
+from webhook.model.decisions import GpuNeed, KeepReason, KeepRequest, OfferChoice
+from webhook.model.enums import GpuForm, IsolationLevel, PolicyMode
 from webhook.model.fleet import Fleet
-from webhook.model.masks import union_masks
-from webhook.model.modes import GpuForm, IsolationLevel, PolicyMode
+from webhook.model.gpu_resources import ACCOUNTING_RESOURCE, WHOLE_GPU
+from webhook.model.node_masks import union_masks
 from webhook.model.offers import GpuOffer
-from webhook.model.resources import ACCOUNTING_RESOURCE, WHOLE_GPU
+from webhook.model.pods import EnvVar
 from webhook.model.workloads import workload_of
-from webhook.policy.compiled import RightSizingRules
+from webhook.policy.policy_set import RightSizingRules
+
+_GRAPHICS_CAPABILITIES = frozenset({"display", "graphics", "video"})
+
 
 UNREADABLE_NEED = KeepRequest(KeepReason.NO_EVIDENCE, "what it declares cannot be read")
 MAX_PRODUCT_NAMES = 3
@@ -63,7 +66,9 @@ def choose_offer(case: PodContext, sizing: CombinedRightSizing) -> OfferChoice |
     return outcome if isinstance(outcome, OfferChoice) else _choice_by_second_pass(case, need, sizing, outcome)
 
 
-def _choice_by_second_pass(case: PodContext, need: GpuNeed, sizing: CombinedRightSizing, kept: KeepRequest) -> OfferChoice | KeepRequest:
+def _choice_by_second_pass(
+    case: PodContext, need: GpuNeed, sizing: CombinedRightSizing, kept: KeepRequest
+) -> OfferChoice | KeepRequest:
     """What a second look would give to a pod that keeps its request by the first, once it is held to nodes of its own.
 
     Nothing where a requirement that does not count for whole cards would come to count for what is given.
@@ -79,11 +84,17 @@ def _choice_by_second_pass(case: PodContext, need: GpuNeed, sizing: CombinedRigh
 def _demand_input(case: PodContext, rule: RightSizingRules) -> DemandInput:
     fleet = case.view.fleet
     return DemandInput(
-        case.gpu_requests.requests, case.request.namespace, workload_of(case.pod), rule, lambda: fleet.memory_sizes(*_allowed_shares(rule))
+        case.gpu_requests.requests,
+        case.request.namespace,
+        workload_of(case.pod),
+        rule,
+        lambda: fleet.memory_sizes(*_allowed_shares(rule)),
     )
 
 
-def _smallest_choice(case: PodContext, need: GpuNeed, sizing: CombinedRightSizing, reach: FeasibleNodes) -> OfferChoice | KeepRequest:
+def _smallest_choice(
+    case: PodContext, need: GpuNeed, sizing: CombinedRightSizing, reach: FeasibleNodes
+) -> OfferChoice | KeepRequest:
     """Try every resource name whose offers cover the need, the best first."""
     need = _mention_compute(need, sizing.rule, reach)
     first: KeepRequest | None = None
@@ -95,7 +106,9 @@ def _smallest_choice(case: PodContext, need: GpuNeed, sizing: CombinedRightSizin
     return first or _explain_no_offer(need, sizing.rule, reach)
 
 
-def _choice_of_offers(case: PodContext, offers: tuple[GpuOffer, ...], need: GpuNeed, sizing: CombinedRightSizing, reach: FeasibleNodes) -> OfferChoice | KeepRequest:
+def _choice_of_offers(
+    case: PodContext, offers: tuple[GpuOffer, ...], need: GpuNeed, sizing: CombinedRightSizing, reach: FeasibleNodes
+) -> OfferChoice | KeepRequest:
     """Those of the offers that are sure to run the pod's images, or why none of them can be given."""
     refused = _reason_against_offers(case, offers, sizing, reach)
     if refused is not None:
@@ -178,10 +191,14 @@ def _explain_small_saving(offers: Sequence[GpuOffer], rule: RightSizingRules) ->
 
 def _product_names(offers: Sequence[GpuOffer]) -> str:
     names = tuple(dict.fromkeys(offer.product or offer.resource for offer in offers))
-    return ", ".join(names[:MAX_PRODUCT_NAMES]) + (f" and {len(names) - MAX_PRODUCT_NAMES} more" if len(names) > MAX_PRODUCT_NAMES else "")
+    return ", ".join(names[:MAX_PRODUCT_NAMES]) + (
+        f" and {len(names) - MAX_PRODUCT_NAMES} more" if len(names) > MAX_PRODUCT_NAMES else ""
+    )
 
 
-def _reason_against_offers(case: PodContext, offers: tuple[GpuOffer, ...], sizing: CombinedRightSizing, reach: FeasibleNodes) -> KeepRequest | None:
+def _reason_against_offers(
+    case: PodContext, offers: tuple[GpuOffer, ...], sizing: CombinedRightSizing, reach: FeasibleNodes
+) -> KeepRequest | None:
     """Why these offers cannot be given; None if nothing stands in the way."""
     resource, nodes = offers[0].resource, union_masks(offer.nodes for offer in offers)
     within = nodes & reach.nodes
@@ -208,7 +225,9 @@ def _reason_in_namespace(case: PodContext, resource: str, sizing: CombinedRightS
     view, namespace = case.view, case.request.namespace
     ranges = view.ranges(namespace)
     if ranges:
-        limits, requests = substitute_resource(case.gpu_requests, resource, zero=WHOLE_GPU in view.limited_resources(namespace))
+        limits, requests = substitute_resource(
+            case.gpu_requests, resource, zero=WHOLE_GPU in view.limited_resources(namespace)
+        )
         reason = rejection_reason(case.pod, ranges, limits, requests)
         if reason:
             return KeepRequest(KeepReason.LIMIT_RANGE, reason)
@@ -226,7 +245,9 @@ def _reason_in_namespace(case: PodContext, resource: str, sizing: CombinedRightS
 
 def _carries_accounting(resource: str, sizing: CombinedRightSizing, fleet: Fleet) -> bool:
     """Will a pod that is given a resource carry the accounting resource too, wherever it may come to?"""
-    return sizing.accounting and (sizing.accounting_ignored or fleet.all_advertise_accounting(fleet.nodes_advertising(resource)))
+    return sizing.accounting and (
+        sizing.accounting_ignored or fleet.all_advertise_accounting(fleet.nodes_advertising(resource))
+    )
 
 
 def _reason_by_policies(case: PodContext, resource: str) -> KeepRequest | None:
@@ -247,3 +268,22 @@ def _policy_denying_shared_processes(case: PodContext) -> str:
         return ""
     voices = (voice for voice, section in case.policies.security if "sharedProcessNamespace" in section.deny)
     return next((name for mode, name in voices if mode is PolicyMode.ENFORCE), "")
+
+
+def may_need_graphics(asks: Iterable[GpuRequest]) -> bool:
+    """May a container that asks for a GPU name graphics, display or video among its driver capabilities?
+
+    "all" says nothing: images write it by habit. What is held elsewhere, and cannot be read, may be anything.
+    """
+    return any(
+        _may_name_graphics(variable)
+        for ask in asks
+        for variable in ask.container.env
+        if variable.name == DRIVER_CAPABILITIES
+    )
+
+
+def _may_name_graphics(variable: EnvVar) -> bool:
+    if variable.value_from is not None or "$(" in variable.value:
+        return True
+    return not _GRAPHICS_CAPABILITIES.isdisjoint(parse_capabilities(variable.value))

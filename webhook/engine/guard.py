@@ -14,28 +14,44 @@ from collections.abc import Sequence
 
 import msgspec
 
-from webhook.engine.asking import PodGpuRequests
 from webhook.engine.containers import containers_of_every_kind
+from webhook.engine.gpu_requests import PodGpuRequests
+from webhook.engine.guarding.annotations import (
+    find_changed_records,
+    find_device_annotations,
+    find_forged_records,
+    find_mirror_annotation,
+    is_kubelet_request,
+)
 from webhook.engine.guarding.bypasses import GPU_POD_BYPASSES, DetectedBypass
-from webhook.engine.guarding.host import find_device_mounts, find_host_access, find_host_path_volumes, find_shared_processes
-from webhook.engine.guarding.marks import find_changed_records, find_device_annotations, find_forged_records, is_kubelet_request, find_mirror_annotation
-from webhook.engine.guarding.requests import GPU_RUNTIME_CLASS_PREFIX, find_unaccounted_requests, find_preset_node, find_gpu_runtime_class
-from webhook.engine.guarding.variables import (
+from webhook.engine.guarding.environment import (
     EnvVarAtPath,
-    has_gpu_env_prefix,
-    find_variable_bypasses,
-    find_legacy_images,
-    implies_gpu_use,
     find_gpu_variables,
+    find_legacy_images,
     find_unreadable_sources,
+    find_variable_bypasses,
+    has_gpu_env_prefix,
+    implies_gpu_use,
+)
+from webhook.engine.guarding.host_access import (
+    find_device_mounts,
+    find_host_access,
+    find_host_path_volumes,
+    find_shared_processes,
+)
+from webhook.engine.guarding.requests import (
+    GPU_RUNTIME_CLASS_PREFIX,
+    find_gpu_runtime_class,
+    find_preset_node,
+    find_unaccounted_requests,
 )
 from webhook.engine.limitrange import InjectedAmount
-from webhook.engine.remarks import Violation
-from webhook.model.modes import PolicyMode
-from webhook.model.paths import FieldPath
+from webhook.engine.violations import Violation
+from webhook.model.admission import AdmissionRequest
+from webhook.model.annotations import MIRROR_ANNOTATION
+from webhook.model.enums import PolicyMode
+from webhook.model.field_paths import FieldPath
 from webhook.model.pods import Container, Pod, PodSpec
-from webhook.model.records import MIRROR_ANNOTATION
-from webhook.model.requests import AdmissionRequest
 
 _NOTHING: frozenset[str] = frozenset()
 
@@ -113,7 +129,10 @@ def _scan_pod(
 
 
 def _touches_gpus(
-    spec: PodSpec, containers: Sequence[tuple[FieldPath, Container]], named: Sequence[EnvVarAtPath], results: Sequence[DetectedBypass]
+    spec: PodSpec,
+    containers: Sequence[tuple[FieldPath, Container]],
+    named: Sequence[EnvVarAtPath],
+    results: Sequence[DetectedBypass],
 ) -> bool:
     """Is this pod after a GPU, though it requests none?"""
     if spec.runtime_class_name.startswith(GPU_RUNTIME_CLASS_PREFIX) or has_gpu_env_prefix(containers):

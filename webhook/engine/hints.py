@@ -4,20 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from webhook.engine.case import PodContext
-from webhook.engine.reach import gpu_taints
-from webhook.engine.remarks import Violation
-from webhook.engine.shape import PodMutation
-from webhook.engine.siblings import host_spread_constraint
-from webhook.engine.wholecards import exclude_partitioned
-from webhook.model.masks import union_masks
-from webhook.model.modes import PolicyMode
+from webhook.engine.eligibility import exclusion_reason, unmodelled_constraint
+from webhook.engine.feasible_nodes import gpu_taints
+from webhook.engine.mutation import PodMutation
+from webhook.engine.pod_context import PodContext
+from webhook.engine.projected_pod import project_feasible_nodes
+from webhook.engine.violations import Violation
+from webhook.engine.workload_labels import host_spread_constraint
+from webhook.model.annotations import TOPOLOGY_ANNOTATION
+from webhook.model.enums import GpuForm, PolicyMode
+from webhook.model.field_paths import FieldPath
+from webhook.model.gpu_resources import WHOLE_GPU
+from webhook.model.node_labels import PRODUCT_LABEL
+from webhook.model.node_masks import union_masks
 from webhook.model.objects import Taint
-from webhook.model.paths import FieldPath
-from webhook.model.pods import Pod, NodeSelectorRequirement, Toleration
-from webhook.model.records import TOPOLOGY_ANNOTATION
+from webhook.model.offers import GpuOffer
+from webhook.model.pods import NodeSelectorRequirement, Pod, Toleration
 from webhook.model.taints import tolerates_all
-from webhook.policy.compiled import InjectionRules, SpreadMode
+from webhook.policy.policy_set import InjectionRules, SpreadMode
 
 TOLERATIONS_WHITELIST = "scheduler.alpha.kubernetes.io/tolerationsWhitelist"
 """Namespace annotation of PodTolerationRestriction: an added toleration could get the pod refused."""
@@ -100,7 +104,9 @@ def _add_node_affinity(section: InjectionRules, shape: PodMutation, case: PodCon
         rules += exclude_partitioned(case, section.mode)
     if not rules:
         return ()
-    missing = [rule for rule in rules if rule not in shape.required_node_affinity and not is_already_required(shape.pod, rule)]
+    missing = [
+        rule for rule in rules if rule not in shape.required_node_affinity and not is_already_required(shape.pod, rule)
+    ]
     if not missing:
         return ()
     nodes = candidate_nodes(shape, case) & case.feasible.matching_nodes(shape.required_node_affinity)
@@ -163,3 +169,50 @@ def _add_spread_constraint(section: InjectionRules, shape: PodMutation) -> None:
         return
     shape.spread_constraints.append(constraint)
     shape.record_change("topologySpreadConstraints")
+
+
+def exclude_partitioned(case: PodContext, mode: PolicyMode) -> tuple[NodeSelectorRequirement, ...]:
+    """What keeps a request for whole cards off the products whose parts would not do for it; () where nothing may.
+
+    Parts do not do for several GPUs, which are to work together, nor for a declared need that they do not cover. The
+    pod must not wait for it: it is required only where a node that is left has room now, and of no pod that keeps what
+    it asks for by its user's word, or that others place.
+
+    Args:
+        mode: That of the section that would add it.
+    """
+    products = _insufficient_products(case) if case.mixes_whole_and_partial else ()
+    if not products or exclusion_reason(case) is not None or not case.view.current:
+        return ()
+    rule = NodeSelectorRequirement(PRODUCT_LABEL, "NotIn", products)
+    return (rule,) if _has_free_whole_gpus(case, mode, rule) else ()
+
+
+def _insufficient_products(case: PodContext) -> tuple[str, ...]:
+    """Products of the parts that would not do; () where a part may have the product of a whole card."""
+    fleet = case.view.fleet
+    if not fleet.partial_gpu_products or case.gpu_requests.totals[WHOLE_GPU] > 1:
+        return fleet.partial_gpu_products
+    need = case.declared_need.memory_mib
+    if need is None:
+        return ()
+    return tuple(sorted({part.product for part in _partial_offers(case) if part.memory_mib and part.memory_mib < need}))
+
+
+def _partial_offers(case: PodContext) -> list[GpuOffer]:
+    return [offer for offer in case.offers if offer.form is not GpuForm.WHOLE]
+
+
+def _has_free_whole_gpus(case: PodContext, mode: PolicyMode, rule: NodeSelectorRequirement) -> bool:
+    reach = project_feasible_nodes(case, mode)
+    if unmodelled_constraint(reach.pod):
+        return False
+    return reach.has_room(WHOLE_GPU, case.gpu_requests.totals[WHOLE_GPU], reach.nodes & reach.matching_nodes((rule,)))
+
+
+def is_partial_gpu_too_small(case: PodContext) -> bool:
+    """Does the pod declare a need that some part it may get would not cover, or is not known to?"""
+    need = case.declared_need.memory_mib
+    if need is None:
+        return False
+    return any(part.memory_mib is None or part.memory_mib < need for part in _partial_offers(case))

@@ -7,17 +7,51 @@ other init containers before them. Of GPUs only those count that are asked for: 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
-from webhook.engine.asking import NO_GPU_REQUESTS, PodGpuRequests
 from webhook.engine.containers import ContainerAmounts, is_cacheable
-from webhook.engine.remarks import Violation
-from webhook.engine.remedies import AmountBound, BindingLimits, nearest_allowed_amounts
-from webhook.model.effective import limit_or_request, max_consumption
-from webhook.model.paths import FieldPath
-from webhook.model.pods import QuantityText, Container, Pod, ResourceRequirements
+from webhook.engine.gpu_requests import NO_GPU_REQUESTS, PodGpuRequests
+from webhook.engine.violations import Violation
+from webhook.model.field_paths import FieldPath
+from webhook.model.gpu_resources import parse_gpu_resource
+from webhook.model.pod_resources import limit_or_request, max_consumption
+from webhook.model.pods import Container, Pod, QuantityText, ResourceRequirements
 from webhook.model.quantity import NANO, format_nano
-from webhook.model.resources import parse_gpu_resource
-from webhook.policy.compiled import AmountRule, AmountRuleSet, LimitRules
+from webhook.policy.policy_set import AmountRule, AmountRuleSet, LimitRules
+
+AmountBound = tuple[AmountRule, int]
+"""A rule, and what its amounts are multiplied by."""
+
+
+class BindingLimits(NamedTuple):
+    """What a fix has to satisfy: every section that speaks about the pod, and how many devices the pod asks for.
+
+    Attributes:
+        alone: True if one container asks for all the GPUs, so that its amount is the pod's.
+    """
+
+    sections: Sequence[LimitRules]
+    devices: int
+    single_container: bool
+
+    def pod_bounds(self, name: str) -> list[AmountBound]:
+        """The rules over a pod's total of a resource, with what their amounts are multiplied by."""
+        found = [(rule, 1) for section in self.sections for rule in section.per_pod.rules_for(name)]
+        if parse_gpu_resource(name) is not None:
+            return found + self._each_container_bounds(name) if self.single_container else found
+        per_gpu = (
+            [rule for section in self.sections for rule in section.per_gpu.rules_for(name)] if self.devices else []
+        )
+        return found + [(rule, self.devices) for rule in per_gpu]
+
+    def container_bounds(self, name: str) -> list[AmountBound]:
+        """The same over what one container asks for."""
+        if self.single_container and parse_gpu_resource(name) is not None:
+            return self.pod_bounds(name)
+        return self._each_container_bounds(name)
+
+    def _each_container_bounds(self, name: str) -> list[AmountBound]:
+        return [(rule, 1) for section in self.sections for rule in section.per_container.rules_for(name)]
 
 
 def find_limit_violations(
@@ -34,7 +68,8 @@ def find_limit_violations(
     Args:
         asked: What is held against rules about GPUs; names under nvidia.com/ that are no GPUs are like any other.
         amounts: Those of its containers, to remember what passes by; None where LimitRanges put some of them in.
-        gpus_aside: True if the pod will ask for other GPUs, which `allows_resource` has let pass: only the rest is judged.
+        gpus_aside: True if the pod will ask for other GPUs, which `allows_resource` has let pass: only the rest is
+        judged.
         sections: Every section that speaks with no less force, this one among them: a fix satisfies them all.
     """
     key = (amounts, gpus_aside)
@@ -68,16 +103,22 @@ def allows_resource(limits: LimitRules, resource: str) -> bool:
     return not any(_violated_code(rule, NANO, 1) for rule in about)
 
 
-def _check_pod_gpus(rules: AmountRuleSet, asked: PodGpuRequests, speaking: BindingLimits, found: list[Violation]) -> None:
+def _check_pod_gpus(
+    rules: AmountRuleSet, asked: PodGpuRequests, speaking: BindingLimits, found: list[Violation]
+) -> None:
     for name, count in asked.totals.items():
         for rule in rules.rules_for(name):
             if _violated_code(rule, count * NANO, 1):
                 first = next(ask for ask in asked.requests if ask.resource.name == name)
                 field = _amount_field(first.path, first.container, name)
-                found.append(_limit_violation((rule, 1), name, count * NANO, field, "a pod's ", speaking.pod_bounds(name)))
+                found.append(
+                    _limit_violation((rule, 1), name, count * NANO, field, "a pod's ", speaking.pod_bounds(name))
+                )
 
 
-def _check_pod_totals(rules: AmountRuleSet, pod: Pod, times: int, speaking: BindingLimits, found: list[Violation]) -> None:
+def _check_pod_totals(
+    rules: AmountRuleSet, pod: Pod, times: int, speaking: BindingLimits, found: list[Violation]
+) -> None:
     """Hold what a pod takes of everything but GPUs (those are in the totals of what it asks for)."""
     for name in rules.names or _resource_names_of_pod(pod):
         about = rules.rules_for(name)
@@ -86,7 +127,9 @@ def _check_pod_totals(rules: AmountRuleSet, pod: Pod, times: int, speaking: Bind
             for rule in about:
                 if _violated_code(rule, amount, times):
                     field = _first_field_of(pod, name)
-                    found.append(_limit_violation((rule, times), name, amount, field, "a pod's ", speaking.pod_bounds(name)))
+                    found.append(
+                        _limit_violation((rule, times), name, amount, field, "a pod's ", speaking.pod_bounds(name))
+                    )
 
 
 def _first_field_of(pod: Pod, name: str) -> FieldPath:
@@ -168,7 +211,9 @@ def _violated_code(rule: AmountRule, amount: int, times: int) -> str | None:
     return None
 
 
-def _limit_violation(bound: AmountBound, name: str, amount: int, path: FieldPath, whose: str, together: Sequence[AmountBound]) -> Violation:
+def _limit_violation(
+    bound: AmountBound, name: str, amount: int, path: FieldPath, whose: str, together: Sequence[AmountBound]
+) -> Violation:
     """Say what a rule asks of an amount that breaks it, and what would satisfy all that speak together."""
     rule, times = bound
     code = _violated_code(rule, amount, times) or ""
@@ -207,3 +252,16 @@ def policy_default_requests(limits: LimitRules, pod: Pod, asked: PodGpuRequests)
 
 def _named_resources_of(resources: ResourceRequirements | None) -> tuple[str, ...]:
     return (*resources.limits, *resources.requests) if resources is not None else ()
+
+
+def nearest_allowed_amounts(together: Sequence[AmountBound], amount: int) -> str:
+    """One sentence with the nearest amounts above and below that every rule allows."""
+    least = max((rule.min * times for rule, times in together if rule.min is not None), default=0)
+    most = min((rule.max * times for rule, times in together if rule.max is not None), default=None)
+    listed = [{choice * times for choice in rule.allowed} for rule, times in together if rule.allowed]
+    choices = set.intersection(*listed) if listed else {least if most is None or amount < least else most}
+    fitting = [choice for choice in choices if choice >= least and (most is None or choice <= most)]
+    above = min((choice for choice in fitting if choice > amount), default=None)
+    below = max((choice for choice in fitting if choice < amount), default=None)
+    words = [format_nano(choice) for choice in (above, below) if choice is not None]
+    return f"Write {', or '.join(words)}." if words else "No amount suits every policy that speaks: ask the admin."

@@ -7,18 +7,17 @@ from typing import Any
 
 import msgspec
 
-from webhook.engine.asking import PodGpuRequests
-from webhook.engine.remarks import Violation
-from webhook.engine.rules import MatchedPolicies, combine_policies
-from webhook.engine.settle import PolicyRef
+from webhook.engine.gpu_requests import PodGpuRequests
+from webhook.engine.matched_policies import MatchedPolicies, combine_policies
+from webhook.engine.pod_context import PodContext
+from webhook.engine.violations import PolicyRef, Violation
 from webhook.errors import shorten_text
-from webhook.model.cluster import ClusterView
-from webhook.model.modes import PolicyMode
+from webhook.model.admission import AdmissionRequest
+from webhook.model.cluster_view import ClusterView
+from webhook.model.enums import PolicyMode
 from webhook.model.pods import Pod
-from webhook.model.requests import AdmissionRequest
 from webhook.model.workloads import rollout_workload
-from webhook.policy.capping import as_audit
-from webhook.policy.compiled import ConditionError, Policy, PolicySet
+from webhook.policy.policy_set import ConditionError, Policy, PolicySet, as_audit
 
 
 class MatchResult(msgspec.Struct, frozen=True):
@@ -33,7 +32,12 @@ class MatchResult(msgspec.Struct, frozen=True):
 
 
 def match_policies(
-    request: AdmissionRequest, pod: Pod, asked: PodGpuRequests, policies: PolicySet, view: ClusterView, given: Sequence[str] = ()
+    request: AdmissionRequest,
+    pod: Pod,
+    asked: PodGpuRequests,
+    policies: PolicySet,
+    view: ClusterView,
+    given: Sequence[str] = (),
 ) -> MatchResult:
     """Find the policies that speak about a pod (or a template read as one).
 
@@ -108,7 +112,7 @@ POD_RESOURCE = {"group": "", "version": "v1", "resource": "pods"}
 
 
 def condition_variables(request: AdmissionRequest, view: ClusterView) -> dict[str, Any]:
-    """The variables of a match condition; `webhook.policy.conditions.KNOWN_FIELDS` lists their fields."""
+    """The variables of a match condition; `webhook.policy.match_conditions.KNOWN_FIELDS` lists their fields."""
     namespace = view.namespace(request.namespace)
     return {
         "object": request.load_object(),
@@ -152,3 +156,18 @@ def _failure_effect(policy: Policy) -> str:
     if not policy.match.fail_closed:
         return "does not speak"
     return "refuses it" if policy.strictest_mode is PolicyMode.ENFORCE else "would refuse it if it were enforced"
+
+
+def newly_matching_policy(case: PodContext, resource: str) -> Policy | None:
+    """The first policy that has no say over a pod, and may change or refuse it once it asks for `resource` instead.
+
+    Its match conditions may hold then: they are not asked, because that pod is not there yet.
+    """
+    given = [one.resource for one in case.injected.amounts]
+    policies, labels = case.policies.policy_set, case.view.labels_of(case.request.namespace)
+    later, _ = candidate_policies(case.request, case.pod, (resource,), policies, labels)
+    now, _ = candidate_policies(
+        case.request, case.pod, matched_resource_names(case.gpu_requests, given), policies, labels
+    )
+    coming = (policy for index, policy in enumerate(policies.policies) if (later & ~now) >> index & 1)
+    return next((policy for policy in coming if policy.strictest_mode is PolicyMode.ENFORCE), None)

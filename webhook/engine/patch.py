@@ -1,6 +1,7 @@
 """Step 8: the few JSON Patch operations from a pod to its shape.
 
-Only `patch_add` and `patch_replace` on members that are there for sure: a patch that does not apply is an error to the user
+Only `patch_add` and `patch_replace` on members that are there for sure: a patch that does not apply is an error to
+the user
 even where the webhook may fail. An `patch_add` of a whole list or map serves whether it was absent, null or empty.
 """
 
@@ -8,11 +9,11 @@ from __future__ import annotations
 
 import msgspec
 
-from webhook.engine.shape import Json, PodMutation
+from webhook.engine.mutation import Json, PodMutation
+from webhook.model.annotations import DECISION_ANNOTATION, ORIGINAL_ANNOTATION
 from webhook.model.decisions import PatchOperation, patch_add, patch_replace
-from webhook.model.paths import FieldPath
-from webhook.model.pods import Pod, NodeSelectorRequirement, ResourceRequirements, Toleration
-from webhook.model.records import DECISION_ANNOTATION, ORIGINAL_ANNOTATION
+from webhook.model.field_paths import FieldPath
+from webhook.model.pods import NodeSelectorRequirement, Pod, ResourceRequirements, Toleration
 
 NODE_AFFINITY: FieldPath = ("spec", "affinity", "nodeAffinity")
 POD_AFFINITY: FieldPath = ("spec", "affinity", "podAffinity")
@@ -46,8 +47,12 @@ def build_patch(shape: PodMutation, policies: tuple[str, ...], digest: str) -> t
     return (
         *_resource_operations(shape),
         *_affinity_operations(shape),
-        *_append_operations(("spec", "tolerations"), shape.pod.spec.tolerations, [toleration_json(t) for t in shape.tolerations]),
-        *_append_operations(("spec", "topologySpreadConstraints"), shape.pod.spec.topology_spread_constraints, shape.spread_constraints),
+        *_append_operations(
+            ("spec", "tolerations"), shape.pod.spec.tolerations, [toleration_json(t) for t in shape.tolerations]
+        ),
+        *_append_operations(
+            ("spec", "topologySpreadConstraints"), shape.pod.spec.topology_spread_constraints, shape.spread_constraints
+        ),
         *_runtime_class_operations(shape),
         *_map_operations(("metadata", "labels"), shape.pod.metadata.labels, shape.labels),
         *_map_operations(("metadata", "annotations"), shape.pod.metadata.annotations, notes),
@@ -57,7 +62,9 @@ def build_patch(shape: PodMutation, policies: tuple[str, ...], digest: str) -> t
 def _annotations_fit(annotations: dict[str, str]) -> bool:
     """Would the API server take so many annotations? Their bytes are counted only where their letters are many."""
     letters = sum([len(key) + len(value) for key, value in annotations.items()])
-    return letters * MAX_CHARACTER_BYTES <= MAX_ANNOTATION_BYTES or _annotation_bytes(annotations) <= MAX_ANNOTATION_BYTES
+    return (
+        letters * MAX_CHARACTER_BYTES <= MAX_ANNOTATION_BYTES or _annotation_bytes(annotations) <= MAX_ANNOTATION_BYTES
+    )
 
 
 def _annotation_bytes(annotations: dict[str, str]) -> int:
@@ -85,7 +92,9 @@ def _container_resources(pod: Pod, path: FieldPath) -> ResourceRequirements:
     return containers[index].resources
 
 
-def _resource_side_operation(resources: ResourceRequirements, path: FieldPath, side: str, amounts: Json) -> PatchOperation:
+def _resource_side_operation(
+    resources: ResourceRequirements, path: FieldPath, side: str, amounts: Json
+) -> PatchOperation:
     """Replace one side of a container's resources, which are there."""
     present = resources.limits if side == "limits" else resources.requests
     target = (*path, "resources", side)
@@ -94,7 +103,12 @@ def _resource_side_operation(resources: ResourceRequirements, path: FieldPath, s
 
 def _affinity_operations(shape: PodMutation) -> list[PatchOperation]:
     affinity = shape.pod.spec.affinity
-    if affinity is None or not (shape.required_node_affinity or shape.preferred_node_affinity or shape.preferred_pod_affinity or shape.required_pod_affinity):
+    if affinity is None or not (
+        shape.required_node_affinity
+        or shape.preferred_node_affinity
+        or shape.preferred_pod_affinity
+        or shape.required_pod_affinity
+    ):
         return _add_whole_affinity(shape)
     done: list[PatchOperation] = []
     if affinity.node_affinity is None:
@@ -102,13 +116,19 @@ def _affinity_operations(shape: PodMutation) -> list[PatchOperation]:
         done += [patch_add(NODE_AFFINITY, node)] if node else []
     else:
         done += _required_term_operations(shape)
-        done += _append_operations((*NODE_AFFINITY, PREFERRED_TERMS), affinity.node_affinity.preferred, shape.preferred_node_affinity)
+        done += _append_operations(
+            (*NODE_AFFINITY, PREFERRED_TERMS), affinity.node_affinity.preferred, shape.preferred_node_affinity
+        )
     if affinity.pod_affinity is None:
         near = _pod_affinity_json(shape)
         done += [patch_add(POD_AFFINITY, near)] if near else []
     else:
-        done += _append_operations((*POD_AFFINITY, REQUIRED_TERMS), affinity.pod_affinity.required, shape.required_pod_affinity)
-        done += _append_operations((*POD_AFFINITY, PREFERRED_TERMS), affinity.pod_affinity.preferred, shape.preferred_pod_affinity)
+        done += _append_operations(
+            (*POD_AFFINITY, REQUIRED_TERMS), affinity.pod_affinity.required, shape.required_pod_affinity
+        )
+        done += _append_operations(
+            (*POD_AFFINITY, PREFERRED_TERMS), affinity.pod_affinity.preferred, shape.preferred_pod_affinity
+        )
     return done
 
 
@@ -126,7 +146,9 @@ def _add_whole_affinity(shape: PodMutation) -> list[PatchOperation]:
 def _node_affinity_json(shape: PodMutation) -> Json:
     node: Json = {}
     if shape.required_node_affinity:
-        node[REQUIRED_TERMS] = {"nodeSelectorTerms": [{"matchExpressions": [_expression_json(r) for r in shape.required_node_affinity]}]}
+        node[REQUIRED_TERMS] = {
+            "nodeSelectorTerms": [{"matchExpressions": [_expression_json(r) for r in shape.required_node_affinity]}]
+        }
     if shape.preferred_node_affinity:
         node[PREFERRED_TERMS] = shape.preferred_node_affinity
     return node
@@ -151,7 +173,9 @@ def _required_term_operations(shape: PodMutation) -> list[PatchOperation]:
     for index, term in enumerate(node.required.node_selector_terms):
         if term.match_expressions or term.match_fields:
             target = (*path, "nodeSelectorTerms", index, "matchExpressions")
-            missing = [_expression_json(rule) for rule in shape.required_node_affinity if rule not in term.match_expressions]
+            missing = [
+                _expression_json(rule) for rule in shape.required_node_affinity if rule not in term.match_expressions
+            ]
             done += _append_operations(target, term.match_expressions, missing)
     return done
 
@@ -200,7 +224,12 @@ def toleration_json(toleration: Toleration) -> Json:
 
 def _decision_annotations(shape: PodMutation, policies: tuple[str, ...], digest: str) -> dict[str, str]:
     """The annotations that say what was done, by which policies, and on what evidence."""
-    record: Json = {"policies": list(policies), "digest": digest, "changed": shape.changed, "by": shape.changes_by_policy}
+    record: Json = {
+        "policies": list(policies),
+        "digest": digest,
+        "changed": shape.changed,
+        "by": shape.changes_by_policy,
+    }
     if shape.fit is not None:
         fit = shape.fit
         record |= {"need": fit.need.words, "evidence": fit.need.evidence, "offer": fit.resource, "milli": fit.gpu_milli}

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-from webhook.engine.asking import PodGpuRequests
+from functools import lru_cache
+
+from webhook.engine.gpu_requests import PodGpuRequests
 from webhook.engine.hints import is_already_required
-from webhook.engine.remarks import Violation
-from webhook.engine.rewriting import offer_affinity, substitute_resource
-from webhook.engine.shape import PodMutation
-from webhook.model.cluster import ClusterView
-from webhook.model.decisions import NEEDS_NODES, OfferChoice, KeepRequest, KeepReason
-from webhook.model.modes import IsolationLevel, PolicyMode
-from webhook.model.resources import WHOLE_GPU
+from webhook.engine.mutation import PodMutation
+from webhook.engine.violations import Violation
+from webhook.model.cluster_view import ClusterView
+from webhook.model.decisions import NEEDS_NODES, KeepReason, KeepRequest, OfferChoice
+from webhook.model.enums import IsolationLevel, PolicyMode
+from webhook.model.field_paths import FieldPath
+from webhook.model.gpu_resources import WHOLE_GPU
+from webhook.model.offers import GpuOffer
+from webhook.model.pods import NodeSelectorRequirement, QuantityText
+
+ContainerResources = dict[FieldPath, dict[str, QuantityText]]
+
 
 REPORTED_REASONS = NEEDS_NODES | {
     KeepReason.LIMIT_RANGE,
@@ -49,12 +56,16 @@ def _write_substitution(fit: OfferChoice, asked: PodGpuRequests, shape: PodMutat
     shape.requests |= requests
 
 
-def right_sizing_violation(outcome: OfferChoice | KeepRequest, mode: PolicyMode, asked: PodGpuRequests, *, declared: bool) -> Violation | None:
+def right_sizing_violation(
+    outcome: OfferChoice | KeepRequest, mode: PolicyMode, asked: PodGpuRequests, *, declared: bool
+) -> Violation | None:
     """What the user is told about right-sizing, if anything."""
     if isinstance(outcome, OfferChoice):
         return _fit_violation(outcome, mode, asked)
     if outcome.reason is KeepReason.OPTED_OUT:
-        return Violation("GPU-R103", _first_request_field(asked), f"stays as it is: {outcome}", at_most=PolicyMode.AUDIT)
+        return Violation(
+            "GPU-R103", _first_request_field(asked), f"stays as it is: {outcome}", at_most=PolicyMode.AUDIT
+        )
     if (declared and outcome.reason is not KeepReason.NO_GPU) or outcome.reason in REPORTED_REASONS:
         return Violation("GPU-R103", _first_request_field(asked), f"stays as it is: {outcome}", at_most=PolicyMode.WARN)
     return None
@@ -70,14 +81,69 @@ _ISOLATION_NOTES = {
 
 def _fit_violation(fit: OfferChoice, mode: PolicyMode, asked: PodGpuRequests) -> Violation:
     share = f"{fit.gpu_milli / 1000:.2g} of a GPU"
-    need = f"{fit.need.words}, {fit.resource} ({share}) covers it{_ISOLATION_NOTES[min(o.isolation for o in fit.offers)]}"
+    need = (
+        f"{fit.need.words}, {fit.resource} ({share}) covers it{_ISOLATION_NOTES[min(o.isolation for o in fit.offers)]}"
+    )
     if mode is PolicyMode.ENFORCE:
         fix = 'To keep a whole GPU, annotate the pod with rightslice.dev/keep: "true".'
         return Violation("GPU-R101", _first_request_field(asked), f"right-sized: {need}", fix, at_most=PolicyMode.WARN)
-    return Violation("GPU-R102", _first_request_field(asked), f"could be smaller: {need}; not changed", at_most=PolicyMode.WARN)
+    return Violation(
+        "GPU-R102", _first_request_field(asked), f"could be smaller: {need}; not changed", at_most=PolicyMode.WARN
+    )
 
 
 def _first_request_field(asked: PodGpuRequests) -> tuple[str | int, ...]:
     first = asked.requests[0]
     side = "limits" if first.resource.name in first.container.resources.limits else "requests"
     return (*first.path, "resources", side, first.resource.name)
+
+
+def offer_affinity(offers: tuple[GpuOffer, ...]) -> tuple[NodeSelectorRequirement, ...]:
+    """Expressions that reach these offers and no other shape of the same resource name.
+
+    A resource name alone can stand for several shapes: `mig-1g.10gb` is a quarter of an A100-40GB's memory
+    and an eighth of an A100-80GB's.
+    """
+    return _selector_requirements(tuple([offer.selector for offer in offers]))
+
+
+@lru_cache(maxsize=1024)
+def _selector_requirements(selectors: tuple[tuple[tuple[str, str], ...], ...]) -> tuple[NodeSelectorRequirement, ...]:
+    values: dict[str, dict[str, None]] = {}
+    for selector in selectors:
+        for key, value in selector:
+            values.setdefault(key, {})[value] = None
+    return tuple(NodeSelectorRequirement(key, "In", tuple(found)) for key, found in values.items())
+
+
+def substitute_resource(
+    asked: PodGpuRequests, resource: str, *, zero: bool
+) -> tuple[ContainerResources, ContainerResources]:
+    """Limits and requests of every container that asks, once it asks for `resource` instead."""
+    limits: ContainerResources = {}
+    requests: ContainerResources = {}
+    for ask in asked.requests:
+        resources = ask.container.resources
+        limits[ask.path] = _substitute_amounts(resources.limits, resource, zero=zero)
+        if WHOLE_GPU in resources.requests or resource in resources.requests:
+            requests[ask.path] = _substitute_amounts(resources.requests, resource, zero=zero)
+    return limits, requests
+
+
+def _substitute_amounts(side: dict[str, QuantityText], resource: str, *, zero: bool) -> dict[str, QuantityText]:
+    """Limits or requests of a container after the rewrite.
+
+    The source key becomes "0" where a LimitRange names it: without the key, its default would come back. A "0" that
+    stands at the new key already, as a LimitRange gives it, gives way.
+    """
+    after: dict[str, QuantityText] = {}
+    for name, amount in side.items():
+        if name == resource:
+            continue
+        if name != WHOLE_GPU:
+            after[name] = amount
+            continue
+        if zero:
+            after[WHOLE_GPU] = "0"
+        after[resource] = "1"
+    return after

@@ -3,20 +3,102 @@
 from __future__ import annotations
 
 import ssl
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from http import HTTPStatus
+from time import perf_counter
+from typing import Protocol
 
-from webhook.extender.counts import ExtenderMetrics
-from webhook.extender.health import ExtenderHealth, WatchHealth
-from webhook.extender.routes import extender_routes
-from webhook.extender.standing import Clock, SchedulerState
-from webhook.extender.telling import NodeWarnings
-from webhook.telemetry.page import METRICS_CONTENT_TYPE, MetricsPage
-from webhook.web.checks import HealthChecks
-from webhook.web.clients import ClientCertificateRules
+from webhook.errors import ReviewError
+from webhook.extender.metrics import ExtenderMetrics
+from webhook.extender.state import Clock, SchedulerState
+from webhook.extender.verbs import VerbResult, handle_filter, handle_preempt, handle_prioritize
+from webhook.model.fleet import Fleet
+from webhook.telemetry.metrics import METRICS_CONTENT_TYPE, MetricsPage
+from webhook.web.connection_registry import ConnectionRegistry
+from webhook.web.health import HealthCheck, HealthChecks, health_routes
+from webhook.web.http_messages import (
+    HttpRequest,
+    HttpResponse,
+    HttpRoute,
+    busy_response,
+    error_response,
+    strip_control_characters,
+)
 from webhook.web.limits import ServerLimits
-from webhook.web.listening import BackgroundTask, HttpListener, Poll
-from webhook.web.lobby import ConnectionRegistry
-from webhook.web.probes import health_routes
+from webhook.web.listener import BackgroundTask, HttpListener, Poll
+from webhook.web.tls import ClientCertificateRules
+
+
+class WatchHealth(Protocol):
+    """How the watch of one kind of object is doing."""
+
+    name: str
+    synced: bool
+    absent: bool
+    error: str
+
+
+class ExtenderHealth:
+    """Ready once the nodes are known; not when it was told to end."""
+
+    def __init__(
+        self,
+        standing: SchedulerState,
+        watched: Callable[[], Sequence[WatchHealth]],
+        draining: Callable[[], bool],
+        more: HealthChecks = tuple,
+    ) -> None:
+        self._state, self._watched, self._draining, self._more = standing, watched, draining, more
+
+    def checks(self) -> list[HealthCheck]:
+        """The lines."""
+        known = self._state.ranking is not None
+        nodes = f"{len(self._state.fleet.nodes)} nodes" if known else "not known yet"
+        return [
+            HealthCheck("cluster", ok=known, message=nodes),
+            *(self._watch_check(state) for state in self._watched()),
+            *self._more(),
+            HealthCheck("serving", ok=not self._draining(), message="told to end" if self._draining() else "ok"),
+        ]
+
+    @staticmethod
+    def _watch_check(state: WatchHealth) -> HealthCheck:
+        says = "not on this server" if state.absent else "synced" if state.synced else "not synced yet"
+        says = f"{says}; {strip_control_characters(state.error)}" if state.error else says
+        return HealthCheck(state.name, ok=state.synced and not state.error, message=says, required=False)
+
+
+Verb = Callable[[SchedulerState, bytes, float], VerbResult]
+
+VERBS: Mapping[str, Verb] = {"filter": handle_filter, "prioritize": handle_prioritize, "preempt": handle_preempt}
+"""By the path that the scheduler's configuration names."""
+
+
+class NodeWarnings:
+    """What was told."""
+
+    def __init__(self, standing: SchedulerState, counts: ExtenderMetrics) -> None:
+        """Begin.
+
+        Args:
+            standing: What is ranked.
+            counts: Who is told.
+        """
+        self._unusable, self._state, self._metrics = standing.inventory.unusable_reports, standing, counts
+        self._logged: dict[str, str] = {}
+        self._fleet = standing.fleet
+        self._implausible: dict[str, str] = _implausible_gpu_counts(self._fleet)
+
+    async def log_new_warnings(self) -> None:
+        """Tell what is new."""
+        if self._state.fleet is not self._fleet:
+            self._fleet = self._state.fleet
+            self._implausible = _implausible_gpu_counts(self._fleet)
+        now = self._implausible | self._unusable
+        for node, why in now.items():
+            if self._logged.get(node) != why:
+                self._metrics.warn_node(node, why)
+        self._logged = now
 
 
 def build_extender(
@@ -56,3 +138,43 @@ def build_extender(
     telling = NodeWarnings(standing, counts)
     every = (telling.log_new_warnings, *looks)
     return HttpListener(lobby, context, lambda error: counts.record_crash("task", "", error), every, companions)
+
+
+def extender_routes(standing: SchedulerState, clock: Clock, counts: ExtenderMetrics) -> dict[str, HttpRoute]:
+    """The paths that a scheduler asks."""
+    return {f"/{name}": HttpRoute(name, True, _verb_handler(name, standing, clock, counts)) for name in VERBS}
+
+
+def _verb_handler(
+    name: str, standing: SchedulerState, clock: Clock, counts: ExtenderMetrics
+) -> Callable[[HttpRequest], HttpResponse]:
+    verb = VERBS[name]
+
+    def answer(call: HttpRequest) -> HttpResponse:
+        start = perf_counter()
+        if standing.ranking is None:
+            counts.refused["not_ready"] += 1
+            return busy_response("could not rank: the nodes are not known here yet")
+        try:
+            body, result = verb(standing, call.body, clock())
+        except ReviewError as error:
+            counts.refused["body"] += 1
+            return error_response(HTTPStatus.BAD_REQUEST, str(error))
+        except Exception as error:
+            counts.record_crash(name, "", error)
+            return error_response(HTTPStatus.INTERNAL_SERVER_ERROR, "a fault in this server; its log has the details")
+        while standing.ranking.errors:
+            counts.record_crash(name, "", standing.ranking.errors.pop())
+        return HttpResponse(
+            HTTPStatus.OK, body, after_send=lambda: counts.record_answer(name, result, perf_counter() - start)
+        )
+
+    return answer
+
+
+def _implausible_gpu_counts(fleet: Fleet) -> dict[str, str]:
+    return {
+        node.name: f"{units} {resource} are more than any node can have"
+        for node in fleet.nodes
+        for resource, units in node.implausible_gpus.items()
+    }

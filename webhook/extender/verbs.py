@@ -12,24 +12,24 @@ from typing import NamedTuple
 
 import numpy as np
 
-from webhook.extender.standing import SchedulerState
+from webhook.extender.state import SchedulerState
 from webhook.extender.wire import (
     MetaVictims,
-    encode_filter_result,
-    encode_preemption_result,
-    encode_host_priorities,
     decode_extender_args,
     decode_preemption_args,
+    encode_filter_result,
+    encode_host_priorities,
+    encode_preemption_result,
 )
+from webhook.model.gpu_resources import WHOLE_GPU
 from webhook.model.pods import Pod
-from webhook.model.resources import WHOLE_GPU
-from webhook.placement.devices import NodeDevices, reconcile_free_count, devices_from_labels
-from webhook.placement.nodes.allotting import can_join
-from webhook.placement.nodes.asking import pod_requirements
-from webhook.placement.nodes.cluster import SchedulingSnapshot, PodRequirements
+from webhook.placement.capacity import IntArray
+from webhook.placement.devices import NodeDevices, devices_from_labels, reconcile_free_count
+from webhook.placement.nodes.device_plugin import can_join
 from webhook.placement.nodes.filtering import NEVER_JOINED, NOT_JOINED
+from webhook.placement.nodes.pod_requirements import pod_requirements
 from webhook.placement.nodes.ranking import NodeOrder, NodeRanking
-from webhook.placement.rooms import IntArray
+from webhook.placement.nodes.snapshot import PodRequirements, SchedulingSnapshot
 
 MAX_SCORE = 10
 """The highest score an extender may give. Only one node gets it, so that none but it is promised."""
@@ -84,7 +84,9 @@ def handle_prioritize(standing: SchedulerState, body: bytes, now: float) -> Verb
         best, *kept = (standing.fleet.nodes[node].name for node in (int(order.nodes[0]), *others))
         standing.reserve(pod, best, now, kept)
     scores = np.append(_extender_scores(order, len(standing.fleet.nodes)), 0)  # a node that is not known: position -1
-    return VerbResult(encode_host_priorities(names, scores[positions].tolist()), "ranked" if len(order.nodes) else "none")
+    return VerbResult(
+        encode_host_priorities(names, scores[positions].tolist()), "ranked" if len(order.nodes) else "none"
+    )
 
 
 def handle_preempt(standing: SchedulerState, body: bytes, now: float) -> VerbResult:
@@ -155,7 +157,9 @@ def _extender_scores(order: NodeOrder, nodes: int) -> IntArray:
     return scores
 
 
-def _eviction_helps(standing: SchedulerState, ranking: NodeRanking, wanted: PodRequirements, name: str, victims: MetaVictims) -> bool:
+def _eviction_helps(
+    standing: SchedulerState, ranking: NodeRanking, wanted: PodRequirements, name: str, victims: MetaVictims
+) -> bool:
     """Does NVLink join what each container gets of a node once these pods are gone?"""
     node = standing.fleet.by_name.get(name, -1)
     if node < 0 or not ranking.cluster.whole_gpu_nodes() >> node & 1:
@@ -165,7 +169,9 @@ def _eviction_helps(standing: SchedulerState, ranking: NodeRanking, wanted: PodR
     return can_join(known.topology, known.free, wanted.container_requests, known.free_count)
 
 
-def _devices_after_eviction(standing: SchedulerState, cluster: SchedulingSnapshot, node: int, gone: Container[str]) -> NodeDevices:
+def _devices_after_eviction(
+    standing: SchedulerState, cluster: SchedulingSnapshot, node: int, gone: Container[str]
+) -> NodeDevices:
     """The GPUs of a node if pods with these uids were gone."""
     known = cluster.fleet.nodes[node]
     there = standing.inventory.pods.index.on_node(known.name).values()

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from webhook.errors import ReviewError, quote_text
-from webhook.model.effective import negative_resources
+from webhook.model.pod_resources import negative_resources
 from webhook.model.pods import Pod, without_nulls
 
 NODE_NAMES_REQUIRED = "NodeNames must be there: write nodeCacheCapable: true in the scheduler's configuration"

@@ -7,14 +7,13 @@ from typing import Any
 
 from webhook.cache.snapshot import view_of_objects
 from webhook.engine.linting import LIMIT_RANGE, QUOTA, lint_all_objects
-from webhook.errors import SourceLocation, RightsliceError, shorten_text
-from webhook.installing.facts import ClusterFacts
-from webhook.installing.lines import DiagnosticResult, CheckState, unread_part_result
+from webhook.errors import RightsliceError, SourceLocation, shorten_text
+from webhook.installing.facts import CheckState, ClusterFacts, DiagnosticResult, unread_part_result
 from webhook.manifests.objects import display_name
-from webhook.model.modes import GpuForm
-from webhook.model.paths import format_path
-from webhook.policy.compiled import Policy
-from webhook.report.words import pluralize
+from webhook.model.enums import GpuForm
+from webhook.model.field_paths import format_path
+from webhook.policy.policy_set import Policy
+from webhook.report.text import pluralize
 
 Json = dict[str, Any]
 
@@ -29,10 +28,14 @@ def check_nodes(facts: ClusterFacts) -> Iterator[DiagnosticResult]:
     gpus = list_gpu_nodes(facts)
     bare = [node["metadata"]["name"] for node in gpus if PRODUCT_LABEL not in (node["metadata"].get("labels") or {})]
     if not gpus:
-        yield DiagnosticResult(CheckState.WARN, "no node advertises GPUs", "install NVIDIA's device plugin, or the GPU operator")
+        yield DiagnosticResult(
+            CheckState.WARN, "no node advertises GPUs", "install NVIDIA's device plugin, or the GPU operator"
+        )
     elif bare:
         advice = f"install GPU Feature Discovery, or node affinity cannot match: {abbreviate_names(bare)}"
-        yield DiagnosticResult(CheckState.FAIL, f"{len(bare)} of {pluralize(len(gpus), 'GPU node')} without {PRODUCT_LABEL}", advice)
+        yield DiagnosticResult(
+            CheckState.FAIL, f"{len(bare)} of {pluralize(len(gpus), 'GPU node')} without {PRODUCT_LABEL}", advice
+        )
     else:
         yield DiagnosticResult(CheckState.OK, f"{pluralize(len(gpus), 'GPU node')} with {PRODUCT_LABEL}")
 
@@ -63,14 +66,18 @@ def check_gpu_forms(facts: ClusterFacts, policies: Sequence[Policy]) -> Iterator
         assert policy.right_sizing is not None
         wanted = set(policy.right_sizing.forms)
         if wanted & offered:
-            yield DiagnosticResult(CheckState.OK, f"policy {policy.name} gives {_forms_text(wanted & offered)}, and nodes have it")
+            yield DiagnosticResult(
+                CheckState.OK, f"policy {policy.name} gives {_forms_text(wanted & offered)}, and nodes have it"
+            )
         else:
             advice = "no node advertises it: set the device plugin's strategy (MIG: mixed), or the policy's forms"
             yield DiagnosticResult(CheckState.WARN, f"policy {policy.name} gives {_forms_text(wanted)}", advice)
 
 
 def _offered_forms(nodes: Sequence[Json]) -> set[GpuForm]:
-    placed = (({"apiVersion": "v1", "kind": "Node", **node}, SourceLocation(node["metadata"]["name"])) for node in nodes)
+    placed = (
+        ({"apiVersion": "v1", "kind": "Node", **node}, SourceLocation(node["metadata"]["name"])) for node in nodes
+    )
     return {offer.form for offer in view_of_objects(placed).fleet.offers}
 
 
@@ -93,4 +100,8 @@ def check_limits_and_quotas(facts: ClusterFacts) -> Iterator[DiagnosticResult]:
 def _lint_results(objects: Sequence[Json], classes: Sequence[str]) -> Iterator[DiagnosticResult]:
     for one, findings in zip(objects, lint_all_objects(objects, classes), strict=True):
         for found in findings:
-            yield DiagnosticResult(CheckState.WARN, display_name(one), f"[{found.code}] {format_path(found.path)}: {found.message}. {found.fix}")
+            yield DiagnosticResult(
+                CheckState.WARN,
+                display_name(one),
+                f"[{found.code}] {format_path(found.path)}: {found.message}. {found.fix}",
+            )

@@ -5,15 +5,34 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
-from webhook.errors import ApiError
+from webhook.errors import ApiError, shorten_text
 from webhook.installing.probe import probe_webhooks
 from webhook.kube.api import KubeClient
-from webhook.manifests.hooks import APP_NAME, SYSTEM_NAMESPACE
 from webhook.manifests.objects import DEPLOYMENT_PATH
-from webhook.manifests.scheduling import EXTENDER_NAME, SECOND_SCHEDULER_NAME
+from webhook.manifests.scheduler_config import EXTENDER_NAME, SECOND_SCHEDULER_NAME
+from webhook.manifests.webhooks import APP_NAME, SYSTEM_NAMESPACE
+
+
+class CheckState(StrEnum):
+    """What a line says. FAIL and WARN are something to act on."""
+
+    OK = "ok"
+    WARN = "warn"
+    FAIL = "fail"
+    SKIP = "skip"
+
+
+class DiagnosticResult(NamedTuple):
+    """One line: what was looked at, and what to know or do."""
+
+    state: CheckState
+    summary: str
+    advice: str = ""
+
 
 Json = dict[str, Any]
 
@@ -96,7 +115,9 @@ async def read_cluster_facts(api: KubeClient) -> ClusterFacts:
         "quotas": list_all(api, "/api/v1/resourcequotas"),
         "device_classes": list_all(api, "/apis/resource.k8s.io/v1/deviceclasses"),
         "extender": api.get(_EXTENDER),
-        "extender_ready": _get_text(api, f"{_IN_SPACE}/services/https:{EXTENDER_NAME}:https/proxy/readyz", {"verbose": ""}),
+        "extender_ready": _get_text(
+            api, f"{_IN_SPACE}/services/https:{EXTENDER_NAME}:https/proxy/readyz", {"verbose": ""}
+        ),
         "scheduler": _read_scheduler_configuration(api),
         "waiting": list_all(api, "/api/v1/pods", {"fieldSelector": "status.phase=Pending"}),
         "agents": list_all(api, f"{_OURS}/gpunodes"),
@@ -145,8 +166,20 @@ def repair_command(facts: ClusterFacts) -> str:
     """The command that puts back what is missing: an installation in the cluster and one outside it have their own."""
     if any("url" in hook["clientConfig"] for one in (facts.mutating, facts.validating) for hook in _webhooks_of(one)):
         return OUTSIDE_COMMAND
-    return f"{INSTALL_COMMAND}; for a server outside the cluster: {OUTSIDE_COMMAND}" if runs_outside_cluster(facts) else INSTALL_COMMAND
+    return (
+        f"{INSTALL_COMMAND}; for a server outside the cluster: {OUTSIDE_COMMAND}"
+        if runs_outside_cluster(facts)
+        else INSTALL_COMMAND
+    )
 
 
 def _webhooks_of(configuration: Json | None) -> list[Json]:
     return (configuration or {}).get("webhooks") or []
+
+
+def unread_part_result(facts: ClusterFacts, name: str, absent: str, advice: str) -> DiagnosticResult:
+    """What to say of a part that could not be read: it is not there, or we may not see it."""
+    error = facts.refused[name]
+    if error.status == 404:
+        return DiagnosticResult(CheckState.FAIL, absent, advice)
+    return DiagnosticResult(CheckState.SKIP, f"{name} cannot be read", shorten_text(error.message, 160))

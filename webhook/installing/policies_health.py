@@ -9,15 +9,20 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from webhook.cache.policies import policy_text
-from webhook.documents.names import is_document_file
-from webhook.documents.reading import read_documents
+from webhook.cache.policy_objects import policy_text
+from webhook.documents.reader import is_document_file, read_documents
 from webhook.errors import RightsliceError, shorten_text
-from webhook.installing.facts import ClusterFacts, runs_outside_cluster, repair_command
-from webhook.installing.lines import DiagnosticResult, CheckState, unread_part_result
+from webhook.installing.facts import (
+    CheckState,
+    ClusterFacts,
+    DiagnosticResult,
+    repair_command,
+    runs_outside_cluster,
+    unread_part_result,
+)
 from webhook.model.conditions import READY, find_condition
-from webhook.policy.loading import LoadResult, load_policies
-from webhook.report.words import pluralize
+from webhook.policy.loader import LoadResult, load_policies
+from webhook.report.text import pluralize
 
 Json = dict[str, Any]
 
@@ -31,7 +36,9 @@ def load_installed_policies(facts: ClusterFacts) -> LoadResult:
     policies = [("GPUPolicy", one) for one in facts.policies or () if one["metadata"]["name"] not in known]
     exceptions = () if runs_outside_cluster(facts) else [("GPUPolicyException", one) for one in facts.exceptions or ()]
     objects = [*policies, *exceptions]
-    return load_policies([*_config_map_files(facts), *((_policy_title(kind, one), policy_text(kind, one)) for kind, one in objects)])
+    return load_policies(
+        [*_config_map_files(facts), *((_policy_title(kind, one), policy_text(kind, one)) for kind, one in objects)]
+    )
 
 
 def check_policies(facts: ClusterFacts, loaded: LoadResult) -> Iterator[DiagnosticResult]:
@@ -39,7 +46,10 @@ def check_policies(facts: ClusterFacts, loaded: LoadResult) -> Iterator[Diagnost
     if facts.policies is None:
         yield unread_part_result(facts, "policies", "the API server does not know GPUPolicy", repair_command(facts))
         return
-    yield from (DiagnosticResult(CheckState.FAIL, f"{error.location.file}: {error.code}", error.message) for error in loaded.errors)
+    yield from (
+        DiagnosticResult(CheckState.FAIL, f"{error.location.file}: {error.code}", error.message)
+        for error in loaded.errors
+    )
     if runs_outside_cluster(facts):
         yield from _status_results(facts, {error.location.file for error in loaded.errors})
         return
@@ -50,7 +60,9 @@ def check_policies(facts: ClusterFacts, loaded: LoadResult) -> Iterator[Diagnost
         objects = pluralize(len(facts.policies), "policy as an object", "policies as objects")
         yield DiagnosticResult(CheckState.OK, f"{objects}, {len(files)} in the ConfigMap")
     for name in sorted(files & {one["metadata"]["name"] for one in facts.policies}):
-        yield DiagnosticResult(CheckState.WARN, f"policy {name} is in the ConfigMap and an object", "the one in the ConfigMap is in use")
+        yield DiagnosticResult(
+            CheckState.WARN, f"policy {name} is in the ConfigMap and an object", "the one in the ConfigMap is in use"
+        )
 
 
 def _status_results(facts: ClusterFacts, wrong: set[str]) -> Iterator[DiagnosticResult]:
@@ -59,13 +71,17 @@ def _status_results(facts: ClusterFacts, wrong: set[str]) -> Iterator[Diagnostic
     yield DiagnosticResult(CheckState.SKIP, "a server's policy files cannot be seen", advice)
     objects = [("GPUPolicy", one) for one in facts.policies or ()]
     objects += [("GPUPolicyException", one) for one in facts.exceptions or ()]
-    yield from (_status_result(_policy_title(kind, one), one) for kind, one in objects if _policy_title(kind, one) not in wrong)
+    yield from (
+        _status_result(_policy_title(kind, one), one) for kind, one in objects if _policy_title(kind, one) not in wrong
+    )
 
 
 def _status_result(name: str, one: Json) -> DiagnosticResult:
     ready = find_condition(one, READY)
     if ready is None:
-        return DiagnosticResult(CheckState.SKIP, f"{name}: no server has said yet whether it is in use", "is one running?")
+        return DiagnosticResult(
+            CheckState.SKIP, f"{name}: no server has said yet whether it is in use", "is one running?"
+        )
     if ready.get("status") == "True":
         return DiagnosticResult(CheckState.OK, f"{name} is in use")
     state = CheckState.WARN if ready.get("reason") == FILE_WINS else CheckState.FAIL
@@ -80,7 +96,11 @@ def _file_policy_names(facts: ClusterFacts) -> set[str]:
     names: set[str] = set()
     for file, text in _config_map_files(facts):
         try:
-            names |= {one.data["metadata"]["name"] for one in read_documents(text, file) if one.data.get("kind") == "GPUPolicy"}
+            names |= {
+                one.data["metadata"]["name"]
+                for one in read_documents(text, file)
+                if one.data.get("kind") == "GPUPolicy"
+            }
         except (RightsliceError, KeyError, TypeError, AttributeError):
             continue
     return names

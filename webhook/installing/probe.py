@@ -6,8 +6,8 @@ from typing import Any
 
 from webhook.errors import ApiError, ApiUnreachable
 from webhook.kube.api import KubeClient
-from webhook.manifests.hooks import APP_NAME
-from webhook.model.records import PROBE_ANSWER, PROBE_ANNOTATION
+from webhook.manifests.webhooks import APP_NAME
+from webhook.model.annotations import PROBE_ANNOTATION, PROBE_ANSWER
 
 Json = dict[str, Any]
 

@@ -6,16 +6,15 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
-from webhook.documents.reading import read_documents
+from webhook.documents.reader import read_documents
 from webhook.errors import DocumentError, shorten_text
-from webhook.installing.cluster_health import list_gpu_nodes, abbreviate_names
-from webhook.installing.facts import ClusterFacts
-from webhook.installing.lines import DiagnosticResult, CheckState, unread_part_result
-from webhook.manifests.hooks import SYSTEM_NAMESPACE
-from webhook.manifests.scheduling import SECOND_SCHEDULER_NAME
-from webhook.model.resources import ACCOUNTING_RESOURCE
-from webhook.policy.compiled import Policy
-from webhook.report.words import pluralize
+from webhook.installing.cluster_health import abbreviate_names, list_gpu_nodes
+from webhook.installing.facts import CheckState, ClusterFacts, DiagnosticResult, unread_part_result
+from webhook.manifests.scheduler_config import SECOND_SCHEDULER_NAME
+from webhook.manifests.webhooks import SYSTEM_NAMESPACE
+from webhook.model.gpu_resources import ACCOUNTING_RESOURCE
+from webhook.policy.policy_set import Policy
+from webhook.report.text import pluralize
 
 Json = dict[str, Any]
 
@@ -41,13 +40,24 @@ def check_accounting_resource(facts: ClusterFacts, policies: Sequence[Policy]) -
     nodes = list_gpu_nodes(facts)
     bare = [node for node in nodes if ACCOUNTING_RESOURCE not in node["status"]["allocatable"]]
     if waiting:
-        yield DiagnosticResult(CheckState.FAIL, f"{pluralize(len(waiting), 'pod waits', 'pods wait')} for {ACCOUNTING_RESOURCE}", IGNORE_ADVICE)
+        yield DiagnosticResult(
+            CheckState.FAIL,
+            f"{pluralize(len(waiting), 'pod waits', 'pods wait')} for {ACCOUNTING_RESOURCE}",
+            IGNORE_ADVICE,
+        )
     elif nodes and not bare:
-        yield DiagnosticResult(CheckState.OK, f"{pluralize(len(nodes), 'GPU node advertises', 'GPU nodes advertise')} {ACCOUNTING_RESOURCE}")
+        yield DiagnosticResult(
+            CheckState.OK,
+            f"{pluralize(len(nodes), 'GPU node advertises', 'GPU nodes advertise')} {ACCOUNTING_RESOURCE}",
+        )
     elif any(limits.scheduler_ignores_accounting for limits in wanted):
         yield DiagnosticResult(CheckState.OK, f"a policy says that schedulers ignore {ACCOUNTING_RESOURCE}")
     elif is_ignored_by_scheduler(facts.scheduler or ""):
-        yield DiagnosticResult(CheckState.OK, f"{SECOND_SCHEDULER_NAME} ignores {ACCOUNTING_RESOURCE}", "of other schedulers it cannot be seen here")
+        yield DiagnosticResult(
+            CheckState.OK,
+            f"{SECOND_SCHEDULER_NAME} ignores {ACCOUNTING_RESOURCE}",
+            "of other schedulers it cannot be seen here",
+        )
     else:
         advice = f"it is left out, so that no pod waits for it: {IGNORE_ADVICE}; rightslice accounting check says more"
         who = f"{len(bare)} of {pluralize(len(nodes), 'GPU node')} do not advertise" if nodes else "no node advertises"
@@ -85,7 +95,9 @@ def check_extender(facts: ClusterFacts) -> Iterator[DiagnosticResult]:
     wanted = facts.extender["spec"].get("replicas", 1)
     good = ready >= wanted
     look = "" if good else f"schedulers go on without it: {AGENT_PODS_COMMAND}=extender"
-    yield DiagnosticResult(CheckState.OK if good else CheckState.FAIL, f"{ready} of {wanted} replicas of the extender ready", look)
+    yield DiagnosticResult(
+        CheckState.OK if good else CheckState.FAIL, f"{ready} of {wanted} replicas of the extender ready", look
+    )
     if facts.extender_ready is None:
         unseen = "its Service cannot be reached through the API server"
         yield DiagnosticResult(CheckState.SKIP, "the extender could not be asked", unseen)
@@ -107,11 +119,17 @@ def check_agents(facts: ClusterFacts, now: datetime) -> Iterator[DiagnosticResul
     said = {one["metadata"]["name"]: one.get("status") or {} for one in facts.agents}
     unsaid = [node["metadata"]["name"] for node in list_gpu_nodes(facts) if node["metadata"]["name"] not in said]
     if unsaid:
-        yield DiagnosticResult(CheckState.WARN, f"{pluralize(len(unsaid), 'GPU node')} without GPUNode: {abbreviate_names(unsaid)}", f"{AGENT_PODS_COMMAND}=agent")
+        yield DiagnosticResult(
+            CheckState.WARN,
+            f"{pluralize(len(unsaid), 'GPU node')} without GPUNode: {abbreviate_names(unsaid)}",
+            f"{AGENT_PODS_COMMAND}=agent",
+        )
     yield from _lease_results(facts.agents, facts.leases, now)
     for name, status in said.items():
         if status.get("message"):
-            yield DiagnosticResult(CheckState.WARN, f"GPUNode {name}: {shorten_text(status['message'], 160)}", "its agent's log says more")
+            yield DiagnosticResult(
+                CheckState.WARN, f"GPUNode {name}: {shorten_text(status['message'], 160)}", "its agent's log says more"
+            )
 
 
 def _lease_results(agents: list[Json], leases: list[Json] | None, now: datetime) -> Iterator[DiagnosticResult]:
@@ -127,9 +145,13 @@ def _lease_results(agents: list[Json], leases: list[Json] | None, now: datetime)
     minutes = SILENT_AFTER.seconds // 60
     if silent:
         advice = f"their agents have been silent for {minutes} minutes or more: {AGENT_PODS_COMMAND}=agent"
-        yield DiagnosticResult(CheckState.WARN, f"{len(silent)} of {every} not kept: {abbreviate_names(silent)}", advice)
+        yield DiagnosticResult(
+            CheckState.WARN, f"{len(silent)} of {every} not kept: {abbreviate_names(silent)}", advice
+        )
     if young:
-        what = f"{len(young)} of {every} made less than {minutes} minutes ago, and not kept yet: {abbreviate_names(young)}"
+        what = (
+            f"{len(young)} of {every} made less than {minutes} minutes ago, and not kept yet: {abbreviate_names(young)}"
+        )
         yield DiagnosticResult(CheckState.SKIP, what, "look again later")
     if not late:
         yield DiagnosticResult(CheckState.OK, f"{every}, each kept by its agent")

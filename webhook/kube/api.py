@@ -7,21 +7,51 @@ own deadline; one that is refused with 401 is repeated once with credentials rea
 from __future__ import annotations
 
 import asyncio
+import socket
 import ssl
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from datetime import datetime
 from email.utils import parsedate_to_datetime
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple, Self
+from weakref import WeakSet
 
 import aiohttp
 import msgspec
 import orjson
+from aiohttp.connector import AddrInfoType
 
 from webhook.errors import AccessError, ApiError, ApiUnreachable
 from webhook.kube.access import ClusterAccess
-from webhook.kube.sockets import SocketTracker
+
+SOCKET_CLOSE_SECONDS = 1.0
+"""The most that `close` waits: the event loop closes a socket that was shut down in its next turn."""
+
+
+class SocketTracker:
+    """Makes sockets, and knows which of them are open."""
+
+    def __init__(self) -> None:
+        self._sockets: WeakSet[socket.socket] = WeakSet()
+
+    def create_socket(self, address: AddrInfoType) -> socket.socket:
+        """A socket for an address, as aiohttp's `socket_factory`."""
+        family, kind, protocol, *_ = address
+        made = socket.socket(family, kind, protocol)
+        self._sockets.add(made)
+        return made
+
+    async def close(self) -> None:
+        """Shut down what is open still, and wait until the event loop has closed it."""
+        for each in list(self._sockets):
+            with suppress(OSError):  # it is not connected, or closed
+                each.shutdown(socket.SHUT_RDWR)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(SOCKET_CLOSE_SECONDS):
+                while any(each.fileno() >= 0 for each in list(self._sockets)):
+                    await asyncio.sleep(0.005)
+
 
 CALL_SECONDS = 30.0
 CONNECT_SECONDS = 5.0
@@ -136,7 +166,9 @@ class KubeClient:
         """
         return _parse_json_object("POST", path, await self._request("POST", path, params, body))
 
-    async def replace(self, path: str, body: Mapping[str, Any], params: Mapping[str, str] = NO_PARAMS) -> dict[str, Any]:
+    async def replace(
+        self, path: str, body: Mapping[str, Any], params: Mapping[str, str] = NO_PARAMS
+    ) -> dict[str, Any]:
         """PUT an object as a whole; its `metadata.resourceVersion`, where given, must still be the stored one.
 
         Raises:
@@ -144,7 +176,9 @@ class KubeClient:
         """
         return _parse_json_object("PUT", path, await self._request("PUT", path, params, body))
 
-    async def patch(self, path: str, body: Any, kind: PatchKind, params: Mapping[str, str] = NO_PARAMS) -> dict[str, Any]:
+    async def patch(
+        self, path: str, body: Any, kind: PatchKind, params: Mapping[str, str] = NO_PARAMS
+    ) -> dict[str, Any]:
         """PATCH an object; "apply" needs `fieldManager` among the parameters.
 
         Raises:
@@ -217,7 +251,9 @@ class KubeClient:
             await asyncio.sleep(wait)
 
     @asynccontextmanager
-    async def _open_response(self, ask: ApiRequest, timeout: aiohttp.ClientTimeout) -> AsyncIterator[aiohttp.ClientResponse]:
+    async def _open_response(
+        self, ask: ApiRequest, timeout: aiohttp.ClientTimeout
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
         """An answer that says yes. Its body has yet to be read."""
         authorization = await self._authorization(ask.label)
         answer = await self._send_authenticated(ask, timeout, authorization)
@@ -246,7 +282,9 @@ class KubeClient:
         answer.close()
         return None
 
-    async def _send(self, ask: ApiRequest, timeout: aiohttp.ClientTimeout, authorization: str) -> aiohttp.ClientResponse:
+    async def _send(
+        self, ask: ApiRequest, timeout: aiohttp.ClientTimeout, authorization: str
+    ) -> aiohttp.ClientResponse:
         access = self._access
         headers = {"Authorization": authorization} if authorization else {}
         if ask.body is not None:
@@ -287,7 +325,9 @@ class KubeClient:
         except msgspec.MsgspecError:
             status = ApiStatus(message=" ".join(text.split())[:256])
         reason = status.reason or answer.reason or ""
-        return ApiError(call, answer.status, reason, status.message, _parse_retry_after(answer.headers.get("Retry-After", "")))
+        return ApiError(
+            call, answer.status, reason, status.message, _parse_retry_after(answer.headers.get("Retry-After", ""))
+        )
 
     def _translate_errors(self, call: str) -> _ErrorTranslator:
         return _ErrorTranslator(call, self._access.server)

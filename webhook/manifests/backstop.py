@@ -9,10 +9,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from webhook.engine.guarding.variables import VISIBLE_DEVICES
-from webhook.manifests.hooks import EXCLUDED_NAMESPACES, SYSTEM_NAMESPACE
-from webhook.manifests.touching import DEVICE_PATHS, gpu_request_cel, containers_cel, bypasses_request_cel, host_mount_cel
-from webhook.model.records import MIRROR_ANNOTATION
+from webhook.engine.guarding.environment import VISIBLE_DEVICES
+from webhook.manifests.cel_conditions import (
+    DEVICE_PATHS,
+    bypasses_request_cel,
+    containers_cel,
+    gpu_request_cel,
+    host_mount_cel,
+)
+from webhook.manifests.webhooks import EXCLUDED_NAMESPACES, SYSTEM_NAMESPACE
+from webhook.model.annotations import MIRROR_ANNOTATION
 from webhook.policy.written.base import GROUP
 
 Json = dict[str, Any]
@@ -71,7 +77,9 @@ def _opt_out_value_cel(of: str) -> str:
 
 
 _CHANGES_OPT_OUT = f"(({_opt_out_value_cel('object')}) != ({_opt_out_value_cel('oldObject')}))"
-_IS_EXCLUDED_NAME = f"(request.operation == 'CREATE' && object.metadata.name in [{', '.join(map(repr, EXCLUDED_NAMESPACES))}])"
+_IS_EXCLUDED_NAME = (
+    f"(request.operation == 'CREATE' && object.metadata.name in [{', '.join(map(repr, EXCLUDED_NAMESPACES))}])"
+)
 _MAY_UPDATE_POLICIES = f"authorizer.group('{GROUP}').resource('gpupolicies').check('update').allowed()"
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from webhook.manifests.hooks import APP_NAME, SYSTEM_NAMESPACE
+from webhook.manifests.webhooks import APP_NAME, SYSTEM_NAMESPACE
 
 Json = dict[str, Any]
 
@@ -68,7 +68,11 @@ SLOW_DELETE_KINDS = (CRD_KIND, "Namespace")
 
 RUNTIME_OBJECTS: tuple[Json, ...] = (
     {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": f"{APP_NAME}-tls", "namespace": SYSTEM_NAMESPACE}},
-    {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": APP_NAME, "namespace": SYSTEM_NAMESPACE}},
+    {
+        "apiVersion": "coordination.k8s.io/v1",
+        "kind": "Lease",
+        "metadata": {"name": APP_NAME, "namespace": SYSTEM_NAMESPACE},
+    },
 )
 """What replicas make for themselves."""
 
@@ -115,7 +119,9 @@ def objects_to_remove(objects: Sequence[Json], *, with_policies: bool) -> list[J
         with_policies: True: the CRDs and the namespace too, and with them every policy and every exception, the agent
             and the extender.
     """
-    installed = [one for one in reversed(sort_for_apply(objects)) if with_policies or one["kind"] not in SLOW_DELETE_KINDS]
+    installed = [
+        one for one in reversed(sort_for_apply(objects)) if with_policies or one["kind"] not in SLOW_DELETE_KINDS
+    ]
     holds_policies = [one for one in installed if one["kind"] in SLOW_DELETE_KINDS]
     rest = [one for one in installed if one["kind"] not in SLOW_DELETE_KINDS]
     beside = AGENT_AND_EXTENDER_OBJECTS if with_policies else ()

@@ -97,7 +97,9 @@ def _parse_suffix(text: str, suffix: str) -> tuple[str, int, int]:
     return EXPONENT, _wrap_int32(power), 0
 
 
-def _parse_int64_amount(text: str, sign: str, whole: str, fraction: str, form: str, ten: int, two: int) -> Quantity | None:
+def _parse_int64_amount(
+    text: str, sign: str, whole: str, fraction: str, form: str, ten: int, two: int
+) -> Quantity | None:
     """The quantity in 64 bits, or None where it may not fit."""
     if form == BINARY:
         if fraction or 14 - len(whole) - two * 3 // 10 < 0:
@@ -181,7 +183,11 @@ def _format_canonical(quantity: Quantity) -> str:
 
 def _is_beyond_1024(unscaled: int, exponent: int) -> bool:
     size = abs(unscaled)
-    return size >= 1024 * _power_of_ten(-exponent) if exponent < 0 else exponent > 3 or size * _power_of_ten(exponent) >= 1024
+    return (
+        size >= 1024 * _power_of_ten(-exponent)
+        if exponent < 0
+        else exponent > 3 or size * _power_of_ten(exponent) >= 1024
+    )
 
 
 def _is_whole_number(unscaled: int, exponent: int) -> bool:
@@ -189,7 +195,9 @@ def _is_whole_number(unscaled: int, exponent: int) -> bool:
 
 
 def _format_binary(unscaled: int, exponent: int, *, wide: bool) -> str:
-    amount = unscaled * _power_of_ten(exponent) if exponent >= 0 else _divide_toward_zero(unscaled, _power_of_ten(-exponent))
+    amount = (
+        unscaled * _power_of_ten(exponent) if exponent >= 0 else _divide_toward_zero(unscaled, _power_of_ten(-exponent))
+    )
     times = 0
     while abs(amount) >= (1 if wide else 1024) and amount % 1024 == 0:
         amount //= 1024
@@ -252,7 +260,9 @@ def compare_quantities(one: Quantity, other: Quantity) -> int:
     if sizes:
         return sizes * _sign_of(one.unscaled)
     exponent = min(one.exponent, other.exponent)
-    return one.unscaled * _power_of_ten(one.exponent - exponent) - other.unscaled * _power_of_ten(other.exponent - exponent)
+    return one.unscaled * _power_of_ten(one.exponent - exponent) - other.unscaled * _power_of_ten(
+        other.exponent - exponent
+    )
 
 
 def _sign_of(value: int) -> int:

@@ -12,9 +12,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
+from webhook.model.api_struct import ApiStruct
+from webhook.model.gpu_resources import DEVICE_CLASS_PREFIX
 from webhook.model.pods import ObjectMeta
-from webhook.model.read import ApiStruct
-from webhook.model.resources import DEVICE_CLASS_PREFIX
 
 MAX_DEVICES = 32
 """What a request for all devices counts as: no claim is given more."""

@@ -46,8 +46,10 @@ def _topology_code(title: str, why: str, fix: str) -> FindingCode:
 
 
 def _unschedulable_code(title: str, why: str, fix: str) -> FindingCode:
-    """What the nodes that there are cannot do: see `webhook.engine.placement`."""
-    return _topology_code(title, f"{why} It is a warning at most, whatever the mode: an autoscaler may add a node.", fix)
+    """What the nodes that there are cannot do: see `webhook.engine.node_fit`."""
+    return _topology_code(
+        title, f"{why} It is a warning at most, whatever the mode: an autoscaler may add a node.", fix
+    )
 
 
 CODES: dict[str, FindingCode] = {
@@ -427,7 +429,9 @@ CODES: dict[str, FindingCode] = {
         "The requirement follows the form of NVIDIA_REQUIRE_CUDA, for example cuda>=12.4.",
         "Correct the annotation or the variable.",
     ),
-    "GPU-P101": FindingCode("a file cannot be read as a policy", "", False, "The last good set stays.", "See the place."),
+    "GPU-P101": FindingCode(
+        "a file cannot be read as a policy", "", False, "The last good set stays.", "See the place."
+    ),
     "GPU-P102": FindingCode(
         "a field that does not exist",
         "",
@@ -435,7 +439,9 @@ CODES: dict[str, FindingCode] = {
         "A misspelt key would switch a rule off without a word, so it is an error.",
         "Write the field that the message suggests.",
     ),
-    "GPU-P103": FindingCode("a value that cannot be", "", False, "The last good set stays.", "Write what the message says."),
+    "GPU-P103": FindingCode(
+        "a value that cannot be", "", False, "The last good set stays.", "Write what the message says."
+    ),
     "GPU-P104": FindingCode(
         "two policies contradict each other",
         "",

@@ -8,10 +8,10 @@ from typing import Any
 
 import msgspec
 
+from webhook.model.enums import EvidenceSource, PolicyMode
+from webhook.model.field_paths import FieldPath, json_pointer
 from webhook.model.findings import ExemptedFinding, Finding
-from webhook.model.modes import EvidenceSource, PolicyMode
 from webhook.model.offers import GpuOffer
-from webhook.model.paths import FieldPath, json_pointer
 from webhook.model.pools import GpuWeight
 
 PatchOperation = dict[str, Any]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from webhook.model.modes import PolicyMode
-from webhook.model.paths import FieldPath, format_path
+from webhook.model.enums import PolicyMode
+from webhook.model.field_paths import FieldPath, format_path
 
 
 class Finding(msgspec.Struct, frozen=True, gc=False):

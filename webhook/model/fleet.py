@@ -11,20 +11,25 @@ from typing import NamedTuple
 
 import msgspec
 
-from webhook.model.bounded import BoundedCache
-from webhook.model.deriving import advertised_resources, implausible_gpu_units, gpu_units, node_hardware
-from webhook.model.levels import EMPTY_INDEX, ThresholdIndex
-from webhook.model.masks import LabelIndex, bit_positions, union_masks
-from webhook.model.merging import AdvertOnNode, build_offers
-from webhook.model.modes import GpuForm, IsolationLevel
-from webhook.model.nodelabels import PRODUCT_LABEL, Labels
+from webhook.model.advertised_resources import advertised_resources, gpu_units, implausible_gpu_units, node_hardware
+from webhook.model.bounded_cache import BoundedCache
+from webhook.model.enums import GpuForm, IsolationLevel
+from webhook.model.gpu_resources import ACCOUNTING_RESOURCE, WHOLE_GPU
+from webhook.model.node_labels import PRODUCT_LABEL, Labels
+from webhook.model.node_masks import (
+    EMPTY_INDEX,
+    LabelIndex,
+    ThresholdIndex,
+    bit_positions,
+    nodes_matching_term,
+    union_masks,
+)
 from webhook.model.objects import Node, Taint
-from webhook.model.offers import NodeHardware, GpuOffer
-from webhook.model.pods import QuantityText, NodeSelectorTerm, PodSpec, Toleration
+from webhook.model.offer_groups import AdvertOnNode, build_offers
+from webhook.model.offers import GpuOffer, NodeHardware
+from webhook.model.pods import NodeSelectorTerm, PodSpec, QuantityText, Toleration
 from webhook.model.quantity import NANO, parse_nano_or_none
-from webhook.model.resources import ACCOUNTING_RESOURCE, WHOLE_GPU
-from webhook.model.selecting import nodes_matching_term
-from webhook.model.taints import CORDON_TAINT, tolerates_all, hard_taints
+from webhook.model.taints import CORDON_TAINT, hard_taints, tolerates_all
 
 MAX_CACHED_ANSWERS = 1024
 """Distinct selectors, lists of tolerations and names asked for to remember: workloads share a few."""
@@ -124,8 +129,12 @@ class Fleet:
         self._by_taints: dict[tuple[Taint, ...], int] = {}
         for i, node in enumerate(self.nodes):
             self._by_taints[node.taints] = self._by_taints.get(node.taints, 0) | 1 << i
-        self._sharing: BoundedCache[tuple[tuple[GpuForm, ...], IsolationLevel, int], tuple[GpuOffer, ...]] = BoundedCache(MAX_CACHED_ANSWERS)
-        self._sizes: BoundedCache[tuple[tuple[GpuForm, ...], IsolationLevel, int], tuple[int, ...]] = BoundedCache(MAX_CACHED_ANSWERS)
+        self._sharing: BoundedCache[tuple[tuple[GpuForm, ...], IsolationLevel, int], tuple[GpuOffer, ...]] = (
+            BoundedCache(MAX_CACHED_ANSWERS)
+        )
+        self._sizes: BoundedCache[tuple[tuple[GpuForm, ...], IsolationLevel, int], tuple[int, ...]] = BoundedCache(
+            MAX_CACHED_ANSWERS
+        )
         self._tolerated: BoundedCache[tuple[Toleration, ...], int] = BoundedCache(MAX_CACHED_ANSWERS)
         self._selected: BoundedCache[Constraints, int] = BoundedCache(MAX_CACHED_ANSWERS)
         self._offering: BoundedCache[tuple[tuple[str, ...], int], OfferSet] = BoundedCache(MAX_CACHED_ANSWERS)
@@ -139,10 +148,14 @@ class Fleet:
             for name in names
         }
         standings = [
-            AdvertOnNode(i, self.nodes[i].taints, advert) for i, node in enumerate(nodes) for advert in advertised_resources(node)
+            AdvertOnNode(i, self.nodes[i].taints, advert)
+            for i, node in enumerate(nodes)
+            for advert in advertised_resources(node)
         ]
         self._advertising = {name: levels.nodes_with_at_least(1) for name, levels in self._levels.items()}
-        self.offers = tuple(build_offers(standings, self._advertising, self._index, [node.labels for node in self.nodes]))
+        self.offers = tuple(
+            build_offers(standings, self._advertising, self._index, [node.labels for node in self.nodes])
+        )
         whole = [offer for offer in self.offers if offer.resource == WHOLE_GPU]
         self.partial_gpu_nodes = union_masks(offer.nodes for offer in whole if offer.form is not GpuForm.WHOLE)
         products = {offer.product for offer in whole if offer.form is not GpuForm.WHOLE}
@@ -152,7 +165,8 @@ class Fleet:
             {taint for node in self.nodes for taint in node.taints}, key=lambda t: (t.key, t.value, t.effect)
         )
         self.nodes_by_taint = tuple(
-            (taint, union_masks(mask for carried, mask in self._by_taints.items() if taint in carried)) for taint in taints
+            (taint, union_masks(mask for carried, mask in self._by_taints.items() if taint in carried))
+            for taint in taints
         )
         self.by_resource = {name: tuple(offer for offer in self.offers if offer.resource == name) for name in names}
 
@@ -175,13 +189,17 @@ class Fleet:
         terms = affinity.required.node_selector_terms if affinity and affinity.required else None
         return self.select_nodes(spec.node_selector, terms)
 
-    def _select_nodes(self, node_selector: tuple[tuple[str, str], ...], terms: tuple[NodeSelectorTerm, ...] | None) -> int:
+    def _select_nodes(
+        self, node_selector: tuple[tuple[str, str], ...], terms: tuple[NodeSelectorTerm, ...] | None
+    ) -> int:
         mask = self.all_nodes
         for key, value in node_selector:
             mask &= self._index.nodes_with(key, value)
         if terms is None:
             return mask
-        return mask & union_masks(nodes_matching_term(term, self._index, self.by_name, self.all_nodes) for term in terms)
+        return mask & union_masks(
+            nodes_matching_term(term, self._index, self.by_name, self.all_nodes) for term in terms
+        )
 
     def tolerated_nodes(self, tolerations: Sequence[Toleration]) -> int:
         """Mask of the nodes whose NoSchedule and NoExecute taints are all tolerated."""
@@ -194,7 +212,11 @@ class Fleet:
 
     def schedulable_nodes(self, tolerations: Sequence[Toleration]) -> int:
         """Mask of the nodes whose state lets in a new pod with these tolerations; other taints are not asked."""
-        return self.usable_nodes | self.cordoned_nodes if tolerates_all(tolerations, (CORDON_TAINT,)) else self.usable_nodes
+        return (
+            self.usable_nodes | self.cordoned_nodes
+            if tolerates_all(tolerations, (CORDON_TAINT,))
+            else self.usable_nodes
+        )
 
     def offers_on_nodes(self, names: Iterable[str], nodes: int) -> OfferSet:
         """The offers of some resource names that stand on some node of a mask. Remembered."""

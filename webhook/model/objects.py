@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from webhook.model.pods import QuantityText, ObjectMeta
-from webhook.model.read import ApiStruct
+from webhook.model.api_struct import ApiStruct
+from webhook.model.pods import ObjectMeta, QuantityText
 
 
 class Namespace(ApiStruct, frozen=True):

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from webhook.model.modes import GpuForm, IsolationLevel
+from webhook.model.enums import GpuForm, IsolationLevel
 from webhook.model.objects import Taint
 
 

@@ -11,8 +11,8 @@ import msgspec
 from msgspec import field
 
 from webhook.errors import ReviewError, shorten_text
-from webhook.model.misfits import describe_mismatch
-from webhook.model.read import ApiStruct
+from webhook.model.api_struct import ApiStruct
+from webhook.model.conversion_errors import describe_mismatch
 
 NOT_A_POD = "object: is not a Pod: "
 
@@ -166,7 +166,9 @@ class NodeAffinity(ApiStruct, frozen=True):
     """Which nodes a pod must or would like to run on."""
 
     required: NodeSelector | None = field(default=None, name="requiredDuringSchedulingIgnoredDuringExecution")
-    preferred: tuple[PreferredSchedulingTerm, ...] = field(default=(), name="preferredDuringSchedulingIgnoredDuringExecution")
+    preferred: tuple[PreferredSchedulingTerm, ...] = field(
+        default=(), name="preferredDuringSchedulingIgnoredDuringExecution"
+    )
 
 
 class PodAffinity(ApiStruct, frozen=True):

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Set
 import msgspec
 
 from webhook.model.fleet import FleetNode
-from webhook.model.nodelabels import PRODUCT_LABEL
+from webhook.model.node_labels import PRODUCT_LABEL
 from webhook.model.products import card_product, normalized_product
 
 MICRO = 1_000_000
@@ -112,7 +112,9 @@ def node_prices(nodes: Collection[FleetNode], prices: PriceTable) -> NodePrices:
     notes += _unpriced_notes(strangers)
     if not prices.example:
         notes += _unused_price_notes(prices, {normalized_product(node.labels.get(PRODUCT_LABEL, "")) for node in nodes})
-    return NodePrices(prices.currency, known, _price_source_text(prices), tuple(notes), _max_price_by_product(nodes, known))
+    return NodePrices(
+        prices.currency, known, _price_source_text(prices), tuple(notes), _max_price_by_product(nodes, known)
+    )
 
 
 def _max_price_by_product(nodes: Iterable[FleetNode], known: Mapping[str, int]) -> dict[str, int]:

@@ -9,8 +9,8 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import NamedTuple
 
+from webhook.model.gpu_resources import DEVICE_CLASS_PREFIX
 from webhook.model.resource_names import is_huge_pages, is_native
-from webhook.model.resources import DEVICE_CLASS_PREFIX
 
 _OBJECTS = ("pods", "count/pods")
 _COMPUTE = ("cpu", "memory", "ephemeral-storage")

@@ -5,18 +5,25 @@ From the node's own report (`GPUNode`), or, where no agent runs, from labels and
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 
 import msgspec
 from msgspec.structs import replace
 
+from webhook.errors import quote_text
 from webhook.model.fleet import FleetNode
-from webhook.model.gpunodes import GpuDevice, GPUNode
-from webhook.model.nodelabels import PRODUCT_LABEL, parse_count
-from webhook.placement.mig import MigCard, MigPlacement
+from webhook.model.gpu_node import MAX_LINK_RATE, MAX_NVLINKS, MAX_START, GpuDevice, GPUNode, GPUNodeStatus, MigInstance
+from webhook.model.node_labels import PRODUCT_LABEL, parse_count
+from webhook.placement.mig import MigCard, MigGeometry, MigPlacement, mig_geometry
 from webhook.placement.nvlink import gpu_mask
-from webhook.placement.reports import find_report_error
-from webhook.placement.topology import NVLINK_BRIDGE_RATE, MAX_GPUS, NVLINK_RATES, PciePath, GpuTopology, assumed_topology
+from webhook.placement.topology import (
+    MAX_GPUS,
+    NVLINK_BRIDGE_RATE,
+    NVLINK_RATES,
+    GpuTopology,
+    PciePath,
+    assumed_topology,
+)
 
 GPU_COUNT_LABEL = "nvidia.com/gpu.count"
 
@@ -57,7 +64,9 @@ class NodeDevices(msgspec.Struct, frozen=True):
 
 
 def devices_from_report(node: GPUNode) -> NodeDevices | None:
-    """The GPUs as the node's agent has seen them; None where the report cannot be used (`find_report_error` says why)."""
+    """The GPUs as the node's agent has seen them; None where the report cannot be used (`find_report_error` says
+    why).
+    """
     if find_report_error(node):
         return None
     gpus = sorted(node.status.gpus, key=lambda gpu: gpu.index)
@@ -136,9 +145,15 @@ def reconcile_free_count(devices: NodeDevices, free: int) -> NodeDevices:
     """
     if devices.free is not None:
         beyond = sum(devices.withdrawn >> gpu & 1 for gpu in devices.holders)
-        return devices if devices.free.bit_count() <= free + beyond else reconcile_free_count(replace(devices, free=None), free)
+        return (
+            devices
+            if devices.free.bit_count() <= free + beyond
+            else reconcile_free_count(replace(devices, free=None), free)
+        )
     gpus = devices.topology.gpu_count
-    return replace(devices, free=(1 << gpus) - 1) if free == gpus else replace(devices, free_count=max(0, min(free, gpus)))
+    return (
+        replace(devices, free=(1 << gpus) - 1) if free == gpus else replace(devices, free_count=max(0, min(free, gpus)))
+    )
 
 
 def _topology_from_report(node: GPUNode, gpus: list[GpuDevice]) -> GpuTopology:
@@ -163,7 +178,11 @@ def _topology_from_report(node: GPUNode, gpus: list[GpuDevice]) -> GpuTopology:
 
 def _nvlink_rate(generation: int) -> int:
     """MB/s of one link; a generation to come counts as the newest known, one that is not told as the slowest."""
-    return NVLINK_RATES[max(NVLINK_RATES)] if generation > max(NVLINK_RATES) else NVLINK_RATES.get(generation, NVLINK_BRIDGE_RATE)
+    return (
+        NVLINK_RATES[max(NVLINK_RATES)]
+        if generation > max(NVLINK_RATES)
+        else NVLINK_RATES.get(generation, NVLINK_BRIDGE_RATE)
+    )
 
 
 def _mig_card_from_report(gpu: GpuDevice) -> MigCard:
@@ -174,3 +193,42 @@ def _mig_card_from_report(gpu: GpuDevice) -> MigCard:
 
 def _pods_on_gpu(gpu: GpuDevice) -> tuple[str, ...]:
     return (*gpu.pods, *(one.pod for one in gpu.instances if one.pod))
+
+
+def find_report_error(node: GPUNode) -> str:
+    """Why a report cannot be used; "" where it can. One fault makes it unusable: what is wrong of one GPU says nothing
+    good of the others."""
+    return next(_report_errors(node.status), "")
+
+
+def _report_errors(status: GPUNodeStatus) -> Iterator[str]:
+    count, indexes = len(status.gpus), sorted(gpu.index for gpu in status.gpus)
+    if not count:
+        yield status.message or "it names no GPUs"
+    if count > MAX_GPUS:
+        yield f"it names {count} GPUs, and at most {MAX_GPUS} are told apart"
+    elif indexes != list(range(count)):
+        yield f"its GPUs must be numbered 0 to {count - 1}, found {', '.join(map(str, indexes))}"
+    if not 0 <= status.nvlink_rate <= MAX_LINK_RATE:
+        yield f"nvlinkRate must be 0 to {MAX_LINK_RATE}, found {status.nvlink_rate}"
+    known = mig_geometry(status.product)
+    for gpu in status.gpus:
+        yield from (f"GPU {gpu.index}: {fault}" for fault in _gpu_report_errors(gpu, known))
+
+
+def _gpu_report_errors(gpu: GpuDevice, known: MigGeometry | None) -> Iterator[str]:
+    for link in gpu.links:
+        if not 0 <= link.nvlinks <= MAX_NVLINKS:
+            yield f"nvlinks must be 0 to {MAX_NVLINKS}, found {link.nvlinks}"
+    for instance in gpu.instances:
+        yield from _instance_report_errors(instance, known)
+
+
+def _instance_report_errors(instance: MigInstance, known: MigGeometry | None) -> Iterator[str]:
+    """Profiles of cards that are not known may be anything, and start anywhere on a card."""
+    profile = known.profile(instance.profile) if known else None
+    if known and not profile:
+        yield f"its card has no MIG profile {quote_text(instance.profile)}"
+    most = known.units - profile.memory_units if known and profile else MAX_START
+    if not 0 <= instance.start <= most:
+        yield f"the start of {quote_text(instance.profile)} must be 0 to {most}, found {instance.start}"

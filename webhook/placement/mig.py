@@ -15,7 +15,7 @@ from functools import lru_cache
 
 import msgspec
 
-from webhook.model.catalogue import mig_card_spec
+from webhook.model.mig_catalogue import mig_card_spec
 
 MEDIA_SUFFIX = "+me"
 """The attribute that only one instance of a card can have."""
@@ -83,7 +83,9 @@ def mig_geometry(product: str) -> MigGeometry | None:
         _mig_profile(name, shape.memory_units, known.compute_slices, known.memory_units)
         for name, shape in known.profiles.items()
     ]
-    return MigGeometry(known.memory_units, tuple(sorted(profiles, key=lambda profile: (profile.memory_units, profile.slices))))
+    return MigGeometry(
+        known.memory_units, tuple(sorted(profiles, key=lambda profile: (profile.memory_units, profile.slices)))
+    )
 
 
 def _mig_profile(name: str, size: int, compute: int, units: int) -> MigProfile:

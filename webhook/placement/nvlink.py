@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from webhook.placement.rooms import IntArray
+from webhook.placement.capacity import IntArray
 from webhook.placement.topology import GpuTopology
 
 KEPT_SET_SIZES = (2, 4, 8)
@@ -57,7 +57,9 @@ class GpuSets:
         self._kept_values = [self._best_kept_values(size) for size in self.kept_sizes]
         self._joined = _joined_set_flags(topology)
         self._island = _best_subset_values(np.where(self._joined, self._size, 0))
-        self._guaranteed_islands = [int(self._island[self._size == free].min()) for free in range(topology.gpu_count + 1)]
+        self._guaranteed_islands = [
+            int(self._island[self._size == free].min()) for free in range(topology.gpu_count + 1)
+        ]
         self._answers: dict[tuple[int, int], int] = {}
         if topology.gpu_count <= MAX_PRECOMPUTED_GPUS:
             self._precompute_all()
@@ -123,7 +125,11 @@ class GpuSets:
         rest = free & ~chosen
         keys = [-self._slowest[chosen], -self._total[chosen]]
         keys += [-kept[rest] for kept in self._kept_values]
-        keys += [self._count_numa_nodes(chosen), -self._numa_remainders(rest), _index_order(chosen, self.topology.gpu_count)]
+        keys += [
+            self._count_numa_nodes(chosen),
+            -self._numa_remainders(rest),
+            _index_order(chosen, self.topology.gpu_count),
+        ]
         order: IntArray = np.lexsort(keys[::-1])
         return order
 
@@ -196,7 +202,10 @@ def _best_subset_values(values: IntArray) -> IntArray:
 
 
 def _numa_masks(topology: GpuTopology) -> list[int]:
-    return [gpu_mask([i for i, at in enumerate(topology.numa_nodes) if at == node]) for node in sorted(set(topology.numa_nodes))]
+    return [
+        gpu_mask([i for i, at in enumerate(topology.numa_nodes) if at == node])
+        for node in sorted(set(topology.numa_nodes))
+    ]
 
 
 def _index_order(chosen: IntArray, gpus: int) -> IntArray:

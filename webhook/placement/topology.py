@@ -10,12 +10,26 @@ Source: `nvidia-smi topo -m`, NVML's topology levels, NVIDIA's link rates per ge
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from enum import IntEnum, StrEnum
 from functools import lru_cache
 
 import msgspec
 
-from webhook.model.products import MIG_MARK, SHARED_MARK, normalized_product, has_nvlink
+from webhook.errors import TopologyError, quote_text
+from webhook.model.products import MIG_MARK, SHARED_MARK, has_nvlink, normalized_product
+
+MAX_ISLAND_GPUS = 64
+"""Of a node; the search ends soon on boards, which are either joined throughout or in small groups."""
+
+
+_ANSI_STYLE = re.compile(r"\x1b\[[0-9;]*m")
+_GPU_ROW = re.compile(r"\s*GPU\d+\s")
+_NVLINK = re.compile(r"NV(\d{1,2})\Z")
+_SELF = "X"
+_NUMA_HEADER = "NUMA Affinity"
+
 
 MAX_GPUS = 16
 """GPUs of a node whose sets are told apart."""
@@ -38,7 +52,14 @@ class PciePath(IntEnum):
     BOARD = 6
 
 
-PCIE_PATH_RATES = {PciePath.SYS: 6_000, PciePath.NODE: 8_000, PciePath.PHB: 10_000, PciePath.PXB: 11_000, PciePath.PIX: 12_000, PciePath.BOARD: 12_500}
+PCIE_PATH_RATES = {
+    PciePath.SYS: 6_000,
+    PciePath.NODE: 8_000,
+    PciePath.PHB: 10_000,
+    PciePath.PXB: 11_000,
+    PciePath.PIX: 12_000,
+    PciePath.BOARD: 12_500,
+}
 """MB/s of a PCIe path: gen 3 x16, below one NVLink of any kind; later generations keep the order."""
 
 
@@ -82,7 +103,9 @@ class GpuTopology(msgspec.Struct, frozen=True):
     @property
     def is_symmetric(self) -> bool:
         """Has each end of every pair links up where the other has some?"""
-        return all(bool(self.nvlinks[i][j]) == bool(self.nvlinks[j][i]) for i in range(self.gpu_count) for j in range(i))
+        return all(
+            bool(self.nvlinks[i][j]) == bool(self.nvlinks[j][i]) for i in range(self.gpu_count) for j in range(i)
+        )
 
     def count_nvlinks(self, one: int, other: int) -> int:
         """NVLinks between two GPUs: what both ends have up."""
@@ -173,7 +196,9 @@ def _assumed_board(name: str, gpus: int) -> GpuTopology:
     """The usual board of a product whose GPUs are all linked, or a part of it that a virtual machine sees."""
     if name.startswith(("tesla-v100-sxm2", "tesla-p100-sxm2")):
         return (
-            _cube_mesh_topology(gpus) if name.startswith("tesla-v100") and gpus == len(_CUBE_MESH_LINKS) else topology_without_links(gpus, TopologyConfidence.UNKNOWN)
+            _cube_mesh_topology(gpus)
+            if name.startswith("tesla-v100") and gpus == len(_CUBE_MESH_LINKS)
+            else topology_without_links(gpus, TopologyConfidence.UNKNOWN)
         )
     if name in _DIRECT_BOARDS and gpus == 4:
         return msgspec.structs.replace(nvswitch_topology(gpus, *_DIRECT_BOARDS[name]), nvswitch=False)
@@ -181,7 +206,11 @@ def _assumed_board(name: str, gpus: int) -> GpuTopology:
         direct = gpus == 4
         return msgspec.structs.replace(nvswitch_topology(gpus, 4 if direct else 12, 3), nvswitch=not direct)
     most, links, generation = _NVSWITCH_BOARDS.get(name, (0, 0, 1))
-    return nvswitch_topology(gpus, links, generation) if gpus <= most else topology_without_links(gpus, TopologyConfidence.UNKNOWN)
+    return (
+        nvswitch_topology(gpus, links, generation)
+        if gpus <= most
+        else topology_without_links(gpus, TopologyConfidence.UNKNOWN)
+    )
 
 
 def _cube_mesh_topology(gpus: int) -> GpuTopology:
@@ -192,3 +221,130 @@ def _cube_mesh_topology(gpus: int) -> GpuTopology:
     )
     numa = tuple(i // half for i in range(gpus))
     return GpuTopology(_CUBE_MESH_LINKS, buses, numa, NVLINK_RATES[2], confidence=TopologyConfidence.ASSUMED)
+
+
+MatrixCell = tuple[int, PciePath | None]
+"""NVLinks, and the PCIe path where it is told."""
+
+
+def largest_island(nvlinks: Sequence[Sequence[int]]) -> int:
+    """GPUs of the largest set in which every pair is joined by NVLink; 1 where there is no link, 0 without GPUs.
+
+    Args:
+        nvlinks: Links that each GPU has up towards each, shape (GPUs, GPUs); a pair is joined where both ends have
+            one. The GPUs count whether they are free or not.
+    """
+    gpus = range(len(nvlinks))
+    if len(gpus) > MAX_ISLAND_GPUS:
+        return 0
+    near = [
+        sum(1 << other for other in gpus if other != one and nvlinks[one][other] and nvlinks[other][one])
+        for one in gpus
+    ]
+    return _largest_clique(0, (1 << len(gpus)) - 1, near, 0)
+
+
+def _largest_clique(size: int, candidates: int, near: list[int], best: int) -> int:
+    """The largest clique that grows from one of `size` by candidates, if it beats `best`."""
+    while candidates and size + candidates.bit_count() > best:
+        one = candidates.bit_length() - 1
+        candidates ^= 1 << one
+        best = max(best, size + 1, _largest_clique(size + 1, candidates & near[one], near, best))
+    return best
+
+
+def parse_topology_matrix(
+    text: str, *, generation: int = 0, nvswitch: bool = False, bridged: bool = False
+) -> GpuTopology:
+    """Read the text of `nvidia-smi topo -m`.
+
+    Args:
+        text: The text; rows of NICs, the legend and colours are left out.
+        generation: Of NVLink, 1 to 5. The text does not tell; 0 counts as the slowest, which keeps the order.
+        nvswitch: True where the links end at switches; the text does not tell this either.
+        bridged: True for the bridges of RTX A6000, A40 and RTX 3090, which are slower than their generation.
+
+    Raises:
+        TopologyError: a row or a cell is not of this form; says the line, and what must stand there.
+    """
+    lines = [_ANSI_STYLE.sub("", line) for line in text.splitlines()]
+    start = next((i for i, line in enumerate(lines) if line.split()[:1] == ["GPU0"]), -1)
+    if start < 0:
+        raise TopologyError("topo -m: must have a head that begins with GPU0, found none. Give the whole output")
+    gpus = _count_header_gpus(lines[start].split())
+    rows = [
+        _parse_matrix_row(line.split(), i + 1, gpus)
+        for i, line in enumerate(lines)
+        if i > start and _GPU_ROW.match(line)
+    ]
+    if len(rows) != gpus:
+        must = f"must have a row for each of {gpus} GPUs, found {len(rows)}"
+        raise TopologyError(f"topo -m: {must}. Give the whole output")
+    numa = _numa_column_index(lines[start])
+    return topology_from_cells(
+        [cells for cells, _ in rows],
+        numa=[_parse_numa_node(rest, numa) for _, rest in rows],
+        rate=NVLINK_BRIDGE_RATE if bridged else NVLINK_RATES.get(generation, NVLINK_BRIDGE_RATE),
+        nvswitch=nvswitch,
+    )
+
+
+def topology_from_cells(
+    cells: Sequence[Sequence[MatrixCell]], *, numa: Sequence[int], rate: int, nvswitch: bool = False
+) -> GpuTopology:
+    """A topology from its cells, shape (GPUs, GPUs)."""
+    nvlinks = tuple(tuple(links for links, _ in row) for row in cells)
+    linked = any(map(any, nvlinks))
+    return GpuTopology(
+        nvlinks=nvlinks,
+        pcie_paths=tuple(tuple(bus for _, bus in row) for row in cells),
+        numa_nodes=tuple(numa),
+        nvlink_rate=rate if linked else 0,
+        nvswitch=nvswitch and linked,
+    )
+
+
+def parse_matrix_cell(token: str) -> MatrixCell | None:
+    """One cell: "X", "NV12", "PIX", ... None for anything else.
+
+    >>> cell("NV2"), cell("SYS")
+    ((2, None), (0, <Bus.SYS: 1>))
+    """
+    if token == _SELF:
+        return 0, None
+    match = _NVLINK.match(token)
+    if match:
+        return int(match[1]), None
+    return (0, PciePath[token]) if token in PciePath.__members__ else None
+
+
+def _count_header_gpus(head: Sequence[str]) -> int:
+    gpus = 0
+    while gpus < len(head) and head[gpus] == f"GPU{gpus}":
+        gpus += 1
+    if gpus > MAX_GPUS:
+        raise TopologyError(f"topo -m: must have at most {MAX_GPUS} GPUs, found {gpus}")
+    return gpus
+
+
+def _parse_matrix_row(words: Sequence[str], line: int, gpus: int) -> tuple[list[MatrixCell], Sequence[str]]:
+    """The cells of one GPU, and what stands after them."""
+    found = [parse_matrix_cell(word) for word in words[1 : gpus + 1]]
+    cells = [each for each in found if each is not None]
+    if len(cells) == gpus:
+        return cells, words[gpus + 1 :]
+    wrong = words[1 + found.index(None)] if None in found else "the end of the line"
+    must = f"must have {gpus} of X, NV#, PIX, PXB, PHB, NODE and SYS"
+    raise TopologyError(f"topo -m: line {line}: {must}, found {quote_text(wrong)}. Give the output as it was printed")
+
+
+def _numa_column_index(head: str) -> int:
+    """The place of the NUMA column, from the end: -1 for the last; 0 where there is none."""
+    _, found, after = head.partition(_NUMA_HEADER)
+    return -1 - after.count("GPU NUMA") if found else 0
+
+
+def _parse_numa_node(rest: Sequence[str], place: int) -> int:
+    """A NUMA node; -1 where it is not told."""
+    text = rest[place] if place and len(rest) >= -place else ""
+    return int(text) if text.isascii() and text.isdigit() else -1

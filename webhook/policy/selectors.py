@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import re2
 
-from webhook.model.cluster import NAMESPACE_NAME
+from webhook.model.cluster_view import NAMESPACE_NAME
 from webhook.model.pods import NodeSelectorRequirement
 
 NameMatcher = Callable[[str], bool]
@@ -71,7 +71,9 @@ def _requirement_matcher(requirement: NodeSelectorRequirement) -> LabelMatcher:
             return lambda found: key not in found
 
 
-def namespace_matcher(included: Sequence[str] | None, excluded: Sequence[str], selector: LabelMatcher | None) -> NamespaceMatcher:
+def namespace_matcher(
+    included: Sequence[str] | None, excluded: Sequence[str], selector: LabelMatcher | None
+) -> NamespaceMatcher:
     """A test for namespaces by name and labels.
 
     Args:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from markupsafe import Markup, escape
 
-from webhook.report.words import sanitize
+from webhook.report.text import sanitize
 
 WIDTH, LEFT, RIGHT = 960, 190, 170
 BAR, GAP = 12, 8
@@ -99,7 +99,11 @@ def _chart_text(x: float, y: float, words: str, size: str = "") -> Markup:
 def _bar_label(y: float, name: str) -> Markup:
     """A name before the bars: of a long one both ends, squeezed where even they are too wide."""
     text = _shorten_middle(sanitize(name))
-    squeezed = Markup(' textLength="{}" lengthAdjust="spacingAndGlyphs"').format(LABEL_WIDTH) if _estimate_text_width(text) > LABEL_WIDTH else ""
+    squeezed = (
+        Markup(' textLength="{}" lengthAdjust="spacingAndGlyphs"').format(LABEL_WIDTH)
+        if _estimate_text_width(text) > LABEL_WIDTH
+        else ""
+    )
     label = Markup('<text x="{}" y="{:.1f}" text-anchor="end"{}>{}</text>')
     return label.format(LEFT - 8, y, squeezed, text)
 

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from webhook.model.prices import MICRO, NodePrices
-from webhook.report.capacities import NodeCapacity
-from webhook.report.words import format_gpus, sanitize
+from webhook.report.capacity import NodeCapacity
+from webhook.report.text import format_gpus, sanitize
 from webhook.report.workloads import GpuCost
 
 NO_PRICE = "no price"

@@ -14,23 +14,71 @@ from hashlib import sha256
 from importlib import resources
 from typing import NamedTuple
 
+import msgspec
 from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup
 
 from webhook.model.codes import CODES
 from webhook.model.findings import Finding
 from webhook.model.usage import IDLE_BELOW
-from webhook.report.advice import usage_text
-from webhook.report.audits import NamespaceTotals
-from webhook.report.capacities import NodeCapacity
+from webhook.report.audit import NamespaceTotals
+from webhook.report.capacity import NodeCapacity
 from webhook.report.charts import BarGroup, WaterfallStep, bar_chart, stacked_bar_chart, waterfall_chart
+from webhook.report.check import finding_sentence
 from webhook.report.costs import cost_text, money_text, product_price_text
-from webhook.report.figures import ClusterUtilization, utilization_caveats, priced_share_text, utilization_parts, percent_text
-from webhook.report.page import AuditPage
-from webhook.report.results import UnevaluatedReason, ContainerUsage
-from webhook.report.table import finding_sentence
-from webhook.report.words import pluralize, format_gpus, sanitize
+from webhook.report.results import ContainerUsage, UnevaluatedReason
+from webhook.report.rightsizing import usage_text
+from webhook.report.text import format_gpus, pluralize, sanitize
+from webhook.report.utilization import (
+    ClusterUtilization,
+    percent_text,
+    priced_share_text,
+    utilization_caveats,
+    utilization_parts,
+)
 from webhook.report.workloads import GpuCost, WorkloadReport
+
+
+class ExemptionUsage(msgspec.Struct, frozen=True):
+    """An exemption, and how many workloads it serves."""
+
+    name: str
+    policy: str
+    codes: tuple[str, ...]
+    reason: str
+    expires: str
+    expired: bool
+    workloads: int
+
+
+class AuditPage(msgspec.Struct, frozen=True):
+    """What the report is about.
+
+    Attributes:
+        cluster: What was judged: an address, or a file.
+        moment: When, for people.
+        since: The moment from which on pods were taken; "" for all.
+        policies: Names.
+        digest: Of all policies.
+        workloads: Those that have to do with GPUs, the one that saves most first.
+        shares: By namespace.
+        stocks: Every node with GPUs.
+        figures: The head figures; None where no nodes are known.
+        version: Of the program.
+    """
+
+    cluster: str
+    moment: str
+    since: str
+    policies: tuple[str, ...]
+    digest: str
+    workloads: tuple[WorkloadReport, ...]
+    namespaces: tuple[NamespaceTotals, ...]
+    nodes: tuple[NodeCapacity, ...]
+    utilization: ClusterUtilization | None
+    exemptions: tuple[ExemptionUsage, ...]
+    version: str
+
 
 MAX_NODES = 200
 MAX_FINDINGS = 1000
@@ -120,7 +168,14 @@ def _utilization_waterfall(figures: ClusterUtilization) -> Markup:
     """From all GPUs down to the effective ones, each part taken off where the one before it ended."""
     kinds = ("free", "lost", "closed", "idle", "over", "effective")
     total = figures.allocatable.milli
-    steps, left = [WaterfallStep("all GPUs", "all", 0, total, f"{format_gpus(total)}{_waterfall_step_cost(figures, figures.allocatable)}")], total
+    steps, left = (
+        [
+            WaterfallStep(
+                "all GPUs", "all", 0, total, f"{format_gpus(total)}{_waterfall_step_cost(figures, figures.allocatable)}"
+            )
+        ],
+        total,
+    )
     for kind, (name, part) in zip(kinds, utilization_parts(figures), strict=True):
         left -= part.milli
         words = f"{format_gpus(part.milli)}{_waterfall_step_cost(figures, part)}"
@@ -164,7 +219,9 @@ def measured_usage_milli(row: WorkloadReport) -> int | None:
     seen = [use for use in row.usages if use.compute_milli is not None and use.pods > use.pending]
     if not seen:
         return None
-    return min(row.allocated.milli, sum(use.count * (use.compute_milli or 0) * (use.pods - use.pending) for use in seen))
+    return min(
+        row.allocated.milli, sum(use.count * (use.compute_milli or 0) * (use.pods - use.pending) for use in seen)
+    )
 
 
 def _fragmentation_chart(stocks: Iterable[NodeCapacity]) -> Markup:

@@ -11,10 +11,10 @@ from xml.etree import ElementTree as ET
 
 import msgspec
 
-from webhook.model.modes import PolicyMode
+from webhook.model.enums import PolicyMode
+from webhook.report.check import finding_lines
 from webhook.report.results import CheckResult, CheckVerdict
-from webhook.report.table import finding_lines
-from webhook.report.words import sanitize
+from webhook.report.text import sanitize
 
 
 class JUnitCase(msgspec.Struct, frozen=True):

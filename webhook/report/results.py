@@ -13,8 +13,8 @@ import msgspec
 
 from webhook.errors import SourceLocation
 from webhook.model.decisions import Decision
+from webhook.model.enums import PolicyMode
 from webhook.model.findings import ExemptedFinding, Finding
-from webhook.model.modes import PolicyMode
 
 
 class CheckVerdict(StrEnum):

@@ -7,7 +7,7 @@ from math import cos, pi, sin
 from xml.sax.saxutils import escape
 
 from webhook.placement.topology import GpuTopology
-from webhook.report.words import sanitize
+from webhook.report.text import sanitize
 
 WIDTH, HEIGHT = 720, 420
 LEFT, RIGHT, TOP, BOTTOM = 60, 20, 40, 50
@@ -86,7 +86,9 @@ def _linked_pairs(topology: GpuTopology) -> Iterable[tuple[int, int]]:
 
 
 def _svg_text(x: float, y: float, text: str, anchor: str = "start", colour: str = "#222") -> str:
-    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" fill="{colour}" {FONT}>{escape(sanitize(text))}</text>'
+    return (
+        f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" fill="{colour}" {FONT}>{escape(sanitize(text))}</text>'
+    )
 
 
 def _svg_document(width: float, height: float, body: Iterable[str]) -> str:

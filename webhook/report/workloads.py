@@ -3,16 +3,37 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
 from webhook.model.decisions import OfferChoice
 from webhook.model.prices import NodePrices
-from webhook.report.capacities import NodeCapacity
-from webhook.report.holdings import PodAllocation, pod_allocations
-from webhook.report.results import CheckResult, LocatedFinding, UnevaluatedReason, ContainerUsage, CheckVerdict
-from webhook.report.wide import resource_meaning, result_reason
+from webhook.report.capacity import NodeCapacity
+from webhook.report.check import resource_meaning, result_reason
+from webhook.report.results import CheckResult, CheckVerdict, ContainerUsage, LocatedFinding, UnevaluatedReason
+
+
+class PodAllocation(msgspec.Struct, frozen=True, gc=False):
+    """A pod, and the thousandths of a GPU that it holds.
+
+    Attributes:
+        there: Is its node there, and gives out GPUs?
+    """
+
+    pod: CheckResult
+    milli: int
+    node_exists: bool
+
+    @property
+    def on_missing_node(self) -> bool:
+        """Does it ask for GPUs on a node that is not there, or gives out none?"""
+        return bool(self.pod.node and self.pod.decision.gpu_milli_before and not self.node_exists)
+
+    @property
+    def overcommitted_milli(self) -> int:
+        """Thousandths of a GPU that it asks of its node beyond what this gives out."""
+        return self.pod.decision.gpu_milli_before - self.milli if self.node_exists else 0
 
 
 class GpuCost(msgspec.Struct, frozen=True):
@@ -128,13 +149,25 @@ def workload_reports(
         if result.verdict is not CheckVerdict.SKIPPED and result.pod_details is not None:
             groups.setdefault((result.namespace, result.pod_details.workload), []).append(each)
     rows = [_workload_report(namespace, name, group, prices) for (namespace, name), group in groups.items()]
-    return sorted(rows, key=lambda row: (-row.gpu_milli_saved - row.gpu_milli_audit_saved, -row.gpu_milli_saved, row.namespace, row.name))
+    return sorted(
+        rows,
+        key=lambda row: (
+            -row.gpu_milli_saved - row.gpu_milli_audit_saved,
+            -row.gpu_milli_saved,
+            row.namespace,
+            row.name,
+        ),
+    )
 
 
-def _workload_report(namespace: str, name: str, group: list[PodAllocation], prices: NodePrices | None) -> WorkloadReport:
+def _workload_report(
+    namespace: str, name: str, group: list[PodAllocation], prices: NodePrices | None
+) -> WorkloadReport:
     members = [each.pod for each in group]
     standings = [each.pod_details for each in members if each.pod_details is not None]
-    missed = Counter((one.unevaluated_reason, one.would_become) for one in standings if one.unevaluated_reason is not None)
+    missed = Counter(
+        (one.unevaluated_reason, one.would_become) for one in standings if one.unevaluated_reason is not None
+    )
     asking = [each for each in members if _pod_usages(each)]
     (fit, meant, outcome), alike = _most_common_outcome(asking or members)
     return WorkloadReport(
@@ -149,7 +182,9 @@ def _workload_report(namespace: str, name: str, group: list[PodAllocation], pric
         gpu_milli_audit_saved=sum(each.gpu_milli_audit_saved for each in members),
         allocated=_sum_allocations(((each, each.milli) for each in group), prices),
         idle=_sum_allocations(((each, each.milli) for each in group if is_idle_pod(each.pod)), prices),
-        over_requested=_sum_allocations(((each, _over_requested_milli(each)) for each in group if not is_idle_pod(each.pod)), prices),
+        over_requested=_sum_allocations(
+            ((each, _over_requested_milli(each)) for each in group if not is_idle_pod(each.pod)), prices
+        ),
         savings=sum((_pod_savings(each, prices) for each in group), NO_COST),
         denied=sum(each.verdict is CheckVerdict.DENIED for each in members),
         warned=sum(each.verdict is CheckVerdict.WARNED for each in members),
@@ -181,7 +216,9 @@ def _workload_usages(asking: Sequence[CheckResult], alike: Iterable[CheckResult]
     Args:
         alike: Those that get what the workload is said to get, with its risk; others may not, as those with `keep`.
     """
-    running = [(use, (use.container, use.resource, use.count)) for each in asking if each.node for use in _pod_usages(each)]
+    running = [
+        (use, (use.container, use.resource, use.count)) for each in asking if each.node for use in _pod_usages(each)
+    ]
     idle = {key for _, key in running} - {key for use, key in running if not use.idle}
     said = {(use.container, use.resource, use.count): use for each in alike for use in _pod_usages(each)}
     first: dict[tuple[str, str, int], ContainerUsage] = {}
@@ -228,7 +265,9 @@ def _pod_savings(holding: PodAllocation, prices: NodePrices | None) -> GpuCost:
         return GpuCost(less, 0, less)
     if there == prices.by_node[node]:
         return here
-    return GpuCost(less, (prices.price_of(node, holding.milli) or 0) - _ceil_divide((holding.milli - less) * there, 1000))
+    return GpuCost(
+        less, (prices.price_of(node, holding.milli) or 0) - _ceil_divide((holding.milli - less) * there, 1000)
+    )
 
 
 def _ceil_divide(amount: int, unit: int) -> int:
@@ -261,3 +300,23 @@ def _count_findings(members: Iterable[CheckResult]) -> tuple[tuple[LocatedFindin
             counts[key] += 1
     ranked = sorted(first, key=lambda key: (-first[key].finding.mode, key))
     return tuple((first[key], counts[key]) for key in ranked)
+
+
+def pod_allocations(results: Iterable[CheckResult], stocks: Sequence[NodeCapacity] | None) -> Iterator[PodAllocation]:
+    """What each pod holds, in their order.
+
+    A pod that waits for a node holds nothing, and one whose node is not there neither. Where the pods of a node
+    ask for more than it gives out, the later ones hold what the earlier ones leave.
+
+    Args:
+        stocks: Every node with GPUs; None where they are not known: each pod holds what it asks for.
+    """
+    left = {stock.name: stock.allocated_milli for stock in stocks or ()}
+    for pod in results:
+        asked = pod.decision.gpu_milli_before if pod.node else 0
+        node = pod.node or ""
+        there = bool(node) and (stocks is None or node in left)
+        milli = min(asked, left.get(node, 0)) if stocks is not None else asked
+        if node in left:
+            left[node] -= milli
+        yield PodAllocation(pod, milli, there)

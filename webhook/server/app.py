@@ -6,16 +6,15 @@ import ssl
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from webhook.engine.remembering import DecisionCache
-from webhook.server.handlers import admission_routes
-from webhook.server.health import AdmissionHealth
-from webhook.server.world import Clock, Decide, AdmissionState
+from webhook.engine.decision_cache import DecisionCache
+from webhook.server.admission_state import AdmissionState, Clock, Decide
+from webhook.server.handlers import AdmissionHealth, admission_routes
 from webhook.telemetry.telemetry import Telemetry
-from webhook.web.checks import HealthCheck, HealthChecks
-from webhook.web.clients import ClientCertificateRules
+from webhook.web.connection_registry import ConnectionRegistry
+from webhook.web.health import HealthCheck, HealthChecks
 from webhook.web.limits import ServerLimits
-from webhook.web.listening import POLL_SECONDS, SWEEP_SECONDS, BackgroundTask, HttpListener, Poll
-from webhook.web.lobby import ConnectionRegistry
+from webhook.web.listener import POLL_SECONDS, SWEEP_SECONDS, BackgroundTask, HttpListener, Poll
+from webhook.web.tls import ClientCertificateRules
 
 
 @dataclass(slots=True)
@@ -50,7 +49,9 @@ class AdmissionServer:
     def __post_init__(self) -> None:
         health = AdmissionHealth(self.state, lambda: self.registry.draining, self._extra_health_checks)
         paths = admission_routes(self.state, self.clock, self.decide, self.telemetry, health, self.limits.request_time)
-        self.registry = ConnectionRegistry(paths, self.limits, self.telemetry.record_rejected_request, self.client_rules)
+        self.registry = ConnectionRegistry(
+            paths, self.limits, self.telemetry.record_rejected_request, self.client_rules
+        )
         self.telemetry.metrics.connections = lambda: len(self.registry.connections)
         self.telemetry.metrics.in_flight = lambda: self.registry.load.reading
 
@@ -62,7 +63,13 @@ class AdmissionServer:
             OSError: the address cannot be had.
         """
         self._listener = HttpListener(
-            self.registry, self.context, self._record_task_crash, self.polls, self.tasks, self.poll_seconds, self.sweep_seconds
+            self.registry,
+            self.context,
+            self._record_task_crash,
+            self.polls,
+            self.tasks,
+            self.poll_seconds,
+            self.sweep_seconds,
         )
         return await self._listener.listen(host, port)
 

@@ -8,27 +8,81 @@ Two ways of saying no, kept apart:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from http import HTTPStatus
 from time import monotonic, perf_counter
 
-from webhook.engine.bounds import deny_oversized_pod, find_exceeded_limit
+from webhook.engine.object_limits import deny_oversized_pod, find_exceeded_limit
 from webhook.errors import ReviewError
+from webhook.model.admission import AdmissionRequest
 from webhook.model.decisions import Decision
-from webhook.model.requests import AdmissionRequest
-from webhook.policy.compiled import PolicySet
-from webhook.server.answering import Renderer, render_mutation, render_validation
-from webhook.server.health import AdmissionHealth
-from webhook.server.policyreviews import ROUTE_NAME as POLICIES
-from webhook.server.policyreviews import PolicyAdmissionHandler
-from webhook.server.probing import is_self_probe, render_self_probe
-from webhook.server.reading import parse_review, parse_api_server_review
-from webhook.server.world import Clock, Decide, AdmissionState
+from webhook.policy.policy_set import PolicySet
+from webhook.report.text import pluralize
+from webhook.server.admission_request import parse_api_server_review, parse_review
+from webhook.server.admission_response import (
+    Renderer,
+    is_self_probe,
+    render_mutation,
+    render_self_probe,
+    render_validation,
+)
+from webhook.server.admission_state import AdmissionState, Clock, Decide, WatchedKind
+from webhook.server.policy_admission import ROUTE_NAME as POLICIES
+from webhook.server.policy_admission import PolicyAdmissionHandler
 from webhook.telemetry.telemetry import Telemetry
+from webhook.web.health import HealthCheck, HealthChecks, health_routes
+from webhook.web.http_messages import (
+    HttpRequest,
+    HttpResponse,
+    HttpRoute,
+    busy_response,
+    error_response,
+    strip_control_characters,
+)
 from webhook.web.limits import request_deadline
-from webhook.web.probes import health_routes
-from webhook.web.replies import HttpRequest, HttpResponse, HttpRoute, busy_response, error_response
+
+
+class AdmissionHealth:
+    """Ready means: policies, a view of the cluster and a certificate are there, and nobody told the process to end."""
+
+    def __init__(self, world: AdmissionState, draining: Callable[[], bool], more: HealthChecks = tuple) -> None:
+        self._state = world
+        self._draining = draining
+        self._extra_checks = more
+
+    def checks(self) -> list[HealthCheck]:
+        """The lines of `/readyz?verbose`."""
+        world, status = self._state, self._state.policy_load
+        policies = world.policies
+        digest = f"{pluralize(len(policies.policies), 'policy', 'policies')}, digest {policies.digest}"
+        in_use = (
+            f"{digest}, read {status.loaded_at:%Y-%m-%dT%H:%M:%SZ}" if status.loaded_at else "none could be read yet"
+        )
+        faults = [
+            HealthCheck("policy files", ok=False, message=strip_control_characters(fault), required=False)
+            for fault in status.errors[:20]
+        ]
+        return [
+            HealthCheck("policies", ok=status.loaded_at is not None, message=in_use),
+            *(faults or [HealthCheck("policy files", ok=True, message="as in use", required=False)]),
+            *self._cluster_checks(),
+            *self._extra_checks(),
+            HealthCheck("serving", not self._draining(), "told to end" if self._draining() else "ok"),
+        ]
+
+    def _cluster_checks(self) -> list[HealthCheck]:
+        """The view; of a live cluster also each kind that is watched. One that is old is still a view."""
+        view, followed = self._state.view, self._state.cluster
+        nodes = pluralize(len(view.fleet.nodes), "node")
+        if followed is None:
+            return [HealthCheck("cluster", ok=True, message=nodes)]
+        if not followed.ready:
+            return [HealthCheck("cluster", ok=False, message="not known yet"), *map(watch_check, followed.states)]
+        old = "" if view.current else ": too old to shrink anything"
+        says = f"{nodes}, confirmed {followed.age:.0f} s ago{old}"
+        return [HealthCheck("cluster", ok=True, message=says), *map(watch_check, followed.states)]
+
 
 API_SERVER = "kube-apiserver-admission"
 """What an API server calls itself in User-Agent when it calls a webhook."""
@@ -41,7 +95,14 @@ class AdmissionHandler:
     """One admission route. `face` says which side of the decision it shows."""
 
     def __init__(
-        self, name: str, face: Renderer, world: AdmissionState, clock: Clock, decide: Decide, telemetry: Telemetry, budget: float
+        self,
+        name: str,
+        face: Renderer,
+        world: AdmissionState,
+        clock: Clock,
+        decide: Decide,
+        telemetry: Telemetry,
+        budget: float,
     ) -> None:
         self._name = name
         self._render = face
@@ -106,7 +167,9 @@ class AdmissionHandler:
             world.assume_requested(request, decision, now)
         return reply
 
-    def _respond(self, request: AdmissionRequest, decision: Decision, policies: PolicySet, start: float) -> HttpResponse:
+    def _respond(
+        self, request: AdmissionRequest, decision: Decision, policies: PolicySet, start: float
+    ) -> HttpResponse:
         content = self._render(request, decision, policies.digest)
         return HttpResponse(HTTPStatus.OK, content, after_send=partial(self._record, request, decision, start))
 
@@ -120,7 +183,9 @@ class AdmissionHandler:
     def _internal_error(self, uid: str, error: Exception) -> HttpResponse:
         """A fault of ours: say so, keep the stack, go on with the next request."""
         self._telemetry.record_crash(self._name, uid, error)
-        return error_response(HTTPStatus.INTERNAL_SERVER_ERROR, "a fault in this server; its log has the details", uid=uid)
+        return error_response(
+            HTTPStatus.INTERNAL_SERVER_ERROR, "a fault in this server; its log has the details", uid=uid
+        )
 
 
 def admission_routes(
@@ -134,6 +199,15 @@ def admission_routes(
     return {
         "/mutate": admission("mutate", render_mutation),
         "/validate": admission("validate", render_validation),
-        "/policies": HttpRoute(POLICIES, True, PolicyAdmissionHandler(lambda: world.policies.sources, telemetry).handle),
+        "/policies": HttpRoute(
+            POLICIES, True, PolicyAdmissionHandler(lambda: world.policies.sources, telemetry).handle
+        ),
         **health_routes(health.checks, telemetry.metrics_text, telemetry.metrics_content_type),
     }
+
+
+def watch_check(state: WatchedKind) -> HealthCheck:
+    says = "not on this server" if state.absent else "synced" if state.synced else "not synced yet"
+    if state.error:
+        says = f"{says}; {strip_control_characters(state.error)}"
+    return HealthCheck(state.name, ok=state.synced and not state.error, message=says, required=False)

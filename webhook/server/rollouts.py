@@ -14,14 +14,14 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Protocol
 
-from webhook.cache.outcomes import OutcomeStore
+from webhook.cache.pod_outcomes import OutcomeStore
 from webhook.errors import ApiError
 from webhook.model.conditions import HALTED, find_condition, is_rollout_halted
-from webhook.policy.compiled import Policy
-from webhook.policy.halting import RolloutHalt, find_halt
-from webhook.server.policysources import FILE_WINS
-from webhook.server.policystatus import status_path
-from webhook.server.world import Clock, AdmissionState
+from webhook.policy.policy_set import Policy
+from webhook.policy.rollout import RolloutHalt, find_halt
+from webhook.server.admission_state import AdmissionState, Clock
+from webhook.server.policy_sources import FILE_WINS
+from webhook.server.policy_status import status_path
 from webhook.telemetry.telemetry import Telemetry
 
 EVALUATE_SECONDS = 5.0
@@ -135,7 +135,9 @@ class RolloutController:
     def _active_rollouts(self) -> list[tuple[Policy, Mapping[str, Any]]]:
         """Rollouts in use that somebody asked to be watched and that are not halted, with their objects."""
         objects, unused = self.objects.objects(), self.state.policy_load.unused
-        rolled = [policy for policy in self.state.policies.policies if policy.rollout and policy.rollout.halt_thresholds]
+        rolled = [
+            policy for policy in self.state.policies.policies if policy.rollout and policy.rollout.halt_thresholds
+        ]
         found = [(policy, f"GPUPolicy/{policy.name}") for policy in rolled]
         return [
             (policy, objects[source])

@@ -7,14 +7,14 @@ from datetime import datetime
 
 from prometheus_client import CollectorRegistry
 
+from webhook.model.admission import AdmissionRequest
 from webhook.model.codes import CODES, MUTATION_CODES
 from webhook.model.decisions import Decision
-from webhook.model.modes import PolicyMode
-from webhook.model.requests import AdmissionRequest
-from webhook.telemetry.counts import WebhookMetrics, DurationHistogram
+from webhook.model.enums import PolicyMode
 from webhook.telemetry.logs import StructuredLogger
-from webhook.telemetry.notices import OwnerEventQueue
-from webhook.telemetry.page import METRICS_CONTENT_TYPE, MetricsPage
+from webhook.telemetry.metrics import METRICS_CONTENT_TYPE, MetricsPage
+from webhook.telemetry.owner_events import OwnerEventQueue
+from webhook.telemetry.webhook_metrics import DurationHistogram, WebhookMetrics
 
 OPERATIONS = frozenset({"CREATE", "UPDATE", "DELETE", "CONNECT"})
 MODE_LABELS = {mode: str(mode) for mode in PolicyMode}

@@ -11,8 +11,31 @@ from math import ceil, erf, sqrt
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-from webhook.usage.windows import Floats, UsageWindows
+from webhook.usage.usage_windows import Floats, UsageWindows
+
+PRICES: Floats = np.exp(np.linspace(-3, 6.5, 400))
+"""Prices that are tried: window lengths of an unused card that one overrun is worth."""
+
+
+class OverrunCounter:
+    """Past limits at every price, and which of them were overrun."""
+
+    def __init__(self) -> None:
+        self.hours = 0.0
+        self.overrun_hours = np.zeros(PRICES.size)
+
+    def add(self, limits: Floats, peaks: Floats, hours: float = 1.0) -> None:
+        """Count some hours under one choice: its limits at each price, and the peaks that came, evenly over them."""
+        self.hours += hours
+        self.overrun_hours += hours * (peaks[:, None] > limits).mean(axis=0)
+
+    def least_price(self, target: float) -> float:
+        """The least price that met a target (overruns an hour); the largest where none did."""
+        met = (1 + self.overrun_hours) / (1 + self.hours) <= target
+        return float(PRICES[np.argmax(met)] if met.any() else PRICES[-1])
+
 
 PRIOR_WINDOWS = 1.0
 """Windows that the fleet's tail counts as."""
@@ -105,3 +128,12 @@ def _smooth_cumulative(masses: Floats) -> Floats:
     below = np.convolve(masses, _SPREAD)[_REACH : _REACH + count]
     below[_REACH + 1 :] += masses[: max(0, count - _REACH - 1)].cumsum()
     return below
+
+
+def cheapest_limits(below: Floats, grid: SizeGrid, rungs: NDArray[np.int64] | None = None) -> Floats:
+    """The cheapest limit at each of `PRICES`, MiB; of equals the smaller. `rungs` are the sizes that exist."""
+    sizes = grid.sizes if rungs is None else grid.sizes[rungs]
+    over = 1 - (below if rungs is None else below[rungs])
+    costs = np.outer(PRICES, over)
+    costs -= grid.typical / sizes
+    return np.asarray(sizes[np.argmin(costs, axis=1)])

@@ -16,8 +16,8 @@ import aiohttp
 import msgspec
 
 from webhook.errors import UsageError, quote_text, shorten_text
-from webhook.report.words import sanitize
-from webhook.usage.source import PrometheusSource
+from webhook.report.text import sanitize
+from webhook.usage.prometheus_source import PrometheusSource
 
 MAX_ANSWER_BYTES = 64 * 1024 * 1024
 """Bytes of one answer: three times what the largest that we ask for has."""
@@ -231,7 +231,9 @@ def _unusable_answer(answer: aiohttp.ClientResponse, body: bytes, error: Excepti
     if answer.status in (401, 403):
         return f"refused who we are ({answer.status}): see --prometheus-token-file and --prometheus-user"
     if 300 <= answer.status < 400:
-        return f"sent us elsewhere ({answer.status}, {quote_text(answer.headers.get('Location', ''))}): name that address"
+        return (
+            f"sent us elsewhere ({answer.status}, {quote_text(answer.headers.get('Location', ''))}): name that address"
+        )
     if kind != "application/json":
         return f"must answer with JSON, found {kind} ({answer.status}) that begins with {start!r}"
     return f"must answer as Prometheus does, found {start!r} ({answer.status}; {shorten_text(str(error), 120)})"

@@ -55,7 +55,9 @@ class LabelScheme(NamedTuple):
 
 
 LEGACY_LABELS = LabelScheme("pod_namespace", "pod_name", "container_name", 'pod_name!=""')
-EXPORTED_LABELS = LabelScheme("exported_namespace", "exported_pod", "exported_container", 'exported_pod!="",pod_name=""')
+EXPORTED_LABELS = LabelScheme(
+    "exported_namespace", "exported_pod", "exported_container", 'exported_pod!="",pod_name=""'
+)
 PLAIN_LABELS = LabelScheme("namespace", "pod", "container", 'pod!="",exported_pod="",pod_name=""')
 LABEL_SCHEMES = (PLAIN_LABELS, EXPORTED_LABELS, LEGACY_LABELS)
 """With honorLabels, without, and as exporters before 2020 had them."""
@@ -168,7 +170,8 @@ def oom_restart_query(form: LabelScheme, selector: str) -> str:
     killed = metric_selector(LAST_TERMINATION, form.matchers, 'reason="OOMKilled"', selector)
     restarts = metric_selector(RESTARTS, form.matchers, selector)
     return (
-        f"max by ({form.labels}) (max_over_time({killed}[{HOUR}]) > 0) and max by ({form.labels}) ({changed_within_hour(restarts)})"
+        f"max by ({form.labels}) (max_over_time({killed}[{HOUR}]) > 0) and max by "
+        f"({form.labels}) ({changed_within_hour(restarts)})"
     )
 
 
@@ -183,7 +186,9 @@ def pod_owner_queries(form: LabelScheme, pods: Iterable[str], selector: str, win
     return _queries_by_name(POD_OWNER, form, form.pod, pods, selector, window, "owner_kind, owner_name")
 
 
-def owner_queries(metric: str, label: str, form: LabelScheme, names: Iterable[str], selector: str, window: str) -> Iterator[str]:
+def owner_queries(
+    metric: str, label: str, form: LabelScheme, names: Iterable[str], selector: str, window: str
+) -> Iterator[str]:
     """What owns these ReplicaSets, or Jobs."""
     bare = form._replace(matchers="")
     return _queries_by_name(metric, bare, label, names, selector, window, "owner_kind, owner_name")

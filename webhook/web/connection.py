@@ -18,9 +18,16 @@ from typing import cast
 from aiohttp.http import HttpProcessingError, HttpRequestParser, RawRequestMessage
 from aiohttp.streams import StreamReader
 
+from webhook.web.connection_registry import ConnectionRegistry
+from webhook.web.http_messages import (
+    HttpRequest,
+    HttpResponse,
+    HttpRoute,
+    busy_response,
+    encode_response,
+    error_response,
+)
 from webhook.web.limits import request_deadline
-from webhook.web.lobby import ConnectionRegistry
-from webhook.web.replies import HttpRequest, HttpResponse, HttpRoute, busy_response, error_response, encode_response
 
 MAX_LINE = 8190
 MAX_HEADERS = 64
@@ -88,7 +95,9 @@ class HttpConnection(asyncio.Protocol):
             messages, upgraded, _rest = self._parser.feed_data(data)
         except HttpProcessingError:
             self._registry.on_rejected("http")
-            self._reject_and_close(error_response(HTTPStatus.BAD_REQUEST, "the request is not HTTP/1.1 as this server takes it"))
+            self._reject_and_close(
+                error_response(HTTPStatus.BAD_REQUEST, "the request is not HTTP/1.1 as this server takes it")
+            )
             return
         if messages:
             self._close_after_response = upgraded or len(messages) > 1 or self._head is not None
@@ -159,7 +168,9 @@ class HttpConnection(asyncio.Protocol):
             return self._reject("path", error_response(HTTPStatus.NOT_FOUND, "there is nothing at this path"))
         if not route.allows_method(head.method):
             sentence = "this path does not take this method"
-            return self._reject("method", error_response(HTTPStatus.METHOD_NOT_ALLOWED, sentence, extra=route.allow_header))
+            return self._reject(
+                "method", error_response(HTTPStatus.METHOD_NOT_ALLOWED, sentence, extra=route.allow_header)
+            )
         if route.accepts_json and not self._client_allowed:
             sentence = "this path needs a client certificate of the authority and the name that this server is told"
             return self._reject("client", error_response(HTTPStatus.FORBIDDEN, sentence))
@@ -227,7 +238,9 @@ class HttpConnection(asyncio.Protocol):
             self._reject("busy", busy_response("too many requests at once"))
             return
         sender = self._head.headers.get("User-Agent", "")
-        self._send_response(self._route.handle(HttpRequest(payload.read_nowait(), self._query, now - self._started_at, sender)))
+        self._send_response(
+            self._route.handle(HttpRequest(payload.read_nowait(), self._query, now - self._started_at, sender))
+        )
 
     def _reject(self, reason: str, reply: HttpResponse) -> bool:
         """Refuse a request; the connection stays if nothing of the request is still to come."""

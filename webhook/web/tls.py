@@ -7,12 +7,30 @@ half a pair and is broken from then on, so every pair is tried on a scratch cont
 from __future__ import annotations
 
 import ssl
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator, Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from webhook.web.clients import ClientCertificateRules
+PeerCertificate = Mapping[str, Any]
+"""What `ssl.SSLSocket.getpeercert` gives of a certificate that was verified."""
+
+
+class ClientCertificateRules(NamedTuple):
+    """The clients that may ask.
+
+    Attributes:
+        authorities: PEM of the authorities that sign their certificates.
+        name: Common name or DNS name that the certificate must have; "" for any.
+    """
+
+    authorities: str
+    name: str = ""
+
+    def allows(self, certificate: PeerCertificate | None) -> bool:
+        """May the holder of this verified certificate ask?"""
+        return bool(certificate) and (not self.name or self.name in certificate_names(certificate or {}))
+
 
 CIPHERS = "ECDHE+AESGCM:ECDHE+CHACHA20"
 
@@ -109,3 +127,13 @@ def _load_pair(context: ssl.SSLContext, pair: PemPair) -> None:
 def _reject_encrypted_key() -> str:
     """An encrypted key must not make the process wait for a password on its terminal."""
     raise ValueError("the key is encrypted")
+
+
+def certificate_names(certificate: PeerCertificate) -> Iterator[str]:
+    """Common names and DNS names.
+
+    >>> list(names_of({"subject": ((("commonName", "a"),),), "subjectAltName": (("DNS", "b"), ("URI", "c:d"))}))
+    ['a', 'b']
+    """
+    yield from (value for part in certificate.get("subject", ()) for key, value in part if key == "commonName")
+    yield from (value for kind, value in certificate.get("subjectAltName", ()) if kind == "DNS")

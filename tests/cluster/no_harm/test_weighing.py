@@ -14,7 +14,7 @@ from tests.cluster.installed import Installed
 from tests.cluster.no_harm.trying import ACCOUNTED, declared
 from tests.cluster.waiting import eventually
 from tests.make import PodMaker, make_pod
-from webhook.model.resources import ACCOUNTING_RESOURCE
+from webhook.model.gpu_resources import ACCOUNTING_RESOURCE
 
 GIVING: Json = {"type": "Container", "default": {ACCOUNTING_RESOURCE: "20"}}
 RANGES: dict[str, Json] = {

@@ -24,13 +24,13 @@ from tests.cluster.ranging import quotas_of
 from tests.cluster.worlds import placed, pod
 from tests.make import make_pod
 from tests.world import view_of
+from webhook.model.annotations import DECISION_ANNOTATION
 from webhook.model.apimachinery import MAX_MILLI
+from webhook.model.gpu_resources import ACCOUNTING_RESOURCE, parse_gpu_resource
 from webhook.model.pods import parse_pod
 from webhook.model.pools import unit_milli
 from webhook.model.quantity import parse_units
-from webhook.model.records import DECISION_ANNOTATION
-from webhook.model.resources import ACCOUNTING_RESOURCE, parse_gpu_resource
-from webhook.model.scopes import quota_matches_pod
+from webhook.model.quota_scopes import quota_matches_pod
 
 UNSENT = "rightslice.test/unsent"
 """Pods with this label are not sent to us."""
@@ -147,7 +147,9 @@ def some_pod(random: Random, name: str) -> Json:
     if random.random() < 0.7:
         _ask_for_one(random, data)
     if random.random() < 0.2:
-        _side(random.choice(data["spec"]["containers"]), "limits")[ACCOUNTING_RESOURCE] = random.choice(("0", "1", "5000"))
+        _side(random.choice(data["spec"]["containers"]), "limits")[ACCOUNTING_RESOURCE] = random.choice(
+            ("0", "1", "5000")
+        )
     return data
 
 
@@ -287,11 +289,17 @@ def weights(answer: Answer) -> list[int]:
     """What the GPUs of each container weigh at most, on the nodes that selector and affinity leave."""
     spec = parse_pod(answer.body).spec
     node = spec.affinity.node_affinity if spec.affinity else None
-    nodes = FLEET.select_nodes(spec.node_selector, node.required.node_selector_terms if node and node.required else None)
+    nodes = FLEET.select_nodes(
+        spec.node_selector, node.required.node_selector_terms if node and node.required else None
+    )
     return [
         min(
             MAX_MILLI,
-            sum(parse_units(count) * _weight(name, nodes) for name, count in amounts(one).items() if parse_gpu_resource(name)),
+            sum(
+                parse_units(count) * _weight(name, nodes)
+                for name, count in amounts(one).items()
+                if parse_gpu_resource(name)
+            ),
         )
         for one in containers_of(answer)
     ]

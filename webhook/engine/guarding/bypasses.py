@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from webhook.engine.remarks import Violation
+from webhook.engine.violations import Violation
 from webhook.model.codes import CODES
-from webhook.model.modes import PolicyMode
-from webhook.model.paths import FieldPath
+from webhook.model.enums import PolicyMode
+from webhook.model.field_paths import FieldPath
 
 DetectedBypass = tuple[str, Violation]
 """A bypass by its name, and what was found."""
@@ -56,7 +56,9 @@ GPU_POD_BYPASSES = frozenset(
 """Ordinary in pods that have nothing to do with GPUs: looked for only where a pod touches them."""
 
 
-def describe_bypass(name: str, path: FieldPath, message: str, fix: str = "", at_most: PolicyMode = PolicyMode.ENFORCE) -> DetectedBypass:
+def describe_bypass(
+    name: str, path: FieldPath, message: str, fix: str = "", at_most: PolicyMode = PolicyMode.ENFORCE
+) -> DetectedBypass:
     """Name one bypass. Without a fix of its own, the one of its code is given."""
     code = BYPASS_CODES[name]
     return name, Violation(code, path, message, fix or CODES[code].fix, at_most)

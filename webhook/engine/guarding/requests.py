@@ -8,10 +8,10 @@ from functools import lru_cache
 from webhook.engine.guarding.bypasses import DetectedBypass, describe_bypass
 from webhook.engine.limitrange import InjectedAmount
 from webhook.errors import quote_text
-from webhook.model.paths import FieldPath
+from webhook.model.field_paths import FieldPath
+from webhook.model.gpu_resources import DEVICE_CLASS_PREFIX, GpuResource, parse_gpu_resource
 from webhook.model.pods import Container, PodSpec, ResourceRequirements
 from webhook.model.quantity import parse_whole_number
-from webhook.model.resources import DEVICE_CLASS_PREFIX, GpuResource, parse_gpu_resource
 
 GPU_RUNTIME_CLASS_PREFIX = "nvidia"
 """nvidia, nvidia-cdi, nvidia-legacy, nvidia-experimental: the classes that the GPU operator makes."""
@@ -78,9 +78,15 @@ def _find_device_classes(path: FieldPath, resources: ResourceRequirements) -> li
     ]
 
 
-def _find_mixed_gpus(path: FieldPath, resources: ResourceRequirements, given: Sequence[InjectedAmount]) -> list[DetectedBypass]:
+def _find_mixed_gpus(
+    path: FieldPath, resources: ResourceRequirements, given: Sequence[InjectedAmount]
+) -> list[DetectedBypass]:
     amounts = resources.requests | resources.limits
-    asked = {name: gpu for name in amounts if (gpu := parse_gpu_resource(name)) is not None and parse_whole_number(amounts[name]) != 0}
+    asked = {
+        name: gpu
+        for name in amounts
+        if (gpu := parse_gpu_resource(name)) is not None and parse_whole_number(amounts[name]) != 0
+    }
     if len({_gpu_kind(gpu) for gpu in asked.values()}) < 2:
         return []
     listed = quote_text(" and ".join(sorted(asked)), 120)
@@ -90,7 +96,9 @@ def _find_mixed_gpus(path: FieldPath, resources: ResourceRequirements, given: Se
         return [describe_bypass("mixedGPURequests", path, message)]
     who = ", ".join(f"{one.resource} is put in by LimitRange {one.limit_range}" for one in put_in)
     zeros = " and ".join(f'{one.resource}: "0"' for one in put_in)
-    return [describe_bypass("mixedGPURequests", path, f"{message}; {who}", f"Write {zeros} in its requests and limits.")]
+    return [
+        describe_bypass("mixedGPURequests", path, f"{message}; {who}", f"Write {zeros} in its requests and limits.")
+    ]
 
 
 def _gpu_kind(gpu: GpuResource) -> str:

@@ -9,25 +9,35 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
-from webhook.engine.linting.objects import as_mapping
-from webhook.engine.linting.quotas import QuotaScopes, fix_quota, scopes_covering_all_gpus, lint_quota
-from webhook.engine.linting.rangefixes import fix_limit_range
-from webhook.engine.linting.ranges import written_default_limits, lint_limit_range
-from webhook.engine.linting.shapes import find_object_errors
-from webhook.engine.linting.told import ObjectError
+from webhook.engine.linting.limit_ranges import fix_limit_range, lint_limit_range, written_default_limits
+from webhook.engine.linting.objects import ObjectError, as_mapping
+from webhook.engine.linting.quotas import QuotaScopes, fix_quota, lint_quota, scopes_covering_all_gpus
+from webhook.engine.linting.validation import find_object_errors
 from webhook.model.findings import Finding
-from webhook.model.ranges import ResourceList
+from webhook.model.limit_ranges import ResourceList
 
 Json = dict[str, Any]
 LIMIT_RANGE, QUOTA = "LimitRange", "ResourceQuota"
 LINTED_KINDS = (LIMIT_RANGE, QUOTA)
 NO_DEFAULT_LIMITS = ResourceList()
 
-__all__ = ["LIMIT_RANGE", "LINTED_KINDS", "QUOTA", "ObjectError", "fix_object", "lint_object", "lint_all_objects", "find_object_errors", "scopes_covering_all_gpus"]
+__all__ = [
+    "LIMIT_RANGE",
+    "LINTED_KINDS",
+    "QUOTA",
+    "ObjectError",
+    "find_object_errors",
+    "fix_object",
+    "lint_all_objects",
+    "lint_object",
+    "scopes_covering_all_gpus",
+]
 
 
 def lint_all_objects(objects: Sequence[Json], classes: Collection[str] = ()) -> list[list[Finding]]:
-    """Every trap in each of many objects, in their order. Those of one namespace are seen together. See `lint_object`."""
+    """Every trap in each of many objects, in their order. Those of one namespace are seen together. See
+    `lint_object`.
+    """
     counting: defaultdict[str, Counter[QuotaScopes]] = defaultdict(Counter)
     given: defaultdict[str, ResourceList] = defaultdict(ResourceList)
     for one in objects:
@@ -44,13 +54,17 @@ def _object_namespace(data: Json) -> str:
 
 
 def lint_object(
-    data: Any, counting: Collection[QuotaScopes] = (), classes: Collection[str] = (), given: ResourceList = NO_DEFAULT_LIMITS
+    data: Any,
+    counting: Collection[QuotaScopes] = (),
+    classes: Collection[str] = (),
+    given: ResourceList = NO_DEFAULT_LIMITS,
 ) -> list[Finding]:
     """Every trap in an object, none for an object of another kind.
 
     Args:
         data: The object, as written or as stored.
-        counting: The scopes of other quotas of its namespace that count every form of GPU. See `scopes_covering_all_gpus`.
+        counting: The scopes of other quotas of its namespace that count every form of GPU. See
+        `scopes_covering_all_gpus`.
         classes: The DeviceClasses of the cluster; none where they are not known.
         given: The limits that LimitRanges of its namespace give to containers that name none; its own come first.
     """

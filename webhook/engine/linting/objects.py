@@ -2,15 +2,32 @@
 
 from __future__ import annotations
 
-from typing import Any
+from json import dumps
+from typing import Any, NamedTuple
 
+from webhook.errors import shorten_text
+from webhook.model.enums import PolicyMode
+from webhook.model.field_paths import FieldPath
 from webhook.model.findings import Finding
-from webhook.model.modes import PolicyMode
-from webhook.model.paths import FieldPath
+from webhook.model.gpu_resources import ACCOUNTING_RESOURCE, parse_gpu_resource
+from webhook.model.limit_ranges import ResourceList, parse_resource_list
 from webhook.model.pods import QuantityText
 from webhook.model.quantity import parse_nano_or_none
-from webhook.model.ranges import ResourceList, parse_resource_list
-from webhook.model.resources import ACCOUNTING_RESOURCE, parse_gpu_resource
+
+
+class ObjectError(NamedTuple):
+    """Where an object is not as it should be.
+
+    Attributes:
+        path: Of the field.
+        sentence: What must hold, and what was found.
+        refused: True where the API server refuses it, False where it is stored and holds nobody.
+    """
+
+    path: FieldPath
+    message: str
+    rejected: bool = True
+
 
 Json = dict[str, Any]
 
@@ -32,7 +49,9 @@ def nulls_as_zero(value: Any) -> Json:
 
 def parse_written_amounts(value: Any) -> ResourceList:
     """The amounts in a map, as an API server holds them."""
-    return parse_resource_list({name: one for name, one in nulls_as_zero(value).items() if isinstance(one, QuantityText)})
+    return parse_resource_list(
+        {name: one for name, one in nulls_as_zero(value).items() if isinstance(one, QuantityText)}
+    )
 
 
 def counts_gpus(name: str) -> bool:
@@ -59,3 +78,9 @@ def rebuild_object(data: Json, spec: Json) -> Json:
     metadata = as_mapping(data.get("metadata"))
     kept = {key: metadata[key] for key in ("name", "namespace", "labels") if key in metadata}
     return {"apiVersion": "v1", "kind": data["kind"], "metadata": kept, "spec": spec}
+
+
+def invalid_value(path: FieldPath, value: Any, words: str) -> ObjectError:
+    """What the API server says of a value that breaks one of its rules."""
+    said = dumps(value, separators=(",", ":"), default=str)
+    return ObjectError(path, f"Invalid value: {shorten_text(said, 120)}: {words}")

@@ -6,14 +6,14 @@ from collections.abc import Collection, Iterable, Iterator
 from difflib import get_close_matches
 from typing import Any
 
-from webhook.engine.linting.objects import rebuild_object, lint_finding, counts_gpus, as_mapping, as_list, nulls_as_zero
-from webhook.model.catalogue import max_profile_milli
+from webhook.engine.linting.objects import as_list, as_mapping, counts_gpus, lint_finding, nulls_as_zero, rebuild_object
 from webhook.model.claims import DEVICE_CLASS_SUFFIX, device_class_of_key, is_claim_key
+from webhook.model.field_paths import FieldPath
 from webhook.model.findings import Finding
-from webhook.model.paths import FieldPath
+from webhook.model.gpu_resources import ACCOUNTING_RESOURCE, DEVICE_CLASS_PREFIX, WHOLE_GPU, parse_gpu_resource
+from webhook.model.mig_catalogue import max_profile_milli
 from webhook.model.pods import QuantityText
 from webhook.model.quantity import NANO, parse_nano_or_none, parse_whole_number
-from webhook.model.resources import ACCOUNTING_RESOURCE, DEVICE_CLASS_PREFIX, WHOLE_GPU, parse_gpu_resource
 
 Json = dict[str, Any]
 REQUESTS, LIMITS = "requests.", "limits."
@@ -30,7 +30,8 @@ def lint_quota(data: Json, others: Collection[QuotaScopes], classes: Collection[
     """Every trap in a quota.
 
     Args:
-        others: The scopes of other quotas of its namespace that count every form of GPU. See `scopes_covering_all_gpus`.
+        others: The scopes of other quotas of its namespace that count every form of GPU. See
+        `scopes_covering_all_gpus`.
         classes: The DeviceClasses of the cluster; none where they are not known.
     """
     hard = _written_hard(data)
@@ -95,7 +96,9 @@ def _is_ignored_key(key: str) -> bool:
     return _counted_key(key) != key
 
 
-def _explain_uncounted_key(key: str, hard: Json, classes: Collection[str], *, scoped: bool) -> Iterator[tuple[str, str]]:
+def _explain_uncounted_key(
+    key: str, hard: Json, classes: Collection[str], *, scoped: bool
+) -> Iterator[tuple[str, str]]:
     """Why a key counts nothing, and what to write instead."""
     if _is_ignored_key(key):
         what = "devices of a class" if device_class_of_key(_counted_key(key)) else "GPUs"
@@ -161,10 +164,17 @@ def fix_quota(data: Json, findings: Iterable[Finding], classes: Collection[str] 
     leave the scopes: for a quota of their own where other keys stay, and then this is a List of the two.
     """
     hard = _effective_hard(data, classes)
-    if any(finding.code == UNCOVERED_FORMS_CODE for finding in findings) and _allowed_count(hard, WHOLE_GPUS) is not None:
+    if (
+        any(finding.code == UNCOVERED_FORMS_CODE for finding in findings)
+        and _allowed_count(hard, WHOLE_GPUS) is not None
+    ):
         hard[ALL_GPUS] = str(_total_gpu_milli(hard))
     spec = {**as_mapping(data.get("spec")), "hard": hard}
-    return _split_off_claim_keys(data, spec) if _has_written_scopes(data) and any(map(is_claim_key, hard)) else rebuild_object(data, spec)
+    return (
+        _split_off_claim_keys(data, spec)
+        if _has_written_scopes(data) and any(map(is_claim_key, hard))
+        else rebuild_object(data, spec)
+    )
 
 
 def _effective_hard(data: Json, classes: Collection[str]) -> Json:

@@ -8,13 +8,39 @@ are the same for every cluster; only the mix, the nodes and how many pods leave 
 
 from __future__ import annotations
 
+import math
+from collections import defaultdict
+from collections.abc import Mapping
+
 import numpy as np
 
-from webhook.placement.fragmentation.filling import MAX_CORES, MILLI_LEVELS, MILLI_STEP, expected_fill_table, count_offers
-from webhook.placement.fragmentation.mixes import WorkloadMix
-from webhook.placement.fragmentation.pricing import cpu_claim_factor, scarcity_prices
-from webhook.placement.needs import GPU_MILLI, PodDemand
-from webhook.placement.rooms import FloatArray, IntArray, FreeCapacityArrays, CapacityRows, ClusterCapacity
+from webhook.placement.capacity import (
+    GPU_MILLI,
+    CapacityRows,
+    ClusterCapacity,
+    FloatArray,
+    FreeCapacityArrays,
+    IntArray,
+    PodDemand,
+)
+from webhook.placement.fragmentation.workload_mix import WorkloadMix
+
+MAX_CORES = 48
+"""Cores beyond which one GPU sees no more."""
+
+MILLI_STEP = 10
+"""Thousandths of a GPU between two columns of the table."""
+
+MILLI_LEVELS = GPU_MILLI // MILLI_STEP + 1
+
+BASE_OFFERS = 27
+FEWEST_OFFERS, MOST_OFFERS = 5, 200
+"""Pods offered, where every pod is a share; the rarer shares are, the more pods must come by to fill a GPU."""
+
+
+CLAIM, CLAIM_EXPONENT, MOST_CLAIM = 0.8, 4.0, 2.2
+"""The claim where the mix asks for just the CPU there is for each GPU, how it falls with more, and its bound."""
+
 
 IDLE_SET_SIZES = (2, 4, 8)
 """Sizes of the sets of idle GPUs that are kept whole."""
@@ -58,7 +84,9 @@ class TabScorer:
             if key not in tables:
                 tables[key] = len(flat)
                 flat.append(expected_fill_table(shares, model, rounds).ravel())
-                idle.append(idle_gpu_values({n: s for n, s in shares.items() if n.accepts_model(model)}, site.gpus.shape[1]))
+                idle.append(
+                    idle_gpu_values({n: s for n, s in shares.items() if n.accepts_model(model)}, site.gpus.shape[1])
+                )
             places.append(tables[key])
         self._fill = np.concatenate([EMPTY_TABLE, *flat])
         self._idle = np.array(idle).reshape(-1, site.gpus.shape[1] + 1, 2)
@@ -86,7 +114,9 @@ class TabScorer:
         if not need.total_milli or not turnover:
             return 0.0
         used = 1 - (rooms.gpus.sum(1) - need.total_milli) / self._all
-        return _round_scores(turnover * (CONSOLIDATION_BONUS * used + PRICE_RELIEF * self._price * (need.total_milli / GPU_MILLI)))
+        return _round_scores(
+            turnover * (CONSOLIDATION_BONUS * used + PRICE_RELIEF * self._price * (need.total_milli / GPU_MILLI))
+        )
 
     def _look_up(self, table: IntArray, cores: FloatArray, free: IntArray | int) -> FloatArray:
         """U of GPUs that claim some cores, between two rows of the table."""
@@ -128,3 +158,81 @@ def idle_gpu_values(shares: dict[PodDemand, float], most: int) -> FloatArray:
                 filled = worth[idle - size] + (0.0, GPU_MILLI * size)
                 worth[idle] = chance[size] * filled + (1.0 - chance[size]) * worth[idle]
     return worth
+
+
+def count_offers(shares: Mapping[PodDemand, float]) -> int:
+    """How many pods are offered to a piece of GPU.
+
+    Args:
+        shares: Needs with GPUs and their part of all of them.
+    """
+    parts = sum(share for need, share in shares.items() if need.gpu_milli < GPU_MILLI)
+    wanted = MOST_OFFERS if not parts else int(BASE_OFFERS / parts)
+    return max(FEWEST_OFFERS, min(MOST_OFFERS, wanted))
+
+
+def expected_fill_table(shares: Mapping[PodDemand, float], model: str, rounds: int) -> FloatArray:
+    """U for GPUs of one model.
+
+    Args:
+        shares: Needs with GPUs and their part of all of them.
+        model: The model.
+        rounds: Pods offered.
+
+    Returns:
+        Expected thousandths, shape (CORES + 2, LEVELS): by whole cores, the last row twice so that a look-up
+        may interpolate towards the next, and by free thousandths in steps of STEP, rounded down.
+    """
+    steps = _single_gpu_demands(shares, model)
+    table = np.zeros((MAX_CORES + 1, MILLI_LEVELS))
+    for _ in range(rounds):
+        following = table.copy()
+        for (cores, levels), share in steps.items():
+            taken = table[: MAX_CORES + 1 - cores, : MILLI_LEVELS - levels] + levels * MILLI_STEP
+            following[cores:, levels:] += share * (taken - table[cores:, levels:])
+        table = following
+    return np.vstack([table, table[-1]])
+
+
+def _single_gpu_demands(shares: Mapping[PodDemand, float], model: str) -> dict[tuple[int, int], float]:
+    """What single GPUs are asked for: (cores, levels), both rounded up, with the part of all GPU pods."""
+    steps: defaultdict[tuple[int, int], float] = defaultdict(float)
+    for need, share in shares.items():
+        cores, levels = -(-need.cpu_milli // 1000), -(-need.gpu_milli // MILLI_STEP)
+        if need.gpus == 1 and need.accepts_model(model) and cores <= MAX_CORES:
+            steps[cores, levels] += share
+    return steps
+
+
+def cpu_claim_factor(mix: WorkloadMix, site: ClusterCapacity) -> float:
+    """How many times its even share of the free cores one piece of GPU may count on.
+
+    The more cores pods ask for against what the cluster has for each GPU, the less.
+    """
+    cores = sum(count * need.cpu_milli for need, count in mix.counts.items())
+    milli = sum(count * need.total_milli for need, count in mix.counts.items())
+    there = int(site.cpu.sum()) / max(1, site.total_milli)
+    if not milli or not cores or not there:
+        return MOST_CLAIM
+    return min(MOST_CLAIM, CLAIM * math.pow(cores / milli / there, -CLAIM_EXPONENT))
+
+
+def scarcity_prices(mix: WorkloadMix, site: ClusterCapacity) -> FloatArray:
+    """How much demand competes for each GPU of a kind of node, shape (kinds,).
+
+    The mix is scaled so that it asks for exactly the cluster's GPUs. Each need spreads its part evenly over
+    the GPUs of the kinds of node that could take it when empty.
+    """
+    capacity = np.bincount(site.kind_index, site.gpus.sum(1), len(site.kinds)) / GPU_MILLI
+    asked = {need: count * need.total_milli for need, count in mix.counts.items() if need.gpus}
+    scale = capacity.sum() / max(1.0, sum(asked.values()))
+    price = np.zeros(len(site.kinds))
+    for need, milli in asked.items():
+        fits = np.array([_fits_node_kind(need, *kind) for kind in site.kinds], np.bool_)
+        if fits.any():
+            price[fits] += milli * scale / capacity[fits].sum()
+    return price
+
+
+def _fits_node_kind(need: PodDemand, model: str, gpus: int, cpu_milli: int) -> bool:
+    return need.accepts_model(model) and need.total_milli <= gpus * GPU_MILLI and need.cpu_milli <= cpu_milli

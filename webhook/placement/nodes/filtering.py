@@ -10,14 +10,14 @@ from collections.abc import Iterator
 
 import msgspec
 
-from webhook.model.masks import bit_positions
-from webhook.model.modes import GpuForm
-from webhook.model.nodelabels import PRODUCT_LABEL, STRATEGY_LABEL
-from webhook.model.resources import parse_gpu_resource
+from webhook.model.enums import GpuForm
+from webhook.model.gpu_resources import parse_gpu_resource
+from webhook.model.node_labels import PRODUCT_LABEL, STRATEGY_LABEL
+from webhook.model.node_masks import bit_positions
 from webhook.model.taints import tolerates_all
-from webhook.placement.mig import mig_geometry, plan_repartition, mig_card_value
-from webhook.placement.nodes.allotting import ContainerRequests, allocate_containers, can_join, largest_request
-from webhook.placement.nodes.cluster import MIB, SchedulingSnapshot, PodRequirements
+from webhook.placement.mig import mig_card_value, mig_geometry, plan_repartition
+from webhook.placement.nodes.device_plugin import ContainerRequests, allocate_containers, can_join, largest_request
+from webhook.placement.nodes.snapshot import MIB, PodRequirements, SchedulingSnapshot
 from webhook.placement.nvlink import gpu_sets
 from webhook.placement.topology import GpuTopology
 
@@ -56,7 +56,9 @@ def exclusion_reasons(cluster: SchedulingSnapshot, wanted: PodRequirements, node
     if not cluster.fleet.schedulable_nodes(wanted.tolerations) & bit:
         yield FilterReason("node(s) were unschedulable", "cordoned, not ready, or its GPUs are being changed")
     if not wanted.selected_nodes & bit:
-        yield FilterReason("node(s) didn't match Pod's node affinity/selector", "ruled out by node selector or affinity")
+        yield FilterReason(
+            "node(s) didn't match Pod's node affinity/selector", "ruled out by node selector or affinity"
+        )
     for taint in known.taints:
         if not tolerates_all(wanted.tolerations, (taint,)):
             said = f"{taint.key}{'=' + taint.value if taint.value else ''}:{taint.effect}"
@@ -66,7 +68,9 @@ def exclusion_reasons(cluster: SchedulingSnapshot, wanted: PodRequirements, node
 def _insufficient_cpu_memory(cluster: SchedulingSnapshot, wanted: PodRequirements, node: int) -> Iterator[FilterReason]:
     room = cluster.free[node]
     if wanted.cpu_milli > max(0, room.cpu_milli):
-        yield FilterReason("Insufficient cpu", f"{_format_cores(room.cpu_milli)} cores free of {_format_cores(wanted.cpu_milli)}")
+        yield FilterReason(
+            "Insufficient cpu", f"{_format_cores(room.cpu_milli)} cores free of {_format_cores(wanted.cpu_milli)}"
+        )
     if wanted.memory_mib > max(0, room.memory) // MIB:
         free, asked = max(0, room.memory) // MIB, wanted.memory_mib
         yield FilterReason("Insufficient memory", f"{_format_gib(free)} GiB of memory free of {_format_gib(asked)}")
@@ -109,7 +113,10 @@ def _not_joined_detail(cluster: SchedulingSnapshot, wanted: PodRequirements, nod
         return f"{free} free, it is not known which, and NVLink does not join every choice"
     got = _first_unjoined_set(topology, known, wanted.container_requests)
     if not got:
-        return f"{free} free by their number, and {known.bit_count()} by the agent's report{_free_gpus_suffix(cluster, node)}"
+        return (
+            f"{free} free by their number, and {known.bit_count()} by the agent's "
+            f"report{_free_gpus_suffix(cluster, node)}"
+        )
     whose = f" to the container of {got.bit_count()}" if len(wanted.container_requests) > 1 else ""
     return f"{free} free, and the device plugin gives {_format_gpus(got)}{whose}, which NVLink does not join"
 

@@ -12,10 +12,10 @@ from collections.abc import Mapping
 import msgspec
 import numpy as np
 
-from webhook.model.bounded import BoundedCache
+from webhook.model.bounded_cache import BoundedCache
 from webhook.model.fleet import Fleet
-from webhook.model.nodelabels import CLIQUE_LABEL
-from webhook.placement.rooms import FloatArray, IntArray
+from webhook.model.node_labels import CLIQUE_LABEL
+from webhook.placement.capacity import FloatArray, IntArray
 
 DOMAIN_KEY_PARTS = 3
 """Of a key: does the rest fit, how many are there, and how well the domain's room suits."""

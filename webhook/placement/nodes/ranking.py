@@ -14,20 +14,18 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
-from webhook.model.cluster import FreeResources
-from webhook.model.modes import GpuForm
+from webhook.model.cluster_view import FreeResources
+from webhook.model.enums import GpuForm
 from webhook.model.offers import GpuOffer
+from webhook.placement.capacity import BoolArray, FloatArray, IntArray, node_mask_array
 from webhook.placement.devices import NodeDevices
-from webhook.placement.fragmentation.mixes import FLAT_MIX, WorkloadMix
-from webhook.placement.fragmentation.policies import SCORERS, ScoringStrategy
-from webhook.placement.fragmentation.rule import NodeScorer
-from webhook.placement.mig import CARD_MILLI, MigCard, mig_geometry, free_starts, occupied_units, mig_card_value
-from webhook.placement.nodes.board import INFEASIBLE_SCORE, ScoreTable
-from webhook.placement.nodes.cluster import SchedulingSnapshot, PodRequirements
-from webhook.placement.nodes.gangs import GangContext, TopologyDomains, nodes_for_remaining, domain_suitability
-from webhook.placement.nodes.linking import LinkTable, GpuLinks, pod_gpu_links
-from webhook.placement.nodes.states import StateFigures, NodeStates
-from webhook.placement.rooms import BoolArray, FloatArray, IntArray, node_mask_array
+from webhook.placement.fragmentation.strategies import SCORERS, NodeScorer, ScoringStrategy
+from webhook.placement.fragmentation.workload_mix import FLAT_MIX, WorkloadMix
+from webhook.placement.mig import CARD_MILLI, MigCard, free_starts, mig_card_value, mig_geometry, occupied_units
+from webhook.placement.nodes.gangs import GangContext, TopologyDomains, domain_suitability, nodes_for_remaining
+from webhook.placement.nodes.gpu_links import GpuLinks, LinkTable, pod_gpu_links
+from webhook.placement.nodes.score_table import INFEASIBLE_SCORE, NodeStates, ScoreTable, StateFigures
+from webhook.placement.nodes.snapshot import PodRequirements, SchedulingSnapshot
 from webhook.placement.topology import TopologyConfidence
 
 KEY_PARTS = 10
@@ -142,7 +140,12 @@ class NodeRanking:
         return [self._ranked_node(wanted, node, key) for node, key in zip(order.nodes.tolist(), keys, strict=True)]
 
     def order(
-        self, wanted: PodRequirements, *, among: BoolArray | None = None, company: GangContext | None = None, yielding: bool = False
+        self,
+        wanted: PodRequirements,
+        *,
+        among: BoolArray | None = None,
+        company: GangContext | None = None,
+        yielding: bool = False,
     ) -> NodeOrder:
         """The same in arrays.
 
@@ -158,7 +161,9 @@ class NodeRanking:
             return NodeOrder(np.empty(0, np.int64), np.empty((0, KEY_PARTS)))
         nodes, keys = np.concatenate([part.nodes for part in parts]), np.concatenate([part.keys for part in parts])
         if company is not None:
-            keys[:, DOMAIN] = domain_suitability(self._domains.domains_by_label(company.domain), self._eligible_slots(wanted), company)[nodes]
+            keys[:, DOMAIN] = domain_suitability(
+                self._domains.domains_by_label(company.domain), self._eligible_slots(wanted), company
+            )[nodes]
         if yielding and wanted.resource:
             keys[:, LEFT] = -self._units[wanted.resource][nodes]
         telling = keys[:, (keys != keys[0]).any(0)]
@@ -211,7 +216,11 @@ class NodeRanking:
 
     def _eligible_nodes(self, wanted: PodRequirements) -> BoolArray:
         fleet = self.cluster.fleet
-        allowed = fleet.schedulable_nodes(wanted.tolerations) & wanted.selected_nodes & fleet.tolerated_nodes(wanted.tolerations)
+        allowed = (
+            fleet.schedulable_nodes(wanted.tolerations)
+            & wanted.selected_nodes
+            & fleet.tolerated_nodes(wanted.tolerations)
+        )
         return node_mask_array(allowed, len(self._full))
 
     def _orders_by_offer(self, wanted: PodRequirements, allowed: BoolArray) -> Iterator[NodeOrder]:
@@ -234,7 +243,10 @@ class NodeRanking:
         keys = np.zeros((len(nodes), KEY_PARTS))
         need = self.cluster.pod_demand(wanted, int(nodes[0]))
         scores = self._score_table.scores(need)[nodes]
-        keys[:, SCORE], keys[:, FULLNESS] = np.where(scores > INFEASIBLE_SCORE, scores, LAST_SCORE), self._fullness[nodes]
+        keys[:, SCORE], keys[:, FULLNESS] = (
+            np.where(scores > INFEASIBLE_SCORE, scores, LAST_SCORE),
+            self._fullness[nodes],
+        )
         if offer is not None and offer.form is GpuForm.WHOLE:
             figures = self._links.figures(wanted.container_requests)
             keys[:, ILL], keys[:, HARM] = -figures.unhealthy[nodes], -figures.broken_sets[nodes]
@@ -247,7 +259,11 @@ class NodeRanking:
     def _ranked_node(self, wanted: PodRequirements, node: int, key: tuple[float, ...]) -> RankedNode:
         devices, offer = self.cluster.devices[node], self.cluster.offer(node, wanted.resource)
         whole = offer is not None and offer.form is GpuForm.WHOLE
-        links = pod_gpu_links(devices.topology, devices.free, wanted.container_requests, devices.allocatable_unhealthy) if whole else None
+        links = (
+            pod_gpu_links(devices.topology, devices.free, wanted.container_requests, devices.allocatable_unhealthy)
+            if whole
+            else None
+        )
         return RankedNode(node, key[SCORE], links, devices.topology.confidence, key)
 
     def _mig_value_changes(self, product: str, profile: str) -> FloatArray:
@@ -276,7 +292,9 @@ class NodeRanking:
         used = {card.index: occupied_units(known, card.used) for card in cards}
         places = [(used[card.index], one.start) for card in cards for one in card.idle if one.profile == profile]
         if not places:
-            free = {card.index: free_starts(form, used[card.index] | occupied_units(known, card.idle)) for card in cards}
+            free = {
+                card.index: free_starts(form, used[card.index] | occupied_units(known, card.idle)) for card in cards
+            }
             places = [(used[index], start) for index, some in free.items() for start in some]
         return (round(max((worth.value_change(profile, mask, start) for mask, start in places), default=missing), 1),)
 
@@ -294,9 +312,13 @@ class NodeRanking:
         return np.maximum(slots, 0)
 
     def nodes_for_gang(self, wanted: PodRequirements, company: GangContext, order: NodeOrder) -> list[int]:
-        """Where the others would go, as `nodes_for_remaining` says; `order` is how the nodes were ranked for the pod."""
+        """Where the others would go, as `nodes_for_remaining` says; `order` is how the nodes were ranked for the
+        pod.
+        """
         domains = self._domains.domains_by_label(company.domain)
-        return nodes_for_remaining(domains, self._eligible_slots(wanted), company, order.nodes) if len(order.nodes) else []
+        return (
+            nodes_for_remaining(domains, self._eligible_slots(wanted), company, order.nodes) if len(order.nodes) else []
+        )
 
     def _eligible_slots(self, wanted: PodRequirements) -> IntArray:
         """The same where state, taints and selectors let the pod in, and none elsewhere."""

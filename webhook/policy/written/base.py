@@ -9,7 +9,7 @@ from pydantic.alias_generators import to_camel
 from pydantic.config import JsonDict
 from pydantic_core import PydanticCustomError
 
-from webhook.model.paths import FieldPath
+from webhook.model.field_paths import FieldPath
 
 GROUP = "rightslice.dev"
 API_VERSION = f"{GROUP}/v1alpha1"

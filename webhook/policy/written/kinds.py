@@ -2,25 +2,80 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, Strict, model_validator
 
-from webhook.policy.written.additions import InjectionSpec
-from webhook.policy.written.base import SpecModel
-from webhook.policy.written.fairness import FairShareSpec
-from webhook.policy.written.matching import MatchSpec, ScopeSpec
-from webhook.policy.written.quotas import QuotasSpec
-from webhook.policy.written.rollout import RolloutSpec
+from webhook.policy.written.base import SpecModel, spec_error
+from webhook.policy.written.match import MatchSpec, ScopeSpec
 from webhook.policy.written.sections import (
-    ModeName,
     CudaSpec,
+    InjectionSpec,
     LimitsSpec,
+    ModeName,
+    QuotasSpec,
     RightSizingSpec,
     SecuritySpec,
     TopologySpec,
 )
-from webhook.policy.written.values import MAX_ENTRIES, FindingCode, LabelKey, Labels, Name, Reason, Sentence, Text, Time
+from webhook.policy.written.values import (
+    MAX_ENTRIES,
+    FindingCode,
+    LabelKey,
+    Labels,
+    LabelValue,
+    Name,
+    Percent,
+    Reason,
+    Sentence,
+    Text,
+    Time,
+)
+
+Weight = Annotated[int, Strict(), Field(ge=1, le=1_000_000)]
+Hours = Annotated[int, Strict(), Field(ge=1, le=8760)]
+
+
+class ShareSpec(SpecModel):
+    """What one namespace, or one value of the label, is entitled to beside the others."""
+
+    name: LabelValue = Field(min_length=1)
+    weight: Weight
+
+
+class FairShareSpec(SpecModel):
+    """Nothing is refused by it: it is what `rightslice fairshare` reports against, and the extender's hint."""
+
+    by: LabelKey = "namespace"
+    half_life_hours: Hours = 168
+    shares: tuple[ShareSpec, ...] = Field(default=(), max_length=MAX_ENTRIES)
+    default_weight: Weight = 1
+
+
+Minutes = Annotated[int, Strict(), Field(ge=5, le=1440)]
+
+
+class HaltOnSpec(SpecModel):
+    """How many percentage points worse than the rest the share may do before the policy falls back to audit."""
+
+    oom: Percent | None = None
+    evictions: Percent | None = None
+    pending: Percent | None = None
+    window_minutes: Minutes = 60
+
+    @model_validator(mode="after")
+    def _check_thresholds(self) -> Self:
+        if self.oom is None and self.evictions is None and self.pending is None:
+            raise spec_error("say what to stop on", "oom: 2, evictions: 2 or pending: 10, in percentage points")
+        return self
+
+
+class RolloutSpec(SpecModel):
+    """A stable share of the workloads is held to the policy's modes, the others are only watched."""
+
+    percent: Percent
+    seed: LabelValue = ""
+    halt_on: HaltOnSpec | None = None
 
 
 class MetadataSpec(SpecModel):

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import ConfigDict, Field, Strict, model_validator
+from pydantic import ConfigDict, Discriminator, Field, Strict, Tag, model_validator
 
 from webhook.model import quantity
-from webhook.model.resources import ACCOUNTING_RESOURCE, OTHER_VENDOR_PREFIXES
-from webhook.policy.written.base import SpecModel, spec_error, cel_rules
+from webhook.model.gpu_resources import ACCOUNTING_RESOURCE, OTHER_VENDOR_PREFIXES
+from webhook.policy.written.base import SpecModel, cel_rules, require_unique_names, spec_error
+from webhook.policy.written.match import UNIQUE_BY_NAME, LabelSelectorSpec, check_operator_values
 from webhook.policy.written.values import (
     MAX_ENTRIES,
     Amount,
@@ -16,11 +17,82 @@ from webhook.policy.written.values import (
     Glob,
     GpuMemory,
     LabelKey,
+    Labels,
+    LabelValue,
     Name,
     Percent,
     Risk,
     Text,
 )
+
+NodeOperator = Literal["In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"]
+
+
+class TolerationSpec(SpecModel):
+    """A toleration. One without a key would tolerate every taint, "not ready" included, so a key is due."""
+
+    key: LabelKey
+    operator: Literal["Exists", "Equal"] = "Equal"
+    value: LabelValue = ""
+    effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"] | None = None
+    toleration_seconds: Annotated[int, Strict(), Field(ge=0)] | None = None
+
+    @model_validator(mode="after")
+    def _check_toleration(self) -> Self:
+        if self.operator == "Exists" and self.value:
+            raise spec_error(
+                "have no value, because the operator is Exists", "operator: Equal, or no value", at="value"
+            )
+        if self.toleration_seconds is not None and self.effect != "NoExecute":
+            raise spec_error(
+                "have effect: NoExecute, because tolerationSeconds is set",
+                "effect: NoExecute, or no tolerationSeconds",
+                at="tolerationSeconds",
+            )
+        return self
+
+
+class NodeExpressionSpec(SpecModel):
+    """One expression about node labels."""
+
+    key: LabelKey
+    operator: NodeOperator
+    values: tuple[LabelValue, ...] = Field(default=(), max_length=MAX_ENTRIES)
+
+    @model_validator(mode="after")
+    def _check_values(self) -> Self:
+        check_operator_values(self.operator, self.values)
+        if self.operator in ("Gt", "Lt") and not (len(self.values) == 1 and self.values[0].isdecimal()):
+            raise spec_error(
+                f"have one whole number as values, because the operator is {self.operator}", 'values: ["40000"]'
+            )
+        return self
+
+
+class NodeAffinitySpec(SpecModel):
+    """`offer: auto` reaches the nodes of the offer; `required` is added beside it."""
+
+    offer: Literal["auto", "ignore"] = "auto"
+    required: tuple[NodeExpressionSpec, ...] = Field(default=(), max_length=MAX_ENTRIES)
+
+
+_Auto = Annotated[Literal["auto"], Tag("auto")]
+
+
+MAX_GPU_MILLI = 10**12
+"""A thousand million GPUs."""
+
+GpuMilli = Annotated[int, Strict(), Field(ge=0, le=MAX_GPU_MILLI)]
+
+
+class SharedQuotaSpec(SpecModel):
+    """A ceiling that namespaces share, in thousandths of a GPU."""
+
+    name: Name
+    gpu_milli: GpuMilli
+    namespace_selector: LabelSelectorSpec = LabelSelectorSpec()
+    product: Glob | None = None
+
 
 ModeName = Literal["enforce", "warn", "audit"]
 FormName = Literal["mig", "mps", "timeSlicing"]
@@ -37,7 +109,9 @@ GPU_PREFIXES = ("nvidia.com/", ACCOUNTING_RESOURCE, *OTHER_VENDOR_PREFIXES)
 DEFAULTABLE_RESOURCES = ("cpu", "memory", "ephemeral-storage")
 """What a container may request without an equal limit: a default is a request alone."""
 
-_DEFAULT_RESOURCES_RULE = "name cpu, memory or ephemeral-storage where it gives a default: of all else a request needs an equal limit"
+_DEFAULT_RESOURCES_RULE = (
+    "name cpu, memory or ephemeral-storage where it gives a default: of all else a request needs an equal limit"
+)
 
 Bypass = Literal[
     "visibleDevicesEnv",
@@ -257,7 +331,9 @@ class LimitsSpec(SectionSpec):
     @model_validator(mode="after")
     def _check_limits(self) -> Self:
         if any(rule.resource.startswith(GPU_PREFIXES) for rule in self.per_gpu):
-            raise spec_error("grow CPU or memory with the GPUs asked for, not GPUs", "the rule under perPod", at="perGPU")
+            raise spec_error(
+                "grow CPU or memory with the GPUs asked for, not GPUs", "the rule under perPod", at="perGPU"
+            )
         if any(rule.default is not None for rule in self.per_pod):
             raise spec_error(
                 "have no default: a pod's total is given to none of its containers",
@@ -297,3 +373,30 @@ class SecuritySpec(SectionSpec):
     deny: tuple[Bypass, ...] = Field(default=(), max_length=MAX_ENTRIES)
     allowed_runtime_classes: tuple[Name, ...] = Field(default=(), max_length=MAX_ENTRIES)
     allowed_driver_capabilities: tuple[Text, ...] = Field(default=(), max_length=MAX_ENTRIES)
+
+
+class InjectionSpec(SectionSpec):
+    """What is added; what the user wrote stays."""
+
+    tolerations: (
+        Annotated[_Auto | Annotated[tuple[TolerationSpec, ...], Tag("else")], Discriminator(_auto_tag)] | None
+    ) = None
+    node_affinity: Annotated[_Auto | Annotated[NodeAffinitySpec, Tag("else")], Discriminator(_auto_tag)] | None = None
+    runtime_class_name: Name | None = None
+    spread: Literal["preferred", "required", "off"] = "off"
+    labels: Labels = {}
+
+
+class QuotasSpec(SectionSpec):
+    """What the pods of several namespaces may hold together."""
+
+    shared: tuple[SharedQuotaSpec, ...] = Field(default=(), max_length=MAX_ENTRIES, json_schema_extra=UNIQUE_BY_NAME)
+
+    @model_validator(mode="after")
+    def _check_quota_names(self) -> Self:
+        require_unique_names([quota.name for quota in self.shared], "shared", "quotas")
+        return self
+
+
+def _auto_tag(found: Any) -> str:
+    return "auto" if isinstance(found, str) else "else"

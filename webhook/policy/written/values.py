@@ -13,7 +13,7 @@ from pydantic import AfterValidator, Field, PlainSerializer, PlainValidator, Str
 from webhook.errors import QuantityError
 from webhook.model import quantity
 from webhook.model.codes import CODES
-from webhook.policy.written.base import spec_error, cel_rules
+from webhook.policy.written.base import cel_rules, spec_error
 
 MAX_NAME = 253
 MAX_LABEL = 63
@@ -92,7 +92,9 @@ def _validate_code(text: str) -> str:
     if text not in _EXEMPTIBLE_CODES:
         whole = f"GPU-{text[:20].upper().removeprefix('GPU').lstrip('-')}"
         near = difflib.get_close_matches(whole, _EXEMPTIBLE_CODES, n=1, cutoff=CODE_SIMILARITY)
-        raise spec_error("be a finding code", near[0] if near else "one of docs/codes.md: rightslice explain lists them")
+        raise spec_error(
+            "be a finding code", near[0] if near else "one of docs/codes.md: rightslice explain lists them"
+        )
     return text
 
 
@@ -177,12 +179,19 @@ LabelKey = Annotated[
     AfterValidator(_validate_label_key),
     _text_schema(MAX_NAME + 1 + MAX_LABEL, f"({_without_end_anchor(_NAME)}/)?{_without_end_anchor(_LABEL_PART)}"),
 ]
-LabelValue = Annotated[str, Strict(), AfterValidator(_validate_label_value), _text_schema(MAX_LABEL, f"({_without_end_anchor(_LABEL_PART)})?")]
+LabelValue = Annotated[
+    str,
+    Strict(),
+    AfterValidator(_validate_label_value),
+    _text_schema(MAX_LABEL, f"({_without_end_anchor(_LABEL_PART)})?"),
+]
 Labels = Annotated[dict[LabelKey, LabelValue], Field(max_length=MAX_LABELS)]
 Reason = Annotated[
     str, Strict(), AfterValidator(_validate_reason), Field(max_length=1024, json_schema_extra={"pattern": r"\S"})
 ]
-FindingCode = Annotated[str, Strict(), AfterValidator(_validate_code), WithJsonSchema({"type": "string", "enum": _EXEMPTIBLE_CODES})]
+FindingCode = Annotated[
+    str, Strict(), AfterValidator(_validate_code), WithJsonSchema({"type": "string", "enum": _EXEMPTIBLE_CODES})
+]
 Time = Annotated[datetime, PlainValidator(_parse_time), WithJsonSchema({"type": "string", "format": "date-time"})]
 Amount = Annotated[int, PlainValidator(_parse_amount), WithJsonSchema(_QUANTITY_SCHEMA)]
 GpuMemory = Annotated[int, PlainValidator(_parse_gpu_memory), WithJsonSchema(_QUANTITY_SCHEMA | _MEMORY_RULE)]

@@ -1,0 +1,306 @@
+"""One machine's GPUs, looked at again and again. What was seen once and is gone is told as lost.
+
+Between two looks the driver may be reloaded, GPUs may be cut anew, reset, or fall off the bus. Links are kept: on
+some machines NVML takes half a second for each pair.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import msgspec
+import pynvml
+
+from webhook.agent import nvml
+from webhook.agent.gpu_health import GpuHealth, assess_gpu
+from webhook.agent.gpu_links import (
+    NVLINK_GENERATIONS,
+    NvlinkEnds,
+    build_gpu_links,
+    normalize_bus_id,
+    read_link_speed,
+    read_nvlink_ends,
+    read_pcie_path,
+)
+from webhook.agent.mig_instances import MIB, is_mig_enabled, read_mig_instances
+from webhook.agent.nvml import DriverUnavailableError, GpuQueryError, XidEvents, call_nvml, nvml_text
+from webhook.model.gpu_node import GpuDevice, GPUNodeStatus
+from webhook.placement.topology import NVLINK_RATES
+
+SYSFS = Path("/sys/bus/pci/devices")
+
+LINKS_VALID_SECONDS = 60.0
+"""How long links count as they were."""
+
+SLOW_READ_SECONDS = 2.0
+SLOW_LINKS_VALID_SECONDS = 900.0
+"""The same where reading them took longer than that."""
+
+LOST_CONDITION = "lost: fallen off the bus, or waiting for a reset"
+FABRIC_CONDITION = "the fabric manager has not finished"
+
+
+class GpuDiscovery:
+    """The GPUs of this machine. Everything here blocks."""
+
+    def __init__(self, clock: Callable[[], float], sysfs: Path = SYSFS) -> None:
+        """Begin; NVML is asked at the first look.
+
+        Args:
+            clock: Seconds that only grow.
+            sysfs: Where the kernel tells of PCI devices.
+        """
+        self._clock, self._sysfs = clock, sysfs
+        self._initialized = False
+        self._known: dict[str, GpuDevice] = {}
+        self._listed: tuple[str, ...] = ()
+        self._xids = XidEvents()
+        self._ends: dict[str, NvlinkEnds] = {}
+        self._pcie_paths: dict[tuple[str, str], str] = {}
+        self._rate = 0
+        self._max_count = 0
+        self._links_valid_until = float("-inf")
+
+    def discover(self) -> GPUNodeStatus:
+        """What is there now; nobody holds anything in it yet.
+
+        Raises:
+            DriverReplacedError: only a new process can go on.
+        """
+        try:
+            if not self._initialized:
+                nvml.init_nvml()
+                self._initialized = True
+            return self._discover_gpus()
+        except DriverUnavailableError as error:
+            self._shut_down()
+            if isinstance(error, nvml.DriverReplacedError):
+                raise
+            sick = GpuHealth(False, False, ("the driver is not loaded",))
+            gone = tuple(_with_health(gpu, sick) for gpu in (*self._known.values(), *self._unidentified_gpus()))
+            return GPUNodeStatus(gpus=_sort_by_index(gone), message=f"no NVIDIA driver: {error}")
+
+    def _shut_down(self) -> None:
+        if self._initialized:
+            self._xids.reset()
+            nvml.shutdown_nvml()
+        self._initialized = False
+        self._listed = ()
+        self._links_valid_until = float("-inf")
+
+    def _discover_gpus(self) -> GPUNodeStatus:
+        handles = self._read_handles()
+        self._xids.collect()
+        if tuple(handles) != self._listed:
+            self._listed = tuple(handles)
+            self._xids.register(handles.items())
+            self._links_valid_until = float("-inf")
+        seen = {pci: self._read_gpu(self._known[pci], handle) for pci, handle in handles.items()}
+        self._known |= {pci: gpu for pci, gpu in seen.items() if gpu is not None}
+        there = {pci: handles[pci] for pci, gpu in seen.items() if gpu is not None}
+        lost = [pci for pci in self._known if pci not in there]
+        self._read_links({pci: handle for pci, handle in there.items() if not self._known[pci].mig})
+        gpus = [*self._with_links(there), *(self._as_lost(self._known[pci]) for pci in lost)]
+        gpus += map(self._as_lost, self._unidentified_gpus())
+        first = next(iter(there.values()), None)
+        return self._build_status(first, _sort_by_index(gpus), _common_value(map(_fabric_clique, there.values())))
+
+    def _read_handles(self) -> dict[str, Any]:
+        """Handles of the GPUs that answer at all, by bus id. From here on each of them is known by its number."""
+        found = {}
+        counted = call_nvml(pynvml.nvmlDeviceGetCount) or 0
+        self._max_count = max(self._max_count, counted)
+        for index in range(counted):
+            with suppress(GpuQueryError):
+                handle = call_nvml(pynvml.nvmlDeviceGetHandleByIndex, index)
+                pci = call_nvml(pynvml.nvmlDeviceGetPciInfo, handle) if handle is not None else None
+                if pci is not None:
+                    found[normalize_bus_id(pci.busId)] = handle
+                    self._assign_index(normalize_bus_id(pci.busId), index)
+        return found
+
+    def _assign_index(self, pci: str, index: int) -> None:
+        """Number a GPU for good: as NVML does, or where another has that number, with the last that is left."""
+        if pci in self._known:
+            return
+        left = [gpu.index for gpu in self._unidentified_gpus()]
+        number = index if index in left else max(left, default=len(self._known))
+        self._known[pci] = GpuDevice(index=number, numa=self._numa_node(pci), pci=pci)
+
+    def _unidentified_gpus(self) -> list[GpuDevice]:
+        """GPUs that NVML has counted, and that have never told who they are."""
+        named = {gpu.index for gpu in self._known.values()}
+        return [GpuDevice(index=number) for number in range(self._max_count) if number not in named]
+
+    def _read_gpu(self, known: GpuDevice, handle: Any) -> GpuDevice | None:
+        """One GPU without its links; None where it does not answer."""
+        try:
+            memory = call_nvml(pynvml.nvmlDeviceGetMemoryInfo, handle)
+            mib = memory.total // MIB if memory is not None else 0
+            gpu = GpuDevice(
+                index=known.index,
+                uuid=nvml_text(call_nvml(pynvml.nvmlDeviceGetUUID, handle)),
+                numa=self._numa_node(known.pci),
+                memory=mib,
+                pci=known.pci,
+                mig=is_mig_enabled(handle),
+                ecc_errors=_ecc_error_count(handle),
+            )
+            return _with_mig_instances(_with_health(gpu, self._assess(known.pci, handle)), handle)
+        except GpuQueryError:
+            return None
+
+    def _numa_node(self, pci: str) -> int:
+        try:
+            return int((self._sysfs / pci / "numa_node").read_text())
+        except (OSError, ValueError):
+            return -1
+
+    def _assess(self, pci: str, handle: Any) -> GpuHealth:
+        rows = call_nvml(pynvml.nvmlDeviceGetRemappedRows, handle)
+        fabric = FABRIC_CONDITION if _fabric_state(handle) in _FABRIC_UNFINISHED else ""
+        failed = rows is not None and bool(rows[3])
+        return assess_gpu(self._xids.seen_on(pci), action=_recovery_action(handle), remap_failed=failed, fabric=fabric)
+
+    def _as_lost(self, known: GpuDevice) -> GpuDevice:
+        """A GPU that does not answer: what was known of it, and that it is lost."""
+        verdict = assess_gpu(self._xids.seen_on(known.pci))
+        gpu = _with_health(known, GpuHealth(False, False, (*verdict.conditions, LOST_CONDITION)))
+        return msgspec.structs.replace(gpu, links=())
+
+    def _read_links(self, handles: Mapping[str, Any]) -> None:
+        """Read links where they are due, of the GPUs that have any."""
+        start = self._clock()
+        if start < self._links_valid_until and handles.keys() <= self._ends.keys():
+            return
+        pcis = frozenset(self._known)
+        ends: dict[str, NvlinkEnds] = {}
+        for pci, handle in handles.items():
+            with suppress(GpuQueryError):
+                ends[pci] = read_nvlink_ends(handle, pcis)
+        self._ends = ends
+        self._read_pcie_paths(handles)
+        self._rate = next((rate for handle in handles.values() if (rate := _link_speed_or_zero(handle))), 0)
+        end = self._clock()
+        self._links_valid_until = end + (
+            SLOW_LINKS_VALID_SECONDS if end - start > SLOW_READ_SECONDS else LINKS_VALID_SECONDS
+        )
+
+    def _read_pcie_paths(self, handles: Mapping[str, Any]) -> None:
+        """PCIe paths, of pairs that are not known yet: boards do not change."""
+        names = sorted(handles)
+        for place, one in enumerate(names):
+            for other in names[place + 1 :]:
+                if (one, other) not in self._pcie_paths:
+                    with suppress(GpuQueryError):
+                        self._pcie_paths[one, other] = read_pcie_path(handles[one], handles[other])
+
+    def _with_links(self, handles: Mapping[str, Any]) -> list[GpuDevice]:
+        """The GPUs that answer, with their links."""
+        index = {pci: self._known[pci].index for pci in handles}
+        pcis = {index[pci]: pci for pci in handles}
+        ends = {index[pci]: self._ends.get(pci, NvlinkEnds({}, 0, 0, 0)) for pci in handles}
+        levels = {
+            (min(index[one], index[other]), max(index[one], index[other])): path
+            for (one, other), path in self._pcie_paths.items()
+            if one in index and other in index
+        }
+        links = build_gpu_links(ends, pcis, levels)
+        return [
+            msgspec.structs.replace(self._known[pci], links=links[index[pci]], links_down=ends[index[pci]].down)
+            for pci in handles
+        ]
+
+    def _build_status(self, first: Any, gpus: tuple[GpuDevice, ...], clique: str) -> GPUNodeStatus:
+        """The whole; `first` is a GPU that answers, if any does."""
+        version = max((ends.version for ends in self._ends.values()), default=0)
+        generation = NVLINK_GENERATIONS.get(version, 0)
+        usual = NVLINK_RATES.get(generation, 0)
+        cuda = call_nvml(pynvml.nvmlSystemGetCudaDriverVersion) or 0
+        silent = sum(not gpu.uuid for gpu in gpus)
+        return GPUNodeStatus(
+            product=nvml_text(call_nvml(pynvml.nvmlDeviceGetName, first)).replace(" ", "-")
+            if first is not None
+            else "",
+            gpus=gpus,
+            nvlink_generation=generation,
+            nvlink_rate=self._rate if abs(self._rate - usual) > usual / 10 else 0,
+            nvswitch=any(ends.switch for ends in self._ends.values()),
+            clique=clique,
+            driver=nvml_text(call_nvml(pynvml.nvmlSystemGetDriverVersion)),
+            cuda=f"{cuda // 1000}.{cuda % 1000 // 10}" if cuda else "",
+            message=f"{silent} of {len(gpus)} GPUs are {LOST_CONDITION}" if silent else "",
+        )
+
+
+_FABRIC_UNFINISHED = frozenset({pynvml.NVML_GPU_FABRIC_STATE_NOT_STARTED, pynvml.NVML_GPU_FABRIC_STATE_IN_PROGRESS})
+
+
+def _fabric_info(handle: Any) -> Any:
+    """NVML's account of the fabric that a GPU is in; None before Hopper."""
+    info = pynvml.c_nvmlGpuFabricInfo_v2_t()
+    info.version = pynvml.nvmlGpuFabricInfo_v2
+    return info if call_nvml(pynvml.nvmlDeviceGetGpuFabricInfoV, handle, pynvml.byref(info)) is not None else None
+
+
+def _fabric_state(handle: Any) -> int:
+    info = _fabric_info(handle)
+    return int(info.state) if info is not None else pynvml.NVML_GPU_FABRIC_STATE_NOT_SUPPORTED
+
+
+def _fabric_clique(handle: Any) -> str:
+    """The domain, as the label `nvidia.com/gpu.clique` writes it; "" for none."""
+    with suppress(GpuQueryError):
+        info = _fabric_info(handle)
+        uuid = bytes(info.clusterUuid) if info is not None else b""
+        if any(uuid) and info.state == pynvml.NVML_GPU_FABRIC_STATE_COMPLETED and info.status == pynvml.NVML_SUCCESS:
+            return f"{UUID(bytes=uuid)}.{info.cliqueId}"
+    return ""
+
+
+def _common_value(found: Any) -> str:
+    """What all of them say; "" where they differ."""
+    said = set(found)
+    return said.pop() if len(said) == 1 else ""
+
+
+def _recovery_action(handle: Any) -> int:
+    """NVML's recovery action; 0 where there is none, or the driver does not say."""
+    values = call_nvml(pynvml.nvmlDeviceGetFieldValues, handle, [pynvml.NVML_FI_DEV_GET_GPU_RECOVERY_ACTION])
+    return int(values[0].value.uiVal) if values is not None and values[0].nvmlReturn == pynvml.NVML_SUCCESS else 0
+
+
+def _ecc_error_count(handle: Any) -> int:
+    kinds = (pynvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, pynvml.NVML_VOLATILE_ECC)
+    return call_nvml(pynvml.nvmlDeviceGetTotalEccErrors, handle, *kinds) or 0
+
+
+def _link_speed_or_zero(handle: Any) -> int:
+    with suppress(GpuQueryError):
+        return read_link_speed(handle)
+    return 0
+
+
+def _with_mig_instances(gpu: GpuDevice, handle: Any) -> GpuDevice:
+    """The GPU with its MIG instances. One whose instances cannot be read is not to be counted on."""
+    if not gpu.mig:
+        return gpu
+    try:
+        return msgspec.structs.replace(gpu, instances=read_mig_instances(handle, gpu.memory))
+    except GpuQueryError as error:
+        return _with_health(
+            gpu, GpuHealth(False, gpu.alone, (*gpu.ailments, f"its MIG instances cannot be read: {error}"))
+        )
+
+
+def _with_health(gpu: GpuDevice, health: GpuHealth) -> GpuDevice:
+    healthy, alone, ailments = health
+    return msgspec.structs.replace(gpu, healthy=healthy, alone=alone, ailments=ailments)
+
+
+def _sort_by_index(gpus: Any) -> tuple[GpuDevice, ...]:
+    return tuple(sorted(gpus, key=lambda gpu: gpu.index))

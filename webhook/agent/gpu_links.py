@@ -1,0 +1,110 @@
+"""Links between the GPUs of one machine: NVLinks by their remote ends, and PCIe levels between them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import pynvml
+
+from webhook.agent.nvml import call_nvml, nvml_text
+from webhook.model.gpu_node import GpuLink
+
+PCIE_PATHS = {0: "BOARD", 10: "PIX", 20: "PXB", 30: "PHB", 40: "NODE", 50: "SYS"}
+"""NVML's topology levels, in the words of `nvidia-smi topo -m`."""
+
+NVLINK_GENERATIONS = {1: 1, 2: 2, 3: 2, 4: 3, 5: 3, 6: 4, 7: 5}
+"""NVLink generation by NVML's version number."""
+
+SPEED_FIELD = pynvml.NVML_FI_DEV_NVLINK_SPEED_MBPS_COMMON
+
+
+class NvlinkEnds(NamedTuple):
+    """The NVLinks of one GPU.
+
+    Attributes:
+        gpus: Links that are up by the bus id of the GPU at the other end.
+        switch: Links that are up towards NVSwitches.
+        down: Links that are there and not up.
+        version: NVML's number of the NVLink version; 0 where there is none.
+    """
+
+    gpus: Mapping[str, int]
+    switch: int
+    down: int
+    version: int
+
+
+def read_nvlink_ends(handle: Any, pcis: frozenset[str]) -> NvlinkEnds:
+    """The NVLinks of one GPU of a machine whose GPUs have these bus ids."""
+    gpus: Counter[str] = Counter()
+    switch = down = version = 0
+    for link in range(pynvml.NVML_NVLINK_MAX_LINKS):
+        state = call_nvml(pynvml.nvmlDeviceGetNvLinkState, handle, link)
+        if state is None:
+            continue
+        version = version or call_nvml(pynvml.nvmlDeviceGetNvLinkVersion, handle, link) or 0
+        if not state:
+            down += 1
+            continue
+        remote = _remote_gpu(handle, link, pcis)
+        switch += remote == ""
+        if remote:
+            gpus[remote] += 1
+    return NvlinkEnds(gpus, switch, down, version)
+
+
+def _remote_gpu(handle: Any, link: int, pcis: frozenset[str]) -> str | None:
+    """Bus id of the GPU at the other end, "" for a switch, None for anything else.
+
+    In a virtual machine a switch may have no bus id, and older drivers do not tell kinds.
+    """
+    pci = call_nvml(pynvml.nvmlDeviceGetNvLinkRemotePciInfo, handle, link)
+    name = normalize_bus_id(pci.busId) if pci is not None else ""
+    if name in pcis:
+        return name
+    kind = call_nvml(pynvml.nvmlDeviceGetNvLinkRemoteDeviceType, handle, link)
+    hidden = not name or name.startswith("fffffff")
+    return "" if kind == pynvml.NVML_NVLINK_DEVICE_TYPE_SWITCH or hidden else None
+
+
+def read_pcie_path(one: Any, other: Any) -> str:
+    """The PCIe path between two GPUs; "" where it is not known."""
+    return PCIE_PATHS.get(call_nvml(pynvml.nvmlDeviceGetTopologyCommonAncestor, one, other), "")  # type: ignore[arg-type] # None is in no table
+
+
+def read_link_speed(handle: Any) -> int:
+    """MB/s of one link and direction as the driver says; 0 where it does not."""
+    values = call_nvml(pynvml.nvmlDeviceGetFieldValues, handle, [SPEED_FIELD])
+    good = values is not None and values[0].nvmlReturn == pynvml.NVML_SUCCESS
+    return int(values[0].value.uiVal) if good and values is not None else 0
+
+
+def build_gpu_links(
+    ends: Mapping[int, NvlinkEnds], pcis: Mapping[int, str], levels: Mapping[tuple[int, int], str]
+) -> dict[int, tuple[GpuLink, ...]]:
+    """What each GPU sees of the others, by index.
+
+    Args:
+        ends: NVLinks by index.
+        pcis: Bus ids by index.
+        levels: PCIe paths by pair of indexes, the lower first.
+    """
+
+    def link(one: int, other: int) -> GpuLink:
+        direct = ends[one].gpus.get(pcis[other], 0)
+        through = ends[one].switch if ends[other].switch else 0
+        return GpuLink(other, direct + through, levels.get((min(one, other), max(one, other)), ""))
+
+    return {one: tuple(link(one, other) for other in ends if other != one) for one in ends}
+
+
+def normalize_bus_id(raw: bytes | str) -> str:
+    """A bus id as the kernel writes it: lower case, a domain of four digits.
+
+    >>> bus_id(b"00000000:3B:00.0")
+    '0000:3b:00.0'
+    """
+    text = nvml_text(raw).lower()
+    return text[4:] if len(text) == 16 and text.startswith("0000") else text

@@ -1,0 +1,88 @@
+"""The agent's Lease: that what its GPUNode says is still so. A GPUNode is written when something changes, and is silent
+about how old it is; a Lease costs the API server a tenth of it, and nobody watches it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any
+
+from webhook.agent.gpunode_publisher import FIELD_MANAGER, ObjectClient, node_owner_reference
+from webhook.errors import ApiError
+from webhook.kube.backoff import ExponentialBackoff, RandomSource
+
+NAMESPACE = "rightslice-system"
+RENEW_SECONDS = 120.0
+MISSED_RENEWALS = 3
+"""Beats that an agent may miss before it counts as silent."""
+
+
+class AgentLease:
+    """The Lease of one node's agent, called like the node."""
+
+    def __init__(
+        self,
+        api: ObjectClient,
+        node: str,
+        clock: Callable[[], float],
+        now: Callable[[], datetime],
+        random: RandomSource,
+    ) -> None:
+        """Prepare.
+
+        Args:
+            api: The API server.
+            node: Name of the node, and of its Lease.
+            clock: Seconds that only grow.
+            now: The moment, aware of its zone.
+            random: Spreads the beats of many nodes.
+        """
+        self._api, self._node, self._clock, self._now, self._random = api, node, clock, now, random
+        self._backoff = ExponentialBackoff(random, first=RENEW_SECONDS / 4, most=RENEW_SECONDS * 4)
+        self._owner: dict[str, Any] | None = None
+        self._uid = ""
+        self._due = float("-inf")
+
+    async def renew(self) -> bool:
+        """Renew it if it is time; True if it was written.
+
+        Raises:
+            ApiError: it could not be; the next attempt waits.
+        """
+        if self._clock() < self._due:
+            return False
+        try:
+            await self._renew_with_owner()
+        except ApiError as error:
+            self._due = self._clock() + self._backoff.next_delay(error.retry_after)
+            raise
+        self._backoff.reset()
+        self._due = self._clock() + self._random.uniform(RENEW_SECONDS * 0.9, RENEW_SECONDS)
+        return True
+
+    async def _renew_with_owner(self) -> None:
+        """Apply it. Where it was gone its Node may be another one now, and it would be deleted again with the old."""
+        fresh = self._owner is None
+        before, self._uid = self._uid, await self._apply()
+        if self._uid != before and not fresh:
+            self._owner = None
+            self._uid = await self._apply()
+
+    async def _apply(self) -> str:
+        """Make it or renew it; the uid that it has."""
+        if self._owner is None:
+            self._owner = await node_owner_reference(self._api, self._node)
+        body = {
+            "apiVersion": "coordination.k8s.io/v1",
+            "kind": "Lease",
+            "metadata": {"name": self._node, "namespace": NAMESPACE, "ownerReferences": [self._owner]},
+            "spec": {
+                "holderIdentity": self._node,
+                "leaseDurationSeconds": int(MISSED_RENEWALS * RENEW_SECONDS),
+                "renewTime": f"{self._now():%Y-%m-%dT%H:%M:%S.%fZ}",
+            },
+        }
+        path = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/{self._node}"
+        lease = await self._api.patch(path, body, "apply", FIELD_MANAGER)
+        return str(lease["metadata"]["uid"])

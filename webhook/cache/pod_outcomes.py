@@ -1,0 +1,205 @@
+"""GPU pods and what becomes of them, for as long as a rollout is watched.
+
+Unlike the view's pods these are all of them, also those that wait for a node or have failed. Of each a line is kept;
+of one that is gone, for as long as any rollout may look back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from datetime import datetime
+
+import msgspec
+
+from webhook.cache.build_view import FINISHED_PHASES
+from webhook.kube.reflector import WatchedResource
+from webhook.model.annotations import DECISION_ANNOTATION, parse_decision_record
+from webhook.model.api_struct import ApiStruct
+from webhook.model.gpu_resources import parse_gpu_resource
+from webhook.model.pod_outcomes import ContainerStatus, FullPodStatus, PodOutcome
+from webhook.model.pods import ObjectMeta, PodSpec, ResourceRequirements
+from webhook.model.pods import Pod as WholePod
+from webhook.model.quantity import parse_whole_number
+from webhook.model.workloads import rollout_workload
+
+LOOK_BACK_SECONDS = 24 * 3600
+MAX_DELETED_PODS = 50_000
+OUT_OF_MEMORY = "OOMKilled"
+SCHEDULING_GATED = "SchedulingGated"
+
+
+class SlimContainer(ApiStruct, frozen=True):
+    """What a container asks for."""
+
+    name: str = ""
+    resources: ResourceRequirements = ResourceRequirements()
+
+
+class SlimSpec(ApiStruct, frozen=True):
+    """The containers of a pod."""
+
+    containers: tuple[SlimContainer, ...] = ()
+    init_containers: tuple[SlimContainer, ...] = ()
+
+
+class DatedMetadata(ObjectMeta, frozen=True):
+    """Metadata with the moments at which the pod was created and is to be gone."""
+
+    creation_timestamp: datetime | None = None
+    deletion_timestamp: datetime | None = None
+
+
+class OutcomePod(ApiStruct, frozen=True):
+    """A pod with what became of it."""
+
+    metadata: DatedMetadata
+    spec: SlimSpec = SlimSpec()
+    status: FullPodStatus = FullPodStatus()
+
+
+PODS = WatchedResource("pods of rollouts", "/api/v1/pods", OutcomePod)
+
+
+class OutcomeStore:
+    """Written by one watch, read by whoever halts rollouts."""
+
+    def __init__(self, clock: Callable[[], datetime]) -> None:
+        self._clock = clock
+        self._present: dict[str, PodOutcome] = {}
+        self._incoming: dict[str, PodOutcome] | None = None
+        self._deleted: dict[str, PodOutcome] = {}
+
+    def all(self) -> Iterable[PodOutcome]:
+        """Pods that are there and pods that were."""
+        yield from self._present.values()
+        yield from self._deleted.values()
+
+    # What the watch writes.
+
+    def begin(self) -> None:
+        """A list begins."""
+        self._incoming = {}
+
+    def upsert(self, pod: OutcomePod) -> None:
+        """A pod is there."""
+        outcome, key = read_outcome(pod), _outcome_key(pod)
+        if outcome is not None:
+            items = self._present if self._incoming is None else self._incoming
+            items[key] = self._merge_earlier(self._present.get(key), outcome)
+
+    def remove(self, pod: OutcomePod) -> None:
+        """A pod is gone. What its last words say of it counts."""
+        if self._incoming is not None:
+            self._incoming.pop(_outcome_key(pod), None)
+            return
+        self.upsert(pod)
+        outcome = self._present.pop(_outcome_key(pod), None)
+        if outcome is not None:
+            self._record_deletion(_outcome_key(pod), outcome)
+
+    def swap(self) -> None:
+        """The list is whole. What was there and is not in it was deleted meanwhile."""
+        before, self._present, self._incoming = self._present, self._incoming or {}, None
+        for key, outcome in before.items():
+            if key not in self._present:
+                self._record_deletion(key, outcome)
+
+    def _merge_earlier(self, before: PodOutcome | None, outcome: PodOutcome) -> PodOutcome:
+        """With what its status no longer tells: it has the last two ends of a container alone."""
+        if before is None:
+            return outcome
+        oom, pending = max(before.oom_killed, outcome.oom_killed), self._pending_since(before, outcome)
+        return msgspec.structs.replace(outcome, oom_killed=oom, pending=pending)
+
+    def _pending_since(self, before: PodOutcome, outcome: PodOutcome) -> float:
+        """It waits from when it was seen to: the condition of one that was gated keeps an older time."""
+        if not outcome.pending:
+            return 0
+        return max(before.pending or self._clock().timestamp(), outcome.pending)
+
+    def _record_deletion(self, key: str, outcome: PodOutcome) -> None:
+        now = self._clock().timestamp()
+        self._deleted[key] = msgspec.structs.replace(outcome, deleted=now)
+        oldest = next(iter(self._deleted))
+        while len(self._deleted) > MAX_DELETED_PODS or self._deleted[oldest].deleted < now - LOOK_BACK_SECONDS:
+            del self._deleted[oldest]
+            oldest = next(iter(self._deleted))
+
+
+def read_outcome(pod: OutcomePod) -> PodOutcome | None:
+    """What became of a pod; None for one without GPUs."""
+    asking = {one.name for one in (*pod.spec.containers, *pod.spec.init_containers) if _requests_gpu(one)}
+    if not asking:
+        return None
+    statuses = (*pod.status.container_statuses, *pod.status.init_container_statuses)
+    record, ended = parse_decision_record(pod.metadata.annotations.get(DECISION_ANNOTATION, "")), _finished_at(pod)
+    return PodOutcome(
+        namespace=pod.metadata.namespace,
+        workload=rollout_workload(WholePod(pod.metadata, PodSpec())),
+        policies=record.changing_policies if record else (),
+        oom_killed=max((_oom_killed_at(status) for status in statuses if status.name in asking), default=0),
+        evicted=_evicted_at(pod, ended),
+        pending=_unschedulable_since(pod),
+        ended=ended,
+    )
+
+
+def _requests_gpu(container: SlimContainer) -> bool:
+    return any(
+        parse_whole_number(amount) and parse_gpu_resource(name) for name, amount in container.resources.limits.items()
+    )
+
+
+def _oom_killed_at(status: ContainerStatus) -> float:
+    """When a container was last ended for its memory."""
+    ends = [one.terminated for one in (status.state, status.last_state) if one.terminated is not None]
+    return max((_seconds_or_zero(end.finished_at) for end in ends if end.reason == OUT_OF_MEMORY), default=0)
+
+
+def _finished_at(pod: OutcomePod) -> float:
+    """When it ended for good, as far as its status tells."""
+    if pod.status.phase not in FINISHED_PHASES:
+        return 0
+    statuses = (*pod.status.container_statuses, *pod.status.init_container_statuses)
+    ends = [status.state.terminated for status in statuses if status.state.terminated is not None]
+    return max((_seconds_or_zero(end.finished_at) for end in ends), default=0) or _last_condition_change(pod)
+
+
+def _evicted_at(pod: OutcomePod, ended: float) -> float:
+    """When it was: by its kubelet, or through the API's eviction or the scheduler (DisruptionTarget).
+
+    One that had ended by then lost nothing: a drain clears it away with the others.
+    """
+    targets = [one for one in pod.status.conditions if one.type == "DisruptionTarget" and one.status == "True"]
+    if targets:
+        moment = _seconds_or_zero(targets[0].last_transition_time)
+        return moment if not ended or moment <= ended else 0
+    return _last_condition_change(pod) if pod.status.reason == "Evicted" else 0
+
+
+def _unschedulable_since(pod: OutcomePod) -> float:
+    """Since when no node takes it; one behind a gate, or that is being deleted, is not even looked at."""
+    if pod.status.phase != "Pending" or pod.metadata.deletion_timestamp is not None:
+        return 0
+    unscheduled = (one for one in pod.status.conditions if one.type == "PodScheduled" and one.status == "False")
+    waits = (one for one in unscheduled if one.reason != SCHEDULING_GATED)
+    return max((_seconds_or_zero(one.last_transition_time) for one in waits), default=0)
+
+
+def _last_condition_change(pod: OutcomePod) -> float:
+    """When its conditions last changed."""
+    return max(
+        (_seconds_or_zero(one.last_transition_time) for one in pod.status.conditions), default=_creation_seconds(pod)
+    )
+
+
+def _creation_seconds(pod: OutcomePod) -> float:
+    return _seconds_or_zero(pod.metadata.creation_timestamp)
+
+
+def _seconds_or_zero(moment: datetime | None) -> float:
+    return moment.timestamp() if moment is not None else 0
+
+
+def _outcome_key(pod: OutcomePod) -> str:
+    return pod.metadata.uid or f"{pod.metadata.namespace}/{pod.metadata.name}"

@@ -1,0 +1,302 @@
+"""What an image says it needs of CUDA: the written requirement, as values.
+
+Sources: the form of NVIDIA_REQUIRE_CUDA (nvidia-container-toolkit: a space is OR, a comma is AND, terms are a
+property, a comparison and a value) and the way images are tagged. Everything here is linear in the text, and
+remembered by it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import Enum
+from functools import lru_cache
+from itertools import takewhile
+
+import msgspec
+
+from webhook.engine.cuda_drivers import Version, family_floor, own_driver
+from webhook.model.offers import GpuOffer, NodeHardware
+
+
+class DriverFit(Enum):
+    """How a requirement and a driver go together.
+
+    * FITS: the driver is as new as the toolkit, or a written alternative holds.
+    * COMPATIBLE: it runs by minor-version compatibility; run-time compilation (PTX) and new calls may fail.
+    * BELOW: the driver is below the family's floor: the first CUDA call fails.
+    * UNKNOWN: the nodes do not say what would decide it.
+    """
+
+    FITS = "fits"
+    COMPATIBLE = "compatible"
+    BELOW = "below"
+    UNKNOWN = "unknown"
+
+
+_OTHER_BRANDS = ("geforce", "titan", "quadro", "rtx", "gtx")
+_DATA_CENTER_BRANDS = frozenset({"tesla", "nvidia"})
+
+
+MAX_REQUIREMENT_LENGTH = 8192
+"""Longest requirement that is read; NVIDIA's own images have some 2,000 characters."""
+
+MAX_IMAGE_LENGTH = 512
+"""Longest image name that is read; what we remember must stay small."""
+
+_DIGITS = frozenset("0123456789")
+_MAX_PART_DIGITS = 6
+"""Most digits of one part of a version."""
+
+_PROPERTIES = ("cuda", "driver", "brand", "arch")
+_COMPARISONS = (">=", "<=", "!=", "==", "=", ">", "<")
+_OLDEST_MAJOR, _NEWEST_MAJOR = 7, 29
+"""CUDA majors that a tag may plausibly mean."""
+
+
+class RequirementTerm(msgspec.Struct, frozen=True):
+    """One comparison, for example driver>=535. A brand has a `word`, the others a version."""
+
+    name: str
+    comparison: str
+    version: Version = ()
+    word: str = ""
+
+
+class CudaRequirement(msgspec.Struct, frozen=True):
+    """Alternatives of which one must hold; each is a list of terms that must all hold.
+
+    Attributes:
+        toolkit: The lowest CUDA version that any alternative asks for; () where none does.
+        own: The driver that this toolkit was released with; () if it is not known.
+        floor: The driver below which no program of it runs; () if it is not known.
+    """
+
+    alternatives: tuple[tuple[RequirementTerm, ...], ...] = ()
+    toolkit: Version = ()
+    own_driver: Version = ()
+    floor_driver: Version = ()
+
+
+def _requirement_for_toolkit(
+    toolkit: Version, alternatives: tuple[tuple[RequirementTerm, ...], ...] = ()
+) -> CudaRequirement:
+    if not toolkit:
+        return CudaRequirement(alternatives)
+    return CudaRequirement(alternatives, toolkit, own_driver(toolkit), family_floor(toolkit))
+
+
+def parse_version(text: str) -> Version:
+    """Read the first three parts of a version; () if it is none.
+
+    >>> version("12.8.1"), version("12"), version("12.x")
+    ((12, 8, 1), (12,), ())
+    """
+    parts = text.split(".", 4)[:3]
+    if not all(part and len(part) <= _MAX_PART_DIGITS and _DIGITS.issuperset(part) for part in parts):
+        return ()
+    return tuple(map(int, parts))
+
+
+def parse_requirement(text: str) -> CudaRequirement | None:
+    """Read a requirement as NVIDIA_REQUIRE_CUDA writes it; None if it cannot be read.
+
+    >>> requirement("cuda>=12.8 brand=tesla,driver>=535,driver<536").toolkit
+    (12, 8)
+    """
+    return _parse_requirement_text(text) if len(text) <= MAX_REQUIREMENT_LENGTH else None
+
+
+@lru_cache(maxsize=1024)
+def _parse_requirement_text(text: str) -> CudaRequirement | None:
+    alternatives: list[tuple[RequirementTerm, ...]] = []
+    for alternative in text.split():
+        terms = [_parse_requirement_term(part) for part in alternative.split(",")]
+        if None in terms:
+            return None
+        alternatives.append(tuple(term for term in terms if term is not None))
+    if not alternatives:
+        return None
+    return _requirement_for_toolkit(_lowest_cuda(alternatives), tuple(alternatives))
+
+
+def _lowest_cuda(alternatives: list[tuple[RequirementTerm, ...]]) -> Version:
+    bounds = [
+        term.version
+        for terms in alternatives
+        for term in terms
+        if term.name == "cuda" and term.comparison in (">=", ">", "=", "==")
+    ]
+    return min(bounds, default=())
+
+
+def _parse_requirement_term(text: str) -> RequirementTerm | None:
+    name = next((name for name in _PROPERTIES if text.startswith(name)), "")
+    rest = text[len(name) :]
+    comparison = next((sign for sign in _COMPARISONS if rest.startswith(sign)), "")
+    value = rest[len(comparison) :]
+    if not name or not comparison or not value:
+        return None
+    if name == "brand":
+        return RequirementTerm(name, comparison, word=value.lower())
+    number = parse_version(value)
+    return RequirementTerm(name, comparison, number) if number else None
+
+
+def parse_cuda_annotation(text: str) -> CudaRequirement | None:
+    """Read the pod's own annotation: ">=12.4", "12.4", or a whole requirement; None if it cannot be read."""
+    words = text.strip()
+    if words[:1] not in _DIGITS and not words.startswith(_COMPARISONS):
+        return parse_requirement(words)
+    terms = words.replace(" ", "").split(",")
+    return parse_requirement(",".join(f"cuda>={term}" if term[:1] in _DIGITS else f"cuda{term}" for term in terms))
+
+
+@lru_cache(maxsize=1024)
+def toolkit_requirement(toolkit: Version) -> CudaRequirement:
+    """The requirement of an image that names its toolkit and nothing else."""
+    return _requirement_for_toolkit(toolkit)
+
+
+def image_cuda_version(image: str) -> Version:
+    """The CUDA version in an image's name, () where it names none.
+
+    >>> tagged("nvidia/cuda:12.8.1-base-ubuntu24.04"), tagged("rayproject/ray-llm:2.56.0-py312-cu130")
+    ((12, 8, 1), (13, 0))
+    """
+    return _parse_image_version(image[:MAX_IMAGE_LENGTH])
+
+
+@lru_cache(maxsize=1024)
+def _parse_image_version(image: str) -> Version:
+    if "cu" not in image.lower():
+        return ()
+    name, _, tag = image.partition("@")[0].rpartition("/")[2].partition(":")
+    words = f"{name}-{tag}".lower().replace("_", "-").split("-")
+    if name == "cuda" and tag:
+        return _plausible_version(_leading_version(tag.partition("-")[0]))
+    for word, following in zip(words, [*words[1:], ""], strict=True):
+        number = _leading_version(following) if word == "cuda" else _parse_cuda_marker(word)
+        if _plausible_version(number):
+            return number
+    return ()
+
+
+def _parse_cuda_marker(word: str) -> Version:
+    """cu128, cu12.8, cuda12.8 and cuda12; anything else is ()."""
+    start = next((start for start in ("cuda", "cu") if word.startswith(start)), "")
+    if not start:
+        return ()
+    rest = word[len(start) :]
+    first, dot, _ = rest.partition(".")
+    if not _DIGITS.issuperset(first) or not 1 <= len(first) <= 4:
+        return ()
+    if len(first) <= 2:
+        return _leading_version(rest) if dot or int(first) <= _NEWEST_MAJOR else (int(first[0]), int(first[1]))
+    return (int(first[:2]), *map(int, first[2:4]))
+
+
+def _leading_version(text: str) -> Version:
+    """The numbers that a tag begins with: 12.4 of 12.4.post1."""
+    parts = list(takewhile(lambda part: bool(parse_version(part)), text.split(".")[:3]))
+    return parse_version(".".join(parts))
+
+
+def _plausible_version(number: Version) -> Version:
+    return number if number and _OLDEST_MAJOR <= number[0] <= _NEWEST_MAJOR else ()
+
+
+def is_data_center_gpu(offer: GpuOffer | NodeHardware) -> bool:
+    """Is the product one of those for which NVIDIA supports forward compatibility without further conditions?"""
+    name = offer.product.lower()
+    return bool(name) and not any(brand in name for brand in _OTHER_BRANDS)
+
+
+def all_drivers_fit(need: CudaRequirement, offers: Sequence[GpuOffer]) -> bool:
+    """Is every driver as new as the toolkit? The usual answer, given fast; False says nothing."""
+    own = need.own_driver
+    if not own or need.alternatives:
+        return False
+    for offer in offers:  # noqa: SIM110 -- a plain loop costs half of all(), and this is the admission path
+        if offer.driver < own:
+            return False
+    return True
+
+
+def check_driver(need: CudaRequirement, offer: GpuOffer | NodeHardware) -> DriverFit:
+    """Hold one requirement against one offer, or one node of it."""
+    driver, cuda = offer.driver, offer.cuda
+    if not driver and not cuda:
+        return DriverFit.UNKNOWN
+    if not need.alternatives:
+        return _check_toolkit(need, driver, cuda)
+    answers = [_all_terms_hold(terms, offer) for terms in need.alternatives]
+    if True in answers:
+        return DriverFit.FITS
+    if not need.toolkit:
+        return DriverFit.UNKNOWN if None in answers else DriverFit.COMPATIBLE
+    below = _check_toolkit(need, driver, cuda) is DriverFit.BELOW
+    return DriverFit.BELOW if below and None not in answers else DriverFit.COMPATIBLE
+
+
+def _check_toolkit(need: CudaRequirement, driver: Version, cuda: Version) -> DriverFit:
+    """By the driver where its number says it; else by the newest CUDA that the node's driver names."""
+    if driver and need.own_driver:
+        if driver >= need.own_driver:
+            return DriverFit.FITS
+        return DriverFit.BELOW if driver < need.floor_driver else DriverFit.COMPATIBLE
+    if cuda and cuda >= need.toolkit[:2]:
+        return DriverFit.FITS
+    if driver and need.floor_driver and driver < need.floor_driver:
+        return DriverFit.BELOW
+    if not cuda:
+        return DriverFit.UNKNOWN
+    above_floor = driver and need.floor_driver
+    return DriverFit.COMPATIBLE if above_floor or cuda[0] >= need.toolkit[0] else DriverFit.BELOW
+
+
+def _all_terms_hold(terms: tuple[RequirementTerm, ...], offer: GpuOffer | NodeHardware) -> bool | None:
+    """True, False, or None where a term cannot be told and no other is false."""
+    answers = [_term_holds(term, offer) for term in terms]
+    if False in answers:
+        return False
+    return None if None in answers else True
+
+
+def _term_holds(term: RequirementTerm, offer: GpuOffer | NodeHardware) -> bool | None:
+    if term.name == "brand":
+        return _brand_holds(term, offer)
+    if term.name == "driver":
+        return _compare_version(offer.driver, term) if offer.driver else None
+    if term.name == "arch":
+        return _compare_version(offer.compute_capability, term) if offer.compute_capability else None
+    if offer.cuda:
+        return _compare_version(offer.cuda, term)
+    own = own_driver(term.version)
+    return offer.driver >= own if own and term.comparison == ">=" else None
+
+
+def _brand_holds(term: RequirementTerm, offer: GpuOffer | NodeHardware) -> bool | None:
+    """What NVML calls a card is not on the node; its product name tells data-center cards from others."""
+    if not is_data_center_gpu(offer) or term.comparison not in ("=", "=="):
+        return None
+    return term.word in _DATA_CENTER_BRANDS
+
+
+def _compare_version(number: Version, term: RequirementTerm) -> bool:
+    left, right = _pad_version(number), _pad_version(term.version)
+    match term.comparison:
+        case ">=":
+            return left >= right
+        case "<=":
+            return left <= right
+        case ">":
+            return left > right
+        case "<":
+            return left < right
+        case "!=":
+            return left != right
+    return left == right
+
+
+def _pad_version(number: Version) -> Version:
+    return (*number, 0, 0)[:3]

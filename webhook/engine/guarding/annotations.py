@@ -1,0 +1,142 @@
+"""Annotations that hand out devices, claim to be our own record, or claim that a pod is static."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from webhook.engine.containers import containers_of_every_kind
+from webhook.engine.guarding.bypasses import DetectedBypass, describe_bypass
+from webhook.errors import quote_text
+from webhook.model.admission import AdmissionRequest
+from webhook.model.annotations import (
+    DECISION_ANNOTATION,
+    MIRROR_ANNOTATION,
+    ORIGINAL_ANNOTATION,
+    parse_decision_record,
+    parse_original_resources,
+)
+from webhook.model.gpu_resources import WHOLE_GPU, parse_gpu_resource
+from webhook.model.pods import Container, Pod, ResourceRequirements
+from webhook.model.quantity import parse_whole_number
+
+_CDI = "cdi.k8s.io"
+_ROOT = ("metadata", "annotations")
+
+
+def find_device_annotations(pod: Pod) -> list[DetectedBypass]:
+    """Annotations by which CDI or NVIDIA's NRI plugin inject devices."""
+    return [
+        describe_bypass(
+            "cdiAnnotations",
+            (*_ROOT, key),
+            f"annotations of cdi.k8s.io must be absent, found the value {quote_text(value)}",
+        )
+        for key, value in pod.metadata.annotations.items()
+        if _CDI in key and _is_device_annotation(key)
+    ]
+
+
+def _is_device_annotation(key: str) -> bool:
+    domain = key.partition("/")[0]
+    return domain == _CDI or domain.endswith(f".{_CDI}")
+
+
+def is_kubelet_request(request: AdmissionRequest) -> bool:
+    """Is the requester a kubelet? Both marks must agree; a test may give the username alone."""
+    return request.user.startswith("system:node:") and (not request.groups or "system:nodes" in request.groups)
+
+
+def find_mirror_annotation(request: AdmissionRequest, pod: Pod) -> list[DetectedBypass]:
+    """The mark of a static pod, on a pod that no node made."""
+    if MIRROR_ANNOTATION not in pod.metadata.annotations or is_kubelet_request(request):
+        return []
+    who = quote_text(request.user) if request.user else "a user that is not known"
+    return [
+        describe_bypass("mirrorPod", (*_ROOT, MIRROR_ANNOTATION), f"only a node may create a mirror pod, found {who}")
+    ]
+
+
+def find_changed_records(old: Pod, new: Pod) -> list[DetectedBypass]:
+    """Our records on UPDATE: they stay as they are."""
+    before, after = old.metadata.annotations, new.metadata.annotations
+    return [
+        describe_bypass(
+            "forgedAnnotations",
+            (*_ROOT, key) if key in after else _ROOT,
+            f"{key} must stay as Rightslice wrote it, found it {_describe_change(before.get(key), after.get(key))}",
+            "Leave the annotation as it is; it is a record, and nobody reads it as an instruction.",
+        )
+        for key in (DECISION_ANNOTATION, ORIGINAL_ANNOTATION)
+        if before.get(key) != after.get(key)
+    ]
+
+
+def _describe_change(before: str | None, after: str | None) -> str:
+    if before is None:
+        return "added"
+    return "removed" if after is None else "changed"
+
+
+def find_forged_records(pod: Pod) -> list[DetectedBypass]:
+    """Our records on CREATE: accepted only if Rightslice itself could have written them."""
+    annotations = pod.metadata.annotations
+    decision, original = annotations.get(DECISION_ANNOTATION), annotations.get(ORIGINAL_ANNOTATION)
+    faults: dict[str, str] = {}
+    if decision is not None:
+        faults[DECISION_ANNOTATION] = _decision_error(decision, pod)
+    if original is not None:
+        faults[ORIGINAL_ANNOTATION] = (
+            _original_resources_error(original, pod) if decision is not None else f"it without {DECISION_ANNOTATION}"
+        )
+    return [
+        describe_bypass(
+            "forgedAnnotations", (*_ROOT, key), f"{key} must be a record that Rightslice wrote, found {fault}"
+        )
+        for key, fault in faults.items()
+        if fault
+    ]
+
+
+def _decision_error(text: str, pod: Pod) -> str:
+    """Why Rightslice cannot have written this decision about a pod; "" if it can."""
+    record = parse_decision_record(text)
+    if record is None:
+        return quote_text(text)
+    if record.offer and not any(
+        _requests_resource(record.offer, one.resources) for _, one in containers_of_every_kind(pod.spec)
+    ):
+        return f"one that gives {quote_text(record.offer)}, which no container asks for"
+    return ""
+
+
+def _original_resources_error(text: str, pod: Pod) -> str:
+    """Why Rightslice cannot have written this record of what a pod asked for; "" if it can."""
+    record = parse_original_resources(text)
+    if record is None:
+        return quote_text(text)
+    containers = {container.name: container for _, container in containers_of_every_kind(pod.spec)}
+    faults = (_container_record_error(name, before, containers) for name, before in record.items())
+    return next(filter(None, faults), "")
+
+
+def _container_record_error(name: str, before: ResourceRequirements, containers: Mapping[str, Container]) -> str:
+    if name not in containers:
+        return f"the container {quote_text(name)}, which the pod does not have"
+    if not any(
+        (parse_whole_number(amounts.get(WHOLE_GPU, 0)) or 0) > 0 for amounts in (before.limits, before.requests)
+    ):
+        return f"no whole GPU in the record of container {quote_text(name)}"
+    if not _requests_gpus(containers[name].resources):
+        return f"no GPU request left in container {quote_text(name)}"
+    return ""
+
+
+def _requests_resource(name: str, resources: ResourceRequirements) -> bool:
+    return any(parse_whole_number(amounts.get(name, 0)) != 0 for amounts in (resources.limits, resources.requests))
+
+
+def _requests_gpus(resources: ResourceRequirements) -> bool:
+    amounts = resources.requests | resources.limits
+    return any(
+        parse_gpu_resource(name) is not None and parse_whole_number(amount) != 0 for name, amount in amounts.items()
+    )

@@ -1,0 +1,195 @@
+"""Environment variables that ask the container toolkit, the loader or CUDA for more than was requested.
+
+Sources: nvidia-container-toolkit reads devices from the container's environment; the kubelet appends the
+pod's variables after the device plugin's, and runtimes let the later one win. So what the pod says counts,
+also beside a request.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from webhook.engine.guarding.bypasses import DetectedBypass, describe_bypass
+from webhook.errors import quote_text
+from webhook.model.field_paths import FieldPath
+from webhook.model.pods import Container, EnvVar
+
+FIRST_LETTERS = "NCL"
+"""What every name below begins with: one look passes over nearly all variables of a pod."""
+
+MPS_START = "CUDA_MPS_"
+VISIBLE_DEVICES = "NVIDIA_VISIBLE_DEVICES"
+DRIVER_CAPABILITIES = "NVIDIA_DRIVER_CAPABILITIES"
+LIBRARY_PATH = "LD_LIBRARY_PATH"
+CUDA_VERSION = "CUDA_VERSION"
+REQUIRE_CUDA = "NVIDIA_REQUIRE_CUDA"
+
+_NO_DEVICES = frozenset({"", "void", "none"})
+_HIDES_ALL = frozenset({"", "-1", "NoDevFiles"})
+_FALSE = frozenset({"", "0", "f", "F", "false", "False", "FALSE"})
+_EMPTY = frozenset({""})
+
+_SAFE_VALUES: dict[str, tuple[str, frozenset[str], str]] = {
+    VISIBLE_DEVICES: ("visibleDevicesEnv", _NO_DEVICES, "void, none or absent"),
+    "NVIDIA_IMEX_CHANNELS": ("imexChannelsEnv", _NO_DEVICES, "absent"),
+    "NVIDIA_MIG_CONFIG_DEVICES": ("migManagementEnv", _NO_DEVICES, "absent"),
+    "NVIDIA_MIG_MONITOR_DEVICES": ("migManagementEnv", _NO_DEVICES, "absent"),
+    "NVIDIA_DISABLE_REQUIRE": ("disableRequireEnv", _FALSE, "false or absent"),
+    "CUDA_VISIBLE_DEVICES": ("cudaVisibleDevicesEnv", _HIDES_ALL, "absent"),
+    "LD_PRELOAD": ("loaderEnv", _EMPTY, "absent"),
+    "LD_AUDIT": ("loaderEnv", _EMPTY, "absent"),
+}
+"""Bypass name, values that give nothing away, and what must hold, by variable."""
+
+_LEGACY_MUST = f"{CUDA_VERSION} must stand beside {VISIBLE_DEVICES} (void or none) in a container without a GPU request"
+_LEGACY_FIX = f"Set {VISIBLE_DEVICES} to void in this container, or remove {CUDA_VERSION}; for a GPU, ask in limits."
+
+_FREE_CAPABILITIES = frozenset({"", "compute", "utility"})
+_SYSTEM_FOLDERS = ("/usr/", "/lib/", "/lib32/", "/lib64/", "/opt/")
+_GPU_VARIABLES = frozenset({*_SAFE_VALUES, DRIVER_CAPABILITIES, REQUIRE_CUDA} - {"LD_PRELOAD", "LD_AUDIT"})
+_GUARDED_PREFIX_TARGETS = (*_SAFE_VALUES, DRIVER_CAPABILITIES, LIBRARY_PATH, CUDA_VERSION)
+_GPU_PREFIX_TARGETS = (*_GPU_VARIABLES, CUDA_VERSION)
+
+_WATCHED_VARIABLES = frozenset({*_GPU_VARIABLES, *_GUARDED_PREFIX_TARGETS})
+
+EnvVarAtPath = tuple[FieldPath, EnvVar]
+
+
+def find_gpu_variables(containers: Sequence[tuple[FieldPath, Container]]) -> list[EnvVarAtPath]:
+    """The variables that are guarded, or are a sign of GPUs, with their paths."""
+    results: list[EnvVarAtPath] = []
+    for path, container in containers:
+        for i, variable in enumerate(container.env):
+            if (name := variable.name)[:1] in FIRST_LETTERS and (
+                name in _WATCHED_VARIABLES or name.startswith(MPS_START)
+            ):
+                results.append(((*path, "env", i), variable))
+    return results
+
+
+def implies_gpu_use(variable: EnvVar) -> bool:
+    """Does this variable make sense only in a container that is to see a GPU?"""
+    if variable.name not in _GPU_VARIABLES and not variable.name.startswith(MPS_START):
+        return False
+    hides = variable.value in _NO_DEVICES or variable.value in _HIDES_ALL
+    return variable.value_from is not None or not hides
+
+
+def find_variable_bypasses(variables: Sequence[EnvVarAtPath], allowed: frozenset[str]) -> list[DetectedBypass]:
+    """Every variable that takes more than was asked for; `allowed` are further driver capabilities."""
+    return [one for path, variable in variables if (one := _check_variable(path, variable, allowed)) is not None]
+
+
+def _check_variable(path: FieldPath, variable: EnvVar, allowed: frozenset[str]) -> DetectedBypass | None:
+    name = variable.name
+    if name in _SAFE_VALUES:
+        bypass, safe, must = _SAFE_VALUES[name]
+        if variable.value_from is None and variable.value in safe:
+            return None
+        return describe_bypass(bypass, path, f"{name} must be {must}, found {_describe_value(variable)}")
+    if name == DRIVER_CAPABILITIES:
+        return _check_capabilities(path, variable, allowed)
+    if name == LIBRARY_PATH:
+        return _check_library_path(path, variable)
+    if name.startswith(MPS_START):
+        return describe_bypass("mpsEnv", path, f"{quote_text(name)} must be absent, found {_describe_value(variable)}")
+    return None
+
+
+def _describe_value(variable: EnvVar) -> str:
+    return (
+        quote_text(variable.value) if variable.value_from is None else "a value that admission cannot read (valueFrom)"
+    )
+
+
+def find_legacy_images(variables: Sequence[EnvVarAtPath], asking: Collection[FieldPath]) -> list[DetectedBypass]:
+    """CUDA_VERSION alone, which the container toolkit takes for every GPU, in containers that do not ask for one.
+
+    A container that asks has its devices named by the device plugin, and one beside it has not.
+
+    The toolkit calls an image legacy if CUDA_VERSION is set and NVIDIA_REQUIRE_CUDA is not, an empty value being
+    as good as none; a legacy image whose NVIDIA_VISIBLE_DEVICES is absent sees all. Of equal names the last holds.
+    """
+    last = {(path[:-2], variable.name): (path, variable) for path, variable in variables}
+    return [
+        describe_bypass(
+            "visibleDevicesEnv", path, f"{_LEGACY_MUST}, found {_describe_value(variable)} without it", _LEGACY_FIX
+        )
+        for (container, name), (path, variable) in last.items()
+        if name == CUDA_VERSION
+        and container not in asking
+        and (variable.value or variable.value_from is not None)
+        and (container, VISIBLE_DEVICES) not in last
+        and not _is_surely_set(last.get((container, REQUIRE_CUDA)))
+    ]
+
+
+def _is_surely_set(suspect: EnvVarAtPath | None) -> bool:
+    """Not by a source, which may lack the key, nor by $(NAME), which may be empty."""
+    return suspect is not None and suspect[1].value_from is None and bool(suspect[1].value.partition("$(")[0])
+
+
+def parse_capabilities(value: str) -> set[str]:
+    """The driver capabilities that a value of NVIDIA_DRIVER_CAPABILITIES names."""
+    return {capability.strip() for capability in value.split(",")}
+
+
+def _check_capabilities(path: FieldPath, variable: EnvVar, allowed: frozenset[str]) -> DetectedBypass | None:
+    if variable.value_from is None:
+        extra = parse_capabilities(variable.value) - _FREE_CAPABILITIES - allowed
+        if not extra or "all" in allowed:
+            return None
+        listed = f"{quote_text(', '.join(sorted(extra)))} beside them"
+    else:
+        listed = _describe_value(variable)
+    fine = ", ".join(["compute", "utility", *sorted(allowed)])
+    return describe_bypass(
+        "driverCapabilitiesEnv", path, f"{DRIVER_CAPABILITIES} must name only {fine}, found {listed}"
+    )
+
+
+def _check_library_path(path: FieldPath, variable: EnvVar) -> DetectedBypass | None:
+    """Folders of the system are fine: only what a user can write to reaches a hook (CVE-2025-23266)."""
+    folders = variable.value.split(":") if variable.value else []
+    if variable.value_from is None and all(map(_is_system_folder, folders)):
+        return None
+    must = "must name only folders under /usr, /lib, /lib64 or /opt"
+    fix = f"Write whole paths under these folders (a shell's ${{…}} is not expanded here), or remove {LIBRARY_PATH}."
+    return describe_bypass("loaderEnv", path, f"{LIBRARY_PATH} {must}, found {_describe_value(variable)}", fix)
+
+
+def _is_system_folder(folder: str) -> bool:
+    """Not with a "$" in it either: what $(NAME) stands for may hold a ":" and a folder of the user's."""
+    return f"{folder}/".startswith(_SYSTEM_FOLDERS) and ".." not in folder.split("/") and "$" not in folder
+
+
+def has_gpu_env_prefix(containers: Sequence[tuple[FieldPath, Container]]) -> bool:
+    """Does a source of variables have a prefix that makes sense only for those of GPUs?"""
+    return any(
+        source.prefix and _is_prefix_of_any(source.prefix, _GPU_PREFIX_TARGETS)
+        for _, container in containers
+        if container.env_from
+        for source in container.env_from
+    )
+
+
+def find_unreadable_sources(containers: Sequence[tuple[FieldPath, Container]]) -> list[DetectedBypass]:
+    """Sources of whole sets of variables that may hold a guarded one."""
+    results: list[DetectedBypass] = []
+    for path, container in containers:
+        for i, source in enumerate(container.env_from):
+            if _is_prefix_of_any(source.prefix, _GUARDED_PREFIX_TARGETS):
+                results.append(
+                    describe_bypass("unreadableEnv", (*path, "envFrom", i), _unreadable_message(source.prefix))
+                )
+    return results
+
+
+def _is_prefix_of_any(prefix: str, names: Collection[str]) -> bool:
+    """Is a prefix the beginning of one of these names, or of one of MPS?"""
+    return any(name.startswith(prefix) for name in names) or MPS_START.startswith(prefix[: len(MPS_START)])
+
+
+def _unreadable_message(prefix: str) -> str:
+    must = "envFrom must have a prefix that no GPU variable begins with"
+    return f"{must}, found {quote_text(prefix)}" if prefix else f"{must}, found none"

@@ -1,0 +1,268 @@
+"""LimitRanges and ResourceQuotas that an API server would not take, or that hold nothing: nothing is found in them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from math import inf
+from typing import Any
+
+from webhook.engine.linting.limit_ranges import RATIO, SIDES
+from webhook.engine.linting.objects import ObjectError, as_list, as_mapping, invalid_value, parse_written_amounts
+from webhook.model.apimachinery import MAX_MILLI, Quantity, canonical_text, compare_quantities, milli_value, whole_value
+from webhook.model.field_paths import FieldPath
+from webhook.model.limit_ranges import CONTAINER, POD, ResourceList
+from webhook.model.pods import QuantityText
+from webhook.model.quantity import parse_nano_or_none
+from webhook.model.resource_names import (
+    REQUESTS,
+    allows_overcommit,
+    is_container_resource,
+    is_extended,
+    is_huge_pages,
+    is_qualified_name,
+)
+
+OBJECT_KEYS = frozenset(
+    (
+        "pods",
+        "resourcequotas",
+        "services",
+        "replicationcontrollers",
+        "secrets",
+        "persistentvolumeclaims",
+        "configmaps",
+        "services.nodeports",
+        "services.loadbalancers",
+    )
+)
+COMPUTE_KEYS = frozenset(f"{side}{name}" for side in ("", REQUESTS, "limits.") for name in ("cpu", "memory"))
+STANDARD_KEYS = (
+    OBJECT_KEYS
+    | COMPUTE_KEYS
+    | {f"{side}ephemeral-storage" for side in ("", REQUESTS, "limits.")}
+    | {"requests.storage"}
+)
+
+OF_VOLUMES, BEST_EFFORT = "VolumeAttributesClass", "BestEffort"
+POD_KEYS = frozenset({"pods"}) | COMPUTE_KEYS
+KEYS_BY_SCOPE = {
+    **dict.fromkeys(("Terminating", "NotTerminating", "NotBestEffort", "PriorityClass"), POD_KEYS),
+    "CrossNamespacePodAffinity": POD_KEYS,
+    BEST_EFFORT: frozenset({"pods"}),
+    OF_VOLUMES: frozenset({"persistentvolumeclaims", "requests.storage"}),
+}
+"""Each scope, and the standard resources that it goes together with."""
+
+CONFLICTING_SCOPES = ({BEST_EFFORT, "NotBestEffort"}, {"Terminating", "NotTerminating"})
+WITH_VALUES, WITHOUT = ("In", "NotIn"), ("Exists", "DoesNotExist")
+ANY_OPERATOR_SCOPES = ("PriorityClass", OF_VOLUMES)
+AmountsBySide = dict[str, ResourceList]
+
+CLAIM_TYPE = "PersistentVolumeClaim"
+ITEM_TYPES = (CONTAINER, POD, CLAIM_TYPE)
+MIN, MAX, DEFAULT, REQUEST = "min", "max", "default", "defaultRequest"
+ONE = Quantity(1)
+NOT_A_CONTAINER_RESOURCE = "must be a standard resource for containers"
+
+ORDER_RULES = (
+    (MIN, MAX, MIN, MIN, "min value {} is greater than max value {}"),
+    (MIN, REQUEST, REQUEST, REQUEST, "min value {} is greater than default request value {}"),
+    (REQUEST, MAX, REQUEST, REQUEST, "default request value {} is greater than max value {}"),
+    (REQUEST, DEFAULT, REQUEST, REQUEST, "default request value {} is greater than default limit value {}"),
+    (MIN, DEFAULT, DEFAULT, MIN, "min value {} is greater than default value {}"),
+    (DEFAULT, MAX, DEFAULT, MAX, "default value {} is greater than max value {}"),
+)
+"""Which amount may not be above which, whose place is told, whose value, and the words."""
+
+
+Json = dict[str, Any]
+TYPE_NAMES = {dict: "a map", list: "a list", type(None): "nothing", str: "a text", bool: "a boolean"}
+
+
+def find_object_errors(data: Json) -> Iterator[ObjectError]:
+    """Everything that is not as it should be in a LimitRange or a ResourceQuota."""
+    spec = data.get("spec")
+    if spec is None:
+        yield ObjectError(("spec",), "skipped: there is none, so nobody is held", rejected=False)
+    elif not isinstance(spec, dict):
+        yield _wrong_type("a map", ("spec",), spec)
+    elif data["kind"] == "LimitRange":
+        yield from _validate_range_spec(spec)
+    else:
+        yield from _validate_amounts(spec.get("hard"), ("spec", "hard"), least=0)
+        yield from validate_quota(spec)
+
+
+def _validate_range_spec(spec: Json) -> Iterator[ObjectError]:
+    path: FieldPath = ("spec", "limits")
+    items = spec.get("limits")
+    if items is None:
+        yield ObjectError(path, "skipped: there are none, so nobody is held", rejected=False)
+    elif not isinstance(items, list):
+        yield _wrong_type("a list", path, items)
+    else:
+        yield from _validate_range_items(items, path)
+        yield from validate_limit_range([as_mapping(item) for item in items], path)
+
+
+def _validate_range_items(items: list[Any], path: FieldPath) -> Iterator[ObjectError]:
+    for place, item in enumerate(items):
+        if not isinstance(item, dict):
+            yield _wrong_type("a map", (*path, place), item)
+        for side in SIDES:
+            yield from _validate_amounts(as_mapping(item).get(side), (*path, place, side))
+
+
+def _validate_amounts(amounts: Any, path: FieldPath, least: float = -inf) -> Iterable[ObjectError]:
+    if amounts is not None and not isinstance(amounts, dict):
+        return [_wrong_type("a map", path, amounts)]
+    told = (_validate_amount(amount, (*path, name), least) for name, amount in as_mapping(amounts).items())
+    return [one for one in told if one is not None]
+
+
+def _validate_amount(amount: Any, path: FieldPath, least: float) -> ObjectError | None:
+    if amount is None:
+        return ObjectError(path, "nothing is written for it, which the API server takes for 0", rejected=False)
+    value = parse_nano_or_none(amount) if isinstance(amount, QuantityText) and not isinstance(amount, bool) else None
+    return _wrong_type("an amount", path, amount) if value is None or value < least else None
+
+
+def _wrong_type(must: str, path: FieldPath, found: Any) -> ObjectError:
+    said = repr(found)[:60] if must == "an amount" else TYPE_NAMES.get(type(found), "a number")
+    return ObjectError(path, f"must be {must}, found {said}; the API server refuses it")
+
+
+def validate_quota(spec: Json) -> Iterator[ObjectError]:
+    """Every rule that a quota breaks."""
+    hard = as_mapping(spec.get("hard"))
+    for key in hard:
+        yield from _validate_quota_key(key, ("spec", "hard", key))
+    for key, amount in parse_written_amounts(hard).items():
+        if (key in OBJECT_KEYS or is_extended(key)) and milli_value(amount) % 1000:
+            yield invalid_value(("spec", "hard", key), canonical_text(amount), "must be an integer")
+    scopes = [one for one in as_list(spec.get("scopes")) if isinstance(one, str)]
+    yield from (invalid_value(("spec", "scopes"), scopes, words) for words in _scope_errors(scopes, hard))
+    asked = [as_mapping(one) for one in as_list(as_mapping(spec.get("scopeSelector")).get("matchExpressions"))]
+    path: FieldPath = ("spec", "scopeSelector", "matchExpressions")
+    names = [str(one.get("scopeName", "")) for one in asked]
+    yield from (invalid_value(path, names, words) for words in _scope_errors(names, hard))
+    for place, one in enumerate(asked):
+        yield from _validate_scope_operator(one, (*path, place))
+
+
+def _validate_quota_key(key: str, path: FieldPath) -> Iterator[ObjectError]:
+    if "/" not in key:
+        if not _is_standard_quota_key(key):
+            yield invalid_value(path, key, "must be a standard resource for quota")
+    elif not is_qualified_name(key):
+        yield invalid_value(path, key, "must be a name with a DNS name before its slash")
+
+
+def _is_standard_quota_key(key: str) -> bool:
+    return key in STANDARD_KEYS or is_huge_pages(key.removeprefix(REQUESTS))
+
+
+def _scope_errors(scopes: list[str], hard: Iterable[str]) -> Iterator[str]:
+    if not KEYS_BY_SCOPE.keys() >= set(scopes):
+        yield "unsupported scope"
+    standard = set(filter(_is_standard_quota_key, hard))
+    if any(scope in KEYS_BY_SCOPE and not standard <= KEYS_BY_SCOPE[scope] for scope in scopes):
+        yield "unsupported scope applied to resource"
+    if any(pair <= set(scopes) for pair in CONFLICTING_SCOPES):
+        yield "conflicting scopes"
+
+
+def _validate_scope_operator(asked: Json, path: FieldPath) -> Iterator[ObjectError]:
+    scope, operator, values = asked.get("scopeName"), asked.get("operator"), asked.get("values")
+    if operator not in WITH_VALUES + WITHOUT:
+        yield invalid_value((*path, "operator"), operator or "", "not a valid selector operator")
+    elif scope in KEYS_BY_SCOPE and scope not in ANY_OPERATOR_SCOPES and operator != "Exists":
+        yield invalid_value((*path, "operator"), operator, f"must be 'Exists' when scope is {scope}")
+    if operator in WITH_VALUES and not values:
+        words = "must be at least one value when `operator` is 'In' or 'NotIn' for scope selector"
+        yield ObjectError((*path, "values"), f"Required value: {words}")
+    if operator in WITHOUT and values:
+        words = "must be no value when `operator` is 'Exist' or 'DoesNotExist' for scope selector"
+        yield invalid_value((*path, "values"), values, words)
+
+
+def validate_limit_range(items: list[Json], path: FieldPath) -> Iterator[ObjectError]:
+    """Every rule that the items of a LimitRange break."""
+    seen: set[object] = set()
+    for place, item in enumerate(items):
+        here = (*path, place)
+        kind = item.get("type")
+        yield from _validate_item_type(kind, (*here, "type"))
+        if isinstance(kind, str) and kind in seen:
+            yield ObjectError((*here, "type"), f'Duplicate value: "{kind}"')
+        seen |= {kind} if isinstance(kind, str) else set()
+        yield from _validate_item(item, kind, here)
+
+
+def _validate_item_type(kind: Any, path: FieldPath) -> Iterator[ObjectError]:
+    known = kind in ITEM_TYPES if isinstance(kind, str) and "/" not in kind else is_qualified_name(str(kind))
+    if not isinstance(kind, str) or not known:
+        yield invalid_value(path, kind or "", "must be a standard limit type or fully qualified")
+
+
+def _validate_item(item: Json, kind: Any, path: FieldPath) -> Iterator[ObjectError]:
+    sides = {side: parse_written_amounts(item.get(side)) for side in SIDES}
+    if kind == POD:
+        for side in (DEFAULT, REQUEST):
+            if sides.pop(side):
+                yield ObjectError((*path, side), "Forbidden: may not be specified when `type` is 'Pod'")
+    if kind == CLAIM_TYPE and "storage" not in sides[MIN] | sides[MAX]:
+        words = "either minimum or maximum storage value is required, but neither was provided"
+        yield ObjectError((*path, "limits"), f"Required value: {words}")
+    if kind in (CONTAINER, POD):
+        yield from _validate_item_names(sides, path)
+    if kind == CONTAINER:
+        _default_item_sides(sides)
+    for name in dict.fromkeys(name for side in sides.values() for name in side):
+        yield from _validate_item_order({side: held[name] for side, held in sides.items() if name in held}, name, path)
+
+
+def _validate_item_names(sides: AmountsBySide, path: FieldPath) -> Iterator[ObjectError]:
+    for side, held in sides.items():
+        for name in held:
+            if not is_container_resource(name):
+                words = "doesn't follow extended resource name standard" if "/" in name else NOT_A_CONTAINER_RESOURCE
+                yield invalid_value((*path, side, name), name, words)
+
+
+def _default_item_sides(sides: AmountsBySide) -> None:
+    """What is stored beside what was written: each side from the one that it defaults to."""
+    sides[DEFAULT] = sides[MAX] | sides[DEFAULT]
+    sides[REQUEST] = sides[MIN] | sides[DEFAULT] | sides[REQUEST]
+
+
+def _validate_item_order(held: ResourceList, name: str, path: FieldPath) -> Iterator[ObjectError]:
+    """The rules that the amounts of one resource break, by side."""
+    for low, high, place, shown, words in ORDER_RULES:
+        if low in held and high in held and compare_quantities(held[low], held[high]) > 0:
+            told = words.format(canonical_text(held[low]), canonical_text(held[high]))
+            yield invalid_value((*path, place, name), canonical_text(held[shown]), told)
+    if RATIO in held:
+        yield from _validate_item_ratio(held, (*path, RATIO, name))
+    if (
+        not allows_overcommit(name)
+        and {DEFAULT, REQUEST} <= held.keys()
+        and compare_quantities(held[DEFAULT], held[REQUEST])
+    ):
+        given, asked = canonical_text(held[DEFAULT]), canonical_text(held[REQUEST])
+        words = f"default value {given} must equal to defaultRequest value {asked} in {name}"
+        yield invalid_value((*path, REQUEST, name), asked, words)
+
+
+def _validate_item_ratio(held: ResourceList, path: FieldPath) -> Iterator[ObjectError]:
+    ratio = held[RATIO]
+    said = canonical_text(ratio)
+    if compare_quantities(ratio, ONE) < 0:
+        yield invalid_value(path, said, f"ratio {said} is less than 1")
+    if MIN not in held or MAX not in held:
+        return
+    bounds = held[MAX], held[MIN], ratio
+    plain = max(map(whole_value, bounds)) < MAX_MILLI
+    most, least, allowed = map(milli_value if plain else whole_value, bounds)
+    if least and allowed / (1000 if plain else 1) > most / least:
+        yield invalid_value(path, said, f"ratio {said} is greater than max/min = {most / least:f}")

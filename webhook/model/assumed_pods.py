@@ -1,0 +1,192 @@
+"""Ledger: pods that were admitted a moment ago and are not seen in the cluster yet.
+
+Each ledger is immutable to its readers, and making the next one costs the same however long it is: both
+share one log, of which each sees its own stretch.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import NamedTuple
+
+import msgspec
+
+COMPACT_AT = 1024
+"""Forgotten entries at the head of the log before it is copied without them."""
+
+
+class AssumedPod(msgspec.Struct, frozen=True, gc=False):
+    """A pod that was admitted a moment ago and is not seen yet: it holds units of one offer, and CPU and memory.
+
+    Attributes:
+        uid: The request's uid, so that one admission counts once; "" is known to nobody and always counts.
+        resource: Resource name it will ask for.
+        nodes: Mask of the nodes it may land on.
+        count: Units.
+        until: When to forget it, seconds of the caller's clock.
+        called: What the pod will be called: namespace and name, or the beginning of a name that is to be made.
+        cpu_milli: Millicores that it needs for each unit.
+        memory: Bytes of memory that it needs for each unit.
+        since: When it was admitted, at the earliest, seconds of the same clock: a pod made before is another one.
+    """
+
+    uid: str
+    resource: str
+    nodes: int
+    count: int
+    expires_at: float
+    pod_name: tuple[str, str] = ("", "")
+    cpu_milli: int = 0
+    memory: int = 0
+    admitted_at: float = -math.inf
+
+
+class BoundPod(NamedTuple):
+    """A pod that is on a node now.
+
+    Attributes:
+        called: What it was called when it was admitted; see `AssumedPod`.
+        resource: A GPU resource that it holds there.
+        made: When it was made, seconds of the caller's clock, where others may have been called the same.
+    """
+
+    pod_name: tuple[str, str]
+    resource: str
+    created_at: float = math.inf
+
+
+UnitKind = tuple[int, int, int]
+"""Units that are alike: the nodes that they may land on, and millicores and bytes that come with each."""
+
+
+class AssumedUnits(NamedTuple):
+    """Units taken on some nodes, with the most millicores and bytes of memory that come with one of them."""
+
+    units: int
+    cpu_milli: int
+    memory: int
+
+
+NO_ASSUMED_UNITS = AssumedUnits(0, 0, 0)
+
+
+class AssumedPods:
+    """Pods assumed, those to be forgotten first at the head."""
+
+    __slots__ = ("_end", "_held", "_known", "_log", "_start")
+
+    def __init__(self, pods: Iterable[AssumedPod] = ()) -> None:
+        self._log: list[AssumedPod] = []
+        self._known: dict[str, int] = {}
+        self._held: Mapping[str, Mapping[UnitKind, int]] = {}
+        self._start = self._end = 0
+        for pod in sorted(pods, key=lambda pod: pod.expires_at):
+            if not self._has(pod.uid):
+                self._append(pod)
+
+    def all_pods(self) -> tuple[AssumedPod, ...]:
+        """The pods assumed, those to be forgotten first in front."""
+        return tuple(self._log[self._start : self._end])
+
+    def assumed_units(self, resource: str, nodes: int) -> int:
+        """Units of a resource that pods hold which may land on one of these nodes."""
+        held = self._held.get(resource)
+        return sum(units for kind, units in held.items() if kind[0] & nodes) if held else 0
+
+    def assumed_resources(self, resource: str, nodes: int) -> AssumedUnits:
+        """The same, with what else comes with each unit."""
+        held = self._held.get(resource)
+        near = [(kind, units) for kind, units in held.items() if kind[0] & nodes] if held else []
+        if not near:
+            return NO_ASSUMED_UNITS
+        return AssumedUnits(
+            sum([units for _, units in near]), max([k[1] for k, _ in near]), max([k[2] for k, _ in near])
+        )
+
+    def other_assumed_resources(self, resource: str, nodes: int) -> tuple[int, int]:
+        """Millicores and bytes of memory that pods take on these nodes which hold other resources."""
+        cpu_milli = memory = 0
+        for name, held in self._held.items():
+            if name != resource:
+                for (mask, cpu, size), units in held.items():
+                    if mask & nodes:
+                        cpu_milli, memory = cpu_milli + units * cpu, memory + units * size
+        return cpu_milli, memory
+
+    def without_expired(self, now: float) -> AssumedPods:
+        """The ledger without the pods past their time; itself if there are none."""
+        start, held = self._start, self._held
+        while start < self._end and self._log[start].expires_at <= now:
+            held = _with_units_changed(held, self._log[start], -self._log[start].count)
+            start += 1
+        if start == self._start:
+            return self
+        if start > COMPACT_AT and start * 2 > self._end:
+            return AssumedPods(self._log[start : self._end])
+        return self._share_log(start, self._end, held)
+
+    def with_pod(self, pod: AssumedPod) -> AssumedPods:
+        """The ledger with one more pod; itself if its uid is known."""
+        if self._has(pod.uid):
+            return self
+        shared = len(self._log) == self._end and (
+            self._start == self._end or self._log[-1].expires_at <= pod.expires_at
+        )
+        if not shared:
+            return AssumedPods((*self.all_pods(), pod))
+        ledger = self._share_log(self._start, self._end, self._held)
+        ledger._append(pod)
+        return ledger
+
+    def without_bound(self, seen: Collection[BoundPod]) -> AssumedPods:
+        """The ledger without one entry for each pod that is seen now; itself if it has none of them."""
+        left: defaultdict[tuple[tuple[str, str], str], list[float]] = defaultdict(list)
+        for landing in sorted(seen, key=lambda landing: landing.created_at):
+            left[landing.pod_name, landing.resource].append(landing.created_at)
+        kept = []
+        for pod in self.all_pods() if left else ():
+            moments = left[pod.pod_name, pod.resource]
+            came = next((moment for moment in moments if moment >= pod.admitted_at), None)
+            if came is None:
+                kept.append(pod)
+            else:
+                moments.remove(came)
+        return AssumedPods(kept) if left and len(kept) < self._end - self._start else self
+
+    def with_masks(self, masks: Callable[[int], int]) -> AssumedPods:
+        """The ledger with every mask of nodes translated: the nodes stand in another order now."""
+        known: dict[int, int] = {}
+        for pod in self.all_pods():
+            if pod.nodes not in known:
+                known[pod.nodes] = masks(pod.nodes)
+        moved = (msgspec.structs.replace(pod, nodes=known[pod.nodes]) for pod in self.all_pods())
+        return AssumedPods(moved) if known else self
+
+    def _has(self, uid: str) -> bool:
+        place = self._known.get(uid, -1) if uid else -1
+        return self._start <= place < self._end
+
+    def _share_log(self, start: int, end: int, held: Mapping[str, Mapping[UnitKind, int]]) -> AssumedPods:
+        ledger = AssumedPods.__new__(AssumedPods)
+        ledger._log, ledger._known, ledger._held = self._log, self._known, held
+        ledger._start, ledger._end = start, end
+        return ledger
+
+    def _append(self, pod: AssumedPod) -> None:
+        self._known[pod.uid] = self._end
+        self._log.append(pod)
+        self._end += 1
+        self._held = _with_units_changed(self._held, pod, pod.count)
+
+
+def _with_units_changed(
+    held: Mapping[str, Mapping[UnitKind, int]], pod: AssumedPod, units: int
+) -> dict[str, Mapping[UnitKind, int]]:
+    """A copy with more or fewer units held under one resource and kind."""
+    kind, kinds = (pod.nodes, pod.cpu_milli, pod.memory), dict(held.get(pod.resource, {}))
+    kinds[kind] = kinds.get(kind, 0) + units
+    if not kinds[kind]:
+        del kinds[kind]
+    return {**held, pod.resource: kinds}

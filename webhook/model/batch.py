@@ -1,0 +1,183 @@
+"""Gangs: pods that run together or not at all, as far as one of them says.
+
+A scheduler sees a pod, not the Job that made it. So a gang is told by what controllers write on each of its pods: a
+label that all of them share, and, from some, how many they are. A pod that wants to be near those with its own labels
+says it too, and by which label of nodes; the webhook writes that for policies with a `multiNodeDomain`.
+
+Sources: scheduler-plugins (coscheduling), Kueue (plain pods), LeaderWorkerSet, JobSet, Kubeflow's training operator,
+KubeRay, Kubernetes (Indexed Jobs), torchrun (`PET_NNODES`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+import msgspec
+
+from webhook.model.annotations import GANG_SIZE_ANNOTATION
+from webhook.model.api_struct import ApiStruct
+from webhook.model.node_labels import CLIQUE_LABEL, parse_count
+from webhook.model.pods import DEFAULT_NAMESPACE, Pod
+
+QUEUEING_SCHEDULERS = frozenset({"volcano", "yunikorn", "kai-scheduler", "runai-scheduler"})
+"""Names that pods write in spec.schedulerName for the schedulers that keep queues."""
+
+QUEUEING_PREFIXES = (
+    "kueue.x-k8s.io/",
+    "scheduling.k8s.io/group-name",
+    "scheduling.volcano.sh/",
+    "yunikorn.apache.org/",
+    "kai.scheduler/",
+    "runai/queue",
+    "scheduling.x-k8s.io/pod-group",
+    "pod-group.scheduling.sigs.k8s.io/",
+)
+"""How the labels and annotations begin that such a system puts on its pods, or is told by."""
+
+
+GROUP_LABELS: Mapping[str, str] = {
+    "scheduling.x-k8s.io/pod-group": "",
+    "pod-group.scheduling.sigs.k8s.io/name": "pod-group.scheduling.sigs.k8s.io/min-available",
+    "kueue.x-k8s.io/pod-group-name": "kueue.x-k8s.io/pod-group-total-count",
+    "leaderworkerset.sigs.k8s.io/group-key": "leaderworkerset.sigs.k8s.io/size",
+    "jobset.sigs.k8s.io/jobset-name": "",
+    "training.kubeflow.org/job-name": "",
+    "ray.io/cluster": "",
+}
+"""Labels whose value the pods of one gang share, and the label or annotation that says how many they are."""
+
+JOB, INDEX = "batch.kubernetes.io/job-name", "batch.kubernetes.io/job-completion-index"
+"""The pods of a Job are a gang where each has a number of its own, or where one says how many they are."""
+
+NODES_VARIABLE = "PET_NNODES"
+"""How many pods torchrun waits for; training operators set it."""
+
+MAX_GANG_SIZE = 100_000
+"""A number of pods beyond this counts as not said."""
+
+
+class Gang(NamedTuple):
+    """What a pod says of those it belongs to.
+
+    Attributes:
+        name: The same for all of them, and for nobody else.
+        size: How many they are, this one too; 0 where the pod does not say.
+        domain: The node label whose value they should share.
+    """
+
+    name: str
+    size: int
+    domain: str
+
+
+class _SelectorExpression(ApiStruct, frozen=True):
+    key: str = ""
+    operator: str = ""
+    values: tuple[str, ...] = ()
+
+
+class _LabelSelector(ApiStruct, frozen=True):
+    match_labels: dict[str, str] = {}
+    match_expressions: tuple[_SelectorExpression, ...] = ()
+
+
+class _PodAffinityTerm(ApiStruct, frozen=True):
+    """One term of pod affinity."""
+
+    topology_key: str = ""
+    label_selector: _LabelSelector | None = None
+    namespaces: tuple[str, ...] = ()
+
+
+def gang_of(pod: Pod) -> Gang | None:
+    """The gang of a pod; None for one on its own."""
+    near, size = _own_affinity_term(pod), gang_size(pod)
+    told = next(_gang_names(pod, size), "") or (_affinity_term_text(near) if near is not None else "")
+    if not told or size == 1:
+        return None
+    namespace = pod.metadata.namespace or DEFAULT_NAMESPACE
+    return Gang(f"{namespace}/{told}", size, near.topology_key if near is not None else CLIQUE_LABEL)
+
+
+def invalid_gang_size(pod: Pod) -> str | None:
+    """What a pod says of the size of its gang, where that is no number of pods."""
+    said = pod.metadata.annotations.get(GANG_SIZE_ANNOTATION)
+    return said if said is not None and not _parse_gang_size(said) else None
+
+
+def _gang_names(pod: Pod, size: int) -> Iterator[str]:
+    """What its controllers call the gang, the best name first."""
+    labels = pod.metadata.labels
+    yield from (f"{key}={labels[key]}" for key in GROUP_LABELS if labels.get(key))
+    if labels.get(JOB) and (size or INDEX in labels or INDEX in pod.metadata.annotations):
+        yield f"{JOB}={labels[JOB]}"
+    if size:
+        yield from (f"uid={owner.uid}" for owner in pod.metadata.owner_references if owner.controller and owner.uid)
+
+
+def gang_size(pod: Pod) -> int:
+    """How many pods the gang has: what its user says, its controller, or the program; 0 where nobody does."""
+    said = {**pod.metadata.labels, **pod.metadata.annotations}
+    keys = (GANG_SIZE_ANNOTATION, *(size for key, size in GROUP_LABELS.items() if size and key in said))
+    told = [said.get(key, "") for key in keys]
+    told += [env.value for container in pod.spec.containers for env in container.env if env.name == NODES_VARIABLE]
+    return next((size for size in map(_parse_gang_size, told) if size), 0)
+
+
+def _parse_gang_size(text: str) -> int:
+    found = parse_count(text)
+    return found if found is not None and found <= MAX_GANG_SIZE else 0
+
+
+def _own_affinity_term(pod: Pod) -> _PodAffinityTerm | None:
+    """The first term of its affinity by which it wants to be near pods with its own labels: what it must, then most."""
+    affinity = pod.spec.affinity.pod_affinity if pod.spec.affinity else None
+    if affinity is None:
+        return None
+    wishes = [wish for wish in affinity.preferred if isinstance(wish, dict) and isinstance(wish.get("weight"), int)]
+    likes = (wish.get("podAffinityTerm") for wish in sorted(wishes, key=lambda wish: -wish["weight"]))
+    return next(
+        (term for term in map(_parse_affinity_term, (*affinity.required, *likes)) if _selects_pod(term, pod)), None
+    )
+
+
+def _parse_affinity_term(data: Any) -> _PodAffinityTerm:
+    try:
+        return msgspec.convert(data, _PodAffinityTerm)
+    except msgspec.ValidationError:
+        return _PodAffinityTerm()
+
+
+def _selects_pod(term: _PodAffinityTerm, pod: Pod) -> bool:
+    """Does a term speak of pods like this one?"""
+    selector, labels = term.label_selector, pod.metadata.labels
+    if not term.topology_key or selector is None or not (selector.match_labels or selector.match_expressions):
+        return False
+    if term.namespaces and (pod.metadata.namespace or DEFAULT_NAMESPACE) not in term.namespaces:
+        return False
+    return all(labels.get(key) == value for key, value in selector.match_labels.items()) and all(
+        one.operator == "In" and labels.get(one.key) in one.values for one in selector.match_expressions
+    )
+
+
+def _affinity_term_text(term: _PodAffinityTerm) -> str:
+    """The pods that a term speaks of, as text."""
+    selector = term.label_selector or _LabelSelector()
+    said = [f"{key}={value}" for key, value in selector.match_labels.items()]
+    said += [f"{one.key} in {','.join(sorted(one.values))}" for one in selector.match_expressions]
+    return "; ".join(sorted(said))
+
+
+def queueing_sign(pod: Pod) -> str:
+    """The sign that a queueing system budgets a pod, for example "label kueue.x-k8s.io/queue-name"; "" where none."""
+    metadata, scheduler = pod.metadata, pod.spec.scheduler_name
+    if scheduler in QUEUEING_SCHEDULERS:
+        return f"schedulerName {scheduler}"
+    for label in metadata.labels:
+        if label.startswith(QUEUEING_PREFIXES):
+            return f"label {label}"
+    for annotation in metadata.annotations:
+        if annotation.startswith(QUEUEING_PREFIXES):
+            return f"annotation {annotation}"
+    return ""

@@ -1,0 +1,96 @@
+"""Why plain data is not what a model holds: the field, what must stand there and what was found.
+
+msgspec ends its messages with the way to the field, and leaves out under which key of a map it was: that is looked up.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, NamedTuple
+
+from webhook.model.field_paths import FieldPath, format_path
+
+LONGEST_KEY = 100
+_TYPES = re.compile(r"Expected `([^`]+)`, got `([^`]+)`")
+_MISSING = re.compile(r"missing required field `([^`]+)`")
+_STEP = re.compile(r"\.(\w+)|\[(\d+|\.\.\.)\]")
+_TYPE_WORDS: dict[str, tuple[str, tuple[type, ...]]] = {
+    "array": ("a list", (list,)),
+    "object": ("a map", (dict,)),
+    "str": ("text", (str,)),
+    "int": ("a whole number", (int,)),
+    "float": ("a number", (float,)),
+    "bool": ("true or false", (bool,)),
+    "null": ("nothing", (type(None),)),
+}
+"""The types of JSON: what people call them, and what they are here."""
+
+
+class FieldMismatch(NamedTuple):
+    """What does not fit.
+
+    Attributes:
+        path: The field, or the nearest that is there.
+        sentence: The field, what must hold and what was found.
+    """
+
+    path: FieldPath
+    sentence: str
+
+
+def describe_mismatch(message: str, data: object) -> FieldMismatch:
+    """Read what msgspec says of data.
+
+    Args:
+        message: Its `ValidationError`, as text.
+        data: What was converted.
+    """
+    said, _, way = message.partition(" - at `$")
+    missing, types = _MISSING.search(said), _TYPES.search(said)
+    found = types[2] if types else ""
+    path = _mismatch_path(way, data, found)
+    if missing:
+        return FieldMismatch(path, f"{format_path((*path, missing[1]))}: must be there, found nothing")
+    where = f"{format_path(path)}: " if path else ""
+    if types is None:
+        return FieldMismatch(path, f"{where}must be a value that this field can hold")
+    return FieldMismatch(path, f"{where}must be {_expected_types(types[1])}, found {_type_words(found)}")
+
+
+def _mismatch_path(way: str, data: Any, found: str) -> FieldPath:
+    path: list[str | int] = []
+    for key, index in _STEP.findall(way):
+        step = key or (_mismatched_key(data, found) if index == "..." else int(index))
+        if step is None:
+            break
+        path.append(step)
+        data = _child_of(data, step)
+    return tuple(path)
+
+
+def _mismatched_key(data: object, found: str) -> str | None:
+    """The first key of a map with a value of the type that was found; None where it is no plain name."""
+    kinds = _TYPE_WORDS.get(found, ("", ()))[1]
+    members = data.items() if isinstance(data, dict) else ()
+    key = next((key for key, value in members if type(value) in kinds), None)
+    plain = isinstance(key, str) and len(key) <= LONGEST_KEY and key.isascii() and key.isprintable()
+    return key if plain else None
+
+
+def _child_of(data: Any, step: str | int) -> Any:
+    try:
+        return data[step]
+    except (LookupError, TypeError):
+        return None
+
+
+def _expected_types(types: str) -> str:
+    """The types that fit, said once: whole numbers are numbers, and nothing is not asked for."""
+    names = [name for name in types.split(" | ") if name != "null"]
+    if "float" in names and "int" in names:
+        names.remove("int")
+    return " or ".join(map(_type_words, names))
+
+
+def _type_words(json_type: str) -> str:
+    return _TYPE_WORDS.get(json_type, (json_type, ()))[0]

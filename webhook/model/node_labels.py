@@ -1,0 +1,196 @@
+"""What single node labels say: keys of GPU feature discovery and of the clouds, and their values as numbers.
+
+Every label is text that someone else wrote: a value that is no number counts as absent.
+
+Source: k8s-device-plugin `internal/lm`, the GPU operator's state labels, and the clouds' own documents.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from webhook.model.products import card_memory_mib
+
+USABLE_PERCENT = 92
+"""What is left of a card's nominal memory at worst: ECC takes 6 percent, old drivers reserve up to 8."""
+
+_GKE_PRODUCTS = {
+    "nvidia-tesla-t4": "Tesla-T4",
+    "nvidia-tesla-p4": "Tesla-P4",
+    "nvidia-tesla-p100": "Tesla-P100-PCIE-16GB",
+    "nvidia-tesla-v100": "Tesla-V100-SXM2-16GB",
+    "nvidia-tesla-a100": "NVIDIA-A100-SXM4-40GB",
+    "nvidia-a100-80gb": "NVIDIA-A100-SXM4-80GB",
+    "nvidia-l4": "NVIDIA-L4",
+    "nvidia-h100-80gb": "NVIDIA-H100-80GB-HBM3",
+    "nvidia-h100-mega-80gb": "NVIDIA-H100-80GB-HBM3",
+    "nvidia-h200-141gb": "NVIDIA-H200",
+    "nvidia-b200": "NVIDIA-B200",
+    "nvidia-gb200": "NVIDIA-GB200",
+    "nvidia-rtx-pro-6000": "NVIDIA-RTX-PRO-6000-Blackwell-Server-Edition",
+}
+_SHORT_PRODUCTS = {
+    "t4": "Tesla-T4",
+    "a10": "NVIDIA-A10",
+    "a10g": "NVIDIA-A10G",
+    "l4": "NVIDIA-L4",
+    "l40": "NVIDIA-L40",
+    "l40s": "NVIDIA-L40S",
+    "h200": "NVIDIA-H200",
+    "b200": "NVIDIA-B200",
+    "gb200": "NVIDIA-GB200",
+    "gb300": "NVIDIA-GB300",
+    "rtx-pro-server-6000": "NVIDIA-RTX-PRO-6000-Blackwell-Server-Edition",
+}
+"""Short names that mean one product. A100, V100 and H100 do not: each comes in several sizes."""
+
+
+class CloudGpuInfo(NamedTuple):
+    """What a cloud says of a node's GPUs.
+
+    Attributes:
+        product: The product as GFD would name it, "" if the label does not name one product.
+        memory_mib: Memory of a whole card that is safe to plan with, or None.
+        partition: MIG profile that every `nvidia.com/gpu` of the node is, "" if none.
+        sharing: "time-slicing", "mps" or "".
+        replicas: Clients that share one GPU, or None.
+        gpus: Cards on the node, or None.
+    """
+
+    product: str = ""
+    memory_mib: int | None = None
+    partition: str = ""
+    sharing: str = ""
+    replicas: int | None = None
+    gpus: int | None = None
+
+
+NO_CLOUD_INFO = CloudGpuInfo()
+
+
+Labels = Mapping[str, str]
+
+PRODUCT_LABEL = "nvidia.com/gpu.product"
+MEMORY_LABEL = "nvidia.com/gpu.memory"
+SHARING_LABEL = "nvidia.com/gpu.sharing-strategy"
+REPLICAS_LABEL = "nvidia.com/gpu.replicas"
+MPS_CAPABLE_LABEL = "nvidia.com/mps.capable"
+STRATEGY_LABEL = "nvidia.com/mig.strategy"
+
+CLIQUE_LABEL = "nvidia.com/gpu.clique"
+"""Nodes with the same value are joined by NVLink."""
+
+ISLAND_LABEL = "rightslice.dev/nvlink-island-max"
+"""Kept by the agent of the node: GPUs of the largest set in which NVLink joins every pair, free or not."""
+
+GKE_ACCELERATOR = "cloud.google.com/gke-accelerator"
+GKE_COUNT = "cloud.google.com/gke-accelerator-count"
+GKE_PARTITION = "cloud.google.com/gke-gpu-partition-size"
+GKE_SHARING = "cloud.google.com/gke-gpu-sharing-strategy"
+GKE_CLIENTS = "cloud.google.com/gke-max-shared-clients-per-gpu"
+EC2_PREFIXES = ("karpenter.k8s.aws/instance-gpu-", "eks.amazonaws.com/instance-gpu-")
+COREWEAVE_MODEL = "gpu.nvidia.com/model"
+AZURE_GPU = "karpenter.azure.com/sku-gpu-name"
+
+MAX_MIB = 10_000_000
+"""Ten terabytes on one card do not exist: a larger `gpu.memory` is in bytes, as one old release wrote it."""
+
+_MAX_DIGITS = 18
+
+
+def parse_count(text: str | None) -> int | None:
+    """A count as labels write it; None for everything else."""
+    if not text or len(text) > _MAX_DIGITS or not (text.isascii() and text.isdigit()):
+        return None
+    return int(text)
+
+
+def parse_memory_mib(text: str | None) -> int | None:
+    """A memory label in MiB; None where it is absent, zero or no number."""
+    value = parse_count(text)
+    if not value:
+        return None
+    return value if value <= MAX_MIB else value >> 20
+
+
+def driver_version(labels: Labels) -> tuple[int, ...]:
+    """The driver version, today's labels before the deprecated ones; () if neither is there.
+
+    >>> driver({"nvidia.com/cuda.driver-version.full": "580.95.05"})
+    (580, 95, 5)
+    """
+    return (
+        _parse_dotted_version(labels.get("nvidia.com/cuda.driver-version.full", ""))
+        or _version_from_labels(labels, "nvidia.com/cuda.driver-version.", ("major", "minor", "revision"))
+        or _version_from_labels(labels, "nvidia.com/cuda.driver.", ("major", "minor", "rev"))
+    )
+
+
+def cuda_version(labels: Labels) -> tuple[int, ...]:
+    """The highest CUDA version that the driver supports, (major, minor); () if no label says it."""
+    version = (
+        _parse_dotted_version(labels.get("nvidia.com/cuda.runtime-version.full", ""))
+        or _version_from_labels(labels, "nvidia.com/cuda.runtime-version.", ("major", "minor"))
+        or _version_from_labels(labels, "nvidia.com/cuda.runtime.", ("major", "minor"))
+    )
+    return version[:2]
+
+
+def compute_capability(labels: Labels) -> tuple[int, int] | None:
+    """The compute capability, or None. The family label is of no use: it mixes unlike architectures."""
+    major, minor = (
+        parse_count(labels.get("nvidia.com/gpu.compute.major")),
+        parse_count(labels.get("nvidia.com/gpu.compute.minor")),
+    )
+    return None if major is None or minor is None else (major, minor)
+
+
+def _parse_dotted_version(text: str) -> tuple[int, ...]:
+    parts = [parse_count(part) for part in text.split(".", 4)]
+    return tuple(part for part in parts if part is not None) if None not in parts else ()
+
+
+def _version_from_labels(labels: Labels, prefix: str, names: tuple[str, ...]) -> tuple[int, ...]:
+    """Numbers of a version that is spread over labels, up to the first that is missing or empty."""
+    version: tuple[int, ...] = ()
+    for name in names:
+        part = parse_count(labels.get(prefix + name))
+        if part is None:
+            break
+        version = (*version, part)
+    return version
+
+
+def read_cloud_labels(labels: Labels) -> CloudGpuInfo:
+    """Read the cloud labels of a node; `NO_CLOUD_INFO` where it has none that name a GPU."""
+    if GKE_ACCELERATOR in labels:
+        return _read_gke_labels(labels)
+    for prefix in EC2_PREFIXES:
+        if f"{prefix}name" in labels:
+            return _read_ec2_labels(labels, prefix)
+    short = labels.get(COREWEAVE_MODEL) or labels.get(AZURE_GPU, "")
+    product = _SHORT_PRODUCTS.get(short.lower(), "")
+    return CloudGpuInfo(product, card_memory_mib(product)) if product else NO_CLOUD_INFO
+
+
+def _read_gke_labels(labels: Labels) -> CloudGpuInfo:
+    product = _GKE_PRODUCTS.get(labels[GKE_ACCELERATOR], "")
+    strategy = labels.get(GKE_SHARING, "").lower().replace("_", "-")
+    return CloudGpuInfo(
+        product,
+        card_memory_mib(product),
+        labels.get(GKE_PARTITION, ""),
+        {"time-sharing": "time-slicing", "mps": "mps"}.get(strategy, ""),
+        parse_count(labels.get(GKE_CLIENTS)),
+        parse_count(labels.get(GKE_COUNT)),
+    )
+
+
+def _read_ec2_labels(labels: Labels, prefix: str) -> CloudGpuInfo:
+    if labels.get(f"{prefix}manufacturer", "nvidia").lower() != "nvidia":
+        return NO_CLOUD_INFO
+    product = _SHORT_PRODUCTS.get(labels[f"{prefix}name"].lower(), "")
+    nominal = parse_memory_mib(labels.get(f"{prefix}memory"))
+    memory = card_memory_mib(product) or (nominal * USABLE_PERCENT // 100 if nominal else None)
+    return CloudGpuInfo(product, memory, gpus=parse_count(labels.get(f"{prefix}count")))

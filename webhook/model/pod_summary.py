@@ -1,0 +1,120 @@
+"""Lines: what one pod of the cluster holds, in as few bytes as tell it. Thousands of pods share each part of one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+from sys import intern
+
+import msgspec
+
+from webhook.model.fleet import Fleet
+from webhook.model.gpu_resources import parse_gpu_resource
+from webhook.model.node_labels import PRODUCT_LABEL
+from webhook.model.pod_resources import effective_amount, effective_requests
+from webhook.model.pods import NodeSelectorTerm, Pod
+from webhook.model.quantity import NANO
+from webhook.model.quota_keys import CountedResource
+from webhook.model.quota_scopes import PodScopeAttributes, scope_attributes
+
+ResourceAmounts = tuple[tuple[str, int], ...]
+"""Resource names and nano-units."""
+
+
+class NodeConstraints(msgspec.Struct, frozen=True, gc=False):
+    """The nodes that a pod lets itself be put on: label pairs, and required terms of which one must hold, or None."""
+
+    labels: tuple[tuple[str, str], ...] = ()
+    terms: tuple[NodeSelectorTerm, ...] | None = None
+
+
+class PodSummary(msgspec.Struct, frozen=True, gc=False):
+    """One pod that has not ended.
+
+    Attributes:
+        node: Its node, or "" while it has none.
+        requests: What it holds there, or waits for.
+        limits: The most it may use of CPU, memory and disk.
+        where: Where it may go, while it has no node.
+        kind: Which quotas count it.
+        claims: Names of the templates that its claims are made from.
+    """
+
+    node: str
+    requests: ResourceAmounts
+    limits: ResourceAmounts = ()
+    constraints: NodeConstraints | None = None
+    kind: PodScopeAttributes = PodScopeAttributes()
+    claim_templates: tuple[str, ...] = ()
+
+    def counted_amount(self, what: CountedResource) -> int:
+        """Nano-units of what a quota counts."""
+        side = self.limits if what.side == "limits" else self.requests
+        return next((amount for name, amount in side if name == what.resource), 0)
+
+    def gpu_units(self) -> tuple[tuple[str, int], ...]:
+        """Units of each GPU resource."""
+        return _gpu_units_of(self.requests)
+
+
+@lru_cache(maxsize=4096)
+def _gpu_units_of(requests: ResourceAmounts) -> tuple[tuple[str, int], ...]:
+    return tuple((name, -(-amount // NANO)) for name, amount in requests if parse_gpu_resource(name) is not None)
+
+
+def summarize_pod(
+    pod: Pod, shared: Callable[[Pod], tuple[ResourceAmounts, ResourceAmounts]] | None = None
+) -> PodSummary:
+    """The line of a pod that has not ended.
+
+    Args:
+        shared: Gives requests and limits where they may be known already.
+    """
+    requests, limits = (shared or pod_amounts)(pod)
+    node = intern(pod.spec.node_name)
+    asks_gpus = any(parse_gpu_resource(name) is not None for name, _ in requests)
+    kind = scope_attributes(
+        pod, best_effort=_is_best_effort_pod(requests, limits) if pod.spec.resources is None else None
+    )
+    where = node_constraints(pod) if asks_gpus and not node else None
+    return PodSummary(
+        node, requests, limits, where, kind, _claim_template_names(pod) if pod.spec.resource_claims else ()
+    )
+
+
+def _claim_template_names(pod: Pod) -> tuple[str, ...]:
+    names = (claim.resource_claim_template_name for claim in pod.spec.resource_claims)
+    return tuple(intern(name) for name in names if name)
+
+
+def _is_best_effort_pod(requests: ResourceAmounts, limits: ResourceAmounts) -> bool:
+    return not any(name in ("cpu", "memory") for name, _ in (*requests, *limits))
+
+
+def pod_amounts(pod: Pod) -> tuple[ResourceAmounts, ResourceAmounts]:
+    """What a pod asks for, and its limits on what quotas count limits of."""
+    limits = ((name, effective_amount(pod, name, limits=True)) for name in ("cpu", "memory", "ephemeral-storage"))
+    return tuple(effective_requests(pod).items()), tuple((name, amount) for name, amount in limits if amount)
+
+
+def node_constraints(pod: Pod) -> NodeConstraints:
+    """Where a pod may go, taints aside."""
+    affinity = pod.spec.affinity.node_affinity if pod.spec.affinity else None
+    terms = affinity.required.node_selector_terms if affinity and affinity.required else None
+    return _shared_constraints(tuple(sorted(pod.spec.node_selector.items())), terms)
+
+
+_shared_constraints = lru_cache(maxsize=1024)(NodeConstraints)
+"""Pods of one workload go to the same places."""
+
+
+def allowed_nodes(where: NodeConstraints, fleet: Fleet) -> int:
+    """Mask of the nodes that are let in."""
+    if not where.labels and where.terms is None:
+        return fleet.all_nodes
+    return fleet.select_nodes(dict(where.labels), where.terms)
+
+
+def selected_product(where: NodeConstraints) -> str:
+    """The product that a selector names, or ""."""
+    return dict(where.labels).get(PRODUCT_LABEL, "")

@@ -1,0 +1,231 @@
+"""A cluster ready to be ranked: what scheduling knows of the nodes, and their GPUs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import msgspec
+import numpy as np
+
+from webhook.model.cluster_view import FreeResources
+from webhook.model.enums import GpuForm
+from webhook.model.fleet import Fleet, FleetNode
+from webhook.model.gpu_resources import WHOLE_GPU
+from webhook.model.node_labels import PRODUCT_LABEL
+from webhook.model.node_masks import bit_positions, union_masks
+from webhook.model.offers import GpuOffer
+from webhook.model.pods import Toleration
+from webhook.model.products import normalized_product
+from webhook.placement.capacity import GPU_MILLI, ClusterCapacity, EmptyNode, FreeCapacityArrays, IntArray, PodDemand
+from webhook.placement.devices import NodeDevices, devices_from_labels, reconcile_free_count
+from webhook.placement.nodes.device_plugin import ContainerRequests
+from webhook.placement.nvlink import gpu_mask
+
+MIB = 1 << 20
+
+
+class PodRequirements(msgspec.Struct, frozen=True):
+    """What one pod wants of a node.
+
+    Attributes:
+        resource: GPU resource name; "" for a pod without GPUs. Of several, the one that nodes are ranked by.
+        count: Units of it.
+        cpu_milli: CPU in millicores.
+        memory_mib: Memory in MiB.
+        selected: Mask of the nodes that its selectors and required affinity allow.
+        tolerations: What it tolerates.
+        turns: The containers that ask for whole GPUs, where nodes are ranked by these; () elsewhere.
+        communicates: True where the GPUs of a container talk to each other.
+        joined: True where it must not run unless NVLink joins the GPUs of each container.
+        also: The other GPU resources that it asks for, with units: a node must have room for them too.
+    """
+
+    resource: str
+    count: int
+    cpu_milli: int
+    memory_mib: int
+    selected_nodes: int
+    tolerations: tuple[Toleration, ...] = ()
+    container_requests: ContainerRequests = ()
+    communicates: bool = False
+    nvlink_required: bool = False
+    other_gpus: tuple[tuple[str, int], ...] = ()
+
+    @property
+    def gpu_resources(self) -> tuple[tuple[str, int], ...]:
+        """All GPU resources that it asks for, with units; the one that nodes are ranked by first."""
+        return ((self.resource, self.count), *self.other_gpus) if self.resource else ()
+
+
+class SchedulingSnapshot:
+    """Nodes, what is free on them, and their GPUs; position i is the same node everywhere.
+
+    Attributes:
+        fleet: The nodes as scheduling sees them.
+        free: What is free on each.
+        devices: The GPUs of each.
+        unusable: Why reports cannot be used, by name of the node.
+        site: The nodes as rules see them: whole GPUs and shares. MIG cards are valued apart.
+    """
+
+    def __init__(
+        self,
+        fleet: Fleet,
+        free: Mapping[str, FreeResources],
+        devices: Mapping[str, NodeDevices] | None = None,
+        unusable: Mapping[str, str] | None = None,
+    ) -> None:
+        known = devices or {}
+        self.report_errors = unusable or {}
+        self.fleet = fleet
+        self.free = [free.get(node.name) or _empty_node_resources(node) for node in fleet.nodes]
+        self._offers = _offers_by_node(fleet)
+        self.devices = [self._devices_of_node(i, known.get(node.name)) for i, node in enumerate(fleet.nodes)]
+        self.capacity = ClusterCapacity([self._node_capacity(i) for i in range(len(fleet.nodes))])
+        self._of_model: dict[str, int] = {}
+        for i, machine in enumerate(self.capacity.nodes):
+            if machine.gpus:
+                self._of_model[machine.model] = self._of_model.get(machine.model, 0) | 1 << i
+
+    def offer(self, node: int, resource: str) -> GpuOffer | None:
+        """What a resource name stands for on a node."""
+        return self._offers[node].get(resource)
+
+    def used_units(self, node: int, resource: str) -> int:
+        """Units of a GPU resource that the pods of a node hold."""
+        room = self.free[node]
+        units = self.fleet.nodes[node].gpus.get(resource, 0)
+        return units - room.units(resource)
+
+    def whole_gpu_nodes(self) -> int:
+        """Mask of the nodes on which `nvidia.com/gpu` is a whole card."""
+        offers = self.fleet.by_resource.get(WHOLE_GPU, ())
+        return union_masks(offer.nodes for offer in offers if offer.form is GpuForm.WHOLE)
+
+    def whole_gpus(self, node: int) -> tuple[int, int]:
+        """Whole GPUs of a node, and how many of them are free."""
+        offer = self.offer(node, WHOLE_GPU)
+        if offer is None or offer.form is not GpuForm.WHOLE:
+            return 0, 0
+        return self.fleet.nodes[node].gpus.get(WHOLE_GPU, 0), self.free[node].gpus.get(WHOLE_GPU, 0)
+
+    def pod_demand(self, wanted: PodRequirements, node: int) -> PodDemand:
+        """What a pod needs of a node in the terms of the rules. Of MIG instances and their shares: CPU, memory."""
+        offer = self.offer(node, wanted.resource)
+        if offer is None or offer.form is GpuForm.MIG or offer.profile:
+            return PodDemand(wanted.cpu_milli, memory_mib=wanted.memory_mib)
+        share = max(1, GPU_MILLI // offer.replicas)
+        return PodDemand(wanted.cpu_milli, wanted.count, share, self._allowed_models(wanted), wanted.memory_mib)
+
+    def free_arrays(self) -> FreeCapacityArrays:
+        """What is free, for rules."""
+        rooms = FreeCapacityArrays(self.capacity)
+        self.write_free_arrays(rooms, range(len(self.free)))
+        return rooms
+
+    def write_free_arrays(self, rooms: FreeCapacityArrays, nodes: Sequence[int]) -> None:
+        """Write what is free on some nodes."""
+        some = np.array(nodes, np.int64)
+        rooms.cpu[some] = [max(0, self.free[node].cpu_milli) for node in nodes]
+        rooms.memory[some] = [max(0, self.free[node].memory) // MIB for node in nodes]
+        for node in nodes:
+            rooms.gpus[node] = self._free_gpu_milli(node, rooms.gpus.shape[1])
+
+    def set_node(self, node: int, room: FreeResources, devices: NodeDevices | None) -> None:
+        """Another amount is free on a node from now on. Only for who made the cluster, and shares it with nobody.
+
+        Args:
+            node: The node.
+            room: What is free.
+            devices: Its GPUs; None for what its labels let one expect.
+        """
+        self.free[node] = room
+        self.devices[node] = self._devices_of_node(node, devices)
+
+    def with_pod(self, wanted: PodRequirements, node: int, gpus: tuple[int, ...] = ()) -> SchedulingSnapshot:
+        """The cluster after a pod has come to a node.
+
+        Args:
+            wanted: The pod.
+            node: Its node.
+            gpus: The whole GPUs that it gets; () where that is not known.
+        """
+        known = self.devices[node]
+        free = known.free
+        if dict(wanted.gpu_resources).get(WHOLE_GPU):
+            free = free & ~gpu_mask(gpus) if free is not None and gpus else None
+        return self.with_free(
+            node, _subtract_requirements(self.free[node], wanted), msgspec.structs.replace(known, free=free)
+        )
+
+    def with_free(self, node: int, room: FreeResources, devices: NodeDevices | None = None) -> SchedulingSnapshot:
+        """The cluster with another amount free on one node, and other devices if they are given."""
+        after = object.__new__(SchedulingSnapshot)
+        after.__dict__.update(self.__dict__)
+        after.free, after.devices = self.free.copy(), self.devices.copy()
+        after.set_node(node, room, devices or self.devices[node])
+        return after
+
+    def _devices_of_node(self, node: int, devices: NodeDevices | None) -> NodeDevices:
+        """The GPUs of a node, held against what is free there; None for what its labels let one expect."""
+        whole, free = self.whole_gpus(node)
+        if devices is None:
+            return devices_from_labels(self.fleet.nodes[node], whole, free)
+        return reconcile_free_count(devices, self.free[node].units(WHOLE_GPU)) if whole else devices
+
+    def _allowed_models(self, wanted: PodRequirements) -> tuple[str, ...]:
+        """The models that selectors leave, where they rule out some."""
+        left = [model for model, nodes in self._of_model.items() if nodes & wanted.selected_nodes]
+        return tuple(sorted(left)) if len(left) < len(self._of_model) else ()
+
+    def _node_capacity(self, node: int) -> EmptyNode:
+        known = self.fleet.nodes[node]
+        gpus = self.whole_gpus(node)[0] + sum(gpus for gpus, _, _ in self._shared_gpus(node))
+        return EmptyNode(
+            known.name,
+            known.cpu_milli,
+            known.memory // MIB,
+            gpus,
+            normalized_product(known.labels.get(PRODUCT_LABEL, "")),
+        )
+
+    def _shared_gpus(self, node: int) -> Iterator[tuple[int, int, int]]:
+        """By resource: GPUs of a node that are shared, shares of each, and how many shares are free."""
+        for resource, offer in self._offers[node].items():
+            if offer.form in (GpuForm.MPS, GpuForm.TIME_SLICING) and offer.profile == "":
+                units = self.fleet.nodes[node].gpus.get(resource, 0)
+                yield -(-units // offer.replicas), offer.replicas, self.free[node].gpus.get(resource, 0)
+
+    def _free_gpu_milli(self, node: int, most: int) -> IntArray:
+        """Free thousandths of each GPU. Shares are spread as the device plugin does: the emptiest card first."""
+        levels = np.zeros(most, np.int64)
+        whole = np.full(max(0, self.whole_gpus(node)[1]), GPU_MILLI)
+        known = np.concatenate([*(_spread_shares(*each) for each in self._shared_gpus(node) if each[0]), whole])
+        levels[: len(known)] = known
+        return levels
+
+
+def _spread_shares(gpus: int, replicas: int, shares: int) -> IntArray:
+    each, more = divmod(max(0, shares), gpus)
+    levels: IntArray = max(1, GPU_MILLI // replicas) * (each + (np.arange(gpus) < more))
+    return levels
+
+
+def _offers_by_node(fleet: Fleet) -> list[dict[str, GpuOffer]]:
+    found: list[dict[str, GpuOffer]] = [{} for _ in fleet.nodes]
+    for offer in fleet.offers:
+        for node in bit_positions(offer.nodes):
+            found[node][offer.resource] = offer
+    return found
+
+
+def _subtract_requirements(room: FreeResources, wanted: PodRequirements) -> FreeResources:
+    gpus = dict(room.gpus)
+    for resource, count in wanted.gpu_resources:
+        gpus[resource] = gpus.get(resource, 0) - count
+    cpu_milli, memory = room.cpu_milli - wanted.cpu_milli, room.memory - wanted.memory_mib * MIB
+    return msgspec.structs.replace(room, cpu_milli=cpu_milli, memory=memory, gpus=gpus)
+
+
+def _empty_node_resources(node: FleetNode) -> FreeResources:
+    return FreeResources(node.cpu_milli, node.memory, node.gpus)

@@ -1,0 +1,284 @@
+"""Additions of different policies that cannot both be carried out on one pod (GPU-P104).
+
+Preferences add up, and so do tolerations: one taint more is tolerated. A field with one value contradicts, and so do
+a node affinity that no node can meet, two times for which one taint is tolerated, and two defaults for one resource.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
+from itertools import combinations, product
+from typing import NamedTuple, TypeVar
+
+from webhook.documents.document import Document
+from webhook.errors import PolicyFileError
+from webhook.model.field_paths import FieldPath, format_path
+from webhook.model.gpu_resources import DEVICE_CLASS_PREFIX, OTHER_VENDOR_PREFIXES
+from webhook.model.pods import NodeSelectorRequirement
+from webhook.model.quantity import format_nano as amount_words
+from webhook.policy import selectors
+from webhook.policy.compiler import selector_requirements
+from webhook.policy.written.kinds import GPUPolicy, PolicySpec
+from webhook.policy.written.match import MatchSpec
+from webhook.policy.written.sections import InjectionSpec, LimitsSpec, NodeExpressionSpec, TolerationSpec
+
+EVALUATED_RESOURCES = "nvidia.com/*"
+IGNORED_RESOURCES_NOTE = "GPUs of other vendors, and devices by claim, are left alone"
+
+
+CONFLICT_CODE = "GPU-P104"
+_INJECTION: FieldPath = ("spec", "injection")
+_LIMITS: FieldPath = ("spec", "limits")
+_EVICTING = (None, "NoExecute")
+"""The effects of a toleration that keeps a pod where a taint would end it."""
+
+Indexed = TypeVar("Indexed")
+
+
+class PolicyConflict(NamedTuple):
+    """Where two policies differ (the path is the same in both, unless it is a list's), and what each adds."""
+
+    path: FieldPath
+    other_path: FieldPath
+    text: str
+    other_text: str
+
+
+def find_conflicts(written: Sequence[tuple[Document, GPUPolicy]]) -> list[PolicyFileError]:
+    """Every pair of policies that may speak about one pod and contradict each other, at the later one's place."""
+    return [
+        _conflict_error(document, policy, other_document, other, conflict)
+        for (other_document, other), (document, policy) in combinations(written, 2)
+        if may_overlap(policy.spec.match, other.spec.match)
+        for conflict in spec_conflicts(policy.spec, other.spec)
+    ]
+
+
+def _conflict_error(
+    document: Document, policy: GPUPolicy, other_document: Document, other: GPUPolicy, conflict: PolicyConflict
+) -> PolicyFileError:
+    sentence = (
+        f"{format_path(conflict.path)}: must agree with policy {other.metadata.name!r} where both speak about one pod, "
+        f"found {conflict.text} here in {policy.metadata.name!r} and {conflict.other_text} at "
+        f"{other_document.locate(conflict.other_path)}. Write one value in both, or make their matches disjoint"
+    )
+    return PolicyFileError(document.locate(conflict.path), sentence, CONFLICT_CODE)
+
+
+def spec_conflicts(ours: PolicySpec, theirs: PolicySpec) -> Iterator[PolicyConflict]:
+    """What one pod cannot get from both."""
+    if ours.injection is not None and theirs.injection is not None:
+        yield from _injection_conflicts(ours.injection, theirs.injection)
+    if ours.limits is not None and theirs.limits is not None:
+        yield from _default_conflicts(ours.limits, theirs.limits)
+
+
+def _injection_conflicts(ours: InjectionSpec, theirs: InjectionSpec) -> Iterator[PolicyConflict]:
+    yield from _scalar_conflicts(ours, theirs)
+    for key in sorted(ours.labels.keys() & theirs.labels.keys()):
+        if ours.labels[key] != theirs.labels[key]:
+            path = (*_INJECTION, "labels", key)
+            yield PolicyConflict(path, path, repr(ours.labels[key]), repr(theirs.labels[key]))
+    yield from _affinity_conflicts(ours, theirs)
+    yield from _toleration_conflicts(ours, theirs)
+
+
+def _scalar_conflicts(ours: InjectionSpec, theirs: InjectionSpec) -> Iterator[PolicyConflict]:
+    both_written = ours.model_fields_set & theirs.model_fields_set
+    for field, key in (("runtime_class_name", "runtimeClassName"), ("spread", "spread")):
+        mine, other = getattr(ours, field), getattr(theirs, field)
+        if field in both_written and mine != other:
+            path = (*_INJECTION, key)
+            yield PolicyConflict(path, path, repr(mine), repr(other))
+
+
+def _affinity_conflicts(ours: InjectionSpec, theirs: InjectionSpec) -> Iterator[PolicyConflict]:
+    path = (*_INJECTION, "nodeAffinity", "required")
+    for (index, mine), (other_index, other) in _indexed_pairs(
+        _required_expressions(ours), _required_expressions(theirs)
+    ):
+        if requirements_conflict((_node_requirement(mine), _node_requirement(other))):
+            yield PolicyConflict((*path, index), (*path, other_index), _expression_text(mine), _expression_text(other))
+
+
+def _required_expressions(injection: InjectionSpec) -> tuple[NodeExpressionSpec, ...]:
+    affinity = injection.node_affinity
+    return () if affinity is None or isinstance(affinity, str) else affinity.required
+
+
+def _node_requirement(expression: NodeExpressionSpec) -> NodeSelectorRequirement:
+    return NodeSelectorRequirement(key=expression.key, operator=expression.operator, values=expression.values)
+
+
+def _expression_text(expression: NodeExpressionSpec) -> str:
+    values = f" {', '.join(expression.values)}" if expression.values else ""
+    return f"{expression.key} {expression.operator}{values}"
+
+
+def _toleration_conflicts(ours: InjectionSpec, theirs: InjectionSpec) -> Iterator[PolicyConflict]:
+    path = (*_INJECTION, "tolerations")
+    for (index, mine), (other_index, other) in _indexed_pairs(_listed_tolerations(ours), _listed_tolerations(theirs)):
+        if _tolerate_same_taint(mine, other) and mine.toleration_seconds != other.toleration_seconds:
+            yield PolicyConflict((*path, index), (*path, other_index), _toleration_text(mine), _toleration_text(other))
+
+
+def _listed_tolerations(injection: InjectionSpec) -> tuple[TolerationSpec, ...]:
+    listed = injection.tolerations
+    return () if listed is None or isinstance(listed, str) else listed
+
+
+def _tolerate_same_taint(one: TolerationSpec, other: TolerationSpec) -> bool:
+    """Is there a taint that would end the pod, and that both tolerate?"""
+    any_value = "Exists" in (one.operator, other.operator)
+    same = one.key == other.key and (any_value or one.value == other.value)
+    return same and one.effect in _EVICTING and other.effect in _EVICTING
+
+
+def _toleration_text(toleration: TolerationSpec) -> str:
+    seconds = toleration.toleration_seconds
+    return f"{toleration.key} {'for ever' if seconds is None else f'for {seconds} s'}"
+
+
+def _default_conflicts(ours: LimitsSpec, theirs: LimitsSpec) -> Iterator[PolicyConflict]:
+    for (path, resource, words), (other_path, other_resource, other_words) in product(
+        _written_defaults(ours), _written_defaults(theirs)
+    ):
+        if resource == other_resource and words != other_words:
+            yield PolicyConflict(path, other_path, words, other_words)
+
+
+def _written_defaults(limits: LimitsSpec) -> Iterator[tuple[FieldPath, str, str]]:
+    """Where each default stands, the resource it is of, and the default in words."""
+    for key, each, rules in (
+        ("perContainer", "container", limits.per_container),
+        ("perGPU", "GPU", limits.per_gpu),
+    ):
+        for index, rule in enumerate(rules):
+            if rule.default is not None:
+                path = (*_LIMITS, key, index, "default")
+                yield path, rule.resource, f"{amount_words(rule.default)} for each {each}"
+
+
+def _indexed_pairs(
+    ours: Sequence[Indexed], theirs: Sequence[Indexed]
+) -> Iterator[tuple[tuple[int, Indexed], tuple[int, Indexed]]]:
+    return product(enumerate(ours), enumerate(theirs))
+
+
+def may_overlap(one: MatchSpec, other: MatchSpec) -> bool:
+    """False where no object can match both."""
+    return (
+        bool(set(one.operations) & set(other.operations))
+        and _resources_overlap(one.resources, other.resources)
+        and _namespaces_overlap(one, other)
+        and not requirements_conflict(
+            (*selector_requirements(one.object_selector), *selector_requirements(other.object_selector))
+        )
+        and not requirements_conflict(
+            (*selector_requirements(one.namespace_selector), *selector_requirements(other.namespace_selector))
+        )
+    )
+
+
+def _resources_overlap(one: Sequence[str] | None, other: Sequence[str] | None) -> bool:
+    return one is None or other is None or _any_globs_overlap(one, other)
+
+
+def _namespaces_overlap(one: MatchSpec, other: MatchSpec) -> bool:
+    ours, theirs = _remaining_namespaces(one, other), _remaining_namespaces(other, one)
+    if ours is not None and theirs is not None:
+        return _any_globs_overlap(ours, theirs)
+    return ours != () and theirs != ()
+
+
+def _remaining_namespaces(one: MatchSpec, other: MatchSpec) -> tuple[str, ...] | None:
+    """One policy's namespace globs without those that either policy excludes; None: every namespace."""
+    if one.namespaces is None:
+        return None
+    excluded = (*one.exclude_namespaces, *other.exclude_namespaces)
+    return tuple(glob for glob in one.namespaces if not any(glob_covers(wider, glob) for wider in excluded))
+
+
+def _any_globs_overlap(ours: Iterable[str], theirs: Iterable[str]) -> bool:
+    others = tuple(theirs)
+    return any(globs_overlap(one, other) for one in ours for other in others)
+
+
+def glob_covers(wider: str, narrower: str) -> bool:
+    """True if every name of one glob is a name of the other; said of literals and equal globs only."""
+    return wider in (narrower, "*") or (selectors.is_literal(narrower) and selectors.glob_matcher([wider])(narrower))
+
+
+@lru_cache(maxsize=1024)
+def globs_overlap(one: str, other: str) -> bool:
+    """True if some name matches both globs.
+
+    >>> globs_meet("team-*", "*-dev"), globs_meet("team-*", "ml-?")
+    (True, False)
+    """
+    reached = {0} | _positions_after_stars(other, 0)
+    for character in one:
+        reached = _advance_positions(character, other, reached)
+    return len(other) in reached
+
+
+def _advance_positions(character: str, other: str, reached: set[int]) -> set[int]:
+    """Positions in `other` that one more character of the first glob can lead to."""
+    if character == "*":
+        return {after for position in reached for after in range(position, len(other) + 1)}
+    following: set[int] = set()
+    for position in reached:
+        if position == len(other):
+            continue
+        facing = other[position]
+        if facing == "*":
+            following |= {position} | _positions_after_stars(other, position)
+        elif facing == "?" or character in ("?", facing):
+            following |= {position + 1} | _positions_after_stars(other, position + 1)
+    return following
+
+
+def _positions_after_stars(glob: str, position: int) -> set[int]:
+    """Positions after a run of stars, each of which may stand for nothing."""
+    found = set()
+    while position < len(glob) and glob[position] == "*":
+        position += 1
+        found.add(position)
+    return found
+
+
+def requirements_conflict(requirements: Iterable[NodeSelectorRequirement]) -> bool:
+    """True if no set of labels can meet every requirement."""
+    by_key: dict[str, list[NodeSelectorRequirement]] = {}
+    for requirement in requirements:
+        by_key.setdefault(requirement.key, []).append(requirement)
+    return any(_no_value_possible(group) for group in by_key.values())
+
+
+def _no_value_possible(group: list[NodeSelectorRequirement]) -> bool:
+    operators = {requirement.operator for requirement in group}
+    if "DoesNotExist" in operators:
+        return bool(operators & {"In", "Exists", "Gt", "Lt"})
+    wanted = [set(requirement.values) for requirement in group if requirement.operator == "In"]
+    if not wanted:
+        return False
+    refused = {value for one in group if one.operator == "NotIn" for value in one.values}
+    return not set.intersection(*wanted) - refused
+
+
+def find_unmatched(policy: GPUPolicy) -> Iterator[str]:
+    """A sentence for each, without a full stop; nothing of a policy that is well."""
+    name, globs = policy.metadata.name, policy.spec.match.resources
+    if globs is not None and not any(globs_overlap(glob, EVALUATED_RESOURCES) for glob in globs):
+        must = f"match.resources must match some name of {EVALUATED_RESOURCES}, found {', '.join(globs[:3])}"
+        yield f"policy {name} speaks about no pod: {must}. {IGNORED_RESOURCES_NOTE}"
+    elif foreign := _foreign_resources(policy.spec.limits):
+        only = f"hold only in pods that ask for {EVALUATED_RESOURCES} as well"
+        yield f"limits of policy {name} on {', '.join(foreign[:3])} {only}. {IGNORED_RESOURCES_NOTE}"
+
+
+def _foreign_resources(limits: LimitsSpec | None) -> list[str]:
+    """Resources of other vendors, and those that stand for device classes, among what limits name."""
+    rules = (*limits.per_pod, *limits.per_container, *limits.per_gpu) if limits is not None else ()
+    return [rule.resource for rule in rules if rule.resource.startswith((*OTHER_VENDOR_PREFIXES, DEVICE_CLASS_PREFIX))]

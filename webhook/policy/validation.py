@@ -1,0 +1,288 @@
+"""One document held against its model: the written object, or every fault in it."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, TypeVar, get_args
+
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
+
+from webhook.documents.document import Document
+from webhook.errors import PolicyFileError, shorten_text
+from webhook.model.field_paths import FieldPath, format_path
+from webhook.policy.written.base import API_VERSION, GROUP, SPEC_ERROR, SpecModel
+
+MAX_LISTED_CHOICES = 8
+MAX_LIST_LENGTH = 60
+MIN_PREFIX_LENGTH = 3
+"""Letters that say enough of a longer word: "desc" is meant to be "description"."""
+
+UNKNOWN_FIELD, BAD_VALUE = "GPU-P102", "GPU-P103"
+
+_FIELD_EXAMPLES = {
+    "memory": "memory: 8Gi",
+    "namespaces": "namespaces: [team-a]",
+    "reason": 'reason: "INC-4711: why it is needed"',
+    "expirationTime": 'expirationTime: "2027-01-01T00:00:00Z"',
+    "codes": "codes: [GPU-S201]",
+    "match": "match: {namespaces: [team-a]}",
+    "policyName": "policyName: the name of a policy",
+    "resource": "resource: nvidia.com/gpu",
+    "gpuMilli": "gpuMilli: 8000",
+    "operator": "operator: In",
+    "paths": "paths: [spec.template]",
+    "metadata": "metadata: {name: my-policy}",
+    "expect": "expect: {allowed: true}",
+    "allowed": "allowed: true or allowed: false",
+    "pod": "pod: pods/one-gpu.yaml",
+    "policies": "policies: [../my-policy.yaml]",
+}
+_METADATA_EXAMPLES = {
+    "GPUPriceList": "metadata: {name: my-prices}",
+    "GPUPolicyException": "metadata: {name: my-exception}",
+}
+"""What `metadata` may be where it is no policy's."""
+
+_SHAPE_MESSAGES = {
+    "model_type": ("a map of fields", "its fields on lines of their own, or remove it"),
+    "model_attributes_type": ("a map of fields", "its fields on lines of their own, or remove it"),
+    "dict_type": ("a map of names to values", "name: value on lines of its own"),
+    "tuple_type": ("a list", "[one, two]"),
+    "int_type": ("a whole number", "a number such as 2, without quotes"),
+    "bool_type": ("true or false", "true or false, without quotes"),
+    "union_tag_invalid": ("auto or a list", "auto"),
+}
+
+
+UNREADABLE = "GPU-P101"
+AnySpecModel = TypeVar("AnySpecModel", bound=SpecModel)
+
+_SERVER_FIELDS = ("metadata", "status")
+"""Where `kubectl get -o yaml` writes nulls of its own."""
+
+
+def document_kind(document: Document) -> str:
+    """The document's kind, "" where it has none or is of another API."""
+    data = document.data
+    if not isinstance(data, dict) or data.get("apiVersion") != API_VERSION:
+        return ""
+    kind = data.get("kind")
+    return kind if isinstance(kind, str) else ""
+
+
+def kind_error(document: Document, kinds: Sequence[str]) -> PolicyFileError | None:
+    """What to say about a document that is none of these kinds."""
+    if document_kind(document) in kinds:
+        return None
+    data = document.data
+    if not isinstance(data, dict):
+        return value_error(
+            document, (), "be a map with apiVersion and kind", f"apiVersion: {API_VERSION}", code=UNREADABLE
+        )
+    if data.get("apiVersion") != API_VERSION:
+        return _header_error(document, "apiVersion", f"be {API_VERSION}", API_VERSION)
+    likely = closest_word(data.get("kind"), kinds) or kinds[0]
+    return _header_error(document, "kind", f"be a kind of {GROUP}: {', '.join(kinds)}", likely)
+
+
+def _header_error(document: Document, field: str, must: str, write: str) -> PolicyFileError:
+    write = f"{field}: {write}"
+    if field in document.data:
+        return value_error(document, (field,), must, write, code=UNREADABLE)
+    return PolicyFileError(document.locate(), f"{field}: must {must}, found nothing. Write {write}", UNREADABLE)
+
+
+def validate_document(
+    document: Document, model: type[AnySpecModel], errors: list[PolicyFileError]
+) -> AnySpecModel | None:
+    """Hold a document against its model; every fault goes into `errors`."""
+    body = {key: value for key, value in document.data.items() if key not in _SERVER_FIELDS}
+    found = [
+        value_error(document, path, "have a value", "a value, or remove the key") for path in _null_paths(body, ())
+    ]
+    try:
+        written = model.model_validate(document.data)
+    except ValidationError as error:
+        known = {one.location for one in found}
+        found += [one for one in validation_errors(error, document, model) if one.location not in known]
+        written = None
+    errors += sorted(found, key=lambda one: (one.location.line, one.location.column))
+    return None if found else written
+
+
+def _null_paths(data: Any, path: FieldPath) -> Iterator[FieldPath]:
+    """The paths of keys and entries that hold nothing: an empty section would be off without a word."""
+    if data is None:
+        yield path
+        return
+    members = data.items() if isinstance(data, dict) else enumerate(data) if isinstance(data, list) else ()
+    for step, value in members:
+        yield from _null_paths(value, (*path, step))
+
+
+def validation_errors(error: ValidationError, document: Document, model: type[SpecModel]) -> list[PolicyFileError]:
+    """Every fault that pydantic found."""
+    details = error.errors(include_url=False)
+    return [_validation_error(detail, document, model) for detail in details if not _is_consequence(detail)]
+
+
+def _is_consequence(detail: ErrorDetails) -> bool:
+    """True where a list counts as too short only because its entries are faulty themselves."""
+    return detail["type"] == "too_short" and bool(detail["input"])
+
+
+def value_error(
+    document: Document, path: FieldPath, must: str, write: str, *, code: str = BAD_VALUE, found: bool = True
+) -> PolicyFileError:
+    """A fault in the value at a path."""
+    where = f"{format_path(path)}: " if path else ""
+    what = f", found {describe_value(value_at(document.data, path))}" if found else ""
+    return PolicyFileError(document.locate(path), f"{where}must {must}{what}. Write {write}", code)
+
+
+def describe_value(value: Any) -> str:
+    """A value as a message shows it."""
+    if value is None:
+        return "nothing"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, dict):
+        return "a map" if value else "an empty map"
+    if isinstance(value, list):
+        return _describe_list(value) if value else "an empty list"
+    return shorten_text(repr(value))
+
+
+def _describe_list(values: list[Any]) -> str:
+    """A list by its entries, where they are few and plain."""
+    plain = len(values) <= MAX_LISTED_CHOICES and all(type(value) in (str, int) for value in values)
+    words = f"[{', '.join(map(str, values))}]" if plain else ""
+    return words if words and words.isprintable() and len(words) <= MAX_LIST_LENGTH else "a list"
+
+
+def closest_word(found: object, known: Iterable[str]) -> str:
+    """The known word that is most like the one found, or ""."""
+    words = {word.lower(): word for word in known}
+    if not isinstance(found, str) or not found:
+        return ""
+    text = found.lower()[:100]
+    matches = difflib.get_close_matches(text, words, n=1, cutoff=0.6) or [
+        word for word in words if len(text) >= MIN_PREFIX_LENGTH and word.startswith(text)
+    ]
+    return words[matches[0]] if matches else ""
+
+
+def value_at(data: Any, path: FieldPath) -> Any:
+    """The value at a path that exists."""
+    for step in path:
+        data = data[step]
+    return data
+
+
+def _validation_error(detail: ErrorDetails, document: Document, model: type[SpecModel]) -> PolicyFileError:
+    kind, context = detail["type"], detail.get("ctx", {})
+    path = existing_path(document.data, detail["loc"])
+    if kind == "extra_forbidden":
+        return _unknown_field_error(document, path, model)
+    if kind == "missing":
+        return _missing_field_error(document, path, str(detail["loc"][-1]))
+    if kind == SPEC_ERROR and detail["loc"][-1:] == ("[key]",):
+        return _key_error(document, path, context)
+    if kind == SPEC_ERROR:
+        at = existing_path(document.data, (*path, *context["at"]))
+        whole_map = isinstance(value_at(document.data, at), dict)
+        return value_error(document, at, context["must"], context["write"], found=not whole_map)
+    if kind == "literal_error":
+        return _choice_error(document, path, re.findall(r"'([^']+)'", context["expected"]))
+    return value_error(document, path, *_requirement_and_fix(kind, context, document, path))
+
+
+def _key_error(document: Document, path: FieldPath, context: dict[str, Any]) -> PolicyFileError:
+    must, write = context["must"], context["write"]
+    sentence = f"{format_path(path)}: the key must {must}, found {describe_value(path[-1])}. Write {write}"
+    return PolicyFileError(document.locate_key(path), sentence, BAD_VALUE)
+
+
+def existing_path(data: Any, location: Iterable[str | int]) -> FieldPath:
+    """A location without the steps that are pydantic's own (tags of unions, "[key]")."""
+    path: list[str | int] = []
+    for step in location:
+        inside = isinstance(data, dict) and step in data
+        if inside or (isinstance(data, list) and isinstance(step, int) and step < len(data)):
+            path.append(step)
+            data = data[step]
+    return tuple(path)
+
+
+def _requirement_and_fix(kind: str, context: dict[str, Any], document: Document, path: FieldPath) -> tuple[str, str]:
+    value = value_at(document.data, path)
+    if kind in _SHAPE_MESSAGES:
+        must, write = _SHAPE_MESSAGES[kind]
+        one = kind == "tuple_type" and isinstance(value, str)
+        return f"be {must}", f'["{shorten_text(value)}"]' if one else write
+    if kind == "string_type":
+        plain = isinstance(value, (int, float, bool))
+        return "be text", f'"{describe_value(value)}" in quotes' if plain else "one word or sentence"
+    if kind in ("greater_than_equal", "less_than_equal"):
+        word, bound = ("at least", context.get("ge")) if "ge" in context else ("at most", context.get("le"))
+        return f"be {word} {bound}", f"{bound}, or {'more' if 'ge' in context else 'less'}"
+    if kind in ("too_short", "string_too_short"):
+        return "not be empty", "at least one, or remove it"
+    if kind in ("too_long", "string_too_long"):
+        longest = context["max_length"]
+        return f"have at most {longest} {'characters' if kind == 'string_too_long' else 'entries'}", "fewer"
+    return "be a value that fits", "what the documentation of this field says"
+
+
+def _choice_error(document: Document, path: FieldPath, choices: list[str]) -> PolicyFileError:
+    likely = closest_word(value_at(document.data, path), choices)
+    if likely and len(choices) > MAX_LISTED_CHOICES:
+        return value_error(document, path, f"be one of {len(choices)} known words", f"{likely}, if that is meant")
+    listed = choices[0] if len(choices) == 1 else f"{', '.join(choices[:-1])} or {choices[-1]}"
+    return value_error(document, path, f"be {listed}", likely or "one of them")
+
+
+def _missing_field_error(document: Document, path: FieldPath, field: str) -> PolicyFileError:
+    where = format_path(path) or document.data.get("kind", "the document")
+    kind = document.data.get("kind") if field == "metadata" else ""
+    example = _METADATA_EXAMPLES.get(str(kind)) or _FIELD_EXAMPLES.get(field, f"{field}: …")
+    sentence = f"{where}: must have the field {field}, found none. Write {example}"
+    return PolicyFileError(document.locate(path), sentence, BAD_VALUE)
+
+
+def _unknown_field_error(document: Document, path: FieldPath, model: type[SpecModel]) -> PolicyFileError:
+    field, parents = str(path[-1]), _models_at(model, path[:-1])
+    known = [_field_alias(name, parent) for parent in parents for name in parent.model_fields]
+    section = next((step for step in reversed(path[:-1]) if isinstance(step, str)), document.data.get("kind"))
+    likely = closest_word(field, known)
+    hint = f"Did you mean {likely}? Write {likely}" if likely else f"Write one of {', '.join(sorted(known))}"
+    sentence = f"{format_path(path)}: must be a field of {section}, found {describe_value(field)}. {hint}"
+    return PolicyFileError(document.locate_key(path), sentence, UNKNOWN_FIELD)
+
+
+def _field_alias(name: str, model: type[SpecModel]) -> str:
+    return model.model_fields[name].alias or name
+
+
+def _models_at(model: type[SpecModel], path: FieldPath) -> list[type[SpecModel]]:
+    """The models that may stand at a path."""
+    models = [model]
+    for step in path:
+        below = [
+            inner
+            for one in models
+            for name, field in one.model_fields.items()
+            if _field_alias(name, one) == step
+            for inner in _models_in(field.annotation)
+        ]
+        models = below or models
+    return models
+
+
+def _models_in(annotation: Any) -> list[type[SpecModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, SpecModel):
+        return [annotation]
+    return [model for part in get_args(annotation) for model in _models_in(part)]

@@ -1,0 +1,126 @@
+"""The result of an audit as report objects that other tools of a cluster read: one a namespace, bounded.
+
+A result stands for a workload and a code, never for a pod: who is to act is the workload's owner, and its pods come
+and go. Only fail and warn (and error, for what could not be judged) are written; what is well is not news.
+
+Source: openreports.io/v1alpha1 `Report`, and wgpolicyk8s.io/v1alpha2 `PolicyReport`, which has the same fields.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from enum import StrEnum
+from itertools import accumulate, takewhile
+from typing import Any
+
+import orjson
+
+from webhook.model.codes import CODES
+from webhook.model.enums import PolicyMode
+from webhook.report.check import finding_sentence
+from webhook.report.results import LocatedFinding
+from webhook.report.text import sanitize
+from webhook.report.workloads import WorkloadReport
+
+Json = dict[str, Any]
+
+SOURCE = "rightslice"
+NAME = "rightslice-audit"
+MAX_RESULTS = 1000
+MAX_RESULT_BYTES = 1_000_000
+"""All results of one object, as JSON: an API server stores 1.5 MiB, and its record of who wrote what is in that."""
+
+MAX_RESULT_TEXT = 512
+OWNER_LABELS = {"app.kubernetes.io/managed-by": SOURCE}
+"""The labels of every object that is ours."""
+
+MODE_RESULTS = {PolicyMode.ENFORCE: "fail", PolicyMode.WARN: "warn"}
+MODE_SEVERITIES = {PolicyMode.ENFORCE: "high", PolicyMode.WARN: "medium"}
+
+
+class ReportApi(StrEnum):
+    """Which API the objects are of."""
+
+    OPENREPORTS = "openreports.io/v1alpha1"
+    WGPOLICY = "wgpolicyk8s.io/v1alpha2"
+
+
+KINDS = {ReportApi.OPENREPORTS: ("Report", "reports"), ReportApi.WGPOLICY: ("PolicyReport", "policyreports")}
+"""Kind and plural, the one that is preferred first."""
+
+NO_KIND = (
+    f"the cluster has no kind for reports, neither {KINDS[ReportApi.OPENREPORTS][0]} of {ReportApi.OPENREPORTS.value} "
+    f"nor {KINDS[ReportApi.WGPOLICY][0]} of {ReportApi.WGPOLICY.value}. Install the CRDs of OpenReports "
+    "(config/crd in github.com/openreports/reports-api), or of a policy engine that brings one of them"
+)
+
+
+def build_policy_reports(
+    rows: Iterable[WorkloadReport], moment: datetime, api: ReportApi = ReportApi.OPENREPORTS
+) -> list[Json]:
+    """One object for each namespace in which there is something to act on, by name."""
+    spaces: defaultdict[str, list[Json]] = defaultdict(list)
+    for row in rows:
+        spaces[row.namespace] += [
+            _policy_report_result(row, located, pods, moment)
+            for located, pods in row.findings
+            if located.finding.mode in MODE_RESULTS
+        ]
+    return [_namespace_report(name, results, api) for name, results in sorted(spaces.items()) if results]
+
+
+def _namespace_report(namespace: str, results: list[Json], api: ReportApi) -> Json:
+    ranked = sorted(results, key=lambda each: (each["result"], each["rule"], each["properties"]["workload"]))
+    kept = _results_within_limit(ranked[:MAX_RESULTS])
+    counts = {word: sum(each["result"] == word for each in ranked) for word in ("fail", "warn")}
+    report: Json = {
+        "apiVersion": api.value,
+        "kind": KINDS[api][0],
+        "metadata": {
+            "name": NAME,
+            "namespace": namespace,
+            "labels": OWNER_LABELS,
+            "annotations": _omitted_annotation(len(ranked) - len(kept)),
+        },
+        "scope": {"apiVersion": "v1", "kind": "Namespace", "name": namespace},
+        "summary": {"pass": 0, "fail": counts["fail"], "warn": counts["warn"], "error": 0, "skip": 0},
+        "results": kept,
+    }
+    if api is ReportApi.OPENREPORTS:
+        limits = {"maxResults": MAX_RESULTS, "statusFilter": ["fail", "warn", "error"]}
+        report |= {"source": SOURCE, "configuration": {"limits": limits}}
+    return report
+
+
+def _results_within_limit(results: list[Json]) -> list[Json]:
+    """The first of them that are stored together."""
+    sizes = accumulate(len(orjson.dumps(each)) + 1 for each in results)
+    return results[: sum(1 for _ in takewhile(lambda size: size <= MAX_RESULT_BYTES, sizes))]
+
+
+def _omitted_annotation(number: int) -> Mapping[str, str]:
+    return {"rightslice.dev/results-left-out": str(number)} if number else {}
+
+
+def _policy_report_result(row: WorkloadReport, located: LocatedFinding, pods: int, moment: datetime) -> Json:
+    finding = located.finding
+    kind, _, name = row.name.partition("/")
+    return {
+        "source": SOURCE,
+        "policy": finding.policy or SOURCE,
+        "rule": finding.code,
+        "category": CODES[finding.code].section or "cluster" if finding.code in CODES else "cluster",
+        "severity": MODE_SEVERITIES[finding.mode],
+        "result": MODE_RESULTS[finding.mode],
+        "message": sanitize(finding_sentence(finding))[:MAX_RESULT_TEXT],
+        "resources": [{"kind": kind, "namespace": row.namespace, "name": name}],
+        "scored": True,
+        "timestamp": {"seconds": int(moment.timestamp()), "nanos": 0},
+        "properties": {
+            "workload": sanitize(row.name),
+            "pods": str(pods),
+            "fix": sanitize(finding.fix)[:MAX_RESULT_TEXT],
+        },
+    }

@@ -1,0 +1,107 @@
+"""Plain data as JSON and as YAML text.
+
+The YAML is the plain part that every reader of YAML 1.1 or 1.2 takes alike: block maps and lists, and every
+text in double quotes unless it is a bare word that no reader takes for anything else.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import orjson
+
+_BARE_WORD = re.compile(r"[A-Za-z_/][A-Za-z0-9_./-]*(?: [A-Za-z0-9_./-]+)*\Z", re.ASCII)
+_RESERVED_WORDS = frozenset({"y", "n", "yes", "no", "on", "off", "true", "false", "null", "nan", "inf"})
+"""Bare words that some reader of YAML takes for a truth value, a null or a number."""
+
+
+def json_text(data: Any) -> str:
+    """Indented by two, keys in their given order, a line end at the end."""
+    text = orjson.dumps(
+        _json_safe(data), option=orjson.OPT_INDENT_2 | orjson.OPT_NON_STR_KEYS | orjson.OPT_APPEND_NEWLINE
+    )
+    return text.decode()
+
+
+def json_chunks(data: Mapping[str, Any]) -> Iterator[str]:
+    """The text that `json_text` gives, piece by piece: of a value that is an iterator, one member is held at a time."""
+    comma = ""
+    for key, value in data.items():
+        yield f"{comma or '{'}\n  {_indented_json(key, 2)}: "
+        yield from _json_array_chunks(value) if isinstance(value, Iterator) else (_indented_json(value, 2),)
+        comma = ","
+    yield "\n}\n" if comma else "{}\n"
+
+
+def _json_array_chunks(values: Iterator[Any]) -> Iterator[str]:
+    comma = ""
+    for value in values:
+        yield f"{comma or '['}\n    {_indented_json(value, 4)}"
+        comma = ","
+    yield "\n  ]" if comma else "[]"
+
+
+def _indented_json(data: Any, by: int) -> str:
+    """JSON whose lines stand so many columns further right: a line end in a text is escaped, so all are of the form."""
+    return json_text(data).rstrip("\n").replace("\n", "\n" + " " * by)
+
+
+def yaml_text(data: Any) -> str:
+    """Block style, keys in their given order."""
+    if not isinstance(data, dict | list | tuple) or not data:
+        return f"{_yaml_scalar(data)}\n"
+    return "\n".join(_yaml_block(data, 0)) + "\n"
+
+
+def _yaml_block(data: Any, indent: int) -> Iterator[str]:
+    pad = " " * indent
+    if isinstance(data, dict):
+        for key, value in data.items():
+            yield from _yaml_entry(f"{pad}{_yaml_scalar(str(key))}:", value, indent + 2)
+    else:
+        for value in data:
+            yield from _yaml_item(pad, value, indent)
+
+
+def _yaml_entry(head: str, value: Any, indent: int) -> Iterator[str]:
+    if isinstance(value, dict | list | tuple) and value:
+        yield head
+        yield from _yaml_block(value, indent)
+    else:
+        yield f"{head} {_yaml_scalar(value)}"
+
+
+def _yaml_item(pad: str, value: Any, indent: int) -> Iterator[str]:
+    if not isinstance(value, dict | list | tuple) or not value:
+        yield f"{pad}- {_yaml_scalar(value)}"
+        return
+    first, *rest = _yaml_block(value, indent + 2)
+    yield f"{pad}- {first[indent + 2 :]}"
+    yield from rest
+
+
+def _yaml_scalar(value: Any) -> str:
+    if isinstance(value, str) and _BARE_WORD.match(value) and value.lower() not in _RESERVED_WORDS:
+        return value
+    if isinstance(value, tuple):
+        return "[]"
+    return "".join(map(_escape_unprintable, orjson.dumps(_json_safe(value)).decode()))
+
+
+def _escape_unprintable(char: str) -> str:
+    if char.isprintable():
+        return char
+    return f"\\u{ord(char):04x}" if ord(char) < 0x10000 else f"\\U{ord(char):08x}"
+
+
+def _json_safe(data: Any) -> Any:
+    """What orjson refuses, made writable: whole numbers past 64 bits and lone surrogates become text."""
+    if isinstance(data, dict):
+        return {_json_safe(key): _json_safe(value) for key, value in data.items()}
+    if isinstance(data, list | tuple):
+        return [_json_safe(value) for value in data]
+    if isinstance(data, int) and not -(2**63) <= data < 2**64:
+        return str(data)
+    return data.encode(errors="backslashreplace").decode() if isinstance(data, str) else data

@@ -1,0 +1,177 @@
+"""Whose past speaks for a container: its workload's, else that of its image, else the fleet's.
+
+The nearest pool with enough windows is taken; what the workload itself showed is kept beside it. A pool holds what its
+pods came to use from any age on over one horizon: how long the workload's pods usually run, since what admission gives
+is held for life.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from itertools import chain, islice
+from statistics import median
+from typing import NamedTuple
+
+import numpy as np
+
+from webhook.usage.history import UsageHistory
+from webhook.usage.usage_windows import (
+    STARTS_PER_LENGTH,
+    Floats,
+    UsageWindows,
+    concatenate_windows,
+    windows_of_new_pods,
+)
+
+HOUR = 3600
+HORIZONS = (1, 4, 24, 72)
+"""Hours that windows may be long. Longer runs are judged by three days at a time."""
+
+MIN_WINDOWS = 36
+"""Windows of a pool that is believed: three horizons of one pod."""
+
+MIN_FILLED_HORIZONS = 4
+"""Horizons that the longest run fills: with fewer, its windows would all be about the same time."""
+
+MIN_OBSERVED_SECONDS = 6 * HOUR
+"""Time that a workload must have been seen for, all pods together."""
+
+MAX_WINDOWS = 15_000
+"""Windows that a pool of an image or of the fleet is made of, and that any is looked back on by: evenly chosen."""
+
+
+class WindowSpan(NamedTuple):
+    """Windows of one length, by the time they became known, and that length in hours."""
+
+    windows: UsageWindows
+    hours: float
+
+
+class EvidencePool(NamedTuple):
+    """What speaks for a container.
+
+    Attributes:
+        name: Whose windows these are: "workload", "image" or "fleet".
+        run: Windows as long as a usual run.
+        hour: Windows of an hour; the same ones where runs are no longer.
+    """
+
+    name: str
+    run: WindowSpan
+    hour: WindowSpan
+
+    @property
+    def size(self) -> int:
+        """How many runs' windows there are."""
+        return int(self.run.windows.at.size)
+
+    def map_spans(self, change: Callable[[WindowSpan], WindowSpan]) -> EvidencePool:
+        """The same with both spans changed; where they are one, they stay one."""
+        run = change(self.run)
+        return self._replace(run=run, hour=run if self.hour is self.run else change(self.hour))
+
+
+class PoolChoice(NamedTuple):
+    """The nearest pool with enough windows, and the workload's own, which is the same one or has too few."""
+
+    nearest: EvidencePool
+    own: EvidencePool
+
+
+def total_observed_seconds(members: Iterable[UsageHistory]) -> int:
+    """Time that something was seen, all pods together."""
+    return sum([member.observed_seconds for member in members])
+
+
+def usual_horizon(members: Sequence[UsageHistory]) -> int:
+    """Hours: the longest horizon that a usual run fills, and that the longest run fills so often."""
+    runs = [member.end - member.start for member in members]
+    usual = min(median(runs), max(runs) / MIN_FILLED_HORIZONS)
+    return max((hours for hours in HORIZONS if hours * HOUR <= usual), default=HORIZONS[0])
+
+
+def build_pools(name: str, several: Sequence[Sequence[UsageHistory]], hours: int, now: float) -> list[EvidencePool]:
+    """For each of several groups of pods, their windows over a horizon, and over an hour."""
+    runs = _window_spans(several, hours, now)
+    hourly = runs if hours == 1 else _window_spans(several, 1, now)
+    return [EvidencePool(name, run, hour) for run, hour in zip(runs, hourly, strict=True)]
+
+
+def _window_spans(several: Sequence[Sequence[UsageHistory]], hours: int, now: float) -> list[WindowSpan]:
+    """Windows of each group; of pods shorter than them, whole lives. All of them are cut together."""
+    found = iter(windows_of_new_pods(list(chain.from_iterable(several)), hours * HOUR, now))
+    return [_window_span(list(islice(found, len(members))), hours) for members in several]
+
+
+def _window_span(several: list[UsageWindows], hours: int) -> WindowSpan:
+    found = concatenate_windows(several)
+    if len(several) > 1:
+        found = found.select(np.argsort(found.until, kind="stable"))
+    length = float((found.until - found.at).sum()) / found.at.size / HOUR if found.at.size else float(hours)
+    return WindowSpan(found, length)
+
+
+def thin_span(span: WindowSpan) -> WindowSpan:
+    """So many windows, evenly, that looking at them time and again is bounded."""
+    every = -(-span.windows.at.size // MAX_WINDOWS)
+    return span if every <= 1 else span._replace(windows=span.windows.select(slice(None, None, every)))
+
+
+def _sample_histories(members: Sequence[UsageHistory], hours: int) -> Sequence[UsageHistory]:
+    """So many, evenly, that their windows are bounded."""
+    each = max(1, STARTS_PER_LENGTH * sum([member.end - member.start for member in members]) // (hours * HOUR))
+    return members[:: -(-each // MAX_WINDOWS)]
+
+
+def _group_by_horizon(workloads: Sequence[Sequence[UsageHistory]]) -> dict[int, list[int]]:
+    """Places of workloads that were seen for long enough, by their horizon."""
+    found: dict[int, list[int]] = {}
+    for place, members in enumerate(workloads):
+        if total_observed_seconds(members) >= MIN_OBSERVED_SECONDS:
+            found.setdefault(usual_horizon(members), []).append(place)
+    return found
+
+
+class PoolIndex:
+    """The pools of all that was seen. Those that many share are made once, when they are first asked for."""
+
+    def __init__(self, histories: Sequence[UsageHistory], now: float) -> None:
+        self._now = now
+        self._all = histories
+        self._by_image: dict[str, list[UsageHistory]] = {}
+        self._pools: dict[tuple[str, int], EvidencePool] = {}
+        self._tails: dict[int, UsageWindows] = {}
+        for history in histories:
+            if history.image:
+                self._by_image.setdefault(history.image, []).append(history)
+
+    def choose_pools(self, workloads: Sequence[Sequence[UsageHistory]]) -> list[PoolChoice | None]:
+        """For each workload who speaks for it; None if no pool has enough windows, or it was hardly seen."""
+        found: list[PoolChoice | None] = [None] * len(workloads)
+        for hours, places in _group_by_horizon(workloads).items():
+            owned = build_pools("workload", [workloads[place] for place in places], hours, self._now)
+            for place, own in zip(places, owned, strict=True):
+                nearest = own if own.size >= MIN_WINDOWS else self._wider_pool(workloads[place][0].image, hours)
+                found[place] = PoolChoice(nearest, own) if nearest else None
+        return found
+
+    def _wider_pool(self, image: str, hours: int) -> EvidencePool | None:
+        wider = ([self._shared_pool("image", image, hours)] if image else []) + [self._shared_pool("fleet", "", hours)]
+        return next((pool for pool in wider if pool.size >= MIN_WINDOWS), None)
+
+    def fleet_peaks(self, hours: float, now: float) -> Floats:
+        """Peaks of the fleet that were known by some moment, over the horizon nearest to some hours, sorted."""
+        near = min(HORIZONS, key=lambda each: abs(each - hours))
+        fleet = self._tails.get(near)
+        if fleet is None:
+            found = self._shared_pool("fleet", "", near).run.windows
+            fleet = self._tails[near] = found.select(np.argsort(found.after))
+        return fleet.after if now >= self._now else fleet.after[fleet.until <= now]
+
+    def _shared_pool(self, name: str, image: str, hours: int) -> EvidencePool:
+        found = self._pools.get((image, hours))
+        if found is None:
+            members = _sample_histories(self._by_image[image] if image else self._all, hours)
+            (found,) = build_pools(name, [members], hours, self._now)
+            self._pools[image, hours] = found
+        return found

@@ -1,0 +1,233 @@
+"""Recorded use in a file: the histories themselves, as JSON with a version, so that a later program judges them anew.
+
+A name that ends in .gz is compressed. What is in a file is a stranger's: every bound is checked before it is believed.
+"""
+
+from __future__ import annotations
+
+import gzip
+import os
+import stat
+import zlib
+from array import array
+from pathlib import Path
+from tempfile import NamedTemporaryFile
+from typing import Any, NamedTuple
+
+import msgspec
+
+from webhook.errors import UsageError, quote_text, shorten_text
+from webhook.usage.history import GAP, MAX_FAILURES, MAX_MIB, MIB_TYPECODE, UsageHistory
+
+VERSION = 1
+"""Of the files that are written; older ones are read too, newer ones are not."""
+
+MAX_FILE_BYTES = 256 * 1024 * 1024
+"""Bytes, uncompressed: ten times what 20,000 containers have in a week."""
+
+MAX_CONTAINERS = 200_000
+MAX_BINS = 10_000
+MAX_UNIX_SECONDS = 1 << 40
+RECORD_AGAIN = "Write a new one: rightslice usage record --prometheus URL --file FILE"
+
+
+class UsageRecord(NamedTuple):
+    """What a file holds: histories, and the moment they were recorded at, Unix seconds."""
+
+    histories: list[UsageHistory]
+    now: float
+
+
+class _VersionHead(msgspec.Struct):
+    version: int = msgspec.field(name="rightsliceUsage")
+
+
+class _RecordedContainer(msgspec.Struct, rename="camel", omit_defaults=True, gc=False):
+    """One history; a gap is -1."""
+
+    namespace: str
+    workload: str
+    container: str
+    pod: str
+    start: int
+    peaks_mib: list[int]
+    image: str = ""
+    mean_mib: int | None = None
+    capacity_mib: int | None = None
+    compute_milli: int | None = None
+    active_milli: int | None = None
+    ooms: list[int] = []
+    xids: list[tuple[int, int]] = []
+
+
+class _RecordFile(msgspec.Struct, rename="camel"):
+    version: int = msgspec.field(name="rightsliceUsage")
+    now: float
+    step_seconds: int
+    containers: list[_RecordedContainer]
+
+
+def check_record_writable(path: Path) -> None:
+    """See that a file can be written here: one that is there already is replaced, which no device or link may be.
+
+    Raises:
+        UsageError: it cannot, or is something else.
+        OSError: the folder cannot be written into.
+    """
+    if os.path.lexists(path) and not stat.S_ISREG(path.lstat().st_mode):
+        raise UsageError(f"{path}: must be a regular file, or not be there yet, found a folder, link, pipe or device")
+    with _temporary_file_beside(path) as made:
+        made.close()
+        Path(made.name).unlink()
+
+
+def write_record(path: Path, recorded: UsageRecord) -> None:
+    """Write a file, whole or not at all.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    text = msgspec.json.encode(_to_record_file(recorded))
+    with _temporary_file_beside(path) as made:
+        try:
+            made.write(gzip.compress(text, mtime=0) if path.suffix == ".gz" else text)
+            made.close()
+            Path(made.name).chmod(0o644)
+            Path(made.name).replace(path)
+        except BaseException:
+            Path(made.name).unlink()
+            raise
+
+
+def _temporary_file_beside(path: Path) -> Any:
+    return NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False)
+
+
+def _to_record_file(recorded: UsageRecord) -> _RecordFile:
+    every = recorded.histories
+    return _RecordFile(
+        VERSION, recorded.now, every[0].step_seconds if every else 3600, [_to_recorded_container(one) for one in every]
+    )
+
+
+def _to_recorded_container(history: UsageHistory) -> _RecordedContainer:
+    fields = {name: getattr(history, name) for name in _SHARED_FIELDS}
+    return _RecordedContainer(
+        **fields, peaks_mib=history.peaks_mib.tolist(), ooms=list(history.ooms), xids=list(history.xids)
+    )
+
+
+_SHARED_FIELDS = [name for name in _RecordedContainer.__struct_fields__ if name not in ("peaks_mib", "ooms", "xids")]
+
+
+def read_record(path: Path) -> UsageRecord:
+    """Read a file. A container of which nothing but gaps is recorded is left out, unless it was killed or had faults.
+
+    Raises:
+        UsageError: it cannot be read or used; says where, what must hold and what to write.
+    """
+    text = _read_record_bytes(path)
+    version = _decode_record(path, text, _VersionHead).version
+    if not 1 <= version <= VERSION:
+        newer = ": a newer rightslice wrote it" if version > VERSION else ""
+        raise UsageError(f"{path}: must be of version {VERSION}, found {version}{newer}. {RECORD_AGAIN}")
+    file = _decode_record(path, text, _RecordFile)
+    if fault := _record_error(file):
+        raise UsageError(f"{path}: {fault}. {RECORD_AGAIN}")
+    seen = [one for one in file.containers if max(one.peaks_mib) > GAP or one.ooms or one.xids]
+    return UsageRecord([_to_history(one, file.step_seconds) for one in seen], file.now)
+
+
+def _read_record_bytes(path: Path) -> bytes:
+    try:
+        with path.open("rb") as opened:
+            packed = opened.read(2) == b"\x1f\x8b"
+            opened.seek(0)
+            text = (gzip.GzipFile(fileobj=opened) if packed else opened).read(MAX_FILE_BYTES + 1)
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise UsageError(
+            f"{path}: must be a whole gzip file, found one that ends early or is damaged. {RECORD_AGAIN}"
+        ) from error
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be read ({error.strerror or error})") from error
+    if len(text) > MAX_FILE_BYTES:
+        raise UsageError(f"{path}: must be at most {MAX_FILE_BYTES >> 20} MiB uncompressed, found more")
+    return text
+
+
+def _decode_record(path: Path, text: bytes, kind: type[Any]) -> Any:
+    try:
+        return msgspec.json.decode(text, type=kind)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise UsageError(
+            f"{path}: must be a file of recorded use, found {_decode_error_text(error)}. {RECORD_AGAIN}"
+        ) from error
+
+
+def _decode_error_text(error: Exception) -> str:
+    if isinstance(error, RecursionError):
+        return "one that is nested too deeply"
+    return "one that ends early" if "truncated" in str(error) else shorten_text(str(error), 200)
+
+
+def _record_error(file: _RecordFile) -> str:
+    """The first thing that cannot be, in words; "" where all is well."""
+    if not 0 <= file.now <= MAX_UNIX_SECONDS:
+        return f"now must be Unix seconds, found {file.now}"
+    if not 1 <= file.step_seconds <= 7 * 86_400:
+        return f"stepSeconds must be 1 to 604800, found {file.step_seconds}"
+    if len(file.containers) > MAX_CONTAINERS:
+        return f"containers must be at most {MAX_CONTAINERS}, found {len(file.containers)}"
+    faults = (
+        f"containers[{index}]: {odd}"
+        for index, one in enumerate(file.containers)
+        if (odd := _container_error(one, file))
+    )
+    return next(faults, "") or _duplicate_error(file.containers)
+
+
+def _duplicate_error(containers: list[_RecordedContainer]) -> str:
+    """What a container says twice would count twice."""
+    seen: set[tuple[str, str, str]] = set()
+    for index, one in enumerate(containers):
+        key = one.namespace, one.pod, one.container
+        if key in seen:
+            return f"containers[{index}]: must be there once, found {quote_text('/'.join(key), 200)} again"
+        seen.add(key)
+    return ""
+
+
+def _container_error(one: _RecordedContainer, file: _RecordFile) -> str:
+    if not 0 < len(one.peaks_mib) <= MAX_BINS:
+        return f"peaksMib must be 1 to {MAX_BINS} amounts, found {len(one.peaks_mib)}"
+    if min(one.peaks_mib) < GAP or max(one.peaks_mib) > MAX_MIB:
+        return f"peaksMib must be 0 to {MAX_MIB} MiB, or {GAP} for a gap"
+    if not 0 <= one.start <= one.start + len(one.peaks_mib) * file.step_seconds <= file.now + file.step_seconds:
+        return "its bins must end no later than the file's now"
+    if fault := _amount_range_error(one):
+        return fault
+    troubles = [*one.ooms, *(at for at, _ in one.xids)]
+    if len(troubles) > MAX_FAILURES or any(not 0 <= at <= file.now + file.step_seconds for at in troubles):
+        return f"ooms and xids must be at most {MAX_FAILURES}, no later than the file's now"
+    return ""
+
+
+def _amount_range_error(one: _RecordedContainer) -> str:
+    bounds = {
+        "meanMib": (one.mean_mib, max(0, *one.peaks_mib), "the largest of peaksMib"),
+        "capacityMib": (one.capacity_mib, MAX_MIB, "MiB"),
+        "computeMilli": (one.compute_milli, 1000, "thousandths of a GPU"),
+        "activeMilli": (one.active_milli, 1000, "thousandths of a GPU"),
+    }
+    for name, (amount, most, what) in bounds.items():
+        if amount is not None and not 0 <= amount <= most:
+            return f"{name} must be 0 to {most} ({what}), found {amount}"
+    return ""
+
+
+def _to_history(one: _RecordedContainer, step_seconds: int) -> UsageHistory:
+    fields = {name: getattr(one, name) for name in _SHARED_FIELDS}
+    peaks_mib = array(MIB_TYPECODE, one.peaks_mib)
+    return UsageHistory(
+        **fields, step_seconds=step_seconds, peaks_mib=peaks_mib, ooms=tuple(one.ooms), xids=tuple(one.xids)
+    )
