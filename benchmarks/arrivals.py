@@ -35,7 +35,7 @@ def arrivals(needs: Sequence[PodDemand], capacity: int, rng: np.random.Generator
         order.append(drawn)
         asked += drawn.total_milli
     while asked > wanted:
-        asked -= order.pop(int(rng.integers(len(order)))).milli
+        asked -= order.pop(int(rng.integers(len(order)))).total_milli
     return order
 
 

@@ -45,10 +45,10 @@ def write(inventory: NodeInventory, kind: str, action: str, item: Any) -> None:
     writer = getattr(inventory, kind)
     if action == "list":
         writer.begin()
-        writer.put(item)
+        writer.upsert(item)
         writer.swap()
     else:
-        (writer.remove if action == "remove" else writer.put)(item)
+        (writer.remove if action == "remove" else writer.upsert)(item)
 
 
 def keep(objects: dict[tuple[str, str], Any], kind: str, action: str, item: Any) -> None:

@@ -36,7 +36,7 @@ def write(standing: SchedulerState, *objects: Json, gone: bool = False) -> None:
     for item in objects:
         name, kind = KINDS[item["kind"]]
         writer = getattr(standing.inventory, name)
-        (writer.remove if gone else writer.put)(msgspec.convert(item, kind))
+        (writer.remove if gone else writer.upsert)(msgspec.convert(item, kind))
 
 
 def body(pod: PodMaker | Json, names: Iterable[str] | None) -> bytes:
