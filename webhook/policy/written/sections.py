@@ -1,4 +1,4 @@
-"""The sections of a policy that right-size, limit and guard, as an admin writes them."""
+"""The sections of a GPUPolicy. The docstrings of the models are the descriptions in the CRD."""
 
 from __future__ import annotations
 
@@ -25,75 +25,6 @@ from webhook.policy.written.values import (
     Text,
 )
 
-NodeOperator = Literal["In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"]
-
-
-class TolerationSpec(SpecModel):
-    """A toleration. One without a key would tolerate every taint, "not ready" included, so a key is due."""
-
-    key: LabelKey
-    operator: Literal["Exists", "Equal"] = "Equal"
-    value: LabelValue = ""
-    effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"] | None = None
-    toleration_seconds: Annotated[int, Strict(), Field(ge=0)] | None = None
-
-    @model_validator(mode="after")
-    def _check_toleration(self) -> Self:
-        if self.operator == "Exists" and self.value:
-            raise spec_error(
-                "have no value, because the operator is Exists", "operator: Equal, or no value", at="value"
-            )
-        if self.toleration_seconds is not None and self.effect != "NoExecute":
-            raise spec_error(
-                "have effect: NoExecute, because tolerationSeconds is set",
-                "effect: NoExecute, or no tolerationSeconds",
-                at="tolerationSeconds",
-            )
-        return self
-
-
-class NodeExpressionSpec(SpecModel):
-    """One expression about node labels."""
-
-    key: LabelKey
-    operator: NodeOperator
-    values: tuple[LabelValue, ...] = Field(default=(), max_length=MAX_ENTRIES)
-
-    @model_validator(mode="after")
-    def _check_values(self) -> Self:
-        check_operator_values(self.operator, self.values)
-        if self.operator in ("Gt", "Lt") and not (len(self.values) == 1 and self.values[0].isdecimal()):
-            raise spec_error(
-                f"have one whole number as values, because the operator is {self.operator}", 'values: ["40000"]'
-            )
-        return self
-
-
-class NodeAffinitySpec(SpecModel):
-    """`offer: auto` reaches the nodes of the offer; `required` is added beside it."""
-
-    offer: Literal["auto", "ignore"] = "auto"
-    required: tuple[NodeExpressionSpec, ...] = Field(default=(), max_length=MAX_ENTRIES)
-
-
-_Auto = Annotated[Literal["auto"], Tag("auto")]
-
-
-MAX_GPU_MILLI = 10**12
-"""A thousand million GPUs."""
-
-GpuMilli = Annotated[int, Strict(), Field(ge=0, le=MAX_GPU_MILLI)]
-
-
-class SharedQuotaSpec(SpecModel):
-    """A ceiling that namespaces share, in thousandths of a GPU."""
-
-    name: Name
-    gpu_milli: GpuMilli
-    namespace_selector: LabelSelectorSpec = LabelSelectorSpec()
-    product: Glob | None = None
-
-
 ModeName = Literal["enforce", "warn", "audit"]
 FormName = Literal["mig", "mps", "timeSlicing"]
 IsolationName = Literal["hardware", "memory", "none"]
@@ -107,10 +38,10 @@ FORMS_BY_ISOLATION: dict[IsolationName, tuple[FormName, ...]] = {
 }
 GPU_PREFIXES = ("nvidia.com/", ACCOUNTING_RESOURCE, *OTHER_VENDOR_PREFIXES)
 DEFAULTABLE_RESOURCES = ("cpu", "memory", "ephemeral-storage")
-"""What a container may request without an equal limit: a default is a request alone."""
+"""Resources that a container may request without an equal limit; a default sets only the request."""
 
 _DEFAULT_RESOURCES_RULE = (
-    "name cpu, memory or ephemeral-storage where it gives a default: of all else a request needs an equal limit"
+    "be cpu, memory or ephemeral-storage if the rule has a default: other resources need an equal limit"
 )
 
 Bypass = Literal[
@@ -142,31 +73,31 @@ Bypass = Literal[
 
 
 class SectionSpec(SpecModel):
-    """A section may be on trial inside a policy that is enforced, and the other way round."""
+    """A section of a policy; it may have a mode of its own."""
 
     mode: ModeName | None = None
 
 
 class DefaultNeedSpec(SpecModel):
-    """What a pod is taken to need when nothing else says so."""
+    """The need of a pod without other evidence."""
 
     memory: GpuMemory
     compute: ComputeShare | None = None
 
 
 class RightSizingSpec(SectionSpec):
-    """How GPU requests shrink."""
+    """Replaces requests for whole GPUs with MIG slices or shared GPUs."""
 
     model_config = ConfigDict(
         json_schema_extra=cel_rules(
             (
                 "!has(self.forms) || (!has(self.isolation) || self.isolation == 'hardware' ? 'mig' in self.forms"
                 " : self.isolation == 'none' || self.forms.exists(form, form != 'timeSlicing'))",
-                "must name a form that the isolation allows: hardware allows mig, memory also mps, none all",
+                "must include a form that the isolation allows: hardware allows mig, memory also mps, none all",
             ),
             (
                 "!has(self.evidence) || has(self.default) || self.evidence.exists(kind, kind != 'default')",
-                "must name evidence that there is: of default alone there is none without the field default",
+                "must list evidence other than default, unless the field default is set",
             ),
         )
     )
@@ -187,7 +118,7 @@ class RightSizingSpec(SectionSpec):
         if not set(self.forms) & set(FORMS_BY_ISOLATION[self.isolation]):
             needed = "memory" if "mps" in self.forms else "none"
             raise spec_error(
-                f"name a form that isolation: {self.isolation} allows",
+                f"include a form that isolation: {self.isolation} allows",
                 f"forms: [mig], or isolation: {needed}",
                 at="forms",
             )
@@ -197,35 +128,35 @@ class RightSizingSpec(SectionSpec):
     def _check_evidence(self) -> Self:
         if self.default is None and set(self.evidence) == {"default"}:
             raise spec_error(
-                "name evidence that there is: of default alone there is none without the field default",
-                "evidence: [declared, observed], or default: {memory: 8Gi} beside it",
+                "list evidence other than default, unless the field default is set",
+                "evidence: [declared, observed], or add default: {memory: 8Gi}",
                 at="evidence",
             )
         return self
 
 
 def _is_gpu_cel(text: str) -> str:
-    """In CEL: does a resource name begin as those of GPUs do?"""
+    """CEL: whether a resource name has the prefix of a GPU resource."""
     return "(" + " || ".join(f"{text}.startsWith('{prefix}')" for prefix in GPU_PREFIXES) + ")"
 
 
 def _quantity_cel(field: str) -> str:
-    """In CEL: a field that is a number or a text, as a quantity."""
+    """CEL: a number or text as a quantity."""
     return f"(type({field}) == int ? quantity(string({field})) : quantity({field}))"
 
 
 _AMOUNT_CEL_RULES = cel_rules(
     (
         "has(self.allowed) ? !has(self.min) && !has(self.max) : has(self.min) || has(self.max) || has(self.default)",
-        "must have allowed alone, or min, max or default",
+        "must have allowed, or else min, max or default",
     ),
     (
         f"!has(self.min) || !has(self.max) || {_quantity_cel('self.min')}.compareTo({_quantity_cel('self.max')}) <= 0",
-        "must have a min of at most max",
+        "min must be at most max",
     ),
     (
         f"!has(self.default) || self.resource in {list(DEFAULTABLE_RESOURCES)}",
-        f"must {_DEFAULT_RESOURCES_RULE}",
+        f"resource must {_DEFAULT_RESOURCES_RULE}",
     ),
     (
         "!has(self.default)"
@@ -233,20 +164,20 @@ _AMOUNT_CEL_RULES = cel_rules(
         f" && (!has(self.max) || {_quantity_cel('self.max')}.compareTo({_quantity_cel('self.default')}) >= 0)"
         " && (!has(self.allowed) || self.allowed.exists(amount,"
         f" {_quantity_cel('amount')}.compareTo({_quantity_cel('self.default')}) == 0))",
-        "must give a default that the rule itself allows",
+        "default must be an amount that the rule allows",
     ),
     (
         "!self.resource.startsWith('nvidia.com/')"
         f" || (!has(self.min) || {_quantity_cel('self.min')}.isInteger())"
         f" && (!has(self.max) || {_quantity_cel('self.max')}.isInteger())"
         f" && (!has(self.allowed) || self.allowed.all(amount, {_quantity_cel('amount')}.isInteger()))",
-        "must have whole numbers: GPUs are counted in units",
+        "must be whole numbers, because GPUs are counted in units",
     ),
 )
 
 
 class AmountRuleSpec(SpecModel):
-    """A ceiling, floor, choice or default for one resource."""
+    """Bounds, allowed amounts or a default for one resource."""
 
     model_config = ConfigDict(json_schema_extra=_AMOUNT_CEL_RULES)
 
@@ -268,34 +199,42 @@ class AmountRuleSpec(SpecModel):
     def _check_has_bound(self) -> None:
         bounds = (self.min, self.max, self.default)
         if self.allowed is None and all(bound is None for bound in bounds):
-            raise spec_error("have allowed, min, max or default", f"max: 8 beside resource: {self.resource}")
+            raise spec_error("have allowed, min, max or default", f"resource: {self.resource} and max: 8")
         if self.allowed is not None and (self.min is not None or self.max is not None):
-            raise spec_error("have either allowed or min and max", "allowed alone, or min and max", at="allowed")
+            raise spec_error("not be combined with min or max", "only allowed, or only min and max", at="allowed")
 
     def _check_order(self) -> None:
         if self.min is not None and self.max is not None and self.min > self.max:
-            most = quantity.format_nano(self.max)
-            raise spec_error(f"be at most max, which is {most}", f"min: {most} or less, or a larger max", at="min")
+            maximum = quantity.format_nano(self.max)
+            raise spec_error(
+                f"be at most max, which is {maximum}", f"min: {maximum} or less, or increase max", at="min"
+            )
 
     def _check_default(self) -> None:
         if self.default is None:
             return
         if self.resource.startswith(GPU_PREFIXES):
-            raise spec_error("have no default for a GPU: sidecars would get one too", "no default here", at="default")
+            raise spec_error(
+                "not be set for GPUs, because sidecars would get one too", "the rule without a default", at="default"
+            )
         if self.resource not in DEFAULTABLE_RESOURCES:
-            raise spec_error(_DEFAULT_RESOURCES_RULE, "cpu, memory or ephemeral-storage, or no default", at="resource")
+            raise spec_error(
+                _DEFAULT_RESOURCES_RULE, "cpu, memory or ephemeral-storage, or remove the default", at="resource"
+            )
         above = self.max is not None and self.default > self.max
         below = self.min is not None and self.default < self.min
         if above or below or (self.allowed is not None and self.default not in self.allowed):
-            raise spec_error("give a default that the rule itself allows", "an allowed default", at="default")
+            raise spec_error("be an amount that the rule allows", "an allowed amount", at="default")
 
     def _check_whole(self) -> None:
         for name in ("min", "max"):
             value = getattr(self, name)
             if value is not None and value % quantity.NANO:
-                raise spec_error("be a whole number: GPUs are counted in units", _nearest_whole(name, value), at=name)
+                raise spec_error(
+                    "be a whole number, because GPUs are counted in units", _nearest_whole(name, value), at=name
+                )
         if any(value % quantity.NANO for value in self.allowed or ()):
-            raise spec_error("be whole numbers: GPUs are counted in units", "allowed: [1, 2, 4]", at="allowed")
+            raise spec_error("be whole numbers, because GPUs are counted in units", "allowed: [1, 2, 4]", at="allowed")
 
 
 def _nearest_whole(name: str, nano: int) -> str:
@@ -304,17 +243,17 @@ def _nearest_whole(name: str, nano: int) -> str:
 
 
 class LimitsSpec(SectionSpec):
-    """What a pod may ask for."""
+    """Bounds what a pod may request."""
 
     model_config = ConfigDict(
         json_schema_extra=cel_rules(
             (
                 f"!has(self.perGPU) || !self.perGPU.exists(rule, {_is_gpu_cel('rule.resource')})",
-                "must have rules under perGPU that are not about GPUs: those go under perPod",
+                "perGPU must not have rules for GPUs; write them under perPod",
             ),
             (
                 "!has(self.perPod) || !self.perPod.exists(rule, has(rule.default))",
-                "must have no default under perPod: a pod's total is given to none of its containers",
+                "perPod must have no default, because defaults apply to containers",
             ),
         )
     )
@@ -331,12 +270,10 @@ class LimitsSpec(SectionSpec):
     @model_validator(mode="after")
     def _check_limits(self) -> Self:
         if any(rule.resource.startswith(GPU_PREFIXES) for rule in self.per_gpu):
-            raise spec_error(
-                "grow CPU or memory with the GPUs asked for, not GPUs", "the rule under perPod", at="perGPU"
-            )
+            raise spec_error("not have rules for GPUs", "the rule under perPod", at="perGPU")
         if any(rule.default is not None for rule in self.per_pod):
             raise spec_error(
-                "have no default: a pod's total is given to none of its containers",
+                "have no default, because defaults apply to containers",
                 "the default under perContainer or perGPU",
                 at="perPod",
             )
@@ -344,39 +281,100 @@ class LimitsSpec(SectionSpec):
         return self
 
     def _check_one_default(self) -> None:
-        given: set[str] = set()
+        with_default: set[str] = set()
         for key, rules in (("perContainer", self.per_container), ("perGPU", self.per_gpu)):
             for rule in rules:
-                if rule.default is not None and rule.resource in given:
-                    raise spec_error("give each resource one default", f"one default for {rule.resource}", at=key)
+                if rule.default is not None and rule.resource in with_default:
+                    raise spec_error("set at most one default per resource", f"one default for {rule.resource}", at=key)
                 if rule.default is not None:
-                    given.add(rule.resource)
+                    with_default.add(rule.resource)
 
 
-class TopologySpec(SectionSpec):
-    """Where GPUs of one pod, and pods of one workload, should be."""
+MAX_GPU_MILLI = 10**12
 
-    nvlink: Literal["required", "preferred", "ignored"] = "ignored"
-    when_gpus_at_least: Annotated[int, Strict(), Field(ge=1, le=1024)] = Field(default=2, alias="whenGPUsAtLeast")
-    multi_node_domain: LabelKey | None = None
+GpuMilli = Annotated[int, Strict(), Field(ge=0, le=MAX_GPU_MILLI)]
 
 
-class CudaSpec(SectionSpec):
-    """Whether an image's CUDA need is held against the drivers of the nodes."""
+class SharedQuotaSpec(SpecModel):
+    """A quota that several namespaces share, in thousandths of a GPU."""
 
-    driver: EvaluateOrIgnore = "evaluate"
+    name: Name
+    gpu_milli: GpuMilli
+    namespace_selector: LabelSelectorSpec = LabelSelectorSpec()
+    product: Glob | None = None
 
 
-class SecuritySpec(SectionSpec):
-    """Which ways round GPU accounting are refused."""
+class QuotasSpec(SectionSpec):
+    """GPU quotas that several namespaces share."""
 
-    deny: tuple[Bypass, ...] = Field(default=(), max_length=MAX_ENTRIES)
-    allowed_runtime_classes: tuple[Name, ...] = Field(default=(), max_length=MAX_ENTRIES)
-    allowed_driver_capabilities: tuple[Text, ...] = Field(default=(), max_length=MAX_ENTRIES)
+    shared: tuple[SharedQuotaSpec, ...] = Field(default=(), max_length=MAX_ENTRIES, json_schema_extra=UNIQUE_BY_NAME)
+
+    @model_validator(mode="after")
+    def _check_quota_names(self) -> Self:
+        require_unique_names([quota.name for quota in self.shared], "shared", "quotas")
+        return self
+
+
+NodeOperator = Literal["In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"]
+
+
+class TolerationSpec(SpecModel):
+    """A toleration. It needs a key, because without one it would tolerate every taint, including not-ready."""
+
+    key: LabelKey
+    operator: Literal["Exists", "Equal"] = "Equal"
+    value: LabelValue = ""
+    effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"] | None = None
+    toleration_seconds: Annotated[int, Strict(), Field(ge=0)] | None = None
+
+    @model_validator(mode="after")
+    def _check_toleration(self) -> Self:
+        if self.operator == "Exists" and self.value:
+            raise spec_error(
+                "have no value, because the operator is Exists", "operator: Equal, or remove the value", at="value"
+            )
+        if self.toleration_seconds is not None and self.effect != "NoExecute":
+            raise spec_error(
+                "have effect: NoExecute, because tolerationSeconds is set",
+                "effect: NoExecute, or remove tolerationSeconds",
+                at="tolerationSeconds",
+            )
+        return self
+
+
+class NodeExpressionSpec(SpecModel):
+    """An expression over node labels."""
+
+    key: LabelKey
+    operator: NodeOperator
+    values: tuple[LabelValue, ...] = Field(default=(), max_length=MAX_ENTRIES)
+
+    @model_validator(mode="after")
+    def _check_values(self) -> Self:
+        check_operator_values(self.operator, self.values)
+        if self.operator in ("Gt", "Lt") and not (len(self.values) == 1 and self.values[0].isdecimal()):
+            raise spec_error(
+                f"have one whole number as values, because the operator is {self.operator}", 'values: ["40000"]'
+            )
+        return self
+
+
+class NodeAffinitySpec(SpecModel):
+    """`offer: auto` requires the node labels of the requested GPU; `required` adds expressions."""
+
+    offer: Literal["auto", "ignore"] = "auto"
+    required: tuple[NodeExpressionSpec, ...] = Field(default=(), max_length=MAX_ENTRIES)
+
+
+def _auto_tag(value: Any) -> str:
+    return "auto" if isinstance(value, str) else "else"
+
+
+_Auto = Annotated[Literal["auto"], Tag("auto")]
 
 
 class InjectionSpec(SectionSpec):
-    """What is added; what the user wrote stays."""
+    """Fields to add to pods that request GPUs. What the user wrote is never changed."""
 
     tolerations: (
         Annotated[_Auto | Annotated[tuple[TolerationSpec, ...], Tag("else")], Discriminator(_auto_tag)] | None
@@ -387,16 +385,23 @@ class InjectionSpec(SectionSpec):
     labels: Labels = {}
 
 
-class QuotasSpec(SectionSpec):
-    """What the pods of several namespaces may hold together."""
+class TopologySpec(SectionSpec):
+    """NVLink and multi-node placement of pods with several GPUs."""
 
-    shared: tuple[SharedQuotaSpec, ...] = Field(default=(), max_length=MAX_ENTRIES, json_schema_extra=UNIQUE_BY_NAME)
-
-    @model_validator(mode="after")
-    def _check_quota_names(self) -> Self:
-        require_unique_names([quota.name for quota in self.shared], "shared", "quotas")
-        return self
+    nvlink: Literal["required", "preferred", "ignored"] = "ignored"
+    when_gpus_at_least: Annotated[int, Strict(), Field(ge=1, le=1024)] = Field(default=2, alias="whenGPUsAtLeast")
+    multi_node_domain: LabelKey | None = None
 
 
-def _auto_tag(found: Any) -> str:
-    return "auto" if isinstance(found, str) else "else"
+class CudaSpec(SectionSpec):
+    """Compares the CUDA version that an image needs with the drivers of the nodes."""
+
+    driver: EvaluateOrIgnore = "evaluate"
+
+
+class SecuritySpec(SectionSpec):
+    """Rejects pods that bypass the GPU request."""
+
+    deny: tuple[Bypass, ...] = Field(default=(), max_length=MAX_ENTRIES)
+    allowed_runtime_classes: tuple[Name, ...] = Field(default=(), max_length=MAX_ENTRIES)
+    allowed_driver_capabilities: tuple[Text, ...] = Field(default=(), max_length=MAX_ENTRIES)
