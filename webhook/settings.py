@@ -11,6 +11,8 @@ from typing import Annotated, Literal, Self, TypeVar
 from pydantic import Field, ValidationError, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
+from webhook.well_known import APP_NAME, SYSTEM_NAMESPACE
+
 CLUSTER_DRAIN_SECONDS = 10.0
 """Seconds for a cluster's endpoints to forget a replica that ends."""
 
@@ -161,12 +163,12 @@ class WebhookSettings(ServerSettings):
     """
 
     policies: Annotated[tuple[Path, ...], NoDecode] = ()
-    namespace: str = "rightslice-system"
+    namespace: str = SYSTEM_NAMESPACE
     mode: Literal["audit", "enforce"] = "enforce"
     managed_tls: bool = False
     tls_secret: str | None = Field(default=None, pattern=r"^[a-z0-9][-a-z0-9]*/[a-z0-9][-.a-z0-9]*$")
     tls_names: str = ""
-    webhook_configurations: str = Field(default="rightslice", min_length=1)
+    webhook_configurations: str = Field(default=APP_NAME, min_length=1)
     prometheus: str | None = Field(default=None, min_length=1)
     prometheus_ca: Path | None = None
     prometheus_token_file: Path | None = None

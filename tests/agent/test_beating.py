@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
-from webhook.agent.lease import NAMESPACE, RENEW_SECONDS, AgentLease
+from webhook.agent.lease import RENEW_SECONDS, AgentLease
 from webhook.errors import ApiError
+from webhook.well_known import SYSTEM_NAMESPACE
 
-LEASE = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/gpu-1"
+LEASE = f"/apis/coordination.k8s.io/v1/namespaces/{SYSTEM_NAMESPACE}/leases/gpu-1"
 
 
 class Cluster:

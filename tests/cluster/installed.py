@@ -25,7 +25,7 @@ from webhook.installing.probe import BOTH_ANSWERED, all_have_ca_bundle, probe_we
 from webhook.installing.removal import uninstall_manifests
 from webhook.kube.api import KubeClient
 from webhook.manifests.objects import WEBHOOK_KINDS
-from webhook.manifests.webhooks import SYSTEM_NAMESPACE
+from webhook.well_known import SYSTEM_NAMESPACE
 
 PAGE = read("docs/install.md").partition("## Out of cluster")[2].partition("\n## ")[0]
 

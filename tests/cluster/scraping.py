@@ -13,7 +13,7 @@ from tests.cluster.client import Json
 from tests.cluster.plane import Plane
 from tests.controlplane.build import prometheus_program
 from tests.usage.prometheus import Prometheus
-from webhook.manifests.webhooks import SYSTEM_NAMESPACE
+from webhook.well_known import SYSTEM_NAMESPACE
 
 OFTEN = "1s"
 """How often is scraped and evaluated: what monitors and rules say is too seldom for a test."""

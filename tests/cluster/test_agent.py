@@ -39,8 +39,8 @@ from webhook.agent.lease import AgentLease
 from webhook.documents.reader import read_documents
 from webhook.kube.api import KubeClient
 from webhook.manifests.gpunode_crd import gpunode_crd
-from webhook.manifests.webhooks import SYSTEM_NAMESPACE
 from webhook.model.gpu_node import GPUNode
+from webhook.well_known import SYSTEM_NAMESPACE
 
 GPUNODES = "/apis/rightslice.dev/v1alpha1/gpunodes"
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"

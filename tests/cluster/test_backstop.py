@@ -15,7 +15,7 @@ from tests.make import PodMaker, make_pod
 from tests.policy.written import exception_text
 from webhook.documents.reader import read_documents
 from webhook.manifests.backstop import OPT_OUT_LABEL, backstop_policies
-from webhook.manifests.webhooks import SYSTEM_NAMESPACE
+from webhook.well_known import SYSTEM_NAMESPACE
 
 __all__ = ["served"]
 

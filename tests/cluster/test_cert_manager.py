@@ -34,7 +34,7 @@ from webhook.installing.facts import ClusterFacts, read_cluster_facts
 from webhook.installing.removal import uninstall_manifests
 from webhook.kube.api import KubeClient
 from webhook.manifests.objects import api_path
-from webhook.manifests.webhooks import SYSTEM_NAMESPACE
+from webhook.well_known import SYSTEM_NAMESPACE
 
 ACCOUNT = f"system:serviceaccount:{SYSTEM_NAMESPACE}:rightslice"
 SECRET = f"/api/v1/namespaces/{SYSTEM_NAMESPACE}/secrets/rightslice-tls"

@@ -38,7 +38,7 @@ from webhook.installing.facts import CheckState, ClusterFacts, DiagnosticResult,
 from webhook.installing.removal import uninstall_manifests
 from webhook.kube.api import KubeClient
 from webhook.manifests.objects import DEPLOYMENT_PATH, WEBHOOK_KINDS, api_path
-from webhook.manifests.webhooks import SYSTEM_NAMESPACE
+from webhook.well_known import SYSTEM_NAMESPACE
 
 ACCOUNT = f"system:serviceaccount:{SYSTEM_NAMESPACE}:rightslice"
 AUDIT = {

@@ -22,7 +22,7 @@ from webhook.installing.current_install import CurrentInstall, parse_deployment
 from webhook.installing.removal import uninstall_manifests
 from webhook.kube.api import KubeClient
 from webhook.manifests.objects import DEPLOYMENT_PATH, OVERLAY_OBJECTS, WEBHOOK_KINDS, api_path
-from webhook.manifests.webhooks import SYSTEM_NAMESPACE
+from webhook.well_known import SYSTEM_NAMESPACE
 
 BINDING = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings/rightslice-pods"
 HOOK_OBJECTS = [one for one in EVERYTHING if one["kind"] in WEBHOOK_KINDS]

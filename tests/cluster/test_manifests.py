@@ -20,8 +20,8 @@ from tests.make import make_pod
 from tests.manifests.made import BUILT
 from webhook.documents.reader import read_documents
 from webhook.manifests.objects import api_path
-from webhook.manifests.webhooks import SYSTEM_NAMESPACE
 from webhook.settings import WebhookSettings
+from webhook.well_known import SYSTEM_NAMESPACE
 
 MANIFESTS = ROOT / "manifests"
 OVERLAYS = sorted(folder.name for folder in (MANIFESTS / "overlays").iterdir())

@@ -21,7 +21,7 @@ from webhook.installing.doctor import diagnose
 from webhook.installing.facts import CheckState, ClusterFacts, read_cluster_facts
 from webhook.kube.api import KubeClient
 from webhook.manifests.objects import api_path
-from webhook.manifests.webhooks import SYSTEM_NAMESPACE
+from webhook.well_known import SYSTEM_NAMESPACE
 
 
 def refusal(plane: Plane, namespace: str) -> str:

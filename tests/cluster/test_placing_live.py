@@ -16,7 +16,7 @@ from tests.cluster.test_agent import GPUNODES, kind
 from tests.cluster.waiting import eventually
 from tests.conftest import ROOT
 from tests.make import make_pod
-from webhook.agent.gpunode_publisher import API_VERSION
+from webhook.well_known import API_VERSION
 
 __all__ = ["kind"]
 RBAC = "/apis/rbac.authorization.k8s.io/v1"

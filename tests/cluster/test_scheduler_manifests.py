@@ -23,8 +23,8 @@ from tests.controlplane.build import control_plane, wanted_version
 from tests.make import make_pod
 from webhook.documents.reader import read_documents
 from webhook.manifests.scheduler_config import EXTENDER_CA_FILE, SECOND_SCHEDULER_NAME
-from webhook.manifests.webhooks import SYSTEM_NAMESPACE
 from webhook.model.gpu_resources import ACCOUNTING_RESOURCE
+from webhook.well_known import SYSTEM_NAMESPACE
 
 __all__ = ["space"]
 

@@ -87,7 +87,7 @@ MIXED: dict[str, tuple[PodMaker, ClusterView, str, str]] = {
         make_pod().gpus(4).asks(SMALL, "1"),
         TRAP,
         "",
-        "Ask for one kind of GPU in a container.",
+        "Request one kind of GPU in a container.",
     ),
 }
 

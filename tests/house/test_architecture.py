@@ -11,7 +11,7 @@ from pathlib import Path
 from tests.house.checkout import ROOT, read, rooms
 
 PACKAGE = ROOT / "webhook"
-BESIDE = {"errors", "settings"}
+BESIDE = {"errors", "settings", "well_known"}
 """Modules beside the rooms, of which the page tells in words."""
 
 Graph = Mapping[str, frozenset[str]]

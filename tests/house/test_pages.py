@@ -68,7 +68,7 @@ def test_every_page_of_docs_can_be_reached_from_the_readme() -> None:
 
 
 def test_the_page_of_codes_is_made_from_the_table() -> None:
-    assert read("docs/codes.md") == codes_markdown(), "write it anew: rightslice explain --all > docs/codes.md"
+    assert read("docs/codes.md") == codes_markdown(), "regenerate it: rightslice explain --all > docs/codes.md"
     assert re.findall(r"^### (\S+)$", codes_markdown(), re.MULTILINE) == list(CODES)
 
 

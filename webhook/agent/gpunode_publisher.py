@@ -10,6 +10,7 @@ import msgspec
 from webhook.errors import ApiError
 from webhook.kube.backoff import ExponentialBackoff, RandomSource
 from webhook.model.gpu_node import GPUNode, GPUNodeStatus
+from webhook.well_known import API_VERSION, GROUP_PATH
 
 
 class NodeReader(Protocol):
@@ -19,8 +20,6 @@ class NodeReader(Protocol):
         """Read an object."""
 
 
-GROUP_PATH = "/apis/rightslice.dev/v1alpha1"
-API_VERSION = "rightslice.dev/v1alpha1"
 FIELD_MANAGER = {"fieldManager": "rightslice-agent", "force": "true"}
 
 MIN_WRITE_SECONDS = 5.0

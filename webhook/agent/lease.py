@@ -11,8 +11,8 @@ from typing import Any
 from webhook.agent.gpunode_publisher import FIELD_MANAGER, ObjectClient, node_owner_reference
 from webhook.errors import ApiError
 from webhook.kube.backoff import ExponentialBackoff, RandomSource
+from webhook.well_known import SYSTEM_NAMESPACE
 
-NAMESPACE = "rightslice-system"
 RENEW_SECONDS = 120.0
 MISSED_RENEWALS = 3
 """Beats that an agent may miss before it counts as silent."""
@@ -76,13 +76,13 @@ class AgentLease:
         body = {
             "apiVersion": "coordination.k8s.io/v1",
             "kind": "Lease",
-            "metadata": {"name": self._node, "namespace": NAMESPACE, "ownerReferences": [self._owner]},
+            "metadata": {"name": self._node, "namespace": SYSTEM_NAMESPACE, "ownerReferences": [self._owner]},
             "spec": {
                 "holderIdentity": self._node,
                 "leaseDurationSeconds": int(MISSED_RENEWALS * RENEW_SECONDS),
                 "renewTime": f"{self._now():%Y-%m-%dT%H:%M:%S.%fZ}",
             },
         }
-        path = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/{self._node}"
+        path = f"/apis/coordination.k8s.io/v1/namespaces/{SYSTEM_NAMESPACE}/leases/{self._node}"
         lease = await self._api.patch(path, body, "apply", FIELD_MANAGER)
         return str(lease["metadata"]["uid"])

@@ -17,7 +17,6 @@ from webhook.cache.build_view import group_by_namespace
 from webhook.cache.informers import (
     CLAIM_TEMPLATES,
     DEVICE_CLASSES,
-    GROUP_PATH,
     LIMIT_RANGES,
     NAMESPACES,
     NODES,
@@ -41,6 +40,7 @@ from webhook.model.events import CoreEvent
 from webhook.model.fleet import Fleet
 from webhook.model.gpu_node import GPUNode
 from webhook.model.pods import Pod
+from webhook.well_known import GROUP_PATH
 
 T = TypeVar("T")
 

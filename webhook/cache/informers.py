@@ -20,6 +20,7 @@ from webhook.model.cluster_view import ClusterView
 from webhook.model.fleet import Fleet
 from webhook.model.gpu_node import GPUNode
 from webhook.model.objects import LimitRange, Namespace, Node, ResourceQuota
+from webhook.well_known import GROUP_PATH
 
 INVENTORY_REST_SECONDS = 0.1
 """Between two watches. A scheduler asks a second after a pod has gone, and not again if it is refused then."""
@@ -111,7 +112,6 @@ CLAIM_TEMPLATES = WatchedResource(
 DEVICE_CLASSES = WatchedResource("deviceclasses", f"{DRA_PATH}/deviceclasses", DeviceClass, optional=True)
 """Where claims come from that quotas count. A cluster before Kubernetes 1.34 has neither."""
 
-GROUP_PATH = "/apis/rightslice.dev/v1alpha1"
 
 GPUNODES = WatchedResource("gpunodes", f"{GROUP_PATH}/gpunodes", GPUNode, optional=True)
 """What the agents of nodes report."""

@@ -10,6 +10,7 @@ import orjson
 
 from webhook.cache.store import StoreReader, StoreWriter
 from webhook.model.conditions import is_ready_condition_true, is_rollout_halted
+from webhook.well_known import API_VERSION
 
 TEXT_METADATA = ("name", "namespace", "labels")
 
@@ -63,7 +64,7 @@ def policy_text(kind: str, data: ObjectData) -> str:
     """The part of an object that somebody wrote, as the text of a policy file. Items of a list say no kind."""
     metadata = data.get("metadata") or {}
     written = {
-        "apiVersion": "rightslice.dev/v1alpha1",
+        "apiVersion": API_VERSION,
         "kind": kind,
         "metadata": {key: metadata[key] for key in TEXT_METADATA if metadata.get(key)},
         "spec": data.get("spec"),

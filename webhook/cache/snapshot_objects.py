@@ -22,6 +22,7 @@ from webhook.model.gpu_resources import parse_gpu_resource
 from webhook.model.objects import LimitRange, Namespace, Node, ResourceQuota
 from webhook.model.pods import DEFAULT_NAMESPACE, ObjectMeta, Pod, QuantityText, without_nulls
 from webhook.model.quantity import parse_nano, parse_whole_number
+from webhook.well_known import API_VERSION
 
 
 class StoredMetadata(ObjectMeta, frozen=True):
@@ -59,7 +60,7 @@ _SNAPSHOT_TYPES: tuple[type[SnapshotObject], ...] = (
 )  # fmt: skip
 _TYPE_BY_KIND: dict[str, type[SnapshotObject]] = {kept.__name__: kept for kept in _SNAPSHOT_TYPES} | {"Pod": StoredPod}
 _API_VERSIONS = {
-    "GPUNode": "rightslice.dev/v1alpha1",
+    "GPUNode": API_VERSION,
     "ResourceClaimTemplate": "resource.k8s.io/v1",
     "DeviceClass": "resource.k8s.io/v1",
 }

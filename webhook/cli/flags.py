@@ -67,7 +67,6 @@ PolicyNamespace = Annotated[
         help="With --cluster live: where exceptions count, and the ConfigMap rightslice-policies is.",
     ),
 ]
-DEFAULT_POLICY_NAMESPACE = "rightslice-system"
 Cluster = Annotated[
     str | None,
     typer.Option(

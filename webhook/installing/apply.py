@@ -12,7 +12,7 @@ from webhook.installing.probe import BOTH_ANSWERED, all_have_ca_bundle, is_rejec
 from webhook.installing.removal import wait_deleted
 from webhook.kube.api import KubeClient
 from webhook.manifests.objects import DEPLOYMENT_PATH, WEBHOOK_KINDS, api_path, display_name, sort_for_apply
-from webhook.manifests.webhooks import APP_NAME, SYSTEM_NAMESPACE
+from webhook.well_known import APP_NAME, SYSTEM_NAMESPACE
 
 FIELD_MANAGER = "rightslice-install"
 REPLACED_GROUP = "admissionregistration.k8s.io/"

@@ -14,7 +14,7 @@ from webhook.installing.probe import probe_webhooks
 from webhook.kube.api import KubeClient
 from webhook.manifests.objects import DEPLOYMENT_PATH
 from webhook.manifests.scheduler_config import EXTENDER_NAME, SECOND_SCHEDULER_NAME
-from webhook.manifests.webhooks import APP_NAME, SYSTEM_NAMESPACE
+from webhook.well_known import APP_NAME, GROUP_PATH, SYSTEM_NAMESPACE
 
 
 class CheckState(StrEnum):
@@ -40,7 +40,6 @@ PAGE_SIZE = "500"
 FAIL_OPEN_METRIC = "apiserver_admission_webhook_fail_open_count"
 
 _ADMISSION = "/apis/admissionregistration.k8s.io/v1"
-_OURS = "/apis/rightslice.dev/v1alpha1"
 _IN_SPACE = f"/api/v1/namespaces/{SYSTEM_NAMESPACE}"
 _SERVICE = f"{_IN_SPACE}/services/https:{APP_NAME}:https/proxy"
 _EXTENDER = f"/apis/apps/v1/namespaces/{SYSTEM_NAMESPACE}/deployments/{EXTENDER_NAME}"
@@ -108,8 +107,8 @@ async def read_cluster_facts(api: KubeClient) -> ClusterFacts:
         "ready": _get_text(api, f"{_SERVICE}/readyz", {"verbose": ""}),
         "answer": probe_webhooks(api),
         "metrics": _get_text(api, "/metrics"),
-        "policies": list_all(api, f"{_OURS}/gpupolicies"),
-        "exceptions": list_all(api, f"{_OURS}/namespaces/{SYSTEM_NAMESPACE}/gpupolicyexceptions"),
+        "policies": list_all(api, f"{GROUP_PATH}/gpupolicies"),
+        "exceptions": list_all(api, f"{GROUP_PATH}/namespaces/{SYSTEM_NAMESPACE}/gpupolicyexceptions"),
         "nodes": list_all(api, "/api/v1/nodes"),
         "limit_ranges": list_all(api, "/api/v1/limitranges"),
         "quotas": list_all(api, "/api/v1/resourcequotas"),
@@ -120,7 +119,7 @@ async def read_cluster_facts(api: KubeClient) -> ClusterFacts:
         ),
         "scheduler": _read_scheduler_configuration(api),
         "waiting": list_all(api, "/api/v1/pods", {"fieldSelector": "status.phase=Pending"}),
-        "agents": list_all(api, f"{_OURS}/gpunodes"),
+        "agents": list_all(api, f"{GROUP_PATH}/gpunodes"),
         "leases": list_all(api, f"/apis/coordination.k8s.io/v1/namespaces/{SYSTEM_NAMESPACE}/leases"),
     }
     found = await asyncio.gather(*(part(name, asked) for name, asked in parts.items()))

@@ -6,8 +6,8 @@ from typing import Any
 
 from webhook.errors import ApiError, ApiUnreachable
 from webhook.kube.api import KubeClient
-from webhook.manifests.webhooks import APP_NAME
 from webhook.model.annotations import PROBE_ANNOTATION, PROBE_ANSWER
+from webhook.well_known import APP_NAME
 
 Json = dict[str, Any]
 

@@ -11,10 +11,11 @@ from webhook.errors import ApiError, RightsliceError
 from webhook.installing.current_install import find_object
 from webhook.kube.api import KubeClient
 from webhook.manifests.objects import SLOW_DELETE_KINDS, api_path, display_name, objects_to_remove
+from webhook.well_known import GROUP
 
 DELETION_POLL_SECONDS = 0.5
 
-RETRIGGER_ANNOTATION = "rightslice.dev/removal-asked-again"
+RETRIGGER_ANNOTATION = f"{GROUP}/removal-asked-again"
 """The annotation that `_retrigger_deletion` writes: the resourceVersion it was asked at."""
 
 

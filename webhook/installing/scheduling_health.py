@@ -11,10 +11,10 @@ from webhook.errors import DocumentError, shorten_text
 from webhook.installing.cluster_health import abbreviate_names, list_gpu_nodes
 from webhook.installing.facts import CheckState, ClusterFacts, DiagnosticResult, unread_part_result
 from webhook.manifests.scheduler_config import SECOND_SCHEDULER_NAME
-from webhook.manifests.webhooks import SYSTEM_NAMESPACE
 from webhook.model.gpu_resources import ACCOUNTING_RESOURCE
 from webhook.policy.policy_set import Policy
 from webhook.report.text import pluralize
+from webhook.well_known import SYSTEM_NAMESPACE
 
 Json = dict[str, Any]
 

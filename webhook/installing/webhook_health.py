@@ -24,9 +24,10 @@ from webhook.installing.facts import (
     unread_part_result,
 )
 from webhook.installing.probe import BOTH_ANSWERED, is_rejected_by_others
-from webhook.manifests.webhooks import SYSTEM_NAMESPACE, webhook_configurations
+from webhook.manifests.webhooks import webhook_configurations
 from webhook.model.annotations import PROBE_ANSWER
 from webhook.report.text import pluralize
+from webhook.well_known import SYSTEM_NAMESPACE
 
 DENY_BY_MODE = {"audit": False, "enforce": True}
 

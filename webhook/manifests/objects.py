@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from webhook.manifests.webhooks import APP_NAME, SYSTEM_NAMESPACE
+from webhook.well_known import APP_NAME, SYSTEM_NAMESPACE
 
 Json = dict[str, Any]
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from webhook.manifests.webhooks import APP_NAME, SYSTEM_NAMESPACE
 from webhook.model.gpu_resources import ACCOUNTING_RESOURCE, MIG_PREFIX, SHARED_SUFFIX, WHOLE_GPU
 from webhook.model.mig_catalogue import all_mig_profiles
+from webhook.well_known import APP_NAME, SYSTEM_NAMESPACE
 
 Json = dict[str, Any]
 

@@ -13,12 +13,10 @@ from typing import Any
 
 from webhook.manifests.cel_conditions import SPEC_OR_ANNOTATIONS_CHANGED, touches_gpus_cel, wide_host_mount_cel
 from webhook.policy.template_paths import WORKLOAD_TEMPLATES
-from webhook.policy.written.base import GROUP
+from webhook.well_known import APP_NAME, GROUP, SYSTEM_NAMESPACE
 
 Json = dict[str, Any]
 
-APP_NAME = "rightslice"
-SYSTEM_NAMESPACE = "rightslice-system"
 EXCLUDED_NAMESPACES = (
     "kube-system",
     "kube-public",

@@ -11,39 +11,40 @@ from collections.abc import Mapping
 import msgspec
 
 from webhook.model.pods import ResourceRequirements
+from webhook.well_known import GROUP
 
-KEEP_ANNOTATION = "rightslice.dev/keep"
+KEEP_ANNOTATION = f"{GROUP}/keep"
 """The user's way out: "true" keeps the request as it is; whatever else is not "false" does too, with a warning."""
 
-GPU_MEMORY_ANNOTATION = "rightslice.dev/gpu-memory"
+GPU_MEMORY_ANNOTATION = f"{GROUP}/gpu-memory"
 """The user's declared need of GPU memory, for example 8Gi."""
 
-GPU_COMPUTE_ANNOTATION = "rightslice.dev/gpu-compute"
+GPU_COMPUTE_ANNOTATION = f"{GROUP}/gpu-compute"
 """The user's declared need of compute, for example 20%."""
 
-CUDA_ANNOTATION = "rightslice.dev/cuda"
+CUDA_ANNOTATION = f"{GROUP}/cuda"
 """The CUDA version that the images need, for example ">=12.4"."""
 
-CUDA_COMPAT_ANNOTATION = "rightslice.dev/cuda-compat"
+CUDA_COMPAT_ANNOTATION = f"{GROUP}/cuda-compat"
 """"true": the images bring NVIDIA's forward compatibility package."""
 
-PROBE_ANNOTATION = "rightslice.dev/probe"
+PROBE_ANNOTATION = f"{GROUP}/probe"
 """On a pod that is only tried: who answers?"""
 
 PROBE_ANSWER = "rightslice answers"
 """How the answer to it begins."""
 
-DECISION_ANNOTATION = "rightslice.dev/decision"
+DECISION_ANNOTATION = f"{GROUP}/decision"
 """Our record of what was decided, as JSON."""
 
-ORIGINAL_ANNOTATION = "rightslice.dev/original-resources"
+ORIGINAL_ANNOTATION = f"{GROUP}/original-resources"
 """Our record of the requests before we changed them, as JSON."""
 
-TOPOLOGY_ANNOTATION = "rightslice.dev/topology"
+TOPOLOGY_ANNOTATION = f"{GROUP}/topology"
 """What the GPUs of a pod need of each other: nvlink=required, nvlink=preferred or nvlink=ignored. The webhook writes
 it where the user did not; the scheduler extender and `place` read it."""
 
-GANG_SIZE_ANNOTATION = "rightslice.dev/gang-size"
+GANG_SIZE_ANNOTATION = f"{GROUP}/gang-size"
 """How many pods run together with this one, itself counted. Users write it where no controller does."""
 
 MIRROR_ANNOTATION = "kubernetes.io/config.mirror"

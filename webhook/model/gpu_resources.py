@@ -7,10 +7,12 @@ from functools import lru_cache
 
 import msgspec
 
+from webhook.well_known import GROUP
+
 WHOLE_GPU = "nvidia.com/gpu"
 MIG_PREFIX = "nvidia.com/mig-"
 SHARED_SUFFIX = ".shared"
-ACCOUNTING_RESOURCE = "rightslice.dev/gpu-milli"
+ACCOUNTING_RESOURCE = f"{GROUP}/gpu-milli"
 """The accounting resource: 1000 is one whole GPU."""
 
 DEVICE_CLASS_PREFIX = "deviceclass.resource.kubernetes.io/"

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from webhook.model.products import card_memory_mib
+from webhook.well_known import GROUP
 
 USABLE_PERCENT = 92
 """What is left of a card's nominal memory at worst: ECC takes 6 percent, old drivers reserve up to 8."""
@@ -81,7 +82,7 @@ STRATEGY_LABEL = "nvidia.com/mig.strategy"
 CLIQUE_LABEL = "nvidia.com/gpu.clique"
 """Nodes with the same value are joined by NVLink."""
 
-ISLAND_LABEL = "rightslice.dev/nvlink-island-max"
+ISLAND_LABEL = f"{GROUP}/nvlink-island-max"
 """Kept by the agent of the node: GPUs of the largest set in which NVLink joins every pair, free or not."""
 
 GKE_ACCELERATOR = "cloud.google.com/gke-accelerator"

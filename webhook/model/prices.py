@@ -13,12 +13,13 @@ import msgspec
 from webhook.model.fleet import FleetNode
 from webhook.model.node_labels import PRODUCT_LABEL
 from webhook.model.products import card_product, normalized_product
+from webhook.well_known import GROUP
 
 MICRO = 1_000_000
 """Millionths in one unit of a currency."""
 
-PRICE_LABEL = "rightslice.dev/gpu-price-per-hour"
-CURRENCY_LABEL = "rightslice.dev/gpu-price-currency"
+PRICE_LABEL = f"{GROUP}/gpu-price-per-hour"
+CURRENCY_LABEL = f"{GROUP}/gpu-price-currency"
 """What an admin may write on a node instead of, or over, the table: 2.50 and USD."""
 
 MAX_PRICE = 1_000_000

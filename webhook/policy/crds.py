@@ -11,8 +11,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from webhook.policy.written.base import GROUP, SpecModel, cel_rules
+from webhook.policy.written.base import SpecModel, cel_rules
 from webhook.policy.written.kinds import GPUPolicy, GPUPolicyException
+from webhook.well_known import GROUP
 
 Json = dict[str, Any]
 

@@ -13,7 +13,8 @@ from pydantic_core import ErrorDetails
 from webhook.documents.document import Document
 from webhook.errors import PolicyFileError, shorten_text
 from webhook.model.field_paths import FieldPath, format_path
-from webhook.policy.written.base import API_VERSION, GROUP, SPEC_ERROR, SpecModel
+from webhook.policy.written.base import SPEC_ERROR, SpecModel
+from webhook.well_known import API_VERSION, GROUP
 
 MAX_LISTED_CHOICES = 8
 MAX_LIST_LENGTH = 60

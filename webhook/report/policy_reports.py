@@ -23,6 +23,7 @@ from webhook.report.check import finding_sentence
 from webhook.report.results import LocatedFinding
 from webhook.report.text import sanitize
 from webhook.report.workloads import WorkloadReport
+from webhook.well_known import GROUP
 
 Json = dict[str, Any]
 
@@ -101,7 +102,7 @@ def _results_within_limit(results: list[Json]) -> list[Json]:
 
 
 def _omitted_annotation(number: int) -> Mapping[str, str]:
-    return {"rightslice.dev/results-left-out": str(number)} if number else {}
+    return {f"{GROUP}/results-left-out": str(number)} if number else {}
 
 
 def _policy_report_result(row: WorkloadReport, located: LocatedFinding, pods: int, moment: datetime) -> Json:

@@ -13,6 +13,7 @@ from webhook.errors import ApiError
 from webhook.server.admission_state import Clock
 from webhook.telemetry.owner_events import OwnerEvent
 from webhook.telemetry.telemetry import Telemetry
+from webhook.well_known import APP_NAME, GROUP
 
 FLUSH_SECONDS = 1.0
 WRITE_INTERVAL_SECONDS = 0.1
@@ -83,8 +84,8 @@ def build_owner_event(notice: OwnerEvent, instance: str, now: datetime) -> dict[
         "type": "Warning",
         "reason": notice.code,
         "message": notice.message[:MAX_EVENT_MESSAGE],
-        "source": {"component": "rightslice"},
-        "reportingComponent": "rightslice.dev/webhook",
+        "source": {"component": APP_NAME},
+        "reportingComponent": f"{GROUP}/webhook",
         "reportingInstance": instance,
         "firstTimestamp": moment,
         "lastTimestamp": moment,

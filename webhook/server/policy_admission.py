@@ -22,11 +22,11 @@ from webhook.policy.loader import (
     is_being_deleted,
     is_spec_unchanged,
 )
-from webhook.policy.written.base import GROUP
 from webhook.server.admission_request import parse_review
 from webhook.server.admission_response import MAX_MESSAGE_LENGTH, MAX_REASON_LENGTH
 from webhook.telemetry.telemetry import Telemetry
 from webhook.web.http_messages import HttpRequest, HttpResponse, error_response, strip_control_characters
+from webhook.well_known import GROUP
 
 ROUTE_NAME = "policies"
 

@@ -16,8 +16,8 @@ from webhook.errors import ApiError
 from webhook.server.admission_state import AdmissionState, Clock
 from webhook.server.policy_sources import UnusedReason
 from webhook.telemetry.telemetry import Telemetry
+from webhook.well_known import GROUP_PATH
 
-GROUP = "/apis/rightslice.dev/v1alpha1"
 RESOURCES = {"GPUPolicy": "gpupolicies", "GPUPolicyException": "gpupolicyexceptions"}
 SYNC_SECONDS = 2.0
 COUNT_SECONDS = 60.0
@@ -161,7 +161,7 @@ def status_path(source: str) -> str:
     """Where the status of `GPUPolicy/NAME` or `GPUPolicyException/NAMESPACE/NAME` is."""
     kind, *names = source.split("/")
     namespace = f"/namespaces/{names[0]}" if len(names) == 2 else ""
-    return f"{GROUP}{namespace}/{RESOURCES[kind]}/{names[-1]}/status"
+    return f"{GROUP_PATH}{namespace}/{RESOURCES[kind]}/{names[-1]}/status"
 
 
 def _generation_of(data: Mapping[str, Any]) -> int:

@@ -23,6 +23,7 @@ from webhook.server.admission_state import AdmissionState, Clock
 from webhook.server.policy_sources import FILE_WINS
 from webhook.server.policy_status import status_path
 from webhook.telemetry.telemetry import Telemetry
+from webhook.well_known import API_VERSION
 
 EVALUATE_SECONDS = 5.0
 MAX_STATUS_MESSAGE = 1024
@@ -194,7 +195,7 @@ def build_rollout_event(data: Mapping[str, Any], halt: RolloutHalt, now: datetim
         "kind": "Event",
         "metadata": {"namespace": "default", "generateName": f"{metadata['name'][:200]}."},
         "involvedObject": {
-            "apiVersion": "rightslice.dev/v1alpha1",
+            "apiVersion": API_VERSION,
             "kind": "GPUPolicy",
             "name": metadata["name"],
             "uid": metadata.get("uid", ""),

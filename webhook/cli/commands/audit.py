@@ -52,6 +52,7 @@ from webhook.report.text import Paint
 from webhook.report.utilization import ClusterUtilization, compute_utilization, utilization_lines
 from webhook.report.workload_report import unevaluated_lines, workload_csv, workload_finding_lines, workload_table
 from webhook.report.workloads import WorkloadReport, workload_reports
+from webhook.well_known import SYSTEM_NAMESPACE
 
 WriteReports = Annotated[
     bool,
@@ -76,7 +77,7 @@ def audit_command(
     cluster: flags.AuditedCluster = None,
     kubeconfig: flags.Kubeconfig = None,
     context: flags.Context = None,
-    policy_namespace: flags.PolicyNamespace = flags.DEFAULT_POLICY_NAMESPACE,
+    policy_namespace: flags.PolicyNamespace = SYSTEM_NAMESPACE,
     namespace_labels: flags.NamespaceLabels = None,
     usage: flags.Usage = None,
     now: flags.Now = "",

@@ -35,6 +35,7 @@ from webhook.report.junit import finding_junit_cases, junit_xml
 from webhook.report.results import CheckResult, summarize_results
 from webhook.report.serialization import json_text, yaml_text
 from webhook.report.text import Paint
+from webhook.well_known import SYSTEM_NAMESPACE
 
 FORMATS = ("table", "wide", "json", "yaml", "name", "junit", "sarif", "github")
 MINIMUM_MODE = {flags.FailOn.DENY: PolicyMode.ENFORCE, flags.FailOn.WARN: PolicyMode.WARN}
@@ -47,7 +48,7 @@ def check_command(
     cluster: flags.Cluster = None,
     kubeconfig: flags.Kubeconfig = None,
     context: flags.Context = None,
-    policy_namespace: flags.PolicyNamespace = flags.DEFAULT_POLICY_NAMESPACE,
+    policy_namespace: flags.PolicyNamespace = SYSTEM_NAMESPACE,
     namespace: flags.NamespaceFlag = "default",
     namespace_labels: flags.NamespaceLabels = None,
     usage: flags.Usage = None,

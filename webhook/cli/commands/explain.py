@@ -31,6 +31,7 @@ from webhook.model.codes import CODES
 from webhook.report.code_pages import closest_code, code_list, code_page, codes_markdown
 from webhook.report.explain import KnownUids, event_lines, explain_lines
 from webhook.report.text import sanitize
+from webhook.well_known import SYSTEM_NAMESPACE
 
 if TYPE_CHECKING:
     from webhook.audit.cluster_reader import ClusterReader
@@ -58,7 +59,7 @@ def explain_command(
     cluster: flags.Cluster = None,
     kubeconfig: flags.Kubeconfig = None,
     context: flags.Context = None,
-    policy_namespace: flags.PolicyNamespace = flags.DEFAULT_POLICY_NAMESPACE,
+    policy_namespace: flags.PolicyNamespace = SYSTEM_NAMESPACE,
     namespace: flags.NamespaceFlag = "default",
     namespace_labels: flags.NamespaceLabels = None,
     usage: flags.Usage = None,

@@ -29,6 +29,7 @@ from webhook.engine.fair_share import rank_fair_shares
 from webhook.report.fair_share import fair_share_csv, fair_share_document, fair_share_table
 from webhook.report.serialization import json_text, yaml_text
 from webhook.report.text import pluralize, sanitize
+from webhook.well_known import SYSTEM_NAMESPACE
 
 FORMATS = ("table", "json", "yaml", "csv")
 MAX_SKIPPED_NOTES = 10
@@ -44,7 +45,7 @@ def fairshare_command(
     cluster: flags.AuditedCluster = None,
     kubeconfig: flags.Kubeconfig = None,
     context: flags.Context = None,
-    policy_namespace: flags.PolicyNamespace = flags.DEFAULT_POLICY_NAMESPACE,
+    policy_namespace: flags.PolicyNamespace = SYSTEM_NAMESPACE,
     now: flags.Now = "",
     output: ShareOutput = None,
     no_color: flags.NoColor = False,

@@ -19,8 +19,8 @@ from webhook.installing.current_install import CurrentInstall, parse_deployment,
 from webhook.installing.removal import DeletionTimeoutError, has_policy_kinds, uninstall_manifests
 from webhook.kube.api import KubeClient
 from webhook.manifests.objects import with_image
-from webhook.manifests.webhooks import SYSTEM_NAMESPACE
 from webhook.report.serialization import yaml_text
+from webhook.well_known import SYSTEM_NAMESPACE
 
 FILES = {"audit": "install.yaml", "enforce": "install-enforce.yaml"}
 

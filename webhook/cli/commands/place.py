@@ -33,6 +33,7 @@ from webhook.placement.fragmentation.strategies import ScoringStrategy
 from webhook.placement.nodes.ranking import FillOrder
 from webhook.report.placement import PlacementResult, placement_document, placement_lines
 from webhook.report.serialization import json_text, yaml_text
+from webhook.well_known import SYSTEM_NAMESPACE
 
 FORMATS = ("table", "json", "yaml")
 PodFiles = Annotated[
@@ -46,7 +47,7 @@ def place_command(
     cluster: ClusterName = "",
     kubeconfig: flags.Kubeconfig = None,
     context: flags.Context = None,
-    policy_namespace: flags.PolicyNamespace = flags.DEFAULT_POLICY_NAMESPACE,
+    policy_namespace: flags.PolicyNamespace = SYSTEM_NAMESPACE,
     policy: RankBy = ScoringStrategy.TAB,
     fill: FillBy = FillOrder.PACK,
     now: flags.Now = "",

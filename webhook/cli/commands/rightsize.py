@@ -17,6 +17,7 @@ from webhook.report.rightsizing import recommendation_csv, recommendation_docume
 from webhook.report.serialization import json_text, yaml_text
 from webhook.report.text import Paint, sanitize
 from webhook.report.workloads import WorkloadReport, workload_reports
+from webhook.well_known import SYSTEM_NAMESPACE
 
 FORMATS = ("table", "json", "yaml", "csv")
 AdviceOutput = Annotated[list[str] | None, flags.output_option("table, json, yaml or csv")]
@@ -29,7 +30,7 @@ def rightsize_command(
     cluster: flags.AuditedCluster = None,
     kubeconfig: flags.Kubeconfig = None,
     context: flags.Context = None,
-    policy_namespace: flags.PolicyNamespace = flags.DEFAULT_POLICY_NAMESPACE,
+    policy_namespace: flags.PolicyNamespace = SYSTEM_NAMESPACE,
     usage: flags.Usage = None,
     namespace: OnlyNamespace = "",
     namespace_labels: flags.NamespaceLabels = None,

@@ -30,6 +30,7 @@ from webhook.placement.nodes.stock_filters import unsimulated_constraints
 from webhook.report.serialization import json_text, yaml_text
 from webhook.report.simulation import SimulationResult, simulation_document, simulation_svg, simulation_table
 from webhook.report.text import pluralize, sanitize
+from webhook.well_known import SYSTEM_NAMESPACE
 
 FORMATS = ("table", "json", "yaml", "svg")
 SimulationNodes = Annotated[
@@ -81,7 +82,7 @@ def simulate_command(
     policies: SimulationPolicies = None,
     kubeconfig: flags.Kubeconfig = None,
     context: flags.Context = None,
-    policy_namespace: SimulationPolicyNamespace = flags.DEFAULT_POLICY_NAMESPACE,
+    policy_namespace: SimulationPolicyNamespace = SYSTEM_NAMESPACE,
     fill: FillBy = FillOrder.PACK,
     now: flags.Now = "",
     output: SimulateOutput = None,

@@ -11,9 +11,6 @@ from pydantic_core import PydanticCustomError
 
 from webhook.model.field_paths import FieldPath
 
-GROUP = "rightslice.dev"
-API_VERSION = f"{GROUP}/v1alpha1"
-
 SPEC_ERROR = "fault"
 """The error type of the faults raised here; pydantic's own have theirs."""
 

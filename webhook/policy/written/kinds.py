@@ -31,6 +31,7 @@ from webhook.policy.written.values import (
     Text,
     Time,
 )
+from webhook.well_known import ApiVersion
 
 Weight = Annotated[int, Strict(), Field(ge=1, le=1_000_000)]
 Hours = Annotated[int, Strict(), Field(ge=1, le=8760)]
@@ -131,7 +132,7 @@ class PolicySpec(SpecModel):
 class GPUPolicy(SpecModel):
     """One policy."""
 
-    api_version: Literal["rightslice.dev/v1alpha1"]
+    api_version: ApiVersion
     kind: Literal["GPUPolicy"]
     metadata: MetadataSpec
     spec: PolicySpec
@@ -152,7 +153,7 @@ class ExceptionSpec(SpecModel):
 class GPUPolicyException(SpecModel):
     """An exemption that lives in a file of its own."""
 
-    api_version: Literal["rightslice.dev/v1alpha1"]
+    api_version: ApiVersion
     kind: Literal["GPUPolicyException"]
     metadata: NamespacedMetadataSpec
     spec: ExceptionSpec

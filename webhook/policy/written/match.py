@@ -9,8 +9,9 @@ from pydantic.config import JsonDict
 
 from webhook.policy.written.base import SpecModel, cel_rules, require_unique_names, spec_error
 from webhook.policy.written.values import MAX_ENTRIES, Glob, LabelKey, Labels, LabelValue, Name, Text
+from webhook.well_known import SYSTEM_NAMESPACE
 
-DEFAULT_EXCLUDED_NAMESPACES = ("kube-system", "gpu-operator", "rightslice-system")
+DEFAULT_EXCLUDED_NAMESPACES = ("kube-system", "gpu-operator", SYSTEM_NAMESPACE)
 """Namespaces that keep a cluster and its GPUs running: a policy that blocks them blocks its own repair."""
 
 MAX_CONDITIONS = 64

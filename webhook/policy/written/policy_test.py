@@ -10,6 +10,7 @@ from webhook.policy.written.base import SpecModel, spec_error
 from webhook.policy.written.kinds import MetadataSpec
 from webhook.policy.written.match import OperationName
 from webhook.policy.written.values import FindingCode, Labels, Name, Text, Time
+from webhook.well_known import ApiVersion
 
 
 def _validate_manifest(found: Any) -> Any:
@@ -69,7 +70,7 @@ class CaseSpec(SpecModel):
 class GPUPolicyTest(SpecModel):
     """One test file."""
 
-    api_version: Literal["rightslice.dev/v1alpha1"]
+    api_version: ApiVersion
     kind: Literal["GPUPolicyTest"]
     metadata: MetadataSpec
     policies: tuple[FilePath, ...] = Field(min_length=1)

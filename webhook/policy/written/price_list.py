@@ -12,6 +12,7 @@ from webhook.model.prices import MAX_PRICE, parse_micro
 from webhook.policy.written.base import SpecModel, spec_error
 from webhook.policy.written.kinds import MetadataSpec
 from webhook.policy.written.values import Reason
+from webhook.well_known import ApiVersion
 
 MAX_PRICES = 1024
 _CURRENCY = re.compile(r"[A-Z]{3}\Z", re.ASCII)
@@ -55,7 +56,7 @@ class PriceSpec(SpecModel):
 class GPUPriceList(SpecModel):
     """One price table."""
 
-    api_version: Literal["rightslice.dev/v1alpha1"]
+    api_version: ApiVersion
     kind: Literal["GPUPriceList"]
     metadata: MetadataSpec
     currency: Annotated[str, Strict(), AfterValidator(_validate_currency)]

@@ -1,0 +1,18 @@
+"""Names that identify Rightslice in a cluster, each written once: API group and version, namespace, and program name.
+
+The keys of annotations are in `webhook.model.annotations`.
+"""
+
+from __future__ import annotations
+
+from typing import Final, Literal
+
+GROUP = "rightslice.dev"
+"""API group, and prefix of every annotation, label and resource that Rightslice defines."""
+
+ApiVersion = Literal["rightslice.dev/v1alpha1"]
+API_VERSION: Final[ApiVersion] = "rightslice.dev/v1alpha1"
+GROUP_PATH = f"/apis/{API_VERSION}"
+
+APP_NAME = "rightslice"
+SYSTEM_NAMESPACE = "rightslice-system"
