@@ -86,6 +86,6 @@ def test_grown_it_has_as_many_nodes_as_asked_for_and_the_same_offers(demo: Clust
 
 def test_an_installed_package_brings_its_own_files(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "webhook" / "shipped" / "examples").mkdir(parents=True)
-    monkeypatch.setattr(places, "_PACKAGE", tmp_path / "webhook")
+    monkeypatch.setattr(places, "_PACKAGE_FOLDER", tmp_path / "webhook")
     assert places.bundled_folder("examples") == tmp_path / "webhook" / "shipped" / "examples"
     assert places.bundled_folder("policies") == tmp_path / "policies"

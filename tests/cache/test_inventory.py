@@ -34,8 +34,8 @@ reports = st.builds(
 )
 steps = st.lists(
     st.one_of(
-        st.tuples(st.just("pods"), st.sampled_from(["put", "remove", "list"]), pods),
-        st.tuples(st.just("gpunodes"), st.sampled_from(["put", "remove", "list"]), reports),
+        st.tuples(st.just("pods"), st.sampled_from(["upsert", "remove", "list"]), pods),
+        st.tuples(st.just("gpunodes"), st.sampled_from(["upsert", "remove", "list"]), reports),
     ),
     max_size=15,
 )

@@ -94,13 +94,13 @@ class Site(NamedTuple):
         return view
 
     def write(self, kind: str, action: str, *objects: Json) -> None:
-        """What a watch writes: "put", "remove", or "list" of all there is."""
+        """What a watch writes: "upsert", "remove", or "list" of all there is."""
         writer = getattr(self.live, kind)
         if action == "list":
             writer.begin()
         for data in objects:
             item = msgspec.convert(data, KINDS[kind])
-            (writer.remove if action == "remove" else writer.put)(item)
+            (writer.remove if action == "remove" else writer.upsert)(item)
         if action == "list":
             writer.swap()
 
@@ -172,7 +172,7 @@ OBJECTS = {
     "device_classes": st.builds(device_class, st.sampled_from(["gpus", "more"]), st.sampled_from(["", "x.com/gpu"])),
 }
 PUBLISH = st.just(("publish",))
-PUTS = {kind: st.tuples(st.just(kind), st.sampled_from(["put", "put", "remove"]), OBJECTS[kind]) for kind in OBJECTS}
+PUTS = {kind: st.tuples(st.just(kind), st.sampled_from(["upsert", "upsert", "remove"]), OBJECTS[kind]) for kind in OBJECTS}
 LISTS = {kind: st.tuples(st.just(kind), st.just("list"), st.lists(OBJECTS[kind], max_size=4)) for kind in OBJECTS}
 OFTEN = [PUBLISH] * 4 + [PUTS["pods"]] * 12
 """Pods come and go far more often than anything else; views are handed over in between."""
@@ -208,7 +208,7 @@ def _note(known: dict[str, Json], action: str, what: Any) -> None:
     if action == "list":
         known.clear()
         known.update({each["metadata"]["name"]: each for each in what})
-    elif action == "put":
+    elif action == "upsert":
         known[what["metadata"]["name"]] = what
     else:
         known.pop(what["metadata"]["name"], None)
@@ -220,7 +220,7 @@ async def test_a_pod_that_comes_and_goes_moves_what_is_free_on_its_node() -> Non
     await here.live.publish()
     (offer,) = here.view.fleet.offers
     before = here.view
-    here.write("pods", "put", pod("p", on="a", gpus=3))
+    here.write("pods", "upsert", pod("p", on="a", gpus=3))
     await here.live.publish()
     assert (before.free_units(offer, 0b01), here.view.free_units(offer, 0b01), here.view.free_units(offer, 0b10)) == (
         4,
@@ -228,7 +228,7 @@ async def test_a_pod_that_comes_and_goes_moves_what_is_free_on_its_node() -> Non
         4,
     )
     assert here.view.fleet is before.fleet, "the nodes were not indexed anew"
-    here.write("pods", "put", pod("p", on="a", gpus=3, phase="Succeeded"))
+    here.write("pods", "upsert", pod("p", on="a", gpus=3, phase="Succeeded"))
     await here.live.publish()
     assert here.view.free_units(offer, 0b01) == 4
 
@@ -255,9 +255,9 @@ async def test_a_node_that_says_the_same_again_costs_nothing() -> None:
     here.write("nodes", "list", node("a"))
     await here.live.publish()
     fleet = here.view.fleet
-    here.write("nodes", "put", node("a"))
+    here.write("nodes", "upsert", node("a"))
     here.write("nodes", "list", node("a"))
-    here.write("nodes", "put", annotated(node("a"), "csi.volume.kubernetes.io/nodeid", "seen at 12:00"))
+    here.write("nodes", "upsert", annotated(node("a"), "csi.volume.kubernetes.io/nodeid", "seen at 12:00"))
     await here.live.publish()
     assert here.view.fleet is fleet
 
@@ -283,10 +283,10 @@ async def test_a_pod_assumed_counts_once_also_when_it_is_seen() -> None:
     for each in (assumed("1", "named"), assumed("2", "train-*"), assumed("3", "train-*")):
         here.holder.view = here.view.with_assumed(each, 0.0)
     assert here.view.free_units(offer, 0b11) == 8 - 3
-    here.write("pods", "put", pod("named", on=""), generated("train-x1", "train-", on=""))
+    here.write("pods", "upsert", pod("named", on=""), generated("train-x1", "train-", on=""))
     await here.live.publish()
     assert here.view.free_units(offer, 0b11) == 8 - 3, "they wait for a node, and will take what is assumed"
-    here.write("pods", "put", pod("named", on="a"), generated("train-x1", "train-", on="b"))
+    here.write("pods", "upsert", pod("named", on="a"), generated("train-x1", "train-", on="b"))
     await here.live.publish()
     assert here.view.free_units(offer, 0b11) == 8 - 3, "two are seen, one is assumed"
     assert [each.uid for each in here.view.assumed_pods] == ["3"]
@@ -307,7 +307,7 @@ async def test_a_sibling_that_waited_long_takes_nothing_of_a_pod_that_was_just_a
     )
     sibling = generated("train-x1", "train-", on="a")
     sibling["metadata"]["creationTimestamp"] = made
-    here.write("pods", "put", sibling)
+    here.write("pods", "upsert", sibling)
     await here.live.publish()
     assert [each.uid for each in here.view.assumed_pods] == left
 
@@ -322,10 +322,10 @@ async def test_a_pod_admitted_counts_once_from_the_answer_until_it_has_gone() ->
     assert here.view.pool_usage(everybody) == 2000
     waiting = pod("p", gpus=2)
     waiting["metadata"]["uid"] = "u-1"
-    here.write("pods", "put", waiting)
+    here.write("pods", "upsert", waiting)
     await here.live.publish()
     assert (here.view.pool_usage(everybody), here.view.has_reserved("u-1")) == (2000, False), "seen, without a node yet"
-    here.write("pods", "put", waiting | {"spec": waiting["spec"] | {"nodeName": "a"}})
+    here.write("pods", "upsert", waiting | {"spec": waiting["spec"] | {"nodeName": "a"}})
     await here.live.publish()
     assert here.view.pool_usage(everybody) == 2000
     here.write("pods", "remove", waiting)
@@ -336,10 +336,10 @@ async def test_a_pod_admitted_counts_once_from_the_answer_until_it_has_gone() ->
 async def test_a_view_that_was_handed_over_does_not_change_when_pods_do() -> None:
     here = site()
     here.write("nodes", "list", node("a"))
-    here.write("pods", "put", pod("p", on="a"))
+    here.write("pods", "upsert", pod("p", on="a"))
     await here.live.publish()
     before, (everybody, *_) = here.view, POOLS
-    here.write("pods", "put", pod("q", on="a"))
+    here.write("pods", "upsert", pod("q", on="a"))
     assert before.pool_usage(everybody) == 1000
     await here.live.publish()
     assert (before.pool_usage(everybody), here.view.pool_usage(everybody)) == (1000, 2000)
@@ -356,7 +356,7 @@ async def test_a_list_releases_what_was_assumed_once_and_only_when_it_is_whole()
         here.live.pods.begin()
         here.live.pods.upsert(landed)
         here.live.pods.upsert(landed)
-        here.write("namespaces", "put", namespace("team", "x"))
+        here.write("namespaces", "upsert", namespace("team", "x"))
         await here.live.publish()
         assert [each.uid for each in here.view.assumed_pods] == ["1", "2"]
     here.live.pods.swap()
@@ -371,10 +371,10 @@ async def test_a_view_that_could_not_be_made_is_made_next_time(monkeypatch: pyte
     here.write("nodes", "list", node("a"))
     await here.live.publish()
     with monkeypatch.context() as broken:
-        broken.setattr("webhook.cache.live_view.make", lambda *_: 1 // 0)
-        here.write("nodes", "put", node("b"))
+        broken.setattr("webhook.cache.live_view.build_live_view", lambda *_: 1 // 0)
+        here.write("nodes", "upsert", node("b"))
         here.write("pods", "list", pod("p", on="a", gpus=3))
-        here.write("namespaces", "put", namespace("team", "x"))
+        here.write("namespaces", "upsert", namespace("team", "x"))
         with pytest.raises(ZeroDivisionError):
             await here.live.publish()
     await here.live.publish()
@@ -384,7 +384,7 @@ async def test_a_view_that_could_not_be_made_is_made_next_time(monkeypatch: pyte
     assert here.view.namespace("team")
 
 
-@pytest.mark.parametrize("step", ["room_on", "stored_quota"])
+@pytest.mark.parametrize("step", ["free_resources_on_node", "with_quota_status"])
 @pytest.mark.parametrize("during", ["the first view", "an index", "neither"])
 async def test_what_could_not_be_taken_in_is_taken_in_next_time(
     monkeypatch: pytest.MonkeyPatch, step: str, during: str
@@ -395,14 +395,14 @@ async def test_what_could_not_be_taken_in_is_taken_in_next_time(
         await here.live.publish()
         here.holder.view = here.view.with_assumed(assumed("1", "p"), 0.0)
     if during == "an index":
-        here.write("nodes", "put", node("c"))
+        here.write("nodes", "upsert", node("c"))
     with monkeypatch.context() as broken:
         broken.setattr(f"webhook.cache.live_view.{step}", lambda *_: 1 // 0)
         began = asyncio.create_task(here.live.publish())
         await asyncio.sleep(0)
-        here.write("pods", "put", pod("p", on="a"))
-        here.write("namespaces", "put", namespace("team", "x"))
-        here.write("quotas", "put", quota("q", "0"))
+        here.write("pods", "upsert", pod("p", on="a"))
+        here.write("namespaces", "upsert", namespace("team", "x"))
+        here.write("quotas", "upsert", quota("q", "0"))
         with pytest.raises(ZeroDivisionError):
             await (here.live.publish() if began.done() else began)
     await here.live.publish()
@@ -447,7 +447,7 @@ async def test_views_come_by_themselves_once_everything_is_synced() -> None:
         async with asyncio.timeout(10):
             while not here.view.fleet.nodes:
                 await asyncio.sleep(0.01)
-            here.write("nodes", "put", node("b"))
+            here.write("nodes", "upsert", node("b"))
             while len(here.view.fleet.nodes) < 2:
                 await asyncio.sleep(0.01)
     finally:

@@ -43,13 +43,13 @@ def disrupted(moment: str) -> list[Json]:
 
 HARM: dict[str, tuple[Json, str]] = {
     "it runs": ({"phase": "Running", "containerStatuses": [{"state": {"running": {}}}]}, ""),
-    "a container was ended for its memory": ({"containerStatuses": [{"name": "main", "state": KILLED}]}, "oom"),
+    "a container was ended for its memory": ({"containerStatuses": [{"name": "main", "state": KILLED}]}, "oom_killed"),
     "one without GPUs was": ({"containerStatuses": [{"name": "logs", "state": KILLED}]}, ""),
     "one was, and was started again": (
         {"containerStatuses": [{"name": "main", "lastState": KILLED, "state": {}}]},
-        "oom",
+        "oom_killed",
     ),
-    "a sidecar with a GPU was": ({"initContainerStatuses": [{"name": "sidecar", "state": KILLED}]}, "oom"),
+    "a sidecar with a GPU was": ({"initContainerStatuses": [{"name": "sidecar", "state": KILLED}]}, "oom_killed"),
     "it failed by itself": ({"containerStatuses": [{"name": "main", "state": FAILED}]}, ""),
     "its kubelet evicted it": ({"phase": "Failed", "reason": "Evicted"}, "evicted ended"),
     "it was evicted through the API": ({"conditions": disrupted(MOMENT)}, "evicted"),

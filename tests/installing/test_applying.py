@@ -31,7 +31,7 @@ OTHERS = refused(403, "Forbidden", "minimum cpu usage per Container is 1, but re
 
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(apply, "AGAIN_SECONDS", 0.001)
+    monkeypatch.setattr(apply, "POLL_SECONDS", 0.001)
 
 
 async def last_word(folder: Path, *tried: Answer, seconds: float = 60) -> str:
@@ -50,7 +50,7 @@ async def test_what_goes_by_is_waited_for(tmp_path: Path, before: Answer) -> Non
 async def test_others_that_go_on_refusing_are_told_and_not_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(apply, "OTHERS_SECONDS", -1)
+    monkeypatch.setattr(apply, "OTHERS_GRACE_SECONDS", -1)
 
     assert await last_word(tmp_path, OTHERS) == (
         "whether the hooks answer could not be tried: the API server refuses the pod: "

@@ -30,7 +30,7 @@ NOTHING_BESIDE_IT = (GONE,) * len(ALL_BESIDE_IT)
 
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(removal, "AGAIN_SECONDS", 0.001)
+    monkeypatch.setattr(removal, "DELETION_POLL_SECONDS", 0.001)
 
 
 def terminating(reason: str) -> Json:

@@ -201,7 +201,7 @@ def test_what_is_too_large_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pack: Callable[[bytes], bytes]
 ) -> None:
     """A small file may hold a large one."""
-    monkeypatch.setattr(record_file, "FILE_MOST", 1 << 20)
+    monkeypatch.setattr(record_file, "MAX_FILE_BYTES", 1 << 20)
     file = tmp_path / "use"
     file.write_bytes(pack(b" " * (1 << 20) + b"{}"))
 

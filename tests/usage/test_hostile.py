@@ -82,7 +82,7 @@ def test_one_that_takes_its_time_is_given_up(answer: Answer) -> None:
 
 
 def test_an_endless_answer_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(prometheus, "ANSWER_MOST", 4 * MIB)
+    monkeypatch.setattr(prometheus, "MAX_ANSWER_BYTES", 4 * MIB)
 
     assert refusal_of(hostile.pours).startswith(
         "must answer with at most 4 MiB, found more. Write --prometheus-selector"
@@ -123,7 +123,7 @@ LIES: dict[str, tuple[Answer, str]] = {
 
 @pytest.mark.parametrize(("answer", "word"), LIES.values(), ids=LIES)
 def test_what_is_too_much_is_refused(answer: Answer, word: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(prometheus, "SERIES_MOST", 50)
+    monkeypatch.setattr(prometheus, "MAX_SERIES", 50)
 
     assert word in refusal_of(answer)
 

@@ -77,7 +77,7 @@ def test_all_of_it_has_a_deadline() -> None:
 
 
 def test_a_process_that_ends_early_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loader, "CHILD", "webhook.usage.nowhere")
+    monkeypatch.setattr(loader, "WORKER_MODULE", "webhook.usage.nowhere")
 
     with pytest.raises(UsageError, match=r"ended before it had answered \(exit code 1\): .*No module named webhook"):
         loaded(UsageRequest(file="any"))
@@ -86,7 +86,7 @@ def test_a_process_that_ends_early_is_told(monkeypatch: pytest.MonkeyPatch) -> N
 def test_what_a_process_says_before_it_ends_is_cut(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "dying.py").write_text(DYING)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    monkeypatch.setattr(loader, "CHILD", "dying")
+    monkeypatch.setattr(loader, "WORKER_MODULE", "dying")
 
     with pytest.raises(UsageError, match=r"\(exit code 7\): .*a word too many") as caught:
         loaded(UsageRequest(file="any"))
@@ -101,7 +101,7 @@ def test_less_memory_than_a_process_may_have_is_enough_where_it_is(
     """A hard limit below the bound that the process sets itself, as `ulimit -d` sets one."""
     (tmp_path / "cramped.py").write_text(CRAMPED)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    monkeypatch.setattr(loader, "CHILD", "cramped")
+    monkeypatch.setattr(loader, "WORKER_MODULE", "cramped")
     write_record(tmp_path / "use.json", UsageRecord([FULL], NOW))
 
     assert loaded(UsageRequest(file=str(tmp_path / "use.json"))).pods == 1
@@ -130,14 +130,14 @@ ODD = {
 def test_what_is_no_view_is_told(said: bytes, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "odd.py").write_text(f"import sys\nsys.stdout.buffer.write({FRAME_LENGTH.pack(len(said)) + said!r})\n")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    monkeypatch.setattr(loader, "CHILD", "odd")
+    monkeypatch.setattr(loader, "WORKER_MODULE", "odd")
 
     with pytest.raises(UsageError, match="the process that reads use must send a view"):
         loaded(UsageRequest(file="any"))
 
 
 def test_a_view_that_is_too_large_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loader, "VIEW_MOST", 2000)
+    monkeypatch.setattr(loader, "MAX_VIEW_BYTES", 2000)
     write_record(
         tmp_path / "use.json", UsageRecord([history(workload=f"Job/{i}", pod=f"p{i}") for i in range(100)], NOW)
     )

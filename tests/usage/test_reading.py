@@ -305,7 +305,7 @@ def test_what_is_missing_is_named(prometheus: PrometheusServer, samples: list[Sa
 def test_more_containers_than_are_read_are_refused(
     prometheus: PrometheusServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("webhook.usage.history_reader.SERIES_MOST", 3)
+    monkeypatch.setattr("webhook.usage.history_reader.MAX_SERIES", 3)
 
     with pytest.raises(UsageError) as error:
         reading_of(prometheus, dcgm([Use(f"p{i}", [5] * HOURS_2) for i in range(4)], now()))
