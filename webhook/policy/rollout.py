@@ -95,7 +95,7 @@ def find_halt(
         if not over or over >= start:
             (share if policy in one.policies and rollout.includes(one.namespace, one.workload) else rest).append(one)
     looked_at = (
-        ("OutOfMemory", "were ended for their memory", on.oom, lambda one: one.oom >= start),
+        ("OutOfMemory", "were ended for their memory", on.oom, lambda one: one.oom_killed >= start),
         ("Evictions", "were evicted", on.evictions, lambda one: one.evicted >= start),
         ("Pending", "wait for a node", on.pending, lambda one: _is_pending_long(one, since, now)),
     )
