@@ -172,7 +172,9 @@ OBJECTS = {
     "device_classes": st.builds(device_class, st.sampled_from(["gpus", "more"]), st.sampled_from(["", "x.com/gpu"])),
 }
 PUBLISH = st.just(("publish",))
-PUTS = {kind: st.tuples(st.just(kind), st.sampled_from(["upsert", "upsert", "remove"]), OBJECTS[kind]) for kind in OBJECTS}
+PUTS = {
+    kind: st.tuples(st.just(kind), st.sampled_from(["upsert", "upsert", "remove"]), OBJECTS[kind]) for kind in OBJECTS
+}
 LISTS = {kind: st.tuples(st.just(kind), st.just("list"), st.lists(OBJECTS[kind], max_size=4)) for kind in OBJECTS}
 OFTEN = [PUBLISH] * 4 + [PUTS["pods"]] * 12
 """Pods come and go far more often than anything else; views are handed over in between."""
