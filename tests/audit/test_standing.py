@@ -145,7 +145,7 @@ def fit_by(evidence: EvidenceSource) -> OfferChoice:
 RISKS = {
     "advised by its use": (fit_by(EvidenceSource.OBSERVED), SEEN.risk_ppm(9728)),
     "advised by what it declares": (fit_by(EvidenceSource.DECLARED), None),
-    "not advised": (KeepRequest(KeepReason.RISK), None),
+    "not advised": (KeepRequest(KeepReason.RISK_TOO_HIGH), None),
 }
 
 
@@ -167,7 +167,7 @@ def test_a_pod_that_was_not_recorded_itself_is_not_idle_because_another_of_its_w
         world = EvaluationContext(PolicySet(), empty_view(), NOW, uses)
         assert [
             use.idle
-            for use in container_uses(gpu_requests_of_pod(pod), "team", pod, world, KeepRequest(KeepReason.RISK))
+            for use in container_uses(gpu_requests_of_pod(pod), "team", pod, world, KeepRequest(KeepReason.RISK_TOO_HIGH))
         ] == [idle]
 
 
@@ -176,7 +176,7 @@ def test_idle_is_judged_by_the_moment_of_the_audit() -> None:
     pod, then = parse_pod(make_pod("a").gpus(1).build()), msgspec.structs.replace(SEEN, **IDLE)
     moments = (NOW, NOW + timedelta(days=1), NOW + timedelta(days=28))
     found = [
-        container_uses(gpu_requests_of_pod(pod), "team", pod, seen(then, now), KeepRequest(KeepReason.RISK))
+        container_uses(gpu_requests_of_pod(pod), "team", pod, seen(then, now), KeepRequest(KeepReason.RISK_TOO_HIGH))
         for now in moments
     ]
     assert [use.idle for (use,) in found] == [True, True, False]

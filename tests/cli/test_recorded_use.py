@@ -167,7 +167,7 @@ def test_the_file_that_the_page_shows_is_taken(rightslice: Run, tmp_path: Path) 
     pod.write_text(json.dumps({**built, "metadata": metadata}))
     ran = rightslice("rightsize", str(pod), "--usage", str(file), "--now", JUNE)
     assert ran.code == 0, ran.err
-    assert "its history is too short to size it by" in ran.out
+    assert "its usage history is too short" in ran.out
 
 
 def test_the_page_names_every_field_of_the_file() -> None:

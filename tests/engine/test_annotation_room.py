@@ -45,11 +45,11 @@ def test_a_note_of_letters_one_byte_longer_leaves_the_pod_as_it_is(letter: str) 
     text = letter * (room() // width) + "a" * (room() % width + 1)
     decision = ask(noted(text), SIZING, nodes=NODES)
     assert decision.patch == ()
-    assert decision.outcome == KeepRequest(KeepReason.NO_ROOM)
+    assert decision.outcome == KeepRequest(KeepReason.RECORD_TOO_LARGE)
     assert not decision.applied
     assert decision.gpu_milli_after == decision.gpu_milli_before == 1000
     assert codes(decision) == ["warn GPU-R103"]
-    assert "so large" in decision.findings[0].message
+    assert "no space" in decision.findings[0].message
 
 
 LEFT = {

@@ -160,7 +160,7 @@ NEEDS = {
     ),
     "no slice is worth its risk": (
         need(ONE, msgspec.structs.replace(used(main=observed(9000, typical_mib=1)), prices=((1, 100_000_000),))),
-        KeepRequest(KeepReason.RISK, words("9856Mi")),
+        KeepRequest(KeepReason.RISK_TOO_HIGH, words("9856Mi")),
     ),
     "the largest of several containers": (need(TWO, used(main=SMALL, side=BIG)), by_use(9856, 345, "9856Mi")),
     "one container was never seen": (
@@ -182,7 +182,7 @@ NEEDS = {
     ),
     "trouble blocks whatever the evidence": (
         need(make_pod().gpus(1).needs("8Gi"), used(main=observed(9000, blocked_reason="it ran out of memory"))),
-        KeepRequest(KeepReason.BLOCKED, "it ran out of memory"),
+        KeepRequest(KeepReason.RECENT_FAILURE, "it ran out of memory"),
     ),
     "the policy's default where nothing was seen": (
         need(TWO, used(main=SMALL), default_memory_mib=8192, default_compute_milli=200),
@@ -214,7 +214,7 @@ NEEDS = {
             msgspec.structs.replace(used(main=observed(9000, typical_mib=1)), prices=((1, 100_000_000),)),
             default_memory_mib=16_384,
         ),
-        KeepRequest(KeepReason.RISK, words("9856Mi")),
+        KeepRequest(KeepReason.RISK_TOO_HIGH, words("9856Mi")),
     ),
     "no default speaks for a framework that takes what it sees": (
         need(make_pod().gpus(1).image("vllm/vllm-openai:v0.11.0"), default_memory_mib=8192),

@@ -81,40 +81,40 @@ CASES = {
         make_pod().gpus(1), KeepReason.NO_EVIDENCE, policy=sizing(default="{memory: 8Gi}", evidence="[declared]")
     ),
     "too small a saving": Case(
-        make_pod().gpus(1).needs("30Gi"), KeepReason.SMALL_SAVING, policy=sizing(minSavingPercent=60)
+        make_pod().gpus(1).needs("30Gi"), KeepReason.SAVING_TOO_SMALL, policy=sizing(minSavingPercent=60)
     ),
     "the user opts out": Case(small().annotate("rightslice.dev/keep", "true"), KeepReason.OPTED_OUT),
     "the user opts out in other words": Case(small().annotate("rightslice.dev/keep", "True"), KeepReason.OPTED_OUT),
     "the user opts out of opting out": Case(small().annotate("rightslice.dev/keep", "false"), SMALL),
-    "two GPUs stay whole": Case(make_pod().gpus(2).needs("8Gi"), KeepReason.SEVERAL_GPUS),
+    "two GPUs stay whole": Case(make_pod().gpus(2).needs("8Gi"), KeepReason.MULTIPLE_GPUS),
     "two containers with a GPU each stay whole": Case(
-        small().container("second", resources=ONE), KeepReason.SEVERAL_GPUS
+        small().container("second", resources=ONE), KeepReason.MULTIPLE_GPUS
     ),
     "a sidecar with a GPU beside another stays whole": Case(
-        small().container("side", kind="initContainers", restartPolicy="Always", resources=ONE), KeepReason.SEVERAL_GPUS
+        small().container("side", kind="initContainers", restartPolicy="Always", resources=ONE), KeepReason.MULTIPLE_GPUS
     ),
     "an init container with two GPUs keeps them": Case(
-        small().container("warm", kind="initContainers", resources={"limits": {GPU: "2"}}), KeepReason.SEVERAL_GPUS
+        small().container("warm", kind="initContainers", resources={"limits": {GPU: "2"}}), KeepReason.MULTIPLE_GPUS
     ),
     "one GPU after the other is one": Case(small().container("warm", kind="initContainers", resources=ONE), SMALL),
-    "a slice asked for is left alone": Case(make_pod().asks(SMALL, "1").needs("4Gi"), KeepReason.NO_GPU),
-    "two kinds stay": Case(small().asks(SMALL, "1"), KeepReason.MIXED),
-    "a name nobody knows stays": Case(small().asks("nvidia.com/gpumem", "1"), KeepReason.MIXED),
-    "a fraction stays": Case(make_pod().gpus("0.5").needs("8Gi"), KeepReason.UNSURE_AMOUNT),
+    "a slice asked for is left alone": Case(make_pod().asks(SMALL, "1").needs("4Gi"), KeepReason.NO_WHOLE_GPU),
+    "two kinds stay": Case(small().asks(SMALL, "1"), KeepReason.MIXED_RESOURCES),
+    "a name nobody knows stays": Case(small().asks("nvidia.com/gpumem", "1"), KeepReason.MIXED_RESOURCES),
+    "a fraction stays": Case(make_pod().gpus("0.5").needs("8Gi"), KeepReason.INVALID_AMOUNT),
     "requests unlike limits stay": Case(
         small().spec(containers=[{"name": "a", "resources": {"limits": {GPU: "1"}, "requests": {GPU: "2"}}}]),
-        KeepReason.UNSURE_AMOUNT,
+        KeepReason.INVALID_AMOUNT,
     ),
     "a DaemonSet's pod": Case(small().owned_by("DaemonSet", "agent"), KeepReason.DAEMON_SET),
     "a static pod": Case(small().annotate("kubernetes.io/config.mirror", "x"), KeepReason.MIRROR),
     "a pod with a node": Case(small().spec(nodeName="whole"), KeepReason.BOUND),
-    "a pod with claims": Case(small().spec(resourceClaims=[{"name": "c"}]), KeepReason.CLAIMS),
+    "a pod with claims": Case(small().spec(resourceClaims=[{"name": "c"}]), KeepReason.RESOURCE_CLAIMS),
     "a queued pod": Case(small().label("kueue.x-k8s.io/queue-name", "q"), KeepReason.QUEUED),
     "a queued pod that may wait": Case(
         small().label("kueue.x-k8s.io/queue-name", "q"), KeepReason.QUEUED, policy=sizing(whenFull="wait")
     ),
     "a pod with a scheduling gate": Case(
-        small().spec(schedulingGates=[{"name": "example.com/budget"}]), KeepReason.GATED
+        small().spec(schedulingGates=[{"name": "example.com/budget"}]), KeepReason.SCHEDULING_GATED
     ),
     "a pod of the second scheduler": Case(small().spec(schedulerName="rightslice"), SMALL),
     "no such node": Case(small(), KeepReason.NO_OFFER, (whole_node(),)),
@@ -137,16 +137,16 @@ CASES = {
         (tainted(mig_node(), {"key": "team", "value": "b", "effect": "NoSchedule"}),),
         SIZING + "\ninjection: {tolerations: auto}",
     ),
-    "no CPU left beside the slices": Case(small().asks("cpu", "100"), KeepReason.FULL),
-    "time slicing is not given where hardware isolation is due": Case(small(), KeepReason.FORM, (SLICED,)),
+    "no CPU left beside the slices": Case(small().asks("cpu", "100"), KeepReason.NO_FREE_CAPACITY),
+    "time slicing is not given where hardware isolation is due": Case(small(), KeepReason.FORM_NOT_ALLOWED, (SLICED,)),
     "time slicing where the policy says so": Case(small(), SHARED, (SLICED,), sizing(isolation="none")),
     "MPS needs less trust than time slicing": Case(small(), SHARED, (MPS,), sizing(isolation="memory")),
-    "MPS is not hardware isolation": Case(small(), KeepReason.FORM, (MPS,)),
+    "MPS is not hardware isolation": Case(small(), KeepReason.FORM_NOT_ALLOWED, (MPS,)),
     "forms are tried in order": Case(
         small(), SHARED, (MIG_ONLY, SLICED), sizing(isolation="none", forms="[timeSlicing, mig]")
     ),
     "a form that is not named is not given": Case(
-        small(), KeepReason.FORM, policy=sizing(isolation="memory", forms="[mps]")
+        small(), KeepReason.FORM_NOT_ALLOWED, policy=sizing(isolation="memory", forms="[mps]")
     ),
 }
 
@@ -231,14 +231,14 @@ def test_limit_ranges_and_quotas_steer_the_rewrite(objects: tuple[Json, ...], wa
 def test_a_quota_without_room_for_a_slice_is_named() -> None:
     both = {f"requests.{GPU}": "8", f"requests.{SMALL}": "1", f"requests.{LARGE}": "0"}
     decision = ask(small(), SIZING, nodes=(*NODES, quota(both, {f"requests.{SMALL}": "1"})))
-    assert decision.outcome == KeepRequest(KeepReason.QUOTA_FULL, f"{SMALL} in quota team")
+    assert decision.outcome == KeepRequest(KeepReason.QUOTA_EXCEEDED, f"{SMALL} in quota team")
     assert codes(decision) == ["warn GPU-R103"]
 
 
 def test_a_request_without_a_limit_is_not_called_an_odd_number() -> None:
     pod = small().spec(containers=[{"name": "a", "resources": {"requests": {GPU: "1"}}}])
     outcome = ask(pod, SIZING, nodes=NODES).outcome
-    assert str(outcome) == "its GPU amount is not one whole number, alike in limits and requests"
+    assert str(outcome) == "its GPU amount is not one whole number, equal in limits and requests"
 
 
 NONE_GIVEN = {
@@ -321,8 +321,8 @@ def test_a_pod_that_a_policy_about_slices_would_refuse_keeps_its_gpu_and_hears_o
 
 TOGETHER = "mode: enforce\nsecurity: {deny: [sharedProcessNamespace]}"
 COMMON = {
-    "refused on a share": (TOGETHER, (SLICED,), KeepReason.PROCESSES),
-    "refused on an MPS share": (TOGETHER, (MPS,), KeepReason.PROCESSES),
+    "refused on a share": (TOGETHER, (SLICED,), KeepReason.SHARED_PROCESSES),
+    "refused on an MPS share": (TOGETHER, (MPS,), KeepReason.SHARED_PROCESSES),
     "a slice has no neighbours": (TOGETHER, (SLICED, mig_node()), SMALL),
     "nobody refuses it": (TOGETHER.replace("sharedProcessNamespace", "privileged"), (SLICED,), SHARED),
     "refused on trial only": (TOGETHER.replace("enforce", "warn"), (SLICED,), SHARED),
@@ -553,7 +553,7 @@ def test_pods_admitted_a_moment_ago_are_counted() -> None:
     view = view_of(make_namespace("team"), mig_node(small=1, large=0))
     assert isinstance(ask(small(), SIZING, view=view).outcome, OfferChoice)
     taken = view.with_assumed(AssumedPod("uid", SMALL, view.fleet.all_nodes, 1, expires_at=30.0), now=0.0)
-    assert ask(small(), SIZING, view=taken).outcome == KeepRequest(KeepReason.FULL, SMALL)
+    assert ask(small(), SIZING, view=taken).outcome == KeepRequest(KeepReason.NO_FREE_CAPACITY, SMALL)
 
 
 def test_a_policy_may_wait_for_a_slice() -> None:
@@ -622,7 +622,7 @@ def test_a_policy_on_trial_changes_nothing_and_says_what_it_would_do() -> None:
 
 def test_a_view_too_old_to_be_sure_shrinks_nothing() -> None:
     view = ClusterView(view_of(*NODES).fleet, current=False)
-    assert ask(small(), SIZING, view=view).outcome == KeepRequest(KeepReason.NOT_CURRENT)
+    assert ask(small(), SIZING, view=view).outcome == KeepRequest(KeepReason.STALE_VIEW)
 
 
 def test_the_record_says_what_was_asked_for_and_why_it_changed() -> None:
@@ -664,19 +664,19 @@ def test_mixed_labels_are_those_of_the_facts() -> None:
 def test_a_name_that_stands_for_other_gpus_too_is_not_given() -> None:
     labels = L40S | {"nvidia.com/gpu.sharing-strategy": "time-slicing", "nvidia.com/gpu.count": "1"}
     nodes = (make_node("plain", labels, **{SHARED: 4}), make_node("several-models", labels, **{SHARED: 16}))
-    assert ask(small(), sizing(isolation="none"), nodes=nodes).outcome == KeepRequest(KeepReason.AMBIGUOUS, SHARED)
+    assert ask(small(), sizing(isolation="none"), nodes=nodes).outcome == KeepRequest(KeepReason.AMBIGUOUS_NAME, SHARED)
 
 
 def test_a_need_beyond_every_card_says_so() -> None:
     assert ask(make_pod().gpus(1).needs("90Gi"), SIZING, nodes=NODES).outcome == KeepRequest(
-        KeepReason.TOO_LARGE, "90Gi declared"
+        KeepReason.NEED_TOO_LARGE, "90Gi declared"
     )
 
 
 def test_a_saving_below_what_the_strictest_policy_asks_is_told_with_both_figures() -> None:
     outcome = ask(small(), sizing(minSavingPercent=20), sizing(minSavingPercent=90), nodes=NODES).outcome
     assert outcome == KeepRequest(
-        KeepReason.SMALL_SAVING, f"8Gi declared, {SMALL} saves 85.7% of a GPU, the policy asks for 90% or more"
+        KeepReason.SAVING_TOO_SMALL, f"8Gi declared, {SMALL} saves 85.7% of a GPU, the policy asks for 90% or more"
     )
 
 
@@ -696,7 +696,7 @@ UNKNOWN = {
     "a product that nobody knows": ((STRANGE,), "8Gi", KeepReason.SIZE_UNKNOWN, "NVIDIA-X9"),
     "beside cards that are too small": ((whole_node(), STRANGE), "90Gi", KeepReason.SIZE_UNKNOWN, "NVIDIA-X9"),
     "beside a card that would do": ((whole_node(), STRANGE), "8Gi", KeepReason.NO_OFFER, "8Gi declared"),
-    "every size is known": ((whole_node(),), "90Gi", KeepReason.TOO_LARGE, "90Gi declared"),
+    "every size is known": ((whole_node(),), "90Gi", KeepReason.NEED_TOO_LARGE, "90Gi declared"),
 }
 
 

@@ -18,7 +18,7 @@ ON_H1 = "injection: {nodeAffinity: {required: [{key: host, operator: In, values:
 DEFAULTS = 'limits: {perGPU: [{resource: cpu, default: "12"}]}'
 SCRATCH = "limits: {perContainer: [{resource: ephemeral-storage, default: 1Gi}]}"
 SPREAD = "injection: {spread: required}"
-FULL = KeepRequest(KeepReason.FULL, SLICE)
+FULL = KeepRequest(KeepReason.NO_FREE_CAPACITY, SLICE)
 FAR = KeepRequest(KeepReason.UNREACHABLE, SLICE)
 
 

@@ -79,11 +79,11 @@ AFFINITIES: dict[str, tuple[Json, Json]] = {
 
 @pytest.mark.parametrize(("spec", "want"), AFFINITIES.values(), ids=AFFINITIES)
 def test_an_expression_is_required_beside(spec: Json, want: Json) -> None:
-    assert patched(make_pod().spec(**spec).build(), required=[RULE])["spec"]["affinity"] == want
+    assert patched(make_pod().spec(**spec).build(), required_node_affinity=[RULE])["spec"]["affinity"] == want
 
 
 def test_an_expression_without_values_is_written_without_them() -> None:
-    after = patched(make_pod().build(), required=[OTHER])
+    after = patched(make_pod().build(), required_node_affinity=[OTHER])
     assert after["spec"]["affinity"]["nodeAffinity"] == required(one(DISK))
 
 
@@ -117,12 +117,12 @@ WISHES: dict[str, tuple[Json, Json]] = {
 
 @pytest.mark.parametrize(("spec", "want"), WISHES.values(), ids=WISHES)
 def test_wishes_are_added_beside(spec: Json, want: Json) -> None:
-    assert patched(make_pod().spec(**spec).build(), preferred=[WISH], near=[NEAR])["spec"]["affinity"] == want
+    assert patched(make_pod().spec(**spec).build(), preferred_node_affinity=[WISH], preferred_pod_affinity=[NEAR])["spec"]["affinity"] == want
 
 
 def test_a_pod_that_is_only_to_be_near_gets_no_node_affinity() -> None:
     affinity = {"podAntiAffinity": {REQUIRED: [NEAR]}}
-    after = patched(make_pod().spec(affinity=affinity).build(), near=[NEAR])
+    after = patched(make_pod().spec(affinity=affinity).build(), preferred_pod_affinity=[NEAR])
     assert after["spec"]["affinity"] == affinity | {"podAffinity": {PREFERRED: [NEAR]}}
 
 

@@ -137,7 +137,7 @@ def test_room_that_others_took_since_is_seen() -> None:
     full = VIEW.with_assumed(taken[0], 0).with_assumed(taken[1], 0)
     outcome = memory.decide(request_of(renamed(2)), SIZING, full, NO_USAGE, NOW).outcome
     assert isinstance(outcome, KeepRequest)
-    assert outcome.reason is KeepReason.FULL
+    assert outcome.reason is KeepReason.NO_FREE_CAPACITY
 
 
 DIFFERENT: dict[str, PodMaker] = {
@@ -192,7 +192,7 @@ def test_a_view_that_got_old_meanwhile_is_seen() -> None:
     memory, request = DecisionCache(), request_of(renamed(1))
     for current in (True, False, True):
         outcome = memory.decide(request, SIZING, VIEW.with_currency(current=current), NO_USAGE, NOW).outcome
-        assert isinstance(outcome, OfferChoice) if current else outcome == KeepRequest(KeepReason.NOT_CURRENT)
+        assert isinstance(outcome, OfferChoice) if current else outcome == KeepRequest(KeepReason.STALE_VIEW)
 
 
 def test_an_exemption_ends_in_time() -> None:
@@ -207,7 +207,7 @@ def test_a_quota_that_filled_up_meanwhile_is_seen() -> None:
     hard = ResourceQuota(spec=ResourceQuotaSpec(hard={"requests.nvidia.com/gpu": "4"}))
     counted = ClusterView(VIEW.fleet, quotas={"team": (hard,)})
     outcome = memory.decide(request, SIZING, counted, NO_USAGE, NOW).outcome
-    assert outcome == KeepRequest(KeepReason.QUOTA, SMALL)
+    assert outcome == KeepRequest(KeepReason.QUOTA_NOT_COVERING, SMALL)
 
 
 def test_use_that_was_seen_meanwhile_counts() -> None:

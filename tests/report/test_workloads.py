@@ -285,7 +285,7 @@ def test_rightsize_tells_what_is_advised_and_why_not() -> None:
     assert advised(judged("a", after=143, compute=60), judged("b", trial=857), judged("c")) == [
         ["8Gi peak, 6% active", "nvidia.com/mig-1g.10gb", "-", "0.86 GPUs, 3.43 USD/h"],
         ["-", "nvidia.com/mig-1g.10gb", "-", "0.86 GPUs, 3.43 USD/h", "on trial"],
-        ["-", "keep", "-", "-", "nothing says how much GPU memory it needs"],
+        ["-", "keep", "-", "-", "its GPU memory need is unknown"],
     ]
 
 

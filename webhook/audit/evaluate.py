@@ -28,12 +28,6 @@ from webhook.model.usage import UsageView
 from webhook.policy.policy_set import PolicySet
 from webhook.report.results import CheckResult, CheckVerdict, LocatedFinding, decision_verdict, skipped_result
 
-KEEP_CODE = "GPU-R103"
-"""The code of "stays as it is", whatever the reason."""
-
-_REASONS = tuple(f"stays as it is: {why}" for why in NEEDS_NODES)
-
-
 POD = ("", "Pod")
 DEFAULT_NAMESPACE = "default"
 """The namespace of objects that name none."""
@@ -276,5 +270,5 @@ def policy_place(found: Finding, policies: PolicySet) -> SourceLocation | None:
 
 def without_node_findings(decision: Decision) -> Decision:
     """The decision without findings that blame a cluster of which no node is known."""
-    findings = tuple(f for f in decision.findings if f.code != KEEP_CODE or not f.message.startswith(_REASONS))
+    findings = tuple(f for f in decision.findings if f.reason not in NEEDS_NODES)
     return msgspec.structs.replace(decision, findings=findings)

@@ -38,16 +38,17 @@ from webhook.engine.limitrange import (
 from webhook.engine.linting import LINTED_KINDS, lint_object, scopes_covering_all_gpus
 from webhook.engine.match import MatchResult, match_policies
 from webhook.engine.matched_policies import MatchedPolicies, without_additions
-from webhook.engine.mutate import NOT_REQUESTED, mutate_pod
+from webhook.engine.mutate import mutate_pod
 from webhook.engine.mutation import PodMutation
 from webhook.engine.patch import build_patch
 from webhook.engine.pod_context import PodContext
 from webhook.engine.quota import compute_pod_weight
-from webhook.engine.violations import Violation, apply_exemptions, merge_duplicates, record_findings
+from webhook.engine.rightsize import kept_violation
+from webhook.engine.violations import apply_exemptions, merge_duplicates, record_findings
 from webhook.engine.workload_review import TemplateDecision, combine_template_decisions, pods_of_workload
 from webhook.model.admission import AdmissionRequest
 from webhook.model.cluster_view import ClusterView
-from webhook.model.decisions import Decision, KeepReason, KeepRequest, OfferChoice, PatchOperation
+from webhook.model.decisions import NOT_REQUESTED, Decision, KeepReason, KeepRequest, OfferChoice, PatchOperation
 from webhook.model.enums import PolicyMode
 from webhook.model.findings import ExemptedFinding, Finding
 from webhook.model.fleet import Fleet
@@ -56,7 +57,7 @@ from webhook.model.pools import GpuWeight, unit_milli
 from webhook.model.usage import UsageView
 from webhook.policy.policy_set import PolicySet
 
-RECORD_TOO_LARGE = KeepRequest(KeepReason.NO_ROOM)
+RECORD_TOO_LARGE = KeepRequest(KeepReason.RECORD_TOO_LARGE)
 
 
 class AdmissionInput(msgspec.Struct, frozen=True, gc=False):
@@ -275,9 +276,8 @@ def _evaluate_unchanged(coming: AdmissionInput, findings: list[Finding], speaker
     request, asked, rules, view = coming.request, coming.gpu_requests, coming.policies, coming.view
     shape, injected = PodMutation(coming.pod), InjectedGpus(coming.injected) if coming.injected else NO_INJECTED_GPUS
     path, fix = ("metadata", "annotations"), "Shorten its annotations; all of them may have 256 KiB together."
-    record_findings(
-        findings, (PolicyMode.WARN, speaker), (Violation("GPU-R103", path, f"stays as it is: {RECORD_TOO_LARGE}", fix),)
-    )
+    remark = kept_violation(RECORD_TOO_LARGE, path, PolicyMode.WARN, fix)
+    record_findings(findings, (PolicyMode.WARN, speaker), (remark,))
     if asked.requests:
         evaluate_gpu_pod(
             PodContext(request, coming.pod, asked, without_additions(rules), view, coming.usage, injected),

@@ -149,10 +149,10 @@ def estimate_need(sought: DemandInput, declared: DeclaredNeed, usage: UsageView)
     seen = [usage.find(sought.namespace, sought.workload, ask.container.name) for ask in sought.requests]
     for use in seen:
         if use is not None and use.blocked_reason:
-            return KeepRequest(KeepReason.BLOCKED, use.blocked_reason)
+            return KeepRequest(KeepReason.RECENT_FAILURE, use.blocked_reason)
     why = NO_EVIDENCE
     for evidence in sought.rule.evidence:
-        if evidence is EvidenceSource.DEFAULT and why.reason is KeepReason.RISK:
+        if evidence is EvidenceSource.DEFAULT and why.reason is KeepReason.RISK_TOO_HIGH:
             continue  # enough was seen to say that nothing smaller will do
         found = _need_by_evidence(evidence, sought, declared, seen, usage)
         if isinstance(found, GpuNeed):
@@ -264,7 +264,7 @@ def choose_size(use: ObservedUsage, sizes: tuple[int, ...], price_milli: int, mo
         return use.size_mib(most_ppm)
     cost, best = min(costs)
     whole = -(_COST_UNIT * use.typical_mib // max(use.card_mib, best + 1))
-    return best if cost < whole else KeepRequest(KeepReason.RISK, describe_size(use, best))
+    return best if cost < whole else KeepRequest(KeepReason.RISK_TOO_HIGH, describe_size(use, best))
 
 
 def _size_cost(use: ObservedUsage, size: int, risk_ppm: int, price_milli: int) -> int:

@@ -16,9 +16,9 @@ def ineligible_reason(case: PodContext) -> KeepRequest | None:
     """Why a pod keeps what it asks for, whatever it needs; None where its need decides."""
     total = case.gpu_requests.totals.get(WHOLE_GPU)
     if total is None:
-        return KeepRequest(KeepReason.NO_GPU)
+        return KeepRequest(KeepReason.NO_WHOLE_GPU)
     kept = exclusion_reason(case)
-    return KeepRequest(KeepReason.SEVERAL_GPUS) if kept is None and total > 1 else kept
+    return KeepRequest(KeepReason.MULTIPLE_GPUS) if kept is None and total > 1 else kept
 
 
 def exclusion_reason(case: PodContext) -> KeepRequest | None:
@@ -27,11 +27,11 @@ def exclusion_reason(case: PodContext) -> KeepRequest | None:
     if pod.metadata.annotations.get(KEEP_ANNOTATION, "false") != "false":
         return KeepRequest(KeepReason.OPTED_OUT)
     if asked.errors:
-        return KeepRequest(KeepReason.UNSURE_AMOUNT)
+        return KeepRequest(KeepReason.INVALID_AMOUNT)
     if case.injected.amounts and any(case.injected.contains(ask.path, ask.resource.name) for ask in asked.requests):
         return KeepRequest(KeepReason.INJECTED)
     if len(asked.totals) > 1 or asked.unknown_resources:
-        return KeepRequest(KeepReason.MIXED, ", ".join((*asked.totals, *asked.unknown_resources)))
+        return KeepRequest(KeepReason.MIXED_RESOURCES, ", ".join((*asked.totals, *asked.unknown_resources)))
     return _managed_elsewhere_reason(pod)
 
 
@@ -56,12 +56,12 @@ def _managed_elsewhere_reason(pod: Pod) -> KeepRequest | None:
     if spec.node_name:
         return KeepRequest(KeepReason.BOUND)
     if spec.resource_claims:
-        return KeepRequest(KeepReason.CLAIMS)
+        return KeepRequest(KeepReason.RESOURCE_CLAIMS)
     sign = queueing_sign(pod)
     if sign:
         return KeepRequest(KeepReason.QUEUED, sign)
     if spec.scheduling_gates:
-        return KeepRequest(KeepReason.GATED, spec.scheduling_gates[0].name)
+        return KeepRequest(KeepReason.SCHEDULING_GATED, spec.scheduling_gates[0].name)
     return None
 
 

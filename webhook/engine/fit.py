@@ -61,7 +61,7 @@ def choose_offer(case: PodContext, sizing: CombinedRightSizing) -> OfferChoice |
     if tie:
         return KeepRequest(KeepReason.UNMODELLED_CONSTRAINT, tie)
     if not case.view.current:
-        return KeepRequest(KeepReason.NOT_CURRENT)
+        return KeepRequest(KeepReason.STALE_VIEW)
     outcome = _smallest_choice(case, need, sizing, reach)
     return outcome if isinstance(outcome, OfferChoice) else _choice_by_second_pass(case, need, sizing, outcome)
 
@@ -174,13 +174,13 @@ def _explain_no_offer(need: GpuNeed, rule: RightSizingRules, reach: FeasibleNode
     able = [offer for offer in fleet.offers if _covers_need(offer, need)]
     saving = [offer for offer in fleet.offers_by_form(rule.forms, rule.isolation, 1000) if _covers_need(offer, need)]
     if saving:
-        return KeepRequest(KeepReason.SMALL_SAVING, f"{need.words}, {_explain_small_saving(saving, rule)}")
+        return KeepRequest(KeepReason.SAVING_TOO_SMALL, f"{need.words}, {_explain_small_saving(saving, rule)}")
     if any(offer.form is not GpuForm.WHOLE for offer in able):
-        return KeepRequest(KeepReason.FORM, need.words)
+        return KeepRequest(KeepReason.FORM_NOT_ALLOWED, need.words)
     unsized = [offer for offer in fleet.offers if offer.memory_mib is None]
     if unsized and (not able or any(offer.form is not GpuForm.WHOLE for offer in unsized)):
         return KeepRequest(KeepReason.SIZE_UNKNOWN, f"{need.words}, nothing said of {_product_names(unsized)}")
-    return KeepRequest(KeepReason.TOO_LARGE if fleet.offers and not able else KeepReason.NO_OFFER, need.words)
+    return KeepRequest(KeepReason.NEED_TOO_LARGE if fleet.offers and not able else KeepReason.NO_OFFER, need.words)
 
 
 def _explain_small_saving(offers: Sequence[GpuOffer], rule: RightSizingRules) -> str:
@@ -205,9 +205,9 @@ def _reason_against_offers(
     if not within:
         return KeepRequest(KeepReason.UNREACHABLE, resource)
     if not sizing.rule.wait_when_full and not reach.has_room(resource, 1, within):
-        return KeepRequest(KeepReason.FULL, resource)
+        return KeepRequest(KeepReason.NO_FREE_CAPACITY, resource)
     if _is_ambiguous_name(offers, nodes, reach):
-        return KeepRequest(KeepReason.AMBIGUOUS, resource)
+        return KeepRequest(KeepReason.AMBIGUOUS_NAME, resource)
     if offers[0].form is GpuForm.MIG and may_need_graphics(case.gpu_requests.requests):
         return KeepRequest(KeepReason.GRAPHICS, resource)
     if resource == WHOLE_GPU:
@@ -234,10 +234,10 @@ def _reason_in_namespace(case: PodContext, resource: str, sizing: CombinedRightS
     quotas = view.quotas(namespace)
     accounted = ACCOUNTING_RESOURCE if quotas and _carries_accounting(resource, sizing, view.fleet) else ""
     if quotas and escapes_quota(quotas, case.pod, WHOLE_GPU, resource, accounted=accounted):
-        return KeepRequest(KeepReason.QUOTA, resource)
+        return KeepRequest(KeepReason.QUOTA_NOT_COVERING, resource)
     full_one = find_full_quota(quotas, case.pod, resource) if quotas else ""
     if full_one:
-        return KeepRequest(KeepReason.QUOTA_FULL, f"{resource} in quota {full_one}")
+        return KeepRequest(KeepReason.QUOTA_EXCEEDED, f"{resource} in quota {full_one}")
     if not all(allows_resource(limits, resource) for limits in sizing.limits):
         return KeepRequest(KeepReason.LIMITS, resource)
     return _reason_by_policies(case, resource)
@@ -254,7 +254,7 @@ def _reason_by_policies(case: PodContext, resource: str) -> KeepRequest | None:
     """What policies would come to say of the smaller request, and do not say of the request as it is."""
     refusing = _policy_denying_shared_processes(case)
     if refusing and requests_gpu_share({resource: 1}, case.view.fleet):
-        return KeepRequest(KeepReason.PROCESSES, f"policy {refusing}")
+        return KeepRequest(KeepReason.SHARED_PROCESSES, f"policy {refusing}")
     new = newly_matching_policy(case, resource)
     if new is None:
         return None

@@ -13,13 +13,10 @@ from webhook.engine.projected_pod import default_requests, fits_with_defaults
 from webhook.engine.rightsize import apply_fit, right_sizing_violation
 from webhook.engine.topology import add_nvlink_affinity
 from webhook.engine.violations import PolicyRef, record_findings
-from webhook.model.decisions import KeepReason, KeepRequest, OfferChoice
+from webhook.model.decisions import NOT_REQUESTED, KeepRequest, OfferChoice
 from webhook.model.enums import PolicyMode
 from webhook.model.findings import Finding
 from webhook.policy.policy_set import LimitRules
-
-NOT_REQUESTED = KeepRequest(KeepReason.NOT_ASKED)
-
 
 def mutate_pod(case: PodContext, shape: PodMutation, findings: list[Finding]) -> OfferChoice | KeepRequest:
     """Give a pod its shape. Sections on trial work on a shape that is thrown away."""

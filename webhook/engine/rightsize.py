@@ -21,11 +21,11 @@ ContainerResources = dict[FieldPath, dict[str, QuantityText]]
 
 REPORTED_REASONS = NEEDS_NODES | {
     KeepReason.LIMIT_RANGE,
-    KeepReason.QUOTA,
-    KeepReason.QUOTA_FULL,
+    KeepReason.QUOTA_NOT_COVERING,
+    KeepReason.QUOTA_EXCEEDED,
     KeepReason.LIMITS,
     KeepReason.NEW_POLICY,
-    KeepReason.PROCESSES,
+    KeepReason.SHARED_PROCESSES,
     KeepReason.DRIVER,
     KeepReason.GRAPHICS,
 }
@@ -62,13 +62,17 @@ def right_sizing_violation(
     """What the user is told about right-sizing, if anything."""
     if isinstance(outcome, OfferChoice):
         return _fit_violation(outcome, mode, asked)
-    if outcome.reason is KeepReason.OPTED_OUT:
-        return Violation(
-            "GPU-R103", _first_request_field(asked), f"stays as it is: {outcome}", at_most=PolicyMode.AUDIT
-        )
-    if (declared and outcome.reason is not KeepReason.NO_GPU) or outcome.reason in REPORTED_REASONS:
-        return Violation("GPU-R103", _first_request_field(asked), f"stays as it is: {outcome}", at_most=PolicyMode.WARN)
+    reason = outcome.reason
+    if reason is KeepReason.OPTED_OUT:
+        return kept_violation(outcome, _first_request_field(asked), PolicyMode.AUDIT)
+    if (declared and reason is not KeepReason.NO_WHOLE_GPU) or reason in REPORTED_REASONS:
+        return kept_violation(outcome, _first_request_field(asked), PolicyMode.WARN)
     return None
+
+
+def kept_violation(kept: KeepRequest, path: FieldPath, at_most: PolicyMode, fix: str = "") -> Violation:
+    """Report that a pod keeps its GPU request, and why."""
+    return Violation("GPU-R103", path, f"not right-sized: {kept}", fix, at_most, kept.reason.value)
 
 
 _ISOLATION_NOTES = {
@@ -92,7 +96,7 @@ def _fit_violation(fit: OfferChoice, mode: PolicyMode, asked: PodGpuRequests) ->
     )
 
 
-def _first_request_field(asked: PodGpuRequests) -> tuple[str | int, ...]:
+def _first_request_field(asked: PodGpuRequests) -> FieldPath:
     first = asked.requests[0]
     side = "limits" if first.resource.name in first.container.resources.limits else "requests"
     return (*first.path, "resources", side, first.resource.name)

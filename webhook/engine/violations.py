@@ -24,6 +24,7 @@ class Violation(msgspec.Struct, frozen=True, gc=False):
         message: What must hold and what was found: one sentence, no full stop, not the path.
         fix: What to write instead: one whole sentence, or "".
         at_most: The strictest mode that fits what is known; WARN where it may still turn out well.
+        reason: A stable word for scripts where the code has several reasons.
     """
 
     code: str
@@ -31,6 +32,7 @@ class Violation(msgspec.Struct, frozen=True, gc=False):
     message: str
     fix: str = ""
     at_most: PolicyMode = PolicyMode.ENFORCE
+    reason: str = ""
 
 
 PolicyRef = tuple[PolicyMode, str]
@@ -42,7 +44,9 @@ def record_findings(findings: list[Finding], voice: PolicyRef, remarks: Iterable
     mode, policy = voice
     for remark in remarks:
         settled = min(mode, remark.at_most)
-        findings.append(Finding(remark.code, settled, remark.path, remark.message, remark.fix, policy))
+        findings.append(
+            Finding(remark.code, settled, remark.path, remark.message, remark.fix, policy, reason=remark.reason)
+        )
 
 
 def merge_duplicates(findings: Iterable[Finding]) -> tuple[Finding, ...]:

@@ -19,57 +19,66 @@ PatchOperation = dict[str, Any]
 
 
 class KeepReason(StrEnum):
-    """Why a request for GPUs stays as it is. The value is the sentence people read."""
+    """Why a pod keeps its GPU request: a stable word for scripts, and its sentence for people."""
 
-    NOT_ASKED = "no policy right-sizes this pod"
-    NO_GPU = "it asks for no whole GPU"
-    OPTED_OUT = "the pod opts out with rightslice.dev/keep"
-    NO_EVIDENCE = "nothing says how much GPU memory it needs"
-    PREALLOCATES = "its framework takes what it sees, so its use says nothing of its need"
-    SHORT_HISTORY = "its history is too short to size it by"
-    DEFAULT_TOO_SMALL = "the policy's default is too little by what was seen of it"
-    RISK = "no smaller GPU would be safe enough by what was seen of it"
-    BLOCKED = "it was in trouble a short while ago"
-    SEVERAL_GPUS = "MIG instances and shares have no peer-to-peer access, so several GPUs stay whole"
-    MIXED = "it asks for GPUs of several kinds"
-    DAEMON_SET = "pods of a DaemonSet are never rewritten"
-    MIRROR = "a static pod is never rewritten"
-    BOUND = "the pod already has a node"
-    CLAIMS = "the pod uses resource claims"
-    QUEUED = "a queueing system budgets this pod by its template"
-    GATED = "a scheduling gate holds this pod back, so what is free now says nothing of when it starts"
-    UNSURE_AMOUNT = "its GPU amount is not one whole number, alike in limits and requests"
-    INJECTED = "a LimitRange put these GPUs in, the pod did not ask for them"
-    UNMODELLED_CONSTRAINT = "what ties it to certain nodes is not all known here, so it might wait for a slice"
-    NO_ROOM = "its annotations are so large that the record of a change would not fit beside them"
-    NO_OFFER = "no slice or share in this cluster covers the need"
-    TOO_LARGE = "no GPU in this cluster covers the need, whole cards included"
-    SIZE_UNKNOWN = "nothing that could be given is known to cover the need, and the memory of some GPUs is not known"
-    FORM = "what covers the need is of a form, or keeps neighbours less apart, than the policy gives"
-    SMALL_SAVING = "what covers the need saves less than the policy asks"
-    AMBIGUOUS = "the same resource name stands for other GPUs too, and no label tells them apart"
-    FULL = "no slice or share that covers the need is free now"
-    NOT_CURRENT = "what is free in the cluster is not known well enough"
-    LIMIT_RANGE = "a LimitRange would refuse the smaller request"
-    QUOTA = "a quota covers the GPUs asked for, but not the smaller request as strictly"
-    QUOTA_FULL = "a quota has no room for the smaller request"
-    LIMITS = "a policy's limits would refuse the smaller request"
-    NEW_POLICY = "the smaller request would bring in another policy"
-    PROCESSES = "its containers share their processes, which a policy refuses on a share of a GPU"
-    DRIVER = "its image, by what it or rightslice.dev/cuda says, may not run on every node with such a slice or share"
-    GRAPHICS = "a MIG instance may lack the graphics or video that it may ask for (NVIDIA_DRIVER_CAPABILITIES)"
-    UNREACHABLE = "no node with such a slice or share would take this pod"
+    sentence: str
+
+    def __new__(cls, word: str, sentence: str) -> KeepReason:
+        """Make a member whose value is the word."""
+        member = str.__new__(cls, word)
+        member._value_ = word
+        member.sentence = sentence
+        return member
+
+    NOT_REQUESTED = ("NotRequested", "no policy right-sizes this pod")
+    NO_WHOLE_GPU = ("NoWholeGPU", "it requests no whole GPU")
+    OPTED_OUT = ("OptedOut", "the pod opts out with rightslice.dev/keep")
+    NO_EVIDENCE = ("NoEvidence", "its GPU memory need is unknown")
+    PREALLOCATES = ("Preallocates", "its framework allocates all available memory, so its usage does not show its need")
+    SHORT_HISTORY = ("ShortHistory", "its usage history is too short")
+    DEFAULT_TOO_SMALL = ("DefaultTooSmall", "the policy's default is below its observed usage")
+    RISK_TOO_HIGH = ("RiskTooHigh", "no smaller GPU is safe enough by its observed usage")
+    RECENT_FAILURE = ("RecentFailure", "it failed recently")
+    MULTIPLE_GPUS = ("MultipleGPUs", "MIG instances and shares have no peer-to-peer access, so a request for several GPUs is kept")
+    MIXED_RESOURCES = ("MixedResources", "it requests several GPU resources")
+    DAEMON_SET = ("DaemonSetPod", "pods of a DaemonSet are never rewritten")
+    MIRROR = ("StaticPod", "static pods are never rewritten")
+    BOUND = ("NodeAssigned", "the pod already has a node")
+    RESOURCE_CLAIMS = ("ResourceClaims", "the pod uses resource claims")
+    QUEUED = ("QueuedWorkload", "a queueing system budgets this pod by its template")
+    SCHEDULING_GATED = ("SchedulingGated", "a scheduling gate delays the pod, so the current free capacity does not count")
+    INVALID_AMOUNT = ("InvalidAmount", "its GPU amount is not one whole number, equal in limits and requests")
+    INJECTED = ("InjectedByLimitRange", "a LimitRange injected these GPUs; the pod did not request them")
+    UNMODELLED_CONSTRAINT = ("UnmodelledConstraint", "it has a scheduling constraint that cannot be checked here, so it might wait for a slice")
+    RECORD_TOO_LARGE = ("AnnotationsTooLarge", "its annotations leave no space for the decision record")
+    NO_OFFER = ("NoOffer", "no slice or share in this cluster covers the need")
+    NEED_TOO_LARGE = ("NeedTooLarge", "no GPU in this cluster covers the need, including whole cards")
+    SIZE_UNKNOWN = ("OfferSizeUnknown", "no allowed GPU is known to cover the need, and the memory of some GPUs is unknown")
+    FORM_NOT_ALLOWED = ("FormNotAllowed", "the policy does not allow the form or isolation of the GPUs that cover the need")
+    SAVING_TOO_SMALL = ("SavingTooSmall", "the GPUs that cover the need save less than the policy requires")
+    AMBIGUOUS_NAME = ("AmbiguousResourceName", "the same resource name stands for other GPUs too, and no label distinguishes them")
+    NO_FREE_CAPACITY = ("NoFreeCapacity", "no slice or share that covers the need is free")
+    STALE_VIEW = ("StaleClusterView", "the free capacity of the cluster is not known reliably")
+    LIMIT_RANGE = ("RejectedByLimitRange", "a LimitRange would reject the smaller request")
+    QUOTA_NOT_COVERING = ("NotCoveredByQuota", "a quota that covers the current request would not cover the smaller one as strictly")
+    QUOTA_EXCEEDED = ("QuotaExceeded", "a quota has too little left for the smaller request")
+    LIMITS = ("RejectedByLimits", "a policy's limits would reject the smaller request")
+    NEW_POLICY = ("NewPolicyMatches", "another policy would match the smaller request")
+    SHARED_PROCESSES = ("SharedProcessNamespace", "its containers share a process namespace, which a policy denies on a shared GPU")
+    DRIVER = ("DriverUnsuitable", "its image, by its CUDA version or rightslice.dev/cuda, may not run on every node with such a slice or share")
+    GRAPHICS = ("GraphicsRequired", "a MIG instance may lack the graphics or video it may request (NVIDIA_DRIVER_CAPABILITIES)")
+    UNREACHABLE = ("NoReachableNode", "no node with such a slice or share accepts this pod")
 
 
 NEEDS_NODES = frozenset(
     {
-        KeepReason.TOO_LARGE,
+        KeepReason.NEED_TOO_LARGE,
         KeepReason.SIZE_UNKNOWN,
         KeepReason.NO_OFFER,
-        KeepReason.FORM,
-        KeepReason.SMALL_SAVING,
-        KeepReason.AMBIGUOUS,
-        KeepReason.FULL,
+        KeepReason.FORM_NOT_ALLOWED,
+        KeepReason.SAVING_TOO_SMALL,
+        KeepReason.AMBIGUOUS_NAME,
+        KeepReason.NO_FREE_CAPACITY,
         KeepReason.UNREACHABLE,
     }
 )
@@ -83,7 +92,10 @@ class KeepRequest(msgspec.Struct, frozen=True, gc=False):
     detail: str = ""
 
     def __str__(self) -> str:
-        return f"{self.reason}: {self.detail}" if self.detail else str(self.reason)
+        return f"{self.reason.sentence}: {self.detail}" if self.detail else self.reason.sentence
+
+
+NOT_REQUESTED = KeepRequest(KeepReason.NOT_REQUESTED)
 
 
 class GpuNeed(msgspec.Struct, frozen=True, gc=False):
@@ -147,7 +159,7 @@ class Decision(msgspec.Struct, frozen=True, gc=False):
     findings: tuple[Finding, ...] = ()
     exempted: tuple[ExemptedFinding, ...] = ()
     patch: tuple[PatchOperation, ...] = ()
-    outcome: OfferChoice | KeepRequest = KeepRequest(KeepReason.NOT_ASKED)
+    outcome: OfferChoice | KeepRequest = NOT_REQUESTED
     applied: bool = False
     gpu_milli_before: int = 0
     gpu_milli_after: int = 0
@@ -156,6 +168,11 @@ class Decision(msgspec.Struct, frozen=True, gc=False):
     audit_policies: tuple[str, ...] = ()
     weight: GpuWeight = ()
     involves_gpus: bool = False
+
+    @property
+    def reason(self) -> str:
+        """The stable word for why the pod keeps its GPU request; "" without GPUs or where an offer was chosen."""
+        return self.outcome.reason.value if self.involves_gpus and isinstance(self.outcome, KeepRequest) else ""
 
     @property
     def denials(self) -> tuple[Finding, ...]:

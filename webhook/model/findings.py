@@ -19,6 +19,7 @@ class Finding(msgspec.Struct, frozen=True, gc=False):
         fix: What to write instead, one sentence; empty where nothing has to be done.
         policy: Name of the policy that speaks.
         refuses_pods: True if the object is a workload that is let in, and its pods will be refused for this.
+        reason: A stable word for scripts, a value of `decisions.KeepReason`; "" for codes with one reason.
     """
 
     code: str
@@ -28,6 +29,7 @@ class Finding(msgspec.Struct, frozen=True, gc=False):
     fix: str = ""
     policy: str = ""
     denies_pods: bool = False
+    reason: str = ""
 
     @property
     def effective_mode(self) -> PolicyMode:

@@ -146,6 +146,7 @@ def _check_object_document(result: CheckResult) -> Json:
         "namespace": result.namespace,
         "name": result.name,
         "verdict": result.verdict.value,
+        "reason": result.decision.reason,
         "findings": [finding_document(found) for found in result.findings],
         "patch": list(result.decision.patch),
         "gpuMilliBefore": result.decision.gpu_milli_before,
@@ -165,6 +166,7 @@ def finding_document(found: LocatedFinding) -> Json:
         "fix": found.finding.fix,
         "policy": found.finding.policy,
         "refusesPods": found.finding.denies_pods,
+        "reason": found.finding.reason,
     }
 
 

@@ -112,7 +112,7 @@ def outcome_lines(decision: Decision) -> Iterator[str]:
         return
     fit = decision.outcome
     if not isinstance(fit, OfferChoice):
-        yield f"Outcome   stays as it is: {sanitize(str(fit))}"
+        yield f"Outcome   not right-sized: {sanitize(str(fit))}"
         return
     yield f"Needs     {sanitize(fit.need.words)}"
     verb = "becomes" if decision.applied else "would become"

@@ -70,6 +70,7 @@ class Telemetry:
                 namespace=request.namespace,
                 name=request.name,
                 policies=decision.policies,
+                reason=decision.reason,
             )
 
     def record_rejected_request(self, reason: str) -> None:
@@ -170,6 +171,7 @@ class Telemetry:
             user=request.user,
             codes=sorted({found.code for found in decision.denials}),
             policies=list(decision.policies),
+            reason=decision.reason,
         )
 
 
