@@ -167,7 +167,9 @@ def test_a_pod_that_was_not_recorded_itself_is_not_idle_because_another_of_its_w
         world = EvaluationContext(PolicySet(), empty_view(), NOW, uses)
         assert [
             use.idle
-            for use in container_uses(gpu_requests_of_pod(pod), "team", pod, world, KeepRequest(KeepReason.RISK_TOO_HIGH))
+            for use in container_uses(
+                gpu_requests_of_pod(pod), "team", pod, world, KeepRequest(KeepReason.RISK_TOO_HIGH)
+            )
         ] == [idle]
 
 

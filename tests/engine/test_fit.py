@@ -91,7 +91,8 @@ CASES = {
         small().container("second", resources=ONE), KeepReason.MULTIPLE_GPUS
     ),
     "a sidecar with a GPU beside another stays whole": Case(
-        small().container("side", kind="initContainers", restartPolicy="Always", resources=ONE), KeepReason.MULTIPLE_GPUS
+        small().container("side", kind="initContainers", restartPolicy="Always", resources=ONE),
+        KeepReason.MULTIPLE_GPUS,
     ),
     "an init container with two GPUs keeps them": Case(
         small().container("warm", kind="initContainers", resources={"limits": {GPU: "2"}}), KeepReason.MULTIPLE_GPUS

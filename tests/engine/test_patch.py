@@ -117,7 +117,12 @@ WISHES: dict[str, tuple[Json, Json]] = {
 
 @pytest.mark.parametrize(("spec", "want"), WISHES.values(), ids=WISHES)
 def test_wishes_are_added_beside(spec: Json, want: Json) -> None:
-    assert patched(make_pod().spec(**spec).build(), preferred_node_affinity=[WISH], preferred_pod_affinity=[NEAR])["spec"]["affinity"] == want
+    assert (
+        patched(make_pod().spec(**spec).build(), preferred_node_affinity=[WISH], preferred_pod_affinity=[NEAR])["spec"][
+            "affinity"
+        ]
+        == want
+    )
 
 
 def test_a_pod_that_is_only_to_be_near_gets_no_node_affinity() -> None:

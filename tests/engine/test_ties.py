@@ -83,7 +83,9 @@ def test_a_node_that_takes_no_more_pods_has_no_slice_to_give() -> None:
     full = mig_node()
     full["status"]["allocatable"]["pods"] = "1"
     running = make_pod("other").spec(nodeName="mig").build() | {"status": {"phase": "Running"}}
-    assert ask(small(), SIZING, nodes=(full, running)).outcome == KeepRequest(KeepReason.NO_FREE_CAPACITY, "nvidia.com/mig-1g.10gb")
+    assert ask(small(), SIZING, nodes=(full, running)).outcome == KeepRequest(
+        KeepReason.NO_FREE_CAPACITY, "nvidia.com/mig-1g.10gb"
+    )
     assert isinstance(ask(small(), SIZING, nodes=(full,)).outcome, OfferChoice)
 
 

@@ -18,6 +18,7 @@ from webhook.model.enums import PolicyMode
 from webhook.model.findings import Finding
 from webhook.policy.policy_set import LimitRules
 
+
 def mutate_pod(case: PodContext, shape: PodMutation, findings: list[Finding]) -> OfferChoice | KeepRequest:
     """Give a pod its shape. Sections on trial work on a shape that is thrown away."""
     rules = case.policies

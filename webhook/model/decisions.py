@@ -39,34 +39,64 @@ class KeepReason(StrEnum):
     DEFAULT_TOO_SMALL = ("DefaultTooSmall", "the policy's default is below its observed usage")
     RISK_TOO_HIGH = ("RiskTooHigh", "no smaller GPU is safe enough by its observed usage")
     RECENT_FAILURE = ("RecentFailure", "it failed recently")
-    MULTIPLE_GPUS = ("MultipleGPUs", "MIG instances and shares have no peer-to-peer access, so a request for several GPUs is kept")
+    MULTIPLE_GPUS = (
+        "MultipleGPUs",
+        "MIG instances and shares have no peer-to-peer access, so a request for several GPUs is kept",
+    )
     MIXED_RESOURCES = ("MixedResources", "it requests several GPU resources")
     DAEMON_SET = ("DaemonSetPod", "pods of a DaemonSet are never rewritten")
     MIRROR = ("StaticPod", "static pods are never rewritten")
     BOUND = ("NodeAssigned", "the pod already has a node")
     RESOURCE_CLAIMS = ("ResourceClaims", "the pod uses resource claims")
     QUEUED = ("QueuedWorkload", "a queueing system budgets this pod by its template")
-    SCHEDULING_GATED = ("SchedulingGated", "a scheduling gate delays the pod, so the current free capacity does not count")
+    SCHEDULING_GATED = (
+        "SchedulingGated",
+        "a scheduling gate delays the pod, so the current free capacity does not count",
+    )
     INVALID_AMOUNT = ("InvalidAmount", "its GPU amount is not one whole number, equal in limits and requests")
     INJECTED = ("InjectedByLimitRange", "a LimitRange injected these GPUs; the pod did not request them")
-    UNMODELLED_CONSTRAINT = ("UnmodelledConstraint", "it has a scheduling constraint that cannot be checked here, so it might wait for a slice")
+    UNMODELLED_CONSTRAINT = (
+        "UnmodelledConstraint",
+        "it has a scheduling constraint that cannot be checked here, so it might wait for a slice",
+    )
     RECORD_TOO_LARGE = ("AnnotationsTooLarge", "its annotations leave no space for the decision record")
     NO_OFFER = ("NoOffer", "no slice or share in this cluster covers the need")
     NEED_TOO_LARGE = ("NeedTooLarge", "no GPU in this cluster covers the need, including whole cards")
-    SIZE_UNKNOWN = ("OfferSizeUnknown", "no allowed GPU is known to cover the need, and the memory of some GPUs is unknown")
-    FORM_NOT_ALLOWED = ("FormNotAllowed", "the policy does not allow the form or isolation of the GPUs that cover the need")
+    SIZE_UNKNOWN = (
+        "OfferSizeUnknown",
+        "no allowed GPU is known to cover the need, and the memory of some GPUs is unknown",
+    )
+    FORM_NOT_ALLOWED = (
+        "FormNotAllowed",
+        "the policy does not allow the form or isolation of the GPUs that cover the need",
+    )
     SAVING_TOO_SMALL = ("SavingTooSmall", "the GPUs that cover the need save less than the policy requires")
-    AMBIGUOUS_NAME = ("AmbiguousResourceName", "the same resource name stands for other GPUs too, and no label distinguishes them")
+    AMBIGUOUS_NAME = (
+        "AmbiguousResourceName",
+        "the same resource name stands for other GPUs too, and no label distinguishes them",
+    )
     NO_FREE_CAPACITY = ("NoFreeCapacity", "no slice or share that covers the need is free")
     STALE_VIEW = ("StaleClusterView", "the free capacity of the cluster is not known reliably")
     LIMIT_RANGE = ("RejectedByLimitRange", "a LimitRange would reject the smaller request")
-    QUOTA_NOT_COVERING = ("NotCoveredByQuota", "a quota that covers the current request would not cover the smaller one as strictly")
+    QUOTA_NOT_COVERING = (
+        "NotCoveredByQuota",
+        "a quota that covers the current request would not cover the smaller one as strictly",
+    )
     QUOTA_EXCEEDED = ("QuotaExceeded", "a quota has too little left for the smaller request")
     LIMITS = ("RejectedByLimits", "a policy's limits would reject the smaller request")
     NEW_POLICY = ("NewPolicyMatches", "another policy would match the smaller request")
-    SHARED_PROCESSES = ("SharedProcessNamespace", "its containers share a process namespace, which a policy denies on a shared GPU")
-    DRIVER = ("DriverUnsuitable", "its image, by its CUDA version or rightslice.dev/cuda, may not run on every node with such a slice or share")
-    GRAPHICS = ("GraphicsRequired", "a MIG instance may lack the graphics or video it may request (NVIDIA_DRIVER_CAPABILITIES)")
+    SHARED_PROCESSES = (
+        "SharedProcessNamespace",
+        "its containers share a process namespace, which a policy denies on a shared GPU",
+    )
+    DRIVER = (
+        "DriverUnsuitable",
+        "its image, by its CUDA version or rightslice.dev/cuda, may not run on every node with such a slice or share",
+    )
+    GRAPHICS = (
+        "GraphicsRequired",
+        "a MIG instance may lack the graphics or video it may request (NVIDIA_DRIVER_CAPABILITIES)",
+    )
     UNREACHABLE = ("NoReachableNode", "no node with such a slice or share accepts this pod")
 
 
