@@ -33,7 +33,7 @@ def test_what_is_seen_is_what_nvidia_smi_says() -> None:
     status = GpuDiscovery(monotonic).discover()
 
     assert status.message == ""
-    seen = [[str(gpu.index), gpu.uuid, str(gpu.memory), status.driver] for gpu in status.gpus]
+    seen = [[str(gpu.index), gpu.uuid, str(gpu.memory_mib), status.driver_version] for gpu in status.gpus]
     assert seen == rows
 
 

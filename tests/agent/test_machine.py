@@ -71,19 +71,19 @@ def test_what_is_said_of_a_node(seen: GpuDiscovery) -> None:
     status = seen.discover()
 
     assert status.product == "NVIDIA-A100-PCIE-80GB"
-    assert (status.driver, status.cuda, status.message) == ("580.95.05", "13.0", "")
-    assert (status.nvlink_generation, status.nvlink_rate, status.nvswitch) == (3, 0, False)
+    assert (status.driver_version, status.cuda_version, status.message) == ("580.95.05", "13.0", "")
+    assert (status.nvlink_generation, status.nvlink_bandwidth, status.nvswitch) == (3, 0, False)
     first = status.gpus[0]
-    assert (first.uuid, first.pci, first.memory, first.numa) == (f"GPU-{pci(0)}", pci(0), 81920, 0)
+    assert (first.uuid, first.pci_bus_id, first.memory_mib, first.numa_node) == (f"GPU-{pci(0)}", pci(0), 81920, 0)
     assert first.healthy
-    assert not first.ailments
+    assert not first.conditions
 
 
 def test_bridges_that_are_slower_than_their_generation_are_told(seen: GpuDiscovery, library: Library) -> None:
     for card in library.cards:
         card.speed = 14_062
 
-    assert seen.discover().nvlink_rate == 14_062
+    assert seen.discover().nvlink_bandwidth == 14_062
 
 
 def test_a_link_that_is_down_counts_as_down_on_its_side(seen: GpuDiscovery, library: Library) -> None:
@@ -91,7 +91,7 @@ def test_a_link_that_is_down_counts_as_down_on_its_side(seen: GpuDiscovery, libr
 
     status = seen.discover()
 
-    assert status.gpus[0].links_down == 1
+    assert status.gpus[0].nvlinks_down == 1
     assert [link.nvlinks for link in status.gpus[0].links] == [11, 0, 0]
     assert [link.nvlinks for link in status.gpus[1].links] == [12, 0, 0]
 
@@ -111,7 +111,7 @@ def test_links_are_read_anew_after_a_minute_and_not_before(seen: GpuDiscovery, l
 
     library.cards[0].links[0] = (False, pci(1))
     clock.now = LINKS_VALID_SECONDS + 1
-    assert seen.discover().gpus[0].links_down == 1
+    assert seen.discover().gpus[0].nvlinks_down == 1
 
 
 def test_paths_are_read_once(seen: GpuDiscovery, library: Library, clock: Clock) -> None:
@@ -144,7 +144,7 @@ def test_a_gpu_that_falls_off_the_bus_is_told_and_keeps_its_number(seen: GpuDisc
 
     assert [gpu.index for gpu in status.gpus] == [0, 1, 2, 3]
     assert [gpu.healthy for gpu in status.gpus] == [True, False, True, True]
-    assert status.gpus[1].ailments[0] == "XID 79: fallen off the bus"
+    assert status.gpus[1].conditions[0] == "XID 79: fallen off the bus"
     assert [link.nvlinks for link in status.gpus[0].links] == [0, 0]
     assert [link.gpu for link in status.gpus[2].links] == [0, 3]
 
@@ -155,7 +155,7 @@ def test_a_gpu_that_the_driver_counts_no_more_keeps_its_number(seen: GpuDiscover
 
     status = seen.discover()
 
-    assert [(gpu.index, gpu.pci, gpu.healthy) for gpu in status.gpus] == [
+    assert [(gpu.index, gpu.pci_bus_id, gpu.healthy) for gpu in status.gpus] == [
         (0, pci(0), True), (1, pci(1), False), (2, pci(2), True), (3, pci(3), True),
     ]  # fmt: skip
 
@@ -171,10 +171,10 @@ def test_a_gpu_in_trouble_at_the_first_look_is_told_at_its_own_number(
     after = seen.discover()
 
     assert [gpu.index for gpu in first.gpus if not gpu.healthy] == [place]
-    assert first.gpus[place].ailments == ("lost: fallen off the bus, or waiting for a reset",)
+    assert first.gpus[place].conditions == ("lost: fallen off the bus, or waiting for a reset",)
     assert first.message.startswith("1 of 4 GPUs are lost")
     assert devices_from_report(GPUNode(status=first)) is not None
-    assert [(gpu.index, gpu.pci, gpu.healthy) for gpu in after.gpus] == [(n, pci(n), True) for n in range(4)]
+    assert [(gpu.index, gpu.pci_bus_id, gpu.healthy) for gpu in after.gpus] == [(n, pci(n), True) for n in range(4)]
     assert [link.nvlinks for link in after.gpus[0].links] == [12, 0, 0]
     assert after.message == ""
 
@@ -190,7 +190,7 @@ def test_a_gpu_that_never_answered_is_told_while_the_driver_counts_it_no_more(
     library.cards.insert(1, gone)
 
     assert [(gpu.index, gpu.healthy) for gpu in without.gpus] == [(0, True), (1, False), (2, True), (3, True)]
-    assert [(gpu.index, gpu.pci) for gpu in seen.discover().gpus] == [(n, pci(n)) for n in range(4)]
+    assert [(gpu.index, gpu.pci_bus_id) for gpu in seen.discover().gpus] == [(n, pci(n)) for n in range(4)]
 
 
 def test_a_new_gpu_takes_no_number_of_one_that_is_to_come_back(seen: GpuDiscovery, library: Library) -> None:
@@ -200,7 +200,7 @@ def test_a_new_gpu_takes_no_number_of_one_that_is_to_come_back(seen: GpuDiscover
     seen.discover()
     library.cards[2].lost = False
 
-    assert {gpu.pci: gpu.index for gpu in seen.discover().gpus} == {
+    assert {gpu.pci_bus_id: gpu.index for gpu in seen.discover().gpus} == {
         pci(0): 0, pci(1): 1, pci(2): 2, pci(3): 3, "0000:01:00.0": 4,
     }  # fmt: skip
 
@@ -258,11 +258,11 @@ def test_a_cut_gpu_whose_instances_only_root_may_read_is_not_counted_on(seen: Gp
     gpu = seen.discover().gpus[0]
 
     assert not gpu.healthy
-    assert "Insufficient Permissions" in gpu.ailments[0]
+    assert "Insufficient Permissions" in gpu.conditions[0]
 
 
 @pytest.mark.parametrize(
-    ("sentence", "change", "healthy", "alone"),
+    ("sentence", "change", "healthy", "degraded"),
     [
         ("an application's own fault", {"xids": [13, 31, 43]}, True, False),
         ("a contained error", {"xids": [94]}, True, False),
@@ -280,7 +280,7 @@ def test_a_cut_gpu_whose_instances_only_root_may_read_is_not_counted_on(seen: Gp
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_what_trouble_means(
-    sentence: str, change: dict[str, object], healthy: bool, alone: bool, seen: GpuDiscovery, library: Library
+    sentence: str, change: dict[str, object], healthy: bool, degraded: bool, seen: GpuDiscovery, library: Library
 ) -> None:
     seen.discover()
     for name, value in change.items():
@@ -288,9 +288,9 @@ def test_what_trouble_means(
 
     gpu, *others = seen.discover().gpus
 
-    assert (gpu.healthy, gpu.alone) == (healthy, alone), sentence
-    assert all(other.healthy and not other.alone for other in others)
-    assert bool(gpu.ailments) or (healthy and not alone)
+    assert (gpu.healthy, gpu.nvlink_degraded) == (healthy, degraded), sentence
+    assert all(other.healthy and not other.nvlink_degraded for other in others)
+    assert bool(gpu.conditions) or (healthy and not degraded)
 
 
 def test_an_xid_stays_until_the_driver_is_loaded_anew(seen: GpuDiscovery, library: Library) -> None:
@@ -329,6 +329,6 @@ def test_a_gpu_that_comes_later_gets_a_number_of_its_own(seen: GpuDiscovery, lib
     seen.discover()
     library.cards.insert(0, Card("0000:01:00.0"))
 
-    assert {gpu.pci: gpu.index for gpu in seen.discover().gpus} == {
+    assert {gpu.pci_bus_id: gpu.index for gpu in seen.discover().gpus} == {
         pci(0): 0, pci(1): 1, pci(2): 2, pci(3): 3, "0000:01:00.0": 4,
     }  # fmt: skip

@@ -72,7 +72,7 @@ async def test_an_index_that_could_not_be_made_is_made_again_and_counts_once(mon
     objects = [gpu_node("n"), running("g", "n"), plain("c")]
     standing = beginning(*objects)
     with monkeypatch.context() as broken:
-        broken.setattr("webhook.extender.state.Ranking", lambda *_: 1 // 0)
+        broken.setattr("webhook.extender.state.NodeRanking", lambda *_: 1 // 0)
         with pytest.raises(ZeroDivisionError):
             await standing.rebuild_index()
 

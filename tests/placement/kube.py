@@ -56,11 +56,11 @@ def report(
     devices = [
         {
             "index": i,
-            "numa": 2 * i // gpus,
+            "numaNode": 2 * i // gpus,
             "pods": [held[i]] if held and i in held else [],
             "mig": bool(cut and i in cut),
             "instances": [{"profile": p, "start": s, "pod": pod} for p, s, pod in (cut or {}).get(i, ())],
-            "links": [{"gpu": j, "nvlinks": _of(links, i, j), "bus": "SYS"} for j in range(gpus) if j != i],
+            "links": [{"gpu": j, "nvlinks": _of(links, i, j), "pciePath": "SYS"} for j in range(gpus) if j != i],
         }
         for i in range(gpus)
     ]

@@ -161,7 +161,7 @@ STATES: dict[str, tuple[list[Json], list[str]]] = {
         ["ill", "team/a (ill)", "free", "free"],
     ),
     "one that the Node counts no more": (
-        [gpu_node("n", 3), ailing(report("n", 4, BRIDGED), 0, ailments=["XID 94"])],
+        [gpu_node("n", 3), ailing(report("n", 4, BRIDGED), 0, conditions=["XID 94"])],
         ["not given out", "free", "free", "free"],
     ),
     "more are reported than the Node has": (

@@ -129,7 +129,7 @@ class GpuDiscovery:
             return
         left = [gpu.index for gpu in self._unidentified_gpus()]
         number = index if index in left else max(left, default=len(self._known))
-        self._known[pci] = GpuDevice(index=number, numa=self._numa_node(pci), pci=pci)
+        self._known[pci] = GpuDevice(index=number, numa_node=self._numa_node(pci), pci_bus_id=pci)
 
     def _unidentified_gpus(self) -> list[GpuDevice]:
         """GPUs that NVML has counted, and that have never told who they are."""
@@ -144,13 +144,13 @@ class GpuDiscovery:
             gpu = GpuDevice(
                 index=known.index,
                 uuid=nvml_text(call_nvml(pynvml.nvmlDeviceGetUUID, handle)),
-                numa=self._numa_node(known.pci),
-                memory=mib,
-                pci=known.pci,
+                numa_node=self._numa_node(known.pci_bus_id),
+                memory_mib=mib,
+                pci_bus_id=known.pci_bus_id,
                 mig=is_mig_enabled(handle),
                 ecc_errors=_ecc_error_count(handle),
             )
-            return _with_mig_instances(_with_health(gpu, self._assess(known.pci, handle)), handle)
+            return _with_mig_instances(_with_health(gpu, self._assess(known.pci_bus_id, handle)), handle)
         except GpuQueryError:
             return None
 
@@ -168,7 +168,7 @@ class GpuDiscovery:
 
     def _as_lost(self, known: GpuDevice) -> GpuDevice:
         """A GPU that does not answer: what was known of it, and that it is lost."""
-        verdict = assess_gpu(self._xids.seen_on(known.pci))
+        verdict = assess_gpu(self._xids.seen_on(known.pci_bus_id))
         gpu = _with_health(known, GpuHealth(False, False, (*verdict.conditions, LOST_CONDITION)))
         return msgspec.structs.replace(gpu, links=())
 
@@ -211,7 +211,7 @@ class GpuDiscovery:
         }
         links = build_gpu_links(ends, pcis, levels)
         return [
-            msgspec.structs.replace(self._known[pci], links=links[index[pci]], links_down=ends[index[pci]].down)
+            msgspec.structs.replace(self._known[pci], links=links[index[pci]], nvlinks_down=ends[index[pci]].down)
             for pci in handles
         ]
 
@@ -228,11 +228,11 @@ class GpuDiscovery:
             else "",
             gpus=gpus,
             nvlink_generation=generation,
-            nvlink_rate=self._rate if abs(self._rate - usual) > usual / 10 else 0,
+            nvlink_bandwidth=self._rate if abs(self._rate - usual) > usual / 10 else 0,
             nvswitch=any(ends.switch for ends in self._ends.values()),
             clique=clique,
-            driver=nvml_text(call_nvml(pynvml.nvmlSystemGetDriverVersion)),
-            cuda=f"{cuda // 1000}.{cuda % 1000 // 10}" if cuda else "",
+            driver_version=nvml_text(call_nvml(pynvml.nvmlSystemGetDriverVersion)),
+            cuda_version=f"{cuda // 1000}.{cuda % 1000 // 10}" if cuda else "",
             message=f"{silent} of {len(gpus)} GPUs are {LOST_CONDITION}" if silent else "",
         )
 
@@ -290,16 +290,16 @@ def _with_mig_instances(gpu: GpuDevice, handle: Any) -> GpuDevice:
     if not gpu.mig:
         return gpu
     try:
-        return msgspec.structs.replace(gpu, instances=read_mig_instances(handle, gpu.memory))
+        return msgspec.structs.replace(gpu, instances=read_mig_instances(handle, gpu.memory_mib))
     except GpuQueryError as error:
         return _with_health(
-            gpu, GpuHealth(False, gpu.alone, (*gpu.ailments, f"its MIG instances cannot be read: {error}"))
+            gpu, GpuHealth(False, gpu.nvlink_degraded, (*gpu.conditions, f"its MIG instances cannot be read: {error}"))
         )
 
 
 def _with_health(gpu: GpuDevice, health: GpuHealth) -> GpuDevice:
-    healthy, alone, ailments = health
-    return msgspec.structs.replace(gpu, healthy=healthy, alone=alone, ailments=ailments)
+    healthy, degraded, conditions = health
+    return msgspec.structs.replace(gpu, healthy=healthy, nvlink_degraded=degraded, conditions=conditions)
 
 
 def _sort_by_index(gpus: Any) -> tuple[GpuDevice, ...]:

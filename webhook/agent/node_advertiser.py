@@ -42,7 +42,7 @@ def build_advertisement(status: GPUNodeStatus) -> NodeAdvertisement:
     """What these GPUs come to. Those that are not healthy, or cannot talk to others, are in no island."""
     usable = [gpu for gpu in status.gpus if gpu.healthy]
     return NodeAdvertisement(
-        largest_island(_link_matrix(gpu for gpu in usable if not gpu.mig and not gpu.alone)),
+        largest_island(_link_matrix(gpu for gpu in usable if not gpu.mig and not gpu.nvlink_degraded)),
         MILLI_PER_GPU * len(usable),
     )
 

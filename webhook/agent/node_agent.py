@@ -56,7 +56,7 @@ class AgentMetrics(Collector):
             "gpus_unhealthy", "Those of them that should not be used.", sum(not gpu.healthy for gpu in gpus)
         )
         yield _gauge_family("gpus_held", "Those that a pod holds, or a part of.", sum(map(_is_allocated, gpus)))
-        yield _gauge_family("nvlinks_down", "NVLinks that should be up.", sum(gpu.links_down for gpu in gpus))
+        yield _gauge_family("nvlinks_down", "NVLinks that should be up.", sum(gpu.nvlinks_down for gpu in gpus))
 
 
 NVML_TIMEOUT_SECONDS = 30.0

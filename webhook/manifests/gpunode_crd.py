@@ -22,8 +22,8 @@ def gpunode_crd() -> Json:
     """The definition, as an object."""
     columns = [
         _gpunode_column("Product", ".status.product"),
-        _gpunode_column("Driver", ".status.driver"),
-        _gpunode_column("CUDA", ".status.cuda"),
+        _gpunode_column("Driver", ".status.driverVersion"),
+        _gpunode_column("CUDA", ".status.cudaVersion"),
         _gpunode_column("Clique", ".status.clique", priority=1),
         {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"},
         _gpunode_column("Message", ".status.message"),

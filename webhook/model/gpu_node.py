@@ -1,56 +1,56 @@
-"""GPUNode: what the agent of a node says of its GPUs. One object a node, of the same name."""
+"""GPUNode: the GPUs of one node as its agent reports them. One object per node, with the node's name."""
 
 from __future__ import annotations
 
-from webhook.model.api_struct import ApiStruct
 from webhook.model.pods import ObjectMeta
+from webhook.model.api_struct import ApiStruct
 
 MAX_INDEX = 1023
-"""Of a GPU on its node."""
+"""Highest index of a GPU on its node."""
 
 MAX_NVLINKS = 99
 """Between two GPUs: `nvidia-smi topo -m` has two digits for them."""
 
-MAX_LINK_RATE = 1_000_000
-"""MB/s of one NVLink and direction; ten times those of today."""
+MAX_LINK_BANDWIDTH = 1_000_000
+"""MB/s of one NVLink and direction; ten times today's."""
 
 MAX_START = 15
-"""Of a MIG instance, in memory slices; cards of today have eight."""
+"""First memory slice of a MIG instance; today's cards have eight slices."""
 
 BOUNDS = {
     "index": (0, MAX_INDEX),
     "gpu": (0, MAX_INDEX),
     "start": (0, MAX_START),
     "nvlinks": (0, MAX_NVLINKS),
-    "nvlinkRate": (0, MAX_LINK_RATE),
+    "nvlinkBandwidth": (0, MAX_LINK_BANDWIDTH),
 }
-"""What numbers can be, by their names in JSON."""
+"""Allowed range of numbers, by JSON field name."""
 
 
 class GpuLink(ApiStruct, frozen=True):
-    """What one GPU sees of another one of its node.
+    """The connection from one GPU to another GPU of its node.
 
     Attributes:
-        gpu: Index of the other one.
-        nvlinks: NVLinks that are up towards it; through NVSwitch, all that are up.
-        bus: PCIe path as `nvidia-smi topo -m` writes it: PIX, PXB, PHB, NODE or SYS; "" where it is not known.
+        gpu: Index of the other GPU.
+        nvlinks: Active NVLinks to it; through NVSwitch, all active links.
+        pcie_path: PCIe path as `nvidia-smi topo -m` writes it: PIX, PXB, PHB, NODE or SYS; "" if unknown.
     """
 
     gpu: int
     nvlinks: int = 0
-    bus: str = ""
+    pcie_path: str = ""
 
 
 class MigInstance(ApiStruct, frozen=True):
     """One MIG instance.
 
     Attributes:
-        profile: For example "3g.40gb".
+        profile: Profile name, for example "3g.40gb".
         start: First memory slice.
-        size: Memory slices.
-        id: Of the GPU instance, on its GPU.
-        uuids: Of the devices in it, one for each compute instance.
-        pod: Who holds it, "namespace/name"; "" for nobody.
+        size: Number of memory slices.
+        id: GPU instance ID on its GPU.
+        uuids: Devices in it, one for each compute instance.
+        pod: The pod that holds it, "namespace/name"; "" if it is idle.
     """
 
     profile: str
@@ -65,63 +65,66 @@ class GpuDevice(ApiStruct, frozen=True):
     """One GPU.
 
     Attributes:
-        index: Its number on the node, from 0.
-        numa: NUMA node; -1 where it is not known.
-        healthy: False where NVML or a critical XID says it should not be used.
+        index: Index on the node, from 0.
+        uuid: The GPU's UUID.
+        numa_node: NUMA node; -1 if unknown.
+        healthy: False if NVML or a critical XID says that it should not be used.
         mig: True in MIG mode.
         instances: MIG instances.
-        links: To the other GPUs.
-        pods: Who holds it or shares of it, "namespace/name".
-        memory: MiB.
-        pci: Bus id, as the kernel writes it.
-        alone: True where it works but must not talk to others: a trouble of NVLink or of the fabric.
-        ailments: Why it is not healthy or alone, or what to watch, one sentence each.
-        ecc_errors: Uncorrected errors of memory since the driver was loaded.
-        links_down: NVLinks that should be up and are not.
+        links: Connections to the other GPUs.
+        pods: Pods that hold it or a share of it, "namespace/name".
+        memory_mib: Memory in MiB.
+        pci_bus_id: PCI bus ID as the kernel writes it.
+        nvlink_degraded: True if the GPU works but should not communicate with others (NVLink or fabric error).
+        conditions: Reasons for `healthy: false` or `nvlinkDegraded: true`, and warnings, one sentence each.
+        ecc_errors: Uncorrected memory errors since the driver was loaded.
+        nvlinks_down: Inactive NVLinks that should be active.
     """
 
     index: int
     uuid: str = ""
-    numa: int = -1
+    numa_node: int = -1
     healthy: bool = True
     mig: bool = False
     instances: tuple[MigInstance, ...] = ()
     links: tuple[GpuLink, ...] = ()
     pods: tuple[str, ...] = ()
-    memory: int = 0
-    pci: str = ""
-    alone: bool = False
-    ailments: tuple[str, ...] = ()
+    memory_mib: int = 0
+    pci_bus_id: str = ""
+    nvlink_degraded: bool = False
+    conditions: tuple[str, ...] = ()
     ecc_errors: int = 0
-    links_down: int = 0
+    nvlinks_down: int = 0
 
 
 class GPUNodeStatus(ApiStruct, frozen=True):
-    """What the agent has seen.
+    """GPUs and driver of a node, as observed by its agent.
 
     Attributes:
-        nvlink_generation: 1 to 5; 0 where there is none.
-        nvlink_rate: MB/s of one link and direction where it is not the generation's, as with bridges; else 0.
-        nvswitch: True where the links end at switches.
-        clique: The multi-node NVLink domain; "" for none.
-        driver: Version of the driver, "580.95.05".
-        cuda: The newest CUDA that it runs, "13.0".
-        message: Why less is known than there should be; "" where all is well.
+        product: Product name of the GPUs, as in the label nvidia.com/gpu.product.
+        gpus: The GPUs of the node.
+        nvlink_generation: NVLink generation, 1 to 5; 0 without NVLink.
+        nvlink_bandwidth: MB/s of one link and direction if it differs from the generation's (bridges); otherwise 0.
+        nvswitch: True if the links end at NVSwitches.
+        clique: Multi-node NVLink domain; "" for none.
+        driver_version: Driver version, for example "580.95.05".
+        cuda_version: Newest CUDA version that the driver supports, for example "13.0".
+        message: Why the report is incomplete; "" if it is complete.
     """
 
     product: str = ""
     gpus: tuple[GpuDevice, ...] = ()
     nvlink_generation: int = 0
-    nvlink_rate: int = 0
+    nvlink_bandwidth: int = 0
     nvswitch: bool = False
     clique: str = ""
-    driver: str = ""
-    cuda: str = ""
+    driver_version: str = ""
+    cuda_version: str = ""
     message: str = ""
 
 
 class GPUNode(ApiStruct, frozen=True):
-    """A node's GPUs."""
+    """The GPUs of one node."""
 
     metadata: ObjectMeta = ObjectMeta()
     status: GPUNodeStatus = GPUNodeStatus()

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from webhook.errors import quote_text
 from webhook.model.fleet import FleetNode
-from webhook.model.gpu_node import MAX_LINK_RATE, MAX_NVLINKS, MAX_START, GpuDevice, GPUNode, GPUNodeStatus, MigInstance
+from webhook.model.gpu_node import MAX_LINK_BANDWIDTH, MAX_NVLINKS, MAX_START, GpuDevice, GPUNode, GPUNodeStatus, MigInstance
 from webhook.model.node_labels import PRODUCT_LABEL, parse_count
 from webhook.placement.mig import MigCard, MigGeometry, MigPlacement, mig_geometry
 from webhook.placement.nvlink import gpu_mask
@@ -100,7 +100,7 @@ def _with_holders(devices: NodeDevices, gpus: Sequence[GpuDevice]) -> NodeDevice
 
 
 def _has_conditions(gpu: GpuDevice) -> bool:
-    return not gpu.healthy or gpu.alone or bool(gpu.ailments)
+    return not gpu.healthy or gpu.nvlink_degraded or bool(gpu.conditions)
 
 
 def exclude_withdrawn_gpus(devices: NodeDevices, units: int) -> NodeDevices:
@@ -158,20 +158,20 @@ def reconcile_free_count(devices: NodeDevices, free: int) -> NodeDevices:
 
 def _topology_from_report(node: GPUNode, gpus: list[GpuDevice]) -> GpuTopology:
     """The matrix of what each GPU sees. In MIG mode, or in trouble with NVLink, a card has no links."""
-    cut = {gpu.index for gpu in gpus if gpu.mig or gpu.alone}
+    cut = {gpu.index for gpu in gpus if gpu.mig or gpu.nvlink_degraded}
     nvlinks, buses = [], []
     for gpu in gpus:
         links = {link.gpu: link for link in gpu.links}
         seen = [links.get(other.index) for other in gpus]
         joined = [gpu.index not in cut and other.index not in cut for other in gpus]
         nvlinks.append(tuple(link.nvlinks if link and both else 0 for link, both in zip(seen, joined, strict=True)))
-        buses.append(tuple(PciePath.__members__.get(link.bus) if link else None for link in seen))
+        buses.append(tuple(PciePath.__members__.get(link.pcie_path) if link else None for link in seen))
     status, linked = node.status, any(map(any, nvlinks))
     return GpuTopology(
         nvlinks=tuple(nvlinks),
         pcie_paths=tuple(buses),
-        numa_nodes=tuple(gpu.numa for gpu in gpus),
-        nvlink_rate=status.nvlink_rate or (_nvlink_rate(status.nvlink_generation) if linked else 0),
+        numa_nodes=tuple(gpu.numa_node for gpu in gpus),
+        nvlink_rate=status.nvlink_bandwidth or (_nvlink_rate(status.nvlink_generation) if linked else 0),
         nvswitch=status.nvswitch,
     )
 
@@ -209,8 +209,8 @@ def _report_errors(status: GPUNodeStatus) -> Iterator[str]:
         yield f"it names {count} GPUs, and at most {MAX_GPUS} are told apart"
     elif indexes != list(range(count)):
         yield f"its GPUs must be numbered 0 to {count - 1}, found {', '.join(map(str, indexes))}"
-    if not 0 <= status.nvlink_rate <= MAX_LINK_RATE:
-        yield f"nvlinkRate must be 0 to {MAX_LINK_RATE}, found {status.nvlink_rate}"
+    if not 0 <= status.nvlink_bandwidth <= MAX_LINK_BANDWIDTH:
+        yield f"nvlinkBandwidth must be 0 to {MAX_LINK_BANDWIDTH}, found {status.nvlink_bandwidth}"
     known = mig_geometry(status.product)
     for gpu in status.gpus:
         yield from (f"GPU {gpu.index}: {fault}" for fault in _gpu_report_errors(gpu, known))
