@@ -90,7 +90,9 @@ def report_of(node: int, held: dict[int, str]) -> Json:
             "instances": instances if cut else [],
             "pods": [held[i]] if i in held else [],
             "links": [
-                {"gpu": j, "nvlinks": links.get((min(i, j), max(i, j)), 0), "pciePath": "SYS"} for j in range(8) if j != i
+                {"gpu": j, "nvlinks": links.get((min(i, j), max(i, j)), 0), "pciePath": "SYS"}
+                for j in range(8)
+                if j != i
             ],
         }
         for i in range(8)

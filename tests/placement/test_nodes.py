@@ -442,7 +442,9 @@ LACKING = {
     "one is lacking, and of one there is something to watch": Lacking(
         3, ailing(HELD_THIRD, 0, **CONTAINED), 0b1010, {"a": 1}
     ),
-    "one is lacking, and one is to be alone": Lacking(3, ailing(report("n", 4, BRIDGED), 0, nvlinkDegraded=True), 0b1110),
+    "one is lacking, and one is to be alone": Lacking(
+        3, ailing(report("n", 4, BRIDGED), 0, nvlinkDegraded=True), 0b1110
+    ),
     "one is lacking, and two are ill": Lacking(3, ailing(report("n", 4, BRIDGED), 0, 1), None, spare=3),
     "two are lacking, and one is ill": Lacking(2, ailing(report("n", 4, BRIDGED), 0), None, spare=2),
     "one is lacking, and all are well": Lacking(3, report("n", 4, BRIDGED), None, spare=3),
@@ -464,7 +466,9 @@ def test_what_a_report_says_is_free_is_held_against_what_the_node_gives_out(case
 
 def test_a_pair_is_joined_among_the_gpus_that_the_node_gives_out() -> None:
     torn = ailing(report("torn", 4, BRIDGED, {2: "team/a"}), 0, **CONTAINED)
-    alone = ailing(report("alone", 8, {(i, j): 18 for j in range(8) for i in range(j)}, nvswitch=True), 0, nvlinkDegraded=True)
+    alone = ailing(
+        report("alone", 8, {(i, j): 18 for j in range(8) for i in range(j)}, nvswitch=True), 0, nvlinkDegraded=True
+    )
     on = placing(gpu_node("torn", 3), torn, running("a", "torn"), gpu_node("alone", 7, H100), alone)
 
     (best,) = ranked(on, STRICT)

@@ -53,7 +53,10 @@ FAULTS = {
     "no GPUs": (report("n", 0, {}), "it names no GPUs"),
     "no GPUs, and it says why": (report("n", 0, {}, message="no driver"), "no driver"),
     "links below zero": (with_gpu(links=[{"gpu": 1, "nvlinks": -5}]), "GPU 0: nvlinks must be 0 to 99, found -5"),
-    "a rate beyond sense": (report("n", 4, {}, nvlinkBandwidth=2**62), f"nvlinkBandwidth must be 0 to 1000000, found {2**62}"),
+    "a rate beyond sense": (
+        report("n", 4, {}, nvlinkBandwidth=2**62),
+        f"nvlinkBandwidth must be 0 to 1000000, found {2**62}",
+    ),
 }
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from webhook.model.pods import ObjectMeta
 from webhook.model.api_struct import ApiStruct
+from webhook.model.pods import ObjectMeta
 
 MAX_INDEX = 1023
 """Highest index of a GPU on its node."""

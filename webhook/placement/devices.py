@@ -12,7 +12,15 @@ from msgspec.structs import replace
 
 from webhook.errors import quote_text
 from webhook.model.fleet import FleetNode
-from webhook.model.gpu_node import MAX_LINK_BANDWIDTH, MAX_NVLINKS, MAX_START, GpuDevice, GPUNode, GPUNodeStatus, MigInstance
+from webhook.model.gpu_node import (
+    MAX_LINK_BANDWIDTH,
+    MAX_NVLINKS,
+    MAX_START,
+    GpuDevice,
+    GPUNode,
+    GPUNodeStatus,
+    MigInstance,
+)
 from webhook.model.node_labels import PRODUCT_LABEL, parse_count
 from webhook.placement.mig import MigCard, MigGeometry, MigPlacement, mig_geometry
 from webhook.placement.nvlink import gpu_mask
