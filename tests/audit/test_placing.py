@@ -176,7 +176,7 @@ def test_it_is_said_which_gpus_are_ill_that_a_pod_gets() -> None:
     pod = make_pod().gpus(1).build()
 
     assert answer(placed(pod, *sick)) == "Goes to n, GPUs 0; gets what is ill: GPUs 0"
-    assert placement_document(placed(pod, *sick))["nodes"][0]["ill"] == (0,)
+    assert placement_document(placed(pod, *sick))["nodes"][0]["unhealthy"] == (0,)
     why = "which GPUs are free is not known: its agent reports more free GPUs than its Node has"
     assert answer(placed(pod, *unsure)) == f"Goes to n ({why}); may get what is ill: GPUs 0,2"
 
@@ -240,8 +240,8 @@ def test_a_gang_is_data_too() -> None:
         "placed": 0,
         "label": "nvidia.com/gpu.clique",
         "domain": "b",
-        "rest": 2,
-        "room": 2,
+        "pending": 2,
+        "capacity": 2,
         "domains": {"a": 3, "b": 2, "c": 1},
     }
     assert {each["node"]: each["domain"] for each in told["nodes"]}["c0"] == "c"
@@ -317,7 +317,7 @@ UNSEEN: dict[str, tuple[Json, list[str]]] = {
 def test_it_is_said_what_of_a_pod_is_not_looked_at(spec: Json, said: list[str]) -> None:
     found = placed(make_pod().gpus(1).spec(**spec).build(), gpu_node("a"))
 
-    assert list(placement_document(found)["notLookedAt"]) == said
+    assert list(placement_document(found)["unevaluated"]) == said
     assert any("Not looked at" in line for line in placement_lines(found)) is bool(said)
     assert nodes(found) == ["a"]
 
@@ -327,7 +327,7 @@ def test_volumes_that_a_controller_adds_are_named_too(claims: object) -> None:
     workload = deployment(2, make_pod().gpus(1).build(), "StatefulSet")
     workload["spec"]["volumeClaimTemplates"] = claims
 
-    said = placement_document(placed(workload, gpu_node("a")))["notLookedAt"]
+    said = placement_document(placed(workload, gpu_node("a")))["unevaluated"]
 
     assert list(said) == (["which nodes its volumes reach"] if isinstance(claims, list) and claims else [])
 

@@ -247,7 +247,7 @@ def placement_document(placed: PlacementResult) -> dict[str, Any]:
             for node, reasons in placed.reasons.items()
         },
         "gang": gang_document(placed.gang) if placed.gang else None,
-        "notLookedAt": placed.unevaluated,
+        "unevaluated": placed.unevaluated,
         "eachNode": placed.on_each_node,
         "replicas": placed.replicas,
         "fits": min(placed.fits, placed.replicas) if placed.feasible else 0,
@@ -263,7 +263,7 @@ def placement_document(placed: PlacementResult) -> dict[str, Any]:
 def _feasible_node_document(placed: PlacementResult, each: RankedNode) -> dict[str, Any]:
     links = each.links
     told = (
-        {"gpus": links.gpus, "optimal": links.optimal, "joined": links.joined, "ill": links.unhealthy} if links else {}
+        {"gpus": links.gpus, "optimal": links.optimal, "joined": links.joined, "unhealthy": links.unhealthy} if links else {}
     )
     slowest = {"slowestMBs": links.quality.slowest} if links else {}
     domain = {"domain": node_domain(placed.cluster, each.node, placed.gang.label)} if placed.gang else {}
@@ -332,7 +332,7 @@ def gang_document(gang: GangPlacement) -> dict[str, Any]:
         "placed": sum(gang.placed_by_domain.values()),
         "label": gang.label,
         "domain": gang.best_domain,
-        "rest": gang.pending,
-        "room": gang.best_capacity,
-        "domains": {name: room for name, room in gang.capacity_by_domain.items() if name},
+        "pending": gang.pending,
+        "capacity": gang.best_capacity,
+        "domains": {name: count for name, count in gang.capacity_by_domain.items() if name},
     }
