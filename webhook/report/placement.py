@@ -263,7 +263,9 @@ def placement_document(placed: PlacementResult) -> dict[str, Any]:
 def _feasible_node_document(placed: PlacementResult, each: RankedNode) -> dict[str, Any]:
     links = each.links
     told = (
-        {"gpus": links.gpus, "optimal": links.optimal, "joined": links.joined, "unhealthy": links.unhealthy} if links else {}
+        {"gpus": links.gpus, "optimal": links.optimal, "joined": links.joined, "unhealthy": links.unhealthy}
+        if links
+        else {}
     )
     slowest = {"slowestMBs": links.quality.slowest} if links else {}
     domain = {"domain": node_domain(placed.cluster, each.node, placed.gang.label)} if placed.gang else {}
