@@ -9,8 +9,9 @@ import pytest
 
 from tests.make import Json, make_node, make_pod
 from webhook.cache.snapshot import view_of_objects
-from webhook.cache.stored import set_limit_range_defaults, with_quota_status
+from webhook.cache.stored import with_quota_status
 from webhook.errors import SourceLocation
+from webhook.model.defaulting import default_limit_range
 from webhook.model.objects import LimitRange, ResourceQuota
 from webhook.model.pods import parse_pod
 
@@ -33,14 +34,14 @@ DEFAULTS: dict[str, tuple[Json, Json, Json]] = {
 @pytest.mark.parametrize(("item", "default", "request_"), DEFAULTS.values(), ids=DEFAULTS)
 def test_defaults_of_a_container_item(item: Json, default: Json, request_: Json) -> None:
     written = msgspec.convert({"spec": {"limits": [{"type": "Container", **item}]}}, LimitRange)
-    (stored,) = set_limit_range_defaults(written).spec.limits
+    (stored,) = default_limit_range(written).spec.limits
     assert (stored.default, stored.default_request) == (default, request_)
-    assert set_limit_range_defaults(set_limit_range_defaults(written)) == set_limit_range_defaults(written)
+    assert default_limit_range(default_limit_range(written)) == default_limit_range(written)
 
 
 def test_a_pod_item_has_no_defaults() -> None:
     written = msgspec.convert({"spec": {"limits": [{"type": "Pod", "max": {GPU: "4"}}]}}, LimitRange)
-    assert set_limit_range_defaults(written) == written
+    assert default_limit_range(written) == written
 
 
 def _quota(hard: Json, **fields: Any) -> ResourceQuota:

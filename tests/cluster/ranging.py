@@ -9,20 +9,15 @@ from typing import Any, NamedTuple
 import msgspec
 
 from tests.cluster.dryrun import Answer
-from webhook.engine.limitrange import (
-    LIMIT_RANGER_ANNOTATION,
-    PodAmounts,
-    default_pod_data,
-    messages_of_limit_range,
-    predict_admission,
-)
-from webhook.engine.limitrange.defaulting import apply_request_defaults
-from webhook.engine.limitrange.pod_amounts import read_pod_amounts
+from webhook.engine.limitrange import predict_admission
+from webhook.engine.limitrange.validation import LimitRangeRefusal
 from webhook.engine.quota import predict_quota_refusals
 from webhook.errors import QuantityError
 from webhook.model.apimachinery import canonical_text
+from webhook.model.defaulting import LIMIT_RANGER_ANNOTATION, apply_request_defaults, default_pod_data
 from webhook.model.limit_ranges import NamespaceLimitRanges, ParsedLimitRange, parse_limit_range
 from webhook.model.objects import LimitRange, ResourceQuota
+from webhook.model.pod_amounts import PodAmounts, read_pod_amounts
 from webhook.model.pods import parse_pod
 
 Json = dict[str, Any]
@@ -65,6 +60,11 @@ def outcomes(data: Json, ranges: Sequence[ParsedLimitRange], quotas: Sequence[Re
             yield Outcome(400)
 
 
+def _messages_of(refusals: Sequence[LimitRangeRefusal], name: str) -> dict[str, None]:
+    """The messages of one LimitRange, each once."""
+    return dict.fromkeys(refusal.message for refusal in refusals if refusal.limit_range == name)
+
+
 def _outcome(data: Json, order: Sequence[ParsedLimitRange], quotas: Sequence[ResourceQuota]) -> Outcome:
     pod = parse_pod(data)
     judged = predict_admission(pod, order)
@@ -72,7 +72,7 @@ def _outcome(data: Json, order: Sequence[ParsedLimitRange], quotas: Sequence[Res
         return Outcome(422)
     if judged.refusals:
         names = dict.fromkeys(refusal.limit_range for refusal in judged.refusals)
-        return Outcome(403, tuple(tuple(messages_of_limit_range(judged.refusals, name)) for name in names))
+        return Outcome(403, tuple(tuple(_messages_of(judged.refusals, name)) for name in names))
     refused = predict_quota_refusals(pod, judged.amounts, quotas)
     if refused:
         # A form that a quota does not take is told before any ceiling is looked at.

@@ -16,9 +16,8 @@ from tests.cluster.worlds import pod
 from tests.make import Json
 from tests.world import NO_USAGE, NOW, mig_node, policies_of, policy, request_of, view_of, whole_node
 from webhook.engine.decide import decide
-from webhook.engine.limitrange import apply_defaults
-from webhook.engine.limitrange.defaulting import apply_request_defaults
 from webhook.model.cluster_view import ClusterView
+from webhook.model.defaulting import apply_defaults, apply_request_defaults
 from webhook.model.pods import parse_pod
 
 WORLDS, PODS = 50, 15

@@ -6,9 +6,9 @@ import pytest
 
 from tests.make import Json, PodMaker, make_namespace, make_node, make_pod
 from tests.world import A100, ask, codes, mig_node, shaped, view_of, whole_node
-from webhook.engine.limitrange.defaulting import LIMIT_RANGER_ANNOTATION, LIMIT_RANGER_PREFIX
 from webhook.model.apimachinery import MAX_MILLI
 from webhook.model.cluster_view import ClusterView
+from webhook.model.defaulting import LIMIT_RANGER_ANNOTATION, LIMIT_RANGER_PREFIX
 from webhook.model.gpu_resources import ACCOUNTING_RESOURCE
 from webhook.model.mig_catalogue import _CARD_SPECS as CARDS
 
@@ -164,7 +164,7 @@ def test_a_pod_that_a_limit_range_refuses_for_its_own_amount_is_told_what_helps(
     pod, view = twenty(make_pod().gpus(1), "5"), ranging({"min": {ACCOUNTING_RESOURCE: "10"}})
     (denied,) = ask(pod, NATIVE, view=view).denials
     assert denied.message.endswith("but request is 5 (LimitRange milli)")
-    assert denied.fix == f"Ask for at least 10 {ACCOUNTING_RESOURCE}, in limits and requests."
+    assert denied.fix == f"Request at least 10 {ACCOUNTING_RESOURCE}, in limits and requests."
     assert not ask(twenty(make_pod().gpus(1), "10"), NATIVE, view=view).denials
 
 

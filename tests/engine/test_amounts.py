@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from tests.make import PodMaker, make_pod
-from webhook.engine.containers import (
+from webhook.engine.limitrange import is_surely_admitted
+from webhook.model.limit_ranges import NO_LIMIT_RANGES
+from webhook.model.pod_amounts import (
     MAX_CACHED_CONTAINERS,
     ContainerAmounts,
     ResourceChanges,
     container_amounts,
     is_cacheable,
 )
-from webhook.engine.limitrange import is_surely_admitted
-from webhook.model.limit_ranges import NO_LIMIT_RANGES
 from webhook.model.pods import parse_pod
 
 

@@ -8,13 +8,13 @@ import msgspec
 
 from tests.cluster.worlds import limit_range, placed, pod, quota, usage
 from tests.make import Json
-from webhook.cache.stored import set_limit_range_defaults
-from webhook.engine.containers import container_amounts
 from webhook.engine.limitrange import is_surely_admitted, predict_admission
 from webhook.engine.quota import predict_quota_refusals
 from webhook.errors import QuantityError
+from webhook.model.defaulting import default_limit_range
 from webhook.model.limit_ranges import NamespaceLimitRanges, parse_limit_range
 from webhook.model.objects import LimitRange, ResourceQuota
+from webhook.model.pod_amounts import container_amounts
 from webhook.model.pods import Pod, parse_pod
 from webhook.model.remaining_quota import compute_remaining_quota
 
@@ -24,7 +24,7 @@ WORLDS, PODS = 150, 20
 def ranges_of(random: Random) -> NamespaceLimitRanges:
     """A few LimitRanges as stored; amounts that no API server takes are left out of them."""
     made = [msgspec.convert(limit_range(random, f"lr-{n}"), LimitRange) for n in range(random.choice((0, 1, 2)))]
-    return NamespaceLimitRanges(parse_limit_range(set_limit_range_defaults(each)) for each in made)
+    return NamespaceLimitRanges(parse_limit_range(default_limit_range(each)) for each in made)
 
 
 def counted(random: Random, data: Json) -> ResourceQuota:

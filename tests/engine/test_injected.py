@@ -35,7 +35,7 @@ def test_a_pod_without_gpus_in_the_trap_is_told_before_it_gets_them() -> None:
     decision = ask(make_pod(), LIMITS, view=TRAP)
     assert codes(decision) == ["warn GPU-L202"]
     assert decision.findings[0].message == (
-        "nvidia.com/gpu is put in by LimitRange trap, container main does not ask for it"
+        "LimitRange trap adds nvidia.com/gpu to container main, which does not request it"
     )
 
 
@@ -56,7 +56,7 @@ def test_what_nobody_asked_for_is_taken_out_with_a_pair_of_zeros(pod: PodMaker) 
     decision = ask(pod, REMOVE, view=TRAP)
     after = shaped(pod, decision)
     assert after["spec"]["containers"][0]["resources"] == {"limits": ZERO, "requests": ZERO}
-    assert "it is taken out" in decision.findings[0].message
+    assert "it is removed" in decision.findings[0].message
     assert not ask(after, REMOVE, view=TRAP).patch
 
 
@@ -174,7 +174,7 @@ REFUSING = {
 def test_zeros_that_would_be_refused_are_not_written(item: Json) -> None:
     decision = ask(make_pod(), REMOVE, view=limited(item))
     assert not decision.patch
-    assert "it cannot be taken out" in decision.findings[0].message
+    assert "it cannot be removed" in decision.findings[0].message
     assert "(LimitRange trap) at spec.containers[0].resources" in decision.findings[0].message
 
 

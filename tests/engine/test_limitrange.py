@@ -11,22 +11,20 @@ from hypothesis import strategies as st
 
 from tests.engine.lawful import gpu_pods
 from tests.make import PodMaker, make_pod
-from webhook.cache.stored import set_limit_range_defaults
-from webhook.engine.limitrange import (
-    apply_defaults,
-    compare_admission,
-    default_pod,
-    default_pod_data,
-    find_injected_gpus,
-    limit_ranger_annotation,
-    predict_admission,
-)
-from webhook.engine.limitrange.defaulting import apply_request_defaults
-from webhook.engine.limitrange.pod_amounts import LimitsAndRequests, read_pod_amounts
+from webhook.engine.limitrange import find_injected_gpus, predict_admission
 from webhook.errors import QuantityError
 from webhook.model.apimachinery import canonical_text
+from webhook.model.defaulting import (
+    apply_defaults,
+    apply_request_defaults,
+    default_limit_range,
+    default_pod,
+    default_pod_data,
+    limit_ranger_annotation,
+)
 from webhook.model.limit_ranges import NamespaceLimitRanges, ParsedLimitRange, ResourceList, parse_limit_range
 from webhook.model.objects import LimitRange
+from webhook.model.pod_amounts import LimitsAndRequests, read_pod_amounts
 from webhook.model.pods import parse_pod
 
 GPU, SLICE = "nvidia.com/gpu", "nvidia.com/mig-1g.10gb"
@@ -37,7 +35,7 @@ ONE = ("spec", "containers", 0)
 def limits(*items: dict[str, Any], name: str = "lr") -> ParsedLimitRange:
     """A LimitRange as the API server stores it."""
     data = {"metadata": {"name": name}, "spec": {"limits": [{"type": "Container"} | item for item in items]}}
-    return parse_limit_range(set_limit_range_defaults(msgspec.convert(data, LimitRange)))
+    return parse_limit_range(default_limit_range(msgspec.convert(data, LimitRange)))
 
 
 def texts(amounts: ResourceList) -> dict[str, str]:
@@ -195,12 +193,12 @@ BROKEN = {
     "a GPU of the pod as a whole": (
         make_pod().spec(resources=of_limits(gpu="1")),
         None,
-        ["is no resource that may be named here"],
+        ["is not a resource that is allowed here"],
     ),
     "a name that only quotas know": (
         make_pod().asks("requests.nvidia.com/gpu", "1"),
         None,
-        ["is no resource that may be named here"] * 2,
+        ["is not a resource that is allowed here"] * 2,
     ),
     "less for the pod than for its containers": (
         make_pod().asks("cpu", "2").spec(resources={"limits": {"cpu": "1"}}),
@@ -227,11 +225,11 @@ def test_rules_of_the_api(pod: PodMaker, limit: ParsedLimitRange | None, words: 
 
 def test_a_source_that_is_left_out_comes_back_and_a_pair_of_zeros_stays() -> None:
     pod, ranges = parse_pod(make_pod().gpus(1).build()), [limits({"max": {GPU: "4"}})]
-    gone = compare_admission(pod, {ONE: {SLICE: "1"}}, {ONE: {SLICE: "1"}}, ranges)
-    kept = compare_admission(pod, {ONE: {GPU: "0", SLICE: "1"}}, {ONE: {GPU: "0", SLICE: "1"}}, ranges)
-    assert gone.original.is_accepted
-    assert texts(gone.changed.amounts.containers[0].limits) == {GPU: "4", SLICE: "1"}
-    assert texts(kept.changed.amounts.containers[0].limits) == {GPU: "0", SLICE: "1"}
+    left_out = predict_admission(pod, ranges, {ONE: {SLICE: "1"}}, {ONE: {SLICE: "1"}})
+    zeroed = predict_admission(pod, ranges, {ONE: {GPU: "0", SLICE: "1"}}, {ONE: {GPU: "0", SLICE: "1"}})
+    assert predict_admission(pod, ranges).is_accepted
+    assert texts(left_out.amounts.containers[0].limits) == {GPU: "4", SLICE: "1"}
+    assert texts(zeroed.amounts.containers[0].limits) == {GPU: "0", SLICE: "1"}
 
 
 def test_an_amount_that_is_no_quantity_is_no_pod() -> None:

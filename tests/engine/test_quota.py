@@ -9,7 +9,6 @@ import msgspec
 import pytest
 
 from tests.make import Json, PodMaker, make_pod
-from webhook.engine.limitrange import apply_defaults
 from webhook.engine.quota import (
     escapes_quota,
     find_full_quota,
@@ -18,6 +17,7 @@ from webhook.engine.quota import (
     quota_violations,
     resize_quota_violations,
 )
+from webhook.model.defaulting import apply_defaults
 from webhook.model.objects import ResourceQuota
 from webhook.model.pod_summary import summarize_pod
 from webhook.model.pods import parse_pod

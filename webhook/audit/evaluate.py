@@ -13,14 +13,13 @@ import msgspec
 
 from webhook.audit.object_files import SkippedDocument, SourceObject
 from webhook.engine.decide import decide
-from webhook.engine.limitrange import default_pod_data
 from webhook.engine.templates import read_templates
 from webhook.errors import ReviewError, SourceLocation
 from webhook.model.admission import AdmissionRequest
 from webhook.model.cluster_view import ClusterView
 from webhook.model.codes import CODES
 from webhook.model.decisions import NEEDS_NODES, Decision
-from webhook.model.defaulting import default_object
+from webhook.model.defaulting import default_object, default_pod_data
 from webhook.model.field_paths import FieldPath, format_path
 from webhook.model.findings import Finding
 from webhook.model.pods import Pod, parse_pod

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from msgspec.structs import replace
 
-from webhook.cache.stored import set_limit_range_defaults, with_quota_status
+from webhook.cache.stored import with_quota_status
 from webhook.model.claims import (
     ClaimContext,
     DeviceClass,
@@ -17,6 +17,7 @@ from webhook.model.claims import (
     device_classes_by_name,
 )
 from webhook.model.cluster_view import ClusterView, FreeResources
+from webhook.model.defaulting import default_limit_range
 from webhook.model.fleet import Fleet, FleetNode
 from webhook.model.objects import LimitRange, Namespace, Node, ResourceQuota
 from webhook.model.pod_resources import effective_requests
@@ -54,7 +55,7 @@ def build_view(
         rooms=free_resources_by_node(fleet.nodes, (pod for some in active.values() for pod in some)),
         namespaces={namespace.metadata.name: namespace for namespace in namespaces},
         limit_ranges={
-            name: tuple(map(set_limit_range_defaults, some)) for name, some in group_by_namespace(limit_ranges).items()
+            name: tuple(map(default_limit_range, some)) for name, some in group_by_namespace(limit_ranges).items()
         },
         claim_templates=templates,
         device_classes=classes,

@@ -1,7 +1,4 @@
-"""What the API server would have made of an object that a file holds as a person wrote it.
-
-Source: SetDefaults_LimitRangeItem, and the quota controller's pod evaluator.
-"""
+"""Compute the status of a quota that no controller has counted, as the quota controller's pod evaluator does."""
 
 from __future__ import annotations
 
@@ -10,31 +7,12 @@ from collections.abc import Sequence
 import msgspec
 
 from webhook.model.claims import NO_CLAIMS, ClaimContext, claim_charge, is_filled_by_claims
-from webhook.model.objects import LimitRange, LimitRangeItem, ResourceQuota, ResourceQuotaStatus
+from webhook.model.objects import ResourceQuota, ResourceQuotaStatus
 from webhook.model.pod_resources import effective_amount
 from webhook.model.pods import Pod, QuantityText
 from webhook.model.quantity import NANO, format_nano
 from webhook.model.quota_keys import resource_of_quota_key
 from webhook.model.quota_scopes import has_scopes, quota_matches_pod
-
-
-def set_limit_range_defaults(limit_range: LimitRange) -> LimitRange:
-    """The LimitRange with the defaults that it gets when it is created."""
-    items = tuple(_with_item_defaults(item) for item in limit_range.spec.limits)
-    return msgspec.structs.replace(limit_range, spec=msgspec.structs.replace(limit_range.spec, limits=items))
-
-
-def _with_item_defaults(item: LimitRangeItem) -> LimitRangeItem:
-    """A Container item: `max` is the default limit, that is the default request, and `min` comes last.
-
-    So `max: {nvidia.com/gpu: 4}` alone gives four GPUs to every container that names none.
-    """
-    if item.type != "Container":
-        return item
-    default = {**item.max, **item.default}
-    return msgspec.structs.replace(
-        item, default=default, default_request={**item.min, **default, **item.default_request}
-    )
 
 
 def with_quota_status(quota: ResourceQuota, pods: Sequence[Pod], claiming: ClaimContext = NO_CLAIMS) -> ResourceQuota:

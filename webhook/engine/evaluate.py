@@ -8,7 +8,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from webhook.engine.accounting import accounting_mismatches, missing_accounting
-from webhook.engine.containers import ContainerAmounts, container_amounts, containers_of_every_kind
+from webhook.engine.containers import containers_of_every_kind
 from webhook.engine.cuda import cuda_violations
 from webhook.engine.eligibility import is_mirror_pod
 from webhook.engine.gpu_requests import PodGpuRequests, requests_gpu_share, sum_gpu_requests
@@ -40,6 +40,7 @@ from webhook.model.admission import AdmissionRequest
 from webhook.model.cluster_view import ClusterView
 from webhook.model.field_paths import FieldPath
 from webhook.model.findings import Finding
+from webhook.model.pod_amounts import ContainerAmounts, container_amounts
 from webhook.model.pod_resources import effective_amount, limit_or_request
 from webhook.model.pods import Pod
 from webhook.model.pools import GpuWeight

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from webhook.engine.containers import ContainerAmounts, is_cacheable
 from webhook.engine.gpu_requests import NO_GPU_REQUESTS, PodGpuRequests
 from webhook.engine.violations import Violation
 from webhook.model.field_paths import FieldPath
 from webhook.model.gpu_resources import parse_gpu_resource
+from webhook.model.pod_amounts import ContainerAmounts, is_cacheable
 from webhook.model.pod_resources import limit_or_request, max_consumption
 from webhook.model.pods import Container, Pod, QuantityText, ResourceRequirements
 from webhook.model.quantity import NANO, format_nano

@@ -12,13 +12,12 @@ from typing import Any
 
 import msgspec
 
-from webhook.engine.limitrange import default_pod, default_pod_data
 from webhook.engine.templates import PodTemplate, read_templates
 from webhook.engine.workload_labels import expected_pod_labels
 from webhook.model.admission import AdmissionRequest
 from webhook.model.cluster_view import ClusterView
 from webhook.model.decisions import Decision
-from webhook.model.defaulting import default_object
+from webhook.model.defaulting import default_object, default_pod, default_pod_data
 from webhook.model.enums import PolicyMode
 from webhook.model.findings import ExemptedFinding, Finding
 from webhook.model.limit_ranges import NamespaceLimitRanges

@@ -1,26 +1,74 @@
-"""What the API server makes of an object before admission sees it, as far as it matters to GPUs.
+"""Apply the API server's defaults, up to the point where it validates a pod.
 
-Files hold objects as people write them. The API server sets defaults while it decodes them, and its own
-plug-ins run before webhooks: the namespace is filled in, a Pod's requests follow its limits, and on its host's network
-a port of a container is one of the host.
+In its order:
 
-Source: kubernetes, `pkg/apis/core/v1/defaults.go`, SetDefaults_Pod. Defaults of a LimitRange are the engine's
-matter, and are not filled in here.
+* API defaults: a missing request becomes the limit; on the host network, a host port becomes the container port. An
+  item of a LimitRange gets its default from `max`, and its default request from the default or from `min`: so
+  `max: {nvidia.com/gpu: 4}` alone gives four GPUs to every container that names none.
+* LimitRanger, in its first pass before the webhooks: each LimitRange sets what a container does not name; "0" is named.
+* Both again after any change by a webhook.
+
+`default_object` and `default_limit_range` apply them to objects from files, `default_pod` and `default_pod_data` to a
+pod that LimitRanger has not seen, and `apply_defaults` to the amounts of a pod, before or after Rightslice's change.
+
+Sources: `pkg/apis/core/v1/defaults.go`, and the mutating step of `plugin/pkg/admission/limitranger`.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
+from typing import Any, NamedTuple, TypeVar
+
+from msgspec.structs import replace
+
+from webhook.errors import QuantityError, ReviewError
+from webhook.model.apimachinery import canonical_text
+from webhook.model.limit_ranges import CONTAINER, NamespaceLimitRanges, ParsedLimitRange, ResourceList
+from webhook.model.objects import LimitRange, LimitRangeItem
+from webhook.model.pod_amounts import (
+    LIMITS,
+    NO_CHANGES,
+    REQUESTS,
+    AmountItems,
+    ContainerAmounts,
+    LimitsAndRequests,
+    PodAmounts,
+    ResourceChanges,
+    container_amounts,
+    is_cacheable,
+    named_resources,
+    parse_amount_items,
+    read_pod_amounts,
+    sum_containers,
+)
+from webhook.model.pods import Container, Pod, QuantityText, ResourceRequirements, parse_pod, without_nulls
+from webhook.model.resource_names import is_huge_pages, is_pod_level_resource
 
 Json = dict[str, Any]
-_CONTAINERS = ("containers", "initContainers")
+Value = TypeVar("Value")
+
+MAX_CACHED_PODS = 512
+"""Pods of one template are defaulted again and again."""
+
+LIMIT_RANGER_ANNOTATION = "kubernetes.io/limit-ranger"
+"""LimitRanger's record of what it set. Anyone may write it."""
+
+LIMIT_RANGER_PREFIX = "LimitRanger plugin set: "
+_CONTAINER_LISTS = ("containers", "initContainers")
+
+
+class DefaultedPod(NamedTuple):
+    """The amounts of a pod after the first pass, and LimitRanger's annotation."""
+
+    containers: tuple[ResourceRequirements, ...]
+    init_containers: tuple[ResourceRequirements, ...]
+    pod_level: ResourceRequirements | None
+    annotation: str
 
 
 def default_object(data: Json, namespace: str) -> Json:
-    """Give the object as admission sees it; the one given stays as it is.
-
-    Only a Pod's are filled in: the API server leaves the templates of workloads as they are.
-    """
+    """Return an object of a file with its namespace and, for a Pod, the API defaults; pod templates get none."""
     metadata = data.get("metadata")
     stored = {**data, "metadata": {**(metadata if isinstance(metadata, dict) else {}), "namespace": namespace}}
     spec = data.get("spec")
@@ -29,14 +77,118 @@ def default_object(data: Json, namespace: str) -> Json:
     on_host = spec.get("hostNetwork") is True
     lists = {
         key: [_default_container_requests(_default_host_ports(each) if on_host else each) for each in spec[key]]
-        for key in _CONTAINERS
+        for key in _CONTAINER_LISTS
         if isinstance(spec.get(key), list)
     }
     return stored | {"spec": {**spec, **lists}}
 
 
+def default_limit_range(limit_range: LimitRange) -> LimitRange:
+    """Return a LimitRange with the API defaults of its items."""
+    items = tuple(_default_limit_range_item(item) for item in limit_range.spec.limits)
+    return replace(limit_range, spec=replace(limit_range.spec, limits=items))
+
+
+def limit_range_item_defaults(
+    maximum: Mapping[str, Value],
+    minimum: Mapping[str, Value],
+    default: Mapping[str, Value],
+    default_request: Mapping[str, Value],
+) -> tuple[dict[str, Value], dict[str, Value]]:
+    """Return the stored `default` and `defaultRequest` of an item of type Container."""
+    limits = {**maximum, **default}
+    return limits, {**minimum, **limits, **default_request}
+
+
+def apply_defaults(
+    pod: Pod,
+    ranges: Iterable[ParsedLimitRange],
+    limits: ResourceChanges = NO_CHANGES,
+    requests: ResourceChanges = NO_CHANGES,
+) -> PodAmounts:
+    """Return a pod's amounts after both defaulting steps, some containers' amounts changed by a webhook.
+
+    Defaults that are already set are not set twice.
+
+    Raises:
+        QuantityError: an amount is not a quantity, so the API server rejects the pod.
+    """
+    return apply_limit_range_defaults(apply_request_defaults(read_pod_amounts(pod, limits, requests)), ranges)
+
+
+def apply_request_defaults(amounts: PodAmounts) -> PodAmounts:
+    """Set missing requests to the limits, in containers and at pod level."""
+    after = amounts._replace(
+        containers=tuple([_default_requests(holder) for holder in amounts.containers]),
+        init_containers=tuple([_default_requests(holder) for holder in amounts.init_containers]),
+    )
+    return after if after.pod_level is None else after._replace(pod_level=_default_pod_level(after, after.pod_level))
+
+
+def apply_limit_range_defaults(amounts: PodAmounts, ranges: Iterable[ParsedLimitRange]) -> PodAmounts:
+    """Set what containers do not name, from each LimitRange in turn."""
+    for limit_range in ranges:
+        if limit_range.default_limits or limit_range.default_requests:
+            amounts = amounts._replace(
+                containers=tuple([_fill_from_limit_range(one, limit_range) for one in amounts.containers]),
+                init_containers=tuple([_fill_from_limit_range(one, limit_range) for one in amounts.init_containers]),
+            )
+    return amounts
+
+
+def limit_ranger_annotation(amounts: PodAmounts, ranges: Sequence[ParsedLimitRange]) -> str | None:
+    """Return LimitRanger's annotation, which records the last LimitRange that sets anything; None if none does."""
+    annotation = None
+    for limit_range in ranges:
+        parts = [
+            *_annotation_parts(amounts.containers, limit_range, "container"),
+            *_annotation_parts(amounts.init_containers, limit_range, "init container"),
+        ]
+        annotation = LIMIT_RANGER_PREFIX + "; ".join(parts) if parts else annotation
+        amounts = apply_limit_range_defaults(amounts, (limit_range,))
+    return annotation
+
+
+def default_pod(pod: Pod, ranges: NamespaceLimitRanges) -> Pod:
+    """Return a pod after the first pass; the pod itself if no LimitRange sets anything.
+
+    Written amounts keep their notation.
+    """
+    defaulted = _find_defaults(pod, ranges)
+    if defaulted is None:
+        return pod
+    spec, annotations = pod.spec, {**pod.metadata.annotations, LIMIT_RANGER_ANNOTATION: defaulted.annotation}
+    resources = spec.resources
+    if resources and defaulted.pod_level:
+        resources = _merge_requirements(resources, defaulted.pod_level)
+    spec = replace(
+        spec,
+        containers=_merge_each_container(spec.containers, defaulted.containers),
+        init_containers=_merge_each_container(spec.init_containers, defaulted.init_containers),
+        resources=resources,
+    )
+    return replace(pod, metadata=replace(pod.metadata, annotations=annotations), spec=spec)
+
+
+def default_pod_data(pod: Json, ranges: NamespaceLimitRanges) -> Json:
+    """Do the same with plain data. An unreadable pod is returned as it is; its evaluation reports why."""
+    try:
+        defaulted = _find_defaults(parse_pod(pod), ranges)
+    except ReviewError:
+        return pod
+    if defaulted is None:
+        return pod
+    metadata, spec = dict(pod.get("metadata") or {}), dict(pod["spec"])
+    for kind, each in zip(_CONTAINER_LISTS, (defaulted.containers, defaulted.init_containers), strict=True):
+        if each:
+            spec[kind] = [_merge_into_data(*pair) for pair in zip(without_nulls(spec[kind]), each, strict=True)]
+    if defaulted.pod_level is not None:
+        spec = _merge_into_data(spec, defaulted.pod_level)
+    metadata["annotations"] = (metadata.get("annotations") or {}) | {LIMIT_RANGER_ANNOTATION: defaulted.annotation}
+    return {**pod, "metadata": metadata, "spec": spec}
+
+
 def _default_container_requests(container: Any) -> Any:
-    """Requests := limits, for each resource that only limits name. What is no container stays as it is."""
     if not isinstance(container, dict) or not isinstance(container.get("resources"), dict):
         return container
     resources: Json = container["resources"]
@@ -47,7 +199,6 @@ def _default_container_requests(container: Any) -> Any:
 
 
 def _default_host_ports(container: Any) -> Any:
-    """Host port := container port, where none is named. What is no container stays as it is."""
     ports = container.get("ports") if isinstance(container, dict) else None
     if not isinstance(ports, list):
         return container
@@ -58,3 +209,126 @@ def _default_host_port(port: Any) -> Any:
     if not isinstance(port, dict) or port.get("hostPort") or not port.get("containerPort"):
         return port
     return {**port, "hostPort": port["containerPort"]}
+
+
+def _default_limit_range_item(item: LimitRangeItem) -> LimitRangeItem:
+    if item.type != CONTAINER:
+        return item
+    default, request = limit_range_item_defaults(item.max, item.min, item.default, item.default_request)
+    return replace(item, default=default, default_request=request)
+
+
+def _default_requests(holder: LimitsAndRequests) -> LimitsAndRequests:
+    if holder.limits.keys() <= holder.requests.keys():
+        return holder
+    return holder._replace(requests=holder.limits | holder.requests)
+
+
+def _default_pod_level(amounts: PodAmounts, whole: LimitsAndRequests) -> LimitsAndRequests:
+    """Set huge page limits to those of the containers, requests to those of the containers, then to the limits."""
+    if not whole.limits and not whole.requests:
+        return whole
+    limits, requests = dict(whole.limits), dict(whole.requests)
+    for name in named_resources(amounts, LIMITS):
+        if is_huge_pages(name) and name not in requests and name not in limits:
+            _set_container_sum(limits, name, amounts, LIMITS)
+    if not limits:
+        return whole
+    for name in named_resources(amounts, REQUESTS):
+        if is_pod_level_resource(name) and not is_huge_pages(name) and name not in requests:
+            _set_container_sum(requests, name, amounts, REQUESTS)
+    for name, amount in limits.items():
+        if is_pod_level_resource(name):
+            requests.setdefault(name, amount)
+    return whole._replace(limits=limits, requests=requests)
+
+
+def _set_container_sum(target: ResourceList, name: str, amounts: PodAmounts, side: str) -> None:
+    amount = sum_containers(amounts, name, side)
+    if amount is not None:
+        target[name] = amount
+
+
+def _fill_from_limit_range(holder: LimitsAndRequests, limit_range: ParsedLimitRange) -> LimitsAndRequests:
+    limits, requests = holder.limits, holder.requests
+    if limit_range.default_limits.keys() <= limits.keys() and limit_range.default_requests.keys() <= requests.keys():
+        return holder
+    return holder._replace(limits=limit_range.default_limits | limits, requests=limit_range.default_requests | requests)
+
+
+def _annotation_parts(
+    holders: tuple[LimitsAndRequests, ...], limit_range: ParsedLimitRange, kind: str
+) -> Iterable[str]:
+    for holder in holders:
+        for side, defaults in ((REQUESTS, limit_range.default_requests), (LIMITS, limit_range.default_limits)):
+            names = sorted(defaults.keys() - holder.amounts(side).keys())
+            if names:
+                yield f"{', '.join(names)} {side.removesuffix('s')} for {kind} {holder.name}"
+
+
+def _merge_each_container(
+    containers: Iterable[Container], defaults: Iterable[ResourceRequirements]
+) -> tuple[Container, ...]:
+    pairs = zip(containers, defaults, strict=True)
+    return tuple([replace(one, resources=_merge_requirements(one.resources, default)) for one, default in pairs])
+
+
+def _merge_requirements(written: ResourceRequirements, defaults: ResourceRequirements) -> ResourceRequirements:
+    return ResourceRequirements({**defaults.limits, **written.limits}, {**defaults.requests, **written.requests})
+
+
+def _merge_into_data(holder: Json, defaults: ResourceRequirements) -> Json:
+    """Return a container, or a pod's spec, with defaults beside its written amounts."""
+    written = without_nulls(holder.get("resources")) or {}
+    sides = {LIMITS: defaults.limits, REQUESTS: defaults.requests}
+    amounts = {side: {**some, **written.get(side, {})} for side, some in sides.items() if some}
+    return {**holder, "resources": {**written, **amounts}}
+
+
+def _find_defaults(pod: Pod, ranges: NamespaceLimitRanges) -> DefaultedPod | None:
+    spec, amounts = pod.spec, container_amounts(pod.spec)
+    names = tuple([container.name for container in (*spec.containers, *spec.init_containers)])
+    whole = (tuple(spec.resources.limits.items()), tuple(spec.resources.requests.items())) if spec.resources else None
+    compute = _compute_defaults if is_cacheable(amounts) else _compute_defaults.__wrapped__
+    return compute(ranges, names, amounts, whole)
+
+
+@lru_cache(maxsize=MAX_CACHED_PODS)
+def _compute_defaults(
+    ranges: NamespaceLimitRanges,
+    names: tuple[str, ...],
+    containers: ContainerAmounts,
+    whole: tuple[AmountItems, AmountItems] | None,
+) -> DefaultedPod | None:
+    """Return the outcome of the first pass; None if no LimitRange sets anything, or an amount is not a quantity."""
+    main, init = containers
+    try:
+        each = tuple([_amounts_of_items(name, *one) for name, one in zip(names, (*main, *init), strict=True)])
+        pod_level = None if whole is None else _amounts_of_items("", *whole)
+    except QuantityError:
+        return None
+    amounts = apply_request_defaults(PodAmounts(each[: len(main)], each[len(main) :], pod_level))
+    annotation = limit_ranger_annotation(amounts, ranges)
+    if annotation is None:
+        return None
+    after = apply_limit_range_defaults(amounts, ranges)
+    return DefaultedPod(
+        tuple(map(_format_requirements, after.containers)),
+        tuple(map(_format_requirements, after.init_containers)),
+        None if after.pod_level is None else _format_requirements(after.pod_level),
+        annotation,
+    )
+
+
+def _amounts_of_items(
+    name: str, limits: AmountItems, requests: AmountItems, sidecar: bool = False
+) -> LimitsAndRequests:
+    return LimitsAndRequests((), name, parse_amount_items(limits), parse_amount_items(requests), sidecar)
+
+
+def _format_requirements(amounts: LimitsAndRequests) -> ResourceRequirements:
+    return ResourceRequirements(_format_amounts(amounts.limits), _format_amounts(amounts.requests))
+
+
+def _format_amounts(amounts: ResourceList) -> dict[str, QuantityText]:
+    return {name: canonical_text(amount) for name, amount in amounts.items()}

@@ -11,13 +11,20 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
-from webhook.engine.containers import AmountItems, is_cacheable
-from webhook.engine.containers import ContainerAmounts as ContainerAmounts
-from webhook.engine.limitrange.defaulting import apply_limit_range_defaults, apply_request_defaults
-from webhook.engine.limitrange.pod_amounts import LIMITS, REQUESTS, LimitsAndRequests, PodAmounts, parse_amount_items
 from webhook.engine.limitrange.validation import find_invalid_amounts, predict_limit_range_refusals
 from webhook.errors import QuantityError
+from webhook.model.defaulting import apply_limit_range_defaults, apply_request_defaults
 from webhook.model.limit_ranges import CONTAINER, NamespaceLimitRanges, RangeBound, ResourceList, exact_milli
+from webhook.model.pod_amounts import (
+    LIMITS,
+    REQUESTS,
+    AmountItems,
+    ContainerAmounts,
+    LimitsAndRequests,
+    PodAmounts,
+    is_cacheable,
+    parse_amount_items,
+)
 from webhook.model.pod_resources import peak_with_init
 from webhook.model.pods import Pod
 from webhook.model.quota_scopes import quota_matches_pod

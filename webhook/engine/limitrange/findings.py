@@ -1,20 +1,14 @@
-"""Where a shape stands with the namespace's LimitRanges: what they will say of it, and what can be taken out of it."""
+"""Violations of the namespace's LimitRanges by a pod as Rightslice would leave it, and whether they allow a change."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
-from webhook.engine.containers import ResourceChanges, container_amounts
-from webhook.engine.limitrange.defaulting import apply_request_defaults
 from webhook.engine.limitrange.fast_path import is_surely_admitted
-from webhook.engine.limitrange.injected_gpus import InjectedAmount, InjectedGpus
-from webhook.engine.limitrange.pod_amounts import PodAmounts, read_pod_amounts
 from webhook.engine.limitrange.validation import (
     InvalidAmount,
     LimitRangeRefusal,
     PredictedAdmission,
-    apply_defaults,
-    compare_admission,
     find_invalid_amounts,
     predict_admission,
     predict_limit_range_refusals,
@@ -23,66 +17,71 @@ from webhook.engine.mutation import PodMutation
 from webhook.engine.violations import Violation
 from webhook.errors import QuantityError
 from webhook.model.apimachinery import canonical_text
-from webhook.model.enums import PolicyMode
+from webhook.model.defaulting import apply_defaults, apply_request_defaults
 from webhook.model.field_paths import FieldPath, format_path
 from webhook.model.limit_ranges import NamespaceLimitRanges, ParsedLimitRange
-from webhook.model.pods import Pod, QuantityText
+from webhook.model.pod_amounts import PodAmounts, ResourceChanges, container_amounts, read_pod_amounts
+from webhook.model.pods import Pod
 
-INJECTED_GPUS_CHANGE = "injected GPUs"
 
-
-def final_amounts(shape: PodMutation, ranges: Sequence[ParsedLimitRange]) -> PodAmounts | None:
-    """A shape's amounts with all defaults in; None where one is no quantity, so that no API server reads the pod."""
+def final_amounts(mutation: PodMutation, ranges: Sequence[ParsedLimitRange]) -> PodAmounts | None:
+    """Return the amounts of a mutated pod after all defaults; None if one is not a quantity."""
     try:
-        return apply_defaults(shape.pod, ranges, shape.limits, shape.requests)
+        return apply_defaults(mutation.pod, ranges, mutation.limits, mutation.requests)
     except QuantityError:
         return None
 
 
 def limit_range_violations(
-    shape: PodMutation, holders: PodAmounts, ranges: Sequence[ParsedLimitRange]
+    mutation: PodMutation, amounts: PodAmounts, ranges: Sequence[ParsedLimitRange]
 ) -> list[Violation]:
-    """Everything that the API server will say of a shape because of its namespace's LimitRanges.
+    """Return every rejection of a mutated pod that its namespace's LimitRanges cause.
 
     Args:
-        holders: Its `final_amounts`.
+        mutation: The pod and its changes.
+        amounts: Its `final_amounts`.
+        ranges: The LimitRanges.
     """
     return [
-        *_invalid_by_defaults(shape, find_invalid_amounts(holders)),
-        *map(_refusal_to_violation, predict_limit_range_refusals(holders, ranges)),
+        *_invalid_by_defaults(mutation, find_invalid_amounts(amounts)),
+        *map(_refusal_to_violation, predict_limit_range_refusals(amounts, ranges)),
     ]
 
 
 def rejection_reason(pod: Pod, ranges: NamespaceLimitRanges, limits: ResourceChanges, requests: ResourceChanges) -> str:
-    """What would refuse a change, with the LimitRange and the field; "" where nothing would."""
+    """Return why the API server would reject a change, with LimitRange and field; "" if it would not."""
     if is_surely_admitted(pod, container_amounts(pod.spec, limits, requests), ranges):
         return ""
     try:
-        return _first_rejection(predict_admission(pod, ranges, limits, requests))
+        return first_rejection(predict_admission(pod, ranges, limits, requests))
     except QuantityError as error:
         return str(error)
 
 
 def paths_below_minimum(
-    shape: PodMutation, ranges: NamespaceLimitRanges, limits: ResourceChanges, requests: ResourceChanges
+    mutation: PodMutation, ranges: NamespaceLimitRanges, limits: ResourceChanges, requests: ResourceChanges
 ) -> set[FieldPath]:
-    """Where LimitRanges refuse smaller amounts than a shape's for being so small: containers, or the pod as a whole."""
-    pod = shape.pod
+    """Return the containers, or ("spec",) for the pod, whose new amounts LimitRanges reject, unless for their maximum.
+
+    Rejections of the mutation's own amounts are left out.
+    """
+    pod = mutation.pod
     if not ranges or is_surely_admitted(pod, container_amounts(pod.spec, limits, requests), ranges):
         return set()
     try:
-        known = set(predict_admission(pod, ranges, shape.limits, shape.requests).refusals)
-        said = predict_admission(pod, ranges, limits, requests).refusals
+        before = set(predict_admission(pod, ranges, mutation.limits, mutation.requests).refusals)
+        after = predict_admission(pod, ranges, limits, requests).refusals
     except QuantityError:
         return set()
-    return {one.path for one in said if one.bound.kind != "max" and one not in known}
+    return {one.path for one in after if one.bound.kind != "max" and one not in before}
 
 
-def _first_rejection(found: PredictedAdmission) -> str:
-    for refusal in found.refusals:
+def first_rejection(predicted: PredictedAdmission) -> str:
+    """Return the first reason of a rejection, with its field; "" if the pod is accepted."""
+    for refusal in predicted.refusals:
         return f"{_refusal_sentence(refusal)} at {format_path(_refusal_field(refusal))}"
-    for broken in found.invalid:
-        return f"{format_path(broken.path)}: {broken.message}"
+    for invalid in predicted.invalid:
+        return f"{format_path(invalid.path)}: {invalid.message}"
     return ""
 
 
@@ -91,83 +90,32 @@ def _refusal_to_violation(refusal: LimitRangeRefusal) -> Violation:
 
 
 def _refusal_sentence(refusal: LimitRangeRefusal) -> str:
-    """The API server's own words, and whose they are."""
     return f"{refusal.message} (LimitRange {refusal.limit_range})"
 
 
 def _refusal_field(refusal: LimitRangeRefusal) -> FieldPath:
     if refusal.path == ("spec",):
         return refusal.path
-    side = "requests" if "request" in refusal.message.rpartition(refusal.bound.type)[2] else "limits"
-    return (*refusal.path, "resources", side, refusal.bound.resource)
+    return (*refusal.path, "resources", refusal.side, refusal.bound.resource)
 
 
 def _refusal_fix(refusal: LimitRangeRefusal) -> str:
     bound = refusal.bound
     if bound.kind == "maxLimitRequestRatio":
-        return f"Write a request of {bound.resource}, and a limit of at most {canonical_text(bound.amount)} times it."
+        return f"Set a request of {bound.resource}, and a limit of at most {canonical_text(bound.amount)} times it."
     words = "at least" if bound.kind == "min" else "at most"
-    return f"Ask for {words} {canonical_text(bound.amount)} {bound.resource}, in limits and requests."
+    return f"Request {words} {canonical_text(bound.amount)} {bound.resource}, in limits and requests."
 
 
-def _invalid_by_defaults(shape: PodMutation, found: list[InvalidAmount]) -> Iterator[Violation]:
-    """Rules of the API that a shape breaks with what LimitRanges give it, and would not break without."""
-    if not found:
+def _invalid_by_defaults(mutation: PodMutation, invalid: list[InvalidAmount]) -> Iterator[Violation]:
+    """Yield the amounts that are invalid only because of LimitRanges' defaults."""
+    if not invalid:
         return
-    own = set(find_invalid_amounts(apply_request_defaults(read_pod_amounts(shape.pod, shape.limits, shape.requests))))
-    for broken in found:
-        if broken not in own:
-            yield _invalid_amount_violation(broken)
-
-
-def _invalid_amount_violation(broken: InvalidAmount) -> Violation:
-    name = broken.path[-1]
-    message = f"what a LimitRange gives makes it invalid: {broken.message}"
-    return Violation("GPU-L203", broken.path, message, f"Write {name} yourself, the same in limits and requests.")
-
-
-def injected_gpu_violations(injected: InjectedGpus) -> Iterator[Violation]:
-    """That LimitRanger put GPUs in, and whether they are taken out again."""
-    after = ", and it is taken out" if injected.removed else ""
-    if injected.kept_reason:
-        after = f", and it cannot be taken out: {injected.kept_reason}"
-    for one in injected.amounts:
-        field = (*one.path, "resources", "limits", one.resource)
-        message = (
-            f"{one.resource} is put in by LimitRange {one.limit_range}, container {one.container} does not ask for it"
-        )
-        fix = "" if after else f'Write {one.resource}: "0" in its limits.'
-        yield Violation("GPU-L202", field, message + after, fix, at_most=PolicyMode.WARN)
-
-
-def remove_injected_gpus(
-    pod: Pod, shape: PodMutation, given: tuple[InjectedAmount, ...], ranges: NamespaceLimitRanges
-) -> InjectedGpus:
-    """Write "0" over GPUs that LimitRanger put in, in limits and requests: without the pair they would come back.
-
-    Where a LimitRange would refuse the zeros, nothing changes.
-    """
-    limits: dict[FieldPath, dict[str, QuantityText]] = {}
-    requests: dict[FieldPath, dict[str, QuantityText]] = {}
-    for one in given:
-        resources = _resources_at_path(pod, one.path)
-        for side, changes in ((resources[0], limits), (resources[1], requests)):
-            changes.setdefault(one.path, dict(side))[one.resource] = "0"
-    try:
-        original, shaped = compare_admission(pod, limits, requests, ranges)
-    except QuantityError as error:
-        return InjectedGpus(given, kept_reason=str(error))
-    if original.is_accepted and not shaped.is_accepted:
-        return InjectedGpus(given, kept_reason=_first_rejection(shaped))
-    shape.limits |= limits
-    shape.requests |= requests
-    shape.record_change(INJECTED_GPUS_CHANGE)
-    return InjectedGpus(given, removed=True)
-
-
-def _resources_at_path(pod: Pod, path: FieldPath) -> tuple[Mapping[str, QuantityText], Mapping[str, QuantityText]]:
-    _, kind, index = path
-    containers = pod.spec.containers if kind == "containers" else pod.spec.init_containers
-    assert isinstance(index, int)
-    resources = containers[index].resources
-    return resources.limits, resources.requests or resources.limits
+    written = apply_request_defaults(read_pod_amounts(mutation.pod, mutation.limits, mutation.requests))
+    already_invalid = set(find_invalid_amounts(written))
+    for one in invalid:
+        if one not in already_invalid:
+            message = f"amounts from a LimitRange make it invalid: {one.message}"
+            yield Violation(
+                "GPU-L203", one.path, message, f"Set {one.path[-1]} yourself, equal in limits and requests."
+            )

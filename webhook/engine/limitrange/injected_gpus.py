@@ -1,24 +1,32 @@
-"""GPU amounts that LimitRanger put into containers that never asked: nobody's demand."""
+"""GPUs that a LimitRange's defaults give to containers that request none: found, removed and reported."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from webhook.engine.limitrange.defaulting import LIMIT_RANGER_ANNOTATION, LIMIT_RANGER_PREFIX
+from webhook.engine.limitrange.findings import first_rejection
+from webhook.engine.limitrange.validation import predict_admission
+from webhook.engine.mutation import PodMutation
+from webhook.engine.violations import Violation
+from webhook.errors import QuantityError
 from webhook.model.apimachinery import compare_quantities
+from webhook.model.defaulting import LIMIT_RANGER_ANNOTATION, LIMIT_RANGER_PREFIX
+from webhook.model.enums import PolicyMode
 from webhook.model.field_paths import FieldPath
 from webhook.model.limit_ranges import NamespaceLimitRanges, ParsedLimitRange, parse_api_quantity
-from webhook.model.pods import Container, Pod, ResourceRequirements
+from webhook.model.pods import Container, Pod, QuantityText, ResourceRequirements
 from webhook.model.quantity import parse_nano_or_none
+
+INJECTED_GPUS_CHANGE = "injected GPUs"
 
 
 class InjectedAmount(NamedTuple):
-    """One GPU amount of LimitRanger's in one container.
+    """One injected GPU amount of one container.
 
     Attributes:
-        range: The LimitRange that gives it.
-        arrived: True where the pod already has it; False where the first pass is still to come.
+        limit_range: The LimitRange that injects it.
+        present: True if the pod already has it; False if LimitRanger's first pass is still to come.
     """
 
     path: FieldPath
@@ -29,11 +37,11 @@ class InjectedAmount(NamedTuple):
 
 
 class InjectedGpus(NamedTuple):
-    """GPUs that LimitRanges put into a pod, and what becomes of them.
+    """The injected GPUs of a pod, and their removal.
 
     Attributes:
-        out: True if they are taken out again.
-        stays: Why they could not be, "" where that was not tried or is done.
+        removed: True if they were removed.
+        kept_reason: Why they could not be removed; "" if removal succeeded or was not tried.
     """
 
     amounts: tuple[InjectedAmount, ...] = ()
@@ -41,7 +49,7 @@ class InjectedGpus(NamedTuple):
     kept_reason: str = ""
 
     def contains(self, path: FieldPath, resource: str) -> bool:
-        """Is this amount LimitRanger's, and not the user's?"""
+        """Was this amount injected?"""
         return any(one.path == path and one.resource == resource for one in self.amounts)
 
 
@@ -49,16 +57,55 @@ NO_INJECTED_GPUS = InjectedGpus()
 
 
 def find_injected_gpus(pod: Pod, ranges: NamespaceLimitRanges) -> tuple[InjectedAmount, ...]:
-    """Every GPU amount above zero that LimitRanger put into a pod, or will put into it."""
+    """Return every GPU amount above zero that LimitRanger set in a pod, or will set."""
     if not ranges.gpu_defaults:
         return ()
     found: dict[tuple[FieldPath, str], InjectedAmount] = {}
     for name, limit_range in ranges.gpu_defaults:
         for path, container in _init_then_main_containers(pod):
-            given = _find_injected_amount(pod, path, container, name, limit_range)
-            if given is not None:
-                found.setdefault((path, name), given)
+            injected = _find_injected_amount(pod, path, container, name, limit_range)
+            if injected is not None:
+                found.setdefault((path, name), injected)
     return tuple(found.values())
+
+
+def remove_injected_gpus(
+    pod: Pod, mutation: PodMutation, injected: tuple[InjectedAmount, ...], ranges: NamespaceLimitRanges
+) -> InjectedGpus:
+    """Set injected GPUs to "0", in limits and requests: LimitRanger would set a missing one again.
+
+    If a LimitRange would reject the zeros, nothing changes.
+    """
+    limits: dict[FieldPath, dict[str, QuantityText]] = {}
+    requests: dict[FieldPath, dict[str, QuantityText]] = {}
+    for one in injected:
+        resources = _resources_at_path(pod, one.path)
+        limits.setdefault(one.path, dict(resources.limits))[one.resource] = "0"
+        requests.setdefault(one.path, dict(resources.requests or resources.limits))[one.resource] = "0"
+    try:
+        changed = predict_admission(pod, ranges, limits, requests)
+        if not changed.is_accepted and predict_admission(pod, ranges).is_accepted:
+            return InjectedGpus(injected, kept_reason=first_rejection(changed))
+    except QuantityError as error:
+        return InjectedGpus(injected, kept_reason=str(error))
+    mutation.limits |= limits
+    mutation.requests |= requests
+    mutation.record_change(INJECTED_GPUS_CHANGE)
+    return InjectedGpus(injected, removed=True)
+
+
+def injected_gpu_violations(injected: InjectedGpus) -> Iterator[Violation]:
+    """Report injected GPUs, and whether they were removed."""
+    outcome = "; it is removed" if injected.removed else ""
+    if injected.kept_reason:
+        outcome = f"; it cannot be removed: {injected.kept_reason}"
+    for one in injected.amounts:
+        field = (*one.path, "resources", "limits", one.resource)
+        message = (
+            f"LimitRange {one.limit_range} adds {one.resource} to container {one.container}, which does not request it"
+        )
+        fix = "" if outcome else f'Write {one.resource}: "0" in its limits.'
+        yield Violation("GPU-L202", field, message + outcome, fix, at_most=PolicyMode.WARN)
 
 
 def _init_then_main_containers(pod: Pod) -> Iterator[tuple[FieldPath, Container]]:
@@ -74,18 +121,18 @@ def _find_injected_amount(
     resources = container.resources
     if name not in resources.limits and name not in resources.requests:
         return InjectedAmount(path, container.name, name, limit_range.name, present=False)
-    note = pod.metadata.annotations.get(LIMIT_RANGER_ANNOTATION, "")
+    annotation = pod.metadata.annotations.get(LIMIT_RANGER_ANNOTATION, "")
     if (
-        name in note
+        name in annotation
         and _equals_limit_range_default(limit_range, resources, name)
-        and _annotation_names(note, container.name, name)
+        and _annotation_names(annotation, container.name, name)
     ):
         return InjectedAmount(path, container.name, name, limit_range.name, present=True)
     return None
 
 
 def _equals_limit_range_default(limit_range: ParsedLimitRange, resources: ResourceRequirements, name: str) -> bool:
-    """Is it the LimitRange's very amount? The note alone could be forged."""
+    """Is it exactly the LimitRange's amount? The annotation alone could be forged."""
     amount = resources.limits.get(name, resources.requests.get(name, "0"))
     if not parse_nano_or_none(amount):
         return False
@@ -93,10 +140,17 @@ def _equals_limit_range_default(limit_range: ParsedLimitRange, resources: Resour
     return any(name in side and compare_quantities(side[name], parse_api_quantity(amount)) == 0 for side in sides)
 
 
-def _annotation_names(note: str, container: str, name: str) -> bool:
+def _annotation_names(annotation: str, container: str, name: str) -> bool:
     """Read "LimitRanger plugin set: a, b request for container X; a limit for container X"."""
-    for part in note.removeprefix(LIMIT_RANGER_PREFIX).split("; "):
+    for part in annotation.removeprefix(LIMIT_RANGER_PREFIX).split("; "):
         names, _, where = part.partition(" for ")
         if where.rpartition(" ")[2] == container and name in names.rpartition(" ")[0].split(", "):
             return True
     return False
+
+
+def _resources_at_path(pod: Pod, path: FieldPath) -> ResourceRequirements:
+    _, kind, index = path
+    containers = pod.spec.containers if kind == "containers" else pod.spec.init_containers
+    assert isinstance(index, int)
+    return containers[index].resources

@@ -1,6 +1,9 @@
-"""The API's own rules for amounts, checked once all defaults are in.
+"""Predict how the API server validates a pod's amounts after all defaults: API rules (422), then LimitRanges (403).
 
-Source: `pkg/apis/core/validation`, validateResourceRequirements and validatePodResourceConsistency.
+ResourceQuota comes after both. Messages are the API server's.
+
+Sources: `pkg/apis/core/validation`, validateResourceRequirements and validatePodResourceConsistency;
+`plugin/pkg/admission/limitranger`, PodValidateLimitFunc.
 """
 
 from __future__ import annotations
@@ -8,18 +11,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from webhook.engine.containers import ResourceChanges
-from webhook.engine.limitrange.defaulting import apply_limit_range_defaults, apply_request_defaults
-from webhook.engine.limitrange.pod_amounts import (
-    LIMITS,
-    REQUESTS,
-    LimitsAndRequests,
-    PodAmounts,
-    named_resources,
-    pod_total,
-    read_pod_amounts,
-    sum_containers,
-)
 from webhook.errors import QuantityError
 from webhook.model.apimachinery import (
     MAX_MILLI,
@@ -31,8 +22,20 @@ from webhook.model.apimachinery import (
     parse_quantity,
     whole_value,
 )
+from webhook.model.defaulting import apply_defaults
 from webhook.model.field_paths import FieldPath
 from webhook.model.limit_ranges import CONTAINER, ParsedLimitRange, RangeBound
+from webhook.model.pod_amounts import (
+    LIMITS,
+    NO_CHANGES,
+    REQUESTS,
+    LimitsAndRequests,
+    PodAmounts,
+    ResourceChanges,
+    named_resources,
+    pod_total,
+    sum_containers,
+)
 from webhook.model.pods import Pod
 from webhook.model.resource_names import (
     HUGE_PAGES,
@@ -44,31 +47,37 @@ from webhook.model.resource_names import (
 )
 
 
+class InvalidAmount(NamedTuple):
+    """An amount that breaks a rule of the API."""
+
+    path: FieldPath
+    message: str
+
+
 class LimitRangeRefusal(NamedTuple):
-    """One reason why LimitRanger refuses a pod.
+    """A bound of a LimitRange that a pod violates.
 
     Attributes:
-        range: Name of the LimitRange.
-        path: The container, or ("spec",) for the pod as a whole.
-        words: The API server's own words.
+        limit_range: Name of the LimitRange.
+        path: The container, or ("spec",) for the pod's total.
+        side: The amount that violates it: LIMITS or REQUESTS.
+        message: The API server's message.
     """
 
     limit_range: str
     bound: RangeBound
     path: FieldPath
+    side: str
     message: str
 
 
-UNCHANGED: ResourceChanges = {}
-
-
 class PredictedAdmission(NamedTuple):
-    """What becomes of a pod.
+    """The API server's answer for a pod.
 
     Attributes:
-        holders: Its amounts once everything is in.
-        broken: Rules of the API that they break (answered with 422, and LimitRanger is not asked).
-        refused: What LimitRanger refuses (answered with 403).
+        amounts: The pod's amounts after all defaults.
+        invalid: Rules of the API that they break; LimitRanges are then not checked.
+        refusals: Bounds of LimitRanges that they violate.
     """
 
     amounts: PodAmounts
@@ -77,41 +86,60 @@ class PredictedAdmission(NamedTuple):
 
     @property
     def is_accepted(self) -> bool:
-        """Does the API server take it, quota apart?"""
+        """Does the API server accept the pod, quotas apart?"""
         return not self.invalid and not self.refusals
 
 
-class AdmissionComparison(NamedTuple):
-    """One pod, twice: as it would be without us, and in our shape."""
+def predict_admission(
+    pod: Pod,
+    ranges: Sequence[ParsedLimitRange],
+    limits: ResourceChanges = NO_CHANGES,
+    requests: ResourceChanges = NO_CHANGES,
+) -> PredictedAdmission:
+    """Predict the answer for a pod, some containers' amounts changed by a webhook.
 
-    original: PredictedAdmission
-    changed: PredictedAdmission
+    Args:
+        pod: The pod as written, or as a webhook sees it.
+        ranges: The namespace's LimitRanges, in the order in which LimitRanger applies them.
+        limits: New limits of containers, by path; whole maps.
+        requests: New requests of containers, by path; whole maps.
+
+    Raises:
+        QuantityError: an amount is not a quantity, so the API server cannot read the pod.
+    """
+    amounts = apply_defaults(pod, ranges, limits, requests)
+    return PredictedAdmission(amounts, find_invalid_amounts(amounts), predict_limit_range_refusals(amounts, ranges))
 
 
-class InvalidAmount(NamedTuple):
-    """One rule that an amount breaks: where, what it must be, and what it is."""
-
-    path: FieldPath
-    message: str
-
-
-def find_invalid_amounts(holders: PodAmounts) -> list[InvalidAmount]:
-    """Every rule that the pod's amounts break."""
+def find_invalid_amounts(amounts: PodAmounts) -> list[InvalidAmount]:
+    """Return every rule of the API that a pod's amounts break."""
     found: list[InvalidAmount] = []
-    for holder in holders.all_containers:
+    for holder in amounts.all_containers:
         found += _check_one_holder(holder, is_container_resource)
-    if holders.pod_level is not None:
-        found += _check_one_holder(holders.pod_level, is_pod_level_resource)
-        found += _check_pod_level(holders, holders.pod_level)
+    if amounts.pod_level is not None:
+        found += _check_one_holder(amounts.pod_level, is_pod_level_resource)
+        found += _check_pod_level(amounts, amounts.pod_level)
+    return found
+
+
+def predict_limit_range_refusals(amounts: PodAmounts, ranges: Iterable[ParsedLimitRange]) -> list[LimitRangeRefusal]:
+    """Return every violated bound. The API server reports those of one LimitRange, in any order."""
+    found: list[LimitRangeRefusal] = []
+    for limit_range in ranges:
+        for bound in limit_range.bounds:
+            for path, limit, request in _bounded_amounts(amounts, bound):
+                error = _bound_error(bound, limit, request)
+                if error is not None:
+                    found.append(LimitRangeRefusal(limit_range.name, bound, path, *error))
     return found
 
 
 def _check_one_holder(holder: LimitsAndRequests, known: Callable[[str], bool]) -> Iterator[InvalidAmount]:
     for side in (LIMITS, REQUESTS):
         for name, amount in holder.amounts(side).items():
-            words = _amount_error(name, amount, known)
-            if words:
-                yield InvalidAmount((*holder.path, "resources", side, name), words)
+            message = _amount_error(name, amount, known)
+            if message:
+                yield InvalidAmount((*holder.path, "resources", side, name), message)
     for name, request in holder.requests.items():
         limit = holder.limits.get(name)
         path = (*holder.path, "resources", REQUESTS, name)
@@ -133,9 +161,9 @@ def _check_one_holder(holder: LimitsAndRequests, known: Callable[[str], bool]) -
 
 
 def _amount_error(name: str, amount: Quantity, known: Callable[[str], bool]) -> str:
-    """What is wrong with one name and its amount, "" if nothing."""
+    """Return the error of one amount; "" if there is none."""
     if not known(name):
-        return "is no resource that may be named here"
+        return "is not a resource that is allowed here"
     if compare_quantities(amount, ZERO) < 0:
         return f"{canonical_text(amount)} must be greater than or equal to 0"
     if is_extended(name) and milli_value(amount) % 1000:
@@ -157,14 +185,14 @@ def _is_page_multiple(name: str, amount: Quantity) -> bool:
     )
 
 
-def _check_pod_level(holders: PodAmounts, whole: LimitsAndRequests) -> Iterator[InvalidAmount]:
-    """Where the pod as a whole asks for less than its containers do."""
-    for name in named_resources(holders, REQUESTS):
-        yield from _check_pod_covers_containers(holders, whole, name, REQUESTS)
-    for name in named_resources(holders, LIMITS):
+def _check_pod_level(amounts: PodAmounts, whole: LimitsAndRequests) -> Iterator[InvalidAmount]:
+    """Compare the pod level with the containers: it must cover them."""
+    for name in named_resources(amounts, REQUESTS):
+        yield from _check_pod_covers_containers(amounts, whole, name, REQUESTS)
+    for name in named_resources(amounts, LIMITS):
         if is_huge_pages(name):
-            yield from _check_pod_covers_containers(holders, whole, name, LIMITS)
-    for holder in holders.containers:
+            yield from _check_pod_covers_containers(amounts, whole, name, LIMITS)
+    for holder in amounts.containers:
         for name, limit in holder.limits.items():
             most = whole.limits.get(name)
             if most is not None and compare_quantities(limit, most) > 0:
@@ -175,126 +203,72 @@ def _check_pod_level(holders: PodAmounts, whole: LimitsAndRequests) -> Iterator[
 
 
 def _check_pod_covers_containers(
-    holders: PodAmounts, whole: LimitsAndRequests, name: str, side: str
+    amounts: PodAmounts, whole: LimitsAndRequests, name: str, side: str
 ) -> Iterator[InvalidAmount]:
-    have, need = whole.amounts(side).get(name), sum_containers(holders, name, side)
+    have, need = whole.amounts(side).get(name), sum_containers(amounts, name, side)
     if have is not None and need is not None and compare_quantities(need, have) > 0:
-        words = (
+        message = (
             f"{canonical_text(have)} must be greater than or equal to aggregate "
             f"container {side} of {canonical_text(need)}"
         )
-        yield InvalidAmount((*whole.path, "resources", side, name), words)
-
-
-def predict_limit_range_refusals(holders: PodAmounts, ranges: Iterable[ParsedLimitRange]) -> list[LimitRangeRefusal]:
-    """Everything that LimitRanger finds; the API server tells what the first LimitRange finds, in any order."""
-    found: list[LimitRangeRefusal] = []
-    for limit_range in ranges:
-        for bound in limit_range.bounds:
-            for path, limit, request in _bounded_amounts(holders, bound):
-                words = _bound_error(bound, limit, request)
-                if words is not None:
-                    found.append(LimitRangeRefusal(limit_range.name, bound, path, words))
-    return found
-
-
-def messages_of_limit_range(found: Iterable[LimitRangeRefusal], name: str) -> list[str]:
-    """What one LimitRange says, each sentence once."""
-    return list(dict.fromkeys(refusal.message for refusal in found if refusal.limit_range == name))
+        yield InvalidAmount((*whole.path, "resources", side, name), message)
 
 
 def _bounded_amounts(
-    holders: PodAmounts, bound: RangeBound
+    amounts: PodAmounts, bound: RangeBound
 ) -> Iterator[tuple[FieldPath, Quantity | None, Quantity | None]]:
-    """What a bound is about: place, limit and request."""
+    """Yield path, limit and request of everything that a bound applies to."""
     name = bound.resource
     if bound.type != CONTAINER:
-        yield ("spec",), pod_total(holders, name, LIMITS), pod_total(holders, name, REQUESTS)
+        yield ("spec",), pod_total(amounts, name, LIMITS), pod_total(amounts, name, REQUESTS)
         return
-    for holder in holders.all_containers:
+    for holder in amounts.all_containers:
         yield holder.path, holder.limits.get(name), holder.requests.get(name)
 
 
-def _bound_error(bound: RangeBound, limit: Quantity | None, request: Quantity | None) -> str | None:
-    """What the API server says about a bound that does not hold; None where it holds."""
+def _bound_error(bound: RangeBound, limit: Quantity | None, request: Quantity | None) -> tuple[str, str] | None:
+    """Return the side that violates a bound, and the API server's message; None if the bound holds."""
     if bound.kind == "maxLimitRequestRatio":
         return _ratio_error(bound, limit, request)
-    asked, most, enforced = _to_common_unit(request or ZERO, limit or ZERO, bound.amount)
+    request_value, limit_value, bound_value = _to_common_unit(request or ZERO, limit or ZERO, bound.amount)
     if bound.kind == "min":
         head = f"minimum {bound.resource} usage per {bound.type} is {canonical_text(bound.amount)}"
         if request is None:
-            return f"{head}.  No request is specified"
-        if asked < enforced:
-            return f"{head}, but request is {canonical_text(request)}"
-        return f"{head}, but limit is {canonical_text(limit)}" if limit is not None and most < enforced else None
+            return REQUESTS, f"{head}.  No request is specified"
+        if request_value < bound_value:
+            return REQUESTS, f"{head}, but request is {canonical_text(request)}"
+        if limit is not None and limit_value < bound_value:
+            return LIMITS, f"{head}, but limit is {canonical_text(limit)}"
+        return None
     head = f"maximum {bound.resource} usage per {bound.type} is {canonical_text(bound.amount)}"
     if limit is None:
-        return f"{head}.  No limit is specified"
-    if most > enforced:
-        return f"{head}, but limit is {canonical_text(limit)}"
-    return f"{head}, but request is {canonical_text(request)}" if request is not None and asked > enforced else None
+        return LIMITS, f"{head}.  No limit is specified"
+    if limit_value > bound_value:
+        return LIMITS, f"{head}, but limit is {canonical_text(limit)}"
+    if request is not None and request_value > bound_value:
+        return REQUESTS, f"{head}, but request is {canonical_text(request)}"
+    return None
 
 
-def _ratio_error(bound: RangeBound, limit: Quantity | None, request: Quantity | None) -> str | None:
+def _ratio_error(bound: RangeBound, limit: Quantity | None, request: Quantity | None) -> tuple[str, str] | None:
     head = f"{bound.resource} max limit to request ratio per {bound.type} is {canonical_text(bound.amount)}"
-    asked, most, _ = _to_common_unit(request or ZERO, limit or ZERO, bound.amount)
-    if request is None or not asked:
-        return f"{head}, but no request is specified or request is 0"
-    if limit is None or not most:
-        return f"{head}, but no limit is specified or limit is 0"
-    # The API server reckons this one in floats; so that the answer is its answer, so do we.
-    ratio = float(most) / float(asked)
-    exact = whole_value(bound.amount) <= MAX_MILLI
-    held, shown = (
-        (float(milli_value(bound.amount)), ratio * 1000) if exact else (float(whole_value(bound.amount)), ratio)
-    )
-    return f"{head}, but provided ratio is {ratio:f}" if shown > held else None
+    request_value, limit_value, _ = _to_common_unit(request or ZERO, limit or ZERO, bound.amount)
+    if request is None or not request_value:
+        return REQUESTS, f"{head}, but no request is specified or request is 0"
+    if limit is None or not limit_value:
+        return LIMITS, f"{head}, but no limit is specified or limit is 0"
+    # In floats, as the API server computes it, to give the same answer.
+    ratio = float(limit_value) / float(request_value)
+    if whole_value(bound.amount) <= MAX_MILLI:
+        exceeded = ratio * 1000 > float(milli_value(bound.amount))
+    else:
+        exceeded = ratio > float(whole_value(bound.amount))
+    return (LIMITS, f"{head}, but provided ratio is {ratio:f}") if exceeded else None
 
 
 def _to_common_unit(request: Quantity, limit: Quantity, enforced: Quantity) -> tuple[int, int, int]:
-    """Thousandths where all three fit, else whole units rounded up."""
+    """Return all three in thousandths if they fit, else in whole units rounded up."""
     values = whole_value(request), whole_value(limit), whole_value(enforced)
     if max(values) <= MAX_MILLI:
         return milli_value(request), milli_value(limit), milli_value(enforced)
     return values
-
-
-def compare_admission(
-    pod: Pod, limits: ResourceChanges, requests: ResourceChanges, ranges: Sequence[ParsedLimitRange]
-) -> AdmissionComparison:
-    """Follow a pod and its shape to their verdicts.
-
-    Args:
-        pod: The pod as written, or as a webhook sees it: defaults that are in already are not put in twice.
-        limits: Our new limits of containers, by path; whole maps.
-        requests: Our new requests, likewise.
-        ranges: The namespace's LimitRanges, in the order in which LimitRanger takes them.
-
-    Raises:
-        QuantityError: an amount is no quantity: the API server refuses to read it.
-    """
-    original = predict_admission(pod, ranges)
-    return AdmissionComparison(
-        original, predict_admission(pod, ranges, limits, requests) if limits or requests else original
-    )
-
-
-def predict_admission(
-    pod: Pod,
-    ranges: Sequence[ParsedLimitRange],
-    limits: ResourceChanges = UNCHANGED,
-    requests: ResourceChanges = UNCHANGED,
-) -> PredictedAdmission:
-    """What becomes of a pod, some containers' amounts changed by a webhook. See `compare_admission`."""
-    holders = apply_defaults(pod, ranges, limits, requests)
-    return PredictedAdmission(holders, find_invalid_amounts(holders), predict_limit_range_refusals(holders, ranges))
-
-
-def apply_defaults(
-    pod: Pod,
-    ranges: Sequence[ParsedLimitRange],
-    limits: ResourceChanges = UNCHANGED,
-    requests: ResourceChanges = UNCHANGED,
-) -> PodAmounts:
-    """The amounts once the API's defaults and LimitRanger's are in: what a webhook sees of a pod."""
-    return apply_limit_range_defaults(apply_request_defaults(read_pod_amounts(pod, limits, requests)), ranges)

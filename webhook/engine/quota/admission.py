@@ -10,13 +10,13 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from webhook.engine.limitrange import PodAmounts
 from webhook.engine.quota.charges import compute_pod_charge, is_best_effort_amounts, missing_required_resources
 from webhook.model.apimachinery import Quantity, add_quantities, canonical_text, compare_quantities, negate_quantity
 from webhook.model.claims import ClaimContext, DeviceClasses, claim_charge, is_filled_by_claims
 from webhook.model.field_paths import FieldPath
 from webhook.model.limit_ranges import ResourceList, parse_resource_list
 from webhook.model.objects import ResourceQuota
+from webhook.model.pod_amounts import PodAmounts
 from webhook.model.pods import Pod
 from webhook.model.quota_keys import resource_of_quota_key
 from webhook.model.quota_scopes import has_scopes, quota_matches_pod

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from webhook.engine.limitrange import PodAmounts
-from webhook.engine.limitrange.pod_amounts import LIMITS, LimitsAndRequests, sum_containers
 from webhook.model.apimachinery import Quantity, add_quantities
 from webhook.model.limit_ranges import ResourceList
+from webhook.model.pod_amounts import LIMITS, LimitsAndRequests, PodAmounts, sum_containers
 from webhook.model.quota_keys import CountedResource, resource_of_quota_key
 from webhook.model.remaining_quota import REQUIRED_KEYS
 from webhook.model.resource_names import is_pod_level_resource

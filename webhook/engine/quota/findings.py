@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from webhook.engine.limitrange import PodAmounts, apply_defaults
 from webhook.engine.quota.admission import (
     QuotaExcess,
     QuotaRefusal,
@@ -17,8 +16,10 @@ from webhook.engine.violations import Violation
 from webhook.errors import QuantityError
 from webhook.model.apimachinery import Quantity, add_quantities, canonical_text, negate_quantity
 from webhook.model.claims import ClaimContext, claim_unit
+from webhook.model.defaulting import apply_defaults
 from webhook.model.enums import PolicyMode
 from webhook.model.objects import ResourceQuota
+from webhook.model.pod_amounts import PodAmounts
 from webhook.model.pods import Pod
 from webhook.model.quantity import format_nano
 from webhook.model.quota_keys import CountedResource, resource_of_quota_key

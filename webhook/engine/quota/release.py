@@ -6,13 +6,13 @@ from collections.abc import Iterable
 
 import msgspec
 
-from webhook.engine.limitrange.pod_amounts import read_pod_amounts
 from webhook.engine.quota.admission import NO_CLAIM_CHARGES, ClaimCharges
 from webhook.engine.quota.charges import compute_pod_charge, is_best_effort_amounts
 from webhook.errors import QuantityError
 from webhook.model.apimachinery import Quantity, add_quantities, canonical_text, compare_quantities, negate_quantity
 from webhook.model.limit_ranges import ResourceList, parse_resource_list
 from webhook.model.objects import ResourceQuota
+from webhook.model.pod_amounts import read_pod_amounts
 from webhook.model.pods import Pod
 from webhook.model.quota_scopes import has_scopes, quota_matches_pod
 
