@@ -35,6 +35,7 @@ from webhook.cache.informers import ClusterInformers, empty_view
 from webhook.certs.issuer import create_self_signed
 from webhook.cli.webhook_client import find_free_port
 from webhook.engine.decide import decide
+from webhook.errors import ApiError
 from webhook.kube.api import KubeClient
 from webhook.model.admission import AdmissionRequest
 from webhook.model.cluster_view import ClusterView
@@ -173,7 +174,7 @@ def relisted(site: Site, pid: int, port: int) -> float:
     """The peak of resident memory, MiB, while everything is listed a second time."""
     Path(f"/proc/{pid}/clear_refs").write_text("5")
     site.post("/expire")
-    until(lambda: 'rightslice_watch_lists_total{kind="pods"} 2.0' in said(port, "/metrics"))
+    until(lambda: 'rightslice_watch_lists_total{resource="pods"} 2.0' in said(port, "/metrics"))
     time.sleep(QUIET_SECONDS)
     return status(pid, "VmHWM")
 
@@ -216,10 +217,10 @@ class Holder:
 
     view: ClusterView = empty_view()
 
-    def record_watch_error(self, kind: str, why: str) -> None:
-        print(f"{kind}: {why}", file=sys.stderr)
+    def record_watch_error(self, resource: str, error: ApiError) -> None:
+        print(f"{resource}: {error}", file=sys.stderr)
 
-    def record_crash(self, _route: str, _uid: str, error: Exception) -> None:
+    def record_internal_error(self, _component: str, error: Exception) -> None:
         raise error
 
 

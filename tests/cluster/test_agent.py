@@ -128,7 +128,7 @@ async def test_the_agent_is_ready_and_says_why_it_sees_nothing(plane: Plane, nod
                 assert found["metadata"]["ownerReferences"][0]["name"] == node
                 assert process.page("/healthz") == "ok\n"
                 assert "[+]kubelet ok" in process.page("/readyz?verbose")
-                assert 'rightslice_agent_writes_total{result="good"}' in process.page("/metrics")
+                assert 'rightslice_agent_gpunode_writes_total{result="success"}' in process.page("/metrics")
             assert process.process.returncode == 0
 
         await asyncio.to_thread(live)

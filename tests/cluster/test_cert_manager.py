@@ -154,7 +154,7 @@ def test_a_replica_leads_and_says_what_became_of_policies(site: Site) -> None:
     finally:
         site.plane.api.delete(f"{POLICIES}/said")
 
-    assert [(one["type"], one["status"], one["reason"]) for one in conditions] == [("Ready", "True", "InUse")]
+    assert [(one["type"], one["status"], one["reason"]) for one in conditions] == [("Ready", "True", "Active")]
 
 
 RIGHTS = {

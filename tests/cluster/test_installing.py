@@ -185,7 +185,7 @@ def test_policies_and_exceptions_say_what_became_of_them(site: Site) -> None:
     try:
         for path in (f"{POLICIES}/said", f"{EXCEPTIONS}/said"):
             condition = ready(plane, path)
-            assert (condition["status"], condition["reason"]) == ("True", "InUse")
+            assert (condition["status"], condition["reason"]) == ("True", "Active")
     finally:
         plane.api.delete(f"{POLICIES}/said")
         plane.api.delete(f"{EXCEPTIONS}/said")

@@ -33,11 +33,11 @@ class Site:
         self.broke: list[str] = []
         self.following: ClusterInformers
 
-    def record_watch_error(self, kind: str, why: str) -> None:
-        self.broke.append(f"{kind}: {why}")
+    def record_watch_error(self, resource: str, error: ApiError) -> None:
+        self.broke.append(f"{resource}: {error}")
 
-    def record_crash(self, route: str, _uid: str, error: Exception) -> None:
-        raise AssertionError(route) from error
+    def record_internal_error(self, component: str, error: Exception) -> None:
+        raise AssertionError(component) from error
 
     def free(self, node: str) -> int:
         """Whole GPUs that are free on a node."""
@@ -216,11 +216,10 @@ class Kept:
 
 async def test_a_kind_that_comes_later_is_seen_and_one_that_goes_is_gone(plane: Plane) -> None:
     definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-    broke: list[ApiError] = []
     kept = Kept()
     resource = WatchedResource("widgets", "/apis/test.example/v1/widgets", dict[str, Any], optional=True)
     async with await KubeClient.connect(str(plane.kubeconfig)) as api:
-        watch = Reflector(api, resource, kept, Random(1), lambda _state, why: broke.append(why), crashed=unexpected)
+        watch = Reflector(api, resource, kept, Random(1), Site())
         task = asyncio.create_task(watch.run())
         try:
             await until(lambda: watch.status.absent)
@@ -251,8 +250,7 @@ async def test_everything_comes_by_pages_where_there_is_no_watchlist(plane: Plan
             WatchedResource("configmaps", maps, dict[str, Any]),
             kept,
             Random(1),
-            lambda *_: None,
-            crashed=unexpected,
+            Site(),
         )
         watch._uses_watch_list = False
         with pytest.MonkeyPatch.context() as patch:

@@ -140,5 +140,5 @@ def test_it_is_ready_when_it_knows_everything_and_says_how_each_kind_is(plane: P
         page = site.page("/readyz?verbose")
         for kind in ("nodes", "namespaces", "limitranges", "resourcequotas", "pods"):
             assert f"[+]{kind} synced" in page
-        (age,) = re.findall(r"^rightslice_view_age_seconds (.+)$", site.page("/metrics"), re.MULTILINE)
+        (age,) = re.findall(r"^rightslice_cluster_view_age_seconds (.+)$", site.page("/metrics"), re.MULTILINE)
         assert 0 <= float(age) < 60

@@ -103,8 +103,8 @@ async def test_what_no_scheduler_sends_is_refused_and_counted() -> None:
         _, page = await site.get("/metrics")
 
     assert [unread[0], large[0], text[0]] == [400, 413, 415]
-    assert 'rightslice_refused_total{reason="body"} 1.0' in page
-    assert 'rightslice_refused_total{reason="size"} 1.0' in page
+    assert 'rightslice_http_rejections_total{reason="invalid_request"} 1.0' in page
+    assert 'rightslice_http_rejections_total{reason="body_too_large"} 1.0' in page
 
 
 async def test_its_figures_name_verbs_and_results_and_nothing_that_a_client_wrote() -> None:

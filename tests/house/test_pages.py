@@ -10,6 +10,7 @@ import pytest
 from tests.house.checkout import ROOT, files, pages, read, without_code
 from webhook.model.codes import CODES
 from webhook.report.code_pages import codes_markdown
+from webhook.telemetry.metrics import METRICS, metrics_page
 
 LINK = re.compile(r"\[[^]]*\]\(([^)\s]+)\)")
 OUTSIDE = ("https://", "mailto:")
@@ -70,6 +71,19 @@ def test_every_page_of_docs_can_be_reached_from_the_readme() -> None:
 def test_the_page_of_codes_is_made_from_the_table() -> None:
     assert read("docs/codes.md") == codes_markdown(), "regenerate it: rightslice explain --all > docs/codes.md"
     assert re.findall(r"^### (\S+)$", codes_markdown(), re.MULTILINE) == list(CODES)
+
+
+def test_the_page_of_metrics_is_generated_from_the_table() -> None:
+    message = "write it again: python -m webhook.telemetry.metrics > docs/metrics.md"
+
+    assert read("docs/metrics.md") == metrics_page(), message
+
+
+def test_no_page_or_alert_names_a_metric_that_does_not_exist() -> None:
+    text = "\n".join(page.read_text("utf-8") for page in pages() if page.name != "CHANGELOG.md")
+    names = set(re.findall(r"\brightslice_[a-z_]+", text + read("manifests/monitoring/alerts.yaml")))
+
+    assert {name.removesuffix("_bucket") for name in names} - {metric.name for metric in METRICS} == set()
 
 
 def test_no_page_names_a_code_that_does_not_exist() -> None:

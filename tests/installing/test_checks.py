@@ -391,7 +391,7 @@ OUTSIDE_CASES = {
         "a server's policy files cannot be seen",
     ),
     "an exception in use": (
-        replace(OUTSIDE, exceptions=[said(exception(), "True", "InUse")]),
+        replace(OUTSIDE, exceptions=[said(exception(), "True", "Active")]),
         CheckState.OK,
         "GPUPolicyException said is in use",
     ),
@@ -401,7 +401,7 @@ OUTSIDE_CASES = {
         "GPUPolicyException said: no server has said yet",
     ),
     "an exception that was changed since": (
-        replace(OUTSIDE, exceptions=[said(exception(), "True", "InUse", generation=2)]),
+        replace(OUTSIDE, exceptions=[said(exception(), "True", "Active", generation=2)]),
         CheckState.SKIP,
         "GPUPolicyException said: no server has said yet",
     ),
@@ -411,9 +411,9 @@ OUTSIDE_CASES = {
         "GPUPolicyException said: Invalid",
     ),
     "a policy that a file has too": (
-        replace(OUTSIDE, policies=[said(policy(), "False", "FileWins")]),
+        replace(OUTSIDE, policies=[said(policy(), "False", "OverriddenByFile")]),
         CheckState.WARN,
-        "GPUPolicy guard: FileWins",
+        "GPUPolicy guard: OverriddenByFile",
     ),
     "a policy with a fault": (
         replace(OUTSIDE, policies=[policy(mode="enforced")]),

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from random import Random
+from typing import NamedTuple
 
 import pytest
 
@@ -66,6 +67,19 @@ class Site:
         await until(lambda: sorted(self.store.items) == sorted(names))
 
 
+class WatchErrors(NamedTuple):
+    """Collects the problems of a watch."""
+
+    failures: list[ApiError]
+    exceptions: list[Exception]
+
+    def record_watch_error(self, _resource: str, error: ApiError) -> None:
+        self.failures.append(error)
+
+    def record_internal_error(self, _component: str, error: Exception) -> None:
+        self.exceptions.append(error)
+
+
 def key(item: Namespace) -> str:
     """Its name; of one that is labelled odd there is none to be had."""
     if "odd" in item.metadata.labels:
@@ -86,8 +100,7 @@ async def watched(folder: Path, *answers: Answer, optional: bool = False) -> Asy
             resource,
             writer,
             Calm(),
-            lambda _state, why: broken.append(why),
-            crashed=lambda _state, error: crashed.append(error),
+            WatchErrors(broken, crashed),
         )
         task = asyncio.create_task(watch.run())
         try:
@@ -203,7 +216,7 @@ async def test_what_is_broken_is_asked_again_from_the_last_version(tmp_path: Pat
     async with watched(tmp_path, STARTED, torn, stream(event("ADDED", thing("b", 6)))) as site:
         await site.has("a", "b")
         assert [each.get("resourceVersion") for each in site.server.queries()] == [None, "5", "5"]
-        assert (site.state.lists, site.state.breaks, len(site.broken)) == (1, 1, 1)
+        assert (site.state.lists, site.state.errors, len(site.broken)) == (1, 1, 1)
         assert site.state.error == ""
 
 
@@ -234,7 +247,7 @@ async def test_a_line_that_is_too_long_is_left_out_and_counted(tmp_path: Path, m
     script = stream(event("ADDED", thing("a", 6, x="y" * 5000)), event("ADDED", thing("b", 7)))
     async with watched(tmp_path, STARTED, script) as site:
         await site.has("a", "b")
-        assert site.state.undecodable == 1
+        assert site.state.skipped == 1
         assert site.store.items["a"].metadata.labels == {}
 
 
@@ -245,7 +258,7 @@ async def test_nulls_are_absent_and_one_odd_object_does_not_blind_us(tmp_path: P
     script = stream(*(event("ADDED", each) for each in odder), event("ADDED", thing("c", 11)), event("ADDED", odder[1]))
     async with watched(tmp_path, NO_STREAM, page, script) as site:
         await until(lambda: {"nulls", "a", "c"} <= set(site.store.items))
-        assert site.state.undecodable >= 3
+        assert site.state.skipped >= 3
         assert site.broken == []
 
 
@@ -259,7 +272,7 @@ UNREAD = {
 async def test_an_object_that_became_odd_is_not_held_as_it_was(tmp_path: Path, odd: Json) -> None:
     async with watched(tmp_path, STARTED, stream(odd, event("ADDED", thing("b", 7)))) as site:
         await site.has("b")
-        assert (site.state.undecodable, site.broken) == (1, [])
+        assert (site.state.skipped, site.broken) == (1, [])
 
 
 PASSED_OVER = {
@@ -274,14 +287,14 @@ async def test_an_object_that_the_writer_fails_on_does_not_hold_up_the_others(tm
         await site.has("a", "c")
         await until(lambda: len(site.server.asked) == 3)
         assert site.server.queries()[-1]["resourceVersion"] == "7"
-        assert (site.state.undecodable, site.broken, [str(each) for each in site.crashed]) == (1, [], ["odd"])
+        assert (site.state.skipped, site.broken, [str(each) for each in site.crashed]) == (1, [], ["odd"])
 
 
 async def test_an_object_of_a_list_that_the_writer_fails_on_does_not_hold_up_the_others(tmp_path: Path) -> None:
     page = said({"metadata": {"resourceVersion": "9"}, "items": [thing("a", odd=""), thing("b")]})
     async with watched(tmp_path, NO_STREAM, page) as site:
         await site.has("b")
-        assert (site.state.undecodable, site.broken, len(site.crashed)) == (1, [], 1)
+        assert (site.state.skipped, site.broken, len(site.crashed)) == (1, [], 1)
 
 
 def deep(name: str, version: int, levels: int = 20_000) -> bytes:
@@ -299,7 +312,7 @@ async def test_an_object_of_any_depth_is_read(tmp_path: Path) -> None:
         assert [each.metadata.labels for each in site.store.items.values()] == [{"tier": "x"}] * 2
         await until(lambda: len(site.server.asked) == 4)
         assert site.server.queries()[-1]["resourceVersion"] == "11"
-        assert (site.state.undecodable, site.broken) == (0, [])
+        assert (site.state.skipped, site.broken) == (0, [])
 
 
 async def test_what_is_needed_of_an_object_and_too_deep_is_not_read_as_if_it_were_empty(tmp_path: Path) -> None:
@@ -307,7 +320,7 @@ async def test_what_is_needed_of_an_object_and_too_deep_is_not_read_as_if_it_wer
     script = stream(b'{"type":"ADDED","object":%s}\n' % odd, event("ADDED", thing("b", 7)))
     async with watched(tmp_path, STARTED, script) as site:
         await site.has("b")
-        assert site.state.undecodable == 1
+        assert site.state.skipped == 1
 
 
 async def test_a_list_without_items_is_empty(tmp_path: Path) -> None:
@@ -375,11 +388,11 @@ async def test_a_server_that_comes_back_is_found(tmp_path: Path) -> None:
 
 
 def test_waits_grow_and_are_spread_out() -> None:
-    backoff = ExponentialBackoff(Random(1), first=1.0, most=8.0)
+    backoff = ExponentialBackoff(Random(1), initial=1.0, maximum=8.0)
     waits = [backoff.next_delay() for _ in range(6)]
     ceilings = [1, 2, 4, 8, 8, 8]
     assert all(top / 2 <= wait <= top for wait, top in zip(waits, ceilings, strict=True))
     assert len(set(waits)) == 6
     backoff.reset()
-    assert backoff.next_delay(asked=30.0) <= 31.0
-    assert backoff.next_delay(asked=30.0) > 30.0
+    assert backoff.next_delay(retry_after=30.0) <= 31.0
+    assert backoff.next_delay(retry_after=30.0) > 30.0

@@ -16,7 +16,7 @@ ALERTS = "manifests/monitoring/alerts.yaml"
 [RULES] = documents(read(ALERTS), ALERTS)
 EXPRESSIONS = {rule["alert"]: rule["expr"] for group in RULES.data["spec"]["groups"] for rule in group["rules"]}
 
-CERTIFICATE_END = "rightslice_certificate_end_seconds"
+CERTIFICATE_END = "rightslice_certificate_expiration_timestamp_seconds"
 
 MINUTE = 60
 DAY = 86400
@@ -67,7 +67,11 @@ def passed_by(course: Course, hook: str = "mutate.rightslice.dev") -> tuple[Seri
 
 
 def crashes(course: Course) -> tuple[Series, ...]:
-    return (Series("rightslice_crashes_total", course, {"route": "mutate"}),)
+    return (Series("rightslice_internal_errors_total", course, {"component": "mutate"}),)
+
+
+def rejections(per_minute: float) -> tuple[Series, ...]:
+    return (Series("rightslice_http_rejections_total", rises(per_minute), {"reason": "overloaded"}),)
 
 
 def reviews(slow: float) -> tuple[Series, ...]:
@@ -95,40 +99,42 @@ SITUATIONS = {
     "passed by long ago": Situation("RightsliceFailedOpen", False, passed_by(is_so(7))),
     "another's hook passed by": Situation("RightsliceFailedOpen", False, passed_by(once(7), "a.example.com")),
     "a replica with old policies": Situation(
-        "RightslicePoliciesNotLoaded", True, replicas("rightslice_policies_current", 1, 0)
+        "RightslicePoliciesNotLoaded", True, replicas("rightslice_policies_last_load_successful", 1, 0)
     ),
     "policies as written": Situation(
-        "RightslicePoliciesNotLoaded", False, replicas("rightslice_policies_current", 1, 1)
+        "RightslicePoliciesNotLoaded", False, replicas("rightslice_policies_last_load_successful", 1, 1)
     ),
     "a replica without policies": Situation(
-        "RightsliceNoPolicies", True, replicas("rightslice_policies_in_force", 3, 0)
+        "RightsliceNoPolicies", True, replicas("rightslice_active_policies", 3, 0)
     ),
-    "policies everywhere": Situation("RightsliceNoPolicies", False, replicas("rightslice_policies_in_force", 3, 3)),
+    "policies everywhere": Situation("RightsliceNoPolicies", False, replicas("rightslice_active_policies", 3, 3)),
     "a replica with an old view": Situation(
-        "RightsliceViewIsOld", True, replicas("rightslice_view_age_seconds", 1, 61)
+        "RightsliceClusterViewStale", True, replicas("rightslice_cluster_view_age_seconds", 1, 61)
     ),
-    "views of today": Situation("RightsliceViewIsOld", False, replicas("rightslice_view_age_seconds", 1, 59)),
-    "six days left": Situation("RightsliceCertificateEnds", True, replicas(CERTIFICATE_END, 30, 6)),
-    "eight days left": Situation("RightsliceCertificateEnds", False, replicas(CERTIFICATE_END, 30, 8)),
-    "the first crash": Situation("RightsliceCrashes", True, crashes(once(None))),
-    "one more crash": Situation("RightsliceCrashes", True, crashes(once(7))),
-    "crashes of old": Situation("RightsliceCrashes", False, crashes(is_so(7))),
+    "views of today": Situation("RightsliceClusterViewStale", False, replicas("rightslice_cluster_view_age_seconds", 1, 59)),
+    "six days left": Situation("RightsliceCertificateExpiring", True, replicas(CERTIFICATE_END, 30, 6)),
+    "eight days left": Situation("RightsliceCertificateExpiring", False, replicas(CERTIFICATE_END, 30, 8)),
+    "the first crash": Situation("RightsliceInternalErrors", True, crashes(once(None))),
+    "one more crash": Situation("RightsliceInternalErrors", True, crashes(once(7))),
+    "crashes of old": Situation("RightsliceInternalErrors", False, crashes(is_so(7))),
     "two a second turned away": Situation(
-        "RightsliceTurnsAway", True, (Series("rightslice_refused_total", rises(120), {"reason": "busy"}),)
+        "RightsliceOverloaded", True, rejections(120)
     ),
     "one in two seconds turned away": Situation(
-        "RightsliceTurnsAway", False, (Series("rightslice_refused_total", rises(30), {"reason": "busy"}),)
+        "RightsliceOverloaded", False, rejections(30)
     ),
     "two of a hundred are slow": Situation("RightsliceSlow", True, reviews(2)),
     "one of two hundred is slow": Situation("RightsliceSlow", False, reviews(0.5)),
-    "use that was never read": Situation("RightsliceUseNotRefreshed", True, loads("a", bad=rises(0.1))),
+    "use that was never read": Situation("RightsliceUsageNotRefreshed", True, loads("a", error=rises(0.1))),
     "use that is not read any more": Situation(
-        "RightsliceUseNotRefreshed", True, loads("b", bad=rises(0.1), good=is_so(4))
+        "RightsliceUsageNotRefreshed", True, loads("b", error=rises(0.1), success=is_so(4))
     ),
     "use that once was not read": Situation(
-        "RightsliceUseNotRefreshed", False, loads("c", bad=once(2), good=rises(0.1))
+        "RightsliceUsageNotRefreshed", False, loads("c", error=once(2), success=rises(0.1))
     ),
-    "use that is always read": Situation("RightsliceUseNotRefreshed", False, loads("d", bad=is_so(0), good=rises(0.1))),
+    "use that is always read": Situation(
+        "RightsliceUsageNotRefreshed", False, loads("d", error=is_so(0), success=rises(0.1))
+    ),
 }  # fmt: skip
 
 BEGUN = now()

@@ -11,7 +11,7 @@ from webhook.telemetry.logs import make_logger
 from webhook.telemetry.telemetry import Telemetry
 
 ALERTS = "manifests/monitoring/alerts.yaml"
-OPTIONAL = {"rightslice_view_age_seconds", "rightslice_usage_loads_total"}
+OPTIONAL = {"rightslice_cluster_view_age_seconds", "rightslice_usage_loads_total"}
 """Told only by a server that follows a cluster, or reads what GPUs are used for."""
 
 

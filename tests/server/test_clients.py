@@ -49,7 +49,7 @@ def judged_by(certificate: trustme.LeafCert | None, clients: ClientCertificateRu
             except ssl.SSLError:
                 answer = None
             status = answer.status if answer is not None else 0
-        return status, len(judged), site.figure("rightslice_refused_total", reason="client")
+        return status, len(judged), site.figure("rightslice_http_rejections_total", reason="client_certificate")
 
 
 def test_the_right_one_is_judged_for() -> None:

@@ -59,7 +59,7 @@ def test_with_a_view_and_no_policies_yet_it_judges_nothing() -> None:
     known = ClusterView(Fleet(()), namespaces=TEAM, complete=True)
     with serving(nothing, world=world(Cluster(), known)) as site:
         assert [site.judge(encoded(review()), route).status for route in ("/validate", "/mutate")] == [503, 503]
-        assert site.figure("rightslice_refused_total", reason="not_ready") == 2
+        assert site.figure("rightslice_http_rejections_total", reason="not_ready") == 2
 
 
 def test_a_view_that_is_old_is_told_and_stays_ready() -> None:

@@ -140,7 +140,7 @@ def test_a_crash_is_500_and_the_server_goes_on(name: str) -> None:
         assert SECRET.encode() not in answer.body
         talk.send(post("/validate", encoded(review())))
         assert (talk.read() or (0,))[0] == 200
-        assert site.figure("rightslice_crashes_total", route="validate") == 1
+        assert site.figure("rightslice_internal_errors_total", route="validate") == 1
         lines = [json.loads(line) for line in site.log.getvalue().splitlines()]
         logged = next(line for line in lines if line["event"] == "crashed")
         assert logged["uid"] == "u-13"
@@ -169,9 +169,9 @@ def test_a_decision_that_cannot_be_written_is_a_crash_too() -> None:
 
 
 def test_what_is_counted_is_what_was_answered(site: Site) -> None:
-    before = site.figure("rightslice_admission_requests_total", route="validate", operation="CREATE", verdict="allowed")
+    before = site.figure("rightslice_admission_requests_total", route="validate", operation="CREATE", result="allowed")
     site.judge(review())
-    after = site.figure("rightslice_admission_requests_total", route="validate", operation="CREATE", verdict="allowed")
+    after = site.figure("rightslice_admission_requests_total", route="validate", operation="CREATE", result="allowed")
     assert after == before + 1
     assert site.figure("rightslice_admission_duration_seconds_count", route="validate") == after
 
@@ -218,7 +218,7 @@ def test_what_would_take_too_long_is_not_begun(route: str) -> None:
         }
         assert site.judge(review(holding(500), uid="enough"), route).response["allowed"]
         assert judged == ["enough"]
-        assert site.figure("rightslice_refused_total", reason="too_much") == 1
+        assert site.figure("rightslice_http_rejections_total", reason="object_too_large") == 1
 
 
 def tolerating(count: int, **fields: Any) -> dict[str, Any]:

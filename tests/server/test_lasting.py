@@ -41,5 +41,5 @@ def test_a_task_that_fails_is_told_and_begins_anew(
 
     with serving(prepare=lambda server: add(server, turn)) as site:
         site.until(lambda: len(turns) > 2)
-        assert site.figure("rightslice_crashes_total", route="task") == 2
+        assert site.figure("rightslice_internal_errors_total", route="task") == 2
         assert "too many open files" in site.log.getvalue()

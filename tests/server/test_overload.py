@@ -28,7 +28,7 @@ def test_one_connection_too_many_is_closed() -> None:
         kept[0].close()
         site.until(lambda: len(site.server.registry.connections) == 2)
         assert site.ask(REQUEST).status == 200
-        assert site.figure("rightslice_refused_total", reason="connections") == 1
+        assert site.figure("rightslice_http_rejections_total", reason="too_many_connections") == 1
 
 
 def test_one_body_in_flight_too_many_is_told_to_try_again() -> None:

@@ -24,7 +24,7 @@ INVALID = UnusedReason("Invalid", "GPUPolicy/guard:7:9: spec.mode: must be audit
 IN_USE = {
     "type": "Ready",
     "status": "True",
-    "reason": "InUse",
+    "reason": "Active",
     "message": "in use as it is written here",
     "observedGeneration": 1,
     "lastTransitionTime": THEN,
@@ -66,11 +66,11 @@ def test_one_that_does_not_load_says_where() -> None:
 
 
 def test_one_whose_name_a_file_has_says_so() -> None:
-    assert ready(ready_status(policy(KNOWN), FILE_WINS, NOW))["reason"] == "FileWins"
+    assert ready(ready_status(policy(KNOWN), FILE_WINS, NOW))["reason"] == "OverriddenByFile"
 
 
 EXCEPTIONS = {
-    "one that holds is in use": ("2026-06-01T12:00:01Z", "True", "InUse"),
+    "one that holds is in use": ("2026-06-01T12:00:01Z", "True", "Active"),
     "one whose time is up is over": ("2026-06-01T12:00:00Z", "False", "Expired"),
     "of another zone": ("2026-06-01T13:00:00+02:00", "False", "Expired"),
 }
@@ -163,8 +163,8 @@ class Replica:
 
     def count(self, matched: int, denied: int) -> None:
         """Reviews come."""
-        self.telemetry.metrics.matched["guard"] += matched
-        self.telemetry.metrics.denied["guard"] += denied
+        self.telemetry.metrics.matches["guard"] += matched
+        self.telemetry.metrics.denials["guard"] += denied
 
 
 async def test_what_every_replica_counted_is_in_the_status() -> None:

@@ -153,14 +153,14 @@ def test_what_does_not_load_leaves_the_last_good_set(folder: Path, spoil: object
         assert site.judge(GOOD).status == 200
         assert "[-]policy files" in ready_page(site)
         assert f"digest {digest}" in ready_page(site)
-        assert site.figure("rightslice_policies_current") == 0
+        assert site.figure("rightslice_policies_last_load_successful") == 0
         assert site.figure("rightslice_policy_loads_total", result="bad") == 1
         assert "the last good ones stay" in site.log.getvalue()
         folder.mkdir(exist_ok=True)
         (folder / "first.yaml").write_text(POLICY.format(name="mended"))
         site.until(lambda: names(site) == ["mended"])
         assert "[+]policy files" in ready_page(site)
-        assert site.figure("rightslice_policies_current") == 1
+        assert site.figure("rightslice_policies_last_load_successful") == 1
 
 
 class Objects:
@@ -208,7 +208,7 @@ def test_objects_come_and_go_beside_files(folder: Path) -> None:
         site.until(lambda: names(site) == ["o", "second"])
         objects.set("GPUPolicy/o", None)
         site.until(lambda: names(site) == ["second"])
-        assert site.figure("rightslice_policies_current") == 1
+        assert site.figure("rightslice_policies_last_load_successful") == 1
 
 
 def test_an_object_that_does_not_load_is_told_and_changes_nothing(folder: Path) -> None:
@@ -220,7 +220,7 @@ def test_an_object_that_does_not_load_is_told_and_changes_nothing(folder: Path) 
         site.until(lambda: bool(site.server.state.policy_load.errors))
         assert names(site) == ["first", "o"]
         assert "GPUPolicy/o" in ready_page(site)
-        assert site.figure("rightslice_policies_current") == 0
+        assert site.figure("rightslice_policies_last_load_successful") == 0
         shutil.rmtree(folder)
         objects.set("GPUPolicy/p", POLICY.format(name="p"))
         site.until(lambda: names(site) == ["first", "o", "p"])
@@ -304,10 +304,10 @@ def test_a_new_process_judges_by_no_policy_only_where_none_was_written(held: dic
         assert site.judge(GOOD).status == status
         if status == 503:
             assert "[-]policies none could be read yet" in site.ask(http("GET", "/readyz?verbose")).body.decode()
-            assert site.figure("rightslice_policies_in_force") == 0
+            assert site.figure("rightslice_active_policies") == 0
             objects.set("GPUPolicy/o", POLICY.format(name="o"))
             site.until(lambda: site.judge(GOOD).status == 200)
-            assert site.figure("rightslice_policies_in_force") == 1
+            assert site.figure("rightslice_active_policies") == 1
 
 
 def test_tests_beside_policies_are_passed_over(folder: Path) -> None:
@@ -342,7 +342,7 @@ def test_a_fault_in_loading_is_told_and_does_not_end_the_watch(folder: Path) -> 
             (folder / f"{count}.yaml").write_text("")
             site.until(lambda count=count: len(calls) == count)  # type: ignore[misc] # bound for this turn
         assert [policy.name for policy in site.server.state.policies.policies] == [policies().policies[0].name]
-        assert site.figure("rightslice_crashes_total", route="policies") == 2
+        assert site.figure("rightslice_internal_errors_total", route="policies") == 2
 
 
 def test_a_fault_in_the_objects_is_told_and_does_not_end_the_watch() -> None:
@@ -355,7 +355,7 @@ def test_a_fault_in_the_objects_is_told_and_does_not_end_the_watch() -> None:
     objects = Odd()
     with following(None, objects) as site:
         objects.set("GPUPolicy/o", POLICY.format(name="o"))
-        site.until(lambda: site.figure("rightslice_crashes_total", route="policies") == 1)
+        site.until(lambda: site.figure("rightslice_internal_errors_total", route="policies") == 1)
         objects.set("GPUPolicy/p", POLICY.format(name="p"))
         site.until(lambda: names(site) == ["o", "p"])
 

@@ -17,6 +17,7 @@ from tests.server.site import make_world
 from webhook.cache.pod_outcomes import OutcomeStore
 from webhook.cache.policy_objects import PolicyObjects
 from webhook.errors import ApiError
+from webhook.kube.reflector import WatchStatus
 from webhook.model.pod_outcomes import PodOutcome
 from webhook.policy.rollout import RolloutHalt
 from webhook.server import rollouts as room
@@ -62,15 +63,11 @@ class Shared:
         return dict(found[0])
 
 
-class State:
-    synced = True
-
-
 class Pods:
     """A watch that says at once what it is to say."""
 
     def __init__(self, outcomes: OutcomeStore, found: list[PodOutcome]) -> None:
-        self.status = State()
+        self.status = WatchStatus("pods", synced=True)
         self._outcomes, self._found = outcomes, found
 
     async def run(self) -> None:
@@ -108,7 +105,7 @@ async def test_a_new_rollout_is_watched_from_now_on() -> None:
     leader = Leader(shared, killed(-timedelta(minutes=1)))
     for _ in range(3):
         await leader.rollouts.evaluate_rollouts(leader.outcomes)
-    assert (shared.condition["status"], shared.condition["reason"]) == ("False", "Watched")
+    assert (shared.condition["status"], shared.condition["reason"]) == ("False", "Monitoring")
     assert rollout_started_at(shared.stored) == NOW
     assert shared.stored["metadata"]["resourceVersion"] == "2"
 

@@ -95,10 +95,10 @@ def test_a_request_that_allows_itself_less_time_gets_less() -> None:
 def test_a_review_that_came_too_late_for_its_own_timeout_is_not_judged(site: Site) -> None:
     talk = site.talk()
     request = post("/validate?timeout=1ns", GOOD)
-    load, refused = site.server.registry.load, site.server.telemetry.metrics.refused
-    before = refused["slow"]
+    load, refused = site.server.registry.load, site.server.telemetry.rejections
+    before = refused["timeout"]
     talk.send(request[:HALF])
-    site.until(lambda: load.reading > 0 or refused["slow"] > before)
+    site.until(lambda: load.reading > 0 or refused["timeout"] > before)
     talk.send(request[HALF:])
     answer = talk.read()
     assert answer is None or answer.status in (408, 503)

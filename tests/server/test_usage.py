@@ -101,7 +101,7 @@ def test_a_view_is_swapped_in_whole_and_told() -> None:
     assert kept.world.usage is VIEW
     assert kept.line == "[+]usage 1 container of 3 pods, 90 s old"
     assert kept.page == [
-        'rightslice_usage_loads_total{result="good"} 1.0',
+        'rightslice_usage_loads_total{result="success"} 1.0',
         "rightslice_usage_containers 1.0",
         "rightslice_usage_age_seconds 90.0",
     ]
@@ -118,7 +118,7 @@ def test_what_cannot_be_loaded_leaves_the_last_view_and_is_told() -> None:
 
     assert kept.world.usage is VIEW
     assert kept.line == "[-]usage 1 container of 3 pods, 86400 s old; http://prometheus: did not answer at all"
-    assert 'rightslice_usage_loads_total{result="bad"} 1.0' in kept.page
+    assert 'rightslice_usage_loads_total{result="error"} 1.0' in kept.page
     assert kept.events()[-1]["event"] == "usage does not load"
 
 
@@ -219,7 +219,7 @@ def test_a_fault_of_ours_is_a_load_that_failed_with_its_stack_in_the_log(error: 
 
     assert kept.world.usage == UsageView()
     assert kept.line == f"[-]usage nothing loaded; a fault of ours: {error!r}"
-    assert 'rightslice_usage_loads_total{result="bad"} 1.0' in kept.page
+    assert 'rightslice_usage_loads_total{result="error"} 1.0' in kept.page
     assert "in broken" in str(kept.events()[-2])
 
 

@@ -11,14 +11,16 @@ import msgspec
 import pytest
 
 from tests.make import make_pod
+from webhook.errors import ApiError
+from webhook.kube.reflector import WatchStatus
 from webhook.model.admission import AdmissionRequest
 from webhook.model.decisions import Decision, patch_add
 from webhook.model.enums import PolicyMode
 from webhook.model.findings import Finding
 from webhook.model.pods import parse_pod
 from webhook.telemetry.logs import make_logger
+from webhook.telemetry.metrics import DurationHistogram
 from webhook.telemetry.telemetry import Telemetry, response_result
-from webhook.telemetry.webhook_metrics import DurationHistogram
 
 DENIED = Finding("GPU-L102", PolicyMode.ENFORCE, (), "must be so")
 WARNED = Finding("GPU-T201", PolicyMode.WARN, (), "no node has it")
@@ -77,12 +79,12 @@ def test_a_review_is_counted() -> None:
     watched.telemetry.record_decision("validate", request(operation="MAGIC"), decision, 7.0)
     samples = watched.samples()
     total = "rightslice_admission_requests_total"
-    assert samples[f'{total}{{operation="CREATE",route="mutate",verdict="patched"}}'] == 1
-    assert samples[f'{total}{{operation="other",route="validate",verdict="denied"}}'] == 1
+    assert samples[f'{total}{{operation="CREATE",result="patched",route="mutate"}}'] == 1
+    assert samples[f'{total}{{operation="other",result="denied",route="validate"}}'] == 1
     assert samples['rightslice_findings_total{code="GPU-R101",mode="enforce"}'] == 1
     assert samples['rightslice_findings_total{code="GPU-L102",mode="enforce"}'] == 1
-    assert samples["rightslice_gpu_milli_before_total"] == 2000
-    assert samples["rightslice_gpu_milli_after_total"] == 500
+    assert samples["rightslice_gpu_milli_requested_total"] == 2000
+    assert samples["rightslice_gpu_milli_admitted_total"] == 500
     bucket = "rightslice_admission_duration_seconds_bucket"
     assert samples[f'{bucket}{{le="0.0002",route="mutate"}}'] == 0
     assert samples[f'{bucket}{{le="0.0005",route="mutate"}}'] == 1
@@ -93,7 +95,7 @@ def test_a_review_is_counted() -> None:
 def test_dry_runs_save_nothing() -> None:
     watched = Watched()
     watched.telemetry.record_decision("mutate", request(dry_run=True), Decision(gpu_milli_before=9), 0.1)
-    assert watched.samples()["rightslice_gpu_milli_before_total"] == 0
+    assert watched.samples()["rightslice_gpu_milli_requested_total"] == 0
 
 
 def test_a_code_that_is_in_no_table_makes_no_series() -> None:
@@ -117,7 +119,7 @@ def test_a_denial_is_logged_with_its_uid_and_codes() -> None:
         "validate", request(name="train"), Decision(findings=(DENIED,), policies=("p",)), 0.1
     )
     (line,) = watched.lines()
-    assert (line["event"], line["level"], line["uid"], line["name"]) == ("denied", "info", "u-1", "train")
+    assert (line["event"], line["level"], line["uid"], line["name"]) == ("request denied", "info", "u-1", "train")
     assert (line["codes"], line["policies"]) == (["GPU-L102"], ["p"])
 
 
@@ -126,7 +128,7 @@ def test_what_is_not_denied_is_one_line_at_debug(level: str, lines: list[str]) -
     watched = Watched(level)
     watched.telemetry.record_decision("validate", request(), Decision(), 0.1)
     watched.telemetry.record_decision("mutate", request(), Decision(patch=PATCH), 0.1)
-    assert [line["verdict"] for line in watched.lines()] == lines
+    assert [line["result"] for line in watched.lines()] == lines
 
 
 def test_policies_are_counted_and_a_hundred_of_them_by_name() -> None:
@@ -135,10 +137,10 @@ def test_policies_are_counted_and_a_hundred_of_them_by_name() -> None:
         decision = Decision(findings=(msgspec.structs.replace(DENIED, policy=f"p-{index}"),), policies=(f"p-{index}",))
         watched.telemetry.record_decision("validate", request(), decision, 0.1)
     samples = watched.samples()
-    assert samples['rightslice_policy_matched_total{policy="p-99"}'] == 1
-    assert samples['rightslice_policy_denied_total{policy="p-0"}'] == 1
-    assert samples['rightslice_policy_denied_total{policy="(others)"}'] == 50
-    assert 'rightslice_policy_denied_total{policy="p-100"}' not in samples
+    assert samples['rightslice_policy_matches_total{policy="p-99"}'] == 1
+    assert samples['rightslice_policy_denials_total{policy="p-0"}'] == 1
+    assert samples['rightslice_policy_denials_total{policy="(others)"}'] == 50
+    assert 'rightslice_policy_denials_total{policy="p-100"}' not in samples
 
 
 def test_a_name_cannot_write_a_second_line_or_reach_a_terminal() -> None:
@@ -150,7 +152,7 @@ def test_a_name_cannot_write_a_second_line_or_reach_a_terminal() -> None:
     assert text.rstrip("\n").isprintable()
     assert text.isascii()
     assert len(text) < 5000
-    assert json.loads(text)["event"] == "denied"
+    assert json.loads(text)["event"] == "request denied"
 
 
 def test_a_crash_keeps_its_stack_and_not_its_words() -> None:
@@ -158,26 +160,26 @@ def test_a_crash_keeps_its_stack_and_not_its_words() -> None:
     secret = "canary-5e1f"
     with pytest.raises(KeyError) as caught:
         dict[str, int]()[secret]
-    watched.telemetry.record_crash("mutate", "u-1", caught.value)
+    watched.telemetry.record_internal_error("mutate", caught.value, "u-1")
     (line,) = watched.lines()
     assert "test_telemetry.py" in line["exception"]
     assert line["exception"].endswith("KeyError")
     assert secret not in watched.log.getvalue()
-    assert watched.samples()['rightslice_crashes_total{route="mutate"}'] == 1
+    assert watched.samples()['rightslice_internal_errors_total{component="mutate"}'] == 1
 
 
 def test_policies_are_told_good_and_bad() -> None:
     watched = Watched()
     moment = datetime(2026, 6, 1, tzinfo=UTC)
     watched.telemetry.record_policies_loaded("abc", 3, moment)
-    assert watched.samples()["rightslice_policies_current"] == 1
-    assert watched.samples()["rightslice_policies_in_force"] == 3
-    assert watched.samples()["rightslice_policies_loaded_timestamp_seconds"] == moment.timestamp()
+    assert watched.samples()["rightslice_policies_last_load_successful"] == 1
+    assert watched.samples()["rightslice_active_policies"] == 3
+    assert watched.samples()["rightslice_policies_last_load_timestamp_seconds"] == moment.timestamp()
     watched.telemetry.record_policies_rejected(("a.yaml:1:1: must be so",))
     samples = watched.samples()
-    assert samples["rightslice_policies_current"] == 0
+    assert samples["rightslice_policies_last_load_successful"] == 0
     assert samples['rightslice_policies_info{digest="abc"}'] == 1
-    assert watched.lines()[-1]["faults"] == ["a.yaml:1:1: must be so"]
+    assert watched.lines()[-1]["errors"] == ["a.yaml:1:1: must be so"]
 
 
 def test_the_level_is_kept() -> None:
@@ -188,20 +190,15 @@ def test_the_level_is_kept() -> None:
     assert [json.loads(line)["event"] for line in stream.getvalue().splitlines()] == ["loud"]
 
 
-class Kind:
-    """The watch of one kind."""
-
-    name, lists, events, breaks, undecodable = "pods", 2, 70, 1, 0
-
-
 def test_a_live_view_has_an_age_and_its_watches_are_counted() -> None:
     watched = Watched()
-    assert not any(name.startswith(("rightslice_view", "rightslice_watch")) for name in watched.samples())
-    watched.telemetry.metrics.view_age, watched.telemetry.metrics.watches = lambda: 12.5, lambda: [Kind()]
+    assert not any(name.startswith(("rightslice_cluster_view", "rightslice_watch")) for name in watched.samples())
+    watch = WatchStatus("pods", lists=2, events=70, errors=1)
+    watched.telemetry.view_age, watched.telemetry.watches = lambda: 12.5, lambda: [watch]
     samples = watched.samples()
-    assert samples["rightslice_view_age_seconds"] == 12.5
-    assert samples['rightslice_watch_lists_total{kind="pods"}'] == 2
-    assert samples['rightslice_watch_events_total{kind="pods"}'] == 70
-    assert samples['rightslice_watch_breaks_total{kind="pods"}'] == 1
-    watched.telemetry.record_watch_error("pods", "410")
-    assert watched.lines()[-1]["event"] == "watch broke"
+    assert samples["rightslice_cluster_view_age_seconds"] == 12.5
+    assert samples['rightslice_watch_lists_total{resource="pods"}'] == 2
+    assert samples['rightslice_watch_events_total{resource="pods"}'] == 70
+    assert samples['rightslice_watch_errors_total{resource="pods"}'] == 1
+    watched.telemetry.record_watch_error("pods", ApiError("GET /pods", 410, "Gone", ""))
+    assert watched.lines()[-1]["event"] == "watch failed"

@@ -118,7 +118,7 @@ def test_the_same_from_a_file_that_was_recorded(prometheus: PrometheusServer, tm
         assert "NVIDIA-A100-SXM4-40GB-MIG-1g.5gb" in json.dumps(patch(process, "ml"))
         metrics = asked(process, http("GET", "/metrics")).decode()
 
-    assert 'rightslice_usage_loads_total{result="good"}' in metrics
+    assert 'rightslice_usage_loads_total{result="success"}' in metrics
     assert "rightslice_usage_age_seconds" in metrics
 
 

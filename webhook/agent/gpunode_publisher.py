@@ -57,7 +57,7 @@ class GpuNodePublisher:
             random: Spreads out what the agents of many nodes would write at once.
         """
         self._api, self._node, self._clock, self._random = api, node, clock, random
-        self._backoff = ExponentialBackoff(random, first=MIN_WRITE_SECONDS, most=MAX_BACKOFF_SECONDS)
+        self._backoff = ExponentialBackoff(random, initial=MIN_WRITE_SECONDS, maximum=MAX_BACKOFF_SECONDS)
         self._stored_status: GPUNodeStatus | None = None
         self._is_stored_known = False
         self._due = self._recheck_at = float("-inf")

@@ -39,7 +39,7 @@ class AgentLease:
             random: Spreads the beats of many nodes.
         """
         self._api, self._node, self._clock, self._now, self._random = api, node, clock, now, random
-        self._backoff = ExponentialBackoff(random, first=RENEW_SECONDS / 4, most=RENEW_SECONDS * 4)
+        self._backoff = ExponentialBackoff(random, initial=RENEW_SECONDS / 4, maximum=RENEW_SECONDS * 4)
         self._owner: dict[str, Any] | None = None
         self._uid = ""
         self._due = float("-inf")

@@ -62,7 +62,7 @@ class NodeAdvertiser:
         """Prepare; `milli`: advertise rightslice.dev/gpu-milli, where the scheduler cannot be told to ignore it."""
         self._api, self._node, self._clock = api, node, clock
         self._milli = milli
-        self._backoff = ExponentialBackoff(random, first=MIN_WRITE_SECONDS, most=10 * MIN_WRITE_SECONDS)
+        self._backoff = ExponentialBackoff(random, initial=MIN_WRITE_SECONDS, maximum=10 * MIN_WRITE_SECONDS)
         self._last: NodeAdvertisement | None = None
         self._random = random
         self._due = self._recheck_at = float("-inf")

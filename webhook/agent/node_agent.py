@@ -10,7 +10,7 @@ from threading import Thread
 from typing import Protocol
 
 import msgspec
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
 from webhook.agent.device_owners import DeviceOwners, KubeletUnavailableError, with_device_owners
@@ -21,16 +21,17 @@ from webhook.errors import ApiError
 from webhook.kube.backoff import RandomSource
 from webhook.model.gpu_node import GPUNodeStatus
 from webhook.telemetry.logs import StructuredLogger
+from webhook.telemetry.metrics import counter_family, gauge_family
 from webhook.web.health import HealthCheck
 
 
 class AgentMetrics(Collector):
-    """The figures of one agent.
+    """Metrics of one agent.
 
     Attributes:
-        looks, kubelet, writes: How each look at NVML, call of the kubelet and write to the cluster ended.
-        look_seconds: How long the last look took.
-        status: What was seen last.
+        discoveries, kubelet_calls, writes: By result: of reading NVML, of calling the kubelet, of writing the GPUNode.
+        discovery_seconds: Duration of the last discovery.
+        status: The last discovered state.
     """
 
     def __init__(self) -> None:
@@ -41,22 +42,20 @@ class AgentMetrics(Collector):
         self.status = GPUNodeStatus()
 
     def describe(self) -> Iterable[Metric]:
-        """Nothing beforehand; the names are those of `collect`."""
+        """Return nothing, so that registering does not collect."""
         return ()
 
     def collect(self) -> Iterator[Metric]:
-        """All of it as Prometheus metrics."""
-        yield _counter_family("looks", "Looks at the GPUs through NVML.", self.discoveries)
-        yield _counter_family("kubelet_calls", "Calls of the kubelet's PodResources.", self.kubelet_calls)
-        yield _counter_family("writes", "Writes of the GPUNode.", self.writes)
-        yield _gauge_family("look_seconds", "How long the last look at the GPUs took.", self.discovery_seconds)
+        """Return all metrics."""
         gpus = self.status.gpus
-        yield _gauge_family("gpus", "GPUs that were seen.", len(gpus))
-        yield _gauge_family(
-            "gpus_unhealthy", "Those of them that should not be used.", sum(not gpu.healthy for gpu in gpus)
-        )
-        yield _gauge_family("gpus_held", "Those that a pod holds, or a part of.", sum(map(_is_allocated, gpus)))
-        yield _gauge_family("nvlinks_down", "NVLinks that should be up.", sum(gpu.nvlinks_down for gpu in gpus))
+        yield counter_family("rightslice_agent_discoveries_total", self.discoveries)
+        yield gauge_family("rightslice_agent_discovery_duration_seconds", self.discovery_seconds)
+        yield counter_family("rightslice_agent_kubelet_calls_total", self.kubelet_calls)
+        yield counter_family("rightslice_agent_gpunode_writes_total", self.writes)
+        yield gauge_family("rightslice_agent_gpus", len(gpus))
+        yield gauge_family("rightslice_agent_gpus_unhealthy", sum(not gpu.healthy for gpu in gpus))
+        yield gauge_family("rightslice_agent_gpus_allocated", sum(map(_is_allocated, gpus)))
+        yield gauge_family("rightslice_agent_nvlinks_down", sum(gpu.nvlinks_down for gpu in gpus))
 
 
 NVML_TIMEOUT_SECONDS = 30.0
@@ -176,20 +175,20 @@ class NodeAgent:
         try:
             self._last_status = await asyncio.wait_for(asyncio.shield(self._pending_discovery), self._nvml_timeout)
         except TimeoutError:
-            self.metrics.discoveries["hung"] += 1
+            self.metrics.discoveries["timeout"] += 1
             return self._last_known_status(NVML_HUNG)
         except DriverReplacedError as error:
             self._pending_discovery = None
             self._report_problem("nvml", f"the driver was replaced: {error}")
-            self.metrics.discoveries["replaced"] += 1
+            self.metrics.discoveries["driver_replaced"] += 1
             self.driver_replaced.set()
             return self._last_status
         except Exception as error:
             self._pending_discovery = None
-            self.metrics.discoveries["crashed"] += 1
+            self.metrics.discoveries["error"] += 1
             return self._on_nvml_crash(error)
         self._pending_discovery = None
-        self.metrics.discoveries["good" if not self._last_status.message else "less"] += 1
+        self.metrics.discoveries["success" if not self._last_status.message else "partial"] += 1
         self.metrics.discovery_seconds = loop.time() - start
         self._report_problem("nvml", self._last_status.message)
         return self._last_status
@@ -211,21 +210,21 @@ class NodeAgent:
         try:
             self._device_owners = await self._kubelet.device_owners()
         except KubeletUnavailableError as error:
-            self.metrics.kubelet_calls["away"] += 1
+            self.metrics.kubelet_calls["error"] += 1
             self._report_problem("kubelet", str(error))
             return
-        self.metrics.kubelet_calls["good"] += 1
+        self.metrics.kubelet_calls["success"] += 1
         self._report_problem("kubelet", "")
 
     async def _write_part(self, what: str, write: Callable[[], Awaitable[bool]]) -> None:
         try:
             written = await write()
         except ApiError as error:
-            self.metrics.writes["bad"] += 1
+            self.metrics.writes["error"] += 1
             self._report_problem(what, str(error))
             return
         if written:
-            self.metrics.writes["good"] += 1
+            self.metrics.writes["success"] += 1
             self._report_problem(what, "")
 
     def _report_problem(self, part: str, why: str) -> None:
@@ -268,14 +267,3 @@ def run_in_daemon_thread(
 
 def _is_allocated(gpu: object) -> bool:
     return bool(getattr(gpu, "pods", ())) or any(one.pod for one in getattr(gpu, "instances", ()))
-
-
-def _counter_family(name: str, text: str, counts: Counter[str]) -> Metric:
-    family = CounterMetricFamily(f"rightslice_agent_{name}", text, labels=("result",))
-    for result, count in counts.items():
-        family.add_metric((result,), count)
-    return family
-
-
-def _gauge_family(name: str, text: str, value: float) -> Metric:
-    return GaugeMetricFamily(f"rightslice_agent_{name}", text, value=value)

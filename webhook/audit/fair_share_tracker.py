@@ -23,7 +23,6 @@ from webhook.model.fleet import Fleet
 from webhook.model.pods import Pod
 from webhook.policy.fair_share import FairShare
 from webhook.web.health import HealthCheck
-from webhook.web.http_messages import strip_control_characters
 
 REFRESH_SECONDS = 600.0
 """Between two looks, half of it more or less. The shortest half-life is an hour."""
@@ -88,7 +87,7 @@ class FairShareTracker:
 
     def readiness_check(self) -> HealthCheck:
         """A line of `/readyz?verbose`."""
-        known, fault = self.latest, strip_control_characters(self.error)
+        known, fault = self.latest, self.error
         if known is None:
             return HealthCheck("fair share", not fault, fault or "not looked up yet", required=False)
         minutes = (self._clock() - known.when) / 60

@@ -5,16 +5,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 from webhook.cache.inventory import NodeInventory
 from webhook.cache.live_view import ViewHolder, ViewPublisher
 from webhook.cache.policy_objects import PolicyObjects
 from webhook.cache.snapshot_objects import StoredPod
-from webhook.errors import ApiError
 from webhook.kube.api import KubeClient
 from webhook.kube.backoff import RandomSource
-from webhook.kube.reflector import Reflector, WatchedResource, WatchStatus
+from webhook.kube.reflector import Reflector, WatchedResource, WatchEventSink, WatchStatus
 from webhook.model.claims import DeviceClass, ResourceClaimTemplate
 from webhook.model.cluster_view import ClusterView
 from webhook.model.fleet import Fleet
@@ -47,9 +46,8 @@ class InventoryInformers:
             Reflector,
             api,
             random=random,
-            broke=self._on_watch_error,
-            crashed=self._on_writer_crash,
-            rest=INVENTORY_REST_SECONDS,
+            events=told,
+            max_pause=INVENTORY_REST_SECONDS,
         )
         self._watches: list[Reflector[Any]] = [
             watch(NODES, inventory.nodes),
@@ -75,12 +73,6 @@ class InventoryInformers:
             while not all(state.synced for state in self.states):
                 await asyncio.sleep(AGE_CHECK_SECONDS / 10)
             tasks.create_task(supervise("ranking", rank, self._sink))
-
-    def _on_watch_error(self, state: WatchStatus, error: ApiError) -> None:
-        self._sink.record_watch_error(state.name, str(error))
-
-    def _on_writer_crash(self, state: WatchStatus, error: Exception) -> None:
-        self._sink.record_crash(state.name, "", error)
 
 
 STALE_SECONDS = 60.0
@@ -133,16 +125,6 @@ def empty_view() -> ClusterView:
     return ClusterView(Fleet(()), complete=True, current=False)
 
 
-class WatchEventSink(Protocol):
-    """Who is told what goes wrong."""
-
-    def record_watch_error(self, kind: str, why: str) -> None:
-        """A list or watch ended otherwise than it should."""
-
-    def record_crash(self, route: str, uid: str, error: Exception) -> None:
-        """A fault of ours."""
-
-
 class ClusterInformers:
     """Everything that is watched in one cluster.
 
@@ -166,7 +148,7 @@ class ClusterInformers:
         self._holder, self._sink = holder, told
         self._live = ViewPublisher(holder)
         self.policies = PolicyObjects()
-        watch = partial(Reflector, api, random=random, broke=self._on_watch_error, crashed=self._on_writer_crash)
+        watch = partial(Reflector, api, random=random, events=told)
         cluster: list[Reflector[Any]] = [
             watch(NODES, self._live.nodes),
             watch(NAMESPACES, self._live.namespaces),
@@ -233,12 +215,6 @@ class ClusterInformers:
             self.policies.delivered = True
             await self.policies.wake.wait()
 
-    def _on_watch_error(self, state: WatchStatus, error: ApiError) -> None:
-        self._sink.record_watch_error(state.name, str(error))
-
-    def _on_writer_crash(self, state: WatchStatus, error: Exception) -> None:
-        self._sink.record_crash(state.name, "", error)
-
 
 async def supervise(name: str, task: Callable[[], Awaitable[None]], told: WatchEventSink) -> None:
     """Run a task without an end, and begin anew after a fault of ours, which must not end it for good."""
@@ -246,5 +222,5 @@ async def supervise(name: str, task: Callable[[], Awaitable[None]], told: WatchE
         try:
             await task()
         except Exception as error:
-            told.record_crash(name, "", error)
+            told.record_internal_error(name, error)
         await asyncio.sleep(RESTART_SECONDS)

@@ -1,1 +1,1 @@
-
+"""Certificate authority and serving certificate: created, rotated and distributed by the replicas."""

@@ -1,7 +1,7 @@
-"""Authorities, and serving certificates that they sign. ECDSA P-256; the clock is the caller's.
+"""Creates certificate authorities and serving certificates, with ECDSA P-256 keys; the caller passes the time.
 
-A handshake costs a fraction of what RSA costs, and API servers open new connections whenever more than 25 calls
-run at once.
+A handshake costs a fraction of one with RSA, and API servers open new connections whenever more than 25 calls run at
+once.
 """
 
 from __future__ import annotations
@@ -17,20 +17,37 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+MAX_COMMON_NAME = 64
+"""The limit of RFC 5280."""
+
 CLOCK_SKEW = timedelta(minutes=5)
-"""How far behind a client's clock may be."""
+"""How far a client's clock may be behind."""
+
+
+@dataclass(frozen=True, slots=True)
+class CertificateSigner:
+    """An authority with its private key.
+
+    Attributes:
+        name: Its subject, and the issuer of the certificates that it signs.
+        not_after: Its expiry, and the latest expiry of the certificates that it signs.
+    """
+
+    name: x509.Name
+    key: ec.EllipticCurvePrivateKey
+    not_after: datetime
 
 
 @dataclass(frozen=True, slots=True)
 class SelfSignedPair:
-    """A serving certificate, its key, and the authority that clients must trust (`caBundle`), all PEM."""
+    """A serving certificate, its key, and the authority for the `caBundle`, all PEM."""
 
     certificate: bytes
     key: bytes
     authority: bytes
 
     def write(self, folder: Path) -> tuple[Path, Path]:
-        """Write tls.crt, tls.key (readable by its owner alone) and ca.crt; gives the first two."""
+        """Write tls.crt, tls.key (readable only by its owner) and ca.crt; returns the paths of the first two."""
         folder.mkdir(parents=True, exist_ok=True)
         certificate, key = folder / "tls.crt", folder / "tls.key"
         key.touch(mode=0o600)
@@ -40,30 +57,12 @@ class SelfSignedPair:
         return certificate, key
 
 
-COMMON_NAME_MOST = 64
-"""RFC 5280 allows no longer common name."""
-
-
-@dataclass(frozen=True, slots=True)
-class CertificateSigner:
-    """An authority with its private key.
-
-    Attributes:
-        name: Its subject, and the issuer of what it signs.
-        until: When it ends; nothing that it signs holds longer.
-    """
-
-    name: x509.Name
-    key: ec.EllipticCurvePrivateKey
-    not_after: datetime
-
-
-def create_authority(name: str, begins: datetime, ends: datetime) -> tuple[bytes, bytes]:
-    """A self-signed authority that may sign serving certificates and no other authority: certificate and key, PEM."""
+def create_authority(name: str, not_before: datetime, not_after: datetime) -> tuple[bytes, bytes]:
+    """Return certificate and key, PEM, of a self-signed authority that may sign serving certificates only."""
     key = ec.generate_private_key(ec.SECP256R1())
     subject = _common_name(name)
     certificate = (
-        _certificate_builder(subject, subject, key.public_key(), begins, ends)
+        _certificate_builder(subject, subject, key.public_key(), not_before, not_after)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         .add_extension(_key_usage(signs_certificates=True), critical=True)
         .sign(key, hashes.SHA256())
@@ -72,10 +71,10 @@ def create_authority(name: str, begins: datetime, ends: datetime) -> tuple[bytes
 
 
 def load_signer(certificate: bytes, key: bytes) -> CertificateSigner:
-    """The authority whose certificate and key these are, PEM.
+    """Return the authority with this certificate and key, PEM.
 
     Raises:
-        ValueError: they are not PEM, not of elliptic curves, or do not belong together.
+        ValueError: they are not PEM, not on an elliptic curve, or do not match.
     """
     authority = x509.load_pem_x509_certificate(certificate)
     return CertificateSigner(
@@ -84,36 +83,37 @@ def load_signer(certificate: bytes, key: bytes) -> CertificateSigner:
 
 
 def load_private_key(pem: bytes, public: object) -> ec.EllipticCurvePrivateKey:
-    """The private key in a PEM text, which must be that of the public key.
+    """Return the private key in a PEM text, which must match the public key.
 
     Raises:
-        ValueError: it is not PEM, encrypted, not of an elliptic curve, or another's.
+        ValueError: it is not PEM, encrypted, not on an elliptic curve, or does not match.
     """
     try:
         key = serialization.load_pem_private_key(pem, password=None)
     except TypeError:
         raise ValueError("the key is encrypted") from None
     if not isinstance(key, ec.EllipticCurvePrivateKey) or key.public_key() != public:
-        raise ValueError("the key belongs to another certificate")
+        raise ValueError("the key does not match the certificate")
     return key
 
 
 def issue_serving_certificate(
-    signer: CertificateSigner, names: Sequence[str], begins: datetime, ends: datetime
+    signer: CertificateSigner, names: Sequence[str], not_before: datetime, not_after: datetime
 ) -> tuple[bytes, bytes]:
-    """A serving certificate for DNS names and IP addresses: certificate and key, PEM.
+    """Return certificate and key, PEM, of a serving certificate for DNS names and IP addresses.
 
-    It ends with its authority at the latest.
+    It expires no later than its authority.
 
     Raises:
-        ValueError: no name was given.
+        ValueError: there is no name.
     """
     if not names:
         raise ValueError("a certificate needs at least one name")
     key = ec.generate_private_key(ec.SECP256R1())
+    subject, not_after = _common_name(names[0]), min(not_after, signer.not_after)
     authority_key = x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.key.public_key())
     certificate = (
-        _certificate_builder(_common_name(names[0]), signer.name, key.public_key(), begins, min(ends, signer.not_after))
+        _certificate_builder(subject, signer.name, key.public_key(), not_before, not_after)
         .add_extension(x509.SubjectAlternativeName([_general_name(name) for name in names]), critical=False)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(_key_usage(signs_certificates=False), critical=True)
@@ -124,21 +124,39 @@ def issue_serving_certificate(
     return certificate.public_bytes(serialization.Encoding.PEM), _encode_key(key)
 
 
+def create_self_signed(names: Sequence[str], now: datetime, valid: timedelta = timedelta(days=90)) -> SelfSignedPair:
+    """Create an authority and one serving certificate, for a demonstration or a test.
+
+    Args:
+        names: DNS names and IP addresses of the server; at least one.
+        now: The current time, with a time zone.
+        valid: Lifetime of both certificates.
+
+    Raises:
+        ValueError: there is no name.
+    """
+    not_before, not_after = now - CLOCK_SKEW, now + valid
+    authority, authority_key = create_authority("Rightslice self-signed authority", not_before, not_after)
+    signer = load_signer(authority, authority_key)
+    certificate, key = issue_serving_certificate(signer, names, not_before, not_after)
+    return SelfSignedPair(certificate, key, authority)
+
+
 def expiry_of(certificates: bytes) -> datetime | None:
-    """When the first certificate of a PEM text ends; None: it cannot be told."""
+    """Return the expiry of the first certificate in a PEM text; None if it cannot be parsed."""
     try:
         return x509.load_pem_x509_certificate(certificates).not_valid_after_utc
     except ValueError:
         return None
 
 
-def renewal_time(begins: datetime, ends: datetime) -> datetime:
-    """When two thirds of a life are over."""
-    return ends - (ends - begins) / 3
+def renewal_time(not_before: datetime, not_after: datetime) -> datetime:
+    """Return the end of the first two thirds of a certificate's lifetime."""
+    return not_after - (not_after - not_before) / 3
 
 
 def _certificate_builder(
-    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey, begins: datetime, ends: datetime
+    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey, not_before: datetime, not_after: datetime
 ) -> x509.CertificateBuilder:
     return (
         x509.CertificateBuilder()
@@ -146,14 +164,14 @@ def _certificate_builder(
         .issuer_name(issuer)
         .public_key(key)
         .serial_number(x509.random_serial_number())
-        .not_valid_before(begins)
-        .not_valid_after(ends)
+        .not_valid_before(not_before)
+        .not_valid_after(not_after)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
     )
 
 
 def _common_name(text: str) -> x509.Name:
-    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text[:COMMON_NAME_MOST])])
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text[:MAX_COMMON_NAME])])
 
 
 def _key_usage(*, signs_certificates: bool) -> x509.KeyUsage:
@@ -181,20 +199,3 @@ def _encode_key(key: ec.EllipticCurvePrivateKey) -> bytes:
     return key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
-
-
-def create_self_signed(names: Sequence[str], now: datetime, valid: timedelta = timedelta(days=90)) -> SelfSignedPair:
-    """Make an authority and one serving certificate.
-
-    Args:
-        names: DNS names and IP addresses that clients will call the server by; at least one.
-        now: The moment, with its zone.
-        valid: How long both certificates hold.
-
-    Raises:
-        ValueError: no name was given.
-    """
-    begins, ends = now - CLOCK_SKEW, now + valid
-    authority, authority_key = create_authority("Rightslice self-signed authority", begins, ends)
-    certificate, key = issue_serving_certificate(load_signer(authority, authority_key), names, begins, ends)
-    return SelfSignedPair(certificate, key, authority)

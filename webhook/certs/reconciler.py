@@ -1,7 +1,7 @@
-"""Keeps the certificates of a cluster: reads Secret and webhook configurations, takes the one step that is due.
+"""Manages the certificates of a cluster: reads Secret and webhook configurations, and takes the step that is due.
 
-Every write is conditional on what was read, so a replica that was overtaken is told so by the API server, and
-looks again.
+Every write is conditional on the `resourceVersion` that was read, so a replica that was overtaken gets a conflict and
+reads again.
 """
 
 from __future__ import annotations
@@ -41,44 +41,42 @@ from webhook.errors import ApiError
 
 AUTHORITY_LIFETIME = timedelta(days=365)
 SERVING_LIFETIME = timedelta(days=90)
-"""Renewed with 30 days left. An authority is renewed with 121 left, so it never cuts a certificate's life short."""
+"""Renewed with 30 days left. An authority is renewed with 121 days left, so it outlives every certificate it signs."""
 
 BACKDATED = timedelta(hours=1)
-"""API servers may be behind each other, and may be set back, by as much."""
-
+"""Tolerance for API servers whose clocks are behind or are set back."""
 
 CONFLICT = 409
 NOT_FOUND = 404
 
 
 class CertificateApi(Protocol):
-    """What is used of `webhook.kube.api.KubeClient`."""
+    """The methods of `webhook.kube.api.KubeClient` that are used."""
 
     @property
     def server_time(self) -> datetime | None:
-        """The server's clock when it last answered."""
+        """The server's clock at its last response."""
 
     async def get(self, path: str, params: Mapping[str, str] = ...) -> dict[str, Any]:
         """Read an object or a list."""
 
     async def create(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
-        """Make an object."""
+        """Create an object."""
 
     async def replace(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
-        """Write an object, if it has not changed since it was read."""
+        """Replace an object if its `resourceVersion` matches."""
 
     async def patch(self, path: str, body: Any, kind: Literal["merge"]) -> dict[str, Any]:
-        """Change an object."""
+        """Patch an object."""
 
 
 @dataclass(frozen=True, slots=True)
 class ManagedCertificateSpec:
-    """What is kept, and for whom.
+    """The desired state.
 
     Attributes:
-        secret: Where the certificates are.
-        hooks: Which webhook configurations must trust them.
-        names: What clients call the server by; the first also names the certificate.
+        configs: The webhook configurations that must trust the certificate.
+        dns_names: Names of the server; the first is also the common name.
     """
 
     secret: SecretName
@@ -88,15 +86,14 @@ class ManagedCertificateSpec:
 
 @dataclass(frozen=True, slots=True)
 class ReconcileResult:
-    """What one look came to.
+    """The result of one reconciliation.
 
     Attributes:
-        step: What was due.
-        wrote: It was done, and there may be more to do at once.
-        leaf: What is to be served: the Secret's certificate, if it holds at this moment.
+        changed: True if the step was taken; the next may be due at once.
+        serving: The certificate to serve: the one in the Secret, if it is valid now.
         now: The API server's time.
-        faults: What could not be read in the Secret.
-        hooks: How many webhook configurations there are; None: only the leader looks.
+        errors: Unreadable keys of the Secret.
+        config_count: Number of webhook configurations; None if this replica is not the leader and does not read them.
     """
 
     step: RotationStep
@@ -108,7 +105,7 @@ class ReconcileResult:
 
 
 class ObservedState(NamedTuple):
-    """What the API server has: the Secret and the configurations by their path, as objects and as values."""
+    """The Secret and the webhook configurations by path, as objects and as values."""
 
     secret: Mapping[str, Any] | None
     state: SecretState | None
@@ -118,12 +115,12 @@ class ObservedState(NamedTuple):
 
 @dataclass(slots=True)
 class CertificateReconciler:
-    """One replica's share in keeping the certificates.
+    """Reconciles the certificates for one replica.
 
     Attributes:
-        leads: Is this replica the leader now?
-        clock: The moment, where the API server does not tell its own.
-        monotonic: Seconds of a clock that never steps.
+        is_leader: Returns whether this replica is the leader now.
+        clock: The time if the API server has not sent its own.
+        monotonic: A clock in seconds that never jumps.
     """
 
     api: CertificateApi
@@ -135,105 +132,98 @@ class CertificateReconciler:
     _since: float = field(init=False, default=0.0)
 
     async def reconcile(self) -> ReconcileResult:
-        """Read, and take the step that is due, if there is one.
+        """Read the state, and take the step that is due.
 
         Raises:
-            ApiError: the API server does not let us, or does not answer.
+            ApiError: the API server rejects a call or does not respond.
         """
-        leads = self.is_leader()
-        found = await self._observe(with_hooks=leads)
-        if found.state is None and not leads:  # whoever writes the first Secret must know what is trusted already
-            found = await self._observe(with_hooks=True)
+        is_leader = self.is_leader()
+        observed = await self._observe(with_configs=is_leader)
+        if observed.state is None and not is_leader:  # the first Secret must contain the authorities in the bundles
+            observed = await self._observe(with_configs=True)
         now = self.api.server_time or self.clock()
-        names = frozenset(self.spec.dns_names)
-        step = next_rotation_step(
-            RotationInput(found.state, found.configs, now, self._unchanged_for(found), names, leads)
-        )
-        wrote = await self._apply_step(step, found, now)
-        held = found.state or SecretState()
-        return ReconcileResult(
-            step, wrote, _usable_certificate(held, now), now, held.errors, len(found.configs) if leads else None
-        )
+        names, unchanged_for = frozenset(self.spec.dns_names), self._unchanged_for(observed)
+        step = next_rotation_step(RotationInput(observed.state, observed.configs, now, unchanged_for, names, is_leader))
+        changed = await self._apply_step(step, observed, now)
+        state = observed.state or SecretState()
+        config_count = len(observed.configs) if is_leader else None
+        return ReconcileResult(step, changed, _usable_certificate(state, now), now, state.errors, config_count)
 
     async def read_serving_certificate(self) -> ServingCertificate | None:
-        """The certificate in the Secret, if it holds: also where everything else is refused.
+        """Return the certificate in the Secret if it is valid; works without access to anything else.
 
         Raises:
             ApiError: the Secret cannot be read.
         """
-        found = await self._observe(with_hooks=False)
-        return _usable_certificate(found.state or SecretState(), self.api.server_time or self.clock())
+        observed = await self._observe(with_configs=False)
+        return _usable_certificate(observed.state or SecretState(), self.api.server_time or self.clock())
 
-    async def _observe(self, *, with_hooks: bool) -> ObservedState:
-        """Read the webhook configurations, and the Secret after them: so that what it has is never older than they."""
-        configurations = await self.spec.configs.read(self.api) if with_hooks else {}
+    async def _observe(self, *, with_configs: bool) -> ObservedState:
+        """Read the webhook configurations and then the Secret, so that the Secret is never the older of the two."""
+        configurations = await self.spec.configs.read(self.api) if with_configs else {}
         try:
             secret = await self.api.get(self.spec.secret.path)
         except ApiError as error:
             if error.status != NOT_FOUND:
                 raise
             secret = None
-        hooks = tuple(webhook_config_of(path, each) for path, each in configurations.items())
-        return ObservedState(secret, secret_state_of(secret), configurations, hooks)
+        configs = tuple(webhook_config_of(path, each) for path, each in configurations.items())
+        return ObservedState(secret, secret_state_of(secret), configurations, configs)
 
-    def _unchanged_for(self, found: ObservedState) -> timedelta:
-        """How long it has been like this."""
-        moment, state = self.monotonic(), (found.state, found.configs)
+    def _unchanged_for(self, observed: ObservedState) -> timedelta:
+        now, state = self.monotonic(), (observed.state, observed.configs)
         if self._state != state:
-            self._state, self._since = state, moment
-        return timedelta(seconds=moment - self._since)
+            self._state, self._since = state, now
+        return timedelta(seconds=now - self._since)
 
-    async def _apply_step(self, step: RotationStep, found: ObservedState, now: datetime) -> bool:
-        """Take a step; False where there was none, or somebody else was first."""
+    async def _apply_step(self, step: RotationStep, observed: ObservedState, now: datetime) -> bool:
+        """Take a step; False if there is nothing to do, or another replica was faster."""
         if isinstance(step, NoAction):
             return False
-        held = found.state or SecretState()
+        state = observed.state or SecretState()
         try:
             if isinstance(step, UpdateBundles):
-                for hook in step.configs:
-                    patch = ca_bundle_patch(found.configurations[hook.path], held.bundle)
-                    await self.api.patch(hook.path, patch, "merge")
+                for config in step.configs:
+                    patch = ca_bundle_patch(observed.configurations[config.path], state.bundle)
+                    await self.api.patch(config.path, patch, "merge")
             else:
-                await self._write_secret(state_after_step(step, held, self.spec.dns_names, now), found.secret)
+                await self._write_secret(state_after_step(step, state, self.spec.dns_names, now), observed.secret)
         except ApiError as error:
-            gone = error.status == NOT_FOUND and found.secret is not None
-            if error.status == CONFLICT or gone:
+            deleted = error.status == NOT_FOUND and observed.secret is not None
+            if error.status == CONFLICT or deleted:
                 return False
             raise
         return True
 
-    async def _write_secret(self, held: SecretState, before: Mapping[str, Any] | None) -> None:
+    async def _write_secret(self, state: SecretState, before: Mapping[str, Any] | None) -> None:
         name = self.spec.secret
-        body = build_secret(held, name, before)
+        body = build_secret(state, name, before)
         if before is None:
             await self.api.create(name.collection_path, body)
         else:
             await self.api.replace(name.path, body)
 
 
-def _usable_certificate(held: SecretState, now: datetime) -> ServingCertificate | None:
-    """The certificate in the Secret, if clients that trust its bundle can accept it now."""
-    leaf = None if held.foreign else held.serving
-    return leaf if leaf is not None and leaf.signed_by is not None and is_within_validity(leaf, now) else None
-
-
 def state_after_step(
-    step: CreateAuthority | IssueCertificate | PruneAuthorities, held: SecretState, names: Sequence[str], now: datetime
+    step: CreateAuthority | IssueCertificate | PruneAuthorities, state: SecretState, names: Sequence[str], now: datetime
 ) -> SecretState:
-    """What the Secret holds after a step that is about it."""
+    """Return the content of the Secret after a step; creates keys and certificates."""
     match step:
         case CreateAuthority():
-            return _add_authority(step, now)
+            common_name = f"{AUTHORITY_NAME_PREFIX} {now:%Y-%m-%d} {uuid4().hex[:8]}"
+            certificate, key = create_authority(common_name, now - BACKDATED, now + AUTHORITY_LIFETIME)
+            return SecretState((*parse_authorities(certificate), *step.previous), key, step.serving)
         case IssueCertificate():
-            assert held.authority_key is not None
-            signer = load_signer(held.authorities[0].pem, held.authority_key)
+            assert state.authority_key is not None
+            signer = load_signer(state.authorities[0].pem, state.authority_key)
             certificate, key = issue_serving_certificate(signer, names, now - BACKDATED, now + SERVING_LIFETIME)
-            return replace(held, serving=parse_serving_certificate(certificate, key, held.authorities), errors=())
+            return replace(state, serving=parse_serving_certificate(certificate, key, state.authorities), errors=())
         case PruneAuthorities():
-            return replace(held, authorities=held.authorities[:1], errors=())
+            return replace(state, authorities=state.authorities[:1], errors=())
 
 
-def _add_authority(step: CreateAuthority, now: datetime) -> SecretState:
-    name = f"{AUTHORITY_NAME_PREFIX} {now:%Y-%m-%d} {uuid4().hex[:8]}"
-    certificate, key = create_authority(name, now - BACKDATED, now + AUTHORITY_LIFETIME)
-    return SecretState((*parse_authorities(certificate), *step.previous), key, step.serving)
+def _usable_certificate(state: SecretState, now: datetime) -> ServingCertificate | None:
+    """Return the certificate in the Secret if clients that trust its bundle accept it now."""
+    serving = None if state.foreign else state.serving
+    usable = serving is not None and serving.signed_by is not None and is_within_validity(serving, now)
+    return serving if usable else None

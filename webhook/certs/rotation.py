@@ -1,16 +1,15 @@
-"""What to do next about the certificates: from what is seen to one step. No clock, no client.
+"""Chooses the next step of a certificate rotation from the observed state. A pure function: no clock, no client.
 
-The order of events is what makes a rotation unseen by anyone who calls us:
+The order of the steps keeps every client working:
 
-1. A new authority is put into the Secret, before the old ones. Nothing is signed by it yet.
-2. Every `caBundle` of our webhook configurations becomes what the Secret holds: the new authority and the old ones.
-3. When that has been so for a while, the serving certificate is signed by the new authority and put into the Secret.
-   Replicas serve what they find there.
-4. When no replica can serve an older certificate any more, the old authorities leave the Secret, then the bundles.
+1. A new authority is added to the Secret, before the old ones. Nothing is signed by it yet.
+2. Every `caBundle` in our webhook configurations is set to the authorities in the Secret.
+3. After that has been unchanged for a while, a serving certificate is signed by the new authority and stored in the
+   Secret. Replicas serve the certificate that they find there.
+4. When no replica can serve an older certificate any more, the old authorities are removed from Secret and bundles.
 
-Whoever does a step first does it: each one is a write on condition that what it is based on has not changed, and
-webhook configurations are read before the Secret. So a second leader, or a leader that ends between two writes,
-does no harm, and there is nothing to undo: the next look goes on from what is there.
+Every step is a conditional write, and webhook configurations are read before the Secret. So a second leader, or a
+leader that stops between two writes, does no damage, and nothing has to be undone: the next reconciliation continues.
 """
 
 from __future__ import annotations
@@ -28,18 +27,17 @@ from webhook.certs.secret_state import (
 )
 
 BUNDLE_SETTLE_TIME = timedelta(seconds=30)
-"""How long bundles must have been right before anything relies on them: API servers take up a change within a few
-seconds of each other, and replicas read the Secret again within `webhook.certs.reconciler.LOOK_SECONDS`."""
+"""How long bundles must be unchanged before a certificate relies on them: API servers load them one by one."""
 
 AUTHORITY_OVERLAP = timedelta(hours=24)
-"""How long old authorities stay after the last certificate of theirs was replaced."""
+"""How long an old authority stays trusted after its last certificate was replaced."""
 
 URGENT_REMAINING = timedelta(days=9)
-"""With less left than this, a new certificate no longer waits for bundles to settle: then one that is looked at once a
-day, by processes that never live for half a minute, still never has less than a week left."""
+"""With less time left, a new certificate does not wait for the bundles to settle. So even with a daily run of a process
+that lives less than half a minute, a week is always left."""
 
 MAX_AUTHORITIES = 8
-"""Authorities at once. Two in a rotation; more only where Secrets are lost or a clock jumps again and again."""
+"""A rotation needs two; there are more only if Secrets are lost or a clock jumps repeatedly."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +45,6 @@ class WebhookConfig:
     """One webhook configuration.
 
     Attributes:
-        path: Where the API server has it.
         version: Its resourceVersion.
         bundles: The `caBundle` of each webhook in it, in order.
     """
@@ -59,15 +56,15 @@ class WebhookConfig:
 
 @dataclass(frozen=True, slots=True)
 class RotationInput:
-    """Everything that a step is chosen by.
+    """The observed state.
 
     Attributes:
-        held: What the Secret holds; None: there is none, or it is empty.
-        hooks: Our webhook configurations, read before the Secret was.
-        now: The API server's time: it is the one that judges certificates.
-        steady: How long this replica has seen Secret and hooks as they are now.
-        names: What clients call the server by.
-        leads: Is this replica the leader?
+        secret: None if the Secret does not exist or is empty.
+        configs: Our webhook configurations, read before the Secret.
+        now: The API server's time, because the API server verifies the certificate.
+        unchanged_for: How long this replica has seen Secret and configurations unchanged.
+        names: Required names of the serving certificate.
+        is_leader: Whether this replica is the leader.
     """
 
     secret: SecretState | None
@@ -80,7 +77,7 @@ class RotationInput:
 
 @dataclass(frozen=True, slots=True)
 class CreateAuthority:
-    """Write a Secret with a new authority, those that were trusted before, and the certificate that is served."""
+    """Write a Secret with a new authority, the previous authorities and the current serving certificate."""
 
     reason: str
     previous: tuple[CertificateAuthority, ...] = ()
@@ -89,29 +86,29 @@ class CreateAuthority:
 
 @dataclass(frozen=True, slots=True)
 class UpdateBundles:
-    """Make every `caBundle` of these configurations what the Secret holds."""
+    """Set every `caBundle` in these configurations to the authorities in the Secret."""
 
     configs: tuple[WebhookConfig, ...]
-    reason: str = "caBundle is not what the Secret holds"
+    reason: str = "the caBundle differs from the Secret"
 
 
 @dataclass(frozen=True, slots=True)
 class IssueCertificate:
-    """Write a new serving certificate of the signing authority into the Secret."""
+    """Store a new serving certificate, signed by the signing authority, in the Secret."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class PruneAuthorities:
-    """Leave only the signing authority in the Secret."""
+    """Remove all authorities but the signing one from the Secret."""
 
-    reason: str = "no certificate of the old authorities is served any more"
+    reason: str = "no certificate of the old authorities is in use"
 
 
 @dataclass(frozen=True, slots=True)
 class NoAction:
-    """Nothing to do. `wrong`: somebody should do something, and it is not us."""
+    """Nothing to do; `needs_attention` if somebody else has to act."""
 
     reason: str
     needs_attention: bool = False
@@ -120,77 +117,77 @@ class NoAction:
 RotationStep = CreateAuthority | UpdateBundles | IssueCertificate | PruneAuthorities | NoAction
 
 
-def next_rotation_step(seen: RotationInput) -> RotationStep:
-    """The one step that is due."""
-    held = seen.secret
-    if held is None:
-        return CreateAuthority("there is no Secret yet, or it is empty", _authorities_in_use(seen))
-    if held.foreign:
-        return NoAction("the Secret holds data that is not ours: name another one, or empty it", needs_attention=True)
-    if not seen.is_leader:
-        return NoAction("the leader keeps the certificates")
-    if fault := authority_renewal_reason(held, seen.now):
-        return CreateAuthority(fault, _authorities_in_use(seen), held.serving)
-    if wrong := tuple(hook for hook in seen.configs if set(hook.bundles) - {held.bundle}):
-        return UpdateBundles(wrong)
-    if fault := serving_renewal_reason(held, seen.names, seen.now):
-        return (
-            IssueCertificate(fault)
-            if _may_issue_now(held, seen)
-            else NoAction(f"waits for API servers to trust the bundles: {fault}")
-        )
-    if len(held.authorities) > 1 and seen.unchanged_for >= AUTHORITY_OVERLAP:
+def next_rotation_step(observed: RotationInput) -> RotationStep:
+    """Return the step that is due."""
+    state = observed.secret
+    if state is None:
+        return CreateAuthority("the Secret does not exist or is empty", _authorities_in_use(observed))
+    if state.foreign:
+        message = "the Secret holds data of another application: use another name, or empty it"
+        return NoAction(message, needs_attention=True)
+    if not observed.is_leader:
+        return NoAction("the leader manages the certificates")
+    if reason := authority_renewal_reason(state, observed.now):
+        return CreateAuthority(reason, _authorities_in_use(observed), state.serving)
+    if outdated := tuple(config for config in observed.configs if set(config.bundles) - {state.bundle}):
+        return UpdateBundles(outdated)
+    if reason := serving_renewal_reason(state, observed.names, observed.now):
+        if _may_issue_now(state, observed):
+            return IssueCertificate(reason)
+        return NoAction(f"waiting for API servers to load the bundles: {reason}")
+    if len(state.authorities) > 1 and observed.unchanged_for >= AUTHORITY_OVERLAP:
         return PruneAuthorities()
-    return NoAction("all is as it should be")
+    return NoAction("up to date")
 
 
-def authority_renewal_reason(held: SecretState, now: datetime) -> str:
-    """Why a new authority is needed; empty: it is not."""
-    if held.signing_authority is None:
-        return "the Secret holds no authority with its key"
-    if held.authorities and any(fault.startswith("ca.crt") for fault in held.errors):
-        return "ca.crt in the Secret is not what we wrote"
-    return _expiry_reason("the authority", held.signing_authority, now)
+def authority_renewal_reason(state: SecretState, now: datetime) -> str:
+    """Return why a new authority is needed; "" if it is not."""
+    if state.signing_authority is None:
+        return "the Secret has no authority with its key"
+    if state.bundle_modified:
+        return "ca.crt in the Secret was modified"
+    return _expiry_reason("the authority", state.signing_authority, now)
 
 
-def serving_renewal_reason(held: SecretState, names: frozenset[str], now: datetime) -> str:
-    """Why a new serving certificate is needed; empty: it is not."""
-    leaf = held.serving
-    if leaf is None:
-        return "the Secret holds no serving certificate with its key"
-    if leaf.signed_by != held.signing_authority:
-        return "the certificate is of an older authority"
-    if missing := names - leaf.dns_names:
-        return f"the certificate does not stand for {', '.join(sorted(missing))}"
-    return _expiry_reason("the certificate", leaf, now)
+def serving_renewal_reason(state: SecretState, names: frozenset[str], now: datetime) -> str:
+    """Return why a new serving certificate is needed; "" if it is not."""
+    serving = state.serving
+    if serving is None:
+        return "the Secret has no serving certificate with its key"
+    if serving.signed_by != state.signing_authority:
+        return "the certificate was signed by an older authority"
+    if missing := names - serving.dns_names:
+        return f"the certificate lacks the names {', '.join(sorted(missing))}"
+    return _expiry_reason("the certificate", serving, now)
 
 
-def is_within_validity(life: CertificateAuthority | ServingCertificate, now: datetime) -> bool:
-    """Does it hold at this moment?"""
-    return life.not_before <= now < life.not_after
+def is_within_validity(certificate: CertificateAuthority | ServingCertificate, now: datetime) -> bool:
+    """Return whether a certificate is valid now."""
+    return certificate.not_before <= now < certificate.not_after
 
 
-def _expiry_reason(what: str, life: CertificateAuthority | ServingCertificate, now: datetime) -> str:
-    if now < life.not_before:
-        return f"{what} is not valid before {life.not_before:%Y-%m-%dT%H:%M:%SZ}"
-    if now >= renewal_time(life.not_before, life.not_after):
-        return f"two thirds of the life of {what} are over: it ends at {life.not_after:%Y-%m-%dT%H:%M:%SZ}"
+def _expiry_reason(subject: str, certificate: CertificateAuthority | ServingCertificate, now: datetime) -> str:
+    if now < certificate.not_before:
+        return f"{subject} is not valid before {certificate.not_before:%Y-%m-%dT%H:%M:%SZ}"
+    if now >= renewal_time(certificate.not_before, certificate.not_after):
+        expiry = f"{certificate.not_after:%Y-%m-%dT%H:%M:%SZ}"
+        return f"two thirds of the lifetime of {subject} are over; it expires at {expiry}"
     return ""
 
 
-def _may_issue_now(held: SecretState, seen: RotationInput) -> bool:
-    """Only what has been trusted for a while may be served, unless nobody is served well as it is."""
-    leaf = held.serving
-    if seen.unchanged_for >= BUNDLE_SETTLE_TIME:
+def _may_issue_now(state: SecretState, observed: RotationInput) -> bool:
+    """Return whether the bundles have settled, or the current certificate cannot wait for that."""
+    if observed.unchanged_for >= BUNDLE_SETTLE_TIME:
         return True
-    if leaf is None:
-        return len(held.authorities) == 1
-    return not is_within_validity(leaf, seen.now) or leaf.not_after - seen.now < URGENT_REMAINING
+    if state.serving is None:
+        return len(state.authorities) == 1
+    remaining = state.serving.not_after - observed.now
+    return not is_within_validity(state.serving, observed.now) or remaining < URGENT_REMAINING
 
 
-def _authorities_in_use(seen: RotationInput) -> tuple[CertificateAuthority, ...]:
-    """Every authority that somebody may still rely on: of what is served, of the Secret, of the bundles."""
-    held = seen.secret or SecretState()
-    served = (held.serving.signed_by,) if held.serving and held.serving.signed_by else ()
-    bundled = [each for hook in seen.configs for bundle in hook.bundles for each in parse_authorities(bundle)]
-    return unique_authorities((*served, *held.authorities, *bundled))[: MAX_AUTHORITIES - 1]
+def _authorities_in_use(observed: RotationInput) -> tuple[CertificateAuthority, ...]:
+    """Return every authority that a client may still rely on: of the served certificate, the Secret and the bundles."""
+    state = observed.secret or SecretState()
+    serving = (state.serving.signed_by,) if state.serving and state.serving.signed_by else ()
+    bundled = [each for config in observed.configs for bundle in config.bundles for each in parse_authorities(bundle)]
+    return unique_authorities((*serving, *state.authorities, *bundled))[: MAX_AUTHORITIES - 1]

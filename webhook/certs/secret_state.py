@@ -1,10 +1,10 @@
-"""What the Secret holds, as values: read leniently, so that what is left of a spoilt Secret is still of use.
+"""The certificates in the Secret, as values. Parsing is lenient: the readable parts of a damaged Secret stay in use.
 
-| key | holds |
+| key | content |
 |---|---|
-| `ca.crt` | every authority that clients must trust, the signing one first: what each `caBundle` has to be |
-| `ca.key` | the key of the first |
-| `tls.crt`, `tls.key` | the serving certificate; not there until every `caBundle` has its authority |
+| `ca.crt` | every trusted authority, the signing one first: the value of each `caBundle` |
+| `ca.key` | the private key of the first authority |
+| `tls.crt`, `tls.key` | the serving certificate; absent until every `caBundle` contains its authority |
 """
 
 from __future__ import annotations
@@ -27,26 +27,25 @@ from webhook.certs.issuer import load_private_key
 from webhook.kube.namespaced_name import NamespacedName
 
 MANAGED_BY_LABEL = {"app.kubernetes.io/managed-by": "rightslice"}
-"""The label of a Secret that is ours to write."""
+"""Rightslice writes only Secrets with this label."""
+
+AUTHORITY_NAME_PREFIX = "Rightslice authority"
+"""Prefix of the common name of our authorities."""
+
+_CERTIFICATE = re.compile(rb"-----BEGIN CERTIFICATE-----[A-Za-z0-9+/=\s]+-----END CERTIFICATE-----")
 
 
 class SecretName(NamespacedName):
-    """Where the Secret is."""
+    """Namespace and name of a Secret."""
 
     __slots__ = ()
     API = "/api/v1"
     RESOURCE = "secrets"
 
 
-AUTHORITY_NAME_PREFIX = "Rightslice authority"
-"""How the common name of every authority begins that we made for a Secret."""
-
-_CERTIFICATE = re.compile(rb"-----BEGIN CERTIFICATE-----[A-Za-z0-9+/=\s]+-----END CERTIFICATE-----")
-
-
 @dataclass(frozen=True, slots=True)
 class CertificateAuthority:
-    """A certificate that signs others, PEM, and its life."""
+    """A certificate that signs others, PEM, and its validity."""
 
     pem: bytes
     not_before: datetime
@@ -55,10 +54,10 @@ class CertificateAuthority:
 
 @dataclass(frozen=True, slots=True)
 class ServingCertificate:
-    """A serving certificate, PEM, its key, its life, and the names it stands for.
+    """A serving certificate and its key, PEM, with its validity and its subject alternative names.
 
     Attributes:
-        signed_by: The authority that signed it; None: no authority that the Secret holds.
+        signed_by: The authority that signed it; None if that is not in the Secret.
     """
 
     certificate: bytes
@@ -71,34 +70,36 @@ class ServingCertificate:
 
 @dataclass(frozen=True, slots=True)
 class SecretState:
-    """What one Secret holds.
+    """Content of the Secret.
 
     Attributes:
-        trusted: Authorities, the newest first.
-        key: The key of the first of them; None: there is none that fits.
-        leaf: None: there is none, or not with its key.
-        faults: What could not be read, a sentence for each key of the Secret.
-        foreign: Somebody else's Secret: it holds data and not our mark.
+        authorities: Trusted authorities, the newest first.
+        authority_key: Private key of the first authority; None if it is missing or does not match.
+        serving: None if the certificate is missing or does not match its key.
+        errors: Unreadable keys of the Secret, one sentence each.
+        bundle_modified: True if `ca.crt` contains anything but our authorities.
+        foreign: True if the Secret has data but not our label.
     """
 
     authorities: tuple[CertificateAuthority, ...] = ()
     authority_key: bytes | None = field(default=None, repr=False)
     serving: ServingCertificate | None = None
     errors: tuple[str, ...] = ()
+    bundle_modified: bool = False
     foreign: bool = False
 
     @property
     def signing_authority(self) -> CertificateAuthority | None:
-        """The authority that signs from now on."""
+        """The authority that signs new certificates."""
         return self.authorities[0] if self.authorities and self.authority_key is not None else None
 
     @property
     def bundle(self) -> bytes:
-        """What clients must trust, PEM."""
+        """All trusted authorities as one PEM text."""
         return encode_bundle(self.authorities)
 
     def data(self) -> dict[str, str]:
-        """As a Secret's `data`."""
+        """Return the `data` of the Secret."""
         fields = {"ca.crt": self.bundle, "ca.key": self.authority_key or b""}
         if self.serving is not None:
             fields |= {"tls.crt": self.serving.certificate, "tls.key": self.serving.key}
@@ -106,49 +107,50 @@ class SecretState:
 
 
 def parse_secret_data(data: Mapping[str, str], *, foreign: bool = False) -> SecretState:
-    """Read a Secret's `data`. What is broken is a fault, never an error."""
-    texts = {name: _decode_base64(value) for name, value in data.items()}
-    trusted = parse_authorities(texts.get("ca.crt", b""))
-    faults = [] if encode_bundle(trusted) == texts.get("ca.crt", b"") else ["ca.crt is not what we wrote"]
-    key = _matching_key(texts.get("ca.key", b""), trusted)
-    if key is None and "ca.key" in texts:
-        faults.append("ca.key is not the key of the first certificate in ca.crt")
-    leaf = parse_serving_certificate(texts.get("tls.crt", b""), texts.get("tls.key", b""), trusted)
-    if leaf is None and (texts.get("tls.crt") or texts.get("tls.key")):
-        faults.append("tls.crt and tls.key are no certificate and its key")
-    return SecretState(trusted, key, leaf, tuple(faults), foreign)
+    """Parse a Secret's `data`. Invalid values are listed in `errors`; nothing is raised."""
+    values = {name: _decode_base64(value) for name, value in data.items()}
+    authorities = parse_authorities(values.get("ca.crt", b""))
+    bundle_modified = encode_bundle(authorities) != values.get("ca.crt", b"")
+    errors = ["ca.crt was modified"] if bundle_modified else []
+    key = _matching_key(values.get("ca.key", b""), authorities)
+    if key is None and "ca.key" in values:
+        errors.append("ca.key does not match the first certificate in ca.crt")
+    serving = parse_serving_certificate(values.get("tls.crt", b""), values.get("tls.key", b""), authorities)
+    if serving is None and (values.get("tls.crt") or values.get("tls.key")):
+        errors.append("tls.crt and tls.key are not a certificate and its key")
+    return SecretState(authorities, key, serving, tuple(errors), bundle_modified, foreign)
 
 
 def parse_authorities(pem: bytes) -> tuple[CertificateAuthority, ...]:
-    """The authorities of ours in a PEM text, each once, in their order; anything else is passed over."""
-    found = (_parse_authority(block) for block in _CERTIFICATE.findall(pem))
-    return unique_authorities(each for each in found if each is not None)
+    """Return our authorities in a PEM text, each once, in their order; anything else is skipped."""
+    parsed = (_parse_authority(block) for block in _CERTIFICATE.findall(pem))
+    return unique_authorities(each for each in parsed if each is not None)
 
 
 def encode_bundle(authorities: Sequence[CertificateAuthority]) -> bytes:
-    """Authorities as one PEM text."""
+    """Return authorities as one PEM text."""
     return b"".join(authority.pem for authority in authorities)
 
 
 def unique_authorities(authorities: Iterable[CertificateAuthority]) -> tuple[CertificateAuthority, ...]:
-    """Each authority once, where it came first."""
+    """Remove duplicates; the first occurrence stays."""
     return tuple(dict.fromkeys(authorities))
 
 
 def parse_serving_certificate(
-    certificate: bytes, key: bytes, trusted: Sequence[CertificateAuthority]
+    certificate: bytes, key: bytes, authorities: Sequence[CertificateAuthority]
 ) -> ServingCertificate | None:
-    """The serving certificate and its key, or None if they are no pair."""
+    """Return the serving certificate; None if certificate and key do not match."""
     try:
         parsed = x509.load_pem_x509_certificate(certificate)
         load_private_key(key, parsed.public_key())
         names = parsed.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     except (ValueError, x509.ExtensionNotFound):
         return None
-    stands_for = [*names.get_values_for_type(x509.DNSName), *map(str, names.get_values_for_type(x509.IPAddress))]
-    signers = [authority for authority in trusted if _is_signed_by(parsed, authority)]
-    begins, ends = parsed.not_valid_before_utc, parsed.not_valid_after_utc
-    return ServingCertificate(certificate, key, begins, ends, frozenset(stands_for), signers[0] if signers else None)
+    dns_names = [*names.get_values_for_type(x509.DNSName), *map(str, names.get_values_for_type(x509.IPAddress))]
+    signer = next((authority for authority in authorities if _is_signed_by(parsed, authority)), None)
+    not_before, not_after = parsed.not_valid_before_utc, parsed.not_valid_after_utc
+    return ServingCertificate(certificate, key, not_before, not_after, frozenset(dns_names), signer)
 
 
 def _decode_base64(value: str) -> bytes:
@@ -160,7 +162,7 @@ def _decode_base64(value: str) -> bytes:
 
 @lru_cache(maxsize=64)
 def _parse_authority(block: bytes) -> CertificateAuthority | None:
-    """An authority of ours: named so, allowed to sign, and signed by itself."""
+    """Return one of our authorities: self-signed, allowed to sign, and with our name."""
     try:
         certificate = x509.load_pem_x509_certificate(block)
         names = certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
@@ -183,18 +185,18 @@ def _is_signed_by(certificate: x509.Certificate, authority: CertificateAuthority
     return True
 
 
-def _matching_key(key: bytes, trusted: Sequence[CertificateAuthority]) -> bytes | None:
-    if not trusted:
+def _matching_key(key: bytes, authorities: Sequence[CertificateAuthority]) -> bytes | None:
+    if not authorities:
         return None
     try:
-        load_private_key(key, x509.load_pem_x509_certificate(trusted[0].pem).public_key())
+        load_private_key(key, x509.load_pem_x509_certificate(authorities[0].pem).public_key())
     except ValueError:
         return None
     return key
 
 
 def secret_state_of(secret: Mapping[str, Any] | None) -> SecretState | None:
-    """What a Secret holds; None: it is not there, or empty."""
+    """Parse a Secret; None if it does not exist or is empty."""
     data = {key: value for key, value in ((secret or {}).get("data") or {}).items() if value}
     if secret is None or not data:
         return None
@@ -202,10 +204,10 @@ def secret_state_of(secret: Mapping[str, Any] | None) -> SecretState | None:
     return parse_secret_data(data, foreign=not MANAGED_BY_LABEL.items() <= labels.items())
 
 
-def build_secret(held: SecretState, name: SecretName, before: Mapping[str, Any] | None) -> dict[str, Any]:
-    """The Secret to write: a new one, or the one that was read with other data."""
+def build_secret(state: SecretState, name: SecretName, before: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return the Secret to write: a new one, or the one that was read, with new data."""
     if before is None:
         metadata: dict[str, Any] = {"namespace": name.namespace, "name": name.name, "labels": dict(MANAGED_BY_LABEL)}
-        return {"apiVersion": "v1", "kind": "Secret", "type": "Opaque", "metadata": metadata, "data": held.data()}
+        return {"apiVersion": "v1", "kind": "Secret", "type": "Opaque", "metadata": metadata, "data": state.data()}
     labels = {**(before["metadata"].get("labels") or {}), **MANAGED_BY_LABEL}
-    return {**before, "metadata": {**before["metadata"], "labels": labels}, "data": held.data()}
+    return {**before, "metadata": {**before["metadata"], "labels": labels}, "data": state.data()}

@@ -1,4 +1,4 @@
-"""Our webhook configurations, mutating and validating: which they are, what they trust, and how that is changed."""
+"""Our mutating and validating webhook configurations: selecting, reading and patching their `caBundle`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ CONFIG_PATHS = (f"{ADMISSION_API}/mutatingwebhookconfigurations", f"{ADMISSION_A
 
 
 class ConfigReader(Protocol):
-    """What is used of `webhook.kube.api.KubeClient`."""
+    """The method of `webhook.kube.api.KubeClient` that is used."""
 
     async def get(self, path: str, params: Mapping[str, str] = ...) -> dict[str, Any]:
         """Read an object or a list."""
@@ -23,49 +23,49 @@ class ConfigReader(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class WebhookConfigSelector:
-    """Which configurations are ours: those of these names, in both kinds, or those with a label."""
+    """Selects our configurations, of both kinds, by name or by label."""
 
     names: tuple[str, ...] = ()
     selector: str = ""
 
     @classmethod
     def parse(cls, text: str) -> WebhookConfigSelector:
-        """A label selector if there is a "=" in the text, else names parted by commas."""
+        """Parse a label selector, which contains "=", or names separated by commas."""
         if "=" in text:
             return cls(selector=text)
         return cls(names=tuple(name.strip() for name in text.split(",") if name.strip()))
 
     async def read(self, api: ConfigReader) -> dict[str, dict[str, Any]]:
-        """The configurations that are there, by their path.
+        """Return the existing configurations by path.
 
         Raises:
-            ApiError: the API server does not let us, or does not answer.
+            ApiError: the API server rejects a call or does not respond.
         """
         if self.selector:
-            lists = [(folder, await api.get(folder, {"labelSelector": self.selector})) for folder in CONFIG_PATHS]
-            return {f"{folder}/{each['metadata']['name']}": each for folder, found in lists for each in found["items"]}
-        found = {}
-        for path in (f"{folder}/{name}" for folder in CONFIG_PATHS for name in self.names):
+            lists = [(prefix, await api.get(prefix, {"labelSelector": self.selector})) for prefix in CONFIG_PATHS]
+            return {f"{prefix}/{each['metadata']['name']}": each for prefix, data in lists for each in data["items"]}
+        configurations = {}
+        for path in (f"{prefix}/{name}" for prefix in CONFIG_PATHS for name in self.names):
             try:
-                found[path] = await api.get(path)
+                configurations[path] = await api.get(path)
             except ApiError as error:
                 if error.status != 404:
                     raise
-        return found
+        return configurations
 
     def __str__(self) -> str:
         return self.selector or ", ".join(self.names)
 
 
 def webhook_config_of(path: str, configuration: Mapping[str, Any]) -> WebhookConfig:
-    """What a configuration trusts."""
+    """Return path, version and bundles of a configuration."""
     clients = [webhook.get("clientConfig") or {} for webhook in configuration.get("webhooks") or ()]
     bundles = tuple(_decode_ca_bundle(client.get("caBundle") or "") for client in clients)
     return WebhookConfig(path, str(configuration["metadata"].get("resourceVersion", "")), bundles)
 
 
 def _decode_ca_bundle(text: str) -> bytes:
-    """What a `caBundle` says; nothing where it is no base64."""
+    """Decode a `caBundle`; empty if it is not valid base64."""
     try:
         return b64decode(text, validate=True)
     except ValueError:
@@ -73,7 +73,7 @@ def _decode_ca_bundle(text: str) -> bytes:
 
 
 def ca_bundle_patch(configuration: Mapping[str, Any], bundle: bytes) -> dict[str, Any]:
-    """A merge patch that makes every webhook of a configuration trust a bundle, if it has not changed since."""
+    """Return a merge patch that sets every `caBundle`, conditional on the configuration's `resourceVersion`."""
     text = b64encode(bundle).decode()
     webhooks = [
         {**webhook, "clientConfig": {**webhook["clientConfig"], "caBundle": text}}

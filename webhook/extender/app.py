@@ -6,36 +6,26 @@ import ssl
 from collections.abc import Callable, Mapping, Sequence
 from http import HTTPStatus
 from time import perf_counter
-from typing import Protocol
 
 from webhook.errors import ReviewError
 from webhook.extender.metrics import ExtenderMetrics
 from webhook.extender.state import Clock, SchedulerState
 from webhook.extender.verbs import VerbResult, handle_filter, handle_preempt, handle_prioritize
+from webhook.kube.reflector import WatchStatus
 from webhook.model.fleet import Fleet
-from webhook.telemetry.metrics import METRICS_CONTENT_TYPE, MetricsPage
+from webhook.telemetry.metrics import MetricsPage
 from webhook.web.connection_registry import ConnectionRegistry
-from webhook.web.health import HealthCheck, HealthChecks, health_routes
+from webhook.web.health import HealthCheck, HealthChecks, health_routes, watch_check
 from webhook.web.http_messages import (
     HttpRequest,
     HttpResponse,
     HttpRoute,
     busy_response,
     error_response,
-    strip_control_characters,
 )
 from webhook.web.limits import ServerLimits
 from webhook.web.listener import BackgroundTask, HttpListener, Poll
 from webhook.web.tls import ClientCertificateRules
-
-
-class WatchHealth(Protocol):
-    """How the watch of one kind of object is doing."""
-
-    name: str
-    synced: bool
-    absent: bool
-    error: str
 
 
 class ExtenderHealth:
@@ -44,7 +34,7 @@ class ExtenderHealth:
     def __init__(
         self,
         standing: SchedulerState,
-        watched: Callable[[], Sequence[WatchHealth]],
+        watched: Callable[[], Sequence[WatchStatus]],
         draining: Callable[[], bool],
         more: HealthChecks = tuple,
     ) -> None:
@@ -56,16 +46,10 @@ class ExtenderHealth:
         nodes = f"{len(self._state.fleet.nodes)} nodes" if known else "not known yet"
         return [
             HealthCheck("cluster", ok=known, message=nodes),
-            *(self._watch_check(state) for state in self._watched()),
+            *map(watch_check, self._watched()),
             *self._more(),
             HealthCheck("serving", ok=not self._draining(), message="told to end" if self._draining() else "ok"),
         ]
-
-    @staticmethod
-    def _watch_check(state: WatchHealth) -> HealthCheck:
-        says = "not on this server" if state.absent else "synced" if state.synced else "not synced yet"
-        says = f"{says}; {strip_control_characters(state.error)}" if state.error else says
-        return HealthCheck(state.name, ok=state.synced and not state.error, message=says, required=False)
 
 
 Verb = Callable[[SchedulerState, bytes, float], VerbResult]
@@ -111,7 +95,7 @@ def build_extender(
     clients: ClientCertificateRules | None = None,
     looks: Sequence[Poll] = (),
     companions: Sequence[BackgroundTask] = (),
-    watched: Callable[[], Sequence[WatchHealth]] = tuple,
+    watched: Callable[[], Sequence[WatchStatus]] = tuple,
     more: HealthChecks = tuple,
 ) -> HttpListener:
     """An extender that is not listening yet.
@@ -130,14 +114,14 @@ def build_extender(
     """
     health = ExtenderHealth(standing, watched, lambda: lobby.draining, lambda: (counts.certificate_check(), *more()))
     page = MetricsPage(counts)
-    paths = extender_routes(standing, clock, counts) | health_routes(health.checks, page.render, METRICS_CONTENT_TYPE)
-    lobby = ConnectionRegistry(paths, limits, lambda reason: counts.refused.update((reason,)), clients)
+    paths = extender_routes(standing, clock, counts) | health_routes(health.checks, page.render)
+    lobby = ConnectionRegistry(paths, limits, counts.record_rejection, clients)
     counts.connections = lambda: len(lobby.connections)
     counts.nodes = lambda: len(standing.fleet.nodes)
     counts.reserved = lambda: len(standing.reservations)
     telling = NodeWarnings(standing, counts)
     every = (telling.log_new_warnings, *looks)
-    return HttpListener(lobby, context, lambda error: counts.record_crash("task", "", error), every, companions)
+    return HttpListener(lobby, context, lambda error: counts.record_internal_error("task", error), every, companions)
 
 
 def extender_routes(standing: SchedulerState, clock: Clock, counts: ExtenderMetrics) -> dict[str, HttpRoute]:
@@ -153,18 +137,18 @@ def _verb_handler(
     def answer(call: HttpRequest) -> HttpResponse:
         start = perf_counter()
         if standing.ranking is None:
-            counts.refused["not_ready"] += 1
+            counts.record_rejection("not_ready")
             return busy_response("could not rank: the nodes are not known here yet")
         try:
             body, result = verb(standing, call.body, clock())
         except ReviewError as error:
-            counts.refused["body"] += 1
+            counts.record_rejection("invalid_request")
             return error_response(HTTPStatus.BAD_REQUEST, str(error))
         except Exception as error:
-            counts.record_crash(name, "", error)
-            return error_response(HTTPStatus.INTERNAL_SERVER_ERROR, "a fault in this server; its log has the details")
+            counts.record_internal_error(name, error)
+            return error_response(HTTPStatus.INTERNAL_SERVER_ERROR, "internal error; see the log")
         while standing.ranking.errors:
-            counts.record_crash(name, "", standing.ranking.errors.pop())
+            counts.record_internal_error(name, standing.ranking.errors.pop())
         return HttpResponse(
             HTTPStatus.OK, body, after_send=lambda: counts.record_answer(name, result, perf_counter() - start)
         )

@@ -26,7 +26,7 @@ from webhook.report.text import pluralize
 
 Json = dict[str, Any]
 
-FILE_WINS = "FileWins"
+FILE_WINS = "OverriddenByFile"
 """The reason of an object whose name a file has too: somebody chose that."""
 
 

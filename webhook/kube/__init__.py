@@ -1,1 +1,1 @@
-"""The API server's client: one HTTP session, calls with deadlines, list and watch."""
+"""API server client: one HTTP session, list and watch, leader election."""

@@ -1,7 +1,7 @@
-"""One API server behind one HTTP session: JSON in, JSON out, and a deadline on every call.
+"""Client of one API server: JSON requests and responses over one HTTP session, with a deadline on every call.
 
-A call that the server asks us to repeat (429, or 503 with Retry-After) is repeated as it asks, within the call's
-own deadline; one that is refused with 401 is repeated once with credentials read anew.
+A call that the server asks to retry (429, or 503 with Retry-After) is retried within its deadline. After a 401 the
+credentials are read again and the call is repeated once.
 """
 
 from __future__ import annotations
@@ -25,42 +25,17 @@ from aiohttp.connector import AddrInfoType
 from webhook.errors import AccessError, ApiError, ApiUnreachable
 from webhook.kube.access import ClusterAccess
 
-SOCKET_CLOSE_SECONDS = 1.0
-"""The most that `close` waits: the event loop closes a socket that was shut down in its next turn."""
-
-
-class SocketTracker:
-    """Makes sockets, and knows which of them are open."""
-
-    def __init__(self) -> None:
-        self._sockets: WeakSet[socket.socket] = WeakSet()
-
-    def create_socket(self, address: AddrInfoType) -> socket.socket:
-        """A socket for an address, as aiohttp's `socket_factory`."""
-        family, kind, protocol, *_ = address
-        made = socket.socket(family, kind, protocol)
-        self._sockets.add(made)
-        return made
-
-    async def close(self) -> None:
-        """Shut down what is open still, and wait until the event loop has closed it."""
-        for each in list(self._sockets):
-            with suppress(OSError):  # it is not connected, or closed
-                each.shutdown(socket.SHUT_RDWR)
-        with suppress(TimeoutError):
-            async with asyncio.timeout(SOCKET_CLOSE_SECONDS):
-                while any(each.fileno() >= 0 for each in list(self._sockets)):
-                    await asyncio.sleep(0.005)
-
-
 CALL_SECONDS = 30.0
 CONNECT_SECONDS = 5.0
+SOCKET_CLOSE_SECONDS = 1.0
+"""The time limit of `close`: the event loop closes a socket in the turn after its shutdown."""
+
 MAX_RESPONSE_BYTES = 64 * 1024 * 1024
-"""Bytes of one answer; a page of a list is far below."""
+"""A page of a list is far smaller."""
 
 RETRIABLE = frozenset({429, 503})
 RETRY_SECONDS = 1.0
-"""The wait before a repetition where the server names none."""
+"""The delay before a retry if the server names none."""
 
 CHUNK = 256 * 1024
 USER_AGENT = "rightslice"
@@ -68,7 +43,6 @@ USER_AGENT = "rightslice"
 NO_PARAMS: Mapping[str, str] = MappingProxyType({})
 
 PatchKind = Literal["json", "merge", "strategic", "apply"]
-"""The four ways to patch."""
 
 PATCH_TYPES: Mapping[PatchKind, str] = {
     "json": "application/json-patch+json",
@@ -79,7 +53,7 @@ PATCH_TYPES: Mapping[PatchKind, str] = {
 
 
 class ApiStatus(msgspec.Struct, frozen=True):
-    """What the API says where it does not give what was asked for."""
+    """The `Status` object of an unsuccessful response."""
 
     kind: str = ""
     code: int = 0
@@ -88,7 +62,7 @@ class ApiStatus(msgspec.Struct, frozen=True):
 
 
 class ApiRequest(NamedTuple):
-    """One call, as it goes to the server."""
+    """One HTTP request to the API server."""
 
     method: str
     path: str
@@ -98,25 +72,25 @@ class ApiRequest(NamedTuple):
 
     @property
     def label(self) -> str:
-        """What messages call it."""
+        """The request in error messages."""
         return f"{self.method} {self.path}"
 
 
 class KubeClient:
-    """One API server. Use it with `async with`, or `close` it.
+    """Client of one API server. Use it with `async with`, or `close` it.
 
     Attributes:
-        moment: The server's clock, to the second, when it last answered; None: it has not said.
+        server_time: The server's clock at its last response, to the second; None before the first.
     """
 
     server_time: datetime | None = None
 
     def __init__(self, access: ClusterAccess, *, seconds: float = CALL_SECONDS) -> None:
-        """Take access that has been read.
+        """Create a client.
 
         Args:
-            access: Where the server is and who we are.
-            seconds: How long one call may take, repetitions included.
+            access: Address and credentials, already read.
+            seconds: The time limit of one call, including retries.
         """
         self._access = access
         self._seconds = seconds
@@ -125,10 +99,10 @@ class KubeClient:
 
     @classmethod
     async def connect(cls, kubeconfig: str | None = None, context: str | None = None) -> Self:
-        """An API server by kubeconfig or service account; nothing is sent yet. See `ClusterAccess`.
+        """Create a client from a kubeconfig or a service account; no request is sent yet. See `ClusterAccess`.
 
         Raises:
-            AccessError: nothing says where it is, or what says so cannot be used.
+            AccessError: there is neither, or it is invalid.
         """
         return cls(await ClusterAccess(kubeconfig, context).read())
 
@@ -144,7 +118,7 @@ class KubeClient:
         await self.close()
 
     async def close(self) -> None:
-        """Close the session, and every socket of it."""
+        """Close the session and all its sockets."""
         if self._http is not None:
             await self._http.close()
             self._http = None
@@ -154,48 +128,48 @@ class KubeClient:
         """Read an object or a list.
 
         Raises:
-            ApiError: the server says no; `ApiUnreachable`: it says nothing.
+            ApiError: the server rejects the request; `ApiUnreachable`: it does not respond.
         """
         return _parse_json_object("GET", path, await self.get_bytes(path, params))
 
     async def create(self, path: str, body: Mapping[str, Any], params: Mapping[str, str] = NO_PARAMS) -> dict[str, Any]:
-        """POST a new object to its collection; gives what was stored.
+        """Create an object (POST to its collection), and return the stored one.
 
         Raises:
-            ApiError: see `get`; 409 where it is there already.
+            ApiError: see `get`; 409 if it exists.
         """
         return _parse_json_object("POST", path, await self._request("POST", path, params, body))
 
     async def replace(
         self, path: str, body: Mapping[str, Any], params: Mapping[str, str] = NO_PARAMS
     ) -> dict[str, Any]:
-        """PUT an object as a whole; its `metadata.resourceVersion`, where given, must still be the stored one.
+        """Replace an object (PUT); a `metadata.resourceVersion` in the body must match the stored one.
 
         Raises:
-            ApiError: see `get`; 409 where somebody else was first.
+            ApiError: see `get`; 409 if the object was changed meanwhile.
         """
         return _parse_json_object("PUT", path, await self._request("PUT", path, params, body))
 
     async def patch(
         self, path: str, body: Any, kind: PatchKind, params: Mapping[str, str] = NO_PARAMS
     ) -> dict[str, Any]:
-        """PATCH an object; "apply" needs `fieldManager` among the parameters.
+        """Patch an object; "apply" needs `fieldManager` among the parameters.
 
         Raises:
-            ApiError: see `get`; 409 where fields are another's, 422 where a test of a JSON Patch does not hold.
+            ApiError: see `get`; 409 on conflicting field managers, 422 if a test of a JSON Patch fails.
         """
         return _parse_json_object("PATCH", path, await self._request("PATCH", path, params, body, PATCH_TYPES[kind]))
 
     async def delete(self, path: str, params: Mapping[str, str] = NO_PARAMS) -> dict[str, Any]:
-        """DELETE an object; gives a Status, or the object: one with a `deletionTimestamp` is on its way out only.
+        """Delete an object; returns a Status, or the object with a `deletionTimestamp` if finalizers delay it.
 
         Raises:
-            ApiError: see `get`; 404 where there is none.
+            ApiError: see `get`; 404 if it does not exist.
         """
         return _parse_json_object("DELETE", path, await self._request("DELETE", path, params))
 
     async def get_bytes(self, path: str, params: Mapping[str, str] = NO_PARAMS) -> bytes:
-        """GET as it comes, for who decodes it by a type of their own.
+        """Read a resource without decoding it.
 
         Raises:
             ApiError: see `get`.
@@ -203,26 +177,28 @@ class KubeClient:
         return await self._request("GET", path, params)
 
     @asynccontextmanager
-    async def stream(self, path: str, params: Mapping[str, str], quiet: float) -> AsyncIterator[AsyncIterator[bytes]]:
-        """GET an answer without an end, piece by piece as the bytes come.
+    async def stream(
+        self, path: str, params: Mapping[str, str], read_timeout: float
+    ) -> AsyncIterator[AsyncIterator[bytes]]:
+        """Read an endless response in chunks.
 
         Args:
             path: Path.
-            params: Parameters of the query.
-            quiet: Seconds without a byte after which the connection counts as hung.
+            params: Query parameters.
+            read_timeout: Seconds without data after which the connection counts as hung.
 
         Raises:
-            ApiError: see `get`; also inside the block, once the stream breaks.
+            ApiError: see `get`; also inside the block, when the stream fails.
         """
-        ask = ApiRequest("GET", path, params)
-        timeout = aiohttp.ClientTimeout(sock_connect=CONNECT_SECONDS, sock_read=quiet)
-        async with self._open_response(ask, timeout) as answer:
-            yield self._read_chunks(ask.label, answer)
+        request = ApiRequest("GET", path, params)
+        timeout = aiohttp.ClientTimeout(sock_connect=CONNECT_SECONDS, sock_read=read_timeout)
+        async with self._open_response(request, timeout) as response:
+            yield self._read_chunks(request.label, response)
 
-    async def _read_chunks(self, call: str, answer: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
+    async def _read_chunks(self, call: str, response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
         with self._translate_errors(call):
-            async for piece in answer.content.iter_any():
-                yield piece
+            async for chunk in response.content.iter_any():
+                yield chunk
 
     async def _request(
         self,
@@ -232,69 +208,69 @@ class KubeClient:
         body: Any = None,
         content_type: str = "application/json",
     ) -> bytes:
-        """Call, and again where the server asks for it and the deadline leaves room."""
+        """Send a request; retry as the server asks, within the deadline."""
         loop = asyncio.get_running_loop()
         end = loop.time() + self._seconds
-        ask = ApiRequest(method, path, params, None if body is None else orjson.dumps(body), content_type)
+        request = ApiRequest(method, path, params, None if body is None else orjson.dumps(body), content_type)
         while True:
             timeout = aiohttp.ClientTimeout(total=max(0.1, end - loop.time()), sock_connect=CONNECT_SECONDS)
             try:
-                async with self._open_response(ask, timeout) as answer:
-                    with self._translate_errors(ask.label):
-                        return await _read_bounded(ask.label, answer)
+                async with self._open_response(request, timeout) as response:
+                    with self._translate_errors(request.label):
+                        return await _read_bounded(request.label, response)
             except ApiError as error:
                 if error.status not in RETRIABLE or (error.status == 503 and not error.retry_after):
                     raise
-                wait = error.retry_after or RETRY_SECONDS
-                if loop.time() + wait >= end:
+                delay = error.retry_after or RETRY_SECONDS
+                if loop.time() + delay >= end:
                     raise
-            await asyncio.sleep(wait)
+            await asyncio.sleep(delay)
 
     @asynccontextmanager
     async def _open_response(
-        self, ask: ApiRequest, timeout: aiohttp.ClientTimeout
+        self, request: ApiRequest, timeout: aiohttp.ClientTimeout
     ) -> AsyncIterator[aiohttp.ClientResponse]:
-        """An answer that says yes. Its body has yet to be read."""
-        authorization = await self._authorization(ask.label)
-        answer = await self._send_authenticated(ask, timeout, authorization)
-        if answer is None:
-            await self._reload_credentials(ask.label, authorization)
-            answer = await self._send(ask, timeout, await self._authorization(ask.label))
+        """Open a successful response; its body is not read yet."""
+        authorization = await self._authorization(request.label)
+        response = await self._send_authenticated(request, timeout, authorization)
+        if response is None:
+            await self._reload_credentials(request.label, authorization)
+            response = await self._send(request, timeout, await self._authorization(request.label))
         try:
-            if answer.status >= 300:
-                raise await self._api_error_of(ask.label, answer)
-            yield answer
+            if response.status >= 300:
+                raise await self._api_error_of(request.label, response)
+            yield response
         finally:
-            answer.close()
+            response.close()
 
     async def _send_authenticated(
-        self, ask: ApiRequest, timeout: aiohttp.ClientTimeout, authorization: str
+        self, request: ApiRequest, timeout: aiohttp.ClientTimeout, authorization: str
     ) -> aiohttp.ClientResponse | None:
-        """An answer; None where the server does not know us, or we not its authority: both may be others since."""
+        """Send a request; None on rejected credentials or an untrusted certificate, because either may have rotated."""
         try:
-            answer = await self._send(ask, timeout, authorization)
+            response = await self._send(request, timeout, authorization)
         except ApiUnreachable as error:
             if isinstance(error.__cause__, aiohttp.ClientConnectorCertificateError):
                 return None
             raise
-        if answer.status != 401:
-            return answer
-        answer.close()
+        if response.status != 401:
+            return response
+        response.close()
         return None
 
     async def _send(
-        self, ask: ApiRequest, timeout: aiohttp.ClientTimeout, authorization: str
+        self, request: ApiRequest, timeout: aiohttp.ClientTimeout, authorization: str
     ) -> aiohttp.ClientResponse:
         access = self._access
         headers = {"Authorization": authorization} if authorization else {}
-        if ask.body is not None:
-            headers["Content-Type"] = ask.content_type
-        with self._translate_errors(ask.label):
-            answer = await self._session().request(
-                ask.method,
-                access.server + ask.path,
-                params=ask.params,
-                data=ask.body,
+        if request.body is not None:
+            headers["Content-Type"] = request.content_type
+        with self._translate_errors(request.label):
+            response = await self._session().request(
+                request.method,
+                access.server + request.path,
+                params=request.params,
+                data=request.body,
                 headers=headers,
                 timeout=timeout,
                 ssl=access.tls or True,
@@ -302,8 +278,8 @@ class KubeClient:
                 proxy=access.proxy,
                 allow_redirects=False,
             )
-        self.server_time = _parse_http_date(answer.headers.get("Date", "")) or self.server_time
-        return answer
+        self.server_time = _parse_http_date(response.headers.get("Date", "")) or self.server_time
+        return response
 
     async def _authorization(self, call: str) -> str:
         try:
@@ -311,23 +287,22 @@ class KubeClient:
         except AccessError as error:
             raise ApiError(call, 401, "Unauthorized", str(error)) from error
 
-    async def _reload_credentials(self, call: str, refused: str) -> None:
+    async def _reload_credentials(self, call: str, rejected: str) -> None:
         try:
-            await self._access.reload(refused)
+            await self._access.reload(rejected)
         except AccessError as error:
             raise ApiError(call, 401, "Unauthorized", str(error)) from error
 
-    async def _api_error_of(self, call: str, answer: aiohttp.ClientResponse) -> ApiError:
+    async def _api_error_of(self, call: str, response: aiohttp.ClientResponse) -> ApiError:
         with self._translate_errors(call):
-            text = (await answer.content.read(CHUNK)).decode(errors="replace")
+            text = (await response.content.read(CHUNK)).decode(errors="replace")
         try:
             status = msgspec.json.decode(text, type=ApiStatus)
         except msgspec.MsgspecError:
             status = ApiStatus(message=" ".join(text.split())[:256])
-        reason = status.reason or answer.reason or ""
-        return ApiError(
-            call, answer.status, reason, status.message, _parse_retry_after(answer.headers.get("Retry-After", ""))
-        )
+        reason = status.reason or response.reason or ""
+        retry_after = _parse_retry_after(response.headers.get("Retry-After", ""))
+        return ApiError(call, response.status, reason, status.message, retry_after)
 
     def _translate_errors(self, call: str) -> _ErrorTranslator:
         return _ErrorTranslator(call, self._access.server)
@@ -343,8 +318,36 @@ class KubeClient:
         return self._http
 
 
+class SocketTracker:
+    """Creates the sockets of one session, so that none outlives it.
+
+    The session closes only connections that it still holds. It releases one with a cancelled watch or call at once,
+    while TLS waits for the peer's close_notify: for half a minute if the peer hangs.
+    """
+
+    def __init__(self) -> None:
+        self._sockets: WeakSet[socket.socket] = WeakSet()
+
+    def create_socket(self, address: AddrInfoType) -> socket.socket:
+        """Create a socket for an address; aiohttp's `socket_factory`."""
+        family, kind, protocol, *_ = address
+        created = socket.socket(family, kind, protocol)
+        self._sockets.add(created)
+        return created
+
+    async def close(self) -> None:
+        """Shut down all open sockets, and wait until the event loop has closed them."""
+        for each in list(self._sockets):
+            with suppress(OSError):  # not connected, or closed
+                each.shutdown(socket.SHUT_RDWR)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(SOCKET_CLOSE_SECONDS):
+                while any(each.fileno() >= 0 for each in list(self._sockets)):
+                    await asyncio.sleep(0.005)
+
+
 class _ErrorTranslator:
-    """Turns what the HTTP client raises into our words."""
+    """Turns exceptions of the HTTP client into `ApiUnreachable`."""
 
     def __init__(self, call: str, server: str) -> None:
         self._call, self._server = call, server
@@ -354,42 +357,42 @@ class _ErrorTranslator:
 
     def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
         if isinstance(error, TimeoutError):
-            raise ApiUnreachable(self._call, self._server, "it took too long") from error
+            raise ApiUnreachable(self._call, self._server, "timed out") from error
         if isinstance(error, aiohttp.ClientError | ssl.SSLError | OSError):
             inner = getattr(error, "certificate_error", None) or getattr(error, "os_error", None) or error
             raise ApiUnreachable(self._call, self._server, str(inner) or type(inner).__name__) from error
 
 
-async def _read_bounded(call: str, answer: aiohttp.ClientResponse) -> bytes:
-    """The body, if it is not too long."""
+async def _read_bounded(call: str, response: aiohttp.ClientResponse) -> bytes:
+    """Read the body, up to the maximum."""
     parts, left = [], MAX_RESPONSE_BYTES
-    async for piece in answer.content.iter_any():
-        left -= len(piece)
+    async for chunk in response.content.iter_any():
+        left -= len(chunk)
         if left < 0:
-            raise ApiError(call, answer.status, "TooLong", f"the answer must be at most {MAX_RESPONSE_BYTES} bytes")
-        parts.append(piece)
+            message = f"the response must be at most {MAX_RESPONSE_BYTES} bytes"
+            raise ApiError(call, response.status, "TooLong", message)
+        parts.append(chunk)
     return b"".join(parts)
 
 
 def _parse_json_object(method: str, path: str, body: bytes) -> dict[str, Any]:
-    """A JSON object; anything else did not come from an API server."""
+    """Parse a JSON object; anything else is not a response of an API server."""
     try:
-        found = orjson.loads(body)
+        data = orjson.loads(body)
     except orjson.JSONDecodeError:
-        found = None
-    if not isinstance(found, dict):
+        data = None
+    if not isinstance(data, dict):
         start = body[:120].decode(errors="replace")
-        raise ApiError(f"{method} {path}", 200, "NotJson", f"the answer must be a JSON object, found {start!r}")
-    return found
+        raise ApiError(f"{method} {path}", 200, "NotJson", f"the response must be a JSON object, found {start!r}")
+    return data
 
 
 def _parse_retry_after(header: str) -> float:
-    """Retry-After in seconds; its form with a date is one that API servers do not use."""
+    """Return the seconds of a Retry-After header; API servers do not use its form with a date."""
     return float(header) if header.isascii() and header.isdigit() else 0.0
 
 
 def _parse_http_date(header: str) -> datetime | None:
-    """A Date header, which is in UTC."""
     try:
         return parsedate_to_datetime(header) if header.endswith("GMT") else None
     except ValueError:

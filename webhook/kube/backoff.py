@@ -1,4 +1,4 @@
-"""How long to wait before the next try, so that many clients of a server in trouble do not come back together."""
+"""Exponential backoff with jitter, so that many clients of a failing server do not retry at the same moment."""
 
 from __future__ import annotations
 
@@ -9,31 +9,27 @@ MAX_BACKOFF_SECONDS = 10.0
 
 
 class RandomSource(Protocol):
-    """What is used of `random.Random`."""
+    """The method of `random.Random` that is used."""
 
     def uniform(self, a: float, b: float) -> float:
-        """A number between two."""
+        """Return a number between two bounds."""
 
 
 class ExponentialBackoff:
-    """Doubles with each failure in a row, and takes any time between half of that and the whole."""
+    """Doubles the delay with each successive failure; the delay is random between half of it and all of it."""
 
     def __init__(
-        self, random: RandomSource, first: float = INITIAL_BACKOFF_SECONDS, most: float = MAX_BACKOFF_SECONDS
+        self, random: RandomSource, initial: float = INITIAL_BACKOFF_SECONDS, maximum: float = MAX_BACKOFF_SECONDS
     ) -> None:
         self._random = random
-        self._first, self._most = first, most
-        self._ceiling = first
+        self._initial, self._maximum = initial, maximum
+        self._ceiling = initial
 
     def reset(self) -> None:
-        """Begin anew."""
-        self._ceiling = self._first
+        """Start again with the initial delay, after a success."""
+        self._ceiling = self._initial
 
-    def next_delay(self, asked: float = 0.0) -> float:
-        """Seconds to wait.
-
-        Args:
-            asked: The least, as the server asked for (Retry-After).
-        """
-        ceiling, self._ceiling = self._ceiling, min(self._most, self._ceiling * 2)
-        return asked + self._random.uniform(ceiling / 2, ceiling)
+    def next_delay(self, retry_after: float = 0.0) -> float:
+        """Return the seconds to wait after a failure; `retry_after` is the minimum that the server asked for."""
+        ceiling, self._ceiling = self._ceiling, min(self._maximum, self._ceiling * 2)
+        return retry_after + self._random.uniform(ceiling / 2, ceiling)

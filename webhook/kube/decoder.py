@@ -1,7 +1,7 @@
-"""Pages of a list and lines of a watch, straight into read models: strangers' fields are skipped, not built.
+"""Decodes list pages and watch lines directly into read models; unknown fields are skipped.
 
-Items of a list and of a watch are read the fast way first; one that has nulls is read again without them, and one
-that is still not what its kind says is left out and counted, for one odd object must not blind us to the others.
+Every object is decoded the fast way first. One with nulls is decoded again without them. One that still does not match
+its model is skipped and counted, so that a single odd object does not hide the others.
 """
 
 from __future__ import annotations
@@ -16,69 +16,21 @@ from webhook.errors import ApiError
 from webhook.kube.api import ApiStatus
 from webhook.model.pods import without_nulls
 
-MAX_DEPTH = 100
-"""Levels that stay. What we read of an object is less than twenty deep; notes of who wrote which field are not."""
-
-_JSON_TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[\]{}]')
-_TOO_DEEP = b'"(too deep)"'
-"""In place of a list or a map: no field of those takes a text, so whatever needs it is not read as if it were empty."""
-
-
-MAX_LINE_BYTES = 8 * 1024 * 1024
-"""Bytes: five times the largest object that etcd takes, for JSON is longer than what it stores."""
-
-
-class LineBuffer:
-    """Collects pieces until a line is whole.
-
-    Attributes:
-        skipped: Lines left out because they were too long.
-    """
-
-    def __init__(self, most: int = MAX_LINE_BYTES) -> None:
-        self.skipped = 0
-        self._most = most
-        self._parts: list[bytes] = []
-        self._size = 0
-
-    def feed(self, piece: bytes) -> list[bytes]:
-        """Take a piece; gives the lines that it ends, without their ends, empty ones left out.
-
-        >>> lines = Lines()
-        >>> lines.feed(b'{"a":1}'), lines.feed(b'\\n{"b":2}\\n{')
-        ([], [b'{"a":1}', b'{"b":2}'])
-        """
-        *ended, rest = piece.split(b"\n")
-        found = [line for line in map(self._finish_line, ended) if line]
-        self._append(rest)
-        return found
-
-    @property
-    def has_partial_line(self) -> bool:
-        """Has a line begun that has not ended?"""
-        return self._size > 0
-
-    def _append(self, part: bytes) -> None:
-        self._size += len(part)
-        if self._size > self._most:
-            self._parts.clear()
-        elif part:
-            self._parts.append(part)
-
-    def _finish_line(self, part: bytes) -> bytes:
-        self._append(part)
-        line = b"".join(self._parts)
-        self.skipped += self._size > self._most
-        self._parts.clear()
-        self._size = 0
-        return line
-
-
 T = TypeVar("T")
 
 CHANGES = frozenset({"ADDED", "MODIFIED", "DELETED"})
 INITIAL_EVENTS_END = "k8s.io/initial-events-end"
-"""The annotation of the bookmark after which every object has been said once."""
+"""The annotation of the bookmark that ends the initial list."""
+
+MAX_LINE_BYTES = 8 * 1024 * 1024
+"""Five times the largest object in etcd: JSON is longer than the stored form."""
+
+MAX_DEPTH = 100
+"""Nesting levels that are kept. The fields we read are less than twenty levels deep; `managedFields` can be deeper."""
+
+_JSON_TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[\]{}]')
+_TOO_DEEP = b'"(too deep)"'
+"""Replaces a list or map: a field of those types rejects a string, so the value is not mistaken for an empty one."""
 
 
 class _ObjectMeta(msgspec.Struct, frozen=True, rename="camel"):
@@ -114,10 +66,10 @@ class ListPage(msgspec.Struct, Generic[T], frozen=True):
     """One page of a list.
 
     Attributes:
-        items: What could be read.
+        items: The decoded objects.
         version: The resource version of the whole list.
-        more: What to ask the next page with; "" on the last one.
-        unread: How many items could not be read.
+        continue_token: The token for the next page; "" on the last one.
+        undecodable: Number of objects that could not be decoded.
     """
 
     items: list[T]
@@ -131,10 +83,10 @@ class WatchEvent(msgspec.Struct, Generic[T], frozen=True):
 
     Attributes:
         type: ADDED, MODIFIED, DELETED or BOOKMARK.
-        item: The object; None at a bookmark, and where not even a name could be read.
-        version: The resource version, at a bookmark only.
-        all_said: True for the bookmark that ends the initial events.
-        unread: The object could not be read: the item has only its name and namespace.
+        item: The object; None for a bookmark, or if not even its name could be decoded.
+        version: The resource version, only of a bookmark.
+        initial_events_end: True for the bookmark that ends the initial list.
+        undecodable: True if the object could not be decoded; then `item` has only name and namespace.
     """
 
     type: str
@@ -144,120 +96,163 @@ class WatchEvent(msgspec.Struct, Generic[T], frozen=True):
     undecodable: bool = False
 
 
-class ResourceDecoder(Generic[T]):
-    """Reads one kind."""
+class LineBuffer:
+    """Splits a stream into lines; lines that are too long are skipped instead of kept in memory.
 
-    def __init__(self, call: str, kind: Any) -> None:
+    Attributes:
+        skipped: Number of lines that were too long.
+    """
+
+    def __init__(self, max_bytes: int = MAX_LINE_BYTES) -> None:
+        self.skipped = 0
+        self._max_bytes = max_bytes
+        self._parts: list[bytes] = []
+        self._size = 0
+
+    def feed(self, chunk: bytes) -> list[bytes]:
+        """Add a chunk, and return the non-empty lines that it completes.
+
+        >>> lines = LineBuffer()
+        >>> lines.feed(b'{"a":1}'), lines.feed(b'\\n{"b":2}\\n{')
+        ([], [b'{"a":1}', b'{"b":2}'])
+        """
+        *ended, rest = chunk.split(b"\n")
+        lines = [line for line in map(self._finish_line, ended) if line]
+        self._append(rest)
+        return lines
+
+    @property
+    def has_partial_line(self) -> bool:
+        """True if the stream stopped in the middle of a line."""
+        return self._size > 0
+
+    def _append(self, part: bytes) -> None:
+        self._size += len(part)
+        if self._size > self._max_bytes:
+            self._parts.clear()
+        elif part:
+            self._parts.append(part)
+
+    def _finish_line(self, part: bytes) -> bytes:
+        self._append(part)
+        line = b"".join(self._parts)
+        self.skipped += self._size > self._max_bytes
+        self._parts.clear()
+        self._size = 0
+        return line
+
+
+class ResourceDecoder(Generic[T]):
+    """Decodes the objects of one collection."""
+
+    def __init__(self, call: str, model: Any) -> None:
         """Prepare.
 
         Args:
-            call: What to call the request in errors.
-            kind: The read model, or `dict[str, Any]`.
+            call: The request, for error messages.
+            model: The read model, or `dict[str, Any]`.
         """
         self._call = call
-        self._kind = kind
-        self._items = msgspec.json.Decoder(_ItemList[kind])
-        self._line = msgspec.json.Decoder(_EventLine[kind])
+        self._model = model
+        self._items = msgspec.json.Decoder(_ItemList[model])
+        self._line = msgspec.json.Decoder(_EventLine[model])
 
     def decode_page(self, body: bytes) -> ListPage[T]:
-        """Read a page.
+        """Decode a page of a list.
 
         Raises:
-            ApiError: it is no list.
+            ApiError: the body is not a list.
         """
         try:
-            read = decode_any_depth(self._items, body)
+            page = decode_any_depth(self._items, body)
         except msgspec.ValidationError:
             return self._decode_page_by_items(body)
         except msgspec.DecodeError as error:
             raise self._not_json_error(body, error) from error
-        return ListPage(read.items or [], read.metadata.resource_version, read.metadata.next_page)
+        return ListPage(page.items or [], page.metadata.resource_version, page.metadata.next_page)
 
     def _decode_page_by_items(self, body: bytes) -> ListPage[T]:
         try:
-            read = decode_any_depth(_RAW_ITEMS, body)
+            page = decode_any_depth(_RAW_ITEMS, body)
         except msgspec.MsgspecError as error:
             raise self._not_json_error(body, error) from error
-        items = [item for item in map(self._decode_without_nulls, read.items or []) if item is not None]
-        unread = len(read.items or []) - len(items)
-        return ListPage(items, read.metadata.resource_version, read.metadata.next_page, unread)
+        raw_items = page.items or []
+        items = [item for item in map(self._decode_without_nulls, raw_items) if item is not None]
+        undecodable = len(raw_items) - len(items)
+        return ListPage(items, page.metadata.resource_version, page.metadata.next_page, undecodable)
 
     def decode_event(self, line: bytes) -> WatchEvent[T]:
-        """Read a line of a watch.
+        """Decode a line of a watch.
 
         Raises:
-            ApiError: the line says an error (410 among them), or is no event.
+            ApiError: the line reports an error (410 Gone among them), or is not an event.
         """
         try:
-            read = decode_any_depth(self._line, line)
+            event = decode_any_depth(self._line, line)
         except msgspec.ValidationError:
             return self._decode_other_event(line)
         except msgspec.DecodeError as error:
             raise self._not_json_error(line, error) from error
-        return WatchEvent(read.type, read.object) if read.type in CHANGES else self._decode_other_event(line)
+        return WatchEvent(event.type, event.object) if event.type in CHANGES else self._decode_other_event(line)
 
     def _decode_other_event(self, line: bytes) -> WatchEvent[T]:
-        """A bookmark, an error, or an object that is read slowly."""
+        """Decode a bookmark, an error, or an object that needs the slow way."""
         try:
-            read = decode_any_depth(_RAW_LINE, line)
-            if read.type in CHANGES:
-                return self._decode_change(read.type, read.object)
-            if read.type == "BOOKMARK":
-                meta = _VERSIONED.decode(read.object).metadata
-                return WatchEvent(
-                    read.type, None, meta.resource_version, INITIAL_EVENTS_END in (meta.annotations or ())
-                )
-            status = _STATUS.decode(read.object)
+            event = decode_any_depth(_RAW_LINE, line)
+            if event.type in CHANGES:
+                return self._decode_change(event.type, event.object)
+            if event.type == "BOOKMARK":
+                meta = _VERSIONED.decode(event.object).metadata
+                initial_events_end = INITIAL_EVENTS_END in (meta.annotations or ())
+                return WatchEvent(event.type, None, meta.resource_version, initial_events_end)
+            status = _STATUS.decode(event.object)
         except msgspec.MsgspecError as error:
             raise self._not_json_error(line, error) from error
         raise ApiError(self._call, status.code, status.reason, status.message)
 
-    def _decode_change(self, kind: str, raw: msgspec.Raw) -> WatchEvent[T]:
+    def _decode_change(self, event_type: str, raw: msgspec.Raw) -> WatchEvent[T]:
         item = self._decode_without_nulls(raw)
-        return (
-            WatchEvent(kind, item)
-            if item is not None
-            else WatchEvent(kind, self._decode_name_only(raw), undecodable=True)
-        )
+        if item is not None:
+            return WatchEvent(event_type, item)
+        return WatchEvent(event_type, self._decode_name_only(raw), undecodable=True)
 
     def _decode_name_only(self, raw: msgspec.Raw) -> T | None:
-        """An object that has a name, and nothing else that could be wrong."""
         try:
-            found: T = msgspec.convert(msgspec.to_builtins(_NAMED.decode(raw)), self._kind)
+            item: T = msgspec.convert(msgspec.to_builtins(_NAMED.decode(raw)), self._model)
         except msgspec.MsgspecError:
             return None
-        return found
+        return item
 
     def _decode_without_nulls(self, raw: msgspec.Raw) -> T | None:
         try:
-            found: T = msgspec.convert(without_nulls(msgspec.json.decode(raw)), self._kind)
+            item: T = msgspec.convert(without_nulls(msgspec.json.decode(raw)), self._model)
         except msgspec.MsgspecError:
             return None
-        return found
+        return item
 
     def _not_json_error(self, text: bytes, error: Exception) -> ApiError:
         start = text[:120].decode(errors="replace")
-        return ApiError(self._call, 200, "NotJson", f"must be what an API server sends, found {start!r} ({error})")
+        return ApiError(self._call, 200, "NotJson", f"must be a response of an API server, found {start!r} ({error})")
 
 
 _RAW_ITEMS = msgspec.json.Decoder(_ItemList[msgspec.Raw])
 _RAW_LINE = msgspec.json.Decoder(_EventLine[msgspec.Raw])
-_LAST = msgspec.json.Decoder(_EventLine[_VersionedObject])
+_VERSION_LINE = msgspec.json.Decoder(_EventLine[_VersionedObject])
 _VERSIONED = msgspec.json.Decoder(_VersionedObject)
 _NAMED = msgspec.json.Decoder(_NamedObject)
 _STATUS = msgspec.json.Decoder(ApiStatus)
 
 
 def resource_version_of_line(line: bytes) -> str:
-    """The resource version in a line of a watch; "" if it says none that can be read."""
+    """Return the resource version in a watch line; "" if there is none that can be decoded."""
     try:
-        return decode_any_depth(_LAST, line).object.metadata.resource_version
+        return decode_any_depth(_VERSION_LINE, line).object.metadata.resource_version
     except msgspec.MsgspecError:
         return ""
 
 
 def decode_any_depth(decoder: msgspec.json.Decoder[T], text: bytes) -> T:
-    """Read JSON of any depth.
+    """Decode JSON that may be nested deeper than the decoder supports.
 
     Raises:
         msgspec.MsgspecError: as the decoder does.
@@ -269,12 +264,11 @@ def decode_any_depth(decoder: msgspec.json.Decoder[T], text: bytes) -> T:
 
 
 def replace_deep_values(text: bytes) -> bytes:
-    """The same JSON with a text in place of each list and map that stands deeper than 100 levels."""
+    """Replace each list and map below 100 levels by a string."""
     return _TOO_DEEP.join(_shallow_parts(text))
 
 
 def _shallow_parts(text: bytes) -> Iterator[bytes]:
-    """What stands between the parts that are too deep."""
     depth = start = 0
     for token in _JSON_TOKEN.finditer(text):
         if token[0] in (b"[", b"{"):

@@ -1,12 +1,12 @@
-"""Which replica leads: a Lease, taken and renewed as client-go does it.
+"""Leader election with a Lease, like client-go's.
 
-Nobody compares clocks: a candidate waits until it has seen the Lease unchanged for as long as it says, by its own
-monotonic clock; a leader counts from the moment it sent its last renewal that went through, and stops earlier than
-anyone else may begin. A Lease is no fence: a leader that was frozen in the middle of a call may still finish it, so
-what it writes must be conditional on what it has read.
+Clocks are not compared. A candidate acquires a Lease after it has seen it unchanged for the Lease's duration, by its
+own monotonic clock. A leader counts from the moment when it sent its last successful renewal, and stops before anyone
+else can start. A Lease is not a fence: a leader that was paused in the middle of a call may still finish it, so its
+writes must be conditional on the `resourceVersion` that it read.
 
-`kubernetes.aio` has an election too. It measures with the wall clock, which steps, and ends at the first
-connection that breaks.
+`kubernetes.aio` has leader election too, but it uses the wall clock, which can jump, and ends at the first failed
+connection.
 """
 
 from __future__ import annotations
@@ -25,27 +25,27 @@ from webhook.kube.namespaced_name import NamespacedName
 LEASE_SECONDS = 15
 RENEW_SECONDS = 10.0
 RETRY_SECONDS = 2.0
-"""The three of client-go: a Lease outlives what a leader relies on by 5 s; five tries go into a renewal."""
+"""The defaults of client-go. The Lease lasts 5 s longer than its leader relies on it; a renewal has five attempts."""
 
 RELEASE_SECONDS = 1
-"""What a Lease is set to when its leader leaves: the next candidate need not wait for it."""
+"""The duration of a released Lease: the next candidate need not wait."""
 
 
 class LeaseApi(Protocol):
-    """What is used of `webhook.kube.api.KubeClient`."""
+    """The methods of `webhook.kube.api.KubeClient` that are used."""
 
     async def get(self, path: str) -> dict[str, Any]:
         """Read an object."""
 
     async def create(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
-        """Make an object."""
+        """Create an object."""
 
     async def replace(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
-        """Write an object, if it has not changed since it was read."""
+        """Replace an object if its `resourceVersion` matches."""
 
 
 class LeaseName(NamespacedName):
-    """Where the Lease is."""
+    """Namespace and name of a Lease."""
 
     __slots__ = ()
     API = "/apis/coordination.k8s.io/v1"
@@ -53,12 +53,11 @@ class LeaseName(NamespacedName):
 
 
 class LeaderElector:
-    """One replica's part in an election. `run` it as a task; ask `leads` before each write.
+    """One candidate of an election. Run `run` as a task, and check `is_leader` before each write.
 
     Attributes:
-        holder: Who holds the Lease, as last seen; empty: nobody.
-        lease: The Lease that is the prize.
-        trouble: Why the last try failed; None: it did not.
+        holder: The identity that held the Lease when it was last read; "" for none.
+        last_error: Why the last attempt failed; None if it succeeded.
     """
 
     def __init__(
@@ -69,13 +68,13 @@ class LeaderElector:
         *,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Take part.
+        """Create a candidate.
 
         Args:
             api: The API server.
-            lease: The Lease that is the prize.
-            identity: This replica's name; no other may have it.
-            monotonic: Seconds of a clock that never steps.
+            lease: The Lease to hold.
+            identity: The unique name of this replica.
+            monotonic: A clock in seconds that never jumps.
         """
         self.holder = ""
         self.lease = lease
@@ -89,21 +88,21 @@ class LeaderElector:
 
     @property
     def is_leader(self) -> bool:
-        """Is it sure that this replica leads now?"""
+        """True if this replica certainly leads now."""
         return self._monotonic() < self._leads_until
 
     async def run(self) -> None:
-        """Try for the Lease, and keep it, until cancelled."""
+        """Acquire and renew the Lease until cancelled."""
         while True:
             await self.try_acquire_or_renew()
-            await asyncio.sleep(RETRY_SECONDS * random.uniform(1.0, 1.2))  # noqa: S311 - spreads tries, keeps no secret
+            await asyncio.sleep(RETRY_SECONDS * random.uniform(1.0, 1.2))  # noqa: S311 - jitter, not a secret
 
     async def try_acquire_or_renew(self) -> None:
-        """One try: renew our Lease, or take one that nobody renews. Never raises for what the API server says."""
-        began = self._monotonic()
+        """Renew our Lease, or acquire one that nobody renews. Stores an `ApiError` in `last_error`."""
+        started = self._monotonic()
         try:
-            if await self._write_lease(await self._read_lease(), began):
-                self._leads_until = began + RENEW_SECONDS
+            if await self._write_lease(await self._read_lease(), started):
+                self._leads_until = started + RENEW_SECONDS
                 self.holder = self._identity
         except ApiError as error:
             self.last_error = None if error.status == 409 else error
@@ -111,9 +110,9 @@ class LeaderElector:
             self.last_error = None
 
     async def release(self) -> None:
-        """Stop leading, and let the next one begin at once."""
-        held, self._leads_until = self.is_leader, float("-inf")
-        if not held:
+        """Stop leading, and let the next candidate start at once."""
+        was_leader, self._leads_until = self.is_leader, float("-inf")
+        if not was_leader:
             return
         with suppress(ApiError):
             lease = await self._api.get(self.lease.path)
@@ -136,34 +135,31 @@ class LeaderElector:
         return lease
 
     async def _write_lease(self, lease: dict[str, Any] | None, now: float) -> bool:
-        """Write what is due; False where the Lease is another's."""
+        """Create or write the Lease; False if another replica holds it."""
+        spec = (lease or {}).get("spec") or {}
+        acquired = {"spec": acquired_lease_spec(spec, self._identity, datetime.now(UTC))}
         if lease is None:
             metadata = {"namespace": self.lease.namespace, "name": self.lease.name}
             body = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata}
-            await self._api.create(
-                self.lease.collection_path, body | {"spec": acquired_lease_spec({}, self._identity, datetime.now(UTC))}
-            )
+            await self._api.create(self.lease.collection_path, body | acquired)
             return True
-        spec = lease.get("spec") or {}
         if not can_acquire(spec, self._identity, now - self._observed_at):
             return False
-        await self._api.replace(
-            self.lease.path, lease | {"spec": acquired_lease_spec(spec, self._identity, datetime.now(UTC))}
-        )
+        await self._api.replace(self.lease.path, lease | acquired)
         return True
 
 
 def can_acquire(spec: Mapping[str, Any], identity: str, unchanged: float) -> bool:
-    """May a candidate write itself into a Lease that it has seen unchanged for so many seconds?"""
+    """Return whether a candidate may acquire a Lease that it has seen unchanged for so many seconds."""
     holder = spec.get("holderIdentity")
     return not holder or holder == identity or unchanged >= (spec.get("leaseDurationSeconds") or LEASE_SECONDS)
 
 
 def acquired_lease_spec(spec: Mapping[str, Any], identity: str, now: datetime) -> dict[str, Any]:
-    """The spec of a Lease that a replica takes or renews. The times are for people: nobody counts by them."""
-    moment = f"{now:%Y-%m-%dT%H:%M:%S.%f}Z"
-    renewed = {"holderIdentity": identity, "leaseDurationSeconds": LEASE_SECONDS, "renewTime": moment}
+    """Return the spec of an acquired or renewed Lease. Its times are informative; no candidate uses them."""
+    timestamp = f"{now:%Y-%m-%dT%H:%M:%S.%f}Z"
+    renewed = {"holderIdentity": identity, "leaseDurationSeconds": LEASE_SECONDS, "renewTime": timestamp}
     if spec.get("holderIdentity") == identity:
         return {**spec, **renewed}
     transitions = int(spec.get("leaseTransitions") or 0) + bool(spec)
-    return {**spec, **renewed, "acquireTime": moment, "leaseTransitions": transitions}
+    return {**spec, **renewed, "acquireTime": timestamp, "leaseTransitions": transitions}

@@ -1,4 +1,4 @@
-"""Where an object of a namespace is in the API."""
+"""Paths of namespaced objects in the API."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import ClassVar
 
 @dataclass(frozen=True, slots=True)
 class NamespacedName:
-    """An object's namespace and name. A kind says where the API keeps its collections.
+    """Namespace and name of an object; a subclass per resource type.
 
     Attributes:
-        API: The path of the group and version.
-        RESOURCE: What the collection is called there.
+        API: The path of group and version.
+        RESOURCE: The plural name of the resource type.
     """
 
     API: ClassVar[str]
@@ -23,12 +23,12 @@ class NamespacedName:
 
     @property
     def collection_path(self) -> str:
-        """The path of its collection."""
+        """The path of the collection."""
         return f"{self.API}/namespaces/{self.namespace}/{self.RESOURCE}"
 
     @property
     def path(self) -> str:
-        """Its own path."""
+        """The path of the object."""
         return f"{self.collection_path}/{self.name}"
 
     def __str__(self) -> str:

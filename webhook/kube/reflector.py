@@ -1,20 +1,20 @@
-"""List and watch: keeps one writer as one collection of the API server is, for as long as the process lives.
+"""List and watch: keeps a store identical to one collection of the API server, like client-go's Reflector.
 
-The order of things is the API's: everything once, then each change from that version on. Everything comes in one
-stream where the server has WatchList, page by page where it has not; the writer buffers it and swaps it in whole.
-A watch that ends or breaks goes on from its last version. Only a server that no longer knows that version (410)
-makes us list again, and not at once, so that not every replica does so in the same moment.
+The initial list arrives as one stream if the server supports WatchList, else page by page; the store buffers it and
+replaces its content at once. Then every change is applied. A watch that ends or fails resumes from its last resource
+version. Only if the server no longer has that version (410 Gone) everything is listed again, after a random delay, so
+that replicas do not list at the same moment.
 
-Watches are asked to end after less than a minute. So a connection that hangs is noticed soon, and an idle
-collection still proves twice a minute that what we hold is what there is.
+Watches request a timeout of less than a minute. So a hung connection is noticed soon, and an idle collection is
+confirmed twice a minute.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from http import HTTPStatus
 from types import MappingProxyType
 from typing import Generic, Protocol, TypeVar
@@ -26,59 +26,69 @@ from webhook.kube.decoder import LineBuffer, ResourceDecoder, WatchEvent, resour
 
 PAGE_SIZE = 500
 WATCH_SECONDS = 40
-"""How long a watch is asked to last: three quarters of this, up to the whole."""
+"""The longest timeout of a watch; the shortest is three quarters of it."""
 
 LIST_SECONDS = 300
-"""The same where the stream begins with everything there is."""
+"""The timeout of a stream that begins with the initial list."""
 
 READ_TIMEOUT_SECONDS = 45.0
-"""Without a byte for this long a connection counts as hung. Servers say something when a watch ends."""
+"""A connection without data for this long counts as hung. The server sends data when a watch ends."""
 
 PAUSE_SECONDS = 1.0
-"""The most to wait between a watch that ended as it should and the next."""
+"""The longest pause between a watch that ended normally and the next."""
 
 RELIST_SECONDS = 5.0
-"""The most to wait before everything is listed again."""
+"""The longest delay before everything is listed again."""
 
 ABSENT_SECONDS = 5.0
-"""How often to look for a kind that the server does not have."""
+"""The interval for checking whether a missing resource type exists now."""
 
 MAX_SILENT_WATCHES = 3
-"""Watches in a row that end without one word, not even a bookmark, before we list again."""
+"""Successive watches without any data, not even a bookmark, before everything is listed again."""
 
 T = TypeVar("T")
 W = TypeVar("W", contravariant=True)
 
 NO_SELECTOR: Mapping[str, str] = MappingProxyType({})
 NO_WATCH_LIST = frozenset({HTTPStatus.BAD_REQUEST, HTTPStatus.UNPROCESSABLE_ENTITY, HTTPStatus.INTERNAL_SERVER_ERROR})
-"""How a server says that it has no WatchList: as a refusal of the parameters, or as an error event."""
+"""How a server without WatchList responds: it rejects the parameters, or sends an error event."""
 
 
 class ReflectorStore(Protocol[W]):
-    """What a watch writes to. Between `begin` and `swap` nothing that is written is seen by readers."""
+    """The store that a reflector writes. Readers see nothing that is written between `begin` and `swap`."""
 
     def begin(self) -> None:
-        """A list begins; what was begun before and not swapped is void."""
+        """Begin a list, and discard an incomplete one."""
 
     def upsert(self, item: W) -> None:
-        """An object is there, new or changed."""
+        """Add or replace an object."""
 
     def remove(self, item: W) -> None:
-        """An object is gone."""
+        """Remove an object."""
 
     def swap(self) -> None:
-        """The list is whole: it takes the place of all that was there."""
+        """Replace the content by the complete list."""
+
+
+class WatchEventSink(Protocol):
+    """Receives the problems of watches."""
+
+    def record_watch_error(self, resource: str, error: ApiError) -> None:
+        """A list or watch failed; it is retried."""
+
+    def record_internal_error(self, component: str, error: Exception) -> None:
+        """The store raised an exception for an object, which is skipped."""
 
 
 class WatchedResource(Generic[T]):
     """A collection to watch.
 
     Attributes:
-        name: What to call it.
-        path: Its path, over all namespaces.
+        name: The plural name, in messages and metrics.
+        path: The path over all namespaces.
         model: The read model of its objects, or `dict[str, Any]`.
         params: Selectors.
-        optional: True for a kind that the server may not have; it then counts as empty.
+        optional: True if the server may not have the resource type, which then counts as empty.
     """
 
     __slots__ = ("model", "name", "optional", "params", "path")
@@ -91,151 +101,127 @@ class WatchedResource(Generic[T]):
 
 @dataclass(slots=True)
 class WatchStatus:
-    """How a watch is doing. Times are seconds of the event loop's clock.
+    """Status of one watch.
 
     Attributes:
-        name: Of what.
-        synced: Was everything there once?
-        heard: When the server last said something that was no refusal.
-        absent: The server has no such kind.
-        lists: How often everything was listed.
-        events: Changes seen.
-        breaks: How often a list or watch ended otherwise than it should.
-        unread: Objects that could not be read, or that the writer failed on.
-        fault: Why it does not go on now; "" while it does.
+        name: The resource.
+        synced: True once everything was listed.
+        last_contact: Last successful response, in seconds of the event loop's clock.
+        absent: True if the server does not have the resource type.
+        lists: Number of complete lists.
+        events: Number of changes received.
+        errors: Number of lists and watches that failed.
+        skipped: Number of objects that could not be decoded or stored.
+        error: Why the watch does not work at present; "" if it does.
     """
 
     name: str
     synced: bool = False
-    last_contact: float = field(default=float("-inf"))
+    last_contact: float = float("-inf")
     absent: bool = False
     lists: int = 0
     events: int = 0
-    breaks: int = 0
-    undecodable: int = 0
+    errors: int = 0
+    skipped: int = 0
     error: str = ""
 
 
-OnWatchError = Callable[[WatchStatus, ApiError], None]
-"""Called when a watch breaks, with how it is doing and why."""
-
-
-OnStoreError = Callable[[WatchStatus, Exception], None]
-"""Called when the writer fails on an object, with how the watch is doing and the fault."""
-
-
 class Reflector(Generic[T]):
-    """One collection and its writer.
-
-    Attributes:
-        state: How it is doing.
-    """
+    """Keeps one store identical to one collection."""
 
     def __init__(
         self,
         api: KubeClient,
         resource: WatchedResource[T],
-        writer: ReflectorStore[T],
+        store: ReflectorStore[T],
         random: RandomSource,
-        broke: OnWatchError,
+        events: WatchEventSink,
         *,
-        crashed: OnStoreError,
-        rest: float = PAUSE_SECONDS,
+        max_pause: float = PAUSE_SECONDS,
     ) -> None:
-        """Prepare; nothing is asked of the server yet.
+        """Prepare; no request is sent yet.
 
         Args:
             api: The API server.
             resource: What to watch.
-            writer: What is written to.
-            random: Spreads out what many replicas would do at once.
-            broke: Called when the watch breaks.
-            crashed: Called when the writer fails on an object, which is passed over.
-            rest: The most seconds to wait between a watch that ended as it should and the next.
+            store: What to write to; nobody else may write to it.
+            random: Spreads the requests of many replicas.
+            events: Receives errors.
+            max_pause: The longest pause in seconds between a watch that ended normally and the next.
         """
         self.status = WatchStatus(resource.name)
-        self._api, self._resource, self._writer, self._random, self._on_watch_error = (
-            api,
-            resource,
-            writer,
-            random,
-            broke,
-        )
-        self._on_store_error = crashed
+        self._api, self._resource, self._store, self._random, self._events = api, resource, store, random, events
         self._decoder: ResourceDecoder[T] = ResourceDecoder(f"GET {resource.path}", resource.model)
         self._backoff = ExponentialBackoff(random)
-        self._max_pause = rest
+        self._max_pause = max_pause
         self._resource_version = ""
         self._uses_watch_list = True
         self._silent_watches = 0
 
     async def run(self) -> None:
-        """Go on until cancelled."""
+        """List and watch until cancelled."""
         while True:
             try:
                 await self._list_and_watch()
             except ApiError as error:
-                wait = self._note_failure(error)
+                delay = self._note_failure(error)
             else:
-                wait = self._random.uniform(0, self._max_pause)
-            await asyncio.sleep(wait)
+                delay = self._random.uniform(0, self._max_pause)
+            await asyncio.sleep(delay)
 
     async def _list_and_watch(self) -> None:
-        """One watch up to its end; where nothing is known yet, with everything in front."""
+        """Run one watch until it ends; list everything first if there is no resource version."""
         if self._resource_version:
             await self._consume_stream({**self._watch_params(WATCH_SECONDS), "resourceVersion": self._resource_version})
             self._note_silent_watch()
         elif not self._uses_watch_list:
             await self._list_pages()
         else:
-            self._writer.begin()
-            everything = {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan"}
-            await self._consume_stream({**self._watch_params(LIST_SECONDS), **everything})
-            self._uses_watch_list = bool(
-                self._resource_version
-            )  # a server that ends without the mark does not know what was asked
+            self._store.begin()
+            initial_list = {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan"}
+            await self._consume_stream({**self._watch_params(LIST_SECONDS), **initial_list})
+            self._uses_watch_list = bool(self._resource_version)  # an old server ignores the parameters
 
     def _watch_params(self, seconds: int) -> Mapping[str, str]:
-        end = round(self._random.uniform(seconds * 0.75, seconds))
-        return {**self._resource.params, "watch": "1", "allowWatchBookmarks": "true", "timeoutSeconds": str(end)}
+        timeout = round(self._random.uniform(seconds * 0.75, seconds))
+        return {**self._resource.params, "watch": "1", "allowWatchBookmarks": "true", "timeoutSeconds": str(timeout)}
 
     def _note_silent_watch(self) -> None:
-        """A version that the server has not reached, after a restore of its store, gets nothing but silence."""
+        """List again after several silent watches: a restored etcd may not have reached our resource version."""
         self._silent_watches += 1
         if self._silent_watches >= MAX_SILENT_WATCHES:
             self._silent_watches, self._resource_version = 0, ""
 
     async def _list_pages(self) -> None:
-        """Everything, page by page."""
-        self._writer.begin()
-        ask = {**self._resource.params, "limit": str(PAGE_SIZE)}
+        self._store.begin()
+        params = {**self._resource.params, "limit": str(PAGE_SIZE)}
         while True:
-            page = self._decoder.decode_page(await self._api.get_bytes(self._resource.path, ask))
+            page = self._decoder.decode_page(await self._api.get_bytes(self._resource.path, params))
             self._note_contact()
-            self.status.undecodable += page.undecodable
+            self.status.skipped += page.undecodable
             for item in page.items:
                 self._store_item(item)
             if not page.continue_token:
                 self._replace_store(page.version)
                 return
-            ask["continue"] = page.continue_token
+            params["continue"] = page.continue_token
 
     async def _consume_stream(self, params: Mapping[str, str]) -> None:
-        """Take in a watch up to its end; one that begins with everything, up to where everything was said.
+        """Apply a watch until it ends; a stream that begins with the initial list, until that is complete.
 
-        The latter may go on for minutes, in silence; what follows is asked for anew, and to end soon.
+        Such a stream may stay silent for minutes afterwards, so a new one with a short timeout follows it.
         """
-        lines, beginning = LineBuffer(), not self._resource_version
-        async with self._api.stream(self._resource.path, params, READ_TIMEOUT_SECONDS) as pieces:
+        lines, initial = LineBuffer(), not self._resource_version
+        async with self._api.stream(self._resource.path, params, READ_TIMEOUT_SECONDS) as chunks:
             self._note_contact()
-            async for piece in pieces:
-                self._apply_lines(lines.feed(piece))
-                self.status.undecodable += lines.skipped
+            async for chunk in chunks:
+                self._apply_lines(lines.feed(chunk))
+                self.status.skipped += lines.skipped
                 lines.skipped = 0
-                if beginning and self._resource_version:
+                if initial and self._resource_version:
                     return
         if lines.has_partial_line:
-            raise ApiError(f"GET {self._resource.path}", 200, "Torn", "the watch ended in the middle of a line")
+            raise ApiError(f"GET {self._resource.path}", 200, "Truncated", "the watch ended in the middle of a line")
         self._note_contact()
 
     def _apply_lines(self, lines: list[bytes]) -> None:
@@ -254,26 +240,25 @@ class Reflector(Generic[T]):
         if event.type == "BOOKMARK":
             return
         self.status.events += 1
-        self.status.undecodable += event.undecodable
-        if event.item is None:
-            return
-        self._store_item(event.item, gone=event.type == "DELETED" or event.undecodable)
+        self.status.skipped += event.undecodable
+        if event.item is not None:
+            self._store_item(event.item, removed=event.type == "DELETED" or event.undecodable)
 
-    def _store_item(self, item: T, *, gone: bool = False) -> None:
-        """Hand an object on; one that cannot be read or taken is left out as a list would leave it out."""
+    def _store_item(self, item: T, *, removed: bool = False) -> None:
+        """Write an object to the store; one that the store fails on is removed, as a list would leave it out."""
         try:
-            if gone:
-                self._writer.remove(item)
+            if removed:
+                self._store.remove(item)
             else:
-                self._writer.upsert(item)
+                self._store.upsert(item)
         except Exception as error:
-            self.status.undecodable += 1
-            self._on_store_error(self.status, error)
-            with suppress(Exception):  # that the writer fails on it was told
-                self._writer.remove(item)
+            self.status.skipped += 1
+            self._events.record_internal_error(self.status.name, error)
+            with suppress(Exception):  # the first error is recorded
+                self._store.remove(item)
 
     def _replace_store(self, version: str) -> None:
-        self._writer.swap()
+        self._store.swap()
         self._resource_version = version
         self.status.synced, self.status.absent = True, False
         self.status.lists += 1
@@ -283,24 +268,24 @@ class Reflector(Generic[T]):
         self.status.error = ""
 
     def _note_failure(self, error: ApiError) -> float:
-        """Note what broke; gives the seconds to wait."""
+        """Record an error, and return the seconds to wait."""
         if self._resource.optional and error.status == HTTPStatus.NOT_FOUND:
             return self._note_absent_kind()
         if not self._resource_version and self._uses_watch_list and error.status in NO_WATCH_LIST:
             self._uses_watch_list = False
             return 0.0
-        self.status.breaks += 1
+        self.status.errors += 1
         self.status.error = str(error)
-        self._on_watch_error(self.status, error)
+        self._events.record_watch_error(self.status.name, error)
         if error.status != HTTPStatus.GONE:
             return self._backoff.next_delay(error.retry_after)
         self._resource_version = ""
         return self._backoff.next_delay(self._random.uniform(0, RELIST_SECONDS))
 
     def _note_absent_kind(self) -> float:
-        """The server has no such kind: nothing of it is there. That we may not look (403) would say no such thing."""
-        self._writer.begin()
-        self._writer.swap()
+        """Treat a resource type that the server does not have as empty. A forbidden one (403) is not."""
+        self._store.begin()
+        self._store.swap()
         self._resource_version = ""
         self._note_contact()
         self.status.synced = self.status.absent = True

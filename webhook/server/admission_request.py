@@ -1,12 +1,9 @@
-"""Bytes to Request, strictly: what is not exactly one AdmissionReview v1 is refused with one sentence.
+"""Parses an AdmissionReview v1 strictly; anything else is rejected with a message that contains nothing of the body.
 
-The sentences are ours from end to end: nothing of the body goes into them, so nothing of it comes back.
-
-There are two ways of reading. `parse_review` takes any body apart exactly. `parse_api_server_review` is for a body
-whose sender says it
-is an API server: such a body has been decoded and encoded by Go a moment ago, so it has no key twice and no
-number out of bounds, and a pod in it is read in one go, for a third of the price. Anything unusual goes the exact
-way. Whoever claims to be an API server and is none spares himself a complaint about his own body, and no more.
+`parse_review` checks any body exactly. `parse_api_server_review` is for a client that claims to be an API server: Go
+has just encoded the body, so it has no duplicate keys and no numbers out of range, and a pod is decoded directly, in a
+third of the time. Anything unusual is parsed exactly. A client that makes a false claim only misses an error about its
+own body.
 """
 
 from __future__ import annotations
@@ -33,75 +30,75 @@ API_VERSION = "admission.k8s.io/v1"
 KIND = "AdmissionReview"
 OPERATIONS = frozenset({"CREATE", "UPDATE", "DELETE", "CONNECT"})
 MAX_UID = 128
-"""An API server sends a UUID of 36 characters; the answer repeats it, so it is kept short."""
+"""API servers send a UUID of 36 characters. The response repeats the uid, so its length is limited."""
 
 MAX_NAME = 253
-"""The longest name that Kubernetes takes, for objects and for namespaces."""
+"""Kubernetes' limit for names of objects and namespaces."""
 
 _pod_review = msgspec.json.Decoder(PodReview)
 
 
 def parse_review(body: bytes) -> AdmissionRequest:
-    """Read one review, whoever sent it.
+    """Parse a review from any client.
 
     Raises:
-        ReviewError: the body is not one; the message says what must hold, and repeats nothing of the body.
+        ReviewError: the body is not a review; the message contains nothing of the body.
     """
-    asked = _decode_any_request(decode_strict_json(body))
-    _check_request(asked)
-    new, old = _convert_pod(asked, asked.object), _convert_pod(asked, asked.old_object)
-    return _build_request(asked, new, old, lambda: asked.object, lambda: asked.old_object)
+    review = _decode_any_request(decode_strict_json(body))
+    _check_request(review)
+    new, old = _convert_pod(review, review.object), _convert_pod(review, review.old_object)
+    return _build_request(review, new, old, lambda: review.object, lambda: review.old_object)
 
 
 def parse_api_server_review(body: bytes) -> AdmissionRequest:
-    """Read one review that an API server sent. The whole object is decoded only when `load` asks for it.
+    """Parse a review from an API server. The complete object is decoded only when `load_object` is called.
 
     Raises:
-        ReviewError: the body is not a review; from `load` too.
+        ReviewError: the body is not a review; `load_object` raises it too.
     """
-    asked = _decode_pod_request(body)
-    if asked is None:
+    review = _decode_pod_request(body)
+    if review is None:
         return parse_review(body)
-    _check_request(asked)
-    whole = _LazyObjects(body)
-    return _build_request(asked, asked.object, asked.old_object, whole.load, whole.load_old)
+    _check_request(review)
+    objects = _LazyObjects(body)
+    return _build_request(review, review.object, review.old_object, objects.load, objects.load_old)
 
 
 class _LazyObjects:
-    """The objects of a body as plain data, decoded once and only when they are asked for."""
+    """The objects of a body as plain data, decoded on first use."""
 
-    __slots__ = ("_asked", "_body")
+    __slots__ = ("_body", "_review")
 
     def __init__(self, body: bytes) -> None:
         self._body = body
-        self._asked: ObjectReviewRequest | None = None
+        self._review: ObjectReviewRequest | None = None
 
     def load(self) -> Any:
-        """The object."""
+        """Return the object."""
         return self._request().object
 
     def load_old(self) -> Any:
-        """The old object."""
+        """Return the old object."""
         return self._request().old_object
 
     def _request(self) -> ObjectReviewRequest:
-        if self._asked is None:
-            self._asked = _decode_any_request(decode_strict_json(self._body))
-        return self._asked
+        if self._review is None:
+            self._review = _decode_any_request(decode_strict_json(self._body))
+        return self._review
 
 
 def _decode_pod_request(body: bytes) -> PodReviewRequest | None:
-    """The request if it is plainly about a pod."""
+    """Decode a request about a pod; None if it is anything else or unusual."""
     try:
-        review = _pod_review.decode(body)
+        envelope = _pod_review.decode(body)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
-    asked = review.request
-    if asked is None or review.api_version != API_VERSION or review.kind != KIND:
+    review = envelope.request
+    if review is None or envelope.api_version != API_VERSION or envelope.kind != KIND:
         return None
-    if not _is_pod_request(asked) or not _is_plain_pod(asked.object) or not _is_plain_pod(asked.old_object):
+    if not _is_pod_request(review) or not _is_plain_pod(review.object) or not _is_plain_pod(review.old_object):
         return None
-    return asked
+    return review
 
 
 def _is_plain_pod(pod: TypedPod | None) -> bool:
@@ -125,49 +122,48 @@ def _decode_any_request(data: Any) -> ObjectReviewRequest:
 
 
 def _convert_without_nulls(data: dict[str, Any]) -> ObjectReview:
-    """Nulls of the envelope mean "absent"; those of the objects in it are left to whoever reads them."""
+    """Convert a review after removing null fields of the request; nulls in its objects are handled later."""
     request = data.get("request")
     if isinstance(request, dict):
-        lean = {key: value for key, value in request.items() if value is not None}
-        data = {**data, "request": lean}
+        data = {**data, "request": {key: value for key, value in request.items() if value is not None}}
     try:
         return msgspec.convert(data, ObjectReview)
     except msgspec.ValidationError:
         raise ReviewError("request must have the fields and types of an AdmissionReview v1") from None
 
 
-def _check_request(asked: ObjectReviewRequest | PodReviewRequest) -> None:
-    if not asked.uid:
+def _check_request(review: ObjectReviewRequest | PodReviewRequest) -> None:
+    if not review.uid:
         raise ReviewError("request.uid is missing")
-    if len(asked.uid) > MAX_UID or not (asked.uid.isascii() and asked.uid.isprintable()):
+    if len(review.uid) > MAX_UID or not (review.uid.isascii() and review.uid.isprintable()):
         raise ReviewError(f"request.uid must be at most {MAX_UID} printable characters")
-    if asked.operation not in OPERATIONS:
+    if review.operation not in OPERATIONS:
         raise ReviewError("request.operation must be CREATE, UPDATE, DELETE or CONNECT")
-    if asked.object is None and asked.operation in ("CREATE", "UPDATE"):
+    if review.object is None and review.operation in ("CREATE", "UPDATE"):
         raise ReviewError("request.object must be an object, not null, on CREATE and UPDATE")
-    if not asked.kind.kind:
+    if not review.kind.kind:
         raise ReviewError("request.kind.kind is missing")
-    if _is_pod_request(asked) and asked.resource.resource != "pods":
-        raise ReviewError("request.resource.resource must be pods where request.kind.kind is Pod")
-    for text in (asked.name, asked.namespace, asked.kind.kind):
+    if _is_pod_request(review) and review.resource.resource != "pods":
+        raise ReviewError("request.resource.resource must be pods if request.kind.kind is Pod")
+    for text in (review.name, review.namespace, review.kind.kind):
         if len(text) > MAX_NAME or not text.isprintable():
             raise ReviewError(f"request.name, namespace and kind must be at most {MAX_NAME} printable characters")
 
 
-def _is_pod_request(asked: ReviewRequest) -> bool:
-    return asked.kind.kind == "Pod" and not asked.kind.group
+def _is_pod_request(review: ReviewRequest) -> bool:
+    return review.kind.kind == "Pod" and not review.kind.group
 
 
-def _convert_pod(asked: ReviewRequest, data: Any) -> Pod | None:
-    """Hold an object against the request's kind; give it as a Pod if it is one."""
+def _convert_pod(review: ReviewRequest, data: Any) -> Pod | None:
+    """Check that an object has the request's kind, and return it if it is a pod."""
     if data is None:
         return None
     if not isinstance(data, dict):
         raise ReviewError("request.object and request.oldObject must be objects or null")
-    kind = data.get("kind", asked.kind.kind)
-    if kind != asked.kind.kind or _api_group(data.get("apiVersion", "")) not in (asked.kind.group, None):
-        raise ReviewError("request.object must be of the kind that request.kind names")
-    if not _is_pod_request(asked):
+    kind = data.get("kind", review.kind.kind)
+    if kind != review.kind.kind or _api_group(data.get("apiVersion", "")) not in (review.kind.group, None):
+        raise ReviewError("request.object must be of the kind in request.kind")
+    if not _is_pod_request(review):
         return None
     try:
         pod = msgspec.convert(data, Pod)
@@ -179,7 +175,7 @@ def _convert_pod(asked: ReviewRequest, data: Any) -> Pod | None:
 
 
 def _api_group(api_version: object) -> str | None:
-    """The group of an apiVersion; None where it says nothing."""
+    """Return the group of an apiVersion; None if it is missing."""
     if not isinstance(api_version, str) or not api_version:
         return None
     group, slash, _version = api_version.partition("/")
@@ -187,22 +183,22 @@ def _api_group(api_version: object) -> str | None:
 
 
 def _build_request(
-    asked: ReviewRequest, new: Pod | None, old: Pod | None, load: Callable[[], Any], load_old: Callable[[], Any]
+    review: ReviewRequest, new: Pod | None, old: Pod | None, load: Callable[[], Any], load_old: Callable[[], Any]
 ) -> AdmissionRequest:
     return AdmissionRequest(
-        operation=asked.operation,
-        group=asked.kind.group,
-        kind=asked.kind.kind,
-        namespace=asked.namespace,
-        name=asked.name,
+        operation=review.operation,
+        group=review.kind.group,
+        kind=review.kind.kind,
+        namespace=review.namespace,
+        name=review.name,
         pod=new,
         load_object=load,
         old_pod=old,
         load_old_object=load_old,
-        sub_resource=asked.sub_resource,
-        user=asked.user_info.username,
-        groups=asked.user_info.groups,
-        user_uid=asked.user_info.uid,
-        uid=asked.uid,
-        dry_run=asked.dry_run,
+        sub_resource=review.sub_resource,
+        user=review.user_info.username,
+        groups=review.user_info.groups,
+        user_uid=review.user_info.uid,
+        uid=review.uid,
+        dry_run=review.dry_run,
     )

@@ -1,11 +1,10 @@
-"""Decision to bytes: the two faces of one decision.
+"""Renders a decision as an AdmissionReview response.
 
-* /mutate shapes: it carries the patch and what the shaping has to say, and never denies.
-* /validate judges: it carries every reason to say no, and never patches.
+* /mutate returns the patch and the findings of right-sizing, and never denies.
+* /validate returns every reason for a denial, and never patches.
 
-An answer is made from the request it answers, so that its uid cannot be forgotten. Lengths follow what an API
-server does with warnings: one with a control character is dropped, and beyond 4096 in all every one of them is cut at
-256. The API advises 120; a line that leaves out the way to mend it is shorter and useless.
+Lengths follow the API server's rules for warnings: one with a control character is dropped, and beyond 4096 characters
+in total each is truncated to 256. The API recommends 120, but shorter lines would have no room for the fix.
 """
 
 from __future__ import annotations
@@ -26,106 +25,100 @@ from webhook.model.findings import Finding
 from webhook.model.pods import pod_display_name
 from webhook.web.http_messages import escape_to_ascii, strip_control_characters
 
-CACHE_ENTRIES = 512
-"""Texts that are kept; the oldest goes first."""
-
-MAX_CACHED_BYTES = 8 * 1024
-"""Bytes of the longest text that is kept."""
-
-DecisionRenderer = Callable[[Decision, str], bytes]
-"""Decision and policy digest to bytes."""
-
-
-def cache_by_decision(make: DecisionRenderer) -> DecisionRenderer:
-    """Make the bytes of one decision once, as long as it is the same object: nothing is compared, nothing hashed."""
-    made: dict[int, tuple[Decision, str, bytes]] = {}
-
-    def give(decision: Decision, digest: str) -> bytes:
-        found = made.get(id(decision))
-        if found is not None and found[0] is decision and found[1] == digest:
-            return found[2]
-        text = make(decision, digest)
-        if len(text) <= MAX_CACHED_BYTES:
-            made.pop(id(decision), None)
-            if len(made) >= CACHE_ENTRIES:
-                del made[next(iter(made))]
-            made[id(decision)] = (decision, digest, text)
-        return text
-
-    return give
-
-
-MUTATE_REACHED = "mutate answers"
-
-
 MAX_WARNING_LENGTH = 256
 MAX_WARNINGS_LENGTH = 4000
-"""Characters in all; the room up to 4096 is for the line that says how many were left out."""
+"""Characters in total; the rest up to 4096 is for the line that counts omitted warnings."""
 
 MAX_REASON_LENGTH = 1024
 MAX_MESSAGE_LENGTH = 8192
 MAX_ANNOTATION_LENGTH = 1024
 
+CACHE_ENTRIES = 512
+MAX_CACHED_BYTES = 8 * 1024
+
+MUTATE_REACHED = "mutate answers"
+
 Renderer = Callable[[AdmissionRequest, Decision, str], bytes]
-"""Request, decision and policy digest to the bytes of one AdmissionReview."""
+"""Renders request, decision and policy digest as one AdmissionReview."""
+
+DecisionRenderer = Callable[[Decision, str], bytes]
+"""Renders the part that depends only on decision and policy digest."""
 
 _REVIEW_HEADER = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview"}
 _MUTATION_PREFIX = orjson.dumps(_REVIEW_HEADER)[:-1] + b',"response":{"uid":'
 
 
+def cache_by_decision(render: DecisionRenderer) -> DecisionRenderer:
+    """Cache the result per decision object; entries are found by identity, so nothing is compared or hashed."""
+    cache: dict[int, tuple[Decision, str, bytes]] = {}
+
+    def cached_render(decision: Decision, digest: str) -> bytes:
+        entry = cache.get(id(decision))
+        if entry is not None and entry[0] is decision and entry[1] == digest:
+            return entry[2]
+        content = render(decision, digest)
+        if len(content) <= MAX_CACHED_BYTES:
+            cache.pop(id(decision), None)
+            if len(cache) >= CACHE_ENTRIES:
+                del cache[next(iter(cache))]
+            cache[id(decision)] = (decision, digest, content)
+        return content
+
+    return cached_render
+
+
 def render_mutation(request: AdmissionRequest, decision: Decision, digest: str) -> bytes:
-    """The face of /mutate: always allowed, with the patch and what the shaping has to say."""
+    """Render the response of /mutate: always allowed, with the patch and the findings of right-sizing."""
     return b"%b%b,%b}" % (_MUTATION_PREFIX, orjson.dumps(request.uid), _render_mutation_body(decision, digest))
 
 
 @cache_by_decision
 def _render_mutation_body(decision: Decision, digest: str) -> bytes:
-    """The response of /mutate without its opening brace and its uid: the same for every copy of a pod."""
+    """Render the response without its opening brace and uid, which is identical for every copy of a pod."""
     response: dict[str, Any] = {"allowed": True}
     if decision.patch:
         response["patch"] = b64encode(orjson.dumps(decision.patch)).decode()
         response["patchType"] = "JSONPatch"
     if decision.findings or decision.policies:
-        said = [found for found in decision.findings if found.code in MUTATION_CODES]
-        _add_warnings(response, [found for found in said if found.mode is not PolicyMode.AUDIT])
-        response["auditAnnotations"] = notes = _audit_annotations(decision, said, digest)
+        findings = [finding for finding in decision.findings if finding.code in MUTATION_CODES]
+        _add_warnings(response, [finding for finding in findings if finding.mode is not PolicyMode.AUDIT])
+        response["auditAnnotations"] = annotations = _audit_annotations(decision, findings, digest)
         if decision.patch:
-            notes["patched"] = str(len(decision.patch))
+            annotations["patched"] = str(len(decision.patch))
     return orjson.dumps(response)[1:]
 
 
 def render_validation(request: AdmissionRequest, decision: Decision, digest: str) -> bytes:
-    """The face of /validate: allowed, or every reason why not.
+    """Render the response of /validate: allowed, or every reason for the denial.
 
-    A workload is only ever warned about its pods, and by this face alone, so it hears everything here.
+    Only this response reports findings about a workload's pods, and only as warnings, so it includes all of them.
     """
     response: dict[str, Any] = {"uid": request.uid, "allowed": True}
     if decision.findings or decision.policies:
-        everything = request.pod is None
-        said = [found for found in decision.findings if everything or found.code not in MUTATION_CODES]
-        denials = [found for found in said if found.mode is PolicyMode.ENFORCE and found.code not in MUTATION_CODES]
+        is_workload = request.pod is None
+        findings = [each for each in decision.findings if is_workload or each.code not in MUTATION_CODES]
+        denials = [each for each in findings if each.mode is PolicyMode.ENFORCE and each.code not in MUTATION_CODES]
         if denials:
             response["allowed"] = False
             message = denial_message(request, denials)
             response["status"] = {"code": 403, "reason": "Forbidden", "message": message}
-        _add_warnings(response, [found for found in said if found.mode is PolicyMode.WARN])
-        response["auditAnnotations"] = _audit_annotations(decision, said, digest)
+        _add_warnings(response, [finding for finding in findings if finding.mode is PolicyMode.WARN])
+        response["auditAnnotations"] = _audit_annotations(decision, findings, digest)
     return orjson.dumps({**_REVIEW_HEADER, "response": response})
 
 
 def denial_message(request: AdmissionRequest, denials: Sequence[Finding]) -> str:
-    """What the user reads: how many problems, where, by which policies, each with its fix, and where to go on."""
+    """Return the message for the user: number of problems, object, policies, and each problem with its fix."""
     count = "1 problem" if len(denials) == 1 else f"{len(denials)} problems"
-    policies = ", ".join(sorted({found.policy for found in denials if found.policy}))
+    policies = ", ".join(sorted({finding.policy for finding in denials if finding.policy}))
     of_policies = f" (policy {policies})" if policies else ""
     name = request.name or (pod_display_name(request.pod) if request.pod else "")
-    where = f"{request.namespace}/{name}" if request.namespace else name
-    lines = [
-        shorten_text(strip_control_characters(f"{count} in {request.kind} {where}{of_policies}"), MAX_REASON_LENGTH)
-    ]
+    full_name = f"{request.namespace}/{name}" if request.namespace else name
+    title = strip_control_characters(f"{count} in {request.kind} {full_name}{of_policies}")
+    lines = [shorten_text(title, MAX_REASON_LENGTH)]
     left = MAX_MESSAGE_LENGTH - len(lines[0])
-    for index, found in enumerate(denials):
-        line = shorten_text(strip_control_characters(str(found)), MAX_REASON_LENGTH)
+    for index, finding in enumerate(denials):
+        line = shorten_text(strip_control_characters(str(finding)), MAX_REASON_LENGTH)
         left -= len(line) + 1
         if left < 0:
             lines.append(f"and {len(denials) - index} more")
@@ -136,7 +129,7 @@ def denial_message(request: AdmissionRequest, denials: Sequence[Finding]) -> str
 
 
 def warning_lines(findings: Iterable[Finding]) -> list[str]:
-    """One line of ASCII for each finding, none twice, as many as an API server passes on whole."""
+    """Return one ASCII line per finding, without duplicates, up to the API server's limit."""
     lines = list(dict.fromkeys(map(_warning_line, findings)))
     left = MAX_WARNINGS_LENGTH
     for index, line in enumerate(lines):
@@ -146,15 +139,11 @@ def warning_lines(findings: Iterable[Finding]) -> list[str]:
     return lines
 
 
-def _warning_line(found: Finding) -> str:
-    """Message and fix where both fit into one line; else the message alone: `explain CODE` tells the fix too."""
-    whole = escape_to_ascii(str(found))
-    if len(whole) <= MAX_WARNING_LENGTH:
-        return whole
-    return _truncate_warning(escape_to_ascii(str(Finding(found.code, found.mode, found.path, found.message))))
-
-
-def _truncate_warning(line: str) -> str:
+def _warning_line(finding: Finding) -> str:
+    """Return message and fix if both fit; else the message alone, because `explain CODE` shows the fix too."""
+    line = escape_to_ascii(str(finding))
+    if len(line) > MAX_WARNING_LENGTH:
+        line = escape_to_ascii(str(Finding(finding.code, finding.mode, finding.path, finding.message)))
     return line if len(line) <= MAX_WARNING_LENGTH else f"{line[: MAX_WARNING_LENGTH - 3]}..."
 
 
@@ -163,28 +152,31 @@ def _add_warnings(response: dict[str, Any], findings: list[Finding]) -> None:
         response["warnings"] = warning_lines(findings)
 
 
-def _audit_annotations(decision: Decision, said: list[Finding], digest: str) -> dict[str, str]:
-    """For the audit log: short keys without a slash, values of printable ASCII."""
-    notes = {"policies": ",".join(decision.policies), "digest": digest}
-    if said:
-        notes["codes"] = ",".join(sorted({f"{found.code}={found.mode}" for found in said}))
-    return {key: escape_to_ascii(value)[:MAX_ANNOTATION_LENGTH] for key, value in notes.items() if value}
+def _audit_annotations(decision: Decision, findings: list[Finding], digest: str) -> dict[str, str]:
+    """Return annotations for the audit log: keys without a slash, values of printable ASCII."""
+    annotations = {"policies": ",".join(decision.policies), "digest": digest}
+    if findings:
+        annotations["codes"] = ",".join(sorted({f"{finding.code}={finding.mode}" for finding in findings}))
+    return {key: escape_to_ascii(value)[:MAX_ANNOTATION_LENGTH] for key, value in annotations.items() if value}
 
 
 def is_self_probe(request: AdmissionRequest) -> bool:
-    """Is this pod only there to see who answers?"""
+    """Return whether this is the installer's test: a dry run with the annotation `rightslice.dev/probe`.
+
+    Its answer proves that this server responds; a webhook with `failurePolicy: Ignore` would admit the pod in any case.
+    """
     return request.dry_run and request.pod is not None and PROBE_ANNOTATION in request.pod.metadata.annotations
 
 
 def render_self_probe(route: str, request: AdmissionRequest) -> bytes:
-    """The AdmissionReview for a probe."""
+    """Render the answer to a self-probe: /mutate marks the annotation, /validate denies and reports the mark."""
     assert request.pod is not None
     response: dict[str, Any] = {"uid": request.uid, "allowed": route == "mutate"}
     if route == "mutate":
         operations = [patch_replace(("metadata", "annotations", PROBE_ANNOTATION), MUTATE_REACHED)]
         response |= {"patch": b64encode(orjson.dumps(operations)).decode(), "patchType": "JSONPatch"}
     else:
-        shaped = request.pod.metadata.annotations[PROBE_ANNOTATION] == MUTATE_REACHED
-        message = f"{PROBE_ANSWER}: validate{' and mutate' if shaped else ', but not mutate'}"
+        mutated = request.pod.metadata.annotations[PROBE_ANNOTATION] == MUTATE_REACHED
+        message = f"{PROBE_ANSWER}: validate{' and mutate' if mutated else ', but not mutate'}"
         response["status"] = {"code": 403, "reason": "Forbidden", "message": message}
-    return orjson.dumps({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response})
+    return orjson.dumps({**_REVIEW_HEADER, "response": response})

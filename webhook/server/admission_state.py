@@ -1,4 +1,4 @@
-"""World: what requests are judged against. Each part is one immutable reference, swapped whole by its own task."""
+"""The state that requests are evaluated with: policies, cluster view and usage, each immutable and replaced at once."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Protocol
 import msgspec
 
 from webhook.engine.feasible_nodes import assumed_usage
+from webhook.kube.reflector import WatchStatus
 from webhook.model.admission import AdmissionRequest
 from webhook.model.cluster_view import AssumedPod, ClusterView
 from webhook.model.codes import MUTATION_CODES
@@ -22,30 +23,28 @@ from webhook.policy.policy_set import PolicySet
 from webhook.server.policy_sources import UnusedReason
 
 Clock = Callable[[], datetime]
-"""The moment, aware of its zone."""
+"""Returns the current time, with a time zone."""
 
 Decide = Callable[[AdmissionRequest, PolicySet, ClusterView, UsageView, datetime], Decision]
-"""The shape of `webhook.engine.decide.decide`."""
+"""The signature of `webhook.engine.decide.decide`."""
 
 ASSUME_TTL_SECONDS = 30.0
-"""How long an admitted pod is taken to hold its slice before a view must have seen it."""
-
+"""How long an admitted pod counts as using its GPUs if no view shows it."""
 
 MAX_CLOCK_SKEW_SECONDS = 3.0
-"""How far the API server's clock, which tells whole seconds, may be behind ours."""
+"""How far the API server's clock, which has whole seconds, may be behind ours."""
 
 RESERVATION_TTL_SECONDS = 120.0
-"""How long an admitted pod counts at most that no view shows: a view that is not confirmed for longer than half of
-it is old, and no quota is checked by it."""
+"""How long an admitted pod counts against shared quotas if no view shows it: twice the age of a stale view."""
 
 
 class PolicyLoadStatus(msgspec.Struct, frozen=True):
-    """How the policies in use came to be.
+    """Status of the last policy load.
 
     Attributes:
-        loaded: When the set in use was read; None: none was, so nothing can be judged yet.
-        faults: Why what is in the files now is not in use, one sentence each; empty: it is.
-        unused: Which objects are not in use as they are written now, and why.
+        loaded_at: When the active set was loaded; None if none was, so that nothing can be evaluated.
+        errors: Why the current files are not active; empty if they are.
+        unused: Objects whose current version is not used, by source name.
     """
 
     loaded_at: datetime | None
@@ -53,73 +52,62 @@ class PolicyLoadStatus(msgspec.Struct, frozen=True):
     unused: Mapping[str, UnusedReason] = {}
 
 
-class WatchedKind(Protocol):
-    """How the watch of one kind of object is doing."""
-
-    name: str
-    synced: bool
-    absent: bool
-    error: str
-
-
 class LiveCluster(Protocol):
-    """A live cluster, as far as health and metrics ask."""
+    """A live cluster, for health and metrics."""
 
     @property
     def ready(self) -> bool:
-        """Was everything there once, and is there a view of it?"""
+        """True once everything was listed and there is a view."""
 
     @property
     def age(self) -> float:
-        """Seconds since all of it was last confirmed."""
+        """Seconds since the least recently confirmed resource was confirmed."""
 
     @property
-    def states(self) -> Sequence[WatchedKind]:
-        """How each watch is doing."""
+    def states(self) -> Sequence[WatchStatus]:
+        """The status of each watch."""
 
 
 class AdmissionState:
-    """Three references and how fresh they are. `followed` is None where the view is of a snapshot."""
+    """Policies, cluster view and usage, and how current they are. `cluster` is None for a snapshot."""
 
-    def __init__(self, policies: PolicySet, view: ClusterView, usage: UsageView, loaded: PolicyLoadStatus) -> None:
+    def __init__(self, policies: PolicySet, view: ClusterView, usage: UsageView, policy_load: PolicyLoadStatus) -> None:
         self.policies = policies
         self.view = view
         self.usage = usage
-        self.policy_load = loaded
+        self.policy_load = policy_load
         self.cluster: LiveCluster | None = None
 
     @property
     def ready(self) -> bool:
-        """Are policies and cluster known? Before, any answer would be that of a cluster without policies."""
+        """True once policies and cluster are loaded; before, every response would be as without policies."""
         return self.policy_load.loaded_at is not None and (self.cluster is None or self.cluster.ready)
 
     def knows_namespace(self, name: str) -> bool:
-        """False where the view is complete and has no such namespace: its labels cannot be known."""
+        """Return False if the view is complete and lacks the namespace, so that its labels are unknown."""
         view = self.view
         return not (view.complete and name and view.namespace(name) is None)
 
-    def reserve(self, request: AdmissionRequest, decision: Decision, moment: float) -> None:
-        """Count a pod that may be stored now against the quotas that its namespace shares, until a view shows it.
+    def reserve(self, request: AdmissionRequest, decision: Decision, now: float) -> None:
+        """Count an admitted pod against the shared quotas of its namespace, until a view shows it.
 
         Args:
-            moment: Seconds of the clock that the cluster's watches are timed by.
+            now: Seconds of the clock of the watches.
         """
         pod = request.pod
         if pod is None or not (decision.weight and pod.metadata.uid) or request.dry_run or not admits_object(decision):
             return
-        reservation = QuotaReservation(pod.metadata.uid, request.namespace, decision.weight, moment)
-        self.view = self.view.with_reservation(reservation).without_reservations_before(
-            moment - RESERVATION_TTL_SECONDS
-        )
+        reservation = QuotaReservation(pod.metadata.uid, request.namespace, decision.weight, now)
+        self.view = self.view.with_reservation(reservation).without_reservations_before(now - RESERVATION_TTL_SECONDS)
 
     def expire_assumed(self, now: datetime) -> None:
-        """Let go of what was taken for pods that have not come by now."""
+        """Release the capacity of assumed pods that did not appear in time."""
         self.view = self.view.without_expired(now.timestamp())
 
     def assume_requested(self, request: AdmissionRequest, decision: Decision, now: datetime) -> None:
-        """Take what a pod asks for that may be stored now as gone, until a view shows it.
+        """Count the requests of an admitted pod as used, until a view shows it.
 
-        It is asked where the pod is final and known to pass. What was given to it before is assumed already.
+        /validate calls it, because the pod is final there. A fit that /mutate chose is assumed already.
         """
         pod = request.pod
         if pod is None or request.sub_resource or not decision.involves_gpus or not admits_object(decision):
@@ -127,49 +115,39 @@ class AdmissionState:
         if request.dry_run or request.operation != "CREATE":
             return
         moment = now.timestamp()
-        uid, called = pod.metadata.uid or request.uid, (request.namespace, original_pod_name(pod))
+        until, since = moment + ASSUME_TTL_SECONDS, moment - MAX_CLOCK_SKEW_SECONDS
+        uid, full_name = pod.metadata.uid or request.uid, (request.namespace, original_pod_name(pod))
         for resource, nodes, units in assumed_usage(pod, self.view):
-            known, until = uid and f"{uid} {resource}", moment + ASSUME_TTL_SECONDS
-            self.view = self.view.with_assumed(
-                AssumedPod(
-                    known,
-                    resource,
-                    nodes,
-                    units,
-                    until,
-                    called,
-                    *_requests_per_unit(pod, units),
-                    moment - MAX_CLOCK_SKEW_SECONDS,
-                ),
-                moment,
-            )
+            key, amounts = uid and f"{uid} {resource}", _requests_per_unit(pod, units)
+            assumed = AssumedPod(key, resource, nodes, units, until, full_name, *amounts, since)
+            self.view = self.view.with_assumed(assumed, moment)
 
     def assume_fit(self, request: AdmissionRequest, decision: Decision, now: datetime) -> None:
-        """Take what was just given to a pod as gone, until a view shows it."""
+        """Count the GPUs that were chosen for a pod as used, until a view shows it."""
         fit = decision.outcome
         if not (decision.applied and isinstance(fit, OfferChoice)) or request.dry_run or request.operation != "CREATE":
             return
         nodes = union_masks(offer.nodes for offer in fit.offers)
         moment = now.timestamp()
-        called = (request.namespace, pod_display_name(request.pod)) if request.pod is not None else ("", "")
+        full_name = (request.namespace, pod_display_name(request.pod)) if request.pod is not None else ("", "")
         amounts = _requests_per_unit(request.pod, 1) if request.pod is not None else (0, 0)
         until, since = moment + ASSUME_TTL_SECONDS, moment - MAX_CLOCK_SKEW_SECONDS
-        pod = AssumedPod(request.uid, fit.resource, nodes, 1, until, called, *amounts, since)
-        self.view = self.view.with_assumed(pod, moment)
+        assumed = AssumedPod(request.uid, fit.resource, nodes, 1, until, full_name, *amounts, since)
+        self.view = self.view.with_assumed(assumed, moment)
 
 
 def _requests_per_unit(pod: Pod, units: int) -> tuple[int, int]:
-    """CPU and memory that a pod needs for each of its units; see `AssumedPod`."""
+    """Return CPU and memory of a pod per GPU unit; see `AssumedPod`."""
     cpu_milli, memory = cpu_and_memory(pod)
     return -(-cpu_milli // units), -(-memory // units)
 
 
 def original_pod_name(pod: Pod) -> str:
-    """What a pod was called when it came: its name, or the beginning of a name that was made meanwhile."""
-    start = pod.metadata.generate_name
-    return f"{start}*" if start and pod.metadata.name.startswith(start) else pod_display_name(pod)
+    """Return the pod's name, or the prefix of a generated name with an asterisk."""
+    prefix = pod.metadata.generate_name
+    return f"{prefix}*" if prefix and pod.metadata.name.startswith(prefix) else pod_display_name(pod)
 
 
 def admits_object(decision: Decision) -> bool:
-    """Does /validate let the object pass?"""
-    return all(found.code in MUTATION_CODES for found in decision.denials)
+    """Return whether /validate admits the object."""
+    return all(finding.code in MUTATION_CODES for finding in decision.denials)

@@ -1,4 +1,4 @@
-"""The server: everything it needs is handed in, it listens, and its few tasks keep it fresh."""
+"""The webhook server: connects its parts, listens, and runs the tasks that keep its state up to date."""
 
 from __future__ import annotations
 
@@ -19,16 +19,15 @@ from webhook.web.tls import ClientCertificateRules
 
 @dataclass(slots=True)
 class AdmissionServer:
-    """A server that is not listening yet.
+    """The webhook server; call `listen` to start.
 
     Attributes:
-        context: TLS; there is no server without.
-        looks: Called every `poll` seconds.
-        sweep: Seconds between two looks at connections whose time is up.
-        companions: Run beside it for as long as it lives.
-        checks: More lines of `/readyz?verbose`; some of them may say that the process is not ready.
-        clients: Who may ask for a verdict, as the context verifies them; None: anyone.
-        decide: What judges; always the engine's `decide` with a memory, but in tests of the edge.
+        polls: Called every `poll_seconds`.
+        sweep_seconds: The interval for closing expired connections.
+        tasks: Run until the server closes.
+        health_checks: Further lines of `/readyz?verbose`.
+        client_rules: Which clients may call admission routes, as the context verifies them; None for all.
+        decide: The engine's `decide` with a cache; tests replace it.
     """
 
     state: AdmissionState
@@ -47,25 +46,24 @@ class AdmissionServer:
     _listener: HttpListener | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
+        telemetry = self.telemetry
         health = AdmissionHealth(self.state, lambda: self.registry.draining, self._extra_health_checks)
-        paths = admission_routes(self.state, self.clock, self.decide, self.telemetry, health, self.limits.request_time)
-        self.registry = ConnectionRegistry(
-            paths, self.limits, self.telemetry.record_rejected_request, self.client_rules
-        )
-        self.telemetry.metrics.connections = lambda: len(self.registry.connections)
-        self.telemetry.metrics.in_flight = lambda: self.registry.load.reading
+        routes = admission_routes(self.state, self.clock, self.decide, telemetry, health, self.limits.request_time)
+        self.registry = ConnectionRegistry(routes, self.limits, telemetry.record_rejection, self.client_rules)
+        telemetry.connections = lambda: len(self.registry.connections)
+        telemetry.metrics.in_flight = lambda: self.registry.load.reading
 
     async def listen(self, host: str, port: int) -> int:
-        """Start; gives the port, which the system chooses where 0 is asked for.
+        """Start, and return the port; 0 lets the system choose one.
 
         Raises:
             NoParserError: aiohttp's C parser is missing.
-            OSError: the address cannot be had.
+            OSError: the address cannot be bound.
         """
         self._listener = HttpListener(
             self.registry,
             self.context,
-            self._record_task_crash,
+            lambda error: self.telemetry.record_internal_error("task", error),
             self.polls,
             self.tasks,
             self.poll_seconds,
@@ -74,17 +72,14 @@ class AdmissionServer:
         return await self._listener.listen(host, port)
 
     def stop_listening(self) -> None:
-        """Take no more connections."""
+        """Accept no more connections."""
         if self._listener is not None:
             self._listener.stop_listening()
 
     async def close(self) -> None:
-        """Close every connection and end the tasks."""
+        """Close all connections and cancel the tasks."""
         if self._listener is not None:
             await self._listener.close()
-
-    def _record_task_crash(self, error: Exception) -> None:
-        self.telemetry.record_crash("task", "", error)
 
     def _extra_health_checks(self) -> list[HealthCheck]:
         return [check for checks in self.health_checks for check in checks()]

@@ -1,4 +1,4 @@
-"""Notices to the owners of pods, written as Events. Never on the way of a review: what cannot be written is dropped."""
+"""Writes queued findings as Events on the owners of pods, outside the admission path; failed writes are dropped."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ from webhook.well_known import APP_NAME, GROUP
 
 FLUSH_SECONDS = 1.0
 WRITE_INTERVAL_SECONDS = 0.1
-"""Between two writes: ten a second at most."""
+"""At most ten writes per second."""
 
 MAX_EVENT_MESSAGE = 1024
-"""The API takes no longer one."""
+"""The API's limit."""
 
 MAX_EVENT_NAME = 253
 CONFLICT = 409
 
 
 class EventApi(Protocol):
-    """What is used of `webhook.kube.api.KubeClient`."""
+    """The method of `webhook.kube.api.KubeClient` that is used."""
 
     async def create(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
-        """Make an object."""
+        """Create an object."""
 
 
 @dataclass(slots=True)
 class EventWriter:
-    """Writes what waits. `instance` is this replica's name."""
+    """Writes the queued Events of one replica; `instance` is its name."""
 
     api: EventApi
     telemetry: Telemetry
@@ -43,7 +43,7 @@ class EventWriter:
     clock: Clock
 
     async def run(self) -> None:
-        """Go on until cancelled."""
+        """Write until cancelled."""
         self.telemetry.owner_events.enabled = True
         while True:
             await asyncio.sleep(FLUSH_SECONDS)
@@ -51,43 +51,43 @@ class EventWriter:
                 await self.write(self.telemetry.owner_events.pending.popleft())
                 await asyncio.sleep(WRITE_INTERVAL_SECONDS)
 
-    async def write(self, notice: OwnerEvent) -> None:
-        """Write one. That another replica has written the same is as good."""
-        path = f"/api/v1/namespaces/{notice.namespace}/events"
+    async def write(self, event: OwnerEvent) -> None:
+        """Write one Event; it counts as success if another replica has written it."""
+        path = f"/api/v1/namespaces/{event.namespace}/events"
         try:
-            await self.api.create(path, build_owner_event(notice, self.instance, self.clock()))
+            await self.api.create(path, build_owner_event(event, self.instance, self.clock()))
         except ApiError as error:
-            self.telemetry.count_event("written" if error.status == CONFLICT else "failed")
+            self.telemetry.count_event("success" if error.status == CONFLICT else "error")
         except Exception as error:
-            self.telemetry.record_crash("events", "", error)
+            self.telemetry.record_internal_error("events", error)
         else:
-            self.telemetry.count_event("written")
+            self.telemetry.count_event("success")
 
 
-def build_owner_event(notice: OwnerEvent, instance: str, now: datetime) -> dict[str, Any]:
-    """The Event. Its name is the same on every replica, so that an owner hears it once."""
-    owner, moment = notice.owner, f"{now:%Y-%m-%dT%H:%M:%SZ}"
-    told = "/".join((owner.kind, owner.name, notice.code, str(notice.hour)))
-    suffix = f".{sha256(told.encode()).hexdigest()[:16]}"
-    start = owner.name[: MAX_EVENT_NAME - len(suffix)].rstrip("-.")  # a part of a DNS name ends in no other
+def build_owner_event(event: OwnerEvent, instance: str, now: datetime) -> dict[str, Any]:
+    """Return the Event. Its name is the same on every replica, so that it is created once."""
+    owner, timestamp = event.owner, f"{now:%Y-%m-%dT%H:%M:%SZ}"
+    identity = "/".join((owner.kind, owner.name, event.code, str(event.hour)))
+    suffix = f".{sha256(identity.encode()).hexdigest()[:16]}"
+    prefix = owner.name[: MAX_EVENT_NAME - len(suffix)].rstrip("-.")  # a label of a DNS name must not end with these
     return {
         "apiVersion": "v1",
         "kind": "Event",
-        "metadata": {"namespace": notice.namespace, "name": start + suffix},
+        "metadata": {"namespace": event.namespace, "name": prefix + suffix},
         "involvedObject": {
             "apiVersion": owner.api_version,
             "kind": owner.kind,
-            "namespace": notice.namespace,
+            "namespace": event.namespace,
             "name": owner.name,
             "uid": owner.uid,
         },
         "type": "Warning",
-        "reason": notice.code,
-        "message": notice.message[:MAX_EVENT_MESSAGE],
+        "reason": event.code,
+        "message": event.message[:MAX_EVENT_MESSAGE],
         "source": {"component": APP_NAME},
         "reportingComponent": f"{GROUP}/webhook",
         "reportingInstance": instance,
-        "firstTimestamp": moment,
-        "lastTimestamp": moment,
+        "firstTimestamp": timestamp,
+        "lastTimestamp": timestamp,
         "count": 1,
     }

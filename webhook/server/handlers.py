@@ -1,9 +1,7 @@
-"""The routes: bytes in, bytes out, and nothing decided here.
+"""The HTTP routes of the webhook; decisions are made in `webhook.engine`.
 
-Two ways of saying no, kept apart:
-
-* HTTP 4xx or 5xx: we could not judge. The cluster admin's `failurePolicy` decides.
-* HTTP 200 with `allowed: false`: we judged, and the answer is no.
+* HTTP 4xx or 5xx: the request could not be evaluated. The webhook's `failurePolicy` decides.
+* HTTP 200 with `allowed: false`: the request was evaluated and denied.
 """
 
 from __future__ import annotations
@@ -27,145 +25,114 @@ from webhook.server.admission_response import (
     render_self_probe,
     render_validation,
 )
-from webhook.server.admission_state import AdmissionState, Clock, Decide, WatchedKind
+from webhook.server.admission_state import AdmissionState, Clock, Decide
 from webhook.server.policy_admission import ROUTE_NAME as POLICIES
 from webhook.server.policy_admission import PolicyAdmissionHandler
 from webhook.telemetry.telemetry import Telemetry
-from webhook.web.health import HealthCheck, HealthChecks, health_routes
-from webhook.web.http_messages import (
-    HttpRequest,
-    HttpResponse,
-    HttpRoute,
-    busy_response,
-    error_response,
-    strip_control_characters,
-)
+from webhook.web.health import HealthCheck, HealthChecks, health_routes, watch_check
+from webhook.web.http_messages import HttpRequest, HttpResponse, HttpRoute, busy_response, error_response
 from webhook.web.limits import request_deadline
 
-
-class AdmissionHealth:
-    """Ready means: policies, a view of the cluster and a certificate are there, and nobody told the process to end."""
-
-    def __init__(self, world: AdmissionState, draining: Callable[[], bool], more: HealthChecks = tuple) -> None:
-        self._state = world
-        self._draining = draining
-        self._extra_checks = more
-
-    def checks(self) -> list[HealthCheck]:
-        """The lines of `/readyz?verbose`."""
-        world, status = self._state, self._state.policy_load
-        policies = world.policies
-        digest = f"{pluralize(len(policies.policies), 'policy', 'policies')}, digest {policies.digest}"
-        in_use = (
-            f"{digest}, read {status.loaded_at:%Y-%m-%dT%H:%M:%SZ}" if status.loaded_at else "none could be read yet"
-        )
-        faults = [
-            HealthCheck("policy files", ok=False, message=strip_control_characters(fault), required=False)
-            for fault in status.errors[:20]
-        ]
-        return [
-            HealthCheck("policies", ok=status.loaded_at is not None, message=in_use),
-            *(faults or [HealthCheck("policy files", ok=True, message="as in use", required=False)]),
-            *self._cluster_checks(),
-            *self._extra_checks(),
-            HealthCheck("serving", not self._draining(), "told to end" if self._draining() else "ok"),
-        ]
-
-    def _cluster_checks(self) -> list[HealthCheck]:
-        """The view; of a live cluster also each kind that is watched. One that is old is still a view."""
-        view, followed = self._state.view, self._state.cluster
-        nodes = pluralize(len(view.fleet.nodes), "node")
-        if followed is None:
-            return [HealthCheck("cluster", ok=True, message=nodes)]
-        if not followed.ready:
-            return [HealthCheck("cluster", ok=False, message="not known yet"), *map(watch_check, followed.states)]
-        old = "" if view.current else ": too old to shrink anything"
-        says = f"{nodes}, confirmed {followed.age:.0f} s ago{old}"
-        return [HealthCheck("cluster", ok=True, message=says), *map(watch_check, followed.states)]
-
-
 API_SERVER = "kube-apiserver-admission"
-"""What an API server calls itself in User-Agent when it calls a webhook."""
+"""The User-Agent of an API server that calls a webhook."""
 
 SMALL_BODY = 16 * 1024
-"""Bytes. However they are filled, judging what they hold takes no time to speak of."""
+"""Bytes. Any object of this size is evaluated quickly."""
+
+
+def admission_routes(
+    state: AdmissionState, clock: Clock, decide: Decide, telemetry: Telemetry, health: AdmissionHealth, budget: float
+) -> Mapping[str, HttpRoute]:
+    """Return all routes. `budget` is the time limit in seconds for receiving a request."""
+
+    def admission(name: str, render: Renderer) -> HttpRoute:
+        return HttpRoute(name, True, AdmissionHandler(name, render, state, clock, decide, telemetry, budget).handle)
+
+    policy_handler = PolicyAdmissionHandler(lambda: state.policies.sources, telemetry)
+    return {
+        "/mutate": admission("mutate", render_mutation),
+        "/validate": admission("validate", render_validation),
+        "/policies": HttpRoute(POLICIES, True, policy_handler.handle),
+        **health_routes(health.checks, telemetry.metrics_text),
+    }
 
 
 class AdmissionHandler:
-    """One admission route. `face` says which side of the decision it shows."""
+    """Handles one admission route; `render` chooses between /mutate and /validate."""
 
     def __init__(
         self,
         name: str,
-        face: Renderer,
-        world: AdmissionState,
+        render: Renderer,
+        state: AdmissionState,
         clock: Clock,
         decide: Decide,
         telemetry: Telemetry,
         budget: float,
     ) -> None:
         self._name = name
-        self._render = face
-        self._state = world
+        self._render = render
+        self._state = state
         self._clock = clock
         self._decide = decide
         self._telemetry = telemetry
         self._budget = budget
 
-    def handle(self, call: HttpRequest) -> HttpResponse:
-        """Judge one review."""
+    def handle(self, http_request: HttpRequest) -> HttpResponse:
+        """Evaluate one review."""
         start = perf_counter()
+        body = http_request.body
         try:
-            request = parse_api_server_review(call.body) if call.user_agent == API_SERVER else parse_review(call.body)
+            request = parse_api_server_review(body) if http_request.user_agent == API_SERVER else parse_review(body)
         except ReviewError as error:
             return self._invalid_review(error)
         except Exception as error:
             return self._internal_error("", error)
-        if call.elapsed > request_deadline(call.query, self._budget):
-            self._telemetry.record_rejected_request("late")
-            return busy_response("the request came too slowly for its timeout", uid=request.uid)
+        if http_request.elapsed > request_deadline(http_request.query, self._budget):
+            self._telemetry.record_rejection("deadline")
+            return busy_response("the request arrived after its timeout", uid=request.uid)
         if not self._state.ready:
-            self._telemetry.record_rejected_request("not_ready")
-            return busy_response("could not judge: policies and cluster are not known here yet", uid=request.uid)
+            self._telemetry.record_rejection("not_ready")
+            return busy_response("could not evaluate: policies and cluster are not loaded yet", uid=request.uid)
         if not self._state.knows_namespace(request.namespace):
-            self._telemetry.record_rejected_request("namespace")
-            return busy_response("could not judge: its namespace is not known here yet", uid=request.uid)
+            self._telemetry.record_rejection("unknown_namespace")
+            return busy_response("could not evaluate: the namespace is not known yet", uid=request.uid)
         try:
-            return self._reject_oversized(request, len(call.body), start) or self._evaluate(request, start)
+            return self._reject_oversized(request, len(body), start) or self._evaluate(request, start)
         except ReviewError as error:
             return self._invalid_review(error)
         except Exception as error:
             return self._internal_error(request.uid, error)
 
     def _reject_oversized(self, request: AdmissionRequest, size: int, start: float) -> HttpResponse | None:
-        """Refuse an object that would take too long; nobody else is answered while one is judged."""
+        """Reject an object that would take too long to evaluate; no other request is answered meanwhile."""
         policies = self._state.policies
-        most = find_exceeded_limit(request, policies) if size > SMALL_BODY else ""
-        if not most:
+        limit = find_exceeded_limit(request, policies) if size > SMALL_BODY else ""
+        if not limit:
             return None
         if self._render is render_validation:
-            decision = deny_oversized_pod(request, most, policies, self._clock())
+            decision = deny_oversized_pod(request, limit, policies, self._clock())
             if decision.denials:
                 return self._respond(request, decision, policies, start)
-        self._telemetry.record_rejected_request("too_much")
-        sentence = f"could not judge: request.object must have at most {most}"
-        return error_response(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, sentence, uid=request.uid)
+        self._telemetry.record_rejection("object_too_large")
+        message = f"could not evaluate: request.object must have at most {limit}"
+        return error_response(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, message, uid=request.uid)
 
     def _evaluate(self, request: AdmissionRequest, start: float) -> HttpResponse:
         if is_self_probe(request):
             return HttpResponse(HTTPStatus.OK, render_self_probe(self._name, request))
-        world = self._state
-        policies = world.policies
+        state = self._state
+        policies = state.policies
         now = self._clock()
-        world.expire_assumed(now)
-        decision = self._decide(request, policies, world.view, world.usage, now)
-        reply = self._respond(request, decision, policies, start)
+        state.expire_assumed(now)
+        decision = self._decide(request, policies, state.view, state.usage, now)
+        response = self._respond(request, decision, policies, start)
         if self._render is render_mutation:
-            world.assume_fit(request, decision, now)
+            state.assume_fit(request, decision, now)
         else:
-            world.reserve(request, decision, monotonic())
-            world.assume_requested(request, decision, now)
-        return reply
+            state.reserve(request, decision, monotonic())
+            state.assume_requested(request, decision, now)
+        return response
 
     def _respond(
         self, request: AdmissionRequest, decision: Decision, policies: PolicySet, start: float
@@ -177,37 +144,44 @@ class AdmissionHandler:
         self._telemetry.record_decision(self._name, request, decision, perf_counter() - start)
 
     def _invalid_review(self, error: ReviewError) -> HttpResponse:
-        self._telemetry.record_rejected_request("review")
+        self._telemetry.record_rejection("invalid_review")
         return error_response(HTTPStatus.BAD_REQUEST, str(error))
 
     def _internal_error(self, uid: str, error: Exception) -> HttpResponse:
-        """A fault of ours: say so, keep the stack, go on with the next request."""
-        self._telemetry.record_crash(self._name, uid, error)
-        return error_response(
-            HTTPStatus.INTERNAL_SERVER_ERROR, "a fault in this server; its log has the details", uid=uid
-        )
+        self._telemetry.record_internal_error(self._name, error, uid)
+        return error_response(HTTPStatus.INTERNAL_SERVER_ERROR, "internal error; see the log", uid=uid)
 
 
-def admission_routes(
-    world: AdmissionState, clock: Clock, decide: Decide, telemetry: Telemetry, health: AdmissionHealth, budget: float
-) -> Mapping[str, HttpRoute]:
-    """Every path of the server. `budget` is the most seconds that a request may take to come in."""
+class AdmissionHealth:
+    """Health of the webhook: ready with policies, a cluster view and a certificate, until it shuts down."""
 
-    def admission(name: str, face: Renderer) -> HttpRoute:
-        return HttpRoute(name, True, AdmissionHandler(name, face, world, clock, decide, telemetry, budget).handle)
+    def __init__(self, state: AdmissionState, draining: Callable[[], bool], extra_checks: HealthChecks = tuple) -> None:
+        self._state = state
+        self._draining = draining
+        self._extra_checks = extra_checks
 
-    return {
-        "/mutate": admission("mutate", render_mutation),
-        "/validate": admission("validate", render_validation),
-        "/policies": HttpRoute(
-            POLICIES, True, PolicyAdmissionHandler(lambda: world.policies.sources, telemetry).handle
-        ),
-        **health_routes(health.checks, telemetry.metrics_text, telemetry.metrics_content_type),
-    }
+    def checks(self) -> list[HealthCheck]:
+        """Return the lines of `/readyz?verbose`."""
+        policies, load = self._state.policies, self._state.policy_load
+        active = f"{pluralize(len(policies.policies), 'policy', 'policies')}, digest {policies.digest}"
+        message = f"{active}, loaded {load.loaded_at:%Y-%m-%dT%H:%M:%SZ}" if load.loaded_at else "not loaded yet"
+        errors = [HealthCheck("policy files", ok=False, message=each, required=False) for each in load.errors[:20]]
+        return [
+            HealthCheck("policies", ok=load.loaded_at is not None, message=message),
+            *(errors or [HealthCheck("policy files", ok=True, message="in use", required=False)]),
+            *self._cluster_checks(),
+            *self._extra_checks(),
+            HealthCheck("serving", not self._draining(), "shutting down" if self._draining() else "ok"),
+        ]
 
-
-def watch_check(state: WatchedKind) -> HealthCheck:
-    says = "not on this server" if state.absent else "synced" if state.synced else "not synced yet"
-    if state.error:
-        says = f"{says}; {strip_control_characters(state.error)}"
-    return HealthCheck(state.name, ok=state.synced and not state.error, message=says, required=False)
+    def _cluster_checks(self) -> list[HealthCheck]:
+        """Return the check of the cluster view and, for a live cluster, of each watch. A stale view passes."""
+        view, cluster = self._state.view, self._state.cluster
+        nodes = pluralize(len(view.fleet.nodes), "node")
+        if cluster is None:
+            return [HealthCheck("cluster", ok=True, message=nodes)]
+        if not cluster.ready:
+            return [HealthCheck("cluster", ok=False, message="not known yet"), *map(watch_check, cluster.states)]
+        stale = "" if view.current else ": stale, right-sizing is off"
+        message = f"{nodes}, confirmed {cluster.age:.0f} s ago{stale}"
+        return [HealthCheck("cluster", ok=True, message=message), *map(watch_check, cluster.states)]

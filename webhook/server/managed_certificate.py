@@ -1,7 +1,7 @@
-"""The serving certificate that the replicas keep in a Secret: served once it is there, replaced while serving.
+"""Serves the certificate in the Secret that all replicas share, and replaces it while serving.
 
-Until then connections are answered with a certificate that nobody trusts, so that probes, which do not look at it,
-can be told why the process is not ready.
+Until there is one, the server presents a self-signed certificate. Probes do not verify it, so they can read why the
+process is not ready.
 """
 
 from __future__ import annotations
@@ -28,37 +28,33 @@ from webhook.kube.leader_election import LeaderElector
 from webhook.server.admission_state import Clock
 from webhook.telemetry.telemetry import Telemetry
 from webhook.web.health import HealthCheck
-from webhook.web.http_messages import strip_control_characters
 from webhook.web.tls import CertificateError, PemPair, replace_certificate
 
 RECONCILE_SECONDS = 5.0
-"""Between two looks. What somebody edits away is back within twice as much."""
+"""The average interval. A changed `caBundle` is restored within two of them."""
 
 NEXT_STEP_SECONDS = 0.2
 MAX_CONSECUTIVE_STEPS = 4
-"""A step is followed by the next at once, but only so often in a row: two programs that undo each other's work must
-not do it as fast as they can."""
+"""The next step follows at once, but not forever: two programs may undo each other's changes."""
 
 MAX_CLOCK_SKEW = timedelta(minutes=5)
-"""A difference between this machine's clock and the API server's that is worth a word."""
+"""A larger difference between this machine's clock and the API server's is reported."""
 
 STEP_NAMES: dict[type[RotationStep], str] = {
-    CreateAuthority: "authority",
-    UpdateBundles: "trust",
-    IssueCertificate: "issue",
-    PruneAuthorities: "forget",
+    CreateAuthority: "create_authority",
+    UpdateBundles: "update_bundles",
+    IssueCertificate: "issue_certificate",
+    PruneAuthorities: "prune_authorities",
 }
-"""What each step is called in metrics and logs."""
+"""Names in metrics and logs."""
 
 
 @dataclass(slots=True)
 class ManagedCertificate:
-    """Looks after the certificate of a live context.
+    """Keeps the certificate of a live TLS context up to date with the Secret.
 
     Attributes:
-        keeper: Reads and writes what the replicas share.
-        leading: This replica's part in the election of who writes.
-        context: Gets each new certificate.
+        context: The TLS context that gets each new certificate.
         clock: This machine's clock.
     """
 
@@ -73,92 +69,90 @@ class ManagedCertificate:
     _consecutive_steps: int = field(init=False, default=0)
 
     async def run(self) -> None:
-        """Look until cancelled."""
+        """Reconcile until cancelled."""
         while True:
             await asyncio.sleep(await self.reconcile())
 
     async def reconcile(self) -> float:
-        """Look once; gives the seconds until the next look. Never raises: what is served stays."""
-        looked = None
+        """Reconcile once, and return the seconds until the next time. Errors are reported, not raised."""
+        result = None
         try:
-            looked = await self.reconciler.reconcile()
-            self._apply_result(looked)
-            trouble = self._explain_api_error(self.elector.last_error) or self._attention_message(looked)
-        except ApiError as error:
-            trouble = self._explain_api_error(error)
+            result = await self.reconciler.reconcile()
+            self._apply_result(result)
+            error = self._explain_api_error(self.elector.last_error) or self._attention_message(result)
+        except ApiError as api_error:
+            error = self._explain_api_error(api_error)
             await self._serve_from_secret()
-        except CertificateError as error:
-            trouble = f"Secret {self.reconciler.spec.secret}: {error}"
-        except Exception as error:
-            self.telemetry.record_crash("certificate", "", error)
-            trouble = "a fault while keeping the certificate; the log has the details"
-        self._report_error(trouble)
+        except CertificateError as certificate_error:
+            error = f"Secret {self.reconciler.spec.secret}: {certificate_error}"
+        except Exception as exception:
+            self.telemetry.record_internal_error("certificate", exception)
+            error = "internal error in certificate management; see the log"
+        self._report_error(error)
         self.telemetry.set_leader(self.elector.is_leader)
-        return self._next_delay(looked)
+        return self._next_delay(result)
 
     def checks(self) -> list[HealthCheck]:
-        """Lines of `/readyz?verbose`."""
-        secret, looked = self.reconciler.spec.secret, self._last_result
-        leaf = self._served
-        served = (
-            f"of Secret {secret}, ends {leaf.not_after:%Y-%m-%dT%H:%M:%SZ}" if leaf else f"waits for Secret {secret}"
-        )
-        leader = "this replica" if self.elector.is_leader else strip_control_characters(self.elector.holder) or "nobody"
-        work = self._error or (looked.step.reason if looked else "has not looked yet")
+        """Return the lines of `/readyz?verbose`."""
+        secret, result, served = self.reconciler.spec.secret, self._last_result, self._served
+        source = f"from Secret {secret}, expires {served.not_after:%Y-%m-%dT%H:%M:%SZ}" if served else ""
+        leader = "this replica" if self.elector.is_leader else self.elector.holder or "none"
+        management = self._error or (result.step.reason if result else "not started")
         return [
-            HealthCheck("certificate", leaf is not None, served),
-            HealthCheck("certificate work", not self._error, strip_control_characters(work), required=False),
+            HealthCheck("certificate", served is not None, source or f"waiting for Secret {secret}"),
+            HealthCheck("certificate management", not self._error, management, required=False),
             HealthCheck("leader", bool(self.elector.holder), leader, required=False),
         ]
 
-    def _apply_result(self, looked: ReconcileResult) -> None:
-        """Serve what is in the Secret, and tell what was done."""
-        self._serve(looked.serving)
-        if looked.changed:
-            hooks = [hook.path for hook in looked.step.configs] if isinstance(looked.step, UpdateBundles) else []
-            self.telemetry.record_certificate_step(STEP_NAMES[type(looked.step)], looked.step.reason, hooks)
-        self._last_result = looked
+    def _apply_result(self, result: ReconcileResult) -> None:
+        """Serve the certificate in the Secret, and record the step."""
+        self._serve(result.serving)
+        if result.changed:
+            step = result.step
+            configurations = [config.path for config in step.configs] if isinstance(step, UpdateBundles) else []
+            self.telemetry.record_certificate_step(STEP_NAMES[type(step)], step.reason, configurations)
+        self._last_result = result
 
-    def _serve(self, leaf: ServingCertificate | None) -> None:
-        if leaf is not None and leaf != self._served:
-            replace_certificate(self.context, PemPair(leaf.certificate, leaf.key))
-            self._served = leaf
-            self.telemetry.record_certificate_loaded(leaf.not_after)
+    def _serve(self, serving: ServingCertificate | None) -> None:
+        if serving is not None and serving != self._served:
+            replace_certificate(self.context, PemPair(serving.certificate, serving.key))
+            self._served = serving
+            self.telemetry.record_certificate_loaded(serving.not_after)
 
     async def _serve_from_secret(self) -> None:
-        """A leader that is not let at the webhook configurations serves like any other replica."""
+        """Serve the certificate in the Secret even if the webhook configurations cannot be read."""
         with suppress(ApiError, CertificateError):
             self._serve(await self.reconciler.read_serving_certificate())
 
-    def _report_error(self, trouble: str) -> None:
-        """Say what is wrong when it begins, changes and ends, and no more often."""
-        if trouble != self._error:
-            self._error = trouble
-            self.telemetry.set_certificate_error(trouble)
+    def _report_error(self, error: str) -> None:
+        """Report an error when it starts, changes and ends."""
+        if error != self._error:
+            self._error = error
+            self.telemetry.set_certificate_error(error)
 
-    def _next_delay(self, looked: ReconcileResult | None) -> float:
-        self._consecutive_steps = self._consecutive_steps + 1 if looked is not None and looked.changed else 0
+    def _next_delay(self, result: ReconcileResult | None) -> float:
+        self._consecutive_steps = self._consecutive_steps + 1 if result is not None and result.changed else 0
         if 0 < self._consecutive_steps <= MAX_CONSECUTIVE_STEPS:
             return NEXT_STEP_SECONDS
-        return RECONCILE_SECONDS * random.uniform(0.8, 1.2)  # noqa: S311 - spreads calls, keeps no secret
+        return RECONCILE_SECONDS * random.uniform(0.8, 1.2)  # noqa: S311 - jitter, not a secret
 
     def _explain_api_error(self, error: ApiError | None) -> str:
-        """Why the API server does not let us, and what it has to allow; empty: it does."""
+        """Return the error, with the required permissions if access was denied; "" without an error."""
         if error is None or error.status != 403:
             return str(error or "")
-        keeping, lease = self.reconciler.spec, self.elector.lease
+        spec, lease = self.reconciler.spec, self.elector.lease
         return (
-            f"{error.message}. Needed are get, create and update on Secret {keeping.secret} and Lease {lease}, and "
-            f"get{', list' if keeping.configs.selector else ''} and patch on webhook configurations {keeping.configs}"
+            f"{error.message}. Required are get, create and update on Secret {spec.secret} and Lease {lease}, and "
+            f"get{', list' if spec.configs.selector else ''} and patch on webhook configurations {spec.configs}"
         )
 
-    def _attention_message(self, looked: ReconcileResult) -> str:
-        """What somebody else has to do, as far as a look can tell; empty: nothing."""
-        keeping = self.reconciler.spec
-        if isinstance(looked.step, NoAction) and looked.step.needs_attention:
-            return f"Secret {keeping.secret}: {looked.step.reason}"
-        if looked.config_count == 0:
-            return f"there is no webhook configuration {keeping.configs}: nobody will call this server"
-        if abs(self.clock() - looked.now) > MAX_CLOCK_SKEW:
-            return f"this machine's clock is wrong, or the API server's: they differ by more than {MAX_CLOCK_SKEW}"
+    def _attention_message(self, result: ReconcileResult) -> str:
+        """Return what an administrator has to do; "" for nothing."""
+        spec = self.reconciler.spec
+        if isinstance(result.step, NoAction) and result.step.needs_attention:
+            return f"Secret {spec.secret}: {result.step.reason}"
+        if result.config_count == 0:
+            return f"there is no webhook configuration {spec.configs}, so the API server does not call this server"
+        if abs(self.clock() - result.now) > MAX_CLOCK_SKEW:
+            return f"the clocks of this machine and of the API server differ by more than {MAX_CLOCK_SKEW}"
         return ""

@@ -1,7 +1,7 @@
-"""The route for policies: what `policy lint` says of a file, it says of an object at `kubectl apply`.
+"""Validates policies and exceptions at `kubectl apply`, with the errors of `policy lint`.
 
-It is registered twice. As a validating webhook it has the last word. As a mutating one it changes nothing, but comes
-before the schema is looked at, so that the author reads our sentence and not only the schema's.
+The route is registered as a validating webhook, and as a mutating one that changes nothing: mutating webhooks run
+before schema validation, so the author gets our message and not only the schema's.
 """
 
 from __future__ import annotations
@@ -32,29 +32,28 @@ ROUTE_NAME = "policies"
 
 
 class PolicyAdmissionHandler:
-    """Judges policies and exceptions beside those in force."""
+    """Validates a policy or exception together with the active ones."""
 
-    def __init__(self, in_force: Callable[[], Sequence[PolicySource]], telemetry: Telemetry) -> None:
-        self._in_force = in_force
+    def __init__(self, active_sources: Callable[[], Sequence[PolicySource]], telemetry: Telemetry) -> None:
+        self._active_sources = active_sources
         self._telemetry = telemetry
 
-    def handle(self, call: HttpRequest) -> HttpResponse:
-        """Judge one review."""
+    def handle(self, http_request: HttpRequest) -> HttpResponse:
+        """Evaluate one review."""
         try:
-            request = parse_review(call.body)
-            return HttpResponse(
-                HTTPStatus.OK, _render_policy_review(request, _policy_errors(request, self._in_force()))
-            )
+            request = parse_review(http_request.body)
+            errors = _policy_errors(request, self._active_sources())
+            return HttpResponse(HTTPStatus.OK, _render_policy_review(request, errors))
         except ReviewError as error:
-            self._telemetry.record_rejected_request("review")
+            self._telemetry.record_rejection("invalid_review")
             return error_response(HTTPStatus.BAD_REQUEST, str(error))
         except Exception as error:
-            self._telemetry.record_crash(ROUTE_NAME, "", error)
-            return error_response(HTTPStatus.INTERNAL_SERVER_ERROR, "a fault in this server; its log has the details")
+            self._telemetry.record_internal_error(ROUTE_NAME, error)
+            return error_response(HTTPStatus.INTERNAL_SERVER_ERROR, "internal error; see the log")
 
 
-def _policy_errors(request: AdmissionRequest, in_force: Sequence[PolicySource]) -> Sequence[PolicyFileError]:
-    """What is new is judged: an object that stays as it was still gets its status, its labels and its end."""
+def _policy_errors(request: AdmissionRequest, active_sources: Sequence[PolicySource]) -> Sequence[PolicyFileError]:
+    """Validate a changed spec. An object with an unchanged spec may still get a status, labels, or be deleted."""
     if request.group != GROUP or request.kind not in POLICY_MODELS:
         raise ReviewError(f"request.kind must be a kind of {GROUP}: {', '.join(POLICY_MODELS)}")
     if request.operation not in ("CREATE", "UPDATE") or request.sub_resource:
@@ -62,21 +61,20 @@ def _policy_errors(request: AdmissionRequest, in_force: Sequence[PolicySource]) 
     data: Mapping[str, Any] = request.load_object()
     if is_being_deleted(data) or is_spec_unchanged(data, request.load_old_object()):
         return ()
-    return check_with_others(document_from_object(data), in_force)
+    return check_with_others(document_from_object(data), active_sources)
 
 
-def _render_policy_review(request: AdmissionRequest, faults: Sequence[PolicyFileError]) -> bytes:
-    response: dict[str, Any] = {"uid": request.uid, "allowed": not faults}
-    if faults:
-        response["status"] = {"code": 403, "reason": "Forbidden", "message": policy_error_message(request, faults)}
+def _render_policy_review(request: AdmissionRequest, errors: Sequence[PolicyFileError]) -> bytes:
+    response: dict[str, Any] = {"uid": request.uid, "allowed": not errors}
+    if errors:
+        response["status"] = {"code": 403, "reason": "Forbidden", "message": policy_error_message(request, errors)}
     return orjson.dumps({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response})
 
 
-def policy_error_message(request: AdmissionRequest, faults: Sequence[PolicyFileError]) -> str:
-    """What the author reads: how many faults, and each as `policy lint` prints it, without file and line."""
-    count = "1 fault" if len(faults) == 1 else f"{len(faults)} faults"
+def policy_error_message(request: AdmissionRequest, errors: Sequence[PolicyFileError]) -> str:
+    """Return the message for the author: the errors of `policy lint`, without file and line."""
+    count = "1 error" if len(errors) == 1 else f"{len(errors)} errors"
     lines = [f"{count} in {request.kind} {document_from_object(request.load_object()).data['metadata']['name']}"]
-    lines += [f"[{fault.code}] {fault.message}" for fault in faults]
-    return shorten_text(
-        "\n".join(shorten_text(strip_control_characters(line), MAX_REASON_LENGTH) for line in lines), MAX_MESSAGE_LENGTH
-    )
+    lines += [f"[{error.code}] {error.message}" for error in errors]
+    lines = [shorten_text(strip_control_characters(line), MAX_REASON_LENGTH) for line in lines]
+    return shorten_text("\n".join(lines), MAX_MESSAGE_LENGTH)

@@ -1,7 +1,7 @@
-"""Policies that change while the server runs, on disk or in the cluster.
+"""Reloads policies that change while the server runs, in files or in the cluster.
 
-What does not load never takes the place of what does: a broken file, an empty folder and a folder that is gone
-all leave the last good set in use, and are told in metrics, log and `/readyz?verbose`.
+Invalid policies never replace valid ones: after an invalid file, an empty folder or a deleted folder the last valid set
+stays active, and metrics, log and `/readyz?verbose` report it.
 """
 
 from __future__ import annotations
@@ -25,22 +25,42 @@ from webhook.server.policy_sources import (
 from webhook.telemetry.telemetry import Telemetry
 
 POLICY_SOURCE_PREFIX = "GPUPolicy/"
-"""What a policy that is an object is called by in messages, before its name."""
+"""Precedes the name of a policy object in the name of its source."""
 
 
 class NoPoliciesError(Exception):
-    """The files hold no usable set of policies; `faults` says why, one sentence each."""
+    """There is no usable set of policies; `errors` has the reasons."""
 
-    def __init__(self, faults: Sequence[str]) -> None:
-        super().__init__("\n".join(faults))
-        self.errors = tuple(faults)
+    def __init__(self, errors: Sequence[str]) -> None:
+        super().__init__("\n".join(errors))
+        self.errors = tuple(errors)
+
+
+class PolicyReadResult(NamedTuple):
+    """A set of policies, errors about others, and the objects that are not used in their current version."""
+
+    policies: PolicySet
+    errors: tuple[str, ...] = ()
+    unused: Mapping[str, UnusedReason] = {}
+
+
+class PolicyObjectTexts(Protocol):
+    """The policy objects of a cluster."""
+
+    version: int
+
+    def texts(self) -> PolicyTextList:
+        """Return source name and text of each object."""
+
+    def halted_names(self) -> Collection[str]:
+        """Return the source names of policies with a halted rollout."""
 
 
 def read_policies(files: PolicyFiles, load: PolicyLoader) -> PolicySet:
-    """Read a set of at least one policy.
+    """Load policies from files; there must be at least one.
 
     Raises:
-        NoPoliciesError: the files are not there, do not load, or hold no policy.
+        NoPoliciesError: the files do not exist, do not load, or contain no policy.
     """
     try:
         texts = files.read()
@@ -49,57 +69,36 @@ def read_policies(files: PolicyFiles, load: PolicyLoader) -> PolicySet:
     except ValueError as error:
         raise NoPoliciesError([str(error)]) from error
     if empty := files.empty_folders():
-        raise NoPoliciesError(
-            [f"{path}: must hold policy files ({', '.join(DOCUMENT_SUFFIXES)}), found none" for path in empty]
-        )
+        suffixes = ", ".join(DOCUMENT_SUFFIXES)
+        raise NoPoliciesError([f"{path}: must hold policy files ({suffixes}), found none" for path in empty])
     loaded = load(texts)
     if loaded.policies is None:
         raise NoPoliciesError([str(error) for error in loaded.errors])
     return loaded.policies
 
 
-class PolicyReadResult(NamedTuple):
-    """A set; why some of what is there is not in it; and which objects that is true of."""
-
-    policies: PolicySet
-    errors: tuple[str, ...] = ()
-    unused: Mapping[str, UnusedReason] = {}
-
-
-class PolicyObjectTexts(Protocol):
-    """Policies that are objects of the cluster."""
-
-    version: int
-
-    def texts(self) -> PolicyTextList:
-        """What to call each object in messages, and its text."""
-
-    def halted_names(self) -> Collection[str]:
-        """What to call those whose rollout was halted."""
-
-
 class PolicyReloader:
-    """Keeps a world's policies as the files are, and as the cluster's objects are where there are any."""
+    """Keeps the active policies up to date with files and, if there are any, with objects of the cluster."""
 
     def __init__(
         self,
         files: PolicyFiles | None,
         load: PolicyLoader,
-        world: AdmissionState,
+        state: AdmissionState,
         clock: Clock,
         telemetry: Telemetry,
         objects: PolicyObjectTexts | None = None,
     ) -> None:
         self._files = files
         self._load = load
-        self._state = world
+        self._state = state
         self._clock = clock
         self._telemetry = telemetry
         self._objects = objects
         self._last_loaded = LastLoaded()
         self._halted_names: set[str] = set()
         if objects is not None:
-            self._last_loaded = LastLoaded(self._texts()[0])  # what the world's policies came of
+            self._last_loaded = LastLoaded(self._texts()[0])  # the active policies were loaded from these
         self._lock = asyncio.Lock()
         self._last_fingerprint = self._fingerprint() if objects is None else None
 
@@ -108,44 +107,44 @@ class PolicyReloader:
         return files, self._objects.version if self._objects is not None else 0
 
     async def reload_if_changed(self) -> None:
-        """Read everything again if anything changed. Reading happens beside the event loop."""
+        """Load everything again if anything changed. Loading runs in a thread."""
         async with self._lock:
-            seen = self._fingerprint()
-            if seen == self._last_fingerprint:
+            fingerprint = self._fingerprint()
+            if fingerprint == self._last_fingerprint:
                 return
-            self._last_fingerprint = seen
+            self._last_fingerprint = fingerprint
             try:
                 objects = self._objects.texts() if self._objects is not None else None
-                read = await asyncio.to_thread(self._read, objects)
+                result = await asyncio.to_thread(self._read, objects)
             except NoPoliciesError as error:
                 self._keep_last_policies(error.errors)
             except Exception as error:
-                self._telemetry.record_crash("policies", "", error)
-                self._keep_last_policies(("a fault while reading the policies; the log has the details",))
+                self._telemetry.record_internal_error("policies", error)
+                self._keep_last_policies(("internal error while loading policies; see the log",))
             else:
-                self._install_policies(read)
+                self._install_policies(result)
 
     def _read(self, objects: PolicyTextList | None) -> PolicyReadResult:
-        """The set, and why some of what is there is not in it.
+        """Load all sources.
 
         Raises:
-            NoPoliciesError: there is no set to be had.
+            NoPoliciesError: there is no usable set.
         """
         if objects is None:
             assert self._files is not None
             return PolicyReadResult(read_policies(self._files, self._load))
-        files, unread = self._texts()
+        files, file_errors = self._texts()
         combined = combine_sources(files, objects, self._last_loaded, self._load)
-        faults = (*unread, *combined.errors)
+        errors = (*file_errors, *combined.errors)
         if combined.policies is None:
-            raise NoPoliciesError(faults)
+            raise NoPoliciesError(errors)
         if not combined.policies.policies:
-            _require_intended_empty(objects, faults, self._state.policies)
+            _require_intended_empty(objects, errors, self._state.policies)
         self._last_loaded = combined.last_loaded
-        return PolicyReadResult(combined.policies, faults, combined.unused)
+        return PolicyReadResult(combined.policies, errors, combined.unused)
 
     def _texts(self) -> tuple[PolicyTextList, tuple[str, ...]]:
-        """The files, as they were last where they cannot be read."""
+        """Return the files, or their last version and the error if they cannot be read."""
         if self._files is None:
             return (), ()
         try:
@@ -155,43 +154,43 @@ class PolicyReloader:
         except ValueError as error:
             return self._last_loaded.files, (str(error),)
 
-    def _install_policies(self, read: PolicyReadResult) -> None:
-        now = self._clock()
-        stopped = self._halted_names = self._halted_policies(read)
-        self._state.policies = halt_rollouts(read.policies, stopped)
-        self._telemetry.set_rollouts({one.name: one.name in stopped for one in read.policies.policies if one.rollout})
-        self._state.policy_load = PolicyLoadStatus(now, read.errors, read.unused)
-        self._telemetry.record_policies_loaded(read.policies.digest, len(read.policies.policies), now)
-        if read.errors:
-            self._telemetry.record_policies_rejected(read.errors)
+    def _install_policies(self, result: PolicyReadResult) -> None:
+        now, policies = self._clock(), result.policies
+        halted = self._halted_names = self._halted_policies(result)
+        self._state.policies = halt_rollouts(policies, halted)
+        self._telemetry.set_rollouts({each.name: each.name in halted for each in policies.policies if each.rollout})
+        self._state.policy_load = PolicyLoadStatus(now, result.errors, result.unused)
+        self._telemetry.record_policies_loaded(policies.digest, len(policies.policies), now)
+        if result.errors:
+            self._telemetry.record_policies_rejected(result.errors)
 
-    def _halted_policies(self, read: PolicyReadResult) -> set[str]:
-        """Names of the policies in use whose rollout was halted; one whose change does not load is as it was before."""
+    def _halted_policies(self, result: PolicyReadResult) -> set[str]:
+        """Return the policies with a halted rollout; one whose last valid version is active stays as it was."""
         sources = self._objects.halted_names() if self._objects is not None else ()
-        said = {_policy_name(source) for source in sources if read.unused.get(source) != FILE_WINS}
-        former = {_policy_name(source) for source, why in read.unused.items() if why != FILE_WINS}
-        return said | (self._halted_names & former)
+        halted = {_policy_name(source) for source in sources if result.unused.get(source) != FILE_WINS}
+        former = {_policy_name(source) for source, reason in result.unused.items() if reason != FILE_WINS}
+        return halted | (self._halted_names & former)
 
-    def _keep_last_policies(self, faults: tuple[str, ...]) -> None:
+    def _keep_last_policies(self, errors: tuple[str, ...]) -> None:
         before = self._state.policy_load
-        self._state.policy_load = PolicyLoadStatus(before.loaded_at, faults, before.unused)
-        self._telemetry.record_policies_rejected(faults)
+        self._state.policy_load = PolicyLoadStatus(before.loaded_at, errors, before.unused)
+        self._telemetry.record_policies_rejected(errors)
 
 
 def _policy_name(source: str) -> str:
     return source.removeprefix(POLICY_SOURCE_PREFIX)
 
 
-def _require_intended_empty(objects: PolicyTextList, faults: Sequence[str], before: PolicySet) -> None:
-    """An empty set allows everything: it is taken only where nobody has written a policy.
+def _require_intended_empty(objects: PolicyTextList, errors: Sequence[str], before: PolicySet) -> None:
+    """Accept an empty set, which allows everything, only if no policy was ever written.
 
     Raises:
         NoPoliciesError: there are policies that do not load, or there were some until now.
     """
     if any(source.startswith(POLICY_SOURCE_PREFIX) for source, _ in objects):
-        raise NoPoliciesError(faults)
+        raise NoPoliciesError(errors)
     if before.policies:
-        raise NoPoliciesError((*faults, "the cluster must hold at least one GPUPolicy, found none any more"))
+        raise NoPoliciesError((*errors, "the cluster must have at least one GPUPolicy, but the last one was deleted"))
 
 
 def _unreadable_source(error: OSError) -> str:
@@ -199,8 +198,8 @@ def _unreadable_source(error: OSError) -> str:
 
 
 def _files_fingerprint(files: PolicyFiles) -> Hashable:
-    """What changes when the files do, also when they come and go."""
+    """Return a value that changes with the files, also when they are created or deleted."""
     try:
         return files.fingerprint()
     except OSError as error:
-        return ("not there", error.errno)
+        return ("missing", error.errno)

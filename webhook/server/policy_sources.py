@@ -1,7 +1,7 @@
-"""Policies from files and from objects of the cluster, made into one set.
+"""Combines policies from files and from objects of the cluster into one set.
 
-Files win on equal names. What does not load is left as it was when it last did, source by source: an object by
-itself, the files together. So one bad object takes nothing from the others, and no mistake means "allow all".
+If both exist, the file takes precedence. A source that does not load keeps its last valid version: each object by
+itself, the files together. So an invalid object does not affect the others, and no mistake means "allow all".
 """
 
 from __future__ import annotations
@@ -17,79 +17,77 @@ from webhook.policy.policy_set import PolicySet
 
 MAX_FILE_BYTES = 10 * 1024 * 1024
 
+PolicyTextList = Sequence[tuple[str, str]]
+"""Source name, for messages, and text of each document."""
+
 
 class PolicyFiles(NamedTuple):
-    """Folders and files. A ConfigMap's folder is swapped by turning its `..data` link."""
+    """Folders and files of policies; a mounted ConfigMap is replaced through its `..data` symlink."""
 
     paths: tuple[Path, ...]
 
     def fingerprint(self) -> Hashable:
-        """Changes whenever something about the files does. Cheap; looks at no content.
+        """Return a value that changes with the files, without reading them.
 
         Raises:
-            OSError: a folder, or a file in one, is not there.
+            OSError: a folder or file does not exist.
         """
         return tuple(map(_path_fingerprint, self.paths))
 
     def empty_folders(self) -> list[Path]:
-        """The folders that hold no files of policies."""
+        """Return the folders without policy files."""
         return [path for path in self.paths if not _list_policy_files(path)]
 
     def read(self) -> list[tuple[str, str]]:
-        """File names and texts.
+        """Return file names and texts.
 
         Raises:
             OSError: a folder or a file cannot be read.
-            ValueError: a file is too large, or is not UTF-8.
+            ValueError: a file is too large or not UTF-8.
         """
         return [(str(file), _read_policy_text(file)) for path in self.paths for file in _list_policy_files(path)]
 
 
-PolicyTextList = Sequence[tuple[str, str]]
-"""What to call each text in messages, and the text."""
-
-
 class LoadedPolicies(Protocol):
-    """What `webhook.policy.loader.load_policies` gives."""
+    """The result of `webhook.policy.loader.load_policies`."""
 
     @property
     def policies(self) -> PolicySet | None:
-        """The set, or None where anything is wrong."""
+        """The set; None if there is any error."""
 
     @property
     def errors(self) -> Sequence[Exception]:
-        """Everything that is wrong."""
+        """All errors."""
 
 
 PolicyLoader = Callable[[PolicyTextList], LoadedPolicies]
 
 
 class LastLoaded(NamedTuple):
-    """What loaded last: the files, and each object by its name."""
+    """The last valid version of the files and of each object, by source name."""
 
     files: PolicyTextList = ()
     objects: Mapping[str, str] = {}
 
 
 class UnusedReason(NamedTuple):
-    """Why an object is not in use as it is written now: a word for programs, and a sentence."""
+    """Why the current version of an object is not used: a condition reason and a message."""
 
     reason: str
     message: str
 
 
-FILE_WINS = UnusedReason("FileWins", "a policy file has the same name, and files win")
+FILE_WINS = UnusedReason("OverriddenByFile", "a policy file has the same name and takes precedence")
 
 
 class CombinedPolicies(NamedTuple):
-    """What came of all sources.
+    """The combined policies of all sources.
 
     Attributes:
-        policies: The set; None where not even what was good before loads.
-        faults: Why some of what is there now is not in it, one sentence each, and what it is about: what to call a
-            text, or "".
-        good: What to fall back on next time.
-        unused: The objects that are not in use as they are written now, and why.
+        policies: The set; None if not even the last valid version loads.
+        errors: Messages about sources that do not load, with the source name or "".
+        last_loaded: The valid versions, for the next time.
+        unused: The objects whose current version is not used, by source name.
     """
 
     policies: PolicySet | None
@@ -99,23 +97,16 @@ class CombinedPolicies(NamedTuple):
 
 
 def combine_sources(
-    files: PolicyTextList, objects: PolicyTextList, good: LastLoaded, load: PolicyLoader
+    files: PolicyTextList, objects: PolicyTextList, last_loaded: LastLoaded, load: PolicyLoader
 ) -> CombinedPolicies:
-    """Load all of it, and again without what is wrong until nothing is.
-
-    Args:
-        files: Texts of the policy files.
-        objects: Texts of the objects.
-        good: What loaded last.
-        load: The policy loader.
-    """
+    """Load all sources; repeat with the last valid version of those with errors, until there is no error."""
     named = dict(objects)
-    faults: dict[str, str] = {}
+    errors: dict[str, str] = {}
     unused: dict[str, UnusedReason] = {}
     while True:
         loaded = load([*files, *named.items()])
         if loaded.policies is not None:
-            return CombinedPolicies(loaded.policies, faults, LastLoaded(files, named), unused)
+            return CombinedPolicies(loaded.policies, errors, LastLoaded(files, named), unused)
         before = (files, dict(named))
         for error in loaded.errors:
             source = error.location.file if isinstance(error, LocatedError) else ""
@@ -123,19 +114,19 @@ def combine_sources(
                 del named[source]
                 unused.setdefault(source, FILE_WINS)
                 continue
-            faults[str(error)] = source
+            errors[str(error)] = source
             if source in before[1]:
-                _revert_object(named, source, before[1][source], good)
+                _revert_object(named, source, before[1][source], last_loaded)
                 unused.setdefault(source, UnusedReason("Invalid", str(error)))
             else:
-                files = good.files
+                files = last_loaded.files
         if (files, named) == before:
-            return CombinedPolicies(None, faults, good, unused)
+            return CombinedPolicies(None, errors, last_loaded, unused)
 
 
-def _revert_object(named: dict[str, str], source: str, text: str, good: LastLoaded) -> None:
-    """The object as it was when it last loaded; where that is what does not load, without it."""
-    former = good.objects.get(source, text)
+def _revert_object(named: dict[str, str], source: str, text: str, last_loaded: LastLoaded) -> None:
+    """Replace an object by its last valid version; remove it if that is the text that does not load."""
+    former = last_loaded.objects.get(source, text)
     if former == text:
         named.pop(source, None)
     else:
@@ -150,7 +141,7 @@ def _path_fingerprint(path: Path) -> Hashable:
 
 
 def _list_policy_files(path: Path) -> list[Path]:
-    """The files, by name, those of folders below too."""
+    """Return the files by name, including those of subfolders."""
     if not path.is_dir():
         return [path]
     return sorted(file for file in path.rglob("*") if is_document_file(file.relative_to(path).parts) and file.is_file())

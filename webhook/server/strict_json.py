@@ -1,9 +1,9 @@
-"""One JSON document from bytes, exactly: no key twice, no number bent, nothing that JSON does not have.
+"""Strict JSON decoding: no duplicate keys, no changed numbers, no extensions of JSON.
 
-Every fast decoder keeps the last of two equal keys without a word, and orjson makes floats of integers beyond
-64 bits. Both are seen without looking at each key: a text that equals what its decoded form encodes to has no
-key twice and no number that changed. API servers send exactly that text, with or without Go's escapes of `<`,
-`>` and `&`. What does not is read again the slow and exact way.
+Fast decoders silently keep the last of two equal keys, and orjson converts integers beyond 64 bits to floats. Both are
+detected without checking each key: if encoding the decoded data yields the same text, there was no duplicate key and no
+changed number. That holds for the text of API servers, with or without Go's escapes of `<`, `>` and `&`. Any other text
+is decoded again by a slow and exact parser.
 """
 
 from __future__ import annotations
@@ -17,28 +17,28 @@ import orjson
 from webhook.errors import ReviewError
 
 GO_ESCAPES = ((b"&", b"\\u0026"), (b"<", b"\\u003c"), (b">", b"\\u003e"))
-"""What Go's `encoding/json` writes for characters that HTML knows, unless told otherwise."""
+"""The HTML escapes of Go's `encoding/json`, which are on by default."""
 
 MAX_DIGITS = 300
-"""The largest number of 64 bits with a fraction has 309 digits before its point."""
+"""The largest float has 309 digits before the decimal point."""
 
 _EMPTY = "the body must not be empty: it must be an AdmissionReview in JSON"
 _NOT_UTF8 = "the body must be UTF-8 without a byte order mark"
-_NOT_UNICODE = "the body must be Unicode text: half of a surrogate pair stands alone in it"
-_BROKEN = "the body must be JSON: it is broken at line {line}, column {column}"
-_MORE = "the body must be one JSON document: something follows it at line {line}, column {column}"
-_TOO_DEEP = "the body must be nested no deeper than 250 levels"
-_NO_NUMBER = "numbers in the body must be JSON: NaN and Infinity are not"
-_TOO_LARGE = "numbers in the body must be of at most 300 digits and below 1e308"
-_KEY_TWICE = "the body must not have a key twice in one object"
+_NOT_UNICODE = "the body must be valid Unicode: it contains an unpaired surrogate"
+_BROKEN = "the body must be valid JSON: syntax error at line {line}, column {column}"
+_MORE = "the body must be one JSON document: extra data at line {line}, column {column}"
+_TOO_DEEP = "the body must be nested at most 250 levels deep"
+_NO_NUMBER = "numbers in the body must be valid JSON: NaN and Infinity are not"
+_TOO_LARGE = "numbers in the body must have at most 300 digits and be below 1e308"
+_KEY_TWICE = "the body must not have duplicate keys in an object"
 
 
 def decode_strict_json(body: bytes) -> Any:
     """Decode one document.
 
     Raises:
-        ReviewError: it is empty, not JSON, not UTF-8, nested too deeply, holds a number out of bounds, or has a
-            key twice in one object. Each has a sentence of its own.
+        ReviewError: it is empty, not JSON, not UTF-8, nested too deeply, has a number out of range, or has a duplicate
+            key. Each case has its own message.
     """
     try:
         data = orjson.loads(body)
@@ -57,7 +57,7 @@ def _escape_like_go(text: bytes) -> bytes:
 
 
 def _explain_decode_error(body: bytes) -> str:
-    """Why the fast decoder refuses a body, which it says less plainly than a second, exact reading."""
+    """Return why the fast decoder rejects a body, by decoding it with the exact parser."""
     try:
         data = _decode_exactly(body)
     except ReviewError as error:

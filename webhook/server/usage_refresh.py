@@ -1,12 +1,12 @@
-"""Keeps what workloads were seen to use fresh, beside everything else: reviews never wait for it, nor depend on it."""
+"""Reloads GPU usage in the background; admission neither waits for it nor depends on it."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Protocol
 
 from webhook.errors import UsageError
+from webhook.kube.backoff import RandomSource
 from webhook.model.usage import UsageView
 from webhook.report.text import pluralize
 from webhook.server.admission_state import AdmissionState, Clock
@@ -14,53 +14,45 @@ from webhook.telemetry.telemetry import Telemetry
 from webhook.usage.loader import MAX_AGE_SECONDS, LoadedUsage, future_record_error, load_usage, old_record_error
 from webhook.usage.protocol import UsageRequest
 from webhook.web.health import HealthCheck
-from webhook.web.http_messages import strip_control_characters
 
 MAX_INITIAL_DELAY = 5.0
-"""Replicas that start together ask at any moment up to then."""
+"""The first load is delayed by a random time, so that replicas do not query at the same moment."""
 
 FIRST_RETRY_SECONDS = 60.0
-"""The wait after a first failure; it doubles up to the usual one."""
+"""The delay after the first failure; it doubles up to the usual interval."""
 
 MAX_PROMETHEUS_AGE = 24 * 3600.0
-"""What Prometheus said longer ago is not used: without evidence nothing is shrunk. Files have a bound of their own."""
+"""Older data from Prometheus is discarded: without evidence nothing is right-sized. Files have their own limit."""
 
 UsageLoader = Callable[[UsageRequest], Awaitable[LoadedUsage]]
 
 
-class JitterSource(Protocol):
-    """What is used of `random.Random`."""
-
-    def uniform(self, a: float, b: float) -> float:
-        """A number between two."""
-
-
 class UsageRefresher:
-    """Loads use again and again, and swaps it in whole. What cannot be loaded leaves the last view, for a while."""
+    """Loads usage at intervals. If it cannot be loaded, the last data stays in use for a limited time."""
 
     def __init__(
         self,
-        asked: UsageRequest,
-        every: float,
-        world: AdmissionState,
+        source: UsageRequest,
+        interval: float,
+        state: AdmissionState,
         clock: Clock,
         telemetry: Telemetry,
-        random: JitterSource,
+        random: RandomSource,
         load: UsageLoader = load_usage,
     ) -> None:
-        """Prepare; nothing is asked yet.
+        """Prepare; nothing is loaded yet.
 
         Args:
-            asked: Where use is read from.
-            every: Seconds between two loads.
-            world: Who is handed each new view.
-            clock: The moment.
-            telemetry: Who is told what became of each load.
-            random: Spreads out what many replicas would do at once.
-            load: What loads; always `webhook.usage.loader.load_usage`, but in tests of the keeping.
+            source: Prometheus or a file.
+            interval: Seconds between two loads.
+            state: Gets each new view.
+            clock: The current time.
+            telemetry: Records each load.
+            random: Spreads the queries of many replicas.
+            load: Tests replace it.
         """
-        self._source, self._every, self._load = asked, every, load
-        self._state, self._clock, self._telemetry, self._random = world, clock, telemetry, random
+        self._source, self._interval, self._load = source, interval, load
+        self._state, self._clock, self._telemetry, self._random = state, clock, telemetry, random
         self._last_load: LoadedUsage | None = None
         self._error = ""
         self._failures = 0
@@ -69,11 +61,11 @@ class UsageRefresher:
 
     @property
     def age(self) -> float | None:
-        """Seconds since the moment that the view in use is of, 0 by a clock ahead of ours; None: there is none."""
+        """Age of the data in seconds, 0 if its clock is ahead of ours; None without data."""
         return max(0.0, self._clock().timestamp() - self._last_load.now) if self._last_load is not None else None
 
     async def run(self) -> None:
-        """Go on until cancelled."""
+        """Load at intervals until cancelled."""
         await asyncio.sleep(self._random.uniform(0, MAX_INITIAL_DELAY))
         while True:
             await self.refresh()
@@ -87,49 +79,45 @@ class UsageRefresher:
         except (UsageError, OSError) as error:
             self._record_failure(str(error))
         except Exception as error:
-            self._telemetry.record_crash("usage", "", error)
-            self._record_failure(f"a fault of ours: {error!r}")
+            self._telemetry.record_internal_error("usage", error)
+            self._record_failure(f"internal error: {error!r}")
         else:
             self._error, self._failures, self._last_load = "", 0, loaded
             self._state.usage = loaded.view
             self._telemetry.record_usage_loaded(len(loaded.view.observed), loaded.pods, loaded.notes)
 
-    def _record_failure(self, why: str) -> None:
-        self._error, self._failures = why, self._failures + 1
-        self._telemetry.record_usage_rejected(why)
+    def _record_failure(self, error: str) -> None:
+        self._error, self._failures = error, self._failures + 1
+        self._telemetry.record_usage_rejected(error)
         self._drop_stale_view()
 
     def _check_timestamp(self, loaded: LoadedUsage) -> None:
-        """A file may be of any time; Prometheus' clock was looked at when it was read."""
+        """Reject a file from the future or too old; for Prometheus the loader checks the clock."""
         now = self._clock().timestamp()
-        fault = future_record_error(loaded.now, now) or old_record_error(loaded.now, now)
-        if fault and self._source.prometheus is None:
-            raise UsageError(f"{self._source.file}: {fault}")
+        error = future_record_error(loaded.now, now) or old_record_error(loaded.now, now)
+        if error and self._source.prometheus is None:
+            raise UsageError(f"{self._source.file}: {error}")
 
     def checks(self) -> list[HealthCheck]:
-        """Its line of `/readyz?verbose`. Without it the process is as ready as with it."""
-        good = self._last_load is not None and not self._error
-        says = (
-            f"{self._describe_view()}; {strip_control_characters(self._error)}"
-            if self._error
-            else self._describe_view()
-        )
-        return [HealthCheck("usage", ok=good, message=says, required=False)]
+        """Return the line of `/readyz?verbose`; usage is not required for readiness."""
+        ok = self._last_load is not None and not self._error
+        message = f"{self._describe_view()}; {self._error}" if self._error else self._describe_view()
+        return [HealthCheck("usage", ok=ok, message=message, required=False)]
 
     def _describe_view(self) -> str:
         if self._last_load is None or self.age is None:
             return "nothing loaded" if self._error else "not loaded yet"
-        seen = pluralize(len(self._last_load.view.observed), "container")
-        return f"{seen} of {pluralize(self._last_load.pods, 'pod')}, {self.age:.0f} s old"
+        containers = pluralize(len(self._last_load.view.observed), "container")
+        return f"{containers} of {pluralize(self._last_load.pods, 'pod')}, {self.age:.0f} s old"
 
     def _next_delay(self) -> float:
-        usual = self._every
+        usual = self._interval
         if self._failures:
-            usual = min(self._every, FIRST_RETRY_SECONDS * 2.0 ** min(self._failures - 1, 20))
+            usual = min(self._interval, FIRST_RETRY_SECONDS * 2.0 ** min(self._failures - 1, 20))
         return self._random.uniform(0.9 * usual, 1.1 * usual)
 
     def _drop_stale_view(self) -> None:
-        """Let go of what is too old. A file is meant to last longer."""
-        most = MAX_PROMETHEUS_AGE if self._source.prometheus is not None else MAX_AGE_SECONDS
-        if self.age is not None and self.age > most:
+        """Discard data that is too old; files may be older than data from Prometheus."""
+        max_age = MAX_PROMETHEUS_AGE if self._source.prometheus is not None else MAX_AGE_SECONDS
+        if self.age is not None and self.age > max_age:
             self._last_load, self._state.usage = None, UsageView()

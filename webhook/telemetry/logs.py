@@ -1,7 +1,7 @@
-"""Logs: one JSON object a line on standard error, a constant message and its keys.
+"""Structured logs: one JSON object per line on standard error, with a constant message and keys.
 
-Values are bounded and escaped, so that nobody can write a second line or reach a terminal through a name. What
-containers are given in their environment is never among them.
+Values are truncated and escaped, so that no name can forge a second line or control a terminal. Environment variables
+of containers are never logged.
 """
 
 from __future__ import annotations
@@ -20,27 +20,27 @@ MAX_STACK_LENGTH = 16_000
 
 
 class StructuredLogger(Protocol):
-    """What is used of a structlog logger."""
+    """The methods of a structlog logger."""
 
     def debug(self, event: str, **values: Any) -> None:
-        """Say something for whoever looks closely."""
+        """Log details for debugging."""
 
     def info(self, event: str, **values: Any) -> None:
-        """Say what happened."""
+        """Log an event."""
 
     def warning(self, event: str, **values: Any) -> None:
-        """Say what should be looked at."""
+        """Log a problem that may need attention."""
 
     def error(self, event: str, **values: Any) -> None:
-        """Say what went wrong."""
+        """Log an error."""
 
 
 def make_logger(level: str = "info", stream: TextIO | None = None) -> StructuredLogger:
-    """The logger of one process.
+    """Create the logger of a process.
 
     Args:
         level: debug, info, warning or error.
-        stream: Where to write; standard error unless told otherwise.
+        stream: Standard error by default.
     """
     number = logging.getLevelNamesMapping()[level.upper()]
     logger = structlog.wrap_logger(
@@ -58,7 +58,7 @@ def make_logger(level: str = "info", stream: TextIO | None = None) -> Structured
 
 
 def _format_exception(_logger: object, _name: str, values: EventDict) -> EventDict:
-    """Where it happened and the kind of error, without its message: that may hold what a pod was given."""
+    """Replace an exception by its stack trace and type. Its message is left out: it may contain values of a pod."""
     error = values.pop("exc_info", None)
     if isinstance(error, BaseException):
         frames = "".join(traceback.format_tb(error.__traceback__))

@@ -1,56 +1,377 @@
-"""Counts as the metrics of Prometheus. Every name of ours begins with `rightslice_`."""
+"""The table of every Prometheus metric: the collectors, `docs/metrics.md` and its test read it.
+
+`python -m webhook.telemetry.metrics > docs/metrics.md` writes the page.
+"""
 
 from __future__ import annotations
 
+import sys
+from bisect import bisect_left
 from collections import Counter
-from collections.abc import Mapping
-from typing import TypeVar
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Literal, NamedTuple, TypeVar
 
 from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    InfoMetricFamily,
+    Metric,
+)
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from prometheus_client.registry import Collector
 
+from webhook.kube.reflector import WatchStatus
+
 METRICS_CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4.encode()
+
+BUCKETS = (0.00005, 0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0)
+"""Seconds. A decision takes well under a millisecond; the API server waits for two or three seconds."""
+
+Labels = TypeVar("Labels", bound=tuple[str, ...])
+
+WEBHOOK, EXTENDER, AGENT = "webhook", "extender", "agent"
+
+
+class MetricDefinition(NamedTuple):
+    """One metric.
+
+    Attributes:
+        name: The name in queries.
+        help: One sentence, with the values of the labels where they are few.
+        processes: The processes that expose it.
+    """
+
+    name: str
+    type: Literal["counter", "gauge", "histogram", "info"]
+    labels: tuple[str, ...]
+    help: str
+    processes: tuple[str, ...] = (WEBHOOK,)
+
+
+METRICS = (
+    MetricDefinition(
+        "rightslice_admission_requests_total",
+        "counter",
+        ("route", "operation", "result"),
+        "Admission reviews answered, by result: allowed, warned, patched or denied.",
+    ),
+    MetricDefinition(
+        "rightslice_policy_denials_total",
+        "counter",
+        ("policy",),
+        "Reviews that a policy denied. After 100 policies, others are counted as (others).",
+    ),
+    MetricDefinition(
+        "rightslice_policy_matches_total",
+        "counter",
+        ("policy",),
+        "Reviews of objects that a policy matched. After 100 policies, others are counted as (others).",
+    ),
+    MetricDefinition(
+        "rightslice_findings_total", "counter", ("code", "mode"), "Findings, by code and mode: enforce, warn or audit."
+    ),
+    MetricDefinition(
+        "rightslice_admission_duration_seconds",
+        "histogram",
+        ("route",),
+        "Time to decode, evaluate and answer one review, without the network.",
+    ),
+    MetricDefinition(
+        "rightslice_gpu_milli_requested_total",
+        "counter",
+        (),
+        "GPU capacity requested by created pods, in thousandths of a GPU.",
+    ),
+    MetricDefinition(
+        "rightslice_gpu_milli_admitted_total",
+        "counter",
+        (),
+        "GPU capacity of the same pods after right-sizing, in thousandths of a GPU.",
+    ),
+    MetricDefinition(
+        "rightslice_policies_last_load_successful",
+        "gauge",
+        (),
+        "1 if the active policies are the current files and objects, 0 if the last valid set is used.",
+    ),
+    MetricDefinition(
+        "rightslice_policies_last_load_timestamp_seconds", "gauge", (), "When the active policies were loaded."
+    ),
+    MetricDefinition(
+        "rightslice_policy_loads_total",
+        "counter",
+        ("result",),
+        "Attempts to load policies, by result: success or error.",
+    ),
+    MetricDefinition("rightslice_active_policies", "gauge", (), "Number of active policies; with 0, all is allowed."),
+    MetricDefinition("rightslice_policies_info", "info", ("digest",), "Digest of the active policies."),
+    MetricDefinition(
+        "rightslice_rollout_halted",
+        "gauge",
+        ("policy",),
+        "1 if the rollout of the policy was halted and the policy is in audit mode.",
+    ),
+    MetricDefinition(
+        "rightslice_events_total",
+        "counter",
+        ("result",),
+        "Events for the owners of pods, by result: success, error or dropped.",
+    ),
+    MetricDefinition(
+        "rightslice_requests_in_flight", "gauge", (), "Requests whose body has not been received completely."
+    ),
+    MetricDefinition(
+        "rightslice_usage_loads_total",
+        "counter",
+        ("result",),
+        "Attempts to load GPU usage, by result: success or error.",
+    ),
+    MetricDefinition("rightslice_usage_containers", "gauge", (), "Containers with known GPU usage."),
+    MetricDefinition("rightslice_usage_age_seconds", "gauge", (), "Age of the GPU usage data."),
+    MetricDefinition(
+        "rightslice_certificate_rotation_steps_total",
+        "counter",
+        ("step",),
+        "Rotation steps of this replica: create_authority, update_bundles, issue_certificate or prune_authorities.",
+    ),
+    MetricDefinition(
+        "rightslice_certificate_rotation_failing", "gauge", (), "1 while managed certificates cannot be maintained."
+    ),
+    MetricDefinition("rightslice_leader", "gauge", (), "1 if this replica is the leader."),
+    MetricDefinition(
+        "rightslice_http_rejections_total",
+        "counter",
+        ("reason",),
+        "Requests and connections rejected before evaluation, for example overloaded, not_ready or body_too_large.",
+        (WEBHOOK, EXTENDER),
+    ),
+    MetricDefinition(
+        "rightslice_internal_errors_total",
+        "counter",
+        ("component",),
+        "Unexpected exceptions; the log has the stack traces.",
+        (WEBHOOK, EXTENDER),
+    ),
+    MetricDefinition(
+        "rightslice_certificate_loads_total",
+        "counter",
+        ("result",),
+        "Attempts to load the serving certificate, by result: success or error.",
+        (WEBHOOK, EXTENDER),
+    ),
+    MetricDefinition(
+        "rightslice_certificate_expiration_timestamp_seconds",
+        "gauge",
+        (),
+        "When the serving certificate expires.",
+        (WEBHOOK, EXTENDER),
+    ),
+    MetricDefinition("rightslice_open_connections", "gauge", (), "Open connections.", (WEBHOOK, EXTENDER)),
+    MetricDefinition(
+        "rightslice_cluster_view_age_seconds",
+        "gauge",
+        (),
+        "Time since the API server last confirmed the least recently confirmed resource.",
+        (WEBHOOK, EXTENDER),
+    ),
+    MetricDefinition(
+        "rightslice_watch_lists_total", "counter", ("resource",), "Complete lists of a resource.", (WEBHOOK, EXTENDER)
+    ),
+    MetricDefinition(
+        "rightslice_watch_events_total", "counter", ("resource",), "Watch events received.", (WEBHOOK, EXTENDER)
+    ),
+    MetricDefinition(
+        "rightslice_watch_errors_total", "counter", ("resource",), "Lists and watches that failed.", (WEBHOOK, EXTENDER)
+    ),
+    MetricDefinition(
+        "rightslice_watch_skipped_objects_total",
+        "counter",
+        ("resource",),
+        "Objects skipped because they could not be decoded or stored.",
+        (WEBHOOK, EXTENDER),
+    ),
+    MetricDefinition(
+        "rightslice_extender_requests_total",
+        "counter",
+        ("verb", "result"),
+        "Scheduler requests answered, by verb: filter, prioritize or preempt.",
+        (EXTENDER,),
+    ),
+    MetricDefinition(
+        "rightslice_extender_duration_seconds",
+        "histogram",
+        ("verb",),
+        "Time to decode and answer one scheduler request, without the network.",
+        (EXTENDER,),
+    ),
+    MetricDefinition(
+        "rightslice_extender_reservations",
+        "gauge",
+        (),
+        "Reservations for pods that are not bound to a node yet.",
+        (EXTENDER,),
+    ),
+    MetricDefinition("rightslice_extender_nodes", "gauge", (), "Nodes that are ranked.", (EXTENDER,)),
+    MetricDefinition(
+        "rightslice_extender_over_share", "gauge", (), "Namespaces or queues above their fair share.", (EXTENDER,)
+    ),
+    MetricDefinition(
+        "rightslice_agent_discoveries_total",
+        "counter",
+        ("result",),
+        "Attempts to read the GPUs through NVML.",
+        (AGENT,),
+    ),
+    MetricDefinition(
+        "rightslice_agent_discovery_duration_seconds", "gauge", (), "Duration of the last GPU discovery.", (AGENT,)
+    ),
+    MetricDefinition(
+        "rightslice_agent_kubelet_calls_total",
+        "counter",
+        ("result",),
+        "Calls of the kubelet's PodResources API.",
+        (AGENT,),
+    ),
+    MetricDefinition(
+        "rightslice_agent_gpunode_writes_total", "counter", ("result",), "Writes of the GPUNode object.", (AGENT,)
+    ),
+    MetricDefinition("rightslice_agent_gpus", "gauge", (), "GPUs of the node.", (AGENT,)),
+    MetricDefinition("rightslice_agent_gpus_unhealthy", "gauge", (), "GPUs that are unhealthy.", (AGENT,)),
+    MetricDefinition(
+        "rightslice_agent_gpus_allocated",
+        "gauge",
+        (),
+        "GPUs that are allocated to a pod, completely or in part.",
+        (AGENT,),
+    ),
+    MetricDefinition("rightslice_agent_nvlinks_down", "gauge", (), "NVLinks that are down.", (AGENT,)),
+)
+
+_BY_NAME = {metric.name: metric for metric in METRICS}
+
+QUERIES = (
+    ("Denied requests per second", 'sum(rate(rightslice_admission_requests_total{result="denied"}[5m]))'),
+    ("Denied requests by policy", "sum by (policy) (rate(rightslice_policy_denials_total[5m]))"),
+    ("Denials by finding code", 'sum by (code) (rate(rightslice_findings_total{mode="enforce"}[5m]))'),
+    (
+        "Share of requested GPU capacity saved by right-sizing",
+        "1 - sum(rate(rightslice_gpu_milli_admitted_total[1d])) / sum(rate(rightslice_gpu_milli_requested_total[1d]))",
+    ),
+    (
+        "99th percentile of the decision time",
+        "histogram_quantile(0.99, sum by (le) (rate(rightslice_admission_duration_seconds_bucket[5m])))",
+    ),
+)
+"""Questions that are asked most, and the PromQL that answers them."""
+
+
+class DurationHistogram:
+    """Counts durations in the buckets of `BUCKETS`."""
+
+    def __init__(self) -> None:
+        self.counts = [0] * (len(BUCKETS) + 1)
+        self.total = 0.0
+
+    def observe(self, seconds: float) -> None:
+        """Count one duration."""
+        self.counts[bisect_left(BUCKETS, seconds)] += 1
+        self.total += seconds
+
+    def cumulative_buckets(self) -> list[tuple[str, float]]:
+        """Return each upper bound as text, with the number of durations up to it."""
+        bounds = [*map(str, BUCKETS), "+Inf"]
+        return [(bound, sum(self.counts[: index + 1])) for index, bound in enumerate(bounds)]
 
 
 class MetricsPage:
-    """Figures of our own, and those of the process."""
+    """The metrics endpoint of one process: its own collectors and those of the Python process."""
 
-    def __init__(self, counts: Collector, registry: CollectorRegistry | None = None) -> None:
+    def __init__(self, *collectors: Collector, registry: CollectorRegistry | None = None) -> None:
         self._registry = registry or CollectorRegistry()
-        self._registry.register(counts)
+        for collector in collectors:
+            self._registry.register(collector)
         ProcessCollector(registry=self._registry)
         PlatformCollector(registry=self._registry)
         GCCollector(registry=self._registry)
 
     def render(self) -> bytes:
-        """The page."""
+        """Return the text for `/metrics`."""
         return generate_latest(self._registry)
 
 
-LabelValues = TypeVar("LabelValues", bound=tuple[str, ...])
-"""The values of a metric's labels."""
-
-
-def single_label(counts: Counter[str]) -> dict[tuple[str, ...], int]:
-    """Counts that have one label."""
-    return {(word,): count for word, count in counts.items()}
-
-
-def counter_family(name: str, text: str, labels: tuple[str, ...], counts: Mapping[LabelValues, int]) -> Metric:
-    """A counter with labels."""
-    family = CounterMetricFamily(f"rightslice_{name}", text, labels=labels)
-    for values, count in counts.items():
-        family.add_metric(values, count)
+def counter_family(name: str, counts: Mapping[Labels, int] | Counter[str] | int) -> Metric:
+    """Return a counter of the table: counts by label values, by one label value, or one count."""
+    definition = _BY_NAME[name]
+    family = CounterMetricFamily(name, definition.help, labels=definition.labels)
+    samples = {(): counts} if isinstance(counts, int) else counts
+    for labels, count in samples.items():
+        family.add_metric((labels,) if isinstance(labels, str) else labels, count)
     return family
 
 
-def unlabelled_counter(name: str, text: str, value: float) -> Metric:
-    """A counter without labels."""
-    return CounterMetricFamily(f"rightslice_{name}", text, value=value)
+def gauge_family(name: str, value: float | Mapping[str, float]) -> Metric:
+    """Return a gauge of the table: one value, or values by one label."""
+    definition = _BY_NAME[name]
+    family = GaugeMetricFamily(name, definition.help, labels=definition.labels)
+    for label, each in value.items() if isinstance(value, Mapping) else [("", value)]:
+        family.add_metric((label,) if definition.labels else (), each)
+    return family
 
 
-def gauge_family(name: str, text: str, value: float) -> Metric:
-    """A gauge without labels."""
-    return GaugeMetricFamily(f"rightslice_{name}", text, value=value)
+def histogram_family(name: str, histograms: Mapping[str, DurationHistogram]) -> Metric:
+    """Return a histogram of the table, by the value of its one label."""
+    definition = _BY_NAME[name]
+    family = HistogramMetricFamily(name, definition.help, labels=definition.labels)
+    for label, histogram in histograms.items():
+        family.add_metric((label,), histogram.cumulative_buckets(), histogram.total)
+    return family
+
+
+def info_family(name: str, value: dict[str, str]) -> Metric:
+    """Return an info metric of the table."""
+    return InfoMetricFamily(name.removesuffix("_info"), _BY_NAME[name].help, value)
+
+
+def watch_families(watches: Iterable[WatchStatus]) -> Iterator[Metric]:
+    """Return the counters of all watches."""
+    statuses = list(watches)
+    yield counter_family("rightslice_watch_lists_total", {(each.name,): each.lists for each in statuses})
+    yield counter_family("rightslice_watch_events_total", {(each.name,): each.events for each in statuses})
+    yield counter_family("rightslice_watch_errors_total", {(each.name,): each.errors for each in statuses})
+    yield counter_family("rightslice_watch_skipped_objects_total", {(each.name,): each.skipped for each in statuses})
+
+
+def metrics_page() -> str:
+    """Return the text of `docs/metrics.md`."""
+    return "\n".join(_page_lines()) + "\n"
+
+
+def _page_lines() -> Iterator[str]:
+    yield "# Metrics"
+    yield ""
+    yield "Generated by `python -m webhook.telemetry.metrics > docs/metrics.md`; do not edit."
+    yield ""
+    yield "Every process serves its metrics at `/metrics`, with the standard ones of a Python process (`process_*`,"
+    yield "`python_*`). The manifests contain [alerts](../manifests/monitoring/alerts.yaml)."
+    yield ""
+    yield "## Common queries"
+    yield ""
+    yield "| question | PromQL |"
+    yield "|---|---|"
+    for question, query in QUERIES:
+        yield f"| {question} | `{query}` |"
+    for process, title in ((WEBHOOK, "Webhook"), (EXTENDER, "Scheduler extender"), (AGENT, "Node agent")):
+        yield ""
+        yield f"## {title}"
+        yield ""
+        yield "| metric | type | labels | meaning |"
+        yield "|---|---|---|---|"
+        for each in METRICS:
+            if process in each.processes:
+                yield f"| `{each.name}` | {each.type} | {', '.join(each.labels)} | {each.help} |"
+
+
+if __name__ == "__main__":
+    sys.stdout.write(metrics_page())

@@ -1,6 +1,6 @@
-"""What the owners of pods should hear: one notice an owner, code and hour, kept until somebody writes them as Events.
+"""Findings for the owners of pods, queued as Events: at most one per owner, code and hour.
 
-A controller that creates pods shows nobody what it was told: its owner's Events are where people look.
+Most users never see the response that a controller gets when it creates a pod; they look at the owner's Events.
 """
 
 from __future__ import annotations
@@ -25,13 +25,11 @@ SECONDS_PER_HOUR = 3600
 
 
 class OwnerEvent(NamedTuple):
-    """One thing to tell.
+    """A pending Event.
 
     Attributes:
-        namespace: Of the pod, and so of its owner.
-        owner: The controller that created the pod.
-        code: The finding's.
-        message: What was found and what to write, with "denied" or "warning" before it.
+        owner: The controller that created the pod, in the same namespace.
+        message: The finding with its fix, after "denied a pod" or "warning about a pod".
         hour: Hours since 1970.
     """
 
@@ -43,15 +41,14 @@ class OwnerEvent(NamedTuple):
 
 
 class OwnerEventQueue:
-    """Those that wait to be written, the oldest first.
+    """Pending Events, the oldest first.
 
     Attributes:
-        dropped: How many there was no room for.
-        wanted: Is there somebody who writes them? Until then none is taken.
+        dropped: Number of Events dropped because the queue was full.
+        enabled: True once a writer runs; before, nothing is queued.
     """
 
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
-        """Begin with none; the clock tells seconds since 1970."""
         self.pending: deque[OwnerEvent] = deque()
         self.dropped = 0
         self.enabled = False
@@ -60,7 +57,7 @@ class OwnerEventQueue:
         self._sent: set[tuple[str, str, str, str]] = set()
 
     def enqueue(self, request: AdmissionRequest, decision: Decision) -> None:
-        """Keep what the owner of a pod has not been told in this hour."""
+        """Queue the findings that the pod's owner did not get within this hour."""
         owner = _controller_of(request)
         if not self.enabled or owner is None or request.dry_run or request.operation != "CREATE":
             return
@@ -68,29 +65,28 @@ class OwnerEventQueue:
         if hour != self._hour:
             self._hour = hour
             self._sent.clear()
-        for found in (*decision.denials, *decision.warnings):
-            if found.code not in MUTATION_CODES:
-                self._enqueue_finding(request.namespace, owner, found)
+        for finding in (*decision.denials, *decision.warnings):
+            if finding.code not in MUTATION_CODES:
+                self._enqueue_finding(request.namespace, owner, finding)
 
-    def _enqueue_finding(self, namespace: str, owner: OwnerReference, found: Finding) -> None:
-        key = (namespace, owner.kind, owner.name, found.code)
+    def _enqueue_finding(self, namespace: str, owner: OwnerReference, finding: Finding) -> None:
+        key = (namespace, owner.kind, owner.name, finding.code)
         if key in self._sent:
             return
         if len(self.pending) >= MAX_PENDING or len(self._sent) >= MAX_REMEMBERED:
             self.dropped += 1
             return
         self._sent.add(key)
-        verdict = "denied a pod" if found.mode is PolicyMode.ENFORCE else "warning about a pod"
-        self.pending.append(
-            OwnerEvent(namespace, owner, found.code, f"{verdict}: {_without_secrets(found)}", self._hour)
-        )
+        result = "denied a pod" if finding.mode is PolicyMode.ENFORCE else "warning about a pod"
+        message = f"{result}: {_without_secrets(finding)}"
+        self.pending.append(OwnerEvent(namespace, owner, finding.code, message, self._hour))
 
 
-def _without_secrets(found: Finding) -> Finding:
-    """Without the value of a variable: more people may read Events than pods, and it may be a secret."""
-    if "env" not in found.path:
-        return found
-    return msgspec.structs.replace(found, message=CODES[found.code].title, fix=CODES[found.code].fix)
+def _without_secrets(finding: Finding) -> Finding:
+    """Remove the value of an environment variable: more people may read Events than pods, and it may be a secret."""
+    if "env" not in finding.path:
+        return finding
+    return msgspec.structs.replace(finding, message=CODES[finding.code].title, fix=CODES[finding.code].fix)
 
 
 def _controller_of(request: AdmissionRequest) -> OwnerReference | None:

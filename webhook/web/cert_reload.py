@@ -1,49 +1,37 @@
-"""A certificate that changes on disk while the process serves; where the new one does not load, the last good stays."""
+"""Reloads certificate files while the process serves; an invalid new certificate does not replace the last one."""
 
 from __future__ import annotations
 
 import ssl
 from collections.abc import Hashable
-from datetime import datetime
-from typing import Protocol
 
 from webhook.certs.issuer import expiry_of
+from webhook.telemetry.server_telemetry import ServerTelemetry
 from webhook.web.health import HealthCheck
-from webhook.web.http_messages import strip_control_characters
 from webhook.web.tls import CertificateError, CertificateFiles, replace_certificate
 
 
-class CertificateEventSink(Protocol):
-    """Who is told how it went."""
-
-    def record_certificate_loaded(self, ends: datetime | None) -> None:
-        """A new serving certificate is in use."""
-
-    def record_certificate_rejected(self, why: str) -> None:
-        """The files are no usable pair; the last good one stays."""
-
-
 class CertificateReloader:
-    """Keeps a live context's certificate as the files are."""
+    """Keeps the certificate of a live TLS context up to date with its files."""
 
-    def __init__(self, files: CertificateFiles, context: ssl.SSLContext, told: CertificateEventSink) -> None:
+    def __init__(self, files: CertificateFiles, context: ssl.SSLContext, telemetry: ServerTelemetry) -> None:
         self._files = files
         self._context = context
-        self._events = told
+        self._telemetry = telemetry
         self._fingerprint = _certificate_fingerprint(self._files)
         self._error = ""
 
     def checks(self) -> list[HealthCheck]:
-        """The line of `/readyz?verbose`: files that cannot be used leave the pair before them in use."""
-        says = strip_control_characters(f"not in use: {self._error}") if self._error else "as served"
-        return [HealthCheck("certificate files", not self._error, says, required=False)]
+        """Return the line of `/readyz?verbose`; it is not required, because the last certificate is still served."""
+        message = f"not in use: {self._error}" if self._error else "in use"
+        return [HealthCheck("certificate files", not self._error, message, required=False)]
 
     async def reload_if_changed(self) -> None:
         """Load the files again if they changed."""
-        seen = _certificate_fingerprint(self._files)
-        if seen == self._fingerprint:
+        fingerprint = _certificate_fingerprint(self._files)
+        if fingerprint == self._fingerprint:
             return
-        self._fingerprint = seen
+        self._fingerprint = fingerprint
         try:
             pair = self._files.read()
             replace_certificate(self._context, pair)
@@ -53,16 +41,16 @@ class CertificateReloader:
             self._reject(str(error))
         else:
             self._error = ""
-            self._events.record_certificate_loaded(expiry_of(pair.certificate))
+            self._telemetry.record_certificate_loaded(expiry_of(pair.certificate))
 
-    def _reject(self, why: str) -> None:
-        self._error = why
-        self._events.record_certificate_rejected(why)
+    def _reject(self, error: str) -> None:
+        self._error = error
+        self._telemetry.record_certificate_rejected(error)
 
 
 def _certificate_fingerprint(files: CertificateFiles) -> Hashable:
-    """What changes when the files do, also when they come and go."""
+    """Return a value that changes with the files, also when they are created or deleted."""
     try:
         return files.fingerprint()
     except OSError as error:
-        return ("not there", error.errno)
+        return ("missing", error.errno)

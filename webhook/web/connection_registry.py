@@ -1,4 +1,4 @@
-"""What all connections of a server share: the routes, the bounds, and who is here."""
+"""The open connections of a server, with the routes and limits that they share."""
 
 from __future__ import annotations
 
@@ -15,78 +15,78 @@ class OpenConnection(Protocol):
 
     @property
     def expires(self) -> float:
-        """The loop's time at which it has to be gone."""
+        """The event loop's time at which it must be closed."""
 
     @property
     def busy(self) -> bool:
-        """Is a request on its way in, or an answer on its way out?"""
+        """True while a request is being received or a response is being sent."""
 
     def expire(self) -> None:
-        """Its time is up."""
+        """Close it because its deadline has passed."""
 
     def abort(self) -> None:
-        """Drop it at once."""
+        """Close it immediately."""
 
     def close_after_write(self) -> None:
-        """Close it once what was written is out."""
+        """Close it after pending data was sent."""
 
 
 class ConnectionRegistry:
-    """Shared by the connections of one event loop.
+    """The connections of one event loop.
 
     Attributes:
-        refused: Told the reason, one of a few words, whenever a request or connection is turned away.
-        clients: Who may ask for a verdict; None: anyone.
-        draining: True once the process was told to end: every answer then closes its connection.
+        on_rejected: Called with a reason for each rejected request or connection; the reasons are a closed set.
+        client_rules: Which clients may call routes with JSON; None for all.
+        draining: True once the process shuts down: every response then closes its connection.
     """
 
     def __init__(
         self,
         routes: Mapping[str, HttpRoute],
         limits: ServerLimits,
-        refused: Callable[[str], None],
-        clients: ClientCertificateRules | None = None,
+        on_rejected: Callable[[str], None],
+        client_rules: ClientCertificateRules | None = None,
     ) -> None:
         self.routes = routes
         self.limits = limits
-        self.on_rejected = refused
-        self.client_rules = clients
+        self.on_rejected = on_rejected
+        self.client_rules = client_rules
         self.load = ServerLoad(limits)
         self.draining = False
         self.connections: set[OpenConnection] = set()
 
-    def add(self, guest: OpenConnection) -> bool:
-        """Let a connection in, unless there are too many."""
+    def add(self, connection: OpenConnection) -> bool:
+        """Add a connection; False if there are too many."""
         if len(self.connections) >= self.limits.connections:
-            self.on_rejected("connections")
+            self.on_rejected("too_many_connections")
             return False
-        self.connections.add(guest)
+        self.connections.add(connection)
         return True
 
+    def remove(self, connection: OpenConnection) -> None:
+        """Remove a closed connection."""
+        self.connections.discard(connection)
+
     def allows_client(self, certificate: PeerCertificate | None) -> bool:
-        """May a client with this verified certificate, or none, ask for a verdict?"""
+        """Return whether a client with this verified certificate, or none, may call routes with JSON."""
         return self.client_rules is None or self.client_rules.allows(certificate)
 
-    def remove(self, guest: OpenConnection) -> None:
-        """A connection is gone."""
-        self.connections.discard(guest)
-
     def close_expired(self, now: float) -> None:
-        """Close every connection whose time is up. One look at all of them costs less than a timer for each."""
-        for guest in [guest for guest in self.connections if guest.expires < now]:
-            guest.expire()
+        """Close connections whose deadline has passed. Checking all of them is cheaper than a timer for each."""
+        for connection in [each for each in self.connections if each.expires < now]:
+            connection.expire()
 
     @property
     def busy(self) -> bool:
-        """Is any request on its way in, or any answer on its way out?"""
-        return any(guest.busy for guest in self.connections)
+        """True while any connection receives a request or sends a response."""
+        return any(connection.busy for connection in self.connections)
 
     def abort_all(self) -> None:
-        """Drop every connection now."""
-        for guest in list(self.connections):
-            guest.abort()
+        """Close all connections immediately."""
+        for connection in list(self.connections):
+            connection.abort()
 
     def close_all(self) -> None:
-        """Close every connection once what was written is out."""
-        for guest in list(self.connections):
-            guest.close_after_write()
+        """Close all connections after pending data was sent."""
+        for connection in list(self.connections):
+            connection.close_after_write()

@@ -1,4 +1,4 @@
-"""Is the process alive, and may requests be sent to it? What its parts say, as pages for probes and for people."""
+"""Health endpoints: /healthz and /livez for the kubelet, /readyz with one line per check, and /metrics."""
 
 from __future__ import annotations
 
@@ -7,11 +7,13 @@ from http import HTTPStatus
 from typing import NamedTuple
 from urllib.parse import parse_qsl
 
-from webhook.web.http_messages import HttpRequest, HttpResponse, HttpRoute, text_response
+from webhook.kube.reflector import WatchStatus
+from webhook.telemetry.metrics import METRICS_CONTENT_TYPE
+from webhook.web.http_messages import HttpRequest, HttpResponse, HttpRoute, strip_control_characters, text_response
 
 
 class HealthCheck(NamedTuple):
-    """One line of `/readyz?verbose`. `must`: the process is not ready without it."""
+    """One line of `/readyz?verbose`. The process is not ready while a required check fails."""
 
     name: str
     ok: bool
@@ -20,38 +22,38 @@ class HealthCheck(NamedTuple):
 
 
 HealthChecks = Callable[[], Sequence[HealthCheck]]
-"""What a part of the process says about itself."""
+"""Returns the checks of one part of the process."""
 
 
-def liveness(_call: HttpRequest) -> HttpResponse:
-    """Answering at all is the whole proof."""
-    return text_response(HTTPStatus.OK, "ok\n")
+def health_routes(checks: HealthChecks, metrics: Callable[[], bytes]) -> dict[str, HttpRoute]:
+    """Return the routes; `metrics` returns the text of /metrics."""
+
+    def live(_request: HttpRequest) -> HttpResponse:
+        return text_response(HTTPStatus.OK, "ok\n")
+
+    def ready(request: HttpRequest) -> HttpResponse:
+        return readiness(checks(), request)
+
+    def metrics_page(_request: HttpRequest) -> HttpResponse:
+        return text_response(HTTPStatus.OK, metrics().decode(), METRICS_CONTENT_TYPE)
+
+    handlers = {"healthz": live, "livez": live, "readyz": ready, "metrics": metrics_page}
+    return {f"/{name}": HttpRoute(name, False, handler) for name, handler in handlers.items()}
 
 
-def readiness(checks: Sequence[HealthCheck], call: HttpRequest) -> HttpResponse:
-    """200 or 503; with `?verbose` one line for each check."""
-    good = all(check.ok for check in checks if check.required)
-    status = HTTPStatus.OK if good else HTTPStatus.SERVICE_UNAVAILABLE
-    if "verbose" not in dict(parse_qsl(call.query, keep_blank_values=True)):
-        return text_response(status, "ok\n" if good else "not ready\n")
-    lines = [f"[{'+' if check.ok else '-'}]{check.name} {check.message}" for check in checks]
-    return text_response(status, "\n".join([*lines, "ready" if good else "not ready", ""]))
+def readiness(checks: Sequence[HealthCheck], request: HttpRequest) -> HttpResponse:
+    """Return 200 or 503; with `?verbose` one line for each check."""
+    ready = all(check.ok for check in checks if check.required)
+    status = HTTPStatus.OK if ready else HTTPStatus.SERVICE_UNAVAILABLE
+    if "verbose" not in dict(parse_qsl(request.query, keep_blank_values=True)):
+        return text_response(status, "ok\n" if ready else "not ready\n")
+    lines = [f"[{'+' if check.ok else '-'}]{check.name} {strip_control_characters(check.message)}" for check in checks]
+    return text_response(status, "\n".join([*lines, "ready" if ready else "not ready", ""]))
 
 
-def health_routes(checks: HealthChecks, metrics: Callable[[], bytes], kind: bytes) -> dict[str, HttpRoute]:
-    """/healthz, /livez, /readyz and /metrics.
-
-    Args:
-        checks: What `/readyz` asks.
-        metrics: The text of `/metrics`.
-        kind: Its media type.
-    """
-
-    def ready(call: HttpRequest) -> HttpResponse:
-        return readiness(checks(), call)
-
-    def page(_call: HttpRequest) -> HttpResponse:
-        return text_response(HTTPStatus.OK, metrics().decode(), kind)
-
-    answers = {"healthz": liveness, "livez": liveness, "readyz": ready, "metrics": page}
-    return {f"/{name}": HttpRoute(name, False, answer) for name, answer in answers.items()}
+def watch_check(status: WatchStatus) -> HealthCheck:
+    """Return the check of one watch."""
+    message = "not on this server" if status.absent else "synced" if status.synced else "not synced yet"
+    if status.error:
+        message = f"{message}; {status.error}"
+    return HealthCheck(status.name, ok=status.synced and not status.error, message=message, required=False)

@@ -1,4 +1,4 @@
-"""What goes back over a connection: status, body, and the head around them."""
+"""HTTP requests, responses and routes of the servers, and the escaping of untrusted text in them."""
 
 from __future__ import annotations
 
@@ -9,22 +9,19 @@ from typing import NamedTuple
 
 import orjson
 
-_CONTROL_CHARACTERS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ufeff]+")
-"""What moves a cursor, ends a line, or turns the reading direction."""
-
-
 JSON = b"application/json"
 TEXT = b"text/plain; charset=utf-8"
 MAX_ERROR_LENGTH = 200
 
+_CONTROL_CHARACTERS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ufeff]+")
+"""Characters that move a cursor, end a line, or change the direction of text."""
+
 
 class HttpRequest(NamedTuple):
-    """One request, all of it here.
+    """A complete request.
 
     Attributes:
-        query: What stands behind the path's question mark.
-        waited: Seconds since its first byte.
-        sender: What the client calls itself.
+        elapsed: Seconds since its first byte.
     """
 
     body: bytes
@@ -34,11 +31,11 @@ class HttpRequest(NamedTuple):
 
 
 class HttpResponse(NamedTuple):
-    """One response.
+    """A response.
 
     Attributes:
-        then: Called once the bytes are on their way: what is counted and logged costs the client nothing.
-        extra: Further header lines, each ending in CRLF.
+        after_send: Called after the response was written, so that metrics and logs do not delay the client.
+        extra_headers: Further header lines, each ending in CRLF.
     """
 
     status: int
@@ -49,12 +46,12 @@ class HttpResponse(NamedTuple):
 
 
 class HttpRoute(NamedTuple):
-    """One path.
+    """A path and its handler.
 
     Attributes:
-        name: The path without its slash, as metrics call it.
-        takes_json: True: a POST whose body must be JSON; False: a GET.
-        answer: Never raises, never waits.
+        name: The path without its slash, in metrics.
+        accepts_json: True for POST with a JSON body, False for GET.
+        handle: Must neither raise nor wait.
     """
 
     name: str
@@ -62,45 +59,42 @@ class HttpRoute(NamedTuple):
     handle: Callable[[HttpRequest], HttpResponse]
 
     def allows_method(self, method: str) -> bool:
-        """Is this the method for the path?"""
+        """Return whether the path has this method."""
         return method == "POST" if self.accepts_json else method in ("GET", "HEAD")
 
     @property
     def allow_header(self) -> bytes:
-        """The header line that says which methods it has."""
+        """The `Allow` header line."""
         return b"Allow: POST\r\n" if self.accepts_json else b"Allow: GET, HEAD\r\n"
 
 
-def error_response(status: int, sentence: str, *, uid: str = "", extra: bytes = b"") -> HttpResponse:
-    """A reply that says in one short sentence why nothing was judged. Never put a client's bytes into it."""
-    body = {"error": sentence[:MAX_ERROR_LENGTH]}
+def error_response(status: int, message: str, *, uid: str = "", extra_headers: bytes = b"") -> HttpResponse:
+    """Return a JSON error. The message must not contain data of the client."""
+    body = {"error": message[:MAX_ERROR_LENGTH]}
     if uid:
         body["uid"] = uid
-    return HttpResponse(status, orjson.dumps(body), extra_headers=extra)
+    return HttpResponse(status, orjson.dumps(body), extra_headers=extra_headers)
 
 
-def busy_response(sentence: str, *, uid: str = "") -> HttpResponse:
-    """503, worth trying again: an API server does so within its timeout."""
-    return error_response(HTTPStatus.SERVICE_UNAVAILABLE, sentence, uid=uid, extra=b"Retry-After: 1\r\n")
+def busy_response(message: str, *, uid: str = "") -> HttpResponse:
+    """Return 503 with Retry-After; an API server retries within its timeout."""
+    return error_response(HTTPStatus.SERVICE_UNAVAILABLE, message, uid=uid, extra_headers=b"Retry-After: 1\r\n")
 
 
-def text_response(status: int, body: str, kind: bytes = TEXT) -> HttpResponse:
-    """A reply for people and for scrapers."""
-    return HttpResponse(status, body.encode(), kind)
+def text_response(status: int, body: str, content_type: bytes = TEXT) -> HttpResponse:
+    """Return a plain text response."""
+    return HttpResponse(status, body.encode(), content_type)
 
 
-def encode_response(reply: HttpResponse, *, close: bool, with_body: bool = True) -> bytes:
-    """Head and body. No Server header, and none that repeats what a client sent."""
-    start = _STATUS_LINES[reply.status]
-    connection = b"Connection: close\r\n" if close else b""
-    body = reply.body
+def encode_response(response: HttpResponse, *, close: bool, with_body: bool = True) -> bytes:
+    """Return the bytes of a response, without a Server header and without any data of the client in headers."""
     return b"%b%b%bContent-Type: %b\r\nContent-Length: %d\r\n\r\n%b" % (
-        start,
-        connection,
-        reply.extra_headers,
-        reply.content_type,
-        len(body),
-        body if with_body else b"",
+        _STATUS_LINES[response.status],
+        b"Connection: close\r\n" if close else b"",
+        response.extra_headers,
+        response.content_type,
+        len(response.body),
+        response.body if with_body else b"",
     )
 
 
@@ -111,12 +105,12 @@ _STATUS_LINES = {
 
 
 def strip_control_characters(text: str) -> str:
-    """The text without control characters; a run of them becomes one space."""
+    """Replace each run of control characters by one space."""
     return text if text.isascii() and text.isprintable() else _CONTROL_CHARACTERS.sub(" ", text)
 
 
 def escape_to_ascii(text: str) -> str:
-    """The same in ASCII: other characters as escapes."""
+    """Replace control characters by spaces, and other characters outside ASCII by escapes."""
     if text.isascii() and text.isprintable():
         return text
     return _CONTROL_CHARACTERS.sub(" ", text).replace("…", "...").encode("ascii", "backslashreplace").decode()

@@ -1,4 +1,4 @@
-"""The bounds of the server, and how much of them is in use."""
+"""The limits of a server, and its current load."""
 
 from __future__ import annotations
 
@@ -12,21 +12,20 @@ MIB = 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class ServerLimits:
-    """What one process takes on. Times in seconds.
+    """Limits of one process. Times in seconds.
 
     Attributes:
-        body: Bytes of one request body: two objects of at most 3 MiB each, and 1 MiB for the rest.
-        connections: Open connections; one more is closed as soon as it is made.
-        in_flight: Requests whose body is still coming, and also requests judged in one turn of the event loop,
-            which is how many were waiting at one time. Beyond it: 503, try again. Turns are known by uvloop's time
-            only: asyncio's own loop judges whatever was waiting.
-        buffered: Bytes of bodies that are still coming, all connections together.
-        request_time: From the first byte of a request to its last, however slowly they drip.
-        keepalive: An idle connection. API servers drop theirs after 90 s, and one that we drop first costs them
-            a failed call.
-        close_time: For a client to take its last answer.
-        stall_time: For a client that does not take its answers.
-        chunk_memory: Half of what the parser may hold before it calls a body too finely chopped.
+        body: Bytes of one request body: two objects of at most 3 MiB each, and 1 MiB for the rest. connections: Open
+        connections; a further one is closed immediately. in_flight: Requests whose body is being received, and also
+        requests evaluated in one iteration of the event loop,
+            that is, how many were waiting at the same time. Further ones get 503. Iterations are recognised by uvloop's
+            clock only: asyncio's own loop evaluates all waiting requests.
+        buffered: Bytes of incomplete bodies, all connections together.
+        request_time: From the first byte of a request to the last.
+        keepalive: An idle connection. API servers close theirs after 90 s; if we closed first, a call would fail.
+        close_time: For a client to read its last response.
+        stall_time: For a client that does not read its responses.
+        chunk_memory: Half of the memory that the parser may use before a body counts as split into too many chunks.
     """
 
     body: int = 7 * MIB
@@ -41,31 +40,31 @@ class ServerLimits:
 
 
 class ServerLoad:
-    """How much is going on, in one event loop."""
+    """The current load of one event loop."""
 
     def __init__(self, limits: ServerLimits) -> None:
         self._limits = limits
         self.reading = 0
         self.buffered = 0
-        self._turn = 0.0
-        self._answered_in_turn = 0
+        self._iteration = 0.0
+        self._answered = 0
 
     def can_read_body(self) -> bool:
-        """Is there room for one more body that comes in pieces?"""
+        """Return whether one more body may be received in pieces."""
         return self.reading < self._limits.in_flight and self.buffered < self._limits.buffered
 
-    def can_answer(self, turn: float) -> bool:
-        """Count one more request of this turn of the loop; False where too many were waiting already.
+    def can_answer(self, now: float) -> bool:
+        """Count a request of this iteration of the event loop; False if too many were waiting.
 
         Args:
-            turn: The loop's time. It stands still during a turn of uvloop; on asyncio's own loop, where the agent
-                answers probes, each request is a turn of its own.
+            now: The loop's time. uvloop does not advance it during an iteration; on asyncio's own loop, where the agent
+                answers probes, each request counts as an iteration.
         """
-        if turn != self._turn:
-            self._turn = turn
-            self._answered_in_turn = 0
-        self._answered_in_turn += 1
-        return self._answered_in_turn <= self._limits.in_flight
+        if now != self._iteration:
+            self._iteration = now
+            self._answered = 0
+        self._answered += 1
+        return self._answered <= self._limits.in_flight
 
 
 _DURATION = re.compile(r"(?:[0-9]{1,9}(?:\.[0-9]{1,9})?(?:ns|us|µs|ms|s|m|h))+", re.ASCII)
@@ -74,14 +73,14 @@ _SECONDS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0
 
 
 @lru_cache(maxsize=64)
-def request_deadline(query: str, most: float) -> float:
-    """The time a request allows itself in `?timeout=`, a Go duration, and never more than `most` seconds.
+def request_deadline(query: str, maximum: float) -> float:
+    """Return the seconds of `?timeout=`, a Go duration, at most `maximum`.
 
-    >>> deadline("timeout=1m30s", 200.0), deadline("timeout=3s", 5.0), deadline("timeout=soon", 5.0)
-    (90.0, 3.0, 5.0)
+    >>> request_deadline("timeout=1m30s", 200.0), request_deadline("timeout=soon", 5.0)
+    (90.0, 5.0)
     """
     text = dict(parse_qsl(query[:1024])).get("timeout", "")
     if not _DURATION.fullmatch(text):
-        return most
+        return maximum
     wanted = sum(float(amount) * _SECONDS[unit] for amount, unit in _PART.findall(text))
-    return min(wanted, most) if wanted > 0 else most
+    return min(wanted, maximum) if wanted > 0 else maximum

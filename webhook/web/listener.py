@@ -1,4 +1,4 @@
-"""What listens: connections come in, and a few tasks run beside them for as long as the process lives."""
+"""Listens for connections, and runs the background tasks of the process."""
 
 from __future__ import annotations
 
@@ -14,44 +14,43 @@ from webhook.web.connection import HttpConnection
 from webhook.web.connection_registry import ConnectionRegistry
 
 POLL_SECONDS = 2.0
-"""A swapped ConfigMap is in use within two looks: well within 10 s."""
+"""A changed ConfigMap is in use after two polls, well within 10 s."""
 
 SWEEP_SECONDS = 0.25
 BACKLOG = 1024
 HANDSHAKE_SECONDS = 5.0
 TLS_SHUTDOWN_SECONDS = 2.0
-"""How long a client may take for its part of closing TLS."""
+"""The time limit for a client to close TLS."""
 
 CLOSE_POLL_SECONDS = 0.01
 
 RESTART_SECONDS = 5.0
-"""The wait before a task that failed by a fault of ours begins anew."""
+"""The delay before a task that raised an exception is restarted."""
 
 Poll = Callable[[], Awaitable[None]]
-"""One look at something that may have changed."""
+"""Checks once whether something has changed."""
 
 BackgroundTask = Callable[[], Coroutine[None, None, None]]
-"""A task of its own, without an end."""
+"""A task that runs until it is cancelled."""
 
 OnCrash = Callable[[Exception], None]
-"""Told of a fault of ours that ended a task."""
+"""Called with an unexpected exception of a task."""
 
 
 class NoParserError(Exception):
-    """aiohttp runs without its C parser, which is the one that this server is tested with."""
+    """aiohttp's C parser, with which the server is tested, is missing."""
 
 
 @dataclass(slots=True)
 class HttpListener:
-    """Something that is not listening yet.
+    """A server socket and its background tasks; call `listen` to start.
 
     Attributes:
-        context: TLS; None for plain HTTP, which only health and metrics are ever served by.
-        crashed: Told of looks and companions that fail; they begin anew after a while.
-        looks: Called every `poll` seconds.
-        companions: Run beside it for as long as it lives.
-        poll: Seconds between two looks.
-        sweep: Seconds between two looks at connections whose time is up.
+        context: TLS; None for plain HTTP, only for health and metrics.
+        on_crash: Called when a poll or task raises an exception; it is restarted after a delay.
+        polls: Called every `poll_seconds`.
+        tasks: Run until the server closes.
+        sweep_seconds: The interval for closing expired connections.
     """
 
     registry: ConnectionRegistry
@@ -65,11 +64,11 @@ class HttpListener:
     _server: asyncio.Server | None = field(init=False, default=None)
 
     async def listen(self, host: str, port: int) -> int:
-        """Start; gives the port, which the system chooses where 0 is asked for.
+        """Start, and return the port; 0 lets the system choose one.
 
         Raises:
-            NoParserError: the C parser is missing.
-            OSError: the address cannot be had.
+            NoParserError: aiohttp's C parser is missing.
+            OSError: the address cannot be bound.
         """
         require_c_parser()
         loop = asyncio.get_running_loop()
@@ -82,21 +81,21 @@ class HttpListener:
             ssl_handshake_timeout=HANDSHAKE_SECONDS if self.context else None,
             ssl_shutdown_timeout=TLS_SHUTDOWN_SECONDS if self.context else None,
         )
-        lasting: list[BackgroundTask] = [
+        tasks: list[BackgroundTask] = [
             partial(_poll_forever, self.sweep_seconds, self._close_expired),
-            *(partial(_poll_forever, self.poll_seconds, look) for look in self.polls),
+            *(partial(_poll_forever, self.poll_seconds, poll) for poll in self.polls),
             *self.tasks,
         ]
-        self._running = [loop.create_task(_restart_on_error(companion, self.on_crash)) for companion in lasting]
+        self._running = [loop.create_task(_restart_on_error(task, self.on_crash)) for task in tasks]
         return int(self._server.sockets[0].getsockname()[1])
 
     def stop_listening(self) -> None:
-        """Take no more connections."""
+        """Accept no more connections."""
         if self._server is not None:
             self._server.close()
 
     async def close(self) -> None:
-        """Close every connection and end the tasks. Clients get a moment for their part of the goodbye."""
+        """Cancel the tasks and close all connections; clients get a moment to close TLS."""
         self.stop_listening()
         for task in self._running:
             task.cancel()
@@ -114,26 +113,26 @@ class HttpListener:
 
 
 def require_c_parser() -> None:
-    """Refuse to start on aiohttp's pure Python parser: the two have read some requests differently before.
+    """Check that aiohttp does not use its pure Python parser: the two have parsed some requests differently before.
 
     Raises:
-        NoParserError: it is not there.
+        NoParserError: the C parser is missing.
     """
     if http_parser.HttpRequestParser is http_parser.HttpRequestParserPy:
         raise NoParserError("aiohttp's C parser is missing: install an aiohttp wheel, and unset AIOHTTP_NO_EXTENSIONS")
 
 
-async def _restart_on_error(companion: BackgroundTask, crashed: OnCrash) -> None:
-    """Begin anew after a fault: one that ended a task for good would be noticed when it is too late."""
+async def _restart_on_error(task: BackgroundTask, on_crash: OnCrash) -> None:
+    """Restart a task after an exception: nobody would notice in time that it stopped for good."""
     while True:
         try:
-            return await companion()
+            return await task()
         except Exception as error:
-            crashed(error)
+            on_crash(error)
         await asyncio.sleep(RESTART_SECONDS)
 
 
-async def _poll_forever(seconds: float, look: Poll) -> None:
+async def _poll_forever(seconds: float, poll: Poll) -> None:
     while True:
         await asyncio.sleep(seconds)
-        await look()
+        await poll()

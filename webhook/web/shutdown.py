@@ -1,7 +1,7 @@
-"""How the process ends: it says so, serves on for a while, finishes what it began, and leaves with 0.
+"""Graceful shutdown: report not ready, keep serving for a while, finish open requests, and exit with 0.
 
-An API server keeps sending over pooled connections for as long as endpoints take to spread, so the process stays
-up, answers each request with `Connection: close`, and is only then gone.
+API servers send requests over pooled connections until the change of endpoints has reached them. So the process keeps
+serving, closes each connection after its response, and exits afterwards.
 """
 
 from __future__ import annotations
@@ -14,54 +14,54 @@ from typing import Any, Protocol
 from webhook.web.connection_registry import ConnectionRegistry
 
 FINISH_SECONDS = 6.0
-"""For requests that have begun: as long as one may take, and a second."""
+"""For requests that have started: the longest request time and a second."""
 
 DRAIN_POLL_SECONDS = 0.02
 
 
 class DrainableServer(Protocol):
-    """What is drained."""
+    """A server to shut down."""
 
     registry: ConnectionRegistry
 
     def stop_listening(self) -> None:
-        """Take no more connections."""
+        """Accept no more connections."""
 
     async def close(self) -> None:
-        """Close every connection and end the tasks."""
+        """Close all connections and cancel the tasks."""
 
 
 class InfoLogger(Protocol):
-    """Who is told."""
+    """The method of a logger that is used."""
 
     def info(self, event: str, **values: Any) -> None:
-        """Say what happened."""
+        """Log an event."""
 
 
 async def serve_until_signal(server: DrainableServer, drain_seconds: float, log: InfoLogger) -> None:
-    """Serve until SIGTERM or SIGINT, then drain. A second signal ends the draining at once."""
-    told, hurried = asyncio.Event(), asyncio.Event()
+    """Serve until SIGTERM or SIGINT, then drain. A second signal stops draining."""
+    stop, stop_now = asyncio.Event(), asyncio.Event()
 
-    def tell() -> None:
-        (hurried if told.is_set() else told).set()
+    def on_signal() -> None:
+        (stop_now if stop.is_set() else stop).set()
 
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, tell)
-    await told.wait()
-    log.info("told to end", drain_seconds=drain_seconds)
-    await drain_connections(server, drain_seconds, hurried)
-    log.info("ended")
+        loop.add_signal_handler(number, on_signal)
+    await stop.wait()
+    log.info("shutting down", drain_seconds=drain_seconds)
+    await drain_connections(server, drain_seconds, stop_now)
+    log.info("stopped")
 
 
-async def drain_connections(server: DrainableServer, seconds: float, hurried: asyncio.Event) -> None:
-    """Not ready from now on; serve for `seconds` more; then finish what has begun and close."""
+async def drain_connections(server: DrainableServer, seconds: float, stop_now: asyncio.Event) -> None:
+    """Report not ready, serve for `seconds` more, then finish open requests and close."""
     server.registry.draining = True
     with suppress(TimeoutError):
-        await asyncio.wait_for(hurried.wait(), seconds)
+        await asyncio.wait_for(stop_now.wait(), seconds)
     server.stop_listening()
     loop = asyncio.get_running_loop()
     end = loop.time() + FINISH_SECONDS
-    while server.registry.busy and not hurried.is_set() and loop.time() < end:
+    while server.registry.busy and not stop_now.is_set() and loop.time() < end:
         await asyncio.sleep(DRAIN_POLL_SECONDS)
     await server.close()

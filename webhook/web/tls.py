@@ -1,7 +1,7 @@
-"""The serving certificate: TLS 1.2 or later, ECDHE with an AEAD, and new files taken in without a restart.
+"""TLS of the servers: TLS 1.2 or later, ECDHE with an AEAD, optional client certificates, and certificate replacement.
 
-A live `SSLContext` takes a new pair for the handshakes to come and leaves open connections alone. It also takes
-half a pair and is broken from then on, so every pair is tried on a scratch context first.
+A live `SSLContext` uses a new certificate for new handshakes and leaves open connections alone. It also accepts a key
+that does not match, and is broken from then on, so every pair is loaded into a scratch context first.
 """
 
 from __future__ import annotations
@@ -12,27 +12,34 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
+CIPHERS = "ECDHE+AESGCM:ECDHE+CHACHA20"
+
 PeerCertificate = Mapping[str, Any]
-"""What `ssl.SSLSocket.getpeercert` gives of a certificate that was verified."""
+"""A verified certificate, as returned by `ssl.SSLSocket.getpeercert`."""
 
 
 class ClientCertificateRules(NamedTuple):
-    """The clients that may ask.
+    """The clients that may call the admission and extender routes.
+
+    An API server presents a certificate if its admission configuration has one for this webhook. Probes and Prometheus
+    have none, so the handshake requests a certificate but does not require it: an invalid one fails the handshake, and
+    the protected routes reject requests without one.
 
     Attributes:
-        authorities: PEM of the authorities that sign their certificates.
-        name: Common name or DNS name that the certificate must have; "" for any.
+        authorities: The certificate authorities of the clients, PEM.
+        name: The required common name or DNS name; "" for any.
     """
 
     authorities: str
     name: str = ""
 
     def allows(self, certificate: PeerCertificate | None) -> bool:
-        """May the holder of this verified certificate ask?"""
+        """Return whether the owner of this verified certificate may call."""
         return bool(certificate) and (not self.name or self.name in certificate_names(certificate or {}))
 
 
-CIPHERS = "ECDHE+AESGCM:ECDHE+CHACHA20"
+class CertificateError(Exception):
+    """Certificate and key cannot be used."""
 
 
 class PemPair(NamedTuple):
@@ -42,27 +49,23 @@ class PemPair(NamedTuple):
     key: bytes
 
 
-class CertificateError(Exception):
-    """The files are no usable pair."""
-
-
 class CertificateFiles(NamedTuple):
-    """Where the pair stands on disk; a mounted Secret swaps both at once."""
+    """The paths of certificate and key; a mounted Secret replaces both at once."""
 
     certificate: Path
     key: Path
 
     def fingerprint(self) -> Hashable:
-        """Changes whenever the files do. Cheap.
+        """Return a value that changes with the files, without reading them.
 
         Raises:
-            OSError: a file is not there.
+            OSError: a file does not exist.
         """
         stats = [path.stat() for path in self]
         return tuple((stat.st_mtime_ns, stat.st_size, stat.st_ino) for stat in stats)
 
     def read(self) -> PemPair:
-        """Both files.
+        """Read both files.
 
         Raises:
             OSError: a file cannot be read.
@@ -71,10 +74,10 @@ class CertificateFiles(NamedTuple):
 
 
 def server_context(pair: PemPair, clients: ClientCertificateRules | None = None) -> ssl.SSLContext:
-    """A context for the server. With `clients`, a certificate of a client is verified if it shows one.
+    """Return a server context; with `clients`, it verifies the certificates that clients present.
 
     Raises:
-        CertificateError: certificate and key are not PEM, or do not belong together; or the authorities are not PEM.
+        CertificateError: certificate and key are not PEM or do not match, or the authorities are not PEM.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
@@ -87,7 +90,7 @@ def server_context(pair: PemPair, clients: ClientCertificateRules | None = None)
 
 
 def verify_clients(context: ssl.SSLContext, clients: ClientCertificateRules) -> None:
-    """Verify the certificate of a client that shows one.
+    """Verify the certificates that clients present.
 
     Raises:
         CertificateError: the authorities are not PEM.
@@ -101,17 +104,28 @@ def verify_clients(context: ssl.SSLContext, clients: ClientCertificateRules) -> 
 
 
 def replace_certificate(context: ssl.SSLContext, pair: PemPair) -> None:
-    """Give a live context a new pair.
+    """Replace the certificate of a live context.
 
     Raises:
-        CertificateError: as above; the context is as it was.
+        CertificateError: certificate and key are not PEM or do not match; the context is unchanged.
     """
     _load_pair(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), pair)
     _load_pair(context, pair)
 
 
+def certificate_names(certificate: PeerCertificate) -> Iterator[str]:
+    """Return common names and DNS names.
+
+    >>> subject, names = ((("commonName", "a"),),), (("DNS", "b"), ("URI", "c:d"))
+    >>> list(certificate_names({"subject": subject, "subjectAltName": names}))
+    ['a', 'b']
+    """
+    yield from (value for part in certificate.get("subject", ()) for key, value in part if key == "commonName")
+    yield from (value for kind, value in certificate.get("subjectAltName", ()) if kind == "DNS")
+
+
 def _load_pair(context: ssl.SSLContext, pair: PemPair) -> None:
-    """OpenSSL takes certificates from files alone; these are private to the process and gone at once."""
+    """Load a pair through temporary private files, because OpenSSL loads certificates only from files."""
     with TemporaryDirectory(prefix="rightslice-") as folder:
         files = CertificateFiles(Path(folder, "tls.crt"), Path(folder, "tls.key"))
         for path, content in zip(files, pair, strict=True):
@@ -121,19 +135,9 @@ def _load_pair(context: ssl.SSLContext, pair: PemPair) -> None:
             context.load_cert_chain(files.certificate, files.key, password=_reject_encrypted_key)
         except (ssl.SSLError, ValueError) as error:
             reason = getattr(error, "reason", None) or "not PEM"
-            raise CertificateError(f"certificate and key are no usable pair ({reason})") from None
+            raise CertificateError(f"certificate and key cannot be used ({reason})") from None
 
 
 def _reject_encrypted_key() -> str:
-    """An encrypted key must not make the process wait for a password on its terminal."""
+    """Raise, so that an encrypted key does not make the process wait for a password on its terminal."""
     raise ValueError("the key is encrypted")
-
-
-def certificate_names(certificate: PeerCertificate) -> Iterator[str]:
-    """Common names and DNS names.
-
-    >>> list(names_of({"subject": ((("commonName", "a"),),), "subjectAltName": (("DNS", "b"), ("URI", "c:d"))}))
-    ['a', 'b']
-    """
-    yield from (value for part in certificate.get("subject", ()) for key, value in part if key == "commonName")
-    yield from (value for kind, value in certificate.get("subjectAltName", ()) if kind == "DNS")

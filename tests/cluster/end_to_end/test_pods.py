@@ -105,7 +105,7 @@ def vendor_hook(team: str, url: str, bundle: str) -> Json:
 
 
 def test_we_run_again_after_a_vendor_added_a_sidecar_and_the_result_is_right(site: Installed, team: str) -> None:
-    seen = 'admission_requests_total\\{operation="CREATE",route="mutate",verdict="(?:allowed|patched)"\\}'
+    seen = 'admission_requests_total\\{operation="CREATE",result="(?:allowed|patched)",route="mutate"\\}'
     with recording(vendor) as other, stored(site.plane, [vendor_hook(team, other.url, other.bundle)]):
         path = f"/api/v1/namespaces/{team}/pods"
         eventually(lambda: other.reviews or not site.plane.api.create(path, notebook("try", team), dryRun="All"))

@@ -48,11 +48,11 @@ def test_metrics_count_each_verdict_and_finding(site: Installed, team: str) -> N
         return [
             sum(site.samples(name))
             for name in (
-                'admission_requests_total\\{operation="CREATE",route="validate",verdict="denied"\\}',
-                'admission_requests_total\\{operation="CREATE",route="mutate",verdict="patched"\\}',
+                'admission_requests_total\\{operation="CREATE",result="denied",route="validate"\\}',
+                'admission_requests_total\\{operation="CREATE",result="patched",route="mutate"\\}',
                 'admission_duration_seconds_count\\{route="validate"\\}',
                 'findings_total\\{code="GPU-S201",mode="enforce"\\}',
-                'policy_denied_total\\{policy="guard"\\}',
+                'policy_denials_total\\{policy="guard"\\}',
             )
         ]
 
@@ -61,9 +61,9 @@ def test_metrics_count_each_verdict_and_finding(site: Installed, team: str) -> N
     site.plane.kubectl("create", "-f", "-", stdin=json.dumps(privileged(team)), check=False)
 
     assert [after - once for after, once in zip(counted(), before, strict=True)] == [1, 2, 2, 1, 1]
-    assert 0 <= site.samples("view_age_seconds")[0] < 30
-    assert site.samples("certificate_end_seconds")[0] > 0
-    assert site.samples('policy_loads_total\\{result="good"\\}')[0] >= 1
+    assert 0 <= site.samples("cluster_view_age_seconds")[0] < 30
+    assert site.samples("certificate_expiration_timestamp_seconds")[0] > 0
+    assert site.samples('policy_loads_total\\{result="success"\\}')[0] >= 1
 
 
 def test_a_denial_is_one_line_and_nothing_that_a_pod_was_given_is_logged(site: Installed, team: str) -> None:
@@ -73,10 +73,10 @@ def test_a_denial_is_one_line_and_nothing_that_a_pod_was_given_is_logged(site: I
     told = eventually(
         lambda: [line for line in site.log() if line.get("namespace") == team], until=lambda lines: len(lines) >= 4
     )
-    [denied] = [line for line in told if line["event"] == "denied"]
+    [denied] = [line for line in told if line["event"] == "request denied"]
     assert (denied["level"], denied["name"], denied["codes"]) == ("info", "greedy", ["GPU-S201"])
     assert denied["policies"]
-    others = [(line["level"], line["name"], line["verdict"]) for line in told if line["event"] == "decided"]
+    others = [(line["level"], line["name"], line["result"]) for line in told if line["event"] == "request evaluated"]
     assert others == [("debug", "greedy", "patched"), ("debug", "sized", "patched"), ("debug", "sized", "allowed")]
     text = site.replica.log.read_text(encoding="utf-8")
     assert SECRET not in text
@@ -97,7 +97,7 @@ def test_the_owner_of_refused_pods_hears_it_once(site: Installed, team: str) -> 
 
     [event] = eventually(ours)
     tries = eventually(
-        lambda: [line for line in site.log() if line.get("namespace") == team and line["event"] == "denied"],
+        lambda: [line for line in site.log() if line.get("namespace") == team and line["event"] == "request denied"],
         until=lambda lines: len(lines) >= 3,
     )
     assert tries

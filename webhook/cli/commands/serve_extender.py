@@ -183,5 +183,5 @@ def _track_fair_share(
 
     sharing = FairShareTracker(api, rule, lambda: standing.fleet, SystemRandom(), time)
     standing.is_over_share = sharing.is_over_share
-    counts.over = lambda: len(sharing.latest.over) if sharing.latest else 0
+    counts.over_share = lambda: len(sharing.latest.over) if sharing.latest else 0
     return sharing

@@ -20,7 +20,7 @@ import msgspec
 from webhook.errors import RightsliceError
 from webhook.kube.api import KubeClient
 from webhook.telemetry.logs import StructuredLogger, make_logger
-from webhook.telemetry.metrics import METRICS_CONTENT_TYPE, MetricsPage
+from webhook.telemetry.metrics import MetricsPage
 from webhook.web.connection_registry import ConnectionRegistry
 from webhook.web.health import health_routes
 from webhook.web.limits import ServerLimits
@@ -87,9 +87,7 @@ async def _run_agent_process(flags: AgentFlags, log: StructuredLogger) -> None:
         agent = await _build_agent(stack, api, flags, log)
         _release_compile_memory()
         page = MetricsPage(agent.metrics)
-        lobby = ConnectionRegistry(
-            health_routes(agent.checks, page.render, METRICS_CONTENT_TYPE), AGENT_HTTP_LIMITS, lambda _reason: None
-        )
+        lobby = ConnectionRegistry(health_routes(agent.checks, page.render), AGENT_HTTP_LIMITS, lambda _reason: None)
         listener = HttpListener(lobby, None, lambda error: log.error("crashed", exc_info=error), tasks=[agent.run])
         try:
             port = await listener.listen(host, port)

@@ -8,7 +8,8 @@ from datetime import datetime
 from webhook.certs.issuer import create_self_signed
 from webhook.settings import ServerSettings
 from webhook.telemetry.logs import StructuredLogger
-from webhook.web.cert_reload import CertificateEventSink, CertificateReloader
+from webhook.telemetry.server_telemetry import ServerTelemetry
+from webhook.web.cert_reload import CertificateReloader
 from webhook.web.process_tuning import raise_descriptor_limit
 from webhook.web.tls import (
     CertificateError,
@@ -74,12 +75,12 @@ def build_listening_context(
 
 
 def watch_certificate(
-    settings: ServerSettings, context: ssl.SSLContext, told: CertificateEventSink
+    settings: ServerSettings, context: ssl.SSLContext, telemetry: ServerTelemetry
 ) -> CertificateReloader | None:
     """What keeps the context's certificate as its files are; None where it is not from files."""
     if settings.tls_cert is None or settings.tls_key is None:
         return None
-    return CertificateReloader(CertificateFiles(settings.tls_cert, settings.tls_key), context, told)
+    return CertificateReloader(CertificateFiles(settings.tls_cert, settings.tls_key), context, telemetry)
 
 
 def connection_limit(settings: ServerSettings, log: StructuredLogger) -> int:

@@ -25,10 +25,9 @@ from webhook.cli.processes.tls import (
     trusted_clients,
     watch_certificate,
 )
-from webhook.errors import ApiError
 from webhook.kube.api import KubeClient
 from webhook.kube.leader_election import LeaderElector, LeaseName
-from webhook.kube.reflector import Reflector, WatchStatus
+from webhook.kube.reflector import Reflector
 from webhook.model.usage import UsageView
 from webhook.policy.loader import LoadResult, load_policies
 from webhook.policy.policy_set import PolicySet, policies_as_audit
@@ -95,7 +94,7 @@ def follow_cluster(server: AdmissionServer, api: KubeClient, settings: WebhookSe
     following = ClusterInformers(api, world, SystemRandom(), telemetry, settings.namespace)
     watch = PolicyReloader(files, _policy_loader(settings), world, utc_now, telemetry, following.policies)
     world.cluster = following
-    telemetry.metrics.view_age, telemetry.metrics.watches = lambda: following.age, lambda: following.states
+    telemetry.view_age, telemetry.watches = lambda: following.age, lambda: following.states
 
     async def look() -> None:
         if following.ready:  # before, no policy seen would be taken for no policy there
@@ -191,14 +190,8 @@ def write_pod_events(server: AdmissionServer, api: KubeClient) -> None:
 def watch_rollouts(server: AdmissionServer, api: KubeClient, objects: PolicyObjects, leading: LeaderElector) -> None:
     """Have a server halt rollouts that do worse than the rest, for as long as it leads."""
 
-    def broke(state: WatchStatus, error: ApiError) -> None:
-        server.telemetry.record_watch_error(state.name, str(error))
-
-    def crashed(state: WatchStatus, error: Exception) -> None:
-        server.telemetry.record_crash(state.name, "", error)
-
     def watch(outcomes: OutcomeStore) -> Reflector[OutcomePod]:
-        return Reflector(api, PODS, outcomes, SystemRandom(), broke, crashed=crashed)
+        return Reflector(api, PODS, outcomes, SystemRandom(), server.telemetry)
 
     rollouts = RolloutController(
         api, objects, server.state, watch, lambda: leading.is_leader, server.telemetry, server.clock
