@@ -111,7 +111,9 @@ SITUATIONS = {
     "a replica with an old view": Situation(
         "RightsliceClusterViewStale", True, replicas("rightslice_cluster_view_age_seconds", 1, 61)
     ),
-    "views of today": Situation("RightsliceClusterViewStale", False, replicas("rightslice_cluster_view_age_seconds", 1, 59)),
+    "views of today": Situation(
+        "RightsliceClusterViewStale", False, replicas("rightslice_cluster_view_age_seconds", 1, 59)
+    ),
     "six days left": Situation("RightsliceCertificateExpiring", True, replicas(CERTIFICATE_END, 30, 6)),
     "eight days left": Situation("RightsliceCertificateExpiring", False, replicas(CERTIFICATE_END, 30, 8)),
     "the first crash": Situation("RightsliceInternalErrors", True, crashes(once(None))),
