@@ -87,7 +87,7 @@ FAULTS = {
     ),
     "two cases of one name": (
         HEAD + "cases: [{name: a, pod: b, expect: {allowed: true}}, {name: a, pod: b, expect: {allowed: true}}]",
-        "t.yaml:5:60: cases[1].name: must be a name of its own, found 'a'. Write another name",
+        "t.yaml:5:60: cases[1].name: must be unique among the cases, found 'a'. Write another name",
     ),
     "no policies": (
         HEAD.replace("policies: [../p.yaml]", "given: {}") + "cases: [{name: a, pod: b, expect: {allowed: true}}]",
@@ -97,7 +97,7 @@ FAULTS = {
         "apiVersion: v1\nkind: Pod",
         "t.yaml:1:13: apiVersion: must be rightslice.dev/v1alpha1, found 'v1'",
     ),
-    "no YAML": ("a: [", "t.yaml:2:1: must be YAML, found a fault"),
+    "no YAML": ("a: [", "t.yaml:2:1: must be YAML, found a syntax error"),
 }
 
 

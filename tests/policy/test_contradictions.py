@@ -223,9 +223,9 @@ def test_the_message_names_both_policies_and_both_places() -> None:
     )
     (error,) = loaded.errors
     assert str(error) == (
-        "b.yaml:1:139: spec.injection.runtimeClassName: must agree with policy 'first' where both speak about one "
-        "pod, found 'z' here in 'second' and 'x' at a.yaml:1:138. Write one value in both, or make their matches "
-        "disjoint"
+        "b.yaml:1:139: spec.injection.runtimeClassName: must agree with policy 'first', which may match the same "
+        "pod, found 'z' here in 'second' and 'x' at a.yaml:1:138. Write the same value in both, or make their "
+        "matches disjoint"
     )
 
 

@@ -65,21 +65,19 @@ CASES = {
     "two quotas of one name": Case(
         "  quotas: {shared: [{name: q, gpuMilli: 1}, {name: q, gpuMilli: 2}]}",
         "GPU-P103",
-        "p.yaml:5:52: spec.quotas.shared[1].name: must be a name that no other of the quotas has, found 'q'. "
-        "Write another name",
+        "p.yaml:5:52: spec.quotas.shared[1].name: must be unique among the quotas, found 'q'. Write another name",
     ),
     "operations of which nothing is ever said": Case(
         "  match: {operations: [DELETE, CONNECT]}",
         "GPU-P103",
-        "p.yaml:5:23: spec.match.operations: must have CREATE or UPDATE among its entries: of others nothing is said, "
+        "p.yaml:5:23: spec.match.operations: must include CREATE or UPDATE; other operations are not evaluated, "
         "found [DELETE, CONNECT]. Write operations: [CREATE, UPDATE]",
     ),
     "evidence that is not there": Case(
         "  rightSizing: {evidence: [default]}",
         "GPU-P103",
-        "p.yaml:5:27: spec.rightSizing.evidence: must name evidence that there is: of default alone there is none "
-        "without the field default, found [default]. Write evidence: [declared, observed], or default: {memory: 8Gi} "
-        "beside it",
+        "p.yaml:5:27: spec.rightSizing.evidence: must list evidence other than default, unless the field default "
+        "is set, found [default]. Write evidence: [declared, observed], or add default: {memory: 8Gi}",
     ),
     "a word where a quantity goes": Case(
         "  limits: {perPod: [{resource: cpu, max: eight}]}",
@@ -96,19 +94,19 @@ CASES = {
     "a negative quantity": Case(
         "  limits: {perPod: [{resource: cpu, max: -1}]}",
         "GPU-P103",
-        "p.yaml:5:42: spec.limits.perPod[0].max: must be a quantity of zero or more, found -1. "
-        "Write a quantity such as 1, 500m or 8Gi",
+        "p.yaml:5:42: spec.limits.perPod[0].max: must be a quantity of at least 0, found -1. Write a quantity such "
+        "as 1, 500m or 8Gi",
     ),
     "bytes where gigabytes are meant": Case(
         "  rightSizing: {default: {memory: 8}}",
         "GPU-P103",
-        "p.yaml:5:35: spec.rightSizing.default.memory: must be an amount of GPU memory of 1Mi or more (a bare number "
+        "p.yaml:5:35: spec.rightSizing.default.memory: must be at least 1Mi of GPU memory (a number without unit "
         "is bytes), found 8. Write 8Gi",
     ),
     "bytes where megabytes are meant": Case(
         '  rightSizing: {default: {memory: "8192"}}',
         "GPU-P103",
-        "p.yaml:5:35: spec.rightSizing.default.memory: must be an amount of GPU memory of 1Mi or more (a bare number "
+        "p.yaml:5:35: spec.rightSizing.default.memory: must be at least 1Mi of GPU memory (a number without unit "
         "is bytes), found '8192'. Write 8192Mi",
     ),
     "a share without percent": Case(
@@ -131,8 +129,8 @@ CASES = {
     "forms that the isolation rules out": Case(
         "  rightSizing: {forms: [timeSlicing]}",
         "GPU-P103",
-        "p.yaml:5:24: spec.rightSizing.forms: must name a form that isolation: hardware allows, found [timeSlicing]. "
-        "Write forms: [mig], or isolation: none",
+        "p.yaml:5:24: spec.rightSizing.forms: must include a form that isolation: hardware allows, found "
+        "[timeSlicing]. Write forms: [mig], or isolation: none",
     ),
     "text where a number goes": Case(
         '  rightSizing: {marginPercent: "15"}',
@@ -154,8 +152,8 @@ CASES = {
     "a risk of more than every second hour": Case(
         '  rightSizing: {risk: "51%"}',
         "GPU-P103",
-        "p.yaml:5:23: spec.rightSizing.risk: must be a risk for each hour of a pod in percent, from 0.001% to 50%, "
-        "found '51%'. Write \"0.5%\"",
+        "p.yaml:5:23: spec.rightSizing.risk: must be a risk per pod-hour in percent, from 0.001% to 50%, found "
+        "'51%'. Write \"0.5%\"",
     ),
     "less than nothing": Case(
         "  rightSizing: {marginPercent: -1}",
@@ -170,8 +168,8 @@ CASES = {
     "a section that is a list": Case(
         "  security: [privileged]",
         "GPU-P103",
-        "p.yaml:5:13: spec.security: must be a map of fields, found [privileged]. "
-        "Write its fields on lines of their own, or remove it",
+        "p.yaml:5:13: spec.security: must be a map of fields, found [privileged]. Write one field per line, or "
+        "remove it",
     ),
     "one word where a list goes": Case(
         '  match: {namespaces: "team-*"}',
@@ -181,7 +179,8 @@ CASES = {
     "a list with nothing in it": Case(
         "  match: {namespaces: []}",
         "GPU-P103",
-        "p.yaml:5:23: spec.match.namespaces: must not be empty, found an empty list. Write at least one, or remove it",
+        "p.yaml:5:23: spec.match.namespaces: must not be empty, found an empty list. Write at least one entry, or "
+        "remove it",
     ),
     "a number where a name goes": Case(
         "  match: {namespaces: [5]}",
@@ -191,13 +190,13 @@ CASES = {
     "a map where a name goes": Case(
         "  match: {namespaces: [{a: b}]}",
         "GPU-P103",
-        "p.yaml:5:24: spec.match.namespaces[0]: must be text, found a map. Write one word or sentence",
+        "p.yaml:5:24: spec.match.namespaces[0]: must be text, found a map. Write text",
     ),
     "a regular expression that backtracks": Case(
         "  match: {namespaces: [(a+)+$]}",
         "GPU-P103",
-        "p.yaml:5:24: spec.match.namespaces[0]: must be a name, or a pattern of a name with * and ?, found '(a+)+$'. "
-        "Write letters, digits, -, ., / and the wildcards",
+        "p.yaml:5:24: spec.match.namespaces[0]: must be a name, or a pattern with * and ?, found '(a+)+$'. Write "
+        "only letters, digits, -, ., /, * and ?",
     ),
     "a pattern without quotes": Case(
         "  match: {namespaces: [*]}",
@@ -225,44 +224,45 @@ CASES = {
     "an operator that takes none": Case(
         "  match: {objectSelector: {matchExpressions: [{key: a, operator: Exists, values: [b]}]}}",
         "GPU-P103",
-        "p.yaml:5:82: spec.match.objectSelector.matchExpressions[0].values: must have no values, because the operator "
-        "is Exists, found [b]. Write operator: In, or no values",
+        "p.yaml:5:82: spec.match.objectSelector.matchExpressions[0].values: must have no values, because the "
+        "operator is Exists, found [b]. Write operator: In, or remove the values",
     ),
     "a template path with a hole": Case(
         '  match: {templates: [{apiGroup: x, kind: K, paths: ["a..b"]}]}',
         "GPU-P103",
-        "p.yaml:5:54: spec.match.templates[0].paths[0]: must be keys with dots between them, found 'a..b'. "
-        "Write a path such as spec.template or spec.roles.*.template",
+        "p.yaml:5:54: spec.match.templates[0].paths[0]: must be keys separated by dots, found 'a..b'. Write a path "
+        "such as spec.template or spec.roles.*.template",
     ),
     "a condition that is not CEL": Case(
         '  match: {matchConditions: [{name: c, expression: "object.x =="}]}',
         "GPU-P106",
-        "p.yaml:5:51: spec.match.matchConditions[0].expression: must be CEL, at line 1, column 12 of it: Syntax error",
+        "p.yaml:5:51: spec.match.matchConditions[0].expression: must be valid CEL: line 1, column 12: Syntax error",
     ),
     "a condition about an unknown name": Case(
         '  match: {matchConditions: [{name: c, expression: "pod.x == 1"}]}',
         "GPU-P106",
-        "p.yaml:5:51: spec.match.matchConditions[0].expression: must be CEL, at line 1, column 4 of it: undeclared "
-        "reference to 'pod.x' (in container ''). Write an expression over object, oldObject, request, namespaceObject",
+        "p.yaml:5:51: spec.match.matchConditions[0].expression: must be valid CEL: line 1, column 4: undeclared "
+        "reference to 'pod.x' (in container ''). Write an expression over object, oldObject, request, "
+        "namespaceObject",
     ),
     "a pattern that RE2 refuses": Case(
         """  match: {matchConditions: [{name: c, expression: "object.kind.matches('(a')"}]}""",
         "GPU-P106",
-        "p.yaml:5:51: spec.match.matchConditions[0].expression: must match with patterns of RE2's syntax, found '(a' "
-        "at line 1, column 21 of it (missing ): (a). Write a pattern with its brackets closed, without look-around "
-        "and back-references, such as '^team-[0-9]+$'",
+        "p.yaml:5:51: spec.match.matchConditions[0].expression: must use patterns in RE2 syntax, found '(a' at "
+        "line 1, column 21 (missing ): (a). Write a pattern with balanced brackets and without look-around or "
+        "back-references, such as '^team-[0-9]+$'",
     ),
     "a condition that is a number": Case(
         '  match: {matchConditions: [{name: c, expression: "1 + 1"}]}',
         "GPU-P106",
-        "p.yaml:5:51: spec.match.matchConditions[0].expression: must be true or false, this gives int. "
-        "Write a comparison, for example … == true",
+        "p.yaml:5:51: spec.match.matchConditions[0].expression: must be true or false, found an expression of type "
+        "int. Write a comparison, for example … == true",
     ),
     "conditions of one name": Case(
         '  match: {matchConditions: [{name: c, expression: "true"}, {name: c, expression: "true"}]}',
         "GPU-P103",
-        "p.yaml:5:67: spec.match.matchConditions[1].name: must be a name that no other of the conditions has, found "
-        "'c'. Write another name",
+        "p.yaml:5:67: spec.match.matchConditions[1].name: must be unique among the conditions, found 'c'. Write "
+        "another name",
     ),
     "a condition of 5 000 characters": Case(
         f"  match: {{matchConditions: [{{name: c, expression: '{'true && ' * 625}true'}}]}}",
@@ -272,89 +272,95 @@ CASES = {
     "a default for a whole pod": Case(
         "  limits: {perPod: [{resource: cpu, default: 4}]}",
         "GPU-P103",
-        "p.yaml:5:20: spec.limits.perPod: must have no default: a pod's total is given to none of its containers, "
-        "found a list. Write the default under perContainer or perGPU",
+        "p.yaml:5:20: spec.limits.perPod: must have no default, because defaults apply to containers, found a "
+        "list. Write the default under perContainer or perGPU",
     ),
     "two defaults for one resource": Case(
         "  limits: {perContainer: [{resource: cpu, default: 4}], perGPU: [{resource: cpu, default: 8}]}",
         "GPU-P103",
-        "p.yaml:5:65: spec.limits.perGPU: must give each resource one default, found a list. Write one default for cpu",
+        "p.yaml:5:65: spec.limits.perGPU: must set at most one default per resource, found a list. Write one "
+        "default for cpu",
     ),
     "a GPU by default": Case(
         "  limits: {perContainer: [{resource: nvidia.com/gpu, default: 1}]}",
         "GPU-P103",
-        "p.yaml:5:63: spec.limits.perContainer[0].default: must have no default for a GPU: sidecars would get one "
-        "too, found 1. Write no default here",
+        "p.yaml:5:63: spec.limits.perContainer[0].default: must not be set for GPUs, because sidecars would get "
+        "one too, found 1. Write the rule without a default",
     ),
     "a default for many resources": Case(
         '  limits: {perContainer: [{resource: "*", default: 1}]}',
         "GPU-P103",
-        "p.yaml:5:38: spec.limits.perContainer[0].resource: must name cpu, memory or ephemeral-storage where it gives "
-        "a default: of all else a request needs an equal limit, found '*'. Write cpu, memory or ephemeral-storage, or "
-        "no default",
+        "p.yaml:5:38: spec.limits.perContainer[0].resource: must be cpu, memory or ephemeral-storage if the rule "
+        "has a default: other resources need an equal limit, found '*'. Write cpu, memory or ephemeral-storage, or "
+        "remove the default",
     ),
     "a default for an extended resource": Case(
         "  limits: {perGPU: [{resource: rdma/hca, default: 1}]}",
         "GPU-P103",
-        "p.yaml:5:32: spec.limits.perGPU[0].resource: must name cpu, memory or ephemeral-storage where it gives a "
-        "default: of all else a request needs an equal limit, found 'rdma/hca'. Write cpu, memory or "
-        "ephemeral-storage, or no default",
+        "p.yaml:5:32: spec.limits.perGPU[0].resource: must be cpu, memory or ephemeral-storage if the rule has a "
+        "default: other resources need an equal limit, found 'rdma/hca'. Write cpu, memory or ephemeral-storage, "
+        "or remove the default",
     ),
     "a default for huge pages": Case(
         "  limits: {perContainer: [{resource: hugepages-2Mi, default: 4Mi}]}",
         "GPU-P103",
-        "p.yaml:5:38: spec.limits.perContainer[0].resource: must name cpu, memory or ephemeral-storage",
+        "p.yaml:5:38: spec.limits.perContainer[0].resource: must be cpu, memory or ephemeral-storage if the rule "
+        "has a default: other resources need an equal limit, found 'hugepages-2Mi'. Write cpu, memory or "
+        "ephemeral-storage, or remove the default",
     ),
     "a default of pods": Case(
         "  limits: {perContainer: [{resource: pods, default: 1}]}",
         "GPU-P103",
-        "p.yaml:5:38: spec.limits.perContainer[0].resource: must name cpu, memory or ephemeral-storage",
+        "p.yaml:5:38: spec.limits.perContainer[0].resource: must be cpu, memory or ephemeral-storage if the rule "
+        "has a default: other resources need an equal limit, found 'pods'. Write cpu, memory or ephemeral-storage, "
+        "or remove the default",
     ),
     "a default of a name that nobody knows": Case(
         "  limits: {perContainer: [{resource: cpus, default: 1}]}",
         "GPU-P103",
-        "p.yaml:5:38: spec.limits.perContainer[0].resource: must name cpu, memory or ephemeral-storage",
+        "p.yaml:5:38: spec.limits.perContainer[0].resource: must be cpu, memory or ephemeral-storage if the rule "
+        "has a default: other resources need an equal limit, found 'cpus'. Write cpu, memory or ephemeral-storage, "
+        "or remove the default",
     ),
     "a default above the maximum": Case(
         "  limits: {perContainer: [{resource: cpu, default: 3, max: 2}]}",
         "GPU-P103",
-        "p.yaml:5:52: spec.limits.perContainer[0].default: must give a default that the rule itself allows, found 3. "
-        "Write an allowed default",
+        "p.yaml:5:52: spec.limits.perContainer[0].default: must be an amount that the rule allows, found 3. Write "
+        "an allowed amount",
     ),
     "a minimum above the maximum": Case(
         "  limits: {perPod: [{resource: memory, min: 2Gi, max: 1Gi}]}",
         "GPU-P103",
-        "p.yaml:5:45: spec.limits.perPod[0].min: must be at most max, which is 1Gi, found '2Gi'. "
-        "Write min: 1Gi or less, or a larger max",
+        "p.yaml:5:45: spec.limits.perPod[0].min: must be at most max, which is 1Gi, found '2Gi'. Write min: 1Gi or "
+        "less, or increase max",
     ),
     "choices and a maximum": Case(
         "  limits: {perPod: [{resource: cpu, allowed: [1], max: 2}]}",
         "GPU-P103",
-        "p.yaml:5:46: spec.limits.perPod[0].allowed: must have either allowed or min and max, found [1]. "
-        "Write allowed alone, or min and max",
+        "p.yaml:5:46: spec.limits.perPod[0].allowed: must not be combined with min or max, found [1]. Write only "
+        "allowed, or only min and max",
     ),
     "a rule that says nothing": Case(
         "  limits: {perPod: [{resource: cpu}]}",
         "GPU-P103",
-        "p.yaml:5:21: spec.limits.perPod[0]: must have allowed, min, max or default. Write max: 8 beside resource: cpu",
+        "p.yaml:5:21: spec.limits.perPod[0]: must have allowed, min, max or default. Write resource: cpu and max: 8",
     ),
     "half a GPU": Case(
         "  limits: {perPod: [{resource: nvidia.com/gpu, allowed: [0.5, 1]}]}",
         "GPU-P103",
-        "p.yaml:5:57: spec.limits.perPod[0].allowed: must be whole numbers: GPUs are counted in units, found a list. "
-        "Write allowed: [1, 2, 4]",
+        "p.yaml:5:57: spec.limits.perPod[0].allowed: must be whole numbers, because GPUs are counted in units, "
+        "found a list. Write allowed: [1, 2, 4]",
     ),
     "one and a half GPUs": Case(
         "  limits: {perPod: [{resource: nvidia.com/gpu, max: 1500m}]}",
         "GPU-P103",
-        "p.yaml:5:53: spec.limits.perPod[0].max: must be a whole number: GPUs are counted in units, found '1500m'. "
-        "Write max: 1 or max: 2",
+        "p.yaml:5:53: spec.limits.perPod[0].max: must be a whole number, because GPUs are counted in units, found "
+        "'1500m'. Write max: 1 or max: 2",
     ),
     "GPUs per GPU": Case(
         "  limits: {perGPU: [{resource: nvidia.com/gpu, max: 1}]}",
         "GPU-P103",
-        "p.yaml:5:20: spec.limits.perGPU: must grow CPU or memory with the GPUs asked for, not GPUs, found a list. "
-        "Write the rule under perPod",
+        "p.yaml:5:20: spec.limits.perGPU: must not have rules for GPUs, found a list. Write the rule under perPod",
     ),
     "a toleration of every taint": Case(
         "  injection: {tolerations: [{operator: Exists}]}",
@@ -365,13 +371,13 @@ CASES = {
         "  injection: {tolerations: [{key: a, operator: Exists, value: b}]}",
         "GPU-P103",
         "p.yaml:5:63: spec.injection.tolerations[0].value: must have no value, because the operator is Exists, "
-        "found 'b'. Write operator: Equal, or no value",
+        "found 'b'. Write operator: Equal, or remove the value",
     ),
     "seconds without NoExecute": Case(
         "  injection: {tolerations: [{key: a, tolerationSeconds: 3}]}",
         "GPU-P103",
         "p.yaml:5:57: spec.injection.tolerations[0].tolerationSeconds: must have effect: NoExecute, because "
-        "tolerationSeconds is set, found 3. Write effect: NoExecute, or no tolerationSeconds",
+        "tolerationSeconds is set, found 3. Write effect: NoExecute, or remove tolerationSeconds",
     ),
     "a word that is not auto": Case(
         "  injection: {tolerations: Auto}",
@@ -388,13 +394,13 @@ CASES = {
         f"  injection: {{labels: {{a: {LONG}}}}}",
         "GPU-P103",
         "p.yaml:5:27: spec.injection.labels.a: must be a label value: at most 63 letters, digits, -, _ and ., with a "
-        f"letter or digit at both ends, found '{'a' * 58}…. Write a shorter or plainer value",
+        f"letter or digit at both ends, found '{'a' * 58}…. Write a valid label value",
     ),
     "a label value with a newline": Case(
         '  injection: {labels: {a: "b\\n"}}',
         "GPU-P103",
-        "p.yaml:5:27: spec.injection.labels.a: must be a label value: at most 63 letters, digits, -, _ and ., with a "
-        "letter or digit at both ends, found 'b\\n'. Write a shorter or plainer value",
+        "p.yaml:5:27: spec.injection.labels.a: must be a label value: at most 63 letters, digits, -, _ and ., with "
+        "a letter or digit at both ends, found 'b\\n'. Write a valid label value",
     ),
     "a label key with a blank": Case(
         "  injection: {labels: {a b: c}}",
@@ -405,14 +411,13 @@ CASES = {
     "a bypass that does not exist": Case(
         "  security: {deny: [priviledged]}",
         "GPU-P103",
-        "p.yaml:5:21: spec.security.deny[0]: must be one of 24 known words, found 'priviledged'. "
-        "Write privileged, if that is meant",
+        "p.yaml:5:21: spec.security.deny[0]: must be one of 24 allowed values, found 'priviledged'. Write privileged",
     ),
     "an unknown finding code": Case(
         f"  exemptions: [{{name: e, match: {{namespaces: [a]}}, reason: r, codes: [GPU-S999], {UNTIL}}}]",
         "GPU-P103",
-        "p.yaml:5:71: spec.exemptions[0].codes[0]: must be a finding code, found 'GPU-S999'. "
-        "Write one of docs/codes.md: rightslice explain lists them",
+        "p.yaml:5:71: spec.exemptions[0].codes[0]: must be a finding code, found 'GPU-S999'. Write one of the "
+        "codes that rightslice explain lists",
     ),
     "a finding code with a slip": Case(
         f"  exemptions: [{{name: e, match: {{namespaces: [a]}}, reason: r, codes: [s2O1], {UNTIL}}}]",
@@ -422,8 +427,8 @@ CASES = {
     "less than one GPU": Case(
         "  limits: {perPod: [{resource: nvidia.com/gpu, max: 500m}]}",
         "GPU-P103",
-        "p.yaml:5:53: spec.limits.perPod[0].max: must be a whole number: GPUs are counted in units, found '500m'. "
-        "Write max: 1",
+        "p.yaml:5:53: spec.limits.perPod[0].max: must be a whole number, because GPUs are counted in units, found "
+        "'500m'. Write max: 1",
     ),
     "an exemption for everybody": Case(
         f"  exemptions: [{{name: e, match: {{}}, reason: r, codes: [GPU-S201], {UNTIL}}}]",
@@ -439,25 +444,25 @@ CASES = {
     "an end without a zone": Case(
         f'  exemptions: [{{name: e, {SCOPE}, expirationTime: "2026-12-01T00:00:00"}}]',
         "GPU-P103",
-        "p.yaml:5:98: spec.exemptions[0].expirationTime: must be a time with its zone (RFC 3339), found "
+        "p.yaml:5:98: spec.exemptions[0].expirationTime: must be a time with a zone (RFC 3339), found "
         "'2026-12-01T00:00:00'. Write \"2026-12-01T00:00:00Z\"",
     ),
     "an end on a day that never comes": Case(
         f'  exemptions: [{{name: e, {SCOPE}, expirationTime: "2026-02-30T00:00:00Z"}}]',
         "GPU-P103",
-        "p.yaml:5:98: spec.exemptions[0].expirationTime: must be a time with its zone (RFC 3339), found "
+        "p.yaml:5:98: spec.exemptions[0].expirationTime: must be a time with a zone (RFC 3339), found "
         "'2026-02-30T00:00:00Z'. Write \"2026-12-01T00:00:00Z\"",
     ),
     "an exemption without a reason": Case(
         f'  exemptions: [{{name: e, match: {{namespaces: [a]}}, codes: [GPU-S201], {UNTIL}, reason: " "}}]',
         "GPU-P103",
-        "p.yaml:5:119: spec.exemptions[0].reason: must say why, in a few words, found ' '. "
-        'Write a reason such as "INC-4711: driver hang"',
+        "p.yaml:5:119: spec.exemptions[0].reason: must give a reason, found ' '. Write a reason such as "
+        '"INC-4711: driver hang"',
     ),
     "off without quotes": Case(
         "  limits: {accounting: off}",
         "GPU-P101",
-        "p.yaml:5:24: must be clear to every YAML reader, found off, which some read as a number or as true or false. "
+        "p.yaml:5:24: must be unambiguous, found off, which some parsers read as a number or as true or false. "
         'Write "off" in quotes for text, or a plain number',
     ),
     "a tab": Case("\tmode: audit", "GPU-P101", "p.yaml:5:1: must be indented with spaces, found a tab. Write spaces"),
@@ -477,7 +482,7 @@ def test_the_only_complaint(case: Case) -> None:
     (error,) = loaded.errors
     assert str(error)[: len(case.message)] == case.message
     assert error.code == case.code
-    assert ". " in str(error), "it says what to write"
+    assert ". " in str(error), "the message says what to write"
 
 
 def test_every_fault_is_told_at_once_in_the_order_of_the_file() -> None:
@@ -510,14 +515,14 @@ WHOLE = {
     ),
     "a name in capitals": (
         "apiVersion: rightslice.dev/v1alpha1\nkind: GPUPolicy\nmetadata: {name: Mine}\nspec: {}",
-        "p.yaml:3:18: metadata.name: must be a name of lower-case letters, digits, - and ., found 'Mine'. "
+        "p.yaml:3:18: metadata.name: must be a name of lowercase letters, digits, - and ., found 'Mine'. "
         'Write a name such as "team-vision"',
     ),
     "an unrendered template": (
         "apiVersion: rightslice.dev/v1alpha1\nkind: GPUPolicy\nmetadata: {name: {{ .Release.Name }}}",
         "p.yaml:3:19: must be YAML, found {{ … }}: it looks like a Helm template. Render it first",
     ),
-    "10 MB": ("# x\n" * 2_500_000, "p.yaml: must be at most 1 MiB, found more than 1 MiB. Split the file"),
+    "10 MB": ("# x\n" * 2_500_000, "p.yaml: must be at most 1 MiB, found more. Split the file"),
 }
 
 

@@ -71,10 +71,10 @@ def test_halted(outcomes: list[PodOutcome], reason: str) -> None:
 def test_it_says_how_many_of_how_many() -> None:
     halt = find_halt("sizing", EVERYBODY, SHARE[1:] + pods(2, "sizing", oom_killed=JUST_NOW) + REST, since=0, now=NOW)
     assert halt is not None
-    assert halt.message.startswith("2 of 10 pods in the share were ended for their memory within 60 min, 0 of 10 of")
+    assert halt.message.startswith("2 of 10 pods in the share were OOMKilled within 60 min, and 0 of 10 other pods")
 
 
-@pytest.mark.parametrize("harm", ["oom", "evicted", "pending"])
+@pytest.mark.parametrize("harm", ["oom_killed", "evicted", "pending"])
 def test_what_happened_before_it_began_is_not_counted(harm: str) -> None:
     before = NOW - PENDING_GRACE_SECONDS
     outcomes = SHARE[1:] + pods(2, "sizing", **{harm: before}) + REST

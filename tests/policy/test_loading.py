@@ -199,14 +199,14 @@ def test_an_exception_of_a_policy_that_is_not_there() -> None:
     (error,) = loaded.errors
     assert "spec.policyName: must be the name of a policy in this set, found 'gard'. Write guard" in str(error)
     (alone,) = load_policies([("e.yaml", exception_text())]).errors
-    assert "there is none in this set. Give both: rightslice policy lint policies/ exceptions/" in str(alone)
+    assert "Write a policy, and load both together: rightslice policy lint policies/ exceptions/" in str(alone)
 
 
 def test_two_policies_of_one_name() -> None:
     loaded = load_policies([("a.yaml", policy_text()), ("b.yaml", policy_text())])
     (error,) = loaded.errors
     assert error.code == "GPU-P105"
-    assert "must be a name of its own, found 'p' again (first at a.yaml:1:" in str(error)
+    assert "must be unique, found 'p' again (first at a.yaml:1:" in str(error)
     assert error.location.file == "b.yaml"
     assert loaded.policies is None
 
@@ -230,7 +230,7 @@ NO_POLICY = {
 def test_files_without_a_policy_are_a_fault(files: list[tuple[str, str]]) -> None:
     loaded = load_policies(files)
     assert [str(error) for error in loaded.errors] == [
-        "a.yaml:1:1: must hold at least one GPUPolicy, found none. Write one: rightslice policy new NAME"
+        "a.yaml:1:1: must contain at least one GPUPolicy, found none. Write one: rightslice policy new NAME"
     ]
     assert loaded.policies is None
 

@@ -29,7 +29,7 @@ ONE = "[{product: NVIDIA-L40S, perHour: '1.86'}]"
 FAULTS = {
     "an amount below zero": (
         table("[{product: A, perHour: -1}]"),
-        "p:7:32: prices[0].perHour: must be an amount for one card and hour, from 0 to 1000000, with at most six "
+        "p:7:32: prices[0].perHour: must be the price of one GPU per hour, from 0 to 1000000, with at most six "
         'decimals, found -1. Write an amount such as "2.50"',
     ),
     "an amount that is a word": (table("[{product: A, perHour: cheap}]"), "found 'cheap'"),
@@ -39,15 +39,15 @@ FAULTS = {
     "seven decimals": (table("[{product: A, perHour: '0.1234567'}]"), "at most six decimals"),
     "a currency in words": (
         table(ONE, HEAD.replace("USD", "dollars")),
-        "p:4:11: currency: must be the three letters of a currency (ISO 4217), found 'dollars'",
+        "p:4:11: currency: must be a currency code of three letters (ISO 4217), found 'dollars'",
     ),
     "no currency": (table(ONE, HEAD.replace("currency: USD\n", "")), "currency"),
-    "a day that does not exist": (table(ONE, HEAD.replace("06-01", "02-30")), "must be the day on which"),
+    "a day that does not exist": (table(ONE, HEAD.replace("06-01", "02-30")), "must be the date of the prices"),
     "a product twice, written in two ways": (
         table("[{product: NVIDIA-L40S, perHour: 1}, {product: L40S-SHARED, perHour: 2}]"),
-        "prices[1].product: must be priced once, found 'L40S-SHARED'",
+        "prices[1].product: must have one price, found 'L40S-SHARED'",
     ),
-    "a product without a name": (table("[{product: ' ', perHour: 1}]"), "must name a product"),
+    "a product without a name": (table("[{product: ' ', perHour: 1}]"), "must be a product as in the node label"),
     "no metadata": (
         table(ONE, HEAD.replace("metadata: {name: ours}\n", "")),
         "GPUPriceList: must have the field metadata, found none. Write metadata: {name: my-prices}",
@@ -56,7 +56,7 @@ FAULTS = {
     "a key that is misspelt": (table("[{product: A, perhour: 1}]"), "Did you mean perHour?"),
     "another kind": (table(ONE, HEAD.replace("GPUPriceList", "GPUPolicy")), "GPUPriceList"),
     "a newer version": (table(ONE, HEAD.replace("v1alpha1", "v2")), "must be rightslice.dev/v1alpha1"),
-    "two tables": (f"{table(ONE)}---\n{table(ONE)}", "must hold one GPUPriceList, found 2 documents"),
+    "two tables": (f"{table(ONE)}---\n{table(ONE)}", "must contain one GPUPriceList, found 2 documents"),
     "nothing": ("", "found 0 documents"),
     "no YAML": ("{", "p:"),
 }

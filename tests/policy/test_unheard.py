@@ -11,13 +11,13 @@ from webhook.policy.written.kinds import GPUPolicy
 
 AMD = "limits: {perPod: [{resource: amd.com/gpu, max: 2}]}"
 SAID = {
-    "another vendor's": ('match: {resources: ["amd.com/*", "gpu.intel.com/*"]}\ncuda: {}', "speaks about no pod"),
+    "another vendor's": ('match: {resources: ["amd.com/*", "gpu.intel.com/*"]}\ncuda: {}', "matches no pod"),
     "devices by claim": (
         'match: {resources: ["deviceclass.resource.kubernetes.io/*"]}\ncuda: {}',
-        "speaks about no pod",
+        "matches no pod",
     ),
-    "CPU": ("match: {resources: [cpu]}\ncuda: {}", "speaks about no pod"),
-    "limits of another vendor's": (AMD, "hold only in pods that ask for nvidia.com/* as well"),
+    "CPU": ("match: {resources: [cpu]}\ncuda: {}", "matches no pod"),
+    "limits of another vendor's": (AMD, "apply only to pods that also request nvidia.com/*"),
     "ours beside theirs": ('match: {resources: ["amd.com/*", "nvidia.com/gpu"]}\ncuda: {}', ""),
     "any": ('match: {resources: ["*"]}\ncuda: {}', ""),
     "slices": ('match: {resources: ["nvidia.com/mig-?g*"]}\ncuda: {}', ""),

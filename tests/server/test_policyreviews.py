@@ -104,9 +104,9 @@ def test_what_contradicts_a_policy_in_force_is_refused() -> None:
     response = answers(json.loads(policy_text("other", injection={"runtimeClassName": "kata"})), RULED)
 
     assert said(response) == [
-        "[GPU-P104] spec.injection.runtimeClassName: must agree with policy 'classes' where both speak about one pod, "
-        "found 'kata' here in 'other' and 'nvidia' at 0.yaml:1:140. Write one value in both, or make their matches "
-        "disjoint"
+        "[GPU-P104] spec.injection.runtimeClassName: must agree with policy 'classes', which may match the same "
+        "pod, found 'kata' here in 'other' and 'nvidia' at 0.yaml:1:140. Write the same value in both, or make their "
+        "matches disjoint"
     ]
 
 

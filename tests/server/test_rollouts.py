@@ -119,7 +119,7 @@ async def test_one_that_does_worse_is_halted_and_told_once() -> None:
         await leader.rollouts.evaluate_rollouts(leader.outcomes)
 
     assert (shared.condition["status"], shared.condition["reason"]) == ("True", "OutOfMemory")
-    assert "1 of 1 pods in the share were ended for their memory" in shared.condition["message"]
+    assert "1 of 1 pods in the share were OOMKilled" in shared.condition["message"]
     assert "until its spec is changed" in shared.condition["message"]
     [event] = shared.events
     assert event["path"] == "/api/v1/namespaces/default/events"

@@ -1,4 +1,4 @@
-"""Document: plain data, and where each part of it stands in its file."""
+"""Plain data with the position of every value in its file."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ Mark = tuple[int, int]
 
 
 class PositionTree(msgspec.Struct):
-    """Where a map or list stands, and everything in it.
+    """The position of a map or list, and of everything in it.
 
     Attributes:
-        mark: Where it begins.
-        keys: Where each key of a map stands.
-        members: Where each value stands, by key or index.
+        start: Where it begins.
+        keys: The position of each key of a map.
+        members: The position of each value, by key or index.
     """
 
     start: Mark
     keys: dict[str, Mark]
-    members: Any  # dict[str, Spot] or list[Spot]; typed loosely, for the builder fills both alike
+    members: Any  # dict[str, Positions] or list[Positions], which the builder fills alike
 
 
 Positions = Mark | PositionTree
-"""Where a value stands: a scalar's mark, or a branch."""
+"""The position of a value: the mark of a scalar, or the positions of a map or list."""
 
 UNKNOWN_MARK: Mark = (0, 0)
 
@@ -37,9 +37,9 @@ class Document(msgspec.Struct, frozen=True):
     """One document of a file.
 
     Attributes:
-        data: dict, list, str, int, float, bool or None. Parts may be shared: do not change them.
+        data: dict, list, str, int, float, bool or None. Parts may be shared, so do not modify it.
         file: Name of the file, for messages.
-        spot: Where everything stands.
+        positions: The position of every value.
     """
 
     data: Any
@@ -47,11 +47,11 @@ class Document(msgspec.Struct, frozen=True):
     positions: Positions
 
     def locate(self, path: FieldPath = ()) -> SourceLocation:
-        """Where the value at a path stands, or its nearest ancestor that exists."""
+        """Return the location of the value at a path, or of its nearest existing ancestor."""
         return SourceLocation(self.file, *start_mark(_follow_path(self.positions, path)[0]))
 
     def locate_key(self, path: FieldPath) -> SourceLocation:
-        """Where the key at the end of a path stands; the value where there is no such key."""
+        """Return the location of the key at the end of a path, or of the value if there is no such key."""
         if not path:
             return self.locate()
         parent, walked = _follow_path(self.positions, path[:-1])
@@ -61,25 +61,25 @@ class Document(msgspec.Struct, frozen=True):
         return self.locate(path)
 
 
-def _follow_path(spot: Positions, path: FieldPath) -> tuple[Positions, int]:
-    """Follow a path as far as it goes: the spot reached, and how many steps were taken."""
+def _follow_path(positions: Positions, path: FieldPath) -> tuple[Positions, int]:
+    """Follow a path as far as it exists; return the positions there and the number of steps taken."""
     for walked, step in enumerate(path):
-        member = _child_positions(spot, step)
-        if member is None:
-            return spot, walked
-        spot = member
-    return spot, len(path)
+        below = _child_positions(positions, step)
+        if below is None:
+            return positions, walked
+        positions = below
+    return positions, len(path)
 
 
-def _child_positions(spot: Positions, step: str | int) -> Positions | None:
-    if not isinstance(spot, PositionTree):
+def _child_positions(positions: Positions, step: str | int) -> Positions | None:
+    if not isinstance(positions, PositionTree):
         return None
-    members = spot.members
-    inside = step in members if isinstance(members, dict) else isinstance(step, int) and 0 <= step < len(members)
-    found: Positions | None = members[step] if inside else None
-    return found
+    members = positions.members
+    exists = step in members if isinstance(members, dict) else isinstance(step, int) and 0 <= step < len(members)
+    child: Positions | None = members[step] if exists else None
+    return child
 
 
-def start_mark(spot: Positions) -> Mark:
-    """Where a value begins."""
-    return spot.start if isinstance(spot, PositionTree) else spot
+def start_mark(positions: Positions) -> Mark:
+    """Return where a value begins."""
+    return positions.start if isinstance(positions, PositionTree) else positions

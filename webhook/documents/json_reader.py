@@ -1,6 +1,6 @@
-"""JSON text to plain data where the YAML reader cannot serve: large snapshots, and escapes that YAML lacks.
+"""Parse JSON where the YAML parser cannot: large snapshots, and escapes that YAML does not support.
 
-The data is the same. Several values in a row are several documents, as for kubectl.
+Consecutive values are separate documents, as for kubectl.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from webhook.documents.document import UNKNOWN_MARK, Document
 from webhook.errors import DocumentError, SourceLocation, shorten_text
 
 _HALF_ESCAPE = re.compile(r"\\u[dD][89a-fA-F]")
-"""Half of a character beyond 16 bits: two in a row are a character, one alone is no text."""
+"""One half of a surrogate pair; a lone half is not valid text."""
 
 _SPACE = re.compile(r"[ \t\r\n]*")
 
 
 class _UnsupportedJsonError(ValueError):
-    """A value that JSON has but we do not take; the argument is the sentence."""
+    """Valid JSON that is not supported; the argument is the message."""
 
 
 class JsonValue(NamedTuple):
-    """One of the values of a text, and its offsets."""
+    """One JSON value of a text, and its offsets."""
 
     data: Any
     start: int
@@ -34,19 +34,19 @@ class JsonValue(NamedTuple):
 
 
 def read_json_documents(text: str, file: str, bounds: SizeBounds) -> Iterator[Document]:
-    """Read every JSON value of a text, without places. What stands before a fault has come when the fault does.
+    """Yield the JSON values of a text as documents without positions.
 
     Raises:
-        DocumentError: not JSON, or beyond the bounds.
+        DocumentError: The text is not JSON or exceeds the bounds. Earlier values have been yielded.
     """
-    return (Document(row.data, file, UNKNOWN_MARK) for row in iter_json_values(text, file, bounds))
+    return (Document(value.data, file, UNKNOWN_MARK) for value in iter_json_values(text, file, bounds))
 
 
 def iter_json_values(text: str, file: str, bounds: SizeBounds) -> Iterator[JsonValue]:
-    """Every JSON value of a text, null left out.
+    """Yield the JSON values of a text, except null.
 
     Raises:
-        DocumentError: not JSON, or beyond the bounds.
+        DocumentError: The text is not JSON or exceeds the bounds.
     """
     end = _skip_whitespace(text, 0)
     while end < len(text):
@@ -70,14 +70,14 @@ def _decode_json_value(text: str, position: int, file: str) -> tuple[Any, int]:
     try:
         return _decoder.raw_decode(text, position)
     except json.JSONDecodeError as error:
-        place = location_at(text, error.pos, file)
-        raise DocumentError(place, f"must be JSON, found a fault: {error.msg}. Correct the text there") from None
+        location = location_at(text, error.pos, file)
+        raise DocumentError(location, f"must be JSON, found a syntax error: {error.msg}. Fix it") from None
     except _UnsupportedJsonError as error:
         raise DocumentError(SourceLocation(file), str(error)) from None
     except RecursionError:
-        raise DocumentError(SourceLocation(file), "must be less deep. Write it flatter") from None
+        raise DocumentError(SourceLocation(file), "must be less deeply nested. Reduce the nesting") from None
     except ValueError as error:
-        raise DocumentError(SourceLocation(file), f"must be JSON, found a fault: {shorten_text(str(error))}") from None
+        raise DocumentError(SourceLocation(file), f"must be JSON, found an error: {shorten_text(str(error))}") from None
 
 
 def _build_json_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -95,21 +95,21 @@ def _repeated_key(pairs: list[tuple[str, Any]]) -> str:
 
 
 def _reject_json_constant(name: str) -> Any:
-    raise _UnsupportedJsonError(f"must be JSON, found {name}, which JSON has no number for. Write a finite number")
+    raise _UnsupportedJsonError(f"must be JSON, found {name}, which is not a JSON number. Write a finite number")
 
 
 _decoder = json.JSONDecoder(object_pairs_hook=_build_json_object, parse_constant=_reject_json_constant)
 
 
 def _check_json_bounds(data: Any, file: str, bounds: SizeBounds) -> None:
-    """Count values and depth level by level, so that no depth can end the stack."""
+    """Count values and depth level by level, without recursion."""
     level, depth, values = [data], 0, 1
     while level:
         depth += 1
         level = [member for value in level if isinstance(value, (dict, list)) for member in _json_children(value)]
         values += len(level)
         if depth > bounds.depth + 1:
-            raise DocumentError(SourceLocation(file), f"must be at most {bounds.depth} levels deep. Write it flatter")
+            raise DocumentError(SourceLocation(file), f"must be at most {bounds.depth} levels deep. Reduce the nesting")
         if values > bounds.values:
             raise DocumentError(SourceLocation(file), f"must hold at most {bounds.values} values. Split the file")
 
@@ -118,8 +118,8 @@ def _check_surrogates(data: Any, file: str) -> None:
     try:
         json.dumps(data, ensure_ascii=False).encode()
     except UnicodeEncodeError:
-        sentence = "must be text, found half a character (a lone \\ud800 escape). Write the whole character"
-        raise DocumentError(SourceLocation(file), sentence) from None
+        message = "must be text, found half a surrogate pair (such as \\ud800 alone). Write the whole character"
+        raise DocumentError(SourceLocation(file), message) from None
 
 
 def _json_children(value: dict[str, Any] | list[Any]) -> Any:

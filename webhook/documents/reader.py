@@ -1,8 +1,7 @@
-"""YAML and JSON text to documents: plain data with the place of every value.
+"""Read YAML and JSON text into documents: plain data with the position of every value.
 
-What a policy file may hold is less than what YAML can say: no aliases, tags or merge keys, each key once,
-and no spelling that two YAML versions read differently. Manifests and snapshots are read as kubectl reads
-them, so aliases and merge keys work there, within a bound.
+Policy files use a strict subset of YAML: no aliases, tags or merge keys, no repeated keys, and no spelling that two
+YAML versions read differently. Manifests and snapshots are read as kubectl reads them, with bounded aliases.
 """
 
 from __future__ import annotations
@@ -26,44 +25,43 @@ DOCUMENT_SUFFIXES = (".yaml", ".yml", ".json")
 
 
 LARGE_JSON_BYTES = 2 * MIB
-"""JSON beyond this is read by the JSON parser, ten times faster, without places: no person wrote it."""
+"""Larger JSON files are machine-written: the JSON parser reads them ten times faster, without positions."""
 
 MAX_POSITIONED_VALUES = 10_000
-"""Values in a row whose every field has its place: each costs a parser."""
+"""Consecutive JSON values that get full positions; each needs a parser of its own."""
 
 
 def read_documents(content: str | bytes, file: str, *, aliases: bool = False) -> tuple[Document, ...]:
-    """Read every document of a file. Empty documents are left out.
+    """Read every document of a file, except empty ones.
 
     Args:
         content: The file's text, or its bytes (UTF-8).
         file: The file's name, for messages.
-        aliases: False: a policy, strict, at most 1 MiB. True: a manifest or snapshot, as kubectl reads it,
-            at most 64 MiB.
+        aliases: False for a policy: strict, at most 1 MiB. True for a manifest or snapshot: read as kubectl does, at
+            most 64 MiB.
 
     Raises:
-        DocumentError: it is not YAML or JSON that we accept; a `TemplateError` where it looks like a
-            template that was not rendered.
+        DocumentError: The content is not accepted; a `TemplateError` if it looks like an unrendered template.
     """
     return tuple(_raise_errors(iter_documents(content, file, aliases=aliases)))
 
 
-def _raise_errors(found: Iterable[Document | DocumentError]) -> Iterator[Document]:
-    for each in found:
-        if isinstance(each, DocumentError):
-            raise each
-        yield each
+def _raise_errors(results: Iterable[Document | DocumentError]) -> Iterator[Document]:
+    for result in results:
+        if isinstance(result, DocumentError):
+            raise result
+        yield result
 
 
 def iter_documents(content: str | bytes, file: str, *, aliases: bool = False) -> Iterator[Document | DocumentError]:
-    """The same, one by one: a document with a fault comes out as its error, and those around it as they are."""
+    """Yield the documents of a file one by one; an invalid document yields its error."""
     bounds = MANIFEST_BOUNDS if aliases else POLICY_BOUNDS
     try:
         text = decode_text(content, file, bounds)
-        odd = find_invalid_character(text, file)
-        if odd is not None and _looks_like_json(text):
-            raise odd
-        if odd is not None:
+        invalid = find_invalid_character(text, file)
+        if invalid is not None and _looks_like_json(text):
+            raise invalid
+        if invalid is not None:
             text, errors = drop_invalid_documents(text, file)
             yield from errors
         yield from _parse_text(text, file, bounds, aliases=aliases)
@@ -84,37 +82,39 @@ def _looks_like_json(text: str) -> bool:
 
 
 def _parse_yaml_or_json(text: str, file: str, bounds: SizeBounds, *, aliases: bool) -> list[Document | DocumentError]:
-    """A text that begins as JSON does is YAML or, as escapes and values in a row make it, JSON alone."""
+    """Parse text that begins like JSON as YAML, or as JSON if that reads more documents."""
     as_yaml = list(read_yaml_documents(text, file, bounds, aliases=aliases))
-    good = sum(isinstance(each, Document) for each in as_yaml)
-    if good == len(as_yaml):
+    valid = sum(isinstance(result, Document) for result in as_yaml)
+    if valid == len(as_yaml):
         return as_yaml
     as_json: list[Document | DocumentError] = []
     try:
         as_json.extend(_json_documents(text, file, bounds))
     except DocumentError as error:
-        return [*as_json, error] if len(as_json) > good else as_yaml
+        return [*as_json, error] if len(as_json) > valid else as_yaml
     return as_json
 
 
 def _json_documents(text: str, file: str, bounds: SizeBounds) -> Iterator[Document]:
-    """Values of JSON, each with the places that YAML finds in it; beyond `MAX_POSITIONED_VALUES` of them, where
-    each begins.
-    """
+    """Yield JSON values with full positions; after `MAX_POSITIONED_VALUES` values, only with their start."""
     mark, start = (1, 1), 0
-    for count, row in enumerate(iter_json_values(text, file, bounds)):
-        mark, start = advance_mark(mark, text, start, row.start), row.start
-        spot = positions_in(text[row.start : row.end], file, bounds, mark) if count < MAX_POSITIONED_VALUES else mark
-        yield Document(row.data, file, spot)
+    for count, value in enumerate(iter_json_values(text, file, bounds)):
+        mark, start = advance_mark(mark, text, start, value.start), value.start
+        positions = (
+            positions_in(text[value.start : value.end], file, bounds, mark) if count < MAX_POSITIONED_VALUES else mark
+        )
+        yield Document(value.data, file, positions)
 
 
-def is_document_file(way: Sequence[str]) -> bool:
-    """Is a file read? Hidden ones are not, nor those in hidden folders, where a ConfigMap keeps its versions.
+def is_document_file(parts: Sequence[str]) -> bool:
+    """Return whether a file below a folder, or a key of a mounted ConfigMap, is read as a document.
+
+    Hidden files and folders are skipped: a mounted ConfigMap keeps its versions in hidden folders.
 
     Args:
-        way: The names from the folder to the file, that of the file last. A file that somebody names is read anyway.
+        parts: Names of the folders and the file, relative to the folder that was given.
 
-    >>> is_document(["team", "guard.yaml"]), is_document(["README.txt"]), is_document(["..2026_06_01", "guard.yaml"])
-    (True, False, False)
+    >>> is_document_file(["team", "guard.yaml"]), is_document_file(["..2026_06_01", "guard.yaml"])
+    (True, False)
     """
-    return way[-1].endswith(DOCUMENT_SUFFIXES) and not any(name.startswith(".") for name in way)
+    return parts[-1].endswith(DOCUMENT_SUFFIXES) and not any(name.startswith(".") for name in parts)

@@ -1,8 +1,8 @@
-"""Plain (unquoted) YAML scalars to values.
+"""Convert plain (unquoted) YAML scalars to values.
 
-Manifests are read as kubectl reads them: `sigs.k8s.io/yaml`, whose resolver keeps YAML 1.1's words
-(`yes` is true) and octals (`017` is 15) beside YAML 1.2's. Policies are read by YAML 1.2, and every
-spelling that the two versions read differently is refused: nobody can be sure what its writer meant.
+Manifests are read as kubectl reads them: `sigs.k8s.io/yaml`, which accepts YAML 1.1 words (`yes` is true) and octals
+(`017` is 15) as well as YAML 1.2. Policies are read as YAML 1.2; spellings that the two versions read differently
+are rejected as ambiguous.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import re
 Scalar = str | int | float | bool | None
 
 MAX_SCALAR_LENGTH = 64
-"""No number or word is longer: anything longer is text, and no number costs more than a moment to read."""
+"""Longer scalars are text, which bounds the time to parse a number."""
 
 _WORDS: dict[str, Scalar] = {
     **dict.fromkeys(("", "~", "null", "Null", "NULL"), None),
@@ -35,9 +35,9 @@ _LEADING_ZERO = re.compile(r"[-+]?0[0-9]+\Z", re.ASCII)
 
 
 def is_ambiguous(text: str) -> bool:
-    """True for a plain scalar that YAML 1.1 and 1.2 read differently, or that is no finite number.
+    """Return whether YAML 1.1 and 1.2 read a plain scalar differently, or it is not a finite number.
 
-    >>> [is_unclear(text) for text in ("no", "017", "1_000", "12:30:45", ".inf", "nvidia")]
+    >>> [is_ambiguous(text) for text in ("no", "017", "1_000", "12:30:45", ".inf", "nvidia")]
     [True, True, True, True, True, False]
     """
     if len(text) > MAX_SCALAR_LENGTH:
@@ -48,15 +48,15 @@ def is_ambiguous(text: str) -> bool:
 
 
 def is_finite(value: Scalar) -> bool:
-    """False for what JSON, and so Kubernetes, has no number for."""
+    """Return False for infinities and NaN, which JSON and Kubernetes do not support."""
     return not isinstance(value, float) or math.isfinite(value)
 
 
 def parse_yaml12(text: str) -> Scalar:
-    """Read a plain scalar by YAML 1.2's core schema. Times and dates stay text.
+    """Parse a plain scalar with the YAML 1.2 core schema. Times and dates remain text.
 
-    >>> plain("8"), plain("0x10"), plain("1e3"), plain("true"), plain("2026-12-01"), plain("no")
-    (8, 16, 1000.0, True, '2026-12-01', 'no')
+    >>> [parse_yaml12(text) for text in ("8", "0x10", "1e3", "true", "2026-12-01", "no")]
+    [8, 16, 1000.0, True, '2026-12-01', 'no']
     """
     if text in _WORDS:
         return _WORDS[text]
@@ -82,10 +82,10 @@ def _parse_radix_integer(text: str) -> Scalar:
 
 
 def parse_like_kubectl(text: str) -> Scalar:
-    """Read a plain scalar the way kubectl does.
+    """Parse a plain scalar as kubectl does.
 
-    >>> as_kubectl("yes"), as_kubectl("017"), as_kubectl("1_000"), as_kubectl("12:30:45")
-    (True, 15, 1000, '12:30:45')
+    >>> [parse_like_kubectl(text) for text in ("yes", "017", "1_000", "12:30:45")]
+    [True, 15, 1000, '12:30:45']
     """
     if text in _YAML11_WORDS:
         return _YAML11_WORDS[text]

@@ -1,4 +1,4 @@
-"""Written policies to compiled ones: words to numbers, selectors to functions, modes settled."""
+"""Compile the models of policies: words to numbers, selectors to functions, modes resolved."""
 
 from __future__ import annotations
 
@@ -52,18 +52,18 @@ from webhook.policy.written.sections import (
 
 
 def spec_digest(data: Any) -> str:
-    """First 12 hex digits of the SHA-256 of data written as canonical JSON."""
+    """Return the first 12 hex digits of the SHA-256 of the data as canonical JSON."""
     text = json.dumps(data, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
 def effective_mode(section: str | None, policy: str) -> PolicyMode:
-    """A section's own mode, or its policy's."""
+    """Return a section's own mode, or else its policy's."""
     return PolicyMode[(section or policy).upper()]
 
 
 def selector_requirements(selector: LabelSelectorSpec) -> tuple[NodeSelectorRequirement, ...]:
-    """A label selector as a list of requirements, all of which must hold."""
+    """Return the requirements of a label selector, all of which must hold."""
     labels = (
         NodeSelectorRequirement(key=key, operator="In", values=(value,)) for key, value in selector.match_labels.items()
     )
@@ -74,51 +74,51 @@ def selector_requirements(selector: LabelSelectorSpec) -> tuple[NodeSelectorRequ
     return (*labels, *expressions)
 
 
-def compile_match(written: MatchSpec, conditions: tuple[MatchCondition, ...], *, fail: bool) -> PolicyMatch:
-    """Compile a policy's match."""
+def compile_match(spec: MatchSpec, conditions: tuple[MatchCondition, ...], *, fail: bool) -> PolicyMatch:
+    """Compile `spec.match`."""
     return PolicyMatch(
-        operations=frozenset(written.operations),
-        resource=selectors.glob_matcher(written.resources) if written.resources is not None else None,
+        operations=frozenset(spec.operations),
+        resource=selectors.glob_matcher(spec.resources) if spec.resources is not None else None,
         namespace=selectors.namespace_matcher(
-            written.namespaces,
-            written.exclude_namespaces,
-            selectors.label_matcher(selector_requirements(written.namespace_selector)),
+            spec.namespaces,
+            spec.exclude_namespaces,
+            selectors.label_matcher(selector_requirements(spec.namespace_selector)),
         ),
-        labels=selectors.label_matcher(selector_requirements(written.object_selector)),
+        labels=selectors.label_matcher(selector_requirements(spec.object_selector)),
         conditions=conditions,
         fail_closed=fail,
     )
 
 
-def compile_fair_share(written: FairShareSpec | None, policy: str) -> FairShare | None:
-    """Compile a policy's fair share."""
-    if written is None:
+def compile_fair_share(spec: FairShareSpec | None, policy: str) -> FairShare | None:
+    """Compile `spec.fairShare`."""
+    if spec is None:
         return None
-    shares = tuple((share.name, share.weight) for share in written.shares)
-    return FairShare(policy, written.by, written.half_life_hours, shares, written.default_weight)
+    shares = tuple((share.name, share.weight) for share in spec.shares)
+    return FairShare(policy, spec.by, spec.half_life_hours, shares, spec.default_weight)
 
 
-def compile_rollout(written: RolloutSpec | None, policy: str) -> Rollout | None:
-    """Compile a policy's rollout. Without a seed each policy has workloads of its own."""
-    if written is None:
+def compile_rollout(spec: RolloutSpec | None, policy: str) -> Rollout | None:
+    """Compile `spec.rollout`. The default seed is the policy's name, so policies select different workloads."""
+    if spec is None:
         return None
-    on = written.halt_on
-    halt_on = HaltThresholds(on.oom, on.evictions, on.pending, on.window_minutes) if on is not None else None
-    return Rollout(written.percent, written.seed or policy, halt_on)
+    halt = spec.halt_on
+    thresholds = HaltThresholds(halt.oom, halt.evictions, halt.pending, halt.window_minutes) if halt else None
+    return Rollout(spec.percent, spec.seed or policy, thresholds)
 
 
-def compile_template_paths(written: MatchSpec) -> dict[tuple[str, str], tuple[TemplatePath, ...]]:
-    """Where the templates of a policy's own workload kinds stand."""
-    found: dict[tuple[str, str], tuple[TemplatePath, ...]] = {}
-    for kind in written.templates:
+def compile_template_paths(spec: MatchSpec) -> dict[tuple[str, str], tuple[TemplatePath, ...]]:
+    """Return the template paths of the workload kinds that a policy defines."""
+    templates: dict[tuple[str, str], tuple[TemplatePath, ...]] = {}
+    for kind in spec.templates:
         key = (kind.api_group, kind.kind)
-        found[key] = found.get(key, ()) + tuple(tuple(path.split(".")) for path in kind.paths)
-    return found
+        templates[key] = templates.get(key, ()) + tuple(tuple(path.split(".")) for path in kind.paths)
+    return templates
 
 
 def compile_sections(spec: PolicySpec) -> dict[str, Any]:
-    """Compile every section that is written, by the names of `Policy`'s fields."""
-    makers: dict[str, Callable[[Any, PolicyMode], Any]] = {
+    """Compile every section that is spec, by attribute of `Policy`."""
+    compilers: dict[str, Callable[[Any, PolicyMode], Any]] = {
         "right_sizing": _compile_right_sizing,
         "limits": _compile_limits,
         "quotas": partial(_compile_quotas, spec.match),
@@ -127,126 +127,125 @@ def compile_sections(spec: PolicySpec) -> dict[str, Any]:
         "cuda": _compile_cuda,
         "security": _compile_security,
     }
-    written = {name: getattr(spec, name) for name in makers}
     return {
-        name: makers[name](section, effective_mode(section.mode, spec.mode))
-        for name, section in written.items()
-        if section is not None
+        name: compile_section(section, effective_mode(section.mode, spec.mode))
+        for name, compile_section in compilers.items()
+        if (section := getattr(spec, name)) is not None
     }
 
 
-def _compile_right_sizing(written: RightSizingSpec, mode: PolicyMode) -> RightSizingRules:
+def _compile_right_sizing(spec: RightSizingSpec, mode: PolicyMode) -> RightSizingRules:
     return RightSizingRules(
         mode=mode,
-        isolation=IsolationLevel[written.isolation.upper()],
-        forms=tuple(dict.fromkeys(map(GpuForm, written.forms))),
-        evidence=tuple(dict.fromkeys(map(EvidenceSource, written.evidence))),
-        default_memory_mib=written.default.memory if written.default else None,
-        default_compute_milli=written.default.compute if written.default else None,
-        margin_percent=written.margin_percent,
-        risk_ppm=written.risk,
-        min_saving_percent=written.min_saving_percent,
-        wait_when_full=written.when_full == "wait",
+        isolation=IsolationLevel[spec.isolation.upper()],
+        forms=tuple(dict.fromkeys(map(GpuForm, spec.forms))),
+        evidence=tuple(dict.fromkeys(map(EvidenceSource, spec.evidence))),
+        default_memory_mib=spec.default.memory if spec.default else None,
+        default_compute_milli=spec.default.compute if spec.default else None,
+        margin_percent=spec.margin_percent,
+        risk_ppm=spec.risk,
+        min_saving_percent=spec.min_saving_percent,
+        wait_when_full=spec.when_full == "wait",
     )
 
 
-def _compile_amount_rule(written: AmountRuleSpec) -> AmountRule:
+def _compile_amount_rule(spec: AmountRuleSpec) -> AmountRule:
     return AmountRule(
-        resource=written.resource,
-        matches=selectors.glob_matcher([written.resource]),
-        allowed=tuple(sorted(set(written.allowed or ()))),
-        min=written.min,
-        max=written.max,
-        default=written.default,
+        resource=spec.resource,
+        matches=selectors.glob_matcher([spec.resource]),
+        allowed=tuple(sorted(set(spec.allowed or ()))),
+        min=spec.min,
+        max=spec.max,
+        default=spec.default,
     )
 
 
-def _compile_limits(written: LimitsSpec, mode: PolicyMode) -> LimitRules:
+def _compile_limits(spec: LimitsSpec, mode: PolicyMode) -> LimitRules:
     return LimitRules(
         mode=mode,
-        per_pod=AmountRuleSet(map(_compile_amount_rule, written.per_pod)),
-        per_container=AmountRuleSet(map(_compile_amount_rule, written.per_container)),
-        per_gpu=AmountRuleSet(map(_compile_amount_rule, written.per_gpu)),
-        limit_ranges=written.limit_ranges == "evaluate",
-        injected_gpus=InjectedGpuHandling(written.limit_range_injected),
-        resource_quotas=written.resource_quotas == "evaluate",
-        accounting=written.accounting == "native",
-        scheduler_ignores_accounting=written.accounting_scheduler == "configured",
+        per_pod=AmountRuleSet(map(_compile_amount_rule, spec.per_pod)),
+        per_container=AmountRuleSet(map(_compile_amount_rule, spec.per_container)),
+        per_gpu=AmountRuleSet(map(_compile_amount_rule, spec.per_gpu)),
+        limit_ranges=spec.limit_ranges == "evaluate",
+        injected_gpus=InjectedGpuHandling(spec.limit_range_injected),
+        resource_quotas=spec.resource_quotas == "evaluate",
+        accounting=spec.accounting == "native",
+        scheduler_ignores_accounting=spec.accounting_scheduler == "configured",
     )
 
 
-def _compile_quotas(match: MatchSpec, written: QuotasSpec, mode: PolicyMode) -> QuotaRules:
-    return QuotaRules(mode, tuple(_compile_shared_quota(match, quota) for quota in written.shared))
+def _compile_quotas(match: MatchSpec, spec: QuotasSpec, mode: PolicyMode) -> QuotaRules:
+    return QuotaRules(mode, tuple(_compile_shared_quota(match, quota) for quota in spec.shared))
 
 
-def _compile_shared_quota(match: MatchSpec, written: SharedQuotaSpec) -> SharedQuota:
-    """Namespaces share it that the policy speaks about and that its selector lets in."""
-    own, further = selector_requirements(match.namespace_selector), selector_requirements(written.namespace_selector)
+def _compile_shared_quota(match: MatchSpec, spec: SharedQuotaSpec) -> SharedQuota:
+    """The namespaces that match both the policy and the quota's selector share it."""
+    own, further = selector_requirements(match.namespace_selector), selector_requirements(spec.namespace_selector)
     holds = selectors.namespace_matcher(
         match.namespaces, match.exclude_namespaces, selectors.label_matcher((*own, *further))
     )
-    product = _product_matcher(written.product) if written.product else None
-    return SharedQuota(written.name, QuotaPool(holds, product), written.gpu_milli, written.product or "")
+    product = _product_matcher(spec.product) if spec.product else None
+    return SharedQuota(spec.name, QuotaPool(holds, product), spec.gpu_milli, spec.product or "")
 
 
 def _product_matcher(pattern: str) -> Callable[[str], bool]:
-    """A test for labels of products; what MIG and sharing add to a label does not count."""
+    """Return a matcher for product labels, which ignores the suffixes that MIG and sharing add."""
     matches = selectors.glob_matcher([pattern.lower()])
     return lambda label: matches(label.lower()) or matches(card_product(label))
 
 
-def _compile_injection(written: InjectionSpec, mode: PolicyMode) -> InjectionRules:
-    tolerations = () if isinstance(written.tolerations, str) else written.tolerations or ()
-    affinity = written.node_affinity
+def _compile_injection(spec: InjectionSpec, mode: PolicyMode) -> InjectionRules:
+    tolerations = () if isinstance(spec.tolerations, str) else spec.tolerations or ()
+    affinity = spec.node_affinity
     required = affinity.required if affinity is not None and not isinstance(affinity, str) else ()
     return InjectionRules(
         mode=mode,
-        tolerations_auto=written.tolerations == "auto",
+        tolerations_auto=spec.tolerations == "auto",
         tolerations=tuple(map(_compile_toleration, tolerations)),
         node_affinity_auto=affinity == "auto" or getattr(affinity, "offer", "") == "auto",
         node_affinity=tuple(
             NodeSelectorRequirement(key=one.key, operator=one.operator, values=one.values) for one in required
         ),
-        runtime_class_name=written.runtime_class_name or "",
-        spread=SpreadMode(written.spread),
-        labels=tuple(sorted(written.labels.items())),
+        runtime_class_name=spec.runtime_class_name or "",
+        spread=SpreadMode(spec.spread),
+        labels=tuple(sorted(spec.labels.items())),
     )
 
 
-def _compile_toleration(written: TolerationSpec) -> Toleration:
+def _compile_toleration(spec: TolerationSpec) -> Toleration:
     return Toleration(
-        key=written.key,
-        operator=written.operator,
-        value=written.value,
-        effect=written.effect or "",
-        toleration_seconds=written.toleration_seconds,
+        key=spec.key,
+        operator=spec.operator,
+        value=spec.value,
+        effect=spec.effect or "",
+        toleration_seconds=spec.toleration_seconds,
     )
 
 
-def _compile_topology(written: TopologySpec, mode: PolicyMode) -> TopologyRules:
+def _compile_topology(spec: TopologySpec, mode: PolicyMode) -> TopologyRules:
     return TopologyRules(
         mode=mode,
-        nvlink=NvlinkMode(written.nvlink),
-        when_gpus_at_least=written.when_gpus_at_least,
-        multi_node_domain=written.multi_node_domain or "",
+        nvlink=NvlinkMode(spec.nvlink),
+        when_gpus_at_least=spec.when_gpus_at_least,
+        multi_node_domain=spec.multi_node_domain or "",
     )
 
 
-def _compile_cuda(written: CudaSpec, mode: PolicyMode) -> CudaRules:
-    return CudaRules(mode=mode, driver=written.driver == "evaluate")
+def _compile_cuda(spec: CudaSpec, mode: PolicyMode) -> CudaRules:
+    return CudaRules(mode=mode, driver=spec.driver == "evaluate")
 
 
-def _compile_security(written: SecuritySpec, mode: PolicyMode) -> SecurityRules:
+def _compile_security(spec: SecuritySpec, mode: PolicyMode) -> SecurityRules:
     return SecurityRules(
         mode=mode,
-        deny=frozenset(written.deny),
-        allowed_runtime_classes=frozenset(written.allowed_runtime_classes),
-        allowed_capabilities=frozenset(written.allowed_driver_capabilities),
+        deny=frozenset(spec.deny),
+        allowed_runtime_classes=frozenset(spec.allowed_runtime_classes),
+        allowed_capabilities=frozenset(spec.allowed_driver_capabilities),
     )
 
 
-def compile_exemptions(policy: str, written: tuple[ExemptionSpec, ...]) -> tuple[Exemption, ...]:
-    """Compile the exemptions inside a policy."""
+def compile_exemptions(policy: str, spec: tuple[ExemptionSpec, ...]) -> tuple[Exemption, ...]:
+    """Compile the exemptions of a policy."""
     return tuple(
         Exemption(
             name=one.name,
@@ -256,27 +255,27 @@ def compile_exemptions(policy: str, written: tuple[ExemptionSpec, ...]) -> tuple
             reason=one.reason,
             expires=one.expiration_time,
         )
-        for one in written
+        for one in spec
     )
 
 
-def compile_exception(written: GPUPolicyException) -> Exemption:
-    """Compile an exemption that lives in a file of its own."""
+def compile_exception(spec: GPUPolicyException) -> Exemption:
+    """Compile a GPUPolicyException."""
     return Exemption(
-        name=written.metadata.name,
-        policy=written.spec.policy_name,
-        codes=frozenset(written.spec.codes),
-        scope=_compile_scope(written.spec.match),
-        reason=written.spec.reason,
-        expires=written.spec.expiration_time,
+        name=spec.metadata.name,
+        policy=spec.spec.policy_name,
+        codes=frozenset(spec.spec.codes),
+        scope=_compile_scope(spec.spec.match),
+        reason=spec.spec.reason,
+        expires=spec.spec.expiration_time,
     )
 
 
-def _compile_scope(written: ScopeSpec) -> ExemptionScope:
+def _compile_scope(spec: ScopeSpec) -> ExemptionScope:
     return ExemptionScope(
-        namespace=selectors.glob_matcher(written.namespaces),
-        service_accounts=frozenset(written.service_accounts),
-        labels=selectors.label_matcher(selector_requirements(written.object_selector)) or _match_any_labels,
+        namespace=selectors.glob_matcher(spec.namespaces),
+        service_accounts=frozenset(spec.service_accounts),
+        labels=selectors.label_matcher(selector_requirements(spec.object_selector)) or _match_any_labels,
     )
 
 

@@ -1,8 +1,7 @@
-"""The written models as CustomResourceDefinitions, so that an API server knows the kinds that admins write.
+"""Generate the CustomResourceDefinitions of GPUPolicy and GPUPolicyException from their pydantic models.
 
-The schema is pydantic's, made structural. It keeps fields that it does not know: an API server would drop them
-without a word, while our own route for policies names the misspelt one. It gives no defaults: an object stays as
-its author wrote it, and means what the same file means.
+The schema preserves unknown fields: an API server would drop them silently, while the webhook for policies reports
+them. It sets no defaults, so that an object stays as written and means the same as in a file.
 
 Source: the rules for structural schemas of apiextensions.k8s.io/v1.
 """
@@ -23,7 +22,7 @@ _DROPPED_KEYWORDS = frozenset({"title", "default", "additionalProperties", "prop
 _READY = {
     "name": "Ready",
     "type": "string",
-    "description": "Is what is written here in use?",
+    "description": "Whether this version is in use.",
     "jsonPath": '.status.conditions[?(@.type=="Ready")].status',
 }
 _AGE = {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"}
@@ -36,7 +35,7 @@ _MESSAGE = {
 
 
 def policy_crds() -> list[Json]:
-    """Every CustomResourceDefinition of the kinds that admins write and a cluster keeps."""
+    """Return the CustomResourceDefinitions."""
     return [
         _policy_crd(
             GPUPolicy,
@@ -102,7 +101,7 @@ def _policy_crd(model: type[SpecModel], *, plural: str, short: str, scope: str, 
 
 
 def openapi_schema(model: type[SpecModel]) -> Json:
-    """The structural schema of one kind, with the status that Rightslice writes."""
+    """Return the structural schema of a kind, with the status that Rightslice writes."""
     whole = model.model_json_schema(by_alias=True)
     schema = _structural_schema(whole, whole.pop("$defs"))
     schema["properties"] |= {
@@ -117,7 +116,7 @@ def openapi_schema(model: type[SpecModel]) -> Json:
 
 
 def _structural_schema(node: Json, models: Json) -> Json:
-    """One node of pydantic's schema, with references and choices resolved as far as a structural schema can."""
+    """Convert a node of pydantic's schema: resolve references, and unions as far as possible."""
     if "$ref" in node:
         return _structural_schema(models[node["$ref"].rpartition("/")[2]], models)
     if "anyOf" in node:
@@ -135,7 +134,7 @@ def _structural_schema(node: Json, models: Json) -> Json:
     elif "patternProperties" in node:
         [(pattern, member)] = schema.pop("patternProperties").items()
         schema["additionalProperties"] = _structural_schema(member, models)
-        schema |= cel_rules((f"self.all(key, key.matches(r'{pattern}'))", "must have label keys as its keys"))
+        schema |= cel_rules((f"self.all(key, key.matches(r'{pattern}'))", "keys must be label keys"))
     return schema
 
 
@@ -152,22 +151,22 @@ _CONDITION: Json = {
     },
 }
 _STATUS: Json = {
-    "description": "What became of it. Rightslice writes this.",
+    "description": "Written by Rightslice.",
     "type": "object",
     "properties": {
         "observedGeneration": {
-            "description": "The generation of the spec that this status is about.",
+            "description": "The generation of the spec that this status describes.",
             "type": "integer",
             "format": "int64",
         },
         "matched": {
-            "description": "How many requests it spoke about since its generation came into use.",
+            "description": "Number of requests that it matched since this generation is in use.",
             "type": "integer",
             "format": "int64",
         },
-        "denied": {"description": "How many of them it denied.", "type": "integer", "format": "int64"},
+        "denied": {"description": "Number of these requests that it denied.", "type": "integer", "format": "int64"},
         "conditions": {
-            "description": "Ready: is what is written here in use? Else the message says where the fault is.",
+            "description": "Ready: whether this generation is in use; if not, the message has the error.",
             "type": "array",
             "maxItems": 8,
             "x-kubernetes-list-type": "map",

@@ -1,4 +1,4 @@
-"""A fair share of GPU time: who is entitled to how much of it, and how fast what was used is forgotten."""
+"""Fair shares of GPU time: weights, and the half-life of past usage."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ BY_NAMESPACE = "namespace"
 
 
 class FairShare(msgspec.Struct, frozen=True):
-    """What use is held against.
+    """Compiled `spec.fairShare`.
 
     Attributes:
-        policy: Whose it is; "" where no policy says anything.
-        by: "namespace", or the label of pods that names a queue.
-        half_life_hours: After so long, an hour of use counts half.
+        policy: Name of the policy; "" for the default.
+        by: "namespace", or the pod label that names a queue.
+        half_life_hours: Half-life of past usage.
         shares: Weights by name.
-        others: The weight of each that is not named.
+        default_weight: Weight of every other name.
     """
 
     policy: str = ""
@@ -25,5 +25,5 @@ class FairShare(msgspec.Struct, frozen=True):
     default_weight: int = 1
 
     def weight_of(self, name: str) -> int:
-        """What one is entitled to, beside the others."""
+        """Return the weight of a namespace or queue."""
         return dict(self.shares).get(name, self.default_weight)

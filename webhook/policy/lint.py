@@ -1,7 +1,8 @@
-"""Additions of different policies that cannot both be carried out on one pod (GPU-P104).
+"""Check policies against each other: conflicts (GPU-P104), and policies that match no pod.
 
-Preferences add up, and so do tolerations: one taint more is tolerated. A field with one value contradicts, and so do
-a node affinity that no node can meet, two times for which one taint is tolerated, and two defaults for one resource.
+Policies that may match one pod conflict if they set one field to different values, if no node can satisfy both node
+affinities, if they tolerate one taint for different times, or if they set two defaults for one resource. Tolerations of
+different taints add up.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from webhook.errors import PolicyFileError
 from webhook.model.field_paths import FieldPath, format_path
 from webhook.model.gpu_resources import DEVICE_CLASS_PREFIX, OTHER_VENDOR_PREFIXES
 from webhook.model.pods import NodeSelectorRequirement
-from webhook.model.quantity import format_nano as amount_words
+from webhook.model.quantity import format_nano
 from webhook.policy import selectors
 from webhook.policy.compiler import selector_requirements
 from webhook.policy.written.kinds import GPUPolicy, PolicySpec
@@ -24,20 +25,20 @@ from webhook.policy.written.match import MatchSpec
 from webhook.policy.written.sections import InjectionSpec, LimitsSpec, NodeExpressionSpec, TolerationSpec
 
 EVALUATED_RESOURCES = "nvidia.com/*"
-IGNORED_RESOURCES_NOTE = "GPUs of other vendors, and devices by claim, are left alone"
+IGNORED_RESOURCES_NOTE = "GPUs of other vendors and devices of resource claims are not evaluated"
 
 
 CONFLICT_CODE = "GPU-P104"
 _INJECTION: FieldPath = ("spec", "injection")
 _LIMITS: FieldPath = ("spec", "limits")
 _EVICTING = (None, "NoExecute")
-"""The effects of a toleration that keeps a pod where a taint would end it."""
+"""Effects of tolerations that keep a pod on a node whose taint would evict it."""
 
 Indexed = TypeVar("Indexed")
 
 
 class PolicyConflict(NamedTuple):
-    """Where two policies differ (the path is the same in both, unless it is a list's), and what each adds."""
+    """Two policies that set a field to different values; in lists their paths may differ."""
 
     path: FieldPath
     other_path: FieldPath
@@ -45,29 +46,46 @@ class PolicyConflict(NamedTuple):
     other_text: str
 
 
-def find_conflicts(written: Sequence[tuple[Document, GPUPolicy]]) -> list[PolicyFileError]:
-    """Every pair of policies that may speak about one pod and contradict each other, at the later one's place."""
+def find_conflicts(policies: Sequence[tuple[Document, GPUPolicy]]) -> list[PolicyFileError]:
+    """Return an error for each conflict between policies that may match one pod, located in the later policy."""
     return [
         _conflict_error(document, policy, other_document, other, conflict)
-        for (other_document, other), (document, policy) in combinations(written, 2)
+        for (other_document, other), (document, policy) in combinations(policies, 2)
         if may_overlap(policy.spec.match, other.spec.match)
         for conflict in spec_conflicts(policy.spec, other.spec)
     ]
 
 
+def find_unmatched(policy: GPUPolicy) -> Iterator[str]:
+    """Yield a sentence, without full stop, if a policy or its limits apply to no pod."""
+    name, globs = policy.metadata.name, policy.spec.match.resources
+    if globs is not None and not any(globs_overlap(glob, EVALUATED_RESOURCES) for glob in globs):
+        must = f"match.resources must include a name of {EVALUATED_RESOURCES}, found {', '.join(globs[:3])}"
+        yield f"policy {name} matches no pod: {must}. {IGNORED_RESOURCES_NOTE}"
+    elif foreign := ", ".join(_foreign_resources(policy.spec.limits)[:3]):
+        only = f"apply only to pods that also request {EVALUATED_RESOURCES}"
+        yield f"limits of policy {name} on {foreign} {only}. {IGNORED_RESOURCES_NOTE}"
+
+
+def _foreign_resources(limits: LimitsSpec | None) -> list[str]:
+    """Return the resources of other vendors and of device classes that limits name."""
+    rules = (*limits.per_pod, *limits.per_container, *limits.per_gpu) if limits is not None else ()
+    return [rule.resource for rule in rules if rule.resource.startswith((*OTHER_VENDOR_PREFIXES, DEVICE_CLASS_PREFIX))]
+
+
 def _conflict_error(
     document: Document, policy: GPUPolicy, other_document: Document, other: GPUPolicy, conflict: PolicyConflict
 ) -> PolicyFileError:
-    sentence = (
-        f"{format_path(conflict.path)}: must agree with policy {other.metadata.name!r} where both speak about one pod, "
+    message = (
+        f"{format_path(conflict.path)}: must agree with policy {other.metadata.name!r}, which may match the same pod, "
         f"found {conflict.text} here in {policy.metadata.name!r} and {conflict.other_text} at "
-        f"{other_document.locate(conflict.other_path)}. Write one value in both, or make their matches disjoint"
+        f"{other_document.locate(conflict.other_path)}. Write the same value in both, or make their matches disjoint"
     )
-    return PolicyFileError(document.locate(conflict.path), sentence, CONFLICT_CODE)
+    return PolicyFileError(document.locate(conflict.path), message, CONFLICT_CODE)
 
 
 def spec_conflicts(ours: PolicySpec, theirs: PolicySpec) -> Iterator[PolicyConflict]:
-    """What one pod cannot get from both."""
+    """Yield the conflicts between two specs."""
     if ours.injection is not None and theirs.injection is not None:
         yield from _injection_conflicts(ours.injection, theirs.injection)
     if ours.limits is not None and theirs.limits is not None:
@@ -85,10 +103,10 @@ def _injection_conflicts(ours: InjectionSpec, theirs: InjectionSpec) -> Iterator
 
 
 def _scalar_conflicts(ours: InjectionSpec, theirs: InjectionSpec) -> Iterator[PolicyConflict]:
-    both_written = ours.model_fields_set & theirs.model_fields_set
+    set_in_both = ours.model_fields_set & theirs.model_fields_set
     for field, key in (("runtime_class_name", "runtimeClassName"), ("spread", "spread")):
         mine, other = getattr(ours, field), getattr(theirs, field)
-        if field in both_written and mine != other:
+        if field in set_in_both and mine != other:
             path = (*_INJECTION, key)
             yield PolicyConflict(path, path, repr(mine), repr(other))
 
@@ -129,7 +147,7 @@ def _listed_tolerations(injection: InjectionSpec) -> tuple[TolerationSpec, ...]:
 
 
 def _tolerate_same_taint(one: TolerationSpec, other: TolerationSpec) -> bool:
-    """Is there a taint that would end the pod, and that both tolerate?"""
+    """Return whether both tolerate one taint that would evict the pod."""
     any_value = "Exists" in (one.operator, other.operator)
     same = one.key == other.key and (any_value or one.value == other.value)
     return same and one.effect in _EVICTING and other.effect in _EVICTING
@@ -137,19 +155,19 @@ def _tolerate_same_taint(one: TolerationSpec, other: TolerationSpec) -> bool:
 
 def _toleration_text(toleration: TolerationSpec) -> str:
     seconds = toleration.toleration_seconds
-    return f"{toleration.key} {'for ever' if seconds is None else f'for {seconds} s'}"
+    return f"{toleration.key} {'forever' if seconds is None else f'for {seconds} s'}"
 
 
 def _default_conflicts(ours: LimitsSpec, theirs: LimitsSpec) -> Iterator[PolicyConflict]:
-    for (path, resource, words), (other_path, other_resource, other_words) in product(
+    for (path, resource, text), (other_path, other_resource, other_text) in product(
         _written_defaults(ours), _written_defaults(theirs)
     ):
-        if resource == other_resource and words != other_words:
-            yield PolicyConflict(path, other_path, words, other_words)
+        if resource == other_resource and text != other_text:
+            yield PolicyConflict(path, other_path, text, other_text)
 
 
 def _written_defaults(limits: LimitsSpec) -> Iterator[tuple[FieldPath, str, str]]:
-    """Where each default stands, the resource it is of, and the default in words."""
+    """Yield the path, resource and text of each default."""
     for key, each, rules in (
         ("perContainer", "container", limits.per_container),
         ("perGPU", "GPU", limits.per_gpu),
@@ -157,7 +175,7 @@ def _written_defaults(limits: LimitsSpec) -> Iterator[tuple[FieldPath, str, str]
         for index, rule in enumerate(rules):
             if rule.default is not None:
                 path = (*_LIMITS, key, index, "default")
-                yield path, rule.resource, f"{amount_words(rule.default)} for each {each}"
+                yield path, rule.resource, f"{format_nano(rule.default)} for each {each}"
 
 
 def _indexed_pairs(
@@ -167,7 +185,7 @@ def _indexed_pairs(
 
 
 def may_overlap(one: MatchSpec, other: MatchSpec) -> bool:
-    """False where no object can match both."""
+    """Return False only if certainly no object matches both; match conditions count as true."""
     return (
         bool(set(one.operations) & set(other.operations))
         and _resources_overlap(one.resources, other.resources)
@@ -193,7 +211,7 @@ def _namespaces_overlap(one: MatchSpec, other: MatchSpec) -> bool:
 
 
 def _remaining_namespaces(one: MatchSpec, other: MatchSpec) -> tuple[str, ...] | None:
-    """One policy's namespace globs without those that either policy excludes; None: every namespace."""
+    """Return a policy's namespace globs without those that either policy excludes; None for every namespace."""
     if one.namespaces is None:
         return None
     excluded = (*one.exclude_namespaces, *other.exclude_namespaces)
@@ -206,15 +224,15 @@ def _any_globs_overlap(ours: Iterable[str], theirs: Iterable[str]) -> bool:
 
 
 def glob_covers(wider: str, narrower: str) -> bool:
-    """True if every name of one glob is a name of the other; said of literals and equal globs only."""
+    """Return whether every name of one glob matches the other; decided only for literals and equal globs."""
     return wider in (narrower, "*") or (selectors.is_literal(narrower) and selectors.glob_matcher([wider])(narrower))
 
 
 @lru_cache(maxsize=1024)
 def globs_overlap(one: str, other: str) -> bool:
-    """True if some name matches both globs.
+    """Return whether some name matches both globs.
 
-    >>> globs_meet("team-*", "*-dev"), globs_meet("team-*", "ml-?")
+    >>> globs_overlap("team-*", "*-dev"), globs_overlap("team-*", "ml-?")
     (True, False)
     """
     reached = {0} | _positions_after_stars(other, 0)
@@ -224,7 +242,7 @@ def globs_overlap(one: str, other: str) -> bool:
 
 
 def _advance_positions(character: str, other: str, reached: set[int]) -> set[int]:
-    """Positions in `other` that one more character of the first glob can lead to."""
+    """Return the positions in `other` after one more character of the first glob."""
     if character == "*":
         return {after for position in reached for after in range(position, len(other) + 1)}
     following: set[int] = set()
@@ -240,7 +258,7 @@ def _advance_positions(character: str, other: str, reached: set[int]) -> set[int
 
 
 def _positions_after_stars(glob: str, position: int) -> set[int]:
-    """Positions after a run of stars, each of which may stand for nothing."""
+    """Return the positions after a run of stars, each of which may match nothing."""
     found = set()
     while position < len(glob) and glob[position] == "*":
         position += 1
@@ -249,7 +267,7 @@ def _positions_after_stars(glob: str, position: int) -> set[int]:
 
 
 def requirements_conflict(requirements: Iterable[NodeSelectorRequirement]) -> bool:
-    """True if no set of labels can meet every requirement."""
+    """Return whether no labels can satisfy every requirement."""
     by_key: dict[str, list[NodeSelectorRequirement]] = {}
     for requirement in requirements:
         by_key.setdefault(requirement.key, []).append(requirement)
@@ -265,20 +283,3 @@ def _no_value_possible(group: list[NodeSelectorRequirement]) -> bool:
         return False
     refused = {value for one in group if one.operator == "NotIn" for value in one.values}
     return not set.intersection(*wanted) - refused
-
-
-def find_unmatched(policy: GPUPolicy) -> Iterator[str]:
-    """A sentence for each, without a full stop; nothing of a policy that is well."""
-    name, globs = policy.metadata.name, policy.spec.match.resources
-    if globs is not None and not any(globs_overlap(glob, EVALUATED_RESOURCES) for glob in globs):
-        must = f"match.resources must match some name of {EVALUATED_RESOURCES}, found {', '.join(globs[:3])}"
-        yield f"policy {name} speaks about no pod: {must}. {IGNORED_RESOURCES_NOTE}"
-    elif foreign := _foreign_resources(policy.spec.limits):
-        only = f"hold only in pods that ask for {EVALUATED_RESOURCES} as well"
-        yield f"limits of policy {name} on {', '.join(foreign[:3])} {only}. {IGNORED_RESOURCES_NOTE}"
-
-
-def _foreign_resources(limits: LimitsSpec | None) -> list[str]:
-    """Resources of other vendors, and those that stand for device classes, among what limits name."""
-    rules = (*limits.per_pod, *limits.per_container, *limits.per_gpu) if limits is not None else ()
-    return [rule.resource for rule in rules if rule.resource.startswith((*OTHER_VENDOR_PREFIXES, DEVICE_CLASS_PREFIX))]

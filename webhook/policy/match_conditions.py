@@ -1,7 +1,7 @@
-"""Match conditions: CEL expressions, compiled once and asked about each object.
+"""Compile and evaluate match conditions, which are CEL expressions.
 
-The engine is Google's own, so an expression means what it means in a ValidatingAdmissionPolicy, and
-`matches()` runs in linear time.
+The engine is Google's, so an expression means the same as in a ValidatingAdmissionPolicy, and `matches()` takes linear
+time.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from webhook.policy.cel_syntax import FieldPath, find_fields_read, find_patterns
 from webhook.policy.policy_set import ConditionError, MatchCondition
 
 FieldTree = dict[str, "FieldTree"] | None
-"""Members to keep, level by level; None: everything below."""
+"""Fields to keep, level by level; None keeps everything below."""
 
 CEL_VARIABLES: Final = ("object", "oldObject", "request", "namespaceObject")
 _KIND: FieldTree = dict.fromkeys(("group", "version", "kind"))
@@ -31,21 +31,21 @@ KNOWN_FIELDS: Final[dict[str, FieldTree]] = {
     },
     "namespaceObject": {"metadata": dict.fromkeys(("name", "labels", "annotations"))},
 }
-"""The fields of the variables that have the same ones for every pod."""
+"""The fields of the variables whose fields are the same for every pod."""
 
 MAX_LOOP_DEPTH = 2
-"""Loops inside one another: two over 300 containers are 90 000 steps, three would be 27 million."""
+"""Nested loops: two over 300 containers are 90,000 steps, three would be 27 million."""
 
 _ERROR_LOCATION = re.compile(r"ERROR: <input>:(-?\d+):(-?\d+): (.*)")
 _NOT_PRINTABLE = re.compile(r"[^\x20-\x7e\xa0-\ud7ff]+")
 _STATUS = re.compile(r"^[A-Z_]+: |\s*\[[A-Z_]+\]$")
 _PATTERN_STATUS = re.compile(r"^[A-Z_]+: invalid regular expression: ")
-_PATTERN_FIX = "a pattern with its brackets closed, without look-around and back-references, such as '^team-[0-9]+$'"
+_PATTERN_FIX = "a pattern with balanced brackets and without look-around or back-references, such as '^team-[0-9]+$'"
 _CEL_ENV = cel.NewEnv(variables=dict.fromkeys(CEL_VARIABLES, cel.Type.DYN))
 
 
 class ExpressionError(Exception):
-    """An expression that does not compile; the arguments say what must hold and what to write."""
+    """An expression that does not compile, with what must hold and what to write."""
 
     def __init__(self, must: str, write: str) -> None:
         super().__init__(must)
@@ -57,7 +57,7 @@ def compile_match_condition(name: str, text: str) -> MatchCondition:
     """Compile one condition.
 
     Raises:
-        ExpressionError: it is not CEL, reads unknown names, cannot be true or false, or holds a broken pattern.
+        ExpressionError: It is not CEL, reads unknown names, is not boolean, or contains an invalid pattern.
     """
     try:
         expression = _CEL_ENV.compile(text)
@@ -65,73 +65,75 @@ def compile_match_condition(name: str, text: str) -> MatchCondition:
         raise ExpressionError(*_compile_error_message(str(error))) from None
     if expression.return_type() not in (cel.Type.BOOL, cel.Type.DYN):
         kind = str(expression.return_type()).lower()
-        raise ExpressionError(f"be true or false, this gives {kind}", "a comparison, for example … == true")
+        raise ExpressionError(
+            f"be true or false, found an expression of type {kind}", "a comparison, for example … == true"
+        )
     serialized = expression.serialize()
     _check_regex_patterns(text, serialized)
-    read = find_fields_read(serialized)
-    if read.loop_depth > MAX_LOOP_DEPTH:
+    reads = find_fields_read(serialized)
+    if reads.loop_depth > MAX_LOOP_DEPTH:
         raise ExpressionError(
-            f"nest at most {MAX_LOOP_DEPTH} loops, found {read.loop_depth}", "fewer of all(), exists(), map()"
+            f"nest at most {MAX_LOOP_DEPTH} loops, found {reads.loop_depth}", "fewer nested all(), exists(), map()"
         )
-    _check_known_fields(member for member in read.fields if member[0] not in read.loop_variables)
-    needed = _fields_to_bind(read.fields)
+    _check_known_fields(path for path in reads.fields if path[0] not in reads.loop_variables)
+    fields = _fields_to_bind(reads.fields)
 
-    def holds(variables: Mapping[str, Any]) -> bool:
-        data = {variable: prune_object(variables.get(variable), tree) for variable, tree in needed.items()}
+    def evaluate(variables: Mapping[str, Any]) -> bool:
+        data = {variable: prune_object(variables.get(variable), tree) for variable, tree in fields.items()}
         return _evaluate_expression(expression, data)
 
-    return MatchCondition(name, holds)
+    return MatchCondition(name, evaluate)
 
 
 def _check_regex_patterns(text: str, serialized: bytes) -> None:
     for pattern, offset in find_patterns(serialized):
-        fault = pattern_error(pattern)
-        if fault:
+        error = pattern_error(pattern)
+        if error:
             before = text[:offset].split("\n")
-            place = f"line {len(before)}, column {len(before[-1]) + 1}"
-            why = shorten_text(_NOT_PRINTABLE.sub(" ", _PATTERN_STATUS.sub("", fault)), 120)
-            must = f"match with patterns of RE2's syntax, found {quote_text(pattern)} at {place} of it ({why})"
+            location = f"line {len(before)}, column {len(before[-1]) + 1}"
+            reason = shorten_text(_NOT_PRINTABLE.sub(" ", _PATTERN_STATUS.sub("", error)), 120)
+            must = f"use patterns in RE2 syntax, found {quote_text(pattern)} at {location} ({reason})"
             raise ExpressionError(must, _PATTERN_FIX)
 
 
-def _check_known_fields(members: Iterable[FieldPath]) -> None:
-    """A field that never is there would fail on every pod.
+def _check_known_fields(paths: Iterable[FieldPath]) -> None:
+    """Check that the fields exist; an unknown field would fail on every pod.
 
     Raises:
-        ExpressionError: one of the members is such a field.
+        ExpressionError: A field does not exist.
     """
-    for member in sorted(members):
-        tree = KNOWN_FIELDS.get(member[0])
-        for index, name in enumerate(member[1:], 1):
+    for path in sorted(paths):
+        tree = KNOWN_FIELDS.get(path[0])
+        for index, name in enumerate(path[1:], 1):
             if tree is None:
                 break
             if name not in tree:
-                about, known = ".".join(member[:index]), ", ".join(sorted(tree))
-                raise ExpressionError(f"read fields that there are, found {name!r} of {about}", f"one of {known}")
+                parent, known = ".".join(path[:index]), ", ".join(sorted(tree))
+                raise ExpressionError(f"read existing fields, found {name!r} of {parent}", f"one of {known}")
             tree = tree[name]
 
 
 def _compile_error_message(message: str) -> tuple[str, str]:
-    found = _ERROR_LOCATION.search(message)
-    line, column, fault = found.groups() if found is not None else ("-1", "-1", message)
-    fault = shorten_text(_NOT_PRINTABLE.sub(" ", _STATUS.sub("", fault)), 120)
+    match = _ERROR_LOCATION.search(message)
+    line, column, error = match.groups() if match is not None else ("-1", "-1", message)
+    error = shorten_text(_NOT_PRINTABLE.sub(" ", _STATUS.sub("", error)), 120)
     if line == "-1":
-        return f"be CEL: {fault}", "a shorter, simpler expression"
-    known = ", ".join(CEL_VARIABLES)
-    return f"be CEL, at line {line}, column {column} of it: {fault}", f"an expression over {known}"
+        return f"be valid CEL: {error}", "a shorter, simpler expression"
+    variables = ", ".join(CEL_VARIABLES)
+    return f"be valid CEL: line {line}, column {column}: {error}", f"an expression over {variables}"
 
 
-def _fields_to_bind(members: Iterable[FieldPath]) -> dict[str, FieldTree]:
-    """The variables that are read, each with what is read from it."""
+def _fields_to_bind(paths: Iterable[FieldPath]) -> dict[str, FieldTree]:
+    """Return the variables to bind, each with the fields to keep."""
     root: dict[str, FieldTree] = {}
-    for member in sorted(members, key=len, reverse=True):
-        if member[0] in CEL_VARIABLES:
-            _add_field(root, member)
+    for path in sorted(paths, key=len, reverse=True):
+        if path[0] in CEL_VARIABLES:
+            _add_field(root, path)
     return root
 
 
-def _add_field(tree: dict[str, FieldTree], member: FieldPath) -> None:
-    first, *rest = member
+def _add_field(tree: dict[str, FieldTree], path: FieldPath) -> None:
+    first, *rest = path
     below = tree.get(first, {})
     if not rest or below is None:
         tree[first] = None
@@ -141,9 +143,9 @@ def _add_field(tree: dict[str, FieldTree], member: FieldPath) -> None:
 
 
 def prune_object(value: Any, tree: FieldTree) -> Any:
-    """The part of an object that holds the members of a tree; whatever is no map stays as it is.
+    """Keep only the given fields of an object; values that are not maps stay whole.
 
-    >>> pruned({"metadata": {"name": "a", "labels": {}}, "spec": {}}, {"metadata": {"name": None}})
+    >>> prune_object({"metadata": {"name": "a", "labels": {}}, "spec": {}}, {"metadata": {"name": None}})
     {'metadata': {'name': 'a'}}
     """
     if tree is None or not isinstance(value, dict):
@@ -160,5 +162,5 @@ def _evaluate_expression(expression: Any, data: dict[str, Any]) -> bool:
     if value.type() == cel.Type.ERROR:
         raise ConditionError(shorten_text(_STATUS.sub("", str(result)), 200))
     if not isinstance(result, bool):
-        raise ConditionError(f"it gives {type(result).__name__}, not true or false")
+        raise ConditionError(f"the result is {type(result).__name__}, not true or false")
     return result

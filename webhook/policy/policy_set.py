@@ -1,12 +1,12 @@
-"""PolicySet: policies compiled for the admission path. Plain frozen values; nothing is parsed any more.
+"""Compiled policies for the admission path: frozen values that need no parsing.
 
-The written form is `written`; `compiling` turns one into the other.
+`policy.written` has the models of the YAML, and `policy.compiler` compiles them.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -23,22 +23,21 @@ from webhook.policy.template_paths import WORKLOAD_TEMPLATES, TemplatePath, Work
 
 if TYPE_CHECKING:
     from webhook.policy.loader import PolicySource
-from collections.abc import Collection
 
 
 class RightSizingRules(msgspec.Struct, frozen=True):
-    """How GPU requests shrink.
+    """Compiled `spec.rightSizing`.
 
     Attributes:
-        isolation: The least a pod may be given.
-        forms: Forms that may be given, the preferred first.
-        evidence: Evidence that is believed, the preferred first.
-        default_memory_mib: Need of a pod without other evidence, MiB; None: no such default.
-        default_compute_milli: The same for compute, thousandths of a card.
-        margin_percent: Added to observed compute (memory has its risk; what a pod declares is taken as it is).
-        risk_ppm: Pod-hours in a million that may need more memory than observed use lets a pod be given.
-        min_saving_percent: Least share of the request that must be saved.
-        wait_when_full: False: a slice is given only where one is free now.
+        isolation: Minimum isolation between pods on one GPU.
+        forms: Allowed GPU forms, in order of preference.
+        evidence: Accepted evidence, in order of preference.
+        default_memory_mib: Need of a pod without other evidence, MiB; None if there is no default.
+        default_compute_milli: Its compute, in thousandths of a GPU.
+        margin_percent: Added to observed compute; observed memory uses `risk_ppm`, declared needs have no margin.
+        risk_ppm: Pod-hours in a million that may need more memory than the pod was given.
+        min_saving_percent: Minimum share of the request that a rewrite must save.
+        wait_when_full: False if a rewrite needs a slice that is free now.
     """
 
     mode: PolicyMode
@@ -54,11 +53,11 @@ class RightSizingRules(msgspec.Struct, frozen=True):
 
 
 class AmountRule(msgspec.Struct, frozen=True):
-    """A ceiling, floor, choice or default for one resource. Amounts in nano-units (`model.quantity`).
+    """Bounds, allowed amounts or a default for one resource, in nano-units (`model.quantity`).
 
     Attributes:
         resource: Resource name, or a glob over names ("nvidia.com/mig-*").
-        matches: True for the names that the rule speaks about.
+        matches: Returns whether the rule applies to a resource name.
     """
 
     resource: str
@@ -70,20 +69,20 @@ class AmountRule(msgspec.Struct, frozen=True):
 
 
 class BoundedSet(set[object]):
-    """A bounded set: what it has seen, until it is full and begins anew."""
+    """A set that is cleared when it is full."""
 
     def remember(self, key: object) -> None:
-        """Remember one more."""
+        """Add a key."""
         if len(self) >= MAX_CACHE_ENTRIES:
             self.clear()
         self.add(key)
 
 
 class AmountRuleSet:
-    """Rules for amounts, found by resource name. Immutable; what a name finds is remembered, bounded.
+    """Amount rules by resource name. Immutable; lookups are cached up to a bound.
 
     Attributes:
-        names: The names the rules are about; None if a glob among them is about names that cannot be listed.
+        names: The resource names of the rules; None if one of them is a glob.
     """
 
     __slots__ = ("_rules_by_name", "names", "rules")
@@ -95,7 +94,7 @@ class AmountRuleSet:
         self._rules_by_name: dict[str, tuple[AmountRule, ...]] = {}
 
     def rules_for(self, name: str) -> tuple[AmountRule, ...]:
-        """The rules that speak about a resource."""
+        """Return the rules that apply to a resource."""
         found = self._rules_by_name.get(name)
         if found is None:
             found = tuple(rule for rule in self.rules if rule.matches(name))
@@ -106,7 +105,7 @@ class AmountRuleSet:
 
 
 class InjectedGpuHandling(StrEnum):
-    """What becomes of GPUs that a LimitRange put into containers that never asked."""
+    """How to handle GPUs that a LimitRange added to containers that did not request any."""
 
     WARN = "warn"
     KEEP = "keep"
@@ -114,12 +113,12 @@ class InjectedGpuHandling(StrEnum):
 
 
 class LimitRules(msgspec.Struct, frozen=True):
-    """What a pod may ask for.
+    """Compiled `spec.limits`.
 
     Attributes:
-        accounting: GPU containers also ask for the accounting resource, where that leaves no pod Pending.
-        ignored: An admin's word that every scheduler ignores that resource.
-        passed: What was held against all rules and broke none: pods of many workloads ask for the same.
+        accounting: Whether GPU containers also request the accounting resource, if that keeps no pod Pending.
+        scheduler_ignores_accounting: The admin confirms that every scheduler ignores that resource.
+        passed_checks: Requests that passed all rules; pods of many workloads request the same.
     """
 
     mode: PolicyMode
@@ -135,12 +134,12 @@ class LimitRules(msgspec.Struct, frozen=True):
 
 
 class SharedQuota(msgspec.Struct, frozen=True):
-    """A ceiling that namespaces share.
+    """A GPU quota that namespaces share.
 
     Attributes:
-        pool: Who shares it, and what counts.
-        milli: The ceiling, thousandths of a GPU.
-        product: The product that it is about, as written; "" for all.
+        pool: The namespaces that share it, and the products that count.
+        gpu_milli: The quota in thousandths of a GPU.
+        product: The product glob as written; "" for all products.
     """
 
     name: str
@@ -157,7 +156,7 @@ class QuotaRules(msgspec.Struct, frozen=True):
 
 
 class SpreadMode(StrEnum):
-    """How the pods of one workload are kept on different hosts."""
+    """Whether the pods of one workload are placed on different hosts."""
 
     OFF = "off"
     PREFERRED = "preferred"
@@ -165,7 +164,7 @@ class SpreadMode(StrEnum):
 
 
 class InjectionRules(msgspec.Struct, frozen=True):
-    """What is added to a pod that asks for GPUs."""
+    """Compiled `spec.injection`."""
 
     mode: PolicyMode
     tolerations_auto: bool
@@ -178,7 +177,7 @@ class InjectionRules(msgspec.Struct, frozen=True):
 
 
 class NvlinkMode(StrEnum):
-    """How much NVLink locality matters."""
+    """Whether the GPUs of a pod must be linked by NVLink."""
 
     IGNORED = "ignored"
     PREFERRED = "preferred"
@@ -186,10 +185,10 @@ class NvlinkMode(StrEnum):
 
 
 class TopologyRules(msgspec.Struct, frozen=True):
-    """Where GPUs of one pod, and pods of one workload, should be.
+    """Compiled `spec.topology`.
 
     Attributes:
-        multi_node_domain: Node label that names an NVLink domain of several nodes, or "".
+        multi_node_domain: Node label that names a multi-node NVLink domain, or "".
     """
 
     mode: PolicyMode
@@ -199,19 +198,19 @@ class TopologyRules(msgspec.Struct, frozen=True):
 
 
 class CudaRules(msgspec.Struct, frozen=True):
-    """Whether an image's CUDA need is held against the drivers of the nodes."""
+    """Compiled `spec.cuda`."""
 
     mode: PolicyMode
     driver: bool
 
 
 class SecurityRules(msgspec.Struct, frozen=True):
-    """Which ways round GPU accounting are refused.
+    """Compiled `spec.security`.
 
     Attributes:
-        deny: Names of the bypasses (`written.Bypass`).
-        allowed_runtime_classes: GPU runtime classes that a pod without a GPU request may name.
-        allowed_capabilities: Values of NVIDIA_DRIVER_CAPABILITIES beyond compute and utility that are fine.
+        deny: Names of bypasses (`written.sections.Bypass`).
+        allowed_runtime_classes: GPU runtime classes that pods without a GPU request may use.
+        allowed_capabilities: Values of NVIDIA_DRIVER_CAPABILITIES allowed besides compute and utility.
     """
 
     mode: PolicyMode
@@ -221,12 +220,12 @@ class SecurityRules(msgspec.Struct, frozen=True):
 
 
 class ExemptionScope(msgspec.Struct, frozen=True):
-    """What an exemption holds for. All that is given must match.
+    """The pods that an exemption applies to. All attributes must match.
 
     Attributes:
-        namespace: True for the namespaces it holds in.
-        service_accounts: Names; empty: any.
-        labels: True for the pod labels it holds for.
+        namespace: Returns whether a namespace matches.
+        service_accounts: Names; empty for any.
+        labels: Returns whether pod labels match.
     """
 
     namespace: Callable[[str], bool]
@@ -235,7 +234,7 @@ class ExemptionScope(msgspec.Struct, frozen=True):
 
 
 class Exemption(msgspec.Struct, frozen=True):
-    """Codes taken back, for whom, why, and until when."""
+    """Finding codes that a policy does not report for some pods until a given time."""
 
     name: str
     policy: str
@@ -246,27 +245,27 @@ class Exemption(msgspec.Struct, frozen=True):
 
 
 class MatchCondition(msgspec.Struct, frozen=True):
-    """A CEL match condition. `holds` raises `ConditionError` where the expression fails at run time."""
+    """A CEL match condition. `evaluate` raises `ConditionError` if the expression fails at run time."""
 
     name: str
     evaluate: Callable[[Mapping[str, Any]], bool]
 
 
 class ConditionError(Exception):
-    """A CEL expression failed on this object; the message is the engine's, shortened."""
+    """A CEL expression failed on an object; the message is the engine's, shortened."""
 
 
 class PolicyMatch(msgspec.Struct, frozen=True):
-    """Which objects a policy speaks about. Everything given must hold.
+    """The objects that a policy applies to. All attributes must match.
 
     Attributes:
         operations: For example {"CREATE", "UPDATE"}.
-        resource: True for a resource name the policy is about; None: every object, GPUs asked for or not.
-        namespace: True for (namespace name, namespace labels) that the policy is about.
-        labels: True for object labels that the policy is about; None: any.
-        conditions: CEL conditions, all of which must hold.
-        fail: What a condition that fails at run time is. True: a fault, in the strictest mode of the policy
-            (`failurePolicy: Fail`); False: the policy does not speak, with a warning at most.
+        resource: Returns whether a requested resource name matches; None for every object, with or without GPUs.
+        namespace: Returns whether a namespace matches, by name and labels.
+        labels: Returns whether object labels match; None for any.
+        conditions: CEL conditions, all of which must be true.
+        fail_closed: True if a condition that fails at run time is a violation in the policy's strictest mode
+            (`failurePolicy: Fail`); False if the policy then does not apply, with a warning at most.
     """
 
     operations: frozenset[str]
@@ -278,16 +277,16 @@ class PolicyMatch(msgspec.Struct, frozen=True):
 
 
 SECTIONS = ("right_sizing", "limits", "quotas", "injection", "topology", "cuda", "security")
-"""The parts of a policy that have a mode of their own."""
+"""Attributes of `Policy` with a mode of their own."""
 
 
 class Policy(msgspec.Struct, frozen=True):
-    """One compiled GPUPolicy. A section that is None was not written.
+    """A compiled GPUPolicy. Sections that are not written are None.
 
     Attributes:
-        place: Where the policy stands.
-        places: Where each section stands, by its key ("limits", "security.deny" …), for messages.
-        digest: First 12 hex digits of the SHA-256 of what was written.
+        location: File and line of the policy.
+        digest: First 12 hex digits of the SHA-256 of its spec.
+        section_locations: File and line by key ("limits", "security.deny" …), for messages.
     """
 
     name: str
@@ -309,22 +308,22 @@ class Policy(msgspec.Struct, frozen=True):
 
     @property
     def strictest_mode(self) -> PolicyMode:
-        """The strictest mode in which the policy, or any section of it, speaks."""
+        """The strictest mode of the policy and its sections."""
         sections = [section for name in SECTIONS if (section := getattr(self, name)) is not None]
         modes: list[PolicyMode] = [self.mode, *(section.mode for section in sections)]
         return max(modes)
 
 
 MAX_CACHE_ENTRIES = 4096
-"""Namespaces (with their labels) whose policies are remembered. A cluster rarely has more."""
+"""Bound of each cache of lookups. A cluster rarely has more namespaces."""
 
 
 class CandidatePolicies(NamedTuple):
-    """Policies that let a request in, as far as it goes without its object.
+    """Policies that match a request, before its object is evaluated.
 
     Attributes:
-        certain: Mask of those that speak, whatever the object is.
-        asking: Those, with their indices, that have still to be asked about its labels, or their conditions.
+        certain: Bit mask of the policies that match any object.
+        conditional: Policies, with their indices, whose object selector or conditions must still be evaluated.
     """
 
     certain: int
@@ -332,16 +331,16 @@ class CandidatePolicies(NamedTuple):
 
 
 class PolicySet:
-    """Every policy and exemption, immutable once made.
+    """All policies and exemptions. Immutable.
 
     Attributes:
-        policies: In the order of their names.
-        exemptions: Those of policies and those of GPUPolicyException objects.
-        templates: Where the pod templates of a workload kind stand, by (API group, kind).
-        rollouts: Those that are enforced for a share of the workloads only, with their indices.
-        pooled: True if any policy has a quota that namespaces share: then every GPU pod is weighed.
-        written: What it was compiled from, for those who judge another policy beside it.
-        digest: First 12 hex digits of the SHA-256 over all policies and exemptions.
+        policies: Sorted by name.
+        exemptions: From policies and from GPUPolicyException objects.
+        template_paths: Paths of pod templates by workload kind.
+        rollouts: Rollouts, with the indices of their policies.
+        has_shared_quotas: True if any policy has a shared quota, so that every GPU pod must be counted.
+        sources: The written policies and exceptions, to check another policy against them.
+        digest: First 12 hex digits of the SHA-256 of all policies and exemptions.
     """
 
     __slots__ = (
@@ -359,22 +358,22 @@ class PolicySet:
         self,
         policies: Iterable[Policy] = (),
         exemptions: Iterable[Exemption] = (),
-        templates: Mapping[WorkloadKind, tuple[TemplatePath, ...]] = WORKLOAD_TEMPLATES,
-        written: tuple[PolicySource, ...] = (),
+        template_paths: Mapping[WorkloadKind, tuple[TemplatePath, ...]] = WORKLOAD_TEMPLATES,
+        sources: tuple[PolicySource, ...] = (),
     ) -> None:
         self.policies = tuple(sorted(policies, key=lambda policy: policy.name))
         self.rollouts = tuple((i, one.rollout) for i, one in enumerate(self.policies) if one.rollout is not None)
         self.exemptions = tuple(exemptions)
         self.has_shared_quotas = any(policy.quotas is not None and policy.quotas.shared for policy in self.policies)
-        self.template_paths = templates
-        self.sources = written
+        self.template_paths = template_paths
+        self.sources = sources
         self.digest = _policy_set_digest(self.policies, self.exemptions)
         self._candidates_by_request: dict[tuple[object, ...], CandidatePolicies] = {}
 
     def candidates_for(
         self, namespace: str, labels: Mapping[str, str], operation: str, resources: tuple[str, ...]
     ) -> CandidatePolicies:
-        """The policies that let in a namespace, an operation and what is asked for. Remembered, bounded."""
+        """Return the policies that match a namespace, an operation and the requested resources. Cached."""
         key = (namespace, operation, resources, *labels.items())
         found = self._candidates_by_request.get(key)
         if found is None:
@@ -387,15 +386,15 @@ class PolicySet:
     def _find_candidates(
         self, namespace: str, labels: Mapping[str, str], operation: str, resources: tuple[str, ...]
     ) -> CandidatePolicies:
-        certain, asking = 0, []
+        certain, conditional = 0, []
         for index, policy in enumerate(self.policies):
             if not _is_candidate(policy.match, namespace, labels, operation, resources):
                 continue
             if policy.match.labels is None and not policy.match.conditions:
                 certain |= 1 << index
             else:
-                asking.append((index, policy))
-        return CandidatePolicies(certain, tuple(asking))
+                conditional.append((index, policy))
+        return CandidatePolicies(certain, tuple(conditional))
 
 
 def _is_candidate(
@@ -412,30 +411,23 @@ def _policy_set_digest(policies: tuple[Policy, ...], exemptions: tuple[Exemption
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:12]
 
 
-def policies_as_audit(policies: PolicySet) -> PolicySet:
-    """The same set with every mode `audit`; a match condition that fails denies nothing either."""
-    return _replace_policies(policies, map(as_audit, policies.policies))
-
-
-def halt_rollouts(policies: PolicySet, names: Collection[str]) -> PolicySet:
-    """The same set with the named policies on trial, because their rollout was halted."""
-    if not names:
-        return policies
-    return _replace_policies(
-        policies, (as_audit(one) if one.name in names and one.rollout else one for one in policies.policies)
-    )
-
-
-def _replace_policies(policies: PolicySet, changed: Iterable[Policy]) -> PolicySet:
+def policies_as_audit(policies: PolicySet, names: Collection[str] | None = None) -> PolicySet:
+    """Return the set with the named policies, or all, in audit mode, so that they deny and change nothing."""
+    changed = (as_audit(one) if names is None or one.name in names else one for one in policies.policies)
     return PolicySet(changed, policies.exemptions, policies.template_paths, policies.sources)
 
 
+def halt_rollouts(policies: PolicySet, names: Collection[str]) -> PolicySet:
+    """Return the set with the named policies in audit mode, because their rollout was halted."""
+    rollouts = {policies.policies[index].name for index, _ in policies.rollouts}
+    return policies_as_audit(policies, rollouts & set(names)) if names else policies
+
+
 def as_audit(policy: Policy) -> Policy:
-    """One policy on trial, for everybody."""
-    written = {name: getattr(policy, name) for name in SECTIONS}
+    """Return a policy in audit mode for every workload."""
     sections = {
         name: msgspec.structs.replace(section, mode=PolicyMode.AUDIT)
-        for name, section in written.items()
-        if section is not None
+        for name in SECTIONS
+        if (section := getattr(policy, name)) is not None
     }
     return msgspec.structs.replace(policy, mode=PolicyMode.AUDIT, rollout=None, **sections)

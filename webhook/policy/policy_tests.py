@@ -1,6 +1,6 @@
-"""GPUPolicyTest files to frozen cases: what is given, what comes in, what must come out.
+"""Load GPUPolicyTest files.
 
-Paths in a test file are relative to it; following them is the caller's work.
+Paths in a test file are relative to it; the caller resolves them.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ POLICY_TEST_KIND = GPUPolicyTest.__name__
 _IGNORED_KINDS = (GPUPolicy.__name__, GPUPolicyException.__name__)
 
 PathOrManifest = str | Mapping[str, Any]
-"""A file's path relative to the test file, or the object itself."""
+"""A path relative to the test file, or the object itself."""
 
 
 class ExpectedDecision(msgspec.Struct, frozen=True):
-    """What must come out; None: not compared.
+    """The decision that a case expects; attributes that are None are not compared.
 
     Attributes:
-        codes: Exactly the codes of all enforce and warn findings, order ignored.
-        audited: Exactly the codes of audit findings.
-        patched: The object after the patch, compared whole.
-        limits: By container name, its limits after the patch: exactly these GPU resources, and at least the others.
-        unchanged: True: the patch is empty; False: it is not.
+        codes: Exactly the codes of denials and warnings, in any order.
+        audited: Exactly the codes of findings in audit mode.
+        patched: The whole object after the patch.
+        limits: Limits after the patch by container: exactly these GPU resources, and at least the others.
+        unchanged: Whether the patch is empty.
     """
 
     allowed: bool
@@ -45,15 +45,15 @@ class ExpectedDecision(msgspec.Struct, frozen=True):
 
 
 class PolicyTestCase(msgspec.Struct, frozen=True):
-    """One case.
+    """One test case.
 
     Attributes:
-        place: Where it stands in the file.
-        now: The moment of the request; None: the file gives none.
+        location: File and line.
+        now: Time of the request; None if the file sets none.
         operation: "CREATE", "UPDATE", "DELETE" or "CONNECT".
         pod: The object under review, of any kind.
-        namespace: Name of its namespace; "": the object's own, or "default".
-        namespace_labels: All labels of the namespace, in place of the cluster's; None: those of the cluster.
+        namespace: Name of the namespace; "" for the object's own, or "default".
+        namespace_labels: Labels of the namespace, instead of those in the cluster; None to use the cluster's.
         user: Username of the requester.
     """
 
@@ -73,7 +73,7 @@ class PolicyTestFile(msgspec.Struct, frozen=True):
 
     Attributes:
         policies: Paths of policy files, relative to the test file.
-        cluster: "demo", a path relative to the test file, or "": none given.
+        cluster: "demo", a path relative to the test file, or "" for none.
     """
 
     __test__ = False
@@ -86,14 +86,14 @@ class PolicyTestFile(msgspec.Struct, frozen=True):
 
 
 class TestFilesResult(NamedTuple):
-    """What became of a file: its tests, and every fault in it."""
+    """The tests of a file, and its errors."""
 
     tests: tuple[PolicyTestFile, ...]
     errors: tuple[PolicyFileError, ...]
 
 
 def load_test_files(content: str | bytes, file: str) -> TestFilesResult:
-    """Read every GPUPolicyTest of a file. Policies and exceptions in it are passed over."""
+    """Load every GPUPolicyTest of a file. Policies and exceptions in it are ignored."""
     try:
         documents = read_documents(content, file)
     except DocumentError as error:
@@ -106,56 +106,54 @@ def load_test_files(content: str | bytes, file: str) -> TestFilesResult:
 
 
 def _parse_test_file(document: Document, errors: list[PolicyFileError]) -> PolicyTestFile | None:
-    problem = kind_error(document, (POLICY_TEST_KIND,))
-    if problem is not None:
-        errors.append(problem)
+    error = kind_error(document, (POLICY_TEST_KIND,))
+    if error is not None:
+        errors.append(error)
         return None
-    written = validate_document(document, GPUPolicyTest, errors)
-    repeated = _repeated_case_errors(document, written) if written is not None else []
+    test = validate_document(document, GPUPolicyTest, errors)
+    if test is None:
+        return None
+    names = [case.name for case in test.cases]
+    repeated = [
+        value_error(document, ("cases", index, "name"), "be unique among the cases", "another name")
+        for index, name in enumerate(names)
+        if name in names[:index]
+    ]
     errors += repeated
-    if written is None or repeated:
+    if repeated:
         return None
     return PolicyTestFile(
-        name=written.metadata.name,
+        name=test.metadata.name,
         location=document.locate(),
-        policies=written.policies,
-        cluster=written.given.cluster or "",
+        policies=test.policies,
+        cluster=test.given.cluster or "",
         cases=tuple(
-            _build_test_case(case, document.locate(("cases", index)), written.given.now)
-            for index, case in enumerate(written.cases)
+            _build_test_case(case, document.locate(("cases", index)), test.given.now)
+            for index, case in enumerate(test.cases)
         ),
     )
 
 
-def _repeated_case_errors(document: Document, written: GPUPolicyTest) -> list[PolicyFileError]:
-    names = [case.name for case in written.cases]
-    return [
-        value_error(document, ("cases", index, "name"), "be a name of its own", "another name")
-        for index, name in enumerate(names)
-        if name in names[:index]
-    ]
-
-
-def _build_test_case(written: CaseSpec, place: SourceLocation, now: datetime | None) -> PolicyTestCase:
+def _build_test_case(spec: CaseSpec, location: SourceLocation, now: datetime | None) -> PolicyTestCase:
     return PolicyTestCase(
-        name=written.name,
-        location=place,
-        now=written.given.now or now,
-        operation=written.operation,
-        pod=written.pod,
-        namespace=written.namespace.name if written.namespace else "",
-        namespace_labels=written.namespace.labels if written.namespace else None,
-        user=written.user,
-        expect=_build_expectation(written.expect),
+        name=spec.name,
+        location=location,
+        now=spec.given.now or now,
+        operation=spec.operation,
+        pod=spec.pod,
+        namespace=spec.namespace.name if spec.namespace else "",
+        namespace_labels=spec.namespace.labels if spec.namespace else None,
+        user=spec.user,
+        expect=_build_expectation(spec.expect),
     )
 
 
-def _build_expectation(written: ExpectSpec) -> ExpectedDecision:
+def _build_expectation(spec: ExpectSpec) -> ExpectedDecision:
     return ExpectedDecision(
-        allowed=written.allowed,
-        codes=written.codes,
-        audited=written.audited,
-        patched=written.patched,
-        limits=written.limits,
-        unchanged=written.unchanged,
+        allowed=spec.allowed,
+        codes=spec.codes,
+        audited=spec.audited,
+        patched=spec.patched,
+        limits=spec.limits,
+        unchanged=spec.unchanged,
     )

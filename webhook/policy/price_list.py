@@ -1,4 +1,4 @@
-"""GPUPriceList files to a price table."""
+"""Load GPUPriceList files."""
 
 from __future__ import annotations
 
@@ -16,42 +16,46 @@ PRICE_LIST_KIND = GPUPriceList.__name__
 
 
 class PriceListResult(NamedTuple):
-    """What became of a file: its table, and every fault in it. Without a table there is at least one."""
+    """The prices of a file, or its errors."""
 
     prices: PriceTable | None
     errors: tuple[PolicyFileError, ...]
 
 
 def load_price_list(content: str | bytes, file: str) -> PriceListResult:
-    """Read the one price table of a file."""
+    """Load the single GPUPriceList of a file."""
     try:
         documents = read_documents(content, file)
     except DocumentError as error:
         return PriceListResult(None, (PolicyFileError(error.location, error.message, UNREADABLE),))
     if len(documents) != 1:
-        must = f"must hold one {PRICE_LIST_KIND}, found {len(documents)} documents. Write one table in one currency"
-        return PriceListResult(None, (PolicyFileError(SourceLocation(file), must, UNREADABLE),))
+        message = (
+            f"must contain one {PRICE_LIST_KIND}, found {len(documents)} documents. Write one list in one currency"
+        )
+        return PriceListResult(None, (PolicyFileError(SourceLocation(file), message, UNREADABLE),))
     return _parse_price_list(documents[0])
 
 
 def _parse_price_list(document: Document) -> PriceListResult:
-    problem = kind_error(document, (PRICE_LIST_KIND,))
-    if problem is not None:
-        return PriceListResult(None, (problem,))
+    error = kind_error(document, (PRICE_LIST_KIND,))
+    if error is not None:
+        return PriceListResult(None, (error,))
     errors: list[PolicyFileError] = []
-    written = validate_document(document, GPUPriceList, errors)
-    if written is not None:
-        errors += _repeated_product_errors(document, written)
-    if written is None or errors:
+    price_list = validate_document(document, GPUPriceList, errors)
+    if price_list is not None:
+        errors += _repeated_product_errors(document, price_list)
+    if price_list is None or errors:
         return PriceListResult(None, tuple(errors))
-    prices = {normalized_product(each.product): each.per_hour for each in written.prices}
-    return PriceListResult(PriceTable(written.currency, prices, written.source, written.as_of, written.example), ())
+    prices = {normalized_product(price.product): price.per_hour for price in price_list.prices}
+    return PriceListResult(
+        PriceTable(price_list.currency, prices, price_list.source, price_list.as_of, price_list.example), ()
+    )
 
 
-def _repeated_product_errors(document: Document, written: GPUPriceList) -> list[PolicyFileError]:
-    names = [normalized_product(each.product) for each in written.prices]
+def _repeated_product_errors(document: Document, price_list: GPUPriceList) -> list[PolicyFileError]:
+    names = [normalized_product(price.product) for price in price_list.prices]
     return [
-        value_error(document, ("prices", index, "product"), "be priced once", "one line for each product")
+        value_error(document, ("prices", index, "product"), "have one price", "one entry per product")
         for index, name in enumerate(names)
         if name in names[:index]
     ]

@@ -1,4 +1,8 @@
-"""A rollout: which workloads a policy is enforced for while the others are only watched."""
+"""Gradual rollout of a policy: the share of workloads that it applies to, and when the rollout halts.
+
+Compared are the pods that the policy changed, of workloads in the share, with all other GPU pods. Halting only costs
+savings, so it needs no statistical proof: exceeding the admin's threshold is enough.
+"""
 
 from __future__ import annotations
 
@@ -13,18 +17,18 @@ from webhook.model.pod_outcomes import PodOutcome
 
 MINUTE = 60
 PENDING_GRACE_SECONDS = 300
-"""How long a pod may wait for a node before it counts as pending: an autoscaler takes its time."""
+"""How long a pod may wait for a node before it counts as pending, because an autoscaler needs time."""
 
 
 class RolloutHalt(NamedTuple):
-    """Why a rollout is halted: a word for programs, and a sentence."""
+    """Why a rollout is halted: a condition reason and a message."""
 
     reason: str
     message: str
 
 
 class _PodGroup(NamedTuple):
-    """Some pods, and how many of them came to harm."""
+    """A number of pods, and how many of them were harmed."""
 
     harmed: int
     pods: int
@@ -34,11 +38,11 @@ class _PodGroup(NamedTuple):
 
 
 class HaltThresholds(msgspec.Struct, frozen=True):
-    """When a rollout stops by itself.
+    """When a rollout halts.
 
     Attributes:
-        oom, evictions, pending: Percentage points by which the share may do worse than the rest; None: not looked at.
-        window_minutes: How long what happened counts.
+        oom, evictions, pending: Percentage points by which the share may exceed the rest; None: not evaluated.
+        window_minutes: How long an event counts.
     """
 
     oom: int | None
@@ -48,12 +52,12 @@ class HaltThresholds(msgspec.Struct, frozen=True):
 
 
 class Rollout(msgspec.Struct, frozen=True):
-    """A share of all workloads.
+    """The share of workloads that a policy applies to.
 
     Attributes:
         percent: Of the workloads, 0 to 100.
-        seed: Another seed chooses other workloads.
-        halt_on: None: nobody watches.
+        seed: Selects a different set of workloads.
+        halt_thresholds: None if the rollout never halts.
     """
 
     percent: int
@@ -61,59 +65,64 @@ class Rollout(msgspec.Struct, frozen=True):
     halt_thresholds: HaltThresholds | None = None
 
     def includes(self, namespace: str, workload: str) -> bool:
-        """Is this workload in the share? The same on every replica, for all its pods, and for good: a share that
-        grows keeps those that it has.
-        """
+        """Return whether a workload is in the share: the same on every replica, and kept when the share grows."""
         return _rollout_bucket(self.seed, namespace, workload) < self.percent
 
 
 @lru_cache(maxsize=4096)
 def _rollout_bucket(seed: str, namespace: str, workload: str) -> int:
-    """One of a hundred, all equally likely."""
+    """Return the workload's bucket, 0 to 99."""
     return int.from_bytes(sha256(f"{seed}\0{namespace}\0{workload}".encode()).digest()[:8]) % 100
 
 
 def find_halt(
     policy: str, rollout: Rollout, outcomes: Iterable[PodOutcome], since: float, now: float
 ) -> RolloutHalt | None:
-    """Why to halt a rollout; None: go on.
+    """Return why to halt a rollout, or None to continue.
 
     Args:
-        policy: Its policy's name.
-        outcomes: Of GPU pods, those that are gone too.
-        since: What happened before is not counted: the rollout was another one. Seconds since 1970.
-        now: The moment, in the same unit.
+        policy: The policy's name.
+        outcomes: Of all GPU pods, including deleted ones.
+        since: When this rollout began, in seconds since 1970; earlier events do not count.
+        now: The current time, in seconds since 1970.
     """
-    on = rollout.halt_thresholds
-    if on is None:
+    thresholds = rollout.halt_thresholds
+    if thresholds is None:
         return None
-    start = max(since, now - on.window_minutes * MINUTE)
+    minutes = thresholds.window_minutes
+    start = max(since, now - minutes * MINUTE)
     share: list[PodOutcome] = []
     rest: list[PodOutcome] = []
-    for one in outcomes:
-        over = one.ended or one.deleted
-        if not over or over >= start:
-            (share if policy in one.policies and rollout.includes(one.namespace, one.workload) else rest).append(one)
-    looked_at = (
-        ("OutOfMemory", "were ended for their memory", on.oom, lambda one: one.oom_killed >= start),
-        ("Evictions", "were evicted", on.evictions, lambda one: one.evicted >= start),
-        ("Pending", "wait for a node", on.pending, lambda one: _is_pending_long(one, since, now)),
+    for pod in outcomes:
+        finished = pod.ended or pod.deleted
+        if not finished or finished >= start:
+            in_share = policy in pod.policies and rollout.includes(pod.namespace, pod.workload)
+            (share if in_share else rest).append(pod)
+
+    def is_oom_killed(pod: PodOutcome) -> bool:
+        return pod.oom_killed >= start
+
+    def is_evicted(pod: PodOutcome) -> bool:
+        return pod.evicted >= start
+
+    def is_pending(pod: PodOutcome) -> bool:
+        return bool(pod.pending) and not pod.deleted and since <= pod.pending <= now - PENDING_GRACE_SECONDS
+
+    checks = (
+        ("OutOfMemory", "were OOMKilled", thresholds.oom, is_oom_killed),
+        ("Evictions", "were evicted", thresholds.evictions, is_evicted),
+        ("Pending", "are pending", thresholds.pending, is_pending),
     )
-    for reason, what, points, harmed in looked_at:
-        ours, others = (_PodGroup(sum(map(harmed, group)), len(group)) for group in (share, rest))
+    for reason, verb, points, is_harmed in checks:
+        ours, others = (_PodGroup(sum(map(is_harmed, group)), len(group)) for group in (share, rest))
         if points is not None and _exceeds_rate(ours, others, points):
-            compared = f"{ours} pods in the share {what} within {on.window_minutes} min, {others} of the rest"
-            return RolloutHalt(reason, f"{compared}; {points} percentage points more are allowed")
+            counts = f"{ours} pods in the share {verb} within {minutes} min, and {others} other pods"
+            return RolloutHalt(reason, f"{counts}; the allowed difference is {points} percentage points")
     return None
 
 
-def _is_pending_long(one: PodOutcome, since: float, now: float) -> bool:
-    """Does a pod wait for a node, for long, and since this rollout began?"""
-    return bool(one.pending) and not one.deleted and since <= one.pending <= now - PENDING_GRACE_SECONDS
-
-
 def _exceeds_rate(ours: _PodGroup, others: _PodGroup, points: int) -> bool:
-    """By more than so many percentage points? In integers: a/b > c/d + p/100."""
+    """Return whether the rate exceeds the other by more than the points. In integers: a/b > c/d + p/100."""
     if not ours.harmed:
         return False
     pods = max(1, others.pods)

@@ -1,8 +1,7 @@
-"""Who a policy speaks about: globs, label selectors and namespaces, compiled to functions.
+"""Compile globs, label selectors and namespace selectors to functions.
 
-Globs match the whole name, byte for byte: "kube-system-2" is not "kube-system". RE2 runs them, so no
-pattern can be slow. Label selectors follow Kubernetes (`apimachinery/pkg/labels`): NotIn and DoesNotExist
-hold where the label is missing.
+Globs match the whole name, and RE2 runs them in linear time. Label selectors follow Kubernetes
+(`apimachinery/pkg/labels`): NotIn and DoesNotExist match a missing label.
 """
 
 from __future__ import annotations
@@ -21,12 +20,12 @@ NamespaceMatcher = Callable[[str, Mapping[str, str]], bool]
 
 
 def is_literal(pattern: str) -> bool:
-    """True for a pattern that is one name."""
+    """Return whether a pattern has no wildcards."""
     return "*" not in pattern and "?" not in pattern
 
 
 def glob_matcher(patterns: Iterable[str]) -> NameMatcher:
-    """A test for names that match at least one pattern; "*" is any text, "?" one character.
+    """Return a matcher for names that match at least one pattern; "*" is any text, "?" one character.
 
     >>> matches = globs(["team-*", "ml"])
     >>> matches("team-vision"), matches("ml"), matches("ml-2")
@@ -49,7 +48,7 @@ def _glob_regex(pattern: str) -> str:
 
 
 def label_matcher(requirements: Sequence[NodeSelectorRequirement]) -> LabelMatcher | None:
-    """A test for labels that meet every requirement; None where there is none."""
+    """Return a matcher for labels that satisfy every requirement; None without requirements."""
     if not requirements:
         return None
     tests = tuple(map(_requirement_matcher, requirements))
@@ -74,12 +73,12 @@ def _requirement_matcher(requirement: NodeSelectorRequirement) -> LabelMatcher:
 def namespace_matcher(
     included: Sequence[str] | None, excluded: Sequence[str], selector: LabelMatcher | None
 ) -> NamespaceMatcher:
-    """A test for namespaces by name and labels.
+    """Return a matcher for namespaces by name and labels.
 
     Args:
-        included: Globs of which one must match; None lets every name in.
+        included: Globs of which one must match; None for every name.
         excluded: Globs of which none may match.
-        selector: What the labels must meet; the name's own label is taken as present.
+        selector: Matcher for the labels; the label with the namespace's name always counts as present.
     """
     is_included = glob_matcher(included) if included is not None else None
     is_excluded = glob_matcher(excluded)

@@ -1,4 +1,4 @@
-"""The policy that `rightslice policy new` writes: on trial, complete, and explained line by line."""
+"""The commented policy in audit mode that `rightslice policy new` prints."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ spec:
 
 
 def render_starter_policy(name: str) -> str:
-    """A commented GPUPolicy in audit mode that loads without errors.
+    """Return a commented GPUPolicy in audit mode.
 
     Args:
         name: The policy's name: lower-case letters, digits, "-" and ".".

@@ -1,7 +1,7 @@
-"""Where the pod templates of well-known workload kinds stand.
+"""Paths of the pod templates of well-known workload kinds.
 
-Most paths lead to a pod template (an object with `spec.containers`). Argo's lead to its own templates, and
-KServe's to a pod spec whose main container stands under `model`: `engine.template_forms` reads them.
+Most paths lead to a pod template (an object with `spec.containers`). Argo's lead to its own templates, and KServe's to
+a pod spec whose main container is under `model`.
 
 Sources: the CRDs of Kubeflow trainer v1 and v2, KubeRay, LeaderWorkerSet, JobSet, Kubeflow notebooks, Argo,
 KServe, Knative, Volcano.
@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 TemplatePath = tuple[str, ...]
-"""Keys from an object's root to a pod template; "*" stands for every member of a list or map."""
+"""Keys from the object's root to a pod template; "*" matches every member of a list or map."""
 
 WorkloadKind = tuple[str, str]
 """API group and kind."""
@@ -75,13 +75,13 @@ WORKLOAD_TEMPLATES: Mapping[WorkloadKind, tuple[TemplatePath, ...]] = {
         ("spec", "transformer"),
     ),
 }
-"""A TrainJob is missing on purpose: it overrides single fields of a runtime's template and holds none itself."""
+"""TrainJob is missing on purpose: it overrides fields of a runtime's template and contains none."""
 
 
 def merge_template_paths(
     own: Mapping[WorkloadKind, tuple[TemplatePath, ...]],
 ) -> Mapping[WorkloadKind, tuple[TemplatePath, ...]]:
-    """The shipped table with policies' own paths added."""
+    """Return the built-in paths with those of policies added."""
     merged = dict(WORKLOAD_TEMPLATES)
     for kind, paths in own.items():
         merged[kind] = tuple(dict.fromkeys(merged.get(kind, ()) + paths))

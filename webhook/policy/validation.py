@@ -1,4 +1,8 @@
-"""One document held against its model: the written object, or every fault in it."""
+"""Validate documents against their models.
+
+Errors say where, what must hold, what was found and what to write. Pydantic reports paths, and the document has their
+lines and columns.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +23,7 @@ from webhook.well_known import API_VERSION, GROUP
 MAX_LISTED_CHOICES = 8
 MAX_LIST_LENGTH = 60
 MIN_PREFIX_LENGTH = 3
-"""Letters that say enough of a longer word: "desc" is meant to be "description"."""
+"""Minimum length of a prefix that suggests a longer word, such as "desc" for "description"."""
 
 UNKNOWN_FIELD, BAD_VALUE = "GPU-P102", "GPU-P103"
 
@@ -45,28 +49,27 @@ _METADATA_EXAMPLES = {
     "GPUPriceList": "metadata: {name: my-prices}",
     "GPUPolicyException": "metadata: {name: my-exception}",
 }
-"""What `metadata` may be where it is no policy's."""
+"""Examples of `metadata` for kinds other than GPUPolicy."""
 
 _SHAPE_MESSAGES = {
-    "model_type": ("a map of fields", "its fields on lines of their own, or remove it"),
-    "model_attributes_type": ("a map of fields", "its fields on lines of their own, or remove it"),
-    "dict_type": ("a map of names to values", "name: value on lines of its own"),
+    "model_type": ("a map of fields", "one field per line, or remove it"),
+    "model_attributes_type": ("a map of fields", "one field per line, or remove it"),
+    "dict_type": ("a map of names to values", "name: value, one per line"),
     "tuple_type": ("a list", "[one, two]"),
     "int_type": ("a whole number", "a number such as 2, without quotes"),
     "bool_type": ("true or false", "true or false, without quotes"),
     "union_tag_invalid": ("auto or a list", "auto"),
 }
 
-
 UNREADABLE = "GPU-P101"
 AnySpecModel = TypeVar("AnySpecModel", bound=SpecModel)
 
 _SERVER_FIELDS = ("metadata", "status")
-"""Where `kubectl get -o yaml` writes nulls of its own."""
+"""Fields where `kubectl get -o yaml` prints nulls."""
 
 
 def document_kind(document: Document) -> str:
-    """The document's kind, "" where it has none or is of another API."""
+    """Return the kind of a document, or "" if it has none or belongs to another API."""
     data = document.data
     if not isinstance(data, dict) or data.get("apiVersion") != API_VERSION:
         return ""
@@ -75,7 +78,7 @@ def document_kind(document: Document) -> str:
 
 
 def kind_error(document: Document, kinds: Sequence[str]) -> PolicyFileError | None:
-    """What to say about a document that is none of these kinds."""
+    """Return an error if a document is none of these kinds."""
     if document_kind(document) in kinds:
         return None
     data = document.data
@@ -99,23 +102,21 @@ def _header_error(document: Document, field: str, must: str, write: str) -> Poli
 def validate_document(
     document: Document, model: type[AnySpecModel], errors: list[PolicyFileError]
 ) -> AnySpecModel | None:
-    """Hold a document against its model; every fault goes into `errors`."""
+    """Validate a document, append its errors, and return the model if there are none."""
     body = {key: value for key, value in document.data.items() if key not in _SERVER_FIELDS}
-    found = [
-        value_error(document, path, "have a value", "a value, or remove the key") for path in _null_paths(body, ())
-    ]
+    new = [value_error(document, path, "have a value", "a value, or remove the key") for path in _null_paths(body, ())]
+    validated = None
     try:
-        written = model.model_validate(document.data)
-    except ValidationError as error:
-        known = {one.location for one in found}
-        found += [one for one in validation_errors(error, document, model) if one.location not in known]
-        written = None
-    errors += sorted(found, key=lambda one: (one.location.line, one.location.column))
-    return None if found else written
+        validated = model.model_validate(document.data)
+    except ValidationError as invalid:
+        known = {error.location for error in new}
+        new += [error for error in _convert_errors(invalid, document, model) if error.location not in known]
+    errors += sorted(new, key=lambda error: (error.location.line, error.location.column))
+    return None if new else validated
 
 
 def _null_paths(data: Any, path: FieldPath) -> Iterator[FieldPath]:
-    """The paths of keys and entries that hold nothing: an empty section would be off without a word."""
+    """Yield the paths of null values: an empty section would be disabled silently."""
     if data is None:
         yield path
         return
@@ -124,28 +125,27 @@ def _null_paths(data: Any, path: FieldPath) -> Iterator[FieldPath]:
         yield from _null_paths(value, (*path, step))
 
 
-def validation_errors(error: ValidationError, document: Document, model: type[SpecModel]) -> list[PolicyFileError]:
-    """Every fault that pydantic found."""
-    details = error.errors(include_url=False)
+def _convert_errors(invalid: ValidationError, document: Document, model: type[SpecModel]) -> list[PolicyFileError]:
+    details = invalid.errors(include_url=False)
     return [_validation_error(detail, document, model) for detail in details if not _is_consequence(detail)]
 
 
 def _is_consequence(detail: ErrorDetails) -> bool:
-    """True where a list counts as too short only because its entries are faulty themselves."""
+    """Return whether a list is too short only because its entries are invalid."""
     return detail["type"] == "too_short" and bool(detail["input"])
 
 
 def value_error(
     document: Document, path: FieldPath, must: str, write: str, *, code: str = BAD_VALUE, found: bool = True
 ) -> PolicyFileError:
-    """A fault in the value at a path."""
-    where = f"{format_path(path)}: " if path else ""
-    what = f", found {describe_value(value_at(document.data, path))}" if found else ""
-    return PolicyFileError(document.locate(path), f"{where}must {must}{what}. Write {write}", code)
+    """Return an error about the value at a path."""
+    field = f"{format_path(path)}: " if path else ""
+    value = f", found {describe_value(value_at(document.data, path))}" if found else ""
+    return PolicyFileError(document.locate(path), f"{field}must {must}{value}. Write {write}", code)
 
 
 def describe_value(value: Any) -> str:
-    """A value as a message shows it."""
+    """Return a value as messages show it."""
     if value is None:
         return "nothing"
     if isinstance(value, bool):
@@ -158,14 +158,14 @@ def describe_value(value: Any) -> str:
 
 
 def _describe_list(values: list[Any]) -> str:
-    """A list by its entries, where they are few and plain."""
+    """Return the entries of a list if they are few and simple, else "a list"."""
     plain = len(values) <= MAX_LISTED_CHOICES and all(type(value) in (str, int) for value in values)
     words = f"[{', '.join(map(str, values))}]" if plain else ""
     return words if words and words.isprintable() and len(words) <= MAX_LIST_LENGTH else "a list"
 
 
 def closest_word(found: object, known: Iterable[str]) -> str:
-    """The known word that is most like the one found, or ""."""
+    """Return the known word that is most similar, or ""."""
     words = {word.lower(): word for word in known}
     if not isinstance(found, str) or not found:
         return ""
@@ -177,7 +177,7 @@ def closest_word(found: object, known: Iterable[str]) -> str:
 
 
 def value_at(data: Any, path: FieldPath) -> Any:
-    """The value at a path that exists."""
+    """Return the value at an existing path."""
     for step in path:
         data = data[step]
     return data
@@ -203,12 +203,12 @@ def _validation_error(detail: ErrorDetails, document: Document, model: type[Spec
 
 def _key_error(document: Document, path: FieldPath, context: dict[str, Any]) -> PolicyFileError:
     must, write = context["must"], context["write"]
-    sentence = f"{format_path(path)}: the key must {must}, found {describe_value(path[-1])}. Write {write}"
-    return PolicyFileError(document.locate_key(path), sentence, BAD_VALUE)
+    message = f"{format_path(path)}: the key must {must}, found {describe_value(path[-1])}. Write {write}"
+    return PolicyFileError(document.locate_key(path), message, BAD_VALUE)
 
 
 def existing_path(data: Any, location: Iterable[str | int]) -> FieldPath:
-    """A location without the steps that are pydantic's own (tags of unions, "[key]")."""
+    """Return a path without the steps that pydantic adds (union tags, "[key]")."""
     path: list[str | int] = []
     for step in location:
         inside = isinstance(data, dict) and step in data
@@ -222,36 +222,36 @@ def _requirement_and_fix(kind: str, context: dict[str, Any], document: Document,
     value = value_at(document.data, path)
     if kind in _SHAPE_MESSAGES:
         must, write = _SHAPE_MESSAGES[kind]
-        one = kind == "tuple_type" and isinstance(value, str)
-        return f"be {must}", f'["{shorten_text(value)}"]' if one else write
+        is_single = kind == "tuple_type" and isinstance(value, str)
+        return f"be {must}", f'["{shorten_text(value)}"]' if is_single else write
     if kind == "string_type":
-        plain = isinstance(value, (int, float, bool))
-        return "be text", f'"{describe_value(value)}" in quotes' if plain else "one word or sentence"
+        is_scalar = isinstance(value, (int, float, bool))
+        return "be text", f'"{describe_value(value)}" in quotes' if is_scalar else "text"
     if kind in ("greater_than_equal", "less_than_equal"):
         word, bound = ("at least", context.get("ge")) if "ge" in context else ("at most", context.get("le"))
         return f"be {word} {bound}", f"{bound}, or {'more' if 'ge' in context else 'less'}"
     if kind in ("too_short", "string_too_short"):
-        return "not be empty", "at least one, or remove it"
+        return "not be empty", "at least one entry, or remove it"
     if kind in ("too_long", "string_too_long"):
-        longest = context["max_length"]
-        return f"have at most {longest} {'characters' if kind == 'string_too_long' else 'entries'}", "fewer"
-    return "be a value that fits", "what the documentation of this field says"
+        maximum = context["max_length"]
+        return f"have at most {maximum} {'characters' if kind == 'string_too_long' else 'entries'}", "fewer"
+    return "be a valid value", "a value from the documentation of this field"
 
 
 def _choice_error(document: Document, path: FieldPath, choices: list[str]) -> PolicyFileError:
     likely = closest_word(value_at(document.data, path), choices)
     if likely and len(choices) > MAX_LISTED_CHOICES:
-        return value_error(document, path, f"be one of {len(choices)} known words", f"{likely}, if that is meant")
+        return value_error(document, path, f"be one of {len(choices)} allowed values", likely)
     listed = choices[0] if len(choices) == 1 else f"{', '.join(choices[:-1])} or {choices[-1]}"
     return value_error(document, path, f"be {listed}", likely or "one of them")
 
 
 def _missing_field_error(document: Document, path: FieldPath, field: str) -> PolicyFileError:
-    where = format_path(path) or document.data.get("kind", "the document")
+    parent = format_path(path) or document.data.get("kind", "the document")
     kind = document.data.get("kind") if field == "metadata" else ""
     example = _METADATA_EXAMPLES.get(str(kind)) or _FIELD_EXAMPLES.get(field, f"{field}: …")
-    sentence = f"{where}: must have the field {field}, found none. Write {example}"
-    return PolicyFileError(document.locate(path), sentence, BAD_VALUE)
+    message = f"{parent}: must have the field {field}, found none. Write {example}"
+    return PolicyFileError(document.locate(path), message, BAD_VALUE)
 
 
 def _unknown_field_error(document: Document, path: FieldPath, model: type[SpecModel]) -> PolicyFileError:
@@ -260,8 +260,8 @@ def _unknown_field_error(document: Document, path: FieldPath, model: type[SpecMo
     section = next((step for step in reversed(path[:-1]) if isinstance(step, str)), document.data.get("kind"))
     likely = closest_word(field, known)
     hint = f"Did you mean {likely}? Write {likely}" if likely else f"Write one of {', '.join(sorted(known))}"
-    sentence = f"{format_path(path)}: must be a field of {section}, found {describe_value(field)}. {hint}"
-    return PolicyFileError(document.locate_key(path), sentence, UNKNOWN_FIELD)
+    message = f"{format_path(path)}: must be a field of {section}, found {describe_value(field)}. {hint}"
+    return PolicyFileError(document.locate_key(path), message, UNKNOWN_FIELD)
 
 
 def _field_alias(name: str, model: type[SpecModel]) -> str:
@@ -269,7 +269,7 @@ def _field_alias(name: str, model: type[SpecModel]) -> str:
 
 
 def _models_at(model: type[SpecModel], path: FieldPath) -> list[type[SpecModel]]:
-    """The models that may stand at a path."""
+    """Return the models that are possible at a path."""
     models = [model]
     for step in path:
         below = [

@@ -59,7 +59,7 @@ def test_half_is_shaped_until_one_of_it_runs_out_of_memory(site: Installed, roll
 
     halted = eventually(lambda: condition(site, team), until=lambda found: found["status"] == "True")
     assert halted["reason"] == "OutOfMemory"
-    assert halted["message"].startswith("1 of 1 pods in the share were ended for their memory within 60 min")
+    assert halted["message"].startswith("1 of 1 pods in the share were OOMKilled within 60 min")
     site.plane.kubectl("delete", "pod", name, "-n", team)
     eventually(lambda: shaped(site, team), until=lambda found: not found)
     assert eventually(lambda: site.samples(f'rollout_halted{{policy="{team}"}}')) == [1]

@@ -1,4 +1,4 @@
-"""What admins write, as strict frozen models: GPUPolicy, GPUPolicyException, GPUPolicyTest.
+"""Strict, frozen pydantic models of what admins write: GPUPolicy, GPUPolicyException, GPUPolicyTest, GPUPriceList.
 
-Nothing of this room is on the admission path: `compiling` turns it into plain values once, at load.
+They are not used at admission: `policy.compiler` converts them once, when they are loaded.
 """

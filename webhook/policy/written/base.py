@@ -1,4 +1,4 @@
-"""What every written model shares: strict, frozen, and faults that say what to write instead."""
+"""The base of the pydantic models, their errors, and their CEL validation rules."""
 
 from __future__ import annotations
 
@@ -12,39 +12,41 @@ from pydantic_core import PydanticCustomError
 from webhook.model.field_paths import FieldPath
 
 SPEC_ERROR = "fault"
-"""The error type of the faults raised here; pydantic's own have theirs."""
+"""Error type of `spec_error`, to tell it from the errors of pydantic."""
 
 
 class SpecModel(BaseModel):
-    """What an admin writes: a misspelt key is an error with a line number, not a silent no-op."""
+    """A model that rejects unknown fields and has camel case names in YAML."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", alias_generator=to_camel)
 
 
 def spec_error(must: str, write: str, *, at: str | FieldPath = ()) -> PydanticCustomError:
-    """A fault in a value: what must hold and what to write, whole sentences without "must".
+    """Return an error about a value.
 
     Args:
-        at: A field below the value, or the path to one, where the fault is one of the whole map but shows there.
+        must: What must hold, without the word "must".
+        write: What to write instead, without the word "Write".
+        at: A field, or the path to a field, below the value where the error is located.
     """
     below = (at,) if isinstance(at, str) else at
     return PydanticCustomError(SPEC_ERROR, "{must}", {"must": must, "write": write, "at": below})
 
 
 def require_unique_names(names: Sequence[str], field: str, of: str) -> None:
-    """Let no two entries of a list have one name.
+    """Check that the entries of a list have unique names.
 
     Args:
-        names: Of the entries, in their order.
-        field: Where the list is, in the value that is looked at.
-        of: What the entries are, in the plural.
+        names: Names of the entries, in order.
+        field: Field of the list.
+        of: Plural noun for the entries.
 
     Raises:
-        PydanticCustomError: a name is there again; the fault is at the first that is.
+        PydanticCustomError: A name is repeated; the error is located at its first repetition.
     """
     again = _first_repeated(names)
     if again is not None:
-        raise spec_error(f"be a name that no other of the {of} has", "another name", at=(field, again, "name"))
+        raise spec_error(f"be unique among the {of}", "another name", at=(field, again, "name"))
 
 
 def _first_repeated(names: Iterable[str]) -> int | None:
@@ -57,8 +59,8 @@ def _first_repeated(names: Iterable[str]) -> int | None:
 
 
 def cel_rules(*rules: tuple[str, str]) -> JsonDict:
-    """Pairs of a CEL expression over `self` and a sentence, which an API server holds values to.
+    """Return CEL validation rules for the CRD, from pairs of an expression over `self` and a message.
 
-    They say in CEL what a validator beside them says in Python, as far as CEL can.
+    They repeat the Python validators of the same model, as far as CEL can express them.
     """
     return {"x-kubernetes-validations": [{"rule": rule, "message": message} for rule, message in rules]}

@@ -1,4 +1,4 @@
-"""GPUPolicy and GPUPolicyException as an admin writes them."""
+"""The models of GPUPolicy and GPUPolicyException. Docstrings are the descriptions in the CRDs."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ Hours = Annotated[int, Strict(), Field(ge=1, le=8760)]
 
 
 class ShareSpec(SpecModel):
-    """What one namespace, or one value of the label, is entitled to beside the others."""
+    """Weight of a namespace or queue."""
 
     name: LabelValue = Field(min_length=1)
     weight: Weight
 
 
 class FairShareSpec(SpecModel):
-    """Nothing is refused by it: it is what `rightslice fairshare` reports against, and the extender's hint."""
+    """Weights for `rightslice fairshare` and the scheduler extender. It rejects nothing."""
 
     by: LabelKey = "namespace"
     half_life_hours: Hours = 168
@@ -57,7 +57,7 @@ Minutes = Annotated[int, Strict(), Field(ge=5, le=1440)]
 
 
 class HaltOnSpec(SpecModel):
-    """How many percentage points worse than the rest the share may do before the policy falls back to audit."""
+    """Percentage points by which pods in the share may do worse than others before the rollout halts."""
 
     oom: Percent | None = None
     evictions: Percent | None = None
@@ -67,12 +67,12 @@ class HaltOnSpec(SpecModel):
     @model_validator(mode="after")
     def _check_thresholds(self) -> Self:
         if self.oom is None and self.evictions is None and self.pending is None:
-            raise spec_error("say what to stop on", "oom: 2, evictions: 2 or pending: 10, in percentage points")
+            raise spec_error("set oom, evictions or pending", "oom: 2, for example, in percentage points")
         return self
 
 
 class RolloutSpec(SpecModel):
-    """A stable share of the workloads is held to the policy's modes, the others are only watched."""
+    """Applies the policy's modes to a stable share of the workloads; for others it is in audit mode."""
 
     percent: Percent
     seed: LabelValue = ""
@@ -80,7 +80,7 @@ class RolloutSpec(SpecModel):
 
 
 class MetadataSpec(SpecModel):
-    """Metadata. The fields an API server adds are let in and ignored: `kubectl get -o yaml` is a policy file too."""
+    """Metadata. Fields that an API server adds are ignored, so `kubectl get -o yaml` prints a valid policy file."""
 
     name: Name
     labels: Labels = {}
@@ -95,13 +95,13 @@ class MetadataSpec(SpecModel):
 
 
 class NamespacedMetadataSpec(MetadataSpec):
-    """Metadata of an object that lives in a namespace."""
+    """Metadata of a namespaced object."""
 
     namespace: Name | None = None
 
 
 class ExemptionSpec(SpecModel):
-    """Codes taken back inside a policy."""
+    """Suppresses finding codes for some pods until a given time."""
 
     name: Name
     codes: tuple[FindingCode, ...] = Field(min_length=1, max_length=MAX_ENTRIES)
@@ -111,7 +111,7 @@ class ExemptionSpec(SpecModel):
 
 
 class PolicySpec(SpecModel):
-    """A policy's sections. A section that is not written does not act."""
+    """The sections of a policy. A section that is not set has no effect."""
 
     description: Sentence = ""
     mode: ModeName = "audit"
@@ -130,7 +130,7 @@ class PolicySpec(SpecModel):
 
 
 class GPUPolicy(SpecModel):
-    """One policy."""
+    """A policy for GPU pods."""
 
     api_version: ApiVersion
     kind: Literal["GPUPolicy"]
@@ -140,7 +140,7 @@ class GPUPolicy(SpecModel):
 
 
 class ExceptionSpec(SpecModel):
-    """Codes of one policy taken back, asked for by a team."""
+    """Suppresses finding codes of one policy for some pods until a given time."""
 
     policy_name: Name
     codes: tuple[FindingCode, ...] = Field(min_length=1, max_length=MAX_ENTRIES)
@@ -151,7 +151,7 @@ class ExceptionSpec(SpecModel):
 
 
 class GPUPolicyException(SpecModel):
-    """An exemption that lives in a file of its own."""
+    """An exemption as an object of its own."""
 
     api_version: ApiVersion
     kind: Literal["GPUPolicyException"]

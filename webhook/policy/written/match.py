@@ -1,4 +1,4 @@
-"""The `match` of a policy and of an exemption: which objects it speaks about."""
+"""The models of `match`, of policies and exemptions."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from webhook.policy.written.values import MAX_ENTRIES, Glob, LabelKey, Labels, L
 from webhook.well_known import SYSTEM_NAMESPACE
 
 DEFAULT_EXCLUDED_NAMESPACES = ("kube-system", "gpu-operator", SYSTEM_NAMESPACE)
-"""Namespaces that keep a cluster and its GPUs running: a policy that blocks them blocks its own repair."""
+"""Namespaces of system components; a policy that blocks them could block its own repair."""
 
 MAX_CONDITIONS = 64
-"""Kubernetes' own bound on matchConditions."""
+"""The bound of Kubernetes for matchConditions."""
 
 MAX_EXPRESSION_LENGTH = 4096
 
 UNIQUE_BY_NAME: JsonDict = {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]}
-"""To an API server: a list in which no two entries have one name."""
+"""CRD schema of a list whose entries have unique names."""
 
 OperationName = Literal["CREATE", "UPDATE", "DELETE", "CONNECT"]
 SelectorOperator = Literal["In", "NotIn", "Exists", "DoesNotExist"]
 
 
 class SelectorExpressionSpec(SpecModel):
-    """One expression of a label selector."""
+    """An expression of a label selector."""
 
     model_config = ConfigDict(
         json_schema_extra=cel_rules(
@@ -50,24 +50,24 @@ class SelectorExpressionSpec(SpecModel):
 
 
 def check_operator_values(operator: str, values: tuple[str, ...]) -> None:
-    """In and NotIn need values; Exists and DoesNotExist take none."""
+    """Check that In and NotIn have values, and that Exists and DoesNotExist have none."""
     if operator in ("In", "NotIn") and not values:
         raise spec_error(f"have values, because the operator is {operator}", "values: [one, two]")
     if operator in ("Exists", "DoesNotExist") and values:
         raise spec_error(
-            f"have no values, because the operator is {operator}", "operator: In, or no values", at="values"
+            f"have no values, because the operator is {operator}", "operator: In, or remove the values", at="values"
         )
 
 
 class LabelSelectorSpec(SpecModel):
-    """A label selector, as in Kubernetes: everything given must hold; an empty one lets everything in."""
+    """A label selector, as in Kubernetes. An empty selector matches everything."""
 
     match_labels: Labels = {}
     match_expressions: tuple[SelectorExpressionSpec, ...] = Field(default=(), max_length=MAX_ENTRIES)
 
 
 class MatchConditionSpec(SpecModel):
-    """A CEL condition."""
+    """A CEL expression that must evaluate to true."""
 
     name: Name
     expression: Annotated[str, Strict(), Field(min_length=1, max_length=MAX_EXPRESSION_LENGTH)]
@@ -75,7 +75,7 @@ class MatchConditionSpec(SpecModel):
 
 def _validate_template_path(text: str) -> str:
     if not all(text.split(".")):
-        raise spec_error("be keys with dots between them", "a path such as spec.template or spec.roles.*.template")
+        raise spec_error("be keys separated by dots", "a path such as spec.template or spec.roles.*.template")
     return text
 
 
@@ -85,7 +85,7 @@ TemplatePathText = Annotated[
 
 
 class TemplateKindSpec(SpecModel):
-    """Where the pod templates of a custom resource stand; "*" is every member of a list or map."""
+    """Paths of the pod templates of a custom resource; "*" matches every member of a list or map."""
 
     api_group: Text
     kind: Annotated[str, Strict(), Field(min_length=1)]
@@ -93,13 +93,13 @@ class TemplateKindSpec(SpecModel):
 
 
 class MatchSpec(SpecModel):
-    """Which objects a policy speaks about. Everything given must hold."""
+    """The objects that a policy applies to. All fields must match."""
 
     model_config = ConfigDict(
         json_schema_extra=cel_rules(
             (
                 "!has(self.operations) || self.operations.exists(one, one in ['CREATE', 'UPDATE'])",
-                "must have CREATE or UPDATE among its operations: of others nothing is said",
+                "operations must include CREATE or UPDATE; other operations are not evaluated",
             )
         )
     )
@@ -119,7 +119,7 @@ class MatchSpec(SpecModel):
     def _check_operations(self) -> Self:
         if not set(self.operations) & {"CREATE", "UPDATE"}:
             raise spec_error(
-                "have CREATE or UPDATE among its entries: of others nothing is said",
+                "include CREATE or UPDATE; other operations are not evaluated",
                 "operations: [CREATE, UPDATE]",
                 at="operations",
             )
@@ -132,7 +132,7 @@ class MatchSpec(SpecModel):
 
 
 class ScopeSpec(SpecModel):
-    """What an exemption holds for."""
+    """The pods that an exemption applies to. All fields must match."""
 
     namespaces: tuple[Glob, ...] = Field(min_length=1, max_length=MAX_ENTRIES)
     service_accounts: tuple[Name, ...] = Field(default=(), min_length=1, max_length=MAX_ENTRIES)

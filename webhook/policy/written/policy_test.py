@@ -1,4 +1,4 @@
-"""GPUPolicyTest as an admin writes it."""
+"""The model of GPUPolicyTest."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ Flag = Annotated[bool, Strict()]
 
 
 class GivenSpec(SpecModel):
-    """The world a case happens in."""
+    """Time and cluster of all cases."""
 
     now: Time | None = None
     cluster: FilePath | None = None
 
 
 class CaseGivenSpec(SpecModel):
-    """What one case changes of it."""
+    """Overrides for one case."""
 
     now: Time | None = None
 
@@ -45,7 +45,7 @@ class CaseNamespaceSpec(SpecModel):
 
 
 class ExpectSpec(SpecModel):
-    """What must come out. What is not written is not compared."""
+    """The expected decision. Fields that are not set are not compared."""
 
     allowed: Flag
     codes: tuple[FindingCode, ...] | None = None

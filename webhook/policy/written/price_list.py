@@ -1,4 +1,4 @@
-"""GPUPriceList as an admin writes it."""
+"""The model of GPUPriceList."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _CURRENCY = re.compile(r"[A-Z]{3}\Z", re.ASCII)
 
 def _validate_currency(text: str) -> str:
     if not _CURRENCY.match(text):
-        raise spec_error("be the three letters of a currency (ISO 4217)", "a code such as USD or EUR")
+        raise spec_error("be a currency code of three letters (ISO 4217)", "a code such as USD or EUR")
     return text
 
 
@@ -28,33 +28,33 @@ def _validate_day(text: str) -> str:
     try:
         return date.fromisoformat(text).isoformat()
     except ValueError:
-        raise spec_error("be the day on which the prices held", 'a day such as "2026-06-01"') from None
+        raise spec_error("be the date of the prices", 'a date such as "2026-06-01"') from None
 
 
 def _parse_price(found: Any) -> int:
-    """Millionths of the currency."""
+    """Return millionths of the currency."""
     amount = parse_micro(str(found)) if isinstance(found, str | int | float) and not isinstance(found, bool) else None
     if amount is None:
-        must = f"be an amount for one card and hour, from 0 to {MAX_PRICE}, with at most six decimals"
+        must = f"be the price of one GPU per hour, from 0 to {MAX_PRICE}, with at most six decimals"
         raise spec_error(must, 'an amount such as "2.50"')
     return amount
 
 
 def _validate_product(text: str) -> str:
     if not text.strip():
-        raise spec_error("name a product as the nodes' label nvidia.com/gpu.product does", "NVIDIA-A100-SXM4-80GB")
+        raise spec_error("be a product as in the node label nvidia.com/gpu.product", "NVIDIA-A100-SXM4-80GB")
     return text
 
 
 class PriceSpec(SpecModel):
-    """One product."""
+    """The price of one product."""
 
     product: Annotated[str, Strict(), Field(max_length=253), AfterValidator(_validate_product)]
     per_hour: Annotated[int, PlainValidator(_parse_price)]
 
 
 class GPUPriceList(SpecModel):
-    """One price table."""
+    """A list of GPU prices."""
 
     api_version: ApiVersion
     kind: Literal["GPUPriceList"]

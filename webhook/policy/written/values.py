@@ -1,4 +1,4 @@
-"""The scalars of a policy: names, globs, labels, amounts, times. Each is checked where it is written."""
+"""Types of scalar fields: names, globs, labels, amounts, times."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ MAX_NAME = 253
 MAX_LABEL = 63
 MAX_LABELS = 64
 MAX_ENTRIES = 256
-"""Entries of a list or map. An API server wants to know how much there can be at most."""
+"""Entries of a list or map. API servers require such a bound to estimate the cost of CEL rules."""
 
 CODE_SIMILARITY = 0.85
-"""How like a code a text is that has one character wrong: 14 of 16. Two wrong, and any of a dozen may be meant."""
+"""Similarity of a code with one wrong character (14 of 16). With two wrong characters many codes are similar."""
 
 MIB = quantity.NANO << 20
 LIKELY_MIB_FROM = 512
-"""A bare number from here on was meant in MiB: no GPU has 512 GiB, and no need is below 512 MiB."""
+"""A number without unit from here on probably means MiB, because no GPU has 512 GiB; a smaller one means GiB."""
 
 _GLOB = re.compile(r"[A-Za-z0-9._/*?-]+\Z", re.ASCII)
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?\Z", re.ASCII)
@@ -41,7 +41,7 @@ Percent = Annotated[int, Strict(), Field(ge=0, le=100)]
 
 
 def _without_end_anchor(pattern: re.Pattern[str]) -> str:
-    """An expression without its end."""
+    """Return a pattern without its end anchor."""
     return pattern.pattern.removesuffix(r"\Z")
 
 
@@ -49,13 +49,13 @@ def _validate_glob(text: str) -> str:
     if len(text) > MAX_NAME:
         raise spec_error(f"be at most {MAX_NAME} characters", "a shorter pattern")
     if not _GLOB.match(text):
-        raise spec_error("be a name, or a pattern of a name with * and ?", "letters, digits, -, ., / and the wildcards")
+        raise spec_error("be a name, or a pattern with * and ?", "only letters, digits, -, ., /, * and ?")
     return text
 
 
 def _validate_name(text: str) -> str:
     if len(text) > MAX_NAME or not _NAME.match(text):
-        raise spec_error("be a name of lower-case letters, digits, - and .", 'a name such as "team-vision"')
+        raise spec_error("be a name of lowercase letters, digits, - and .", 'a name such as "team-vision"')
     return text
 
 
@@ -74,14 +74,14 @@ def _validate_label_value(text: str) -> str:
     if text and (len(text) > MAX_LABEL or not _LABEL_PART.match(text)):
         raise spec_error(
             f"be a label value: at most {MAX_LABEL} letters, digits, -, _ and ., with a letter or digit at both ends",
-            "a shorter or plainer value",
+            "a valid label value",
         )
     return text
 
 
 def _validate_reason(text: str) -> str:
     if not text.strip():
-        raise spec_error("say why, in a few words", 'a reason such as "INC-4711: driver hang"')
+        raise spec_error("give a reason", 'a reason such as "INC-4711: driver hang"')
     return text
 
 
@@ -92,9 +92,7 @@ def _validate_code(text: str) -> str:
     if text not in _EXEMPTIBLE_CODES:
         whole = f"GPU-{text[:20].upper().removeprefix('GPU').lstrip('-')}"
         near = difflib.get_close_matches(whole, _EXEMPTIBLE_CODES, n=1, cutoff=CODE_SIMILARITY)
-        raise spec_error(
-            "be a finding code", near[0] if near else "one of docs/codes.md: rightslice explain lists them"
-        )
+        raise spec_error("be a finding code", near[0] if near else "one of the codes that rightslice explain lists")
     return text
 
 
@@ -104,12 +102,12 @@ def _parse_time(found: Any) -> datetime:
     except ValueError:
         moment = None
     if moment is None:
-        raise spec_error("be a time with its zone (RFC 3339)", '"2026-12-01T00:00:00Z"')
+        raise spec_error("be a time with a zone (RFC 3339)", '"2026-12-01T00:00:00Z"')
     return moment
 
 
 def _parse_amount(found: Any) -> int:
-    """A quantity in nano-units."""
+    """Return a quantity in nano-units."""
     if isinstance(found, bool) or not isinstance(found, (str, int, float)):
         raise spec_error("be a quantity", "a quantity such as 1, 500m or 8Gi")
     try:
@@ -117,24 +115,24 @@ def _parse_amount(found: Any) -> int:
     except QuantityError:
         raise spec_error("be a quantity", "a quantity such as 1, 500m or 8Gi") from None
     if value < 0:
-        raise spec_error("be a quantity of zero or more", "a quantity such as 1, 500m or 8Gi")
+        raise spec_error("be a quantity of at least 0", "a quantity such as 1, 500m or 8Gi")
     return value
 
 
 def _parse_gpu_memory(found: Any) -> int:
-    """GPU memory in MiB."""
+    """Return GPU memory in MiB."""
     value = _parse_amount(found)
     if value < MIB:
         number = int(found) if str(found).isdecimal() and len(str(found)) < 9 else 0
         raise spec_error(
-            "be an amount of GPU memory of 1Mi or more (a bare number is bytes)",
+            "be at least 1Mi of GPU memory (a number without unit is bytes)",
             f"{number or 8}{'Mi' if number >= LIKELY_MIB_FROM else 'Gi'}",
         )
     return quantity.parse_mebibytes(found)
 
 
 def _parse_compute_share(found: Any) -> int:
-    """A share of a card's compute in thousandths."""
+    """Return a share of a GPU's compute in thousandths."""
     match = _PERCENT.match(found) if isinstance(found, str) else None
     share = int(match[1]) * 10 + int(match[2] or 0) if match else 0
     if not 0 < share <= 1000:
@@ -144,14 +142,14 @@ def _parse_compute_share(found: Any) -> int:
 
 
 def _parse_risk(found: Any) -> int:
-    """A risk an hour in millionths."""
+    """Return an hourly risk in millionths."""
     if not isinstance(found, str) or not _RISK.fullmatch(found):
-        raise spec_error("be a risk for each hour of a pod in percent, from 0.001% to 50%", '"0.5%"')
+        raise spec_error("be a risk per pod-hour in percent, from 0.001% to 50%", '"0.5%"')
     return int(Decimal(found.removesuffix("%")) * 10_000)
 
 
 def _text_schema(most: int, pattern: str) -> WithJsonSchema:
-    """What an API server holds a text to."""
+    """Return the CRD schema of a text."""
     return WithJsonSchema({"type": "string", "maxLength": most, "pattern": f"^({pattern})$"})
 
 
@@ -167,7 +165,7 @@ _QUANTITY_SCHEMA: dict[str, Any] = {
 _MEMORY_RULE = cel_rules(
     (
         "(type(self) == int ? quantity(string(self)) : quantity(self)).compareTo(quantity('1Mi')) >= 0",
-        "must be an amount of GPU memory of 1Mi or more (a bare number is bytes)",
+        "must be at least 1Mi of GPU memory (a number without unit is bytes)",
     )
 )
 
