@@ -224,7 +224,7 @@ def test_lint_names_policies_that_speak_about_no_pod(rightslice: Run) -> None:
         "policy", "lint", "-", stdin=POLICY.replace("spec: {", "spec: {match: {resources: [amd.com/gpu]}, ")
     )
     assert ran.code == 0
-    assert "speaks about no pod: match.resources must match some name of nvidia.com/*, found amd.com/gpu" in ran.err
+    assert "matches no pod: match.resources must include a name of nvidia.com/*, found amd.com/gpu" in ran.err
 
 
 def test_what_is_read_is_told_on_stderr_only(rightslice: Run) -> None:
