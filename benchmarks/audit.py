@@ -19,8 +19,8 @@ from tempfile import TemporaryDirectory
 from benchmarks.live import Figure, apiserver
 from tests.report.audited import NOTED, PRICES, REFUSED, STOCKS, judged
 from webhook.cache.bundled_files import bundled_folder
-from webhook.report.audit import totals_by_namespace
-from webhook.report.html import AuditPage, html_report
+from webhook.report.audit import AuditPage, totals_by_namespace
+from webhook.report.html import html_report
 from webhook.report.results import UnevaluatedReason
 from webhook.report.utilization import compute_utilization
 from webhook.report.workloads import workload_reports

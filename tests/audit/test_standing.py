@@ -21,8 +21,9 @@ from webhook.model.enums import EvidenceSource
 from webhook.model.pods import parse_pod
 from webhook.model.usage import ObservedUsage, UsageView
 from webhook.policy.policy_set import PolicySet
+from webhook.report.costs import NO_COST
 from webhook.report.results import ClusterPodDetails, UnevaluatedReason
-from webhook.report.workloads import NO_COST, workload_reports
+from webhook.report.workloads import workload_reports
 
 GUARD = """\
 apiVersion: rightslice.dev/v1alpha1

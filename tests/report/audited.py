@@ -13,9 +13,8 @@ from webhook.model.enums import EvidenceSource, GpuForm, IsolationLevel, PolicyM
 from webhook.model.findings import ExemptedFinding, Finding
 from webhook.model.offers import GpuOffer
 from webhook.model.prices import NodePrices
-from webhook.report.audit import totals_by_namespace
+from webhook.report.audit import AuditPage, ExemptionUsage, totals_by_namespace
 from webhook.report.capacity import NodeCapacity
-from webhook.report.html import AuditPage, ExemptionUsage
 from webhook.report.results import (
     CheckResult,
     ClusterPodDetails,

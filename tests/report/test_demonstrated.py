@@ -33,7 +33,7 @@ def one(**changes: Any) -> DemoResult:
         stored=STORED,
     )
     given: dict[str, Any] = {
-        "shaped": STORED,
+        "patched": STORED,
         "denied": "",
         "warnings": (),
         "gpu_milli_before": 3000,

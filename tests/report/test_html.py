@@ -12,8 +12,8 @@ import pytest
 from tests.house.checkout import read
 from tests.report.audited import audited_page, judged, rows_of
 from tests.report.browser import look
-from webhook.report.audit import totals_by_namespace
-from webhook.report.html import MAX_UNEVALUATED, AuditPage, html_report
+from webhook.report.audit import AuditPage, totals_by_namespace
+from webhook.report.html import MAX_UNEVALUATED, html_report
 from webhook.report.results import UnevaluatedReason
 
 HOSTILE = (
@@ -202,8 +202,8 @@ def test_it_refers_to_nothing_outside(which: str, request: pytest.FixtureRequest
 def test_an_exemption_that_has_ended_says_so(text: str) -> None:
     rows = look(text, "return [...document.querySelectorAll('table')].pop().innerText")
     assert "old-driver" in rows
-    assert re.search(r"old-driver\t.*2026-05-01.*\tended\t0", rows)
-    assert re.search(r"nccl-debug\t.*2026-12-01.*\tholds\t", rows)
+    assert re.search(r"old-driver\t.*2026-05-01.*\texpired\t0", rows)
+    assert re.search(r"nccl-debug\t.*2026-12-01.*\tactive\t", rows)
 
 
 def test_without_nodes_there_are_no_head_figures(page: AuditPage) -> None:
@@ -226,7 +226,7 @@ def test_of_very_many_pods_that_no_hook_saw_the_first_are_listed() -> None:
     pods = [judged(f"w{i:04}", missed=UnevaluatedReason.UNRECORDED) for i in range(MAX_UNEVALUATED + 1)]
     many = [judged(f"z{i}", workload="Deployment/z", missed=UnevaluatedReason.UNRECORDED) for i in range(2)]
     page = msgspec.structs.replace(audited_page(), workloads=tuple(rows_of([*pods, *many])))
-    table = html_report(page).split("<h2>Pods that no hook saw</h2>")[1].split("<h2>")[0]
+    table = html_report(page).split("<h2>Pods that were not evaluated at admission</h2>")[1].split("<h2>")[0]
     assert table.count("<tr><td>") == MAX_UNEVALUATED
     assert table.index("Deployment/z") < table.index("Pod/w0000")
     assert f"The first {MAX_UNEVALUATED} of {MAX_UNEVALUATED + 2}, by pods" in table
@@ -241,5 +241,5 @@ def test_a_namespace_that_used_nothing_is_told_from_one_that_was_not_seen() -> N
     )
     drawn = html_report(page)
     assert "still: 0 used" in drawn
-    assert "unseen: use not seen" in drawn
-    assert "later: use not seen" in drawn
+    assert "unseen: no usage data" in drawn
+    assert "later: no usage data" in drawn

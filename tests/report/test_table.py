@@ -45,7 +45,7 @@ SUMMARIES = {
     "one clean": ([checked(CheckVerdict.ALLOWED)], "1 object: 1 clean."),
     "some of everything": (
         EVERYTHING,
-        "5 objects: 1 denied, 1 warned, 1 clean, 1 skipped, 1 unreadable. GPUs asked 7, after 6.14, saved 0.86. "
+        "5 objects: 1 denied, 1 warned, 1 clean, 1 skipped, 1 invalid. GPUs requested 7, after 6.14, saved 0.86. "
         "1 exemption in use (nccl-debug, ends 2026-12-01).",
     ),
 }
@@ -58,7 +58,7 @@ def test_summary(results: list[CheckResult], want: str) -> None:
 
 def test_wide_has_one_row_an_object() -> None:
     rows = wide_table([DENIED, HELM])
-    assert rows[0].split() == ["VERDICT", "KIND", "NAMESPACE", "NAME", "GPUS", "AFTER", "CODES", "PLACE", "WHY"]
+    assert rows[0].split() == ["VERDICT", "KIND", "NAMESPACE", "NAME", "GPUS", "AFTER", "CODES", "LOCATION", "REASON"]
     assert rows[1].split()[:8] == [
         "denied", "Pod", "team-vision", "train-0", "3", "3", "GPU-L102", "deploy/train.yaml:1:1"
     ]  # fmt: skip

@@ -15,14 +15,14 @@ from tests.report.audited import FIT, NOTED, PRICES, REFUSED, SLICE, STOCKS, clu
 from webhook.model.offers import GpuOffer
 from webhook.model.prices import NodePrices
 from webhook.report.capacity import NodeCapacity
-from webhook.report.costs import money_text
+from webhook.report.costs import GpuCost, money_text
 from webhook.report.html import measured_usage_milli
 from webhook.report.results import CheckResult, ClusterPodDetails, ContainerUsage, UnevaluatedReason
 from webhook.report.rightsizing import recommendation_csv, recommendation_table, risk_text
 from webhook.report.text import format_gpus
-from webhook.report.utilization import compute_utilization, utilization_lines, utilization_parts
-from webhook.report.workload_report import unevaluated_lines, workload_csv, workload_finding_lines, workload_table
-from webhook.report.workloads import GpuCost, WorkloadReport
+from webhook.report.utilization import compute_utilization, utilization_lines
+from webhook.report.workload_report import unevaluated_lines, workload_columns, workload_finding_lines, workload_table
+from webhook.report.workloads import WorkloadReport
 
 
 def row(*results: CheckResult) -> WorkloadReport:
@@ -158,7 +158,7 @@ def test_only_what_is_to_be_acted_on_is_in_the_table() -> None:
     *lines, last = list(workload_table(rows))[1:]
     names = {line.split()[1] for line in lines}
     assert names == {"Deployment/serve", "Job/try", "StatefulSet/idle", "Job/three", "Pod/old"}
-    assert last == "2 workloads with nothing to act on are not shown; -v shows all."
+    assert last == "2 workloads without anything to act on omitted; -v shows all."
     assert len(list(workload_table(rows, every=True))) == len(rows) + 1
 
 
@@ -167,22 +167,22 @@ def test_pods_that_no_hook_saw_are_listed_by_the_reason() -> None:
         [judged("a", missed=UnevaluatedReason.STATIC), judged("b", missed=UnevaluatedReason.UNRECORDED), judged("c")]
     )
     assert [line.split(":")[0] for line in unevaluated_lines(rows)] == [
-        "1 pod that no hook saw, static pods",
+        "1 pod was not evaluated at admission, static pods",
         "  team/Pod/a   1 pod   would be given tolerations",
-        "1 pod that no hook saw, without a record of Rightslice",
+        "1 pod was not evaluated at admission, without a record of Rightslice",
         "  team/Pod/b   1 pod   would be given tolerations",
     ]
 
 
 def test_the_csv_has_every_workload_and_no_formula() -> None:
     rows = rows_of([*cluster(), judged("f", namespace="=cmd()", workload="@sum")])
-    read = list(csv.DictReader(StringIO(workload_csv(rows, PRICES))))
+    read = list(csv.DictReader(StringIO(workload_columns(PRICES).to_csv(rows))))
     assert len(read) == len(rows)
     [odd] = [each for each in read if each["namespace"].endswith("=cmd()")]
     assert (odd["namespace"], odd["workload"]) == ("'=cmd()", "'@sum")
     assert {each["price_source"] for each in read} == {PRICES.source}
     [serve] = [each for each in read if each["workload"] == "Deployment/serve"]
-    assert (serve["gpu_milli_saved"], serve["over_asked_micro_per_hour"], serve["currency"]) == (
+    assert (serve["gpu_milli_saved"], serve["over_requested_micro_per_hour"], serve["currency"]) == (
         "2571",
         "10284000",
         "USD",
@@ -192,20 +192,20 @@ def test_the_csv_has_every_workload_and_no_formula() -> None:
 def test_the_head_tells_each_figure_from_its_parts() -> None:
     found = compute_utilization(STOCKS, rows_of(cluster(), stocks=STOCKS), PRICES)
     assert list(utilization_lines(found)) == [
-        "Total GPUs             14 built in, 14 given out, 10 held",
-        "Effective GPUs         4.57 (held, less 2 idle and 3.43 over-asked)",
-        "Wasted GPUs            6.18 (idle 2 + over-asked 3.43 + lost to fragmentation 0.75)",
-        "Utilisation            32.7% (effective of 14)",
-        "Scheduling efficiency  94.6% (held or still usable, of 14)",
-        "Cost an hour           36.00 USD for the 12 of 14 GPUs that have a price; wasted 17.96 USD "
-        "(idle 2.00, over-asked 13.71, lost to fragmentation 2.25)",
+        "Total GPUs             14 installed, 14 allocatable, 10 allocated",
+        "Effective GPUs         4.57 (allocated, less 2 idle and 3.43 over-requested)",
+        "Wasted GPUs            6.18 (idle 2 + over-requested 3.43 + fragmented 0.75)",
+        "Utilization            32.7% (effective of 14)",
+        "Scheduling efficiency  94.6% (allocated or usable, of 14)",
+        "Cost per hour          36.00 USD for the 12 of 14 GPUs that have a price; wasted 17.96 USD "
+        "(idle 2.00, over-requested 13.71, fragmented 2.25)",
         "Prices                 a list of ours (2026-06-01, USD for a card and hour)",
         "                       8 x 4 USD: H100-80GB-HBM3",
         "                       4 x 1 USD: L40S",
-        "Use was seen of 3 of 7 workloads with GPUs: none of the others counts as idle.",
-        "2 GPUs have no price, and no money is counted for them.",
-        "1 pod with GPUs waits for a node.",
-        "Of what pods ask of their nodes, 2 GPUs are more than these give out: nobody holds them.",
+        "No usage data for 4 of 7 GPU workloads; it is unknown whether they are idle.",
+        "2 GPUs are without a price; the cost does not include them.",
+        "1 pod with GPUs is pending.",
+        "2 GPUs are requested beyond what the pods' nodes have; not allocated.",
     ]
 
 
@@ -241,7 +241,7 @@ def test_the_parts_are_all_gpus_and_never_overlap(
         ]
     known = NodePrices("USD", prices, "ours")
     found = compute_utilization(stocks, rows_of(pods, known, stocks), known)
-    parts = [part for _, part in utilization_parts(found)]
+    parts = [part for _, part in found.parts]
     assert all(min(part.milli, part.micro, part.unpriced_milli) >= 0 for part in parts)
     assert sum(part.milli for part in parts) == found.allocatable.milli
     assert sum(part.micro for part in parts) == found.allocatable.micro
@@ -267,24 +267,24 @@ def test_what_nodes_do_not_give_is_in_no_figure_and_told() -> None:
         "Pod/d": (0, 0, 0),
     }
     said = list(utilization_lines(found))
-    assert said[1] == "Effective GPUs         0 (held, less 1.5 idle and 0.5 over-asked)"
+    assert said[1] == "Effective GPUs         0 (allocated, less 1.5 idle and 0.5 over-requested)"
     assert said[-2:] == [
-        "2 pods with GPUs are on nodes that are not there, or give out none, and hold nothing.",
-        "Of what pods ask of their nodes, 1 GPU is more than these give out: nobody holds it.",
+        "2 pods with GPUs are on nodes that do not exist or have no GPUs.",
+        "1 GPU is requested beyond what the pods' nodes have; not allocated.",
     ]
 
 
 def advised(*results: CheckResult) -> list[list[str]]:
     """The cells of USED and what follows."""
     rows = [row(result) for result in results]
-    lines = [line.split("   ") for line in recommendation_table(rows, currency="USD")]
+    lines = [line.split("   ") for line in recommendation_table(rows, prices=PRICES)]
     return [[cell.strip() for cell in line if cell.strip()][5:] for line in lines[1:]]
 
 
 def test_rightsize_tells_what_is_advised_and_why_not() -> None:
     assert advised(judged("a", after=143, compute=60), judged("b", trial=857), judged("c")) == [
         ["8Gi peak, 6% active", "nvidia.com/mig-1g.10gb", "-", "0.86 GPUs, 3.43 USD/h"],
-        ["-", "nvidia.com/mig-1g.10gb", "-", "0.86 GPUs, 3.43 USD/h", "on trial"],
+        ["-", "nvidia.com/mig-1g.10gb", "-", "0.86 GPUs, 3.43 USD/h", "audit mode"],
         ["-", "keep", "-", "-", "its GPU memory need is unknown"],
     ]
 
@@ -391,34 +391,36 @@ def test_the_csv_of_rightsize_has_a_line_for_each_container() -> None:
     )
     pod = msgspec.structs.replace(judged("a", after=143), pod_details=ClusterPodDetails("Pod/a", usages=uses))
     one, other = csv.DictReader(StringIO(recommendation_csv([row(pod)], PRICES)))
-    assert (one["container"], one["risk_ppm"], one["gpu_milli_saved"], one["freed_micro_per_hour"]) == (
+    assert (one["container"], one["risk_ppm"], one["gpu_milli_saved"], one["savings_micro_per_hour"]) == (
         *("'=a", "5000", "857"),
         "3428000",
     )
     assert (one["currency"], one["price_source"], other["price_source"]) == ("USD", PRICES.source, "")
-    assert (other["container"], other["asked"], other["risk_ppm"], other["gpu_milli_saved"]) == ("b", "2", "", "")
+    assert (other["container"], other["requested"], other["risk_ppm"], other["gpu_milli_saved"]) == ("b", "2", "", "")
 
 
 def test_where_no_gpu_has_a_price_no_sum_is_told() -> None:
     bare = NodePrices("USD", {}, "ours")
     pods = [judged("a", after=143), judged("b")]
     said = "\n".join(utilization_lines(compute_utilization(STOCKS, rows_of(pods, bare), bare)))
-    assert "Cost an hour           not known: no GPU has a price" in said
+    assert "Cost per hour          unknown: no GPU has a price" in said
     assert "0.00" not in said
-    for line in csv.DictReader(StringIO(workload_csv(rows_of(pods, bare), bare))):
-        assert (line["held_micro_per_hour"], line["idle_micro_per_hour"], line["over_asked_micro_per_hour"]) == (
-            ("",) * 3
-        )
-    assert "0.86 GPUs, no price" in "\n".join(recommendation_table(rows_of(pods, bare), currency="USD"))
+    for line in csv.DictReader(StringIO(workload_columns(bare).to_csv(rows_of(pods, bare)))):
+        assert (
+            line["allocated_micro_per_hour"],
+            line["idle_micro_per_hour"],
+            line["over_requested_micro_per_hour"],
+        ) == (("",) * 3)
+    assert "0.86 GPUs, no price" in "\n".join(recommendation_table(rows_of(pods, bare), prices=bare))
 
 
 def test_a_sum_over_a_part_of_the_gpus_says_so_beside_it() -> None:
     found = compute_utilization(STOCKS, rows_of(cluster(), stocks=STOCKS), PRICES)
-    [line] = [line for line in utilization_lines(found) if line.startswith("Cost an hour")]
+    [line] = [line for line in utilization_lines(found) if line.startswith("Cost per hour")]
     assert "36.00 USD for the 12 of 14 GPUs that have a price; wasted" in line
     pods = [judged(name, node=node, workload="Job/j", after=143) for name, node in (("a", "n1"), ("b", "n3"))]
     assert "1.71 GPUs, 3.43 USD/h for 0.86 of 1.71 GPUs" in "\n".join(
-        recommendation_table(rows_of(pods), currency="USD")
+        recommendation_table(rows_of(pods), prices=PRICES)
     )
 
 
@@ -427,12 +429,13 @@ def test_the_head_says_of_how_many_workloads_use_was_seen() -> None:
         return [
             line
             for line in utilization_lines(compute_utilization(STOCKS, rows_of(pods)))
-            if line.startswith("Use was seen")
+            if line.startswith("No usage data")
         ]
 
-    assert said(judged("a", compute=60)) == ["Use was seen of 1 of 1 workload with GPUs."]
+    assert said(judged("a", compute=60)) == []
+    assert said(judged("b")) == ["No usage data for 1 of 1 GPU workload; idle is unknown."]
     assert said(judged("a", compute=60), judged("b")) == [
-        "Use was seen of 1 of 2 workloads with GPUs: none of the others counts as idle."
+        "No usage data for 1 of 2 GPU workloads; it is unknown whether they are idle."
     ]
     assert said() == []
 

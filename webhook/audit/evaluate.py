@@ -53,7 +53,7 @@ def evaluate_all(found: Iterable[SourceObject | SkippedDocument], world: Evaluat
     """Judge what was found in files, in its order."""
     for each in found:
         if isinstance(each, SkippedDocument):
-            yield skipped_result(each.place, each.reason, broken=each.broken)
+            yield skipped_result(each.place, each.reason, invalid=each.broken)
         else:
             yield unreadable_result(each, world) or evaluate_object(with_limit_range_defaults(each, world), world)
 

@@ -53,7 +53,7 @@ def audit_pods(found: Iterable[SourceObject | SkippedDocument], world: Evaluatio
     for each in found:
         if isinstance(each, SkippedDocument):
             if each.broken:
-                yield skipped_result(each.place, each.reason, broken=True)
+                yield skipped_result(each.place, each.reason, invalid=True)
         elif is_active_pod(each.data):
             yield audit_pod(each, world, unsized)
 

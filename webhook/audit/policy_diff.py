@@ -37,7 +37,7 @@ def compare_policies(
     for each in found:
         if isinstance(each, SkippedDocument):
             if each.broken:
-                yield skipped_result(each.place, each.reason, broken=True)
+                yield skipped_result(each.place, each.reason, invalid=True)
         elif is_active_pod(each.data):
             one, other = audit_pod(each, world, plain), audit_pod(each, after, plain_after)
             yield one if one.verdict is CheckVerdict.SKIPPED else _compare_results(one, other)

@@ -1,30 +1,29 @@
-"""The result of `audit`: what every pod would become if it were created now, added up by namespace."""
+"""The result of `audit`: every pod re-evaluated against the current policies, summed up by namespace."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
 
 import msgspec
 
 from webhook.model.prices import NodePrices
+from webhook.report.capacity import NodeCapacity
 from webhook.report.check import Json, check_parts
 from webhook.report.costs import prices_document
 from webhook.report.results import CheckResult, CheckVerdict, summarize_results
-from webhook.report.text import Paint, TextStyle, align_columns, format_gpus, pluralize, sanitize, without_style
+from webhook.report.tables import Column, Table, gpu_column
+from webhook.report.text import Paint, format_gpus, pluralize, without_style
 from webhook.report.utilization import ClusterUtilization, utilization_document
-from webhook.report.workload_report import workload_document
+from webhook.report.workload_report import WORKLOADS
 from webhook.report.workloads import WorkloadReport
-
-HEAD = ("NAMESPACE", "PODS", "GPUS", "AFTER", "SAVED", "ON TRIAL", "DENIED", "WARNED")
 
 
 class NamespaceTotals(msgspec.Struct, frozen=True):
-    """What the pods of one namespace come to. GPUs are thousandths.
+    """Totals of the pods of one namespace. GPUs are thousandths.
 
     Attributes:
-        gpu_milli_on_trial: What right-sizings on trial would free beside, were they enforced.
-        trials: Pods that they would make smaller.
+        gpu_milli_audit_saved: What right-sizing in audit or warn mode would save in addition if it were enforced.
+        audit_pods: Pods that it would right-size.
     """
 
     namespace: str
@@ -38,24 +37,77 @@ class NamespaceTotals(msgspec.Struct, frozen=True):
 
     @property
     def gpu_milli_saved(self) -> int:
-        """Thousandths of a GPU that would be free."""
+        """Thousandths of a GPU that would be freed."""
         return self.gpu_milli_before - self.gpu_milli_after
 
 
+class ExemptionUsage(msgspec.Struct, frozen=True):
+    """An exemption, and the number of workloads that use it."""
+
+    name: str
+    policy: str
+    codes: tuple[str, ...]
+    reason: str
+    expires: str
+    expired: bool
+    workloads: int
+
+
+class AuditPage(msgspec.Struct, frozen=True):
+    """Content of the HTML report.
+
+    Attributes:
+        cluster: The audited cluster: an address or a file.
+        moment: Time of the audit, for people.
+        since: Only pods created since then are included; "" for all.
+        policies: Names.
+        digest: Of all policies.
+        workloads: Those that have to do with GPUs, most savings first.
+        nodes: Every node with GPUs.
+        utilization: None if no nodes are known.
+        version: Of the program.
+    """
+
+    cluster: str
+    moment: str
+    since: str
+    policies: tuple[str, ...]
+    digest: str
+    workloads: tuple[WorkloadReport, ...]
+    namespaces: tuple[NamespaceTotals, ...]
+    nodes: tuple[NodeCapacity, ...]
+    utilization: ClusterUtilization | None
+    exemptions: tuple[ExemptionUsage, ...]
+    version: str
+
+
+NAMESPACES = Table[NamespaceTotals](
+    (
+        Column("namespace", lambda row: row.namespace, "Namespace"),
+        Column("pods", lambda row: row.pods, "Pods", numeric=True),
+        gpu_column("gpuMilliBefore", lambda row: row.gpu_milli_before, "GPUs"),
+        gpu_column("gpuMilliAfter", lambda row: row.gpu_milli_after, "After"),
+        gpu_column("gpuMilliSaved", lambda row: row.gpu_milli_saved, "Saved"),
+        gpu_column("gpuMilliAuditSaved", lambda row: row.gpu_milli_audit_saved, "Audit-saved"),
+        Column("denied", lambda row: row.denied, "Denied", numeric=True),
+        Column("warned", lambda row: row.warned, "Warned", numeric=True),
+    )
+)
+
+
 def totals_by_namespace(results: Iterable[CheckResult]) -> list[NamespaceTotals]:
-    """Add up by namespace: the one that would save most first, trials included, then by name."""
-    spaces: dict[str, list[CheckResult]] = {}
+    """Sum up by namespace, most savings first (audit-mode savings included), then by name."""
+    groups: dict[str, list[CheckResult]] = {}
     for result in results:
         if result.verdict is not CheckVerdict.SKIPPED:
-            spaces.setdefault(result.namespace, []).append(result)
-    return sorted((_namespace_totals(name, members) for name, members in spaces.items()), key=_savings_rank)
+            groups.setdefault(result.namespace, []).append(result)
+    totals = [_namespace_totals(name, members) for name, members in groups.items()]
+    return sorted(
+        totals, key=lambda row: (-row.gpu_milli_saved - row.gpu_milli_audit_saved, -row.gpu_milli_saved, row.namespace)
+    )
 
 
-def _savings_rank(share: NamespaceTotals) -> tuple[int, int, str]:
-    return -share.gpu_milli_saved - share.gpu_milli_audit_saved, -share.gpu_milli_saved, share.namespace
-
-
-def _namespace_totals(namespace: str, members: list[CheckResult]) -> NamespaceTotals:
+def _namespace_totals(namespace: str, members: Sequence[CheckResult]) -> NamespaceTotals:
     summary = summarize_results(members)
     return NamespaceTotals(
         namespace=namespace,
@@ -69,59 +121,34 @@ def _namespace_totals(namespace: str, members: list[CheckResult]) -> NamespaceTo
     )
 
 
-def sum_namespaces(every: Iterable[NamespaceTotals]) -> NamespaceTotals:
-    """All namespaces together, under the name "*"."""
-    rows = list(every)
-    return NamespaceTotals(
-        namespace="*",
-        pods=sum(row.pods for row in rows),
-        gpu_milli_before=sum(row.gpu_milli_before for row in rows),
-        gpu_milli_after=sum(row.gpu_milli_after for row in rows),
-        gpu_milli_audit_saved=sum(row.gpu_milli_audit_saved for row in rows),
-        audit_pods=sum(row.audit_pods for row in rows),
-        denied=sum(row.denied for row in rows),
-        warned=sum(row.warned for row in rows),
-    )
+def sum_all_namespaces(results: Iterable[CheckResult]) -> NamespaceTotals:
+    """Sum up all namespaces, under the name "*"."""
+    return _namespace_totals("*", [result for result in results if result.verdict is not CheckVerdict.SKIPPED])
 
 
-def namespace_table(results: Iterable[CheckResult], paint: Paint = without_style) -> Iterator[str]:
-    """The table: the total first, then a row a namespace."""
-    every = totals_by_namespace(results)
-    head, *rows = align_columns([HEAD, *map(_namespace_row, [sum_namespaces(every), *every])])
-    yield paint(head, TextStyle.STRONG)
-    yield from rows
-
-
-def _namespace_row(share: NamespaceTotals) -> tuple[str, ...]:
-    milli = (share.gpu_milli_before, share.gpu_milli_after, share.gpu_milli_saved, share.gpu_milli_audit_saved)
-    return (
-        sanitize(share.namespace),
-        str(share.pods),
-        *map(format_gpus, milli),
-        str(share.denied),
-        str(share.warned),
-    )
+def namespace_table(results: Sequence[CheckResult], paint: Paint = without_style) -> list[str]:
+    """Return the table: the total, then one row per namespace."""
+    return NAMESPACES.to_lines([sum_all_namespaces(results), *totals_by_namespace(results)], paint)
 
 
 def audit_summary(results: Iterable[CheckResult]) -> str:
-    """The totals in one sentence."""
-    every = sum_namespaces(totals_by_namespace(results))
+    """Return the totals in one sentence."""
+    total = sum_all_namespaces(results)
     return (
-        f"{pluralize(every.pods, 'pod')}: GPUs asked {format_gpus(every.gpu_milli_before)}, "
-        f"after {format_gpus(every.gpu_milli_after)}, "
-        f"saved {format_gpus(every.gpu_milli_saved)}; {every.denied} would be denied, {every.warned} warned."
+        f"{pluralize(total.pods, 'pod')}: GPUs requested {format_gpus(total.gpu_milli_before)}, "
+        f"after {format_gpus(total.gpu_milli_after)}, saved {format_gpus(total.gpu_milli_saved)}; "
+        f"{total.denied} would be denied, {total.warned} warned."
     )
 
 
 def audit_mode_summary(results: Iterable[CheckResult]) -> str:
-    """What right-sizings on trial would save, and which findings name the pods; "" where there are none."""
-    every = sum_namespaces(totals_by_namespace(results))
-    if not every.audit_pods:
+    """Return what right-sizing in audit mode would save if enforced; "" if there is nothing."""
+    total = sum_all_namespaces(results)
+    if not total.audit_pods:
         return ""
-    pods = pluralize(every.audit_pods, "pod")
     return (
-        f"With every right-sizing on trial enforced: saved {format_gpus(every.gpu_milli_audit_saved)} more, on {pods}; "
-        "GPU-R102 names each, -v shows every one."
+        f"With right-sizing enforced in every policy: {format_gpus(total.gpu_milli_audit_saved)} more saved, on "
+        f"{pluralize(total.audit_pods, 'pod')}; GPU-R102 names each, -v shows all."
     )
 
 
@@ -131,7 +158,7 @@ def audit_document(
     figures: ClusterUtilization | None = None,
     prices: NodePrices | None = None,
 ) -> Json:
-    """The same as plain data: what `check` writes, and the namespaces, the workloads, and the head figures."""
+    """Return plain data: that of `check`, and namespaces, workloads and utilization."""
     return {
         name: list(part) if isinstance(part, Iterator) else part
         for name, part in audit_parts(list(results), rows, figures, prices).items()
@@ -144,27 +171,16 @@ def audit_parts(
     figures: ClusterUtilization | None,
     prices: NodePrices | None = None,
 ) -> Json:
-    """The same, with iterators of the objects and the workloads: there may be a hundred thousand.
+    """Return plain data with iterators of objects and workloads, of which there may be a hundred thousand.
 
-    Where there are no head figures, the prices that the workloads' money comes from stand by themselves.
+    The prices are part of the utilization; without it they are a part of their own.
     """
-    alone = {"prices": prices_document(prices, ())} if prices is not None and figures is None else {}
-    return check_parts(results) | {
-        "namespaces": [_namespace_document(share) for share in totals_by_namespace(results)],
-        "workloads": (workload_document(row) for row in rows if row.touches_gpus),
-        **({"figures": utilization_document(figures)} if figures is not None else {}),
-        **alone,
+    document = check_parts(results) | {
+        "namespaces": list(map(NAMESPACES.to_document, totals_by_namespace(results))),
+        "workloads": (WORKLOADS.to_document(row) for row in rows if row.touches_gpus),
     }
-
-
-def _namespace_document(share: NamespaceTotals) -> dict[str, Any]:
-    return {
-        "namespace": share.namespace,
-        "pods": share.pods,
-        "gpuMilliBefore": share.gpu_milli_before,
-        "gpuMilliAfter": share.gpu_milli_after,
-        "gpuMilliSaved": share.gpu_milli_saved,
-        "gpuMilliTrialSaved": share.gpu_milli_audit_saved,
-        "denied": share.denied,
-        "warned": share.warned,
-    }
+    if figures is not None:
+        document["utilization"] = utilization_document(figures)
+    elif prices is not None:
+        document["prices"] = prices_document(prices, ())
+    return document

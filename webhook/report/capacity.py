@@ -1,7 +1,8 @@
-"""What is free: a row a node, the total first."""
+"""The result of `capacity`: installed, allocated, free and fragmented GPUs by node, the total first."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -21,27 +22,28 @@ from webhook.placement.mig import CARD_MILLI, MigCard, MigGeometry, count_instan
 from webhook.placement.nodes.snapshot import SchedulingSnapshot
 from webhook.placement.nvlink import gpu_sets
 from webhook.placement.topology import MAX_ISLAND_GPUS
-from webhook.report.text import Paint, TextStyle, align_columns, format_gpus, sanitize, without_style
+from webhook.report.tables import Column, Table, gpu_column
+from webhook.report.text import Paint, format_gpus, sanitize, without_style
 
-HEAD = ("NODE", "PRODUCT", "GPUS", "USED", "FREE", "ISLAND", "MIG-FITS", "SPLIT-UP", "STATE")
 UNKNOWN_CELL = "?"
-AGENT_DISAGREES = "its agent reports more free GPUs than its Node has"
+AGENT_DISAGREES = "its agent reports more free GPUs than the Node has"
 
 
 class NodeCapacity(msgspec.Struct, frozen=True):
-    """What one node has, or all of them together under the name "*".
+    """GPUs of one node, or of all nodes together under the name "*".
 
     Attributes:
-        gpus: Physical GPUs.
-        used_milli: Thousandths of GPUs that pods hold.
-        free_milli: Thousandths that are free, on nodes that take pods.
-        closed_milli: Thousandths that nobody holds, on nodes that take no pods: cordoned, not ready, being changed, or
-            with as many pods as they take.
-        usable: False of a node that takes no pods.
-        island: Most free GPUs that NVLink joins pair by pair; None where it is not known which are free.
-        fits: Free instances by MIG profile, the largest profile first.
-        split_milli: Free thousandths that a pod of the mix with whole GPUs or shares cannot use, on average.
-        remark: What the node, or its agent, says that cannot be; "" for nothing.
+        installed_gpus: Physical GPUs.
+        allocated_milli: Allocated thousandths of GPUs.
+        free_milli: Free thousandths on nodes that take pods.
+        largest_island: Free GPUs in the largest set in which NVLink connects every pair; None if it is unknown which
+            are free.
+        mig_fits: Free instances by MIG profile, the largest profile first.
+        fragmented_milli: Free thousandths that a pod of the mix with whole GPUs or shares cannot use, on average.
+        warning: What the node or its agent reports that is impossible; "" for nothing.
+        unschedulable_milli: Unallocated thousandths on nodes that take no pods: cordoned, not ready, being
+            reconfigured, or full of pods.
+        schedulable: Whether the node takes pods.
     """
 
     name: str
@@ -58,33 +60,65 @@ class NodeCapacity(msgspec.Struct, frozen=True):
 
     @property
     def total_milli(self) -> int:
-        """All that it has, held or not."""
+        """Allocatable thousandths, allocated or not."""
         return self.allocated_milli + self.free_milli + self.unschedulable_milli
 
 
 def node_capacities(cluster: SchedulingSnapshot, mix: WorkloadMix) -> list[NodeCapacity]:
-    """The nodes with GPUs, in the cluster's order."""
-    rooms = cluster.free_arrays()
-    split = -FgdScorer(cluster.capacity, mix.with_gpus()).node_values(rooms.rows(np.arange(len(cluster.fleet.nodes))))
-    found = [
-        i
-        for i, node in enumerate(cluster.fleet.nodes)
+    """Return the capacity of each node with GPUs, in the cluster's order."""
+    nodes = cluster.fleet.nodes
+    rows = cluster.free_arrays().rows(np.arange(len(nodes)))
+    fragmented = -FgdScorer(cluster.capacity, mix.with_gpus()).node_values(rows)
+    return [
+        _node_capacity(cluster, i, round(float(fragmented[i])))
+        for i, node in enumerate(nodes)
         if node.gpus or node.implausible_gpus or cluster.devices[i].mig_cards
     ]
-    every = [(i, _node_capacity(cluster, i, round(float(split[i])))) for i in found]
-    return [_unschedulable_capacity(stock) if _is_unschedulable_node(cluster, i) else stock for i, stock in every]
 
 
-def _is_unschedulable_node(cluster: SchedulingSnapshot, node: int) -> bool:
-    return cluster.free[node].full or not cluster.fleet.nodes[node].usable
+def total_capacity(nodes: Sequence[NodeCapacity]) -> NodeCapacity:
+    """Sum up nodes."""
+    fits: Counter[str] = Counter()
+    for node in nodes:
+        fits.update(dict(node.mig_fits))
+    islands = [node.largest_island for node in nodes if node.largest_island is not None]
+    return NodeCapacity(
+        name="*",
+        product="*",
+        installed_gpus=sum(node.installed_gpus for node in nodes),
+        allocated_milli=sum(node.allocated_milli for node in nodes),
+        free_milli=sum(node.free_milli for node in nodes),
+        largest_island=max(islands, default=None if nodes else 0),
+        mig_fits=_largest_profile_first(fits),
+        fragmented_milli=sum(node.fragmented_milli for node in nodes),
+        unschedulable_milli=sum(node.unschedulable_milli for node in nodes),
+    )
 
 
-def _unschedulable_capacity(stock: NodeCapacity) -> NodeCapacity:
-    closed = stock.unschedulable_milli + stock.free_milli
+def _node_capacity(cluster: SchedulingSnapshot, index: int, fragmented: int) -> NodeCapacity:
+    node, left = cluster.fleet.nodes[index], cluster.free[index]
+    offers = [offer for resource in node.gpus if (offer := cluster.offer(index, resource))]
+    unpartitioned = _unpartitioned_milli(cluster, index)
+    free = unpartitioned + sum(left.gpus.get(offer.resource, 0) * offer.gpu_milli for offer in offers)
+    total = unpartitioned + sum(node.gpus[offer.resource] * offer.gpu_milli for offer in offers)
+    capacity = NodeCapacity(
+        name=node.name,
+        product=node.labels.get(PRODUCT_LABEL, "").removeprefix("NVIDIA-"),
+        installed_gpus=_count_installed_gpus(node.labels, total),
+        allocated_milli=sum(cluster.used_units(index, offer.resource) * offer.gpu_milli for offer in offers),
+        free_milli=free,
+        largest_island=_largest_free_island(cluster, index),
+        mig_fits=_free_mig_instances(cluster, index, offers),
+        fragmented_milli=min(fragmented, free),
+        warning="; ".join(_capacity_warnings(cluster, index)),
+        unschedulable_milli=sum(left.stranded.get(offer.resource, 0) * offer.gpu_milli for offer in offers),
+    )
+    if node.usable and not left.full:
+        return capacity
     return structs.replace(
-        stock,
+        capacity,
         free_milli=0,
-        unschedulable_milli=closed,
+        unschedulable_milli=capacity.unschedulable_milli + free,
         largest_island=0,
         mig_fits=(),
         fragmented_milli=0,
@@ -92,97 +126,50 @@ def _unschedulable_capacity(stock: NodeCapacity) -> NodeCapacity:
     )
 
 
-def total_capacity(every: Sequence[NodeCapacity]) -> NodeCapacity:
-    """All of them together."""
-    fits: dict[str, int] = {}
-    for stock in every:
-        for profile, count in stock.mig_fits:
-            fits[profile] = fits.get(profile, 0) + count
-    return NodeCapacity(
-        name="*",
-        product="*",
-        installed_gpus=sum(stock.installed_gpus for stock in every),
-        allocated_milli=sum(stock.allocated_milli for stock in every),
-        free_milli=sum(stock.free_milli for stock in every),
-        largest_island=max(
-            (stock.largest_island for stock in every if stock.largest_island is not None), default=None if every else 0
-        ),
-        mig_fits=tuple(sorted(fits.items(), key=lambda item: -_profile_slices(item[0]))),
-        fragmented_milli=sum(stock.fragmented_milli for stock in every),
-        unschedulable_milli=sum(stock.unschedulable_milli for stock in every),
-    )
+def _unpartitioned_milli(cluster: SchedulingSnapshot, index: int) -> int:
+    """Return the thousandths of the node's MIG cards that further instances could use."""
+    geometry = mig_geometry(cluster.fleet.nodes[index].labels.get(PRODUCT_LABEL, ""))
+    cards = cluster.devices[index].mig_cards
+    return sum(_unpartitioned_card_milli(geometry, card) for card in cards) if geometry else 0
 
 
-def _node_capacity(cluster: SchedulingSnapshot, node: int, split: int) -> NodeCapacity:
-    known, room = cluster.fleet.nodes[node], cluster.free[node]
-    offers = [offer for resource in known.gpus if (offer := cluster.offer(node, resource))]
-    uncut = _unpartitioned_milli(cluster, node)
-    free = uncut + sum(room.gpus.get(offer.resource, 0) * offer.gpu_milli for offer in offers)
-    stranded = sum(room.stranded.get(offer.resource, 0) * offer.gpu_milli for offer in offers)
-    whole = uncut + sum(known.gpus[offer.resource] * offer.gpu_milli for offer in offers)
-    return NodeCapacity(
-        name=known.name,
-        product=known.labels.get(PRODUCT_LABEL, "").removeprefix("NVIDIA-"),
-        installed_gpus=_count_installed_gpus(known.labels, whole),
-        allocated_milli=sum(cluster.used_units(node, offer.resource) * offer.gpu_milli for offer in offers),
-        free_milli=free,
-        largest_island=_largest_free_island(cluster, node),
-        mig_fits=_free_mig_instances(cluster, node, offers),
-        fragmented_milli=min(split, free),
-        warning="; ".join(_capacity_warnings(cluster, node)),
-        unschedulable_milli=stranded,
-    )
-
-
-def _unpartitioned_milli(cluster: SchedulingSnapshot, node: int) -> int:
-    """Thousandths of MIG cards of which another instance can be cut."""
-    known = mig_geometry(cluster.fleet.nodes[node].labels.get(PRODUCT_LABEL, ""))
-    return sum(_unpartitioned_card_milli(known, card) for card in cluster.devices[node].mig_cards) if known else 0
-
-
-def _unpartitioned_card_milli(known: MigGeometry, card: MigCard) -> int:
-    """The same of one card: what no instance takes."""
-    cut = card.used | card.idle
-    if not any(count_instances(known, occupied_units(known, cut)).values()):
+def _unpartitioned_card_milli(geometry: MigGeometry, card: MigCard) -> int:
+    instances = card.used | card.idle
+    if not any(count_instances(geometry, occupied_units(geometry, instances)).values()):
         return 0
-    profiles = [known.profile(one.profile) for one in cut]
+    profiles = [geometry.profile(instance.profile) for instance in instances]
     return max(0, CARD_MILLI - sum(profile.milli for profile in profiles if profile))
 
 
-def _capacity_warnings(cluster: SchedulingSnapshot, number: int) -> Iterator[str]:
-    node, devices = cluster.fleet.nodes[number], cluster.devices[number]
+def _capacity_warnings(cluster: SchedulingSnapshot, index: int) -> Iterator[str]:
+    node, devices = cluster.fleet.nodes[index], cluster.devices[index]
     for resource, units in node.implausible_gpus.items():
-        yield f"says it has {units} {resource}, more than any node can have: counts as none"
+        yield f"reports {units} {resource}, more than any node can have: counted as none"
     if _labelled_gpu_count(node.labels) > MAX_ISLAND_GPUS:
-        yield (
-            f"its label {GPU_COUNT_LABEL} says {node.labels[GPU_COUNT_LABEL]}, more than "
-            f"any node can have: what it gives out is counted"
-        )
+        count = node.labels[GPU_COUNT_LABEL]
+        yield f"label {GPU_COUNT_LABEL} is {count}, more than any node can have: allocatable GPUs are counted instead"
     if node.name in cluster.report_errors:
         yield f"its agent's report cannot be used: {cluster.report_errors[node.name]}"
-    if devices.allocatable_unhealthy and cluster.whole_gpus(number)[1]:
-        yield (
-            f"GPUs that are ill and counted as free: "
-            f"{', '.join(map(str, bit_positions(devices.allocatable_unhealthy)))}"
-        )
+    if devices.allocatable_unhealthy and cluster.whole_gpus(index)[1]:
+        gpus = ", ".join(map(str, bit_positions(devices.allocatable_unhealthy)))
+        yield f"unhealthy GPUs that count as free: {gpus}"
     if devices.whole_gpus and devices.free is None:
-        yield f"which of its GPUs are free is not known: {AGENT_DISAGREES}"
+        yield f"it is unknown which of its GPUs are free: {AGENT_DISAGREES}"
 
 
-def _count_installed_gpus(labels: Mapping[str, str], whole: int) -> int:
-    """GPUs that are built in. With MIG strategy single the label counts slices, so what is offered is added up."""
-    counted = _labelled_gpu_count(labels)
-    return counted if 0 < counted <= MAX_ISLAND_GPUS else round(whole / 1000)
+def _count_installed_gpus(labels: Mapping[str, str], total_milli: int) -> int:
+    """Return the physical GPUs. With MIG strategy single the label counts slices, so offers are added up instead."""
+    count = _labelled_gpu_count(labels)
+    return count if 0 < count <= MAX_ISLAND_GPUS else round(total_milli / 1000)
 
 
 def _labelled_gpu_count(labels: Mapping[str, str]) -> int:
-    """GPUs as a label counts them; 0 where none does."""
     return (parse_count(labels.get(GPU_COUNT_LABEL)) or 0) if labels.get(STRATEGY_LABEL) != "single" else 0
 
 
-def _largest_free_island(cluster: SchedulingSnapshot, node: int) -> int | None:
-    free = cluster.whole_gpus(node)[1]
-    devices = cluster.devices[node]
+def _largest_free_island(cluster: SchedulingSnapshot, index: int) -> int | None:
+    free = cluster.whole_gpus(index)[1]
+    devices = cluster.devices[index]
     if not free:
         return 0
     sets = gpu_sets(devices.topology)
@@ -192,81 +179,82 @@ def _largest_free_island(cluster: SchedulingSnapshot, node: int) -> int | None:
 
 
 def _free_mig_instances(
-    cluster: SchedulingSnapshot, node: int, offers: Iterable[GpuOffer]
+    cluster: SchedulingSnapshot, index: int, offers: Iterable[GpuOffer]
 ) -> tuple[tuple[str, int], ...]:
-    """Free instances by profile: those that are cut, and of cards that are known, those that still could be."""
-    room = cluster.free[node].gpus
-    counts = {offer.profile: room.get(offer.resource, 0) for offer in offers if offer.form is GpuForm.MIG}
-    known = mig_geometry(cluster.fleet.nodes[node].labels.get(PRODUCT_LABEL, ""))
-    for card in cluster.devices[node].mig_cards:
-        more = count_instances(known, occupied_units(known, card.used | card.idle)) if known else {}
-        counts |= {name: counts.get(name, 0) + count for name, count in more.items()}
-    free = [(profile, count) for profile, count in counts.items() if count]
-    return tuple(sorted(free, key=lambda item: -_profile_slices(item[0])))
+    """Return free instances by profile: those that exist, and those that cards could still be partitioned into."""
+    free = cluster.free[index].gpus
+    counts = Counter({offer.profile: free.get(offer.resource, 0) for offer in offers if offer.form is GpuForm.MIG})
+    geometry = mig_geometry(cluster.fleet.nodes[index].labels.get(PRODUCT_LABEL, ""))
+    if geometry:
+        for card in cluster.devices[index].mig_cards:
+            counts.update(count_instances(geometry, occupied_units(geometry, card.used | card.idle)))
+    return _largest_profile_first(counts)
 
 
-def _profile_slices(profile: str) -> int:
-    known = parse_gpu_resource(f"nvidia.com/mig-{profile.replace('+', '.')}")
-    return known.slices if known else 0
+def _largest_profile_first(counts: Mapping[str, int]) -> tuple[tuple[str, int], ...]:
+    return tuple(sorted(((name, count) for name, count in counts.items() if count), key=_profile_slices, reverse=True))
 
 
-def capacity_table(every: Sequence[NodeCapacity], paint: Paint = without_style, *, wide: bool = False) -> list[str]:
-    """The total, then a row a node."""
-    head, *rows = align_columns([HEAD, *(_capacity_row(stock, wide=wide) for stock in [total_capacity(every), *every])])
-    notes = ["? no agent runs there: which of its GPUs are free is not known"] if _has_unknown_gpus(every) else []
-    notes += [f"{sanitize(stock.name)}: {sanitize(stock.warning)}" for stock in every if stock.warning]
-    return [paint(head, TextStyle.STRONG), *rows, *notes]
+def _profile_slices(fit: tuple[str, int]) -> int:
+    resource = parse_gpu_resource(f"nvidia.com/mig-{fit[0].replace('+', '.')}")
+    return resource.slices if resource else 0
 
 
-def _has_unknown_gpus(every: Iterable[NodeCapacity]) -> bool:
-    return any(stock.largest_island is None and not stock.warning for stock in every)
+def _allocated_cell(node: NodeCapacity) -> str:
+    total = node.total_milli
+    return f"{format_gpus(node.allocated_milli)} ({100 * node.allocated_milli // total}%)" if total else ""
 
 
-def _capacity_row(stock: NodeCapacity, *, wide: bool) -> tuple[str, ...]:
-    whole = stock.total_milli
-    cells = (
-        stock.name,
-        stock.product,
-        str(stock.installed_gpus),
-        f"{format_gpus(stock.allocated_milli)} ({100 * stock.allocated_milli // whole}%)" if whole else "",
-        format_gpus(stock.free_milli),
-        UNKNOWN_CELL if stock.largest_island is None else str(stock.largest_island or ""),
-        ", ".join(
-            f"{count} x {profile}" if wide else profile for profile, count in stock.mig_fits[: None if wide else 1]
-        ),
-        format_gpus(stock.fragmented_milli),
-        _capacity_state(stock),
+def _island_cell(node: NodeCapacity) -> str:
+    return UNKNOWN_CELL if node.largest_island is None else str(node.largest_island or "")
+
+
+def _state_cell(node: NodeCapacity) -> str:
+    unused = f"{format_gpus(node.unschedulable_milli)} unused" if node.unschedulable_milli else ""
+    if node.schedulable:
+        return f"{unused} on unschedulable nodes" if unused else ""
+    return f"unschedulable, {unused}" if unused else "unschedulable"
+
+
+def capacity_columns(*, wide: bool = False) -> Table[NodeCapacity]:
+    """Return the columns; `wide` lists every MIG profile that fits, with its count."""
+
+    def mig_cell(node: NodeCapacity) -> str:
+        if wide:
+            return ", ".join(f"{count} x {profile}" for profile, count in node.mig_fits)
+        return node.mig_fits[0][0] if node.mig_fits else ""
+
+    return Table(
+        (
+            Column("name", lambda node: node.name, "Node"),
+            Column("product", lambda node: node.product, "Product"),
+            Column("gpus", lambda node: node.installed_gpus, "GPUs", numeric=True),
+            Column("allocatedMilli", lambda node: node.allocated_milli, "Allocated", _allocated_cell, numeric=True),
+            gpu_column("freeMilli", lambda node: node.free_milli, "Free"),
+            Column("largestIsland", lambda node: node.largest_island, "Island", _island_cell),
+            Column("migFits", lambda node: dict(node.mig_fits), "MIG-fits", mig_cell),
+            gpu_column("fragmentedMilli", lambda node: node.fragmented_milli, "Fragmented"),
+            Column("", _state_cell, "State"),
+            Column("unschedulableMilli", lambda node: node.unschedulable_milli),
+            Column("schedulable", lambda node: node.schedulable),
+        )
     )
-    return tuple(sanitize(cell) or "-" for cell in cells)
 
 
-def _capacity_state(stock: NodeCapacity) -> str:
-    """What of a node, or of all of them, is out of reach."""
-    idle = f"{format_gpus(stock.unschedulable_milli)} idle" if stock.unschedulable_milli else ""
-    if stock.schedulable:
-        return f"{idle} on nodes that take no pods" if idle else ""
-    return f"takes no pods, {idle}" if idle else "takes no pods"
+CAPACITY = capacity_columns()
 
 
-def capacity_document(every: Sequence[NodeCapacity]) -> dict[str, Any]:
-    """The same as plain data."""
+def capacity_table(nodes: Sequence[NodeCapacity], paint: Paint = without_style, *, wide: bool = False) -> list[str]:
+    """Return the table: the total, then one row per node, then warnings."""
+    lines = capacity_columns(wide=wide).to_lines([total_capacity(nodes), *nodes], paint)
+    if any(node.largest_island is None and not node.warning for node in nodes):
+        lines.append(f"{UNKNOWN_CELL} no agent runs on the node: it is unknown which of its GPUs are free")
+    return lines + [f"{sanitize(node.name)}: {sanitize(node.warning)}" for node in nodes if node.warning]
+
+
+def capacity_document(nodes: Sequence[NodeCapacity]) -> dict[str, Any]:
+    """Return the total and the nodes as plain data."""
     return {
-        "total": node_capacity_document(total_capacity(every)),
-        "nodes": [node_capacity_document(stock) for stock in every],
-    }
-
-
-def node_capacity_document(stock: NodeCapacity) -> dict[str, Any]:
-    """One node, or the total, as plain data."""
-    return {
-        "name": stock.name,
-        "product": stock.product,
-        "gpus": stock.installed_gpus,
-        "usedMilli": stock.allocated_milli,
-        "freeMilli": stock.free_milli,
-        "largestIsland": stock.largest_island,
-        "migFits": dict(stock.mig_fits),
-        "splitUpMilli": stock.fragmented_milli,
-        "closedMilli": stock.unschedulable_milli,
-        "takesPods": stock.schedulable,
+        "total": CAPACITY.to_document(total_capacity(nodes)),
+        "nodes": [CAPACITY.to_document(node) for node in nodes],
     }

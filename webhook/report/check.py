@@ -1,4 +1,7 @@
-"""The report for people: a block for each finding, with its place, its reason and the way out."""
+"""The result of `check`: findings for people, one row per object (`-o wide`), and plain data.
+
+`docs/check-output.md` is the contract of the JSON.
+"""
 
 from __future__ import annotations
 
@@ -13,37 +16,22 @@ from webhook.model.findings import Finding
 from webhook.model.gpu_resources import WHOLE_GPU
 from webhook.model.offers import GpuOffer
 from webhook.report.results import CheckResult, CheckSummary, CheckVerdict, LocatedFinding, summarize_results
-from webhook.report.text import (
-    LABELS,
-    STYLES,
-    Paint,
-    TextStyle,
-    align_columns,
-    format_gpus,
-    pluralize,
-    sanitize,
-    without_style,
-)
+from webhook.report.tables import Column, Table
+from webhook.report.text import LABELS, STYLES, Paint, TextStyle, format_gpus, pluralize, sanitize, without_style
 
 Json = dict[str, Any]
 
-
-WIDE_HEADER = ("VERDICT", "KIND", "NAMESPACE", "NAME", "GPUS", "AFTER", "CODES", "PLACE", "WHY")
 MAX_PRODUCTS = 2
+"""Products that the meaning of a resource name lists."""
 
 
 def check_lines(
     results: Iterable[CheckResult], paint: Paint = without_style, *, least: PolicyMode = PolicyMode.AUDIT
 ) -> Iterator[str]:
-    """Write every finding, and every document that could not be judged.
+    """Yield the lines about every finding, and about every document that could not be evaluated.
 
     Args:
-        results: What was checked.
-        paint: Colours, or none.
         least: Findings of a milder mode are left out.
-
-    Yields:
-        Lines without their ends.
     """
     for result in results:
         if result.verdict is CheckVerdict.SKIPPED and not result.quiet:
@@ -54,108 +42,131 @@ def check_lines(
 
 
 def finding_lines(found: LocatedFinding, title: str, paint: Paint = without_style) -> Iterator[str]:
-    """One finding: place, mode, code and object; then field and reason; then the fix and who says so."""
+    """Yield one finding: location, mode, code and object; field and message; fix and policy."""
     finding = found.finding
     label = paint(LABELS[finding.mode], STYLES[finding.mode])
     yield f"{sanitize(str(found.place))}  {label}  {finding.code}  {sanitize(title)}"
     yield f"  {finding_sentence(finding)}"
-    last = "  ".join(
-        filter(None, (sanitize(finding.fix), paint(finding_source(finding, found.policy_place), TextStyle.FAINT)))
-    )
+    source = paint(finding_source(finding, found.policy_place), TextStyle.FAINT)
+    last = "  ".join(filter(None, (sanitize(finding.fix), source)))
     if last:
         yield f"  {last}"
 
 
 def finding_sentence(finding: Finding) -> str:
-    """The field, what must hold, and what was found."""
+    """Return the field, what must be true, and what was found."""
     path = f"{format_path(finding.path)}: " if finding.path else ""
     return sanitize(f"{path}{finding.message}")
 
 
 def finding_source(finding: Finding, place: SourceLocation | None) -> str:
-    """The policy that speaks and where its words stand."""
+    """Return the policy a finding comes from, and the location of its section."""
     if not finding.policy:
         return ""
     return sanitize(f"({finding.policy}, {place})" if place else f"({finding.policy})")
 
 
 def skip_line(result: CheckResult, paint: Paint = without_style) -> str:
-    """A document that was not judged, and why."""
+    """Return a line about a document that was not evaluated, and why."""
     label = paint("error", TextStyle.BAD) if result.invalid else paint("skip", TextStyle.FAINT)
     about = f"{result.title}: " if result.title else ""
     return f"{sanitize(str(result.place))}  {label}  {sanitize(about + result.reason)}"
 
 
 def check_summary_line(summary: CheckSummary) -> str:
-    """The totals in one sentence, and the exemptions in use in another."""
+    """Return the totals in one sentence, and the exemptions in use in another."""
     counts = summary.counts
-    said = {
+    totals = {
         "denied": counts[CheckVerdict.DENIED],
         "warned": counts[CheckVerdict.WARNED],
         "clean": counts[CheckVerdict.ALLOWED],
         "without GPUs": counts[CheckVerdict.NO_GPU],
         "skipped": counts[CheckVerdict.SKIPPED] - summary.invalid,
-        "unreadable": summary.invalid,
+        "invalid": summary.invalid,
     }
-    parts = ", ".join(f"{number} {word}" for word, number in said.items() if number)
+    parts = ", ".join(f"{number} {word}" for word, number in totals.items() if number)
     line = f"{pluralize(summary.objects, 'object')}{': ' if parts else ''}{parts}."
     return f"{line}{_gpu_change_text(summary)}{_exemptions_text(summary)}"
 
 
 def audit_findings_line(summary: CheckSummary) -> str:
-    """How many findings policies on trial have; "" where there are none."""
+    """Return how many findings are in audit mode; "" if there are none."""
     if not summary.audit_findings:
         return ""
-    return f"{pluralize(summary.audit_findings, 'note')} of policies in mode audit; -v shows them."
+    return f"{pluralize(summary.audit_findings, 'finding')} in audit mode; -v shows them."
 
 
 def _gpu_change_text(summary: CheckSummary) -> str:
     before, after = summary.gpu_milli_before, summary.gpu_milli_after
     if before == after:
         return ""
-    return f" GPUs asked {format_gpus(before)}, after {format_gpus(after)}, saved {format_gpus(before - after)}."
+    return f" GPUs requested {format_gpus(before)}, after {format_gpus(after)}, saved {format_gpus(before - after)}."
 
 
 def _exemptions_text(summary: CheckSummary) -> str:
     if not summary.exemptions:
         return ""
-    each = ", ".join(f"{taken.exemption}, ends {taken.expires[:10]}" for taken in summary.exemptions)
+    each = ", ".join(f"{used.exemption}, ends {used.expires[:10]}" for used in summary.exemptions)
     return f" {pluralize(len(summary.exemptions), 'exemption')} in use ({sanitize(each)})."
 
 
+def _gpu_cell(result: CheckResult, milli: int) -> str:
+    return "" if result.verdict is CheckVerdict.SKIPPED else format_gpus(milli)
+
+
+OBJECTS = Table[CheckResult](
+    (
+        Column("file", lambda result: result.place.file),
+        Column("line", lambda result: result.place.line),
+        Column("apiVersion", lambda result: result.api_version),
+        Column("verdict", lambda result: result.verdict.value, "Verdict"),
+        Column("kind", lambda result: result.kind, "Kind"),
+        Column("namespace", lambda result: result.namespace, "Namespace"),
+        Column("name", lambda result: result.name, "Name"),
+        Column(
+            "gpuMilliBefore",
+            lambda result: result.decision.gpu_milli_before,
+            "GPUs",
+            lambda result: _gpu_cell(result, result.decision.gpu_milli_before),
+        ),
+        Column(
+            "gpuMilliAfter",
+            lambda result: result.decision.gpu_milli_after,
+            "After",
+            lambda result: _gpu_cell(result, result.decision.gpu_milli_after),
+        ),
+        Column("", lambda result: ",".join(dict.fromkeys(found.finding.code for found in result.findings)), "Codes"),
+        Column("", lambda result: result.place, "Location"),
+        Column("reason", lambda result: result.decision.reason),
+        Column("message", lambda result: result_reason(result), "Reason"),
+        Column("findings", lambda result: [finding_document(found) for found in result.findings]),
+        Column("patch", lambda result: list(result.decision.patch)),
+    )
+)
+"""Objects as `-o wide` and JSON show them."""
+
+
+def wide_table(results: Iterable[CheckResult]) -> list[str]:
+    """Return one row per object: its verdict, GPUs, codes and reason."""
+    return OBJECTS.to_lines(results)
+
+
 def check_document(results: Iterable[CheckResult]) -> Json:
-    """Write everything that was found."""
+    """Return the results as plain data."""
     parts = check_parts(tuple(results))
     return parts | {"objects": list(parts["objects"])}
 
 
 def check_parts(results: Sequence[CheckResult]) -> Json:
-    """The same, with an iterator of the objects: there may be a hundred thousand."""
+    """Return the results as plain data with an iterator of the objects, of which there may be a hundred thousand."""
     return {
-        "objects": map(_check_object_document, results),
+        "objects": map(OBJECTS.to_document, results),
         "summary": _check_summary_document(summarize_results(results), results),
     }
 
 
-def _check_object_document(result: CheckResult) -> Json:
-    return {
-        "file": result.place.file,
-        "line": result.place.line,
-        "apiVersion": result.api_version,
-        "kind": result.kind,
-        "namespace": result.namespace,
-        "name": result.name,
-        "verdict": result.verdict.value,
-        "reason": result.decision.reason,
-        "findings": [finding_document(found) for found in result.findings],
-        "patch": list(result.decision.patch),
-        "gpuMilliBefore": result.decision.gpu_milli_before,
-        "gpuMilliAfter": result.decision.gpu_milli_after,
-    }
-
-
 def finding_document(found: LocatedFinding) -> Json:
-    """One finding as plain data."""
+    """Return one finding as plain data."""
     return {
         "code": found.finding.code,
         "mode": str(found.finding.mode),
@@ -165,7 +176,7 @@ def finding_document(found: LocatedFinding) -> Json:
         "message": found.finding.message,
         "fix": found.finding.fix,
         "policy": found.finding.policy,
-        "refusesPods": found.finding.denies_pods,
+        "deniesPods": found.finding.denies_pods,
         "reason": found.finding.reason,
     }
 
@@ -180,73 +191,47 @@ def _check_summary_document(summary: CheckSummary, results: Sequence[CheckResult
         "allowed": counts[CheckVerdict.ALLOWED],
         "noGpu": counts[CheckVerdict.NO_GPU],
         "skipped": counts[CheckVerdict.SKIPPED],
-        "broken": summary.invalid,
+        "invalid": summary.invalid,
         "findings": {str(mode): modes.count(mode) for mode in PolicyMode},
         "gpuMilliBefore": summary.gpu_milli_before,
         "gpuMilliAfter": summary.gpu_milli_after,
-        "exemptions": [{"name": taken.exemption, "expirationTime": taken.expires} for taken in summary.exemptions],
+        "exemptions": [{"name": used.exemption, "expirationTime": used.expires} for used in summary.exemptions],
         "skips": [_skip_entry(result) for result in results if result.verdict is CheckVerdict.SKIPPED],
     }
 
 
 def _skip_entry(result: CheckResult) -> Json:
     place = result.place
-    return {"file": place.file, "line": place.line, "reason": result.reason, "broken": result.invalid}
-
-
-def wide_table(results: Iterable[CheckResult]) -> list[str]:
-    """Every object with its verdict, its GPUs and its codes; "-" where there is nothing to say."""
-    return align_columns([WIDE_HEADER, *map(_wide_row, results)])
-
-
-def _wide_row(result: CheckResult) -> tuple[str, ...]:
-    decision = result.decision
-    codes = ",".join(dict.fromkeys(found.finding.code for found in result.findings))
-    judged = result.verdict is not CheckVerdict.SKIPPED
-    cells = (
-        result.verdict.value,
-        result.kind,
-        result.namespace,
-        result.name,
-        format_gpus(decision.gpu_milli_before) if judged else "",
-        format_gpus(decision.gpu_milli_after) if judged else "",
-        codes,
-        str(result.place),
-        result_reason(result),
-    )
-    return tuple(sanitize(cell) or "-" for cell in cells)
+    return {"file": place.file, "line": place.line, "message": result.reason, "invalid": result.invalid}
 
 
 def result_reason(result: CheckResult) -> str:
-    """Why the object is left as it is, or what its GPUs became; "" for an object without GPUs."""
+    """Return what the GPUs became, or why the object is left as it is; "" for an object without GPUs."""
     if result.verdict is CheckVerdict.SKIPPED:
         return result.reason
     outcome = result.decision.outcome
     if isinstance(outcome, OfferChoice):
-        return (
-            f"{'now' if result.decision.applied else 'could be'} "
-            f"{resource_with_meaning(outcome.resource, resource_meaning(outcome))}"
-        )
+        verb = "now" if result.decision.applied else "could be"
+        return f"{verb} {resource_with_meaning(outcome.resource, resource_meaning(outcome))}"
     return str(outcome) if result.decision.involves_gpus else ""
 
 
-def resource_with_meaning(resource: str, meant: str) -> str:
-    """A resource, and what is meant by it where its name does not tell."""
-    return f"{resource} ({meant})" if meant else resource
+def resource_with_meaning(resource: str, meaning: str) -> str:
+    """Return a resource name, with its meaning in brackets if there is one."""
+    return f"{resource} ({meaning})" if meaning else resource
 
 
-def resource_meaning(fit: OfferChoice) -> str:
-    """What is given as `nvidia.com/gpu`, which is a whole card elsewhere; "" where the name of the resource tells."""
-    if fit.resource != WHOLE_GPU:
+def resource_meaning(choice: OfferChoice) -> str:
+    """Return the product and profile that `nvidia.com/gpu` stands for here; "" for names that say it themselves."""
+    if choice.resource != WHOLE_GPU:
         return ""
-    kinds = tuple(dict.fromkeys(map(_offer_product, fit.offers)))
-    return ", ".join(kinds[:MAX_PRODUCTS]) + (
-        f" and {len(kinds) - MAX_PRODUCTS} more" if len(kinds) > MAX_PRODUCTS else ""
-    )
+    products = tuple(dict.fromkeys(map(_offer_product, choice.offers)))
+    more = f" and {len(products) - MAX_PRODUCTS} more" if len(products) > MAX_PRODUCTS else ""
+    return ", ".join(products[:MAX_PRODUCTS]) + more
 
 
 def _offer_product(offer: GpuOffer) -> str:
-    """The product, with the profile and the share where it does not say them.
+    """Return the product, with profile and share unless the product label ends in them.
 
     The label of an instance usually ends in its profile: NVIDIA-H100-80GB-HBM3-MIG-1g.10gb.
     """
@@ -256,7 +241,7 @@ def _offer_product(offer: GpuOffer) -> str:
 
 
 def object_names(results: Iterable[CheckResult]) -> list[str]:
-    """Kind and name of every object that was judged, in lower case, with the API group after a dot."""
+    """Return kind and name of every evaluated object, in lower case, with the API group after a dot."""
     return [_object_name(result) for result in results if result.verdict is not CheckVerdict.SKIPPED]
 
 

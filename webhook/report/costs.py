@@ -1,4 +1,4 @@
-"""Money written down: amounts, the prices that they come from, and which GPUs have none."""
+"""Amounts of GPUs with their cost, and their text: money, prices, and GPUs that have no price."""
 
 from __future__ import annotations
 
@@ -6,23 +6,52 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
+import msgspec
+
 from webhook.model.prices import MICRO, NodePrices
 from webhook.report.capacity import NodeCapacity
 from webhook.report.text import format_gpus, sanitize
-from webhook.report.workloads import GpuCost
 
 NO_PRICE = "no price"
 MAX_PRICES = 12
-"""Prices that are listed for people."""
+"""Prices that a table for people lists."""
+
+
+class GpuCost(msgspec.Struct, frozen=True):
+    """An amount of GPUs on nodes, and its cost.
+
+    Attributes:
+        milli: Thousandths of a GPU.
+        micro: Millionths of the currency per hour, for the part that has a price.
+        unpriced_milli: Thousandths of a GPU on nodes that have no price.
+    """
+
+    milli: int = 0
+    micro: int = 0
+    unpriced_milli: int = 0
+
+    def __add__(self, other: GpuCost) -> GpuCost:
+        return GpuCost(self.milli + other.milli, self.micro + other.micro, self.unpriced_milli + other.unpriced_milli)
+
+    def __sub__(self, other: GpuCost) -> GpuCost:
+        return GpuCost(self.milli - other.milli, self.micro - other.micro, self.unpriced_milli - other.unpriced_milli)
+
+    @property
+    def has_no_price(self) -> bool:
+        """Whether there are GPUs, and none of them has a price."""
+        return 0 < self.milli <= self.unpriced_milli
+
+
+NO_COST = GpuCost()
 
 
 class ProductPrice(NamedTuple):
-    """What cards of one product and price come to.
+    """Cards of one product that have the same price.
 
     Attributes:
-        product: As nodes say it; "" where they do not.
-        milli: Thousandths of a GPU that nodes give out at this price.
-        micro: Millionths of the currency for a card and hour.
+        product: From the node labels; "" if unlabelled.
+        milli: Allocatable thousandths of a GPU at this price.
+        micro: Millionths of the currency per card and hour.
     """
 
     product: str
@@ -30,41 +59,42 @@ class ProductPrice(NamedTuple):
     micro: int
 
 
-def product_prices(stocks: Iterable[NodeCapacity], prices: NodePrices) -> tuple[ProductPrice, ...]:
-    """GPUs by product and price; those without a price are in none."""
+def gpu_cost(node: str, milli: int, prices: NodePrices | None) -> GpuCost:
+    """Return the cost of some thousandths of a GPU on a node."""
+    micro = prices.price_of(node, milli) if prices is not None else None
+    return GpuCost(milli, micro or 0, milli if micro is None else 0)
+
+
+def product_prices(nodes: Iterable[NodeCapacity], prices: NodePrices) -> tuple[ProductPrice, ...]:
+    """Return the GPUs that have a price by product and price, most GPUs first."""
     found: Counter[tuple[str, int]] = Counter()
-    for stock in stocks:
-        if stock.name in prices.by_node:
-            found[stock.product, prices.by_node[stock.name]] += stock.total_milli
+    for node in nodes:
+        if node.name in prices.by_node:
+            found[node.product, prices.by_node[node.name]] += node.total_milli
     return tuple(ProductPrice(product, milli, micro) for (product, micro), milli in found.most_common())
 
 
-def has_no_price(some: GpuCost) -> bool:
-    """Are there GPUs, and none of them has a price?"""
-    return 0 < some.milli <= some.unpriced_milli
+def cost_text(part: GpuCost, whole: GpuCost, unit: str = "") -> str:
+    """Format the cost of a part of some GPUs, and for how many GPUs it is known.
 
-
-def cost_text(some: GpuCost, whole: GpuCost, unit: str = "") -> str:
-    """What a part of an amount of GPUs costs, and of how many that is not known; nothing of a whole without prices is.
-
-    >>> some, none = Spent(3000, 2_500_000, 1000), Spent(1000, 0, 1000)
-    >>> cost(some, some, " USD/h"), cost(none, some), cost(Spent(), none), cost(Spent(), some)
+    >>> some, none = GpuCost(3000, 2_500_000, 1000), GpuCost(1000, 0, 1000)
+    >>> cost_text(some, some, " USD/h"), cost_text(none, some), cost_text(GpuCost(), none), cost_text(GpuCost(), some)
     ('2.50 USD/h for 2 of 3 GPUs', 'no price', 'no price', '0.00')
     """
-    if has_no_price(some) or has_no_price(whole):
+    if part.has_no_price or whole.has_no_price:
         return NO_PRICE
-    known = some.milli - some.unpriced_milli
-    part = f" for {format_gpus(known)} of {format_gpus(some.milli)} GPUs" if some.unpriced_milli else ""
-    return f"{money_text(some.micro)}{unit}{part}"
+    priced = part.milli - part.unpriced_milli
+    scope = f" for {format_gpus(priced)} of {format_gpus(part.milli)} GPUs" if part.unpriced_milli else ""
+    return f"{money_text(part.micro)}{unit}{scope}"
 
 
-def cost_micro_cell(some: GpuCost, whole: GpuCost) -> int | str:
-    """The same as a cell of CSV, in millionths: empty where nothing of the whole has a price."""
-    return "" if has_no_price(whole) else some.micro
+def cost_csv(part: GpuCost, whole: GpuCost) -> int | str:
+    """Return the cost in millionths for CSV: empty if the whole has no price."""
+    return "" if whole.has_no_price else part.micro
 
 
 def price_lines(prices: NodePrices, rates: Sequence[ProductPrice]) -> Iterator[str]:
-    """Where prices come from, and the prices, for people."""
+    """Yield the source of the prices, and the prices by product, for people."""
     yield f"Prices                 {sanitize(prices.source)}"
     for rate in rates[:MAX_PRICES]:
         yield f"{'':<23}{product_price_text(rate, prices.currency)}"
@@ -73,7 +103,7 @@ def price_lines(prices: NodePrices, rates: Sequence[ProductPrice]) -> Iterator[s
 
 
 def prices_document(prices: NodePrices, rates: Iterable[ProductPrice]) -> dict[str, Any]:
-    """The same as plain data."""
+    """Return the prices as plain data."""
     return {
         "currency": prices.currency,
         "source": prices.source,
@@ -83,22 +113,21 @@ def prices_document(prices: NodePrices, rates: Iterable[ProductPrice]) -> dict[s
 
 
 def product_price_text(rate: ProductPrice, currency: str) -> str:
-    """How many GPUs there are at a price; both unrounded, so that anybody can reckon it again."""
+    """Format a number of GPUs and their price, both unrounded, so that a reader can recompute the sum."""
     price = f"{_exact_amount(rate.micro, MICRO)} {currency}"
     return sanitize(f"{_exact_amount(rate.milli, 1000)} x {price}: {rate.product or 'product not labelled'}")
 
 
 def _exact_amount(amount: int, unit: int) -> str:
-    """An amount of thousandths or millionths with all its digits, and none that say nothing."""
     whole, part = divmod(amount, unit)
     digits = f"{part:0{len(str(unit)) - 1}}".rstrip("0")
     return f"{whole}.{digits}" if digits else str(whole)
 
 
 def money_text(micro: int, currency: str = "") -> str:
-    """Millionths of a currency to the nearest hundredth.
+    """Format millionths of a currency, rounded to hundredths.
 
-    >>> money(1_844_000, "USD"), money(-5_000)
+    >>> money_text(1_844_000, "USD"), money_text(-5_000)
     ('1.84 USD', '-0.01')
     """
     cents = (abs(micro) + 5_000) // (MICRO // 100)

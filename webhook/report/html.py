@@ -1,7 +1,7 @@
-"""The HTML report of an audit: one file that asks nothing of a network, prints, and is read in light and in dark.
+"""The HTML report of an audit: one file that loads nothing from a network, prints, and has a light and a dark theme.
 
-Every text comes from strangers: jinja2 escapes each, what nobody would see in it is made visible, and the page lets no
-script run but its own.
+Every text is untrusted: jinja2 and Markup escape it, `sanitize` makes invisible characters visible, and the page's
+Content-Security-Policy lets no script run but its own.
 """
 
 from __future__ import annotations
@@ -14,71 +14,23 @@ from hashlib import sha256
 from importlib import resources
 from typing import NamedTuple
 
-import msgspec
 from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup
 
 from webhook.model.codes import CODES
 from webhook.model.findings import Finding
 from webhook.model.usage import IDLE_BELOW
-from webhook.report.audit import NamespaceTotals
-from webhook.report.capacity import NodeCapacity
+from webhook.report.audit import NAMESPACES, AuditPage, ExemptionUsage, NamespaceTotals
+from webhook.report.capacity import NodeCapacity, capacity_columns
 from webhook.report.charts import BarGroup, WaterfallStep, bar_chart, stacked_bar_chart, waterfall_chart
 from webhook.report.check import finding_sentence
-from webhook.report.costs import cost_text, money_text, product_price_text
-from webhook.report.results import ContainerUsage, UnevaluatedReason
-from webhook.report.rightsizing import usage_text
-from webhook.report.text import format_gpus, pluralize, sanitize
-from webhook.report.utilization import (
-    ClusterUtilization,
-    percent_text,
-    priced_share_text,
-    utilization_caveats,
-    utilization_parts,
-)
-from webhook.report.workloads import GpuCost, WorkloadReport
-
-
-class ExemptionUsage(msgspec.Struct, frozen=True):
-    """An exemption, and how many workloads it serves."""
-
-    name: str
-    policy: str
-    codes: tuple[str, ...]
-    reason: str
-    expires: str
-    expired: bool
-    workloads: int
-
-
-class AuditPage(msgspec.Struct, frozen=True):
-    """What the report is about.
-
-    Attributes:
-        cluster: What was judged: an address, or a file.
-        moment: When, for people.
-        since: The moment from which on pods were taken; "" for all.
-        policies: Names.
-        digest: Of all policies.
-        workloads: Those that have to do with GPUs, the one that saves most first.
-        shares: By namespace.
-        stocks: Every node with GPUs.
-        figures: The head figures; None where no nodes are known.
-        version: Of the program.
-    """
-
-    cluster: str
-    moment: str
-    since: str
-    policies: tuple[str, ...]
-    digest: str
-    workloads: tuple[WorkloadReport, ...]
-    namespaces: tuple[NamespaceTotals, ...]
-    nodes: tuple[NodeCapacity, ...]
-    utilization: ClusterUtilization | None
-    exemptions: tuple[ExemptionUsage, ...]
-    version: str
-
+from webhook.report.costs import GpuCost, cost_text, money_text, product_price_text
+from webhook.report.results import UnevaluatedReason
+from webhook.report.tables import Column, Table
+from webhook.report.text import format_gpus, format_percent, pluralize, sanitize
+from webhook.report.utilization import ClusterUtilization, priced_share_text, utilization_caveats
+from webhook.report.workload_report import workload_columns
+from webhook.report.workloads import WorkloadReport
 
 MAX_NODES = 200
 MAX_FINDINGS = 1000
@@ -100,24 +52,75 @@ class FindingGroup(NamedTuple):
     fix: str
 
 
+class UnevaluatedPods(NamedTuple):
+    """Pods of a workload that were not evaluated at admission."""
+
+    workload: WorkloadReport
+    reason: UnevaluatedReason
+    would_become: str
+    pods: int
+
+
+FINDINGS = Table[FindingGroup](
+    (
+        Column("", lambda row: row.namespace, "Namespace"),
+        Column("", lambda row: row.code, "Code", code=True),
+        Column("", lambda row: row.mode, "Mode", css=lambda row: {"enforce": "bad"}.get(row.mode, row.mode), code=True),
+        Column("", lambda row: row.title, "Meaning"),
+        Column("", lambda row: row.workloads, "Workloads", numeric=True),
+        Column("", lambda row: row.pods, "Pods", numeric=True),
+        Column("", lambda row: row.example, "Example"),
+        Column("", lambda row: row.fix, "Fix"),
+    )
+)
+UNEVALUATED = Table[UnevaluatedPods](
+    (
+        Column("", lambda row: row.workload.namespace, "Namespace"),
+        Column("", lambda row: row.workload.name, "Workload"),
+        Column("", lambda row: row.pods, "Pods", numeric=True),
+        Column("", lambda row: row.reason.value, "Reason"),
+        Column("", lambda row: row.would_become, "Would be"),
+    )
+)
+EXEMPTIONS = Table[ExemptionUsage](
+    (
+        Column("", lambda row: row.name, "Name"),
+        Column("", lambda row: row.policy, "Policy"),
+        Column("", lambda row: " ".join(row.codes), "Codes", code=True),
+        Column("", lambda row: row.reason, "Reason"),
+        Column("", lambda row: row.expires, "Ends"),
+        Column("", lambda row: "expired" if row.expired else "active", "State", css=lambda row: "bad" * row.expired),
+        Column("", lambda row: row.workloads, "Workloads", numeric=True),
+    )
+)
+
+
 def html_report(page: AuditPage) -> str:
-    """Write the report."""
+    """Return the report as HTML."""
     style, script = _template_text("audit.css"), _template_text("audit.js")
-    findings, missed = group_findings(page.workloads), list_unevaluated(page.workloads)
+    findings, unevaluated = group_findings(page.workloads), list_unevaluated(page.workloads)
+    figures = page.utilization
+    nodes = sorted(page.nodes, key=lambda node: (-node.fragmented_milli, node.name))[:MAX_NODES]
     context = {
         "page": page,
-        "figures": page.utilization,
-        "pods": sum(share.pods for share in page.namespaces),
-        "caveats": list(utilization_caveats(page.utilization)) if page.utilization else [],
-        "waterfall": _utilization_waterfall(page.utilization) if page.utilization else "",
-        "asked": _namespace_chart(page),
-        "fragmentation": _fragmentation_chart(page.nodes),
-        "nodes": sorted(page.nodes, key=lambda stock: (-stock.fragmented_milli, stock.name))[:MAX_NODES],
-        "findings": findings[:MAX_FINDINGS],
+        "figures": figures,
+        "pods": sum(row.pods for row in page.namespaces),
+        "caveats": list(utilization_caveats(figures)) if figures else [],
+        "waterfall": _utilization_waterfall(figures) if figures else "",
+        "namespace_chart": _namespace_chart(page),
+        "namespaces": NAMESPACES.to_html(page.namespaces),
+        "fragmentation_chart": _fragmentation_chart(page.nodes),
+        "nodes": capacity_columns(wide=True).to_html(nodes),
+        "shown_nodes": len(nodes),
+        "workloads": workload_columns(figures.prices if figures else None).to_html(page.workloads, "workloads"),
+        "findings": FINDINGS.to_html(findings[:MAX_FINDINGS]),
         "all_findings": len(findings),
-        "missed": missed[:MAX_UNEVALUATED],
-        "all_missed": len(missed),
-        "idle": percent_text(IDLE_BELOW),
+        "max_findings": MAX_FINDINGS,
+        "unevaluated": UNEVALUATED.to_html(unevaluated[:MAX_UNEVALUATED]),
+        "all_unevaluated": len(unevaluated),
+        "max_unevaluated": MAX_UNEVALUATED,
+        "exemptions": EXEMPTIONS.to_html(page.exemptions),
+        "idle_below": format_percent(IDLE_BELOW),
         "style": Markup(style),  # noqa: S704 - our own file
         "script": Markup(script),  # noqa: S704 - our own file
         "security": content_security_policy(script),
@@ -126,7 +129,7 @@ def html_report(page: AuditPage) -> str:
 
 
 def content_security_policy(script: str) -> str:
-    """What a browser may do for the page: show it, and run this one script."""
+    """Return a Content-Security-Policy that allows inline styles and this one script."""
     digest = b64encode(sha256(script.encode()).digest()).decode()
     allowed = f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'"
     return f"{allowed}; base-uri 'none'; form-action 'none'"
@@ -145,12 +148,10 @@ def _jinja_environment() -> Environment:
     environment.filters |= {
         "gpus": format_gpus,
         "money": money_text,
-        "percent": percent_text,
+        "percent": format_percent,
         "count": pluralize,
-        "used": _usage_filter,
         "rate": product_price_text,
-        "cost": cost_text,
-        "of_priced": priced_share_text,
+        "priced_share": priced_share_text,
     }
     return environment
 
@@ -160,110 +161,95 @@ def _template_text(name: str) -> str:
     return resources.files("webhook.report").joinpath("templates", name).read_text(encoding="utf-8")
 
 
-def _usage_filter(use: ContainerUsage) -> str:
-    return usage_text(use)
-
-
 def _utilization_waterfall(figures: ClusterUtilization) -> Markup:
-    """From all GPUs down to the effective ones, each part taken off where the one before it ended."""
-    kinds = ("free", "lost", "closed", "idle", "over", "effective")
-    total = figures.allocatable.milli
-    steps, left = (
-        [
-            WaterfallStep(
-                "all GPUs", "all", 0, total, f"{format_gpus(total)}{_waterfall_step_cost(figures, figures.allocatable)}"
-            )
-        ],
-        total,
-    )
-    for kind, (name, part) in zip(kinds, utilization_parts(figures), strict=True):
+    """Return a waterfall from all GPUs down to the effective ones."""
+    kinds = ("free", "fragmented", "unschedulable", "idle", "over", "effective")
+    left = figures.allocatable.milli
+    steps = [WaterfallStep("all GPUs", "all", 0, left, _waterfall_text(figures, figures.allocatable))]
+    for kind, (name, part) in zip(kinds, figures.parts, strict=True):
         left -= part.milli
-        words = f"{format_gpus(part.milli)}{_waterfall_step_cost(figures, part)}"
-        steps.append(WaterfallStep(name, kind, max(0, left), part.milli, words))
+        steps.append(WaterfallStep(name, kind, max(0, left), part.milli, _waterfall_text(figures, part)))
     return waterfall_chart("From all GPUs to the effective ones", steps)
 
 
-def _waterfall_step_cost(figures: ClusterUtilization, some: GpuCost) -> str:
-    """What a step costs, beside its GPUs; short, for there is no room for more."""
+def _waterfall_text(figures: ClusterUtilization, part: GpuCost) -> str:
+    """Return the GPUs of a step and their cost, shortened to fit the chart."""
+    text = format_gpus(part.milli)
     if figures.prices is None:
-        return ""
-    words = cost_text(some, figures.allocatable, f" {figures.prices.currency}/h").partition(" of ")[0]
-    return f" ({words})"
+        return text
+    cost = cost_text(part, figures.allocatable, f" {figures.prices.currency}/h").partition(" of ")[0]
+    return f"{text} ({cost})"
 
 
 def _namespace_chart(page: AuditPage) -> Markup:
-    seen: Counter[str] = Counter()
+    used: Counter[str] = Counter()
     for row in page.workloads:
         if (milli := measured_usage_milli(row)) is not None:
-            seen[row.namespace] += milli
-    return bar_chart(
-        "GPUs asked, used and advised by namespace",
-        [_namespace_bar_group(share, seen.get(share.namespace)) for share in page.namespaces],
-    )
+            used[row.namespace] += milli
+    groups = [_namespace_bar_group(row, used.get(row.namespace)) for row in page.namespaces]
+    return bar_chart("GPUs requested, used and recommended by namespace", groups)
 
 
-def _namespace_bar_group(share: NamespaceTotals, seen: int | None) -> BarGroup:
-    advised = share.gpu_milli_after - share.gpu_milli_audit_saved
+def _namespace_bar_group(row: NamespaceTotals, used: int | None) -> BarGroup:
+    recommended = row.gpu_milli_after - row.gpu_milli_audit_saved
     return BarGroup(
-        share.namespace,
+        row.namespace,
         (
-            ("asked", share.gpu_milli_before, f"{format_gpus(share.gpu_milli_before)} asked"),
-            ("used", seen or 0, "use not seen" if seen is None else f"{format_gpus(seen)} used"),
-            ("advised", advised, f"{format_gpus(advised)} advised"),
+            ("requested", row.gpu_milli_before, f"{format_gpus(row.gpu_milli_before)} requested"),
+            ("used", used or 0, "no usage data" if used is None else f"{format_gpus(used)} used"),
+            ("recommended", recommended, f"{format_gpus(recommended)} recommended"),
         ),
     )
 
 
 def measured_usage_milli(row: WorkloadReport) -> int | None:
-    """Thousandths of a GPU that the pods on nodes were seen to use, by compute; None where nothing was seen."""
-    seen = [use for use in row.usages if use.compute_milli is not None and use.pods > use.pending]
-    if not seen:
+    """Return the thousandths of a GPU that the pods on nodes use, by compute; None without usage data."""
+    measured = [usage for usage in row.usages if usage.compute_milli is not None and usage.pods > usage.pending]
+    if not measured:
         return None
-    return min(
-        row.allocated.milli, sum(use.count * (use.compute_milli or 0) * (use.pods - use.pending) for use in seen)
-    )
+    used = sum(usage.count * (usage.compute_milli or 0) * (usage.pods - usage.pending) for usage in measured)
+    return min(row.allocated.milli, used)
 
 
-def _fragmentation_chart(stocks: Iterable[NodeCapacity]) -> Markup:
-    """By product: held, free and usable, lost, on closed nodes."""
+def _fragmentation_chart(nodes: Iterable[NodeCapacity]) -> Markup:
     products: defaultdict[str, list[NodeCapacity]] = defaultdict(list)
-    for stock in stocks:
-        products[stock.product or "product not labelled"].append(stock)
+    for node in nodes:
+        products[node.product or "product not labelled"].append(node)
     rows = [_product_bar_group(name, members) for name, members in sorted(products.items())]
-    most = max((sum(amount for _, amount, _ in row.bars) for row in rows), default=0)
-    return stacked_bar_chart("Held, usable, lost and closed GPUs by product", rows, most)
+    total = max((sum(amount for _, amount, _ in row.bars) for row in rows), default=0)
+    return stacked_bar_chart("Allocated, usable, fragmented and unschedulable GPUs by product", rows, total)
 
 
-def _product_bar_group(name: str, members: Sequence[NodeCapacity]) -> BarGroup:
-    held = sum(stock.allocated_milli for stock in members)
-    lost = sum(stock.fragmented_milli for stock in members)
-    usable = sum(stock.free_milli for stock in members) - lost
-    closed = sum(stock.unschedulable_milli for stock in members)
+def _product_bar_group(name: str, nodes: Sequence[NodeCapacity]) -> BarGroup:
+    allocated = sum(node.allocated_milli for node in nodes)
+    fragmented = sum(node.fragmented_milli for node in nodes)
+    usable = sum(node.free_milli for node in nodes) - fragmented
+    unschedulable = sum(node.unschedulable_milli for node in nodes)
     return BarGroup(
         name,
         (
-            ("asked", held, f"{format_gpus(held)} held"),
+            ("requested", allocated, f"{format_gpus(allocated)} allocated"),
             ("free", usable, f"{format_gpus(usable)} free and usable"),
-            ("lost", lost, f"{format_gpus(lost)} lost to fragmentation"),
-            ("closed", closed, f"{format_gpus(closed)} on closed nodes"),
+            ("fragmented", fragmented, f"{format_gpus(fragmented)} fragmented"),
+            ("unschedulable", unschedulable, f"{format_gpus(unschedulable)} on unschedulable nodes"),
         ),
     )
 
 
-def list_unevaluated(rows: Iterable[WorkloadReport]) -> list[tuple[WorkloadReport, UnevaluatedReason, str, int]]:
-    """Workloads with pods that no hook saw, those with most of them first: why, what they would be, and how many."""
-    every = [(row, *each) for row in rows for each in row.unevaluated]
-    return sorted(every, key=lambda each: (-each[3], each[0].namespace, each[0].name))
+def list_unevaluated(rows: Iterable[WorkloadReport]) -> list[UnevaluatedPods]:
+    """Return the workloads with pods that were not evaluated at admission, those with most of them first."""
+    found = [UnevaluatedPods(row, *each) for row in rows for each in row.unevaluated]
+    return sorted(found, key=lambda each: (-each.pods, each.workload.namespace, each.workload.name))
 
 
 def group_findings(rows: Iterable[WorkloadReport]) -> list[FindingGroup]:
-    """Findings by namespace and code, the strictest first, with one of them as an example."""
-    groups: defaultdict[tuple[str, str, int], list[tuple[Finding, int]]] = defaultdict(list)
+    """Return the findings by namespace and code, the strictest first, with one of them as an example."""
+    groups: defaultdict[tuple[int, str, str], list[tuple[Finding, int]]] = defaultdict(list)
     for row in rows:
         for located, pods in row.findings:
-            groups[row.namespace, located.finding.code, -located.finding.mode].append((located.finding, pods))
-    ranked = sorted(groups.items(), key=lambda item: (item[0][2], item[0][0], item[0][1]))
-    return [_finding_group(namespace, code, members) for (namespace, code, _), members in ranked]
+            finding = located.finding
+            groups[-finding.mode, row.namespace, finding.code].append((finding, pods))
+    return [_finding_group(namespace, code, groups[_, namespace, code]) for _, namespace, code in sorted(groups)]
 
 
 def _finding_group(namespace: str, code: str, members: Sequence[tuple[Finding, int]]) -> FindingGroup:

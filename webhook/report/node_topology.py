@@ -12,7 +12,7 @@ from webhook.placement.best_effort_policy import best_effort_policy
 from webhook.placement.nodes.snapshot import SchedulingSnapshot
 from webhook.placement.nvlink import gpu_sets
 from webhook.placement.topology import GpuTopology, TopologyConfidence
-from webhook.report.capacity import UNKNOWN_CELL, NodeCapacity, node_capacity_document
+from webhook.report.capacity import CAPACITY, UNKNOWN_CELL, NodeCapacity
 from webhook.report.text import align_columns, sanitize
 
 
@@ -71,7 +71,7 @@ def node_document(
     topology = cluster.devices[node].topology
     every = range(topology.gpu_count)
     return {
-        "node": node_capacity_document(stock) if stock else {"name": cluster.fleet.nodes[node].name, "gpus": 0},
+        "node": CAPACITY.to_document(stock) if stock else {"name": cluster.fleet.nodes[node].name, "gpus": 0},
         "linksFrom": topology.confidence.name.lower(),
         "gpus": [
             {

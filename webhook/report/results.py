@@ -1,7 +1,4 @@
-"""What a run over files came to: the values that every report is written from.
-
-`audit` makes them, and the modules of this room write them down: one module a format.
-"""
+"""Results of evaluating objects: `webhook.audit` makes them, and every report is written from them."""
 
 from __future__ import annotations
 
@@ -18,7 +15,7 @@ from webhook.model.findings import ExemptedFinding, Finding
 
 
 class CheckVerdict(StrEnum):
-    """What became of one object. The value is the word of the JSON report."""
+    """Verdict on one object. The value is its word in JSON."""
 
     DENIED = "denied"
     WARNED = "warned"
@@ -28,7 +25,7 @@ class CheckVerdict(StrEnum):
 
 
 class LocatedFinding(msgspec.Struct, frozen=True):
-    """A finding, the place of its field in the file, and the place of the policy section that speaks."""
+    """A finding, the location of its field in the file, and the location of the policy section it comes from."""
 
     finding: Finding
     place: SourceLocation
@@ -36,25 +33,26 @@ class LocatedFinding(msgspec.Struct, frozen=True):
 
 
 class UnevaluatedReason(StrEnum):
-    """Why no hook saw a pod. The value is the words of the report."""
+    """Reason why a pod was not evaluated at admission. The value is its text in reports."""
 
-    STATIC = "static pods: the kubelet runs them by manifests on their nodes, and asks no webhook: change them there"
-    EXCLUDED = "in namespaces that the hooks leave out"
-    UNRECORDED = "without a record of Rightslice: created while no hook answered, or before the policy was there"
+    STATIC = "static pods: the kubelet starts them from manifests on their nodes without admission; change them there"
+    EXCLUDED = "in namespaces that the webhook configuration excludes"
+    UNRECORDED = "without a record of Rightslice: created while the webhook was down, or before the policy existed"
 
 
 class ContainerUsage(msgspec.Struct, frozen=True, gc=False):
-    """What one container asks for of GPUs, and what its workload was seen to use.
+    """GPUs that one container requests, and the measured usage of its workload.
 
     Attributes:
-        resource: The resource name asked for.
-        count: Units asked for.
-        memory_mib: Peak GPU memory in MiB; None where nothing was seen.
-        compute_milli: 95th percentile of compute, thousandths of the card; None where it is not known.
-        samples: How many samples stand behind both.
-        preallocates: True if the framework takes the memory that it sees, so that it tells nothing of the need.
-        idle: True if no engine of its GPU was seen to be active.
-        risk_ppm: Pod-hours in a million that would need more than what observed use advises; None without such advice.
+        resource: The resource name it requests.
+        count: Units it requests.
+        memory_mib: Peak GPU memory in MiB; None if unknown.
+        compute_milli: 95th percentile of compute, thousandths of the card; None if unknown.
+        samples: Number of samples behind both.
+        preallocates: Whether the framework allocates all memory it sees, so that usage does not show the need.
+        idle: Whether no engine of its GPU was active.
+        risk_ppm: Pod-hours in a million that would need more than recommended from usage; None without such a
+            recommendation.
     """
 
     container: str
@@ -69,13 +67,13 @@ class ContainerUsage(msgspec.Struct, frozen=True, gc=False):
 
 
 class ClusterPodDetails(msgspec.Struct, frozen=True, gc=False):
-    """What is known of a pod that is in a cluster already, beside what the engine says of it.
+    """Facts about a pod that exists in a cluster.
 
     Attributes:
         workload: Its workload, for example "Deployment/serve".
-        missed: Why no hook saw it; None where one did, or nothing tells.
-        becomes: What would have become of it then, for example "tolerations, resources added"; "" otherwise.
-        uses: For each GPU amount of each container.
+        unevaluated_reason: Why it was not evaluated at admission; None if it was, or if that is unknown.
+        would_become: What admission would have done, for example "resources added"; "" if it was evaluated.
+        usages: One for each amount of GPUs of each container.
     """
 
     workload: str
@@ -85,26 +83,25 @@ class ClusterPodDetails(msgspec.Struct, frozen=True, gc=False):
 
 
 class CheckResult(msgspec.Struct, frozen=True):
-    """One object and what became of it.
+    """One object and the result of its evaluation.
 
     Attributes:
-        place: Where the object starts.
-        api_version: As written; "" where the document is no Kubernetes object.
+        place: Location of its start.
+        api_version: As written; "" if the document is not a Kubernetes object.
         kind: As written.
-        namespace: The namespace it was judged in; "" where it was not judged.
+        namespace: The namespace it was evaluated in; "" if it was skipped.
         name: Object name, or generateName with a star.
-        verdict: The word for all of it.
+        verdict: The overall verdict.
         findings: In the order of the engine's steps.
-        decision: Everything the engine said; empty for a skipped object.
-        stored: The object that the patch applies to: as the API server hands it to admission.
+        decision: The engine's decision; empty for a skipped object.
+        stored: The object the patch applies to, as the API server sends it to admission.
         reason: Why it was skipped.
-        broken: True if it was skipped because of a fault in the file: our input is wrong.
-        quiet: True if being skipped is no news: a Kubernetes object that runs no pods.
-        nodeless: True if no node was known: nothing was said about slices and shares.
-        gpu_milli_on_trial: Thousandths of a GPU that a right-sizing on trial would free; `audit` alone counts them.
-        node: The node of a pod that is in a cluster already, and was judged as if it were created again; "" while it
-            waits for one, None for every other object.
-        standing: What else is known of such a pod.
+        invalid: Whether it was skipped because of an error in the file.
+        quiet: Whether the skip is not worth a line: a Kubernetes object that runs no pods.
+        without_nodes: Whether no nodes were known, so that slices and shares were not considered.
+        gpu_milli_audit_saved: Thousandths of a GPU that right-sizing in audit or warn mode would free.
+        node: The node of a re-evaluated pod of a cluster; "" if it is pending, None for other objects.
+        pod_details: More facts about such a pod.
     """
 
     place: SourceLocation
@@ -126,19 +123,19 @@ class CheckResult(msgspec.Struct, frozen=True):
 
     @property
     def title(self) -> str:
-        """Kind, namespace and name, as people say them."""
+        """Kind, namespace and name."""
         if not self.kind:
             return ""
         return f"{self.kind} {self.namespace}/{self.name}" if self.namespace else f"{self.kind} {self.name}"
 
 
-def skipped_result(place: SourceLocation, reason: str, *, broken: bool = False) -> CheckResult:
-    """A document that is no object to judge."""
-    return CheckResult(place, "", "", "", "", CheckVerdict.SKIPPED, reason=reason, invalid=broken)
+def skipped_result(place: SourceLocation, reason: str, *, invalid: bool = False) -> CheckResult:
+    """Return the result for a document that cannot be evaluated."""
+    return CheckResult(place, "", "", "", "", CheckVerdict.SKIPPED, reason=reason, invalid=invalid)
 
 
 def decision_verdict(decision: Decision) -> CheckVerdict:
-    """The word for a decision."""
+    """Return the verdict of a decision."""
     if decision.denials:
         return CheckVerdict.DENIED
     if decision.warnings:
@@ -147,15 +144,15 @@ def decision_verdict(decision: Decision) -> CheckVerdict:
 
 
 class CheckSummary(msgspec.Struct, frozen=True):
-    """The totals of a run.
+    """Totals of a run.
 
     Attributes:
-        counts: Objects by verdict, every verdict named.
-        broken: Those skipped because of a fault in the file.
-        notes: Findings of mode audit.
-        gpu_milli_before: Thousandths of a GPU asked for, all replicas of workloads.
-        gpu_milli_after: The same for the shapes.
-        exempted: Every exemption in use, once, by name.
+        counts: Objects by verdict, with every verdict as a key.
+        invalid: Objects skipped because of an error in the file.
+        audit_findings: Findings in audit mode.
+        gpu_milli_before: Requested thousandths of a GPU, with all replicas of workloads.
+        gpu_milli_after: The same after the patches.
+        exemptions: Each exemption in use once, by name.
     """
 
     counts: Mapping[CheckVerdict, int]
@@ -167,12 +164,12 @@ class CheckSummary(msgspec.Struct, frozen=True):
 
     @property
     def objects(self) -> int:
-        """How many objects there were."""
+        """Number of objects."""
         return sum(self.counts.values())
 
 
 def summarize_results(results: Iterable[CheckResult]) -> CheckSummary:
-    """Add up a run."""
+    """Sum up a run."""
     every = tuple(results)
     counts = {verdict: sum(result.verdict is verdict for result in every) for verdict in CheckVerdict}
     in_use = {taken.exemption: taken for result in every for taken in result.decision.exempted}

@@ -1,144 +1,148 @@
-"""The result of `rightsize`: what each workload asks for of GPUs, was seen to use, is advised, and would save."""
+"""The result of `rightsize`: GPUs that each workload requests, uses and should request, and the savings."""
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Iterable, Iterator, Sequence
-from io import StringIO
-from typing import Any
+from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
 from webhook.model.prices import NodePrices
-from webhook.model.quantity import format_nano, parse_nano
 from webhook.report.check import resource_with_meaning
-from webhook.report.costs import ProductPrice, cost_micro_cell, cost_text, prices_document
+from webhook.report.costs import GpuCost, ProductPrice, cost_csv, cost_text, prices_document
 from webhook.report.results import ContainerUsage
-from webhook.report.text import Paint, TextStyle, align_columns, format_gpus, sanitize, without_style
-from webhook.report.workload_report import csv_cell, gpu_cost_document, workload_document
-from webhook.report.workloads import GpuCost, WorkloadReport, WorkloadUsage
-
-HEAD = ("NAMESPACE", "WORKLOAD", "CONTAINER", "PODS", "ASKED", "USED", "ADVISED", "RISK", "SAVES")
-CSV_HEAD = (
-    *("namespace", "workload", "container", "pods", "asked", "resource", "used_memory_mib", "used_compute_milli"),
-    *("samples", "preallocates", "advised", "meant", "risk_ppm", "gpu_milli_saved", "gpu_milli_on_trial", "currency"),
-    *("freed_micro_per_hour", "reason", "unpriced_milli", "price_source"),
-)
-MIB = parse_nano("1Mi")
+from webhook.report.tables import NO_VALUE, Column, Table
+from webhook.report.text import Paint, format_gpus, without_style
+from webhook.report.workload_report import WORKLOADS, cost_columns, usage_text
+from webhook.report.workloads import WorkloadReport, WorkloadUsage
 
 
-def recommendation_table(
-    rows: Iterable[WorkloadReport], paint: Paint = without_style, currency: str = ""
-) -> Iterator[str]:
-    """A row for each container and amount of GPUs; the last cell of the first says why where there is no advice."""
-    lines = [line for row in rows for line in _recommendation_rows(row, currency)]
-    head, *rest = align_columns([(*HEAD, ""), *lines])
-    yield paint(head, TextStyle.STRONG)
-    yield from rest
+class ContainerRow(NamedTuple):
+    """One container of a workload with one amount of GPUs.
 
-
-def _recommendation_rows(row: WorkloadReport, currency: str) -> Iterator[tuple[str, ...]]:
-    for i, use in enumerate(row.usages):
-        first = i == 0
-        cells = (
-            *(row.namespace, row.name, use.container, str(use.pods), f"{use.count} {use.resource}", usage_text(use)),
-            *(resource_with_meaning(recommended_resource(row), row.recommended_meaning), risk_text(use)),
-            *((savings_text(row, currency), recommendation_reason(row)) if first else ("", "")),
-        )
-        yield tuple(sanitize(cell) for cell in cells)
-
-
-def usage_text(use: ContainerUsage) -> str:
-    """What was seen, in words; "-" where nothing was.
-
-    >>> used(Use("main", "nvidia.com/gpu", 1, memory_mib=9318, compute_milli=60, samples=4000))
-    '9318Mi peak, 6% active'
-    >>> used(Use("main", "nvidia.com/gpu", 1, memory_mib=9318, compute_milli=60, samples=4000, idle=True))
-    '9318Mi peak, idle'
+    Attributes:
+        saved: The workload in the first of its rows, where its savings stand; None in the others.
     """
-    if not use.samples:
-        return "-"
-    memory = f"{format_nano((use.memory_mib or 0) * MIB)} {'preallocated' if use.preallocates else 'peak'}"
-    if use.idle:
-        return f"{memory}, idle"
-    return memory if use.compute_milli is None else f"{memory}, {use.compute_milli / 10:g}% active"
+
+    workload: WorkloadReport
+    usage: WorkloadUsage
+    saved: WorkloadReport | None
 
 
 def recommended_resource(row: WorkloadReport) -> str:
-    """The resource that one unit would become; "keep" where it stays."""
+    """Return the resource that one unit would become; "keep" if it stays."""
     return row.recommended or "keep"
 
 
-def risk_text(use: ContainerUsage) -> str:
-    """The share of pod-hours that would need more than what observed use advises; "-" where use advises nothing.
+def risk_text(usage: ContainerUsage) -> str:
+    """Format the share of pod-hours that would need more than the size recommended from usage.
 
-    >>> risk(Use("main", "nvidia.com/gpu", 1, risk_ppm=5000)), risk(Use("main", "nvidia.com/gpu", 1))
-    ('0.5%/h', '-')
+    >>> risk_text(ContainerUsage("main", "nvidia.com/gpu", 1, risk_ppm=5000))
+    '0.5%/h'
     """
-    return "-" if use.risk_ppm is None else f"{use.risk_ppm / 10_000:g}%/h"
+    return NO_VALUE if usage.risk_ppm is None else f"{usage.risk_ppm / 10_000:g}%/h"
 
 
 def savings_text(row: WorkloadReport, currency: str) -> str:
-    """GPUs that would be free, and the money that it saves or costs where it has a price; "-" for none."""
+    """Format the GPUs that would be freed, and the money that is saved or spent if it is known."""
     milli = row.gpu_milli_saved + row.gpu_milli_audit_saved
     if not milli:
-        return "-"
+        return NO_VALUE
     return f"{format_gpus(milli)} GPUs{_savings_cost(row.savings, currency) if currency and row.savings.milli else ''}"
 
 
-def _savings_cost(freed: GpuCost, currency: str) -> str:
-    if freed.micro >= 0:
-        return f", {cost_text(freed, freed, f' {currency}/h')}"
-    more = replace(freed, micro=-freed.micro)
+def _savings_cost(savings: GpuCost, currency: str) -> str:
+    if savings.micro >= 0:
+        return f", {cost_text(savings, savings, f' {currency}/h')}"
+    more = replace(savings, micro=-savings.micro)
     return f", costs {cost_text(more, more, f' {currency}/h more')}"
 
 
 def recommendation_reason(row: WorkloadReport) -> str:
-    """Why the request stays, or in which mode the advice is."""
+    """Return why the request stays; "audit mode" for a recommendation that is not enforced."""
     if not row.recommended:
         return row.outcome
-    return "" if row.gpu_milli_saved else "on trial"
+    return "" if row.gpu_milli_saved else "audit mode"
 
 
-def recommendation_csv(rows: Iterable[WorkloadReport], prices: NodePrices | None = None) -> str:
-    """One line for each container and amount of GPUs, RFC 4180; savings are the workload's, on its first line."""
-    text = StringIO()
-    writer = csv.writer(text)
-    writer.writerow(CSV_HEAD)
-    for row in rows:
-        for i, use in enumerate(row.usages):
-            writer.writerow([csv_cell(value) for value in _recommendation_csv_row(row, use, prices, first=i == 0)])
-    return text.getvalue()
-
-
-def _recommendation_csv_row(
-    row: WorkloadReport, use: WorkloadUsage, prices: NodePrices | None, *, first: bool
-) -> tuple[object, ...]:
+def recommendation_columns(prices: NodePrices | None = None) -> Table[ContainerRow]:
+    """Return the columns; each CSV line has currency and source of the prices, as lines get copied."""
     currency, source = (prices.currency, prices.source) if prices else ("", "")
-    micro = cost_micro_cell(row.savings, row.savings) if prices else ""
-    money = (currency, micro, recommendation_reason(row), row.savings.unpriced_milli, source)
-    saved = (row.gpu_milli_saved, row.gpu_milli_audit_saved, *money) if first else ("",) * 7
-    return (
-        *(row.namespace, row.name, use.container, use.pods, use.count, use.resource, _empty_if_none(use.memory_mib)),
-        *(
-            _empty_if_none(use.compute_milli),
-            use.samples,
-            str(use.preallocates).lower(),
-            recommended_resource(row),
-            row.recommended_meaning,
-        ),
-        *(_empty_if_none(use.risk_ppm), *saved),
+
+    def resource_cell(row: ContainerRow) -> str:
+        return resource_with_meaning(recommended_resource(row.workload), row.workload.recommended_meaning)
+
+    def savings_csv(row: ContainerRow) -> object:
+        return cost_csv(row.saved.savings, row.saved.savings) if prices and row.saved else ""
+
+    def reason(row: ContainerRow) -> str:
+        return recommendation_reason(row.saved) if row.saved else ""
+
+    return Table(
+        (
+            Column("", lambda row: row.workload.namespace, "Namespace", csv="namespace"),
+            Column("", lambda row: row.workload.name, "Workload", csv="workload"),
+            Column("name", lambda row: row.usage.container, "Container", csv="container"),
+            Column("pods", lambda row: row.usage.pods, "Pods"),
+            Column(
+                "requested",
+                lambda row: row.usage.count,
+                "Requested",
+                lambda row: f"{row.usage.count} {row.usage.resource}",
+            ),
+            Column("resource", lambda row: row.usage.resource),
+            Column("", lambda row: usage_text(row.usage), "Used"),
+            Column("usedMemoryMiB", lambda row: row.usage.memory_mib, csv="used_memory_mib"),
+            Column("usedComputeMilli", lambda row: row.usage.compute_milli),
+            Column("samples", lambda row: row.usage.samples),
+            Column("preallocates", lambda row: row.usage.preallocates),
+            Column("", lambda row: recommended_resource(row.workload), "Recommended", resource_cell, csv="recommended"),
+            Column("", lambda row: row.workload.recommended_meaning, csv="recommended_meaning"),
+            Column("riskPpm", lambda row: row.usage.risk_ppm, "Risk", lambda row: risk_text(row.usage)),
+            Column("", lambda row: row.saved.gpu_milli_saved if row.saved else "", csv="gpu_milli_saved"),
+            Column("", lambda row: row.saved.gpu_milli_audit_saved if row.saved else "", csv="gpu_milli_audit_saved"),
+            Column("", lambda row: currency if row.saved else "", csv="currency"),
+            Column(
+                "",
+                savings_csv,
+                "Saves",
+                lambda row: savings_text(row.saved, currency) if row.saved else "",
+                csv="savings_micro_per_hour",
+                empty="",
+            ),
+            Column("", reason, "Reason", csv="reason", empty=""),
+            Column("", lambda row: row.saved.savings.unpriced_milli if row.saved else "", csv="unpriced_milli"),
+            Column("", lambda row: source if row.saved else "", csv="price_source"),
+        )
     )
 
 
-def _empty_if_none(number: int | None) -> int | str:
-    return "" if number is None else number
+RECOMMENDATIONS = recommendation_columns()
+SAVINGS = Table(cost_columns("savings", lambda row: row.savings, None))
+
+
+def _container_rows(rows: Iterable[WorkloadReport]) -> Iterator[ContainerRow]:
+    for row in rows:
+        for i, usage in enumerate(row.usages):
+            yield ContainerRow(row, usage, row if i == 0 else None)
+
+
+def recommendation_table(
+    rows: Iterable[WorkloadReport], paint: Paint = without_style, prices: NodePrices | None = None
+) -> list[str]:
+    """Return a row for each container and amount of GPUs."""
+    return recommendation_columns(prices).to_lines(_container_rows(rows), paint)
+
+
+def recommendation_csv(rows: Iterable[WorkloadReport], prices: NodePrices | None = None) -> str:
+    """Return CSV with a line for each container and amount of GPUs."""
+    return recommendation_columns(prices).to_csv(_container_rows(rows))
 
 
 def recommendation_document(
     rows: Sequence[WorkloadReport], prices: NodePrices | None = None, rates: Sequence[ProductPrice] = ()
 ) -> dict[str, Any]:
-    """The same as plain data."""
+    """Return the workloads with their containers as plain data."""
     return {
         "currency": prices.currency if prices else None,
         "prices": prices_document(prices, rates) if prices else None,
@@ -147,23 +151,10 @@ def recommendation_document(
 
 
 def _workload_recommendation(row: WorkloadReport) -> dict[str, Any]:
-    advice = {
-        "advised": recommended_resource(row),
-        "meant": row.recommended_meaning,
-        "freed": gpu_cost_document(row.savings),
-    }
-    return workload_document(row) | advice | {"containers": [_container_recommendation(use) for use in row.usages]}
-
-
-def _container_recommendation(use: WorkloadUsage) -> dict[str, Any]:
     return {
-        "name": use.container,
-        "pods": use.pods,
-        "resource": use.resource,
-        "asked": use.count,
-        "usedMemoryMiB": use.memory_mib,
-        "usedComputeMilli": use.compute_milli,
-        "samples": use.samples,
-        "preallocates": use.preallocates,
-        "riskPpm": use.risk_ppm,
+        **WORKLOADS.to_document(row),
+        "recommended": recommended_resource(row),
+        "recommendedMeaning": row.recommended_meaning,
+        **SAVINGS.to_document(row),
+        "containers": [RECOMMENDATIONS.to_document(each) for each in _container_rows([row])],
     }

@@ -1,4 +1,4 @@
-"""How a report says things: what strangers wrote made visible, amounts of GPU, counts, columns and colour."""
+"""Text for people: untrusted input escaped, amounts of GPUs, counts, aligned columns, styles."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from enum import StrEnum
 from webhook.model.enums import PolicyMode
 
 INVISIBLE = frozenset({"Cc", "Cf", "Cn", "Co", "Cs", "Zl", "Zp"})
-"""Unicode categories that a terminal or an XML reader acts on, or that nobody can see."""
+"""Unicode categories of characters that a terminal or an XML parser interprets, or that are invisible."""
 
 LABELS = {PolicyMode.ENFORCE: "deny", PolicyMode.WARN: "warn", PolicyMode.AUDIT: "note"}
-"""What a finding does, in the word that stands beside it."""
+"""The word that stands beside a finding, by its mode."""
 
 
 class TextStyle(StrEnum):
-    """What a piece of text means; a terminal may show it in colour, and it never means anything alone."""
+    """Meaning of a piece of text. A terminal may show it in colour; colour never carries meaning alone."""
 
     BAD = "bad"
     WARNING = "warning"
@@ -26,20 +26,20 @@ class TextStyle(StrEnum):
 
 
 Paint = Callable[[str, TextStyle], str]
-"""Puts a style on a text."""
+"""Applies a style to a text."""
 
 STYLES = {PolicyMode.ENFORCE: TextStyle.BAD, PolicyMode.WARN: TextStyle.WARNING, PolicyMode.AUDIT: TextStyle.FAINT}
 
 
-def without_style(text: str, style: TextStyle) -> str:  # noqa: ARG001 - the paint that paints nothing
-    """No colour."""
+def without_style(text: str, style: TextStyle) -> str:  # noqa: ARG001 - the signature of Paint
+    """Return the text without colour."""
     return text
 
 
 def sanitize(text: str) -> str:
-    r"""Write what a stranger wrote so that it is seen, not obeyed: control and invisible characters escaped.
+    r"""Escape control and invisible characters of untrusted text, so that they are seen and have no effect.
 
-    >>> shown("a\x1b[2Jb")
+    >>> sanitize("a\x1b[2Jb")
     'a\\x1b[2Jb'
     """
     if text.isascii() and text.isprintable():
@@ -55,9 +55,9 @@ def _escape_character(char: str) -> str:
 
 
 def format_gpus(milli: int) -> str:
-    """Write thousandths of a GPU as GPUs, to the nearest hundredth.
+    """Format thousandths of a GPU as GPUs, rounded to hundredths.
 
-    >>> gpus(143), gpus(7500), gpus(-8000)
+    >>> format_gpus(143), format_gpus(7500), format_gpus(-8000)
     ('0.14', '7.5', '-8')
     """
     hundredths = (abs(milli) + 5) // 10
@@ -66,30 +66,33 @@ def format_gpus(milli: int) -> str:
 
 
 def format_gpus_with_unit(milli: int) -> str:
-    """The same with its unit.
+    """Format thousandths of a GPU as GPUs with the unit.
 
-    >>> in_gpus(1000), in_gpus(143)
+    >>> format_gpus_with_unit(1000), format_gpus_with_unit(143)
     ('1 GPU', '0.14 GPUs')
     """
     return f"{format_gpus(milli)} GPU{'' if milli == 1000 else 's'}"
 
 
-def pluralize(number: int, one: str, many: str = "") -> str:
-    """Write a number and the thing counted.
+def format_percent(milli: int) -> str:
+    """Format thousandths as percent.
 
-    >>> count(1, "object"), count(3, "object")
+    >>> format_percent(625), format_percent(-385)
+    ('62.5%', '-38.5%')
+    """
+    return f"{'-' if milli < 0 else ''}{abs(milli) // 10}.{abs(milli) % 10}%"
+
+
+def pluralize(number: int, one: str, many: str = "") -> str:
+    """Format a number with the noun it counts.
+
+    >>> pluralize(1, "object"), pluralize(3, "object")
     ('1 object', '3 objects')
     """
     return f"{number} {one if number == 1 else many or one + 's'}"
 
 
 def align_columns(rows: Sequence[Sequence[str]], *, gap: int = 3) -> list[str]:
-    """Set rows in columns, as kubectl does: the first row is the head, the last column is not padded."""
-    if not rows:
-        return []
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    return ["".join(_pad_cells(row, widths, gap)).rstrip() for row in rows]
-
-
-def _pad_cells(row: Sequence[str], widths: Sequence[int], gap: int) -> list[str]:
-    return [cell.ljust(width + gap) for cell, width in zip(row, widths, strict=True)]
+    """Align rows in columns, as kubectl does: the first row is the header, the last column is not padded."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return ["".join(cell.ljust(width + gap) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]

@@ -1,75 +1,156 @@
-"""The result of an audit by workload, written down: for people, as CSV, and as plain data."""
+"""The result of an audit by workload, as a table, CSV and plain data."""
 
 from __future__ import annotations
 
-import csv
-from collections.abc import Iterable, Iterator, Sequence
-from io import StringIO
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import groupby
 from operator import itemgetter
 from typing import Any
 
 from webhook.model.enums import PolicyMode
 from webhook.model.prices import NodePrices
+from webhook.model.quantity import format_nano, parse_nano
 from webhook.report.check import finding_document, finding_lines
-from webhook.report.costs import cost_micro_cell
-from webhook.report.text import Paint, TextStyle, align_columns, format_gpus, pluralize, sanitize, without_style
-from webhook.report.workloads import GpuCost, WorkloadReport
+from webhook.report.costs import GpuCost, cost_csv, cost_text
+from webhook.report.results import ContainerUsage
+from webhook.report.tables import NO_VALUE, Column, Table, gpu_column
+from webhook.report.text import Paint, align_columns, pluralize, sanitize, without_style
+from webhook.report.workloads import WorkloadReport
 
-HEAD = ("NAMESPACE", "WORKLOAD", "PODS", "GPUS", "IDLE", "AFTER", "SAVED", "ON TRIAL", "DENIED", "WARNED", "CODES")
-CSV_HEAD = (
-    *("namespace", "workload", "pods", "waiting", "gpu_milli_before", "gpu_milli_after", "gpu_milli_saved"),
-    *("gpu_milli_on_trial", "held_milli", "idle_milli", "over_asked_milli", "currency", "held_micro_per_hour"),
-    *("idle_micro_per_hour", "over_asked_micro_per_hour", "unpriced_milli", "denied", "warned", "missed", "codes"),
-    *("outcome", "price_source"),
-)
-FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
-"""What a spreadsheet takes a cell for a formula by."""
+_MIB = parse_nano("1Mi")
+
+
+def usage_text(usage: ContainerUsage) -> str:
+    """Format measured usage; `-` if there is none.
+
+    >>> usage_text(ContainerUsage("main", "nvidia.com/gpu", 1, memory_mib=9318, compute_milli=60, samples=4000))
+    '9318Mi peak, 6% active'
+    >>> usage_text(ContainerUsage("main", "nvidia.com/gpu", 1, memory_mib=9318, samples=4000, idle=True))
+    '9318Mi peak, idle'
+    """
+    if not usage.samples:
+        return NO_VALUE
+    memory = f"{format_nano((usage.memory_mib or 0) * _MIB)} {'preallocated' if usage.preallocates else 'peak'}"
+    if usage.idle:
+        return f"{memory}, idle"
+    return memory if usage.compute_milli is None else f"{memory}, {usage.compute_milli / 10:g}% active"
+
+
+def cost_columns(
+    key: str,
+    value: Callable[[WorkloadReport], GpuCost],
+    prices: NodePrices | None,
+    header: str = "",
+    *,
+    whole: Callable[[WorkloadReport], GpuCost] | None = None,
+    csv_unpriced: str = "",
+) -> tuple[Column[WorkloadReport], ...]:
+    """Return the columns of an amount of GPUs and its cost; HTML shows the cost where there are prices.
+
+    Args:
+        key: The JSON key of the object with all three.
+        value: The amount.
+        prices: None: CSV leaves the cost empty.
+        header: Of the cost.
+        whole: The amount that this is a part of; without a price of it there is none of its parts.
+        csv_unpriced: The CSV header of the part without a price.
+    """
+    whole = whole or value
+    return (
+        Column(f"{key}.milli", lambda row: value(row).milli),
+        Column(
+            f"{key}.microPerHour",
+            lambda row: value(row).micro,
+            header if prices else "",
+            lambda row: cost_text(value(row), whole(row)),
+            csv_value=lambda row: cost_csv(value(row), whole(row)) if prices else "",
+            terminal=False,
+            numeric=True,
+            css=lambda _: "cash",
+        ),
+        Column(f"{key}.unpricedMilli", lambda row: value(row).unpriced_milli, csv=csv_unpriced),
+    )
+
+
+def _allocated(row: WorkloadReport) -> GpuCost:
+    return row.allocated
+
+
+def workload_columns(prices: NodePrices | None = None) -> Table[WorkloadReport]:
+    """Return the columns of workloads; each CSV line has currency and source of the prices, as lines get copied."""
+    currency, source = (prices.currency, prices.source) if prices else ("", "")
+    return Table(
+        (
+            Column("namespace", lambda row: row.namespace, "Namespace"),
+            Column("workload", lambda row: row.name, "Workload"),
+            Column("pods", lambda row: row.pods, "Pods", numeric=True),
+            Column("pending", lambda row: row.pending),
+            gpu_column("gpuMilliBefore", lambda row: row.gpu_milli_before, "GPUs"),
+            gpu_column("", lambda row: row.idle.milli, "Idle"),
+            gpu_column("gpuMilliAfter", lambda row: row.gpu_milli_after, "After"),
+            gpu_column("gpuMilliSaved", lambda row: row.gpu_milli_saved, "Saved"),
+            gpu_column("gpuMilliAuditSaved", lambda row: row.gpu_milli_audit_saved, "Audit-saved"),
+            *cost_columns("allocated", _allocated, prices, "Cost/h", csv_unpriced="unpriced_milli"),
+            *cost_columns("idle", lambda row: row.idle, prices, "Idle/h", whole=_allocated),
+            *cost_columns(
+                "overRequested", lambda row: row.over_requested, prices, "Over-requested/h", whole=_allocated
+            ),
+            Column("", lambda _: currency, csv="currency"),
+            Column("denied", lambda row: row.denied, "Denied", html=False),
+            Column("warned", lambda row: row.warned, "Warned", html=False),
+            Column("unevaluated", _unevaluated_documents, csv_value=lambda row: sum(n for *_, n in row.unevaluated)),
+            Column("", lambda row: "; ".join(dict.fromkeys(map(usage_text, row.usages))), "Used", terminal=False),
+            Column("outcome", lambda row: row.outcome, "Outcome", terminal=False),
+            Column(
+                "",
+                lambda row: " ".join(row.codes),
+                "Codes",
+                lambda row: ",".join(row.codes),
+                csv="codes",
+                css=lambda row: "bad" if row.denied else "warn" if row.warned else "",
+                code=True,
+            ),
+            Column("findings", _finding_documents, csv=""),
+            Column("", lambda _: source, csv="price_source"),
+        )
+    )
+
+
+def _unevaluated_documents(row: WorkloadReport) -> list[dict[str, Any]]:
+    return [
+        {"reason": reason.name.title(), "pods": pods, "wouldBe": change} for reason, change, pods in row.unevaluated
+    ]
+
+
+def _finding_documents(row: WorkloadReport) -> list[dict[str, Any]]:
+    return [finding_document(located) | {"pods": pods} for located, pods in row.findings]
+
+
+WORKLOADS = workload_columns()
 
 
 def workload_table(
     rows: Sequence[WorkloadReport], paint: Paint = without_style, *, every: bool = False
 ) -> Iterator[str]:
-    """A row for each workload with something to act on, or for each that has to do with GPUs."""
-    with_gpus = [row for row in rows if row.touches_gpus]
-    shown_rows = [row for row in with_gpus if every or _needs_action(row)]
-    if shown_rows:
-        head, *lines = align_columns([HEAD, *map(_workload_row, shown_rows)])
-        yield paint(head, TextStyle.STRONG)
-        yield from lines
-    left_out = len(with_gpus) - len(shown_rows)
-    if left_out:
-        verb = "is" if left_out == 1 else "are"
-        yield f"{pluralize(left_out, 'workload')} with nothing to act on {verb} not shown; -v shows all."
+    """Yield a row for each workload that needs action, or with `every` for each that has to do with GPUs."""
+    gpu_workloads = [row for row in rows if row.touches_gpus]
+    listed = [row for row in gpu_workloads if every or _needs_action(row)]
+    if listed:
+        yield from WORKLOADS.to_lines(listed, paint)
+    omitted = len(gpu_workloads) - len(listed)
+    if omitted:
+        yield f"{pluralize(omitted, 'workload')} without anything to act on omitted; -v shows all."
 
 
 def _needs_action(row: WorkloadReport) -> bool:
-    return bool(
-        row.gpu_milli_saved
-        or row.gpu_milli_audit_saved
-        or row.denied
-        or row.warned
-        or row.unevaluated
-        or row.idle.milli
-    )
-
-
-def _workload_row(row: WorkloadReport) -> tuple[str, ...]:
-    amounts = (
-        row.gpu_milli_before,
-        row.idle.milli,
-        row.gpu_milli_after,
-        row.gpu_milli_saved,
-        row.gpu_milli_audit_saved,
-    )
-    cells = (row.namespace, row.name, str(row.pods), *map(format_gpus, amounts), str(row.denied), str(row.warned))
-    return tuple(sanitize(cell) for cell in (*cells, ",".join(row.codes) or "-"))
+    savings = row.gpu_milli_saved or row.gpu_milli_audit_saved or row.idle.milli
+    return bool(savings or row.denied or row.warned or row.unevaluated)
 
 
 def workload_finding_lines(
     rows: Iterable[WorkloadReport], paint: Paint = without_style, *, least: PolicyMode = PolicyMode.AUDIT
 ) -> Iterator[str]:
-    """Every finding once a workload, with the place in the first of its pods."""
+    """Yield each finding once per workload, with its location in the first of the pods."""
     for row in rows:
         for located, pods in row.findings:
             if located.finding.mode >= least:
@@ -77,91 +158,22 @@ def workload_finding_lines(
 
 
 def workload_title(row: WorkloadReport, pods: int) -> str:
-    """The workload as people say it, and how many of its pods are meant where it has several."""
+    """Return kind and name of the workload, and how many of its pods are meant if it has several."""
     kind, _, name = row.name.partition("/")
     return f"{kind} {row.namespace}/{name}" + (f" ({pods} of {row.pods} pods)" if row.pods > 1 else "")
 
 
 def unevaluated_lines(rows: Iterable[WorkloadReport]) -> Iterator[str]:
-    """The pods that no hook saw, by the reason: each workload with what its pods would have become."""
+    """Yield the pods that were not evaluated at admission, by reason and workload."""
     found = sorted(
-        (reason, row.namespace, row.name, becomes, pods) for row in rows for reason, becomes, pods in row.unevaluated
+        (reason, row.namespace, row.name, change, pods) for row in rows for reason, change, pods in row.unevaluated
     )
     for reason, group in groupby(found, key=itemgetter(0)):
         members = list(group)
-        yield f"{pluralize(sum(pods for *_, pods in members), 'pod')} that no hook saw, {reason}"
+        number = sum(pods for *_, pods in members)
+        yield f"{pluralize(number, 'pod was', 'pods were')} not evaluated at admission, {reason}"
         cells = [
-            (f"  {space}/{name}", pluralize(pods, "pod"), f"would be {becomes}")
-            for _, space, name, becomes, pods in members
+            (f"  {namespace}/{name}", pluralize(pods, "pod"), f"would be {change}")
+            for _, namespace, name, change, pods in members
         ]
         yield from map(sanitize, align_columns(cells))
-
-
-def workload_csv(rows: Iterable[WorkloadReport], prices: NodePrices | None = None) -> str:
-    """One line a workload, RFC 4180, all of them; what a spreadsheet would run as a formula has an apostrophe.
-
-    Each line says where its prices come from: lines are sorted, filtered and copied elsewhere.
-    """
-    text = StringIO()
-    writer = csv.writer(text)
-    writer.writerow(CSV_HEAD)
-    for row in rows:
-        writer.writerow([csv_cell(value) for value in _workload_csv_row(row, prices)])
-    return text.getvalue()
-
-
-def _workload_csv_row(row: WorkloadReport, prices: NodePrices | None) -> tuple[object, ...]:
-    spent = [
-        cost_micro_cell(some, row.allocated) if prices else "" for some in (row.allocated, row.idle, row.over_requested)
-    ]
-    currency, source = (prices.currency, prices.source) if prices else ("", "")
-    return (
-        *(
-            row.namespace,
-            row.name,
-            row.pods,
-            row.pending,
-            row.gpu_milli_before,
-            row.gpu_milli_after,
-            row.gpu_milli_saved,
-        ),
-        *(row.gpu_milli_audit_saved, row.allocated.milli, row.idle.milli, row.over_requested.milli, currency),
-        *(*spent, row.allocated.unpriced_milli, row.denied, row.warned),
-        *(sum(pods for *_, pods in row.unevaluated), " ".join(row.codes), row.outcome, source),
-    )
-
-
-def csv_cell(value: object) -> str:
-    """A cell of CSV: what strangers wrote is seen, and no spreadsheet runs it."""
-    text = sanitize(str(value))
-    return f"'{text}" if isinstance(value, str) and text.startswith(FORMULA_STARTS) else text
-
-
-def workload_document(row: WorkloadReport) -> dict[str, Any]:
-    """The same as plain data."""
-    return {
-        "namespace": row.namespace,
-        "workload": row.name,
-        "pods": row.pods,
-        "waiting": row.pending,
-        "gpuMilliBefore": row.gpu_milli_before,
-        "gpuMilliAfter": row.gpu_milli_after,
-        "gpuMilliSaved": row.gpu_milli_saved,
-        "gpuMilliTrialSaved": row.gpu_milli_audit_saved,
-        "held": gpu_cost_document(row.allocated),
-        "idle": gpu_cost_document(row.idle),
-        "overAsked": gpu_cost_document(row.over_requested),
-        "denied": row.denied,
-        "warned": row.warned,
-        "missed": [
-            {"reason": reason.name.lower(), "pods": pods, "wouldBe": becomes}
-            for reason, becomes, pods in row.unevaluated
-        ],
-        "outcome": row.outcome,
-        "findings": [finding_document(located) | {"pods": pods} for located, pods in row.findings],
-    }
-
-
-def gpu_cost_document(some: GpuCost) -> dict[str, int]:
-    """An amount of GPUs and money as plain data."""
-    return {"milli": some.milli, "microPerHour": some.micro, "unpricedMilli": some.unpriced_milli}

@@ -1,4 +1,4 @@
-"""The result of an audit by workload: what its pods hold, what they would become, and what that saves and costs."""
+"""The result of an audit by workload: allocated GPUs, the outcome of re-evaluation, savings and costs."""
 
 from __future__ import annotations
 
@@ -11,14 +11,16 @@ from webhook.model.decisions import OfferChoice
 from webhook.model.prices import NodePrices
 from webhook.report.capacity import NodeCapacity
 from webhook.report.check import resource_meaning, result_reason
+from webhook.report.costs import NO_COST, GpuCost, gpu_cost
 from webhook.report.results import CheckResult, CheckVerdict, ContainerUsage, LocatedFinding, UnevaluatedReason
 
 
 class PodAllocation(msgspec.Struct, frozen=True, gc=False):
-    """A pod, and the thousandths of a GPU that it holds.
+    """A pod and its allocated GPUs.
 
     Attributes:
-        there: Is its node there, and gives out GPUs?
+        milli: Allocated thousandths of a GPU.
+        node_exists: Whether its node exists and has GPUs.
     """
 
     pod: CheckResult
@@ -27,41 +29,27 @@ class PodAllocation(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def on_missing_node(self) -> bool:
-        """Does it ask for GPUs on a node that is not there, or gives out none?"""
+        """Whether it requests GPUs on a node that does not exist or has none."""
         return bool(self.pod.node and self.pod.decision.gpu_milli_before and not self.node_exists)
 
     @property
     def overcommitted_milli(self) -> int:
-        """Thousandths of a GPU that it asks of its node beyond what this gives out."""
+        """Thousandths of a GPU that it requests beyond what its node has."""
         return self.pod.decision.gpu_milli_before - self.milli if self.node_exists else 0
 
-
-class GpuCost(msgspec.Struct, frozen=True):
-    """An amount of GPUs on nodes, and what it costs.
-
-    Attributes:
-        milli: Thousandths of a GPU.
-        micro: Millionths of the currency an hour, of the part that has a price.
-        unpriced_milli: Thousandths of a GPU on nodes that have no price.
-    """
-
-    milli: int = 0
-    micro: int = 0
-    unpriced_milli: int = 0
-
-    def __add__(self, other: GpuCost) -> GpuCost:
-        return GpuCost(self.milli + other.milli, self.micro + other.micro, self.unpriced_milli + other.unpriced_milli)
-
-
-NO_COST = GpuCost()
+    @property
+    def over_requested_milli(self) -> int:
+        """Allocated thousandths that re-evaluation would not give it again, with audit-mode policies enforced."""
+        decision = self.pod.decision
+        return min(decision.gpu_milli_before - decision.gpu_milli_after + self.pod.gpu_milli_audit_saved, self.milli)
 
 
 class WorkloadUsage(ContainerUsage, frozen=True):
-    """A use that pods of one workload have in common.
+    """Usage of containers that several pods of a workload have in common.
 
     Attributes:
-        pods: How many have a container of this name that asks for this.
-        waiting: Those of them that have no node yet.
+        pods: Pods that have a container of this name with this request.
+        pending: Those of them without a node.
     """
 
     pods: int = 1
@@ -73,27 +61,26 @@ class WorkloadReport(msgspec.Struct, frozen=True):
 
     Attributes:
         name: For example "Deployment/serve".
-        pods: How many there are.
-        waiting: Those of them that ask for GPUs and have no node yet.
-        astray: Those of them with GPUs on a node that is not there, or gives out none.
-        beyond_milli: Thousandths of a GPU that they ask of nodes that are there, beyond what these give out.
-        gpu_milli_before: Thousandths of a GPU that they hold, or wait for.
-        gpu_milli_after: The same if they were created again now.
-        gpu_milli_on_trial: What right-sizings on trial would free beside.
-        held: What pods on nodes hold.
-        idle: The part of it that belongs to pods which do nothing with it.
-        over_asked: The part of it that the others would not get again, trials included.
-        freed: The part of it that right-sizing would free, of idle pods too, trials included. Its money is what that
-            saves: below zero where what is advised costs more.
-        denied, warned: Pods that would be.
-        missed: Pods that no hook saw, by the reason and what they would have become.
-        uses: What containers ask for and were seen to use: each container and amount once, whatever pods it is in.
-        fit: The resource that most of the pods with GPUs would ask for instead, trials included; "" where they keep
-            theirs.
-        meant: What is meant by it where its name does not tell: a slice can be called nvidia.com/gpu.
-        outcome: What would become of the GPUs, or why they stay, of most of these pods.
+        pods: Number of pods.
+        pending: Pods that request GPUs and have no node.
+        pods_on_missing_nodes: Pods with GPUs on a node that does not exist or has none.
+        overcommitted_milli: Thousandths of a GPU requested beyond what the pods' nodes have.
+        gpu_milli_before: Requested thousandths of a GPU.
+        gpu_milli_after: The same if the pods were created again now.
+        gpu_milli_audit_saved: What right-sizing in audit or warn mode would save in addition.
+        allocated: GPUs allocated to pods on nodes.
+        idle: The part of it that belongs to idle pods.
+        over_requested: The part of it that re-evaluation would not give to the others again.
+        savings: The part of it that right-sizing would free, also of idle pods. Its money is below zero if the
+            recommended GPU costs more.
+        denied, warned: Pods that would be denied, or get warnings.
+        unevaluated: Pods that were not evaluated at admission: reason, what they would have become, number.
+        usages: Each container and amount of GPUs once, with its usage.
+        recommended: The resource that most of the pods with GPUs would request instead; "" if they keep theirs.
+        recommended_meaning: What it stands for if its name does not say: a slice may be called nvidia.com/gpu.
+        outcome: What would become of the GPUs of most of these pods, or why they stay.
         findings: Each finding once, with the number of pods that have it.
-        exempted: Exemptions in use.
+        exemptions: Exemptions in use.
     """
 
     namespace: str
@@ -121,7 +108,7 @@ class WorkloadReport(msgspec.Struct, frozen=True):
 
     @property
     def gpu_milli_saved(self) -> int:
-        """Thousandths of a GPU that would be free."""
+        """Thousandths of a GPU that would be freed."""
         return self.gpu_milli_before - self.gpu_milli_after
 
     @property
@@ -131,170 +118,149 @@ class WorkloadReport(msgspec.Struct, frozen=True):
 
     @property
     def touches_gpus(self) -> bool:
-        """Is there anything about GPUs to say of it?"""
+        """Whether the workload has anything to do with GPUs."""
         return bool(self.usages or self.findings or self.exemptions or self.gpu_milli_before)
 
 
 def workload_reports(
-    results: Iterable[CheckResult], prices: NodePrices | None = None, stocks: Sequence[NodeCapacity] | None = None
+    results: Iterable[CheckResult], prices: NodePrices | None = None, nodes: Sequence[NodeCapacity] | None = None
 ) -> list[WorkloadReport]:
-    """Add up pods by workload: the one that would save most first, trials included, then by name.
+    """Sum up pods by workload, most savings first (audit-mode savings included), then by name.
 
     Args:
-        stocks: Every node with GPUs, where pods hold no more than it gives out; None: they hold what they ask for.
+        results: The pods.
+        prices: Prices of the GPUs, if there are any.
+        nodes: Every node with GPUs; pods are allocated no more than their node has. None: what they request.
     """
     groups: dict[tuple[str, str], list[PodAllocation]] = {}
-    for each in pod_allocations(results, stocks):
+    for each in pod_allocations(results, nodes):
         result = each.pod
         if result.verdict is not CheckVerdict.SKIPPED and result.pod_details is not None:
             groups.setdefault((result.namespace, result.pod_details.workload), []).append(each)
-    rows = [_workload_report(namespace, name, group, prices) for (namespace, name), group in groups.items()]
-    return sorted(
-        rows,
-        key=lambda row: (
-            -row.gpu_milli_saved - row.gpu_milli_audit_saved,
-            -row.gpu_milli_saved,
-            row.namespace,
-            row.name,
-        ),
-    )
+    reports = [_workload_report(namespace, name, group, prices) for (namespace, name), group in groups.items()]
+    return sorted(reports, key=_savings_order)
+
+
+def _savings_order(row: WorkloadReport) -> tuple[int, int, str, str]:
+    return -row.gpu_milli_saved - row.gpu_milli_audit_saved, -row.gpu_milli_saved, row.namespace, row.name
 
 
 def _workload_report(
     namespace: str, name: str, group: list[PodAllocation], prices: NodePrices | None
 ) -> WorkloadReport:
-    members = [each.pod for each in group]
-    standings = [each.pod_details for each in members if each.pod_details is not None]
-    missed = Counter(
-        (one.unevaluated_reason, one.would_become) for one in standings if one.unevaluated_reason is not None
-    )
-    asking = [each for each in members if _pod_usages(each)]
-    (fit, meant, outcome), alike = _most_common_outcome(asking or members)
+    pods = [each.pod for each in group]
+    gpu_pods = [pod for pod in pods if _pod_usages(pod)]
+    (recommended, meaning, outcome), alike = _most_common_outcome(gpu_pods or pods)
+    idle = [each for each in group if is_idle_pod(each.pod)]
+    busy = [each for each in group if not is_idle_pod(each.pod)]
     return WorkloadReport(
         namespace=namespace,
         name=name,
-        pods=len(members),
-        pending=sum(not each.node for each in asking),
+        pods=len(pods),
+        pending=sum(not pod.node for pod in gpu_pods),
         pods_on_missing_nodes=sum(each.on_missing_node for each in group),
         overcommitted_milli=sum(each.overcommitted_milli for each in group),
-        gpu_milli_before=sum(each.decision.gpu_milli_before for each in members),
-        gpu_milli_after=sum(each.decision.gpu_milli_after for each in members),
-        gpu_milli_audit_saved=sum(each.gpu_milli_audit_saved for each in members),
-        allocated=_sum_allocations(((each, each.milli) for each in group), prices),
-        idle=_sum_allocations(((each, each.milli) for each in group if is_idle_pod(each.pod)), prices),
-        over_requested=_sum_allocations(
-            ((each, _over_requested_milli(each)) for each in group if not is_idle_pod(each.pod)), prices
-        ),
+        gpu_milli_before=sum(pod.decision.gpu_milli_before for pod in pods),
+        gpu_milli_after=sum(pod.decision.gpu_milli_after for pod in pods),
+        gpu_milli_audit_saved=sum(pod.gpu_milli_audit_saved for pod in pods),
+        allocated=_sum_costs_of_pods(((each, each.milli) for each in group), prices),
+        idle=_sum_costs_of_pods(((each, each.milli) for each in idle), prices),
+        over_requested=_sum_costs_of_pods(((each, each.over_requested_milli) for each in busy), prices),
         savings=sum((_pod_savings(each, prices) for each in group), NO_COST),
-        denied=sum(each.verdict is CheckVerdict.DENIED for each in members),
-        warned=sum(each.verdict is CheckVerdict.WARNED for each in members),
-        unevaluated=tuple((reason, becomes, pods) for (reason, becomes), pods in sorted(missed.items())),
-        usages=_workload_usages(asking, alike),
-        recommended=fit,
-        recommended_meaning=meant,
+        denied=sum(pod.verdict is CheckVerdict.DENIED for pod in pods),
+        warned=sum(pod.verdict is CheckVerdict.WARNED for pod in pods),
+        unevaluated=_count_unevaluated(pods),
+        usages=_workload_usages(gpu_pods, alike),
+        recommended=recommended,
+        recommended_meaning=meaning,
         outcome=outcome,
-        findings=_count_findings(members),
-        exemptions=tuple(sorted({taken.exemption for each in members for taken in each.decision.exempted})),
+        findings=_count_findings(pods),
+        exemptions=tuple(sorted({used.exemption for pod in pods for used in pod.decision.exempted})),
     )
 
 
+def _count_unevaluated(pods: Iterable[CheckResult]) -> tuple[tuple[UnevaluatedReason, str, int], ...]:
+    details = [pod.pod_details for pod in pods if pod.pod_details is not None]
+    counts = Counter((each.unevaluated_reason, each.would_become) for each in details if each.unevaluated_reason)
+    return tuple((reason, change, number) for (reason, change), number in sorted(counts.items()) if reason)
+
+
 def _most_common_outcome(pods: Iterable[CheckResult]) -> tuple[tuple[str, str, str], list[CheckResult]]:
-    """What would become of most pods: the fit, what is meant by it, and in words; and which pods these are."""
-    alike: dict[tuple[str, str, str], list[CheckResult]] = {}
-    for each in pods:
-        alike.setdefault((*_fit_resource(each), result_reason(each)), []).append(each)
-    return max(alike.items(), key=lambda each: (len(each[1]), each[0]))
+    """Return resource, meaning and sentence of the outcome that most pods have, and these pods."""
+    groups: dict[tuple[str, str, str], list[CheckResult]] = {}
+    for pod in pods:
+        choice = pod.decision.outcome
+        resource = (choice.resource, resource_meaning(choice)) if isinstance(choice, OfferChoice) else ("", "")
+        groups.setdefault((*resource, result_reason(pod)), []).append(pod)
+    return max(groups.items(), key=lambda each: (len(each[1]), each[0]))
 
 
 def _pod_usages(result: CheckResult) -> tuple[ContainerUsage, ...]:
     return result.pod_details.usages if result.pod_details is not None else ()
 
 
-def _workload_usages(asking: Sequence[CheckResult], alike: Iterable[CheckResult]) -> tuple[WorkloadUsage, ...]:
-    """What containers ask for, in the order of the pods; a launcher has other containers than its workers.
+def _usage_key(usage: ContainerUsage) -> tuple[str, str, int]:
+    return usage.container, usage.resource, usage.count
+
+
+def _workload_usages(pods: Sequence[CheckResult], alike: Iterable[CheckResult]) -> tuple[WorkloadUsage, ...]:
+    """Return the usages in the order of the pods; a launcher has other containers than its workers.
 
     Args:
-        alike: Those that get what the workload is said to get, with its risk; others may not, as those with `keep`.
+        pods: Pods with GPUs.
+        alike: Those with the outcome of the workload, whose risk is reported; others may differ, as those with `keep`.
     """
-    running = [
-        (use, (use.container, use.resource, use.count)) for each in asking if each.node for use in _pod_usages(each)
-    ]
-    idle = {key for _, key in running} - {key for use, key in running if not use.idle}
-    said = {(use.container, use.resource, use.count): use for each in alike for use in _pod_usages(each)}
+    running = [usage for pod in pods if pod.node for usage in _pod_usages(pod)]
+    idle = set(map(_usage_key, running)) - {_usage_key(usage) for usage in running if not usage.idle}
+    reported = {_usage_key(usage): usage for pod in alike for usage in _pod_usages(pod)}
     first: dict[tuple[str, str, int], ContainerUsage] = {}
-    pods: Counter[tuple[str, str, int]] = Counter()
-    waiting: Counter[tuple[str, str, int]] = Counter()
-    for each in asking:
-        for use in _pod_usages(each):
-            key = (use.container, use.resource, use.count)
-            first.setdefault(key, said.get(key, use))
-            pods[key] += 1
-            waiting[key] += not each.node
-    found = ((key, msgspec.structs.asdict(use) | {"idle": key in idle}) for key, use in first.items())
-    return tuple(WorkloadUsage(**fields, pods=pods[key], pending=waiting[key]) for key, fields in found)
-
-
-def _fit_resource(result: CheckResult) -> tuple[str, str]:
-    fit = result.decision.outcome
-    return (fit.resource, resource_meaning(fit)) if isinstance(fit, OfferChoice) else ("", "")
+    counts: Counter[tuple[str, str, int]] = Counter()
+    pending: Counter[tuple[str, str, int]] = Counter()
+    for pod in pods:
+        for usage in _pod_usages(pod):
+            key = _usage_key(usage)
+            first.setdefault(key, reported.get(key, usage))
+            counts[key] += 1
+            pending[key] += not pod.node
+    found = ((key, msgspec.structs.asdict(usage) | {"idle": key in idle}) for key, usage in first.items())
+    return tuple(WorkloadUsage(**fields, pods=counts[key], pending=pending[key]) for key, fields in found)
 
 
 def is_idle_pod(result: CheckResult) -> bool:
-    """Was no engine active for any GPU container of the pod's workload? False where one was not seen, nor the pod."""
-    uses = _pod_usages(result)
-    return bool(uses) and all(use.idle for use in uses)
+    """Return whether no engine was active in any GPU container of the pod's workload; False if that is unknown."""
+    usages = _pod_usages(result)
+    return bool(usages) and all(usage.idle for usage in usages)
 
 
-def _over_requested_milli(holding: PodAllocation) -> int:
-    decision = holding.pod.decision
-    less = decision.gpu_milli_before - decision.gpu_milli_after + holding.pod.gpu_milli_audit_saved
-    return min(less, holding.milli)
+def _pod_savings(allocation: PodAllocation, prices: NodePrices | None) -> GpuCost:
+    """Return what right-sizing would free of a pod, and what its GPUs cost now less what the rest would cost.
 
-
-def _pod_savings(holding: PodAllocation, prices: NodePrices | None) -> GpuCost:
-    """What right-sizing would free of a pod, at what it costs where it is less what the rest costs where it would be.
-
-    That is the dearest of the products that its new request may land on; it has no price where one of these has none.
+    The rest has the price of the most expensive product that the new request may get; no price if one has none.
     """
-    less, fit, node = _over_requested_milli(holding), holding.pod.decision.outcome, holding.pod.node or ""
-    here = gpu_cost(node, less, prices)
-    if not less or prices is None or here.unpriced_milli or not isinstance(fit, OfferChoice):
+    freed, choice, node = allocation.over_requested_milli, allocation.pod.decision.outcome, allocation.pod.node or ""
+    here = gpu_cost(node, freed, prices)
+    if not freed or prices is None or here.unpriced_milli or not isinstance(choice, OfferChoice):
         return here
-    there = prices.max_price(offer.product for offer in fit.offers)
-    if there is None:
-        return GpuCost(less, 0, less)
-    if there == prices.by_node[node]:
+    price = prices.max_price(offer.product for offer in choice.offers)
+    if price is None:
+        return GpuCost(freed, 0, freed)
+    if price == prices.by_node[node]:
         return here
-    return GpuCost(
-        less, (prices.price_of(node, holding.milli) or 0) - _ceil_divide((holding.milli - less) * there, 1000)
-    )
+    rest = -(-(allocation.milli - freed) * price // 1000)
+    return GpuCost(freed, (prices.price_of(node, allocation.milli) or 0) - rest)
 
 
-def _ceil_divide(amount: int, unit: int) -> int:
-    return -(-amount // unit)
+def _sum_costs_of_pods(amounts: Iterable[tuple[PodAllocation, int]], prices: NodePrices | None) -> GpuCost:
+    costs = (gpu_cost(allocation.pod.node or "", milli, prices) for allocation, milli in amounts if milli)
+    return sum(costs, NO_COST)
 
 
-def _sum_allocations(amounts: Iterable[tuple[PodAllocation, int]], prices: NodePrices | None) -> GpuCost:
-    """Add up what pods hold."""
-    total = NO_COST
-    for holding, milli in amounts:
-        if milli:
-            total += gpu_cost(holding.pod.node or "", milli, prices)
-    return total
-
-
-def gpu_cost(node: str, milli: int, prices: NodePrices | None) -> GpuCost:
-    """An amount of GPUs on one node, and what it costs."""
-    micro = prices.price_of(node, milli) if prices is not None else None
-    return GpuCost(milli, micro or 0, milli if micro is None else 0)
-
-
-def _count_findings(members: Iterable[CheckResult]) -> tuple[tuple[LocatedFinding, int], ...]:
-    """Each finding once, the strictest first: pods of one workload have the same, each at its own place."""
+def _count_findings(pods: Iterable[CheckResult]) -> tuple[tuple[LocatedFinding, int], ...]:
+    """Return each finding once with its number of pods, the strictest first; pods of a workload share findings."""
     first: dict[tuple[str, str], LocatedFinding] = {}
     counts: Counter[tuple[str, str]] = Counter()
-    for result in members:
-        for located in result.findings:
+    for pod in pods:
+        for located in pod.findings:
             key = (located.finding.code, located.finding.message)
             first.setdefault(key, located)
             counts[key] += 1
@@ -302,21 +268,21 @@ def _count_findings(members: Iterable[CheckResult]) -> tuple[tuple[LocatedFindin
     return tuple((first[key], counts[key]) for key in ranked)
 
 
-def pod_allocations(results: Iterable[CheckResult], stocks: Sequence[NodeCapacity] | None) -> Iterator[PodAllocation]:
-    """What each pod holds, in their order.
+def pod_allocations(results: Iterable[CheckResult], nodes: Sequence[NodeCapacity] | None) -> Iterator[PodAllocation]:
+    """Yield the allocated GPUs of each pod, in order.
 
-    A pod that waits for a node holds nothing, and one whose node is not there neither. Where the pods of a node
-    ask for more than it gives out, the later ones hold what the earlier ones leave.
+    A pending pod has none, and neither has one whose node does not exist. If the pods of a node request more than it
+    has, later pods get what earlier ones leave.
 
     Args:
-        stocks: Every node with GPUs; None where they are not known: each pod holds what it asks for.
+        results: The pods.
+        nodes: Every node with GPUs; None if unknown: each pod then has what it requests.
     """
-    left = {stock.name: stock.allocated_milli for stock in stocks or ()}
+    left = {node.name: node.allocated_milli for node in nodes or ()}
     for pod in results:
-        asked = pod.decision.gpu_milli_before if pod.node else 0
         node = pod.node or ""
-        there = bool(node) and (stocks is None or node in left)
-        milli = min(asked, left.get(node, 0)) if stocks is not None else asked
+        requested = pod.decision.gpu_milli_before if node else 0
+        milli = min(requested, left.get(node, 0)) if nodes is not None else requested
         if node in left:
             left[node] -= milli
-        yield PodAllocation(pod, milli, there)
+        yield PodAllocation(pod, milli, bool(node) and (nodes is None or node in left))

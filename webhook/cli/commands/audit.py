@@ -36,6 +36,8 @@ from webhook.cli.output import (
 from webhook.model.enums import PolicyMode
 from webhook.policy.policy_set import Exemption
 from webhook.report.audit import (
+    AuditPage,
+    ExemptionUsage,
     audit_document,
     audit_mode_summary,
     audit_parts,
@@ -44,13 +46,12 @@ from webhook.report.audit import (
     totals_by_namespace,
 )
 from webhook.report.check import audit_findings_line, skip_line
-from webhook.report.html import AuditPage, ExemptionUsage
 from webhook.report.policy_reports import NO_KIND, ReportApi, build_policy_reports
 from webhook.report.results import CheckVerdict, summarize_results
 from webhook.report.serialization import json_chunks, yaml_text
 from webhook.report.text import Paint
 from webhook.report.utilization import ClusterUtilization, compute_utilization, utilization_lines
-from webhook.report.workload_report import unevaluated_lines, workload_csv, workload_finding_lines, workload_table
+from webhook.report.workload_report import unevaluated_lines, workload_columns, workload_finding_lines, workload_table
 from webhook.report.workloads import WorkloadReport, workload_reports
 from webhook.well_known import SYSTEM_NAMESPACE
 
@@ -134,7 +135,7 @@ def audit_command(
         "table": lambda: join_lines(list(audit_table_lines(found, rows, figures, paint, quiet=quiet, verbose=verbose))),
         "json": lambda: json_chunks(audit_parts(results, rows, figures, found.prices)),
         "yaml": lambda: yaml_text(audit_document(results, rows, figures, found.prices)),
-        "csv": lambda: workload_csv(rows, found.prices),
+        "csv": lambda: workload_columns(found.prices).to_csv(rows),
         "html": lambda: render_html(audit_page(found, rows, figures, since, moment)),
         "policyreport": lambda: report_objects_yaml(found.report_apis, rows, moment),
     }

@@ -84,7 +84,7 @@ def rightsize_table_lines(
     rows: Sequence[WorkloadReport], paint: Paint, prices: NodePrices | None, rates: Sequence[ProductPrice]
 ) -> Iterator[str]:
     """The advice; below it, where money is shown, the prices of all GPUs of the cluster."""
-    yield from recommendation_table(rows, paint, prices.currency if prices else "")
+    yield from recommendation_table(rows, paint, prices)
     if prices:
         yield ""
         yield from price_lines(prices, rates)

@@ -1,0 +1,140 @@
+"""Tables that are declared once, column by column, and written for a terminal, as CSV, as JSON and as HTML."""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from io import StringIO
+from typing import Any, Generic, TypeVar
+
+from markupsafe import Markup
+
+from webhook.report.text import Paint, TextStyle, align_columns, format_gpus, sanitize, without_style
+
+Row = TypeVar("Row")
+
+FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
+"""Characters that make a spreadsheet read a cell as a formula."""
+
+NO_VALUE = "-"
+
+
+@dataclass(frozen=True)
+class Column(Generic[Row]):
+    """One column of a report.
+
+    Attributes:
+        key: Its JSON key; dots nest objects. "" for a column that is not in JSON.
+        value: Its value in JSON and CSV.
+        header: Its header for people; a terminal shows it in capitals. "" for a column that only programs read.
+        cell: Its text for people; by default the value.
+        csv: Its header in CSV; None for the key in snake case, "" for a column that is not in CSV.
+        csv_value: Its value in CSV where that differs from JSON's.
+        numeric: Whether HTML aligns and sorts it by its value as a number.
+        empty: Its text for people if there is none.
+        terminal, html: Whether it is shown there.
+        css: The CSS class of its cell in HTML.
+        code: Whether HTML sets its words as code.
+    """
+
+    key: str
+    value: Callable[[Row], object]
+    header: str = ""
+    cell: Callable[[Row], str] | None = None
+    csv: str | None = None
+    csv_value: Callable[[Row], object] | None = None
+    numeric: bool = False
+    empty: str = NO_VALUE
+    terminal: bool = True
+    html: bool = True
+    css: Callable[[Row], str] | None = None
+    code: bool = False
+
+    @property
+    def csv_header(self) -> str:
+        """Its header in CSV; "" if it has none."""
+        if self.csv is not None:
+            return self.csv
+        return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", self.key).replace(".", "_").lower()
+
+    def text(self, row: Row) -> str:
+        """Return the cell for people."""
+        return sanitize(self.cell(row) if self.cell else str(self.value(row))) or self.empty
+
+
+def gpu_column(key: str, value: Callable[[Row], int], header: str, **options: Any) -> Column[Row]:
+    """Return a column of thousandths of a GPU, which people read as GPUs."""
+    return Column(key, value, header, lambda row: format_gpus(value(row)), numeric=True, **options)
+
+
+@dataclass(frozen=True)
+class Table(Generic[Row]):
+    """The columns of a report, in order."""
+
+    columns: tuple[Column[Row], ...]
+
+    def to_lines(self, rows: Iterable[Row], paint: Paint = without_style) -> list[str]:
+        """Return the table for a terminal."""
+        columns = [column for column in self.columns if column.header and column.terminal]
+        header = [column.header.upper() for column in columns]
+        first, *rest = align_columns([header, *([column.text(row) for column in columns] for row in rows)])
+        return [paint(first, TextStyle.STRONG), *rest]
+
+    def to_csv(self, rows: Iterable[Row]) -> str:
+        """Return CSV (RFC 4180); a text that a spreadsheet would run as a formula starts with an apostrophe."""
+        columns = [column for column in self.columns if column.csv_header]
+        text = StringIO()
+        writer = csv.writer(text)
+        writer.writerow([column.csv_header for column in columns])
+        for row in rows:
+            writer.writerow([_csv_cell((column.csv_value or column.value)(row)) for column in columns])
+        return text.getvalue()
+
+    def to_document(self, row: Row) -> dict[str, Any]:
+        """Return one row as plain data."""
+        document: dict[str, Any] = {}
+        for column in self.columns:
+            if column.key:
+                *parents, last = column.key.split(".")
+                target = document
+                for parent in parents:
+                    target = target.setdefault(parent, {})
+                target[last] = column.value(row)
+        return document
+
+    def to_html(self, rows: Iterable[Row], name: str = "") -> Markup:
+        """Return an HTML table whose headers sort it."""
+        columns = [column for column in self.columns if column.header and column.html]
+        headers = Markup("").join(map(_html_header, columns))
+        body = Markup("\n").join(
+            Markup("<tr>{}</tr>").format(Markup("").join(_html_cell(column, row) for column in columns)) for row in rows
+        )
+        return Markup(
+            '<div class="scroll"><table{}><thead><tr>{}</tr></thead><tbody>\n{}</tbody></table></div>'
+        ).format(Markup(' id="{}"').format(name) if name else "", headers, body)
+
+
+def _csv_cell(value: object) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return str(value).lower()
+    text = sanitize(str(value))
+    return f"'{text}" if isinstance(value, str) and text.startswith(FORMULA_STARTS) else text
+
+
+def _html_header(column: Column[Any]) -> Markup:
+    attribute = Markup(' class="n"') if column.numeric else ""
+    return Markup('<th{}><button type="button">{}</button></th>').format(attribute, column.header)
+
+
+def _html_cell(column: Column[Row], row: Row) -> Markup:
+    classes = " ".join(filter(None, ("n" if column.numeric else "", column.css(row) if column.css else "")))
+    attributes = Markup(' class="{}"').format(classes) if classes else Markup("")
+    if column.numeric:
+        attributes += Markup(' data-v="{}"').format(column.value(row))
+    text = column.text(row)
+    content = Markup(" ").join(map(Markup("<code>{}</code>").format, re.split(r"[ ,]+", text))) if column.code else text
+    return Markup("<td{}>{}</td>").format(attributes, content)
