@@ -216,10 +216,10 @@ def test_without_nodes_there_are_no_head_figures(page: AuditPage) -> None:
     ]
 
 
-def test_its_foot_says_what_idle_is_in_the_words_of_the_docs() -> None:
-    table = read("docs/audit.md")
-    words = next(line for line in table.splitlines() if line.startswith("| idle |")).split(" | ")[1].rstrip(" |")
-    assert f"Idle is what is {words}" in re.sub("</?code>", "`", html_report(audited_page()))
+@pytest.mark.parametrize("condition", ["at least six hours", "less than one day old", "GPU_UTIL"])
+def test_its_footer_defines_idle_as_the_docs_do(text: str, condition: str) -> None:
+    assert condition in text
+    assert condition in read("docs/usage.md").split("## Idle", 1)[1].split("\n## ")[0].replace("**", "")
 
 
 def test_of_very_many_pods_that_no_hook_saw_the_first_are_listed() -> None:
