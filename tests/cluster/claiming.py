@@ -13,7 +13,7 @@ from tests.cluster.dryrun import WITHIN, Answer, DryRuns
 from tests.cluster.ranging import quotas_of
 from tests.controlplane.build import wanted_version
 from tests.controlplane.toolchain import release
-from webhook.engine.quota import predict_claim_refusals
+from webhook.engine.quota.admission import predict_claim_refusals
 from webhook.model.claims import ClaimSpec, DeviceClasses, claim_charge
 
 Json = dict[str, Any]

@@ -11,7 +11,7 @@ import msgspec
 from tests.cluster.dryrun import Answer
 from webhook.engine.limitrange import predict_admission
 from webhook.engine.limitrange.validation import LimitRangeRefusal
-from webhook.engine.quota import predict_quota_refusals
+from webhook.engine.quota.admission import predict_quota_refusals
 from webhook.errors import QuantityError
 from webhook.model.apimachinery import canonical_text
 from webhook.model.defaulting import LIMIT_RANGER_ANNOTATION, apply_request_defaults, default_pod_data

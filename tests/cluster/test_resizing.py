@@ -7,7 +7,7 @@ from tests.cluster.plane import Plane
 from tests.cluster.ranging import quotas_of
 from tests.cluster.waiting import eventually
 from tests.make import Json, make_pod
-from webhook.engine.quota import predict_resize_refusals, predict_update_refusals
+from webhook.engine.quota.admission import predict_resize_refusals, predict_update_refusals
 from webhook.model.defaulting import apply_defaults
 from webhook.model.pods import Pod, parse_pod
 

@@ -166,8 +166,8 @@ def test_it_says_where_who_holds_the_most_and_what_to_do() -> None:
     (finding,) = ask(claiming("one"), TOLD, nodes=[full_quota, ONE, TWO, *pods]).findings
     assert finding.path == ("spec", "resourceClaims", 0, "resourceClaimTemplateName")
     assert finding.message == (
-        "claim c0 cannot be made, and the pod waits for it: quota devices: 1 a.example.com devices asked, 4 of 4 used, "
-        f"0 would fit, held by y (3), x (1); {full(1, 4, 4)}"
+        "claim c0 cannot be created, and the pod stays Pending: quota devices: 1 a.example.com devices requested, 4 of 4 used, "
+        f"0 would fit, used by y (3), x (1); {full(1, 4, 4)}"
     )
     assert finding.fix == "Wait until another pod of the namespace ends."
 
@@ -175,9 +175,7 @@ def test_it_says_where_who_holds_the_most_and_what_to_do() -> None:
 def test_a_claim_waits_for_nobody_where_the_pods_own_claims_fill_the_quota() -> None:
     limit = quota({devices(A): "2"}, {devices(A): "0"})
     (finding,) = ask(claiming("two", "one"), TOLD, nodes=[limit, ONE, TWO]).findings
-    assert finding.fix == (
-        "No pod that ends makes room for it: ask for the quota to be raised, or use another namespace."
-    )
+    assert finding.fix == ("Ending other pods is not enough: ask for a higher quota, or use another namespace.")
 
 
 def test_what_is_of_use_stands_in_the_warning_however_many_keys_are_exceeded() -> None:
@@ -185,7 +183,10 @@ def test_what_is_of_use_stands_in_the_warning_however_many_keys_are_exceeded() -
     pods = [claiming("two", name=name).build() for name in ("x", "y")]
     told = ask(claiming("big"), TOLD, nodes=[quota(hard, hard), template("big", exactly(A, count=32)), TWO, *pods])
     (warning,) = warning_lines(told.findings)
-    assert "32 a.example.com devices asked, 4 of 4 used, 0 would fit, held by x (2), y (2); 1 claims asked" in warning
+    assert (
+        "32 a.example.com devices requested, 4 of 4 used, 0 would fit, used by x (2), y (2); 1 claims requested"
+        in warning
+    )
 
 
 def test_a_decision_that_is_remembered_follows_templates_classes_and_holders() -> None:
@@ -202,8 +203,8 @@ def test_a_decision_that_is_remembered_follows_templates_classes_and_holders() -
     assert said(view) == []
     view = view.with_classes(CLASSES)
     assert [message.split("; ")[0].split(": ")[-1] for message in said(view)] == [
-        "2 example.com/b asked, 0 of 1 used, 1 would fit"
+        "2 example.com/b requested, 0 of 1 used, 1 would fit"
     ]
     view = view.with_pods({"team": {"x": summarize_pod(parse_pod(claiming("one", name="x").build()))}})
-    assert [message.split("; ")[0].endswith(", held by x (2)") for message in said(view)] == [True]
+    assert [message.split("; ")[0].endswith(", used by x (2)") for message in said(view)] == [True]
     assert said(view.with_classes({})) == []

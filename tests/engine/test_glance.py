@@ -9,7 +9,7 @@ import msgspec
 from tests.cluster.worlds import limit_range, placed, pod, quota, usage
 from tests.make import Json
 from webhook.engine.limitrange import is_surely_admitted, predict_admission
-from webhook.engine.quota import predict_quota_refusals
+from webhook.engine.quota.admission import predict_quota_refusals
 from webhook.errors import QuantityError
 from webhook.model.defaulting import default_limit_range
 from webhook.model.limit_ranges import NamespaceLimitRanges, parse_limit_range

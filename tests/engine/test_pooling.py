@@ -102,16 +102,21 @@ def test_the_message_says_what_is_used_what_fits_and_who_holds_it() -> None:
     (found,) = ask(TWO, shared(6500), view=view_of(*WORLD, *pods)).findings
     assert found.message == (
         "exceeded quota: lab, requested: 2000, used: 5000, limited: 6500 thousandths of a GPU; 1500 would fit; "
-        "held in other (4000), team (1000), most by other/large (3000), other/small (1000), team/mine (1000)"
+        "used in other (4000), team (1000), most by other/large (3000), other/small (1000), team/mine (1000)"
     )
-    assert found.fix == "Ask for at most what would fit, or wait until a holder ends."
+    assert found.fix == "Request at most what would fit, or wait until another pod ends."
 
 
 ADVICE = {
-    "some would fit": (shared(2500), 2, [running("p")], "Ask for at most what would fit, or wait until a holder ends."),
-    "none would fit": (shared(2000), 1, [running("p"), running("q")], "Wait until a holder ends."),
-    "more than all": (shared(2000), 3, [], "Ask for at most what would fit, or ask for the quota to be raised."),
-    "nobody may have any": (shared(0), 1, [], "No pod that ends makes room for it: ask for the quota to be raised."),
+    "some would fit": (
+        shared(2500),
+        2,
+        [running("p")],
+        "Request at most what would fit, or wait until another pod ends.",
+    ),
+    "none would fit": (shared(2000), 1, [running("p"), running("q")], "Wait until another pod ends."),
+    "more than all": (shared(2000), 3, [], "Request at most what would fit, or ask for a higher quota."),
+    "nobody may have any": (shared(0), 1, [], "Ending other pods is not enough: ask for a higher quota."),
 }
 
 
@@ -129,7 +134,7 @@ def test_nobody_is_told_to_wait_where_no_pod_that_ends_would_help(
         ([], "used: 6000, limited: 7000 thousandths of a GPU; 1000 would fit; 6000 admitted just now"),
         (
             [running("p")],
-            "used: 7000, limited: 7000 thousandths of a GPU; 0 would fit; held in other (1000), most by other/p (1000)"
+            "used: 7000, limited: 7000 thousandths of a GPU; 0 would fit; used in other (1000), most by other/p (1000)"
             "; 6000 admitted just now",
         ),
     ],
@@ -146,7 +151,7 @@ def test_the_holders_named_are_few_however_many_there_are() -> None:
     pods = [running(f"p{j}", f"n{i}") for i in range(9) for j in range(9)]
     (found,) = ask(TWO, shared(0), view=view_of(*WORLD, *spaces, *pods)).findings
     assert found.message.endswith(
-        "held in n0 (9000), n1 (9000), n2 (9000) and 6 more, most by n0/p0 (1000), n0/p1 (1000), n0/p2 (1000)"
+        "used in n0 (9000), n1 (9000), n2 (9000) and 6 more, most by n0/p0 (1000), n0/p1 (1000), n0/p2 (1000)"
     )
 
 

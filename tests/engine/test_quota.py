@@ -9,14 +9,8 @@ import msgspec
 import pytest
 
 from tests.make import Json, PodMaker, make_pod
-from webhook.engine.quota import (
-    escapes_quota,
-    find_full_quota,
-    predict_resize_refusals,
-    predict_update_refusals,
-    quota_violations,
-    resize_quota_violations,
-)
+from webhook.engine.quota import escapes_quota, find_full_quota, quota_violations, resize_quota_violations
+from webhook.engine.quota.admission import predict_resize_refusals, predict_update_refusals
 from webhook.model.defaulting import apply_defaults
 from webhook.model.objects import ResourceQuota
 from webhook.model.pod_summary import summarize_pod
@@ -121,8 +115,8 @@ def test_remarks(limit: ResourceQuota, pod: PodMaker, words: str) -> None:
     assert remarks(counted, pod) == ([words] if words else [])
 
 
-FITS = "Ask for at most what would fit, or wait until a holder ends."
-RAISED = "ask for the quota to be raised, or use another namespace."
+FITS = "Request at most what would fit, or wait until another pod ends."
+RAISED = "ask for a higher quota, or use another namespace."
 ADVICE = {
     "some would fit": (quota({"pods": "9", "requests.cpu": "4"}, {"pods": "0", "requests.cpu": "1"}), "4", FITS),
     "none would fit": (
@@ -133,22 +127,22 @@ ADVICE = {
     "nobody may have any": (
         quota({"requests.cpu": "0"}, {"requests.cpu": "0"}),
         "4",
-        f"No pod that ends makes room for it: {RAISED}",
+        f"Ending other pods is not enough: {RAISED}",
     ),
     "more than all": (
         quota({"requests.cpu": "2"}, {"requests.cpu": "0"}),
         "4",
-        f"Ask for at most what would fit, {RAISED}",
+        f"Request at most what would fit, {RAISED}",
     ),
     "more than all, and none is left": (
         quota({"requests.cpu": "2"}, {"requests.cpu": "2"}),
         "4",
-        f"No pod that ends makes room for it: {RAISED}",
+        f"Ending other pods is not enough: {RAISED}",
     ),
     "more than all of one key": (
         quota({"pods": "0", "requests.cpu": "9"}, {"pods": "0", "requests.cpu": "8"}),
         "4",
-        f"Ask for at most what would fit, {RAISED}",
+        f"Request at most what would fit, {RAISED}",
     ),
 }
 
@@ -162,7 +156,7 @@ def test_nobody_is_told_to_wait_where_no_pod_that_ends_would_help(limit: Resourc
 
 @pytest.mark.parametrize(
     ("before", "want"),
-    [("1", "Wait until another pod of the namespace ends."), ("3", f"No pod that ends makes room for it: {RAISED}")],
+    [("1", "Wait until another pod of the namespace ends."), ("3", f"Ending other pods is not enough: {RAISED}")],
     ids=["others hold the rest", "it holds all itself"],
 )
 def test_what_a_pod_holds_itself_does_not_come_free_for_its_resize(before: str, want: str) -> None:
@@ -176,7 +170,7 @@ def test_the_holders_are_named_the_largest_first() -> None:
     full = quota({f"requests.{GPU}": "9"}, {f"requests.{GPU}": "9"})
     others = [make_pod("idle"), *[make_pod(name).gpus(n) for name, n in (("a", 1), ("b", 4), ("c", 2), ("d", 2))]]
     (message,) = remarks(full, make_pod().gpus(1), *others)
-    assert message.endswith("; held by b (4), c (2), d (2) and 1 more")
+    assert message.endswith("; used by b (4), c (2), d (2) and 1 more")
 
 
 def test_where_several_keys_are_full_the_holders_of_each_are_named() -> None:
@@ -184,7 +178,7 @@ def test_where_several_keys_are_full_the_holders_of_each_are_named() -> None:
     others = make_pod("a").gpus(2), make_pod("b").asks("nvidia.com/mig-1g.10gb", "1")
     asking = make_pod().gpus(1).asks("nvidia.com/mig-1g.10gb", "1")
     (message,) = remarks(quota(hard, hard), asking, *others)
-    assert message.endswith("; requests.nvidia.com/gpu held by a (2); requests.nvidia.com/mig-1g.10gb held by b (1)")
+    assert message.endswith("; requests.nvidia.com/gpu used by a (2); requests.nvidia.com/mig-1g.10gb used by b (1)")
 
 
 UPDATES = {

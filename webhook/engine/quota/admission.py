@@ -1,7 +1,9 @@
-"""What the quota plugin would say of a pod, in its own words.
+"""Predict which ResourceQuotas reject a pod, its update or resize, or a claim created for it later.
 
-The plugin runs last and is exact; this predicts it.
-Source: `k8s.io/apiserver/pkg/admission/plugin/resourcequota`, CheckRequest.
+The API server checks quotas last and exactly; this is a prediction, in its words. A claim is created after its pod was
+stored: the pod is accepted, the claim rejected, and the pod stays Pending.
+Sources: `k8s.io/apiserver/pkg/admission/plugin/resourcequota`, CheckRequest;
+`pkg/quota/v1/evaluator/core/resource_claims.go`, `pkg/controller/resourceclaim`.
 """
 
 from __future__ import annotations
@@ -10,8 +12,21 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from webhook.engine.quota.charges import compute_pod_charge, is_best_effort_amounts, missing_required_resources
-from webhook.model.apimachinery import Quantity, add_quantities, canonical_text, compare_quantities, negate_quantity
+from webhook.engine.quota.charges import (
+    NO_CLAIM_CHARGES,
+    ClaimCharges,
+    compute_pod_charge,
+    is_best_effort_amounts,
+    missing_required_resources,
+)
+from webhook.model.apimachinery import (
+    ZERO,
+    Quantity,
+    add_quantities,
+    canonical_text,
+    compare_quantities,
+    negate_quantity,
+)
 from webhook.model.claims import ClaimContext, DeviceClasses, claim_charge, is_filled_by_claims
 from webhook.model.field_paths import FieldPath
 from webhook.model.limit_ranges import ResourceList, parse_resource_list
@@ -21,55 +36,36 @@ from webhook.model.pods import Pod
 from webhook.model.quota_keys import resource_of_quota_key
 from webhook.model.quota_scopes import has_scopes, quota_matches_pod
 
-ClaimCharges = Mapping[str, int]
-NO_CLAIM_CHARGES: ClaimCharges = {}
-
-
-class ClaimRefusal(NamedTuple):
-    """A claim of a pod that will not be made.
-
-    Attributes:
-        path: Where the pod names its template.
-        claim: What the pod calls it.
-        quotas: Every quota that refuses it.
-    """
-
-    path: FieldPath
-    claim: str
-    quotas: tuple[QuotaRefusal, ...]
-
-
-NO_QUANTITY = Quantity(0)
 NO_OWN_USAGE: Mapping[str, Quantity] = {}
 EnforcedQuota = tuple[ResourceQuota, ResourceList]
-"""A quota that holds a pod, with its ceilings."""
+"""A quota that matches a pod, with its hard limits."""
 
 
 class QuotaExcess(NamedTuple):
-    """One key of a quota that a pod would take too much of.
+    """One key of a quota that would be exceeded.
 
     Attributes:
-        own: What the pod holds already of what is used.
+        own_usage: The part of `used` that the pod itself already has.
     """
 
     key: str
     requested: Quantity
     used: Quantity
     hard: Quantity
-    own_usage: Quantity = NO_QUANTITY
+    own_usage: Quantity = ZERO
 
     @property
     def fits_alone(self) -> bool:
-        """Would there be room if nobody else held anything?"""
+        """Would it fit if nothing else used the quota?"""
         return compare_quantities(add_quantities(self.own_usage, self.requested), self.hard) <= 0
 
 
 class QuotaRefusal(NamedTuple):
-    """Why one quota refuses a pod.
+    """The rejection of a pod or claim by one quota.
 
     Attributes:
-        words: The API server's own words.
-        excesses: The keys that would be exceeded; none where the quota objects to something else.
+        message: The API server's message.
+        excesses: The keys that would be exceeded; none for any other reason.
     """
 
     quota: str
@@ -77,141 +73,79 @@ class QuotaRefusal(NamedTuple):
     excesses: tuple[QuotaExcess, ...] = ()
 
 
-def predict_quota_refusals(pod: Pod, holders: PodAmounts, quotas: Sequence[ResourceQuota]) -> list[QuotaRefusal]:
-    """Every quota that refuses a new pod, those that object to its form first, as the API server asks them first.
+class ClaimRefusal(NamedTuple):
+    """A claim of a pod that will not be created.
+
+    Attributes:
+        path: The field of the pod that names the template.
+        claim: The claim's name in the pod.
+        quotas: Every quota that rejects it.
+    """
+
+    path: FieldPath
+    claim: str
+    quotas: tuple[QuotaRefusal, ...]
+
+
+def predict_quota_refusals(pod: Pod, amounts: PodAmounts, quotas: Sequence[ResourceQuota]) -> list[QuotaRefusal]:
+    """Return every quota that rejects a new pod: formal reasons first, as the API server checks them first.
 
     Args:
-        pod: What scopes look at besides amounts.
-        holders: Its amounts, all defaults in.
+        pod: The pod.
+        amounts: Its amounts after all defaults.
+        quotas: The quotas of its namespace.
     """
-    holding = _matching_quotas(pod, quotas, best_effort=is_best_effort_amounts(holders))
-    return _formal_refusals(holders, holding) + _capacity_refusals(
-        holders, parse_resource_list(pod.spec.overhead), holding
-    )
+    matching = _matching_quotas(pod, quotas, best_effort=is_best_effort_amounts(amounts))
+    return _formal_refusals(amounts, matching) + _capacity_refusals(pod, amounts, matching)
 
 
 def predict_update_refusals(
-    old: Pod, pod: Pod, before: PodAmounts, holders: PodAmounts, quotas: Sequence[ResourceQuota]
+    old: Pod, pod: Pod, before: PodAmounts, amounts: PodAmounts, quotas: Sequence[ResourceQuota]
 ) -> list[QuotaRefusal]:
-    """Every quota that refuses a changed pod: only where it gets or loses a deadline, and so moves between quotas.
+    """Return every quota that rejects an update: only of one that adds or removes a deadline, and so changes quotas.
 
-    Each that holds it now may object to its form, also one that came after it. A quota that counted it before charges
-    nothing, since a pod's amounts do not change; resizes apart.
+    Every matching quota checks the form, also one created after the pod. One that counted the pod before charges
+    nothing, since amounts change by resize only.
     """
     if _has_deadline(old) == _has_deadline(pod):
         return []
     best_effort = is_best_effort_amounts(before)
-    holding = _matching_quotas(pod, quotas, best_effort=best_effort)
-    new = [one for one in holding if not quota_matches_pod(one[0], old, best_effort=best_effort)]
-    return _formal_refusals(holders, holding) + _capacity_refusals(holders, parse_resource_list(pod.spec.overhead), new)
+    matching = _matching_quotas(pod, quotas, best_effort=best_effort)
+    new = [one for one in matching if not quota_matches_pod(one[0], old, best_effort=best_effort)]
+    return _formal_refusals(amounts, matching) + _capacity_refusals(pod, amounts, new)
 
 
 def predict_resize_refusals(
     pod: Pod, before: PodAmounts, after: PodAmounts, quotas: Sequence[ResourceQuota]
 ) -> list[QuotaRefusal]:
-    """Every quota that refuses a running pod its new amounts: it is charged for what is more than before.
+    """Return every quota that rejects a resize, which is charged for the increase.
 
-    Each may object to its form as well, also one that came after the pod.
+    Every matching quota checks the form, also one created after the pod.
     """
-    holding = _matching_quotas(pod, quotas, best_effort=is_best_effort_amounts(before))
+    matching = _matching_quotas(pod, quotas, best_effort=is_best_effort_amounts(before))
     overhead = parse_resource_list(pod.spec.overhead)
-    outgrown = [found for one in holding if (found := _resize_refusal(before, after, overhead, *one))]
-    return _formal_refusals(after, holding) + outgrown
-
-
-def _matching_quotas(pod: Pod, quotas: Sequence[ResourceQuota], *, best_effort: bool) -> list[EnforcedQuota]:
-    """The quotas that hold a pod, in their order."""
-    return [(quota, enforced_hard(quota)) for quota in quotas if quota_matches_pod(quota, pod, best_effort=best_effort)]
-
-
-def _formal_refusals(holders: PodAmounts, holding: Sequence[EnforcedQuota]) -> list[QuotaRefusal]:
-    return [found for one in holding if (found := _formal_refusal(holders, *one))]
-
-
-def _capacity_refusals(
-    holders: PodAmounts, overhead: ResourceList, holding: Sequence[EnforcedQuota]
-) -> list[QuotaRefusal]:
-    charged = [(quota, hard, compute_pod_charge(holders, overhead, hard)) for quota, hard in holding]
-    return [found for one in charged if (found := _capacity_refusal(*one))]
-
-
-def _resize_refusal(
-    before: PodAmounts, after: PodAmounts, overhead: ResourceList, quota: ResourceQuota, hard: ResourceList
-) -> QuotaRefusal | None:
-    had, asked = compute_pod_charge(before, overhead, hard), compute_pod_charge(after, overhead, hard)
-    more = {key: add_quantities(amount, negate_quantity(had.get(key, NO_QUANTITY))) for key, amount in asked.items()}
-    return _capacity_refusal(quota, hard, {key: amount for key, amount in more.items() if amount.unscaled > 0}, had)
-
-
-def _has_deadline(pod: Pod) -> bool:
-    return pod.spec.active_deadline_seconds is not None
-
-
-def enforced_hard(quota: ResourceQuota) -> ResourceList:
-    """The ceilings that are enforced: those counted; of a quota that is not counted yet, those written."""
-    hard = parse_resource_list(quota.status.hard or quota.spec.hard)
-    return {key: amount for key, amount in hard.items() if resource_of_quota_key(key)}
-
-
-def _formal_refusal(holders: PodAmounts, quota: ResourceQuota, hard: ResourceList) -> QuotaRefusal | None:
-    missing = missing_required_resources(holders, hard)
-    if missing:
-        each = "; ".join(f"{key} for: {','.join(names)}" for key, names in missing.items())
-        return QuotaRefusal(quota.metadata.name, f"failed quota: {quota.metadata.name}: must specify {each}")
-    if not hard.keys() <= quota.status.used.keys():
-        words = f"status unknown for quota: {quota.metadata.name}, resources: {','.join(sorted(hard))}"
-        return QuotaRefusal(quota.metadata.name, words)
-    return None
-
-
-def _capacity_refusal(
-    quota: ResourceQuota, hard: ResourceList, charged: ResourceList, own: Mapping[str, Quantity] = NO_OWN_USAGE
-) -> QuotaRefusal | None:
-    """The refusal of a quota that has no room for what is charged."""
-    return check_quota_capacity(quota.metadata.name, charged, parse_resource_list(quota.status.used), hard, own)
-
-
-def check_quota_capacity(
-    name: str, charged: ResourceList, used: ResourceList, hard: ResourceList, own: Mapping[str, Quantity] = NO_OWN_USAGE
-) -> QuotaRefusal | None:
-    """The refusal of a quota that has no room for what is charged under its keys; `own` as of `QuotaExcess`."""
-    found = [
-        QuotaExcess(key, asked, used[key], hard[key], own.get(key, NO_QUANTITY))
-        for key, asked in charged.items()
-        if key in used and compare_quantities(add_quantities(used[key], asked), hard[key]) > 0
-    ]
-    if not found:
-        return None
-    found.sort()
-    requested = _format_amount_list((excess.key, excess.requested) for excess in found)
-    taken = _format_amount_list((excess.key, excess.used) for excess in found)
-    limited = _format_amount_list((excess.key, excess.hard) for excess in found)
-    words = f"exceeded quota: {name}, requested: {requested}, used: {taken}, limited: {limited}"
-    return QuotaRefusal(name, words, tuple(found))
-
-
-def _format_amount_list(amounts: Iterable[tuple[str, Quantity]]) -> str:
-    return ",".join(f"{key}={canonical_text(amount)}" for key, amount in amounts)
+    exceeded = [refusal for one in matching if (refusal := _resize_refusal(before, after, overhead, *one))]
+    return _formal_refusals(after, matching) + exceeded
 
 
 def find_refused_claim(pod: Pod, claiming: ClaimContext, quotas: Sequence[ResourceQuota]) -> ClaimRefusal | None:
-    """The first claim of a pod that a quota refuses. Claims are made one by one, and none after one that is not."""
-    made: Counter[str] = Counter()
-    for place, claim in enumerate(pod.spec.resource_claims):
+    """Return the first claim of a pod that a quota rejects; later ones are not created then."""
+    created: Counter[str] = Counter()
+    for index, claim in enumerate(pod.spec.resource_claims):
         template = claim.resource_claim_template_name
         if not template:
             continue
         if template not in claiming.templates:
             return None
         charged = claim_charge(claiming.templates[template], claiming.classes)
-        if found := tuple(predict_claim_refusals(charged, quotas, claiming.classes, made)):
-            return ClaimRefusal(("spec", "resourceClaims", place, "resourceClaimTemplateName"), claim.name, found)
-        made.update(charged)
+        if refusals := tuple(predict_claim_refusals(charged, quotas, claiming.classes, created)):
+            return ClaimRefusal(("spec", "resourceClaims", index, "resourceClaimTemplateName"), claim.name, refusals)
+        created.update(charged)
     return None
 
 
 def compute_claims_charge(pod: Pod, claiming: ClaimContext) -> ClaimCharges:
-    """What the claims are charged that were made for a pod, as far as their templates are known."""
+    """Return the charge of the claims created for a pod, as far as their templates are known."""
     charged: Counter[str] = Counter()
     for claim in pod.spec.resource_claims:
         if template := claiming.templates.get(claim.resource_claim_template_name):
@@ -223,24 +157,95 @@ def predict_claim_refusals(
     charged: ClaimCharges,
     quotas: Sequence[ResourceQuota],
     classes: DeviceClasses,
-    made: ClaimCharges = NO_CLAIM_CHARGES,
+    created: ClaimCharges = NO_CLAIM_CHARGES,
 ) -> Iterator[QuotaRefusal]:
-    """Every quota that refuses a new claim. One with scopes counts no claims.
+    """Yield every quota that rejects a new claim; quotas with scopes count no claims.
 
     Args:
-        charged: What the claim is charged.
-        classes: The classes of the cluster.
-        made: What is charged before it, and not counted yet.
+        charged: The charge of the claim.
+        quotas: The quotas of its namespace.
+        classes: The DeviceClasses of the cluster.
+        created: The charge of claims created before it, not counted in the quotas yet.
     """
     for quota in quotas:
         hard = parse_resource_list(quota.status.hard or quota.spec.hard)
         if has_scopes(quota) or not any(is_filled_by_claims(key, classes) for key in hard):
             continue
-        asked = {key: Quantity(count) for key, count in charged.items() if key in hard}
-        own = {key: Quantity(count) for key, count in made.items()}
+        requested = {key: Quantity(count) for key, count in charged.items() if key in hard}
+        own = {key: Quantity(count) for key, count in created.items()}
         used = {
-            key: add_quantities(taken, own.get(key, NO_QUANTITY))
-            for key, taken in parse_resource_list(quota.status.used).items()
+            key: add_quantities(amount, own.get(key, ZERO))
+            for key, amount in parse_resource_list(quota.status.used).items()
         }
-        if found := check_quota_capacity(quota.metadata.name, asked, used, hard, own):
-            yield found
+        if refusal := check_quota_capacity(quota.metadata.name, requested, used, hard, own):
+            yield refusal
+
+
+def check_quota_capacity(
+    name: str, charged: ResourceList, used: ResourceList, hard: ResourceList, own: Mapping[str, Quantity] = NO_OWN_USAGE
+) -> QuotaRefusal | None:
+    """Return the rejection of a charge that exceeds a quota; `own` is what the pod already has of `used`."""
+    excesses = sorted(
+        QuotaExcess(key, requested, used[key], hard[key], own.get(key, ZERO))
+        for key, requested in charged.items()
+        if key in used and compare_quantities(add_quantities(used[key], requested), hard[key]) > 0
+    )
+    if not excesses:
+        return None
+    requested = _format_amount_list((excess.key, excess.requested) for excess in excesses)
+    taken = _format_amount_list((excess.key, excess.used) for excess in excesses)
+    limited = _format_amount_list((excess.key, excess.hard) for excess in excesses)
+    message = f"exceeded quota: {name}, requested: {requested}, used: {taken}, limited: {limited}"
+    return QuotaRefusal(name, message, tuple(excesses))
+
+
+def enforced_hard(quota: ResourceQuota) -> ResourceList:
+    """Return the limits that pods are held to: of the status, or of the spec if the quota was not counted yet."""
+    hard = parse_resource_list(quota.status.hard or quota.spec.hard)
+    return {key: amount for key, amount in hard.items() if resource_of_quota_key(key)}
+
+
+def _matching_quotas(pod: Pod, quotas: Sequence[ResourceQuota], *, best_effort: bool) -> list[EnforcedQuota]:
+    return [(quota, enforced_hard(quota)) for quota in quotas if quota_matches_pod(quota, pod, best_effort=best_effort)]
+
+
+def _formal_refusals(amounts: PodAmounts, matching: Sequence[EnforcedQuota]) -> list[QuotaRefusal]:
+    return [refusal for one in matching if (refusal := _formal_refusal(amounts, *one))]
+
+
+def _formal_refusal(amounts: PodAmounts, quota: ResourceQuota, hard: ResourceList) -> QuotaRefusal | None:
+    name, missing = quota.metadata.name, missing_required_resources(amounts, hard)
+    if missing:
+        each = "; ".join(f"{key} for: {','.join(names)}" for key, names in missing.items())
+        return QuotaRefusal(name, f"failed quota: {name}: must specify {each}")
+    if not hard.keys() <= quota.status.used.keys():
+        return QuotaRefusal(name, f"status unknown for quota: {name}, resources: {','.join(sorted(hard))}")
+    return None
+
+
+def _capacity_refusals(pod: Pod, amounts: PodAmounts, matching: Sequence[EnforcedQuota]) -> list[QuotaRefusal]:
+    overhead = parse_resource_list(pod.spec.overhead)
+    charged = [(quota, hard, compute_pod_charge(amounts, overhead, hard)) for quota, hard in matching]
+    return [refusal for one in charged if (refusal := _capacity_refusal(*one))]
+
+
+def _resize_refusal(
+    before: PodAmounts, after: PodAmounts, overhead: ResourceList, quota: ResourceQuota, hard: ResourceList
+) -> QuotaRefusal | None:
+    own, new = compute_pod_charge(before, overhead, hard), compute_pod_charge(after, overhead, hard)
+    increase = {key: add_quantities(amount, negate_quantity(own.get(key, ZERO))) for key, amount in new.items()}
+    return _capacity_refusal(quota, hard, {key: more for key, more in increase.items() if more.unscaled > 0}, own)
+
+
+def _capacity_refusal(
+    quota: ResourceQuota, hard: ResourceList, charged: ResourceList, own: Mapping[str, Quantity] = NO_OWN_USAGE
+) -> QuotaRefusal | None:
+    return check_quota_capacity(quota.metadata.name, charged, parse_resource_list(quota.status.used), hard, own)
+
+
+def _has_deadline(pod: Pod) -> bool:
+    return pod.spec.active_deadline_seconds is not None
+
+
+def _format_amount_list(amounts: Iterable[tuple[str, Quantity]]) -> str:
+    return ",".join(f"{key}={canonical_text(amount)}" for key, amount in amounts)

@@ -1,6 +1,6 @@
-"""What a pod is charged for, to the letter.
+"""Compute what a pod is charged under the keys of a ResourceQuota, and give it back when the pod goes.
 
-As LimitRanger reckons, with huge pages of the pod as a whole and with overhead.
+Like LimitRanger's totals, with pod-level huge pages and overhead.
 Source: `pkg/quota/v1/evaluator/core` and `k8s.io/component-helpers/resource`.
 """
 
@@ -8,36 +8,101 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from webhook.model.apimachinery import Quantity, add_quantities
-from webhook.model.limit_ranges import ResourceList
-from webhook.model.pod_amounts import LIMITS, LimitsAndRequests, PodAmounts, sum_containers
+from msgspec.structs import replace
+
+from webhook.errors import QuantityError
+from webhook.model.apimachinery import (
+    ZERO,
+    Quantity,
+    add_quantities,
+    canonical_text,
+    compare_quantities,
+    negate_quantity,
+)
+from webhook.model.limit_ranges import ResourceList, parse_resource_list
+from webhook.model.objects import ResourceQuota
+from webhook.model.pod_amounts import LIMITS, LimitsAndRequests, PodAmounts, read_pod_amounts, sum_containers
+from webhook.model.pods import Pod
 from webhook.model.quota_keys import CountedResource, resource_of_quota_key
+from webhook.model.quota_scopes import has_scopes, quota_matches_pod
 from webhook.model.remaining_quota import REQUIRED_KEYS
 from webhook.model.resource_names import is_pod_level_resource
 
+ClaimCharges = Mapping[str, int]
+NO_CLAIM_CHARGES: ClaimCharges = {}
 ONE_POD = Quantity(1)
 
 
-def compute_pod_charge(holders: PodAmounts, overhead: ResourceList, keys: Iterable[str]) -> ResourceList:
-    """What the keys of a quota are charged, those that come to nothing left out."""
+def compute_pod_charge(amounts: PodAmounts, overhead: ResourceList, keys: Iterable[str]) -> ResourceList:
+    """Return the charge of a pod under each key, zeros left out."""
     charged = ResourceList()
     for key in keys:
-        what = resource_of_quota_key(key)
-        amount = _charged_amount(holders, overhead, what) if what else None
+        counted = resource_of_quota_key(key)
+        amount = _charged_amount(amounts, overhead, counted) if counted else None
         if amount is not None and amount.unscaled:
             charged[key] = amount
     return charged
 
 
-def _charged_amount(holders: PodAmounts, overhead: ResourceList, what: CountedResource) -> Quantity | None:
-    resource, side = what
+def release_pod_usage(
+    quotas: Iterable[ResourceQuota], pod: Pod, claims: ClaimCharges = NO_CLAIM_CHARGES
+) -> tuple[ResourceQuota, ...]:
+    """Return quotas without the usage of a stored pod, never below zero.
+
+    A pod with an amount that is not a quantity was never charged.
+
+    Args:
+        quotas: The quotas of its namespace.
+        pod: The pod.
+        claims: The charges of claims that go with it; quotas with scopes count none.
+    """
+    try:
+        amounts = read_pod_amounts(pod)
+    except QuantityError:
+        return tuple(quotas)
+    overhead, best_effort = parse_resource_list(pod.spec.overhead), is_best_effort_amounts(amounts)
+    released: list[ResourceQuota] = []
+    for quota in quotas:
+        used = parse_resource_list(quota.status.used)
+        matches = quota_matches_pod(quota, pod, best_effort=best_effort)
+        charged = compute_pod_charge(amounts, overhead, used) if matches else {}
+        released.append(_subtract_usage(quota, used, charged, {} if has_scopes(quota) else claims))
+    return tuple(released)
+
+
+def missing_required_resources(amounts: PodAmounts, keys: Iterable[str]) -> Mapping[str, list[str]]:
+    """Return, by key, the containers that lack CPU or memory amounts which a quota requires of every container."""
+    whole = amounts.pod_level
+    if whole is not None and any(map(is_pod_level_resource, whole.limits | whole.requests)):
+        return {}
+    missing: dict[str, list[str]] = {}
+    for key in sorted(set(keys).intersection(REQUIRED_KEYS)):
+        names = {holder.name for holder in amounts.all_containers if not _names_key_resource(holder, key)}
+        if names:
+            missing[key] = sorted(names)
+    return missing
+
+
+def is_best_effort_amounts(amounts: PodAmounts) -> bool:
+    """Does the pod request neither CPU nor memory? Pod-level resources replace those of containers."""
+    each = amounts.all_containers if amounts.pod_level is None else (amounts.pod_level,)
+    return not any(
+        name in side and side[name].unscaled > 0
+        for holder in each
+        for side in (holder.limits, holder.requests)
+        for name in ("cpu", "memory")
+    )
+
+
+def _charged_amount(amounts: PodAmounts, overhead: ResourceList, counted: CountedResource) -> Quantity | None:
+    resource, side = counted
     if not resource:
         return ONE_POD
-    whole = holders.pod_level
+    whole = amounts.pod_level
     if whole is not None and resource in whole.amounts(side) and is_pod_level_resource(resource):
         amount: Quantity | None = whole.amounts(side)[resource]
     else:
-        amount = sum_containers(holders, resource, side)
+        amount = sum_containers(amounts, resource, side)
     return _add_overhead(amount, overhead.get(resource), side)
 
 
@@ -47,31 +112,18 @@ def _add_overhead(amount: Quantity | None, overhead: Quantity | None, side: str)
     return overhead if amount is None else add_quantities(amount, overhead)
 
 
-def missing_required_resources(holders: PodAmounts, keys: Iterable[str]) -> Mapping[str, list[str]]:
-    """Names of containers by the key that a quota makes them name, and they do not: CPU and memory only."""
-    if holders.pod_level is not None and any(
-        map(is_pod_level_resource, holders.pod_level.limits | holders.pod_level.requests)
-    ):
-        return {}
-    missing: dict[str, list[str]] = {}
-    for key in sorted(set(keys).intersection(REQUIRED_KEYS)):
-        names = {holder.name for holder in holders.all_containers if not _names_key_resource(holder, key)}
-        if names:
-            missing[key] = sorted(names)
-    return missing
-
-
 def _names_key_resource(holder: LimitsAndRequests, key: str) -> bool:
-    what = resource_of_quota_key(key)
-    return what is not None and what.resource in holder.amounts(what.side)
+    counted = resource_of_quota_key(key)
+    return counted is not None and counted.resource in holder.amounts(counted.side)
 
 
-def is_best_effort_amounts(holders: PodAmounts) -> bool:
-    """Does nothing of the pod ask for CPU or memory? What it says as a whole, where it says anything, stands alone."""
-    each = holders.all_containers if holders.pod_level is None else (holders.pod_level,)
-    return not any(
-        name in side and side[name].unscaled > 0
-        for holder in each
-        for side in (holder.limits, holder.requests)
-        for name in ("cpu", "memory")
-    )
+def _subtract_usage(
+    quota: ResourceQuota, used: ResourceList, charged: ResourceList, claims: ClaimCharges
+) -> ResourceQuota:
+    left: dict[str, str] = {}
+    for key in used:
+        if key in charged or key in claims:
+            amount = add_quantities(charged.get(key, ZERO), Quantity(claims.get(key, 0)))
+            rest = add_quantities(used[key], negate_quantity(amount))
+            left[key] = canonical_text(rest if compare_quantities(rest, ZERO) > 0 else ZERO)
+    return replace(quota, status=replace(quota.status, used={**quota.status.used, **left}))

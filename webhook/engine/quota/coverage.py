@@ -1,53 +1,52 @@
-"""Would a rewrite leave a quota behind, or run into one?"""
+"""Check that a smaller GPU stays covered by the quotas that count the original request, and fits them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from webhook.errors import QuantityError
 from webhook.model.objects import ResourceQuota
-from webhook.model.pods import Pod, QuantityText
+from webhook.model.pods import Pod
 from webhook.model.quantity import parse_units
 from webhook.model.quota_scopes import quota_matches_pod
 
 
-def _hard_limits(quota: ResourceQuota) -> Mapping[str, QuantityText]:
-    """What is enforced: the counted ceilings; of a quota that is not counted yet, those written."""
-    return quota.status.hard or quota.spec.hard
+def find_full_quota(quotas: Sequence[ResourceQuota], pod: Pod, target: str) -> str:
+    """Return the name of the first quota with less than one unit of `target` left; "" if there is none."""
+    for quota in quotas:
+        remaining = _remaining_units(quota, target) if quota_matches_pod(quota, pod) else None
+        if remaining is not None and remaining < 1:
+            return quota.metadata.name or "without a name"
+    return ""
+
+
+def escapes_quota(quotas: Sequence[ResourceQuota], pod: Pod, source: str, target: str, *, accounted: str = "") -> bool:
+    """Would a quota that counts `source` not count `target`?
+
+    Args:
+        quotas: The quotas of the namespace.
+        pod: The pod.
+        source: The requested resource.
+        target: The resource that replaces it.
+        accounted: The accounting resource, if the pod carries it: a quota on it counts both.
+    """
+    for quota in quotas:
+        if not quota_matches_pod(quota, pod):
+            continue
+        hard = quota.status.hard or quota.spec.hard
+        source_key, target_key = f"requests.{source}", f"requests.{target}"
+        if source_key in hard and target_key not in hard and not (accounted and f"requests.{accounted}" in hard):
+            return True
+    return False
 
 
 def _remaining_units(quota: ResourceQuota, name: str) -> int | None:
-    """Units of a resource that a quota still allows; None if it does not count it, or cannot be read."""
+    """Return the remaining units of a resource; None if the quota does not count it, or cannot be read."""
     key = f"requests.{name}"
-    hard = _hard_limits(quota).get(key)
+    hard = (quota.status.hard or quota.spec.hard).get(key)
     if hard is None:
         return None
     try:
         return parse_units(hard) - parse_units(quota.status.used.get(key, 0))
     except QuantityError:
         return None
-
-
-def find_full_quota(quotas: Sequence[ResourceQuota], pod: Pod, target: str) -> str:
-    """The name of the first quota without room for one more unit of `target`; "" where all have room."""
-    for quota in quotas:
-        left = _remaining_units(quota, target) if quota_matches_pod(quota, pod) else None
-        if left is not None and left < 1:
-            return quota.metadata.name or "without a name"
-    return ""
-
-
-def escapes_quota(quotas: Sequence[ResourceQuota], pod: Pod, source: str, target: str, *, accounted: str = "") -> bool:
-    """Would asking for `target` instead of `source` leave a quota behind?
-
-    Args:
-        accounted: Name of the accounting resource if the pod carries it too: a quota on it covers both forms.
-    """
-    for quota in quotas:
-        if not quota_matches_pod(quota, pod):
-            continue
-        hard = _hard_limits(quota)
-        source_key, target_key = f"requests.{source}", f"requests.{target}"
-        if source_key in hard and target_key not in hard and not (accounted and f"requests.{accounted}" in hard):
-            return True
-    return False

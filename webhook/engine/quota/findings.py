@@ -1,4 +1,4 @@
-"""What the user is told of quotas: the API server's words, and what they lack: who holds it, and what would fit."""
+"""Word the rejections by quotas: the API server's message, what would fit, and the largest consumers."""
 
 from __future__ import annotations
 
@@ -26,116 +26,100 @@ from webhook.model.quota_keys import CountedResource, resource_of_quota_key
 from webhook.model.remaining_quota import QuotaConsumer
 
 MAX_CONSUMERS_SHOWN = 3
-ASK_FOR_LESS = "Ask for at most what would fit"
+REQUEST_LESS = "Request at most what would fit"
 
 QuotaConsumerLookup = Callable[[ResourceQuota, CountedResource], Sequence[QuotaConsumer]]
+"""Returns the pods that use a resource which a quota counts, the largest first."""
+
 ClaimConsumerLookup = Callable[[str], Sequence[QuotaConsumer]]
-"""Says whose claims fill a key of the namespace's quotas."""
+"""Returns the pods whose claims count under a key, the largest first."""
 
 
 def quota_violations(
-    pod: Pod, holders: PodAmounts, quotas: Sequence[ResourceQuota], held: QuotaConsumerLookup
+    pod: Pod, amounts: PodAmounts, quotas: Sequence[ResourceQuota], lookup: QuotaConsumerLookup
 ) -> Iterator[Violation]:
-    """What the API server will say of a new pod because of its namespace's quotas.
-
-    Args:
-        pod: The pod.
-        holders: Its amounts, all defaults in.
-        quotas: The namespace's quotas.
-        held: Says who holds what a quota counts.
-    """
-    yield from _quota_refusals_to_violations(predict_quota_refusals(pod, holders, quotas), quotas, held)
+    """Yield the rejections of a new pod by its namespace's quotas; `amounts` are those after all defaults."""
+    yield from _refusals_to_violations(predict_quota_refusals(pod, amounts, quotas), quotas, lookup)
 
 
 def update_quota_violations(
-    old: Pod, pod: Pod, quotas: Sequence[ResourceQuota], held: QuotaConsumerLookup
+    old: Pod, pod: Pod, quotas: Sequence[ResourceQuota], lookup: QuotaConsumerLookup
 ) -> Iterator[Violation]:
-    """What the API server will say of a stored pod that changes. See `quota_violations`."""
+    """Yield the rejections of an update. See `quota_violations`."""
     try:
         before, after = apply_defaults(old, ()), apply_defaults(pod, ())
     except QuantityError:
         return
-    yield from _quota_refusals_to_violations(predict_update_refusals(old, pod, before, after, quotas), quotas, held)
+    yield from _refusals_to_violations(predict_update_refusals(old, pod, before, after, quotas), quotas, lookup)
 
 
 def resize_quota_violations(
-    old: Pod, pod: Pod, quotas: Sequence[ResourceQuota], held: QuotaConsumerLookup
+    old: Pod, pod: Pod, quotas: Sequence[ResourceQuota], lookup: QuotaConsumerLookup
 ) -> Iterator[Violation]:
-    """What the API server will say of a pod that gets other amounts while it runs. See `quota_violations`."""
+    """Yield the rejections of a resize. See `quota_violations`."""
     try:
         before, after = apply_defaults(old, ()), apply_defaults(pod, ())
     except QuantityError:
         return
-    yield from _quota_refusals_to_violations(predict_resize_refusals(old, before, after, quotas), quotas, held)
+    yield from _refusals_to_violations(predict_resize_refusals(old, before, after, quotas), quotas, lookup)
 
 
 def claim_quota_violations(
-    pod: Pod, claiming: ClaimContext, quotas: Sequence[ResourceQuota], claimed: ClaimConsumerLookup
+    pod: Pod, claiming: ClaimContext, quotas: Sequence[ResourceQuota], lookup: ClaimConsumerLookup
 ) -> Iterator[Violation]:
-    """What the API server will say of a claim that is made for the pod later; only told, since there may be room then.
-
-    Args:
-        claiming: Templates and classes.
-        claimed: See `ClaimConsumerLookup`.
-    """
+    """Yield the rejections of a claim created for the pod later: warnings, since quota may be released by then."""
     refusal = find_refused_claim(pod, claiming, quotas)
     if refusal is None:
         return
-    for found in refusal.quotas:
-        message = (
-            f"claim {refusal.claim} cannot be made, and the pod waits for it: {_claim_refusal_summary(found, claimed)}"
-        )
-        yield Violation("GPU-Q306", refusal.path, message, _quota_fix(found), at_most=PolicyMode.WARN)
+    for one in refusal.quotas:
+        summary = _claim_refusal_summary(one, lookup)
+        message = f"claim {refusal.claim} cannot be created, and the pod stays Pending: {summary}"
+        yield Violation("GPU-Q306", refusal.path, message, _quota_fix(one), at_most=PolicyMode.WARN)
 
 
-def _claim_refusal_summary(refusal: QuotaRefusal, claimed: ClaimConsumerLookup) -> str:
-    """What is asked for, used and left, each with its holders; then the API server's words, whose keys fill a line."""
-    said = dict.fromkeys(_excess_figures(excess, claimed(excess.key)) for excess in refusal.excesses)
-    return f"quota {refusal.quota}: {'; '.join(said)}; {refusal.message}"
+def _claim_refusal_summary(refusal: QuotaRefusal, lookup: ClaimConsumerLookup) -> str:
+    """Figures first, the API server's message last, since its keys fill a line."""
+    figures = dict.fromkeys(_excess_figures(excess, lookup(excess.key)) for excess in refusal.excesses)
+    return f"quota {refusal.quota}: {'; '.join(figures)}; {refusal.message}"
 
 
-def _excess_figures(excess: QuotaExcess, holding: Sequence[QuotaConsumer]) -> str:
-    asked, used, hard = map(canonical_text, (excess.requested, excess.used, excess.hard))
-    figures = f"{asked} {claim_unit(excess.key)} asked, {used} of {hard} used, {_remaining_text(excess)} would fit"
-    return f"{figures}{_top_consumers(holding, ',')}"
+def _excess_figures(excess: QuotaExcess, consumers: Sequence[QuotaConsumer]) -> str:
+    requested, used, hard = map(canonical_text, (excess.requested, excess.used, excess.hard))
+    unit, remaining = claim_unit(excess.key), _remaining_text(excess)
+    figures = f"{requested} {unit} requested, {used} of {hard} used, {remaining} would fit"
+    return f"{figures}{_top_consumers(consumers, ',')}"
 
 
-def _quota_refusals_to_violations(
-    found: Sequence[QuotaRefusal], quotas: Sequence[ResourceQuota], held: QuotaConsumerLookup
+def _refusals_to_violations(
+    refusals: Sequence[QuotaRefusal], quotas: Sequence[ResourceQuota], lookup: QuotaConsumerLookup
 ) -> Iterator[Violation]:
     by_name = {quota.metadata.name: quota for quota in quotas}
-    for refusal in found:
-        yield _quota_refusal_to_violation(refusal, by_name[refusal.quota], held)
+    for refusal in refusals:
+        if not refusal.excesses:
+            fix = "Set the missing amounts, or ask the admin for a LimitRange."
+            yield Violation("GPU-Q301", ("spec",), refusal.message, fix)
+            continue
+        message = _quota_message(refusal, by_name[refusal.quota], lookup)
+        yield Violation("GPU-Q301", ("spec",), message, _quota_fix(refusal))
 
 
-def _quota_refusal_to_violation(refusal: QuotaRefusal, quota: ResourceQuota, held: QuotaConsumerLookup) -> Violation:
-    if not refusal.excesses:
-        return Violation(
-            "GPU-Q301", ("spec",), refusal.message, "Write the amounts named, or ask the admin for a LimitRange."
-        )
-
-    def of_key(key: str) -> Sequence[QuotaConsumer]:
-        what = resource_of_quota_key(key)
-        return held(quota, what) if what else ()
-
-    return Violation("GPU-Q301", ("spec",), _quota_message(refusal, of_key), _quota_fix(refusal))
-
-
-def _quota_message(refusal: QuotaRefusal, of_key: ClaimConsumerLookup) -> str:
-    """The API server's words, what would fit, and who holds the most of each key."""
+def _quota_message(refusal: QuotaRefusal, quota: ResourceQuota, lookup: QuotaConsumerLookup) -> str:
+    message = f"{refusal.message}; {_fitting_amounts(refusal.excesses)} would fit"
     several = len(refusal.excesses) > 1
-    held = (_top_consumers(of_key(one.key), f"; {one.key}" if several else ";") for one in refusal.excesses)
-    return f"{refusal.message}; {_fitting_amounts(refusal.excesses)} would fit{''.join(held)}"
+    for excess in refusal.excesses:
+        if counted := resource_of_quota_key(excess.key):
+            message += _top_consumers(lookup(quota, counted), f"; {excess.key}" if several else ";")
+    return message
 
 
 def _quota_fix(refusal: QuotaRefusal) -> str:
-    room = any(_remaining_quantity(excess).unscaled > 0 for excess in refusal.excesses)
+    some_left = any(_remaining_quantity(excess).unscaled > 0 for excess in refusal.excesses)
     if all(excess.fits_alone for excess in refusal.excesses):
-        return (
-            f"{ASK_FOR_LESS}, or wait until a holder ends." if room else "Wait until another pod of the namespace ends."
-        )
-    instead = "ask for the quota to be raised, or use another namespace."
-    return f"{ASK_FOR_LESS}, {instead}" if room else f"No pod that ends makes room for it: {instead}"
+        if some_left:
+            return f"{REQUEST_LESS}, or wait until another pod ends."
+        return "Wait until another pod of the namespace ends."
+    instead = "ask for a higher quota, or use another namespace."
+    return f"{REQUEST_LESS}, {instead}" if some_left else f"Ending other pods is not enough: {instead}"
 
 
 def _fitting_amounts(excesses: Sequence[QuotaExcess]) -> str:
@@ -149,14 +133,13 @@ def _remaining_quantity(excess: QuotaExcess) -> Quantity:
 
 
 def _remaining_text(excess: QuotaExcess) -> str:
-    room = _remaining_quantity(excess)
-    return canonical_text(room) if room.unscaled > 0 else "0"
+    remaining = _remaining_quantity(excess)
+    return canonical_text(remaining) if remaining.unscaled > 0 else "0"
 
 
-def _top_consumers(holding: Sequence[QuotaConsumer], after: str) -> str:
-    """Who holds the most, the largest first."""
-    if not holding:
+def _top_consumers(consumers: Sequence[QuotaConsumer], prefix: str) -> str:
+    if not consumers:
         return ""
-    named = ", ".join(f"{one.name} ({format_nano(one.amount)})" for one in holding[:MAX_CONSUMERS_SHOWN])
-    more = f" and {len(holding) - MAX_CONSUMERS_SHOWN} more" if len(holding) > MAX_CONSUMERS_SHOWN else ""
-    return f"{after} held by {named}{more}"
+    named = ", ".join(f"{one.name} ({format_nano(one.amount)})" for one in consumers[:MAX_CONSUMERS_SHOWN])
+    more = f" and {len(consumers) - MAX_CONSUMERS_SHOWN} more" if len(consumers) > MAX_CONSUMERS_SHOWN else ""
+    return f"{prefix} used by {named}{more}"
