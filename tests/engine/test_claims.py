@@ -166,7 +166,8 @@ def test_it_says_where_who_holds_the_most_and_what_to_do() -> None:
     (finding,) = ask(claiming("one"), TOLD, nodes=[full_quota, ONE, TWO, *pods]).findings
     assert finding.path == ("spec", "resourceClaims", 0, "resourceClaimTemplateName")
     assert finding.message == (
-        "claim c0 cannot be created, and the pod stays Pending: quota devices: 1 a.example.com devices requested, 4 of 4 used, "
+        "claim c0 cannot be created, and the pod stays Pending: quota devices: "
+        "1 a.example.com devices requested, 4 of 4 used, "
         f"0 would fit, used by y (3), x (1); {full(1, 4, 4)}"
     )
     assert finding.fix == "Wait until another pod of the namespace ends."

@@ -104,9 +104,10 @@ def test_the_message_says_what_is_used_what_fits_and_who_holds_it() -> None:
         "exceeded quota: lab, requested: 2000, used: 5000, limited: 6500 thousandths of a GPU; 1500 would fit; "
         "used in other (4000), team (1000), most by other/large (3000), other/small (1000), team/mine (1000)"
     )
-    assert found.fix == "Request at most what would fit, or wait until another pod ends."
+    assert found.fix == FITS
 
 
+FITS = "Request at most what would fit, or wait until another pod ends."
 ADVICE = {
     "some would fit": (
         shared(2500),

@@ -39,6 +39,7 @@ from webhook.model.pod_amounts import (
     is_cacheable,
     named_resources,
     parse_amount_items,
+    parse_container_amounts,
     read_pod_amounts,
     sum_containers,
 )
@@ -301,13 +302,14 @@ def _compute_defaults(
     whole: tuple[AmountItems, AmountItems] | None,
 ) -> DefaultedPod | None:
     """Return the outcome of the first pass; None if no LimitRange sets anything, or an amount is not a quantity."""
-    main, init = containers
     try:
-        each = tuple([_amounts_of_items(name, *one) for name, one in zip(names, (*main, *init), strict=True)])
-        pod_level = None if whole is None else _amounts_of_items("", *whole)
+        amounts = parse_container_amounts(containers, names)
+        if whole is not None:
+            limits, requests = map(parse_amount_items, whole)
+            amounts = amounts._replace(pod_level=LimitsAndRequests((), "", limits, requests))
     except QuantityError:
         return None
-    amounts = apply_request_defaults(PodAmounts(each[: len(main)], each[len(main) :], pod_level))
+    amounts = apply_request_defaults(amounts)
     annotation = limit_ranger_annotation(amounts, ranges)
     if annotation is None:
         return None
@@ -318,12 +320,6 @@ def _compute_defaults(
         None if after.pod_level is None else _format_requirements(after.pod_level),
         annotation,
     )
-
-
-def _amounts_of_items(
-    name: str, limits: AmountItems, requests: AmountItems, sidecar: bool = False
-) -> LimitsAndRequests:
-    return LimitsAndRequests((), name, parse_amount_items(limits), parse_amount_items(requests), sidecar)
 
 
 def _format_requirements(amounts: LimitsAndRequests) -> ResourceRequirements:

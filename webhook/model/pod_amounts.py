@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import repeat
 from typing import NamedTuple
 
 from webhook.model.apimachinery import Quantity, add_quantities, compare_quantities
@@ -118,6 +119,22 @@ def read_pod_amounts(
         ("spec",), "", parse_amount_items(written.limits.items()), parse_amount_items(written.requests.items())
     )
     return PodAmounts(main, init, pod_level)
+
+
+def parse_container_amounts(containers: ContainerAmounts, names: Sequence[str] = ()) -> PodAmounts:
+    """Read the quantities of a cache key; `names` are the containers' names, where they matter.
+
+    Raises:
+        QuantityError: an amount is not a quantity.
+    """
+    main, init = containers
+    each = tuple(
+        [
+            LimitsAndRequests((), name, parse_amount_items(limits), parse_amount_items(requests), sidecar)
+            for name, (limits, requests, sidecar) in zip(names or repeat(""), (*main, *init), strict=False)
+        ]
+    )
+    return PodAmounts(each[: len(main)], each[len(main) :])
 
 
 def _read_container_amounts(

@@ -1,0 +1,59 @@
+"""fast_path: whatever it accepts, the exact checks of LimitRanges and quotas accept too, for every generated pod."""
+
+from __future__ import annotations
+
+from random import Random
+
+import msgspec
+
+from tests.cluster.worlds import limit_range, placed, pod, quota, usage
+from tests.make import Json
+from webhook.engine.limitrange import is_surely_admitted, predict_admission
+from webhook.engine.quota.admission import predict_quota_refusals
+from webhook.errors import QuantityError
+from webhook.model.defaulting import default_limit_range
+from webhook.model.limit_ranges import NamespaceLimitRanges, parse_limit_range
+from webhook.model.objects import LimitRange, ResourceQuota
+from webhook.model.pod_amounts import container_amounts
+from webhook.model.pods import Pod, parse_pod
+from webhook.model.remaining_quota import compute_remaining_quota
+
+WORLDS, PODS = 150, 20
+
+
+def random_ranges(random: Random) -> NamespaceLimitRanges:
+    """A few LimitRanges as stored; amounts that no API server accepts are left out of them."""
+    made = [msgspec.convert(limit_range(random, f"lr-{n}"), LimitRange) for n in range(random.choice((0, 1, 2)))]
+    return NamespaceLimitRanges(parse_limit_range(default_limit_range(each)) for each in made)
+
+
+def with_usage(random: Random, data: Json) -> ResourceQuota:
+    """A quota with a random usage."""
+    hard = data["spec"]["hard"]
+    return msgspec.convert(data | {"status": {"hard": hard, "used": usage(random, hard)}}, ResourceQuota)
+
+
+def exactly_admitted(pod: Pod, ranges: NamespaceLimitRanges, quotas: list[ResourceQuota]) -> bool:
+    """The answer of the exact checks."""
+    try:
+        predicted = predict_admission(pod, ranges)
+    except QuantityError:
+        return False
+    return predicted.is_accepted and not predict_quota_refusals(pod, predicted.amounts, quotas)
+
+
+def test_whatever_the_fast_path_admits_the_exact_checks_admit() -> None:
+    random = Random("fast path")
+    fast = exact = 0
+    for _ in range(WORLDS):
+        ranges = random_ranges(random)
+        quotas = [with_usage(random, quota(random, f"q-{n}")) for n in range(random.choice((0, 0, 1, 2)))]
+        remaining = [compute_remaining_quota(each) for each in quotas]
+        for number in range(PODS):
+            data = parse_pod(placed(random, pod(random, f"p-{number}")))
+            quickly = is_surely_admitted(data, container_amounts(data.spec), ranges, remaining)
+            exactly = exactly_admitted(data, ranges, quotas)
+            assert exactly or not quickly, (data, ranges, quotas)
+            fast, exact = fast + quickly, exact + exactly
+
+    assert fast > 0.7 * exact > 200, "a fast path that recognises few pods is useless"
