@@ -165,7 +165,7 @@ def test_it_is_said_why_it_is_not_known_which_gpus_are_free() -> None:
     bare = placed(make_pod().gpus(2).build(), gpu_node("n"), held)
     told = placed(make_pod().gpus(2).build(), gpu_node("n"), held, report("n", 17, {}))
 
-    why = "its agent's report cannot be used: it names 17 GPUs, and at most 16 are told apart"
+    why = "its agent's report cannot be used: it lists 17 GPUs, more than the supported 16"
     assert answer(bare) == "Goes to n (which GPUs are free is not known: no agent runs there)"
     assert answer(told) == f"Goes to n (which GPUs are free is not known: {why})"
 
@@ -304,11 +304,11 @@ UNSEEN: dict[str, tuple[Json, list[str]]] = {
     "devices by a claim": ({"resourceClaims": [{"name": "g", "resourceClaimTemplateName": "t"}]}, ["resource claims"]),
     "a volume that is there": (
         {"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "v"}}]},
-        ["which nodes its volumes reach"],
+        ["volume topology"],
     ),
     "gates before it": (
         {"schedulingGates": [{"name": "kueue.x-k8s.io/admission"}]},
-        ["scheduling gates, which keep it from every node until they are gone"],
+        ["scheduling gates, which keep it off every node until they are removed"],
     ),
 }
 
@@ -329,7 +329,7 @@ def test_volumes_that_a_controller_adds_are_named_too(claims: object) -> None:
 
     said = placement_document(placed(workload, gpu_node("a")))["unevaluated"]
 
-    assert list(said) == (["which nodes its volumes reach"] if isinstance(claims, list) and claims else [])
+    assert list(said) == (["volume topology"] if isinstance(claims, list) and claims else [])
 
 
 def with_port(number: int, *, init: bool = False, sidecar: bool = False, **port: str) -> PodMaker:
@@ -363,7 +363,7 @@ def test_a_port_of_the_host_is_taken_once(pod: PodMaker, fits: bool) -> None:
     assert nodes(found) == (["a", "b"] if fits else ["b"])
     said = [each for some in found.reasons.values() for each in some]
     assert {each.scheduler_message for each in said} <= {"node(s) didn't have free ports for the requested pod ports"}
-    assert {each.detail for each in said} <= {"host port 8080/TCP is taken"}
+    assert {each.detail for each in said} <= {"host port 8080/TCP is in use"}
 
 
 def test_ports_of_two_interfaces_do_not_clash() -> None:

@@ -316,7 +316,7 @@ def test_a_pod_that_asks_for_less_than_nothing_is_refused_and_promised_nothing(r
     pod = make_pod("debt").gpus(1).container("more").asks(resource, "-8")
 
     for verb in (handle_filter, handle_prioritize):
-        with pytest.raises(ReviewError, match=f"'{resource}' must not be asked for below zero"):
+        with pytest.raises(ReviewError, match=f"'{resource}' must not be negative"):
             verb(standing, body(pod, ["pairs"]), 0.0)
     assert not holders(standing)
 

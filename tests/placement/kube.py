@@ -11,10 +11,10 @@ from webhook.cache.snapshot import collect_snapshot
 from webhook.cache.snapshot_objects import RawObject
 from webhook.errors import SourceLocation
 from webhook.model.pods import parse_pod
-from webhook.placement.nodes.pod_requirements import pod_requirements
+from webhook.placement.nodes.pod_requirements import PodRequirements, pod_requirements
 from webhook.placement.nodes.preemption import PreemptionPlan, find_preemption
 from webhook.placement.nodes.ranking import NodeRanking, RankedNode
-from webhook.placement.nodes.snapshot import PodRequirements, SchedulingSnapshot
+from webhook.placement.nodes.snapshot import SchedulingSnapshot
 
 GPU = "nvidia.com/gpu"
 BRIDGED = {(0, 1): 12, (2, 3): 12}

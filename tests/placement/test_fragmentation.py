@@ -15,9 +15,9 @@ from webhook.placement.capacity import FreeCapacityArrays, PodDemand
 from webhook.placement.fragmentation.strategies import DefaultScorer, FgdScorer, MostAllocatedScorer, typical_demands
 from webhook.placement.fragmentation.tab import (
     CONSOLIDATION_BONUS,
+    MAX_CLAIM,
     MAX_CORES,
     MILLI_LEVELS,
-    MOST_CLAIM,
     SCARCITY_PRICE,
     TabScorer,
     count_offers,
@@ -196,8 +196,8 @@ def test_the_claim_falls_as_pods_ask_for_more_cores_than_there_are() -> None:
 
     assert cpu_claim_factor(WorkloadMix({PodDemand(8000, 1, 1000): 1}), one) == pytest.approx(0.8)
     assert cpu_claim_factor(WorkloadMix({PodDemand(16_000, 1, 1000): 1}), one) == pytest.approx(0.8 / 16)
-    assert cpu_claim_factor(WorkloadMix({PodDemand(1000, 1, 1000): 1}), one) == MOST_CLAIM
-    assert cpu_claim_factor(WorkloadMix({PodDemand(0, 1, 1000): 1}), one) == MOST_CLAIM
+    assert cpu_claim_factor(WorkloadMix({PodDemand(1000, 1, 1000): 1}), one) == MAX_CLAIM
+    assert cpu_claim_factor(WorkloadMix({PodDemand(0, 1, 1000): 1}), one) == MAX_CLAIM
 
 
 def any_model(need: PodDemand) -> PodDemand:

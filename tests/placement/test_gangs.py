@@ -63,14 +63,14 @@ CASES = {
 def test_the_first_choice_is(case: Case) -> None:
     on = placing(*(item for name, free in case.domains.items() for item in nodes_of(name, *free)))
 
-    assert order(on, make_pod().gpus(4), company=case.company)[0].startswith(case.want)
+    assert order(on, make_pod().gpus(4), gang=case.company)[0].startswith(case.want)
 
 
 def test_nodes_that_the_pod_may_not_use_are_no_room_of_its_domain() -> None:
     tainted = [node | {"spec": {"taints": [{"key": "x", "effect": "NoSchedule"}]}} for node in nodes_of("a", 4, 4)]
     on = placing(*nodes_of("a", 4)[:1], *tainted[1:], *nodes_of("b", 4, 4, 4))
 
-    assert order(on, make_pod().gpus(4), company=GangContext(2)) == ["b0", "b1", "b2", "a0"]
+    assert order(on, make_pod().gpus(4), gang=GangContext(2)) == ["b0", "b1", "b2", "a0"]
 
 
 def test_a_domain_has_room_on_nodes_that_were_not_asked_about() -> None:
@@ -81,14 +81,14 @@ def test_a_domain_has_room_on_nodes_that_were_not_asked_about() -> None:
     among = ranking.slots(wanted) < 0
     among[[0, 2]] = True
 
-    assert ranking.order(wanted, among=among, company=FOUR).nodes.tolist() == [2, 0]
+    assert ranking.order(wanted, among=among, gang=FOUR).nodes.tolist() == [2, 0]
 
 
 def test_without_the_label_on_any_node_a_gang_is_ranked_as_others_are() -> None:
     on = placing(gpu_node("a", 8), running("x", "a", count=5), gpu_node("b", 8))
     pod = make_pod().gpus(2)
 
-    assert order(on, pod, company=FOUR) == order(on, pod)
+    assert order(on, pod, gang=FOUR) == order(on, pod)
 
 
 def test_the_others_get_places_beside_the_first_and_only_where_all_fit() -> None:
@@ -97,7 +97,7 @@ def test_the_others_get_places_beside_the_first_and_only_where_all_fit() -> None
     wanted = asks(make_pod().gpus(2), on.cluster)
 
     def places(company: GangContext) -> list[str]:
-        ranked = ranking.order(wanted, company=company)
+        ranked = ranking.order(wanted, gang=company)
         nodes = [int(ranked.nodes[0]), *ranking.nodes_for_gang(wanted, company, ranked)]
         return sorted(on.cluster.fleet.nodes[node].name for node in nodes)
 
@@ -112,7 +112,7 @@ def test_labels_by_which_nodes_are_told_apart_are_bounded() -> None:
     wanted = asks(make_pod().gpus(4), on.cluster)
 
     for number in range(2 * MAX_DOMAIN_LABELS):
-        assert len(ranking.order(wanted, company=GangContext(2, f"label-{number}")).nodes) == 1
+        assert len(ranking.order(wanted, gang=GangContext(2, f"label-{number}")).nodes) == 1
     assert len(ranking._domains._by_label) <= MAX_DOMAIN_LABELS
 
 

@@ -150,7 +150,7 @@ def test_pods_of_a_gang_go_to_the_smallest_domain_that_takes_all_of_them() -> No
     ]
 
     on = placing(*nodes, gpu_node("lonely", 4, "NVIDIA-GB200"))
-    names = order(on, make_pod().gpus(4), company=GangContext(2))
+    names = order(on, make_pod().gpus(4), gang=GangContext(2))
 
     assert names[:2] == ["b0", "b1"]
     assert names[2:6] == ["a0", "a1", "a2", "a3"]
@@ -164,7 +164,7 @@ def test_a_domain_counts_what_cpu_and_memory_let_it_take() -> None:
         *(gpu_node(f"{c}{i}", 4, "NVIDIA-GB200", **{clique: c}) for c, n in (("a", 1), ("b", 3)) for i in range(n))
     )
 
-    assert order(on, big, company=GangContext(2))[0].startswith("b")
+    assert order(on, big, gang=GangContext(2))[0].startswith("b")
 
 
 def test_among_equals_nodes_are_packed_or_spread() -> None:

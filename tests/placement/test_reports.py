@@ -49,8 +49,8 @@ FAULTS = {
     ),
     "an index twice": (with_gpu(index=1), "its GPUs must be numbered 0 to 3, found 1, 1, 2, 3"),
     "an index below zero": (with_gpu(index=-1), "its GPUs must be numbered 0 to 3, found -1, 1, 2, 3"),
-    "too many GPUs": (report("n", 17, {}), "it names 17 GPUs, and at most 16 are told apart"),
-    "no GPUs": (report("n", 0, {}), "it names no GPUs"),
+    "too many GPUs": (report("n", 17, {}), "it lists 17 GPUs, more than the supported 16"),
+    "no GPUs": (report("n", 0, {}), "it lists no GPUs"),
     "no GPUs, and it says why": (report("n", 0, {}, message="no driver"), "no driver"),
     "links below zero": (with_gpu(links=[{"gpu": 1, "nvlinks": -5}]), "GPU 0: nvlinks must be 0 to 99, found -5"),
     "a rate beyond sense": (
@@ -110,7 +110,7 @@ def test_nvlink_of_a_generation_that_is_not_known_is_faster_than_pcie(generation
 
 def test_capacity_says_why_a_report_cannot_be_used() -> None:
     on = placing(gpu_node("n", 17), report("n", 17, {}), make_pod("x").gpus(1).spec(nodeName="n").build())
-    why = "its agent's report cannot be used: it names 17 GPUs, and at most 16 are told apart"
+    why = "its agent's report cannot be used: it lists 17 GPUs, more than the supported 16"
 
     *_, said = capacity_table(node_capacities(on.cluster, on.mix))
 

@@ -23,8 +23,7 @@ from webhook.model.field_paths import FieldPath, format_path
 from webhook.model.fleet import Fleet
 from webhook.model.node_masks import bit_positions
 from webhook.model.pods import Pod, Volume, parse_pod
-from webhook.placement.nodes.pod_requirements import daemon_set_nodes, daemon_set_pod
-from webhook.placement.nodes.snapshot import PodRequirements
+from webhook.placement.nodes.pod_requirements import PodRequirements, daemon_set_nodes, daemon_set_pod
 from webhook.report.object_diff import apply_json_patch
 from webhook.report.results import CheckResult, CheckVerdict
 
@@ -115,7 +114,7 @@ def _with_claim_volumes(pod: Pod, workload: Mapping[str, Any], template: FieldPa
 
 
 def _daemon_pod(checked: CheckResult, template: Pod, world: EvaluationContext) -> AdmittedPod:
-    pod = daemon_set_pod(template, on_host=checked.stored["spec"].get("hostNetwork") is True)
+    pod = daemon_set_pod(template, host_network=checked.stored["spec"].get("hostNetwork") is True)
     return AdmittedPod(checked, pod, max(1, daemon_set_nodes(pod, world.view.fleet).bit_count()), daemon=True)
 
 

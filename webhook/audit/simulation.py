@@ -15,9 +15,10 @@ from webhook.placement.capacity import GPU_MILLI, ClusterCapacity, FreeCapacityA
 from webhook.placement.fragmentation.strategies import FgdScorer, ScoringStrategy
 from webhook.placement.fragmentation.workload_mix import mix_from_demands
 from webhook.placement.nodes.filtering import exclusion_reasons, filter_reasons
+from webhook.placement.nodes.pod_requirements import PodRequirements
 from webhook.placement.nodes.ranking import FillOrder, NodeRanking, RankedNode
 from webhook.placement.nodes.simulator import Simulator, unschedulable_reason
-from webhook.placement.nodes.snapshot import PodRequirements, SchedulingSnapshot
+from webhook.placement.nodes.snapshot import SchedulingSnapshot
 from webhook.report.simulation import SimulationResult, SimulationStep
 
 MAX_MOMENTS = 200

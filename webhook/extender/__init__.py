@@ -1,1 +1,1 @@
-"""The extender: a stock kube-scheduler asks over HTTP which of its nodes suit a pod that wants GPUs, and how well."""
+"""The extender: scores a stock kube-scheduler's nodes over HTTP for pods that request GPUs."""

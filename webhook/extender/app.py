@@ -33,12 +33,12 @@ class ExtenderHealth:
 
     def __init__(
         self,
-        standing: SchedulerState,
+        state: SchedulerState,
         watched: Callable[[], Sequence[WatchStatus]],
         draining: Callable[[], bool],
         more: HealthChecks = tuple,
     ) -> None:
-        self._state, self._watched, self._draining, self._more = standing, watched, draining, more
+        self._state, self._watched, self._draining, self._more = state, watched, draining, more
 
     def checks(self) -> list[HealthCheck]:
         """The lines."""
@@ -61,16 +61,16 @@ VERBS: Mapping[str, Verb] = {"filter": handle_filter, "prioritize": handle_prior
 class NodeWarnings:
     """What was told."""
 
-    def __init__(self, standing: SchedulerState, counts: ExtenderMetrics) -> None:
+    def __init__(self, state: SchedulerState, counts: ExtenderMetrics) -> None:
         """Begin.
 
         Args:
-            standing: What is ranked.
+            state: What is ranked.
             counts: Who is told.
         """
-        self._unusable, self._state, self._metrics = standing.inventory.unusable_reports, standing, counts
+        self._unusable, self._state, self._metrics = state.inventory.unusable_reports, state, counts
         self._logged: dict[str, str] = {}
-        self._fleet = standing.fleet
+        self._fleet = state.fleet
         self._implausible: dict[str, str] = _implausible_gpu_counts(self._fleet)
 
     async def log_new_warnings(self) -> None:
@@ -86,7 +86,7 @@ class NodeWarnings:
 
 
 def build_extender(
-    standing: SchedulerState,
+    state: SchedulerState,
     clock: Clock,
     counts: ExtenderMetrics,
     context: ssl.SSLContext,
@@ -101,7 +101,7 @@ def build_extender(
     """An extender that is not listening yet.
 
     Args:
-        standing: What is ranked.
+        state: What is ranked.
         clock: Seconds that only grow.
         counts: Told of everything.
         context: TLS.
@@ -112,43 +112,43 @@ def build_extender(
         watched: The watches, for health.
         more: What other parts say of theirs.
     """
-    health = ExtenderHealth(standing, watched, lambda: lobby.draining, lambda: (counts.certificate_check(), *more()))
+    health = ExtenderHealth(state, watched, lambda: lobby.draining, lambda: (counts.certificate_check(), *more()))
     page = MetricsPage(counts)
-    paths = extender_routes(standing, clock, counts) | health_routes(health.checks, page.render)
+    paths = extender_routes(state, clock, counts) | health_routes(health.checks, page.render)
     lobby = ConnectionRegistry(paths, limits, counts.record_rejection, clients)
     counts.connections = lambda: len(lobby.connections)
-    counts.nodes = lambda: len(standing.fleet.nodes)
-    counts.reserved = lambda: len(standing.reservations)
-    telling = NodeWarnings(standing, counts)
+    counts.nodes = lambda: len(state.fleet.nodes)
+    counts.reserved = lambda: len(state.reservations)
+    telling = NodeWarnings(state, counts)
     every = (telling.log_new_warnings, *looks)
     return HttpListener(lobby, context, lambda error: counts.record_internal_error("task", error), every, companions)
 
 
-def extender_routes(standing: SchedulerState, clock: Clock, counts: ExtenderMetrics) -> dict[str, HttpRoute]:
+def extender_routes(state: SchedulerState, clock: Clock, counts: ExtenderMetrics) -> dict[str, HttpRoute]:
     """The paths that a scheduler asks."""
-    return {f"/{name}": HttpRoute(name, True, _verb_handler(name, standing, clock, counts)) for name in VERBS}
+    return {f"/{name}": HttpRoute(name, True, _verb_handler(name, state, clock, counts)) for name in VERBS}
 
 
 def _verb_handler(
-    name: str, standing: SchedulerState, clock: Clock, counts: ExtenderMetrics
+    name: str, state: SchedulerState, clock: Clock, counts: ExtenderMetrics
 ) -> Callable[[HttpRequest], HttpResponse]:
     verb = VERBS[name]
 
     def answer(call: HttpRequest) -> HttpResponse:
         start = perf_counter()
-        if standing.ranking is None:
+        if state.ranking is None:
             counts.record_rejection("not_ready")
             return busy_response("could not rank: the nodes are not known here yet")
         try:
-            body, result = verb(standing, call.body, clock())
+            body, result = verb(state, call.body, clock())
         except ReviewError as error:
             counts.record_rejection("invalid_request")
             return error_response(HTTPStatus.BAD_REQUEST, str(error))
         except Exception as error:
             counts.record_internal_error(name, error)
             return error_response(HTTPStatus.INTERNAL_SERVER_ERROR, "internal error; see the log")
-        while standing.ranking.errors:
-            counts.record_internal_error(name, standing.ranking.errors.pop())
+        while state.ranking.errors:
+            counts.record_internal_error(name, state.ranking.errors.pop())
         return HttpResponse(
             HTTPStatus.OK, body, after_send=lambda: counts.record_answer(name, result, perf_counter() - start)
         )

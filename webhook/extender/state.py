@@ -28,8 +28,9 @@ from webhook.placement.nodes.device_plugin import multi_container_requests
 from webhook.placement.nodes.gangs import GangContext
 from webhook.placement.nodes.gpu_links import precompute_gpu_sets
 from webhook.placement.nodes.node_reservations import NodeReservation, NodeReservations
+from webhook.placement.nodes.pod_requirements import PodRequirements
 from webhook.placement.nodes.ranking import FillOrder, NodeRanking
-from webhook.placement.nodes.snapshot import PodRequirements, SchedulingSnapshot
+from webhook.placement.nodes.snapshot import SchedulingSnapshot
 
 RESERVATION_SECONDS = 15.0
 """How long a place is promised. A bind takes a fraction of a second; volumes may take longer."""
@@ -137,10 +138,10 @@ class SchedulerState:
         seated = Counter(places[node] for node in nodes if node in places)
         return GangContext(gang.size, gang.domain, seated, waiting=len(members) - len(nodes))
 
-    def record_arrival(self, pod: Pod, wanted: PodRequirements) -> None:
+    def record_arrival(self, pod: Pod, requirements: PodRequirements) -> None:
         """Count a pod once, as one that came to be scheduled."""
         if self.ranking is not None:
-            self.learning.record_arrival(self.ranking.cluster, pod_uid(pod), wanted)
+            self.learning.record_arrival(self.ranking.cluster, pod_uid(pod), requirements)
 
     async def run(self, clock: Clock, indexed: Callable[[], None] = lambda: None) -> None:
         """Go on until cancelled: make new indexes and rules, and take in what no request did.

@@ -1,8 +1,10 @@
-"""What the scheduler asks: which of its nodes suit a pod, how well, and where evicting others would help.
+"""The extender's verbs, from request body to answer: /filter, /prioritize and /preempt.
 
-The scheduler has filtered by everything that it knows itself, and better than we could: its own view of pods, labels
-and taints is never behind. So only what it cannot see is refused here: GPUs that NVLink does not join, for a pod that
-requires it. All else is a matter of order.
+The scheduler has applied its own filters already, with a view of pods, labels and taints that is newer than ours. So
+only GPUs that NVLink does not join are rejected here, for pods that require it. Everything else only affects the order.
+
+The score: `placement.nodes.ranking` orders the feasible nodes by a key, and `_extender_scores` maps the order to 10 to
+0.
 """
 
 from __future__ import annotations
@@ -27,156 +29,160 @@ from webhook.placement.capacity import IntArray
 from webhook.placement.devices import NodeDevices, devices_from_labels, reconcile_free_count
 from webhook.placement.nodes.device_plugin import can_join
 from webhook.placement.nodes.filtering import NEVER_JOINED, NOT_JOINED
-from webhook.placement.nodes.pod_requirements import pod_requirements
+from webhook.placement.nodes.pod_requirements import PodRequirements, pod_requirements
 from webhook.placement.nodes.ranking import NodeOrder, NodeRanking
-from webhook.placement.nodes.snapshot import PodRequirements, SchedulingSnapshot
+from webhook.placement.nodes.snapshot import SchedulingSnapshot
 
 MAX_SCORE = 10
-"""The highest score an extender may give. Only one node gets it, so that none but it is promised."""
+"""The highest score an extender may give. Only one node gets it, so that the node with the reservation is chosen."""
 
 UNKNOWN_NODE = "node(s) were not known to Rightslice yet"
 
 
 class VerbResult(NamedTuple):
-    """What goes back, and how it is counted.
+    """An answer, and its label in metrics.
 
     Attributes:
         body: JSON.
-        result: "ranked", "passed" (nothing to say), "narrowed" or "none" (no node is left).
+        result: "ranked", "passed" (unchanged), "narrowed" or "none" (no node is left).
     """
 
     body: bytes
     result: str
 
 
-def handle_filter(standing: SchedulerState, body: bytes, now: float) -> VerbResult:
-    """The nodes that suit a pod. Where only one is left the scheduler does not ask again, and it is promised.
+def handle_filter(state: SchedulerState, body: bytes, now: float) -> VerbResult:
+    """Return the nodes that pass. If only one is left the scheduler does not call /prioritize, so it is reserved here.
 
     Raises:
-        ReviewError: the body is not what a scheduler sends.
+        ReviewError: the body is not an ExtenderArgs.
     """
-    pod, names, wanted, ranking = _begin_verb(standing, body, now)
+    pod, names, requirements, ranking = _begin_verb(state, body, now)
     if ranking is None:
         return VerbResult(encode_filter_result(names, {}, {}), "passed")
-    standing.record_arrival(pod, wanted)
-    failed, hopeless = _nvlink_rejections(standing, ranking, wanted, names) if wanted.nvlink_required else ({}, {})
-    passed = [name for name in names if name not in failed and name not in hopeless] if failed or hopeless else names
+    state.record_arrival(pod, requirements)
+    failed, unresolvable = _nvlink_rejections(state, ranking, requirements, names)
+    passed = (
+        [name for name in names if name not in failed and name not in unresolvable] if failed or unresolvable else names
+    )
     if len(passed) == 1:
-        standing.reserve(pod, passed[0], now)
+        state.reserve(pod, passed[0], now)
     result = "passed" if passed is names else "narrowed" if passed else "none"
-    return VerbResult(encode_filter_result(passed, failed, hopeless), result)
+    return VerbResult(encode_filter_result(passed, failed, unresolvable), result)
 
 
-def handle_prioritize(standing: SchedulerState, body: bytes, now: float) -> VerbResult:
-    """How well each node suits a pod; the best is promised, and where the rest of its gang fits beside it, that too.
+def handle_prioritize(state: SchedulerState, body: bytes, now: float) -> VerbResult:
+    """Return the score of each node. Reserves the best one, and nodes for the rest of the pod's gang if it fits.
 
     Raises:
-        ReviewError: the body is not what a scheduler sends.
+        ReviewError: the body is not an ExtenderArgs.
     """
-    pod, names, wanted, ranking = _begin_verb(standing, body, now)
+    pod, names, requirements, ranking = _begin_verb(state, body, now)
     if ranking is None:
         return VerbResult(encode_host_priorities(names, [0] * len(names)), "passed")
-    positions, company = standing.positions(names), standing.gang_context(pod)
-    among, yielding = standing.node_filter(positions), standing.is_over_share(pod)
-    order = ranking.order(wanted, among=among, company=company, yielding=yielding)
-    if len(order.nodes):
-        others = ranking.nodes_for_gang(wanted, company, order) if company is not None else []
-        best, *kept = (standing.fleet.nodes[node].name for node in (int(order.nodes[0]), *others))
-        standing.reserve(pod, best, now, kept)
-    scores = np.append(_extender_scores(order, len(standing.fleet.nodes)), 0)  # a node that is not known: position -1
-    return VerbResult(
-        encode_host_priorities(names, scores[positions].tolist()), "ranked" if len(order.nodes) else "none"
+    positions, gang = state.positions(names), state.gang_context(pod)
+    order = ranking.order(
+        requirements, among=state.node_filter(positions), gang=gang, yielding=state.is_over_share(pod)
     )
+    if len(order.nodes):
+        others = ranking.nodes_for_gang(requirements, gang, order) if gang is not None else []
+        best, *reserved = (state.fleet.nodes[node].name for node in (int(order.nodes[0]), *others))
+        state.reserve(pod, best, now, reserved)
+    scores = np.append(_extender_scores(order, len(state.fleet.nodes)), 0)  # unknown nodes have position -1
+    result = "ranked" if len(order.nodes) else "none"
+    return VerbResult(encode_host_priorities(names, scores[positions].tolist()), result)
 
 
-def handle_preempt(standing: SchedulerState, body: bytes, now: float) -> VerbResult:
-    """Where evicting these pods lets the pod in. Only one that requires NVLink may be let down by the others' going.
+def handle_preempt(state: SchedulerState, body: bytes, now: float) -> VerbResult:
+    """Return the nodes where evicting the victims helps. Only for a pod that requires NVLink may it not.
 
     Raises:
-        ReviewError: the body is not what a scheduler sends.
+        ReviewError: the body is not an ExtenderPreemptionArgs.
     """
-    asked = decode_preemption_args(body)
-    victims = asked.victims or {}
-    ranking, wanted = _refresh_and_require(standing, asked.pod, now)
-    if ranking is None or not wanted.nvlink_required:
+    args = decode_preemption_args(body)
+    victims = args.victims or {}
+    ranking, requirements = _refresh_and_require(state, args.pod, now)
+    if ranking is None or not requirements.nvlink_required:
         return VerbResult(encode_preemption_result(victims), "passed")
-    helped = {name: some for name, some in victims.items() if _eviction_helps(standing, ranking, wanted, name, some)}
+    helped = {name: some for name, some in victims.items() if _eviction_helps(state, ranking, requirements, name, some)}
     return VerbResult(encode_preemption_result(helped), "narrowed" if helped else "none")
 
 
 class _VerbContext(NamedTuple):
-    """A pod that is asked about; without a ranking there is nothing to say of it."""
+    """A request. Without a ranking, or for a pod without GPUs, `ranking` is None."""
 
     pod: Pod
     names: tuple[str, ...]
-    wanted: PodRequirements
+    requirements: PodRequirements
     ranking: NodeRanking | None
 
 
-def _begin_verb(standing: SchedulerState, body: bytes, now: float) -> _VerbContext:
-    asked = decode_extender_args(body)
-    ranking, wanted = _refresh_and_require(standing, asked.pod, now)
-    if ranking is None or not wanted.count:
-        return _VerbContext(asked.pod, asked.node_names or (), wanted, None)
-    standing.release(asked.pod)
-    return _VerbContext(asked.pod, asked.node_names or (), wanted, ranking)
+def _begin_verb(state: SchedulerState, body: bytes, now: float) -> _VerbContext:
+    args = decode_extender_args(body)
+    ranking, requirements = _refresh_and_require(state, args.pod, now)
+    if ranking is None or not requirements.count:
+        return _VerbContext(args.pod, args.node_names or (), requirements, None)
+    state.release(args.pod)
+    return _VerbContext(args.pod, args.node_names or (), requirements, ranking)
 
 
-def _refresh_and_require(standing: SchedulerState, pod: Pod, now: float) -> tuple[NodeRanking | None, PodRequirements]:
-    standing.refresh(now)
-    return standing.ranking, pod_requirements(pod, standing.fleet)
+def _refresh_and_require(state: SchedulerState, pod: Pod, now: float) -> tuple[NodeRanking | None, PodRequirements]:
+    state.refresh(now)
+    return state.ranking, pod_requirements(pod, state.fleet)
 
 
 def _nvlink_rejections(
-    standing: SchedulerState, ranking: NodeRanking, wanted: PodRequirements, names: tuple[str, ...]
+    state: SchedulerState, ranking: NodeRanking, requirements: PodRequirements, names: tuple[str, ...]
 ) -> tuple[dict[str, str], dict[str, str]]:
-    """Why nodes cannot give the pod joined GPUs: those where somebody's going may help, and those where nothing does.
+    """Return why nodes cannot give the pod joined GPUs: those where eviction may help, and those where it cannot.
 
-    A node that we do not know yet may turn out well in a moment.
+    An unknown node counts as one where eviction may help, so that the scheduler tries it again.
     """
-    failed, hopeless = {}, {}
-    fits, ever = ranking.joinable_nodes(wanted)
-    positions = standing.positions(names)
+    failed: dict[str, str] = {}
+    unresolvable: dict[str, str] = {}
+    if not requirements.nvlink_required:
+        return failed, unresolvable
+    fits, ever = ranking.joinable_nodes(requirements)
+    positions = state.positions(names)
     for name, node in zip(names, positions.tolist(), strict=True):
         if node < 0:
             failed[name] = UNKNOWN_NODE
         elif not ever[node]:
-            hopeless[name] = NEVER_JOINED
+            unresolvable[name] = NEVER_JOINED
         elif not fits[node]:
             failed[name] = NOT_JOINED
-    return failed, hopeless
+    return failed, unresolvable
 
 
 def _extender_scores(order: NodeOrder, nodes: int) -> IntArray:
-    """Scores by node, shape (nodes,): ten for the best, nine and less for the others, alike for equals."""
+    """Return scores by node, shape (nodes,): 10 for the best, 9 and less for the others, equal for equal keys."""
     scores = np.zeros(nodes, np.int64)
     if len(order.nodes):
-        worse = np.concatenate([[0], (order.keys[1:] != order.keys[:-1]).any(1).cumsum()])
-        scores[order.nodes] = (MAX_SCORE - 1) * (worse[-1] + 1 - worse) // (worse[-1] + 1)
+        ranks = np.concatenate([[0], (order.keys[1:] != order.keys[:-1]).any(1).cumsum()])
+        scores[order.nodes] = (MAX_SCORE - 1) * (ranks[-1] + 1 - ranks) // (ranks[-1] + 1)
         scores[order.nodes[0]] = MAX_SCORE
     return scores
 
 
 def _eviction_helps(
-    standing: SchedulerState, ranking: NodeRanking, wanted: PodRequirements, name: str, victims: MetaVictims
+    state: SchedulerState, ranking: NodeRanking, requirements: PodRequirements, name: str, victims: MetaVictims
 ) -> bool:
-    """Does NVLink join what each container gets of a node once these pods are gone?"""
-    node = standing.fleet.by_name.get(name, -1)
+    """Return whether NVLink joins the GPUs of each container on a node without the victims."""
+    node = state.fleet.by_name.get(name, -1)
     if node < 0 or not ranking.cluster.whole_gpu_nodes() >> node & 1:
         return False
     gone = {victim.uid for victim in victims.pods}
-    known = _devices_after_eviction(standing, ranking.cluster, node, gone)
-    return can_join(known.topology, known.free, wanted.container_requests, known.free_count)
+    known = _devices_after_eviction(state, ranking.cluster, node, gone)
+    return can_join(known.topology, known.free, requirements.container_requests, known.free_count)
 
 
 def _devices_after_eviction(
-    standing: SchedulerState, cluster: SchedulingSnapshot, node: int, gone: Container[str]
+    state: SchedulerState, cluster: SchedulingSnapshot, node: int, gone: Container[str]
 ) -> NodeDevices:
-    """The GPUs of a node if pods with these uids were gone."""
     known = cluster.fleet.nodes[node]
-    there = standing.inventory.pods.index.on_node(known.name).values()
+    there = state.inventory.pods.index.on_node(known.name).values()
     freed = sum(each.units.get(WHOLE_GPU, 0) for each in there if each.uid in gone)
-    devices = standing.inventory.devices_without(known, gone)
+    devices = state.inventory.devices_without(known, gone)
     if devices is not None:
         return reconcile_free_count(devices, cluster.free[node].units(WHOLE_GPU) + freed)
     whole, free = cluster.whole_gpus(node)

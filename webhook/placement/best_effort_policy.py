@@ -1,16 +1,16 @@
-"""Which GPUs NVIDIA's device plugin will really allocate: the kubelet asks it, and not us.
+"""The best-effort allocation policy of NVIDIA's device plugin: which GPUs the kubelet will really get from it.
 
-The plugin's best-effort rule splits all free GPUs into sets of the size asked for, one of them smaller where they do
-not come out even, takes the split with the highest sum of scores, and of that split the full set with the highest
-score; equal ones in the order of indexes. GPUs that must be in it are in one full set of each split. For one GPU it
-takes the first. It counts 100 for each NVLink and 10 to 60 for the PCIe path; links that end at an NVSwitch it does
-not see, and where only one of two GPUs has links to the other it fails. It is used only where no GPU is shared or cut.
+The policy splits all free GPUs into sets of the requested size (one smaller set if they do not divide evenly), chooses
+the split with the highest sum of scores, and of that split the full set with the highest score; ties go by index order.
+Required GPUs are in one full set of each split. For one GPU it takes the first. An NVLink scores 100, a PCIe path 10 to
+60; links that end at an NVSwitch are invisible to it, and if only one of two GPUs reports links to the other it fails.
+It is not used for shared GPUs and MIG instances.
 
-The original goes through all splits, millions of them for sixteen GPUs. Here the best split of each set of GPUs is
-worked out once, from those of the smaller sets, and all sets of one size in one step.
+The original tries all splits, millions for sixteen GPUs. Here the best split of each set of GPUs is computed once from
+those of smaller sets, and all sets of one size in one step.
 
-Source: NVIDIA/go-gpuallocator, besteffort_policy.go. One flaw is left out: with sizes that do not divide the free
-GPUs, the original may hand out a set with a hole (its pull request 80); here only full sets are.
+Source: NVIDIA/go-gpuallocator, besteffort_policy.go. One bug is left out: if the size does not divide the free GPUs,
+the original may return a set with a hole (its pull request 80); here only full sets are returned.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ from webhook.placement.topology import GpuTopology
 
 POINTS_PER_NVLINK = 100
 POINTS_PER_PCIE_STEP = 10
-"""Points of an NVLink, and of each step up from SYS."""
+"""Score of an NVLink, and of each step up from SYS."""
 
 _FORBIDDEN = -(1 << 30)
-"""Points of a split that may not be: with the points of all pairs added it is still below any other."""
+"""Score of a split that is not allowed: below any other even with the scores of all pairs added."""
 
 
 SetArray = NDArray[np.int32]
-"""Masks of GPUs, or points by mask. Half as wide as usual, because that is twice as fast."""
+"""Masks of GPUs, or scores by mask. 32 bits, because that is twice as fast as 64."""
 
 ChoiceArray = NDArray[np.float32]
-"""Ones and zeros. As floats, because only those are multiplied fast."""
+"""Ones and zeros as floats, because numpy multiplies only floats fast."""
 
 
 class BestEffortPolicy:
-    """The rule on one kind of node."""
+    """The policy on one kind of node."""
 
     def __init__(self, topology: GpuTopology) -> None:
         self._two_sided = topology.is_symmetric
@@ -49,12 +49,12 @@ class BestEffortPolicy:
         self._answers: dict[tuple[int, int, int], int | None] = {}
 
     def predict_set(self, free: int, count: int, required: int = 0) -> int | None:
-        """The set that the plugin allocates; None where it allocates none or cannot cope.
+        """Return the set that the plugin allocates; None if it allocates none or fails.
 
         Args:
             free: Mask of the free GPUs.
             count: One or more.
-            required: Mask of GPUs that must be in it, as the kubelet asks for a container that holds some.
+            required: Mask of GPUs that the set must contain: the kubelet asks this for a container that reuses some.
         """
         if required & ~free or not required.bit_count() <= count <= free.bit_count():
             return None
@@ -66,7 +66,7 @@ class BestEffortPolicy:
         return self._answers[key]
 
     def set_score(self, chosen: int) -> int:
-        """The points of a set."""
+        """Return the score of a set."""
         return int(self._scores[chosen])
 
     def _choose_set(self, free: int, count: int, required: int) -> int | None:
@@ -82,23 +82,23 @@ class BestEffortPolicy:
 
 
 class SplitTable:
-    """The best split of each set of GPUs into sets of one size, worked out when it is asked for."""
+    """The best split of each set of GPUs into sets of one size, computed on demand."""
 
     def __init__(self, scores: SetArray, count: int) -> None:
-        """Begin.
+        """Prepare; nothing is computed yet.
 
         Args:
-            scores: Points of each set of GPUs.
-            count: The size. What is left over is a smaller set.
+            scores: Score of each set of GPUs.
+            count: The size. GPUs left over form a smaller set.
         """
         self._scores = scores
         self._count = count
         self._required = 0
         self._points = np.zeros_like(scores)
-        self._first = np.zeros_like(scores)  # the set with the lowest GPU; 0 where nothing is worked out yet
+        self._first = np.zeros_like(scores)  # the set with the lowest GPU; 0 if not computed yet
 
     def best_split(self, free: int) -> list[int]:
-        """The sets of the first of the splits with the highest points, as the original comes upon them."""
+        """Return the sets of the first split with the highest score, in the original's order."""
         self._compute_splits(free)
         sets = []
         while free:
@@ -107,7 +107,7 @@ class SplitTable:
         return sets
 
     def with_required(self, required: int, free: int) -> SplitTable:
-        """The same where one full set must hold some of the free GPUs."""
+        """Return a table in which one full set must contain some of the free GPUs."""
         self._compute_splits(free)
         some = SplitTable(self._scores, self._count)
         held = np.arange(len(self._scores), dtype=np.int32) & required
@@ -117,7 +117,7 @@ class SplitTable:
         return some
 
     def _compute_splits(self, free: int) -> None:
-        """Sets of fewer GPUs first. A set that has lost its lowest GPU is all that can be left of another."""
+        """Compute smaller sets first. A set without its lowest GPU is all that can be left of another."""
         if self._first[free]:
             return
         left = _all_subsets(free & free - 1)
@@ -129,7 +129,6 @@ class SplitTable:
         self._split_masks(np.array([free], np.int32), free.bit_count())
 
     def _split_masks(self, masks: SetArray, size: int) -> None:
-        """Split sets of so many GPUs."""
         if not len(masks):
             return
         sets = _candidate_first_sets(masks, size, self._count)
@@ -143,12 +142,11 @@ class SplitTable:
 
 @lru_cache(maxsize=MAX_CACHED_TOPOLOGIES)
 def best_effort_policy(topology: GpuTopology) -> BestEffortPolicy:
-    """The rule on a kind of node, its answers remembered."""
+    """Return the policy on a kind of node, with cached answers."""
     return BestEffortPolicy(topology)
 
 
 def _all_subsets(mask: int) -> SetArray:
-    """All subsets of a set, the empty one too."""
     found = np.zeros(1, np.int32)
     for bit in bit_positions(mask):
         found = np.concatenate([found, found | 1 << bit])
@@ -156,7 +154,9 @@ def _all_subsets(mask: int) -> SetArray:
 
 
 def _candidate_first_sets(masks: SetArray, size: int, count: int) -> SetArray:
-    """The sets that hold the lowest GPU of sets of so many, full ones and the smaller one; shape (masks, sets)."""
+    """Return the sets that contain the lowest GPU of masks with `size` GPUs, full ones and the smaller one; shape
+    (masks, sets).
+    """
     places, left = [], masks
     for _ in range(size):
         places.append(left & -left)
@@ -167,7 +167,8 @@ def _candidate_first_sets(masks: SetArray, size: int, count: int) -> SetArray:
 
 @cache
 def _choice_matrix(size: int, count: int) -> ChoiceArray:
-    """Which of so many GPUs, the lowest always, in the original's order: gaps count as the highest indexes.
+    """Return which of `size` GPUs each choice has, always the lowest, in the original's order: gaps count as the
+    highest indexes.
 
     Shape (GPUs, choices).
     """
@@ -178,7 +179,7 @@ def _choice_matrix(size: int, count: int) -> ChoiceArray:
 
 
 def _set_scores(topology: GpuTopology) -> SetArray:
-    """The points of every set, shape (2 to the GPUs,)."""
+    """Return the score of every set, shape (2 to the GPUs,)."""
     scores = np.zeros(1, np.int32)
     for gpu in range(topology.gpu_count):
         added = np.zeros(1, np.int32)
@@ -189,9 +190,9 @@ def _set_scores(topology: GpuTopology) -> SetArray:
 
 
 def _pair_points(topology: GpuTopology, one: int, other: int) -> int:
-    """Points of a pair, of which the first has the lower index: what it sees counts.
+    """Return the score of a pair; the links that the GPU with the lower index reports count.
 
-    A path that is not known counts nothing, as with the original's own test nodes.
+    An unknown PCIe path scores nothing, as on the original's own test nodes.
     """
     links = 0 if topology.nvswitch else topology.nvlinks[one][other]
     return POINTS_PER_NVLINK * links + POINTS_PER_PCIE_STEP * (topology.pcie_paths[one][other] or 0)

@@ -1,8 +1,7 @@
-"""Rooms: what is free on each node, in arrays, so that hundreds of nodes are judged in one step.
+"""Total and free capacity of all nodes in arrays, so that hundreds of nodes are scored in one step.
 
-`ClusterCapacity` never changes: the nodes as they are when empty. `FreeCapacityArrays` is what is free now, written
-by one owner and
-read by rules in slices (`CapacityRows`).
+`ClusterCapacity` holds the empty nodes and never changes. `FreeCapacityArrays` holds what is free now; it has one
+writer, and scorers read slices of it (`CapacityRows`).
 """
 
 from __future__ import annotations
@@ -19,13 +18,13 @@ GPU_MILLI = 1000
 
 
 class PodDemand(msgspec.Struct, frozen=True, gc=False):
-    """What one pod asks of one node.
+    """CPU, memory and GPUs that one pod requests from one node.
 
     Attributes:
         cpu_milli: CPU in millicores.
-        gpus: How many GPUs, or shares, of which several may be of one GPU; 0 for a pod without.
-        gpu_milli: Each of them in thousandths; 1000 for whole ones, 0 where `gpus` is 0.
-        models: GPU models that will do; () for any.
+        gpus: Number of GPUs, or of shares (several may be on one GPU); 0 for a pod without GPUs.
+        gpu_milli: Size of each in thousandths of a GPU; 1000 for whole GPUs, 0 if `gpus` is 0.
+        models: Acceptable GPU models; () for any.
         memory_mib: Memory in MiB.
     """
 
@@ -37,16 +36,16 @@ class PodDemand(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def total_milli(self) -> int:
-        """All that it asks for, in thousandths of a GPU."""
+        """All requested GPU capacity, in thousandths of a GPU."""
         return self.gpus * self.gpu_milli
 
     @property
     def shape(self) -> PodDemand:
-        """The need without its memory, which only keeps nodes out: pods of one shape are valued alike."""
+        """The demand without memory. Memory only excludes nodes, so pods of one shape get the same scores."""
         return PodDemand(self.cpu_milli, self.gpus, self.gpu_milli, self.models)
 
     def accepts_model(self, model: str) -> bool:
-        """Will a GPU of this model do?"""
+        """Return whether a GPU of this model is acceptable."""
         return not self.models or model in self.models
 
 
@@ -59,11 +58,11 @@ class EmptyNode(msgspec.Struct, frozen=True, gc=False):
     """One empty node.
 
     Attributes:
-        name: The node's name.
+        name: Name of the node.
         cpu_milli: CPU in millicores.
         memory_mib: Memory in MiB.
-        gpus: Whole GPUs.
-        model: Their model; "" where there are none.
+        gpus: Number of GPUs.
+        model: GPU model; "" without GPUs.
     """
 
     name: str
@@ -74,7 +73,7 @@ class EmptyNode(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def kind(self) -> tuple[str, int, int]:
-        """What it has in common with others that pods cannot tell apart: model, GPUs and CPU."""
+        """Model, GPUs and CPU: nodes with equal kinds are interchangeable for scarcity prices."""
         return (self.model, self.gpus, self.cpu_milli)
 
 
@@ -82,45 +81,45 @@ class ClusterCapacity:
     """The empty nodes of a cluster.
 
     Attributes:
-        machines: The nodes; every array of this room counts them in this order.
-        models: The GPU models, sorted.
-        model: Position in `models` by node, shape (nodes,).
-        kinds: The distinct kinds of node, sorted.
-        kind: Position in `kinds` by node, shape (nodes,).
+        nodes: The nodes; all arrays use this order.
+        models: GPU models, sorted.
+        model_index: Index into `models` by node, shape (nodes,).
+        kinds: Distinct kinds of node, sorted.
+        kind_index: Index into `kinds` by node, shape (nodes,).
         cpu: Millicores by node, shape (nodes,).
         memory: MiB by node, shape (nodes,).
-        gpus: Thousandths by node and GPU, shape (nodes, most GPUs of a node); 0 where there is none.
+        gpus: Thousandths by node and GPU, shape (nodes, largest GPU count); 0 for a GPU that does not exist.
     """
 
-    def __init__(self, machines: Sequence[EmptyNode]) -> None:
-        self.nodes = tuple(machines)
-        self.models = sorted({machine.model for machine in self.nodes})
-        self.kinds = sorted({machine.kind for machine in self.nodes})
-        self.model_index: IntArray = np.array([self.models.index(machine.model) for machine in self.nodes], np.int64)
-        places = {kind: place for place, kind in enumerate(self.kinds)}
-        self.kind_index: IntArray = np.array([places[machine.kind] for machine in self.nodes], np.int64)
-        self.cpu: IntArray = np.array([machine.cpu_milli for machine in self.nodes], np.int64)
-        self.memory: IntArray = np.array([machine.memory_mib for machine in self.nodes], np.int64)
-        counts = np.array([machine.gpus for machine in self.nodes], np.int64)
+    def __init__(self, nodes: Sequence[EmptyNode]) -> None:
+        self.nodes = tuple(nodes)
+        self.models = sorted({node.model for node in self.nodes})
+        self.kinds = sorted({node.kind for node in self.nodes})
+        self.model_index: IntArray = np.array([self.models.index(node.model) for node in self.nodes], np.int64)
+        kind_positions = {kind: position for position, kind in enumerate(self.kinds)}
+        self.kind_index: IntArray = np.array([kind_positions[node.kind] for node in self.nodes], np.int64)
+        self.cpu: IntArray = np.array([node.cpu_milli for node in self.nodes], np.int64)
+        self.memory: IntArray = np.array([node.memory_mib for node in self.nodes], np.int64)
+        counts = np.array([node.gpus for node in self.nodes], np.int64)
         self.gpus: IntArray = np.where(np.arange(max(1, counts.max(initial=0))) < counts[:, None], GPU_MILLI, 0)
 
     @property
     def total_milli(self) -> int:
-        """All GPUs of the cluster, in thousandths."""
+        """GPU capacity of the cluster, in thousandths of a GPU."""
         return int(self.gpus.sum())
 
-    def nodes_accepting(self, need: PodDemand) -> BoolArray:
-        """Which nodes have a model that will do, shape (nodes,)."""
-        if not need.gpus or not need.models:
+    def nodes_accepting(self, demand: PodDemand) -> BoolArray:
+        """Return which nodes have an acceptable GPU model, shape (nodes,)."""
+        if not demand.gpus or not demand.models:
             return np.ones(len(self.nodes), np.bool_)
-        return np.array([need.accepts_model(model) for model in self.models], np.bool_)[self.model_index]
+        return np.array([demand.accepts_model(model) for model in self.models], np.bool_)[self.model_index]
 
 
 class CapacityRows(NamedTuple):
-    """What is free on some nodes, or would be.
+    """Free capacity of some nodes, now or after a placement.
 
     Attributes:
-        nodes: The nodes, as positions in the site, shape (n,). As options, a node may be there several times.
+        nodes: Node positions, shape (n,). Among placement options a node may occur several times.
         cpu: Free millicores, shape (n,).
         gpus: Free thousandths of each GPU, shape (n, GPUs).
     """
@@ -131,44 +130,44 @@ class CapacityRows(NamedTuple):
 
 
 class FreeCapacityArrays:
-    """What is free on every node now.
+    """Free capacity of every node.
 
     Attributes:
-        site: The empty nodes.
+        capacity: The empty nodes.
         cpu: Free millicores, shape (nodes,).
         memory: Free MiB, shape (nodes,).
         gpus: Free thousandths of each GPU, shape (nodes, GPUs).
     """
 
-    def __init__(self, site: ClusterCapacity) -> None:
-        self.capacity = site
-        self.cpu = site.cpu.copy()
-        self.memory = site.memory.copy()
-        self.gpus = site.gpus.copy()
+    def __init__(self, capacity: ClusterCapacity) -> None:
+        self.capacity = capacity
+        self.cpu = capacity.cpu.copy()
+        self.memory = capacity.memory.copy()
+        self.gpus = capacity.gpus.copy()
 
     def rows(self, nodes: IntArray) -> CapacityRows:
-        """A slice."""
+        """Return the rows of some nodes."""
         return CapacityRows(nodes, self.cpu[nodes], self.gpus[nodes])
 
-    def allocate(self, node: int, need: PodDemand, gpus: Sequence[int]) -> None:
-        """A pod begins to hold these GPUs of a node."""
-        self._add(node, need, gpus, -1)
+    def allocate(self, node: int, demand: PodDemand, gpus: Sequence[int]) -> None:
+        """Subtract a pod that gets these GPUs of a node."""
+        self._add(node, demand, gpus, -1)
 
-    def release(self, node: int, need: PodDemand, gpus: Sequence[int]) -> None:
-        """A pod has ended that held these GPUs of a node."""
-        self._add(node, need, gpus, 1)
+    def release(self, node: int, demand: PodDemand, gpus: Sequence[int]) -> None:
+        """Add back a pod that held these GPUs of a node."""
+        self._add(node, demand, gpus, 1)
 
-    def _add(self, node: int, need: PodDemand, gpus: Sequence[int], sign: int) -> None:
-        self.cpu[node] += sign * need.cpu_milli
-        self.memory[node] += sign * need.memory_mib
+    def _add(self, node: int, demand: PodDemand, gpus: Sequence[int], sign: int) -> None:
+        self.cpu[node] += sign * demand.cpu_milli
+        self.memory[node] += sign * demand.memory_mib
         for gpu in gpus:
-            self.gpus[node, gpu] += sign * need.gpu_milli
+            self.gpus[node, gpu] += sign * demand.gpu_milli
 
 
 def node_mask_array(mask: int, nodes: int) -> BoolArray:
-    """A mask of nodes as an array, shape (nodes,).
+    """Return a node mask as an array, shape (nodes,).
 
-    >>> of_mask(0b101, 4).tolist()
+    >>> node_mask_array(0b101, 4).tolist()
     [True, False, True, False]
     """
     packed = np.frombuffer(mask.to_bytes(-(-nodes // 8), "little"), np.uint8)
@@ -176,52 +175,52 @@ def node_mask_array(mask: int, nodes: int) -> BoolArray:
 
 
 def units_per_gpu(gpus: IntArray, milli: IntArray | int) -> IntArray:
-    """For how many units of a size there is room on each GPU: one whole one, or some shares."""
-    found: IntArray = gpus // np.maximum(1, milli)
-    return found
+    """Return how many units of a size fit on each GPU: one whole GPU, or some shares."""
+    counts: IntArray = gpus // np.maximum(1, milli)
+    return counts
 
 
-def placement_options(rows: CapacityRows, need: PodDemand, taking: BoolArray) -> CapacityRows:
-    """Every way to put a pod on these nodes, as they would be after it; memory is not asked.
+def placement_options(rows: CapacityRows, demand: PodDemand, accepting: BoolArray) -> CapacityRows:
+    """Return every way to place a pod on these nodes, as the rows after the placement. Memory is not checked.
 
-    A share may go to any GPU with room, of equal ones the first. Of several units, the lowest idle GPUs are taken for
-    whole ones, and shares fill up the fullest GPUs first, as many of them as each has room for.
+    One share may go to any GPU where it fits (the first of equal ones). Several whole GPUs are the lowest idle ones;
+    several shares fill the fullest GPUs first.
 
     Args:
         rows: The nodes.
-        need: What the pod asks for.
-        taking: Which nodes of the whole site have a model that will do, shape (nodes,).
+        demand: The pod's demand.
+        accepting: Which nodes of the cluster have an acceptable model, shape (nodes,).
     """
-    open_ = (rows.cpu >= need.cpu_milli) & taking[rows.nodes]
-    if need.gpus == 0:
-        row = np.flatnonzero(open_)
-        return CapacityRows(rows.nodes[row], rows.cpu[row] - need.cpu_milli, rows.gpus[row])
-    if need.gpus == 1 and need.gpu_milli < GPU_MILLI:
-        row, gpu = _first_of_equal_gpus(rows.gpus, (rows.gpus >= need.gpu_milli) & open_[:, None])
+    feasible = (rows.cpu >= demand.cpu_milli) & accepting[rows.nodes]
+    if demand.gpus == 0:
+        row = np.flatnonzero(feasible)
+        return CapacityRows(rows.nodes[row], rows.cpu[row] - demand.cpu_milli, rows.gpus[row])
+    if demand.gpus == 1 and demand.gpu_milli < GPU_MILLI:
+        row, gpu = _first_of_equal_gpus(rows.gpus, (rows.gpus >= demand.gpu_milli) & feasible[:, None])
         gpus = rows.gpus[row]
-        gpus[np.arange(len(row)), gpu] -= need.gpu_milli
-        return CapacityRows(rows.nodes[row], rows.cpu[row] - need.cpu_milli, gpus)
-    room = units_per_gpu(rows.gpus, need.gpu_milli) * open_[:, None]
-    row = np.flatnonzero(room.sum(1) >= need.gpus)
-    gpus = _gpus_after_allocation(rows.gpus[row], room[row], need)
-    return CapacityRows(rows.nodes[row], rows.cpu[row] - need.cpu_milli, gpus)
+        gpus[np.arange(len(row)), gpu] -= demand.gpu_milli
+        return CapacityRows(rows.nodes[row], rows.cpu[row] - demand.cpu_milli, gpus)
+    units = units_per_gpu(rows.gpus, demand.gpu_milli) * feasible[:, None]
+    row = np.flatnonzero(units.sum(1) >= demand.gpus)
+    gpus = _gpus_after_allocation(rows.gpus[row], units[row], demand)
+    return CapacityRows(rows.nodes[row], rows.cpu[row] - demand.cpu_milli, gpus)
 
 
-def _first_of_equal_gpus(gpus: IntArray, room: BoolArray) -> tuple[IntArray, IntArray]:
-    """Row and GPU of those with room that are the first of their row with so much free."""
-    row, gpu = np.nonzero(room)
+def _first_of_equal_gpus(gpus: IntArray, fits: BoolArray) -> tuple[IntArray, IntArray]:
+    """Return row and GPU of each GPU where the share fits, only the first of equally free GPUs of a row."""
+    row, gpu = np.nonzero(fits)
     same = gpus[row] == gpus[row, gpu][:, None]
     first = same.argmax(1) == gpu
     return row[first], gpu[first]
 
 
-def _gpus_after_allocation(gpus: IntArray, room: IntArray, need: PodDemand) -> IntArray:
-    """The GPUs after the fullest with room for a unit are filled up, of equal ones the lowest."""
-    if need.gpu_milli == GPU_MILLI:
-        return np.where((room > 0) & (room.cumsum(1) <= need.gpus), 0, gpus)
-    order = np.argsort(np.where(room > 0, gpus, 2 * GPU_MILLI), axis=1, kind="stable")
-    there = np.take_along_axis(room, order, 1)
-    taken = np.clip(need.gpus - (there.cumsum(1) - there), 0, there)
-    left = gpus.copy()
-    np.put_along_axis(left, order, np.take_along_axis(gpus, order, 1) - taken * need.gpu_milli, 1)
-    return left
+def _gpus_after_allocation(gpus: IntArray, units: IntArray, demand: PodDemand) -> IntArray:
+    """Return the GPUs after filling the fullest ones where a unit fits; of equal ones the lowest index."""
+    if demand.gpu_milli == GPU_MILLI:
+        return np.where((units > 0) & (units.cumsum(1) <= demand.gpus), 0, gpus)
+    order = np.argsort(np.where(units > 0, gpus, 2 * GPU_MILLI), axis=1, kind="stable")
+    available = np.take_along_axis(units, order, 1)
+    allocated = np.clip(demand.gpus - (available.cumsum(1) - available), 0, available)
+    after = gpus.copy()
+    np.put_along_axis(after, order, np.take_along_axis(gpus, order, 1) - allocated * demand.gpu_milli, 1)
+    return after

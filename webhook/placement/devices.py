@@ -1,6 +1,7 @@
-"""The GPUs of one node as placement sees them: links, which are free, and how MIG cards are cut.
+"""The GPUs of one node: links, free GPUs, and MIG instances.
 
-From the node's own report (`GPUNode`), or, where no agent runs, from labels and the count of free GPUs.
+They come from the node's GPUNode report, or, without an agent, from node labels and the number of free GPUs. Reports
+are bounded here before placement computes with them.
 """
 
 from __future__ import annotations
@@ -37,19 +38,19 @@ GPU_COUNT_LABEL = "nvidia.com/gpu.count"
 
 
 class NodeDevices(msgspec.Struct, frozen=True):
-    """The GPUs of one node.
+    """The GPUs of one node. Masks have bit i for GPU i.
 
     Attributes:
         topology: The links.
-        free: Mask of the whole GPUs that nobody holds and the device plugin may give, ill ones too; None where only
-            their count is known.
-        cards: MIG cards.
-        holders: Who holds a GPU or an instance of it, by index.
-        spare: How many whole GPUs are free where it is not known which; 0 elsewhere.
-        unhealthy: Mask of the GPUs that are ill.
-        whole: Mask of the GPUs that are reported and not in MIG mode.
-        ailing: Mask of those of them that the report says anything against.
-        lost: Mask of those that the device plugin gives no more.
+        free: Mask of whole GPUs that no pod holds and the device plugin may allocate, unhealthy ones included; None if
+            only their number is known.
+        mig_cards: Healthy MIG cards.
+        holders: Pods that hold a GPU or an instance of it, by GPU index.
+        free_count: Number of free whole GPUs if `free` is None; otherwise 0.
+        unhealthy: Mask of unhealthy GPUs.
+        whole_gpus: Mask of reported GPUs that are not in MIG mode.
+        degraded: Mask of the whole GPUs with any condition.
+        withdrawn: Mask of the GPUs that the device plugin no longer advertises.
     """
 
     topology: GpuTopology
@@ -64,7 +65,7 @@ class NodeDevices(msgspec.Struct, frozen=True):
 
     @property
     def allocatable_unhealthy(self) -> int:
-        """Mask of the whole GPUs that are ill, and that a pod may get all the same, as far as it is known."""
+        """Mask of the unhealthy whole GPUs that a pod may still get, as far as it is known."""
         if not self.unhealthy:
             return 0
         held = gpu_mask(list(self.holders))
@@ -72,9 +73,7 @@ class NodeDevices(msgspec.Struct, frozen=True):
 
 
 def devices_from_report(node: GPUNode) -> NodeDevices | None:
-    """The GPUs as the node's agent has seen them; None where the report cannot be used (`find_report_error` says
-    why).
-    """
+    """Return the GPUs as the node's agent reports them; None for an invalid report (see `find_report_error`)."""
     if find_report_error(node):
         return None
     gpus = sorted(node.status.gpus, key=lambda gpu: gpu.index)
@@ -82,12 +81,12 @@ def devices_from_report(node: GPUNode) -> NodeDevices | None:
 
 
 def release_absent_pods(devices: NodeDevices, node: GPUNode, there: Container[str]) -> NodeDevices:
-    """The devices of a node where only some pods are left: what the others held is free again.
+    """Return the devices without the pods that have left the node since the report.
 
     Args:
-        devices: As they were reported.
+        devices: The reported devices.
         node: The report.
-        there: The pods that are still there, "namespace/name".
+        there: The pods that are still on the node, "namespace/name".
     """
     if all(pod in there for who in devices.holders.values() for pod in who):
         return devices
@@ -95,7 +94,6 @@ def release_absent_pods(devices: NodeDevices, node: GPUNode, there: Container[st
 
 
 def _with_holders(devices: NodeDevices, gpus: Sequence[GpuDevice]) -> NodeDevices:
-    """The devices with what is free of them, and who holds the rest."""
     return NodeDevices(
         topology=devices.topology,
         free=gpu_mask([gpu.index for gpu in gpus if not gpu.mig and not gpu.pods]),
@@ -112,14 +110,15 @@ def _has_conditions(gpu: GpuDevice) -> bool:
 
 
 def exclude_withdrawn_gpus(devices: NodeDevices, units: int) -> NodeDevices:
-    """Reported devices without the GPUs that the device plugin gives no more.
+    """Return reported devices without the GPUs that the device plugin has withdrawn.
 
-    It takes GPUs away for other errors than the agent calls ill. So these are the ailing ones, where the Node lacks at
-    least as many; where it lacks fewer, it is not known which. A Node without any gives them out under another name.
+    The plugin withdraws GPUs for more errors than the agent calls unhealthy. If the Node lacks at least as many units
+    as there are GPUs with conditions, those are the withdrawn ones; if it lacks fewer, it is unknown which. A Node
+    without units advertises its GPUs under another name.
 
     Args:
-        devices: As they were reported.
-        units: Units of `nvidia.com/gpu` that the Node gives out.
+        devices: The reported devices.
+        units: Units of `nvidia.com/gpu` that the Node advertises.
     """
     lacking = devices.whole_gpus.bit_count() - units if units else 0
     if devices.free is None or not 0 < devices.degraded.bit_count() <= lacking:
@@ -128,56 +127,53 @@ def exclude_withdrawn_gpus(devices: NodeDevices, units: int) -> NodeDevices:
 
 
 def _gpu_without_absent_pods(gpu: GpuDevice, there: Container[str]) -> GpuDevice:
-    """A GPU after all pods but some have ended."""
-    left = tuple(pod for pod in gpu.pods if pod in there)
+    pods = tuple(pod for pod in gpu.pods if pod in there)
     instances = tuple(one if one.pod in there else replace(one, pod="") for one in gpu.instances)
-    return replace(gpu, pods=left, instances=instances)
+    return replace(gpu, pods=pods, instances=instances)
 
 
 def devices_from_labels(node: FleetNode, whole: int, free: int) -> NodeDevices:
-    """What labels let one expect. Which GPUs are free is known where all are.
+    """Return the devices that labels suggest. Which GPUs are free is known only if all of them are.
 
     Args:
         node: The node.
         whole: Whole GPUs that it advertises.
-        free: How many of them are free.
+        free: Number of free ones.
     """
     gpus = min(MAX_GPUS, max(whole, parse_count(node.labels.get(GPU_COUNT_LABEL)) or 0))
     return reconcile_free_count(NodeDevices(assumed_topology(node.labels.get(PRODUCT_LABEL, ""), gpus)), free)
 
 
 def reconcile_free_count(devices: NodeDevices, free: int) -> NodeDevices:
-    """Devices with how many are free, where it is not known which: so it is too where more seem free than are.
+    """Return the devices with the number of free GPUs, and without the mask if it shows more free GPUs than that.
 
-    A pod that holds a GPU which is lost takes no other one from those that are free.
+    A pod that holds a withdrawn GPU does not reduce the number of free ones.
     """
     if devices.free is not None:
-        beyond = sum(devices.withdrawn >> gpu & 1 for gpu in devices.holders)
-        return (
-            devices
-            if devices.free.bit_count() <= free + beyond
-            else reconcile_free_count(replace(devices, free=None), free)
-        )
+        on_withdrawn = sum(devices.withdrawn >> gpu & 1 for gpu in devices.holders)
+        if devices.free.bit_count() <= free + on_withdrawn:
+            return devices
+        devices = replace(devices, free=None)
     gpus = devices.topology.gpu_count
-    return (
-        replace(devices, free=(1 << gpus) - 1) if free == gpus else replace(devices, free_count=max(0, min(free, gpus)))
-    )
+    if free == gpus:
+        return replace(devices, free=(1 << gpus) - 1)
+    return replace(devices, free_count=max(0, min(free, gpus)))
 
 
 def _topology_from_report(node: GPUNode, gpus: list[GpuDevice]) -> GpuTopology:
-    """The matrix of what each GPU sees. In MIG mode, or in trouble with NVLink, a card has no links."""
-    cut = {gpu.index for gpu in gpus if gpu.mig or gpu.nvlink_degraded}
-    nvlinks, buses = [], []
+    """Return the link matrix. A GPU in MIG mode or with degraded NVLink has no links."""
+    without_links = {gpu.index for gpu in gpus if gpu.mig or gpu.nvlink_degraded}
+    nvlinks, pcie_paths = [], []
     for gpu in gpus:
         links = {link.gpu: link for link in gpu.links}
-        seen = [links.get(other.index) for other in gpus]
-        joined = [gpu.index not in cut and other.index not in cut for other in gpus]
-        nvlinks.append(tuple(link.nvlinks if link and both else 0 for link, both in zip(seen, joined, strict=True)))
-        buses.append(tuple(PciePath.__members__.get(link.pcie_path) if link else None for link in seen))
+        row = [links.get(other.index) for other in gpus]
+        usable = [not {gpu.index, other.index} & without_links for other in gpus]
+        nvlinks.append(tuple(link.nvlinks if link and both else 0 for link, both in zip(row, usable, strict=True)))
+        pcie_paths.append(tuple(PciePath.__members__.get(link.pcie_path) if link else None for link in row))
     status, linked = node.status, any(map(any, nvlinks))
     return GpuTopology(
         nvlinks=tuple(nvlinks),
-        pcie_paths=tuple(buses),
+        pcie_paths=tuple(pcie_paths),
         numa_nodes=tuple(gpu.numa_node for gpu in gpus),
         nvlink_rate=status.nvlink_bandwidth or (_nvlink_rate(status.nvlink_generation) if linked else 0),
         nvswitch=status.nvswitch,
@@ -185,12 +181,8 @@ def _topology_from_report(node: GPUNode, gpus: list[GpuDevice]) -> GpuTopology:
 
 
 def _nvlink_rate(generation: int) -> int:
-    """MB/s of one link; a generation to come counts as the newest known, one that is not told as the slowest."""
-    return (
-        NVLINK_RATES[max(NVLINK_RATES)]
-        if generation > max(NVLINK_RATES)
-        else NVLINK_RATES.get(generation, NVLINK_BRIDGE_RATE)
-    )
+    """Return MB/s of one link; a newer generation counts as the newest known, an unknown one as the slowest."""
+    return NVLINK_RATES.get(min(generation, max(NVLINK_RATES)), NVLINK_BRIDGE_RATE)
 
 
 def _mig_card_from_report(gpu: GpuDevice) -> MigCard:
@@ -204,24 +196,26 @@ def _pods_on_gpu(gpu: GpuDevice) -> tuple[str, ...]:
 
 
 def find_report_error(node: GPUNode) -> str:
-    """Why a report cannot be used; "" where it can. One fault makes it unusable: what is wrong of one GPU says nothing
-    good of the others."""
+    """Return why a report is invalid; "" for a valid one.
+
+    One error makes the whole report invalid: the values of the other GPUs cannot be trusted either.
+    """
     return next(_report_errors(node.status), "")
 
 
 def _report_errors(status: GPUNodeStatus) -> Iterator[str]:
     count, indexes = len(status.gpus), sorted(gpu.index for gpu in status.gpus)
     if not count:
-        yield status.message or "it names no GPUs"
+        yield status.message or "it lists no GPUs"
     if count > MAX_GPUS:
-        yield f"it names {count} GPUs, and at most {MAX_GPUS} are told apart"
+        yield f"it lists {count} GPUs, more than the supported {MAX_GPUS}"
     elif indexes != list(range(count)):
         yield f"its GPUs must be numbered 0 to {count - 1}, found {', '.join(map(str, indexes))}"
     if not 0 <= status.nvlink_bandwidth <= MAX_LINK_BANDWIDTH:
         yield f"nvlinkBandwidth must be 0 to {MAX_LINK_BANDWIDTH}, found {status.nvlink_bandwidth}"
     known = mig_geometry(status.product)
     for gpu in status.gpus:
-        yield from (f"GPU {gpu.index}: {fault}" for fault in _gpu_report_errors(gpu, known))
+        yield from (f"GPU {gpu.index}: {error}" for error in _gpu_report_errors(gpu, known))
 
 
 def _gpu_report_errors(gpu: GpuDevice, known: MigGeometry | None) -> Iterator[str]:
@@ -233,7 +227,7 @@ def _gpu_report_errors(gpu: GpuDevice, known: MigGeometry | None) -> Iterator[st
 
 
 def _instance_report_errors(instance: MigInstance, known: MigGeometry | None) -> Iterator[str]:
-    """Profiles of cards that are not known may be anything, and start anywhere on a card."""
+    """On an unknown product any profile and any start on the card is valid."""
     profile = known.profile(instance.profile) if known else None
     if known and not profile:
         yield f"its card has no MIG profile {quote_text(instance.profile)}"

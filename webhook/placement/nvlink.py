@@ -1,12 +1,12 @@
-"""Which GPUs of a node a pod should get: exact, over every free set and every size.
+"""The best set of GPUs for a pod, exact over every set of free GPUs and every size.
 
-`optimal` is the lexicographic best: the slowest pair of the set, the sum of its pairs, then what the GPUs that
-stay free are still good for (the best sets of two, four and eight among them, in the order in which the mix asks
-for them), then few NUMA nodes and whole ones left, then the lowest index. A collective runs at the pace of its
-slowest pair, so that comes first.
+`optimal_set` is the lexicographic best: bandwidth of the slowest pair, sum of all pairs, then the value of the GPUs
+that stay free (best sets of two, four and eight among them, in the order in which the mix requests them), fewest NUMA
+nodes, most whole NUMA nodes left, lowest index. A collective runs at the speed of its slowest pair, so that comes
+first.
 
-Sets of GPUs are bit masks: bit i is GPU i. For up to eight GPUs every answer is worked out once per kind of node;
-for up to sixteen, each free set once when it is asked for, from tables over all its subsets.
+Sets of GPUs are bit masks: bit i is GPU i. For up to eight GPUs all answers are computed once per kind of node; for up
+to sixteen, each free set when it is first needed, from tables over all its subsets.
 """
 
 from __future__ import annotations
@@ -21,19 +21,18 @@ from webhook.placement.capacity import IntArray
 from webhook.placement.topology import GpuTopology
 
 KEPT_SET_SIZES = (2, 4, 8)
-"""Sizes of sets that are kept for the next pods, the usual mix's most asked for first."""
+"""Sizes of sets that are kept for the next pods, the most requested first."""
 
 MAX_PRECOMPUTED_GPUS = 8
-"""Up to so many GPUs, all pairs of a free set and a choice are sorted in one step (3 to the 8th)."""
+"""Up to this many GPUs, all pairs of a free set and a choice are sorted in one step (3 to the 8th)."""
 
 MAX_CACHED_TOPOLOGIES = 256
-"""Kinds of node that are remembered."""
 
 _SHIFT = 40
 
 
 class LinkQuality(NamedTuple):
-    """How well a set is linked, in MB/s: its slowest pair (0 for fewer than two GPUs), and all pairs together."""
+    """Bandwidth of a set in MB/s: its slowest pair (0 for fewer than two GPUs), and all pairs together."""
 
     slowest: int
     total: int
@@ -44,7 +43,7 @@ class GpuSets:
 
     Attributes:
         topology: The links.
-        keep: Sizes of sets to keep, the most wanted first.
+        kept_sizes: Sizes of sets to keep, the most requested first.
     """
 
     def __init__(self, topology: GpuTopology, keep: Sequence[int] = KEPT_SET_SIZES) -> None:
@@ -65,11 +64,11 @@ class GpuSets:
             self._precompute_all()
 
     def link_quality(self, chosen: int) -> LinkQuality:
-        """How well a set is linked."""
+        """Return the bandwidth of a set."""
         return LinkQuality(int(self._slowest[chosen]) if self._size[chosen] > 1 else 0, int(self._total[chosen]))
 
     def optimal_set(self, free: int, count: int) -> int | None:
-        """The best set of so many of the free GPUs; None where there are too few.
+        """Return the best set of `count` free GPUs; None if there are too few.
 
         Args:
             free: Mask of the free GPUs.
@@ -84,29 +83,29 @@ class GpuSets:
         return self._answers[free, count]
 
     def largest_island(self, free: int) -> int:
-        """How many GPUs the largest free set has in which NVLink joins every pair; 1 where none are joined."""
+        """Return the size of the largest free set in which NVLink joins every pair; 1 if none are joined."""
         return int(self._island[free])
 
     def guaranteed_island(self, free: int) -> int:
-        """The same where so many GPUs are free, whichever they are."""
+        """Return the same for a number of free GPUs, whichever they are."""
         return self._guaranteed_islands[free]
 
     def are_all_joined(self, count: int) -> bool:
-        """Does NVLink join every set of so many GPUs?"""
+        """Return whether NVLink joins every set of this size."""
         return bool((self._joined[self._size == count] == 1).all())
 
     def worst_quality(self, count: int) -> LinkQuality:
-        """What a pod gets at least, whichever of the GPUs are free."""
+        """Return the least bandwidth that a pod gets, whichever GPUs are free."""
         places = np.flatnonzero(self._size == count)
         return self.link_quality(int(places[self._worth[places].argmin()]))
 
     def best_quality(self, count: int) -> LinkQuality:
-        """What a pod gets at most on this kind of node."""
+        """Return the highest bandwidth that a pod can get on this kind of node."""
         places = np.flatnonzero(self._size == count)
         return self.link_quality(int(places[self._worth[places].argmax()]))
 
     def is_joined(self, chosen: int) -> bool:
-        """Does NVLink join every pair of a set?"""
+        """Return whether NVLink joins every pair of a set."""
         return bool(self._joined[chosen])
 
     def _best_kept_values(self, size: int) -> IntArray:
@@ -121,7 +120,7 @@ class GpuSets:
             self._answers[int(free[place]), int(self._size[chosen[place]])] = int(chosen[place])
 
     def _rank_sets(self, free: IntArray, chosen: IntArray) -> IntArray:
-        """Positions of the choices, the best first."""
+        """Return positions of the choices, the best first."""
         rest = free & ~chosen
         keys = [-self._slowest[chosen], -self._total[chosen]]
         keys += [-kept[rest] for kept in self._kept_values]
@@ -134,13 +133,12 @@ class GpuSets:
         return order
 
     def _count_numa_nodes(self, chosen: IntArray) -> IntArray:
-        """How many NUMA nodes a set lies on."""
         parts = [np.bitwise_count(chosen & mask) > 0 for mask in _numa_masks(self.topology)]
         nodes: IntArray = np.sum(parts, axis=0, dtype=np.int64)
         return nodes
 
     def _numa_remainders(self, rest: IntArray) -> IntArray:
-        """How whole what is left of the NUMA nodes is: the largest rest first, in one number."""
+        """Return how many GPUs stay free per NUMA node, the largest first, as one comparable number."""
         counts = np.stack([np.bitwise_count(rest & mask).astype(np.int64) for mask in _numa_masks(self.topology)])
         largest = -np.sort(-counts, axis=0)[:MAX_PRECOMPUTED_GPUS]
         number = np.zeros_like(rest)
@@ -151,21 +149,21 @@ class GpuSets:
 
 @lru_cache(maxsize=MAX_CACHED_TOPOLOGIES)
 def gpu_sets(topology: GpuTopology, keep: tuple[int, ...] = KEPT_SET_SIZES) -> GpuSets:
-    """The sets of a kind of node, worked out once."""
+    """Return the sets of a kind of node, computed once."""
     return GpuSets(topology, keep)
 
 
 def gpu_mask(gpus: Sequence[int]) -> int:
-    """The mask of some GPUs.
+    """Return the mask of some GPUs.
 
-    >>> mask_of([0, 3])
+    >>> gpu_mask([0, 3])
     9
     """
     return sum(1 << gpu for gpu in gpus)
 
 
 def _set_qualities(topology: GpuTopology) -> tuple[IntArray, IntArray]:
-    """The slowest pair and the sum of all pairs of every set, shape (2 to the GPUs,)."""
+    """Return the slowest pair and the sum of all pairs of every set, shape (2 to the GPUs,)."""
     count = 1 << topology.gpu_count
     slowest, total = np.full(count, (1 << 20) - 1), np.zeros(count, np.int64)
     for gpu in range(topology.gpu_count):
@@ -181,7 +179,7 @@ def _set_qualities(topology: GpuTopology) -> tuple[IntArray, IntArray]:
 
 
 def _joined_set_flags(topology: GpuTopology) -> IntArray:
-    """1 for every set in which NVLink joins each pair, a single GPU included, shape (2 to the GPUs,)."""
+    """Return 1 for every set in which NVLink joins each pair, single GPUs included, shape (2 to the GPUs,)."""
     joined = np.ones(1 << topology.gpu_count, np.int64)
     for gpu in range(topology.gpu_count):
         for other in range(gpu):
@@ -192,7 +190,7 @@ def _joined_set_flags(topology: GpuTopology) -> IntArray:
 
 
 def _best_subset_values(values: IntArray) -> IntArray:
-    """The highest value of any subset, for every set."""
+    """Return for every set the highest value of any subset."""
     best = values.copy()
     gpus = len(values).bit_length() - 1
     for gpu in range(gpus):
@@ -209,6 +207,6 @@ def _numa_masks(topology: GpuTopology) -> list[int]:
 
 
 def _index_order(chosen: IntArray, gpus: int) -> IntArray:
-    """A number that is lower for sets with lower indexes: of equal size, the order of their lists."""
+    """Return a number that is lower for sets with lower indexes; for sets of equal size, the order of their lists."""
     mirrored: IntArray = np.sum([(chosen >> gpu & 1) << (gpus - 1 - gpu) for gpu in range(gpus)], axis=0)
     return -mirrored

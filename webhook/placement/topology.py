@@ -1,9 +1,8 @@
-"""A node's GPUs and the links between them, as one value.
+"""The GPUs of a node and the links between them: NVLink, PCIe paths and NUMA nodes.
 
-NVLink (direct, bridged or through NVSwitch), PCIe levels and NUMA are one matrix of links and a few facts beside it.
-Bandwidth is in MB/s and one direction; only its order inside one node matters. The multi-node domain of a node
-(`nvidia.com/gpu.clique`) is a fact about many nodes, and stands in `nodes.gangs`: here it would make each domain a kind
-of node of its own.
+A topology comes from a GPUNode report, from the output of `nvidia-smi topo -m`, or from the product's usual board.
+Bandwidth is in MB/s and one direction; only its order within one node matters. The multi-node domain of a node
+(`nvidia.com/gpu.clique`) is in `nodes.gangs`: here it would make each domain a kind of node of its own.
 
 Source: `nvidia-smi topo -m`, NVML's topology levels, NVIDIA's link rates per generation.
 """
@@ -21,7 +20,7 @@ from webhook.errors import TopologyError, quote_text
 from webhook.model.products import MIG_MARK, SHARED_MARK, has_nvlink, normalized_product
 
 MAX_ISLAND_GPUS = 64
-"""Of a node; the search ends soon on boards, which are either joined throughout or in small groups."""
+"""Largest node searched for islands. Boards are joined throughout or in small groups, so the search ends soon."""
 
 
 _ANSI_STYLE = re.compile(r"\x1b\[[0-9;]*m")
@@ -32,7 +31,7 @@ _NUMA_HEADER = "NUMA Affinity"
 
 
 MAX_GPUS = 16
-"""GPUs of a node whose sets are told apart."""
+"""GPUs of a node up to which sets of GPUs are distinguished."""
 
 NVLINK_RATES = {1: 20_000, 2: 25_000, 3: 25_000, 4: 26_562, 5: 53_125}
 """MB/s of one NVLink by generation."""
@@ -42,7 +41,7 @@ NVLINK_BRIDGE_RATE = 14_062
 
 
 class PciePath(IntEnum):
-    """How far apart two GPUs are on PCIe; the nearer the higher."""
+    """PCIe distance of two GPUs; the nearer, the higher."""
 
     SYS = 1
     NODE = 2
@@ -64,7 +63,7 @@ PCIE_PATH_RATES = {
 
 
 class TopologyConfidence(StrEnum):
-    """Where a topology comes from."""
+    """Source of a topology."""
 
     MEASURED = "measured"
     """The node's own NVML, or its `nvidia-smi topo -m`."""
@@ -73,18 +72,18 @@ class TopologyConfidence(StrEnum):
     """The product's usual board, from labels alone."""
 
     UNKNOWN = "unknown"
-    """Labels do not tell: cards that may or may not be bridged, or a product that is not known."""
+    """Labels do not say: cards that may be bridged, or an unknown product."""
 
 
 class GpuTopology(msgspec.Struct, frozen=True):
-    """The GPUs of one node. Row i tells what GPU i sees; two equal values are one kind of node.
+    """The GPUs of one node. Row i is what GPU i reports; two equal values are one kind of node.
 
     Attributes:
-        nvlinks: NVLinks that GPU i has up towards GPU j, shape (GPUs, GPUs); through NVSwitch, all it has up.
-        buses: PCIe path from i to j, None where it is not known, shape (GPUs, GPUs).
-        numa: NUMA node of each GPU, -1 where it is not known.
-        rate: MB/s of one NVLink; 0 where there is none.
-        nvswitch: True where the links end at switches, which NVIDIA's device plugin does not see.
+        nvlinks: Active NVLinks from GPU i to GPU j, shape (GPUs, GPUs); through NVSwitch, all active links.
+        pcie_paths: PCIe path from i to j, None if unknown, shape (GPUs, GPUs).
+        numa_nodes: NUMA node of each GPU, -1 if unknown.
+        nvlink_rate: MB/s of one NVLink; 0 without NVLink.
+        nvswitch: True if the links end at switches, which NVIDIA's device plugin does not see.
         confidence: Where this comes from.
     """
 
@@ -97,31 +96,31 @@ class GpuTopology(msgspec.Struct, frozen=True):
 
     @property
     def gpu_count(self) -> int:
-        """How many."""
+        """Number of GPUs."""
         return len(self.numa_nodes)
 
     @property
     def is_symmetric(self) -> bool:
-        """Has each end of every pair links up where the other has some?"""
+        """Whether each GPU reports links to every GPU that reports links to it."""
         return all(
             bool(self.nvlinks[i][j]) == bool(self.nvlinks[j][i]) for i in range(self.gpu_count) for j in range(i)
         )
 
     def count_nvlinks(self, one: int, other: int) -> int:
-        """NVLinks between two GPUs: what both ends have up."""
+        """Return the NVLinks between two GPUs that both ends report as active."""
         return min(self.nvlinks[one][other], self.nvlinks[other][one])
 
     def bandwidth(self, one: int, other: int) -> int:
-        """MB/s between two GPUs: over NVLink where both ends have it up, else over PCIe.
+        """Return MB/s between two GPUs: over NVLink if both ends have it up, otherwise over PCIe.
 
-        A nearer PCIe path adds a few MB/s to a pair over NVLink, so that it decides between equal ones.
+        A nearer PCIe path adds a few MB/s to a pair over NVLink, so that it decides between equal pairs.
         """
         links, bus = self.count_nvlinks(one, other), self.pcie_paths[one][other]
         return links * self.nvlink_rate + (bus or 0) if links else PCIE_PATH_RATES[bus or PciePath.SYS]
 
 
 def nvswitch_topology(gpus: int, links: int, generation: int) -> GpuTopology:
-    """A board on which every GPU reaches every other one with so many links."""
+    """Return a board on which every GPU reaches every other one with `links` NVLinks."""
     return GpuTopology(
         nvlinks=tuple(tuple(0 if i == j else links for j in range(gpus)) for i in range(gpus)),
         pcie_paths=tuple((None,) * gpus for _ in range(gpus)),
@@ -133,7 +132,7 @@ def nvswitch_topology(gpus: int, links: int, generation: int) -> GpuTopology:
 
 
 def topology_without_links(gpus: int, confidence: TopologyConfidence = TopologyConfidence.ASSUMED) -> GpuTopology:
-    """GPUs of which no link is known."""
+    """Return GPUs without known links."""
     return GpuTopology(
         nvlinks=tuple((0,) * gpus for _ in range(gpus)),
         pcie_paths=tuple((None,) * gpus for _ in range(gpus)),
@@ -174,14 +173,14 @@ _DIRECT_BOARDS = {"h100-80gb-hbm3": (6, 4), "h200": (6, 4), "gh200-480gb": (6, 4
 
 @lru_cache(maxsize=4096)
 def assumed_topology(product: str, gpus: int) -> GpuTopology:
-    """The topology that labels alone let one expect.
+    """Return the product's usual topology, from labels alone.
 
     Args:
-        product: `nvidia.com/gpu.product`; shares and MIG instances have no links at all.
+        product: Label `nvidia.com/gpu.product`. Shares and MIG instances have no links.
         gpus: Physical GPUs of the node.
 
     Returns:
-        The product's usual board, with confidence ASSUMED; without links, UNKNOWN, where bridges decide.
+        The usual board with confidence ASSUMED; without links and UNKNOWN if bridges decide.
     """
     lower = product.lower()
     if MIG_MARK in lower or lower.endswith(SHARED_MARK) or has_nvlink(product) is False or gpus < 2:
@@ -193,7 +192,7 @@ def assumed_topology(product: str, gpus: int) -> GpuTopology:
 
 
 def _assumed_board(name: str, gpus: int) -> GpuTopology:
-    """The usual board of a product whose GPUs are all linked, or a part of it that a virtual machine sees."""
+    """Return the usual board of a product whose GPUs are all linked, or the part of it that a virtual machine sees."""
     if name.startswith(("tesla-v100-sxm2", "tesla-p100-sxm2")):
         return (
             _cube_mesh_topology(gpus)
@@ -224,15 +223,15 @@ def _cube_mesh_topology(gpus: int) -> GpuTopology:
 
 
 MatrixCell = tuple[int, PciePath | None]
-"""NVLinks, and the PCIe path where it is told."""
+"""NVLinks, and the PCIe path if the cell has one."""
 
 
 def largest_island(nvlinks: Sequence[Sequence[int]]) -> int:
-    """GPUs of the largest set in which every pair is joined by NVLink; 1 where there is no link, 0 without GPUs.
+    """Return the size of the largest set of GPUs in which NVLink joins every pair; 1 without links, 0 without GPUs.
 
     Args:
-        nvlinks: Links that each GPU has up towards each, shape (GPUs, GPUs); a pair is joined where both ends have
-            one. The GPUs count whether they are free or not.
+        nvlinks: Active links from each GPU to each, shape (GPUs, GPUs); a pair is joined if both ends have one. Free
+            and allocated GPUs count.
     """
     gpus = range(len(nvlinks))
     if len(gpus) > MAX_ISLAND_GPUS:
@@ -245,7 +244,7 @@ def largest_island(nvlinks: Sequence[Sequence[int]]) -> int:
 
 
 def _largest_clique(size: int, candidates: int, near: list[int], best: int) -> int:
-    """The largest clique that grows from one of `size` by candidates, if it beats `best`."""
+    """Return the size of the largest clique that grows from one of `size` GPUs by candidates, if it beats `best`."""
     while candidates and size + candidates.bit_count() > best:
         one = candidates.bit_length() - 1
         candidates ^= 1 << one
@@ -256,16 +255,17 @@ def _largest_clique(size: int, candidates: int, near: list[int], best: int) -> i
 def parse_topology_matrix(
     text: str, *, generation: int = 0, nvswitch: bool = False, bridged: bool = False
 ) -> GpuTopology:
-    """Read the text of `nvidia-smi topo -m`.
+    """Read the output of `nvidia-smi topo -m`.
 
     Args:
-        text: The text; rows of NICs, the legend and colours are left out.
-        generation: Of NVLink, 1 to 5. The text does not tell; 0 counts as the slowest, which keeps the order.
-        nvswitch: True where the links end at switches; the text does not tell this either.
+        text: The output; rows of NICs, the legend and colours are ignored.
+        generation: NVLink generation, 1 to 5, which the output does not contain; 0 counts as the slowest, which keeps
+            the order.
+        nvswitch: True if the links end at switches; the output does not contain this either.
         bridged: True for the bridges of RTX A6000, A40 and RTX 3090, which are slower than their generation.
 
     Raises:
-        TopologyError: a row or a cell is not of this form; says the line, and what must stand there.
+        TopologyError: a row or cell is invalid; names the line and what is expected.
     """
     lines = [_ANSI_STYLE.sub("", line) for line in text.splitlines()]
     start = next((i for i, line in enumerate(lines) if line.split()[:1] == ["GPU0"]), -1)
@@ -292,7 +292,7 @@ def parse_topology_matrix(
 def topology_from_cells(
     cells: Sequence[Sequence[MatrixCell]], *, numa: Sequence[int], rate: int, nvswitch: bool = False
 ) -> GpuTopology:
-    """A topology from its cells, shape (GPUs, GPUs)."""
+    """Return a topology from its cells, shape (GPUs, GPUs)."""
     nvlinks = tuple(tuple(links for links, _ in row) for row in cells)
     linked = any(map(any, nvlinks))
     return GpuTopology(
@@ -305,10 +305,10 @@ def topology_from_cells(
 
 
 def parse_matrix_cell(token: str) -> MatrixCell | None:
-    """One cell: "X", "NV12", "PIX", ... None for anything else.
+    """Parse one cell: "X", "NV12", "PIX", ...; None for anything else.
 
-    >>> cell("NV2"), cell("SYS")
-    ((2, None), (0, <Bus.SYS: 1>))
+    >>> parse_matrix_cell("NV2"), parse_matrix_cell("SYS")
+    ((2, None), (0, <PciePath.SYS: 1>))
     """
     if token == _SELF:
         return 0, None
@@ -328,7 +328,7 @@ def _count_header_gpus(head: Sequence[str]) -> int:
 
 
 def _parse_matrix_row(words: Sequence[str], line: int, gpus: int) -> tuple[list[MatrixCell], Sequence[str]]:
-    """The cells of one GPU, and what stands after them."""
+    """Return the cells of one GPU, and the words after them."""
     found = [parse_matrix_cell(word) for word in words[1 : gpus + 1]]
     cells = [each for each in found if each is not None]
     if len(cells) == gpus:
@@ -339,12 +339,12 @@ def _parse_matrix_row(words: Sequence[str], line: int, gpus: int) -> tuple[list[
 
 
 def _numa_column_index(head: str) -> int:
-    """The place of the NUMA column, from the end: -1 for the last; 0 where there is none."""
+    """Return the index of the NUMA column from the end, -1 for the last; 0 if there is none."""
     _, found, after = head.partition(_NUMA_HEADER)
     return -1 - after.count("GPU NUMA") if found else 0
 
 
 def _parse_numa_node(rest: Sequence[str], place: int) -> int:
-    """A NUMA node; -1 where it is not told."""
+    """Return the NUMA node; -1 if unknown."""
     text = rest[place] if place and len(rest) >= -place else ""
     return int(text) if text.isascii() and text.isdigit() else -1

@@ -11,9 +11,10 @@ from webhook.model.pods import Pod, pod_display_name
 from webhook.placement.nodes.device_plugin import largest_request
 from webhook.placement.nodes.filtering import FilterReason
 from webhook.placement.nodes.gpu_links import GpuLinks
+from webhook.placement.nodes.pod_requirements import PodRequirements
 from webhook.placement.nodes.preemption import PreemptionPlan
 from webhook.placement.nodes.ranking import RankedNode
-from webhook.placement.nodes.snapshot import PodRequirements, SchedulingSnapshot
+from webhook.placement.nodes.snapshot import SchedulingSnapshot
 from webhook.placement.topology import TopologyConfidence
 from webhook.report.capacity import AGENT_DISAGREES
 from webhook.report.text import Paint, TextStyle, align_columns, pluralize, sanitize, without_style

@@ -1,1 +1,1 @@
-"""What a node's free GPUs are still worth to the pods to come, by several rules."""
+"""Scoring strategies: the value of a node's free GPUs to future pods."""

@@ -1,9 +1,9 @@
-"""TAB: room is worth what pods to come are expected to fill of it, less a price for scarce kinds of node.
+"""TAB, the default strategy: free capacity is worth what future pods are expected to use of it, minus a scarcity price.
 
-A score is in thousandths of a GPU: how much less a node is worth after a pod has come, and the price of the
-GPUs that it takes there. Where pods leave, room comes back, and two things change: a node that few pods hold is soon
-whole again, so the fuller ones are filled first; and a price for what is not taken for good is lower. The parameters
-are the same for every cluster; only the mix, the nodes and how many pods leave for each that comes differ.
+Scores are in thousandths of a GPU: how much value a node loses when a pod is placed, and the price of the GPUs that the
+pod takes. If pods leave, used capacity becomes free again: fuller nodes are filled first, because a node with few pods
+soon becomes empty, and the price is lower. All parameters are the same for every cluster; only the workload mix, the
+nodes and the turnover differ.
 """
 
 from __future__ import annotations
@@ -26,74 +26,74 @@ from webhook.placement.capacity import (
 from webhook.placement.fragmentation.workload_mix import WorkloadMix
 
 MAX_CORES = 48
-"""Cores beyond which one GPU sees no more."""
+"""Cores beyond which one GPU gains nothing."""
 
 MILLI_STEP = 10
-"""Thousandths of a GPU between two columns of the table."""
+"""Thousandths of a GPU between two columns of the fill table."""
 
 MILLI_LEVELS = GPU_MILLI // MILLI_STEP + 1
 
 BASE_OFFERS = 27
-FEWEST_OFFERS, MOST_OFFERS = 5, 200
+MIN_OFFERS, MAX_OFFERS = 5, 200
 """Pods offered, where every pod is a share; the rarer shares are, the more pods must come by to fill a GPU."""
 
 
-CLAIM, CLAIM_EXPONENT, MOST_CLAIM = 0.8, 4.0, 2.2
-"""The claim where the mix asks for just the CPU there is for each GPU, how it falls with more, and its bound."""
+CLAIM, CLAIM_EXPONENT, MAX_CLAIM = 0.8, 4.0, 2.2
+"""The claim factor if the mix requests exactly the CPU per GPU that exists, how it falls with more, and its maximum."""
 
 
 IDLE_SET_SIZES = (2, 4, 8)
 """Sizes of the sets of idle GPUs that are kept whole."""
 
 SET_RATE = 4.0
-"""How quickly a need for sets makes idle ones worth keeping: a part q of all GPU pods counts 1 - exp(-4 q)."""
+"""How quickly a demand for sets makes idle GPUs worth keeping: a share q of all GPU pods counts 1 - exp(-4 q)."""
 
 SCARCITY_PRICE = 800.0
-"""Thousandths of a GPU that a GPU costs where demand equals what there is."""
+"""Thousandths of a GPU that a GPU costs if demand equals capacity."""
 
 CONSOLIDATION_BONUS = 300.0
-"""Thousandths of a GPU that a node in full use is better than an empty one, where as many pods leave as come."""
+"""Thousandths of a GPU by which a full node is better than an empty one, if as many pods leave as arrive."""
 
 PRICE_RELIEF = 0.5
-"""The part of the price that is taken off there."""
+"""Part of the price that is taken off in that case."""
 
 EMPTY_TABLE: FloatArray = np.zeros(0)
-"""What the table of a site without nodes holds."""
+"""Fill table of a cluster without nodes."""
 
 SCORE_STEPS = 8
-"""Scores are told apart down to an eighth of a thousandth: parts of two, so that equal sums are equal numbers."""
+"""Scores are rounded to eighths of a thousandth: powers of two, so that equal sums are equal numbers."""
 
 
 class TabScorer:
-    """The rule for one mix on one site."""
+    """TAB for one mix on one set of nodes."""
 
     prefers_full_gpus = False
 
-    def __init__(self, site: ClusterCapacity, mix: WorkloadMix) -> None:
+    def __init__(self, capacity: ClusterCapacity, mix: WorkloadMix) -> None:
         shares = mix.gpu_demand_shares()
         rounds = count_offers(shares)
-        self._claim = cpu_claim_factor(mix, site)
-        self._price = SCARCITY_PRICE * scarcity_prices(mix, site)[site.kind_index]
-        self._all = np.maximum(site.gpus.sum(1), 1)
+        self._claim = cpu_claim_factor(mix, capacity)
+        self._price = SCARCITY_PRICE * scarcity_prices(mix, capacity)[capacity.kind_index]
+        self._all = np.maximum(capacity.gpus.sum(1), 1)
         tables: dict[tuple[bool, ...], int] = {}
         flat: list[FloatArray] = []
         idle: list[FloatArray] = []
         places = []
-        for model in site.models:
-            key = tuple(need.accepts_model(model) for need in shares)
+        for model in capacity.models:
+            key = tuple(demand.accepts_model(model) for demand in shares)
             if key not in tables:
                 tables[key] = len(flat)
                 flat.append(expected_fill_table(shares, model, rounds).ravel())
                 idle.append(
-                    idle_gpu_values({n: s for n, s in shares.items() if n.accepts_model(model)}, site.gpus.shape[1])
+                    idle_gpu_values({n: s for n, s in shares.items() if n.accepts_model(model)}, capacity.gpus.shape[1])
                 )
             places.append(tables[key])
         self._fill = np.concatenate([EMPTY_TABLE, *flat])
-        self._idle = np.array(idle).reshape(-1, site.gpus.shape[1] + 1, 2)
-        self._table = np.array(places, np.int64)[site.model_index]
+        self._idle = np.array(idle).reshape(-1, capacity.gpus.shape[1] + 1, 2)
+        self._table = np.array(places, np.int64)[capacity.model_index]
 
     def node_values(self, rows: CapacityRows) -> FloatArray:
-        """What free room is worth, in thousandths of a GPU: that of GPUs in use, and that of the idle ones."""
+        """The value of GPUs in use and of idle GPUs, in thousandths of a GPU."""
         table = self._table[rows.nodes]
         cores = np.minimum(rows.cpu / 1000, MAX_CORES)
         each = self._claim * rows.cpu / (1000 * np.maximum(rows.gpus.sum(1), 1))
@@ -105,21 +105,21 @@ class TabScorer:
         worth: FloatArray = np.bincount(row, parts, len(table)) + line[:, 0] * one + line[:, 1]
         return worth
 
-    def placement_scores(self, was: FloatArray, becomes: FloatArray, nodes: IntArray, need: PodDemand) -> FloatArray:
-        """What is lost of the node's worth, and the price of the GPUs asked for."""
-        return _round_scores(becomes - was - self._price[nodes] * (need.total_milli / GPU_MILLI))
+    def placement_scores(self, was: FloatArray, becomes: FloatArray, nodes: IntArray, demand: PodDemand) -> FloatArray:
+        """The node's loss of value, and the price of the requested GPUs."""
+        return _round_scores(becomes - was - self._price[nodes] * (demand.total_milli / GPU_MILLI))
 
-    def node_adjustments(self, rooms: FreeCapacityArrays, need: PodDemand, turnover: float) -> FloatArray | float:
-        """What is different where pods leave."""
-        if not need.total_milli or not turnover:
+    def node_adjustments(self, free: FreeCapacityArrays, demand: PodDemand, turnover: float) -> FloatArray | float:
+        """The effect of turnover."""
+        if not demand.total_milli or not turnover:
             return 0.0
-        used = 1 - (rooms.gpus.sum(1) - need.total_milli) / self._all
+        used = 1 - (free.gpus.sum(1) - demand.total_milli) / self._all
         return _round_scores(
-            turnover * (CONSOLIDATION_BONUS * used + PRICE_RELIEF * self._price * (need.total_milli / GPU_MILLI))
+            turnover * (CONSOLIDATION_BONUS * used + PRICE_RELIEF * self._price * (demand.total_milli / GPU_MILLI))
         )
 
     def _look_up(self, table: IntArray, cores: FloatArray, free: IntArray | int) -> FloatArray:
-        """U of GPUs that claim some cores, between two rows of the table."""
+        """Return the expected fill of GPUs that claim some cores, interpolated between two rows of the table."""
         low = cores.astype(np.int64)
         place = (table * (MAX_CORES + 2) + low) * MILLI_LEVELS + free // MILLI_STEP
         below = self._fill[place]
@@ -133,23 +133,24 @@ def _round_scores(scores: FloatArray) -> FloatArray:
 
 
 def idle_gpu_values(shares: dict[PodDemand, float], most: int) -> FloatArray:
-    """What k idle GPUs of one node are worth: a factor on the worth of one, and an amount.
+    """Return the value of k idle GPUs of one node, as a factor on the value of one and an amount.
 
-    With the chance that a pod of the mix wants a set of 2, 4 or 8, the set is filled whole and the rest stays
-    idle; else each is worth what single GPUs are. Kept as a line because the worth of one changes with the cores.
+    With the probability that a pod of the mix wants a set of 2, 4 or 8, the set is filled whole and the rest stays
+    idle; otherwise each GPU is worth what single GPUs are. It stays linear because the value of one GPU changes with
+    the free cores.
 
     Args:
-        shares: Needs that these GPUs can serve, and their part of all GPU pods.
-        most: Most GPUs of a node.
+        shares: Demands that these GPUs can run, and their share of all GPU pods.
+        most: Largest GPU count of a node.
 
     Returns:
         Shape (most + 1, 2).
     """
-    asked = dict.fromkeys(IDLE_SET_SIZES, 0.0)
-    for need, share in shares.items():
-        if need.gpus > 1:
-            asked[max(size for size in IDLE_SET_SIZES if size <= need.gpus)] += share
-    chance = {size: 1.0 - float(np.exp(-SET_RATE * part)) for size, part in asked.items()}
+    requested = dict.fromkeys(IDLE_SET_SIZES, 0.0)
+    for demand, share in shares.items():
+        if demand.gpus > 1:
+            requested[max(size for size in IDLE_SET_SIZES if size <= demand.gpus)] += share
+    chance = {size: 1.0 - float(np.exp(-SET_RATE * part)) for size, part in requested.items()}
     worth = np.zeros((most + 1, 2))
     for idle in range(1, most + 1):
         worth[idle] = (idle, 0.0)
@@ -161,27 +162,30 @@ def idle_gpu_values(shares: dict[PodDemand, float], most: int) -> FloatArray:
 
 
 def count_offers(shares: Mapping[PodDemand, float]) -> int:
-    """How many pods are offered to a piece of GPU.
+    """Return how many pods are offered to a piece of GPU.
 
     Args:
-        shares: Needs with GPUs and their part of all of them.
+        shares: Demands with GPUs and their share of all of them.
     """
-    parts = sum(share for need, share in shares.items() if need.gpu_milli < GPU_MILLI)
-    wanted = MOST_OFFERS if not parts else int(BASE_OFFERS / parts)
-    return max(FEWEST_OFFERS, min(MOST_OFFERS, wanted))
+    parts = sum(share for demand, share in shares.items() if demand.gpu_milli < GPU_MILLI)
+    requirements = MAX_OFFERS if not parts else int(BASE_OFFERS / parts)
+    return max(MIN_OFFERS, min(MAX_OFFERS, requirements))
 
 
 def expected_fill_table(shares: Mapping[PodDemand, float], model: str, rounds: int) -> FloatArray:
-    """U for GPUs of one model.
+    """Return the expected fill of one GPU: the thousandths of r free ones, beside c free cores, that a random sequence
+    of pods uses.
+
+    Each offered pod is taken if it fits.
 
     Args:
-        shares: Needs with GPUs and their part of all of them.
-        model: The model.
+        shares: Demands with GPUs and their share of all of them.
+        model: GPU model.
         rounds: Pods offered.
 
     Returns:
-        Expected thousandths, shape (CORES + 2, LEVELS): by whole cores, the last row twice so that a look-up
-        may interpolate towards the next, and by free thousandths in steps of STEP, rounded down.
+        Expected thousandths, shape (MAX_CORES + 2, MILLI_LEVELS): by whole cores (the last row twice, for
+        interpolation) and by free thousandths in steps of MILLI_STEP, rounded down.
     """
     steps = _single_gpu_demands(shares, model)
     table = np.zeros((MAX_CORES + 1, MILLI_LEVELS))
@@ -195,44 +199,44 @@ def expected_fill_table(shares: Mapping[PodDemand, float], model: str, rounds: i
 
 
 def _single_gpu_demands(shares: Mapping[PodDemand, float], model: str) -> dict[tuple[int, int], float]:
-    """What single GPUs are asked for: (cores, levels), both rounded up, with the part of all GPU pods."""
+    """Return demands for single GPUs as (cores, levels), both rounded up, with their share of all GPU pods."""
     steps: defaultdict[tuple[int, int], float] = defaultdict(float)
-    for need, share in shares.items():
-        cores, levels = -(-need.cpu_milli // 1000), -(-need.gpu_milli // MILLI_STEP)
-        if need.gpus == 1 and need.accepts_model(model) and cores <= MAX_CORES:
+    for demand, share in shares.items():
+        cores, levels = -(-demand.cpu_milli // 1000), -(-demand.gpu_milli // MILLI_STEP)
+        if demand.gpus == 1 and demand.accepts_model(model) and cores <= MAX_CORES:
             steps[cores, levels] += share
     return steps
 
 
-def cpu_claim_factor(mix: WorkloadMix, site: ClusterCapacity) -> float:
-    """How many times its even share of the free cores one piece of GPU may count on.
+def cpu_claim_factor(mix: WorkloadMix, capacity: ClusterCapacity) -> float:
+    """Return how many times its even share of the free cores one piece of GPU may count on.
 
-    The more cores pods ask for against what the cluster has for each GPU, the less.
+    The more cores pods request compared to the cores per GPU of the cluster, the less.
     """
-    cores = sum(count * need.cpu_milli for need, count in mix.counts.items())
-    milli = sum(count * need.total_milli for need, count in mix.counts.items())
-    there = int(site.cpu.sum()) / max(1, site.total_milli)
+    cores = sum(count * demand.cpu_milli for demand, count in mix.counts.items())
+    milli = sum(count * demand.total_milli for demand, count in mix.counts.items())
+    there = int(capacity.cpu.sum()) / max(1, capacity.total_milli)
     if not milli or not cores or not there:
-        return MOST_CLAIM
-    return min(MOST_CLAIM, CLAIM * math.pow(cores / milli / there, -CLAIM_EXPONENT))
+        return MAX_CLAIM
+    return min(MAX_CLAIM, CLAIM * math.pow(cores / milli / there, -CLAIM_EXPONENT))
 
 
 def scarcity_prices(mix: WorkloadMix, site: ClusterCapacity) -> FloatArray:
-    """How much demand competes for each GPU of a kind of node, shape (kinds,).
+    """Return how much demand competes for each GPU of a kind of node, shape (kinds,).
 
-    The mix is scaled so that it asks for exactly the cluster's GPUs. Each need spreads its part evenly over
-    the GPUs of the kinds of node that could take it when empty.
+    The mix is scaled to request exactly the cluster's GPUs. Each demand spreads evenly over the GPUs of the kinds of
+    node that could run it when empty.
     """
     capacity = np.bincount(site.kind_index, site.gpus.sum(1), len(site.kinds)) / GPU_MILLI
-    asked = {need: count * need.total_milli for need, count in mix.counts.items() if need.gpus}
-    scale = capacity.sum() / max(1.0, sum(asked.values()))
+    requested = {demand: count * demand.total_milli for demand, count in mix.counts.items() if demand.gpus}
+    scale = capacity.sum() / max(1.0, sum(requested.values()))
     price = np.zeros(len(site.kinds))
-    for need, milli in asked.items():
-        fits = np.array([_fits_node_kind(need, *kind) for kind in site.kinds], np.bool_)
+    for demand, milli in requested.items():
+        fits = np.array([_fits_node_kind(demand, *kind) for kind in site.kinds], np.bool_)
         if fits.any():
             price[fits] += milli * scale / capacity[fits].sum()
     return price
 
 
-def _fits_node_kind(need: PodDemand, model: str, gpus: int, cpu_milli: int) -> bool:
-    return need.accepts_model(model) and need.total_milli <= gpus * GPU_MILLI and need.cpu_milli <= cpu_milli
+def _fits_node_kind(demand: PodDemand, model: str, gpus: int, cpu_milli: int) -> bool:
+    return demand.accepts_model(model) and demand.total_milli <= gpus * GPU_MILLI and demand.cpu_milli <= cpu_milli

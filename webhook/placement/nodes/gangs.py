@@ -63,34 +63,34 @@ class TopologyDomains:
         return known
 
 
-def domain_suitability(domains: IntArray, slots: IntArray, company: GangContext) -> FloatArray:
+def domain_suitability(domains: IntArray, slots: IntArray, gang: GangContext) -> FloatArray:
     """How well the domain of each node suits a pod, the higher the better, shape (nodes, PARTS).
 
     Args:
         domains: The domain of each node, shape (nodes,).
         slots: How many such pods each node takes, shape (nodes,).
-        company: The others.
+        gang: The others.
     """
     many = int(domains.max(initial=0)) + 1
     room = np.bincount(domains, slots, many)
-    there = np.bincount(domains[list(company.placed)], list(company.placed.values()), many)
-    fits = room >= company.remaining_count
-    suits = np.column_stack([fits, there, np.where(fits & (company.size > 0), -room, room)])
+    there = np.bincount(domains[list(gang.placed)], list(gang.placed.values()), many)
+    fits = room >= gang.remaining_count
+    suits = np.column_stack([fits, there, np.where(fits & (gang.size > 0), -room, room)])
     suits[0] = 0
     found: FloatArray = suits[domains]
     return found
 
 
-def nodes_for_remaining(domains: IntArray, slots: IntArray, company: GangContext, ranked: IntArray) -> list[int]:
+def nodes_for_remaining(domains: IntArray, slots: IntArray, gang: GangContext, ranked: IntArray) -> list[int]:
     """Where the others would go that still need a place once the pod has the best node; none if not all fit there.
 
     Args:
         domains: As in `domain_suitability`.
         slots: The same, before the pod has come.
-        company: The others.
+        gang: The others.
         ranked: The nodes, the best first; those of its domain are filled in this order.
     """
     best = int(ranked[0])
     nodes = ranked[domains[ranked] == domains[best]]
-    each = np.repeat(nodes, np.minimum(slots[nodes], company.remaining_count))[1 : company.remaining_count]
-    return each.tolist() if domains[best] and len(each) == company.remaining_count - 1 else []
+    each = np.repeat(nodes, np.minimum(slots[nodes], gang.remaining_count))[1 : gang.remaining_count]
+    return each.tolist() if domains[best] and len(each) == gang.remaining_count - 1 else []

@@ -106,27 +106,29 @@ class LinkTable:
                 self._begin([self._states.keys[number][1:] for number in self._states.numbers.tolist()])
         self._states.set(node, (self._kind[node], devices.free, devices.free_count, devices.allocatable_unhealthy))
 
-    def figures(self, turns: ContainerRequests) -> LinkFigures:
+    def figures(self, requests: ContainerRequests) -> LinkFigures:
         """What a pod whose containers ask for so many whole GPUs would get on each node."""
-        judged = self._figures.get(turns)
+        judged = self._figures.get(requests)
         if judged is None:
             judged = StateFigures(
-                self._states, lambda state: self._compute_figures(state, turns), NO_LINK_FIGURES, self._errors
+                self._states, lambda state: self._compute_figures(state, requests), NO_LINK_FIGURES, self._errors
             )
-            self._figures.store(turns, judged)
+            self._figures.store(requests, judged)
         return LinkFigures(*judged.by_node().T)
 
-    def joined_pod_counts(self, turns: ContainerRequests) -> FloatArray:
+    def joined_pod_counts(self, requests: ContainerRequests) -> FloatArray:
         """How many such pods get joined GPUs on each node, one after the other, (nodes,)."""
-        judged = self._sets.get(turns)
+        judged = self._sets.get(requests)
         if judged is None:
-            judged = StateFigures(self._states, lambda state: (self._joined_sets(state, turns),), (0.0,), self._errors)
-            self._sets.store(turns, judged)
+            judged = StateFigures(
+                self._states, lambda state: (self._joined_sets(state, requests),), (0.0,), self._errors
+            )
+            self._sets.store(requests, judged)
         return judged.by_node()[:, 0]
 
-    def _joined_sets(self, state: LinkState, turns: ContainerRequests) -> float:
+    def _joined_sets(self, state: LinkState, requests: ContainerRequests) -> float:
         kind, free, spare, _ = state
-        return float(count_joined_pods(self._topologies[kind], free, turns, spare))
+        return float(count_joined_pods(self._topologies[kind], free, requests, spare))
 
     def _begin(self, free: Sequence[tuple[int | None, int, int]]) -> None:
         """Number the topologies that nodes have; what was worked out under other numbers is forgotten.
@@ -149,63 +151,65 @@ class LinkTable:
             self._topologies.append(topology)
         return kind
 
-    def _compute_figures(self, state: LinkState, turns: ContainerRequests) -> tuple[float, ...]:
-        kind, free, spare, ill = state
+    def _compute_figures(self, state: LinkState, requests: ContainerRequests) -> tuple[float, ...]:
+        kind, free, spare, unhealthy = state
         topology = self._topologies[kind]
-        links = pod_gpu_links(topology, free, turns, ill)
+        links = pod_gpu_links(topology, free, requests, unhealthy)
         if links is None:
             return NO_LINK_FIGURES
-        now, ever = can_join(topology, free, turns, spare), can_ever_join(topology, turns)
-        sick = min(len(links.unhealthy), count_held_gpus(turns))
+        now, ever = can_join(topology, free, requests, spare), can_ever_join(topology, requests)
+        sick = min(len(links.unhealthy), count_held_gpus(requests))
         return tuple(map(float, (links.joined, links.ratio, links.broken_sets, now, ever, sick)))
 
 
-def pod_gpu_links(topology: GpuTopology, free: int | None, turns: ContainerRequests, ill: int = 0) -> GpuLinks | None:
+def pod_gpu_links(
+    topology: GpuTopology, free: int | None, requests: ContainerRequests, unhealthy: int = 0
+) -> GpuLinks | None:
     """The GPUs that a pod would get; None for none, and where the node has too few.
 
     Args:
         topology: The node's GPUs.
         free: Mask of those that are free; None where it is not known which.
-        turns: The containers that ask for some.
-        ill: Mask of those that may be given and are ill.
+        requests: The containers that ask for some.
+        unhealthy: Mask of those that may be given and are ill.
     """
-    if not turns or allocate_containers(topology, (1 << topology.gpu_count) - 1, turns) is None:
+    if not requests or allocate_containers(topology, (1 << topology.gpu_count) - 1, requests) is None:
         return None
-    got = None if free is None else allocate_containers(topology, free, turns)
+    got = None if free is None else allocate_containers(topology, free, requests)
     if free is None or got is None:
-        return _worst_case_links(topology, turns)._replace(unhealthy=tuple(bit_positions(ill)))
-    sick = ill & union_masks(got) if topology.is_symmetric else ill
-    return _allocated_links(topology, free, turns, got)._replace(unhealthy=tuple(bit_positions(sick)))
+        return _worst_case_links(topology, requests)._replace(unhealthy=tuple(bit_positions(unhealthy)))
+    sick = unhealthy & union_masks(got) if topology.is_symmetric else unhealthy
+    return _allocated_links(topology, free, requests, got)._replace(unhealthy=tuple(bit_positions(sick)))
 
 
-def _worst_case_links(topology: GpuTopology, turns: ContainerRequests) -> GpuLinks:
+def _worst_case_links(topology: GpuTopology, requests: ContainerRequests) -> GpuLinks:
     """Where it is not known which GPUs are free."""
     sets = gpu_sets(topology)
-    worst = [sets.worst_quality(count) for count, _ in turns]
-    joined = all(count == 1 or sets.are_all_joined(count) for count, _ in turns)
-    return GpuLinks((), (), _combined_quality(turns, worst), joined, _worst_bandwidth_percent(sets, turns, worst))
+    worst = [sets.worst_quality(count) for count, _ in requests]
+    joined = all(count == 1 or sets.are_all_joined(count) for count, _ in requests)
+    return GpuLinks((), (), _combined_quality(requests, worst), joined, _worst_bandwidth_percent(sets, requests, worst))
 
 
-def _allocated_links(topology: GpuTopology, free: int, turns: ContainerRequests, got: tuple[int, ...]) -> GpuLinks:
+def _allocated_links(topology: GpuTopology, free: int, requests: ContainerRequests, got: tuple[int, ...]) -> GpuLinks:
     """Where it is known which ones each container gets."""
     sets, taken = gpu_sets(topology), union_masks(got)
     qualities = [sets.link_quality(each) for each in got]
-    told = tuple(bit_positions(taken)) if topology.is_symmetric else ()
+    known_gpus = tuple(bit_positions(taken)) if topology.is_symmetric else ()
     joined = all(sets.is_joined(each) for each in got)
-    best = tuple(bit_positions(union_masks(allocate_containers(topology, free, turns, best_allocation) or ())))
-    ratio, broken = _worst_bandwidth_percent(sets, turns, qualities), _count_broken_sets(sets, free, free & ~taken)
-    return GpuLinks(told, best, _combined_quality(turns, qualities), joined, ratio, broken)
+    best = tuple(bit_positions(union_masks(allocate_containers(topology, free, requests, best_allocation) or ())))
+    ratio, broken = _worst_bandwidth_percent(sets, requests, qualities), _count_broken_sets(sets, free, free & ~taken)
+    return GpuLinks(known_gpus, best, _combined_quality(requests, qualities), joined, ratio, broken)
 
 
-def _combined_quality(turns: ContainerRequests, qualities: Sequence[LinkQuality]) -> LinkQuality:
+def _combined_quality(requests: ContainerRequests, qualities: Sequence[LinkQuality]) -> LinkQuality:
     """Of all containers together; one with a single GPU has no pairs."""
-    pairs = [one.slowest for (count, _), one in zip(turns, qualities, strict=True) if count > 1]
+    pairs = [one.slowest for (count, _), one in zip(requests, qualities, strict=True) if count > 1]
     return LinkQuality(min(pairs, default=0), sum(one.total for one in qualities))
 
 
-def _worst_bandwidth_percent(sets: GpuSets, turns: ContainerRequests, qualities: Sequence[LinkQuality]) -> int:
+def _worst_bandwidth_percent(sets: GpuSets, requests: ContainerRequests, qualities: Sequence[LinkQuality]) -> int:
     return min(
-        _bandwidth_percent(one, sets.best_quality(count)) for (count, _), one in zip(turns, qualities, strict=True)
+        _bandwidth_percent(one, sets.best_quality(count)) for (count, _), one in zip(requests, qualities, strict=True)
     )
 
 

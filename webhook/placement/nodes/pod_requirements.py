@@ -1,9 +1,13 @@
-"""What a pod wants of a node, read from the pod."""
+"""Read from a pod what it requires of a node, including the pods of DaemonSets.
+
+Source for DaemonSets: the daemon controller's NodeShouldRunDaemonPod and AddOrUpdateDaemonPodTolerations.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
+import msgspec
 from msgspec.structs import replace
 
 from webhook.model.annotations import TOPOLOGY_ANNOTATION
@@ -12,8 +16,12 @@ from webhook.model.gpu_resources import WHOLE_GPU, parse_gpu_resource
 from webhook.model.pod_resources import effective_requests
 from webhook.model.pods import Pod, Toleration
 from webhook.model.quantity import NANO
-from webhook.placement.nodes.device_plugin import ContainerRequest, gpu_container_requests, largest_request
-from webhook.placement.nodes.snapshot import MIB, PodRequirements
+from webhook.placement.nodes.device_plugin import (
+    ContainerRequest,
+    ContainerRequests,
+    gpu_container_requests,
+    largest_request,
+)
 
 DAEMON_TOLERATIONS = tuple(
     Toleration(key=f"node.kubernetes.io/{key}", operator="Exists", effect=effect)
@@ -26,45 +34,79 @@ DAEMON_TOLERATIONS = tuple(
         ("unschedulable", "NoSchedule"),
     )
 )
-"""What the controller adds to every pod of a DaemonSet."""
+"""Tolerations that the controller adds to every pod of a DaemonSet."""
 
 HOST_NETWORK_TOLERATION = Toleration(
     key="node.kubernetes.io/network-unavailable", operator="Exists", effect="NoSchedule"
 )
-"""And to those on the network of their host."""
+"""Added for pods with hostNetwork."""
 
 
-REQUIRED, IGNORED = "nvlink=required", "nvlink=ignored"
+NVLINK_REQUIRED, NVLINK_IGNORED = "nvlink=required", "nvlink=ignored"
+
+MIB = 1 << 20
+
+
+class PodRequirements(msgspec.Struct, frozen=True):
+    """Requests and constraints of one pod.
+
+    Attributes:
+        resource: GPU resource name; "" for a pod without GPUs. Of several, the one that nodes are ranked by.
+        count: Units of it.
+        cpu_milli: CPU in millicores.
+        memory_mib: Memory in MiB.
+        selected_nodes: Mask of the nodes that its node selector and required affinity allow.
+        tolerations: Its tolerations.
+        container_requests: The containers that request whole GPUs, if nodes are ranked by these; otherwise ().
+        communicates: True if the GPUs of a container communicate with each other.
+        nvlink_required: True if it must not run unless NVLink joins the GPUs of each container.
+        other_gpus: Other requested GPU resources, with units: a node must have these too.
+    """
+
+    resource: str
+    count: int
+    cpu_milli: int
+    memory_mib: int
+    selected_nodes: int
+    tolerations: tuple[Toleration, ...] = ()
+    container_requests: ContainerRequests = ()
+    communicates: bool = False
+    nvlink_required: bool = False
+    other_gpus: tuple[tuple[str, int], ...] = ()
+
+    @property
+    def gpu_resources(self) -> tuple[tuple[str, int], ...]:
+        """All requested GPU resources, with units; the one that nodes are ranked by first."""
+        return ((self.resource, self.count), *self.other_gpus) if self.resource else ()
 
 
 def pod_requirements(pod: Pod, fleet: Fleet) -> PodRequirements:
-    """What a pod wants. Of several GPU resources, the one with the most units ranks.
+    """Return the requirements of a pod. Of several GPU resources, nodes are ranked by the one with the most units.
 
-    The GPUs of a container with several whole ones are taken to talk to each other unless the pod's annotation says
-    they do not.
+    Several whole GPUs of one container are assumed to communicate unless the pod's annotation says otherwise.
     """
-    wanted = requirements_from_amounts(effective_requests(pod), fleet.all_nodes)
-    said = pod.metadata.annotations.get(TOPOLOGY_ANNOTATION, "")
-    turns = gpu_container_requests(pod, WHOLE_GPU) if wanted.resource == WHOLE_GPU else ()
-    several = largest_request(turns) > 1
+    requirements = requirements_from_amounts(effective_requests(pod), fleet.all_nodes)
+    annotation = pod.metadata.annotations.get(TOPOLOGY_ANNOTATION, "")
+    requests = gpu_container_requests(pod, WHOLE_GPU) if requirements.resource == WHOLE_GPU else ()
+    several = largest_request(requests) > 1
     affinity = pod.spec.affinity.node_affinity if pod.spec.affinity else None
     terms = affinity.required.node_selector_terms if affinity and affinity.required else None
     return replace(
-        wanted,
+        requirements,
         selected_nodes=fleet.select_nodes(pod.spec.node_selector, terms),
         tolerations=pod.spec.tolerations,
-        container_requests=turns,
-        communicates=several and said != IGNORED,
-        nvlink_required=several and said == REQUIRED,
+        container_requests=requests,
+        communicates=several and annotation != NVLINK_IGNORED,
+        nvlink_required=several and annotation == NVLINK_REQUIRED,
     )
 
 
-def requirements_from_amounts(amounts: Mapping[str, int], selected: int) -> PodRequirements:
-    """What a pod of one container wants that asks for so much; an amount below zero counts as nothing.
+def requirements_from_amounts(amounts: Mapping[str, int], selected_nodes: int) -> PodRequirements:
+    """Return the requirements of a pod with one container; amounts below zero are ignored.
 
     Args:
         amounts: Nano-units by resource.
-        selected: Mask of the nodes that its selectors allow.
+        selected_nodes: Mask of the nodes that its selectors allow.
     """
     gpus = {name: -(-amount // NANO) for name, amount in amounts.items() if amount > 0 and parse_gpu_resource(name)}
     resource = max(gpus, key=lambda name: gpus[name], default="")
@@ -73,19 +115,19 @@ def requirements_from_amounts(amounts: Mapping[str, int], selected: int) -> PodR
         count=gpus.get(resource, 0),
         cpu_milli=max(0, -(-amounts.get("cpu", 0) // (NANO // 1000))),
         memory_mib=max(0, -(-amounts.get("memory", 0) // (NANO * MIB))),
-        selected_nodes=selected,
+        selected_nodes=selected_nodes,
         container_requests=(ContainerRequest(gpus[resource]),) if resource == WHOLE_GPU else (),
         other_gpus=tuple((name, count) for name, count in gpus.items() if name != resource),
     )
 
 
-def daemon_set_pod(pod: Pod, *, on_host: bool) -> Pod:
-    """The pod as the controller makes it of a DaemonSet's template; `on_host`: on the network of its host."""
-    added = (*DAEMON_TOLERATIONS, HOST_NETWORK_TOLERATION) if on_host else DAEMON_TOLERATIONS
+def daemon_set_pod(pod: Pod, *, host_network: bool) -> Pod:
+    """Return the pod that the controller creates from a DaemonSet's template, with its tolerations."""
+    added = (*DAEMON_TOLERATIONS, HOST_NETWORK_TOLERATION) if host_network else DAEMON_TOLERATIONS
     return replace(pod, spec=replace(pod.spec, tolerations=(*pod.spec.tolerations, *added)))
 
 
 def daemon_set_nodes(pod: Pod, fleet: Fleet) -> int:
-    """Mask of the nodes that get one: state, selectors and taints let it in. What is free is not asked."""
+    """Return the mask of the nodes that get a pod by state, selectors and taints, regardless of free capacity."""
     tolerations = pod.spec.tolerations
     return fleet.nodes_selected_by(pod.spec) & fleet.tolerated_nodes(tolerations) & fleet.schedulable_nodes(tolerations)

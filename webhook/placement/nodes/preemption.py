@@ -21,7 +21,8 @@ from webhook.model.quantity import NANO
 from webhook.placement.devices import NodeDevices
 from webhook.placement.nodes.device_plugin import largest_request
 from webhook.placement.nodes.filtering import exclusion_reasons, filter_reasons
-from webhook.placement.nodes.snapshot import MIB, PodRequirements, SchedulingSnapshot
+from webhook.placement.nodes.pod_requirements import MIB, PodRequirements
+from webhook.placement.nodes.snapshot import SchedulingSnapshot
 from webhook.placement.nodes.stock_filters import (
     PODS_RESOURCE,
     Amounts,
@@ -100,7 +101,7 @@ class CandidateNode(NamedTuple):
 
 
 def find_preemption(
-    cluster: SchedulingSnapshot, wanted: PodRequirements, pods: Iterable[Pod], pod: Pod, free: Sequence[Amounts]
+    cluster: SchedulingSnapshot, requirements: PodRequirements, pods: Iterable[Pod], pod: Pod, free: Sequence[Amounts]
 ) -> PreemptionPlan | None:
     """The node where the fewest pods would have to end, and of equal ones those that hold least.
 
@@ -108,36 +109,44 @@ def find_preemption(
 
     Args:
         cluster: The nodes, none of which takes the pod.
-        wanted: What the pod wants of GPUs, CPU and memory.
+        requirements: What the pod wants of GPUs, CPU and memory.
         pods: Who runs where.
         pod: The pod.
         free: What is free on each node of resources that are neither CPU, memory nor GPUs.
     """
     places = [
-        place for place in _candidate_nodes(cluster, wanted, pods, pod, free) if place.min_victims <= place.max_victims
+        place
+        for place in _candidate_nodes(cluster, requirements, pods, pod, free)
+        if place.min_victims <= place.max_victims
     ]
     steps = iter(range(MAX_CHOICES))
     least = [place.min_victims for place in places]
     for size in range(max(1, min(least, default=1)), max((place.max_victims for place in places), default=0) + 1):
         near = (place for place, at_least in zip(places, least, strict=True) if at_least <= size)
         found = [
-            (_victims_size(gone, wanted), place, gone) for place in near for gone in place.victim_choices(size, steps)
+            (_victims_size(gone, requirements), place, gone)
+            for place in near
+            for gone in place.victim_choices(size, steps)
         ]
         found.sort(key=lambda each: each[0])
         fitting = next((PreemptionPlan(place.node, gone) for _, place, gone in found if place.fits(gone)), None)
         if fitting:
             return fitting
-    return _plan_by_elimination(places, wanted)
+    return _plan_by_elimination(places, requirements)
 
 
 def _candidate_nodes(
-    cluster: SchedulingSnapshot, wanted: PodRequirements, pods: Iterable[Pod], pod: Pod, free: Sequence[Amounts]
+    cluster: SchedulingSnapshot, requirements: PodRequirements, pods: Iterable[Pod], pod: Pod, free: Sequence[Amounts]
 ) -> Iterator[CandidateNode]:
     there = _pods_by_node(pods)
     for node, known in enumerate(cluster.fleet.nodes):
         some = there.get(known.name, ())
-        if some and not any(exclusion_reasons(cluster, wanted, node)) and _may_join_gpus(cluster, wanted, node):
-            yield from _candidate_node(cluster, wanted, node, some, pod, free[node])
+        if (
+            some
+            and not any(exclusion_reasons(cluster, requirements, node))
+            and _may_join_gpus(cluster, requirements, node)
+        ):
+            yield from _candidate_node(cluster, requirements, node, some, pod, free[node])
 
 
 def _pods_by_node(pods: Iterable[Pod]) -> Mapping[str, Sequence[Pod]]:
@@ -147,40 +156,40 @@ def _pods_by_node(pods: Iterable[Pod]) -> Mapping[str, Sequence[Pod]]:
     return found
 
 
-def _may_join_gpus(cluster: SchedulingSnapshot, wanted: PodRequirements, node: int) -> bool:
+def _may_join_gpus(cluster: SchedulingSnapshot, requirements: PodRequirements, node: int) -> bool:
     """Could NVLink join as many GPUs as are wanted, were all of them free?"""
     devices = cluster.devices[node]
-    if not wanted.nvlink_required or devices.free is None:
+    if not requirements.nvlink_required or devices.free is None:
         return True
     well = ((1 << devices.topology.gpu_count) - 1) & ~devices.unhealthy
-    return gpu_sets(devices.topology).largest_island(well) >= largest_request(wanted.container_requests)
+    return gpu_sets(devices.topology).largest_island(well) >= largest_request(requirements.container_requests)
 
 
 def _candidate_node(
-    cluster: SchedulingSnapshot, wanted: PodRequirements, node: int, there: Sequence[Pod], pod: Pod, free: Amounts
+    cluster: SchedulingSnapshot, requirements: PodRequirements, node: int, there: Sequence[Pod], pod: Pod, free: Amounts
 ) -> Iterator[CandidateNode]:
     """The node; nothing where it refuses the pod whoever ends."""
-    known, asked = cluster.fleet.nodes[node], host_ports(pod)
-    needed = tuple(each for each in there if asked and find_port_conflicts(asked, host_ports(each)))
+    known, requested = cluster.fleet.nodes[node], host_ports(pod)
+    needed = tuple(each for each in there if requested and find_port_conflicts(requested, host_ports(each)))
     if pod.spec.node_name not in ("", known.name) or any(map(_is_recreated, needed)):
         return
 
     def fits(gone: EvictedPods) -> bool:
         left = [each for each in there if each not in gone]
-        ports = {known.name: {port for each in left for port in host_ports(each)}} if asked else {}
+        ports = {known.name: {port for each in left for port in host_ports(each)}} if requested else {}
         room_for_one = not known.pods or len(left) < known.pods
         others = stock_filter_reasons(pod, (known,), (_free_after_eviction(free, gone),), ports)
         return (
             room_for_one
             and not others
-            and not filter_reasons(_snapshot_without_pods(cluster, node, gone), wanted, node)
+            and not filter_reasons(_snapshot_without_pods(cluster, node, gone), requirements, node)
         )
 
-    short = _node_shortages(cluster, wanted, node, len(there), pod, free)
+    short = _node_shortages(cluster, requirements, node, len(there), pod, free)
     for each in needed:
         short = _shortages_without_pod(short, each)
     holders = (
-        _victim_candidate(each, wanted, short) for each in there if each not in needed and not _is_recreated(each)
+        _victim_candidate(each, requirements, short) for each in there if each not in needed and not _is_recreated(each)
     )
     yield CandidateNode(
         node, fits, needed, short, sorted((each for each in holders if each), key=lambda each: each[:2])
@@ -199,15 +208,15 @@ def _free_after_eviction(free: Amounts, gone: EvictedPods) -> Amounts:
 
 
 def _node_shortages(
-    cluster: SchedulingSnapshot, wanted: PodRequirements, node: int, pods: int, pod: Pod, free: Amounts
+    cluster: SchedulingSnapshot, requirements: PodRequirements, node: int, pods: int, pod: Pod, free: Amounts
 ) -> Amounts:
     """What a node has too little of, by resource, and by how much, as `_held_units` counts."""
     room, most = cluster.free[node], cluster.fleet.nodes[node].pods
     short = {
-        "cpu": wanted.cpu_milli - room.cpu_milli if wanted.cpu_milli else 0,
-        "memory": wanted.memory_mib * MIB - room.memory if wanted.memory_mib else 0,
+        "cpu": requirements.cpu_milli - room.cpu_milli if requirements.cpu_milli else 0,
+        "memory": requirements.memory_mib * MIB - room.memory if requirements.memory_mib else 0,
         PODS_RESOURCE: pods + 1 - most if most else 0,
-        **{name: units - room.units(name) for name, units in wanted.gpu_resources},
+        **{name: units - room.units(name) for name, units in requirements.gpu_resources},
         **{name: amount - free.get(name, 0) for name, amount in other_requests(pod).items() if amount > 0},
     }
     return {name: amount for name, amount in short.items() if amount > 0}
@@ -229,21 +238,21 @@ def _held_units(name: str, held: Amounts) -> int:
     return held.get(name, 0) // (NANO if name == "memory" or parse_gpu_resource(name) else 1)
 
 
-def _victim_candidate(pod: Pod, wanted: PodRequirements, short: Amounts) -> VictimCandidate | None:
+def _victim_candidate(pod: Pod, requirements: PodRequirements, short: Amounts) -> VictimCandidate | None:
     """A pod that may end; None where that is of no use.
 
     Where GPUs are to be joined it counts which ones a pod holds, so none that holds any stands for another.
     """
     held = effective_requests(pod)
     gives = {name: units for name in short if (units := _held_units(name, held)) > 0}
-    own = pod_key(pod) if wanted.nvlink_required and held.get(WHOLE_GPU) else ""
-    return VictimCandidate(_victims_size((pod,), wanted), f"{gives} {own}", pod, gives) if gives or own else None
+    own = pod_key(pod) if requirements.nvlink_required and held.get(WHOLE_GPU) else ""
+    return VictimCandidate(_victims_size((pod,), requirements), f"{gives} {own}", pod, gives) if gives or own else None
 
 
-def _victims_size(gone: EvictedPods, wanted: PodRequirements) -> tuple[int, int]:
+def _victims_size(gone: EvictedPods, requirements: PodRequirements) -> tuple[int, int]:
     """Units of the GPU resource that is wanted, and millicores, that pods hold."""
     held = [effective_requests(pod) for pod in gone]
-    units = sum(_held_units(wanted.resource, each) for each in held) if wanted.resource else 0
+    units = sum(_held_units(requirements.resource, each) for each in held) if requirements.resource else 0
     return units, sum(_held_units("cpu", each) for each in held)
 
 
@@ -272,13 +281,13 @@ def _can_cover_shortages(holders: Sequence[VictimCandidate], short: Amounts, siz
     return len(holders) >= size and all(sum(most[name]) >= amount for name, amount in short.items())
 
 
-def _plan_by_elimination(places: Sequence[CandidateNode], wanted: PodRequirements) -> PreemptionPlan | None:
+def _plan_by_elimination(places: Sequence[CandidateNode], requirements: PodRequirements) -> PreemptionPlan | None:
     """All that may end but those that need not, the smallest first: enough, and perhaps more than that."""
     ended = ((place, (*place.required_victims, *(each.pod for each in place.candidates))) for place in places)
     fitting = [(place, gone) for place, gone in ended if place.fits(gone)]
     near = sorted(fitting, key=lambda each: each[0].min_victims)[:MAX_SHORTCUT_NODES]
     found = [PreemptionPlan(place.node, _minimal_victims(gone, place.fits)) for place, gone in near]
-    return min(found, key=lambda freed: (len(freed.pods), _victims_size(freed.pods, wanted)), default=None)
+    return min(found, key=lambda freed: (len(freed.pods), _victims_size(freed.pods, requirements)), default=None)
 
 
 def _minimal_victims(gone: EvictedPods, fits: Callable[[EvictedPods], bool]) -> EvictedPods:

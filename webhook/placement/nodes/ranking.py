@@ -24,8 +24,9 @@ from webhook.placement.fragmentation.workload_mix import FLAT_MIX, WorkloadMix
 from webhook.placement.mig import CARD_MILLI, MigCard, free_starts, mig_card_value, mig_geometry, occupied_units
 from webhook.placement.nodes.gangs import GangContext, TopologyDomains, domain_suitability, nodes_for_remaining
 from webhook.placement.nodes.gpu_links import GpuLinks, LinkTable, pod_gpu_links
+from webhook.placement.nodes.pod_requirements import PodRequirements
 from webhook.placement.nodes.score_table import INFEASIBLE_SCORE, NodeStates, ScoreTable, StateFigures
-from webhook.placement.nodes.snapshot import PodRequirements, SchedulingSnapshot
+from webhook.placement.nodes.snapshot import SchedulingSnapshot
 from webhook.placement.topology import TopologyConfidence
 
 KEY_PARTS = 10
@@ -128,54 +129,58 @@ class NodeRanking:
         self._domains = TopologyDomains(cluster.fleet)
         self._write_arrays(nodes)
 
-    def rank(self, wanted: PodRequirements, company: GangContext | None = None) -> list[RankedNode]:
+    def rank(self, requirements: PodRequirements, gang: GangContext | None = None) -> list[RankedNode]:
         """The nodes that can take the pod, the best first; of equal ones the first of the cluster.
 
         Args:
-            wanted: The pod.
-            company: Those that it belongs to; None for a pod on its own.
+            requirements: The pod.
+            gang: Those that it belongs to; None for a pod on its own.
         """
-        order = self.order(wanted, company=company)
+        order = self.order(requirements, gang=gang)
         keys = map(tuple, order.keys.tolist())
-        return [self._ranked_node(wanted, node, key) for node, key in zip(order.nodes.tolist(), keys, strict=True)]
+        return [
+            self._ranked_node(requirements, node, key) for node, key in zip(order.nodes.tolist(), keys, strict=True)
+        ]
 
     def order(
         self,
-        wanted: PodRequirements,
+        requirements: PodRequirements,
         *,
         among: BoolArray | None = None,
-        company: GangContext | None = None,
+        gang: GangContext | None = None,
         yielding: bool = False,
     ) -> NodeOrder:
         """The same in arrays.
 
         Args:
-            wanted: The pod.
+            requirements: The pod.
             among: The nodes to rank, shape (nodes,); None for those that state, taints and selectors allow.
-            company: Those that it belongs to; None for a pod on its own.
+            gang: Those that it belongs to; None for a pod on its own.
             yielding: It leaves room to others: of nodes that link its GPUs alike and whose sets it harms alike, it
                 goes where the fewest units are free of what it asks for.
         """
-        parts = list(self._orders_by_offer(wanted, self._eligible_nodes(wanted) if among is None else among))
+        parts = list(
+            self._orders_by_offer(requirements, self._eligible_nodes(requirements) if among is None else among)
+        )
         if not parts:
             return NodeOrder(np.empty(0, np.int64), np.empty((0, KEY_PARTS)))
         nodes, keys = np.concatenate([part.nodes for part in parts]), np.concatenate([part.keys for part in parts])
-        if company is not None:
+        if gang is not None:
             keys[:, DOMAIN] = domain_suitability(
-                self._domains.domains_by_label(company.domain), self._eligible_slots(wanted), company
+                self._domains.domains_by_label(gang.domain), self._eligible_slots(requirements), gang
             )[nodes]
-        if yielding and wanted.resource:
-            keys[:, LEFT] = -self._units[wanted.resource][nodes]
+        if yielding and requirements.resource:
+            keys[:, LEFT] = -self._units[requirements.resource][nodes]
         telling = keys[:, (keys != keys[0]).any(0)]
         best = np.lexsort((nodes, *(-telling).T[::-1]))
         return NodeOrder(nodes[best], keys[best])
 
-    def joinable_nodes(self, wanted: PodRequirements) -> tuple[BoolArray, BoolArray]:
+    def joinable_nodes(self, requirements: PodRequirements) -> tuple[BoolArray, BoolArray]:
         """Where NVLink joins what each container would get: now, and where it may do so later; of shape (nodes,).
 
         Units of a shared card are joined nowhere: two of them may be one card.
         """
-        figures, whole = self._links.figures(wanted.container_requests), self._whole
+        figures, whole = self._links.figures(requirements.container_requests), self._whole
         return whole & (figures.joinable > 0), whole & (figures.ever_joinable > 0)
 
     def set_nodes(self, changes: Mapping[int, tuple[FreeResources, NodeDevices | None]]) -> None:
@@ -214,53 +219,57 @@ class NodeRanking:
         all_ = np.maximum(self.cluster.capacity.gpus[some].sum(1), 1)
         self._fullness[some] = self._sign * (1 - self._score_table.free.gpus[some].sum(1) / all_)
 
-    def _eligible_nodes(self, wanted: PodRequirements) -> BoolArray:
+    def _eligible_nodes(self, requirements: PodRequirements) -> BoolArray:
         fleet = self.cluster.fleet
         allowed = (
-            fleet.schedulable_nodes(wanted.tolerations)
-            & wanted.selected_nodes
-            & fleet.tolerated_nodes(wanted.tolerations)
+            fleet.schedulable_nodes(requirements.tolerations)
+            & requirements.selected_nodes
+            & fleet.tolerated_nodes(requirements.tolerations)
         )
         return node_mask_array(allowed, len(self._full))
 
-    def _orders_by_offer(self, wanted: PodRequirements, allowed: BoolArray) -> Iterator[NodeOrder]:
+    def _orders_by_offer(self, requirements: PodRequirements, allowed: BoolArray) -> Iterator[NodeOrder]:
         """The nodes that can take the pod, those of one offer together, not ordered yet."""
-        for offer in self.cluster.fleet.by_resource.get(wanted.resource, ()) if wanted.resource else (None,):
+        for offer in (
+            self.cluster.fleet.by_resource.get(requirements.resource, ()) if requirements.resource else (None,)
+        ):
             offering = allowed if offer is None else allowed & node_mask_array(offer.nodes, len(allowed))
-            nodes = np.flatnonzero(offering & self._feasible_nodes(wanted))
+            nodes = np.flatnonzero(offering & self._feasible_nodes(requirements))
             if len(nodes):
-                yield self._offer_order(wanted, offer, nodes)
+                yield self._offer_order(requirements, offer, nodes)
 
-    def _feasible_nodes(self, wanted: PodRequirements) -> BoolArray:
+    def _feasible_nodes(self, requirements: PodRequirements) -> BoolArray:
         """Which nodes have the CPU, the memory, the GPUs and room for another pod, shape (nodes,)."""
         rooms = self._score_table.free
-        takes = ~self._full & (rooms.cpu >= wanted.cpu_milli) & (rooms.memory >= wanted.memory_mib)
-        for resource, count in wanted.gpu_resources:
+        takes = ~self._full & (rooms.cpu >= requirements.cpu_milli) & (rooms.memory >= requirements.memory_mib)
+        for resource, count in requirements.gpu_resources:
             takes &= self._units.get(resource, np.zeros_like(self._full, np.int64)) >= count
-        return takes & self.joinable_nodes(wanted)[0] if wanted.nvlink_required else takes
+        return takes & self.joinable_nodes(requirements)[0] if requirements.nvlink_required else takes
 
-    def _offer_order(self, wanted: PodRequirements, offer: GpuOffer | None, nodes: IntArray) -> NodeOrder:
+    def _offer_order(self, requirements: PodRequirements, offer: GpuOffer | None, nodes: IntArray) -> NodeOrder:
         keys = np.zeros((len(nodes), KEY_PARTS))
-        need = self.cluster.pod_demand(wanted, int(nodes[0]))
-        scores = self._score_table.scores(need)[nodes]
+        demand = self.cluster.pod_demand(requirements, int(nodes[0]))
+        scores = self._score_table.scores(demand)[nodes]
         keys[:, SCORE], keys[:, FULLNESS] = (
             np.where(scores > INFEASIBLE_SCORE, scores, LAST_SCORE),
             self._fullness[nodes],
         )
         if offer is not None and offer.form is GpuForm.WHOLE:
-            figures = self._links.figures(wanted.container_requests)
+            figures = self._links.figures(requirements.container_requests)
             keys[:, ILL], keys[:, HARM] = -figures.unhealthy[nodes], -figures.broken_sets[nodes]
-            if wanted.communicates:
+            if requirements.communicates:
                 keys[:, NEAR] = np.column_stack([figures.joined, figures.ratio])[nodes]
         if offer is not None and offer.form is GpuForm.MIG:
             keys[:, SCORE] = self._mig_value_changes(offer.product, offer.profile)[nodes]
         return NodeOrder(nodes, keys)
 
-    def _ranked_node(self, wanted: PodRequirements, node: int, key: tuple[float, ...]) -> RankedNode:
-        devices, offer = self.cluster.devices[node], self.cluster.offer(node, wanted.resource)
+    def _ranked_node(self, requirements: PodRequirements, node: int, key: tuple[float, ...]) -> RankedNode:
+        devices, offer = self.cluster.devices[node], self.cluster.offer(node, requirements.resource)
         whole = offer is not None and offer.form is GpuForm.WHOLE
         links = (
-            pod_gpu_links(devices.topology, devices.free, wanted.container_requests, devices.allocatable_unhealthy)
+            pod_gpu_links(
+                devices.topology, devices.free, requirements.container_requests, devices.allocatable_unhealthy
+            )
             if whole
             else None
         )
@@ -288,7 +297,7 @@ class NodeRanking:
         form = known.profile(profile) if known else None
         if known is None or form is None:
             return (0.0,)
-        worth, missing = mig_card_value(known, self._profiles), -float(CARD_MILLI) if sick else 0.0
+        value, missing = mig_card_value(known, self._profiles), -float(CARD_MILLI) if sick else 0.0
         used = {card.index: occupied_units(known, card.used) for card in cards}
         places = [(used[card.index], one.start) for card in cards for one in card.idle if one.profile == profile]
         if not places:
@@ -296,33 +305,35 @@ class NodeRanking:
                 card.index: free_starts(form, used[card.index] | occupied_units(known, card.idle)) for card in cards
             }
             places = [(used[index], start) for index, some in free.items() for start in some]
-        return (round(max((worth.value_change(profile, mask, start) for mask, start in places), default=missing), 1),)
+        return (round(max((value.value_change(profile, mask, start) for mask, start in places), default=missing), 1),)
 
-    def slots(self, wanted: PodRequirements) -> IntArray:
+    def slots(self, requirements: PodRequirements) -> IntArray:
         """How many such pods each node takes, one after the other; who may go where is not asked, shape (nodes,)."""
         rooms = self._score_table.free
         slots = np.where(self._full, 0, MAX_SLOTS)
-        for resource, units in wanted.gpu_resources:
+        for resource, units in requirements.gpu_resources:
             np.minimum(slots, self._units.get(resource, np.zeros_like(slots)) // units, out=slots)
-        for free, asked in ((rooms.cpu, wanted.cpu_milli), (rooms.memory, wanted.memory_mib)):
-            slots = np.minimum(slots, free // asked) if asked else slots
-        if wanted.nvlink_required:
-            sets = self._links.joined_pod_counts(wanted.container_requests).astype(np.int64)
+        for free, requested in ((rooms.cpu, requirements.cpu_milli), (rooms.memory, requirements.memory_mib)):
+            slots = np.minimum(slots, free // requested) if requested else slots
+        if requirements.nvlink_required:
+            sets = self._links.joined_pod_counts(requirements.container_requests).astype(np.int64)
             slots = np.minimum(slots, np.where(self._whole, sets, 0))
         return np.maximum(slots, 0)
 
-    def nodes_for_gang(self, wanted: PodRequirements, company: GangContext, order: NodeOrder) -> list[int]:
+    def nodes_for_gang(self, requirements: PodRequirements, gang: GangContext, order: NodeOrder) -> list[int]:
         """Where the others would go, as `nodes_for_remaining` says; `order` is how the nodes were ranked for the
         pod.
         """
-        domains = self._domains.domains_by_label(company.domain)
+        domains = self._domains.domains_by_label(gang.domain)
         return (
-            nodes_for_remaining(domains, self._eligible_slots(wanted), company, order.nodes) if len(order.nodes) else []
+            nodes_for_remaining(domains, self._eligible_slots(requirements), gang, order.nodes)
+            if len(order.nodes)
+            else []
         )
 
-    def _eligible_slots(self, wanted: PodRequirements) -> IntArray:
+    def _eligible_slots(self, requirements: PodRequirements) -> IntArray:
         """The same where state, taints and selectors let the pod in, and none elsewhere."""
-        return np.where(self._eligible_nodes(wanted), self.slots(wanted), 0)
+        return np.where(self._eligible_nodes(requirements), self.slots(requirements), 0)
 
 
 def _mig_state(devices: NodeDevices) -> MigState:

@@ -126,8 +126,8 @@ class _ScoreRow:
 
     __slots__ = ("scores", "seen", "taking")
 
-    def __init__(self, scores: FloatArray, taking: BoolArray, seen: int) -> None:
-        self.scores, self.taking, self.seen = scores, taking, seen
+    def __init__(self, scores: FloatArray, accepting: BoolArray, seen: int) -> None:
+        self.scores, self.taking, self.seen = scores, accepting, seen
 
 
 class ScoreTable:
@@ -150,37 +150,37 @@ class ScoreTable:
         self._rows: dict[PodDemand, _ScoreRow] = {}
         self._log: list[int] = []
 
-    def scores(self, need: PodDemand) -> FloatArray:
+    def scores(self, demand: PodDemand) -> FloatArray:
         """The score of every node, shape (nodes,); NOWHERE for one that cannot take the pod."""
-        scores = self._score_row(need.shape).scores + self._scorer.node_adjustments(self.free, need, self.turnover)
-        fitting: FloatArray = np.where(self.free.memory >= need.memory_mib, scores, INFEASIBLE_SCORE)
+        scores = self._score_row(demand.shape).scores + self._scorer.node_adjustments(self.free, demand, self.turnover)
+        fitting: FloatArray = np.where(self.free.memory >= demand.memory_mib, scores, INFEASIBLE_SCORE)
         return fitting
 
-    def choose_gpus(self, node: int, need: PodDemand) -> tuple[int, ...]:
+    def choose_gpus(self, node: int, demand: PodDemand) -> tuple[int, ...]:
         """The GPUs of a node with room for the pod that the rule would give it, one for each unit."""
-        if not need.gpus:
+        if not demand.gpus:
             return ()
         free = self.free.gpus[node]
-        if need.gpu_milli == GPU_MILLI:
-            return tuple(np.flatnonzero(free == GPU_MILLI)[: need.gpus].tolist())
+        if demand.gpu_milli == GPU_MILLI:
+            return tuple(np.flatnonzero(free == GPU_MILLI)[: demand.gpus].tolist())
         one = np.array([node])
-        ways = placement_options(self.free.rows(one), need, self._score_row(need.shape).taking)
+        ways = placement_options(self.free.rows(one), demand, self._score_row(demand.shape).taking)
         scores = self._scorer.placement_scores(
-            self._values[ways.nodes], self._scorer.node_values(ways), ways.nodes, need
+            self._values[ways.nodes], self._scorer.node_values(ways), ways.nodes, demand
         )
-        taken = units_per_gpu(free - ways.gpus, need.gpu_milli)
+        taken = units_per_gpu(free - ways.gpus, demand.gpu_milli)
         best = np.flatnonzero(scores == scores.max())
         way = min(best, key=lambda i: int(free[taken[i] > 0].sum())) if self._scorer.prefers_full_gpus else best[0]
         return tuple(np.repeat(np.arange(len(free)), taken[way]).tolist())
 
-    def allocate(self, place: GpuPlacement, need: PodDemand) -> None:
+    def allocate(self, place: GpuPlacement, demand: PodDemand) -> None:
         """A pod begins to hold its place."""
-        self.free.allocate(place.node, need, place.gpus)
+        self.free.allocate(place.node, demand, place.gpus)
         self.refresh((place.node,))
 
-    def release(self, place: GpuPlacement, need: PodDemand) -> None:
+    def release(self, place: GpuPlacement, demand: PodDemand) -> None:
         """A pod gives its place back."""
-        self.free.release(place.node, need, place.gpus)
+        self.free.release(place.node, demand, place.gpus)
         self.refresh((place.node,))
 
     def refresh(self, nodes: Sequence[int]) -> None:
@@ -205,12 +205,14 @@ class ScoreTable:
     def _add_score_row(self, shape: PodDemand) -> _ScoreRow:
         if len(self._rows) >= MAX_SCORE_ROWS:
             self._rows.clear()
-        taking = self.free.capacity.nodes_accepting(shape)
-        row = self._rows[shape] = _ScoreRow(self._score_nodes(self._everyone, shape, taking), taking, len(self._log))
+        accepting = self.free.capacity.nodes_accepting(shape)
+        row = self._rows[shape] = _ScoreRow(
+            self._score_nodes(self._everyone, shape, accepting), accepting, len(self._log)
+        )
         return row
 
-    def _score_nodes(self, nodes: IntArray, shape: PodDemand, taking: BoolArray) -> FloatArray:
-        ways = placement_options(self.free.rows(nodes), shape, taking)
+    def _score_nodes(self, nodes: IntArray, shape: PodDemand, accepting: BoolArray) -> FloatArray:
+        ways = placement_options(self.free.rows(nodes), shape, accepting)
         scores = self._scorer.placement_scores(
             self._values[ways.nodes], self._scorer.node_values(ways), ways.nodes, shape
         )

@@ -40,7 +40,7 @@ class Simulator:
 
     def __init__(
         self,
-        site: ClusterCapacity,
+        capacity: ClusterCapacity,
         policy: ScoringStrategy,
         rng: np.random.Generator,
         mix: WorkloadMix | None = None,
@@ -51,70 +51,70 @@ class Simulator:
         """Begin.
 
         Args:
-            site: The nodes.
+            capacity: The nodes.
             policy: What ranks them.
             rng: Chooses among equals.
             mix: What pods will ask for; None to learn it from the arrivals.
             rooms: What is free; None for an empty cluster.
             order: Rank of each node by which equals are chosen instead of at random, shape (nodes,).
         """
-        self.site, self.policy = site, policy
+        self.site, self.policy = capacity, policy
         self._rng, self._order = rng, order
         self._learner = MixEstimator() if mix is None else None
         self._turnover = TurnoverEstimator()
-        self.score_table = ScoreTable(rooms or FreeCapacityArrays(site), SCORERS[policy](site, mix or FLAT_MIX))
+        self.score_table = ScoreTable(rooms or FreeCapacityArrays(capacity), SCORERS[policy](capacity, mix or FLAT_MIX))
 
-    def schedule_pod(self, need: PodDemand) -> GpuPlacement | None:
+    def schedule_pod(self, demand: PodDemand) -> GpuPlacement | None:
         """Choose a place for a pod and take it; None where there is none."""
-        best = best_nodes(self.score_table.scores(need))
+        best = best_nodes(self.score_table.scores(demand))
         if not len(best):
             return None
         node = int(best[self._rng.integers(len(best)) if self._order is None else self._order[best].argmin()])
-        place = GpuPlacement(node, self.score_table.choose_gpus(node, need))
-        self.score_table.allocate(place, need)
+        place = GpuPlacement(node, self.score_table.choose_gpus(node, demand))
+        self.score_table.allocate(place, demand)
         return place
 
-    def remove_pod(self, place: GpuPlacement, need: PodDemand) -> None:
+    def remove_pod(self, place: GpuPlacement, demand: PodDemand) -> None:
         """A pod leaves its place."""
-        self.score_table.release(place, need)
+        self.score_table.release(place, demand)
         self._turnover.record_departure()
         self.score_table.turnover = self._turnover.ratio
 
-    def record_arrival(self, need: PodDemand) -> None:
+    def record_arrival(self, demand: PodDemand) -> None:
         """Count an arrival, placed or not; it is a part of the mix unless that was given."""
         self._turnover.record_arrival()
         self.score_table.turnover = self._turnover.ratio
-        if self._learner is not None and self._learner.record_arrival(need):
+        if self._learner is not None and self._learner.record_arrival(demand):
             self.score_table.set_scorer(SCORERS[self.policy](self.site, self._learner.estimated_mix()))
 
 
-def unschedulable_reason(rooms: FreeCapacityArrays, need: PodDemand) -> UnschedulableReason:
+def unschedulable_reason(rooms: FreeCapacityArrays, demand: PodDemand) -> UnschedulableReason:
     """Why a pod finds no place among these rooms."""
-    site, taking = rooms.capacity, rooms.capacity.nodes_accepting(need)
-    if not taking.any():
+    capacity, accepting = rooms.capacity, rooms.capacity.nodes_accepting(demand)
+    if not accepting.any():
         return UnschedulableReason.NO_MODEL
-    if not (_fits_empty_nodes(site.cpu, site.memory, site.gpus, need) & taking).any():
+    if not (_fits_empty_nodes(capacity.cpu, capacity.memory, capacity.gpus, demand) & accepting).any():
         return UnschedulableReason.TOO_LARGE
-    gpus = _has_enough_gpus(rooms.gpus, need) & taking
+    gpus = _has_enough_gpus(rooms.gpus, demand) & accepting
     if not gpus.any():
         return (
             UnschedulableReason.FULL
-            if int(rooms.gpus[taking].sum()) < need.total_milli
+            if int(rooms.gpus[accepting].sum()) < demand.total_milli
             else UnschedulableReason.FRAGMENTED
         )
-    cpu = gpus & (rooms.cpu >= need.cpu_milli)
+    cpu = gpus & (rooms.cpu >= demand.cpu_milli)
     if not cpu.any():
         return UnschedulableReason.NO_CPU
     return (
-        UnschedulableReason.FITS if (cpu & (rooms.memory >= need.memory_mib)).any() else UnschedulableReason.NO_MEMORY
+        UnschedulableReason.FITS if (cpu & (rooms.memory >= demand.memory_mib)).any() else UnschedulableReason.NO_MEMORY
     )
 
 
-def _fits_empty_nodes(cpu: IntArray, memory: IntArray, gpus: IntArray, need: PodDemand) -> BoolArray:
-    fits: BoolArray = _has_enough_gpus(gpus, need) & (cpu >= need.cpu_milli) & (memory >= need.memory_mib)
+def _fits_empty_nodes(cpu: IntArray, memory: IntArray, gpus: IntArray, demand: PodDemand) -> BoolArray:
+    fits: BoolArray = _has_enough_gpus(gpus, demand) & (cpu >= demand.cpu_milli) & (memory >= demand.memory_mib)
     return fits
 
 
-def _has_enough_gpus(gpus: IntArray, need: PodDemand) -> BoolArray:
-    enough: BoolArray = units_per_gpu(gpus, need.gpu_milli).sum(1) >= need.gpus
+def _has_enough_gpus(gpus: IntArray, demand: PodDemand) -> BoolArray:
+    enough: BoolArray = units_per_gpu(gpus, demand.gpu_milli).sum(1) >= demand.gpus
     return enough

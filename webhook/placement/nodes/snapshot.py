@@ -14,47 +14,11 @@ from webhook.model.gpu_resources import WHOLE_GPU
 from webhook.model.node_labels import PRODUCT_LABEL
 from webhook.model.node_masks import bit_positions, union_masks
 from webhook.model.offers import GpuOffer
-from webhook.model.pods import Toleration
 from webhook.model.products import normalized_product
 from webhook.placement.capacity import GPU_MILLI, ClusterCapacity, EmptyNode, FreeCapacityArrays, IntArray, PodDemand
 from webhook.placement.devices import NodeDevices, devices_from_labels, reconcile_free_count
-from webhook.placement.nodes.device_plugin import ContainerRequests
+from webhook.placement.nodes.pod_requirements import MIB, PodRequirements
 from webhook.placement.nvlink import gpu_mask
-
-MIB = 1 << 20
-
-
-class PodRequirements(msgspec.Struct, frozen=True):
-    """What one pod wants of a node.
-
-    Attributes:
-        resource: GPU resource name; "" for a pod without GPUs. Of several, the one that nodes are ranked by.
-        count: Units of it.
-        cpu_milli: CPU in millicores.
-        memory_mib: Memory in MiB.
-        selected: Mask of the nodes that its selectors and required affinity allow.
-        tolerations: What it tolerates.
-        turns: The containers that ask for whole GPUs, where nodes are ranked by these; () elsewhere.
-        communicates: True where the GPUs of a container talk to each other.
-        joined: True where it must not run unless NVLink joins the GPUs of each container.
-        also: The other GPU resources that it asks for, with units: a node must have room for them too.
-    """
-
-    resource: str
-    count: int
-    cpu_milli: int
-    memory_mib: int
-    selected_nodes: int
-    tolerations: tuple[Toleration, ...] = ()
-    container_requests: ContainerRequests = ()
-    communicates: bool = False
-    nvlink_required: bool = False
-    other_gpus: tuple[tuple[str, int], ...] = ()
-
-    @property
-    def gpu_resources(self) -> tuple[tuple[str, int], ...]:
-        """All GPU resources that it asks for, with units; the one that nodes are ranked by first."""
-        return ((self.resource, self.count), *self.other_gpus) if self.resource else ()
 
 
 class SchedulingSnapshot:
@@ -109,13 +73,19 @@ class SchedulingSnapshot:
             return 0, 0
         return self.fleet.nodes[node].gpus.get(WHOLE_GPU, 0), self.free[node].gpus.get(WHOLE_GPU, 0)
 
-    def pod_demand(self, wanted: PodRequirements, node: int) -> PodDemand:
+    def pod_demand(self, requirements: PodRequirements, node: int) -> PodDemand:
         """What a pod needs of a node in the terms of the rules. Of MIG instances and their shares: CPU, memory."""
-        offer = self.offer(node, wanted.resource)
+        offer = self.offer(node, requirements.resource)
         if offer is None or offer.form is GpuForm.MIG or offer.profile:
-            return PodDemand(wanted.cpu_milli, memory_mib=wanted.memory_mib)
+            return PodDemand(requirements.cpu_milli, memory_mib=requirements.memory_mib)
         share = max(1, GPU_MILLI // offer.replicas)
-        return PodDemand(wanted.cpu_milli, wanted.count, share, self._allowed_models(wanted), wanted.memory_mib)
+        return PodDemand(
+            requirements.cpu_milli,
+            requirements.count,
+            share,
+            self._allowed_models(requirements),
+            requirements.memory_mib,
+        )
 
     def free_arrays(self) -> FreeCapacityArrays:
         """What is free, for rules."""
@@ -142,20 +112,20 @@ class SchedulingSnapshot:
         self.free[node] = room
         self.devices[node] = self._devices_of_node(node, devices)
 
-    def with_pod(self, wanted: PodRequirements, node: int, gpus: tuple[int, ...] = ()) -> SchedulingSnapshot:
+    def with_pod(self, requirements: PodRequirements, node: int, gpus: tuple[int, ...] = ()) -> SchedulingSnapshot:
         """The cluster after a pod has come to a node.
 
         Args:
-            wanted: The pod.
+            requirements: The pod.
             node: Its node.
             gpus: The whole GPUs that it gets; () where that is not known.
         """
         known = self.devices[node]
         free = known.free
-        if dict(wanted.gpu_resources).get(WHOLE_GPU):
+        if dict(requirements.gpu_resources).get(WHOLE_GPU):
             free = free & ~gpu_mask(gpus) if free is not None and gpus else None
         return self.with_free(
-            node, _subtract_requirements(self.free[node], wanted), msgspec.structs.replace(known, free=free)
+            node, _subtract_requirements(self.free[node], requirements), msgspec.structs.replace(known, free=free)
         )
 
     def with_free(self, node: int, room: FreeResources, devices: NodeDevices | None = None) -> SchedulingSnapshot:
@@ -173,9 +143,9 @@ class SchedulingSnapshot:
             return devices_from_labels(self.fleet.nodes[node], whole, free)
         return reconcile_free_count(devices, self.free[node].units(WHOLE_GPU)) if whole else devices
 
-    def _allowed_models(self, wanted: PodRequirements) -> tuple[str, ...]:
+    def _allowed_models(self, requirements: PodRequirements) -> tuple[str, ...]:
         """The models that selectors leave, where they rule out some."""
-        left = [model for model, nodes in self._of_model.items() if nodes & wanted.selected_nodes]
+        left = [model for model, nodes in self._of_model.items() if nodes & requirements.selected_nodes]
         return tuple(sorted(left)) if len(left) < len(self._of_model) else ()
 
     def _node_capacity(self, node: int) -> EmptyNode:
@@ -219,11 +189,11 @@ def _offers_by_node(fleet: Fleet) -> list[dict[str, GpuOffer]]:
     return found
 
 
-def _subtract_requirements(room: FreeResources, wanted: PodRequirements) -> FreeResources:
+def _subtract_requirements(room: FreeResources, requirements: PodRequirements) -> FreeResources:
     gpus = dict(room.gpus)
-    for resource, count in wanted.gpu_resources:
+    for resource, count in requirements.gpu_resources:
         gpus[resource] = gpus.get(resource, 0) - count
-    cpu_milli, memory = room.cpu_milli - wanted.cpu_milli, room.memory - wanted.memory_mib * MIB
+    cpu_milli, memory = room.cpu_milli - requirements.cpu_milli, room.memory - requirements.memory_mib * MIB
     return msgspec.structs.replace(room, cpu_milli=cpu_milli, memory=memory, gpus=gpus)
 
 

@@ -1,7 +1,8 @@
-"""What a scheduler asks of a node beside CPU, memory and GPUs: its name, its ports, and every other resource.
+"""The stock scheduler's filters beside CPU, memory and GPUs: node name, host ports, other resources; and those not
+modelled.
 
-Source of the words: the scheduler's plugins NodeName, NodePorts and NodeResourcesFit, and the API server for amounts
-below zero.
+Source: the scheduler's plugins NodeName, NodePorts (HostPortInfo: an address of all interfaces conflicts with every
+other) and NodeResourcesFit, whose messages are used, and the API server for negative amounts.
 """
 
 from __future__ import annotations
@@ -17,11 +18,10 @@ from webhook.model.quantity import NANO, format_nano
 from webhook.placement.nodes.filtering import FilterReason
 
 ALL_INTERFACES = "0.0.0.0"  # noqa: S104 - nothing is bound here
-"""All interfaces of a host."""
 
 
 class HostPort(NamedTuple):
-    """A port of a host, as a pod takes it."""
+    """A host port of a pod."""
 
     number: int
     protocol: str
@@ -35,7 +35,7 @@ Amounts = Mapping[str, int]
 
 
 def other_requests(pod: Pod) -> dict[str, int]:
-    """What a pod asks for that is neither CPU, memory nor a GPU. Device classes are nothing that nodes advertise."""
+    """Return requests for other resources than CPU, memory and GPUs. Nodes do not advertise device classes."""
     return {
         name: amount
         for name, amount in effective_requests(pod).items()
@@ -46,24 +46,21 @@ def other_requests(pod: Pod) -> dict[str, int]:
 def stock_filter_reasons(
     pod: Pod, nodes: Sequence[FleetNode], free: Sequence[Amounts], ports: Mapping[str, Collection[HostPort]]
 ) -> dict[int, tuple[FilterReason, ...]]:
-    """Why a scheduler, or the API server, refuses a pod for what is no matter of GPUs, by position of the node.
+    """Return why the scheduler or the API server rejects a pod, GPUs aside, by node position.
 
     Args:
         pod: The pod.
         nodes: The nodes.
-        free: What is free on each of resources that are neither CPU, memory nor GPUs.
-        ports: Ports of hosts that are taken, by node.
+        free: Free amounts of other resources on each node.
+        ports: Allocated host ports, by node.
     """
-    asked, taking, everywhere = (
-        other_requests(pod),
-        host_ports(pod),
-        tuple(map(_negative_amount_reason, negative_resources(pod))),
-    )
+    requested, ports_requested = other_requests(pod), host_ports(pod)
+    on_every_node = tuple(map(_negative_amount_reason, negative_resources(pod)))
     found = {
         i: (
-            *everywhere,
-            *_node_resource_reasons(pod, asked, node, free[i]),
-            *_port_conflict_reasons(taking, ports.get(node.name, ())),
+            *on_every_node,
+            *_node_resource_reasons(pod, requested, node, free[i]),
+            *_port_conflict_reasons(ports_requested, ports.get(node.name, ())),
         )
         for i, node in enumerate(nodes)
     }
@@ -71,33 +68,35 @@ def stock_filter_reasons(
 
 
 def _negative_amount_reason(name: str) -> FilterReason:
-    return FilterReason(f"Invalid value: {name} must be greater than or equal to 0", f"it asks for {name} below zero")
+    return FilterReason(
+        f"Invalid value: {name} must be greater than or equal to 0", f"it requests a negative amount of {name}"
+    )
 
 
-def _node_resource_reasons(pod: Pod, asked: Amounts, node: FleetNode, free: Amounts) -> Iterator[FilterReason]:
+def _node_resource_reasons(pod: Pod, requested: Amounts, node: FleetNode, free: Amounts) -> Iterator[FilterReason]:
     if pod.spec.node_name not in ("", node.name):
-        yield FilterReason("node(s) didn't match the requested node name", f"spec.nodeName says {pod.spec.node_name}")
-    for name, amount in asked.items():
+        yield FilterReason("node(s) didn't match the requested node name", f"spec.nodeName is {pod.spec.node_name}")
+    for name, amount in requested.items():
         if amount > max(0, free.get(name, 0)):
             there = f"{format_nano(max(0, free[name]))} free of {format_nano(amount)} {name}" if name in free else ""
             yield FilterReason(f"Insufficient {name}", there or f"offers no {name}")
 
 
-def _port_conflict_reasons(asked: Collection[HostPort], taken: Collection[HostPort]) -> Iterator[FilterReason]:
-    clashes = find_port_conflicts(asked, taken)
-    if clashes:
-        said = ", ".join(f"{one.number}/{one.protocol}" for one in clashes)
-        yield FilterReason("node(s) didn't have free ports for the requested pod ports", f"host port {said} is taken")
+def _port_conflict_reasons(requested: Collection[HostPort], taken: Collection[HostPort]) -> Iterator[FilterReason]:
+    conflicts = find_port_conflicts(requested, taken)
+    if conflicts:
+        text = ", ".join(f"{one.number}/{one.protocol}" for one in conflicts)
+        yield FilterReason("node(s) didn't have free ports for the requested pod ports", f"host port {text} is in use")
 
 
-def count_fitting_pods(asked: Amounts, free: Amounts, most: int) -> int:
-    """How many pods find so much, at most so many. Places for pods count too, where the node says how many it has."""
-    each = {**asked, PODS_RESOURCE: NANO} if PODS_RESOURCE in free else asked
+def count_fitting_pods(requested: Amounts, free: Amounts, most: int) -> int:
+    """Return how many such pods fit, at most `most`. The node's pod limit counts, if known."""
+    each = {**requested, PODS_RESOURCE: NANO} if PODS_RESOURCE in free else requested
     return min([most, *(max(0, free.get(name, 0)) // amount for name, amount in each.items() if amount > 0)])
 
 
 def host_ports(pod: Pod) -> frozenset[HostPort]:
-    """The ports of its host that a pod takes while it runs: those of main containers and of sidecars."""
+    """Return the host ports of a pod's main containers and sidecars."""
     return frozenset(
         HostPort(port.host_port, port.protocol or "TCP", port.host_ip or ALL_INTERFACES)
         for container in _long_running_containers(pod)
@@ -111,10 +110,10 @@ def _long_running_containers(pod: Pod) -> Iterator[Container]:
     yield from (each for each in pod.spec.init_containers if is_sidecar(each))
 
 
-def find_port_conflicts(asked: Iterable[HostPort], taken: Iterable[HostPort]) -> list[HostPort]:
-    """Those that others have taken, ascending."""
-    held = list(taken)
-    return sorted(one for one in asked if any(_is_port_conflict(one, other) for other in held))
+def find_port_conflicts(requested: Iterable[HostPort], taken: Iterable[HostPort]) -> list[HostPort]:
+    """Return the requested ports that conflict with allocated ones, ascending."""
+    allocated = list(taken)
+    return sorted(one for one in requested if any(_is_port_conflict(one, other) for other in allocated))
 
 
 def _is_port_conflict(one: HostPort, other: HostPort) -> bool:
@@ -123,12 +122,12 @@ def _is_port_conflict(one: HostPort, other: HostPort) -> bool:
 
 
 def unsupported_constraints(pod: Pod) -> tuple[str, ...]:
-    """What of a pod nothing here looks at, in words; () for most pods."""
+    """Return the scheduling constraints of a pod that nothing here checks; () for most pods."""
     return tuple(_unsupported_constraints(pod))
 
 
 def unsimulated_constraints(pod: Pod) -> tuple[str, ...]:
-    """The same with what `place` looks at, and a simulation, which knows GPUs, CPU and memory, does not."""
+    """Return those, and the ones that `place` checks but a simulation does not."""
     return (*_unsupported_constraints(pod), *_unsimulated_fields(pod))
 
 
@@ -148,9 +147,9 @@ def _unsupported_constraints(pod: Pod) -> Iterator[str]:
     if pod.spec.resource_claims or any(name.startswith(DEVICE_CLASS_PREFIX) for name in effective_requests(pod)):
         yield "resource claims"
     if any(each.persistent_volume_claim or each.ephemeral for each in pod.spec.volumes):
-        yield "which nodes its volumes reach"
+        yield "volume topology"
     if pod.spec.scheduling_gates:
-        yield "scheduling gates, which keep it from every node until they are gone"
+        yield "scheduling gates, which keep it off every node until they are removed"
 
 
 def _pod_affinity_constraints(spec: PodSpec) -> Iterator[str]:
