@@ -18,7 +18,7 @@ from webhook.cache.build_view import build_view
 from webhook.cache.informers import empty_view
 from webhook.cache.live_view import ViewPublisher
 from webhook.cache.node_usage import NodeUsage, NodeUsageWriter
-from webhook.cache.snapshot_objects import StoredPod
+from webhook.cache.stored_objects import StoredPod
 from webhook.model.claims import DeviceClass, ResourceClaimTemplate
 from webhook.model.cluster_view import AssumedPod, ClusterView
 from webhook.model.objects import LimitRange, Namespace, Node, ResourceQuota
@@ -461,7 +461,7 @@ async def test_views_come_by_themselves_once_everything_is_synced() -> None:
 def test_namespaces_whose_pods_are_gone_are_forgotten() -> None:
     """Until all pods are listed anew, which may be never."""
     holdings = NodeUsage()
-    writer = NodeUsageWriter(holdings, lambda *_: None, lambda: None)
+    writer = NodeUsageWriter(holdings)
     for number in range(5):
         one = msgspec.convert({"metadata": {"name": "p", "namespace": f"ci-{number}"}, "spec": {}}, Pod)
         writer.upsert(one)

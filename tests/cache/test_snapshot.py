@@ -131,10 +131,10 @@ def test_what_is_no_part_of_a_snapshot_is_counted_and_our_own_kind_is_not(tmp_pa
     file = _file(tmp_path, NODE, config, config, secret, other, ours, ["a list"], {"apiVersion": "v1"})
     snapshot = read_snapshot(str(file))
     assert [note.partition(": ")[2] for note in snapshot.skipped] == [
-        "2 of kind ConfigMap left out",
-        "1 of kind Secret left out",
-        "1 of kind Node (management.example.com/v3) left out",
-        "2 of kind (no kind) left out",
+        "2 of kind ConfigMap skipped",
+        "1 of kind Secret skipped",
+        "1 of kind Node (management.example.com/v3) skipped",
+        "2 of kind (no kind) skipped",
     ]
     assert [node.name for node in snapshot.view.fleet.nodes] == ["gpu-1"]
 
@@ -144,7 +144,7 @@ def test_an_object_given_twice_counts_once_the_later_one(tmp_path: Path) -> None
     snapshot = read_snapshot(str(file))
     assert _free(snapshot.view) == 2
     (note,) = snapshot.skipped
-    assert note.endswith("Node gpu-1 is given twice; this one counts")
+    assert note.endswith("Node gpu-1 appears twice; this one is used")
 
 
 def test_pods_without_a_name_yet_are_each_a_pod() -> None:
@@ -211,7 +211,7 @@ FAULTS: dict[str, tuple[Json, str]] = {
     "a node without a name": ({"kind": "Node", "metadata": {}}, "metadata.name must be given"),
     "metadata that is a list": ({"kind": "Node", "metadata": []}, "must be a map, found a list"),
     "a pod without a spec": ({"kind": "Pod", "metadata": {"name": "p"}}, "Object missing required field `spec`. Write"),
-    "a node too deep to be read": (deep(2000), "must be less deep"),
+    "a node too deep to be read": (deep(2000), "is nested too deeply"),
     "a pod that is none": (
         {"kind": "Pod", "metadata": {"name": "p"}, "spec": {"containers": "one"}},
         "must be a list, found text",

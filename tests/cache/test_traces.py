@@ -73,7 +73,5 @@ def test_a_node_that_is_listed_twice_is_not_counted_twice(tmp_path: Path) -> Non
     file = tmp_path / "nodes.csv"
     file.write_text("sn,cpu_milli,memory_mib,gpu,model\nn0,1,2,8,T4\nn1,1,2,8,T4\nn0,1,2,8,T4\n")
 
-    with pytest.raises(
-        SnapshotError, match=r"nodes\.csv:4: sn: must be each node's own, found 'n0' here and in line 2"
-    ):
+    with pytest.raises(SnapshotError, match=r"nodes\.csv:4: sn: must be unique, found 'n0' here and in line 2"):
         read_trace_nodes(file)

@@ -127,20 +127,20 @@ def test_a_member_that_has_ended_or_left_its_gang_draws_nobody() -> None:
 
     write(standing, first)
     write(standing, running("m0", "a0", count=4))
-    assert not standing.inventory.pods.index.gang_members(f"team/{GROUP}=train").get("team/m0")
+    assert not standing.inventory.gpu_pods.gang_members(f"team/{GROUP}=train").get("team/m0")
 
 
 def test_after_a_new_list_only_those_in_it_are_members() -> None:
     standing = stand(*two_domains())
     write(standing, member("m0").spec(nodeName="a0").build(), member("m1").build())
     pods, gang = standing.inventory.pods, f"team/{GROUP}=train"
-    assert pods.index.gang_members(gang) == {"team/m0": "a0", "team/m1": ""}
+    assert standing.inventory.gpu_pods.gang_members(gang) == {"team/m0": "a0", "team/m1": ""}
 
     pods.begin()
     write(standing, member("m1").spec(nodeName="a1").build())
     pods.swap()
 
-    assert pods.index.gang_members(gang) == {"team/m1": "a1"}
+    assert standing.inventory.gpu_pods.gang_members(gang) == {"team/m1": "a1"}
 
 
 def test_what_is_kept_for_a_gang_is_bounded() -> None:

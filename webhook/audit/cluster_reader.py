@@ -25,10 +25,11 @@ from webhook.cache.informers import (
     exception_resource,
     policy_resource,
 )
-from webhook.cache.making import build_live_view
+from webhook.cache.build_view import build_live_view
 from webhook.cache.node_usage import NodeUsage, NodeUsageWriter
 from webhook.cache.policy_objects import PolicyObjects
-from webhook.cache.snapshot_objects import SnapshotObject, StoredPod
+from webhook.cache.snapshot_objects import SnapshotObject
+from webhook.cache.stored_objects import StoredPod
 from webhook.documents.document import Document
 from webhook.errors import ApiError
 from webhook.kube.api import KubeClient
@@ -238,7 +239,7 @@ class ClusterReader:
     async def _view(self, look: PodObserver | None) -> ClusterView:
         fleet = Fleet(sorted([node async for node in self._list_all(NODES)], key=lambda node: node.metadata.name))
         holdings = NodeUsage()
-        writer = NodeUsageWriter(holdings, lambda *_: None, lambda: None)
+        writer = NodeUsageWriter(holdings)
         seen = look(fleet) if look is not None else lambda _pod: None
         writer.begin()
         async for pod in self._list_all(PODS):
@@ -256,7 +257,7 @@ class ClusterReader:
             group_by_namespace(await self._list_permitted(CLAIM_TEMPLATES)),
             device_classes_by_name(await self._list_permitted(DEVICE_CLASSES)),
         )
-        self.free_by_node = dict(zip(fleet.by_name, made.rooms, strict=True))
+        self.free_by_node = dict(zip(fleet.by_name, made.free, strict=True))
         return made.view
 
     async def _placement_objects(self) -> PlacementObjects:

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from webhook.audit.object_files import Json
-from webhook.cache.build_view import FINISHED_PHASES, object_namespace
+from webhook.cache.stored_objects import FINISHED_PHASES, object_namespace
 from webhook.engine.gpu_requests import gpu_requests_of_pod
 from webhook.model.api_struct import ApiStruct
 from webhook.model.fairness import PodGpuTime

@@ -35,7 +35,7 @@ from webhook.audit.stored_pods import (
     missed_admission,
     without_kubelet_annotations,
 )
-from webhook.cache.build_view import FINISHED_PHASES
+from webhook.cache.stored_objects import FINISHED_PHASES
 from webhook.engine.gpu_requests import PodGpuRequests, gpu_requests_of_pod
 from webhook.errors import ReviewError
 from webhook.model.decisions import Decision, KeepReason, KeepRequest, OfferChoice

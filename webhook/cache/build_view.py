@@ -1,17 +1,20 @@
-"""From the objects of a snapshot to the view: who holds what on which node, and what quotas have counted."""
+"""Build a `ClusterView`: from the objects of a snapshot, or from the indexes of a live cluster."""
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from msgspec.structs import replace
 
-from webhook.cache.stored import with_quota_status
+from webhook.cache.node_usage import POD_COUNT, NodeUsage
+from webhook.cache.quota_status import with_quota_status
+from webhook.cache.stored_objects import FINISHED_PHASES, object_namespace
 from webhook.model.claims import (
     ClaimContext,
     DeviceClass,
+    DeviceClasses,
     ResourceClaimTemplate,
     claim_templates_by_name,
     device_classes_by_name,
@@ -22,13 +25,11 @@ from webhook.model.fleet import Fleet, FleetNode
 from webhook.model.objects import LimitRange, Namespace, Node, ResourceQuota
 from webhook.model.pod_resources import effective_requests
 from webhook.model.pod_summary import PodSummary, summarize_pod
-from webhook.model.pods import DEFAULT_NAMESPACE, Pod, pod_display_name
+from webhook.model.pods import Pod, pod_display_name
 from webhook.model.quantity import NANO
+from webhook.model.quota_usage import PodSummaries
 
 Namespaced = TypeVar("Namespaced", LimitRange, ResourceQuota, Pod, ResourceClaimTemplate)
-
-FINISHED_PHASES = frozenset({"Succeeded", "Failed"})
-"""Phases of pods that hold nothing any more."""
 
 
 def build_view(
@@ -40,15 +41,14 @@ def build_view(
     claim_templates: Iterable[ResourceClaimTemplate] = (),
     device_classes: Iterable[DeviceClass] = (),
 ) -> ClusterView:
-    """The view that these objects make. It may lack namespaces, for files often do."""
+    """Build the view of a snapshot. Namespaces may be missing from it, as they often are from files."""
     fleet, classes = Fleet(nodes), device_classes_by_name(device_classes)
     active = group_by_namespace(pod for pod in pods if pod.status.phase not in FINISHED_PHASES)
     templates = group_by_namespace(claim_templates)
 
-    def counted(space: str, quota: ResourceQuota) -> ResourceQuota:
-        return with_quota_status(
-            quota, active.get(space, ()), ClaimContext(claim_templates_by_name(templates.get(space, ())), classes)
-        )
+    def with_status(namespace: str, quota: ResourceQuota) -> ResourceQuota:
+        claims = ClaimContext(claim_templates_by_name(templates.get(namespace, ())), classes)
+        return with_quota_status(quota, active.get(namespace, ()), claims)
 
     return ClusterView(
         fleet,
@@ -61,58 +61,101 @@ def build_view(
         device_classes=classes,
         lines={name: _summarize_pods(some) for name, some in active.items()},
         quotas={
-            name: tuple(counted(name, quota) for quota in some) for name, some in group_by_namespace(quotas).items()
+            name: tuple(with_status(name, quota) for quota in some) for name, some in group_by_namespace(quotas).items()
         },
     )
 
 
-def group_by_namespace(found: Iterable[Namespaced]) -> Mapping[str, list[Namespaced]]:
-    """Objects by their namespace."""
+class BuiltView(NamedTuple):
+    """A view, and the free resources in it by index of node."""
+
+    view: ClusterView
+    free: list[FreeResources]
+
+
+def build_live_view(
+    nodes: Fleet | Sequence[Node],
+    usage: NodeUsage,
+    namespaces: Mapping[str, Namespace],
+    limit_ranges: Mapping[str, Sequence[LimitRange]],
+    quotas: Mapping[str, Sequence[ResourceQuota]],
+    summaries: PodSummaries,
+    claim_templates: Mapping[str, Sequence[ResourceClaimTemplate]],
+    device_classes: DeviceClasses,
+) -> BuiltView:
+    """Build the view of a live cluster.
+
+    It may run in a thread: of what changes meanwhile it only reads single numbers in `usage`. The caller applies
+    afterwards what changed on nodes since.
+
+    Args:
+        nodes: The nodes, or the fleet if no node changed.
+        usage: Requests by node.
+        namespaces: By name.
+        limit_ranges, quotas: By namespace, with the defaults and status of the API server.
+        summaries: The active pods.
+        claim_templates: By namespace.
+        device_classes: By name.
+    """
+    fleet = nodes if isinstance(nodes, Fleet) else Fleet(sorted(nodes, key=lambda node: node.metadata.name))
+    free = [free_resources_on_node(node, usage) for node in fleet.nodes]
+    view = ClusterView(
+        fleet,
+        rooms={node.name: resources for node, resources in zip(fleet.nodes, free, strict=True)},
+        namespaces=namespaces,
+        limit_ranges={name: tuple(found) for name, found in limit_ranges.items()},
+        quotas={name: tuple(with_quota_status(quota, ()) for quota in found) for name, found in quotas.items()},
+        claim_templates=claim_templates,
+        device_classes=device_classes,
+        lines=summaries,
+        complete=True,
+    )
+    return BuiltView(view, free)
+
+
+def group_by_namespace(objects: Iterable[Namespaced]) -> Mapping[str, list[Namespaced]]:
+    """Group objects by namespace."""
     groups: dict[str, list[Namespaced]] = {}
-    for each in found:
+    for each in objects:
         groups.setdefault(object_namespace(each), []).append(each)
     return groups
 
 
 def _summarize_pods(pods: Iterable[Pod]) -> dict[str, PodSummary]:
-    """What pods of one namespace hold, by name; those that have none yet are told apart by a number."""
+    """Summarise the pods of one namespace by name; pods without a name get a number."""
     return {pod.metadata.name or f"{pod_display_name(pod)} {i}": summarize_pod(pod) for i, pod in enumerate(pods)}
 
 
-def object_namespace(item: LimitRange | ResourceQuota | Pod | ResourceClaimTemplate) -> str:
-    """The namespace of an object; files leave "default" out."""
-    return item.metadata.namespace or DEFAULT_NAMESPACE
-
-
 def free_resources_by_node(nodes: Iterable[FleetNode], pods: Iterable[Pod]) -> dict[str, FreeResources]:
-    """What is free on each node, by name, after the pods that are bound to it.
-
-    Args:
-        nodes: The nodes.
-        pods: Pods that hold resources; those bound to no node hold none yet.
-    """
-    held: defaultdict[str, defaultdict[str, int]] = defaultdict(lambda: defaultdict(int))
+    """Return what the active pods leave free on each node, by name. Pods without a node take nothing."""
+    used: defaultdict[str, defaultdict[str, int]] = defaultdict(lambda: defaultdict(int))
     count: Counter[str] = Counter()
     for pod in pods:
         if pod.spec.node_name:
             count[pod.spec.node_name] += 1
-            on_node = held[pod.spec.node_name]
+            on_node = used[pod.spec.node_name]
             for resource, amount in effective_requests(pod).items():
                 on_node[resource] += amount
-    return {node.name: free_resources_of_node(node, held.get(node.name, {}), count[node.name]) for node in nodes}
+    return {node.name: free_resources_of_node(node, used.get(node.name, {}), count[node.name]) for node in nodes}
 
 
-def free_resources_of_node(node: FleetNode, held: Mapping[str, int], pods: int) -> FreeResources:
-    """What is left of a node; one that takes no more pods has no GPU to give."""
-    gpus = {name: max(0, units - _divide_rounding_up(held.get(name, 0), NANO)) for name, units in node.gpus.items()}
-    room = FreeResources(
-        cpu_milli=node.cpu_milli - _divide_rounding_up(held.get("cpu", 0), NANO // 1000),
-        memory=node.memory - _divide_rounding_up(held.get("memory", 0), NANO),
+def free_resources_on_node(node: FleetNode, usage: NodeUsage) -> FreeResources:
+    """Return what the pods of an index leave free on a node."""
+    used = usage.on_node(node.name)
+    return free_resources_of_node(node, used, used.get(POD_COUNT, 0))
+
+
+def free_resources_of_node(node: FleetNode, used: Mapping[str, int], pods: int) -> FreeResources:
+    """Return what is left of a node, given the used nano-units; no GPU if it can take no more pods."""
+    gpus = {name: max(0, units - _divide_rounding_up(used.get(name, 0), NANO)) for name, units in node.gpus.items()}
+    free = FreeResources(
+        cpu_milli=node.cpu_milli - _divide_rounding_up(used.get("cpu", 0), NANO // 1000),
+        memory=node.memory - _divide_rounding_up(used.get("memory", 0), NANO),
         gpus=gpus,
     )
     if node.pods and pods >= node.pods:
-        return replace(room, gpus=dict.fromkeys(gpus, 0), full=True, stranded=gpus)
-    return room
+        return replace(free, gpus=dict.fromkeys(gpus, 0), full=True, stranded=gpus)
+    return free
 
 
 def _divide_rounding_up(amount: int, unit: int) -> int:

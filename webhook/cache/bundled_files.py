@@ -1,4 +1,4 @@
-"""Where the files are that come with the program: policies to start from, and examples."""
+"""Locate the files that come with the program: shipped policies and examples."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ _PACKAGE_FOLDER = Path(__file__).resolve().parent.parent
 
 
 def bundled_folder(name: str) -> Path:
-    """The folder "policies" or "examples": inside an installed package, else beside it in a checkout.
+    """Return the folder "policies" or "examples": inside an installed package, or beside it in a checkout.
 
-    >>> shipped("examples").name
+    >>> bundled_folder("examples").name
     'examples'
     """
     installed = _PACKAGE_FOLDER / "shipped" / name

@@ -1,7 +1,4 @@
-"""Who holds GPUs on which node: the pods behind the sums, by name, so that reports can be brought up to date.
-
-And who belongs together: the pods of each gang, those too that wait for a node.
-"""
+"""Index of the pods that use GPUs: by node, with the GPUs they hold, and by gang."""
 
 from __future__ import annotations
 
@@ -10,7 +7,6 @@ from types import MappingProxyType
 
 import msgspec
 
-from webhook.cache.node_usage import NodeUsage, NodeUsageWriter
 from webhook.model.batch import gang_of
 from webhook.model.gpu_resources import parse_gpu_resource
 from webhook.model.pod_summary import PodSummary
@@ -25,12 +21,12 @@ class GpuPod(msgspec.Struct, frozen=True, gc=False):
     Attributes:
         uid: Its uid.
         units: Units by GPU resource.
-        turns: The containers that ask for whole GPUs; () where no two of them do.
+        container_requests: Its containers that request whole GPUs; () if fewer than two do.
     """
 
     uid: str
     units: Mapping[str, int]
-    turns: ContainerRequests = ()
+    container_requests: ContainerRequests = ()
 
 
 NO_GPU_PODS: Mapping[str, GpuPod] = MappingProxyType({})
@@ -38,28 +34,28 @@ NO_MEMBERS: Mapping[str, str] = MappingProxyType({})
 
 
 class GpuPodIndex:
-    """What readers have. The tenants of one node are never changed, only replaced."""
+    """The pods with GPUs. Mappings that are returned never change."""
 
     def __init__(self) -> None:
-        self.by_node: dict[str, Mapping[str, GpuPod]] = {}
-        self.node_by_pod: dict[str, str] = {}
+        self._by_node: dict[str, Mapping[str, GpuPod]] = {}
+        self._node_by_pod: dict[str, str] = {}
         self._members_by_gang: dict[str, dict[str, str]] = {}
         self._gang_by_pod: dict[str, str] = {}
 
     def on_node(self, node: str) -> Mapping[str, GpuPod]:
-        """The pods with GPUs on a node by "namespace/name", the first to come first."""
-        return self.by_node.get(node, NO_GPU_PODS)
+        """Return the pods on a node by "namespace/name", in order of arrival."""
+        return self._by_node.get(node, NO_GPU_PODS)
 
     def has_pod(self, pod: str) -> bool:
-        """Is a pod with GPUs on some node?"""
-        return pod in self.node_by_pod
+        """Return True if the pod is on a node."""
+        return pod in self._node_by_pod
 
     def gang_members(self, gang: str) -> Mapping[str, str]:
-        """The nodes of a gang's pods with GPUs, by "namespace/name"; "" for one that waits."""
+        """Return the nodes of a gang's pods by "namespace/name"; "" for a pod without a node."""
         return self._members_by_gang.get(gang, NO_MEMBERS)
 
     def set_gang(self, pod: str, gang: str, node: str) -> None:
-        """A pod belongs to a gang, or to none, and is on a node, or on none."""
+        """Store the gang ("" for none) and node of a pod."""
         before = self._gang_by_pod.pop(pod, "")
         if before:
             members = self._members_by_gang[before]
@@ -70,73 +66,70 @@ class GpuPodIndex:
             self._gang_by_pod[pod] = gang
             self._members_by_gang.setdefault(gang, {})[pod] = node
 
-    def set_pod(self, pod: str, node: str, tenant: GpuPod | None) -> None:
-        """A pod is on a node now, or on none."""
-        before = self.node_by_pod.pop(pod, None)
-        if before is not None and (before != node or tenant is None):
-            left = {name: each for name, each in self.on_node(before).items() if name != pod}
-            self.by_node[before] = left
-            if not left:
-                del self.by_node[before]
-        if tenant is not None:
-            self.node_by_pod[pod] = node
-            self.by_node[node] = {**self.on_node(node), pod: tenant}
+    def set_pod(self, pod: str, node: str, entry: GpuPod | None) -> None:
+        """Store a pod on a node, or remove it."""
+        before = self._node_by_pod.pop(pod, None)
+        if before is not None and (before != node or entry is None):
+            remaining = {name: each for name, each in self.on_node(before).items() if name != pod}
+            self._by_node[before] = remaining
+            if not remaining:
+                del self._by_node[before]
+        if entry is not None:
+            self._node_by_pod[pod] = node
+            self._by_node[node] = {**self.on_node(node), pod: entry}
 
 
-class GpuPodWriter:
-    """What the one task has that writes: pods in, sums and tenants out."""
+class GpuPodTracker:
+    """Keeps a `GpuPodIndex` from pod events.
+
+    Attributes:
+        index: The pods as they are now.
+    """
 
     def __init__(
-        self, holdings: NodeUsage, touched: Callable[[str], None], arrived: Callable[[PodSummary], None],
-        relisted: Callable[[], None],
-    ) -> None:  # fmt: skip
-        """Take both in charge.
+        self,
+        on_node_change: Callable[[str], None],
+        on_cpu_pod: Callable[[PodSummary], None],
+        on_relist: Callable[[], None],
+    ) -> None:
+        """Start empty.
 
         Args:
-            holdings: The sums; written by nobody else.
-            touched: Told the name of a node on which something changed.
-            arrived: Told of each pod without GPUs that is on a node and was not known before.
-            relisted: Told that all nodes may have changed.
+            on_node_change: Called with the node of each pod that changed.
+            on_cpu_pod: Called with each pod without GPUs that is newly on a node.
+            on_relist: Called when all nodes may have changed.
         """
         self.index = GpuPodIndex()
-        self._on_arrival = arrived
-        self._usage_writer = NodeUsageWriter(holdings, lambda _, node: touched(node), relisted)
+        self._on_node_change, self._on_cpu_pod, self._on_relist = on_node_change, on_cpu_pod, on_relist
         self._incoming: GpuPodIndex | None = None
 
-    def begin(self) -> None:
-        """A list begins."""
+    def on_list_start(self) -> None:
+        """Collect the list in an index of its own."""
         self._incoming = GpuPodIndex()
-        self._usage_writer.begin()
 
-    def upsert(self, pod: Pod) -> None:
-        """A pod is there."""
-        line = self._usage_writer.summarize(pod)
-        before, tenant = self._usage_writer.set_summary(pod, line), _as_gpu_pod(pod, line)
-        if line is not None and line.node and tenant is None and not (before is not None and before.node):
-            self._on_arrival(line)
-        gang = gang_of(pod) if line is not None and line.gpu_units() else None
-        self._set_gpu_pod(pod_key(pod), line.node if line else "", tenant, gang.name if gang else "")
+    def on_pod(self, pod: Pod, before: PodSummary | None, after: PodSummary | None) -> None:
+        """Store one pod."""
+        entry, node = _as_gpu_pod(pod, after), after.node if after else ""
+        if after is not None and node and entry is None and not (before is not None and before.node):
+            self._on_cpu_pod(after)
+        gang = gang_of(pod) if after is not None and after.gpu_units() else None
+        index = self.index if self._incoming is None else self._incoming
+        index.set_pod(pod_key(pod), node, entry)
+        index.set_gang(pod_key(pod), gang.name if gang else "", node)
+        if self._incoming is None and before != after:
+            for summary in (before, after):
+                if summary is not None and summary.node:
+                    self._on_node_change(summary.node)
 
-    def remove(self, pod: Pod) -> None:
-        """A pod is gone."""
-        self._set_gpu_pod(pod_key(pod), "", None)
-        self._usage_writer.remove(pod)
-
-    def swap(self) -> None:
-        """The list is whole."""
+    def on_list_end(self) -> None:
+        """Replace the index by the list."""
         if self._incoming is not None:
-            self.index = self._incoming
-        self._incoming = None
-        self._usage_writer.swap()
-
-    def _set_gpu_pod(self, pod: str, node: str, tenant: GpuPod | None, gang: str = "") -> None:
-        tenants = self.index if self._incoming is None else self._incoming
-        tenants.set_pod(pod, node, tenant)
-        tenants.set_gang(pod, gang, node)
+            self.index, self._incoming = self._incoming, None
+        self._on_relist()
 
 
-def _as_gpu_pod(pod: Pod, line: PodSummary | None) -> GpuPod | None:
-    """The pod as one that holds GPUs; None where it holds none."""
-    amounts = line.requests if line and line.node else ()
+def _as_gpu_pod(pod: Pod, summary: PodSummary | None) -> GpuPod | None:
+    """Return the index entry of a pod; None if it holds no GPUs on a node."""
+    amounts = summary.requests if summary and summary.node else ()
     units = {name: -(-amount // NANO) for name, amount in amounts if parse_gpu_resource(name)}
     return GpuPod(pod.metadata.uid, units, multi_container_requests(pod)) if units else None

@@ -1,19 +1,22 @@
-"""A live cluster followed: the kinds that are watched, the tasks that keep them, and how old what we know is."""
+"""Watch a live cluster: reflectors and their stores, the tasks that supervise them, and the staleness of the view.
+
+A view without contact to the API server for `STALE_SECONDS` is marked stale by `ClusterInformers`; the engine then
+shrinks nothing (`webhook.engine.fit`).
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from functools import partial
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from webhook.cache.inventory import NodeInventory
 from webhook.cache.live_view import ViewHolder, ViewPublisher
 from webhook.cache.policy_objects import PolicyObjects
-from webhook.cache.snapshot_objects import StoredPod
+from webhook.cache.stored_objects import StoredPod
 from webhook.kube.api import KubeClient
 from webhook.kube.backoff import RandomSource
-from webhook.kube.reflector import Reflector, WatchedResource, WatchEventSink, WatchStatus
+from webhook.kube.reflector import PAUSE_SECONDS, Reflector, WatchedResource, WatchEventSink, WatchStatus
 from webhook.model.claims import DeviceClass, ResourceClaimTemplate
 from webhook.model.cluster_view import ClusterView
 from webhook.model.fleet import Fleet
@@ -21,194 +24,176 @@ from webhook.model.gpu_node import GPUNode
 from webhook.model.objects import LimitRange, Namespace, Node, ResourceQuota
 from webhook.well_known import GROUP_PATH
 
-INVENTORY_REST_SECONDS = 0.1
-"""Between two watches. A scheduler asks a second after a pod has gone, and not again if it is refused then."""
-
-
-class InventoryInformers:
-    """The watches that feed an inventory.
-
-    Attributes:
-        states: How each watch is doing.
-    """
-
-    def __init__(self, api: KubeClient, inventory: NodeInventory, random: RandomSource, told: WatchEventSink) -> None:
-        """Prepare; nothing is asked of the server yet.
-
-        Args:
-            api: The API server.
-            inventory: Written by nobody else.
-            random: Spreads out what many replicas would do at once.
-            told: Who is told what goes wrong.
-        """
-        self._sink = told
-        watch = partial(
-            Reflector,
-            api,
-            random=random,
-            events=told,
-            max_pause=INVENTORY_REST_SECONDS,
-        )
-        self._watches: list[Reflector[Any]] = [
-            watch(NODES, inventory.nodes),
-            watch(PODS, inventory.pods),
-            watch(GPUNODES, inventory.gpunodes),
-        ]
-        self.states: tuple[WatchStatus, ...] = tuple(each.status for each in self._watches)
-
-    @property
-    def age(self) -> float:
-        """Seconds since the server last confirmed the kind that was confirmed longest ago."""
-        return asyncio.get_running_loop().time() - min(state.last_contact for state in self.states)
-
-    async def run(self, rank: Callable[[], Awaitable[None]]) -> None:
-        """Go on until cancelled.
-
-        Args:
-            rank: Runs beside the watches once everything was there.
-        """
-        async with asyncio.TaskGroup() as tasks:
-            for each in self._watches:
-                tasks.create_task(supervise(each.status.name, each.run, self._sink))
-            while not all(state.synced for state in self.states):
-                await asyncio.sleep(AGE_CHECK_SECONDS / 10)
-            tasks.create_task(supervise("ranking", rank, self._sink))
-
-
 STALE_SECONDS = 60.0
-"""Without contact for longer, what is free is not known well enough to shrink anything."""
+"""Without contact for longer, free resources are not known well enough to shrink anything."""
 
 UNSEEN_POD_SECONDS = 30.0
-"""A pod that was admitted and is not seen so long after, by what the server has told since, was refused by others."""
+"""An admitted pod that the API server has not shown after this time was rejected by someone else."""
 
 AGE_CHECK_SECONDS = 1.0
+SYNC_CHECK_SECONDS = 0.1
 RESTART_SECONDS = 5.0
-"""The wait before a task that failed by a fault of ours begins anew."""
+"""Pause before a task that raised an unexpected error is started again."""
+
+INVENTORY_PAUSE_SECONDS = 0.1
+"""Longest pause between two watches of the extender: a scheduler asks once, a second after a pod is deleted."""
 
 NODES = WatchedResource("nodes", "/api/v1/nodes", Node)
 NAMESPACES = WatchedResource("namespaces", "/api/v1/namespaces", Namespace)
 LIMIT_RANGES = WatchedResource("limitranges", "/api/v1/limitranges", LimitRange)
 QUOTAS = WatchedResource("resourcequotas", "/api/v1/resourcequotas", ResourceQuota)
 PODS = WatchedResource(
-    "pods",
-    "/api/v1/pods",
-    StoredPod,
-    {"fieldSelector": "status.phase!=Succeeded,status.phase!=Failed"},
+    "pods", "/api/v1/pods", StoredPod, {"fieldSelector": "status.phase!=Succeeded,status.phase!=Failed"}
 )
-"""Only pods that hold something, or wait for it: for one that ends, the server says DELETED."""
+"""Active pods only; the API server reports DELETED when one finishes."""
 
 DRA_PATH = "/apis/resource.k8s.io/v1"
 CLAIM_TEMPLATES = WatchedResource(
     "resourceclaimtemplates", f"{DRA_PATH}/resourceclaimtemplates", ResourceClaimTemplate, optional=True
 )
 DEVICE_CLASSES = WatchedResource("deviceclasses", f"{DRA_PATH}/deviceclasses", DeviceClass, optional=True)
-"""Where claims come from that quotas count. A cluster before Kubernetes 1.34 has neither."""
-
+"""Not served before Kubernetes 1.34."""
 
 GPUNODES = WatchedResource("gpunodes", f"{GROUP_PATH}/gpunodes", GPUNode, optional=True)
-"""What the agents of nodes report."""
 
 
 def policy_resource() -> WatchedResource[dict[str, Any]]:
-    """The policies that are objects."""
+    """Return the resource of GPUPolicy objects."""
     return WatchedResource("gpupolicies", f"{GROUP_PATH}/gpupolicies", dict[str, Any], optional=True)
 
 
 def exception_resource(namespace: str) -> WatchedResource[dict[str, Any]]:
-    """The exceptions of the admins' namespace; those of other namespaces count for nothing."""
+    """Return the resource of GPUPolicyExceptions in the admins' namespace; others have no effect."""
     path = f"{GROUP_PATH}/namespaces/{namespace}/gpupolicyexceptions"
     return WatchedResource("gpupolicyexceptions", path, dict[str, Any], optional=True)
 
 
 def empty_view() -> ClusterView:
-    """The view before there is one: no namespace is known in it, so nothing is judged by it."""
+    """Return the view before the first list: it knows no namespace, so nothing is evaluated by it."""
     return ClusterView(Fleet(()), complete=True, current=False)
 
 
-class ClusterInformers:
-    """Everything that is watched in one cluster.
+class ReflectorGroup:
+    """Reflectors that run together.
 
     Attributes:
-        states: How each watch is doing.
-        policies: The policies and exceptions that are objects.
+        states: The status of each.
     """
 
     def __init__(
-        self, api: KubeClient, holder: ViewHolder, random: RandomSource, told: WatchEventSink, namespace: str
+        self, api: KubeClient, random: RandomSource, events: WatchEventSink, *, max_pause: float = PAUSE_SECONDS
     ) -> None:
-        """Prepare; nothing is asked of the server yet.
+        self._api, self._random, self._events, self._max_pause = api, random, events, max_pause
+        self._reflectors: list[Reflector[Any]] = []
+
+    def add(self, resource: WatchedResource[Any], store: Any) -> WatchStatus:
+        """Add a reflector for a resource that writes to a store."""
+        reflector: Reflector[Any] = Reflector(
+            self._api, resource, store, self._random, self._events, max_pause=self._max_pause
+        )
+        self._reflectors.append(reflector)
+        return reflector.status
+
+    @property
+    def states(self) -> tuple[WatchStatus, ...]:
+        """The status of each reflector."""
+        return tuple(each.status for each in self._reflectors)
+
+    @property
+    def is_synced(self) -> bool:
+        """True if each resource was listed."""
+        return all(status.synced for status in self.states)
+
+    async def wait_synced(self) -> None:
+        """Wait until each resource was listed."""
+        while not self.is_synced:
+            await asyncio.sleep(SYNC_CHECK_SECONDS)
+
+    def start(self, tasks: asyncio.TaskGroup) -> None:
+        """Run the reflectors as supervised tasks."""
+        for each in self._reflectors:
+            tasks.create_task(supervise(each.status.name, each.run, self._events))
+
+
+def seconds_without_contact(states: Sequence[WatchStatus]) -> float:
+    """Return the age of the resource that the API server confirmed longest ago."""
+    return asyncio.get_running_loop().time() - min(status.last_contact for status in states)
+
+
+class ClusterInformers:
+    """Everything that the webhook watches in one cluster.
+
+    Attributes:
+        states: The status of each reflector.
+        policies: The GPUPolicy and GPUPolicyException objects.
+    """
+
+    def __init__(
+        self, api: KubeClient, holder: ViewHolder, random: RandomSource, events: WatchEventSink, namespace: str
+    ) -> None:
+        """Prepare; no request is sent yet.
 
         Args:
             api: The API server.
-            holder: Who is handed each new view.
-            random: Spreads out what many replicas would do at once.
-            told: Who is told what goes wrong.
+            holder: Receives each new view.
+            random: Spreads the requests of many replicas.
+            events: Receives errors.
             namespace: The admins' namespace, where exceptions are.
         """
-        self._holder, self._sink = holder, told
-        self._live = ViewPublisher(holder)
+        self._holder, self._events = holder, events
+        self._publisher = ViewPublisher(holder)
         self.policies = PolicyObjects()
-        watch = partial(Reflector, api, random=random, events=told)
-        cluster: list[Reflector[Any]] = [
-            watch(NODES, self._live.nodes),
-            watch(NAMESPACES, self._live.namespaces),
-            watch(LIMIT_RANGES, self._live.limit_ranges),
-            watch(QUOTAS, self._live.quotas),
-            pods := watch(PODS, self._live.pods),
-            watch(CLAIM_TEMPLATES, self._live.claim_templates),
-            watch(DEVICE_CLASSES, self._live.device_classes),
-        ]
-        self._pods = pods.status
-        ours: list[Reflector[Any]] = [
-            watch(policy_resource(), self.policies.policies),
-            watch(exception_resource(namespace), self.policies.exceptions),
-        ]
-        self._watches = [*cluster, *ours]
-        self._cluster_states = [each.status for each in cluster]
-        self.states: tuple[WatchStatus, ...] = tuple(each.status for each in self._watches)
+        self._reflectors = ReflectorGroup(api, random, events)
+        self._pods = self._reflectors.add(PODS, self._publisher.pods)
+        self._reflectors.add(NODES, self._publisher.nodes)
+        self._reflectors.add(NAMESPACES, self._publisher.namespaces)
+        self._reflectors.add(LIMIT_RANGES, self._publisher.limit_ranges)
+        self._reflectors.add(QUOTAS, self._publisher.quotas)
+        self._reflectors.add(CLAIM_TEMPLATES, self._publisher.claim_templates)
+        self._reflectors.add(DEVICE_CLASSES, self._publisher.device_classes)
+        self._cluster_states = self._reflectors.states
+        self._reflectors.add(policy_resource(), self.policies.policies)
+        self._reflectors.add(exception_resource(namespace), self.policies.exceptions)
+        self.states = self._reflectors.states
 
     async def run(self, policies_changed: Callable[[], Awaitable[None]], synced: Callable[[], None]) -> None:
-        """Go on until cancelled.
+        """Watch until cancelled.
 
         Args:
-            policies_changed: Awaited once all kinds are synced, and after each change of policy objects.
-            synced: Called once, when there is a view and the policies were read.
+            policies_changed: Awaited once everything was listed, and after each change of policy objects.
+            synced: Called once, when there is a view and the policies were loaded.
         """
         async with asyncio.TaskGroup() as tasks:
-            for each in self._watches:
-                tasks.create_task(supervise(each.status.name, each.run, self._sink))
-            tasks.create_task(supervise("view", lambda: self._live.run(self._is_synced), self._sink))
-            tasks.create_task(supervise("age", self._mark_staleness, self._sink))
-            tasks.create_task(supervise("policies", lambda: self._deliver_policies(policies_changed), self._sink))
+            self._reflectors.start(tasks)
+            view = lambda: self._publisher.run(lambda: self._reflectors.is_synced)  # noqa: E731
+            tasks.create_task(supervise("view", view, self._events))
+            tasks.create_task(supervise("age", self._mark_staleness, self._events))
+            tasks.create_task(supervise("policies", lambda: self._deliver_policies(policies_changed), self._events))
             while not self.ready:
-                await asyncio.sleep(AGE_CHECK_SECONDS / 10)
+                await asyncio.sleep(SYNC_CHECK_SECONDS)
             synced()
 
     @property
     def ready(self) -> bool:
-        """Was everything there once, and is there a view of it?"""
-        return self._is_synced() and self._live.has_view and self.policies.delivered
+        """True once everything was listed, a view was built, and the policies were loaded."""
+        return self._reflectors.is_synced and self._publisher.has_view and self.policies.delivered
 
     @property
     def age(self) -> float:
-        """Seconds since the server last confirmed the kind that was confirmed longest ago."""
-        return asyncio.get_running_loop().time() - min(state.last_contact for state in self._cluster_states)
-
-    def _is_synced(self) -> bool:
-        return all(state.synced for state in self.states)
+        """Seconds since the API server confirmed the resource that was confirmed longest ago."""
+        return seconds_without_contact(self._cluster_states)
 
     async def _mark_staleness(self) -> None:
-        """A view that is too old is marked so, and unmarked when the server speaks again."""
+        """Mark the view stale while it is too old or cannot be built, and forget admitted pods that never appeared."""
         while True:
             await asyncio.sleep(AGE_CHECK_SECONDS)
-            if self._live.has_view:
-                current = self.age <= STALE_SECONDS and not self._live.failing
+            if self._publisher.has_view:
+                current = self.age <= STALE_SECONDS and not self._publisher.failing
                 view = self._holder.view.with_currency(current=current)
                 self._holder.view = view.without_reservations_before(self._pods.last_contact - UNSEEN_POD_SECONDS)
 
     async def _deliver_policies(self, policies_changed: Callable[[], Awaitable[None]]) -> None:
-        while not self._is_synced():
-            await asyncio.sleep(AGE_CHECK_SECONDS / 10)
+        await self._reflectors.wait_synced()
         while True:
             self.policies.wake.clear()
             await policies_changed()
@@ -216,11 +201,40 @@ class ClusterInformers:
             await self.policies.wake.wait()
 
 
-async def supervise(name: str, task: Callable[[], Awaitable[None]], told: WatchEventSink) -> None:
-    """Run a task without an end, and begin anew after a fault of ours, which must not end it for good."""
+class InventoryInformers:
+    """Everything that the scheduler extender watches: nodes, pods and GPUNodes.
+
+    Attributes:
+        states: The status of each reflector.
+    """
+
+    def __init__(self, api: KubeClient, inventory: NodeInventory, random: RandomSource, events: WatchEventSink) -> None:
+        """Prepare; no request is sent yet."""
+        self._events = events
+        self._reflectors = ReflectorGroup(api, random, events, max_pause=INVENTORY_PAUSE_SECONDS)
+        self._reflectors.add(NODES, inventory.nodes)
+        self._reflectors.add(PODS, inventory.pods)
+        self._reflectors.add(GPUNODES, inventory.gpunodes)
+        self.states = self._reflectors.states
+
+    @property
+    def age(self) -> float:
+        """Seconds since the API server confirmed the resource that was confirmed longest ago."""
+        return seconds_without_contact(self.states)
+
+    async def run(self, rank: Callable[[], Awaitable[None]]) -> None:
+        """Watch until cancelled; `rank` runs beside the reflectors once everything was listed."""
+        async with asyncio.TaskGroup() as tasks:
+            self._reflectors.start(tasks)
+            await self._reflectors.wait_synced()
+            tasks.create_task(supervise("ranking", rank, self._events))
+
+
+async def supervise(component: str, task: Callable[[], Awaitable[None]], events: WatchEventSink) -> None:
+    """Run an endless task, and start it again after an unexpected error."""
     while True:
         try:
             await task()
         except Exception as error:
-            told.record_internal_error(name, error)
+            events.record_internal_error(component, error)
         await asyncio.sleep(RESTART_SECONDS)

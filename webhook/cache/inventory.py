@@ -1,20 +1,21 @@
-"""What placement ranks, kept live: the nodes, what pods hold there, and what the nodes' agents report.
+"""Live inventory for placement: nodes, the resources that pods use there, and the GPUs that the agents report.
 
-A pod that comes or goes, and a report, touch one node; they are told by its name. A node that changes asks for a
-new index of all nodes, which is not made here.
+Pods and reports change one node, which is recorded by name. A change of a Node outdates the index of all nodes; the
+reader rebuilds that.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Container, Iterable, Mapping, Sequence
+from itertools import islice
 from typing import TypeVar
 
 from webhook.cache.build_view import free_resources_of_node
-from webhook.cache.gpu_pods import GpuPodWriter
-from webhook.cache.node_usage import POD_COUNT, NodeUsage
-from webhook.cache.snapshot_objects import creation_order
+from webhook.cache.gpu_pods import GpuPodIndex, GpuPodTracker
+from webhook.cache.node_usage import POD_COUNT, NodeUsage, NodeUsageWriter
 from webhook.cache.store import StoreReader, StoreWriter
+from webhook.cache.stored_objects import creation_order
 from webhook.kube.reflector import ReflectorStore
 from webhook.model.cluster_view import FreeResources
 from webhook.model.fleet import FleetNode
@@ -29,19 +30,19 @@ from webhook.placement.nodes.device_plugin import PodGpuUnits, current_devices
 from webhook.placement.nodes.node_reservations import NodeReservation
 
 MAX_ARRIVAL_KINDS = 10_000
-"""Kinds of pods without GPUs that are counted until somebody takes the counts."""
+"""Kinds of pods without GPUs that are counted until a reader takes the counts."""
 
 T = TypeVar("T")
 
 
 class NodeInventory:
-    """The objects, and what they come to on each node.
+    """Nodes, GPUNodes and pods, and the free resources of each node.
 
     Attributes:
-        nodes, gpunodes, pods: The writers, one for each watch.
-        unusable: Why reports cannot be used, by node.
-        outdated: Did a node change, come or go? Whoever makes a new index says so.
-        arrivals: Pods without GPUs that came to nodes, by what they hold. Whoever counts them clears it.
+        nodes, gpunodes, pods: The stores, one per reflector.
+        unusable_reports: Why GPUNodes cannot be used, by node.
+        index_outdated: A node changed, came or went; reset by the reader that rebuilds the index.
+        arrivals: Pods without GPUs that came to nodes, counted by requests; cleared by the reader.
     """
 
     def __init__(self) -> None:
@@ -54,96 +55,100 @@ class NodeInventory:
         self.arrivals: Counter[ResourceAmounts] = Counter()
         self.nodes = StoreWriter(self._nodes, _node_key, self._on_node_change)
         self.gpunodes = StoreWriter(StoreReader[GPUNode](), _node_key, self._on_report_change)
-        self.pods = GpuPodWriter(self._usage, self._on_pod_change, self._on_pod_arrival, self._on_relist)
+        self._tracker = GpuPodTracker(self._on_pod_change, self._on_cpu_pod, self._on_relist)
+        self.pods = NodeUsageWriter(self._usage, self._tracker)
+
+    @property
+    def gpu_pods(self) -> GpuPodIndex:
+        """The pods with GPUs."""
+        return self._tracker.index
 
     def all_nodes(self) -> tuple[Node, ...]:
-        """The nodes, by name."""
+        """Return the nodes in order of name."""
         return tuple(sorted(self._nodes.items.values(), key=_node_key))
 
     def bound_pods(self) -> tuple[PodSummary, ...]:
-        """What every pod holds that is on a node."""
-        return tuple(line for lines in self._usage.totals.summaries.values() for line in lines.values() if line.node)
+        """Return the summaries of all pods on nodes."""
+        return tuple(each for some in self._usage.totals.summaries.values() for each in some.values() if each.node)
 
-    def take_changed_nodes(self, most: int) -> list[str]:
-        """Names of nodes on which something changed, each told once; at most so many at a time."""
-        names = [name for name, _ in zip(self._changed_nodes, range(most), strict=False)]
+    def take_changed_nodes(self, limit: int) -> list[str]:
+        """Return and forget the names of some changed nodes."""
+        names = list(islice(self._changed_nodes, limit))
         for name in names:
             del self._changed_nodes[name]
         return names
 
     def mark_changed(self, names: Iterable[str]) -> None:
-        """Tell these again."""
+        """Record nodes as changed."""
         self._changed_nodes.update(dict.fromkeys(names))
 
     def free_on_node(
         self, node: FleetNode, reserved: Iterable[NodeReservation] = ()
     ) -> tuple[FreeResources, NodeDevices | None]:
-        """What is free on a node, and which GPUs are; None where nothing is reported.
+        """Return the free resources of a node, and its GPUs (None without a usable report).
 
         Args:
             node: The node.
-            reserved: Places promised there; one of a pod that is there already does not count.
+            reserved: Reservations there; those of pods that are already on the node do not count.
         """
-        there = self.pods.index.on_node(node.name)
-        coming = [place for place in reserved if place.pod not in there]
-        held = dict(self._usage.on_node(node.name))
-        held[POD_COUNT] = held.get(POD_COUNT, 0) + len(coming)
-        for place in coming:
-            for resource, amount in place.amounts.items():
-                held[resource] = held.get(resource, 0) + amount
-        room = free_resources_of_node(node, held, held[POD_COUNT])
-        who = {name: PodGpuUnits(each.units, each.turns) for name, each in there.items()}
-        who |= {each.pod or each.uid: PodGpuUnits(_reserved_units(each), each.container_requests) for each in coming}
-        return room, self._current_devices(node, who)
+        present = self.gpu_pods.on_node(node.name)
+        pending = [each for each in reserved if each.pod not in present]
+        used = dict(self._usage.on_node(node.name))
+        used[POD_COUNT] = used.get(POD_COUNT, 0) + len(pending)
+        for each in pending:
+            for resource, amount in each.amounts.items():
+                used[resource] = used.get(resource, 0) + amount
+        pods = {name: PodGpuUnits(pod.units, pod.container_requests) for name, pod in present.items()}
+        pods |= {each.pod or each.uid: PodGpuUnits(_reserved_units(each), each.container_requests) for each in pending}
+        return free_resources_of_node(node, used, used[POD_COUNT]), self._current_devices(node, pods)
 
     def devices_without(self, node: FleetNode, uids: Container[str]) -> NodeDevices | None:
-        """The GPUs if pods with these uids were gone; None where nothing is reported."""
-        there = self.pods.index.on_node(node.name)
-        left = {name: PodGpuUnits(each.units, each.turns) for name, each in there.items() if each.uid not in uids}
-        return self._current_devices(node, left)
+        """Return the GPUs of a node as if the pods with these uids were deleted; None without a usable report."""
+        remaining = {name: pod for name, pod in self.gpu_pods.on_node(node.name).items() if pod.uid not in uids}
+        pods = {name: PodGpuUnits(pod.units, pod.container_requests) for name, pod in remaining.items()}
+        return self._current_devices(node, pods)
 
     def has_gpu_pod(self, pod: str) -> bool:
-        """Is a pod with GPUs, "namespace/name", on a node?"""
-        return self.pods.index.has_pod(pod)
+        """Return True if a pod with GPUs, "namespace/name", is on a node."""
+        return self.gpu_pods.has_pod(pod)
 
-    def _current_devices(self, node: FleetNode, held: Mapping[str, PodGpuUnits]) -> NodeDevices | None:
-        """The GPUs as these pods hold them: the report, brought up to date."""
-        found = self._reports.get(node.name)
-        if found is None:
+    def _current_devices(self, node: FleetNode, pods: Mapping[str, PodGpuUnits]) -> NodeDevices | None:
+        """Return the last report, updated with the pods that are on the node now."""
+        entry = self._reports.get(node.name)
+        if entry is None:
             return None
-        report, devices = found
-        return current_devices(devices, report, held, node.gpus.get(WHOLE_GPU, 0))
+        report, devices = entry
+        return current_devices(devices, report, pods, node.gpus.get(WHOLE_GPU, 0))
 
-    # What the writers tell.
+    # Handlers of the stores.
 
     def _on_node_change(self, _key: str, _before: Node | None, _after: Node | None) -> None:
         self.index_outdated = True
 
     def _on_report_change(self, key: str, _before: GPUNode | None, after: GPUNode | None) -> None:
-        devices, why = (devices_from_report(after), find_report_error(after)) if after is not None else (None, "")
+        devices, error = (devices_from_report(after), find_report_error(after)) if after is not None else (None, "")
         self.unusable_reports.pop(key, None)
-        if why:
-            self.unusable_reports[key] = why
+        if error:
+            self.unusable_reports[key] = error
         if after is None or devices is None:
             self._reports.pop(key, None)
         else:
             self._reports[key] = (after, devices)
         self._changed_nodes[key] = None
 
-    def _on_pod_change(self, name: str) -> None:
-        if name:
-            self._changed_nodes[name] = None
+    def _on_pod_change(self, node: str) -> None:
+        self._changed_nodes[node] = None
 
-    def _on_pod_arrival(self, line: PodSummary) -> None:
-        if len(self.arrivals) < MAX_ARRIVAL_KINDS or line.requests in self.arrivals:
-            self.arrivals[line.requests] += 1
+    def _on_cpu_pod(self, pod: PodSummary) -> None:
+        if len(self.arrivals) < MAX_ARRIVAL_KINDS or pod.requests in self.arrivals:
+            self.arrivals[pod.requests] += 1
 
     def _on_relist(self) -> None:
         self._changed_nodes.update(dict.fromkeys(self._nodes.items))
 
 
-def _reserved_units(place: NodeReservation) -> dict[str, int]:
-    return {name: -(-amount // NANO) for name, amount in place.amounts.items() if parse_gpu_resource(name)}
+def _reserved_units(reservation: NodeReservation) -> dict[str, int]:
+    return {name: -(-amount // NANO) for name, amount in reservation.amounts.items() if parse_gpu_resource(name)}
 
 
 def _node_key(item: Node | GPUNode) -> str:
@@ -151,7 +156,7 @@ def _node_key(item: Node | GPUNode) -> str:
 
 
 def build_inventory(objects: Sequence[object]) -> NodeInventory:
-    """The inventory of a snapshot, which never changes; objects of other kinds are left out."""
+    """Build the inventory of a snapshot; other kinds of objects are ignored."""
     inventory = NodeInventory()
     _write_list(inventory.nodes, [item for item in objects if isinstance(item, Node)])
     _write_list(inventory.gpunodes, [item for item in objects if isinstance(item, GPUNode)])
@@ -159,8 +164,8 @@ def build_inventory(objects: Sequence[object]) -> NodeInventory:
     return inventory
 
 
-def _write_list(writer: ReflectorStore[T], items: Iterable[T]) -> None:
-    writer.begin()
+def _write_list(store: ReflectorStore[T], items: Iterable[T]) -> None:
+    store.begin()
     for item in items:
-        writer.upsert(item)
-    writer.swap()
+        store.upsert(item)
+    store.swap()

@@ -1,7 +1,8 @@
-"""The live view: what watches write, made into one immutable ClusterView after another.
+"""Keep the `ClusterView` of a live cluster up to date: reflectors write changes, a task publishes new views.
 
-A pod that comes or goes moves a number on one node. A node that changes makes the index of all nodes anew, in a
-thread and not often. Both end in one reference that is swapped; who judges takes it once and sees one moment.
+A pod that comes or goes changes a few numbers of one node. A node that changes rebuilds the index of all nodes, in a
+thread and at most every two seconds. Each view is immutable and published by replacing one reference, so an evaluation
+that reads the reference once sees one consistent state.
 """
 
 from __future__ import annotations
@@ -9,46 +10,54 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Literal, Protocol, TypeVar
 
-from webhook.cache.bound_pods import BoundPodWriter
-from webhook.cache.build_view import object_namespace
-from webhook.cache.making import BuiltView, build_live_view, free_resources_on_node
-from webhook.cache.node_usage import NodeUsage
+from webhook.cache.build_view import BuiltView, build_live_view, free_resources_on_node
+from webhook.cache.node_usage import NodeUsage, NodeUsageWriter
 from webhook.cache.store import NamespaceIndex, StoreReader, StoreWriter
-from webhook.cache.stored import with_quota_status
+from webhook.cache.quota_status import with_quota_status
+from webhook.cache.stored_objects import created_at, object_namespace
 from webhook.model.assumed_pods import BoundPod
 from webhook.model.claims import DeviceClass, ResourceClaimTemplate, device_classes_by_name
 from webhook.model.cluster_view import ClusterView, FreeResources
+from webhook.model.gpu_resources import parse_gpu_resource
 from webhook.model.objects import LimitRange, Namespace, Node, ResourceQuota
+from webhook.model.pod_resources import effective_requests
+from webhook.model.pod_summary import PodSummary
+from webhook.model.pods import Pod
 
 PUBLISH_SECONDS = 0.05
-"""Between two views: what comes in that time is taken in together."""
+"""Pause between two views; changes in between are applied together."""
 
 FLEET_SECONDS = 2.0
-"""Between two indexes of the nodes. Making one takes a quarter of a second of CPU for 5,000 nodes."""
+"""Pause between two indexes of the nodes. Building one takes a quarter of a second of CPU for 5,000 nodes."""
+
+T = TypeVar("T", LimitRange, ResourceQuota, ResourceClaimTemplate)
+
+PodNameKey = tuple[str, str]
+"""Namespace and name, or generateName followed by "*"."""
 
 
 class ViewHolder(Protocol):
-    """Who holds the view in use."""
+    """Holds the current view."""
 
     view: ClusterView
 
 
 @dataclass(slots=True)
 class ViewChanges:
-    """What was written since the view in use was made.
+    """Changes since the current view.
 
     Attributes:
-        fleet: Did a node change, come or go?
-        pods: Were all pods listed anew?
-        nodes: Names of nodes on which pods came or went.
-        namespaces: Names of namespaces that changed, came or went.
-        limits, quotas, templates: Namespaces whose LimitRanges, ResourceQuotas or ResourceClaimTemplates did.
-        classes: Did a DeviceClass change?
-        spaces: Namespaces in which pods came or went.
-        seen: Pods that are on a node now, by what they were called and each GPU resource that they hold.
-        arrived: The uids of pods that are known now.
+        fleet: A node changed, came or went.
+        relisted: All pods were listed again.
+        nodes: Nodes on which pods came or went.
+        namespaces: Namespaces that changed, came or went.
+        limit_ranges, quotas, claim_templates: Namespaces in which objects of these kinds changed.
+        device_classes: A DeviceClass changed.
+        pod_namespaces: Namespaces in which pods came or went.
+        bound: Pods that are newly on a node.
+        arrived_uids: Uids of pods that are newly known.
     """
 
     fleet: bool = False
@@ -65,18 +74,18 @@ class ViewChanges:
 
 
 class ViewPublisher:
-    """Makes views of what its writers are given, and hands them to a holder.
+    """Publishes views to a holder, built from what reflectors write.
 
     Attributes:
-        nodes, namespaces, limit_ranges, quotas, pods, claim_templates, device_classes: The writers, one for each watch.
-        failing: Did the last attempt to make a view fail?
+        nodes, namespaces, limit_ranges, quotas, pods, claim_templates, device_classes: The stores, one per reflector.
+        failing: True if the last attempt to build a view failed.
     """
 
     def __init__(self, holder: ViewHolder, *, fleet_seconds: float = FLEET_SECONDS) -> None:
-        """Begin; the holder keeps the view it has until the first is made.
+        """Start without a view.
 
         Args:
-            holder: Who is handed each new view.
+            holder: Keeps its view until the first is built.
             fleet_seconds: The least time between two indexes of the nodes.
         """
         self._holder, self._fleet_seconds = holder, fleet_seconds
@@ -89,14 +98,13 @@ class ViewPublisher:
         self._usage = NodeUsage()
         self.nodes = StoreWriter(self._nodes, _cluster_object_key, self._on_node_change)
         self.namespaces = StoreWriter(self._namespaces, _cluster_object_key, self._on_namespace_change)
-        self.limit_ranges = StoreWriter(StoreReader[LimitRange](), _namespaced_object_key, self._on_limit_range_change)
-        self.quotas = StoreWriter(StoreReader[ResourceQuota](), _namespaced_object_key, self._on_quota_change)
-        self.claim_templates = StoreWriter(
-            StoreReader[ResourceClaimTemplate](), _namespaced_object_key, self._on_template_change
-        )
+        self.limit_ranges = self._namespaced_store(self._limit_ranges, "limit_ranges")
+        self.quotas = self._namespaced_store(self._quotas, "quotas")
+        self.claim_templates = self._namespaced_store(self._templates, "claim_templates")
         self.device_classes = StoreWriter(self._classes, _cluster_object_key, self._on_class_change)
-        self.pods = BoundPodWriter(self._usage, self._on_pod_change, self._on_bound, self._on_arrival, self._on_relist)
+        self.pods = NodeUsageWriter(self._usage, self)
         self._changes = ViewChanges(fleet=True)
+        self._listed: ViewChanges | None = None
         self._built: BuiltView | None = None
         self._built_at = float("-inf")
         self._wake = asyncio.Event()
@@ -104,15 +112,11 @@ class ViewPublisher:
 
     @property
     def has_view(self) -> bool:
-        """Was a view made?"""
+        """True once a view was published."""
         return self._built is not None
 
     async def run(self, ready: Callable[[], bool]) -> None:
-        """Go on until cancelled.
-
-        Args:
-            ready: Was everything that is watched there once?
-        """
+        """Publish views until cancelled, from the moment on when `ready` says that every kind was listed."""
         while not ready():
             await asyncio.sleep(PUBLISH_SECONDS)
         while True:
@@ -126,75 +130,66 @@ class ViewPublisher:
             await self._wake.wait()
 
     async def publish(self) -> None:
-        """Take in what changed, and hand over the view that comes of it."""
+        """Apply the changes, and publish the resulting view."""
         self._wake.clear()
-        made = self._built
-        if made is None or self._changes.relisted or (self._changes.fleet and self._is_fleet_due()):
-            made = await self._rebuild_view(made)
+        built = self._built
+        if built is None or self._changes.relisted or (self._changes.fleet and self._is_fleet_due()):
+            built = await self._rebuild_view(built)
         try:
-            self._holder.view = self._apply_changes(self._base_view(made), made)
+            self._holder.view = self._apply_changes(self._base_view(built), built)
         except BaseException:
             self._changes.fleet = self._changes.relisted = True
             raise
-        self._built = made
+        self._built = built
         if self._changes.fleet:
             asyncio.get_running_loop().call_later(self._fleet_seconds, self._wake.set)
 
-    def _base_view(self, made: BuiltView) -> ClusterView:
-        """The view in use, or the one that was made in its place, with what is assumed."""
+    def _base_view(self, built: BuiltView) -> ClusterView:
+        """Return the current view, or the one that was built to replace it, with the pods assumed so far."""
         before = self._holder.view
-        if made is self._built:
+        if built is self._built:
             return before
-        return made.view.with_pending_of(before).with_currency(current=before.current or self._built is None)
+        return built.view.with_pending_of(before).with_currency(current=before.current or self._built is None)
 
     def _is_fleet_due(self) -> bool:
         return asyncio.get_running_loop().time() >= self._built_at + self._fleet_seconds
 
     async def _rebuild_view(self, before: BuiltView | None) -> BuiltView:
-        """A view from nothing, made beside the event loop; what changes meanwhile is taken in afterwards."""
+        """Build a view from scratch in a thread; changes made meanwhile are applied afterwards."""
         fleet = before.view.fleet if before is not None and not self._changes.fleet else None
-        nodes, namespaces = tuple(self._nodes.items.values()), dict(self._namespaces.items)
-        limit_ranges, quotas = self._limit_ranges.all(), self._quotas.all()
-        lines = self._usage.summaries()
-        templates, classes = self._templates.all(), device_classes_by_name(self._classes.items.values())
-        changes, self._changes = (
-            self._changes,
-            ViewChanges(bound=self._changes.bound, arrived_uids=self._changes.arrived_uids),
+        inputs = (
+            fleet or tuple(self._nodes.items.values()),
+            self._usage,
+            dict(self._namespaces.items),
+            self._limit_ranges.all(),
+            self._quotas.all(),
+            self._usage.summaries(),
+            self._templates.all(),
+            device_classes_by_name(self._classes.items.values()),
         )
+        changes = self._changes
+        self._changes = ViewChanges(bound=changes.bound, arrived_uids=changes.arrived_uids)
         try:
-            made = await asyncio.to_thread(
-                build_live_view,
-                fleet or nodes,
-                self._usage,
-                namespaces,
-                limit_ranges,
-                quotas,
-                lines,
-                templates,
-                classes,
-            )
-            await asyncio.to_thread(made.view.precompute_weights, self._holder.view)
+            built = await asyncio.to_thread(build_live_view, *inputs)
+            await asyncio.to_thread(built.view.precompute_weights, self._holder.view)
         except BaseException:
             self._changes.fleet, self._changes.relisted = changes.fleet, True
             raise
         finally:
             self._built_at = asyncio.get_running_loop().time()
-        return made
+        return built
 
-    def _apply_changes(self, view: ClusterView, made: BuiltView) -> ClusterView:
-        """The view after what changed since it was made; that is forgotten once it is all in."""
+    def _apply_changes(self, view: ClusterView, built: BuiltView) -> ClusterView:
+        """Return the view with all changes, and clear them once they are applied."""
         changes = self._changes
-        moved = self._changed_nodes(changes.nodes, made)
-        if moved:
-            view = view.with_free(moved)
+        if changed := self._changed_nodes(changes.nodes, built):
+            view = view.with_free(changed)
         if changes.namespaces or changes.limit_ranges or changes.quotas or changes.claim_templates:
+            quotas = {name: self._quotas.in_namespace(name) for name in changes.quotas}
             view = view.with_objects(
                 {name: self._namespaces.items.get(name) for name in changes.namespaces},
                 {name: self._limit_ranges.in_namespace(name) for name in changes.limit_ranges},
-                {
-                    name: [with_quota_status(quota, ()) for quota in self._quotas.in_namespace(name)]
-                    for name in changes.quotas
-                },
+                {name: [with_quota_status(quota, ()) for quota in found] for name, found in quotas.items()},
                 {name: self._templates.in_namespace(name) for name in changes.claim_templates},
             )
         if changes.device_classes:
@@ -205,20 +200,20 @@ class ViewPublisher:
         self._changes = ViewChanges(fleet=changes.fleet, relisted=changes.relisted)
         return view
 
-    def _changed_nodes(self, names: Iterable[str], made: BuiltView) -> dict[int, tuple[FreeResources, FreeResources]]:
-        """The nodes with GPUs on which room changed: what it was, and what it is."""
-        fleet, moved = made.view.fleet, {}
+    def _changed_nodes(self, names: Iterable[str], built: BuiltView) -> dict[int, tuple[FreeResources, FreeResources]]:
+        """Return the free resources before and after of each GPU node on which they changed."""
+        fleet, changed = built.view.fleet, {}
         for name in names:
             index = fleet.by_name.get(name)
             if index is None or not fleet.nodes[index].gpus:
                 continue
-            before, after = made.rooms[index], free_resources_on_node(fleet.nodes[index], self._usage)
+            before, after = built.free[index], free_resources_on_node(fleet.nodes[index], self._usage)
             if before != after:
-                made.rooms[index] = after
-                moved[index] = (before, after)
-        return moved
+                built.free[index] = after
+                changed[index] = (before, after)
+        return changed
 
-    # What the writers tell.
+    # Handlers of the stores.
 
     def _on_node_change(self, _key: str, _before: Node | None, _after: Node | None) -> None:
         self._changes.fleet = True
@@ -228,45 +223,72 @@ class ViewPublisher:
         self._changes.namespaces.add(key)
         self._wake.set()
 
-    def _on_limit_range_change(self, key: str, _before: LimitRange | None, after: LimitRange | None) -> None:
-        namespace = key.partition("/")[0]
-        self._limit_ranges.set(key, namespace, after)
-        self._changes.limit_ranges.add(namespace)
-        self._wake.set()
-
-    def _on_quota_change(self, key: str, _before: ResourceQuota | None, after: ResourceQuota | None) -> None:
-        namespace = key.partition("/")[0]
-        self._quotas.set(key, namespace, after)
-        self._changes.quotas.add(namespace)
-        self._wake.set()
-
-    def _on_template_change(
-        self, key: str, _before: ResourceClaimTemplate | None, after: ResourceClaimTemplate | None
-    ) -> None:
-        namespace = key.partition("/")[0]
-        self._templates.set(key, namespace, after)
-        self._changes.claim_templates.add(namespace)
-        self._wake.set()
-
     def _on_class_change(self, _key: str, _before: DeviceClass | None, _after: DeviceClass | None) -> None:
         self._changes.device_classes = True
         self._wake.set()
 
-    def _on_pod_change(self, namespace: str, node: str) -> None:
-        self._changes.pod_namespaces.add(namespace)
-        if node:
-            self._changes.nodes.add(node)
-        self._wake.set()
+    def _namespaced_store(
+        self, index: NamespaceIndex[T], kind: Literal["limit_ranges", "quotas", "claim_templates"]
+    ) -> StoreWriter[T]:
+        """Return a store that writes to an index, and records the namespaces of changes under their kind."""
 
-    def _on_bound(self, seen: Iterable[BoundPod]) -> None:
-        self._changes.bound += seen
+        def on_change(key: str, _before: T | None, after: T | None) -> None:
+            namespace = key.partition("/")[0]
+            index.set(key, namespace, after)
+            changes: set[str] = getattr(self._changes, kind)
+            changes.add(namespace)
+            self._wake.set()
 
-    def _on_arrival(self, uids: Iterable[str]) -> None:
-        self._changes.arrived_uids += uids
+        return StoreWriter(StoreReader[T](), _namespaced_object_key, on_change)
 
-    def _on_relist(self) -> None:
+    # Handlers of pods: see PodEventHandler. While a list is not complete, its pods are collected.
+
+    def on_list_start(self) -> None:
+        """Collect the pods of a list."""
+        self._listed = ViewChanges()
+
+    def on_pod(self, pod: Pod, before: PodSummary | None, after: PodSummary | None) -> None:
+        """Record a pod that changed, was bound, or arrived."""
+        changes = self._changes if self._listed is None else self._listed
+        if after is not None and after.node and (before is None or not before.node):
+            changes.bound += bound_pods_of(pod)
+        if before is None or self._listed is not None:
+            changes.arrived_uids.append(pod.metadata.uid)
+        if before != after and self._listed is None:
+            changes.pod_namespaces.add(object_namespace(pod))
+            changes.nodes.update(each.node for each in (before, after) if each is not None and each.node)
+            self._wake.set()
+
+    def on_list_end(self) -> None:
+        """Record that all nodes may have changed, and the pods of the list."""
+        listed, self._listed = self._listed or ViewChanges(), None
         self._changes.relisted = True
+        self._changes.bound += listed.bound
+        self._changes.arrived_uids += listed.arrived_uids
         self._wake.set()
+
+
+def bound_pods_of(pod: Pod) -> list[BoundPod]:
+    """Return the names under which a pod on a node may have been assumed at admission, by each GPU resource.
+
+    Pods of one template share a generateName; the creation time tells them apart.
+    """
+    created, (name, *generated) = created_at(pod), names_at_admission(pod)
+    resources = [resource for resource in effective_requests(pod) if parse_gpu_resource(resource)]
+    return [
+        bound
+        for resource in resources
+        for bound in (BoundPod(name, resource), *(BoundPod(prefix, resource, created) for prefix in generated))
+    ]
+
+
+def names_at_admission(pod: Pod) -> tuple[PodNameKey, ...]:
+    """Return the names that a pod may have had at admission: its name, and its generateName if that made the name."""
+    namespace, metadata = object_namespace(pod), pod.metadata
+    prefix = metadata.generate_name
+    if prefix and metadata.name.startswith(prefix):
+        return (namespace, metadata.name), (namespace, f"{prefix}*")
+    return ((namespace, metadata.name),)
 
 
 def _cluster_object_key(item: Node | Namespace | DeviceClass) -> str:

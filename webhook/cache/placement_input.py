@@ -1,4 +1,4 @@
-"""From the objects of a snapshot to what placement ranks: nodes, what is free, GPUs, and what pods ask for."""
+"""Build the input of placement from the objects of a snapshot: nodes, free resources, GPUs, and the mix of pods."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from collections.abc import Iterable, Mapping, Set
 
 import msgspec
 
-from webhook.cache.build_view import FINISHED_PHASES, free_resources_by_node
-from webhook.cache.snapshot_objects import SnapshotObject, creation_order
+from webhook.cache.build_view import free_resources_by_node
+from webhook.cache.snapshot_objects import SnapshotObject
+from webhook.cache.stored_objects import FINISHED_PHASES, creation_order
 from webhook.model.cluster_view import FreeResources
 from webhook.model.fleet import Fleet
 from webhook.model.gpu_node import GPUNode
@@ -32,11 +33,11 @@ class PlacementInput(msgspec.Struct, frozen=True):
 
     Attributes:
         cluster: The nodes.
-        mix: What the pods that are there ask for of GPUs and shares; flat where they ask for none.
-        profiles: What they ask for of MIG profiles, with counts.
-        pods: The pods that hold something, or wait for it, the first to come first.
-        others: What is free of resources that are neither CPU, memory nor GPUs, nano-units, by node.
-        ports: Ports of hosts that pods have taken, by node.
+        mix: Mix of the pods' requests for GPUs and shares; flat if they request none.
+        profiles: Number of requests for each MIG profile.
+        pods: The active pods in order of creation.
+        others: Free nano-units by node of resources other than CPU, memory and GPUs.
+        ports: Host ports in use, by node.
     """
 
     cluster: SchedulingSnapshot
@@ -47,48 +48,45 @@ class PlacementInput(msgspec.Struct, frozen=True):
     ports: Mapping[str, Set[HostPort]] = {}
 
 
-def build_placement_input(fleet: Fleet, kept: Iterable[SnapshotObject]) -> PlacementInput:
-    """What the objects of a snapshot come to. Its pods are the arrivals that the mix is learnt from."""
-    objects = tuple(kept)
-    there = (item for item in objects if isinstance(item, Pod) and item.status.phase not in FINISHED_PHASES)
-    pods = tuple(sorted(there, key=creation_order))
-    agents = [item for item in objects if isinstance(item, GPUNode)]
+def build_placement_input(fleet: Fleet, objects: Iterable[SnapshotObject]) -> PlacementInput:
+    """Build the input from a snapshot, whose pods also determine the mix."""
+    objects = tuple(objects)
+    active = (item for item in objects if isinstance(item, Pod) and item.status.phase not in FINISHED_PHASES)
+    pods = tuple(sorted(active, key=creation_order))
+    reports = [item for item in objects if isinstance(item, GPUNode)]
     units = {node.name: node.gpus.get(WHOLE_GPU, 0) for node in fleet.nodes}
-    devices = _devices_by_node(agents, pods, units)
     free: dict[str, FreeResources] = free_resources_by_node(fleet.nodes, pods)
-    cluster = SchedulingSnapshot(
-        fleet, free, devices, {node.metadata.name: why for node in agents if (why := find_report_error(node))}
-    )
-    learning = PodMixCounter(cluster)
+    unusable = {node.metadata.name: error for node in reports if (error := find_report_error(node))}
+    cluster = SchedulingSnapshot(fleet, free, _devices_by_node(reports, pods, units), unusable)
+    counter = PodMixCounter(cluster)
     for pod in pods:
-        learning.add(pod)
+        counter.add(pod)
     others = _free_other_resources([item for item in objects if isinstance(item, Node)], pods)
-    return PlacementInput(
-        cluster, learning.mix(), _mig_profile_counts(cluster, pods), pods, others, _host_ports_by_node(pods)
-    )
+    profiles = _mig_profile_counts(cluster, pods)
+    return PlacementInput(cluster, counter.mix(), profiles, pods, others, _host_ports_by_node(pods))
 
 
 def _host_ports_by_node(pods: Iterable[Pod]) -> dict[str, set[HostPort]]:
-    taken: defaultdict[str, set[HostPort]] = defaultdict(set)
+    by_node: defaultdict[str, set[HostPort]] = defaultdict(set)
     for pod in pods:
         if ports := host_ports(pod):
-            taken[pod.spec.node_name] |= ports
-    return dict(taken)
+            by_node[pod.spec.node_name] |= ports
+    return dict(by_node)
 
 
 def _devices_by_node(
-    agents: Iterable[GPUNode], pods: Iterable[Pod], units: Mapping[str, int]
+    reports: Iterable[GPUNode], pods: Iterable[Pod], units: Mapping[str, int]
 ) -> dict[str, NodeDevices]:
-    """The GPUs of each node with a report that can be used, as the pods that are there hold them."""
-    reports = {node.metadata.name: (found, node) for node in agents if (found := devices_from_report(node))}
-    held: dict[str, dict[str, PodGpuUnits]] = {name: {} for name in reports}
+    """Return the GPUs of each node with a usable report, updated with the pods that are there."""
+    usable = {node.metadata.name: (devices, node) for node in reports if (devices := devices_from_report(node))}
+    pods_by_node: dict[str, dict[str, PodGpuUnits]] = {name: {} for name in usable}
     for pod in pods:
-        there = held.get(pod.spec.node_name)
-        if there is not None and (asked := _gpu_units_of_pod(pod)):
-            there[pod_key(pod)] = PodGpuUnits(asked, multi_container_requests(pod))
+        on_node = pods_by_node.get(pod.spec.node_name)
+        if on_node is not None and (requested := _gpu_units_of_pod(pod)):
+            on_node[pod_key(pod)] = PodGpuUnits(requested, multi_container_requests(pod))
     return {
-        name: current_devices(devices, node, held[name], units.get(name, 0))
-        for name, (devices, node) in reports.items()
+        name: current_devices(devices, node, pods_by_node[name], units.get(name, 0))
+        for name, (devices, node) in usable.items()
     }
 
 
@@ -98,13 +96,13 @@ def _gpu_units_of_pod(pod: Pod) -> dict[str, int]:
 
 
 def _free_other_resources(nodes: Iterable[Node], pods: Iterable[Pod]) -> dict[str, dict[str, int]]:
-    """What is free on each node of all that is neither CPU, memory nor GPUs; places for pods among it."""
+    """Return what is free on each node besides CPU, memory and GPUs, including pod slots."""
     free = {node.metadata.name: _other_allocatable(node) for node in nodes}
     for pod in pods:
-        there = free.get(pod.spec.node_name, {})
+        on_node = free.get(pod.spec.node_name, {})
         for name, amount in {**other_requests(pod), PODS_RESOURCE: NANO}.items():
-            if name in there:
-                there[name] -= amount
+            if name in on_node:
+                on_node[name] -= amount
     return free
 
 
@@ -114,37 +112,38 @@ def _other_allocatable(node: Node) -> dict[str, int]:
 
 
 class PodMixCounter:
-    """Learns a mix from pods as they come by: the need of each, as its own node counts it.
+    """Counts the demands of pods, each as its own node counts it, to get a workload mix.
 
-    A pod that is on no node is counted as the first node does that offers what it asks for.
+    A pod without a node counts as on the first node that offers what it requests.
     """
 
     def __init__(self, cluster: SchedulingSnapshot) -> None:
         self._cluster = cluster
-        self._needs: Counter[PodDemand] = Counter()
+        self._demands: Counter[PodDemand] = Counter()
 
     def add(self, pod: Pod) -> None:
-        """Take one pod in."""
+        """Count one pod."""
         cluster = self._cluster
-        wanted = pod_requirements(pod, cluster.fleet)
+        required = pod_requirements(pod, cluster.fleet)
         node = cluster.fleet.by_name.get(pod.spec.node_name, -1)
         if node < 0:
-            offering = cluster.fleet.nodes_advertising(wanted.resource) if wanted.resource else cluster.fleet.all_nodes
+            fleet = cluster.fleet
+            offering = fleet.nodes_advertising(required.resource) if required.resource else fleet.all_nodes
             node = next(bit_positions(offering), -1)
         if node >= 0:
-            self._needs[cluster.pod_demand(wanted, node)] += 1
+            self._demands[cluster.pod_demand(required, node)] += 1
 
     def mix(self) -> WorkloadMix:
-        """What the pods ask for; flat where none asks for GPUs."""
-        mix = mix_from_demands(self._needs.elements())
-        return mix if any(need.gpus for need in mix.counts) else FLAT_MIX
+        """Return the mix so far; flat if no pod requests GPUs."""
+        mix = mix_from_demands(self._demands.elements())
+        return mix if any(demand.gpus for demand in mix.counts) else FLAT_MIX
 
 
 def _mig_profile_counts(cluster: SchedulingSnapshot, pods: Iterable[Pod]) -> tuple[tuple[str, float], ...]:
     counts: Counter[str] = Counter()
     for pod in pods:
-        wanted = pod_requirements(pod, cluster.fleet)
-        resource = parse_gpu_resource(wanted.resource)
+        required = pod_requirements(pod, cluster.fleet)
+        resource = parse_gpu_resource(required.resource)
         if resource is not None and resource.mig:
-            counts[resource.profile] += wanted.count
+            counts[resource.profile] += required.count
     return tuple(sorted((profile, float(count)) for profile, count in counts.items()))

@@ -1,7 +1,6 @@
-"""GPU pods and what becomes of them, for as long as a rollout is watched.
+"""Record the outcomes of GPU pods (killed, evicted, unschedulable), to halt rollouts that do harm.
 
-Unlike the view's pods these are all of them, also those that wait for a node or have failed. Of each a line is kept;
-of one that is gone, for as long as any rollout may look back.
+Unlike the cluster view it includes failed pods, and deleted ones for as long as any rollout may look back.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from datetime import datetime
 
 import msgspec
 
-from webhook.cache.build_view import FINISHED_PHASES
+from webhook.cache.stored_objects import FINISHED_PHASES
 from webhook.kube.reflector import WatchedResource
 from webhook.model.annotations import DECISION_ANNOTATION, parse_decision_record
 from webhook.model.api_struct import ApiStruct
@@ -29,7 +28,7 @@ SCHEDULING_GATED = "SchedulingGated"
 
 
 class SlimContainer(ApiStruct, frozen=True):
-    """What a container asks for."""
+    """Requests of a container."""
 
     name: str = ""
     resources: ResourceRequirements = ResourceRequirements()
@@ -43,25 +42,25 @@ class SlimSpec(ApiStruct, frozen=True):
 
 
 class DatedMetadata(ObjectMeta, frozen=True):
-    """Metadata with the moments at which the pod was created and is to be gone."""
+    """Metadata with the times of creation and deletion."""
 
     creation_timestamp: datetime | None = None
     deletion_timestamp: datetime | None = None
 
 
 class OutcomePod(ApiStruct, frozen=True):
-    """A pod with what became of it."""
+    """A pod with its full status."""
 
     metadata: DatedMetadata
     spec: SlimSpec = SlimSpec()
     status: FullPodStatus = FullPodStatus()
 
 
-PODS = WatchedResource("pods of rollouts", "/api/v1/pods", OutcomePod)
+PODS = WatchedResource("rollout-pods", "/api/v1/pods", OutcomePod)
 
 
 class OutcomeStore:
-    """Written by one watch, read by whoever halts rollouts."""
+    """Outcomes by pod; the store of one reflector."""
 
     def __init__(self, clock: Callable[[], datetime]) -> None:
         self._clock = clock
@@ -70,25 +69,25 @@ class OutcomeStore:
         self._deleted: dict[str, PodOutcome] = {}
 
     def all(self) -> Iterable[PodOutcome]:
-        """Pods that are there and pods that were."""
+        """Yield the outcomes of existing and deleted pods."""
         yield from self._present.values()
         yield from self._deleted.values()
 
-    # What the watch writes.
+    # Written by the reflector.
 
     def begin(self) -> None:
-        """A list begins."""
+        """Start a list."""
         self._incoming = {}
 
     def upsert(self, pod: OutcomePod) -> None:
-        """A pod is there."""
+        """Store a pod."""
         outcome, key = read_outcome(pod), _outcome_key(pod)
         if outcome is not None:
             items = self._present if self._incoming is None else self._incoming
             items[key] = self._merge_earlier(self._present.get(key), outcome)
 
     def remove(self, pod: OutcomePod) -> None:
-        """A pod is gone. What its last words say of it counts."""
+        """Record a deletion, with the pod's last status."""
         if self._incoming is not None:
             self._incoming.pop(_outcome_key(pod), None)
             return
@@ -98,21 +97,21 @@ class OutcomeStore:
             self._record_deletion(_outcome_key(pod), outcome)
 
     def swap(self) -> None:
-        """The list is whole. What was there and is not in it was deleted meanwhile."""
+        """Replace everything by the list; pods that are not in it were deleted meanwhile."""
         before, self._present, self._incoming = self._present, self._incoming or {}, None
         for key, outcome in before.items():
             if key not in self._present:
                 self._record_deletion(key, outcome)
 
     def _merge_earlier(self, before: PodOutcome | None, outcome: PodOutcome) -> PodOutcome:
-        """With what its status no longer tells: it has the last two ends of a container alone."""
+        """Keep earlier events: a status has only the last two terminations of a container."""
         if before is None:
             return outcome
         oom, pending = max(before.oom_killed, outcome.oom_killed), self._pending_since(before, outcome)
         return msgspec.structs.replace(outcome, oom_killed=oom, pending=pending)
 
     def _pending_since(self, before: PodOutcome, outcome: PodOutcome) -> float:
-        """It waits from when it was seen to: the condition of one that was gated keeps an older time."""
+        """Count from when waiting was first seen: the condition of a pod that was gated keeps an older time."""
         if not outcome.pending:
             return 0
         return max(before.pending or self._clock().timestamp(), outcome.pending)
@@ -127,7 +126,7 @@ class OutcomeStore:
 
 
 def read_outcome(pod: OutcomePod) -> PodOutcome | None:
-    """What became of a pod; None for one without GPUs."""
+    """Return the outcome of a pod; None for a pod without GPUs."""
     asking = {one.name for one in (*pod.spec.containers, *pod.spec.init_containers) if _requests_gpu(one)}
     if not asking:
         return None
@@ -151,13 +150,13 @@ def _requests_gpu(container: SlimContainer) -> bool:
 
 
 def _oom_killed_at(status: ContainerStatus) -> float:
-    """When a container was last ended for its memory."""
+    """Return when a container was last killed for its memory."""
     ends = [one.terminated for one in (status.state, status.last_state) if one.terminated is not None]
     return max((_seconds_or_zero(end.finished_at) for end in ends if end.reason == OUT_OF_MEMORY), default=0)
 
 
 def _finished_at(pod: OutcomePod) -> float:
-    """When it ended for good, as far as its status tells."""
+    """Return when the pod finished, according to its status."""
     if pod.status.phase not in FINISHED_PHASES:
         return 0
     statuses = (*pod.status.container_statuses, *pod.status.init_container_statuses)
@@ -166,9 +165,9 @@ def _finished_at(pod: OutcomePod) -> float:
 
 
 def _evicted_at(pod: OutcomePod, ended: float) -> float:
-    """When it was: by its kubelet, or through the API's eviction or the scheduler (DisruptionTarget).
+    """Return when the pod was evicted: by the kubelet, the eviction API, or the scheduler (DisruptionTarget).
 
-    One that had ended by then lost nothing: a drain clears it away with the others.
+    A pod that had finished before does not count: a drain removes it with the others.
     """
     targets = [one for one in pod.status.conditions if one.type == "DisruptionTarget" and one.status == "True"]
     if targets:
@@ -178,7 +177,7 @@ def _evicted_at(pod: OutcomePod, ended: float) -> float:
 
 
 def _unschedulable_since(pod: OutcomePod) -> float:
-    """Since when no node takes it; one behind a gate, or that is being deleted, is not even looked at."""
+    """Return since when a pod is unschedulable. Gated pods and pods being deleted are not scheduled at all."""
     if pod.status.phase != "Pending" or pod.metadata.deletion_timestamp is not None:
         return 0
     unscheduled = (one for one in pod.status.conditions if one.type == "PodScheduled" and one.status == "False")
@@ -187,7 +186,7 @@ def _unschedulable_since(pod: OutcomePod) -> float:
 
 
 def _last_condition_change(pod: OutcomePod) -> float:
-    """When its conditions last changed."""
+    """Return when the conditions last changed."""
     return max(
         (_seconds_or_zero(one.last_transition_time) for one in pod.status.conditions), default=_creation_seconds(pod)
     )

@@ -1,4 +1,4 @@
-"""Policies and exceptions that are objects of the cluster, as texts for the loader that reads files."""
+"""Store of the GPUPolicy and GPUPolicyException objects, which are loaded as texts like policy files."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ ObjectData = Mapping[str, Any]
 
 
 class PolicyObjects:
-    """What readers have.
+    """The policies and exceptions of a cluster.
 
     Attributes:
-        policies, exceptions: The writers, one for each watch.
-        version: Grows with each change.
+        policies, exceptions: The stores, one per reflector.
+        version: Incremented with each change.
         wake: Set at each change.
-        handed_on: Were they read once since they were synced?
+        delivered: True once they were loaded after the first list.
     """
 
     def __init__(self) -> None:
@@ -37,31 +37,31 @@ class PolicyObjects:
         self.delivered = False
 
     def texts(self) -> list[tuple[str, str]]:
-        """What to call each object in messages, and its text; by kind and name."""
+        """Return the display name and the text of each object, in order of kind and name."""
         return sorted((name, policy_text(name.partition("/")[0], data)) for name, data in self.objects().items())
 
     def objects(self) -> dict[str, ObjectData]:
-        """The objects, by what they are called in messages: kind and name."""
+        """Return the objects by display name (kind and name)."""
         kinds = (("GPUPolicy", self._policies), ("GPUPolicyException", self._exceptions))
         return {f"{kind}/{name}": data for kind, store in kinds for name, data in store.items.items()}
 
     def halted_names(self) -> list[str]:
-        """What the policies are called whose rollout was halted."""
+        """Return the display names of policies whose rollout is halted."""
         return [f"GPUPolicy/{name}" for name, data in self._policies.items.items() if is_rollout_halted(data)]
 
     def ready_names(self) -> list[str]:
-        """What the objects are called of which a server says that it uses them."""
+        """Return the display names of objects whose Ready condition is true."""
         return [name for name, data in self.objects().items() if is_ready_condition_true(data)]
 
     def _on_change(self, _key: str, before: ObjectData | None, after: ObjectData | None) -> None:
         if before is not None and after is not None and _evaluated_part(before) == _evaluated_part(after):
-            return  # the rest of its status, or what a server notes about who wrote what
+            return  # only its status or managedFields changed
         self.version += 1
         self.wake.set()
 
 
 def policy_text(kind: str, data: ObjectData) -> str:
-    """The part of an object that somebody wrote, as the text of a policy file. Items of a list say no kind."""
+    """Return the written part of an object as the text of a policy file. Items of a list have no kind."""
     metadata = data.get("metadata") or {}
     written = {
         "apiVersion": API_VERSION,
@@ -73,7 +73,7 @@ def policy_text(kind: str, data: ObjectData) -> str:
 
 
 def _evaluated_part(data: ObjectData) -> tuple[str, bool]:
-    """What of an object decides about pods."""
+    """Return the part of an object that affects evaluation."""
     return policy_text("", data), is_rollout_halted(data)
 
 

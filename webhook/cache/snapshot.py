@@ -1,7 +1,7 @@
-"""Snapshots: a cluster in files, as `kubectl get -o yaml` prints it, read into the view that a live one gives.
+"""Read a cluster from files, as `kubectl get -o yaml` prints it, into the same view that a live cluster gives.
 
-Nodes, Namespaces, LimitRanges, ResourceQuotas, Pods, GPUNodes, ResourceClaimTemplates and DeviceClasses count; other
-kinds may be there, and are left out.
+Nodes, Namespaces, LimitRanges, ResourceQuotas, Pods, GPUNodes, ResourceClaimTemplates and DeviceClasses are read; other
+kinds are skipped.
 """
 
 from __future__ import annotations
@@ -11,9 +11,10 @@ from pathlib import Path as FilePath
 
 import msgspec
 
-from webhook.cache.build_view import build_view, object_namespace
+from webhook.cache.build_view import build_view
 from webhook.cache.bundled_files import bundled_folder
 from webhook.cache.snapshot_objects import RawObject, SnapshotObject, expand_lists, read_snapshot_object, skipped_kind
+from webhook.cache.stored_objects import object_namespace
 from webhook.documents.reader import is_document_file, read_documents
 from webhook.errors import DocumentError, SnapshotError, SourceLocation
 from webhook.model.claims import DeviceClass, ResourceClaimTemplate
@@ -23,7 +24,7 @@ from webhook.model.objects import LimitRange, Namespace, Node, ResourceQuota
 from webhook.model.pods import Pod
 
 DEMO = "demo"
-"""The name of the snapshot that comes with the program."""
+"""Name of the example snapshot that comes with the program."""
 
 
 class ClusterSnapshot(msgspec.Struct, frozen=True):
@@ -31,8 +32,8 @@ class ClusterSnapshot(msgspec.Struct, frozen=True):
 
     Attributes:
         view: The cluster.
-        skipped: What was in the files and is not in the view: one sentence a kind, or an object given twice.
-        kept: The objects themselves.
+        skipped: What is not in the view: one sentence per skipped kind or duplicate object.
+        objects: The objects themselves.
     """
 
     view: ClusterView
@@ -41,28 +42,28 @@ class ClusterSnapshot(msgspec.Struct, frozen=True):
 
 
 def read_snapshot_view(source: str) -> ClusterView:
-    """Read a file, a folder, or the shipped snapshot ("demo").
+    """Read the view of a file, a folder, or the example snapshot ("demo").
 
     Raises:
-        SnapshotError: there is nothing to read, or what is there is no cluster; with place and fix.
+        SnapshotError: There is nothing to read, or an object is invalid; with place and fix.
     """
     return read_snapshot(source).view
 
 
 def read_snapshot(source: str) -> ClusterSnapshot:
-    """The same, with a word on what was left out.
+    """Read a file, a folder, or the example snapshot ("demo").
 
     Raises:
-        SnapshotError: see `read_snapshot_view`.
+        SnapshotError: See `read_snapshot_view`.
     """
-    return collect_snapshot(found for file in _snapshot_files(source) for found in _read_documents(file))
+    return collect_snapshot(raw for file in _snapshot_files(source) for raw in _read_documents(file))
 
 
 def view_of_objects(objects: Iterable[tuple[object, SourceLocation]]) -> ClusterView:
-    """The view of objects that are already plain data, each with its place; Lists are opened.
+    """Build the view of objects that are already decoded, each with its place. Lists are expanded.
 
     Raises:
-        SnapshotError: an object is not what its kind says.
+        SnapshotError: An object is invalid.
     """
     return collect_snapshot(_raw_object_at(data, place) for data, place in objects).view
 
@@ -72,39 +73,39 @@ def _raw_object_at(data: object, place: SourceLocation) -> RawObject:
 
 
 def collect_snapshot(documents: Iterable[RawObject]) -> ClusterSnapshot:
-    """Sort out what documents hold. Of an object that is given twice, the later one counts."""
-    kept: dict[tuple[str, ...], SnapshotObject] = {}
+    """Build a snapshot from documents. Of two objects with one identity, the later one is used."""
+    by_identity: dict[tuple[str, ...], SnapshotObject] = {}
     skipped: dict[str, list[SourceLocation]] = {}
     notes: list[str] = []
-    for found in (member for document in documents for member in expand_lists(document)):
-        if stranger := skipped_kind(found):
-            skipped.setdefault(stranger, []).append(found.place_at(()))
+    for raw in (member for document in documents for member in expand_lists(document)):
+        if kind := skipped_kind(raw):
+            skipped.setdefault(kind, []).append(raw.place_at(()))
             continue
-        item = read_snapshot_object(found)
-        key = _object_identity(item, len(kept))
-        if key in kept:
-            notes.append(f"{found.place_at(())}: {' '.join(filter(None, key))} is given twice; this one counts")
-        kept[key] = item
-    counts = (f"{places[0]}: {len(places)} of kind {kind} left out" for kind, places in skipped.items())
-    objects = tuple(kept.values())
+        item = read_snapshot_object(raw)
+        key = _object_identity(item, len(by_identity))
+        if key in by_identity:
+            notes.append(f"{raw.place_at(())}: {' '.join(filter(None, key))} appears twice; this one is used")
+        by_identity[key] = item
+    counts = (f"{places[0]}: {len(places)} of kind {kind} skipped" for kind, places in skipped.items())
+    objects = tuple(by_identity.values())
     return ClusterSnapshot(_snapshot_view(objects), (*counts, *notes), objects)
 
 
 def _object_identity(item: SnapshotObject, position: int) -> tuple[str, ...]:
-    """Kind, namespace and name; a pod that has no name yet is told apart by its position."""
+    """Return kind, namespace and name; the position instead of the name for a pod without one."""
     namespace = "" if isinstance(item, Node | Namespace | GPUNode | DeviceClass) else object_namespace(item)
     return type(item).__name__, namespace, item.metadata.name or f"#{position}"
 
 
-def _snapshot_view(kept: tuple[SnapshotObject, ...]) -> ClusterView:
+def _snapshot_view(objects: tuple[SnapshotObject, ...]) -> ClusterView:
     return build_view(
-        nodes=[item for item in kept if isinstance(item, Node)],
-        namespaces=[item for item in kept if isinstance(item, Namespace)],
-        limit_ranges=[item for item in kept if isinstance(item, LimitRange)],
-        quotas=[item for item in kept if isinstance(item, ResourceQuota)],
-        pods=[item for item in kept if isinstance(item, Pod)],
-        claim_templates=[item for item in kept if isinstance(item, ResourceClaimTemplate)],
-        device_classes=[item for item in kept if isinstance(item, DeviceClass)],
+        nodes=[item for item in objects if isinstance(item, Node)],
+        namespaces=[item for item in objects if isinstance(item, Namespace)],
+        limit_ranges=[item for item in objects if isinstance(item, LimitRange)],
+        quotas=[item for item in objects if isinstance(item, ResourceQuota)],
+        pods=[item for item in objects if isinstance(item, Pod)],
+        claim_templates=[item for item in objects if isinstance(item, ResourceClaimTemplate)],
+        device_classes=[item for item in objects if isinstance(item, DeviceClass)],
     )
 
 

@@ -1,4 +1,4 @@
-"""A store for each kind: one task writes, everybody reads, and nobody sees half a list."""
+"""Store for one kind of object: one task writes, everybody reads, and a list becomes visible only when complete."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import Generic, TypeVar
 T = TypeVar("T")
 
 ChangeCallback = Callable[[str, T | None, T | None], None]
-"""Called with a key, what was there, and what is there now. Not called where both are equal."""
+"""Called with a key and the object before and after, if they differ."""
 
 
 class StoreReader(Generic[T]):
-    """What readers have.
+    """The readers' side of a store.
 
     Attributes:
-        items: The objects by key, as they are now.
+        items: The current objects by key.
     """
 
     def __init__(self) -> None:
@@ -24,27 +24,21 @@ class StoreReader(Generic[T]):
 
 
 class StoreWriter(Generic[T]):
-    """What the one task has that writes."""
+    """The writer's side of a store, for a reflector."""
 
-    def __init__(self, store: StoreReader[T], key: Callable[[T], str], changed: ChangeCallback[T]) -> None:
-        """Take a store in charge.
-
-        Args:
-            store: Written by nobody else.
-            key: The name of an object among its kind.
-            changed: Told of each difference.
-        """
-        self._store, self._key, self._on_change = store, key, changed
+    def __init__(self, store: StoreReader[T], key: Callable[[T], str], on_change: ChangeCallback[T]) -> None:
+        """Take over a store; nobody else may write to it. `key` returns the unique name of an object."""
+        self._store, self._key, self._on_change = store, key, on_change
         self._items: dict[str, T] = {}
         self._incoming: dict[str, T] | None = None
         self._publish(self._items)
 
     def begin(self) -> None:
-        """A list begins."""
+        """Start a list."""
         self._incoming = {}
 
     def upsert(self, item: T) -> None:
-        """An object is there."""
+        """Store an object."""
         key = self._key(item)
         if self._incoming is not None:
             self._incoming[key] = item
@@ -55,7 +49,7 @@ class StoreWriter(Generic[T]):
             self._on_change(key, before, item)
 
     def remove(self, item: T) -> None:
-        """An object is gone."""
+        """Remove an object."""
         key = self._key(item)
         if self._incoming is not None:
             self._incoming.pop(key, None)
@@ -65,7 +59,7 @@ class StoreWriter(Generic[T]):
             self._on_change(key, before, None)
 
     def swap(self) -> None:
-        """The list is whole. Only what it changes is told."""
+        """Replace everything by the list, and report the differences."""
         before, after = self._items, self._incoming or {}
         self._items, self._incoming = after, None
         self._publish(after)
@@ -79,21 +73,21 @@ class StoreWriter(Generic[T]):
 
 
 class NamespaceIndex(Generic[T]):
-    """The same objects by namespace."""
+    """Objects by namespace."""
 
     def __init__(self) -> None:
         self._groups: dict[str, dict[str, T]] = {}
 
     def in_namespace(self, namespace: str) -> tuple[T, ...]:
-        """The objects of one namespace."""
+        """Return the objects of one namespace."""
         return tuple(self._groups.get(namespace, {}).values())
 
     def all(self) -> dict[str, tuple[T, ...]]:
-        """All of them, by namespace."""
+        """Return all objects by namespace."""
         return {namespace: tuple(group.values()) for namespace, group in self._groups.items()}
 
     def set(self, key: str, namespace: str, item: T | None) -> None:
-        """Note one object, or that it is gone."""
+        """Store one object, or remove it."""
         group = self._groups.setdefault(namespace, {})
         if item is not None:
             group[key] = item

@@ -16,12 +16,12 @@ from webhook.model.quota_scopes import has_scopes, quota_matches_pod
 
 
 def with_quota_status(quota: ResourceQuota, pods: Sequence[Pod], claiming: ClaimContext = NO_CLAIMS) -> ResourceQuota:
-    """The quota with a status: what is enforced, and what the namespace's pods use where nobody has counted.
+    """Return the quota with a status; usage that nobody has counted is computed from the pods.
 
     Args:
         quota: The quota, from a cluster or from a file.
-        pods: The pods of its namespace that hold resources (neither succeeded nor failed).
-        claiming: What their claims are made from.
+        pods: The active pods of its namespace.
+        claiming: The templates and classes of their claims.
     """
     status = quota.status
     hard = status.hard or quota.spec.hard
@@ -38,7 +38,7 @@ def with_quota_status(quota: ResourceQuota, pods: Sequence[Pod], claiming: Claim
 
 
 def _used_by_pods(key: str, pods: Sequence[Pod]) -> int:
-    """Nano-units that pods fill of a key themselves."""
+    """Return the nano-units of a quota key that pods use by their requests and limits."""
     what = resource_of_quota_key(key)
     if what is None:
         return 0
@@ -48,7 +48,7 @@ def _used_by_pods(key: str, pods: Sequence[Pod]) -> int:
 
 
 def _used_by_claims(key: str, pods: Sequence[Pod], claiming: ClaimContext) -> int:
-    """Nano-units that the claims of pods fill of a key."""
+    """Return the nano-units of a quota key that claims of pods use."""
     names = (claim.resource_claim_template_name for pod in pods for claim in pod.spec.resource_claims)
     found = (claiming.templates[name] for name in names if name in claiming.templates)
     return NANO * sum(claim_charge(spec, claiming.classes).get(key, 0) for spec in found)

@@ -1,7 +1,7 @@
-"""Traces in the openb format: nodes and pods as CSV, plain or gzipped, one row each.
+"""Read traces in the openb format: nodes and pods as CSV, plain or gzipped, one row each.
 
 Columns of nodes: sn, cpu_milli, memory_mib, gpu, model. Columns of pods: name, cpu_milli, memory_mib, num_gpu,
-gpu_milli (of each GPU), gpu_spec (models joined by "|"; may be absent). Other columns are left out.
+gpu_milli (of each GPU), gpu_spec (models joined by "|"; optional). Other columns are ignored.
 
 Source: alibaba/clusterdata, cluster-trace-gpu-v2023.
 """
@@ -20,13 +20,13 @@ from webhook.errors import SnapshotError, SourceLocation, quote_text, shorten_te
 from webhook.placement.capacity import GPU_MILLI, EmptyNode, PodDemand
 
 MAX_TRACE_BYTES = 256 << 20
-"""Bytes of a trace after unpacking."""
+"""Size limit of a trace, uncompressed."""
 
 NODE_COLUMNS = ("sn", "cpu_milli", "memory_mib", "gpu", "model")
 POD_COLUMNS = ("name", "cpu_milli", "memory_mib", "num_gpu", "gpu_milli")
 
 MAX_TRACE_GPUS = 64
-"""GPUs of one node or pod."""
+"""Most GPUs of one node or pod."""
 
 MAX_DIGITS = 18
 
@@ -38,7 +38,7 @@ def read_trace_nodes(path: Path) -> list[EmptyNode]:
     """Read a list of nodes.
 
     Raises:
-        SnapshotError: the file cannot be read, a row is not a node, or one is named twice; with file and line.
+        SnapshotError: The file is unreadable, a row is invalid, or a node appears twice; with file and line.
     """
     lines: dict[str, int] = {}
     return _read_trace_rows(path, NODE_COLUMNS, lambda row, place: _parse_unique_node(row, place, lines))
@@ -48,7 +48,7 @@ def read_trace_pods(path: Path) -> list[PodDemand]:
     """Read a list of pods, in the order of the file.
 
     Raises:
-        SnapshotError: the file cannot be read, or a row is not a pod; with file and line.
+        SnapshotError: The file is unreadable, or a row is invalid; with file and line.
     """
     return _read_trace_rows(path, POD_COLUMNS, _parse_trace_pod)
 
@@ -78,24 +78,22 @@ def _trace_error(path: Path, must: str) -> SnapshotError:
 
 
 def _read_trace_text(path: Path) -> str:
-    """The file's text, unpacked where it is gzipped, without the mark that spreadsheets begin a file with."""
+    """Read and decompress the text, without a byte order mark."""
     with path.open("rb") as raw:
         packed = raw.read(2) == b"\x1f\x8b"
         raw.seek(0)
         with gzip.open(raw) if packed else raw as file:
             content = file.read(MAX_TRACE_BYTES + 1)
     if len(content) > MAX_TRACE_BYTES:
-        raise SnapshotError(
-            SourceLocation(str(path)), f"must be at most {MAX_TRACE_BYTES >> 20} MiB. Cut it into parts"
-        )
+        raise SnapshotError(SourceLocation(str(path)), f"must be at most {MAX_TRACE_BYTES >> 20} MiB. Split it")
     return content.decode("utf-8-sig")
 
 
 def _parse_unique_node(row: Row, place: SourceLocation, lines: dict[str, int]) -> EmptyNode:
-    """A node that no row before has named; `lines` has those that did, by name."""
+    """Parse a node that no earlier row defined; `lines` has the line of each name."""
     first = lines.setdefault(row["sn"], place.line)
     if first != place.line:
-        sentence = f"sn: must be each node's own, found {quote_text(row['sn'])} here and in line {first}. Leave one out"
+        sentence = f"sn: must be unique, found {quote_text(row['sn'])} here and in line {first}. Remove one"
         raise SnapshotError(place, sentence)
     return _parse_trace_node(row, place)
 

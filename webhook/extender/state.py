@@ -131,7 +131,7 @@ class SchedulerState:
         gang = gang_of(pod)
         if gang is None:
             return None
-        members = {**self.inventory.pods.index.gang_members(gang.name)}
+        members = {**self.inventory.gpu_pods.gang_members(gang.name)}
         members |= {place.pod: place.node for place in self.reservations.of_gang(gang.name) if place.pod}
         members.pop(pod_key(pod), None)
         nodes, places = [node for node in members.values() if node], self.fleet.by_name

@@ -180,7 +180,7 @@ def _devices_after_eviction(
     state: SchedulerState, cluster: SchedulingSnapshot, node: int, gone: Container[str]
 ) -> NodeDevices:
     known = cluster.fleet.nodes[node]
-    there = state.inventory.pods.index.on_node(known.name).values()
+    there = state.inventory.gpu_pods.on_node(known.name).values()
     freed = sum(each.units.get(WHOLE_GPU, 0) for each in there if each.uid in gone)
     devices = state.inventory.devices_without(known, gone)
     if devices is not None:
