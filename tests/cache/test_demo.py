@@ -9,8 +9,8 @@ import pytest
 
 from benchmarks.fleet import demo_objects, grow, grown_view
 from webhook.cache import bundled_files as places
-from webhook.cache.snapshot import ClusterSnapshot, read_snapshot
 from webhook.cache.quota_status import with_quota_status
+from webhook.cache.snapshot import ClusterSnapshot, read_snapshot
 from webhook.model.enums import GpuForm
 from webhook.model.objects import ResourceQuota, ResourceQuotaStatus
 from webhook.model.pod_resources import effective_requests

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Self, TypeVar
 
 from webhook.audit.cluster_policies import PolicySources, read_policy_config_map
 from webhook.audit.object_files import SourceObject
-from webhook.cache.build_view import group_by_namespace
+from webhook.cache.build_view import build_live_view, group_by_namespace
 from webhook.cache.informers import (
     CLAIM_TEMPLATES,
     DEVICE_CLASSES,
@@ -25,7 +25,6 @@ from webhook.cache.informers import (
     exception_resource,
     policy_resource,
 )
-from webhook.cache.build_view import build_live_view
 from webhook.cache.node_usage import NodeUsage, NodeUsageWriter
 from webhook.cache.policy_objects import PolicyObjects
 from webhook.cache.snapshot_objects import SnapshotObject

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import Any
 
 from webhook.cache.inventory import NodeInventory
@@ -99,14 +100,13 @@ class ReflectorGroup:
         """The status of each reflector."""
         return tuple(each.status for each in self._reflectors)
 
-    @property
     def is_synced(self) -> bool:
-        """True if each resource was listed."""
+        """Return True if each resource was listed."""
         return all(status.synced for status in self.states)
 
     async def wait_synced(self) -> None:
         """Wait until each resource was listed."""
-        while not self.is_synced:
+        while not self.is_synced():
             await asyncio.sleep(SYNC_CHECK_SECONDS)
 
     def start(self, tasks: asyncio.TaskGroup) -> None:
@@ -144,11 +144,11 @@ class ClusterInformers:
         self._publisher = ViewPublisher(holder)
         self.policies = PolicyObjects()
         self._reflectors = ReflectorGroup(api, random, events)
-        self._pods = self._reflectors.add(PODS, self._publisher.pods)
         self._reflectors.add(NODES, self._publisher.nodes)
         self._reflectors.add(NAMESPACES, self._publisher.namespaces)
         self._reflectors.add(LIMIT_RANGES, self._publisher.limit_ranges)
         self._reflectors.add(QUOTAS, self._publisher.quotas)
+        self._pods = self._reflectors.add(PODS, self._publisher.pods)
         self._reflectors.add(CLAIM_TEMPLATES, self._publisher.claim_templates)
         self._reflectors.add(DEVICE_CLASSES, self._publisher.device_classes)
         self._cluster_states = self._reflectors.states
@@ -165,8 +165,8 @@ class ClusterInformers:
         """
         async with asyncio.TaskGroup() as tasks:
             self._reflectors.start(tasks)
-            view = lambda: self._publisher.run(lambda: self._reflectors.is_synced)  # noqa: E731
-            tasks.create_task(supervise("view", view, self._events))
+            publish = partial(self._publisher.run, self._reflectors.is_synced)
+            tasks.create_task(supervise("view", publish, self._events))
             tasks.create_task(supervise("age", self._mark_staleness, self._events))
             tasks.create_task(supervise("policies", lambda: self._deliver_policies(policies_changed), self._events))
             while not self.ready:
@@ -176,7 +176,7 @@ class ClusterInformers:
     @property
     def ready(self) -> bool:
         """True once everything was listed, a view was built, and the policies were loaded."""
-        return self._reflectors.is_synced and self._publisher.has_view and self.policies.delivered
+        return self._reflectors.is_synced() and self._publisher.has_view and self.policies.delivered
 
     @property
     def age(self) -> float:

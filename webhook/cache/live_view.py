@@ -14,8 +14,8 @@ from typing import Literal, Protocol, TypeVar
 
 from webhook.cache.build_view import BuiltView, build_live_view, free_resources_on_node
 from webhook.cache.node_usage import NodeUsage, NodeUsageWriter
-from webhook.cache.store import NamespaceIndex, StoreReader, StoreWriter
 from webhook.cache.quota_status import with_quota_status
+from webhook.cache.store import NamespaceIndex, StoreReader, StoreWriter
 from webhook.cache.stored_objects import created_at, object_namespace
 from webhook.model.assumed_pods import BoundPod
 from webhook.model.claims import DeviceClass, ResourceClaimTemplate, device_classes_by_name

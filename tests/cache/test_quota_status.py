@@ -8,8 +8,8 @@ import msgspec
 import pytest
 
 from tests.make import Json, make_node, make_pod
-from webhook.cache.snapshot import view_of_objects
 from webhook.cache.quota_status import with_quota_status
+from webhook.cache.snapshot import view_of_objects
 from webhook.errors import SourceLocation
 from webhook.model.defaulting import default_limit_range
 from webhook.model.objects import LimitRange, ResourceQuota
