@@ -230,11 +230,11 @@ REMEDIES = {
     "alone": (quota(limits_nvidia_com__gpu=1), f"Write requests.{GPU}."),
     "beside one that counts": (
         quota(limits_nvidia_com__gpu=1, requests_nvidia_com__gpu=4),
-        f"Remove it: requests.{GPU}: 4 stands beside it, and is what holds.",
+        f"Remove it: requests.{GPU}: 4 is present and applies.",
     ),
     "beside one for which nothing is written": (
         quota(limits_nvidia_com__gpu=1, requests_nvidia_com__gpu=None),
-        f"Remove it: requests.{GPU}: 0 stands beside it, and is what holds.",
+        f"Remove it: requests.{GPU}: 0 is present and applies.",
     ),
     "beside one that no API server takes": (
         quota(limits_nvidia_com__gpu=1, requests_nvidia_com__gpu="-4"),
@@ -348,7 +348,7 @@ def test_a_minimum_of_pods_and_the_default_that_hides_it_are_both_told() -> None
     bound, gives = limit_range({"type": "Pod", "min": {GPU: "1"}}), limit_range({"default": {GPU: "1"}})
     told = lint_all_objects([bound, gives])
     assert [[finding.code for finding in found] for found in told] == [["GPU-L304"], ["GPU-L303"]]
-    assert told[0][0].message.startswith("once no container is given 1 any more, a bound of type Pod refuses every pod")
+    assert told[0][0].message.startswith("without the default of 1, a bound of type Pod rejects every pod")
 
 
 AMOUNTS = st.dictionaries(st.sampled_from([GPU, SLICE, MILLI, CLASS, "cpu"]), st.sampled_from([0, 1, 2, None]))
@@ -389,7 +389,7 @@ NOT_WRITTEN = {
 def test_where_nothing_is_written_for_an_amount_the_api_server_takes_zero(data: Json, path: tuple[Any, ...]) -> None:
     (told,) = find_object_errors(data)
     assert (told.path, told.rejected) == (path, False)
-    assert told.message == "nothing is written for it, which the API server takes for 0"
+    assert told.message == "null, which the API server reads as 0"
 
 
 def test_another_limit_range_of_the_namespace_may_give_zero() -> None:
@@ -438,7 +438,7 @@ def test_a_class_that_the_cluster_lacks_counts_nothing(key: str) -> None:
 
 def test_a_class_that_is_like_none_is_told_what_there_is() -> None:
     (finding,) = lint_object(quota(**{DEVICES: "1"}), (), ["z4", "z1", "z3", "z2"])
-    assert finding.fix == "Name one of the cluster: z1, z2, z3 and 1 more."
+    assert finding.fix == "Use one of: z1, z2, z3 and 1 more."
 
 
 def test_an_admin_hears_of_a_class_that_the_cluster_lacks() -> None:

@@ -1,7 +1,4 @@
-"""Traps in LimitRanges and ResourceQuotas themselves, and the same objects without them.
-
-All of them are accepted by the API server and do something else than their author meant.
-"""
+"""Lint and fix LimitRanges and ResourceQuotas that the API server accepts but that do not do what they appear to."""
 
 from __future__ import annotations
 
@@ -35,17 +32,15 @@ __all__ = [
 
 
 def lint_all_objects(objects: Sequence[Json], classes: Collection[str] = ()) -> list[list[Finding]]:
-    """Every trap in each of many objects, in their order. Those of one namespace are seen together. See
-    `lint_object`.
-    """
-    counting: defaultdict[str, Counter[QuotaScopes]] = defaultdict(Counter)
-    given: defaultdict[str, ResourceList] = defaultdict(ResourceList)
+    """Return the findings of each object, in order; objects of one namespace are checked together."""
+    covering: defaultdict[str, Counter[QuotaScopes]] = defaultdict(Counter)
+    defaults: defaultdict[str, ResourceList] = defaultdict(ResourceList)
     for one in objects:
-        counting[_object_namespace(one)].update(scopes_covering_all_gpus(one))
-        given[_object_namespace(one)] |= written_default_limits(one)
+        covering[_object_namespace(one)].update(scopes_covering_all_gpus(one))
+        defaults[_object_namespace(one)] |= written_default_limits(one)
     return [
-        lint_object(one, counting[space] - Counter(scopes_covering_all_gpus(one)), classes, given[space])
-        for one, space in zip(objects, map(_object_namespace, objects), strict=True)
+        lint_object(one, covering[name] - Counter(scopes_covering_all_gpus(one)), classes, defaults[name])
+        for one, name in zip(objects, map(_object_namespace, objects), strict=True)
     ]
 
 
@@ -55,28 +50,27 @@ def _object_namespace(data: Json) -> str:
 
 def lint_object(
     data: Any,
-    counting: Collection[QuotaScopes] = (),
+    covering: Collection[QuotaScopes] = (),
     classes: Collection[str] = (),
-    given: ResourceList = NO_DEFAULT_LIMITS,
+    defaults: ResourceList = NO_DEFAULT_LIMITS,
 ) -> list[Finding]:
-    """Every trap in an object, none for an object of another kind.
+    """Return the findings of an object, none for another kind.
 
     Args:
         data: The object, as written or as stored.
-        counting: The scopes of other quotas of its namespace that count every form of GPU. See
-        `scopes_covering_all_gpus`.
-        classes: The DeviceClasses of the cluster; none where they are not known.
-        given: The limits that LimitRanges of its namespace give to containers that name none; its own come first.
+        covering: The scopes of other quotas of its namespace that count every form of GPU.
+        classes: The DeviceClasses of the cluster; empty if unknown.
+        defaults: The default limits of its namespace's LimitRanges.
     """
     match as_mapping(data).get("kind"):
         case "LimitRange":
-            return list(lint_limit_range(data, given))
+            return list(lint_limit_range(data, defaults))
         case "ResourceQuota":
-            return list(lint_quota(data, counting, classes))
+            return list(lint_quota(data, covering, classes))
         case _:
             return []
 
 
 def fix_object(data: Json, findings: Iterable[Finding], classes: Collection[str] = ()) -> Json:
-    """The object without the traps that were found in it, ready to be applied. See `lint_object`."""
+    """Return the corrected object, ready to be applied."""
     return fix_limit_range(data) if data["kind"] == LIMIT_RANGE else fix_quota(data, findings, classes)

@@ -1,4 +1,4 @@
-"""Reading objects that may hold anything: what is not as it should be is as if it were not there."""
+"""Read LimitRanges and ResourceQuotas of any content: a value of the wrong type reads as absent."""
 
 from __future__ import annotations
 
@@ -16,12 +16,10 @@ from webhook.model.quantity import parse_nano_or_none
 
 
 class ObjectError(NamedTuple):
-    """Where an object is not as it should be.
+    """An invalid or ineffective field of an object.
 
     Attributes:
-        path: Of the field.
-        sentence: What must hold, and what was found.
-        refused: True where the API server refuses it, False where it is stored and holds nobody.
+        rejected: True if the API server rejects the object; False if it stores it without effect.
     """
 
     path: FieldPath
@@ -33,54 +31,50 @@ Json = dict[str, Any]
 
 
 def as_mapping(value: Any) -> Json:
-    """A map, empty where there is none."""
+    """Return a map; empty for anything else."""
     return value if isinstance(value, dict) else {}
 
 
 def as_list(value: Any) -> list[Any]:
-    """What is in a list; nothing where there is none."""
+    """Return a list; empty for anything else."""
     return list(value) if isinstance(value, (list, tuple)) else []
 
 
 def nulls_as_zero(value: Any) -> Json:
-    """A map of amounts as an API server reads it: where nothing is written for one, it is zero."""
+    """Return a map of amounts as the API server reads it: null is zero."""
     return {name: "0" if one is None else one for name, one in as_mapping(value).items()}
 
 
 def parse_written_amounts(value: Any) -> ResourceList:
-    """The amounts in a map, as an API server holds them."""
+    """Return the readable amounts of a map."""
     return parse_resource_list(
         {name: one for name, one in nulls_as_zero(value).items() if isinstance(one, QuantityText)}
     )
 
 
 def counts_gpus(name: str) -> bool:
-    """Does it count GPUs: whole ones, parts, or thousandths?"""
+    """Does a resource name count GPUs: whole ones, slices, shares, or thousandths?"""
     return name == ACCOUNTING_RESOURCE or parse_gpu_resource(name) is not None
 
 
 def is_positive_amount(value: Any) -> bool:
     """Is it an amount above zero?"""
-    return (parse_nano_or_none(_as_amount(value)) or 0) > 0
-
-
-def _as_amount(value: Any) -> QuantityText | None:
-    return value if isinstance(value, (str, int, float)) else None
+    return isinstance(value, QuantityText) and (parse_nano_or_none(value) or 0) > 0
 
 
 def lint_finding(code: str, path: FieldPath, message: str, fix: str) -> Finding:
-    """A finding about an object that is not a pod: told, never a reason to refuse it."""
+    """Return a finding about an object that is not a pod: always a warning."""
     return Finding(code, PolicyMode.WARN, path, message, fix)
 
 
 def rebuild_object(data: Json, spec: Json) -> Json:
-    """An object with another spec, without what an API server adds."""
+    """Return an object with another spec, without the fields that the API server adds."""
     metadata = as_mapping(data.get("metadata"))
     kept = {key: metadata[key] for key in ("name", "namespace", "labels") if key in metadata}
     return {"apiVersion": "v1", "kind": data["kind"], "metadata": kept, "spec": spec}
 
 
-def invalid_value(path: FieldPath, value: Any, words: str) -> ObjectError:
-    """What the API server says of a value that breaks one of its rules."""
-    said = dumps(value, separators=(",", ":"), default=str)
-    return ObjectError(path, f"Invalid value: {shorten_text(said, 120)}: {words}")
+def invalid_value(path: FieldPath, value: Any, reason: str) -> ObjectError:
+    """Return an error in the API server's words."""
+    text = dumps(value, separators=(",", ":"), default=str)
+    return ObjectError(path, f"Invalid value: {shorten_text(text, 120)}: {reason}")

@@ -1,4 +1,4 @@
-"""Traps in ResourceQuotas: keys that nothing fills, and GPUs that walk round a key."""
+"""Lint and fix ResourceQuotas: keys that are never counted, and GPUs that bypass a key."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ UNCOVERED_FORMS_CODE = "GPU-Q402"
 
 
 QuotaScopes = frozenset[tuple[str, str, tuple[str, ...]]]
-"""The scopes of a quota: name, operator and values of each. It counts every pod that one with these and more counts."""
+"""The scopes of a quota: name, operator and values. A quota with fewer scopes counts more pods."""
 
 
 def lint_quota(data: Json, others: Collection[QuotaScopes], classes: Collection[str] = ()) -> Iterator[Finding]:
-    """Every trap in a quota.
+    """Yield the findings of a quota.
 
     Args:
-        others: The scopes of other quotas of its namespace that count every form of GPU. See
-        `scopes_covering_all_gpus`.
-        classes: The DeviceClasses of the cluster; none where they are not known.
+        data: The quota.
+        others: The scopes of other quotas of its namespace that count every form of GPU.
+        classes: The DeviceClasses of the cluster; empty if unknown.
     """
     hard = _written_hard(data)
     path: FieldPath = ("spec", "hard")
@@ -43,7 +43,7 @@ def lint_quota(data: Json, others: Collection[QuotaScopes], classes: Collection[
             yield lint_finding(
                 "GPU-Q403",
                 (*path, key),
-                f"{hard[key]} of {key} holds like {part}: what pods ask for is whole",
+                f"{hard[key]} of {key} limits like {part}: pods request whole numbers",
                 f"Write {part}.",
             )
     whole_gpus = next((key for key in hard if _counted_key(key) == WHOLE_GPUS), None)
@@ -51,56 +51,67 @@ def lint_quota(data: Json, others: Collection[QuotaScopes], classes: Collection[
         yield _uncovered_forms_finding((*path, whole_gpus), _effective_hard(data, classes))
 
 
+def scopes_covering_all_gpus(data: Json) -> list[QuotaScopes]:
+    """Return the scopes of a quota that counts every form of GPU; none for another."""
+    return [_read_scopes(as_mapping(data.get("spec")))] if ALL_GPUS in _written_hard(data) else []
+
+
+def fix_quota(data: Json, findings: Iterable[Finding], classes: Collection[str] = ()) -> Json:
+    """Return the quota with keys that count, and one for every form of GPU if none counts it.
+
+    A counted amount stays; of others for the same key, the smallest applies. Keys of claims leave a quota with scopes;
+    if other keys stay, the result is a List of two quotas.
+    """
+    hard = _effective_hard(data, classes)
+    uncovered = any(finding.code == UNCOVERED_FORMS_CODE for finding in findings)
+    if uncovered and _allowed_count(hard, WHOLE_GPUS) is not None:
+        hard[ALL_GPUS] = str(_total_gpu_milli(hard))
+    spec = {**as_mapping(data.get("spec")), "hard": hard}
+    if _has_written_scopes(data) and any(map(is_claim_key, hard)):
+        return _split_off_claim_keys(data, spec)
+    return rebuild_object(data, spec)
+
+
 def _uncovered_forms_finding(path: FieldPath, hard: Json) -> Finding:
     parts = [key for key in hard if _max_gpu_milli(key) and key != WHOLE_GPUS]
     amount = "1000 for each GPU"
     if parts:
-        amount += f" and the most that the others named here weigh on any card, {_total_gpu_milli(hard)} together"
+        amount += f" and the largest weight of the others on any card, {_total_gpu_milli(hard)} together"
     return lint_finding(
         UNCOVERED_FORMS_CODE,
         path,
-        f"{'other ' if parts else ''}MIG slices, shares and resource claims are not counted here, "
-        "so they walk round this quota",
-        f"Add {ALL_GPUS}, {amount}, and switch on limits.accounting: native in a policy. Where there are "
-        f"claims, add CLASS{DEVICE_CLASS_SUFFIX} for each DeviceClass that gives out GPUs.",
+        f"{'other ' if parts else ''}MIG slices, shares and resource claims are not counted here and bypass this quota",
+        f"Add {ALL_GPUS}, {amount}, and set limits.accounting: native in a policy. If claims are used, "
+        f"add CLASS{DEVICE_CLASS_SUFFIX} for each DeviceClass that allocates GPUs.",
     )
 
 
-def scopes_covering_all_gpus(data: Json) -> list[QuotaScopes]:
-    """The scopes of a quota that counts every form of GPU; none for another."""
-    return [_read_scopes(as_mapping(data.get("spec")))] if ALL_GPUS in _written_hard(data) else []
-
-
 def _covers_all_gpus(data: Json, others: Collection[QuotaScopes]) -> bool:
-    """Does it count every form of GPU itself, or does another quota that counts every pod that it counts?"""
+    """Does the quota, or another one over at least the same pods, count every form of GPU?"""
     scopes = _read_scopes(as_mapping(data.get("spec")))
     return ALL_GPUS in map(_counted_key, _written_hard(data)) or any(other <= scopes for other in others)
 
 
 def _read_scopes(spec: Json) -> QuotaScopes:
     plain = ((str(scope), "Exists", ()) for scope in as_list(spec.get("scopes")))
-    asked = map(as_mapping, as_list(as_mapping(spec.get("scopeSelector")).get("matchExpressions")))
-    return frozenset((*plain, *map(_read_scope_requirement, asked)))
+    requirements = map(as_mapping, as_list(as_mapping(spec.get("scopeSelector")).get("matchExpressions")))
+    return frozenset((*plain, *map(_read_scope_requirement, requirements)))
 
 
-def _read_scope_requirement(asked: Json) -> tuple[str, str, tuple[str, ...]]:
-    values = sorted(map(str, as_list(asked.get("values"))))
-    return str(asked.get("scopeName")), str(asked.get("operator")), tuple(values)
+def _read_scope_requirement(requirement: Json) -> tuple[str, str, tuple[str, ...]]:
+    values = sorted(map(str, as_list(requirement.get("values"))))
+    return str(requirement.get("scopeName")), str(requirement.get("operator")), tuple(values)
 
 
 def _written_hard(data: Json) -> Json:
     return nulls_as_zero(as_mapping(data.get("spec")).get("hard"))
 
 
-def _is_ignored_key(key: str) -> bool:
-    return _counted_key(key) != key
-
-
 def _explain_uncounted_key(
     key: str, hard: Json, classes: Collection[str], *, scoped: bool
 ) -> Iterator[tuple[str, str]]:
-    """Why a key counts nothing, and what to write instead."""
-    if _is_ignored_key(key):
+    """Yield why a key counts nothing, and the fix."""
+    if _counted_key(key) != key:
         what = "devices of a class" if device_class_of_key(_counted_key(key)) else "GPUs"
         message = f"{key} is accepted and never counted: {what} count under {_counted_key(key)} only"
         yield message, _replacement_fix(key, hard)
@@ -108,21 +119,21 @@ def _explain_uncounted_key(
         message = f"{key} is accepted and never counted: a quota with scopes counts no resource claims"
         yield message, "Write it in a quota without scopes."
     if (name := _unknown_class(key, classes)) is not None:
-        near = _closest_class(name, classes)
-        fix = f"Write {near}." if near else f"Name one of the cluster: {_list_some(classes)}."
+        closest = _closest_class(name, classes)
+        fix = f"Write {closest}." if closest else f"Use one of: {_list_some(classes)}."
         yield f"{key} counts nothing: the cluster has no DeviceClass {name}", fix
 
 
 def _replacement_fix(key: str, hard: Json) -> str:
-    """What to write for a key that is ignored: nothing, where the one that counts is there already."""
+    """Return the fix for an ignored key: its counted form, unless that is present."""
     counted = _counted_key(key)
     if _valid_amount(hard.get(counted)) is None:
         return f"Write {counted}."
-    return f"Remove it: {counted}: {str(hard[counted])[:60]} stands beside it, and is what holds."
+    return f"Remove it: {counted}: {str(hard[counted])[:60]} is present and applies."
 
 
 def _counted_key(key: str) -> str:
-    """The key under which GPUs named by this one count; the key itself for anything else."""
+    """Return the key that counts the GPUs which this one names; the key itself for anything else."""
     bare = key.removeprefix(LIMITS)
     if bare.endswith(DEVICE_CLASS_SUFFIX):
         return bare.removeprefix(REQUESTS)
@@ -135,7 +146,7 @@ def _has_written_scopes(data: Json) -> bool:
 
 
 def _unknown_class(key: str, classes: Collection[str]) -> str | None:
-    """The class that a key names and the cluster lacks."""
+    """Return the class that a key names and the cluster lacks."""
     name = device_class_of_key(_counted_key(key))
     return name if classes and name and name not in classes else None
 
@@ -150,35 +161,15 @@ def _list_some(classes: Collection[str]) -> str:
 
 
 def _round_down_gpus(key: str, amount: Any) -> int | None:
-    """The whole number below an amount of GPUs with a fraction; None for any other amount."""
-    value = parse_nano_or_none(amount) if _is_amount_value(amount) else None
+    """Return the whole number below a fractional amount of GPUs; None for any other amount."""
+    value = parse_nano_or_none(amount) if isinstance(amount, QuantityText) else None
     if value is None or value <= 0 or value % NANO == 0 or not counts_gpus(_counted_key(key).removeprefix(REQUESTS)):
         return None
     return value // NANO
 
 
-def fix_quota(data: Json, findings: Iterable[Finding], classes: Collection[str] = ()) -> Json:
-    """The quota without its traps: keys that count, and one that counts every form of GPU where nothing does.
-
-    An amount that counts already stays; of others that come under one key, the smallest holds. Keys that claims fill
-    leave the scopes: for a quota of their own where other keys stay, and then this is a List of the two.
-    """
-    hard = _effective_hard(data, classes)
-    if (
-        any(finding.code == UNCOVERED_FORMS_CODE for finding in findings)
-        and _allowed_count(hard, WHOLE_GPUS) is not None
-    ):
-        hard[ALL_GPUS] = str(_total_gpu_milli(hard))
-    spec = {**as_mapping(data.get("spec")), "hard": hard}
-    return (
-        _split_off_claim_keys(data, spec)
-        if _has_written_scopes(data) and any(map(is_claim_key, hard))
-        else rebuild_object(data, spec)
-    )
-
-
 def _effective_hard(data: Json, classes: Collection[str]) -> Json:
-    """What a quota allows, under keys that count."""
+    """Return the limits of a quota under keys that count."""
     hard: Json = {}
     written = _written_hard(data)
     for key, amount in written.items():
@@ -190,18 +181,19 @@ def _effective_hard(data: Json, classes: Collection[str]) -> Json:
 
 
 def _total_gpu_milli(hard: Json) -> int:
-    """The most that all GPUs of the counted keys weigh together, in thousandths of a GPU."""
+    """Return the largest total weight of the GPUs that a quota allows, in thousandths of a GPU."""
     return sum(_max_gpu_milli(key) * (_allowed_count(hard, key) or 0) for key in hard)
 
 
 def _allowed_count(hard: Json, key: str) -> int | None:
-    """The whole number that a key allows; None where an API server would not take it."""
-    count = parse_whole_number(hard.get(key)) if _is_amount_value(hard.get(key)) else None
+    """Return the whole number that a key allows; None if the API server would reject it."""
+    amount = hard.get(key)
+    count = parse_whole_number(amount) if isinstance(amount, QuantityText) else None
     return count if count is not None and count >= 0 else None
 
 
 def _max_gpu_milli(key: str) -> int:
-    """The most that one unit of a counted key weighs on any node, in thousandths of a GPU; 0 if it counts no GPUs."""
+    """Return the largest weight of one unit of a key on any node, in thousandths of a GPU; 0 if it counts no GPUs."""
     resource = parse_gpu_resource(key.removeprefix(REQUESTS)) if key.startswith(REQUESTS) else None
     if resource is None:
         return 0
@@ -209,14 +201,14 @@ def _max_gpu_milli(key: str) -> int:
 
 
 def _intended_key(key: str, classes: Collection[str]) -> str:
-    """The key that counts, of the class that was meant."""
+    """Return the key that counts, with the closest class that exists."""
     counted, name = _counted_key(key), _unknown_class(key, classes)
-    near = _closest_class(name, classes) if name else None
-    return counted.replace(name, near, 1) if name and near else counted
+    closest = _closest_class(name, classes) if name else None
+    return counted.replace(name, closest, 1) if name and closest else counted
 
 
 def _split_off_claim_keys(data: Json, spec: Json) -> Json:
-    """What claims fill, in a quota without scopes, beside the rest."""
+    """Return the keys of claims as a quota without scopes, and the rest."""
     of_claims = rebuild_object(data, {"hard": {key: one for key, one in spec["hard"].items() if is_claim_key(key)}})
     rest = {key: one for key, one in spec["hard"].items() if not is_claim_key(key)}
     if not rest:
@@ -226,15 +218,11 @@ def _split_off_claim_keys(data: Json, spec: Json) -> Json:
 
 
 def _smaller_amount(one: Any, other: Any) -> Any:
-    """The smaller of two amounts; the one that an API server takes, where it refuses one."""
-    read, held = _valid_amount(one), _valid_amount(other)
-    return other if held is not None and (read is None or held <= read) else one
+    """Return the smaller of two amounts; the valid one, if the API server would reject the other."""
+    first, second = _valid_amount(one), _valid_amount(other)
+    return other if second is not None and (first is None or second <= first) else one
 
 
 def _valid_amount(amount: Any) -> int | None:
-    value = parse_nano_or_none(amount) if _is_amount_value(amount) else None
+    value = parse_nano_or_none(amount) if isinstance(amount, QuantityText) else None
     return value if value is not None and value >= 0 else None
-
-
-def _is_amount_value(value: Any) -> bool:
-    return isinstance(value, QuantityText)

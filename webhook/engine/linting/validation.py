@@ -1,4 +1,7 @@
-"""LimitRanges and ResourceQuotas that an API server would not take, or that hold nothing: nothing is found in them."""
+"""Find errors in LimitRanges and ResourceQuotas: what the API server rejects, in its own words, or has no effect.
+
+Sources: `pkg/apis/core/validation`, ValidateResourceQuotaSpec and, after defaults, ValidateLimitRange.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ from typing import Any
 from webhook.engine.linting.limit_ranges import RATIO, SIDES
 from webhook.engine.linting.objects import ObjectError, as_list, as_mapping, invalid_value, parse_written_amounts
 from webhook.model.apimachinery import MAX_MILLI, Quantity, canonical_text, compare_quantities, milli_value, whole_value
+from webhook.model.defaulting import limit_range_item_defaults
 from webhook.model.field_paths import FieldPath
 from webhook.model.limit_ranges import CONTAINER, POD, ResourceList
 from webhook.model.pods import QuantityText
@@ -43,19 +47,19 @@ STANDARD_KEYS = (
     | {"requests.storage"}
 )
 
-OF_VOLUMES, BEST_EFFORT = "VolumeAttributesClass", "BestEffort"
+VOLUME_ATTRIBUTES_CLASS, BEST_EFFORT = "VolumeAttributesClass", "BestEffort"
 POD_KEYS = frozenset({"pods"}) | COMPUTE_KEYS
 KEYS_BY_SCOPE = {
     **dict.fromkeys(("Terminating", "NotTerminating", "NotBestEffort", "PriorityClass"), POD_KEYS),
     "CrossNamespacePodAffinity": POD_KEYS,
     BEST_EFFORT: frozenset({"pods"}),
-    OF_VOLUMES: frozenset({"persistentvolumeclaims", "requests.storage"}),
+    VOLUME_ATTRIBUTES_CLASS: frozenset({"persistentvolumeclaims", "requests.storage"}),
 }
-"""Each scope, and the standard resources that it goes together with."""
+"""The standard keys that each scope allows."""
 
 CONFLICTING_SCOPES = ({BEST_EFFORT, "NotBestEffort"}, {"Terminating", "NotTerminating"})
-WITH_VALUES, WITHOUT = ("In", "NotIn"), ("Exists", "DoesNotExist")
-ANY_OPERATOR_SCOPES = ("PriorityClass", OF_VOLUMES)
+VALUE_OPERATORS, VALUELESS_OPERATORS = ("In", "NotIn"), ("Exists", "DoesNotExist")
+ANY_OPERATOR_SCOPES = ("PriorityClass", VOLUME_ATTRIBUTES_CLASS)
 AmountsBySide = dict[str, ResourceList]
 
 CLAIM_TYPE = "PersistentVolumeClaim"
@@ -72,7 +76,7 @@ ORDER_RULES = (
     (MIN, DEFAULT, DEFAULT, MIN, "min value {} is greater than default value {}"),
     (DEFAULT, MAX, DEFAULT, MAX, "default value {} is greater than max value {}"),
 )
-"""Which amount may not be above which, whose place is told, whose value, and the words."""
+"""The smaller amount, the larger one, the field and the value in the error, and its text."""
 
 
 Json = dict[str, Any]
@@ -80,10 +84,10 @@ TYPE_NAMES = {dict: "a map", list: "a list", type(None): "nothing", str: "a text
 
 
 def find_object_errors(data: Json) -> Iterator[ObjectError]:
-    """Everything that is not as it should be in a LimitRange or a ResourceQuota."""
+    """Yield every error of a LimitRange or a ResourceQuota."""
     spec = data.get("spec")
     if spec is None:
-        yield ObjectError(("spec",), "skipped: there is none, so nobody is held", rejected=False)
+        yield ObjectError(("spec",), "skipped: it is missing, so the object has no effect", rejected=False)
     elif not isinstance(spec, dict):
         yield _wrong_type("a map", ("spec",), spec)
     elif data["kind"] == "LimitRange":
@@ -97,7 +101,7 @@ def _validate_range_spec(spec: Json) -> Iterator[ObjectError]:
     path: FieldPath = ("spec", "limits")
     items = spec.get("limits")
     if items is None:
-        yield ObjectError(path, "skipped: there are none, so nobody is held", rejected=False)
+        yield ObjectError(path, "skipped: they are missing, so the object has no effect", rejected=False)
     elif not isinstance(items, list):
         yield _wrong_type("a list", path, items)
     else:
@@ -116,24 +120,24 @@ def _validate_range_items(items: list[Any], path: FieldPath) -> Iterator[ObjectE
 def _validate_amounts(amounts: Any, path: FieldPath, least: float = -inf) -> Iterable[ObjectError]:
     if amounts is not None and not isinstance(amounts, dict):
         return [_wrong_type("a map", path, amounts)]
-    told = (_validate_amount(amount, (*path, name), least) for name, amount in as_mapping(amounts).items())
-    return [one for one in told if one is not None]
+    errors = (_validate_amount(amount, (*path, name), least) for name, amount in as_mapping(amounts).items())
+    return [one for one in errors if one is not None]
 
 
 def _validate_amount(amount: Any, path: FieldPath, least: float) -> ObjectError | None:
     if amount is None:
-        return ObjectError(path, "nothing is written for it, which the API server takes for 0", rejected=False)
+        return ObjectError(path, "null, which the API server reads as 0", rejected=False)
     value = parse_nano_or_none(amount) if isinstance(amount, QuantityText) and not isinstance(amount, bool) else None
     return _wrong_type("an amount", path, amount) if value is None or value < least else None
 
 
 def _wrong_type(must: str, path: FieldPath, found: Any) -> ObjectError:
-    said = repr(found)[:60] if must == "an amount" else TYPE_NAMES.get(type(found), "a number")
-    return ObjectError(path, f"must be {must}, found {said}; the API server refuses it")
+    text = repr(found)[:60] if must == "an amount" else TYPE_NAMES.get(type(found), "a number")
+    return ObjectError(path, f"must be {must}, found {text}; the API server rejects it")
 
 
 def validate_quota(spec: Json) -> Iterator[ObjectError]:
-    """Every rule that a quota breaks."""
+    """Yield every rule that a quota breaks."""
     hard = as_mapping(spec.get("hard"))
     for key in hard:
         yield from _validate_quota_key(key, ("spec", "hard", key))
@@ -141,12 +145,12 @@ def validate_quota(spec: Json) -> Iterator[ObjectError]:
         if (key in OBJECT_KEYS or is_extended(key)) and milli_value(amount) % 1000:
             yield invalid_value(("spec", "hard", key), canonical_text(amount), "must be an integer")
     scopes = [one for one in as_list(spec.get("scopes")) if isinstance(one, str)]
-    yield from (invalid_value(("spec", "scopes"), scopes, words) for words in _scope_errors(scopes, hard))
-    asked = [as_mapping(one) for one in as_list(as_mapping(spec.get("scopeSelector")).get("matchExpressions"))]
+    yield from (invalid_value(("spec", "scopes"), scopes, error) for error in _scope_errors(scopes, hard))
+    requirements = [as_mapping(one) for one in as_list(as_mapping(spec.get("scopeSelector")).get("matchExpressions"))]
     path: FieldPath = ("spec", "scopeSelector", "matchExpressions")
-    names = [str(one.get("scopeName", "")) for one in asked]
-    yield from (invalid_value(path, names, words) for words in _scope_errors(names, hard))
-    for place, one in enumerate(asked):
+    names = [str(one.get("scopeName", "")) for one in requirements]
+    yield from (invalid_value(path, names, error) for error in _scope_errors(names, hard))
+    for place, one in enumerate(requirements):
         yield from _validate_scope_operator(one, (*path, place))
 
 
@@ -172,22 +176,22 @@ def _scope_errors(scopes: list[str], hard: Iterable[str]) -> Iterator[str]:
         yield "conflicting scopes"
 
 
-def _validate_scope_operator(asked: Json, path: FieldPath) -> Iterator[ObjectError]:
-    scope, operator, values = asked.get("scopeName"), asked.get("operator"), asked.get("values")
-    if operator not in WITH_VALUES + WITHOUT:
+def _validate_scope_operator(requirement: Json, path: FieldPath) -> Iterator[ObjectError]:
+    scope, operator, values = requirement.get("scopeName"), requirement.get("operator"), requirement.get("values")
+    if operator not in VALUE_OPERATORS + VALUELESS_OPERATORS:
         yield invalid_value((*path, "operator"), operator or "", "not a valid selector operator")
     elif scope in KEYS_BY_SCOPE and scope not in ANY_OPERATOR_SCOPES and operator != "Exists":
         yield invalid_value((*path, "operator"), operator, f"must be 'Exists' when scope is {scope}")
-    if operator in WITH_VALUES and not values:
-        words = "must be at least one value when `operator` is 'In' or 'NotIn' for scope selector"
-        yield ObjectError((*path, "values"), f"Required value: {words}")
-    if operator in WITHOUT and values:
-        words = "must be no value when `operator` is 'Exist' or 'DoesNotExist' for scope selector"
-        yield invalid_value((*path, "values"), values, words)
+    if operator in VALUE_OPERATORS and not values:
+        message = "must be at least one value when `operator` is 'In' or 'NotIn' for scope selector"
+        yield ObjectError((*path, "values"), f"Required value: {message}")
+    if operator in VALUELESS_OPERATORS and values:
+        message = "must be no value when `operator` is 'Exist' or 'DoesNotExist' for scope selector"
+        yield invalid_value((*path, "values"), values, message)
 
 
 def validate_limit_range(items: list[Json], path: FieldPath) -> Iterator[ObjectError]:
-    """Every rule that the items of a LimitRange break."""
+    """Yield every rule that the items of a LimitRange break."""
     seen: set[object] = set()
     for place, item in enumerate(items):
         here = (*path, place)
@@ -212,57 +216,53 @@ def _validate_item(item: Json, kind: Any, path: FieldPath) -> Iterator[ObjectErr
             if sides.pop(side):
                 yield ObjectError((*path, side), "Forbidden: may not be specified when `type` is 'Pod'")
     if kind == CLAIM_TYPE and "storage" not in sides[MIN] | sides[MAX]:
-        words = "either minimum or maximum storage value is required, but neither was provided"
-        yield ObjectError((*path, "limits"), f"Required value: {words}")
+        message = "either minimum or maximum storage value is required, but neither was provided"
+        yield ObjectError((*path, "limits"), f"Required value: {message}")
     if kind in (CONTAINER, POD):
         yield from _validate_item_names(sides, path)
     if kind == CONTAINER:
-        _default_item_sides(sides)
+        sides[DEFAULT], sides[REQUEST] = limit_range_item_defaults(
+            sides[MAX], sides[MIN], sides[DEFAULT], sides[REQUEST]
+        )
     for name in dict.fromkeys(name for side in sides.values() for name in side):
-        yield from _validate_item_order({side: held[name] for side, held in sides.items() if name in held}, name, path)
+        yield from _validate_item_order({side: some[name] for side, some in sides.items() if name in some}, name, path)
 
 
 def _validate_item_names(sides: AmountsBySide, path: FieldPath) -> Iterator[ObjectError]:
-    for side, held in sides.items():
-        for name in held:
+    for side, amounts in sides.items():
+        for name in amounts:
             if not is_container_resource(name):
-                words = "doesn't follow extended resource name standard" if "/" in name else NOT_A_CONTAINER_RESOURCE
-                yield invalid_value((*path, side, name), name, words)
+                message = "doesn't follow extended resource name standard" if "/" in name else NOT_A_CONTAINER_RESOURCE
+                yield invalid_value((*path, side, name), name, message)
 
 
-def _default_item_sides(sides: AmountsBySide) -> None:
-    """What is stored beside what was written: each side from the one that it defaults to."""
-    sides[DEFAULT] = sides[MAX] | sides[DEFAULT]
-    sides[REQUEST] = sides[MIN] | sides[DEFAULT] | sides[REQUEST]
-
-
-def _validate_item_order(held: ResourceList, name: str, path: FieldPath) -> Iterator[ObjectError]:
-    """The rules that the amounts of one resource break, by side."""
-    for low, high, place, shown, words in ORDER_RULES:
-        if low in held and high in held and compare_quantities(held[low], held[high]) > 0:
-            told = words.format(canonical_text(held[low]), canonical_text(held[high]))
-            yield invalid_value((*path, place, name), canonical_text(held[shown]), told)
-    if RATIO in held:
-        yield from _validate_item_ratio(held, (*path, RATIO, name))
+def _validate_item_order(amounts: ResourceList, name: str, path: FieldPath) -> Iterator[ObjectError]:
+    """Yield the rules that the amounts of one resource break; `amounts` is by side."""
+    for low, high, place, shown, message in ORDER_RULES:
+        if low in amounts and high in amounts and compare_quantities(amounts[low], amounts[high]) > 0:
+            text = message.format(canonical_text(amounts[low]), canonical_text(amounts[high]))
+            yield invalid_value((*path, place, name), canonical_text(amounts[shown]), text)
+    if RATIO in amounts:
+        yield from _validate_item_ratio(amounts, (*path, RATIO, name))
     if (
         not allows_overcommit(name)
-        and {DEFAULT, REQUEST} <= held.keys()
-        and compare_quantities(held[DEFAULT], held[REQUEST])
+        and {DEFAULT, REQUEST} <= amounts.keys()
+        and compare_quantities(amounts[DEFAULT], amounts[REQUEST])
     ):
-        given, asked = canonical_text(held[DEFAULT]), canonical_text(held[REQUEST])
-        words = f"default value {given} must equal to defaultRequest value {asked} in {name}"
-        yield invalid_value((*path, REQUEST, name), asked, words)
+        default, request = canonical_text(amounts[DEFAULT]), canonical_text(amounts[REQUEST])
+        message = f"default value {default} must equal to defaultRequest value {request} in {name}"
+        yield invalid_value((*path, REQUEST, name), request, message)
 
 
-def _validate_item_ratio(held: ResourceList, path: FieldPath) -> Iterator[ObjectError]:
-    ratio = held[RATIO]
-    said = canonical_text(ratio)
+def _validate_item_ratio(amounts: ResourceList, path: FieldPath) -> Iterator[ObjectError]:
+    ratio = amounts[RATIO]
+    text = canonical_text(ratio)
     if compare_quantities(ratio, ONE) < 0:
-        yield invalid_value(path, said, f"ratio {said} is less than 1")
-    if MIN not in held or MAX not in held:
+        yield invalid_value(path, text, f"ratio {text} is less than 1")
+    if MIN not in amounts or MAX not in amounts:
         return
-    bounds = held[MAX], held[MIN], ratio
+    bounds = amounts[MAX], amounts[MIN], ratio
     plain = max(map(whole_value, bounds)) < MAX_MILLI
     most, least, allowed = map(milli_value if plain else whole_value, bounds)
     if least and allowed / (1000 if plain else 1) > most / least:
-        yield invalid_value(path, said, f"ratio {said} is greater than max/min = {most / least:f}")
+        yield invalid_value(path, text, f"ratio {text} is greater than max/min = {most / least:f}")
