@@ -9,7 +9,8 @@ import pytest
 
 from tests.make import PodMaker, make_pod
 from tests.using import observed, seen
-from webhook.engine.demand import DeclaredNeed, DemandInput, declared_need_of, estimate_need
+from webhook.engine.declared_need import DeclaredNeed, declared_need_of
+from webhook.engine.demand import DemandInput, need_by_evidence
 from webhook.engine.gpu_requests import gpu_requests_of_pod
 from webhook.model.decisions import GpuNeed, KeepReason, KeepRequest
 from webhook.model.enums import EvidenceSource, GpuForm, IsolationLevel, PolicyMode
@@ -106,8 +107,9 @@ LADDER = (4864, 9856, 19_968)
 def need(pod: PodMaker, usage: UsageView | None = None, **fields: Any) -> GpuNeed | KeepRequest:
     """The need of a pod."""
     read = parse_pod(pod.build())
-    sought = DemandInput(gpu_requests_of_pod(read).requests, "team", workload_of(read), rule(**fields), lambda: LADDER)
-    return estimate_need(sought, declared_need_of(read), usage or UsageView())
+    requests, declared = gpu_requests_of_pod(read).requests, declared_need_of(read)
+    demand = DemandInput(requests, "team", workload_of(read), rule(**fields), lambda: LADDER, declared)
+    return need_by_evidence(demand, usage or UsageView())
 
 
 def used(**containers: ObservedUsage) -> UsageView:
@@ -117,12 +119,12 @@ def used(**containers: ObservedUsage) -> UsageView:
 
 def words(size: str, risk: str = "0.0007%") -> str:
     """What a need by observed use is said by."""
-    return f"{size} from observed use with {risk} risk an hour, by 500 windows of 1 h of its workload"
+    return f"{size} from observed usage with {risk} risk per hour, by 500 windows of 1 h of its workload"
 
 
 def by_use(memory: int, compute: int | None, size: str, **fields: str) -> GpuNeed:
     """A need by observed use."""
-    blind = "" if compute else "; what it needs of compute was not seen"
+    blind = "" if compute else "; its compute need is unknown"
     return GpuNeed(memory, compute, EvidenceSource.OBSERVED, words(size, **fields) + blind)
 
 
@@ -163,9 +165,9 @@ NEEDS = {
         KeepRequest(KeepReason.RISK_TOO_HIGH, words("9856Mi")),
     ),
     "the largest of several containers": (need(TWO, used(main=SMALL, side=BIG)), by_use(9856, 345, "9856Mi")),
-    "one container was never seen": (
+    "one container has no usage data": (
         need(TWO, used(main=SMALL)),
-        KeepRequest(KeepReason.NO_EVIDENCE, "its container side was never seen"),
+        KeepRequest(KeepReason.NO_EVIDENCE, "its container side has no usage data"),
     ),
     "neither container was ever seen": (need(TWO), KeepRequest(KeepReason.NO_EVIDENCE)),
     "too little was seen": (
@@ -174,7 +176,7 @@ NEEDS = {
     ),
     "use that never moves, near the card": (
         need(ONE, used(main=observed(70_000, preallocates=True))),
-        KeepRequest(KeepReason.PREALLOCATES, "nearly all of its GPU, and never less"),
+        KeepRequest(KeepReason.PREALLOCATES, "constantly nearly all of its GPU"),
     ),
     "a framework that takes what it sees is no evidence": (
         need(make_pod().gpus(1).image("vllm/vllm-openai:v0.11.0"), used(main=BIG)),
@@ -194,7 +196,7 @@ NEEDS = {
     ),
     "the default is less than the little that was seen": (
         need(ONE, used(main=observed(60_000, sizes_mib=())), default_memory_mib=8192),
-        KeepRequest(KeepReason.DEFAULT_TOO_SMALL, "8Gi, and 60000Mi seen"),
+        KeepRequest(KeepReason.DEFAULT_TOO_SMALL, "8Gi, and 60000Mi observed"),
     ),
     "the default covers the memory that was seen, and what it needs of compute is known": (
         need(ONE, used(main=observed(6000, sizes_mib=(), compute_milli=600)), default_memory_mib=8192),
@@ -202,11 +204,11 @@ NEEDS = {
     ),
     "the default is too risky for a container that was seen, and another was not": (
         need(TWO, used(main=RISKY), default_memory_mib=9001, risk_ppm=1000),
-        KeepRequest(KeepReason.DEFAULT_TOO_SMALL, "9001Mi, at 0.3% risk an hour"),
+        KeepRequest(KeepReason.DEFAULT_TOO_SMALL, "9001Mi, at 0.3% risk per hour"),
     ),
     "the default is less than what was seen, where the policy believes nothing else": (
         need(ONE, used(main=BIG), evidence=(EvidenceSource.DEFAULT,), default_memory_mib=8192),
-        KeepRequest(KeepReason.DEFAULT_TOO_SMALL, "8Gi, and 9000Mi seen"),
+        KeepRequest(KeepReason.DEFAULT_TOO_SMALL, "8Gi, and 9000Mi observed"),
     ),
     "no default speaks where no slice is worth its risk": (
         need(
@@ -222,7 +224,7 @@ NEEDS = {
     ),
     "nor for use that never moves, near the card": (
         need(ONE, used(main=observed(9000, preallocates=True)), default_memory_mib=9216),
-        KeepRequest(KeepReason.PREALLOCATES, "nearly all of its GPU, and never less"),
+        KeepRequest(KeepReason.PREALLOCATES, "constantly nearly all of its GPU"),
     ),
     "what such a framework declares rules, after the default too": (
         need(

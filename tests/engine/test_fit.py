@@ -317,7 +317,7 @@ def test_a_pod_that_a_policy_about_slices_would_refuse_keeps_its_gpu_and_hears_o
     pod = small().asks("memory", "32Gi")
     first = ask(pod, SIZING, about("nvidia.com/mig-*"), nodes=NODES)
     assert first.patch == ()
-    assert str(first.outcome).endswith(f"policy test-1 speaks about {SMALL} and not about {GPU}")
+    assert str(first.outcome).endswith(f"policy test-1 matches {SMALL} and not {GPU}")
 
 
 TOGETHER = "mode: enforce\nsecurity: {deny: [sharedProcessNamespace]}"
@@ -677,7 +677,7 @@ def test_a_need_beyond_every_card_says_so() -> None:
 def test_a_saving_below_what_the_strictest_policy_asks_is_told_with_both_figures() -> None:
     outcome = ask(small(), sizing(minSavingPercent=20), sizing(minSavingPercent=90), nodes=NODES).outcome
     assert outcome == KeepRequest(
-        KeepReason.SAVING_TOO_SMALL, f"8Gi declared, {SMALL} saves 85.7% of a GPU, the policy asks for 90% or more"
+        KeepReason.SAVING_TOO_SMALL, f"8Gi declared, {SMALL} saves 85.7% of a GPU, the policy requires 90% or more"
     )
 
 
@@ -687,7 +687,7 @@ WHOLE_SLICE = make_node("seven", MIXED, **{"nvidia.com/mig-7g.80gb": 1})
 def test_a_slice_that_is_a_whole_card_saves_nothing() -> None:
     outcome = ask(make_pod().gpus(1).needs("60Gi"), sizing(minSavingPercent=0), nodes=(WHOLE_SLICE,)).outcome
     assert isinstance(outcome, KeepRequest)
-    assert str(outcome).endswith("nvidia.com/mig-7g.80gb saves 0% of a GPU, the policy asks for 1% or more")
+    assert str(outcome).endswith("nvidia.com/mig-7g.80gb saves 0% of a GPU, the policy requires 1% or more")
 
 
 NAMELESS = make_node("nameless", {"nvidia.com/gpu.present": "true"}, **{GPU: 4})

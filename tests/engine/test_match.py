@@ -113,9 +113,9 @@ class Failed(NamedTuple):
     then: str
 
 
-SILENT = "so the policy does not speak"
-ON_TRIAL = "so the policy would refuse it if it were enforced"
-REFUSED = "so the policy refuses it"
+SILENT = "so the policy is ignored"
+ON_TRIAL = "so the policy would deny it if it were enforced"
+REFUSED = "so the policy denies it"
 SECTION = "security: {deny: [visibleDevicesEnv]"
 FAILURES = {
     "an enforced policy is silent": Failed(ENV, ["warn GPU-P201"], SILENT),

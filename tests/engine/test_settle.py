@@ -1,43 +1,64 @@
-"""Settle: what a section's mode makes of a remark, and which of several findings is heard."""
+"""Settle: the mode of a finding, and which of several equal violations becomes the finding."""
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 import pytest
 
-from webhook.engine.violations import Violation, merge_duplicates, record_findings
+from tests.make import make_pod
+from tests.world import request_of
+from webhook.engine.violations import PolicyViolation, Violation, settle
 from webhook.model.enums import PolicyMode
 from webhook.model.findings import Finding
+from webhook.model.pods import parse_pod
 
 PATH = ("spec", "containers", 0)
+POD = make_pod().build()
+NOW = datetime(2026, 6, 1, tzinfo=UTC)
+
+
+def settled(*violations: PolicyViolation) -> tuple[Finding, ...]:
+    """The findings of some violations, without exemptions."""
+    findings, exempted = settle(violations, (), request_of(POD), parse_pod(POD), NOW)
+    assert exempted == ()
+    return findings
+
+
+def violation(mode: PolicyMode, policy: str, message: str = "m", code: str = "GPU-S101") -> PolicyViolation:
+    """A violation of a policy's section."""
+    return (mode, policy), Violation(code, PATH, message)
+
+
+def finding(mode: PolicyMode, policy: str, message: str = "m", code: str = "GPU-S101") -> Finding:
+    """The finding of that violation."""
+    return Finding(code, mode, PATH, message, policy=policy)
 
 
 @pytest.mark.parametrize("mode", list(PolicyMode))
 @pytest.mark.parametrize("at_most", list(PolicyMode))
-def test_a_remark_is_never_stricter_than_its_section_nor_than_it_can_be(mode: PolicyMode, at_most: PolicyMode) -> None:
-    findings: list[Finding] = []
-    record_findings(findings, (mode, "p"), [Violation("GPU-T201", PATH, "m", "f", at_most)])
-    assert findings == [Finding("GPU-T201", min(mode, at_most), PATH, "m", "f", "p")]
+def test_a_finding_is_never_stricter_than_its_section_nor_than_its_violation_allows(
+    mode: PolicyMode, at_most: PolicyMode
+) -> None:
+    found = settled(((mode, "p"), Violation("GPU-T201", PATH, "m", "f", at_most, "Word")))
+    assert found == (Finding("GPU-T201", min(mode, at_most), PATH, "m", "f", "p", reason="Word"),)
 
 
-def finding(mode: PolicyMode, policy: str, message: str = "m", code: str = "GPU-S101") -> Finding:
-    """A finding at one place."""
-    return Finding(code, mode, PATH, message, policy=policy)
-
-
-def test_the_strictest_takes_the_place_of_the_first() -> None:
-    other = finding(PolicyMode.WARN, "a", code="GPU-S102")
-    heard = merge_duplicates(
-        [finding(PolicyMode.AUDIT, "a"), other, finding(PolicyMode.ENFORCE, "b"), finding(PolicyMode.WARN, "c")]
+def test_the_strictest_of_equal_violations_takes_the_place_of_the_first() -> None:
+    found = settled(
+        violation(PolicyMode.AUDIT, "a"),
+        violation(PolicyMode.WARN, "a", code="GPU-S102"),
+        violation(PolicyMode.ENFORCE, "b"),
+        violation(PolicyMode.WARN, "c"),
     )
-    assert heard == (finding(PolicyMode.ENFORCE, "b"), other)
+    assert found == (finding(PolicyMode.ENFORCE, "b"), finding(PolicyMode.WARN, "a", code="GPU-S102"))
 
 
-def test_of_two_as_strict_the_first_speaks() -> None:
-    assert merge_duplicates([finding(PolicyMode.WARN, "a"), finding(PolicyMode.WARN, "b")]) == (
-        finding(PolicyMode.WARN, "a"),
-    )
+def test_of_two_equally_strict_violations_the_first_is_reported() -> None:
+    found = settled(violation(PolicyMode.WARN, "a"), violation(PolicyMode.WARN, "b"))
+    assert found == (finding(PolicyMode.WARN, "a"),)
 
 
-def test_findings_of_other_words_stand_beside_each_other() -> None:
-    both = (finding(PolicyMode.WARN, "a", "at most 2"), finding(PolicyMode.WARN, "b", "at most 4"))
-    assert merge_duplicates(both) == both
+def test_violations_with_different_messages_are_both_reported() -> None:
+    found = settled(violation(PolicyMode.WARN, "a", "at most 2"), violation(PolicyMode.WARN, "b", "at most 4"))
+    assert found == (finding(PolicyMode.WARN, "a", "at most 2"), finding(PolicyMode.WARN, "b", "at most 4"))

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from webhook.engine.pod_context import PodContext
-from webhook.model.annotations import KEEP_ANNOTATION, MIRROR_ANNOTATION
+from webhook.engine.pod_context import PodContext, is_mirror_pod
+from webhook.model.annotations import KEEP_ANNOTATION
 from webhook.model.batch import queueing_sign
 from webhook.model.decisions import KeepReason, KeepRequest
 from webhook.model.gpu_resources import ACCOUNTING_RESOURCE, WHOLE_GPU
@@ -33,16 +33,6 @@ def exclusion_reason(case: PodContext) -> KeepRequest | None:
     if len(asked.totals) > 1 or asked.unknown_resources:
         return KeepRequest(KeepReason.MIXED_RESOURCES, ", ".join((*asked.totals, *asked.unknown_resources)))
     return _managed_elsewhere_reason(pod)
-
-
-def has_preset_node(pod: Pod) -> bool:
-    """Does a pod come with its node, past every scheduler?"""
-    return bool(pod.spec.node_name) or is_mirror_pod(pod)
-
-
-def is_mirror_pod(pod: Pod) -> bool:
-    """Does a pod only show what a node runs by a file of its own? No kubelet runs a mirror that somebody else made."""
-    return MIRROR_ANNOTATION in pod.metadata.annotations
 
 
 def _managed_elsewhere_reason(pod: Pod) -> KeepRequest | None:

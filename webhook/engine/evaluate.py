@@ -1,4 +1,4 @@
-"""Steps 2 and 5: what a pod may not do, may not ask for, and will not get. Judged on the shape it will have."""
+"""Step 7, evaluate: what the changed pod violates: limits, LimitRange, quota, node fit and CUDA."""
 
 from __future__ import annotations
 
@@ -10,11 +10,8 @@ from msgspec.structs import replace
 from webhook.engine.accounting import accounting_mismatches, missing_accounting
 from webhook.engine.containers import containers_of_every_kind
 from webhook.engine.cuda import cuda_violations
-from webhook.engine.eligibility import is_mirror_pod
-from webhook.engine.gpu_requests import PodGpuRequests, requests_gpu_share, sum_gpu_requests
-from webhook.engine.guard import find_bypasses
+from webhook.engine.gpu_requests import PodGpuRequests, sum_gpu_requests
 from webhook.engine.limitrange import (
-    InjectedAmount,
     InjectedGpus,
     final_amounts,
     injected_gpu_violations,
@@ -22,10 +19,9 @@ from webhook.engine.limitrange import (
     limit_range_violations,
 )
 from webhook.engine.limits import find_limit_violations
-from webhook.engine.matched_policies import MatchedPolicies
 from webhook.engine.mutation import PodMutation
 from webhook.engine.node_fit import node_fit_violations
-from webhook.engine.pod_context import PodContext
+from webhook.engine.pod_context import AdmissionContext, PodContext, is_mirror_pod
 from webhook.engine.quota import (
     QuotaConsumerLookup,
     claim_quota_violations,
@@ -35,265 +31,230 @@ from webhook.engine.quota import (
     update_quota_violations,
 )
 from webhook.engine.topology import invalid_annotations
-from webhook.engine.violations import PolicyRef, Violation, record_findings
-from webhook.model.admission import AdmissionRequest
+from webhook.engine.violations import PolicyRef, PolicyViolation, Violation
 from webhook.model.cluster_view import ClusterView
 from webhook.model.field_paths import FieldPath
-from webhook.model.findings import Finding
 from webhook.model.pod_amounts import ContainerAmounts, container_amounts
 from webhook.model.pod_resources import effective_amount, limit_or_request
 from webhook.model.pods import Pod
 from webhook.model.pools import GpuWeight
-from webhook.policy.policy_set import AmountRuleSet, BoundedSet, LimitRules
-from webhook.policy.policy_set import InjectedGpuHandling as WhenInjected
+from webhook.policy.policy_set import AmountRuleSet, BoundedSet, InjectedGpuHandling, LimitRules
+
+UPDATE_QUOTA_CHECKS = {"": update_quota_violations, "resize": resize_quota_violations}
+"""Quota checks of an update, by its subresource; other subresources have none."""
 
 _NO_AMOUNT_RULES = AmountRuleSet()
 
 
+def evaluate_pod(context: AdmissionContext, mutation: PodMutation, weight: GpuWeight) -> list[PolicyViolation]:
+    """Return everything that a pod with its changes violates.
+
+    Args:
+        weight: The pod's GPUs as counted by quotas that namespaces share.
+    """
+    if context.request.operation != "CREATE":
+        violations = _evaluate_update(context)
+    elif isinstance(context, PodContext):
+        violations = _evaluate_gpu_pod(context, mutation)
+    else:
+        violations = _evaluate_amounts(context, mutation)
+    if weight:
+        namespace, view = context.request.namespace, context.view
+        for policy, section in context.policies.quotas:
+            exceeded = shared_quota_violations(section, context.pod, namespace, weight, view)
+            violations += [(policy, each) for each in exceeded]
+    return violations
+
+
+def _evaluate_gpu_pod(context: PodContext, mutation: PodMutation) -> list[PolicyViolation]:
+    policies, pod, gpu_requests, fit = context.policies, context.pod, context.gpu_requests, mutation.fit
+    violations: list[PolicyViolation] = []
+    if policies.limits:
+        requested, injected, amounts = _user_gpu_requests(context), context.injected, container_amounts(pod.spec)
+        rejections = _namespace_rejections(context, mutation, amounts)
+        known = None if injected.amounts else amounts
+        gpus_aside = fit is not None and not pod.is_stored
+        for policy, limits in policies.limits:
+            sections = policies.limits_by_mode[policy[0]]
+            broken = find_limit_violations(limits, pod, requested, known, gpus_aside=gpus_aside, sections=sections)
+            violations += [(policy, each) for each in broken]
+            if rejections is not _NOT_REJECTED or injected.amounts:
+                violations += _reported_rejections(policy, limits, rejections, injected)
+            if limits.accounting and not is_mirror_pod(pod):
+                wrong = [*accounting_mismatches(context, mutation), *missing_accounting(context, mutation, sections)]
+                violations += [(policy, each) for each in wrong]
+    if policies.cuda:
+        offers = fit.offers if fit is not None else context.offers
+        unsuitable = cuda_violations(pod, offers, gpu_requests.requesting_containers())
+        violations += [(policy, each) for policy in policies.cuda for each in unsuitable]
+    obstacles = node_fit_violations(context, mutation) if fit is None else []
+    if obstacles or gpu_requests.errors or pod.metadata.annotations:
+        general = (*gpu_requests.errors, *invalid_annotations(pod), *obstacles)
+        violations += [(policies.general_policy, each) for each in general]
+    return violations
+
+
+class _NamespaceRejections(NamedTuple):
+    """Why the API server will reject a pod: by LimitRanges, and by quotas for the pod and then its claims."""
+
+    ranges: Sequence[Violation] = ()
+    quotas: Sequence[Violation] = ()
+
+
+_NOT_REJECTED = _NamespaceRejections()
+
+
+def _evaluate_amounts(context: AdmissionContext, mutation: PodMutation) -> list[PolicyViolation]:
+    """Return what LimitRanges and quotas reject in a pod that requests no GPU."""
+    if not context.policies.limits:
+        return []
+    rejections = _namespace_rejections(context, mutation, container_amounts(context.pod.spec))
+    return [
+        violation
+        for policy, limits in context.policies.limits
+        for violation in _reported_rejections(policy, limits, rejections, context.injected)
+    ]
+
+
+def _namespace_rejections(
+    context: AdmissionContext, mutation: PodMutation, amounts: ContainerAmounts
+) -> _NamespaceRejections:
+    """Predict what the namespace's LimitRanges and quotas reject in the changed pod.
+
+    Args:
+        amounts: The amounts of the unchanged pod.
+    """
+    pod, view, namespace = context.pod, context.view, context.request.namespace
+    ranges, remaining = view.ranges(namespace), view.quota_room(namespace)
+    if not ranges and not remaining:
+        return _NOT_REJECTED
+    claims: tuple[Violation, ...] = ()
+    if pod.spec.resource_claims:
+        claim_context, quotas = view.claim_context(namespace), view.quotas(namespace)
+        claims = tuple(claim_quota_violations(pod, claim_context, quotas, lambda key: view.claim_users(namespace, key)))
+    if mutation.limits or mutation.requests:
+        amounts = container_amounts(pod.spec, mutation.limits, mutation.requests)
+    if is_surely_admitted(pod, amounts, ranges, remaining):
+        return _NamespaceRejections(quotas=claims) if claims else _NOT_REJECTED
+    final = final_amounts(mutation, ranges)
+    if final is None:
+        return _NamespaceRejections(quotas=claims) if claims else _NOT_REJECTED
+    return _NamespaceRejections(
+        limit_range_violations(mutation, final, ranges) if ranges else (),
+        (*quota_violations(pod, final, view.quotas(namespace), _quota_users_in(namespace, view)), *claims),
+    )
+
+
+def _reported_rejections(
+    policy: PolicyRef, limits: LimitRules, rejections: _NamespaceRejections, injected: InjectedGpus
+) -> list[PolicyViolation]:
+    """Return the rejections that a limits section reports."""
+    reported: list[Violation] = []
+    if limits.limit_ranges:
+        if injected.amounts and limits.injected_gpus is not InjectedGpuHandling.KEEP:
+            reported += injected_gpu_violations(injected)
+        reported += rejections.ranges
+    if limits.resource_quotas:
+        reported += rejections.quotas
+    return [(policy, each) for each in reported]
+
+
+def _quota_users_in(namespace: str, view: ClusterView) -> QuotaConsumerLookup:
+    return lambda quota, counted: view.quota_users(quota, namespace, counted)
+
+
+def _user_gpu_requests(context: PodContext) -> PodGpuRequests:
+    """Return the GPU requests of the user, without those that LimitRanges inject."""
+    gpu_requests, injected = context.gpu_requests, context.injected
+    if not injected.amounts:
+        return gpu_requests
+    own = tuple(one for one in gpu_requests.requests if not injected.contains(one.path, one.resource.name))
+    return gpu_requests if len(own) == len(gpu_requests.requests) else sum_gpu_requests(own)
+
+
+def _evaluate_update(context: AdmissionContext) -> list[PolicyViolation]:
+    """Return the limits that a resize violates, and the quotas that a resize or a new deadline exceeds."""
+    request, pod, view, old = context.request, context.pod, context.view, context.request.old_pod
+    if old is None or not context.policies.limits:
+        return []
+    violations: list[PolicyViolation] = []
+    if request.sub_resource == "resize" and context.gpu_requests.requests:
+        violations += _evaluate_resize(PodResize(old, pod, context.gpu_requests), context)
+    quotas, check = view.quotas(request.namespace), UPDATE_QUOTA_CHECKS.get(request.sub_resource)
+    if not quotas or check is None:
+        return violations
+    exceeded = tuple(check(old, pod, quotas, _quota_users_in(request.namespace, view)))
+    reporting = [policy for policy, limits in context.policies.limits if limits.resource_quotas]
+    return violations + [(policy, each) for policy in reporting for each in exceeded]
+
+
 class PodResize(NamedTuple):
-    """A pod before and after, and what it asks of GPUs: no resize changes that."""
+    """A pod before and after a resize, and its GPU requests, which no resize changes."""
 
     old: Pod
     new: Pod
     gpu_requests: PodGpuRequests
 
 
-def evaluate_security(
-    request: AdmissionRequest,
-    pod: Pod,
-    asked: PodGpuRequests,
-    given: Sequence[InjectedAmount],
-    rules: MatchedPolicies,
-    view: ClusterView,
-    findings: list[Finding],
-) -> None:
-    """Every way round GPU accounting that a policy denies; `given` are GPUs that LimitRanges put in."""
-    shares = bool(asked.requests) and pod.spec.share_process_namespace and requests_gpu_share(asked.totals, view.fleet)
-    for voice, section in rules.security:
-        bypasses = find_bypasses(
-            request,
-            pod,
-            asked,
-            asks_share=shares,
-            given=given,
-            allowed_capabilities=section.allowed_capabilities,
-            allowed_runtime_classes=section.allowed_runtime_classes,
-        )
-        if bypasses:
-            record_findings(findings, voice, [remark for bypass, remark in bypasses if bypass in section.deny])
+def _evaluate_resize(resize: PodResize, context: AdmissionContext) -> Iterator[PolicyViolation]:
+    """Yield every limit that a resize violates.
 
-
-def evaluate_gpu_pod(case: PodContext, shape: PodMutation, findings: list[Finding]) -> None:
-    """Everything a GPU pod may not ask for or will not get."""
-    rules, amounts = case.policies, container_amounts(case.pod.spec)
-    said = _amount_violations(case.request, shape, amounts, rules, case.view)
-    gpus_aside = shape.fit is not None and not case.pod.is_stored
-    demanded, known = _user_gpu_requests(case), None if case.injected.amounts else amounts
-    for voice, limits in rules.limits:
-        sections = rules.limits_by_mode[voice[0]]
-        broken = find_limit_violations(limits, case.pod, demanded, known, gpus_aside=gpus_aside, sections=sections)
-        if broken:
-            record_findings(findings, voice, broken)
-        if said is not NO_AMOUNT_VIOLATIONS or case.injected.amounts:
-            _record_amounts(limits, voice, said, case.injected, findings)
-        if limits.accounting and not is_mirror_pod(case.pod):
-            record_findings(findings, voice, accounting_mismatches(case, shape))
-            record_findings(findings, voice, missing_accounting(case, shape, sections))
-    for voice in rules.cuda:
-        unfit = cuda_violations(
-            case.pod, shape.fit.offers if shape.fit else case.offers, case.gpu_requests.requesting_containers()
-        )
-        if unfit:
-            record_findings(findings, voice, unfit)
-    in_the_way = node_fit_violations(case, shape) if shape.fit is None else []
-    if in_the_way or case.gpu_requests.errors or case.pod.metadata.annotations:
-        record_findings(
-            findings, rules.general_policy, (*case.gpu_requests.errors, *invalid_annotations(case.pod), *in_the_way)
-        )
-
-
-class _AmountViolations(NamedTuple):
-    """What the API server will say of a pod's amounts: LimitRanges, then quotas, of the pod and then of its claims."""
-
-    ranges: Sequence[Violation] = ()
-    quotas: Sequence[Violation] = ()
-
-
-NO_AMOUNT_VIOLATIONS = _AmountViolations()
-
-
-def evaluate_amounts(
-    request: AdmissionRequest,
-    shape: PodMutation,
-    rules: MatchedPolicies,
-    view: ClusterView,
-    injected: InjectedGpus,
-    findings: list[Finding],
-) -> None:
-    """What the namespace's LimitRanges and quotas will say of a pod that asks for no GPU."""
-    said = _amount_violations(request, shape, container_amounts(shape.pod.spec), rules, view)
-    for voice, limits in rules.limits:
-        _record_amounts(limits, voice, said, injected, findings)
-
-
-UPDATE_QUOTA_CHECKS = {"": update_quota_violations, "resize": resize_quota_violations}
-"""What quotas say of an update, by its subresource; of others nothing."""
-
-
-def evaluate_update(
-    request: AdmissionRequest,
-    pod: Pod,
-    asked: PodGpuRequests,
-    rules: MatchedPolicies,
-    view: ClusterView,
-    findings: list[Finding],
-) -> None:
-    """What limits say of a pod that is resized while it runs, and quotas of that and of a new deadline."""
-    if request.sub_resource == "resize" and request.old_pod is not None and asked.requests:
-        evaluate_resize(PodResize(request.old_pod, pod, asked), rules, findings)
-    _evaluate_update_quotas(request, pod, rules, view, findings)
-
-
-def _evaluate_update_quotas(
-    request: AdmissionRequest, pod: Pod, rules: MatchedPolicies, view: ClusterView, findings: list[Finding]
-) -> None:
-    quotas, old = view.quotas(request.namespace), request.old_pod
-    remarks = UPDATE_QUOTA_CHECKS.get(request.sub_resource)
-    if not quotas or not rules.limits or old is None or remarks is None:
-        return
-    said = tuple(remarks(old, pod, quotas, _quota_holders_in(request.namespace, view)))
-    for voice, limits in rules.limits:
-        if limits.resource_quotas:
-            record_findings(findings, voice, said)
-
-
-def evaluate_shared_quotas(
-    request: AdmissionRequest,
-    pod: Pod,
-    weight: GpuWeight,
-    rules: MatchedPolicies,
-    view: ClusterView,
-    findings: list[Finding],
-) -> None:
-    """What a pod would hold beyond the quotas that its namespace shares with others."""
-    for voice, section in rules.quotas:
-        record_findings(findings, voice, shared_quota_violations(section, pod, request.namespace, weight, view))
-
-
-def _quota_holders_in(namespace: str, view: ClusterView) -> QuotaConsumerLookup:
-    """Who holds what a quota of the namespace counts."""
-    return lambda quota, what: view.quota_users(quota, namespace, what)
-
-
-def _amount_violations(
-    request: AdmissionRequest, shape: PodMutation, amounts: ContainerAmounts, rules: MatchedPolicies, view: ClusterView
-) -> _AmountViolations:
-    """What the API server will say of a shape; `amounts` are those of the pod as it came."""
-    space = request.namespace
-    ranges, room = view.ranges(space), view.quota_room(space)
-    if not rules.limits or not (ranges or room):
-        return NO_AMOUNT_VIOLATIONS
-    if shape.limits or shape.requests:
-        amounts = container_amounts(shape.pod.spec, shape.limits, shape.requests)
-    claims = _claim_violations(request, shape.pod, view) if shape.pod.spec.resource_claims else ()
-    passing = is_surely_admitted(shape.pod, amounts, ranges, room)
-    holders = None if passing else final_amounts(shape, ranges)
-    if holders is None:
-        return _AmountViolations(quotas=claims) if claims else NO_AMOUNT_VIOLATIONS
-    return _AmountViolations(
-        limit_range_violations(shape, holders, ranges) if ranges else (),
-        (*quota_violations(shape.pod, holders, view.quotas(space), _quota_holders_in(space, view)), *claims),
-    )
-
-
-def _claim_violations(request: AdmissionRequest, pod: Pod, view: ClusterView) -> tuple[Violation, ...]:
-    """What quotas will say of the claims that are made for a pod."""
-    space = request.namespace
-    return tuple(
-        claim_quota_violations(
-            pod, view.claim_context(space), view.quotas(space), lambda key: view.claim_users(space, key)
-        )
-    )
-
-
-def _record_amounts(
-    limits: LimitRules, voice: PolicyRef, said: _AmountViolations, injected: InjectedGpus, findings: list[Finding]
-) -> None:
-    if limits.limit_ranges:
-        if injected.amounts and limits.injected_gpus is not WhenInjected.KEEP:
-            record_findings(findings, voice, injected_gpu_violations(injected))
-        record_findings(findings, voice, said.ranges)
-    if limits.resource_quotas:
-        record_findings(findings, voice, said.quotas)
-
-
-def _user_gpu_requests(case: PodContext) -> PodGpuRequests:
-    """What the user asked for: without the amounts that LimitRanger put into containers that named none."""
-    if not case.injected.amounts:
-        return case.gpu_requests
-    asks = tuple(ask for ask in case.gpu_requests.requests if not case.injected.contains(ask.path, ask.resource.name))
-    return case.gpu_requests if len(asks) == len(case.gpu_requests.requests) else sum_gpu_requests(asks)
-
-
-def evaluate_resize(resize: PodResize, rules: MatchedPolicies, findings: list[Finding]) -> None:
-    """Every limit that a resize breaks.
-
-    A pod that stood outside of one before, because the limit is younger, may stay where it is and come nearer.
+    A pod that violated a limit before, because the limit is newer, may stay where it is or come closer to the limit.
     """
-    for voice, limits in rules.limits:
-        sections = rules.limits_by_mode[voice[0]]
-        if _resize_breaches(limits, resize):
-            remarks = [
-                *_pod_resize_breaches(limits, resize, sections),
-                *_container_resize_breaches(limits, resize, sections),
-            ]
-            record_findings(findings, voice, remarks)
+    for policy, limits in context.policies.limits:
+        sections = context.policies.limits_by_mode[policy[0]]
+        if _resize_violations(limits, resize):
+            for violation in (
+                *_pod_resize_violations(limits, resize, sections),
+                *_container_resize_violations(limits, resize, sections),
+            ):
+                yield policy, violation
 
 
-def _resize_breaches(limits: LimitRules, resize: PodResize, sections: tuple[LimitRules, ...] = ()) -> list[Violation]:
-    """What of the new amounts the section does not allow, GPUs aside."""
-    pod = resize.new
+def _resize_violations(limits: LimitRules, resize: PodResize, sections: tuple[LimitRules, ...] = ()) -> list[Violation]:
+    pod, gpu_requests = resize.new, resize.gpu_requests
     return find_limit_violations(
-        limits, pod, resize.gpu_requests, container_amounts(pod.spec), gpus_aside=True, sections=sections
+        limits, pod, gpu_requests, container_amounts(pod.spec), gpus_aside=True, sections=sections
     )
 
 
-def _pod_resize_breaches(
+def _pod_resize_violations(
     limits: LimitRules, resize: PodResize, sections: tuple[LimitRules, ...]
 ) -> Iterator[Violation]:
-    """Breaches by what the pod takes together."""
-    alone = replace(limits, per_container=_NO_AMOUNT_RULES, passed_checks=BoundedSet())
-    for remark in _resize_breaches(alone, resize, sections):
-        name = str(remark.path[-1])
-        before, after = _pod_amounts(resize.old, name), _pod_amounts(resize.new, name)
-        if any(_moves_further_outside(remark.code, *amounts) for amounts in zip(before, after, strict=True)):
-            yield remark
+    of_pod = replace(limits, per_container=_NO_AMOUNT_RULES, passed_checks=BoundedSet())
+    for violation in _resize_violations(of_pod, resize, sections):
+        name = str(violation.path[-1])
+        if any(
+            _moves_further_outside(
+                violation.code,
+                effective_amount(resize.old, name, limits=side),
+                effective_amount(resize.new, name, limits=side),
+            )
+            for side in (False, True)
+        ):
+            yield violation
 
 
-def _container_resize_breaches(
+def _container_resize_violations(
     limits: LimitRules, resize: PodResize, sections: tuple[LimitRules, ...]
 ) -> Iterator[Violation]:
-    """Breaches by what a container takes."""
-    alone = replace(limits, per_pod=_NO_AMOUNT_RULES, per_gpu=_NO_AMOUNT_RULES, passed_checks=BoundedSet())
-    for remark in _resize_breaches(alone, resize, sections):
-        before, after = _container_amount(resize.old, remark.path), _container_amount(resize.new, remark.path)
-        if _moves_further_outside(remark.code, before, after):
-            yield remark
-
-
-def _pod_amounts(pod: Pod, name: str) -> tuple[int, int]:
-    """Requests and limits of a pod, nano-units."""
-    return effective_amount(pod, name), effective_amount(pod, name, limits=True)
+    of_containers = replace(limits, per_pod=_NO_AMOUNT_RULES, per_gpu=_NO_AMOUNT_RULES, passed_checks=BoundedSet())
+    for violation in _resize_violations(of_containers, resize, sections):
+        before, after = _container_amount(resize.old, violation.path), _container_amount(resize.new, violation.path)
+        if _moves_further_outside(violation.code, before, after):
+            yield violation
 
 
 def _container_amount(pod: Pod, path: FieldPath) -> int:
-    """The limit, or else the request, of the container that a field stands in, nano-units; 0 where there is none."""
-    found = (container for place, container in containers_of_every_kind(pod.spec) if place == path[:3])
-    return next((limit_or_request(container.resources, str(path[-1])) for container in found), 0)
+    """Return the limit, else the request, of the container of a field, nano-units; 0 without a container."""
+    for place, container in containers_of_every_kind(pod.spec):
+        if place == path[:3]:
+            return limit_or_request(container.resources, str(path[-1]))
+    return 0
 
 
 def _moves_further_outside(code: str, before: int, after: int) -> bool:
-    """Does an amount outside of a limit go further from it, or come there only now?"""
+    """Does an amount that violates a limit move further from it, or violate it only now?"""
     if code == "GPU-L103":
         return after > before
     if code == "GPU-L101":

@@ -1,4 +1,4 @@
-"""Which nodes a pod may run on, and which of them have room: asked often, answered once."""
+"""The nodes on which a pod may run, by selectors, affinity and taints, and those with free capacity."""
 
 from __future__ import annotations
 
@@ -14,31 +14,30 @@ from webhook.model.objects import Taint
 from webhook.model.pod_resources import cpu_and_memory
 from webhook.model.pods import NodeSelectorRequirement, NodeSelectorTerm, Pod, Toleration
 
+NodeMaskTest = Callable[[int], bool]
+"""Tests whether the remaining nodes, a mask, are enough."""
+
 
 class AssumedUsage(NamedTuple):
-    """Units of one GPU resource, and the mask of the nodes of which one will give them."""
+    """Units of one GPU resource, and the mask of the nodes of which one will allocate them."""
 
     resource: str
     nodes: int
     units: int
 
 
-NodeMaskTest = Callable[[int], bool]
-"""Is the mask of the nodes that are left enough?"""
-
-
 def is_gpu_taint(key: str, value: str) -> bool:
-    """Does a taint only say that a node has GPUs?
+    """Does a taint only mark a node with GPUs?
 
-    The NVIDIA stack's own taints and AKS's sku=gpu do. Any other taint reserves a node for somebody, and is
-    never tolerated on a pod's behalf.
+    The taints of NVIDIA's stack and sku=gpu of AKS do. Any other taint reserves a node and is never tolerated on
+    behalf of a pod.
     """
     return key.startswith("nvidia.com/") or (key == "sku" and value == "gpu")
 
 
 @lru_cache(maxsize=4)
 def gpu_taints(fleet: Fleet) -> tuple[tuple[Taint, int], ...]:
-    """The taints of a fleet that only say that a node has GPUs, with the mask of the nodes that carry each."""
+    """Return the GPU taints of a fleet, each with the mask of its nodes."""
     return tuple((taint, nodes) for taint, nodes in fleet.nodes_by_taint if is_gpu_taint(taint.key, taint.value))
 
 
@@ -49,21 +48,21 @@ def _gpu_taint_tolerations(fleet: Fleet) -> tuple[Toleration, ...]:
 
 
 class FeasibleNodes:
-    """A pod against a cluster: what selectors, affinity and taints leave of it.
+    """The nodes of a cluster on which a pod may run.
 
     Args:
-        added: Tolerations that a policy gives the pod.
-        markers: True if a policy adds tolerations for the GPU taints of the nodes chosen.
-        required: Expressions that policies require of nodes, list by list. One that would leave no node with GPUs
-            is not going to be added, and does not count.
-        leaves: Whether a requirement counts that leaves these nodes; None where any with GPUs will do.
+        added: Tolerations that policies add to the pod.
+        tolerate_gpu_taints: True if policies add tolerations for GPU taints.
+        required: Node affinity expressions of policies, a list per section. A list that leaves too few nodes is
+            not added to the pod, and is ignored.
+        leaves_enough: Tests the nodes that a list leaves; None: any node with GPUs is enough.
 
     Attributes:
         pod: The pod that has to fit.
-        selected: Mask of the nodes that node selector and required affinity allow, additions counted.
-        tolerated: Mask of the nodes whose taints the pod tolerates, additions counted.
-        nodes: Mask of the nodes that may take the pod now, resources aside.
-        passed_over: The requirements that do not count.
+        selected: Mask of the nodes that node selector and required affinity allow, with additions.
+        tolerated: Mask of the nodes whose taints the pod tolerates, with additions.
+        nodes: Mask of the nodes that may take the pod now, apart from resources.
+        ignored_requirements: The lists of `required` that are ignored.
     """
 
     __slots__ = ("_cpu_milli", "_memory", "ignored_requirements", "nodes", "pod", "selected", "tolerated", "view")
@@ -72,11 +71,11 @@ class FeasibleNodes:
         self,
         view: ClusterView,
         pod: Pod,
-        added: tuple[Toleration, ...],
+        added: tuple[Toleration, ...] = (),
         *,
-        markers: bool,
+        tolerate_gpu_taints: bool = False,
         required: tuple[tuple[NodeSelectorRequirement, ...], ...] = (),
-        leaves: NodeMaskTest | None = None,
+        leaves_enough: NodeMaskTest | None = None,
     ) -> None:
         fleet, spec = view.fleet, pod.spec
         self.view = view
@@ -84,55 +83,47 @@ class FeasibleNodes:
         self._cpu_milli = self._memory = -1
         self.selected = fleet.nodes_selected_by(spec)
         self.ignored_requirements: tuple[tuple[NodeSelectorRequirement, ...], ...] = ()
-        if required:
-            self._apply_requirements(required, leaves)
+        for rules in required:
+            remaining = self.matching_nodes(rules)
+            if (leaves_enough or self._has_gpu_nodes)(remaining):
+                self.selected = remaining
+            else:
+                self.ignored_requirements += (rules,)
         tolerations = spec.tolerations + added if added else spec.tolerations
-        if markers:
+        if tolerate_gpu_taints:
             tolerations += _gpu_taint_tolerations(fleet)
         self.tolerated = fleet.tolerated_nodes(tolerations)
         self.nodes = self.selected & self.tolerated & fleet.usable_nodes
 
-    def _apply_requirements(
-        self, required: tuple[tuple[NodeSelectorRequirement, ...], ...], leaves: NodeMaskTest | None
-    ) -> None:
-        leaves = leaves or self._has_gpu_nodes
-        for rules in required:
-            left = self.matching_nodes(rules)
-            if leaves(left):
-                self.selected = left
-            else:
-                self.ignored_requirements += (rules,)
-
-    def _has_gpu_nodes(self, left: int) -> bool:
+    def _has_gpu_nodes(self, nodes: int) -> bool:
         fleet = self.view.fleet
-        return any(left & fleet.nodes_advertising(name) for name in fleet.resources())
+        return any(nodes & fleet.nodes_advertising(name) for name in fleet.resources())
 
     def matching_nodes(self, rules: Sequence[NodeSelectorRequirement]) -> int:
-        """Mask of the selected nodes for which further expressions hold too."""
+        """Return the mask of the selected nodes on which further expressions hold."""
         if not rules:
             return self.selected
         return self.selected & self.view.fleet.select_nodes({}, (NodeSelectorTerm(match_expressions=tuple(rules)),))
 
-    def has_room(self, resource: str, count: int, nodes: int) -> bool:
-        """Is there a node in the mask with these units, and the pod's CPU and memory, free now?"""
+    def has_free_node(self, resource: str, count: int, nodes: int) -> bool:
+        """Has a node of the mask these units, and the pod's CPU and memory, free now?"""
         if self._cpu_milli < 0:
             self._cpu_milli, self._memory = cpu_and_memory(self.pod)
         return self.view.has_free_node(resource, count, nodes, cpu_milli=self._cpu_milli, memory=self._memory)
 
 
 def assumed_usage(pod: Pod, view: ClusterView) -> Iterator[AssumedUsage]:
-    """What a pod will take that may land now.
+    """Yield the units that a pod will allocate once it is bound, with the nodes that have them free.
 
-    Left out is what no node has free that may take the pod, for it holds nothing while it waits; and what Rightslice
-    gave it, by its record: that is assumed since then.
+    A resource that no node has free is left out, because a waiting pod allocates nothing; and a resource that
+    Rightslice gave the pod, by its decision record, because it is assumed already.
     """
-    asked = gpu_requests_of_pod(pod).totals
-    if not asked:
+    totals = gpu_requests_of_pod(pod).totals
+    if not totals:
         return
     record = parse_decision_record(pod.metadata.annotations.get(DECISION_ANNOTATION, ""))
-    given = record.offer if record else ""
-    reach = FeasibleNodes(view, pod, (), markers=False).nodes
-    for resource, count in asked.items():
-        nodes = view.with_room(resource, count, reach)
+    given, feasible = record.offer if record else "", FeasibleNodes(view, pod).nodes
+    for resource, count in totals.items():
+        nodes = view.with_room(resource, count, feasible)
         if nodes and resource != given:
             yield AssumedUsage(resource, nodes, count)

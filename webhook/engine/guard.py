@@ -15,7 +15,7 @@ from collections.abc import Sequence
 import msgspec
 
 from webhook.engine.containers import containers_of_every_kind
-from webhook.engine.gpu_requests import PodGpuRequests
+from webhook.engine.gpu_requests import PodGpuRequests, requests_gpu_share
 from webhook.engine.guarding.annotations import (
     find_changed_records,
     find_device_annotations,
@@ -46,14 +46,45 @@ from webhook.engine.guarding.requests import (
     find_unaccounted_requests,
 )
 from webhook.engine.limitrange import InjectedAmount
-from webhook.engine.violations import Violation
+from webhook.engine.matched_policies import MatchedPolicies
+from webhook.engine.violations import PolicyViolation, Violation
 from webhook.model.admission import AdmissionRequest
 from webhook.model.annotations import MIRROR_ANNOTATION
+from webhook.model.cluster_view import ClusterView
 from webhook.model.enums import PolicyMode
 from webhook.model.field_paths import FieldPath
 from webhook.model.pods import Container, Pod, PodSpec
 
 _NOTHING: frozenset[str] = frozenset()
+
+
+def guard_pod(
+    request: AdmissionRequest,
+    pod: Pod,
+    gpu_requests: PodGpuRequests,
+    injected: Sequence[InjectedAmount],
+    policies: MatchedPolicies,
+    view: ClusterView,
+) -> list[PolicyViolation]:
+    """Return every bypass in a pod that a policy denies; `injected` are GPUs that LimitRanges inject."""
+    if not policies.security:
+        return []
+    shares_processes = bool(gpu_requests.requests) and pod.spec.share_process_namespace
+    asks_share = shares_processes and requests_gpu_share(gpu_requests.totals, view.fleet)
+    return [
+        (policy, violation)
+        for policy, section in policies.security
+        for bypass, violation in find_bypasses(
+            request,
+            pod,
+            gpu_requests,
+            asks_share=asks_share,
+            given=injected,
+            allowed_capabilities=section.allowed_capabilities,
+            allowed_runtime_classes=section.allowed_runtime_classes,
+        )
+        if bypass in section.deny
+    ]
 
 
 def find_bypasses(

@@ -207,7 +207,9 @@ def _has_free_whole_gpus(case: PodContext, mode: PolicyMode, rule: NodeSelectorR
     reach = project_feasible_nodes(case, mode)
     if unmodelled_constraint(reach.pod):
         return False
-    return reach.has_room(WHOLE_GPU, case.gpu_requests.totals[WHOLE_GPU], reach.nodes & reach.matching_nodes((rule,)))
+    return reach.has_free_node(
+        WHOLE_GPU, case.gpu_requests.totals[WHOLE_GPU], reach.nodes & reach.matching_nodes((rule,))
+    )
 
 
 def is_partial_gpu_too_small(case: PodContext) -> bool:

@@ -1,4 +1,4 @@
-"""Step 1: which policies speak about an object."""
+"""Step 1, match: the policies that match a pod."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from typing import Any
 import msgspec
 
 from webhook.engine.gpu_requests import PodGpuRequests
+from webhook.engine.limitrange import InjectedAmount
 from webhook.engine.matched_policies import MatchedPolicies, combine_policies
 from webhook.engine.pod_context import PodContext
-from webhook.engine.violations import PolicyRef, Violation
+from webhook.engine.violations import PolicyViolation, Violation
 from webhook.errors import shorten_text
 from webhook.model.admission import AdmissionRequest
 from webhook.model.cluster_view import ClusterView
@@ -21,98 +22,95 @@ from webhook.policy.policy_set import ConditionError, Policy, PolicySet, as_audi
 
 
 class MatchResult(msgspec.Struct, frozen=True):
-    """What the policies that speak say together, and what went wrong while asking the others.
-
-    Attributes:
-        failures: A match condition that failed at run time, in the voice of the policy that owns it.
-    """
+    """The policies that match a pod, and the match conditions that failed at run time."""
 
     policies: MatchedPolicies
-    failures: tuple[tuple[PolicyRef, Violation], ...] = ()
+    failures: tuple[PolicyViolation, ...] = ()
 
 
 def match_policies(
     request: AdmissionRequest,
     pod: Pod,
-    asked: PodGpuRequests,
+    gpu_requests: PodGpuRequests,
+    injected: Sequence[InjectedAmount],
     policies: PolicySet,
     view: ClusterView,
-    given: Sequence[str] = (),
 ) -> MatchResult:
-    """Find the policies that speak about a pod (or a template read as one).
+    """Find the policies that match a pod, or a template read as one.
 
     Args:
-        given: GPU resources that LimitRanges put in beside those asked for.
+        injected: GPUs that LimitRanges inject; they count as requested.
     """
-    labels = view.labels_of(request.namespace)
-    chosen, conditional = candidate_policies(request, pod, matched_resource_names(asked, given), policies, labels)
-    on_trial = _outside_rollout(policies, request.namespace, pod) & chosen if policies.rollouts else 0
+    labels, names = view.labels_of(request.namespace), matched_resource_names(gpu_requests, injected)
+    matching, conditional = candidate_policies(request, pod, names, policies, labels)
+    outside = _outside_rollout(policies, request.namespace, pod) & matching if policies.rollouts else 0
     if not conditional:
-        return MatchResult(combine_policies(policies, chosen, on_trial))
-    chosen, failures = _evaluate_conditions(chosen, conditional, on_trial, request, view, policies)
-    return MatchResult(combine_policies(policies, chosen, on_trial & chosen), failures)
+        return MatchResult(combine_policies(policies, matching, outside))
+    matching, failures = _evaluate_conditions(matching, conditional, outside, request, view, policies)
+    return MatchResult(combine_policies(policies, matching, outside & matching), failures)
 
 
 def candidate_policies(
     request: AdmissionRequest, pod: Pod, names: tuple[str, ...], policies: PolicySet, labels: Mapping[str, str]
 ) -> tuple[int, int]:
-    """The policies that speak about such resources of a pod, match conditions aside; and those of them that have some.
+    """Return the policies that match these resources of a pod, and those of them with match conditions; two masks.
 
     Args:
         names: The resources.
-        labels: Those of its namespace.
+        labels: The labels of the namespace.
     """
-    chosen, asking = policies.candidates_for(request.namespace, labels, request.operation, names)
+    matching, candidates = policies.candidates_for(request.namespace, labels, request.operation, names)
     conditional = 0
-    for index, policy in asking:
+    for index, policy in candidates:
         rule = policy.match
         if rule.labels is None or rule.labels(pod.metadata.labels):
-            chosen |= 1 << index
+            matching |= 1 << index
             if rule.conditions:
                 conditional |= 1 << index
-    return chosen, conditional
+    return matching, conditional
 
 
-def matched_resource_names(asked: PodGpuRequests, given: Sequence[str]) -> tuple[str, ...]:
-    """The resources by which policies are chosen: those asked for, and those that LimitRanges put in."""
-    if not asked.unknown_resources and not given:
-        return tuple(asked.totals)
-    return tuple(dict.fromkeys((*asked.totals, *asked.unknown_resources, *given)))
+def matched_resource_names(gpu_requests: PodGpuRequests, injected: Sequence[InjectedAmount]) -> tuple[str, ...]:
+    """Return the resources by which policies match: requested and injected ones."""
+    if not gpu_requests.unknown_resources and not injected:
+        return tuple(gpu_requests.totals)
+    added = [amount.resource for amount in injected]
+    return tuple(dict.fromkeys((*gpu_requests.totals, *gpu_requests.unknown_resources, *added)))
 
 
 def _outside_rollout(policies: PolicySet, namespace: str, pod: Pod) -> int:
-    """The policies that are on trial for this pod: its workload is not in the share that they are rolled out to."""
+    """Return the mask of the policies whose rollout does not include the pod's workload yet."""
     workload = rollout_workload(pod)
     return sum([1 << index for index, rollout in policies.rollouts if not rollout.includes(namespace, workload)])
 
 
 def _evaluate_conditions(
-    chosen: int, conditional: int, on_trial: int, request: AdmissionRequest, view: ClusterView, policies: PolicySet
-) -> tuple[int, tuple[tuple[PolicyRef, Violation], ...]]:
-    """Those of the chosen policies whose conditions hold, and the conditions that failed."""
-    facts = condition_variables(request, view)
-    failures: list[tuple[PolicyRef, Violation]] = []
+    matching: int, conditional: int, outside: int, request: AdmissionRequest, view: ClusterView, policies: PolicySet
+) -> tuple[int, tuple[PolicyViolation, ...]]:
+    """Return those of the matching policies whose conditions hold, and the conditions that failed."""
+    variables = condition_variables(request, view)
+    failures: list[PolicyViolation] = []
     for index, policy in enumerate(policies.policies):
         if not conditional >> index & 1:
             continue
         try:
-            holds = all(condition.evaluate(facts) for condition in policy.match.conditions)
+            holds = all(condition.evaluate(variables) for condition in policy.match.conditions)
         except ConditionError as error:
-            speaking = as_audit(policy) if on_trial >> index & 1 else policy
-            failures.append(((speaking.strictest_mode, policy.name), _condition_failure(speaking, error)))
+            effective = as_audit(policy) if outside >> index & 1 else policy
+            failures.append(((effective.strictest_mode, policy.name), _condition_failure(effective, error)))
             holds = False
         if not holds:
-            chosen &= ~(1 << index)
-    return chosen, tuple(failures)
+            matching &= ~(1 << index)
+    return matching, tuple(failures)
 
 
 POD_KIND = {"group": "", "version": "v1", "kind": "Pod"}
 POD_RESOURCE = {"group": "", "version": "v1", "resource": "pods"}
-"""What is asked about is always a pod, and pods are served in one way."""
+"""Only pods are evaluated, and pods have one version."""
 
 
 def condition_variables(request: AdmissionRequest, view: ClusterView) -> dict[str, Any]:
-    """The variables of a match condition; `webhook.policy.match_conditions.KNOWN_FIELDS` lists their fields."""
+    """Return the variables of match conditions; `webhook.policy.match_conditions.KNOWN_FIELDS` lists their fields."""
     namespace = view.namespace(request.namespace)
     return {
         "object": request.load_object(),
@@ -154,20 +152,24 @@ def _condition_failure(policy: Policy, error: ConditionError) -> Violation:
 
 def _failure_effect(policy: Policy) -> str:
     if not policy.match.fail_closed:
-        return "does not speak"
-    return "refuses it" if policy.strictest_mode is PolicyMode.ENFORCE else "would refuse it if it were enforced"
+        return "is ignored"
+    return "denies it" if policy.strictest_mode is PolicyMode.ENFORCE else "would deny it if it were enforced"
 
 
-def newly_matching_policy(case: PodContext, resource: str) -> Policy | None:
-    """The first policy that has no say over a pod, and may change or refuse it once it asks for `resource` instead.
+def newly_matching_policy(context: PodContext, resource: str) -> Policy | None:
+    """Return the first enforced policy that would match a pod with `resource`, and does not match it now.
 
-    Its match conditions may hold then: they are not asked, because that pod is not there yet.
+    Its match conditions are not evaluated, because that pod does not exist yet; they may hold.
     """
-    given = [one.resource for one in case.injected.amounts]
-    policies, labels = case.policies.policy_set, case.view.labels_of(case.request.namespace)
-    later, _ = candidate_policies(case.request, case.pod, (resource,), policies, labels)
-    now, _ = candidate_policies(
-        case.request, case.pod, matched_resource_names(case.gpu_requests, given), policies, labels
+    request, pod, policies = context.request, context.pod, context.policies.policy_set
+    labels, names = (
+        context.view.labels_of(request.namespace),
+        matched_resource_names(context.gpu_requests, context.injected.amounts),
     )
-    coming = (policy for index, policy in enumerate(policies.policies) if (later & ~now) >> index & 1)
-    return next((policy for policy in coming if policy.strictest_mode is PolicyMode.ENFORCE), None)
+    after, _ = candidate_policies(request, pod, (resource,), policies, labels)
+    before, _ = candidate_policies(request, pod, names, policies, labels)
+    new = after & ~before
+    if not new:
+        return None
+    matching = (policy for index, policy in enumerate(policies.policies) if new >> index & 1)
+    return next((policy for policy in matching if policy.strictest_mode is PolicyMode.ENFORCE), None)

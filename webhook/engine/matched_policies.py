@@ -1,9 +1,10 @@
-"""Rules: the sections of the policies that speak together, sorted out once for all pods they speak about."""
+"""The sections of all policies that match a pod, combined once for all pods with the same match."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
+from operator import itemgetter
 
 import msgspec
 from msgspec.structs import replace
@@ -27,12 +28,13 @@ from webhook.policy.policy_set import (
 
 
 class CombinedRightSizing(msgspec.Struct, frozen=True):
-    """One right-sizing rule made of those of every policy that speaks, and whose it is.
+    """The right-sizing rules of all matching policies, combined into one.
 
     Attributes:
-        limits: Enforced limits that a smaller request has to keep.
-        accounting: True if the pod will carry the accounting resource, where a node can take it.
-        ignored: True if schedulers ignore it, so that every node can.
+        policy: The names of these policies.
+        limits: Enforced limits that also hold for a smaller request.
+        accounting: True if the accounting resource is added to the pod where nodes advertise it.
+        accounting_ignored: True if the scheduler ignores that resource, so that every node will do.
     """
 
     rule: RightSizingRules
@@ -43,14 +45,14 @@ class CombinedRightSizing(msgspec.Struct, frozen=True):
 
 
 class PodAdditions(msgspec.Struct, frozen=True):
-    """What sections add to a pod that has a say in where it fits.
+    """Additions to a pod that affect where it can run.
 
     Attributes:
-        tolerations: Those that every pod is given.
-        markers: True if the GPU taints of the nodes chosen are tolerated.
-        required: The lists of expressions that are required of nodes.
+        tolerations: Tolerations for every pod.
+        gpu_taints: True if GPU taints of the candidate nodes are tolerated.
+        required: Node affinity expressions, a list per section.
         spread: True if pods of one workload must not share a host.
-        defaults: Limits that have defaults.
+        defaults: Limits with default requests.
     """
 
     tolerations: tuple[Toleration, ...]
@@ -61,7 +63,7 @@ class PodAdditions(msgspec.Struct, frozen=True):
 
     @property
     def restricts_nodes(self) -> bool:
-        """Is there anything that leaves a pod fewer nodes?"""
+        """Does any addition leave the pod fewer nodes?"""
         return bool(self.required or self.spread or self.defaults)
 
 
@@ -69,20 +71,21 @@ NO_ADDITIONS = PodAdditions((), False, (), False, ())
 
 
 class MatchedPolicies(msgspec.Struct, frozen=True):
-    """What several policies say together. Sections stand in the order of their policies' names.
+    """The policies that match a pod, by section, in the order of their names.
 
     Attributes:
-        among: All policies there are, those that do not speak too.
-        names: Names of the policies.
-        outside: Those of them that are on trial because the workload is not in the share of their rollout.
-        binding: By mode, the limits that speak with no less force.
-        adds: What enforced sections add to a pod.
-        trial: The same, as if every section were enforced: what a right-sizing on trial reckons with.
-        defaults: Enforced limits that have defaults, and whose they are.
-        accounting: The policies whose enforced limits ask for the accounting resource; "" where none does.
-        ignored: True if any policy that asks for it says that schedulers ignore it; of those that enforce it, if any.
-        takes_out: The policies whose enforced limits take out GPUs that LimitRanges put in; "" where none does.
-        general: Who says what holds for every GPU pod: the strictest topology section, else the strictest policy.
+        policy_set: All policies, including those that do not match.
+        names: Names of the matching policies.
+        outside_rollout: Those in audit mode because the workload is outside the share of their rollout.
+        limits_by_mode: For each mode, the limits of that mode or a stricter one.
+        additions: Additions of enforced sections.
+        all_additions: Additions of all sections, as if enforced; used by right-sizing that is not enforced.
+        defaults: Enforced limits with default requests, with their policy.
+        accounting_policies: Policies whose enforced limits require the accounting resource; "" for none.
+        accounting_ignored: True if one of these says that the scheduler ignores it; without any, if one in audit mode
+            does.
+        injection_removers: Policies whose enforced limits remove GPUs injected by LimitRanges; "" for none.
+        general_policy: Reports findings of no section: the strictest topology section, else the strictest policy.
     """
 
     policy_set: PolicySet
@@ -97,7 +100,7 @@ class MatchedPolicies(msgspec.Struct, frozen=True):
     quotas: tuple[tuple[PolicyRef, QuotaRules], ...]
     cuda: tuple[PolicyRef, ...]
     additions: PodAdditions
-    unenforced_additions: PodAdditions
+    all_additions: PodAdditions
     defaults: tuple[tuple[str, LimitRules], ...]
     accounting_policies: str
     accounting_ignored: bool
@@ -106,49 +109,40 @@ class MatchedPolicies(msgspec.Struct, frozen=True):
 
 
 @lru_cache(maxsize=1024)
-def combine_policies(policies: PolicySet, chosen: int, on_trial: int = 0) -> MatchedPolicies:
-    """The rules of some policies of a set.
+def combine_policies(policy_set: PolicySet, matching: int, outside: int = 0) -> MatchedPolicies:
+    """Combine the policies that match.
 
     Args:
-        chosen: Mask over `policies.policies`: bit i is the policy at index i.
-        on_trial: Those of them that are on trial, because the pod's workload is not in the share of their rollout.
+        matching: Mask over `policy_set.policies`: bit i is the policy at index i.
+        outside: Those of them in audit mode because the workload is outside the share of their rollout.
     """
-    speaking = [(index, policy) for index, policy in enumerate(policies.policies) if chosen >> index & 1]
-    outside = tuple(policy.name for index, policy in speaking if on_trial >> index & 1)
-    heard = [as_audit(policy) if policy.name in outside else policy for _, policy in speaking]
-    return _build_combination(policies, heard, outside)
-
-
-def without_additions(rules: MatchedPolicies) -> MatchedPolicies:
-    """The same judges, who add nothing to a pod that has a say in where it fits or how it runs."""
-    return replace(rules, injections=(), topologies=(), defaults=(), additions=NO_ADDITIONS)
-
-
-def _build_combination(among: PolicySet, policies: Sequence[Policy], outside: tuple[str, ...]) -> MatchedPolicies:
+    matched = [(index, policy) for index, policy in enumerate(policy_set.policies) if matching >> index & 1]
+    outside_rollout = tuple(policy.name for index, policy in matched if outside >> index & 1)
+    policies = [as_audit(policy) if policy.name in outside_rollout else policy for _, policy in matched]
     injections = tuple(_combine_injections(policies))
     limits = tuple(((p.limits.mode, p.name), p.limits) for p in policies if p.limits)
     enforced = tuple((name, section) for (mode, name), section in limits if mode is PolicyMode.ENFORCE)
-    counting = [each for _, each in enforced if each.accounting] or [each for _, each in limits if each.accounting]
-    ignored = any(section.scheduler_ignores_accounting for section in counting)
-    adds = _pod_additions(
+    accounting = [each for _, each in enforced if each.accounting] or [each for _, each in limits if each.accounting]
+    ignored = any(section.scheduler_ignores_accounting for section in accounting)
+    additions = _pod_additions(
         [section for (mode, _), section in injections if mode is PolicyMode.ENFORCE],
         [section for _, section in enforced],
     )
-    trial = _pod_additions([section for _, section in injections], [section for _, section in limits])
+    all_additions = _pod_additions([section for _, section in injections], [section for _, section in limits])
     return MatchedPolicies(
-        policy_set=among,
+        policy_set=policy_set,
         names=tuple(policy.name for policy in policies),
-        outside_rollout=outside,
+        outside_rollout=outside_rollout,
         security=tuple(((p.security.mode, p.name), p.security) for p in policies if p.security),
         right_sizing=_combine_right_sizing(policies, tuple(section for _, section in enforced), ignored=ignored),
         injections=injections,
         topologies=tuple(((p.topology.mode, p.name), p.topology) for p in policies if p.topology),
         limits=limits,
-        limits_by_mode={voice[0]: tuple(each for (mode, _), each in limits if mode >= voice[0]) for voice, _ in limits},
+        limits_by_mode={least: tuple(each for (mode, _), each in limits if mode >= least) for (least, _), _ in limits},
         quotas=tuple(((p.quotas.mode, p.name), p.quotas) for p in policies if p.quotas),
         cuda=tuple((p.cuda.mode, p.name) for p in policies if p.cuda and p.cuda.driver),
-        additions=adds,
-        unenforced_additions=adds if trial == adds else trial,
+        additions=additions,
+        all_additions=additions if all_additions == additions else all_additions,
         defaults=tuple((name, section) for name, section in enforced if _has_default_amounts(section)),
         accounting_policies=", ".join(name for name, section in enforced if section.accounting),
         accounting_ignored=ignored,
@@ -159,16 +153,26 @@ def _build_combination(among: PolicySet, policies: Sequence[Policy], outside: tu
     )
 
 
+def without_additions(policies: MatchedPolicies) -> MatchedPolicies:
+    """Return the same policies without additions that affect where a pod can run or how it runs."""
+    return replace(policies, injections=(), topologies=(), defaults=(), additions=NO_ADDITIONS)
+
+
+def without_changes(policies: MatchedPolicies) -> MatchedPolicies:
+    """Return the same policies without anything that changes a pod."""
+    return replace(without_additions(policies), accounting_policies="", injection_removers="")
+
+
 def _combine_injections(policies: Sequence[Policy]) -> Iterator[tuple[PolicyRef, InjectionRules]]:
-    """Those that speak. Taints that one enforced section sees to, the enforced ones after it need not look at."""
-    seen_to = False
+    """Yield the injection sections; only the first enforced one with automatic tolerations computes them."""
+    done = False
     for policy in policies:
         section = policy.injection
         if section is None:
             continue
         enforced = section.mode is PolicyMode.ENFORCE
-        again = enforced and seen_to and section.tolerations_auto
-        seen_to = seen_to or (enforced and section.tolerations_auto)
+        again = enforced and done and section.tolerations_auto
+        done = done or (enforced and section.tolerations_auto)
         yield (section.mode, policy.name), replace(section, tolerations_auto=False) if again else section
 
 
@@ -187,29 +191,26 @@ def _has_default_amounts(section: LimitRules) -> bool:
 
 
 def _general_policy(policies: Sequence[Policy]) -> PolicyRef:
-    voices = [(policy.topology.mode, policy.name) for policy in policies if policy.topology]
-    voices = voices or [(policy.mode, policy.name) for policy in policies]
-    return max(voices, key=lambda voice: voice[0], default=(PolicyMode.AUDIT, ""))
+    topologies = [(policy.topology.mode, policy.name) for policy in policies if policy.topology]
+    all_policies = [(policy.mode, policy.name) for policy in policies]
+    return max(topologies or all_policies, key=itemgetter(0), default=(PolicyMode.AUDIT, ""))
 
 
 def _combine_right_sizing(
     policies: Sequence[Policy], limits: tuple[LimitRules, ...], *, ignored: bool
 ) -> CombinedRightSizing | None:
-    """The rule that holds when several policies right-size: the most careful of each part.
-
-    Enforced policies decide; those on trial are heard only where none is enforced.
-    """
-    speaking = [(policy.right_sizing, policy.name) for policy in policies if policy.right_sizing]
-    if not speaking:
+    """Combine right-sizing rules into the most careful one; enforced rules override all others."""
+    rules = [(policy.right_sizing, policy.name) for policy in policies if policy.right_sizing]
+    if not rules:
         return None
-    strictest = max(rule.mode for rule, _ in speaking)
-    chosen = [(rule, name) for rule, name in speaking if rule.mode is strictest]
+    strictest = max(rule.mode for rule, _ in rules)
+    chosen = [(rule, name) for rule, name in rules if rule.mode is strictest]
     accounting, names = any(section.accounting for section in limits), ", ".join(name for _, name in chosen)
     return CombinedRightSizing(_merge_right_sizing([rule for rule, _ in chosen]), names, limits, accounting, ignored)
 
 
 def _merge_right_sizing(rules: Sequence[RightSizingRules]) -> RightSizingRules:
-    """The most careful of several rules, part by part; orders of preference are the first rule's."""
+    """Combine rules field by field, the most careful value each; orders of preference are the first rule's."""
     first = rules[0]
     memory = [rule.default_memory_mib for rule in rules]
     compute = [rule.default_compute_milli or 0 for rule in rules]

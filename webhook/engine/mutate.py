@@ -1,77 +1,98 @@
-"""Steps 3, 4 and 6: from what a pod asks for to the shape it gets."""
+"""Step 5, mutate: the changed pod, by the chosen offer, hints, topology, default requests and accounting."""
 
 from __future__ import annotations
 
-from webhook.engine.accounting import write_accounting
-from webhook.engine.demand import invalid_keep_annotation
-from webhook.engine.fit import choose_offer
+from webhook.engine.accounting import write_accounting, zero_other_accounting
+from webhook.engine.declared_need import invalid_keep_annotation
 from webhook.engine.hints import apply_injection
 from webhook.engine.matched_policies import CombinedRightSizing
 from webhook.engine.mutation import PodMutation
-from webhook.engine.pod_context import PodContext
+from webhook.engine.pod_context import AdmissionContext, PodContext
 from webhook.engine.projected_pod import default_requests, fits_with_defaults
-from webhook.engine.rightsize import apply_fit, right_sizing_violation
+from webhook.engine.rightsize import apply_choice, right_sizing_violation
 from webhook.engine.topology import add_nvlink_affinity
-from webhook.engine.violations import PolicyRef, record_findings
-from webhook.model.decisions import NOT_REQUESTED, KeepRequest, OfferChoice
+from webhook.engine.violations import PolicyRef, PolicyViolation
+from webhook.model.decisions import KeepRequest, OfferChoice
 from webhook.model.enums import PolicyMode
-from webhook.model.findings import Finding
-from webhook.policy.policy_set import LimitRules
+
+INJECTED_GPUS_CHANGE = "injected GPUs"
+"""Recorded where injected GPUs are removed."""
 
 
-def mutate_pod(case: PodContext, shape: PodMutation, findings: list[Finding]) -> OfferChoice | KeepRequest:
-    """Give a pod its shape. Sections on trial work on a shape that is thrown away."""
-    rules = case.policies
-    outcome = _apply_right_sizing(case, rules.right_sizing, shape, findings) if rules.right_sizing else NOT_REQUESTED
-    for voice, injection in rules.injections:
-        target = _mutation_for_section(voice, shape)
-        if said := apply_injection(injection, target, case):
-            record_findings(findings, voice, said)
-    for voice, topology in rules.topologies:
-        target = _mutation_for_section(voice, shape)
-        if said := add_nvlink_affinity(topology, target, case):
-            record_findings(findings, voice, said)
-    if rules.defaults and (shape.fit is not None or fits_with_defaults(case, shape.required_node_affinity)):
-        for policy, limits in rules.defaults:
-            shape.policy = policy
-            _add_default_requests(limits, case, shape)
-    if rules.accounting_policies:
-        shape.policy = rules.accounting_policies
-        write_accounting(case, shape)
-    return outcome
+def mutate_pod(
+    context: AdmissionContext, choice: OfferChoice | KeepRequest
+) -> tuple[PodMutation, list[PolicyViolation]]:
+    """Return the changed pod, and what was added or could not be.
+
+    Sections that are not enforced change a copy that is dropped; only their violations are kept.
+    """
+    mutation, policies = PodMutation(context.pod), context.policies
+    if context.request.operation != "CREATE":
+        return mutation, []
+    if context.injected.removed:
+        mutation.policy = policies.injection_removers
+        mutation.limits.update(context.injected.limits)
+        mutation.requests.update(context.injected.requests)
+        mutation.record_change(INJECTED_GPUS_CHANGE)
+    if isinstance(context, PodContext):
+        return mutation, _mutate_gpu_pod(context, choice, mutation)
+    if policies.accounting_policies:
+        mutation.policy = policies.accounting_policies
+        zero_other_accounting(mutation, context.view.ranges(context.request.namespace))
+    return mutation, []
 
 
-def _mutation_for_section(voice: PolicyRef, shape: PodMutation) -> PodMutation:
-    """What a section works on: the shape, in its policy's name, or one that is thrown away."""
-    if voice[0] is not PolicyMode.ENFORCE:
-        return PodMutation(shape.pod)
-    shape.policy = voice[1]
-    return shape
+def _mutate_gpu_pod(
+    context: PodContext, choice: OfferChoice | KeepRequest, mutation: PodMutation
+) -> list[PolicyViolation]:
+    policies = context.policies
+    violations = _apply_right_sizing(context, policies.right_sizing, choice, mutation) if policies.right_sizing else []
+    for policy, injection in policies.injections:
+        target = _mutation_for_section(policy, mutation)
+        violations += [(policy, found) for found in apply_injection(injection, target, context)]
+    for policy, topology in policies.topologies:
+        target = _mutation_for_section(policy, mutation)
+        violations += [(policy, found) for found in add_nvlink_affinity(topology, target, context)]
+    if policies.defaults and (mutation.fit is not None or fits_with_defaults(context, mutation.required_node_affinity)):
+        _add_default_requests(context, mutation)
+    if policies.accounting_policies:
+        mutation.policy = policies.accounting_policies
+        write_accounting(context, mutation)
+    return violations
+
+
+def _mutation_for_section(policy: PolicyRef, mutation: PodMutation) -> PodMutation:
+    """Return the mutation in the name of an enforced policy, or one to drop."""
+    if policy[0] is not PolicyMode.ENFORCE:
+        return PodMutation(mutation.pod)
+    mutation.policy = policy[1]
+    return mutation
 
 
 def _apply_right_sizing(
-    case: PodContext, sizing: CombinedRightSizing, shape: PodMutation, findings: list[Finding]
-) -> OfferChoice | KeepRequest:
-    outcome = choose_offer(case, sizing)
-    voice = (sizing.rule.mode, sizing.policy)
-    if isinstance(outcome, OfferChoice) and voice[0] is PolicyMode.ENFORCE:
-        shape.policy = outcome.policy
-        apply_fit(outcome, case.gpu_requests, shape, case.request.namespace, case.view)
-    if case.pod.metadata.annotations:
-        record_findings(findings, voice, (*case.declared_need.errors, *invalid_keep_annotation(case.pod)))
-    said = right_sizing_violation(
-        outcome, voice[0], case.gpu_requests, declared=case.declared_need.memory_mib is not None
-    )
-    if said is not None:
-        record_findings(findings, voice, (said,))
-    return outcome
+    context: PodContext,
+    right_sizing: CombinedRightSizing,
+    choice: OfferChoice | KeepRequest,
+    mutation: PodMutation,
+) -> list[PolicyViolation]:
+    mode, declared = right_sizing.rule.mode, context.declared_need
+    policy = (mode, right_sizing.policy)
+    if isinstance(choice, OfferChoice) and mode is PolicyMode.ENFORCE:
+        mutation.policy = choice.policy
+        apply_choice(choice, context, mutation)
+    violations: list[PolicyViolation] = []
+    if context.pod.metadata.annotations:
+        violations += [(policy, found) for found in (*declared.errors, *invalid_keep_annotation(context.pod))]
+    found = right_sizing_violation(choice, mode, context.gpu_requests, declared=declared.memory_mib is not None)
+    return [*violations, (policy, found)] if found is not None else violations
 
 
-def _add_default_requests(limits: LimitRules, case: PodContext, shape: PodMutation) -> None:
-    """Give requests that a policy has a default for."""
-    by_path = {ask.path: ask for ask in case.gpu_requests.requests}
-    for index, additions in default_requests(case, (limits,)).items():
-        ask = by_path["spec", "containers", index]
-        _, requests = shape.resources_of(ask)
-        shape.requests[ask.path] = {**additions, **requests}
-        shape.record_change("requests")
+def _add_default_requests(context: PodContext, mutation: PodMutation) -> None:
+    requests = {one.path: one for one in context.gpu_requests.requests}
+    for policy, limits in context.policies.defaults:
+        mutation.policy = policy
+        for index, defaults in default_requests(context, (limits,)).items():
+            path = ("spec", "containers", index)
+            _, present = mutation.resources_of(requests[path])
+            mutation.requests[path] = {**defaults, **present}
+            mutation.record_change("requests")

@@ -1,9 +1,9 @@
-"""How much one object may hold to be judged while the API server waits.
+"""The largest objects that are evaluated while the API server waits.
 
-A decision cannot be cut off half-way, and nobody else is answered meanwhile. So what would take long is not begun.
-A pod that is new beyond these bounds is refused where a policy enforces `security`: a hook that fails open must not
-be a way in for what nobody could look at. Everything else beyond them is an error of HTTP, and `failurePolicy`
-decides. Each bound is many times what any pod that runs has, and costs some ten milliseconds.
+A decision cannot be interrupted, and other requests wait meanwhile; so larger objects are not evaluated. A new pod
+beyond these bounds is denied if a policy enforces `security`: a webhook that fails open must not admit pods that were
+not evaluated. Everything else beyond them is an HTTP error, and `failurePolicy` decides. Each bound is many times what
+real pods have, and costs some ten milliseconds.
 """
 
 from __future__ import annotations
@@ -13,16 +13,15 @@ from datetime import datetime
 from itertools import chain
 
 from webhook.engine.templates import read_templates
-from webhook.engine.violations import Violation, apply_exemptions, record_findings
+from webhook.engine.violations import Violation, settle
 from webhook.model.admission import AdmissionRequest
 from webhook.model.decisions import Decision
 from webhook.model.enums import PolicyMode
-from webhook.model.findings import Finding
 from webhook.model.pods import Container, Pod, PodSpec
 from webhook.policy.policy_set import PolicySet
 
 TEXT_LENGTH = "characters of images, host paths, and names and amounts of resources"
-"""What is worked out about these is kept for the pods to come, so their length costs memory."""
+"""Results for these are cached, so their length costs memory."""
 
 MAX_COUNTS = {
     "pod templates": 200,
@@ -35,43 +34,40 @@ MAX_COUNTS = {
     "tolerations": 1_000,
     "node affinity terms": 1_000,
 }
-"""The most of everything that one object may hold, all its templates together."""
+"""Maximum counts of one object, all its templates together."""
 
 
 def find_exceeded_limit(request: AdmissionRequest, policies: PolicySet) -> str:
-    """What an object holds too much of to be judged, for example "500 containers"; "" where it can be judged."""
+    """Return the bound that an object exceeds, for example "500 containers"; "" if it can be evaluated."""
     if request.pod is None:
         return _exceeded_limit(_template_pods(request, policies))
     return _exceeded_limit([request.pod]) or (_exceeded_limit([request.old_pod]) if request.old_pod is not None else "")
 
 
-def deny_oversized_pod(request: AdmissionRequest, most: str, policies: PolicySet, now: datetime) -> Decision:
-    """The decision about a pod that may have `most` and has more; one without findings where nobody refuses it.
+def deny_oversized_pod(request: AdmissionRequest, bound: str, policies: PolicySet, now: datetime) -> Decision:
+    """Return the decision for a pod that exceeds `bound`; without findings if no policy denies it.
 
-    What it matches is not looked at, as that too would be judging: every policy speaks that enforces `security`. A pod
-    that was as large before is not refused, for it must still get its finalizers and its end.
+    Matching is part of evaluation, so every policy denies it that enforces `security`. A pod that was as large before
+    is not denied, because it must still get its finalizers and be deleted.
     """
     if request.pod is None or (request.old_pod is not None and _exceeded_limit([request.old_pod])):
         return Decision()
     enforcing = [each.name for each in policies.policies if each.security and each.security.mode is PolicyMode.ENFORCE]
-    findings: list[Finding] = []
-    for name in enforcing:
-        record_findings(findings, (PolicyMode.ENFORCE, name), [_oversized_violation(most)])
-    standing, exempted = apply_exemptions(findings, policies.exemptions, request, request.pod, now)
-    return Decision(standing, exempted, policies=tuple(enforcing), involves_gpus=bool(standing))
-
-
-def _oversized_violation(most: str) -> Violation:
-    return Violation("GPU-S401", (), f"a pod must have at most {most} to be judged, found more", "Make it smaller.")
+    violation = Violation(
+        "GPU-S401", (), f"a pod must have at most {bound} to be evaluated, found more", "Make it smaller."
+    )
+    violations = [((PolicyMode.ENFORCE, name), violation) for name in enforcing]
+    findings, exempted = settle(violations, policies.exemptions, request, request.pod, now)
+    return Decision(findings, exempted, policies=tuple(enforcing), involves_gpus=bool(findings))
 
 
 def _exceeded_limit(pods: Iterable[Pod]) -> str:
-    held = dict.fromkeys(MAX_COUNTS, 0)
+    counts = dict.fromkeys(MAX_COUNTS, 0)
     for pod in pods:
-        for what, count in _count_pod_parts(pod):
-            held[what] += count
-            if held[what] > MAX_COUNTS[what]:
-                return f"{MAX_COUNTS[what]} {what}"
+        for part, count in _count_pod_parts(pod):
+            counts[part] += count
+            if counts[part] > MAX_COUNTS[part]:
+                return f"{MAX_COUNTS[part]} {part}"
     return ""
 
 

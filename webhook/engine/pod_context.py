@@ -1,15 +1,16 @@
-"""Case: one pod before its judges, with what several steps ask for worked out once."""
+"""The context of one pod: its GPU requests, the matched policies and its candidate nodes, computed once."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
-from webhook.engine.demand import declared_need_of
+from webhook.engine.declared_need import declared_need_of
 from webhook.engine.feasible_nodes import FeasibleNodes
-from webhook.engine.gpu_requests import PodGpuRequests
-from webhook.engine.limitrange import NO_INJECTED_GPUS, InjectedGpus
-from webhook.engine.matched_policies import MatchedPolicies
+from webhook.engine.gpu_requests import PodGpuRequests, sum_gpu_requests
+from webhook.engine.limitrange import NO_INJECTED_GPUS, InjectedAmount, InjectedGpus, remove_injected_gpus
+from webhook.engine.matched_policies import MatchedPolicies, without_additions, without_changes
 from webhook.model.admission import AdmissionRequest
+from webhook.model.annotations import MIRROR_ANNOTATION
 from webhook.model.cluster_view import ClusterView
 from webhook.model.enums import GpuForm
 from webhook.model.gpu_resources import WHOLE_GPU
@@ -20,74 +21,90 @@ from webhook.model.pods import Pod
 from webhook.model.usage import UsageView
 
 
-class PodContext:
-    """A pod that asks for GPUs, the rules that speak about it, and the cluster it comes to.
+class AdmissionContext:
+    """A pod with the policies that match it, and the cluster.
 
     Attributes:
-        injected: GPUs that LimitRanges put in. Those that are taken out again are not in `asked`.
-        declared: What the pod's annotations say of its need.
-        namespace_notes: Annotations of the pod's namespace.
-        reach: The nodes it may run on, enforced tolerations counted.
-        offers: The offers of the names it asks for, on nodes that selector and affinity leave.
-        offered: Mask of the nodes of these offers.
-        whole_or_part: True if nodes that may take it offer whole cards and parts under the name it asks for.
+        gpu_requests: Its GPU requests, without injected GPUs that are removed.
+        injected: GPUs that LimitRanges inject.
     """
 
-    __slots__ = (
-        "declared_need",
-        "feasible",
-        "gpu_requests",
-        "injected",
-        "mixes_whole_and_partial",
-        "namespace_annotations",
-        "offer_nodes",
-        "offers",
-        "pod",
-        "policies",
-        "request",
-        "usage",
-        "view",
-    )
+    __slots__ = ("gpu_requests", "injected", "pod", "policies", "request", "usage", "view")
 
     def __init__(
         self,
         request: AdmissionRequest,
         pod: Pod,
-        asked: PodGpuRequests,
-        rules: MatchedPolicies,
+        gpu_requests: PodGpuRequests,
+        policies: MatchedPolicies,
         view: ClusterView,
         usage: UsageView,
         injected: InjectedGpus = NO_INJECTED_GPUS,
     ) -> None:
         self.request = request
         self.pod = pod
-        self.gpu_requests = asked
-        self.policies = rules
+        self.gpu_requests = gpu_requests
+        self.policies = policies
         self.view = view
         self.usage = usage
         self.injected = injected
+
+
+class PodContext(AdmissionContext):
+    """The context of a new pod that requests GPUs.
+
+    Attributes:
+        declared_need: The GPU need by the pod's annotations.
+        namespace_annotations: Annotations of the pod's namespace.
+        feasible: The nodes it may run on, with tolerations that policies enforce.
+        offers: The offers of the requested names, on nodes that selector and affinity allow.
+        offer_nodes: Mask of the nodes of these offers.
+        mixes_whole_and_partial: True if its nodes offer whole cards and parts under the requested name.
+    """
+
+    __slots__ = (
+        "declared_need",
+        "feasible",
+        "mixes_whole_and_partial",
+        "namespace_annotations",
+        "offer_nodes",
+        "offers",
+    )
+
+    def __init__(
+        self,
+        request: AdmissionRequest,
+        pod: Pod,
+        gpu_requests: PodGpuRequests,
+        policies: MatchedPolicies,
+        view: ClusterView,
+        usage: UsageView,
+        injected: InjectedGpus = NO_INJECTED_GPUS,
+    ) -> None:
+        super().__init__(request, pod, gpu_requests, policies, view, usage, injected)
         self.declared_need = declared_need_of(pod)
-        namespace = view.namespace(request.namespace)
+        namespace, additions = view.namespace(request.namespace), policies.additions
         self.namespace_annotations: Mapping[str, str] = namespace.metadata.annotations if namespace else {}
-        self.feasible = FeasibleNodes(view, pod, rules.additions.tolerations, markers=rules.additions.gpu_taints)
-        self.offers, self.offer_nodes = view.fleet.offers_on_nodes(asked.totals, self.feasible.selected)
-        self.mixes_whole_and_partial = WHOLE_GPU in asked.totals and self._mixes_whole_and_partial()
+        self.feasible = FeasibleNodes(view, pod, additions.tolerations, tolerate_gpu_taints=additions.gpu_taints)
+        self.offers, self.offer_nodes = view.fleet.offers_on_nodes(gpu_requests.totals, self.feasible.selected)
+        fleet, nodes = view.fleet, self.feasible.selected & self.feasible.tolerated
+        self.mixes_whole_and_partial = (
+            WHOLE_GPU in gpu_requests.totals
+            and bool(fleet.partial_gpu_nodes & nodes)
+            and bool(fleet.nodes_advertising(WHOLE_GPU) & nodes & ~fleet.partial_gpu_nodes)
+        )
 
-    def _mixes_whole_and_partial(self) -> bool:
-        fleet, nodes = self.view.fleet, self.feasible.selected & self.feasible.tolerated
-        if not fleet.partial_gpu_nodes & nodes:
+    def leaves_suitable_node(self, remaining: int, candidates: int) -> bool:
+        """Can a remaining node take the pod when empty? If no candidate can, any remaining node will do."""
+        if not remaining:
             return False
-        return bool(fleet.nodes_advertising(WHOLE_GPU) & nodes & ~fleet.partial_gpu_nodes)
-
-    def leaves_suitable_node(self, left: int, among: int) -> bool:
-        """Is a node left that could take the pod once it is empty? Where none of those before could, any will do."""
-        return bool(left) and (self.fits_empty_node(self.pod, left) or not self.fits_empty_node(self.pod, among))
+        return self.fits_empty_node(self.pod, remaining) or not self.fits_empty_node(self.pod, candidates)
 
     def fits_empty_node(self, pod: Pod, nodes: int) -> bool:
-        """Could a node of a mask, if it were empty, take all of the pod: its GPUs, its CPU and its memory?
+        """Could an empty node of a mask take the whole pod: its GPUs, its CPU and its memory?
 
         Args:
-            pod: The pod of the case, as it came or with what it will be given.
+            pod: The pod, as it came or with additions.
         """
         return self.has_large_enough_node(pod, self.nodes_with_all_gpus(nodes))
 
@@ -97,23 +114,65 @@ class PodContext:
         return any(known[node].cpu_milli >= cpu_milli and known[node].memory >= memory for node in bit_positions(nodes))
 
     def nodes_with_all_gpus(self, nodes: int) -> int:
-        """Those nodes of a mask that have what the pod asks for of every GPU resource, and whose kubelet gives it.
+        """Return those nodes of a mask with all GPUs of the pod, whose kubelet accepts the counts.
 
-        A name that a DeviceClass has too may be had by a claim, on nodes that advertise none.
+        A name that a DeviceClass has too may be served by a claim, on nodes that advertise none.
         """
-        fleet, by_claim = self.view.fleet, self.view.classes.values()
+        fleet, claimable = self.view.fleet, self.view.classes.values()
         for name, count in self.gpu_requests.totals.items():
-            if name not in by_claim:
+            if name not in claimable:
                 nodes &= fleet.nodes_with_units(name, count)
-        several = (
-            {ask.resource.name for ask in self.gpu_requests.requests if ask.count > 1}
-            if self.gpu_requests.max_count > 1
-            else ()
-        )
-        refusing = (offer.nodes for offer in self.offers if offer.resource in several and _refuses_multiple(offer))
-        return nodes & ~union_masks(refusing)
+        if self.gpu_requests.max_count < 2:
+            return nodes
+        multiple = {one.resource.name for one in self.gpu_requests.requests if one.count > 1}
+        return nodes & ~union_masks(o.nodes for o in self.offers if o.resource in multiple and _allows_one_only(o))
 
 
-def _refuses_multiple(offer: GpuOffer) -> bool:
-    """Does the kubelet refuse a container that asks for several of these?"""
+def _allows_one_only(offer: GpuOffer) -> bool:
+    """Does the kubelet reject containers with several units? It does for MPS shares."""
     return offer.form is GpuForm.MPS and offer.replicas > 1
+
+
+def build_context(
+    request: AdmissionRequest,
+    pod: Pod,
+    gpu_requests: PodGpuRequests,
+    injected: Sequence[InjectedAmount],
+    policies: MatchedPolicies,
+    view: ClusterView,
+    usage: UsageView,
+) -> AdmissionContext:
+    """Build the context of a pod: a `PodContext` for a new pod with GPU requests.
+
+    A pod that comes with its node must stay there, so policies add nothing that could prevent it: only injected GPUs
+    are removed, which no kubelet minds, and its GPUs are accounted, because a node name must not bypass a quota. A
+    mirror of a static pod stays unchanged.
+    """
+    if request.operation != "CREATE" or not policies.names:
+        return AdmissionContext(request, pod, gpu_requests, policies, view, usage)
+    if has_preset_node(pod):
+        policies = without_changes(policies) if is_mirror_pod(pod) else without_additions(policies)
+    removed = NO_INJECTED_GPUS
+    if injected:
+        removed = InjectedGpus(tuple(injected))
+        if policies.injection_removers and not pod.is_stored:
+            removed = remove_injected_gpus(pod, removed.amounts, view.ranges(request.namespace))
+        if removed.removed:
+            gpu_requests = sum_gpu_requests(
+                tuple([one for one in gpu_requests.requests if not removed.contains(one.path, one.resource.name)]),
+                gpu_requests.unknown_resources,
+                gpu_requests.errors,
+            )
+    if gpu_requests.requests:
+        return PodContext(request, pod, gpu_requests, policies, view, usage, removed)
+    return AdmissionContext(request, pod, gpu_requests, policies, view, usage, removed)
+
+
+def has_preset_node(pod: Pod) -> bool:
+    """Does a pod come with its node, without any scheduler?"""
+    return bool(pod.spec.node_name) or is_mirror_pod(pod)
+
+
+def is_mirror_pod(pod: Pod) -> bool:
+    """Does a pod mirror a static pod of a node? No kubelet runs a mirror that another client created."""
+    return MIRROR_ANNOTATION in pod.metadata.annotations

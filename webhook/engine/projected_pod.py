@@ -1,4 +1,4 @@
-"""What a pod will be once everything but its size is added: a slice must fit that pod, not the one that came."""
+"""The pod with all additions but its size: an offer must fit this pod, not the one that came."""
 
 from __future__ import annotations
 
@@ -12,100 +12,108 @@ from webhook.engine.matched_policies import PodAdditions
 from webhook.engine.pod_context import PodContext
 from webhook.engine.workload_labels import host_spread_constraint
 from webhook.model.enums import PolicyMode
-from webhook.model.pods import Container, NodeSelectorRequirement, Pod, QuantityText, TopologySpreadConstraint
+from webhook.model.pods import NodeSelectorRequirement, Pod, QuantityText, TopologySpreadConstraint
 from webhook.policy.policy_set import LimitRules
 
 
-def project_feasible_nodes(case: PodContext, mode: PolicyMode) -> FeasibleNodes:
-    """The nodes for a right-sizing to choose from, and the pod that has to fit there.
+def project_feasible_nodes(context: PodContext, mode: PolicyMode) -> FeasibleNodes:
+    """Return the nodes that right-sizing chooses from, and the pod that has to fit there.
 
     Args:
-        mode: That of the right-sizing. An enforced one reckons with what is enforced beside it; one on trial with
-            everything, as if it were all enforced together.
+        mode: Mode of right-sizing. If enforced, it takes enforced additions into account; otherwise all additions,
+            as if they were enforced together.
     """
-    rules = case.policies
-    adds = rules.additions if mode is PolicyMode.ENFORCE else rules.unenforced_additions
-    if adds is rules.additions and not adds.restricts_nodes:
-        return case.feasible
-    return _feasible_with_additions(case, adds)
+    additions = _additions_for(context, mode)
+    if additions is context.policies.additions and not additions.restricts_nodes:
+        return context.feasible
+    return _feasible_with_additions(context, additions)
 
 
-def project_without_fit(case: PodContext, mode: PolicyMode) -> FeasibleNodes | None:
-    """The same for the nodes that the pod will be held to if nothing becomes of its size; None where they are the same.
+def project_without_fit(context: PodContext, mode: PolicyMode) -> FeasibleNodes | None:
+    """Return the nodes to which the pod is restricted if it is not right-sized; None if they are the same.
 
-    A requirement that leaves only slices is then not added. Where another is, which those slices do not meet, the next
-    look would not reckon with the first.
+    Then a requirement that leaves only slices is not added. If another requirement is, and these slices do not match
+    it, the next admission pass would ignore the first one.
     """
-    rules = case.policies
-    adds = rules.additions if mode is PolicyMode.ENFORCE else rules.unenforced_additions
-    if len(adds.required) < 2 or not case.offer_nodes:
+    additions, offered = _additions_for(context, mode), context.offer_nodes
+    if len(additions.required) < 2 or not offered:
         return None
     return _feasible_with_additions(
-        case, adds, leaves=lambda left: case.leaves_suitable_node(left & case.offer_nodes, case.offer_nodes)
+        context, additions, leaves_enough=lambda nodes: context.leaves_suitable_node(nodes & offered, offered)
     )
 
 
-def _feasible_with_additions(case: PodContext, adds: PodAdditions, leaves: NodeMaskTest | None = None) -> FeasibleNodes:
-    pod, markers, required = _project_pod(case, adds), adds.gpu_taints, adds.required
-    return FeasibleNodes(case.view, pod, adds.tolerations, markers=markers, required=required, leaves=leaves)
+def _additions_for(context: PodContext, mode: PolicyMode) -> PodAdditions:
+    return context.policies.additions if mode is PolicyMode.ENFORCE else context.policies.all_additions
 
 
-def _project_pod(case: PodContext, adds: PodAdditions) -> Pod:
-    """The pod with the requests and the spread that it will be given."""
-    spec, given = case.pod.spec, default_requests(case, adds.defaults)
-    if given:
-        containers = [_with_default_requests(each, given.get(index, {})) for index, each in enumerate(spec.containers)]
+def _feasible_with_additions(
+    context: PodContext, additions: PodAdditions, leaves_enough: NodeMaskTest | None = None
+) -> FeasibleNodes:
+    return FeasibleNodes(
+        context.view,
+        _project_pod(context, additions),
+        additions.tolerations,
+        tolerate_gpu_taints=additions.gpu_taints,
+        required=additions.required,
+        leaves_enough=leaves_enough,
+    )
+
+
+def _project_pod(context: PodContext, additions: PodAdditions) -> Pod:
+    """Return the pod with the default requests and the spread constraint that it will get."""
+    pod, defaults = context.pod, default_requests(context, additions.defaults)
+    spec = pod.spec
+    if defaults:
+        containers = list(spec.containers)
+        for index, amounts in defaults.items():
+            resources = containers[index].resources
+            resources = replace(resources, requests={**amounts, **resources.requests})
+            containers[index] = replace(containers[index], resources=resources)
         spec = replace(spec, containers=tuple(containers))
-    constraint = host_spread_constraint(case.pod, required=True) if adds.spread else None
+    constraint = host_spread_constraint(pod, required=True) if additions.spread else None
     if constraint is not None:
-        tie = TopologySpreadConstraint(constraint["topologyKey"], constraint["whenUnsatisfiable"])
-        spec = replace(spec, topology_spread_constraints=(*spec.topology_spread_constraints, tie))
-    return case.pod if spec is case.pod.spec else replace(case.pod, spec=spec)
+        added = TopologySpreadConstraint(constraint["topologyKey"], constraint["whenUnsatisfiable"])
+        spec = replace(spec, topology_spread_constraints=(*spec.topology_spread_constraints, added))
+    return pod if spec is pod.spec else replace(pod, spec=spec)
 
 
-def fits_with_defaults(case: PodContext, required: Sequence[NodeSelectorRequirement]) -> bool:
-    """Does a pod that keeps its size still fit on a node once it has the requests that policies have a default for?
+def fits_with_defaults(context: PodContext, required: Sequence[NodeSelectorRequirement]) -> bool:
+    """Does a pod that keeps its size still fit with the default requests of policies?
 
-    What could run now must be able to run now with them. What cannot must fit on a node once that is empty. Where no
-    node is known for it, nothing is.
+    A pod that could run now must be able to run now with them; any other must fit on an empty node. Where no node for
+    the pod is known, nothing is added.
 
     Args:
-        required: What has been required of its nodes by now: it is judged as the next look will find it.
+        required: The node affinity that policies have added so far, as the next admission pass will find it.
     """
-    grown, allowed = (
-        project_feasible_nodes(case, PolicyMode.ENFORCE),
-        case.offer_nodes & case.feasible.matching_nodes(required),
-    )
-    nodes = allowed & case.feasible.nodes
-    if grown.pod is case.pod:
+    projected = project_feasible_nodes(context, PolicyMode.ENFORCE)
+    if projected.pod is context.pod:
         return True
-    if case.fits_empty_node(case.pod, allowed) and not case.fits_empty_node(grown.pod, allowed):
+    allowed = context.offer_nodes & context.feasible.matching_nodes(required)
+    nodes = allowed & context.feasible.nodes
+    if context.fits_empty_node(context.pod, allowed) and not context.fits_empty_node(projected.pod, allowed):
         return False
-    if not nodes or _has_free_gpus(grown, case, nodes):
+    if not nodes or _has_free_gpus(projected, context, nodes):
         return True
-    return not _has_free_gpus(case.feasible, case, nodes) and case.has_large_enough_node(grown.pod, nodes)
+    return not _has_free_gpus(context.feasible, context, nodes) and context.has_large_enough_node(projected.pod, nodes)
 
 
-def _has_free_gpus(reach: FeasibleNodes, case: PodContext, nodes: int) -> bool:
-    return all(reach.has_room(name, count, nodes) for name, count in case.gpu_requests.totals.items())
+def _has_free_gpus(feasible: FeasibleNodes, context: PodContext, nodes: int) -> bool:
+    return all(feasible.has_free_node(name, count, nodes) for name, count in context.gpu_requests.totals.items())
 
 
-def _with_default_requests(container: Container, given: Mapping[str, QuantityText]) -> Container:
-    resources = container.resources
-    return replace(container, resources=replace(resources, requests={**given, **resources.requests}))
+def default_requests(context: PodContext, sections: Sequence[LimitRules]) -> dict[int, Mapping[str, QuantityText]]:
+    """Return the default requests of policies by container index; the first policy takes precedence.
 
-
-def default_requests(case: PodContext, sections: Sequence[LimitRules]) -> dict[int, Mapping[str, QuantityText]]:
-    """Requests that policies have a default for, by container index, the first policy's first.
-
-    Nothing where a LimitRange or quota of the namespace has a say. Those are checked after us: a request that nobody
-    asked for must not be what gets a pod refused.
+    Empty where the namespace has a LimitRange or quota: these are checked later, and an added request must not get a
+    pod rejected.
     """
-    namespace = case.request.namespace
-    if case.view.limit_ranges(namespace) or case.view.quotas(namespace):
+    namespace = context.request.namespace
+    if context.view.limit_ranges(namespace) or context.view.quotas(namespace):
         return {}
-    given: dict[int, Mapping[str, QuantityText]] = {}
+    amounts: dict[int, Mapping[str, QuantityText]] = {}
     for section in sections:
-        for index, additions in policy_default_requests(section, case.pod, case.gpu_requests).items():
-            given[index] = {**additions, **given[index]} if index in given else additions
-    return given
+        for index, defaults in policy_default_requests(section, context.pod, context.gpu_requests).items():
+            amounts[index] = {**defaults, **amounts[index]} if index in amounts else defaults
+    return amounts

@@ -1,4 +1,4 @@
-"""Step 7: each section's mode settles what becomes of a remark; exemptions take findings back."""
+"""Step 8, settle: from violations to findings, by enforcement mode and exemptions."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from webhook.policy.policy_set import Exemption
 
 
 class Violation(msgspec.Struct, frozen=True, gc=False):
-    """A finding without its mode and policy.
+    """A result of one step, before `settle` makes it a finding.
 
     Attributes:
         code: A code of `webhook.model.codes`.
         path: The field, from the root of the Pod ("spec", "containers", 0, …).
-        message: What must hold and what was found: one sentence, no full stop, not the path.
-        fix: What to write instead: one whole sentence, or "".
-        at_most: The strictest mode that fits what is known; WARN where it may still turn out well.
+        message: What must hold and what was found: one sentence without full stop and path.
+        fix: What to write instead: one sentence, or "".
+        at_most: The strictest mode it may get; WARN where the pod may still run.
         reason: A stable word for scripts where the code has several reasons.
     """
 
@@ -36,50 +36,60 @@ class Violation(msgspec.Struct, frozen=True, gc=False):
 
 
 PolicyRef = tuple[PolicyMode, str]
-"""The mode in which a policy speaks, and its name."""
+"""A policy's name, and the mode of its section."""
+
+PolicyViolation = tuple[PolicyRef, Violation]
+"""A violation, and the policy section that it violates."""
 
 
-def record_findings(findings: list[Finding], voice: PolicyRef, remarks: Iterable[Violation]) -> None:
-    """Add remarks to the findings, in the mode of the policy section that speaks."""
-    mode, policy = voice
-    for remark in remarks:
-        settled = min(mode, remark.at_most)
-        findings.append(
-            Finding(remark.code, settled, remark.path, remark.message, remark.fix, policy, reason=remark.reason)
-        )
-
-
-def merge_duplicates(findings: Iterable[Finding]) -> tuple[Finding, ...]:
-    """One finding where several policies say the same: the strictest, in the first one's place."""
-    chosen: dict[tuple[object, ...], Finding] = {}
-    for finding in findings:
-        key = (finding.code, finding.path, finding.message)
-        known = chosen.get(key)
-        if known is None or finding.mode > known.mode:
-            chosen[key] = finding
-    return tuple(chosen.values())
-
-
-def apply_exemptions(
-    findings: Sequence[Finding], exemptions: Sequence[Exemption], request: AdmissionRequest, pod: Pod, now: datetime
+def settle(
+    violations: Sequence[PolicyViolation],
+    exemptions: Sequence[Exemption],
+    request: AdmissionRequest,
+    pod: Pod,
+    now: datetime,
 ) -> tuple[tuple[Finding, ...], tuple[ExemptedFinding, ...]]:
-    """Part findings into those that stand and those that an exemption holds for at `now`."""
-    holding = (
-        [exemption for exemption in exemptions if _exemption_applies(exemption, request, pod, now)]
-        if exemptions
-        else ()
-    )
-    if not holding:
-        return tuple(findings), ()
-    standing: list[Finding] = []
+    """Turn violations into findings in their section's mode; separate those that an exemption covers at `now`.
+
+    Several policies with the same violation give one finding: the strictest, in the first one's place.
+    """
+    if not violations:
+        return (), ()
+    findings = [
+        Finding(each.code, min(mode, each.at_most), each.path, each.message, each.fix, policy, reason=each.reason)
+        for (mode, policy), each in violations
+    ]
+    applying = [each for each in exemptions if _exemption_applies(each, request, pod, now)]
+    exempted: list[ExemptedFinding] = []
+    if applying:
+        findings, exempted = _apply_exemptions(findings, applying)
+    return _merge_duplicates(findings), tuple(exempted)
+
+
+def _apply_exemptions(
+    findings: Iterable[Finding], exemptions: Sequence[Exemption]
+) -> tuple[list[Finding], list[ExemptedFinding]]:
+    kept: list[Finding] = []
     exempted: list[ExemptedFinding] = []
     for finding in findings:
-        match = next((e for e in holding if e.policy == finding.policy and finding.code in e.codes), None)
+        match = next((e for e in exemptions if e.policy == finding.policy and finding.code in e.codes), None)
         if match is None:
-            standing.append(finding)
+            kept.append(finding)
         else:
             exempted.append(ExemptedFinding(finding, match.name, match.expires.isoformat()))
-    return tuple(standing), tuple(exempted)
+    return kept, exempted
+
+
+def _merge_duplicates(findings: Sequence[Finding]) -> tuple[Finding, ...]:
+    if len(findings) < 2:
+        return tuple(findings)
+    strictest: dict[tuple[object, ...], Finding] = {}
+    for finding in findings:
+        key = (finding.code, finding.path, finding.message)
+        known = strictest.get(key)
+        if known is None or finding.mode > known.mode:
+            strictest[key] = finding
+    return tuple(strictest.values())
 
 
 def _exemption_applies(exemption: Exemption, request: AdmissionRequest, pod: Pod, now: datetime) -> bool:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from webhook.engine.limitrange.findings import first_rejection
 from webhook.engine.limitrange.validation import predict_admission
-from webhook.engine.mutation import PodMutation
 from webhook.engine.violations import Violation
 from webhook.errors import QuantityError
 from webhook.model.apimachinery import compare_quantities
@@ -17,8 +16,6 @@ from webhook.model.field_paths import FieldPath
 from webhook.model.limit_ranges import NamespaceLimitRanges, ParsedLimitRange, parse_api_quantity
 from webhook.model.pods import Container, Pod, QuantityText, ResourceRequirements
 from webhook.model.quantity import parse_nano_or_none
-
-INJECTED_GPUS_CHANGE = "injected GPUs"
 
 
 class InjectedAmount(NamedTuple):
@@ -42,11 +39,14 @@ class InjectedGpus(NamedTuple):
     Attributes:
         removed: True if they were removed.
         kept_reason: Why they could not be removed; "" if removal succeeded or was not tried.
+        limits: The limits that remove them, by container path; likewise `requests`.
     """
 
     amounts: tuple[InjectedAmount, ...] = ()
     removed: bool = False
     kept_reason: str = ""
+    limits: Mapping[FieldPath, dict[str, QuantityText]] = {}
+    requests: Mapping[FieldPath, dict[str, QuantityText]] = {}
 
     def contains(self, path: FieldPath, resource: str) -> bool:
         """Was this amount injected?"""
@@ -69,10 +69,8 @@ def find_injected_gpus(pod: Pod, ranges: NamespaceLimitRanges) -> tuple[Injected
     return tuple(found.values())
 
 
-def remove_injected_gpus(
-    pod: Pod, mutation: PodMutation, injected: tuple[InjectedAmount, ...], ranges: NamespaceLimitRanges
-) -> InjectedGpus:
-    """Set injected GPUs to "0", in limits and requests: LimitRanger would set a missing one again.
+def remove_injected_gpus(pod: Pod, injected: tuple[InjectedAmount, ...], ranges: NamespaceLimitRanges) -> InjectedGpus:
+    """Set injected GPUs to "0", in limits and requests, because LimitRanger would set a missing one again.
 
     If a LimitRange would reject the zeros, nothing changes.
     """
@@ -88,10 +86,7 @@ def remove_injected_gpus(
             return InjectedGpus(injected, kept_reason=first_rejection(changed))
     except QuantityError as error:
         return InjectedGpus(injected, kept_reason=str(error))
-    mutation.limits |= limits
-    mutation.requests |= requests
-    mutation.record_change(INJECTED_GPUS_CHANGE)
-    return InjectedGpus(injected, removed=True)
+    return InjectedGpus(injected, removed=True, limits=limits, requests=requests)
 
 
 def injected_gpu_violations(injected: InjectedGpus) -> Iterator[Violation]:

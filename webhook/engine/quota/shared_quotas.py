@@ -22,22 +22,22 @@ from webhook.model.remaining_quota import QuotaConsumer
 from webhook.policy.policy_set import QuotaRules, SharedQuota
 
 
-def compute_pod_weight(pod: Pod, requests: PodGpuRequests, mutation: PodMutation | None, fleet: Fleet) -> GpuWeight:
-    """Return the weight of a GPU pod: in its final form if no webhook will change it any more, else as mutated.
+def compute_pod_weight(gpu_requests: PodGpuRequests, mutation: PodMutation, fleet: Fleet) -> GpuWeight:
+    """Return the GPUs of a new pod as shared quotas count them: as changed, or as stored once it is final.
 
     Args:
-        pod: The pod.
-        requests: Its GPU requests, without injected GPUs that are removed.
-        mutation: Its changes.
-        fleet: The nodes.
+        gpu_requests: Its requests, without injected GPUs that are removed.
     """
+    pod, totals, fit = mutation.pod, gpu_requests.totals, mutation.fit
+    if not totals:
+        return ()
     if pod.spec.node_name:
-        return weigh_on_node(tuple(requests.totals.items()), fleet, pod.spec.node_name)
-    nodes, totals = fleet.nodes_selected_by(pod.spec), requests.totals
-    if mutation is not None and mutation.fit is not None and not pod.is_stored:
-        totals = {mutation.fit.resource: 1}
-        term = NodeSelectorTerm(match_expressions=tuple(mutation.required_node_affinity))
-        nodes &= fleet.select_nodes({}, (term,))
+        return weigh_on_node(tuple(totals.items()), fleet, pod.spec.node_name)
+    nodes = fleet.nodes_selected_by(pod.spec)
+    if fit is not None and not pod.is_stored:
+        totals = {fit.resource: 1}
+        required = NodeSelectorTerm(match_expressions=tuple(mutation.required_node_affinity))
+        nodes &= fleet.select_nodes({}, (required,))
     return weigh_units(totals.items(), fleet, nodes, pod.spec.node_selector.get(PRODUCT_LABEL, ""))
 
 
