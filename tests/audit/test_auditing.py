@@ -286,7 +286,7 @@ def test_what_a_trial_would_save_is_told_beside_what_is_saved(mode: str, kind: s
     [result] = results = audited(node, quarters, pod, policy=POLICY + trial)
     assert result.decision.gpu_milli_before == result.decision.gpu_milli_after == before, "nothing is saved yet"
     [share] = audit_document(results)["namespaces"]
-    assert (share["gpuMilliSaved"], share["gpuMilliTrialSaved"]) == (0, before - after)
+    assert (share["gpuMilliSaved"], share["gpuMilliAuditSaved"]) == (0, before - after)
 
 
 def test_a_trial_of_a_pod_that_would_be_denied_saves_nothing() -> None:
@@ -295,7 +295,7 @@ def test_a_trial_of_a_pod_that_would_be_denied_saves_nothing() -> None:
     deny = POLICY.replace("[nodeName]", "[hostNamespaces]")
     trial = SIZING.replace(ENFORCED, ON_TRIAL.format("audit"))
     [share] = audit_document(audited(NODES["a whole card"], quarters, pod, policy=deny + trial))["namespaces"]
-    assert share["gpuMilliTrialSaved"] == 0
+    assert share["gpuMilliAuditSaved"] == 0
 
 
 INJECTING = {

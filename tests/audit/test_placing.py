@@ -78,7 +78,7 @@ def test_a_pod_that_names_its_node_goes_there_or_nowhere() -> None:
     assert nodes(there) == ["b"]
     assert "fixed by spec.nodeName" in answer(there)
     assert [each.scheduler_message for each in there.reasons[0]] == ["node(s) didn't match the requested node name"]
-    assert (nodes(nowhere), answer(nowhere)) == ([], "spec.nodeName says ghost, and there is no such node.")
+    assert (nodes(nowhere), answer(nowhere)) == ([], "spec.nodeName is ghost, which does not exist.")
 
 
 def test_a_pod_that_asks_for_less_than_nothing_cannot_be() -> None:
@@ -166,8 +166,8 @@ def test_it_is_said_why_it_is_not_known_which_gpus_are_free() -> None:
     told = placed(make_pod().gpus(2).build(), gpu_node("n"), held, report("n", 17, {}))
 
     why = "its agent's report cannot be used: it lists 17 GPUs, more than the supported 16"
-    assert answer(bare) == "Goes to n (which GPUs are free is not known: no agent runs there)"
-    assert answer(told) == f"Goes to n (which GPUs are free is not known: {why})"
+    assert answer(bare) == "Goes to n (it is unknown which GPUs are free: no agent runs there)"
+    assert answer(told) == f"Goes to n (it is unknown which GPUs are free: {why})"
 
 
 def test_it_is_said_which_gpus_are_ill_that_a_pod_gets() -> None:
@@ -175,10 +175,10 @@ def test_it_is_said_which_gpus_are_ill_that_a_pod_gets() -> None:
     unsure = [gpu_node("n"), ailing(report("n", 4, BRIDGED, {3: "team/x"}), 0, 2), running("x", "n", count=2)]
     pod = make_pod().gpus(1).build()
 
-    assert answer(placed(pod, *sick)) == "Goes to n, GPUs 0; gets what is ill: GPUs 0"
+    assert answer(placed(pod, *sick)) == "Goes to n, GPUs 0; gets unhealthy GPUs 0"
     assert placement_document(placed(pod, *sick))["nodes"][0]["unhealthy"] == (0,)
-    why = "which GPUs are free is not known: its agent reports more free GPUs than its Node has"
-    assert answer(placed(pod, *unsure)) == f"Goes to n ({why}); may get what is ill: GPUs 0,2"
+    why = "it is unknown which GPUs are free: its agent reports more free GPUs than the Node has"
+    assert answer(placed(pod, *unsure)) == f"Goes to n ({why}); may get unhealthy GPUs 0,2"
 
 
 def domain(name: str, *free: int) -> list[Json]:
@@ -199,24 +199,24 @@ CLUSTER = (*domain("a", 8, 8, 8), *domain("b", 8, 8), *domain("c", 8, 4), gpu_no
 GANGS = {
     "the smallest domain that takes all": (
         2,
-        "b takes it and 1 other",
+        "b has capacity for it and 1 other",
         {
-            "a0": "a has room for 3: b is the smallest that takes all",
+            "a0": "a has capacity for 3: b is the smallest that fits all",
             "b0": "",
             "b1": "",
-            "c0": "c has room for 1 of the 2 that need a place",
+            "c0": "c has capacity for 1 of the 2 pending pods",
             "alone": "has no label nvidia.com/gpu.clique",
         },
     ),
     "the only domain that takes all": (
         3,
-        "a takes it and 2 others",
-        {"a0": "", "b0": "b has room for 2 of the 3 that need a place"},
+        "a has capacity for it and 2 others",
+        {"a0": "", "b0": "b has capacity for 2 of the 3 pending pods"},
     ),
     "no domain takes all": (
         5,
-        "no domain takes it and 4 others. a comes nearest, with room for 3: 2 too few",
-        {"a2": "", "b0": "b has room for 2, a for 3", "c0": "c has room for 1, a for 3"},
+        "no domain has capacity for it and 4 others; a is nearest, with 3: 2 too few",
+        {"a2": "", "b0": "b has capacity for 2, a for 3", "c0": "c has capacity for 1, a for 3"},
     ),
 }
 
@@ -258,7 +258,7 @@ def test_those_of_a_gang_that_have_places_count_for_their_domain() -> None:
 
     assert placement_lines(found)[2].strip() == (
         "Gang team/jobset.sigs.k8s.io/jobset-name=t of 3 pods, 1 of them placed, in one domain by"
-        " nvidia.com/gpu.clique: a takes it and 1 other"
+        " nvidia.com/gpu.clique: a has capacity for it and 1 other"
     )
     assert "b has 0 of the gang, a 1" in "\n".join(placement_lines(found))
 
@@ -268,15 +268,13 @@ def test_a_gang_of_unknown_size_goes_where_most_room_is() -> None:
     found = placed(pod, *CLUSTER)
 
     assert placement_lines(found)[2].endswith(
-        "of how many pods nobody says, in one domain by nvidia.com/gpu.clique: a takes 3 such pods"
+        "of unknown size, in one domain by nvidia.com/gpu.clique: a has capacity for 3 such pods"
     )
-    assert "b has room for 2, a for 3" in "\n".join(placement_lines(found))
+    assert "b has capacity for 2, a for 3" in "\n".join(placement_lines(found))
 
 
 def test_a_gang_where_no_node_names_a_domain_says_so() -> None:
-    assert placement_lines(placed(job(2), gpu_node("x", 8, H100)))[2].endswith(
-        "no node that takes it carries that label"
-    )
+    assert placement_lines(placed(job(2), gpu_node("x", 8, H100)))[2].endswith("no suitable node has that label")
 
 
 def test_a_pod_on_its_own_has_no_gang() -> None:
@@ -318,7 +316,7 @@ def test_it_is_said_what_of_a_pod_is_not_looked_at(spec: Json, said: list[str]) 
     found = placed(make_pod().gpus(1).spec(**spec).build(), gpu_node("a"))
 
     assert list(placement_document(found)["unevaluated"]) == said
-    assert any("Not looked at" in line for line in placement_lines(found)) is bool(said)
+    assert any("Not evaluated" in line for line in placement_lines(found)) is bool(said)
     assert nodes(found) == ["a"]
 
 

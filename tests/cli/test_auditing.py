@@ -38,8 +38,8 @@ def test_since_leaves_out_what_is_older(rightslice: Run, tmp_path: Path) -> None
 
     assert names() == names("--since", "32d") == names("--since", "2026-04-30T00:00:00Z") == {"notebook", "render"}
     assert names("--since", "30d") == names("--since", "720h") == {"notebook"}
-    assert json.loads(rightslice(*audit).out)["figures"]
-    assert not json.loads(rightslice(*audit, "--since", "30d").out).get("figures")
+    assert json.loads(rightslice(*audit).out)["utilization"]
+    assert not json.loads(rightslice(*audit, "--since", "30d").out).get("utilization")
     assert "note: 1 pod without metadata.creationTimestamp: --since" in rightslice(*audit, "--since", "30d").err
     assert "note:" not in rightslice(*audit).err
 
@@ -81,7 +81,7 @@ def test_a_product_without_a_price_is_named(rightslice: Run, tmp_path: Path) -> 
     (tmp_path / "p.yaml").write_text("".join(line for line in example.splitlines(True) if "A100-SXM4-80GB" not in line))
     ran = rightslice(*HERE, "--prices", str(tmp_path / "p.yaml"))
     assert "prices: no price for NVIDIA-A100-SXM4-80GB (1 node): its GPUs are counted, its money is not." in ran.err
-    assert "8 GPUs have no price, and no money is counted for them." in ran.out
+    assert "8 GPUs are without a price; the cost does not include them." in ran.out
 
 
 def test_a_tighter_policy_is_exit_code_1(rightslice: Run) -> None:
@@ -187,6 +187,8 @@ def test_a_node_that_gives_out_less_than_its_pods_ask_leaves_no_figure_below_zer
     pods = [make_pod(f"p{i}").gpus(2).spec(nodeName=where).build() for i, where in enumerate(("n", "n", "gone"))]
     (tmp_path / "c.json").write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": [node, *pods]}))
     ran = rightslice("audit", str(tmp_path / "c.json"), "--policies", "policies", "-o", "json")
-    figures = json.loads(ran.out)["figures"]
-    assert [figures[key] for key in ("totalMilli", "heldMilli", "effectiveMilli", "usableMilli")] == [2000] * 3 + [0]
-    assert (figures["astrayPods"], figures["beyondMilli"]) == (1, 2000)
+    figures = json.loads(ran.out)["utilization"]
+    assert [figures[key] for key in ("allocatableMilli", "allocatedMilli", "effectiveMilli", "usableMilli")] == [
+        2000
+    ] * 3 + [0]
+    assert (figures["podsOnMissingNodes"], figures["overcommittedMilli"]) == (1, 2000)

@@ -22,6 +22,8 @@ OBJECT: dict[str, type] = {
     "namespace": str,
     "name": str,
     "verdict": str,
+    "reason": str,
+    "message": str,
     "findings": list,
     "patch": list,
     "gpuMilliBefore": int,
@@ -36,7 +38,8 @@ FINDING: dict[str, type] = {
     "message": str,
     "fix": str,
     "policy": str,
-    "refusesPods": bool,
+    "deniesPods": bool,
+    "reason": str,
 }
 SUMMARY: dict[str, type] = {
     "objects": int,
@@ -45,7 +48,7 @@ SUMMARY: dict[str, type] = {
     "allowed": int,
     "noGpu": int,
     "skipped": int,
-    "broken": int,
+    "invalid": int,
     "findings": dict,
     "gpuMilliBefore": int,
     "gpuMilliAfter": int,
@@ -57,17 +60,17 @@ WORKLOAD: dict[str, type] = {
     "namespace": str,
     "workload": str,
     "pods": int,
-    "waiting": int,
+    "pending": int,
     "gpuMilliBefore": int,
     "gpuMilliAfter": int,
     "gpuMilliSaved": int,
-    "gpuMilliTrialSaved": int,
-    "held": dict,
+    "gpuMilliAuditSaved": int,
+    "allocated": dict,
     "idle": dict,
-    "overAsked": dict,
+    "overRequested": dict,
     "denied": int,
     "warned": int,
-    "missed": list,
+    "unevaluated": list,
     "outcome": str,
     "findings": list,
 }
@@ -78,19 +81,21 @@ COST: dict[str, type] = {
     "effectiveMicroPerHour": int,
     "wastedMicroPerHour": int,
     "idleMicroPerHour": int,
-    "overAskedMicroPerHour": int,
-    "lostToFragmentationMicroPerHour": int,
-    "closedMicroPerHour": int,
+    "overRequestedMicroPerHour": int,
+    "fragmentedMicroPerHour": int,
+    "unschedulableMicroPerHour": int,
     "unpricedMilli": int,
     "rates": list,
     "notes": list,
 }
 RATE: dict[str, type] = {"product": str, "milli": int, "microPerHour": int}
 FIGURES: dict[str, type] = {
-    **dict.fromkeys(("physicalGpus", "totalMilli", "heldMilli", "effectiveMilli", "wastedMilli", "idleMilli"), int),
-    **dict.fromkeys(("overAskedMilli", "lostToFragmentationMilli", "usableMilli", "utilisationMilli"), int),
-    **dict.fromkeys(("schedulingEfficiencyMilli", "waitingPods", "workloadsWithGpus", "workloadsSeen"), int),
-    **dict.fromkeys(("astrayPods", "beyondMilli", "closedMilli"), int),
+    **dict.fromkeys(
+        ("installedGpus", "allocatableMilli", "allocatedMilli", "effectiveMilli", "wastedMilli", "idleMilli"), int
+    ),
+    **dict.fromkeys(("overRequestedMilli", "fragmentedMilli", "usableMilli", "utilizationMilli"), int),
+    **dict.fromkeys(("schedulingEfficiencyMilli", "pendingPods", "gpuWorkloads", "gpuWorkloadsWithUsage"), int),
+    **dict.fromkeys(("podsOnMissingNodes", "overcommittedMilli", "unschedulableMilli"), int),
     "cost": dict,
 }
 NAMESPACE: dict[str, type] = {
@@ -99,7 +104,7 @@ NAMESPACE: dict[str, type] = {
     "gpuMilliBefore": int,
     "gpuMilliAfter": int,
     "gpuMilliSaved": int,
-    "gpuMilliTrialSaved": int,
+    "gpuMilliAuditSaved": int,
     "denied": int,
     "warned": int,
 }
@@ -135,23 +140,23 @@ def test_the_sums_are_right(document: dict[str, Any]) -> None:
     for verdict in VERDICTS:
         assert summary["noGpu" if verdict == "no-gpu" else verdict] == verdicts.count(verdict)
     assert len(summary["skips"]) == summary["skipped"]
-    assert summary["broken"] == sum(skip["broken"] for skip in summary["skips"]) == 2
+    assert summary["invalid"] == sum(skip["invalid"] for skip in summary["skips"]) == 2
     assert summary["gpuMilliBefore"] == sum(each["gpuMilliBefore"] for each in objects)
     assert summary["findings"]["enforce"] == 1
 
 
 def test_audit_adds_namespaces(rightslice: Run) -> None:
     document = json.loads(rightslice("audit", "cluster.yaml", *WORLD, "-o", "json").out)
-    assert set(document) == {"objects", "summary", "namespaces", "workloads", "figures"}
+    assert set(document) == {"objects", "summary", "namespaces", "workloads", "utilization"}
     for each in document["namespaces"]:
         assert_shape(each, NAMESPACE)
     for each in document["workloads"]:
         assert_shape(each, WORKLOAD)
-        for part in ("held", "idle", "overAsked"):
+        for part in ("allocated", "idle", "overRequested"):
             assert_shape(each[part], SPENT)
-    assert_shape(document["figures"], FIGURES)
-    assert_shape(document["figures"]["cost"], COST)
-    for each in document["figures"]["cost"]["rates"]:
+    assert_shape(document["utilization"], FIGURES)
+    assert_shape(document["utilization"]["cost"], COST)
+    for each in document["utilization"]["cost"]["rates"]:
         assert_shape(each, RATE)
 
 

@@ -55,11 +55,11 @@ def test_use_is_held_against_the_weights_of_the_policy(rightslice: Run, cluster:
     assert ran.code == 0
     assert (told["policy"], told["by"], told["halfLifeHours"]) == ("teams", "namespace", 8760)
     nlp, vision = told["groups"]
-    assert [nlp["name"], nlp["usedMilli"], nlp["entitledMilli"], nlp["overMilli"]] == ["nlp", 600, 250, 350]
-    assert [vision["name"], vision["usedMilli"], vision["entitledMilli"], vision["overMilli"]] == [
+    assert [nlp["name"], nlp["usedMilli"], nlp["entitledMilli"], nlp["excessMilli"]] == ["nlp", 600, 250, 350]
+    assert [vision["name"], vision["usedMilli"], vision["entitledMilli"], vision["excessMilli"]] == [
         *("vision", 400, 750, -350)
     ]
-    assert [nlp["gpuMilliHeld"], vision["gpuMilliHeld"]] == [1000, 2000]
+    assert [nlp["gpuMilliAllocated"], vision["gpuMilliAllocated"]] == [1000, 2000]
     assert 35_900 < nlp["gpuMilliHours"] <= 36_000
 
 
@@ -80,8 +80,8 @@ def test_a_pod_that_is_given_twice_counts_once(rightslice: Run, cluster: str, tm
 
 def test_people_read_whoever_is_over_its_share_first(rightslice: Run, cluster: str) -> None:
     said, head, first, second = rightslice("fairshare", "--cluster", cluster, "--now", NOW).out.splitlines()
-    assert said == "no policy: equal shares; by namespace; an hour of use counts half after 168 h"
-    assert head.split() == ["NAMESPACE", "GPU-HOURS", "USED", "SHARE", "OVER", "HOLDS"]
+    assert said == "no policy: equal shares; by namespace; half-life 168 h"
+    assert head.split() == ["NAMESPACE", "GPU-HOURS", "USED", "SHARE", "OVER", "ALLOCATED"]
     assert (first.split()[0], first.split()[3:]) == ("nlp", ["50.0%", "+9.8%", "1"])
     assert (second.split()[0], second.split()[3:]) == ("vision", ["50.0%", "-9.8%", "2"])
 
@@ -90,7 +90,7 @@ def test_a_queue_is_a_label_of_pods(rightslice: Run, cluster: str, tmp_path: Pat
     flags = ("--cluster", cluster, "--policies", shares(tmp_path, by="queue"), "--now", NOW)
     assert rightslice("fairshare", *flags).out.splitlines()[1].startswith("QUEUE ")
     (row,) = csv.DictReader(StringIO(rightslice("fairshare", *flags, "-o", "csv").out))
-    assert (row["name"], row["used_milli"], row["over_milli"], row["gpu_milli_held"]) == (
+    assert (row["name"], row["used_milli"], row["excess_milli"], row["gpu_milli_allocated"]) == (
         "nightly",
         "1000",
         "0",
@@ -99,7 +99,7 @@ def test_a_queue_is_a_label_of_pods(rightslice: Run, cluster: str, tmp_path: Pat
 
 
 def test_of_several_policies_one_is_chosen(rightslice: Run, cluster: str, tmp_path: Path) -> None:
-    both = ("--policies", shares(tmp_path, "teams"), "--policies", shares(tmp_path, "guests", others=2))
+    both = ("--policies", shares(tmp_path, "teams"), "--policies", shares(tmp_path, "guests", defaultWeight=2))
     flags = ("fairshare", "--cluster", cluster, *both, "--now", NOW)
     unclear, chosen, unknown = (rightslice(*flags, *more) for more in ((), ("--policy", "guests"), ("--policy", "x")))
     assert (unclear.code, unclear.out) == (2, "")

@@ -63,8 +63,8 @@ def test_of_a_machine_alone_it_says_what_pods_of_each_size_would_get(rightslice:
     text = (FILES / "room" / "dgx-1.txt").read_bytes()
     told = orjson.loads(rightslice("capacity", "--links", "-", "-o", "json", stdin=text).out)
 
-    assert [gpu["numa"] for gpu in told["gpus"]] == [0, 0, 0, 0, 1, 1, 1, 1]
-    assert [(one["given"], one["joined"]) for one in told["sets"][1:5]] == [
+    assert [gpu["numaNode"] for gpu in told["gpus"]] == [0, 0, 0, 0, 1, 1, 1, 1]
+    assert [(one["allocated"], one["joined"]) for one in told["sets"][1:5]] == [
         ([0, 3], True),
         ([0, 2, 3], True),
         ([0, 1, 2, 3], True),
@@ -79,15 +79,15 @@ def test_where_the_plugin_fails_no_gpus_are_given_and_none_are_joined(rightslice
     *_, one, two = rightslice("capacity", "--links", "-", stdin=text).out.splitlines()
     told = orjson.loads(rightslice("capacity", "--links", "-", "-o", "json", stdin=text).out)
 
-    assert [one.split(), two.split()] == [["1", "0", "-", "the", "same"], ["2", "it", "fails", "-", "0,1"]]
-    assert [(each["given"], each["joined"]) for each in told["sets"]] == [([0], True), ([], False)]
+    assert [one.split(), two.split()] == [["1", "0", "-", "same"], ["2", "fails", "-", "0,1"]]
+    assert [(each["allocated"], each["joined"]) for each in told["sets"]] == [([0], True), ([], False)]
 
 
 def test_fewer_links_up_at_one_end_are_links(rightslice: Run) -> None:
     text = b"GPU0 GPU1\nGPU0 X NV4\nGPU1 NV2 X\n"
     *_, two = rightslice("capacity", "--links", "-", stdin=text).out.splitlines()
 
-    assert two.split() == ["2", "0,1", "yes", "the", "same"]
+    assert two.split() == ["2", "0,1", "yes", "same"]
 
 
 def test_place_takes_the_pods_of_workloads(rightslice: Run) -> None:
@@ -99,7 +99,7 @@ def test_place_takes_the_pods_of_workloads(rightslice: Run) -> None:
 
 def test_replicas_are_played_one_by_one(rightslice: Run) -> None:
     ran = rightslice("simulate", "--nodes", "room/cluster.yaml", "--pods", "room/pods.yaml", "-o", "json")
-    last = orjson.loads(ran.out)["moments"][-1]
+    last = orjson.loads(ran.out)["steps"][-1]
 
     assert last["placed"] + last["unplaced"] == 6
 
@@ -110,8 +110,8 @@ def test_every_policy_plays_a_trace(rightslice: Run, policy: str) -> None:
 
     assert told["policy"] == policy
     assert told["capacityMilli"] == 6000
-    assert all(one["askedMilli"] <= next_["askedMilli"] for one, next_ in pairwise(told["moments"]))
-    assert told["moments"][-1]["placed"] + sum(told["unplaced"].values()) == 8
+    assert all(one["requestedMilli"] <= next_["requestedMilli"] for one, next_ in pairwise(told["steps"]))
+    assert told["steps"][-1]["placed"] + sum(told["unplaced"].values()) == 8
 
 
 def test_a_seed_plays_the_same_again_and_another_one_differs(rightslice: Run) -> None:
@@ -125,7 +125,7 @@ def test_a_seed_plays_the_same_again_and_another_one_differs(rightslice: Run) ->
 def test_a_mix_can_be_learnt_and_pods_can_come_in_order(rightslice: Run) -> None:
     told = orjson.loads(rightslice("simulate", *TRACE, "--learn", "--in-order", "-o", "json").out)
 
-    assert told["moments"][0]["askedMilli"] == 500
+    assert told["steps"][0]["requestedMilli"] == 500
 
 
 def test_pictures_are_xml_and_go_to_files(rightslice: Run, tmp_path: Path) -> None:
@@ -165,10 +165,10 @@ def test_no_more_is_allocated_than_there_is_however_many_pods_land_on_parts_of_g
     told = simulated(rightslice, deployment(100))
     stocks = orjson.loads(rightslice("capacity", "--cluster", "demo", "-o", "json").out)["total"]
 
-    assert told["heldMilli"] == stocks["usedMilli"]
-    assert told["moments"][0]["allocatedMilli"] >= stocks["usedMilli"]
-    assert told["moments"][-1]["allocatedMilli"] <= told["capacityMilli"]
-    assert told["moments"][-1]["unplaced"] > 0
+    assert told["initiallyAllocatedMilli"] == stocks["allocatedMilli"]
+    assert told["steps"][0]["allocatedMilli"] >= stocks["allocatedMilli"]
+    assert told["steps"][-1]["allocatedMilli"] <= told["capacityMilli"]
+    assert told["steps"][-1]["unplaced"] > 0
 
 
 def test_what_the_steps_of_a_workflow_ask_for_is_played(rightslice: Run) -> None:
@@ -176,13 +176,13 @@ def test_what_the_steps_of_a_workflow_ask_for_is_played(rightslice: Run) -> None
     step = f"container: {container}, tolerations: [{{operator: Exists}}]"
     spec = f"{{templates: [{{name: a, {step}}}, {{name: b, {step}}}]}}"
     workflow = f"{{apiVersion: argoproj.io/v1alpha1, kind: Workflow, metadata: {{name: many}}, spec: {spec}}}"
-    asked = [simulated(rightslice, each)["moments"][-1]["askedMilli"] for each in (workflow.encode(), deployment(2))]
+    asked = [simulated(rightslice, each)["steps"][-1]["requestedMilli"] for each in (workflow.encode(), deployment(2))]
 
     assert asked[0] == asked[1]
 
 
 def test_a_hundred_thousand_replicas_of_which_few_fit_are_all_told(rightslice: Run) -> None:
-    last, few = (simulated(rightslice, deployment(replicas))["moments"][-1] for replicas in (100_000, 100))
+    last, few = (simulated(rightslice, deployment(replicas))["steps"][-1] for replicas in (100_000, 100))
 
     assert last["placed"] == few["placed"]
     assert last["placed"] + last["unplaced"] == 100_000
@@ -191,7 +191,7 @@ def test_a_hundred_thousand_replicas_of_which_few_fit_are_all_told(rightslice: R
 def test_a_node_takes_as_many_pods_as_it_says(rightslice: Run) -> None:
     told = simulated(rightslice, deployment(1500, "{}"))
 
-    assert told["unplaced"] == {"Too many pods": told["moments"][-1]["unplaced"]}
+    assert told["unplaced"] == {"Too many pods": told["steps"][-1]["unplaced"]}
 
 
 @pytest.mark.parametrize(
@@ -267,7 +267,7 @@ def test_pods_that_cannot_be_read_are_told_with_their_place_and_the_rest_is_plac
 
 def test_no_replicas_are_no_pods(rightslice: Run) -> None:
     pods = deployment(0) + b"\n---\n" + deployment(2)
-    last = simulated(rightslice, pods)["moments"][-1]
+    last = simulated(rightslice, pods)["steps"][-1]
 
     assert last["placed"] + last["unplaced"] == 2
 
@@ -300,12 +300,12 @@ def test_what_is_idle_where_no_pods_are_taken_is_not_free(
     told = orjson.loads(rightslice("capacity", "--cluster", str(file), "-o", "json").out)
     table = rightslice("capacity", "--cluster", str(file)).out
 
-    assert (told["total"]["freeMilli"], told["total"]["closedMilli"]) == (4000, 8000)
-    assert [(one["name"], one["freeMilli"], one["takesPods"]) for one in told["nodes"]] == [
+    assert (told["total"]["freeMilli"], told["total"]["unschedulableMilli"]) == (4000, 8000)
+    assert [(one["name"], one["freeMilli"], one["schedulable"]) for one in told["nodes"]] == [
         ("open", 4000, True),
         ("closed", 0, False),
     ]
-    assert "takes no pods, 8 idle" in next(line for line in table.splitlines() if line.startswith("closed"))
+    assert "unschedulable, 8 unused" in next(line for line in table.splitlines() if line.startswith("closed"))
 
 
 def test_one_node_as_data_is_that_node_its_links_and_who_holds_it(rightslice: Run) -> None:
@@ -353,5 +353,5 @@ def test_a_daemon_set_plays_a_pod_for_each_node(rightslice: Run, tmp_path: Path,
     ran = rightslice("simulate", "--nodes", str(file), "--pods", "-", "-o", "json", stdin=daemons)
     told = orjson.loads(ran.out)
 
-    assert told["moments"][-1]["placed"] == placed
+    assert told["steps"][-1]["placed"] == placed
     assert sum(told["unplaced"].values()) == 3 - placed

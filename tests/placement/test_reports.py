@@ -124,7 +124,7 @@ def test_capacity_says_that_a_node_has_more_gpus_than_can_be() -> None:
 
     *_, said = capacity_table(node_capacities(on.cluster, on.mix))
 
-    assert said == "n: says it has 1000000000000000 nvidia.com/gpu, more than any node can have: counts as none"
+    assert said == "n: reports 1000000000000000 nvidia.com/gpu, more than any node can have: counted as none"
 
 
 COUNTED = {"as given out": ("4", 4), "more, as of MIG cards": ("8", 8), "as many as can be": ("64", 64)}
@@ -148,4 +148,4 @@ def test_the_label_tells_how_many_gpus_are_built_in(label: str, gpus: int) -> No
 @pytest.mark.parametrize("label", ABSURD.values(), ids=ABSURD)
 def test_a_label_of_more_gpus_than_a_node_can_have_is_told_and_not_counted(label: str) -> None:
     assert labelled(label).installed_gpus == 4
-    assert f"nvidia.com/gpu.count says {label}, more than any node can have" in labelled(label).warning
+    assert f"nvidia.com/gpu.count is {label}, more than any node can have" in labelled(label).warning

@@ -136,13 +136,13 @@ NOTES: dict[str, tuple[list[Json], int | None, list[str]]] = {
     "an ill GPU that is counted as free": (
         [gpu_node("n"), ailing(report("n", 4, BRIDGED), 0, 3)],
         1,
-        ["n: GPUs that are ill and counted as free: 0, 3"],
+        ["n: unhealthy GPUs that count as free: 0, 3"],
     ),
     "an ill GPU that is counted no more": ([gpu_node("n", 3), ailing(report("n", 4, BRIDGED), 0)], 2, []),
     "more are reported than the Node has": (
         [gpu_node("n", 3), report("n", 4, BRIDGED)],
         None,
-        ["n: which of its GPUs are free is not known: its agent reports more free GPUs than its Node has"],
+        ["n: it is unknown which of its GPUs are free: its agent reports more free GPUs than the Node has"],
     ),
 }
 
@@ -158,11 +158,11 @@ def test_islands_are_of_gpus_that_are_well(objects: list[Json], island: int | No
 STATES: dict[str, tuple[list[Json], list[str]]] = {
     "an ill GPU that nobody holds, and one that somebody does": (
         [gpu_node("n"), ailing(report("n", 4, BRIDGED, {1: "team/a"}), 0, 1), running("a", "n")],
-        ["ill", "team/a (ill)", "free", "free"],
+        ["unhealthy", "team/a (unhealthy)", "free", "free"],
     ),
     "one that the Node counts no more": (
         [gpu_node("n", 3), ailing(report("n", 4, BRIDGED), 0, conditions=["XID 94"])],
-        ["not given out", "free", "free", "free"],
+        ["not advertised", "free", "free", "free"],
     ),
     "more are reported than the Node has": (
         [gpu_node("n", 3), report("n", 4, BRIDGED, {2: "team/a"}), running("a", "n")],

@@ -1,72 +1,51 @@
-"""Fair share, written down: for people, as CSV and as plain data."""
+"""The result of `fairshare`: GPU time of each group against its share, as a table, CSV and plain data."""
 
 from __future__ import annotations
 
-import csv
-from collections.abc import Iterator, Sequence
-from io import StringIO
+from collections.abc import Sequence
 from typing import Any
 
 from webhook.model.fairness import GroupShare
 from webhook.policy.fair_share import BY_NAMESPACE, FairShare
-from webhook.report.text import Paint, TextStyle, align_columns, format_gpus, sanitize
-
-UNNAMED_GROUP = "(none)"
-
-
-def fair_share_table(found: Sequence[GroupShare], rule: FairShare, paint: Paint) -> Iterator[str]:
-    """What it is held against, then a row for each, whoever is over the share first."""
-    whose = f"policy {sanitize(rule.policy)}" if rule.policy else "no policy: equal shares"
-    yield f"{whose}; by {sanitize(rule.by)}; an hour of use counts half after {rule.half_life_hours} h"
-    head = ("NAMESPACE" if rule.by == BY_NAMESPACE else "QUEUE", "GPU-HOURS", "USED", "SHARE", "OVER", "HOLDS")
-    first, *rows = align_columns([head, *map(_fair_share_row, found)])
-    yield paint(first, TextStyle.STRONG)
-    yield from rows
+from webhook.report.tables import Column, Table, gpu_column
+from webhook.report.text import Paint, format_percent, sanitize
 
 
-def _fair_share_row(one: GroupShare) -> tuple[str, ...]:
-    over = f"{'+' if one.excess_share > 0 else ''}{_share_percent(one.excess_share)}"
-    hours = f"{one.milli_hours / 1000:.1f}"
-    return (
-        sanitize(one.group) or UNNAMED_GROUP,
-        hours,
-        _share_percent(one.used),
-        _share_percent(one.entitled),
-        over,
-        format_gpus(one.holds_milli),
+def fair_share_columns(header: str = "Namespace") -> Table[GroupShare]:
+    """Return the columns; the header is that of the groups."""
+    return Table(
+        (
+            Column("name", lambda row: row.group, header, empty="(none)"),
+            Column(
+                "gpuMilliHours", lambda row: row.milli_hours, "GPU-hours", lambda row: f"{row.milli_hours / 1000:.1f}"
+            ),
+            Column("usedMilli", lambda row: row.used, "Used", lambda row: format_percent(row.used)),
+            Column("entitledMilli", lambda row: row.entitled, "Share", lambda row: format_percent(row.entitled)),
+            Column("excessMilli", lambda row: row.excess_share, "Over", _excess_cell),
+            gpu_column("gpuMilliAllocated", lambda row: row.holds_milli, "Allocated"),
+        )
     )
 
 
-def _share_percent(thousandths: int) -> str:
-    return f"{thousandths / 10:.1f}%"
+def _excess_cell(row: GroupShare) -> str:
+    return f"{'+' if row.excess_share > 0 else ''}{format_percent(row.excess_share)}"
 
 
-def fair_share_document(found: Sequence[GroupShare], rule: FairShare) -> dict[str, Any]:
-    """Plain data: thousandths of a GPU, of all use and of all shares."""
+def fair_share_table(groups: Sequence[GroupShare], rule: FairShare, paint: Paint) -> list[str]:
+    """Return the rule, then one row per group, the largest excess first."""
+    policy = f"policy {sanitize(rule.policy)}" if rule.policy else "no policy: equal shares"
+    table = fair_share_columns("Namespace" if rule.by == BY_NAMESPACE else "Queue")
+    return [
+        f"{policy}; by {sanitize(rule.by)}; half-life {rule.half_life_hours} h",
+        *table.to_lines(groups, paint),
+    ]
+
+
+def fair_share_document(groups: Sequence[GroupShare], rule: FairShare) -> dict[str, Any]:
+    """Return the rule and the groups as plain data, in thousandths."""
     return {
         "policy": rule.policy,
         "by": rule.by,
         "halfLifeHours": rule.half_life_hours,
-        "groups": [
-            {
-                "name": one.group,
-                "gpuMilliHours": one.milli_hours,
-                "usedMilli": one.used,
-                "entitledMilli": one.entitled,
-                "overMilli": one.excess_share,
-                "gpuMilliHeld": one.holds_milli,
-            }
-            for one in found
-        ],
+        "groups": list(map(fair_share_columns().to_document, groups)),
     }
-
-
-def fair_share_csv(found: Sequence[GroupShare]) -> str:
-    """A row for each; a name that a spreadsheet would take for a formula cannot be a namespace or a label's value."""
-    text = StringIO()
-    rows = csv.writer(text, lineterminator="\n")
-    rows.writerow(("name", "gpu_milli_hours", "used_milli", "entitled_milli", "over_milli", "gpu_milli_held"))
-    rows.writerows(
-        (one.group, one.milli_hours, one.used, one.entitled, one.excess_share, one.holds_milli) for one in found
-    )
-    return text.getvalue()

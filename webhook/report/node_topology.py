@@ -1,4 +1,4 @@
-"""One node: its GPUs with their links and states, and who holds what."""
+"""GPUs of one node with links, states and pods; or of one machine without a cluster, with the sets pods would get."""
 
 from __future__ import annotations
 
@@ -13,16 +13,17 @@ from webhook.placement.nodes.snapshot import SchedulingSnapshot
 from webhook.placement.nvlink import gpu_sets
 from webhook.placement.topology import GpuTopology, TopologyConfidence
 from webhook.report.capacity import CAPACITY, UNKNOWN_CELL, NodeCapacity
+from webhook.report.tables import Column, Table
 from webhook.report.text import align_columns, sanitize
 
 
 class GpuSet(msgspec.Struct, frozen=True):
-    """So many of the GPUs of a machine that is free.
+    """GPUs of an idle machine for a pod of one size.
 
     Attributes:
-        best: The set that serves this pod and the next ones best.
-        given: The set that NVIDIA's device plugin gives; () where it fails.
-        joined: Does NVLink join the GPUs that are given pair by pair? No where none are.
+        best: The best set for this pod and later ones.
+        allocated: The set that NVIDIA's device plugin allocates; () if it fails.
+        nvlink_joined: Whether NVLink connects every pair of the allocated ones.
     """
 
     best: tuple[int, ...]
@@ -31,57 +32,48 @@ class GpuSet(msgspec.Struct, frozen=True):
 
 
 class NodePodGpus(msgspec.Struct, frozen=True):
-    """What a pod holds on a node: units by GPU resource name."""
+    """GPUs allocated to a pod on a node, in units by resource name."""
 
     namespace: str
     name: str
     gpus: Mapping[str, int]
 
 
-def node_lines(cluster: SchedulingSnapshot, node: int, held: Sequence[NodePodGpus]) -> list[str]:
-    """One node: each GPU with its state and links to the others, and who holds what.
-
-    Args:
-        cluster: The nodes.
-        node: Which one.
-        held: The pods of the node, for where it is not known which GPU each holds.
-    """
+def node_lines(cluster: SchedulingSnapshot, node: int, pods: Sequence[NodePodGpus]) -> list[str]:
+    """Return each GPU of a node with its links and state, MIG instances, and the pods with GPUs."""
     devices, topology = cluster.devices[node], cluster.devices[node].topology
-    every = range(topology.gpu_count)
-    head = ("", *(f"GPU{i}" for i in every), "NUMA", "STATE")
+    states = [gpu_state(cluster, node, i) for i in range(topology.gpu_count)]
+    partitions = [f"GPU{card.index}  {_mig_instances_text(card.used, card.idle)}" for card in devices.mig_cards]
+    notes = {TopologyConfidence.MEASURED: [], TopologyConfidence.ASSUMED: ["Links as usual for this product."]}
+    note = notes.get(topology.confidence, ["It is unknown how these GPUs are linked."])
+    return [*_link_matrix(topology, "STATE", states), *partitions, *note, *map(_pod_gpus_line, pods)]
+
+
+def _link_matrix(topology: GpuTopology, header: str = "", cells: Sequence[str] = ()) -> list[str]:
+    """Return the links between all GPUs and their NUMA nodes, with a last column of one's own."""
+    gpus = range(topology.gpu_count)
     rows = [
-        (f"GPU{i}", *(link_label(topology, i, j) for j in every), numa_cell(topology, i), gpu_state(cluster, node, i))
-        for i in every
+        (f"GPU{i}", *(link_label(topology, i, j) for j in gpus), numa_cell(topology, i), *cells[i : i + 1])
+        for i in gpus
     ]
-    told = {TopologyConfidence.MEASURED: "", TopologyConfidence.ASSUMED: "Links as this product usually has them."}
-    note = told.get(topology.confidence, "Labels do not tell how these GPUs are linked.")
-    cut = [f"GPU{card.index}  {_mig_instances_text(card.used, card.idle)}" for card in devices.mig_cards]
-    return [*align_columns([head, *rows]), *cut, *([note] if note else []), *map(_pod_gpus_line, held)]
+    return align_columns([("", *(f"GPU{i}" for i in gpus), "NUMA", *([header] if cells else [])), *rows])
 
 
-def _pod_gpus_line(held: NodePodGpus) -> str:
-    said = ", ".join(f"{count} {name}" for name, count in held.gpus.items())
-    return f"{sanitize(held.namespace)}/{sanitize(held.name)}  {said}"
+def _pod_gpus_line(pod: NodePodGpus) -> str:
+    units = ", ".join(f"{count} {name}" for name, count in pod.gpus.items())
+    return f"{sanitize(pod.namespace)}/{sanitize(pod.name)}  {units}"
 
 
 def node_document(
-    cluster: SchedulingSnapshot, node: int, stock: NodeCapacity | None, held: Sequence[NodePodGpus]
+    cluster: SchedulingSnapshot, node: int, capacity: NodeCapacity | None, pods: Sequence[NodePodGpus]
 ) -> dict[str, Any]:
-    """The same as plain data, with the node's stock; of one without GPUs there is none."""
+    """Return a node as plain data; one without GPUs has no capacity."""
     topology = cluster.devices[node].topology
-    every = range(topology.gpu_count)
+    gpus = range(topology.gpu_count)
     return {
-        "node": CAPACITY.to_document(stock) if stock else {"name": cluster.fleet.nodes[node].name, "gpus": 0},
+        "node": CAPACITY.to_document(capacity) if capacity else {"name": cluster.fleet.nodes[node].name, "gpus": 0},
         "linksFrom": topology.confidence.name.lower(),
-        "gpus": [
-            {
-                "index": i,
-                "numa": numa_node(topology, i),
-                "state": gpu_state(cluster, node, i),
-                "links": [link_label(topology, i, j) for j in every],
-            }
-            for i in every
-        ],
+        "gpus": [_gpu_document(topology, i) | {"state": gpu_state(cluster, node, i)} for i in gpus],
         "cards": [
             {
                 "index": card.index,
@@ -90,101 +82,108 @@ def node_document(
             }
             for card in cluster.devices[node].mig_cards
         ],
-        "pods": [{"namespace": each.namespace, "name": each.name, "gpus": dict(each.gpus)} for each in held],
+        "pods": [{"namespace": each.namespace, "name": each.name, "gpus": dict(each.gpus)} for each in pods],
     }
 
 
+def _gpu_document(topology: GpuTopology, gpu: int) -> dict[str, Any]:
+    links = [link_label(topology, gpu, other) for other in range(topology.gpu_count)]
+    return {"index": gpu, "numaNode": numa_node(topology, gpu), "links": links}
+
+
 def _mig_instance_documents(instances: Iterable[Any]) -> list[dict[str, Any]]:
-    return [{"profile": one.profile, "start": one.start} for one in sorted(instances)]
+    return [{"profile": instance.profile, "start": instance.start} for instance in sorted(instances)]
 
 
 def link_label(topology: GpuTopology, one: int, other: int) -> str:
-    """One cell, as `nvidia-smi topo -m` writes it; "." where nothing is known."""
+    """Return the link between two GPUs as `nvidia-smi topo -m` prints it; "." if it is unknown."""
     if one == other:
         return "X"
-    links, bus = topology.count_nvlinks(one, other), topology.pcie_paths[one][other]
-    return f"NV{links}" if links else bus.name if bus else "."
+    links, path = topology.count_nvlinks(one, other), topology.pcie_paths[one][other]
+    return f"NV{links}" if links else path.name if path else "."
 
 
 def gpu_state(cluster: SchedulingSnapshot, node: int, gpu: int) -> str:
-    """What a GPU is doing, as far as it is known."""
+    """Return the pods of a GPU, or its state as far as it is known."""
     devices = cluster.devices[node]
-    holders = ", ".join(map(sanitize, devices.holders.get(gpu, ())))
+    pods = ", ".join(map(sanitize, devices.holders.get(gpu, ())))
     if devices.unhealthy >> gpu & 1:
-        return f"{holders} (ill)" if holders else "ill"
-    if holders:
-        return holders
+        return f"{pods} (unhealthy)" if pods else "unhealthy"
+    if pods:
+        return pods
     if any(card.index == gpu for card in devices.mig_cards):
-        return "cut, nobody holds an instance"
+        return "partitioned, no instance in use"
     if devices.free is None:
         return UNKNOWN_CELL
     if devices.withdrawn >> gpu & 1:
-        return "not given out"
+        return "not advertised"
     return "free" if devices.free >> gpu & 1 else "in use"
 
 
 def numa_node(topology: GpuTopology, gpu: int) -> int | None:
-    """The NUMA node of a GPU; None where it is not known."""
+    """Return the NUMA node of a GPU; None if it is unknown."""
     return topology.numa_nodes[gpu] if topology.numa_nodes[gpu] >= 0 else None
 
 
 def numa_cell(topology: GpuTopology, gpu: int) -> str:
-    """The same for people."""
+    """Return the NUMA node of a GPU for people."""
     node = numa_node(topology, gpu)
     return "-" if node is None else str(node)
 
 
 def _mig_instances_text(used: Iterable[Any], idle: Iterable[Any]) -> str:
-    said = [
-        f"{one.profile} at {one.start} {word}"
-        for word, some in (("in use", used), ("idle", idle))
-        for one in sorted(some)
+    parts = [
+        f"{instance.profile} at {instance.start} {state}"
+        for state, instances in (("in use", used), ("idle", idle))
+        for instance in sorted(instances)
     ]
-    return ", ".join(said) or "uncut"
+    return ", ".join(parts) or "not partitioned"
 
 
 def gpu_sets_by_size(topology: GpuTopology) -> list[GpuSet]:
-    """What a pod for one, two, three … GPUs would get."""
-    sets, ours = gpu_sets(topology), best_effort_policy(topology)
+    """Return the sets that pods with one, two, three … GPUs would get."""
+    sets, plugin = gpu_sets(topology), best_effort_policy(topology)
     every = (1 << topology.gpu_count) - 1
     found = []
     for count in range(1, topology.gpu_count + 1):
-        best, given = sets.optimal_set(every, count) or 0, ours.predict_set(every, count) or 0
-        found.append(
-            GpuSet(tuple(bit_positions(best)), tuple(bit_positions(given)), given > 0 and sets.is_joined(given))
-        )
+        best, allocated = sets.optimal_set(every, count) or 0, plugin.predict_set(every, count) or 0
+        joined = allocated > 0 and sets.is_joined(allocated)
+        found.append(GpuSet(tuple(bit_positions(best)), tuple(bit_positions(allocated)), joined))
     return found
 
 
-def machine_topology_lines(topology: GpuTopology) -> list[str]:
-    """The links of every GPU, then a row for each size of pod."""
-    every = range(topology.gpu_count)
-    head = ("", *(f"GPU{i}" for i in every), "NUMA")
-    links = [(f"GPU{i}", *(link_label(topology, i, j) for j in every), numa_cell(topology, i)) for i in every]
-    table = [("POD", "DEVICE-PLUGIN-GIVES", "JOINED", "BEST"), *map(_gpu_set_row, gpu_sets_by_size(topology))]
-    return [*align_columns([head, *links]), "", *align_columns(table)]
+def _joined_cell(row: GpuSet) -> str:
+    return "" if len(row.best) == 1 or not row.allocated else "yes" if row.nvlink_joined else "no"
 
 
-def _gpu_set_row(one: GpuSet) -> tuple[str, ...]:
-    count, best = len(one.best), "the same" if one.best == one.allocated else _gpu_set_cell(one.best)
-    joined = "-" if count == 1 or not one.allocated else "yes" if one.nvlink_joined else "no"
-    return str(count), _gpu_set_cell(one.allocated) or "it fails", joined, best
-
-
-def _gpu_set_cell(gpus: tuple[int, ...]) -> str:
+def gpu_list(gpus: Sequence[int]) -> str:
+    """Return GPU indexes separated by commas."""
     return ",".join(map(str, gpus))
 
 
+GPU_SETS = Table[GpuSet](
+    (
+        Column("", lambda row: len(row.best), "GPUs"),
+        Column("allocated", lambda row: row.allocated, "Device-plugin", lambda row: gpu_list(row.allocated) or "fails"),
+        Column("joined", lambda row: row.nvlink_joined, "NVLink-joined", _joined_cell),
+        Column(
+            "best",
+            lambda row: row.best,
+            "Best",
+            lambda row: "same" if row.best == row.allocated else gpu_list(row.best),
+        ),
+    )
+)
+
+
+def machine_topology_lines(topology: GpuTopology) -> list[str]:
+    """Return the links of every GPU, then a row for each size of pod."""
+    return [*_link_matrix(topology), "", *GPU_SETS.to_lines(gpu_sets_by_size(topology))]
+
+
 def machine_topology_document(topology: GpuTopology) -> dict[str, Any]:
-    """The same as plain data."""
-    every = range(topology.gpu_count)
+    """Return the links and the sets as plain data."""
     return {
-        "gpus": [
-            {"index": i, "numa": numa_node(topology, i), "links": [link_label(topology, i, j) for j in every]}
-            for i in every
-        ],
-        "sets": [
-            {"best": one.best, "given": one.allocated, "joined": one.nvlink_joined}
-            for one in gpu_sets_by_size(topology)
-        ],
+        "gpus": [_gpu_document(topology, i) for i in range(topology.gpu_count)],
+        "sets": list(map(GPU_SETS.to_document, gpu_sets_by_size(topology))),
     }

@@ -1,7 +1,7 @@
-"""What a patch does to an object: the shape it leads to, and the fields that changed, for people.
+"""Differences between an object and its patched form, for people.
 
-The patch is ours (`add` and `replace` only, RFC 6902), so it is applied here in a few lines; tests hold them
-against the `jsonpatch` package.
+The patches are Rightslice's own (`add` and `replace` only, RFC 6902), so they are applied here in a few lines; tests
+compare the result with the `jsonpatch` package.
 """
 
 from __future__ import annotations
@@ -15,13 +15,15 @@ from webhook.model.field_paths import FieldPath, format_path
 from webhook.report.text import Paint, TextStyle, sanitize, without_style
 
 RECORD_ANNOTATIONS = frozenset({DECISION_ANNOTATION, ORIGINAL_ANNOTATION})
-_REQUESTS = "requests"
 MISSING = object()
-"""What stands for a field that is not there."""
+"""Stands for a field that does not exist."""
+
+_REQUESTS = "requests"
+_RULE_KEYS = frozenset({"key", "operator", "value", "values", "effect", "tolerationSeconds"})
 
 
 class FieldChange(NamedTuple):
-    """One field before and after; `MISSING` where it was not there."""
+    """One field before and after; `MISSING` if it does not exist."""
 
     path: FieldPath
     before: Any
@@ -29,7 +31,7 @@ class FieldChange(NamedTuple):
 
 
 def apply_json_patch(data: Any, patch: Iterable[PatchOperation]) -> Any:
-    """Give the patched object; the one given stays as it is.
+    """Return the patched object; the given one is not changed.
 
     Raises:
         LookupError: an operation points at nothing.
@@ -43,7 +45,7 @@ def apply_json_patch(data: Any, patch: Iterable[PatchOperation]) -> Any:
 
 
 def pointer_steps(pointer: str) -> list[str]:
-    """Read a JSON pointer (RFC 6901)."""
+    """Split a JSON pointer (RFC 6901) into its steps."""
     return [step.replace("~1", "/").replace("~0", "~") for step in pointer.split("/")[1:]]
 
 
@@ -52,23 +54,19 @@ def _set_at(data: Any, path: list[str], value: Any, *, insert: bool) -> Any:
         return value
     step, rest = path[0], path[1:]
     if isinstance(data, list):
-        return _set_in_list(data, step, rest, value, insert=insert)
+        at = len(data) if step == "-" else int(step)
+        if insert and not rest and at <= len(data):
+            return [*data[:at], value, *data[at:]]
+        return [*data[:at], _set_at(data[at], rest, value, insert=insert), *data[at + 1 :]]
     if not isinstance(data, dict) or ((rest or not insert) and step not in data):
         raise LookupError(step)
     return {**data, step: _set_at(data.get(step), rest, value, insert=insert)}
 
 
-def _set_in_list(data: list[Any], step: str, rest: list[str], value: Any, *, insert: bool) -> list[Any]:
-    at = len(data) if step == "-" else int(step)
-    if insert and not rest and at <= len(data):
-        return [*data[:at], value, *data[at:]]
-    return [*data[:at], _set_at(data[at], rest, value, insert=insert), *data[at + 1 :]]
-
-
 def field_changes(before: Any, after: Any, path: FieldPath = ()) -> Iterator[FieldChange]:
-    """Every field that differs, the deepest that say it; an object or list that is new is one change.
+    """Yield every field that differs, as deep as possible; a new object or list is one change.
 
-    In the order of the objects, but limits stand before the requests that follow them.
+    Fields keep the order of the objects, except that `limits` come before `requests`.
     """
     if isinstance(before, dict) and isinstance(after, dict):
         for key in sorted(dict.fromkeys([*before, *after]), key=_REQUESTS.__eq__):
@@ -77,17 +75,17 @@ def field_changes(before: Any, after: Any, path: FieldPath = ()) -> Iterator[Fie
         for i in range(max(len(before), len(after))):
             yield from field_changes(_item_at(before, i), _item_at(after, i), (*path, i))
     elif before is MISSING:
-        yield FieldChange(*_descend_single(path, after))
+        yield _deepest_addition(path, after)
     elif after is MISSING or before != after:
         yield FieldChange(path, before, after)
 
 
-def _descend_single(path: FieldPath, value: Any) -> tuple[FieldPath, Any, Any]:
-    """Follow what is new for as long as it holds one thing only."""
+def _deepest_addition(path: FieldPath, value: Any) -> FieldChange:
+    """Return the addition of a value; while the value has a single member, that member is the addition."""
     while isinstance(value, dict | list) and len(value) == 1 and not _is_flow_rule(value):
         step, value = next(iter(value.items() if isinstance(value, dict) else enumerate(value)))
         path = (*path, step)
-    return path, MISSING, value
+    return FieldChange(path, MISSING, value)
 
 
 def _item_at(items: Sequence[Any], i: int) -> Any:
@@ -95,21 +93,22 @@ def _item_at(items: Sequence[Any], i: int) -> Any:
 
 
 def diff_lines(before: Any, after: Any, paint: Paint = without_style, *, width: int = 0) -> list[str]:
-    """One line a field: `+` is new, `~` is changed, `-` is gone.
+    """Return one line per field: `+` is new, `~` is changed, `-` is gone.
 
     Args:
-        width: Columns to fit into; 0: any number. What is new and does not fit is told member by member.
+        before: The object.
+        after: The patched object.
+        paint: Colours.
+        width: Columns to fit into, 0 for any number. A new value that does not fit is split into its members.
     """
-    found = field_changes(before, after)
     return [
-        _change_line(each, paint, width)
-        for change in found
-        for each in (_split_change(change, width) if width else [change])
+        _change_line(part, paint, width)
+        for change in field_changes(before, after)
+        for part in (_split_change(change, width) if width else [change])
     ]
 
 
 def _split_change(change: FieldChange, width: int) -> Iterator[FieldChange]:
-    """The change, or where it is a new object or list that does not fit, its members."""
     path, before, value = change
     members = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     fits = len(brief_value(value)) + len(format_path(path[-1:])) + len("+ spec…: ") <= width
@@ -117,8 +116,7 @@ def _split_change(change: FieldChange, width: int) -> Iterator[FieldChange]:
         yield change
         return
     for step, member in members:
-        deeper, _, held = _descend_single((*path, step), member)
-        yield from _split_change(FieldChange(deeper, MISSING, held), width)
+        yield from _split_change(_deepest_addition((*path, step), member), width)
 
 
 def _change_line(change: FieldChange, paint: Paint, width: int) -> str:
@@ -126,26 +124,24 @@ def _change_line(change: FieldChange, paint: Paint, width: int) -> str:
         return paint(_fit_line("+", change.path, brief_value(change.after), width), TextStyle.GOOD)
     if change.after is MISSING:
         return paint(_fit_line("-", change.path, brief_value(change.before), width), TextStyle.BAD)
-    return paint(
-        _fit_line("~", change.path, f"{brief_value(change.before)} → {brief_value(change.after)}", width),
-        TextStyle.WARNING,
-    )
+    values = f"{brief_value(change.before)} → {brief_value(change.after)}"
+    return paint(_fit_line("~", change.path, values, width), TextStyle.WARNING)
 
 
 def _fit_line(mark: str, path: FieldPath, value: str, width: int) -> str:
-    """The line; where it is too long, with the middle of the path left out, and then cut at the end."""
+    """Return the line; if it is too long, omit the middle of the path, then the end."""
     line = f"{mark} {sanitize(format_path(path))}: {value}"
     if not width or len(line) <= width:
         return line
-    for where in _shortened_paths(path):
-        line = f"{mark} {where}: {value}"
+    for shortened in _shortened_paths(path):
+        line = f"{mark} {shortened}: {value}"
         if len(line) <= width:
             return line
     return f"{line[: width - 1]}…"
 
 
 def _shortened_paths(path: FieldPath) -> Iterator[str]:
-    """The path with more and more of its middle left out."""
+    """Yield the path with more and more of its middle omitted."""
     shortest = 2 if path and isinstance(path[-1], int) else 1
     for tail in range(len(path) - 2, shortest - 1, -1):
         for head in (2, 1):
@@ -153,18 +149,15 @@ def _shortened_paths(path: FieldPath) -> Iterator[str]:
                 yield f"{sanitize(format_path(path[:head]))}…{sanitize(format_path(path[-tail:]))}"
 
 
-_RULE_KEYS = frozenset({"key", "operator", "value", "values", "effect", "tolerationSeconds"})
-
-
 def _is_flow_rule(value: Any) -> bool:
-    """A toleration, or one expression of an affinity or a selector."""
+    """Return whether this is a toleration, or one expression of an affinity or a selector."""
     return isinstance(value, dict) and "operator" in value and _RULE_KEYS.issuperset(value)
 
 
 def brief_value(value: Any) -> str:
-    """A value on one line, as YAML's flow style shows it, quotes only where they are needed.
+    """Format a value on one line like YAML's flow style, quoted only if necessary.
 
-    >>> brief({"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"})
+    >>> brief_value({"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"})
     'nvidia.com/gpu Exists NoSchedule'
     """
     if _is_flow_rule(value):
@@ -182,15 +175,14 @@ def brief_value(value: Any) -> str:
     return "null" if value is None else str(value)
 
 
-def object_without_records(data: Any, wanted: Any) -> Any:
-    """An object without the records that Rightslice left in its annotations, but for those that `wanted` has too."""
-    metadata = data.get("metadata") if isinstance(data, dict) else None
-    annotations = metadata.get("annotations") if isinstance(metadata, dict) else None
-    if not isinstance(metadata, dict) or not isinstance(annotations, dict):
+def object_without_records(data: Any, reference: Any) -> Any:
+    """Return an object without the records in its annotations, except for those that the reference has too."""
+    annotations = _object_annotations(data)
+    if annotations is None:
         return data
-    kept = _object_annotations(wanted)
+    kept = _object_annotations(reference)
     rest = {key: value for key, value in annotations.items() if key not in RECORD_ANNOTATIONS or (kept and key in kept)}
-    others = {key: value for key, value in metadata.items() if key != "annotations"}
+    others = {key: value for key, value in data["metadata"].items() if key != "annotations"}
     return {**data, "metadata": {**others, "annotations": rest} if rest or kept is not None else others}
 
 

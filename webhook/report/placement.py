@@ -1,4 +1,4 @@
-"""Where a pod would go: the nodes that take it, in order; why not the others; what is nearest."""
+"""The result of `place`: the node a pod would be scheduled to, why other nodes are rejected, and the nearest fit."""
 
 from __future__ import annotations
 
@@ -17,20 +17,22 @@ from webhook.placement.nodes.ranking import RankedNode
 from webhook.placement.nodes.snapshot import SchedulingSnapshot
 from webhook.placement.topology import TopologyConfidence
 from webhook.report.capacity import AGENT_DISAGREES
-from webhook.report.text import Paint, TextStyle, align_columns, pluralize, sanitize, without_style
+from webhook.report.node_topology import gpu_list
+from webhook.report.tables import Column, Table
+from webhook.report.text import Paint, TextStyle, pluralize, sanitize, without_style
 
 
 class GangPlacement(NamedTuple):
-    """Pods that run together, and the domains where they find room.
+    """Pods that run together, and the domains that have capacity for them.
 
     Attributes:
-        name: What they have in common; "" for the pods of one workload.
-        size: How many they are; 0 where nobody says.
-        rest: How many of them need a place, the pod itself too, as far as anybody knows.
+        name: Of the gang; "" for the pods of one workload.
+        size: Number of pods; 0 if unknown.
+        pending: Those without a node, this pod included, as far as is known.
         label: The node label whose values name domains.
-        rooms: How many such pods the nodes of each domain take now; "" for nodes without the label.
-        seated: How many of the others each domain has already.
-        best: The domain of the node it goes to; "" where that has none.
+        capacity_by_domain: How many such pods fit into each domain now; "" for nodes without the label.
+        placed_by_domain: How many of the others each domain has.
+        best_domain: The domain of the chosen node; "" if it has none.
     """
 
     name: str
@@ -43,30 +45,27 @@ class GangPlacement(NamedTuple):
 
     @property
     def best_capacity(self) -> int:
-        """How many such pods the chosen domain takes."""
+        """How many such pods fit into the chosen domain."""
         return self.capacity_by_domain.get(self.best_domain, 0) if self.best_domain else 0
 
 
-HEAD = ("NODE", "FREE", "GPUS", "LINKS", "WHY-NOT")
-
-
 class PlacementResult(msgspec.Struct, frozen=True):
-    """What became of one pod.
+    """The placement of one pod.
 
     Attributes:
         title: Kind, namespace and name.
-        denied: Codes for which the webhook would refuse it.
-        wanted: What it asks for, as the webhook shapes it.
-        cluster: Where it would go.
-        ranked: The nodes that take it, the best first.
-        reasons: Why not, by position of the node.
-        freed: Where none takes it, who would have to end.
-        replicas: How many there are to be of it.
-        fits: How many of it the nodes take as they are.
-        fixed: The node that it names itself; "" where a scheduler chooses.
-        together: Those that it runs together with; None for a pod on its own.
-        everywhere: True where each node that lets it in is to have one: as many replicas are wanted.
-        unseen: What a scheduler asks for it, and was not looked at.
+        denied: Codes for which the webhook would deny it.
+        request: What it requests after admission.
+        cluster: The cluster.
+        feasible: The nodes that fit, the best first.
+        reasons: Why others are rejected, by position of the node.
+        nearest: If no node fits, the pods whose end would make it fit.
+        replicas: Number of wanted replicas.
+        fits: Number of replicas that fit now.
+        fixed_node: The node it names itself; "" if a scheduler chooses.
+        gang: The pods it runs together with; None for a pod on its own.
+        on_each_node: Whether it is to run on each suitable node, as pods of a DaemonSet.
+        unevaluated: Constraints that a scheduler would check, and that were not evaluated.
     """
 
     title: str
@@ -83,168 +82,161 @@ class PlacementResult(msgspec.Struct, frozen=True):
     on_each_node: bool = False
     unevaluated: tuple[str, ...] = ()
 
+    def node_name(self, node: int) -> str:
+        """Return the name of a node."""
+        return self.cluster.fleet.nodes[node].name
+
+
+class PlacementRow(NamedTuple):
+    """One node: a feasible one with its rank, or a rejected one with reasons."""
+
+    result: PlacementResult
+    node: int
+    ranked: RankedNode | None = None
+    reasons: Sequence[FilterReason] = ()
+
+
+NODES = Table[PlacementRow](
+    (
+        Column("node", lambda row: row.result.node_name(row.node), "Node"),
+        Column("", lambda row: _free_cell(row), "Free"),
+        Column("", lambda row: gpu_list(row.ranked.links.gpus) if row.ranked and row.ranked.links else "", "GPUs"),
+        Column("", lambda row: _links_cell(row.result.request, row.ranked), "Links"),
+        Column("", lambda row: _reason_cell(row), "Reason", empty=""),
+    )
+)
+
 
 def placement_lines(placed: PlacementResult, paint: Paint = without_style) -> list[str]:
-    """The answer first, then every node, then the way out."""
-    rows = [_feasible_node_row(placed, each) for each in placed.feasible]
-    rows += [_rejected_node_row(placed, node, reasons) for node, reasons in placed.reasons.items()]
-    head, *table = align_columns([HEAD, *rows])
+    """Return the answer, then every node, then the nearest fit."""
+    rows = [PlacementRow(placed, each.node, each) for each in placed.feasible]
+    rows += [PlacementRow(placed, node, reasons=reasons) for node, reasons in placed.reasons.items()]
     lines = [
-        f"{sanitize(placed.title)}   wants {_request_text(placed.request)}",
+        f"{sanitize(placed.title)}   requests {_request_text(placed.request)}",
         f"  {_placement_answer(placed, paint)}",
     ]
     if placed.gang and placed.feasible:
         lines.append(f"  {gang_line(placed.gang)}")
     if placed.unevaluated and placed.feasible:
-        lines.append(
-            f"  Not looked at: {sanitize(', '.join(placed.unevaluated))}. A scheduler may refuse what fits here."
-        )
+        lines.append(f"  Not evaluated: {sanitize(', '.join(placed.unevaluated))}. A scheduler may reject this node.")
     if placed.denied:
-        lines.append(f"  The webhook would refuse it: {', '.join(placed.denied)}. See rightslice check.")
-    return [*lines, "", paint(head, TextStyle.STRONG), *table, *_preemption_lines(placed)]
+        lines.append(f"  The webhook would deny it: {', '.join(placed.denied)}. See rightslice check.")
+    return [*lines, "", *NODES.to_lines(rows, paint), *_preemption_lines(placed)]
 
 
-def _request_text(wanted: PodRequirements) -> str:
-    parts = [f"{units} {resource}" for resource, units in wanted.gpu_resources]
-    parts += [f"{wanted.cpu_milli / 1000:g} cores", f"{wanted.memory_mib / 1024:.4g} GiB"]
-    joined = ", joined by NVLink" if wanted.nvlink_required else ""
-    each = " in each container" if joined and len(wanted.container_requests) > 1 else ""
+def _request_text(request: PodRequirements) -> str:
+    parts = [f"{units} {resource}" for resource, units in request.gpu_resources]
+    parts += [f"{request.cpu_milli / 1000:g} cores", f"{request.memory_mib / 1024:.4g} GiB"]
+    joined = ", joined by NVLink" if request.nvlink_required else ""
+    each = " in each container" if joined and len(request.container_requests) > 1 else ""
     return ", ".join(parts) + joined + each
 
 
 def _placement_answer(placed: PlacementResult, paint: Paint) -> str:
     if placed.fixed_node and placed.fixed_node not in placed.cluster.fleet.by_name:
-        return paint(f"spec.nodeName says {sanitize(placed.fixed_node)}, and there is no such node.", TextStyle.BAD)
+        return paint(f"spec.nodeName is {sanitize(placed.fixed_node)}, which does not exist.", TextStyle.BAD)
     if not placed.feasible:
-        return paint("No node takes it now.", TextStyle.BAD)
+        return paint("No node fits now.", TextStyle.BAD)
     if placed.on_each_node:
         return _each_node_answer(placed)
     best = placed.feasible[0]
     equal = sum(each.key == best.key for each in placed.feasible) - 1
     also = f" ({pluralize(equal, 'other node')} as good)" if equal else ""
-    name = paint(sanitize(_placement_node_name(placed, best.node)), TextStyle.GOOD)
-    fixed = " (fixed by spec.nodeName: no scheduler is asked)" if placed.fixed_node else ""
-    which = f"{_gpu_set_text(best.links)}{_unknown_gpus_text(placed, best)}{_unhealthy_gpus_text(best.links, '; ')}"
+    name = paint(sanitize(placed.node_name(best.node)), TextStyle.GOOD)
+    fixed = " (fixed by spec.nodeName: the scheduler is bypassed)" if placed.fixed_node else ""
+    unhealthy = _unhealthy_gpus_text(best.links)
+    which = f"{_gpu_set_text(best.links)}{_unknown_gpus_text(placed, best)}{unhealthy and f'; {unhealthy}'}"
     return f"Goes to {name}{also}{fixed}{which}{_replicas_text(placed)}"
 
 
 def _each_node_answer(placed: PlacementResult) -> str:
-    all_ = "each of the" if placed.replicas > 1 else "the"
-    few = f"{placed.fits} of the" if placed.fits < placed.replicas else all_
-    return f"Goes to {few} {pluralize(placed.replicas, 'node')} that its DaemonSet wants it on"
+    every = "each of the" if placed.replicas > 1 else "the"
+    which = f"{placed.fits} of the" if placed.fits < placed.replicas else every
+    return f"Goes to {which} {pluralize(placed.replicas, 'node')} of its DaemonSet"
 
 
 def _replicas_text(placed: PlacementResult) -> str:
     if not placed.replicas:
         return "; it has no replicas"
-    few = placed.fits < placed.replicas
-    return f"; {placed.fits} of {placed.replicas} replicas fit now" if few else ""
+    return f"; {placed.fits} of {placed.replicas} replicas fit now" if placed.fits < placed.replicas else ""
 
 
 def _gpu_set_text(links: GpuLinks | None) -> str:
     if links is None or not links.gpus:
         return ""
-    text = f", GPUs {_gpu_indexes_text(links.gpus)}"
+    text = f", GPUs {gpu_list(links.gpus)}"
     if links.gpus == links.optimal:
         return text
-    return f"{text}: the device plugin's choice; {_gpu_indexes_text(links.optimal)} would be the best"
+    return f"{text}: the device plugin's choice; {gpu_list(links.optimal)} would be best"
 
 
 def _unknown_gpus_text(placed: PlacementResult, best: RankedNode) -> str:
     if best.links is None or best.links.gpus:
         return ""
     if best.confidence is TopologyConfidence.MEASURED:
-        unknown = placed.cluster.devices[best.node].free is None
-        return f" (which GPUs are free is not known: {AGENT_DISAGREES})" if unknown else ""
-    unusable = placed.cluster.report_errors.get(_placement_node_name(placed, best.node), "")
-    why = f"its agent's report cannot be used: {sanitize(unusable)}" if unusable else "no agent runs there"
-    return f" (which GPUs are free is not known: {why})"
+        if placed.cluster.devices[best.node].free is not None:
+            return ""
+        reason = AGENT_DISAGREES
+    else:
+        error = placed.cluster.report_errors.get(placed.node_name(best.node), "")
+        reason = f"its agent's report cannot be used: {sanitize(error)}" if error else "no agent runs there"
+    return f" (it is unknown which GPUs are free: {reason})"
 
 
-def _unhealthy_gpus_text(links: GpuLinks | None, before: str = "") -> str:
-    """Which ill GPUs a pod gets, or may get."""
+def _unhealthy_gpus_text(links: GpuLinks | None) -> str:
     if links is None or not links.unhealthy:
         return ""
-    return f"{before}{'gets' if links.gpus else 'may get'} what is ill: GPUs {_gpu_indexes_text(links.unhealthy)}"
+    return f"{'gets' if links.gpus else 'may get'} unhealthy GPUs {gpu_list(links.unhealthy)}"
 
 
-def _feasible_node_row(placed: PlacementResult, each: RankedNode) -> tuple[str, ...]:
-    links = each.links
-    gpus = _gpu_indexes_text(links.gpus) if links and links.gpus else "-"
-    return (
-        sanitize(_placement_node_name(placed, each.node)),
-        _free_gpus_cell(placed, each.node),
-        gpus,
-        _links_cell(placed.request, links),
-        "; ".join(filter(None, (_unhealthy_gpus_text(links), _gang_domain_reason(placed, each)))),
-    )
+def _free_cell(row: PlacementRow) -> str:
+    resource = row.result.request.resource
+    return str(row.result.cluster.free[row.node].gpus.get(resource, 0)) if resource else ""
 
 
-def _gang_domain_reason(placed: PlacementResult, each: RankedNode) -> str:
-    """Why its domain comes after the chosen one."""
-    return (
-        other_domain_reason(placed.gang, node_domain(placed.cluster, each.node, placed.gang.label))
-        if placed.gang
-        else ""
-    )
+def _links_cell(request: PodRequirements, ranked: RankedNode | None) -> str:
+    links = ranked.links if ranked else None
+    if links is None or largest_request(request.container_requests) < 2:
+        return ""
+    at_least = "" if links.gpus else "at least "
+    return f"{at_least}{links.quality.slowest / 1000:.0f} GB/s {'NVLink' if links.joined else 'PCIe'}"
+
+
+def _reason_cell(row: PlacementRow) -> str:
+    if row.ranked is None:
+        return "; ".join(reason.detail for reason in row.reasons)
+    gang = row.result.gang
+    domain = other_domain_reason(gang, node_domain(row.result.cluster, row.node, gang.label)) if gang else ""
+    return "; ".join(filter(None, (_unhealthy_gpus_text(row.ranked.links), domain)))
 
 
 def node_domain(cluster: SchedulingSnapshot, node: int, label: str) -> str:
-    """The domain that a node's label names; "" where it has no such label."""
+    """Return the domain that a node's label names; "" without the label."""
     return cluster.fleet.nodes[node].labels.get(label, "")
-
-
-def _links_cell(wanted: PodRequirements, links: GpuLinks | None) -> str:
-    if links is None or largest_request(wanted.container_requests) < 2:
-        return "-"
-    least = "" if links.gpus else "at least "
-    kind = "NVLink" if links.joined else "PCIe"
-    return f"{least}{links.quality.slowest / 1000:.0f} GB/s {kind}"
-
-
-def _rejected_node_row(placed: PlacementResult, node: int, reasons: Sequence[FilterReason]) -> tuple[str, ...]:
-    why = "; ".join(sanitize(reason.detail) for reason in reasons)
-    return (sanitize(_placement_node_name(placed, node)), _free_gpus_cell(placed, node), "-", "-", why)
 
 
 def _preemption_lines(placed: PlacementResult) -> list[str]:
     if placed.nearest is None:
         return []
-    pods = " and ".join(f"{sanitize(_namespaced_pod_name(pod))}" for pod in placed.nearest.pods)
-    return [
-        "",
-        f"Nearest  {sanitize(_placement_node_name(placed, placed.nearest.node))}: if {pods} ended, it would fit.",
-    ]
+    pods = " and ".join(sanitize(_namespaced_pod_name(pod)) for pod in placed.nearest.pods)
+    return ["", f"Nearest  {sanitize(placed.node_name(placed.nearest.node))}: would fit if {pods} ended."]
 
 
 def _namespaced_pod_name(pod: Pod) -> str:
     return f"{pod.metadata.namespace or 'default'}/{pod_display_name(pod)}"
 
 
-def _placement_node_name(placed: PlacementResult, node: int) -> str:
-    return placed.cluster.fleet.nodes[node].name
-
-
-def _free_gpus_cell(placed: PlacementResult, node: int) -> str:
-    return str(placed.cluster.free[node].gpus.get(placed.request.resource, 0)) if placed.request.resource else "-"
-
-
-def _gpu_indexes_text(gpus: Sequence[int]) -> str:
-    return ",".join(map(str, gpus))
-
-
 def placement_document(placed: PlacementResult) -> dict[str, Any]:
-    """The same as plain data."""
+    """Return the placement as plain data."""
+    nearest = placed.nearest
     return {
         "object": placed.title,
         "denied": placed.denied,
         "resource": placed.request.resource,
         "count": placed.request.count,
         "nodes": [_feasible_node_document(placed, each) for each in placed.feasible],
-        "refused": {
-            _placement_node_name(placed, node): [
-                {"scheduler": each.scheduler_message, "detail": each.detail} for each in reasons
-            ]
+        "rejected": {
+            placed.node_name(node): [{"scheduler": each.scheduler_message, "detail": each.detail} for each in reasons]
             for node, reasons in placed.reasons.items()
         },
         "gang": gang_document(placed.gang) if placed.gang else None,
@@ -252,83 +244,69 @@ def placement_document(placed: PlacementResult) -> dict[str, Any]:
         "eachNode": placed.on_each_node,
         "replicas": placed.replicas,
         "fits": min(placed.fits, placed.replicas) if placed.feasible else 0,
-        "nearest": {
-            "node": _placement_node_name(placed, placed.nearest.node),
-            "pods": [_namespaced_pod_name(pod) for pod in placed.nearest.pods],
-        }
-        if placed.nearest
-        else None,
+        "nearest": nearest
+        and {"node": placed.node_name(nearest.node), "pods": list(map(_namespaced_pod_name, nearest.pods))},
     }
 
 
 def _feasible_node_document(placed: PlacementResult, each: RankedNode) -> dict[str, Any]:
     links = each.links
-    told = (
-        {"gpus": links.gpus, "optimal": links.optimal, "joined": links.joined, "unhealthy": links.unhealthy}
-        if links
-        else {}
-    )
-    slowest = {"slowestMBs": links.quality.slowest} if links else {}
-    domain = {"domain": node_domain(placed.cluster, each.node, placed.gang.label)} if placed.gang else {}
-    return {
-        "node": _placement_node_name(placed, each.node),
+    document: dict[str, Any] = {
+        "node": placed.node_name(each.node),
         "score": each.score,
         "links": each.confidence,
-        **told,
-        **slowest,
-        **domain,
     }
+    if links:
+        document |= {"gpus": links.gpus, "optimal": links.optimal, "joined": links.joined}
+        document |= {"unhealthy": links.unhealthy, "slowestMBs": links.quality.slowest}
+    if placed.gang:
+        document["domain"] = node_domain(placed.cluster, each.node, placed.gang.label)
+    return document
 
 
 def gang_line(gang: GangPlacement) -> str:
-    """Who runs together, and how many of them find a place in the domain that the pod goes to."""
-    who = f"Gang {sanitize(gang.name)}" if gang.name else "Its workload"
-    size = f" of {pluralize(gang.size, 'pod')}" if gang.size else ", of how many pods nobody says"
+    """Return who runs together, and how many of them fit into the domain of the chosen node."""
+    name = f"Gang {sanitize(gang.name)}" if gang.name else "Its workload"
+    size = f" of {pluralize(gang.size, 'pod')}" if gang.size else ", of unknown size"
     placed = sum(gang.placed_by_domain.values())
-    there = f", {placed} of them placed" if placed else ""
-    return f"{who}{size}{there}, in one domain by {sanitize(gang.label)}: {_gang_domain_text(gang)}"
+    also = f", {placed} of them placed" if placed else ""
+    return f"{name}{size}{also}, in one domain by {sanitize(gang.label)}: {_gang_domain_text(gang)}"
 
 
 def _gang_domain_text(gang: GangPlacement) -> str:
     if not gang.best_domain:
-        return "no node that takes it carries that label"
+        return "no suitable node has that label"
     best = sanitize(gang.best_domain)
     if not gang.size:
-        return f"{best} takes {gang.best_capacity} such pods"
+        return f"{best} has capacity for {pluralize(gang.best_capacity, 'such pod')}"
+    pods = f"it and {pluralize(gang.pending - 1, 'other')}" if gang.pending > 1 else "it"
     if gang.best_capacity >= gang.pending:
-        return f"{best} takes {_gang_members_text(gang.pending)}"
+        return f"{best} has capacity for {pods}"
     missing = gang.pending - gang.best_capacity
-    return (
-        f"no domain takes {_gang_members_text(gang.pending)}. {best} comes nearest, with "
-        f"room for {gang.best_capacity}: {missing} too few"
-    )
-
-
-def _gang_members_text(rest: int) -> str:
-    return f"it and {pluralize(rest - 1, 'other')}" if rest > 1 else "it"
+    return f"no domain has capacity for {pods}; {best} is nearest, with {gang.best_capacity}: {missing} too few"
 
 
 def other_domain_reason(gang: GangPlacement, domain: str) -> str:
-    """Why the domain of another node comes after the chosen one; "" where it is that one, or as good."""
+    """Return why another domain ranks after the chosen one; "" if it is the same or as good."""
     if not gang.best_domain or domain == gang.best_domain:
         return ""
     if not domain:
         return f"has no label {sanitize(gang.label)}"
     name, best = sanitize(domain), sanitize(gang.best_domain)
-    room, there = gang.capacity_by_domain.get(domain, 0), gang.placed_by_domain.get(domain, 0)
-    if room < gang.pending <= gang.best_capacity:
-        return f"{name} has room for {room} of the {gang.pending} that need a place"
-    if there < gang.placed_by_domain.get(gang.best_domain, 0):
-        return f"{name} has {there} of the gang, {best} {gang.placed_by_domain[gang.best_domain]}"
-    if room < gang.best_capacity and (not gang.size or gang.best_capacity < gang.pending):
-        return f"{name} has room for {room}, {best} for {gang.best_capacity}"
-    if room > gang.best_capacity >= gang.pending and gang.size:
-        return f"{name} has room for {room}: {best} is the smallest that takes all"
+    capacity, placed = gang.capacity_by_domain.get(domain, 0), gang.placed_by_domain.get(domain, 0)
+    if capacity < gang.pending <= gang.best_capacity:
+        return f"{name} has capacity for {capacity} of the {gang.pending} pending pods"
+    if placed < gang.placed_by_domain.get(gang.best_domain, 0):
+        return f"{name} has {placed} of the gang, {best} {gang.placed_by_domain[gang.best_domain]}"
+    if capacity < gang.best_capacity and (not gang.size or gang.best_capacity < gang.pending):
+        return f"{name} has capacity for {capacity}, {best} for {gang.best_capacity}"
+    if capacity > gang.best_capacity >= gang.pending and gang.size:
+        return f"{name} has capacity for {capacity}: {best} is the smallest that fits all"
     return ""
 
 
 def gang_document(gang: GangPlacement) -> dict[str, Any]:
-    """The same as plain data."""
+    """Return the gang as plain data."""
     return {
         "name": gang.name,
         "size": gang.size,

@@ -26,7 +26,7 @@ from webhook.cli.inputs import (
 )
 from webhook.cli.output import exit_with_error, join_lines, paint_for, parse_targets, print_note, write_reports
 from webhook.engine.fair_share import rank_fair_shares
-from webhook.report.fair_share import fair_share_csv, fair_share_document, fair_share_table
+from webhook.report.fair_share import fair_share_columns, fair_share_document, fair_share_table
 from webhook.report.serialization import json_text, yaml_text
 from webhook.report.text import pluralize, sanitize
 from webhook.well_known import SYSTEM_NAMESPACE
@@ -83,10 +83,10 @@ def fairshare_command(
     write_reports(
         wanted,
         {
-            "table": lambda: join_lines(list(fair_share_table(standing, rule, paint))),
+            "table": lambda: join_lines(fair_share_table(standing, rule, paint)),
             "json": lambda: json_text(fair_share_document(standing, rule)),
             "yaml": lambda: yaml_text(fair_share_document(standing, rule)),
-            "csv": lambda: fair_share_csv(standing),
+            "csv": lambda: fair_share_columns().to_csv(standing),
         },
     )
 
