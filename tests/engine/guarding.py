@@ -31,7 +31,7 @@ def look(pod: Json, *, old: Json | None = None, share: bool = False, **request: 
         **{key: value for key, value in request.items() if not key.startswith("allowed")},
     )
     allowed = {key: value for key, value in request.items() if key.startswith("allowed")}
-    return find_bypasses(coming, read, gpu_requests_of_pod(read), asks_share=share, **allowed)
+    return find_bypasses(coming, read, gpu_requests_of_pod(read), requests_share=share, **allowed)
 
 
 def names(found: list[tuple[str, Violation]]) -> list[str]:

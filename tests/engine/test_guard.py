@@ -148,7 +148,7 @@ def test_it_has_an_answer_for_any_pod(pod: Json, old: Json | None, share: bool) 
     operation = "CREATE" if old is None else "UPDATE"
     read, before = parse_pod(pod), parse_pod(old) if old is not None else None
     coming = AdmissionRequest(operation, "", "Pod", "team", "pod", read, lambda: pod, before)
-    for name, remark in find_bypasses(coming, read, gpu_requests_of_pod(read), asks_share=share):
+    for name, remark in find_bypasses(coming, read, gpu_requests_of_pod(read), requests_share=share):
         assert remark.code == BYPASS_CODES[name]
         assert remark.fix.endswith(".")
         assert not remark.message.endswith(".")

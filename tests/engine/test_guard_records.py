@@ -58,10 +58,10 @@ CASES = {
         "",
     ),
     "a decision that was copied from a pod with a slice": Case(
-        recorded(make_pod().gpus(1), original=None), "'nvidia.com/mig-1g.10gb', which no container asks for"
+        recorded(make_pod().gpus(1), original=None), "'nvidia.com/mig-1g.10gb', which no container requests"
     ),
     "a decision that was copied to a pod whose slice is 0": Case(
-        recorded(make_pod().asks("nvidia.com/mig-1g.10gb", "0"), original=None), "which no container asks for"
+        recorded(make_pod().asks("nvidia.com/mig-1g.10gb", "0"), original=None), "which no container requests"
     ),
     "a decision without the keys that may be left out": Case(
         recorded(make_pod(), {"policies": [], "digest": "0123456789ab", "changed": []}, None), ""

@@ -71,7 +71,7 @@ MIXED: dict[str, tuple[PodMaker, ClusterView, str, str]] = {
     "a slice that the user asks for, and whole GPUs that a LimitRange gives": (
         make_pod().gpus(4).asks(SMALL, "1").annotate("kubernetes.io/limit-ranger", NOTE),
         TRAP,
-        "nvidia.com/gpu is put in by LimitRange trap",
+        "LimitRange trap adds nvidia.com/gpu",
         'Write nvidia.com/gpu: "0" in its requests and limits.',
     ),
     "both given": (
@@ -80,7 +80,7 @@ MIXED: dict[str, tuple[PodMaker, ClusterView, str, str]] = {
         .asks(SMALL, "1")
         .annotate("kubernetes.io/limit-ranger", NOTE.replace("gpu req", f"gpu, {SMALL} req")),
         TWO_TRAPS,
-        "nvidia.com/gpu is put in by LimitRange trap, nvidia.com/mig-1g.10gb is put in by LimitRange trap",
+        "LimitRange trap adds nvidia.com/gpu, LimitRange trap adds nvidia.com/mig-1g.10gb",
         'Write nvidia.com/gpu: "0" and nvidia.com/mig-1g.10gb: "0" in its requests and limits.',
     ),
     "both asked for, in a namespace with the trap": (
@@ -97,7 +97,7 @@ def test_a_mixture_that_a_limit_range_makes_names_it_and_the_way_out(
     pod: PodMaker, view: ClusterView, put_in: str, fix: str
 ) -> None:
     (denied,) = ask(pod, MIXING, view=view).denials
-    message = "a container must ask for one kind of GPU, found 'nvidia.com/gpu and nvidia.com/mig-1g.10gb'"
+    message = "a container must request one kind of GPU, found 'nvidia.com/gpu and nvidia.com/mig-1g.10gb'"
     assert (denied.message, denied.fix) == (f"{message}; {put_in}" if put_in else message, fix)
 
 

@@ -1,11 +1,9 @@
-"""Step 2 of a decision: what is refused whatever the size.
+"""Step 2 of a decision: find what bypasses GPU accounting and isolation.
 
-Every way round GPU accounting has a name, which a policy lists under `security.deny`. They are looked for in
-containers of every kind alike. On UPDATE only what is new counts: a pod that runs with a fault must still get
-its labels, its finalizers and its end.
+Every bypass has a name, which a policy lists under `security.deny`. Containers of every kind are checked. On UPDATE
+only new bypasses count, so that a running pod can still get labels, lose finalizers and end.
 
-Sources: the device request paths of nvidia-container-toolkit, the CVEs of that toolkit, and the bypasses that
-other admission hooks were caught by.
+Sources: the device request paths of nvidia-container-toolkit, its CVEs, and known bypasses of other admission webhooks.
 """
 
 from __future__ import annotations
@@ -70,7 +68,7 @@ def guard_pod(
     if not policies.security:
         return []
     shares_processes = bool(gpu_requests.requests) and pod.spec.share_process_namespace
-    asks_share = shares_processes and requests_gpu_share(gpu_requests.totals, view.fleet)
+    requests_share = shares_processes and requests_gpu_share(gpu_requests.totals, view.fleet)
     return [
         (policy, violation)
         for policy, section in policies.security
@@ -78,8 +76,8 @@ def guard_pod(
             request,
             pod,
             gpu_requests,
-            asks_share=asks_share,
-            given=injected,
+            requests_share=requests_share,
+            injected=injected,
             allowed_capabilities=section.allowed_capabilities,
             allowed_runtime_classes=section.allowed_runtime_classes,
         )
@@ -90,34 +88,34 @@ def guard_pod(
 def find_bypasses(
     request: AdmissionRequest,
     pod: Pod,
-    asked: PodGpuRequests,
+    gpu_requests: PodGpuRequests,
     *,
-    asks_share: bool,
-    given: Sequence[InjectedAmount] = (),
+    requests_share: bool,
+    injected: Sequence[InjectedAmount] = (),
     allowed_capabilities: frozenset[str] = _NOTHING,
     allowed_runtime_classes: frozenset[str] = _NOTHING,
 ) -> list[tuple[str, Violation]]:
     """Find every bypass in a pod.
 
     Args:
-        request: Who asks, for which operation, and the pod as it was.
-        pod: The pod to judge, or a workload's template read as one.
-        asked: What it asks for. Names of NVIDIA's that are no GPU resource show that it is after GPUs; only an ask
-            for one excuses a GPU runtime class, and what is refused in a container that gets none.
-        asks_share: True if it requests a time-sliced or MPS share.
-        given: GPUs that LimitRanges put into it.
-        allowed_capabilities: Driver capabilities that are fine beside compute and utility; "all" allows any.
-        allowed_runtime_classes: GPU runtime classes that are fine without a GPU request.
+        request: The requester, the operation, and the old pod.
+        pod: The pod, or a workload's template read as one.
+        gpu_requests: Its GPU requests. Unknown NVIDIA resource names show that it is meant for GPUs; only a GPU request
+            permits a GPU runtime class.
+        requests_share: True if it requests a time-sliced or MPS share.
+        injected: GPUs that LimitRanges inject into it.
+        allowed_capabilities: Driver capabilities allowed besides compute and utility; "all" allows any.
+        allowed_runtime_classes: GPU runtime classes allowed without a GPU request.
 
     Returns:
-        Pairs of bypass name (see `guarding.bypasses`) and remark. Never raises on a Pod.
+        Pairs of bypass name (see `guarding.bypasses`) and violation.
     """
-    rules = asked, asks_share, given, allowed_capabilities, allowed_runtime_classes
+    rules = gpu_requests, requests_share, injected, allowed_capabilities, allowed_runtime_classes
     old = request.old_pod if request.operation == "UPDATE" else None
     results = _scan_pod(request, pod, *rules)
     if old is not None:
-        known = set(_scan_pod(request, old, *rules)) if results else set()
-        results = [one for one in results if one not in known] + find_changed_records(old, pod)
+        old_results = set(_scan_pod(request, old, *rules)) if results else set()
+        results = [one for one in results if one not in old_results] + find_changed_records(old, pod)
     elif pod.metadata.annotations:
         results += find_forged_records(pod)
     if results and MIRROR_ANNOTATION in pod.metadata.annotations and is_kubelet_request(request):
@@ -128,53 +126,57 @@ def find_bypasses(
 def _scan_pod(
     request: AdmissionRequest,
     pod: Pod,
-    asked: PodGpuRequests,
-    asks_share: bool,
-    given: Sequence[InjectedAmount],
+    gpu_requests: PodGpuRequests,
+    requests_share: bool,
+    injected: Sequence[InjectedAmount],
     capabilities: frozenset[str],
     classes: frozenset[str],
 ) -> list[DetectedBypass]:
     spec = pod.spec
     containers = containers_of_every_kind(spec)
-    named = find_gpu_variables(containers)
-    results = find_variable_bypasses(named, capabilities) if named else []
-    if named:
-        results += find_legacy_images(named, asked.requesting_containers())
+    variables = find_gpu_variables(containers)
+    results = find_variable_bypasses(variables, capabilities) if variables else []
+    if variables:
+        results += find_legacy_images(variables, gpu_requests.requesting_containers())
     results += find_device_mounts(containers)
-    results += find_unaccounted_requests(spec, containers, given)
+    results += find_unaccounted_requests(spec, containers, injected)
     if spec.volumes:
         results += find_host_path_volumes(spec)
     if pod.metadata.annotations:
         results += find_device_annotations(pod)
         results += find_mirror_annotation(request, pod)
-    if spec.runtime_class_name and not asked.requests:
+    if spec.runtime_class_name and not gpu_requests.requests:
         results += find_gpu_runtime_class(spec, classes)
-    if not asked.requests and not asked.unknown_resources and not _touches_gpus(spec, containers, named, results):
+    if (
+        not gpu_requests.requests
+        and not gpu_requests.unknown_resources
+        and not _touches_gpus(spec, containers, variables, results)
+    ):
         return [one for one in results if one[0] not in GPU_POD_BYPASSES]
 
     results += find_unreadable_sources(containers)
     results += find_host_access(spec, containers)
     if spec.node_name and request.operation == "CREATE":
         results += find_preset_node(spec)
-    return results + find_shared_processes(spec) if asks_share else results
+    return results + find_shared_processes(spec) if requests_share else results
 
 
 def _touches_gpus(
     spec: PodSpec,
     containers: Sequence[tuple[FieldPath, Container]],
-    named: Sequence[EnvVarAtPath],
+    variables: Sequence[EnvVarAtPath],
     results: Sequence[DetectedBypass],
 ) -> bool:
-    """Is this pod after a GPU, though it requests none?"""
+    """Does a pod without a GPU request show signs of GPU use?"""
     if spec.runtime_class_name.startswith(GPU_RUNTIME_CLASS_PREFIX) or has_gpu_env_prefix(containers):
         return True
     signs = ("visibleDevicesEnv", "cdiAnnotations", "containerDevicesMount", "resourceClaims")
-    if not results and not named:
+    if not results and not variables:
         return False
-    return any(name in signs for name, _ in results) or any(implies_gpu_use(variable) for _, variable in named)
+    return any(name in signs for name, _ in results) or any(implies_gpu_use(variable) for _, variable in variables)
 
 
 def _as_audit_only(one: DetectedBypass) -> DetectedBypass:
-    """A static pod runs whatever we say: its node already has it."""
-    name, remark = one
-    return name, msgspec.structs.replace(remark, at_most=PolicyMode.AUDIT)
+    """Lower a violation to audit: a static pod already runs on its node."""
+    name, violation = one
+    return name, msgspec.structs.replace(violation, at_most=PolicyMode.AUDIT)

@@ -1,1 +1,1 @@
-"""The ways round GPU accounting, by subject: variables, host access, marks (annotations) and requests."""
+"""Bypasses of GPU accounting, by subject: environment variables, host access, annotations and requests."""

@@ -1,4 +1,4 @@
-"""Annotations that hand out devices, claim to be our own record, or claim that a pod is static."""
+"""Find annotations that inject devices, imitate Rightslice's records, or mark a pod as static."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _ROOT = ("metadata", "annotations")
 
 
 def find_device_annotations(pod: Pod) -> list[DetectedBypass]:
-    """Annotations by which CDI or NVIDIA's NRI plugin inject devices."""
+    """Return annotations by which CDI or NVIDIA's NRI plugin injects devices."""
     return [
         describe_bypass(
             "cdiAnnotations",
@@ -36,39 +36,59 @@ def find_device_annotations(pod: Pod) -> list[DetectedBypass]:
     ]
 
 
-def _is_device_annotation(key: str) -> bool:
-    domain = key.partition("/")[0]
-    return domain == _CDI or domain.endswith(f".{_CDI}")
-
-
 def is_kubelet_request(request: AdmissionRequest) -> bool:
-    """Is the requester a kubelet? Both marks must agree; a test may give the username alone."""
+    """Is the requester a kubelet? Username and group must agree; policy tests may give the username alone."""
     return request.user.startswith("system:node:") and (not request.groups or "system:nodes" in request.groups)
 
 
 def find_mirror_annotation(request: AdmissionRequest, pod: Pod) -> list[DetectedBypass]:
-    """The mark of a static pod, on a pod that no node made."""
+    """Return the annotation of a static pod on a pod that no node created."""
     if MIRROR_ANNOTATION not in pod.metadata.annotations or is_kubelet_request(request):
         return []
-    who = quote_text(request.user) if request.user else "a user that is not known"
+    who = quote_text(request.user) if request.user else "an unknown user"
     return [
         describe_bypass("mirrorPod", (*_ROOT, MIRROR_ANNOTATION), f"only a node may create a mirror pod, found {who}")
     ]
 
 
 def find_changed_records(old: Pod, new: Pod) -> list[DetectedBypass]:
-    """Our records on UPDATE: they stay as they are."""
+    """Return records that an UPDATE changes."""
     before, after = old.metadata.annotations, new.metadata.annotations
     return [
         describe_bypass(
             "forgedAnnotations",
             (*_ROOT, key) if key in after else _ROOT,
             f"{key} must stay as Rightslice wrote it, found it {_describe_change(before.get(key), after.get(key))}",
-            "Leave the annotation as it is; it is a record, and nobody reads it as an instruction.",
+            "Leave the annotation unchanged: it is a record, not an instruction.",
         )
         for key in (DECISION_ANNOTATION, ORIGINAL_ANNOTATION)
         if before.get(key) != after.get(key)
     ]
+
+
+def find_forged_records(pod: Pod) -> list[DetectedBypass]:
+    """Return records on CREATE that Rightslice cannot have written."""
+    annotations = pod.metadata.annotations
+    decision, original = annotations.get(DECISION_ANNOTATION), annotations.get(ORIGINAL_ANNOTATION)
+    errors: dict[str, str] = {}
+    if decision is not None:
+        errors[DECISION_ANNOTATION] = _decision_error(decision, pod)
+    if original is not None:
+        errors[ORIGINAL_ANNOTATION] = (
+            _original_resources_error(original, pod) if decision is not None else f"it without {DECISION_ANNOTATION}"
+        )
+    return [
+        describe_bypass(
+            "forgedAnnotations", (*_ROOT, key), f"{key} must be a record that Rightslice wrote, found {error}"
+        )
+        for key, error in errors.items()
+        if error
+    ]
+
+
+def _is_device_annotation(key: str) -> bool:
+    domain = key.partition("/")[0]
+    return domain == _CDI or domain.endswith(f".{_CDI}")
 
 
 def _describe_change(before: str | None, after: str | None) -> str:
@@ -77,46 +97,26 @@ def _describe_change(before: str | None, after: str | None) -> str:
     return "removed" if after is None else "changed"
 
 
-def find_forged_records(pod: Pod) -> list[DetectedBypass]:
-    """Our records on CREATE: accepted only if Rightslice itself could have written them."""
-    annotations = pod.metadata.annotations
-    decision, original = annotations.get(DECISION_ANNOTATION), annotations.get(ORIGINAL_ANNOTATION)
-    faults: dict[str, str] = {}
-    if decision is not None:
-        faults[DECISION_ANNOTATION] = _decision_error(decision, pod)
-    if original is not None:
-        faults[ORIGINAL_ANNOTATION] = (
-            _original_resources_error(original, pod) if decision is not None else f"it without {DECISION_ANNOTATION}"
-        )
-    return [
-        describe_bypass(
-            "forgedAnnotations", (*_ROOT, key), f"{key} must be a record that Rightslice wrote, found {fault}"
-        )
-        for key, fault in faults.items()
-        if fault
-    ]
-
-
 def _decision_error(text: str, pod: Pod) -> str:
-    """Why Rightslice cannot have written this decision about a pod; "" if it can."""
+    """Return why Rightslice cannot have written this decision about a pod; "" if it can."""
     record = parse_decision_record(text)
     if record is None:
         return quote_text(text)
     if record.offer and not any(
         _requests_resource(record.offer, one.resources) for _, one in containers_of_every_kind(pod.spec)
     ):
-        return f"one that gives {quote_text(record.offer)}, which no container asks for"
+        return f"one that gives {quote_text(record.offer)}, which no container requests"
     return ""
 
 
 def _original_resources_error(text: str, pod: Pod) -> str:
-    """Why Rightslice cannot have written this record of what a pod asked for; "" if it can."""
+    """Return why Rightslice cannot have written this record of original requests; "" if it can."""
     record = parse_original_resources(text)
     if record is None:
         return quote_text(text)
     containers = {container.name: container for _, container in containers_of_every_kind(pod.spec)}
-    faults = (_container_record_error(name, before, containers) for name, before in record.items())
-    return next(filter(None, faults), "")
+    errors = (_container_record_error(name, before, containers) for name, before in record.items())
+    return next(filter(None, errors), "")
 
 
 def _container_record_error(name: str, before: ResourceRequirements, containers: Mapping[str, Container]) -> str:

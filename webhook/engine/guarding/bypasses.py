@@ -1,4 +1,4 @@
-"""The names of the ways round GPU accounting, as policies write them, and the finding code of each."""
+"""The bypasses of GPU accounting by their names in policies, and the finding code of each."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from webhook.model.enums import PolicyMode
 from webhook.model.field_paths import FieldPath
 
 DetectedBypass = tuple[str, Violation]
-"""A bypass by its name, and what was found."""
+"""The name of a bypass, and its violation."""
 
 BYPASS_CODES: dict[str, str] = {
     "visibleDevicesEnv": "GPU-S101",
@@ -53,12 +53,12 @@ GPU_POD_BYPASSES = frozenset(
         "nodeName",
     }
 )
-"""Ordinary in pods that have nothing to do with GPUs: looked for only where a pod touches them."""
+"""Bypasses that are ordinary in other pods: reported only for pods that use GPUs."""
 
 
 def describe_bypass(
     name: str, path: FieldPath, message: str, fix: str = "", at_most: PolicyMode = PolicyMode.ENFORCE
 ) -> DetectedBypass:
-    """Name one bypass. Without a fix of its own, the one of its code is given."""
+    """Build a bypass, by default with the fix of its code."""
     code = BYPASS_CODES[name]
     return name, Violation(code, path, message, fix or CODES[code].fix, at_most)

@@ -1,8 +1,7 @@
-"""Environment variables that ask the container toolkit, the loader or CUDA for more than was requested.
+"""Find environment variables that give a container more than it requested, through the toolkit, the loader or CUDA.
 
-Sources: nvidia-container-toolkit reads devices from the container's environment; the kubelet appends the
-pod's variables after the device plugin's, and runtimes let the later one win. So what the pod says counts,
-also beside a request.
+nvidia-container-toolkit reads devices from the container's environment. The kubelet appends the pod's variables after
+the device plugin's, and runtimes use the last one, so the pod's value applies even beside a request.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from webhook.model.field_paths import FieldPath
 from webhook.model.pods import Container, EnvVar
 
 FIRST_LETTERS = "NCL"
-"""What every name below begins with: one look passes over nearly all variables of a pod."""
+"""The first letters of all names below, to skip nearly all variables of a pod quickly."""
 
 MPS_START = "CUDA_MPS_"
 VISIBLE_DEVICES = "NVIDIA_VISIBLE_DEVICES"
@@ -39,10 +38,14 @@ _SAFE_VALUES: dict[str, tuple[str, frozenset[str], str]] = {
     "LD_PRELOAD": ("loaderEnv", _EMPTY, "absent"),
     "LD_AUDIT": ("loaderEnv", _EMPTY, "absent"),
 }
-"""Bypass name, values that give nothing away, and what must hold, by variable."""
+"""Bypass name, harmless values, and the requirement, by variable."""
 
-_LEGACY_MUST = f"{CUDA_VERSION} must stand beside {VISIBLE_DEVICES} (void or none) in a container without a GPU request"
-_LEGACY_FIX = f"Set {VISIBLE_DEVICES} to void in this container, or remove {CUDA_VERSION}; for a GPU, ask in limits."
+_LEGACY_MUST = (
+    f"{CUDA_VERSION} must be set together with {VISIBLE_DEVICES} (void or none) in a container without a GPU request"
+)
+_LEGACY_FIX = (
+    f"Set {VISIBLE_DEVICES} to void in this container, or remove {CUDA_VERSION}; for a GPU, request one in limits."
+)
 
 _FREE_CAPABILITIES = frozenset({"", "compute", "utility"})
 _SYSTEM_FOLDERS = ("/usr/", "/lib/", "/lib32/", "/lib64/", "/opt/")
@@ -56,7 +59,7 @@ EnvVarAtPath = tuple[FieldPath, EnvVar]
 
 
 def find_gpu_variables(containers: Sequence[tuple[FieldPath, Container]]) -> list[EnvVarAtPath]:
-    """The variables that are guarded, or are a sign of GPUs, with their paths."""
+    """Return the variables that are guarded or imply GPU use, with their paths."""
     results: list[EnvVarAtPath] = []
     for path, container in containers:
         for i, variable in enumerate(container.env):
@@ -68,7 +71,7 @@ def find_gpu_variables(containers: Sequence[tuple[FieldPath, Container]]) -> lis
 
 
 def implies_gpu_use(variable: EnvVar) -> bool:
-    """Does this variable make sense only in a container that is to see a GPU?"""
+    """Does a variable make sense only in a container with a GPU?"""
     if variable.name not in _GPU_VARIABLES and not variable.name.startswith(MPS_START):
         return False
     hides = variable.value in _NO_DEVICES or variable.value in _HIDES_ALL
@@ -76,8 +79,56 @@ def implies_gpu_use(variable: EnvVar) -> bool:
 
 
 def find_variable_bypasses(variables: Sequence[EnvVarAtPath], allowed: frozenset[str]) -> list[DetectedBypass]:
-    """Every variable that takes more than was asked for; `allowed` are further driver capabilities."""
+    """Return every variable that gives more than was requested; `allowed` are additional driver capabilities."""
     return [one for path, variable in variables if (one := _check_variable(path, variable, allowed)) is not None]
+
+
+def find_legacy_images(variables: Sequence[EnvVarAtPath], requesting: Collection[FieldPath]) -> list[DetectedBypass]:
+    """Return CUDA_VERSION without NVIDIA_VISIBLE_DEVICES in containers without a GPU request: it selects every GPU.
+
+    The toolkit calls an image legacy if CUDA_VERSION is set and NVIDIA_REQUIRE_CUDA is unset or empty; a legacy image
+    without NVIDIA_VISIBLE_DEVICES sees all GPUs. In a container with a request the device plugin sets the variable. Of
+    equal names the last applies.
+    """
+    last = {(path[:-2], variable.name): (path, variable) for path, variable in variables}
+    return [
+        describe_bypass(
+            "visibleDevicesEnv", path, f"{_LEGACY_MUST}, found {_describe_value(variable)} alone", _LEGACY_FIX
+        )
+        for (container, name), (path, variable) in last.items()
+        if name == CUDA_VERSION
+        and container not in requesting
+        and (variable.value or variable.value_from is not None)
+        and (container, VISIBLE_DEVICES) not in last
+        and not _is_surely_set(last.get((container, REQUIRE_CUDA)))
+    ]
+
+
+def parse_capabilities(value: str) -> set[str]:
+    """Return the driver capabilities in a value of NVIDIA_DRIVER_CAPABILITIES."""
+    return {capability.strip() for capability in value.split(",")}
+
+
+def has_gpu_env_prefix(containers: Sequence[tuple[FieldPath, Container]]) -> bool:
+    """Does an envFrom source have a prefix that makes sense only for GPU variables?"""
+    return any(
+        source.prefix and _is_prefix_of_any(source.prefix, _GPU_PREFIX_TARGETS)
+        for _, container in containers
+        if container.env_from
+        for source in container.env_from
+    )
+
+
+def find_unreadable_sources(containers: Sequence[tuple[FieldPath, Container]]) -> list[DetectedBypass]:
+    """Return envFrom sources that may contain a guarded variable."""
+    results: list[DetectedBypass] = []
+    for path, container in containers:
+        for i, source in enumerate(container.env_from):
+            if _is_prefix_of_any(source.prefix, _GUARDED_PREFIX_TARGETS):
+                results.append(
+                    describe_bypass("unreadableEnv", (*path, "envFrom", i), _unreadable_message(source.prefix))
+                )
+    return results
 
 
 def _check_variable(path: FieldPath, variable: EnvVar, allowed: frozenset[str]) -> DetectedBypass | None:
@@ -102,36 +153,9 @@ def _describe_value(variable: EnvVar) -> str:
     )
 
 
-def find_legacy_images(variables: Sequence[EnvVarAtPath], asking: Collection[FieldPath]) -> list[DetectedBypass]:
-    """CUDA_VERSION alone, which the container toolkit takes for every GPU, in containers that do not ask for one.
-
-    A container that asks has its devices named by the device plugin, and one beside it has not.
-
-    The toolkit calls an image legacy if CUDA_VERSION is set and NVIDIA_REQUIRE_CUDA is not, an empty value being
-    as good as none; a legacy image whose NVIDIA_VISIBLE_DEVICES is absent sees all. Of equal names the last holds.
-    """
-    last = {(path[:-2], variable.name): (path, variable) for path, variable in variables}
-    return [
-        describe_bypass(
-            "visibleDevicesEnv", path, f"{_LEGACY_MUST}, found {_describe_value(variable)} without it", _LEGACY_FIX
-        )
-        for (container, name), (path, variable) in last.items()
-        if name == CUDA_VERSION
-        and container not in asking
-        and (variable.value or variable.value_from is not None)
-        and (container, VISIBLE_DEVICES) not in last
-        and not _is_surely_set(last.get((container, REQUIRE_CUDA)))
-    ]
-
-
-def _is_surely_set(suspect: EnvVarAtPath | None) -> bool:
-    """Not by a source, which may lack the key, nor by $(NAME), which may be empty."""
-    return suspect is not None and suspect[1].value_from is None and bool(suspect[1].value.partition("$(")[0])
-
-
-def parse_capabilities(value: str) -> set[str]:
-    """The driver capabilities that a value of NVIDIA_DRIVER_CAPABILITIES names."""
-    return {capability.strip() for capability in value.split(",")}
+def _is_surely_set(found: EnvVarAtPath | None) -> bool:
+    """A source may lack the key, and $(NAME) may be empty."""
+    return found is not None and found[1].value_from is None and bool(found[1].value.partition("$(")[0])
 
 
 def _check_capabilities(path: FieldPath, variable: EnvVar, allowed: frozenset[str]) -> DetectedBypass | None:
@@ -139,17 +163,17 @@ def _check_capabilities(path: FieldPath, variable: EnvVar, allowed: frozenset[st
         extra = parse_capabilities(variable.value) - _FREE_CAPABILITIES - allowed
         if not extra or "all" in allowed:
             return None
-        listed = f"{quote_text(', '.join(sorted(extra)))} beside them"
+        listed = f"{quote_text(', '.join(sorted(extra)))} as well"
     else:
         listed = _describe_value(variable)
-    fine = ", ".join(["compute", "utility", *sorted(allowed)])
+    permitted = ", ".join(["compute", "utility", *sorted(allowed)])
     return describe_bypass(
-        "driverCapabilitiesEnv", path, f"{DRIVER_CAPABILITIES} must name only {fine}, found {listed}"
+        "driverCapabilitiesEnv", path, f"{DRIVER_CAPABILITIES} must name only {permitted}, found {listed}"
     )
 
 
 def _check_library_path(path: FieldPath, variable: EnvVar) -> DetectedBypass | None:
-    """Folders of the system are fine: only what a user can write to reaches a hook (CVE-2025-23266)."""
+    """Allow system folders: only files that a user can write reach a hook (CVE-2025-23266)."""
     folders = variable.value.split(":") if variable.value else []
     if variable.value_from is None and all(map(_is_system_folder, folders)):
         return None
@@ -159,37 +183,15 @@ def _check_library_path(path: FieldPath, variable: EnvVar) -> DetectedBypass | N
 
 
 def _is_system_folder(folder: str) -> bool:
-    """Not with a "$" in it either: what $(NAME) stands for may hold a ":" and a folder of the user's."""
+    """A folder with "$" is not: $(NAME) may contain a ":" and a folder of the user."""
     return f"{folder}/".startswith(_SYSTEM_FOLDERS) and ".." not in folder.split("/") and "$" not in folder
 
 
-def has_gpu_env_prefix(containers: Sequence[tuple[FieldPath, Container]]) -> bool:
-    """Does a source of variables have a prefix that makes sense only for those of GPUs?"""
-    return any(
-        source.prefix and _is_prefix_of_any(source.prefix, _GPU_PREFIX_TARGETS)
-        for _, container in containers
-        if container.env_from
-        for source in container.env_from
-    )
-
-
-def find_unreadable_sources(containers: Sequence[tuple[FieldPath, Container]]) -> list[DetectedBypass]:
-    """Sources of whole sets of variables that may hold a guarded one."""
-    results: list[DetectedBypass] = []
-    for path, container in containers:
-        for i, source in enumerate(container.env_from):
-            if _is_prefix_of_any(source.prefix, _GUARDED_PREFIX_TARGETS):
-                results.append(
-                    describe_bypass("unreadableEnv", (*path, "envFrom", i), _unreadable_message(source.prefix))
-                )
-    return results
-
-
 def _is_prefix_of_any(prefix: str, names: Collection[str]) -> bool:
-    """Is a prefix the beginning of one of these names, or of one of MPS?"""
+    """Does one of these names, or of the MPS variables, start with a prefix?"""
     return any(name.startswith(prefix) for name in names) or MPS_START.startswith(prefix[: len(MPS_START)])
 
 
 def _unreadable_message(prefix: str) -> str:
-    must = "envFrom must have a prefix that no GPU variable begins with"
+    must = "envFrom must have a prefix that no GPU variable starts with"
     return f"{must}, found {quote_text(prefix)}" if prefix else f"{must}, found none"

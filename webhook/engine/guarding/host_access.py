@@ -1,4 +1,9 @@
-"""Access to the host that reaches GPUs past the device plugin: privileges, namespaces, paths and mounts."""
+"""Find host access that reaches GPUs without the device plugin: privileges, namespaces, paths and mounts.
+
+A host path counts if it is one of the guarded trees, is under one, or contains one: a mount of /run includes the
+container runtime's socket. So does every path through a process's links, which lead anywhere. /tmp itself is allowed:
+it is mounted for many reasons, though MPS sockets may be there.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +17,7 @@ from webhook.model.field_paths import FieldPath
 from webhook.model.pods import Container, PodSpec, SecurityContext
 
 _KUBELETS = ("/var/lib/kubelet", "/var/lib/k0s/kubelet", "/var/snap/microk8s/common/var/lib/kubelet")
-"""Where kubelets keep their files: the usual place (also of K3s and RKE2), that of k0s and that of MicroK8s."""
+"""Kubelet directories: the default (also of K3s and RKE2), k0s and MicroK8s."""
 
 DEVICE_TREES = (
     "/dev/dri",
@@ -24,7 +29,7 @@ DEVICE_TREES = (
     "/run/nri",
     *(f"{kubelet}/{sockets}" for kubelet in _KUBELETS for sockets in ("device-plugins", "pod-resources")),
 )
-"""Device files, the driver's own files, CDI and NRI, and the kubelet's device sockets: there for devices alone."""
+"""Paths that exist for devices only: device files, the driver's files, CDI, NRI, and the kubelet's device sockets."""
 
 GUARDED_TREES = (
     *DEVICE_TREES,
@@ -40,37 +45,37 @@ GUARDED_TREES = (
     "/var/lib/k0s/run",
     "/var/snap/microk8s/common/run",
 )
-"""Those, memory, and the runtimes' sockets."""
+"""Device trees, memory, and the container runtimes' sockets."""
 
 GUARDED_PREFIXES = ("/dev/nvidia", "/run/nvidia", "/usr/local/nvidia", "/tmp/nvidia-mps")  # noqa: S108 -- a path to refuse, not one to write
 """Device nodes, the sockets of driver, MPS, fabric manager and persistence daemon, and the container toolkit.
 
-What holds /usr/local/nvidia does not count: agents that watch a node mount /usr.
+Parents of /usr/local/nvidia do not count: node agents mount /usr.
 """
 
 PROCESS_NAMES = frozenset({"self", "thread-self"})
-"""Names of processes under /proc, beside their numbers."""
+"""Names of processes under /proc besides their numbers."""
 
 PROCESS_LINKS = frozenset({"root", "cwd", "exe", "fd", "map_files", "ns", "task"})
-"""What stands in a process's folder and leads out of it, by itself or by what it holds."""
+"""Entries of a process's folder that lead out of it, directly or through their content."""
 
 DEVICE_LIST_NAME = "nvidia-container-devices"
 DEVICE_LIST = f"/run/{DEVICE_LIST_NAME}"
-"""The toolkit takes the names of mounts under this folder (as /var/run/…) for a list of GPUs."""
+"""The toolkit reads the names of mounts under this folder (as /var/run/…) as a list of GPUs."""
 
 
 _PRIVILEGED_CAPABILITIES = frozenset({"SYS_ADMIN", "ALL"})
-"""The toolkit takes SYS_ADMIN in the bounding set for privileged."""
+"""The toolkit treats SYS_ADMIN in the bounding set as privileged."""
 
 
 def find_host_path_volumes(spec: PodSpec) -> list[DetectedBypass]:
-    """hostPath volumes that reach GPU devices or what hands them out."""
+    """Return hostPath volumes that reach GPU devices or their managers."""
     return [
         describe_bypass(
             "hostPathDevices",
             ("spec", "volumes", i, "hostPath", "path"),
-            "a hostPath volume must keep away from GPU devices, the driver and the sockets that hand devices "
-            f"out, found {quote_text(volume.host_path.path)}",
+            "a hostPath volume must not reach GPU devices, the driver or the sockets that allocate devices, "
+            f"found {quote_text(volume.host_path.path)}",
         )
         for i, volume in enumerate(spec.volumes)
         if volume.host_path is not None and path_reaches_gpus(volume.host_path.path)
@@ -78,7 +83,7 @@ def find_host_path_volumes(spec: PodSpec) -> list[DetectedBypass]:
 
 
 def find_device_mounts(containers: Sequence[tuple[FieldPath, Container]]) -> list[DetectedBypass]:
-    """Mounts that the container toolkit reads as a list of GPUs."""
+    """Return mounts that the container toolkit reads as a list of GPUs."""
     results: list[DetectedBypass] = []
     must = "a mount must not be at or under /var/run/nvidia-container-devices"
     for path, container in containers:
@@ -92,7 +97,7 @@ def find_device_mounts(containers: Sequence[tuple[FieldPath, Container]]) -> lis
 
 
 def find_host_access(spec: PodSpec, containers: Sequence[tuple[FieldPath, Container]]) -> list[DetectedBypass]:
-    """Privileges and namespaces of the host."""
+    """Return privileges and host namespaces."""
     results: list[DetectedBypass] = []
     shares_host = spec.host_pid or spec.host_ipc
     if shares_host:
@@ -102,65 +107,27 @@ def find_host_access(spec: PodSpec, containers: Sequence[tuple[FieldPath, Contai
         if context is not None and _raises_privileges(context):
             results += _find_privileges((*path, "securityContext"), context, shares_host=shares_host)
     if spec.host_users is False:
-        message = "hostUsers must be true beside GPUs, found false"
+        message = "hostUsers must be true in a pod with GPUs, found false"
         results.append(describe_bypass("userNamespaces", ("spec", "hostUsers"), message, at_most=PolicyMode.WARN))
     return results
 
 
-def _raises_privileges(context: SecurityContext) -> bool:
-    return bool(context.privileged or context.allow_privilege_escalation or context.capabilities.add)
-
-
-def _find_host_namespaces(spec: PodSpec) -> list[DetectedBypass]:
-    asked = (("hostPID", spec.host_pid), ("hostIPC", spec.host_ipc))
-    return [
-        describe_bypass(
-            "hostNamespaces", ("spec", field), f"{field} must be false beside GPUs, found true", f"Remove {field}."
-        )
-        for field, on in asked
-        if on
-    ]
-
-
-def _find_privileges(path: FieldPath, context: SecurityContext, *, shares_host: bool) -> list[DetectedBypass]:
-    results: list[DetectedBypass] = []
-    added = context.capabilities.add
-    if context.privileged:
-        message = "privileged must be false in a pod that touches GPUs, found true"
-        results.append(describe_bypass("privileged", (*path, "privileged"), message))
-    results += [
-        describe_bypass(
-            "sysAdminCapability",
-            (*path, "capabilities", "add", i),
-            f"SYS_ADMIN must not be added in a pod that touches GPUs, found {quote_text(capability)}",
-            f"Remove {quote_text(capability)} from securityContext.capabilities.add.",
-        )
-        for i, capability in enumerate(added)
-        if capability.upper().removeprefix("CAP_") in _PRIVILEGED_CAPABILITIES
-    ]
-    if context.allow_privilege_escalation and (shares_host or added):
-        beside = "host namespaces" if shares_host else f"the added capability {quote_text(added[0])}"
-        message = f"allowPrivilegeEscalation must be false beside {beside}, found true"
-        results.append(describe_bypass("privilegeEscalation", (*path, "allowPrivilegeEscalation"), message))
-    return results
-
-
 def find_shared_processes(spec: PodSpec) -> list[DetectedBypass]:
-    """One process namespace for all containers: on a shared GPU they reach each other's memory handles."""
+    """Return a shared process namespace: on a shared GPU, containers reach each other's memory handles."""
     if not spec.share_process_namespace:
         return []
-    message = "shareProcessNamespace must be false in a pod that asks for a share of a GPU, found true"
+    message = "shareProcessNamespace must be false in a pod that requests a share of a GPU, found true"
     return [describe_bypass("sharedProcessNamespace", ("spec", "shareProcessNamespace"), message)]
 
 
 def normalize_host_path(path: str) -> str:
     """Resolve what can be resolved without a file system: "//", ".", ".." and /var/run.
 
-    A path through a process's links is taken as all of the host.
+    A path through a process's links counts as the whole host.
 
-    >>> plain("//var/./run/../run/nvidia/")
+    >>> normalize_host_path("//var/./run/../run/nvidia/")
     '/run/nvidia'
-    >>> plain("/proc/1/cwd/data")
+    >>> normalize_host_path("/proc/1/cwd/data")
     '/'
     """
     steps: list[str] = []
@@ -176,12 +143,6 @@ def normalize_host_path(path: str) -> str:
     return "/" + "/".join(steps)
 
 
-def _is_process_folder(path: str) -> bool:
-    """Is this the folder of a process, which holds its links?"""
-    proc, _, name = path.rpartition("/")
-    return proc == "/proc" and ((name.isascii() and name.isdecimal()) or name in PROCESS_NAMES)
-
-
 @lru_cache(maxsize=1024)
 def path_reaches_gpus(host_path: str) -> bool:
     """Does a host path reach GPU devices or their managers?"""
@@ -195,3 +156,50 @@ def path_reaches_gpus(host_path: str) -> bool:
 def is_device_list_mount(mount_path: str) -> bool:
     """Does the container toolkit read this mount as a list of GPUs?"""
     return (normalize_host_path(mount_path) + "/").startswith(DEVICE_LIST + "/")
+
+
+def _raises_privileges(context: SecurityContext) -> bool:
+    return bool(context.privileged or context.allow_privilege_escalation or context.capabilities.add)
+
+
+def _find_host_namespaces(spec: PodSpec) -> list[DetectedBypass]:
+    fields = (("hostPID", spec.host_pid), ("hostIPC", spec.host_ipc))
+    return [
+        describe_bypass(
+            "hostNamespaces",
+            ("spec", field),
+            f"{field} must be false in a pod with GPUs, found true",
+            f"Remove {field}.",
+        )
+        for field, on in fields
+        if on
+    ]
+
+
+def _find_privileges(path: FieldPath, context: SecurityContext, *, shares_host: bool) -> list[DetectedBypass]:
+    results: list[DetectedBypass] = []
+    added = context.capabilities.add
+    if context.privileged:
+        message = "privileged must be false in a pod that uses GPUs, found true"
+        results.append(describe_bypass("privileged", (*path, "privileged"), message))
+    results += [
+        describe_bypass(
+            "sysAdminCapability",
+            (*path, "capabilities", "add", i),
+            f"SYS_ADMIN must not be added in a pod that uses GPUs, found {quote_text(capability)}",
+            f"Remove {quote_text(capability)} from securityContext.capabilities.add.",
+        )
+        for i, capability in enumerate(added)
+        if capability.upper().removeprefix("CAP_") in _PRIVILEGED_CAPABILITIES
+    ]
+    if context.allow_privilege_escalation and (shares_host or added):
+        access = "host namespaces" if shares_host else f"the added capability {quote_text(added[0])}"
+        message = f"allowPrivilegeEscalation must be false together with {access}, found true"
+        results.append(describe_bypass("privilegeEscalation", (*path, "allowPrivilegeEscalation"), message))
+    return results
+
+
+def _is_process_folder(path: str) -> bool:
+    """Is this the folder of a process, which contains its links?"""
+    proc, _, name = path.rpartition("/")
+    return proc == "/proc" and ((name.isascii() and name.isdecimal()) or name in PROCESS_NAMES)

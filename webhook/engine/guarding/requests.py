@@ -1,4 +1,4 @@
-"""Requests that go past the GPU accounting, or contradict themselves: classes, nodes, claims, mixtures."""
+"""Find requests that bypass GPU accounting or contradict themselves: runtime classes, nodes, claims, mixed GPUs."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from webhook.model.pods import Container, PodSpec, ResourceRequirements
 from webhook.model.quantity import parse_whole_number
 
 GPU_RUNTIME_CLASS_PREFIX = "nvidia"
-"""nvidia, nvidia-cdi, nvidia-legacy, nvidia-experimental: the classes that the GPU operator makes."""
+"""nvidia, nvidia-cdi, nvidia-legacy, nvidia-experimental: the classes that the GPU operator creates."""
 
 _DEVICE_PREFIXES = ("nvidia.com/", DEVICE_CLASS_PREFIX)
 
 
 def find_gpu_runtime_class(spec: PodSpec, allowed: frozenset[str]) -> list[DetectedBypass]:
-    """A GPU runtime class; for pods without a GPU request."""
+    """Return the GPU runtime class of a pod without a GPU request."""
     name = spec.runtime_class_name
     if not name.startswith(GPU_RUNTIME_CLASS_PREFIX) or name in allowed:
         return []
@@ -29,30 +29,29 @@ def find_gpu_runtime_class(spec: PodSpec, allowed: frozenset[str]) -> list[Detec
 
 
 def find_preset_node(spec: PodSpec) -> list[DetectedBypass]:
-    """A node chosen past the scheduler; for CREATE of a pod that names one."""
-    message = f"nodeName must be left to the scheduler in a pod that touches GPUs, found {quote_text(spec.node_name)}"
+    """Return the node that a new pod sets itself, without the scheduler."""
+    message = f"nodeName must be left to the scheduler in a pod that uses GPUs, found {quote_text(spec.node_name)}"
     return [describe_bypass("nodeName", ("spec", "nodeName"), message)]
 
 
 def find_unaccounted_requests(
-    spec: PodSpec, containers: Sequence[tuple[FieldPath, Container]], given: Sequence[InjectedAmount] = ()
+    spec: PodSpec, containers: Sequence[tuple[FieldPath, Container]], injected: Sequence[InjectedAmount] = ()
 ) -> list[DetectedBypass]:
-    """Resource claims, extended resources that stand for one, and several kinds of GPU in one container.
+    """Return resource claims, device classes used as resources, and several kinds of GPU in one container.
 
-    Args:
-        given: GPUs that LimitRanges put in.
+    `injected` are GPUs that LimitRanges inject.
     """
     results: list[DetectedBypass] = []
     if spec.resource_claims:
         count = len(spec.resource_claims)
         listed = "a resource claim" if count == 1 else f"{count} resource claims"
-        message = f"devices must be asked for as nvidia.com resources, found {listed}"
+        message = f"devices must be requested as nvidia.com resources, found {listed}"
         results.append(describe_bypass("resourceClaims", ("spec", "resourceClaims"), message))
     for path, container in containers:
         resources = container.resources
         if _may_be_unaccounted((*resources.limits, *resources.requests)):
             results += _find_device_classes((*path, "resources"), resources)
-            results += _find_mixed_gpus((*path, "resources"), resources, [one for one in given if one.path == path])
+            results += _find_mixed_gpus((*path, "resources"), resources, [one for one in injected if one.path == path])
     return results
 
 
@@ -72,30 +71,30 @@ def _find_device_classes(path: FieldPath, resources: ResourceRequirements) -> li
         describe_bypass(
             "resourceClaims",
             place,
-            f"devices must be asked for as nvidia.com resources, found the device class {quote_text(name)}",
+            f"devices must be requested as nvidia.com resources, found the device class {quote_text(name)}",
         )
         for name, place in named.items()
     ]
 
 
 def _find_mixed_gpus(
-    path: FieldPath, resources: ResourceRequirements, given: Sequence[InjectedAmount]
+    path: FieldPath, resources: ResourceRequirements, injected: Sequence[InjectedAmount]
 ) -> list[DetectedBypass]:
     amounts = resources.requests | resources.limits
-    asked = {
+    requested = {
         name: gpu
         for name in amounts
         if (gpu := parse_gpu_resource(name)) is not None and parse_whole_number(amounts[name]) != 0
     }
-    if len({_gpu_kind(gpu) for gpu in asked.values()}) < 2:
+    if len({_gpu_kind(gpu) for gpu in requested.values()}) < 2:
         return []
-    listed = quote_text(" and ".join(sorted(asked)), 120)
-    message = f"a container must ask for one kind of GPU, found {listed}"
-    put_in = [one for one in given if one.resource in asked]
-    if not put_in:
+    listed = quote_text(" and ".join(sorted(requested)), 120)
+    message = f"a container must request one kind of GPU, found {listed}"
+    involved = [one for one in injected if one.resource in requested]
+    if not involved:
         return [describe_bypass("mixedGPURequests", path, message)]
-    who = ", ".join(f"{one.resource} is put in by LimitRange {one.limit_range}" for one in put_in)
-    zeros = " and ".join(f'{one.resource}: "0"' for one in put_in)
+    who = ", ".join(f"LimitRange {one.limit_range} adds {one.resource}" for one in involved)
+    zeros = " and ".join(f'{one.resource}: "0"' for one in involved)
     return [
         describe_bypass("mixedGPURequests", path, f"{message}; {who}", f"Write {zeros} in its requests and limits.")
     ]
