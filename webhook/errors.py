@@ -1,19 +1,20 @@
-"""Every error this package raises on purpose.
+"""The exceptions of this package.
 
 * RightsliceError
-  + QuantityError     a text is not a Kubernetes quantity, or is out of bounds
-  + DocumentError     a file is not YAML or JSON that we accept; the message has the place
-    + TemplateError   it looks like a template (Helm's, say) that has not been rendered
-  + PolicyFileError   a policy cannot be used; the message has the place, the fault and the fix
-  + SnapshotError     a cluster snapshot cannot be used; the message has the place and the fix
-  + TopologyError     a text is not what `nvidia-smi topo -m` prints; the message has the line
-  + ReviewError       a body is not an AdmissionReview that we can judge: HTTP 400
-  + UsageError        what GPUs were seen to do cannot be read: from Prometheus, or from a recorded file
-  + AccessError       nothing says where the API server is or who we are, or what says so cannot be used
-  + ApiError          the API server said no, or something that is no answer of an API server
-    + ApiUnreachable  it did not answer
+  + QuantityError      a text is not a Kubernetes quantity, or is out of bounds
+  + LocatedError       an error in a file, with its location
+    + DocumentError    the file is not valid YAML or JSON
+      + TemplateError  the file looks like an unrendered template, such as Helm's
+    + PolicyFileError  the policy is invalid
+    + SnapshotError    the cluster snapshot is invalid
+  + TopologyError      a text is not the output of `nvidia-smi topo -m`
+  + ReviewError        a request body is not a valid AdmissionReview: HTTP 400
+  + UsageError         GPU usage cannot be read from Prometheus or from a recorded file
+  + AccessError        the address or the credentials of the API server are missing or invalid
+  + ApiError           the API server returned an error, or an invalid response
+    + ApiUnreachable   the API server did not answer
 
-A denied pod is not an error: it is a `Decision` with findings in it.
+A denied pod is not an error: it is a `Decision` with findings.
 """
 
 from __future__ import annotations
@@ -22,11 +23,11 @@ from typing import NamedTuple
 
 
 class RightsliceError(Exception):
-    """The root: catch it at an edge, never in the core."""
+    """Base class. Catch it in commands and servers, not in the core."""
 
 
 class SourceLocation(NamedTuple):
-    """Where a value stands: file name, and line and column counted from 1 (0: not known)."""
+    """Location of a value: file name, and line and column counted from 1 (0 if unknown)."""
 
     file: str
     line: int = 0
@@ -46,68 +47,68 @@ class QuantityError(RightsliceError):
 
 
 class LocatedError(RightsliceError):
-    """A fault in a file: where, what must hold, what was found, and what to write."""
+    """An error in a file: where, what must hold, what was found, and what to write."""
 
-    def __init__(self, place: SourceLocation, sentence: str) -> None:
-        super().__init__(f"{place}: {sentence}")
-        self.location = place
-        self.message = sentence
+    def __init__(self, location: SourceLocation, message: str) -> None:
+        super().__init__(f"{location}: {message}")
+        self.location = location
+        self.message = message
 
 
 class DocumentError(LocatedError):
-    """A file is not YAML or JSON that we accept."""
+    """A file is not valid YAML or JSON."""
 
 
 class TemplateError(DocumentError):
-    """A file looks like a template that has not been rendered."""
+    """A file looks like an unrendered template."""
 
 
 class PolicyFileError(LocatedError):
-    """A policy cannot be used. `code` is one of the GPU-P codes."""
+    """A policy is invalid. `code` is one of the GPU-P codes."""
 
-    def __init__(self, place: SourceLocation, sentence: str, code: str = "GPU-P101") -> None:
-        super().__init__(place, sentence)
+    def __init__(self, location: SourceLocation, message: str, code: str = "GPU-P101") -> None:
+        super().__init__(location, message)
         self.code = code
 
 
 class SnapshotError(LocatedError):
-    """A cluster snapshot cannot be used."""
+    """A cluster snapshot is invalid."""
 
 
 class TopologyError(RightsliceError):
-    """A text is not what `nvidia-smi topo -m` prints."""
+    """A text is not the output of `nvidia-smi topo -m`."""
 
 
 class ReviewError(RightsliceError):
-    """A body is not an AdmissionReview that we can judge.
+    """A request body is not a valid AdmissionReview.
 
     Attributes:
-        sentence: What is wrong, without the object that it is wrong in.
+        message: The problem, without the name of the object.
         path: The field of the object, as far as it is known.
     """
 
-    def __init__(self, sentence: str, path: tuple[str | int, ...] = (), *, about: str = "") -> None:
-        super().__init__(f"{about}{sentence}")
-        self.message, self.path = sentence, path
+    def __init__(self, message: str, path: tuple[str | int, ...] = (), *, about: str = "") -> None:
+        super().__init__(f"{about}{message}")
+        self.message, self.path = message, path
 
 
 class UsageError(RightsliceError):
-    """What GPUs were seen to do cannot be read; says from where, what must hold and what was found."""
+    """GPU usage cannot be read. The message says from where, what must hold and what was found."""
 
 
 class AccessError(RightsliceError):
-    """Where the API server is and who we are cannot be told; says what to give."""
+    """The address or the credentials of the API server are missing or invalid. The message says what to provide."""
 
 
 class ApiError(RightsliceError):
-    """The API server said no, or something that is no answer of an API server.
+    """The API server returned an error, or an invalid response.
 
     Attributes:
         call: Method and path.
-        status: HTTP status: 404 not found, 409 conflict or already there, 410 gone, 429 too many; 0: no answer.
-        reason: The API's one word for it, such as NotFound or AlreadyExists; else the HTTP reason.
-        message: Its sentence, cut.
-        retry_after: Seconds to wait before the next try, as the server asks; 0 if it does not.
+        status: HTTP status: 404 not found, 409 conflict or exists, 410 gone, 429 too many; 0 without an answer.
+        reason: The API's reason, such as NotFound or AlreadyExists, or else the HTTP reason.
+        message: The API's message, shortened.
+        retry_after: Seconds to wait before the next try, if the server sets it; otherwise 0.
     """
 
     def __init__(self, call: str, status: int, reason: str, message: str, retry_after: float = 0.0) -> None:
@@ -118,18 +119,18 @@ class ApiError(RightsliceError):
         super().__init__(": ".join(filter(None, (call, answer, self.message))))
 
 
-class ApiUnreachable(ApiError):  # noqa: N818 - it says what is so, like the words of the API itself
-    """The API server did not answer: refused, cut, too slow, or not the server its certificate should name."""
+class ApiUnreachable(ApiError):  # noqa: N818 - named like the reasons of the API
+    """The API server did not answer: connection refused or closed, timeout, or a wrong certificate."""
 
     def __init__(self, call: str, server: str, why: str) -> None:
         super().__init__(call, 0, "", f"no answer from {server} ({why})")
 
 
 def shorten_text(text: str, limit: int = 60) -> str:
-    """Cut what a stranger wrote before it goes into a message."""
+    """Shorten untrusted text for a message."""
     return text if len(text) <= limit else f"{text[: limit - 1]}…"
 
 
 def quote_text(text: str, limit: int = 60) -> str:
-    """Show what a stranger wrote: cut, in quotes, with control characters escaped."""
+    """Quote untrusted text for a message: shortened, with control characters escaped."""
     return repr(shorten_text(text, limit))

@@ -1,4 +1,4 @@
-"""What a serving process is told: flags first, then RIGHTSLICE_ variables of the environment, then defaults."""
+"""Settings of the serving processes: flags take precedence over RIGHTSLICE_ environment variables, then defaults."""
 
 from __future__ import annotations
 
@@ -9,44 +9,44 @@ from pathlib import Path
 from typing import Annotated, Literal, Self, TypeVar
 
 from pydantic import Field, ValidationError, field_validator, model_validator
+from pydantic_core import ErrorDetails, PydanticCustomError
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from webhook.well_known import APP_NAME, SYSTEM_NAMESPACE
 
 CLUSTER_DRAIN_SECONDS = 10.0
-"""Seconds for a cluster's endpoints to forget a replica that ends."""
-
+"""Seconds until a cluster's endpoints no longer list a terminating replica."""
 
 LIVE_CLUSTER = "live"
-"""What to call the cluster that is watched."""
+"""Value of --cluster for the live cluster instead of a snapshot."""
 
-FLAG_REQUIRED = "--{}: is needed, as a flag or as RIGHTSLICE_{}"
+FLAG_REQUIRED = "--{}: is required, as a flag or as RIGHTSLICE_{}"
+_COMBINATION = "combination"
+"""Error type of flags that do not fit together."""
 
-
-LIVE_CLUSTER_REQUIRED = "--kubeconfig and --context say which live cluster: write --cluster live"
+LIVE_CLUSTER_REQUIRED = "--kubeconfig and --context require --cluster live"
 
 
 class SettingsError(Exception):
-    """A flag or a variable cannot be used; one line for each."""
+    """Invalid flags or variables, one per line."""
 
 
 AnySettings = TypeVar("AnySettings", bound="ServerSettings")
 
 
 class ServerSettings(BaseSettings):
-    """What the webhook and the extender are both told.
+    """Settings of both the webhook and the extender.
 
     Attributes:
-        cluster: A snapshot (a file, a folder, or "demo"), or "live": the cluster itself. In a pod that is the default.
+        cluster: A snapshot (a file, a folder, or "demo"), or "live", which is the default in a pod.
         kubeconfig, context: How to reach a live cluster; see `webhook.kube.access`.
-        listen: Address and port; port 0 lets the system choose.
-        tls_cert, tls_key: PEM files, read again when they change.
-        client_ca: PEM file of authorities; only clients with a certificate of theirs are answered.
-        client_name: The name that such a certificate must have; "" for any.
-        self_signed: Make a certificate for this run instead.
-        drain_seconds: How long to serve on after SIGTERM. None: 10, or 0 on a loopback address, which no
-            cluster routes to.
-        log_level: debug tells each decision, info those that denied.
+        listen: Address and port; with port 0 the system chooses one.
+        tls_cert, tls_key: PEM files, reloaded when they change.
+        client_ca: PEM file of CAs; only clients with a certificate of one of them are accepted.
+        client_name: The name that client certificates must have; "" for any.
+        self_signed: Generate a certificate for this run.
+        drain_seconds: How long to keep serving after SIGTERM; None for 10, or 0 on a loopback address.
+        log_level: debug logs every decision, info only denials.
         max_connections, max_in_flight: Bounds; see `webhook.web.limits`.
     """
 
@@ -83,39 +83,39 @@ class ServerSettings(BaseSettings):
     @model_validator(mode="after")
     def _check_client_name(self) -> Self:
         if self.client_name and self.client_ca is None:
-            raise ValueError("--client-name needs --client-ca: a name that nobody vouches for says nothing")
+            raise _combination_error("--client-name requires --client-ca, which verifies the name")
         return self
 
     @property
     def is_live(self) -> bool:
-        """Is the cluster watched, and not a snapshot?"""
+        """Whether the cluster is live and not a snapshot."""
         return self.cluster == LIVE_CLUSTER
 
     @property
     def host(self) -> str:
-        """The address to listen on, without the brackets of IPv6."""
+        """Address to listen on, without IPv6 brackets."""
         return self.listen.rpartition(":")[0].strip("[]")
 
     @property
     def port(self) -> int:
-        """The port to listen on."""
+        """Port to listen on."""
         return int(self.listen.rpartition(":")[2])
 
     @property
     def drain_period(self) -> float:
-        """Seconds to serve on after SIGTERM."""
+        """Seconds to keep serving after SIGTERM."""
         if self.drain_seconds is not None:
             return self.drain_seconds
         return 0.0 if is_loopback(self.host) else CLUSTER_DRAIN_SECONDS
 
 
 class ExtenderSettings(ServerSettings):
-    """The knobs of `rightslice serve extender`.
+    """Settings of `rightslice serve extender`.
 
     Attributes:
-        policy: What free room is worth; see `webhook.placement.fragmentation`.
-        fill: Among equals, fuller nodes first or emptier ones.
-        fair_share: A file or folder of policies; pods of those that are over the `fairShare` of one leave room.
+        policy: Placement policy; see `webhook.placement.fragmentation`.
+        fill: Prefer fuller or emptier nodes among those with equal scores.
+        fair_share: A file or folder of policies; pods of namespaces over their `fairShare` avoid empty nodes.
     """
 
     listen: str = "127.0.0.1:8444"
@@ -126,11 +126,11 @@ class ExtenderSettings(ServerSettings):
     @model_validator(mode="after")
     def _check_cluster(self) -> Self:
         if not self.cluster:
-            raise ValueError(FLAG_REQUIRED.format("cluster", "CLUSTER"))
+            raise _combination_error(FLAG_REQUIRED.format("cluster", "CLUSTER"))
         if not self.is_live and (self.kubeconfig or self.context):
-            raise ValueError(LIVE_CLUSTER_REQUIRED)
+            raise _combination_error(LIVE_CLUSTER_REQUIRED)
         if not self.is_live and self.fair_share is not None:
-            raise ValueError("--fair-share is reckoned from the pods of a live cluster: write --cluster live")
+            raise _combination_error("--fair-share requires --cluster live, because it is computed from running pods")
         return self
 
     @model_validator(mode="after")
@@ -142,24 +142,23 @@ class ExtenderSettings(ServerSettings):
 
 
 class WebhookSettings(ServerSettings):
-    """The knobs of `rightslice serve webhook`.
+    """Settings of `rightslice serve webhook`.
 
     Attributes:
-        policies: Folders and files of policies; in the variable parted by ":", as in PATH. Empty: only the objects of a
-            live cluster.
-        namespace: Ours. GPUPolicyExceptions count here and nowhere else.
-        managed_tls: Have the replicas make, renew and hand out certificates of their own instead.
-        tls_secret: NAMESPACE/NAME of the Secret that they are kept in; to name one is to have them managed. None:
-            rightslice-tls in our namespace.
-        tls_names: What clients call the server by, parted by commas. Empty: the name of our Service.
-        webhook_configurations: Which ones must trust these certificates, in both kinds: names parted by commas, or
-            a label selector such as app=rightslice.
-        mode: "audit" puts every policy on trial: whatever it says, nothing is denied and nothing is changed.
-        prometheus: URL of a Prometheus that says what GPUs were seen to do. None: nothing is learnt from use.
+        policies: Folders and files of policies, separated by ":" in the variable. Empty: only objects of the cluster.
+        namespace: Namespace of Rightslice, and the only one where GPUPolicyExceptions take effect.
+        managed_tls: The replicas issue and renew their certificates.
+        tls_secret: NAMESPACE/NAME of the Secret for these certificates, which enables managed TLS. Default:
+            rightslice-tls in `namespace`.
+        tls_names: Names of the server, separated by commas. Default: the name of the Service.
+        webhook_configurations: The configurations, of both kinds, whose caBundle to maintain: names separated by
+            commas, or a label selector such as app=rightslice.
+        mode: "audit" runs every policy in audit mode, so that nothing is denied or changed.
+        prometheus: URL of the Prometheus with GPU usage. None: observed usage is not used.
         prometheus_ca, prometheus_token_file, prometheus_user, prometheus_password_file, prometheus_selector,
             prometheus_days: See `webhook.usage.prometheus_source`.
-        usage: A file of recorded use, in place of a Prometheus.
-        usage_minutes: How often use is read.
+        usage: A file of recorded GPU usage, instead of Prometheus.
+        usage_minutes: How often usage is loaded.
     """
 
     policies: Annotated[tuple[Path, ...], NoDecode] = ()
@@ -187,11 +186,11 @@ class WebhookSettings(ServerSettings):
     @model_validator(mode="after")
     def _check_sources(self) -> Self:
         if not self.is_live and not self.policies:
-            raise ValueError(FLAG_REQUIRED.format("policies", "POLICIES"))
+            raise _combination_error(FLAG_REQUIRED.format("policies", "POLICIES"))
         if not self.cluster:
-            raise ValueError(FLAG_REQUIRED.format("cluster", "CLUSTER"))
+            raise _combination_error(FLAG_REQUIRED.format("cluster", "CLUSTER"))
         if not self.uses_api_server and (self.kubeconfig or self.context):
-            raise ValueError(LIVE_CLUSTER_REQUIRED)
+            raise _combination_error(LIVE_CLUSTER_REQUIRED)
         return self
 
     @model_validator(mode="after")
@@ -199,37 +198,37 @@ class WebhookSettings(ServerSettings):
         files = (self.tls_cert is not None) + (self.tls_key is not None)
         ways = self.self_signed + self.manages_tls + bool(files)
         if ways > 1:
-            raise ValueError("only one can be had: --tls-cert and --tls-key, or --managed-tls, or --self-signed")
+            raise ValueError("must have only one of --tls-cert and --tls-key, --managed-tls, and --self-signed")
         if not ways or files == 1:
             raise ValueError("must have --tls-cert and --tls-key, or --managed-tls, or --self-signed")
         if self.tls_names and not self.manages_tls:
-            raise ValueError("--tls-names says what managed certificates stand for: write --managed-tls too")
+            raise _combination_error("--tls-names requires --managed-tls or --tls-secret")
         return self
 
     @model_validator(mode="after")
     def _check_usage_source(self) -> Self:
         if self.prometheus is not None and self.usage is not None:
-            raise ValueError("--usage is read in place of a Prometheus: write only one of --usage and --prometheus")
+            raise _combination_error("--usage and --prometheus cannot be combined")
         return self
 
     @property
     def manages_tls(self) -> bool:
-        """Do the replicas keep certificates of their own?"""
+        """Whether the replicas issue their own certificates."""
         return self.managed_tls or self.tls_secret is not None
 
     @property
     def uses_api_server(self) -> bool:
-        """Is an API server asked anything?"""
+        """Whether an API server is called."""
         return self.is_live or self.manages_tls
 
     @property
     def is_cluster_replica(self) -> bool:
-        """Is this one of the replicas of a cluster, and not somebody's trial against it? They elect a leader."""
+        """Whether this is a replica in a cluster, which takes part in leader election."""
         return self.manages_tls or (self.is_live and bool(os.environ.get("KUBERNETES_SERVICE_HOST")))
 
     @property
     def tls_server_names(self) -> tuple[str, ...]:
-        """What clients call the server by."""
+        """Names for the certificate."""
         named = tuple(name.strip() for name in self.tls_names.split(",") if name.strip())
         return named or (f"rightslice.{self.namespace}.svc",)
 
@@ -241,19 +240,19 @@ class WebhookSettings(ServerSettings):
 
 
 def load_webhook_settings(**flags: object) -> WebhookSettings:
-    """Settings of the webhook from the flags that were given (None: not given) and the environment.
+    """Load the webhook's settings from flags (None if not given) and the environment.
 
     Raises:
-        SettingsError: one of them cannot be used.
+        SettingsError: One of them is invalid.
     """
     return _load_settings(WebhookSettings, flags)
 
 
 def load_extender_settings(**flags: object) -> ExtenderSettings:
-    """The same for the extender.
+    """Load the extender's settings from flags (None if not given) and the environment.
 
     Raises:
-        SettingsError: one of them cannot be used.
+        SettingsError: One of them is invalid.
     """
     return _load_settings(ExtenderSettings, flags)
 
@@ -266,21 +265,26 @@ def _load_settings(kind: type[AnySettings], flags: dict[str, object]) -> AnySett
 
 
 def is_loopback(host: str) -> bool:
-    """Can only this machine reach the address?"""
+    """Return whether only this machine can reach an address."""
     try:
         return ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
 
 
-def _setting_message(fault: object) -> str:
-    assert isinstance(fault, dict)
-    if str(fault["msg"]).startswith("Value error, --"):
-        return str(fault["msg"]).removeprefix("Value error, ")
-    name = "--" + "-".join(map(str, fault["loc"])).replace("_", "-") if fault["loc"] else "flags"
-    if fault["type"] == "string_pattern_mismatch":
-        return f"{name}: must be NAMESPACE/NAME, found {fault['input']!r}"
-    if fault["type"] == "value_error":
-        return f"{name}: {str(fault['msg']).removeprefix('Value error, ')}"
-    must = re.sub(r"^(Input|String|Value) should ", "must ", str(fault["msg"])).partition(",")[0]
-    return f"{name}: {must}, found {fault['input']!r}"
+def _combination_error(message: str) -> PydanticCustomError:
+    """Return an error about several flags, whose message is complete."""
+    return PydanticCustomError(_COMBINATION, "{message}", {"message": message})
+
+
+def _setting_message(error: ErrorDetails) -> str:
+    kind, message = error["type"], error["msg"]
+    if kind == _COMBINATION:
+        return message
+    flag = "--" + "-".join(map(str, error["loc"])).replace("_", "-") if error["loc"] else "flags"
+    if kind == "string_pattern_mismatch":
+        return f"{flag}: must be NAMESPACE/NAME, found {error['input']!r}"
+    if kind == "value_error":
+        return f"{flag}: {error['ctx']['error']}"
+    must = re.sub(r"^(Input|String|Value) should ", "must ", message).partition(",")[0]
+    return f"{flag}: {must}, found {error['input']!r}"

@@ -44,4 +44,4 @@ def test_a_snapshot_has_no_time_over_which_shares_would_be_reckoned(rightslice: 
     ran = rightslice("serve", "extender", "--cluster", "demo", "--self-signed", "--fair-share", "x.yaml")
 
     assert ran.code == 2
-    assert "--fair-share is reckoned from the pods of a live cluster: write --cluster live" in ran.err
+    assert "--fair-share requires --cluster live" in ran.err

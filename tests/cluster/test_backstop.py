@@ -70,19 +70,28 @@ def reading(source: Json) -> PodMaker:
 
 
 REFUSED = {
-    "all GPUs by a variable": (BROKEN, "must not ask for devices with a variable"),
-    "the same beside a request": (make_pod().gpus(1).container("m", env=[DEVICES]), "with a variable"),
-    "the same in an init container": (make_pod().container("m", kind="initContainers", env=[DEVICES]), "a variable"),
-    "a value that cannot be read": (reading({"fieldRef": {"fieldPath": "metadata.name"}}), "with a variable"),
+    "all GPUs by a variable": (BROKEN, "must not set NVIDIA_VISIBLE_DEVICES, NVIDIA_IMEX_CHANNELS"),
+    "the same beside a request": (make_pod().gpus(1).container("m", env=[DEVICES]), "must not set NVIDIA_VISIBLE"),
+    "the same in an init container": (
+        make_pod().container("m", kind="initContainers", env=[DEVICES]),
+        "must not set NVIDIA_VISIBLE",
+    ),
+    "a value that cannot be read": (
+        reading({"fieldRef": {"fieldPath": "metadata.name"}}),
+        "must not set NVIDIA_VISIBLE",
+    ),
     "a memory channel between nodes": (
         make_pod().env("NVIDIA_IMEX_CHANNELS", "0"),
-        "must not ask for devices with a variable",
+        "must not set NVIDIA_VISIBLE_DEVICES, NVIDIA_IMEX_CHANNELS",
     ),
     "a list of GPUs as mounts": (mounted_at("/var/run/nvidia-container-devices/all"), "is read as a list of GPUs"),
-    "an annotation of CDI": (make_pod().annotate("cdi.k8s.io/x", "nvidia.com/gpu=all"), "they inject devices"),
+    "an annotation of CDI": (
+        make_pod().annotate("cdi.k8s.io/x", "nvidia.com/gpu=all"),
+        "cdi.k8s.io annotations, which inject devices",
+    ),
     "an annotation of NVIDIA's plug-in": (
         make_pod().annotate("nvidia.cdi.k8s.io/container.main", "nvidia.com/gpu=0"),
-        "they inject devices",
+        "cdi.k8s.io annotations, which inject devices",
     ),
     "a GPU runtime class without a GPU": (with_class(), "must request a GPU"),
     "the same beside none of a GPU": (with_class().gpus("0"), "must request a GPU"),
@@ -99,7 +108,7 @@ REFUSED = {
     "the container toolkit": (mounting("/usr/local/nvidia/toolkit"), "must not mount host paths"),
     "the mark of a static pod": (
         make_pod().annotate("kubernetes.io/config.mirror", "x").spec(nodeName="n1"),
-        "only nodes write it",
+        "which only nodes may write",
     ),
 }
 ACCEPTED = {
@@ -153,7 +162,7 @@ def test_a_debug_container_is_held_to_it_and_what_was_there_before_is_not(held: 
         held.api.patch(f"{pods}/old/ephemeralcontainers", {"spec": {"ephemeralContainers": containers}}, "strategic")
 
     debug("plain")
-    with pytest.raises(RefusedError, match="must not ask for devices with a variable"):
+    with pytest.raises(RefusedError, match="must not set NVIDIA_VISIBLE_DEVICES, NVIDIA_IMEX_CHANNELS"):
         debug("greedy", env=[DEVICES])
 
 

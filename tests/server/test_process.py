@@ -182,12 +182,12 @@ def test_it_is_ready_soon_and_small(tmp_path: Path) -> None:
 DEMO = ["--policies", "policies", "--cluster", "demo"]
 
 WRONG = {
-    "no policies": (["--cluster", "demo", "--self-signed"], "--policies: is needed"),
+    "no policies": (["--cluster", "demo", "--self-signed"], "--policies: is required"),
     "policies that are not there": (
         ["--policies", "nowhere", "--cluster", "demo", "--self-signed"],
         "nowhere: must be a folder or file of policies",
     ),
-    "no cluster": (["--policies", "policies", "--self-signed"], "--cluster: is needed"),
+    "no cluster": (["--policies", "policies", "--self-signed"], "--cluster: is required"),
     "a cluster that is not there": (["--policies", "policies", "--cluster", "nowhere", "--self-signed"], "nowhere"),
     "no certificate": (
         ["--policies", "policies", "--cluster", "demo"],
@@ -199,23 +199,29 @@ WRONG = {
     ),
     "a kubeconfig for a snapshot": (
         ["--policies", "policies", "--cluster", "demo", "--kubeconfig", "x", "--self-signed"],
-        "--kubeconfig and --context say which live cluster: write --cluster live",
+        "--kubeconfig and --context require --cluster live",
     ),
     "two certificates": (
         ["--policies", "policies", "--cluster", "demo", "--self-signed", "--tls-cert", "x", "--tls-key", "y"],
-        "only one can be had",
+        "must have only one of",
     ),
     "managed certificates and files": (
         [*DEMO, "--managed-tls", "--tls-cert", "x", "--tls-key", "y"],
-        "only one can be had",
+        "must have only one of",
     ),
     "a certificate without its key": ([*DEMO, "--tls-cert", "x"], "must have --tls-cert and --tls-key"),
     "a Secret without its namespace": (
         [*DEMO, "--managed-tls", "--tls-secret", "tls"],
         "--tls-secret: must be NAMESPACE/NAME, found 'tls'",
     ),
-    "a Secret and a certificate for this run": ([*DEMO, "--self-signed", "--tls-secret", "a/b"], "only one can be had"),
-    "names that no certificate will have": ([*DEMO, "--self-signed", "--tls-names", "x"], "write --managed-tls too"),
+    "a Secret and a certificate for this run": (
+        [*DEMO, "--self-signed", "--tls-secret", "a/b"],
+        "must have only one of",
+    ),
+    "names that no certificate will have": (
+        [*DEMO, "--self-signed", "--tls-names", "x"],
+        "--tls-names requires --managed-tls",
+    ),
     "managed certificates in a cluster that nothing leads to": (
         [*DEMO, "--managed-tls", "--kubeconfig", "nowhere"],
         "nowhere: must be a kubeconfig file",

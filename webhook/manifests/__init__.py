@@ -1,1 +1,1 @@
-"""What an API server is told about Rightslice: which requests it sends, and what it refuses by itself. Values only."""
+"""Generated manifests: webhook configurations, admission policies, CRDs and scheduler configurations, as values."""

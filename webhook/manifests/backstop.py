@@ -1,8 +1,8 @@
-"""What an API server refuses by itself, in its own process, also while nobody answers its calls: the worst of the
-ways round GPU accounting, and what only the admins of Rightslice may write.
+"""ValidatingAdmissionPolicies that the API server enforces even when no replica answers.
 
-A cluster admin takes a namespace out with the label `rightslice.dev/backstop: "off"`, which nobody else may write;
-nor may anybody else make a namespace of a name that is left out.
+They reject the worst ways to bypass GPU accounting, and protect what only admins of Rightslice may write. Admins can
+exclude a namespace with the label `rightslice.dev/backstop: "off"`; nobody else may set it or create a namespace with
+an excluded name.
 """
 
 from __future__ import annotations
@@ -41,37 +41,37 @@ POD_VALIDATIONS = (
     (
         f"variables.containers.all(c, !has(c.env) || c.env.all(e, !(e.name in [{_DEVICE_VARIABLE_LIST}])"
         " || (!has(e.valueFrom) && (!has(e.value) || e.value in ['', 'void', 'none']))))",
-        f"must not ask for devices with a variable ({', '.join(DEVICE_VARIABLES)}): request nvidia.com resources",
+        f"must not set {', '.join(DEVICE_VARIABLES)}: request nvidia.com resources instead",
     ),
     (
         "variables.containers.all(c, !has(c.volumeMounts)"
         " || c.volumeMounts.all(m, !m.mountPath.contains('nvidia-container-devices')))",
-        "must not mount anything at /var/run/nvidia-container-devices: it is read as a list of GPUs",
+        "must not mount anything at /var/run/nvidia-container-devices, which is read as a list of GPUs",
     ),
     (
         "variables.annotations.all(key, !key.matches('^([a-z0-9.-]+[.])?cdi[.]k8s[.]io(/|$)'))",
-        "must not have annotations of cdi.k8s.io: they inject devices",
+        "must not have cdi.k8s.io annotations, which inject devices",
     ),
     (
-        "request.operation != 'CREATE' || variables.asks"
+        "request.operation != 'CREATE' || variables.requests_gpu"
         " || !(has(object.spec.runtimeClassName) && object.spec.runtimeClassName.startsWith('nvidia'))",
-        "must request a GPU to have a GPU runtime class",
+        "must request a GPU to use a GPU runtime class",
     ),
     (
         f"request.operation != 'CREATE' || !({host_mount_cel('object.spec', DEVICE_PATHS)})",
-        "must not mount host paths of GPU devices, of the driver, or of what hands devices out;"
-        " write paths from / on, without //, /./ and /../, which hide one",
+        "must not mount host paths of GPU devices, the driver or device sockets;"
+        " write absolute paths without //, /./ and /../",
     ),
     (
         f"!('{MIRROR_ANNOTATION}' in variables.annotations) || request.userInfo.username.startsWith('system:node:')",
-        f"must not have the annotation {MIRROR_ANNOTATION}: only nodes write it",
+        f"must not have the annotation {MIRROR_ANNOTATION}, which only nodes may write",
     ),
 )
-"""Pairs of what must hold and the sentence that says so."""
+"""Pairs of a CEL expression that must be true and its message."""
 
 
 def _opt_out_value_cel(of: str) -> str:
-    """In CEL: the switch on a namespace, "" where there is none."""
+    """CEL: the value of the opt-out label of a namespace, or ""."""
     labels = f"{of}.metadata.labels"
     return f"{of} != null && has({labels}) && '{OPT_OUT_LABEL}' in {labels} ? {labels}['{OPT_OUT_LABEL}'] : ''"
 
@@ -83,13 +83,13 @@ _IS_EXCLUDED_NAME = (
 _MAY_UPDATE_POLICIES = f"authorizer.group('{GROUP}').resource('gpupolicies').check('update').allowed()"
 
 
-_BYPASSES_REQUEST = {"name": "goes-round-asking", "expression": bypasses_request_cel("object", DEVICE_VARIABLES)}
-"""All that is refused goes round asking for GPUs. Of every other pod, most of those with GPUs among them, an API server
-converts the object for this condition alone, and three times more for what would have to hold."""
+_BYPASSES_REQUEST = {"name": "bypasses-gpu-request", "expression": bypasses_request_cel("object", DEVICE_VARIABLES)}
+"""Only pods that match can violate a rule. For all others, most pods with GPUs among them, the API server converts the
+object once instead of four times."""
 
 
 def backstop_policies() -> list[Json]:
-    """The ValidatingAdmissionPolicies and their bindings."""
+    """Return the ValidatingAdmissionPolicies and their bindings."""
     return [
         _admission_policy(
             "rightslice-pods",
@@ -101,39 +101,39 @@ def backstop_policies() -> list[Json]:
             variables={
                 "containers": _NEW_CONTAINERS,
                 "annotations": _NEW_ANNOTATIONS,
-                "asks": f"{containers_cel('object.spec')}.exists(c, {gpu_request_cel('c')})",
+                "requests_gpu": f"{containers_cel('object.spec')}.exists(c, {gpu_request_cel('c')})",
             },
             validations=POD_VALIDATIONS,
         ),
-        _policy_binding("rightslice-pods", elsewhere=True),
+        _policy_binding("rightslice-pods", with_exclusions=True),
         _admission_policy(
             "rightslice-exceptions",
             rules=[_backstop_rule([GROUP], ["gpupolicyexceptions"], ["CREATE", "UPDATE"])],
             validations=(
                 (
                     f"request.namespace == '{SYSTEM_NAMESPACE}'",
-                    f"must be in namespace {SYSTEM_NAMESPACE}: exceptions are the admins' to give",
+                    f"must be in namespace {SYSTEM_NAMESPACE}, where only admins can create exceptions",
                 ),
             ),
         ),
         _policy_binding("rightslice-exceptions"),
         _admission_policy(
-            "rightslice-switch",
+            "rightslice-namespace-opt-out",
             rules=[_backstop_rule([""], ["namespaces"], ["CREATE", "UPDATE"])],
-            conditions=[{"name": "takes-a-namespace-out", "expression": f"{_CHANGES_OPT_OUT} || {_IS_EXCLUDED_NAME}"}],
+            conditions=[{"name": "excludes-namespace", "expression": f"{_CHANGES_OPT_OUT} || {_IS_EXCLUDED_NAME}"}],
             validations=(
                 (
                     f"!{_CHANGES_OPT_OUT} || {_MAY_UPDATE_POLICIES}",
-                    f"must not change the label {OPT_OUT_LABEL}: it takes who may update gpupolicies",
+                    f"must not change the label {OPT_OUT_LABEL} without the right to update gpupolicies",
                 ),
                 (
                     f"!{_IS_EXCLUDED_NAME} || {_MAY_UPDATE_POLICIES}",
-                    "must not have this name: pods of that namespace are not judged, so it takes who may update"
-                    " gpupolicies",
+                    "must not have this name without the right to update gpupolicies, because pods in this"
+                    " namespace are not evaluated",
                 ),
             ),
         ),
-        _policy_binding("rightslice-switch"),
+        _policy_binding("rightslice-namespace-opt-out"),
     ]
 
 
@@ -160,9 +160,9 @@ def _admission_policy(
     return _admission_object("ValidatingAdmissionPolicy", name, spec)
 
 
-def _policy_binding(name: str, *, elsewhere: bool = False) -> Json:
+def _policy_binding(name: str, *, with_exclusions: bool = False) -> Json:
     spec: Json = {"policyName": name, "validationActions": ["Deny"]}
-    if elsewhere:
+    if with_exclusions:
         names = {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": list(EXCLUDED_NAMESPACES)}
         switch = {"key": OPT_OUT_LABEL, "operator": "NotIn", "values": ["off"]}
         spec["matchResources"] = {"namespaceSelector": {"matchExpressions": [names, switch]}}

@@ -1,7 +1,7 @@
-"""In CEL: does a pod touch GPUs? Only such pods are sent to a webhook that may hold them up.
+"""CEL expressions for the webhook configurations and admission policies, mainly whether a pod touches GPUs.
 
-CEL stops at a field that is not there, so every optional one stands behind `has()`. What the engine refuses in pods
-that ask for no GPU is recognised here too; a test compares the two over generated pods.
+CEL fails on a missing field, so every optional field is guarded by `has()`. A test on generated pods checks that the
+expressions match every pod that the engine rejects.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ OWN_PREFIX = f"{GROUP}/"
 assert ACCOUNTING_RESOURCE.startswith(OWN_PREFIX)
 
 GPU_RESOURCE_PREFIXES = ("nvidia.com/", DEVICE_CLASS_PREFIX, OWN_PREFIX)
-"""How the names of resources begin that stand for GPUs."""
+"""Prefixes of the names of resources that may be GPUs."""
 
 GPU_VARIABLE_PREFIXES = ("NVIDIA_", "CUDA_")
 
 
 def _path_alternatives(paths: Iterable[str]) -> str:
-    """A pattern of paths; those under /run have two spellings."""
+    """Return a pattern for paths; /run is also spelled /var/run."""
     spelled = [path.replace(".", "[.]") for path in sorted(paths)]
     return "|".join(f"(/var)?{path}" if f"{path}/".startswith("/run/") else path for path in spelled)
 
@@ -42,11 +42,11 @@ DEVICE_PATHS = (
     f"^({_path_alternatives(DEVICE_TREES)})(/|$)",
     f"^({_path_alternatives(GUARDED_PREFIXES)})",
 )
-"""Host paths that are there for GPUs, or for handing out devices, and for little else; and spellings that hide a path:
-one that is not absolute, or has detours. An expression cannot clean a path, and few need to write it otherwise."""
+"""Host paths of GPUs and of device allocation, and spellings that could hide one: relative paths, `//`, `.` and `..`,
+because CEL cannot normalize a path."""
 
-VOLUMES_MOST, PATH_MOST = 128, 256
-"""As many volumes, with paths of as many characters, cost half of what one expression may."""
+MAX_VOLUMES, MAX_PATH_LENGTH = 128, 256
+"""So many volumes with paths of this length take half of the cost budget of an expression."""
 
 _PARENT_FOLDERS = {folder for tree in GUARDED_TREES for folder in accumulate(tree.split("/")[:-1], "{}/{}".format)} - {
     ""
@@ -58,36 +58,36 @@ WIDE_PATHS = (
     f"^/proc/[^/]+/({'|'.join(sorted(PROCESS_LINKS))})(/|$)",
     f"^({_path_alternatives(set(GUARDED_TREES) - set(DEVICE_TREES))})(/|$)",
 )
-"""Host paths that hold those among much else, lead to the container runtime, or are all memory."""
+"""Host paths that contain guarded paths among others, the container runtime, or all memory."""
 
 
-def join_terms(thoughts: Iterable[str], word: str = "||") -> str:
-    """Thoughts on lines of their own."""
-    return f"\n{word} ".join(thoughts)
+def join_terms(terms: Iterable[str]) -> str:
+    """Return a disjunction with one term per line."""
+    return "\n|| ".join(terms)
 
 
 def containers_cel(pod: str) -> str:
-    """In CEL: containers of every kind."""
+    """CEL: all containers, init containers and ephemeral containers."""
     kinds = [f"(has({pod}.{kind}) ? {pod}.{kind} : [])" for kind in ("initContainers", "ephemeralContainers")]
     return f"({pod}.containers + {' + '.join(kinds)})"
 
 
 def gpu_names_cel(container: str) -> str:
-    """In CEL: does a container name what may be a GPU resource, in limits or requests?"""
+    """CEL: whether limits or requests of a container name a resource that may be a GPU."""
     return _any_amount_cel(container, starts_with_cel("name", GPU_RESOURCE_PREFIXES))
 
 
 def gpu_request_cel(container: str) -> str:
-    """In CEL: does a container ask for more than none of a GPU, by a name that the engine knows, or of a device class?
+    """CEL: whether a container requests a non-zero amount of a known GPU resource or of a device class.
 
-    An API server writes every amount of none as "0", however it came.
+    An API server writes every zero as "0".
     """
     known = f"{starts_with_cel('name', [DEVICE_CLASS_PREFIX])} || name.matches('{GPU_PATTERN}')"
     return _any_amount_cel(container, f"string(amounts[name]) != '0' && ({known})")
 
 
 def _any_amount_cel(container: str, holds: str) -> str:
-    """In CEL: does this hold for a name among a container's amounts?"""
+    """CEL: whether a condition on `name` holds for any limit or request of a container."""
     amounts = ", ".join(
         f"has({container}.resources.{side}) ? {container}.resources.{side} : {{}}" for side in AMOUNT_FIELDS
     )
@@ -98,61 +98,61 @@ AMOUNT_FIELDS = ("limits", "requests")
 
 
 def starts_with_cel(text: str, starts: Iterable[str]) -> str:
-    """In CEL: does a text begin with one of these?"""
+    """CEL: whether a text has one of these prefixes."""
     return " || ".join(f"{text}.startsWith('{start}')" for start in starts)
 
 
 def host_mount_cel(pod: str, paths: Iterable[str]) -> str:
-    """In CEL: is there a hostPath volume that one of these expressions matches?"""
+    """CEL: whether a hostPath volume matches one of these patterns."""
     pattern = "|".join(paths)
     return f"has({pod}.volumes) && {pod}.volumes.exists(v, has(v.hostPath) && v.hostPath.path.matches('{pattern}'))"
 
 
 def wide_host_mount_cel(pod: str) -> str:
-    """In CEL: is there a hostPath volume that holds GPUs among much else?
+    """CEL: whether a hostPath volume contains GPU paths among others.
 
-    An API server gives up on an expression that costs too much, and then asks nobody. So what is too long or too many
-    to look at counts as such a volume.
+    An API server aborts an expression that costs too much and then skips the webhook, so too long paths and too many
+    volumes match.
     """
     volumes, path = f"{pod}.volumes", "v.hostPath.path"
-    wide = f"size({path}) > {PATH_MOST} || {path}.matches('{'|'.join(WIDE_PATHS)}')"
+    wide = f"size({path}) > {MAX_PATH_LENGTH} || {path}.matches('{'|'.join(WIDE_PATHS)}')"
     one = f"{volumes}.exists(v, has(v.hostPath) && ({wide}))"
-    return f"has({volumes}) && (size({volumes}) > {VOLUMES_MOST} || {one})"
+    return f"has({volumes}) && (size({volumes}) > {MAX_VOLUMES} || {one})"
 
 
 def touches_gpus_cel(of: str) -> str:
-    """In CEL: does a pod, or a pod template, touch GPUs?
+    """CEL: whether a pod or pod template touches GPUs.
 
     Args:
-        of: What stands for it: "object", or the way to a template.
+        of: CEL expression for it, such as "object".
     """
     named = f"has(c.env) && c.env.exists(e, {starts_with_cel('e.name', GPU_VARIABLE_PREFIXES)})"
-    asking = (gpu_names_cel("c"), named, _ENV_SOURCES, _MOUNTS_DEVICE_LIST)
+    by_container = (gpu_names_cel("c"), named, _ENV_SOURCES, _MOUNTS_DEVICE_LIST)
     claims = "has(pod.spec.resourceClaims) && size(pod.spec.resourceClaims) > 0"
-    return _pod_cel(of, asking, f"key.startsWith('{OWN_PREFIX}') || {_FORGED_ANNOTATIONS}", claims)
+    return _pod_cel(of, by_container, f"key.startsWith('{OWN_PREFIX}') || {_FORGED_ANNOTATIONS}", claims)
 
 
 def bypasses_request_cel(of: str, variables: Iterable[str]) -> str:
-    """In CEL: does a pod reach for GPUs by another way than asking for them?
+    """CEL: whether a pod reaches GPUs without requesting them.
 
     Args:
-        of: What stands for it.
-        variables: Names of variables by which devices are had.
+        of: CEL expression for the pod.
+        variables: Environment variables that expose devices.
     """
     named = f"has(c.env) && c.env.exists(e, e.name in [{', '.join(map(repr, variables))}])"
     return _pod_cel(of, (named, _MOUNTS_DEVICE_LIST), _FORGED_ANNOTATIONS)
 
 
 def _pod_cel(of: str, by_container: Iterable[str], by_annotation: str, *more: str) -> str:
-    """The API server walks over containers once, however much there is to ask of each."""
-    thoughts = (
+    """CEL: whether any term holds; one loop over containers checks all terms about them."""
+    terms = (
         f"{containers_cel('pod.spec')}.exists(c,\n{join_terms(by_container)})",
         *more,
         "has(pod.spec.runtimeClassName) && pod.spec.runtimeClassName.startsWith('nvidia')",
         host_mount_cel("pod.spec", DEVICE_PATHS),
         f"has(pod.metadata) && has(pod.metadata.annotations) && pod.metadata.annotations.exists(key, {by_annotation})",
     )
-    return f"[{of}].exists(pod,\n{join_terms(thoughts)})"
+    return f"[{of}].exists(pod,\n{join_terms(terms)})"
 
 
 _PREFIX_OF_GPU_VARIABLE = " || ".join(f"'{start}'.startsWith(f.prefix)" for start in GPU_VARIABLE_PREFIXES)
@@ -160,7 +160,7 @@ _ENV_SOURCES = (
     "has(c.envFrom) && c.envFrom.exists(f, has(f.prefix) && f.prefix != ''"
     f" && ({starts_with_cel('f.prefix', GPU_VARIABLE_PREFIXES)} || {_PREFIX_OF_GPU_VARIABLE}))"
 )
-"""Sources of variables whose prefix begins the names of GPU variables."""
+"""CEL: envFrom sources whose prefix begins, or is begun by, a prefix of GPU variables."""
 
 _MOUNTS_DEVICE_LIST = (
     "has(c.volumeMounts) && c.volumeMounts.exists(m, m.mountPath.contains('nvidia-container-devices'))"
@@ -170,7 +170,7 @@ _FORGED_ANNOTATIONS = (
     f"key.contains('cdi.k8s.io') || (key == '{MIRROR_ANNOTATION}' && "
     f"!request.userInfo.username.startsWith('system:node:'))"
 )
-"""Annotations by which devices are injected, and a static pod's that no node wrote."""
+"""CEL: annotations that inject devices, and a mirror pod annotation that no node wrote."""
 
 ANNOTATIONS_CEL = "(has({0}.metadata.annotations) ? {0}.metadata.annotations : {{}})"
 
@@ -178,4 +178,4 @@ SPEC_OR_ANNOTATIONS_CHANGED = (
     "request.operation != 'UPDATE' || object.spec != oldObject.spec"
     f" || {ANNOTATIONS_CEL.format('object')} != {ANNOTATIONS_CEL.format('oldObject')}"
 )
-"""In CEL: no update that only moves labels, owners or finalizers. Those go on, whatever became of us."""
+"""CEL: not an update that changes only labels, owners or finalizers, which must not depend on the webhook."""

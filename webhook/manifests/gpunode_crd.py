@@ -1,6 +1,6 @@
-"""The CustomResourceDefinition of GPUNode, made from its read model.
+"""Generate the CustomResourceDefinition of GPUNode from its msgspec model.
 
-Agents of this version and readers of another meet in a cluster, so the schema keeps fields that it does not know.
+The schema preserves unknown fields, because agents and readers of different versions can run in one cluster.
 """
 
 from __future__ import annotations
@@ -11,53 +11,34 @@ from typing import Any
 import msgspec
 
 from webhook.model.gpu_node import BOUNDS, GPUNodeStatus
+from webhook.policy.crds import AGE_COLUMN, custom_resource_definition, printer_column
 
 Json = dict[str, Any]
 
-GROUP = "rightslice.dev"
 _ATTRIBUTE_LINE = re.compile(r"^ +(\w+(?:, \w+)*): (.*(?:\n {9,}.*)*)", re.MULTILINE)
 
 
 def gpunode_crd() -> Json:
-    """The definition, as an object."""
+    """Return the CustomResourceDefinition."""
     columns = [
-        _gpunode_column("Product", ".status.product"),
-        _gpunode_column("Driver", ".status.driverVersion"),
-        _gpunode_column("CUDA", ".status.cudaVersion"),
-        _gpunode_column("Clique", ".status.clique", priority=1),
-        {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"},
-        _gpunode_column("Message", ".status.message"),
+        printer_column("Product", ".status.product"),
+        printer_column("Driver", ".status.driverVersion"),
+        printer_column("CUDA", ".status.cudaVersion"),
+        printer_column("Clique", ".status.clique", priority=1),
+        AGE_COLUMN,
+        printer_column("Message", ".status.message"),
     ]
-    names = {
-        "kind": "GPUNode",
-        "listKind": "GPUNodeList",
-        "plural": "gpunodes",
-        "singular": "gpunode",
-        "shortNames": ["gpun"],
-        "categories": ["rightslice"],
-    }
-    version = {
-        "name": "v1alpha1",
-        "served": True,
-        "storage": True,
-        "schema": {"openAPIV3Schema": gpunode_schema()},
-        "subresources": {"status": {}},
-        "additionalPrinterColumns": columns,
-    }
-    return {
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "kind": "CustomResourceDefinition",
-        "metadata": {"name": f"gpunodes.{GROUP}"},
-        "spec": {"group": GROUP, "scope": "Cluster", "names": names, "versions": [version]},
-    }
+    return custom_resource_definition(
+        "GPUNode", plural="gpunodes", short="gpun", schema=gpunode_schema(), columns=columns
+    )
 
 
 def gpunode_schema() -> Json:
-    """The structural schema of the whole object."""
+    """Return the structural schema of a GPUNode."""
     (status,), parts = msgspec.json.schema_components([GPUNodeStatus])
     return {
         "type": "object",
-        "description": "A node's GPUs, as its agent sees them.",
+        "description": "The GPUs of a node, as reported by its agent.",
         "properties": {
             "apiVersion": {"type": "string"},
             "kind": {"type": "string"},
@@ -67,27 +48,26 @@ def gpunode_schema() -> Json:
     }
 
 
-def _gpunode_column(name: str, path: str, *, priority: int = 0) -> Json:
-    column: Json = {"name": name, "type": "string", "jsonPath": path}
-    return column | {"priority": priority} if priority else column
-
-
 def _structural_field(node: Json, parts: Json) -> Json:
-    """One node of msgspec's schema, with references resolved and without what a structural schema may not have."""
+    """Convert a node of msgspec's schema to a structural schema."""
     if "$ref" in node:
         return _structural_field(parts[node["$ref"].rpartition("/")[2]], parts)
     if node["type"] == "array":
         return {"type": "array", "items": _structural_field(node["items"], parts)}
     if node["type"] != "object":
         return {"type": node["type"]}
-    described = _attribute_descriptions(node["description"])
-    fields = {name: _structural_field(field, parts) for name, field in node["properties"].items()}
-    named = {
-        name: field | _numeric_bounds(name) | ({"description": described[name]} if name in described else {})
-        for name, field in fields.items()
+    descriptions = _attribute_descriptions(node["description"])
+    properties = {}
+    for name, field in node["properties"].items():
+        properties[name] = _structural_field(field, parts) | _numeric_bounds(name)
+        if name in descriptions:
+            properties[name]["description"] = descriptions[name]
+    return {
+        "type": "object",
+        "description": node["description"].partition("\n")[0],
+        "properties": properties,
+        "x-kubernetes-preserve-unknown-fields": True,
     }
-    kept = {"x-kubernetes-preserve-unknown-fields": True}
-    return {"type": "object", "description": node["description"].partition("\n")[0], "properties": named} | kept
 
 
 def _numeric_bounds(name: str) -> Json:
@@ -95,12 +75,12 @@ def _numeric_bounds(name: str) -> Json:
 
 
 def _attribute_descriptions(text: str) -> dict[str, str]:
-    """What a docstring says of each attribute, by its name in JSON."""
-    found = {}
-    for names, words in _ATTRIBUTE_LINE.findall(text):
-        for name in names.split(", "):
-            found[_camel_case(name)] = " ".join(words.split())
-    return found
+    """Return the attribute descriptions of a docstring, by JSON name."""
+    return {
+        _camel_case(name): " ".join(words.split())
+        for names, words in _ATTRIBUTE_LINE.findall(text)
+        for name in names.split(", ")
+    }
 
 
 def _camel_case(name: str) -> str:

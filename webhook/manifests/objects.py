@@ -1,4 +1,4 @@
-"""Manifests as objects: where an API server keeps each, in which order they go in, and in which they come out."""
+"""The objects of an installation: their API paths, and the order to apply and remove them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _APPLIED_FIRST = (
     "Role",
     "RoleBinding",
 )
-"""What others need to be there. Webhook configurations go in last of all, and come out first."""
+"""Kinds that others depend on. Webhook configurations are applied last and removed first."""
 
 _PLURALS = {
     "NetworkPolicy": "networkpolicies",
@@ -33,7 +33,7 @@ _PLURALS = {
 
 
 def sort_for_apply(objects: Iterable[Json]) -> list[Json]:
-    """In the order to apply them."""
+    """Sort objects into the order to apply them."""
     return sorted(objects, key=_apply_rank)
 
 
@@ -45,7 +45,7 @@ def _apply_rank(one: Json) -> int:
 
 
 def api_path(one: Json) -> str:
-    """Where an API server keeps an object of the kinds that our manifests are made of."""
+    """Return the API path of an object."""
     version, kind, metadata = one["apiVersion"], one["kind"], one["metadata"]
     root = f"/apis/{version}" if "/" in version else f"/api/{version}"
     space = f"/namespaces/{metadata['namespace']}" if "namespace" in metadata else ""
@@ -53,9 +53,9 @@ def api_path(one: Json) -> str:
 
 
 def display_name(one: Json) -> str:
-    """As people call it.
+    """Return kind and name of an object.
 
-    >>> named({"kind": "Service", "metadata": {"name": "web", "namespace": "shop"}})
+    >>> display_name({"kind": "Service", "metadata": {"name": "web", "namespace": "shop"}})
     'Service shop/web'
     """
     metadata = one["metadata"]
@@ -64,7 +64,7 @@ def display_name(one: Json) -> str:
 
 
 SLOW_DELETE_KINDS = (CRD_KIND, "Namespace")
-"""Kinds that the API server empties before it lets them go, and policies with them."""
+"""Kinds that the API server deletes only after everything in them, including policies."""
 
 RUNTIME_OBJECTS: tuple[Json, ...] = (
     {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": f"{APP_NAME}-tls", "namespace": SYSTEM_NAMESPACE}},
@@ -74,7 +74,7 @@ RUNTIME_OBJECTS: tuple[Json, ...] = (
         "metadata": {"name": APP_NAME, "namespace": SYSTEM_NAMESPACE},
     },
 )
-"""What replicas make for themselves."""
+"""Objects that replicas create at run time."""
 
 _OVERLAY_REFS = (
     ("v1", "ConfigMap", f"{APP_NAME}-address"),
@@ -90,7 +90,7 @@ OVERLAY_OBJECTS: tuple[Json, ...] = tuple(
     {"apiVersion": version, "kind": kind, "metadata": {"name": name, "namespace": SYSTEM_NAMESPACE}}
     for version, kind, name in _OVERLAY_REFS
 )
-"""What is in no manifest that `install` applies, but in those that people apply beside them or in their place."""
+"""Objects of overlays that people apply besides or instead of `rightslice install`."""
 
 
 _RBAC, _ADMISSION = "rbac.authorization.k8s.io/v1", "admissionregistration.k8s.io/v1"
@@ -107,17 +107,16 @@ _CLUSTER_WIDE_REFS = (
 AGENT_AND_EXTENDER_OBJECTS: tuple[Json, ...] = tuple(
     {"apiVersion": version, "kind": kind, "metadata": {"name": name}} for version, kind, name in _CLUSTER_WIDE_REFS
 )
-"""What the agent and the extender have outside the namespace: it goes when the namespace goes, with all that is theirs
-in it, so that no right and no rule is left for a service account that anybody may make again."""
+"""Cluster-scoped objects of the agent and the extender. They are removed with the namespace, so that no rights remain
+for a service account that somebody could create again."""
 
 
 def objects_to_remove(objects: Sequence[Json], *, with_policies: bool) -> list[Json]:
-    """What an uninstall takes out, in order: hooks first, so that no request waits for what is going.
+    """Return the objects that an uninstall removes, in order: webhook configurations first, so that no request waits.
 
     Args:
         objects: Everything that was installed.
-        with_policies: True: the CRDs and the namespace too, and with them every policy and every exception, the agent
-            and the extender.
+        with_policies: Also remove the CRDs and the namespace, and with them all policies, the agent and the extender.
     """
     installed = [
         one for one in reversed(sort_for_apply(objects)) if with_policies or one["kind"] not in SLOW_DELETE_KINDS
@@ -129,7 +128,7 @@ def objects_to_remove(objects: Sequence[Json], *, with_policies: bool) -> list[J
 
 
 def with_image(objects: Iterable[Json], image: str) -> list[Json]:
-    """The manifests with another image in the Deployment."""
+    """Return the objects with another image in the Deployment."""
     return [_deployment_with_image(one, image) if image and one["kind"] == "Deployment" else one for one in objects]
 
 

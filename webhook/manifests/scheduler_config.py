@@ -1,7 +1,7 @@
-"""What a kube-scheduler is told: to ask the extender about pods with GPUs, and to pass over the accounting resource.
+"""KubeSchedulerConfiguration: call the extender for pods with GPUs, and ignore the accounting resource.
 
-A KubeSchedulerConfiguration is decoded strictly, and its list of resources knows no wildcards: so it is made from the
-catalogue. Extenders belong to a scheduler as a whole; all its profiles share them.
+Its list of resources supports no wildcards, so it is generated from the MIG catalogue. Extenders apply to all
+profiles of a scheduler.
 """
 
 from __future__ import annotations
@@ -17,23 +17,23 @@ Json = dict[str, Any]
 EXTENDER_NAME = f"{APP_NAME}-extender"
 EXTENDER_HOST = f"{EXTENDER_NAME}.{SYSTEM_NAMESPACE}.svc"
 SECOND_SCHEDULER_NAME = f"{APP_NAME}-scheduler"
-"""The name that pods write in spec.schedulerName for the second scheduler."""
+"""Value of spec.schedulerName for pods of the second scheduler."""
 
 EXTENDER_WEIGHT = 10
-"""Of the extender's score among the plugins': a node's full score is worth as much as theirs together, some 1,000."""
+"""Weight of the extender's score: its maximum equals that of all plugins together, about 1,000."""
 
 EXTENDER_TIMEOUT = "1s"
-"""Twenty times what an answer may take at 5,000 nodes. A scheduler that waits schedules nothing."""
+"""Twenty times the latency target at 5,000 nodes. The scheduler blocks while it waits."""
 
 EXTENDER_CA_FILE = "/etc/kubernetes/rightslice/ca.crt"
-"""Where the authority lies beside a scheduler."""
+"""Path of the CA on the scheduler's host."""
 
 
 def extender_entry(url: str = f"https://{EXTENDER_HOST}") -> Json:
-    """One entry of `extenders`.
+    """Return an entry of `extenders`.
 
     Args:
-        url: Where the scheduler reaches it; where it cannot resolve names of Services, an address.
+        url: URL of the extender; an address if the scheduler cannot resolve Service names.
     """
     return {
         "urlPrefix": url,
@@ -51,7 +51,7 @@ def extender_entry(url: str = f"https://{EXTENDER_HOST}") -> Json:
 
 
 def managed_resources() -> list[Json]:
-    """Resources whose pods the extender is asked about; the accounting resource is on no node, and not looked for."""
+    """Return the resources whose pods the extender handles, and the accounting resource, which schedulers ignore."""
     mig = [f"{MIG_PREFIX}{name}" for name in all_mig_profiles()]
     media = [f"{name}.me" for name in mig if name.startswith(f"{MIG_PREFIX}1g.")]
     names = [WHOLE_GPU, f"{WHOLE_GPU}{SHARED_SUFFIX}", *mig, *media]
@@ -59,17 +59,17 @@ def managed_resources() -> list[Json]:
 
 
 def scheduler_configuration(**more: Any) -> Json:
-    """A KubeSchedulerConfiguration."""
+    """Return a KubeSchedulerConfiguration."""
     return {"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration", **more}
 
 
 def first_scheduler_config() -> Json:
-    """What is added to the configuration of the scheduler that is there. ADDRESS is that of our Service."""
+    """Return what to add to the existing scheduler's configuration; ADDRESS stands for the extender's Service."""
     return scheduler_configuration(extenders=[extender_entry("https://ADDRESS")])
 
 
 def second_scheduler_config() -> Json:
-    """The whole configuration of a second scheduler, for the pods that name it."""
+    """Return the configuration of a second scheduler."""
     lease = {"leaderElect": True, "resourceNamespace": SYSTEM_NAMESPACE, "resourceName": SECOND_SCHEDULER_NAME}
     profile = {"schedulerName": SECOND_SCHEDULER_NAME, "percentageOfNodesToScore": 100}
     return scheduler_configuration(leaderElection=lease, profiles=[profile], extenders=[extender_entry()])

@@ -25,7 +25,7 @@ _READY = {
     "description": "Whether this version is in use.",
     "jsonPath": '.status.conditions[?(@.type=="Ready")].status',
 }
-_AGE = {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"}
+AGE_COLUMN = {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"}
 _MESSAGE = {
     "name": "Message",
     "type": "string",
@@ -37,50 +37,55 @@ _MESSAGE = {
 def policy_crds() -> list[Json]:
     """Return the CustomResourceDefinitions."""
     return [
-        _policy_crd(
-            GPUPolicy,
+        custom_resource_definition(
+            "GPUPolicy",
             plural="gpupolicies",
             short="gpupol",
-            scope="Cluster",
+            schema=openapi_schema(GPUPolicy),
             columns=[
-                _printer_column("Mode", ".spec.mode"),
+                printer_column("Mode", ".spec.mode"),
                 _READY,
-                _printer_column("Matched", ".status.matched", "integer"),
-                _printer_column("Denied", ".status.denied", "integer"),
-                _AGE,
-                _printer_column("Description", ".spec.description", priority=1),
+                printer_column("Matched", ".status.matched", "integer"),
+                printer_column("Denied", ".status.denied", "integer"),
+                AGE_COLUMN,
+                printer_column("Description", ".spec.description", priority=1),
                 _MESSAGE,
             ],
         ),
-        _policy_crd(
-            GPUPolicyException,
+        custom_resource_definition(
+            "GPUPolicyException",
             plural="gpupolicyexceptions",
             short="gpupolex",
             scope="Namespaced",
+            schema=openapi_schema(GPUPolicyException),
             columns=[
-                _printer_column("Policy", ".spec.policyName"),
-                _printer_column("Codes", ".spec.codes"),
-                _printer_column("Ends", ".spec.expirationTime"),
+                printer_column("Policy", ".spec.policyName"),
+                printer_column("Codes", ".spec.codes"),
+                printer_column("Expires", ".spec.expirationTime"),
                 _READY,
-                _AGE,
-                _printer_column("Reason", ".spec.reason", priority=1),
+                AGE_COLUMN,
+                printer_column("Reason", ".spec.reason", priority=1),
                 _MESSAGE,
             ],
         ),
     ]
 
 
-def _printer_column(name: str, path: str, kind: str = "string", *, priority: int = 0) -> Json:
+def printer_column(name: str, path: str, kind: str = "string", *, priority: int = 0) -> Json:
+    """Return a column of `kubectl get`; those with a priority are printed with `-o wide`."""
     column: Json = {"name": name, "type": kind, "jsonPath": path}
     return column | {"priority": priority} if priority else column
 
 
-def _policy_crd(model: type[SpecModel], *, plural: str, short: str, scope: str, columns: list[Json]) -> Json:
+def custom_resource_definition(
+    kind: str, *, plural: str, short: str, schema: Json, columns: list[Json], scope: str = "Cluster"
+) -> Json:
+    """Return the CustomResourceDefinition of a kind with a status subresource."""
     names = {
-        "kind": model.__name__,
-        "listKind": f"{model.__name__}List",
+        "kind": kind,
+        "listKind": f"{kind}List",
         "plural": plural,
-        "singular": model.__name__.lower(),
+        "singular": kind.lower(),
         "shortNames": [short],
         "categories": ["rightslice"],
     }
@@ -88,7 +93,7 @@ def _policy_crd(model: type[SpecModel], *, plural: str, short: str, scope: str, 
         "name": "v1alpha1",
         "served": True,
         "storage": True,
-        "schema": {"openAPIV3Schema": openapi_schema(model)},
+        "schema": {"openAPIV3Schema": schema},
         "subresources": {"status": {}},
         "additionalPrinterColumns": columns,
     }
