@@ -105,14 +105,13 @@ def decide_pod(
         outcome, patch, additions = RECORD_TOO_LARGE, (), [_record_too_large(mutation)]
         mutation = PodMutation(pod)
     # 7 evaluate
-    counted = policies.has_shared_quotas and created and not request.sub_resource
+    counted = policies.has_shared_quotas and created and context.gpu_requests.totals and not request.sub_resource
     weight = compute_pod_weight(context.gpu_requests, mutation, view.fleet) if counted else ()
     violations = evaluate_pod(context, mutation, weight)
     # 8 settle
-    findings, exempted = settle(
-        [*matched.failures, *bypasses, *additions, *violations], policies.exemptions, request, pod, now
-    )
-    before = after = total_milli(gpu_requests.totals, view.fleet)
+    found = [*matched.failures, *bypasses, *additions, *violations]
+    findings, exempted = settle(found, policies.exemptions, request, pod, now) if found else ((), ())
+    before = after = total_milli(gpu_requests.totals, view.fleet) if gpu_requests.totals else 0
     if mutation.fit is not None:
         after = mutation.fit.gpu_milli
     elif context.gpu_requests is not gpu_requests:

@@ -77,7 +77,8 @@ def _evaluate_gpu_pod(context: PodContext, mutation: PodMutation) -> list[Policy
         for policy, limits in policies.limits:
             sections = policies.limits_by_mode[policy[0]]
             broken = find_limit_violations(limits, pod, requested, known, gpus_aside=gpus_aside, sections=sections)
-            violations += [(policy, each) for each in broken]
+            if broken:
+                violations += [(policy, each) for each in broken]
             if rejections is not _NOT_REJECTED or injected.amounts:
                 violations += _reported_rejections(policy, limits, rejections, injected)
             if limits.accounting and not is_mirror_pod(pod):
@@ -86,7 +87,8 @@ def _evaluate_gpu_pod(context: PodContext, mutation: PodMutation) -> list[Policy
     if policies.cuda:
         offers = fit.offers if fit is not None else context.offers
         unsuitable = cuda_violations(pod, offers, gpu_requests.requesting_containers())
-        violations += [(policy, each) for policy in policies.cuda for each in unsuitable]
+        if unsuitable:
+            violations += [(policy, each) for policy in policies.cuda for each in unsuitable]
     obstacles = node_fit_violations(context, mutation) if fit is None else []
     if obstacles or gpu_requests.errors or pod.metadata.annotations:
         general = (*gpu_requests.errors, *invalid_annotations(pod), *obstacles)

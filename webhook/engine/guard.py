@@ -69,10 +69,9 @@ def guard_pod(
         return []
     shares_processes = bool(gpu_requests.requests) and pod.spec.share_process_namespace
     requests_share = shares_processes and requests_gpu_share(gpu_requests.totals, view.fleet)
-    return [
-        (policy, violation)
-        for policy, section in policies.security
-        for bypass, violation in find_bypasses(
+    violations: list[PolicyViolation] = []
+    for policy, section in policies.security:
+        bypasses = find_bypasses(
             request,
             pod,
             gpu_requests,
@@ -81,8 +80,9 @@ def guard_pod(
             allowed_capabilities=section.allowed_capabilities,
             allowed_runtime_classes=section.allowed_runtime_classes,
         )
-        if bypass in section.deny
-    ]
+        if bypasses:
+            violations += [(policy, violation) for bypass, violation in bypasses if bypass in section.deny]
+    return violations
 
 
 def find_bypasses(

@@ -49,10 +49,12 @@ def _mutate_gpu_pod(
     violations = _apply_right_sizing(context, policies.right_sizing, choice, mutation) if policies.right_sizing else []
     for policy, injection in policies.injections:
         target = _mutation_for_section(policy, mutation)
-        violations += [(policy, found) for found in apply_injection(injection, target, context)]
+        if found := apply_injection(injection, target, context):
+            violations += [(policy, each) for each in found]
     for policy, topology in policies.topologies:
         target = _mutation_for_section(policy, mutation)
-        violations += [(policy, found) for found in add_nvlink_affinity(topology, target, context)]
+        if found := add_nvlink_affinity(topology, target, context):
+            violations += [(policy, each) for each in found]
     if policies.defaults and (mutation.fit is not None or fits_with_defaults(context, mutation.required_node_affinity)):
         _add_default_requests(context, mutation)
     if policies.accounting_policies:
@@ -82,9 +84,11 @@ def _apply_right_sizing(
         apply_choice(choice, context, mutation)
     violations: list[PolicyViolation] = []
     if context.pod.metadata.annotations:
-        violations += [(policy, found) for found in (*declared.errors, *invalid_keep_annotation(context.pod))]
-    found = right_sizing_violation(choice, mode, context.gpu_requests, declared=declared.memory_mib is not None)
-    return [*violations, (policy, found)] if found is not None else violations
+        violations += [(policy, each) for each in (*declared.errors, *invalid_keep_annotation(context.pod))]
+    report = right_sizing_violation(choice, mode, context.gpu_requests, declared=declared.memory_mib is not None)
+    if report is not None:
+        violations.append((policy, report))
+    return violations
 
 
 def _add_default_requests(context: PodContext, mutation: PodMutation) -> None:

@@ -82,16 +82,17 @@ class PodContext(AdmissionContext):
         injected: InjectedGpus = NO_INJECTED_GPUS,
     ) -> None:
         super().__init__(request, pod, gpu_requests, policies, view, usage, injected)
+        fleet, additions, namespace = view.fleet, policies.additions, view.namespace(request.namespace)
         self.declared_need = declared_need_of(pod)
-        namespace, additions = view.namespace(request.namespace), policies.additions
         self.namespace_annotations: Mapping[str, str] = namespace.metadata.annotations if namespace else {}
         self.feasible = FeasibleNodes(view, pod, additions.tolerations, tolerate_gpu_taints=additions.gpu_taints)
-        self.offers, self.offer_nodes = view.fleet.offers_on_nodes(gpu_requests.totals, self.feasible.selected)
-        fleet, nodes = view.fleet, self.feasible.selected & self.feasible.tolerated
+        nodes = self.feasible.selected
+        self.offers, self.offer_nodes = fleet.offers_on_nodes(gpu_requests.totals, nodes)
+        partial = nodes & self.feasible.tolerated & fleet.partial_gpu_nodes
         self.mixes_whole_and_partial = (
-            WHOLE_GPU in gpu_requests.totals
-            and bool(fleet.partial_gpu_nodes & nodes)
-            and bool(fleet.nodes_advertising(WHOLE_GPU) & nodes & ~fleet.partial_gpu_nodes)
+            bool(partial)
+            and WHOLE_GPU in gpu_requests.totals
+            and bool(fleet.nodes_advertising(WHOLE_GPU) & nodes & self.feasible.tolerated & ~fleet.partial_gpu_nodes)
         )
 
     def leaves_suitable_node(self, remaining: int, candidates: int) -> bool:

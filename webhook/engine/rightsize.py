@@ -64,17 +64,20 @@ def right_sizing_violation(
     outcome: OfferChoice | KeepRequest, mode: PolicyMode, gpu_requests: PodGpuRequests, *, declared: bool
 ) -> Violation | None:
     """Report the outcome of right-sizing to the user; None where it is not worth a message."""
+    at_most = PolicyMode.WARN
+    if isinstance(outcome, KeepRequest):
+        if outcome.reason is KeepReason.OPTED_OUT:
+            at_most = PolicyMode.AUDIT
+        elif not ((declared and outcome.reason is not KeepReason.NO_WHOLE_GPU) or outcome.reason in REPORTED_REASONS):
+            return None
     first = gpu_requests.requests[0]
     side = "limits" if first.resource.name in first.container.resources.limits else "requests"
     path = (*first.path, "resources", side, first.resource.name)
-    if isinstance(outcome, OfferChoice):
-        return _choice_violation(outcome, mode, path)
-    reason = outcome.reason
-    if reason is KeepReason.OPTED_OUT:
-        return kept_violation(outcome, path, PolicyMode.AUDIT)
-    if (declared and reason is not KeepReason.NO_WHOLE_GPU) or reason in REPORTED_REASONS:
-        return kept_violation(outcome, path, PolicyMode.WARN)
-    return None
+    return (
+        _choice_violation(outcome, mode, path)
+        if isinstance(outcome, OfferChoice)
+        else kept_violation(outcome, path, at_most)
+    )
 
 
 def kept_violation(kept: KeepRequest, path: FieldPath, at_most: PolicyMode, fix: str = "") -> Violation:

@@ -53,17 +53,15 @@ def settle(
 
     Several policies with the same violation give one finding: the strictest, in the first one's place.
     """
-    if not violations:
-        return (), ()
     findings = [
-        Finding(each.code, min(mode, each.at_most), each.path, each.message, each.fix, policy, reason=each.reason)
+        Finding(each.code, min(mode, each.at_most), each.path, each.message, each.fix, policy, False, each.reason)
         for (mode, policy), each in violations
     ]
-    applying = [each for each in exemptions if _exemption_applies(each, request, pod, now)]
     exempted: list[ExemptedFinding] = []
-    if applying:
+    if exemptions:
+        applying = [each for each in exemptions if _exemption_applies(each, request, pod, now)]
         findings, exempted = _apply_exemptions(findings, applying)
-    return _merge_duplicates(findings), tuple(exempted)
+    return _merge_duplicates(findings) if len(findings) > 1 else tuple(findings), tuple(exempted)
 
 
 def _apply_exemptions(
@@ -81,7 +79,7 @@ def _apply_exemptions(
 
 
 def _merge_duplicates(findings: Sequence[Finding]) -> tuple[Finding, ...]:
-    if len(findings) < 2:
+    if len({finding.code for finding in findings}) == len(findings):
         return tuple(findings)
     strictest: dict[tuple[object, ...], Finding] = {}
     for finding in findings:

@@ -29,8 +29,6 @@ def compute_pod_weight(gpu_requests: PodGpuRequests, mutation: PodMutation, flee
         gpu_requests: Its requests, without injected GPUs that are removed.
     """
     pod, totals, fit = mutation.pod, gpu_requests.totals, mutation.fit
-    if not totals:
-        return ()
     if pod.spec.node_name:
         return weigh_on_node(tuple(totals.items()), fleet, pod.spec.node_name)
     nodes = fleet.nodes_selected_by(pod.spec)
