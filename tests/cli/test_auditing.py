@@ -47,24 +47,24 @@ def test_since_leaves_out_what_is_older(rightslice: Run, tmp_path: Path) -> None
 def test_reports_of_a_part_of_the_pods_are_not_stored(rightslice: Run) -> None:
     ran = rightslice("audit", "--cluster", "live", "--write", "--since", "1d")
     assert (ran.code, ran.out) == (2, "")
-    assert "would replace what all came to. Leave out --since" in ran.err
+    assert "would replace those for all. Leave out --since" in ran.err
 
 
 WRONG = {
-    "an age that is none": (("--since", "last week"), "--since: must be a moment with its zone or an age, found 'last"),
+    "an age that is none": (("--since", "last week"), "--since: must be a time with its zone, or an age, found 'last"),
     "an age beyond all time": (
         ("--since", "99999d", "--now", "0100-01-01T00:00:00Z"),
-        "--since: must lie after the year",
+        "--since: must be after the year",
     ),
-    "a moment without a zone": (("--since", "2026-06-01"), "--since: must be a moment with its zone"),
-    "reports stored where nothing was judged": (("--write",), "--write: stores what was found in the cluster itself"),
-    "a dry run of nothing": (("--dry-run",), "--dry-run: says what --write would do"),
+    "a moment without a zone": (("--since", "2026-06-01"), "--since: must be a time with its zone"),
+    "reports stored where nothing was judged": (("--write",), "--write: stores reports in the audited cluster"),
+    "a dry run of nothing": (("--dry-run",), "--dry-run: needs --write"),
     "a price table that is not there": (("--prices", "nowhere.yaml"), "nowhere.yaml: cannot be read: No such file"),
     "a price table that is a policy": (
         ("--prices", "policies/research.yaml"),
         "must be a kind of rightslice.dev: GPUPriceList",
     ),
-    "two reports into one file": (("-o", "html=./x", "-o", "csv=x"), "-o: each report must have a file of its own"),
+    "two reports into one file": (("-o", "html=./x", "-o", "csv=x"), "-o: each report needs its own file"),
     "a format that is none": (("-o", "pdf"), "-o: must be one of table, wide, json"),
 }
 
@@ -105,10 +105,10 @@ def test_an_empty_folder_is_no_policies_to_a_diff(rightslice: Run, tmp_path: Pat
 
     gone, new = diff("policies", empty), diff(empty, "policies")
     assert (gone[0], new[0]) == (0, 1)
-    assert "research: gone" in gone[1]
+    assert "research: removed" in gone[1]
     assert "newly allow" in gone[1]
-    assert "research: new" in new[1]
-    assert "the policies say the same" in diff(empty, empty)[1]
+    assert "research: added" in new[1]
+    assert "no policy changed" in diff(empty, empty)[1]
     for wrong in (notes, tmp_path / "nowhere"):
         assert diff("policies", wrong)[0] == 2
 
@@ -148,14 +148,14 @@ def test_a_pod_that_is_given_twice_counts_once(
         each["name"] for each in alone.pop("objects", ())
     ]
     assert (ran.code, told) == (once.code, alone)
-    assert "given again: of each pod the last one counts" in ran.err
-    assert "given again" not in once.err
+    assert "the last copy of each is evaluated" in ran.err
+    assert "duplicate" not in once.err
 
 
 @pytest.mark.parametrize("command", ["audit", "rightsize", "fairshare", "policy diff"])
 def test_what_needs_a_cluster_says_so_and_not_that_it_does_without(rightslice: Run, command: str) -> None:
     said = " ".join(rightslice(*command.split(), "--help").out.split())
-    assert "The cluster that is judged: live" in said
+    assert "The cluster to evaluate: live" in said
     assert "Without it no cluster" not in said
 
 
@@ -176,8 +176,8 @@ def test_a_diff_names_the_rollout_that_is_other(rightslice: Run, tmp_path: Path)
         paths = (str(tmp_path / f"{name}.yaml") for name in (old, new))
         return rightslice("policy", "diff", *paths, "--cluster", "cluster.yaml").out.splitlines()[0]
 
-    assert first("old", "new") == "research: changed, its rollout from 5% to 50% of the workloads"
-    assert first("old", "all") == "research: changed, its rollout from 5% to 100% of the workloads"
+    assert first("old", "new") == "research: changed, rollout from 5% to 50% of the workloads"
+    assert first("old", "all") == "research: changed, rollout from 5% to 100% of the workloads"
 
 
 def test_a_node_that_gives_out_less_than_its_pods_ask_leaves_no_figure_below_zero(

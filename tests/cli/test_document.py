@@ -28,6 +28,8 @@ OBJECT: dict[str, type] = {
     "patch": list,
     "gpuMilliBefore": int,
     "gpuMilliAfter": int,
+    "reason": str,
+    "message": str,
 }
 FINDING: dict[str, type] = {
     "code": str,
@@ -108,6 +110,7 @@ NAMESPACE: dict[str, type] = {
     "denied": int,
     "warned": int,
 }
+SKIP: dict[str, type] = {"file": str, "line": int, "message": str, "invalid": bool}
 VERDICTS = {"allowed", "warned", "denied", "skipped", "no-gpu"}
 
 
@@ -124,6 +127,8 @@ def document(rightslice: Run) -> dict[str, Any]:
 def test_every_field_is_there_and_no_other(document: dict[str, Any]) -> None:
     assert set(document) == {"objects", "summary"}
     assert_shape(document["summary"], SUMMARY)
+    for each in document["summary"]["skips"]:
+        assert_shape(each, SKIP)
     for each in document["objects"]:
         assert_shape(each, OBJECT)
         for finding in each["findings"]:
@@ -143,6 +148,12 @@ def test_the_sums_are_right(document: dict[str, Any]) -> None:
     assert summary["invalid"] == sum(skip["invalid"] for skip in summary["skips"]) == 2
     assert summary["gpuMilliBefore"] == sum(each["gpuMilliBefore"] for each in objects)
     assert summary["findings"]["enforce"] == 1
+
+
+def test_a_kept_request_has_a_stable_reason_for_scripts(rightslice: Run) -> None:
+    [pod] = json.loads(rightslice("check", "deploy/train.yaml", *WORLD, "-o", "json").out)["objects"]
+    assert pod["reason"] == "MultipleGPUs"
+    assert "several GPUs" in pod["message"]
 
 
 def test_audit_adds_namespaces(rightslice: Run) -> None:

@@ -75,7 +75,7 @@ def test_a_pod_that_is_given_twice_counts_once(rightslice: Run, cluster: str, tm
     once, ran = (rightslice("fairshare", "--cluster", name, "--now", NOW) for name in (cluster, str(twice)))
 
     assert ran.out == once.out
-    assert "note: 1 pod given again: of each pod the last one counts" in ran.err
+    assert "note: 1 duplicate pod: the last copy of each is evaluated" in ran.err
 
 
 def test_people_read_whoever_is_over_its_share_first(rightslice: Run, cluster: str) -> None:
@@ -106,7 +106,7 @@ def test_of_several_policies_one_is_chosen(rightslice: Run, cluster: str, tmp_pa
     assert "several policies have a fairShare: guests, teams. Choose one with --policy NAME" in unclear.err
     assert chosen.out.startswith("policy guests; by namespace; ")
     assert (unknown.code, unknown.out) == (2, "")
-    assert "no policy called 'x' has a fairShare. Those that have: guests, teams" in unknown.err
+    assert "no policy called 'x' has a fairShare. Policies with one: guests, teams" in unknown.err
 
 
 CLUSTERS = {

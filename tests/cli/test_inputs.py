@@ -21,7 +21,7 @@ EXCEPTION: dict[str, Any] = {
         "expirationTime": "2027-01-01T00:00:00Z",
     },
 }
-IN_USE = ["GPUPolicyException/ours/e is in use, as its status says, and does not count here"]
+IN_USE = ["GPUPolicyException/ours/e is in use according to its status, but is not evaluated here"]
 NOT_IN_USE = ["not in use as it is written"]
 READY: dict[str, tuple[dict[str, object] | None, list[str]]] = {
     "a server uses it with a policy of a file": ({"status": "True", "observedGeneration": 2}, IN_USE),

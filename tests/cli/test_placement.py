@@ -20,12 +20,12 @@ TRACE = ["--nodes", "room/nodes.csv", "--pods", "room/pods.csv"]
 
 WRONG = [
     ("capacity without a cluster", ["capacity"], "which cluster? Name one: --cluster live, a snapshot"),
-    ("a kubeconfig for a snapshot", ["capacity", *ROOM, "--context", "a"], "which live cluster: write --cluster live"),
+    ("a kubeconfig for a snapshot", ["capacity", *ROOM, "--context", "a"], "select a live cluster: write --cluster live"),
     ("a cluster that is not there", ["capacity", "--cluster", "none.yaml"], "none.yaml: must be a YAML or JSON file"),
     ("a cluster without nodes", ["capacity", "--cluster", "room/pods.yaml"], "room/pods.yaml: no nodes here"),
-    ("a node that is not there", ["capacity", "nope", *ROOM], "nope: no such node in this cluster. Some that are:"),
+    ("a node that is not there", ["capacity", "nope", *ROOM], "nope: no such node in this cluster. It has, for example:"),
     ("all nodes, drawn", ["capacity", *ROOM, "-o", "svg"], "-o svg: draws one node. Name it"),
-    ("a machine in a cluster", ["capacity", *ROOM, "--links", "room/dgx-1.txt"], "it stands without a node and"),
+    ("a machine in a cluster", ["capacity", *ROOM, "--links", "room/dgx-1.txt"], "--links: describes one machine. Leave out the node and"),
     ("a machine that is not there", ["capacity", "--links", "none.txt"], "none.txt: cannot be read: No such file"),
     ("links of another kind", ["capacity", "--links", "room/pods.csv"], "must have a head that begins with GPU0"),
     ("no pods to place", ["place", "-f", "policies", *ROOM], "policies: no pods and no workloads here"),
@@ -33,10 +33,10 @@ WRONG = [
     ("a trace and YAML", ["simulate", "--nodes", "room/nodes.csv", "--pods", "room"], "must both be traces"),
     ("a trace that is none", ["simulate", "--nodes", "room/pods.csv", "--pods", "room/pods.csv"],
      "room/pods.csv:1:1: must have the columns sn,"),
-    ("policies for a trace", ["simulate", *TRACE, "--policies", "policies"], "a trace is played without them"),
-    ("a kubeconfig for a trace", ["simulate", *TRACE, "--kubeconfig", "k"], "a trace is played without them"),
+    ("policies for a trace", ["simulate", *TRACE, "--policies", "policies"], "cannot be used with a trace"),
+    ("a kubeconfig for a trace", ["simulate", *TRACE, "--kubeconfig", "k"], "cannot be used with a trace"),
     ("a kubeconfig for nodes of a file", ["simulate", "--nodes", "room/cluster.yaml", "--pods", "room/pods.yaml",
-     "--context", "a"], "which live cluster: write --nodes live"),
+     "--context", "a"], "select a live cluster: write --nodes live"),
     ("no pods to play", ["simulate", "--nodes", "room/cluster.yaml", "--pods", "policies"], "policies: no pods here"),
     ("pods to play that cannot be read", ["simulate", "--nodes", "room/cluster.yaml", "--pods", "bad"], "error: bad/"),
 ]  # fmt: skip
@@ -199,9 +199,9 @@ def test_a_node_takes_as_many_pods_as_it_says(rightslice: Run) -> None:
     [
         (
             deployment(1, "{nvidia.com/gpu: 9223372036854775807}"),
-            "stdin:1:1: Pod default/many-* asks for 9223372036854775807",
+            "stdin:1:1: Pod default/many-* requests 9223372036854775807",
         ),
-        (deployment(2_000_000), "must come to at most 1000000 pods"),
+        (deployment(2_000_000), "must have at most 1000000 pods"),
     ],
     ids=["a pod that no node could take", "pods without end"],
 )
@@ -340,7 +340,7 @@ def test_simulate_says_what_it_does_not_play(rightslice: Run, what: str, spec: o
     ran = rightslice("simulate", "--nodes", "demo", "--pods", "-", stdin=orjson.dumps(workload))
 
     assert ran.code == 0
-    assert ran.err == (f"note: not looked at: {what} (6 pods). A scheduler may place fewer of them\n" if what else "")
+    assert ran.err == (f"note: not evaluated: {what} (6 pods). A scheduler may place fewer of them\n" if what else "")
 
 
 @pytest.mark.parametrize(("gpus", "placed"), [(1, 3), (5, 0)])

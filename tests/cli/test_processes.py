@@ -184,7 +184,7 @@ def test_the_demonstration_runs_the_real_server() -> None:
     assert re.search(r"^  /mutate \d+\.\d ms, /validate \d+\.\d ms$", text, re.MULTILINE)
     assert re.search(r"^\d+ pods: \d+ let in .*, \d+ denied\.$", text, re.MULTILINE)
     assert re.search(r"^GPUs asked .*, after .*, saved [1-9]", text, re.MULTILINE)
-    assert text.endswith("Keep it serving: make serve\n")
+    assert text.endswith("To keep a server running: make serve\n")
     assert [line for line in text.splitlines() if len(line) > 80] == []
 
 

@@ -151,7 +151,7 @@ def test_a_person_who_watches_is_told_what_takes_so_long(tmp_path: Path) -> None
         home = Path(webhook.__file__).parents[1]
         subprocess.run([*command, "--file", tmp_path / "use"], cwd=home, stderr=theirs, timeout=60, check=True)
 
-    assert f"reading 7 days of use from {url}; this may take minutes" in os.read(ours, 65_536).decode()
+    assert f"reading 7 days of usage from {url}; this may take minutes" in os.read(ours, 65_536).decode()
     os.close(ours)
     os.close(theirs)
 

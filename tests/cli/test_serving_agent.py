@@ -8,8 +8,7 @@ import sys
 import pytest
 
 from tests.conftest import ROOT
-from webhook.cli.commands.serve_agent import parse_listen_address, parse_log_level
-from webhook.cli.processes.agent import AgentError
+from webhook.cli.commands.serve import parse_listen_address, parse_log_level
 
 
 @pytest.mark.parametrize(
@@ -22,13 +21,13 @@ def test_an_address(text: str, found: tuple[str, int]) -> None:
 
 @pytest.mark.parametrize("text", ["8081", ":8081", "host:", "host:http", "host:65536", "host:-1"])
 def test_what_is_no_address_is_told(text: str) -> None:
-    with pytest.raises(AgentError, match=f"must be ADDRESS:PORT, .*found '{text}'"):
+    with pytest.raises(ValueError, match=f"must be ADDRESS:PORT, .*found '{text}'"):
         parse_listen_address(text)
 
 
 def test_a_level_that_is_none_is_told() -> None:
     assert parse_log_level("debug") == "debug"
-    with pytest.raises(AgentError, match="--log-level: must be one of debug, info, warning, error, found 'loud'"):
+    with pytest.raises(ValueError, match="--log-level: must be one of debug, info, warning, error, found 'loud'"):
         parse_log_level("loud")
 
 

@@ -72,7 +72,9 @@ def test_commands_take_the_servers_word_for_what_its_files_decide(
     assert lines["a server's policy files cannot be seen"] is CheckState.SKIP
     assert lines["the backstop denies"] is CheckState.OK
     assert not [what for what, state in lines.items() if state is CheckState.FAIL]
-    assert "/of-a-file is in use, as its status says, and does not count here" in (said := capsys.readouterr().err)
+    assert "/of-a-file is in use according to its status, but is not evaluated here" in (
+        said := capsys.readouterr().err
+    )
     assert "not in use" not in said
 
 

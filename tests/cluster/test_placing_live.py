@@ -81,7 +81,7 @@ def test_capacity_says_what_a_snapshot_says(plane: Plane, train: str, reader: Pa
     assert (live.returncode, live.stderr) == (0, "")
     assert json.loads(live.stdout) == json.loads(snapshot.stdout)
     (row,) = [each for each in json.loads(live.stdout)["nodes"] if each["name"] == train]
-    assert row["usedMilli"] == 2000
+    assert row["allocatedMilli"] == 2000
 
 
 def test_what_an_agent_says_counts(plane: Plane, kind: None, train: str, reader: Path, namespace: str) -> None:

@@ -1,35 +1,155 @@
-"""Keeps the results of a large audit small: no objects, and what pods have in common once.
+"""Audits all pods of a live cluster or of a snapshot, and keeps the results small.
 
-No report of an audit shows the objects themselves, and pods of one workload come to the same, word for word.
+Reports of an audit never show whole objects, and pods of one workload have equal results. So results are stored without
+their object, and equal values are stored once.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from datetime import datetime
 from sys import intern
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import orjson
 
+from webhook.audit.adjusted_view import with_namespace_labels
+from webhook.audit.evaluate import EvaluationContext
+from webhook.audit.object_files import SkippedDocument, SourceObject
+from webhook.audit.pod_audit import audit_pods, is_active_pod
+from webhook.audit.stored_pods import created_since, lacks_creation_time
+from webhook.cache.placement_input import PodMixCounter, build_placement_input
+from webhook.cache.snapshot import ClusterSnapshot
 from webhook.model.decisions import Decision
 from webhook.model.findings import Finding
+from webhook.model.fleet import Fleet
+from webhook.model.pods import Pod
+from webhook.model.prices import NodePrices
+from webhook.model.usage import UsageView
+from webhook.placement.nodes.snapshot import SchedulingSnapshot
+from webhook.policy.policy_set import PolicySet
+from webhook.report.capacity import NodeCapacity, node_capacities
+from webhook.report.policy_reports import ReportApi
 from webhook.report.results import CheckResult, ClusterPodDetails, LocatedFinding
 
+if TYPE_CHECKING:
+    from webhook.audit.cluster_reader import ClusterReader
+
 MAX_INTERNED = 100_000
-"""Different values to remember; past that, each is kept by itself."""
+"""Distinct values to remember; later ones are stored once per result."""
+
+Documents = Iterable[SourceObject | SkippedDocument]
+ShowProgress = Callable[[Documents, int], AbstractContextManager[Documents]]
+"""Wraps an iterable of known length to show progress."""
+
+
+class ClusterAudit(msgspec.Struct):
+    """The result of an audit.
+
+    Attributes:
+        results: One for each pod, and for each file that cannot be read.
+        context: The policies, cluster and time of the evaluation.
+        capacities: Each node with GPUs; empty if unknown.
+        undated_pods: Pods without a creation time, which `since` cannot exclude.
+        cluster: The audited cluster: a URL, or the names of files.
+        prices: Prices of the GPUs; None if no cost is shown.
+        report_apis: The APIs that the cluster has for policy reports, the preferred one first.
+    """
+
+    results: list[CheckResult]
+    context: EvaluationContext
+    capacities: list[NodeCapacity] = []
+    undated_pods: int = 0
+    cluster: str = ""
+    prices: NodePrices | None = None
+    report_apis: Sequence[ReportApi] = (ReportApi.OPENREPORTS,)
+
+
+def audit_live_cluster(
+    cluster: ClusterReader,
+    policies: PolicySet,
+    labels: Mapping[str, str],
+    now: datetime,
+    usage: UsageView,
+    since: datetime | None,
+    show_progress: ShowProgress,
+) -> ClusterAudit:
+    """Evaluate all active pods of a live cluster, listed page by page."""
+    counters: list[PodMixCounter] = []
+
+    def observe(fleet: Fleet) -> Callable[[Pod], None]:
+        counters.append(PodMixCounter(SchedulingSnapshot(fleet, {})))
+        return counters[0].add
+
+    view = with_namespace_labels(cluster.view(observe), labels)
+    context = EvaluationContext(policies, view, now, usage)
+    audit = audit_documents(cluster.pods(), cluster.active_pods, context, since, show_progress)
+    if view.fleet.nodes:
+        audit.capacities = node_capacities(SchedulingSnapshot(view.fleet, cluster.free_by_node), counters[0].mix())
+    audit.cluster = cluster.server
+    return audit
+
+
+def audit_snapshot(
+    pods: Sequence[SourceObject | SkippedDocument],
+    snapshot: ClusterSnapshot,
+    context: EvaluationContext,
+    since: datetime | None,
+    show_progress: ShowProgress,
+) -> ClusterAudit:
+    """Evaluate the active pods among the documents of a snapshot."""
+    audit = audit_documents(pods, len(pods), context, since, show_progress)
+    placement = build_placement_input(snapshot.view.fleet, snapshot.objects)
+    if placement.cluster.fleet.nodes:
+        audit.capacities = node_capacities(placement.cluster, placement.mix)
+    return audit
+
+
+def audit_documents(
+    documents: Documents,
+    length: int,
+    context: EvaluationContext,
+    since: datetime | None,
+    show_progress: ShowProgress,
+) -> ClusterAudit:
+    """Evaluate the active pods among some documents.
+
+    Args:
+        documents: The pods, and what cannot be read.
+        length: How many there are, for the progress.
+        context: The policies, cluster and time to evaluate against.
+        since: Exclude pods created earlier.
+        show_progress: Wraps the documents.
+    """
+    intern_result, undated = ResultInterner(), list[SourceObject]()
+    selected = created_since(documents if since is None else _collect_undated_pods(documents, undated), since)
+    with show_progress(selected, length) as shown:
+        results = [intern_result(result) for result in audit_pods(shown, context)]
+    return ClusterAudit(results, context, undated_pods=len(undated))
+
+
+def _collect_undated_pods(
+    documents: Documents, undated: list[SourceObject]
+) -> Iterator[SourceObject | SkippedDocument]:
+    for each in documents:
+        if isinstance(each, SourceObject) and is_active_pod(each.data) and lacks_creation_time(each.data):
+            undated.append(each)
+        yield each
 
 
 class ResultInterner:
-    """Gives each result as it is to be kept."""
+    """Makes results share equal values, and drops their objects."""
 
     def __init__(self) -> None:
         self._findings: dict[Finding, Finding] = {}
-        self._standings: dict[ClusterPodDetails, ClusterPodDetails] = {}
+        self._pod_details: dict[ClusterPodDetails, ClusterPodDetails] = {}
         self._decisions: dict[bytes, Decision] = {}
 
     def __call__(self, result: CheckResult) -> CheckResult:
-        """The same result without its object, sharing what others have too."""
-        standing = result.pod_details
+        """Return the result without its object, sharing values with earlier results."""
+        details = result.pod_details
         return msgspec.structs.replace(
             result,
             namespace=intern(result.namespace),
@@ -37,21 +157,21 @@ class ResultInterner:
             stored={},
             findings=tuple(self._intern_located(each) for each in result.findings),
             decision=self._intern_decision(result.decision),
-            pod_details=_intern_value(self._standings, standing, standing) if standing is not None else None,
+            pod_details=_intern_value(self._pod_details, details, details) if details is not None else None,
         )
 
     def _intern_located(self, located: LocatedFinding) -> LocatedFinding:
         return msgspec.structs.replace(located, finding=_intern_value(self._findings, located.finding, located.finding))
 
     def _intern_decision(self, decision: Decision) -> Decision:
-        shared = tuple(_intern_value(self._findings, each, each) for each in decision.findings)
+        findings = tuple(_intern_value(self._findings, each, each) for each in decision.findings)
         key = orjson.dumps(msgspec.to_builtins(decision), option=orjson.OPT_NON_STR_KEYS)
-        kept: Decision = _intern_value(self._decisions, key, msgspec.structs.replace(decision, findings=shared))
-        return kept
+        shared: Decision = _intern_value(self._decisions, key, msgspec.structs.replace(decision, findings=findings))
+        return shared
 
 
 def _intern_value(known: dict[Any, Any], key: Any, value: Any) -> Any:
-    """The equal value that came first, or this one."""
+    """Return the first value with this key."""
     if len(known) >= MAX_INTERNED:
         return known.get(key, value)
     return known.setdefault(key, value)

@@ -1,42 +1,38 @@
-"""The flags that several commands share, each declared once. kubectl's letters mean what they mean to kubectl."""
+"""Flags shared by several commands, each declared once. Names and letters mean what they mean to kubectl."""
 
 from __future__ import annotations
 
 import re
 from enum import StrEnum
-from typing import Annotated, Any, TypeAlias
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
 
-from webhook.cli import cluster_flags
 from webhook.errors import quote_text
 
 NAMESPACE_NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 
+LIBRARY = "the policy library shipped with Rightslice"
+CLUSTER_FORMS = "live|SNAPSHOT|demo"
+CLUSTER_HELP = "live, a file or folder written by `kubectl get -o yaml`, or demo for the shipped example"
+
 
 def validate_namespace_name(name: str | None) -> str | None:
-    """A name that a namespace can have, or none; ends the program where it cannot."""
+    """Return the name; reject one that a namespace cannot have."""
     if name and not NAMESPACE_NAME.fullmatch(name):
-        must = "must be lower-case letters, digits and hyphens, at most 63, as names of namespaces are"
+        must = "must be a namespace name: at most 63 lower-case letters, digits and hyphens"
         raise typer.BadParameter(f"{must}, found {quote_text(name)}")
     return name
 
 
-class FailOn(StrEnum):
-    """From which findings on the exit code is 1."""
-
-    DENY = "deny"
-    WARN = "warn"
-    NEVER = "never"
-
-
 def output_option(forms: str) -> Any:
-    """The option -o of a command that writes these forms."""
-    help_ = (
-        f"{forms}; with =PATH into a file. May be given more than once, at most once without a path. Default: table."
-    )
+    """Return the option -o of a command that writes these formats."""
+    help_ = f"{forms}; FORMAT=PATH writes a file. Repeatable; at most one report goes to stdout. Default: table."
     return typer.Option("-o", "--output", metavar="FORMAT[=PATH]", help=help_)
 
+
+# Input
 
 Paths = Annotated[
     list[str],
@@ -44,19 +40,15 @@ Paths = Annotated[
 ]
 Policies = Annotated[
     list[str] | None,
-    typer.Option(
-        "--policies",
-        metavar="FILE|DIR",
-        help="Policies to judge by; may be given more than once. Default: the library that comes with Rightslice.",
-    ),
+    typer.Option("--policies", metavar="FILE|DIR", help=f"Policies to evaluate. Repeatable. Default: {LIBRARY}."),
 ]
 PoliciesOrLive = Annotated[
     list[str] | None,
     typer.Option(
         "--policies",
         metavar="FILE|DIR",
-        help="Policies to judge by; may be given more than once. Default: with --cluster live those in force there, "
-        "else the library that comes with Rightslice.",
+        help="Policies to evaluate. Repeatable. Default: with --cluster live the cluster's own policies, else "
+        f"{LIBRARY}.",
     ),
 ]
 PolicyNamespace = Annotated[
@@ -64,35 +56,34 @@ PolicyNamespace = Annotated[
     typer.Option(
         "--policy-namespace",
         metavar="NAME",
-        help="With --cluster live: where exceptions count, and the ConfigMap rightslice-policies is.",
+        help="With --cluster live: the namespace of exceptions and of the ConfigMap rightslice-policies.",
     ),
 ]
 Cluster = Annotated[
     str | None,
     typer.Option(
         "--cluster",
-        metavar="live|SNAPSHOT|demo",
-        help="live, a file or folder of `kubectl get -o yaml`, or demo for the shipped example. "
-        "Without it no cluster is known: nothing is right-sized, and nothing is said about placement.",
+        metavar=CLUSTER_FORMS,
+        help=f"{CLUSTER_HELP}. Without it no nodes are known: nothing is right-sized, and placement is not checked.",
     ),
 ]
 AuditedCluster = Annotated[
     str | None,
+    typer.Option("--cluster", metavar=CLUSTER_FORMS, help=f"The cluster to evaluate: {CLUSTER_HELP}."),
+]
+Kubeconfig = Annotated[
+    str | None,
     typer.Option(
-        "--cluster",
-        metavar="live|SNAPSHOT|demo",
-        help="The cluster that is judged: live, a file or folder of `kubectl get -o yaml`, or demo for the shipped "
-        "example.",
+        "--kubeconfig",
+        metavar="FILE",
+        help="For a live cluster. Default: KUBECONFIG, the service account in a pod, else ~/.kube/config.",
     ),
 ]
-Kubeconfig: TypeAlias = cluster_flags.Kubeconfig
-Context: TypeAlias = cluster_flags.Context
+Context = Annotated[str | None, typer.Option("--context", metavar="NAME", help="The context of the kubeconfig to use.")]
 Usage = Annotated[
     str | None,
     typer.Option(
-        "--usage",
-        metavar="FILE",
-        help="What GPUs were seen to do, as `rightslice usage record` wrote it: evidence for right-sizing.",
+        "--usage", metavar="FILE", help="GPU usage for right-sizing, as written by `rightslice usage record`."
     ),
 ]
 NamespaceFlag = Annotated[
@@ -103,22 +94,88 @@ NamespaceLabels = Annotated[
     typer.Option(
         "--namespace-labels",
         metavar="KEY=VALUE,...",
-        help="Labels that namespaces of the objects have, beside those that the cluster knows; more than once: all.",
+        help="Labels of the objects' namespaces, in addition to those in the cluster. Repeatable.",
     ),
 ]
 Now = Annotated[
     str,
-    typer.Option("--now", metavar="RFC3339", help="The moment to judge at, for exemptions that end. Default: now."),
+    typer.Option("--now", metavar="RFC3339", help="Evaluate as of this time (for expiring exemptions). Default: now."),
 ]
+
+# Output
+
+
+class FailOn(StrEnum):
+    """The mildest finding that makes the exit code 1."""
+
+    DENY = "deny"
+    WARN = "warn"
+    NEVER = "never"
+
+
 Output = Annotated[list[str] | None, output_option("table, wide, json, yaml, name, junit, sarif or github")]
 FailOnFlag = Annotated[
-    FailOn, typer.Option("--fail-on", help="Exit with 1 on denials (of a workload's pods too), on warnings, or never.")
+    FailOn,
+    typer.Option("--fail-on", help="Exit with 1 on denials (also of a workload's pods), on warnings, or never."),
 ]
-NoColor = Annotated[bool, typer.Option("--no-color", help="No colour. NO_COLOR and TERM=dumb do the same.")]
-Quiet = Annotated[bool, typer.Option("-q", "--quiet", help="Only denials, warnings and faults; no totals.")]
+NoColor = Annotated[bool, typer.Option("--no-color", help="Disable colours, as NO_COLOR and TERM=dumb do.")]
+Quiet = Annotated[bool, typer.Option("-q", "--quiet", help="Print only denials, warnings and errors, no totals.")]
 Verbose = Annotated[
     bool,
+    typer.Option("-v", "--verbose", help="Also print findings in audit mode, and to stderr what was read or skipped."),
+]
+
+# Servers; each flag can also be set as a RIGHTSLICE_ variable
+
+TlsCert = Annotated[
+    Path | None, typer.Option("--tls-cert", metavar="FILE", help="Certificate chain, PEM; reloaded on change.")
+]
+TlsKey = Annotated[Path | None, typer.Option("--tls-key", metavar="FILE", help="Private key of --tls-cert, PEM.")]
+SelfSigned = Annotated[bool | None, typer.Option("--self-signed", help="Generate a certificate for this run instead.")]
+ClientCa = Annotated[
+    Path | None,
+    typer.Option("--client-ca", metavar="FILE", help="Require client certificates signed by this CA, PEM."),
+]
+ClientName = Annotated[
+    str | None, typer.Option("--client-name", metavar="NAME", help="The name that client certificates must have.")
+]
+DrainSeconds = Annotated[
+    float | None,
+    typer.Option("--drain-seconds", help="Keep serving after SIGTERM. Default: 10, or 0 on a loopback address."),
+]
+LogLevel = Annotated[
+    str | None, typer.Option("--log-level", metavar="LEVEL", help="debug, info (default), warning or error.")
+]
+MaxConnections = Annotated[
+    int | None, typer.Option("--max-connections", help="Maximum number of open connections. Default: 2000.")
+]
+MaxInFlight = Annotated[
+    int | None, typer.Option("--max-in-flight", help="Maximum number of concurrent requests. Default: 256.")
+]
+
+# Prometheus
+
+PrometheusCa = Annotated[
+    Path | None,
+    typer.Option("--prometheus-ca", metavar="FILE", help="CA of its certificate, PEM. Default: the system's."),
+]
+PrometheusTokenFile = Annotated[
+    Path | None,
+    typer.Option("--prometheus-token-file", metavar="FILE", help="Bearer token; read again for each query."),
+]
+PrometheusUser = Annotated[
+    str | None, typer.Option("--prometheus-user", metavar="NAME", help="User name for basic authentication.")
+]
+PrometheusPasswordFile = Annotated[
+    Path | None,
+    typer.Option("--prometheus-password-file", metavar="FILE", help="Password for basic authentication."),
+]
+PrometheusSelector = Annotated[
+    str | None,
     typer.Option(
-        "-v", "--verbose", help="Also notes of mode audit, and on stderr what was read and what was left out."
+        "--prometheus-selector",
+        metavar="MATCHERS",
+        help="""Label matchers for all queries, if it stores several clusters: 'cluster="a"'.""",
     ),
 ]
+PrometheusDays = Annotated[int | None, typer.Option("--prometheus-days", help="Days of history to read. Default: 7.")]

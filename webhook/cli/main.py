@@ -1,7 +1,6 @@
-"""The command line: `rightslice`, and `kubectl rightslice`.
+"""The command line `rightslice`, also installed as `kubectl rightslice`.
 
-One file a command. Only the command that is called is imported, and typer itself (which brings pydantic) only
-where there are flags to read, so that a short answer comes at once.
+Only the called command is imported, and typer only if there are flags to parse, so that commands start fast.
 """
 
 from __future__ import annotations
@@ -40,17 +39,17 @@ COMMANDS = {
     "completion": "webhook.cli.commands.completion:completion_command",
     "version": "webhook.cli.commands.version:version_command",
 }
-"""Commands in the order of the help page, and where they are: a function, or a group of commands."""
+"""Functions or groups of commands, in the order of the help page."""
 
 PROGRAM = "rightslice"
 COMPLETION_VARIABLE = "_RIGHTSLICE_COMPLETE"
-"""The variable in which a shell asks what could come next; typer reads it."""
+"""Set by a shell that asks for completions; read by typer."""
 
-HELP = "Judge, right-size and place GPU pods on their way into Kubernetes."
+HELP = "Evaluate, right-size and place GPU pods at admission to Kubernetes."
 
 
 def run() -> None:
-    """Run the command that was called, and end with its exit code."""
+    """Run the called command, and exit with its code."""
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]  # a TextIOWrapper at start
     completing = bool(os.environ.get(COMPLETION_VARIABLE))
@@ -61,18 +60,18 @@ def run() -> None:
 
 
 def program_name(program: str) -> str:
-    """The name for help pages: as kubectl's plug-in, or by ourselves."""
+    """Return the program's name for help pages: standalone, or as a kubectl plug-in."""
     return "kubectl rightslice" if Path(program).name.startswith("kubectl-") else PROGRAM
 
 
 def build_app_for(arguments: list[str]) -> typer.Typer:
-    """The app with the command that is called, or with every command where none is."""
-    wanted = next((each for each in arguments if not each.startswith("-")), "")
-    return build_app([wanted] if wanted in COMMANDS else list(COMMANDS))
+    """Build the app with the called command, or with all commands if none is called."""
+    called = next((each for each in arguments if not each.startswith("-")), "")
+    return build_app([called] if called in COMMANDS else list(COMMANDS))
 
 
 def build_app(names: list[str]) -> typer.Typer:
-    """The app with these commands."""
+    """Build the app with these commands."""
     import typer
 
     app = typer.Typer(
@@ -85,11 +84,11 @@ def build_app(names: list[str]) -> typer.Typer:
     )
     app.callback()(_root_callback)
     for name in names:
-        found = _load_command(COMMANDS[name])
-        if isinstance(found, typer.Typer):
-            app.add_typer(found, name=name)
+        command = _load_command(COMMANDS[name])
+        if isinstance(command, typer.Typer):
+            app.add_typer(command, name=name)
         else:
-            app.command(name)(found)
+            app.command(name)(command)
     return app
 
 

@@ -1,4 +1,4 @@
-"""`-o FORMAT[=PATH]`, several times: which report goes where."""
+"""Output of the commands: results to stdout or to files, notes and errors to stderr, and exit codes."""
 
 from __future__ import annotations
 
@@ -14,8 +14,14 @@ import typer
 
 from webhook.report.text import Paint, TextStyle, without_style
 
-CLEAN, FINDINGS, WRONG_INPUT, NO_ANSWER = 0, 1, 2, 3
-"""Exit codes: nothing to act on; findings; our input is wrong; the cluster did not answer."""
+EXIT_OK, EXIT_FINDINGS, EXIT_INVALID_INPUT, EXIT_NO_ANSWER = 0, 1, 2, 3
+"""Nothing to act on; findings; invalid input; the cluster did not answer."""
+
+ReportRenderer = Callable[[], str | Iterator[str]]
+"""Renders one report, whole or in pieces."""
+
+PIECES_PER_WRITE = 1000
+"""Pieces that are written to stdout together."""
 
 _ANSI_CODES = {
     TextStyle.BAD: "31;1",
@@ -26,36 +32,32 @@ _ANSI_CODES = {
 }
 
 
-ReportRenderer = Callable[[], str | Iterator[str]]
-"""Writes one report, whole or piece by piece."""
-
-
-PIECES_PER_WRITE = 1000
-"""Pieces that are written to stdout together."""
-
-
 class ReportTarget(NamedTuple):
-    """A format, and the file it goes to ("" for stdout)."""
+    """A format, and the file to write it to ("" for stdout)."""
 
     form: str
     path: str
 
 
-def parse_targets(wanted: Sequence[str] | None, known: Sequence[str]) -> list[ReportTarget]:
-    """Read the flags. Stops the program where a format is not known or two reports would go to one place."""
-    found = [ReportTarget(*_split_target(each)) for each in wanted or [known[0]]]
-    for target in found:
-        if target.form not in known:
-            exit_with_error(
-                f"-o: must be one of {', '.join(known)}, found {target.form!r}. Write -o {known[0]}, or -o FORMAT=PATH"
-            )
-    if sum(not target.path for target in found) > 1:
+def parse_targets(outputs: Sequence[str] | None, formats: Sequence[str]) -> list[ReportTarget]:
+    """Parse `-o FORMAT[=PATH]`. Exits if a format is unknown or two reports have the same destination.
+
+    Args:
+        outputs: Values of the flag; without any, the first format goes to stdout.
+        formats: The formats that the command can write.
+    """
+    targets = [ReportTarget(*_split_target(each)) for each in outputs or [formats[0]]]
+    for target in targets:
+        if target.form not in formats:
+            choices = f"must be one of {', '.join(formats)}, found {target.form!r}"
+            exit_with_error(f"-o: {choices}. Write -o {formats[0]}, or -o FORMAT=PATH")
+    if sum(not target.path for target in targets) > 1:
         exit_with_error("-o: only one report can go to stdout. Give the others a file: -o FORMAT=PATH")
-    files = Counter(os.path.realpath(target.path) for target in found if target.path)
+    files = Counter(os.path.realpath(target.path) for target in targets if target.path)
     for file, times in files.items():
         if times > 1:
-            exit_with_error(f"-o: each report must have a file of its own, found {times} for {file}. Name another file")
-    return found
+            exit_with_error(f"-o: each report needs its own file, found {times} for {file}. Name another file")
+    return targets
 
 
 def _split_target(text: str) -> tuple[str, str]:
@@ -65,14 +67,14 @@ def _split_target(text: str) -> tuple[str, str]:
     return form, path
 
 
-def write_reports(wanted: Sequence[ReportTarget], renders: Mapping[str, ReportRenderer]) -> None:
-    """Write each report to its place. Stops the program where a file cannot be written."""
-    for target in wanted:
-        made = renders[target.form]()
-        pieces = iter((made,)) if isinstance(made, str) else made
+def write_reports(targets: Sequence[ReportTarget], renderers: Mapping[str, ReportRenderer]) -> None:
+    """Write each report to its destination. Exits if a file cannot be written."""
+    for target in targets:
+        report = renderers[target.form]()
+        pieces = iter((report,)) if isinstance(report, str) else report
         if not target.path:
-            while some := "".join(islice(pieces, PIECES_PER_WRITE)):
-                print_result(some)
+            while text := "".join(islice(pieces, PIECES_PER_WRITE)):
+                print_result(text)
             continue
         try:
             with Path(target.path).open("w", encoding="utf-8", errors="backslashreplace") as file:
@@ -81,13 +83,13 @@ def write_reports(wanted: Sequence[ReportTarget], renders: Mapping[str, ReportRe
             exit_with_error(f"{target.path}: cannot be written: {error.strerror or error}")
 
 
-def join_lines(each: Sequence[str]) -> str:
-    """Lines to text."""
-    return "".join(f"{line}\n" for line in each)
+def join_lines(lines: Iterable[str]) -> str:
+    """Join lines to text, each with a line feed."""
+    return "".join(f"{line}\n" for line in lines)
 
 
 def paint_for(*, no_color: bool) -> Paint:
-    """Colours for a terminal that shows them and a person who wants them; else none."""
+    """Return the styling of text: ANSI colours if stdout is a terminal and colour is wanted, else none."""
     unwanted = no_color or os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
     return without_style if unwanted or not sys.stdout.isatty() else _paint_ansi
 
@@ -96,9 +98,9 @@ def _paint_ansi(text: str, style: TextStyle) -> str:
     return f"\x1b[{_ANSI_CODES[style]}m{text}\x1b[0m"
 
 
-def print_result(lines: str | Iterable[str]) -> None:
-    """Write the result. A reader that has seen enough is no error: the exit code stays that of the result."""
-    text = lines if isinstance(lines, str) else "".join(f"{line}\n" for line in lines)
+def print_result(result: str | Iterable[str]) -> None:
+    """Write text or lines to stdout. A reader that closes the pipe early does not change the exit code."""
+    text = result if isinstance(result, str) else join_lines(result)
     try:
         sys.stdout.write(text)
         sys.stdout.flush()
@@ -109,18 +111,18 @@ def print_result(lines: str | Iterable[str]) -> None:
 
 
 def _discard_stdout() -> None:
-    """Send what is still to be written nowhere, or Python would fail on it when it ends."""
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, sys.stdout.fileno())
-    os.close(nowhere)
+    """Redirect stdout to the null device, or Python would fail on the unwritten rest when it exits."""
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, sys.stdout.fileno())
+    os.close(null)
 
 
 def print_note(line: str) -> None:
-    """Write what is not the result."""
+    """Write a line to stderr."""
     sys.stderr.write(f"{line}\n")
 
 
-def exit_with_error(message: str, code: int = WRONG_INPUT) -> NoReturn:
-    """End with a message for a person."""
+def exit_with_error(message: str, code: int = EXIT_INVALID_INPUT) -> NoReturn:
+    """Write an error to stderr and exit."""
     print_note(f"error: {message}")
     raise typer.Exit(code)

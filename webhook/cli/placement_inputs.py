@@ -1,6 +1,6 @@
-"""What the commands on placement share: their flags, and the cluster that pods are placed in.
+"""Flags and inputs of the commands on placement: the cluster that pods are placed in.
 
-Apart from the other flags, because the numbers that placement works with take a moment to load.
+Separate from the other flags and inputs, because numpy is slow to import.
 """
 
 from __future__ import annotations
@@ -14,17 +14,9 @@ from webhook.audit.evaluate import EvaluationContext
 from webhook.cache.placement_input import PlacementInput, build_placement_input
 from webhook.cache.snapshot import ClusterSnapshot, read_snapshot
 from webhook.cli import flags
-from webhook.cli.inputs import (
-    LIVE,
-    ClusterFlags,
-    load_cluster_policies,
-    load_policy_set,
-    note_snapshot,
-    open_live_cluster,
-    parse_now,
-    reject_access_flags,
-)
-from webhook.cli.output import FINDINGS, exit_with_error, print_note
+from webhook.cli.cluster_access import LIVE, ClusterFlags, open_live_cluster, reject_access_flags
+from webhook.cli.inputs import load_cluster_policies, load_policy_set, note_snapshot, parse_now
+from webhook.cli.output import EXIT_FINDINGS, exit_with_error, print_note
 from webhook.errors import RightsliceError
 from webhook.placement.fragmentation.strategies import ScoringStrategy
 from webhook.placement.nodes.ranking import FillOrder
@@ -34,24 +26,19 @@ if TYPE_CHECKING:
     from webhook.audit.cluster_reader import ClusterReader
 
 ClusterName = Annotated[
-    str,
-    typer.Option(
-        "--cluster",
-        metavar="live|SNAPSHOT|demo",
-        help="live, a file or folder of `kubectl get -o yaml`, or demo for the shipped example.",
-    ),
+    str, typer.Option("--cluster", metavar=flags.CLUSTER_FORMS, help=f"The cluster: {flags.CLUSTER_HELP}.")
 ]
 RankBy = Annotated[
     ScoringStrategy,
     typer.Option(
         "--policy",
-        help="What ranks nodes: tab (what pods to come would fill), fgd (fragmentation gradient descent), "
-        "most-allocated, or default (the stock scheduler's).",
+        help="How nodes are scored: tab (by the pods that are expected to arrive), fgd (fragmentation gradient "
+        "descent), most-allocated, or default (as the stock scheduler does).",
     ),
 ]
-FillBy = Annotated[FillOrder, typer.Option("--fill", help="Among equal nodes, the fuller or the emptier ones first.")]
-
-
+FillBy = Annotated[
+    FillOrder, typer.Option("--fill", help="Among equal nodes, prefer the fullest (pack) or the emptiest (spread).")
+]
 CapacityOutput = Annotated[
     list[str] | None, flags.output_option("table, wide, json, yaml; with NODE or --links also svg")
 ]
@@ -60,40 +47,34 @@ SimulateOutput = Annotated[list[str] | None, flags.output_option("table, json, y
 
 
 class PolicyOptions(NamedTuple):
-    """What pods are judged by before they are placed.
-
-    Attributes:
-        policies: What --policies says.
-        namespace: Where a live cluster keeps exceptions and policy files.
-        now: What --now says.
-    """
+    """The flags --policies, --policy-namespace and --now."""
 
     policies: Sequence[str] | None
     namespace: str
     now: str
 
 
-def read_placement_input(name: str, reach: ClusterFlags, *, verbose: bool = False) -> PlacementInput:
-    """What pods are placed in. Stops the program where no cluster is named, or it has no node."""
+def read_placement_input(name: str, access: ClusterFlags, *, verbose: bool = False) -> PlacementInput:
+    """Read the cluster to place pods in. Exits if none is named, or it has no nodes."""
     if name == LIVE:
-        with open_live_cluster(reach) as cluster:
+        with open_live_cluster(access) as cluster:
             return _placement_of_cluster(cluster, verbose=verbose)
-    return _placement_of_snapshot(_read_placement_snapshot(name, reach, verbose=verbose))
+    return _placement_of_snapshot(_read_placement_snapshot(name, access, verbose=verbose))
 
 
 def read_placement_and_context(
-    name: str, reach: ClusterFlags, by: PolicyOptions, *, verbose: bool = False
+    name: str, access: ClusterFlags, options: PolicyOptions, *, verbose: bool = False
 ) -> tuple[PlacementInput, EvaluationContext]:
-    """The same, with what pods are judged by first."""
-    moment = parse_now(by.now)
+    """Read the cluster to place pods in, and the policies that the pods are evaluated against first."""
+    now = parse_now(options.now)
     if name == LIVE:
-        with open_live_cluster(reach) as cluster:
-            policies = load_cluster_policies(cluster, by.policies, by.namespace, verbose=verbose)
-            return _placement_of_cluster(cluster, verbose=verbose), EvaluationContext(policies, cluster.view(), moment)
-    snapshot = _read_placement_snapshot(name, reach, verbose=verbose)
-    return _placement_of_snapshot(snapshot), EvaluationContext(
-        load_policy_set(by.policies, verbose=verbose), snapshot.view, moment
-    )
+        with open_live_cluster(access) as cluster:
+            policies = load_cluster_policies(cluster, options.policies, options.namespace, verbose=verbose)
+            placement = _placement_of_cluster(cluster, verbose=verbose)
+            return placement, EvaluationContext(policies, cluster.view(), now)
+    snapshot = _read_placement_snapshot(name, access, verbose=verbose)
+    policies = load_policy_set(options.policies, verbose=verbose)
+    return _placement_of_snapshot(snapshot), EvaluationContext(policies, snapshot.view, now)
 
 
 def _placement_of_snapshot(snapshot: ClusterSnapshot) -> PlacementInput:
@@ -101,21 +82,21 @@ def _placement_of_snapshot(snapshot: ClusterSnapshot) -> PlacementInput:
 
 
 def _placement_of_cluster(cluster: ClusterReader, *, verbose: bool) -> PlacementInput:
-    stock = cluster.placement_objects()
-    if stock.unread_reason:
-        print_note(f"note: which GPUs of a node are free is not known: {sanitize(stock.unread_reason)}")
+    found = cluster.placement_objects()
+    if found.unread_reason:
+        print_note(f"note: which GPUs of a node are free is unknown: {sanitize(found.unread_reason)}")
     if verbose:
-        nodes, offers = pluralize(len(stock.fleet.nodes), "node"), pluralize(len(stock.fleet.offers), "offer")
+        nodes, offers = pluralize(len(found.fleet.nodes), "node"), pluralize(len(found.fleet.offers), "offer")
         print_note(f"cluster: {sanitize(cluster.server)} ({nodes}, {offers})")
-    if not stock.fleet.nodes:
-        exit_with_error(f"{sanitize(cluster.server)}: no nodes in this cluster", FINDINGS)
-    return build_placement_input(stock.fleet, stock.objects)
+    if not found.fleet.nodes:
+        exit_with_error(f"{sanitize(cluster.server)}: no nodes in this cluster", EXIT_FINDINGS)
+    return build_placement_input(found.fleet, found.objects)
 
 
-def _read_placement_snapshot(name: str, reach: ClusterFlags, *, verbose: bool) -> ClusterSnapshot:
+def _read_placement_snapshot(name: str, access: ClusterFlags, *, verbose: bool) -> ClusterSnapshot:
     if not name:
         exit_with_error("which cluster? Name one: --cluster live, a snapshot (--cluster FILE), or --cluster demo")
-    reject_access_flags(reach)
+    reject_access_flags(access)
     try:
         snapshot = read_snapshot(name)
     except RightsliceError as error:
@@ -123,5 +104,5 @@ def _read_placement_snapshot(name: str, reach: ClusterFlags, *, verbose: bool) -
     if verbose:
         note_snapshot(name, snapshot)
     if not snapshot.view.fleet.nodes:
-        exit_with_error(f"{sanitize(name)}: no nodes here. Write what kubectl get nodes,pods -A -o yaml prints to it")
+        exit_with_error(f"{sanitize(name)}: no nodes here. Save the output of kubectl get nodes,pods -A -o yaml")
     return snapshot

@@ -1,4 +1,4 @@
-"""Call a webhook as an API server does: AdmissionReviews over HTTPS, the certificate verified."""
+"""Runs the webhook server as a child process, and calls it as an API server does."""
 
 from __future__ import annotations
 
@@ -25,24 +25,22 @@ from webhook.model.decisions import PatchOperation
 START_SECONDS = 60.0
 STOP_SECONDS = 10.0
 HOST = "127.0.0.1"
+REVIEW_TIMEOUT_SECONDS = 10.0
+"""An API server's default timeout for webhooks."""
 
 
 class WebhookProcessError(Exception):
-    """The server did not come up; the message ends with what it wrote."""
-
-
-REVIEW_TIMEOUT_SECONDS = 10.0
-"""Seconds, the longest that an API server waits for a webhook by default."""
+    """The server did not start; the message ends with its output."""
 
 
 class WebhookResponse(NamedTuple):
-    """What a webhook answered.
+    """A webhook's response to an AdmissionReview.
 
     Attributes:
-        allowed: True where it lets the object in.
+        allowed: True if the object is admitted.
         patch: JSON Patch operations.
-        warnings: Warnings, each as the user would see it.
-        message: Why not; "" where it is allowed.
+        warnings: Warnings, as the user sees them.
+        message: Why it is rejected; "" if it is admitted.
         milliseconds: From the first byte sent to the last byte received.
     """
 
@@ -54,16 +52,14 @@ class WebhookResponse(NamedTuple):
 
 
 class WebhookClient:
-    """One kept-alive connection."""
+    """A client with one kept-alive connection."""
 
     def __init__(self, port: int, authority: Path) -> None:
         context = ssl.create_default_context(cafile=str(authority))
-        self._connection = http.client.HTTPSConnection(
-            "127.0.0.1", port, timeout=REVIEW_TIMEOUT_SECONDS, context=context
-        )
+        self._connection = http.client.HTTPSConnection(HOST, port, timeout=REVIEW_TIMEOUT_SECONDS, context=context)
 
     def is_ready(self) -> bool:
-        """Does the server answer, and say it is ready?"""
+        """Return whether the server answers and is ready."""
         try:
             self._connection.request("GET", "/readyz")
             response = self._connection.getresponse()
@@ -77,8 +73,8 @@ class WebhookClient:
         """Send one object for review.
 
         Raises:
-            OSError: no connection.
-            ValueError: the answer is no AdmissionReview.
+            OSError: the connection failed.
+            ValueError: the response is not an AdmissionReview.
         """
         body = orjson.dumps(build_admission_review(data, uid))
         start = time.perf_counter()
@@ -91,7 +87,7 @@ class WebhookClient:
         return _parse_review_response(orjson.loads(content)["response"], milliseconds)
 
     def close(self) -> None:
-        """Close the connection; the next call opens another."""
+        """Close the connection; the next call opens a new one."""
         self._connection.close()
 
 
@@ -107,7 +103,7 @@ def _parse_review_response(response: Mapping[str, Any], milliseconds: float) -> 
 
 
 def build_admission_review(data: Mapping[str, Any], uid: str) -> dict[str, Any]:
-    """The AdmissionReview that an API server sends when the object is created."""
+    """Return the AdmissionReview that an API server sends when the object is created."""
     group = api_group(data["apiVersion"])
     version = data["apiVersion"].rpartition("/")[2]
     kind = {"group": group, "version": version, "kind": data["kind"]}
@@ -133,13 +129,13 @@ def build_admission_review(data: Mapping[str, Any], uid: str) -> dict[str, Any]:
 
 @contextmanager
 def run_webhook_process(arguments: Sequence[str]) -> Iterator[tuple[WebhookClient, int]]:
-    """Run `rightslice serve webhook` on a free loopback port with a certificate of its own.
+    """Run `rightslice serve webhook` on a free loopback port with a generated certificate.
 
     Yields:
-        A client that trusts the certificate's authority, and the port.
+        A client that trusts the certificate's CA, and the port.
 
     Raises:
-        ServerError: it ended, or was not ready in time.
+        WebhookProcessError: it exited, or was not ready in time.
     """
     with TemporaryDirectory(prefix="rightslice-") as name:
         folder = Path(name)
@@ -161,9 +157,9 @@ def run_webhook_process(arguments: Sequence[str]) -> Iterator[tuple[WebhookClien
 
 
 def find_free_port() -> int:
-    """A loopback port that nobody listens on now."""
-    with socket.create_server((HOST, 0)) as taken:
-        port: int = taken.getsockname()[1]
+    """Return an unused loopback port."""
+    with socket.create_server((HOST, 0)) as listener:
+        port: int = listener.getsockname()[1]
         return port
 
 
@@ -172,7 +168,7 @@ def _wait_until_ready(server: subprocess.Popen[bytes], client: WebhookClient, lo
     while not client.is_ready():
         if server.poll() is not None or time.monotonic() > deadline:
             tail = log.read_text(errors="replace")[-2000:].strip()
-            raise WebhookProcessError(f"the server did not become ready. It wrote: {tail or 'nothing'}")
+            raise WebhookProcessError(f"the server did not become ready. Its output: {tail or 'nothing'}")
         time.sleep(0.05)
 
 

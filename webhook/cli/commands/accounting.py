@@ -1,4 +1,4 @@
-"""`accounting`: what a cluster needs before every form of GPU can be counted by one quota."""
+"""`accounting`: set up and check the resource that counts every form of GPU in one quota."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from webhook.cli import flags
-from webhook.cli.cluster_flags import call_api
+from webhook.cli.cluster_access import ClusterFlags, call_api
 from webhook.cli.commands.doctor import diagnosis_exit_code, diagnosis_table
 from webhook.cli.output import paint_for, print_result
 from webhook.installing.accounting_check import accounting_results, read_accounting_facts
@@ -30,16 +30,19 @@ QuotaGpus = Annotated[
 
 @accounting.command("enable")
 def enable_accounting(namespace: QuotaNamespace = "default", gpus: QuotaGpus = 8) -> None:
-    """Print what makes the accounting resource work: an entry for kube-scheduler, and a quota to start from.
+    """Print the kube-scheduler configuration and a ResourceQuota that the accounting resource needs.
 
-    The entry has no verbs: the scheduler never calls it, and only learns to leave the resource alone. Without it, pods
-    that ask for the resource stay Pending. Where the scheduler cannot be configured, run the agent with --gpu-milli.
+    The extender entry has no verbs, so the scheduler never calls it and only ignores the resource. Without the entry,
+    pods that request the resource stay Pending. If you cannot configure the scheduler, run the agent with --gpu-milli.
     """
+    extender = {
+        "urlPrefix": "http://127.0.0.1:1/never-called",
+        "managedResources": [{"name": ACCOUNTING_RESOURCE, "ignoredByScheduler": True}],
+    }
     print_result("# Add to the KubeSchedulerConfiguration of every kube-scheduler, and restart it:\n")
-    print_result(yaml_text({"extenders": [_managed_resource_extender()]}))
-    print_result(
-        "---\n# Then write limits: {accounting: native, accountingScheduler: configured} in a policy, and a quota:\n"
-    )
+    print_result(yaml_text({"extenders": [extender]}))
+    policy = "limits: {accounting: native, accountingScheduler: configured}"
+    print_result(f"---\n# Then set {policy} in a policy, and create a quota:\n")
     print_result(yaml_text(_starting_quota(namespace, gpus)))
 
 
@@ -50,18 +53,14 @@ def check_accounting(
     kubeconfig: flags.Kubeconfig = None,
     context: flags.Context = None,
 ) -> None:
-    """Look whether accounting works in a cluster: policies, scheduler, nodes, quotas. A pod is tried, never stored.
+    """Check whether accounting works in a cluster: policies, scheduler, nodes, quotas. Creates a pod as a dry run.
 
-    Exit code: 0 nothing to act on, 1 something is, 2 a flag or the kubeconfig is wrong, 3 the cluster did not answer.
+    Exit code: 0 nothing to act on, 1 problems, 2 invalid input, 3 the cluster did not answer.
     """
-    lines = list(accounting_results(call_api(kubeconfig, context, lambda api: read_accounting_facts(api, namespace))))
-    print_result(diagnosis_table(lines, paint_for(no_color=no_color)))
-    raise typer.Exit(diagnosis_exit_code(lines))
-
-
-def _managed_resource_extender() -> dict[str, Any]:
-    managed = [{"name": ACCOUNTING_RESOURCE, "ignoredByScheduler": True}]
-    return {"urlPrefix": "http://127.0.0.1:1/never-called", "managedResources": managed}
+    facts = call_api(ClusterFlags(kubeconfig, context), lambda api: read_accounting_facts(api, namespace))
+    results = list(accounting_results(facts))
+    print_result(diagnosis_table(results, paint_for(no_color=no_color)))
+    raise typer.Exit(diagnosis_exit_code(results))
 
 
 def _starting_quota(namespace: str, gpus: int) -> dict[str, Any]:

@@ -1,31 +1,23 @@
-"""`audit_command`: what every pod of a cluster would become, by workload, and what that would save."""
+"""`audit`: re-evaluate all pods of a cluster, and report by workload what would change and what that would save."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from webhook.cli import flags
-from webhook.cli.audit_inputs import (
-    AuditOptions,
-    AuditPaths,
-    ClusterAudit,
-    PriceFile,
-    Since,
-    note_missing_nodes,
-    parse_since,
-    run_audit,
-)
-from webhook.cli.commands.check import FORMATS as CHECKED
+from webhook.cli.audit_inputs import AuditOptions, AuditPaths, PriceFile, Since, parse_since, run_audit
+from webhook.cli.cluster_access import LIVE, ClusterFlags, call_api
+from webhook.cli.commands.check import FORMATS as CHECK_FORMATS
 from webhook.cli.commands.check import check_reports, exit_code_of_checks
 from webhook.cli.commands.version import rightslice_version
-from webhook.cli.inputs import LIVE, ClusterFlags, parse_labels, parse_now
+from webhook.cli.inputs import parse_labels, parse_now
 from webhook.cli.output import (
-    NO_ANSWER,
+    EXIT_NO_ANSWER,
     exit_with_error,
     join_lines,
     paint_for,
@@ -34,7 +26,6 @@ from webhook.cli.output import (
     write_reports,
 )
 from webhook.model.enums import PolicyMode
-from webhook.policy.policy_set import Exemption
 from webhook.report.audit import (
     AuditPage,
     ExemptionUsage,
@@ -55,21 +46,22 @@ from webhook.report.workload_report import unevaluated_lines, workload_columns, 
 from webhook.report.workloads import WorkloadReport, workload_reports
 from webhook.well_known import SYSTEM_NAMESPACE
 
-WriteReports = Annotated[
+if TYPE_CHECKING:
+    from webhook.audit.cluster_audit import ClusterAudit
+
+FORMATS = (*CHECK_FORMATS, "csv", "html", "policyreport")
+AuditOutput = Annotated[list[str] | None, flags.output_option(f"{', '.join(FORMATS[:-1])} or {FORMATS[-1]}")]
+WriteFlag = Annotated[
     bool,
     typer.Option(
         "--write",
-        help="With --cluster live: also store the objects that -o policyreport prints, and remove those of ours that "
-        "have nothing left to say.",
+        help="With --cluster live: also store the objects that -o policyreport prints, and delete ours that have no "
+        "results any more.",
     ),
 ]
-DryRunWrite = Annotated[
-    bool, typer.Option("--dry-run", help="With --write: the API server checks, stores nothing, and stderr says what.")
+DryRunFlag = Annotated[
+    bool, typer.Option("--dry-run", help="With --write: validate on the API server and store nothing.")
 ]
-
-
-FORMATS = (*CHECKED, "csv", "html", "policyreport")
-AuditOutput = Annotated[list[str] | None, flags.output_option(f"{', '.join(FORMATS[:-1])} or {FORMATS[-1]}")]
 
 
 def audit_command(
@@ -85,38 +77,37 @@ def audit_command(
     since: Since = "",
     prices: PriceFile = "",
     output: AuditOutput = None,
-    to_write: WriteReports = False,
-    dry_run: DryRunWrite = False,
+    write: WriteFlag = False,
+    dry_run: DryRunFlag = False,
     fail_on: flags.FailOnFlag = flags.FailOn.DENY,
     no_color: flags.NoColor = False,
     quiet: flags.Quiet = False,
     verbose: flags.Verbose = False,
 ) -> None:
-    """Judge every pod of a cluster as if it were created again now; say what that would save, by workload.
+    """Re-evaluate all pods of a cluster against current policies, and report the savings by workload.
 
-    With --cluster live the cluster is listed page by page, and nothing in it is changed but what --write stores. A
-    snapshot is what `kubectl get nodes,namespaces,limitranges,resourcequotas,pods -A -o yaml` prints. Each pod is
-    judged by itself, without its node and its status, in the cluster as it stands: its own GPUs still count as in
-    use. Pods that have ended are left out.
+    With --cluster live the cluster is listed page by page; nothing in it is changed, except by --write. A snapshot is
+    the output of `kubectl get nodes,namespaces,limitranges,resourcequotas,pods -A -o yaml`. Each pod is evaluated on
+    its own, without its node and status, in the current cluster: its own GPUs still count as allocated. Pods that have
+    ended are skipped.
 
-    GPUS is what a pod holds now, or waits for: under the name nvidia.com/gpu a node may give whole cards, MIG
-    instances or shares, so its own node says what it is worth. What waits for a node is held by nobody, and in none
-    of the figures at the head. IDLE is what no engine was seen active on. SAVED counts only pods that would be let
-    in, and get less than they hold. ON TRIAL is what right-sizing of mode audit or warn would save beside, were it
-    enforced. docs/audit.md defines the figures at the head.
+    GPUS is what a pod holds or waits for. nvidia.com/gpu can be a whole card, a MIG instance or a share, so it is
+    measured on the pod's own node. IDLE is the part without GPU activity. SAVED counts pods that would be admitted with
+    less than they hold. AUDIT-SAVED is what right-sizing in audit or warn mode would save in addition if enforced.
+    Pending pods are not part of the summary figures, which docs/audit.md defines.
 
-    Exit code: 0 nothing to act on, 1 findings, 2 a file, flag or policy is wrong, 3 the cluster did not answer, or
-    --write left alone an object of another tool.
+    Exit code: 0 nothing to act on, 1 findings, 2 invalid input, 3 the cluster did not answer, or --write skipped an
+    object of another tool.
     """
-    wanted, moment = parse_targets(output, FORMATS), parse_now(now)
-    reject_partial_write(cluster, paths, since, to_write=to_write, dry_run=dry_run)
-    reach = ClusterFlags(kubeconfig, context)
-    found = run_audit(
+    targets, moment = parse_targets(output, FORMATS), parse_now(now)
+    _reject_partial_write(cluster, paths, since, write=write, dry_run=dry_run)
+    access = ClusterFlags(kubeconfig, context)
+    audit = run_audit(
         AuditOptions(
             paths=paths,
             policies=policies,
             cluster=cluster,
-            access=reach,
+            access=access,
             policy_namespace=policy_namespace,
             labels=parse_labels(namespace_labels),
             now=moment,
@@ -124,40 +115,39 @@ def audit_command(
             prices=prices,
             usage=usage,
             verbose=verbose,
-            write_reports=to_write,
+            write_reports=write,
         )
     )
-    note_missing_nodes(found.context)
-    paint, results = paint_for(no_color=no_color), found.results
-    rows = workload_reports(results, found.prices, found.stocks or None)
-    figures = compute_utilization(found.stocks, rows, found.prices) if found.stocks and not since else None
+    paint, results, nodes = paint_for(no_color=no_color), audit.results, audit.capacities
+    workloads = workload_reports(results, audit.prices, nodes or None)
+    figures = compute_utilization(nodes, workloads, audit.prices) if nodes and not since else None
     reports = check_reports(results, paint, fail_on) | {
-        "table": lambda: join_lines(list(audit_table_lines(found, rows, figures, paint, quiet=quiet, verbose=verbose))),
-        "json": lambda: json_chunks(audit_parts(results, rows, figures, found.prices)),
-        "yaml": lambda: yaml_text(audit_document(results, rows, figures, found.prices)),
-        "csv": lambda: workload_columns(found.prices).to_csv(rows),
-        "html": lambda: render_html(audit_page(found, rows, figures, since, moment)),
-        "policyreport": lambda: report_objects_yaml(found.report_apis, rows, moment),
+        "table": lambda: join_lines(_audit_table_lines(audit, workloads, figures, paint, quiet=quiet, verbose=verbose)),
+        "json": lambda: json_chunks(audit_parts(results, workloads, figures, audit.prices)),
+        "yaml": lambda: yaml_text(audit_document(results, workloads, figures, audit.prices)),
+        "csv": lambda: workload_columns(audit.prices).to_csv(workloads),
+        "html": lambda: _render_html(audit, workloads, figures, since, moment),
+        "policyreport": lambda: _policy_reports_yaml(audit.report_apis, workloads, moment),
     }
-    write_reports(wanted, reports)
-    if to_write:
-        store_reports(found.report_apis, rows, moment, reach, dry_run=dry_run)
+    write_reports(targets, reports)
+    if write:
+        _store_policy_reports(audit.report_apis, workloads, moment, access, dry_run=dry_run)
     raise typer.Exit(exit_code_of_checks(results, fail_on))
 
 
-def audit_table_lines(
-    found: ClusterAudit,
-    rows: Sequence[WorkloadReport],
+def _audit_table_lines(
+    audit: ClusterAudit,
+    workloads: Sequence[WorkloadReport],
     figures: ClusterUtilization | None,
     paint: Paint,
     *,
     quiet: bool,
     verbose: bool,
 ) -> Iterator[str]:
-    """The head figures, namespaces, workloads, findings and the totals; with `quiet` the findings only."""
-    results, least = found.results, PolicyMode.AUDIT if verbose else PolicyMode.WARN
-    faults = [skip_line(each, paint) for each in results if each.verdict is CheckVerdict.SKIPPED and not each.quiet]
-    findings = [*faults, *workload_finding_lines(rows, paint, least=least)]
+    """Yield the summary figures, namespaces, workloads, findings and totals; with `quiet` only the findings."""
+    results, least = audit.results, PolicyMode.AUDIT if verbose else PolicyMode.WARN
+    skipped = [skip_line(each, paint) for each in results if each.verdict is CheckVerdict.SKIPPED and not each.quiet]
+    findings = [*skipped, *workload_finding_lines(workloads, paint, least=least)]
     if quiet:
         yield from findings
         return
@@ -165,59 +155,33 @@ def audit_table_lines(
     yield from _join_blocks(
         utilization_lines(figures) if figures else (),
         namespace_table(results, paint),
-        workload_table(rows, paint, every=verbose),
+        workload_table(workloads, paint, every=verbose),
         findings,
-        unevaluated_lines(rows),
+        unevaluated_lines(workloads),
         [line for line in (audit_summary(results), audit_mode_summary(results), notes) if line],
     )
 
 
 def _join_blocks(*blocks: Iterable[str]) -> Iterator[str]:
-    """Blocks of lines with an empty line between each two; an empty block leaves no trace."""
-    some = [list(block) for block in blocks]
-    for i, block in enumerate(block for block in some if block):
+    """Yield the lines of all blocks that are not empty, separated by empty lines."""
+    for i, block in enumerate(block for block in map(list, blocks) if block):
         yield from [""] * (i > 0)
         yield from block
 
 
-def render_html(page: AuditPage) -> str:
-    """The HTML report. What writes it takes its time to load: only who asks for it pays."""
-    from webhook.report.html import html_report
-
-    return html_report(page)
-
-
-def audit_page(
-    found: ClusterAudit,
-    rows: Sequence[WorkloadReport],
+def _render_html(
+    audit: ClusterAudit,
+    workloads: Sequence[WorkloadReport],
     figures: ClusterUtilization | None,
     since: str,
     moment: datetime,
-) -> AuditPage:
-    """What the HTML report shows."""
-    policies = found.context.policies
-    return AuditPage(
-        cluster=found.cluster,
-        moment=moment.isoformat(timespec="seconds"),
-        since=since,
-        policies=tuple(policy.name for policy in policies.policies),
-        digest=policies.digest,
-        workloads=tuple(row for row in rows if row.touches_gpus),
-        namespaces=tuple(totals_by_namespace(found.results)),
-        nodes=tuple(found.stocks),
-        utilization=figures,
-        exemptions=tuple(exemption_rows(policies.exemptions, rows, moment)),
-        version=rightslice_version(),
-    )
+) -> str:
+    from webhook.report.html import html_report  # templates are slow to import
 
-
-def exemption_rows(
-    exemptions: Iterable[Exemption], rows: Sequence[WorkloadReport], moment: datetime
-) -> Iterator[ExemptionUsage]:
-    """Every exemption, the one that ends first first, with the number of workloads that it serves."""
-    served = Counter(name for row in rows for name in row.exemptions)
-    for each in sorted(exemptions, key=lambda one: one.expires):
-        yield ExemptionUsage(
+    policies = audit.context.policies
+    served = Counter(name for row in workloads for name in row.exemptions)
+    exemptions = (
+        ExemptionUsage(
             name=each.name,
             policy=each.policy,
             codes=tuple(sorted(each.codes)),
@@ -226,40 +190,59 @@ def exemption_rows(
             expired=each.expires <= moment,
             workloads=served[each.name],
         )
+        for each in sorted(policies.exemptions, key=lambda one: one.expires)
+    )
+    return html_report(
+        AuditPage(
+            cluster=audit.cluster,
+            moment=moment.isoformat(timespec="seconds"),
+            since=since,
+            policies=tuple(policy.name for policy in policies.policies),
+            digest=policies.digest,
+            workloads=tuple(row for row in workloads if row.touches_gpus),
+            namespaces=tuple(totals_by_namespace(audit.results)),
+            nodes=tuple(audit.capacities),
+            utilization=figures,
+            exemptions=tuple(exemptions),
+            version=rightslice_version(),
+        )
+    )
 
 
-def report_objects_yaml(apis: Sequence[ReportApi], rows: Sequence[WorkloadReport], moment: datetime) -> str:
-    """Report objects as YAML, of the API that the cluster has; nothing, and a word, where it has none."""
+def _policy_reports_yaml(apis: Sequence[ReportApi], workloads: Sequence[WorkloadReport], moment: datetime) -> str:
+    """Return policy reports of the cluster's preferred API; without any, print a note."""
     if not apis:
         print_note(f"note: {NO_KIND}")
         return ""
-    return "---\n".join(map(yaml_text, build_policy_reports(rows, moment, apis[0])))
+    return "---\n".join(map(yaml_text, build_policy_reports(workloads, moment, apis[0])))
 
 
-def reject_partial_write(
-    cluster: str | None, paths: Sequence[str] | None, since: str, *, to_write: bool, dry_run: bool
+def _reject_partial_write(
+    cluster: str | None, paths: Sequence[str] | None, since: str, *, write: bool, dry_run: bool
 ) -> None:
-    """Stops the program where report objects would be written of less than a whole live cluster."""
-    if dry_run and not to_write:
-        exit_with_error(
-            "--dry-run: says what --write would do. Write --write --dry-run, or leave it out: an audit stores nothing"
-        )
-    if to_write and (cluster != LIVE or paths):
-        exit_with_error("--write: stores what was found in the cluster itself. Write --cluster live, and no files")
-    if to_write and since:
-        exit_with_error("--write: what a part of the pods came to would replace what all came to. Leave out --since")
+    """Exit if reports would be written that do not cover a whole live cluster."""
+    if dry_run and not write:
+        exit_with_error("--dry-run: needs --write. Write --write --dry-run, or leave it out: an audit stores nothing")
+    if write and (cluster != LIVE or paths):
+        exit_with_error("--write: stores reports in the audited cluster. Write --cluster live, and no files")
+    if write and since:
+        exit_with_error("--write: results for some of the pods would replace those for all. Leave out --since")
 
 
-def store_reports(
-    apis: Sequence[ReportApi], rows: Sequence[WorkloadReport], moment: datetime, reach: ClusterFlags, *, dry_run: bool
+def _store_policy_reports(
+    apis: Sequence[ReportApi],
+    workloads: Sequence[WorkloadReport],
+    moment: datetime,
+    access: ClusterFlags,
+    *,
+    dry_run: bool,
 ) -> None:
-    """Store report objects in the cluster that was judged, and say on stderr what became of each.
+    """Store policy reports in the audited cluster, and print what was done with each.
 
-    Stops the program where another tool has one of their name: what could be stored then is.
+    Exits, after storing the others, if an object of another tool has the name of one of ours.
     """
-    from webhook.audit.report_writer import publish_reports
-    from webhook.cli.cluster_flags import call_api
+    from webhook.audit.report_writer import publish_reports  # the HTTP client is slow to import
 
-    reports = build_policy_reports(rows, moment, apis[0])
-    if not call_api(*reach, lambda api: publish_reports(api, reports, apis, print_note, dry_run=dry_run)):
-        raise typer.Exit(NO_ANSWER)
+    reports = build_policy_reports(workloads, moment, apis[0])
+    if not call_api(access, lambda api: publish_reports(api, reports, apis, print_note, dry_run=dry_run)):
+        raise typer.Exit(EXIT_NO_ANSWER)

@@ -1,9 +1,9 @@
-"""`capacity_command`: what GPUs are free, by node, NVLink island and MIG profile; one node in detail."""
+"""`capacity`: show free GPUs by node, NVLink island and MIG profile, or one node in detail."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Annotated
 
 import typer
@@ -11,8 +11,15 @@ import typer
 from webhook.audit.object_files import read_content
 from webhook.cache.placement_input import PlacementInput
 from webhook.cli import flags
-from webhook.cli.inputs import ClusterFlags
-from webhook.cli.output import exit_with_error, join_lines, paint_for, parse_targets, write_reports
+from webhook.cli.cluster_access import ClusterFlags
+from webhook.cli.output import (
+    ReportRenderer,
+    exit_with_error,
+    join_lines,
+    paint_for,
+    parse_targets,
+    write_reports,
+)
 from webhook.cli.placement_inputs import CapacityOutput, ClusterName, read_placement_input
 from webhook.errors import TopologyError
 from webhook.model.gpu_resources import parse_gpu_resource
@@ -20,7 +27,7 @@ from webhook.model.pod_resources import effective_requests
 from webhook.model.pods import Pod, pod_display_name
 from webhook.model.quantity import NANO
 from webhook.placement.topology import GpuTopology, parse_topology_matrix
-from webhook.report.capacity import capacity_document, capacity_table, node_capacities
+from webhook.report.capacity import NodeCapacity, capacity_document, capacity_table, node_capacities
 from webhook.report.node_topology import (
     NodePodGpus,
     gpu_state,
@@ -35,19 +42,18 @@ from webhook.report.text import sanitize
 
 FORMATS = ("table", "wide", "json", "yaml", "svg")
 NodeName = Annotated[
-    str, typer.Argument(metavar="[NODE]", help="One node: its links, and who sits where.", show_default=False)
+    str, typer.Argument(metavar="[NODE]", help="Show one node: its GPU links and pods.", show_default=False)
 ]
-
 LinksFile = Annotated[
     str,
     typer.Option(
         "--links",
         metavar="FILE|-",
-        help="In place of a cluster: what `nvidia-smi topo -m` prints on a machine. Which GPUs pods would get there.",
+        help="Instead of a cluster: the output of `nvidia-smi topo -m`. Shows which GPUs pods would get there.",
     ),
 ]
 MAX_MATRIX_BYTES = 64 << 10
-"""Bytes of what `nvidia-smi topo -m` prints; sixteen GPUs and as many NICs take four thousand."""
+"""Bytes of `nvidia-smi topo -m`; for sixteen GPUs and as many NICs it prints four thousand."""
 
 
 def capacity_command(
@@ -60,56 +66,44 @@ def capacity_command(
     no_color: flags.NoColor = False,
     verbose: flags.Verbose = False,
 ) -> None:
-    """Show which GPUs are free: the total first, then a row a node.
+    """Show which GPUs are free: the total, then a row per node.
 
-    ISLAND is the largest set of free GPUs that NVLink joins pair by pair, MIG-FITS the largest MIG profile with
-    room, SPLIT-UP the GPUs that are free but of no use to a pod like those that run here, on average. STATE tells of
-    nodes that take no pods (cordoned, not ready, or their GPUs being changed): what nobody holds there is not free.
+    ISLAND is the largest set of free GPUs that are connected pairwise by NVLink, MIG-FITS the largest MIG profile that
+    fits, and FRAGMENTED the GPUs that are free but unusable by a typical pod here. STATE names nodes that take no pods
+    (cordoned, not ready, or being reconfigured): their unallocated GPUs are not free.
 
-    With a node: its GPUs, their links and who holds them; -o svg draws them.
+    With a node: its GPUs, their links and the pods that hold them; -o svg draws them.
 
-    With --cluster live nodes, pods and GPUNodes are listed, and nothing is changed. Nothing of ours has to run there.
+    With --cluster live the cluster is listed and not changed; Rightslice does not have to be installed there.
 
     With --links no cluster is needed: nvidia-smi topo -m | rightslice capacity --links -
 
-    Exit code: 0, 2 where a file or flag is wrong, or 3 where the cluster does not answer.
+    Exit code: 0, 2 invalid input, 3 the cluster did not answer.
     """
-    wanted = parse_targets(output, FORMATS)
+    targets = parse_targets(output, FORMATS)
     if links:
         if node or cluster:
-            exit_with_error("--links: says all of one machine, so it stands without a node and without --cluster")
-        write_reports(wanted, _machine_reports(_read_topology(links)))
+            exit_with_error("--links: describes one machine. Leave out the node and --cluster")
+        write_reports(targets, _machine_reports(_read_topology(links)))
         return
-    placing = read_placement_input(cluster, ClusterFlags(kubeconfig, context), verbose=verbose)
-    every = node_capacities(placing.cluster, placing.mix)
-    paint = paint_for(no_color=no_color)
+    placement = read_placement_input(cluster, ClusterFlags(kubeconfig, context), verbose=verbose)
+    capacities = node_capacities(placement.cluster, placement.mix)
     if node:
-        position = _node_position(placing, node)
-        held = _pods_on_node(placing.pods, node)
-        stock = next((stock for stock in every if stock.name == node), None)
-        picture = join_lines(node_lines(placing.cluster, position, held))
-        document = node_document(placing.cluster, position, stock, held)
-        reports = {
-            "table": lambda: picture,
-            "wide": lambda: picture,
-            "json": lambda: json_text(document),
-            "yaml": lambda: yaml_text(document),
-            "svg": lambda: _draw_node(placing, position),
-        }
-    elif any(target.form == "svg" for target in wanted):
+        write_reports(targets, _node_reports(placement, node, capacities))
+        return
+    if any(target.form == "svg" for target in targets):
         exit_with_error("-o svg: draws one node. Name it: rightslice capacity NODE -o svg=node.svg")
-    else:
-        reports = {
-            "table": lambda: join_lines(capacity_table(every, paint)),
-            "wide": lambda: join_lines(capacity_table(every, paint, wide=True)),
-            "json": lambda: json_text(capacity_document(every)),
-            "yaml": lambda: yaml_text(capacity_document(every)),
-        }
-    write_reports(wanted, reports)
+    paint = paint_for(no_color=no_color)
+    reports = {
+        "table": lambda: join_lines(capacity_table(capacities, paint)),
+        "wide": lambda: join_lines(capacity_table(capacities, paint, wide=True)),
+        "json": lambda: json_text(capacity_document(capacities)),
+        "yaml": lambda: yaml_text(capacity_document(capacities)),
+    }
+    write_reports(targets, reports)
 
 
 def _read_topology(file: str) -> GpuTopology:
-    """Stops the program where it cannot be read."""
     try:
         text = sys.stdin.buffer.read(MAX_MATRIX_BYTES) if file == "-" else read_content(file, MAX_MATRIX_BYTES)
         return parse_topology_matrix(text.decode(errors="replace"))
@@ -119,8 +113,8 @@ def _read_topology(file: str) -> GpuTopology:
         exit_with_error(f"--links {sanitize(file)}: {error}")
 
 
-def _machine_reports(topology: GpuTopology) -> dict[str, Callable[[], str]]:
-    """Each report on a machine of which all GPUs are free."""
+def _machine_reports(topology: GpuTopology) -> dict[str, ReportRenderer]:
+    """Return the reports on a machine whose GPUs are all free."""
     return {
         "table": lambda: join_lines(machine_topology_lines(topology)),
         "wide": lambda: join_lines(machine_topology_lines(topology)),
@@ -130,26 +124,38 @@ def _machine_reports(topology: GpuTopology) -> dict[str, Callable[[], str]]:
     }
 
 
-def _node_position(placing: PlacementInput, name: str) -> int:
-    position = placing.cluster.fleet.by_name.get(name)
+def _node_reports(
+    placement: PlacementInput, name: str, capacities: Sequence[NodeCapacity]
+) -> dict[str, ReportRenderer]:
+    position = placement.cluster.fleet.by_name.get(name)
     if position is None:
-        names = ", ".join(node.name for node in placing.cluster.fleet.nodes[:10])
-        exit_with_error(f"{sanitize(name)}: no such node in this cluster. Some that are: {sanitize(names)}")
-    return position
+        names = ", ".join(node.name for node in placement.cluster.fleet.nodes[:10])
+        exit_with_error(f"{sanitize(name)}: no such node in this cluster. It has, for example: {sanitize(names)}")
+    pods = _pods_on_node(placement.pods, name)
+    capacity = next((each for each in capacities if each.name == name), None)
+    table = join_lines(node_lines(placement.cluster, position, pods))
+    document = node_document(placement.cluster, position, capacity, pods)
+    return {
+        "table": lambda: table,
+        "wide": lambda: table,
+        "json": lambda: json_text(document),
+        "yaml": lambda: yaml_text(document),
+        "svg": lambda: _draw_node(placement, position),
+    }
 
 
 def _pods_on_node(pods: Sequence[Pod], node: str) -> list[NodePodGpus]:
-    """The pods of a node that hold GPUs, and what they hold."""
+    """Return the pods of a node that hold GPUs, with their GPUs."""
     found = []
     for pod in pods:
-        held = {name: amount // NANO for name, amount in effective_requests(pod).items() if parse_gpu_resource(name)}
-        if pod.spec.node_name == node and held:
-            found.append(NodePodGpus(pod.metadata.namespace or "default", pod_display_name(pod), held))
+        gpus = {name: amount // NANO for name, amount in effective_requests(pod).items() if parse_gpu_resource(name)}
+        if pod.spec.node_name == node and gpus:
+            found.append(NodePodGpus(pod.metadata.namespace or "default", pod_display_name(pod), gpus))
     return found
 
 
-def _draw_node(placing: PlacementInput, node: int) -> str:
-    cluster = placing.cluster
-    topology = cluster.devices[node].topology
-    states = [gpu_state(cluster, node, gpu) for gpu in range(topology.gpu_count)]
-    return node_links_svg(cluster.fleet.nodes[node].name, topology, states)
+def _draw_node(placement: PlacementInput, position: int) -> str:
+    cluster = placement.cluster
+    topology = cluster.devices[position].topology
+    states = [gpu_state(cluster, position, gpu) for gpu in range(topology.gpu_count)]
+    return node_links_svg(cluster.fleet.nodes[position].name, topology, states)

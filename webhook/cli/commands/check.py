@@ -1,4 +1,4 @@
-"""`check_command`: judge manifests against policies, with no cluster. The gate for CI."""
+"""`check`: evaluate manifests against policies, without a cluster, for example in CI."""
 
 from __future__ import annotations
 
@@ -6,15 +6,16 @@ from collections.abc import Sequence
 
 import typer
 
-from webhook.audit.evaluate import EvaluationContext, evaluate_all
+from webhook.audit.evaluate import DEFAULT_NAMESPACE, evaluate_all
 from webhook.audit.object_files import read_objects
 from webhook.cli import flags
+from webhook.cli.cluster_access import ClusterFlags
 from webhook.cli.commands.version import rightslice_version
-from webhook.cli.inputs import ClusterFlags, parse_labels, parse_now, read_policies_and_view, read_usage_view
+from webhook.cli.inputs import parse_labels, parse_now, read_evaluation_context, read_usage_view
 from webhook.cli.output import (
-    CLEAN,
-    FINDINGS,
-    WRONG_INPUT,
+    EXIT_FINDINGS,
+    EXIT_INVALID_INPUT,
+    EXIT_OK,
     ReportRenderer,
     join_lines,
     paint_for,
@@ -39,7 +40,7 @@ from webhook.well_known import SYSTEM_NAMESPACE
 
 FORMATS = ("table", "wide", "json", "yaml", "name", "junit", "sarif", "github")
 MINIMUM_MODE = {flags.FailOn.DENY: PolicyMode.ENFORCE, flags.FailOn.WARN: PolicyMode.WARN}
-"""The mildest mode that counts as a failure."""
+"""The mildest mode of a finding that counts as a failure."""
 
 
 def check_command(
@@ -49,7 +50,7 @@ def check_command(
     kubeconfig: flags.Kubeconfig = None,
     context: flags.Context = None,
     policy_namespace: flags.PolicyNamespace = SYSTEM_NAMESPACE,
-    namespace: flags.NamespaceFlag = "default",
+    namespace: flags.NamespaceFlag = DEFAULT_NAMESPACE,
     namespace_labels: flags.NamespaceLabels = None,
     usage: flags.Usage = None,
     now: flags.Now = "",
@@ -59,54 +60,59 @@ def check_command(
     quiet: flags.Quiet = False,
     verbose: flags.Verbose = False,
 ) -> None:
-    """Judge manifests against policies, with no cluster: the gate for CI.
+    """Evaluate manifests against policies, without a cluster, for example in CI.
 
-    Exit code: 0 nothing to act on, 1 findings, 2 a file, flag or policy is wrong, 3 the cluster did not answer.
+    Exit code: 0 nothing to act on, 1 findings, 2 invalid input, 3 the cluster did not answer.
     """
-    wanted = parse_targets(output, FORMATS)
-    labels, reach = parse_labels(namespace_labels), ClusterFlags(kubeconfig, context)
-    by = read_policies_and_view(cluster, policies, labels, reach, policy_namespace, verbose=verbose)
-    moment = parse_now(now)
-    world = EvaluationContext(by.policies, by.view, moment, read_usage_view(usage, moment, verbose=verbose), namespace)
-    results = list(evaluate_all(read_objects(paths), world))
-    write_reports(wanted, check_reports(results, paint_for(no_color=no_color), fail_on, quiet=quiet, verbose=verbose))
+    targets, moment = parse_targets(output, FORMATS), parse_now(now)
+    evaluation = read_evaluation_context(
+        cluster,
+        policies,
+        parse_labels(namespace_labels),
+        ClusterFlags(kubeconfig, context),
+        policy_namespace,
+        moment,
+        read_usage_view(usage, moment, verbose=verbose),
+        namespace,
+        verbose=verbose,
+    )
+    results = list(evaluate_all(read_objects(paths), evaluation))
+    write_reports(targets, check_reports(results, paint_for(no_color=no_color), fail_on, quiet=quiet, verbose=verbose))
     raise typer.Exit(exit_code_of_checks(results, fail_on))
 
 
 def check_reports(
     results: Sequence[CheckResult], paint: Paint, fail_on: flags.FailOn, *, quiet: bool = False, verbose: bool = False
 ) -> dict[str, ReportRenderer]:
-    """Every report that can be asked for."""
+    """Return the renderer of each format."""
+    least = MINIMUM_MODE.get(fail_on, PolicyMode.ENFORCE)
     return {
         "table": lambda: join_lines(check_table_lines(results, paint, quiet=quiet, verbose=verbose)),
         "wide": lambda: join_lines(wide_table(results)),
         "json": lambda: json_text(check_document(results)),
         "yaml": lambda: yaml_text(check_document(results)),
         "name": lambda: join_lines(object_names(results)),
-        "junit": lambda: junit_xml(
-            finding_junit_cases(results, least=MINIMUM_MODE.get(fail_on, PolicyMode.ENFORCE)), "rightslice"
-        ),
+        "junit": lambda: junit_xml(finding_junit_cases(results, least=least), "rightslice"),
         "sarif": lambda: json_text(sarif_document(list(finding_annotations(results)), rightslice_version())),
         "github": lambda: join_lines(github_commands(finding_annotations(results))),
     }
 
 
 def check_table_lines(results: Sequence[CheckResult], paint: Paint, *, quiet: bool, verbose: bool) -> list[str]:
-    """The report for people; its last lines have the totals."""
+    """Return the report for people, with the totals at its end."""
     if quiet:
-        return list(
-            check_lines([each for each in results if each.invalid or each.findings], paint, least=PolicyMode.WARN)
-        )
-    found = list(check_lines(results, paint, least=PolicyMode.AUDIT if verbose else PolicyMode.WARN))
+        problems = [each for each in results if each.invalid or each.findings]
+        return list(check_lines(problems, paint, least=PolicyMode.WARN))
+    table = list(check_lines(results, paint, least=PolicyMode.AUDIT if verbose else PolicyMode.WARN))
     summary = summarize_results(results)
     notes = audit_findings_line(summary) if not verbose else ""
-    return [*found, *([""] if found else []), check_summary_line(summary), *([notes] if notes else [])]
+    return [*table, *([""] if table else []), check_summary_line(summary), *([notes] if notes else [])]
 
 
 def exit_code_of_checks(results: Sequence[CheckResult], fail_on: flags.FailOn) -> int:
-    """Faults in files before findings, and findings as far as they are to count."""
+    """Return 2 for invalid input, else 1 if a finding is severe enough for --fail-on, else 0."""
     if any(result.invalid for result in results):
-        return WRONG_INPUT
+        return EXIT_INVALID_INPUT
     least = MINIMUM_MODE.get(fail_on)
-    found = [found.finding.effective_mode for result in results for found in result.findings]
-    return FINDINGS if least is not None and any(mode >= least for mode in found) else CLEAN
+    modes = (located.finding.effective_mode for result in results for located in result.findings)
+    return EXIT_FINDINGS if least is not None and any(mode >= least for mode in modes) else EXIT_OK

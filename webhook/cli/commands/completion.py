@@ -1,4 +1,4 @@
-"""`completion_command`: the script that teaches a shell to complete our commands and flags."""
+"""`completion`: print a shell completion script."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ import typer
 from webhook.cli.main import COMPLETION_VARIABLE, PROGRAM, build_app_for
 
 
-class Shell(StrEnum):
-    """Shells that have a script."""
+class CompletionShell(StrEnum):
+    """Shells with a completion script."""
 
     BASH = "bash"
     ZSH = "zsh"
     FISH = "fish"
 
 
-def completion_command(shell: Annotated[Shell, typer.Argument(help="The shell to complete in.")]) -> None:
+def completion_command(shell: Annotated[CompletionShell, typer.Argument(help="The shell.")]) -> None:
     """Print a shell's completion script, for example: source <(rightslice completion bash)."""
     os.environ[COMPLETION_VARIABLE] = f"source_{shell.value}"
     build_app_for([])(args=[], prog_name=PROGRAM)

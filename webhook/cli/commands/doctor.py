@@ -1,4 +1,4 @@
-"""`doctor_command`: is this installation well?"""
+"""`doctor`: check the installation in a cluster."""
 
 from __future__ import annotations
 
@@ -10,25 +10,22 @@ from typing import Annotated
 import typer
 
 from webhook.cli import flags
-from webhook.cli.cluster_flags import call_api
-from webhook.cli.output import CLEAN, FINDINGS, exit_with_error, paint_for, print_result
+from webhook.cli.cluster_access import ClusterFlags, call_api
+from webhook.cli.output import EXIT_FINDINGS, EXIT_OK, exit_with_error, paint_for, print_result
 from webhook.installing.doctor import diagnose
 from webhook.installing.facts import CheckState, DiagnosticResult, read_cluster_facts
 from webhook.report.serialization import json_text
 from webhook.report.text import Paint, TextStyle, sanitize
 
+DoctorOutput = Annotated[str, typer.Option("-o", "--output", metavar="table|json", help="Default: table.")]
+
+CHECK_WIDTH = 46
 _STATE_STYLES = {
     CheckState.OK: TextStyle.GOOD,
     CheckState.WARN: TextStyle.WARNING,
     CheckState.FAIL: TextStyle.BAD,
     CheckState.SKIP: TextStyle.FAINT,
 }
-CHECK_WIDTH = 46
-
-
-DoctorOutput = Annotated[
-    str, typer.Option("-o", "--output", metavar="diagnosis_table|json", help="Default: diagnosis_table.")
-]
 
 
 def doctor_command(
@@ -37,33 +34,33 @@ def doctor_command(
     kubeconfig: flags.Kubeconfig = None,
     context: flags.Context = None,
 ) -> None:
-    """Look at an installation: hooks, certificates, replicas, policies, nodes, quotas. Each line says what to do.
+    """Check an installation: webhooks, certificates, replicas, policies, nodes, quotas. Each line says what to do.
 
-    Exit code: 0 nothing to act on, 1 something is, 2 a flag or the kubeconfig is wrong, 3 the cluster did not answer.
+    Exit code: 0 nothing to act on, 1 problems, 2 invalid input, 3 the cluster did not answer.
     """
     if output not in ("table", "json"):
         exit_with_error(f"-o: must be table or json, found {output!r}. Write -o table")
-    lines = diagnose(call_api(kubeconfig, context, read_cluster_facts), datetime.now(UTC))
-    print_result(
-        json_text([line._asdict() for line in lines])
-        if output == "json"
-        else diagnosis_table(lines, paint_for(no_color=no_color))
-    )
-    raise typer.Exit(diagnosis_exit_code(lines))
+    results = diagnose(call_api(ClusterFlags(kubeconfig, context), read_cluster_facts), datetime.now(UTC))
+    if output == "json":
+        print_result(json_text([result._asdict() for result in results]))
+    else:
+        print_result(diagnosis_table(results, paint_for(no_color=no_color)))
+    raise typer.Exit(diagnosis_exit_code(results))
 
 
-def diagnosis_exit_code(lines: Sequence[DiagnosticResult]) -> int:
-    """The exit code: is there something to act on?"""
-    return FINDINGS if any(line.state in (CheckState.WARN, CheckState.FAIL) for line in lines) else CLEAN
+def diagnosis_exit_code(results: Sequence[DiagnosticResult]) -> int:
+    """Return the exit code of check results: 1 for any warning or failure."""
+    problems = (CheckState.WARN, CheckState.FAIL)
+    return EXIT_FINDINGS if any(result.state in problems for result in results) else EXIT_OK
 
 
-def diagnosis_table(lines: Sequence[DiagnosticResult], paint: Paint) -> list[str]:
-    """One line each, and the totals."""
-    counts = Counter(line.state for line in lines)
+def diagnosis_table(results: Sequence[DiagnosticResult], paint: Paint) -> list[str]:
+    """Return a line for each check, and the totals."""
+    counts = Counter(result.state for result in results)
     total = ", ".join(f"{counts[state]} {state}" for state in CheckState if counts[state])
-    return [*(_diagnosis_row(line, paint) for line in lines), "", f"{len(lines)} checks: {total}"]
+    return [*(_diagnosis_row(result, paint) for result in results), "", f"{len(results)} checks: {total}"]
 
 
-def _diagnosis_row(line: DiagnosticResult, paint: Paint) -> str:
-    head = paint(f"{line.state:<6}", _STATE_STYLES[line.state])
-    return f"{head}{sanitize(line.summary):<{CHECK_WIDTH}}  {sanitize(line.advice)}".rstrip()
+def _diagnosis_row(result: DiagnosticResult, paint: Paint) -> str:
+    state = paint(f"{result.state:<6}", _STATE_STYLES[result.state])
+    return f"{state}{sanitize(result.summary):<{CHECK_WIDTH}}  {sanitize(result.advice)}".rstrip()

@@ -1,4 +1,4 @@
-"""`explain_command`: what a code means, or what would become of an object in a file, step by step."""
+"""`explain`: explain a finding code, or the evaluation of an object step by step."""
 
 from __future__ import annotations
 
@@ -8,20 +8,18 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from webhook.audit.evaluate import EvaluationContext
+from webhook.audit.evaluate import DEFAULT_NAMESPACE, EvaluationContext
 from webhook.audit.object_files import Json, SourceObject, read_objects
 from webhook.audit.pod_audit import audit_pod, evaluate_for_explain, find_pod, without_right_sizing
 from webhook.cli import flags
+from webhook.cli.cluster_access import LIVE, ClusterFlags, open_live_cluster
 from webhook.cli.commands.check import exit_code_of_checks
 from webhook.cli.inputs import (
-    LIVE,
-    ClusterFlags,
     load_cluster_policies,
-    open_live_cluster,
     parse_labels,
     parse_now,
+    read_evaluation_context,
     read_live_view,
-    read_policies_and_view,
     read_usage_view,
 )
 from webhook.cli.output import exit_with_error, paint_for, print_result
@@ -40,15 +38,15 @@ CodeArgument = Annotated[
     str | None,
     typer.Argument(
         metavar="CODE|POD",
-        help="A finding code, for example GPU-L102; with --cluster the name of a pod there.",
+        help="A finding code, for example GPU-L102; with --cluster the name of a pod.",
         show_default=False,
     ),
 ]
 ExplainedFiles = Annotated[
     list[str] | None,
-    typer.Option("-f", "--filename", metavar="FILE|DIR|-", help="Explain the objects of these files."),
+    typer.Option("-f", "--filename", metavar="FILE|DIR|-", help="Explain the objects in these files."),
 ]
-AllCodes = Annotated[bool, typer.Option("--all", help="Every code's page, as docs/codes.md has them.")]
+AllCodes = Annotated[bool, typer.Option("--all", help="Print the pages of all codes, as in docs/codes.md.")]
 
 
 def explain_command(
@@ -60,16 +58,16 @@ def explain_command(
     kubeconfig: flags.Kubeconfig = None,
     context: flags.Context = None,
     policy_namespace: flags.PolicyNamespace = SYSTEM_NAMESPACE,
-    namespace: flags.NamespaceFlag = "default",
+    namespace: flags.NamespaceFlag = DEFAULT_NAMESPACE,
     namespace_labels: flags.NamespaceLabels = None,
     usage: flags.Usage = None,
     now: flags.Now = "",
     no_color: flags.NoColor = False,
     verbose: flags.Verbose = False,
 ) -> None:
-    """Explain a finding code, or with -f what would become of objects, and why; or so a pod of a cluster.
+    """Explain a finding code; with -f, or for a pod of a cluster, the evaluation of objects step by step.
 
-    Exit code: 0, 2 where the code is not known or a file cannot be judged, 3 where the cluster did not answer.
+    Exit code: 0, 2 invalid input or an unknown code, 3 the cluster did not answer.
     """
     if every:
         print_result(codes_markdown())
@@ -79,27 +77,29 @@ def explain_command(
         print_result(code_page_lines(code))
         return
     if file and code is not None:
-        exit_with_error(
-            f"explain takes a code or -f FILE, found both. For the file: rightslice explain -f {sanitize(file[0])}"
-        )
-    reach, labels, moment = ClusterFlags(kubeconfig, context), parse_labels(namespace_labels), parse_now(now)
-    seen = read_usage_view(usage, moment, verbose=verbose)
+        command = f"rightslice explain -f {sanitize(file[0])}"
+        exit_with_error(f"explain takes a code or -f FILE, found both. For the file: {command}")
+    access, labels, moment = ClusterFlags(kubeconfig, context), parse_labels(namespace_labels), parse_now(now)
+    observed = read_usage_view(usage, moment, verbose=verbose)
+    pod_name = str(code).removeprefix("pod/")
     events: list[str] = []
     if names_pod and cluster == LIVE:
-        with open_live_cluster(reach) as live:
-            entry = read_live_pod(live, namespace, str(code).removeprefix("pod/"))
-            events = pod_event_lines(live, entry)
+        with open_live_cluster(access) as live:
+            pod = read_live_pod(live, namespace, pod_name)
+            events = pod_event_lines(live, pod)
             known = load_cluster_policies(live, policies, policy_namespace, verbose=verbose)
-            world = EvaluationContext(known, read_live_view(live, labels, verbose=verbose), moment, seen, namespace)
-        results = [audit_pod(entry, world, without_right_sizing(world.policies))]
+            view = read_live_view(live, labels, verbose=verbose)
+        evaluation = EvaluationContext(known, view, moment, observed, namespace)
+        results = [audit_pod(pod, evaluation, without_right_sizing(known))]
     else:
-        by = read_policies_and_view(cluster, policies, labels, reach, policy_namespace, verbose=verbose)
-        world = EvaluationContext(by.policies, by.view, moment, seen, namespace)
+        evaluation = read_evaluation_context(
+            cluster, policies, labels, access, policy_namespace, moment, observed, namespace, verbose=verbose
+        )
         if names_pod:
-            entry = read_snapshot_pod(str(cluster), namespace, str(code).removeprefix("pod/"))
-            results = [audit_pod(entry, world, without_right_sizing(world.policies))]
+            pod = read_snapshot_pod(str(cluster), namespace, pod_name)
+            results = [audit_pod(pod, evaluation, without_right_sizing(evaluation.policies))]
         else:
-            results = list(evaluate_for_explain(read_objects(file or []), world))
+            results = list(evaluate_for_explain(read_objects(file or []), evaluation))
     paint = paint_for(no_color=no_color)
     for i, result in enumerate(results):
         print_result([*([""] if i else []), *explain_lines(result, paint, events)])
@@ -107,7 +107,7 @@ def explain_command(
 
 
 def read_live_pod(cluster: ClusterReader, namespace: str, name: str) -> SourceObject:
-    """A pod of a live cluster. Stops the program where there is none of this name."""
+    """Read a pod of a live cluster. Exits if it does not exist."""
     try:
         return cluster.pod(namespace, name)
     except ApiError as error:
@@ -118,19 +118,19 @@ def read_live_pod(cluster: ClusterReader, namespace: str, name: str) -> SourceOb
 
 
 def read_snapshot_pod(cluster: str, namespace: str, name: str) -> SourceObject:
-    """A pod of a snapshot. Stops the program where there is none of this name."""
-    from webhook.cli.audit_inputs import audit_sources
+    """Read a pod of a snapshot. Exits if it does not exist."""
+    from webhook.cli.audit_inputs import audit_sources  # reports are slow to import
 
-    entry = find_pod(list(read_objects(audit_sources(None, cluster))), namespace, name)
-    if entry is None:
+    pod = find_pod(list(read_objects(audit_sources(None, cluster))), namespace, name)
+    if pod is None:
         where = f"in namespace {sanitize(namespace)!r} of {sanitize(cluster)}"
-        also = "; nor is it a finding code, which rightslice explain lists"
-        exit_with_error(f"no pod is called {sanitize(name)!r} {where}{also}. Name another namespace with -n")
-    return entry
+        hint = "It is not a finding code either (rightslice explain lists them). Name another namespace with -n"
+        exit_with_error(f"no pod is called {sanitize(name)!r} {where}. {hint}")
+    return pod
 
 
 def pod_event_lines(cluster: ClusterReader, pod: SourceObject) -> list[str]:
-    """What Events say about a pod and its controller; that they may not be read, where they may not."""
+    """Return the Events of a pod and its controller, or that listing them is forbidden."""
     metadata = pod.data["metadata"]
     owners = [each for each in metadata.get("ownerReferences") or () if each.get("controller")]
     names = [metadata["name"], *(each["name"] for each in owners)]
@@ -139,22 +139,25 @@ def pod_event_lines(cluster: ClusterReader, pod: SourceObject) -> list[str]:
     except ApiError as error:
         if error.status != HTTPStatus.FORBIDDEN:
             raise
-        return [f"{'Events':<10}not known: {sanitize(str(error))}"]
+        return [f"{'Events':<10}unknown: {sanitize(str(error))}"]
 
 
 def involved_uids(metadata: Json, owners: Iterable[Json]) -> KnownUids:
-    """What a pod and its controllers go by in Events. Of a static pod the kubelet speaks by the digest of its file."""
+    """Return the UIDs by which Events refer to a pod and its controllers.
+
+    For a static pod the kubelet uses the digest of its file.
+    """
     own = {str(metadata.get("uid", "")), str((metadata.get("annotations") or {}).get(MIRROR_ANNOTATION, ""))} - {""}
     return {("Pod", str(metadata["name"])): own} | {(each["kind"], each["name"]): {each["uid"]} for each in owners}
 
 
 def code_page_lines(code: str | None) -> list[str]:
-    """The page of a code; the list of all where none is named. Stops the program where there is no such code."""
+    """Return the page of a code, or the list of all codes. Exits if the code is unknown."""
     if code is None:
         return code_list()
     if code.upper() not in CODES:
-        meant = closest_code(code)
-        hint = f"Did you mean {meant}?" if meant else "rightslice explain lists them."
-        ways = "A file is explained with -f FILE, a pod of a cluster with --cluster live or a snapshot."
+        closest = closest_code(code)
+        hint = f"Did you mean {closest}?" if closest else "rightslice explain lists them."
+        ways = "To explain a file, use -f FILE; a pod, use --cluster with live or a snapshot."
         exit_with_error(f"{sanitize(code)!r} is not a finding code. {hint} {ways}")
     return code_page(code.upper())

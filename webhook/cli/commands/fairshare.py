@@ -1,4 +1,4 @@
-"""`fairshare_command`: who has used more of the GPUs' time than its share, and who less."""
+"""`fairshare`: show which namespaces have used more GPU time than their share, and which less."""
 
 from __future__ import annotations
 
@@ -12,16 +12,13 @@ from webhook.audit.object_files import SourceObject, read_objects
 from webhook.audit.pod_audit import is_pod
 from webhook.cli import flags
 from webhook.cli.audit_inputs import audit_sources, build_snapshot, without_duplicate_pods
+from webhook.cli.cluster_access import LIVE, ClusterFlags, open_live_cluster, reject_access_flags
 from webhook.cli.inputs import (
-    LIVE,
-    ClusterFlags,
     choose_fair_share,
     load_cluster_policies,
     load_policy_set,
-    open_live_cluster,
     parse_now,
     read_live_view,
-    reject_access_flags,
     reject_broken_files,
 )
 from webhook.cli.output import exit_with_error, join_lines, paint_for, parse_targets, print_note, write_reports
@@ -33,10 +30,12 @@ from webhook.well_known import SYSTEM_NAMESPACE
 
 FORMATS = ("table", "json", "yaml", "csv")
 MAX_SKIPPED_NOTES = 10
-"""Pods that are named where they are not counted, or not for their time."""
+"""Pods to name that are not counted, or whose time is not."""
 
 ShareOutput = Annotated[list[str] | None, flags.output_option("table, json, yaml or csv")]
-PolicyName = Annotated[str, typer.Option("--policy", metavar="NAME", help="Whose fairShare, where several have one.")]
+PolicyName = Annotated[
+    str, typer.Option("--policy", metavar="NAME", help="The policy whose fairShare to use, if several have one.")
+]
 
 
 def fairshare_command(
@@ -50,51 +49,48 @@ def fairshare_command(
     output: ShareOutput = None,
     no_color: flags.NoColor = False,
 ) -> None:
-    """Say who has used more GPU time than its share, and who less: by namespace, or by a label of pods.
+    """Show who has used more GPU time than its share, and who less: by namespace, or by a label of pods.
 
-    GPU time is what pods hold, in thousandths of a card, from their start to their end; what is long past counts less.
-    Only pods that the cluster still has are counted, those that ended too. Nothing is refused or moved by it.
+    GPU time is what pods hold, in thousandths of a card, from their start to their end; older time counts less. Only
+    pods that still exist are counted, including ended ones. Nothing is rejected or moved.
 
-    Exit code: 0, 2 where a file, flag or policy is wrong, 3 where the cluster did not answer.
+    Exit code: 0, 2 invalid input, 3 the cluster did not answer.
     """
-    wanted, moment, reach = parse_targets(output, FORMATS), parse_now(now), ClusterFlags(kubeconfig, context)
+    targets, moment, access = parse_targets(output, FORMATS), parse_now(now), ClusterFlags(kubeconfig, context)
     if cluster is None:
         exit_with_error("which cluster? Name a snapshot: --cluster FILE, or --cluster live or demo")
     skipped: list[str] = []
     if cluster == LIVE:
-        with open_live_cluster(reach) as live:
+        with open_live_cluster(access) as live:
             rule = choose_fair_share(load_cluster_policies(live, policies, policy_namespace), policy)
             fleet = read_live_view(live, {}).fleet
-            uses = list(
-                gpu_time_of_pods((entry.data for entry in live.pods(ended=True)), fleet, rule.by, skipped.append)
-            )
+            pods = (source.data for source in live.pods(ended=True))
+            periods = list(gpu_time_of_pods(pods, fleet, rule.by, skipped.append))
     else:
-        reject_access_flags(reach)
+        reject_access_flags(access)
         rule = choose_fair_share(load_policy_set(policies), policy)
-        found = list(read_objects(audit_sources(None, cluster)))
-        reject_broken_files(found)
-        pods = (
-            each.data for each in without_duplicate_pods(found) if isinstance(each, SourceObject) and is_pod(each.data)
-        )
-        uses = list(gpu_time_of_pods(pods, build_snapshot(found, verbose=False).view.fleet, rule.by, skipped.append))
+        documents = list(read_objects(audit_sources(None, cluster)))
+        reject_broken_files(documents)
+        sources = (each for each in without_duplicate_pods(documents) if isinstance(each, SourceObject))
+        fleet = build_snapshot(documents, verbose=False).view.fleet
+        pods = (source.data for source in sources if is_pod(source.data))
+        periods = list(gpu_time_of_pods(pods, fleet, rule.by, skipped.append))
     note_skipped_pods(skipped)
-    standing = rank_fair_shares(uses, rule, moment.timestamp())
+    shares = rank_fair_shares(periods, rule, moment.timestamp())
     paint = paint_for(no_color=no_color)
-    write_reports(
-        wanted,
-        {
-            "table": lambda: join_lines(fair_share_table(standing, rule, paint)),
-            "json": lambda: json_text(fair_share_document(standing, rule)),
-            "yaml": lambda: yaml_text(fair_share_document(standing, rule)),
-            "csv": lambda: fair_share_columns().to_csv(standing),
-        },
-    )
+    reports = {
+        "table": lambda: join_lines(fair_share_table(shares, rule, paint)),
+        "json": lambda: json_text(fair_share_document(shares, rule)),
+        "yaml": lambda: yaml_text(fair_share_document(shares, rule)),
+        "csv": lambda: fair_share_columns().to_csv(shares),
+    }
+    write_reports(targets, reports)
 
 
 def note_skipped_pods(skipped: Sequence[str]) -> None:
-    """Say which pods are not counted, or not for their time, and why."""
-    for each in skipped[:MAX_SKIPPED_NOTES]:
-        print_note(f"note: {sanitize(each)}")
+    """Print which pods, or whose time, are not counted, and why."""
+    for reason in skipped[:MAX_SKIPPED_NOTES]:
+        print_note(f"note: {sanitize(reason)}")
     if len(skipped) > MAX_SKIPPED_NOTES:
         more = pluralize(len(skipped) - MAX_SKIPPED_NOTES, "more pod")
-        print_note(f"note: and {more} that cannot be read, or does not say when it ended")
+        print_note(f"note: and {more} that cannot be read or have no end time")

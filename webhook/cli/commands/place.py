@@ -1,7 +1,8 @@
-"""`place_command`: where a pod would go, on which GPUs, why not elsewhere, and what would have to end."""
+"""`place`: show where a pod would be placed, on which GPUs, and why not on other nodes."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated
 
 import typer
@@ -10,11 +11,12 @@ from webhook.audit.admission import reject_unplaceable
 from webhook.audit.object_files import SourceObject, read_objects
 from webhook.audit.pod_placement import place_pods
 from webhook.cli import flags
-from webhook.cli.inputs import ClusterFlags, report_broken_files
+from webhook.cli.cluster_access import ClusterFlags
+from webhook.cli.inputs import report_broken_files
 from webhook.cli.output import (
-    CLEAN,
-    FINDINGS,
-    WRONG_INPUT,
+    EXIT_FINDINGS,
+    EXIT_INVALID_INPUT,
+    EXIT_OK,
     exit_with_error,
     join_lines,
     paint_for,
@@ -55,35 +57,33 @@ def place_command(
     no_color: flags.NoColor = False,
     verbose: flags.Verbose = False,
 ) -> None:
-    """Say where a pod would go now, as the webhook shapes it: the node, the GPUs, and why not the others.
+    """Show where a pod would be placed now, as patched by the webhook: node, GPUs, and why not the other nodes.
 
-    With --cluster live the cluster is listed, and nothing in it is changed. What a scheduler asks of a pod and is not
-    looked at here (affinity between pods, claims, volumes) is named, and changes no exit code.
+    With --cluster live the cluster is listed and not changed. Scheduling constraints that are not evaluated here
+    (affinity between pods, claims, volumes) are named, and do not change the exit code.
 
-    Exit code: 0 every pod is let in and finds a node, all its replicas at once too, 1 one does not, 2 a file, flag
-    or policy is wrong, 3 the cluster did not answer.
+    Exit code: 0 all pods are admitted and all replicas fit at once, 1 some are not, 2 invalid input, 3 the cluster did
+    not answer.
     """
-    wanted = parse_targets(output, FORMATS)
-    reach, by = ClusterFlags(kubeconfig, context), PolicyOptions(policies, policy_namespace, now)
-    placing, world = read_placement_and_context(cluster, reach, by, verbose=verbose)
-    found = list(reject_unplaceable(read_objects(file), world))
-    broken = report_broken_files(found)
-    entries = [each for each in found if isinstance(each, SourceObject)]
-    placed = list(place_pods(entries, world, placing, policy, fill))
-    if not placed and not broken:
+    targets = parse_targets(output, FORMATS)
+    access, options = ClusterFlags(kubeconfig, context), PolicyOptions(policies, policy_namespace, now)
+    placement, evaluation = read_placement_and_context(cluster, access, options, verbose=verbose)
+    documents = list(reject_unplaceable(read_objects(file), evaluation))
+    broken = report_broken_files(documents)
+    sources = [each for each in documents if isinstance(each, SourceObject)]
+    results = list(place_pods(sources, evaluation, placement, policy, fill))
+    if not results and not broken:
         exit_with_error(f"{', '.join(file)}: no pods and no workloads here. Name a file with a Pod or a Deployment")
     paint = paint_for(no_color=no_color)
-    write_reports(
-        wanted,
-        {
-            "table": lambda: join_lines([line for each in placed for line in [*placement_lines(each, paint), ""]][:-1]),
-            "json": lambda: json_text({"pods": [placement_document(each) for each in placed]}),
-            "yaml": lambda: yaml_text({"pods": [placement_document(each) for each in placed]}),
-        },
-    )
-    raise typer.Exit(WRONG_INPUT if broken else exit_code_of_placements(placed))
+    reports = {
+        "table": lambda: join_lines([line for each in results for line in [*placement_lines(each, paint), ""]][:-1]),
+        "json": lambda: json_text({"pods": [placement_document(each) for each in results]}),
+        "yaml": lambda: yaml_text({"pods": [placement_document(each) for each in results]}),
+    }
+    write_reports(targets, reports)
+    raise typer.Exit(EXIT_INVALID_INPUT if broken else exit_code_of_placements(results))
 
 
-def exit_code_of_placements(placed: list[PlacementResult]) -> int:
-    """0 where every pod is let in and finds a node, and there is room for all of its replicas at once."""
-    return CLEAN if all(each.fits >= each.replicas and not each.denied for each in placed) else FINDINGS
+def exit_code_of_placements(results: Sequence[PlacementResult]) -> int:
+    """Return 0 if every pod is admitted and all its replicas fit at once, else 1."""
+    return EXIT_OK if all(each.fits >= each.replicas and not each.denied for each in results) else EXIT_FINDINGS

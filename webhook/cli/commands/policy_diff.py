@@ -1,4 +1,4 @@
-"""`policy diff`: what a change of policies would do to the pods that run."""
+"""`policy diff`: show the effect of a policy change on the pods of a cluster."""
 
 from __future__ import annotations
 
@@ -14,21 +14,12 @@ from webhook.audit.object_files import SkippedDocument, SourceObject, read_objec
 from webhook.audit.policy_diff import compare_policies
 from webhook.cli import flags
 from webhook.cli.audit_inputs import audit_sources, build_snapshot, show_progress, without_duplicate_pods
-from webhook.cli.inputs import (
-    LIVE,
-    ClusterFlags,
-    load_policy_set,
-    open_live_cluster,
-    parse_labels,
-    parse_now,
-    read_live_view,
-    read_usage_view,
-    reject_access_flags,
-)
+from webhook.cli.cluster_access import LIVE, ClusterFlags, open_live_cluster, reject_access_flags
+from webhook.cli.inputs import load_policy_set, parse_labels, parse_now, read_live_view, read_usage_view
 from webhook.cli.output import (
-    CLEAN,
-    FINDINGS,
-    WRONG_INPUT,
+    EXIT_FINDINGS,
+    EXIT_INVALID_INPUT,
+    EXIT_OK,
     exit_with_error,
     join_lines,
     parse_targets,
@@ -43,9 +34,9 @@ from webhook.report.text import sanitize
 
 FORMATS = ("table", "json", "yaml")
 OldPolicies = Annotated[
-    str, typer.Argument(metavar="OLD", help="A policy file, or a folder of them; an empty one is none.")
+    str, typer.Argument(metavar="OLD", help="A policy file or folder; an empty folder means no policies.")
 ]
-NewPolicies = Annotated[str, typer.Argument(metavar="NEW", help="The same after the change.")]
+NewPolicies = Annotated[str, typer.Argument(metavar="NEW", help="The policies after the change.")]
 DiffOutput = Annotated[list[str] | None, flags.output_option("table, json or yaml")]
 
 
@@ -61,49 +52,44 @@ def diff_policies(
     output: DiffOutput = None,
     verbose: flags.Verbose = False,
 ) -> None:
-    """Show which pods of a cluster a change of policies would newly deny, newly allow, patch anew, or newly warn.
+    """Show which pods of a cluster a policy change would newly deny, newly allow, patch differently, or newly warn.
 
-    Each pod is judged as `audit` does, once by the old policies and once by the new ones.
+    Each pod is evaluated as in `audit`, once with the old policies and once with the new ones.
 
-    Exit code: 0 nobody is newly denied, 1 somebody is, 2 a file, flag or policy is wrong, 3 the cluster did not answer.
+    Exit code: 0 no pod is newly denied, 1 some are, 2 invalid input, 3 the cluster did not answer.
     """
-    wanted = parse_targets(output, FORMATS)
+    targets = parse_targets(output, FORMATS)
     before, after = (load_policies_or_empty(path, verbose=verbose) for path in (old, new))
-    labels, reach, moment = parse_labels(namespace_labels), ClusterFlags(kubeconfig, context), parse_now(now)
-    seen = read_usage_view(usage, moment, verbose=verbose)
+    labels, access, moment = parse_labels(namespace_labels), ClusterFlags(kubeconfig, context), parse_now(now)
+    observed = read_usage_view(usage, moment, verbose=verbose)
     if cluster == LIVE:
-        with open_live_cluster(reach) as live:
-            world = EvaluationContext(before, read_live_view(live, labels, verbose=verbose), moment, seen)
-            found = _relevant_comparisons(live.pods(), world, after, live.active_pods)
+        with open_live_cluster(access) as live:
+            view = read_live_view(live, labels, verbose=verbose)
+            evaluation = EvaluationContext(before, view, moment, observed)
+            diffs = _relevant_diffs(live.pods(), evaluation, after, live.active_pods)
     else:
-        reject_access_flags(reach)
-        objects = list(read_objects(audit_sources(None, cluster)))
-        world = EvaluationContext(
-            before, with_namespace_labels(build_snapshot(objects, verbose=verbose).view, labels), moment, seen
-        )
-        pods = without_duplicate_pods(objects)
-        found = _relevant_comparisons(pods, world, after, len(pods))
-    broken = [each for each in found if isinstance(each, CheckResult)]
+        reject_access_flags(access)
+        documents = list(read_objects(audit_sources(None, cluster)))
+        view = with_namespace_labels(build_snapshot(documents, verbose=verbose).view, labels)
+        pods = without_duplicate_pods(documents)
+        diffs = _relevant_diffs(pods, EvaluationContext(before, view, moment, observed), after, len(pods))
+    broken = [each for each in diffs if isinstance(each, CheckResult)]
     for each in broken:
         print_note(sanitize(f"{each.place}: {each.reason}"))
-    names, changes = (
-        list(policy_change_lines(before, after)),
-        policy_diffs_by_workload(each for each in found if isinstance(each, PodPolicyDiff)),
-    )
-    write_reports(
-        wanted,
-        {
-            "table": lambda: join_lines(list(policy_diff_table(names, changes))),
-            "json": lambda: json_text(policy_diff_document(names, changes)),
-            "yaml": lambda: yaml_text(policy_diff_document(names, changes)),
-        },
-    )
+    names = list(policy_change_lines(before, after))
+    changes = policy_diffs_by_workload(each for each in diffs if isinstance(each, PodPolicyDiff))
+    reports = {
+        "table": lambda: join_lines(policy_diff_table(names, changes)),
+        "json": lambda: json_text(policy_diff_document(names, changes)),
+        "yaml": lambda: yaml_text(policy_diff_document(names, changes)),
+    }
+    write_reports(targets, reports)
     newly_denied = any(change.kind == "denied" for change in changes)
-    raise typer.Exit(WRONG_INPUT if broken else FINDINGS if newly_denied else CLEAN)
+    raise typer.Exit(EXIT_INVALID_INPUT if broken else EXIT_FINDINGS if newly_denied else EXIT_OK)
 
 
 def load_policies_or_empty(path: str, *, verbose: bool) -> PolicySet:
-    """Load policies; none of a folder with nothing in it but hidden files, where others say what is missing."""
+    """Load policies; an empty folder, or one with only hidden files, means none."""
     return PolicySet() if _is_empty_folder(Path(path)) else load_policy_set([path], verbose=verbose)
 
 
@@ -114,38 +100,34 @@ def _is_empty_folder(folder: Path) -> bool:
         exit_with_error(f"{sanitize(str(folder))}: cannot be read: {error.strerror or error}")
 
 
-def _relevant_comparisons(
-    found: Iterable[SourceObject | SkippedDocument], world: EvaluationContext, changed: PolicySet, length: int
+def _relevant_diffs(
+    documents: Iterable[SourceObject | SkippedDocument], evaluation: EvaluationContext, after: PolicySet, length: int
 ) -> list[PodPolicyDiff | CheckResult]:
-    """What is of note: faults, and pods for which something differs."""
-    with show_progress(found, length) as coming:
-        return [each for each in compare_policies(coming, world, changed) if _is_relevant_comparison(each)]
-
-
-def _is_relevant_comparison(each: PodPolicyDiff | CheckResult) -> bool:
-    return isinstance(each, CheckResult) or each.differs
+    """Return the pods with a difference, and the documents that cannot be read."""
+    with show_progress(documents, length) as shown:
+        diffs = compare_policies(shown, evaluation, after)
+        return [each for each in diffs if isinstance(each, CheckResult) or each.differs]
 
 
 def policy_change_lines(before: PolicySet, after: PolicySet) -> Iterator[str]:
-    """The policies that are new, gone, or say something else, one a line, with the rollout where that is other."""
-    one = {policy.name: policy.digest for policy in before.policies}
-    other = {policy.name: policy.digest for policy in after.policies}
-    for name in sorted(one | other):
-        if name not in one:
-            yield f"{name}: new"
-        elif name not in other:
-            yield f"{name}: gone"
-        elif one[name] != other[name]:
+    """Yield a line for each policy that was added, removed or changed, with the change of its rollout."""
+    old = {policy.name: policy.digest for policy in before.policies}
+    new = {policy.name: policy.digest for policy in after.policies}
+    for name in sorted(old | new):
+        if name not in old:
+            yield f"{name}: added"
+        elif name not in new:
+            yield f"{name}: removed"
+        elif old[name] != new[name]:
             yield f"{name}: changed{_rollout_change(before, after, name)}"
-    if not one.keys() ^ other.keys() and one == other:
-        yield "the policies say the same"
+    if old == new:
+        yield "no policy changed"
 
 
 def _rollout_change(before: PolicySet, after: PolicySet, name: str) -> str:
-    one, other = (_rollout_percent(policies, name) for policies in (before, after))
-    return f", its rollout from {one}% to {other}% of the workloads" if one != other else ""
+    old, new = (_rollout_percent(policies, name) for policies in (before, after))
+    return f", rollout from {old}% to {new}% of the workloads" if old != new else ""
 
 
 def _rollout_percent(policies: PolicySet, name: str) -> int:
-    """The part of the workloads that a policy is enforced for; without a rollout that is all."""
     return next((one.rollout.percent for one in policies.policies if one.name == name and one.rollout), 100)

@@ -1,4 +1,4 @@
-"""`rightsize_command`: what each workload asks for of GPUs, was seen to use, is advised, and would save."""
+"""`rightsize`: show the GPU request, usage, recommendation and saving of each workload."""
 
 from __future__ import annotations
 
@@ -8,9 +8,18 @@ from typing import Annotated
 import typer
 
 from webhook.cli import flags
-from webhook.cli.audit_inputs import AuditOptions, AuditPaths, PriceFile, note_missing_nodes, run_audit
-from webhook.cli.inputs import ClusterFlags, parse_labels, parse_now
-from webhook.cli.output import CLEAN, WRONG_INPUT, join_lines, paint_for, parse_targets, print_note, write_reports
+from webhook.cli.audit_inputs import AuditOptions, AuditPaths, PriceFile, run_audit
+from webhook.cli.cluster_access import ClusterFlags
+from webhook.cli.inputs import parse_labels, parse_now
+from webhook.cli.output import (
+    EXIT_INVALID_INPUT,
+    EXIT_OK,
+    join_lines,
+    paint_for,
+    parse_targets,
+    print_note,
+    write_reports,
+)
 from webhook.model.prices import NodePrices
 from webhook.report.costs import ProductPrice, price_lines, product_prices
 from webhook.report.rightsizing import recommendation_csv, recommendation_document, recommendation_table
@@ -20,8 +29,10 @@ from webhook.report.workloads import WorkloadReport, workload_reports
 from webhook.well_known import SYSTEM_NAMESPACE
 
 FORMATS = ("table", "json", "yaml", "csv")
-AdviceOutput = Annotated[list[str] | None, flags.output_option("table, json, yaml or csv")]
-OnlyNamespace = Annotated[str, typer.Option("-n", "--namespace", metavar="NAME", help="Only workloads of it.")]
+RecommendationOutput = Annotated[list[str] | None, flags.output_option("table, json, yaml or csv")]
+OnlyNamespace = Annotated[
+    str, typer.Option("-n", "--namespace", metavar="NAME", help="Only workloads in this namespace.")
+]
 
 
 def rightsize_command(
@@ -36,20 +47,20 @@ def rightsize_command(
     namespace_labels: flags.NamespaceLabels = None,
     now: flags.Now = "",
     prices: PriceFile = "",
-    output: AdviceOutput = None,
+    output: RecommendationOutput = None,
     no_color: flags.NoColor = False,
     verbose: flags.Verbose = False,
 ) -> None:
-    """Show what each workload asks for of GPUs, was seen to use, is advised, and would save.
+    """Show the GPU request, observed usage, recommendation and saving of each workload.
 
-    The advice is what the policies would make of the pods if they were created again now, right-sizing on trial
-    included: what the webhook would do, and nothing else. Where there is no advice, the last column says why. RISK is
-    the share of pod-hours that would need more than the advised size, where observed use advises it.
+    The recommendation is what the policies would give the pods if they were created now, including right-sizing in
+    audit and warn mode. Without a recommendation, the last column gives the reason. RISK is the share of pod-hours that
+    would need more than the recommended size, if it is based on observed usage.
 
-    Exit code: 0, 2 where a file, flag or policy is wrong, 3 where the cluster did not answer.
+    Exit code: 0, 2 invalid input, 3 the cluster did not answer.
     """
-    wanted = parse_targets(output, FORMATS)
-    found = run_audit(
+    targets = parse_targets(output, FORMATS)
+    audit = run_audit(
         AuditOptions(
             paths=paths,
             policies=policies,
@@ -63,28 +74,27 @@ def rightsize_command(
             verbose=verbose,
         )
     )
-    note_missing_nodes(found.context)
-    every = workload_reports(found.results, found.prices, found.stocks or None)
-    rows = [row for row in every if row.usages and namespace in ("", row.namespace)]
-    if namespace and not rows:
+    every = workload_reports(audit.results, audit.prices, audit.capacities or None)
+    workloads = [row for row in every if row.usages and namespace in ("", row.namespace)]
+    if namespace and not workloads:
         print_note(f"note: no workload with GPUs in namespace {sanitize(namespace)}")
-    priced, paint = found.prices, paint_for(no_color=no_color)
-    rates = product_prices(found.stocks, priced) if priced else ()
+    priced, paint = audit.prices, paint_for(no_color=no_color)
+    rates = product_prices(audit.capacities, priced) if priced else ()
     reports = {
-        "table": lambda: join_lines(list(rightsize_table_lines(rows, paint, priced, rates))),
-        "json": lambda: json_text(recommendation_document(rows, priced, rates)),
-        "yaml": lambda: yaml_text(recommendation_document(rows, priced, rates)),
-        "csv": lambda: recommendation_csv(rows, priced),
+        "table": lambda: join_lines(_rightsize_table_lines(workloads, paint, priced, rates)),
+        "json": lambda: json_text(recommendation_document(workloads, priced, rates)),
+        "yaml": lambda: yaml_text(recommendation_document(workloads, priced, rates)),
+        "csv": lambda: recommendation_csv(workloads, priced),
     }
-    write_reports(wanted, reports)
-    raise typer.Exit(WRONG_INPUT if any(each.invalid for each in found.results) else CLEAN)
+    write_reports(targets, reports)
+    raise typer.Exit(EXIT_INVALID_INPUT if any(each.invalid for each in audit.results) else EXIT_OK)
 
 
-def rightsize_table_lines(
-    rows: Sequence[WorkloadReport], paint: Paint, prices: NodePrices | None, rates: Sequence[ProductPrice]
+def _rightsize_table_lines(
+    workloads: Sequence[WorkloadReport], paint: Paint, prices: NodePrices | None, rates: Sequence[ProductPrice]
 ) -> Iterator[str]:
-    """The advice; below it, where money is shown, the prices of all GPUs of the cluster."""
-    yield from recommendation_table(rows, paint, prices)
+    """Yield the recommendations, and the prices of the cluster's GPUs if costs are shown."""
+    yield from recommendation_table(workloads, paint, prices)
     if prices:
         yield ""
         yield from price_lines(prices, rates)

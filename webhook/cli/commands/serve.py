@@ -1,48 +1,249 @@
-"""`serve`: the long-running processes, as a group of commands. Only the one that is called is imported.
+"""`serve`: run the webhook, the scheduler extender, or the node agent.
 
-An agent runs on every node with GPUs, and need not hold in memory what judges pods.
+Flags are named as the settings; `webhook.settings` reads RIGHTSLICE_ variables for those that are not given. Only the
+process that is run is imported: an agent runs on every GPU node and should not hold the policy engine in memory.
 """
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated
 
 import typer
-from typer.core import TyperGroup
 
-PROCESSES = {
-    "webhook": ("webhook.cli.commands.serve_webhook", "serve_webhook"),
-    "extender": ("webhook.cli.commands.serve_extender", "serve_extender"),
-    "agent": ("webhook.cli.commands.serve_agent", "serve_agent"),
-}
-"""In the order of the help page, and where they are."""
+from webhook.cli import flags
+from webhook.cli.output import exit_with_error
+
+serve = typer.Typer(help="Run the webhook, the scheduler extender, or the node agent.", no_args_is_help=True)
+
+LOG_LEVELS = ("debug", "info", "warning", "error")
+KUBELET_SOCKET = "/var/lib/kubelet/pod-resources/kubelet.sock"
+
+ServedPolicies = Annotated[
+    list[Path] | None,
+    typer.Option("--policies", metavar="FILE|DIR", help="Policies; reloaded when they change. Repeatable."),
+]
+ServedCluster = Annotated[
+    str | None,
+    typer.Option(
+        "--cluster",
+        metavar=flags.CLUSTER_FORMS,
+        help="The cluster to evaluate against: live (the default in a pod), a snapshot, or demo.",
+    ),
+]
+ExceptionNamespace = Annotated[
+    str | None,
+    typer.Option(
+        "--namespace", metavar="NAME", help="The namespace of GPUPolicyExceptions. Default: rightslice-system."
+    ),
+]
+WebhookListen = Annotated[str | None, typer.Option("--listen", metavar="ADDRESS:PORT", help="Default: 127.0.0.1:8443.")]
+ServedMode = Annotated[
+    str | None,
+    typer.Option("--mode", metavar="MODE", help="audit: deny and change nothing. Default: enforce."),
+]
+ManagedTls = Annotated[
+    bool | None,
+    typer.Option("--managed-tls", help="Create, distribute and renew certificates in a Secret instead."),
+]
+TlsSecret = Annotated[
+    str | None,
+    typer.Option(
+        "--tls-secret",
+        metavar="NAMESPACE/NAME",
+        help="The Secret of managed certificates. Default: rightslice-tls in the namespace of exceptions.",
+    ),
+]
+TlsNames = Annotated[
+    str | None,
+    typer.Option(
+        "--tls-names", metavar="NAME,...", help="Names of managed certificates. Default: the name of the Service."
+    ),
+]
+WebhookConfigurations = Annotated[
+    str | None,
+    typer.Option(
+        "--webhook-configurations",
+        metavar="NAME,...|SELECTOR",
+        help="Mutating and validating webhook configurations that must trust managed certificates. Default: "
+        "rightslice.",
+    ),
+]
+PrometheusUrl = Annotated[
+    str | None, typer.Option("--prometheus", metavar="URL", help="Read GPU usage from this Prometheus.")
+]
+UsageFile = Annotated[
+    Path | None,
+    typer.Option("--usage", metavar="FILE", help="Read GPU usage from a file of `rightslice usage record` instead."),
+]
+UsageMinutes = Annotated[
+    float | None, typer.Option("--usage-minutes", help="Minutes between two reads of GPU usage. Default: 30.")
+]
 
 
-class ServeGroup(TyperGroup):
-    """The group, which loads a command when it is asked for."""
+@serve.command("webhook")
+def serve_webhook(
+    policies: ServedPolicies = None,
+    cluster: ServedCluster = None,
+    kubeconfig: flags.Kubeconfig = None,
+    context: flags.Context = None,
+    namespace: ExceptionNamespace = None,
+    listen: WebhookListen = None,
+    tls_cert: flags.TlsCert = None,
+    tls_key: flags.TlsKey = None,
+    self_signed: flags.SelfSigned = None,
+    mode: ServedMode = None,
+    managed_tls: ManagedTls = None,
+    tls_secret: TlsSecret = None,
+    tls_names: TlsNames = None,
+    webhook_configurations: WebhookConfigurations = None,
+    client_ca: flags.ClientCa = None,
+    client_name: flags.ClientName = None,
+    drain_seconds: flags.DrainSeconds = None,
+    log_level: flags.LogLevel = None,
+    max_connections: flags.MaxConnections = None,
+    max_in_flight: flags.MaxInFlight = None,
+    prometheus: PrometheusUrl = None,
+    prometheus_ca: flags.PrometheusCa = None,
+    prometheus_token_file: flags.PrometheusTokenFile = None,
+    prometheus_user: flags.PrometheusUser = None,
+    prometheus_password_file: flags.PrometheusPasswordFile = None,
+    prometheus_selector: flags.PrometheusSelector = None,
+    prometheus_days: flags.PrometheusDays = None,
+    usage: UsageFile = None,
+    usage_minutes: UsageMinutes = None,
+) -> None:
+    """Serve admission reviews over HTTPS: POST /mutate and /validate. Flags can also be RIGHTSLICE_ variables."""
+    given = {**locals(), "policies": policies or None}
+    from webhook.cli.processes.webhook import run_webhook
+    from webhook.settings import load_webhook_settings
 
-    def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002 - the group's own signature
-        """All of them."""
-        return list(PROCESSES)
-
-    def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ARG002 - the group's own signature
-        """The one of this name; None where there is none."""
-        if cmd_name not in PROCESSES:
-            return None
-        module, function = PROCESSES[cmd_name]
-        alone = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
-        alone.command(cmd_name)(getattr(import_module(module), function))
-        return typer.main.get_command(alone)
+    _exit_on_start_errors(lambda: run_webhook(load_webhook_settings(**given)))
 
 
-serve = typer.Typer(
-    cls=ServeGroup,
-    help="Run a process that serves: the webhook, the scheduler's extender, or the agent of a node.",
-    no_args_is_help=True,
-)
+ExtenderCluster = Annotated[
+    str | None,
+    typer.Option(
+        "--cluster",
+        metavar=flags.CLUSTER_FORMS,
+        help="The cluster to rank: live (the default in a pod), a snapshot, or demo.",
+    ),
+]
+ExtenderListen = Annotated[
+    str | None, typer.Option("--listen", metavar="ADDRESS:PORT", help="Default: 127.0.0.1:8444.")
+]
+ExtenderPolicy = Annotated[
+    str | None,
+    typer.Option("--policy", metavar="RULE", help="How nodes are scored: tab (default), fgd, most-allocated, default."),
+]
+ExtenderFill = Annotated[
+    str | None,
+    typer.Option("--fill", metavar="ORDER", help="Among equal nodes: pack (default) or spread."),
+]
+ExtenderFairShare = Annotated[
+    Path | None,
+    typer.Option(
+        "--fair-share",
+        metavar="FILE",
+        help="Policies, one with a fairShare: pods of namespaces over their share avoid empty nodes. Off by default.",
+    ),
+]
 
 
-@serve.callback()
-def _serve_callback() -> None:
-    pass
+@serve.command("extender")
+def serve_extender(
+    cluster: ExtenderCluster = None,
+    kubeconfig: flags.Kubeconfig = None,
+    context: flags.Context = None,
+    listen: ExtenderListen = None,
+    tls_cert: flags.TlsCert = None,
+    tls_key: flags.TlsKey = None,
+    self_signed: flags.SelfSigned = None,
+    client_ca: flags.ClientCa = None,
+    client_name: flags.ClientName = None,
+    policy: ExtenderPolicy = None,
+    fill: ExtenderFill = None,
+    fair_share: ExtenderFairShare = None,
+    drain_seconds: flags.DrainSeconds = None,
+    log_level: flags.LogLevel = None,
+    max_connections: flags.MaxConnections = None,
+    max_in_flight: flags.MaxInFlight = None,
+) -> None:
+    """Rank nodes for kube-scheduler over HTTPS: POST /filter, /prioritize, /preempt. Flags or RIGHTSLICE_ variables."""
+    given = dict(locals())
+    from webhook.cli.processes.extender import run_extender
+    from webhook.settings import load_extender_settings
+
+    _exit_on_start_errors(lambda: run_extender(load_extender_settings(**given)))
+
+
+def _exit_on_start_errors(run: Callable[[], None]) -> None:
+    from webhook.cli.processes.tls import StartError
+    from webhook.errors import RightsliceError
+    from webhook.settings import SettingsError
+
+    try:
+        run()
+    except (SettingsError, StartError, RightsliceError) as error:
+        exit_with_error(str(error))
+
+
+AgentNode = Annotated[
+    str, typer.Option("--node", envvar="RIGHTSLICE_NODE", metavar="NAME", help="The node that the agent runs on.")
+]
+AgentListen = Annotated[
+    str,
+    typer.Option(
+        "--listen", envvar="RIGHTSLICE_LISTEN", metavar="ADDRESS:PORT", help="Address of health and metrics, HTTP."
+    ),
+]
+KubeletSocket = Annotated[
+    str, typer.Option("--kubelet-socket", metavar="FILE", help="The kubelet's PodResources socket.")
+]
+PollSeconds = Annotated[float, typer.Option("--poll", min=1, max=600, help="Seconds between two discoveries.")]
+GpuMilli = Annotated[
+    bool,
+    typer.Option(
+        "--gpu-milli",
+        help="Advertise rightslice.dev/gpu-milli on the node, if the scheduler cannot be configured to ignore it.",
+    ),
+]
+AgentLogLevel = Annotated[str, typer.Option("--log-level", metavar="LEVEL", help="debug, info, warning or error.")]
+
+
+@serve.command("agent")
+def serve_agent(
+    node: AgentNode,
+    kubeconfig: flags.Kubeconfig = None,
+    context: flags.Context = None,
+    listen: AgentListen = "127.0.0.1:8081",
+    socket: KubeletSocket = KUBELET_SOCKET,
+    poll: PollSeconds = 10.0,
+    gpu_milli: GpuMilli = False,
+    log_level: AgentLogLevel = "info",
+) -> None:
+    """Report the GPUs of a node, their links and the pods that hold them, as a GPUNode."""
+    from webhook.cli.processes.agent import AgentFlags, exec_agent
+
+    try:
+        host, port = parse_listen_address(listen)
+        level = parse_log_level(log_level)
+    except ValueError as error:
+        exit_with_error(str(error))
+    exec_agent(AgentFlags(node, kubeconfig, context, host, port, socket, poll, gpu_milli, level))
+
+
+def parse_log_level(level: str) -> str:
+    """Return the level; ValueError if it does not exist."""
+    if level not in LOG_LEVELS:
+        raise ValueError(f"--log-level: must be one of {', '.join(LOG_LEVELS)}, found {level!r}")
+    return level
+
+
+def parse_listen_address(text: str) -> tuple[str, int]:
+    """Split ADDRESS:PORT; ValueError if it is something else."""
+    host, _, port = text.rpartition(":")
+    if not host or not (port.isascii() and port.isdigit() and int(port) < 65536):
+        raise ValueError(f"--listen: must be ADDRESS:PORT, for example 0.0.0.0:8081, found {text!r}")
+    return host.strip("[]"), int(port)

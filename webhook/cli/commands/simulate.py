@@ -1,4 +1,4 @@
-"""`simulate_command`: play a trace, or a folder of pods, into a cluster, and tell how full it gets."""
+"""`simulate`: simulate scheduling of a trace or of pods, and report allocation and unschedulable pods."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from webhook.audit.object_files import SourceObject, read_objects
 from webhook.audit.simulation import ArrivingPod, SimulationProgress, simulate_pods, simulate_trace
 from webhook.cache.traces import read_trace_nodes, read_trace_pods
 from webhook.cli import flags
-from webhook.cli.inputs import DEFAULT_ACCESS, LIVE, ClusterFlags, reject_access_flags, reject_broken_files
+from webhook.cli.cluster_access import DEFAULT_ACCESS, LIVE, ClusterFlags, reject_access_flags
+from webhook.cli.inputs import reject_broken_files
 from webhook.cli.output import exit_with_error, join_lines, paint_for, parse_targets, print_note, write_reports
 from webhook.cli.placement_inputs import FillBy, PolicyOptions, RankBy, SimulateOutput, read_placement_and_context
 from webhook.errors import RightsliceError
@@ -33,29 +34,37 @@ from webhook.report.text import pluralize, sanitize
 from webhook.well_known import SYSTEM_NAMESPACE
 
 FORMATS = ("table", "json", "yaml", "svg")
+MAX_PODS = 1_000_000
+"""Kubernetes pods per simulation, replicas included."""
+MAX_UNITS = 1 << 16
+"""Units of a GPU resource that a pod may request: far more than any node has."""
+
 SimulationNodes = Annotated[
     str,
     typer.Option(
         "--nodes",
         metavar="FILE|DIR|live|demo",
-        help="SimulationNodes in the openb format (CSV, also gzipped), a snapshot, or live for a cluster as it stands.",
+        help="Nodes in the openb format (CSV, also gzipped), a snapshot, live for a cluster in its current state, or "
+        "demo.",
     ),
 ]
 SimulationPods = Annotated[
-    str, typer.Option("--pods", metavar="FILE|DIR", help="SimulationPods in the openb format, or Kubernetes YAML.")
+    str, typer.Option("--pods", metavar="FILE|DIR", help="Pods in the openb format, or Kubernetes YAML.")
 ]
-Seed = Annotated[int, typer.Option("--seed", help="Shuffles the pods of a trace, and chooses among equal nodes.")]
-InOrder = Annotated[bool, typer.Option("--in-order", help="SimulationPods of a trace come in the order of the file.")]
+Seed = Annotated[
+    int, typer.Option("--seed", help="Seed for the order of a trace's pods and the choice among equal nodes.")
+]
+InOrder = Annotated[bool, typer.Option("--in-order", help="Keep the order of the pods in the trace.")]
 LearnMix = Annotated[
-    bool, typer.Option("--learn", help="LearnMix what pods ask for as they come, instead of knowing it.")
+    bool, typer.Option("--learn", help="Learn the mix of requests from arriving pods, instead of knowing it.")
 ]
 SimulationPolicies = Annotated[
     list[str] | None,
     typer.Option(
         "--policies",
         metavar="FILE|DIR",
-        help="Policies that shape Kubernetes pods; may be given more than once. Default: with --nodes live those in "
-        "force there, else the library that comes with Rightslice.",
+        help="Policies for Kubernetes pods. Repeatable. Default: with --nodes live the cluster's own policies, else "
+        f"{flags.LIBRARY}.",
     ),
 ]
 SimulationPolicyNamespace = Annotated[
@@ -63,13 +72,9 @@ SimulationPolicyNamespace = Annotated[
     typer.Option(
         "--policy-namespace",
         metavar="NAME",
-        help="With --nodes live: where exceptions pluralize, and the ConfigMap rightslice-policies is.",
+        help="With --nodes live: the namespace of exceptions and of the ConfigMap rightslice-policies.",
     ),
 ]
-MAX_PODS = 1_000_000
-"""Kubernetes pods of one simulation, replicas included."""
-MAX_UNITS = 1 << 16
-"""Units of a GPU resource that one pod may ask for: far more than any node has."""
 
 
 def simulate_command(
@@ -89,48 +94,44 @@ def simulate_command(
     no_color: flags.NoColor = False,
     verbose: flags.Verbose = False,
 ) -> None:
-    """Play pods into a cluster, one after the other, and tell how full it gets, and who finds no place.
+    """Simulate scheduling; report allocation and unschedulable pods.
 
-    A trace in the openb format starts on empty nodes. Kubernetes pods are shaped by the policies first, as the
-    webhook would, and come to the cluster as it stands; a live one is listed and not changed. Nobody leaves. ASKED,
-    ALLOCATED and SPLIT-UP are parts of all GPUs, what pods there hold before included, and a slice or a share counts
-    as the part of a GPU that it is; SPLIT-UP is free, and of no use to a pod like those that come, on average.
+    A trace in the openb format starts on empty nodes. Kubernetes pods are first admitted by the policies, as in the
+    webhook, and then scheduled on the cluster in its current state; a live cluster is not changed. No pod ends.
+    REQUESTED, ALLOCATED and FRAGMENTED are fractions of all GPUs, including what running pods hold; slices and shares
+    count as fractions of a GPU. FRAGMENTED is free but unusable by a typical arriving pod.
 
-    Exit code: 0, 2 where a file, flag or policy is wrong, or 3 where the cluster does not answer.
+    Exit code: 0, 2 invalid input, 3 the cluster did not answer.
     """
-    wanted = parse_targets(output, FORMATS)
+    targets = parse_targets(output, FORMATS)
     if _is_trace(nodes) != _is_trace(pods):
         exit_with_error("--nodes and --pods must both be traces (.csv, .csv.gz), or both Kubernetes YAML")
-    reach = ClusterFlags(kubeconfig, context)
+    access = ClusterFlags(kubeconfig, context)
     if _is_trace(nodes):
-        if policies or reach != DEFAULT_ACCESS:
-            exit_with_error(
-                "--policies, --kubeconfig and --context are for Kubernetes pods: a trace is played without them"
-            )
-        site, needs = _read_trace(nodes, pods)
+        if policies or access != DEFAULT_ACCESS:
+            exit_with_error("--policies, --kubeconfig and --context cannot be used with a trace")
+        site, demands = _read_trace(nodes, pods)
         rng = np.random.default_rng(seed)
-        order = needs if in_order else [needs[i] for i in rng.permutation(len(needs))]
+        order = demands if in_order else [demands[i] for i in rng.permutation(len(demands))]
         steps: Iterator[SimulationProgress] = simulate_trace(site, order, policy, rng, learnt=learn)
-        expected = len(needs)
+        expected = len(demands)
     else:
         if nodes != LIVE:
-            reject_access_flags(reach, "--nodes")
-        by = PolicyOptions(policies, policy_namespace, now)
-        placing, world = read_placement_and_context(nodes, reach, by, verbose=verbose)
-        asked = _read_arriving_pods(pods, world, placing.cluster.fleet)
-        steps = simulate_pods(placing, asked, policy, fill)
-        expected = len(asked)
+            reject_access_flags(access, "--nodes")
+        options = PolicyOptions(policies, policy_namespace, now)
+        placement, evaluation = read_placement_and_context(nodes, access, options, verbose=verbose)
+        arriving = _read_arriving_pods(pods, evaluation, placement.cluster.fleet)
+        steps = simulate_pods(placement, arriving, policy, fill)
+        expected = len(arriving)
     result = _final_result(_with_progress(steps, expected), pods)
     paint = paint_for(no_color=no_color)
-    write_reports(
-        wanted,
-        {
-            "table": lambda: join_lines(simulation_table(result, paint)),
-            "json": lambda: json_text(simulation_document(result)),
-            "yaml": lambda: yaml_text(simulation_document(result)),
-            "svg": lambda: simulation_svg(result),
-        },
-    )
+    reports = {
+        "table": lambda: join_lines(simulation_table(result, paint)),
+        "json": lambda: json_text(simulation_document(result)),
+        "yaml": lambda: yaml_text(simulation_document(result)),
+        "svg": lambda: simulation_svg(result),
+    }
+    write_reports(targets, reports)
 
 
 def _is_trace(path: str) -> bool:
@@ -144,33 +145,32 @@ def _read_trace(nodes: str, pods: str) -> tuple[ClusterCapacity, list[PodDemand]
         exit_with_error(str(error))
 
 
-def _read_arriving_pods(path: str, world: EvaluationContext, fleet: Fleet) -> list[ArrivingPod]:
-    """What the pods of some files ask for, each as often as it is replicated. Stops where a file is broken."""
-    found = list(reject_unplaceable(read_objects([path]), world))
-    reject_broken_files(found)
-    shaped = ((each, pod) for each in found if isinstance(each, SourceObject) for pod in admitted_pods(each, world))
-    coming: list[ArrivingPod] = []
-    left_out: Counter[str] = Counter()
-    for entry, each in shaped:
-        wanted = pod_requirements(each.pod, fleet)
-        if wanted.count > MAX_UNITS:
-            asked = f"{each.checked.title} asks for {wanted.count} of {wanted.resource}"
-            exit_with_error(
-                f"{sanitize(str(entry.place()))}: {asked}, which no node has: must be at most {MAX_UNITS}. Write fewer"
-            )
-        if len(coming) + each.replicas > MAX_PODS:
-            exit_with_error(f"{sanitize(path)}: must come to at most {MAX_PODS} pods, found more. Write fewer replicas")
-        coming += arriving_replicas(each, wanted, fleet)
-        left_out.update(dict.fromkeys(unsimulated_constraints(each.pod), each.replicas))
-    for what, many in (+left_out).items():
-        print_note(
-            f"note: not looked at: {sanitize(what)} ({pluralize(many, 'pod')}). A scheduler may place fewer of them"
-        )
-    return coming
+def _read_arriving_pods(path: str, evaluation: EvaluationContext, fleet: Fleet) -> list[ArrivingPod]:
+    """Return the pods of some files as they are admitted, replicas included. Exits if a file is broken."""
+    documents = list(reject_unplaceable(read_objects([path]), evaluation))
+    reject_broken_files(documents)
+    arriving: list[ArrivingPod] = []
+    unsimulated: Counter[str] = Counter()
+    for source in (each for each in documents if isinstance(each, SourceObject)):
+        for admitted in admitted_pods(source, evaluation):
+            required = pod_requirements(admitted.pod, fleet)
+            if required.count > MAX_UNITS:
+                requests = f"{admitted.checked.title} requests {required.count} of {required.resource}"
+                must = f"no node has that many: must be at most {MAX_UNITS}. Write fewer"
+                exit_with_error(f"{sanitize(str(source.place()))}: {requests}; {must}")
+            if len(arriving) + admitted.replicas > MAX_PODS:
+                must = f"must have at most {MAX_PODS} pods in all, found more. Write fewer replicas"
+                exit_with_error(f"{sanitize(path)}: {must}")
+            arriving += arriving_replicas(admitted, required, fleet)
+            unsimulated.update(dict.fromkeys(unsimulated_constraints(admitted.pod), admitted.replicas))
+    for constraint, count in (+unsimulated).items():
+        affected = f"{sanitize(constraint)} ({pluralize(count, 'pod')})"
+        print_note(f"note: not evaluated: {affected}. A scheduler may place fewer of them")
+    return arriving
 
 
 def _with_progress(steps: Iterable[SimulationProgress], expected: int) -> Iterator[SimulationProgress]:
-    """The same steps, with a progress bar where somebody watches."""
+    """Yield the steps, with a progress bar if stderr is a terminal."""
     if not sys.stderr.isatty():
         yield from steps
         return

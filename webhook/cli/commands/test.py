@@ -11,9 +11,9 @@ from webhook.cli import flags
 from webhook.cli.commands.version import rightslice_version
 from webhook.cli.inputs import parse_now
 from webhook.cli.output import (
-    CLEAN,
-    FINDINGS,
-    WRONG_INPUT,
+    EXIT_FINDINGS,
+    EXIT_INVALID_INPUT,
+    EXIT_OK,
     exit_with_error,
     join_lines,
     paint_for,
@@ -33,45 +33,44 @@ from webhook.report.policy_tests import (
 from webhook.report.serialization import json_text, yaml_text
 
 FORMATS = ("table", "json", "yaml", "name", "junit", "sarif", "github")
+TestPaths = Annotated[
+    list[str] | None, typer.Argument(metavar="[FILE|DIR]", help="Test files or folders. Default: policies.")
+]
+TestOutput = Annotated[list[str] | None, flags.output_option(f"{', '.join(FORMATS[:-1])} or {FORMATS[-1]}")]
 
 
 def policy_test_command(
-    paths: Annotated[
-        list[str] | None, typer.Argument(metavar="[FILE|DIR]", help="Test files or folders. Default: policies.")
-    ] = None,
+    paths: TestPaths = None,
     now: flags.Now = "",
-    output: flags.Output = None,
+    output: TestOutput = None,
     no_color: flags.NoColor = False,
 ) -> None:
     """Run policy tests (kind GPUPolicyTest).
 
-    Exit code: 0 all as wanted, 1 a case failed, 2 a test cannot be run or there are none.
+    Exit code: 0 all cases passed, 1 a case failed, 2 invalid input, or no tests.
     """
-    wanted = parse_targets(output, FORMATS)
-    where = paths or ["policies"]
+    targets = parse_targets(output, FORMATS)
+    paths = paths or ["policies"]
     try:
-        files = list(find_test_files(where))
+        files = list(find_test_files(paths))
     except LocatedError as error:
         exit_with_error(str(error))
     if not files:
-        exit_with_error(
-            f"{', '.join(where)}: no policy tests here. Write one with kind: GPUPolicyTest, or name another folder"
-        )
+        hint = "Write one with kind: GPUPolicyTest, or name another folder"
+        exit_with_error(f"{', '.join(paths)}: no policy tests here. {hint}")
     moment = parse_now(now)
     results = [run_test_file(file, moment) for file in files]
     paint = paint_for(no_color=no_color)
-    write_reports(
-        wanted,
-        {
-            "table": lambda: join_lines([*policy_test_table(results, paint), policy_test_summary(results)]),
-            "json": lambda: json_text(policy_test_document(results)),
-            "yaml": lambda: yaml_text(policy_test_document(results)),
-            "name": lambda: join_lines([f"{each.file}: {case.name}" for each in results for case in each.cases]),
-            "junit": lambda: junit_xml(policy_test_junit_cases(results), "rightslice test"),
-            "sarif": lambda: json_text(sarif_document(list(policy_test_annotations(results)), rightslice_version())),
-            "github": lambda: join_lines(github_commands(policy_test_annotations(results))),
-        },
-    )
+    reports = {
+        "table": lambda: join_lines([*policy_test_table(results, paint), policy_test_summary(results)]),
+        "json": lambda: json_text(policy_test_document(results)),
+        "yaml": lambda: yaml_text(policy_test_document(results)),
+        "name": lambda: join_lines(f"{each.file}: {case.name}" for each in results for case in each.cases),
+        "junit": lambda: junit_xml(policy_test_junit_cases(results), "rightslice test"),
+        "sarif": lambda: json_text(sarif_document(list(policy_test_annotations(results)), rightslice_version())),
+        "github": lambda: join_lines(github_commands(policy_test_annotations(results))),
+    }
+    write_reports(targets, reports)
     if any(result.errors for result in results):
-        raise typer.Exit(WRONG_INPUT)
-    raise typer.Exit(FINDINGS if any(case.problems for each in results for case in each.cases) else CLEAN)
+        raise typer.Exit(EXIT_INVALID_INPUT)
+    raise typer.Exit(EXIT_FINDINGS if any(case.problems for each in results for case in each.cases) else EXIT_OK)

@@ -1,4 +1,4 @@
-"""`undo_command`: what a pod asked for before Rightslice changed it."""
+"""`undo`: print the resources that a pod requested before Rightslice changed it."""
 
 from __future__ import annotations
 
@@ -6,23 +6,32 @@ from typing import Annotated
 
 import typer
 
-from webhook.audit.evaluate import invalid_pod
+from webhook.audit.evaluate import DEFAULT_NAMESPACE, invalid_pod
 from webhook.audit.object_files import SkippedDocument, SourceObject, read_objects
 from webhook.audit.pod_audit import is_pod
 from webhook.cli import flags
+from webhook.cli.cluster_access import ClusterFlags, open_live_cluster
 from webhook.cli.commands.explain import read_live_pod
-from webhook.cli.inputs import ClusterFlags, open_live_cluster, report_broken_files
-from webhook.cli.output import CLEAN, FINDINGS, WRONG_INPUT, exit_with_error, print_note, print_result
+from webhook.cli.inputs import report_broken_files
+from webhook.cli.output import (
+    EXIT_FINDINGS,
+    EXIT_INVALID_INPUT,
+    EXIT_OK,
+    exit_with_error,
+    print_note,
+    print_result,
+)
 from webhook.report.undo import UnknownOriginal, original_yaml
 
 RECREATE_HINT = (
-    "Resources of a pod that exists cannot be put back. Write these into its manifest, or into the template of its "
-    "workload, and create it again; the annotation keeps Rightslice from shrinking it."
+    "Resources of a running pod cannot be restored. Copy these into its manifest, or the template of its workload, "
+    "and create it again; the annotation keeps Rightslice from shrinking it."
 )
+NOTHING_TO_UNDO = "Rightslice changed the GPUs of none of these pods, or they carry no record of it."
 PodName = Annotated[str | None, typer.Argument(metavar="POD", help="A pod of the cluster.", show_default=False)]
 UndoFiles = Annotated[
     list[str] | None,
-    typer.Option("-f", "--filename", metavar="FILE|DIR|-", help="Pods as kubectl get -o yaml has them."),
+    typer.Option("-f", "--filename", metavar="FILE|DIR|-", help="Pods, as written by kubectl get -o yaml."),
 ]
 
 
@@ -31,39 +40,35 @@ def undo_command(
     file: UndoFiles = None,
     kubeconfig: flags.Kubeconfig = None,
     context: flags.Context = None,
-    namespace: flags.NamespaceFlag = "default",
+    namespace: flags.NamespaceFlag = DEFAULT_NAMESPACE,
 ) -> None:
-    """Print as YAML what a pod asked for before Rightslice changed it. Nothing is changed.
+    """Print as YAML the resources that a pod requested before Rightslice changed it. Nothing is changed.
 
-    Exit code: 0 printed, 1 Rightslice changed the GPUs of none, or what one asked for is not known, 2 there is no such
-    pod or file, 3 the cluster did not answer.
+    Exit code: 0 printed, 1 Rightslice changed no GPUs or the original request is unknown, 2 invalid input or no such
+    pod, 3 the cluster did not answer.
     """
     if (pod is None) == (not file):
         exit_with_error("undo takes a pod of the cluster or -f FILE: rightslice undo notebook-0 -n team-vision")
     if pod is not None:
         with open_live_cluster(ClusterFlags(kubeconfig, context)) as cluster:
-            entries = [read_live_pod(cluster, namespace, pod.removeprefix("pod/"))]
+            sources = [read_live_pod(cluster, namespace, pod.removeprefix("pod/"))]
         broken = False
     else:
-        found = list(map(as_readable_pod, read_objects(file or [])))
-        entries = [each for each in found if isinstance(each, SourceObject) and is_pod(each.data)]
-        broken = report_broken_files(found)
-    told = [each for entry in entries if (each := original_yaml(entry.data))]
-    texts = [each for each in told if isinstance(each, str)]
-    unknown = [each for each in told if isinstance(each, UnknownOriginal)]
+        documents = list(map(check_pod_document, read_objects(file or [])))
+        sources = [each for each in documents if isinstance(each, SourceObject) and is_pod(each.data)]
+        broken = report_broken_files(documents)
+    originals = [original for source in sources if (original := original_yaml(source.data))]
+    texts = [each for each in originals if isinstance(each, str)]
+    unknown = [each for each in originals if isinstance(each, UnknownOriginal)]
     print_result("---\n".join(texts))
     for each in unknown:
         print_note(str(each))
     if texts or not unknown:
-        print_note(
-            RECREATE_HINT
-            if texts
-            else "Rightslice changed the GPUs of none of these pods, or they carry no record of it."
-        )
-    raise typer.Exit(WRONG_INPUT if broken else FINDINGS if unknown or not texts else CLEAN)
+        print_note(RECREATE_HINT if texts else NOTHING_TO_UNDO)
+    raise typer.Exit(EXIT_INVALID_INPUT if broken else EXIT_FINDINGS if unknown or not texts else EXIT_OK)
 
 
-def as_readable_pod(found: SourceObject | SkippedDocument) -> SourceObject | SkippedDocument:
-    """What was found; where it is a Pod that cannot be read as one, that as a fault."""
-    fault = invalid_pod(found) if isinstance(found, SourceObject) and is_pod(found.data) else None
-    return fault or found
+def check_pod_document(document: SourceObject | SkippedDocument) -> SourceObject | SkippedDocument:
+    """Return the document, or the reason why it is a Pod that cannot be read."""
+    error = invalid_pod(document) if isinstance(document, SourceObject) and is_pod(document.data) else None
+    return error or document

@@ -1,4 +1,4 @@
-"""`usage`: record what GPUs were seen to do, for commands and servers that have no Prometheus."""
+"""`usage`: record GPU usage from Prometheus to a file, for commands and servers without access to Prometheus."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Annotated
 
 import typer
 
-from webhook.cli import prometheus_flags as flags
-from webhook.cli.output import NO_ANSWER, exit_with_error, print_note, print_result
+from webhook.cli import flags
+from webhook.cli.output import EXIT_NO_ANSWER, exit_with_error, print_note, print_result
 from webhook.errors import UsageError
 from webhook.report.text import pluralize, sanitize
 from webhook.usage.history_reader import PrometheusReading, read_histories
@@ -19,19 +19,19 @@ from webhook.usage.prometheus import PrometheusClient
 from webhook.usage.prometheus_source import DEFAULT_DAYS, PrometheusSource
 from webhook.usage.record_file import UsageRecord, check_record_writable, write_record
 
-usage = typer.Typer(help="Record what GPUs were seen to do.", no_args_is_help=True)
+usage = typer.Typer(help="Record GPU usage.", no_args_is_help=True)
 
 
 @usage.callback()
 def usage_callback() -> None:
-    """Record what GPUs were seen to do."""
+    """Record GPU usage."""
 
 
 @usage.command("record")
 def record_usage(
-    prometheus: Annotated[str, typer.Option("--prometheus", metavar="URL", help="PrometheusClient, without /api/v1.")],
+    prometheus: Annotated[str, typer.Option("--prometheus", metavar="URL", help="URL of Prometheus, without /api/v1.")],
     file: Annotated[
-        Path, typer.Option("--file", metavar="FILE", help="What to write_record; compressed if it ends in .gz.")
+        Path, typer.Option("--file", metavar="FILE", help="The file to write; compressed if it ends in .gz.")
     ],
     ca: flags.PrometheusCa = None,
     token_file: flags.PrometheusTokenFile = None,
@@ -40,9 +40,9 @@ def record_usage(
     selector: flags.PrometheusSelector = None,
     days: flags.PrometheusDays = None,
 ) -> None:
-    """Read use of GPUs from a Prometheus and write it to a file, for --usage of check, audit, explain and serve.
+    """Read GPU usage from Prometheus and write it to a file, for --usage of check, audit, explain and serve.
 
-    Exit code: 0, 2 where a flag or file cannot be used, 3 where Prometheus did not answer as it should.
+    Exit code: 0, 2 invalid input, 3 Prometheus did not answer.
     """
     try:
         source = PrometheusSource(
@@ -55,31 +55,30 @@ def record_usage(
             days=DEFAULT_DAYS if days is None else days,
         )
         source.check()
-        asked = PrometheusClient(source)
+        client = PrometheusClient(source)
         check_record_writable(file)
     except UsageError as error:
         exit_with_error(sanitize(str(error)))
     except OSError as error:
         exit_with_error(f"{sanitize(str(file))}: cannot be written: {error.strerror or error}")
+    days_read = pluralize(source.days, "day")
     if sys.stderr.isatty():
-        print_note(f"reading {pluralize(source.days, 'day')} of use from {source.base_url}; this may take minutes")
+        print_note(f"reading {days_read} of usage from {source.base_url}; this may take minutes")
     try:
-        reading = asyncio.run(_read_usage_history(asked))
+        reading = asyncio.run(_read_usage_history(client))
     except (UsageError, TimeoutError) as error:
-        late = f"{source.base_url}: must answer within {source.seconds:g} s in all, did not"
-        exit_with_error(sanitize(str(error)) or late, NO_ANSWER)
+        timeout = f"{source.base_url}: must answer within {source.seconds:g} s in total, did not"
+        exit_with_error(sanitize(str(error)) or timeout, EXIT_NO_ANSWER)
     for note in reading.notes:
         print_note(f"note: {sanitize(note)}")
     try:
         write_record(file, UsageRecord(reading.histories, reading.now))
     except OSError as error:
         exit_with_error(f"{sanitize(str(file))}: cannot be written: {error.strerror or error}")
-    days_read = pluralize(source.days, "day")
-    print_result(
-        [f"{pluralize(len(reading.histories), 'container')} of pods, {days_read}, written to {sanitize(str(file))}"]
-    )
+    containers = pluralize(len(reading.histories), "container")
+    print_result([f"{containers} of pods, {days_read}, written to {sanitize(str(file))}"])
 
 
-async def _read_usage_history(asked: PrometheusClient) -> PrometheusReading:
-    async with asked, asyncio.timeout(asked.source.seconds):
-        return await read_histories(asked, time.time)
+async def _read_usage_history(client: PrometheusClient) -> PrometheusReading:
+    async with client, asyncio.timeout(client.source.seconds):
+        return await read_histories(client, time.time)

@@ -1,14 +1,14 @@
-"""`version_command`: what is installed. Imports nothing that takes time."""
+"""`version`: print the version. Imports nothing slow."""
 
 from __future__ import annotations
 
 import sys
-from importlib.metadata import version as installed
+from importlib.metadata import version
 
 
 def rightslice_version() -> str:
-    """The version of this package."""
-    return installed("rightslice")
+    """Return the version of this package."""
+    return version("rightslice")
 
 
 def version_command() -> None:

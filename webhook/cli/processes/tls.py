@@ -1,4 +1,4 @@
-"""What every process that serves needs before it listens: a certificate, who may ask, how many at once."""
+"""The certificate, trusted clients and connection limit of the processes that serve HTTPS."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ class StartError(Exception):
 
 
 def initial_key_pair(settings: ServerSettings, now: datetime) -> PemPair:
-    """The pair to begin with. One that is made here is trusted by nobody but who was told to.
+    """Read the certificate and key, or generate them if no files are given.
 
     Raises:
         StartError: a file cannot be read.
     """
     if settings.tls_cert is None or settings.tls_key is None:
-        made = create_self_signed([settings.host, "localhost"], now)
-        return PemPair(made.certificate, made.key)
+        generated = create_self_signed([settings.host, "localhost"], now)
+        return PemPair(generated.certificate, generated.key)
     try:
         return CertificateFiles(settings.tls_cert, settings.tls_key).read()
     except OSError as error:
@@ -41,17 +41,16 @@ def initial_key_pair(settings: ServerSettings, now: datetime) -> PemPair:
 
 
 def trusted_clients(settings: ServerSettings) -> ClientCertificateRules | None:
-    """Who may ask; None: anyone.
+    """Return the required client certificates; None if clients need none.
 
     Raises:
-        StartError: the file of authorities cannot be used.
+        StartError: the CA file cannot be used.
     """
     if settings.client_ca is None:
         return None
     try:
-        clients = ClientCertificateRules(
-            settings.client_ca.read_text(encoding="ascii", errors="backslashreplace"), settings.client_name
-        )
+        authorities = settings.client_ca.read_text(encoding="ascii", errors="backslashreplace")
+        clients = ClientCertificateRules(authorities, settings.client_name)
         verify_clients(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), clients)
     except OSError as error:
         raise StartError(f"--client-ca {settings.client_ca}: cannot be read ({error.strerror})") from error
@@ -63,10 +62,10 @@ def trusted_clients(settings: ServerSettings) -> ClientCertificateRules | None:
 def build_listening_context(
     settings: ServerSettings, pair: PemPair, clients: ClientCertificateRules | None
 ) -> ssl.SSLContext:
-    """The context to listen with.
+    """Build the TLS context to listen with.
 
     Raises:
-        StartError: the pair cannot be used.
+        StartError: the certificate or key cannot be used.
     """
     try:
         return server_context(pair, clients)
@@ -77,16 +76,20 @@ def build_listening_context(
 def watch_certificate(
     settings: ServerSettings, context: ssl.SSLContext, telemetry: ServerTelemetry
 ) -> CertificateReloader | None:
-    """What keeps the context's certificate as its files are; None where it is not from files."""
+    """Return the reloader of the certificate files; None without files."""
     if settings.tls_cert is None or settings.tls_key is None:
         return None
     return CertificateReloader(CertificateFiles(settings.tls_cert, settings.tls_key), context, telemetry)
 
 
 def connection_limit(settings: ServerSettings, log: StructuredLogger) -> int:
-    """How many connections there is room for."""
-    wanted = settings.max_connections
-    room = raise_descriptor_limit(wanted)
-    if room < wanted:
-        log.warning("fewer connections than asked for: the limit of open files is low", connections=room, asked=wanted)
-    return room
+    """Raise the limit of open files, and return how many connections it allows."""
+    requested = settings.max_connections
+    available = raise_descriptor_limit(requested)
+    if available < requested:
+        log.warning(
+            "fewer connections than requested: the limit of open files is low",
+            connections=available,
+            requested=requested,
+        )
+    return available

@@ -1,13 +1,16 @@
-"""The one place where the admission server's parts are built and handed over."""
+"""Builds and runs the admission server: parts first, then its connections to the cluster."""
 
 from __future__ import annotations
 
 import socket
 from collections.abc import Iterable
+from contextlib import AsyncExitStack
 from datetime import UTC, datetime
 from pathlib import Path
 from random import SystemRandom
 from uuid import uuid4
+
+import uvloop
 
 from webhook.cache.informers import ClusterInformers, empty_view
 from webhook.cache.pod_outcomes import PODS, OutcomePod, OutcomeStore
@@ -41,19 +44,63 @@ from webhook.server.policy_status import PolicyStatusWriter
 from webhook.server.rollouts import RolloutController
 from webhook.server.usage_refresh import UsageRefresher
 from webhook.settings import WebhookSettings
-from webhook.telemetry.logs import StructuredLogger
+from webhook.telemetry.logs import StructuredLogger, make_logger
 from webhook.telemetry.telemetry import Telemetry
 from webhook.usage.prometheus_source import PrometheusSource
 from webhook.usage.protocol import UsageRequest
 from webhook.web.health import HealthChecks
 from webhook.web.limits import ServerLimits
+from webhook.web.listener import NoParserError
 from webhook.web.process_tuning import freeze_and_tune_gc
+from webhook.web.shutdown import serve_until_signal
 
 LEASE_NAME = "rightslice"
 
 
+def run_webhook(settings: WebhookSettings) -> None:
+    """Serve until a signal.
+
+    Raises:
+        StartError, RightsliceError: policies, cluster, certificate or kubeconfig cannot be used.
+    """
+    uvloop.run(_serve_webhook(settings))
+
+
+async def _serve_webhook(settings: WebhookSettings) -> None:
+    log = make_logger(settings.log_level)
+    server = build_webhook_server(settings, log)
+    follow_usage(server, settings)
+    async with AsyncExitStack() as stack:
+        if settings.uses_api_server:
+            api = await stack.enter_async_context(await KubeClient.connect(settings.kubeconfig, settings.context))
+            _join_cluster(server, api, settings, stack)
+        try:
+            port = await server.listen(settings.host, settings.port)
+        except (NoParserError, OSError) as error:
+            raise StartError(f"--listen {settings.listen}: {error}") from error
+        freeze_and_tune_gc()
+        policies = server.state.policies
+        log.info("serving", listen=f"{settings.host}:{port}", policies=len(policies.policies), digest=policies.digest)
+        await serve_until_signal(server, settings.drain_period, log)
+
+
+def _join_cluster(server: AdmissionServer, api: KubeClient, settings: WebhookSettings, stack: AsyncExitStack) -> None:
+    """Connect the server to its cluster, and to the other replicas if it is one of them."""
+    informers = follow_cluster(server, api, settings) if settings.is_live else None
+    if not settings.is_cluster_replica:
+        return
+    elector = join_leader_election(server, api, settings)
+    stack.push_async_callback(elector.release)
+    if settings.manages_tls:
+        manage_certificate(server, api, settings, elector)
+    if informers is not None:
+        update_policy_statuses(server, api, informers.policies, elector)
+        watch_rollouts(server, api, informers.policies, elector)
+        write_pod_events(server, api)
+
+
 def build_webhook_server(settings: WebhookSettings, log: StructuredLogger) -> AdmissionServer:
-    """Build the server and everything it is handed. One over a live cluster still has to follow it.
+    """Build the server. For a live cluster, call `follow_cluster` next.
 
     Raises:
         StartError, RightsliceError: policies, cluster, certificate or kubeconfig cannot be used.
@@ -67,11 +114,11 @@ def build_webhook_server(settings: WebhookSettings, log: StructuredLogger) -> Ad
     except NoPoliciesError as error:
         raise StartError(str(error)) from error
     view = empty_view() if settings.is_live else read_snapshot_view(settings.cluster)
-    world = AdmissionState(policies, view, UsageView(), PolicyLoadStatus(now if files else None))
+    state = AdmissionState(policies, view, UsageView(), PolicyLoadStatus(now if files else None))
     if files is not None:
         telemetry.record_policies_loaded(policies.digest, len(policies.policies), now)
     checks: list[HealthChecks] = []
-    looks = [] if settings.is_live else [PolicyReloader(files, load, world, utc_now, telemetry).reload_if_changed]
+    polls = [] if settings.is_live else [PolicyReloader(files, load, state, utc_now, telemetry).reload_if_changed]
     pair = initial_key_pair(settings, utc_now())
     clients = trusted_clients(settings)
     context = build_listening_context(settings, pair, clients)
@@ -79,49 +126,49 @@ def build_webhook_server(settings: WebhookSettings, log: StructuredLogger) -> Ad
         telemetry.set_certificate_expiry(expiry_of(pair.certificate))
     certificate = watch_certificate(settings, context, telemetry)
     if certificate is not None:
-        looks.append(certificate.reload_if_changed)
+        polls.append(certificate.reload_if_changed)
         checks.append(certificate.checks)
     limits = ServerLimits(connections=connection_limit(settings, log), in_flight=settings.max_in_flight)
     return AdmissionServer(
-        world, telemetry, utc_now, context, limits, looks, client_rules=clients, health_checks=checks
+        state, telemetry, utc_now, context, limits, polls, client_rules=clients, health_checks=checks
     )
 
 
 def follow_cluster(server: AdmissionServer, api: KubeClient, settings: WebhookSettings) -> ClusterInformers:
-    """Have the server follow a live cluster once it listens. It is not ready before it knows all of it."""
-    world, telemetry = server.state, server.telemetry
+    """Make the server follow a live cluster once it listens. It is not ready before it has listed everything."""
+    state, telemetry = server.state, server.telemetry
     files = PolicyFiles(settings.policies) if settings.policies else None
-    following = ClusterInformers(api, world, SystemRandom(), telemetry, settings.namespace)
-    watch = PolicyReloader(files, _policy_loader(settings), world, utc_now, telemetry, following.policies)
-    world.cluster = following
-    telemetry.view_age, telemetry.watches = lambda: following.age, lambda: following.states
+    informers = ClusterInformers(api, state, SystemRandom(), telemetry, settings.namespace)
+    reloader = PolicyReloader(files, _policy_loader(settings), state, utc_now, telemetry, informers.policies)
+    state.cluster = informers
+    telemetry.view_age, telemetry.watches = lambda: informers.age, lambda: informers.states
 
-    async def look() -> None:
-        if following.ready:  # before, no policy seen would be taken for no policy there
-            await watch.reload_if_changed()
+    async def poll_policies() -> None:
+        if informers.ready:  # earlier, policies that are not listed yet would count as deleted
+            await reloader.reload_if_changed()
 
-    def synced() -> None:
+    def on_synced() -> None:
         freeze_and_tune_gc()
-        telemetry.log.info("ready", server=api.server, nodes=len(world.view.fleet.nodes))
+        telemetry.log.info("ready", server=api.server, nodes=len(state.view.fleet.nodes))
 
-    server.tasks = [*server.tasks, lambda: following.run(watch.reload_if_changed, synced)]
-    server.polls = [*server.polls, look]
-    return following
+    server.tasks = [*server.tasks, lambda: informers.run(reloader.reload_if_changed, on_synced)]
+    server.polls = [*server.polls, poll_policies]
+    return informers
 
 
 def follow_usage(server: AdmissionServer, settings: WebhookSettings) -> None:
-    """Have a server learn what workloads use of their GPUs once it listens, where it is told whom to ask.
+    """Make the server read GPU usage once it listens, if a source is configured.
 
     Raises:
-        UsageError: who is to be asked, or by which credentials, cannot be used.
+        UsageError: the source or its credentials cannot be used.
     """
-    asked = _usage_request(settings)
-    if asked is None:
+    request = _usage_request(settings)
+    if request is None:
         return
     seconds = 60 * settings.usage_minutes
-    keeper = UsageRefresher(asked, seconds, server.state, utc_now, server.telemetry, SystemRandom())
-    server.tasks = [*server.tasks, keeper.run]
-    server.health_checks = [*server.health_checks, keeper.checks]
+    refresher = UsageRefresher(request, seconds, server.state, utc_now, server.telemetry, SystemRandom())
+    server.tasks = [*server.tasks, refresher.run]
+    server.health_checks = [*server.health_checks, refresher.checks]
 
 
 def _usage_request(settings: WebhookSettings) -> UsageRequest | None:
@@ -147,61 +194,61 @@ def _absolute_path(path: Path | None) -> str:
 
 
 def _policy_loader(settings: WebhookSettings) -> PolicyLoader:
-    """How policies are loaded: as they are written, or to deny and change nothing."""
     return load_policies if settings.mode == "enforce" else _load_as_audit
 
 
 def _load_as_audit(sources: Iterable[tuple[str, str]]) -> LoadResult:
+    """Load policies with every mode lowered to audit."""
     loaded = load_policies(sources)
     return loaded if loaded.policies is None else loaded._replace(policies=policies_as_audit(loaded.policies))
 
 
 def utc_now() -> datetime:
-    """The moment."""
+    """Return the current time."""
     return datetime.now(UTC)
 
 
 def join_leader_election(server: AdmissionServer, api: KubeClient, settings: WebhookSettings) -> LeaderElector:
-    """Have a server take part in the election once it listens. Its part is to be released in the end."""
+    """Make the server take part in leader election once it listens. The caller releases the lease at the end."""
     lease = LeaseName(settings.tls_secret_ref[0], LEASE_NAME)
-    leading = LeaderElector(api, lease, f"{socket.gethostname()}_{uuid4().hex[:8]}")
-    server.tasks = [*server.tasks, leading.run]
-    return leading
+    elector = LeaderElector(api, lease, f"{socket.gethostname()}_{uuid4().hex[:8]}")
+    server.tasks = [*server.tasks, elector.run]
+    return elector
 
 
 def manage_certificate(
-    server: AdmissionServer, api: KubeClient, settings: WebhookSettings, leading: LeaderElector
+    server: AdmissionServer, api: KubeClient, settings: WebhookSettings, elector: LeaderElector
 ) -> None:
-    """Have a server take its certificate from a Secret once it listens. It is not ready before it has one."""
-    hooks = WebhookConfigSelector.parse(settings.webhook_configurations)
-    keeping = ManagedCertificateSpec(SecretName(*settings.tls_secret_ref), hooks, settings.tls_server_names)
-    keeper = CertificateReconciler(api, keeping, lambda: leading.is_leader, server.clock)
-    managed = ManagedCertificate(keeper, leading, server.context, server.telemetry, server.clock)
-    server.tasks = [*server.tasks, managed.run]
-    server.health_checks = [*server.health_checks, managed.checks]
+    """Make the server use a certificate from a Secret once it listens. It is not ready before it has one."""
+    configurations = WebhookConfigSelector.parse(settings.webhook_configurations)
+    spec = ManagedCertificateSpec(SecretName(*settings.tls_secret_ref), configurations, settings.tls_server_names)
+    reconciler = CertificateReconciler(api, spec, lambda: elector.is_leader, server.clock)
+    certificate = ManagedCertificate(reconciler, elector, server.context, server.telemetry, server.clock)
+    server.tasks = [*server.tasks, certificate.run]
+    server.health_checks = [*server.health_checks, certificate.checks]
 
 
 def write_pod_events(server: AdmissionServer, api: KubeClient) -> None:
-    """Have a server tell the owners of pods what became of them."""
+    """Make the server write Events about decisions to the owners of pods."""
     writer = EventWriter(api, server.telemetry, socket.gethostname(), server.clock)
     server.tasks = [*server.tasks, writer.run]
 
 
-def watch_rollouts(server: AdmissionServer, api: KubeClient, objects: PolicyObjects, leading: LeaderElector) -> None:
-    """Have a server halt rollouts that do worse than the rest, for as long as it leads."""
+def watch_rollouts(server: AdmissionServer, api: KubeClient, objects: PolicyObjects, elector: LeaderElector) -> None:
+    """Make the server halt rollouts whose pods do worse than the others, while it is the leader."""
 
-    def watch(outcomes: OutcomeStore) -> Reflector[OutcomePod]:
+    def watch_pods(outcomes: OutcomeStore) -> Reflector[OutcomePod]:
         return Reflector(api, PODS, outcomes, SystemRandom(), server.telemetry)
 
-    rollouts = RolloutController(
-        api, objects, server.state, watch, lambda: leading.is_leader, server.telemetry, server.clock
+    controller = RolloutController(
+        api, objects, server.state, watch_pods, lambda: elector.is_leader, server.telemetry, server.clock
     )
-    server.tasks = [*server.tasks, rollouts.run]
+    server.tasks = [*server.tasks, controller.run]
 
 
 def update_policy_statuses(
-    server: AdmissionServer, api: KubeClient, objects: PolicyObjects, leading: LeaderElector
+    server: AdmissionServer, api: KubeClient, objects: PolicyObjects, elector: LeaderElector
 ) -> None:
-    """Have a server say in the status of policies what became of them."""
-    statuses = PolicyStatusWriter(api, objects, server.state, lambda: leading.is_leader, server.telemetry, server.clock)
-    server.tasks = [*server.tasks, statuses.run]
+    """Make the server update the status of policy objects, while it is the leader."""
+    writer = PolicyStatusWriter(api, objects, server.state, lambda: elector.is_leader, server.telemetry, server.clock)
+    server.tasks = [*server.tasks, writer.run]

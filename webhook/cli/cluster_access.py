@@ -1,0 +1,71 @@
+"""Access to the API server of a live cluster for commands, and the exit code if it fails."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
+
+from webhook.cli.output import EXIT_NO_ANSWER, exit_with_error
+from webhook.errors import AccessError, ApiError, RightsliceError
+
+if TYPE_CHECKING:
+    from webhook.audit.cluster_reader import ClusterReader
+    from webhook.kube.api import KubeClient
+
+T = TypeVar("T")
+
+LIVE = "live"
+"""The value of --cluster for a live cluster."""
+
+
+class ClusterFlags(NamedTuple):
+    """The flags --kubeconfig and --context."""
+
+    kubeconfig: str | None = None
+    context: str | None = None
+
+
+DEFAULT_ACCESS = ClusterFlags()
+
+
+def reject_access_flags(access: ClusterFlags, flag: str = "--cluster") -> None:
+    """Exit if --kubeconfig or --context is given although `flag` does not select a live cluster."""
+    if access != DEFAULT_ACCESS:
+        exit_with_error(f"--kubeconfig and --context select a live cluster: write {flag} live")
+
+
+def call_api(access: ClusterFlags, call: Callable[[KubeClient], Awaitable[T]]) -> T:
+    """Run a coroutine with a client. Exits if the API server cannot be reached or rejects a request."""
+    from webhook.kube.api import KubeClient  # the HTTP client is slow to import
+
+    async def run_call() -> T:
+        async with await KubeClient.connect(*access) as api:
+            return await call(api)
+
+    with _exit_on_api_errors():
+        return asyncio.run(run_call())
+
+
+@contextmanager
+def open_live_cluster(access: ClusterFlags) -> Iterator[ClusterReader]:
+    """Open a live cluster for reading. Exits if it cannot be reached or its objects cannot be used."""
+    from webhook.audit.cluster_reader import ClusterReader  # the HTTP client is slow to import
+
+    try:
+        with _exit_on_api_errors(), ClusterReader(*access) as cluster:
+            yield cluster
+    except RightsliceError as error:
+        exit_with_error(str(error))
+
+
+@contextmanager
+def _exit_on_api_errors() -> Iterator[None]:
+    """Exit with 2 if the kubeconfig cannot be used, and with 3 if the API server does not answer."""
+    try:
+        yield
+    except AccessError as error:
+        exit_with_error(str(error))
+    except ApiError as error:
+        exit_with_error(str(error), EXIT_NO_ANSWER)

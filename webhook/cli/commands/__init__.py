@@ -1,0 +1,1 @@
+"""Commands: a module each, from flags to an exit code."""
