@@ -28,8 +28,6 @@ OBJECT: dict[str, type] = {
     "patch": list,
     "gpuMilliBefore": int,
     "gpuMilliAfter": int,
-    "reason": str,
-    "message": str,
 }
 FINDING: dict[str, type] = {
     "code": str,
