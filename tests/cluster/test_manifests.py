@@ -148,7 +148,7 @@ def test_out_of_cluster_every_hook_has_the_address_that_was_written(plane: Plane
     hooks = {hook["name"]: hook["clientConfig"] for one in objects for hook in one.get("webhooks", ())}
     inside = {
         hook["name"]: {"url": f"https://laptop.example.com:9443{hook['clientConfig']['service']['path']}"}
-        for one in built(plane, "hooks")
+        for one in built(plane, "admission")
         for hook in one.get("webhooks", ())
     }
     assert hooks == inside

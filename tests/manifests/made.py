@@ -18,10 +18,10 @@ from webhook.report.serialization import yaml_text
 MADE: Mapping[str, tuple[str, Callable[[], Sequence[Any]]]] = {
     "crds/crds.yaml": ("webhook/policy/crds.py", policy_crds),
     "crds/gpunodes.yaml": ("webhook/model/gpu_node.py", lambda: [gpunode_crd()]),
-    "hooks/hooks.yaml": ("webhook/manifests/webhooks.py", webhook_configurations),
+    "admission/webhooks.yaml": ("webhook/manifests/webhooks.py", webhook_configurations),
     "scheduler/first/extenders.yaml": ("webhook/manifests/scheduler_config.py", lambda: [first_scheduler_config()]),
     "scheduler/second/config.yaml": ("webhook/manifests/scheduler_config.py", lambda: [second_scheduler_config()]),
-    "hooks/backstop.yaml": ("webhook/manifests/backstop.py", backstop_policies),
+    "admission/backstop.yaml": ("webhook/manifests/backstop.py", backstop_policies),
 }
 
 BUILT = {"install.yaml": "overlays/audit-only", "install-enforce.yaml": "overlays/enforce"}

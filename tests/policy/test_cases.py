@@ -8,7 +8,8 @@ import pytest
 
 from tests.policy.written import policy_text
 from webhook.errors import SourceLocation
-from webhook.policy.policy_tests import ExpectedDecision, PolicyTestCase, load_test_files
+from webhook.policy.policy_tests import PolicyTestCase, load_test_files
+from webhook.policy.written.policy_test import ExpectSpec
 
 HEAD = "apiVersion: rightslice.dev/v1alpha1\nkind: GPUPolicyTest\nmetadata: {name: t}\npolicies: [../p.yaml]\n"
 WHOLE = (
@@ -48,12 +49,12 @@ def test_a_whole_file() -> None:
         namespace="vision-dev",
         namespace_labels={"tier": "research"},
         user="",
-        expect=ExpectedDecision(allowed=False, codes=("GPU-L102", "GPU-S101"), audited=()),
+        expect=ExpectSpec(allowed=False, codes=("GPU-L102", "GPU-S101"), audited=()),
     )
     assert second.now == datetime(2026, 12, 1, 23, tzinfo=UTC)
     assert (second.operation, second.user, second.pod) == ("UPDATE", "alice", {"apiVersion": "v1", "kind": "Pod"})
     assert (second.namespace, second.namespace_labels) == ("", None)
-    assert second.expect == ExpectedDecision(
+    assert second.expect == ExpectSpec(
         allowed=True,
         patched="pods/after.yaml",
         limits={"main": {"nvidia.com/mig-1g.10gb": "1"}},

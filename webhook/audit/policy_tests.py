@@ -28,12 +28,12 @@ from webhook.policy.loader import load_policies
 from webhook.policy.policy_set import PolicySet
 from webhook.policy.policy_tests import (
     POLICY_TEST_KIND,
-    ExpectedDecision,
     PathOrManifest,
     PolicyTestCase,
     PolicyTestFile,
     load_test_files,
 )
+from webhook.policy.written.policy_test import ExpectSpec
 from webhook.report.object_diff import apply_json_patch, diff_lines, object_without_records
 from webhook.report.policy_tests import CaseResult, FileResult
 from webhook.report.results import CheckResult, CheckVerdict
@@ -173,7 +173,7 @@ def read_test_bytes(file: str, place: SourceLocation) -> bytes:
         raise PolicyTestError(place, f"must be able to read {file}, found: {error.strerror or error}") from error
 
 
-def case_problems(result: CheckResult, expect: ExpectedDecision, patched: Json | None) -> Iterator[str]:
+def case_problems(result: CheckResult, expect: ExpectSpec, patched: Json | None) -> Iterator[str]:
     """Everything that came out otherwise, as "want …, got …".
 
     Args:
@@ -193,7 +193,7 @@ def case_problems(result: CheckResult, expect: ExpectedDecision, patched: Json |
         yield from (f"patched: {line}" for line in diff_lines(wanted, object_without_records(shaped, wanted)))
 
 
-def _verdict_problems(result: CheckResult, expect: ExpectedDecision) -> Iterator[str]:
+def _verdict_problems(result: CheckResult, expect: ExpectSpec) -> Iterator[str]:
     decision = result.decision
     allowed = not decision.denials
     if allowed != expect.allowed:

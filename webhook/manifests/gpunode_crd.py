@@ -59,7 +59,9 @@ def _structural_field(node: Json, parts: Json) -> Json:
     descriptions = _attribute_descriptions(node["description"])
     properties = {}
     for name, field in node["properties"].items():
-        properties[name] = _structural_field(field, parts) | _numeric_bounds(name)
+        properties[name] = _structural_field(field, parts)
+        if name in BOUNDS:
+            properties[name] |= dict(zip(("minimum", "maximum"), BOUNDS[name], strict=True))
         if name in descriptions:
             properties[name]["description"] = descriptions[name]
     return {
@@ -68,10 +70,6 @@ def _structural_field(node: Json, parts: Json) -> Json:
         "properties": properties,
         "x-kubernetes-preserve-unknown-fields": True,
     }
-
-
-def _numeric_bounds(name: str) -> Json:
-    return dict(zip(("minimum", "maximum"), BOUNDS[name], strict=True)) if name in BOUNDS else {}
 
 
 def _attribute_descriptions(text: str) -> dict[str, str]:

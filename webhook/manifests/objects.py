@@ -123,8 +123,8 @@ def objects_to_remove(objects: Sequence[Json], *, with_policies: bool) -> list[J
     ]
     holds_policies = [one for one in installed if one["kind"] in SLOW_DELETE_KINDS]
     rest = [one for one in installed if one["kind"] not in SLOW_DELETE_KINDS]
-    beside = AGENT_AND_EXTENDER_OBJECTS if with_policies else ()
-    return [*rest, *OVERLAY_OBJECTS, *RUNTIME_OBJECTS, *beside, *holds_policies]
+    cluster_wide = AGENT_AND_EXTENDER_OBJECTS if with_policies else ()
+    return [*rest, *OVERLAY_OBJECTS, *RUNTIME_OBJECTS, *cluster_wide, *holds_policies]
 
 
 def with_image(objects: Iterable[Json], image: str) -> list[Json]:

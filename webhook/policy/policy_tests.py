@@ -25,25 +25,6 @@ PathOrManifest = str | Mapping[str, Any]
 """A path relative to the test file, or the object itself."""
 
 
-class ExpectedDecision(msgspec.Struct, frozen=True):
-    """The decision that a case expects; attributes that are None are not compared.
-
-    Attributes:
-        codes: Exactly the codes of denials and warnings, in any order.
-        audited: Exactly the codes of findings in audit mode.
-        patched: The whole object after the patch.
-        limits: Limits after the patch by container: exactly these GPU resources, and at least the others.
-        unchanged: Whether the patch is empty.
-    """
-
-    allowed: bool
-    codes: tuple[str, ...] | None = None
-    audited: tuple[str, ...] | None = None
-    patched: PathOrManifest | None = None
-    limits: Mapping[str, Mapping[str, str]] | None = None
-    unchanged: bool | None = None
-
-
 class PolicyTestCase(msgspec.Struct, frozen=True):
     """One test case.
 
@@ -65,7 +46,7 @@ class PolicyTestCase(msgspec.Struct, frozen=True):
     namespace: str
     namespace_labels: Mapping[str, str] | None
     user: str
-    expect: ExpectedDecision
+    expect: ExpectSpec
 
 
 class PolicyTestFile(msgspec.Struct, frozen=True):
@@ -144,16 +125,5 @@ def _build_test_case(spec: CaseSpec, location: SourceLocation, now: datetime | N
         namespace=spec.namespace.name if spec.namespace else "",
         namespace_labels=spec.namespace.labels if spec.namespace else None,
         user=spec.user,
-        expect=_build_expectation(spec.expect),
-    )
-
-
-def _build_expectation(spec: ExpectSpec) -> ExpectedDecision:
-    return ExpectedDecision(
-        allowed=spec.allowed,
-        codes=spec.codes,
-        audited=spec.audited,
-        patched=spec.patched,
-        limits=spec.limits,
-        unchanged=spec.unchanged,
+        expect=spec.expect,
     )

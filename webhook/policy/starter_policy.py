@@ -3,72 +3,72 @@
 from __future__ import annotations
 
 _STARTER_TEXT = """\
-# A policy for pods that ask for GPUs. Nothing is refused or changed while mode is audit:
-# rightslice only notes what it would do. Try it on files before it meets a cluster:
+# A policy for pods that request GPUs. In audit mode nothing is rejected or changed:
+# rightslice only records what it would do. Try it before a cluster loads it:
 #
 #   rightslice policy lint {name}.yaml
 #   rightslice check --policies {name}.yaml --cluster demo my-pod.yaml
 #
-# Every section may be left out, and may set its own mode.
+# Every section is optional, and may have its own mode.
 apiVersion: rightslice.dev/v1alpha1
 kind: GPUPolicy
 metadata:
   name: {name}
 spec:
-  description: What this policy is for, in one sentence.
-  mode: audit                      # audit notes, warn tells the user, enforce denies and patches
-  failurePolicy: Ignore            # a match condition that fails at run time: Fail is a fault, Ignore a warning at most
+  description: The purpose of this policy, in one sentence.
+  mode: audit                      # audit records, warn tells the user, enforce denies and changes pods
+  failurePolicy: Ignore            # if a match condition fails at run time: Fail denies, Ignore warns at most
 
-  # Which pods it is about. Everything given must hold; * stands for any text.
+  # The pods that the policy applies to. All fields must match; * matches any text.
   match:
     resources: [nvidia.com/gpu, "nvidia.com/mig-*"]
     namespaces: ["*"]
     excludeNamespaces: [kube-system, gpu-operator, rightslice-system]
 
-  # Gives a slice or a share instead of a whole GPU where the pod says (or was seen) to need less.
+  # Replaces a whole GPU with a slice or a share if the pod needs less.
   rightSizing:
-    isolation: hardware            # hardware: MIG only; memory: MPS too; none: time slicing too
+    isolation: hardware            # hardware: MIG only; memory: also MPS; none: also time slicing
     evidence: [declared, observed] # declared: the annotation rightslice.dev/gpu-memory
-    marginPercent: 15              # added to observed compute, never to what is declared
-    risk: "0.5%"                   # an hour, that a pod comes to need more memory than what was seen lets it be given
-    minSavingPercent: 20           # do not touch a pod to save less than this
-    whenFull: keep                 # no slice free now: keep the request; wait: shrink it all the same
+    marginPercent: 15              # added to observed compute, not to declared needs
+    risk: "0.5%"                   # highest accepted hourly probability that a pod runs out of memory
+    minSavingPercent: 20           # do not rewrite a pod to save less
+    whenFull: keep                 # without a free slice: keep the request; wait: rewrite it anyway
 
-  # What a pod may ask for. GPUs in powers of two leave no odd ones stranded on a node.
+  # Bounds what a pod may request. GPU counts that are powers of two leave no unusable GPUs on a node.
   limits:
     perPod:
       - resource: nvidia.com/gpu
         allowed: [1, 2, 4, 8]
-    perGPU:                        # grows with the GPUs asked for
+    perGPU:                        # multiplied by the number of GPUs
       - resource: cpu
         max: "24"
       - resource: memory
         max: 240Gi
-    limitRanges: evaluate          # say now what the namespace's LimitRange would say
-    resourceQuotas: evaluate       # say now what its ResourceQuota would say
+    limitRanges: evaluate          # report what the namespace's LimitRange will reject
+    resourceQuotas: evaluate       # report what its ResourceQuota will reject
 
-  # What namespaces may hold together, in thousandths of a GPU, slices and shares counted by their part:
+  # GPU quotas that namespaces share, in thousandths of a GPU; slices and shares count by their weight:
   # quotas:
   #   shared:
   #     - name: research
   #       gpuMilli: 64000
   #       namespaceSelector: {{matchLabels: {{department: research}}}}
 
-  # What is added to the pod; what the user wrote stays.
+  # Fields to add to the pod; what the user wrote is not changed.
   injection:
-    tolerations: auto              # exactly those that the taints of the chosen nodes need
-    spread: preferred              # several GPU pods of one workload on different nodes
+    tolerations: auto              # for the taints of the nodes that offer the GPUs, and no others
+    spread: preferred              # GPU pods of one workload on different nodes
 
-  # Several GPUs in one pod talk faster over NVLink.
+  # Prefers nodes that link the GPUs of one pod by NVLink.
   topology:
     nvlink: preferred
     whenGPUsAtLeast: 2
 
-  # The CUDA version of the image against the driver of the nodes.
+  # Compares the CUDA version of the image with the drivers of the nodes.
   cuda:
     driver: evaluate
 
-  # Ways to a GPU that no scheduler and no quota sees.
+  # Rejects pods that reach GPUs without requesting them.
   security:
     deny:
       - visibleDevicesEnv
@@ -79,7 +79,7 @@ spec:
       - nodeName
       - forgedAnnotations
 
-  # Take a finding back for somebody, for a reason, until a day:
+  # Suppresses findings for some pods, with a reason and an expiration time:
   # exemptions:
   #   - name: driver-debugging
   #     codes: [GPU-S201]

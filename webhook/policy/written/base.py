@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from pydantic import BaseModel, ConfigDict
 from pydantic.alias_generators import to_camel
@@ -11,7 +11,7 @@ from pydantic_core import PydanticCustomError
 
 from webhook.model.field_paths import FieldPath
 
-SPEC_ERROR = "fault"
+SPEC_ERROR = "spec_error"
 """Error type of `spec_error`, to tell it from the errors of pydantic."""
 
 
@@ -44,18 +44,9 @@ def require_unique_names(names: Sequence[str], field: str, of: str) -> None:
     Raises:
         PydanticCustomError: A name is repeated; the error is located at its first repetition.
     """
-    again = _first_repeated(names)
-    if again is not None:
-        raise spec_error(f"be unique among the {of}", "another name", at=(field, again, "name"))
-
-
-def _first_repeated(names: Iterable[str]) -> int | None:
-    seen: set[str] = set()
     for index, name in enumerate(names):
-        if name in seen:
-            return index
-        seen.add(name)
-    return None
+        if name in names[:index]:
+            raise spec_error(f"be unique among the {of}", "another name", at=(field, index, "name"))
 
 
 def cel_rules(*rules: tuple[str, str]) -> JsonDict:

@@ -45,7 +45,15 @@ class CaseNamespaceSpec(SpecModel):
 
 
 class ExpectSpec(SpecModel):
-    """The expected decision. Fields that are not set are not compared."""
+    """The expected decision. Fields that are not set are not compared.
+
+    Attributes:
+        codes: Exactly the codes of denials and warnings, in any order.
+        audited: Exactly the codes of findings in audit mode.
+        patched: The whole object after the patch.
+        limits: Limits after the patch by container: exactly these GPU resources, and at least the others.
+        unchanged: Whether the patch is empty.
+    """
 
     allowed: Flag
     codes: tuple[FindingCode, ...] | None = None

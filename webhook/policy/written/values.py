@@ -36,7 +36,6 @@ _RFC3339 = re.compile(r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(\.\d{1,6})?([Zz]|[+-]\
 
 Text = Annotated[str, Strict()]
 Sentence = Annotated[str, Strict(), Field(max_length=1024)]
-Whole = Annotated[int, Strict()]
 Percent = Annotated[int, Strict(), Field(ge=0, le=100)]
 
 
