@@ -93,12 +93,12 @@ def test_changes_are_added_up_by_workload() -> None:
     ]
     assert list(policy_diff_table(["research: changed"], found)) == [
         "research: changed",
-        "  newly denied   3 pods  team/Job/b (2) GPU-L103, team/Job/a GPU-L103",
-        "  newly allowed  0 pods",
-        "  patched anew   1 pod  team/Job/a GPU-L103",
-        "  newly warned   0 pods",
-        "  GPUs           0.86 less would be given to those patched anew",
-        "Denied pods keep running; they would be refused when next created.",
+        "  newly denied         3 pods  team/Job/b (2) GPU-L103, team/Job/a GPU-L103",
+        "  newly allowed        0 pods",
+        "  patched differently  1 pod  team/Job/a GPU-L103",
+        "  newly warned         0 pods",
+        "  GPUs                 0.86 less for pods that are patched differently",
+        "Newly denied pods keep running; they would be denied when they are created again.",
     ]
     assert [len(each) for each in policy_diff_document([], found).values()] == [0, 2, 0, 1, 0]
 
@@ -114,7 +114,7 @@ def test_what_is_newly_warned_is_told_with_its_codes() -> None:
     [refused] = compared([wary], [MOST.format(2)], running("b", 3))
     assert (refused.denied, refused.warned) == (True, ())
     found = policy_diffs_by_workload([large])
-    assert list(policy_diff_table([], found))[3] == f"  newly warned   1 pod  team/{found[0].workload} GPU-L103"
+    assert list(policy_diff_table([], found))[3] == f"  newly warned         1 pod  team/{found[0].workload} GPU-L103"
     assert [change["codes"] for change in policy_diff_document([], found)["newlyWarned"]] == [["GPU-L103"]]
 
 
@@ -122,7 +122,7 @@ def test_gpus_of_a_pod_that_is_let_in_and_patched_count_once() -> None:
     lines = list(
         policy_diff_table([], policy_diffs_by_workload([PodPolicyDiff("team", "Job/a", False, True, True, (), 857)]))
     )
-    assert lines[-1] == "  GPUs           0.86 less would be given to those patched anew"
+    assert lines[-1] == "  GPUs                 0.86 less for pods that are patched differently"
 
 
 def test_the_table_names_a_few_and_counts_the_rest() -> None:

@@ -249,7 +249,7 @@ def test_without_a_cluster_nothing_is_said_of_what_it_has(rightslice: Run) -> No
     given = (FILES / "deploy/sized.json").read_bytes()
     assert "GPU-R103" not in rightslice("check", *pod, stdin=given).out
     explained = rightslice("explain", "-f", *pod, stdin=given).out
-    assert "not known: no cluster is given" in explained
+    assert "unknown without a cluster" in explained
     assert "in this cluster" not in explained
 
 
@@ -359,7 +359,7 @@ def test_a_rollout_is_seen_where_policies_are_looked_at(rightslice: Run, tmp_pat
     assert "enforce:0%" in rightslice("policy", "list", "--policies", str(tmp_path)).out
     assert "rollouts of files are not watched" in rightslice("policy", "lint", str(tmp_path)).err
     explained = rightslice("explain", "-f", "deploy/train.yaml", "--policies", str(tmp_path)).out
-    assert "On trial  p: the workload is not in the share of the rollout" in explained
+    assert "Audit     p: the rollout does not include this workload" in explained
 
 
 HALTED = "also puts {} in audit mode"
@@ -460,7 +460,7 @@ def test_undo_tells_of_what_is_no_pod_and_does_the_others(pod: dict[str, Any], s
     ran = rightslice("undo", "-f", "-", stdin=list_of(pod, rewritten(json.dumps(ORIGINAL), None)))
     assert ran.code == 2
     assert re.search(rf"error: stdin:\d+:\d+: .*{re.escape(said)}", ran.err)
-    assert "# Pod default/p as it was written" in ran.out
+    assert "# Pod default/p as it was before right-sizing" in ran.out
 
 
 LOST = {
@@ -478,7 +478,7 @@ LOST = {
 def test_undo_says_where_the_record_of_the_original_is_lost(original: str, rightslice: Run) -> None:
     ran = rightslice("undo", "-f", "-", stdin=list_of(rewritten(original), rewritten()))
     assert (ran.code, ran.out.count("# Pod")) == (1, 1)
-    assert "Pod default/p was given nvidia.com/mig-1g.10gb; what it asked for before is not known" in ran.err
+    assert "Pod default/p was right-sized to nvidia.com/mig-1g.10gb; its original request is unknown" in ran.err
     alone = rightslice("undo", "-f", "-", stdin=list_of(rewritten(original)))
     assert (alone.code, alone.out) == (1, "")
 

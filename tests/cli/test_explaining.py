@@ -30,14 +30,14 @@ def test_a_pod_that_was_shrunk_tells_why(shrunk: dict[str, Any], rightslice: Run
     assert ran.code == 0, ran.err
     digest = json.loads(shrunk["metadata"]["annotations"]["rightslice.dev/decision"])["digest"]
     lines = [line.strip() for line in ran.out.splitlines()]
-    assert lines[1] == "In place  on node mig-1, and stays as it is"
+    assert lines[1] == "Running   on node mig-1; it will not be changed"
     assert lines[2].startswith("Record    Rightslice changed resources")
-    assert lines[3] == f"By        sizing: resources, nodeAffinity (digest of all policies then: {digest})"
-    assert lines[4] == "Spoke     research, trial, and changed nothing"
+    assert lines[3] == f"By        sizing: resources, nodeAffinity (policy digest {digest})"
+    assert lines[4] == "Matched   research, trial, without changes"
     assert lines[5] == "Before    main: nvidia.com/gpu 1"
-    assert lines[6] == "Now       0.14 GPUs in place of each whole GPU asked for, as nvidia.com/mig-1g.10gb"
-    assert lines[7] == "Because   it needs 8Gi declared, and nvidia.com/mig-1g.10gb has that"
-    assert lines[8].startswith('Way out   rightslice.dev/keep: "true"')
+    assert lines[6] == "Now       0.14 GPUs instead of each requested whole GPU, as nvidia.com/mig-1g.10gb"
+    assert lines[7] == "Reason    it needs 8Gi declared, which nvidia.com/mig-1g.10gb covers"
+    assert lines[8].endswith('rightslice.dev/keep: "true"')
 
 
 def test_a_pod_whose_resource_kept_its_name_tells_what_it_got(shrunk: dict[str, Any], rightslice: Run) -> None:
@@ -49,9 +49,9 @@ def test_a_pod_whose_resource_kept_its_name_tells_what_it_got(shrunk: dict[str, 
     del notes["rightslice.dev/original-resources"]
     told = rightslice("explain", "-f", "-", *WORLD, stdin=json.dumps(shrunk)).out
 
-    assert "By        sizing: nodeAffinity; trial: tolerations (digest" in told
-    assert "Before    it asked for nvidia.com/gpu, as it does now: the name stayed, node affinity says which" in told
-    assert "Now       0.14 GPUs in place of each whole GPU asked for, as nvidia.com/gpu" in told
+    assert "By        sizing: nodeAffinity; trial: tolerations (policy digest" in told
+    assert "Before    nvidia.com/gpu, as now: node affinity selects the form" in told
+    assert "Now       0.14 GPUs instead of each requested whole GPU, as nvidia.com/gpu" in told
 
 
 def test_an_older_record_tells_who_spoke(shrunk: dict[str, Any], rightslice: Run) -> None:
@@ -61,8 +61,8 @@ def test_an_older_record_tells_who_spoke(shrunk: dict[str, Any], rightslice: Run
     notes["rightslice.dev/decision"] = json.dumps(older)
     told = rightslice("explain", "-f", "-", *WORLD, stdin=json.dumps(shrunk)).out
 
-    assert "By        research, sizing, trial (digest" in told
-    assert "Spoke" not in told
+    assert "By        research, sizing, trial (policy digest" in told
+    assert "Matched" not in told
     assert "Now " not in told
 
 
@@ -72,16 +72,16 @@ def test_where_it_runs_is_no_fault_of_a_pod_that_is_stored(shrunk: dict[str, Any
     del shrunk["metadata"]["uid"]
     fresh = rightslice("explain", "-f", "-", *GUARD, stdin=json.dumps(shrunk)).out
     assert "Verdict   denied" in fresh
-    assert "In place" not in fresh
+    assert "Running" not in fresh
 
 
 def test_a_record_that_is_none_of_ours_is_not_told(shrunk: dict[str, Any], rightslice: Run) -> None:
     shrunk["metadata"]["annotations"]["rightslice.dev/decision"] = "approved"
     ran = rightslice("explain", "-f", "-", *GUARD, stdin=json.dumps(shrunk)).out
-    assert "Record" not in ran.partition("Anew")[0]
+    assert "Record" not in ran.partition("Re-evaluated")[0]
     assert "GPU-S" in ran
 
 
 def test_a_pod_that_waits_says_so(shrunk: dict[str, Any], rightslice: Run) -> None:
     del shrunk["spec"]["nodeName"]
-    assert "In place  waits for a node" in rightslice("explain", "-f", "-", *WORLD, stdin=json.dumps(shrunk)).out
+    assert "Pending   no node yet" in rightslice("explain", "-f", "-", *WORLD, stdin=json.dumps(shrunk)).out

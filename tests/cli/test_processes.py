@@ -179,11 +179,11 @@ def test_the_demonstration_runs_the_real_server() -> None:
     assert pods
     assert all(name in text for name in pods)
     assert re.search(r"^Server at https://127\.0\.0\.1:\d+,", text)
-    assert re.search(r"asked 1 GPU, gets 0\.\d+", text), "something was right-sized"
+    assert re.search(r"requests 1 GPU, gets 0\.\d+", text), "something was right-sized"
     assert re.search(r"^  deny  GPU-S101  examples/pods/\S+:\d+:\d+$", text, re.MULTILINE)
     assert re.search(r"^  /mutate \d+\.\d ms, /validate \d+\.\d ms$", text, re.MULTILINE)
-    assert re.search(r"^\d+ pods: \d+ let in .*, \d+ denied\.$", text, re.MULTILINE)
-    assert re.search(r"^GPUs asked .*, after .*, saved [1-9]", text, re.MULTILINE)
+    assert re.search(r"^\d+ pods: \d+ allowed .*, \d+ denied\.$", text, re.MULTILINE)
+    assert re.search(r"^GPUs requested .*, after .*, saved [1-9]", text, re.MULTILINE)
     assert text.endswith("To keep a server running: make serve\n")
     assert [line for line in text.splitlines() if len(line) > 80] == []
 

@@ -30,13 +30,13 @@ def test_people_see_each_case_and_where_it_failed() -> None:
         "b.yaml",
         "  error  b.yaml:2:1  must be a map",
     ]
-    assert policy_test_summary(RESULTS) == "2 cases: 1 ok, 1 failed; 1 file could not be run"
+    assert policy_test_summary(RESULTS) == "2 cases: 1 ok, 1 failed; 1 file could not run"
     assert policy_test_summary([]) == "0 cases"
 
 
 def test_programs_see_the_same() -> None:
     document = policy_test_document(RESULTS)
-    assert document["summary"] == {"cases": 2, "ok": 1, "failed": 1, "broken": 1}
+    assert document["summary"] == {"cases": 2, "ok": 1, "failed": 1, "invalid": 1}
     assert document["files"][0]["cases"][1] == {
         "name": "off",
         "line": 9,
@@ -44,7 +44,7 @@ def test_programs_see_the_same() -> None:
         "ok": False,
         "problems": ["want 1"],
     }
-    assert document["files"][1]["faults"] == [{"line": 2, "column": 1, "message": "must be a map"}]
+    assert document["files"][1]["errors"] == [{"line": 2, "column": 1, "message": "must be a map"}]
 
 
 def test_ci_servers_see_failures_and_faults() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from tests.make import make_pod
@@ -45,7 +46,7 @@ def one(**changes: Any) -> DemoResult:
 def test_a_pod_that_changed() -> None:
     assert list(demo_lines(one(patched=SHAPED, gpu_milli_after=143))) == [
         "Pod team/train  changed  examples/pods/train.yaml:2:1",
-        "  asked 3 GPUs, gets 0.14 (main: nvidia.com/gpu 3)",
+        "  requests 3 GPUs, gets 0.14 (main: nvidia.com/gpu 3)",
         "  + spec.runtimeClassName: nvidia",
         "  /mutate 1.3 ms, /validate 0.5 ms",
     ]
@@ -54,7 +55,7 @@ def test_a_pod_that_changed() -> None:
 def test_a_denied_pod_tells_the_reasons_and_no_changes() -> None:
     assert list(demo_lines(one(patched=SHAPED, denied=DENIAL))) == [
         "Pod team/train  denied  examples/pods/train.yaml:2:1",
-        "  asked 3 GPUs, denied (main: nvidia.com/gpu 3)",
+        "  requests 3 GPUs, denied (main: nvidia.com/gpu 3)",
         "  deny  GPU-L102  deploy/train.yaml:31:31",
         "    spec: must be one of 1, 2 (found 3). Write 4, or 2.",
         "  /mutate 1.3 ms, /validate 0.5 ms",
@@ -100,12 +101,12 @@ def test_a_fix_that_the_server_left_out_is_told() -> None:
 def test_totals_are_those_of_pods_that_were_let_in() -> None:
     every = [one(patched=SHAPED, gpu_milli_after=1000), one(denied=DENIAL), one(), one(kind="Deployment")]
     assert demo_summary(every) == [
-        "3 pods: 2 let in (1 changed, 1 as they were), 1 denied.",
-        "GPUs asked 6, after 4, saved 2, of the pods let in; 3 denied.",
-        "1 workload told what will become of its pods; not counted above.",
-        "Median answer 1.3 ms.",
+        "3 pods: 2 allowed (1 changed, 1 unchanged), 1 denied.",
+        "GPUs requested 6, after 4, saved 2; by denied pods 3.",
+        "1 workload with warnings about the pods, not counted above.",
+        "Median response time 1.3 ms.",
     ]
-    assert demo_summary([])[0] == "0 pods: 0 let in (0 changed, 0 as they were), 0 denied."
+    assert demo_summary([])[0] == "0 pods: 0 allowed (0 changed, 0 unchanged), 0 denied."
 
 
 def test_the_story_of_the_file_comes_first() -> None:
@@ -116,11 +117,13 @@ def test_the_story_of_the_file_comes_first() -> None:
 
 
 def test_amounts() -> None:
-    assert "  asks for no GPU" in demo_lines(one(gpu_milli_before=0, gpu_milli_after=0))
-    assert "  asked 1 GPU, gets 1 (main: nvidia.com/gpu 3)" in demo_lines(
+    assert "  requests no GPU" in demo_lines(one(gpu_milli_before=0, gpu_milli_after=0))
+    assert "  requests 1 GPU, gets 1 (main: nvidia.com/gpu 3)" in demo_lines(
         one(gpu_milli_before=1000, gpu_milli_after=1000)
     )
     workload = demo_lines(one(kind="Deployment", gpu_milli_after=429))
-    assert "  its pods will ask for 3 GPUs and get 0.43" in workload
-    refused = one(kind="Deployment", warnings=("[GPU-L102] spec: its pods will be refused: must be 1",))
-    assert "  its pods will ask for 3 GPUs and be refused" in demo_lines(refused)
+    assert "  its pods request 3 GPUs and will get 0.43" in workload
+    denied = one(kind="Deployment")
+    finding = located(msgspec.structs.replace(THREE, denies_pods=True))
+    denied = msgspec.structs.replace(denied, result=msgspec.structs.replace(denied.result, findings=(finding,)))
+    assert "  its pods request 3 GPUs and will be denied" in demo_lines(denied)

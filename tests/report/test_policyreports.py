@@ -32,12 +32,12 @@ def test_what_is_left_out_is_counted() -> None:
     [report] = build_policy_reports(rows_of(pods), NOW)
     assert len(report["results"]) == MAX_RESULTS
     assert report["summary"]["fail"] == MAX_RESULTS + 7
-    assert report["metadata"]["annotations"] == {"rightslice.dev/results-left-out": "7"}
+    assert report["metadata"]["annotations"] == {"rightslice.dev/results-omitted": "7"}
 
 
 def test_an_object_is_no_larger_than_an_api_server_stores() -> None:
     [report] = build_policy_reports(rows_of([judged(f"p{i:05}", findings=[LONG]) for i in range(MAX_RESULTS)]), NOW)
-    kept, left_out = len(report["results"]), int(report["metadata"]["annotations"]["rightslice.dev/results-left-out"])
+    kept, left_out = len(report["results"]), int(report["metadata"]["annotations"]["rightslice.dev/results-omitted"])
     assert kept > MAX_RESULTS / 10
     assert kept + left_out == MAX_RESULTS
     assert len(json.dumps(report, ensure_ascii=False).encode()) < 1.4 * 1024 * 1024

@@ -54,7 +54,7 @@ def test_a_card_that_became_a_slice_by_its_nodes_alone_is_told() -> None:
     after = shaped(written, ask(written, SIZING, nodes=[node, whole_node()]))
     assert resources(after, "main") == resources(written, "main")
     assert back(after) == {"metadata": {"annotations": {"rightslice.dev/keep": "true"}}}
-    assert "was sent to slices of it" in str(original_yaml(after))
+    assert "only selected nodes where it is a slice" in str(original_yaml(after))
 
 
 RECORD = '{"policies": ["p"], "digest": "0123456789ab", "changed": ["resources"], "offer": ""}'

@@ -1,7 +1,4 @@
-"""The pictures of the HTML report as inline SVG: colours come from the page's style, numbers from the caller.
-
-No script and no outside reference; text from strangers is escaped by Markup, as everywhere on the page.
-"""
+"""Charts of the HTML report as inline SVG; the page's style sets the colours, Markup escapes untrusted text."""
 
 from __future__ import annotations
 
@@ -16,21 +13,21 @@ WIDTH, LEFT, RIGHT = 960, 190, 170
 BAR, GAP = 12, 8
 LABEL_WIDTH = LEFT - 12
 MAX_LABEL_LETTERS = 30
-"""What is left of a name: nodes differ at the end of theirs."""
+"""Longer names are shortened in the middle: names of nodes differ at the end."""
 
 MAX_BAR_GROUPS = 20
-"""Namespaces that are drawn; the table below the picture has all of them."""
+"""Groups that are drawn; the table below the chart has all."""
 
 
 class BarGroup(NamedTuple):
-    """Bars that belong together, and what each stands for: (class, amount, words)."""
+    """Bars that belong together: (CSS class, amount, text) of each."""
 
     name: str
     bars: tuple[tuple[str, int, str], ...]
 
 
 class WaterfallStep(NamedTuple):
-    """One step of a waterfall: its name, its class, where it begins, how long it is, and that in words."""
+    """One step of a waterfall: name, CSS class, start, length, and text."""
 
     name: str
     kind: str
@@ -40,7 +37,7 @@ class WaterfallStep(NamedTuple):
 
 
 def bar_chart(title: str, groups: Sequence[BarGroup]) -> Markup:
-    """Horizontal bars, grouped, on one scale from zero."""
+    """Draw horizontal bars in groups, on one scale from zero."""
     drawn = groups[:MAX_BAR_GROUPS]
     most = max((amount for group in drawn for _, amount, _ in group.bars), default=0) or 1
     body, y = [], 10
@@ -56,7 +53,7 @@ def bar_chart(title: str, groups: Sequence[BarGroup]) -> Markup:
 
 
 def waterfall_chart(title: str, steps: Sequence[WaterfallStep]) -> Markup:
-    """Steps below one another, each beginning where the one before it ended."""
+    """Draw steps below one another, each starting where the previous one ended."""
     most = max((step.start + step.amount for step in steps), default=0) or 1
     body, y = [], 10
     for step in steps:
@@ -69,7 +66,7 @@ def waterfall_chart(title: str, steps: Sequence[WaterfallStep]) -> Markup:
 
 
 def stacked_bar_chart(title: str, rows: Sequence[BarGroup], most: int) -> Markup:
-    """One bar a row, its parts one after the other, on one scale that ends at `most`."""
+    """Draw one bar per row with its parts one after the other, on one scale that ends at `most`."""
     body, y = [], 10
     for row in rows[:MAX_BAR_GROUPS]:
         body.append(_bar_label(y + 13, row.name))
@@ -97,7 +94,7 @@ def _chart_text(x: float, y: float, words: str, size: str = "") -> Markup:
 
 
 def _bar_label(y: float, name: str) -> Markup:
-    """A name before the bars: of a long one both ends, squeezed where even they are too wide."""
+    """Draw a name before the bars; a long one is shortened, and squeezed if it is still too wide."""
     text = _shorten_middle(sanitize(name))
     squeezed = (
         Markup(' textLength="{}" lengthAdjust="spacingAndGlyphs"').format(LABEL_WIDTH)
@@ -114,7 +111,7 @@ def _shorten_middle(text: str) -> str:
 
 
 def _estimate_text_width(text: str) -> int:
-    """About how wide it is at 12 px."""
+    """Estimate the width in pixels at a font size of 12."""
     return sum(12 if letter in "mw@%" or letter.isupper() or not letter.isascii() else 7 for letter in text)
 
 

@@ -1,4 +1,8 @@
-"""Notes: what a reader of code should see beside a line, whatever command found it."""
+"""Annotations of source lines for code review: SARIF 2.1.0, and workflow commands of GitHub Actions.
+
+Sources: OASIS, Static Analysis Results Interchange Format 2.1.0, sections 3.13 to 3.30; actions/toolkit,
+`packages/core/src/command.ts`, for the escaping in messages and properties.
+"""
 
 from __future__ import annotations
 
@@ -21,11 +25,11 @@ SARIF_SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schem
 
 
 UNREADABLE = "unreadable"
-"""What stands for a code where a file could not be judged."""
+"""Stands for a code if a file could not be evaluated."""
 
 
 class AnnotationLevel(StrEnum):
-    """How bad it is."""
+    """Severity of an annotation."""
 
     ERROR = "error"
     WARNING = "warning"
@@ -40,7 +44,7 @@ ANNOTATION_LEVELS = {
 
 
 class CodeAnnotation(msgspec.Struct, frozen=True):
-    """One message at one place."""
+    """One message at one source location."""
 
     place: SourceLocation
     level: AnnotationLevel
@@ -49,7 +53,7 @@ class CodeAnnotation(msgspec.Struct, frozen=True):
 
 
 def finding_annotations(results: Iterable[CheckResult]) -> Iterator[CodeAnnotation]:
-    """Every finding, and every file that is at fault."""
+    """Yield an annotation for every finding and every invalid file."""
     for result in results:
         if result.verdict is CheckVerdict.SKIPPED and result.invalid:
             yield CodeAnnotation(result.place, AnnotationLevel.ERROR, UNREADABLE, result.reason)
@@ -65,22 +69,22 @@ def _finding_annotation(found: LocatedFinding, title: str) -> CodeAnnotation:
 _GITHUB_LEVELS = {AnnotationLevel.ERROR: "error", AnnotationLevel.WARNING: "warning", AnnotationLevel.NOTE: "notice"}
 
 
-def github_commands(notes: Iterable[CodeAnnotation]) -> list[str]:
-    """One command a note."""
-    return [_github_command(note) for note in notes]
+def github_commands(annotations: Iterable[CodeAnnotation]) -> list[str]:
+    """Return one workflow command per annotation."""
+    return [_github_command(annotation) for annotation in annotations]
 
 
-def _github_command(note: CodeAnnotation) -> str:
-    place = note.place
+def _github_command(annotation: CodeAnnotation) -> str:
+    place = annotation.place
     where = [f"file={_escape_github_property(place.file)}"]
     if place.line:
         where += [f"line={place.line}", f"col={place.column}"]
-    where.append(f"title={_escape_github_property(note.code)}")
-    return f"::{_GITHUB_LEVELS[note.level]} {','.join(where)}::{_escape_github_data(note.message)}"
+    where.append(f"title={_escape_github_property(annotation.code)}")
+    return f"::{_GITHUB_LEVELS[annotation.level]} {','.join(where)}::{_escape_github_data(annotation.message)}"
 
 
 def _escape_github_data(text: str) -> str:
-    """The text with its lines kept, and what a terminal would obey or nobody would see made visible."""
+    """Escape a message; its lines are kept, control and invisible characters are made visible."""
     return "%0A".join(sanitize(line) for line in text.replace("%", "%25").split("\n"))
 
 
@@ -88,14 +92,14 @@ def _escape_github_property(text: str) -> str:
     return _escape_github_data(text).replace(":", "%3A").replace(",", "%2C")
 
 
-def sarif_document(notes: Sequence[CodeAnnotation], version: str) -> Json:
-    """Write one run: a rule for each code met, a result for each note."""
-    rules = {code: i for i, code in enumerate(dict.fromkeys(note.code for note in notes))}
+def sarif_document(annotations: Sequence[CodeAnnotation], version: str) -> Json:
+    """Return one run with a rule for each code and a result for each annotation."""
+    rules = {code: i for i, code in enumerate(dict.fromkeys(annotation.code for annotation in annotations))}
     driver = {"name": "rightslice", "semanticVersion": version, "rules": [_sarif_rule(code) for code in rules]}
     run = {
         "tool": {"driver": driver},
         "columnKind": "unicodeCodePoints",
-        "results": [_sarif_result(note, rules[note.code]) for note in notes],
+        "results": [_sarif_result(annotation, rules[annotation.code]) for annotation in annotations],
     }
     return {"$schema": SARIF_SCHEMA, "version": "2.1.0", "runs": [run]}
 
@@ -112,15 +116,15 @@ def _sarif_rule(code: str) -> Json:
     }
 
 
-def _sarif_result(note: CodeAnnotation, rule: int) -> Json:
-    place = note.place
+def _sarif_result(annotation: CodeAnnotation, rule: int) -> Json:
+    place = annotation.place
     physical: Json = {"artifactLocation": {"uri": quote(place.file)}}
     if place.line:
         physical["region"] = {"startLine": place.line, "startColumn": max(1, place.column)}
     return {
-        "ruleId": note.code,
+        "ruleId": annotation.code,
         "ruleIndex": rule,
-        "level": note.level.value,
-        "message": {"text": sanitize(note.message)},
+        "level": annotation.level.value,
+        "message": {"text": sanitize(annotation.message)},
         "locations": [{"physicalLocation": physical}],
     }

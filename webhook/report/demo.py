@@ -1,4 +1,4 @@
-"""What `demo` shows of one object: what was asked, what became of it, what was said, and how long it took."""
+"""The result of `demo` for one object: its request, the changes, the messages, and the response times."""
 
 from __future__ import annotations
 
@@ -17,24 +17,21 @@ from webhook.report.text import Paint, TextStyle, format_gpus, format_gpus_with_
 WIDTH = 80
 """Columns of a plain terminal."""
 
-PODS_REJECTED = "its pods will be refused"
-"""What a warning says of a workload whose pods no policy will let in."""
-
 _CODED = re.compile(r"\[(GPU-[A-Z]\d+)\] (.*)", re.DOTALL)
 
 
 class DemoResult(msgspec.Struct, frozen=True):
-    """One object that went through the server.
+    """One object that was sent to the server.
 
     Attributes:
-        checked: The same object judged here, for places and figures.
-        shaped: The object after the server's patch.
-        denied: The reasons of /validate, one a line; "" where it let the object in.
-        warnings: What both routes warned of.
-        gpu_milli_before: Thousandths of a GPU asked for.
-        gpu_milli_after: The same for what the server made of it.
-        milliseconds: Of /mutate and of /validate.
-        story: What its file says it is an example of; "" for nothing.
+        result: The same object evaluated in this process, for locations and GPUs.
+        patched: The object after the server's patch.
+        denied: The reasons of /validate, one per line; "" if the object was allowed.
+        warnings: Warnings of both endpoints.
+        gpu_milli_before: Requested thousandths of a GPU.
+        gpu_milli_after: The same after the patch.
+        milliseconds: Response times of /mutate and /validate.
+        description: From the comment of its file.
     """
 
     result: CheckResult
@@ -48,17 +45,17 @@ class DemoResult(msgspec.Struct, frozen=True):
 
     @property
     def is_pod(self) -> bool:
-        """False for a workload, which is only told what will happen to its pods."""
+        """Whether it is a pod; for a workload there are only warnings about its pods."""
         return self.result.kind == "Pod"
 
     @property
     def is_changed(self) -> bool:
-        """Did the server change it?"""
+        """Whether the server changed it."""
         return self.patched != self.result.stored
 
 
 def demo_lines(one: DemoResult, paint: Paint = without_style) -> Iterator[str]:
-    """Write one object's way through the server."""
+    """Yield the lines about one object."""
     result = one.result
     word, style = _demo_verdict(one)
     yield f"{paint(sanitize(result.title), TextStyle.STRONG)}  {paint(word, style)}  {sanitize(str(result.place))}"
@@ -76,19 +73,15 @@ def demo_lines(one: DemoResult, paint: Paint = without_style) -> Iterator[str]:
 
 
 def _demo_amounts(one: DemoResult) -> list[str]:
-    """What was asked for and what is given, as the totals count it; then by container."""
+    """Return the GPUs before and after, as the totals count them, then by container."""
     before, after = one.gpu_milli_before, one.gpu_milli_after
     if not before:
-        return ["asks for no GPU"]
+        return ["requests no GPU"]
     if not one.is_pod:
-        refused = any(PODS_REJECTED in text for text in one.warnings)
-        return [
-            (
-                f"its pods will ask for {format_gpus_with_unit(before)} and "
-                f"{'be refused' if refused else f'get {format_gpus(after)}'}"
-            )
-        ]
-    line = f"asked {format_gpus_with_unit(before)}, {'denied' if one.denied else f'gets {format_gpus(after)}'}"
+        denied = any(found.finding.denies_pods for found in one.result.findings)
+        outcome = "will be denied" if denied else f"will get {format_gpus(after)}"
+        return [f"its pods request {format_gpus_with_unit(before)} and {outcome}"]
+    line = f"requests {format_gpus_with_unit(before)}, {'denied' if one.denied else f'gets {format_gpus(after)}'}"
     containers = gpu_requests_text(one.result.stored)
     fits = len(line + containers) <= WIDTH - 2
     return [line + containers] if fits else [line, *_wrap_text(containers)]
@@ -103,13 +96,13 @@ def _demo_verdict(one: DemoResult) -> tuple[str, TextStyle]:
 
 
 def denial_reasons(message: str) -> list[str]:
-    """The findings in a denial's message, one each; the whole message where it names none."""
+    """Return the findings in a denial's message; the whole message if it has none."""
     lines = [line for line in message.splitlines() if _CODED.match(line)]
     return lines or ([message] if message else [])
 
 
 def unique_texts(texts: Iterable[str]) -> list[str]:
-    """The texts without repetitions, in their order."""
+    """Return the texts without duplicates, in order."""
     return list(dict.fromkeys(texts))
 
 
@@ -125,7 +118,7 @@ def _demo_message_lines(label: str, style: TextStyle, text: str, result: CheckRe
 
 
 def _message_with_fix(words: str, found: LocatedFinding | None) -> str:
-    """The message with its fix, which a server leaves out where a warning would be longer than kubectl shows."""
+    """Append the fix, which the server omits if the warning would be longer than kubectl shows."""
     fix = found.finding.fix if found else ""
     return words if not fix or fix in words else f"{words} {fix}"
 
@@ -135,26 +128,25 @@ def _wrap_text(text: str) -> Sequence[str]:
 
 
 def finding_for_message(code: str, words: str, result: CheckResult) -> LocatedFinding | None:
-    """The finding that a message is about: the one that says the same, else the first of that code."""
-    same = [found for found in result.findings if found.finding.code == code]
-    return next((found for found in same if found.finding.message in words), same[0] if same else None)
+    """Return the finding with this message, or else the first of this code."""
+    candidates = [found for found in result.findings if found.finding.code == code]
+    return next((found for found in candidates if found.finding.message in words), next(iter(candidates), None))
 
 
 def demo_summary(every: Sequence[DemoResult]) -> list[str]:
-    """The summary. What is denied or is no pod is told apart, so that the figures are sums of the lines above."""
+    """Return the summary; denied pods and workloads are counted apart, so that the lines above add up to it."""
     pods, others = [one for one in every if one.is_pod], [one for one in every if not one.is_pod]
-    let_in, denied = [one for one in pods if not one.denied], [one for one in pods if one.denied]
-    before, after = sum(one.gpu_milli_before for one in let_in), sum(one.gpu_milli_after for one in let_in)
-    changed = sum(one.is_changed for one in let_in)
+    allowed, denied = [one for one in pods if not one.denied], [one for one in pods if one.denied]
+    before, after = sum(one.gpu_milli_before for one in allowed), sum(one.gpu_milli_after for one in allowed)
+    rejected = sum(one.gpu_milli_before for one in denied)
+    changed = sum(one.is_changed for one in allowed)
     lines = [
-        f"{pluralize(len(pods), 'pod')}: {len(let_in)} let in ({changed} changed, "
-        f"{len(let_in) - changed} as they were), "
-        f"{len(denied)} denied.",
-        f"GPUs asked {format_gpus(before)}, after {format_gpus(after)}, saved {format_gpus(before - after)}, "
-        f"of the pods let in; "
-        f"{format_gpus(sum(one.gpu_milli_before for one in denied))} denied.",
+        f"{pluralize(len(pods), 'pod')}: {len(allowed)} allowed ({changed} changed, {len(allowed) - changed} "
+        f"unchanged), {len(denied)} denied.",
+        f"GPUs requested {format_gpus(before)}, after {format_gpus(after)}, saved {format_gpus(before - after)}; "
+        f"by denied pods {format_gpus(rejected)}.",
     ]
     if others:
-        lines.append(f"{pluralize(len(others), 'workload')} told what will become of its pods; not counted above.")
+        lines.append(f"{pluralize(len(others), 'workload')} with warnings about the pods, not counted above.")
     times = sorted(ms for one in every for ms in one.milliseconds)
-    return [*lines, f"Median answer {times[len(times) // 2]:.1f} ms."] if times else lines
+    return [*lines, f"Median response time {times[len(times) // 2]:.1f} ms."] if times else lines

@@ -1,4 +1,4 @@
-"""`explain -f`: what was asked, what became of it, and why, for one object."""
+"""The result of `explain` for one object: its request, the decision and the reasons; for a running pod its history."""
 
 from __future__ import annotations
 
@@ -31,26 +31,23 @@ MAX_EVENTS = 10
 MAX_EVENT_TEXT = 400
 
 KnownUids = Mapping[tuple[str, str], Set[str]]
-"""Of objects by kind and name, the uids that they go by."""
+"""The uids of objects, by kind and name."""
 
 NO_UIDS: KnownUids = MappingProxyType({})
 
 
 INDENT = "  "
 
-OUTCOME_UNKNOWN = ("Outcome   not known: no cluster is given. Give --cluster SNAPSHOT, or --cluster demo",)
+OUTCOME_UNKNOWN = ("Outcome   unknown without a cluster. Add --cluster SNAPSHOT, or --cluster demo",)
 
 
 def explain_lines(result: CheckResult, paint: Paint = without_style, events: Sequence[str] = ()) -> Iterator[str]:
-    """Write the way of one object through the engine.
+    """Yield the lines about one object and the decision on it.
 
     Args:
-        result: What it came to.
+        result: The decision.
         paint: Colours.
-        events: What Events say about it, as lines.
-
-    Yields:
-        Lines without their ends.
+        events: Lines about its Events.
     """
     yield paint(sanitize(f"{result.title or 'document'}  {result.place}"), TextStyle.STRONG)
     if result.verdict is CheckVerdict.SKIPPED:
@@ -60,27 +57,25 @@ def explain_lines(result: CheckResult, paint: Paint = without_style, events: Seq
     for line in pod_history_lines(result, events):
         yield f"{INDENT}{line}"
     yield f"{INDENT}Verdict   {result.verdict}"
-    yield f"{INDENT}Asked     {format_gpus_with_unit(decision.gpu_milli_before)}{gpu_requests_text(result.stored)}"
-    yield f"{INDENT}Policies  {sanitize(', '.join(decision.policies)) or 'none speaks about this object'}"
+    yield f"{INDENT}Requests  {format_gpus_with_unit(decision.gpu_milli_before)}{gpu_requests_text(result.stored)}"
+    yield f"{INDENT}Policies  {sanitize(', '.join(decision.policies)) or 'none matches this object'}"
     if decision.audit_policies:
-        yield (
-            f"{INDENT}On trial  {sanitize(', '.join(decision.audit_policies))}: the "
-            f"workload is not in the share of the rollout"
-        )
+        audit_policies = sanitize(", ".join(decision.audit_policies))
+        yield f"{INDENT}Audit     {audit_policies}: the rollout does not include this workload"
     for line in OUTCOME_UNKNOWN if result.without_nodes and _outcome_needs_nodes(decision) else outcome_lines(decision):
         yield f"{INDENT}{line}"
     yield from _explain_sections(result, paint)
 
 
 def pod_history_lines(result: CheckResult, events: Sequence[str] = ()) -> Iterator[str]:
-    """How a pod came to be what it is; nothing for what is in no cluster yet."""
+    """Yield the history of a pod that exists in a cluster; nothing for other objects."""
     if result.node is None:
         return
-    where = f"on node {sanitize(result.node)}" if result.node else "waits for a node"
-    yield f"In place  {where}, and stays as it is"
+    state = f"Running   on node {sanitize(result.node)}" if result.node else "Pending   no node yet"
+    yield f"{state}; it will not be changed"
     yield from record_lines(_dict_or_empty(_dict_or_empty(result.stored.get("metadata")).get("annotations")))
     yield from events
-    yield "Anew      what would become of it if it were created again now:"
+    yield "Re-evaluated as if it were created again now:"
 
 
 def _explain_sections(result: CheckResult, paint: Paint) -> Iterator[str]:
@@ -95,45 +90,44 @@ def _explain_sections(result: CheckResult, paint: Paint) -> Iterator[str]:
         )
     if result.decision.exempted:
         yield f"{INDENT}Exempted"
-    for taken in result.decision.exempted:
-        until = f"by {taken.exemption}, until {taken.expires}"
-        yield f"{INDENT * 2}{taken.finding.code}  {finding_sentence(taken.finding)} ({sanitize(until)})"
+    for each in result.decision.exempted:
+        until = f"by {each.exemption}, until {each.expires}"
+        yield f"{INDENT * 2}{each.finding.code}  {finding_sentence(each.finding)} ({sanitize(until)})"
 
 
 def _outcome_needs_nodes(decision: Decision) -> bool:
-    """Is the outcome one that only the nodes of a cluster can give?"""
     return isinstance(decision.outcome, KeepRequest) and decision.outcome.reason in NEEDS_NODES
 
 
 def outcome_lines(decision: Decision) -> Iterator[str]:
-    """What the request for GPUs came to, in words."""
+    """Yield the outcome for the GPU request."""
     if not decision.involves_gpus:
-        yield "Outcome   it has nothing to do with GPUs"
+        yield "Outcome   it does not use GPUs"
         return
-    fit = decision.outcome
-    if not isinstance(fit, OfferChoice):
-        yield f"Outcome   not right-sized: {sanitize(str(fit))}"
+    choice = decision.outcome
+    if not isinstance(choice, OfferChoice):
+        yield f"Outcome   not right-sized: {sanitize(str(choice))}"
         return
-    yield f"Needs     {sanitize(fit.need.words)}"
-    verb = "becomes" if decision.applied else "would become"
-    saved = decision.gpu_milli_before - decision.gpu_milli_after
-    said = (
-        f", saves {format_gpus_with_unit(saved)}" if decision.applied else f" of {format_gpus_with_unit(fit.gpu_milli)}"
-    )
-    yield f"Outcome   {verb} {sanitize(fit.resource)}{said} ({sanitize(fit.policy)})"
-    yield from (f"{'Offer':<10}{offer_text(offer)}" for offer in fit.offers)
+    yield f"Needs     {sanitize(choice.need.words)}"
+    if decision.applied:
+        saved = format_gpus_with_unit(decision.gpu_milli_before - decision.gpu_milli_after)
+        change = f"becomes {sanitize(choice.resource)}, saves {saved}"
+    else:
+        change = f"would become {sanitize(choice.resource)} of {format_gpus_with_unit(choice.gpu_milli)}"
+    yield f"Outcome   {change} ({sanitize(choice.policy)})"
+    yield from (f"{'Offer':<10}{offer_text(offer)}" for offer in choice.offers)
 
 
 def offer_text(offer: GpuOffer) -> str:
-    """One form of GPU, for people."""
-    memory = f"{offer.memory_mib} MiB" if offer.memory_mib is not None else "memory not known"
+    """Format one form of GPU."""
+    memory = f"{offer.memory_mib} MiB" if offer.memory_mib is not None else "memory unknown"
     product = offer.product or "product not labelled"
     nodes = pluralize(offer.nodes.bit_count(), "node")
     return sanitize(f"{offer.resource} on {product}: {memory}, {offer.isolation} isolation, {nodes}")
 
 
 def gpu_requests_text(data: Any) -> str:
-    """The GPU resources that the containers of a pod name, in brackets; "" for other objects."""
+    """Return the GPU resources that the containers of a pod name, in brackets; "" for other objects."""
     each = [f"{name}: {resource} {amount}" for name, resource, amount in _container_gpu_requests(data)]
     return f" ({sanitize(', '.join(each))})" if each else ""
 
@@ -153,18 +147,15 @@ def _dict_or_empty(value: Any) -> dict[str, Any]:
 
 
 def event_lines(events: Iterable[CoreEvent], known: KnownUids = NO_UIDS) -> Iterator[str]:
-    """One line an Event; one for all that a controller said alike of several of its pods.
+    """Yield one line per Event, newest first; equal Events of a controller about several pods share a line.
 
     Args:
-        events: About the pod, and about its controller.
-        known: Their uids: what was said about an earlier object of the same name is left out.
-
-    Yields:
-        Lines without their ends; none where nobody said anything.
+        events: About the pod and its controller.
+        known: Their uids; Events about an earlier object of the same name are left out.
     """
     groups: defaultdict[tuple[str, ...], list[CoreEvent]] = defaultdict(list)
-    told = (each for each in events if _is_relevant_event(each) and not _is_about_another_object(each, known))
-    for each in sorted(told, key=lambda each: each.last_seen, reverse=True):
+    relevant = (each for each in events if _is_relevant_event(each) and not _is_about_another_object(each, known))
+    for each in sorted(relevant, key=lambda each: each.last_seen, reverse=True):
         groups[_event_group_key(each)].append(each)
     lines = list(map(_event_group_line, groups.values()))
     for i, line in enumerate(lines[:MAX_EVENTS]):
@@ -184,66 +175,60 @@ def _is_about_another_object(event: CoreEvent, known: KnownUids) -> bool:
 
 
 def _event_group_key(event: CoreEvent) -> tuple[str, ...]:
-    """The same for what is said about several objects that bear the name of the one which made them."""
+    """Return a key that Events of a controller about several of its pods share: pod names in the message are masked."""
     about = event.involved_object
-    made = re.compile(rf"(?<![\w.-]){re.escape(about.name)}-[a-z0-9-]+(?![\w.-])", re.ASCII)
-    message = made.sub("*", event.message) if about.kind != "Pod" else event.message
+    pod_name = re.compile(rf"(?<![\w.-]){re.escape(about.name)}-[a-z0-9-]+(?![\w.-])", re.ASCII)
+    message = pod_name.sub("*", event.message) if about.kind != "Pod" else event.message
     return about.kind, about.name, event.reporter, event.reason, message
 
 
-def _event_group_line(alike: list[CoreEvent]) -> str:
-    """The newest of them, and how often it was said in all."""
-    event, number = alike[0], sum(each.occurrences for each in alike)
+def _event_group_line(group: list[CoreEvent]) -> str:
+    event, number = group[0], sum(each.occurrences for each in group)
     about = f"{event.involved_object.kind}/{event.involved_object.name}"
     times = f", {number} times" if number > 1 else ""
-    words = " ".join(event.message.split())[:MAX_EVENT_TEXT]
-    return sanitize(
-        f"{event.last_seen or 'at some time'}  {event.reason} on {about} ({event.reporter}{times}): {words}"
-    )
+    message = " ".join(event.message.split())[:MAX_EVENT_TEXT]
+    time = event.last_seen or "unknown time"
+    return sanitize(f"{time}  {event.reason} on {about} ({event.reporter}{times}): {message}")
 
 
 def record_lines(annotations: Mapping[str, Any]) -> Iterator[str]:
-    """What was changed, by which policies, on what evidence, what it asked before, and the way out.
+    """Yield the record on a pod: what was changed, by which policies, on what evidence, and how to opt out.
 
-    Yields:
-        Lines without their ends; none where there is no record that Rightslice can have written.
+    There are none if the annotation is missing or Rightslice cannot have written it.
     """
     record = parse_decision_record(str(annotations.get(DECISION_ANNOTATION, "")))
     if record is None:
         return
     yield f"Record    Rightslice changed {sanitize(', '.join(record.changed) or 'nothing')} when it was created"
-    yield f"{'By':<10}{sanitize(_record_policies(record))} (digest of all policies then: {record.digest})"
+    yield f"{'By':<10}{sanitize(_record_policies(record))} (policy digest {record.digest})"
     yield from _unchanging_policies_line(record)
     yield from _resize_lines(record, parse_original_resources(str(annotations.get(ORIGINAL_ANNOTATION, ""))))
 
 
 def _record_policies(record: DecisionRecord) -> str:
-    """Which policy changed what; of a record that does not say, all that spoke."""
+    """Return which policy changed what; all matching policies if the record does not say."""
     parts = [f"{policy}: {', '.join(changed)}" for policy, changed in record.by.items()]
-    return "; ".join(parts) or ", ".join(record.policies) or "no policy named"
+    return "; ".join(parts) or ", ".join(record.policies) or "unknown policy"
 
 
 def _unchanging_policies_line(record: DecisionRecord) -> Iterator[str]:
-    """Those that spoke and changed nothing."""
     others = [policy for policy in record.policies if policy not in record.changing_policies]
     if others:
-        yield f"{'Spoke':<10}{sanitize(', '.join(others))}, and changed nothing"
+        yield f"{'Matched':<10}{sanitize(', '.join(others))}, without changes"
 
 
 def _resize_lines(record: DecisionRecord, before: Mapping[str, ResourceRequirements] | None) -> Iterator[str]:
-    """Why it got another form of GPU; nothing where it did not."""
+    """Yield why it got another form of GPU; nothing if it did not."""
     if before:
         yield f"{'Before':<10}{sanitize(', '.join(_original_gpu_requests(before)))}"
     if record.offer == WHOLE_GPU and not before:
-        yield f"{'Before':<10}it asked for {WHOLE_GPU}, as it does now: the name stayed, node affinity says which"
+        yield f"{'Before':<10}{WHOLE_GPU}, as now: node affinity selects the form"
     if record.offer and record.milli:
-        yield (
-            f"{'Now':<10}{format_gpus_with_unit(record.milli)} in place of each whole "
-            f"GPU asked for, as {sanitize(record.offer)}"
-        )
+        amount = format_gpus_with_unit(record.milli)
+        yield f"{'Now':<10}{amount} instead of each requested whole GPU, as {sanitize(record.offer)}"
     if record.offer:
-        yield f"{'Because':<10}it needs {sanitize(record.need)}, and {sanitize(record.offer)} has that"
-        yield f'{"Way out":<10}{KEEP_ANNOTATION}: "true" as an annotation, of the workload\'s template where it has one'
+        yield f"{'Reason':<10}it needs {sanitize(record.need)}, which {sanitize(record.offer)} covers"
+        yield f'{"Opt out":<10}annotate the pod, or the template of its workload, with {KEEP_ANNOTATION}: "true"'
 
 
 def _original_gpu_requests(before: Mapping[str, ResourceRequirements]) -> Iterator[str]:

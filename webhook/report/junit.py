@@ -1,4 +1,4 @@
-"""JUnit XML, as CI servers read it: one document, one prolog, a test case for each object or policy test.
+"""JUnit XML for CI servers: a test case for each object or policy test.
 
 Source: the schema that Jenkins' xUnit plugin publishes (testsuites, testsuite, testcase, failure, skipped).
 """
@@ -21,12 +21,12 @@ class JUnitCase(msgspec.Struct, frozen=True):
     """One test case.
 
     Attributes:
-        suite: What it stands under; cases of one suite follow each other.
-        name: What was judged.
-        failures: A short and a long text for each reason why it failed.
-        error: Why it could not be judged; "" where it was.
-        skipped: Why it was passed over; "" where it was not.
-        said: What else was found.
+        suite: Name of its suite; cases of one suite follow each other.
+        name: Name of the object or test.
+        failures: A short and a long text for each failure.
+        error: Why it could not be evaluated; "" if it was.
+        skipped: Why it was skipped; "" if it was not.
+        output: Milder findings.
     """
 
     suite: str
@@ -38,7 +38,7 @@ class JUnitCase(msgspec.Struct, frozen=True):
 
 
 def finding_junit_cases(results: Iterable[CheckResult], *, least: PolicyMode = PolicyMode.ENFORCE) -> list[JUnitCase]:
-    """A case for each object; findings of at least this mode fail it."""
+    """Return a case for each object; findings of at least this mode fail it."""
     return [_junit_case(result, least) for result in results]
 
 
@@ -60,7 +60,7 @@ def _junit_case(result: CheckResult, least: PolicyMode) -> JUnitCase:
 
 
 def junit_xml(cases: Iterable[JUnitCase], name: str) -> str:
-    """Write the document, with its prolog and a line end."""
+    """Return the document, with its prolog and a line end."""
     every = list(cases)
     root = ET.Element("testsuites", {"name": name, **_junit_totals(every)})
     for suite, members in groupby(every, lambda case: case.suite):

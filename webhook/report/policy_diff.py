@@ -1,4 +1,4 @@
-"""The result of `policy diff`: what a change of policies would do to the pods that run, by workload."""
+"""The result of `policy diff`: the effect of a policy change on running pods, by workload."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ MAX_NAMED_WORKLOADS = 5
 
 
 class PodPolicyDiff(msgspec.Struct, frozen=True, gc=False):
-    """What differs for one pod between the old policies and the new ones.
+    """Differences for one pod between the old policies and the new ones.
 
     Attributes:
-        denied: It would be refused now, and was let in.
-        allowed: It would be let in now, and was refused.
-        patched: It would be let in, and be made something else.
-        codes: Of the findings that refuse it, or did.
-        gpu_milli: Thousandths of a GPU that it would get less, where it is patched anew.
-        warned: Codes of warnings that it would be let in with, and was not given.
+        denied: Whether it was allowed and would be denied.
+        allowed: Whether it was denied and would be allowed.
+        patched: Whether it would be allowed with another patch.
+        codes: Of the findings that deny it, or did.
+        gpu_milli_saved: Thousandths of a GPU that another patch would save.
+        warned: Codes of warnings that it would get and did not get.
     """
 
     namespace: str
@@ -37,12 +37,12 @@ class PodPolicyDiff(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def differs(self) -> bool:
-        """Is there anything to say of it?"""
+        """Whether anything differs."""
         return any(getattr(self, kind) for kind in CHANGE_KINDS)
 
 
 class WorkloadPolicyDiff(NamedTuple):
-    """What a change of policies does to one workload."""
+    """Effect of a policy change on one workload."""
 
     kind: str
     namespace: str
@@ -55,13 +55,13 @@ class WorkloadPolicyDiff(NamedTuple):
 CHANGE_KINDS = {
     "denied": "newly denied",
     "allowed": "newly allowed",
-    "patched": "patched anew",
+    "patched": "patched differently",
     "warned": "newly warned",
 }
 
 
 def policy_diffs_by_workload(compared: Iterable[PodPolicyDiff]) -> list[WorkloadPolicyDiff]:
-    """Add up by kind and workload: the workload with most pods first, then by name."""
+    """Sum up by kind and workload, most pods first, then by name."""
     pods: Counter[tuple[str, str, str]] = Counter()
     milli: Counter[tuple[str, str, str]] = Counter()
     codes: dict[tuple[str, str, str], dict[str, None]] = {}
@@ -78,20 +78,20 @@ def policy_diffs_by_workload(compared: Iterable[PodPolicyDiff]) -> list[Workload
 
 
 def policy_diff_table(policies: Iterable[str], changes: Iterable[WorkloadPolicyDiff]) -> Iterator[str]:
-    """For people: the policies that differ, then each kind of change with the workloads that it is about."""
+    """Yield the policies that differ, then each kind of change with its workloads."""
     every = list(changes)
     yield from (sanitize(line) for line in policies)
     for kind, words in CHANGE_KINDS.items():
         members = [change for change in every if change.kind == kind]
         yield (
-            f"  {words:<13}  {pluralize(sum(change.pods for change in members), 'pod')}{_diff_workload_names(members)}"
+            f"  {words:<19}  {pluralize(sum(change.pods for change in members), 'pod')}{_diff_workload_names(members)}"
         )
     saved = sum(change.gpu_milli_saved for change in every)
     if saved:
         amount = f"{format_gpus(abs(saved))} {'less' if saved > 0 else 'more'}"
-        yield f"  {'GPUs':<13}  {amount} would be given to those patched anew"
+        yield f"  {'GPUs':<19}  {amount} for pods that are patched differently"
     if any(change.kind == "denied" for change in every):
-        yield "Denied pods keep running; they would be refused when next created."
+        yield "Newly denied pods keep running; they would be denied when they are created again."
 
 
 def _diff_workload_names(members: list[WorkloadPolicyDiff]) -> str:
@@ -107,12 +107,12 @@ def _diff_workload_name(change: WorkloadPolicyDiff) -> str:
 
 
 def policy_diff_document(policies: Iterable[str], changes: Iterable[WorkloadPolicyDiff]) -> dict[str, Any]:
-    """The same as plain data."""
+    """Return the differences as plain data."""
     every = list(changes)
     return {
         "policies": list(policies),
         **{
-            f"newly{kind.title()}" if kind != "patched" else "patchedAnew": [
+            f"newly{kind.title()}" if kind != "patched" else "patchedDifferently": [
                 _workload_diff_document(change) for change in every if change.kind == kind
             ]
             for kind in CHANGE_KINDS

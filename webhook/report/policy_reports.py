@@ -1,7 +1,7 @@
-"""The result of an audit as report objects that other tools of a cluster read: one a namespace, bounded.
+"""The result of an audit as report objects for other tools of a cluster: one per namespace, of bounded size.
 
-A result stands for a workload and a code, never for a pod: who is to act is the workload's owner, and its pods come
-and go. Only fail and warn (and error, for what could not be judged) are written; what is well is not news.
+A result stands for a workload and a code, never for a pod: the owner of the workload has to act, and its pods come and
+go. Only fail, warn and error are written, not passes.
 
 Source: openreports.io/v1alpha1 `Report`, and wgpolicyk8s.io/v1alpha2 `PolicyReport`, which has the same fields.
 """
@@ -31,37 +31,37 @@ SOURCE = "rightslice"
 NAME = "rightslice-audit"
 MAX_RESULTS = 1000
 MAX_RESULT_BYTES = 1_000_000
-"""All results of one object, as JSON: an API server stores 1.5 MiB, and its record of who wrote what is in that."""
+"""Limit for all results of one object as JSON: an API server stores 1.5 MiB, managedFields included."""
 
 MAX_RESULT_TEXT = 512
 OWNER_LABELS = {"app.kubernetes.io/managed-by": SOURCE}
-"""The labels of every object that is ours."""
+"""Labels of every object that Rightslice owns."""
 
 MODE_RESULTS = {PolicyMode.ENFORCE: "fail", PolicyMode.WARN: "warn"}
 MODE_SEVERITIES = {PolicyMode.ENFORCE: "high", PolicyMode.WARN: "medium"}
 
 
 class ReportApi(StrEnum):
-    """Which API the objects are of."""
+    """API of the objects."""
 
     OPENREPORTS = "openreports.io/v1alpha1"
     WGPOLICY = "wgpolicyk8s.io/v1alpha2"
 
 
 KINDS = {ReportApi.OPENREPORTS: ("Report", "reports"), ReportApi.WGPOLICY: ("PolicyReport", "policyreports")}
-"""Kind and plural, the one that is preferred first."""
+"""Kind and plural, the preferred API first."""
 
 NO_KIND = (
-    f"the cluster has no kind for reports, neither {KINDS[ReportApi.OPENREPORTS][0]} of {ReportApi.OPENREPORTS.value} "
+    f"the cluster has no API for reports, neither {KINDS[ReportApi.OPENREPORTS][0]} of {ReportApi.OPENREPORTS.value} "
     f"nor {KINDS[ReportApi.WGPOLICY][0]} of {ReportApi.WGPOLICY.value}. Install the CRDs of OpenReports "
-    "(config/crd in github.com/openreports/reports-api), or of a policy engine that brings one of them"
+    "(config/crd in github.com/openreports/reports-api), or of a policy engine that includes one of them"
 )
 
 
 def build_policy_reports(
     rows: Iterable[WorkloadReport], moment: datetime, api: ReportApi = ReportApi.OPENREPORTS
 ) -> list[Json]:
-    """One object for each namespace in which there is something to act on, by name."""
+    """Return one object for each namespace with findings to act on, by name."""
     spaces: defaultdict[str, list[Json]] = defaultdict(list)
     for row in rows:
         spaces[row.namespace] += [
@@ -96,13 +96,13 @@ def _namespace_report(namespace: str, results: list[Json], api: ReportApi) -> Js
 
 
 def _results_within_limit(results: list[Json]) -> list[Json]:
-    """The first of them that are stored together."""
+    """Return the first results that together stay within the size limit."""
     sizes = accumulate(len(orjson.dumps(each)) + 1 for each in results)
     return results[: sum(1 for _ in takewhile(lambda size: size <= MAX_RESULT_BYTES, sizes))]
 
 
 def _omitted_annotation(number: int) -> Mapping[str, str]:
-    return {f"{GROUP}/results-left-out": str(number)} if number else {}
+    return {f"{GROUP}/results-omitted": str(number)} if number else {}
 
 
 def _policy_report_result(row: WorkloadReport, located: LocatedFinding, pods: int, moment: datetime) -> Json:

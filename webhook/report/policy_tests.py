@@ -1,4 +1,4 @@
-"""The result of `test`: policy tests, case by case, for people, for programs and for CI servers."""
+"""The result of `test`: policy tests by case, for people, programs and CI servers."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from webhook.report.code_annotations import UNREADABLE, AnnotationLevel, CodeAnn
 from webhook.report.text import Paint, TextStyle, pluralize, sanitize, without_style
 
 TEST_FAILED = "test-failed"
-"""What stands for a code where a policy test failed."""
+"""Stands for a code if a policy test failed."""
 
 
 class CaseResult(msgspec.Struct, frozen=True):
-    """One case and what came out otherwise than wanted: "want …, got …"."""
+    """One case and its mismatches: "want …, got …"."""
 
     name: str
     place: SourceLocation
@@ -25,7 +25,7 @@ class CaseResult(msgspec.Struct, frozen=True):
 
 
 class FileResult(msgspec.Struct, frozen=True):
-    """One test file: its cases, and the faults for which it could not be run."""
+    """One test file: its cases, and the errors because of which it could not run."""
 
     file: str
     cases: tuple[CaseResult, ...]
@@ -33,11 +33,11 @@ class FileResult(msgspec.Struct, frozen=True):
 
 
 def policy_test_table(results: Iterable[FileResult], paint: Paint = without_style) -> Iterator[str]:
-    """Every case, the failed ones with their place and what came out."""
+    """Yield every case, failed ones with location and mismatches."""
     for result in results:
         yield paint(sanitize(result.file), TextStyle.STRONG)
-        for fault in result.errors:
-            yield f"  {paint('error', TextStyle.BAD)}  {sanitize(str(fault.location))}  {sanitize(fault.message)}"
+        for error in result.errors:
+            yield f"  {paint('error', TextStyle.BAD)}  {sanitize(str(error.location))}  {sanitize(error.message)}"
         width = max((len(sanitize(case.name)) for case in result.cases if case.problems), default=0)
         for case in result.cases:
             yield from _policy_test_lines(case, width, paint)
@@ -52,28 +52,28 @@ def _policy_test_lines(case: CaseResult, width: int, paint: Paint) -> Iterator[s
 
 
 def policy_test_summary(results: Iterable[FileResult]) -> str:
-    """The totals in one sentence."""
+    """Return the totals in one sentence."""
     every = list(results)
     cases = [case for result in every for case in result.cases]
     failed = sum(bool(case.problems) for case in cases)
     broken = sum(bool(result.errors) for result in every)
     parts = [f"{len(cases) - failed} ok"] * bool(cases) + [f"{failed} failed"] * bool(failed)
-    files = f"; {pluralize(broken, 'file')} could not be run" if broken else ""
+    files = f"; {pluralize(broken, 'file')} could not run" if broken else ""
     return f"{pluralize(len(cases), 'case')}{': ' if parts else ''}{', '.join(parts)}{files}"
 
 
 def policy_test_document(results: Iterable[FileResult]) -> dict[str, Any]:
-    """The same as plain data."""
+    """Return the results as plain data."""
     every = list(results)
     cases = [case for result in every for case in result.cases]
     failed = sum(bool(case.problems) for case in cases)
     broken = sum(bool(result.errors) for result in every)
-    summary = {"cases": len(cases), "ok": len(cases) - failed, "failed": failed, "broken": broken}
+    summary = {"cases": len(cases), "ok": len(cases) - failed, "failed": failed, "invalid": broken}
     return {"files": [_test_file_document(result) for result in every], "summary": summary}
 
 
 def _test_file_document(result: FileResult) -> dict[str, Any]:
-    faults = [{"line": f.location.line, "column": f.location.column, "message": f.message} for f in result.errors]
+    errors = [{"line": f.location.line, "column": f.location.column, "message": f.message} for f in result.errors]
     cases = [
         {
             "name": case.name,
@@ -84,14 +84,14 @@ def _test_file_document(result: FileResult) -> dict[str, Any]:
         }
         for case in result.cases
     ]
-    return {"file": result.file, "cases": cases, "faults": faults}
+    return {"file": result.file, "cases": cases, "errors": errors}
 
 
 def policy_test_annotations(results: Iterable[FileResult]) -> Iterator[CodeAnnotation]:
-    """Every failed case and every fault, beside its line."""
+    """Yield an annotation for every failed case and every error."""
     for result in results:
         yield from (
-            CodeAnnotation(fault.location, AnnotationLevel.ERROR, UNREADABLE, fault.message) for fault in result.errors
+            CodeAnnotation(error.location, AnnotationLevel.ERROR, UNREADABLE, error.message) for error in result.errors
         )
         for case in result.cases:
             if case.problems:
@@ -101,10 +101,10 @@ def policy_test_annotations(results: Iterable[FileResult]) -> Iterator[CodeAnnot
 
 
 def policy_test_junit_cases(results: Iterable[FileResult]) -> Iterator[junit.JUnitCase]:
-    """Every case, and every file that could not be run, for the JUnit report."""
+    """Yield every case and every error for the JUnit report."""
     for result in results:
-        for fault in result.errors:
-            yield junit.JUnitCase(result.file, str(fault.location), error=fault.message)
+        for error in result.errors:
+            yield junit.JUnitCase(result.file, str(error.location), error=error.message)
         for case in result.cases:
             failures = tuple((problem, f"{case.place}: {problem}") for problem in case.problems)
             yield junit.JUnitCase(result.file, case.name, failures=failures)

@@ -1,7 +1,7 @@
-"""Plain data as JSON and as YAML text.
+"""Plain data as JSON and YAML text.
 
-The YAML is the plain part that every reader of YAML 1.1 or 1.2 takes alike: block maps and lists, and every
-text in double quotes unless it is a bare word that no reader takes for anything else.
+The YAML is the subset that parsers of YAML 1.1 and 1.2 read alike: block maps and lists, and every string in double
+quotes unless it is a bare word that no parser reads as another type.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ import orjson
 
 _BARE_WORD = re.compile(r"[A-Za-z_/][A-Za-z0-9_./-]*(?: [A-Za-z0-9_./-]+)*\Z", re.ASCII)
 _RESERVED_WORDS = frozenset({"y", "n", "yes", "no", "on", "off", "true", "false", "null", "nan", "inf"})
-"""Bare words that some reader of YAML takes for a truth value, a null or a number."""
+"""Bare words that some YAML parser reads as a boolean, null or a number."""
 
 
 def json_text(data: Any) -> str:
-    """Indented by two, keys in their given order, a line end at the end."""
+    """Return JSON indented by two, with keys in their order and a final line end."""
     text = orjson.dumps(
         _json_safe(data), option=orjson.OPT_INDENT_2 | orjson.OPT_NON_STR_KEYS | orjson.OPT_APPEND_NEWLINE
     )
@@ -26,7 +26,7 @@ def json_text(data: Any) -> str:
 
 
 def json_chunks(data: Mapping[str, Any]) -> Iterator[str]:
-    """The text that `json_text` gives, piece by piece: of a value that is an iterator, one member is held at a time."""
+    """Yield the text of `json_text` in chunks; of a value that is an iterator, one member is in memory at a time."""
     comma = ""
     for key, value in data.items():
         yield f"{comma or '{'}\n  {_indented_json(key, 2)}: "
@@ -44,12 +44,12 @@ def _json_array_chunks(values: Iterator[Any]) -> Iterator[str]:
 
 
 def _indented_json(data: Any, by: int) -> str:
-    """JSON whose lines stand so many columns further right: a line end in a text is escaped, so all are of the form."""
+    """Return JSON with all lines but the first indented further."""
     return json_text(data).rstrip("\n").replace("\n", "\n" + " " * by)
 
 
 def yaml_text(data: Any) -> str:
-    """Block style, keys in their given order."""
+    """Return YAML in block style, with keys in their order."""
     if not isinstance(data, dict | list | tuple) or not data:
         return f"{_yaml_scalar(data)}\n"
     return "\n".join(_yaml_block(data, 0)) + "\n"
@@ -97,7 +97,7 @@ def _escape_unprintable(char: str) -> str:
 
 
 def _json_safe(data: Any) -> Any:
-    """What orjson refuses, made writable: whole numbers past 64 bits and lone surrogates become text."""
+    """Replace what orjson rejects: integers beyond 64 bits and lone surrogates become text."""
     if isinstance(data, dict):
         return {_json_safe(key): _json_safe(value) for key, value in data.items()}
     if isinstance(data, list | tuple):

@@ -1,4 +1,4 @@
-"""Pictures as SVG text: a node's links, and the curves of a simulation. No script, no outside reference."""
+"""SVG files: the NVLink connections of a node, and line charts of a simulation. No scripts or references."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ Point = tuple[float, float]
 
 
 def line_chart(title: str, lines: Mapping[str, Sequence[Point]], *, across: str, up: str) -> str:
-    """Lines over percent, both axes from 0.
+    """Draw lines over percent, both axes from 0.
 
     Args:
-        title: What it shows.
+        title: Title of the chart.
         lines: Points (x, y) in percent, by name.
-        across: What x is.
-        up: What y is.
+        across: Label of the x axis.
+        up: Label of the y axis.
     """
     most = max((x for points in lines.values() for x, _ in points), default=100.0)
     high = max(100.0, max((y for points in lines.values() for _, y in points), default=100.0))
@@ -53,12 +53,12 @@ def line_chart(title: str, lines: Mapping[str, Sequence[Point]], *, across: str,
 
 
 def node_links_svg(name: str, topology: GpuTopology, states: Sequence[str]) -> str:
-    """GPUs on a circle, a line for each pair that NVLink joins, the thicker the more links.
+    """Draw GPUs on a circle with a line for each pair that NVLink connects, the thicker the more links.
 
     Args:
         name: The node's name.
         topology: Its links.
-        states: What each GPU is doing; "free" is drawn open.
+        states: State of each GPU; "free" is drawn open.
     """
     size, radius = 560.0, 170.0
     middle = size / 2

@@ -1,4 +1,4 @@
-"""What a pod asked for before Rightslice changed it, as YAML to put into its manifest or its workload's template."""
+"""The result of `undo`: the original request of a pod, as YAML for its manifest or its workload's template."""
 
 from __future__ import annotations
 
@@ -23,22 +23,18 @@ CONTAINER_LISTS = ("containers", "initContainers")
 
 
 class UnknownOriginal(NamedTuple):
-    """A pod that was given something else, and what it asked for before is not known."""
+    """A right-sized pod whose original request is unknown."""
 
     name: str
     offer: str
 
     def __str__(self) -> str:
-        gone = f"{ORIGINAL_ANNOTATION} is gone or is not what Rightslice wrote"
-        return f"Pod {self.name} was given {self.offer}; what it asked for before is not known: {gone}."
+        reason = f"{ORIGINAL_ANNOTATION} is missing or was changed"
+        return f"Pod {self.name} was right-sized to {self.offer}; its original request is unknown: {reason}."
 
 
 def original_yaml(pod: Mapping[str, Any]) -> str | UnknownOriginal:
-    """The part of a pod that was changed, as it was; "" where there is no record that its GPUs were changed.
-
-    Args:
-        pod: As the API has it.
-    """
+    """Return the changed part of a pod as it was; "" if there is no record that its GPUs were changed."""
     pod = without_nulls(pod)
     metadata = pod.get("metadata") or {}
     annotations = metadata.get("annotations") or {}
@@ -47,19 +43,19 @@ def original_yaml(pod: Mapping[str, Any]) -> str | UnknownOriginal:
         return ""
     name, offer = sanitize(f"{metadata.get('namespace', 'default')}/{metadata.get('name', '')}"), sanitize(record.offer)
     before = parse_original_resources(str(annotations.get(ORIGINAL_ANNOTATION, "")))
-    how, spec = "as it was written", _restored_spec(pod, record, before or {})
+    how, spec = "as it was before right-sizing", _restored_spec(pod, record, before or {})
     if record.offer == WHOLE_GPU and ORIGINAL_ANNOTATION not in annotations:
-        how = f"asks for {offer} as it was written, and was sent to slices of it"
+        how = f"requests {offer} as before; right-sizing only selected nodes where it is a slice"
     elif not _is_valid_original(before or {}, pod, record.offer):
         return UnknownOriginal(name, offer)
     fields = {"metadata": {"annotations": {KEEP_ANNOTATION: "true"}}, **({"spec": spec} if spec else {})}
-    return f"# Pod {name} {how} (spoken: {sanitize(', '.join(record.policies))})\n{yaml_text(fields)}"
+    return f"# Pod {name} {how} (policies: {sanitize(', '.join(record.policies))})\n{yaml_text(fields)}"
 
 
 def _is_valid_original(before: Mapping[str, ResourceRequirements], pod: Mapping[str, Any], offer: str) -> bool:
-    """Does it say that containers had whole GPUs, and of no other than those that were given something?"""
-    given = {str(each.get("name", "")) for each in _all_containers(pod) if _mentions_resource(each, offer)}
-    return bool(before) and set(before) <= given and all(map(_had_whole_gpus, before.values()))
+    """Return whether the record names whole GPUs, and only of containers that were changed."""
+    changed = {str(each.get("name", "")) for each in _all_containers(pod) if _mentions_resource(each, offer)}
+    return bool(before) and set(before) <= changed and all(map(_had_whole_gpus, before.values()))
 
 
 def _all_containers(pod: Mapping[str, Any]) -> list[Any]:
@@ -98,15 +94,15 @@ def _restored_containers(
 def _restored_resources(
     container: Mapping[str, Any], offer: str, before: ResourceRequirements
 ) -> dict[str, dict[str, Any]]:
-    """Limits and requests: what stands there now, without what was put in, with what was taken out."""
+    """Return limits and requests with the original GPU amounts in place of the injected ones."""
     now = container.get("resources") or {}
     sides = {"limits": before.limits, "requests": before.requests}
     return {
         side: {
             **{key: amount for key, amount in (now.get(side) or {}).items() if _is_unrelated_resource(key, offer)},
-            **asked,
+            **original,
         }
-        for side, asked in sides.items()
+        for side, original in sides.items()
     }
 
 

@@ -59,7 +59,7 @@ def test_a_deployment_is_warned_shaped_scaled_updated_and_rolled_out(site: Insta
     assert [asked(pod) for pod in after] == [{SLICE: "1"}] * 4
     stored = site.plane.api.get(f"/apis/apps/v1/namespaces/{team}/deployments/captioner")
     assert stored["spec"]["template"]["spec"]["containers"][0]["resources"]["limits"] == {CARD: "1"}, (
-        "as it was written"
+        "as it was before right-sizing"
     )
 
 
