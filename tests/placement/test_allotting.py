@@ -127,7 +127,7 @@ WHY = {
     "the plugin gives others": (
         containers(3),
         dgx(0, 1, 2, 4, 5),
-        "5 free, and the device plugin gives 1, 2, 5, which NVLink does not join",
+        "5 free, and the device plugin allocates 1, 2, 5, which NVLink does not join",
     ),
     "so many are not joined": (containers(3), pairs(), "4 free, no 3 of them joined by NVLink (GPUs 0, 1, 2, 3)"),
     "so many are not joined for one of two containers": (
@@ -138,17 +138,17 @@ WHY = {
     "a pair is joined, but another is given to the second container": (
         containers(1, 2, init=2),
         pairs(),
-        "4 free, and the device plugin gives 1, 2 to the container of 2, which NVLink does not join",
+        "4 free, and the device plugin allocates 1, 2 to the container with 2, which NVLink does not join",
     ),
     "a pod holds more than it asks for": (
         containers(2, 1),
         (gpu_node("n"), report("n", 4, BRIDGED, {2: "team/x", 3: "team/x"}), running("x", "n")),
-        "3 free by their number, and 2 by the agent's report (GPUs 0, 1)",
+        "3 free by the pods' requests, 2 by the agent's report (GPUs 0, 1)",
     ),
     "nobody says which are free": (
         containers(2),
         (gpu_node("n", 8, V100), running("x", "n", count=6)),
-        "2 free, it is not known which, and NVLink does not join every choice",
+        "2 free, unknown which, and NVLink does not join every choice",
     ),
     "nobody says which are free, and none would do": (
         containers(6),

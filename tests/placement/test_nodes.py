@@ -182,7 +182,7 @@ def test_among_equals_nodes_are_packed_or_spread() -> None:
 WHY_NOT = [
     ("cordoned", {"unschedulable": True}, make_pod().gpus(1), "node(s) were unschedulable", "cordoned"),
     ("of another pool", {}, make_pod().gpus(1).spec(nodeSelector={"pool": "x"}),
-     "node(s) didn't match Pod's node affinity/selector", "ruled out by node selector"),
+     "node(s) didn't match Pod's node affinity/selector", "excluded by node selector"),
     ("tainted", {"taints": [{"key": "maintenance", "value": "true", "effect": "NoSchedule"}]}, make_pod().gpus(1),
      "node(s) had untolerated taint {maintenance: true}", "taint maintenance=true:NoSchedule"),
     ("without the CPU", {}, make_pod().gpus(1).asks("cpu", "65"), "Insufficient cpu", "64 cores free of 65"),
@@ -244,7 +244,7 @@ def test_a_node_that_has_its_pods_takes_no_more() -> None:
     freed = nearest(on, make_pod().gpus(4).asks("cpu", "4"))
 
     assert not order(on, make_pod().gpus(1))
-    assert (found.scheduler_message, found.detail) == ("Too many pods", "it takes 1 pods, and has them")
+    assert (found.scheduler_message, found.detail) == ("Too many pods", "at its pod limit of 1")
     assert freed is not None
     assert [pod.metadata.name for pod in freed.pods] == ["a"]
 
@@ -286,7 +286,7 @@ def test_a_new_cut_is_advised_where_it_would_help() -> None:
 
     (reason,) = filter_reasons(on.cluster, asks(make_pod().asks("nvidia.com/mig-3g.40gb", "1"), on.cluster), 0)
 
-    advice = "GPU 0 could be cut anew: remove 1g.10gb at 0, 1g.10gb at 1, make 3g.40gb at 0"
+    advice = "GPU 0 could be repartitioned: remove 1g.10gb at 0, 1g.10gb at 1, create 3g.40gb at 0"
     assert reason.detail == f"full; {advice}"
 
 
@@ -294,12 +294,12 @@ SLICES = [("1g.10gb", start, "") for start in range(7)]
 ANEW: dict[str, tuple[Json, Json, str]] = {
     "idle instances of another profile are in the way": (
         mig_node("n", small=7, large=0), report("n", 1, {}, cut={0: SLICES}),
-        "offers no nvidia.com/mig-3g.40gb; GPU 0 could be cut anew: remove 1g.10gb at 4, 1g.10gb at 5, 1g.10gb at 6,"
-        " make 3g.40gb at 4",
+        "offers no nvidia.com/mig-3g.40gb; GPU 0 could be repartitioned: remove 1g.10gb at 4, 1g.10gb at 5, "
+        "1g.10gb at 6, create 3g.40gb at 4",
     ),
     "nothing is cut yet": (
         mig_node("n", small=0, large=0), report("n", 1, {}, cut={0: []}),
-        "offers no nvidia.com/mig-3g.40gb; GPU 0 could be cut anew: remove nothing, make 3g.40gb at 4",
+        "offers no nvidia.com/mig-3g.40gb; GPU 0 could be repartitioned: remove nothing, create 3g.40gb at 4",
     ),
     "all is held": (
         mig_node("n", small=7, large=0), report("n", 1, {}, cut={0: [(*one[:2], "team/a") for one in SLICES]}),
@@ -485,7 +485,7 @@ def test_where_it_is_not_known_which_are_free_that_is_the_reason() -> None:
     on = placing(gpu_node("n", 2), report("n", 4, BRIDGED))
 
     assert [each.detail for each in filter_reasons(on.cluster, asks(STRICT, on.cluster), 0)] == [
-        "2 free, it is not known which, and NVLink does not join every choice"
+        "2 free, unknown which, and NVLink does not join every choice"
     ]
 
 
@@ -650,7 +650,7 @@ def test_a_node_that_says_it_has_more_gpus_than_can_be_counts_as_having_none(cou
 
     assert order(on, one) == ["well"]
     assert [each.detail for each in filter_reasons(on.cluster, asks(one, on.cluster), 0)] == [
-        f"says it has {count} nvidia.com/gpu, more than any node can have: counts as none"
+        f"advertises {count} nvidia.com/gpu, more than any node can have: ignored"
     ]
 
 

@@ -1,4 +1,4 @@
-"""The extender as something that listens: everything that it needs is handed in."""
+"""The extender's server: routes, readiness, and warnings about implausible node data."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from webhook.web.tls import ClientCertificateRules
 
 
 class ExtenderHealth:
-    """Ready once the nodes are known; not when it was told to end."""
+    """Ready once the nodes are known, until shutdown."""
 
     def __init__(
         self,
@@ -41,122 +41,115 @@ class ExtenderHealth:
         self._state, self._watched, self._draining, self._more = state, watched, draining, more
 
     def checks(self) -> list[HealthCheck]:
-        """The lines."""
-        known = self._state.ranking is not None
+        """Return the lines of `/readyz?verbose`."""
+        known, draining = self._state.ranking is not None, self._draining()
         nodes = f"{len(self._state.fleet.nodes)} nodes" if known else "not known yet"
         return [
             HealthCheck("cluster", ok=known, message=nodes),
             *map(watch_check, self._watched()),
             *self._more(),
-            HealthCheck("serving", ok=not self._draining(), message="told to end" if self._draining() else "ok"),
+            HealthCheck("serving", ok=not draining, message="shutting down" if draining else "ok"),
         ]
 
 
 Verb = Callable[[SchedulerState, bytes, float], VerbResult]
 
 VERBS: Mapping[str, Verb] = {"filter": handle_filter, "prioritize": handle_prioritize, "preempt": handle_preempt}
-"""By the path that the scheduler's configuration names."""
+"""By the path in the scheduler's configuration."""
 
 
 class NodeWarnings:
-    """What was told."""
+    """Logs implausible data of nodes and invalid agent reports, once per node and reason."""
 
-    def __init__(self, state: SchedulerState, counts: ExtenderMetrics) -> None:
-        """Begin.
-
-        Args:
-            state: What is ranked.
-            counts: Who is told.
-        """
-        self._unusable, self._state, self._metrics = state.inventory.unusable_reports, state, counts
+    def __init__(self, state: SchedulerState, metrics: ExtenderMetrics) -> None:
+        self._state, self._metrics, self._fleet = state, metrics, state.fleet
         self._logged: dict[str, str] = {}
-        self._fleet = state.fleet
-        self._implausible: dict[str, str] = _implausible_gpu_counts(self._fleet)
+        self._implausible = _implausible_gpu_metrics(self._fleet)
 
     async def log_new_warnings(self) -> None:
-        """Tell what is new."""
+        """Log the warnings that are new since the last call."""
         if self._state.fleet is not self._fleet:
             self._fleet = self._state.fleet
-            self._implausible = _implausible_gpu_counts(self._fleet)
-        now = self._implausible | self._unusable
-        for node, why in now.items():
-            if self._logged.get(node) != why:
-                self._metrics.warn_node(node, why)
-        self._logged = now
+            self._implausible = _implausible_gpu_metrics(self._fleet)
+        warnings = self._implausible | self._state.inventory.unusable_reports
+        for node, warning in warnings.items():
+            if self._logged.get(node) != warning:
+                self._metrics.warn_node(node, warning)
+        self._logged = warnings
 
 
 def build_extender(
     state: SchedulerState,
     clock: Clock,
-    counts: ExtenderMetrics,
+    metrics: ExtenderMetrics,
     context: ssl.SSLContext,
     limits: ServerLimits,
     *,
     clients: ClientCertificateRules | None = None,
-    looks: Sequence[Poll] = (),
+    polls: Sequence[Poll] = (),
     companions: Sequence[BackgroundTask] = (),
     watched: Callable[[], Sequence[WatchStatus]] = tuple,
     more: HealthChecks = tuple,
 ) -> HttpListener:
-    """An extender that is not listening yet.
+    """Return an extender that is not listening yet.
 
     Args:
-        state: What is ranked.
-        clock: Seconds that only grow.
-        counts: Told of everything.
+        state: Nodes, reservations and the learned mix.
+        clock: Monotonic seconds.
+        metrics: Receives all events.
         context: TLS.
-        limits: Bounds.
-        clients: Who may ask; None: anyone.
-        looks: Called every few seconds.
-        companions: Run beside it for as long as it lives.
+        limits: Limits of the server.
+        clients: Required client certificates; None: anyone may call.
+        polls: Called every few seconds.
+        companions: Tasks that run as long as the server.
         watched: The watches, for health.
-        more: What other parts say of theirs.
+        more: Health checks of other parts.
     """
-    health = ExtenderHealth(state, watched, lambda: lobby.draining, lambda: (counts.certificate_check(), *more()))
-    page = MetricsPage(counts)
-    paths = extender_routes(state, clock, counts) | health_routes(health.checks, page.render)
-    lobby = ConnectionRegistry(paths, limits, counts.record_rejection, clients)
-    counts.connections = lambda: len(lobby.connections)
-    counts.nodes = lambda: len(state.fleet.nodes)
-    counts.reserved = lambda: len(state.reservations)
-    telling = NodeWarnings(state, counts)
-    every = (telling.log_new_warnings, *looks)
-    return HttpListener(lobby, context, lambda error: counts.record_internal_error("task", error), every, companions)
+    health = ExtenderHealth(state, watched, lambda: registry.draining, lambda: (metrics.certificate_check(), *more()))
+    page = MetricsPage(metrics)
+    paths = extender_routes(state, clock, metrics) | health_routes(health.checks, page.render)
+    registry = ConnectionRegistry(paths, limits, metrics.record_rejection, clients)
+    metrics.connections = lambda: len(registry.connections)
+    metrics.nodes = lambda: len(state.fleet.nodes)
+    metrics.reserved = lambda: len(state.reservations)
+    all_polls = (NodeWarnings(state, metrics).log_new_warnings, *polls)
+    return HttpListener(
+        registry, context, lambda error: metrics.record_internal_error("task", error), all_polls, companions
+    )
 
 
-def extender_routes(state: SchedulerState, clock: Clock, counts: ExtenderMetrics) -> dict[str, HttpRoute]:
-    """The paths that a scheduler asks."""
-    return {f"/{name}": HttpRoute(name, True, _verb_handler(name, state, clock, counts)) for name in VERBS}
+def extender_routes(state: SchedulerState, clock: Clock, metrics: ExtenderMetrics) -> dict[str, HttpRoute]:
+    return {f"/{name}": HttpRoute(name, True, _verb_handler(name, state, clock, metrics)) for name in VERBS}
 
 
 def _verb_handler(
-    name: str, state: SchedulerState, clock: Clock, counts: ExtenderMetrics
+    name: str, state: SchedulerState, clock: Clock, metrics: ExtenderMetrics
 ) -> Callable[[HttpRequest], HttpResponse]:
     verb = VERBS[name]
 
-    def answer(call: HttpRequest) -> HttpResponse:
+    def answer(request: HttpRequest) -> HttpResponse:
         start = perf_counter()
         if state.ranking is None:
-            counts.record_rejection("not_ready")
-            return busy_response("could not rank: the nodes are not known here yet")
+            metrics.record_rejection("not_ready")
+            return busy_response("the nodes are not known yet")
         try:
-            body, result = verb(state, call.body, clock())
+            body, result = verb(state, request.body, clock())
         except ReviewError as error:
-            counts.record_rejection("invalid_request")
+            metrics.record_rejection("invalid_request")
             return error_response(HTTPStatus.BAD_REQUEST, str(error))
         except Exception as error:
-            counts.record_internal_error(name, error)
+            metrics.record_internal_error(name, error)
             return error_response(HTTPStatus.INTERNAL_SERVER_ERROR, "internal error; see the log")
         while state.ranking.errors:
-            counts.record_internal_error(name, state.ranking.errors.pop())
+            metrics.record_internal_error(name, state.ranking.errors.pop())
         return HttpResponse(
-            HTTPStatus.OK, body, after_send=lambda: counts.record_answer(name, result, perf_counter() - start)
+            HTTPStatus.OK, body, after_send=lambda: metrics.record_answer(name, result, perf_counter() - start)
         )
 
     return answer
 
 
-def _implausible_gpu_counts(fleet: Fleet) -> dict[str, str]:
+def _implausible_gpu_metrics(fleet: Fleet) -> dict[str, str]:
     return {
         node.name: f"{units} {resource} are more than any node can have"
         for node in fleet.nodes

@@ -103,7 +103,7 @@ async def _build_listener(
         context,
         limits,
         clients=clients,
-        looks=[certificate.reload_if_changed] if certificate is not None else [],
+        polls=[certificate.reload_if_changed] if certificate is not None else [],
         companions=[follow_cluster_state, shares.run] if shares else [follow_cluster_state],
         watched=lambda: informers.states if informers else (),
         more=lambda: [shares.readiness_check()] if shares else [],

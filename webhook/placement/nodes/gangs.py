@@ -1,8 +1,8 @@
-"""Pods of one gang in one domain: where the rest of it still fits, and where some of it is already.
+"""Topology domains of gangs: where the rest of a gang still fits, and where some of its pods are already.
 
-Nodes that share the value of a label are one domain: a multi-node NVLink domain by `nvidia.com/gpu.clique`, a rack or
-a zone by others. Where it is known how many pods there are, the smallest domain that takes the rest; where nobody says,
-the one with the most room.
+Nodes with the same value of a label are one domain: a multi-node NVLink domain by `nvidia.com/gpu.clique`, a rack or
+zone by others. If the gang's size is known, the smallest domain that fits the rest is best; otherwise the one with the
+most free capacity.
 """
 
 from __future__ import annotations
@@ -18,20 +18,19 @@ from webhook.model.node_labels import CLIQUE_LABEL
 from webhook.placement.capacity import FloatArray, IntArray
 
 DOMAIN_KEY_PARTS = 3
-"""Of a key: does the rest fit, how many are there, and how well the domain's room suits."""
+"""Parts of a sort key: whether the rest fits, how many pods are there, and how well the capacity matches."""
 
 MAX_DOMAIN_LABELS = 16
-"""Labels by which nodes are told apart, and remembered."""
 
 
 class GangContext(msgspec.Struct, frozen=True):
-    """Those that a pod belongs to.
+    """The other pods of a pod's gang.
 
     Attributes:
-        size: How many there are, the pod itself too; 0 where nobody says.
+        size: Number of pods, this one included; 0 if unknown.
         domain: Node label whose value they should share.
-        seated: How many of the others have a place, by position of the node.
-        waiting: How many others are known to wait for one.
+        placed: Other pods with a node or reservation, by node position.
+        waiting: Other pods known to wait for a node.
     """
 
     size: int
@@ -41,35 +40,34 @@ class GangContext(msgspec.Struct, frozen=True):
 
     @property
     def remaining_count(self) -> int:
-        """How many still need a place, the pod itself too, as far as anybody knows."""
+        """Pods that still need a node, this one included, as far as known."""
         return max(self.size - sum(self.placed.values()), self.waiting + 1)
 
 
 class TopologyDomains:
-    """The domain of every node, by label: numbers from 1, and 0 for a node without the label."""
+    """The domain of every node, by label: numbers from 1; 0 for a node without the label."""
 
     def __init__(self, fleet: Fleet) -> None:
         self._fleet = fleet
         self._by_label: BoundedCache[str, IntArray] = BoundedCache(MAX_DOMAIN_LABELS)
 
     def domains_by_label(self, label: str) -> IntArray:
-        """Of shape (nodes,)."""
-        known = self._by_label.get(label)
-        if known is None:
+        """Return the domain numbers, shape (nodes,)."""
+        if (domains := self._by_label.get(label)) is None:
             numbers: dict[str, int] = {"": 0}
             names = (node.labels.get(label, "") for node in self._fleet.nodes)
             each = [numbers.setdefault(name, len(numbers)) for name in names]
-            known = self._by_label.store(label, np.array(each, np.int64))
-        return known
+            domains = self._by_label.store(label, np.array(each, np.int64))
+        return domains
 
 
 def domain_suitability(domains: IntArray, slots: IntArray, gang: GangContext) -> FloatArray:
-    """How well the domain of each node suits a pod, the higher the better, shape (nodes, PARTS).
+    """Return how well each node's domain suits a pod, higher is better, shape (nodes, DOMAIN_KEY_PARTS).
 
     Args:
-        domains: The domain of each node, shape (nodes,).
-        slots: How many such pods each node takes, shape (nodes,).
-        gang: The others.
+        domains: Domain of each node, shape (nodes,).
+        slots: How many such pods fit on each node, shape (nodes,).
+        gang: The other pods.
     """
     many = int(domains.max(initial=0)) + 1
     room = np.bincount(domains, slots, many)
@@ -82,13 +80,13 @@ def domain_suitability(domains: IntArray, slots: IntArray, gang: GangContext) ->
 
 
 def nodes_for_remaining(domains: IntArray, slots: IntArray, gang: GangContext, ranked: IntArray) -> list[int]:
-    """Where the others would go that still need a place once the pod has the best node; none if not all fit there.
+    """Return nodes for the remaining pods once the pod has the best node; none if they do not all fit in its domain.
 
     Args:
         domains: As in `domain_suitability`.
-        slots: The same, before the pod has come.
-        gang: The others.
-        ranked: The nodes, the best first; those of its domain are filled in this order.
+        slots: As there, before the pod is placed.
+        gang: The other pods.
+        ranked: The nodes, the best first; those of the domain are filled in this order.
     """
     best = int(ranked[0])
     nodes = ranked[domains[ranked] == domains[best]]

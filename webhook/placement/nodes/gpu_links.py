@@ -1,12 +1,13 @@
 """The GPUs that a pod would get on a node, and how they are linked.
 
-What NVIDIA's device plugin will allocate counts, because the kubelet asks the plugin. Links are compared with the
-best that the kind of node can give, so that a scarce machine with faster links is not taken for its speed alone.
+The prediction of NVIDIA's device plugin counts, because the kubelet asks the plugin. Links are compared with the best
+of the same kind of node, so that a scarce machine with faster links is not chosen for its speed alone.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import NamedTuple
 
 from webhook.model.bounded_cache import BoundedCache
@@ -28,14 +29,13 @@ from webhook.placement.nvlink import KEPT_SET_SIZES, GpuSets, LinkQuality, gpu_s
 from webhook.placement.topology import GpuTopology
 
 MAX_CACHED_FIGURES = 64
-"""What pods ask for, container by container, of which the figures are remembered."""
+"""Requests, container by container, whose figures are kept."""
 
 MAX_TOPOLOGIES = 256
-"""Topologies that are remembered; beyond that those that no node has any more are forgotten."""
+"""Topologies that are kept; beyond that those that no node has are dropped."""
 
 LinkState = tuple[int, int | None, int, int]
-"""Number of the topology, the mask of the free GPUs (None where it is not known), how many are free then, and the mask
-of those that are ill."""
+"""Topology number, mask of free GPUs (None if unknown), their number in that case, and mask of unhealthy GPUs."""
 
 NO_LINK_FIGURES = (0.0,) * 6
 
@@ -44,14 +44,14 @@ class GpuLinks(NamedTuple):
     """The GPUs of a node that a pod would get.
 
     Attributes:
-        gpus: What the device plugin will allocate; () where that is not known.
-        optimal: The best set; () where it is not known which GPUs are free.
-        quality: Of what it gets; where that is not known, the least it may get.
-        joined: True where NVLink joins each pair of every container.
-        ratio: Its slowest pair against the best on this kind of node, in hundredths; of the container worst off.
-        broken: How many sizes of joined sets (two, four, eight) the node can no longer give afterwards. Counted
-            where not every pair is joined alike; elsewhere the number of idle GPUs says it all.
-        ill: Those that are ill of what it gets, or of what it may get where that is not known.
+        gpus: GPUs that the device plugin will allocate; () if unknown.
+        optimal: The best set; () if it is unknown which GPUs are free.
+        quality: Bandwidth of what it gets, or the least it may get.
+        joined: True if NVLink joins each pair of every container.
+        ratio: Slowest pair as a percentage of the best on this kind of node, for the worst container.
+        broken_sizes: How many sizes of joined sets (two, four, eight) the node can no longer provide afterwards. Only
+            counted if not all pairs are joined equally; otherwise the number of idle GPUs is enough.
+        unhealthy: Unhealthy GPUs of what it gets or may get.
     """
 
     gpus: tuple[int, ...]
@@ -64,15 +64,15 @@ class GpuLinks(NamedTuple):
 
 
 class LinkFigures(NamedTuple):
-    """What counts of the links of every node, each of shape (nodes,); 0 where a pod gets no GPUs there.
+    """Link figures of every node, each of shape (nodes,); 0 for a node where the pod gets no GPUs.
 
     Attributes:
-        joined: 1 where NVLink joins all that each container would get.
+        joined: 1 if NVLink joins the GPUs of each container.
         ratio: As in `GpuLinks`.
-        broken: As in `GpuLinks`.
-        joinable: The same, and 1 too where it is so whichever GPUs are free.
-        ever: 1 where it may be so once other GPUs are free.
-        ill: How many of what it would get, or may get, are ill.
+        broken_sizes: As in `GpuLinks`.
+        joinable: As `joined`, and also 1 if it holds whichever GPUs are free.
+        ever_joinable: 1 if it may hold once other GPUs are free.
+        unhealthy: Number of unhealthy GPUs that it would get or may get.
     """
 
     joined: FloatArray
@@ -84,21 +84,21 @@ class LinkFigures(NamedTuple):
 
 
 class LinkTable:
-    """The links of every node, kept as GPUs are taken and given back. It has one writer."""
+    """Link figures of all nodes, updated as GPUs are allocated and released. It has one writer."""
 
     def __init__(self, devices: Sequence[NodeDevices], faults: list[Exception] | None = None) -> None:
-        """Begin.
+        """Prepare.
 
         Args:
-            devices: The GPUs of each node.
-            faults: Gets what goes wrong while nodes are judged; such nodes count as those without GPUs.
+            devices: GPUs of each node.
+            faults: Receives errors; nodes with an error count as nodes without GPUs.
         """
         self._errors = faults
         self._of = [each.topology for each in devices]
         self._begin([(each.free, each.free_count, each.allocatable_unhealthy) for each in devices])
 
     def set(self, node: int, devices: NodeDevices) -> None:
-        """A node has other devices now."""
+        """Set the devices of a node."""
         if devices.topology is not self._of[node]:
             self._of[node] = devices.topology
             self._kind[node] = self._kind_of(devices.topology)
@@ -107,34 +107,29 @@ class LinkTable:
         self._states.set(node, (self._kind[node], devices.free, devices.free_count, devices.allocatable_unhealthy))
 
     def figures(self, requests: ContainerRequests) -> LinkFigures:
-        """What a pod whose containers ask for so many whole GPUs would get on each node."""
-        judged = self._figures.get(requests)
-        if judged is None:
-            judged = StateFigures(
-                self._states, lambda state: self._compute_figures(state, requests), NO_LINK_FIGURES, self._errors
-            )
-            self._figures.store(requests, judged)
-        return LinkFigures(*judged.by_node().T)
+        """Return the figures of every node for a pod's container requests."""
+        if (figures := self._figures.get(requests)) is None:
+            compute = partial(self._compute_figures, requests)
+            figures = StateFigures(self._states, compute, NO_LINK_FIGURES, self._errors)
+            self._figures.store(requests, figures)
+        return LinkFigures(*figures.by_node().T)
 
     def joined_pod_counts(self, requests: ContainerRequests) -> FloatArray:
-        """How many such pods get joined GPUs on each node, one after the other, (nodes,)."""
-        judged = self._sets.get(requests)
-        if judged is None:
-            judged = StateFigures(
-                self._states, lambda state: (self._joined_sets(state, requests),), (0.0,), self._errors
-            )
-            self._sets.store(requests, judged)
-        return judged.by_node()[:, 0]
+        """Return how many such pods get joined GPUs on each node, one after the other, shape (nodes,)."""
+        if (figures := self._sets.get(requests)) is None:
+            figures = StateFigures(self._states, partial(self._count_joined_pods, requests), (0.0,), self._errors)
+            self._sets.store(requests, figures)
+        return figures.by_node()[:, 0]
 
-    def _joined_sets(self, state: LinkState, requests: ContainerRequests) -> float:
-        kind, free, spare, _ = state
-        return float(count_joined_pods(self._topologies[kind], free, requests, spare))
+    def _count_joined_pods(self, requests: ContainerRequests, state: LinkState) -> tuple[float]:
+        kind, free, free_count, _ = state
+        return (float(count_joined_pods(self._topologies[kind], free, requests, free_count)),)
 
     def _begin(self, free: Sequence[tuple[int | None, int, int]]) -> None:
-        """Number the topologies that nodes have; what was worked out under other numbers is forgotten.
+        """Number the topologies; figures of earlier numbers are dropped.
 
         Args:
-            free: By node, the mask of the free GPUs, how many are free where that is not known, and which are ill.
+            free: By node: mask of free GPUs, their number if that is unknown, and mask of unhealthy GPUs.
         """
         self._kinds: dict[GpuTopology, int] = {}
         self._topologies: list[GpuTopology] = []
@@ -151,7 +146,7 @@ class LinkTable:
             self._topologies.append(topology)
         return kind
 
-    def _compute_figures(self, state: LinkState, requests: ContainerRequests) -> tuple[float, ...]:
+    def _compute_figures(self, requests: ContainerRequests, state: LinkState) -> tuple[float, ...]:
         kind, free, spare, unhealthy = state
         topology = self._topologies[kind]
         links = pod_gpu_links(topology, free, requests, unhealthy)
@@ -165,13 +160,13 @@ class LinkTable:
 def pod_gpu_links(
     topology: GpuTopology, free: int | None, requests: ContainerRequests, unhealthy: int = 0
 ) -> GpuLinks | None:
-    """The GPUs that a pod would get; None for none, and where the node has too few.
+    """Return the GPUs that a pod would get; None for none, or if the node has too few.
 
     Args:
         topology: The node's GPUs.
-        free: Mask of those that are free; None where it is not known which.
-        requests: The containers that ask for some.
-        unhealthy: Mask of those that may be given and are ill.
+        free: Mask of the free ones; None if unknown.
+        requests: The containers that request GPUs.
+        unhealthy: Mask of unhealthy GPUs that may be allocated.
     """
     if not requests or allocate_containers(topology, (1 << topology.gpu_count) - 1, requests) is None:
         return None
@@ -183,7 +178,7 @@ def pod_gpu_links(
 
 
 def _worst_case_links(topology: GpuTopology, requests: ContainerRequests) -> GpuLinks:
-    """Where it is not known which GPUs are free."""
+    """For a node where it is unknown which GPUs are free."""
     sets = gpu_sets(topology)
     worst = [sets.worst_quality(count) for count, _ in requests]
     joined = all(count == 1 or sets.are_all_joined(count) for count, _ in requests)
@@ -191,14 +186,13 @@ def _worst_case_links(topology: GpuTopology, requests: ContainerRequests) -> Gpu
 
 
 def _allocated_links(topology: GpuTopology, free: int, requests: ContainerRequests, got: tuple[int, ...]) -> GpuLinks:
-    """Where it is known which ones each container gets."""
     sets, taken = gpu_sets(topology), union_masks(got)
     qualities = [sets.link_quality(each) for each in got]
-    known_gpus = tuple(bit_positions(taken)) if topology.is_symmetric else ()
+    gpus = tuple(bit_positions(taken)) if topology.is_symmetric else ()
     joined = all(sets.is_joined(each) for each in got)
     best = tuple(bit_positions(union_masks(allocate_containers(topology, free, requests, best_allocation) or ())))
     ratio, broken = _worst_bandwidth_percent(sets, requests, qualities), _count_broken_sets(sets, free, free & ~taken)
-    return GpuLinks(known_gpus, best, _combined_quality(requests, qualities), joined, ratio, broken)
+    return GpuLinks(gpus, best, _combined_quality(requests, qualities), joined, ratio, broken)
 
 
 def _combined_quality(requests: ContainerRequests, qualities: Sequence[LinkQuality]) -> LinkQuality:
@@ -214,7 +208,7 @@ def _worst_bandwidth_percent(sets: GpuSets, requests: ContainerRequests, qualiti
 
 
 def precompute_gpu_sets(topologies: Sequence[GpuTopology]) -> None:
-    """Work out ahead what takes longest when it is first asked for: the sets of each kind of node."""
+    """Compute the sets of each kind of node ahead, because that is what takes longest."""
     for topology in topologies:
         for count in range(1, topology.gpu_count + 1):
             pod_gpu_links(topology, (1 << topology.gpu_count) - 1, (ContainerRequest(count),))

@@ -1,7 +1,7 @@
-"""Places that were promised to pods a moment ago, and not seen taken yet.
+"""Nodes reserved for pods that are not bound yet.
 
-A scheduler asks where a pod should go and binds it a moment later, while it asks for the next one already. What
-was answered is taken to come true, until the pod is seen on a node, or until its time is up.
+A scheduler asks about the next pod before the last one is bound. An answer counts as taken until the pod is seen on a
+node or the reservation expires.
 """
 
 from __future__ import annotations
@@ -13,20 +13,20 @@ import msgspec
 from webhook.placement.nodes.device_plugin import ContainerRequests
 
 MAX_RESERVATIONS = 4096
-"""Places that are promised at one time; of more, the oldest is forgotten."""
+"""Reservations at one time; beyond that the oldest is dropped."""
 
 
 class NodeReservation(msgspec.Struct, frozen=True):
-    """A place for one pod.
+    """A node reserved for one pod.
 
     Attributes:
         uid: The pod's uid.
-        pod: "namespace/name"; "" for one of a gang that is still to come.
+        pod: "namespace/name"; "" for a pod of a gang that has not arrived.
         node: Name of the node.
-        amounts: What it will hold there, nano-units by resource.
-        until: When to forget it, seconds of the caller's clock.
-        gang: The gang it belongs to; "" for none.
-        turns: Its containers that ask for whole GPUs; () where no two of them do.
+        amounts: Amounts that it will hold there, nano-units by resource.
+        expires_at: Seconds of the caller's clock.
+        gang: Name of its gang; "" for none.
+        container_requests: Its containers that request whole GPUs; () unless several do.
     """
 
     uid: str
@@ -39,7 +39,7 @@ class NodeReservation(msgspec.Struct, frozen=True):
 
 
 class NodeReservations:
-    """The places promised. It has one writer; each change gives the names of the nodes that it touches."""
+    """All reservations. It has one writer; each change returns the names of the nodes that it affects."""
 
     def __init__(self) -> None:
         self._by_uid: dict[str, NodeReservation] = {}
@@ -49,44 +49,44 @@ class NodeReservations:
         return len(self._by_uid)
 
     def on_node(self, node: str) -> Iterable[NodeReservation]:
-        """The places on a node, the first promised first."""
+        """Return the reservations of a node, the oldest first."""
         return self._by_node.get(node, {}).values()
 
     @property
     def nodes(self) -> set[str]:
-        """Names of the nodes with a place promised."""
+        """Names of the nodes with a reservation."""
         return set(self._by_node)
 
-    def reserve(self, place: NodeReservation) -> set[str]:
-        """Promise a place; the pod's former one is void."""
-        touched = self.release(place.uid)
+    def reserve(self, reservation: NodeReservation) -> set[str]:
+        """Add a reservation, replacing the pod's earlier one."""
+        changed = self.release(reservation.uid)
         if len(self._by_uid) >= MAX_RESERVATIONS:
-            touched |= self.release(next(iter(self._by_uid)))
-        self._by_uid[place.uid] = place
-        self._by_node.setdefault(place.node, {})[place.uid] = place
-        return touched | {place.node}
+            changed |= self.release(next(iter(self._by_uid)))
+        self._by_uid[reservation.uid] = reservation
+        self._by_node.setdefault(reservation.node, {})[reservation.uid] = reservation
+        return changed | {reservation.node}
 
     def release(self, uid: str) -> set[str]:
-        """A pod has no place promised any more."""
-        place = self._by_uid.pop(uid, None)
-        if place is None:
+        """Remove a pod's reservation."""
+        reservation = self._by_uid.pop(uid, None)
+        if reservation is None:
             return set()
-        there = self._by_node[place.node]
+        there = self._by_node[reservation.node]
         del there[uid]
         if not there:
-            del self._by_node[place.node]
-        return {place.node}
+            del self._by_node[reservation.node]
+        return {reservation.node}
 
     def of_gang(self, gang: str) -> list[NodeReservation]:
-        """The places of a gang, those too of who is still to come."""
-        return [place for place in self._by_uid.values() if place.gang == gang] if gang else []
+        """Return the reservations of a gang, including those for pods that have not arrived."""
+        return [each for each in self._by_uid.values() if each.gang == gang] if gang else []
 
     def expire(self, now: float, seen: Callable[[str], bool]) -> set[str]:
-        """Forget places whose time is up, and those of pods that are seen on a node.
+        """Remove expired reservations and those of pods that are on a node.
 
         Args:
             now: Seconds of the caller's clock.
-            seen: Is a pod, "namespace/name", on a node?
+            seen: Whether a pod, "namespace/name", is on a node.
         """
-        over = [place.uid for place in self._by_uid.values() if place.expires_at <= now or seen(place.pod)]
-        return {node for uid in over for node in self.release(uid)}
+        expired = [each.uid for each in self._by_uid.values() if each.expires_at <= now or seen(each.pod)]
+        return {node for uid in expired for node in self.release(uid)}

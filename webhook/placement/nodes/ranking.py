@@ -1,7 +1,8 @@
-"""The order of the nodes that can take a pod: links first where its GPUs talk, then what room stays worth.
+"""Rank the nodes that can run a pod: NVLink first for pods whose GPUs communicate, then the value of the remaining
+capacity.
 
-A pod whose GPUs communicate goes where it really gets joined ones. Nodes are judged in arrays, all at once; a node
-that changes is written anew, and no other.
+Each feasible node gets a key (`KEY_PARTS` numbers); nodes are sorted by it. All nodes are scored at once in arrays;
+only changed nodes are updated. `webhook.extender.verbs` turns the order into the extender's score.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
+from webhook.model.bounded_cache import BoundedCache
 from webhook.model.cluster_view import FreeResources
 from webhook.model.enums import GpuForm
 from webhook.model.offers import GpuOffer
@@ -30,42 +32,43 @@ from webhook.placement.nodes.snapshot import SchedulingSnapshot
 from webhook.placement.topology import TopologyConfidence
 
 KEY_PARTS = 10
-"""Of a key: ill GPUs, three of the domain, two of the links, harm to sets, what is left to others, the rule's score,
-fullness."""
+"""Length of a key: unhealthy GPUs, three for the gang's domain, two for links, broken sets, free units (for pods
+over their share), the scorer's score, fullness.
+"""
 
-ILL, DOMAIN, NEAR, HARM, LEFT, SCORE, FULLNESS = 0, slice(1, 4), slice(4, 6), 6, 7, 8, 9
+UNHEALTHY, DOMAIN, LINKS, BROKEN_SETS, FREE_UNITS, SCORE, FULLNESS = 0, slice(1, 4), slice(4, 6), 6, 7, 8, 9
 
 LAST_SCORE = -1e9
-"""The score of a node that takes the pod by its units, and of which the rule cannot say what it would hold."""
+"""Score of a node that has the units but where the scorer cannot tell what the pod would hold."""
 
 MAX_PROFILES = 256
-"""MIG profiles of products whose figures are remembered."""
+"""MIG profiles of products whose figures are kept."""
 
 
 MAX_SLOTS = 1 << 20
-"""Pods that a node takes of those that ask for nothing."""
+"""How many pods without requests fit on a node."""
 
 
 MigState = tuple[tuple[MigCard, ...], bool]
-"""The MIG cards of a node that are well, and whether one is ill."""
+"""Healthy MIG cards of a node, and whether one is unhealthy."""
 
 
 class FillOrder(StrEnum):
-    """Among equals, fuller nodes first or emptier ones."""
+    """Which of equal nodes comes first: the fuller one or the emptier one."""
 
     PACK = "pack"
     SPREAD = "spread"
 
 
 class RankedNode(msgspec.Struct, frozen=True):
-    """A node that can take the pod.
+    """A node that can run the pod.
 
     Attributes:
         node: Its position.
-        score: The rule's, in its own unit.
-        links: The GPUs it would get; None for a pod without whole GPUs.
-        sure: Where what is known of its links comes from.
-        key: What it is ordered by; equal keys are equal nodes.
+        score: The scorer's score, in its own unit.
+        links: GPUs that the pod would get; None for a pod without whole GPUs.
+        confidence: Source of the topology.
+        key: Sort key; equal keys are equal nodes.
     """
 
     node: int
@@ -76,23 +79,18 @@ class RankedNode(msgspec.Struct, frozen=True):
 
 
 class NodeOrder(NamedTuple):
-    """The nodes that can take a pod, the best first; of equal ones the first of the cluster.
-
-    Attributes:
-        nodes: Their positions, shape (n,).
-        keys: What they are ordered by, shape (n, PARTS); the higher the better, equal keys are equal nodes.
-    """
+    """Nodes in order, the best first, and their keys."""
 
     nodes: IntArray
     keys: FloatArray
 
 
 class NodeRanking:
-    """Ranks the nodes of a cluster, for one pod after the other. It has one writer.
+    """Ranks the nodes of a cluster for one pod after the other. It has one writer.
 
     Attributes:
-        cluster: The nodes. Change them through `change` only.
-        faults: What went wrong while a node was judged, for whoever tells of it to take out. Such a node is the last.
+        cluster: The nodes. Change them only through `set_nodes`.
+        errors: Errors while scoring a node, for the caller to log and remove. Such a node comes last.
     """
 
     def __init__(
@@ -104,15 +102,15 @@ class NodeRanking:
         fill: FillOrder = FillOrder.PACK,
         turnover: float = 1.0,
     ) -> None:
-        """Begin.
+        """Prepare.
 
         Args:
             cluster: The nodes.
-            policy: What room is worth.
-            mix: What pods will ask for of whole GPUs and shares.
-            profiles: What they will ask for of MIG profiles, with weights.
-            fill: What to do among equals.
-            turnover: Pods that leave for each that comes, from 0 to 1: of a cluster at work, as many.
+            policy: Scoring strategy.
+            mix: Workload mix of whole GPUs and shares.
+            profiles: Requested MIG profiles, with weights.
+            fill: Order of equal nodes.
+            turnover: Pods that leave for each that arrives, from 0 to 1; 1 for a cluster in steady state.
         """
         self.cluster, self._policy, self._profiles = cluster, policy, profiles
         self._score_table = ScoreTable(cluster.free_arrays(), SCORERS[policy](cluster.capacity, mix), turnover)
@@ -125,16 +123,16 @@ class NodeRanking:
         self._links = LinkTable(cluster.devices, self.errors)
         self._whole = node_mask_array(cluster.whole_gpu_nodes(), len(nodes))
         self._cards: NodeStates[MigState] = NodeStates(map(_mig_state, cluster.devices))
-        self._mig_values: dict[tuple[str, str], StateFigures[MigState]] = {}
+        self._mig_values: BoundedCache[tuple[str, str], StateFigures[MigState]] = BoundedCache(MAX_PROFILES)
         self._domains = TopologyDomains(cluster.fleet)
         self._write_arrays(nodes)
 
     def rank(self, requirements: PodRequirements, gang: GangContext | None = None) -> list[RankedNode]:
-        """The nodes that can take the pod, the best first; of equal ones the first of the cluster.
+        """Return the feasible nodes, the best first; equal nodes in the order of the cluster.
 
         Args:
             requirements: The pod.
-            gang: Those that it belongs to; None for a pod on its own.
+            gang: The other pods of its gang; None for a pod without one.
         """
         order = self.order(requirements, gang=gang)
         keys = map(tuple, order.keys.tolist())
@@ -150,47 +148,45 @@ class NodeRanking:
         gang: GangContext | None = None,
         yielding: bool = False,
     ) -> NodeOrder:
-        """The same in arrays.
+        """Return the same as arrays.
 
         Args:
             requirements: The pod.
-            among: The nodes to rank, shape (nodes,); None for those that state, taints and selectors allow.
-            gang: Those that it belongs to; None for a pod on its own.
-            yielding: It leaves room to others: of nodes that link its GPUs alike and whose sets it harms alike, it
-                goes where the fewest units are free of what it asks for.
+            among: Nodes to rank, shape (nodes,); None for those that state, taints and selectors allow.
+            gang: The other pods of its gang; None for a pod without one.
+            yielding: True for a pod that leaves capacity to others: of nodes with equal links and equal harm to joined
+                sets, the one with the fewest free units of its resource is best.
         """
-        parts = list(
-            self._orders_by_offer(requirements, self._eligible_nodes(requirements) if among is None else among)
-        )
+        eligible = self._eligible_nodes(requirements) if among is None else among
+        parts = list(self._orders_by_offer(requirements, eligible))
         if not parts:
             return NodeOrder(np.empty(0, np.int64), np.empty((0, KEY_PARTS)))
         nodes, keys = np.concatenate([part.nodes for part in parts]), np.concatenate([part.keys for part in parts])
         if gang is not None:
-            keys[:, DOMAIN] = domain_suitability(
-                self._domains.domains_by_label(gang.domain), self._eligible_slots(requirements), gang
-            )[nodes]
+            domains = self._domains.domains_by_label(gang.domain)
+            keys[:, DOMAIN] = domain_suitability(domains, self._eligible_slots(requirements), gang)[nodes]
         if yielding and requirements.resource:
-            keys[:, LEFT] = -self._units[requirements.resource][nodes]
-        telling = keys[:, (keys != keys[0]).any(0)]
-        best = np.lexsort((nodes, *(-telling).T[::-1]))
+            keys[:, FREE_UNITS] = -self._units[requirements.resource][nodes]
+        distinguishing = keys[:, (keys != keys[0]).any(0)]
+        best = np.lexsort((nodes, *(-distinguishing).T[::-1]))
         return NodeOrder(nodes[best], keys[best])
 
     def joinable_nodes(self, requirements: PodRequirements) -> tuple[BoolArray, BoolArray]:
-        """Where NVLink joins what each container would get: now, and where it may do so later; of shape (nodes,).
+        """Return where NVLink joins the GPUs of each container: now, and possibly later; both of shape (nodes,).
 
-        Units of a shared card are joined nowhere: two of them may be one card.
+        Shares are never joined: two of them may be one card.
         """
         figures, whole = self._links.figures(requirements.container_requests), self._whole
         return whole & (figures.joinable > 0), whole & (figures.ever_joinable > 0)
 
     def set_nodes(self, changes: Mapping[int, tuple[FreeResources, NodeDevices | None]]) -> None:
-        """Another amount is free on some nodes, or other GPUs are; costs by the changes, not by the nodes.
+        """Change free resources or GPUs of some nodes; the cost depends on the number of changes.
 
         Args:
-            changes: By position: what is free, and the GPUs; None for what the node's labels let one expect.
+            changes: By position: free resources, and GPUs (None for those that the labels suggest).
         """
-        for node, (room, devices) in changes.items():
-            self.cluster.set_node(node, room, devices)
+        for node, (free, devices) in changes.items():
+            self.cluster.set_node(node, free, devices)
             self._links.set(node, self.cluster.devices[node])
             self._cards.set(node, _mig_state(self.cluster.devices[node]))
         if changes:
@@ -200,104 +196,90 @@ class NodeRanking:
             self._write_arrays(nodes)
 
     def build_scorer(self, mix: WorkloadMix) -> NodeScorer:
-        """The rule for another mix. It takes a while, reads nothing that changes, and may run in a thread."""
+        """Return the scorer for another mix. It takes a while, reads nothing that changes, and may run in a thread."""
         return SCORERS[self._policy](self.cluster.capacity, mix)
 
-    def set_scorer(self, rule: NodeScorer, profiles: tuple[tuple[str, float], ...]) -> None:
-        """Judge by another rule and another mix of MIG profiles from now on."""
-        self._score_table.set_scorer(rule)
+    def set_scorer(self, scorer: NodeScorer, profiles: tuple[tuple[str, float], ...]) -> None:
+        """Use another scorer and another mix of MIG profiles from now on."""
+        self._score_table.set_scorer(scorer)
         self._profiles = profiles
         self._mig_values.clear()
 
     def _write_arrays(self, nodes: Iterable[int]) -> None:
-        """Write what the arrays say of some nodes."""
         some = np.array(list(nodes), np.int64)
         free = [self.cluster.free[node] for node in some.tolist()]
-        self._full[some] = [room.full for room in free]
+        self._full[some] = [each.full for each in free]
         for resource, units in self._units.items():
-            units[some] = [room.gpus.get(resource, 0) for room in free]
+            units[some] = [each.gpus.get(resource, 0) for each in free]
         all_ = np.maximum(self.cluster.capacity.gpus[some].sum(1), 1)
         self._fullness[some] = self._sign * (1 - self._score_table.free.gpus[some].sum(1) / all_)
 
     def _eligible_nodes(self, requirements: PodRequirements) -> BoolArray:
         fleet = self.cluster.fleet
-        allowed = (
-            fleet.schedulable_nodes(requirements.tolerations)
-            & requirements.selected_nodes
-            & fleet.tolerated_nodes(requirements.tolerations)
-        )
-        return node_mask_array(allowed, len(self._full))
+        tolerations = requirements.tolerations
+        allowed = fleet.schedulable_nodes(tolerations) & fleet.tolerated_nodes(tolerations)
+        return node_mask_array(allowed & requirements.selected_nodes, len(self._full))
 
     def _orders_by_offer(self, requirements: PodRequirements, allowed: BoolArray) -> Iterator[NodeOrder]:
-        """The nodes that can take the pod, those of one offer together, not ordered yet."""
-        for offer in (
-            self.cluster.fleet.by_resource.get(requirements.resource, ()) if requirements.resource else (None,)
-        ):
+        """Yield the feasible nodes, those of one offer together, unsorted."""
+        offers = self.cluster.fleet.by_resource.get(requirements.resource, ()) if requirements.resource else (None,)
+        for offer in offers:
             offering = allowed if offer is None else allowed & node_mask_array(offer.nodes, len(allowed))
             nodes = np.flatnonzero(offering & self._feasible_nodes(requirements))
             if len(nodes):
                 yield self._offer_order(requirements, offer, nodes)
 
     def _feasible_nodes(self, requirements: PodRequirements) -> BoolArray:
-        """Which nodes have the CPU, the memory, the GPUs and room for another pod, shape (nodes,)."""
-        rooms = self._score_table.free
-        takes = ~self._full & (rooms.cpu >= requirements.cpu_milli) & (rooms.memory >= requirements.memory_mib)
+        """Return which nodes have the CPU, memory, GPUs and pod slots, shape (nodes,)."""
+        arrays = self._score_table.free
+        feasible = ~self._full & (arrays.cpu >= requirements.cpu_milli) & (arrays.memory >= requirements.memory_mib)
         for resource, count in requirements.gpu_resources:
-            takes &= self._units.get(resource, np.zeros_like(self._full, np.int64)) >= count
-        return takes & self.joinable_nodes(requirements)[0] if requirements.nvlink_required else takes
+            feasible &= self._units.get(resource, np.zeros_like(self._full, np.int64)) >= count
+        return feasible & self.joinable_nodes(requirements)[0] if requirements.nvlink_required else feasible
 
     def _offer_order(self, requirements: PodRequirements, offer: GpuOffer | None, nodes: IntArray) -> NodeOrder:
         keys = np.zeros((len(nodes), KEY_PARTS))
         demand = self.cluster.pod_demand(requirements, int(nodes[0]))
         scores = self._score_table.scores(demand)[nodes]
-        keys[:, SCORE], keys[:, FULLNESS] = (
-            np.where(scores > INFEASIBLE_SCORE, scores, LAST_SCORE),
-            self._fullness[nodes],
-        )
+        keys[:, SCORE] = np.where(scores > INFEASIBLE_SCORE, scores, LAST_SCORE)
+        keys[:, FULLNESS] = self._fullness[nodes]
         if offer is not None and offer.form is GpuForm.WHOLE:
             figures = self._links.figures(requirements.container_requests)
-            keys[:, ILL], keys[:, HARM] = -figures.unhealthy[nodes], -figures.broken_sets[nodes]
+            keys[:, UNHEALTHY], keys[:, BROKEN_SETS] = -figures.unhealthy[nodes], -figures.broken_sets[nodes]
             if requirements.communicates:
-                keys[:, NEAR] = np.column_stack([figures.joined, figures.ratio])[nodes]
+                keys[:, LINKS] = np.column_stack([figures.joined, figures.ratio])[nodes]
         if offer is not None and offer.form is GpuForm.MIG:
             keys[:, SCORE] = self._mig_value_changes(offer.product, offer.profile)[nodes]
         return NodeOrder(nodes, keys)
 
     def _ranked_node(self, requirements: PodRequirements, node: int, key: tuple[float, ...]) -> RankedNode:
         devices, offer = self.cluster.devices[node], self.cluster.offer(node, requirements.resource)
-        whole = offer is not None and offer.form is GpuForm.WHOLE
-        links = (
-            pod_gpu_links(
-                devices.topology, devices.free, requirements.container_requests, devices.allocatable_unhealthy
-            )
-            if whole
-            else None
-        )
+        links = None
+        if offer is not None and offer.form is GpuForm.WHOLE:
+            requests, unhealthy = requirements.container_requests, devices.allocatable_unhealthy
+            links = pod_gpu_links(devices.topology, devices.free, requests, unhealthy)
         return RankedNode(node, key[SCORE], links, devices.topology.confidence, key)
 
     def _mig_value_changes(self, product: str, profile: str) -> FloatArray:
-        """By how much the worth of the card that loses least would change, shape (nodes,)."""
-        judged = self._mig_values.get((product, profile))
-        if judged is None:
-            if len(self._mig_values) >= MAX_PROFILES:
-                self._mig_values.clear()
-            judge = partial(self._mig_value_change, product, profile)
-            judged = StateFigures(self._cards, judge, (-float(CARD_MILLI),), self.errors)
-            self._mig_values[product, profile] = judged
-        return judged.by_node()[:, 0]
+        """Return the change of value of the card that loses least, shape (nodes,)."""
+        if (figures := self._mig_values.get((product, profile))) is None:
+            compute = partial(self._mig_value_change, product, profile)
+            figures = StateFigures(self._cards, compute, (-float(CARD_MILLI),), self.errors)
+            self._mig_values.store((product, profile), figures)
+        return figures.by_node()[:, 0]
 
     def _mig_value_change(self, product: str, profile: str, state: MigState) -> tuple[float]:
-        """The same for one node; 0 where the cut is not known.
+        """Return the change for one node; 0 for an unknown product or profile.
 
-        A pod takes an idle instance; where there is none, a start that is free; where there is none either, and a card
-        is ill, what that one has.
+        A pod gets an idle instance, or else a free start; if there is neither and a card is unhealthy, that card's
+        instance.
         """
-        cards, sick = state
+        cards, has_unhealthy = state
         known = mig_geometry(product)
         form = known.profile(profile) if known else None
         if known is None or form is None:
             return (0.0,)
-        value, missing = mig_card_value(known, self._profiles), -float(CARD_MILLI) if sick else 0.0
+        value, missing = mig_card_value(known, self._profiles), -float(CARD_MILLI) if has_unhealthy else 0.0
         used = {card.index: occupied_units(known, card.used) for card in cards}
         places = [(used[card.index], one.start) for card in cards for one in card.idle if one.profile == profile]
         if not places:
@@ -308,12 +290,12 @@ class NodeRanking:
         return (round(max((value.value_change(profile, mask, start) for mask, start in places), default=missing), 1),)
 
     def slots(self, requirements: PodRequirements) -> IntArray:
-        """How many such pods each node takes, one after the other; who may go where is not asked, shape (nodes,)."""
-        rooms = self._score_table.free
+        """Return how many such pods fit on each node, ignoring taints and selectors, shape (nodes,)."""
+        arrays = self._score_table.free
         slots = np.where(self._full, 0, MAX_SLOTS)
         for resource, units in requirements.gpu_resources:
             np.minimum(slots, self._units.get(resource, np.zeros_like(slots)) // units, out=slots)
-        for free, requested in ((rooms.cpu, requirements.cpu_milli), (rooms.memory, requirements.memory_mib)):
+        for free, requested in ((arrays.cpu, requirements.cpu_milli), (arrays.memory, requirements.memory_mib)):
             slots = np.minimum(slots, free // requested) if requested else slots
         if requirements.nvlink_required:
             sets = self._links.joined_pod_counts(requirements.container_requests).astype(np.int64)
@@ -321,18 +303,14 @@ class NodeRanking:
         return np.maximum(slots, 0)
 
     def nodes_for_gang(self, requirements: PodRequirements, gang: GangContext, order: NodeOrder) -> list[int]:
-        """Where the others would go, as `nodes_for_remaining` says; `order` is how the nodes were ranked for the
-        pod.
-        """
+        """Return nodes for the rest of the gang (see `nodes_for_remaining`); `order` is the order for this pod."""
         domains = self._domains.domains_by_label(gang.domain)
-        return (
-            nodes_for_remaining(domains, self._eligible_slots(requirements), gang, order.nodes)
-            if len(order.nodes)
-            else []
-        )
+        if not len(order.nodes):
+            return []
+        return nodes_for_remaining(domains, self._eligible_slots(requirements), gang, order.nodes)
 
     def _eligible_slots(self, requirements: PodRequirements) -> IntArray:
-        """The same where state, taints and selectors let the pod in, and none elsewhere."""
+        """Return the slots of nodes whose state, taints and selectors allow the pod, and 0 for others."""
         return np.where(self._eligible_nodes(requirements), self.slots(requirements), 0)
 
 

@@ -1,7 +1,7 @@
-"""The board: the score of every node for every need that has been asked for, kept as nodes change.
+"""Scores of all nodes for each pod shape, and figures of all nodes by state, both updated as nodes change.
 
-A pod that comes or goes touches one node. So each shape keeps its row of scores and the point in the log of
-changed nodes up to which it is good, and only what changed since is scored again.
+A pod that arrives or leaves changes one node. Each shape keeps a row of scores and its position in the log of changed
+nodes; only the nodes changed since then are scored again. Nodes in the same state share their figures.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from typing import Generic, NamedTuple, TypeVar
 
 import numpy as np
 
+from webhook.model.bounded_cache import BoundedCache
 from webhook.placement.capacity import (
     GPU_MILLI,
     BoolArray,
@@ -24,7 +25,7 @@ from webhook.placement.capacity import (
 from webhook.placement.fragmentation.strategies import NodeScorer
 
 MAX_STATES = 16_384
-"""States that are remembered; beyond that those that no node is in any more are forgotten."""
+"""States that are remembered; beyond that those that no node is in are dropped."""
 
 K = TypeVar("K", bound=Hashable)
 
@@ -33,9 +34,9 @@ class NodeStates(Generic[K]):
     """The state of every node, as a number.
 
     Attributes:
-        of: By node, shape (nodes,).
-        keys: What each number stands for.
-        since: Changes whenever the numbers begin anew.
+        numbers: By node, shape (nodes,).
+        keys: The state of each number.
+        generation: Changes when states are renumbered.
     """
 
     def __init__(self, keys: Iterable[K]) -> None:
@@ -43,7 +44,7 @@ class NodeStates(Generic[K]):
         self._begin(keys)
 
     def set(self, node: int, key: K) -> None:
-        """A node is in another state now."""
+        """Set the state of a node."""
         self.numbers[node] = self._number(key)
         if len(self.keys) > max(MAX_STATES, 2 * len(self.numbers)):
             self.generation += 1
@@ -62,9 +63,9 @@ class NodeStates(Generic[K]):
 
 
 class StateFigures(Generic[K]):
-    """Figures of every state, worked out when it is first asked for.
+    """Figures of every state, computed on first use.
 
-    A state that cannot be judged counts as the worst one, so that one node spoils no answer about the others.
+    If computing a state fails, it counts as the worst one, so that one node does not affect the answer about others.
     """
 
     def __init__(
@@ -74,13 +75,13 @@ class StateFigures(Generic[K]):
         worst: tuple[float, ...] = (),
         faults: list[Exception] | None = None,
     ) -> None:
-        """Begin.
+        """Prepare.
 
         Args:
             states: The states.
-            judge: Works out the figures of one.
-            worst: The figures of one with which that fails.
-            faults: Gets what went wrong; without it, such a fault ends the call.
+            judge: Computes the figures of one state.
+            worst: Figures if that fails.
+            faults: Receives the errors; without it, an error ends the call.
         """
         self._states, self._judge = states, judge
         self._worst, self._faults = worst, faults
@@ -88,7 +89,7 @@ class StateFigures(Generic[K]):
         self._table: FloatArray = np.empty((0, 0))
 
     def by_node(self) -> FloatArray:
-        """The figures of every node, shape (nodes, figures)."""
+        """Return the figures of every node, shape (nodes, figures)."""
         states = self._states
         if self._since != states.generation:
             self._since, self._table = states.generation, np.empty((0, 0))
@@ -108,21 +109,21 @@ class StateFigures(Generic[K]):
 
 
 MAX_SCORE_ROWS = 1024
-"""Shapes whose rows are kept; beyond that the rows start anew."""
+"""Shapes whose rows are kept; beyond that all rows are dropped."""
 
 INFEASIBLE_SCORE = -np.inf
-"""The score of a node that cannot take the pod."""
+"""Score of a node where the pod does not fit."""
 
 
 class GpuPlacement(NamedTuple):
-    """Where a pod goes: position of the node in the site, and positions of the GPUs on it, one for each unit."""
+    """Node position, and positions of the GPUs on it, one for each unit."""
 
     node: int
     gpus: tuple[int, ...]
 
 
 class _ScoreRow:
-    """Scores of one shape: good for all nodes up to a point of the log."""
+    """Scores of one shape, valid up to a position of the log."""
 
     __slots__ = ("scores", "seen", "taking")
 
@@ -134,57 +135,57 @@ class ScoreTable:
     """Scores by shape and node. It has one writer.
 
     Attributes:
-        rooms: What is free. Change it through `take` and `give`, or call `refresh`.
-        turnover: Pods that leave for each that comes, from 0 to 1.
+        free: Free capacity. Change it through `allocate` and `release`, or call `refresh`.
+        turnover: Pods that leave for each that arrives, from 0 to 1.
     """
 
-    def __init__(self, rooms: FreeCapacityArrays, rule: NodeScorer, turnover: float = 0.0) -> None:
-        self.free, self.turnover = rooms, turnover
-        self._everyone = np.arange(len(rooms.capacity.nodes))
-        self.set_scorer(rule)
+    def __init__(self, arrays: FreeCapacityArrays, scorer: NodeScorer, turnover: float = 0.0) -> None:
+        self.free, self.turnover = arrays, turnover
+        self._everyone = np.arange(len(arrays.capacity.nodes))
+        self.set_scorer(scorer)
 
-    def set_scorer(self, rule: NodeScorer) -> None:
-        """Judge by this rule from now on."""
-        self._scorer = rule
-        self._values = rule.node_values(self.free.rows(self._everyone))
-        self._rows: dict[PodDemand, _ScoreRow] = {}
+    def set_scorer(self, scorer: NodeScorer) -> None:
+        """Use another scorer from now on."""
+        self._scorer = scorer
+        self._values = scorer.node_values(self.free.rows(self._everyone))
+        self._rows: BoundedCache[PodDemand, _ScoreRow] = BoundedCache(MAX_SCORE_ROWS)
         self._log: list[int] = []
 
     def scores(self, demand: PodDemand) -> FloatArray:
-        """The score of every node, shape (nodes,); NOWHERE for one that cannot take the pod."""
+        """Return the score of every node, shape (nodes,); INFEASIBLE_SCORE if the pod does not fit."""
         scores = self._score_row(demand.shape).scores + self._scorer.node_adjustments(self.free, demand, self.turnover)
         fitting: FloatArray = np.where(self.free.memory >= demand.memory_mib, scores, INFEASIBLE_SCORE)
         return fitting
 
     def choose_gpus(self, node: int, demand: PodDemand) -> tuple[int, ...]:
-        """The GPUs of a node with room for the pod that the rule would give it, one for each unit."""
+        """Return the GPUs of a node that the scorer would choose, one for each unit."""
         if not demand.gpus:
             return ()
         free = self.free.gpus[node]
         if demand.gpu_milli == GPU_MILLI:
             return tuple(np.flatnonzero(free == GPU_MILLI)[: demand.gpus].tolist())
         one = np.array([node])
-        ways = placement_options(self.free.rows(one), demand, self._score_row(demand.shape).taking)
+        options = placement_options(self.free.rows(one), demand, self._score_row(demand.shape).taking)
         scores = self._scorer.placement_scores(
-            self._values[ways.nodes], self._scorer.node_values(ways), ways.nodes, demand
+            self._values[options.nodes], self._scorer.node_values(options), options.nodes, demand
         )
-        taken = units_per_gpu(free - ways.gpus, demand.gpu_milli)
+        taken = units_per_gpu(free - options.gpus, demand.gpu_milli)
         best = np.flatnonzero(scores == scores.max())
         way = min(best, key=lambda i: int(free[taken[i] > 0].sum())) if self._scorer.prefers_full_gpus else best[0]
         return tuple(np.repeat(np.arange(len(free)), taken[way]).tolist())
 
     def allocate(self, place: GpuPlacement, demand: PodDemand) -> None:
-        """A pod begins to hold its place."""
+        """Add a pod."""
         self.free.allocate(place.node, demand, place.gpus)
         self.refresh((place.node,))
 
     def release(self, place: GpuPlacement, demand: PodDemand) -> None:
-        """A pod gives its place back."""
+        """Remove a pod."""
         self.free.release(place.node, demand, place.gpus)
         self.refresh((place.node,))
 
     def refresh(self, nodes: Sequence[int]) -> None:
-        """The rooms of some nodes were written anew."""
+        """Score some nodes again after their free capacity was changed directly."""
         some = np.array(nodes, np.int64)
         self._values[some] = self._scorer.node_values(self.free.rows(some))
         self._log += nodes
@@ -193,34 +194,26 @@ class ScoreTable:
             self._rows.clear()
 
     def _score_row(self, shape: PodDemand) -> _ScoreRow:
-        row = self._rows.get(shape)
-        if row is None:
-            return self._add_score_row(shape)
+        if (row := self._rows.get(shape)) is None:
+            accepting = self.free.capacity.nodes_accepting(shape)
+            scores = self._score_nodes(self._everyone, shape, accepting)
+            return self._rows.store(shape, _ScoreRow(scores, accepting, len(self._log)))
         if row.seen < len(self._log):
             changed = np.array(sorted(set(self._log[row.seen :])))
             row.scores[changed] = self._score_nodes(changed, shape, row.taking)
             row.seen = len(self._log)
         return row
 
-    def _add_score_row(self, shape: PodDemand) -> _ScoreRow:
-        if len(self._rows) >= MAX_SCORE_ROWS:
-            self._rows.clear()
-        accepting = self.free.capacity.nodes_accepting(shape)
-        row = self._rows[shape] = _ScoreRow(
-            self._score_nodes(self._everyone, shape, accepting), accepting, len(self._log)
-        )
-        return row
-
     def _score_nodes(self, nodes: IntArray, shape: PodDemand, accepting: BoolArray) -> FloatArray:
-        ways = placement_options(self.free.rows(nodes), shape, accepting)
+        options = placement_options(self.free.rows(nodes), shape, accepting)
         scores = self._scorer.placement_scores(
-            self._values[ways.nodes], self._scorer.node_values(ways), ways.nodes, shape
+            self._values[options.nodes], self._scorer.node_values(options), options.nodes, shape
         )
-        return _best_option_scores(nodes, ways.nodes, scores)
+        return _best_option_scores(nodes, options.nodes, scores)
 
 
 def _best_option_scores(nodes: IntArray, of: IntArray, scores: FloatArray) -> FloatArray:
-    """The best score of each node, of its options; both lists of nodes rise."""
+    """Return the best score of each node among its options; both lists of nodes are ascending."""
     found = np.full(len(nodes), INFEASIBLE_SCORE)
     if len(of):
         starts = np.flatnonzero(np.diff(of, prepend=-1))
@@ -229,6 +222,6 @@ def _best_option_scores(nodes: IntArray, of: IntArray, scores: FloatArray) -> Fl
 
 
 def best_nodes(scores: FloatArray) -> IntArray:
-    """The nodes with the highest score; none where no node can take the pod."""
+    """Return the nodes with the highest score; none if no node fits."""
     highest = scores.max(initial=INFEASIBLE_SCORE)
     return np.flatnonzero(scores == highest) if highest > INFEASIBLE_SCORE else np.empty(0, np.int64)

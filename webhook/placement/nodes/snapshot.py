@@ -1,4 +1,4 @@
-"""A cluster ready to be ranked: what scheduling knows of the nodes, and their GPUs."""
+"""A snapshot of the cluster for ranking: nodes, free resources and GPUs."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from webhook.placement.nvlink import gpu_mask
 
 
 class SchedulingSnapshot:
-    """Nodes, what is free on them, and their GPUs; position i is the same node everywhere.
+    """Nodes, their free resources and GPUs; position i is the same node everywhere.
 
     Attributes:
-        fleet: The nodes as scheduling sees them.
-        free: What is free on each.
-        devices: The GPUs of each.
-        unusable: Why reports cannot be used, by name of the node.
-        site: The nodes as rules see them: whole GPUs and shares. MIG cards are valued apart.
+        fleet: The nodes as the scheduler sees them.
+        free: Free resources of each.
+        devices: GPUs of each.
+        report_errors: Why reports are invalid, by node name.
+        capacity: The nodes as scorers see them: whole GPUs and shares. MIG cards are scored separately.
     """
 
     def __init__(
@@ -52,29 +52,29 @@ class SchedulingSnapshot:
                 self._of_model[machine.model] = self._of_model.get(machine.model, 0) | 1 << i
 
     def offer(self, node: int, resource: str) -> GpuOffer | None:
-        """What a resource name stands for on a node."""
+        """Return what a resource name stands for on a node."""
         return self._offers[node].get(resource)
 
     def used_units(self, node: int, resource: str) -> int:
-        """Units of a GPU resource that the pods of a node hold."""
-        room = self.free[node]
+        """Return the units of a GPU resource that pods of a node hold."""
+        free = self.free[node]
         units = self.fleet.nodes[node].gpus.get(resource, 0)
-        return units - room.units(resource)
+        return units - free.units(resource)
 
     def whole_gpu_nodes(self) -> int:
-        """Mask of the nodes on which `nvidia.com/gpu` is a whole card."""
+        """Return the mask of the nodes on which `nvidia.com/gpu` is a whole card."""
         offers = self.fleet.by_resource.get(WHOLE_GPU, ())
         return union_masks(offer.nodes for offer in offers if offer.form is GpuForm.WHOLE)
 
     def whole_gpus(self, node: int) -> tuple[int, int]:
-        """Whole GPUs of a node, and how many of them are free."""
+        """Return the whole GPUs of a node, and how many of them are free."""
         offer = self.offer(node, WHOLE_GPU)
         if offer is None or offer.form is not GpuForm.WHOLE:
             return 0, 0
         return self.fleet.nodes[node].gpus.get(WHOLE_GPU, 0), self.free[node].gpus.get(WHOLE_GPU, 0)
 
     def pod_demand(self, requirements: PodRequirements, node: int) -> PodDemand:
-        """What a pod needs of a node in the terms of the rules. Of MIG instances and their shares: CPU, memory."""
+        """Return a pod's demand on a node as scorers see it; for MIG instances and their shares only CPU and memory."""
         offer = self.offer(node, requirements.resource)
         if offer is None or offer.form is GpuForm.MIG or offer.profile:
             return PodDemand(requirements.cpu_milli, memory_mib=requirements.memory_mib)
@@ -88,37 +88,37 @@ class SchedulingSnapshot:
         )
 
     def free_arrays(self) -> FreeCapacityArrays:
-        """What is free, for rules."""
-        rooms = FreeCapacityArrays(self.capacity)
-        self.write_free_arrays(rooms, range(len(self.free)))
-        return rooms
+        """Return the free capacity for scorers."""
+        arrays = FreeCapacityArrays(self.capacity)
+        self.write_free_arrays(arrays, range(len(self.free)))
+        return arrays
 
-    def write_free_arrays(self, rooms: FreeCapacityArrays, nodes: Sequence[int]) -> None:
-        """Write what is free on some nodes."""
+    def write_free_arrays(self, arrays: FreeCapacityArrays, nodes: Sequence[int]) -> None:
+        """Write the free capacity of some nodes."""
         some = np.array(nodes, np.int64)
-        rooms.cpu[some] = [max(0, self.free[node].cpu_milli) for node in nodes]
-        rooms.memory[some] = [max(0, self.free[node].memory) // MIB for node in nodes]
+        arrays.cpu[some] = [max(0, self.free[node].cpu_milli) for node in nodes]
+        arrays.memory[some] = [max(0, self.free[node].memory) // MIB for node in nodes]
         for node in nodes:
-            rooms.gpus[node] = self._free_gpu_milli(node, rooms.gpus.shape[1])
+            arrays.gpus[node] = self._free_gpu_milli(node, arrays.gpus.shape[1])
 
-    def set_node(self, node: int, room: FreeResources, devices: NodeDevices | None) -> None:
-        """Another amount is free on a node from now on. Only for who made the cluster, and shares it with nobody.
+    def set_node(self, node: int, free: FreeResources, devices: NodeDevices | None) -> None:
+        """Change the free resources of a node in place. Only for the owner of an unshared snapshot.
 
         Args:
             node: The node.
-            room: What is free.
-            devices: Its GPUs; None for what its labels let one expect.
+            free: Its free resources.
+            devices: Its GPUs; None for those that its labels suggest.
         """
-        self.free[node] = room
+        self.free[node] = free
         self.devices[node] = self._devices_of_node(node, devices)
 
     def with_pod(self, requirements: PodRequirements, node: int, gpus: tuple[int, ...] = ()) -> SchedulingSnapshot:
-        """The cluster after a pod has come to a node.
+        """Return the snapshot with a pod placed on a node.
 
         Args:
             requirements: The pod.
             node: Its node.
-            gpus: The whole GPUs that it gets; () where that is not known.
+            gpus: The whole GPUs that it gets; () if unknown.
         """
         known = self.devices[node]
         free = known.free
@@ -128,23 +128,23 @@ class SchedulingSnapshot:
             node, _subtract_requirements(self.free[node], requirements), msgspec.structs.replace(known, free=free)
         )
 
-    def with_free(self, node: int, room: FreeResources, devices: NodeDevices | None = None) -> SchedulingSnapshot:
-        """The cluster with another amount free on one node, and other devices if they are given."""
+    def with_free(self, node: int, free: FreeResources, devices: NodeDevices | None = None) -> SchedulingSnapshot:
+        """Return the snapshot with other free resources on one node, and other devices if given."""
         after = object.__new__(SchedulingSnapshot)
         after.__dict__.update(self.__dict__)
         after.free, after.devices = self.free.copy(), self.devices.copy()
-        after.set_node(node, room, devices or self.devices[node])
+        after.set_node(node, free, devices or self.devices[node])
         return after
 
     def _devices_of_node(self, node: int, devices: NodeDevices | None) -> NodeDevices:
-        """The GPUs of a node, held against what is free there; None for what its labels let one expect."""
+        """Return the GPUs of a node, reconciled with its free units; None for those that its labels suggest."""
         whole, free = self.whole_gpus(node)
         if devices is None:
             return devices_from_labels(self.fleet.nodes[node], whole, free)
         return reconcile_free_count(devices, self.free[node].units(WHOLE_GPU)) if whole else devices
 
     def _allowed_models(self, requirements: PodRequirements) -> tuple[str, ...]:
-        """The models that selectors leave, where they rule out some."""
+        """Return the models that the selectors allow; () for all."""
         left = [model for model, nodes in self._of_model.items() if nodes & requirements.selected_nodes]
         return tuple(sorted(left)) if len(left) < len(self._of_model) else ()
 
@@ -160,14 +160,14 @@ class SchedulingSnapshot:
         )
 
     def _shared_gpus(self, node: int) -> Iterator[tuple[int, int, int]]:
-        """By resource: GPUs of a node that are shared, shares of each, and how many shares are free."""
+        """Yield for each resource with shares: GPUs, shares per GPU, and free shares."""
         for resource, offer in self._offers[node].items():
             if offer.form in (GpuForm.MPS, GpuForm.TIME_SLICING) and offer.profile == "":
                 units = self.fleet.nodes[node].gpus.get(resource, 0)
                 yield -(-units // offer.replicas), offer.replicas, self.free[node].gpus.get(resource, 0)
 
     def _free_gpu_milli(self, node: int, most: int) -> IntArray:
-        """Free thousandths of each GPU. Shares are spread as the device plugin does: the emptiest card first."""
+        """Return free thousandths of each GPU. Shares are spread as the device plugin does: the emptiest card first."""
         levels = np.zeros(most, np.int64)
         whole = np.full(max(0, self.whole_gpus(node)[1]), GPU_MILLI)
         known = np.concatenate([*(_spread_shares(*each) for each in self._shared_gpus(node) if each[0]), whole])
@@ -189,12 +189,12 @@ def _offers_by_node(fleet: Fleet) -> list[dict[str, GpuOffer]]:
     return found
 
 
-def _subtract_requirements(room: FreeResources, requirements: PodRequirements) -> FreeResources:
-    gpus = dict(room.gpus)
+def _subtract_requirements(free: FreeResources, requirements: PodRequirements) -> FreeResources:
+    gpus = dict(free.gpus)
     for resource, count in requirements.gpu_resources:
         gpus[resource] = gpus.get(resource, 0) - count
-    cpu_milli, memory = room.cpu_milli - requirements.cpu_milli, room.memory - requirements.memory_mib * MIB
-    return msgspec.structs.replace(room, cpu_milli=cpu_milli, memory=memory, gpus=gpus)
+    cpu_milli, memory = free.cpu_milli - requirements.cpu_milli, free.memory - requirements.memory_mib * MIB
+    return msgspec.structs.replace(free, cpu_milli=cpu_milli, memory=memory, gpus=gpus)
 
 
 def _empty_node_resources(node: FleetNode) -> FreeResources:
