@@ -139,8 +139,8 @@ def test_what_another_policy_says_otherwise_is_told() -> None:
     said = [found.message for found in ask(pod, *texts).findings if found.code == "GPU-I102"]
 
     assert said == [
-        "not added: runtimeClassName nvidia-cdi (another policy names nvidia)",
-        "not added: label tier: nvidia-cdi (another policy has another value)",
+        "not added: runtimeClassName nvidia-cdi (another policy sets nvidia)",
+        "not added: label tier: nvidia-cdi (another policy sets another value)",
     ]
 
 

@@ -156,7 +156,7 @@ def test_a_cluster_without_enough_links_says_how_many_there_are() -> None:
     assert decision.patch == ()
     field = "spec.containers[0].resources.limits['nvidia.com/gpu']"
     assert f"[GPU-T301] {field}: 8 GPUs must be linked by NVLink" in str(decision.warnings[0])
-    assert "Ask for at most 4 GPUs." in str(decision.warnings[0])
+    assert "Request at most 4 GPUs." in str(decision.warnings[0])
 
 
 TOO_FEW_TOGETHER: dict[str, tuple[PodMaker, tuple[Json, ...]]] = {
@@ -171,7 +171,7 @@ def test_nodes_that_link_one_container_must_have_room_for_all(pod: PodMaker, nod
     decision = ask(pod, "mode: enforce\ntopology: {nvlink: required}", nodes=nodes)
     assert decision.patch == ()
     (found,) = [str(warning) for warning in decision.warnings if "[GPU-T301]" in str(warning)]
-    assert "4 must be linked by NVLink, and no node that links so many has" in found
+    assert "GPUs must be linked by NVLink, and no node with so many linked GPUs has" in found
 
 
 SLICE = "nvidia.com/mig-1g.10gb"
@@ -191,7 +191,7 @@ def test_nodes_that_link_gpus_must_be_able_to_take_the_whole_pod(pod: PodMaker, 
     decision = ask(pod, "mode: enforce\ntopology: {nvlink: required}", nodes=nodes)
     assert decision.patch == ()
     (found,) = [str(warning) for warning in decision.warnings if "[GPU-T301]" in str(warning)]
-    assert "2 GPUs must be linked by NVLink, and no node that links so many could take the whole pod" in found
+    assert "2 GPUs must be linked by NVLink, and no node with so many linked GPUs can take the whole pod" in found
 
 
 def test_links_are_required_where_slices_stand_beside_them() -> None:
@@ -208,7 +208,7 @@ def test_an_init_container_takes_no_room_from_those_after_it() -> None:
 def test_islands_say_how_many_there_are_at_most() -> None:
     decision = ask(make_pod().gpus(8), "mode: enforce\ntopology: {nvlink: required}", nodes=(HALVES, BRIDGED))
     assert codes(decision) == ["warn GPU-T301"]
-    assert "Ask for at most 4 GPUs." in str(decision.warnings[0])
+    assert "Request at most 4 GPUs." in str(decision.warnings[0])
 
 
 def test_more_gpus_than_any_machine_has_are_judged_like_any_other_number() -> None:
@@ -216,7 +216,7 @@ def test_more_gpus_than_any_machine_has_are_judged_like_any_other_number() -> No
     liar = node("liar", 8, gpus=10**9)
     decision = ask(make_pod().gpus(10**9), "mode: enforce\ntopology: {nvlink: required}", nodes=(JOINED, liar))
     (found,) = [str(warning) for warning in decision.warnings if "[GPU-T301]" in str(warning)]
-    assert "Ask for at most 8 GPUs." in found
+    assert "Request at most 8 GPUs." in found
 
 
 SAYS: dict[str, tuple[PodMaker, str, str | None]] = {

@@ -1,4 +1,4 @@
-"""Step 6: what is added to a pod so that it reaches the nodes it asks for. Nothing the user wrote is changed."""
+"""Hints of step 5: tolerations, node affinity, spread, runtime class and labels; what the user wrote stays."""
 
 from __future__ import annotations
 
@@ -18,13 +18,12 @@ from webhook.model.gpu_resources import WHOLE_GPU
 from webhook.model.node_labels import PRODUCT_LABEL
 from webhook.model.node_masks import union_masks
 from webhook.model.objects import Taint
-from webhook.model.offers import GpuOffer
 from webhook.model.pods import NodeSelectorRequirement, Pod, Toleration
 from webhook.model.taints import tolerates_all
 from webhook.policy.policy_set import InjectionRules, SpreadMode
 
 TOLERATIONS_WHITELIST = "scheduler.alpha.kubernetes.io/tolerationsWhitelist"
-"""Namespace annotation of PodTolerationRestriction: an added toleration could get the pod refused."""
+"""Namespace annotation of PodTolerationRestriction: an added toleration could get the pod rejected."""
 
 _HINT_FIELDS: dict[str, FieldPath] = {
     "tolerations": ("spec", "tolerations"),
@@ -35,186 +34,166 @@ _HINT_FIELDS: dict[str, FieldPath] = {
     "labels": ("metadata", "labels"),
     "topology": ("metadata", "annotations", TOPOLOGY_ANNOTATION),
 }
-"""Where what an injection adds stands, by the word for it."""
+"""The field of each recorded change."""
 
 
-def apply_injection(section: InjectionRules, shape: PodMutation, case: PodContext) -> list[Violation]:
-    """Add what an injection section says. Returns what was added, and what could not be."""
-    before = len(shape.changed)
-    problems: list[Violation] = []
-    if (section.tolerations_auto or section.tolerations) and TOLERATIONS_WHITELIST not in case.namespace_annotations:
-        _add_tolerations(section, shape, case)
+def apply_injection(section: InjectionRules, mutation: PodMutation, context: PodContext) -> list[Violation]:
+    """Add the hints of an injection section; report what was added and what could not be."""
+    before = len(mutation.changed)
+    violations: list[Violation] = []
+    tolerations = section.tolerations_auto or section.tolerations
+    if tolerations and TOLERATIONS_WHITELIST not in context.namespace_annotations:
+        _add_tolerations(section, mutation, context)
     if section.node_affinity or section.node_affinity_auto:
-        problems += _add_node_affinity(section, shape, case)
+        violations += _add_node_affinity(section, mutation, context)
     if section.runtime_class_name:
-        problems += _set_runtime_class(section, shape)
-    if section.spread is not SpreadMode.OFF:
-        _add_spread_constraint(section, shape)
+        violations += _set_runtime_class(section, mutation)
+    if section.spread is not SpreadMode.OFF and not mutation.spread_constraints:
+        constraint = host_spread_constraint(mutation.pod, required=section.spread is SpreadMode.REQUIRED)
+        if constraint is not None:
+            mutation.spread_constraints.append(constraint)
+            mutation.record_change("topologySpreadConstraints")
     if section.labels:
-        problems += _add_labels(section, shape)
-    if len(shape.changed) > before:
-        problems.append(report_additions(section.mode, shape.changed[before:]))
-    return problems
+        violations += _add_labels(section, mutation)
+    if len(mutation.changed) > before:
+        violations.append(report_additions(section.mode, mutation.changed[before:]))
+    return violations
 
 
 def report_additions(mode: PolicyMode, added: list[str]) -> Violation:
-    """What was added, for the record; what would be, for the user. At the field, or what several have in common."""
+    """Report what was added, as a note, or would be, as a warning; at its field, or at `spec` for several."""
     field = _HINT_FIELDS.get(added[0], ("spec",)) if len(added) == 1 else ("spec",)
     if mode is PolicyMode.ENFORCE:
         return Violation("GPU-I101", field, f"added {', '.join(added)}", at_most=PolicyMode.AUDIT)
     return Violation("GPU-I101", field, f"would add {', '.join(added)}", at_most=PolicyMode.WARN)
 
 
-def _add_tolerations(section: InjectionRules, shape: PodMutation, case: PodContext) -> None:
-    by_now = shape.all_tolerations()
-    missing = [toleration for toleration in section.tolerations if not _is_tolerated(toleration, by_now)]
+def _add_tolerations(section: InjectionRules, mutation: PodMutation, context: PodContext) -> None:
+    present = mutation.all_tolerations()
+    missing = [toleration for toleration in section.tolerations if not _is_covered(toleration, present)]
     if section.tolerations_auto:
-        nodes = candidate_nodes(shape, case) & case.feasible.selected
-        for taint, carrying in gpu_taints(case.view.fleet):
-            if carrying & nodes and not tolerates_all(by_now, (taint,)):
-                missing.append(_toleration_for_taint(taint))
+        nodes = candidate_nodes(mutation, context) & context.feasible.selected
+        for taint, tainted in gpu_taints(context.view.fleet):
+            if tainted & nodes and not tolerates_all(present, (taint,)):
+                operator = "Equal" if taint.value else "Exists"
+                missing.append(Toleration(key=taint.key, operator=operator, value=taint.value, effect=taint.effect))
     if missing:
-        shape.tolerations += missing
-        shape.record_change("tolerations")
+        mutation.tolerations += missing
+        mutation.record_change("tolerations")
 
 
-def _is_tolerated(wanted: Toleration, have: tuple[Toleration, ...]) -> bool:
-    """Is everything that a toleration covers covered already?"""
-    if wanted in have:
+def _is_covered(toleration: Toleration, present: tuple[Toleration, ...]) -> bool:
+    """Do the present tolerations cover another one?"""
+    if toleration in present:
         return True
-    return bool(wanted.key and wanted.effect) and tolerates_all(have, (Taint(wanted.key, wanted.value, wanted.effect),))
+    taint = Taint(toleration.key, toleration.value, toleration.effect)
+    return bool(taint.key and taint.effect) and tolerates_all(present, (taint,))
 
 
-def candidate_nodes(shape: PodMutation, case: PodContext) -> int:
-    """Mask of the nodes the pod may come to stand on: those of the fit, else those that offer what it asks for."""
-    if shape.fit is None:
-        return case.offer_nodes
-    return union_masks([offer.nodes for offer in shape.fit.offers]) & shape.fit.selected
+def candidate_nodes(mutation: PodMutation, context: PodContext) -> int:
+    """Return the mask of the nodes where the pod may run: of the chosen offers, else of the requested ones."""
+    if mutation.fit is None:
+        return context.offer_nodes
+    return union_masks([offer.nodes for offer in mutation.fit.offers]) & mutation.fit.selected
 
 
-def _toleration_for_taint(taint: Taint) -> Toleration:
-    if not taint.value:
-        return Toleration(key=taint.key, operator="Exists", effect=taint.effect)
-    return Toleration(key=taint.key, operator="Equal", value=taint.value, effect=taint.effect)
-
-
-def _add_node_affinity(section: InjectionRules, shape: PodMutation, case: PodContext) -> tuple[Violation, ...]:
-    rules = section.node_affinity
-    if section.node_affinity_auto and shape.fit is None:
-        rules += exclude_partitioned(case, section.mode)
-    if not rules:
-        return ()
-    missing = [
-        rule for rule in rules if rule not in shape.required_node_affinity and not is_already_required(shape.pod, rule)
-    ]
+def _add_node_affinity(section: InjectionRules, mutation: PodMutation, context: PodContext) -> tuple[Violation, ...]:
+    rules, required = section.node_affinity, mutation.required_node_affinity
+    if section.node_affinity_auto and mutation.fit is None:
+        rules += exclude_partitioned(context, section.mode)
+    missing = [rule for rule in rules if rule not in required and not is_already_required(mutation.pod, rule)]
     if not missing:
         return ()
-    nodes = candidate_nodes(shape, case) & case.feasible.matching_nodes(shape.required_node_affinity)
-    left = nodes & case.feasible.matching_nodes(missing)
-    if nodes and not (left if shape.fit is not None else case.leaves_suitable_node(left, nodes)):
+    nodes = candidate_nodes(mutation, context) & context.feasible.matching_nodes(required)
+    remaining = nodes & context.feasible.matching_nodes(missing)
+    enough = bool(remaining) if mutation.fit is not None else context.leaves_suitable_node(remaining, nodes)
+    if nodes and not enough:
         keys = ", ".join(rule.key for rule in missing)
         return (_hint_conflict(("spec", "affinity"), f"node affinity on {keys} would leave no node for this pod"),)
-    shape.required_node_affinity += missing
-    shape.record_change("nodeAffinity")
+    required += missing
+    mutation.record_change("nodeAffinity")
     return ()
 
 
 def is_already_required(pod: Pod, rule: NodeSelectorRequirement) -> bool:
-    """Does every term of the pod's required affinity that can match hold this expression?
+    """Has every effective term of the pod's required node affinity this expression?
 
-    A required affinity that is there and has no term that can match allows no node: nothing narrows it further.
+    A required affinity without effective terms allows no node, so nothing can narrow it further.
     """
     affinity = pod.spec.affinity.node_affinity if pod.spec.affinity else None
     if affinity is None or affinity.required is None:
         return False
-    terms = affinity.required.node_selector_terms
-    live = [term for term in terms if term.match_expressions or term.match_fields]
-    return all(any(_same_requirement(rule, have) for have in term.match_expressions) for term in live)
+    return all(
+        any(_same_requirement(rule, present) for present in term.match_expressions)
+        for term in affinity.required.node_selector_terms
+        if term.match_expressions or term.match_fields
+    )
 
 
 def _same_requirement(one: NodeSelectorRequirement, other: NodeSelectorRequirement) -> bool:
     return one.key == other.key and one.operator == other.operator and set(one.values) == set(other.values)
 
 
-def _set_runtime_class(section: InjectionRules, shape: PodMutation) -> Iterator[Violation]:
-    wanted, have = section.runtime_class_name, shape.pod.spec.runtime_class_name or shape.runtime_class_name
-    if wanted == have:
-        return
-    if have:
-        who = "the pod" if shape.pod.spec.runtime_class_name else "another policy"
-        yield _hint_conflict(("spec", "runtimeClassName"), f"runtimeClassName {wanted} ({who} names {have})")
-        return
-    shape.runtime_class_name = wanted
-    shape.record_change("runtimeClassName")
+def _set_runtime_class(section: InjectionRules, mutation: PodMutation) -> Iterator[Violation]:
+    wanted, own = section.runtime_class_name, mutation.pod.spec.runtime_class_name
+    present = own or mutation.runtime_class_name
+    if not present:
+        mutation.runtime_class_name = wanted
+        mutation.record_change("runtimeClassName")
+    elif present != wanted:
+        source = "the pod" if own else "another policy"
+        yield _hint_conflict(("spec", "runtimeClassName"), f"runtimeClassName {wanted} ({source} sets {present})")
 
 
-def _add_labels(section: InjectionRules, shape: PodMutation) -> Iterator[Violation]:
-    have = shape.pod.metadata.labels
+def _add_labels(section: InjectionRules, mutation: PodMutation) -> Iterator[Violation]:
+    own = mutation.pod.metadata.labels
     for key, value in section.labels:
-        if key not in have and key not in shape.labels:
-            shape.labels[key] = value
-            shape.record_change("labels")
-        elif have.get(key, shape.labels.get(key)) != value:
-            who = "the pod" if key in have else "another policy"
-            yield _hint_conflict(("metadata", "labels", key), f"label {key}: {value} ({who} has another value)")
+        if key not in own and key not in mutation.labels:
+            mutation.labels[key] = value
+            mutation.record_change("labels")
+        elif own.get(key, mutation.labels.get(key)) != value:
+            source = "the pod" if key in own else "another policy"
+            yield _hint_conflict(("metadata", "labels", key), f"label {key}: {value} ({source} sets another value)")
 
 
-def _hint_conflict(path: tuple[str, ...], what: str) -> Violation:
-    return Violation("GPU-I102", path, f"not added: {what}", at_most=PolicyMode.WARN)
+def _hint_conflict(path: tuple[str, ...], hint: str) -> Violation:
+    return Violation("GPU-I102", path, f"not added: {hint}", at_most=PolicyMode.WARN)
 
 
-def _add_spread_constraint(section: InjectionRules, shape: PodMutation) -> None:
-    constraint = host_spread_constraint(shape.pod, required=section.spread is SpreadMode.REQUIRED)
-    if constraint is None or shape.spread_constraints:
-        return
-    shape.spread_constraints.append(constraint)
-    shape.record_change("topologySpreadConstraints")
+def exclude_partitioned(context: PodContext, mode: PolicyMode) -> tuple[NodeSelectorRequirement, ...]:
+    """Return the expression that excludes products whose partial GPUs do not suffice for a request for whole cards.
 
-
-def exclude_partitioned(case: PodContext, mode: PolicyMode) -> tuple[NodeSelectorRequirement, ...]:
-    """What keeps a request for whole cards off the products whose parts would not do for it; () where nothing may.
-
-    Parts do not do for several GPUs, which are to work together, nor for a declared need that they do not cover. The
-    pod must not wait for it: it is required only where a node that is left has room now, and of no pod that keeps what
-    it asks for by its user's word, or that others place.
+    Partial GPUs do not suffice for a request for several GPUs, which have to communicate, nor for a larger declared
+    need. The pod must not wait because of it: the expression is added only where a remaining node has free capacity
+    now, and not to pods that opt out or that another component places.
 
     Args:
-        mode: That of the section that would add it.
+        mode: Mode of the section that adds it.
     """
-    products = _insufficient_products(case) if case.mixes_whole_and_partial else ()
-    if not products or exclusion_reason(case) is not None or not case.view.current:
+    products = _insufficient_products(context) if context.mixes_whole_and_partial else ()
+    if not products or exclusion_reason(context) is not None or not context.view.current:
         return ()
-    rule = NodeSelectorRequirement(PRODUCT_LABEL, "NotIn", products)
-    return (rule,) if _has_free_whole_gpus(case, mode, rule) else ()
+    rule, feasible = NodeSelectorRequirement(PRODUCT_LABEL, "NotIn", products), project_feasible_nodes(context, mode)
+    nodes, count = feasible.nodes & feasible.matching_nodes((rule,)), context.gpu_requests.totals[WHOLE_GPU]
+    free = not unmodelled_constraint(feasible.pod) and feasible.has_free_node(WHOLE_GPU, count, nodes)
+    return (rule,) if free else ()
 
 
-def _insufficient_products(case: PodContext) -> tuple[str, ...]:
-    """Products of the parts that would not do; () where a part may have the product of a whole card."""
-    fleet = case.view.fleet
-    if not fleet.partial_gpu_products or case.gpu_requests.totals[WHOLE_GPU] > 1:
+def _insufficient_products(context: PodContext) -> tuple[str, ...]:
+    """Return the products of insufficient partial GPUs; () where one may have the product of a whole card."""
+    fleet, need = context.view.fleet, context.declared_need.memory_mib
+    if not fleet.partial_gpu_products or context.gpu_requests.totals[WHOLE_GPU] > 1:
         return fleet.partial_gpu_products
-    need = case.declared_need.memory_mib
     if need is None:
         return ()
-    return tuple(sorted({part.product for part in _partial_offers(case) if part.memory_mib and part.memory_mib < need}))
+    partial = [offer for offer in context.offers if offer.form is not GpuForm.WHOLE]
+    return tuple(sorted({offer.product for offer in partial if offer.memory_mib and offer.memory_mib < need}))
 
 
-def _partial_offers(case: PodContext) -> list[GpuOffer]:
-    return [offer for offer in case.offers if offer.form is not GpuForm.WHOLE]
-
-
-def _has_free_whole_gpus(case: PodContext, mode: PolicyMode, rule: NodeSelectorRequirement) -> bool:
-    reach = project_feasible_nodes(case, mode)
-    if unmodelled_constraint(reach.pod):
-        return False
-    return reach.has_free_node(
-        WHOLE_GPU, case.gpu_requests.totals[WHOLE_GPU], reach.nodes & reach.matching_nodes((rule,))
+def is_partial_gpu_too_small(context: PodContext) -> bool:
+    """Does the pod declare a need that a partial GPU it may get does not cover, or may not cover?"""
+    need = context.declared_need.memory_mib
+    return need is not None and any(
+        offer.form is not GpuForm.WHOLE and (offer.memory_mib is None or offer.memory_mib < need)
+        for offer in context.offers
     )
-
-
-def is_partial_gpu_too_small(case: PodContext) -> bool:
-    """Does the pod declare a need that some part it may get would not cover, or is not known to?"""
-    need = case.declared_need.memory_mib
-    if need is None:
-        return False
-    return any(part.memory_mib is None or part.memory_mib < need for part in _partial_offers(case))

@@ -1,8 +1,12 @@
-"""Step 6, topology: GPUs of one container that NVLink joins, and pods of one workload in one NVLink domain.
+"""Topology hints of step 5: NVLink between the GPUs of one container, and one NVLink domain for a workload.
 
-Affinity says it to every scheduler, as far as labels go; the annotation `rightslice.dev/topology` says it to the
-extender, which knows each link. Several nodes that form one NVLink domain share a label value, by default
-`nvidia.com/gpu.clique`.
+Node affinity expresses it to every scheduler, as far as node labels can; the annotation `rightslice.dev/topology`
+expresses it to the extender, which knows each link. The nodes of one multi-node NVLink domain share a label value, by
+default of `nvidia.com/gpu.clique`.
+
+The agent writes the size of its node's largest NVLink island to a label, without unhealthy GPUs and broken links. Where
+agents run, this label decides, whatever the cards are: nodes that join later are labelled by their own agent. Where no
+agent runs, a product with NVLink is recognised by name (`model.products`).
 """
 
 from __future__ import annotations
@@ -15,7 +19,7 @@ from webhook.engine.hints import is_already_required, report_additions
 from webhook.engine.mutation import Json, PodMutation
 from webhook.engine.pod_context import PodContext
 from webhook.engine.violations import Violation
-from webhook.engine.workload_labels import workload_label_key, workload_selector
+from webhook.engine.workload_labels import workload_label_key
 from webhook.model.annotations import GANG_SIZE_ANNOTATION, TOPOLOGY_ANNOTATION
 from webhook.model.batch import MAX_GANG_SIZE, invalid_gang_size
 from webhook.model.enums import GpuForm, PolicyMode
@@ -30,11 +34,11 @@ from webhook.policy.policy_set import NvlinkMode, TopologyRules
 
 
 class LinkedNodes(NamedTuple):
-    """Nodes that can join GPUs, and what tells them from others.
+    """Nodes that link GPUs by NVLink.
 
     Attributes:
-        nodes: Their mask; 0 where labels know of none.
-        rules: Expressions that hold on these, and on no node where labels do not say so.
+        nodes: Their mask; 0 if labels show none.
+        rules: Node affinity expressions that select nodes of which labels show it.
     """
 
     nodes: int
@@ -44,225 +48,203 @@ class LinkedNodes(NamedTuple):
 NO_LINKED_NODES = LinkedNodes(0, ())
 
 NOT_SHARED = NodeSelectorRequirement(SHARING_LABEL, "NotIn", ("mps", "time-slicing"))
-"""Holds too where nobody says how cards are shared. Where they are, the agent's label is still about whole cards."""
+"""Also holds without the label. Where cards are shared, the agent's label still describes whole cards."""
 
 MAX_LINKED_GPUS = 256
-"""GPUs of one node; beyond what any machine joins, labels are taken to know of none. Pods may ask for any number."""
-
+"""GPUs of one node, more than any machine links. Pods may request any number."""
 
 AFFINITY_WEIGHT = 50
-"""Half of the scale: nearness to other GPUs should not silence what the user prefers."""
+"""Half of the scale: links to other GPUs should not override the user's preferences."""
 
 REPLICA_LABELS = frozenset({"pod-template-hash", "controller-revision-hash"})
-"""Labels of workloads whose pods are copies that do not talk to each other, as those of a Job do."""
+"""Labels of workloads whose pods are replicas that do not communicate, unlike those of a Job."""
 
 NVLINK_ANNOTATIONS = {f"nvlink={each}": each for each in NvlinkMode}
 NVLINK_REQUIRED = f"nvlink={NvlinkMode.REQUIRED}"
 
 
-def add_nvlink_affinity(section: TopologyRules, shape: PodMutation, case: PodContext) -> list[Violation]:
-    """Steer pods whose GPUs talk to each other to nodes that link them."""
-    if shape.fit is not None or case.gpu_requests.max_count < section.when_gpus_at_least:
+def add_nvlink_affinity(section: TopologyRules, mutation: PodMutation, context: PodContext) -> list[Violation]:
+    """Prefer or require nodes that link the GPUs of a pod; report what was added, or that no node does."""
+    gpu_requests, feasible = context.gpu_requests, context.feasible
+    if mutation.fit is not None or gpu_requests.max_count < section.when_gpus_at_least:
         return []
-    whole = [ask for ask in case.gpu_requests.requests if ask.resource.name == WHOLE_GPU]
-    largest = max(whole, key=lambda ask: ask.count, default=None)
+    whole = [one for one in gpu_requests.requests if one.resource.name == WHOLE_GPU]
+    largest = max(whole, key=lambda one: one.count, default=None)
     if largest is None or largest.count < section.when_gpus_at_least:
         return []
-    wanted = _nvlink_preference(section, case.pod)
-    if wanted is NvlinkMode.IGNORED:
+    mode = _nvlink_mode(section, context.pod)
+    if mode is NvlinkMode.IGNORED:
         return []
-    allowed = case.feasible.matching_nodes(shape.required_node_affinity)
-    nodes = allowed & case.feasible.tolerated
-    found = find_linked_nodes(
-        largest.count, case.nodes_with_all_gpus(nodes & _nodes_with_all_cards(case)), case.view.fleet
-    )
-    if wanted is NvlinkMode.REQUIRED and not case.leaves_suitable_node(found.nodes, allowed):
-        return [_no_links_violation(largest, case)] if _whole_card_nodes(case.feasible) else []
-    before = len(shape.changed)
-    if wanted is NvlinkMode.REQUIRED:
-        _require_links(found, shape)
-    elif found.nodes != nodes & _whole_card_nodes(case.feasible):
-        _prefer_links(found, shape)
-    _add_domain_affinity(section, wanted, found, shape, case.feasible)
-    _annotate_topology(wanted, shape)
-    added = shape.changed[before:]
+    allowed = feasible.matching_nodes(mutation.required_node_affinity)
+    nodes = allowed & feasible.tolerated
+    able = context.nodes_with_all_gpus(nodes & _nodes_with_all_cards(context))
+    linked = find_linked_nodes(largest.count, able, context.view.fleet)
+    if mode is NvlinkMode.REQUIRED and not context.leaves_suitable_node(linked.nodes, allowed):
+        return [_no_links_violation(largest, context)] if _whole_card_nodes(feasible) else []
+    before = len(mutation.changed)
+    if mode is NvlinkMode.REQUIRED:
+        _require_links(linked, mutation)
+    elif linked.nodes != nodes & _whole_card_nodes(feasible):
+        _prefer_links(linked, mutation)
+    if section.multi_node_domain:
+        _add_domain_affinity(section.multi_node_domain, mode, linked, mutation, feasible)
+    _annotate_topology(mode, mutation)
+    added = mutation.changed[before:]
     return [report_additions(section.mode, added)] if added else []
 
 
 def invalid_annotations(pod: Pod) -> tuple[Violation, ...]:
-    """Where a pod says what its GPUs need, or how many pods belong together, in words that nobody understands."""
+    """Report topology and gang size annotations that cannot be parsed."""
     if not pod.metadata.annotations:
         return ()
-    said, size = pod.metadata.annotations.get(TOPOLOGY_ANNOTATION), invalid_gang_size(pod)
-    found = []
-    if said is not None and said not in NVLINK_ANNOTATIONS:
-        found.append(
-            _invalid_annotation(TOPOLOGY_ANNOTATION, said, ", ".join(NVLINK_ANNOTATIONS), "Write nvlink=preferred.")
-        )
+    topology, size = pod.metadata.annotations.get(TOPOLOGY_ANNOTATION), invalid_gang_size(pod)
+    violations = []
+    if topology is not None and topology not in NVLINK_ANNOTATIONS:
+        allowed = ", ".join(NVLINK_ANNOTATIONS)
+        violations.append(_invalid_annotation(TOPOLOGY_ANNOTATION, topology, allowed, "Write nvlink=preferred."))
     if size is not None:
-        found.append(
-            _invalid_annotation(
-                GANG_SIZE_ANNOTATION, size, f"a number of pods from 1 to {MAX_GANG_SIZE}", 'Write "4" for four pods.'
-            )
-        )
-    return tuple(found)
+        allowed = f"a number of pods from 1 to {MAX_GANG_SIZE}"
+        violations.append(_invalid_annotation(GANG_SIZE_ANNOTATION, size, allowed, 'Write "4" for four pods.'))
+    return tuple(violations)
 
 
-def _invalid_annotation(key: str, said: str, must: str, fix: str) -> Violation:
-    message = f"must be {must} (found {said[:60]!r}), so it is as if it were not there"
+def _invalid_annotation(key: str, value: str, must: str, fix: str) -> Violation:
+    message = f"must be {must} (found {value[:60]!r}); it is ignored"
     return Violation("GPU-R104", ("metadata", "annotations", key), message, fix, PolicyMode.WARN)
 
 
-def _nvlink_preference(section: TopologyRules, pod: Pod) -> NvlinkMode:
-    """What the policy asks for; a pod's own word counts where the policy leaves it a choice."""
+def _nvlink_mode(section: TopologyRules, pod: Pod) -> NvlinkMode:
+    """Return the policy's mode; the pod's annotation counts if the policy only prefers NVLink."""
     if section.nvlink is not NvlinkMode.PREFERRED:
         return section.nvlink
     return NVLINK_ANNOTATIONS.get(pod.metadata.annotations.get(TOPOLOGY_ANNOTATION, ""), section.nvlink)
 
 
-def _nodes_with_all_cards(case: PodContext) -> int:
-    """Mask of the nodes with as many `nvidia.com/gpu` as all containers need."""
-    return case.view.fleet.nodes_with_units(WHOLE_GPU, case.gpu_requests.totals[WHOLE_GPU])
+def _nodes_with_all_cards(context: PodContext) -> int:
+    """Return the mask of the nodes with as many `nvidia.com/gpu` as all containers need."""
+    return context.view.fleet.nodes_with_units(WHOLE_GPU, context.gpu_requests.totals[WHOLE_GPU])
 
 
-def _whole_card_nodes(reach: FeasibleNodes) -> int:
-    """Mask of the nodes on which `nvidia.com/gpu` is a whole card."""
-    offers = reach.view.fleet.by_resource.get(WHOLE_GPU, ())
-    return union_masks(offer.nodes for offer in offers if offer.form is GpuForm.WHOLE)
+def _whole_card_nodes(feasible: FeasibleNodes) -> int:
+    """Return the mask of the nodes on which `nvidia.com/gpu` is a whole card."""
+    offers = feasible.view.fleet.by_resource.get(WHOLE_GPU, ())
+    return union_masks([offer.nodes for offer in offers if offer.form is GpuForm.WHOLE])
 
 
-def _require_links(found: LinkedNodes, shape: PodMutation) -> None:
-    missing = [
-        rule
-        for rule in found.rules
-        if rule not in shape.required_node_affinity and not is_already_required(shape.pod, rule)
-    ]
+def _require_links(linked: LinkedNodes, mutation: PodMutation) -> None:
+    required = mutation.required_node_affinity
+    missing = [rule for rule in linked.rules if rule not in required and not is_already_required(mutation.pod, rule)]
     if missing:
-        shape.required_node_affinity += missing
-        shape.record_change("nodeAffinity")
+        required += missing
+        mutation.record_change("nodeAffinity")
 
 
-def _prefer_links(found: LinkedNodes, shape: PodMutation) -> None:
-    wish = _preferred_term(found.rules)
-    if found.nodes and wish not in shape.preferred_node_affinity and not _is_already_preferred(shape.pod, found.rules):
-        shape.preferred_node_affinity.append(wish)
-        shape.record_change("nodeAffinity")
+def _prefer_links(linked: LinkedNodes, mutation: PodMutation) -> None:
+    if not linked.nodes:
+        return
+    expressions = [{"key": rule.key, "operator": rule.operator, "values": list(rule.values)} for rule in linked.rules]
+    term: Json = {"weight": AFFINITY_WEIGHT, "preference": {"matchExpressions": expressions}}
+    affinity = mutation.pod.spec.affinity.node_affinity if mutation.pod.spec.affinity else None
+    own, rules = affinity.preferred if affinity else (), set(linked.rules)
+    if term in mutation.preferred_node_affinity or any(rules <= set(t.preference.match_expressions) for t in own):
+        return
+    mutation.preferred_node_affinity.append(term)
+    mutation.record_change("nodeAffinity")
 
 
-def _no_links_violation(ask: GpuRequest, case: PodContext) -> Violation:
-    field, reach, total = (
-        (*ask.path, "resources", "limits", WHOLE_GPU),
-        case.feasible,
-        case.gpu_requests.totals[WHOLE_GPU],
-    )
-    nodes, fleet = reach.selected & reach.tolerated, case.view.fleet
-    if find_linked_nodes(ask.count, nodes & _nodes_with_all_cards(case), fleet).nodes:
-        message = f"{ask.count} GPUs must be linked by NVLink, and no node that links so many could take the whole pod"
-        fix = "Ask for less beside these GPUs, or ask the admin for nvlink: preferred."
-        return Violation("GPU-T301", field, message, fix, at_most=PolicyMode.WARN)
-    if ask.count < total and find_linked_nodes(ask.count, nodes, fleet).nodes:
-        message = f"of {total} GPUs {ask.count} must be linked by NVLink, and no node that links so many has {total}"
-        fix = "Ask for fewer GPUs in all containers together, or ask the admin for nvlink: preferred."
-        return Violation("GPU-T301", field, message, fix, at_most=PolicyMode.WARN)
-    most = _max_linked_gpus(ask.count, reach)
-    fix = f"Ask for at most {most} GPUs." if most > 1 else "Ask the admin for nvlink: preferred."
-    message = f"{ask.count} GPUs must be linked by NVLink, and no node that this pod may use links so many"
+def _no_links_violation(largest: GpuRequest, context: PodContext) -> Violation:
+    field, count = (*largest.path, "resources", "limits", WHOLE_GPU), largest.count
+    feasible, total, fleet = context.feasible, context.gpu_requests.totals[WHOLE_GPU], context.view.fleet
+    nodes = feasible.selected & feasible.tolerated
+    if find_linked_nodes(count, nodes & _nodes_with_all_cards(context), fleet).nodes:
+        message = f"{count} GPUs must be linked by NVLink, and no node with so many linked GPUs can take the whole pod"
+        fix = "Request less CPU, memory or other GPUs, or ask the admin for nvlink: preferred."
+    elif count < total and find_linked_nodes(count, nodes, fleet).nodes:
+        message = f"{count} of {total} GPUs must be linked by NVLink, and no node with so many linked GPUs has {total}"
+        fix = "Request fewer GPUs in all containers together, or ask the admin for nvlink: preferred."
+    else:
+        most = _max_linked_gpus(count, feasible)
+        message = f"{count} GPUs must be linked by NVLink, and no node that this pod may use links so many"
+        fix = f"Request at most {most} GPUs." if most > 1 else "Ask the admin for nvlink: preferred."
     return Violation("GPU-T301", field, message, fix, at_most=PolicyMode.WARN)
 
 
-def _max_linked_gpus(count: int, reach: FeasibleNodes) -> int:
-    """The most GPUs below a count that some node links, as far as labels say."""
-    fleet, nodes = reach.view.fleet, reach.selected & reach.tolerated
+def _max_linked_gpus(count: int, feasible: FeasibleNodes) -> int:
+    """Return the largest number of GPUs below a count that a node links, as far as labels show."""
+    fleet, nodes = feasible.view.fleet, feasible.selected & feasible.tolerated
     count = min(count - 1, fleet.max_units(WHOLE_GPU, nodes), MAX_LINKED_GPUS)
     return next((fewer for fewer in range(count, 1, -1) if find_linked_nodes(fewer, nodes, fleet).nodes), 0)
 
 
-def _preferred_term(rules: tuple[NodeSelectorRequirement, ...]) -> Json:
-    expressions = [{"key": rule.key, "operator": rule.operator, "values": list(rule.values)} for rule in rules]
-    return {"weight": AFFINITY_WEIGHT, "preference": {"matchExpressions": expressions}}
-
-
-def _is_already_preferred(pod: Pod, rules: tuple[NodeSelectorRequirement, ...]) -> bool:
-    affinity = pod.spec.affinity.node_affinity if pod.spec.affinity else None
-    wishes = affinity.preferred if affinity else ()
-    return any(set(rules) <= set(wish.preference.match_expressions) for wish in wishes)
-
-
 def _add_domain_affinity(
-    section: TopologyRules, wanted: NvlinkMode, found: LinkedNodes, shape: PodMutation, reach: FeasibleNodes
+    domain: str, mode: NvlinkMode, linked: LinkedNodes, mutation: PodMutation, feasible: FeasibleNodes
 ) -> None:
-    """Keep the pods of one workload in one NVLink domain: where they can be, or where they must, in none other."""
-    selector = workload_selector(shape.pod) if section.multi_node_domain else None
-    if selector is None:
+    """Keep the pods of one workload in one NVLink domain: preferred, or required if NVLink is and domains exist."""
+    key = workload_label_key(mutation.pod)
+    if not key:
         return
-    term = {"topologyKey": section.multi_node_domain, "labelSelector": selector}
-    affinity = shape.pod.spec.affinity.pod_affinity if shape.pod.spec.affinity else None
-    talk = workload_label_key(shape.pod) not in REPLICA_LABELS
-    if (
-        wanted is NvlinkMode.REQUIRED
-        and talk
-        and found.nodes & reach.view.fleet.nodes_with_label(section.multi_node_domain)
-    ):
-        if term not in (affinity.required if affinity else ()) and term not in shape.required_pod_affinity:
-            shape.required_pod_affinity.append(term)
-            shape.record_change("podAffinity")
-        return
-    wish = {"weight": AFFINITY_WEIGHT, "podAffinityTerm": term}
-    if wish not in (affinity.preferred if affinity else ()) and wish not in shape.preferred_pod_affinity:
-        shape.preferred_pod_affinity.append(wish)
-        shape.record_change("podAffinity")
+    selector = {"matchLabels": {key: mutation.pod.metadata.labels[key]}}
+    term: Json = {"topologyKey": domain, "labelSelector": selector}
+    affinity = mutation.pod.spec.affinity.pod_affinity if mutation.pod.spec.affinity else None
+    in_domain = linked.nodes & feasible.view.fleet.nodes_with_label(domain)
+    if mode is NvlinkMode.REQUIRED and key not in REPLICA_LABELS and in_domain:
+        own, added = affinity.required if affinity else (), mutation.required_pod_affinity
+    else:
+        term = {"weight": AFFINITY_WEIGHT, "podAffinityTerm": term}
+        own, added = affinity.preferred if affinity else (), mutation.preferred_pod_affinity
+    if term not in own and term not in added:
+        added.append(term)
+        mutation.record_change("podAffinity")
 
 
-def _annotate_topology(wanted: NvlinkMode, shape: PodMutation) -> None:
-    """Tell the extender. What the user wrote stays."""
-    said = f"nvlink={wanted}"
-    if TOPOLOGY_ANNOTATION in shape.pod.metadata.annotations or shape.annotations.get(TOPOLOGY_ANNOTATION) in (
-        said,
-        NVLINK_REQUIRED,
-    ):
+def _annotate_topology(mode: NvlinkMode, mutation: PodMutation) -> None:
+    """Set the annotation for the extender, unless the user did."""
+    value = f"nvlink={mode}"
+    if TOPOLOGY_ANNOTATION in mutation.pod.metadata.annotations:
         return
-    shape.annotations[TOPOLOGY_ANNOTATION] = said
-    shape.record_change("topology")
+    if mutation.annotations.get(TOPOLOGY_ANNOTATION) not in (value, NVLINK_REQUIRED):
+        mutation.annotations[TOPOLOGY_ANNOTATION] = value
+        mutation.record_change("topology")
 
 
 def find_linked_nodes(count: int, nodes: int, fleet: Fleet) -> LinkedNodes:
-    """The nodes of a mask on which NVLink joins so many whole GPUs pair by pair, as far as labels say.
+    """Return the nodes of a mask on which NVLink links so many whole GPUs pairwise, as far as labels show.
 
-    An agent's word is enough and better than a name. But terms cannot say "the agent's word, or else the name", so
-    where names speak for nodes without an agent, it is the names, and no node whose agent says otherwise.
+    An agent's label is better evidence than a product name. But node affinity cannot express "the label, or else the
+    name", so if names identify nodes without an agent, the names are used, without nodes whose label contradicts.
     """
-    whole = [offer for offer in fleet.by_resource.get(WHOLE_GPU, ()) if offer.form is GpuForm.WHOLE]
-    wired = [offer for offer in whole if has_nvlink(offer.product)]
     large = nodes & fleet.nodes_with_units(WHOLE_GPU, count)
     if not large or count > MAX_LINKED_GPUS:
         return NO_LINKED_NODES
+    whole = [offer for offer in fleet.by_resource.get(WHOLE_GPU, ()) if offer.form is GpuForm.WHOLE]
+    wired = [offer for offer in whole if has_nvlink(offer.product)]
     if count < 2 or not fleet.nodes_with_label(ISLAND_LABEL):
         return _linked_by_product(wired, large, fleet)
-    told = _linked_by_agent_label(count, large & union_masks(offer.nodes for offer in whole), fleet)
+    labelled = _linked_by_agent_label(count, large & union_masks([offer.nodes for offer in whole]), fleet)
     small = NodeSelectorRequirement(ISLAND_LABEL, "NotIn", tuple(str(size) for size in range(1, count)))
     named = _linked_by_product(wired, large, fleet, small)
-    return named if named.nodes & ~told.nodes else told
+    return named if named.nodes & ~labelled.nodes else labelled
 
 
 def _linked_by_agent_label(count: int, whole: int, fleet: Fleet) -> LinkedNodes:
-    """The nodes of a mask whose agents say so. Shares of cards are ruled out, those of nodes to come too."""
+    """Return the nodes of a mask with a sufficient agent's label; nodes with shared cards are excluded."""
     rules: tuple[NodeSelectorRequirement, ...] = (
         NodeSelectorRequirement(ISLAND_LABEL, "Gt", (str(count - 1),)),
         NOT_SHARED,
     )
-    left = fleet.select_nodes({}, (NodeSelectorTerm(match_expressions=rules),))
-    if left & fleet.partial_gpu_nodes and fleet.partial_gpu_products:
+    labelled = fleet.select_nodes({}, (NodeSelectorTerm(match_expressions=rules),))
+    if labelled & fleet.partial_gpu_nodes and fleet.partial_gpu_products:
         rules += (NodeSelectorRequirement(PRODUCT_LABEL, "NotIn", fleet.partial_gpu_products),)
-    return LinkedNodes(left & whole, rules) if left & whole else NO_LINKED_NODES
+    return LinkedNodes(labelled & whole, rules) if labelled & whole else NO_LINKED_NODES
 
 
 def _linked_by_product(
     offers: list[GpuOffer], nodes: int, fleet: Fleet, *sizes: NodeSelectorRequirement
 ) -> LinkedNodes:
-    """The nodes of these offers on which expressions about the island hold."""
-    nodes &= union_masks(offer.nodes for offer in offers)
+    """Return the nodes of these offers on which expressions about the island size hold."""
+    nodes &= union_masks([offer.nodes for offer in offers])
     if sizes:
         nodes &= fleet.select_nodes({}, (NodeSelectorTerm(match_expressions=sizes),))
     products = tuple(dict.fromkeys(offer.product for offer in offers if offer.nodes & nodes))
-    named = (NodeSelectorRequirement(PRODUCT_LABEL, "In", products),) if all(products) else ()
-    return LinkedNodes(nodes, (*named, *sizes)) if nodes else NO_LINKED_NODES
+    by_product = (NodeSelectorRequirement(PRODUCT_LABEL, "In", products),) if all(products) else ()
+    return LinkedNodes(nodes, (*by_product, *sizes)) if nodes else NO_LINKED_NODES

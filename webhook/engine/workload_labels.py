@@ -1,4 +1,4 @@
-"""The pods of one workload: what tells them from others, and what spreads them over hosts."""
+"""The labels that identify the pods of one workload, and the constraint that spreads them over hosts."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ WORKLOAD_LABELS = (
     "pod-template-hash",
     "controller-revision-hash",
 )
-"""Labels that controllers give to all pods of one workload, the widest first."""
+"""Labels that controllers set on all pods of one workload, the largest group first."""
 
 _BUILT_IN_LABELS: Mapping[WorkloadKind, str] = {
     ("apps", "Deployment"): "pod-template-hash",
@@ -29,32 +29,35 @@ _BUILT_IN_LABELS: Mapping[WorkloadKind, str] = {
     ("batch", "Job"): "batch.kubernetes.io/job-name",
     ("batch", "CronJob"): "batch.kubernetes.io/job-name",
 }
-"""Which of them the pods of a built-in kind will carry."""
+"""The label of the pods of each built-in kind."""
 
 
 def expected_pod_labels(kind: WorkloadKind) -> dict[str, str]:
-    """The label that the pods of a workload will carry; empty, for what its controller will write is not known yet."""
+    """Return the label that the pods of a workload will have; empty, because its value is not known yet."""
     return {_BUILT_IN_LABELS[kind]: ""} if kind in _BUILT_IN_LABELS else {}
 
 
 def workload_label_key(pod: Pod) -> str:
-    """The label that all pods of the workload carry that a pod belongs to; "" for a pod on its own."""
-    owners = pod.metadata.owner_references
-    if not owners or not any(owner.controller for owner in owners):
-        return ""
-    return next((key for key in WORKLOAD_LABELS if key in pod.metadata.labels), "")
+    """Return the label that all pods of the pod's workload have; "" for a pod without controller."""
+    for owner in pod.metadata.owner_references:
+        if owner.controller:
+            labels = pod.metadata.labels
+            for key in WORKLOAD_LABELS:
+                if key in labels:
+                    return key
+    return ""
 
 
 def workload_selector(pod: Pod) -> Json | None:
-    """A label selector for all pods of the workload that a pod belongs to; None for a pod on its own."""
+    """Return a label selector for all pods of the pod's workload; None for a pod without controller."""
     key = workload_label_key(pod)
     return {"matchLabels": {key: pod.metadata.labels[key]}} if key else None
 
 
 def host_spread_constraint(pod: Pod, *, required: bool) -> Json | None:
-    """What spreads the pods of one workload; None for a pod on its own, and where the user spreads them already."""
+    """Return a constraint that spreads the pods of one workload; None for a single pod, and where the pod has one."""
     selector = workload_selector(pod)
-    if selector is None or any(have.topology_key == HOSTNAME for have in pod.spec.topology_spread_constraints):
+    if selector is None or any(each.topology_key == HOSTNAME for each in pod.spec.topology_spread_constraints):
         return None
     return {
         "maxSkew": 1,
