@@ -1,4 +1,4 @@
-"""What an object's own status says of it, as it is written now."""
+"""Read the status conditions of policies and exceptions, for their current generation only."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ READY, HALTED = "Ready", "RolloutHalted"
 
 
 def find_condition(data: Mapping[str, Any], kind: str) -> Mapping[str, Any] | None:
-    """The condition of a kind that is about the spec as it is now; None: nothing was said of that yet."""
+    """Return the condition of a type for the current generation; None if there is none."""
     generation = (data.get("metadata") or {}).get("generation", 0)
     conditions = (data.get("status") or {}).get("conditions") or []
-    said = (one for one in conditions if one.get("type") == kind and one.get("observedGeneration") == generation)
-    return next(said, None)
+    current = (one for one in conditions if one.get("type") == kind and one.get("observedGeneration") == generation)
+    return next(current, None)
 
 
 def is_ready_condition_true(data: Mapping[str, Any]) -> bool:
-    """Does a server say that it uses this policy or exception, as it is written now?"""
+    """Has a server accepted the current generation of a policy or exception?"""
     return _is_condition_true(data, READY)
 
 
 def is_rollout_halted(data: Mapping[str, Any]) -> bool:
-    """Was the rollout of this policy, as it is written now, halted?"""
+    """Was the rollout of the current generation halted?"""
     return _is_condition_true(data, HALTED)
 
 

@@ -1,4 +1,4 @@
-"""The small closed sets of words that everything else is written in."""
+"""Enumerations shared by all packages."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from enum import IntEnum, StrEnum
 
 
 class PolicyMode(IntEnum):
-    """What a policy section may do. Ordered: the strictest of several is their maximum."""
+    """The enforcement mode of a policy section. Ordered: the strictest of several is their maximum."""
 
     AUDIT = 0
     WARN = 1
@@ -17,11 +17,11 @@ class PolicyMode(IntEnum):
 
 
 class IsolationLevel(IntEnum):
-    """What keeps neighbours on one card apart. Ordered: more is safer.
+    """The isolation between pods on one GPU. Ordered: more is safer.
 
-    * NONE: time slicing; neither memory nor faults are kept apart.
-    * MEMORY: MPS; memory is limited, a fatal fault still ends every client.
-    * HARDWARE: a whole card or a MIG instance.
+    * NONE: time slicing, which isolates neither memory nor errors.
+    * MEMORY: MPS, which limits memory; a fatal error still ends every client.
+    * HARDWARE: a whole GPU or a MIG slice.
     """
 
     NONE = 0
@@ -42,7 +42,7 @@ class GpuForm(StrEnum):
 
 
 class EvidenceSource(StrEnum):
-    """Where a figure of a demand comes from."""
+    """The source of an estimated demand."""
 
     DECLARED = "declared"
     OBSERVED = "observed"

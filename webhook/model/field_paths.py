@@ -1,4 +1,4 @@
-"""Paths to fields, as values: what a finding points at and what a patch writes to."""
+"""Paths to fields of an object, for findings and patches."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 
 @lru_cache(maxsize=1024)
 def format_path(path: FieldPath) -> str:
-    """Write a path as people read it.
+    """Format a path for people.
 
-    >>> dotted(("spec", "containers", 0, "resources", "limits", "nvidia.com/gpu"))
+    >>> format_path(("spec", "containers", 0, "resources", "limits", "nvidia.com/gpu"))
     "spec.containers[0].resources.limits['nvidia.com/gpu']"
     """
     text = ""
@@ -31,9 +31,9 @@ def format_path(path: FieldPath) -> str:
 
 @lru_cache(maxsize=1024)
 def json_pointer(path: FieldPath) -> str:
-    """Write a path as a JSON pointer (RFC 6901).
+    """Format a path as a JSON pointer (RFC 6901).
 
-    >>> pointer(("metadata", "annotations", "a/b~c"))
+    >>> json_pointer(("metadata", "annotations", "a/b~c"))
     '/metadata/annotations/a~1b~0c'
     """
     return "".join("/" + str(step).replace("~", "~0").replace("/", "~1") for step in path)

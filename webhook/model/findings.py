@@ -1,4 +1,4 @@
-"""What the engine has to say about one object: findings, each a value with code, place and fix."""
+"""Findings: values with code, mode, field, message and fix."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from webhook.model.field_paths import FieldPath, format_path
 
 
 class Finding(msgspec.Struct, frozen=True, gc=False):
-    """One thing found, settled by the mode of the policy section that speaks.
+    """One finding about an object, in the mode of its policy section.
 
     Attributes:
         code: A stable code of `webhook.model.codes`, for example "GPU-S101".
-        mode: ENFORCE denies, WARN is a Warning, AUDIT is noted only.
-        path: The field it is about, from the root of the object judged.
-        message: What must hold and what was found, one sentence without the path.
-        fix: What to write instead, one sentence; empty where nothing has to be done.
-        policy: Name of the policy that speaks.
-        refuses_pods: True if the object is a workload that is let in, and its pods will be refused for this.
+        mode: ENFORCE denies, WARN returns a warning, AUDIT only records.
+        path: The field, from the root of the object.
+        message: The requirement and the value found: one sentence without the path.
+        fix: The correction, one sentence; empty if nothing has to be done.
+        policy: Name of the policy.
+        denies_pods: True if the object is a workload that is admitted, but whose pods will be denied.
         reason: A stable word for scripts, a value of `decisions.KeepReason`; "" for codes with one reason.
     """
 
@@ -33,7 +33,7 @@ class Finding(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def effective_mode(self) -> PolicyMode:
-        """The mode in the end: what its pods will meet counts, where a workload itself is only warned."""
+        """The mode that applies to the object's pods, if it is a workload."""
         return PolicyMode.ENFORCE if self.denies_pods else self.mode
 
     def __str__(self) -> str:
@@ -43,7 +43,7 @@ class Finding(msgspec.Struct, frozen=True, gc=False):
 
 
 class ExemptedFinding(msgspec.Struct, frozen=True, gc=False):
-    """A finding that an exemption took back, and until when (RFC 3339)."""
+    """A finding removed by an exemption, and the exemption's expiry (RFC 3339)."""
 
     finding: Finding
     exemption: str

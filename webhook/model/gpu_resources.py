@@ -1,4 +1,4 @@
-"""The grammar of GPU resource names."""
+"""Parse GPU resource names."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ WHOLE_GPU = "nvidia.com/gpu"
 MIG_PREFIX = "nvidia.com/mig-"
 SHARED_SUFFIX = ".shared"
 ACCOUNTING_RESOURCE = f"{GROUP}/gpu-milli"
-"""The accounting resource: 1000 is one whole GPU."""
+"""1000 of the accounting resource is one whole GPU."""
 
 DEVICE_CLASS_PREFIX = "deviceclass.resource.kubernetes.io/"
 OTHER_VENDOR_PREFIXES = ("amd.com/", "gpu.intel.com/", "habana.ai/", "aws.amazon.com/neuron", "google.com/tpu")
-"""Accelerators of other vendors: left alone."""
+"""Accelerators of other vendors, which are ignored."""
 
 _PROFILE_PATTERN = "([0-9]+)g[.]([0-9]+)gb(?:[.](me[.]all|me|gfx)|(-me))?"
 _PROFILE = re.compile(rf"{_PROFILE_PATTERN}\Z")
 
 GPU_PATTERN = f"^nvidia[.]com/(gpu|mig-{_PROFILE_PATTERN})([.]shared)?$"
-"""The names that `parse_gpu_resource` knows, for those who cannot call it: an API server's own rules."""
+"""The names that `parse_gpu_resource` accepts, as a pattern for CEL."""
 
 
 class GpuResource(msgspec.Struct, frozen=True, gc=False):
-    """What a resource name says, before any node is asked.
+    """The parts of a GPU resource name.
 
     Attributes:
         name: The resource name.
@@ -46,9 +46,9 @@ class GpuResource(msgspec.Struct, frozen=True, gc=False):
 
 @lru_cache(maxsize=1024)
 def parse_gpu_resource(name: str) -> GpuResource | None:
-    """Read a resource name; None for everything that is not a GPU of NVIDIA's device plugin.
+    """Parse a resource name; None if it is not a GPU of NVIDIA's device plugin.
 
-    >>> gpu_resource("nvidia.com/mig-1g.10gb.me")
+    >>> parse_gpu_resource("nvidia.com/mig-1g.10gb.me")
     GpuResource(name='nvidia.com/mig-1g.10gb.me', mig=True, shared=False, profile='1g.10gb+me', slices=1)
     """
     if not name.startswith("nvidia.com/"):

@@ -1,6 +1,6 @@
-"""LimitRanges read once: what each gives to containers, and every bound it checks.
+"""Parse stored LimitRanges into the defaults that they set and the bounds that they check.
 
-Source: `plugin/pkg/admission/limitranger`. Expects LimitRanges as stored, with the defaults of `max` and `min`.
+Source: `plugin/pkg/admission/limitranger`. See `defaulting.default_limit_range` for those of files.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from webhook.model.objects import LimitRange, LimitRangeItem
 from webhook.model.pods import QuantityText
 
 ResourceList = dict[str, Quantity]
-"""Amounts by resource name."""
+"""Quantities by resource name, like Kubernetes' ResourceList."""
 
 CONTAINER = "Container"
 POD = "Pod"
@@ -28,7 +28,7 @@ class RangeBound(NamedTuple):
 
     Attributes:
         kind: "min", "max" or "maxLimitRequestRatio".
-        type: "Container": each container is held to it; "Pod": their total is.
+        type: "Container" bounds each container, "Pod" their total.
     """
 
     kind: str
@@ -41,10 +41,10 @@ class ParsedLimitRange(NamedTuple):
     """One LimitRange.
 
     Attributes:
-        limits: Limits that it gives to a container that names none.
-        requests: Requests that it gives, likewise.
-        bounds: Everything it checks, Container and Pod.
-        gpus: GPU resources that it gives to a container that names none, more than zero of them.
+        default_limits: Limits of containers that do not name the resource.
+        default_requests: Requests of containers that do not name the resource.
+        bounds: Its bounds of containers and pods.
+        default_gpus: GPU resources with a default above zero.
     """
 
     name: str
@@ -55,18 +55,16 @@ class ParsedLimitRange(NamedTuple):
 
 
 class NamespaceLimitRanges(tuple[ParsedLimitRange, ...]):
-    """The LimitRanges of a namespace, in the order in which they are taken; a key for what is remembered of them.
+    """The LimitRanges of a namespace in their order of application, hashable for caches.
 
     Attributes:
-        giving: Each GPU resource that one of them gives, with it.
-        of_pods: Every bound on a pod's total.
+        gpu_defaults: Each GPU resource with a default above zero, and its LimitRange.
     """
 
     def __init__(self, _: Iterable[ParsedLimitRange] = ()) -> None:
         self._text = repr([tuple(each) for each in self])
         self._hash = hash(self._text)
         self.gpu_defaults = tuple((name, each) for each in self for name in each.default_gpus)
-        self.pod_bounds = tuple(bound for each in self for bound in each.bounds if bound.type == POD)
 
     def __hash__(self) -> int:
         return self._hash
@@ -79,9 +77,9 @@ NO_LIMIT_RANGES = NamespaceLimitRanges()
 
 
 def exact_milli(amount: Quantity) -> int | None:
-    """Thousandths of an amount of zero or more that every way of reckoning agrees on; None for any other.
+    """Return an amount in thousandths, if every comparison of the API server agrees with it; None otherwise.
 
-    Exact: amounts are held in thousandths at the finest, and below this bound the API server compares them so.
+    Parsed amounts are never finer than thousandths, and below MAX_MILLI the API server compares in thousandths.
     """
     if amount.wide or not -3 <= amount.exponent <= _DIGITS:
         return None
@@ -90,7 +88,7 @@ def exact_milli(amount: Quantity) -> int | None:
 
 
 def parse_limit_range(limit_range: LimitRange) -> ParsedLimitRange:
-    """Read a stored LimitRange. An amount that cannot be read is one that no API server stored: it is left out."""
+    """Parse a stored LimitRange. The API server stores no unreadable amounts, so they are left out."""
     limits, requests, bounds = ResourceList(), ResourceList(), list[RangeBound]()
     for item in limit_range.spec.limits:
         if item.type == CONTAINER:
@@ -115,10 +113,10 @@ def _parse_bounds(item: LimitRangeItem) -> Iterator[RangeBound]:
             yield RangeBound(kind, item.type, resource, amount)
 
 
-def parse_resource_list(written: Mapping[str, QuantityText]) -> ResourceList:
-    """Amounts as the API server holds them, without those that it cannot read."""
+def parse_resource_list(amounts: Mapping[str, QuantityText]) -> ResourceList:
+    """Parse amounts by resource name, unreadable ones left out."""
     found = ResourceList()
-    for name, amount in written.items():
+    for name, amount in amounts.items():
         try:
             found[name] = parse_api_quantity(amount)
         except QuantityError:
@@ -128,9 +126,9 @@ def parse_resource_list(written: Mapping[str, QuantityText]) -> ResourceList:
 
 @lru_cache(maxsize=2048, typed=True)
 def parse_api_quantity(amount: QuantityText) -> Quantity:
-    """An amount of a pod or a LimitRange as the API server holds it: rounded up to thousandths.
+    """Parse an amount of a pod or a LimitRange as the API server does: rounded up to thousandths.
 
     Raises:
-        QuantityError: it is no quantity.
+        QuantityError: it is not a quantity.
     """
     return round_to_milli(parse_quantity(amount.strip(" ") if isinstance(amount, str) else str(amount)))

@@ -1,4 +1,8 @@
-"""Sets of nodes as bit masks, and the index of labels that makes them."""
+"""Sets of nodes as bit masks: indexes by label and by amount, and node selector terms over them.
+
+Source of node selection: `k8s.io/component-helpers/scheduling/corev1/nodeaffinity`. A term that does not parse there
+(an operator with the wrong number of values, a number that Go's ParseInt rejects) matches no node.
+"""
 
 from __future__ import annotations
 
@@ -15,11 +19,11 @@ _MAX_INT64 = 2**63 - 1
 
 
 class ThresholdIndex:
-    """Masks of nodes by the amount they have at least.
+    """Masks of nodes by minimum amount.
 
     Attributes:
-        amounts: The distinct amounts, rising.
-        masks: Nodes with at least the amount at the same place.
+        amounts: The distinct amounts, ascending.
+        masks: The nodes with at least the amount at the same index.
     """
 
     __slots__ = ("amounts", "masks")
@@ -37,55 +41,55 @@ class ThresholdIndex:
         self.masks.reverse()
 
     def with_changes(self, moves: Iterable[tuple[int, int, int]]) -> ThresholdIndex:
-        """The levels after some nodes have changed; costs what lies between the amounts, and not all nodes.
+        """Return a changed copy, updating only the masks between old and new amounts.
 
         Args:
-            moves: Node, the amount it has here, and the amount it has from now on.
+            moves: Node, old amount and new amount.
         """
-        levels = ThresholdIndex.__new__(ThresholdIndex)
-        levels.amounts, levels.masks = self.amounts.copy(), self.masks.copy()
+        changed = ThresholdIndex.__new__(ThresholdIndex)
+        changed.amounts, changed.masks = self.amounts.copy(), self.masks.copy()
         for node, before, after in moves:
-            levels._move_node(1 << node, before, after)
-        return levels
+            changed._move_node(1 << node, before, after)
+        return changed
 
     def _move_node(self, bit: int, before: int, after: int) -> None:
         if before == after:
             return
-        place = self._insert_amount(after)
+        index = self._insert_amount(after)
         old = bisect_left(self.amounts, before)
         if before < after:
-            for between in range(old + 1, place + 1):
+            for between in range(old + 1, index + 1):
                 self.masks[between] |= bit
         else:
-            for between in range(place + 1, old + 1):
+            for between in range(index + 1, old + 1):
                 self.masks[between] ^= bit
         higher = self.masks[old + 1] if old + 1 < len(self.masks) else 0
-        if self.masks[old] == higher:  # nobody has exactly this any more
+        if self.masks[old] == higher:  # no node has exactly this amount any more
             del self.amounts[old], self.masks[old]
 
     def _insert_amount(self, amount: int) -> int:
-        """Where the amount stands, made room for if it is new."""
-        place = bisect_left(self.amounts, amount)
-        if place == len(self.amounts) or self.amounts[place] != amount:
-            mask = self.masks[place] if place < len(self.masks) else 0
-            self.amounts.insert(place, amount)
-            self.masks.insert(place, mask)
-        return place
+        """Return the index of an amount, inserted if it is new."""
+        index = bisect_left(self.amounts, amount)
+        if index == len(self.amounts) or self.amounts[index] != amount:
+            mask = self.masks[index] if index < len(self.masks) else 0
+            self.amounts.insert(index, amount)
+            self.masks.insert(index, mask)
+        return index
 
     def nodes_with_at_least(self, amount: int) -> int:
-        """Nodes that have this amount or more."""
-        place = bisect_left(self.amounts, amount)
-        return self.masks[place] if place < len(self.masks) else 0
+        """Return the nodes that have this amount or more."""
+        index = bisect_left(self.amounts, amount)
+        return self.masks[index] if index < len(self.masks) else 0
 
     def max_amount(self, nodes: int) -> int:
-        """The largest amount that one of these nodes has; 0 if none has any."""
+        """Return the largest amount of one of these nodes; 0 if none has any."""
         for amount, mask in zip(reversed(self.amounts), reversed(self.masks), strict=True):
             if mask & nodes:
                 return amount
         return 0
 
     def total_amount(self, nodes: int, beyond: int = 0) -> int:
-        """What these nodes have together, of each what exceeds `beyond`."""
+        """Return the sum over these nodes of what exceeds `beyond`."""
         whole, below = 0, beyond
         for amount, mask in zip(self.amounts, self.masks, strict=True):
             if amount > below:
@@ -98,9 +102,9 @@ EMPTY_INDEX = ThresholdIndex({})
 
 
 def bit_positions(mask: int) -> Iterator[int]:
-    """The positions of the bits that are set, lowest first.
+    """Yield the positions of the set bits, lowest first.
 
-    >>> list(bits(0b1010))
+    >>> list(bit_positions(0b1010))
     [1, 3]
     """
     while mask:
@@ -110,11 +114,11 @@ def bit_positions(mask: int) -> Iterator[int]:
 
 
 class LabelIndex:
-    """Masks of nodes by label key and value. Bit i is the i-th node given.
+    """Masks of nodes by label. Bit i is the i-th node.
 
     Attributes:
-        values: Mask by value, by key.
-        keys: Mask of the nodes that carry a key.
+        values: Masks by key and value.
+        keys: Masks by key.
     """
 
     __slots__ = ("keys", "values")
@@ -133,12 +137,12 @@ class LabelIndex:
         self.keys = {key: union_masks(masks.values()) for key, masks in values.items()}
 
     def nodes_with(self, key: str, value: str) -> int:
-        """Nodes that carry this pair."""
+        """Return the nodes with this label."""
         masks = self.values.get(key)
         return masks.get(value, 0) if masks else 0
 
     def common_value(self, key: str, nodes: int) -> str | None:
-        """The value that all of these nodes carry under a key; None if they differ or one lacks it."""
+        """Return the value of a label on all of these nodes; None if they differ or one lacks it."""
         for value, mask in self.values.get(key, {}).items():
             if mask & nodes:
                 return value if not nodes & ~mask else None
@@ -146,36 +150,36 @@ class LabelIndex:
 
 
 def union_masks(masks: Iterable[int]) -> int:
-    """All nodes that are in any of the masks."""
+    """Return the nodes that are in any of the masks."""
     whole = 0
     for mask in masks:
         whole |= mask
     return whole
 
 
-def nodes_matching_term(term: NodeSelectorTerm, index: LabelIndex, by_name: Mapping[str, int], everyone: int) -> int:
-    """Nodes that a term allows; an empty term allows none."""
+def nodes_matching_term(term: NodeSelectorTerm, index: LabelIndex, by_name: Mapping[str, int], all_nodes: int) -> int:
+    """Return the nodes that a term matches; an empty term matches none."""
     if not term.match_expressions and not term.match_fields:
         return 0
-    mask = everyone
+    mask = all_nodes
     for requirement in term.match_expressions:
-        mask &= nodes_matching_expression(requirement, index, everyone)
+        mask &= nodes_matching_expression(requirement, index, all_nodes)
     for requirement in term.match_fields:
-        mask &= _nodes_matching_field(requirement, by_name, everyone)
+        mask &= _nodes_matching_field(requirement, by_name, all_nodes)
     return mask
 
 
-def nodes_matching_expression(requirement: NodeSelectorRequirement, index: LabelIndex, everyone: int) -> int:
-    """Nodes that one expression over labels allows."""
+def nodes_matching_expression(requirement: NodeSelectorRequirement, index: LabelIndex, all_nodes: int) -> int:
+    """Return the nodes that an expression over labels matches."""
     key, operator, values = requirement.key, requirement.operator, requirement.values
     if operator == "In":
         return union_masks(index.nodes_with(key, value) for value in values)
     if operator == "NotIn":
-        return everyone & ~union_masks(index.nodes_with(key, value) for value in values) if values else 0
+        return all_nodes & ~union_masks(index.nodes_with(key, value) for value in values) if values else 0
     if operator == "Exists":
         return index.keys.get(key, 0) if not values else 0
     if operator == "DoesNotExist":
-        return everyone & ~index.keys.get(key, 0) if not values else 0
+        return all_nodes & ~index.keys.get(key, 0) if not values else 0
     if operator in ("Gt", "Lt") and len(values) == 1:
         return _nodes_by_comparison(index.values.get(key, {}), values[0], above=operator == "Gt")
     return 0
@@ -193,20 +197,20 @@ def _nodes_by_comparison(masks: Mapping[str, int], literal: str, *, above: bool)
     return mask
 
 
-def _nodes_matching_field(requirement: NodeSelectorRequirement, by_name: Mapping[str, int], everyone: int) -> int:
-    """Nodes that one expression over fields allows: only metadata.name exists, with exactly one value."""
+def _nodes_matching_field(requirement: NodeSelectorRequirement, by_name: Mapping[str, int], all_nodes: int) -> int:
+    """Return the nodes that an expression over fields matches: only metadata.name exists, with exactly one value."""
     if requirement.key != "metadata.name" or len(requirement.values) != 1:
         return 0
     position = by_name.get(requirement.values[0])
     mask = 0 if position is None else 1 << position
     if requirement.operator == "In":
         return mask
-    return everyone & ~mask if requirement.operator == "NotIn" else 0
+    return all_nodes & ~mask if requirement.operator == "NotIn" else 0
 
 
 @lru_cache(maxsize=1024)
 def parse_go_int64(text: str) -> int | None:
-    """Read a number as Go's ParseInt does with base 10 and 64 bits; None where that is an error."""
+    """Parse a number as Go's ParseInt does with base 10 and 64 bits; None if that is an error."""
     if not _INTEGER.match(text):
         return None
     value = int(text)

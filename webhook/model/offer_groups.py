@@ -1,8 +1,8 @@
-"""From what nodes advertise to the fleet's offers: equal things become one offer with a mask of nodes.
+"""Group the GPUs that nodes advertise into offers: equal ones become one offer with a mask of nodes.
 
-Memory that differs by less than a driver branch or ECC makes it differ is one size, the lowest of them: a
-pod that is pinned to `gpu.memory: 81251` would wait for ever after the next driver upgrade. What a missing
-label makes unlike, and no label could tell apart, is one offer too, and the least of it is promised.
+Memory sizes that differ only by driver branch or ECC become the lowest of them: a pod pinned to `gpu.memory: 81251`
+would stay Pending after the next driver upgrade. Offers that no label distinguishes are grouped too, with the smallest
+compute and driver of the group.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ from webhook.model.objects import Taint
 from webhook.model.offers import GpuOffer
 
 SAME_SIZE_PERCENT = 8
-"""How far one card's memory differs by driver branch and ECC."""
+"""How much one GPU's memory size varies with driver branch and ECC."""
 
 PRODUCT_LABELS = (PRODUCT_LABEL, GKE_ACCELERATOR, *(f"{prefix}name" for prefix in EC2_PREFIXES))
-"""Labels that name the product: the first that all nodes of an offer share is always selected by."""
+"""Labels that name the product. A selector always contains the first that all nodes of an offer share."""
 
 LabelPairs = tuple[tuple[str, str], ...]
 
 
 class AdvertOnNode(NamedTuple):
-    """One advert, and the node and taints it stands on."""
+    """One advertised resource, and the node that advertises it."""
 
     node: int
     taints: tuple[Taint, ...]
@@ -50,32 +50,32 @@ class AdvertOnNode(NamedTuple):
 
 
 def build_offers(
-    standings: Sequence[AdvertOnNode],
+    adverts: Sequence[AdvertOnNode],
     advertising: Mapping[str, int],
     index: LabelIndex,
     labels: Sequence[Mapping[str, str]],
 ) -> list[GpuOffer]:
-    """Merge what nodes advertise. Least GPU share first, then by resource, product and taints.
+    """Return the offers of a fleet: smallest share of a GPU first, then by resource, product and taints.
 
     Args:
-        standings: What stands where.
-        advertising: Mask of the nodes that have units of a resource, by its name.
+        adverts: The resources that nodes advertise.
+        advertising: Mask of the nodes that advertise a resource, by its name.
         index: Every label of the fleet.
         labels: The labels of each node.
     """
-    by_shape: dict[AdvertisedResource, list[AdvertOnNode]] = {}
-    for standing, shape in zip(standings, _normalize_adverts([standing.advert for standing in standings]), strict=True):
-        by_shape.setdefault(shape, []).append(standing)
+    by_kind: dict[AdvertisedResource, list[AdvertOnNode]] = {}
+    for one, kind in zip(adverts, _normalize_adverts([one.advert for one in adverts]), strict=True):
+        by_kind.setdefault(kind, []).append(one)
 
     offers = []
-    for shape, members in by_shape.items():
-        selector = derive_selector(shape.resource, _mask_of_adverts(members), advertising[shape.resource], index)
-        offers += [_merge_adverts(shape, selector, taints, some, labels) for taints, some in _group_by_taints(members)]
+    for kind, members in by_kind.items():
+        selector = derive_selector(kind.resource, _mask_of_adverts(members), advertising[kind.resource], index)
+        offers += [_merge_adverts(kind, selector, taints, some, labels) for taints, some in _group_by_taints(members)]
     return sorted(offers, key=_offer_sort_key)
 
 
 def derive_selector(resource: str, nodes: int, advertising: int, index: LabelIndex) -> LabelPairs:
-    """Labels that reach these nodes and no other node that advertises the resource; () if none do."""
+    """Return labels that select these nodes and no other node that advertises the resource; () if none do."""
     block = resource.removesuffix(SHARED_SUFFIX)
     narrowing = (
         f"{block}.product",
@@ -101,18 +101,18 @@ def derive_selector(resource: str, nodes: int, advertising: int, index: LabelInd
 
 
 def _normalize_adverts(adverts: Sequence[AdvertisedResource]) -> Iterable[AdvertisedResource]:
-    """What makes each advert unlike others: its compute and units left out, its memory the lowest of its size."""
+    """Yield what distinguishes each advert: without compute and units, and with the lowest memory of its size."""
     plain = [msgspec.structs.replace(advert, units=0, compute_milli=0) for advert in adverts]
     sizes: dict[AdvertisedResource, set[int]] = {}
     for advert in plain:
         if advert.memory_mib is not None:
             sizes.setdefault(_without_memory(advert), set()).add(advert.memory_mib)
-    settled = {kind: _lowest_of_each_size(sorted(found)) for kind, found in sizes.items()}
+    lowest = {kind: _lowest_of_each_size(sorted(found)) for kind, found in sizes.items()}
     for advert in plain:
         if advert.memory_mib is None:
             yield advert
         else:
-            yield msgspec.structs.replace(advert, memory_mib=settled[_without_memory(advert)][advert.memory_mib])
+            yield msgspec.structs.replace(advert, memory_mib=lowest[_without_memory(advert)][advert.memory_mib])
 
 
 def _without_memory(advert: AdvertisedResource) -> AdvertisedResource:
@@ -120,54 +120,54 @@ def _without_memory(advert: AdvertisedResource) -> AdvertisedResource:
 
 
 def _lowest_of_each_size(sizes: Sequence[int]) -> dict[int, int]:
-    """The lowest of its group for each size; sizes rise."""
-    settled: dict[int, int] = {}
+    """Return the lowest size of its group for each size; `sizes` is ascending."""
+    lowest_of: dict[int, int] = {}
     lowest = 0
     for size in sizes:
         if not lowest or size * 100 > lowest * (100 + SAME_SIZE_PERCENT):
             lowest = size
-        settled[size] = lowest
-    return settled
+        lowest_of[size] = lowest
+    return lowest_of
 
 
 def _group_by_taints(members: Iterable[AdvertOnNode]) -> Iterable[tuple[tuple[Taint, ...], list[AdvertOnNode]]]:
     groups: dict[tuple[Taint, ...], list[AdvertOnNode]] = {}
-    for standing in members:
-        groups.setdefault(standing.taints, []).append(standing)
+    for one in members:
+        groups.setdefault(one.taints, []).append(one)
     return groups.items()
 
 
 def _merge_adverts(
-    shape: AdvertisedResource,
+    kind: AdvertisedResource,
     selector: LabelPairs,
     taints: tuple[Taint, ...],
     members: Sequence[AdvertOnNode],
     labels: Sequence[Mapping[str, str]],
 ) -> GpuOffer:
     nodes = _mask_of_adverts(members)
-    on = [labels[node] for node in bit_positions(nodes)]
+    node_labels = [labels[node] for node in bit_positions(nodes)]
     return GpuOffer(
-        resource=shape.resource,
-        form=shape.form,
-        product=shape.product,
-        profile=shape.profile,
-        memory_mib=shape.memory_mib,
-        compute_milli=min(standing.advert.compute_milli for standing in members),
-        gpu_milli=shape.gpu_milli,
-        isolation=shape.isolation,
-        replicas=shape.replicas,
+        resource=kind.resource,
+        form=kind.form,
+        product=kind.product,
+        profile=kind.profile,
+        memory_mib=kind.memory_mib,
+        compute_milli=min(one.advert.compute_milli for one in members),
+        gpu_milli=kind.gpu_milli,
+        isolation=kind.isolation,
+        replicas=kind.replicas,
         selector=selector,
         taints=taints,
         nodes=nodes,
-        capacity=sum(standing.advert.units for standing in members),
-        compute_capability=min(filter(None, map(compute_capability, on)), default=None),
-        driver=min(filter(None, map(driver_version, on)), default=()),
-        cuda=min(filter(None, map(cuda_version, on)), default=()),
+        capacity=sum(one.advert.units for one in members),
+        compute_capability=min(filter(None, map(compute_capability, node_labels)), default=None),
+        driver=min(filter(None, map(driver_version, node_labels)), default=()),
+        cuda=min(filter(None, map(cuda_version, node_labels)), default=()),
     )
 
 
 def _mask_of_adverts(members: Iterable[AdvertOnNode]) -> int:
-    return union_masks(1 << standing.node for standing in members)
+    return union_masks(1 << one.node for one in members)
 
 
 def _offer_sort_key(offer: GpuOffer) -> tuple[object, ...]:

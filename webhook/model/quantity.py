@@ -1,12 +1,8 @@
-"""Kubernetes quantities, exactly and in integers.
-
-Values are in nano-units, the finest that the API keeps; `apimachinery` reads the text.
-"""
+"""Kubernetes quantities as exact integers in nano-units, the finest that the API keeps; `apimachinery` parses them."""
 
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import NoReturn
 
 from webhook.errors import QuantityError
 from webhook.model.apimachinery import MAX_INT64, MAX_LENGTH, parse_quantity
@@ -14,26 +10,26 @@ from webhook.model.pods import QuantityText
 
 NANO = 1_000_000_000
 MAX_EXPONENT = 100
-"""Largest power of ten we read: a nine-character quantity must not cost a second of arithmetic."""
+"""The largest power of ten that is read: nine characters must not cost a second of arithmetic."""
 
 _BINARY = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
 
 
 def parse_nano(amount: QuantityText) -> int:
-    """Read a quantity in nano-units.
+    """Parse a quantity in nano-units.
 
-    >>> nano("1500m")
+    >>> parse_nano("1500m")
     1500000000
 
     Raises:
-        QuantityError: it is no quantity, or larger than this program reads.
+        QuantityError: it is not a quantity, or too large.
     """
     if isinstance(amount, str):
         return _parse_nano_text(amount)
     if isinstance(amount, float):
         return _parse_nano_text(repr(amount))
     if abs(amount) >= 10**MAX_LENGTH:
-        _raise_quantity_error("a number", "is too large")
+        raise QuantityError("a number", "is too large")
     return _parse_nano_text(str(amount))
 
 
@@ -41,17 +37,13 @@ def parse_nano(amount: QuantityText) -> int:
 def _parse_nano_text(text: str) -> int:
     quantity = parse_quantity(text.strip(" "))
     if quantity.exponent > MAX_EXPONENT:
-        _raise_quantity_error(text, "is too large")
+        raise QuantityError(text, "is too large")
     return quantity.unscaled * int(10 ** (quantity.exponent + 9))
-
-
-def _raise_quantity_error(found: object, why: str) -> NoReturn:
-    raise QuantityError(found, why)
 
 
 @lru_cache(maxsize=2048)
 def parse_nano_or_none(amount: QuantityText | None) -> int | None:
-    """Read a quantity in nano-units; None where there is none, or where it is no quantity."""
+    """Parse a quantity in nano-units; None for None, or if it is not a quantity."""
     if amount is None:
         return None
     try:
@@ -61,23 +53,23 @@ def parse_nano_or_none(amount: QuantityText | None) -> int | None:
 
 
 def parse_milli(amount: QuantityText) -> int:
-    """Read a quantity in thousandths, rounded up."""
+    """Parse a quantity in thousandths, rounded up."""
     return -(-parse_nano(amount) // 1_000_000)
 
 
 def parse_units(amount: QuantityText) -> int:
-    """Read a quantity in whole units, rounded up (what the scheduler does with an extended resource)."""
+    """Parse a quantity in whole units, rounded up, as the scheduler does for extended resources."""
     return -(-parse_nano(amount) // NANO)
 
 
 def parse_mebibytes(amount: QuantityText) -> int:
-    """Read an amount of memory in MiB, rounded up."""
+    """Parse an amount of memory in MiB, rounded up."""
     return -(-parse_nano(amount) // (NANO << 20))
 
 
 @lru_cache(maxsize=2048)
 def parse_whole_number(amount: QuantityText) -> int | None:
-    """Read a count that must be a whole number; None if it is a fraction or no quantity at all."""
+    """Parse a whole number; None if it is a fraction or not a quantity."""
     try:
         value, rest = divmod(parse_nano(amount), NANO)
     except QuantityError:
@@ -86,9 +78,9 @@ def parse_whole_number(amount: QuantityText) -> int | None:
 
 
 def format_nano(value: int) -> str:
-    """Write nano-units the way people do: the shortest of plain, milli and binary.
+    """Format nano-units for people: plain, milli or binary, whichever is shortest.
 
-    >>> written(nano("8Gi")), written(nano("0.5")), written(nano("12"))
+    >>> format_nano(parse_nano("8Gi")), format_nano(parse_nano("0.5")), format_nano(parse_nano("12"))
     ('8Gi', '500m', '12')
     """
     count, rest = divmod(value, NANO)

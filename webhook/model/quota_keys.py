@@ -1,7 +1,7 @@
-"""Which keys of a ResourceQuota pods fill, and with what.
+"""Map the keys of a ResourceQuota to the pod amounts that they count.
 
-Source: `pkg/quota/v1/evaluator/core`. Extended resources count under `requests.` only: a key such as
-`limits.nvidia.com/gpu` or a bare `nvidia.com/gpu` is accepted and never counted.
+Source: `pkg/quota/v1/evaluator/core`. Extended resources count under `requests.` only: keys such as
+`limits.nvidia.com/gpu` or a bare `nvidia.com/gpu` are accepted and never counted.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _REQUESTS, _LIMITS = "requests.", "limits."
 
 
 class CountedResource(NamedTuple):
-    """What a key counts: `side` of `resource`, or pods where `resource` is ""."""
+    """The amount that a key counts: `side` of `resource`, or pods if `resource` is ""."""
 
     resource: str
     side: str
@@ -26,10 +26,10 @@ class CountedResource(NamedTuple):
 
 @lru_cache(maxsize=1024)
 def resource_of_quota_key(key: str) -> CountedResource | None:
-    """What pods are charged for under a key; None where no pod fills it.
+    """Return the amount of a pod that a key counts; None if it counts no pods.
 
-    >>> counted("requests.nvidia.com/gpu"), counted("limits.nvidia.com/gpu")
-    (Counted(resource='nvidia.com/gpu', side='requests'), None)
+    >>> resource_of_quota_key("requests.nvidia.com/gpu"), resource_of_quota_key("limits.nvidia.com/gpu")
+    (CountedResource(resource='nvidia.com/gpu', side='requests'), None)
     """
     if key in _OBJECTS:
         return CountedResource("", "requests")

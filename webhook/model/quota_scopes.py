@@ -1,7 +1,7 @@
-"""Which pods a ResourceQuota counts, by its scopes.
+"""Match pods with the scopes of ResourceQuotas.
 
-Source: `k8s.io/kubernetes/pkg/quota/v1/evaluator/core`, podMatchesScopeFunc. Quality of service looks at CPU
-and memory only: a pod that asks for nothing but GPUs is best effort.
+Source: `k8s.io/kubernetes/pkg/quota/v1/evaluator/core`, podMatchesScopeFunc. Quality of service considers CPU and
+memory only: a pod that requests only GPUs is best effort.
 """
 
 from __future__ import annotations
@@ -18,12 +18,7 @@ _COMPUTE = ("cpu", "memory")
 
 
 class PodScopeAttributes(msgspec.Struct, frozen=True, gc=False):
-    """All that scopes look at in a pod.
-
-    Attributes:
-        ends: It has a deadline.
-        reaches_out: Its affinity speaks about pods of other namespaces.
-    """
+    """What scopes select pods by; `crosses_namespaces` if pod affinity names other namespaces."""
 
     has_deadline: bool = False
     best_effort: bool = True
@@ -32,56 +27,55 @@ class PodScopeAttributes(msgspec.Struct, frozen=True, gc=False):
 
 
 def scope_attributes(pod: Pod, *, best_effort: bool | None = None) -> PodScopeAttributes:
-    """What scopes see of a pod. See `quota_matches_pod`."""
+    """Return the attributes of a pod. See `quota_matches_pod`."""
     spec = pod.spec
-    least = is_best_effort_pod(pod) if best_effort is None else best_effort
+    is_least = is_best_effort_pod(pod) if best_effort is None else best_effort
     return _scope_attributes_cached(
-        spec.active_deadline_seconds is not None, least, spec.priority_class_name, _has_cross_namespace_affinity(pod)
+        spec.active_deadline_seconds is not None, is_least, spec.priority_class_name, _has_cross_namespace_affinity(pod)
     )
 
 
 _scope_attributes_cached = lru_cache(maxsize=1024)(PodScopeAttributes)
-"""Pods are of few kinds."""
+"""Pods have few different attributes."""
 
 
 def quota_matches_pod(quota: ResourceQuota, pod: Pod, *, best_effort: bool | None = None) -> bool:
-    """Does every scope of the quota hold for the pod?
+    """Does a pod match every scope of a quota?
 
-    Args:
-        best_effort: Whether the pod is best effort, where that is known better than from its own amounts.
+    `best_effort` overrides what the pod's own amounts say.
     """
     return not has_scopes(quota) or scopes_match(quota, scope_attributes(pod, best_effort=best_effort))
 
 
 def has_scopes(quota: ResourceQuota) -> bool:
-    """Does it count some pods only, and no claims?"""
+    """Does a quota have scopes? Then it counts some pods only, and no claims."""
     return bool(quota.spec.scopes) or quota.spec.scope_selector is not None
 
 
-def scopes_match(quota: ResourceQuota, kind: PodScopeAttributes) -> bool:
-    """Does every scope of the quota hold for pods of this kind?"""
+def scopes_match(quota: ResourceQuota, attributes: PodScopeAttributes) -> bool:
+    """Do pods with these attributes match every scope of a quota?"""
     selector = quota.spec.scope_selector
     requirements = selector.match_expressions if selector else ()
     plain = (ScopeRequirement(scope_name=scope, operator="Exists") for scope in quota.spec.scopes)
-    return all(_requirement_matches(requirement, kind) for requirement in (*plain, *requirements))
+    return all(_requirement_matches(requirement, attributes) for requirement in (*plain, *requirements))
 
 
-def _requirement_matches(requirement: ScopeRequirement, kind: PodScopeAttributes) -> bool:
+def _requirement_matches(requirement: ScopeRequirement, attributes: PodScopeAttributes) -> bool:
     match requirement.scope_name:
         case "Terminating" | "NotTerminating":
-            return kind.has_deadline == (requirement.scope_name == "Terminating")
+            return attributes.has_deadline == (requirement.scope_name == "Terminating")
         case "BestEffort" | "NotBestEffort":
-            return kind.best_effort == (requirement.scope_name == "BestEffort")
+            return attributes.best_effort == (requirement.scope_name == "BestEffort")
         case "PriorityClass":
-            return _priority_class_matches(requirement, kind.priority_class)
+            return _priority_class_matches(requirement, attributes.priority_class)
         case "CrossNamespacePodAffinity":
-            return kind.crosses_namespaces
+            return attributes.crosses_namespaces
         case _:
             return False
 
 
 def is_best_effort_pod(pod: Pod) -> bool:
-    """Does nothing ask for CPU or memory? What a pod says as a whole, where it says anything, stands alone."""
+    """Does the pod request neither CPU nor memory? Pod-level resources replace those of containers."""
     spec = pod.spec
     each = [container.resources for container in (*spec.containers, *spec.init_containers)]
     if spec.resources is not None:

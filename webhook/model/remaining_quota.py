@@ -1,4 +1,4 @@
-"""What a quota leaves, reckoned once: enough to see at a glance that a pod fits."""
+"""Compute what is left of a quota, for the fast path, and the pods that use most of it."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from webhook.model.quota_scopes import has_scopes, scopes_match
 REQUIRED_KEYS = frozenset(
     {"cpu", "memory", "requests.cpu", "requests.memory", "limits.cpu", "limits.memory"},
 )
-"""Keys that every container of a pod must name where a quota counts them."""
+"""Keys whose resource every container must name if a quota has them."""
 
 
 class RemainingQuota(NamedTuple):
-    """One quota.
+    """What is left of one quota.
 
     Attributes:
-        plain: False where it is not as plain as this: it has to be looked at closely.
-        scoped: True if it counts some pods only.
-        left: Thousandths that are left, for everything that pods are charged for.
-        named: What every container must name.
+        simple: False if an amount cannot be expressed exactly in thousandths.
+        scoped: True if it has scopes.
+        remaining: Remaining thousandths of every amount that it counts.
+        required: The amounts that every container must name.
     """
 
     quota: ResourceQuota
@@ -37,7 +37,7 @@ class RemainingQuota(NamedTuple):
 
 
 def compute_remaining_quota(quota: ResourceQuota) -> RemainingQuota:
-    """Reckon what a quota leaves."""
+    """Return what is left of a quota."""
     hard, used = parse_resource_list(quota.status.hard or quota.spec.hard), parse_resource_list(quota.status.used)
     left: list[tuple[CountedResource, int]] = []
     named: list[CountedResource] = []
@@ -57,7 +57,7 @@ def compute_remaining_quota(quota: ResourceQuota) -> RemainingQuota:
 
 
 class QuotaConsumer(NamedTuple):
-    """What one pod, or one namespace, takes of something that is counted; of a quota's key in nano-units."""
+    """The amount that one pod or namespace uses; in nano-units for a key of a quota."""
 
     amount: int
     name: str
@@ -66,10 +66,9 @@ class QuotaConsumer(NamedTuple):
 def list_quota_consumers(
     quota: ResourceQuota, what: CountedResource, lines: Mapping[str, PodSummary]
 ) -> tuple[QuotaConsumer, ...]:
-    """What the pods that a quota counts hold, the largest first; pods themselves are not held.
+    """Return the pods that use an amount counted by a quota, the largest first; none for the number of pods.
 
-    Args:
-        lines: The pods of the namespace that have not ended, by name.
+    `lines` are the pods of the namespace that have not ended, by name.
     """
     if not what.resource:
         return ()
@@ -82,10 +81,9 @@ def list_quota_consumers(
 def list_claim_consumers(
     key: str, claiming: ClaimContext, lines: Mapping[str, PodSummary]
 ) -> tuple[QuotaConsumer, ...]:
-    """What pods hold of a key that claims fill, the largest first: by their templates as they are now, and themselves.
+    """Return the pods that use a key counted for claims, the largest first, by the current content of their templates.
 
-    Args:
-        lines: The pods of the namespace that have not ended, by name.
+    `lines` are the pods of the namespace that have not ended, by name.
     """
     each = {name: NANO * claim_charge(spec, claiming.classes).get(key, 0) for name, spec in claiming.templates.items()}
     what = resource_of_quota_key(key)
@@ -98,5 +96,5 @@ def list_claim_consumers(
 
 
 def sort_consumers(holdings: Iterable[QuotaConsumer]) -> tuple[QuotaConsumer, ...]:
-    """Those that hold anything, the largest first."""
+    """Return consumers of more than zero, the largest first."""
     return tuple(sorted((one for one in holdings if one.amount), key=lambda one: (-one.amount, one.name)))

@@ -1,4 +1,4 @@
-"""The classes of resource names that the API server's rules tell apart.
+"""Classify resource names as the API server's rules do.
 
 Source: `k8s.io/kubernetes/pkg/apis/core/helper`.
 """
@@ -18,7 +18,7 @@ _OF_CONTAINERS = ("cpu", "memory", "ephemeral-storage")
 
 @lru_cache(maxsize=1024)
 def is_native(name: str) -> bool:
-    """Is it one of Kubernetes' own, as every name without a prefix is?"""
+    """Is it a resource of Kubernetes itself, such as every name without a prefix?"""
     return "/" not in name or _NATIVE in name
 
 
@@ -29,7 +29,7 @@ def is_extended(name: str) -> bool:
 
 
 def is_huge_pages(name: str) -> bool:
-    """Is it an amount of huge pages?"""
+    """Is it a huge page resource?"""
     return name.startswith(HUGE_PAGES)
 
 
