@@ -98,7 +98,9 @@ def total_capacity(nodes: Sequence[NodeCapacity]) -> NodeCapacity:
 def _node_capacity(cluster: SchedulingSnapshot, index: int, fragmented: int) -> NodeCapacity:
     node, left = cluster.fleet.nodes[index], cluster.free[index]
     offers = [offer for resource in node.gpus if (offer := cluster.offer(index, resource))]
-    unpartitioned = _unpartitioned_milli(cluster, index)
+    geometry = mig_geometry(node.labels.get(PRODUCT_LABEL, ""))
+    cards = cluster.devices[index].mig_cards
+    unpartitioned = sum(_unpartitioned_milli(geometry, card) for card in cards) if geometry else 0
     free = unpartitioned + sum(left.gpus.get(offer.resource, 0) * offer.gpu_milli for offer in offers)
     total = unpartitioned + sum(node.gpus[offer.resource] * offer.gpu_milli for offer in offers)
     capacity = NodeCapacity(
@@ -126,14 +128,8 @@ def _node_capacity(cluster: SchedulingSnapshot, index: int, fragmented: int) -> 
     )
 
 
-def _unpartitioned_milli(cluster: SchedulingSnapshot, index: int) -> int:
-    """Return the thousandths of the node's MIG cards that further instances could use."""
-    geometry = mig_geometry(cluster.fleet.nodes[index].labels.get(PRODUCT_LABEL, ""))
-    cards = cluster.devices[index].mig_cards
-    return sum(_unpartitioned_card_milli(geometry, card) for card in cards) if geometry else 0
-
-
-def _unpartitioned_card_milli(geometry: MigGeometry, card: MigCard) -> int:
+def _unpartitioned_milli(geometry: MigGeometry, card: MigCard) -> int:
+    """Return the thousandths of a card that further instances could use."""
     instances = card.used | card.idle
     if not any(count_instances(geometry, occupied_units(geometry, instances)).values()):
         return 0

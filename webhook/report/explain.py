@@ -62,7 +62,8 @@ def explain_lines(result: CheckResult, paint: Paint = without_style, events: Seq
     if decision.audit_policies:
         audit_policies = sanitize(", ".join(decision.audit_policies))
         yield f"{INDENT}Audit     {audit_policies}: the rollout does not include this workload"
-    for line in OUTCOME_UNKNOWN if result.without_nodes and _outcome_needs_nodes(decision) else outcome_lines(decision):
+    needs_nodes = isinstance(decision.outcome, KeepRequest) and decision.outcome.reason in NEEDS_NODES
+    for line in OUTCOME_UNKNOWN if result.without_nodes and needs_nodes else outcome_lines(decision):
         yield f"{INDENT}{line}"
     yield from _explain_sections(result, paint)
 
@@ -93,10 +94,6 @@ def _explain_sections(result: CheckResult, paint: Paint) -> Iterator[str]:
     for each in result.decision.exempted:
         until = f"by {each.exemption}, until {each.expires}"
         yield f"{INDENT * 2}{each.finding.code}  {finding_sentence(each.finding)} ({sanitize(until)})"
-
-
-def _outcome_needs_nodes(decision: Decision) -> bool:
-    return isinstance(decision.outcome, KeepRequest) and decision.outcome.reason in NEEDS_NODES
 
 
 def outcome_lines(decision: Decision) -> Iterator[str]:
@@ -154,7 +151,12 @@ def event_lines(events: Iterable[CoreEvent], known: KnownUids = NO_UIDS) -> Iter
         known: Their uids; Events about an earlier object of the same name are left out.
     """
     groups: defaultdict[tuple[str, ...], list[CoreEvent]] = defaultdict(list)
-    relevant = (each for each in events if _is_relevant_event(each) and not _is_about_another_object(each, known))
+    relevant = (
+        each
+        for each in events
+        if (each.reporter.startswith(EVENT_SOURCE) or each.type == "Warning")
+        and not _is_about_another_object(each, known)
+    )
     for each in sorted(relevant, key=lambda each: each.last_seen, reverse=True):
         groups[_event_group_key(each)].append(each)
     lines = list(map(_event_group_line, groups.values()))
@@ -162,10 +164,6 @@ def event_lines(events: Iterable[CoreEvent], known: KnownUids = NO_UIDS) -> Iter
         yield f"{'' if i else 'Events':<10}{line}"
     if len(lines) > MAX_EVENTS:
         yield f"{'':<10}and {pluralize(len(lines) - MAX_EVENTS, 'older Event')}"
-
-
-def _is_relevant_event(event: CoreEvent) -> bool:
-    return event.reporter.startswith(EVENT_SOURCE) or event.type == "Warning"
 
 
 def _is_about_another_object(event: CoreEvent, known: KnownUids) -> bool:
@@ -200,21 +198,12 @@ def record_lines(annotations: Mapping[str, Any]) -> Iterator[str]:
     if record is None:
         return
     yield f"Record    Rightslice changed {sanitize(', '.join(record.changed) or 'nothing')} when it was created"
-    yield f"{'By':<10}{sanitize(_record_policies(record))} (policy digest {record.digest})"
-    yield from _unchanging_policies_line(record)
-    yield from _resize_lines(record, parse_original_resources(str(annotations.get(ORIGINAL_ANNOTATION, ""))))
-
-
-def _record_policies(record: DecisionRecord) -> str:
-    """Return which policy changed what; all matching policies if the record does not say."""
-    parts = [f"{policy}: {', '.join(changed)}" for policy, changed in record.by.items()]
-    return "; ".join(parts) or ", ".join(record.policies) or "unknown policy"
-
-
-def _unchanging_policies_line(record: DecisionRecord) -> Iterator[str]:
-    others = [policy for policy in record.policies if policy not in record.changing_policies]
-    if others:
+    changes = "; ".join(f"{policy}: {', '.join(changed)}" for policy, changed in record.by.items())
+    policies = changes or ", ".join(record.policies) or "unknown policy"
+    yield f"{'By':<10}{sanitize(policies)} (policy digest {record.digest})"
+    if others := [policy for policy in record.policies if policy not in record.changing_policies]:
         yield f"{'Matched':<10}{sanitize(', '.join(others))}, without changes"
+    yield from _resize_lines(record, parse_original_resources(str(annotations.get(ORIGINAL_ANNOTATION, ""))))
 
 
 def _resize_lines(record: DecisionRecord, before: Mapping[str, ResourceRequirements] | None) -> Iterator[str]:

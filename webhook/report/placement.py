@@ -138,7 +138,9 @@ def _placement_answer(placed: PlacementResult, paint: Paint) -> str:
     if not placed.feasible:
         return paint("No node fits now.", TextStyle.BAD)
     if placed.on_each_node:
-        return _each_node_answer(placed)
+        every = "each of the" if placed.replicas > 1 else "the"
+        which = f"{placed.fits} of the" if placed.fits < placed.replicas else every
+        return f"Goes to {which} {pluralize(placed.replicas, 'node')} of its DaemonSet"
     best = placed.feasible[0]
     equal = sum(each.key == best.key for each in placed.feasible) - 1
     also = f" ({pluralize(equal, 'other node')} as good)" if equal else ""
@@ -147,12 +149,6 @@ def _placement_answer(placed: PlacementResult, paint: Paint) -> str:
     unhealthy = _unhealthy_gpus_text(best.links)
     which = f"{_gpu_set_text(best.links)}{_unknown_gpus_text(placed, best)}{unhealthy and f'; {unhealthy}'}"
     return f"Goes to {name}{also}{fixed}{which}{_replicas_text(placed)}"
-
-
-def _each_node_answer(placed: PlacementResult) -> str:
-    every = "each of the" if placed.replicas > 1 else "the"
-    which = f"{placed.fits} of the" if placed.fits < placed.replicas else every
-    return f"Goes to {which} {pluralize(placed.replicas, 'node')} of its DaemonSet"
 
 
 def _replicas_text(placed: PlacementResult) -> str:

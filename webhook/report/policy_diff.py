@@ -83,21 +83,17 @@ def policy_diff_table(policies: Iterable[str], changes: Iterable[WorkloadPolicyD
     yield from (sanitize(line) for line in policies)
     for kind, words in CHANGE_KINDS.items():
         members = [change for change in every if change.kind == kind]
-        yield (
-            f"  {words:<19}  {pluralize(sum(change.pods for change in members), 'pod')}{_diff_workload_names(members)}"
-        )
+        named = [_diff_workload_name(change) for change in members[:MAX_NAMED_WORKLOADS]]
+        if len(members) > MAX_NAMED_WORKLOADS:
+            named.append(f"{len(members) - MAX_NAMED_WORKLOADS} more")
+        pods = pluralize(sum(change.pods for change in members), "pod")
+        yield f"  {words:<19}  {pods}  {', '.join(named)}".rstrip()
     saved = sum(change.gpu_milli_saved for change in every)
     if saved:
         amount = f"{format_gpus(abs(saved))} {'less' if saved > 0 else 'more'}"
         yield f"  {'GPUs':<19}  {amount} for pods that are patched differently"
     if any(change.kind == "denied" for change in every):
         yield "Newly denied pods keep running; they would be denied when they are created again."
-
-
-def _diff_workload_names(members: list[WorkloadPolicyDiff]) -> str:
-    named = [_diff_workload_name(change) for change in members[:MAX_NAMED_WORKLOADS]]
-    more = [f"{len(members) - MAX_NAMED_WORKLOADS} more"] if len(members) > MAX_NAMED_WORKLOADS else []
-    return f"  {', '.join([*named, *more])}" if named else ""
 
 
 def _diff_workload_name(change: WorkloadPolicyDiff) -> str:
@@ -108,23 +104,17 @@ def _diff_workload_name(change: WorkloadPolicyDiff) -> str:
 
 def policy_diff_document(policies: Iterable[str], changes: Iterable[WorkloadPolicyDiff]) -> dict[str, Any]:
     """Return the differences as plain data."""
-    every = list(changes)
-    return {
-        "policies": list(policies),
-        **{
-            f"newly{kind.title()}" if kind != "patched" else "patchedDifferently": [
-                _workload_diff_document(change) for change in every if change.kind == kind
-            ]
-            for kind in CHANGE_KINDS
-        },
-    }
-
-
-def _workload_diff_document(change: WorkloadPolicyDiff) -> dict[str, Any]:
-    return {
-        "namespace": change.namespace,
-        "workload": change.workload,
-        "pods": change.pods,
-        "codes": list(change.codes),
-        "gpuMilliSaved": change.gpu_milli_saved,
-    }
+    document: dict[str, Any] = {"policies": list(policies)}
+    keys = {kind: "patchedDifferently" if kind == "patched" else f"newly{kind.title()}" for kind in CHANGE_KINDS}
+    document |= {key: [] for key in keys.values()}
+    for change in changes:
+        document[keys[change.kind]].append(
+            {
+                "namespace": change.namespace,
+                "workload": change.workload,
+                "pods": change.pods,
+                "codes": list(change.codes),
+                "gpuMilliSaved": change.gpu_milli_saved,
+            }
+        )
+    return document

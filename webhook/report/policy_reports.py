@@ -9,7 +9,7 @@ Source: openreports.io/v1alpha1 `Report`, and wgpolicyk8s.io/v1alpha2 `PolicyRep
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from datetime import datetime
 from enum import StrEnum
 from itertools import accumulate, takewhile
@@ -75,6 +75,7 @@ def build_policy_reports(
 def _namespace_report(namespace: str, results: list[Json], api: ReportApi) -> Json:
     ranked = sorted(results, key=lambda each: (each["result"], each["rule"], each["properties"]["workload"]))
     kept = _results_within_limit(ranked[:MAX_RESULTS])
+    omitted = len(ranked) - len(kept)
     counts = {word: sum(each["result"] == word for each in ranked) for word in ("fail", "warn")}
     report: Json = {
         "apiVersion": api.value,
@@ -83,7 +84,7 @@ def _namespace_report(namespace: str, results: list[Json], api: ReportApi) -> Js
             "name": NAME,
             "namespace": namespace,
             "labels": OWNER_LABELS,
-            "annotations": _omitted_annotation(len(ranked) - len(kept)),
+            "annotations": {f"{GROUP}/results-omitted": str(omitted)} if omitted else {},
         },
         "scope": {"apiVersion": "v1", "kind": "Namespace", "name": namespace},
         "summary": {"pass": 0, "fail": counts["fail"], "warn": counts["warn"], "error": 0, "skip": 0},
@@ -101,10 +102,6 @@ def _results_within_limit(results: list[Json]) -> list[Json]:
     return results[: sum(1 for _ in takewhile(lambda size: size <= MAX_RESULT_BYTES, sizes))]
 
 
-def _omitted_annotation(number: int) -> Mapping[str, str]:
-    return {f"{GROUP}/results-omitted": str(number)} if number else {}
-
-
 def _policy_report_result(row: WorkloadReport, located: LocatedFinding, pods: int, moment: datetime) -> Json:
     finding = located.finding
     kind, _, name = row.name.partition("/")
@@ -115,7 +112,7 @@ def _policy_report_result(row: WorkloadReport, located: LocatedFinding, pods: in
         "category": CODES[finding.code].section or "cluster" if finding.code in CODES else "cluster",
         "severity": MODE_SEVERITIES[finding.mode],
         "result": MODE_RESULTS[finding.mode],
-        "message": sanitize(finding_sentence(finding))[:MAX_RESULT_TEXT],
+        "message": finding_sentence(finding)[:MAX_RESULT_TEXT],
         "resources": [{"kind": kind, "namespace": row.namespace, "name": name}],
         "scored": True,
         "timestamp": {"seconds": int(moment.timestamp()), "nanos": 0},

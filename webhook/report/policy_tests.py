@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -51,29 +51,29 @@ def _policy_test_lines(case: CaseResult, width: int, paint: Paint) -> Iterator[s
     yield from (f"        {sanitize(problem)}" for problem in case.problems)
 
 
+def _count_cases(results: Iterable[FileResult]) -> dict[str, int]:
+    every = list(results)
+    cases = [case for result in every for case in result.cases]
+    failed = sum(bool(case.problems) for case in cases)
+    invalid = sum(bool(result.errors) for result in every)
+    return {"cases": len(cases), "ok": len(cases) - failed, "failed": failed, "invalid": invalid}
+
+
 def policy_test_summary(results: Iterable[FileResult]) -> str:
     """Return the totals in one sentence."""
-    every = list(results)
-    cases = [case for result in every for case in result.cases]
-    failed = sum(bool(case.problems) for case in cases)
-    broken = sum(bool(result.errors) for result in every)
-    parts = [f"{len(cases) - failed} ok"] * bool(cases) + [f"{failed} failed"] * bool(failed)
-    files = f"; {pluralize(broken, 'file')} could not run" if broken else ""
-    return f"{pluralize(len(cases), 'case')}{': ' if parts else ''}{', '.join(parts)}{files}"
+    totals = _count_cases(results)
+    parts = [f"{totals['ok']} ok"] * bool(totals["cases"]) + [f"{totals['failed']} failed"] * bool(totals["failed"])
+    files = f"; {pluralize(totals['invalid'], 'file')} could not run" if totals["invalid"] else ""
+    return f"{pluralize(totals['cases'], 'case')}{': ' if parts else ''}{', '.join(parts)}{files}"
 
 
-def policy_test_document(results: Iterable[FileResult]) -> dict[str, Any]:
+def policy_test_document(results: Sequence[FileResult]) -> dict[str, Any]:
     """Return the results as plain data."""
-    every = list(results)
-    cases = [case for result in every for case in result.cases]
-    failed = sum(bool(case.problems) for case in cases)
-    broken = sum(bool(result.errors) for result in every)
-    summary = {"cases": len(cases), "ok": len(cases) - failed, "failed": failed, "invalid": broken}
-    return {"files": [_test_file_document(result) for result in every], "summary": summary}
+    return {"files": [_test_file_document(result) for result in results], "summary": _count_cases(results)}
 
 
 def _test_file_document(result: FileResult) -> dict[str, Any]:
-    errors = [{"line": f.location.line, "column": f.location.column, "message": f.message} for f in result.errors]
+    errors = [{"line": e.location.line, "column": e.location.column, "message": e.message} for e in result.errors]
     cases = [
         {
             "name": case.name,

@@ -9,7 +9,6 @@ from webhook.model.annotations import (
     DECISION_ANNOTATION,
     KEEP_ANNOTATION,
     ORIGINAL_ANNOTATION,
-    DecisionRecord,
     parse_decision_record,
     parse_original_resources,
 )
@@ -42,28 +41,27 @@ def original_yaml(pod: Mapping[str, Any]) -> str | UnknownOriginal:
     if record is None or not record.offer:
         return ""
     name, offer = sanitize(f"{metadata.get('namespace', 'default')}/{metadata.get('name', '')}"), sanitize(record.offer)
-    before = parse_original_resources(str(annotations.get(ORIGINAL_ANNOTATION, "")))
-    how, spec = "as it was before right-sizing", _restored_spec(pod, record, before or {})
+    before = parse_original_resources(str(annotations.get(ORIGINAL_ANNOTATION, ""))) or {}
+    state = "as it was before right-sizing"
     if record.offer == WHOLE_GPU and ORIGINAL_ANNOTATION not in annotations:
-        how = f"requests {offer} as before; right-sizing only selected nodes where it is a slice"
-    elif not _is_valid_original(before or {}, pod, record.offer):
+        state = f"requests {offer} as before; right-sizing only selected nodes where it is a slice"
+    elif not _is_valid_original(before, pod, record.offer):
         return UnknownOriginal(name, offer)
-    fields = {"metadata": {"annotations": {KEEP_ANNOTATION: "true"}}, **({"spec": spec} if spec else {})}
-    return f"# Pod {name} {how} (policies: {sanitize(', '.join(record.policies))})\n{yaml_text(fields)}"
+    fields: dict[str, Any] = {"metadata": {"annotations": {KEEP_ANNOTATION: "true"}}}
+    if spec := _restored_spec(pod, record.offer, before):
+        fields["spec"] = spec
+    return f"# Pod {name} {state} (policies: {sanitize(', '.join(record.policies))})\n{yaml_text(fields)}"
 
 
 def _is_valid_original(before: Mapping[str, ResourceRequirements], pod: Mapping[str, Any], offer: str) -> bool:
     """Return whether the record names whole GPUs, and only of containers that were changed."""
-    changed = {str(each.get("name", "")) for each in _all_containers(pod) if _mentions_resource(each, offer)}
+    containers = [each for kind in CONTAINER_LISTS for each in (pod.get("spec") or {}).get(kind) or []]
+    changed = {
+        str(container.get("name", ""))
+        for container in containers
+        if any(offer in amounts for amounts in (container.get("resources") or {}).values())
+    }
     return bool(before) and set(before) <= changed and all(map(_had_whole_gpus, before.values()))
-
-
-def _all_containers(pod: Mapping[str, Any]) -> list[Any]:
-    return [each for kind in CONTAINER_LISTS for each in (pod.get("spec") or {}).get(kind) or []]
-
-
-def _mentions_resource(container: Mapping[str, Any], resource: str) -> bool:
-    return any(resource in amounts for amounts in (container.get("resources") or {}).values())
 
 
 def _had_whole_gpus(before: ResourceRequirements) -> bool:
@@ -71,40 +69,26 @@ def _had_whole_gpus(before: ResourceRequirements) -> bool:
     return bool(amounts) and all((parse_whole_number(amount) or 0) > 0 for amount in amounts)
 
 
-def _restored_spec(
-    pod: Mapping[str, Any], record: DecisionRecord, before: Mapping[str, ResourceRequirements]
-) -> dict[str, Any]:
-    restored = {kind: _restored_containers(pod, kind, record, before) for kind in CONTAINER_LISTS}
-    return {kind: found for kind, found in restored.items() if found}
-
-
-def _restored_containers(
-    pod: Mapping[str, Any], kind: str, record: DecisionRecord, before: Mapping[str, ResourceRequirements]
-) -> list[dict[str, Any]]:
-    return [
-        {
-            "name": container["name"],
-            "resources": _restored_resources(container, record.offer, before[container["name"]]),
-        }
-        for container in (pod.get("spec") or {}).get(kind) or []
-        if container.get("name") in before
-    ]
+def _restored_spec(pod: Mapping[str, Any], offer: str, before: Mapping[str, ResourceRequirements]) -> dict[str, Any]:
+    spec = {
+        kind: [
+            {"name": container["name"], "resources": _restored_resources(container, offer, before[container["name"]])}
+            for container in (pod.get("spec") or {}).get(kind) or []
+            if container.get("name") in before
+        ]
+        for kind in CONTAINER_LISTS
+    }
+    return {kind: containers for kind, containers in spec.items() if containers}
 
 
 def _restored_resources(
     container: Mapping[str, Any], offer: str, before: ResourceRequirements
 ) -> dict[str, dict[str, Any]]:
     """Return limits and requests with the original GPU amounts in place of the injected ones."""
-    now = container.get("resources") or {}
-    sides = {"limits": before.limits, "requests": before.requests}
+    resources = container.get("resources") or {}
+    injected = (offer, ACCOUNTING_RESOURCE)
     return {
-        side: {
-            **{key: amount for key, amount in (now.get(side) or {}).items() if _is_unrelated_resource(key, offer)},
-            **original,
-        }
-        for side, original in sides.items()
+        side: {key: amount for key, amount in (resources.get(side) or {}).items() if key not in injected}
+        | dict(original)
+        for side, original in (("limits", before.limits), ("requests", before.requests))
     }
-
-
-def _is_unrelated_resource(key: str, offer: str) -> bool:
-    return key not in (offer, ACCOUNTING_RESOURCE)
