@@ -31,29 +31,29 @@ BROKEN_KEY = replace(GOOD, authority_key=None)
 UNTRUE = make_held(names=["elsewhere.svc"])
 
 CASES: dict[str, tuple[RotationInput, type[RotationStep], str]] = {
-    "nothing there yet": (make_seen(None), CreateAuthority, "no Secret yet"),
+    "nothing there yet": (make_seen(None), CreateAuthority, "does not exist"),
     "nothing there yet, and not the leader: whoever is first": (make_seen(None, leads=False), CreateAuthority, ""),
-    "somebody else's Secret": (trusting(replace(GOOD, foreign=True)), NoAction, "not ours"),
-    "all is well": (trusting(GOOD), NoAction, "as it should be"),
-    "not the leader": (make_seen(BROKEN_KEY, leads=False), NoAction, "leader keeps"),
+    "somebody else's Secret": (trusting(replace(GOOD, foreign=True)), NoAction, "another application"),
+    "all is well": (trusting(GOOD), NoAction, "up to date"),
+    "not the leader": (make_seen(BROKEN_KEY, leads=False), NoAction, "leader manages"),
     "the authority's key is lost": (trusting(BROKEN_KEY), CreateAuthority, "no authority with its key"),
-    "ca.crt was edited": (trusting(replace(GOOD, errors=("ca.crt is not what we wrote",))), CreateAuthority, "ca.crt"),
-    "two thirds of the authority's life are over": (trusting(OLD), CreateAuthority, "two thirds of the life"),
-    "not quite two thirds": (trusting(make_held(authority=243 * DAY)), NoAction, "as it should be"),
+    "ca.crt was edited": (trusting(replace(GOOD, bundle_modified=True)), CreateAuthority, "ca.crt"),
+    "two thirds of the authority's life are over": (trusting(OLD), CreateAuthority, "two thirds of the lifetime"),
+    "not quite two thirds": (trusting(make_held(authority=243 * DAY)), NoAction, "up to date"),
     "an authority of tomorrow": (trusting(make_held(authority=-2 * DAY)), CreateAuthority, "not valid before"),
     "a webhook that trusts nobody": (make_seen(GOOD, GOOD.bundle, b""), UpdateBundles, "caBundle"),
     "a webhook that trusts another": (make_seen(GOOD, UNTRUE.bundle), UpdateBundles, "caBundle"),
     "a webhook that trusts too many": (make_seen(GOOD, GOOD.bundle + UNTRUE.bundle), UpdateBundles, "caBundle"),
-    "no webhook at all": (make_seen(GOOD), NoAction, "as it should be"),
+    "no webhook at all": (make_seen(GOOD), NoAction, "up to date"),
     "the first certificate": (trusting(make_held(leaf=None)), IssueCertificate, "no serving certificate"),
     "bundles come before a certificate": (make_seen(make_held(leaf=None), b""), UpdateBundles, "caBundle"),
     "a certificate lost while others may be served": (
         trusting(with_authorities(make_held(leaf=None), OLD)),
         NoAction,
-        "waits for API servers",
+        "waiting for API servers",
     ),
     "a new authority is trusted before it signs": (make_seen(ROTATING, OLD.bundle), UpdateBundles, "caBundle"),
-    "a new authority signs nothing at once": (trusting(ROTATING), NoAction, "waits for API servers"),
+    "a new authority signs nothing at once": (trusting(ROTATING), NoAction, "waiting for API servers"),
     "a new authority signs when API servers know it": (
         trusting(ROTATING, steady=BUNDLE_SETTLE_TIME),
         IssueCertificate,
@@ -62,7 +62,7 @@ CASES: dict[str, tuple[RotationInput, type[RotationStep], str]] = {
     "a certificate that ends in ten days waits like any other": (
         trusting(rotated(make_held(authority=250 * DAY, leaf=80 * DAY))),
         NoAction,
-        "waits for API servers",
+        "waiting for API servers",
     ),
     "a certificate that ends within nine days does not wait": (
         trusting(rotated(make_held(authority=250 * DAY, leaf=81 * DAY + BUNDLE_SETTLE_TIME))),
@@ -78,12 +78,12 @@ CASES: dict[str, tuple[RotationInput, type[RotationStep], str]] = {
     "two thirds of the certificate's life are over": (
         trusting(make_held(leaf=61 * DAY), steady=BUNDLE_SETTLE_TIME),
         IssueCertificate,
-        "two thirds of the life of the certificate",
+        "two thirds of the lifetime of the certificate",
     ),
     "a certificate for other names": (
         trusting(UNTRUE, steady=BUNDLE_SETTLE_TIME),
         IssueCertificate,
-        "does not stand for 127.0.0.1, rightslice.rightslice.svc",
+        "lacks the names 127.0.0.1, rightslice.rightslice.svc",
     ),
     "a certificate for more names than asked for": (
         trusting(GOOD, names=["127.0.0.1"], steady=BUNDLE_SETTLE_TIME),

@@ -151,7 +151,7 @@ def test_a_bad_policy_is_refused_with_the_words_of_lint(site: Site) -> None:
     message = refusal(site.plane, POLICIES, data)
 
     assert message == (
-        'admission webhook "policies.rightslice.dev" denied the request: 2 faults in GPUPolicy bad\n'
+        'admission webhook "policies.rightslice.dev" denied the request: 2 errors in GPUPolicy bad\n'
         "[GPU-P103] spec.mode: must be enforce, warn or audit, found 'enforced'. Write enforce\n"
         "[GPU-P102] spec.securty: must be a field of spec, found 'securty'. Did you mean security? Write security"
     )

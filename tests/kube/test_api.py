@@ -57,8 +57,8 @@ REFUSALS: dict[str, tuple[Answer, tuple[int, str, str]]] = {
     "a conflict": (refused(409, "Conflict", "modified"), (409, "Conflict", "modified")),
     "text": (said("  404 page\n not   found\n", 404), (404, "Not Found", "404 page not found")),
     "a redirect is not followed": (said({}, 302, Location="https://elsewhere/"), (302, "Found", "")),
-    "HTML and 200": (said("<html>"), (200, "NotJson", "the answer must be a JSON object, found '<html>'")),
-    "a list and 200": (said([1]), (200, "NotJson", "the answer must be a JSON object, found '[1]'")),
+    "HTML and 200": (said("<html>"), (200, "NotJson", "the response must be a JSON object, found '<html>'")),
+    "a list and 200": (said([1]), (200, "NotJson", "the response must be a JSON object, found '[1]'")),
 }
 
 
@@ -72,7 +72,7 @@ async def test_an_error_says_what_the_server_said(tmp_path: Path, answer: Answer
 
 
 async def test_a_long_answer_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(api, "ANSWER_MOST", 1000)
+    monkeypatch.setattr(api, "MAX_RESPONSE_BYTES", 1000)
     async with playing(tmp_path, said({"x": "y" * 1000})) as (_, client):
         with pytest.raises(ApiError, match="TooLong"):
             await client.get("/x")
@@ -80,7 +80,7 @@ async def test_a_long_answer_is_not_kept(tmp_path: Path, monkeypatch: pytest.Mon
 
 async def test_a_server_that_does_not_answer_is_left_at_the_deadline(tmp_path: Path) -> None:
     async with playing(tmp_path, stream(b"{"), seconds=0.3) as (_, client):
-        with pytest.raises(ApiUnreachable, match="took too long") as caught:
+        with pytest.raises(ApiUnreachable, match="timed out") as caught:
             await client.get("/x")
     assert caught.value.status == 0
 
@@ -263,7 +263,7 @@ async def test_a_pod_uses_its_service_account_and_reads_its_token_again(
     token, ca = tmp_path / "token", tmp_path / "ca.crt"
     token.write_text("first\n")
     ca.write_bytes(create_self_signed(["127.0.0.1"], datetime.now(UTC)).authority)
-    monkeypatch.setattr(access, "FOLDER", tmp_path)
+    monkeypatch.setattr(access, "SERVICE_ACCOUNT_DIR", tmp_path)
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "fd00::1")
     monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "443")
     found = await ClusterAccess().read()

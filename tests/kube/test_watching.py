@@ -221,10 +221,10 @@ async def test_what_is_broken_is_asked_again_from_the_last_version(tmp_path: Pat
 
 
 async def test_a_connection_that_hangs_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reflector, "QUIET_SECONDS", 0.2)
+    monkeypatch.setattr(reflector, "READ_TIMEOUT_SECONDS", 0.2)
     async with watched(tmp_path, STARTED, stream(), stream(event("ADDED", thing("b", 6)))) as site:
         await site.has("a", "b")
-        assert "took too long" in str(site.broken[0])
+        assert "timed out" in str(site.broken[0])
 
 
 async def test_a_watch_that_is_open_again_is_contact_before_it_says_a_word(tmp_path: Path) -> None:

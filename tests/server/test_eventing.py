@@ -66,9 +66,9 @@ def test_a_name_that_is_cut_is_still_one(owner: str) -> None:
 
 
 OUTCOMES: dict[str, tuple[Exception | None, Mapping[str, int]]] = {
-    "written": (None, {"written": 1}),
-    "another replica was faster": (ApiError("POST /", 409, "AlreadyExists", "there"), {"written": 1}),
-    "not allowed": (ApiError("POST /", 403, "Forbidden", "no"), {"failed": 1}),
+    "written": (None, {"success": 1}),
+    "another replica was faster": (ApiError("POST /", 409, "AlreadyExists", "there"), {"success": 1}),
+    "not allowed": (ApiError("POST /", 403, "Forbidden", "no"), {"error": 1}),
     "a fault of ours": (ValueError("odd"), {}),
 }
 

@@ -69,7 +69,7 @@ def test_a_view_that_is_old_is_told_and_stays_ready() -> None:
     with serving(nothing, world=world(followed, old)) as site:
         status, lines = ready_page(site)
         assert status == 200
-        assert lines[2] == "[+]cluster 0 nodes, confirmed 75 s ago: too old to shrink anything"
+        assert lines[2] == "[+]cluster 0 nodes, confirmed 75 s ago: stale, right-sizing is off"
         assert lines[4].startswith("[-]pods synced; GET /api/v1/pods: 403 Forbidden")
         assert site.judge(encoded(review())).status == 200, "guards go on"
 
@@ -81,7 +81,7 @@ def test_the_process_serves_on_while_the_cluster_does_not_answer(tmp_path: Path)
     arguments = ["--cluster", "live", "--kubeconfig", str(kubeconfig(tmp_path, url, "t")), "--listen", "127.0.0.1:0"]
     process = Process([*arguments, "--tls-cert", str(certificate), "--tls-key", str(key)])
     try:
-        why = str(process.wait_for("watch broke")["why"])
+        why = str(process.wait_for("watch failed")["error"])
         assert f"no answer from {url}" in why
         talk = Talk(process.port)
         talk.send(http("GET", "/readyz"))

@@ -31,7 +31,7 @@ def as_look(server: AdmissionServer, turn: Turn) -> None:
 def test_a_task_that_fails_is_told_and_begins_anew(
     add: Callable[[AdmissionServer, Turn], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(listener, "AGAIN_SECONDS", 0.01)
+    monkeypatch.setattr(listener, "RESTART_SECONDS", 0.01)
     turns: list[int] = []
 
     def turn() -> None:
@@ -41,5 +41,5 @@ def test_a_task_that_fails_is_told_and_begins_anew(
 
     with serving(prepare=lambda server: add(server, turn)) as site:
         site.until(lambda: len(turns) > 2)
-        assert site.figure("rightslice_internal_errors_total", route="task") == 2
+        assert site.figure("rightslice_internal_errors_total", component="task") == 2
         assert "too many open files" in site.log.getvalue()

@@ -31,7 +31,7 @@ REVIEW = post("/validate", encoded(review()))
 @pytest.fixture
 def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
     """A cluster of today, looked at often."""
-    monkeypatch.setattr(managed_certificate, "LOOK_SECONDS", 0.05)
+    monkeypatch.setattr(managed_certificate, "RECONCILE_SECONDS", 0.05)
     one = Cluster()
     one.moment = datetime.now(UTC)
     return one
@@ -64,8 +64,8 @@ def test_it_is_ready_once_a_trusted_certificate_is_there(cluster: Cluster) -> No
         assert "PRIVATE KEY" not in site.log.getvalue()
         assert [event["step"] for event in events(site) if event["event"] == "certificate rotation step"] == [
             "create_authority",
-            "trust",
-            "issue",
+            "update_bundles",
+            "issue_certificate",
         ]
 
 
@@ -78,7 +78,7 @@ def test_a_new_certificate_is_served_and_open_connections_stay(cluster: Cluster)
         site.until(lambda: page(site.port)[0] == 200)
         talk = Talk(site.port, authority=cluster.bundles()[0], name=NAME)
         assert served(site.port, cluster.bundles()[0], NAME) == before.certificate
-        site.until(lambda: "work waits for API servers to trust the bundles" in page(site.port)[1])
+        site.until(lambda: "management waiting for API servers to load the bundles" in page(site.port)[1])
         assert cluster.leaf == before
 
         cluster.seconds += BUNDLE_SETTLE_TIME.total_seconds()
@@ -99,14 +99,14 @@ def test_without_leave_it_says_what_is_missing_and_is_not_ready(cluster: Cluster
         status, lines = page(site.port)
 
         assert status == 503
-        assert "[-]certificate waits for Secret rightslice/rightslice-tls" in lines
-        assert "Needed are get, create and update on Secret rightslice/rightslice-tls and Lease" in lines
-        said = [event for event in events(site) if event["event"] == "certificates are not kept"]
+        assert "[-]certificate waiting for Secret rightslice/rightslice-tls" in lines
+        assert "Required are get, create and update on Secret rightslice/rightslice-tls and Lease" in lines
+        said = [event for event in events(site) if event["event"] == "certificate management failed"]
         assert len(said) == 1, "said once, not at every look"
 
         client.refusal = None
         site.until(lambda: page(site.port)[0] == 200)
-        assert "certificates are kept again" in site.log.getvalue()
+        assert "certificate management recovered" in site.log.getvalue()
 
 
 @pytest.mark.parametrize("about", ["GET /apis/admission", "PATCH"])
@@ -114,7 +114,7 @@ def test_a_leader_that_is_not_let_at_the_configurations_serves_what_is_there(clu
     Replica(cluster, leads=True).settle()
     cluster.set_bundles("")
     with managing_in(cluster, Client(cluster, ApiError("", 403, "Forbidden", "not yours"), about)) as site:
-        site.until(lambda: "not yours. Needed are" in page(site.port)[1])
+        site.until(lambda: "not yours. Required are" in page(site.port)[1])
 
         site.until(lambda: page(site.port)[0] == 200)
 

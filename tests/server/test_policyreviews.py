@@ -94,7 +94,7 @@ def test_the_message_names_the_object_and_how_many_faults_it_has() -> None:
     message = answers(data)["status"]["message"]
 
     assert message == (
-        "2 faults in GPUPolicy twice\n"
+        "2 errors in GPUPolicy twice\n"
         "[GPU-P103] spec.mode: must be enforce, warn or audit, found 'enforced'. Write enforce\n"
         "[GPU-P102] spec.securty: must be a field of spec, found 'securty'. Did you mean security? Write security"
     )

@@ -25,7 +25,7 @@ IN_USE = {
     "type": "Ready",
     "status": "True",
     "reason": "Active",
-    "message": "in use as it is written here",
+    "message": "the current spec is active",
     "observedGeneration": 1,
     "lastTransitionTime": THEN,
 }
@@ -265,4 +265,4 @@ async def test_what_rbac_refuses_is_said_once() -> None:
     for _ in range(3):
         await leader.statuses.sync(with_counts=False)
 
-    assert leader.log.getvalue().count("policy status is not written") == 1
+    assert leader.log.getvalue().count("policy status not written") == 1

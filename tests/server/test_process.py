@@ -109,7 +109,7 @@ def test_told_to_end_it_says_so_serves_on_finishes_and_leaves_with_0(tmp_path: P
         assert first is not None
         assert "connection" not in first.headers
         process.popen.send_signal(signal.SIGTERM)
-        process.wait_for("told to end")
+        process.wait_for("shutting down")
 
         late.send(http("GET", "/readyz"))
         assert (late.read() or (0,))[0] == 503
@@ -128,14 +128,14 @@ def test_told_to_end_it_says_so_serves_on_finishes_and_leaves_with_0(tmp_path: P
         assert last is not None
         assert last.status == 200
         assert process.end() == 0
-        assert json.loads(process.lines[-1])["event"] == "ended"
+        assert json.loads(process.lines[-1])["event"] == "stopped"
 
 
 def test_a_second_signal_ends_it_at_once(tmp_path: Path) -> None:
     with running(tmp_path, "--drain-seconds", "60") as process:
         assert process.port
         process.popen.send_signal(signal.SIGTERM)
-        process.wait_for("told to end")
+        process.wait_for("shutting down")
         start = time.monotonic()
         process.popen.send_signal(signal.SIGTERM)
         assert process.end() == 0

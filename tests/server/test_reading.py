@@ -19,15 +19,15 @@ from webhook.server import strict_json
 from webhook.server.admission_request import parse_api_server_review, parse_review
 
 GOOD = encoded(review())
-JSON = "the body must be JSON: it is broken at line 1, column"
+JSON = "the body must be valid JSON: syntax error at line 1, column"
 EMPTY = "must not be empty"
-MORE = "one JSON document: something follows it at line 1, column"
+MORE = "one JSON document: extra data at line 1, column"
 UTF8 = "must be UTF-8 without a byte order mark"
-UNICODE = "half of a surrogate pair stands alone"
+UNICODE = "an unpaired surrogate"
 CONSTANT = "NaN and Infinity are not"
-LARGE = "at most 300 digits and below 1e308"
-DEEP = "no deeper than 250 levels"
-TWICE = "a key twice"
+LARGE = "at most 300 digits and be below 1e308"
+DEEP = "at most 250 levels deep"
+TWICE = "duplicate keys"
 
 
 def with_pod(text: str) -> bytes:
@@ -234,7 +234,7 @@ SENT = {
 @pytest.mark.parametrize("body", SENT.values(), ids=SENT)
 def test_both_ways_of_reading_read_the_same(body: bytes) -> None:
     one, other = parse_review(body), parse_api_server_review(body)
-    loose = {"pod": None, "old_pod": None, "load": dict, "load_old": dict}
+    loose = {"pod": None, "old_pod": None, "load_object": dict, "load_old_object": dict}
     assert msgspec.structs.replace(one, **loose) == msgspec.structs.replace(other, **loose)
     assert (one.load_object(), one.load_old_object()) == (other.load_object(), other.load_old_object())
     for left, right in ((one.pod, other.pod), (one.old_pod, other.old_pod)):

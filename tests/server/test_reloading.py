@@ -154,8 +154,8 @@ def test_what_does_not_load_leaves_the_last_good_set(folder: Path, spoil: object
         assert "[-]policy files" in ready_page(site)
         assert f"digest {digest}" in ready_page(site)
         assert site.figure("rightslice_policies_last_load_successful") == 0
-        assert site.figure("rightslice_policy_loads_total", result="bad") == 1
-        assert "the last good ones stay" in site.log.getvalue()
+        assert site.figure("rightslice_policy_loads_total", result="error") == 1
+        assert "keeping the last valid ones" in site.log.getvalue()
         folder.mkdir(exist_ok=True)
         (folder / "first.yaml").write_text(POLICY.format(name="mended"))
         site.until(lambda: names(site) == ["mended"])
@@ -303,7 +303,7 @@ def test_a_new_process_judges_by_no_policy_only_where_none_was_written(held: dic
         assert site.ask(http("GET", "/readyz")).status == status
         assert site.judge(GOOD).status == status
         if status == 503:
-            assert "[-]policies none could be read yet" in site.ask(http("GET", "/readyz?verbose")).body.decode()
+            assert "[-]policies not loaded yet" in site.ask(http("GET", "/readyz?verbose")).body.decode()
             assert site.figure("rightslice_active_policies") == 0
             objects.set("GPUPolicy/o", POLICY.format(name="o"))
             site.until(lambda: site.judge(GOOD).status == 200)
@@ -342,7 +342,7 @@ def test_a_fault_in_loading_is_told_and_does_not_end_the_watch(folder: Path) -> 
             (folder / f"{count}.yaml").write_text("")
             site.until(lambda count=count: len(calls) == count)  # type: ignore[misc] # bound for this turn
         assert [policy.name for policy in site.server.state.policies.policies] == [policies().policies[0].name]
-        assert site.figure("rightslice_internal_errors_total", route="policies") == 2
+        assert site.figure("rightslice_internal_errors_total", component="policies") == 2
 
 
 def test_a_fault_in_the_objects_is_told_and_does_not_end_the_watch() -> None:
@@ -355,7 +355,7 @@ def test_a_fault_in_the_objects_is_told_and_does_not_end_the_watch() -> None:
     objects = Odd()
     with following(None, objects) as site:
         objects.set("GPUPolicy/o", POLICY.format(name="o"))
-        site.until(lambda: site.figure("rightslice_internal_errors_total", route="policies") == 1)
+        site.until(lambda: site.figure("rightslice_internal_errors_total", component="policies") == 1)
         objects.set("GPUPolicy/p", POLICY.format(name="p"))
         site.until(lambda: names(site) == ["o", "p"])
 
@@ -408,7 +408,7 @@ def test_a_bad_pair_leaves_the_last_good_one(tmp_path: Path, spoil: object) -> N
         before = serial(site)
         assert callable(spoil)
         spoil(files)
-        site.until(lambda: "the last good one stays" in site.log.getvalue())
+        site.until(lambda: "keeping the last valid one" in site.log.getvalue())
         assert serial(site) == before
         assert "[-]certificate files not in use: " in ready_page(site)
         assert site.judge(GOOD).status == 200
@@ -418,7 +418,7 @@ def test_a_bad_pair_leaves_the_last_good_one(tmp_path: Path, spoil: object) -> N
         trusting.send(http("GET", "/readyz?verbose"))
         page = trusting.read()
         assert page is not None
-        assert b"[+]certificate files as served" in page.body
+        assert b"[+]certificate files in use" in page.body
 
 
 def test_old_protocols_are_refused() -> None:

@@ -179,7 +179,7 @@ async def test_a_policy_is_watched_while_a_change_of_it_does_not_load() -> None:
 
 @pytest.mark.parametrize("leads", [True, False])
 async def test_only_the_leader_watches(leads: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(room, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(room, "EVALUATE_SECONDS", 0.01)
     shared = Shared()
     leader = Leader(shared, killed())
     leader.leads = leads

@@ -72,7 +72,7 @@ class Kept:
         """What it says of itself."""
         (check,) = self.keeper.checks()
         assert not check.required
-        return f"[{'+' if check.ok else '-'}]{check.name} {check.message}"
+        return check.line
 
     @property
     def page(self) -> list[str]:
@@ -119,7 +119,7 @@ def test_what_cannot_be_loaded_leaves_the_last_view_and_is_told() -> None:
     assert kept.world.usage is VIEW
     assert kept.line == "[-]usage 1 container of 3 pods, 86400 s old; http://prometheus: did not answer at all"
     assert 'rightslice_usage_loads_total{result="error"} 1.0' in kept.page
-    assert kept.events()[-1]["event"] == "usage does not load"
+    assert kept.events()[-1]["event"] == "usage not loaded"
 
 
 def test_after_a_day_without_news_there_is_no_evidence() -> None:
@@ -157,7 +157,7 @@ def test_a_file_lasts_for_a_month_and_no_longer() -> None:
 
     assert kept.world.usage == UsageView()
     assert kept.line.startswith("[-]usage nothing loaded; /use.json.gz: recorded 30 days ago: after 30 days it is not")
-    assert kept.events()[-1]["event"] == "usage does not load"
+    assert kept.events()[-1]["event"] == "usage not loaded"
 
 
 def test_a_file_that_can_no_longer_be_read_lasts_for_a_month_too() -> None:
@@ -218,7 +218,7 @@ def test_a_fault_of_ours_is_a_load_that_failed_with_its_stack_in_the_log(error: 
     kept.once()
 
     assert kept.world.usage == UsageView()
-    assert kept.line == f"[-]usage nothing loaded; a fault of ours: {error!r}"
+    assert kept.line == f"[-]usage nothing loaded; internal error: {error!r}"
     assert 'rightslice_usage_loads_total{result="error"} 1.0' in kept.page
     assert "in broken" in str(kept.events()[-2])
 

@@ -133,8 +133,8 @@ def test_reviews_are_answered_while_prometheus(tmp_path: Path, answer: Answer, w
     with serving(answer) as url, running(tmp_path, *SERVE, "--prometheus", url) as process:
         assert patch(process, "ml") == []
         assert usage_line(process).startswith("[-]usage")
-        told = logged(process, "usage does not load")
-        assert word in str(told["why"])
+        told = logged(process, "usage not loaded")
+        assert word in str(told["error"])
         assert patch(process, "ml") == []
         assert eventually(lambda: word in usage_line(process))
 

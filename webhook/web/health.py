@@ -20,6 +20,11 @@ class HealthCheck(NamedTuple):
     message: str
     required: bool = True
 
+    @property
+    def line(self) -> str:
+        """The line; control characters are removed, because the message may contain untrusted text."""
+        return f"[{'+' if self.ok else '-'}]{self.name} {strip_control_characters(self.message)}"
+
 
 HealthChecks = Callable[[], Sequence[HealthCheck]]
 """Returns the checks of one part of the process."""
@@ -47,8 +52,7 @@ def readiness(checks: Sequence[HealthCheck], request: HttpRequest) -> HttpRespon
     status = HTTPStatus.OK if ready else HTTPStatus.SERVICE_UNAVAILABLE
     if "verbose" not in dict(parse_qsl(request.query, keep_blank_values=True)):
         return text_response(status, "ok\n" if ready else "not ready\n")
-    lines = [f"[{'+' if check.ok else '-'}]{check.name} {strip_control_characters(check.message)}" for check in checks]
-    return text_response(status, "\n".join([*lines, "ready" if ready else "not ready", ""]))
+    return text_response(status, "\n".join([*(check.line for check in checks), "ready" if ready else "not ready", ""]))
 
 
 def watch_check(status: WatchStatus) -> HealthCheck:
