@@ -196,7 +196,7 @@ def test_a_whole_gpu_never_passes_for_the_slice_that_it_could_have_become() -> N
     decision = ask(pod, NATIVE, "mode: enforce\nrightSizing: {}", nodes=(whole_node(), mig_node()))
 
     assert [found.message for found in decision.findings if found.code == "GPU-Q302"] == [
-        "rightslice.dev/gpu-milli must be 1000, what its GPUs weigh (found 143)"
+        "rightslice.dev/gpu-milli must be 1000, the amount of its GPUs (found 143)"
     ]
 
 

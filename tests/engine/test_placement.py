@@ -44,7 +44,7 @@ CASES = {
         ["warn GPU-T201"],
         "Nearest in this cluster: nvidia.com/mig-1g.10gb, nvidia.com/mig-3g.40gb",
     ),
-    "more than any node has": Case(make_pod().gpus(16), (whole_node(),), ["warn GPU-T202"], "Ask for at most 8."),
+    "more than any node has": Case(make_pod().gpus(16), (whole_node(),), ["warn GPU-T202"], "Request at most 8."),
     "a product that does not exist": Case(
         make_pod().gpus(1).spec(nodeSelector={"nvidia.com/gpu.product": "NVIDIA-A100-80GB"}),
         (whole_node(),),
@@ -67,7 +67,7 @@ CASES = {
         make_pod().asks(SHARED, "2"),
         (MPS,),
         ["enforce GPU-T102"],
-        "at most 1 in a container, because",
+        "at most 1 per container, because",
     ),
     "two MPS shares beside whole cards that are too few": Case(
         make_pod().gpus(2), (make_node("whole", A100, **{GPU: 1}), PLAIN_MPS), ["enforce GPU-T102", "audit GPU-T302"]

@@ -32,7 +32,7 @@ TIES = {
         small().spec(volumes=[{"name": "data", "persistentVolumeClaim": {"claimName": "c"}}]),
         "volume claim c",
     ),
-    "a volume made for the pod": (small().spec(volumes=[{"name": "tmp", "ephemeral": {}}]), "a volume of its own"),
+    "a volume made for the pod": (small().spec(volumes=[{"name": "tmp", "ephemeral": {}}]), "an ephemeral volume"),
     "required nearness to other pods": (
         small().spec(affinity={"podAffinity": REQUIRED}),
         "required affinity between pods",

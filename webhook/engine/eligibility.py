@@ -1,4 +1,4 @@
-"""Step 4 before any need is looked at: pods whose request stays as it is."""
+"""Pods that are not right-sized whatever their need, and scheduling constraints that a cluster view does not hold."""
 
 from __future__ import annotations
 
@@ -12,31 +12,32 @@ from webhook.model.pods import Pod, PodSpec
 _MODELLED_RESOURCES = frozenset({"cpu", "memory", ACCOUNTING_RESOURCE})
 
 
-def ineligible_reason(case: PodContext) -> KeepRequest | None:
-    """Why a pod keeps what it asks for, whatever it needs; None where its need decides."""
-    total = case.gpu_requests.totals.get(WHOLE_GPU)
+def ineligible_reason(context: PodContext) -> KeepRequest | None:
+    """Return why a pod keeps its request, whatever its need; None if its need decides."""
+    total = context.gpu_requests.totals.get(WHOLE_GPU)
     if total is None:
         return KeepRequest(KeepReason.NO_WHOLE_GPU)
-    kept = exclusion_reason(case)
+    kept = exclusion_reason(context)
     return KeepRequest(KeepReason.MULTIPLE_GPUS) if kept is None and total > 1 else kept
 
 
-def exclusion_reason(case: PodContext) -> KeepRequest | None:
-    """Why nothing follows for a pod from what is free now, however many whole GPUs it asks for; None where it does."""
-    asked, pod = case.gpu_requests, case.pod
-    if pod.metadata.annotations.get(KEEP_ANNOTATION, "false") != "false":
+def exclusion_reason(context: PodContext) -> KeepRequest | None:
+    """Return why current free capacity does not matter for a pod, whatever its GPU count; None if it does."""
+    gpu_requests, injected = context.gpu_requests, context.injected
+    if context.pod.metadata.annotations.get(KEEP_ANNOTATION, "false") != "false":
         return KeepRequest(KeepReason.OPTED_OUT)
-    if asked.errors:
+    if gpu_requests.errors:
         return KeepRequest(KeepReason.INVALID_AMOUNT)
-    if case.injected.amounts and any(case.injected.contains(ask.path, ask.resource.name) for ask in asked.requests):
+    if injected.amounts and any(injected.contains(one.path, one.resource.name) for one in gpu_requests.requests):
         return KeepRequest(KeepReason.INJECTED)
-    if len(asked.totals) > 1 or asked.unknown_resources:
-        return KeepRequest(KeepReason.MIXED_RESOURCES, ", ".join((*asked.totals, *asked.unknown_resources)))
-    return _managed_elsewhere_reason(pod)
+    if len(gpu_requests.totals) > 1 or gpu_requests.unknown_resources:
+        names = ", ".join((*gpu_requests.totals, *gpu_requests.unknown_resources))
+        return KeepRequest(KeepReason.MIXED_RESOURCES, names)
+    return _managed_elsewhere_reason(context.pod)
 
 
 def _managed_elsewhere_reason(pod: Pod) -> KeepRequest | None:
-    """Pods that another component made, placed or budgeted."""
+    """Return why another component creates, places or budgets a pod; None if none does."""
     metadata, spec = pod.metadata, pod.spec
     for owner in metadata.owner_references:
         if owner.kind == "DaemonSet":
@@ -56,13 +57,17 @@ def _managed_elsewhere_reason(pod: Pod) -> KeepRequest | None:
 
 
 def unmodelled_constraint(pod: Pod) -> str:
-    """The first thing whose effect on the choice of a node is not known here, in words; "" if there is none."""
+    """Return the first scheduling constraint that the cluster view does not hold; "" if there is none.
+
+    A pod that would have run must not wait for a slice on a node that such a constraint excludes. Ignored where a
+    policy lets pods wait (`whenFull: wait`).
+    """
     spec = pod.spec
     for volume in spec.volumes:
         if volume.persistent_volume_claim is not None:
             return f"volume claim {volume.persistent_volume_claim.get('claimName', '')}"
         if volume.ephemeral is not None:
-            return "a volume of its own"
+            return "an ephemeral volume"
     affinity = spec.affinity
     if affinity is not None:
         for part in (affinity.pod_affinity, affinity.pod_anti_affinity):
@@ -79,10 +84,11 @@ def _container_constraint(spec: PodSpec) -> str:
         for port in container.ports:
             if port.host_port:
                 return f"host port {port.host_port}"
-    asked = [container.resources for container in (*spec.containers, *spec.init_containers)]
-    whole = [spec.resources] if spec.resources is not None else []
-    named = (name for one in (*asked, *whole) for name in (*one.requests, *one.limits))
-    for name in (*named, *spec.overhead):
+    resources = [container.resources for container in (*spec.containers, *spec.init_containers)]
+    if spec.resources is not None:
+        resources.append(spec.resources)
+    names = (name for one in resources for name in (*one.requests, *one.limits))
+    for name in (*names, *spec.overhead):
         if name not in _MODELLED_RESOURCES and not name.startswith("nvidia.com/"):
             return f"resource {name}"
     return ""

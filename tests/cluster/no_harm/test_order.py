@@ -145,7 +145,7 @@ def test_the_end_state_is_right_whoever_else_changes_the_pod(
 def test_who_has_the_last_word_on_gpus_does_not_get_them_at_the_price_of_a_slice(sizing: Installed, space: str) -> None:
     """It undoes our change each time, and is asked after us: the pod is refused, for it would weigh too little."""
     undoing = others(sizing, space, PLACES["between us and after"], asks_for_gpus("1"))
-    with undoing, pytest.raises(RefusedError, match=r"must be 1000, what its GPUs weigh \(found 143\)"):
+    with undoing, pytest.raises(RefusedError, match=r"must be 1000, the amount of its GPUs \(found 143\)"):
         tried(sizing, space, "pod")
 
 
