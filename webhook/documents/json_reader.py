@@ -83,15 +83,10 @@ def _decode_json_value(text: str, position: int, file: str) -> tuple[Any, int]:
 def _build_json_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     data = dict(pairs)
     if len(data) < len(pairs):
-        raise _UnsupportedJsonError(
-            f"must have each key once in an object, found {_repeated_key(pairs)} twice. Remove one of them"
-        )
+        [(key, _)] = Counter(key for key, _ in pairs).most_common(1)
+        shown = shorten_text(repr(key))
+        raise _UnsupportedJsonError(f"must have each key once in an object, found {shown} twice. Remove one of them")
     return data
-
-
-def _repeated_key(pairs: list[tuple[str, Any]]) -> str:
-    counts = Counter(key for key, _ in pairs)
-    return shorten_text(repr(counts.most_common(1)[0][0]))
 
 
 def _reject_json_constant(name: str) -> Any:

@@ -60,8 +60,8 @@ class DocumentBuilder:
         self._steps = {
             events.ScalarEvent: self._scalar,
             events.AliasEvent: self._alias,
-            events.MappingStartEvent: self._open_map,
-            events.SequenceStartEvent: self._open_list,
+            events.MappingStartEvent: self._open,
+            events.SequenceStartEvent: self._open,
             events.MappingEndEvent: self._close,
             events.SequenceEndEvent: self._close,
             events.DocumentStartEvent: self._start,
@@ -113,24 +113,19 @@ class DocumentBuilder:
             if event.tag in _TEXT_TAGS:
                 return text
         if not self._aliases:
-            return self._strict_value(text, mark)
+            value = parse_yaml12(text)
+            if is_ambiguous(text) or not is_finite(value):
+                shown = shorten_text(text)
+                self._reject(
+                    mark,
+                    f"must be unambiguous, found {shown}, which some parsers read as a number or as true or false. "
+                    f'Write "{shown}" in quotes for text, or a plain number',
+                )
+            return value
         value = parse_like_kubectl(text)
         if not is_finite(value):
             self._reject(mark, f"must be a finite number or text, found {shorten_text(text)}. Put text in quotes")
         return value
-
-    def _strict_value(self, text: str, mark: Mark) -> Scalar:
-        value = parse_yaml12(text)
-        if is_ambiguous(text) or not is_finite(value):
-            self._reject_ambiguous(mark, text)
-        return value
-
-    def _reject_ambiguous(self, mark: Mark, text: str) -> NoReturn:
-        self._reject(
-            mark,
-            f"must be unambiguous, found {shorten_text(text)}, which some parsers read as a number or as "
-            f'true or false. Write "{shorten_text(text)}" in quotes for text, or a plain number',
-        )
 
     def _read_key(self, collection: OpenCollection, key: str, mark: Mark, *, merge: bool) -> None:
         if merge and not self._aliases:
@@ -162,13 +157,9 @@ class DocumentBuilder:
             self._reject(mark, f"must expand aliases to at most {self._bounds.expansion} values. Use fewer")
         self._add(anchored.value, anchored.positions, anchored.weight)
 
-    def _open_map(self, event: Any, mark: Mark) -> None:
-        self._open(OpenCollection({}, PositionTree(mark, {}, {}), event.anchor), event, mark)
-
-    def _open_list(self, event: Any, mark: Mark) -> None:
-        self._open(OpenCollection([], PositionTree(mark, {}, []), event.anchor), event, mark)
-
-    def _open(self, collection: OpenCollection, event: Any, mark: Mark) -> None:
+    def _open(self, event: Any, mark: Mark) -> None:
+        data: Any = {} if isinstance(event, events.MappingStartEvent) else []
+        collection = OpenCollection(data, PositionTree(mark, {}, type(data)()), event.anchor)
         if event.tag:
             self._check_tag(event.tag, mark, _SHAPE_TAGS)
         if (

@@ -88,7 +88,8 @@ def _collect_fields(expression: bytes, fields: set[FieldPath], variables: set[st
     if chain is not None:
         fields.add(chain)
         return 0
-    variables |= _comprehension_variables(expression)
+    loop = _first_field(expression, _COMPREHENSION)
+    variables |= {content.decode() for number, content in _wire_fields(loop) if number in _LOOP_VARIABLES}
     return max(
         (_collect_fields(child, fields, variables) + repeats for child, repeats in _child_expressions(expression)),
         default=0,
@@ -122,15 +123,11 @@ def _pattern_arguments(expression: bytes) -> Iterator[bytes]:
 def _literal_text(expression: bytes) -> str | None:
     for kind, content in _wire_fields(expression):
         if kind == _CONSTANT:
-            return _string_constant(content)
+            return next((text.decode() for kind, text in _wire_fields(content) if kind == _STRING_CONSTANT), None)
         if kind == _CALL and _function_name(content) == "_+_":
             parts = [_literal_text(part) for number, part in _wire_fields(content) if number == _CALL_ARGUMENTS]
             return None if None in parts else "".join(filter(None, parts))
     return None
-
-
-def _string_constant(constant: bytes) -> str | None:
-    return next((text.decode() for kind, text in _wire_fields(constant) if kind == _STRING_CONSTANT), None)
 
 
 def _function_name(call: bytes) -> str:
@@ -162,12 +159,6 @@ def _child_expressions(expression: bytes) -> Iterator[tuple[bytes, bool]]:
                 yield from ((entry, False) for key, entry in _wire_fields(inner) if key in _ENTRY_EXPRESSIONS)
             elif number in _EXPRESSIONS.get(kind, ()):
                 yield inner, kind == _COMPREHENSION and number in _LOOP_BODY
-
-
-def _comprehension_variables(expression: bytes) -> set[str]:
-    """Return the variables of a loop; none for any other expression."""
-    loop = _first_field(expression, _COMPREHENSION)
-    return {content.decode() for number, content in _wire_fields(loop) if number in _LOOP_VARIABLES}
 
 
 def _first_field(message: bytes, expected: int) -> bytes:

@@ -188,7 +188,7 @@ def may_overlap(one: MatchSpec, other: MatchSpec) -> bool:
     """Return False only if certainly no object matches both; match conditions count as true."""
     return (
         bool(set(one.operations) & set(other.operations))
-        and _resources_overlap(one.resources, other.resources)
+        and (one.resources is None or other.resources is None or _any_globs_overlap(one.resources, other.resources))
         and _namespaces_overlap(one, other)
         and not requirements_conflict(
             (*selector_requirements(one.object_selector), *selector_requirements(other.object_selector))
@@ -197,10 +197,6 @@ def may_overlap(one: MatchSpec, other: MatchSpec) -> bool:
             (*selector_requirements(one.namespace_selector), *selector_requirements(other.namespace_selector))
         )
     )
-
-
-def _resources_overlap(one: Sequence[str] | None, other: Sequence[str] | None) -> bool:
-    return one is None or other is None or _any_globs_overlap(one, other)
 
 
 def _namespaces_overlap(one: MatchSpec, other: MatchSpec) -> bool:

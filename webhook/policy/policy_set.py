@@ -29,14 +29,10 @@ class RightSizingRules(msgspec.Struct, frozen=True):
     """Compiled `spec.rightSizing`.
 
     Attributes:
-        isolation: Minimum isolation between pods on one GPU.
-        forms: Allowed GPU forms, in order of preference.
-        evidence: Accepted evidence, in order of preference.
-        default_memory_mib: Need of a pod without other evidence, MiB; None if there is no default.
-        default_compute_milli: Its compute, in thousandths of a GPU.
+        forms, evidence: In order of preference.
+        default_memory_mib, default_compute_milli: Need of a pod without other evidence.
         margin_percent: Added to observed compute; observed memory uses `risk_ppm`, declared needs have no margin.
         risk_ppm: Pod-hours in a million that may need more memory than the pod was given.
-        min_saving_percent: Minimum share of the request that a rewrite must save.
         wait_when_full: False if a rewrite needs a slice that is free now.
     """
 
@@ -53,12 +49,7 @@ class RightSizingRules(msgspec.Struct, frozen=True):
 
 
 class AmountRule(msgspec.Struct, frozen=True):
-    """Bounds, allowed amounts or a default for one resource, in nano-units (`model.quantity`).
-
-    Attributes:
-        resource: Resource name, or a glob over names ("nvidia.com/mig-*").
-        matches: Returns whether the rule applies to a resource name.
-    """
+    """Bounds, allowed amounts or a default for a resource name or glob, in nano-units (`model.quantity`)."""
 
     resource: str
     matches: Callable[[str], bool]
@@ -205,13 +196,7 @@ class CudaRules(msgspec.Struct, frozen=True):
 
 
 class SecurityRules(msgspec.Struct, frozen=True):
-    """Compiled `spec.security`.
-
-    Attributes:
-        deny: Names of bypasses (`written.sections.Bypass`).
-        allowed_runtime_classes: GPU runtime classes that pods without a GPU request may use.
-        allowed_capabilities: Values of NVIDIA_DRIVER_CAPABILITIES allowed besides compute and utility.
-    """
+    """Compiled `spec.security`; `deny` has names of `written.sections.Bypass`."""
 
     mode: PolicyMode
     deny: frozenset[str]
@@ -220,13 +205,7 @@ class SecurityRules(msgspec.Struct, frozen=True):
 
 
 class ExemptionScope(msgspec.Struct, frozen=True):
-    """The pods that an exemption applies to. All attributes must match.
-
-    Attributes:
-        namespace: Returns whether a namespace matches.
-        service_accounts: Names; empty for any.
-        labels: Returns whether pod labels match.
-    """
+    """The pods that an exemption applies to. All attributes must match; no service accounts mean any."""
 
     namespace: Callable[[str], bool]
     service_accounts: frozenset[str]
@@ -259,11 +238,9 @@ class PolicyMatch(msgspec.Struct, frozen=True):
     """The objects that a policy applies to. All attributes must match.
 
     Attributes:
-        operations: For example {"CREATE", "UPDATE"}.
         resource: Returns whether a requested resource name matches; None for every object, with or without GPUs.
         namespace: Returns whether a namespace matches, by name and labels.
         labels: Returns whether object labels match; None for any.
-        conditions: CEL conditions, all of which must be true.
         fail_closed: True if a condition that fails at run time is a violation in the policy's strictest mode
             (`failurePolicy: Fail`); False if the policy then does not apply, with a warning at most.
     """
@@ -388,21 +365,16 @@ class PolicySet:
     ) -> CandidatePolicies:
         certain, conditional = 0, []
         for index, policy in enumerate(self.policies):
-            if not _is_candidate(policy.match, namespace, labels, operation, resources):
+            match = policy.match
+            if operation not in match.operations or not match.namespace(namespace, labels):
                 continue
-            if policy.match.labels is None and not policy.match.conditions:
+            if match.resource is not None and not any(map(match.resource, resources)):
+                continue
+            if match.labels is None and not match.conditions:
                 certain |= 1 << index
             else:
                 conditional.append((index, policy))
         return CandidatePolicies(certain, tuple(conditional))
-
-
-def _is_candidate(
-    match: PolicyMatch, namespace: str, labels: Mapping[str, str], operation: str, resources: tuple[str, ...]
-) -> bool:
-    if operation not in match.operations or not match.namespace(namespace, labels):
-        return False
-    return match.resource is None or any(map(match.resource, resources))
 
 
 def _policy_set_digest(policies: tuple[Policy, ...], exemptions: tuple[Exemption, ...]) -> str:

@@ -38,13 +38,9 @@ def glob_matcher(patterns: Iterable[str]) -> NameMatcher:
     if all(pattern.endswith("*") and is_literal(pattern[:-1]) for pattern in wild):
         prefixes = tuple(pattern[:-1] for pattern in wild)
         return lambda name: name in names or name.startswith(prefixes)
-    expression = re2.compile("|".join(f"(?:{_glob_regex(pattern)})" for pattern in wild))
+    regexes = (re.escape(pattern).replace(r"\*", "(?s:.*)").replace(r"\?", "(?s:.)") for pattern in wild)
+    expression = re2.compile("|".join(f"(?:{regex})" for regex in regexes))
     return lambda name: name in names or expression.fullmatch(name) is not None
-
-
-def _glob_regex(pattern: str) -> str:
-    words = {"*": "(?s:.*)", "?": "(?s:.)"}
-    return "".join(words.get(character) or re.escape(character) for character in pattern)
 
 
 def label_matcher(requirements: Sequence[NodeSelectorRequirement]) -> LabelMatcher | None:

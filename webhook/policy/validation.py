@@ -110,7 +110,10 @@ def validate_document(
         validated = model.model_validate(document.data)
     except ValidationError as invalid:
         known = {error.location for error in new}
-        new += [error for error in _convert_errors(invalid, document, model) if error.location not in known]
+        # A list whose entries are invalid also counts as too short.
+        details = [one for one in invalid.errors(include_url=False) if one["type"] != "too_short" or not one["input"]]
+        converted = [_validation_error(detail, document, model) for detail in details]
+        new += [error for error in converted if error.location not in known]
     errors += sorted(new, key=lambda error: (error.location.line, error.location.column))
     return None if new else validated
 
@@ -123,16 +126,6 @@ def _null_paths(data: Any, path: FieldPath) -> Iterator[FieldPath]:
     members = data.items() if isinstance(data, dict) else enumerate(data) if isinstance(data, list) else ()
     for step, value in members:
         yield from _null_paths(value, (*path, step))
-
-
-def _convert_errors(invalid: ValidationError, document: Document, model: type[SpecModel]) -> list[PolicyFileError]:
-    details = invalid.errors(include_url=False)
-    return [_validation_error(detail, document, model) for detail in details if not _is_consequence(detail)]
-
-
-def _is_consequence(detail: ErrorDetails) -> bool:
-    """Return whether a list is too short only because its entries are invalid."""
-    return detail["type"] == "too_short" and bool(detail["input"])
 
 
 def value_error(
