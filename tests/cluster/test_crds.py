@@ -11,7 +11,7 @@ from tests.cluster.client import Json, RefusedError
 from tests.cluster.plane import Plane
 from tests.cluster.waiting import eventually
 from tests.conftest import ROOT
-from tests.policy.test_loading import WHOLE
+from tests.policy.test_loader import WHOLE
 from tests.policy.written import exception_text, policy_text
 from tests.server.test_policyreviews import FILES, OBJECTS, whole
 from webhook.policy.loader import load_policies

@@ -17,7 +17,7 @@ from tests.cluster.operators import kinds_of
 from tests.cluster.plane import Plane
 from tests.conftest import ROOT
 from tests.make import make_pod
-from tests.manifests.made import BUILT
+from tests.manifests.generated import BUILT
 from webhook.documents.reader import read_documents
 from webhook.manifests.objects import api_path
 from webhook.settings import WebhookSettings

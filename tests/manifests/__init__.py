@@ -1,1 +1,1 @@
-"""The manifests: `python -m tests.manifests` writes those that are made from code."""
+"""The manifests: `python -m tests.manifests` writes the generated ones."""

@@ -1,4 +1,4 @@
-"""Write the manifests that are made: from code, and by kustomize from the overlays."""
+"""Write the manifests that are generated from code or built by kustomize."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import subprocess
 
 from tests.conftest import ROOT
 from tests.controlplane.build import control_plane, wanted_version
-from tests.manifests.made import BUILT, files
+from tests.manifests.generated import BUILT, files
 
 for name, text in files().items():
     (ROOT / "manifests" / name).write_text(text, encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Alerts on a real Prometheus: each is on where it should be, and off beside that."""
+"""Alerts on a real Prometheus: each fires in its situations and in no other."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ CERTIFICATE_END = "rightslice_certificate_expiration_timestamp_seconds"
 MINUTE = 60
 DAY = 86400
 HISTORY = 30
-"""Minutes that each situation lasts."""
+"""Minutes of each situation."""
 
 Course = Callable[[int], float | None]
-"""A value by the minutes that are left, None: there is no series yet."""
+"""A value by the remaining minutes; None before the series exists."""
 
 
 class Series(NamedTuple):
-    """A metric, the course of its values, and its labels."""
+    """A metric, its values over time, and its labels."""
 
     metric: str
     course: Course
@@ -36,7 +36,7 @@ class Series(NamedTuple):
 
 
 class Situation(NamedTuple):
-    """What is measured, and whether an alert is on."""
+    """Measured series, and whether an alert fires."""
 
     alert: str
     on: bool
@@ -48,12 +48,12 @@ def is_so(value: float) -> Course:
 
 
 def rises(by: float) -> Course:
-    """By so much a minute."""
+    """A constant increase per minute."""
     return lambda left: by * (HISTORY - left)
 
 
 def once(before: float | None) -> Course:
-    """A counter that goes up by one two minutes before the end; None: it was not there before."""
+    """A counter that increases by one two minutes before the end; None if it did not exist before."""
     return lambda left: before if left > 2 else (before or 0) + 1
 
 
@@ -62,7 +62,7 @@ def replicas(metric: str, *values: float) -> tuple[Series, ...]:
     return tuple(Series(metric, is_so(value), {"instance": str(each)}) for each, value in enumerate(values))
 
 
-def passed_by(course: Course, hook: str = "mutate.rightslice.dev") -> tuple[Series, ...]:
+def failed_open(course: Course, hook: str = "mutate.rightslice.dev") -> tuple[Series, ...]:
     return (Series("apiserver_admission_webhook_fail_open_count", course, {"name": hook}),)
 
 
@@ -75,14 +75,14 @@ def rejections(per_minute: float) -> tuple[Series, ...]:
 
 
 def reviews(slow: float) -> tuple[Series, ...]:
-    """A hundred reviews a minute, and how many of them take more than a tenth of a second."""
+    """A hundred reviews per minute, some of them slower than 100 ms."""
     by_bound = {"0.1": 100 - slow, "0.25": 100, "+Inf": 100}
     metric = "rightslice_admission_duration_seconds_bucket"
     return tuple(Series(metric, rises(count), {"route": "mutate", "le": le}) for le, count in by_bound.items())
 
 
 def loads(replica: str, **results: Course) -> tuple[Series, ...]:
-    """How often a replica read use, by result."""
+    """Usage loads of a replica by result."""
     metric = "rightslice_usage_loads_total"
     return tuple(Series(metric, course, {"instance": replica, "result": name}) for name, course in results.items())
 
@@ -94,10 +94,10 @@ SITUATIONS = {
         Series("up", is_so(0), {"job": "rightslice", "instance": "b"}),
     )),
     "no replica answers": Situation("RightsliceDown", True, (Series("up", is_so(0), {"job": "rightslice"}),)),
-    "passed by for the first time ever": Situation("RightsliceFailedOpen", True, passed_by(once(None))),
-    "passed by once more": Situation("RightsliceFailedOpen", True, passed_by(once(7))),
-    "passed by long ago": Situation("RightsliceFailedOpen", False, passed_by(is_so(7))),
-    "another's hook passed by": Situation("RightsliceFailedOpen", False, passed_by(once(7), "a.example.com")),
+    "passed by for the first time ever": Situation("RightsliceFailedOpen", True, failed_open(once(None))),
+    "passed by once more": Situation("RightsliceFailedOpen", True, failed_open(once(7))),
+    "passed by long ago": Situation("RightsliceFailedOpen", False, failed_open(is_so(7))),
+    "another's hook passed by": Situation("RightsliceFailedOpen", False, failed_open(once(7), "a.example.com")),
     "a replica with old policies": Situation(
         "RightslicePoliciesNotLoaded", True, replicas("rightslice_policies_last_load_successful", 1, 0)
     ),
@@ -160,19 +160,19 @@ def history() -> Iterable[Sample]:
 
 @pytest.fixture(scope="module")
 def fed(prometheus: PrometheusServer) -> PrometheusServer:
-    """A Prometheus that has seen all of it."""
+    """A Prometheus with all series."""
     prometheus.feed({"dcgm": sorted(history(), key=lambda sample: sample.moment)})
     return prometheus
 
 
 @pytest.mark.parametrize("name", SITUATIONS)
-def test_an_alert_is_on_where_it_should_be_and_nowhere_else(fed: PrometheusServer, name: str) -> None:
+def test_alerts_fire_as_expected(fed: PrometheusServer, name: str) -> None:
     situation = SITUATIONS[name]
 
     assert bool(fed.ask(EXPRESSIONS[situation.alert], at=MOMENTS[name])) is situation.on
 
 
-def test_each_alert_is_tried_both_ways() -> None:
+def test_each_alert_is_tested_firing_and_not_firing() -> None:
     ways = {(one.alert, one.on) for one in SITUATIONS.values()}
 
     assert ways == {(alert, on) for alert in EXPRESSIONS for on in (True, False)}

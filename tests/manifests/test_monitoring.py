@@ -1,4 +1,4 @@
-"""Alerts name metrics that there are."""
+"""Alerts use existing metrics."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from webhook.telemetry.telemetry import Telemetry
 
 ALERTS = "manifests/monitoring/alerts.yaml"
 OPTIONAL = {"rightslice_cluster_view_age_seconds", "rightslice_usage_loads_total"}
-"""Told only by a server that follows a cluster, or reads what GPUs are used for."""
+"""Metrics of servers with a live cluster or with GPU usage."""
 
 
-def test_every_metric_of_an_alert_is_one_of_ours() -> None:
+def test_alerts_use_existing_metrics() -> None:
     telemetry = Telemetry(make_logger("error"))
     telemetry.record_policies_loaded("digest", 1, datetime.now(UTC))
     told = set(re.findall(r"^# TYPE (rightslice_\w+)", telemetry.metrics_text().decode(), re.MULTILINE)) | OPTIONAL
@@ -25,7 +25,7 @@ def test_every_metric_of_an_alert_is_one_of_ours() -> None:
     assert {name.removesuffix("_bucket") for name in named} <= told
 
 
-def test_every_alert_says_what_is_wrong() -> None:
+def test_every_alert_has_a_summary() -> None:
     [document] = documents(read(ALERTS), ALERTS)
     rules = [rule for group in document.data["spec"]["groups"] for rule in group["rules"]]
 
@@ -35,5 +35,5 @@ def test_every_alert_says_what_is_wrong() -> None:
     ] == []
 
 
-def test_one_replica_of_several_that_is_in_a_bad_way_is_enough() -> None:
+def test_one_bad_replica_is_enough() -> None:
     assert re.findall(r"max\(\w+\) (?:==|<)|min\(\w+\) >", read(ALERTS)) == []

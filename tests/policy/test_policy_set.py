@@ -1,4 +1,4 @@
-"""PolicySet: which policies a namespace meets, remembered; and where templates stand."""
+"""PolicySet: candidate policies, their cache, and template paths."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ def names(policies: PolicySet, namespace: str, **labels: str) -> list[str]:
     return certain(policies, policies.candidates_for(namespace, labels, "CREATE", GPU))
 
 
-def test_policies_come_in_the_order_of_their_names(policies: PolicySet) -> None:
+def test_policies_are_sorted_by_name(policies: PolicySet) -> None:
     assert [policy.name for policy in policies.policies] == ["a", "b"]
     assert policies.candidates_for("team-x", {"tier": "research"}, "CREATE", GPU) == CandidatePolicies(0b11, ())
 
 
-def test_those_that_look_at_the_object_have_still_to_be_asked() -> None:
+def test_policies_with_object_conditions_are_conditional() -> None:
     policies = load_texts(
         policy_text("any"),
         policy_text("by-condition", match={"matchConditions": [{"name": "n", "expression": "true"}]}),
@@ -50,13 +50,13 @@ def test_those_that_look_at_the_object_have_still_to_be_asked() -> None:
     assert [(index, policy.name) for index, policy in found.conditional] == [(1, "by-condition"), (2, "by-label")]
 
 
-def test_a_namespace_meets_those_that_let_it_in(policies: PolicySet) -> None:
+def test_candidates_by_namespace(policies: PolicySet) -> None:
     assert names(policies, "team-x") == ["a"]
     assert names(policies, "ml", tier="research") == ["b"]
     assert names(policies, "ml", tier="other") == []
 
 
-def test_an_operation_and_a_resource_meet_those_that_are_about_them() -> None:
+def test_candidates_by_operation_and_resource() -> None:
     policies = load_texts(
         policy_text("any", match={"operations": ["CREATE"]}),
         policy_text("slices", match={"resources": ["nvidia.com/mig-*"]}),
@@ -71,26 +71,26 @@ def test_an_operation_and_a_resource_meet_those_that_are_about_them() -> None:
     assert met("UPDATE", "nvidia.com/gpu") == []
 
 
-def test_labels_that_change_are_seen_at_once(policies: PolicySet) -> None:
+def test_changed_labels_are_not_served_from_the_cache(policies: PolicySet) -> None:
     assert names(policies, "ml", tier="other") == []
     assert names(policies, "ml", tier="research") == ["b"]
 
 
-def test_what_is_remembered_is_bounded_and_stays_right(policies: PolicySet) -> None:
+def test_the_cache_is_bounded_and_correct(policies: PolicySet) -> None:
     for number in range(MAX_CACHE_ENTRIES + 10):
         assert names(policies, f"team-{number}") == ["a"]
     assert len(policies._candidates_by_request) <= MAX_CACHE_ENTRIES
     assert names(policies, "team-0") == ["a"]
 
 
-def test_an_empty_set_lets_nothing_speak() -> None:
+def test_an_empty_set_has_no_candidates() -> None:
     empty = PolicySet()
     assert empty.candidates_for("team", {}, "CREATE", GPU) == NOBODY
     assert empty.template_paths is WORKLOAD_TEMPLATES
     assert len(empty.digest) == 12
 
 
-def test_a_policys_own_templates_join_the_shipped_ones() -> None:
+def test_template_paths_of_policies_are_added() -> None:
     own = {"apiGroup": "batch", "kind": "Job", "paths": ["spec.extra", "spec.template"]}
     policies = load_texts(policy_text(match={"templates": [own]}))
     assert policies.template_paths["batch", "Job"] == (("spec", "template"), ("spec", "extra"))

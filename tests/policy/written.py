@@ -1,4 +1,4 @@
-"""Policy texts for tests: a few words in, a whole file out."""
+"""Policy texts for tests."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from webhook.policy.policy_set import Policy, PolicySet
 
 
 def policy_text(name: str = "p", **spec: Any) -> str:
-    """A GPUPolicy with a spec given by its JSON names."""
+    """Return a GPUPolicy with a spec given by its JSON names."""
     data = {"apiVersion": "rightslice.dev/v1alpha1", "kind": "GPUPolicy", "metadata": {"name": name}, "spec": spec}
     return json.dumps(data)
 
 
 def exception_text(name: str = "e", **spec: Any) -> str:
-    """A GPUPolicyException of policy "p" for a year, with fields of its spec changed."""
+    """Return a GPUPolicyException of policy "p" for a year, with some spec fields changed."""
     whole = {
         "policyName": "p",
         "codes": ["GPU-S201"],
@@ -34,7 +34,7 @@ def exception_text(name: str = "e", **spec: Any) -> str:
 
 
 def load_texts(*texts: str) -> PolicySet:
-    """Load texts that must be right."""
+    """Load valid texts."""
     loaded = load_policies((f"{number}.yaml", text) for number, text in enumerate(texts))
     assert loaded.errors == ()
     assert loaded.policies is not None
@@ -42,6 +42,6 @@ def load_texts(*texts: str) -> PolicySet:
 
 
 def load_policy(**spec: Any) -> Policy:
-    """Load one policy that must be right."""
+    """Load one valid policy."""
     (policy,) = load_texts(policy_text(**spec)).policies
     return policy

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.make import Json
-from tests.policy.test_faults import CASES, HEAD
+from tests.policy.test_validation import CASES, HEAD
 from tests.policy.written import exception_text, policy_text
 from tests.server.site import NOW, review, serving
 from webhook.cache.bundled_files import bundled_folder

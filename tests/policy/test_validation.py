@@ -1,4 +1,4 @@
-"""load: what an admin reads who wrote something wrong. Each line is a whole file's only complaint."""
+"""load_policies: the error of each invalid policy."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ CASES = {
         "GPU-P103",
         "p.yaml:5:9: spec.mode: must be enforce, warn or audit, found 'Enforce'. Write enforce",
     ),
-    "a misspelt section": Case(
+    "a misspelled section": Case(
         "  rightsizing: {}",
         "GPU-P102",
         "p.yaml:5:3: spec.rightsizing: must be a field of spec, found 'rightsizing'. Did you mean rightSizing? "
@@ -39,7 +39,7 @@ CASES = {
         "p.yaml:5:17: spec.rightSizing.lookbackDays: must be a field of rightSizing, found 'lookbackDays'. Write one "
         "of default, evidence, forms, isolation, marginPercent, minSavingPercent, mode, risk, whenFull",
     ),
-    "a misspelt field behind a choice of forms": Case(
+    "a misspelled field behind a choice of forms": Case(
         "  injection: {nodeAffinity: {offr: auto}}",
         "GPU-P102",
         "p.yaml:5:30: spec.injection.nodeAffinity.offr: must be a field of nodeAffinity, found 'offr'. "
@@ -51,12 +51,12 @@ CASES = {
         "p.yaml:5:41: spec.quotas.shared[0].gpuMilli: must be a whole number, found '500m'. "
         "Write a number such as 2, without quotes",
     ),
-    "a ceiling without a figure": Case(
+    "a quota without an amount": Case(
         "  quotas: {shared: [{name: q}]}",
         "GPU-P103",
         "p.yaml:5:21: spec.quotas.shared[0]: must have the field gpuMilli, found none. Write gpuMilli: 8000",
     ),
-    "fair share by nobody": Case(
+    "an empty fair share key": Case(
         "  fairShare: {by: ''}",
         "GPU-P103",
         "p.yaml:5:19: spec.fairShare.by: must be a label key: at most 63 letters, digits, -, _ and . after an optional "
@@ -67,25 +67,25 @@ CASES = {
         "GPU-P103",
         "p.yaml:5:52: spec.quotas.shared[1].name: must be unique among the quotas, found 'q'. Write another name",
     ),
-    "operations of which nothing is ever said": Case(
+    "operations that are never evaluated": Case(
         "  match: {operations: [DELETE, CONNECT]}",
         "GPU-P103",
         "p.yaml:5:23: spec.match.operations: must include CREATE or UPDATE; other operations are not evaluated, "
         "found [DELETE, CONNECT]. Write operations: [CREATE, UPDATE]",
     ),
-    "evidence that is not there": Case(
+    "default evidence without a default": Case(
         "  rightSizing: {evidence: [default]}",
         "GPU-P103",
         "p.yaml:5:27: spec.rightSizing.evidence: must list evidence other than default, unless the field default "
         "is set, found [default]. Write evidence: [declared, observed], or add default: {memory: 8Gi}",
     ),
-    "a word where a quantity goes": Case(
+    "a word instead of a quantity": Case(
         "  limits: {perPod: [{resource: cpu, max: eight}]}",
         "GPU-P103",
         "p.yaml:5:42: spec.limits.perPod[0].max: must be a quantity, found 'eight'. "
         "Write a quantity such as 1, 500m or 8Gi",
     ),
-    "truth where a quantity goes": Case(
+    "a boolean instead of a quantity": Case(
         "  limits: {perPod: [{resource: cpu, max: true}]}",
         "GPU-P103",
         "p.yaml:5:42: spec.limits.perPod[0].max: must be a quantity, found true. "
@@ -97,13 +97,13 @@ CASES = {
         "p.yaml:5:42: spec.limits.perPod[0].max: must be a quantity of at least 0, found -1. Write a quantity such "
         "as 1, 500m or 8Gi",
     ),
-    "bytes where gigabytes are meant": Case(
+    "gibibytes without unit": Case(
         "  rightSizing: {default: {memory: 8}}",
         "GPU-P103",
         "p.yaml:5:35: spec.rightSizing.default.memory: must be at least 1Mi of GPU memory (a number without unit "
         "is bytes), found 8. Write 8Gi",
     ),
-    "bytes where megabytes are meant": Case(
+    "mebibytes without unit": Case(
         '  rightSizing: {default: {memory: "8192"}}',
         "GPU-P103",
         "p.yaml:5:35: spec.rightSizing.default.memory: must be at least 1Mi of GPU memory (a number without unit "
@@ -126,36 +126,36 @@ CASES = {
         "GPU-P103",
         "p.yaml:5:26: spec.rightSizing.default: must have the field memory, found none. Write memory: 8Gi",
     ),
-    "forms that the isolation rules out": Case(
+    "forms that the isolation excludes": Case(
         "  rightSizing: {forms: [timeSlicing]}",
         "GPU-P103",
         "p.yaml:5:24: spec.rightSizing.forms: must include a form that isolation: hardware allows, found "
         "[timeSlicing]. Write forms: [mig], or isolation: none",
     ),
-    "text where a number goes": Case(
+    "text instead of a number": Case(
         '  rightSizing: {marginPercent: "15"}',
         "GPU-P103",
         "p.yaml:5:32: spec.rightSizing.marginPercent: must be a whole number, found '15'. "
         "Write a number such as 2, without quotes",
     ),
-    "an exponent where a whole number goes": Case(
+    "a fraction instead of a whole number": Case(
         "  rightSizing: {marginPercent: 1.5e0}",
         "GPU-P103",
         "p.yaml:5:32: spec.rightSizing.marginPercent: must be a whole number, found 1.5. "
         "Write a number such as 2, without quotes",
     ),
-    "too much of a percentage": Case(
+    "more than 100 percent": Case(
         "  rightSizing: {minSavingPercent: 101}",
         "GPU-P103",
         "p.yaml:5:35: spec.rightSizing.minSavingPercent: must be at most 100, found 101. Write 100, or less",
     ),
-    "a risk of more than every second hour": Case(
+    "a risk above 50 percent": Case(
         '  rightSizing: {risk: "51%"}',
         "GPU-P103",
         "p.yaml:5:23: spec.rightSizing.risk: must be a risk per pod-hour in percent, from 0.001% to 50%, found "
         "'51%'. Write \"0.5%\"",
     ),
-    "less than nothing": Case(
+    "a negative percentage": Case(
         "  rightSizing: {marginPercent: -1}",
         "GPU-P103",
         "p.yaml:5:32: spec.rightSizing.marginPercent: must be at least 0, found -1. Write 0, or more",
@@ -171,23 +171,23 @@ CASES = {
         "p.yaml:5:13: spec.security: must be a map of fields, found [privileged]. Write one field per line, or "
         "remove it",
     ),
-    "one word where a list goes": Case(
+    "a word instead of a list": Case(
         '  match: {namespaces: "team-*"}',
         "GPU-P103",
         "p.yaml:5:23: spec.match.namespaces: must be a list, found 'team-*'. Write [\"team-*\"]",
     ),
-    "a list with nothing in it": Case(
+    "an empty list": Case(
         "  match: {namespaces: []}",
         "GPU-P103",
         "p.yaml:5:23: spec.match.namespaces: must not be empty, found an empty list. Write at least one entry, or "
         "remove it",
     ),
-    "a number where a name goes": Case(
+    "a number instead of a name": Case(
         "  match: {namespaces: [5]}",
         "GPU-P103",
         'p.yaml:5:24: spec.match.namespaces[0]: must be text, found 5. Write "5" in quotes',
     ),
-    "a map where a name goes": Case(
+    "a map instead of a name": Case(
         "  match: {namespaces: [{a: b}]}",
         "GPU-P103",
         "p.yaml:5:24: spec.match.namespaces[0]: must be text, found a map. Write text",
@@ -209,7 +209,7 @@ CASES = {
         f"p.yaml:5:24: spec.match.namespaces[0]: must be at most 253 characters, found '{'*' * 58}…. "
         "Write a shorter pattern",
     ),
-    "an operation in small letters": Case(
+    "a lowercase operation": Case(
         "  match: {operations: [create]}",
         "GPU-P103",
         "p.yaml:5:24: spec.match.operations[0]: must be CREATE, UPDATE, DELETE or CONNECT, found 'create'. "
@@ -227,7 +227,7 @@ CASES = {
         "p.yaml:5:82: spec.match.objectSelector.matchExpressions[0].values: must have no values, because the "
         "operator is Exists, found [b]. Write operator: In, or remove the values",
     ),
-    "a template path with a hole": Case(
+    "a template path with an empty key": Case(
         '  match: {templates: [{apiGroup: x, kind: K, paths: ["a..b"]}]}',
         "GPU-P103",
         "p.yaml:5:54: spec.match.templates[0].paths[0]: must be keys separated by dots, found 'a..b'. Write a path "
@@ -245,7 +245,7 @@ CASES = {
         "reference to 'pod.x' (in container ''). Write an expression over object, oldObject, request, "
         "namespaceObject",
     ),
-    "a pattern that RE2 refuses": Case(
+    "a pattern that RE2 rejects": Case(
         """  match: {matchConditions: [{name: c, expression: "object.kind.matches('(a')"}]}""",
         "GPU-P106",
         "p.yaml:5:51: spec.match.matchConditions[0].expression: must use patterns in RE2 syntax, found '(a' at "
@@ -281,7 +281,7 @@ CASES = {
         "p.yaml:5:65: spec.limits.perGPU: must set at most one default per resource, found a list. Write one "
         "default for cpu",
     ),
-    "a GPU by default": Case(
+    "a default for GPUs": Case(
         "  limits: {perContainer: [{resource: nvidia.com/gpu, default: 1}]}",
         "GPU-P103",
         "p.yaml:5:63: spec.limits.perContainer[0].default: must not be set for GPUs, because sidecars would get "
@@ -308,14 +308,14 @@ CASES = {
         "has a default: other resources need an equal limit, found 'hugepages-2Mi'. Write cpu, memory or "
         "ephemeral-storage, or remove the default",
     ),
-    "a default of pods": Case(
+    "a default for pods": Case(
         "  limits: {perContainer: [{resource: pods, default: 1}]}",
         "GPU-P103",
         "p.yaml:5:38: spec.limits.perContainer[0].resource: must be cpu, memory or ephemeral-storage if the rule "
         "has a default: other resources need an equal limit, found 'pods'. Write cpu, memory or ephemeral-storage, "
         "or remove the default",
     ),
-    "a default of a name that nobody knows": Case(
+    "a default for an unknown resource": Case(
         "  limits: {perContainer: [{resource: cpus, default: 1}]}",
         "GPU-P103",
         "p.yaml:5:38: spec.limits.perContainer[0].resource: must be cpu, memory or ephemeral-storage if the rule "
@@ -334,13 +334,13 @@ CASES = {
         "p.yaml:5:45: spec.limits.perPod[0].min: must be at most max, which is 1Gi, found '2Gi'. Write min: 1Gi or "
         "less, or increase max",
     ),
-    "choices and a maximum": Case(
+    "allowed amounts and a maximum": Case(
         "  limits: {perPod: [{resource: cpu, allowed: [1], max: 2}]}",
         "GPU-P103",
         "p.yaml:5:46: spec.limits.perPod[0].allowed: must not be combined with min or max, found [1]. Write only "
         "allowed, or only min and max",
     ),
-    "a rule that says nothing": Case(
+    "an empty rule": Case(
         "  limits: {perPod: [{resource: cpu}]}",
         "GPU-P103",
         "p.yaml:5:21: spec.limits.perPod[0]: must have allowed, min, max or default. Write resource: cpu and max: 8",
@@ -419,7 +419,7 @@ CASES = {
         "p.yaml:5:71: spec.exemptions[0].codes[0]: must be a finding code, found 'GPU-S999'. Write one of the "
         "codes that rightslice explain lists",
     ),
-    "a finding code with a slip": Case(
+    "a misspelled finding code": Case(
         f"  exemptions: [{{name: e, match: {{namespaces: [a]}}, reason: r, codes: [s2O1], {UNTIL}}}]",
         "GPU-P103",
         "p.yaml:5:71: spec.exemptions[0].codes[0]: must be a finding code, found 's2O1'. Write GPU-S201",
@@ -430,24 +430,24 @@ CASES = {
         "p.yaml:5:53: spec.limits.perPod[0].max: must be a whole number, because GPUs are counted in units, found "
         "'500m'. Write max: 1",
     ),
-    "an exemption for everybody": Case(
+    "an exemption without namespaces": Case(
         f"  exemptions: [{{name: e, match: {{}}, reason: r, codes: [GPU-S201], {UNTIL}}}]",
         "GPU-P103",
         "p.yaml:5:33: spec.exemptions[0].match: must have the field namespaces, found none. Write namespaces: [team-a]",
     ),
-    "an exemption without end": Case(
+    "an exemption without expiration": Case(
         f"  exemptions: [{{name: e, {SCOPE}}}]",
         "GPU-P103",
         "p.yaml:5:16: spec.exemptions[0]: must have the field expirationTime, found none. "
         'Write expirationTime: "2027-01-01T00:00:00Z"',
     ),
-    "an end without a zone": Case(
+    "an expiration without a zone": Case(
         f'  exemptions: [{{name: e, {SCOPE}, expirationTime: "2026-12-01T00:00:00"}}]',
         "GPU-P103",
         "p.yaml:5:98: spec.exemptions[0].expirationTime: must be a time with a zone (RFC 3339), found "
         "'2026-12-01T00:00:00'. Write \"2026-12-01T00:00:00Z\"",
     ),
-    "an end on a day that never comes": Case(
+    "an expiration on an invalid day": Case(
         f'  exemptions: [{{name: e, {SCOPE}, expirationTime: "2026-02-30T00:00:00Z"}}]',
         "GPU-P103",
         "p.yaml:5:98: spec.exemptions[0].expirationTime: must be a time with a zone (RFC 3339), found "
@@ -475,7 +475,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-def test_the_only_complaint(case: Case) -> None:
+def test_the_only_error(case: Case) -> None:
     loaded = load_policies([("p.yaml", HEAD + case.spec)])
     assert loaded.policies is None
     assert len(loaded.errors) == 1, [str(error) for error in loaded.errors]
@@ -485,7 +485,7 @@ def test_the_only_complaint(case: Case) -> None:
     assert ". " in str(error), "the message says what to write"
 
 
-def test_every_fault_is_told_at_once_in_the_order_of_the_file() -> None:
+def test_all_errors_are_reported_in_file_order() -> None:
     text = HEAD + "  mode: Warn\n  descripton: x\n  cuda: {driver: true}\n  limits: {perGpu: []}\n"
     places = [(error.location.line, error.location.column) for error in load_policies([("p.yaml", text)]).errors]
     assert places == [(5, 9), (6, 3), (7, 18), (8, 12)]
@@ -504,7 +504,7 @@ WHOLE = {
         "kind: GPUPolicy",
         "p.yaml:1:1: apiVersion: must be rightslice.dev/v1alpha1, found nothing. Write apiVersion: rightslice",
     ),
-    "a kind misspelt": (
+    "a kind misspelled": (
         "apiVersion: rightslice.dev/v1alpha1\nkind: GpuPolicy",
         "p.yaml:2:7: kind: must be a kind of rightslice.dev: GPUPolicy, GPUPolicyException, GPUPolicyTest, found "
         "'GpuPolicy'. Write kind: GPUPolicy",
@@ -527,7 +527,7 @@ WHOLE = {
 
 
 @pytest.mark.parametrize(("text", "message"), WHOLE.values(), ids=WHOLE)
-def test_a_file_that_is_no_policy(text: str, message: str) -> None:
+def test_invalid_files(text: str, message: str) -> None:
     loaded = load_policies([("p.yaml", text)])
     assert loaded.policies is None
     (error,) = loaded.errors

@@ -1,4 +1,4 @@
-"""read_each: a document with a fault is named with its place, and takes nothing from those around it."""
+"""iter_documents: an invalid document yields its error, and the others are read."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from webhook.documents.yaml_reader import MAX_FAULTY_DOCUMENTS
 from webhook.errors import DocumentError, TemplateError
 
 Found = list[tuple[Any, str]]
-"""What came out, in order: data or an error's type, and its place."""
+"""Data, or the type of the error, and its location, in order."""
 
 
 def found(text: str) -> Found:
@@ -30,19 +30,19 @@ FAULTY = {
     "a template in a value": ("b:\n  c: {{ .x }}\n", (TemplateError, "f:5:7")),
     "a tab": ("b:\n\tc: 1\n", (DocumentError, "f:5:1")),
     "a key twice": ("b: 1\nb: 2\n", (DocumentError, "f:5:1")),
-    "a key twice beside braces in quotes": ("c: '{{ x }}'\nb: 1\nb: 2\n", (DocumentError, "f:6:1")),
-    "an open brace, seen at the next marker": ("b: {c\n", (DocumentError, "f:5:1")),
-    "an open quote, seen at the next marker": ("b: 'c\n\n", (DocumentError, "f:6:1")),
-    "a block of text above the fault": ("a: |\n  ---\n  {{ x\nb: c: d\n", (DocumentError, "f:7:5")),
+    "a key twice and braces in quotes": ("c: '{{ x }}'\nb: 1\nb: 2\n", (DocumentError, "f:6:1")),
+    "an open brace, detected at the next marker": ("b: {c\n", (DocumentError, "f:5:1")),
+    "an open quote, detected at the next marker": ("b: 'c\n\n", (DocumentError, "f:6:1")),
+    "a block of text above the error": ("a: |\n  ---\n  {{ x\nb: c: d\n", (DocumentError, "f:7:5")),
     "no end of nesting": ("[" * 200 + "\n", (DocumentError, "f:4:101")),
-    "braces in a comment beside a fault": ("# {{ x }}\nb: c: d\n", (DocumentError, "f:5:5")),
-    "braces in quotes beside a fault": ('c: "{{ x }}"\nb: c: d\n', (DocumentError, "f:5:5")),
+    "braces in a comment with an error": ("# {{ x }}\nb: c: d\n", (DocumentError, "f:5:5")),
+    "braces in quotes with an error": ('c: "{{ x }}"\nb: c: d\n', (DocumentError, "f:5:5")),
     "an alias of the document before": ("a: *x\n", (DocumentError, "f:4:4")),
 }
 
 
 @pytest.mark.parametrize(("text", "fault"), FAULTY.values(), ids=FAULTY)
-def test_a_fault_takes_nothing_from_the_documents_around_it(text: str, fault: tuple[Any, str]) -> None:
+def test_documents_around_an_invalid_one_are_read(text: str, fault: tuple[Any, str]) -> None:
     lines = 4 + text.count("\n")
 
     assert found(f"{BEFORE}---\n{text}{AFTER}") == [
@@ -52,7 +52,7 @@ def test_a_fault_takes_nothing_from_the_documents_around_it(text: str, fault: tu
     ]
 
 
-def test_a_character_that_no_text_has_costs_its_document_only() -> None:
+def test_an_invalid_character_affects_only_its_document() -> None:
     assert found(f"{BEFORE}---\nb: '\x0b'\n---\nb: 1\n---\nb: \x07\n{AFTER}") == [
         (DocumentError, "f:4:5"),
         (DocumentError, "f:8:4"),
@@ -62,21 +62,21 @@ def test_a_character_that_no_text_has_costs_its_document_only() -> None:
     ]
 
 
-def test_after_a_hundred_documents_with_such_characters_the_rest_is_not_read() -> None:
+def test_after_a_hundred_documents_with_invalid_characters_reading_stops() -> None:
     each = found("b: \x07\n---\n" * 150)
     assert len(each) == 101
     assert each[-1] == (DocumentError, "f:201:4")
 
 
-def test_a_byte_order_mark_before_a_document_is_no_part_of_it() -> None:
+def test_a_byte_order_mark_before_a_document_is_dropped() -> None:
     assert found("\ufeffb: 1\n---\n\ufeffb: 2\n") == [({"b": 1}, "f:1:4"), ({"b": 2}, "f:3:4")]
 
 
-BREAKS = {"Windows": "\r\n", "an old Mac": "\r", "a line separator": "\u2028"}
+BREAKS = {"Windows": "\r\n", "classic Mac OS": "\r", "a line separator": "\u2028"}
 
 
 @pytest.mark.parametrize("end", BREAKS.values(), ids=BREAKS)
-def test_lines_end_as_the_parser_counts_them(end: str) -> None:
+def test_lines_are_counted_as_the_parser_does(end: str) -> None:
     assert found(f"b: @{end}---{end}b: 1{end}---{end}b: 2{end}") == [
         (DocumentError, "f:1:4"),
         ({"b": 1}, "f:3:4"),
@@ -84,22 +84,22 @@ def test_lines_end_as_the_parser_counts_them(end: str) -> None:
     ]
 
 
-def test_a_text_that_begins_as_json_does_may_be_a_template() -> None:
+def test_a_text_that_begins_like_json_may_be_a_template() -> None:
     assert found("{{ x }}\n---\nb: 1\n") == [(TemplateError, "f:1:2"), ({"b": 1}, "f:3:4")]
 
 
-def test_a_fault_takes_nothing_from_the_json_before_it() -> None:
+def test_json_values_before_an_error_are_read() -> None:
     assert found('{"b": 1} {"b": 2}\n{"b": }') == [({"b": 1}, "f:1:7"), ({"b": 2}, "f:1:16"), (DocumentError, "f:2:7")]
 
 
-def test_a_file_of_faults_is_read_to_a_bound_and_says_so() -> None:
+def test_reading_stops_after_a_bound_of_errors() -> None:
     *faults, last = found("---\n@\n" * (MAX_FAULTY_DOCUMENTS + 5))
 
     assert faults == [(DocumentError, f"f:{2 * n}:1") for n in range(1, MAX_FAULTY_DOCUMENTS + 1)]
     assert last == (DocumentError, f"f:{2 * MAX_FAULTY_DOCUMENTS + 1}:1")
 
 
-def test_exactly_as_many_faults_as_are_read() -> None:
+def test_exactly_the_bound_of_errors() -> None:
     assert len(found("---\n@\n" * MAX_FAULTY_DOCUMENTS)) == MAX_FAULTY_DOCUMENTS
 
 
@@ -108,18 +108,18 @@ WRONG = ["{{ x }}\n", "b: 1\nb: 2\n", "@\n", "b: {\n", "b: 'c\n", "a: b: c\n", "
 
 
 @given(st.lists(st.sampled_from(GOOD + WRONG), max_size=12))
-def test_every_document_comes_out_in_its_turn_at_its_line(documents: list[str]) -> None:
-    """What a document is found to be does not depend on those around it."""
+def test_documents_keep_their_order_and_lines(documents: list[str]) -> None:
+    """The result for a document does not depend on those around it."""
     text, expected = "", []
     for document in documents:
         text += "---\n"
         above = text.count("\n")
         alone = found(f"---\n{document}---\n")
-        expected += [(what, moved(place, above - 1)) for what, place in alone]
+        expected += [(what, shift_line(place, above - 1)) for what, place in alone]
         text += document
     assert found(f"{text}---\n") == expected
 
 
-def moved(place: str, lines: int) -> str:
+def shift_line(place: str, lines: int) -> str:
     file, line, column = place.split(":")
     return f"{file}:{int(line) + lines}:{column}"

@@ -1,4 +1,4 @@
-"""The shipped table of workload kinds, held against real manifests."""
+"""The template paths of workload kinds, checked on real manifests."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NOT_TEMPLATES = {"ConfigMap", "Service", "Namespace", "ServiceAccount"}
 
 
 def follow(data: Any, path: TemplatePath) -> Iterator[Any]:
-    """Every value that a path leads to."""
+    """Yield every value at a path."""
     if not path:
         yield data
     elif path[0] == "*":
@@ -27,7 +27,7 @@ def follow(data: Any, path: TemplatePath) -> Iterator[Any]:
 
 
 def gpu_containers(data: Any) -> int:
-    """Maps anywhere inside that have an image and resources with a GPU."""
+    """Count maps anywhere inside that have an image and GPU resources."""
     if isinstance(data, list):
         return sum(map(gpu_containers, data))
     if not isinstance(data, dict):

@@ -1,4 +1,4 @@
-"""CRDs: what an API server is told about the kinds that admins write."""
+"""The CustomResourceDefinitions of policies and exceptions."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ CRDS = {crd["spec"]["names"]["kind"]: crd for crd in policy_crds()}
 
 
 def schema(kind: str) -> dict[str, Any]:
-    """The schema of a kind."""
+    """Return the schema of a kind."""
     found: dict[str, Any] = CRDS[kind]["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
     return found
 
 
 def nodes(node: dict[str, Any], name: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
-    """Every node of a schema, with its path."""
+    """Yield every node of a schema with its path."""
     yield name, node
     for key, below in node.get("properties", {}).items():
         yield from nodes(below, f"{name}.{key}")
@@ -35,44 +35,44 @@ NODES = {f"{kind}{path}": node for kind in CRDS for path, node in nodes(schema(k
 WRITTEN = {path: node for path, node in NODES.items() if ".spec" in path}
 
 
-def test_the_file_in_the_manifests_is_what_the_models_say() -> None:
+def test_the_manifest_is_generated_from_the_models() -> None:
     written = [document.data for document in documents_of(read("manifests/crds/crds.yaml"), "crds.yaml")]
 
     assert written == list(policy_crds()), "run make manifests"
 
 
-def test_every_node_has_a_type_or_is_open() -> None:
+def test_every_node_has_a_type_or_preserves_unknown_fields() -> None:
     open_marks = ("x-kubernetes-int-or-string", "x-kubernetes-preserve-unknown-fields")
 
     assert [path for path, node in NODES.items() if "type" not in node and not any(map(node.get, open_marks))] == []
 
 
-def test_nothing_that_is_counted_is_without_a_bound() -> None:
+def test_lists_and_maps_are_bounded() -> None:
     lists = [path for path, node in WRITTEN.items() if node.get("type") == "array" and "maxItems" not in node]
     maps = [path for path, node in WRITTEN.items() if "additionalProperties" in node and "maxProperties" not in node]
 
     assert (lists, maps) == ([], [])
 
 
-def test_a_misspelt_field_is_kept_for_our_own_route_to_name() -> None:
+def test_unknown_fields_are_preserved() -> None:
     kept = "x-kubernetes-preserve-unknown-fields"
 
     assert [path for path, node in WRITTEN.items() if "properties" in node and not node.get(kept)] == []
 
 
-def test_nothing_is_filled_in() -> None:
+def test_there_are_no_defaults() -> None:
     assert [path for path, node in NODES.items() if "default" in node] == []
 
 
 @pytest.mark.parametrize("kind", CRDS)
-def test_the_status_is_a_sub_resource(kind: str) -> None:
+def test_the_status_is_a_subresource(kind: str) -> None:
     version = CRDS[kind]["spec"]["versions"][0]
 
     assert version["subresources"] == {"status": {}}
     assert {"observedGeneration", "conditions"} <= schema(kind)["properties"]["status"]["properties"].keys()
 
 
-def test_every_section_of_every_shipped_policy_has_its_place() -> None:
+def test_the_sections_of_shipped_policies_are_in_the_schema() -> None:
     known = schema("GPUPolicy")["properties"]["spec"]["properties"]
     files = sorted(bundled_folder("policies").glob("*.yaml"))
     used = {

@@ -1,4 +1,4 @@
-"""Two policies that add different things: an error where one pod can meet both, and only there."""
+"""Policies with different values conflict exactly if one pod may match both."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ OVERLAP = {
 
 
 @pytest.mark.parametrize(("one", "other", "overlap"), OVERLAP.values(), ids=OVERLAP)
-def test_where_one_pod_can_meet_both(one: dict[str, Any], other: dict[str, Any], overlap: bool) -> None:
+def test_may_overlap(one: dict[str, Any], other: dict[str, Any], overlap: bool) -> None:
     texts = [
         ("a.yaml", policy_text("a", match=one, injection={"runtimeClassName": "x"})),
         ("b.yaml", policy_text("b", match=other, injection={"runtimeClassName": "z"})),
@@ -100,7 +100,7 @@ def required(operator: str, *values: str) -> dict[str, Any]:
     return {"nodeAffinity": {"required": [{"key": "k", "operator": operator, "values": list(values)}]}}
 
 
-def stay(key: str, seconds: int, **more: str) -> dict[str, Any]:
+def toleration(key: str, seconds: int, **more: str) -> dict[str, Any]:
     return {"tolerations": [{"key": key, "effect": "NoExecute", "tolerationSeconds": seconds, **more}]}
 
 
@@ -130,26 +130,26 @@ CONFLICTS: dict[str, tuple[dict[str, Any], dict[str, Any], list[str]]] = {
         {"tolerations": [{"key": "a", "value": "x"}]},
         [],
     ),
-    "one taint tolerated for two times": (stay("a", 60), stay("a", 300), ["spec.injection.tolerations[0]"]),
-    "one taint tolerated for one time": (stay("a", 60), stay("a", 60), []),
-    "two taints tolerated for two times": (stay("a", 60), stay("b", 300), []),
-    "two values of one taint": (stay("a", 60, value="x"), stay("a", 300, value="y"), []),
+    "one taint tolerated for two times": (toleration("a", 60), toleration("a", 300), ["spec.injection.tolerations[0]"]),
+    "one taint tolerated for one time": (toleration("a", 60), toleration("a", 60), []),
+    "two taints tolerated for two times": (toleration("a", 60), toleration("b", 300), []),
+    "two values of one taint": (toleration("a", 60, value="x"), toleration("a", 300, value="y"), []),
     "every value for one time and one for another": (
-        stay("a", 60, operator="Exists"),
-        stay("a", 300, value="y"),
+        toleration("a", 60, operator="Exists"),
+        toleration("a", 300, value="y"),
         ["spec.injection.tolerations[0]"],
     ),
     "for a time and for ever": (
-        stay("a", 60),
+        toleration("a", 60),
         {"tolerations": [{"key": "b"}, {"key": "a"}]},
         ["spec.injection.tolerations[1]"],
     ),
     "for a time, and for ever where nothing ends": (
-        stay("a", 60),
+        toleration("a", 60),
         {"tolerations": [{"key": "a", "effect": "NoSchedule"}]},
         [],
     ),
-    "tolerations auto beside a list": ({"tolerations": "auto"}, stay("a", 60), []),
+    "tolerations auto beside a list": ({"tolerations": "auto"}, toleration("a", 60), []),
     "several at once": (
         {"runtimeClassName": "x", "labels": {"x": "1"}},
         {"runtimeClassName": "z", "labels": {"x": "2"}},
@@ -159,36 +159,44 @@ CONFLICTS: dict[str, tuple[dict[str, Any], dict[str, Any], list[str]]] = {
 
 
 @pytest.mark.parametrize(("one", "other", "paths"), CONFLICTS.values(), ids=CONFLICTS)
-def test_what_contradicts(one: dict[str, Any], other: dict[str, Any], paths: list[str]) -> None:
+def test_conflicting_injections(one: dict[str, Any], other: dict[str, Any], paths: list[str]) -> None:
     loaded = load_policies([("a.yaml", policy_text("a", injection=one)), ("b.yaml", policy_text("b", injection=other))])
     assert [error.message.split(":")[0] for error in loaded.errors] == paths
 
 
-def gives(key: str, amount: str, resource: str = "cpu") -> dict[str, Any]:
+def default_rule(key: str, amount: str, resource: str = "cpu") -> dict[str, Any]:
     return {key: [{"resource": resource, "default": amount}]}
 
 
 DEFAULTS: dict[str, tuple[dict[str, Any], dict[str, Any], list[str]]] = {
-    "one default for each container, twice": (gives("perContainer", "2"), gives("perContainer", "2"), []),
-    "the same amount, written otherwise": (gives("perContainer", "2"), gives("perContainer", "2000m"), []),
+    "one default for each container, twice": (default_rule("perContainer", "2"), default_rule("perContainer", "2"), []),
+    "the same amount, written otherwise": (
+        default_rule("perContainer", "2"),
+        default_rule("perContainer", "2000m"),
+        [],
+    ),
     "two defaults for each container": (
-        gives("perContainer", "2"),
-        gives("perContainer", "4"),
+        default_rule("perContainer", "2"),
+        default_rule("perContainer", "4"),
         ["spec.limits.perContainer[0].default"],
     ),
-    "two defaults for each GPU": (gives("perGPU", "2"), gives("perGPU", "4"), ["spec.limits.perGPU[0].default"]),
-    "one for each container, one for each GPU": (
-        gives("perContainer", "2"),
-        gives("perGPU", "2"),
+    "two defaults for each GPU": (
+        default_rule("perGPU", "2"),
+        default_rule("perGPU", "4"),
         ["spec.limits.perGPU[0].default"],
     ),
-    "defaults of two resources": (gives("perGPU", "2"), gives("perGPU", "4", "memory"), []),
-    "a default and a bound": (gives("perGPU", "2"), {"perGPU": [{"resource": "cpu", "max": "4"}]}, []),
+    "one for each container, one for each GPU": (
+        default_rule("perContainer", "2"),
+        default_rule("perGPU", "2"),
+        ["spec.limits.perGPU[0].default"],
+    ),
+    "defaults of two resources": (default_rule("perGPU", "2"), default_rule("perGPU", "4", "memory"), []),
+    "a default and a bound": (default_rule("perGPU", "2"), {"perGPU": [{"resource": "cpu", "max": "4"}]}, []),
 }
 
 
 @pytest.mark.parametrize(("one", "other", "paths"), DEFAULTS.values(), ids=DEFAULTS)
-def test_which_defaults_contradict(one: dict[str, Any], other: dict[str, Any], paths: list[str]) -> None:
+def test_conflicting_defaults(one: dict[str, Any], other: dict[str, Any], paths: list[str]) -> None:
     texts = [("a.yaml", policy_text("a", limits=one)), ("b.yaml", policy_text("b", limits=other))]
     loaded = load_policies(texts)
     assert [error.message.split(":")[0] for error in loaded.errors] == paths
@@ -196,25 +204,25 @@ def test_which_defaults_contradict(one: dict[str, Any], other: dict[str, Any], p
     assert len(load_policies(texts[::-1]).errors) == len(paths)
 
 
-def test_defaults_of_policies_that_never_meet() -> None:
+def test_defaults_of_disjoint_policies() -> None:
     texts = [
-        (name, policy_text(name, match={"namespaces": [name]}, limits=gives("perGPU", amount)))
+        (name, policy_text(name, match={"namespaces": [name]}, limits=default_rule("perGPU", amount)))
         for name, amount in (("a", "2"), ("b", "4"))
     ]
     assert load_policies(texts).errors == ()
 
 
-def test_a_default_says_what_it_is_for() -> None:
+def test_the_error_names_the_default() -> None:
     (error,) = load_policies(
         [
-            ("a.yaml", policy_text("first", limits=gives("perContainer", "2"))),
-            ("b.yaml", policy_text("second", limits=gives("perGPU", "2"))),
+            ("a.yaml", policy_text("first", limits=default_rule("perContainer", "2"))),
+            ("b.yaml", policy_text("second", limits=default_rule("perGPU", "2"))),
         ]
     ).errors
     assert "found 2 for each GPU here in 'second' and 2 for each container at a.yaml:1:" in str(error)
 
 
-def test_the_message_names_both_policies_and_both_places() -> None:
+def test_the_message_names_both_policies_and_locations() -> None:
     loaded = load_policies(
         [
             ("a.yaml", policy_text("first", injection={"runtimeClassName": "x"})),
@@ -233,11 +241,11 @@ GLOBS = st.text("ab*?", max_size=5)
 
 
 @given(GLOBS, GLOBS, st.text("ab", max_size=6))
-def test_a_name_that_matches_both_globs_is_a_meeting(one: str, other: str, name: str) -> None:
+def test_globs_that_match_one_name_overlap(one: str, other: str, name: str) -> None:
     if glob_matcher([one])(name) and glob_matcher([other])(name):
         assert globs_overlap(one, other)
 
 
 @given(GLOBS, st.text("ab", max_size=6))
-def test_a_glob_meets_a_name_exactly_when_it_matches(pattern: str, name: str) -> None:
+def test_a_glob_overlaps_a_name_if_it_matches(pattern: str, name: str) -> None:
     assert globs_overlap(pattern, name) == globs_overlap(name, pattern) == glob_matcher([pattern])(name)

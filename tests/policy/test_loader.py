@@ -1,4 +1,4 @@
-"""load: files to a PolicySet, all or nothing."""
+"""load_policies: files to a PolicySet, all or nothing."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ status: {conditions: null}
 """
 
 
-def test_everything_that_can_be_written_is_compiled() -> None:
+def test_every_field_is_compiled() -> None:
     policies = load_texts(WHOLE)
     (policy,) = policies.policies
     assert (policy.name, policy.mode, policy.description) == ("whole", PolicyMode.ENFORCE, "Everything at once.")
@@ -131,7 +131,7 @@ def test_everything_that_can_be_written_is_compiled() -> None:
     )
 
 
-def test_the_match_says_who_it_is_about() -> None:
+def test_match() -> None:
     match = load_texts(WHOLE).policies[0].match
     assert match.operations == {"CREATE"}
     assert match.fail_closed
@@ -148,7 +148,7 @@ def test_the_match_says_who_it_is_about() -> None:
     assert match.conditions[0].evaluate({"object": {"metadata": {"name": "a"}}})
 
 
-def test_an_exemption_inside_a_policy() -> None:
+def test_an_exemption_in_a_policy() -> None:
     (exemption,) = load_texts(WHOLE).exemptions
     assert (exemption.name, exemption.policy, sorted(exemption.codes)) == ("nccl", "whole", ["GPU-S201"])
     assert exemption.expires == datetime(2026, 12, 1, tzinfo=UTC)
@@ -159,7 +159,7 @@ def test_an_exemption_inside_a_policy() -> None:
     assert not exemption.scope.labels({})
 
 
-def test_a_policy_without_words_is_on_trial_and_keeps_away_from_what_keeps_the_cluster_running() -> None:
+def test_an_empty_policy_is_in_audit_mode_and_excludes_system_namespaces() -> None:
     policy = load_policy(security={"deny": ["privileged"]})
     assert policy.mode is PolicyMode.AUDIT
     assert policy.security is not None
@@ -177,15 +177,15 @@ def test_a_policy_without_words_is_on_trial_and_keeps_away_from_what_keeps_the_c
 @pytest.mark.parametrize(
     ("affinity", "auto"), [("auto", True), ({}, True), ({"offer": "ignore"}, False), ({"offer": "auto"}, True)]
 )
-def test_node_affinity_follows_the_offer_unless_told_not_to(affinity: object, auto: bool) -> None:
+def test_node_affinity_uses_the_offer_by_default(affinity: object, auto: bool) -> None:
     policy = load_policy(injection={"nodeAffinity": affinity, "tolerations": "auto"})
     assert policy.injection is not None
     assert policy.injection.node_affinity_auto is auto
     assert policy.injection.tolerations_auto
 
 
-def test_an_exception_of_its_own_holds_only_where_it_says() -> None:
-    """What a namespace asked for cannot reach other namespaces: the scope is its own list, and never empty."""
+def test_an_exception_applies_only_to_its_namespaces() -> None:
+    """Its scope is a list that is never empty, so it cannot affect other namespaces."""
     policies = load_texts(policy_text(), exception_text())
     (exemption,) = policies.exemptions
     assert exemption.policy == "p"
@@ -194,7 +194,7 @@ def test_an_exception_of_its_own_holds_only_where_it_says() -> None:
     assert exemption.scope.labels({"any": "thing"})
 
 
-def test_an_exception_of_a_policy_that_is_not_there() -> None:
+def test_an_exception_of_an_unknown_policy() -> None:
     loaded = load_policies([("p.yaml", policy_text("guard")), ("e.yaml", exception_text(policyName="gard"))])
     (error,) = loaded.errors
     assert "spec.policyName: must be the name of a policy in this set, found 'gard'. Write guard" in str(error)
@@ -202,7 +202,7 @@ def test_an_exception_of_a_policy_that_is_not_there() -> None:
     assert "Write a policy, and load both together: rightslice policy lint policies/ exceptions/" in str(alone)
 
 
-def test_two_policies_of_one_name() -> None:
+def test_two_policies_with_one_name() -> None:
     loaded = load_policies([("a.yaml", policy_text()), ("b.yaml", policy_text())])
     (error,) = loaded.errors
     assert error.code == "GPU-P105"
@@ -211,7 +211,7 @@ def test_two_policies_of_one_name() -> None:
     assert loaded.policies is None
 
 
-def test_tests_beside_policies_are_passed_over() -> None:
+def test_policy_tests_are_ignored() -> None:
     test = "apiVersion: rightslice.dev/v1alpha1\nkind: GPUPolicyTest\nanything: [at, all]\n"
     assert [policy.name for policy in load_texts(test + "---\n" + policy_text("a"), policy_text("b")).policies] == [
         "a",
@@ -227,7 +227,7 @@ NO_POLICY = {
 
 
 @pytest.mark.parametrize("files", NO_POLICY.values(), ids=NO_POLICY)
-def test_files_without_a_policy_are_a_fault(files: list[tuple[str, str]]) -> None:
+def test_files_without_a_policy_are_an_error(files: list[tuple[str, str]]) -> None:
     loaded = load_policies(files)
     assert [str(error) for error in loaded.errors] == [
         "a.yaml:1:1: must contain at least one GPUPolicy, found none. Write one: rightslice policy new NAME"
@@ -235,7 +235,7 @@ def test_files_without_a_policy_are_a_fault(files: list[tuple[str, str]]) -> Non
     assert loaded.policies is None
 
 
-def test_an_empty_file_beside_a_policy_is_none() -> None:
+def test_an_empty_file_with_a_policy_is_no_error() -> None:
     assert load_policies([("a.yaml", ""), ("b.yaml", policy_text())]).errors == ()
     (error,) = load_policies([("a.yaml", ""), ("b.yaml", "")]).errors
     assert "found none in 2 files" in str(error)
@@ -247,13 +247,13 @@ def test_no_files_are_an_empty_set() -> None:
     assert loaded.policies.policies == ()
 
 
-def test_one_bad_file_is_no_set_at_all() -> None:
+def test_one_invalid_file_rejects_the_set() -> None:
     loaded = load_policies([("good.yaml", policy_text()), ("bad.yaml", "a: [")])
     assert loaded.policies is None
     assert len(loaded.errors) == 1
 
 
-def test_the_digest_is_of_what_is_said_and_not_of_how() -> None:
+def test_the_digest_ignores_formatting() -> None:
     one = load_texts(
         "apiVersion: rightslice.dev/v1alpha1\nkind: GPUPolicy\nmetadata: {name: p}\nspec: {mode: warn, cuda: {}}"
     )
@@ -266,14 +266,14 @@ def test_the_digest_is_of_what_is_said_and_not_of_how() -> None:
     assert load_texts(policy_text(), exception_text()).digest != load_texts(policy_text()).digest
 
 
-def test_the_starting_policy_loads_and_only_watches() -> None:
+def test_the_starter_policy_loads_in_audit_mode() -> None:
     (policy,) = load_texts(render_starter_policy("my-first")).policies
     assert policy.name == "my-first"
     sections = [policy.right_sizing, policy.limits, policy.injection, policy.topology, policy.cuda, policy.security]
     assert [section.mode for section in sections if section is not None] == [PolicyMode.AUDIT] * 6
 
 
-def test_the_exemption_that_the_starting_policy_shows_is_a_right_one() -> None:
+def test_the_exemption_in_the_starter_policy_is_valid() -> None:
     text = render_starter_policy("my-first")
     before, _, after = text.partition("  # exemptions:")
     shown = "  exemptions:" + after.replace("  # ", "  ")
@@ -339,8 +339,8 @@ SPECS: st.SearchStrategy[dict[str, Any]] = st.dictionaries(SECTIONS, VALUES, max
 
 
 @given(st.one_of(st.text(), SPECS.map(lambda spec: policy_text(**spec))))
-def test_whatever_is_written_there_is_an_answer(text: str) -> None:
-    """Either a set or faults, each with its place; nothing else ever comes out."""
+def test_any_text_is_loaded_or_an_error(text: str) -> None:
+    """The result is a set, or errors with their locations; no other exception is raised."""
     loaded = load_policies([("p.yaml", text)])
     assert (loaded.policies is None) == bool(loaded.errors)
     assert all(str(error).startswith("p.yaml") and error.code.startswith("GPU-P1") for error in loaded.errors)

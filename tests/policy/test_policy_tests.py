@@ -1,4 +1,4 @@
-"""read_tests: GPUPolicyTest files to cases, or to every fault in them."""
+"""load_test_files: cases, or all errors, of GPUPolicyTest files."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ cases:
 )
 
 
-def test_a_whole_file() -> None:
+def test_a_complete_file() -> None:
     (test,), errors = load_test_files(WHOLE, "t.yaml")
     assert errors == ()
     assert (test.name, test.policies, test.cluster) == ("t", ("../p.yaml",), "demo")
@@ -103,12 +103,12 @@ FAULTS = {
 
 
 @pytest.mark.parametrize(("text", "message"), FAULTS.values(), ids=FAULTS)
-def test_faults_have_a_place_and_a_way_out(text: str, message: str) -> None:
+def test_errors_have_a_location_and_a_fix(text: str, message: str) -> None:
     tests, (error,) = load_test_files(text, "t.yaml")
     assert tests == ()
     assert str(error)[: len(message)] == message
 
 
-def test_policies_beside_tests_are_passed_over() -> None:
+def test_policies_in_the_file_are_ignored() -> None:
     tests, errors = load_test_files(policy_text() + "\n", "t.yaml")
     assert (tests, errors) == ((), ())

@@ -1,4 +1,4 @@
-"""read: what a text becomes, where everything stands, and what is refused with which sentence."""
+"""read_documents: data, positions and errors."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ spec:
 class Value(NamedTuple):
     text: str
     manifest: Any
-    policy: Any = "refused"
+    policy: Any = "rejected"
 
 
 SAME: dict[str, tuple[str, Any]] = {
@@ -70,19 +70,19 @@ UNLIKE = {
 
 @pytest.mark.parametrize("aliases", [True, False], ids=["manifest", "policy"])
 @pytest.mark.parametrize(("text", "value"), SAME.values(), ids=SAME)
-def test_a_scalar_that_everyone_reads_alike(text: str, value: Any, aliases: bool) -> None:
+def test_unambiguous_scalars(text: str, value: Any, aliases: bool) -> None:
     (document,) = read_documents(f"a: {text}", "f.yaml", aliases=aliases)
     assert document.data == {"a": value}
     assert type(document.data["a"]) is type(value)
 
 
 @pytest.mark.parametrize("case", UNLIKE.values(), ids=UNLIKE)
-def test_a_scalar_that_yaml_versions_read_differently(case: Value) -> None:
-    """A manifest is read as kubectl does; a policy must say it clearly."""
+def test_ambiguous_scalars(case: Value) -> None:
+    """A manifest is read as kubectl does; a policy must be unambiguous."""
     (document,) = read_documents(f"a: {case.text}", "f.yaml", aliases=True)
     assert document.data == {"a": case.manifest}
     assert type(document.data["a"]) is type(case.manifest)
-    if case.policy == "refused":
+    if case.policy == "rejected":
         with pytest.raises(DocumentError, match=r"^f\.yaml:1:4: must"):
             read_documents(f"a: {case.text}", "f.yaml")
     else:
@@ -91,12 +91,12 @@ def test_a_scalar_that_yaml_versions_read_differently(case: Value) -> None:
 
 @pytest.mark.parametrize("text", [".inf", "-.Inf", ".nan", "1e999"])
 @pytest.mark.parametrize("aliases", [True, False])
-def test_what_is_no_finite_number_is_refused(text: str, aliases: bool) -> None:
+def test_infinities_and_nan_are_rejected(text: str, aliases: bool) -> None:
     with pytest.raises(DocumentError, match=r"f\.yaml:1:4: must be .* quotes"):
         read_documents(f"a: {text}", "f.yaml", aliases=aliases)
 
 
-def test_every_value_has_its_place() -> None:
+def test_positions_of_values() -> None:
     (document,) = read_documents(TEXT, "pod.yaml")
     assert str(document.locate()) == "pod.yaml:1:1"
     assert str(document.locate(("spec", "containers", 0, "name"))) == "pod.yaml:4:13"
@@ -106,7 +106,7 @@ def test_every_value_has_its_place() -> None:
     assert str(document.locate_key(())) == "pod.yaml:1:1"
 
 
-def test_a_path_that_is_not_there_has_the_place_of_its_nearest_ancestor() -> None:
+def test_a_missing_path_has_the_position_of_its_nearest_ancestor() -> None:
     (document,) = read_documents(TEXT, "pod.yaml")
     assert document.locate(("spec", "containers", 1, "resources", "limits")) == document.locate(
         ("spec", "containers", 1)
@@ -137,12 +137,12 @@ def test_aliases_and_merge_keys_work_in_manifests() -> None:
     assert str(document.locate(("all", "z"))) == "f.yaml:2:17"
 
 
-def test_a_key_is_text_whatever_it_looks_like() -> None:
+def test_keys_are_always_text() -> None:
     text = "1: a\ntrue: b\n? ~\n: c\n&k d: *k\n"
     assert read_documents(text, "f.yaml", aliases=True)[0].data == {"1": "a", "true": "b", "~": "c", "d": "d"}
 
 
-def test_json_is_read_with_places() -> None:
+def test_json_has_positions() -> None:
     (document,) = read_documents(
         '{\n\t"kind": "Pod",\n\t"spec": {"x": [1, true, null, "\\/"]}}', "pod.json", aliases=True
     )
@@ -162,13 +162,13 @@ COLONS = {
 @pytest.mark.parametrize("aliases", [True, False], ids=["manifest", "policy"])
 @pytest.mark.parametrize(("text", "value"), COLONS.values(), ids=COLONS)
 def test_text_with_a_colon_needs_no_quotes_in_braces(text: str, value: Any, aliases: bool) -> None:
-    """So says YAML 1.2, and kubectl reads it."""
+    """YAML 1.2 allows it, and kubectl reads it."""
     (document,) = read_documents(f"a: {text}", "f.yaml", aliases=aliases)
     assert document.data == {"a": value}
     assert str(document.locate(("a",))) == "f.yaml:1:4"
 
 
-def test_what_follows_a_colon_in_braces_has_its_place() -> None:
+def test_position_after_a_colon_in_braces() -> None:
     (document,) = read_documents("- {image: nginx:1.25, name: c}", "f.yaml", aliases=True)
     assert str(document.locate_key((0, "name"))) == "f.yaml:1:23"
 
@@ -183,13 +183,13 @@ JSON_ONLY = {
 
 
 @pytest.mark.parametrize(("text", "data", "place"), JSON_ONLY.values(), ids=JSON_ONLY)
-def test_json_that_is_not_yaml_is_read_with_its_places(text: str, data: list[Any], place: str) -> None:
+def test_json_that_is_not_yaml_has_positions(text: str, data: list[Any], place: str) -> None:
     found = read_documents(text, "f.json", aliases=True)
     assert [document.data for document in found] == data
     assert str(found[-1].locate(("a",))) == place
 
 
-def test_of_very_many_values_in_a_row_each_has_its_beginning() -> None:
+def test_later_consecutive_values_have_only_their_start() -> None:
     found = read_documents('{"a": 1}\n' * (MAX_POSITIONED_VALUES + 1), "f.json", aliases=True)
     assert [str(each.locate(("a",))) for each in found[-2:]] == [
         f"f.json:{MAX_POSITIONED_VALUES}:7",
@@ -197,14 +197,14 @@ def test_of_very_many_values_in_a_row_each_has_its_beginning() -> None:
     ]
 
 
-def test_large_json_is_read_without_places() -> None:
+def test_large_json_has_no_positions() -> None:
     text = '{"items": ["' + "x" * LARGE_JSON_BYTES + '"]}'
     (document,) = read_documents(text, "f.json", aliases=True)
     assert len(document.data["items"][0]) == LARGE_JSON_BYTES
     assert str(document.locate(("items", 0))) == "f.json"
 
 
-REFUSED = {
+REJECTED = {
     "a tab as indentation": ("a:\n\t- b", "f.yaml:2:1: must be indented with spaces, found a tab. Write spaces"),
     "a duplicate key": (
         "a: 1\nb:\n  c: 1\n  c: 2",
@@ -228,12 +228,12 @@ REFUSED = {
     "half a character in JSON": ('{"a": "\\ud800"}', "f.yaml:1:"),
     "NaN in JSON in a row": ('{"a": 1}{"b": NaN}', "f.yaml:1:9: must be YAML, found a syntax error"),
 }
-REFUSED_IN_POLICIES = {
+REJECTED_IN_POLICIES = {
     "an alias": ("a: &x 1\nb: *x", "f.yaml:2:4: must not use aliases, found *x. Write the value itself"),
     "a merge key": ("a: {}\nb:\n  <<: 1", "f.yaml:3:3: must not use merge keys, found <<"),
     "a key that may be true": ("on: 1", "f.yaml:1:1: must be unambiguous, found on"),
 }
-REFUSED_IN_MANIFESTS = {
+REJECTED_IN_MANIFESTS = {
     "an alias of nothing": ("a: *x", "f.yaml:1:4: must refer to an anchor above it, found *x"),
     "an alias inside itself": ("a: &x [*x]", "f.yaml:1:8: must not contain itself, found *x"),
     "an alias as a key": ("a: &x b\n*x : 1", "f.yaml:2:1: must have text as key, found an alias"),
@@ -244,23 +244,23 @@ REFUSED_IN_MANIFESTS = {
 
 
 @pytest.mark.parametrize("aliases", [True, False], ids=["manifest", "policy"])
-@pytest.mark.parametrize(("text", "sentence"), REFUSED.values(), ids=REFUSED)
-def test_what_no_file_may_hold(text: str | bytes, sentence: str, aliases: bool) -> None:
+@pytest.mark.parametrize(("text", "sentence"), REJECTED.values(), ids=REJECTED)
+def test_errors_in_any_file(text: str | bytes, sentence: str, aliases: bool) -> None:
     with pytest.raises(DocumentError) as raised:
         read_documents(text, "f.yaml", aliases=aliases)
     assert str(raised.value).startswith(sentence)
     assert ". " in raised.value.message, "the sentence says what to write"
 
 
-@pytest.mark.parametrize(("text", "sentence"), REFUSED_IN_POLICIES.values(), ids=REFUSED_IN_POLICIES)
-def test_what_a_policy_may_not_hold(text: str, sentence: str) -> None:
+@pytest.mark.parametrize(("text", "sentence"), REJECTED_IN_POLICIES.values(), ids=REJECTED_IN_POLICIES)
+def test_errors_in_policies(text: str, sentence: str) -> None:
     with pytest.raises(DocumentError) as raised:
         read_documents(text, "f.yaml")
     assert str(raised.value).startswith(sentence)
 
 
-@pytest.mark.parametrize(("text", "sentence"), REFUSED_IN_MANIFESTS.values(), ids=REFUSED_IN_MANIFESTS)
-def test_what_a_manifest_may_not_hold(text: str, sentence: str) -> None:
+@pytest.mark.parametrize(("text", "sentence"), REJECTED_IN_MANIFESTS.values(), ids=REJECTED_IN_MANIFESTS)
+def test_errors_in_manifests(text: str, sentence: str) -> None:
     with pytest.raises(DocumentError) as raised:
         read_documents(text, "f.yaml", aliases=True)
     assert str(raised.value).startswith(sentence)
@@ -270,11 +270,11 @@ def test_what_a_manifest_may_not_hold(text: str, sentence: str) -> None:
     "text",
     ["replicas: {{ .Values.replicas }}", "{{- if .Values.gpu }}\nkind: Pod\n{{- end }}", "a: 1\n{{ include `x` . }}\n"],
 )
-def test_a_template_is_named_as_one(text: str) -> None:
+def test_unrendered_templates(text: str) -> None:
     with pytest.raises(TemplateError, match=r"looks like a Helm template. Render it first"):
         read_documents(text, "f.yaml", aliases=True)
 
 
 def test_braces_in_quotes_are_text() -> None:
-    """Argo workflows are full of them."""
+    """Argo workflows use them."""
     assert read_documents('a: "{{inputs.parameters.x}}"', "f.yaml")[0].data == {"a": "{{inputs.parameters.x}}"}

@@ -1,4 +1,4 @@
-"""compile_condition: what CEL says about an object, and that binding less than the whole changes nothing."""
+"""compile_match_condition: evaluation, load errors, and binding only the fields that are read."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ WORLD: dict[str, Any] = {
 
 
 @pytest.mark.parametrize(("text", "holds"), HOLDS.values(), ids=HOLDS)
-def test_what_holds(text: str, holds: bool) -> None:
+def test_evaluation(text: str, holds: bool) -> None:
     assert compile_match_condition("c", text).evaluate(WORLD) is holds
 
 
@@ -73,14 +73,14 @@ PATTERNS = {
 
 
 @pytest.mark.parametrize(("text", "words"), PATTERNS.values(), ids=PATTERNS)
-def test_a_broken_pattern_is_told_when_it_is_loaded(text: str, words: str) -> None:
+def test_an_invalid_pattern_is_a_load_error(text: str, words: str) -> None:
     with pytest.raises(ExpressionError) as caught:
         compile_match_condition("c", text)
     assert words in caught.value.must
     assert "such as '^team-[0-9]+$'" in caught.value.write
 
 
-def test_a_pattern_that_the_object_brings_is_left_to_it() -> None:
+def test_a_pattern_from_the_object_is_not_checked_at_load() -> None:
     condition = compile_match_condition("c", "'a'.matches(object.metadata.name + '(')")
     with pytest.raises(ConditionError, match="missing"):
         condition.evaluate(WORLD)
@@ -97,16 +97,16 @@ FAILS = {
 
 
 @pytest.mark.parametrize("text", FAILS.values(), ids=FAILS)
-def test_what_fails_on_this_object(text: str) -> None:
+def test_run_time_errors(text: str) -> None:
     with pytest.raises(ConditionError) as raised:
         compile_match_condition("c", text).evaluate(WORLD)
     assert 0 < len(str(raised.value)) <= 200
 
 
-@pytest.mark.parametrize("odd", [10**30, object(), "\ud800"])
-def test_data_that_cel_cannot_hold_is_a_failed_condition(odd: object) -> None:
+@pytest.mark.parametrize("value", [10**30, object(), "\ud800"])
+def test_unsupported_data_is_a_run_time_error(value: object) -> None:
     with pytest.raises(ConditionError):
-        compile_match_condition("c", "object.x == object.x").evaluate({"object": {"x": odd}})
+        compile_match_condition("c", "object.x == object.x").evaluate({"object": {"x": value}})
 
 
 REFUSED = {
@@ -129,7 +129,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("text", REFUSED.values(), ids=REFUSED)
-def test_what_is_refused_at_load(text: str) -> None:
+def test_load_errors(text: str) -> None:
     with pytest.raises(ExpressionError) as raised:
         compile_match_condition("c", text)
     assert raised.value.must
@@ -138,19 +138,19 @@ def test_what_is_refused_at_load(text: str) -> None:
     assert raised.value.must.isprintable()
 
 
-def test_a_field_that_never_is_there_is_told_with_those_that_are() -> None:
+def test_an_unknown_field_is_an_error_that_lists_the_known_ones() -> None:
     with pytest.raises(ExpressionError) as raised:
         compile_match_condition("c", "request.kind.versoin == 'v1'")
     assert raised.value.must == "read existing fields, found 'versoin' of request.kind"
     assert raised.value.write == "one of group, kind, version"
 
 
-def test_the_place_inside_a_long_expression_is_told() -> None:
+def test_the_error_has_line_and_column() -> None:
     with pytest.raises(ExpressionError, match="line 2, column 13"):
         compile_match_condition("c", "has(object.a) &&\n object.b ==")
 
 
-def test_only_what_is_read_is_bound() -> None:
+def test_only_fields_that_are_read_are_bound() -> None:
     read = find_fields_read(_compiled(MIRROR + " && request.operation == 'CREATE'").serialize())
     assert {member for member in read.fields if member[0] in CEL_VARIABLES} == {
         ("object", "metadata", "annotations"),
@@ -164,7 +164,7 @@ def _compiled(text: str) -> Any:
 
 
 def _outcome(text: str, data: dict[str, Any]) -> bool | None:
-    """What the engine says of the whole object; None: it fails, or gives no truth value."""
+    """Evaluate on the whole object; None if it fails or the result is not boolean."""
     value = _compiled(text).eval(data=data)
     result = value.plain_value()
     return result if value.type() != cel.Type.ERROR and isinstance(result, bool) else None
@@ -196,8 +196,8 @@ OBJECTS = st.one_of(PARTS, st.dictionaries(st.sampled_from(["metadata", "spec", 
 
 
 @given(st.sampled_from(EXPRESSIONS), OBJECTS)
-def test_binding_less_than_the_whole_changes_nothing(text: str, data: Any) -> None:
-    """Pruned and whole give the same answer, and fail alike."""
+def test_pruning_does_not_change_the_result(text: str, data: Any) -> None:
+    """Pruned and whole objects have the same result or both fail."""
     world = {**WORLD, "object": data}
     try:
         outcome: bool | None = compile_match_condition("c", text).evaluate(world)

@@ -1,4 +1,4 @@
-"""prices: a table that can be used, or every fault in it with its place."""
+"""load_price_list: a price table, or all errors with their locations."""
 
 from __future__ import annotations
 
@@ -63,13 +63,13 @@ FAULTS = {
 
 
 @pytest.mark.parametrize(("text", "said"), FAULTS.values(), ids=FAULTS)
-def test_a_table_that_cannot_be_used_says_why(text: str, said: str) -> None:
+def test_errors(text: str, said: str) -> None:
     read = load_price_list(text, "p")
     assert read.prices is None
     assert said in "\n".join(map(str, read.errors))
 
 
-def test_a_table_is_read() -> None:
+def test_a_valid_list() -> None:
     prices = "[{product: NVIDIA-A100-SXM4-80GB, perHour: '2.345678'}, {product: Tesla-T4, perHour: 0}]"
     assert load_price_list(table(prices), "p").prices == PriceTable(
         currency="USD",
@@ -79,7 +79,7 @@ def test_a_table_is_read() -> None:
     )
 
 
-def test_the_shipped_table_is_marked_as_an_example() -> None:
+def test_the_shipped_list_is_an_example() -> None:
     read = load_price_list((bundled_folder("examples") / "prices" / "example.yaml").read_text(), "p")
     assert read.prices is not None, read.errors
     assert read.prices.example
@@ -88,5 +88,5 @@ def test_the_shipped_table_is_marked_as_an_example() -> None:
 
 
 @given(st.integers(0, MAX_PRICE * MICRO))
-def test_an_amount_is_read_exactly(amount: int) -> None:
+def test_amounts_are_exact(amount: int) -> None:
     assert parse_micro(f"{amount // MICRO}.{amount % MICRO:06}") == amount

@@ -1,4 +1,4 @@
-"""on_trial: policies that are enforced elsewhere deny and change nothing."""
+"""policies_as_audit: policies in audit mode deny and change nothing."""
 
 from __future__ import annotations
 
@@ -13,31 +13,35 @@ from webhook.model.findings import Finding
 from webhook.policy.policy_set import SECTIONS, Policy, policies_as_audit
 
 ENFORCED = policies_of(everything("enforce"))
-TRIED = policies_as_audit(ENFORCED)
+AUDITED = policies_as_audit(ENFORCED)
 
 
-def test_every_section_is_on_trial() -> None:
-    (policy,) = TRIED.policies
+def test_every_section_is_in_audit_mode() -> None:
+    (policy,) = AUDITED.policies
 
     assert {getattr(policy, name).mode for name in SECTIONS} == {policy.mode} == {PolicyMode.AUDIT}
     assert {name for name in Policy.__struct_fields__ if hasattr(getattr(policy, name), "mode")} == set(SECTIONS)
 
 
-def test_it_is_the_same_set_otherwise() -> None:
-    assert (TRIED.digest, TRIED.exemptions, TRIED.sources) == (ENFORCED.digest, ENFORCED.exemptions, ENFORCED.sources)
+def test_everything_else_is_unchanged() -> None:
+    assert (AUDITED.digest, AUDITED.exemptions, AUDITED.sources) == (
+        ENFORCED.digest,
+        ENFORCED.exemptions,
+        ENFORCED.sources,
+    )
 
 
 @settings(max_examples=60)
 @given(any_pods())
-def test_nothing_is_denied_warned_of_or_changed(pod: Json) -> None:
+def test_nothing_is_denied_warned_or_changed(pod: Json) -> None:
     for view in VIEWS.values():
-        tried = decision(pod, view, TRIED)
+        decided = decision(pod, view, AUDITED)
 
-        assert tried.patch == ()
-        assert {found.mode for found in tried.findings} <= {PolicyMode.AUDIT}
+        assert decided.patch == ()
+        assert {found.mode for found in decided.findings} <= {PolicyMode.AUDIT}
 
 
-def test_a_condition_that_fails_denies_nothing() -> None:
+def test_a_failing_condition_does_not_deny() -> None:
     conditions = [{"name": "fails", "expression": "object.spec.missing == 1"}]
     strict = load_texts(policy_text(mode="enforce", failurePolicy="Fail", match={"matchConditions": conditions}))
     pod = make_pod().gpus(1).build()

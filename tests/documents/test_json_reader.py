@@ -1,4 +1,4 @@
-"""JSON read without places: several values in a row, and how much one file may hold."""
+"""JSON without positions: consecutive values and size bounds."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from webhook.errors import DocumentError
 SMALL = SizeBounds(size=1000, values=6, depth=3, expansion=0)
 
 
-def test_values_in_a_row_are_documents_and_null_is_none() -> None:
+def test_consecutive_values_are_documents_except_null() -> None:
     documents = tuple(read_json_documents('{"a": 1}\nnull\n[2] 3', "f.json", SMALL))
     assert [document.data for document in documents] == [{"a": 1}, [2], 3]
 
 
 @pytest.mark.parametrize("text", ["", " \n", "null"])
-def test_a_text_without_values_holds_no_document(text: str) -> None:
+def test_a_text_without_values_has_no_documents(text: str) -> None:
     assert tuple(read_json_documents(text, "f.json", SMALL)) == ()
 
 
@@ -32,7 +32,7 @@ BEYOND = {
 
 
 @pytest.mark.parametrize(("text", "sentence"), BEYOND.values(), ids=BEYOND)
-def test_how_much_a_file_may_hold(text: str, sentence: str) -> None:
+def test_size_bounds(text: str, sentence: str) -> None:
     if not sentence:
         assert len(tuple(read_json_documents(text, "f.json", SMALL))) == 1
         return
@@ -41,7 +41,7 @@ def test_how_much_a_file_may_hold(text: str, sentence: str) -> None:
     assert sentence in str(refused.value)
 
 
-def test_values_before_a_fault_are_not_lost_however_large_the_text() -> None:
+def test_values_before_an_error_are_read_from_large_texts() -> None:
     found = list(iter_documents('{"a": 1}\n' * 3 + '{"a": ' + " " * LARGE_JSON_BYTES, "f.json", aliases=True))
 
     assert [isinstance(each, Document) for each in found] == [True, True, True, False]

@@ -1,4 +1,4 @@
-"""Policies about resources that nobody judges are told so; all others are not."""
+"""find_unmatched: policies and limits for resources that are not evaluated."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from webhook.policy.lint import find_unmatched
 from webhook.policy.written.kinds import GPUPolicy
 
 AMD = "limits: {perPod: [{resource: amd.com/gpu, max: 2}]}"
-SAID = {
+CASES = {
     "another vendor's": ('match: {resources: ["amd.com/*", "gpu.intel.com/*"]}\ncuda: {}', "matches no pod"),
     "devices by claim": (
         'match: {resources: ["deviceclass.resource.kubernetes.io/*"]}\ncuda: {}',
@@ -29,18 +29,18 @@ SAID = {
 }
 
 
-def said(*texts: str) -> list[str]:
-    """All that is told of some policies."""
+def sentences(*texts: str) -> list[str]:
+    """Return all sentences about some policies."""
     written = (one.model for one in policies_of(*texts).sources)
     return [sentence for one in written if isinstance(one, GPUPolicy) for sentence in find_unmatched(one)]
 
 
-@pytest.mark.parametrize(("spec", "want"), SAID.values(), ids=SAID)
-def test_what_is_said_in_vain_is_told(spec: str, want: str) -> None:
-    found = said(policy(spec))
+@pytest.mark.parametrize(("spec", "want"), CASES.values(), ids=CASES)
+def test_unmatched_policies(spec: str, want: str) -> None:
+    found = sentences(policy(spec))
     assert len(found) == bool(want)
     assert all(want in sentence for sentence in found)
 
 
-def test_nothing_of_the_library_is_said_in_vain() -> None:
-    assert said(*(file.read_text() for file in sorted(bundled_folder("policies").glob("*.yaml")))) == []
+def test_shipped_policies_match() -> None:
+    assert sentences(*(file.read_text() for file in sorted(bundled_folder("policies").glob("*.yaml")))) == []

@@ -1,4 +1,4 @@
-"""Policies that agree are no contradiction, and conditions may hold numbers of every kind."""
+"""Policies with equal values do not conflict, and conditions accept numbers of every kind."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ AGREEING: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("injection", AGREEING.values(), ids=AGREEING)
-def test_two_policies_may_inject(injection: dict[str, Any]) -> None:
+def test_equal_injections_do_not_conflict(injection: dict[str, Any]) -> None:
     loaded = load_policies([(f"{name}.yaml", policy_text(name, injection=injection)) for name in ("a", "b")])
     assert [str(error) for error in loaded.errors] == []
 
@@ -33,6 +33,6 @@ NUMBERS = {
 
 
 @pytest.mark.parametrize(("text", "holds"), NUMBERS.values(), ids=NUMBERS)
-def test_a_condition_may_hold(text: str, holds: bool) -> None:
+def test_numbers_in_conditions(text: str, holds: bool) -> None:
     world: dict[str, Any] = {"object": {"share": 0.25, "kind": "x"}, "oldObject": None, "request": {}}
     assert compile_match_condition("c", text).evaluate(world | {"namespaceObject": {}}) is holds

@@ -1,4 +1,4 @@
-"""Whatever the engine has something to say about is sent to it: the conditions of the hooks miss no pod."""
+"""The CEL conditions match every pod for which the engine has findings."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.conftest import ROOT
 from tests.engine.lawful import any_pods
 from tests.engine.test_guard_host import HOST_PATHS
 from tests.make import Json, PodMaker, make_pod
-from tests.manifests.made import files
+from tests.manifests.generated import files
 from tests.strategies import RESOURCE_NAMES
 from tests.world import policies_of, request_of, view_of
 from webhook.engine.decide import decide
@@ -55,7 +55,7 @@ DETOURS = st.sampled_from([[], [], ["."], [""], ["x", ".."], ["..", "var"]])
 
 @st.composite
 def guarded_paths(draw: st.DrawFn) -> str:
-    """What the guard names, what holds it, or what it holds; often the long way."""
+    """Draw guarded paths, their parents and children, often with detours."""
     steps = draw(st.sampled_from([*GUARDED_TREES, *GUARDED_PREFIXES])).split("/")[1:]
     steps = steps[: draw(st.integers(1, len(steps)))] + draw(st.lists(STEPS, max_size=2))
     at = draw(st.integers(0, len(steps)))
@@ -64,7 +64,7 @@ def guarded_paths(draw: st.DrawFn) -> str:
 
 
 def holds(expression: Any, pod: Json) -> bool:
-    """Does a condition hold for a new pod?"""
+    """Evaluate a condition for a new pod."""
     value = expression.eval(data={"object": pod, "request": {"userInfo": {"username": "alice"}}}).plain_value()
     if str(value).startswith(("NOT_FOUND", "ALREADY_EXISTS")):
         # A required field is missing, or two keys are one up to a NUL, which no API server sends.
@@ -80,28 +80,28 @@ def mounting(path: str) -> Json:
 
 @settings(max_examples=500)
 @given(guarded_paths() | st.builds(str.__add__, st.sampled_from(["", "/", "//"]), PATHS))
-def test_every_host_path_that_reaches_gpus_is_seen(path: str) -> None:
+def test_host_paths_that_reach_gpus_match(path: str) -> None:
     assert holds(ON_THE_HOST, mounting(path)) or not path_reaches_gpus(path)
 
 
 @pytest.mark.parametrize("path", [path for path, bad in HOST_PATHS.values() if bad])
-def test_every_host_path_that_the_guard_is_known_to_refuse_is_seen(path: str) -> None:
+def test_guarded_host_paths_match(path: str) -> None:
     assert holds(ON_THE_HOST, mounting(path))
 
 
 @pytest.mark.parametrize("path", [*DEVICE_TREES, *GUARDED_PREFIXES])
-def test_what_is_there_for_devices_is_never_let_in_unjudged(path: str) -> None:
+def test_device_paths_always_match(path: str) -> None:
     for below in (path, f"{path}/x", f"/var{path}"):
         assert holds(TOUCHES, mounting(below)) or not path_reaches_gpus(below)
 
 
 @pytest.mark.parametrize("path", ["/var/log", "/etc/cni/net.d", "/sys", "/lib/modules", "/opt/cni/bin", "/etc/hosts"])
-def test_what_network_plug_ins_mount_is_not(path: str) -> None:
+def test_paths_of_network_plug_ins_do_not_match(path: str) -> None:
     assert not holds(ON_THE_HOST, mounting(path))
 
 
 @pytest.mark.parametrize("path", [path for path, bad in HOST_PATHS.values() if not bad and ".." not in path])
-def test_what_the_guard_is_known_to_leave_is_not(path: str) -> None:
+def test_unguarded_host_paths_do_not_match(path: str) -> None:
     assert not holds(ON_THE_HOST, mounting(path))
 
 
@@ -110,7 +110,7 @@ MOUNTS_DEVICES = CEL.compile(next(rule for rule, says in POD_VALIDATIONS if "hos
 
 
 @pytest.mark.parametrize("path", SPELLINGS)
-def test_no_spelling_of_a_device_passes_while_nobody_answers(path: str) -> None:
+def test_the_backstop_rejects_all_spellings_of_a_device(path: str) -> None:
     request = {"operation": "CREATE", "userInfo": {"username": "alice"}}
 
     assert path_reaches_gpus(path)
@@ -129,7 +129,7 @@ TOUCHING = {
 
 
 @pytest.mark.parametrize("maker", TOUCHING.values(), ids=TOUCHING)
-def test_what_generated_pods_seldom_have_is_sent_too(maker: PodMaker) -> None:
+def test_rare_pods_match(maker: PodMaker) -> None:
     assert holds(TOUCHES, maker.build())
     assert not holds(TOUCHES, make_pod().build())
 
@@ -142,7 +142,7 @@ GUARD = policies_of(
 
 @settings(max_examples=150, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
 @given(any_pods())
-def test_every_pod_that_is_refused_is_sent(pod: Json) -> None:
+def test_rejected_pods_match(pod: Json) -> None:
     decision = decide(request_of(pod), GUARD, view_of(), UsageView(), datetime(2026, 6, 1, tzinfo=UTC))
     assume(decision.findings)
 
@@ -160,7 +160,7 @@ NAMES = st.builds(
 
 @settings(max_examples=500)
 @given(NAMES | RESOURCE_NAMES, st.sampled_from(["0", "1", 0, 1]), st.sampled_from(["limits", "requests"]))
-def test_an_expression_and_the_engine_agree_on_who_asks(name: str, amount: object, side: str) -> None:
+def test_the_expression_and_the_engine_agree_on_gpu_requests(name: str, amount: object, side: str) -> None:
     asks = parse_gpu_resource(name) is not None or name.startswith(DEVICE_CLASS_PREFIX)
     container = {"name": "main", "resources": {side: {name: amount}}}
 
@@ -175,8 +175,8 @@ MUST_HOLD = [WITH_VARIABLES.compile(rule) for rule, _ in POD_VALIDATIONS]
 GOES_ROUND = CEL.compile(CONDITION["expression"])
 
 
-def is_refused_meanwhile(pod: Json) -> bool:
-    """Do the rules of the backstop refuse a new pod, whatever its condition says?"""
+def backstop_rejects(pod: Json) -> bool:
+    """Evaluate the rules of the backstop for a new pod, without its match condition."""
     facts: Json = {"object": pod, "request": {"operation": "CREATE", "userInfo": {"username": "alice"}}}
     variables = {name: one.eval(data=facts | {"variables": {}}).plain_value() for name, one in VARIABLES.items()}
     facts["variables"] = variables
@@ -185,16 +185,16 @@ def is_refused_meanwhile(pod: Json) -> bool:
 
 @settings(max_examples=300)
 @given(any_pods())
-def test_the_backstop_looks_at_every_pod_that_it_refuses(pod: Json) -> None:
-    assert holds(GOES_ROUND, pod) or not is_refused_meanwhile(pod)
+def test_the_match_condition_covers_rejected_pods(pod: Json) -> None:
+    assert holds(GOES_ROUND, pod) or not backstop_rejects(pod)
     assert holds(TOUCHES, pod) or not holds(GOES_ROUND, pod)
 
 
 @pytest.mark.parametrize("maker", [maker for maker, _ in REFUSED.values()], ids=REFUSED)
-def test_the_backstop_looks_at_what_it_is_there_for(maker: PodMaker) -> None:
+def test_the_match_condition_covers_bypasses(maker: PodMaker) -> None:
     pod = maker.build()
 
-    assert is_refused_meanwhile(pod)
+    assert backstop_rejects(pod)
     assert holds(GOES_ROUND, pod)
     assert holds(TOUCHES, pod)
 
@@ -208,13 +208,13 @@ ORDINARY = {
 
 
 @pytest.mark.parametrize("maker", ORDINARY.values(), ids=ORDINARY)
-def test_pods_that_only_ask_cost_the_backstop_one_condition(maker: PodMaker) -> None:
+def test_pods_that_only_request_gpus_do_not_match_the_backstop(maker: PodMaker) -> None:
     assert holds(TOUCHES, maker.build())
     assert not holds(GOES_ROUND, maker.build())
 
 
 @pytest.mark.parametrize("name", ["validate.rightslice.dev", "host.rightslice.dev"])
-def test_pods_are_judged_when_they_are_made_and_whenever_they_change(name: str) -> None:
+def test_pods_are_evaluated_on_create_and_on_changes(name: str) -> None:
     [hook] = [hook for one in webhook_configurations() for hook in one["webhooks"] if hook["name"] == name]
     judged = {(what, when) for rule in hook["rules"] for what in rule["resources"] for when in rule["operations"]}
 
@@ -223,18 +223,18 @@ def test_pods_are_judged_when_they_are_made_and_whenever_they_change(name: str) 
 
 
 @pytest.mark.parametrize(("name", "text"), files().items(), ids=files())
-def test_the_made_files_are_what_the_code_makes(name: str, text: str) -> None:
+def test_generated_files_are_current(name: str, text: str) -> None:
     assert (ROOT / "manifests" / name).read_text(encoding="utf-8") == text, "run make manifests"
 
 
-def test_every_workload_that_is_known_is_sent() -> None:
+def test_all_known_workloads_are_sent() -> None:
     rules = [rule for one in webhook_configurations() for hook in one["webhooks"] for rule in hook["rules"]]
     sent = {(group, plural) for rule in rules for group in rule["apiGroups"] for plural in rule["resources"]}
 
     assert {(group, f"{kind.lower()}s") for group, kind in WORKLOAD_TEMPLATES} <= sent
 
 
-def test_no_hook_sees_what_a_cluster_needs_to_start() -> None:
+def test_system_namespaces_are_excluded() -> None:
     hooks = [hook for one in webhook_configurations() for hook in one["webhooks"]]
     rules = [rule for hook in hooks for rule in hook["rules"]]
     resources = {resource for rule in rules for resource in rule["resources"]}
@@ -247,7 +247,7 @@ def test_no_hook_sees_what_a_cluster_needs_to_start() -> None:
     assert all(hook["timeoutSeconds"] <= 3 for hook in hooks)
 
 
-def test_the_backstop_names_every_policy_that_it_binds() -> None:
+def test_every_binding_has_a_policy() -> None:
     kinds: dict[str, set[str]] = {}
     for one in backstop_policies():
         kinds.setdefault(one["kind"], set()).add(one["metadata"]["name"])

@@ -1,4 +1,4 @@
-"""Which files under manifests/ are made from code, and of what."""
+"""The files under manifests/ that are generated from code."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from webhook.manifests.webhooks import webhook_configurations
 from webhook.policy.crds import policy_crds
 from webhook.report.serialization import yaml_text
 
-MADE: Mapping[str, tuple[str, Callable[[], Sequence[Any]]]] = {
+GENERATED: Mapping[str, tuple[str, Callable[[], Sequence[Any]]]] = {
     "crds/crds.yaml": ("webhook/policy/crds.py", policy_crds),
     "crds/gpunodes.yaml": ("webhook/model/gpu_node.py", lambda: [gpunode_crd()]),
     "admission/webhooks.yaml": ("webhook/manifests/webhooks.py", webhook_configurations),
@@ -25,30 +25,30 @@ MADE: Mapping[str, tuple[str, Callable[[], Sequence[Any]]]] = {
 }
 
 BUILT = {"install.yaml": "overlays/audit-only", "install-enforce.yaml": "overlays/enforce"}
-"""Files that kustomize builds, and what of."""
+"""Files that kustomize builds, and their overlays."""
 
 
 def text_of(name: str) -> str:
-    """What a file must say."""
-    source, objects = MADE[name]
+    """Return the content of a generated file."""
+    source, objects = GENERATED[name]
     documents = "---\n".join(map(yaml_text, objects()))
-    return f"# Made from {source} by `make manifests`.\n{LONG.sub(_on_lines, documents)}"
+    return f"# Generated from {source} by `make manifests`.\n{LONG.sub(_on_lines, documents)}"
 
 
 LONG = re.compile(r'^( *(?:- )?)(expression: )(".*\\n.*")$', re.MULTILINE)
 
 
 def _on_lines(found: re.Match[str]) -> str:
-    """An expression of several lines as a block of YAML."""
+    """Format a multi-line expression as a YAML block."""
     start, key, text = found.groups()
     return "\n".join([f"{start}{key}|-", *(f"{' ' * len(start)}  {line}" for line in json.loads(text).split("\n"))])
 
 
 def guard() -> str:
-    """The policy that is installed: the shipped one."""
+    """Return the installed policy, a copy of the shipped one."""
     return (ROOT / "policies" / "guard.yaml").read_text(encoding="utf-8")
 
 
 def files() -> dict[str, str]:
-    """Every made file by its path below manifests/."""
-    return {name: text_of(name) for name in MADE} | {"base/policies/guard.yaml": guard()}
+    """Return every generated file by its path below manifests/."""
+    return {name: text_of(name) for name in GENERATED} | {"base/policies/guard.yaml": guard()}
