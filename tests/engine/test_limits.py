@@ -361,7 +361,7 @@ TOGETHER = {
     "what one forbids and the other asks": (
         (limits("perPod", f"resource: {GPU}, max: 2"), limits("perPod", f"resource: {GPU}, min: 4")),
         make_pod().gpus(3),
-        ["No amount suits every policy that speaks: ask the admin."],
+        ["No amount satisfies every policy: ask the admin."],
     ),
     "one that is on trial": (
         (

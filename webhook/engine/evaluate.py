@@ -76,7 +76,7 @@ def _evaluate_gpu_pod(context: PodContext, mutation: PodMutation) -> list[Policy
         gpus_aside = fit is not None and not pod.is_stored
         for policy, limits in policies.limits:
             sections = policies.limits_by_mode[policy[0]]
-            broken = find_limit_violations(limits, pod, requested, known, gpus_aside=gpus_aside, sections=sections)
+            broken = find_limit_violations(limits, pod, requested, known, gpus_replaced=gpus_aside, sections=sections)
             if broken:
                 violations += [(policy, each) for each in broken]
             if rejections is not _NOT_REJECTED or injected.amounts:
@@ -216,7 +216,7 @@ def _evaluate_resize(resize: PodResize, context: AdmissionContext) -> Iterator[P
 def _resize_violations(limits: LimitRules, resize: PodResize, sections: tuple[LimitRules, ...] = ()) -> list[Violation]:
     pod, gpu_requests = resize.new, resize.gpu_requests
     return find_limit_violations(
-        limits, pod, gpu_requests, container_amounts(pod.spec), gpus_aside=True, sections=sections
+        limits, pod, gpu_requests, container_amounts(pod.spec), gpus_replaced=True, sections=sections
     )
 
 

@@ -1,4 +1,4 @@
-"""AdmissionReview v1, as an API server sends it: only the fields that we use."""
+"""Admission requests: as evaluated, and as an API server sends them in an AdmissionReview v1."""
 
 from __future__ import annotations
 
@@ -12,24 +12,20 @@ from webhook.model.pods import Pod
 
 
 class AdmissionRequest(msgspec.Struct, frozen=True):
-    """One object on its way in, whoever brings it.
+    """An object to evaluate, from the API server or from a file.
 
     Attributes:
         operation: "CREATE", "UPDATE", "DELETE" or "CONNECT".
-        group: API group of the object's kind, "" for core.
-        kind: Kind of the object, for example "Pod" or "Deployment".
-        namespace: Namespace of the request ("" for cluster objects).
-        name: Object name; "" before the API server has made one.
-        pod: The object read as a Pod if `kind` is Pod, else None.
-        load: Gives the whole object as plain data (for workload templates and CEL); cached by the caller.
-        old_pod: The stored Pod on UPDATE, if `kind` is Pod.
-        load_old: Gives the old object as plain data, or None.
-        sub_resource: "" for the object itself, for example "ephemeralcontainers" or "resize".
-        user: Username of the requester.
-        groups: Groups of the requester.
-        user_uid: Uid of the requester; "" where the API server knows none.
-        uid: The request's uid; "" offline.
-        dry_run: True if nothing will be stored.
+        group: API group of the kind, "" for core.
+        namespace: "" for cluster-scoped objects.
+        name: "" before the API server has generated one.
+        pod: The object as a Pod, if it is one.
+        load_object: Returns the object as plain data, for workload templates and CEL; cached by the caller.
+        old_pod: The stored Pod on UPDATE.
+        load_old_object: Returns the old object as plain data, or None.
+        sub_resource: For example "ephemeralcontainers" or "resize"; "" for the object itself.
+        user_uid: "" if unknown.
+        uid: The uid of the request; "" offline.
     """
 
     operation: str
@@ -66,7 +62,7 @@ class GroupVersionResource(ApiStruct, frozen=True):
 
 
 class RequestUser(ApiStruct, frozen=True):
-    """Who asks. `extra` is left out: nothing is decided by it."""
+    """The requester. `extra` is not used."""
 
     username: str = ""
     uid: str = ""
@@ -74,7 +70,7 @@ class RequestUser(ApiStruct, frozen=True):
 
 
 class ReviewRequest(ApiStruct, frozen=True):
-    """One request under review, without the objects."""
+    """A request without its objects."""
 
     uid: str = ""
     kind: GroupVersionKind = GroupVersionKind()
@@ -88,28 +84,28 @@ class ReviewRequest(ApiStruct, frozen=True):
 
 
 class ObjectReviewRequest(ReviewRequest, frozen=True):
-    """A request about an object of any kind, which stays plain data; None where there is none."""
+    """A request about an object of any kind, as plain data; None if there is none."""
 
     object: Any = None
     old_object: Any = None
 
 
 class TypedPod(Pod, frozen=True):
-    """A Pod that says what it is."""
+    """A Pod with its kind and apiVersion."""
 
     kind: str = ""
     api_version: str = ""
 
 
 class PodReviewRequest(ReviewRequest, frozen=True):
-    """A request about a Pod, read in one go."""
+    """A request about a Pod, decoded in one step."""
 
     object: TypedPod | None = None
     old_object: TypedPod | None = None
 
 
 class ReviewEnvelope(ApiStruct, frozen=True):
-    """What every review begins with."""
+    """The type of a review."""
 
     api_version: str = ""
     kind: str = ""

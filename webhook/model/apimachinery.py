@@ -1,12 +1,12 @@
-"""Quantities as the API server holds and computes them, to the letter.
+"""Quantities exactly as the API server parses, computes and prints them.
 
-Two things are told apart that a plain number hides. A quantity keeps the spelling it came in where that is
-canonical enough, and it is held either in 64 bits or as a decimal of any size: the two overflow, round and print
-differently, and error messages show it. `quantity` reads amounts where only their value matters.
+A quantity keeps its original spelling if that is canonical enough, and is stored either in 64 bits or as a decimal of
+any size: the two overflow, round and print differently, and error messages show it. `quantity` parses amounts where only
+their value matters.
 
 Source: `k8s.io/apimachinery/pkg/api/resource`, built for amd64 (a float too large for an integer becomes the
-least one). Two bounds are ours, because Go would work on such a number for minutes: a text is at most 64
-characters long, and a decimal is not brought to a power of ten beyond 400.
+least one). Two bounds are added, because Go would compute for minutes: a text has at most 64 characters, and a
+decimal is not scaled to a power of ten beyond 400.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _DIGITS_HELD = 18
 """Digits that always fit 64 bits."""
 
 _WRAPPING = frozenset({0, 1, 2, 3, 6, 9})
-"""Powers of ten at which Go lets a product too large for 64 bits wrap round; at every other it gives 0."""
+"""Powers of ten at which a Go product beyond 64 bits wraps; at all others it becomes 0."""
 
 _GRAMMAR = re.compile(r"([+-]?)0*([0-9]*)(?:(\.)([0-9]*))?([eEinumkKMGTP]*[+-]?[0-9]*)\Z", re.ASCII)
 _INTEGER = re.compile(r"[+-]?[0-9]+\Z", re.ASCII)
@@ -52,7 +52,7 @@ class Quantity(NamedTuple):
         exponent: Power of ten.
         form: DECIMAL, BINARY or EXPONENT: what the suffix was.
         wide: True if Go holds it as a decimal of any size, False if in 64 bits.
-        text: The spelling that is kept; "" where it is made anew from the value.
+        text: The original spelling if it is kept; "" if it is formatted from the value.
     """
 
     unscaled: int
@@ -67,10 +67,10 @@ ZERO = Quantity(0)
 
 @lru_cache(maxsize=2048)
 def parse_quantity(text: str) -> Quantity:
-    """Read a quantity.
+    """Parse a quantity.
 
     Raises:
-        QuantityError: it is none, or beyond the bounds above.
+        QuantityError: it is not a quantity, or beyond the bounds above.
     """
     if len(text) > MAX_LENGTH:
         raise QuantityError(text, "is too long to be a quantity")
@@ -86,7 +86,7 @@ def parse_quantity(text: str) -> Quantity:
 
 
 def _parse_suffix(text: str, suffix: str) -> tuple[str, int, int]:
-    """The form, the power of ten and the power of two that a suffix stands for."""
+    """Return the form, the power of ten and the power of two of a suffix."""
     if suffix in _POWERS_OF_TEN:
         return DECIMAL, _POWERS_OF_TEN[suffix], 0
     if suffix in _POWERS_OF_TWO:
@@ -100,7 +100,7 @@ def _parse_suffix(text: str, suffix: str) -> tuple[str, int, int]:
 def _parse_int64_amount(
     text: str, sign: str, whole: str, fraction: str, form: str, ten: int, two: int
 ) -> Quantity | None:
-    """The quantity in 64 bits, or None where it may not fit."""
+    """Return the quantity in 64 bits; None if it may not fit."""
     if form == BINARY:
         if fraction or 14 - len(whole) - two * 3 // 10 < 0:
             return None
@@ -118,7 +118,7 @@ def _parse_int64_amount(
 
 
 def _parse_decimal_amount(text: str, end: int, form: str, ten: int, two: int) -> Quantity:
-    """The quantity as a decimal: rounded up to nano-units, and a binary one capped at 2^63 - 1."""
+    """Return the quantity as a decimal: rounded up to nano-units, and a binary one capped at 2^63 - 1."""
     digits = text[:end].lstrip("+-")
     whole, _, fraction = digits.partition(".")
     if not whole and not fraction:
@@ -135,7 +135,7 @@ def _parse_decimal_amount(text: str, end: int, form: str, ten: int, two: int) ->
 
 
 def _rescale_rounding_up(text: str, value: int, power: int, target: int) -> int:
-    """A value above zero at another power of ten, rounded up."""
+    """Return a positive value at another power of ten, rounded up."""
     if power - target > MAX_POWER:
         raise QuantityError(text, "is too large")
     if power >= target:
@@ -146,7 +146,7 @@ def _rescale_rounding_up(text: str, value: int, power: int, target: int) -> int:
 
 
 def round_to_milli(quantity: Quantity) -> Quantity:
-    """Round up, away from zero, to thousandths: what the API server does to every amount that it defaults."""
+    """Round away from zero to thousandths, as the API server does with amounts of pods and LimitRanges."""
     unscaled, exponent, form, wide, _ = quantity
     if wide:
         return Quantity(_rescale_away_from_zero(unscaled, exponent, -3), -3, form, wide=True)
@@ -163,10 +163,10 @@ def _rescale_away_from_zero(unscaled: int, exponent: int, target: int) -> int:
 
 
 def canonical_text(quantity: Quantity) -> str:
-    """Write a quantity as the API server stores it and shows it in messages.
+    """Format a quantity as the API server stores and prints it.
 
-    >>> canonical(parse("0.5")), canonical(parse("1024Mi")), canonical(parse("1000m"))
-    ('500m', '1Gi', '1')
+    >>> [canonical_text(parse_quantity(text)) for text in ("0.5", "1024Mi", "1000m")]
+    ['500m', '1Gi', '1']
     """
     return quantity.text or _format_canonical(quantity)
 
@@ -216,7 +216,7 @@ def _format_decimal(unscaled: int, exponent: int, form: str) -> str:
 
 
 def add_quantities(one: Quantity, other: Quantity) -> Quantity:
-    """The sum, in the form of the first summand that is not zero."""
+    """Return the sum, in the form of the first summand that is not zero."""
     form = one.form if one.unscaled else other.form
     if not one.wide and not other.wide:
         held = _sum_in_int64(one, other)
@@ -230,7 +230,7 @@ def add_quantities(one: Quantity, other: Quantity) -> Quantity:
 
 
 def _sum_in_int64(one: Quantity, other: Quantity) -> tuple[int, int] | None:
-    """The sum in 64 bits, or None where it does not fit."""
+    """Return the sum in 64 bits; None if it does not fit."""
     if not other.unscaled:
         return one.unscaled, one.exponent
     if not one.unscaled:
@@ -245,12 +245,12 @@ def _sum_in_int64(one: Quantity, other: Quantity) -> tuple[int, int] | None:
 
 
 def negate_quantity(quantity: Quantity) -> Quantity:
-    """The same amount below zero."""
+    """Return the negative of a quantity."""
     return quantity._replace(unscaled=-quantity.unscaled, text="")
 
 
 def compare_quantities(one: Quantity, other: Quantity) -> int:
-    """Below zero, zero or above zero, as `one` is less than, equal to or more than `other`."""
+    """Return a number below, equal to or above zero if `one` is less than, equal to or more than `other`."""
     if one.exponent == other.exponent:
         return one.unscaled - other.unscaled
     signs = _sign_of(one.unscaled) - _sign_of(other.unscaled)
@@ -270,17 +270,17 @@ def _sign_of(value: int) -> int:
 
 
 def _magnitude_of(quantity: Quantity) -> int:
-    """Where the first digit stands."""
+    """Return the power of ten above the first digit."""
     return len(str(abs(quantity.unscaled))) + quantity.exponent
 
 
 def whole_value(quantity: Quantity) -> int:
-    """Whole units as Go's Value() gives them: rounded up, and wrong in Go's own way where 64 bits do not hold them."""
+    """Return whole units as Go's Value() does: rounded up, and overflowing as in Go."""
     return _scaled_value(quantity, 0)
 
 
 def milli_value(quantity: Quantity) -> int:
-    """Thousandths as Go's MilliValue() gives them; see `whole_value`."""
+    """Return thousandths as Go's MilliValue() does; see `whole_value`."""
     return _scaled_value(quantity, -3)
 
 
@@ -312,7 +312,6 @@ def _scaled_decimal_value(unscaled: int, up: int) -> int:
 
 
 def _divide_toward_zero(value: int, divisor: int) -> int:
-    """Division towards zero."""
     return value // divisor if value >= 0 else -(-value // divisor)
 
 

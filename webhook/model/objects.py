@@ -1,4 +1,4 @@
-"""The other Kubernetes objects that we read: nodes, namespaces, LimitRanges, ResourceQuotas."""
+"""Kubernetes objects other than pods: nodes, namespaces, LimitRanges, ResourceQuotas."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class NodeCondition(ApiStruct, frozen=True):
 
 
 class NodeStatus(ApiStruct, frozen=True):
-    """What a node offers."""
+    """A node's resources and conditions."""
 
     allocatable: dict[str, QuantityText] = {}
     capacity: dict[str, QuantityText] = {}
@@ -43,7 +43,7 @@ class NodeStatus(ApiStruct, frozen=True):
 
 
 class NodeMetadata(ApiStruct, frozen=True):
-    """A node's metadata without annotations: agents write those by the minute, and each change costs an index."""
+    """A node's metadata without annotations: agents change those often, and each change would rebuild an index."""
 
     name: str = ""
     labels: dict[str, str] = {}
@@ -58,7 +58,7 @@ class Node(ApiStruct, frozen=True):
 
 
 class LimitRangeItem(ApiStruct, frozen=True):
-    """Limits of one kind: Container, Pod or PersistentVolumeClaim."""
+    """The limits of one type: Container, Pod or PersistentVolumeClaim."""
 
     type: str = ""
     max: dict[str, QuantityText] = {}
@@ -96,7 +96,7 @@ class ScopeSelector(ApiStruct, frozen=True):
 
 
 class ResourceQuotaSpec(ApiStruct, frozen=True):
-    """A quota's ceilings and the pods it counts."""
+    """A quota's hard limits, and the pods it counts."""
 
     hard: dict[str, QuantityText] = {}
     scopes: tuple[str, ...] = ()
@@ -104,7 +104,7 @@ class ResourceQuotaSpec(ApiStruct, frozen=True):
 
 
 class ResourceQuotaStatus(ApiStruct, frozen=True):
-    """What the quota controller has counted. `hard` here is what the API server enforces."""
+    """The usage counted by the quota controller. The API server enforces `hard` of the status."""
 
     hard: dict[str, QuantityText] = {}
     used: dict[str, QuantityText] = {}
