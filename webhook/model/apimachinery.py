@@ -1,8 +1,8 @@
 """Quantities exactly as the API server parses, computes and prints them.
 
 A quantity keeps its original spelling if that is canonical enough, and is stored either in 64 bits or as a decimal of
-any size: the two overflow, round and print differently, and error messages show it. `quantity` parses amounts where only
-their value matters.
+any size: the two overflow, round and print differently, and error messages show it. `quantity` parses amounts where
+only their value matters.
 
 Source: `k8s.io/apimachinery/pkg/api/resource`, built for amd64 (a float too large for an integer becomes the
 least one). Two bounds are added, because Go would compute for minutes: a text has at most 64 characters, and a
