@@ -1,7 +1,7 @@
-"""The one way to walk over the containers of a pod, whatever their kind.
+"""All containers of a pod, of every kind.
 
-A check that looks at `spec.containers` alone is a hole: init containers (sidecars among them) and ephemeral
-containers reach the same devices.
+A check of `spec.containers` alone can be bypassed: init containers, sidecars and ephemeral containers reach the same
+devices.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from webhook.model.pods import Container, PodSpec
 
 
 def containers_of_every_kind(spec: PodSpec) -> list[tuple[FieldPath, Container]]:
-    """Every container with its path from the root of the Pod, in the order main, init, ephemeral."""
+    """Return every container with its path from the root of the Pod: main, then init, then ephemeral containers."""
     found: list[tuple[FieldPath, Container]] = [
         (("spec", "containers", i), container) for i, container in enumerate(spec.containers)
     ]

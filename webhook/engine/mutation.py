@@ -1,4 +1,4 @@
-"""Shape: what a pod is to become, collected while the steps run. `patch` turns it into operations."""
+"""The changes of a pod, collected by the sections of step 5; `patch` turns them into operations."""
 
 from __future__ import annotations
 
@@ -14,21 +14,18 @@ Json = dict[str, Any]
 
 
 class PodMutation:
-    """Additions and replacements, nothing else. Starts as the pod itself.
+    """Additions to a pod and replacements in it.
 
     Attributes:
-        limits: New limits by container path; the whole map.
-        requests: New requests by container path; the whole map.
-        original: GPU amounts as they were, by container name, where right-sizing replaced them.
-        fit: The fit that was carried out.
-        required: Expressions to be ANDed into every required node affinity term.
-        preferred: Preferred node affinity terms to add.
-        near: Preferred pod affinity terms to add.
-        together: Required pod affinity terms to add.
-        annotations: Annotations to add, the records of a decision aside.
-        changed: Words for what was changed, in order; for the record and for people.
-        speaker: The policy that speaks now, or several that speak as one.
-        by: The words for what was changed, by who changed it.
+        limits: New limits by container path, whole maps; likewise `requests`.
+        original_resources: GPU amounts before right-sizing, by container name.
+        fit: The chosen offer, if it is applied.
+        required_node_affinity: Expressions to AND into every required node affinity term.
+        preferred_node_affinity: Terms to add; likewise for pod affinity.
+        annotations: Annotations to add, without the decision record.
+        changed: What was changed, one word each, in order.
+        policy: The policy that makes the next changes, or several.
+        changes_by_policy: The words of `changed`, by policy.
     """
 
     __slots__ = (
@@ -70,20 +67,20 @@ class PodMutation:
         self.policy = ""
         self.changes_by_policy: dict[str, list[str]] = {}
 
-    def record_change(self, what: str) -> None:
-        """Remember a change for the record."""
-        if what not in self.changed:
-            self.changed.append(what)
-        mine = self.changes_by_policy.setdefault(self.policy, [])
-        if what not in mine:
-            mine.append(what)
+    def record_change(self, change: str) -> None:
+        """Add a change to the record, by its word."""
+        if change not in self.changed:
+            self.changed.append(change)
+        recorded = self.changes_by_policy.setdefault(self.policy, [])
+        if change not in recorded:
+            recorded.append(change)
 
-    def resources_of(self, ask: GpuRequest) -> tuple[Mapping[str, QuantityText], Mapping[str, QuantityText]]:
-        """Limits and requests of a container as they stand by now."""
-        resources = ask.container.resources
-        return self.limits.get(ask.path, resources.limits), self.requests.get(ask.path, resources.requests)
+    def resources_of(self, request: GpuRequest) -> tuple[Mapping[str, QuantityText], Mapping[str, QuantityText]]:
+        """Return limits and requests of a container with the changes so far."""
+        path, resources = request.path, request.container.resources
+        return self.limits.get(path, resources.limits), self.requests.get(path, resources.requests)
 
     def all_tolerations(self) -> tuple[Toleration, ...]:
-        """Those of the pod and those added."""
+        """Return the tolerations of the pod and the added ones."""
         own = self.pod.spec.tolerations
         return (*own, *self.tolerations) if self.tolerations else own

@@ -1,11 +1,12 @@
-"""Step 8: the few JSON Patch operations from a pod to its shape.
+"""Step 6, patch: the JSON Patch operations from a pod to the changed pod.
 
-Only `patch_add` and `patch_replace` on members that are there for sure: a patch that does not apply is an error to
-the user
-even where the webhook may fail. An `patch_add` of a whole list or map serves whether it was absent, null or empty.
+Only `add`, and `replace` of members that exist: a patch that does not apply is an error to the user even if the webhook
+may fail. An `add` of a whole list or map works whether it was absent, null or empty.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import msgspec
 
@@ -13,76 +14,92 @@ from webhook.engine.mutation import Json, PodMutation
 from webhook.model.annotations import DECISION_ANNOTATION, ORIGINAL_ANNOTATION
 from webhook.model.decisions import PatchOperation, patch_add, patch_replace
 from webhook.model.field_paths import FieldPath
-from webhook.model.pods import NodeSelectorRequirement, Pod, ResourceRequirements, Toleration
+from webhook.model.pods import NodeSelector, NodeSelectorRequirement, Pod, ResourceRequirements, Toleration
 
 NODE_AFFINITY: FieldPath = ("spec", "affinity", "nodeAffinity")
 POD_AFFINITY: FieldPath = ("spec", "affinity", "podAffinity")
 REQUIRED_TERMS = "requiredDuringSchedulingIgnoredDuringExecution"
-NO_RESOURCES = ResourceRequirements()
-"""What a container has that names none: a file may leave `resources` out, so it is then added whole."""
 PREFERRED_TERMS = "preferredDuringSchedulingIgnoredDuringExecution"
-MAX_ANNOTATION_BYTES = 256 * 1024
-"""Bytes that the keys and values of all annotations may have together.
 
-Source: `TotalAnnotationSizeLimitB` of k8s.io/apimachinery; the API server refuses a pod with more (422).
+NO_RESOURCES = ResourceRequirements()
+"""Of a container without amounts. Its `resources` may be absent, so they are added as a whole."""
+
+MAX_ANNOTATION_BYTES = 256 * 1024
+"""Maximum size of all annotations, keys and values.
+
+Source: `TotalAnnotationSizeLimitB` of k8s.io/apimachinery; the API server rejects a pod with more (422).
 """
+
 MAX_CHARACTER_BYTES = 4
-"""Bytes of the longest letter in UTF-8."""
+"""The longest character in UTF-8."""
 
 _encode = msgspec.json.Encoder(order="deterministic").encode
 
 
-def build_patch(shape: PodMutation, policies: tuple[str, ...], digest: str) -> tuple[PatchOperation, ...] | None:
-    """The patch from a pod to its shape; empty where nothing changes, None where the record finds no room in the pod.
+def build_patch(mutation: PodMutation, policies: tuple[str, ...], digest: str) -> tuple[PatchOperation, ...] | None:
+    """Return the patch for a mutation; None if the decision record does not fit into the annotations.
 
     Args:
-        policies: Names of the policies that spoke, for the record.
+        policies: Names of the matching policies, for the record.
         digest: Digest of the policy set, for the record.
     """
-    if not shape.changed:
+    if not mutation.changed:
         return ()
-    notes = _decision_annotations(shape, policies, digest)
-    if not _annotations_fit(shape.pod.metadata.annotations | notes):
+    metadata, spec, annotations = mutation.pod.metadata, mutation.pod.spec, _annotations(mutation, policies, digest)
+    if not _annotations_fit(metadata.annotations | annotations):
         return None
+    tolerations, runtime_class = [toleration_json(each) for each in mutation.tolerations], mutation.runtime_class_name
+    spread = mutation.spread_constraints
     return (
-        *_resource_operations(shape),
-        *_affinity_operations(shape),
-        *_append_operations(
-            ("spec", "tolerations"), shape.pod.spec.tolerations, [toleration_json(t) for t in shape.tolerations]
-        ),
-        *_append_operations(
-            ("spec", "topologySpreadConstraints"), shape.pod.spec.topology_spread_constraints, shape.spread_constraints
-        ),
-        *_runtime_class_operations(shape),
-        *_map_operations(("metadata", "labels"), shape.pod.metadata.labels, shape.labels),
-        *_map_operations(("metadata", "annotations"), shape.pod.metadata.annotations, notes),
+        *_resource_operations(mutation),
+        *_affinity_operations(mutation),
+        *_append_operations(("spec", "tolerations"), spec.tolerations, tolerations),
+        *_append_operations(("spec", "topologySpreadConstraints"), spec.topology_spread_constraints, spread),
+        *([patch_add(("spec", "runtimeClassName"), runtime_class)] if runtime_class else ()),
+        *_map_operations(("metadata", "labels"), metadata.labels, mutation.labels),
+        *_map_operations(("metadata", "annotations"), metadata.annotations, annotations),
     )
+
+
+def _annotations(mutation: PodMutation, policies: tuple[str, ...], digest: str) -> dict[str, str]:
+    """Return the annotations to add: the decision record, the original resources and those of hints."""
+    record: Json = {
+        "policies": list(policies),
+        "digest": digest,
+        "changed": mutation.changed,
+        "by": mutation.changes_by_policy,
+    }
+    fit = mutation.fit
+    if fit is not None:
+        record |= {"need": fit.need.words, "evidence": fit.need.evidence, "offer": fit.resource, "milli": fit.gpu_milli}
+    annotations = {**mutation.annotations, DECISION_ANNOTATION: _encode(record).decode()}
+    if mutation.original_resources:
+        annotations[ORIGINAL_ANNOTATION] = _encode(mutation.original_resources).decode()
+    return annotations
 
 
 def _annotations_fit(annotations: dict[str, str]) -> bool:
-    """Would the API server take so many annotations? Their bytes are counted only where their letters are many."""
-    letters = sum([len(key) + len(value) for key, value in annotations.items()])
-    return (
-        letters * MAX_CHARACTER_BYTES <= MAX_ANNOTATION_BYTES or _annotation_bytes(annotations) <= MAX_ANNOTATION_BYTES
-    )
+    characters = sum([len(key) + len(value) for key, value in annotations.items()])
+    if characters * MAX_CHARACTER_BYTES <= MAX_ANNOTATION_BYTES:
+        return True
+    encoded = (len((key + value).encode(errors="surrogatepass")) for key, value in annotations.items())
+    return sum(encoded) <= MAX_ANNOTATION_BYTES
 
 
-def _annotation_bytes(annotations: dict[str, str]) -> int:
-    return sum(len((key + value).encode(errors="surrogatepass")) for key, value in annotations.items())
-
-
-def _resource_operations(shape: PodMutation) -> list[PatchOperation]:
-    done: list[PatchOperation] = []
-    for path in dict.fromkeys((*shape.limits, *shape.requests)):
-        if _container_resources(shape.pod, path) == NO_RESOURCES:
-            both = (("limits", shape.limits.get(path)), ("requests", shape.requests.get(path)))
-            done.append(patch_add((*path, "resources"), {side: amounts for side, amounts in both if amounts}))
-    for side, changed in (("limits", shape.limits), ("requests", shape.requests)):
+def _resource_operations(mutation: PodMutation) -> list[PatchOperation]:
+    operations: list[PatchOperation] = []
+    sides = (("limits", mutation.limits), ("requests", mutation.requests))
+    for path in dict.fromkeys((*mutation.limits, *mutation.requests)):
+        if _container_resources(mutation.pod, path) == NO_RESOURCES:
+            added = {side: changed[path] for side, changed in sides if changed.get(path)}
+            operations.append(patch_add((*path, "resources"), added))
+    for side, changed in sides:
         for path, amounts in changed.items():
-            resources = _container_resources(shape.pod, path)
+            resources, target = _container_resources(mutation.pod, path), (*path, "resources", side)
             if resources != NO_RESOURCES:
-                done.append(_resource_side_operation(resources, path, side, amounts))
-    return done
+                present = resources.limits if side == "limits" else resources.requests
+                operations.append(patch_replace(target, amounts) if present else patch_add(target, amounts))
+    return operations
 
 
 def _container_resources(pod: Pod, path: FieldPath) -> ResourceRequirements:
@@ -92,148 +109,80 @@ def _container_resources(pod: Pod, path: FieldPath) -> ResourceRequirements:
     return containers[index].resources
 
 
-def _resource_side_operation(
-    resources: ResourceRequirements, path: FieldPath, side: str, amounts: Json
-) -> PatchOperation:
-    """Replace one side of a container's resources, which are there."""
-    present = resources.limits if side == "limits" else resources.requests
-    target = (*path, "resources", side)
-    return patch_replace(target, amounts) if present else patch_add(target, amounts)
-
-
-def _affinity_operations(shape: PodMutation) -> list[PatchOperation]:
-    affinity = shape.pod.spec.affinity
-    if affinity is None or not (
-        shape.required_node_affinity
-        or shape.preferred_node_affinity
-        or shape.preferred_pod_affinity
-        or shape.required_pod_affinity
-    ):
-        return _add_whole_affinity(shape)
-    done: list[PatchOperation] = []
+def _affinity_operations(mutation: PodMutation) -> list[PatchOperation]:
+    expressions = [_expression_json(rule) for rule in mutation.required_node_affinity]
+    node: Json = {PREFERRED_TERMS: mutation.preferred_node_affinity} if mutation.preferred_node_affinity else {}
+    if expressions:
+        node = {REQUIRED_TERMS: {"nodeSelectorTerms": [{"matchExpressions": expressions}]}, **node}
+    terms = {REQUIRED_TERMS: mutation.required_pod_affinity, PREFERRED_TERMS: mutation.preferred_pod_affinity}
+    pod = {key: added for key, added in terms.items() if added}
+    if not node and not pod:
+        return []
+    affinity = mutation.pod.spec.affinity
+    if affinity is None:
+        whole = {"nodeAffinity": node, "podAffinity": pod}
+        return [patch_add(("spec", "affinity"), {key: added for key, added in whole.items() if added})]
+    operations: list[PatchOperation] = []
     if affinity.node_affinity is None:
-        node = _node_affinity_json(shape)
-        done += [patch_add(NODE_AFFINITY, node)] if node else []
+        operations += [patch_add(NODE_AFFINITY, node)] if node else []
     else:
-        done += _required_term_operations(shape)
-        done += _append_operations(
-            (*NODE_AFFINITY, PREFERRED_TERMS), affinity.node_affinity.preferred, shape.preferred_node_affinity
-        )
+        preferred, path = affinity.node_affinity.preferred, (*NODE_AFFINITY, PREFERRED_TERMS)
+        operations += _required_term_operations(affinity.node_affinity.required, mutation.required_node_affinity)
+        operations += _append_operations(path, preferred, mutation.preferred_node_affinity)
     if affinity.pod_affinity is None:
-        near = _pod_affinity_json(shape)
-        done += [patch_add(POD_AFFINITY, near)] if near else []
+        operations += [patch_add(POD_AFFINITY, pod)] if pod else []
     else:
-        done += _append_operations(
-            (*POD_AFFINITY, REQUIRED_TERMS), affinity.pod_affinity.required, shape.required_pod_affinity
-        )
-        done += _append_operations(
-            (*POD_AFFINITY, PREFERRED_TERMS), affinity.pod_affinity.preferred, shape.preferred_pod_affinity
-        )
-    return done
+        present = {REQUIRED_TERMS: affinity.pod_affinity.required, PREFERRED_TERMS: affinity.pod_affinity.preferred}
+        for key, added in pod.items():
+            operations += _append_operations((*POD_AFFINITY, key), present[key], added)
+    return operations
 
 
-def _add_whole_affinity(shape: PodMutation) -> list[PatchOperation]:
-    affinity: Json = {}
-    node = _node_affinity_json(shape)
-    if node:
-        affinity["nodeAffinity"] = node
-    near = _pod_affinity_json(shape)
-    if near:
-        affinity["podAffinity"] = near
-    return [patch_add(("spec", "affinity"), affinity)] if affinity else []
-
-
-def _node_affinity_json(shape: PodMutation) -> Json:
-    node: Json = {}
-    if shape.required_node_affinity:
-        node[REQUIRED_TERMS] = {
-            "nodeSelectorTerms": [{"matchExpressions": [_expression_json(r) for r in shape.required_node_affinity]}]
-        }
-    if shape.preferred_node_affinity:
-        node[PREFERRED_TERMS] = shape.preferred_node_affinity
-    return node
-
-
-def _pod_affinity_json(shape: PodMutation) -> Json:
-    terms = {REQUIRED_TERMS: shape.required_pod_affinity, PREFERRED_TERMS: shape.preferred_pod_affinity}
-    return {key: found for key, found in terms.items() if found}
-
-
-def _required_term_operations(shape: PodMutation) -> list[PatchOperation]:
-    """AND expressions into every term that can match. Terms are ORed, so none is ever added beside others."""
-    affinity = shape.pod.spec.affinity
-    node = affinity.node_affinity if affinity else None
-    expressions = [_expression_json(rule) for rule in shape.required_node_affinity]
-    if not expressions or node is None:
+def _required_term_operations(
+    required: NodeSelector | None, rules: Sequence[NodeSelectorRequirement]
+) -> list[PatchOperation]:
+    """AND expressions into every effective term. Terms are ORed, so no term is ever added beside others."""
+    if not rules:
         return []
     path: FieldPath = (*NODE_AFFINITY, REQUIRED_TERMS)
-    if node.required is None:
-        return [patch_add(path, {"nodeSelectorTerms": [{"matchExpressions": expressions}]})]
-    done: list[PatchOperation] = []
-    for index, term in enumerate(node.required.node_selector_terms):
-        if term.match_expressions or term.match_fields:
+    if required is None:
+        term = {"matchExpressions": [_expression_json(rule) for rule in rules]}
+        return [patch_add(path, {"nodeSelectorTerms": [term]})]
+    operations: list[PatchOperation] = []
+    for index, present in enumerate(required.node_selector_terms):
+        if present.match_expressions or present.match_fields:
             target = (*path, "nodeSelectorTerms", index, "matchExpressions")
-            missing = [
-                _expression_json(rule) for rule in shape.required_node_affinity if rule not in term.match_expressions
-            ]
-            done += _append_operations(target, term.match_expressions, missing)
-    return done
+            missing = [_expression_json(rule) for rule in rules if rule not in present.match_expressions]
+            operations += _append_operations(target, present.match_expressions, missing)
+    return operations
 
 
-def _append_operations(path: FieldPath, present: tuple[object, ...], additions: list[Json]) -> list[PatchOperation]:
-    """Append to a list, or make it."""
-    if not additions:
+def _append_operations(path: FieldPath, present: tuple[object, ...], added: list[Json]) -> list[PatchOperation]:
+    if not added:
         return []
-    if not present:
-        return [patch_add(path, additions)]
-    return [patch_add((*path, "-"), addition) for addition in additions]
+    return [patch_add((*path, "-"), each) for each in added] if present else [patch_add(path, added)]
 
 
-def _map_operations(path: FieldPath, present: dict[str, str], additions: dict[str, str]) -> list[PatchOperation]:
-    """Add members to a map, or make it."""
-    if not additions:
+def _map_operations(path: FieldPath, present: dict[str, str], added: dict[str, str]) -> list[PatchOperation]:
+    if not added:
         return []
-    if not present:
-        return [patch_add(path, additions)]
-    return [patch_add((*path, key), value) for key, value in additions.items()]
-
-
-def _runtime_class_operations(shape: PodMutation) -> list[PatchOperation]:
-    return [patch_add(("spec", "runtimeClassName"), shape.runtime_class_name)] if shape.runtime_class_name else []
+    return [patch_add((*path, key), value) for key, value in added.items()] if present else [patch_add(path, added)]
 
 
 def _expression_json(rule: NodeSelectorRequirement) -> Json:
-    if not rule.values:
-        return {"key": rule.key, "operator": rule.operator}
-    return {"key": rule.key, "operator": rule.operator, "values": list(rule.values)}
+    expression: Json = {"key": rule.key, "operator": rule.operator}
+    return {**expression, "values": list(rule.values)} if rule.values else expression
 
 
 def toleration_json(toleration: Toleration) -> Json:
-    """A toleration as Kubernetes writes it, without empty fields."""
-    written = {
+    """Return a toleration in the API's form, without empty fields."""
+    fields = {
         "key": toleration.key,
         "operator": toleration.operator,
         "value": toleration.value,
         "effect": toleration.effect,
     }
-    known: Json = {key: value for key, value in written.items() if value}
+    written: Json = {key: value for key, value in fields.items() if value}
     if toleration.toleration_seconds is not None:
-        known["tolerationSeconds"] = toleration.toleration_seconds
-    return known
-
-
-def _decision_annotations(shape: PodMutation, policies: tuple[str, ...], digest: str) -> dict[str, str]:
-    """The annotations that say what was done, by which policies, and on what evidence."""
-    record: Json = {
-        "policies": list(policies),
-        "digest": digest,
-        "changed": shape.changed,
-        "by": shape.changes_by_policy,
-    }
-    if shape.fit is not None:
-        fit = shape.fit
-        record |= {"need": fit.need.words, "evidence": fit.need.evidence, "offer": fit.resource, "milli": fit.gpu_milli}
-    notes = {**shape.annotations, DECISION_ANNOTATION: _encode(record).decode()}
-    if shape.original_resources:
-        notes[ORIGINAL_ANNOTATION] = _encode(shape.original_resources).decode()
-    return notes
+        written["tolerationSeconds"] = toleration.toleration_seconds
+    return written
