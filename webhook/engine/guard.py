@@ -167,7 +167,6 @@ def _touches_gpus(
     variables: Sequence[EnvVarAtPath],
     results: Sequence[DetectedBypass],
 ) -> bool:
-    """Does a pod without a GPU request show signs of GPU use?"""
     if spec.runtime_class_name.startswith(GPU_RUNTIME_CLASS_PREFIX) or has_gpu_env_prefix(containers):
         return True
     signs = ("visibleDevicesEnv", "cdiAnnotations", "containerDevicesMount", "resourceClaims")

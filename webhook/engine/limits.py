@@ -180,7 +180,6 @@ def _check_container(
 
 
 def _first_field_of(pod: Pod, name: str) -> FieldPath:
-    """Return the first field that adds to a pod's total of a resource."""
     spec = pod.spec
     if spec.resources is not None and (name in spec.resources.limits or name in spec.resources.requests):
         return ("spec", "resources", "limits" if name in spec.resources.limits else "requests", name)
@@ -224,7 +223,6 @@ def _violated_code(rule: AmountRule, amount: int, times: int) -> str | None:
 def _limit_violation(
     bound: AmountBound, subject: str, amount: int, path: FieldPath, bounds: Sequence[AmountBound]
 ) -> Violation:
-    """Report the violated bound, and the nearest amounts that satisfy all bounds."""
     rule, times = bound
     code = _violated_code(rule, amount, times) or ""
     if code == "GPU-L103":

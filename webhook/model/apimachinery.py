@@ -86,7 +86,6 @@ def parse_quantity(text: str) -> Quantity:
 
 
 def _parse_suffix(text: str, suffix: str) -> tuple[str, int, int]:
-    """Return the form, the power of ten and the power of two of a suffix."""
     if suffix in _POWERS_OF_TEN:
         return DECIMAL, _POWERS_OF_TEN[suffix], 0
     if suffix in _POWERS_OF_TWO:
@@ -100,7 +99,6 @@ def _parse_suffix(text: str, suffix: str) -> tuple[str, int, int]:
 def _parse_int64_amount(
     text: str, sign: str, whole: str, fraction: str, form: str, ten: int, two: int
 ) -> Quantity | None:
-    """Return the quantity in 64 bits; None if it may not fit."""
     if form == BINARY:
         if fraction or 14 - len(whole) - two * 3 // 10 < 0:
             return None
@@ -230,7 +228,6 @@ def add_quantities(one: Quantity, other: Quantity) -> Quantity:
 
 
 def _sum_in_int64(one: Quantity, other: Quantity) -> tuple[int, int] | None:
-    """Return the sum in 64 bits; None if it does not fit."""
     if not other.unscaled:
         return one.unscaled, one.exponent
     if not one.unscaled:

@@ -279,7 +279,6 @@ def _merge_requirements(written: ResourceRequirements, defaults: ResourceRequire
 
 
 def _merge_into_data(holder: Json, defaults: ResourceRequirements) -> Json:
-    """Return a container, or a pod's spec, with defaults beside its written amounts."""
     written = without_nulls(holder.get("resources")) or {}
     sides = {LIMITS: defaults.limits, REQUESTS: defaults.requests}
     amounts = {side: {**some, **written.get(side, {})} for side, some in sides.items() if some}

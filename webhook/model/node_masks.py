@@ -68,7 +68,6 @@ class ThresholdIndex:
             del self.amounts[old], self.masks[old]
 
     def _insert_amount(self, amount: int) -> int:
-        """Return the index of an amount, inserted if it is new."""
         index = bisect_left(self.amounts, amount)
         if index == len(self.amounts) or self.amounts[index] != amount:
             mask = self.masks[index] if index < len(self.masks) else 0

@@ -173,7 +173,6 @@ def _check_capabilities(path: FieldPath, variable: EnvVar, allowed: frozenset[st
 
 
 def _check_library_path(path: FieldPath, variable: EnvVar) -> DetectedBypass | None:
-    """Allow system folders: only files that a user can write reach a hook (CVE-2025-23266)."""
     folders = variable.value.split(":") if variable.value else []
     if variable.value_from is None and all(map(_is_system_folder, folders)):
         return None
@@ -188,7 +187,6 @@ def _is_system_folder(folder: str) -> bool:
 
 
 def _is_prefix_of_any(prefix: str, names: Collection[str]) -> bool:
-    """Does one of these names, or of the MPS variables, start with a prefix?"""
     return any(name.startswith(prefix) for name in names) or MPS_START.startswith(prefix[: len(MPS_START)])
 
 

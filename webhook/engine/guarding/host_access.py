@@ -200,6 +200,5 @@ def _find_privileges(path: FieldPath, context: SecurityContext, *, shares_host: 
 
 
 def _is_process_folder(path: str) -> bool:
-    """Is this the folder of a process, which contains its links?"""
     proc, _, name = path.rpartition("/")
     return proc == "/proc" and ((name.isascii() and name.isdecimal()) or name in PROCESS_NAMES)

@@ -57,7 +57,6 @@ def find_unaccounted_requests(
 
 @lru_cache(maxsize=1024)
 def _may_be_unaccounted(keys: tuple[str, ...]) -> bool:
-    """Do the keys of limits and requests name a device class, or several devices?"""
     named = {name for name in keys if name.startswith(_DEVICE_PREFIXES)}
     return len(named) > 1 or any(name.startswith(DEVICE_CLASS_PREFIX) for name in named)
 

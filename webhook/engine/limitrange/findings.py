@@ -108,7 +108,6 @@ def _refusal_fix(refusal: LimitRangeRefusal) -> str:
 
 
 def _invalid_by_defaults(mutation: PodMutation, invalid: list[InvalidAmount]) -> Iterator[Violation]:
-    """Yield the amounts that are invalid only because of LimitRanges' defaults."""
     if not invalid:
         return
     written = apply_request_defaults(read_pod_amounts(mutation.pod, mutation.limits, mutation.requests))

@@ -161,7 +161,6 @@ def _check_one_holder(holder: LimitsAndRequests, known: Callable[[str], bool]) -
 
 
 def _amount_error(name: str, amount: Quantity, known: Callable[[str], bool]) -> str:
-    """Return the error of one amount; "" if there is none."""
     if not known(name):
         return "is not a resource that is allowed here"
     if compare_quantities(amount, ZERO) < 0:
@@ -217,7 +216,6 @@ def _check_pod_covers_containers(
 def _bounded_amounts(
     amounts: PodAmounts, bound: RangeBound
 ) -> Iterator[tuple[FieldPath, Quantity | None, Quantity | None]]:
-    """Yield path, limit and request of everything that a bound applies to."""
     name = bound.resource
     if bound.type != CONTAINER:
         yield ("spec",), pod_total(amounts, name, LIMITS), pod_total(amounts, name, REQUESTS)

@@ -110,7 +110,6 @@ def _lint_container_item(item: Json, name: str, path: FieldPath) -> Iterator[Fin
 
 
 def _lint_request_default(item: Json, name: str, path: FieldPath) -> Iterator[Finding]:
-    """Yield the finding of a default request, written or from the minimum, without a default limit."""
     for side in ("min", "defaultRequest"):
         request = as_mapping(item.get(side)).get(name)
         if request is None:

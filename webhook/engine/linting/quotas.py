@@ -110,7 +110,6 @@ def _written_hard(data: Json) -> Json:
 def _explain_uncounted_key(
     key: str, hard: Json, classes: Collection[str], *, scoped: bool
 ) -> Iterator[tuple[str, str]]:
-    """Yield why a key counts nothing, and the fix."""
     if _counted_key(key) != key:
         what = "devices of a class" if device_class_of_key(_counted_key(key)) else "GPUs"
         message = f"{key} is accepted and never counted: {what} count under {_counted_key(key)} only"
@@ -146,7 +145,6 @@ def _has_written_scopes(data: Json) -> bool:
 
 
 def _unknown_class(key: str, classes: Collection[str]) -> str | None:
-    """Return the class that a key names and the cluster lacks."""
     name = device_class_of_key(_counted_key(key))
     return name if classes and name and name not in classes else None
 
@@ -208,7 +206,6 @@ def _intended_key(key: str, classes: Collection[str]) -> str:
 
 
 def _split_off_claim_keys(data: Json, spec: Json) -> Json:
-    """Return the keys of claims as a quota without scopes, and the rest."""
     of_claims = rebuild_object(data, {"hard": {key: one for key, one in spec["hard"].items() if is_claim_key(key)}})
     rest = {key: one for key, one in spec["hard"].items() if not is_claim_key(key)}
     if not rest:

@@ -237,7 +237,6 @@ def _validate_item_names(sides: AmountsBySide, path: FieldPath) -> Iterator[Obje
 
 
 def _validate_item_order(amounts: ResourceList, name: str, path: FieldPath) -> Iterator[ObjectError]:
-    """Yield the rules that the amounts of one resource break; `amounts` is by side."""
     for low, high, place, shown, message in ORDER_RULES:
         if low in amounts and high in amounts and compare_quantities(amounts[low], amounts[high]) > 0:
             text = message.format(canonical_text(amounts[low]), canonical_text(amounts[high]))
