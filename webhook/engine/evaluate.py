@@ -32,13 +32,14 @@ from webhook.engine.quota import (
 )
 from webhook.engine.topology import invalid_annotations
 from webhook.engine.violations import PolicyRef, PolicyViolation, Violation
+from webhook.model.bounded_cache import BoundedCache
 from webhook.model.cluster_view import ClusterView
 from webhook.model.field_paths import FieldPath
 from webhook.model.pod_amounts import ContainerAmounts, container_amounts
 from webhook.model.pod_resources import effective_amount, limit_or_request
 from webhook.model.pods import Pod
 from webhook.model.pools import GpuWeight
-from webhook.policy.policy_set import AmountRuleSet, BoundedSet, InjectedGpuHandling, LimitRules
+from webhook.policy.policy_set import MAX_CACHE_ENTRIES, AmountRuleSet, InjectedGpuHandling, LimitRules
 
 UPDATE_QUOTA_CHECKS = {"": update_quota_violations, "resize": resize_quota_violations}
 """Quota checks of an update, by its subresource; other subresources have none."""
@@ -223,7 +224,7 @@ def _resize_violations(limits: LimitRules, resize: PodResize, sections: tuple[Li
 def _pod_resize_violations(
     limits: LimitRules, resize: PodResize, sections: tuple[LimitRules, ...]
 ) -> Iterator[Violation]:
-    of_pod = replace(limits, per_container=_NO_AMOUNT_RULES, passed_checks=BoundedSet())
+    of_pod = replace(limits, per_container=_NO_AMOUNT_RULES, passed_checks=BoundedCache(MAX_CACHE_ENTRIES))
     for violation in _resize_violations(of_pod, resize, sections):
         name = str(violation.path[-1])
         if any(
@@ -240,7 +241,9 @@ def _pod_resize_violations(
 def _container_resize_violations(
     limits: LimitRules, resize: PodResize, sections: tuple[LimitRules, ...]
 ) -> Iterator[Violation]:
-    of_containers = replace(limits, per_pod=_NO_AMOUNT_RULES, per_gpu=_NO_AMOUNT_RULES, passed_checks=BoundedSet())
+    of_containers = replace(
+        limits, per_pod=_NO_AMOUNT_RULES, per_gpu=_NO_AMOUNT_RULES, passed_checks=BoundedCache(MAX_CACHE_ENTRIES)
+    )
     for violation in _resize_violations(of_containers, resize, sections):
         before, after = _container_amount(resize.old, violation.path), _container_amount(resize.new, violation.path)
         if _moves_further_outside(violation.code, before, after):

@@ -91,7 +91,7 @@ def find_limit_violations(
     if limits.per_gpu.rules and binding.devices:
         violations += _check_pod_totals(limits.per_gpu, pod, binding.devices, binding)
     if not violations and amounts and _is_sized_by_containers(pod) and is_cacheable(amounts):
-        limits.passed_checks.remember(key)
+        limits.passed_checks.store(key, True)
     return violations
 
 

@@ -11,9 +11,9 @@ Value = TypeVar("Value")
 class BoundedCache(dict[Key, Value], Generic[Key, Value]):
     """A map that is cleared when it is full."""
 
-    def __init__(self, most: int) -> None:
+    def __init__(self, max_entries: int) -> None:
         super().__init__()
-        self._max_entries = most
+        self._max_entries = max_entries
 
     def store(self, key: Key, value: Value) -> Value:
         """Store a value and return it."""

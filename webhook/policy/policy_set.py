@@ -14,12 +14,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from webhook.errors import SourceLocation
+from webhook.model.bounded_cache import BoundedCache
 from webhook.model.enums import EvidenceSource, GpuForm, IsolationLevel, PolicyMode
 from webhook.model.pods import NodeSelectorRequirement, Toleration
 from webhook.model.pools import QuotaPool
 from webhook.policy.fair_share import FairShare
 from webhook.policy.rollout import Rollout
 from webhook.policy.template_paths import WORKLOAD_TEMPLATES, TemplatePath, WorkloadKind
+
+MAX_CACHE_ENTRIES = 4096
+"""Bound of each cache of lookups. A cluster rarely has more namespaces."""
 
 if TYPE_CHECKING:
     from webhook.policy.loader import PolicySource
@@ -59,16 +63,6 @@ class AmountRule(msgspec.Struct, frozen=True):
     default: int | None = None
 
 
-class BoundedSet(set[object]):
-    """A set that is cleared when it is full."""
-
-    def remember(self, key: object) -> None:
-        """Add a key."""
-        if len(self) >= MAX_CACHE_ENTRIES:
-            self.clear()
-        self.add(key)
-
-
 class AmountRuleSet:
     """Amount rules by resource name. Immutable; lookups are cached up to a bound.
 
@@ -82,16 +76,13 @@ class AmountRuleSet:
         self.rules = tuple(rules)
         literal = all(not {"*", "?"} & set(rule.resource) for rule in self.rules)
         self.names = tuple(dict.fromkeys(rule.resource for rule in self.rules)) if literal else None
-        self._rules_by_name: dict[str, tuple[AmountRule, ...]] = {}
+        self._rules_by_name: BoundedCache[str, tuple[AmountRule, ...]] = BoundedCache(MAX_CACHE_ENTRIES)
 
     def rules_for(self, name: str) -> tuple[AmountRule, ...]:
         """Return the rules that apply to a resource."""
         found = self._rules_by_name.get(name)
         if found is None:
-            found = tuple(rule for rule in self.rules if rule.matches(name))
-            if len(self._rules_by_name) >= MAX_CACHE_ENTRIES:
-                self._rules_by_name.clear()
-            self._rules_by_name[name] = found
+            found = self._rules_by_name.store(name, tuple(rule for rule in self.rules if rule.matches(name)))
         return found
 
 
@@ -121,7 +112,7 @@ class LimitRules(msgspec.Struct, frozen=True):
     resource_quotas: bool
     accounting: bool
     scheduler_ignores_accounting: bool
-    passed_checks: BoundedSet = msgspec.field(default_factory=BoundedSet)
+    passed_checks: BoundedCache[object, bool] = msgspec.field(default_factory=lambda: BoundedCache(MAX_CACHE_ENTRIES))
 
 
 class SharedQuota(msgspec.Struct, frozen=True):
@@ -291,10 +282,6 @@ class Policy(msgspec.Struct, frozen=True):
         return max(modes)
 
 
-MAX_CACHE_ENTRIES = 4096
-"""Bound of each cache of lookups. A cluster rarely has more namespaces."""
-
-
 class CandidatePolicies(NamedTuple):
     """Policies that match a request, before its object is evaluated.
 
@@ -345,7 +332,9 @@ class PolicySet:
         self.template_paths = template_paths
         self.sources = sources
         self.digest = _policy_set_digest(self.policies, self.exemptions)
-        self._candidates_by_request: dict[tuple[object, ...], CandidatePolicies] = {}
+        self._candidates_by_request: BoundedCache[tuple[object, ...], CandidatePolicies] = BoundedCache(
+            MAX_CACHE_ENTRIES
+        )
 
     def candidates_for(
         self, namespace: str, labels: Mapping[str, str], operation: str, resources: tuple[str, ...]
@@ -354,10 +343,9 @@ class PolicySet:
         key = (namespace, operation, resources, *labels.items())
         found = self._candidates_by_request.get(key)
         if found is None:
-            found = self._find_candidates(namespace, labels, operation, resources)
-            if len(self._candidates_by_request) >= MAX_CACHE_ENTRIES:
-                self._candidates_by_request.clear()
-            self._candidates_by_request[key] = found
+            found = self._candidates_by_request.store(
+                key, self._find_candidates(namespace, labels, operation, resources)
+            )
         return found
 
     def _find_candidates(
