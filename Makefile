@@ -1,20 +1,20 @@
 # Rightslice. `make` or `make help` lists the targets.
 #
-# The first call makes .venv from the locks under requirements/; later calls start at once, until a lock or
-# pyproject.toml changes. Needs Python 3.11 or newer with venv, and make. Packages come from whatever index pip
-# is set up for.
+# The first call creates .venv from the lock files in requirements/; later calls reuse it until a lock file or
+# pyproject.toml changes. Needs Python 3.11 or newer with venv, and make. Packages come from the index that pip is
+# configured for.
 
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-# Only wheels, only the versions and hashes of the lock: an install runs no setup code of a stranger.
+# Wheels only, with the versions and hashes of the lock file: an install runs no third-party setup code.
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 LOCKED := $(INSTALL) --require-hashes --only-binary :all:
-# The package itself: the checkout on the path, and its commands in $(BIN). hatchling comes from the lock.
+# The package itself: the checkout on the path, and its commands in $(BIN). hatchling comes from the lock file.
 ITSELF := $(INSTALL) --no-deps --no-index --no-build-isolation --editable .
 
-# These rooms decide; their lines and branches are held at 95 %.
+# The functional core; its line and branch coverage must be at least 95 %.
 CORE := model documents placement policy engine report manifests
 COVERAGE := $(CORE:%=--cov=webhook/%) --cov-branch --cov-report=term-missing:skip-covered --cov-fail-under=95
 
@@ -25,96 +25,97 @@ COVERAGE := $(CORE:%=--cov=webhook/%) --cov-branch --cov-report=term-missing:ski
 help: ## List these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-run: $(VENV)/.run ## Watch it work: the real server judges and shapes the example pods
+run: $(VENV)/.run ## Demo: the real server evaluates and changes the example pods
 	@$(BIN)/rightslice demo
 
-serve: $(VENV)/.run ## Keep that server up on https://127.0.0.1:8443, with a certificate of its own
+serve: $(VENV)/.run ## Run that server on https://127.0.0.1:8443 with a self-signed certificate
 	@$(BIN)/rightslice serve webhook --policies policies --cluster demo --listen 127.0.0.1:8443 --self-signed
 
-test: lint plane ## Lint, then every test, with the coverage of the core rooms
+test: lint plane ## Lint, then run every test and check the coverage of the core
 	$(BIN)/python -m pytest $(COVERAGE)
 
-test-fast: lint ## The same without what needs a real control plane
+test-fast: lint ## Lint, then run the tests that need no control plane
 	$(BIN)/python -m pytest -m "not cluster" $(COVERAGE)
 
-test-cluster: plane ## Only what needs one (KUBERNETES_VERSION=1.34.4: of another version)
+test-cluster: plane ## Run the tests that need a control plane (KUBERNETES_VERSION=1.34.4: another version)
 	$(BIN)/python -m pytest -m cluster
 
-# Before pytest, so that one sees what is being built the first time.
-plane: $(VENV)/.dev ## Build the control plane that tests run on: minutes once, then it is kept
+# Before pytest, so that the output of the first build is visible.
+plane: $(VENV)/.dev ## Build the control plane for tests: takes minutes once, then it is cached
 	@$(BIN)/python -m tests.controlplane.build
 
-# How much, and from which seed; a failure names its own. For a million: 20,000 pods without our webhook, 20,000 with it.
+# Number of cases, and the seed; a failure prints its seed. A million includes 20,000 pods without the webhook and 20,000
+# with it.
 FUZZ ?= 1000000
 SEED ?= $(shell date +%s)
 
-fuzz: plane ## A million reviews, a million quantities and 40,000 pods (FUZZ=10000000 for longer, SEED=… to repeat)
+fuzz: plane ## Fuzz a million reviews, a million quantities and 40,000 pods (FUZZ=10000000 for more, SEED=… to repeat)
 	RIGHTSLICE_FUZZ=$(FUZZ) RIGHTSLICE_FUZZ_SEED=$(SEED) RIGHTSLICE_RACE=20x2000 $(BIN)/python -m pytest -s \
 	  tests/server/test_fuzz.py tests/controlplane/test_quantities.py tests/cluster/test_limits_exactly.py \
 	  tests/cluster/test_claims.py tests/cluster/no_harm/test_safety.py tests/cluster/no_harm/test_race.py
 
-lint: $(VENV)/.dev ## Style, types, and which room may import which
+lint: $(VENV)/.dev ## Check style, types and imports between packages
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-format: $(VENV)/.dev ## Put style right where a tool can
+format: $(VENV)/.dev ## Fix style automatically
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
-manifests: $(VENV)/.dev ## Write the manifests that are made: CRDs, hooks, install.yaml
+manifests: $(VENV)/.dev ## Generate manifests: CRDs, webhook configurations, install.yaml
 	$(BIN)/python -m tests.manifests
 
-bench: $(VENV)/.dev ## Measure it on this machine
+bench: $(VENV)/.dev ## Run the benchmarks that need no control plane
 	$(BIN)/python -m benchmarks
 
-# Rounds and creates of the race for the last GPUs of a quota: two hours on two cores.
+# Rounds and creates of the race for the last GPUs of a quota; takes two hours on two cores.
 RACE ?= 100x10000
 
-bench-cluster: plane ## Measure creates on a real control plane, with the webhook and without; then RACE for a quota
+bench-cluster: plane ## Measure pod creates on a control plane with and without the webhook, then the RACE for a quota
 	@$(BIN)/python -m benchmarks.cluster
 	RIGHTSLICE_RACE=$(RACE) $(BIN)/python -m pytest -s tests/cluster/no_harm/test_race.py
 
-# The real traces are published (benchmarks/openb.py says where); TRACES names a folder of them.
+# The openb traces are public (see benchmarks/openb.py); TRACES is a folder of them.
 TRACES ?= $(wildcard ../shared/traces/openb)
 
-bench-placement: $(VENV)/.dev ## How full clusters get by placement rule, on the traces in TRACES; what the extender costs
+bench-placement: $(VENV)/.dev ## Measure GPU allocation by placement rule on the traces in TRACES, and the cost of the extender
 	$(BIN)/python -m benchmarks.placement $(TRACES:%=--traces %)
 	$(BIN)/python -m benchmarks.extender
 
-# The day of GPU memory that limits are judged on is published too (benchmarks/gentd26.py).
+# The GenTD26 trace of GPU memory is public (see benchmarks/gentd26.py).
 TRACE ?= $(wildcard ../shared/traces/gentd26)
 
-bench-rightsizing: $(VENV)/.dev ## How often GPU memory limits are overrun, by rule, on the trace in TRACE; what use costs
+bench-rightsizing: $(VENV)/.dev ## Measure how often GPU memory limits are exceeded, by rule, on the trace in TRACE
 	$(BIN)/python -m benchmarks.rightsizing $(TRACE:%=--trace %)
 
-bench-usage: plane ## What it costs to learn from a real Prometheus: 20,000 containers
+bench-usage: plane ## Measure the cost of reading usage of 20,000 containers from a real Prometheus
 	$(BIN)/python -m benchmarks.usage
 
-# One resolution for every Python and platform; what is tested is what ships, so the others follow dev.txt.
-# Releases younger than a week are left alone: most bad ones are found and pulled within days.
+# One resolution for every Python and platform. The shipped versions are the tested ones: other lock files follow dev.txt.
+# Releases younger than a week are excluded: most bad ones are withdrawn within days.
 COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
   --custom-compile-command 'make lock' --exclude-newer '1 week'
 
-lock: $(VENV)/.dev ## Write the locks anew from pyproject.toml (UPGRADE=--upgrade: newest versions)
+lock: $(VENV)/.dev ## Update the lock files from pyproject.toml (UPGRADE=--upgrade: newest versions)
 	$(COMPILE) $(UPGRADE) pyproject.toml --all-extras --group dev --output-file requirements/dev.txt
 	$(COMPILE) --constraint requirements/dev.txt pyproject.toml --output-file requirements/run.txt
 	$(COMPILE) --constraint requirements/dev.txt pyproject.toml --extra agent --output-file requirements/agent.txt
 	$(COMPILE) --constraint requirements/dev.txt --group build --output-file requirements/build.txt
 
-clean: ## Remove what make and the tools made
+clean: ## Remove everything that make and the tools created
 	rm -rf $(VENV) dist .mypy_cache .ruff_cache .hypothesis .import_linter_cache .coverage
 	find webhook tests benchmarks -name __pycache__ -type d -exec rm -rf {} +
 
 $(VENV)/.run: $(VENV)/.made requirements/run.txt requirements/build.txt pyproject.toml
-	@echo "Installing what rightslice needs into $(VENV)" >&2
+	@echo "Installing the dependencies of rightslice into $(VENV)" >&2
 	@$(LOCKED) --requirement requirements/run.txt --requirement requirements/build.txt
 	@$(ITSELF)
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.made requirements/dev.txt pyproject.toml
-	@echo "Installing what its tests need into $(VENV)" >&2
+	@echo "Installing the dependencies of the tests into $(VENV)" >&2
 	@$(LOCKED) --requirement requirements/dev.txt
 	@$(ITSELF)
 	@touch $(VENV)/.run $@

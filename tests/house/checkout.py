@@ -1,4 +1,4 @@
-"""The checkout as the tests of the house see it."""
+"""Files of the checkout."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 
-MADE = {"__pycache__", "build", "dist"}
-"""Folders that tools make; the other ones of that sort begin with a dot."""
+GENERATED = {"__pycache__", "build", "dist"}
+"""Folders that tools create; others of that kind start with a dot."""
 
-WRITTEN_WITH_A_DOT = {".ci", ".pre-commit-config.yaml", ".gitignore", ".dockerignore"}
+TRACKED_DOTFILES = {".ci", ".pre-commit-config.yaml", ".gitignore", ".dockerignore"}
 
 
 def read(name: str) -> str:
-    """The text of a file, by its path from the root."""
+    """Return the text of a file, by its path from the root."""
     return (ROOT / name).read_text(encoding="utf-8")
 
 
 def project() -> dict[str, Any]:
-    """pyproject.toml."""
+    """Return the content of pyproject.toml."""
     return tomllib.loads(read("pyproject.toml"))
 
 
 def files(folder: Path = ROOT) -> Iterator[Path]:
-    """Every file that people wrote."""
+    """Yield every file that is not generated."""
     for entry in sorted(folder.iterdir()):
-        if entry.name in MADE or (entry.name.startswith(".") and entry.name not in WRITTEN_WITH_A_DOT):
+        if entry.name in GENERATED or (entry.name.startswith(".") and entry.name not in TRACKED_DOTFILES):
             continue
         if entry.is_dir():
             yield from files(entry)
@@ -38,17 +38,17 @@ def files(folder: Path = ROOT) -> Iterator[Path]:
 
 
 def pages() -> list[Path]:
-    """Every Markdown page."""
+    """Return every Markdown page."""
     return [file for file in files() if file.suffix == ".md"]
 
 
 def without_code(page: Path) -> str:
-    """A page without its fenced blocks, where brackets mean something else."""
+    """Return a page without its fenced blocks."""
     return re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
 
 
-def rooms() -> set[str]:
-    """The rooms of the package: its folders of code, and its modules beside them."""
+def packages() -> set[str]:
+    """Return the subpackages and top-level modules of `webhook`."""
     entries = (ROOT / "webhook").iterdir()
     found = {entry.stem for entry in entries if (entry / "__init__.py").is_file() or entry.suffix == ".py"}
     return found - {"__init__"}

@@ -1,4 +1,4 @@
-"""The picture of the rooms is true: its arrows are the imports of the code, and those alone."""
+"""The diagram of packages is correct: its arrows are the imports of the code."""
 
 from __future__ import annotations
 
@@ -8,34 +8,34 @@ from collections.abc import Mapping
 from itertools import pairwise
 from pathlib import Path
 
-from tests.house.checkout import ROOT, read, rooms
+from tests.house.checkout import ROOT, packages, read
 
 PACKAGE = ROOT / "webhook"
-BESIDE = {"errors", "settings", "well_known"}
-"""Modules beside the rooms, of which the page tells in words."""
+TOP_LEVEL = {"errors", "settings", "well_known"}
+"""Top-level modules, which the page describes in words."""
 
 Graph = Mapping[str, frozenset[str]]
 
 
-def imports() -> Graph:
-    """Which rooms each room imports."""
+def package_imports() -> Graph:
+    """Return the packages that each package imports."""
     return {
-        room: frozenset(found for file in (PACKAGE / room).rglob("*.py") for found in named(file, room))
-        for room in rooms()
+        package: frozenset(found for file in (PACKAGE / package).rglob("*.py") for found in imported_by(file, package))
+        for package in packages()
     }
 
 
-def named(file: Path, room: str) -> set[str]:
+def imported_by(file: Path, package: str) -> set[str]:
     tree = ast.walk(ast.parse(file.read_text(encoding="utf-8")))
     modules = [node.module.split(".") for node in tree if isinstance(node, ast.ImportFrom) and node.module]
     inside = {parts[1] for parts in modules if parts[0] == "webhook" and len(parts) > 1}
-    return {each for each in inside if each != room and (PACKAGE / each).is_dir()}
+    return {each for each in inside if each != package and (PACKAGE / each).is_dir()}
 
 
-def reached(graph: Graph, room: str) -> set[str]:
-    """All rooms below one, however far."""
+def packages_below(graph: Graph, package: str) -> set[str]:
+    """Return all packages that a package reaches along arrows."""
     found: set[str] = set()
-    edge = [room]
+    edge = [package]
     while edge:
         below = graph[edge.pop()] - found
         found |= below
@@ -43,33 +43,33 @@ def reached(graph: Graph, room: str) -> set[str]:
     return found
 
 
-def drawn() -> Graph:
-    """The arrows of the page; a chain stands for each of its links."""
+def diagram_arrows() -> Graph:
+    """Return the arrows of the diagram; a chain stands for each of its links."""
     picture = read("docs/architecture.md").split("```mermaid", 1)[1].split("```", 1)[0]
-    arrows: dict[str, frozenset[str]] = {room: frozenset() for room in re.findall(r'(\w+)\["<b>', picture)}
+    arrows: dict[str, frozenset[str]] = {package: frozenset() for package in re.findall(r'(\w+)\["<b>', picture)}
     for line in (line for line in picture.splitlines() if "-->" in line):
         steps = [re.findall(r"\w+", step) for step in line.split("-->")]
         for above, below in pairwise(steps):
-            for room in above:
-                arrows[room] |= frozenset(below)
+            for package in above:
+                arrows[package] |= frozenset(below)
     return arrows
 
 
 def test_each_arrow_is_an_import_and_each_import_follows_from_arrows() -> None:
-    code, page = imports(), drawn()
-    assert page.keys() == rooms() - BESIDE
-    assert {room: page[room] - code[room] for room in page if page[room] - code[room]} == {}
-    missing = {room: code[room] - reached(page, room) for room in page}
-    assert {room: found for room, found in missing.items() if found} == {}
+    code, page = package_imports(), diagram_arrows()
+    assert page.keys() == packages() - TOP_LEVEL
+    assert {name: page[name] - code[name] for name in page if page[name] - code[name]} == {}
+    missing = {name: code[name] - packages_below(page, name) for name in page}
+    assert {name: found for name, found in missing.items() if found} == {}
 
 
-def test_no_arrow_is_drawn_that_follows_from_others() -> None:
-    page = drawn()
-    spare = {
-        (room, below)
-        for room in page
-        for below in page[room]
-        for other in page[room] - {below}
-        if below in reached(page, other)
+def test_no_arrow_follows_from_others() -> None:
+    page = diagram_arrows()
+    redundant = {
+        (name, below)
+        for name in page
+        for below in page[name]
+        for other in page[name] - {below}
+        if below in packages_below(page, other)
     }
-    assert spare == set()
+    assert redundant == set()

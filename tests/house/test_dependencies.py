@@ -1,4 +1,4 @@
-"""Every dependency has its reason, and the locks hold exactly what was asked for, by hash."""
+"""Every dependency has a reason, and the lock files contain exactly the requirements, by hash."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from tests.house.checkout import ROOT, files, project, read
 LOCKS = ["run", "agent", "build", "dev"]
 
 
-def asked(lock: str) -> list[Requirement]:
-    """What pyproject.toml asks for, of all that a lock must hold."""
+def required(lock: str) -> list[Requirement]:
+    """Return the requirements of pyproject.toml that a lock file must contain."""
     runtime: list[str] = project()["project"]["dependencies"]
     agent: list[str] = project()["project"]["optional-dependencies"]["agent"]
     groups = project()["dependency-groups"]
@@ -31,24 +31,24 @@ def asked(lock: str) -> list[Requirement]:
 
 
 def pins(lock: str) -> dict[str, Version]:
-    """Name and version of every entry of a lock."""
+    """Return name and version of every entry of a lock file."""
     entries = re.findall(r"^([\w.-]+)==([^ ;\\]+)", read(f"requirements/{lock}.txt"), re.MULTILINE)
     return {canonicalize_name(name): Version(version) for name, version in entries}
 
 
 COMES_WITH = {"pydantic-core": "pydantic"}
-"""Distributions that belong to another one, which asks for exactly one version of them."""
+"""Distributions that belong to another one, which requires exactly one version of them."""
 
 
 def imported(folder: str) -> set[str]:
-    """The packages of others that the code of a folder imports, by the name of their top module or namespace."""
+    """Return the top-level names of third-party modules that the code of a folder imports."""
     ours = {"webhook", "tests", "benchmarks", "__future__"}
     sources = [file for file in files(ROOT / folder) if file.suffix == ".py"]
     return {name for file in sources for name in imports(file)} - ours - sys.stdlib_module_names
 
 
 def imports(file: Path) -> Iterator[str]:
-    """The top names of what a file imports."""
+    """Yield the top-level names of the imports of a file."""
     for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
             yield from (alias.name.split(".")[0] for alias in node.names)
@@ -57,7 +57,7 @@ def imports(file: Path) -> Iterator[str]:
 
 
 def distributions(modules: set[str]) -> dict[str, set[str]]:
-    """The distributions that may bring each module."""
+    """Return the distributions that may contain each module."""
     known = packages_distributions()
     found = {module: {canonicalize_name(name) for name in known.get(module, [module])} for module in modules}
     return {
@@ -66,47 +66,51 @@ def distributions(modules: set[str]) -> dict[str, set[str]]:
 
 
 @pytest.mark.parametrize(("folder", "lock"), [("webhook", "agent"), ("tests", "dev"), ("benchmarks", "dev")])
-def test_what_is_imported_is_asked_for(folder: str, lock: str) -> None:
-    wanted = {canonicalize_name(wish.name) for wish in asked(lock)}
+def test_imported_distributions_are_required(folder: str, lock: str) -> None:
+    wanted = {canonicalize_name(requirement.name) for requirement in required(lock)}
 
     assert [module for module, names in distributions(imported(folder)).items() if not names & wanted] == []
 
 
-def test_no_runtime_dependency_is_there_for_show() -> None:
-    wanted = {canonicalize_name(wish.name) for wish in asked("agent")}
+def test_every_runtime_dependency_is_imported() -> None:
+    wanted = {canonicalize_name(requirement.name) for requirement in required("agent")}
 
     assert wanted - set().union(*distributions(imported("webhook")).values()) == set()
 
 
-def test_every_dependency_has_its_reason_beside_it() -> None:
+def test_every_dependency_has_a_comment_with_its_reason() -> None:
     text = read("pyproject.toml")
     start, end = text.index("dependencies = ["), text.index("[tool.hatch")
     entries = [line for line in text[start:end].splitlines() if line.startswith('    "')]
 
-    assert len(entries) == len(asked("dev"))
+    assert len(entries) == len(required("dev"))
     assert [line for line in entries if not re.search(r'", +# \S+ \S+ ', line)] == []
 
 
 @pytest.mark.parametrize("lock", LOCKS)
-def test_a_lock_holds_what_pyproject_asks_for(lock: str) -> None:
+def test_a_lock_file_contains_the_requirements(lock: str) -> None:
     pinned = pins(lock)
 
-    missing = [str(wish) for wish in asked(lock) if canonicalize_name(wish.name) not in pinned]
+    missing = [str(requirement) for requirement in required(lock) if canonicalize_name(requirement.name) not in pinned]
     assert missing == [], "write the locks anew: make lock"
 
-    unlike = [str(wish) for wish in asked(lock) if pinned[canonicalize_name(wish.name)] not in wish.specifier]
+    unlike = [
+        str(requirement)
+        for requirement in required(lock)
+        if pinned[canonicalize_name(requirement.name)] not in requirement.specifier
+    ]
     assert unlike == [], "write the locks anew: make lock"
 
 
 @pytest.mark.parametrize("lock", ["run", "agent", "build"])
-def test_what_ships_is_what_is_tested(lock: str) -> None:
+def test_shipped_versions_are_the_tested_ones(lock: str) -> None:
     tested = pins("dev")
 
     assert {name: version for name, version in pins(lock).items() if tested.get(name) != version} == {}
 
 
 @pytest.mark.parametrize("lock", LOCKS)
-def test_every_entry_of_a_lock_is_a_version_with_hashes(lock: str) -> None:
+def test_every_entry_of_a_lock_file_is_a_version_with_hashes(lock: str) -> None:
     text = re.sub(r"^ *#.*\n", "", read(f"requirements/{lock}.txt"), flags=re.MULTILINE)
     entries = re.sub(r" *\\\n *", " ", text).splitlines()
 
@@ -115,5 +119,5 @@ def test_every_entry_of_a_lock_is_a_version_with_hashes(lock: str) -> None:
 
 
 @pytest.mark.parametrize("lock", LOCKS)
-def test_a_lock_names_no_index_and_no_file(lock: str) -> None:
+def test_a_lock_file_names_no_index_and_no_file(lock: str) -> None:
     assert re.findall(r"://|^--(?:extra-)?index|^--find-links|^-e|^file:", read(f"requirements/{lock}.txt"), re.M) == []

@@ -1,4 +1,4 @@
-"""`make` does what README says, and `make test` leaves nothing out."""
+"""`make` works as the README says, and `make test` runs every check."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ CHECKS = ["ruff check", "ruff format --check", "mypy", "lint-imports", "python -
 
 
 def call_make(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """One call of make, which knows nothing of a make that these tests may run under."""
+    """Run make without the environment of a make that these tests may run under."""
     own = {"MAKEFLAGS", "MAKELEVEL", "MFLAGS", "GNUMAKEFLAGS", "VENV", "PYTHON"}
     environment = {key: value for key, value in os.environ.items() if key not in own}
     return subprocess.run(["make", *arguments], cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
 
 
 def make(*arguments: str) -> str:
-    """What a call of make prints that must go well."""
+    """Return the output of a call of make that must succeed."""
     done = call_make(*arguments)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
 
 def targets() -> set[str]:
-    """The targets that people may call."""
+    """Return the public targets."""
     return set(re.findall(r"^\.PHONY: (.*)$", read("Makefile"), re.MULTILINE)[0].split())
 
 
@@ -44,7 +44,7 @@ def test_every_make_command_in_a_page_exists() -> None:
     assert named - targets() == set()
 
 
-def test_make_test_lints_checks_types_and_rooms_and_runs_the_tests_last() -> None:
+def test_make_test_checks_style_types_and_imports_and_runs_the_tests_last() -> None:
     commands = [line.split("/bin/", 1)[1] for line in make("--dry-run", "test").splitlines() if "/bin/" in line]
     checks = [command for command in commands if command.startswith(tuple(CHECKS))]
 
@@ -52,7 +52,7 @@ def test_make_test_lints_checks_types_and_rooms_and_runs_the_tests_last() -> Non
     assert commands[-1] == checks[-1]
 
 
-def test_the_rooms_that_cannot_do_io_are_the_rooms_whose_coverage_is_held() -> None:
+def test_coverage_is_required_of_the_packages_that_cannot_do_io() -> None:
     contracts = project()["tool"]["importlinter"]["contracts"]
     (pure,) = [contract for contract in contracts if contract["name"].startswith("The core cannot do I/O")]
     measured = re.findall(r"--cov=(\S+)", make("--dry-run", "test"))
@@ -71,7 +71,7 @@ def test_every_install_takes_wheels_by_hash_or_the_checkout_itself() -> None:
         assert "--require-hashes --only-binary :all:" in line or "--no-deps --no-index" in line, line
 
 
-def test_an_old_python_is_refused_with_a_sentence_that_says_what_to_do(tmp_path: Path) -> None:
+def test_an_old_python_is_rejected_with_instructions(tmp_path: Path) -> None:
     old = tmp_path / "python"
     old.write_text('#!/bin/sh\n[ "$1" = --version ] && echo "Python 3.9.2" && exit 0\nexit 1\n')
     old.chmod(0o755)
@@ -89,7 +89,7 @@ def test_continuous_integration_calls_make_test_and_nothing_cleverer() -> None:
     assert os.access(ROOT / ".ci" / "run", os.X_OK)
 
 
-def test_a_commit_is_held_to_the_checks_of_make_lint() -> None:
+def test_a_commit_runs_the_checks_of_make_lint() -> None:
     hooks = read(".pre-commit-config.yaml")
 
     for tool in ("ruff check", "ruff format", "mypy", "lint-imports"):

@@ -1,4 +1,4 @@
-"""What is shipped: the wheel with its policies and examples, and the image made of it."""
+"""The wheel with its policies and examples, and the container image."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.house.checkout import ROOT, files, project, read
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.Path:
-    """The wheel of this checkout, built without a network."""
+    """Build the wheel of this checkout, without a network."""
     folder = tmp_path_factory.mktemp("wheel")
     build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
     subprocess.run(build, cwd=ROOT, check=True, capture_output=True, text=True)
@@ -24,19 +24,19 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.Path:
 
 
 def inside(wheel: zipfile.Path) -> set[str]:
-    """The names of all files in the wheel."""
+    """Return the names of all files in the wheel."""
     return set(wheel.root.namelist())
 
 
 @pytest.mark.parametrize("folder", ["policies", "examples", "manifests"])
-def test_the_wheel_holds_what_goes_with_the_program(wheel: zipfile.Path, folder: str) -> None:
+def test_the_wheel_contains_the_bundled_files(wheel: zipfile.Path, folder: str) -> None:
     written = {str(file.relative_to(ROOT)) for file in files(ROOT / folder)}
 
     assert written
     assert {f"webhook/shipped/{name}" for name in written} <= inside(wheel)
 
 
-def test_the_wheel_holds_the_package_with_its_types_and_nothing_else(wheel: zipfile.Path) -> None:
+def test_the_wheel_contains_the_package_with_its_types_and_nothing_else(wheel: zipfile.Path) -> None:
     written = {str(file.relative_to(ROOT)) for file in files(ROOT / "webhook")}
 
     assert written <= inside(wheel)
@@ -67,7 +67,7 @@ def test_the_wheel_works_away_from_the_checkout(wheel: zipfile.Path, tmp_path: P
 
 
 def wheel_name() -> str:
-    """Name and version, as in the file names of a wheel."""
+    """Return name and version as in the file names of a wheel."""
     return f"{project()['project']['name']}-{project()['project']['version']}"
 
 
@@ -91,7 +91,7 @@ def test_the_image_runs_as_a_numbered_user_and_starts_no_shell() -> None:
     assert "\nRUN " not in last_stage
 
 
-def test_everything_that_the_image_copies_reaches_its_builder() -> None:
+def test_the_build_context_contains_everything_the_image_copies() -> None:
     copied = re.findall(r"^COPY (?!--from)(.*) \S+$", read("Dockerfile"), re.MULTILINE)
     names = {Path(name).parts[0] for line in copied for name in line.split()}
 

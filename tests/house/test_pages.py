@@ -1,4 +1,4 @@
-"""Pages: their links lead somewhere, and nothing in the checkout speaks of one machine."""
+"""Pages: their links work, and no file of the checkout names one machine."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ EXPECTED = [
 
 
 def anchors(page: Path) -> set[str]:
-    """What the headings of a page are called in a link, as GitHub and GitLab make it."""
+    """Return the anchors of a page's headings, as GitHub and GitLab build them."""
     headings = re.findall(r"^#+ +(.*)$", without_code(page), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
 
 
-def leads_nowhere(page: Path, link: str) -> bool:
-    """True for a link into the checkout whose file or heading does not exist."""
+def is_broken_link(page: Path, link: str) -> bool:
+    """Return whether the file or heading of a link into the checkout does not exist."""
     if link.startswith(OUTSIDE):
         return False
     name, _, anchor = link.partition("#")
@@ -43,32 +43,32 @@ def leads_nowhere(page: Path, link: str) -> bool:
 
 
 @pytest.mark.parametrize("name", EXPECTED)
-def test_a_page_is_there_and_says_something(name: str) -> None:
+def test_a_page_exists_and_is_not_empty(name: str) -> None:
     assert len(read(name).split()) > 30
 
 
-def test_every_link_into_the_checkout_leads_somewhere() -> None:
+def test_every_link_into_the_checkout_works() -> None:
     links = [(page, link) for page in pages() for link in LINK.findall(without_code(page))]
 
     assert len(links) > 10
-    assert [(page.name, link) for page, link in links if leads_nowhere(page, link)] == []
+    assert [(page.name, link) for page, link in links if is_broken_link(page, link)] == []
 
 
-def test_a_link_to_a_missing_file_or_heading_is_seen() -> None:
+def test_a_link_to_a_missing_file_or_heading_is_found() -> None:
     readme = ROOT / "README.md"
 
-    assert leads_nowhere(readme, "docs/no-such-page.md")
-    assert leads_nowhere(readme, "docs/policy.md#no-such-heading")
-    assert not leads_nowhere(readme, "docs/policy.md")
+    assert is_broken_link(readme, "docs/no-such-page.md")
+    assert is_broken_link(readme, "docs/policy.md#no-such-heading")
+    assert not is_broken_link(readme, "docs/policy.md")
 
 
-def test_every_page_of_docs_can_be_reached_from_the_readme() -> None:
+def test_the_readme_links_every_page_of_docs() -> None:
     linked = {link.split("#")[0] for link in LINK.findall(without_code(ROOT / "README.md"))}
 
     assert {str(page.relative_to(ROOT)) for page in pages() if page.parent == ROOT / "docs"} - linked == set()
 
 
-def test_the_page_of_codes_is_made_from_the_table() -> None:
+def test_the_page_of_codes_is_generated_from_the_table() -> None:
     assert read("docs/codes.md") == codes_markdown(), "regenerate it: rightslice explain --all > docs/codes.md"
     assert re.findall(r"^### (\S+)$", codes_markdown(), re.MULTILINE) == list(CODES)
 
@@ -92,7 +92,7 @@ def test_no_page_names_a_code_that_does_not_exist() -> None:
     assert named - set(CODES) == set()
 
 
-def test_nothing_speaks_of_one_machine_or_one_package_index() -> None:
+def test_no_file_names_one_machine_or_one_package_index() -> None:
     machine = re.compile(rb"(?<![\w.])/(?:work|root|home/\w+|tmp/wt)/|pypi\.org|pythonhosted|-i https?://|\.pyenv")
     found = [file for file in files() if file != Path(__file__) and machine.search(file.read_bytes())]
 

@@ -1,4 +1,4 @@
-"""docs/policy.md says what the written models say."""
+"""docs/policy.md agrees with the models of policies."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ FOR_MACHINES = {"apiVersion", "kind", "status", "metadata"}
 
 
 def key(name: str, field: FieldInfo) -> str:
-    """The field as people write it."""
+    """Return the name of a field in YAML."""
     return field.alias or name
 
 
 def models_in(annotation: Any) -> Iterator[type[BaseModel]]:
-    """The models that a type is made of."""
+    """Yield the models in a type annotation."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         yield annotation
     for part in get_args(annotation):
@@ -53,7 +53,7 @@ def models_in(annotation: Any) -> Iterator[type[BaseModel]]:
 
 
 def fields_of(model: type[BaseModel]) -> Iterator[str]:
-    """Every field below a model, as people write it."""
+    """Yield the YAML names of all fields below a model."""
     if issubclass(model, MetadataSpec):
         return
     for name, field in model.model_fields.items():
@@ -63,14 +63,14 @@ def fields_of(model: type[BaseModel]) -> Iterator[str]:
 
 
 def rows(section: str) -> dict[str, str]:
-    """Field and default of the first table under a section's heading."""
+    """Return field and default from the first table under a section's heading."""
     part = read(PAGE).split(f"\n### spec.{section}\n", 1)[1].split("\n### ", 1)[0]
     found = re.findall(r"^\| `(\w+)`(?:, `\w+`)* \| .* \| (.*) \| .* \|$", part, re.MULTILINE)
     return dict(found)
 
 
 def written(default: object) -> str:
-    """A default as YAML has it."""
+    """Format a default as YAML."""
     return f"[{', '.join(map(str, default))}]" if isinstance(default, tuple) else str(default)
 
 
@@ -89,7 +89,7 @@ def test_a_section_has_its_fields_and_no_others(section: str) -> None:
 
 
 @pytest.mark.parametrize("section", SECTIONS)
-def test_the_page_gives_the_defaults_that_hold(section: str) -> None:
+def test_the_page_states_the_actual_defaults(section: str) -> None:
     stated = rows(section)
     scalars = {
         key(name, field): written(field.default)

@@ -1,4 +1,4 @@
-"""Every command that a page shows exists, with every flag it is shown with."""
+"""Every command in a page exists, with all its flags."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ CALL = re.compile(r"(?:^\$ |^|`)rightslice ([^`\n]+)", re.MULTILINE)
 
 
 def shown() -> list[tuple[str, str]]:
-    """The page (or the Makefile), and what follows `rightslice` there."""
+    """Return the commands of the pages and the Makefile: file, and arguments of `rightslice`."""
     found = [(page, call) for page in pages() for call in CALL.findall(page.read_text(encoding="utf-8"))]
     called = [("Makefile", call) for call in re.findall(r"/rightslice (.*)", read("Makefile"))]
     return called + [(str(page.relative_to(ROOT)), re.split(r" [#>|]", call)[0].strip()) for page, call in found]
@@ -24,12 +24,12 @@ def shown() -> list[tuple[str, str]]:
 
 @pytest.fixture(scope="module")
 def program() -> Any:
-    """The whole command line."""
+    """Build the command line."""
     return get_command(build_app(list(COMMANDS)))
 
 
-def faults(program: Any, call: str) -> list[str]:
-    """What a call names that the program does not have."""
+def unknown_words(program: Any, call: str) -> list[str]:
+    """Return the commands and flags of a call that do not exist."""
     words = shlex.split(call)
     command = program
     while words and hasattr(command, "get_command"):
@@ -41,16 +41,16 @@ def faults(program: Any, call: str) -> list[str]:
     return [word for word in words if re.match(r"--?[a-z]", word) and word.split("=")[0] not in known]
 
 
-def test_pages_show_commands() -> None:
+def test_the_readme_has_commands() -> None:
     assert {call.split()[0] for page, call in shown() if page == "README.md"} >= {"check", "test", "explain", "audit"}
 
 
 @pytest.mark.parametrize(("page", "call"), sorted(set(shown())))
 def test_a_command_in_a_page_exists(program: Any, page: str, call: str) -> None:
-    assert faults(program, call) == [], page
+    assert unknown_words(program, call) == [], page
 
 
-def test_a_command_or_flag_that_does_not_exist_is_seen(program: Any) -> None:
-    assert faults(program, "chekc deploy/") == ["chekc"]
-    assert faults(program, "policy lnit policies/") == ["lnit"]
-    assert faults(program, "check deploy/ --polices policies/") == ["--polices"]
+def test_a_command_or_flag_that_does_not_exist_is_found(program: Any) -> None:
+    assert unknown_words(program, "chekc deploy/") == ["chekc"]
+    assert unknown_words(program, "policy lnit policies/") == ["lnit"]
+    assert unknown_words(program, "check deploy/ --polices policies/") == ["--polices"]
