@@ -20,13 +20,13 @@ POLICIES = "/apis/rightslice.dev/v1alpha1/gpupolicies"
 EXCEPTIONS = "/apis/rightslice.dev/v1alpha1/gpupolicyexceptions"
 
 NOT_SEEN = {
-    "a misspelt section",
+    "a misspelled section",
     "a field of another tool",
-    "a misspelt field behind a choice of forms",
+    "a misspelled field behind a choice of forms",
     "a condition that is not CEL",
     "a condition about an unknown name",
     "a condition that is a number",
-    "a pattern that RE2 refuses",
+    "a pattern that RE2 rejects",
     "two defaults for one resource",
     "a toleration of every taint",
     "a toleration with a value for Exists",
