@@ -88,7 +88,7 @@ class ServerSettings(BaseSettings):
 
     @property
     def is_live(self) -> bool:
-        """Whether the cluster is live and not a snapshot."""
+        """True for a live cluster, False for a snapshot."""
         return self.cluster == LIVE_CLUSTER
 
     @property
@@ -213,17 +213,17 @@ class WebhookSettings(ServerSettings):
 
     @property
     def manages_tls(self) -> bool:
-        """Whether the replicas issue their own certificates."""
+        """True if the replicas issue their own certificates."""
         return self.managed_tls or self.tls_secret is not None
 
     @property
     def uses_api_server(self) -> bool:
-        """Whether an API server is called."""
+        """True if an API server is called."""
         return self.is_live or self.manages_tls
 
     @property
     def is_cluster_replica(self) -> bool:
-        """Whether this is a replica in a cluster, which takes part in leader election."""
+        """True for a replica in a cluster, which takes part in leader election."""
         return self.manages_tls or (self.is_live and bool(os.environ.get("KUBERNETES_SERVICE_HOST")))
 
     @property

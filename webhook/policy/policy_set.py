@@ -87,7 +87,7 @@ class AmountRuleSet:
 
 
 class InjectedGpuHandling(StrEnum):
-    """How to handle GPUs that a LimitRange added to containers that did not request any."""
+    """Handling of GPUs that a LimitRange added to containers that did not request any."""
 
     WARN = "warn"
     KEEP = "keep"
@@ -131,14 +131,14 @@ class SharedQuota(msgspec.Struct, frozen=True):
 
 
 class QuotaRules(msgspec.Struct, frozen=True):
-    """What the pods of several namespaces may hold together."""
+    """Compiled `spec.quotas`."""
 
     mode: PolicyMode
     shared: tuple[SharedQuota, ...]
 
 
 class SpreadMode(StrEnum):
-    """Whether the pods of one workload are placed on different hosts."""
+    """Placement of the pods of one workload on different hosts."""
 
     OFF = "off"
     PREFERRED = "preferred"
@@ -159,7 +159,7 @@ class InjectionRules(msgspec.Struct, frozen=True):
 
 
 class NvlinkMode(StrEnum):
-    """Whether the GPUs of a pod must be linked by NVLink."""
+    """NVLink between the GPUs of a container."""
 
     IGNORED = "ignored"
     PREFERRED = "preferred"

@@ -17,11 +17,11 @@ from webhook.model.pod_outcomes import PodOutcome
 
 MINUTE = 60
 PENDING_GRACE_SECONDS = 300
-"""How long a pod may wait for a node before it counts as pending, because an autoscaler needs time."""
+"""Time a pod may wait for a node before it counts as pending, because an autoscaler needs time."""
 
 
 class RolloutHalt(NamedTuple):
-    """Why a rollout is halted: a condition reason and a message."""
+    """The condition reason and the message of a halted rollout."""
 
     reason: str
     message: str
@@ -38,7 +38,7 @@ class _PodGroup(NamedTuple):
 
 
 class HaltThresholds(msgspec.Struct, frozen=True):
-    """When a rollout halts.
+    """Thresholds at which a rollout halts.
 
     Attributes:
         oom, evictions, pending: Percentage points by which the share may exceed the rest; None: not evaluated.
