@@ -1,6 +1,6 @@
-"""What was seen of each container: series in, a `UsageHistory` out.
+"""Collect the samples of each container from Prometheus series, and build a `UsageHistory` from them.
 
-Numbers of strangers are judged here: NaN, infinities, negative and impossible amounts count for nothing.
+Values are untrusted: NaN, infinite, negative and impossible ones are ignored.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ ContainerKey = tuple[str, str, str]
 
 
 class TimeGrid(NamedTuple):
-    """The time that is read, by Prometheus' clock.
+    """The period to read, by Prometheus' clock.
 
     Attributes:
         start, end: Unix seconds, multiples of the step.
         step: Seconds of a bin.
-        at_once: Bins in one answer.
-        now: The moment, after the end of the last whole bin.
+        bins_per_answer: Bins in one answer.
+        now: The present, after the end of the last whole bin.
     """
 
     start: int
@@ -43,23 +43,23 @@ class TimeGrid(NamedTuple):
 
     @property
     def bin_count(self) -> int:
-        """How many there are."""
+        """The number of bins."""
         return (self.end - self.start) // self.step
 
     @property
     def first_hour(self) -> int:
-        """The end of the first hour, where the last one ends now."""
+        """The end of the first hour, counted back from now."""
         return self.now - (self.now - self.start - HOUR) // HOUR * HOUR
 
     @property
     def window(self) -> str:
-        """All of it until now, in PromQL."""
+        """The whole period until now, in PromQL."""
         return f"{self.now - self.start}s"
 
 
 @dataclass(slots=True)
 class ContainerSamples:
-    """What was seen of one container so far."""
+    """The samples of one container so far."""
 
     peaks_mib: array[int]
     mean_mib: int | None = None
@@ -69,32 +69,32 @@ class ContainerSamples:
     ooms: set[int] = field(default_factory=set)
     xids: set[tuple[int, int]] = field(default_factory=set)
     out_of_range: int = 0
-    """Kills and faults at moments that nobody asked about."""
+    """Number of kills and XIDs with times outside the period."""
 
 
-def samples_in_range(series: MetricSeries, span: TimeGrid, one: ContainerSamples) -> list[tuple[int, str]]:
-    """The samples of a series, Unix seconds, that are of the time that is read; the others are only counted."""
-    within = [(int(moment), text) for moment, text in series.values if span.start <= moment <= span.now]
-    one.out_of_range += len(series.values) - len(within)
+def samples_in_range(series: MetricSeries, grid: TimeGrid, samples: ContainerSamples) -> list[tuple[int, str]]:
+    """Return the samples within the period (Unix seconds), and count the others."""
+    within = [(int(moment), text) for moment, text in series.values if grid.start <= moment <= grid.now]
+    samples.out_of_range += len(series.values) - len(within)
     return within
 
 
-def add_memory_peaks(found: Sequence[MetricSeries], span: TimeGrid, bins: Sequence[array[int]]) -> None:
-    """Write series into their bins. Moments that nobody asked for are left out, and what is no amount of memory.
+def add_memory_peaks(series: Sequence[MetricSeries], grid: TimeGrid, bins: Sequence[array[int]]) -> None:
+    """Write each series into its bins. Samples with other times and invalid values are ignored.
 
-    All of an answer are looked at together: one by one, this was most of what a load costs.
+    All series are processed together: one by one, this was most of the cost of a load.
     """
-    counts = [len(series.values) for series in found]
-    samples = list(chain.from_iterable([series.values for series in found]))
+    counts = [len(each.values) for each in series]
+    samples = list(chain.from_iterable([each.values for each in series]))
     moments = np.fromiter((moment for moment, _ in samples), float, len(samples))
     readings = np.fromiter(map(_sample_value, samples), float, len(samples))
-    index = (moments - span.start) / span.step
+    index = (moments - grid.start) / grid.step
     usable = (
-        (index == np.floor(index)) & (index > 0) & (index <= span.bin_count) & (readings >= 0) & (readings <= MAX_MIB)
+        (index == np.floor(index)) & (index > 0) & (index <= grid.bin_count) & (readings >= 0) & (readings <= MAX_MIB)
     )
-    whose = np.repeat(np.arange(len(found)), counts)[usable].tolist()
+    owner = np.repeat(np.arange(len(series)), counts)[usable].tolist()
     at = (index[usable].astype(int) - 1).tolist()
-    for one, place, peak in zip(whose, at, np.ceil(readings[usable]).astype(int).tolist(), strict=True):
+    for one, place, peak in zip(owner, at, np.ceil(readings[usable]).astype(int).tolist(), strict=True):
         if peak > bins[one][place]:
             bins[one][place] = peak
 
@@ -107,111 +107,114 @@ def _sample_value(sample: Sample) -> float:
 
 
 def container_key(series: MetricSeries, form: LabelScheme) -> ContainerKey:
-    """Which container a series is of."""
+    """Return the container that a series belongs to."""
     labels = series.metric
     return labels.get(form.namespace, ""), labels.get(form.pod, ""), labels.get(form.container, "")
 
 
 def xid_code(text: str) -> int:
-    """An XID, 0 where there is none."""
+    """Parse an XID; 0 if it is invalid."""
     value = finite_number(text)
     return int(value) if value is not None and 0 < value < 10_000 else 0
 
 
-def add_mean(one: ContainerSamples, _: MetricSeries, value: float) -> None:
-    one.mean_mib = _larger_amount(one.mean_mib, value)
+def add_mean(samples: ContainerSamples, _: MetricSeries, value: float) -> None:
+    samples.mean_mib = _larger_amount(samples.mean_mib, value)
 
 
-def add_capacity(one: ContainerSamples, _: MetricSeries, value: float) -> None:
-    one.capacity_mib = _larger_amount(one.capacity_mib, value)
+def add_capacity(samples: ContainerSamples, _: MetricSeries, value: float) -> None:
+    samples.capacity_mib = _larger_amount(samples.capacity_mib, value)
 
 
-def add_activity(one: ContainerSamples, _: MetricSeries, value: float) -> None:
-    one.active_milli = _larger_amount(one.active_milli, 1000 * value, most=1000)
+def add_activity(samples: ContainerSamples, _: MetricSeries, value: float) -> None:
+    samples.active_milli = _larger_amount(samples.active_milli, 1000 * value, most=1000)
 
 
-def add_compute_share(one: ContainerSamples, series: MetricSeries, value: float) -> None:
-    """What is relative to a MIG instance becomes a share of the card."""
+def add_compute_share(samples: ContainerSamples, series: MetricSeries, value: float) -> None:
+    """Add compute usage; a value relative to a MIG instance is converted to a share of the card."""
     share = multiprocessor_share(series.metric.get("modelName", ""), series.metric.get("GPU_I_PROFILE", ""))
     if share is not None:
-        one.compute_milli = _larger_amount(one.compute_milli, 1000 * value * share, most=1000)
+        samples.compute_milli = _larger_amount(samples.compute_milli, 1000 * value * share, most=1000)
 
 
-def add_gpu_utilization(one: ContainerSamples, series: MetricSeries, value: float) -> None:
-    """`GPU_UTIL` says nothing about MIG instances. It says too much about cards, which is the safe side."""
+def add_gpu_utilization(samples: ContainerSamples, series: MetricSeries, value: float) -> None:
+    """Add `GPU_UTIL`. It is meaningless for MIG instances, and overstates the usage of cards, which is safe."""
     if not series.metric.get("GPU_I_PROFILE"):
-        one.compute_milli = _larger_amount(one.compute_milli, 10 * value, most=1000)
+        samples.compute_milli = _larger_amount(samples.compute_milli, 10 * value, most=1000)
 
 
 def multiprocessor_share(product: str, profile: str) -> float | None:
-    """The share of a card's multiprocessors that a MIG profile has; 1 for the whole card, None if it is not known.
+    """Return a MIG profile's share of the card's multiprocessors; 1 for the whole card, None if unknown.
 
-    >>> share_of("NVIDIA A100-SXM4-40GB", "3g.20gb")
+    >>> multiprocessor_share("NVIDIA A100-SXM4-40GB", "3g.20gb")
     0.3888888888888889
     """
     if not profile:
         return 1.0
     name = product.replace(" ", "-")
-    cut, whole = mig_profile_spec(name, profile), mig_card_spec(name)
-    if cut is None or whole is None:
+    partition, whole = mig_profile_spec(name, profile), mig_card_spec(name)
+    if partition is None or whole is None:
         return None
-    if cut.sms and whole.sms:
-        return cut.sms / whole.sms
+    if partition.sms and whole.sms:
+        return partition.sms / whole.sms
     return int(profile.partition("g")[0]) / whole.compute_slices
 
 
 def _larger_amount(before: int | None, value: float, most: int = MAX_MIB) -> int | None:
-    """The larger of two amounts, rounded up; what is no amount counts for nothing."""
+    """Return the larger of two amounts, rounded up; an invalid value is ignored."""
     if not 0 <= value <= most * 1.01:
         return before
     return max(before or 0, min(most, ceil(round(value, 6))))  # 0.984 x 1000 is a little more than 984
 
 
 _MAX_EVENTS_EACH = MAX_FAILURES // 2
-"""The latest: it is by them that a workload stays as it is."""
+"""Only the latest are kept, because they decide for how long shrinking is blocked."""
 
 
-def has_memory_samples(one: ContainerSamples) -> bool:
-    return max(one.peaks_mib, default=GAP) > GAP
+def has_memory_samples(samples: ContainerSamples) -> bool:
+    return max(samples.peaks_mib, default=GAP) > GAP
 
 
-def has_evidence(one: ContainerSamples) -> bool:
-    """Is there anything to hand over: memory that was seen, or a kill or a fault?"""
-    return has_memory_samples(one) or bool(one.ooms) or any(fault for _, fault in one.xids)
+def has_evidence(samples: ContainerSamples) -> bool:
+    """Return True if there are memory samples, kills or XIDs."""
+    return has_memory_samples(samples) or bool(samples.ooms) or any(xid for _, xid in samples.xids)
 
 
 def build_history(
-    key: ContainerKey, one: ContainerSamples, span: TimeGrid, owners: OwnerChains, images: Mapping[ContainerKey, str]
+    key: ContainerKey,
+    samples: ContainerSamples,
+    grid: TimeGrid,
+    owners: OwnerChains,
+    images: Mapping[ContainerKey, str],
 ) -> UsageHistory:
-    """As it is handed over; bins before the first reading and after the last are left off, and one gap is what is left
-    where there is no reading.
+    """Build the history, without the gaps at both ends; one gap remains if there are no readings.
 
-    The mean is of all the time until now and may be above the peaks, which are of whole bins: they bound it.
+    The mean covers the time until now, and may exceed the peaks of whole bins: it is capped by them.
     """
     namespace, pod, container = key
-    first, peaks_mib = _trim_gaps(one, span)
+    first, peaks_mib = _trim_gaps(samples, grid)
     return UsageHistory(
         namespace=namespace,
         workload=owners.workload(namespace, pod),
         container=container,
         pod=pod,
-        start=span.start + first * span.step,
-        step_seconds=span.step,
+        start=grid.start + first * grid.step,
+        step_seconds=grid.step,
         peaks_mib=peaks_mib,
         image=images.get(key, ""),
-        mean_mib=None if one.mean_mib is None or max(peaks_mib) == GAP else min(one.mean_mib, max(peaks_mib)),
-        capacity_mib=one.capacity_mib,
-        compute_milli=one.compute_milli,
-        active_milli=one.active_milli,
-        ooms=tuple(sorted(one.ooms)[-_MAX_EVENTS_EACH:]),
-        xids=tuple(sorted(fault for fault in one.xids if fault[1])[-_MAX_EVENTS_EACH:]),
+        mean_mib=None if samples.mean_mib is None or max(peaks_mib) == GAP else min(samples.mean_mib, max(peaks_mib)),
+        capacity_mib=samples.capacity_mib,
+        compute_milli=samples.compute_milli,
+        active_milli=samples.active_milli,
+        ooms=tuple(sorted(samples.ooms)[-_MAX_EVENTS_EACH:]),
+        xids=tuple(sorted(event for event in samples.xids if event[1])[-_MAX_EVENTS_EACH:]),
     )
 
 
-def _trim_gaps(one: ContainerSamples, span: TimeGrid) -> tuple[int, array[int]]:
-    """The first bin with a reading, and all from there to the last one."""
-    if not has_memory_samples(one):
-        return span.bin_count - 1, array(MIB_TYPECODE, [GAP])
-    there = np.flatnonzero(np.frombuffer(one.peaks_mib, dtype=np.int32) > GAP)
-    first, last = int(there[0]), int(there[-1])
-    return first, one.peaks_mib[first : last + 1]
+def _trim_gaps(samples: ContainerSamples, grid: TimeGrid) -> tuple[int, array[int]]:
+    """Return the index of the first bin with a reading, and the bins from it to the last one."""
+    if not has_memory_samples(samples):
+        return grid.bin_count - 1, array(MIB_TYPECODE, [GAP])
+    sampled = np.flatnonzero(np.frombuffer(samples.peaks_mib, dtype=np.int32) > GAP)
+    first, last = int(sampled[0]), int(sampled[-1])
+    return first, samples.peaks_mib[first : last + 1]

@@ -1,7 +1,9 @@
-"""Recorded use to a `UsageView`: for each container how likely it is to need more than each size, and at what price.
+"""Estimate a `UsageView` from recorded usage: for each container, the risk that it needs more than each size.
 
-What is estimated is what a pod can hold for its life, since admission chooses once: a new pod has no past to be near
-to, so windows weigh by how recent they are alone. docs/rightsizing.md has the rule, its figures and its limits.
+Admission chooses a size once for a pod's whole life, and a new pod has no past to compare with, so windows are weighted
+by recency only. docs/rightsizing.md has the method, its validation and its limits. Workloads that were killed for
+memory, or whose GPU reported an error, are blocked from shrinking for a week; idle workloads and those that preallocate
+memory are marked.
 """
 
 from __future__ import annotations
@@ -30,47 +32,40 @@ from webhook.usage.history import GAP, UsageHistory
 from webhook.usage.usage_windows import Floats
 
 BLOCK_SECONDS = 7 * 86_400
-"""A week from the last time: long enough to see a weekly cycle once."""
+"""A week after the last failure, to see one weekly cycle."""
 
 APPLICATION_XIDS = frozenset({11, 13, 25, 31, 32, 43, 45, 109})
-"""Faults that an application makes or suffers itself: bad pushes, exceptions, page faults, what was stopped for them.
-The others speak about the device."""
-
-
-class FailureEvent(NamedTuple):
-    """When it was, in Unix seconds, and what."""
-
-    at: int
-    cause: str
+"""Errors of applications: invalid instructions, exceptions, page faults, and channels stopped because of them. All other
+XIDs are errors of the device."""
 
 
 FULL_SHARE = 0.85
-"""Share of the card from which on use may be a setting."""
+"""Share of the card from which usage may be preallocation."""
 
 FLAT_SHARE = 0.97
-"""Share of the peak that the median reaches where use does not move."""
+"""Share of the peak that the median reaches if usage is flat."""
 
 MIN_FLAT_BINS = 8
-"""Bins below which nothing is said of a shape."""
+"""Fewest bins to call usage flat."""
 
 
 HALF_LIFE_SECONDS = 48 * HOUR
-"""Seconds after which a window counts half: what Autopilot takes for memory."""
+"""Age at which a window has half the weight: Autopilot's value for memory."""
 
 TARGETS_PPM = (500, 1000, 2500, 5000, 10_000, 20_000, 40_000)
-"""Risks that a price is set for."""
+"""Risks for which a price is computed."""
 
 BACKTEST_LIMITS = 400
-"""Limits of the past that are chosen anew to count how often they were overrun."""
+"""Past limits to recompute, to count how often they were overrun."""
 
 LARGEST_CARD_MIB = 192 << 10
-"""What a GPU has whose memory is not known."""
+"""Assumed memory of a GPU whose memory is unknown."""
 
 PODS_PER_BATCH = 128
-"""Pods whose windows are cut together."""
+"""Pods whose windows are computed together."""
 
 ROUNDING_ERROR = 1e-12
-"""Differences of chances that are rounding."""
+"""Tolerance for rounding in probabilities."""
 
 _LEVELS = 1 - np.array(RISKS_PPM) / CERTAIN_PPM - ROUNDING_ERROR
 
@@ -79,8 +74,15 @@ WorkloadKey = tuple[str, str, str]
 """Namespace, workload and container."""
 
 
+class FailureEvent(NamedTuple):
+    """A failure that blocks shrinking, with its time in Unix seconds."""
+
+    at: int
+    cause: str
+
+
 class PeakForecast(NamedTuple):
-    """What was estimated for one container: from which pool, and the chance to stay below each size for an hour."""
+    """Estimate for one container: its pool, and the probability to stay below each size for an hour."""
 
     pool: EvidencePool
     grid: SizeGrid
@@ -88,25 +90,25 @@ class PeakForecast(NamedTuple):
 
 
 def estimate_usage(histories: Iterable[UsageHistory], now: float) -> UsageView:
-    """What workloads were seen to use, and how likely they are to need more.
+    """Estimate the usage of all workloads.
 
     Args:
-        histories: One for each container of each pod, all with bins of one length, none later than `now`.
+        histories: One per container and pod, all with bins of one length, none later than `now`.
         now: Unix seconds.
     """
     every = list(histories)
     seen = [history for history in every if not history.lacks_readings]
     pools, workloads, members = PoolIndex(seen, now), _group_by_workload(seen), _group_by_workload(every)
-    counted, observed = OverrunCounter(), {}
+    overruns, observed = OverrunCounter(), {}
     often = max(1, len(workloads) // BACKTEST_LIMITS)
-    for index, (key, foreseen) in enumerate(_forecast_workloads(workloads, pools, now)):
-        observed[key] = _observed_usage(workloads[key], members[key], foreseen, now)
-        if foreseen is not None and index % often == 0:
-            _count_overruns(foreseen, pools, counted, most=max(1, BACKTEST_LIMITS // len(workloads)))
+    for index, (key, forecast) in enumerate(_forecast_workloads(workloads, pools, now)):
+        observed[key] = _observed_usage(workloads[key], members[key], forecast, now)
+        if forecast is not None and index % often == 0:
+            _count_overruns(forecast, pools, overruns, most=max(1, BACKTEST_LIMITS // len(workloads)))
     return UsageView(
         observed
         | {key: _observed_usage(some, some, None, now) for key, some in members.items() if key not in observed},
-        tuple((target, round(1000 * counted.least_price(target / CERTAIN_PPM))) for target in TARGETS_PPM),
+        tuple((target, round(1000 * overruns.least_price(target / CERTAIN_PPM))) for target in TARGETS_PPM),
     )
 
 
@@ -120,16 +122,16 @@ def _group_by_workload(histories: Iterable[UsageHistory]) -> dict[WorkloadKey, l
 def _forecast_workloads(
     workloads: Mapping[WorkloadKey, Sequence[UsageHistory]], pools: PoolIndex, now: float
 ) -> Iterator[tuple[WorkloadKey, PeakForecast | None]]:
-    """Every workload in its order, and what is foreseen of it."""
+    """Yield each workload with its forecast; None if the evidence is not enough."""
     for some in _workload_batches(workloads):
-        for (key, members), speaking in zip(some, pools.choose_pools([members for _, members in some]), strict=True):
-            yield key, _forecast_workload(members, speaking, pools, now) if speaking else None
+        for (key, members), choice in zip(some, pools.choose_pools([members for _, members in some]), strict=True):
+            yield key, _forecast_workload(members, choice, pools, now) if choice else None
 
 
 def _workload_batches(
     workloads: Mapping[WorkloadKey, Sequence[UsageHistory]],
 ) -> Iterator[list[tuple[WorkloadKey, Sequence[UsageHistory]]]]:
-    """Workloads of some pods at once: what is held of their windows does not grow with the fleet."""
+    """Yield workloads in batches, so that memory for windows does not grow with the fleet."""
     part: list[tuple[WorkloadKey, Sequence[UsageHistory]]] = []
     pods = 0
     for key, members in workloads.items():
@@ -142,30 +144,30 @@ def _workload_batches(
 
 
 def _forecast_workload(
-    members: Sequence[UsageHistory], speaking: PoolChoice, pools: PoolIndex, now: float
+    members: Sequence[UsageHistory], choice: PoolChoice, pools: PoolIndex, now: float
 ) -> PeakForecast:
     card = _card_memory(members)
     grid = build_size_grid(min(_typical_memory(members), card), card)
-    below = _chance_below(speaking.nearest, pools, grid, now)
-    if _needs_wider_pool(speaking, now):
-        below = np.minimum(below, _chance_by_own_windows(speaking.own, below, grid))
+    below = _chance_below(choice.nearest, pools, grid, now)
+    if _needs_wider_pool(choice, now):
+        below = np.minimum(below, _chance_by_own_windows(choice.own, below, grid))
         below[grid.sizes < _largest_peak(members)] = 0
-    return PeakForecast(speaking.nearest, grid, below)
+    return PeakForecast(choice.nearest, grid, below)
 
 
-def _needs_wider_pool(speaking: PoolChoice, now: float) -> bool:
-    """Do others say more than the workload's own windows: has it too few, or are they so old that the tail has more?"""
-    own = speaking.own
-    return speaking.nearest is not own or _span_weights(own.run, now).sum() < PRIOR_WINDOWS
+def _needs_wider_pool(choice: PoolChoice, now: float) -> bool:
+    """Return True if the workload's own windows are too few, or so old that they weigh less than the fleet's tail."""
+    own = choice.own
+    return choice.nearest is not own or _span_weights(own.run, now).sum() < PRIOR_WINDOWS
 
 
 def _chance_by_own_windows(own: EvidencePool, others: Floats, grid: SizeGrid) -> Floats:
-    """The chance by the workload's own windows, with that of the others as their tail."""
+    """Return the probability by the workload's own windows, with `others` as their tail."""
     return np.minimum(_chance_by_newest_window(own.run, others, grid), _chance_by_newest_window(own.hour, others, grid))
 
 
 def _chance_by_newest_window(span: WindowSpan, tail: Floats, grid: SizeGrid) -> Floats:
-    """The newest window counts in full, however old it is: nothing newer is known of the workload."""
+    """Weight windows relative to the newest one, however old: nothing newer is known of the workload."""
     windows = span.windows
     if not windows.at.size:
         return tail
@@ -175,7 +177,7 @@ def _chance_by_newest_window(span: WindowSpan, tail: Floats, grid: SizeGrid) -> 
 
 
 def _chance_below(pool: EvidencePool, pools: PoolIndex, grid: SizeGrid, now: float) -> Floats:
-    """Chance to stay at or below each size for an hour: by the hours that were seen, and by the runs; the smaller."""
+    """Return the probability to stay below each size for an hour: the smaller of those by hours and by runs."""
     hourly = _chance_by_span(pool.hour, pools, grid, now)
     return hourly if pool.run is pool.hour else np.minimum(hourly, _chance_by_span(pool.run, pools, grid, now))
 
@@ -189,50 +191,50 @@ def _span_weights(span: WindowSpan, now: float) -> Floats:
     return recency_weights(span.windows, now, max(HALF_LIFE_SECONDS, span.hours * HOUR))
 
 
-def _count_overruns(foreseen: PeakForecast, pools: PoolIndex, counted: OverrunCounter, most: int) -> None:
-    """Choose limits anew at past moments, from what was known then, and count the hours that overran them."""
-    pool = foreseen.pool.map_spans(thin_span)
+def _count_overruns(forecast: PeakForecast, pools: PoolIndex, overruns: OverrunCounter, most: int) -> None:
+    """Recompute limits at past times from what was known then, and count the hours that overran them."""
+    pool = forecast.pool.map_spans(thin_span)
     for index in range(pool.size - 1, pool.size // 2, -max(1, pool.size // 2 // most)):
         at, until = pool.run.windows.at[index], pool.run.windows.until[index]
         known = pool.map_spans(partial(_known_before, at=at))
         peaks = pool.hour.windows.after[(pool.hour.windows.at >= at) & (pool.hour.windows.until <= until)]
         if known.size and peaks.size:
-            below = _chance_below(known, pools, foreseen.grid, at)
-            most_there_was = np.minimum(peaks, foreseen.grid.sizes[-1])
-            counted.add(cheapest_limits(below, foreseen.grid), most_there_was, pool.run.hours)
+            below = _chance_below(known, pools, forecast.grid, at)
+            within_card = np.minimum(peaks, forecast.grid.sizes[-1])
+            overruns.add(cheapest_limits(below, forecast.grid), within_card, pool.run.hours)
 
 
 def _known_before(span: WindowSpan, at: float) -> WindowSpan:
-    """What was known by some moment."""
+    """Keep the windows that had ended by a given time."""
     return span._replace(windows=span.windows.select(slice(0, int(np.searchsorted(span.windows.until, at, "right")))))
 
 
 def _observed_usage(
-    seen: Sequence[UsageHistory], members: Sequence[UsageHistory], foreseen: PeakForecast | None, now: float
+    seen: Sequence[UsageHistory], members: Sequence[UsageHistory], forecast: PeakForecast | None, now: float
 ) -> ObservedUsage:
-    """What is known of a workload: by those whose memory was seen, and the kills and faults of all."""
-    idle = workload_idle_until(members) if foreseen else 0
+    """Summarise a workload: memory of the histories with readings, and failures of all its members."""
+    idle = workload_idle_until(members) if forecast else 0
     compute = [known for member in seen if (known := _compute_share(member)) is not None]
     return ObservedUsage(
         memory_mib=_largest_peak(seen),
         compute_milli=max(compute, default=None),
-        samples=foreseen.pool.size if foreseen else 0,
+        samples=forecast.pool.size if forecast else 0,
         preallocates=any(has_flat_usage(member) for member in seen),
-        sizes_mib=_size_curve(foreseen) if foreseen else (),
+        sizes_mib=_size_curve(forecast) if forecast else (),
         typical_mib=round(_typical_memory(seen)),
         card_mib=_card_memory(seen),
-        horizon_hours=max(1, round(foreseen.pool.run.hours)) if foreseen else 1,
-        pool=foreseen.pool.name if foreseen else "workload",
+        horizon_hours=max(1, round(forecast.pool.run.hours)) if forecast else 1,
+        pool=forecast.pool.name if forecast else "workload",
         idle_until=idle,
         idle_pods=tuple(member.pod for member in members) if idle else (),
         blocked_reason=shrink_block_reason(members, now),
     )
 
 
-def _size_curve(foreseen: PeakForecast) -> tuple[int, ...]:
-    """The least size for each of `RISKS_PPM`, MiB."""
-    at = foreseen.below.searchsorted(_LEVELS)
-    return tuple(np.ceil(foreseen.grid.sizes[at]).astype(int).tolist())
+def _size_curve(forecast: PeakForecast) -> tuple[int, ...]:
+    """Return the smallest size for each of `RISKS_PPM`, MiB."""
+    at = forecast.below.searchsorted(_LEVELS)
+    return tuple(np.ceil(forecast.grid.sizes[at]).astype(int).tolist())
 
 
 def _largest_peak(members: Sequence[UsageHistory]) -> int:
@@ -240,28 +242,28 @@ def _largest_peak(members: Sequence[UsageHistory]) -> int:
 
 
 def _compute_share(member: UsageHistory) -> int | None:
-    """Where only its largest engine activity is known, that: it was never busier."""
+    """Return the compute usage, or else the largest engine activity as an upper bound."""
     return member.active_milli if member.compute_milli is None else member.compute_milli
 
 
 def _card_memory(members: Sequence[UsageHistory]) -> int:
-    """Memory of the GPU that they ran on; where nobody said, or peaks belie it, of the largest: none is ruled out."""
+    """Return the memory of the GPU; if it is unknown or smaller than a peak, that of the largest GPU."""
     known, peak = max(member.capacity_mib or 0 for member in members), _largest_peak(members)
     return known if known and known >= peak else max(LARGEST_CARD_MIB, peak)
 
 
 def _typical_memory(members: Sequence[UsageHistory]) -> float:
-    """Mean memory in use, MiB."""
+    """Return the mean memory usage, MiB."""
     means = [member.mean_mib for member in members if member.mean_mib is not None]
     return max(1.0, sum(means) / len(means)) if means else float(max(1, _largest_peak(members)))
 
 
 def shrink_block_reason(members: Sequence[UsageHistory], now: float) -> str:
-    """Why a workload may not shrink, and until when; "" if it may."""
-    last = max((trouble for member in members for trouble in _failure_events(member)), default=None)
+    """Return why a workload must not shrink, and until when; "" if it may."""
+    last = max((event for member in members for event in _failure_events(member)), default=None)
     if last is None or last.at + BLOCK_SECONDS <= now:
         return ""
-    return f"{last.cause} on {_utc_minute(last.at)}, so it stays until {_utc_minute(last.at + BLOCK_SECONDS)}"
+    return f"{last.cause} on {_utc_minute(last.at)}, so it is not shrunk until {_utc_minute(last.at + BLOCK_SECONDS)}"
 
 
 def _failure_events(member: UsageHistory) -> list[FailureEvent]:
@@ -276,7 +278,7 @@ def _utc_minute(seconds: int) -> str:
 
 
 def has_flat_usage(history: UsageHistory) -> bool:
-    """Does it hold nearly the whole card and never give any back?"""
+    """Return True if usage is nearly the whole card and constant, as of frameworks that preallocate."""
     if not history.capacity_mib or history.peak_mib < FULL_SHARE * history.capacity_mib:
         return False
     peaks = history.readings()
@@ -285,7 +287,7 @@ def has_flat_usage(history: UsageHistory) -> bool:
 
 
 def workload_idle_until(members: Sequence[UsageHistory]) -> int:
-    """Unix seconds until which no engine was active under any pod; 0 where one was, or no profiling field told."""
+    """Return when a workload was last seen idle, Unix seconds; 0 if an engine was active or activity is unknown."""
     active = [member.active_milli for member in members]
     if any(each is None or each >= IDLE_BELOW for each in active):
         return 0

@@ -1,8 +1,7 @@
-"""Whose past speaks for a container: its workload's, else that of its image, else the fleet's.
+"""Choose the evidence for a container: windows of its workload, else of its image, else of the fleet.
 
-The nearest pool with enough windows is taken; what the workload itself showed is kept beside it. A pool holds what its
-pods came to use from any age on over one horizon: how long the workload's pods usually run, since what admission gives
-is held for life.
+The nearest pool with enough windows is used; the workload's own windows are kept beside it. The windows of a pool are as
+long as the workload's pods usually run (the horizon), because a pod keeps for life what admission gave it.
 """
 
 from __future__ import annotations
@@ -25,35 +24,35 @@ from webhook.usage.usage_windows import (
 
 HOUR = 3600
 HORIZONS = (1, 4, 24, 72)
-"""Hours that windows may be long. Longer runs are judged by three days at a time."""
+"""Window lengths in hours. Longer runs are evaluated three days at a time."""
 
 MIN_WINDOWS = 36
-"""Windows of a pool that is believed: three horizons of one pod."""
+"""Fewest windows of a usable pool: three horizons of one pod."""
 
 MIN_FILLED_HORIZONS = 4
-"""Horizons that the longest run fills: with fewer, its windows would all be about the same time."""
+"""Horizons that the longest run must fill, so that its windows are not all from one time."""
 
 MIN_OBSERVED_SECONDS = 6 * HOUR
-"""Time that a workload must have been seen for, all pods together."""
+"""Least observation time of a workload, all pods together."""
 
 MAX_WINDOWS = 15_000
-"""Windows that a pool of an image or of the fleet is made of, and that any is looked back on by: evenly chosen."""
+"""Most windows of a shared pool and of a backtest; evenly sampled."""
 
 
 class WindowSpan(NamedTuple):
-    """Windows of one length, by the time they became known, and that length in hours."""
+    """Windows of one length in order of their end, and that length in hours."""
 
     windows: UsageWindows
     hours: float
 
 
 class EvidencePool(NamedTuple):
-    """What speaks for a container.
+    """Windows that are the evidence for a container.
 
     Attributes:
-        name: Whose windows these are: "workload", "image" or "fleet".
-        run: Windows as long as a usual run.
-        hour: Windows of an hour; the same ones where runs are no longer.
+        name: Source of the windows: "workload", "image" or "fleet".
+        run: Windows as long as a typical run.
+        hour: Windows of an hour; the same object if runs are no longer.
     """
 
     name: str
@@ -62,43 +61,43 @@ class EvidencePool(NamedTuple):
 
     @property
     def size(self) -> int:
-        """How many runs' windows there are."""
+        """The number of windows of runs."""
         return int(self.run.windows.at.size)
 
     def map_spans(self, change: Callable[[WindowSpan], WindowSpan]) -> EvidencePool:
-        """The same with both spans changed; where they are one, they stay one."""
+        """Return a copy with both spans changed; if they are one object, they stay one."""
         run = change(self.run)
         return self._replace(run=run, hour=run if self.hour is self.run else change(self.hour))
 
 
 class PoolChoice(NamedTuple):
-    """The nearest pool with enough windows, and the workload's own, which is the same one or has too few."""
+    """The nearest pool with enough windows, and the workload's own pool, which is the same or has too few."""
 
     nearest: EvidencePool
     own: EvidencePool
 
 
 def total_observed_seconds(members: Iterable[UsageHistory]) -> int:
-    """Time that something was seen, all pods together."""
+    """Return the observation time of all pods together."""
     return sum([member.observed_seconds for member in members])
 
 
 def usual_horizon(members: Sequence[UsageHistory]) -> int:
-    """Hours: the longest horizon that a usual run fills, and that the longest run fills so often."""
+    """Return the longest horizon (hours) that a typical run fills, and the longest run `MIN_FILLED_HORIZONS` times."""
     runs = [member.end - member.start for member in members]
     usual = min(median(runs), max(runs) / MIN_FILLED_HORIZONS)
     return max((hours for hours in HORIZONS if hours * HOUR <= usual), default=HORIZONS[0])
 
 
 def build_pools(name: str, several: Sequence[Sequence[UsageHistory]], hours: int, now: float) -> list[EvidencePool]:
-    """For each of several groups of pods, their windows over a horizon, and over an hour."""
+    """Build a pool for each group of pods, with windows of a horizon and of an hour."""
     runs = _window_spans(several, hours, now)
     hourly = runs if hours == 1 else _window_spans(several, 1, now)
     return [EvidencePool(name, run, hour) for run, hour in zip(runs, hourly, strict=True)]
 
 
 def _window_spans(several: Sequence[Sequence[UsageHistory]], hours: int, now: float) -> list[WindowSpan]:
-    """Windows of each group; of pods shorter than them, whole lives. All of them are cut together."""
+    """Return the windows of each group; the whole life of shorter pods. All groups are processed together."""
     found = iter(windows_of_new_pods(list(chain.from_iterable(several)), hours * HOUR, now))
     return [_window_span(list(islice(found, len(members))), hours) for members in several]
 
@@ -112,19 +111,19 @@ def _window_span(several: list[UsageWindows], hours: int) -> WindowSpan:
 
 
 def thin_span(span: WindowSpan) -> WindowSpan:
-    """So many windows, evenly, that looking at them time and again is bounded."""
+    """Sample windows evenly, to bound repeated scans."""
     every = -(-span.windows.at.size // MAX_WINDOWS)
     return span if every <= 1 else span._replace(windows=span.windows.select(slice(None, None, every)))
 
 
 def _sample_histories(members: Sequence[UsageHistory], hours: int) -> Sequence[UsageHistory]:
-    """So many, evenly, that their windows are bounded."""
+    """Sample histories evenly, to bound the number of their windows."""
     each = max(1, STARTS_PER_LENGTH * sum([member.end - member.start for member in members]) // (hours * HOUR))
     return members[:: -(-each // MAX_WINDOWS)]
 
 
 def _group_by_horizon(workloads: Sequence[Sequence[UsageHistory]]) -> dict[int, list[int]]:
-    """Places of workloads that were seen for long enough, by their horizon."""
+    """Return the indexes of workloads that were observed long enough, by horizon."""
     found: dict[int, list[int]] = {}
     for place, members in enumerate(workloads):
         if total_observed_seconds(members) >= MIN_OBSERVED_SECONDS:
@@ -133,7 +132,7 @@ def _group_by_horizon(workloads: Sequence[Sequence[UsageHistory]]) -> dict[int, 
 
 
 class PoolIndex:
-    """The pools of all that was seen. Those that many share are made once, when they are first asked for."""
+    """The pools of all histories. Shared pools are built on first use."""
 
     def __init__(self, histories: Sequence[UsageHistory], now: float) -> None:
         self._now = now
@@ -146,7 +145,7 @@ class PoolIndex:
                 self._by_image.setdefault(history.image, []).append(history)
 
     def choose_pools(self, workloads: Sequence[Sequence[UsageHistory]]) -> list[PoolChoice | None]:
-        """For each workload who speaks for it; None if no pool has enough windows, or it was hardly seen."""
+        """Choose pools for each workload; None if no pool has enough windows, or it was observed too briefly."""
         found: list[PoolChoice | None] = [None] * len(workloads)
         for hours, places in _group_by_horizon(workloads).items():
             owned = build_pools("workload", [workloads[place] for place in places], hours, self._now)
@@ -160,7 +159,7 @@ class PoolIndex:
         return next((pool for pool in wider if pool.size >= MIN_WINDOWS), None)
 
     def fleet_peaks(self, hours: float, now: float) -> Floats:
-        """Peaks of the fleet that were known by some moment, over the horizon nearest to some hours, sorted."""
+        """Return the fleet's sorted peaks known by a given time, for the horizon nearest to some hours."""
         near = min(HORIZONS, key=lambda each: abs(each - hours))
         fleet = self._tails.get(near)
         if fleet is None:

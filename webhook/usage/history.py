@@ -1,7 +1,7 @@
-"""What one container of one pod was measured to use of its GPU: the value between who reads use and who judges it.
+"""Measured GPU usage of one container of one pod: the value between the readers of usage and the estimator.
 
-Whoever fills it (Prometheus, a recorded file, a trace) brings time in equal bins. A bin without a sample is a gap and
-not zero use; NaN, infinities and negative readings are gaps too. The worst GPU of the container counts.
+Readers (Prometheus, a recorded file, a trace) divide time into equal bins. A bin without a sample is a gap, not zero
+usage; NaN, infinite and negative readings are gaps too. Of several GPUs the one with the most memory in use counts.
 """
 
 from __future__ import annotations
@@ -15,36 +15,36 @@ import numpy as np
 from numpy.typing import NDArray
 
 GAP = -1
-"""The reading of a bin that nothing was seen in."""
+"""The reading of a bin without samples."""
 
 MIB_TYPECODE = "i"
-"""Type code of `UsageHistory.peaks_mib`: signed 32 bits reach 2 PiB, and 4 bytes a bin keep 20,000 containers small."""
+"""Type code of `UsageHistory.peaks_mib`: 4 bytes per bin keep 20,000 containers small, and reach 2 PiB."""
 
 MAX_MIB = 16 * 1024 * 1024
-"""16 TiB: more than any GPU; a larger reading is a broken one."""
+"""16 TiB: more than any GPU has. Larger readings are invalid."""
 
 
 MAX_FAILURES = 1000
-"""Kills and faults of one container together."""
+"""Limit of kills and XIDs of one container together."""
 
 
 class UsageHistory(msgspec.Struct, frozen=True, gc=False):
-    """One container of one pod, over the time it was looked at.
+    """One container of one pod over the look-back period.
 
     Attributes:
-        workload: "Deployment/serve", as `UsageView` has it; "Pod/name" where nothing owns the pod.
-        pod: The pod's name, or anything else that tells pods of one workload apart.
-        image: As the pod names it; "" if unknown.
+        workload: For example "Deployment/serve"; "Pod/name" if the pod has no owner.
+        pod: The pod's name, or another unique id within the workload.
+        image: The image as written in the pod; "" if unknown.
         start: Unix seconds of the start of the first bin.
-        step_seconds: Length of a bin, at least 1; the same for all that are estimated together.
-        peaks_mib: Largest GPU memory in use in each bin, MiB; `GAP` where nothing was seen.
-        mean_mib: Mean GPU memory in use over the bins that were seen; None if unknown.
+        step_seconds: Length of a bin, at least 1; equal for all histories that are estimated together.
+        peaks_mib: Largest GPU memory in use in each bin, MiB, or `GAP`.
+        mean_mib: Mean GPU memory in use over the bins with samples; None if unknown.
         capacity_mib: Memory of the GPU or MIG instance that it ran on; None if unknown.
         compute_milli: 95th percentile of compute use, thousandths of the whole card; None if unknown.
-        active_milli: Largest engine activity that was seen, thousandths; None if no profiling field was there.
-            Near zero is an idle GPU. `GPU_UTIL` does not count.
+        active_milli: Largest engine activity, thousandths; None without a profiling field.
+            Near zero means idle. `GPU_UTIL` does not count.
         ooms: Unix seconds at which it was killed for memory, or ran out of GPU memory.
-        xids: Unix seconds and code of each GPU fault that was reported under it.
+        xids: Unix seconds and code of each GPU error while it ran.
     """
 
     namespace: str
@@ -64,17 +64,17 @@ class UsageHistory(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def workload_key(self) -> tuple[str, str, str]:
-        """Namespace, workload and container: what use is kept by."""
+        """Namespace, workload and container: the key of a `UsageView`."""
         return self.namespace, self.workload, self.container
 
     @property
     def peak_mib(self) -> int:
-        """Largest GPU memory in use; 0 where nothing was seen."""
+        """Largest GPU memory in use; 0 without readings."""
         return max(0, int(self.readings().max())) if self.peaks_mib else 0
 
     @property
     def lacks_readings(self) -> bool:
-        """Was nothing of its memory seen? Its kills and faults count all the same."""
+        """True if no bin has a sample. Kills and XIDs count nevertheless."""
         return not self.peaks_mib or int(self.readings().max()) == GAP
 
     @property
@@ -84,22 +84,22 @@ class UsageHistory(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def observed_seconds(self) -> int:
-        """Time that it was seen: a gap is none."""
+        """Time with samples."""
         return self.step_seconds * int(np.count_nonzero(self.readings() > GAP))
 
     @property
     def observed_until(self) -> int:
-        """Unix seconds of the end of the last bin that something was seen in; of its start where nothing was."""
+        """Unix seconds of the end of the last bin with a sample; the start if there is none."""
         there = np.flatnonzero(self.readings() > GAP)
         return self.start + self.step_seconds * (int(there[-1]) + 1 if there.size else 0)
 
     def readings(self) -> NDArray[np.int32]:
-        """`peaks_mib` as an array of numpy's, without a copy."""
+        """Return `peaks_mib` as a numpy array, without a copy."""
         return np.frombuffer(self.peaks_mib, dtype=np.int32)
 
 
 def peaks_from_readings(readings: Iterable[float | None]) -> array[int]:
-    """Readings in MiB as `UsageHistory` holds them: rounded up, and a gap for whatever is no amount of memory."""
+    """Convert readings in MiB: rounded up, and a gap for each invalid one."""
     return array(MIB_TYPECODE, [_mib_or_gap(reading) for reading in readings])
 
 
@@ -110,5 +110,5 @@ def _mib_or_gap(reading: float | None) -> int:
 
 
 def count_pods(histories: Iterable[UsageHistory]) -> int:
-    """How many pods something was seen of: each has a history for each of its containers."""
+    """Count the pods with readings; each has one history per container."""
     return len({(one.namespace, one.workload, one.pod) for one in histories if not one.lacks_readings})

@@ -1,4 +1,4 @@
-"""A `UsageView` from a process of its own: asked for, waited for, and given up in time."""
+"""Load a `UsageView` in a worker process with a deadline, and tell how old recorded usage may be."""
 
 from __future__ import annotations
 
@@ -21,35 +21,35 @@ from webhook.usage.protocol import FRAME_LENGTH, EndFrame, ErrorFrame, Frame, He
 DAY_SECONDS = 86_400
 
 NOTE_AGE_SECONDS = DAY_SECONDS
-"""A person is told of what is older."""
+"""Older recordings get a note."""
 
 MAX_AGE_SECONDS = 30 * DAY_SECONDS
-"""What is older is not used: without evidence nothing is shrunk."""
+"""Older recordings are not used, so nothing is shrunk because of them."""
 
 MAX_CLOCK_SKEW_SECONDS = 300
-"""What clocks may differ by. What is further ahead was not recorded when it says."""
+"""Accepted difference between clocks; a recording further in the future is rejected."""
 
 RECORD_AGAIN = "Write a new one: rightslice usage record --prometheus URL --file FILE"
 
 
 WORKER_MODULE = "webhook.usage.worker"
-"""Its module, which brings numpy: nothing of it is imported here."""
+"""The module to run. It imports numpy, so it is not imported here."""
 
 MAX_VIEW_BYTES = 128 * 1024 * 1024
-"""Bytes of all frames together."""
+"""Size limit of all frames together."""
 
 READ_BYTES = 64 * 1024
 MAX_STDERR_BYTES = 300
-"""Bytes of the last line on stderr that are told of a process that ended early."""
+"""Bytes of the last line on stderr to report of a process that ended early."""
 
 FILE_TIMEOUT_SECONDS = 300.0
-"""The most that a file may take."""
+"""Time limit for a file."""
 
 FRAME_DECODER: msgspec.msgpack.Decoder[Frame] = msgspec.msgpack.Decoder(Frame)
 
 
 class LoadedUsage(NamedTuple):
-    """A view, the moment it is of (Unix seconds), how many pods stand behind it, and notes."""
+    """A view, its time in Unix seconds, the number of pods it is based on, and notes."""
 
     view: UsageView
     now: float
@@ -57,71 +57,71 @@ class LoadedUsage(NamedTuple):
     notes: tuple[str, ...]
 
 
-async def load_usage(asked: UsageRequest) -> LoadedUsage:
-    """Read use and estimate from it, without holding up who else runs on this event loop.
+async def load_usage(request: UsageRequest) -> LoadedUsage:
+    """Read usage and estimate from it, without blocking the event loop.
 
     Raises:
-        UsageError: there is no view to be had in time; says why.
-        OSError: no process can be started.
+        UsageError: No view could be loaded in time; says why.
+        OSError: The process cannot be started.
     """
-    seconds = asked.prometheus.seconds if asked.prometheus is not None else FILE_TIMEOUT_SECONDS
+    seconds = request.prometheus.seconds if request.prometheus is not None else FILE_TIMEOUT_SECONDS
     process = await _start_worker()
-    last_words = asyncio.create_task(_last_stderr_line(process))
+    stderr_line = asyncio.create_task(_last_stderr_line(process))
     try:
         async with asyncio.timeout(seconds):
-            return await _collect_view(process, asked, last_words)
+            return await _collect_view(process, request, stderr_line)
     except TimeoutError as error:
-        raise UsageError(f"use must be read and estimated within {seconds:g} s, was not") from error
+        raise UsageError(f"usage was not loaded within {seconds:g} s") from error
     finally:
         if process.returncode is None:
             process.kill()
         await process.wait()
-        last_words.cancel()
+        stderr_line.cancel()
 
 
 async def _start_worker() -> Process:
-    """The process; it finds this very code, wherever we were started from."""
+    """Start the worker with this very code, whatever the working directory."""
     home = Path(webhook.__file__).parents[1]
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONSAFEPATH"}
-    few = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
+    single_threaded = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-m", WORKER_MODULE]
     return await asyncio.create_subprocess_exec(
-        *command, cwd=home, env=environment | few, stdin=PIPE, stdout=PIPE, stderr=PIPE
+        *command, cwd=home, env=environment | single_threaded, stdin=PIPE, stdout=PIPE, stderr=PIPE
     )
 
 
 async def _last_stderr_line(process: Process) -> str:
-    """The end of what it says on stderr, read all along so that it is never held up by nobody listening."""
+    """Return the last line on stderr; reading all of it keeps the process from blocking on a full pipe."""
     assert process.stderr is not None
-    said = b""
+    tail = b""
     while more := await process.stderr.read(READ_BYTES):
-        said = (said + more)[-MAX_STDERR_BYTES:]
-    lines = said.decode(errors="replace").splitlines()
+        tail = (tail + more)[-MAX_STDERR_BYTES:]
+    lines = tail.decode(errors="replace").splitlines()
     return lines[-1] if lines else ""
 
 
-async def _collect_view(process: Process, asked: UsageRequest, last_words: Awaitable[str]) -> LoadedUsage:
+async def _collect_view(process: Process, request: UsageRequest, stderr_line: Awaitable[str]) -> LoadedUsage:
     assert process.stdin is not None
-    process.stdin.write(msgspec.json.encode(asked))
+    process.stdin.write(msgspec.json.encode(request))
     process.stdin.close()
     head: HeadFrame | None = None
-    left = MAX_VIEW_BYTES
+    remaining = MAX_VIEW_BYTES
     observed: dict[tuple[str, str, str], ObservedUsage] = {}
     while True:
-        packed = await _read_frame(process, left, last_words)
-        left -= len(packed)
+        packed = await _read_frame(process, remaining, stderr_line)
+        remaining -= len(packed)
         match _decode_frame(packed):
             case HeadFrame() as frame:
                 head = frame
-            case ErrorFrame(reason=why, internal=ours):
-                raise UsageError(f"a fault of ours while reading use: {why}" if ours else why)
+            case ErrorFrame(reason=reason, internal=internal):
+                raise UsageError(f"internal error while loading usage: {reason}" if internal else reason)
             case EndFrame():
                 break
             case part:
                 observed |= {(namespace, workload, name): seen for namespace, workload, name, seen in part.observed}
         await asyncio.sleep(0)
     if head is None:
-        raise UsageError("the process that reads use must send a view with its head, found an end without one")
+        raise UsageError("the usage worker sent no header")
     return LoadedUsage(UsageView(observed, head.prices), head.now, head.pods, head.notes)
 
 
@@ -129,25 +129,24 @@ def _decode_frame(packed: bytes) -> Frame:
     try:
         return FRAME_DECODER.decode(packed)
     except msgspec.MsgspecError as error:
-        raise UsageError(f"the process that reads use must send a view, found what is none ({error})") from error
+        raise UsageError(f"the usage worker sent an invalid frame ({error})") from error
 
 
-async def _read_frame(process: Process, most: int, last_words: Awaitable[str]) -> bytes:
+async def _read_frame(process: Process, limit: int, stderr_line: Awaitable[str]) -> bytes:
     assert process.stdout is not None
     try:
         (length,) = FRAME_LENGTH.unpack(await process.stdout.readexactly(FRAME_LENGTH.size))
-        if length > most:
-            raise UsageError(f"the view of use must have at most {MAX_VIEW_BYTES >> 20} MiB, has more")
+        if length > limit:
+            raise UsageError(f"the usage view must have at most {MAX_VIEW_BYTES >> 20} MiB, found more")
         return await process.stdout.readexactly(length)
     except asyncio.IncompleteReadError as error:
-        code, said = await process.wait(), await last_words
-        why = "memory may be short" if code < 0 else f"exit code {code}"
-        more = f": {said}" if said else ""
-        raise UsageError(f"the process that reads use ended before it had answered ({why}){more}") from error
+        code, line = await process.wait(), await stderr_line
+        cause = "memory may be short" if code < 0 else f"exit code {code}"
+        raise UsageError(f"the usage worker ended early ({cause}){f': {line}' if line else ''}") from error
 
 
 def future_record_error(recorded: float, now: float) -> str:
-    """Why recorded use cannot be of the moment that it says, both in Unix seconds; "" if it can."""
+    """Return an error if a recording is from the future; "" if not. Both times are Unix seconds."""
     if recorded - now <= MAX_CLOCK_SKEW_SECONDS:
         return ""
     return (
@@ -157,7 +156,7 @@ def future_record_error(recorded: float, now: float) -> str:
 
 
 def old_record_error(recorded: float, now: float) -> str:
-    """Why recorded use is not used, both in Unix seconds; "" if it is."""
+    """Return why a recording is too old to use; "" if it is not. Both times are Unix seconds."""
     if now - recorded <= MAX_AGE_SECONDS:
         return ""
     return (
@@ -167,7 +166,7 @@ def old_record_error(recorded: float, now: float) -> str:
 
 
 def record_age_note(recorded: float, now: float) -> str:
-    """How old recorded use is, where that is worth a word; else ""."""
+    """Return a note about the age of a recording older than a day; "" for others."""
     return f"recorded {_duration_text(now - recorded)} ago" if now - recorded > NOTE_AGE_SECONDS else ""
 
 

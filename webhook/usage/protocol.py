@@ -1,4 +1,4 @@
-"""What a process that reads use is asked, and what it answers: small frames, each decoded within a millisecond."""
+"""Messages between the server and the usage worker: one request, then small frames that decode within a millisecond."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from webhook.model.usage import ObservedUsage
 from webhook.usage.prometheus_source import PrometheusSource
 
 FRAME_LENGTH = struct.Struct(">I")
-"""What stands before each frame: how many bytes it has."""
+"""Prefix of each frame: its number of bytes."""
 
 
 class UsageRequest(msgspec.Struct, frozen=True):
-    """Where use is read from: a Prometheus, or a file of recorded use."""
+    """The source to read: a Prometheus, or a file of recorded usage."""
 
     prometheus: PrometheusSource | None = None
     file: str = ""
 
 
 class HeadFrame(msgspec.Struct, frozen=True, tag=True):
-    """The first frame: everything of a view but what was observed, the moment of it, and notes."""
+    """The first frame: time, number of pods, prices and notes of a view."""
 
     now: float
     pods: int
@@ -30,17 +30,17 @@ class HeadFrame(msgspec.Struct, frozen=True, tag=True):
 
 
 class ObservedFrame(msgspec.Struct, frozen=True, tag=True):
-    """Some of what was observed: namespace, workload, container, and what it was."""
+    """Usage of some containers: namespace, workload, container, and usage."""
 
     observed: list[tuple[str, str, str, ObservedUsage]]
 
 
 class EndFrame(msgspec.Struct, frozen=True, tag=True):
-    """The last frame: without it, something was cut off."""
+    """The last frame; without it the answer is incomplete."""
 
 
 class ErrorFrame(msgspec.Struct, frozen=True, tag=True):
-    """The only frame where there is no view; `ours` where the fault is not in what was read."""
+    """The only frame if there is no view; `internal` for errors that the source did not cause."""
 
     reason: str
     internal: bool = False

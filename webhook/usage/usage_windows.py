@@ -1,7 +1,7 @@
-"""Past windows of use: what a pod had used by some moment, and what it came to use after it.
+"""Windows of past usage: what a pod had used before some moment, and its peak in the time after it.
 
-A window is known once its end has passed and its future was seen well enough; where a pod was killed for memory the
-future peak is not known and counts as the whole card.
+A window is known once it has ended and enough of it was sampled. If the pod was killed for memory in it, the true peak
+is unknown and counts as more than the card.
 """
 
 from __future__ import annotations
@@ -18,27 +18,27 @@ from webhook.usage.history import GAP, UsageHistory
 Floats = NDArray[np.float64]
 
 STARTS_PER_LENGTH = 12
-"""Windows that begin within the length of one. Fewer cost less and add noise."""
+"""Windows that start within the length of one. Fewer cost less but add noise."""
 
 SAMPLED_ONE_IN = 3
-"""One in so many bins of a future must hold a sample, or its peak says nothing."""
+"""At least one in so many bins of a window must have a sample."""
 
 HISTORIES_PER_BATCH = 32
-"""Histories that are looked at together: enough that a step for all costs little for each, and few MiB."""
+"""Histories that are processed together: enough to vectorise, and only a few MiB."""
 
 UNKNOWN_PEAK = float("inf")
-"""The future peak of a window in which memory ran out: more than there was."""
+"""Peak of a window in which memory ran out."""
 
 
 class UsageWindows(NamedTuple):
-    """Windows of one length, one entry each; amounts in MiB, times in Unix seconds.
+    """Windows of one length, one array entry each; amounts in MiB, times in Unix seconds.
 
     Attributes:
-        at: The moment between past and future.
-        before: Peak of the last window's length before it; NaN for windows of pods that only begin.
-        lately: Peak of the last quarter of that.
-        after: Peak of the future; `UNKNOWN_PEAK` where memory ran out.
-        until: When it became known: the end of its future.
+        at: Start of the window.
+        before: Peak in the time of one window before it; NaN for windows of new pods.
+        lately: Peak in the last quarter of that time.
+        after: Peak in the window; `UNKNOWN_PEAK` if memory ran out.
+        until: End of the window.
     """
 
     at: Floats
@@ -48,11 +48,11 @@ class UsageWindows(NamedTuple):
     until: Floats
 
     def select(self, chosen: NDArray[np.bool_] | NDArray[np.int64] | slice) -> UsageWindows:
-        """Those that are chosen."""
+        """Return the chosen windows."""
         return UsageWindows(*(column[chosen] for column in self))
 
     def with_known_future(self) -> UsageWindows:
-        """Those whose future was seen."""
+        """Return the windows with enough samples."""
         known = self.after != GAP
         return self if known.all() else self.select(known)
 
@@ -61,14 +61,14 @@ NO_WINDOWS = UsageWindows(*(np.empty(0) for _ in UsageWindows._fields))
 
 
 def concatenate_windows(several: list[UsageWindows]) -> UsageWindows:
-    """The windows of several pods as one pool."""
+    """Concatenate the windows of several pods."""
     if len(several) == 1:
         return several[0]
     return UsageWindows(*map(np.concatenate, zip(*several, strict=True))) if several else NO_WINDOWS
 
 
 class WindowRaster(NamedTuple):
-    """Where the windows of one history begin, and how long they are, all in bins; the step divides the length."""
+    """Positions of the windows of one history, in bins; the step divides the length."""
 
     first: int
     step: int
@@ -77,7 +77,7 @@ class WindowRaster(NamedTuple):
 
 
 def windows_of_history(history: UsageHistory, seconds: int, starts: int = STARTS_PER_LENGTH) -> UsageWindows:
-    """Every window of a length, from half a length of age on; those that the pod's end cuts off are dropped."""
+    """Return all complete windows of a length, starting half a length after the pod's start."""
     length = bins_in(seconds, history)
     raster = _window_raster(history, max(1, length // 2), length, starts)
     if not raster.many:
@@ -89,8 +89,8 @@ def windows_of_history(history: UsageHistory, seconds: int, starts: int = STARTS
 
 
 def windows_of_new_pods(histories: Sequence[UsageHistory], seconds: int, now: float) -> list[UsageWindows]:
-    """The same for pods that are yet to begin, one for each history: from any age on, and the whole life of a shorter
-    one that has ended.
+    """Return the windows that represent new pods, for each history: starting at any age, and the whole life of a pod
+    that ended before one length.
     """
     found = [NO_WINDOWS] * len(histories)
     for places in _group_alike_histories(histories):
@@ -102,34 +102,34 @@ def windows_of_new_pods(histories: Sequence[UsageHistory], seconds: int, now: fl
 
 
 def _group_alike_histories(histories: Sequence[UsageHistory]) -> Iterator[list[int]]:
-    """Places of those with as many bins of one length, some at once."""
-    alike: dict[tuple[int, int], list[int]] = {}
+    """Yield indexes of histories with equal numbers and lengths of bins, in batches."""
+    groups: dict[tuple[int, int], list[int]] = {}
     for place, history in enumerate(histories):
-        alike.setdefault((len(history.peaks_mib), history.step_seconds), []).append(place)
-    for places in alike.values():
+        groups.setdefault((len(history.peaks_mib), history.step_seconds), []).append(place)
+    for places in groups.values():
         yield from (places[first : first + HISTORIES_PER_BATCH] for first in range(0, len(places), HISTORIES_PER_BATCH))
 
 
-def _new_pod_windows(alike: Sequence[UsageHistory], seconds: int, now: float) -> list[UsageWindows]:
-    whole, length = len(alike[0].peaks_mib), bins_in(seconds, alike[0])
+def _new_pod_windows(group: Sequence[UsageHistory], seconds: int, now: float) -> list[UsageWindows]:
+    whole, length = len(group[0].peaks_mib), bins_in(seconds, group[0])
     if whole >= length:
-        return [one.with_known_future() for one in _windows_without_past(alike, _window_raster(alike[0], 0, length))]
+        return [one.with_known_future() for one in _windows_without_past(group, _window_raster(group[0], 0, length))]
     if not whole:
-        return [NO_WINDOWS] * len(alike)
-    lives = _windows_without_past(alike, WindowRaster(0, whole, 1, whole))
+        return [NO_WINDOWS] * len(group)
+    lives = _windows_without_past(group, WindowRaster(0, whole, 1, whole))
     return [
         life.with_known_future() if history.end + 2 * history.step_seconds < now else NO_WINDOWS
-        for history, life in zip(alike, lives, strict=True)
+        for history, life in zip(group, lives, strict=True)
     ]
 
 
 def bins_in(seconds: int, history: UsageHistory) -> int:
-    """How many of a history's bins make a length of time, at least one."""
+    """Return the number of a history's bins in a length of time, at least one."""
     return max(1, round(seconds / history.step_seconds))
 
 
 def peaks_before(peaks: NDArray[np.int32], ends: NDArray[np.int64], length: int) -> Floats:
-    """Peaks of the bins before each end; NaN where none holds a sample."""
+    """Return the peaks of the bins before each end; NaN without samples."""
     padded = np.concatenate((np.full(length, GAP, np.int32), peaks))
     found = padded[ends[:, None] + np.arange(length)].max(axis=1).astype(np.float64)
     found[found == GAP] = np.nan
@@ -141,11 +141,11 @@ def _window_raster(history: UsageHistory, first: int, length: int, starts: int =
     return WindowRaster(first, step, max(0, (len(history.peaks_mib) - length - first) // step + 1), length)
 
 
-def _windows_without_past(alike: Sequence[UsageHistory], raster: WindowRaster) -> list[UsageWindows]:
-    """Windows without a past; `GAP` is the peak of those whose future too few samples were seen of."""
-    readings = np.frombuffer(b"".join([history.peaks_mib for history in alike]), dtype=np.int32)
-    futures = _future_peaks(readings.reshape(len(alike), -1), raster)
-    return [_with_window_times(history, after, raster) for history, after in zip(alike, futures, strict=True)]
+def _windows_without_past(group: Sequence[UsageHistory], raster: WindowRaster) -> list[UsageWindows]:
+    """Return windows without a past; the peak is `GAP` if there are too few samples."""
+    readings = np.frombuffer(b"".join([history.peaks_mib for history in group]), dtype=np.int32)
+    futures = _future_peaks(readings.reshape(len(group), -1), raster)
+    return [_with_window_times(history, after, raster) for history, after in zip(group, futures, strict=True)]
 
 
 def _with_window_times(history: UsageHistory, after: Floats, raster: WindowRaster) -> UsageWindows:
@@ -157,7 +157,7 @@ def _with_window_times(history: UsageHistory, after: Floats, raster: WindowRaste
 
 @lru_cache(maxsize=1024)
 def _window_times(start: int, step_seconds: int, raster: WindowRaster) -> tuple[Floats, Floats, Floats]:
-    """When windows begin and end, and that nothing is known from before them: the same for most of a fleet."""
+    """Return start, end and unknown past of windows: equal for most of a fleet."""
     at = start + step_seconds * (raster.first + raster.step * np.arange(raster.many, dtype=np.float64))
     found = at, at + raster.length * step_seconds, np.full(raster.many, np.nan)
     for column in found:
@@ -166,7 +166,7 @@ def _window_times(start: int, step_seconds: int, raster: WindowRaster) -> tuple[
 
 
 def _future_peaks(readings: NDArray[np.int32], raster: WindowRaster) -> Floats:
-    """The peak of each window, from the peaks of the steps that it is made of: a row a history, in and out."""
+    """Return the peak of each window from the peaks of its steps; one row per history, in and out."""
     each = raster.length // raster.step
     covered = readings[:, raster.first :][:, : (raster.many - 1 + each) * raster.step]
     steps = covered.reshape(len(readings), -1, raster.step)
@@ -180,5 +180,5 @@ def _future_peaks(readings: NDArray[np.int32], raster: WindowRaster) -> Floats:
 
 @lru_cache(maxsize=64)
 def _steps_of_windows(many: int, each: int) -> NDArray[np.int64]:
-    """Which steps make each window: a column a window."""
+    """Return the steps of each window, one column per window."""
     return np.arange(each)[:, None] + np.arange(many)

@@ -1,4 +1,4 @@
-"""Whose pods they are: the owner chain as kube-state-metrics tells it, and the images of their containers."""
+"""Read the owners of pods and the images of their containers from kube-state-metrics."""
 
 from __future__ import annotations
 
@@ -15,75 +15,74 @@ OwnedKey = tuple[str, str]
 
 
 class ControllerRef(NamedTuple):
-    """What controls an object."""
+    """The controller of an object."""
 
     kind: str
     name: str
 
 
 class OwnerChains(NamedTuple):
-    """What controls pods, ReplicaSets and Jobs; those that nothing controls are left out."""
+    """The controllers of pods, ReplicaSets and Jobs that have one."""
 
     pods: Mapping[OwnedKey, ControllerRef] = {}
     replica_sets: Mapping[OwnedKey, ControllerRef] = {}
     jobs: Mapping[OwnedKey, ControllerRef] = {}
 
     def workload(self, namespace: str, pod: str) -> str:
-        """The workload of a pod, up the chain: "Deployment/serve", "Pod/NAME" where nothing owns it."""
+        """Return the top-level owner of a pod, such as "Deployment/serve"; "Pod/NAME" if it has none."""
         owner = self.pods.get((namespace, pod))
         if owner is None:
             return f"Pod/{pod}"
-        above = {"ReplicaSet": self.replica_sets, "Job": self.jobs}.get(owner.kind, {})
-        return workload_name(*above.get((namespace, owner.name), owner))
+        parents = {"ReplicaSet": self.replica_sets, "Job": self.jobs}.get(owner.kind, {})
+        return workload_name(*parents.get((namespace, owner.name), owner))
 
 
 async def read_owner_chains(
-    prometheus: PrometheusClient, form: LabelScheme, pods: Iterable[str], moment: float, window: str
+    prometheus: PrometheusClient, scheme: LabelScheme, pods: Iterable[str], moment: float, window: str
 ) -> OwnerChains:
-    """The chain above pods of these names, as it was within a window that ends at a moment.
+    """Read the owners of pods by name, within a window that ends at a moment.
 
     Raises:
-        UsageError: see `PrometheusClient.instant`.
+        UsageError: See `PrometheusClient.query`.
     """
     selector = prometheus.source.selector
-    direct = await _query_owners(
-        prometheus, queries.pod_owner_queries(form, pods, selector, window), form.pod, form, moment
-    )
+    pod_queries = queries.pod_owner_queries(scheme, pods, selector, window)
+    direct = await _query_owners(prometheus, pod_queries, scheme.pod, scheme, moment)
 
-    async def above(metric: str, label: str, kind: str) -> Mapping[OwnedKey, ControllerRef]:
+    async def read_parents(metric: str, label: str, kind: str) -> Mapping[OwnedKey, ControllerRef]:
         names = {owner.name for owner in direct.values() if owner.kind == kind}
-        asked = queries.owner_queries(metric, label, form, names, selector, window)
-        return await _query_owners(prometheus, asked, label, form, moment)
+        parent_queries = queries.owner_queries(metric, label, scheme, names, selector, window)
+        return await _query_owners(prometheus, parent_queries, label, scheme, moment)
 
-    replica_sets = await above("kube_replicaset_owner", "replicaset", "ReplicaSet")
-    return OwnerChains(direct, replica_sets, await above("kube_job_owner", "job_name", "Job"))
+    replica_sets = await read_parents("kube_replicaset_owner", "replicaset", "ReplicaSet")
+    return OwnerChains(direct, replica_sets, await read_parents("kube_job_owner", "job_name", "Job"))
 
 
 async def _query_owners(
-    prometheus: PrometheusClient, asked: Iterable[str], label: str, form: LabelScheme, moment: float
+    prometheus: PrometheusClient, owner_queries: Iterable[str], label: str, scheme: LabelScheme, moment: float
 ) -> dict[OwnedKey, ControllerRef]:
-    found: dict[OwnedKey, ControllerRef] = {}
-    for query in asked:
+    owners: dict[OwnedKey, ControllerRef] = {}
+    for query in owner_queries:
         for series in await prometheus.query(query, moment):
             labels = series.metric
             kind, name = labels.get("owner_kind", ""), labels.get("owner_name", "")
             if kind and name and not kind.startswith("<"):
-                found[labels.get(form.namespace, ""), labels.get(label, "")] = ControllerRef(kind, name)
-    return found
+                owners[labels.get(scheme.namespace, ""), labels.get(label, "")] = ControllerRef(kind, name)
+    return owners
 
 
 async def read_container_images(
-    prometheus: PrometheusClient, form: LabelScheme, pods: Iterable[str], moment: float, window: str
+    prometheus: PrometheusClient, scheme: LabelScheme, pods: Iterable[str], moment: float, window: str
 ) -> dict[tuple[str, str, str], str]:
-    """The image of each container of pods of these names.
+    """Read the image of each container of pods by name.
 
     Raises:
-        UsageError: see `PrometheusClient.instant`.
+        UsageError: See `PrometheusClient.query`.
     """
-    found = {}
-    for query in queries.image_queries(form, pods, prometheus.source.selector, window):
+    images = {}
+    for query in queries.image_queries(scheme, pods, prometheus.source.selector, window):
         for series in await prometheus.query(query, moment):
             labels = series.metric
-            key = labels.get(form.namespace, ""), labels.get(form.pod, ""), labels.get(form.container, "")
-            found[key] = labels.get("image", "")
-    return found
+            key = labels.get(scheme.namespace, ""), labels.get(scheme.pod, ""), labels.get(scheme.container, "")
+            images[key] = labels.get("image", "")
+    return images
