@@ -140,7 +140,7 @@ def test_what_prometheus_says_is_shown_and_not_obeyed(tmp_path: Path, rightslice
         ran = rightslice("usage", "record", "--prometheus", url, "--file", str(tmp_path / "use"))
 
     assert ran.code == 3
-    assert "refused (200): bad: \\x1b[2J, when asked time()" in ran.err
+    assert "answered with an error (200): bad: \\x1b[2J (query: time())" in ran.err
     assert names(tmp_path) == []
 
 

@@ -78,7 +78,7 @@ def test_under_another_name_it_is_not_believed(guarded: Guarded) -> None:
 
 
 def test_without_a_password_it_refuses(guarded: Guarded) -> None:
-    assert "refused who we are (401)" in refusal(PrometheusSource(guarded.url, ca=guarded.ca))
+    assert "rejected the credentials (401)" in refusal(PrometheusSource(guarded.url, ca=guarded.ca))
 
 
 def test_a_bearer_token_gets_through_a_proxy(prometheus: PrometheusServer, tmp_path: Path) -> None:
@@ -97,24 +97,24 @@ def test_a_bearer_token_gets_through_a_proxy(prometheus: PrometheusServer, tmp_p
 
     with serving(proxy) as url:
         found = read_from(PrometheusSource(url, token=str(tmp_path / "token"), selector=selector, days=1))
-        assert "refused who we are (403)" in refusal(PrometheusSource(url))
+        assert "rejected the credentials (403)" in refusal(PrometheusSource(url))
 
     assert [history.pod for history in found.histories] == ["a"]
 
 
 UNUSABLE = {
-    "no URL": (PrometheusSource("prometheus:9090"), "must be a URL of http or https, found 'prometheus:9090'"),
-    "nothing": (PrometheusSource(""), "must be a URL of http or https, found ''"),
-    "another scheme": (PrometheusSource("ftp://a"), "must be a URL of http or https"),
-    "a port that is none": (PrometheusSource("http://a:x"), "must be a URL of http or https"),
-    "brackets that do not close": (PrometheusSource("http://[::1"), "must be a URL of http or https"),
-    "a query": (PrometheusSource("http://a/?b"), "must be a URL of http or https"),
-    "a secret in it": (PrometheusSource("http://ana:hunter2@a"), "must be without credentials"),
-    "no such authority": (PrometheusSource("https://a", ca="/none"), "/none: must be a PEM file of authorities"),
+    "no URL": (PrometheusSource("prometheus:9090"), "must be an http or https URL, found 'prometheus:9090'"),
+    "nothing": (PrometheusSource(""), "must be an http or https URL, found ''"),
+    "another scheme": (PrometheusSource("ftp://a"), "must be an http or https URL"),
+    "a port that is none": (PrometheusSource("http://a:x"), "must be an http or https URL"),
+    "brackets that do not close": (PrometheusSource("http://[::1"), "must be an http or https URL"),
+    "a query": (PrometheusSource("http://a/?b"), "must be an http or https URL"),
+    "a secret in it": (PrometheusSource("http://ana:hunter2@a"), "must not contain credentials"),
+    "no such authority": (PrometheusSource("https://a", ca="/none"), "/none: must be a PEM file of CA certificates"),
     "no such token": (PrometheusSource("http://a", token="/none"), "/none: cannot be read"),
     "a token beside a user": (
         PrometheusSource("http://a", token="/none", user="ana", password="/none"),
-        "--prometheus-token-file and --prometheus-user: must not be given together, found both",
+        "--prometheus-token-file and --prometheus-user: are mutually exclusive, found both",
     ),
     "a user without a password": (PrometheusSource("http://a", user="ana"), "must be given together, found one"),
 }

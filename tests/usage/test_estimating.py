@@ -173,7 +173,10 @@ def test_jobs_are_judged_by_their_whole_lives() -> None:
 def test_what_ran_out_of_memory_is_blocked_for_a_week_and_needs_more_than_was_seen() -> None:
     killed = NOW - 3600
     view = estimate_usage([steady(8000, ooms=(killed,)), *fleet()], NOW)
-    assert of(view).blocked_reason == "it ran out of memory on 2023-11-14 21:13Z, so it is not shrunk until 2023-11-21 21:13Z"
+    assert (
+        of(view).blocked_reason
+        == "it ran out of memory on 2023-11-14 21:13Z, so it is not shrunk until 2023-11-21 21:13Z"
+    )
     assert of(view).risk_ppm(40_000) > HALF_PERCENT
     assert of(estimate_usage([steady(8000, ooms=(killed,))], killed + BLOCK_SECONDS)).blocked_reason == ""
 

@@ -31,19 +31,19 @@ def refusal_of(answer: Answer, seconds: float = PATIENT) -> str:
 SAYINGS: dict[str, tuple[Answer, str]] = {
     "a page of HTML": (
         says("<html>Log in</html>", "text/html"),
-        "must answer with JSON, found text/html (200) that begins with '<html>Log in</html>', when asked time()",
+        "must answer with JSON, found text/html (200) starting with '<html>Log in</html>' (query: time())",
     ),
     "an error inside a 200": (
         says('{"status":"error","errorType":"execution","error":"too many samples"}'),
-        "refused (200): execution: too many samples, when asked time()",
+        "answered with an error (200): execution: too many samples (query: time())",
     ),
     "an error for the terminal": (
         says('{"status":"error","errorType":"\\u001b[31m","error":"\\u001b]0;yours\\u0007\\u202e"}'),
-        r"refused (200): \x1b[31m: \x1b]0;yours\x07\u202e, when asked time()",
+        r"answered with an error (200): \x1b[31m: \x1b]0;yours\x07\u202e (query: time())",
     ),
     "an error with its status": (
         says('{"status":"error","errorType":"timeout","error":"query timed out"}', status=503),
-        "refused (503): timeout: query timed out",
+        "answered with an error (503): timeout: query timed out",
     ),
     "JSON that ends early": (
         says('{"status":"success","data":{"resultType":"sca'),
@@ -55,13 +55,13 @@ SAYINGS: dict[str, tuple[Answer, str]] = {
     "nothing": (says(""), "must answer as Prometheus does, found ''"),
     "another kind of result": (
         says('{"status":"success","data":{"resultType":"scalar","result":{"a":1}}}'),
-        "answered with what is no result of a query",
+        "answered with an invalid result",
     ),
-    "success and no data": (says('{"status":"success"}'), "answered with what is no result of a query"),
-    "who are you": (says("no", "text/plain", 401), "refused who we are (401): see --prometheus-token-file"),
+    "success and no data": (says('{"status":"success"}'), "answered with an invalid result"),
+    "who are you": (says("no", "text/plain", 401), "rejected the credentials (401): check --prometheus-token-file"),
     "go there": (
         says("", "text/plain", 302, {"Location": "https://login.example/"}),
-        "sent us elsewhere (302, 'https://login.example/'): name that address",
+        "redirects (302) to 'https://login.example/': use that address",
     ),
     "something compressed that nobody asked for": (
         says(gzip.compress(b" " * (8 * MIB)), headers={"Content-Encoding": "gzip"}),
@@ -78,7 +78,7 @@ def test_what_is_no_answer_is_told(answer: Answer, word: str) -> None:
 
 @pytest.mark.parametrize("answer", [hostile.never, hostile.drips])
 def test_one_that_takes_its_time_is_given_up(answer: Answer) -> None:
-    assert refusal_of(answer, seconds=0.3) == "must answer within 0.3 s, did not, when asked time()"
+    assert refusal_of(answer, seconds=0.3) == "did not answer within 0.3 s (query: time())"
 
 
 def test_an_endless_answer_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -116,7 +116,7 @@ LIES: dict[str, tuple[Answer, str]] = {
     ),
     "a number for a text": (
         plays(ranges={"count(": one("1"), "max by": one(5)}),
-        "answered with what is no result of a query",
+        "answered with an invalid result",
     ),
 }
 
@@ -134,7 +134,7 @@ def test_what_is_no_number_is_no_reading(word: str) -> None:
         reading = read_from(PrometheusSource(url))
 
     assert reading.histories == []
-    assert any("1 of 1 containers have no usable reading" in note for note in reading.notes)
+    assert any("1 of 1 containers have no valid memory" in note for note in reading.notes)
 
 
 def test_moments_that_nobody_asked_for_are_left_out() -> None:
@@ -167,7 +167,7 @@ def test_trouble_at_moments_that_nobody_asked_about_is_left_out_and_told(metric:
 
     (found,) = reading.histories
     assert [*found.ooms, *(at for at, _ in found.xids)] == [int(truth)]
-    assert any("1 kill or fault at moments that were not asked about" in note for note in reading.notes)
+    assert any("1 OOM kill or XID outside the period ignored" in note for note in reading.notes)
 
 
 def test_warnings_beside_the_answers_are_told_once_and_not_all_of_them() -> None:
@@ -192,7 +192,7 @@ def test_another_clock_is_told_and_used(ahead: int, word: str) -> None:
         reading = read_from(PrometheusSource(url))
 
     (note,) = [note for note in reading.notes if "clock" in note]
-    assert f" s {word} ours" in note
+    assert f" s {word} the local one" in note
     assert abs(reading.now - time.time() - ahead) < 60
 
 
@@ -201,12 +201,12 @@ def test_a_clock_that_cannot_be_is_refused(moment: object) -> None:
     with serving(plays(clock=lambda: moment)) as url, pytest.raises(UsageError) as error:
         read_from(PrometheusSource(url))
 
-    assert "clock must be within a day of ours" in str(error.value)
+    assert "clock must be within a day of the local one" in str(error.value)
 
 
 @pytest.mark.parametrize("moment", ["NaN", "+Inf", "noon"])
 def test_a_clock_that_shows_no_moment_is_refused(moment: str) -> None:
-    assert refusal_of(plays(clock=lambda: moment)) == f"must answer with a moment, found '{moment}', when asked time()"
+    assert refusal_of(plays(clock=lambda: moment)) == f"must answer with a time, found '{moment}' (query: time())"
 
 
 def test_a_clock_that_is_near_enough_is_not_worth_a_word() -> None:

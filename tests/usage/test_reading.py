@@ -171,7 +171,7 @@ def test_a_container_without_any_usable_sample_is_told_of(prometheus: Prometheus
     reading = reading_of(prometheus, dcgm([Use("a", [word] * HOURS_2), Use("b", [5] * HOURS_2)], now()))
 
     assert [history.pod for history in reading.histories] == ["b"]
-    assert any("1 of 2 containers have no usable reading of memory" in note for note in reading.notes)
+    assert any("1 of 2 containers have no valid memory samples" in note for note in reading.notes)
 
 
 def test_a_gap_is_not_zero_use(prometheus: PrometheusServer) -> None:
@@ -251,7 +251,7 @@ def test_kills_count_of_a_container_that_ended_before_its_gpu_was_ever_read(prom
 
     assert {pod: len(one.ooms) for pod, one in by_pod(reading.histories).items()} == {"a": 0, "b": 1}
     assert by_pod(reading.histories)["b"].lacks_readings
-    assert not any("no usable reading" in note for note in reading.notes)
+    assert not any("no valid memory" in note for note in reading.notes)
 
 
 def test_kills_and_faults_count_where_no_reading_of_memory_is_usable(prometheus: PrometheusServer) -> None:
@@ -289,7 +289,7 @@ NOTHING = {
     "an exporter without memory": ([Sample("DCGM_FI_DEV_GPU_TEMP", {}, now(), 40)], "must have DCGM_FI_DEV_FB_USED"),
     "labels that relabelling has renamed": (
         [Sample("DCGM_FI_DEV_FB_USED", {"k8s_pod": "a"}, now(), 5)],
-        "must say which pod holds a GPU (pod, exported_pod or pod_name), found no such label",
+        "must have a label with the pod (pod, exported_pod or pod_name), found none",
     ),
 }
 

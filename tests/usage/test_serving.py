@@ -149,7 +149,7 @@ def test_reviews_are_answered_while_prometheus_does_not_answer(tmp_path: Path) -
 
 
 WRONG = {
-    "no URL": (["--prometheus", "prometheus:9090"], "must be a URL of http or https, found 'prometheus:9090'"),
+    "no URL": (["--prometheus", "prometheus:9090"], "must be an http or https URL, found 'prometheus:9090'"),
     "both": (["--prometheus", "http://a", "--usage", "b"], "write only one of --usage and --prometheus"),
     "half of who we are": (["--prometheus", "http://a", "--prometheus-user", "ana"], "must be given together"),
     "no days": (["--prometheus", "http://a", "--prometheus-days", "0"], "--prometheus-days: must be greater"),

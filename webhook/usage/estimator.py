@@ -35,7 +35,7 @@ BLOCK_SECONDS = 7 * 86_400
 """A week after the last failure, to see one weekly cycle."""
 
 APPLICATION_XIDS = frozenset({11, 13, 25, 31, 32, 43, 45, 109})
-"""Errors of applications: invalid instructions, exceptions, page faults, and channels stopped because of them. All other
+"""Errors of applications: invalid instructions, exceptions, page faults, and channels stopped because of them. Other
 XIDs are errors of the device."""
 
 

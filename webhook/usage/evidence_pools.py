@@ -1,7 +1,7 @@
 """Choose the evidence for a container: windows of its workload, else of its image, else of the fleet.
 
-The nearest pool with enough windows is used; the workload's own windows are kept beside it. The windows of a pool are as
-long as the workload's pods usually run (the horizon), because a pod keeps for life what admission gave it.
+The nearest pool with enough windows is used; the workload's own windows are kept beside it. Windows are as long as the
+workload's pods usually run (the horizon), because a pod keeps for life what admission gave it.
 """
 
 from __future__ import annotations

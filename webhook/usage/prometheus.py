@@ -1,7 +1,7 @@
-"""One Prometheus behind one HTTP session: queries in, series out, with a bound on time, bytes and series of each.
+"""Client of the Prometheus HTTP API, with limits on the time, bytes and series of each answer.
 
-Whatever answers is a stranger. An answer that is not what Prometheus writes is an error that says what came instead;
-numbers are not looked at here.
+Answers are untrusted: one that does not follow the API is an error that quotes it. Values of samples are checked by the
+callers.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from webhook.report.text import sanitize
 from webhook.usage.prometheus_source import PrometheusSource
 
 MAX_ANSWER_BYTES = 64 * 1024 * 1024
-"""Bytes of one answer: three times what the largest that we ask for has."""
+"""Size limit of one answer: three times the largest expected."""
 
 MAX_SERIES = 100_000
-"""Series of one answer: five times the containers of a large fleet."""
+"""Limit of series in one answer: five times the containers of a large fleet."""
 
 MAX_WARNINGS = 5
-"""Different warnings that are kept, of all answers."""
+"""Number of different warnings to keep."""
 
 CONNECT_SECONDS = 5.0
 CHUNK = 256 * 1024
@@ -36,7 +36,7 @@ T = TypeVar("T")
 
 
 class MetricSeries(msgspec.Struct, frozen=True, gc=False):
-    """One series: its labels, and moments (Unix seconds) with what was there, as Prometheus writes numbers."""
+    """One series: its labels, and samples (Unix seconds, and the value as text)."""
 
     metric: dict[str, str] = {}
     value: Sample | None = None
@@ -44,21 +44,21 @@ class MetricSeries(msgspec.Struct, frozen=True, gc=False):
 
 
 class QueryResult(msgspec.Struct, frozen=True, rename="camel"):
-    """What a query came to."""
+    """Result of a query."""
 
     result_type: str
     result: msgspec.Raw
 
 
 class ScalarSample(NamedTuple):
-    """A scalar."""
+    """A scalar with its time."""
 
     at: float
     value: str
 
 
 class PrometheusResponse(msgspec.Struct, frozen=True, rename="camel"):
-    """What stands around every answer of the HTTP API."""
+    """Envelope of every answer."""
 
     status: str
     data: msgspec.Raw = msgspec.Raw(b"null")
@@ -68,17 +68,17 @@ class PrometheusResponse(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class PrometheusClient:
-    """One Prometheus. Use it with `async with`.
+    """Client of one Prometheus. Use it with `async with`.
 
     Attributes:
-        warnings: What it said beside its answers, such as that not every store had answered: each once, some of them.
+        warnings: Warnings in its answers, for example that a store did not answer; without duplicates, limited.
     """
 
     def __init__(self, source: PrometheusSource) -> None:
-        """Read who we are; nothing is sent yet.
+        """Read the credentials; no request is sent yet.
 
         Raises:
-            UsageError: the address, the authorities or the credentials cannot be used.
+            UsageError: The address, the CA file or the credentials are invalid.
         """
         self.source = source
         self._base = source.base_url
@@ -88,7 +88,7 @@ class PrometheusClient:
         self.warnings: list[str] = []
 
     async def __aenter__(self) -> Self:
-        # Not compressed: a bound on bytes is one only where what comes is what is held in memory.
+        # No compression, so that the limit on bytes also limits memory.
         plain = {"User-Agent": "rightslice", "Accept": "application/json", "Accept-Encoding": "identity"}
         self._http = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(ssl=self._tls or True),
@@ -104,104 +104,104 @@ class PrometheusClient:
             await self._http.close()
 
     async def server_time(self) -> float:
-        """The moment by its clock, Unix seconds.
+        """Return the server's time in Unix seconds.
 
         Raises:
-            UsageError: see `instant`.
+            UsageError: See `query`.
         """
-        asked = "time()"
-        result = self._decode(asked, await self._request("query", {"query": asked}), QueryResult)
-        _, text = self._decode(asked, result.result, ScalarSample)
+        query = "time()"
+        result = self._decode(query, await self._request("query", {"query": query}), QueryResult)
+        _, text = self._decode(query, result.result, ScalarSample)
         moment = finite_number(text)
         if moment is None:
-            raise self._query_error(asked, f"must answer with a moment, found {quote_text(text)}")
+            raise self._query_error(query, f"must answer with a time, found {quote_text(text)}")
         return moment
 
     async def query(self, query: str, moment: float) -> list[MetricSeries]:
-        """The series of a query at a moment.
+        """Return the series of a query at one time.
 
         Raises:
-            UsageError: there was no answer, a refusal, or no answer of a Prometheus, or too much of it.
+            UsageError: No answer, an error, an invalid answer, or one that is too large.
         """
-        asked = {"query": query, "time": f"{moment:.0f}", "limit": str(MAX_SERIES + 1)}
-        return self._decode_series(query, await self._request("query", asked), "vector")
+        params = {"query": query, "time": f"{moment:.0f}", "limit": str(MAX_SERIES + 1)}
+        return self._decode_series(query, await self._request("query", params), "vector")
 
     async def query_range(self, query: str, start: float, end: float, step: int) -> list[MetricSeries]:
-        """The series of a query at each step from start to end, both included.
+        """Return the series of a query at each step from start to end, inclusive.
 
         Raises:
-            UsageError: see `instant`.
+            UsageError: See `query`.
         """
         times = {"start": f"{start:.0f}", "end": f"{end:.0f}", "step": str(step)}
-        asked = {"query": query, **times, "limit": str(MAX_SERIES + 1)}
-        return self._decode_series(query, await self._request("query_range", asked), "matrix")
+        params = {"query": query, **times, "limit": str(MAX_SERIES + 1)}
+        return self._decode_series(query, await self._request("query_range", params), "matrix")
 
     async def metric_names(self, matcher: str, start: float, end: float) -> set[str]:
-        """The names of the metrics that had series between two moments which a selector matches.
+        """Return the names of the metrics that match a selector and had series in a period.
 
         Raises:
-            UsageError: see `instant`.
+            UsageError: See `query`.
         """
-        asked = {"match[]": matcher, "start": f"{start:.0f}", "end": f"{end:.0f}", "limit": "1000"}
-        return self._decode(matcher, await self._request("label/__name__/values", asked, get=True), set[str])
+        params = {"match[]": matcher, "start": f"{start:.0f}", "end": f"{end:.0f}", "limit": "1000"}
+        return self._decode(matcher, await self._request("label/__name__/values", params, get=True), set[str])
 
-    async def _request(self, path: str, asked: Mapping[str, str], *, get: bool = False) -> msgspec.Raw:
-        """The data of an answer that says success."""
-        what = shorten_text(asked.get("query") or asked["match[]"], 200)
+    async def _request(self, path: str, params: Mapping[str, str], *, get: bool = False) -> msgspec.Raw:
+        """Send a request, and return the data of a successful answer."""
+        query = shorten_text(params.get("query") or params["match[]"], 200)
         url = f"{self._base}/api/v1/{path}"
         timeout = aiohttp.ClientTimeout(total=self.source.call_seconds, sock_connect=CONNECT_SECONDS)
-        send: dict[str, Any] = {"params": asked} if get else {"data": asked}
+        send: dict[str, Any] = {"params": params} if get else {"data": params}
         assert self._http is not None
         try:
             request = self._http.request("GET" if get else "POST", url, timeout=timeout, allow_redirects=False, **send)
             async with request as answer:
                 body = await _read_limited_body(self._base, answer)
-                return self._check_response(what, answer, body)
+                return self._check_response(query, answer, body)
         except TimeoutError as error:
-            raise self._query_error(what, f"must answer within {self.source.call_seconds:g} s, did not") from error
+            raise self._query_error(query, f"did not answer within {self.source.call_seconds:g} s") from error
         except (aiohttp.ClientError, ssl.SSLError, OSError) as error:
             inner = getattr(error, "certificate_error", None) or getattr(error, "os_error", None) or error
-            raise self._query_error(what, f"did not answer ({inner or type(error).__name__})") from error
+            raise self._query_error(query, f"did not answer ({inner or type(error).__name__})") from error
 
-    def _check_response(self, what: str, answer: aiohttp.ClientResponse, body: bytes) -> msgspec.Raw:
+    def _check_response(self, query: str, answer: aiohttp.ClientResponse, body: bytes) -> msgspec.Raw:
         try:
-            said = msgspec.json.decode(body, type=PrometheusResponse)
+            response = msgspec.json.decode(body, type=PrometheusResponse)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-            raise self._query_error(what, _unusable_answer(answer, body, error)) from error
-        if said.status != "success":
-            fault = f"{said.error_type}: {said.error}" if said.error else f"status {quote_text(said.status)}"
-            raise self._query_error(what, f"refused ({answer.status}): {shorten_text(fault, 300)}")
-        self._keep_warnings(said.warnings or [])
-        return said.data
+            raise self._query_error(query, _unusable_answer(answer, body, error)) from error
+        if response.status != "success":
+            cause = f"{response.error_type}: {response.error}" if response.error else quote_text(response.status)
+            raise self._query_error(query, f"answered with an error ({answer.status}): {shorten_text(cause, 300)}")
+        self._keep_warnings(response.warnings or [])
+        return response.data
 
     def _keep_warnings(self, warnings: list[str]) -> None:
         for warning in warnings[:MAX_WARNINGS]:
-            said = shorten_text(warning, 200)
-            if said not in self.warnings and len(self.warnings) < MAX_WARNINGS:
-                self.warnings.append(said)
+            text = shorten_text(warning, 200)
+            if text not in self.warnings and len(self.warnings) < MAX_WARNINGS:
+                self.warnings.append(text)
 
     def _decode_series(self, query: str, data: msgspec.Raw, kind: str) -> list[MetricSeries]:
-        what = shorten_text(query, 200)
-        result = self._decode(what, data, QueryResult)
+        query = shorten_text(query, 200)
+        result = self._decode(query, data, QueryResult)
         if result.result_type != kind:
-            raise self._query_error(what, f"must answer with a {kind}, found a {quote_text(result.result_type)}")
-        found = self._decode(what, result.result, list[MetricSeries])
-        if len(found) > MAX_SERIES:
-            raise self._query_error(what, f"must answer with at most {MAX_SERIES} series, found more. {NARROW}")
-        return found
+            raise self._query_error(query, f"must answer with a {kind}, found a {quote_text(result.result_type)}")
+        series = self._decode(query, result.result, list[MetricSeries])
+        if len(series) > MAX_SERIES:
+            raise self._query_error(query, f"must answer with at most {MAX_SERIES} series, found more. {NARROW}")
+        return series
 
-    def _decode(self, what: str, data: bytes | msgspec.Raw, kind: type[T]) -> T:
+    def _decode(self, query: str, data: bytes | msgspec.Raw, kind: type[T]) -> T:
         try:
             return msgspec.json.decode(data, type=kind, strict=False)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-            raise self._query_error(what, f"answered with what is no result of a query: {error}") from error
+            raise self._query_error(query, f"answered with an invalid result: {error}") from error
 
-    def _query_error(self, what: str, sentence: str) -> UsageError:
-        return UsageError(sanitize(f"{self._base}: {sentence}, when asked {what}"))
+    def _query_error(self, query: str, sentence: str) -> UsageError:
+        return UsageError(sanitize(f"{self._base}: {sentence} (query: {query})"))
 
 
 def finite_number(text: str) -> float | None:
-    """A number as Prometheus writes it; None for NaN, for infinities, and for what is none."""
+    """Parse a number; None for NaN, infinity and invalid text."""
     try:
         value = float(text)
     except ValueError:
@@ -213,11 +213,11 @@ NARROW = """Write --prometheus-selector 'cluster="NAME"' to read one cluster onl
 
 
 async def _read_limited_body(base: str, answer: aiohttp.ClientResponse) -> bytes:
-    """The body, if it is not too long."""
-    parts, left = [], MAX_ANSWER_BYTES
+    """Read the body up to the size limit."""
+    parts, remaining = [], MAX_ANSWER_BYTES
     async for piece in answer.content.iter_any():
-        left -= len(piece)
-        if left < 0:
+        remaining -= len(piece)
+        if remaining < 0:
             raise UsageError(f"{base}: must answer with at most {MAX_ANSWER_BYTES >> 20} MiB, found more. {NARROW}")
         parts.append(piece)
         await asyncio.sleep(0)
@@ -225,15 +225,13 @@ async def _read_limited_body(base: str, answer: aiohttp.ClientResponse) -> bytes
 
 
 def _unusable_answer(answer: aiohttp.ClientResponse, body: bytes, error: Exception) -> str:
-    """What came instead of an answer of Prometheus, by status, type and first words."""
+    """Describe an answer that is not from Prometheus by status, type and beginning."""
     start = body[:80].decode(errors="replace")
     kind = answer.content_type
     if answer.status in (401, 403):
-        return f"refused who we are ({answer.status}): see --prometheus-token-file and --prometheus-user"
+        return f"rejected the credentials ({answer.status}): check --prometheus-token-file or --prometheus-user"
     if 300 <= answer.status < 400:
-        return (
-            f"sent us elsewhere ({answer.status}, {quote_text(answer.headers.get('Location', ''))}): name that address"
-        )
+        return f"redirects ({answer.status}) to {quote_text(answer.headers.get('Location', ''))}: use that address"
     if kind != "application/json":
-        return f"must answer with JSON, found {kind} ({answer.status}) that begins with {start!r}"
+        return f"must answer with JSON, found {kind} ({answer.status}) starting with {start!r}"
     return f"must answer as Prometheus does, found {start!r} ({answer.status}; {shorten_text(str(error), 120)})"

@@ -1,4 +1,4 @@
-"""Where Prometheus is, who we are to it, and how much of it is read."""
+"""Address, credentials and limits of a Prometheus to read."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from webhook.errors import UsageError, quote_text
 HOUR = 3600
 DAY = 24 * HOUR
 
-DEFAULT_DAYS, MOST_DAYS = 7, 90
+DEFAULT_DAYS, MAX_DAYS = 7, 90
 MAX_SECRET_BYTES = 64 * 1024
-"""Bytes of a file with a token or a password."""
+"""Size limit of a file with a token or password."""
 
 
 class PrometheusSource(msgspec.Struct, frozen=True):
-    """One Prometheus, or something that answers as it does (Thanos, Mimir, VictoriaMetrics).
+    """A Prometheus, or a compatible server (Thanos, Mimir, VictoriaMetrics).
 
     Attributes:
-        url: Up to and without `/api/v1`.
-        ca: PEM file of the authorities that its certificate is checked against; "": those of the system.
-        token: File of a bearer token, read anew for each refresh.
-        user, password: Basic auth: a name, and the file of its password.
-        selector: Matchers that every query gets, such as `cluster="a"`.
-        days: How far back is looked.
-        call_seconds: The most that one query may take.
-        seconds: The most that all of them may take together.
+        url: Base URL, without `/api/v1`.
+        ca: PEM file of CA certificates; "" for the system's.
+        token: File of a bearer token, read for each load.
+        user, password: Basic authentication: the name, and the file of the password.
+        selector: Label matchers added to every query, such as `cluster="a"`.
+        days: Look-back period.
+        call_seconds: Time limit of one query.
+        seconds: Time limit of a load.
     """
 
     url: str
@@ -45,46 +45,46 @@ class PrometheusSource(msgspec.Struct, frozen=True):
 
     @property
     def base_url(self) -> str:
-        """The URL that paths are appended to.
+        """The base URL without a trailing slash.
 
         Raises:
-            UsageError: it is none.
+            UsageError: It is invalid.
         """
         return parse_base_url(self.url)
 
     def check(self) -> None:
-        """Look at all of it, without asking anybody.
+        """Validate everything, without a request.
 
         Raises:
-            UsageError: something of it cannot be used.
+            UsageError: Something is invalid.
         """
-        if not 1 <= self.days <= MOST_DAYS:
-            raise UsageError(f"--prometheus-days: must be 1 to {MOST_DAYS}, found {self.days}. Write {DEFAULT_DAYS}")
+        if not 1 <= self.days <= MAX_DAYS:
+            raise UsageError(f"--prometheus-days: must be 1 to {MAX_DAYS}, found {self.days}. Write {DEFAULT_DAYS}")
         self.tls_context()
         self.authorization_header()
 
     def tls_context(self) -> ssl.SSLContext | None:
-        """The TLS context; None for plain HTTP.
+        """Return the TLS context; None for plain HTTP.
 
         Raises:
-            UsageError: the authorities cannot be used.
+            UsageError: The CA file is invalid.
         """
         if not self.base_url.startswith("https:"):
             return None
         try:
             return ssl.create_default_context(cafile=self.ca or None)
         except OSError as error:  # ssl.SSLError is one
-            raise UsageError(f"{self.ca}: must be a PEM file of authorities ({error.strerror or error})") from error
+            raise UsageError(f"{self.ca}: must be a PEM file of CA certificates ({error.strerror or error})") from error
 
     def authorization_header(self) -> str:
-        """The Authorization header, "" where there is none.
+        """Return the Authorization header; "" without credentials.
 
         Raises:
-            UsageError: a file with a secret cannot be used.
+            UsageError: A file with a secret is invalid.
         """
         if self.token and (self.user or self.password):
             raise UsageError(
-                "--prometheus-token-file and --prometheus-user: must not be given together, found both. Write only one"
+                "--prometheus-token-file and --prometheus-user: are mutually exclusive, found both. Use only one"
             )
         if self.token:
             return f"Bearer {read_secret_file(self.token)}"
@@ -96,10 +96,10 @@ class PrometheusSource(msgspec.Struct, frozen=True):
 
 
 def parse_base_url(url: str) -> str:
-    """A URL without the slash at its end.
+    """Validate a URL, and return it without a trailing slash.
 
     Raises:
-        UsageError: it is no URL of HTTP, or has credentials in it, which would get into logs.
+        UsageError: It is not an HTTP URL, or contains credentials, which would get into logs.
     """
     write = "Write https://prometheus.monitoring.svc:9090"
     try:
@@ -108,20 +108,20 @@ def parse_base_url(url: str) -> str:
     except ValueError:
         parts, usable = urlsplit(""), False
     if not usable or parts.query or parts.fragment:
-        raise UsageError(f"the address of Prometheus: must be a URL of http or https, found {quote_text(url)}. {write}")
+        raise UsageError(f"the address of Prometheus: must be an http or https URL, found {quote_text(url)}. {write}")
     if parts.username is not None or parts.password is not None:
         raise UsageError(
-            f"the address of Prometheus: must be without credentials. {write}, --prometheus-user NAME "
+            f"the address of Prometheus: must not contain credentials. {write}, --prometheus-user NAME "
             "and --prometheus-password-file FILE"
         )
     return url.rstrip("/")
 
 
 def read_secret_file(file: str) -> str:
-    """The first line of a file with a secret, which never gets into a message.
+    """Read the secret from a file. Messages never contain it.
 
     Raises:
-        UsageError: it cannot be read, or holds none.
+        UsageError: The file is unreadable, or not one line of ASCII.
     """
     try:
         with Path(file).open("rb") as opened:

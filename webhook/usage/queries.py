@@ -1,7 +1,7 @@
-"""What is asked of Prometheus, as PromQL.
+"""PromQL queries for GPU usage.
 
-Aggregation happens there: what comes back is one figure a container, or one a container and bin of time. Two exporters
-for one GPU, and series that a restart of an exporter has doubled, are one by `max`.
+Prometheus aggregates: an answer has one value per container, or one per container and bin of time. `max` merges the
+series of two exporters for one GPU, and those of an exporter that was restarted.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ ENGINE = ("DCGM_FI_PROF_GR_ENGINE_ACTIVE", "DCGM_FI_PROF_GR_ENGINE_UTIL_RATIO")
 SM = ("DCGM_FI_PROF_SM_ACTIVE", "DCGM_FI_PROF_SM_UTIL_RATIO")
 XID = ("DCGM_FI_DEV_XID_ERRORS", "DCGM_FI_DEV_XID_ERROR")
 XID_COUNT = "DCGM_EXP_XID_ERRORS_COUNT"
-"""Where a field has two names, DCGM 4.6 has renamed it."""
+"""Fields with two names were renamed in DCGM 4.6."""
 
 POD_OWNER = "kube_pod_owner"
 POD_INFO = "kube_pod_container_info"
@@ -37,10 +37,10 @@ NAMES_PER_QUERY = 400
 
 
 class LabelScheme(NamedTuple):
-    """How the labels are called that name a container.
+    """Names of the labels that identify a container.
 
     Attributes:
-        only: The matchers that hold for series with these labels.
+        matchers: Matchers that select series with these labels.
     """
 
     namespace: str
@@ -50,7 +50,7 @@ class LabelScheme(NamedTuple):
 
     @property
     def labels(self) -> str:
-        """Parted by commas, as in PromQL."""
+        """The label names separated by commas, as in PromQL."""
         return f"{self.namespace}, {self.pod}, {self.container}"
 
 
@@ -60,151 +60,151 @@ EXPORTED_LABELS = LabelScheme(
 )
 PLAIN_LABELS = LabelScheme("namespace", "pod", "container", 'pod!="",exported_pod="",pod_name=""')
 LABEL_SCHEMES = (PLAIN_LABELS, EXPORTED_LABELS, LEGACY_LABELS)
-"""With honorLabels, without, and as exporters before 2020 had them."""
+"""With honorLabels, without it, and as in exporters before 2020."""
 
 
 class DeviceMetrics(NamedTuple):
-    """Series of GPUs: how their labels are called, which of them exist, and what else every query must match."""
+    """GPU metrics that exist with one label scheme, and further matchers for every query."""
 
     scheme: LabelScheme
     names: frozenset[str]
     selector: str = ""
 
     def first_existing(self, *names: str) -> str:
-        """The first of these metrics that exists; "" where none does."""
+        """Return the first of these metrics that exists; "" if none does."""
         return next((name for name in names if name in self.names), "")
 
     def select(self, metric: str) -> str:
-        """Those of one metric that name a pod."""
+        """Return the selector for series of one metric with a pod."""
         return metric_selector(metric, self.scheme.matchers, self.selector)
 
 
 def metric_selector(metric: str, *matchers: str) -> str:
-    """A selector in PromQL.
+    """Return a PromQL selector.
 
-    >>> selected("up", 'job="a"', "")
+    >>> metric_selector("up", 'job="a"', "")
     'up{job="a"}'
     """
     return f"{metric}{{{','.join(filter(None, matchers))}}}"
 
 
 def over_window(function: str, device: DeviceMetrics, metric: str, window: str) -> str:
-    """A function over the last `window` of a metric, without what an exporter says of GPUs that nobody holds.
+    """Return a function over the last `window` of a metric, without series of unallocated GPUs.
 
-    Without honorLabels, the series of an idle GPU bears the name of the exporter's own pod, as `up` does.
+    Without honorLabels, the series of an unallocated GPU has the exporter's own pod as label, as `up` has.
     """
-    seen = f"{function}{device.select(metric)}[{window}])"
+    values = f"{function}{device.select(metric)}[{window}])"
     if device.scheme is not PLAIN_LABELS:
-        return seen
+        return values
     up = f"max_over_time({metric_selector('up', HAS_POD, device.selector)}[{window}])"
-    return f"({seen} unless on (job, instance, namespace, pod) {up})"
+    return f"({values} unless on (job, instance, namespace, pod) {up})"
 
 
 def container_count_query(device: DeviceMetrics) -> str:
-    """How many containers use GPUs at a moment."""
+    """Count the containers that use GPUs at one time."""
     return f"count(group by ({device.scheme.labels}) ({device.select(FB_USED)}))"
 
 
 def peak_memory_query(device: DeviceMetrics, step: int) -> str:
-    """The largest memory in use in the last step, the worst GPU of the container: MiB.
+    """Return the peak memory in the last step, MiB, of the container's fullest GPU.
 
-    Not of a GPU that two pods hold at once: what is measured of one is all of it, so it says nothing about either.
+    GPUs that two pods share at one time are excluded: each pod shows the usage of both.
     """
-    form = device.scheme
-    held = f"group by (UUID, GPU_I_ID, {form.namespace}, {form.pod}) ({device.select(FB_USED)})"
+    scheme = device.scheme
+    held = f"group by (UUID, GPU_I_ID, {scheme.namespace}, {scheme.pod}) ({device.select(FB_USED)})"
     shared = f"count by (UUID, GPU_I_ID) ({held}) > 1"
     seen = over_window("max_over_time(", device, FB_USED, f"{step}s")
-    return f"max by ({form.labels}) ({seen} unless on (UUID, GPU_I_ID) ({shared}))"
+    return f"max by ({scheme.labels}) ({seen} unless on (UUID, GPU_I_ID) ({shared}))"
 
 
 def mean_memory_query(device: DeviceMetrics, window: str) -> str:
-    """The mean memory in use: MiB."""
+    """Return the mean memory in use, MiB."""
     return f"max by ({device.scheme.labels}) ({over_window('avg_over_time(', device, FB_USED, window)})"
 
 
 def memory_capacity_query(device: DeviceMetrics, window: str) -> str:
-    """The memory of the GPU or MIG instance: MiB."""
+    """Return the memory of the GPU or MIG instance, MiB."""
     parts = [name for name in (FB_USED, FB_FREE, FB_RESERVED) if name in device.names]
     total = " + ".join(f"last_over_time({device.select(name)}[{window}])" for name in parts)
     return f"max by ({device.scheme.labels}) ({total})"
 
 
 def compute_query(device: DeviceMetrics, metric: str, window: str) -> str:
-    """The 95th percentile of a metric of compute, by product and MIG profile; the worst GPU of the container."""
+    """Return the 95th percentile of a compute metric by product and MIG profile, of the container's busiest GPU."""
     labels = f"{device.scheme.labels}, modelName, GPU_I_PROFILE"
     return f"max by ({labels}) ({over_window('quantile_over_time(0.95, ', device, metric, window)})"
 
 
 def engine_activity_query(device: DeviceMetrics, metric: str, window: str) -> str:
-    """The largest activity that was seen."""
+    """Return the largest engine activity."""
     return f"max by ({device.scheme.labels}) ({over_window('max_over_time(', device, metric, window)})"
 
 
 def changed_within_hour(series: str) -> str:
-    """Series whose value became another one within the hour.
+    """Return the series whose value changed within the hour.
 
-    `changes` looks at the samples of a window alone. So that a change from the last sample before the hour to the first
-    one in it counts, and only once, more is looked at, and what lies before the hour is taken off again.
+    `changes` compares samples within its window only. To count a change from the last sample before the hour to the
+    first one in it, once, use a longer window and subtract the changes before the hour.
     """
     before = f"changes({series}[{EARLIER}] offset {HOUR})"
-    all_of_it = f"changes({series}[{HOUR_AND_EARLIER}])"
-    return f"{all_of_it} - ({before} or 0 * {all_of_it}) > 0"
+    total = f"changes({series}[{HOUR_AND_EARLIER}])"
+    return f"{total} - ({before} or 0 * {total}) > 0"
 
 
 def last_xid_query(device: DeviceMetrics, metric: str) -> str:
-    """The last code of each container whose code changed within the hour.
+    """Return the last XID of each container whose XID changed within the hour.
 
-    The metric keeps the last code for good, so that a pod may begin with the fault of the one before it.
+    The metric keeps the last code, so the first one of a pod may be that of the pod before it.
     """
     series = device.select(metric)
     return f"max by ({device.scheme.labels}) (last_over_time({series}[{HOUR}]) and {changed_within_hour(series)})"
 
 
 def xid_count_query(device: DeviceMetrics) -> str:
-    """How often each code was reported within the hour."""
+    """Return how often each XID was reported within the hour."""
     return f"max by ({device.scheme.labels}, xid) (max_over_time({device.select(XID_COUNT)}[{HOUR}])) > 0"
 
 
-def oom_restart_query(form: LabelScheme, selector: str) -> str:
-    """Containers that were started again within the hour after they were killed for memory."""
-    killed = metric_selector(LAST_TERMINATION, form.matchers, 'reason="OOMKilled"', selector)
-    restarts = metric_selector(RESTARTS, form.matchers, selector)
+def oom_restart_query(scheme: LabelScheme, selector: str) -> str:
+    """Return the containers that restarted within the hour after an OOM kill."""
+    oom_killed = metric_selector(LAST_TERMINATION, scheme.matchers, 'reason="OOMKilled"', selector)
+    restarts = metric_selector(RESTARTS, scheme.matchers, selector)
     return (
-        f"max by ({form.labels}) (max_over_time({killed}[{HOUR}]) > 0) and max by "
-        f"({form.labels}) ({changed_within_hour(restarts)})"
+        f"max by ({scheme.labels}) (max_over_time({oom_killed}[{HOUR}]) > 0) and max by "
+        f"({scheme.labels}) ({changed_within_hour(restarts)})"
     )
 
 
-def oom_termination_query(form: LabelScheme, selector: str) -> str:
-    """Containers that were killed for memory and not started again."""
-    killed = metric_selector(TERMINATION, form.matchers, 'reason="OOMKilled"', selector)
-    return f"max by ({form.labels}) (max_over_time({killed}[{HOUR}]) > 0)"
+def oom_termination_query(scheme: LabelScheme, selector: str) -> str:
+    """Return the containers that were OOM-killed and not restarted."""
+    oom_killed = metric_selector(TERMINATION, scheme.matchers, 'reason="OOMKilled"', selector)
+    return f"max by ({scheme.labels}) (max_over_time({oom_killed}[{HOUR}]) > 0)"
 
 
-def pod_owner_queries(form: LabelScheme, pods: Iterable[str], selector: str, window: str) -> Iterator[str]:
-    """What owns these pods."""
-    return _queries_by_name(POD_OWNER, form, form.pod, pods, selector, window, "owner_kind, owner_name")
+def pod_owner_queries(scheme: LabelScheme, pods: Iterable[str], selector: str, window: str) -> Iterator[str]:
+    """Yield queries for the owners of pods."""
+    return _queries_by_name(POD_OWNER, scheme, scheme.pod, pods, selector, window, "owner_kind, owner_name")
 
 
 def owner_queries(
-    metric: str, label: str, form: LabelScheme, names: Iterable[str], selector: str, window: str
+    metric: str, label: str, scheme: LabelScheme, names: Iterable[str], selector: str, window: str
 ) -> Iterator[str]:
-    """What owns these ReplicaSets, or Jobs."""
-    bare = form._replace(matchers="")
+    """Yield queries for the owners of ReplicaSets or Jobs."""
+    bare = scheme._replace(matchers="")
     return _queries_by_name(metric, bare, label, names, selector, window, "owner_kind, owner_name")
 
 
-def image_queries(form: LabelScheme, pods: Iterable[str], selector: str, window: str) -> Iterator[str]:
-    """The images of the containers of these pods."""
-    return _queries_by_name(POD_INFO, form, form.pod, pods, selector, window, f"{form.container}, image")
+def image_queries(scheme: LabelScheme, pods: Iterable[str], selector: str, window: str) -> Iterator[str]:
+    """Yield queries for the images of the containers of pods."""
+    return _queries_by_name(POD_INFO, scheme, scheme.pod, pods, selector, window, f"{scheme.container}, image")
 
 
 def _queries_by_name(
-    metric: str, form: LabelScheme, label: str, names: Iterable[str], selector: str, window: str, also: str
+    metric: str, scheme: LabelScheme, label: str, names: Iterable[str], selector: str, window: str, also: str
 ) -> Iterator[str]:
-    """One query for some hundred names at once. What cannot be the name of an object is not asked for."""
+    """Yield one query per batch of names; invalid object names are skipped."""
     usable = iter(sorted(name for name in names if OBJECT_NAME.fullmatch(name)))
     while some := list(islice(usable, NAMES_PER_QUERY)):
         pattern = "|".join(some).replace(".", "[.]")
-        series = metric_selector(metric, form.matchers, f'{label}=~"{pattern}"', selector)
-        yield f"group by ({form.namespace}, {label}, {also}) (last_over_time({series}[{window}]))"
+        series = metric_selector(metric, scheme.matchers, f'{label}=~"{pattern}"', selector)
+        yield f"group by ({scheme.namespace}, {label}, {also}) (last_over_time({series}[{window}]))"

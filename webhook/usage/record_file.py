@@ -1,6 +1,6 @@
-"""Recorded use in a file: the histories themselves, as JSON with a version, so that a later program judges them anew.
+"""Read and write files of recorded usage: the histories as versioned JSON, so that a later program estimates again.
 
-A name that ends in .gz is compressed. What is in a file is a stranger's: every bound is checked before it is believed.
+A name that ends in .gz means compression. Files are untrusted: every limit is checked.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ import msgspec
 
 from webhook.errors import UsageError, quote_text, shorten_text
 from webhook.usage.history import GAP, MAX_FAILURES, MAX_MIB, MIB_TYPECODE, UsageHistory
+from webhook.usage.loader import RECORD_AGAIN
 
 VERSION = 1
-"""Of the files that are written; older ones are read too, newer ones are not."""
+"""Format version. Older files can be read, newer ones are rejected."""
 
 MAX_FILE_BYTES = 256 * 1024 * 1024
-"""Bytes, uncompressed: ten times what 20,000 containers have in a week."""
+"""Size limit, uncompressed: ten times the size of 20,000 containers over a week."""
 
 MAX_CONTAINERS = 200_000
 MAX_BINS = 10_000
 MAX_UNIX_SECONDS = 1 << 40
-RECORD_AGAIN = "Write a new one: rightslice usage record --prometheus URL --file FILE"
 
 
 class UsageRecord(NamedTuple):
-    """What a file holds: histories, and the moment they were recorded at, Unix seconds."""
+    """The content of a file: histories, and the time of recording in Unix seconds."""
 
     histories: list[UsageHistory]
     now: float
@@ -68,34 +68,34 @@ class _RecordFile(msgspec.Struct, rename="camel"):
 
 
 def check_record_writable(path: Path) -> None:
-    """See that a file can be written here: one that is there already is replaced, which no device or link may be.
+    """Check that the file can be written. An existing regular file will be replaced; anything else is an error.
 
     Raises:
-        UsageError: it cannot, or is something else.
-        OSError: the folder cannot be written into.
+        UsageError: The path is not a regular file.
+        OSError: The folder is not writable.
     """
     if os.path.lexists(path) and not stat.S_ISREG(path.lstat().st_mode):
-        raise UsageError(f"{path}: must be a regular file, or not be there yet, found a folder, link, pipe or device")
-    with _temporary_file_beside(path) as made:
-        made.close()
-        Path(made.name).unlink()
+        raise UsageError(f"{path}: must be a regular file or not exist, found a folder, link, pipe or device")
+    with _temporary_file_beside(path) as temporary:
+        temporary.close()
+        Path(temporary.name).unlink()
 
 
 def write_record(path: Path, recorded: UsageRecord) -> None:
-    """Write a file, whole or not at all.
+    """Write a file atomically.
 
     Raises:
-        OSError: it cannot be written.
+        OSError: It cannot be written.
     """
     text = msgspec.json.encode(_to_record_file(recorded))
-    with _temporary_file_beside(path) as made:
+    with _temporary_file_beside(path) as temporary:
         try:
-            made.write(gzip.compress(text, mtime=0) if path.suffix == ".gz" else text)
-            made.close()
-            Path(made.name).chmod(0o644)
-            Path(made.name).replace(path)
+            temporary.write(gzip.compress(text, mtime=0) if path.suffix == ".gz" else text)
+            temporary.close()
+            Path(temporary.name).chmod(0o644)
+            Path(temporary.name).replace(path)
         except BaseException:
-            Path(made.name).unlink()
+            Path(temporary.name).unlink()
             raise
 
 
@@ -121,10 +121,10 @@ _SHARED_FIELDS = [name for name in _RecordedContainer.__struct_fields__ if name 
 
 
 def read_record(path: Path) -> UsageRecord:
-    """Read a file. A container of which nothing but gaps is recorded is left out, unless it was killed or had faults.
+    """Read a file. Containers with nothing but gaps are dropped, unless they have kills or XIDs.
 
     Raises:
-        UsageError: it cannot be read or used; says where, what must hold and what to write.
+        UsageError: It is unreadable or invalid; says where, what must be true and how to fix it.
     """
     text = _read_record_bytes(path)
     version = _decode_record(path, text, _VersionHead).version
@@ -132,10 +132,10 @@ def read_record(path: Path) -> UsageRecord:
         newer = ": a newer rightslice wrote it" if version > VERSION else ""
         raise UsageError(f"{path}: must be of version {VERSION}, found {version}{newer}. {RECORD_AGAIN}")
     file = _decode_record(path, text, _RecordFile)
-    if fault := _record_error(file):
-        raise UsageError(f"{path}: {fault}. {RECORD_AGAIN}")
-    seen = [one for one in file.containers if max(one.peaks_mib) > GAP or one.ooms or one.xids]
-    return UsageRecord([_to_history(one, file.step_seconds) for one in seen], file.now)
+    if error := _record_error(file):
+        raise UsageError(f"{path}: {error}. {RECORD_AGAIN}")
+    recorded = [one for one in file.containers if max(one.peaks_mib) > GAP or one.ooms or one.xids]
+    return UsageRecord([_to_history(one, file.step_seconds) for one in recorded], file.now)
 
 
 def _read_record_bytes(path: Path) -> bytes:
@@ -146,7 +146,7 @@ def _read_record_bytes(path: Path) -> bytes:
             text = (gzip.GzipFile(fileobj=opened) if packed else opened).read(MAX_FILE_BYTES + 1)
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise UsageError(
-            f"{path}: must be a whole gzip file, found one that ends early or is damaged. {RECORD_AGAIN}"
+            f"{path}: must be a complete gzip file, found a truncated or damaged one. {RECORD_AGAIN}"
         ) from error
     except OSError as error:
         raise UsageError(f"{path}: cannot be read ({error.strerror or error})") from error
@@ -160,7 +160,7 @@ def _decode_record(path: Path, text: bytes, kind: type[Any]) -> Any:
         return msgspec.json.decode(text, type=kind)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise UsageError(
-            f"{path}: must be a file of recorded use, found {_decode_error_text(error)}. {RECORD_AGAIN}"
+            f"{path}: must be a file of recorded usage, found {_decode_error_text(error)}. {RECORD_AGAIN}"
         ) from error
 
 
@@ -171,7 +171,7 @@ def _decode_error_text(error: Exception) -> str:
 
 
 def _record_error(file: _RecordFile) -> str:
-    """The first thing that cannot be, in words; "" where all is well."""
+    """Return the first error; "" if the file is valid."""
     if not 0 <= file.now <= MAX_UNIX_SECONDS:
         return f"now must be Unix seconds, found {file.now}"
     if not 1 <= file.step_seconds <= 7 * 86_400:
@@ -187,12 +187,12 @@ def _record_error(file: _RecordFile) -> str:
 
 
 def _duplicate_error(containers: list[_RecordedContainer]) -> str:
-    """What a container says twice would count twice."""
+    """Return an error if a container appears twice, because it would count twice."""
     seen: set[tuple[str, str, str]] = set()
     for index, one in enumerate(containers):
         key = one.namespace, one.pod, one.container
         if key in seen:
-            return f"containers[{index}]: must be there once, found {quote_text('/'.join(key), 200)} again"
+            return f"containers[{index}]: must be unique, found {quote_text('/'.join(key), 200)} again"
         seen.add(key)
     return ""
 
@@ -204,8 +204,8 @@ def _container_error(one: _RecordedContainer, file: _RecordFile) -> str:
         return f"peaksMib must be 0 to {MAX_MIB} MiB, or {GAP} for a gap"
     if not 0 <= one.start <= one.start + len(one.peaks_mib) * file.step_seconds <= file.now + file.step_seconds:
         return "its bins must end no later than the file's now"
-    if fault := _amount_range_error(one):
-        return fault
+    if error := _amount_range_error(one):
+        return error
     troubles = [*one.ooms, *(at for at, _ in one.xids)]
     if len(troubles) > MAX_FAILURES or any(not 0 <= at <= file.now + file.step_seconds for at in troubles):
         return f"ooms and xids must be at most {MAX_FAILURES}, no later than the file's now"
