@@ -32,7 +32,7 @@ def _pod(uid: str, nodes: int = BOTH, count: int = 1, until: float = 10.0, resou
 
 
 def test_one_node_must_have_it_all() -> None:
-    view = ClusterView(FLEET, rooms=ROOMS)
+    view = ClusterView(FLEET, free=ROOMS)
     assert _room(view, 2)
     assert not _room(view, 3), "three are free, on two nodes"
     assert not _room(view, 2, B)
@@ -41,7 +41,7 @@ def test_one_node_must_have_it_all() -> None:
 
 
 def test_cpu_and_memory_must_be_free_on_the_same_node() -> None:
-    view = ClusterView(FLEET, rooms=ROOMS)
+    view = ClusterView(FLEET, free=ROOMS)
     assert _room(view, 2, cpu_milli=4000, memory=8 * GIB)
     assert not _room(view, 2, cpu_milli=4001)
     assert not _room(view, 2, memory=8 * GIB + 1)
@@ -55,13 +55,13 @@ def test_a_node_that_no_room_is_given_for_is_empty() -> None:
 
 
 def test_free_adds_up_the_nodes_of_the_mask() -> None:
-    view = ClusterView(FLEET, rooms=ROOMS)
+    view = ClusterView(FLEET, free=ROOMS)
     (offer,) = FLEET.offers
     assert (view.free_units(offer, BOTH), view.free_units(offer, A), view.free_units(offer, 0b100)) == (3, 2, 0)
 
 
 def test_pods_assumed_hold_what_they_may_take() -> None:
-    view = ClusterView(FLEET, rooms=ROOMS)
+    view = ClusterView(FLEET, free=ROOMS)
     (offer,) = FLEET.offers
     once = view.with_assumed(_pod("1"), 0.0)
     assert (once.free_units(offer, BOTH), view.free_units(offer, BOTH)) == (2, 3), "the old view stays as it was"
@@ -73,20 +73,20 @@ def test_pods_assumed_hold_what_they_may_take() -> None:
 
 
 def test_pods_assumed_elsewhere_hold_nothing_here() -> None:
-    view = ClusterView(FLEET, rooms=ROOMS).with_assumed(_pod("1", B), 0.0)
+    view = ClusterView(FLEET, free=ROOMS).with_assumed(_pod("1", B), 0.0)
     assert _room(view, 2, A)
     assert not _room(view, 1, B)
     assert _room(view.with_assumed(_pod("2", BOTH, resource=SHARED), 0.0), 2, A)
 
 
 def test_the_same_uid_twice_counts_once_and_no_uid_counts_each_time() -> None:
-    view = ClusterView(FLEET, rooms=ROOMS).with_assumed(_pod("1"), 0.0)
+    view = ClusterView(FLEET, free=ROOMS).with_assumed(_pod("1"), 0.0)
     assert view.with_assumed(_pod("1"), 0.0) is view
     assert len(view.with_assumed(_pod(""), 0.0).with_assumed(_pod(""), 0.0).assumed_pods) == 3
 
 
 def test_time_forgets_them_in_whatever_order_they_came() -> None:
-    view = ClusterView(FLEET, rooms=ROOMS)
+    view = ClusterView(FLEET, free=ROOMS)
     for uid, until in (("late", 30.0), ("soon", 10.0), ("next", 20.0)):
         view = view.with_assumed(_pod(uid, until=until), 0.0)
     assert [pod.uid for pod in view.assumed_pods] == ["soon", "next", "late"]
@@ -96,7 +96,7 @@ def test_time_forgets_them_in_whatever_order_they_came() -> None:
 
 
 def test_a_view_may_have_two_successors() -> None:
-    view = ClusterView(FLEET, rooms=ROOMS, assumed=[_pod("0")])
+    view = ClusterView(FLEET, free=ROOMS, assumed=[_pod("0")])
     left, right = view.with_assumed(_pod("left"), 0.0), view.with_assumed(_pod("right"), 0.0)
     assert [pod.uid for pod in view.assumed_pods] == ["0"]
     assert [pod.uid for pod in left.assumed_pods] == ["0", "left"]
@@ -140,7 +140,7 @@ def test_room_is_never_promised_where_the_pods_assumed_could_have_taken_it(
     """Against every way in which the pods assumed can land."""
     fleet = Fleet([node(f"n{i}", CARD, **{GPU: "3", SHARED: "3"}) for i in range(len(free))])
     rooms = {f"n{i}": FreeResources(cpu, memory, {GPU: a, SHARED: b}) for i, (a, b, cpu, memory) in enumerate(free)}
-    view = ClusterView(fleet, rooms=rooms)
+    view = ClusterView(fleet, free=rooms)
     for number, (mask, (units, others, cpu, memory)) in enumerate(pods):
         count = units or others
         each = (-(-cpu // count), -(-memory // count))
@@ -163,7 +163,7 @@ BURST = [(4000, 3000, 1), (6000, 3000, 2), (6000, 2000, 3), (9000, 3000, 3), (40
 
 @pytest.mark.parametrize(("cpu", "each", "fit"), BURST)
 def test_as_many_copies_as_fit_find_room_one_after_the_other(cpu: int, each: int, fit: int) -> None:
-    view, found = ClusterView(Fleet([node("n", CARD, **{GPU: "5"})]), rooms={"n": FreeResources(cpu, GIB, {GPU: 5})}), 0
+    view, found = ClusterView(Fleet([node("n", CARD, **{GPU: "5"})]), free={"n": FreeResources(cpu, GIB, {GPU: 5})}), 0
     while found < 9 and view.has_free_node(GPU, 1, 1, cpu_milli=each, memory=0):
         view = view.with_assumed(AssumedPod(str(found), GPU, 1, 1, 10.0, ("", ""), each), 0.0)
         found += 1
@@ -172,7 +172,7 @@ def test_as_many_copies_as_fit_find_room_one_after_the_other(cpu: int, each: int
 
 def test_a_pod_that_asks_for_no_cpu_needs_none_beside_the_others() -> None:
     one = AssumedPod("1", GPU, 1, 1, 10.0, ("", ""), 4000, GIB)
-    view = ClusterView(Fleet([node("n", CARD, **{GPU: "2"})]), rooms={"n": FreeResources(4000, GIB, {GPU: 2})})
+    view = ClusterView(Fleet([node("n", CARD, **{GPU: "2"})]), free={"n": FreeResources(4000, GIB, {GPU: 2})})
     view = view.with_assumed(one, 0.0)
     assert view.has_free_node(GPU, 1, 1, cpu_milli=0, memory=0)
     assert not view.has_free_node(GPU, 1, 1, cpu_milli=1, memory=0)
@@ -209,9 +209,14 @@ def test_what_was_reckoned_of_limits_and_quotas_goes_with_them() -> None:
 
     before, after = objects("1"), objects("2")
     view = ClusterView(Fleet(()), limit_ranges={"team": (before[0],)}, quotas={"team": (before[1],)})
-    assert (view.ranges("team")[0].bounds[0].amount.unscaled, view.quota_room("team")[0].remaining[0][1]) == (1, 1000)
+    assert _first_amounts(view) == (1, 1000)
 
     later = view.with_objects({}, {"team": [after[0]]}, {"team": [after[1]]})
-    assert (later.ranges("team")[0].bounds[0].amount.unscaled, later.quota_room("team")[0].remaining[0][1]) == (2, 2000)
+    assert _first_amounts(later) == (2, 2000)
     assert view.ranges("team")[0].bounds[0].amount.unscaled == 1
     assert later.ranges("other") == NO_LIMIT_RANGES
+
+
+def _first_amounts(view: ClusterView) -> tuple[int, int]:
+    ranges, quotas = view.ranges("team"), view.remaining_quotas("team")
+    return ranges[0].bounds[0].amount.unscaled, quotas[0].remaining[0][1]

@@ -52,14 +52,14 @@ def build_view(
 
     return ClusterView(
         fleet,
-        rooms=free_resources_by_node(fleet.nodes, (pod for some in active.values() for pod in some)),
+        free=free_resources_by_node(fleet.nodes, (pod for some in active.values() for pod in some)),
         namespaces={namespace.metadata.name: namespace for namespace in namespaces},
         limit_ranges={
             name: tuple(map(default_limit_range, some)) for name, some in group_by_namespace(limit_ranges).items()
         },
         claim_templates=templates,
         device_classes=classes,
-        lines={name: _summarize_pods(some) for name, some in active.items()},
+        pods={name: _summarize_pods(some) for name, some in active.items()},
         quotas={
             name: tuple(with_status(name, quota) for quota in some) for name, some in group_by_namespace(quotas).items()
         },
@@ -101,13 +101,13 @@ def build_live_view(
     free = [free_resources_on_node(node, usage) for node in fleet.nodes]
     view = ClusterView(
         fleet,
-        rooms={node.name: resources for node, resources in zip(fleet.nodes, free, strict=True)},
+        free={node.name: resources for node, resources in zip(fleet.nodes, free, strict=True)},
         namespaces=namespaces,
         limit_ranges={name: tuple(found) for name, found in limit_ranges.items()},
         quotas={name: tuple(with_quota_status(quota, ()) for quota in found) for name, found in quotas.items()},
         claim_templates=claim_templates,
         device_classes=device_classes,
-        lines=summaries,
+        pods=summaries,
         complete=True,
     )
     return BuiltView(view, free)

@@ -128,7 +128,7 @@ def _namespace_rejections(
         amounts: The amounts of the unchanged pod.
     """
     pod, view, namespace = context.pod, context.view, context.request.namespace
-    ranges, remaining = view.ranges(namespace), view.quota_room(namespace)
+    ranges, remaining = view.ranges(namespace), view.remaining_quotas(namespace)
     if not ranges and not remaining:
         return _NOT_REJECTED
     claims: tuple[Violation, ...] = ()

@@ -1,9 +1,9 @@
-"""From one node to what it advertises: sizes from its labels first, from the catalogue second, else unknown.
+"""What one node advertises: sizes from its labels first, then from the MIG catalogue, otherwise unknown.
 
-What exists, and how many, comes from `status.allocatable` alone: under the mixed MIG strategy `gpu.count`,
-`gpu.product` and `gpu.memory` go on describing whole cards when all of them are cut up.
+Which resources exist, and how many units, comes from `status.allocatable` alone: under the mixed MIG strategy
+`gpu.count`, `gpu.product` and `gpu.memory` still describe whole cards when all of them are partitioned.
 
-Source: k8s-device-plugin `internal/rm` and `internal/lm`; GKE's and EC2's labels through `clouds`.
+Source: k8s-device-plugin `internal/rm` and `internal/lm`; GKE's and EC2's labels through `node_labels`.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ from webhook.model.quantity import parse_whole_number
 
 INVALID_MIG_MARK = "-mig-invalid"
 MAX_UNITS = 4096
-"""Of one GPU resource on one node: sixteen cards in 256 shares each. More than that is a mistake, counted as none."""
+"""Units of one GPU resource on one node: sixteen cards in 256 shares each. More is a mistake and counts as none."""
 
 USUAL_SLICES = 7
-"""Compute slices of every MIG card but a few: taken where the product is not known."""
+"""Compute slices of nearly every MIG card, for an unknown product."""
 
 
 class AdvertisedResource(msgspec.Struct, frozen=True, gc=False):
-    """What one node advertises under one resource name. Units and meanings are those of `GpuOffer`."""
+    """One resource name of one node. Units and meanings are those of `GpuOffer`."""
 
     resource: str
     form: GpuForm
@@ -59,12 +59,12 @@ class AdvertisedResource(msgspec.Struct, frozen=True, gc=False):
 
 
 def gpu_units(amounts: Mapping[str, QuantityText]) -> dict[str, int]:
-    """GPU resources of a node by name; what is no whole number above zero, or beyond sense, is not there to be had."""
+    """Return GPU units by resource name; invalid, zero and implausible amounts are left out."""
     return {name: count for name, count in _gpu_counts(amounts) if 0 < count <= MAX_UNITS}
 
 
 def implausible_gpu_units(amounts: Mapping[str, QuantityText]) -> dict[str, int]:
-    """GPU resources of which a node says that it has more units than any can have."""
+    """Return GPU resources with more units than any node can have."""
     return {name: count for name, count in _gpu_counts(amounts) if count > MAX_UNITS}
 
 
@@ -73,7 +73,7 @@ def _gpu_counts(amounts: Mapping[str, QuantityText]) -> Iterator[tuple[str, int]
 
 
 def advertised_resources(node: Node) -> Iterator[AdvertisedResource]:
-    """Everything that a node advertises, one for each GPU resource name that it has units of."""
+    """Yield every GPU resource that a node advertises."""
     labels = node.metadata.labels
     known = read_cloud_labels(labels)
     installed = gpu_units(node.status.capacity)
@@ -84,7 +84,7 @@ def advertised_resources(node: Node) -> Iterator[AdvertisedResource]:
 
 
 def node_hardware(labels: Labels) -> NodeHardware:
-    """Driver and GPUs of a node."""
+    """Return driver and GPUs of a node."""
     product = labels.get(PRODUCT_LABEL) or read_cloud_labels(labels).product
     return NodeHardware(driver_version(labels), cuda_version(labels), compute_capability(labels), card_product(product))
 
@@ -104,7 +104,7 @@ def _advertised_resource(
         _count_shares(resource, block, labels, known, installed),
     )
     if count and installed > count * replicas:
-        unit = UnitSize(None, unit.compute_milli, unit.gpu_milli)  # several models, and labels speak of one
+        unit = UnitSize(None, unit.compute_milli, unit.gpu_milli)  # several models, but labels describe one
     form, isolation = _form_and_isolation(bool(slice_of), replicas, block, labels, known)
     return AdvertisedResource(
         resource=resource.name,
@@ -129,7 +129,7 @@ class UnitSize(msgspec.Struct, frozen=True, gc=False):
 
 
 def _advertised_profile(product: str, known: CloudGpuInfo) -> GpuResource | None:
-    """The MIG profile that `nvidia.com/gpu` stands for here (single strategy, GKE partitions); None if a card."""
+    """Return the MIG profile of `nvidia.com/gpu` (single strategy, GKE partitions); None if it is a card."""
     lower = product.lower()
     at = lower.find("-mig-")
     name = lower[at + 5 :].removesuffix(SHARED_MARK) if at >= 0 else known.partition
@@ -142,7 +142,7 @@ def _whole_card_size(product: str, labels: Labels, known: CloudGpuInfo) -> UnitS
 
 
 def _mig_instance_size(profile: GpuResource, block: str, product: str, labels: Labels) -> UnitSize:
-    """One MIG instance: its block of labels, the catalogue, and the rule of names where neither says more."""
+    """Return one MIG instance from its block of labels, then the catalogue, then its name."""
     shape, card = mig_catalogue.mig_profile_spec(product, profile.profile), mig_catalogue.mig_card_spec(product)
     memory = parse_memory_mib(labels.get(f"{block}.memory")) or (shape.memory_mib if shape else None)
     slices = card.compute_slices if card else USUAL_SLICES
@@ -160,9 +160,9 @@ def _mig_instance_size(profile: GpuResource, block: str, product: str, labels: L
 
 
 def _count_shares(resource: GpuResource, block: str, labels: Labels, known: CloudGpuInfo, installed: int) -> int:
-    """Shares made of each card or instance; where nobody says how many, the most it can be.
+    """Return the shares of each card or instance; if unknown, the most it can be.
 
-    GFD writes the factor of one GPU, some write count times factor: what is advertised tells which.
+    GFD writes the factor of one GPU, others write count times factor: the advertised units decide.
     """
     label = parse_count(labels.get(f"{block}.replicas")) or 0
     count = parse_count(labels.get(f"{block}.count")) or known.gpus or 0
@@ -178,7 +178,7 @@ def _count_shares(resource: GpuResource, block: str, labels: Labels, known: Clou
 def _form_and_isolation(
     mig: bool, replicas: int, block: str, labels: Labels, known: CloudGpuInfo
 ) -> tuple[GpuForm, IsolationLevel]:
-    """Form and isolation of one unit. The device plugin refuses MPS on MIG instances; GKE's allows it."""
+    """Return form and isolation of one unit. The device plugin rejects MPS on MIG instances; GKE's allows it."""
     if replicas == 1:
         return (GpuForm.MIG if mig else GpuForm.WHOLE), IsolationLevel.HARDWARE
     strategy = labels.get(f"{block}.sharing-strategy") or labels.get(SHARING_LABEL)

@@ -1,7 +1,7 @@
-"""Ledger: pods that were admitted a moment ago and are not seen in the cluster yet.
+"""Pods that were admitted a moment ago and are not seen in the cluster yet.
 
-Each ledger is immutable to its readers, and making the next one costs the same however long it is: both
-share one log, of which each sees its own stretch.
+Each value is immutable to its readers, and creating the next one costs the same at any length: both share one log, of
+which each sees its own range.
 """
 
 from __future__ import annotations
@@ -14,22 +14,22 @@ from typing import NamedTuple
 import msgspec
 
 COMPACT_AT = 1024
-"""Forgotten entries at the head of the log before it is copied without them."""
+"""Expired entries at the head of the log before it is copied without them."""
 
 
 class AssumedPod(msgspec.Struct, frozen=True, gc=False):
-    """A pod that was admitted a moment ago and is not seen yet: it holds units of one offer, and CPU and memory.
+    """A pod that was admitted a moment ago and is not seen yet: it holds units of one offer, CPU and memory.
 
     Attributes:
-        uid: The request's uid, so that one admission counts once; "" is known to nobody and always counts.
-        resource: Resource name it will ask for.
-        nodes: Mask of the nodes it may land on.
+        uid: The request's uid, so that one admission counts once; "" always counts.
+        resource: Resource name that it will request.
+        nodes: Mask of the nodes where it may run.
         count: Units.
-        until: When to forget it, seconds of the caller's clock.
-        called: What the pod will be called: namespace and name, or the beginning of a name that is to be made.
-        cpu_milli: Millicores that it needs for each unit.
-        memory: Bytes of memory that it needs for each unit.
-        since: When it was admitted, at the earliest, seconds of the same clock: a pod made before is another one.
+        expires_at: Seconds of the caller's clock.
+        pod_name: Namespace and name, or a generateName.
+        cpu_milli: Millicores for each unit.
+        memory: Bytes of memory for each unit.
+        admitted_at: Earliest time of its admission, seconds of the same clock: a pod created before is another one.
     """
 
     uid: str
@@ -47,9 +47,9 @@ class BoundPod(NamedTuple):
     """A pod that is on a node now.
 
     Attributes:
-        called: What it was called when it was admitted; see `AssumedPod`.
-        resource: A GPU resource that it holds there.
-        made: When it was made, seconds of the caller's clock, where others may have been called the same.
+        pod_name: Its name at admission; see `AssumedPod`.
+        resource: A GPU resource that it holds.
+        created_at: Creation time, seconds of the caller's clock, if others may have had the same name.
     """
 
     pod_name: tuple[str, str]
@@ -58,11 +58,11 @@ class BoundPod(NamedTuple):
 
 
 UnitKind = tuple[int, int, int]
-"""Units that are alike: the nodes that they may land on, and millicores and bytes that come with each."""
+"""Interchangeable units: the nodes where they may be, and millicores and bytes that come with each."""
 
 
 class AssumedUnits(NamedTuple):
-    """Units taken on some nodes, with the most millicores and bytes of memory that come with one of them."""
+    """Assumed units on some nodes, with the most millicores and bytes of memory that come with one of them."""
 
     units: int
     cpu_milli: int
@@ -73,7 +73,7 @@ NO_ASSUMED_UNITS = AssumedUnits(0, 0, 0)
 
 
 class AssumedPods:
-    """Pods assumed, those to be forgotten first at the head."""
+    """Assumed pods, in the order of expiry."""
 
     __slots__ = ("_end", "_held", "_known", "_log", "_start")
 
@@ -87,16 +87,16 @@ class AssumedPods:
                 self._append(pod)
 
     def all_pods(self) -> tuple[AssumedPod, ...]:
-        """The pods assumed, those to be forgotten first in front."""
+        """Return the assumed pods, the first to expire first."""
         return tuple(self._log[self._start : self._end])
 
     def assumed_units(self, resource: str, nodes: int) -> int:
-        """Units of a resource that pods hold which may land on one of these nodes."""
+        """Return the units of a resource of pods that may be on one of these nodes."""
         held = self._held.get(resource)
         return sum(units for kind, units in held.items() if kind[0] & nodes) if held else 0
 
     def assumed_resources(self, resource: str, nodes: int) -> AssumedUnits:
-        """The same, with what else comes with each unit."""
+        """Return these units with their CPU and memory."""
         held = self._held.get(resource)
         near = [(kind, units) for kind, units in held.items() if kind[0] & nodes] if held else []
         if not near:
@@ -106,7 +106,7 @@ class AssumedPods:
         )
 
     def other_assumed_resources(self, resource: str, nodes: int) -> tuple[int, int]:
-        """Millicores and bytes of memory that pods take on these nodes which hold other resources."""
+        """Return millicores and bytes of memory of pods on these nodes that hold other resources."""
         cpu_milli = memory = 0
         for name, held in self._held.items():
             if name != resource:
@@ -116,7 +116,7 @@ class AssumedPods:
         return cpu_milli, memory
 
     def without_expired(self, now: float) -> AssumedPods:
-        """The ledger without the pods past their time; itself if there are none."""
+        """Return the pods that have not expired; itself if none has."""
         start, held = self._start, self._held
         while start < self._end and self._log[start].expires_at <= now:
             held = _with_units_changed(held, self._log[start], -self._log[start].count)
@@ -128,7 +128,7 @@ class AssumedPods:
         return self._share_log(start, self._end, held)
 
     def with_pod(self, pod: AssumedPod) -> AssumedPods:
-        """The ledger with one more pod; itself if its uid is known."""
+        """Return one more pod; itself if its uid is known."""
         if self._has(pod.uid):
             return self
         shared = len(self._log) == self._end and (
@@ -136,12 +136,12 @@ class AssumedPods:
         )
         if not shared:
             return AssumedPods((*self.all_pods(), pod))
-        ledger = self._share_log(self._start, self._end, self._held)
-        ledger._append(pod)
-        return ledger
+        assumed_pods = self._share_log(self._start, self._end, self._held)
+        assumed_pods._append(pod)
+        return assumed_pods
 
     def without_bound(self, seen: Collection[BoundPod]) -> AssumedPods:
-        """The ledger without one entry for each pod that is seen now; itself if it has none of them."""
+        """Return the pods without one entry for each pod that is bound now; itself if it has none of them."""
         left: defaultdict[tuple[tuple[str, str], str], list[float]] = defaultdict(list)
         for landing in sorted(seen, key=lambda landing: landing.created_at):
             left[landing.pod_name, landing.resource].append(landing.created_at)
@@ -156,7 +156,7 @@ class AssumedPods:
         return AssumedPods(kept) if left and len(kept) < self._end - self._start else self
 
     def with_masks(self, masks: Callable[[int], int]) -> AssumedPods:
-        """The ledger with every mask of nodes translated: the nodes stand in another order now."""
+        """Return the pods with translated node masks, after the order of the nodes changed."""
         known: dict[int, int] = {}
         for pod in self.all_pods():
             if pod.nodes not in known:
@@ -169,10 +169,10 @@ class AssumedPods:
         return self._start <= place < self._end
 
     def _share_log(self, start: int, end: int, held: Mapping[str, Mapping[UnitKind, int]]) -> AssumedPods:
-        ledger = AssumedPods.__new__(AssumedPods)
-        ledger._log, ledger._known, ledger._held = self._log, self._known, held
-        ledger._start, ledger._end = start, end
-        return ledger
+        assumed_pods = AssumedPods.__new__(AssumedPods)
+        assumed_pods._log, assumed_pods._known, assumed_pods._held = self._log, self._known, held
+        assumed_pods._start, assumed_pods._end = start, end
+        return assumed_pods
 
     def _append(self, pod: AssumedPod) -> None:
         self._known[pod.uid] = self._end
@@ -184,7 +184,6 @@ class AssumedPods:
 def _with_units_changed(
     held: Mapping[str, Mapping[UnitKind, int]], pod: AssumedPod, units: int
 ) -> dict[str, Mapping[UnitKind, int]]:
-    """A copy with more or fewer units held under one resource and kind."""
     kind, kinds = (pod.nodes, pod.cpu_milli, pod.memory), dict(held.get(pod.resource, {}))
     kinds[kind] = kinds.get(kind, 0) + units
     if not kinds[kind]:

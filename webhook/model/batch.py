@@ -1,11 +1,12 @@
-"""Gangs: pods that run together or not at all, as far as one of them says.
+"""Gangs (pods that run together or not at all) and queueing systems, recognised by what one pod carries.
 
-A scheduler sees a pod, not the Job that made it. So a gang is told by what controllers write on each of its pods: a
-label that all of them share, and, from some, how many they are. A pod that wants to be near those with its own labels
-says it too, and by which label of nodes; the webhook writes that for policies with a `multiNodeDomain`.
+A scheduler sees a pod, not the Job that created it. A gang is recognised by what controllers write on each of its pods:
+a shared label and, from some, the number of pods. Pod affinity to pods with the same labels counts too, and gives the
+topology key; the webhook writes that for policies with a `multiNodeDomain`. Queueing systems budget and place a pod
+beside, or instead of, the scheduler, by its template or pod group.
 
-Sources: scheduler-plugins (coscheduling), Kueue (plain pods), LeaderWorkerSet, JobSet, Kubeflow's training operator,
-KubeRay, Kubernetes (Indexed Jobs), torchrun (`PET_NNODES`).
+Sources: scheduler-plugins (coscheduling), Kueue, LeaderWorkerSet, JobSet, Kubeflow's training operator, KubeRay,
+Kubernetes (Indexed Jobs), torchrun (`PET_NNODES`), Volcano, YuniKorn, KAI-Scheduler (also under its older name).
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from webhook.model.node_labels import CLIQUE_LABEL, parse_count
 from webhook.model.pods import DEFAULT_NAMESPACE, Pod
 
 QUEUEING_SCHEDULERS = frozenset({"volcano", "yunikorn", "kai-scheduler", "runai-scheduler"})
-"""Names that pods write in spec.schedulerName for the schedulers that keep queues."""
+"""Values of spec.schedulerName for schedulers with queues."""
 
 QUEUEING_PREFIXES = (
     "kueue.x-k8s.io/",
@@ -33,7 +34,7 @@ QUEUEING_PREFIXES = (
     "scheduling.x-k8s.io/pod-group",
     "pod-group.scheduling.sigs.k8s.io/",
 )
-"""How the labels and annotations begin that such a system puts on its pods, or is told by."""
+"""Prefixes of the labels and annotations that such systems write or read."""
 
 
 GROUP_LABELS: Mapping[str, str] = {
@@ -45,25 +46,25 @@ GROUP_LABELS: Mapping[str, str] = {
     "training.kubeflow.org/job-name": "",
     "ray.io/cluster": "",
 }
-"""Labels whose value the pods of one gang share, and the label or annotation that says how many they are."""
+"""Labels whose value the pods of one gang share, and the label or annotation with its size."""
 
-JOB, INDEX = "batch.kubernetes.io/job-name", "batch.kubernetes.io/job-completion-index"
-"""The pods of a Job are a gang where each has a number of its own, or where one says how many they are."""
+JOB_LABEL, INDEX_LABEL = "batch.kubernetes.io/job-name", "batch.kubernetes.io/job-completion-index"
+"""The pods of a Job are a gang if each has an index, or if one states the size."""
 
 NODES_VARIABLE = "PET_NNODES"
-"""How many pods torchrun waits for; training operators set it."""
+"""The number of pods that torchrun waits for; training operators set it."""
 
 MAX_GANG_SIZE = 100_000
-"""A number of pods beyond this counts as not said."""
+"""A larger size is ignored."""
 
 
 class Gang(NamedTuple):
-    """What a pod says of those it belongs to.
+    """The gang of a pod, as far as the pod says.
 
     Attributes:
-        name: The same for all of them, and for nobody else.
-        size: How many they are, this one too; 0 where the pod does not say.
-        domain: The node label whose value they should share.
+        name: Equal for all of its pods, and unique to it.
+        size: Number of pods, this one included; 0 if unknown.
+        domain: Node label whose value they should share.
     """
 
     name: str
@@ -83,15 +84,13 @@ class _LabelSelector(ApiStruct, frozen=True):
 
 
 class _PodAffinityTerm(ApiStruct, frozen=True):
-    """One term of pod affinity."""
-
     topology_key: str = ""
     label_selector: _LabelSelector | None = None
     namespaces: tuple[str, ...] = ()
 
 
 def gang_of(pod: Pod) -> Gang | None:
-    """The gang of a pod; None for one on its own."""
+    """Return the gang of a pod; None for a pod without one."""
     near, size = _own_affinity_term(pod), gang_size(pod)
     told = next(_gang_names(pod, size), "") or (_affinity_term_text(near) if near is not None else "")
     if not told or size == 1:
@@ -101,23 +100,23 @@ def gang_of(pod: Pod) -> Gang | None:
 
 
 def invalid_gang_size(pod: Pod) -> str | None:
-    """What a pod says of the size of its gang, where that is no number of pods."""
+    """Return the pod's gang size annotation if it is not a valid number."""
     said = pod.metadata.annotations.get(GANG_SIZE_ANNOTATION)
     return said if said is not None and not _parse_gang_size(said) else None
 
 
 def _gang_names(pod: Pod, size: int) -> Iterator[str]:
-    """What its controllers call the gang, the best name first."""
+    """Yield the names that controllers give the gang, the best first."""
     labels = pod.metadata.labels
     yield from (f"{key}={labels[key]}" for key in GROUP_LABELS if labels.get(key))
-    if labels.get(JOB) and (size or INDEX in labels or INDEX in pod.metadata.annotations):
-        yield f"{JOB}={labels[JOB]}"
+    if labels.get(JOB_LABEL) and (size or INDEX_LABEL in labels or INDEX_LABEL in pod.metadata.annotations):
+        yield f"{JOB_LABEL}={labels[JOB_LABEL]}"
     if size:
         yield from (f"uid={owner.uid}" for owner in pod.metadata.owner_references if owner.controller and owner.uid)
 
 
 def gang_size(pod: Pod) -> int:
-    """How many pods the gang has: what its user says, its controller, or the program; 0 where nobody does."""
+    """Return the size of the gang: from its user, its controller, or the program; 0 if unknown."""
     said = {**pod.metadata.labels, **pod.metadata.annotations}
     keys = (GANG_SIZE_ANNOTATION, *(size for key, size in GROUP_LABELS.items() if size and key in said))
     told = [said.get(key, "") for key in keys]
@@ -131,7 +130,7 @@ def _parse_gang_size(text: str) -> int:
 
 
 def _own_affinity_term(pod: Pod) -> _PodAffinityTerm | None:
-    """The first term of its affinity by which it wants to be near pods with its own labels: what it must, then most."""
+    """Return the first term of its affinity that selects pods with its own labels, required terms first."""
     affinity = pod.spec.affinity.pod_affinity if pod.spec.affinity else None
     if affinity is None:
         return None
@@ -150,7 +149,7 @@ def _parse_affinity_term(data: Any) -> _PodAffinityTerm:
 
 
 def _selects_pod(term: _PodAffinityTerm, pod: Pod) -> bool:
-    """Does a term speak of pods like this one?"""
+    """Return whether a term selects pods like this one."""
     selector, labels = term.label_selector, pod.metadata.labels
     if not term.topology_key or selector is None or not (selector.match_labels or selector.match_expressions):
         return False
@@ -162,7 +161,7 @@ def _selects_pod(term: _PodAffinityTerm, pod: Pod) -> bool:
 
 
 def _affinity_term_text(term: _PodAffinityTerm) -> str:
-    """The pods that a term speaks of, as text."""
+    """Return the pods that a term selects, as text."""
     selector = term.label_selector or _LabelSelector()
     said = [f"{key}={value}" for key, value in selector.match_labels.items()]
     said += [f"{one.key} in {','.join(sorted(one.values))}" for one in selector.match_expressions]
@@ -170,7 +169,7 @@ def _affinity_term_text(term: _PodAffinityTerm) -> str:
 
 
 def queueing_sign(pod: Pod) -> str:
-    """The sign that a queueing system budgets a pod, for example "label kueue.x-k8s.io/queue-name"; "" where none."""
+    """Return the sign of a queueing system, for example "label kueue.x-k8s.io/queue-name"; "" for none."""
     metadata, scheduler = pod.metadata, pod.spec.scheduler_name
     if scheduler in QUEUEING_SCHEDULERS:
         return f"schedulerName {scheduler}"

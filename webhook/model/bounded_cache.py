@@ -1,4 +1,4 @@
-"""A cache of bounded size: requests of untrusted users must not fill the memory."""
+"""The cache for answers that belong to one object; functions of plain values use functools.lru_cache instead."""
 
 from __future__ import annotations
 
@@ -9,7 +9,11 @@ Value = TypeVar("Value")
 
 
 class BoundedCache(dict[Key, Value], Generic[Key, Value]):
-    """A map that is cleared when it is full."""
+    """A dict that is cleared when it is full, so that untrusted input cannot fill memory.
+
+    if (value := cache.get(key)) is None:
+        value = cache.store(key, compute(key))
+    """
 
     def __init__(self, max_entries: int) -> None:
         super().__init__()

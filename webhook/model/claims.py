@@ -1,7 +1,7 @@
-"""Resource claims as quotas count them: how many devices of which class one may be given.
+"""Resource claims as quotas count them: how many devices of which class a claim may get.
 
-Claims that a pod names by a template are made after the pod is stored, and are charged then. What a class is called as
-an extended resource is charged too, from Kubernetes 1.36 on.
+Claims from a template are created, and charged, after the pod is stored. The extended resource name of a class is
+charged too, from Kubernetes 1.36 on.
 Source: `pkg/quota/v1/evaluator/core/resource_claims.go`.
 """
 
@@ -17,7 +17,7 @@ from webhook.model.gpu_resources import DEVICE_CLASS_PREFIX
 from webhook.model.pods import ObjectMeta
 
 MAX_DEVICES = 32
-"""What a request for all devices counts as: no claim is given more."""
+"""Count of a request for all devices: no claim gets more."""
 
 CLAIM_COUNT_KEY = "count/resourceclaims.resource.k8s.io"
 DEVICE_CLASS_SUFFIX = ".deviceclass.resource.k8s.io/devices"
@@ -34,14 +34,14 @@ class DeviceRequest(ApiStruct, frozen=True):
 
     @property
     def max_devices(self) -> int:
-        """The most devices that it may be given; none in a mode that quotas do not know."""
+        """Most devices that it may get; 0 in a mode that quotas do not know."""
         if self.allocation_mode == "All":
             return MAX_DEVICES
         return self.count if self.allocation_mode == "ExactCount" else 0
 
 
 class ClaimRequest(ApiStruct, frozen=True):
-    """One request of a claim: devices, or the first of several choices that there is."""
+    """One request of a claim: devices, or the first available of several choices."""
 
     exactly: DeviceRequest | None = None
     first_available: tuple[DeviceRequest, ...] = ()
@@ -60,7 +60,7 @@ class ClaimSpec(ApiStruct, frozen=True):
 
 
 class ClaimTemplateSpec(ApiStruct, frozen=True):
-    """What claims are made from."""
+    """Specification of claims created from a template."""
 
     spec: ClaimSpec = ClaimSpec()
 
@@ -73,7 +73,7 @@ class ResourceClaimTemplate(ApiStruct, frozen=True):
 
 
 class DeviceClassSpec(ApiStruct, frozen=True):
-    """What a class of devices is called as an extended resource; "" where it has no such name."""
+    """The extended resource name of a class; "" for none."""
 
     extended_resource_name: str = ""
 
@@ -86,15 +86,11 @@ class DeviceClass(ApiStruct, frozen=True):
 
 
 DeviceClasses = Mapping[str, str]
-"""The classes of a cluster, and what each is called as an extended resource, or ""."""
+"""Extended resource name of each class, or ""."""
 
 
 class ClaimContext(NamedTuple):
-    """All that is known of the claims that pods of a namespace will have.
-
-    Attributes:
-        templates: What each template asks for.
-    """
+    """Claim templates of a namespace by name, and the cluster's device classes."""
 
     templates: Mapping[str, ClaimSpec] = MappingProxyType({})
     classes: DeviceClasses = MappingProxyType({})
@@ -104,22 +100,20 @@ NO_CLAIMS = ClaimContext()
 
 
 def device_classes_by_name(found: Iterable[DeviceClass]) -> DeviceClasses:
-    """The classes by name."""
     return {one.metadata.name: one.spec.extended_resource_name for one in found}
 
 
 def claim_templates_by_name(found: Iterable[ResourceClaimTemplate]) -> Mapping[str, ClaimSpec]:
-    """The templates of one namespace by name."""
     return {one.metadata.name: one.spec.spec for one in found}
 
 
 def is_claim_key(key: str) -> bool:
-    """Do claims alone fill a key of a quota, and no pod by itself?"""
+    """Return whether only claims, and no pod by itself, use a quota key."""
     return key == CLAIM_COUNT_KEY or key.endswith(DEVICE_CLASS_SUFFIX)
 
 
 def is_filled_by_claims(key: str, classes: DeviceClasses) -> bool:
-    """Do claims fill a key of a quota?"""
+    """Return whether claims use a quota key."""
     if is_claim_key(key):
         return True
     if key.startswith(_IMPLICIT):
@@ -128,16 +122,16 @@ def is_filled_by_claims(key: str, classes: DeviceClasses) -> bool:
 
 
 def device_class_of_key(key: str) -> str:
-    """The class whose devices a key counts, "" where it counts none of one class."""
+    """Return the device class that a key counts; "" if it counts none or several."""
     if key.endswith(DEVICE_CLASS_SUFFIX):
         return key.removesuffix(DEVICE_CLASS_SUFFIX)
     return key.removeprefix(_IMPLICIT) if key.startswith(_IMPLICIT) else ""
 
 
 def claim_unit(key: str) -> str:
-    """What a key that claims fill counts, in short.
+    """Return the unit of a quota key that claims use.
 
-    >>> unit_of(OBJECTS), unit_of("gpu.example.com.deviceclass.resource.k8s.io/devices")
+    >>> claim_unit(CLAIM_COUNT_KEY), claim_unit("gpu.example.com.deviceclass.resource.k8s.io/devices")
     ('claims', 'gpu.example.com devices')
     """
     if key == CLAIM_COUNT_KEY:
@@ -146,7 +140,7 @@ def claim_unit(key: str) -> str:
 
 
 def claim_charge(spec: ClaimSpec, classes: DeviceClasses) -> Mapping[str, int]:
-    """What a claim is charged, by key of a quota: of choices the worst for each class."""
+    """Return what a claim is charged, by quota key: of alternatives the most for each class."""
     devices: Counter[str] = Counter()
     for request in spec.devices.requests:
         devices.update(_max_devices(request))

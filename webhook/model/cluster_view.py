@@ -1,4 +1,4 @@
-"""ClusterView: all that is known of a cluster at one moment, immutable, replaced whole."""
+"""ClusterView: everything known about a cluster at one moment, immutable and replaced as a whole."""
 
 from __future__ import annotations
 
@@ -31,11 +31,14 @@ Named = TypeVar("Named", LimitRange, ResourceQuota)
 
 
 class FreeResources(msgspec.Struct, frozen=True, gc=False):
-    """What pods that hold a node's resources leave free on it: the counterpart of `FleetNode`.
+    """Resources of a node that its pods leave free; the counterpart of `FleetNode`.
 
     Attributes:
-        full: True where the node takes no more pods, whatever else is free.
-        stranded: GPU units of a full node that nobody holds, by resource: none of them is in `gpus`.
+        cpu_milli: Free CPU in millicores.
+        memory: Free memory in bytes.
+        gpus: Free units by GPU resource.
+        full: True if the node is at its pod limit, whatever else is free.
+        stranded: GPU units of a full node that no pod holds, by resource: none of them is in `gpus`.
     """
 
     cpu_milli: int
@@ -45,19 +48,19 @@ class FreeResources(msgspec.Struct, frozen=True, gc=False):
     stranded: Mapping[str, int] = {}
 
     def units(self, resource: str) -> int:
-        """GPU units that nobody holds, whether the node takes another pod or not."""
+        """Return GPU units that no pod holds, whether the node accepts another pod or not."""
         return self.gpus.get(resource, 0) + self.stranded.get(resource, 0)
 
 
 class ClusterView:
-    """Immutable once made.
+    """Nodes, free resources, namespaces and quotas. Immutable; every change returns a new view that shares the rest.
 
     Attributes:
         fleet: Nodes and offers.
-        complete: True for a live view: a namespace that is not in it does not exist. A snapshot may
-            lack namespaces; they are then taken as having no labels but their name.
-        current: False where the view is too old to be sure of what is free: nothing is shrunk.
-        before: The nodes as they were before they changed last; None where they did not.
+        complete: True for a live view: a namespace that is not in it does not exist. Namespaces missing from a snapshot
+            count as having no labels but their name.
+        current: False if the view is too old to rely on what is free: nothing is right-sized.
+        before: The nodes before their last change; None if they have not changed.
         classes: The DeviceClasses.
     """
 
@@ -71,28 +74,28 @@ class ClusterView:
         self,
         fleet: Fleet,
         *,
-        rooms: Mapping[str, FreeResources] | None = None,
+        free: Mapping[str, FreeResources] | None = None,
         namespaces: Mapping[str, Namespace] | None = None,
         limit_ranges: Mapping[str, tuple[LimitRange, ...]] | None = None,
         quotas: Mapping[str, tuple[ResourceQuota, ...]] | None = None,
         claim_templates: Mapping[str, Sequence[ResourceClaimTemplate]] | None = None,
         device_classes: DeviceClasses | None = None,
-        lines: PodSummaries | None = None,
+        pods: PodSummaries | None = None,
         assumed: Iterable[AssumedPod] = (),
         complete: bool = False,
         current: bool = True,
     ) -> None:
-        """Index what is free.
+        """Index the parts.
 
         Args:
             fleet: Nodes and offers.
-            rooms: What is free by node name; a node that is not named is empty.
+            free: Free resources by node name; other nodes are empty.
             namespaces: By name.
             limit_ranges: By namespace.
             quotas: By namespace.
             claim_templates: By namespace.
-            device_classes: See `DeviceClasses`.
-            lines: The pods that have not ended, by namespace and name.
+            device_classes: Names of DeviceClasses as extended resources.
+            pods: Pods that have not ended, by namespace and name.
             assumed: Pods admitted a moment ago.
             complete: See the class.
             current: See the class.
@@ -106,13 +109,13 @@ class ClusterView:
         self._quotas = {name: _sort_by_name(found) for name, found in (quotas or {}).items()}
         self._templates = {name: claim_templates_by_name(found) for name, found in (claim_templates or {}).items()}
         self.classes = device_classes or {}
-        self._holders = QuotaUsage(fleet, lines or {})
+        self._holders = QuotaUsage(fleet, pods or {})
         self._ledger = AssumedPods(assumed)
-        self._index_free(rooms or {})
+        self._index_free(free or {})
 
-    def _index_free(self, rooms: Mapping[str, FreeResources]) -> None:
+    def _index_free(self, free_by_node: Mapping[str, FreeResources]) -> None:
         nodes = self.fleet.nodes
-        free = [rooms.get(node.name) or FreeResources(node.cpu_milli, node.memory, node.gpus) for node in nodes]
+        free = [free_by_node.get(node.name) or FreeResources(node.cpu_milli, node.memory, node.gpus) for node in nodes]
         with_gpus = [i for i, node in enumerate(nodes) if node.gpus]
         self._cpu = ThresholdIndex({i: free[i].cpu_milli for i in with_gpus})
         self._memory = ThresholdIndex({i: free[i].memory for i in with_gpus})
@@ -122,18 +125,18 @@ class ClusterView:
         }
 
     def namespace(self, name: str) -> Namespace | None:
-        """The namespace, or None where a complete view has none. Carries `kubernetes.io/metadata.name`."""
+        """Return the namespace with its label `kubernetes.io/metadata.name`; None if a complete view has none."""
         found = self._namespaces.get(name)
         if found is None and not self.complete:
             return _with_name_label(name, Namespace())
         return found
 
     def limit_ranges(self, namespace: str) -> tuple[LimitRange, ...]:
-        """The namespace's LimitRanges, by name."""
+        """Return the namespace's LimitRanges, by name."""
         return self._limit_ranges.get(namespace, ())
 
     def ranges(self, namespace: str) -> NamespaceLimitRanges:
-        """The namespace's LimitRanges, by name, read when they are first asked for."""
+        """Return the namespace's parsed LimitRanges, by name. Parsed on first use."""
         found = self._ranges.get(namespace)
         if found is not None:
             return found
@@ -143,8 +146,8 @@ class ClusterView:
         self._ranges[namespace] = NamespaceLimitRanges(map(parse_limit_range, written))
         return self._ranges[namespace]
 
-    def quota_room(self, namespace: str) -> tuple[RemainingQuota, ...]:
-        """What the namespace's quotas leave, by name, reckoned when it is first asked for."""
+    def remaining_quotas(self, namespace: str) -> tuple[RemainingQuota, ...]:
+        """Return what the namespace's quotas leave, by name. Computed on first use."""
         found = self._room.get(namespace)
         if found is not None:
             return found
@@ -155,62 +158,62 @@ class ClusterView:
         return self._room[namespace]
 
     def limited_resources(self, namespace: str) -> frozenset[str]:
-        """The resource names that the namespace's LimitRanges say anything about."""
+        """Return the resource names that the namespace's LimitRanges mention."""
         return self._limited.get(namespace, frozenset())
 
     def quotas(self, namespace: str) -> tuple[ResourceQuota, ...]:
-        """The namespace's ResourceQuotas, by name."""
+        """Return the namespace's ResourceQuotas, by name."""
         return self._quotas.get(namespace, ())
 
     def quota_users(self, quota: ResourceQuota, namespace: str, what: CountedResource) -> Sequence[QuotaConsumer]:
-        """Who holds what a quota counts, the largest first; reckoned when it is first asked for."""
+        """Return the pods that use a quota's resource, the largest first."""
         return self._holders.quota_users(quota, namespace, what)
 
     def claim_context(self, namespace: str) -> ClaimContext:
-        """What is known of the claims that pods of the namespace will have."""
+        """Return the claim templates of the namespace, and the DeviceClasses."""
         return ClaimContext(self._templates.get(namespace, {}), self.classes)
 
     def claim_users(self, namespace: str, key: str) -> Sequence[QuotaConsumer]:
-        """Whose claims fill a key of the namespace's quotas, the largest first."""
+        """Return the pods whose claims use a key of the namespace's quotas, the largest first."""
         return self._holders.claim_users(namespace, key, self.claim_context(namespace))
 
     def fits_pool(self, pool: QuotaPool, milli: int, most: int, uid: str) -> bool:
-        """Do so many thousandths of GPUs fit beside what a pool holds? A pod's own reservation is not in its way."""
+        """Return whether so much GPU capacity fits into a pool. A pod's own reservation does not count."""
         return self._holders.pool_usage(pool, self.labels_of, but=uid) + milli <= most
 
     def pool_usage(self, pool: QuotaPool) -> int:
-        """Thousandths of GPUs that pods of a pool hold, wait for, or were admitted for a moment ago."""
+        """Return the thousandths of GPUs that pods of a pool hold, wait for, or were admitted for a moment ago."""
         return self._holders.pool_usage(pool, self.labels_of)
 
     def pool_holders(self, pool: QuotaPool) -> PoolHolders:
-        """Who holds the most of a pool."""
+        """Return the largest users of a pool."""
         return self._holders.pool_holders(pool, self.labels_of)
 
     def has_reserved(self, uid: str) -> bool:
-        """Was this pod admitted a moment ago, and not seen since?"""
+        """Return whether this pod was admitted a moment ago and has not been seen since."""
         return self._holders.has_reserved(uid)
 
     def labels_of(self, namespace: str) -> Mapping[str, str]:
-        """The namespace's labels; of one that is not known, only its name."""
+        """Return the namespace's labels; for an unknown one only its name."""
         found = self.namespace(namespace)
         return found.metadata.labels if found else {NAMESPACE_NAME: namespace}
 
     def namespace_state(self, namespace: str) -> tuple[object, ...]:
-        """All that the view says of one namespace, and how sure it is: equal where nothing of it changed."""
+        """Return everything that decides about pods of one namespace: equal values mean that nothing has changed."""
         namespaced = (self.namespace(namespace), self.limit_ranges(namespace), self.quotas(namespace))
         return (self.complete, self.current, *namespaced, self.claim_context(namespace))
 
     def free_units(self, offer: GpuOffer, nodes: int) -> int:
-        """Units of an offer that are free now on the nodes of a mask, pods assumed taken off."""
+        """Return the free units of an offer on the nodes of a mask, minus those of assumed pods."""
         mask = nodes & offer.nodes
         units = self._gpus.get(offer.resource, EMPTY_INDEX).total_amount(mask)
         return max(0, units - self._ledger.assumed_units(offer.resource, mask))
 
     def has_free_node(self, resource: str, count: int, nodes: int, cpu_milli: int, memory: int) -> bool:
-        """Is there one node in the mask with `count` units of `resource`, this CPU and this memory free now?
+        """Return whether one node in the mask has this many units, CPU and memory free.
 
-        Pods assumed count as if each took the place this pod would get: it is taken as full when they could between
-        them leave no node with `count` units, and CPU and memory for them.
+        Assumed pods count as if each took the node that this pod would get: the answer is no if together they could
+        leave no node with enough units, CPU and memory.
         """
         count = max(1, count)
         fitting = nodes & self._fitting(resource, count, cpu_milli, memory)
@@ -229,7 +232,7 @@ class ClusterView:
         return places > taken.units
 
     def _fitting(self, resource: str, count: int, cpu_milli: int, memory: int) -> int:
-        """Mask of the nodes with so many units, so much CPU and so much memory free, pods assumed left aside."""
+        """Return the mask of the nodes with enough units, CPU and memory, ignoring assumed pods."""
         nodes = self._gpus.get(resource, EMPTY_INDEX).nodes_with_at_least(count)
         if cpu_milli > 0:
             nodes &= self._cpu.nodes_with_at_least(cpu_milli)
@@ -240,42 +243,42 @@ class ClusterView:
         return nodes & self._gpus.get(resource, EMPTY_INDEX).nodes_with_at_least(max(1, count))
 
     def with_assumed(self, pod: AssumedPod, now: float) -> ClusterView:
-        """The view with one more pod assumed and those past their time forgotten; a known uid adds nothing."""
+        """Return the view with one more assumed pod and without expired ones; a known uid adds nothing."""
         return self._with_assumed_pods(self._ledger.without_expired(now).with_pod(pod))
 
     def without_expired(self, now: float) -> ClusterView:
-        """The view without pods assumed past their time: they did not come; itself if there are none."""
+        """Return the view without expired assumed pods; itself if there are none."""
         return self._with_assumed_pods(self._ledger.without_expired(now))
 
     def without_bound(self, seen: Collection[BoundPod]) -> ClusterView:
-        """The view in which pods assumed that are seen now are assumed no more. See `AssumedPods.without`."""
+        """Return the view without assumed pods that are bound now. See `AssumedPods.without_bound`."""
         return self._with_assumed_pods(self._ledger.without_bound(seen))
 
     def with_reservation(self, pod: QuotaReservation) -> ClusterView:
-        """The view with one more pod that was admitted, until it is seen; one that is known counts once."""
+        """Return the view with one more admitted pod that counts until it is seen; a known one counts once."""
         return self._with_holders(self._holders.with_reservation(pod))
 
     def without_reservations(self, uids: Collection[str]) -> ClusterView:
-        """The view in which pods admitted that are seen now are reserved no more."""
+        """Return the view without the reservations of pods that have been seen."""
         return self._with_holders(self._holders.without_reservations(uids))
 
     def without_reservations_before(self, moment: float) -> ClusterView:
-        """The view without what was reserved up to a moment: who has not come by now does not come."""
+        """Return the view without reservations up to a time: pods that have not appeared by then will not."""
         return self._with_holders(self._holders.without_reservations_before(moment))
 
     def precompute_weights(self, other: ClusterView) -> None:
-        """Do now what takes long, if it will be asked for what the other was asked for."""
+        """Compute now what takes long, if the other view was asked for it."""
         self._holders.precompute_weights(other._holders)
 
-    def with_pods(self, lines: PodSummaries) -> ClusterView:
-        """The view after pods came or went in some namespaces, of which these are all."""
-        return self._with_holders(self._holders.with_pods(lines))
+    def with_pods(self, pods: PodSummaries) -> ClusterView:
+        """Return the view with all pods of some namespaces replaced."""
+        return self._with_holders(self._holders.with_pods(pods))
 
     def _with_holders(self, holders: QuotaUsage) -> ClusterView:
         return self if holders is self._holders else self._copy_with(_holders=holders)
 
     def with_pending_of(self, other: ClusterView) -> ClusterView:
-        """This view with the pods that another one assumes, on the same nodes by name, and those it has reserved."""
+        """Return this view with the assumed pods of another, on the same nodes by name, and its reservations."""
         before = other.before if other.fleet is self.fleet else other.fleet
         return self._copy_with(
             before=before, _holders=self._holders.with_reservations_of(other._holders)
@@ -292,35 +295,35 @@ class ClusterView:
 
         return self._with_assumed_pods(other._ledger.with_masks(here))
 
-    def _with_assumed_pods(self, ledger: AssumedPods) -> ClusterView:
-        return self if ledger is self._ledger else self._copy_with(_ledger=ledger)
+    def _with_assumed_pods(self, assumed_pods: AssumedPods) -> ClusterView:
+        return self if assumed_pods is self._ledger else self._copy_with(_ledger=assumed_pods)
 
     def with_currency(self, *, current: bool) -> ClusterView:
-        """The view as one that is current, or not."""
+        """Return the view as current or not."""
         return self if current == self.current else self._copy_with(current=current)
 
     def with_free(self, changes: Mapping[int, tuple[FreeResources, FreeResources]]) -> ClusterView:
-        """The view after room changed on some nodes; costs by the changes, not by the nodes.
+        """Return the view after free resources changed on some nodes; the cost depends on the number of changes.
 
         Args:
-            changes: By index of a node with GPUs: the room this view was made with, and the room from now on.
+            changes: By index of a node with GPUs: its free resources in this view, and the new ones.
         """
         moves = list(changes.items())
         return self._copy_with(
             _cpu=self._cpu.with_changes((i, old.cpu_milli, new.cpu_milli) for i, (old, new) in moves),
             _memory=self._memory.with_changes((i, old.memory, new.memory) for i, (old, new) in moves),
-            _gpus={name: self._with_units_changed(name, levels, moves) for name, levels in self._gpus.items()},
+            _gpus={name: self._with_units_changed(name, index, moves) for name, index in self._gpus.items()},
         )
 
     def _with_units_changed(
-        self, resource: str, levels: ThresholdIndex, moves: Sequence[tuple[int, tuple[FreeResources, FreeResources]]]
+        self, resource: str, index: ThresholdIndex, moves: Sequence[tuple[int, tuple[FreeResources, FreeResources]]]
     ) -> ThresholdIndex:
         units = [
             (i, old.gpus.get(resource, 0), new.gpus.get(resource, 0))
             for i, (old, new) in moves
             if resource in self.fleet.nodes[i].gpus
         ]
-        return levels.with_changes(units) if any(old != new for _, old, new in units) else levels
+        return index.with_changes(units) if any(old != new for _, old, new in units) else index
 
     def with_objects(
         self,
@@ -329,7 +332,7 @@ class ClusterView:
         quotas: Mapping[str, Sequence[ResourceQuota]],
         claim_templates: Mapping[str, Sequence[ResourceClaimTemplate]] = NOTHING,
     ) -> ClusterView:
-        """The view after some namespaces changed, or what is in them.
+        """Return the view after namespaces, or objects in them, changed.
 
         Args:
             namespaces: By name; None for one that is gone.
@@ -357,7 +360,7 @@ class ClusterView:
         )
 
     def with_classes(self, classes: DeviceClasses) -> ClusterView:
-        """The view after DeviceClasses changed."""
+        """Return the view with other DeviceClasses."""
         return self._copy_with(classes=classes)
 
     def _copy_with(self, **parts: object) -> ClusterView:
@@ -368,12 +371,12 @@ class ClusterView:
 
     @property
     def assumed_pods(self) -> tuple[AssumedPod, ...]:
-        """The pods assumed."""
+        """The assumed pods."""
         return self._ledger.all_pods()
 
 
 def _with_name_label(name: str, namespace: Namespace) -> Namespace:
-    """The namespace with the label that the API server gives each one."""
+    """Return the namespace with the label that the API server gives each one."""
     metadata = namespace.metadata
     labels = {**metadata.labels, NAMESPACE_NAME: name}
     return Namespace(metadata=ObjectMeta(name=name, labels=labels, annotations=metadata.annotations))

@@ -1,6 +1,6 @@
-"""Why plain data is not what a model holds: the field, what must stand there and what was found.
+"""Why data does not fit a model: the field, what is expected and what was found.
 
-msgspec ends its messages with the way to the field, and leaves out under which key of a map it was: that is looked up.
+msgspec ends its messages with the path of the field, but leaves out map keys: those are looked up in the data.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ _TYPE_WORDS: dict[str, tuple[str, tuple[type, ...]]] = {
     "bool": ("true or false", (bool,)),
     "null": ("nothing", (type(None),)),
 }
-"""The types of JSON: what people call them, and what they are here."""
+"""JSON types: their names for people, and their Python types."""
 
 
 class FieldMismatch(NamedTuple):
-    """What does not fit.
+    """A value of the wrong type, or a missing field.
 
     Attributes:
-        path: The field, or the nearest that is there.
-        sentence: The field, what must hold and what was found.
+        path: The field, or the nearest existing one.
+        sentence: The field, what is expected and what was found.
     """
 
     path: FieldPath
@@ -39,11 +39,11 @@ class FieldMismatch(NamedTuple):
 
 
 def describe_mismatch(message: str, data: object) -> FieldMismatch:
-    """Read what msgspec says of data.
+    """Return the field and sentence of a msgspec error.
 
     Args:
-        message: Its `ValidationError`, as text.
-        data: What was converted.
+        message: Text of its `ValidationError`.
+        data: The data that was converted.
     """
     said, _, way = message.partition(" - at `$")
     missing, types = _MISSING.search(said), _TYPES.search(said)
@@ -69,7 +69,7 @@ def _mismatch_path(way: str, data: Any, found: str) -> FieldPath:
 
 
 def _mismatched_key(data: object, found: str) -> str | None:
-    """The first key of a map with a value of the type that was found; None where it is no plain name."""
+    """Return the first key of a map with a value of the found type; None if it is not a plain name."""
     kinds = _TYPE_WORDS.get(found, ("", ()))[1]
     members = data.items() if isinstance(data, dict) else ()
     key = next((key for key, value in members if type(value) in kinds), None)
@@ -85,7 +85,7 @@ def _child_of(data: Any, step: str | int) -> Any:
 
 
 def _expected_types(types: str) -> str:
-    """The types that fit, said once: whole numbers are numbers, and nothing is not asked for."""
+    """Whole numbers are numbers, and null is never expected."""
     names = [name for name in types.split(" | ") if name != "null"]
     if "float" in names and "int" in names:
         names.remove("int")

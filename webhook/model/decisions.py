@@ -1,4 +1,4 @@
-"""What one review came to."""
+"""The decision of one review, and its parts."""
 
 from __future__ import annotations
 
@@ -129,12 +129,12 @@ NOT_REQUESTED = KeepRequest(KeepReason.NOT_REQUESTED)
 
 
 class GpuNeed(msgspec.Struct, frozen=True, gc=False):
-    """What one container needs of a GPU, and on what evidence.
+    """GPU memory and compute that one container needs, and the evidence.
 
     Attributes:
         memory_mib: MiB of GPU memory.
-        compute_milli: Thousandths of one card's compute, or None where nothing is known.
-        evidence: Where `parse_memory_mib` comes from.
+        compute_milli: Thousandths of one card's compute, or None if unknown.
+        evidence: Source of `memory_mib`.
         words: The same for people, for example "8Gi declared".
     """
 
@@ -148,11 +148,11 @@ class OfferChoice(msgspec.Struct, frozen=True, gc=False):
     """The offers chosen for every GPU container of a pod.
 
     Attributes:
-        resource: The resource name to ask for instead.
-        offers: All offers of that name that cover the need; the pod may land on any of them.
+        resource: Resource name to request instead.
+        offers: All offers of that name that cover the need; the pod may get any of them.
         need: The largest need among the containers.
-        policy: The policy that asked for it.
-        selected: Mask of the nodes that it was chosen among: what policies require of nodes counted.
+        policy: The policy that right-sizes.
+        selected: Mask of the nodes considered, including policies' node requirements.
     """
 
     resource: str
@@ -163,27 +163,27 @@ class OfferChoice(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def gpu_milli(self) -> int:
-        """Thousandths of a whole GPU that one unit takes, on the dearest of the offers."""
+        """Thousandths of a whole GPU that one unit takes, for the largest of the offers."""
         return max(offer.gpu_milli for offer in self.offers)
 
 
 class Decision(msgspec.Struct, frozen=True, gc=False):
-    """Everything one review came to.
+    """The result of one review.
 
     Attributes:
-        findings: What was found, settled by mode, exempted ones taken out, in the order of the steps.
-        exempted: Findings that an exemption took back.
-        patch: JSON Patch operations from the object to its shape; empty where nothing changes.
-        outcome: The fit that was carried out (or would be, on trial), or why the request stays.
-        applied: True if `outcome` is a `OfferChoice` and the patch carries it out.
-        gpu_milli_before: Thousandths of a GPU that the object would hold without us, those among them that a LimitRange
-            has put in (one replica of a template).
-        gpu_milli_after: The same for the shape: right-sized, and without those that are taken out again.
-        left: Units that a pod asks for without those that are taken out, by resource name; not right-sized.
-        policies: Names of the policies that spoke.
-        outside: Those of them that are on trial, because the workload is not in the share of their rollout.
-        weight: What a new pod weighs against quotas that namespaces share; () where no policy has one.
-        touches_gpus: False if neither a request nor a finding has to do with GPUs.
+        findings: Findings with their modes, without exempted ones, in the order of the steps.
+        exempted: Findings that an exemption removed.
+        patch: JSON Patch operations from the object to its shape; empty if nothing changes.
+        outcome: The choice that was applied (or would be, in audit mode), or why the request stays.
+        applied: True if `outcome` is an `OfferChoice` and the patch applies it.
+        gpu_milli_before: Thousandths of a GPU that the object would hold unchanged, including GPUs injected by a
+            LimitRange (one replica of a template).
+        gpu_milli_after: The same after the patch.
+        remaining_units: Units that a pod requests without those that are removed, by resource name; not right-sized.
+        policies: Names of the policies that apply.
+        audit_policies: Those that only audit because the workload is outside their rollout.
+        weight: Weight of a new pod against shared quotas; () if no policy has one.
+        involves_gpus: False if no request and no finding concerns GPUs.
     """
 
     findings: tuple[Finding, ...] = ()
@@ -206,20 +206,20 @@ class Decision(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def denials(self) -> tuple[Finding, ...]:
-        """Every reason to say no."""
+        """Findings that deny the request."""
         return tuple(found for found in self.findings if found.mode is PolicyMode.ENFORCE)
 
     @property
     def warnings(self) -> tuple[Finding, ...]:
-        """What the user is told, and is not held to."""
+        """Findings that are returned as warnings."""
         return tuple(found for found in self.findings if found.mode is PolicyMode.WARN)
 
 
 def patch_add(path: FieldPath, value: object) -> PatchOperation:
-    """An operation that adds a member, or replaces one that is there."""
+    """Return an operation that adds a member, or replaces an existing one."""
     return {"op": "add", "path": json_pointer(path), "value": value}
 
 
 def patch_replace(path: FieldPath, value: object) -> PatchOperation:
-    """An operation that replaces a member that is there for sure."""
+    """Return an operation that replaces an existing member."""
     return {"op": "replace", "path": json_pointer(path), "value": value}

@@ -1,4 +1,4 @@
-"""Events: what components of a cluster said about an object, ourselves among them."""
+"""Kubernetes Events of core/v1."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from webhook.model.pods import ObjectMeta
 
 
 class EventSource(ApiStruct, frozen=True):
-    """Who said it."""
+    """Reporter of an event."""
 
     component: str = ""
 
 
 class InvolvedObject(ApiStruct, frozen=True):
-    """What it was said about."""
+    """Object of an event."""
 
     kind: str = ""
     name: str = ""
@@ -21,16 +21,16 @@ class InvolvedObject(ApiStruct, frozen=True):
 
 
 class EventSeries(ApiStruct, frozen=True):
-    """How often it was said, as writers of events.k8s.io count."""
+    """Occurrences, as writers of events.k8s.io count them."""
 
     count: int = 0
     last_observed_time: str = ""
 
 
 class CoreEvent(ApiStruct, frozen=True):
-    """One Event of core/v1. Of its times only some are set: old writers have the last one, new ones `event_time`.
+    """One Event of core/v1. Old writers set `last_timestamp`, new ones `event_time`.
 
-    New writers leave `count` at 0, and count in `series` from the second time on.
+    New writers leave `count` at 0 and count in `series` from the second occurrence on.
     """
 
     metadata: ObjectMeta = ObjectMeta()
@@ -47,16 +47,16 @@ class CoreEvent(ApiStruct, frozen=True):
 
     @property
     def last_seen(self) -> str:
-        """When it was last said, RFC 3339; "" if unknown."""
+        """Last occurrence, RFC 3339; "" if unknown."""
         last = self.series.last_observed_time if self.series else ""
         return last or self.last_timestamp or self.event_time
 
     @property
     def occurrences(self) -> int:
-        """How often it was said."""
+        """Number of occurrences."""
         return max(self.count, self.series.count if self.series else 0, 1)
 
     @property
     def reporter(self) -> str:
-        """Who said it."""
+        """Reporting component."""
         return self.source.component or self.reporting_component

@@ -1,4 +1,4 @@
-"""GPU time by group: what one pod held, and where a group stands."""
+"""GPU time by group, for fair shares."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import msgspec
 
 
 class PodGpuTime(msgspec.Struct, frozen=True, gc=False):
-    """What one pod held.
+    """GPU time of one pod.
 
     Attributes:
-        group: Its namespace or queue; "" for a pod that names none.
+        group: Its namespace or queue; "" for none.
         gpu_milli: Thousandths of a GPU.
-        start, end: Seconds since 1970; an end of 0: it holds them still.
+        start, end: Seconds since 1970; an end of 0: still running.
     """
 
     group: str
@@ -21,13 +21,13 @@ class PodGpuTime(msgspec.Struct, frozen=True, gc=False):
 
 
 class GroupShare(msgspec.Struct, frozen=True):
-    """Where one group stands.
+    """The share of one group.
 
     Attributes:
-        milli_hours: Its use, decayed, in thousandths of a GPU for an hour.
-        used: Its part of all use, in thousandths.
+        milli_hours: Its usage, decayed, in thousandths of a GPU for an hour.
+        used: Its part of all usage, in thousandths.
         entitled: Its part of all weights, in thousandths.
-        holds_milli: What it holds now.
+        holds_milli: GPU capacity that it holds now.
     """
 
     group: str
@@ -38,5 +38,5 @@ class GroupShare(msgspec.Struct, frozen=True):
 
     @property
     def excess_share(self) -> int:
-        """Thousandths of all use beyond what it is entitled to; negative: it is under."""
+        """Thousandths of all usage beyond its entitlement; negative below it."""
         return self.used - self.entitled

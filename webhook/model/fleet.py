@@ -1,7 +1,7 @@
-"""Fleet: the nodes of a cluster, indexed so that a pod's constraints cost a few integer operations.
+"""Fleet: the nodes of a cluster, indexed so that evaluating a pod's constraints costs a few integer operations.
 
-Every set of nodes is a bit mask in one Python integer: bit i is node i. Selecting by labels, taints and
-names is AND, OR and NOT over masks that were made once, when the nodes changed.
+Every set of nodes is a bit mask in one Python integer: bit i is node i. Masks by labels, taints and names are built
+once per change of the nodes; selecting combines them with AND, OR and NOT.
 """
 
 from __future__ import annotations
@@ -32,13 +32,16 @@ from webhook.model.quantity import NANO, parse_nano_or_none
 from webhook.model.taints import CORDON_TAINT, hard_taints, tolerates_all
 
 MAX_CACHED_ANSWERS = 1024
-"""Distinct selectors, lists of tolerations and names asked for to remember: workloads share a few."""
+"""Selectors, toleration lists and names per cache: workloads share a few."""
 
-MOST_CPU_MILLI, MOST_MEMORY = 1 << 40, 1 << 60
+MAX_CPU_MILLI, MAX_MEMORY = 1 << 40, 1 << 60
 """Millicores and bytes of a node that count; sums of them over all nodes stay numbers of a machine."""
 
 Constraints = tuple[tuple[tuple[str, str], ...], tuple[NodeSelectorTerm, ...] | None]
-"""Node selector, and required terms where there are any."""
+"""Node selector, and required affinity terms if any."""
+
+
+FormQuery = tuple[tuple[GpuForm, ...], IsolationLevel, int]
 
 
 class OfferSet(NamedTuple):
@@ -49,10 +52,10 @@ class OfferSet(NamedTuple):
 
 
 class UnitWeight(NamedTuple):
-    """One unit of a resource, wherever on some nodes a pod may come to hold it.
+    """One unit of a resource on any of some nodes.
 
     Attributes:
-        products: The products it may be of, sorted; () where one of them is not known, or none is offered.
+        products: Possible products, sorted; () if one is unknown, or none is offered.
         milli: The most that it weighs, thousandths of a whole GPU; None if none is offered.
     """
 
@@ -61,18 +64,18 @@ class UnitWeight(NamedTuple):
 
 
 class FleetNode(msgspec.Struct, frozen=True, gc=False):
-    """One node as scheduling sees it.
+    """One node as the scheduler sees it.
 
     Attributes:
-        labels: All its labels; `kubernetes.io/hostname` among them where the node has it.
-        taints: Its NoSchedule and NoExecute taints (PreferNoSchedule keeps nobody out).
+        labels: All labels; `kubernetes.io/hostname` among them if the node has it.
+        taints: NoSchedule and NoExecute taints (PreferNoSchedule excludes no pod).
         cpu_milli: Allocatable CPU in millicores.
         memory: Allocatable memory in bytes.
         gpus: Allocatable units by GPU resource name.
         usable: False while it is cordoned, not ready, or its GPUs are being reconfigured.
-        pods: The most pods it takes; 0 if it does not say.
-        beyond: GPU resources of which it says that it has more than any node can have: none of them count.
-        cordoned: True where a cordon is all that keeps it from being usable.
+        pods: Pod limit; 0 if unknown.
+        implausible_gpus: GPU resources with more units than any node can have: they are ignored.
+        cordoned: True if only a cordon keeps it from being usable.
     """
 
     name: str
@@ -88,20 +91,20 @@ class FleetNode(msgspec.Struct, frozen=True, gc=False):
 
 
 class Fleet:
-    """Immutable once made. `nodes[i]` is bit i of every mask.
+    """The nodes. Immutable; `nodes[i]` is bit i of every mask.
 
     Attributes:
         nodes: Every node.
         offers: Every offer, in a fixed order (least GPU share first, then resource, product, taints).
-        by_resource: The same by resource name.
-        everyone: Mask of all nodes.
-        usable: Mask of the nodes that take new pods.
-        cordoned: Mask of those that would, but for a cordon.
+        by_resource: Offers by resource name.
+        all_nodes: Mask of all nodes.
+        usable_nodes: Mask of the nodes that accept new pods.
+        cordoned_nodes: Mask of those that would, but for a cordon.
         by_name: Index of a node by its name.
-        parts: Mask of the nodes on which `nvidia.com/gpu` is a slice or a share.
-        part_products: Their product labels; () if one of them has none of its own.
-        carrying: Every hard taint of the fleet, with the mask of the nodes that carry it.
-        accounting: Mask of the nodes that advertise enough of the accounting resource for all their GPUs.
+        partial_gpu_nodes: Mask of the nodes on which `nvidia.com/gpu` is a slice or a share.
+        partial_gpu_products: Their product labels; () if nodes with whole cards have one of them too.
+        nodes_by_taint: Every hard taint, with the mask of its nodes.
+        accounting_nodes: Mask of the nodes that advertise enough of the accounting resource for all their GPUs.
     """
 
     nodes: tuple[FleetNode, ...]
@@ -129,12 +132,8 @@ class Fleet:
         self._by_taints: dict[tuple[Taint, ...], int] = {}
         for i, node in enumerate(self.nodes):
             self._by_taints[node.taints] = self._by_taints.get(node.taints, 0) | 1 << i
-        self._sharing: BoundedCache[tuple[tuple[GpuForm, ...], IsolationLevel, int], tuple[GpuOffer, ...]] = (
-            BoundedCache(MAX_CACHED_ANSWERS)
-        )
-        self._sizes: BoundedCache[tuple[tuple[GpuForm, ...], IsolationLevel, int], tuple[int, ...]] = BoundedCache(
-            MAX_CACHED_ANSWERS
-        )
+        self._sharing: BoundedCache[FormQuery, tuple[GpuOffer, ...]] = BoundedCache(MAX_CACHED_ANSWERS)
+        self._sizes: BoundedCache[FormQuery, tuple[int, ...]] = BoundedCache(MAX_CACHED_ANSWERS)
         self._tolerated: BoundedCache[tuple[Toleration, ...], int] = BoundedCache(MAX_CACHED_ANSWERS)
         self._selected: BoundedCache[Constraints, int] = BoundedCache(MAX_CACHED_ANSWERS)
         self._offering: BoundedCache[tuple[tuple[str, ...], int], OfferSet] = BoundedCache(MAX_CACHED_ANSWERS)
@@ -147,15 +146,13 @@ class Fleet:
             name: ThresholdIndex({i: node.gpus[name] for i, node in enumerate(self.nodes) if name in node.gpus})
             for name in names
         }
-        standings = [
+        adverts = [
             AdvertOnNode(i, self.nodes[i].taints, advert)
             for i, node in enumerate(nodes)
             for advert in advertised_resources(node)
         ]
-        self._advertising = {name: levels.nodes_with_at_least(1) for name, levels in self._levels.items()}
-        self.offers = tuple(
-            build_offers(standings, self._advertising, self._index, [node.labels for node in self.nodes])
-        )
+        self._advertising = {name: index.nodes_with_at_least(1) for name, index in self._levels.items()}
+        self.offers = tuple(build_offers(adverts, self._advertising, self._index, [node.labels for node in self.nodes]))
         whole = [offer for offer in self.offers if offer.resource == WHOLE_GPU]
         self.partial_gpu_nodes = union_masks(offer.nodes for offer in whole if offer.form is not GpuForm.WHOLE)
         products = {offer.product for offer in whole if offer.form is not GpuForm.WHOLE}
@@ -171,20 +168,21 @@ class Fleet:
         self.by_resource = {name: tuple(offer for offer in self.offers if offer.resource == name) for name in names}
 
     def select_nodes(self, node_selector: Mapping[str, str], terms: Sequence[NodeSelectorTerm] | None) -> int:
-        """Mask of the nodes that a node selector and required affinity terms allow. Remembered.
+        """Return the nodes that a node selector and required affinity terms allow. Cached.
 
         Args:
-            node_selector: Label pairs that must all stand on the node.
-            terms: Required terms, of which one must hold; None where the pod has no required affinity.
+            node_selector: Label pairs that must all match.
+            terms: Required terms, one of which must match; None without required affinity.
         """
         if not node_selector and terms is None:
             return self.all_nodes
         key = (tuple(node_selector.items()), None if terms is None else tuple(terms))
-        mask = self._selected.get(key)
-        return self._selected.store(key, self._select_nodes(*key)) if mask is None else mask
+        if (mask := self._selected.get(key)) is None:
+            mask = self._selected.store(key, self._select_nodes(*key))
+        return mask
 
     def nodes_selected_by(self, spec: PodSpec) -> int:
-        """Mask of the nodes that a pod's node selector and required affinity allow."""
+        """Return the nodes that a pod's node selector and required affinity allow."""
         affinity = spec.affinity.node_affinity if spec.affinity else None
         terms = affinity.required.node_selector_terms if affinity and affinity.required else None
         return self.select_nodes(spec.node_selector, terms)
@@ -202,35 +200,29 @@ class Fleet:
         )
 
     def tolerated_nodes(self, tolerations: Sequence[Toleration]) -> int:
-        """Mask of the nodes whose NoSchedule and NoExecute taints are all tolerated."""
+        """Return the nodes whose NoSchedule and NoExecute taints are all tolerated. Cached."""
         key = tuple(tolerations)
-        mask = self._tolerated.get(key)
-        if mask is None:
-            mask = union_masks(nodes for taints, nodes in self._by_taints.items() if tolerates_all(key, taints))
-            self._tolerated.store(key, mask)
+        if (mask := self._tolerated.get(key)) is None:
+            tolerated = (nodes for taints, nodes in self._by_taints.items() if tolerates_all(key, taints))
+            mask = self._tolerated.store(key, union_masks(tolerated))
         return mask
 
     def schedulable_nodes(self, tolerations: Sequence[Toleration]) -> int:
-        """Mask of the nodes whose state lets in a new pod with these tolerations; other taints are not asked."""
-        return (
-            self.usable_nodes | self.cordoned_nodes
-            if tolerates_all(tolerations, (CORDON_TAINT,))
-            else self.usable_nodes
-        )
+        """Return the nodes whose state accepts a new pod with these tolerations, ignoring other taints."""
+        tolerates_cordon = tolerates_all(tolerations, (CORDON_TAINT,))
+        return self.usable_nodes | self.cordoned_nodes if tolerates_cordon else self.usable_nodes
 
     def offers_on_nodes(self, names: Iterable[str], nodes: int) -> OfferSet:
-        """The offers of some resource names that stand on some node of a mask. Remembered."""
+        """Return the offers of some resource names on the nodes of a mask. Cached."""
         key = (tuple(names), nodes)
-        found = self._offering.get(key)
-        if found is None:
+        if (found := self._offering.get(key)) is None:
             offers = tuple(o for name in key[0] for o in self.by_resource.get(name, ()) if o.nodes & nodes)
             found = self._offering.store(key, OfferSet(offers, union_masks(offer.nodes for offer in offers)))
         return found
 
     def unit_weight(self, resource: str, nodes: int) -> UnitWeight:
-        """What one unit of a resource may be on the nodes of a mask. Remembered."""
-        found = self._units.get((resource, nodes))
-        if found is None:
+        """Return the possible products and weight of one unit of a resource on the nodes of a mask. Cached."""
+        if (found := self._units.get((resource, nodes))) is None:
             offers = [offer for offer in self.by_resource.get(resource, ()) if offer.nodes & nodes]
             products = {offer.product for offer in offers}
             known = () if "" in products else tuple(sorted(products))
@@ -239,9 +231,8 @@ class Fleet:
         return found
 
     def hardware_of_nodes(self, nodes: int) -> frozenset[NodeHardware]:
-        """The drivers and GPUs of the nodes of a mask that have GPUs. Remembered."""
-        found = self._hardware.get(nodes)
-        if found is None:
+        """Return drivers and GPUs of the nodes of a mask that have GPUs. Cached."""
+        if (found := self._hardware.get(nodes)) is None:
             if self._by_hardware is None:
                 self._by_hardware = _nodes_by_hardware(self.nodes)
             kinds = self._by_hardware.items()
@@ -249,16 +240,15 @@ class Fleet:
         return found
 
     def offers_by_form(self, forms: tuple[GpuForm, ...], isolation: IsolationLevel, most: int) -> tuple[GpuOffer, ...]:
-        """Offers of some forms, the first form first, the least share of a card first in each. Remembered.
+        """Return offers of some forms, in the order of the forms, the smallest share of a card first. Cached.
 
         Args:
             forms: The forms, in order of preference.
-            isolation: The least isolation.
-            most: The largest share of a card, in thousandths.
+            isolation: Minimum isolation.
+            most: Largest share of a card, in thousandths.
         """
         key = (forms, isolation, most)
-        found = self._sharing.get(key)
-        if found is None:
+        if (found := self._sharing.get(key)) is None:
             chosen = (
                 offer
                 for form in forms
@@ -269,60 +259,59 @@ class Fleet:
         return found
 
     def memory_sizes(self, forms: tuple[GpuForm, ...], isolation: IsolationLevel, most: int) -> tuple[int, ...]:
-        """Memory in MiB of those that `sharing` gives, ascending. Remembered."""
+        """Return the memory in MiB of these offers, ascending. Cached."""
         key = (forms, isolation, most)
-        found = self._sizes.get(key)
-        if found is None:
+        if (found := self._sizes.get(key)) is None:
             offers = self.offers_by_form(forms, isolation, most)
             sizes = {offer.memory_mib for offer in offers if offer.memory_mib}
             found = self._sizes.store(key, tuple(sorted(sizes)))
         return found
 
     def resources(self) -> tuple[str, ...]:
-        """The GPU resource names that some node advertises, sorted."""
+        """Return the advertised GPU resource names, sorted."""
         return tuple(self._levels)
 
     def nodes_advertising(self, resource: str) -> int:
-        """Mask of the nodes with at least one unit of a GPU resource."""
+        """Return the nodes with at least one unit of a GPU resource."""
         return self._advertising.get(resource, 0)
 
     def all_advertise_accounting(self, nodes: int) -> bool:
-        """Is there a node in the mask, and does each advertise enough of the accounting resource?"""
+        """Return whether the mask has a node, and each advertises enough of the accounting resource."""
         return bool(nodes) and not nodes & ~self.accounting_nodes
 
     def offer_on(self, resource: str, node: int) -> GpuOffer | None:
-        """What a node of this index offers under a name. All are looked up together, when one is first asked for."""
+        """Return the offer of a resource name on a node. All are indexed on first use."""
         if self._offer_on is None:
             each = ((offer.resource, bit, offer) for offer in self.offers for bit in bit_positions(offer.nodes))
             self._offer_on = {(name, bit): offer for name, bit, offer in each}
         return self._offer_on.get((resource, node))
 
     def reachable_nodes(self, offer: GpuOffer) -> int:
-        """Mask of the nodes that a pod may land on which asks for an offer's resource with its selector.
+        """Return the nodes where a pod may run that requests an offer's resource with its selector.
 
-        More than the offer's own nodes where taints part them, or where no label tells another shape apart.
+        More than the offer's own nodes if taints separate them, or no label distinguishes another size.
         """
         return self.select_nodes(dict(offer.selector), None) & self.nodes_advertising(offer.resource)
 
     def nodes_with_units(self, resource: str, count: int) -> int:
-        """Mask of the nodes with at least so many units of a GPU resource."""
+        """Return the nodes with at least this many units of a GPU resource."""
         return self._levels.get(resource, EMPTY_INDEX).nodes_with_at_least(count)
 
     def nodes_with_label(self, key: str) -> int:
-        """Mask of the nodes that carry a label, whatever its value."""
+        """Return the nodes with a label, whatever its value."""
         return self._index.keys.get(key, 0)
 
     def max_units(self, resource: str, nodes: int) -> int:
-        """The most units of a GPU resource that one node of the mask has; 0 if none has any."""
+        """Return the most units of a GPU resource on one node of the mask; 0 for none."""
         return self._levels.get(resource, EMPTY_INDEX).max_amount(nodes)
 
     def products_of_nodes(self, nodes: int) -> tuple[str, ...]:
-        """The product labels that stand on nodes of the mask, sorted."""
+        """Return the product labels of nodes in the mask, sorted."""
         return tuple(sorted(value for value, mask in self._index.values.get(PRODUCT_LABEL, {}).items() if mask & nodes))
 
 
 def fleet_node(node: Node) -> FleetNode:
-    """A node as scheduling sees it. Amounts that cannot be read, or are below zero, count as nothing."""
+    """Return a node as the scheduler sees it. Invalid and negative amounts count as zero."""
     allocatable, labels = node.status.allocatable, node.metadata.labels
     gpus = gpu_units(allocatable)
     works = _is_ready(node) and (not gpus or is_gpu_setup_settled(labels))
@@ -330,8 +319,8 @@ def fleet_node(node: Node) -> FleetNode:
         name=node.metadata.name,
         labels=labels,
         taints=hard_taints(node.spec.taints),
-        cpu_milli=min(MOST_CPU_MILLI, _readable_amount(allocatable.get("cpu", 0)) // 1_000_000),
-        memory=min(MOST_MEMORY, _readable_amount(allocatable.get("memory", 0)) // NANO),
+        cpu_milli=min(MAX_CPU_MILLI, _readable_amount(allocatable.get("cpu", 0)) // 1_000_000),
+        memory=min(MAX_MEMORY, _readable_amount(allocatable.get("memory", 0)) // NANO),
         gpus=gpus,
         pods=_readable_amount(allocatable.get("pods", 0)) // NANO,
         usable=works and not node.spec.unschedulable,
@@ -341,7 +330,7 @@ def fleet_node(node: Node) -> FleetNode:
 
 
 def is_gpu_setup_settled(labels: Labels) -> bool:
-    """Is nothing being done to the node's GPUs: no MIG change, no driver upgrade, no operator still at work?"""
+    """Return whether the node's GPUs are not being changed: no MIG change, driver upgrade or operator at work."""
     mig_state = labels.get("nvidia.com/mig.config.state", "" if "nvidia.com/mig.config" in labels else "success")
     return (
         labels.get("nvidia.com/gpu.present", "true") == "true"
@@ -352,7 +341,6 @@ def is_gpu_setup_settled(labels: Labels) -> bool:
 
 
 def _nodes_by_hardware(nodes: Iterable[FleetNode]) -> dict[NodeHardware, int]:
-    """Driver and GPUs of nodes that have GPUs, each with the mask of its nodes."""
     found: dict[NodeHardware, int] = {}
     for i, node in enumerate(nodes):
         if node.gpus:
@@ -362,7 +350,7 @@ def _nodes_by_hardware(nodes: Iterable[FleetNode]) -> dict[NodeHardware, int]:
 
 
 def _advertises_accounting(node: Node) -> bool:
-    """Does it advertise 1000 for each unit of its GPU resources? None ever weighs more, whatever it is priced as."""
+    """Return whether it advertises 1000 for each unit of its GPU resources, the most that a unit can weigh."""
     allocatable = node.status.allocatable
     enough = max(1, 1000 * sum(gpu_units(allocatable).values()))
     return _readable_amount(allocatable.get(ACCOUNTING_RESOURCE, 0)) >= enough * NANO

@@ -1,10 +1,10 @@
-"""The MIG catalogue: what a profile is on a product, for nodes whose labels do not say it.
+"""MIG profiles per product, with their memory: for nodes whose labels do not have them.
 
-One profile name is not one shape: `1g.10gb` is a quarter of an A100 with 40 GB and an eighth of one with
-80 GB. So every look-up takes the product too, and a product that is not here has no answer.
+One profile name is not one size: `1g.10gb` is a quarter of an A100 with 40 GB and an eighth of one with 80 GB. So every
+look-up needs the product, and an unknown product has no answer.
 
-Source: NVIDIA's MIG user guide, mig-parted and live listings. `parse_memory_mib` is the lowest figure seen of each
-shape, which lies well below the name: the smallest slice loses up to 13 percent.
+Source: NVIDIA's MIG user guide, mig-parted and live listings. `memory_mib` is the lowest figure seen of each profile,
+well below the name: the smallest slice loses up to 13 percent.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from webhook.model.products import normalized_product
 
 
 class MigProfileSpec(NamedTuple):
-    """One MIG profile on one card.
+    """One MIG profile on one product.
 
     Attributes:
-        memory_units: Units of the card's memory that it takes, of `MigCardSpec.memory_units`.
+        memory_units: Memory units that it takes, of `MigCardSpec.memory_units`.
         memory_mib: Memory that is safe to plan with, in MiB.
-        sms: Multiprocessors; None where no source gives them.
+        sms: Multiprocessors; None if no source has them.
     """
 
     memory_units: int
@@ -30,13 +30,13 @@ class MigProfileSpec(NamedTuple):
 
 
 class MigCardSpec(NamedTuple):
-    """How a product can be cut.
+    """How a product can be partitioned.
 
     Attributes:
-        compute_slices: Slices of compute that instances share out.
-        memory_units: Units of memory that instances share out.
-        sms: Multiprocessors of the whole card; None where no source gives them.
-        shapes: Profiles by name, attributes such as "+me" left off: they take the same share.
+        compute_slices: Compute slices to share.
+        memory_units: Memory units to share.
+        sms: Multiprocessors of the whole card; None if no source has them.
+        profiles: Profiles by name, without attributes such as "+me": they take the same share.
     """
 
     compute_slices: int
@@ -255,14 +255,14 @@ _CARD_SPECS = {
 
 
 def mig_card_spec(product: str) -> MigCardSpec | None:
-    """How a product can be cut, by its label (any suffix); None if the catalogue does not know it."""
+    """Return how a product can be partitioned, by its label (any suffix); None if unknown."""
     return _CARD_SPECS.get(normalized_product(product))
 
 
 def max_profile_milli(profile: str) -> int:
-    """The most that an instance of a profile takes of any card, in thousandths; the whole of one where none has it.
+    """Return the most that an instance of a profile takes of any product, in thousandths; 1000 for an unknown profile.
 
-    >>> heaviest("1g.10gb")
+    >>> max_profile_milli("1g.10gb")
     250
     """
     name, slices = _strip_media_suffix(profile), int(profile.partition("g")[0])
@@ -271,27 +271,27 @@ def max_profile_milli(profile: str) -> int:
 
 
 def profile_milli(known: MigCardSpec, shape: MigProfileSpec, slices: int) -> int:
-    """What an instance takes of a card, in thousandths: its part of the memory or of the compute, whichever is larger.
+    """Return what an instance takes of a card, in thousandths: its part of memory or of compute, whichever is larger.
 
     Args:
         known: The card.
-        shape: The instance's.
-        slices: Its slices of compute.
+        shape: The profile.
+        slices: Its compute slices.
     """
     return max(-(-1000 * slices // known.compute_slices), -(-1000 * shape.memory_units // known.memory_units))
 
 
 def all_mig_profiles() -> tuple[str, ...]:
-    """The MIG profiles of all products, without what media extensions add to their names; the smallest first."""
+    """Return the MIG profiles of all products, without media attributes, the smallest first."""
     names = {name for each in _CARD_SPECS.values() for name in each.profiles}
     return tuple(sorted(names, key=lambda name: tuple(int(part.rstrip("gb")) for part in name.split("."))))
 
 
 def mig_profile_spec(product: str, profile: str) -> MigProfileSpec | None:
-    """What a MIG profile is on a product; None if the catalogue does not know the pair.
+    """Return a MIG profile of a product; None if unknown.
 
-    >>> shape("NVIDIA-A100-SXM4-40GB", "1g.10gb")
-    Shape(memory_units=2, memory_mib=9856, sms=14)
+    >>> mig_profile_spec("NVIDIA-A100-SXM4-40GB", "1g.10gb")
+    MigProfileSpec(memory_units=2, memory_mib=9856, sms=14)
     """
     known = mig_card_spec(product)
     return known.profiles.get(_strip_media_suffix(profile)) if known else None

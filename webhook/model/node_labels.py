@@ -1,8 +1,11 @@
-"""What single node labels say: keys of GPU feature discovery and of the clouds, and their values as numbers.
+"""Node labels about GPUs: keys of GPU feature discovery and of the clouds, and their values as numbers.
 
-Every label is text that someone else wrote: a value that is no number counts as absent.
+Every label is untrusted text: an invalid value counts as absent. GKE's own device plugin uses `nvidia.com/gpu` for MIG
+partitions and shares too, and distinguishes them by node labels only. EC2's labels have a catalogue figure of memory
+that lies above what NVML reports.
 
-Source: k8s-device-plugin `internal/lm`, the GPU operator's state labels, and the clouds' own documents.
+Source: k8s-device-plugin `internal/lm`; the GPU operator's state labels; GKE "About GPU sharing strategies"; well-known
+labels of Karpenter and EKS Auto Mode; CoreWeave; AKS.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ from webhook.model.products import card_memory_mib
 from webhook.well_known import GROUP
 
 USABLE_PERCENT = 92
-"""What is left of a card's nominal memory at worst: ECC takes 6 percent, old drivers reserve up to 8."""
+"""Usable part of a card's nominal memory at worst: ECC takes 6 percent, old drivers reserve up to 8."""
 
 _GKE_PRODUCTS = {
     "nvidia-tesla-t4": "Tesla-T4",
@@ -44,16 +47,16 @@ _SHORT_PRODUCTS = {
     "gb300": "NVIDIA-GB300",
     "rtx-pro-server-6000": "NVIDIA-RTX-PRO-6000-Blackwell-Server-Edition",
 }
-"""Short names that mean one product. A100, V100 and H100 do not: each comes in several sizes."""
+"""Short names that mean one product. A100, V100 and H100 do not: each has several sizes."""
 
 
 class CloudGpuInfo(NamedTuple):
-    """What a cloud says of a node's GPUs.
+    """A node's GPUs according to cloud labels.
 
     Attributes:
         product: The product as GFD would name it, "" if the label does not name one product.
         memory_mib: Memory of a whole card that is safe to plan with, or None.
-        partition: MIG profile that every `nvidia.com/gpu` of the node is, "" if none.
+        partition: MIG profile of every `nvidia.com/gpu` of the node, "" if none.
         sharing: "time-slicing", "mps" or "".
         replicas: Clients that share one GPU, or None.
         gpus: Cards on the node, or None.
@@ -80,10 +83,10 @@ MPS_CAPABLE_LABEL = "nvidia.com/mps.capable"
 STRATEGY_LABEL = "nvidia.com/mig.strategy"
 
 CLIQUE_LABEL = "nvidia.com/gpu.clique"
-"""Nodes with the same value are joined by NVLink."""
+"""Nodes with the same value are connected by NVLink."""
 
 ISLAND_LABEL = f"{GROUP}/nvlink-island-max"
-"""Kept by the agent of the node: GPUs of the largest set in which NVLink joins every pair, free or not."""
+"""Written by the node's agent: GPUs of the largest set in which NVLink joins every pair, free or not."""
 
 GKE_ACCELERATOR = "cloud.google.com/gke-accelerator"
 GKE_COUNT = "cloud.google.com/gke-accelerator-count"
@@ -95,20 +98,20 @@ COREWEAVE_MODEL = "gpu.nvidia.com/model"
 AZURE_GPU = "karpenter.azure.com/sku-gpu-name"
 
 MAX_MIB = 10_000_000
-"""Ten terabytes on one card do not exist: a larger `gpu.memory` is in bytes, as one old release wrote it."""
+"""No card has ten terabytes: a larger `gpu.memory` is in bytes, as one old release wrote it."""
 
 _MAX_DIGITS = 18
 
 
 def parse_count(text: str | None) -> int | None:
-    """A count as labels write it; None for everything else."""
+    """Return a count from a label; None if it is invalid."""
     if not text or len(text) > _MAX_DIGITS or not (text.isascii() and text.isdigit()):
         return None
     return int(text)
 
 
 def parse_memory_mib(text: str | None) -> int | None:
-    """A memory label in MiB; None where it is absent, zero or no number."""
+    """Return a memory label in MiB; None if it is absent, zero or invalid."""
     value = parse_count(text)
     if not value:
         return None
@@ -116,9 +119,9 @@ def parse_memory_mib(text: str | None) -> int | None:
 
 
 def driver_version(labels: Labels) -> tuple[int, ...]:
-    """The driver version, today's labels before the deprecated ones; () if neither is there.
+    """Return the driver version, from today's labels before deprecated ones; () if unknown.
 
-    >>> driver({"nvidia.com/cuda.driver-version.full": "580.95.05"})
+    >>> driver_version({"nvidia.com/cuda.driver-version.full": "580.95.05"})
     (580, 95, 5)
     """
     return (
@@ -129,7 +132,7 @@ def driver_version(labels: Labels) -> tuple[int, ...]:
 
 
 def cuda_version(labels: Labels) -> tuple[int, ...]:
-    """The highest CUDA version that the driver supports, (major, minor); () if no label says it."""
+    """Return the highest CUDA version that the driver supports, (major, minor); () if unknown."""
     version = (
         _parse_dotted_version(labels.get("nvidia.com/cuda.runtime-version.full", ""))
         or _version_from_labels(labels, "nvidia.com/cuda.runtime-version.", ("major", "minor"))
@@ -139,7 +142,7 @@ def cuda_version(labels: Labels) -> tuple[int, ...]:
 
 
 def compute_capability(labels: Labels) -> tuple[int, int] | None:
-    """The compute capability, or None. The family label is of no use: it mixes unlike architectures."""
+    """Return the compute capability, or None. The family label is useless: it mixes different architectures."""
     major, minor = (
         parse_count(labels.get("nvidia.com/gpu.compute.major")),
         parse_count(labels.get("nvidia.com/gpu.compute.minor")),
@@ -153,7 +156,7 @@ def _parse_dotted_version(text: str) -> tuple[int, ...]:
 
 
 def _version_from_labels(labels: Labels, prefix: str, names: tuple[str, ...]) -> tuple[int, ...]:
-    """Numbers of a version that is spread over labels, up to the first that is missing or empty."""
+    """Return a version spread over several labels, up to the first missing or empty one."""
     version: tuple[int, ...] = ()
     for name in names:
         part = parse_count(labels.get(prefix + name))
@@ -164,7 +167,7 @@ def _version_from_labels(labels: Labels, prefix: str, names: tuple[str, ...]) ->
 
 
 def read_cloud_labels(labels: Labels) -> CloudGpuInfo:
-    """Read the cloud labels of a node; `NO_CLOUD_INFO` where it has none that name a GPU."""
+    """Return what the cloud labels of a node say; `NO_CLOUD_INFO` if none names a GPU."""
     if GKE_ACCELERATOR in labels:
         return _read_gke_labels(labels)
     for prefix in EC2_PREFIXES:

@@ -11,22 +11,21 @@ from webhook.model.objects import Taint
 
 
 class GpuOffer(msgspec.Struct, frozen=True, gc=False):
-    """One form of GPU: every node that advertises the same thing under the same taints.
+    """One form of GPU: all nodes that advertise the same thing under the same taints.
 
     Attributes:
         resource: Resource name, for example "nvidia.com/mig-1g.10gb".
         form: Whole card, MIG instance, MPS share or time-sliced share.
-        product: GFD's `nvidia.com/gpu.product` label as it stands on the nodes (suffixes kept), or ""
-            where nodes carry none.
+        product: Label `nvidia.com/gpu.product` of the nodes (suffixes kept), or "".
         profile: MIG profile name ("1g.10gb", "1g.10gb+me"), or "".
         memory_mib: GPU memory of one unit in MiB, the lowest that is safe to plan with; None if unknown.
         compute_milli: Thousandths of the card's compute that one unit gets.
-        gpu_milli: Thousandths of a whole card that one unit takes away from others: the larger of its
-            compute and memory shares, rounded up. A whole card is 1000.
-        isolation: What keeps neighbours apart.
-        replicas: Shares made of each card or instance; 1 where nothing is shared.
-        selector: Labels that reach these nodes and none of another shape, as (key, value) pairs.
-        taints: The NoSchedule and NoExecute taints that all these nodes carry.
+        gpu_milli: Thousandths of a whole card that one unit takes from others: the larger of its compute and memory
+            shares, rounded up. A whole card is 1000.
+        isolation: Isolation between neighbours.
+        replicas: Shares of each card or instance; 1 if it is not shared.
+        selector: Labels that select these nodes and none of another size, as (key, value) pairs.
+        taints: NoSchedule and NoExecute taints of all these nodes.
         nodes: Bit mask over the fleet's nodes: bit i is node i.
         capacity: Units that all nodes advertise together (`status.allocatable`).
         compute_capability: (major, minor), or None.
@@ -53,10 +52,10 @@ class GpuOffer(msgspec.Struct, frozen=True, gc=False):
 
 
 class NodeHardware(NamedTuple):
-    """What the labels of one node say of its driver and its GPUs. Fields are those of `GpuOffer`, for one node.
+    """Driver and GPUs of one node, from its labels. Fields are those of `GpuOffer`, for one node.
 
     Attributes:
-        product: The whole card's, in lower case, also where cards are cut up or shared.
+        product: Product of the whole card, in lower case, even if cards are partitioned or shared.
     """
 
     driver: tuple[int, ...]

@@ -1,4 +1,4 @@
-"""What became of GPU pods after they were admitted: enough of it to compare two groups of them."""
+"""Outcomes of GPU pods after admission, to compare two groups, and the pod status that they are read from."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from webhook.model.api_struct import ApiStruct
 
 
 class ContainerStateTerminated(ApiStruct, frozen=True):
-    """How a container ended."""
+    """How a container terminated."""
 
     reason: str = ""
     finished_at: datetime | None = None
 
 
 class ContainerState(ApiStruct, frozen=True):
-    """A container's state, as far as it ended."""
+    """A container's state; only termination is read."""
 
     terminated: ContainerStateTerminated | None = None
 
@@ -40,7 +40,7 @@ class PodCondition(ApiStruct, frozen=True):
 
 
 class FullPodStatus(ApiStruct, frozen=True):
-    """The part of a pod's status that says what became of it."""
+    """The part of a pod's status that shows its outcome."""
 
     phase: str = ""
     reason: str = ""
@@ -51,16 +51,16 @@ class FullPodStatus(ApiStruct, frozen=True):
 
 
 class PodOutcome(msgspec.Struct, frozen=True, gc=False):
-    """One pod. Times are seconds since 1970; 0: it did not happen.
+    """The outcome of one pod after admission. Times are seconds since 1970; 0: it did not happen.
 
     Attributes:
         workload: The workload that a rollout counts it for.
-        policies: Names of the policies that changed it; () where none did.
-        oom: When the kernel last ended one of its containers for its memory.
+        policies: Names of the policies that changed it.
+        oom_killed: When the kernel last killed one of its containers for its memory.
         evicted: When it was evicted.
-        pending: Since when no node takes it.
-        ended: When its last container ended for good.
-        gone: When it was deleted.
+        pending: Since when no node fits.
+        ended: When its last container terminated.
+        deleted: When it was deleted.
     """
 
     namespace: str

@@ -1,4 +1,4 @@
-"""Lines: what one pod of the cluster holds, in as few bytes as tell it. Thousands of pods share each part of one."""
+"""PodSummary: the resources that one pod of the cluster holds, in little memory. Thousands of pods share each part."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ResourceAmounts = tuple[tuple[str, int], ...]
 
 
 class NodeConstraints(msgspec.Struct, frozen=True, gc=False):
-    """The nodes that a pod lets itself be put on: label pairs, and required terms of which one must hold, or None."""
+    """Nodes where a pod may run: label pairs, and required terms of which one must match, or None."""
 
     labels: tuple[tuple[str, str], ...] = ()
     terms: tuple[NodeSelectorTerm, ...] | None = None
@@ -32,12 +32,12 @@ class PodSummary(msgspec.Struct, frozen=True, gc=False):
     """One pod that has not ended.
 
     Attributes:
-        node: Its node, or "" while it has none.
-        requests: What it holds there, or waits for.
-        limits: The most it may use of CPU, memory and disk.
-        where: Where it may go, while it has no node.
-        kind: Which quotas count it.
-        claims: Names of the templates that its claims are made from.
+        node: Its node; "" without one.
+        requests: Amounts that it holds there, or waits for.
+        limits: Limits of CPU, memory and disk.
+        constraints: Where it may run, while it has no node.
+        kind: Scopes by which quotas count it.
+        claim_templates: Names of its ResourceClaimTemplates.
     """
 
     node: str
@@ -48,12 +48,12 @@ class PodSummary(msgspec.Struct, frozen=True, gc=False):
     claim_templates: tuple[str, ...] = ()
 
     def counted_amount(self, what: CountedResource) -> int:
-        """Nano-units of what a quota counts."""
+        """Return nano-units of what a quota counts."""
         side = self.limits if what.side == "limits" else self.requests
         return next((amount for name, amount in side if name == what.resource), 0)
 
     def gpu_units(self) -> tuple[tuple[str, int], ...]:
-        """Units of each GPU resource."""
+        """Return units of each GPU resource."""
         return _gpu_units_of(self.requests)
 
 
@@ -65,10 +65,10 @@ def _gpu_units_of(requests: ResourceAmounts) -> tuple[tuple[str, int], ...]:
 def summarize_pod(
     pod: Pod, shared: Callable[[Pod], tuple[ResourceAmounts, ResourceAmounts]] | None = None
 ) -> PodSummary:
-    """The line of a pod that has not ended.
+    """Return the summary of a pod that has not ended.
 
     Args:
-        shared: Gives requests and limits where they may be known already.
+        shared: Returns requests and limits that may be known already.
     """
     requests, limits = (shared or pod_amounts)(pod)
     node = intern(pod.spec.node_name)
@@ -92,29 +92,29 @@ def _is_best_effort_pod(requests: ResourceAmounts, limits: ResourceAmounts) -> b
 
 
 def pod_amounts(pod: Pod) -> tuple[ResourceAmounts, ResourceAmounts]:
-    """What a pod asks for, and its limits on what quotas count limits of."""
+    """Return a pod's requests, and its limits of the resources whose limits quotas count."""
     limits = ((name, effective_amount(pod, name, limits=True)) for name in ("cpu", "memory", "ephemeral-storage"))
     return tuple(effective_requests(pod).items()), tuple((name, amount) for name, amount in limits if amount)
 
 
 def node_constraints(pod: Pod) -> NodeConstraints:
-    """Where a pod may go, taints aside."""
+    """Return where a pod may run, taints aside."""
     affinity = pod.spec.affinity.node_affinity if pod.spec.affinity else None
     terms = affinity.required.node_selector_terms if affinity and affinity.required else None
     return _shared_constraints(tuple(sorted(pod.spec.node_selector.items())), terms)
 
 
 _shared_constraints = lru_cache(maxsize=1024)(NodeConstraints)
-"""Pods of one workload go to the same places."""
+"""Pods of one workload share their constraints."""
 
 
 def allowed_nodes(where: NodeConstraints, fleet: Fleet) -> int:
-    """Mask of the nodes that are let in."""
+    """Return the mask of the allowed nodes."""
     if not where.labels and where.terms is None:
         return fleet.all_nodes
     return fleet.select_nodes(dict(where.labels), where.terms)
 
 
 def selected_product(where: NodeConstraints) -> str:
-    """The product that a selector names, or ""."""
+    """Return the product that a selector names, or ""."""
     return dict(where.labels).get(PRODUCT_LABEL, "")

@@ -1,6 +1,6 @@
-"""A Pod as we read it: the fields that decide about GPUs, and no other.
+"""A Pod as it is read here: only the fields that matter for GPUs.
 
-Amounts stay as they were written (text, or a number in YAML): `quantity` reads them where they are used.
+Amounts stay as written (text, or a number in YAML): `quantity` parses them where they are used.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from webhook.model.conversion_errors import describe_mismatch
 NOT_A_POD = "object: is not a Pod: "
 
 DEFAULT_NAMESPACE = "default"
-"""The namespace of what names none."""
+"""The namespace of objects without one."""
 
 QuantityText = str | int | float
 """A quantity as written: canonical text from an API server, text or a number from a file."""
 
 
 class OwnerReference(ApiStruct, frozen=True):
-    """Who made the object. Written by its creator: never a reason to trust it."""
+    """An owner. Written by the object's creator, so never trusted."""
 
     kind: str = ""
     name: str = ""
@@ -46,7 +46,7 @@ class ObjectMeta(ApiStruct, frozen=True):
 
 
 class ResourceRequirements(ApiStruct, frozen=True):
-    """What a container (or, in Kubernetes 1.34 and later, a pod) asks for."""
+    """Requests and limits of a container or, in Kubernetes 1.34 and later, of a pod."""
 
     limits: dict[str, QuantityText] = {}
     requests: dict[str, QuantityText] = {}
@@ -67,13 +67,13 @@ class EnvFromSource(ApiStruct, frozen=True):
 
 
 class Capabilities(ApiStruct, frozen=True):
-    """Linux capabilities that are added."""
+    """Added Linux capabilities."""
 
     add: tuple[str, ...] = ()
 
 
 class SecurityContext(ApiStruct, frozen=True):
-    """What a container may do on its host."""
+    """Privileges of a container on its host."""
 
     privileged: bool = False
     allow_privilege_escalation: bool | None = None
@@ -81,13 +81,13 @@ class SecurityContext(ApiStruct, frozen=True):
 
 
 class VolumeMount(ApiStruct, frozen=True):
-    """Where something appears in a container."""
+    """A mount in a container."""
 
     mount_path: str = ""
 
 
 class ContainerPort(ApiStruct, frozen=True):
-    """A port of a container; one of its host can be taken once on a node."""
+    """A port of a container; a host port can be used once per node."""
 
     host_port: int = 0
     protocol: str = ""
@@ -117,7 +117,7 @@ class HostPathVolumeSource(ApiStruct, frozen=True):
 
 
 class Volume(ApiStruct, frozen=True):
-    """A volume: a path of the host, or a claim that may tie the pod to some nodes. Names of some are random."""
+    """A volume: a host path, or a claim that may restrict the pod to some nodes. Other kinds are ignored."""
 
     host_path: HostPathVolumeSource | None = None
     persistent_volume_claim: dict[str, Any] | None = None
@@ -143,27 +143,27 @@ class NodeSelectorRequirement(ApiStruct, frozen=True):
 
 
 class NodeSelectorTerm(ApiStruct, frozen=True):
-    """Expressions that must all hold. A term without any matches no node."""
+    """Expressions that must all match. A term without any matches no node."""
 
     match_expressions: tuple[NodeSelectorRequirement, ...] = ()
     match_fields: tuple[NodeSelectorRequirement, ...] = ()
 
 
 class NodeSelector(ApiStruct, frozen=True):
-    """Terms of which one must hold."""
+    """Terms of which one must match."""
 
     node_selector_terms: tuple[NodeSelectorTerm, ...] = ()
 
 
 class PreferredSchedulingTerm(ApiStruct, frozen=True):
-    """A wish, with a weight of 1 to 100."""
+    """A preference with a weight of 1 to 100."""
 
     weight: int = 0
     preference: NodeSelectorTerm = NodeSelectorTerm()
 
 
 class NodeAffinity(ApiStruct, frozen=True):
-    """Which nodes a pod must or would like to run on."""
+    """Nodes on which a pod must or prefers to run."""
 
     required: NodeSelector | None = field(default=None, name="requiredDuringSchedulingIgnoredDuringExecution")
     preferred: tuple[PreferredSchedulingTerm, ...] = field(
@@ -172,7 +172,7 @@ class NodeAffinity(ApiStruct, frozen=True):
 
 
 class PodAffinity(ApiStruct, frozen=True):
-    """Affinity between pods; its terms stay as they came."""
+    """Affinity between pods; its terms are not parsed."""
 
     required: tuple[Any, ...] = field(default=(), name="requiredDuringSchedulingIgnoredDuringExecution")
     preferred: tuple[Any, ...] = field(default=(), name="preferredDuringSchedulingIgnoredDuringExecution")
@@ -194,14 +194,14 @@ class TopologySpreadConstraint(ApiStruct, frozen=True):
 
 
 class PodResourceClaim(ApiStruct, frozen=True):
-    """A claim that a pod has: one that is there by name, or one that is made for it from a template."""
+    """A claim of a pod: an existing one by name, or one created from a template."""
 
     name: str = ""
     resource_claim_template_name: str = ""
 
 
 class PodSchedulingGate(ApiStruct, frozen=True):
-    """What keeps a pod from being scheduled until somebody takes it away."""
+    """A gate that prevents scheduling until it is removed."""
 
     name: str = ""
 
@@ -234,13 +234,13 @@ class PodSpec(ApiStruct, frozen=True):
 
 
 class PodStatus(ApiStruct, frozen=True):
-    """The part of a pod's status that says whether it still holds its GPUs."""
+    """The part of a pod's status that shows whether it still holds its GPUs."""
 
     phase: str = ""
 
 
 class Pod(ApiStruct, frozen=True):
-    """A pod, or a workload's pod template read as one. Every pod that an API server sends has both parts."""
+    """A pod, or a workload's pod template read as one. Every pod from an API server has both parts."""
 
     metadata: ObjectMeta
     spec: PodSpec
@@ -248,12 +248,12 @@ class Pod(ApiStruct, frozen=True):
 
     @property
     def is_stored(self) -> bool:
-        """Is it as it will be stored? It has its uid, which the API server gives after every mutating webhook."""
+        """Whether it is as it will be stored: it has its uid, which the API server sets after all mutating webhooks."""
         return bool(self.metadata.uid)
 
 
 def parse_pod(data: object) -> Pod:
-    """Read a Pod from plain data, nulls taken as absent.
+    """Parse a Pod from plain data; nulls count as absent.
 
     Raises:
         ReviewError: the data is not a Pod; the message names the field.
@@ -273,7 +273,7 @@ def _pod_from_plain_data(data: object) -> Pod:
 
 
 def without_nulls(data: Any) -> Any:
-    """Take out what is null: Kubernetes reads it as absent."""
+    """Return the data without nulls: Kubernetes reads them as absent."""
     if isinstance(data, dict):
         return {key: without_nulls(value) for key, value in data.items() if value is not None}
     if isinstance(data, list):
@@ -282,11 +282,11 @@ def without_nulls(data: Any) -> Any:
 
 
 def pod_key(pod: Pod) -> str:
-    """What reports of nodes call a pod: "namespace/name". Files leave "default" out."""
+    """Return "namespace/name" as node reports have it. Files omit "default"."""
     return f"{pod.metadata.namespace or DEFAULT_NAMESPACE}/{pod.metadata.name}"
 
 
 def pod_display_name(pod: Pod) -> str:
-    """A name to call the pod by, also before the API server has made one."""
+    """Return a name for messages, also before the API server has generated one."""
     metadata = pod.metadata
     return metadata.name or (f"{metadata.generate_name}*" if metadata.generate_name else "(no name)")

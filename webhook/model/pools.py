@@ -1,7 +1,9 @@
-"""Pools: namespaces that share a ceiling, and what their pods weigh against it, in thousandths of a whole GPU.
+"""Quota pools: namespaces that share a quota, what their pods weigh, and reservations of pods that are not seen yet.
 
-A pod weighs what its GPUs weigh on its node. While it has none, it weighs the most that it may come to hold, under
-every product that it may come to hold: what is not known counts.
+Weights are thousandths of a whole GPU. A pod weighs what its GPUs weigh on its node. Without a node it weighs the most
+that it may hold, under every product that it may get: what is unknown counts. A reservation is known by its pod's uid,
+which the API server sets before the last webhook: a repeated request counts once, and the pod seen later is the
+admitted one.
 """
 
 from __future__ import annotations
@@ -23,8 +25,8 @@ class QuotaReservation(msgspec.Struct, frozen=True, gc=False):
     Attributes:
         uid: The pod's uid.
         namespace: Its namespace.
-        weight: What it weighs.
-        at: When it was admitted, seconds of the caller's clock.
+        weight: Its weight.
+        admitted_at: Seconds of the caller's clock.
     """
 
     uid: str
@@ -34,30 +36,30 @@ class QuotaReservation(msgspec.Struct, frozen=True, gc=False):
 
 
 class QuotaReservations:
-    """Immutable. Those of earlier admissions stand first."""
+    """Reservations, the earliest admission first. Immutable."""
 
     __slots__ = ("_by_uid", "_weights")
 
     def __init__(self, by_uid: Mapping[str, QuotaReservation], weights: Mapping[str, GpuWeight]) -> None:
-        """Take both as they are: the pods by uid, and what they weigh by namespace."""
+        """Take both as they are: pods by uid, and weights by namespace."""
         self._by_uid, self._weights = by_uid, weights
 
     def __contains__(self, uid: str) -> bool:
         return uid in self._by_uid
 
     def weights(self, but: str = "") -> Mapping[str, GpuWeight]:
-        """What is reserved, by namespace; without what one pod has reserved itself."""
+        """Return the reserved weights by namespace, without those of one pod."""
         return self.without((but,))._weights if but else self._weights
 
     def with_pod(self, pod: QuotaReservation) -> QuotaReservations:
-        """One more; itself where the pod is known."""
+        """Add a pod; itself if the pod is known."""
         if pod.uid in self._by_uid:
             return self
         weight = sum_weights((self._weights.get(pod.namespace, ()), pod.weight))
         return QuotaReservations({**self._by_uid, pod.uid: pod}, {**self._weights, pod.namespace: weight})
 
     def without(self, uids: Collection[str]) -> QuotaReservations:
-        """Those whose pods are not among these; itself where none is."""
+        """Remove pods; itself if none of them is known."""
         gone = [uid for uid in uids if uid in self._by_uid] if self._by_uid else ()
         if not gone:
             return self
@@ -66,7 +68,7 @@ class QuotaReservations:
         return QuotaReservations(left, _weights_by_namespace(left.values()))
 
     def admitted_after(self, moment: float) -> QuotaReservations:
-        """Those admitted after a moment; itself where all were."""
+        """Return the reservations after a time; itself if all are."""
         return self.without(
             [pod.uid for pod in takewhile(lambda pod: pod.admitted_at <= moment, self._by_uid.values())]
         )
@@ -83,28 +85,28 @@ NO_QUOTA_RESERVATIONS = QuotaReservations({}, {})
 
 
 DEFAULT_SLICES = 7
-"""Compute slices of most MIG cards; used only for a profile that no node of the cluster offers."""
+"""Compute slices of most MIG cards, for a profile that no node offers."""
 
 ProductNames = tuple[str, ...]
-"""The products that GPUs may be of, as labels of nodes name them; () where any may come."""
+"""Products that GPUs may be of, as node labels name them; () for any."""
 
 GpuWeight = tuple[tuple[ProductNames, int], ...]
 """Thousandths of a whole GPU, by the products that they may be of."""
 
 
 class QuotaPool(msgspec.Struct, frozen=True):
-    """Who shares a ceiling.
+    """Namespaces that share a quota.
 
     Attributes:
-        holds: True for the namespaces, by name and labels.
-        product: True for the products that count; None: all do.
+        includes_namespace: Tests a namespace by name and labels.
+        includes_product: Tests a product; None: all count.
     """
 
     includes_namespace: Callable[[str, Mapping[str, str]], bool]
     includes_product: Callable[[str], bool] | None = None
 
     def counted_milli(self, weight: GpuWeight) -> int:
-        """What counts of a weight."""
+        """Return the part of a weight that counts."""
         test = self.includes_product
         if test is None:
             return sum([milli for _, milli in weight])
@@ -112,9 +114,9 @@ class QuotaPool(msgspec.Struct, frozen=True):
 
 
 def unit_milli(name: str, fleet: Fleet) -> int:
-    """Thousandths of a whole card that one unit of a resource takes.
+    """Return thousandths of a whole card that one unit of a resource takes.
 
-    `nvidia.com/gpu` counts as a whole card: that is what was asked for, whatever a node makes of it.
+    `nvidia.com/gpu` counts as a whole card: that is what was requested, whatever it stands for on a node.
     """
     if name == WHOLE_GPU:
         return 1000
@@ -128,17 +130,17 @@ def unit_milli(name: str, fleet: Fleet) -> int:
 
 
 def max_unit_milli(name: str, fleet: Fleet, nodes: int) -> int:
-    """The most that one unit of a name weighs on the nodes of a mask; by its name alone where none offers it."""
+    """Return the most that one unit weighs on the nodes of a mask; by its name alone if none offers it."""
     milli = fleet.unit_weight(name, nodes).milli
     return unit_milli(name, fleet) if milli is None else milli
 
 
 def weigh_units(units: Iterable[tuple[str, int]], fleet: Fleet, nodes: int, product: str = "") -> GpuWeight:
-    """What units of GPU resources weigh on the nodes of a mask.
+    """Return the weight of GPU units on the nodes of a mask.
 
     Args:
         units: Resource names and counts.
-        product: The product that is meant where no node of the mask offers a name yet; "" for any.
+        product: Expected product if no node of the mask offers a name yet; "" for any.
     """
     found: dict[ProductNames, int] = {}
     for name, count in units:
@@ -148,18 +150,18 @@ def weigh_units(units: Iterable[tuple[str, int]], fleet: Fleet, nodes: int, prod
     return tuple(found.items())
 
 
-def pod_weight(line: PodSummary, fleet: Fleet) -> GpuWeight:
-    """What a pod of the cluster weighs."""
-    units = line.gpu_units()
+def pod_weight(pod: PodSummary, fleet: Fleet) -> GpuWeight:
+    """Return the weight of a pod of the cluster."""
+    units = pod.gpu_units()
     if not units:
         return ()
-    if line.constraints is not None:
-        return weigh_units(units, fleet, allowed_nodes(line.constraints, fleet), selected_product(line.constraints))
-    return weigh_on_node(units, fleet, line.node)
+    if pod.constraints is not None:
+        return weigh_units(units, fleet, allowed_nodes(pod.constraints, fleet), selected_product(pod.constraints))
+    return weigh_on_node(units, fleet, pod.node)
 
 
 def weigh_on_node(units: Sequence[tuple[str, int]], fleet: Fleet, node: str) -> GpuWeight:
-    """What units of GPU resources weigh on a node; under every product where it is not known, or offers none."""
+    """Return the weight of GPU units on a node; under every product if the node is unknown or offers none."""
     place = fleet.by_name.get(node, -1)
     if len(units) == 1:
         return _weigh_resource(*units[0], place, fleet)
@@ -174,7 +176,7 @@ def _weigh_resource(name: str, count: int, node: int, fleet: Fleet) -> GpuWeight
 
 
 def sum_weights(weights: Iterable[GpuWeight]) -> GpuWeight:
-    """Weights added up."""
+    """Return the sum of weights."""
     found: Counter[ProductNames] = Counter()
     for weight in weights:
         for products, milli in weight:

@@ -1,9 +1,8 @@
-"""Frameworks that take GPU memory whether they need it or not, recognised by how a container is started.
+"""Frameworks that allocate GPU memory whether they need it or not, recognised by how a container is started.
 
-What they hold is a setting, so what was seen of it is no need. A framework that the container itself tells to take
-memory on demand is none of them. Defaults: vLLM 0.9 of what it sees, JAX 0.75, TensorFlow all; SGLang, TGI and Triton
-keep pools, and TensorRT-LLM 0.9 of what its model leaves; NIM, KServe's Hugging Face server and Ray LLM start one of
-these.
+Their usage is a setting and says nothing about their need, unless the container configures them to allocate on demand.
+Defaults: vLLM 0.9 of the visible memory, JAX 0.75, TensorFlow all; SGLang, TGI and Triton keep pools, and TensorRT-LLM
+0.9 of what its model leaves; NIM, KServe's Hugging Face server and Ray LLM start one of these.
 """
 
 from __future__ import annotations
@@ -25,7 +24,6 @@ _IMAGES = {
     "tensorrt-llm": "TensorRT-LLM",
 }
 _IN_IMAGE = re.compile(f"(?<![a-z])({'|'.join(map(re.escape, _IMAGES))})(?![a-z])")
-"""Parts of an image's name."""
 
 _WORDS = {
     "--gpu-memory-utilization": "vLLM",
@@ -44,14 +42,14 @@ _WORDS = {
 }
 _RAY_LLM = "ray.serve.llm"
 _IN_TEXT = re.compile("llm|utilization|sglang|fraction|text-generation|triton|pool|huggingface")
-"""Words of a command line: programs, parts of modules and flags; and what a text holds that is worth taking apart."""
+"""Words of a command line: programs, modules and flags; and a quick test for texts worth parsing."""
 
 _IN_SHELL = re.compile(r"[^\s()\[\]{}<>;&|,`'\"$]+")
-"""A word of a shell's line, which is one argument."""
+"""A word of a shell command, which is one argument."""
 
 _MOST_TEXTS = 1000
 _LONGEST_IMAGE = 512
-"""What is looked at of a pod that was written to be slow."""
+"""Limits for a pod that was written to be slow to parse."""
 
 _VARIABLES = {
     "VLLM_GPU_MEMORY_UTILIZATION": "vLLM",
@@ -62,22 +60,22 @@ _VARIABLES = {
     "TF_FORCE_GPU_ALLOW_GROWTH": "TensorFlow",
 }
 _NIM_PREFIX = "NIM_"
-"""Variables by which a container is told, whatever they say; and what the names of NIM's begin with."""
+"""Variables that identify a framework whatever their value, and the prefix of NIM's."""
 
 _ON_DEMAND_SETTINGS = {
     "JAX": ("XLA_PYTHON_CLIENT_PREALLOCATE", ("false", "0")),
     "TensorFlow": ("TF_FORCE_GPU_ALLOW_GROWTH", ("true", "1")),
 }
-"""The variable by which a framework takes memory only as it needs it."""
+"""The variable that makes a framework allocate on demand."""
 
 
 def preallocating_framework(image: str, command: Sequence[str] = (), variables: Sequence[tuple[str, str]] = ()) -> str:
-    """The framework that takes what it sees, for example "vLLM"; "" where none is recognised.
+    """Return the framework that allocates all visible memory, for example "vLLM"; "" for none.
 
     Args:
         image: As the pod names it.
         command: The container's command and arguments.
-        variables: Names and values of its environment, as far as it can be read.
+        variables: Names and values of its environment, as far as known.
     """
     signs = _frameworks_in_image(image[:_LONGEST_IMAGE])
     if not command and not variables:
@@ -88,7 +86,7 @@ def preallocating_framework(image: str, command: Sequence[str] = (), variables: 
 
 
 def _grows_on_demand(framework: str, told: Mapping[str, str]) -> bool:
-    """Does the container say that this framework takes memory only as it needs it?"""
+    """Return whether the container configures this framework to allocate on demand."""
     if framework not in _ON_DEMAND_SETTINGS:
         return False
     name, values = _ON_DEMAND_SETTINGS[framework]

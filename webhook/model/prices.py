@@ -1,6 +1,6 @@
-"""What GPUs cost: a price for one whole card and hour, by product or by node, in whole millionths of a currency.
+"""GPU prices: for one whole card and hour, by product or by node, in millionths of a currency.
 
-A slice or a share costs its part of the card: thousandths of a GPU times the card's price.
+A slice or share costs its part of the card: thousandths of a GPU times the card's price.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ MICRO = 1_000_000
 
 PRICE_LABEL = f"{GROUP}/gpu-price-per-hour"
 CURRENCY_LABEL = f"{GROUP}/gpu-price-currency"
-"""What an admin may write on a node instead of, or over, the table: 2.50 and USD."""
+"""Node labels that override the table, for example 2.50 and USD."""
 
 MAX_PRICE = 1_000_000
-"""Units of a currency an hour: more than any card costs in any currency."""
+"""Units of a currency per hour: more than any card costs in any currency."""
 
 MAX_NAMED_PRODUCTS = 5
-"""Products of a table that are named in one note."""
+"""Products that one note names."""
 
 _AMOUNT = re.compile(r"([0-9]{1,7})(?:\.([0-9]{1,6}))?\Z", re.ASCII)
 
@@ -36,10 +36,10 @@ class PriceTable(msgspec.Struct, frozen=True):
 
     Attributes:
         currency: ISO 4217 code, for example "USD".
-        by_product: Millionths of it for one whole card and hour, by the product's normalised name.
-        source: Where the prices come from.
-        as_of: The day they held, for example "2024-12-01".
-        example: True for a table that is only to be started from.
+        by_product: Millionths for one whole card and hour, by the product's normalized name.
+        source: Source of the prices.
+        as_of: Their date, for example "2024-12-01".
+        example: True for a table that is only a starting point.
     """
 
     currency: str
@@ -50,14 +50,14 @@ class PriceTable(msgspec.Struct, frozen=True):
 
 
 class NodePrices(msgspec.Struct, frozen=True):
-    """What the GPUs of a fleet cost.
+    """Prices of a fleet's GPUs.
 
     Attributes:
         currency: ISO 4217 code.
-        by_node: Millionths of it for one whole card and hour, by node name; a node that is not in it has no price.
-        source: Where the prices come from, in words for people.
-        notes: Each node or product that has no price, and why; products with a price that no node has.
-        by_product: The same for the dearest node of each product, as `nvidia.com/gpu.product` stands on nodes.
+        by_node: Millionths for one whole card and hour, by node name; nodes without a price are missing.
+        source: Source of the prices, in words.
+        notes: Nodes and products without a price, and why; priced products that no node has.
+        by_product: Highest price of each product, by label `nvidia.com/gpu.product`.
     """
 
     currency: str
@@ -67,24 +67,24 @@ class NodePrices(msgspec.Struct, frozen=True):
     by_product: Mapping[str, int] = {}
 
     def price_of(self, node: str, gpu_milli: int) -> int | None:
-        """Millionths of the currency an hour for thousandths of a card on a node; None where there is no price.
+        """Return millionths per hour for thousandths of a card on a node; None without a price.
 
-        Rounded down, so that parts never come to more than the whole.
+        Rounded down, so that parts never exceed the whole.
         """
         price = self.by_node.get(node)
         return None if price is None else gpu_milli * price // 1000
 
     def max_price(self, products: Iterable[str]) -> int | None:
-        """Millionths for one whole card and hour of the dearest of some products; None where one has no price."""
+        """Return the highest price of some products for one whole card and hour; None if one has no price."""
         found = [self.by_product.get(product) for product in products]
         priced = [price for price in found if price is not None]
         return max(priced) if priced and len(priced) == len(found) else None
 
 
 def parse_micro(text: str) -> int | None:
-    """Read an amount as it is written, exactly; None for what is none, is negative, or has over six decimals.
+    """Parse an amount exactly; None if it is invalid, negative, or has over six decimals.
 
-    >>> micro("2.50"), micro("0.526"), micro("-1"), micro("1e3")
+    >>> parse_micro("2.50"), parse_micro("0.526"), parse_micro("-1"), parse_micro("1e3")
     (2500000, 526000, None, None)
     """
     match = _AMOUNT.match(text)
@@ -94,23 +94,23 @@ def parse_micro(text: str) -> int | None:
 
 
 def node_prices(nodes: Collection[FleetNode], prices: PriceTable) -> NodePrices:
-    """Price the nodes with GPUs: by what is written on the node, else by its product."""
+    """Price the nodes with GPUs: by node labels, otherwise by product."""
     known: dict[str, int] = {}
     notes: list[str] = []
-    strangers: dict[str, int] = {}
+    unpriced: dict[str, int] = {}
     for node in nodes:
         if not any(node.gpus.values()):
             continue
-        fault, price = _price_from_labels(node, prices.currency)
-        notes += fault
+        problems, price = _price_from_labels(node, prices.currency)
+        notes += problems
         product = node.labels.get(PRODUCT_LABEL, "")
-        if price is None and not fault:
+        if price is None and not problems:
             price = prices.by_product.get(normalized_product(product))
             if price is None:
-                strangers[product] = strangers.get(product, 0) + 1
+                unpriced[product] = unpriced.get(product, 0) + 1
         if price is not None:
             known[node.name] = price
-    notes += _unpriced_notes(strangers)
+    notes += _unpriced_notes(unpriced)
     if not prices.example:
         notes += _unused_price_notes(prices, {normalized_product(node.labels.get(PRODUCT_LABEL, "")) for node in nodes})
     return NodePrices(
@@ -128,7 +128,7 @@ def _max_price_by_product(nodes: Iterable[FleetNode], known: Mapping[str, int]) 
 
 
 def _price_from_labels(node: FleetNode, currency: str) -> tuple[list[str], int | None]:
-    """The price that the node's own labels say, or what is wrong with them."""
+    """Return the price in the node's own labels, or the error in them."""
     text = node.labels.get(PRICE_LABEL)
     if text is None:
         return [], None
@@ -141,8 +141,8 @@ def _price_from_labels(node: FleetNode, currency: str) -> tuple[list[str], int |
     return [], price
 
 
-def _unpriced_notes(strangers: Mapping[str, int]) -> Iterator[str]:
-    for product, count in strangers.items():
+def _unpriced_notes(unpriced: Mapping[str, int]) -> Iterator[str]:
+    for product, count in unpriced.items():
         where = f"{count} node{'s' if count > 1 else ''}"
         if product:
             card = product[: len(card_product(product))]
@@ -154,7 +154,7 @@ def _unpriced_notes(strangers: Mapping[str, int]) -> Iterator[str]:
 
 
 def _unused_price_notes(prices: PriceTable, products: Set[str]) -> Iterator[str]:
-    """The products of a table that no node has: one may be mistyped. An example prices many cards for many."""
+    """Products of a table that no node has may be mistyped. An example table prices many products."""
     unused = sorted(set(prices.by_product) - products)
     if unused:
         more = f" and {len(unused) - MAX_NAMED_PRODUCTS} more" if len(unused) > MAX_NAMED_PRODUCTS else ""

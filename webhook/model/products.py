@@ -1,7 +1,6 @@
-"""What is known of GPU products from their names: memory of a whole card, and whether cards are linked.
+"""GPU products by name: memory of a whole card, and whether cards are linked by NVLink.
 
-A fallback, never the first word: nodes say what they have in labels, and these tables only fill the gaps
-where a label is missing. Memory is never guessed from a name (`GH200-480GB` has 96 GB on the card, and an
+A fallback for missing node labels. Memory is never guessed from a name (`GH200-480GB` has 96 GB on the card, and an
 `L20X` is no L20): a product that is not in the table has no known memory.
 
 Source: totals and link listings as NVML and `nvidia-smi` print them; the lowest total seen of each product.
@@ -88,7 +87,7 @@ _LINKED = {
     "gh200-480gb",
     "gh200-144g-hbm3e",
 }
-"""Products without SXM in their name whose cards all reach each other over NVLink."""
+"""Products without SXM in their name whose cards are all connected by NVLink."""
 
 _NOT_LINKED = {
     "tesla-k80",
@@ -118,43 +117,42 @@ _NOT_LINKED = {
     "rtx-pro-5000-blackwell",
     "rtx-pro-4500-blackwell",
 }
-"""Products for which no NVLink exists."""
+"""Products without NVLink."""
 
 
 @lru_cache(maxsize=1024)
 def normalized_product(product: str) -> str:
-    """The product's name without what sharing, MIG and driver branches add to the label, in lower case.
+    """Return the product without suffixes for sharing, MIG and driver branches, in lower case.
 
-    >>> normalised("NVIDIA-A100-SXM4-80GB-MIG-1g.10gb-SHARED"), normalised("A100-SXM4-80GB")
+    >>> normalized_product("NVIDIA-A100-SXM4-80GB-MIG-1g.10gb-SHARED"), normalized_product("A100-SXM4-80GB")
     ('a100-sxm4-80gb', 'a100-sxm4-80gb')
     """
     return card_product(product).removeprefix("nvidia-")
 
 
 def card_product(product: str) -> str:
-    """The label of the whole card, in lower case.
+    """Return the label of the whole card, in lower case.
 
-    >>> card_of("NVIDIA-A100-SXM4-80GB-MIG-1g.10gb-SHARED")
+    >>> card_product("NVIDIA-A100-SXM4-80GB-MIG-1g.10gb-SHARED")
     'nvidia-a100-sxm4-80gb'
     """
     return product.lower().removesuffix(SHARED_MARK).partition(MIG_MARK)[0]
 
 
 def card_memory_mib(product: str) -> int | None:
-    """Memory of a whole card in MiB, the lowest total seen of this product; None if it is not known."""
+    """Return the memory of a whole card in MiB, the lowest total seen of this product; None if unknown."""
     return _MEMORY_MIB.get(normalized_product(product))
 
 
 def has_nvlink(product: str) -> bool | None:
-    """Are all cards of a node with this product linked by NVLink?
+    """Return whether all cards of a node with this product are linked by NVLink.
 
     Args:
-        product: A `nvidia.com/gpu.product` label. MIG instances and shares cannot use NVLink at all.
+        product: A `nvidia.com/gpu.product` label. MIG instances and shares cannot use NVLink.
 
     Returns:
-        True for SXM boards and NVSwitch machines; False where the card has no NVLink; None where it depends
-        on bridges between pairs of cards (A100 PCIe, H100 NVL, A40), which no label tells, or where the
-        product is not known.
+        True for SXM boards and NVSwitch machines; False for cards without NVLink; None for an unknown product, or if it
+        depends on bridges between pairs of cards (A100 PCIe, H100 NVL, A40), which no label shows.
     """
     lower = product.lower()
     if MIG_MARK in lower or lower.endswith(SHARED_MARK):

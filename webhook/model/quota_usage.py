@@ -1,4 +1,4 @@
-"""Holders: who holds what in the namespaces of a cluster, for quotas of one namespace and for those of several."""
+"""Who uses what in the namespaces of a cluster, for quotas of one namespace and for shared quotas."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ PodSummaries = Mapping[str, Mapping[str, PodSummary]]
 """The pods that have not ended, by namespace and name."""
 
 NamespaceLabels = Callable[[str], Mapping[str, str]]
-"""The labels of a namespace."""
+"""Return the labels of a namespace."""
 
 MAX_NAMED = 3
 """Namespaces, and pods, that are named."""
 
 
 class PoolHolders(NamedTuple):
-    """Who holds the most of a pool.
+    """The largest users of a pool.
 
     Attributes:
         namespaces: The largest.
-        among: How many hold anything.
-        pods: The largest in these.
-        coming: Thousandths of GPUs of pods admitted a moment ago and not seen yet, so in nobody's name.
+        namespace_count: Number of namespaces with any usage.
+        pods: The largest pods in these.
+        reserved_milli: Thousandths of GPUs of pods admitted a moment ago and not seen yet.
     """
 
     namespaces: tuple[QuotaConsumer, ...]
@@ -48,12 +48,12 @@ class PoolHolders(NamedTuple):
 
 
 class QuotaUsage:
-    """Immutable but for what it remembers of its own answers; whatever changes is a new one that shares the rest."""
+    """Usage by pods and claims. Immutable except for caches; every change returns a new value that shares the rest."""
 
     __slots__ = ("_by_pool", "_fleet", "_held", "_lines", "_reserved", "_sharing", "_weights")
 
-    def __init__(self, fleet: Fleet, lines: PodSummaries, reserved: QuotaReservations = NO_QUOTA_RESERVATIONS) -> None:
-        self._fleet, self._lines, self._reserved = fleet, lines, reserved
+    def __init__(self, fleet: Fleet, pods: PodSummaries, reserved: QuotaReservations = NO_QUOTA_RESERVATIONS) -> None:
+        self._fleet, self._lines, self._reserved = fleet, pods, reserved
         self._held: dict[tuple[str, str, CountedResource], tuple[QuotaConsumer, ...]] = {}
         self._weights: dict[str, GpuWeight] = {}
         self._sharing: dict[tuple[QuotaPool, str], bool] = {}
@@ -62,7 +62,7 @@ class QuotaUsage:
     # Who holds it.
 
     def quota_users(self, quota: ResourceQuota, namespace: str, what: CountedResource) -> tuple[QuotaConsumer, ...]:
-        """Who holds what a quota counts, the largest first."""
+        """Return the pods that use what a quota counts, the largest first."""
         key = (namespace, quota.metadata.name, what)
         found = self._held.get(key)
         if found is None:
@@ -70,15 +70,15 @@ class QuotaUsage:
         return found
 
     def claim_users(self, namespace: str, key: str, claiming: ClaimContext) -> tuple[QuotaConsumer, ...]:
-        """Whose claims fill a key of a quota, the largest first."""
+        """Return the pods whose claims use a quota key, the largest first."""
         return list_claim_consumers(key, claiming, self._lines.get(namespace, {}))
 
     def pool_usage(self, pool: QuotaPool, labels: NamespaceLabels, *, but: str = "") -> int:
-        """Thousandths of GPUs that pods of a pool hold, wait for, or were admitted for a moment ago.
+        """Return the thousandths of GPUs that pods of a pool hold, wait for, or were admitted for a moment ago.
 
         Args:
             pool: The pool.
-            labels: Says what labels a namespace has.
+            labels: Returns a namespace's labels.
             but: The uid of a pod whose own reservation does not count.
         """
         seen, _ = self._observed_usage(pool, labels)
@@ -89,19 +89,19 @@ class QuotaUsage:
         return sum([pool.counted_milli(weight) for name, weight in coming if self._is_in_pool(pool, name, labels)])
 
     def pool_holders(self, pool: QuotaPool, labels: NamespaceLabels) -> PoolHolders:
-        """The largest holders of a pool, as far as they are seen."""
+        """Return the largest users of a pool, among pods that have been seen."""
         spaces = sort_consumers(
             QuotaConsumer(milli, name) for name, milli in self._observed_usage(pool, labels)[1].items()
         )
         pods = sort_consumers(
-            QuotaConsumer(pool.counted_milli(pod_weight(line, self._fleet)), f"{space.name}/{name}")
+            QuotaConsumer(pool.counted_milli(pod_weight(pod, self._fleet)), f"{space.name}/{name}")
             for space in spaces[:MAX_NAMED]
-            for name, line in self._lines[space.name].items()
+            for name, pod in self._lines[space.name].items()
         )
         return PoolHolders(spaces[:MAX_NAMED], len(spaces), pods[:MAX_NAMED], self._reserved_milli(pool, labels))
 
     def _observed_usage(self, pool: QuotaPool, labels: NamespaceLabels) -> tuple[int, Mapping[str, int]]:
-        """What is seen of a pool, together and by namespace; reckoned when it is first asked for."""
+        """Return the observed usage of a pool, in total and by namespace. Cached."""
         found = self._by_pool.get(pool)
         if found is None:
             weights = ((name, self._namespace_weight(name)) for name in self._lines)
@@ -116,8 +116,8 @@ class QuotaUsage:
     def _namespace_weight(self, namespace: str) -> GpuWeight:
         found = self._weights.get(namespace)
         if found is None:
-            lines = self._lines[namespace].values()
-            found = self._weights[namespace] = sum_weights([pod_weight(line, self._fleet) for line in lines])
+            pods = self._lines[namespace].values()
+            found = self._weights[namespace] = sum_weights([pod_weight(pod, self._fleet) for pod in pods])
         return found
 
     def _is_in_pool(self, pool: QuotaPool, namespace: str, labels: NamespaceLabels) -> bool:
@@ -127,53 +127,53 @@ class QuotaUsage:
         return found
 
     def precompute_weights(self, other: QuotaUsage) -> None:
-        """Weigh every namespace now, where another one was asked what pools hold."""
+        """Compute the weight of every namespace now, if the other one was asked about pools."""
         for name in self._lines if other._by_pool else ():
             self._namespace_weight(name)
 
     # What changes.
 
     def has_reserved(self, uid: str) -> bool:
-        """Was this pod admitted a moment ago, and not seen since?"""
+        """Return whether this pod was admitted a moment ago and has not been seen since."""
         return uid in self._reserved
 
     def with_reservation(self, pod: QuotaReservation) -> QuotaUsage:
-        """One more pod that was admitted; one that is known counts once."""
+        """Add an admitted pod; a known one counts once."""
         return self._with_reservations(self._reserved.with_pod(pod))
 
     def without_reservations(self, uids: Collection[str]) -> QuotaUsage:
-        """Pods admitted that are seen now are reserved no more."""
+        """Remove the reservations of pods that have been seen."""
         return self._with_reservations(self._reserved.without(uids))
 
     def without_reservations_before(self, moment: float) -> QuotaUsage:
-        """Without what was reserved up to a moment: who has not come by now does not come."""
+        """Remove reservations up to a time: pods that have not appeared by then will not."""
         return self._with_reservations(self._reserved.admitted_after(moment))
 
     def with_reservations_of(self, other: QuotaUsage) -> QuotaUsage:
-        """With what another one has reserved."""
+        """Take over the reservations of another value."""
         return self._with_reservations(other._reserved)
 
-    def with_pods(self, lines: PodSummaries) -> QuotaUsage:
-        """After pods came or went in some namespaces, of which these are all."""
-        there = {name: some for name, some in {**self._lines, **lines}.items() if some}
+    def with_pods(self, pods: PodSummaries) -> QuotaUsage:
+        """Replace all pods of some namespaces."""
+        there = {name: some for name, some in {**self._lines, **pods}.items() if some}
         after = QuotaUsage(self._fleet, there, self._reserved)
-        after._weights = {name: weight for name, weight in self._weights.items() if name not in lines}
+        after._weights = {name: weight for name, weight in self._weights.items() if name not in pods}
         after._sharing = self._sharing
         return after
 
     def without_pod(self, namespace: str, name: str) -> QuotaUsage:
-        """Without one pod."""
+        """Remove one pod."""
         there = self._lines.get(namespace, {})
-        return self.with_pods({namespace: {key: line for key, line in there.items() if key != name}})
+        return self.with_pods({namespace: {key: pod for key, pod in there.items() if key != name}})
 
     def with_changed_labels(self) -> QuotaUsage:
-        """After labels of namespaces changed."""
+        """Return a copy for changed namespace labels."""
         after = QuotaUsage(self._fleet, self._lines, self._reserved)
         after._held, after._weights = self._held, self._weights
         return after
 
     def with_changed_quotas(self) -> QuotaUsage:
-        """After ResourceQuotas changed."""
+        """Return a copy for changed ResourceQuotas."""
         after = self._copy_caches()
         after._held = {}
         return after

@@ -11,15 +11,14 @@ from webhook.model.objects import Taint
 from webhook.model.pods import Toleration
 
 HARD_EFFECTS = frozenset({"NoSchedule", "NoExecute"})
-"""Effects that keep pods out; PreferNoSchedule only ranks nodes."""
-
+"""Effects that exclude pods; PreferNoSchedule only ranks nodes."""
 
 CORDON_TAINT = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
-"""What a cordoned node counts as having, whether it carries it yet or not (plugin NodeUnschedulable)."""
+"""A cordoned node counts as having it, whether it carries it yet or not (plugin NodeUnschedulable)."""
 
 
 def tolerates_taint(toleration: Toleration, taint: Taint) -> bool:
-    """Does one toleration cover one taint?"""
+    """Return whether one toleration covers one taint."""
     if toleration.effect and toleration.effect != taint.effect:
         return False
     if toleration.key and toleration.key != taint.key:
@@ -30,7 +29,7 @@ def tolerates_taint(toleration: Toleration, taint: Taint) -> bool:
 
 
 def tolerates_all(tolerations: Sequence[Toleration], taints: Iterable[Taint]) -> bool:
-    """Is every taint covered by some toleration?"""
+    """Return whether every taint is covered by some toleration."""
     for taint in taints:
         for toleration in tolerations:
             if tolerates_taint(toleration, taint):
@@ -41,6 +40,6 @@ def tolerates_all(tolerations: Sequence[Toleration], taints: Iterable[Taint]) ->
 
 
 def hard_taints(taints: Iterable[Taint]) -> tuple[Taint, ...]:
-    """The taints that keep pods out, in one order whatever the node's."""
+    """Return the taints that exclude pods, in a fixed order."""
     kept = {taint for taint in taints if taint.effect in HARD_EFFECTS}
     return tuple(sorted(kept, key=lambda taint: (taint.key, taint.value, taint.effect)))

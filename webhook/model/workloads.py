@@ -1,9 +1,9 @@
-"""Workloads: what pods of one kind after another are called by together, as their use is kept.
+"""Workload names: a common name for pods of one kind over time, under which their usage is recorded.
 
-A pod is known at admission by its controller and its labels alone. What is recorded must come to the same name, or it
-would never be found: so both sides name by these functions. Runs of one thing are one workload: the Jobs of a CronJob,
-the Workflows of a CronWorkflow. A Workflow of a generateName keeps its whole name: nothing in its pods tells that the
-end of "train-x7k2p" was made up and that of "train-llm9b" was not, and strangers must never share what was seen.
+At admission only a pod's controller and labels are known, and recorded usage must get the same name, so both sides use
+these functions. Runs of one thing are one workload: the Jobs of a CronJob, the Workflows of a CronWorkflow. A Workflow
+with a generateName keeps its whole name: its pods do not show that the end of "train-x7k2p" was generated and that of
+"train-llm9b" was not, and unrelated workloads must never share usage.
 """
 
 from __future__ import annotations
@@ -13,20 +13,20 @@ import re
 from webhook.model.pods import Pod
 
 JOBSET_LABEL = "jobset.sigs.k8s.io/jobset-name"
-"""The label that says which JobSet a pod's Job is of. A Kubeflow TrainJob's JobSet has the TrainJob's name."""
+"""The JobSet of a pod's Job. A Kubeflow TrainJob's JobSet has the TrainJob's name."""
 
 TEMPLATE_HASHES = {"pod-template-hash": "Deployment", "rollouts-pod-template-hash": "Rollout"}
-"""Labels whose value ends the name of a ReplicaSet, and what kind of object made that one."""
+"""Labels whose value ends the name of a ReplicaSet, and the kind of its owner."""
 
 _MINUTES = re.compile(r"-(2[6-9]|3\d|4\d)\d{6}$")
-"""Minutes since 1970 from 2019 to 2065: what a CronJob puts behind its name. A date, 20261121, is less."""
+"""Minutes since 1970, at the end of the name of a CronJob's Job."""
 
 _SECONDS = re.compile(r"-(1[6-9]|2\d)\d{8}$")
-"""Seconds since 1970, of the same: a CronWorkflow's."""
+"""Seconds since 1970, at the end of a CronWorkflow's name."""
 
 
 def workload_of(pod: Pod) -> str:
-    """The workload a pod belongs to: "Deployment/serve", "CronJob/nightly"; "Pod/NAME" where nothing owns it."""
+    """Return the workload of a pod: "Deployment/serve", "CronJob/nightly"; "Pod/NAME" without an owner."""
     labels = pod.metadata.labels
     for owner in pod.metadata.owner_references:
         if not owner.controller:
@@ -40,7 +40,7 @@ def workload_of(pod: Pod) -> str:
 
 
 def rollout_workload(pod: Pod) -> str:
-    """The workload that a pod counts for: as `workload_of`, and all pods of one generated name are one."""
+    """Return the workload that a rollout counts a pod for: pods of one generateName are one."""
     metadata = pod.metadata
     if metadata.generate_name and not any(owner.controller for owner in metadata.owner_references):
         return f"Pod/{metadata.generate_name}"
@@ -56,10 +56,10 @@ def _workload_of_replica_set(name: str, labels: dict[str, str]) -> str:
 
 
 def workload_name(kind: str, name: str) -> str:
-    """The workload that a controller stands for.
+    """Return the workload of a controller.
 
-    >>> named("Job", "nightly-29912345"), named("Workflow", "etl-1793000000"), named("PyTorchJob", "llm")
-    ('CronJob/nightly', 'CronWorkflow/etl', 'PyTorchJob/llm')
+    >>> workload_name("Job", "nightly-29912345"), workload_name("Workflow", "etl-1793000000")
+    ('CronJob/nightly', 'CronWorkflow/etl')
     """
     if kind == "Job" and (found := _MINUTES.search(name)):
         return f"CronJob/{name[: found.start()]}"
