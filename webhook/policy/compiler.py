@@ -35,7 +35,7 @@ from webhook.policy.policy_set import (
 )
 from webhook.policy.rollout import HaltThresholds, Rollout
 from webhook.policy.template_paths import TemplatePath
-from webhook.policy.written.kinds import ExemptionSpec, FairShareSpec, GPUPolicyException, PolicySpec, RolloutSpec
+from webhook.policy.written.kinds import ExemptionSpec, FairShareSpec, PolicySpec, RolloutSpec
 from webhook.policy.written.match import LabelSelectorSpec, MatchSpec, ScopeSpec
 from webhook.policy.written.sections import (
     AmountRuleSpec,
@@ -45,7 +45,6 @@ from webhook.policy.written.sections import (
     QuotasSpec,
     RightSizingSpec,
     SecuritySpec,
-    SharedQuotaSpec,
     TolerationSpec,
     TopologySpec,
 )
@@ -175,17 +174,16 @@ def _compile_limits(spec: LimitsSpec, mode: PolicyMode) -> LimitRules:
 
 
 def _compile_quotas(match: MatchSpec, spec: QuotasSpec, mode: PolicyMode) -> QuotaRules:
-    return QuotaRules(mode, tuple(_compile_shared_quota(match, quota) for quota in spec.shared))
-
-
-def _compile_shared_quota(match: MatchSpec, spec: SharedQuotaSpec) -> SharedQuota:
-    """The namespaces that match both the policy and the quota's selector share it."""
-    own, further = selector_requirements(match.namespace_selector), selector_requirements(spec.namespace_selector)
-    holds = selectors.namespace_matcher(
-        match.namespaces, match.exclude_namespaces, selectors.label_matcher((*own, *further))
-    )
-    product = _product_matcher(spec.product) if spec.product else None
-    return SharedQuota(spec.name, QuotaPool(holds, product), spec.gpu_milli, spec.product or "")
+    """Compile quotas; the namespaces that match both the policy and a quota's selector share it."""
+    shared = []
+    for quota in spec.shared:
+        labels = (*selector_requirements(match.namespace_selector), *selector_requirements(quota.namespace_selector))
+        namespaces = selectors.namespace_matcher(
+            match.namespaces, match.exclude_namespaces, selectors.label_matcher(labels)
+        )
+        product = _product_matcher(quota.product) if quota.product else None
+        shared.append(SharedQuota(quota.name, QuotaPool(namespaces, product), quota.gpu_milli, quota.product or ""))
+    return QuotaRules(mode, tuple(shared))
 
 
 def _product_matcher(pattern: str) -> Callable[[str], bool]:
@@ -244,40 +242,11 @@ def _compile_security(spec: SecuritySpec, mode: PolicyMode) -> SecurityRules:
     )
 
 
-def compile_exemptions(policy: str, spec: tuple[ExemptionSpec, ...]) -> tuple[Exemption, ...]:
-    """Compile the exemptions of a policy."""
-    return tuple(
-        Exemption(
-            name=one.name,
-            policy=policy,
-            codes=frozenset(one.codes),
-            scope=_compile_scope(one.match),
-            reason=one.reason,
-            expires=one.expiration_time,
-        )
-        for one in spec
-    )
-
-
-def compile_exception(spec: GPUPolicyException) -> Exemption:
-    """Compile a GPUPolicyException."""
-    return Exemption(
-        name=spec.metadata.name,
-        policy=spec.spec.policy_name,
-        codes=frozenset(spec.spec.codes),
-        scope=_compile_scope(spec.spec.match),
-        reason=spec.spec.reason,
-        expires=spec.spec.expiration_time,
-    )
+def compile_exemption(name: str, policy: str, spec: ExemptionSpec | ExceptionSpec) -> Exemption:
+    """Compile an exemption of a policy, or the spec of a GPUPolicyException."""
+    return Exemption(name, policy, frozenset(spec.codes), _compile_scope(spec.match), spec.reason, spec.expiration_time)
 
 
 def _compile_scope(spec: ScopeSpec) -> ExemptionScope:
-    return ExemptionScope(
-        namespace=selectors.glob_matcher(spec.namespaces),
-        service_accounts=frozenset(spec.service_accounts),
-        labels=selectors.label_matcher(selector_requirements(spec.object_selector)) or _match_any_labels,
-    )
-
-
-def _match_any_labels(_labels: object) -> bool:
-    return True
+    labels = selectors.label_matcher(selector_requirements(spec.object_selector)) or (lambda _labels: True)
+    return ExemptionScope(selectors.glob_matcher(spec.namespaces), frozenset(spec.service_accounts), labels)

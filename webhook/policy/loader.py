@@ -118,9 +118,10 @@ def _build_policy_set(policies: list[Policy], sources: list[PolicySource]) -> Po
     templates: dict[tuple[str, str], tuple[tuple[str, ...], ...]] = {}
     for source in sources:
         if isinstance(source.model, GPUPolicyException):
-            exceptions.append(compiler.compile_exception(source.model))
+            spec = source.model.spec
+            exceptions.append(compiler.compile_exemption(source.name, spec.policy_name, spec))
             continue
-        exemptions += compiler.compile_exemptions(source.name, source.model.spec.exemptions)
+        exemptions += [compiler.compile_exemption(one.name, source.name, one) for one in source.model.spec.exemptions]
         for kind, paths in compiler.compile_template_paths(source.model.spec.match).items():
             templates[kind] = templates.get(kind, ()) + paths
     return PolicySet(policies, exemptions + exceptions, merge_template_paths(templates), tuple(sources))
