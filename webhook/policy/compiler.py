@@ -35,7 +35,7 @@ from webhook.policy.policy_set import (
 )
 from webhook.policy.rollout import HaltThresholds, Rollout
 from webhook.policy.template_paths import TemplatePath
-from webhook.policy.written.kinds import ExemptionSpec, FairShareSpec, PolicySpec, RolloutSpec
+from webhook.policy.written.kinds import ExceptionSpec, ExemptionSpec, FairShareSpec, PolicySpec, RolloutSpec
 from webhook.policy.written.match import LabelSelectorSpec, MatchSpec, ScopeSpec
 from webhook.policy.written.sections import (
     AmountRuleSpec,
