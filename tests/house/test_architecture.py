@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from itertools import pairwise
 from pathlib import Path
 
+import pytest
+
 from tests.house.checkout import ROOT, packages, read
 
 PACKAGE = ROOT / "webhook"
@@ -73,3 +75,18 @@ def test_no_arrow_follows_from_others() -> None:
         if below in packages_below(page, other)
     }
     assert redundant == set()
+
+
+def code_pointers() -> list[tuple[str, str]]:
+    """Return the rows of the list that leads into the code: names, and the files they are in."""
+    section = read("docs/architecture.md").split("## Find your way in the code", 1)[1].split("\n## ", 1)[0]
+    rows = [row.split(" | ") for row in section.splitlines() if row.startswith("| ")][2:]
+    return [(names, files) for _, names, files in rows]
+
+
+@pytest.mark.parametrize(("names", "files"), code_pointers())
+def test_the_list_leads_to_existing_code(names: str, files: str) -> None:
+    sources = "\n".join(read(file) for file in re.findall(r"`([\w/]+\.py)`", files))
+
+    for name in re.findall(r"`(\w+)`", names):
+        assert re.search(rf"(def|class) {name}\b|^{name}\b.* = |\"{name}\"", sources, re.MULTILINE), name
