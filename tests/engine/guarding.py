@@ -1,4 +1,4 @@
-"""Judging a pod by the guard, for tests."""
+"""Helpers for tests of the guard."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ KINDS = ("containers", "initContainers", "ephemeralContainers")
 
 
 def look(pod: Json, *, old: Json | None = None, share: bool = False, **request: Any) -> list[tuple[str, Violation]]:
-    """Judge a pod; whether it asks for GPUs is read from it."""
+    """Find the bypasses of a pod; its GPU requests are read from it."""
     read = parse_pod(pod)
     before = parse_pod(old) if old is not None else None
     coming = AdmissionRequest(
@@ -39,5 +39,5 @@ def names(found: list[tuple[str, Violation]]) -> list[str]:
 
 
 def places(found: list[tuple[str, Violation]]) -> list[tuple[str, str]]:
-    """What was found, and where, as people read it."""
+    """The findings with their fields as text."""
     return [(name, format_path(remark.path)) for name, remark in found]

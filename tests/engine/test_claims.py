@@ -1,4 +1,4 @@
-"""Claims: what one is charged, and what is said in time of one that a quota will refuse."""
+"""Claims: their charges, and predicted rejections by quotas."""
 
 from __future__ import annotations
 
@@ -50,12 +50,12 @@ CHARGES: dict[str, tuple[list[Json], dict[str, int]]] = {
         {devices(A): 32, implicit(A): 32},
     ),
     "requests add up": ([exactly(A), exactly(A, count=2)], {devices(A): 3, implicit(A): 3}),
-    "of choices the worst of each class": (
+    "the largest alternative of each class": (
         [first((A, 1), (A, 4), (B, 2))],
         {devices(A): 4, implicit(A): 4, devices(B): 2, implicit(B): 2, "requests.example.com/b": 2},
     ),
-    "a mode of times to come": ([exactly(A, allocationMode="Some")], {}),
-    "a request of times to come": ([{"later": {}}], {}),
+    "a mode of a later version": ([exactly(A, allocationMode="Some")], {}),
+    "a request of a later version": ([{"later": {}}], {}),
 }
 
 
@@ -129,7 +129,7 @@ CASES = {
         NAMED,
         words=full(1, 0, 0, "requests.example.com/b"),
     ),
-    "the name of a class that nobody knows counts nothing": Said(
+    "the name of a class that is unknown counts nothing": Said(
         claiming("b"),
         quota({"requests.example.com/b": "0"}, {"requests.example.com/b": "0"}),
         template("b", exactly(B)),
@@ -138,10 +138,10 @@ CASES = {
     "a quota with a scope counts no claims": Said(
         claiming("two"), quota({devices(A): "0"}, {devices(A): "0"}, scopes=["NotTerminating"]), TWO, words=""
     ),
-    "a quota of a file, which nobody has counted": Said(
+    "a quota of a file, not counted yet": Said(
         claiming("one"), quota({devices(A): "2"}, {}), ONE, TWO, claiming("two", name="x").build(), words=full(1, 2, 2)
     ),
-    "a template that nobody knows stops the rest": Said(
+    "a template that is unknown stops the rest": Said(
         claiming("nobody", "two"), quota({devices(A): "0"}, {devices(A): "0"}), TWO, words=""
     ),
     "a claim that is there already is not made": Said(
@@ -154,13 +154,13 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-def test_a_pod_hears_of_a_claim_that_will_be_refused(case: Said) -> None:
+def test_a_claim_that_will_be_rejected_is_a_warning(case: Said) -> None:
     decision = ask(case.pod, TOLD, nodes=case.objects)
     assert codes(decision) == (["warn GPU-Q306"] if case.words else [])
     assert case.words in "".join(finding.message for finding in decision.findings)
 
 
-def test_it_says_where_who_holds_the_most_and_what_to_do() -> None:
+def test_the_warning_has_field_consumers_and_fix() -> None:
     pods = [claiming(*names, name=name).build() for name, names in (("x", ["one"]), ("y", ["two", "one"]))]
     full_quota = quota({devices(A): "4"}, {devices(A): "4"})
     (finding,) = ask(claiming("one"), TOLD, nodes=[full_quota, ONE, TWO, *pods]).findings
@@ -173,13 +173,13 @@ def test_it_says_where_who_holds_the_most_and_what_to_do() -> None:
     assert finding.fix == "Wait until another pod of the namespace ends."
 
 
-def test_a_claim_waits_for_nobody_where_the_pods_own_claims_fill_the_quota() -> None:
+def test_waiting_is_no_fix_if_the_pods_own_claims_fill_the_quota() -> None:
     limit = quota({devices(A): "2"}, {devices(A): "0"})
     (finding,) = ask(claiming("two", "one"), TOLD, nodes=[limit, ONE, TWO]).findings
     assert finding.fix == ("Ending other pods is not enough: ask for a higher quota, or use another namespace.")
 
 
-def test_what_is_of_use_stands_in_the_warning_however_many_keys_are_exceeded() -> None:
+def test_a_warning_about_many_keys_keeps_the_figures() -> None:
     hard = {devices(A): "4", implicit(A): "4", OBJECTS: "2"}
     pods = [claiming("two", name=name).build() for name in ("x", "y")]
     told = ask(claiming("big"), TOLD, nodes=[quota(hard, hard), template("big", exactly(A, count=32)), TWO, *pods])
@@ -190,7 +190,7 @@ def test_what_is_of_use_stands_in_the_warning_however_many_keys_are_exceeded() -
     )
 
 
-def test_a_decision_that_is_remembered_follows_templates_classes_and_holders() -> None:
+def test_a_cached_decision_follows_templates_classes_and_consumers() -> None:
     key = "requests.example.com/b"
     view = view_of(make_namespace("team"), quota({key: "1"}, {key: "0"}), template("one", exactly(B)))
     memory, policies, request = DecisionCache(), policies_of(policy(TOLD)), request_of(claiming("one").build())

@@ -1,4 +1,4 @@
-"""guard: which pods each check speaks about, what an update is held to, and the laws."""
+"""guard: pods of each check, updates, and properties."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ORDINARY_PODS = {
     "an agent of the host": make_pod().spec(hostPID=True, hostIPC=True, nodeName="n1", hostUsers=False),
     "a preloaded allocator": make_pod().env("LD_PRELOAD", "/usr/lib/libjemalloc.so"),
     "variables from a secret": make_pod().container("x", envFrom=[{"secretRef": {"name": "s"}}]),
-    "no GPUs, said twice": make_pod()
+    "no GPUs, declared twice": make_pod()
     .env("NVIDIA_VISIBLE_DEVICES", "void")
     .env("CUDA_VISIBLE_DEVICES", "-1")
     .container("x", securityContext={"privileged": True}),
@@ -55,7 +55,7 @@ SIGNS = {
 
 
 @pytest.mark.parametrize("pod", SIGNS.values(), ids=SIGNS)
-def test_a_pod_that_is_after_gpus_without_asking(pod: Any) -> None:
+def test_a_pod_with_signs_of_gpus_and_no_request(pod: Any) -> None:
     judged = pod.container("x", securityContext={"privileged": True}).build()
     classes = frozenset({"nvidia"})
     assert "privileged" in names(look(judged, allowed_runtime_classes=classes))
@@ -73,12 +73,12 @@ REQUESTERS = {
 
 
 @pytest.mark.parametrize(("who", "bad"), REQUESTERS.values(), ids=REQUESTERS)
-def test_the_mark_of_a_static_pod(who: Json, bad: bool) -> None:
+def test_the_annotation_of_a_static_pod(who: Json, bad: bool) -> None:
     pod = make_pod().annotate("kubernetes.io/config.mirror", "x").build()
     assert names(look(pod, **who)) == (["mirrorPod"] if bad else [])
 
 
-def test_a_static_pod_of_a_node_is_noted_and_never_refused() -> None:
+def test_a_static_pod_of_a_node_is_recorded_and_never_rejected() -> None:
     pod = make_pod().gpus(1).annotate("kubernetes.io/config.mirror", "x").env("LD_PRELOAD", "x").spec(nodeName="n1")
     found = look(pod.build(), **NODE)
     assert names(found) == ["loaderEnv", "nodeName"]
@@ -121,15 +121,15 @@ UPDATES = {
 
 
 @pytest.mark.parametrize("case", UPDATES.values(), ids=UPDATES)
-def test_an_update_is_held_to_what_is_new(case: Update) -> None:
+def test_an_update_reports_only_new_bypasses(case: Update) -> None:
     assert names(look(case.new, old=case.old)) == case.want
 
 
-def test_an_update_without_the_old_pod_is_judged_whole() -> None:
+def test_an_update_without_the_old_pod_reports_everything() -> None:
     assert "visibleDevicesEnv" in names(look(RUNNING.build(), operation="UPDATE"))
 
 
-def test_messages_escape_what_strangers_write_and_cut_it() -> None:
+def test_messages_escape_and_shorten_untrusted_text() -> None:
     value = "all\n\x1b[31m\u202e" + "x" * 1000
     ((_, remark),) = look(make_pod().gpus(1).env("NVIDIA_VISIBLE_DEVICES", value).build())
     assert "\\n\\x1b[31m\\u202e" in remark.message
@@ -144,7 +144,7 @@ def test_every_name_has_its_code() -> None:
 
 @settings(max_examples=200)
 @given(pods(), st.none() | pods(), st.booleans())
-def test_it_has_an_answer_for_any_pod(pod: Json, old: Json | None, share: bool) -> None:
+def test_any_pod_is_checked_without_an_error(pod: Json, old: Json | None, share: bool) -> None:
     operation = "CREATE" if old is None else "UPDATE"
     read, before = parse_pod(pod), parse_pod(old) if old is not None else None
     coming = AdmissionRequest(operation, "", "Pod", "team", "pod", read, lambda: pod, before)

@@ -1,4 +1,4 @@
-"""guard: access to the host past the device plugin, each with a harmless twin."""
+"""guard: host access that bypasses the device plugin, each with a harmless counterpart."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""guard: classes, annotations, claims and mixtures, each with a harmless twin."""
+"""guard: runtime classes, annotations, claims and mixed GPUs, each with a harmless counterpart."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ NO_GPU = {
 
 
 @pytest.mark.parametrize(("resource", "amount"), NO_GPU.values(), ids=NO_GPU)
-def test_a_request_for_no_gpu_excuses_nothing(resource: str, amount: object) -> None:
+def test_a_request_for_zero_gpus_permits_nothing(resource: str, amount: object) -> None:
     pod = make_pod().asks(resource, amount).env("CUDA_VERSION", "12.4").spec(runtimeClassName="nvidia")
     assert names(look(pod.build())) == ["visibleDevicesEnv", "runtimeClass"]
 
@@ -87,17 +87,17 @@ def test_several_kinds_of_gpu_in_one_container(amounts: Json, bad: bool, side: s
     assert names(look(pod.build())) == (["mixedGPURequests"] if bad else [])
 
 
-def test_a_mixture_over_limits_and_requests() -> None:
+def test_mixed_gpus_over_limits_and_requests() -> None:
     resources = {"limits": {"nvidia.com/gpu": "1"}, "requests": {"nvidia.com/mig-1g.10gb": "1"}}
     assert names(look(make_pod().container("mixed", resources=resources).build())) == ["mixedGPURequests"]
 
 
-def test_two_containers_with_a_kind_each_are_no_mixture() -> None:
+def test_two_containers_with_one_kind_each_are_fine() -> None:
     pod = make_pod().gpus(1).container("b", resources={"limits": {"nvidia.com/mig-1g.10gb": "1"}})
     assert look(pod.build()) == []
 
 
-def test_an_extended_resource_that_stands_for_a_claim() -> None:
+def test_a_device_class_as_an_extended_resource() -> None:
     key = "deviceclass.resource.kubernetes.io/gpu.nvidia.com"
     found = look(make_pod().asks(key, "1").build())
     assert [(name, remark.path[-2:]) for name, remark in found] == [("resourceClaims", ("limits", key))]

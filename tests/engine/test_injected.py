@@ -1,4 +1,4 @@
-"""GPUs that a LimitRange gives to containers that never asked: told, kept or taken out, for good."""
+"""Injected GPUs: reported, kept or removed."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ TRAP = limited({"max": {GPU: "4"}})
 GIVEN = make_pod().gpus(4).annotate("kubernetes.io/limit-ranger", NOTE)
 
 
-def test_a_pod_without_gpus_in_the_trap_is_told_before_it_gets_them() -> None:
+def test_injection_to_come_is_reported() -> None:
     decision = ask(make_pod(), LIMITS, view=TRAP)
     assert codes(decision) == ["warn GPU-L202"]
     assert decision.findings[0].message == (
@@ -39,12 +39,12 @@ def test_a_pod_without_gpus_in_the_trap_is_told_before_it_gets_them() -> None:
     )
 
 
-def test_a_policy_that_is_about_gpus_speaks_about_what_will_be_given() -> None:
+def test_a_policy_for_gpu_pods_applies_to_injected_gpus() -> None:
     about = "match: {resources: [nvidia.com/gpu]}\n" + LIMITS
     assert codes(ask(make_pod(), about, view=TRAP)) == ["warn GPU-L202"]
 
 
-def test_nothing_is_said_of_what_is_to_be_kept() -> None:
+def test_keep_reports_nothing() -> None:
     assert codes(ask(make_pod(), KEEP, view=TRAP)) == []
     assert codes(ask(GIVEN, KEEP, view=TRAP)) == []
 
@@ -52,7 +52,7 @@ def test_nothing_is_said_of_what_is_to_be_kept() -> None:
 @pytest.mark.parametrize(
     "pod", [pytest.param(make_pod(), id="as it is written"), pytest.param(GIVEN, id="as LimitRanger leaves it")]
 )
-def test_what_nobody_asked_for_is_taken_out_with_a_pair_of_zeros(pod: PodMaker) -> None:
+def test_injected_gpus_are_removed_with_zeros(pod: PodMaker) -> None:
     decision = ask(pod, REMOVE, view=TRAP)
     after = shaped(pod, decision)
     assert after["spec"]["containers"][0]["resources"] == {"limits": ZERO, "requests": ZERO}
@@ -60,7 +60,7 @@ def test_what_nobody_asked_for_is_taken_out_with_a_pair_of_zeros(pod: PodMaker) 
     assert not ask(after, REMOVE, view=TRAP).patch
 
 
-def test_what_a_user_asked_for_stays() -> None:
+def test_requested_gpus_stay() -> None:
     pod = make_pod().gpus(4)
     assert not ask(pod, REMOVE, view=TRAP).patch
 
@@ -68,13 +68,13 @@ def test_what_a_user_asked_for_stays() -> None:
 MIXING = "mode: enforce\nsecurity: {deny: [mixedGPURequests]}"
 TWO_TRAPS = limited({"max": {GPU: "4", SMALL: "1"}})
 MIXED: dict[str, tuple[PodMaker, ClusterView, str, str]] = {
-    "a slice that the user asks for, and whole GPUs that a LimitRange gives": (
+    "a requested slice and injected whole GPUs": (
         make_pod().gpus(4).asks(SMALL, "1").annotate("kubernetes.io/limit-ranger", NOTE),
         TRAP,
         "LimitRange trap adds nvidia.com/gpu",
         'Write nvidia.com/gpu: "0" in its requests and limits.',
     ),
-    "both given": (
+    "both injected": (
         make_pod()
         .gpus(4)
         .asks(SMALL, "1")
@@ -83,7 +83,7 @@ MIXED: dict[str, tuple[PodMaker, ClusterView, str, str]] = {
         "LimitRange trap adds nvidia.com/gpu, LimitRange trap adds nvidia.com/mig-1g.10gb",
         'Write nvidia.com/gpu: "0" and nvidia.com/mig-1g.10gb: "0" in its requests and limits.',
     ),
-    "both asked for, in a namespace with the trap": (
+    "both requested": (
         make_pod().gpus(4).asks(SMALL, "1"),
         TRAP,
         "",
@@ -93,7 +93,7 @@ MIXED: dict[str, tuple[PodMaker, ClusterView, str, str]] = {
 
 
 @pytest.mark.parametrize(("pod", "view", "put_in", "fix"), MIXED.values(), ids=MIXED)
-def test_a_mixture_that_a_limit_range_makes_names_it_and_the_way_out(
+def test_mixed_gpus_by_injection_name_the_limit_range_and_the_fix(
     pod: PodMaker, view: ClusterView, put_in: str, fix: str
 ) -> None:
     (denied,) = ask(pod, MIXING, view=view).denials
@@ -101,30 +101,30 @@ def test_a_mixture_that_a_limit_range_makes_names_it_and_the_way_out(
     assert (denied.message, denied.fix) == (f"{message}; {put_in}" if put_in else message, fix)
 
 
-def test_the_way_out_of_a_mixture_leads_out() -> None:
+def test_the_fix_of_mixed_gpus_works() -> None:
     assert not ask(make_pod().gpus(0).asks(SMALL, "1"), MIXING, view=TRAP).denials
 
 
 def one_given() -> PodMaker:
-    """One GPU that the user asks for, and one that LimitRanger put in."""
+    """One requested GPU and one injected GPU."""
     pod = make_pod().gpus(1).container("side", resources={"limits": {GPU: "1"}, "requests": {GPU: "1"}})
     return pod.annotate("kubernetes.io/limit-ranger", NOTE.replace("main", "side"))
 
 
 GIVES_ONE = limited({"max": {GPU: "1"}}, nodes=(mig_node(),))
 COUNTED: dict[str, tuple[PodMaker, tuple[str, ...], tuple[int, int, int]]] = {
-    "beside one that is asked for": (one_given(), (REMOVE,), (2000, 1000, 1000)),
+    "beside a requested one": (one_given(), (REMOVE,), (2000, 1000, 1000)),
     "kept": (one_given(), (KEEP,), (2000, 2000, 2000)),
     "told": (one_given(), (LIMITS,), (2000, 2000, 2000)),
-    "the one that is asked for is right-sized": (one_given().needs("8Gi"), (REMOVE, RIGHT_SIZE), (2000, 143, 143)),
-    "nothing is asked for": (
+    "the requested one is right-sized": (one_given().needs("8Gi"), (REMOVE, RIGHT_SIZE), (2000, 143, 143)),
+    "nothing is requested": (
         make_pod().gpus(1).annotate("kubernetes.io/limit-ranger", NOTE),
         (REMOVE,),
         (1000, 0, 0),
     ),
-    "not put in yet": (make_pod().gpus(1).container("side"), (REMOVE,), (1000, 1000, 1000)),
+    "not injected yet": (make_pod().gpus(1).container("side"), (REMOVE,), (1000, 1000, 1000)),
     "on a node that it names": (one_given().spec(nodeName="whole"), (REMOVE,), (2000, 1000, 1000)),
-    "two of them beside an init container that asks": (
+    "two of them beside a requesting init container": (
         make_pod()
         .gpus(1)
         .container("side", resources={"limits": {GPU: "1"}, "requests": {GPU: "1"}})
@@ -133,7 +133,7 @@ COUNTED: dict[str, tuple[PodMaker, tuple[str, ...], tuple[int, int, int]]] = {
         (REMOVE,),
         (2000, 1000, 1000),
     ),
-    "beside a sidecar that asks": (
+    "beside a requesting sidecar": (
         make_pod()
         .gpus(1)
         .annotate("kubernetes.io/limit-ranger", NOTE)
@@ -147,13 +147,13 @@ COUNTED: dict[str, tuple[PodMaker, tuple[str, ...], tuple[int, int, int]]] = {
 
 
 @pytest.mark.parametrize(("pod", "policies", "want"), COUNTED.values(), ids=COUNTED)
-def test_what_is_taken_out_counts_no_more(pod: PodMaker, policies: tuple[str, ...], want: tuple[int, int, int]) -> None:
+def test_removed_gpus_do_not_count(pod: PodMaker, policies: tuple[str, ...], want: tuple[int, int, int]) -> None:
     roomy = "mode: enforce\nquotas: {shared: [{name: lab, gpuMilli: 9000}]}"
     decision = ask(pod, *policies, roomy, view=GIVES_ONE)
     assert (decision.gpu_milli_before, decision.gpu_milli_after, sum(milli for _, milli in decision.weight)) == want
 
 
-def test_a_shared_quota_counts_what_is_left_and_of_a_final_pod_what_it_has() -> None:
+def test_a_shared_quota_counts_gpus_after_removal_and_all_of_a_stored_pod() -> None:
     pod = one_given().build()
     full = "mode: enforce\nquotas: {shared: [{name: lab, gpuMilli: 1000}]}"
     assert codes(ask(pod, REMOVE, full, view=GIVES_ONE)) == ["warn GPU-L202"]
@@ -171,14 +171,14 @@ REFUSING = {
 
 
 @pytest.mark.parametrize("item", REFUSING.values(), ids=REFUSING)
-def test_zeros_that_would_be_refused_are_not_written(item: Json) -> None:
+def test_zeros_that_would_be_rejected_are_not_written(item: Json) -> None:
     decision = ask(make_pod(), REMOVE, view=limited(item))
     assert not decision.patch
     assert "it cannot be removed" in decision.findings[0].message
     assert "(LimitRange trap) at spec.containers[0].resources" in decision.findings[0].message
 
 
-def test_the_rest_of_the_pod_is_right_sized_beside_it() -> None:
+def test_the_rest_of_the_pod_is_right_sized() -> None:
     pod = make_pod().gpus(1).needs("8Gi").container("side")
     decision = ask(pod, REMOVE, RIGHT_SIZE, view=limited({"max": {GPU: "4"}}, nodes=(mig_node(),)))
     main, side = (container["resources"] for container in shaped(pod, decision)["spec"]["containers"])
@@ -189,7 +189,7 @@ def test_the_rest_of_the_pod_is_right_sized_beside_it() -> None:
 SAID: dict[str, tuple[PodMaker, Json, list[str]]] = {
     "CPU over its maximum": (make_pod().asks("cpu", "8"), {"max": {"cpu": "4"}}, ["enforce GPU-L201"]),
     "CPU inside": (make_pod().asks("cpu", "2"), {"max": {"cpu": "4"}}, []),
-    "CPU that nobody named takes the maximum": (make_pod(), {"max": {"cpu": "4"}}, []),
+    "CPU without a request gets the maximum": (make_pod(), {"max": {"cpu": "4"}}, []),
     "memory under its minimum": (make_pod().asks("memory", "1Mi"), {"min": {"memory": "64Mi"}}, ["enforce GPU-L201"]),
     "a GPU minimum alone makes pods invalid": (
         make_pod(),
@@ -200,17 +200,17 @@ SAID: dict[str, tuple[PodMaker, Json, list[str]]] = {
 
 
 @pytest.mark.parametrize(("pod", "item", "want"), SAID.values(), ids=SAID)
-def test_pods_without_gpus_are_told_what_limit_ranger_will_say(pod: PodMaker, item: Json, want: list[str]) -> None:
+def test_pods_without_gpus_get_limit_range_findings(pod: PodMaker, item: Json, want: list[str]) -> None:
     assert codes(ask(pod, LIMITS, view=limited(item))) == want
 
 
-def test_a_change_of_a_pod_asks_no_limit_range() -> None:
+def test_an_update_is_not_checked_against_limit_ranges() -> None:
     assert (
         codes(ask(make_pod().asks("cpu", "8"), LIMITS, view=limited({"max": {"cpu": "4"}}), operation="UPDATE")) == []
     )
 
 
-def test_a_rewrite_that_a_limit_range_refuses_is_not_made_and_says_which_and_where() -> None:
+def test_a_rewrite_that_a_limit_range_rejects_is_not_made() -> None:
     pod = make_pod().gpus(1).needs("8Gi")
     decision = ask(pod, RIGHT_SIZE, view=limited({"min": {GPU: "1"}, "max": {GPU: "2"}}, nodes=(mig_node(),)))
     assert not decision.patch
@@ -220,7 +220,7 @@ def test_a_rewrite_that_a_limit_range_refuses_is_not_made_and_says_which_and_whe
     assert "spec.containers[0].resources.requests" in str(decision.outcome)
 
 
-def test_a_deadline_that_moves_a_pod_under_a_full_quota_is_told() -> None:
+def test_a_deadline_that_moves_a_pod_into_a_full_quota_is_reported() -> None:
     hard: dict[str, Any] = {"hard": {"pods": "0"}}
     full = {
         "apiVersion": "v1",
@@ -237,7 +237,7 @@ def test_a_deadline_that_moves_a_pod_under_a_full_quota_is_told() -> None:
     assert codes(ask(ends, LIMITS, view=view, operation="UPDATE", old_pod=parse_pod(ends.build()))) == []
 
 
-def test_a_quota_that_a_pod_without_gpus_exceeds_is_told() -> None:
+def test_a_quota_exceeded_by_a_pod_without_gpus_is_reported() -> None:
     hard: dict[str, Any] = {"hard": {"pods": "0"}}
     full = {
         "apiVersion": "v1",

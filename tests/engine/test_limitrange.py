@@ -1,4 +1,4 @@
-"""LimitRange: what the API server makes of a pod's amounts, and what its LimitRanger says of them."""
+"""LimitRanges: defaults, validation and injected GPUs, as the API server has them."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ def limits(*items: dict[str, Any], name: str = "lr") -> ParsedLimitRange:
 
 
 def texts(amounts: ResourceList) -> dict[str, str]:
-    """Amounts as people read them."""
+    """Amounts as text."""
     return {name: canonical_text(amount) for name, amount in amounts.items()}
 
 
 def first(pod: PodMaker, *ranges: ParsedLimitRange) -> LimitsAndRequests:
-    """The first container once defaults are in."""
+    """The first container after defaults."""
     return apply_defaults(parse_pod(pod.build()), ranges).containers[0]
 
 
@@ -56,13 +56,15 @@ class Gives(NamedTuple):
 
 
 GIVEN = {
-    "max gives itself to whoever names none": Gives(make_pod(), [limits({"max": {GPU: "4"}})], {GPU: "4"}, {GPU: "4"}),
-    "an explicit zero is a name": Gives(make_pod().gpus(0), [limits({"max": {GPU: "4"}})], {GPU: "0"}, {GPU: "0"}),
+    "max is the default of a container that names none": Gives(
+        make_pod(), [limits({"max": {GPU: "4"}})], {GPU: "4"}, {GPU: "4"}
+    ),
+    "an explicit zero is named": Gives(make_pod().gpus(0), [limits({"max": {GPU: "4"}})], {GPU: "0"}, {GPU: "0"}),
     "default comes before max": Gives(
         make_pod(), [limits({"max": {GPU: "4"}, "default": {GPU: "0"}})], {GPU: "0"}, {GPU: "0"}
     ),
-    "min alone gives a request and no limit": Gives(make_pod(), [limits({"min": {GPU: "1"}})], {}, {GPU: "1"}),
-    "a request of its own beside a default": Gives(
+    "min alone sets a request and no limit": Gives(make_pod(), [limits({"min": {GPU: "1"}})], {}, {GPU: "1"}),
+    "an own request with a default": Gives(
         make_pod(),
         [limits({"default": {"cpu": "2"}, "defaultRequest": {"cpu": "500m"}})],
         {"cpu": "2"},
@@ -77,13 +79,13 @@ GIVEN = {
     "the first LimitRange that names it wins": Gives(
         make_pod(), [limits({"default": {GPU: "1"}}), limits({"default": {GPU: "2"}})], {GPU: "1"}, {GPU: "1"}
     ),
-    "a pod's bounds give nothing": Gives(make_pod(), [limits({"type": "Pod", "max": {GPU: "1"}})], {}, {}),
+    "bounds of pods set no defaults": Gives(make_pod(), [limits({"type": "Pod", "max": {GPU: "1"}})], {}, {}),
     "thousandths are the finest": Gives(make_pod().asks("cpu", "1u"), [], {"cpu": "1m"}, {"cpu": "1m"}),
 }
 
 
 @pytest.mark.parametrize("case", GIVEN.values(), ids=GIVEN)
-def test_what_a_container_is_given(case: Gives) -> None:
+def test_defaults_of_a_container(case: Gives) -> None:
     holder = first(case.pod, *case.ranges)
     assert (texts(holder.limits), texts(holder.requests)) == (case.limits, case.requests)
 
@@ -127,9 +129,7 @@ SAID = {
             "maximum cpu usage per Container is 2, but limit is 4",
         ],
     ),
-    "a pod's bound refuses whoever names none": Says(
-        make_pod(), limits({"type": "Pod", "max": {GPU: "2"}}), [NO_LIMIT]
-    ),
+    "a pod bound rejects pods that name none": Says(make_pod(), limits({"type": "Pod", "max": {GPU: "2"}}), [NO_LIMIT]),
     "an explicit zero passes it": Says(make_pod().gpus(0), limits({"type": "Pod", "max": {GPU: "2"}}), []),
     "a pod's sum counts": Says(
         make_pod().gpus(2).container("two", resources=of_limits(gpu="1")),
@@ -146,17 +146,17 @@ SAID = {
         limits({"type": "Pod", "max": {GPU: "2"}}),
         ["maximum nvidia.com/gpu usage per Pod is 2, but limit is 3"],
     ),
-    "a sidecar before an init container runs beside it": Says(
+    "a sidecar before an init container runs with it": Says(
         sidecar(make_pod(), limits={GPU: "1"}).container("init", kind="initContainers", resources=of_limits(gpu="2")),
         limits({"type": "Pod", "max": {GPU: "2"}}),
         ["maximum nvidia.com/gpu usage per Pod is 2, but limit is 3"],
     ),
-    "what the pod says as a whole stands for its containers": Says(
+    "the pod level replaces the containers": Says(
         make_pod().asks("cpu", "1").spec(resources={"limits": {"cpu": "4"}}),
         limits({"type": "Pod", "max": {"cpu": "2"}}),
         ["maximum cpu usage per Pod is 2, but limit is 4"],
     ),
-    "a ratio refuses zero": Says(
+    "a ratio rejects zero": Says(
         make_pod().gpus(0),
         limits({"maxLimitRequestRatio": {GPU: "1"}}),
         ["nvidia.com/gpu max limit to request ratio per Container is 1, but no request is specified or request is 0"],
@@ -171,12 +171,12 @@ SAID = {
     "a claim's bounds are not about pods": Says(
         make_pod().gpus(1), limits({"type": "PersistentVolumeClaim", "max": {GPU: "0"}}), []
     ),
-    "a bound that no API server stores says nothing": Says(make_pod().gpus(9), limits({"max": {GPU: "many"}}), []),
+    "an unreadable bound is ignored": Says(make_pod().gpus(9), limits({"max": {GPU: "many"}}), []),
 }
 
 
 @pytest.mark.parametrize("case", SAID.values(), ids=SAID)
-def test_what_limit_ranger_says(case: Says) -> None:
+def test_refusals_of_limit_ranger(case: Says) -> None:
     assert [
         refusal.message for refusal in predict_admission(parse_pod(case.pod.build()), [case.range]).refusals
     ] == case.words
@@ -190,7 +190,7 @@ BROKEN = {
     ),
     "a fraction": (make_pod().gpus("500m"), None, ["500m must be an integer", "500m must be an integer"]),
     "below zero": (make_pod().asks("cpu", "-1"), None, ["-1 must be greater than or equal to 0"] * 2),
-    "a GPU of the pod as a whole": (
+    "a GPU at pod level": (
         make_pod().spec(resources=of_limits(gpu="1")),
         None,
         ["is not a resource that is allowed here"],
@@ -223,7 +223,7 @@ def test_rules_of_the_api(pod: PodMaker, limit: ParsedLimitRange | None, words: 
     assert [broken.message for broken in found] == words
 
 
-def test_a_source_that_is_left_out_comes_back_and_a_pair_of_zeros_stays() -> None:
+def test_a_missing_resource_is_set_again_and_zeros_stay() -> None:
     pod, ranges = parse_pod(make_pod().gpus(1).build()), [limits({"max": {GPU: "4"}})]
     left_out = predict_admission(pod, ranges, {ONE: {SLICE: "1"}}, {ONE: {SLICE: "1"}})
     zeroed = predict_admission(pod, ranges, {ONE: {GPU: "0", SLICE: "1"}}, {ONE: {GPU: "0", SLICE: "1"}})
@@ -232,12 +232,12 @@ def test_a_source_that_is_left_out_comes_back_and_a_pair_of_zeros_stays() -> Non
     assert texts(zeroed.amounts.containers[0].limits) == {GPU: "0", SLICE: "1"}
 
 
-def test_an_amount_that_is_no_quantity_is_no_pod() -> None:
+def test_an_amount_that_is_not_a_quantity_is_an_error() -> None:
     with pytest.raises(QuantityError, match="many"):
         predict_admission(parse_pod(make_pod().gpus("many").build()), [])
 
 
-def test_the_note_is_that_of_the_last_limit_range_that_gave_something() -> None:
+def test_the_annotation_is_that_of_the_last_limit_range_that_sets_something() -> None:
     pod = sidecar(make_pod(), limits={"cpu": "1"})
     holders = apply_request_defaults(read_pod_amounts(parse_pod(pod.build()), {}, {}))
     assert limit_ranger_annotation(
@@ -254,33 +254,33 @@ NOTED = (
 )
 DEFAULTING = limits({"default": {GPU: "4"}})
 INJECTED = {
-    "noted, and the default's amount": (NOTED, "4", [DEFAULTING], True),
-    "not noted: the user wrote it": ("", "4", [DEFAULTING], False),
-    "another amount: the user wrote it": (NOTED, "2", [DEFAULTING], False),
-    "a forged note without a LimitRange": (NOTED, "4", [], False),
-    "noted for another container": (NOTED.replace("main", "side"), "4", [DEFAULTING], False),
-    "noted for a container whose name ends alike": (NOTED.replace("main", "no-main"), "4", [DEFAULTING], False),
-    "noted for another resource": (NOTED.replace(GPU, "nvidia.com/gpu.shared"), "4", [DEFAULTING], False),
-    "zeros are nobody's": (NOTED, "0", [limits({"default": {GPU: "0"}})], False),
+    "annotated, with the default's amount": (NOTED, "4", [DEFAULTING], True),
+    "not annotated: written by the user": ("", "4", [DEFAULTING], False),
+    "another amount: written by the user": (NOTED, "2", [DEFAULTING], False),
+    "a forged annotation without a LimitRange": (NOTED, "4", [], False),
+    "annotated for another container": (NOTED.replace("main", "side"), "4", [DEFAULTING], False),
+    "annotated for a container whose name ends alike": (NOTED.replace("main", "no-main"), "4", [DEFAULTING], False),
+    "annotated for another resource": (NOTED.replace(GPU, "nvidia.com/gpu.shared"), "4", [DEFAULTING], False),
+    "zeros are not injected": (NOTED, "0", [limits({"default": {GPU: "0"}})], False),
 }
 
 
 @pytest.mark.parametrize(("note", "count", "ranges", "want"), INJECTED.values(), ids=INJECTED)
-def test_given(note: str, count: str, ranges: list[ParsedLimitRange], want: bool) -> None:
+def test_injected_gpus_that_are_present(note: str, count: str, ranges: list[ParsedLimitRange], want: bool) -> None:
     given = find_injected_gpus(
         parse_pod(make_pod().gpus(count).annotate(NOTE, note).build()), NamespaceLimitRanges(ranges)
     )
     assert [(one.path, one.resource, one.present) for one in given] == ([(ONE, GPU, True)] if want else [])
 
 
-def test_what_is_still_to_be_given() -> None:
+def test_injected_gpus_of_the_first_pass_to_come() -> None:
     trap = NamespaceLimitRanges([limits({"type": "Pod"}, {"max": {GPU: "2"}}, name="trap")])
     (given,) = find_injected_gpus(parse_pod(make_pod().build()), trap)
     assert (given.path, given.resource, given.limit_range, given.present) == (ONE, GPU, "trap", False)
 
 
 @given(gpu_pods(), st.lists(st.sampled_from(["cpu", "memory", GPU]), max_size=2, unique=True), st.booleans())
-def test_a_pod_passes_alike_as_data_and_as_a_struct(pod: Any, names: list[str], whole: bool) -> None:
+def test_defaults_are_equal_for_plain_data_and_structs(pod: Any, names: list[str], whole: bool) -> None:
     if whole:
         pod["spec"]["resources"] = {"limits": {"cpu": "16"}}
     ranges = NamespaceLimitRanges([limits({"default": {name: "2"}}, name=f"gives-{name}") for name in names])

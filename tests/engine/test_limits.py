@@ -64,7 +64,7 @@ CASES = {
     "three is not allowed, two and four are near": Case(
         CHOICES, make_pod().gpus(3), ["enforce GPU-L102"], "must be one of 1, 2, 4, 8 (found 3). Write 4, or 2."
     ),
-    "nothing asked for breaks no limit": Case(CHOICES, make_pod().asks("cpu", "3"), []),
+    "no request violates no limit": Case(CHOICES, make_pod().asks("cpu", "3"), []),
     "two containers are one sum": Case(
         CHOICES,
         make_pod().gpus(1).container("b", resources={"limits": {GPU: "2"}}),
@@ -87,10 +87,8 @@ CASES = {
         "a pod's cpu must be at most 24 (2 GPUs) (found 25). Write 24.",
     ),
     "a pod without GPUs has no ceiling for each": Case(PER_GPU, make_pod().asks("cpu", "99"), []),
-    "a glob speaks about every profile": Case(
-        GLOB, make_pod().asks("nvidia.com/mig-1g.10gb", "3"), ["enforce GPU-L103"]
-    ),
-    "sidecars run beside the main container": Case(
+    "a glob matches every profile": Case(GLOB, make_pod().asks("nvidia.com/mig-1g.10gb", "3"), ["enforce GPU-L103"]),
+    "sidecars run with the main container": Case(
         MEMORY,
         with_sidecars(make_pod().gpus(1).asks("memory", "64Gi"), 3, "memory", "64Gi"),
         ["enforce GPU-L103"],
@@ -108,7 +106,7 @@ CASES = {
     "init containers run before the main container": Case(
         MEMORY, with_init(make_pod().gpus(1).asks("memory", "64Gi"), "i", "memory", "64Gi"), []
     ),
-    "an init container runs beside the sidecars before it": Case(
+    "an init container runs with the sidecars before it": Case(
         MEMORY,
         with_init(with_sidecars(make_pod().gpus(1), 1, "memory", "32Gi"), "i", "memory", "33Gi"),
         ["enforce GPU-L103"],
@@ -160,13 +158,13 @@ CASES = {
     "the GPU of a sidecar raises that ceiling": Case(
         PER_GPU, with_sidecars(make_pod().gpus(2).asks("cpu", "36"), 1, GPU, "1"), []
     ),
-    "a name of NVIDIA's that is no GPU is held for the pod": Case(
+    "an unknown NVIDIA resource counts for the pod": Case(
         'mode: enforce\nlimits: {perPod: [{resource: "nvidia.com/*", max: 1000}]}',
         make_pod().gpus(1).asks("nvidia.com/gpumem", "5000"),
         ["enforce GPU-L103"],
         "a pod's nvidia.com/gpumem must be at most 1000 (found 5000). Write 1000.",
     ),
-    "a trial says nothing to the user": Case(
+    "audit mode does not reach the user": Case(
         f"limits: {{perPod: [{{resource: {GPU}, max: 1}}]}}", make_pod().gpus(2), ["audit GPU-L103"]
     ),
 }
@@ -179,7 +177,7 @@ def test_limits(case: Case) -> None:
     assert all(case.words in str(finding) for finding in decision.findings)
 
 
-def test_the_tightest_of_two_limits_holds() -> None:
+def test_the_strictest_of_two_limits_applies() -> None:
     loose = f"mode: enforce\nlimits: {{perPod: [{{resource: {GPU}, max: 8}}]}}"
     tight = f"mode: enforce\nlimits: {{perPod: [{{resource: {GPU}, max: 2}}]}}"
     denials = ask(make_pod().gpus(4), loose, tight).denials
@@ -191,7 +189,7 @@ DEFAULTS = (
 )
 
 
-def test_defaults_go_to_containers_that_ask_for_gpus_and_name_nothing() -> None:
+def test_defaults_are_for_containers_that_request_gpus_and_name_no_amount() -> None:
     pod = make_pod().gpus(2).container("side", resources={})
     after = shaped(pod, ask(pod, DEFAULTS))["spec"]["containers"]
     assert after[0]["resources"]["requests"] == {GPU: "2", "cpu": "16", "memory": "4Gi"}
@@ -219,7 +217,7 @@ BEARABLE: dict[str, tuple[int, ClusterView, bool]] = {
 
 
 @pytest.mark.parametrize(("gpus", "view", "given"), BEARABLE.values(), ids=BEARABLE)
-def test_a_default_is_given_where_the_pod_still_fits_with_it(gpus: int, view: ClusterView, given: bool) -> None:
+def test_a_default_is_set_if_the_pod_still_fits(gpus: int, view: ClusterView, given: bool) -> None:
     assert bool(ask(make_pod().gpus(gpus), DEFAULTS, view=view).patch) is given
 
 
@@ -232,12 +230,12 @@ AS_A_WHOLE = {
 
 
 @pytest.mark.parametrize(("whole", "want"), AS_A_WHOLE.values(), ids=AS_A_WHOLE)
-def test_no_default_beside_what_a_pod_says_as_a_whole(whole: Json, want: Json) -> None:
+def test_no_default_with_a_pod_level_amount(whole: Json, want: Json) -> None:
     pod = make_pod().gpus(1).spec(resources=whole)
     assert shaped(pod, ask(pod, DEFAULTS))["spec"]["containers"][0]["resources"]["requests"] == want
 
 
-def test_no_default_where_a_quota_could_refuse_it() -> None:
+def test_no_default_if_a_quota_could_reject_it() -> None:
     quota = {
         "apiVersion": "v1",
         "kind": "ResourceQuota",
@@ -248,7 +246,7 @@ def test_no_default_where_a_quota_could_refuse_it() -> None:
     assert ask(make_pod().gpus(1), DEFAULTS, view=view).patch == ()
 
 
-def test_accounting_requests_thousandths_beside_every_gpu() -> None:
+def test_accounting_requests_thousandths_for_every_gpu() -> None:
     policy = "mode: enforce\nlimits: {accounting: native, accountingScheduler: configured}\nrightSizing: {}"
     pod = make_pod().gpus(1).needs("8Gi")
     limits = shaped(pod, ask(pod, policy, nodes=(mig_node(),)))["spec"]["containers"][0]["resources"]["limits"]
@@ -264,7 +262,7 @@ def test_accounting_of_whole_gpus() -> None:
     assert limits == {GPU: "2", "rightslice.dev/gpu-milli": "2000"}
 
 
-def test_a_quota_that_will_refuse_is_named_with_what_would_fit() -> None:
+def test_a_quota_rejection_names_the_quota_and_what_would_fit() -> None:
     quota = {
         "apiVersion": "v1",
         "kind": "ResourceQuota",
@@ -279,7 +277,7 @@ def test_a_quota_that_will_refuse_is_named_with_what_would_fit() -> None:
     assert ask(make_pod().gpus(2), "mode: enforce\nlimits: {resourceQuotas: ignore}", view=view).findings == ()
 
 
-def test_gpus_that_a_limit_range_put_in_break_no_limit_of_ours() -> None:
+def test_injected_gpus_violate_no_limit() -> None:
     note = f"LimitRanger plugin set: {GPU} request for container side; {GPU} limit for container side"
     resources = {"limits": {GPU: "4"}, "requests": {GPU: "4"}}
     pod = make_pod().gpus(1).container("side", resources=resources).annotate("kubernetes.io/limit-ranger", note)
@@ -306,14 +304,14 @@ NOTED = f"LimitRanger plugin set: {GPU} request for container main; {GPU} limit 
 
 
 @pytest.mark.parametrize("rule", ["perPod", "perContainer"])
-def test_gpus_that_a_limit_range_put_in_beside_an_init_container_that_asks_break_none_either(rule: str) -> None:
+def test_injected_gpus_with_a_requesting_init_container_violate_no_limit(rule: str) -> None:
     pod = with_init(make_pod().gpus(4), "i", GPU, "1").annotate("kubernetes.io/limit-ranger", NOTED)
     policy = limits(rule, f"resource: {GPU}, max: 1")
     assert codes(ask(pod, policy, view=HELD)) == ["warn GPU-L202"]
     assert codes(ask(pod, policy)) == ["enforce GPU-L103"], "nobody put them in where no LimitRange is"
 
 
-def test_what_broke_no_limit_with_injected_gpus_is_judged_again_where_the_user_asks_for_them() -> None:
+def test_a_cached_result_for_injected_gpus_is_not_used_for_requested_ones() -> None:
     policies = policies_of(policy(limits("perContainer", f"resource: {GPU}, max: 1")))
     asking = with_init(make_pod().gpus(4), "i", GPU, "4")
     noted = f"{NOTED}; {GPU} request for init container i; {GPU} limit for init container i"
@@ -358,12 +356,12 @@ TOGETHER = {
         make_pod().gpus(2).asks("cpu", "40"),
         ["Write 24."],
     ),
-    "what one forbids and the other asks": (
+    "one forbids what the other requires": (
         (limits("perPod", f"resource: {GPU}, max: 2"), limits("perPod", f"resource: {GPU}, min: 4")),
         make_pod().gpus(3),
         ["No amount satisfies every policy: ask the admin."],
     ),
-    "one that is on trial": (
+    "one in audit mode": (
         (
             limits("perPod", f"resource: {GPU}, allowed: [1, 2, 4]"),
             limits("perPod", f"resource: {GPU}, max: 1", "audit"),
@@ -375,7 +373,7 @@ TOGETHER = {
 
 
 @pytest.mark.parametrize(("policies", "pod", "fixes"), TOGETHER.values(), ids=TOGETHER)
-def test_the_fix_satisfies_all_that_speak(policies: tuple[str, ...], pod: PodMaker, fixes: list[str]) -> None:
+def test_the_fix_satisfies_every_section(policies: tuple[str, ...], pod: PodMaker, fixes: list[str]) -> None:
     found = ask(pod, *policies).findings
     assert list(dict.fromkeys(finding.fix for finding in found)) == fixes
 
@@ -403,6 +401,6 @@ FIELDS = {
 
 
 @pytest.mark.parametrize(("pod", "field"), FIELDS.values(), ids=FIELDS)
-def test_a_pod_s_total_points_at_a_field_that_adds_to_it(pod: PodMaker, field: str) -> None:
+def test_a_violation_of_a_total_names_a_field_that_adds_to_it(pod: PodMaker, field: str) -> None:
     [finding] = ask(pod, POD_CPU).findings
     assert format_path(finding.path) == field

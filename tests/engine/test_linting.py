@@ -1,4 +1,4 @@
-"""Traps in LimitRanges and ResourceQuotas: found where they are, and gone from the object that is offered instead."""
+"""Lint: findings in LimitRanges and ResourceQuotas, and none in the corrected object."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MILLI, CLASS = "rightslice.dev/gpu-milli", "deviceclass.resource.kubernetes.io/a
 
 
 def limit_range(*items: Json) -> Json:
-    """A LimitRange as it may stand in a file."""
+    """A LimitRange of a file."""
     spec = {"limits": [{"type": "Container"} | item for item in items]}
     return {"apiVersion": "v1", "kind": "LimitRange", "metadata": {"name": "lr", "namespace": "team"}, "spec": spec}
 
@@ -32,13 +32,13 @@ def quota(**hard: Any) -> Json:
     return {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": metadata, "spec": {"hard": keys}}
 
 
-def mended(data: Json) -> Json:
-    """The object without the traps that are found in it alone."""
+def fixed(data: Json) -> Json:
+    """The object, fixed on its own."""
     return fix_object(data, lint_object(data))
 
 
 def scoped(data: Json) -> Json:
-    """The same for pods without a deadline only."""
+    """The quota for pods without a deadline."""
     return data | {"spec": data["spec"] | {"scopes": ["NotTerminating"]}}
 
 
@@ -244,24 +244,24 @@ REMEDIES = {
 
 
 @pytest.mark.parametrize(("data", "want"), REMEDIES.values(), ids=REMEDIES)
-def test_the_remedy_for_a_key_that_is_never_counted(data: Json, want: str) -> None:
+def test_the_fix_for_a_key_that_is_never_counted(data: Json, want: str) -> None:
     assert lint_object(data)[0].fix == want
 
 
 @pytest.mark.parametrize(("data", "want", "instead"), TRAPS.values(), ids=TRAPS)
-def test_traps(data: Json, want: list[str], instead: Json) -> None:
+def test_findings(data: Json, want: list[str], instead: Json) -> None:
     assert [finding.code for finding in lint_object(data)] == want
     if want:
-        assert mended(data)["spec"] == instead
-        assert lint_object(mended(data)) == []
+        assert fixed(data)["spec"] == instead
+        assert lint_object(fixed(data)) == []
 
 
 @pytest.mark.parametrize("default", [None, {GPU: 1}], ids=["the maximum", "a default"])
-def test_that_a_minimum_has_to_go_is_said(default: Json | None) -> None:
+def test_the_fix_removes_a_minimum(default: Json | None) -> None:
     given = limit_range({"max": {GPU: 2}, "min": {GPU: 1}} | ({"default": default} if default else {}))
 
     assert "Remove min: a default of zero is below 1." in lint_object(given)[0].fix
-    assert "min" not in mended(given)["spec"]["limits"][0]
+    assert "min" not in fixed(given)["spec"]["limits"][0]
 
 
 SIDES = {side: {GPU: 1, CLASS: 1} for side in ("max", "min", "default", "defaultRequest", "maxLimitRequestRatio")}
@@ -295,7 +295,7 @@ def put(data: Any, place: tuple[Any, ...], value: Any) -> Any:
 
 @settings(max_examples=300)
 @given(st.sampled_from(PLACES), st.none() | anything())
-def test_it_has_an_answer_for_anything_that_stands_in_them(spoilt: tuple[Json, tuple[Any, ...]], value: Any) -> None:
+def test_any_content_is_linted_without_an_error(spoilt: tuple[Json, tuple[Any, ...]], value: Any) -> None:
     data = put(*spoilt, value)
     (findings,) = lint_all_objects([data], ["a"])
     assert all(isinstance(finding, Finding) for finding in findings)
@@ -328,7 +328,7 @@ COUNTED: dict[str, tuple[Json, Json, bool]] = {
 
 
 @pytest.mark.parametrize(("gpus", "thousandths", "counted"), COUNTED.values(), ids=COUNTED)
-def test_another_quota_makes_up_for_one_of_gpus_where_it_counts_the_same_pods(
+def test_another_quota_covers_one_of_gpus_if_it_counts_the_same_pods(
     gpus: Json, thousandths: Json, *, counted: bool
 ) -> None:
     other = thousandths | {"metadata": {"name": "other", "namespace": "team"}}
@@ -337,14 +337,14 @@ def test_another_quota_makes_up_for_one_of_gpus_where_it_counts_the_same_pods(
     assert codes(ask(gpus, nodes=[other])) == [f"warn {code}" for code in want]
 
 
-def test_a_fix_adds_nothing_that_no_finding_speaks_of() -> None:
+def test_a_fix_adds_nothing_without_a_finding() -> None:
     mistyped = quota(requests_nvidia_com__gpu=4, **{"limits_nvidia_com__mig-1g_10gb": 8})
     findings, _ = lint_all_objects([mistyped, THOUSANDTHS])
     assert [finding.code for finding in findings] == ["GPU-Q401"]
     assert fix_object(mistyped, findings)["spec"] == {"hard": {f"requests.{GPU}": 4, f"requests.{SLICE}": 8}}
 
 
-def test_a_minimum_of_pods_and_the_default_that_hides_it_are_both_told() -> None:
+def test_a_minimum_of_pods_and_the_default_that_hides_it_are_both_reported() -> None:
     bound, gives = limit_range({"type": "Pod", "min": {GPU: "1"}}), limit_range({"default": {GPU: "1"}})
     told = lint_all_objects([bound, gives])
     assert [[finding.code for finding in found] for found in told] == [["GPU-L304"], ["GPU-L303"]]
@@ -371,7 +371,7 @@ QUOTAS = st.builds(
 
 @settings(max_examples=300)
 @given(st.lists(RANGES | QUOTAS, max_size=4))
-def test_where_all_that_is_found_is_mended_at_once_nothing_is_found_any_more(objects: list[Json]) -> None:
+def test_objects_fixed_together_have_no_findings(objects: list[Json]) -> None:
     objects = [one for one in objects if not any(wrong.rejected for wrong in find_object_errors(one))]
     each = zip(objects, lint_all_objects(objects), strict=True)
     after = [fix_object(one, findings) if findings else one for one, findings in each]
@@ -386,13 +386,13 @@ NOT_WRITTEN = {
 
 
 @pytest.mark.parametrize(("data", "path"), NOT_WRITTEN.values(), ids=NOT_WRITTEN)
-def test_where_nothing_is_written_for_an_amount_the_api_server_takes_zero(data: Json, path: tuple[Any, ...]) -> None:
+def test_a_null_amount_is_zero(data: Json, path: tuple[Any, ...]) -> None:
     (told,) = find_object_errors(data)
     assert (told.path, told.rejected) == (path, False)
     assert told.message == "null, which the API server reads as 0"
 
 
-def test_another_limit_range_of_the_namespace_may_give_zero() -> None:
+def test_another_limit_range_of_the_namespace_may_set_zero() -> None:
     bound, none = limit_range({"type": "Pod", "max": {GPU: 4}}), limit_range(NONE)
     none["metadata"] = none["metadata"] | {"name": "none"}
     elsewhere = none | {"metadata": none["metadata"] | {"namespace": "other"}}
@@ -404,13 +404,13 @@ def test_another_limit_range_of_the_namespace_may_give_zero() -> None:
     assert codes(ask(bound, nodes=[none | {"metadata": bound["metadata"]}], operation="UPDATE")) == ["warn GPU-L304"]
 
 
-def test_what_an_api_server_adds_is_left_out() -> None:
+def test_fields_of_the_api_server_are_left_out() -> None:
     stored = limit_range({"max": {GPU: "4"}})
     stored["metadata"] |= {"uid": "1", "resourceVersion": "7", "labels": {"a": "b"}}
-    assert mended(stored)["metadata"] == {"name": "lr", "namespace": "team", "labels": {"a": "b"}}
+    assert fixed(stored)["metadata"] == {"name": "lr", "namespace": "team", "labels": {"a": "b"}}
 
 
-def test_an_admin_who_applies_one_is_warned_and_not_refused() -> None:
+def test_applying_one_returns_warnings_only() -> None:
     assert codes(ask(limit_range({"max": {GPU: 4}}))) == ["warn GPU-L301"]
     assert codes(ask(quota(requests_nvidia_com__gpu=2), operation="UPDATE")) == ["warn GPU-Q402"]
 
@@ -418,7 +418,7 @@ def test_an_admin_who_applies_one_is_warned_and_not_refused() -> None:
 def test_claims_get_a_quota_of_their_own_where_pods_stay_under_the_scopes() -> None:
     data = scoped(quota(pods=3, count__resourceclaims_resource_k8s_io=1))
     assert [finding.code for finding in lint_object(data)] == ["GPU-Q401"]
-    pods, claims = mended(data)["items"]
+    pods, claims = fixed(data)["items"]
     assert (pods["spec"], pods["metadata"]) == ({"hard": {"pods": 3}, "scopes": ["NotTerminating"]}, data["metadata"])
     assert claims["spec"] == {"hard": {"count/resourceclaims.resource.k8s.io": 1}}
     assert claims["metadata"]["name"] == "quota-claims"
@@ -436,12 +436,12 @@ def test_a_class_that_the_cluster_lacks_counts_nothing(key: str) -> None:
     assert not any("has no DeviceClass" in finding.message for finding in lint_object(data)), "nobody knows the classes"
 
 
-def test_a_class_that_is_like_none_is_told_what_there_is() -> None:
+def test_an_unknown_class_lists_known_ones() -> None:
     (finding,) = lint_object(quota(**{DEVICES: "1"}), (), ["z4", "z1", "z3", "z2"])
     assert finding.fix == "Use one of: z1, z2, z3 and 1 more."
 
 
-def test_an_admin_hears_of_a_class_that_the_cluster_lacks() -> None:
+def test_applying_a_quota_of_an_unknown_class_returns_a_warning() -> None:
     known = {"apiVersion": "resource.k8s.io/v1", "kind": "DeviceClass", "metadata": {"name": "b"}, "spec": {}}
     assert codes(ask(quota(**{DEVICES: "1"}), nodes=[known])) == ["warn GPU-Q401"]
     assert codes(ask(quota(**{DEVICES: "1"}))) == []

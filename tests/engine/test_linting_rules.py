@@ -1,4 +1,4 @@
-"""LimitRanges and ResourceQuotas that no API server takes: in its words, as `tests/cluster/test_traps.py` shows."""
+"""Lint: errors of objects that the API server rejects, in its words (`tests/cluster/test_traps.py` compares them)."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ REFUSED: dict[str, tuple[Json, str, str]] = {
         "spec.limits[1].type",
         'Duplicate value: "Container"',
     ),
-    "a type that nobody knows": (
+    "a type that is unknown": (
         limit_range({"type": "Job", "max": {"cpu": "4"}}),
         "spec.limits[0].type",
         'Invalid value: "Job": must be a standard limit type or fully qualified',
@@ -84,7 +84,7 @@ REFUSED: dict[str, tuple[Json, str, str]] = {
         f"spec.limits[0].{RATIO}.cpu",
         'Invalid value: "500m": ratio 500m is less than 1',
     ),
-    "a ratio that the bounds do not let anybody reach": (
+    "a ratio that the bounds make impossible": (
         limit_range({"type": "Pod", "min": {"cpu": "2"}, "max": {"cpu": "4"}, RATIO: {"cpu": "3"}}),
         f"spec.limits[0].{RATIO}.cpu",
         'Invalid value: "3": ratio 3 is greater than max/min = 2.000000',
@@ -115,7 +115,7 @@ REFUSED: dict[str, tuple[Json, str, str]] = {
         "spec.scopes",
         'Invalid value: ["Terminating","NotTerminating"]: conflicting scopes',
     ),
-    "a scope that nobody knows": (
+    "a scope that is unknown": (
         scoped("Late", pods="4"),
         "spec.scopes",
         'Invalid value: ["Late"]: unsupported scope',
@@ -166,12 +166,12 @@ TAKEN = {
 
 
 @pytest.mark.parametrize(("data", "place", "words"), REFUSED.values(), ids=REFUSED)
-def test_what_no_api_server_takes_is_told_with_its_place(data: Json, place: str, words: str) -> None:
+def test_an_object_that_the_api_server_rejects_is_an_error(data: Json, place: str, words: str) -> None:
     found = {format_path(one.path): one for one in find_object_errors(data)}
     assert found[place].rejected
     assert words in "; ".join(one.message for one in find_object_errors(data))
 
 
 @pytest.mark.parametrize("data", TAKEN.values(), ids=TAKEN)
-def test_what_an_api_server_takes_is_no_fault(data: Json) -> None:
+def test_an_object_that_the_api_server_accepts_is_no_error(data: Json) -> None:
     assert list(find_object_errors(data)) == []

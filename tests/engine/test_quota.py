@@ -1,4 +1,4 @@
-"""Quota: which quotas count a pod, what they leave, and what a rewrite may not do."""
+"""ResourceQuotas: predicted rejections, their messages, and coverage of rewrites."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def quota(hard: dict[str, str], used: dict[str, str] | None = None, **spec: Any)
     return msgspec.convert(data, ResourceQuota)
 
 
-def remarks(limit: ResourceQuota, pod: PodMaker, *others: PodMaker) -> list[str]:
+def quota_messages(limit: ResourceQuota, pod: PodMaker, *others: PodMaker) -> list[str]:
     """What is said of a pod, in a namespace of others."""
     read = parse_pod(pod.build())
     pods = {other.data["metadata"]["name"]: summarize_pod(parse_pod(other.build())) for other in others}
@@ -45,7 +45,7 @@ def remarks(limit: ResourceQuota, pod: PodMaker, *others: PodMaker) -> list[str]
 
 FULL = "exceeded quota: team, requested: requests.nvidia.com/gpu={}, used: requests.nvidia.com/gpu={}, "
 SAID = {
-    "room left": (quota({f"requests.{GPU}": "4"}, {f"requests.{GPU}": "1"}), make_pod().gpus(3), ""),
+    "enough left": (quota({f"requests.{GPU}": "4"}, {f"requests.{GPU}": "1"}), make_pod().gpus(3), ""),
     "too many, some would fit": (
         quota({f"requests.{GPU}": "32"}, {f"requests.{GPU}": "31"}),
         make_pod().gpus(3),
@@ -64,7 +64,7 @@ SAID = {
     "zero is never too much": (quota({f"requests.{GPU}": "0"}, {f"requests.{GPU}": "3"}), make_pod().gpus(0), ""),
     "limits. keys are never enforced": (quota({f"limits.{GPU}": "0"}), make_pod().gpus(1), ""),
     "bare keys are never enforced": (quota({GPU: "0"}), make_pod().gpus(1), ""),
-    "an unreadable ceiling says nothing": (quota({f"requests.{GPU}": "many"}), make_pod().gpus(1), ""),
+    "an unreadable limit is ignored": (quota({f"requests.{GPU}": "many"}), make_pod().gpus(1), ""),
     "pods are counted": (
         quota({"pods": "2"}, {"pods": "2"}),
         make_pod(),
@@ -75,12 +75,12 @@ SAID = {
         make_pod().container("side"),
         "failed quota: team: must specify limits.cpu for: main,side; requests.memory for: main,side",
     ),
-    "what the pod says as a whole names it for all": (
+    "the pod level names it for all containers": (
         quota({"limits.cpu": "8"}, {"limits.cpu": "0"}),
         make_pod().spec(resources={"limits": {"cpu": "1"}}),
         "",
     ),
-    "nobody has counted yet": (
+    "not counted yet": (
         quota({f"requests.{GPU}": "8", "pods": "1"}, {"pods": "0"}),
         make_pod(),
         "status unknown for quota: team, resources: pods,requests.nvidia.com/gpu",
@@ -109,10 +109,10 @@ SAID = {
 
 
 @pytest.mark.parametrize(("limit", "pod", "words"), SAID.values(), ids=SAID)
-def test_remarks(limit: ResourceQuota, pod: PodMaker, words: str) -> None:
+def test_messages(limit: ResourceQuota, pod: PodMaker, words: str) -> None:
     read = dict(limit.status.used) or dict.fromkeys(limit.spec.hard, "0")
     counted = msgspec.structs.replace(limit, status=msgspec.structs.replace(limit.status, used=read))
-    assert remarks(counted, pod) == ([words] if words else [])
+    assert quota_messages(counted, pod) == ([words] if words else [])
 
 
 FITS = "Request at most what would fit, or wait until another pod ends."
@@ -124,7 +124,7 @@ ADVICE = {
         "4",
         "Wait until another pod of the namespace ends.",
     ),
-    "nobody may have any": (
+    "a limit of zero": (
         quota({"requests.cpu": "0"}, {"requests.cpu": "0"}),
         "4",
         f"Ending other pods is not enough: {RAISED}",
@@ -148,7 +148,7 @@ ADVICE = {
 
 
 @pytest.mark.parametrize(("limit", "cpu", "want"), ADVICE.values(), ids=ADVICE)
-def test_nobody_is_told_to_wait_where_no_pod_that_ends_would_help(limit: ResourceQuota, cpu: str, want: str) -> None:
+def test_the_fix_says_wait_only_if_waiting_can_help(limit: ResourceQuota, cpu: str, want: str) -> None:
     read = parse_pod(make_pod().asks("cpu", cpu).build())
     (remark,) = quota_violations(read, apply_defaults(read, ()), [limit], lambda *_: ())
     assert remark.fix == want
@@ -159,25 +159,25 @@ def test_nobody_is_told_to_wait_where_no_pod_that_ends_would_help(limit: Resourc
     [("1", "Wait until another pod of the namespace ends."), ("3", f"Ending other pods is not enough: {RAISED}")],
     ids=["others hold the rest", "it holds all itself"],
 )
-def test_what_a_pod_holds_itself_does_not_come_free_for_its_resize(before: str, want: str) -> None:
+def test_own_usage_is_not_released_for_a_resize(before: str, want: str) -> None:
     old, new = (parse_pod(make_pod().asks("cpu", cpu).build()) for cpu in (before, str(int(before) + 1)))
     limit = quota({"requests.cpu": "3"}, {"requests.cpu": "3"})
     (remark,) = resize_quota_violations(old, new, [limit], lambda *_: ())
     assert remark.fix == want
 
 
-def test_the_holders_are_named_the_largest_first() -> None:
+def test_consumers_are_named_largest_first() -> None:
     full = quota({f"requests.{GPU}": "9"}, {f"requests.{GPU}": "9"})
     others = [make_pod("idle"), *[make_pod(name).gpus(n) for name, n in (("a", 1), ("b", 4), ("c", 2), ("d", 2))]]
-    (message,) = remarks(full, make_pod().gpus(1), *others)
+    (message,) = quota_messages(full, make_pod().gpus(1), *others)
     assert message.endswith("; used by b (4), c (2), d (2) and 1 more")
 
 
-def test_where_several_keys_are_full_the_holders_of_each_are_named() -> None:
+def test_consumers_of_every_exceeded_key_are_named() -> None:
     hard = {f"requests.{GPU}": "2", "requests.nvidia.com/mig-1g.10gb": "1"}
     others = make_pod("a").gpus(2), make_pod("b").asks("nvidia.com/mig-1g.10gb", "1")
     asking = make_pod().gpus(1).asks("nvidia.com/mig-1g.10gb", "1")
-    (message,) = remarks(quota(hard, hard), asking, *others)
+    (message,) = quota_messages(quota(hard, hard), asking, *others)
     assert message.endswith("; requests.nvidia.com/gpu used by a (2); requests.nvidia.com/mig-1g.10gb used by b (1)")
 
 
@@ -190,9 +190,7 @@ UPDATES = {
 
 
 @pytest.mark.parametrize(("before", "after", "refused"), UPDATES.values(), ids=UPDATES)
-def test_an_update_is_charged_where_it_moves_between_quotas(
-    before: int | None, after: int | None, refused: bool
-) -> None:
+def test_an_update_is_charged_if_it_moves_between_quotas(before: int | None, after: int | None, refused: bool) -> None:
     full = quota({f"requests.{GPU}": "1"}, {f"requests.{GPU}": "1"}, scopes=["Terminating"])
     old, new = (parse_pod(make_pod().gpus(1).spec(activeDeadlineSeconds=end).build()) for end in (before, after))
     found = predict_update_refusals(old, new, apply_defaults(old, ()), apply_defaults(new, ()), [full])
@@ -219,12 +217,12 @@ NAMED = make_pod().gpus(1).asks("cpu", "1").build()
 LATE = {
     "a container names no CPU": (NAMELESS, {}, ["failed quota: team: must specify requests.cpu for: main"]),
     "every container names CPU": (NAMED, {}, []),
-    "the quota does not hold it": (NAMELESS, {"scopes": ["Terminating"]}, []),
+    "the quota does not match": (NAMELESS, {"scopes": ["Terminating"]}, []),
 }
 
 
 @pytest.mark.parametrize(("pod", "scope", "want"), LATE.values(), ids=LATE)
-def test_a_quota_that_came_after_the_pod_objects_to_its_form(pod: Json, scope: Json, want: list[str]) -> None:
+def test_a_quota_created_after_the_pod_checks_its_form(pod: Json, scope: Json, want: list[str]) -> None:
     late = quota({"requests.cpu": "9"}, {"requests.cpu": "9"}, **scope)
     old, ending = parse_pod(pod), parse_pod(pod | {"spec": pod["spec"] | {"activeDeadlineSeconds": 60}})
     held = apply_defaults(old, ())
@@ -239,8 +237,8 @@ def test_a_quota_that_came_after_the_pod_objects_to_its_form(pod: Json, scope: J
 ESCAPES = {
     "nothing counted: nothing to escape": ([], False),
     "source counted, target not": ([quota({f"requests.{GPU}": "8"})], True),
-    "both counted, with room": ([quota({f"requests.{GPU}": "8", f"requests.{SLICE}": "1"})], False),
-    "both counted, without room": (
+    "both counted, enough left": ([quota({f"requests.{GPU}": "8", f"requests.{SLICE}": "1"})], False),
+    "both counted, nothing left": (
         [quota({f"requests.{GPU}": "8", f"requests.{SLICE}": "1"}, {f"requests.{SLICE}": "1"})],
         False,
     ),
@@ -252,26 +250,26 @@ ESCAPES = {
         [quota({f"requests.{GPU}": "8"}, scopes=["BestEffort"])],
         True,
     ),
-    "a quota that does not hold": ([quota({f"requests.{GPU}": "8"}, scopes=["Terminating"])], False),
+    "a quota that does not match": ([quota({f"requests.{GPU}": "8"}, scopes=["Terminating"])], False),
 }
 
 
 @pytest.mark.parametrize(("quotas", "want"), ESCAPES.values(), ids=ESCAPES)
-def test_escapes(quotas: list[ResourceQuota], want: bool) -> None:
+def test_escapes_quota(quotas: list[ResourceQuota], want: bool) -> None:
     assert escapes_quota(quotas, parse_pod(make_pod().build()), GPU, SLICE) is want
 
 
 WITHOUT_ROOM = {
     "nothing counted": ([], ""),
     "room": ([quota({f"requests.{SLICE}": "1"})], ""),
-    "no room left": ([quota({f"requests.{SLICE}": "1"}, {f"requests.{SLICE}": "1"})], "team"),
+    "no enough left": ([quota({f"requests.{SLICE}": "1"}, {f"requests.{SLICE}": "1"})], "team"),
     "no room at all": ([quota({f"requests.{SLICE}": "0"})], "team"),
-    "no room in one that does not hold": ([quota({f"requests.{SLICE}": "0"}, scopes=["Terminating"])], ""),
+    "nothing left in one that does not match": ([quota({f"requests.{SLICE}": "0"}, scopes=["Terminating"])], ""),
 }
 
 
 @pytest.mark.parametrize(("quotas", "want"), WITHOUT_ROOM.values(), ids=WITHOUT_ROOM)
-def test_the_quota_without_room(quotas: list[ResourceQuota], want: str) -> None:
+def test_find_full_quota(quotas: list[ResourceQuota], want: str) -> None:
     assert find_full_quota(quotas, parse_pod(make_pod().build()), SLICE) == want
 
 

@@ -1,4 +1,4 @@
-"""Pods as they come: deaf to strangers, nulls taken as absent, and a sentence for what is none."""
+"""Pods from the API server: unknown fields ignored, nulls absent, and an error for anything else."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ BAD: dict[str, object] = {
 
 
 @pytest.mark.parametrize("data", SAME.values(), ids=SAME)
-def test_what_makes_no_difference(data: dict[str, Any]) -> None:
+def test_equal_pods(data: dict[str, Any]) -> None:
     assert parse_pod(data) == parse_pod(PLAIN)
 
 
-def test_a_number_where_a_quantity_goes() -> None:
+def test_a_number_as_a_quantity() -> None:
     pod = parse_pod(spec(containers=[{"name": "a", "resources": {"limits": {"nvidia.com/gpu": 1}}}]))
     assert pod.spec.containers[0].resources.limits == {"nvidia.com/gpu": 1}
 
@@ -55,7 +55,7 @@ def test_bad(data: object) -> None:
         parse_pod(data)
 
 
-def test_a_pod_without_a_name_is_called_by_what_it_has() -> None:
+def test_the_display_name_of_a_pod_without_a_name() -> None:
     named, making, bare = make_pod("p").build(), make_pod().build(), make_pod().build()
     making["metadata"] = {"generateName": "job-"}
     bare["metadata"] = {}

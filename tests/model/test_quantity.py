@@ -1,4 +1,4 @@
-"""quantity: Kubernetes amounts, exactly, and what is none."""
+"""quantity: Kubernetes amounts, exactly, and texts that are not quantities."""
 
 from __future__ import annotations
 
@@ -62,12 +62,12 @@ REFUSED: dict[str, str | int | float] = {
 
 
 @pytest.mark.parametrize(("amount", "want"), READ.values(), ids=READ)
-def test_read(amount: str | int | float, want: str) -> None:
+def test_parse(amount: str | int | float, want: str) -> None:
     assert parse_nano(amount) == int(Decimal(want) * NANO)
 
 
 @pytest.mark.parametrize("amount", REFUSED.values(), ids=REFUSED)
-def test_refused(amount: str | int | float) -> None:
+def test_errors(amount: str | int | float) -> None:
     with pytest.raises(QuantityError):
         parse_nano(amount)
     assert parse_nano_or_none(amount) is None
@@ -80,7 +80,7 @@ def test_every_other_unit_rounds_up() -> None:
     assert parse_nano_or_none(None) is None
 
 
-def test_a_count_is_whole_or_it_is_none() -> None:
+def test_a_whole_number_or_none() -> None:
     assert (
         parse_whole_number("2"),
         parse_whole_number("1000m"),
@@ -91,12 +91,12 @@ def test_a_count_is_whole_or_it_is_none() -> None:
 
 
 @given(st.integers(0, 10**30))
-def test_what_is_written_reads_back_as_no_less(value: int) -> None:
+def test_formatted_amounts_parse_to_no_less(value: int) -> None:
     assert 0 <= parse_nano(format_nano(value)) - value < 1_000_000
 
 
 @given(st.text(alphabet="0123456789.+-eEkKMGTPmunix ", max_size=12))
-def test_no_text_is_more_than_a_quantity_or_an_error(text: str) -> None:
+def test_any_text_is_a_quantity_or_an_error(text: str) -> None:
     amount = parse_nano_or_none(text)
     if amount is not None:
         assert parse_nano(text) == amount

@@ -1,4 +1,4 @@
-"""effective: what the scheduler takes a pod to ask for, case by case."""
+"""pod_resources: effective requests and limits, case by case."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ CASES = {
     "a smaller init container is covered": (_with(make_pod().gpus(2), _init("1")), "2"),
     "a larger init container rules": (_with(make_pod().gpus(1), _init("2")), "2"),
     "init containers do not add up": (_with(make_pod().gpus(1), _init("2"), _init("2")), "2"),
-    "a sidecar runs beside the main container": (_with(make_pod().gpus(1), _sidecar("1")), "2"),
-    "an init container after a sidecar runs beside it": (_with(make_pod().gpus(1), _sidecar("1"), _init("2")), "3"),
+    "a sidecar runs with the main container": (_with(make_pod().gpus(1), _sidecar("1")), "2"),
+    "an init container after a sidecar runs with it": (_with(make_pod().gpus(1), _sidecar("1"), _init("2")), "3"),
     "an init container before a sidecar does not": (_with(make_pod().gpus(1), _init("2"), _sidecar("1")), "2"),
     "ephemeral containers ask for nothing": (_with(make_pod(), _asks("ephemeralContainers", "4")), "0"),
     "zero is nothing": (make_pod().gpus(0), "0"),
-    "an amount that is no quantity is nothing here": (make_pod().gpus("many"), "0"),
-    "the pod as a whole does not speak of GPUs": (make_pod().gpus(1).spec(resources={"requests": {GPU: "4"}}), "1"),
+    "an amount that is not a quantity is zero": (make_pod().gpus("many"), "0"),
+    "the pod level has no GPUs": (make_pod().gpus(1).spec(resources={"requests": {GPU: "4"}}), "1"),
 }
 
 
@@ -67,12 +67,12 @@ def _cpu(requests: object = None, limits: object = None, whole: Any = None, over
 
 CPU = {
     "a request below its limit": (_cpu("1", "2"), "1", "2"),
-    "a limit stands for the request": (_cpu(None, "2"), "2", "2"),
+    "a limit is the request": (_cpu(None, "2"), "2", "2"),
     "no limit": (_cpu("1"), "1", "0"),
     "the pod as a whole rules": (_cpu("1", "2", {"requests": {"cpu": "4"}, "limits": {"cpu": "8"}}), "4", "8"),
     "its limit alone leaves the containers' request": (_cpu("1", None, {"limits": {"cpu": "8"}}), "1", "8"),
-    "its limit stands where no container asks": (_cpu(None, None, {"limits": {"cpu": "8"}}), "8", "8"),
-    "overhead comes on top": (_cpu("1", "2", None, "250m"), "1250m", "2250m"),
+    "its limit applies if no container has a request": (_cpu(None, None, {"limits": {"cpu": "8"}}), "8", "8"),
+    "overhead is added": (_cpu("1", "2", None, "250m"), "1250m", "2250m"),
     "overhead is no limit where there is none": (_cpu("1", None, None, "250m"), "1250m", "0"),
 }
 
@@ -92,7 +92,7 @@ TAKEN = {
     "the pod's limit as a whole": (_cpu("1", "4", {"limits": {"cpu": "3"}}), "3"),
     "the pod's request as a whole, above the containers": (_cpu("1", None, {"requests": {"cpu": "3"}}), "3"),
     "a container's limit above the pod's request": (_cpu("1", "8", {"requests": {"cpu": "3"}}), "8"),
-    "overhead comes on top": (_cpu("1", "2", None, "250m"), "2250m"),
+    "overhead is added": (_cpu("1", "2", None, "250m"), "2250m"),
     "a limit of one and a request of another": (
         _cpu("1", "4").container("b", resources={"requests": {"cpu": "3"}}),
         "7",
@@ -101,16 +101,16 @@ TAKEN = {
 
 
 @pytest.mark.parametrize(("pod", "want"), TAKEN.values(), ids=TAKEN)
-def test_the_most_that_a_pod_may_take(pod: PodMaker, want: str) -> None:
+def test_the_most_that_a_pod_can_use(pod: PodMaker, want: str) -> None:
     assert max_consumption(parse_pod(pod.build()), "cpu") == parse_nano(want)
 
 
-def test_huge_pages_of_the_pod_as_a_whole() -> None:
+def test_huge_pages_at_pod_level() -> None:
     pod = parse_pod(make_pod().spec(resources={"requests": {"hugepages-2Mi": "64Mi", GPU: "1"}}).build())
     assert effective_requests(pod) == {"hugepages-2Mi": parse_nano("64Mi")}
 
 
-def test_all_that_a_pod_asks_for_and_nothing_that_comes_to_nothing() -> None:
+def test_effective_requests_without_zeros() -> None:
     pod = _with(make_pod().gpus(1).asks("cpu", "2"), _init("2")).asks("nvidia.com/mig-1g.10gb", "0")
     assert effective_requests(parse_pod(pod.spec(overhead={"memory": "1Gi"}).build())) == {
         GPU: parse_nano("2"),

@@ -1,4 +1,4 @@
-"""Quotas that namespaces share: what counts, who is named, and what a decision that is remembered holds under."""
+"""Shared quotas: usage, messages, and cached decisions."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def running(name: str, space: str = "other", on: str = "a", pod: PodMaker | None
     return made.spec(nodeName=on).build() if on else made.build()
 
 
-def judged(pod: PodMaker, *texts: str, pods: list[Json]) -> list[str]:
+def evaluate(pod: PodMaker, *texts: str, pods: list[Json]) -> list[str]:
     """What is found, beside other pods of the cluster."""
     return codes(ask(pod, *texts, view=view_of(*WORLD, *pods)))
 
@@ -46,10 +46,10 @@ OVER = ["enforce GPU-Q303"]
 COUNTED: dict[str, tuple[PodMaker, str, list[Json], list[str]]] = {
     "it just fits": (TWO, shared(2000), [], []),
     "it is too much alone": (TWO, shared(1999), [], OVER),
-    "another namespace holds the rest": (TWO, shared(2999), [running("p")], OVER),
-    "what another tier holds does not count": (TWO, shared(2000), [running("p", "sales")], []),
-    "what waits for a node counts": (TWO, shared(2999), [running("p", on="")], OVER),
-    "what has ended does not": (TWO, shared(2000), [running("p") | {"status": {"phase": "Failed"}}], []),
+    "another namespace uses the rest": (TWO, shared(2999), [running("p")], OVER),
+    "usage of another tier does not count": (TWO, shared(2000), [running("p", "sales")], []),
+    "a pending pod counts": (TWO, shared(2999), [running("p", on="")], OVER),
+    "an ended pod does not count": (TWO, shared(2000), [running("p") | {"status": {"phase": "Failed"}}], []),
     "a slice weighs its share": (TWO, shared(2143), [running("p", on="cut", pod=make_pod().asks(SMALL, "1"))], []),
     "and no less": (TWO, shared(2142), [running("p", on="cut", pod=make_pod().asks(SMALL, "1"))], OVER),
     "a pod of a namespace outside": (make_pod().gpus(2).namespace("sales"), shared(0), [], []),
@@ -81,7 +81,7 @@ COUNTED: dict[str, tuple[PodMaker, str, list[Json], list[str]]] = {
         [],
         OVER,
     ),
-    "on a node that nobody knows": (make_pod().gpus(1).spec(nodeName="x"), shared(0, "NVIDIA-H100-*"), [], OVER),
+    "on an unknown node": (make_pod().gpus(1).spec(nodeName="x"), shared(0, "NVIDIA-H100-*"), [], OVER),
     "it may come to the product that is full": (make_pod().gpus(1), shared(0, "NVIDIA-H100-*"), [], OVER),
     "a product that no node has yet, selected": (
         make_pod().gpus(1).spec(nodeSelector={"nvidia.com/gpu.product": "NVIDIA-L4"}),
@@ -94,10 +94,10 @@ COUNTED: dict[str, tuple[PodMaker, str, list[Json], list[str]]] = {
 
 @pytest.mark.parametrize(("pod", "text", "pods", "want"), COUNTED.values(), ids=COUNTED)
 def test_what_counts(pod: PodMaker, text: str, pods: list[Json], want: list[str]) -> None:
-    assert judged(pod, text, pods=pods) == want
+    assert evaluate(pod, text, pods=pods) == want
 
 
-def test_the_message_says_what_is_used_what_fits_and_who_holds_it() -> None:
+def test_the_message_has_usage_what_fits_and_consumers() -> None:
     pods = [running("small"), running("large", pod=make_pod().gpus(3)), running("mine", "team", on="")]
     (found,) = ask(TWO, shared(6500), view=view_of(*WORLD, *pods)).findings
     assert found.message == (
@@ -117,14 +117,12 @@ ADVICE = {
     ),
     "none would fit": (shared(2000), 1, [running("p"), running("q")], "Wait until another pod ends."),
     "more than all": (shared(2000), 3, [], "Request at most what would fit, or ask for a higher quota."),
-    "nobody may have any": (shared(0), 1, [], "Ending other pods is not enough: ask for a higher quota."),
+    "a limit of zero": (shared(0), 1, [], "Ending other pods is not enough: ask for a higher quota."),
 }
 
 
 @pytest.mark.parametrize(("text", "gpus", "pods", "want"), ADVICE.values(), ids=ADVICE)
-def test_nobody_is_told_to_wait_where_no_pod_that_ends_would_help(
-    text: str, gpus: int, pods: list[Json], want: str
-) -> None:
+def test_the_fix_says_wait_only_if_waiting_can_help(text: str, gpus: int, pods: list[Json], want: str) -> None:
     (found,) = ask(make_pod().gpus(gpus), text, view=view_of(*WORLD, *pods)).findings
     assert found.fix == want
 
@@ -141,13 +139,13 @@ def test_nobody_is_told_to_wait_where_no_pod_that_ends_would_help(
     ],
     ids=["nothing is seen yet", "beside what is seen"],
 )
-def test_what_was_admitted_just_now_makes_the_figures_add_up(pods: list[Json], says: str) -> None:
+def test_reserved_usage_is_in_the_message(pods: list[Json], says: str) -> None:
     view = view_of(*WORLD, *pods).with_reservation(QuotaReservation("u1", "team", (((), 6000),), 0.0))
     (found,) = ask(TWO, shared(7000), view=view).findings
     assert found.message == f"exceeded quota: lab, requested: 2000, {says}"
 
 
-def test_the_holders_named_are_few_however_many_there_are() -> None:
+def test_few_consumers_are_named() -> None:
     spaces = [make_namespace(f"n{i}", tier="research") for i in range(9)]
     pods = [running(f"p{j}", f"n{i}") for i in range(9) for j in range(9)]
     (found,) = ask(TWO, shared(0), view=view_of(*WORLD, *spaces, *pods)).findings
@@ -164,7 +162,7 @@ def test_a_pod_that_will_be_right_sized_is_charged_for_its_slice() -> None:
     assert "enforce GPU-Q303" in codes(ask(pod, shared(143), sizing, view=view_of(*WORLD))), "nothing shrinks it now"
 
 
-def test_an_old_view_refuses_what_it_cannot_count() -> None:
+def test_a_stale_view_is_reported() -> None:
     view = view_of(*WORLD).with_currency(current=False)
     assert codes(ask(TWO, shared(9000), view=view)) == ["enforce GPU-Q304"]
     assert codes(ask(make_pod().gpus(2).namespace("sales"), shared(0), view=view)) == []
@@ -188,7 +186,7 @@ def test_what_was_admitted_a_moment_ago_counts_and_the_same_pod_once() -> None:
     assert codes(ask(TWO, shared(2000), view=view.without_reservations_before(0.0))) == []
 
 
-def test_a_pod_that_no_policy_speaks_about_is_weighed_where_a_quota_is_shared() -> None:
+def test_a_pod_without_policies_is_weighed_for_shared_quotas() -> None:
     choosy = "mode: enforce\nmatch: {objectSelector: {matchLabels: {a: b}}}\nquotas: {shared: [{name: q, gpuMilli: 0}]}"
     assert ask(TWO, choosy, view=view_of(*WORLD)).weight
     assert not ask(TWO, "mode: enforce\nquotas: {}", view=view_of(*WORLD)).weight
@@ -203,7 +201,7 @@ EVENTS = st.lists(
 
 @settings(max_examples=100)
 @given(EVENTS)
-def test_a_remembered_decision_is_the_one_that_would_be_made(events: list[tuple[str, int]]) -> None:
+def test_a_cached_decision_equals_a_new_one(events: list[tuple[str, int]]) -> None:
     memory, view = DecisionCache(), VIEW
     for action, number in events:
         view = _after(view, action, number)

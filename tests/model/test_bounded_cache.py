@@ -1,15 +1,15 @@
-"""Bounded: what is worked out once is kept, and a stranger cannot fill the memory."""
+"""BoundedCache: values are stored, up to a bound."""
 
 from __future__ import annotations
 
 from webhook.model.bounded_cache import BoundedCache
 
 
-def test_what_is_kept_is_given_back() -> None:
+def test_store_returns_the_value() -> None:
     assert BoundedCache[str, int](2).store("a", 1) == 1
 
 
-def test_it_begins_anew_when_it_is_full() -> None:
+def test_it_is_cleared_when_it_is_full() -> None:
     memory = BoundedCache[int, int](3)
 
     for number in range(10):

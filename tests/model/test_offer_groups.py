@@ -1,4 +1,4 @@
-"""Merging: which nodes are one offer, and the labels that reach it."""
+"""offer_groups: which nodes form one offer, and the labels that select it."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ def _reached(fleet: Fleet) -> list[tuple[set[str], set[str]]]:
     return [(names(fleet, o.nodes), names(fleet, fleet.reachable_nodes(o))) for o in fleet.offers]
 
 
-def test_equal_nodes_are_one_offer() -> None:
+def test_equal_nodes_form_one_offer() -> None:
     (offer,) = Fleet([node("a", CARD, **{GPU: "8"}), node("b", CARD, **{GPU: "4"})]).offers
     assert (offer.nodes, offer.capacity) == (0b11, 12)
 
 
-def test_taints_part_offers_and_their_order_does_not() -> None:
+def test_taints_separate_offers_and_their_order_does_not() -> None:
     other = {"key": "dedicated", "value": "vision", "effect": "NoSchedule"}
     soft = {"key": "warm", "value": "", "effect": "PreferNoSchedule"}
     labels = {f"nvidia.com/{key}": value for key, value in CARD.items()}
@@ -41,12 +41,12 @@ def test_taints_part_offers_and_their_order_does_not() -> None:
     assert {o.selector for o in fleet.offers} == {(("nvidia.com/gpu.product", A100),)}
 
 
-def test_memory_that_differs_by_driver_branch_is_one_size_the_lower() -> None:
+def test_memory_sizes_of_driver_branches_become_the_lower_one() -> None:
     (offer,) = Fleet([node("a", CARD, **{GPU: "8"}), node("b", CARD | {"gpu.memory": "81251"}, **{GPU: "8"})]).offers
     assert (offer.memory_mib, offer.selector) == (81251, (("nvidia.com/gpu.product", A100),))
 
 
-def test_two_sizes_under_one_product_are_told_apart_by_memory() -> None:
+def test_two_sizes_of_one_product_are_selected_by_memory() -> None:
     desk, rack = (
         {"gpu.product": "NVIDIA-GB300", "gpu.memory": "256703"},
         {"gpu.product": "NVIDIA-GB300", "gpu.memory": "284208"},
@@ -57,7 +57,7 @@ def test_two_sizes_under_one_product_are_told_apart_by_memory() -> None:
     assert all(dict(o.selector).keys() == {"nvidia.com/gpu.product", "nvidia.com/gpu.memory"} for o in fleet.offers)
 
 
-def test_one_resource_name_of_two_products_is_two_offers_each_reached_by_its_product() -> None:
+def test_one_resource_of_two_products_forms_two_offers_selected_by_product() -> None:
     fleet = Fleet(
         [node("large", CARD, **{SMALL: "7"}), node("small", {"gpu.product": "NVIDIA-A100-SXM4-40GB"}, **{SMALL: "4"})]
     )
@@ -68,7 +68,7 @@ def test_one_resource_name_of_two_products_is_two_offers_each_reached_by_its_pro
     assert fleet.by_resource[SMALL] == fleet.offers
 
 
-def test_mps_and_time_slicing_of_one_product_are_told_apart_by_their_strategy() -> None:
+def test_mps_and_time_slicing_of_one_product_are_selected_by_strategy() -> None:
     share = CARD | {"gpu.product": f"{A100}-SHARED", "gpu.replicas": "4"}
     fleet = Fleet(
         [
@@ -80,7 +80,7 @@ def test_mps_and_time_slicing_of_one_product_are_told_apart_by_their_strategy() 
     assert all(lives == reached for lives, reached in _reached(fleet))
 
 
-def test_gke_partitions_are_told_apart_by_their_label() -> None:
+def test_gke_partitions_are_selected_by_label() -> None:
     key = "cloud.google.com/gke-"
     card = {f"{key}accelerator": "nvidia-tesla-a100"}
     fleet = Fleet(
@@ -93,13 +93,13 @@ def test_gke_partitions_are_told_apart_by_their_label() -> None:
     assert all(lives == reached for lives, reached in _reached(fleet))
 
 
-def test_what_no_label_separates_has_no_selector() -> None:
+def test_offers_without_distinguishing_labels_have_no_selector() -> None:
     fleet = Fleet([node("bare", **{GPU: "8"}), node("known", CARD, **{GPU: "8"})])
     selectors = {tuple(sorted(names(fleet, o.nodes))): o.selector for o in fleet.offers}
     assert selectors == {("bare",): (), ("known",): (("nvidia.com/gpu.product", A100),)}
 
 
-def test_the_oldest_driver_speaks_for_an_offer_and_a_silent_node_does_not() -> None:
+def test_an_offer_has_the_oldest_known_driver() -> None:
     key = "cuda.driver-version.full"
     (offer,) = Fleet(
         [
@@ -111,21 +111,21 @@ def test_the_oldest_driver_speaks_for_an_offer_and_a_silent_node_does_not() -> N
     assert offer.driver == (535, 230, 2)
 
 
-def test_a_missing_label_does_not_make_another_shape() -> None:
+def test_a_missing_label_does_not_separate_an_offer() -> None:
     known = CARD | {"gpu.compute.major": "8", "gpu.compute.minor": "0", "mig-1g.10gb.multiprocessors": "13"}
     (offer,) = Fleet([node("new", known, **{SMALL: "7"}), node("old", CARD, **{SMALL: "7"})]).offers
     assert (offer.compute_capability, offer.compute_milli) == ((8, 0), 120)
     assert offer.selector == (("nvidia.com/gpu.product", A100),)
 
 
-def test_a_node_that_offers_nothing_but_has_units_is_kept_apart_too() -> None:
+def test_a_selector_excludes_nodes_that_advertise_units_without_an_offer() -> None:
     broken = node("broken", CARD | {"gpu.product": f"{A100}-MIG-INVALID", "site": "x"}, **{GPU: "8"})
     fleet = Fleet([broken, node("bare", {"site": "x"}, **{GPU: "8"})])
     (offer,) = fleet.offers
     assert (offer.selector, names(fleet, fleet.reachable_nodes(offer))) == ((), {"bare", "broken"})
 
 
-def test_offers_come_with_the_least_share_of_a_card_first() -> None:
+def test_the_smallest_share_of_a_gpu_comes_first() -> None:
     shares = CARD | {"gpu.replicas": "4"}
     fleet = Fleet(
         [node("whole", CARD, **{GPU: "8"}), node("mig", CARD, **{SMALL: "7"}), node("shared", shares, **{SHARED: "32"})]

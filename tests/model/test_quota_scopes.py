@@ -1,4 +1,4 @@
-"""in_scope: which pods a quota counts."""
+"""quota_scopes: which pods a quota counts."""
 
 from __future__ import annotations
 
@@ -50,17 +50,17 @@ CASES: dict[str, tuple[dict[str, Any], PodMaker, bool]] = {
     "another priority class": (_priority("In", "high"), BATCH, False),
     "not this priority class": (_priority("NotIn", "low"), BATCH, False),
     "none at all": (_priority("DoesNotExist"), PLAIN, True),
-    "an operator nobody knows": (_priority("Near", "low"), BATCH, False),
+    "an operator is unknown": (_priority("Near", "low"), BATCH, False),
     "a scope and an expression": ({"scopes": ["NotTerminating"], **_priority("In", "low")}, BATCH, False),
     "affinity across namespaces": ({"scopes": ["CrossNamespacePodAffinity"]}, NEAR, True),
     "affinity within the namespace": ({"scopes": ["CrossNamespacePodAffinity"]}, ALONE, False),
     "affinity to nodes": ({"scopes": ["CrossNamespacePodAffinity"]}, ON_A_NODE, False),
     "a priority class that must exist": (_priority("Exists"), BATCH, True),
     "no affinity": ({"scopes": ["CrossNamespacePodAffinity"]}, PLAIN, False),
-    "a scope nobody knows counts nothing": ({"scopes": ["Odd"]}, PLAIN, False),
+    "a scope is unknown counts nothing": ({"scopes": ["Odd"]}, PLAIN, False),
 }
 
 
 @pytest.mark.parametrize(("spec", "pod", "want"), CASES.values(), ids=CASES)
-def test_in_scope(spec: dict[str, Any], pod: PodMaker, want: bool) -> None:
+def test_quota_matches_pod(spec: dict[str, Any], pod: PodMaker, want: bool) -> None:
     assert quota_matches_pod(msgspec.convert({"spec": spec}, ResourceQuota), parse_pod(pod.build())) is want

@@ -34,7 +34,7 @@ def shaped() -> PodMaker:
 
 
 def recorded(pod: PodMaker, decision: Any = WRITTEN, original: Any = BEFORE) -> Json:
-    """The pod with records; a text stays as it is, None is left out."""
+    """The pod with records; text is used as it is, None left out."""
     for key, value in ((DECISION_ANNOTATION, decision), (ORIGINAL_ANNOTATION, original)):
         if value is not None:
             pod.annotate(key, value if isinstance(value, str) else json.dumps(value))
@@ -76,13 +76,13 @@ CASES = {
         ),
         "",
     ),
-    "a decision that is no JSON": Case(recorded(shaped(), decision="exempt"), "'exempt'"),
+    "a decision that is not JSON": Case(recorded(shaped(), decision="exempt"), "'exempt'"),
     "a decision that is a list": Case(recorded(shaped(), decision=["x"]), "'[\"x\"]'"),
     "a decision without policies": Case(recorded(shaped(), {"digest": "0123456789ab", "changed": []}), "digest"),
     "a decision with a short digest": Case(recorded(shaped(), WRITTEN | {"digest": "0123"}), "policies"),
     "a decision with a digest in capitals": Case(recorded(shaped(), WRITTEN | {"digest": "0123456789AB"}), "policies"),
     "an original without a decision": Case(recorded(shaped(), decision=None), f"it without {DECISION_ANNOTATION}"),
-    "an original that is no JSON": Case(recorded(shaped(), original="{"), "'{'"),
+    "an original that is not JSON": Case(recorded(shaped(), original="{"), "'{'"),
     "an original nested without end": Case(recorded(shaped(), original="[" * 100_000), "'[[["),
     "an original of a container that is not there": Case(
         recorded(shaped(), original={"side": BEFORE["main"]}), "the container 'side'"
@@ -104,7 +104,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-def test_a_record_at_creation(case: Case) -> None:
+def test_a_record_on_create(case: Case) -> None:
     found = look(case.pod)
     assert names(found) == (["forgedAnnotations"] if case.fault else [])
     assert all(case.fault in remark.message for _, remark in found)

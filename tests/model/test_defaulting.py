@@ -1,4 +1,4 @@
-"""as_stored: an object from a file becomes what admission would see."""
+"""defaulting: objects of files as admission sees them."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_resources(given_: Any, want: Any) -> None:
     assert resources(**given_) == want
 
 
-def test_init_containers_follow_too_and_templates_do_not() -> None:
+def test_init_containers_get_defaults_and_templates_do_not() -> None:
     limits = {"limits": {"a": 1}}
     pod = make_pod().container("setup", kind="initContainers", resources=limits).build()
     assert default_object(pod, "x")["spec"]["initContainers"][0]["resources"]["requests"] == {"a": 1}
@@ -50,12 +50,12 @@ def test_init_containers_follow_too_and_templates_do_not() -> None:
     assert default_object(workload, "x")["spec"] == workload["spec"]
 
 
-def test_the_namespace_is_filled_in() -> None:
+def test_the_namespace_is_set() -> None:
     assert default_object({"kind": "Pod", "metadata": None}, "team")["metadata"] == {"namespace": "team"}
 
 
 @given(JSON, JSON)
-def test_nothing_makes_it_fail_and_what_was_given_stays(container: Any, spec: Any) -> None:
+def test_any_object_is_accepted_and_left_unchanged(container: Any, spec: Any) -> None:
     for data in ({"kind": "Pod", "spec": {"containers": [container]}}, {"kind": "Pod", "spec": spec}):
         before = copy.deepcopy(data)
         first = default_object(data, "x")

@@ -1,4 +1,4 @@
-"""guard: variables that take more than was requested, each with a harmless twin."""
+"""guard: environment variables that give more than was requested, each with a harmless counterpart."""
 
 from __future__ import annotations
 
@@ -63,13 +63,13 @@ def test_a_guarded_variable(case: Variable, kind: str) -> None:
     [case for case in VARIABLES.values() if case.bypass != "mpsEnv"],
     ids=lambda case: f"{case.name}={case.fine}",
 )
-def test_a_guarded_variable_that_gives_nothing_away(case: Variable, kind: str) -> None:
+def test_a_guarded_variable_with_a_harmless_value(case: Variable, kind: str) -> None:
     pod = make_pod().gpus(1).container("beside", kind=kind, env=[{"name": case.name, "value": case.fine}])
     assert look(pod.build()) == []
 
 
 @pytest.mark.parametrize("case", {case.name: case for case in VARIABLES.values()}.values(), ids=lambda case: case.name)
-def test_a_value_from_elsewhere_counts_as_the_worst(case: Variable) -> None:
+def test_an_unreadable_value_is_a_bypass(case: Variable) -> None:
     source = {"name": case.name, "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}}
     found = look(make_pod().gpus(1).container("beside", env=[source]).build())
     assert names(found) == [case.bypass]
@@ -115,20 +115,20 @@ LEGACY = {
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(("env", "bad"), LEGACY.values(), ids=LEGACY)
-def test_a_cuda_version_that_opens_every_gpu(env: list[Json], bad: bool, kind: str) -> None:
+def test_a_cuda_version_that_selects_every_gpu(env: list[Json], bad: bool, kind: str) -> None:
     found = look(make_pod().container("beside", kind=kind, env=env).build())
     place = 1 if kind == "containers" else 0
     at = next(i for i, variable in enumerate(env) if variable["name"] == "CUDA_VERSION")
     assert places(found) == ([("visibleDevicesEnv", f"spec.{kind}[{place}].env[{at}]")] if bad else [])
 
 
-def test_devices_named_in_one_container_say_nothing_of_another() -> None:
+def test_devices_of_one_container_do_not_count_for_another() -> None:
     void = {"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"}
     pod = make_pod().container("first", env=[void]).container("second", env=[VERSION]).build()
     assert places(look(pod)) == [("visibleDevicesEnv", "spec.containers[2].env[0]")]
 
 
-def test_devices_named_wrongly_are_told_once() -> None:
+def test_wrong_devices_are_reported_once() -> None:
     devices = {"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}
     pod = make_pod().container("beside", env=[VERSION, devices]).build()
     assert places(look(pod)) == [("visibleDevicesEnv", "spec.containers[1].env[1]")]
@@ -143,25 +143,25 @@ ASKING = {
 
 @pytest.mark.parametrize("kind", ["containers", "initContainers"])
 @pytest.mark.parametrize("resources", ASKING.values(), ids=ASKING)
-def test_a_container_that_asks_for_a_gpu_may_name_its_cuda_version(resources: Json, kind: str) -> None:
+def test_a_container_with_a_gpu_request_may_set_cuda_version(resources: Json, kind: str) -> None:
     assert look(make_pod().container("asks", kind=kind, resources=resources, env=[VERSION]).build()) == []
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(("env", "bad"), LEGACY.values(), ids=LEGACY)
-def test_the_request_of_one_container_is_no_excuse_for_another(env: list[Json], bad: bool, kind: str) -> None:
+def test_the_request_of_one_container_does_not_count_for_another(env: list[Json], bad: bool, kind: str) -> None:
     found = look(make_pod().gpus(1).container("beside", kind=kind, env=env).build())
     assert names(found) == (["visibleDevicesEnv"] if bad else [])
 
 
-def test_an_ephemeral_container_that_brings_a_cuda_version() -> None:
+def test_an_ephemeral_container_with_a_cuda_version() -> None:
     old = make_pod().build()
     new = make_pod().container("debug", kind="ephemeralContainers", env=[VERSION]).build()
     assert places(look(new, old=old)) == [("visibleDevicesEnv", "spec.ephemeralContainers[0].env[0]")]
     assert look(new, old=new) == []
 
 
-def test_an_ephemeral_container_that_brings_one_to_a_pod_with_a_gpu() -> None:
+def test_an_ephemeral_container_with_a_cuda_version_in_a_gpu_pod() -> None:
     old = make_pod().gpus(1).env("CUDA_VERSION", "12.4.1").build()
     new = make_pod().gpus(1).env("CUDA_VERSION", "12.4.1")
     new.container("debug", kind="ephemeralContainers", env=[VERSION])
@@ -178,7 +178,7 @@ ORDINARY_VARIABLES = {
 
 
 @pytest.mark.parametrize("variable", ORDINARY_VARIABLES.values(), ids=ORDINARY_VARIABLES)
-def test_a_variable_that_only_looks_alike(variable: tuple[str, str]) -> None:
+def test_a_similar_variable(variable: tuple[str, str]) -> None:
     assert look(make_pod().gpus(1).env(*variable).build()) == []
 
 

@@ -1,4 +1,4 @@
-"""gpu_resource: what a resource name says."""
+"""gpu_resources: parsing resource names."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_names(name: str, want: GpuResource | None) -> None:
     assert parse_gpu_resource(name) == want
 
 
-def test_every_listed_profile_is_read_back_from_its_resource_name(shared: Path) -> None:
+def test_every_profile_is_parsed_from_its_resource_name(shared: Path) -> None:
     for product in yaml.safe_load((shared / "reference" / "mig-profiles.yaml").read_text())["products"]:
         for row in product["profiles"]:
             read = parse_gpu_resource(row["resource"])
@@ -39,7 +39,7 @@ def test_every_listed_profile_is_read_back_from_its_resource_name(shared: Path) 
             assert (read.profile, read.slices) == (row["name"], row["g"])
 
 
-def test_paths_as_people_and_as_patches_write_them() -> None:
+def test_paths_for_people_and_for_patches() -> None:
     path = ("spec", "containers", 0, "resources", "limits", "nvidia.com/gpu", "a~b")
     assert format_path(path) == "spec.containers[0].resources.limits['nvidia.com/gpu']['a~b']"
     assert json_pointer(path) == "/spec/containers/0/resources/limits/nvidia.com~1gpu/a~0b"
