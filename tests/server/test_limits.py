@@ -66,7 +66,7 @@ def test_an_ipv6_address_loses_its_brackets() -> None:
 
 
 def test_a_client_s_name_needs_an_authority() -> None:
-    with pytest.raises(SettingsError, match="--client-name needs --client-ca"):
+    with pytest.raises(SettingsError, match="--client-name requires --client-ca"):
         load_webhook_settings(**GIVEN, client_name="kube-apiserver")
     assert (
         load_webhook_settings(**GIVEN, client_name="kube-apiserver", client_ca="ca.pem").client_name == "kube-apiserver"

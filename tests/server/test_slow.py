@@ -48,7 +48,7 @@ def test_a_stalled_request_is_told_so_and_its_connection_closed(site: Site, sent
     answer = talk.read()
     assert answer is not None
     assert answer.status == 408
-    assert b"too slowly" in answer.body
+    assert b"too long to arrive" in answer.body
     assert talk.read() is None
     assert time.monotonic() - start > ALLOWED - 0.1
 
