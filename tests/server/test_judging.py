@@ -270,7 +270,7 @@ def test_a_pod_too_large_to_be_judged_cannot_pass_a_hook_that_fails_open(
         assert (answer.status, allowed) == want
         if allowed is False:
             message = answer.response["status"]["message"]
-            assert "[GPU-S401] a pod must have at most 1000 tolerations to be judged, found more." in message
+            assert "[GPU-S401] a pod must have at most 1000 tolerations to be evaluated, found more." in message
 
 
 def test_what_shapes_never_denies_a_pod_that_is_too_large() -> None:

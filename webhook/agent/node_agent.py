@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import suppress
 from threading import Thread
 from typing import Protocol
@@ -40,10 +40,6 @@ class AgentMetrics(Collector):
         self.writes: Counter[str] = Counter()
         self.discovery_seconds = 0.0
         self.status = GPUNodeStatus()
-
-    def describe(self) -> Iterable[Metric]:
-        """Return nothing, so that registering does not collect."""
-        return ()
 
     def collect(self) -> Iterator[Metric]:
         """Return all metrics."""

@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager, suppress
 from datetime import datetime
 from email.utils import parsedate_to_datetime
 from types import MappingProxyType
@@ -301,11 +301,20 @@ class KubeClient:
         except msgspec.MsgspecError:
             status = ApiStatus(message=" ".join(text.split())[:256])
         reason = status.reason or response.reason or ""
-        retry_after = _parse_retry_after(response.headers.get("Retry-After", ""))
+        header = response.headers.get("Retry-After", "")
+        retry_after = float(header) if header.isascii() and header.isdigit() else 0.0  # API servers send no dates
         return ApiError(call, response.status, reason, status.message, retry_after)
 
-    def _translate_errors(self, call: str) -> _ErrorTranslator:
-        return _ErrorTranslator(call, self._access.server)
+    @contextmanager
+    def _translate_errors(self, call: str) -> Iterator[None]:
+        """Raise `ApiUnreachable` for exceptions of the HTTP client."""
+        try:
+            yield
+        except TimeoutError as error:
+            raise ApiUnreachable(call, self.server, "timed out") from error
+        except (aiohttp.ClientError, ssl.SSLError, OSError) as error:
+            inner = getattr(error, "certificate_error", None) or getattr(error, "os_error", None) or error
+            raise ApiUnreachable(call, self.server, str(inner) or type(inner).__name__) from error
 
     def _session(self) -> aiohttp.ClientSession:
         if self._http is None:
@@ -346,23 +355,6 @@ class SocketTracker:
                     await asyncio.sleep(0.005)
 
 
-class _ErrorTranslator:
-    """Turns exceptions of the HTTP client into `ApiUnreachable`."""
-
-    def __init__(self, call: str, server: str) -> None:
-        self._call, self._server = call, server
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
-        if isinstance(error, TimeoutError):
-            raise ApiUnreachable(self._call, self._server, "timed out") from error
-        if isinstance(error, aiohttp.ClientError | ssl.SSLError | OSError):
-            inner = getattr(error, "certificate_error", None) or getattr(error, "os_error", None) or error
-            raise ApiUnreachable(self._call, self._server, str(inner) or type(inner).__name__) from error
-
-
 async def _read_bounded(call: str, response: aiohttp.ClientResponse) -> bytes:
     """Read the body, up to the maximum."""
     parts, left = [], MAX_RESPONSE_BYTES
@@ -385,11 +377,6 @@ def _parse_json_object(method: str, path: str, body: bytes) -> dict[str, Any]:
         start = body[:120].decode(errors="replace")
         raise ApiError(f"{method} {path}", 200, "NotJson", f"the response must be a JSON object, found {start!r}")
     return data
-
-
-def _parse_retry_after(header: str) -> float:
-    """Return the seconds of a Retry-After header; API servers do not use its form with a date."""
-    return float(header) if header.isascii() and header.isdigit() else 0.0
 
 
 def _parse_http_date(header: str) -> datetime | None:

@@ -173,7 +173,9 @@ class Reflector(Generic[T]):
         """Run one watch until it ends; list everything first if there is no resource version."""
         if self._resource_version:
             await self._consume_stream({**self._watch_params(WATCH_SECONDS), "resourceVersion": self._resource_version})
-            self._note_silent_watch()
+            self._silent_watches += 1
+            if self._silent_watches >= MAX_SILENT_WATCHES:  # a restored etcd may not have reached our resource version
+                self._silent_watches, self._resource_version = 0, ""
         elif not self._uses_watch_list:
             await self._list_pages()
         else:
@@ -185,12 +187,6 @@ class Reflector(Generic[T]):
     def _watch_params(self, seconds: int) -> Mapping[str, str]:
         timeout = round(self._random.uniform(seconds * 0.75, seconds))
         return {**self._resource.params, "watch": "1", "allowWatchBookmarks": "true", "timeoutSeconds": str(timeout)}
-
-    def _note_silent_watch(self) -> None:
-        """List again after several silent watches: a restored etcd may not have reached our resource version."""
-        self._silent_watches += 1
-        if self._silent_watches >= MAX_SILENT_WATCHES:
-            self._silent_watches, self._resource_version = 0, ""
 
     async def _list_pages(self) -> None:
         self._store.begin()

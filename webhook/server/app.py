@@ -47,7 +47,11 @@ class AdmissionServer:
 
     def __post_init__(self) -> None:
         telemetry = self.telemetry
-        health = AdmissionHealth(self.state, lambda: self.registry.draining, self._extra_health_checks)
+
+        def extra_checks() -> list[HealthCheck]:
+            return [each for checks in self.health_checks for each in checks()]
+
+        health = AdmissionHealth(self.state, lambda: self.registry.draining, extra_checks)
         routes = admission_routes(self.state, self.clock, self.decide, telemetry, health, self.limits.request_time)
         self.registry = ConnectionRegistry(routes, self.limits, telemetry.record_rejection, self.client_rules)
         telemetry.connections = lambda: len(self.registry.connections)
@@ -80,6 +84,3 @@ class AdmissionServer:
         """Close all connections and cancel the tasks."""
         if self._listener is not None:
             await self._listener.close()
-
-    def _extra_health_checks(self) -> list[HealthCheck]:
-        return [check for checks in self.health_checks for check in checks()]

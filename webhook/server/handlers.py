@@ -7,7 +7,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import partial
 from http import HTTPStatus
 from time import monotonic, perf_counter
 
@@ -138,10 +137,11 @@ class AdmissionHandler:
         self, request: AdmissionRequest, decision: Decision, policies: PolicySet, start: float
     ) -> HttpResponse:
         content = self._render(request, decision, policies.digest)
-        return HttpResponse(HTTPStatus.OK, content, after_send=partial(self._record, request, decision, start))
 
-    def _record(self, request: AdmissionRequest, decision: Decision, start: float) -> None:
-        self._telemetry.record_decision(self._name, request, decision, perf_counter() - start)
+        def record() -> None:
+            self._telemetry.record_decision(self._name, request, decision, perf_counter() - start)
+
+        return HttpResponse(HTTPStatus.OK, content, after_send=record)
 
     def _invalid_review(self, error: ReviewError) -> HttpResponse:
         self._telemetry.record_rejection("invalid_review")

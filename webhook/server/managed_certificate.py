@@ -88,7 +88,9 @@ class ManagedCertificate:
         except Exception as exception:
             self.telemetry.record_internal_error("certificate", exception)
             error = "internal error in certificate management; see the log"
-        self._report_error(error)
+        if error != self._error:  # reported when it starts, changes and ends
+            self._error = error
+            self.telemetry.set_certificate_error(error)
         self.telemetry.set_leader(self.elector.is_leader)
         return self._next_delay(result)
 
@@ -123,12 +125,6 @@ class ManagedCertificate:
         """Serve the certificate in the Secret even if the webhook configurations cannot be read."""
         with suppress(ApiError, CertificateError):
             self._serve(await self.reconciler.read_serving_certificate())
-
-    def _report_error(self, error: str) -> None:
-        """Report an error when it starts, changes and ends."""
-        if error != self._error:
-            self._error = error
-            self.telemetry.set_certificate_error(error)
 
     def _next_delay(self, result: ReconcileResult | None) -> float:
         self._consecutive_steps = self._consecutive_steps + 1 if result is not None and result.changed else 0

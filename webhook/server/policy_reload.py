@@ -103,7 +103,7 @@ class PolicyReloader:
         self._last_fingerprint = self._fingerprint() if objects is None else None
 
     def _fingerprint(self) -> Hashable:
-        files = _files_fingerprint(self._files) if self._files is not None else None
+        files = self._files.fingerprint() if self._files is not None else None
         return files, self._objects.version if self._objects is not None else 0
 
     async def reload_if_changed(self) -> None:
@@ -195,11 +195,3 @@ def _require_intended_empty(objects: PolicyTextList, errors: Sequence[str], befo
 
 def _unreadable_source(error: OSError) -> str:
     return f"{error.filename}: must be a folder or file of policies ({error.strerror})"
-
-
-def _files_fingerprint(files: PolicyFiles) -> Hashable:
-    """Return a value that changes with the files, also when they are created or deleted."""
-    try:
-        return files.fingerprint()
-    except OSError as error:
-        return ("missing", error.errno)

@@ -27,12 +27,11 @@ class PolicyFiles(NamedTuple):
     paths: tuple[Path, ...]
 
     def fingerprint(self) -> Hashable:
-        """Return a value that changes with the files, without reading them.
-
-        Raises:
-            OSError: a folder or file does not exist.
-        """
-        return tuple(map(_path_fingerprint, self.paths))
+        """Return a value that changes with the files, also when they are created or deleted."""
+        try:
+            return tuple(map(_path_fingerprint, self.paths))
+        except OSError as error:
+            return ("missing", error.errno)
 
     def empty_folders(self) -> list[Path]:
         """Return the folders without policy files."""

@@ -125,7 +125,9 @@ class PolicyStatusWriter:
             adds_counts = with_counts and status is None and source not in unused
             counted = status_with_counts(data, increase) if adds_counts else None
             try:
-                await self._write(source, data, status or counted)
+                if to_write := status or counted:
+                    body = {"metadata": {"resourceVersion": data["metadata"]["resourceVersion"]}, "status": to_write}
+                    await self.api.patch(status_path(source), body, "merge")
             except ApiError as error:
                 last_error = last_error if error.status in (CONFLICT, GONE) else str(error)
             else:
@@ -134,11 +136,6 @@ class PolicyStatusWriter:
         if last_error and last_error != self._error:
             self.telemetry.record_status_error(last_error)
         self._error = last_error
-
-    async def _write(self, source: str, data: Mapping[str, Any], status: Mapping[str, Any] | None) -> None:
-        if status is not None:
-            body = {"metadata": {"resourceVersion": data["metadata"]["resourceVersion"]}, "status": status}
-            await self.api.patch(status_path(source), body, "merge")
 
     def _unreported_counts(self, source: str, data: Mapping[str, Any]) -> tuple[PolicyCounts, PolicyCounts]:
         """Return this replica's counts, and the part that is not in the status; a new spec starts at zero."""

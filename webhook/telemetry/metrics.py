@@ -31,224 +31,107 @@ BUCKETS = (0.00005, 0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.05, 0.1
 
 Labels = TypeVar("Labels", bound=tuple[str, ...])
 
+MetricType = Literal["counter", "gauge", "histogram", "info"]
 WEBHOOK, EXTENDER, AGENT = "webhook", "extender", "agent"
 
 
 class MetricDefinition(NamedTuple):
-    """One metric.
-
-    Attributes:
-        name: The name in queries.
-        help: One sentence, with the values of the labels where they are few.
-        processes: The processes that expose it.
-    """
+    """One metric; label names are separated by spaces."""
 
     name: str
-    type: Literal["counter", "gauge", "histogram", "info"]
-    labels: tuple[str, ...]
+    type: MetricType
+    label_names: str
     help: str
-    processes: tuple[str, ...] = (WEBHOOK,)
+    processes: tuple[str, ...]
 
+    @property
+    def labels(self) -> list[str]:
+        """The label names."""
+        return self.label_names.split()
+
+
+MetricRows = tuple[tuple[str, MetricType, str, str], ...]
+"""Name, type, label names and help of metrics."""
+
+_WEBHOOK_METRICS: MetricRows = (
+    ("rightslice_admission_requests_total", "counter", "route operation result",
+     "Admission reviews answered, by result: allowed, warned, patched or denied."),
+    ("rightslice_policy_denials_total", "counter", "policy",
+     "Reviews that a policy denied. After 100 policies, others are counted as (others)."),
+    ("rightslice_policy_matches_total", "counter", "policy",
+     "Reviews of objects that a policy matched. After 100 policies, others are counted as (others)."),
+    ("rightslice_findings_total", "counter", "code mode", "Findings, by code and mode: enforce, warn or audit."),
+    ("rightslice_admission_duration_seconds", "histogram", "route",
+     "Time to decode, evaluate and answer one review, without the network."),
+    ("rightslice_gpu_milli_requested_total", "counter", "",
+     "GPU capacity requested by created pods, in thousandths of a GPU."),
+    ("rightslice_gpu_milli_admitted_total", "counter", "",
+     "GPU capacity of the same pods after right-sizing, in thousandths of a GPU."),
+    ("rightslice_policies_last_load_successful", "gauge", "",
+     "1 if the active policies are the current files and objects, 0 if the last valid set is used."),
+    ("rightslice_policies_last_load_timestamp_seconds", "gauge", "", "When the active policies were loaded."),
+    ("rightslice_policy_loads_total", "counter", "result", "Attempts to load policies, by result: success or error."),
+    ("rightslice_active_policies", "gauge", "", "Number of active policies; with 0, all is allowed."),
+    ("rightslice_policies_info", "info", "digest", "Digest of the active policies."),
+    ("rightslice_rollout_halted", "gauge", "policy",
+     "1 if the rollout of the policy was halted and the policy is in audit mode."),
+    ("rightslice_events_total", "counter", "result",
+     "Events for the owners of pods, by result: success, error or dropped."),
+    ("rightslice_requests_in_flight", "gauge", "", "Requests whose body has not been received completely."),
+    ("rightslice_usage_loads_total", "counter", "result", "Attempts to load GPU usage, by result: success or error."),
+    ("rightslice_usage_containers", "gauge", "", "Containers with known GPU usage."),
+    ("rightslice_usage_age_seconds", "gauge", "", "Age of the GPU usage data."),
+    ("rightslice_certificate_rotation_steps_total", "counter", "step",
+     "Rotation steps of this replica: create_authority, update_bundles, issue_certificate or prune_authorities."),
+    ("rightslice_certificate_rotation_failing", "gauge", "", "1 while managed certificates cannot be maintained."),
+    ("rightslice_leader", "gauge", "", "1 if this replica is the leader."),
+)  # fmt: skip
+
+_SERVER_METRICS: MetricRows = (
+    ("rightslice_http_rejections_total", "counter", "reason",
+     "Requests and connections rejected before evaluation, for example overloaded, not_ready or body_too_large."),
+    ("rightslice_internal_errors_total", "counter", "component",
+     "Unexpected exceptions; the log has the stack traces."),
+    ("rightslice_certificate_loads_total", "counter", "result",
+     "Attempts to load the serving certificate, by result: success or error."),
+    ("rightslice_certificate_expiration_timestamp_seconds", "gauge", "", "When the serving certificate expires."),
+    ("rightslice_open_connections", "gauge", "", "Open connections."),
+    ("rightslice_cluster_view_age_seconds", "gauge", "",
+     "Time since the API server last confirmed the least recently confirmed resource."),
+    ("rightslice_watch_lists_total", "counter", "resource", "Complete lists of a resource."),
+    ("rightslice_watch_events_total", "counter", "resource", "Watch events received."),
+    ("rightslice_watch_errors_total", "counter", "resource", "Lists and watches that failed."),
+    ("rightslice_watch_skipped_objects_total", "counter", "resource",
+     "Objects skipped because they could not be decoded or stored."),
+)  # fmt: skip
+
+_EXTENDER_METRICS: MetricRows = (
+    ("rightslice_extender_requests_total", "counter", "verb result",
+     "Scheduler requests answered, by verb: filter, prioritize or preempt."),
+    ("rightslice_extender_duration_seconds", "histogram", "verb",
+     "Time to decode and answer one scheduler request, without the network."),
+    ("rightslice_extender_reservations", "gauge", "", "Reservations for pods that are not bound to a node yet."),
+    ("rightslice_extender_nodes", "gauge", "", "Nodes that are ranked."),
+    ("rightslice_extender_over_share", "gauge", "", "Namespaces or queues above their fair share."),
+)  # fmt: skip
+
+_AGENT_METRICS: MetricRows = (
+    ("rightslice_agent_discoveries_total", "counter", "result", "Attempts to read the GPUs through NVML."),
+    ("rightslice_agent_discovery_duration_seconds", "gauge", "", "Duration of the last GPU discovery."),
+    ("rightslice_agent_kubelet_calls_total", "counter", "result", "Calls of the kubelet's PodResources API."),
+    ("rightslice_agent_gpunode_writes_total", "counter", "result", "Writes of the GPUNode object."),
+    ("rightslice_agent_gpus", "gauge", "", "GPUs of the node."),
+    ("rightslice_agent_gpus_unhealthy", "gauge", "", "GPUs that are unhealthy."),
+    ("rightslice_agent_gpus_allocated", "gauge", "", "GPUs that are allocated to a pod, completely or in part."),
+    ("rightslice_agent_nvlinks_down", "gauge", "", "NVLinks that are down."),
+)  # fmt: skip
 
 METRICS = (
-    MetricDefinition(
-        "rightslice_admission_requests_total",
-        "counter",
-        ("route", "operation", "result"),
-        "Admission reviews answered, by result: allowed, warned, patched or denied.",
-    ),
-    MetricDefinition(
-        "rightslice_policy_denials_total",
-        "counter",
-        ("policy",),
-        "Reviews that a policy denied. After 100 policies, others are counted as (others).",
-    ),
-    MetricDefinition(
-        "rightslice_policy_matches_total",
-        "counter",
-        ("policy",),
-        "Reviews of objects that a policy matched. After 100 policies, others are counted as (others).",
-    ),
-    MetricDefinition(
-        "rightslice_findings_total", "counter", ("code", "mode"), "Findings, by code and mode: enforce, warn or audit."
-    ),
-    MetricDefinition(
-        "rightslice_admission_duration_seconds",
-        "histogram",
-        ("route",),
-        "Time to decode, evaluate and answer one review, without the network.",
-    ),
-    MetricDefinition(
-        "rightslice_gpu_milli_requested_total",
-        "counter",
-        (),
-        "GPU capacity requested by created pods, in thousandths of a GPU.",
-    ),
-    MetricDefinition(
-        "rightslice_gpu_milli_admitted_total",
-        "counter",
-        (),
-        "GPU capacity of the same pods after right-sizing, in thousandths of a GPU.",
-    ),
-    MetricDefinition(
-        "rightslice_policies_last_load_successful",
-        "gauge",
-        (),
-        "1 if the active policies are the current files and objects, 0 if the last valid set is used.",
-    ),
-    MetricDefinition(
-        "rightslice_policies_last_load_timestamp_seconds", "gauge", (), "When the active policies were loaded."
-    ),
-    MetricDefinition(
-        "rightslice_policy_loads_total",
-        "counter",
-        ("result",),
-        "Attempts to load policies, by result: success or error.",
-    ),
-    MetricDefinition("rightslice_active_policies", "gauge", (), "Number of active policies; with 0, all is allowed."),
-    MetricDefinition("rightslice_policies_info", "info", ("digest",), "Digest of the active policies."),
-    MetricDefinition(
-        "rightslice_rollout_halted",
-        "gauge",
-        ("policy",),
-        "1 if the rollout of the policy was halted and the policy is in audit mode.",
-    ),
-    MetricDefinition(
-        "rightslice_events_total",
-        "counter",
-        ("result",),
-        "Events for the owners of pods, by result: success, error or dropped.",
-    ),
-    MetricDefinition(
-        "rightslice_requests_in_flight", "gauge", (), "Requests whose body has not been received completely."
-    ),
-    MetricDefinition(
-        "rightslice_usage_loads_total",
-        "counter",
-        ("result",),
-        "Attempts to load GPU usage, by result: success or error.",
-    ),
-    MetricDefinition("rightslice_usage_containers", "gauge", (), "Containers with known GPU usage."),
-    MetricDefinition("rightslice_usage_age_seconds", "gauge", (), "Age of the GPU usage data."),
-    MetricDefinition(
-        "rightslice_certificate_rotation_steps_total",
-        "counter",
-        ("step",),
-        "Rotation steps of this replica: create_authority, update_bundles, issue_certificate or prune_authorities.",
-    ),
-    MetricDefinition(
-        "rightslice_certificate_rotation_failing", "gauge", (), "1 while managed certificates cannot be maintained."
-    ),
-    MetricDefinition("rightslice_leader", "gauge", (), "1 if this replica is the leader."),
-    MetricDefinition(
-        "rightslice_http_rejections_total",
-        "counter",
-        ("reason",),
-        "Requests and connections rejected before evaluation, for example overloaded, not_ready or body_too_large.",
-        (WEBHOOK, EXTENDER),
-    ),
-    MetricDefinition(
-        "rightslice_internal_errors_total",
-        "counter",
-        ("component",),
-        "Unexpected exceptions; the log has the stack traces.",
-        (WEBHOOK, EXTENDER),
-    ),
-    MetricDefinition(
-        "rightslice_certificate_loads_total",
-        "counter",
-        ("result",),
-        "Attempts to load the serving certificate, by result: success or error.",
-        (WEBHOOK, EXTENDER),
-    ),
-    MetricDefinition(
-        "rightslice_certificate_expiration_timestamp_seconds",
-        "gauge",
-        (),
-        "When the serving certificate expires.",
-        (WEBHOOK, EXTENDER),
-    ),
-    MetricDefinition("rightslice_open_connections", "gauge", (), "Open connections.", (WEBHOOK, EXTENDER)),
-    MetricDefinition(
-        "rightslice_cluster_view_age_seconds",
-        "gauge",
-        (),
-        "Time since the API server last confirmed the least recently confirmed resource.",
-        (WEBHOOK, EXTENDER),
-    ),
-    MetricDefinition(
-        "rightslice_watch_lists_total", "counter", ("resource",), "Complete lists of a resource.", (WEBHOOK, EXTENDER)
-    ),
-    MetricDefinition(
-        "rightslice_watch_events_total", "counter", ("resource",), "Watch events received.", (WEBHOOK, EXTENDER)
-    ),
-    MetricDefinition(
-        "rightslice_watch_errors_total", "counter", ("resource",), "Lists and watches that failed.", (WEBHOOK, EXTENDER)
-    ),
-    MetricDefinition(
-        "rightslice_watch_skipped_objects_total",
-        "counter",
-        ("resource",),
-        "Objects skipped because they could not be decoded or stored.",
-        (WEBHOOK, EXTENDER),
-    ),
-    MetricDefinition(
-        "rightslice_extender_requests_total",
-        "counter",
-        ("verb", "result"),
-        "Scheduler requests answered, by verb: filter, prioritize or preempt.",
-        (EXTENDER,),
-    ),
-    MetricDefinition(
-        "rightslice_extender_duration_seconds",
-        "histogram",
-        ("verb",),
-        "Time to decode and answer one scheduler request, without the network.",
-        (EXTENDER,),
-    ),
-    MetricDefinition(
-        "rightslice_extender_reservations",
-        "gauge",
-        (),
-        "Reservations for pods that are not bound to a node yet.",
-        (EXTENDER,),
-    ),
-    MetricDefinition("rightslice_extender_nodes", "gauge", (), "Nodes that are ranked.", (EXTENDER,)),
-    MetricDefinition(
-        "rightslice_extender_over_share", "gauge", (), "Namespaces or queues above their fair share.", (EXTENDER,)
-    ),
-    MetricDefinition(
-        "rightslice_agent_discoveries_total",
-        "counter",
-        ("result",),
-        "Attempts to read the GPUs through NVML.",
-        (AGENT,),
-    ),
-    MetricDefinition(
-        "rightslice_agent_discovery_duration_seconds", "gauge", (), "Duration of the last GPU discovery.", (AGENT,)
-    ),
-    MetricDefinition(
-        "rightslice_agent_kubelet_calls_total",
-        "counter",
-        ("result",),
-        "Calls of the kubelet's PodResources API.",
-        (AGENT,),
-    ),
-    MetricDefinition(
-        "rightslice_agent_gpunode_writes_total", "counter", ("result",), "Writes of the GPUNode object.", (AGENT,)
-    ),
-    MetricDefinition("rightslice_agent_gpus", "gauge", (), "GPUs of the node.", (AGENT,)),
-    MetricDefinition("rightslice_agent_gpus_unhealthy", "gauge", (), "GPUs that are unhealthy.", (AGENT,)),
-    MetricDefinition(
-        "rightslice_agent_gpus_allocated",
-        "gauge",
-        (),
-        "GPUs that are allocated to a pod, completely or in part.",
-        (AGENT,),
-    ),
-    MetricDefinition("rightslice_agent_nvlinks_down", "gauge", (), "NVLinks that are down.", (AGENT,)),
+    *(MetricDefinition(*row, (WEBHOOK,)) for row in _WEBHOOK_METRICS),
+    *(MetricDefinition(*row, (WEBHOOK, EXTENDER)) for row in _SERVER_METRICS),
+    *(MetricDefinition(*row, (EXTENDER,)) for row in _EXTENDER_METRICS),
+    *(MetricDefinition(*row, (AGENT,)) for row in _AGENT_METRICS),
 )
-
 _BY_NAME = {metric.name: metric for metric in METRICS}
 
 QUERIES = (
@@ -288,8 +171,8 @@ class DurationHistogram:
 class MetricsPage:
     """The metrics endpoint of one process: its own collectors and those of the Python process."""
 
-    def __init__(self, *collectors: Collector, registry: CollectorRegistry | None = None) -> None:
-        self._registry = registry or CollectorRegistry()
+    def __init__(self, *collectors: Collector) -> None:
+        self._registry = CollectorRegistry()
         for collector in collectors:
             self._registry.register(collector)
         ProcessCollector(registry=self._registry)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 
 from prometheus_client.core import Metric
@@ -35,10 +35,6 @@ class ServerTelemetry(Collector):
         self.connections: Callable[[], int] = int
         self.view_age: Callable[[], float] | None = None
         self.watches: Callable[[], Sequence[WatchStatus]] = tuple
-
-    def describe(self) -> Iterable[Metric]:
-        """Return nothing, so that registering does not collect."""
-        return ()
 
     def collect(self) -> Iterator[Metric]:
         """Return the shared metrics."""

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 
-from prometheus_client import CollectorRegistry
-
 from webhook.model.admission import AdmissionRequest
 from webhook.model.codes import CODES, MUTATION_CODES
 from webhook.model.decisions import Decision
@@ -25,12 +23,12 @@ MODE_LABELS = {mode: str(mode) for mode in PolicyMode}
 class Telemetry(ServerTelemetry):
     """Metrics, log and pending Events of one webhook process."""
 
-    def __init__(self, log: StructuredLogger, registry: CollectorRegistry | None = None) -> None:
+    def __init__(self, log: StructuredLogger) -> None:
         super().__init__(log)
         self.metrics = WebhookMetrics()
         self.owner_events = OwnerEventQueue()
         self.metrics.events_dropped = lambda: self.owner_events.dropped
-        self.metrics_text = MetricsPage(self, self.metrics, registry=registry).render
+        self.metrics_text = MetricsPage(self, self.metrics).render
 
     def record_decision(self, route: str, request: AdmissionRequest, decision: Decision, seconds: float) -> None:
         """Count an answered review, and log it: denials at info, others at debug."""

@@ -7,7 +7,7 @@ from closed sets or from at most a hundred policy names, so the number of series
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
 
 from prometheus_client.core import Metric
@@ -59,10 +59,6 @@ class WebhookMetrics(Collector):
         self.usage_loads: Counter[str] = Counter()
         self.usage_age: Callable[[], float | None] | None = None
         self.usage_containers: Callable[[], int] = int
-
-    def describe(self) -> Iterable[Metric]:
-        """Return nothing, so that registering does not collect."""
-        return ()
 
     def collect(self) -> Iterator[Metric]:
         """Return all metrics."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ssl
-from collections.abc import Hashable
 
 from webhook.certs.issuer import expiry_of
 from webhook.telemetry.server_telemetry import ServerTelemetry
@@ -18,7 +17,7 @@ class CertificateReloader:
         self._files = files
         self._context = context
         self._telemetry = telemetry
-        self._fingerprint = _certificate_fingerprint(self._files)
+        self._fingerprint = self._files.fingerprint()
         self._error = ""
 
     def checks(self) -> list[HealthCheck]:
@@ -28,7 +27,7 @@ class CertificateReloader:
 
     async def reload_if_changed(self) -> None:
         """Load the files again if they changed."""
-        fingerprint = _certificate_fingerprint(self._files)
+        fingerprint = self._files.fingerprint()
         if fingerprint == self._fingerprint:
             return
         self._fingerprint = fingerprint
@@ -46,11 +45,3 @@ class CertificateReloader:
     def _reject(self, error: str) -> None:
         self._error = error
         self._telemetry.record_certificate_rejected(error)
-
-
-def _certificate_fingerprint(files: CertificateFiles) -> Hashable:
-    """Return a value that changes with the files, also when they are created or deleted."""
-    try:
-        return files.fingerprint()
-    except OSError as error:
-        return ("missing", error.errno)

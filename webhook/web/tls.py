@@ -56,12 +56,11 @@ class CertificateFiles(NamedTuple):
     key: Path
 
     def fingerprint(self) -> Hashable:
-        """Return a value that changes with the files, without reading them.
-
-        Raises:
-            OSError: a file does not exist.
-        """
-        stats = [path.stat() for path in self]
+        """Return a value that changes with the files, also when they are created or deleted."""
+        try:
+            stats = [path.stat() for path in self]
+        except OSError as error:
+            return ("missing", error.errno)
         return tuple((stat.st_mtime_ns, stat.st_size, stat.st_ino) for stat in stats)
 
     def read(self) -> PemPair:
