@@ -224,7 +224,7 @@ def _after(view: ClusterView, action: str, number: int) -> ClusterView:
             return view.without_reservations([f"u{number}"])
         case "lines":
             seen = view_of(*WORLD, *[running(f"p{i}") for i in range(number)])
-            return view.with_pods({"other": seen._holders._lines["other"]})
+            return view.with_pods({"other": seen._usage._pods["other"]})
         case "relabel":
             tier = "research" if number % 2 else "sales"
             space = view_of(make_namespace("other", tier=tier)).namespace("other")

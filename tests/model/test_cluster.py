@@ -109,7 +109,7 @@ def test_a_long_day_of_admissions_keeps_only_those_in_force() -> None:
     for second in range(5000):
         view = view.with_assumed(_pod(str(second), until=second + 30.0), float(second))
     assert len(view.assumed_pods) == 30
-    assert len(view._ledger._log) < 5000
+    assert len(view._assumed._log) < 5000
     (offer,) = FLEET.offers
     assert view.free_units(offer, BOTH) == 0
     assert view.with_assumed(_pod("", until=9999.0), 6000.0).free_units(offer, BOTH) == 11

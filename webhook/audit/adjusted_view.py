@@ -22,7 +22,7 @@ class AdjustedView(ClusterView):
 
     def __init__(self, view: ClusterView) -> None:
         self.__dict__.update(view.__dict__)  # a view never changes, so two may share what they know
-        self._holders = self._holders.with_changed_labels()
+        self._usage = self._usage.with_changed_labels()
 
     def namespace(self, name: str) -> Namespace | None:
         """The namespace; where labels were given for it, one that exists and has them."""
@@ -77,6 +77,6 @@ def without_pod_usage(view: ClusterView, namespace: str, pod: Pod, *, runs: bool
         runs: Does it have a node? Then the claims were made that it names templates for.
     """
     adjusted = AdjustedView(view)
-    adjusted._holders = adjusted._holders.without_pod(namespace, pod.metadata.name)
+    adjusted._usage = adjusted._usage.without_pod(namespace, pod.metadata.name)
     adjusted._recreated_pod, adjusted._released_quotas = (namespace, pod, runs), None
     return adjusted

@@ -50,7 +50,6 @@ Clock = Callable[[], float]
 
 
 def never_over_share(_pod: Pod) -> bool:
-    """Return False: without fair share nobody is over it."""
     return False
 
 

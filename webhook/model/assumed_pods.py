@@ -75,12 +75,12 @@ NO_ASSUMED_UNITS = AssumedUnits(0, 0, 0)
 class AssumedPods:
     """Assumed pods, in the order of expiry."""
 
-    __slots__ = ("_end", "_held", "_known", "_log", "_start")
+    __slots__ = ("_end", "_log", "_positions", "_start", "_units")
 
     def __init__(self, pods: Iterable[AssumedPod] = ()) -> None:
         self._log: list[AssumedPod] = []
-        self._known: dict[str, int] = {}
-        self._held: Mapping[str, Mapping[UnitKind, int]] = {}
+        self._positions: dict[str, int] = {}
+        self._units: Mapping[str, Mapping[UnitKind, int]] = {}
         self._start = self._end = 0
         for pod in sorted(pods, key=lambda pod: pod.expires_at):
             if not self._has(pod.uid):
@@ -92,12 +92,12 @@ class AssumedPods:
 
     def assumed_units(self, resource: str, nodes: int) -> int:
         """Return the units of a resource of pods that may be on one of these nodes."""
-        held = self._held.get(resource)
+        held = self._units.get(resource)
         return sum(units for kind, units in held.items() if kind[0] & nodes) if held else 0
 
     def assumed_resources(self, resource: str, nodes: int) -> AssumedUnits:
         """Return these units with their CPU and memory."""
-        held = self._held.get(resource)
+        held = self._units.get(resource)
         near = [(kind, units) for kind, units in held.items() if kind[0] & nodes] if held else []
         if not near:
             return NO_ASSUMED_UNITS
@@ -108,7 +108,7 @@ class AssumedPods:
     def other_assumed_resources(self, resource: str, nodes: int) -> tuple[int, int]:
         """Return millicores and bytes of memory of pods on these nodes that hold other resources."""
         cpu_milli = memory = 0
-        for name, held in self._held.items():
+        for name, held in self._units.items():
             if name != resource:
                 for (mask, cpu, size), units in held.items():
                     if mask & nodes:
@@ -117,7 +117,7 @@ class AssumedPods:
 
     def without_expired(self, now: float) -> AssumedPods:
         """Return the pods that have not expired; itself if none has."""
-        start, held = self._start, self._held
+        start, held = self._start, self._units
         while start < self._end and self._log[start].expires_at <= now:
             held = _with_units_changed(held, self._log[start], -self._log[start].count)
             start += 1
@@ -136,7 +136,7 @@ class AssumedPods:
         )
         if not shared:
             return AssumedPods((*self.all_pods(), pod))
-        assumed_pods = self._share_log(self._start, self._end, self._held)
+        assumed_pods = self._share_log(self._start, self._end, self._units)
         assumed_pods._append(pod)
         return assumed_pods
 
@@ -147,12 +147,12 @@ class AssumedPods:
             left[landing.pod_name, landing.resource].append(landing.created_at)
         kept = []
         for pod in self.all_pods() if left else ():
-            moments = left[pod.pod_name, pod.resource]
-            came = next((moment for moment in moments if moment >= pod.admitted_at), None)
+            created = left[pod.pod_name, pod.resource]
+            came = next((created_at for created_at in created if created_at >= pod.admitted_at), None)
             if came is None:
                 kept.append(pod)
             else:
-                moments.remove(came)
+                created.remove(came)
         return AssumedPods(kept) if left and len(kept) < self._end - self._start else self
 
     def with_masks(self, masks: Callable[[int], int]) -> AssumedPods:
@@ -165,20 +165,20 @@ class AssumedPods:
         return AssumedPods(moved) if known else self
 
     def _has(self, uid: str) -> bool:
-        place = self._known.get(uid, -1) if uid else -1
+        place = self._positions.get(uid, -1) if uid else -1
         return self._start <= place < self._end
 
     def _share_log(self, start: int, end: int, held: Mapping[str, Mapping[UnitKind, int]]) -> AssumedPods:
         assumed_pods = AssumedPods.__new__(AssumedPods)
-        assumed_pods._log, assumed_pods._known, assumed_pods._held = self._log, self._known, held
+        assumed_pods._log, assumed_pods._positions, assumed_pods._units = self._log, self._positions, held
         assumed_pods._start, assumed_pods._end = start, end
         return assumed_pods
 
     def _append(self, pod: AssumedPod) -> None:
-        self._known[pod.uid] = self._end
+        self._positions[pod.uid] = self._end
         self._log.append(pod)
         self._end += 1
-        self._held = _with_units_changed(self._held, pod, pod.count)
+        self._units = _with_units_changed(self._units, pod, pod.count)
 
 
 def _with_units_changed(

@@ -91,18 +91,18 @@ class _PodAffinityTerm(ApiStruct, frozen=True):
 
 def gang_of(pod: Pod) -> Gang | None:
     """Return the gang of a pod; None for a pod without one."""
-    near, size = _own_affinity_term(pod), gang_size(pod)
-    told = next(_gang_names(pod, size), "") or (_affinity_term_text(near) if near is not None else "")
-    if not told or size == 1:
+    term, size = _own_affinity_term(pod), gang_size(pod)
+    name = next(_gang_names(pod, size), "") or (_affinity_term_text(term) if term is not None else "")
+    if not name or size == 1:
         return None
     namespace = pod.metadata.namespace or DEFAULT_NAMESPACE
-    return Gang(f"{namespace}/{told}", size, near.topology_key if near is not None else CLIQUE_LABEL)
+    return Gang(f"{namespace}/{name}", size, term.topology_key if term is not None else CLIQUE_LABEL)
 
 
 def invalid_gang_size(pod: Pod) -> str | None:
     """Return the pod's gang size annotation if it is not a valid number."""
-    said = pod.metadata.annotations.get(GANG_SIZE_ANNOTATION)
-    return said if said is not None and not _parse_gang_size(said) else None
+    text = pod.metadata.annotations.get(GANG_SIZE_ANNOTATION)
+    return text if text is not None and not _parse_gang_size(text) else None
 
 
 def _gang_names(pod: Pod, size: int) -> Iterator[str]:
@@ -117,11 +117,11 @@ def _gang_names(pod: Pod, size: int) -> Iterator[str]:
 
 def gang_size(pod: Pod) -> int:
     """Return the size of the gang: from its user, its controller, or the program; 0 if unknown."""
-    said = {**pod.metadata.labels, **pod.metadata.annotations}
-    keys = (GANG_SIZE_ANNOTATION, *(size for key, size in GROUP_LABELS.items() if size and key in said))
-    told = [said.get(key, "") for key in keys]
-    told += [env.value for container in pod.spec.containers for env in container.env if env.name == NODES_VARIABLE]
-    return next((size for size in map(_parse_gang_size, told) if size), 0)
+    metadata = {**pod.metadata.labels, **pod.metadata.annotations}
+    keys = (GANG_SIZE_ANNOTATION, *(size for key, size in GROUP_LABELS.items() if size and key in metadata))
+    texts = [metadata.get(key, "") for key in keys]
+    texts += [env.value for container in pod.spec.containers for env in container.env if env.name == NODES_VARIABLE]
+    return next((size for size in map(_parse_gang_size, texts) if size), 0)
 
 
 def _parse_gang_size(text: str) -> int:
@@ -163,9 +163,9 @@ def _selects_pod(term: _PodAffinityTerm, pod: Pod) -> bool:
 def _affinity_term_text(term: _PodAffinityTerm) -> str:
     """Return the pods that a term selects, as text."""
     selector = term.label_selector or _LabelSelector()
-    said = [f"{key}={value}" for key, value in selector.match_labels.items()]
-    said += [f"{one.key} in {','.join(sorted(one.values))}" for one in selector.match_expressions]
-    return "; ".join(sorted(said))
+    metadata = [f"{key}={value}" for key, value in selector.match_labels.items()]
+    metadata += [f"{one.key} in {','.join(sorted(one.values))}" for one in selector.match_expressions]
+    return "; ".join(sorted(metadata))
 
 
 def queueing_sign(pod: Pod) -> str:

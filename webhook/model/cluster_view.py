@@ -105,12 +105,12 @@ class ClusterView:
         self._limit_ranges = {name: _sort_by_name(found) for name, found in (limit_ranges or {}).items()}
         self._limited = {name: _limited_resources(found) for name, found in self._limit_ranges.items()}
         self._ranges: dict[str, NamespaceLimitRanges] = {}
-        self._room: dict[str, tuple[RemainingQuota, ...]] = {}
+        self._remaining: dict[str, tuple[RemainingQuota, ...]] = {}
         self._quotas = {name: _sort_by_name(found) for name, found in (quotas or {}).items()}
         self._templates = {name: claim_templates_by_name(found) for name, found in (claim_templates or {}).items()}
         self.classes = device_classes or {}
-        self._holders = QuotaUsage(fleet, pods or {})
-        self._ledger = AssumedPods(assumed)
+        self._usage = QuotaUsage(fleet, pods or {})
+        self._assumed = AssumedPods(assumed)
         self._index_free(free or {})
 
     def _index_free(self, free_by_node: Mapping[str, FreeResources]) -> None:
@@ -148,14 +148,14 @@ class ClusterView:
 
     def remaining_quotas(self, namespace: str) -> tuple[RemainingQuota, ...]:
         """Return what the namespace's quotas leave, by name. Computed on first use."""
-        found = self._room.get(namespace)
+        found = self._remaining.get(namespace)
         if found is not None:
             return found
         quotas = self._quotas.get(namespace)
         if not quotas:
             return ()
-        self._room[namespace] = tuple(map(compute_remaining_quota, quotas))
-        return self._room[namespace]
+        self._remaining[namespace] = tuple(map(compute_remaining_quota, quotas))
+        return self._remaining[namespace]
 
     def limited_resources(self, namespace: str) -> frozenset[str]:
         """Return the resource names that the namespace's LimitRanges mention."""
@@ -167,7 +167,7 @@ class ClusterView:
 
     def quota_users(self, quota: ResourceQuota, namespace: str, what: CountedResource) -> Sequence[QuotaConsumer]:
         """Return the pods that use a quota's resource, the largest first."""
-        return self._holders.quota_users(quota, namespace, what)
+        return self._usage.quota_users(quota, namespace, what)
 
     def claim_context(self, namespace: str) -> ClaimContext:
         """Return the claim templates of the namespace, and the DeviceClasses."""
@@ -175,23 +175,23 @@ class ClusterView:
 
     def claim_users(self, namespace: str, key: str) -> Sequence[QuotaConsumer]:
         """Return the pods whose claims use a key of the namespace's quotas, the largest first."""
-        return self._holders.claim_users(namespace, key, self.claim_context(namespace))
+        return self._usage.claim_users(namespace, key, self.claim_context(namespace))
 
     def fits_pool(self, pool: QuotaPool, milli: int, most: int, uid: str) -> bool:
         """Return whether so much GPU capacity fits into a pool. A pod's own reservation does not count."""
-        return self._holders.pool_usage(pool, self.labels_of, but=uid) + milli <= most
+        return self._usage.pool_usage(pool, self.labels_of, but=uid) + milli <= most
 
     def pool_usage(self, pool: QuotaPool) -> int:
         """Return the thousandths of GPUs that pods of a pool hold, wait for, or were admitted for a moment ago."""
-        return self._holders.pool_usage(pool, self.labels_of)
+        return self._usage.pool_usage(pool, self.labels_of)
 
     def pool_holders(self, pool: QuotaPool) -> PoolHolders:
         """Return the largest users of a pool."""
-        return self._holders.pool_holders(pool, self.labels_of)
+        return self._usage.pool_holders(pool, self.labels_of)
 
     def has_reserved(self, uid: str) -> bool:
         """Return whether this pod was admitted a moment ago and has not been seen since."""
-        return self._holders.has_reserved(uid)
+        return self._usage.has_reserved(uid)
 
     def labels_of(self, namespace: str) -> Mapping[str, str]:
         """Return the namespace's labels; for an unknown one only its name."""
@@ -207,7 +207,7 @@ class ClusterView:
         """Return the free units of an offer on the nodes of a mask, minus those of assumed pods."""
         mask = nodes & offer.nodes
         units = self._gpus.get(offer.resource, EMPTY_INDEX).total_amount(mask)
-        return max(0, units - self._ledger.assumed_units(offer.resource, mask))
+        return max(0, units - self._assumed.assumed_units(offer.resource, mask))
 
     def has_free_node(self, resource: str, count: int, nodes: int, cpu_milli: int, memory: int) -> bool:
         """Return whether one node in the mask has this many units, CPU and memory free.
@@ -220,8 +220,8 @@ class ClusterView:
         if not fitting:
             return False
         taken, (cpu, size) = (
-            self._ledger.assumed_resources(resource, fitting),
-            self._ledger.other_assumed_resources(resource, fitting),
+            self._assumed.assumed_resources(resource, fitting),
+            self._assumed.other_assumed_resources(resource, fitting),
         )
         places, times = 0, 0
         while fitting and places <= taken.units:
@@ -244,59 +244,59 @@ class ClusterView:
 
     def with_assumed(self, pod: AssumedPod, now: float) -> ClusterView:
         """Return the view with one more assumed pod and without expired ones; a known uid adds nothing."""
-        return self._with_assumed_pods(self._ledger.without_expired(now).with_pod(pod))
+        return self._with_assumed_pods(self._assumed.without_expired(now).with_pod(pod))
 
     def without_expired(self, now: float) -> ClusterView:
         """Return the view without expired assumed pods; itself if there are none."""
-        return self._with_assumed_pods(self._ledger.without_expired(now))
+        return self._with_assumed_pods(self._assumed.without_expired(now))
 
     def without_bound(self, seen: Collection[BoundPod]) -> ClusterView:
         """Return the view without assumed pods that are bound now. See `AssumedPods.without_bound`."""
-        return self._with_assumed_pods(self._ledger.without_bound(seen))
+        return self._with_assumed_pods(self._assumed.without_bound(seen))
 
     def with_reservation(self, pod: QuotaReservation) -> ClusterView:
         """Return the view with one more admitted pod that counts until it is seen; a known one counts once."""
-        return self._with_holders(self._holders.with_reservation(pod))
+        return self._with_holders(self._usage.with_reservation(pod))
 
     def without_reservations(self, uids: Collection[str]) -> ClusterView:
         """Return the view without the reservations of pods that have been seen."""
-        return self._with_holders(self._holders.without_reservations(uids))
+        return self._with_holders(self._usage.without_reservations(uids))
 
-    def without_reservations_before(self, moment: float) -> ClusterView:
+    def without_reservations_before(self, before: float) -> ClusterView:
         """Return the view without reservations up to a time: pods that have not appeared by then will not."""
-        return self._with_holders(self._holders.without_reservations_before(moment))
+        return self._with_holders(self._usage.without_reservations_before(before))
 
     def precompute_weights(self, other: ClusterView) -> None:
         """Compute now what takes long, if the other view was asked for it."""
-        self._holders.precompute_weights(other._holders)
+        self._usage.precompute_weights(other._usage)
 
     def with_pods(self, pods: PodSummaries) -> ClusterView:
         """Return the view with all pods of some namespaces replaced."""
-        return self._with_holders(self._holders.with_pods(pods))
+        return self._with_holders(self._usage.with_pods(pods))
 
     def _with_holders(self, holders: QuotaUsage) -> ClusterView:
-        return self if holders is self._holders else self._copy_with(_holders=holders)
+        return self if holders is self._usage else self._copy_with(_usage=holders)
 
     def with_pending_of(self, other: ClusterView) -> ClusterView:
         """Return this view with the assumed pods of another, on the same nodes by name, and its reservations."""
         before = other.before if other.fleet is self.fleet else other.fleet
-        return self._copy_with(
-            before=before, _holders=self._holders.with_reservations_of(other._holders)
-        )._with_assumed_of(other)
+        return self._copy_with(before=before, _usage=self._usage.with_reservations_of(other._usage))._with_assumed_of(
+            other
+        )
 
     def _with_assumed_of(self, other: ClusterView) -> ClusterView:
         names = [node.name for node in other.fleet.nodes]
         if other.fleet is self.fleet or names == [node.name for node in self.fleet.nodes]:
-            return self._with_assumed_pods(other._ledger)
+            return self._with_assumed_pods(other._assumed)
         places = self.fleet.by_name
 
         def here(mask: int) -> int:
             return union_masks(1 << places[names[bit]] for bit in bit_positions(mask) if names[bit] in places)
 
-        return self._with_assumed_pods(other._ledger.with_masks(here))
+        return self._with_assumed_pods(other._assumed.with_masks(here))
 
     def _with_assumed_pods(self, assumed_pods: AssumedPods) -> ClusterView:
-        return self if assumed_pods is self._ledger else self._copy_with(_ledger=assumed_pods)
+        return self if assumed_pods is self._assumed else self._copy_with(_assumed=assumed_pods)
 
     def with_currency(self, *, current: bool) -> ClusterView:
         """Return the view as current or not."""
@@ -349,14 +349,14 @@ class ClusterView:
             _limited={**self._limited, **{name: _limited_resources(found) for name, found in ranges.items()}},
             _ranges={} if ranges else self._ranges,
             _quotas={**self._quotas, **{name: _sort_by_name(found) for name, found in quotas.items()}},
-            _room={} if quotas else self._room,
+            _remaining={} if quotas else self._remaining,
             _templates={
                 **self._templates,
                 **{name: claim_templates_by_name(found) for name, found in claim_templates.items()},
             },
-            _holders=self._holders.with_changed_labels().with_changed_quotas()
+            _usage=self._usage.with_changed_labels().with_changed_quotas()
             if namespaces
-            else self._holders.with_changed_quotas(),
+            else self._usage.with_changed_quotas(),
         )
 
     def with_classes(self, classes: DeviceClasses) -> ClusterView:
@@ -372,7 +372,7 @@ class ClusterView:
     @property
     def assumed_pods(self) -> tuple[AssumedPod, ...]:
         """The assumed pods."""
-        return self._ledger.all_pods()
+        return self._assumed.all_pods()
 
 
 def _with_name_label(name: str, namespace: Namespace) -> Namespace:

@@ -67,10 +67,10 @@ class QuotaReservations:
         left = {uid: pod for uid, pod in self._by_uid.items() if uid not in leaving}
         return QuotaReservations(left, _weights_by_namespace(left.values()))
 
-    def admitted_after(self, moment: float) -> QuotaReservations:
+    def admitted_after(self, before: float) -> QuotaReservations:
         """Return the reservations after a time; itself if all are."""
         return self.without(
-            [pod.uid for pod in takewhile(lambda pod: pod.admitted_at <= moment, self._by_uid.values())]
+            [pod.uid for pod in takewhile(lambda pod: pod.admitted_at <= before, self._by_uid.values())]
         )
 
 

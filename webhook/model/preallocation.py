@@ -80,17 +80,17 @@ def preallocating_framework(image: str, command: Sequence[str] = (), variables: 
     signs = _frameworks_in_image(image[:_LONGEST_IMAGE])
     if not command and not variables:
         return signs[0] if signs else ""
-    told = {name: value for name, value in variables if _framework_of_variable(name)}
-    signs = (*_frameworks_in_command(command), *map(_framework_of_variable, told), *signs)
-    return next((sign for sign in signs if not _grows_on_demand(sign, told)), "") if signs else ""
+    settings = {name: value for name, value in variables if _framework_of_variable(name)}
+    signs = (*_frameworks_in_command(command), *map(_framework_of_variable, settings), *signs)
+    return next((sign for sign in signs if not _grows_on_demand(sign, settings)), "") if signs else ""
 
 
-def _grows_on_demand(framework: str, told: Mapping[str, str]) -> bool:
+def _grows_on_demand(framework: str, settings: Mapping[str, str]) -> bool:
     """Return whether the container configures this framework to allocate on demand."""
     if framework not in _ON_DEMAND_SETTINGS:
         return False
     name, values = _ON_DEMAND_SETTINGS[framework]
-    return told.get(name, "").lower() in values
+    return settings.get(name, "").lower() in values
 
 
 def _frameworks_in_command(command: Sequence[str]) -> list[str]:

@@ -50,28 +50,28 @@ class PoolHolders(NamedTuple):
 class QuotaUsage:
     """Usage by pods and claims. Immutable except for caches; every change returns a new value that shares the rest."""
 
-    __slots__ = ("_by_pool", "_fleet", "_held", "_lines", "_reserved", "_sharing", "_weights")
+    __slots__ = ("_fleet", "_members", "_pods", "_reserved", "_usage_by_pool", "_users", "_weights")
 
     def __init__(self, fleet: Fleet, pods: PodSummaries, reserved: QuotaReservations = NO_QUOTA_RESERVATIONS) -> None:
-        self._fleet, self._lines, self._reserved = fleet, pods, reserved
-        self._held: dict[tuple[str, str, CountedResource], tuple[QuotaConsumer, ...]] = {}
+        self._fleet, self._pods, self._reserved = fleet, pods, reserved
+        self._users: dict[tuple[str, str, CountedResource], tuple[QuotaConsumer, ...]] = {}
         self._weights: dict[str, GpuWeight] = {}
-        self._sharing: dict[tuple[QuotaPool, str], bool] = {}
-        self._by_pool: dict[QuotaPool, tuple[int, Mapping[str, int]]] = {}
+        self._members: dict[tuple[QuotaPool, str], bool] = {}
+        self._usage_by_pool: dict[QuotaPool, tuple[int, Mapping[str, int]]] = {}
 
     # Who holds it.
 
     def quota_users(self, quota: ResourceQuota, namespace: str, what: CountedResource) -> tuple[QuotaConsumer, ...]:
         """Return the pods that use what a quota counts, the largest first."""
         key = (namespace, quota.metadata.name, what)
-        found = self._held.get(key)
+        found = self._users.get(key)
         if found is None:
-            found = self._held[key] = list_quota_consumers(quota, what, self._lines.get(namespace, {}))
+            found = self._users[key] = list_quota_consumers(quota, what, self._pods.get(namespace, {}))
         return found
 
     def claim_users(self, namespace: str, key: str, claiming: ClaimContext) -> tuple[QuotaConsumer, ...]:
         """Return the pods whose claims use a quota key, the largest first."""
-        return list_claim_consumers(key, claiming, self._lines.get(namespace, {}))
+        return list_claim_consumers(key, claiming, self._pods.get(namespace, {}))
 
     def pool_usage(self, pool: QuotaPool, labels: NamespaceLabels, *, but: str = "") -> int:
         """Return the thousandths of GPUs that pods of a pool hold, wait for, or were admitted for a moment ago.
@@ -96,39 +96,39 @@ class QuotaUsage:
         pods = sort_consumers(
             QuotaConsumer(pool.counted_milli(pod_weight(pod, self._fleet)), f"{space.name}/{name}")
             for space in spaces[:MAX_NAMED]
-            for name, pod in self._lines[space.name].items()
+            for name, pod in self._pods[space.name].items()
         )
         return PoolHolders(spaces[:MAX_NAMED], len(spaces), pods[:MAX_NAMED], self._reserved_milli(pool, labels))
 
     def _observed_usage(self, pool: QuotaPool, labels: NamespaceLabels) -> tuple[int, Mapping[str, int]]:
         """Return the observed usage of a pool, in total and by namespace. Cached."""
-        found = self._by_pool.get(pool)
+        found = self._usage_by_pool.get(pool)
         if found is None:
-            weights = ((name, self._namespace_weight(name)) for name in self._lines)
+            weights = ((name, self._namespace_weight(name)) for name in self._pods)
             each = {
                 name: pool.counted_milli(weight)
                 for name, weight in weights
                 if weight and self._is_in_pool(pool, name, labels)
             }
-            found = self._by_pool[pool] = sum(each.values()), each
+            found = self._usage_by_pool[pool] = sum(each.values()), each
         return found
 
     def _namespace_weight(self, namespace: str) -> GpuWeight:
         found = self._weights.get(namespace)
         if found is None:
-            pods = self._lines[namespace].values()
+            pods = self._pods[namespace].values()
             found = self._weights[namespace] = sum_weights([pod_weight(pod, self._fleet) for pod in pods])
         return found
 
     def _is_in_pool(self, pool: QuotaPool, namespace: str, labels: NamespaceLabels) -> bool:
-        found = self._sharing.get((pool, namespace))
+        found = self._members.get((pool, namespace))
         if found is None:
-            found = self._sharing[pool, namespace] = pool.includes_namespace(namespace, labels(namespace))
+            found = self._members[pool, namespace] = pool.includes_namespace(namespace, labels(namespace))
         return found
 
     def precompute_weights(self, other: QuotaUsage) -> None:
         """Compute the weight of every namespace now, if the other one was asked about pools."""
-        for name in self._lines if other._by_pool else ():
+        for name in self._pods if other._usage_by_pool else ():
             self._namespace_weight(name)
 
     # What changes.
@@ -145,9 +145,9 @@ class QuotaUsage:
         """Remove the reservations of pods that have been seen."""
         return self._with_reservations(self._reserved.without(uids))
 
-    def without_reservations_before(self, moment: float) -> QuotaUsage:
+    def without_reservations_before(self, before: float) -> QuotaUsage:
         """Remove reservations up to a time: pods that have not appeared by then will not."""
-        return self._with_reservations(self._reserved.admitted_after(moment))
+        return self._with_reservations(self._reserved.admitted_after(before))
 
     def with_reservations_of(self, other: QuotaUsage) -> QuotaUsage:
         """Take over the reservations of another value."""
@@ -155,27 +155,27 @@ class QuotaUsage:
 
     def with_pods(self, pods: PodSummaries) -> QuotaUsage:
         """Replace all pods of some namespaces."""
-        there = {name: some for name, some in {**self._lines, **pods}.items() if some}
+        there = {name: some for name, some in {**self._pods, **pods}.items() if some}
         after = QuotaUsage(self._fleet, there, self._reserved)
         after._weights = {name: weight for name, weight in self._weights.items() if name not in pods}
-        after._sharing = self._sharing
+        after._members = self._members
         return after
 
     def without_pod(self, namespace: str, name: str) -> QuotaUsage:
         """Remove one pod."""
-        there = self._lines.get(namespace, {})
+        there = self._pods.get(namespace, {})
         return self.with_pods({namespace: {key: pod for key, pod in there.items() if key != name}})
 
     def with_changed_labels(self) -> QuotaUsage:
         """Return a copy for changed namespace labels."""
-        after = QuotaUsage(self._fleet, self._lines, self._reserved)
-        after._held, after._weights = self._held, self._weights
+        after = QuotaUsage(self._fleet, self._pods, self._reserved)
+        after._users, after._weights = self._users, self._weights
         return after
 
     def with_changed_quotas(self) -> QuotaUsage:
         """Return a copy for changed ResourceQuotas."""
         after = self._copy_caches()
-        after._held = {}
+        after._users = {}
         return after
 
     def _with_reservations(self, reserved: QuotaReservations) -> QuotaUsage:
@@ -186,7 +186,7 @@ class QuotaUsage:
         return after
 
     def _copy_caches(self) -> QuotaUsage:
-        after = QuotaUsage(self._fleet, self._lines, self._reserved)
-        after._held, after._weights = self._held, self._weights
-        after._sharing, after._by_pool = self._sharing, self._by_pool
+        after = QuotaUsage(self._fleet, self._pods, self._reserved)
+        after._users, after._weights = self._users, self._weights
+        after._members, after._usage_by_pool = self._members, self._usage_by_pool
         return after

@@ -1,1 +1,1 @@
-"""Where a pod goes: links between GPUs, MIG layouts, what free room is still worth, and the order of nodes."""
+"""Node and GPU selection: GPU topology, MIG layouts, scoring strategies, and the order of nodes."""

@@ -132,9 +132,9 @@ class FgdScorer:
     def node_values(self, rows: CapacityRows) -> FloatArray:
         """Minus the fragments: free thousandths that a typical pod cannot use; all of them if it does not fit."""
         free = rows.gpus.sum(1)
-        room = units_per_gpu(rows.gpus[:, None, :], self._sizes[:, None])
-        usable = np.where(room > 0, rows.gpus[:, None, :], 0).sum(2)[:, self._size]
-        runs = (room.sum(2)[:, self._size] >= self._count) & (rows.cpu[:, None] >= self._cpu)
+        fitting_units = units_per_gpu(rows.gpus[:, None, :], self._sizes[:, None])
+        usable = np.where(fitting_units > 0, rows.gpus[:, None, :], 0).sum(2)[:, self._size]
+        runs = (fitting_units.sum(2)[:, self._size] >= self._count) & (rows.cpu[:, None] >= self._cpu)
         runs &= self._takes[self._site.model_index[rows.nodes]]
         lost: FloatArray = free[:, None] - np.where(runs, usable, 0)
         fragments: FloatArray = lost @ self._share + self._without * free

@@ -1,1 +1,1 @@
-"""Which node a pod should go to."""
+"""Ranking of nodes: filters, scores, gangs, reservations, preemption and simulation."""

@@ -69,11 +69,11 @@ def domain_suitability(domains: IntArray, slots: IntArray, gang: GangContext) ->
         slots: How many such pods fit on each node, shape (nodes,).
         gang: The other pods.
     """
-    many = int(domains.max(initial=0)) + 1
-    room = np.bincount(domains, slots, many)
-    there = np.bincount(domains[list(gang.placed)], list(gang.placed.values()), many)
-    fits = room >= gang.remaining_count
-    suits = np.column_stack([fits, there, np.where(fits & (gang.size > 0), -room, room)])
+    domain_count = int(domains.max(initial=0)) + 1
+    free_slots = np.bincount(domains, slots, domain_count)
+    gang_pods = np.bincount(domains[list(gang.placed)], list(gang.placed.values()), domain_count)
+    fits = free_slots >= gang.remaining_count
+    suits = np.column_stack([fits, gang_pods, np.where(fits & (gang.size > 0), -free_slots, free_slots)])
     suits[0] = 0
     found: FloatArray = suits[domains]
     return found

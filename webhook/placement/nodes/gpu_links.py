@@ -86,14 +86,14 @@ class LinkFigures(NamedTuple):
 class LinkTable:
     """Link figures of all nodes, updated as GPUs are allocated and released. It has one writer."""
 
-    def __init__(self, devices: Sequence[NodeDevices], faults: list[Exception] | None = None) -> None:
+    def __init__(self, devices: Sequence[NodeDevices], errors: list[Exception] | None = None) -> None:
         """Prepare.
 
         Args:
             devices: GPUs of each node.
-            faults: Receives errors; nodes with an error count as nodes without GPUs.
+            errors: Receives errors; nodes with an error count as nodes without GPUs.
         """
-        self._errors = faults
+        self._errors = errors
         self._of = [each.topology for each in devices]
         self._begin([(each.free, each.free_count, each.allocatable_unhealthy) for each in devices])
 

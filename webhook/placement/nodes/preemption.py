@@ -169,7 +169,7 @@ def _candidate_node(
     pod: Pod,
     free: Amounts,
 ) -> Iterator[CandidateNode]:
-    """Yield the node, or nothing if it rejects the pod whoever is evicted."""
+    """Yield the node, or nothing if it rejects the pod whatever is evicted."""
     known, requested = cluster.fleet.nodes[node], host_ports(pod)
     needed = tuple(each for each in running if requested and find_port_conflicts(requested, host_ports(each)))
     if pod.spec.node_name not in ("", known.name) or any(map(_is_recreated, needed)):

@@ -71,20 +71,20 @@ class StateFigures(Generic[K]):
     def __init__(
         self,
         states: NodeStates[K],
-        judge: Callable[[K], tuple[float, ...]],
+        compute: Callable[[K], tuple[float, ...]],
         worst: tuple[float, ...] = (),
-        faults: list[Exception] | None = None,
+        errors: list[Exception] | None = None,
     ) -> None:
         """Prepare.
 
         Args:
             states: The states.
-            judge: Computes the figures of one state.
+            compute: Computes the figures of one state.
             worst: Figures if that fails.
-            faults: Receives the errors; without it, an error ends the call.
+            errors: Receives the errors; without it, an error ends the call.
         """
-        self._states, self._judge = states, judge
-        self._worst, self._faults = worst, faults
+        self._states, self._compute = states, compute
+        self._worst, self._errors = worst, errors
         self._since = -1
         self._table: FloatArray = np.empty((0, 0))
 
@@ -99,12 +99,12 @@ class StateFigures(Generic[K]):
         return self._table[states.numbers]
 
     def _figures(self, key: K) -> tuple[float, ...]:
-        if self._faults is None:
-            return self._judge(key)
+        if self._errors is None:
+            return self._compute(key)
         try:
-            return self._judge(key)
+            return self._compute(key)
         except Exception as error:
-            self._faults.append(error)
+            self._errors.append(error)
             return self._worst
 
 

@@ -52,7 +52,7 @@ class SchedulingSnapshot:
                 self._of_model[machine.model] = self._of_model.get(machine.model, 0) | 1 << i
 
     def offer(self, node: int, resource: str) -> GpuOffer | None:
-        """Return what a resource name stands for on a node."""
+        """Return the offer of a resource name on a node."""
         return self._offers[node].get(resource)
 
     def used_units(self, node: int, resource: str) -> int:
