@@ -85,7 +85,7 @@ CASES = {
         gpu().image("nvidia/cuda:12.8.1-base"),
         [OLD],
         ["GPU-C101"],
-        "must be 525.60.13 or newer, found driver 470.57.02 on Tesla-T4",
+        "must be 525.60.13 or newer (found driver 470.57.02 on Tesla-T4",
         PolicyMode.ENFORCE,
     ),
     "below the floor of the next major": Case(
@@ -112,7 +112,7 @@ CASES = {
         gpu().image("nvidia/cuda:12.8.1-base"),
         [MIDDLE],
         ["GPU-C102"],
-        "should be 570.124.06 or newer, found driver 535.104.05 on NVIDIA-A100-SXM4-80GB",
+        "should be 570.124.06 or newer (found driver 535.104.05 on NVIDIA-A100-SXM4-80GB",
     ),
     "the first release of a toolkit needs less than its update": Case(
         gpu().image("nvidia/cuda:12.8.0-base"), [offer("NVIDIA-A100", (570, 26))], []
@@ -121,7 +121,7 @@ CASES = {
         gpu().image("nvidia/cuda:12.8.9-base"), [offer("NVIDIA-A100", (570, 26))], ["GPU-C102"], "570.124.06"
     ),
     "compatible on one, below on another": Case(
-        gpu().image("x:cu128"), [MIDDLE, OLD], ["GPU-C102"], "and too old a one on Tesla-T4"
+        gpu().image("x:cu128"), [MIDDLE, OLD], ["GPU-C102"], "and an older one on Tesla-T4"
     ),
     "on some nodes only: name them": Case(
         gpu().image("x:cu128"), [NEW, OLD], ["GPU-C102"], "found one that does on NVIDIA-H100-80GB-HBM3 only"
@@ -133,7 +133,7 @@ CASES = {
     ),
     "the newest CUDA is enough": Case(gpu().image("x:cuda12.2"), [LABEL_ONLY], []),
     "the newest CUDA is of an older major": Case(
-        gpu().image("x:cu130"), [LABEL_ONLY], ["GPU-C101"], "must be 580 or newer, found CUDA 12.2", PolicyMode.ENFORCE
+        gpu().image("x:cu130"), [LABEL_ONLY], ["GPU-C101"], "must be 580 or newer (found CUDA 12.2", PolicyMode.ENFORCE
     ),
     "a toolkit that the table does not have": Case(
         gpu().image("x:cuda14.0"), [NEW], ["GPU-C101"], "must be one with CUDA 14 or newer", PolicyMode.ENFORCE
@@ -155,12 +155,12 @@ CASES = {
         gpu().annotate("rightslice.dev/cuda", ">= 12.4"),
         [OLD],
         ["GPU-C101"],
-        "rightslice.dev/cuda asks",
+        "rightslice.dev/cuda requires",
         PolicyMode.ENFORCE,
     ),
     "the annotation with two bounds": Case(gpu().annotate("rightslice.dev/cuda", ">=11.2, <12"), [OLD], []),
     "the annotation as a whole requirement": Case(
-        gpu().annotate("rightslice.dev/cuda", "driver>=550"), [MIDDLE], ["GPU-C102"], "asks for 'driver>=550'"
+        gpu().annotate("rightslice.dev/cuda", "driver>=550"), [MIDDLE], ["GPU-C102"], "requires 'driver>=550'"
     ),
     "the variable comes before the image": Case(gpu().image("x:cu130").env(REQUIRE, "cuda>=11.0"), [OLD], []),
     "CUDA_VERSION comes before the image": Case(gpu().image("x:cu130").env("CUDA_VERSION", "11.4.0"), [OLD], []),
@@ -168,7 +168,7 @@ CASES = {
         gpu().env("CUDA_VERSION", "12.8.1.012"),
         [OLD],
         ["GPU-C101"],
-        "CUDA_VERSION asks for CUDA 12.8.1",
+        "CUDA_VERSION requires CUDA 12.8.1",
         PolicyMode.ENFORCE,
     ),
     "an alternative for data-center cards holds": Case(gpu().env(REQUIRE, WITH_BRANDS), [OLD], []),

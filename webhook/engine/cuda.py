@@ -1,10 +1,15 @@
-"""Hold the CUDA that a pod's images need against the drivers and architectures of the nodes it may land on.
+"""CUDA requirements of a pod's images, checked against the drivers and GPU architectures of its candidate nodes.
 
-Where the container runtime injects devices by CDI, as it now does by default, nobody evaluates an image's
-requirement: the program starts and fails at its first CUDA call. So it is said here.
+Where the container runtime injects devices by CDI, now the default, nothing checks an image's requirement: the program
+starts and fails at its first CUDA call. So it is reported here.
 
-What an image needs comes, in this order, from the pod's annotation, NVIDIA_REQUIRE_CUDA and CUDA_VERSION in
-its environment, and the image's tag. Rules: NVIDIA's CUDA compatibility guide.
+The requirement comes from the pod's annotation, else NVIDIA_REQUIRE_CUDA, else CUDA_VERSION in its environment, else
+the image's tag. Rules: NVIDIA's CUDA compatibility guide.
+
+An offer is sure to run an image with a known CUDA version if the driver of every node is new enough and its GPUs have
+kernels, or if no whole GPU of the cluster is better. An image without a known version is only sure to run on nodes like
+those it may get as it is. Variables that disable or extend the container runtime's check do not reduce this
+requirement.
 """
 
 from __future__ import annotations
@@ -34,40 +39,25 @@ from webhook.model.annotations import CUDA_ANNOTATION, CUDA_COMPAT_ANNOTATION
 from webhook.model.enums import PolicyMode
 from webhook.model.field_paths import FieldPath
 from webhook.model.gpu_resources import WHOLE_GPU
+from webhook.model.node_labels import PRODUCT_LABEL
 from webhook.model.offers import GpuOffer, NodeHardware
 from webhook.model.pods import Container, EnvVar, Pod
 
-
-class _CurrentHardware(msgspec.Struct, frozen=True):
-    """Where a pod may land that keeps its request.
-
-    What a second look finds here must not be better: policies' affinity, which may stand in the pod by then, leaves
-    `rivals` as they are, and can only take from `mine`.
-
-    Attributes:
-        mine: Drivers and GPUs of the nodes that may take it.
-        rivals: Those of every node under the name it asks for that it tolerates and its node selector leaves.
-        nowhere: True if its node selector leaves no node under that name.
-    """
-
-    reachable: Set[NodeHardware]
-    rivals: Set[NodeHardware]
-    no_rivals_selected: bool
-
-
 _REQUIRE_PREFIX = "NVIDIA_REQUIRE_"
+_COMPAT_VARIABLE = "NV_CUDA_COMPAT_PACKAGE"
+_CUDA_VARIABLES = frozenset({_COMPAT_VARIABLE, "NVIDIA_DISABLE_REQUIRE", "CUDA_VERSION"})
 _TRUE_VALUES = frozenset({"1", "t", "T", "true", "True", "TRUE"})
 _MAX_NAMES = 4
 _NEWER_DRIVER_FIX = "Use an image with an older CUDA, or nodes with a newer driver."
 
 
 class _CudaNeed(msgspec.Struct, frozen=True):
-    """One requirement, where it stands, and whether the image brings the compatibility package.
+    """One CUDA requirement of a pod.
 
     Attributes:
-        source: What says so, for messages.
-        words: The text as it was written.
-        wanted: None if the text cannot be read.
+        source: Its origin, for messages.
+        requirement: None if the text is invalid.
+        compat: True if the image contains the forward compatibility package.
     """
 
     path: FieldPath
@@ -76,102 +66,84 @@ class _CudaNeed(msgspec.Struct, frozen=True):
     requirement: CudaRequirement | None
     compat: bool
 
+    def __str__(self) -> str:
+        toolkit = self.requirement.toolkit if self.requirement is not None else ()
+        return f"{self.source} requires {f'CUDA {format_version(toolkit)}' if toolkit else quote_text(self.text)}"
 
-def cuda_violations(pod: Pod, offers: Sequence[GpuOffer], asking: Mapping[FieldPath, Container]) -> list[Violation]:
-    """What speaks against running the pod's images on the offers' nodes.
+
+def cuda_violations(pod: Pod, offers: Sequence[GpuOffer], containers: Mapping[FieldPath, Container]) -> list[Violation]:
+    """Return why the pod's images may not run on the offers' nodes.
 
     Args:
         pod: The pod.
-        offers: What its GPU containers may land on; offers without driver and CUDA version say nothing.
-        asking: The containers that ask for GPUs, by their paths; only they count.
+        offers: The candidate offers; those without driver and CUDA version are ignored.
+        containers: The containers that request GPUs, by path.
     """
-    return [remark for need in _cuda_needs(pod, asking) for remark in _check_cuda_need(need, offers)]
+    return [violation for need in _cuda_needs(pod, containers) for violation in _check_cuda_need(need, offers)]
 
 
 def _check_cuda_need(need: _CudaNeed, offers: Sequence[GpuOffer]) -> list[Violation]:
-    if need.requirement is None:
-        must = "must be a requirement such as cuda>=12.4, with a comma for and, a space for or"
-        message = f"{need.source} {must}, found {quote_text(need.text)}"
+    requirement = need.requirement
+    if requirement is None:
+        must = "must be a requirement such as cuda>=12.4; a comma is AND, a space is OR"
+        message = f"{need.source} {must} (found {quote_text(need.text)})"
         return [Violation("GPU-C104", need.path, message, "Write >=12.4, for example.", PolicyMode.WARN)]
-    wanted = need.requirement
-    results = _driver_violations(need, wanted, offers)
-    return results + _architecture_violations(need, wanted, offers) if wanted.toolkit else results
+    violations = [] if all_drivers_fit(requirement, offers) else _driver_violations(need, requirement, offers)
+    return violations + _architecture_violations(need, requirement, offers) if requirement.toolkit else violations
 
 
-def _driver_violations(need: _CudaNeed, wanted: CudaRequirement, offers: Sequence[GpuOffer]) -> list[Violation]:
-    if all_drivers_fit(wanted, offers):
+def _driver_violations(need: _CudaNeed, requirement: CudaRequirement, offers: Sequence[GpuOffer]) -> list[Violation]:
+    fits = [(offer, check_driver(requirement, offer)) for offer in offers]
+    compatible = [offer for offer, fit in fits if fit is DriverFit.COMPATIBLE]
+    below = [offer for offer, fit in fits if fit is DriverFit.BELOW]
+    fitting = [offer for offer, fit in fits if fit is DriverFit.FITS]
+    if not compatible and not below:
         return []
-    fits = [(offer, check_driver(wanted, offer)) for offer in offers]
-    able = [offer for offer, how in fits if how is DriverFit.COMPATIBLE]
-    below = [offer for offer, how in fits if how is DriverFit.BELOW]
-    if not able and not below:
-        return []
-    good = [offer for offer, how in fits if how is DriverFit.FITS]
-    if good:
-        return [_driver_fits_some(need, good, able + below)]
-    if able:
-        return [_driver_older(need, wanted, able, below)]
-    return [_driver_too_old(need, wanted, below, every=len(below) == len(fits))]
+    at_most = PolicyMode.WARN
+    if fitting:
+        other = [*compatible, *below]
+        code, fix = "GPU-C102", f"Select one of these in a node affinity on {PRODUCT_LABEL}: {_offer_names(fitting)}."
+        message = (
+            f"the driver should fit {need.source} on every candidate node (found one that does on "
+            f"{_offer_names(fitting)} only, and {_newest_driver(other)} on {_offer_names(other)})"
+        )
+    elif compatible:
+        own, code, fix = requirement.own_driver, "GPU-C102", "Test it there, or use an image with an older CUDA."
+        should = f"should be {format_driver(own)} or newer" if own else "should satisfy that"
+        older = f", and an older one on {_offer_names(below)}" if below else ""
+        found = f"{_newest_driver(compatible)} on {_offer_names(compatible)}{older}"
+        message = f"{need}, so the driver {should} (found {found})"
+    else:
+        # Not certain if a node does not show its driver, or if forward compatibility may help.
+        if len(below) == len(fits) and not (need.compat and all(map(is_data_center_gpu, below))):
+            at_most = PolicyMode.ENFORCE
+        floor, code, fix = requirement.floor_driver, "GPU-C101", _NEWER_DRIVER_FIX
+        least = format_driver(floor) if floor else f"one with CUDA {requirement.toolkit[0]}"
+        found = f"{_newest_driver(below)} on {_offer_names(below)}"
+        message = f"{need}, so the driver must be {least} or newer (found {found})"
+    return [Violation(code, need.path, message, fix, at_most)]
 
 
-def _driver_too_old(need: _CudaNeed, wanted: CudaRequirement, below: Sequence[GpuOffer], *, every: bool) -> Violation:
-    """Below the family's floor; sure unless some node does not say, or forward compatibility may help."""
-    sure = every and not (need.compat and all(map(is_data_center_gpu, below)))
-    least = format_driver(wanted.floor_driver) if wanted.floor_driver else f"one with CUDA {wanted.toolkit[0]}"
-    message = (
-        f"{_describe_cuda_need(need, wanted)}, so the driver must be {least} or newer, "
-        f"found {_newest_driver(below)} on {_offer_names(below)}"
-    )
-    return Violation("GPU-C101", need.path, message, _NEWER_DRIVER_FIX, PolicyMode.ENFORCE if sure else PolicyMode.WARN)
-
-
-def _driver_older(
-    need: _CudaNeed, wanted: CudaRequirement, able: Sequence[GpuOffer], below: Sequence[GpuOffer]
-) -> Violation:
-    """No node fits; some run it by minor-version compatibility."""
-    should = f"should be {format_driver(wanted.own_driver)} or newer" if wanted.own_driver else "should satisfy that"
-    rest = f", and too old a one on {_offer_names(below)}" if below else ""
-    message = (
-        f"{_describe_cuda_need(need, wanted)}, so the driver {should}, found "
-        f"{_newest_driver(able)} on {_offer_names(able)}{rest}"
-    )
-    return Violation(
-        "GPU-C102", need.path, message, "Test it there, or use an image with an older CUDA.", PolicyMode.WARN
-    )
-
-
-def _driver_fits_some(need: _CudaNeed, good: Sequence[GpuOffer], bad: Sequence[GpuOffer]) -> Violation:
-    message = (
-        f"the driver should fit {need.source} on every node this pod may land on, found one that does on "
-        f"{_offer_names(good)} only, and {_newest_driver(bad)} on {_offer_names(bad)}"
-    )
-    fix = f"Select one of these in a node affinity on nvidia.com/gpu.product: {_offer_names(good)}."
-    return Violation("GPU-C102", need.path, message, fix, PolicyMode.WARN)
-
-
-def _architecture_violations(need: _CudaNeed, wanted: CudaRequirement, offers: Sequence[GpuOffer]) -> list[Violation]:
+def _architecture_violations(
+    need: _CudaNeed, requirement: CudaRequirement, offers: Sequence[GpuOffer]
+) -> list[Violation]:
     reasons: dict[str, list[GpuOffer]] = {}
     for offer in offers:
-        reason = missing_kernels_reason(wanted.toolkit, offer.compute_capability)
+        reason = missing_kernels_reason(requirement.toolkit, offer.compute_capability)
         if not reason:
             return []
         reasons.setdefault(reason, []).append(offer)
-    fix = "Use an image built with a toolkit that knows this GPU, or ask for another product."
+    fix = "Use an image built with a toolkit that supports this GPU, or request another product."
     return [
         Violation(
             "GPU-C103",
             need.path,
-            f"{_describe_cuda_need(need, wanted)}, but a GPU this pod may land on {reason}, found {_offer_names(such)}",
+            f"{need}, but a GPU this pod may get {reason} (found {_offer_names(unsupported)})",
             fix,
             PolicyMode.WARN,
         )
-        for reason, such in reasons.items()
+        for reason, unsupported in reasons.items()
     ]
-
-
-def _describe_cuda_need(need: _CudaNeed, wanted: CudaRequirement) -> str:
-    asked = f"CUDA {format_version(wanted.toolkit)}" if wanted.toolkit else quote_text(need.text)
-    return f"{need.source} asks for {asked}"
 
 
 def _newest_driver(offers: Sequence[GpuOffer]) -> str:
@@ -194,153 +166,139 @@ def _cuda_needs(pod: Pod, containers: Mapping[FieldPath, Container]) -> list[_Cu
     if text is None:
         return [need for path, one in containers.items() for need in _container_cuda_needs(path, one, compat=compat)]
     compat = compat or any(variable.name == _COMPAT_VARIABLE for one in containers.values() for variable in one.env)
-    return [
-        _CudaNeed(
-            ("metadata", "annotations", CUDA_ANNOTATION), CUDA_ANNOTATION, text, parse_cuda_annotation(text), compat
-        )
-    ]
-
-
-_COMPAT_VARIABLE = "NV_CUDA_COMPAT_PACKAGE"
-_CUDA_VARIABLES = frozenset({_COMPAT_VARIABLE, "NVIDIA_DISABLE_REQUIRE", "CUDA_VERSION"})
+    path = ("metadata", "annotations", CUDA_ANNOTATION)
+    return [_CudaNeed(path, CUDA_ANNOTATION, text, parse_cuda_annotation(text), compat)]
 
 
 def _container_cuda_needs(path: FieldPath, container: Container, *, compat: bool) -> list[_CudaNeed]:
-    """A container's own needs: every NVIDIA_REQUIRE_ variable counts, else the toolkit's version."""
-    mine: dict[str, tuple[FieldPath, EnvVar]] = {}
+    """Return a container's requirements: every NVIDIA_REQUIRE_ variable, else the toolkit's version."""
+    variables: dict[str, tuple[FieldPath, EnvVar]] = {}
     for i, variable in enumerate(container.env):
         name = variable.name
         if name[:1] in "NC" and (name in _CUDA_VARIABLES or name.startswith(_REQUIRE_PREFIX)):
-            mine[name] = ((*path, "env", i), variable)
-    if not mine:
-        return _image_cuda_need(path, container.image, compat=compat)
-    if (off := mine.get("NVIDIA_DISABLE_REQUIRE")) and off[1].value in _TRUE_VALUES:
-        return []
-    compat = compat or _COMPAT_VARIABLE in mine
-    required = [
-        _CudaNeed(place, name, variable.value, parse_requirement(variable.value), compat)
-        for name, (place, variable) in mine.items()
-        if name.startswith(_REQUIRE_PREFIX) and _is_literal(variable)
-    ]
-    if required:
-        return required
-    if (named := mine.get("CUDA_VERSION")) and _is_literal(named[1]):
-        toolkit = parse_version(named[1].value)
-        return [
-            _CudaNeed(
-                named[0], "CUDA_VERSION", named[1].value, toolkit_requirement(toolkit) if toolkit else None, compat
-            )
+            variables[name] = ((*path, "env", i), variable)
+    if variables:
+        if (off := variables.get("NVIDIA_DISABLE_REQUIRE")) and off[1].value in _TRUE_VALUES:
+            return []
+        compat = compat or _COMPAT_VARIABLE in variables
+        required = [
+            _CudaNeed(place, name, variable.value, parse_requirement(variable.value), compat)
+            for name, (place, variable) in variables.items()
+            if name.startswith(_REQUIRE_PREFIX) and _is_literal(variable)
         ]
-    return _image_cuda_need(path, container.image, compat=compat)
-
-
-def _image_cuda_need(path: FieldPath, image: str, *, compat: bool) -> list[_CudaNeed]:
-    toolkit = image_cuda_version(image)
-    return (
-        [_CudaNeed((*path, "image"), "the image's tag", image, toolkit_requirement(toolkit), compat)] if toolkit else []
-    )
+        if required:
+            return required
+        if (named := variables.get("CUDA_VERSION")) and _is_literal(named[1]):
+            place, text = named[0], named[1].value
+            toolkit = parse_version(text)
+            requirement = toolkit_requirement(toolkit) if toolkit else None
+            return [_CudaNeed(place, "CUDA_VERSION", text, requirement, compat)]
+    image, toolkit = container.image, image_cuda_version(container.image)
+    if not toolkit:
+        return []
+    return [_CudaNeed((*path, "image"), "the image's tag", image, toolkit_requirement(toolkit), compat)]
 
 
 def _is_literal(variable: EnvVar) -> bool:
-    """Can the value be read here? Not from elsewhere, nor made of other variables."""
+    """Is the value written here, not taken from another object or variable?"""
     return bool(variable.value) and variable.value_from is None and "$(" not in variable.value
 
 
-def stated_requirements(pod: Pod, asking: Mapping[FieldPath, Container]) -> Iterator[CudaRequirement | None]:
-    """Everything that a pod and its images say they need, whatever the container runtime is told to check.
+def stated_requirements(pod: Pod, containers: Mapping[FieldPath, Container]) -> Iterator[CudaRequirement | None]:
+    """Yield every CUDA requirement of a pod and its images, whether or not the container runtime checks it.
 
-    None stands for what cannot be read, and for a container of which nobody names the CUDA.
+    None is a requirement that cannot be read, or a container without a known CUDA version.
     """
     text = pod.metadata.annotations.get(CUDA_ANNOTATION)
-    if text is not None:
-        yield from _add_unknown([parse_cuda_annotation(text)])
-        return
-    for container in asking.values():
-        yield from _add_unknown(list(_container_requirements(container)))
-
-
-def _add_unknown(found: list[CudaRequirement | None]) -> list[CudaRequirement | None]:
-    known = None in found or any(need.toolkit for need in found if need)
-    return found if known else [*found, None]
-
-
-def _container_requirements(container: Container) -> Iterator[CudaRequirement | None]:
-    toolkit = image_cuda_version(container.image)
-    if toolkit:
-        yield toolkit_requirement(toolkit)
-    for variable in container.env:
-        if variable.name[:1] in "NC" and (variable.name == "CUDA_VERSION" or variable.name.startswith(_REQUIRE_PREFIX)):
-            yield from _variable_requirement(variable)
-
-
-def _variable_requirement(variable: EnvVar) -> Iterator[CudaRequirement | None]:
-    if not _is_literal(variable):
-        if variable.value or variable.value_from is not None:
+    stated = [[parse_cuda_annotation(text)]] if text is not None else map(_container_requirements, containers.values())
+    for requirements in stated:
+        yield from requirements
+        if None not in requirements and not any(each.toolkit for each in requirements if each):
             yield None
-    elif variable.name == "CUDA_VERSION":
-        toolkit = parse_version(variable.value)
-        yield toolkit_requirement(toolkit) if toolkit else None
-    else:
-        yield parse_requirement(variable.value)
 
 
-def offers_sure_to_run(case: PodContext, offers: tuple[GpuOffer, ...], reach: FeasibleNodes) -> tuple[GpuOffer, ...]:
-    """Those of some offers on whose nodes, as far as the pod reaches them, all its images will run."""
-    needs, fleet, as_it_is = (
-        tuple(stated_requirements(case.pod, case.gpu_requests.requesting_containers())),
-        case.view.fleet,
-        _current_hardware(case, reach),
+def _container_requirements(container: Container) -> list[CudaRequirement | None]:
+    toolkit = image_cuda_version(container.image)
+    requirements: list[CudaRequirement | None] = [toolkit_requirement(toolkit)] if toolkit else []
+    for variable in container.env:
+        name = variable.name
+        if name[:1] not in "NC" or not (name == "CUDA_VERSION" or name.startswith(_REQUIRE_PREFIX)):
+            continue
+        if not _is_literal(variable):
+            if variable.value or variable.value_from is not None:
+                requirements.append(None)
+        elif name == "CUDA_VERSION":
+            version = parse_version(variable.value)
+            requirements.append(toolkit_requirement(version) if version else None)
+        else:
+            requirements.append(parse_requirement(variable.value))
+    return requirements
+
+
+class _CurrentHardware(msgspec.Struct, frozen=True):
+    """The hardware that a pod may get with its present request.
+
+    A second admission pass must not find better hardware here. Affinity of policies, which the pod may have by then,
+    does not change `rivals` and can only reduce `reachable`.
+
+    Attributes:
+        reachable: Drivers and GPUs of the nodes that may take the pod.
+        rivals: Those of every node with the requested name that it tolerates and its node selector allows.
+        no_rivals_selected: True if its node selector allows no node with that name.
+    """
+
+    reachable: Set[NodeHardware]
+    rivals: Set[NodeHardware]
+    no_rivals_selected: bool
+
+
+def offers_sure_to_run(
+    context: PodContext, offers: tuple[GpuOffer, ...], feasible: FeasibleNodes
+) -> tuple[GpuOffer, ...]:
+    """Return the offers on whose reachable nodes all images of the pod will run."""
+    requirements = tuple(stated_requirements(context.pod, context.gpu_requests.requesting_containers()))
+    fleet, nodes = context.view.fleet, feasible.selected & feasible.tolerated
+    named = fleet.nodes_advertising(WHOLE_GPU) & fleet.select_nodes(context.pod.spec.node_selector, None)
+    current = _CurrentHardware(
+        fleet.hardware_of_nodes(context.offer_nodes & feasible.nodes),
+        fleet.hardware_of_nodes(named & feasible.tolerated),
+        no_rivals_selected=not named,
     )
-    within = reach.selected & reach.tolerated
     return tuple(
-        [offer for offer in offers if _all_images_run(needs, fleet.hardware_of_nodes(offer.nodes & within), as_it_is)]
+        [
+            offer
+            for offer in offers
+            if all(
+                _image_runs(requirement, node, current)
+                for requirement in requirements
+                for node in fleet.hardware_of_nodes(offer.nodes & nodes)
+            )
+        ]
     )
 
 
-def _current_hardware(case: PodContext, reach: FeasibleNodes) -> _CurrentHardware:
-    fleet = case.view.fleet
-    named = fleet.nodes_advertising(WHOLE_GPU) & fleet.select_nodes(case.pod.spec.node_selector, None)
-    mine = fleet.hardware_of_nodes(case.offer_nodes & case.feasible.nodes)
-    return _CurrentHardware(mine, fleet.hardware_of_nodes(named & reach.tolerated), no_rivals_selected=not named)
-
-
-def _all_images_run(
-    needs: tuple[CudaRequirement | None, ...], new: Set[NodeHardware], as_it_is: _CurrentHardware
-) -> bool:
-    return all(_image_runs(need, node, as_it_is) for need in needs for node in new)
-
-
-def _image_runs(need: CudaRequirement | None, node: NodeHardware, as_it_is: _CurrentHardware) -> bool:
-    if need is None:
-        return as_it_is.no_rivals_selected or _is_equivalent_node(node, as_it_is.reachable)
-    return _driver_suffices(need, node, as_it_is.rivals) and _gpu_suffices(need, node, as_it_is.rivals)
-
-
-def _is_equivalent_node(node: NodeHardware, others: Set[NodeHardware]) -> bool:
-    return node in others or any(_same_gpu_model(node, other) and _driver_no_older(node, other) for other in others)
-
-
-def _driver_suffices(need: CudaRequirement, node: NodeHardware, rivals: Set[NodeHardware]) -> bool:
-    if check_driver(need, node) is DriverFit.FITS:
-        return True
-    return bool(rivals) and all(_driver_no_older(node, rival) for rival in rivals)
-
-
-def _gpu_suffices(need: CudaRequirement, node: NodeHardware, rivals: Set[NodeHardware]) -> bool:
-    if not need.toolkit or (
-        node.compute_capability and not missing_kernels_reason(need.toolkit, node.compute_capability)
+def _image_runs(requirement: CudaRequirement | None, node: NodeHardware, current: _CurrentHardware) -> bool:
+    if requirement is None:
+        return current.no_rivals_selected or any(
+            node == other or (_same_gpu_model(node, other) and _driver_no_older(node, other))
+            for other in current.reachable
+        )
+    rivals, toolkit, capability = current.rivals, requirement.toolkit, node.compute_capability
+    if check_driver(requirement, node) is not DriverFit.FITS and not (
+        rivals and all(_driver_no_older(node, rival) for rival in rivals)
     ):
+        return False
+    if not toolkit or (capability and not missing_kernels_reason(toolkit, capability)):
         return True
     return bool(rivals) and all(_same_gpu_model(node, rival) for rival in rivals)
 
 
 def _same_gpu_model(one: NodeHardware, other: NodeHardware) -> bool:
-    """By the architecture, else by name."""
     return (one.compute_capability or one.product) == (other.compute_capability or other.product)
 
 
 def _driver_no_older(one: NodeHardware, other: NodeHardware) -> bool:
-    """Is a node's driver as new as another's, by its number, else by its CUDA? Not if only one of them says it."""
+    """Is a node's driver as new as another's, by version, else by CUDA version? Not if only one of them is known."""
     if one.driver and other.driver:
         return one.driver >= other.driver
     if one.driver or other.driver or bool(one.cuda) != bool(other.cuda):

@@ -1,8 +1,8 @@
-"""Which driver runs which CUDA: the table of toolkits, the floors of their families, and the architectures.
+"""CUDA toolkits and the drivers that run them: minimum drivers, family floors and supported architectures.
 
-Sources: CUDA toolkit release notes (minimum driver of each toolkit), CUDA compatibility guide (minor-version
-compatibility: any program of a major version runs from the family's floor on), CUDA release notes for the
-first and the last toolkit of an architecture. All for Linux.
+Sources: CUDA toolkit release notes (minimum driver of each toolkit; first and last toolkit of an architecture) and the
+CUDA compatibility guide (minor-version compatibility: every program of a major version runs from the family's floor
+on). All for Linux.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 Version = tuple[int, ...]
 
 FLOORS: dict[int, Version] = {11: (450, 80, 2), 12: (525, 60, 13), 13: (580,)}
-"""The driver from which every program of a CUDA major runs, at least by minor-version compatibility."""
+"""The minimum driver of a CUDA major version, by minor-version compatibility."""
 
 OWN_DRIVERS: dict[tuple[int, int], tuple[Version, ...]] = {
     (13, 3): ((610, 43, 2),),
@@ -42,14 +42,14 @@ OWN_DRIVERS: dict[tuple[int, int], tuple[Version, ...]] = {
 """Minimum driver of each toolkit, by its update: the first release, update 1, update 2 …"""
 
 _FIRST_TOOLKIT: dict[tuple[int, int], Version] = {(10, 0): (12, 8), (10, 3): (12, 9), (12, 0): (12, 8)}
-"""The toolkit that first builds for a compute capability: B200, B300, RTX PRO."""
+"""The first toolkit of a compute capability: B200, B300, RTX PRO."""
 
 _DROPPED_IN_13 = (7, 5)
-"""CUDA 13 builds for this compute capability and newer; Maxwell, Pascal and Volta ended with 12."""
+"""CUDA 13 supports this compute capability and newer; Maxwell, Pascal and Volta ended with 12."""
 
 
 def own_driver(toolkit: Version) -> Version:
-    """The driver that a toolkit was released with; () if it is not in the table.
+    """Return the driver that a toolkit was released with; () if it is not in the table.
 
     >>> own_driver((12, 8, 1)), own_driver((12,))
     ((570, 124, 6), (525, 60, 13))
@@ -64,12 +64,12 @@ def own_driver(toolkit: Version) -> Version:
 
 
 def family_floor(toolkit: Version) -> Version:
-    """The driver below which a program of this toolkit cannot run; () if it is not known."""
+    """Return the driver below which no program of this toolkit runs; () if unknown."""
     return FLOORS.get(toolkit[0]) or own_driver(toolkit)
 
 
 def missing_kernels_reason(toolkit: Version, capability: tuple[int, int] | None) -> str:
-    """Why a toolkit cannot build for a compute capability, as a sentence; "" if it can or nobody knows."""
+    """Return why a toolkit has no kernels for a compute capability; "" if it has, or if that is unknown."""
     if capability is None:
         return ""
     first = _FIRST_TOOLKIT.get(capability, ())
@@ -81,7 +81,7 @@ def missing_kernels_reason(toolkit: Version, capability: tuple[int, int] | None)
 
 
 def format_version(number: Version) -> str:
-    """A version as people write it.
+    """Return a version as text.
 
     >>> written((12, 8))
     '12.8'
@@ -90,7 +90,7 @@ def format_version(number: Version) -> str:
 
 
 def format_driver(number: Version) -> str:
-    """A driver version as NVIDIA writes it: the revision has two digits.
+    """Return a driver version as NVIDIA writes it: the revision has two digits.
 
     >>> driver_written((580, 95, 5))
     '580.95.05'

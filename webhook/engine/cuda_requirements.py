@@ -1,8 +1,7 @@
-"""What an image says it needs of CUDA: the written requirement, as values.
+"""The CUDA requirement of an image, parsed and checked against a driver.
 
-Sources: the form of NVIDIA_REQUIRE_CUDA (nvidia-container-toolkit: a space is OR, a comma is AND, terms are a
-property, a comparison and a value) and the way images are tagged. Everything here is linear in the text, and
-remembered by it.
+Sources: the syntax of NVIDIA_REQUIRE_CUDA (nvidia-container-toolkit: a space is OR, a comma is AND, a term is a
+property, a comparison and a value) and the conventions of image tags. Parsing is linear in the text, and cached.
 """
 
 from __future__ import annotations
@@ -17,44 +16,23 @@ import msgspec
 from webhook.engine.cuda_drivers import Version, family_floor, own_driver
 from webhook.model.offers import GpuOffer, NodeHardware
 
-
-class DriverFit(Enum):
-    """How a requirement and a driver go together.
-
-    * FITS: the driver is as new as the toolkit, or a written alternative holds.
-    * COMPATIBLE: it runs by minor-version compatibility; run-time compilation (PTX) and new calls may fail.
-    * BELOW: the driver is below the family's floor: the first CUDA call fails.
-    * UNKNOWN: the nodes do not say what would decide it.
-    """
-
-    FITS = "fits"
-    COMPATIBLE = "compatible"
-    BELOW = "below"
-    UNKNOWN = "unknown"
-
-
-_OTHER_BRANDS = ("geforce", "titan", "quadro", "rtx", "gtx")
-_DATA_CENTER_BRANDS = frozenset({"tesla", "nvidia"})
-
-
 MAX_REQUIREMENT_LENGTH = 8192
-"""Longest requirement that is read; NVIDIA's own images have some 2,000 characters."""
+"""Longest requirement that is parsed; NVIDIA's own images have some 2,000 characters."""
 
 MAX_IMAGE_LENGTH = 512
-"""Longest image name that is read; what we remember must stay small."""
+"""Longest image name that is parsed; cache entries must stay small."""
 
 _DIGITS = frozenset("0123456789")
 _MAX_PART_DIGITS = 6
-"""Most digits of one part of a version."""
 
 _PROPERTIES = ("cuda", "driver", "brand", "arch")
 _COMPARISONS = (">=", "<=", "!=", "==", "=", ">", "<")
 _OLDEST_MAJOR, _NEWEST_MAJOR = 7, 29
-"""CUDA majors that a tag may plausibly mean."""
+"""Plausible CUDA major versions of a tag."""
 
 
 class RequirementTerm(msgspec.Struct, frozen=True):
-    """One comparison, for example driver>=535. A brand has a `word`, the others a version."""
+    """One comparison, for example driver>=535. A brand has a `word`, other properties a version."""
 
     name: str
     comparison: str
@@ -63,12 +41,12 @@ class RequirementTerm(msgspec.Struct, frozen=True):
 
 
 class CudaRequirement(msgspec.Struct, frozen=True):
-    """Alternatives of which one must hold; each is a list of terms that must all hold.
+    """Alternatives of which one must hold; all terms of an alternative must hold.
 
     Attributes:
-        toolkit: The lowest CUDA version that any alternative asks for; () where none does.
-        own: The driver that this toolkit was released with; () if it is not known.
-        floor: The driver below which no program of it runs; () if it is not known.
+        toolkit: The lowest CUDA version of any alternative; () without one.
+        own: The driver that this toolkit was released with; () if unknown.
+        floor: The driver below which no program of it runs; () if unknown.
     """
 
     alternatives: tuple[tuple[RequirementTerm, ...], ...] = ()
@@ -86,7 +64,7 @@ def _requirement_for_toolkit(
 
 
 def parse_version(text: str) -> Version:
-    """Read the first three parts of a version; () if it is none.
+    """Parse the first three parts of a version; () if invalid.
 
     >>> version("12.8.1"), version("12"), version("12.x")
     ((12, 8, 1), (12,), ())
@@ -98,7 +76,7 @@ def parse_version(text: str) -> Version:
 
 
 def parse_requirement(text: str) -> CudaRequirement | None:
-    """Read a requirement as NVIDIA_REQUIRE_CUDA writes it; None if it cannot be read.
+    """Parse a requirement in the syntax of NVIDIA_REQUIRE_CUDA; None if invalid.
 
     >>> requirement("cuda>=12.8 brand=tesla,driver>=535,driver<536").toolkit
     (12, 8)
@@ -143,7 +121,7 @@ def _parse_requirement_term(text: str) -> RequirementTerm | None:
 
 
 def parse_cuda_annotation(text: str) -> CudaRequirement | None:
-    """Read the pod's own annotation: ">=12.4", "12.4", or a whole requirement; None if it cannot be read."""
+    """Parse the pod's annotation: ">=12.4", "12.4", or a whole requirement; None if invalid."""
     words = text.strip()
     if words[:1] not in _DIGITS and not words.startswith(_COMPARISONS):
         return parse_requirement(words)
@@ -153,12 +131,12 @@ def parse_cuda_annotation(text: str) -> CudaRequirement | None:
 
 @lru_cache(maxsize=1024)
 def toolkit_requirement(toolkit: Version) -> CudaRequirement:
-    """The requirement of an image that names its toolkit and nothing else."""
+    """Return the requirement of an image that only names its toolkit."""
     return _requirement_for_toolkit(toolkit)
 
 
 def image_cuda_version(image: str) -> Version:
-    """The CUDA version in an image's name, () where it names none.
+    """Return the CUDA version in an image name, () without one.
 
     >>> tagged("nvidia/cuda:12.8.1-base-ubuntu24.04"), tagged("rayproject/ray-llm:2.56.0-py312-cu130")
     ((12, 8, 1), (13, 0))
@@ -182,7 +160,7 @@ def _parse_image_version(image: str) -> Version:
 
 
 def _parse_cuda_marker(word: str) -> Version:
-    """cu128, cu12.8, cuda12.8 and cuda12; anything else is ()."""
+    """Parse cu128, cu12.8, cuda12.8 and cuda12; anything else is ()."""
     start = next((start for start in ("cuda", "cu") if word.startswith(start)), "")
     if not start:
         return ()
@@ -196,7 +174,7 @@ def _parse_cuda_marker(word: str) -> Version:
 
 
 def _leading_version(text: str) -> Version:
-    """The numbers that a tag begins with: 12.4 of 12.4.post1."""
+    """Return the leading version of a tag: 12.4 of 12.4.post1."""
     parts = list(takewhile(lambda part: bool(parse_version(part)), text.split(".")[:3]))
     return parse_version(".".join(parts))
 
@@ -205,14 +183,33 @@ def _plausible_version(number: Version) -> Version:
     return number if number and _OLDEST_MAJOR <= number[0] <= _NEWEST_MAJOR else ()
 
 
+class DriverFit(Enum):
+    """Whether a driver satisfies a CUDA requirement.
+
+    * FITS: the driver is as new as the toolkit, or a written alternative holds.
+    * COMPATIBLE: it runs by minor-version compatibility; run-time compilation (PTX) and new calls may fail.
+    * BELOW: the driver is below the family's floor, and the first CUDA call fails.
+    * UNKNOWN: node labels do not show it.
+    """
+
+    FITS = "fits"
+    COMPATIBLE = "compatible"
+    BELOW = "below"
+    UNKNOWN = "unknown"
+
+
+_OTHER_BRANDS = ("geforce", "titan", "quadro", "rtx", "gtx")
+_DATA_CENTER_BRANDS = frozenset({"tesla", "nvidia"})
+
+
 def is_data_center_gpu(offer: GpuOffer | NodeHardware) -> bool:
-    """Is the product one of those for which NVIDIA supports forward compatibility without further conditions?"""
+    """Does NVIDIA support forward compatibility for the product without further conditions?"""
     name = offer.product.lower()
     return bool(name) and not any(brand in name for brand in _OTHER_BRANDS)
 
 
 def all_drivers_fit(need: CudaRequirement, offers: Sequence[GpuOffer]) -> bool:
-    """Is every driver as new as the toolkit? The usual answer, given fast; False says nothing."""
+    """Is every driver as new as the toolkit? A fast check of the common case; False is no answer."""
     own = need.own_driver
     if not own or need.alternatives:
         return False
@@ -223,7 +220,7 @@ def all_drivers_fit(need: CudaRequirement, offers: Sequence[GpuOffer]) -> bool:
 
 
 def check_driver(need: CudaRequirement, offer: GpuOffer | NodeHardware) -> DriverFit:
-    """Hold one requirement against one offer, or one node of it."""
+    """Check one requirement against the driver of one offer, or of one of its nodes."""
     driver, cuda = offer.driver, offer.cuda
     if not driver and not cuda:
         return DriverFit.UNKNOWN
@@ -239,7 +236,7 @@ def check_driver(need: CudaRequirement, offer: GpuOffer | NodeHardware) -> Drive
 
 
 def _check_toolkit(need: CudaRequirement, driver: Version, cuda: Version) -> DriverFit:
-    """By the driver where its number says it; else by the newest CUDA that the node's driver names."""
+    """Check by driver version if known, else by the newest CUDA version of the node's driver."""
     if driver and need.own_driver:
         if driver >= need.own_driver:
             return DriverFit.FITS
@@ -255,7 +252,7 @@ def _check_toolkit(need: CudaRequirement, driver: Version, cuda: Version) -> Dri
 
 
 def _all_terms_hold(terms: tuple[RequirementTerm, ...], offer: GpuOffer | NodeHardware) -> bool | None:
-    """True, False, or None where a term cannot be told and no other is false."""
+    """Return None if a term is unknown and no other is false."""
     answers = [_term_holds(term, offer) for term in terms]
     if False in answers:
         return False
@@ -276,7 +273,7 @@ def _term_holds(term: RequirementTerm, offer: GpuOffer | NodeHardware) -> bool |
 
 
 def _brand_holds(term: RequirementTerm, offer: GpuOffer | NodeHardware) -> bool | None:
-    """What NVML calls a card is not on the node; its product name tells data-center cards from others."""
+    """Check the brand. NVML's brand is not a node label; the product name shows whether it is a data-center card."""
     if not is_data_center_gpu(offer) or term.comparison not in ("=", "=="):
         return None
     return term.word in _DATA_CENTER_BRANDS
