@@ -9,8 +9,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from tests.cluster.dryrun import Answer
-from webhook.engine.limitrange import predict_admission
-from webhook.engine.limitrange.validation import LimitRangeRefusal
+from webhook.engine.limitrange.validation import LimitRangeRefusal, predict_admission
 from webhook.engine.quota.admission import predict_quota_refusals
 from webhook.errors import QuantityError
 from webhook.model.apimachinery import canonical_text

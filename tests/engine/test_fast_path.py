@@ -8,7 +8,8 @@ import msgspec
 
 from tests.cluster.worlds import limit_range, placed, pod, quota, usage
 from tests.make import Json
-from webhook.engine.limitrange import is_surely_admitted, predict_admission
+from webhook.engine.limitrange.fast_path import is_surely_admitted
+from webhook.engine.limitrange.validation import predict_admission
 from webhook.engine.quota.admission import predict_quota_refusals
 from webhook.errors import QuantityError
 from webhook.model.defaulting import default_limit_range

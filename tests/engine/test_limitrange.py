@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from tests.engine.lawful import gpu_pods
 from tests.make import PodMaker, make_pod
-from webhook.engine.limitrange import find_injected_gpus, predict_admission
+from webhook.engine.limitrange.injected_gpus import find_injected_gpus
+from webhook.engine.limitrange.validation import predict_admission
 from webhook.errors import QuantityError
 from webhook.model.apimachinery import canonical_text
 from webhook.model.defaulting import (

@@ -9,8 +9,9 @@ import msgspec
 import pytest
 
 from tests.make import Json, PodMaker, make_pod
-from webhook.engine.quota import escapes_quota, find_full_quota, quota_violations, resize_quota_violations
 from webhook.engine.quota.admission import predict_resize_refusals, predict_update_refusals
+from webhook.engine.quota.coverage import escapes_quota, find_full_quota
+from webhook.engine.quota.findings import quota_violations, resize_quota_violations
 from webhook.model.defaulting import apply_defaults
 from webhook.model.objects import ResourceQuota
 from webhook.model.pod_summary import summarize_pod

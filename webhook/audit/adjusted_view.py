@@ -6,7 +6,8 @@ from collections.abc import Mapping
 
 import msgspec
 
-from webhook.engine.quota import compute_claims_charge, release_pod_usage
+from webhook.engine.quota.admission import compute_claims_charge
+from webhook.engine.quota.charges import release_pod_usage
 from webhook.model.cluster_view import NAMESPACE_NAME, ClusterView
 from webhook.model.objects import Namespace, ResourceQuota
 from webhook.model.pods import ObjectMeta, Pod

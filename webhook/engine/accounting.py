@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from webhook.engine.limitrange import paths_below_minimum
+from webhook.engine.limitrange.findings import paths_below_minimum
 from webhook.engine.mutation import PodMutation
 from webhook.engine.pod_context import PodContext
 from webhook.engine.violations import Violation

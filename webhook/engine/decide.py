@@ -26,7 +26,7 @@ from webhook.engine.evaluate import evaluate_pod
 from webhook.engine.fit import choose_offer
 from webhook.engine.gpu_requests import gpu_requests_of_pod
 from webhook.engine.guard import guard_pod
-from webhook.engine.limitrange import find_injected_gpus
+from webhook.engine.limitrange.injected_gpus import find_injected_gpus
 from webhook.engine.linting import LINTED_KINDS, lint_object, scopes_covering_all_gpus
 from webhook.engine.match import match_policies
 from webhook.engine.matched_policies import without_changes
@@ -34,7 +34,7 @@ from webhook.engine.mutate import mutate_pod
 from webhook.engine.mutation import PodMutation
 from webhook.engine.patch import build_patch
 from webhook.engine.pod_context import build_context
-from webhook.engine.quota import compute_pod_weight
+from webhook.engine.quota.shared_quotas import compute_pod_weight
 from webhook.engine.rightsize import kept_violation
 from webhook.engine.violations import PolicyViolation, settle
 from webhook.engine.workload_review import TemplateDecision, combine_template_decisions, pods_of_workload

@@ -11,25 +11,21 @@ from webhook.engine.accounting import accounting_mismatches, missing_accounting
 from webhook.engine.containers import containers_of_every_kind
 from webhook.engine.cuda import cuda_violations
 from webhook.engine.gpu_requests import PodGpuRequests, sum_gpu_requests
-from webhook.engine.limitrange import (
-    InjectedGpus,
-    final_amounts,
-    injected_gpu_violations,
-    is_surely_admitted,
-    limit_range_violations,
-)
+from webhook.engine.limitrange.fast_path import is_surely_admitted
+from webhook.engine.limitrange.findings import final_amounts, limit_range_violations
+from webhook.engine.limitrange.injected_gpus import InjectedGpus, injected_gpu_violations
 from webhook.engine.limits import find_limit_violations
 from webhook.engine.mutation import PodMutation
 from webhook.engine.node_fit import node_fit_violations
 from webhook.engine.pod_context import AdmissionContext, PodContext, is_mirror_pod
-from webhook.engine.quota import (
+from webhook.engine.quota.findings import (
     QuotaConsumerLookup,
     claim_quota_violations,
     quota_violations,
     resize_quota_violations,
-    shared_quota_violations,
     update_quota_violations,
 )
+from webhook.engine.quota.shared_quotas import shared_quota_violations
 from webhook.engine.topology import invalid_annotations
 from webhook.engine.violations import PolicyRef, PolicyViolation, Violation
 from webhook.model.bounded_cache import BoundedCache

@@ -18,13 +18,13 @@ from webhook.engine.eligibility import unmodelled_constraint
 from webhook.engine.feasible_nodes import FeasibleNodes
 from webhook.engine.gpu_requests import GpuRequest, requests_gpu_share
 from webhook.engine.guarding.environment import DRIVER_CAPABILITIES, parse_capabilities
-from webhook.engine.limitrange import rejection_reason
+from webhook.engine.limitrange.findings import rejection_reason
 from webhook.engine.limits import allows_resource
 from webhook.engine.match import newly_matching_policy
 from webhook.engine.matched_policies import CombinedRightSizing
 from webhook.engine.pod_context import AdmissionContext, PodContext
 from webhook.engine.projected_pod import project_feasible_nodes, project_without_fit
-from webhook.engine.quota import escapes_quota, find_full_quota
+from webhook.engine.quota.coverage import escapes_quota, find_full_quota
 from webhook.engine.rightsize import offer_affinity, substitute_resource
 from webhook.model.decisions import NOT_REQUESTED, GpuNeed, KeepReason, KeepRequest, OfferChoice
 from webhook.model.enums import GpuForm, PolicyMode

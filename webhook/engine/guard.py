@@ -43,7 +43,7 @@ from webhook.engine.guarding.requests import (
     find_preset_node,
     find_unaccounted_requests,
 )
-from webhook.engine.limitrange import InjectedAmount
+from webhook.engine.limitrange.injected_gpus import InjectedAmount
 from webhook.engine.matched_policies import MatchedPolicies
 from webhook.engine.violations import PolicyViolation, Violation
 from webhook.model.admission import AdmissionRequest

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from webhook.engine.gpu_requests import PodGpuRequests
-from webhook.engine.limitrange import InjectedAmount
+from webhook.engine.limitrange.injected_gpus import InjectedAmount
 from webhook.engine.matched_policies import MatchedPolicies, combine_policies
 from webhook.engine.pod_context import PodContext
 from webhook.engine.violations import PolicyViolation, Violation

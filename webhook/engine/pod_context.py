@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from webhook.engine.declared_need import declared_need_of
 from webhook.engine.feasible_nodes import FeasibleNodes
 from webhook.engine.gpu_requests import PodGpuRequests, sum_gpu_requests
-from webhook.engine.limitrange import NO_INJECTED_GPUS, InjectedAmount, InjectedGpus, remove_injected_gpus
+from webhook.engine.limitrange.injected_gpus import NO_INJECTED_GPUS, InjectedAmount, InjectedGpus, remove_injected_gpus
 from webhook.engine.matched_policies import MatchedPolicies, without_additions, without_changes
 from webhook.model.admission import AdmissionRequest
 from webhook.model.annotations import MIRROR_ANNOTATION

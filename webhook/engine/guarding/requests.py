@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 
 from webhook.engine.guarding.bypasses import DetectedBypass, describe_bypass
-from webhook.engine.limitrange import InjectedAmount
+from webhook.engine.limitrange.injected_gpus import InjectedAmount
 from webhook.errors import quote_text
 from webhook.model.field_paths import FieldPath
 from webhook.model.gpu_resources import DEVICE_CLASS_PREFIX, GpuResource, parse_gpu_resource
