@@ -36,12 +36,13 @@ from webhook.policy.policy_set import (
 from webhook.policy.rollout import HaltThresholds, Rollout
 from webhook.policy.template_paths import TemplatePath
 from webhook.policy.written.kinds import ExceptionSpec, ExemptionSpec, FairShareSpec, PolicySpec, RolloutSpec
-from webhook.policy.written.match import LabelSelectorSpec, MatchSpec, ScopeSpec
+from webhook.policy.written.match import LabelSelectorSpec, MatchSpec, ScopeSpec, SelectorExpressionSpec
 from webhook.policy.written.sections import (
     AmountRuleSpec,
     CudaSpec,
     InjectionSpec,
     LimitsSpec,
+    NodeExpressionSpec,
     QuotasSpec,
     RightSizingSpec,
     SecuritySpec,
@@ -66,11 +67,12 @@ def selector_requirements(selector: LabelSelectorSpec) -> tuple[NodeSelectorRequ
     labels = (
         NodeSelectorRequirement(key=key, operator="In", values=(value,)) for key, value in selector.match_labels.items()
     )
-    expressions = (
-        NodeSelectorRequirement(key=expression.key, operator=expression.operator, values=expression.values)
-        for expression in selector.match_expressions
-    )
-    return (*labels, *expressions)
+    return (*labels, *map(node_requirement, selector.match_expressions))
+
+
+def node_requirement(expression: SelectorExpressionSpec | NodeExpressionSpec) -> NodeSelectorRequirement:
+    """Return the requirement of one expression."""
+    return NodeSelectorRequirement(key=expression.key, operator=expression.operator, values=expression.values)
 
 
 def compile_match(spec: MatchSpec, conditions: tuple[MatchCondition, ...], *, fail: bool) -> PolicyMatch:
@@ -193,17 +195,13 @@ def _product_matcher(pattern: str) -> Callable[[str], bool]:
 
 
 def _compile_injection(spec: InjectionSpec, mode: PolicyMode) -> InjectionRules:
-    tolerations = () if isinstance(spec.tolerations, str) else spec.tolerations or ()
     affinity = spec.node_affinity
-    required = affinity.required if affinity is not None and not isinstance(affinity, str) else ()
     return InjectionRules(
         mode=mode,
         tolerations_auto=spec.tolerations == "auto",
-        tolerations=tuple(map(_compile_toleration, tolerations)),
+        tolerations=tuple(map(_compile_toleration, spec.toleration_list)),
         node_affinity_auto=affinity == "auto" or getattr(affinity, "offer", "") == "auto",
-        node_affinity=tuple(
-            NodeSelectorRequirement(key=one.key, operator=one.operator, values=one.values) for one in required
-        ),
+        node_affinity=tuple(map(node_requirement, spec.required_expressions)),
         runtime_class_name=spec.runtime_class_name or "",
         spread=SpreadMode(spec.spread),
         labels=tuple(sorted(spec.labels.items())),

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from itertools import combinations, product
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 from webhook.documents.document import Document
 from webhook.errors import PolicyFileError
@@ -19,7 +19,7 @@ from webhook.model.gpu_resources import DEVICE_CLASS_PREFIX, OTHER_VENDOR_PREFIX
 from webhook.model.pods import NodeSelectorRequirement
 from webhook.model.quantity import format_nano
 from webhook.policy import selectors
-from webhook.policy.compiler import selector_requirements
+from webhook.policy.compiler import node_requirement, selector_requirements
 from webhook.policy.written.kinds import GPUPolicy, PolicySpec
 from webhook.policy.written.match import MatchSpec
 from webhook.policy.written.sections import InjectionSpec, LimitsSpec, NodeExpressionSpec, TolerationSpec
@@ -33,8 +33,6 @@ _INJECTION: FieldPath = ("spec", "injection")
 _LIMITS: FieldPath = ("spec", "limits")
 _EVICTING = (None, "NoExecute")
 """Effects of tolerations that keep a pod on a node whose taint would evict it."""
-
-Indexed = TypeVar("Indexed")
 
 
 class PolicyConflict(NamedTuple):
@@ -113,20 +111,10 @@ def _scalar_conflicts(ours: InjectionSpec, theirs: InjectionSpec) -> Iterator[Po
 
 def _affinity_conflicts(ours: InjectionSpec, theirs: InjectionSpec) -> Iterator[PolicyConflict]:
     path = (*_INJECTION, "nodeAffinity", "required")
-    for (index, mine), (other_index, other) in _indexed_pairs(
-        _required_expressions(ours), _required_expressions(theirs)
-    ):
-        if requirements_conflict((_node_requirement(mine), _node_requirement(other))):
+    pairs = product(enumerate(ours.required_expressions), enumerate(theirs.required_expressions))
+    for (index, mine), (other_index, other) in pairs:
+        if requirements_conflict((node_requirement(mine), node_requirement(other))):
             yield PolicyConflict((*path, index), (*path, other_index), _expression_text(mine), _expression_text(other))
-
-
-def _required_expressions(injection: InjectionSpec) -> tuple[NodeExpressionSpec, ...]:
-    affinity = injection.node_affinity
-    return () if affinity is None or isinstance(affinity, str) else affinity.required
-
-
-def _node_requirement(expression: NodeExpressionSpec) -> NodeSelectorRequirement:
-    return NodeSelectorRequirement(key=expression.key, operator=expression.operator, values=expression.values)
 
 
 def _expression_text(expression: NodeExpressionSpec) -> str:
@@ -136,14 +124,10 @@ def _expression_text(expression: NodeExpressionSpec) -> str:
 
 def _toleration_conflicts(ours: InjectionSpec, theirs: InjectionSpec) -> Iterator[PolicyConflict]:
     path = (*_INJECTION, "tolerations")
-    for (index, mine), (other_index, other) in _indexed_pairs(_listed_tolerations(ours), _listed_tolerations(theirs)):
+    pairs = product(enumerate(ours.toleration_list), enumerate(theirs.toleration_list))
+    for (index, mine), (other_index, other) in pairs:
         if _tolerate_same_taint(mine, other) and mine.toleration_seconds != other.toleration_seconds:
             yield PolicyConflict((*path, index), (*path, other_index), _toleration_text(mine), _toleration_text(other))
-
-
-def _listed_tolerations(injection: InjectionSpec) -> tuple[TolerationSpec, ...]:
-    listed = injection.tolerations
-    return () if listed is None or isinstance(listed, str) else listed
 
 
 def _tolerate_same_taint(one: TolerationSpec, other: TolerationSpec) -> bool:
@@ -176,12 +160,6 @@ def _written_defaults(limits: LimitsSpec) -> Iterator[tuple[FieldPath, str, str]
             if rule.default is not None:
                 path = (*_LIMITS, key, index, "default")
                 yield path, rule.resource, f"{format_nano(rule.default)} for each {each}"
-
-
-def _indexed_pairs(
-    ours: Sequence[Indexed], theirs: Sequence[Indexed]
-) -> Iterator[tuple[tuple[int, Indexed], tuple[int, Indexed]]]:
-    return product(enumerate(ours), enumerate(theirs))
 
 
 def may_overlap(one: MatchSpec, other: MatchSpec) -> bool:

@@ -384,6 +384,17 @@ class InjectionSpec(SectionSpec):
     spread: Literal["preferred", "required", "off"] = "off"
     labels: Labels = {}
 
+    @property
+    def toleration_list(self) -> tuple[TolerationSpec, ...]:
+        """The listed tolerations; none for `auto`."""
+        return () if self.tolerations is None or isinstance(self.tolerations, str) else self.tolerations
+
+    @property
+    def required_expressions(self) -> tuple[NodeExpressionSpec, ...]:
+        """The required node expressions; none for `auto`."""
+        affinity = self.node_affinity
+        return () if affinity is None or isinstance(affinity, str) else affinity.required
+
 
 class TopologySpec(SectionSpec):
     """NVLink and multi-node placement of pods with several GPUs."""
