@@ -26,11 +26,11 @@ def names(folder: Path, files: list[str]) -> list[str]:
 
 
 LINKS = {
-    "round.yaml": ("round.yaml", "a link that leads round in a circle"),
-    "round": ("round", "a link that leads round in a circle"),
-    "gone.yaml": ("nothing.yaml", "a link to what is not there"),
-    "up": (".", "a link to a folder: links are not followed, name the folder itself"),
-    "null.yaml": ("/dev/null", "a link to no regular file"),
+    "round.yaml": ("round.yaml", "a symlink loop"),
+    "round": ("round", "a symlink loop"),
+    "gone.yaml": ("nothing.yaml", "a broken symlink"),
+    "up": (".", "a symlink to a folder: these are not followed, name the folder itself"),
+    "null.yaml": ("/dev/null", "a symlink to a special file"),
 }
 
 
@@ -44,7 +44,7 @@ def test_a_link_that_is_not_read_is_told_with_the_reason(folder: Path, link: str
 
 def test_a_pipe_in_a_folder_is_told(folder: Path) -> None:
     os.mkfifo(folder / "p.yaml")
-    assert list(skipped_paths(str(folder))) == [(str(folder / "p.yaml"), "no regular file")]
+    assert list(skipped_paths(str(folder))) == [(str(folder / "p.yaml"), "not a regular file")]
 
 
 def test_nothing_is_told_of_links_to_files_and_of_what_is_hidden(folder: Path) -> None:
@@ -57,7 +57,7 @@ def test_nothing_is_told_of_links_to_files_and_of_what_is_hidden(folder: Path) -
 
 def test_a_named_pipe_is_refused_at_once(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "p.yaml")
-    with pytest.raises(OSError, match=r"a pipe, and no file\. Give what it holds on standard input, as -"):
+    with pytest.raises(OSError, match=r"a pipe, not a file\. Pass its content on standard input, as -"):
         read_content(str(tmp_path / "p.yaml"), 100)
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.kube.scripted import Answer, playing, refused, said
-from webhook.audit.cluster_policies import PolicyTexts, read_policy_config_map
+from webhook.audit.cluster_reader import PolicyTexts, read_policy_config_map
 from webhook.errors import ApiError
 
 WHERE = "configmap/ours/rightslice-policies"

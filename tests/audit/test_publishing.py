@@ -51,7 +51,7 @@ ANOTHERS = {
 def test_an_object_that_is_not_ours_is_neither_written_nor_removed(tmp_path: Path, there: dict[str, Any]) -> None:
     everything, [line], asked = published(tmp_path, listed(there))
     assert (everything, asked) == (False, [])
-    assert line.startswith(f"Report a/{NAME} is another tool's and is left alone: ")
+    assert line.startswith(f"Report a/{NAME} belongs to another tool and is left alone: ")
     assert published(tmp_path, listed(there), empty=True) == (True, [], [])
 
 
@@ -59,7 +59,7 @@ def test_an_object_that_another_tool_makes_meanwhile_is_left_alone(tmp_path: Pat
     conflict = refused(409, "Conflict", 'conflict with "scanner": .results')
     everything, [line], asked = published(tmp_path, listed(), conflict)
     assert (everything, asked) == (False, ["PATCH"])
-    assert 'conflict with "scanner": .results. To have what was found there, ' in line
+    assert 'conflict with "scanner": .results. To store the results there, ' in line
 
 
 def test_ours_is_written_over_what_others_changed_in_it_and_removed(tmp_path: Path) -> None:
@@ -69,4 +69,4 @@ def test_ours_is_written_over_what_others_changed_in_it_and_removed(tmp_path: Pa
         ["PATCH true"],
     )
     everything, [line], asked = published(tmp_path, listed(one(OWNER_LABELS)), said({}), empty=True)
-    assert (everything, line, asked) == (True, f"Report a/{NAME} removed: out of date", ["DELETE"])
+    assert (everything, line, asked) == (True, f"Report a/{NAME} deleted: out of date", ["DELETE"])

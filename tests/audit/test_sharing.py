@@ -105,7 +105,7 @@ async def test_what_could_not_be_looked_up_stays_until_it_is_too_old_and_is_told
 async def test_before_the_first_look_nobody_is_over_and_a_fault_is_told(tmp_path: Path) -> None:
     async with playing(tmp_path, refused(403, "Forbidden", "pods is forbidden")) as (_, api):
         shares = await asyncio.to_thread(sharing, api)
-        assert tuple(shares.readiness_check()) == ("fair share", True, "not looked up yet", False)
+        assert tuple(shares.readiness_check()) == ("fair share", True, "not computed yet", False)
         await shares.refresh()
 
     assert not shares.is_over_share(of("greedy"))

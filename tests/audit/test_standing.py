@@ -53,23 +53,23 @@ def static(pod: PodMaker) -> PodMaker:
 
 CASES: dict[str, tuple[Json, UnevaluatedReason | None, str]] = {
     "a pod that every policy lets through": (here(make_pod().gpus(1)), None, ""),
-    "a pod that would be refused": (here(make_pod().gpus(3)), UnevaluatedReason.UNRECORDED, "refused: GPU-L103"),
+    "a pod that would be refused": (here(make_pod().gpus(3)), UnevaluatedReason.UNRECORDED, "denied: GPU-L103"),
     "one that would be refused, and bears our record": (
         here(make_pod().gpus(3).annotate("rightslice.dev/decision", RECORD)),
         None,
         "",
     ),
-    "a static pod": (here(static(make_pod().gpus(1))), UnevaluatedReason.STATIC, "let in as they are"),
+    "a static pod": (here(static(make_pod().gpus(1))), UnevaluatedReason.STATIC, "admitted unchanged"),
     "a static pod that would be refused": (
         here(static(make_pod().gpus(3))),
         UnevaluatedReason.STATIC,
-        "refused: GPU-L103",
+        "denied: GPU-L103",
     ),
     "a static pod without GPUs": (here(static(make_pod())), None, ""),
     "in a namespace that the hooks leave out": (
         here(make_pod().gpus(1).namespace("gpu-operator")),
         UnevaluatedReason.EXCLUDED,
-        "let in as they are",
+        "admitted unchanged",
     ),
 }
 
@@ -93,7 +93,7 @@ def test_one_that_would_be_made_smaller_says_what_it_would_be_given() -> None:
     assert "resources" in result.pod_details.would_become
 
 
-@pytest.mark.parametrize(("mode", "becomes"), {"enforce": "given resources", "audit": "let in as they are"}.items())
+@pytest.mark.parametrize(("mode", "becomes"), {"enforce": "given resources", "audit": "admitted unchanged"}.items())
 def test_a_static_pod_says_what_it_would_be_given_and_saves_nothing(mode: str, becomes: str) -> None:
     """Its node runs it by a manifest: nothing that a policy says would free a GPU."""
     policy = SIZING.replace("mode: enforce", f"mode: {mode}")

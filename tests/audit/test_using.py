@@ -79,7 +79,7 @@ def test_a_pod_whose_containers_do_not_say_when_they_ended(
     [use] = gpu_time_of_pods([pod], FLEET, "namespace", said.append)
 
     assert (use.start, use.end) == (AT, AT if end is None else end)
-    assert [line.partition(":")[2] for line in said] == [" it ended, and nothing in it says when"] * (end is None)
+    assert [line.partition(":")[2] for line in said] == [" it ended and has no end time"] * (end is None)
 
 
 def test_of_containers_of_which_one_says_when_it_ended_the_other_may_have_run_on() -> None:

@@ -114,7 +114,7 @@ SENTENCES = {
     "misspelt code": (("explain", "GPU-L10"), "Did you mean GPU-L10"),
     "a code without its first letters": (("explain", "l102"), "Did you mean GPU-L102?"),
     "a report that cannot be written": (("check", "deploy", *WORLD, "-o", "sarif=/nonexistent/x"), "/nonexistent/x"),
-    "nothing on standard input": (("check", "-", *WORLD), "nothing came"),
+    "nothing on standard input": (("check", "-", *WORLD), "no input"),
     "misspelt flag": (("check", "deploy", "--polices", "policies"), "--policies"),
     "an audit without nodes": (("audit", "deploy", "--policies", "policies"), "no nodes are known"),
     "misspelt policy": (("policy", "show", "reserch", "--policies", "policies"), "Did you mean research?"),

@@ -69,12 +69,12 @@ def test_who_holds_gpus_has_a_share_of_their_time(plane: Plane, namespace: str) 
 
 def test_an_audit_goes_page_by_page(plane: Plane, namespace: str, pods: list[str], tmp_path: Path) -> None:
     code = (
-        "import sys; import webhook.audit.cluster_reader as c; c.PAGE = 2\n"
-        "with c.Cluster(sys.argv[1]) as cluster:\n"
+        "import sys; import webhook.audit.cluster_reader as c; c.PAGE_SIZE = 2\n"
+        "with c.ClusterReader(sys.argv[1]) as cluster:\n"
         "    view = cluster.view()\n"
         "    pods = [each.data['metadata'] for each in cluster.pods()]\n"
         f"    names = sorted(each['name'] for each in pods if each['namespace'] == '{namespace}')\n"
-        "    print(len(view.fleet.nodes), cluster.pods_unended, names)\n"
+        "    print(len(view.fleet.nodes), cluster.active_pods, names)\n"
     )
     command = [sys.executable, "-c", code, str(plane.kubeconfig)]
     ran = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True, cwd=ROOT)

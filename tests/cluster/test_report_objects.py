@@ -101,7 +101,7 @@ def test_what_was_found_is_stored_and_taken_out_when_it_is_gone(plane: Plane, na
     ]
     assert {each["manager"] for each in stored["metadata"]["managedFields"]} == {NAME}
 
-    gone = f"{kind} {namespace}/{NAME} {{}}removed: out of date"
+    gone = f"{kind} {namespace}/{NAME} {{}}deleted: out of date"
     assert published(plane, [], api, dry_run=True) == [gone.format("would be ")]
     assert plane.api.exists(path)
     assert published(plane, [], api) == [gone.format("")]
@@ -121,7 +121,7 @@ def test_a_namespace_that_is_gone_keeps_nobody_else_from_theirs(plane: Plane, na
     serve(plane, "openreports")
     found = [judged("p", namespace=name, findings=[REFUSED]) for name in ("away", namespace)]
     assert published(plane, found, ReportApi.OPENREPORTS) == [
-        f"Report away/{NAME} is left out: its namespace is going",
+        f"Report away/{NAME} is skipped: its namespace is being deleted",
         f"Report {namespace}/{NAME} written: 1 fail, 0 warn",
     ]
 
@@ -136,8 +136,8 @@ def test_a_report_of_our_name_that_another_tool_keeps_is_left_alone(plane: Plane
     before = plane.api.get(f"{path}/{NAME}")
 
     [said] = published(plane, [judged("p", namespace=namespace, findings=[REFUSED])], ReportApi.OPENREPORTS)
-    assert said.startswith(f"Report {namespace}/{NAME} is another tool's and is left alone: its label ")
-    assert "must be rightslice, found scanner. To have what was found there, delete it" in said
+    assert said.startswith(f"Report {namespace}/{NAME} belongs to another tool and is left alone: its label ")
+    assert "must be rightslice, found scanner. To store the results there, delete it" in said
     assert published(plane, [], ReportApi.OPENREPORTS) == []
     assert plane.api.get(f"{path}/{NAME}") == before
 
@@ -164,7 +164,7 @@ def test_a_cluster_with_both_kinds_has_the_newer_and_others_reports_stay(
     assert ran.returncode == 1, ran.stderr
     assert [line for line in ran.stderr.splitlines() if f" {namespace}/" in line] == [
         f"Report {namespace}/{NAME} written: 1 fail, 0 warn",
-        f"PolicyReport {namespace}/{NAME} removed: out of date",
+        f"PolicyReport {namespace}/{NAME} deleted: out of date",
     ]
     assert [each["metadata"]["name"] for each in plane.api.get(older)["items"]] == ["scanner"]
     [result] = plane.api.get(f"{REPORTS.format(namespace)}/{NAME}")["results"]

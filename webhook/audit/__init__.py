@@ -1,1 +1,1 @@
-
+"""Evaluation of manifests and of whole clusters, for commands."""

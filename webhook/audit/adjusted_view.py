@@ -1,4 +1,4 @@
-"""A cluster view that differs from another in what is said on the command line or by an audit."""
+"""A cluster view with other namespace labels, or without the usage of one pod."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from webhook.model.pods import ObjectMeta, Pod
 
 
 class AdjustedView(ClusterView):
-    """Another view, of which it takes everything but namespaces and quotas."""
+    """A view that differs from another one in its namespaces and quotas."""
 
     _labels: Mapping[str, str] = {}
     _relabelled_namespace: tuple[str, Mapping[str, str]] | None = None
@@ -22,39 +22,35 @@ class AdjustedView(ClusterView):
     _released_quotas: tuple[ResourceQuota, ...] | None = None
 
     def __init__(self, view: ClusterView) -> None:
-        self.__dict__.update(view.__dict__)  # a view never changes, so two may share what they know
+        self.__dict__.update(view.__dict__)  # views are immutable, so they can share their state
         self._usage = self._usage.with_changed_labels()
 
     def namespace(self, name: str) -> Namespace | None:
-        """The namespace; where labels were given for it, one that exists and has them."""
+        """Return the namespace; one with given labels exists."""
         known = super().namespace(name)
-        alone = self._relabelled_namespace is not None and self._relabelled_namespace[0] == name
-        if not alone and not self._labels:
-            return known
         metadata = known.metadata if known is not None else ObjectMeta(name=name)
-        labels = (
-            self._relabelled_namespace[1]
-            if self._relabelled_namespace is not None and alone
-            else {**metadata.labels, **self._labels}
-        )
-        named = msgspec.structs.replace(metadata, labels={**labels, NAMESPACE_NAME: name})
-        return Namespace(metadata=named)
+        if self._relabelled_namespace is not None and self._relabelled_namespace[0] == name:
+            labels = self._relabelled_namespace[1]
+        elif self._labels:
+            labels = {**metadata.labels, **self._labels}
+        else:
+            return known
+        return Namespace(metadata=msgspec.structs.replace(metadata, labels={**labels, NAMESPACE_NAME: name}))
 
     def quotas(self, namespace: str) -> tuple[ResourceQuota, ...]:
-        """The quotas, without what the pod that is created again uses of them; reckoned once."""
+        """Return the quotas without the usage of the pod that is recreated; computed once."""
         found = super().quotas(namespace)
         if self._recreated_pod is None or namespace != self._recreated_pod[0] or not found:
             return found
         if self._released_quotas is None:
             _, pod, runs = self._recreated_pod
-            self._released_quotas = release_pod_usage(
-                found, pod, compute_claims_charge(pod, self.claim_context(namespace)) if runs else {}
-            )
+            claims = compute_claims_charge(pod, self.claim_context(namespace)) if runs else {}
+            self._released_quotas = release_pod_usage(found, pod, claims)
         return self._released_quotas
 
 
 def with_namespace_labels(view: ClusterView, labels: Mapping[str, str]) -> ClusterView:
-    """The view in which every namespace exists and has these labels beside its own; on equal keys these win."""
+    """Return a view in which every namespace exists and has these labels, which override its own."""
     if not labels:
         return view
     adjusted = AdjustedView(view)
@@ -63,19 +59,19 @@ def with_namespace_labels(view: ClusterView, labels: Mapping[str, str]) -> Clust
 
 
 def with_only_namespace_labels(view: ClusterView, name: str, labels: Mapping[str, str]) -> ClusterView:
-    """The view in which one namespace exists and has these labels and no others; all else stays."""
+    """Return a view in which one namespace exists and has only these labels."""
     adjusted = AdjustedView(view)
     adjusted._relabelled_namespace = (name, dict(labels))
     return adjusted
 
 
 def without_pod_usage(view: ClusterView, namespace: str, pod: Pod, *, runs: bool) -> ClusterView:
-    """The view in which a pod's own use is taken out of the quotas: the pod is about to be created again.
+    """Return a view without a pod's usage in the quotas, because the pod is about to be recreated.
 
     Args:
         namespace: The pod's namespace.
-        pod: The pod as the API server has it stored.
-        runs: Does it have a node? Then the claims were made that it names templates for.
+        pod: The pod as stored by the API server.
+        runs: It has a node, so the claims of its claim templates exist.
     """
     adjusted = AdjustedView(view)
     adjusted._usage = adjusted._usage.without_pod(namespace, pod.metadata.name)

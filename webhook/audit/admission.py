@@ -1,4 +1,4 @@
-"""The pods that come of what files and clusters hold, as the webhook would let them in."""
+"""The pods of objects and workloads, as the webhook would admit them."""
 
 from __future__ import annotations
 
@@ -29,49 +29,34 @@ from webhook.report.results import CheckResult, CheckVerdict
 
 
 def reject_unplaceable(
-    found: Iterable[SourceObject | SkippedDocument], world: EvaluationContext
+    documents: Iterable[SourceObject | SkippedDocument], context: EvaluationContext
 ) -> Iterator[SourceObject | SkippedDocument]:
-    """The same; an object whose pods cannot be read, or that no API server takes so many of, comes out as a fault."""
-    for each in found:
-        yield _unplaceable_reason(each, world) or each if isinstance(each, SourceObject) else each
+    """Replace objects whose pods or replica counts are invalid by the error."""
+    for each in documents:
+        yield _unplaceable_reason(each, context) or each if isinstance(each, SourceObject) else each
 
 
-def _unplaceable_reason(entry: SourceObject, world: EvaluationContext) -> SkippedDocument | None:
-    said = unreadable_result(entry, world)
-    return (
-        SkippedDocument(said.place, f"{said.title}: {said.reason}", broken=True)
-        if said
-        else _invalid_replicas(entry, world)
-    )
-
-
-def _invalid_replicas(entry: SourceObject, world: EvaluationContext) -> SkippedDocument | None:
+def _unplaceable_reason(source: SourceObject, context: EvaluationContext) -> SkippedDocument | None:
+    if invalid := unreadable_result(source, context):
+        return SkippedDocument(invalid.place, f"{invalid.title}: {invalid.reason}", broken=True)
     try:
-        request = build_admission_request(entry.data, world)
+        request = build_admission_request(source.data, context)
     except ReviewError:
         return None
-    faults = (
-        fault
-        for one, _, _ in pods_of_workload(request, world.policies, world.view)
-        for fault in invalid_counts(entry.data, one.path)
-    )
-    for path, value in faults:
-        must = f"must be a whole number, 0 or more, found {shorten_text(repr(value))}"
-        return SkippedDocument(
-            entry.place(path), f"{format_path(path)}: {must}. Write how many there are to be", broken=True
-        )
+    for template, _, _ in pods_of_workload(request, context.policies, context.view):
+        for path, value in invalid_counts(source.data, template.path):
+            must = f"must be a whole number, 0 or more, found {shorten_text(repr(value))}"
+            return SkippedDocument(source.place(path), f"{format_path(path)}: {must}. Write a number", broken=True)
     return None
 
 
 class AdmittedPod(NamedTuple):
-    """A pod that comes of an object, as the webhook would let it in.
+    """A pod of an object or workload, as the webhook would admit it.
 
     Attributes:
-        checked: What was said of it.
-        pod: The pod.
-        replicas: How many there are of it.
-        everywhere: True for one of a DaemonSet, which wants one on every node that lets it in: that many, and at
-            least 1.
+        checked: The result of its evaluation.
+        replicas: Number of such pods; of a DaemonSet, one per eligible node, and at least 1.
+        daemon: It belongs to a DaemonSet.
     """
 
     checked: CheckResult
@@ -80,53 +65,52 @@ class AdmittedPod(NamedTuple):
     daemon: bool = False
 
 
-def admitted_pods(entry: SourceObject, world: EvaluationContext) -> Iterator[AdmittedPod]:
-    """The pods that come of an object that can be read; none of what runs no pods."""
-    checked = evaluate_object(with_limit_range_defaults(entry, world), world)
+def admitted_pods(source: SourceObject, context: EvaluationContext) -> Iterator[AdmittedPod]:
+    """Yield the pods of a valid object; none if it runs no pods."""
+    checked = evaluate_object(with_limit_range_defaults(source, context), context)
     if checked.verdict is CheckVerdict.SKIPPED:
         return
     if checked.kind == "Pod":
         yield AdmittedPod(checked, parse_pod(apply_json_patch(checked.stored, checked.decision.patch)))
         return
-    for template, coming, _ in pods_of_workload(build_admission_request(entry.data, world), world.policies, world.view):
-        said = evaluate_object(SourceObject(coming.load_object(), entry.document, entry.prefix), world)
-        called = msgspec.structs.replace(said, name=f"{checked.name.removesuffix('-*')}-*")
-        pod = _with_claim_volumes(
-            parse_pod(apply_json_patch(said.stored, said.decision.patch)), entry.data, template.path
-        )
-        yield (
-            _daemon_pod(called, pod, world)
-            if checked.kind == "DaemonSet"
-            else AdmittedPod(called, pod, template.replicas)
-        )
+    workload = build_admission_request(source.data, context)
+    for template, request, _ in pods_of_workload(workload, context.policies, context.view):
+        result = evaluate_object(SourceObject(request.load_object(), source.document, source.prefix), context)
+        pod = parse_pod(apply_json_patch(result.stored, result.decision.patch))
+        pod = _with_claim_volumes(pod, source.data, template.path)
+        result = msgspec.structs.replace(result, name=f"{checked.name.removesuffix('-*')}-*")
+        if checked.kind == "DaemonSet":
+            yield _daemon_pod(result, pod, context)
+        else:
+            yield AdmittedPod(result, pod, template.replicas)
 
 
 def _with_claim_volumes(pod: Pod, workload: Mapping[str, Any], template: FieldPath) -> Pod:
-    """A pod of a template with the volumes that its controller adds, of the claims that it makes for each pod."""
-    beside: Any = workload
+    """Return a pod with the volumes that its controller adds for volumeClaimTemplates."""
+    parent: Any = workload
     for step in template[:-1]:
-        beside = beside[step]
-    claims = beside.get("volumeClaimTemplates") if isinstance(beside, dict) else None
+        parent = parent[step]
+    claims = parent.get("volumeClaimTemplates") if isinstance(parent, dict) else None
     if not isinstance(claims, list) or not claims:
         return pod
     volumes = (*pod.spec.volumes, *(Volume(persistent_volume_claim={"claimName": ""}) for _ in claims))
     return msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, volumes=volumes))
 
 
-def _daemon_pod(checked: CheckResult, template: Pod, world: EvaluationContext) -> AdmittedPod:
+def _daemon_pod(checked: CheckResult, template: Pod, context: EvaluationContext) -> AdmittedPod:
     pod = daemon_set_pod(template, host_network=checked.stored["spec"].get("hostNetwork") is True)
-    return AdmittedPod(checked, pod, max(1, daemon_set_nodes(pod, world.view.fleet).bit_count()), daemon=True)
+    return AdmittedPod(checked, pod, max(1, daemon_set_nodes(pod, context.view.fleet).bit_count()), daemon=True)
 
 
 def denial_codes(checked: CheckResult) -> tuple[str, ...]:
-    """The codes for which the webhook would refuse a pod; () where it lets it in."""
+    """Return the codes for which the webhook would deny a pod; () if it would admit it."""
     return tuple(dict.fromkeys(finding.code for finding in checked.decision.denials))
 
 
-def arriving_replicas(shaped: AdmittedPod, wanted: PodRequirements, fleet: Fleet) -> list[ArrivingPod]:
-    """Its replicas as they come to a cluster; of a DaemonSet's, each wants the node that it is made for."""
-    codes = denial_codes(shaped.checked)
-    refused = f"refused by the webhook: {', '.join(codes)}" if codes else ""
-    nodes = list(bit_positions(daemon_set_nodes(shaped.pod, fleet))) if shaped.daemon else []
-    each = [ArrivingPod(msgspec.structs.replace(wanted, selected_nodes=1 << node), refused) for node in nodes]
-    return each or [ArrivingPod(wanted, refused)] * shaped.replicas
+def arriving_replicas(admitted: AdmittedPod, required: PodRequirements, fleet: Fleet) -> list[ArrivingPod]:
+    """Return the replicas of a pod; each pod of a DaemonSet is bound to its own node."""
+    codes = denial_codes(admitted.checked)
+    denial = f"denied by the webhook: {', '.join(codes)}" if codes else ""
+    nodes = list(bit_positions(daemon_set_nodes(admitted.pod, fleet))) if admitted.daemon else []
+    daemons = [ArrivingPod(msgspec.structs.replace(required, selected_nodes=1 << node), denial) for node in nodes]
+    return daemons or [ArrivingPod(required, denial)] * admitted.replicas

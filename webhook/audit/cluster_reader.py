@@ -1,7 +1,6 @@
-"""A live cluster for commands that run once: listed by pages, never watched, and never held in whole.
+"""Reads a live cluster for commands that run once: lists page by page, without watches.
 
-Of the pods that make the view only what they hold on their nodes is kept; the pods that are judged come page by
-page, and each page is let go before the next is asked for.
+A view stores only the allocation of its pods on nodes. Pods to evaluate are yielded page by page.
 """
 
 from __future__ import annotations
@@ -11,7 +10,6 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterat
 from http import HTTPStatus
 from typing import Any, NamedTuple, Self, TypeVar
 
-from webhook.audit.cluster_policies import PolicySources, read_policy_config_map
 from webhook.audit.object_files import SourceObject
 from webhook.cache.build_view import build_live_view, group_by_namespace
 from webhook.cache.informers import (
@@ -30,9 +28,10 @@ from webhook.cache.policy_objects import PolicyObjects
 from webhook.cache.snapshot_objects import SnapshotObject
 from webhook.cache.stored_objects import StoredPod
 from webhook.documents.document import Document
+from webhook.documents.reader import is_document_file
 from webhook.errors import ApiError
 from webhook.kube.api import KubeClient
-from webhook.kube.decoder import ListPage, ResourceDecoder
+from webhook.kube.decoder import ResourceDecoder
 from webhook.kube.reflector import PAGE_SIZE, WatchedResource
 from webhook.model.claims import device_classes_by_name
 from webhook.model.cluster_view import ClusterView, FreeResources
@@ -44,24 +43,26 @@ from webhook.well_known import GROUP_PATH
 
 T = TypeVar("T")
 
+CONFIG_MAP = "rightslice-policies"
 ACTIVE_PODS = {"fieldSelector": "status.phase!=Succeeded,status.phase!=Failed"}
-PodObserver = Callable[[Fleet], Callable[[Pod], None]]
-"""Who wants to see the pods that make a view."""
-
-NO_POSITION = (0, 0)
-"""Objects of a cluster stand on no line."""
-
-
 GPU_NODES = WatchedResource("gpunodes", f"{GROUP_PATH}/gpunodes", GPUNode, optional=True)
+NO_POSITION = (0, 0)
+"""The line and column of objects that are not in a file."""
+
+PodObserver = Callable[[Fleet], Callable[[Pod], None]]
+"""Called with the fleet; returns what is called with each listed pod."""
+
+PolicyTexts = tuple[tuple[str, str], ...]
+"""Names of policy files or objects, and their text."""
 
 
 class PlacementObjects(NamedTuple):
-    """What there is to place pods in.
+    """The objects that placement is computed from.
 
     Attributes:
         fleet: The nodes.
-        kept: Nodes, pods that have not ended, and GPUNodes.
-        unread: Why GPUNodes could not be read; "" where they could, or there are none.
+        objects: Nodes, active pods, and GPUNodes.
+        unread_reason: Why GPUNodes could not be read; "" if they could, or if there are none.
     """
 
     fleet: Fleet
@@ -69,16 +70,34 @@ class PlacementObjects(NamedTuple):
     unread_reason: str = ""
 
 
-class ClusterReader:
-    """A live cluster. A context manager; calls block.
+class PolicySources(NamedTuple):
+    """The policies of a cluster as text.
 
     Attributes:
-        pods_unended: How many pods had not ended when the view was made.
-        rooms: What was free on each node then, by name.
+        files: The files of the ConfigMap that the webhook mounts.
+        objects: GPUPolicies, and the GPUPolicyExceptions of the policy namespace.
+        unread_reason: Why the ConfigMap could not be read; "" if it could, or if there is none.
+        halted: Objects whose rollout was halted.
+        ready: Objects that a server reports as in use.
+    """
+
+    files: PolicyTexts
+    objects: PolicyTexts
+    unread_reason: str = ""
+    halted: tuple[str, ...] = ()
+    ready: tuple[str, ...] = ()
+
+
+class ClusterReader:
+    """A context manager for reading a cluster. Calls block, and raise ApiError if the API server denies them.
+
+    Attributes:
+        active_pods: Number of active pods when the view was built.
+        free_by_node: Free resources at that time, by node name.
     """
 
     def __init__(self, kubeconfig: str | None = None, context: str | None = None) -> None:
-        """Choose a cluster; see `webhook.kube.access`."""
+        """Select a cluster; see `webhook.kube.access`."""
         self._runner = asyncio.Runner()
         self._access = (kubeconfig, context)
         self._api: KubeClient
@@ -86,10 +105,10 @@ class ClusterReader:
         self.free_by_node: Mapping[str, FreeResources] = {}
 
     def __enter__(self) -> Self:
-        """Find out where it is.
+        """Connect.
 
         Raises:
-            AccessError: nothing says so, or what says so cannot be used.
+            AccessError: there is no usable kubeconfig or service account.
         """
         try:
             self._api = self._run(KubeClient.connect(*self._access))
@@ -104,45 +123,27 @@ class ClusterReader:
 
     @property
     def server(self) -> str:
-        """Its URL."""
+        """The URL of the API server."""
         return self._api.server
 
-    def view(self, look: PodObserver | None = None) -> ClusterView:
-        """What a webhook would judge by now.
-
-        Args:
-            look: Is given the fleet, and then each pod that has not ended.
-
-        Raises:
-            ApiError: the cluster does not let us, or does not answer.
-        """
-        return self._run(self._view(look))
+    def view(self, observer: PodObserver | None = None) -> ClusterView:
+        """Return the view that a webhook in the cluster would have; `observer` is called with each active pod."""
+        return self._run(self._view(observer))
 
     def placement_objects(self) -> PlacementObjects:
-        """What there is to place pods in. Without agents there are no GPUNodes, and that is no error.
-
-        Raises:
-            ApiError: see `view`.
-        """
+        """Return the objects for placement; without agents there are no GPUNodes."""
         return self._run(self._placement_objects())
 
     def policies(self, namespace: str) -> PolicySources:
-        """What a webhook in the cluster takes its policies from. Kinds that the server does not have count as empty.
+        """Return the policies that a webhook in the cluster uses.
 
         Args:
-            namespace: Where exceptions count, and the ConfigMap is.
-
-        Raises:
-            ApiError: see `view`.
+            namespace: The namespace of exceptions and of the ConfigMap.
         """
         return self._run(self._policies(namespace))
 
     def serves_resource(self, group_version: str, plural: str) -> bool:
-        """Has the cluster this kind of object?
-
-        Raises:
-            ApiError: see `view`.
-        """
+        """Return whether the cluster has this resource."""
         try:
             found = self._run(self._api.get(f"/apis/{group_version}"))
         except ApiError as error:
@@ -152,55 +153,34 @@ class ClusterReader:
         return any(each.get("name") == plural for each in found.get("resources") or ())
 
     def pods(self, *, ended: bool = False) -> Iterator[SourceObject]:
-        """The pods that have not ended, as they are stored; with `ended` those that have too.
-
-        Raises:
-            ApiError: see `view`.
-        """
-        yield from self._list_objects(
-            WatchedResource("pods", PODS.path, dict[str, Any], {} if ended else ACTIVE_PODS), "Pod"
-        )
+        """Yield the active pods as stored; with `ended` also the others."""
+        yield from self._list_objects("Pod", PODS.path, {} if ended else ACTIVE_PODS)
 
     def limit_objects(self, namespace: str | None = None) -> Iterator[SourceObject]:
-        """The LimitRanges and then the ResourceQuotas of one namespace, or of all, as they are stored.
-
-        Raises:
-            ApiError: see `view`.
-        """
-        space = f"/namespaces/{namespace}" if namespace else ""
-        for kind, plural in (("LimitRange", "limitranges"), ("ResourceQuota", "resourcequotas")):
-            yield from self._list_objects(WatchedResource(plural, f"/api/v1{space}/{plural}", dict[str, Any]), kind)
+        """Yield the LimitRanges and then the ResourceQuotas of one or all namespaces as stored."""
+        prefix = f"/api/v1/namespaces/{namespace}" if namespace else "/api/v1"
+        yield from self._list_objects("LimitRange", f"{prefix}/limitranges")
+        yield from self._list_objects("ResourceQuota", f"{prefix}/resourcequotas")
 
     def device_classes(self) -> Iterator[SourceObject]:
-        """The DeviceClasses; none where the cluster has no such thing, or where we may not know.
-
-        Raises:
-            ApiError: see `view`.
-        """
+        """Yield the DeviceClasses; none if the cluster has no such resource, or does not permit listing them."""
         try:
-            yield from self._list_objects(
-                WatchedResource("deviceclasses", DEVICE_CLASSES.path, dict[str, Any]), "DeviceClass"
-            )
+            yield from self._list_objects("DeviceClass", DEVICE_CLASSES.path)
         except ApiError as error:
             if error.status not in (HTTPStatus.NOT_FOUND, HTTPStatus.FORBIDDEN):
                 raise
 
-    def _list_objects(self, resource: WatchedResource[dict[str, Any]], kind: str) -> Iterator[SourceObject]:
-        decoder: ResourceDecoder[dict[str, Any]] = ResourceDecoder(f"GET {resource.path}", resource.model)
-        more = ""
-        while True:
-            page = self._run(self._get_page(resource, decoder, more))
-            yield from (object_of_cluster(item, kind) for item in page.items)
-            more = page.continue_token
-            if not more:
-                return
+    def _list_objects(self, kind: str, path: str, params: Mapping[str, str] | None = None) -> Iterator[SourceObject]:
+        pages = self._pages(WatchedResource(f"{kind.lower()}s", path, dict[str, Any], params or {}))
+
+        async def next_page() -> list[dict[str, Any]] | None:
+            return await anext(pages, None)
+
+        while (page := self._run(next_page())) is not None:
+            yield from (object_of_cluster(item, kind) for item in page)
 
     def lacks_namespace(self, namespace: str) -> bool:
-        """Is there no such namespace? False where we may not know.
-
-        Raises:
-            ApiError: see `view`.
-        """
+        """Return whether a namespace does not exist; False if the cluster does not permit reading it."""
         try:
             self._run(self._api.get(f"/api/v1/namespaces/{namespace}"))
         except ApiError as error:
@@ -210,88 +190,80 @@ class ClusterReader:
         return False
 
     def pod(self, namespace: str, name: str) -> SourceObject:
-        """One pod as it is stored.
-
-        Raises:
-            ApiError: see `view`; 404 where there is none.
-        """
+        """Return a pod as stored."""
         return object_of_cluster(self._run(self._api.get(f"/api/v1/namespaces/{namespace}/pods/{name}")))
 
     def events(self, namespace: str, names: Iterable[str]) -> list[CoreEvent]:
-        """What was said in a namespace about objects of these names; some hundred of each at most.
-
-        Raises:
-            ApiError: see `view`.
-        """
+        """Return Events about objects with these names, at most a page of each."""
         return [each for name in names for each in self._run(self._events(namespace, name))]
 
     async def _events(self, namespace: str, name: str) -> list[CoreEvent]:
         path = f"/api/v1/namespaces/{namespace}/events"
+        params = {"fieldSelector": f"involvedObject.name={name}", "limit": str(PAGE_SIZE)}
         decoder: ResourceDecoder[CoreEvent] = ResourceDecoder(f"GET {path}", CoreEvent)
-        return decoder.decode_page(
-            await self._api.get_bytes(path, {"fieldSelector": f"involvedObject.name={name}", "limit": str(PAGE_SIZE)})
-        ).items
+        return decoder.decode_page(await self._api.get_bytes(path, params)).items
 
     def _run(self, work: Coroutine[Any, Any, T]) -> T:
         return self._runner.run(work)
 
-    async def _view(self, look: PodObserver | None) -> ClusterView:
-        fleet = Fleet(sorted([node async for node in self._list_all(NODES)], key=lambda node: node.metadata.name))
-        holdings = NodeUsage()
-        writer = NodeUsageWriter(holdings)
-        seen = look(fleet) if look is not None else lambda _pod: None
+    async def _view(self, observer: PodObserver | None) -> ClusterView:
+        fleet = Fleet(sorted(await self._list_all(NODES), key=lambda node: node.metadata.name))
+        usage = NodeUsage()
+        writer = NodeUsageWriter(usage)
+        observe = observer(fleet) if observer is not None else lambda _pod: None
         writer.begin()
-        async for pod in self._list_all(PODS):
-            writer.upsert(pod)
-            seen(pod)
+        async for page in self._pages(PODS):
+            for pod in page:
+                writer.upsert(pod)
+                observe(pod)
         writer.swap()
-        self.active_pods = holdings.pod_count
-        made = build_live_view(
+        self.active_pods = usage.pod_count
+        built = build_live_view(
             fleet,
-            holdings,
-            {found.metadata.name: found async for found in self._list_all(NAMESPACES)},
-            group_by_namespace([found async for found in self._list_all(LIMIT_RANGES)]),
-            group_by_namespace([found async for found in self._list_all(QUOTAS)]),
-            holdings.summaries(),
+            usage,
+            {namespace.metadata.name: namespace for namespace in await self._list_all(NAMESPACES)},
+            group_by_namespace(await self._list_all(LIMIT_RANGES)),
+            group_by_namespace(await self._list_all(QUOTAS)),
+            usage.summaries(),
             group_by_namespace(await self._list_permitted(CLAIM_TEMPLATES)),
             device_classes_by_name(await self._list_permitted(DEVICE_CLASSES)),
         )
-        self.free_by_node = dict(zip(fleet.by_name, made.free, strict=True))
-        return made.view
+        self.free_by_node = dict(zip(fleet.by_name, built.free, strict=True))
+        return built.view
 
     async def _placement_objects(self) -> PlacementObjects:
-        nodes = [node async for node in self._list_all(NODES)]
-        pods = [pod async for pod in self._list_all(WatchedResource("pods", PODS.path, StoredPod, ACTIVE_PODS))]
+        nodes = await self._list_all(NODES)
+        pods = await self._list_all(WatchedResource("pods", PODS.path, StoredPod, ACTIVE_PODS))
         try:
-            agents, unread = await self._list_optional(GPU_NODES), ""
+            gpu_nodes, unread_reason = await self._list_optional(GPU_NODES), ""
         except ApiError as error:
             if error.status != HTTPStatus.FORBIDDEN:
                 raise
-            agents, unread = [], str(error)
+            gpu_nodes, unread_reason = [], str(error)
         fleet = Fleet(sorted(nodes, key=lambda node: node.metadata.name))
-        return PlacementObjects(fleet, (*nodes, *pods, *agents), unread)
+        return PlacementObjects(fleet, (*nodes, *pods, *gpu_nodes), unread_reason)
 
     async def _policies(self, namespace: str) -> PolicySources:
         objects = PolicyObjects()
-        for each in await self._list_optional(policy_resource()):
-            objects.policies.upsert(each)
-        for each in await self._list_optional(exception_resource(namespace)):
-            objects.exceptions.upsert(each)
-        files, unread = await read_policy_config_map(self._api, namespace)
-        texts, ready = tuple(objects.texts()), tuple(objects.ready_names())
-        return PolicySources(files, texts, unread, tuple(objects.halted_names()), ready)
+        for policy in await self._list_optional(policy_resource()):
+            objects.policies.upsert(policy)
+        for exception in await self._list_optional(exception_resource(namespace)):
+            objects.exceptions.upsert(exception)
+        files, unread_reason = await read_policy_config_map(self._api, namespace)
+        halted, ready = tuple(objects.halted_names()), tuple(objects.ready_names())
+        return PolicySources(files, tuple(objects.texts()), unread_reason, halted, ready)
 
     async def _list_optional(self, resource: WatchedResource[T]) -> list[T]:
-        """All of a kind; none where the server does not have the kind."""
+        """List a resource; none if the cluster does not have it."""
         try:
-            return [each async for each in self._list_all(resource)]
+            return await self._list_all(resource)
         except ApiError as error:
             if error.status == HTTPStatus.NOT_FOUND:
                 return []
             raise
 
     async def _list_permitted(self, resource: WatchedResource[T]) -> list[T]:
-        """All of a kind that is of help and not needed; none where we may not look."""
+        """List a resource; none if the cluster does not have it, or does not permit listing it."""
         try:
             return await self._list_optional(resource)
         except ApiError as error:
@@ -299,24 +271,40 @@ class ClusterReader:
                 raise
             return []
 
-    async def _list_all(self, resource: WatchedResource[T]) -> AsyncIterator[T]:
-        decoder: ResourceDecoder[T] = ResourceDecoder(f"GET {resource.path}", resource.model)
-        more = ""
-        while True:
-            page = await self._get_page(resource, decoder, more)
-            for item in page.items:
-                yield item
-            more = page.continue_token
-            if not more:
-                return
+    async def _list_all(self, resource: WatchedResource[T]) -> list[T]:
+        return [item async for page in self._pages(resource) for item in page]
 
-    async def _get_page(self, resource: WatchedResource[T], decoder: ResourceDecoder[T], more: str) -> ListPage[T]:
-        ask = {"limit": str(PAGE_SIZE), **({"continue": more} if more else {})}
-        return decoder.decode_page(await self._api.get_bytes(resource.path, {**resource.params, **ask}))
+    async def _pages(self, resource: WatchedResource[T]) -> AsyncIterator[list[T]]:
+        decoder: ResourceDecoder[T] = ResourceDecoder(f"GET {resource.path}", resource.model)
+        params = {**resource.params, "limit": str(PAGE_SIZE)}
+        while True:
+            page = decoder.decode_page(await self._api.get_bytes(resource.path, params))
+            yield page.items
+            if not page.continue_token:
+                return
+            params["continue"] = page.continue_token
+
+
+async def read_policy_config_map(api: KubeClient, namespace: str) -> tuple[PolicyTexts, str]:
+    """Return the policy files of the ConfigMap, and why it could not be read.
+
+    Raises:
+        ApiError: the API server does not answer.
+    """
+    try:
+        found = await api.get(f"/api/v1/namespaces/{namespace}/configmaps/{CONFIG_MAP}")
+    except ApiError as error:
+        if error.status == HTTPStatus.NOT_FOUND:
+            return (), ""
+        if error.status == HTTPStatus.FORBIDDEN:
+            return (), str(error)
+        raise
+    folder, files = f"configmap/{namespace}/{CONFIG_MAP}", sorted((found.get("data") or {}).items())
+    return tuple((f"{folder}/{key}", text) for key, text in files if is_document_file([key])), ""
 
 
 def object_of_cluster(item: dict[str, Any], kind: str = "Pod") -> SourceObject:
-    """An object of a cluster, as if it stood in a file of its own. Items of a list do not say what they are."""
+    """Return an object of a cluster as if it were in a file. Items of a list do not contain their kind."""
     metadata = item.get("metadata") or {}
     data = {"apiVersion": "v1", "kind": kind, **item}
     name = f"{kind.lower()}/{metadata.get('namespace', '')}/{metadata.get('name', '')}"

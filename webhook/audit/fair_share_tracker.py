@@ -1,7 +1,7 @@
-"""Who has had more of the GPUs' time than its share, looked up in a live cluster again and again.
+"""Tracks which namespaces or queues have used more GPU time than their share, by listing a live cluster regularly.
 
-What counts is what `rightslice fairshare` counts. The pods are listed by pages, those that ended too, and none is kept:
-a page is reckoned up a few pods at a time, so that whoever shares the event loop has its turn.
+It counts as `rightslice fairshare` does. Pods are listed page by page, including ended ones, and not stored. Pages are
+processed a few pods at a time, so that they do not block the event loop.
 """
 
 from __future__ import annotations
@@ -25,27 +25,27 @@ from webhook.policy.fair_share import FairShare
 from webhook.web.health import HealthCheck
 
 REFRESH_SECONDS = 600.0
-"""Between two looks, half of it more or less. The shortest half-life is an hour."""
+"""Average time between two refreshes, randomized by half of it. The shortest half-life is an hour."""
 
 STALE_SECONDS = 3600.0
-"""What could not be looked up for so long says nothing any more."""
+"""Older results are not used."""
 
 NODE_WAIT_SECONDS = 1.0
-"""Between two tries until the nodes are known."""
+"""Time between two checks whether nodes are known."""
 
 PODS_PER_TURN = 50
-"""Pods that are reckoned up before others have their turn."""
+"""Pods to process before other tasks run."""
 
 SecondsClock = Callable[[], float]
 
 
 class ShareSnapshot(NamedTuple):
-    """What the last look found.
+    """The result of a refresh.
 
     Attributes:
         when: Seconds since 1970.
-        over: Who is over the share.
-        groups: How many there are.
+        over: Groups that are over their share.
+        groups: Number of groups.
     """
 
     when: float
@@ -54,24 +54,24 @@ class ShareSnapshot(NamedTuple):
 
 
 class FairShareTracker:
-    """Who is over its share.
+    """Knows which groups are over their share.
 
     Attributes:
-        known: What the last look found that succeeded; None before the first.
-        fault: Why the last one did not; "" where it did.
+        latest: The last successful result; None before the first.
+        error: Why the last refresh failed; "" if it did not.
     """
 
     def __init__(
         self, api: KubeClient, rule: FairShare, fleet: Callable[[], Fleet], random: RandomSource, clock: SecondsClock
     ) -> None:
-        """Prepare; nothing is asked of the server yet.
+        """Store the dependencies; `run` starts tracking.
 
         Args:
-            api: The API server.
-            rule: What use is held against.
-            fleet: The nodes of the moment.
-            random: Spreads out what many replicas would do at once.
-            clock: Seconds since 1970.
+            api: A client of the cluster.
+            rule: The shares.
+            fleet: Returns the current nodes.
+            random: Randomizes the refresh time, so that replicas do not refresh together.
+            clock: Returns seconds since 1970.
         """
         self._api, self._rule, self._fleet, self._random, self._clock = api, rule, fleet, random, clock
         self._decoder: ResourceDecoder[PodLifetime] = ResourceDecoder(f"GET {PODS.path}", PodLifetime)
@@ -79,23 +79,23 @@ class FairShareTracker:
         self.error = ""
 
     def is_over_share(self, pod: Pod) -> bool:
-        """Has whoever a pod counts for had more than its share? No, where nothing is known that is new enough."""
-        known = self.latest
-        if known is None or self._clock() > known.when + STALE_SECONDS:
+        """Return whether a pod's group is over its share; False if there is no recent result."""
+        latest = self.latest
+        if latest is None or self._clock() > latest.when + STALE_SECONDS:
             return False
-        return fair_share_group(pod, self._rule.by) in known.over
+        return fair_share_group(pod, self._rule.by) in latest.over
 
     def readiness_check(self) -> HealthCheck:
-        """A line of `/readyz?verbose`."""
-        known, fault = self.latest, self.error
-        if known is None:
-            return HealthCheck("fair share", not fault, fault or "not looked up yet", required=False)
-        minutes = (self._clock() - known.when) / 60
-        says = f"{len(known.over)} of {known.groups} over their share {minutes:.0f} min ago"
-        return HealthCheck("fair share", not fault, f"{says}; {fault}" if fault else says, required=False)
+        """Return the line for `/readyz?verbose`."""
+        latest, error = self.latest, self.error
+        if latest is None:
+            return HealthCheck("fair share", not error, error or "not computed yet", required=False)
+        minutes = (self._clock() - latest.when) / 60
+        text = f"{len(latest.over)} of {latest.groups} over their share {minutes:.0f} min ago"
+        return HealthCheck("fair share", not error, f"{text}; {error}" if error else text, required=False)
 
     async def run(self) -> None:
-        """Look until cancelled."""
+        """Refresh regularly until cancelled."""
         while not self._fleet().nodes:
             await asyncio.sleep(NODE_WAIT_SECONDS)
         while True:
@@ -103,26 +103,26 @@ class FairShareTracker:
             await asyncio.sleep(REFRESH_SECONDS * self._random.uniform(0.5, 1.5))
 
     async def refresh(self) -> None:
-        """Look once. Where the server does not let us, what was known before stays."""
+        """Refresh once. If the API server returns an error, the previous result is kept."""
         try:
-            uses = [use async for use in self._list_uses(self._fleet())]
+            periods = [each async for each in self._list_gpu_time(self._fleet())]
         except ApiError as error:
             self.error = str(error)
             return
         now = self._clock()
-        found = await asyncio.to_thread(rank_fair_shares, uses, self._rule, now)
-        self.latest = ShareSnapshot(now, frozenset(one.group for one in found if one.excess_share > 0), len(found))
+        shares = await asyncio.to_thread(rank_fair_shares, periods, self._rule, now)
+        self.latest = ShareSnapshot(now, frozenset(one.group for one in shares if one.excess_share > 0), len(shares))
         self.error = ""
 
-    async def _list_uses(self, fleet: Fleet) -> AsyncIterator[PodGpuTime]:
-        ask = {"limit": str(PAGE_SIZE)}
+    async def _list_gpu_time(self, fleet: Fleet) -> AsyncIterator[PodGpuTime]:
+        params = {"limit": str(PAGE_SIZE)}
         while True:
-            page = self._decoder.decode_page(await self._api.get_bytes(PODS.path, ask))
-            for number, held in enumerate(page.items):
+            page = self._decoder.decode_page(await self._api.get_bytes(PODS.path, params))
+            for number, lifetime in enumerate(page.items):
                 if number % PODS_PER_TURN == 0:
                     await asyncio.sleep(0)
-                if (use := gpu_time_of_pod(held, fleet, self._rule.by)) is not None:
-                    yield use
+                if (gpu_time := gpu_time_of_pod(lifetime, fleet, self._rule.by)) is not None:
+                    yield gpu_time
             if not page.continue_token:
                 return
-            ask["continue"] = page.continue_token
+            params["continue"] = page.continue_token

@@ -1,4 +1,4 @@
-"""What pods held of GPUs, and from when to when, as far as pods that are still there tell."""
+"""The GPUs that pods hold, and the time for which they held them, as far as existing pods show."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from webhook.model.pools import unit_milli
 from webhook.policy.fair_share import BY_NAMESPACE
 
 START_CONDITIONS = ("Initialized", "PodReadyToStartContainers")
-"""Conditions that turn true before the first container of a pod starts."""
+"""Conditions that become true before the first container of a pod starts."""
 
 
 class DeletableMetadata(ObjectMeta, frozen=True):
-    """Metadata with what says that a pod is to go."""
+    """Metadata with the deletion time."""
 
     deletion_timestamp: datetime | None = None
 
 
 class PodLifetime(ApiStruct, frozen=True):
-    """A pod with what became of it."""
+    """A pod with its times."""
 
     metadata: DeletableMetadata
     spec: PodSpec
@@ -38,91 +38,89 @@ class PodLifetime(ApiStruct, frozen=True):
 
     @property
     def pod(self) -> Pod:
-        """The pod."""
+        """The pod without its times."""
         return Pod(self.metadata, self.spec, PodStatus(self.status.phase))
 
 
 def gpu_time_of_pods(pods: Iterable[Json], fleet: Fleet, by: str, skip: Callable[[str], None]) -> Iterator[PodGpuTime]:
-    """The use of each pod that has a node which is there, and says when it began. Others hold nothing that counts.
+    """Yield the GPU time of each pod with a start time and an existing node; others hold nothing.
 
     Args:
-        pods: Pods as the API has them, those that ended too.
-        fleet: The nodes: what slices and shares weigh there.
+        pods: Pods as in the API, including ended ones.
+        fleet: The nodes, which determine the size of slices and shares.
         by: "namespace", or the label that names a group.
-        skip: Is told why a pod is not counted: it cannot be read, or does not say when it ended.
+        skip: Called with the reason why a pod is not counted: it cannot be read, or has no end time.
     """
     for data in pods:
         try:
-            held = msgspec.convert(without_nulls(data), PodLifetime)
+            lifetime = msgspec.convert(without_nulls(data), PodLifetime)
         except (msgspec.ValidationError, RecursionError) as error:
             skip(f"pod {_pod_title(data)} is not counted: {error}")
             continue
-        if (use := gpu_time_of_pod(held, fleet, by)) is not None:
-            if _end_time(held) is None:
-                skip(f"pod {_pod_title(data)} counts as having held nothing: it ended, and nothing in it says when")
-            yield use
+        if (gpu_time := gpu_time_of_pod(lifetime, fleet, by)) is not None:
+            if _end_time(lifetime) is None:
+                skip(f"pod {_pod_title(data)} counts as having held nothing: it ended and has no end time")
+            yield gpu_time
 
 
 def _pod_title(data: Json) -> str:
     metadata = data.get("metadata")
-    known = metadata if isinstance(metadata, dict) else {}
-    return f"{known.get('namespace', 'default')}/{known.get('name', '(no name)')}"
+    metadata = metadata if isinstance(metadata, dict) else {}
+    return f"{metadata.get('namespace', 'default')}/{metadata.get('name', '(no name)')}"
 
 
-def gpu_time_of_pod(held: PodLifetime, fleet: Fleet, by: str) -> PodGpuTime | None:
-    """The same of one pod; None for one that holds nothing that counts.
+def gpu_time_of_pod(lifetime: PodLifetime, fleet: Fleet, by: str) -> PodGpuTime | None:
+    """Return the GPU time of one pod; None if it holds nothing that counts.
 
-    One that ended and says in no way when held nothing for long: its start counts.
+    A pod that ended and has no end time counts as having ended when it started.
     """
-    start, node = held.status.start_time, held.spec.node_name
+    start, node = lifetime.status.start_time, lifetime.spec.node_name
     if start is None or node not in fleet.by_name:
         return None
-    milli = allocated_milli(gpu_requests_of_pod(held.pod).totals, node, fleet)
-    end = _end_time(held)
-    begin = start.timestamp()
-    return PodGpuTime(fair_share_group(held.pod, by), milli, begin, begin if end is None else end) if milli else None
+    milli = allocated_milli(gpu_requests_of_pod(lifetime.pod).totals, node, fleet)
+    begin, end = start.timestamp(), _end_time(lifetime)
+    end = begin if end is None else end
+    return PodGpuTime(fair_share_group(lifetime.pod, by), milli, begin, end) if milli else None
 
 
 def fair_share_group(pod: Pod, by: str) -> str:
-    """Whose use a pod's is: its namespace, or the value of a label; "" where it has none."""
+    """Return the group of a pod: its namespace, or the value of a label; "" if it has none."""
     return object_namespace(pod) if by == BY_NAMESPACE else pod.metadata.labels.get(by, "")
 
 
-def _end_time(held: PodLifetime) -> float | None:
-    """When it ended; 0: it has not. None where nothing tells.
+def _end_time(lifetime: PodLifetime) -> float | None:
+    """Return when a pod ended; 0 if it has not, None if that is unknown.
 
-    Where containers do not all say when they ended, as those of an evicted pod or of a lost node, other signs count
-    that are later than all that says it ran.
+    If some containers have no end time, as after an eviction or the loss of a node, other signs are used that are later
+    than everything that shows it running.
     """
-    status = held.status
+    status = lifetime.status
     if status.phase not in FINISHED_PHASES:
         return 0
     ended = [one.state.terminated for one in status.container_statuses if one.state.terminated]
     known = [one.finished_at.timestamp() for one in ended if one.finished_at is not None]
     if known and len(known) == len(ended):
         return max(known)
-    ran = max(known, default=None)
-    begun = max(
-        [*known, *_timestamps(status.start_time), *_transition_times(status, "True", START_CONDITIONS)], default=0.0
-    )
-    return next((min(some) for signs in _end_signs(held) if (some := [sign for sign in signs if sign > begun])), ran)
+    started = [*_timestamps(status.start_time), *_transition_times(status, "True", START_CONDITIONS)]
+    running = max([*known, *started], default=0.0)
+    later_signs = ([sign for sign in signs if sign > running] for signs in _end_signs(lifetime))
+    return next((min(signs) for signs in later_signs if signs), max(known, default=None))
 
 
-def _end_signs(held: PodLifetime) -> Iterator[list[float]]:
-    """What tells that a pod ended, the surest first. One that was never ready, or not for a while, may have run on."""
-    status = held.status
+def _end_signs(lifetime: PodLifetime) -> Iterator[list[float]]:
+    """Yield times that show the end of a pod, the most reliable first. A pod may also run without being ready."""
+    status = lifetime.status
     yield [
         *_transition_times(status, "True", ("DisruptionTarget",)),
         *_transition_times(status, "False", ("PodReadyToStartContainers",)),
     ]
     yield [
         *_transition_times(status, "False", ("Ready", "ContainersReady")),
-        *_timestamps(held.metadata.deletion_timestamp),
+        *_timestamps(lifetime.metadata.deletion_timestamp),
     ]
 
 
 def _transition_times(status: FullPodStatus, value: str, kinds: Iterable[str]) -> list[float]:
-    """Since when conditions have this value."""
     found = (one.last_transition_time for one in status.conditions if one.type in kinds and one.status == value)
     return _timestamps(*found)
 
@@ -132,20 +130,20 @@ def _timestamps(*moments: datetime | None) -> list[float]:
 
 
 def bound_node(pod: Mapping[str, Any]) -> str:
-    """The name of the node that a pod is bound to; "" for none."""
+    """Return the name of the node that a pod is bound to; "" if it is pending."""
     spec = pod.get("spec")
     name = spec.get("nodeName") if isinstance(spec, dict) else None
     return name if isinstance(name, str) else ""
 
 
 def allocated_milli(totals: Mapping[str, int], node: str, fleet: Fleet) -> int:
-    """Thousandths of whole cards that a pod holds.
+    """Return the thousandths of whole cards that a pod holds on its node.
 
-    A name that its node does not advertise, or a node that is not in the fleet, is priced as the name is
-    anywhere: `nvidia.com/gpu` is a whole card.
+    `nvidia.com/gpu` is a whole card on one node, and a MIG instance or a share on another. It counts as a whole card if
+    the node does not advertise it, or is not in the fleet.
 
     Args:
-        totals: Units that the pod asks for, by resource name.
+        totals: Requested units by resource name.
     """
     return sum(count * _unit_milli_on_node(name, node, fleet) for name, count in totals.items())
 
@@ -154,5 +152,5 @@ def _unit_milli_on_node(name: str, node: str, fleet: Fleet) -> int:
     position = fleet.by_name.get(node)
     if position is None:
         return unit_milli(name, fleet)
-    there = [offer.gpu_milli for offer in fleet.by_resource.get(name, ()) if offer.nodes >> position & 1]
-    return max(there, default=unit_milli(name, fleet))
+    offered = [offer.gpu_milli for offer in fleet.by_resource.get(name, ()) if offer.nodes >> position & 1]
+    return max(offered, default=unit_milli(name, fleet))

@@ -1,6 +1,6 @@
-"""Kubernetes objects out of files, folders and standard input, each with the place of every field.
+"""Reads Kubernetes objects from files, folders and standard input, with the position of every field.
 
-Nothing that is found is dropped in silence: what is no object comes out as `SkippedDocument`, with the reason.
+Everything is reported: what is not an object is returned as `SkippedDocument`, with the reason.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ import errno
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from pathlib import Path as FilePath
 from stat import S_ISFIFO, S_ISREG
 from typing import Any
 
@@ -22,12 +21,10 @@ from webhook.errors import DocumentError, SourceLocation, TemplateError
 from webhook.model.field_paths import FieldPath
 
 SHELL_STREAMS = ("/dev/stdin", "/dev/fd/", "/proc/self/fd/")
-"""What a shell hands over: standard input, and the pipes of `<(...)`. Somebody writes to them for sure."""
-
+"""Paths that a shell passes: standard input, and the pipes of `<(...)`, which always have a writer."""
 
 STDIN = "-"
 STDIN_NAME = "stdin"
-
 MAX_FILE_BYTES = MANIFEST_BOUNDS.size + 1
 """Bytes to read of a file: one more than is accepted, so that no file fills the memory."""
 
@@ -35,12 +32,11 @@ Json = dict[str, Any]
 
 
 class SourceObject(msgspec.Struct, frozen=True):
-    """One Kubernetes object, and where it stands.
+    """A Kubernetes object and its position in a file.
 
     Attributes:
-        data: The object.
-        document: The document that holds it.
-        prefix: The way to the object inside the document: () or ("items", 3).
+        document: The document that contains it.
+        prefix: Its path in the document: () or ("items", 3).
     """
 
     data: Json
@@ -48,16 +44,16 @@ class SourceObject(msgspec.Struct, frozen=True):
     prefix: FieldPath = ()
 
     def place(self, path: FieldPath = ()) -> SourceLocation:
-        """Where a field of the object stands, or its nearest parent that is written."""
+        """Return the position of a field of the object, or of its nearest written parent."""
         return self.document.locate((*self.prefix, *path))
 
 
 class SkippedDocument(msgspec.Struct, frozen=True):
-    """A document or file that is no Kubernetes object.
+    """A document or file that is not a Kubernetes object.
 
     Attributes:
         reason: Why, and what to do about it.
-        broken: True if it is a fault: a file that is not there, or is not YAML.
+        broken: It is invalid input, such as a missing file or invalid YAML.
     """
 
     place: SourceLocation
@@ -66,13 +62,12 @@ class SkippedDocument(msgspec.Struct, frozen=True):
 
 
 STDIN_TWICE = SkippedDocument(SourceLocation(STDIN_NAME), "named twice: standard input can be read once", broken=True)
-STDIN_EMPTY = SkippedDocument(
-    SourceLocation(STDIN_NAME), "nothing came: did the program that writes to it fail?", broken=True
-)
+STDIN_EMPTY = SkippedDocument(SourceLocation(STDIN_NAME), "no input: did the program before it fail?", broken=True)
+NOT_AN_OBJECT = "not a Kubernetes object: it must be a map with apiVersion and kind"
 
 
 def read_objects(paths: Iterable[str]) -> Iterator[SourceObject | SkippedDocument]:
-    """Read files, folders (their YAML and JSON files, in the order of their names) and "-" for standard input."""
+    """Read files, folders (their YAML and JSON files, sorted by name) and "-" for standard input."""
     read_stdin = False
     for path in paths:
         if path == STDIN:
@@ -81,9 +76,8 @@ def read_objects(paths: Iterable[str]) -> Iterator[SourceObject | SkippedDocumen
             continue
         files = document_files(path)
         if not files:
-            yield SkippedDocument(
-                SourceLocation(path), "a folder without YAML or JSON files: name another", broken=True
-            )
+            reason = "a folder without YAML or JSON files: name another"
+            yield SkippedDocument(SourceLocation(path), reason, broken=True)
         for file in files:
             yield from _objects_of_file(file)
         for file, reason in skipped_paths(path):
@@ -91,7 +85,6 @@ def read_objects(paths: Iterable[str]) -> Iterator[SourceObject | SkippedDocumen
 
 
 def _objects_of_stdin() -> Iterator[SourceObject | SkippedDocument]:
-    """The objects of standard input. That nothing comes is a fault: the program before us in the pipe failed."""
     text = sys.stdin.buffer.read(MAX_FILE_BYTES)
     yield from parse_objects(STDIN_NAME, text) if text.strip() else [STDIN_EMPTY]
 
@@ -106,7 +99,7 @@ def _objects_of_file(file: str) -> Iterator[SourceObject | SkippedDocument]:
 
 
 def parse_objects(file: str, text: bytes) -> Iterator[SourceObject | SkippedDocument]:
-    """Read the objects of one file. Those around a fault are as good as if it were not there."""
+    """Parse the objects of one file. An invalid document does not affect the others."""
     empty = True
     for found in iter_documents(text, file, aliases=True):
         empty = False
@@ -127,41 +120,39 @@ def _objects_of_document(document: Document) -> Iterator[SourceObject | SkippedD
 
 
 def _reject_reason(document: Document) -> str:
-    data, name = document.data, FilePath(document.file).name
+    data, name = document.data, Path(document.file).name
     if not isinstance(data, dict):
-        return "not a Kubernetes object: it must be a map with apiVersion and kind"
+        return NOT_AN_OBJECT
     if data.get("kind") == "Kustomization" or name in ("kustomization.yaml", "kustomization.yml"):
         return "a kustomization: build it first, for example kustomize build . | rightslice check -"
     missing = [key for key in ("apiVersion", "kind") if not isinstance(data.get(key), str)]
     return f"not a Kubernetes object: it has no {' and no '.join(missing)}" if missing else ""
 
 
-def _expand_list(entry: SourceObject) -> Iterator[SourceObject | SkippedDocument]:
-    """The object, or the objects of a List; items of a typed list take their kind from it, as in the API."""
-    kind, items = entry.data["kind"], entry.data.get("items")
+def _expand_list(source: SourceObject) -> Iterator[SourceObject | SkippedDocument]:
+    """Yield the object, or the items of a List. Items of a typed list get their kind from it, as in the API."""
+    kind, items = source.data["kind"], source.data.get("items")
     if kind == "List" and not isinstance(items, list):
-        yield SkippedDocument(entry.place(("items",)), "must be a list, as items of a List are", broken=True)
+        yield SkippedDocument(source.place(("items",)), "must be a list, as items of a List are", broken=True)
         return
     if not kind.endswith("List") or not isinstance(items, list):
-        yield entry
+        yield source
         return
-    head = {} if kind == "List" else {"apiVersion": entry.data["apiVersion"], "kind": kind.removesuffix("List")}
+    head = {} if kind == "List" else {"apiVersion": source.data["apiVersion"], "kind": kind.removesuffix("List")}
     for i, item in enumerate(items):
-        prefix: FieldPath = (*entry.prefix, "items", i)
+        prefix: FieldPath = (*source.prefix, "items", i)
         whole = {**head, **item} if isinstance(item, dict) else {}
         if not all(isinstance(whole.get(key), str) for key in ("apiVersion", "kind")):
-            yield SkippedDocument(
-                entry.document.locate(prefix), "not a Kubernetes object: it must be a map with apiVersion and kind"
-            )
+            yield SkippedDocument(source.document.locate(prefix), NOT_AN_OBJECT)
         else:
-            yield from _expand_list(SourceObject(whole, entry.document, prefix))
+            yield from _expand_list(SourceObject(whole, source.document, prefix))
 
 
 def read_content(file: str, most: int) -> bytes:
-    """The beginning of a file, at most so many bytes.
+    """Return the first bytes of a file.
 
     Raises:
-        OSError: it cannot be read, or is no file: a pipe that nobody writes to would be waited for without end.
+        OSError: it cannot be read, or is a special file: reading a pipe without a writer would never end.
     """
     if not file.startswith(SHELL_STREAMS):
         _reject_special_file(file, Path(file).stat().st_mode)
@@ -171,13 +162,13 @@ def read_content(file: str, most: int) -> bytes:
 
 def _reject_special_file(file: str, mode: int) -> None:
     if S_ISFIFO(mode):
-        raise OSError(errno.EINVAL, "a pipe, and no file. Give what it holds on standard input, as -", file)
+        raise OSError(errno.EINVAL, "a pipe, not a file. Pass its content on standard input, as -", file)
     if not S_ISREG(mode):
         raise OSError(errno.EINVAL, "not a regular file", file)
 
 
 def document_files(path: str) -> list[str]:
-    """The file itself, or every YAML and JSON file under a folder; hidden folders and files are left out."""
+    """Return the file itself, or all YAML and JSON files in a folder except hidden ones."""
     folder = Path(path)
     if not folder.is_dir():
         return [path]
@@ -186,7 +177,7 @@ def document_files(path: str) -> list[str]:
 
 
 def skipped_paths(path: str) -> Iterator[tuple[str, str]]:
-    """What is under a folder as if it were a file to read and is none, with the reason: links and pipes."""
+    """Yield paths in a folder that look like documents and are not read (links, pipes), with the reason."""
     folder = Path(path)
     for file in _visible_paths(folder) if folder.is_dir() else ():
         reason = _skip_reason(file)
@@ -201,14 +192,13 @@ def _visible_paths(folder: Path) -> list[Path]:
 
 def _skip_reason(file: Path) -> str:
     if file.is_symlink() and file.is_dir():
-        return "a link to a folder: links are not followed, name the folder itself"
+        return "a symlink to a folder: these are not followed, name the folder itself"
     if (file.suffix and file.suffix not in DOCUMENT_SUFFIXES) or file.is_dir() or file.is_file():
         return ""
     if not file.is_symlink():
-        return "no regular file" if file.suffix else ""
+        return "not a regular file" if file.suffix else ""
     try:
         file.stat()
     except OSError as error:
-        circles = error.errno == errno.ELOOP
-        return "a link that leads round in a circle" if circles else "a link to what is not there"
-    return "a link to no regular file"
+        return "a symlink loop" if error.errno == errno.ELOOP else "a broken symlink"
+    return "a symlink to a special file"

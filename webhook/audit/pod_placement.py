@@ -1,4 +1,4 @@
-"""Where pods would go, shaped by the webhook, in the cluster as it stands."""
+"""Places admitted pods on a cluster in its current state."""
 
 from __future__ import annotations
 
@@ -35,83 +35,87 @@ from webhook.report.results import CheckResult
 
 
 def place_pods(
-    entries: Iterable[SourceObject],
-    world: EvaluationContext,
-    placing: PlacementInput,
+    sources: Iterable[SourceObject],
+    context: EvaluationContext,
+    placement: PlacementInput,
     policy: ScoringStrategy,
     fill: FillOrder,
 ) -> Iterator[PlacementResult]:
-    """Where each pod would go in the cluster as it stands, each by itself."""
-    ranking = NodeRanking(placing.cluster, policy, placing.mix, placing.profiles, fill)
-    for entry in entries:
-        for shaped in admitted_pods(entry, world):
-            yield _place_pod(shaped, _nvlink_domain(shaped.checked, world.policies), placing, ranking)
+    """Place each pod on its own: earlier pods are not counted."""
+    ranking = NodeRanking(placement.cluster, policy, placement.mix, placement.profiles, fill)
+    for source in sources:
+        for admitted in admitted_pods(source, context):
+            yield _place_pod(admitted, _nvlink_domain(admitted.checked, context.policies), placement, ranking)
 
 
 def _nvlink_domain(checked: CheckResult, policies: PolicySet) -> str:
-    """The node label that names domains of NVLink, where a policy that spoke of the pod has one."""
-    spoke = [policy.topology for policy in policies.policies if policy.name in checked.decision.policies]
-    return next((section.multi_node_domain for section in spoke if section and section.multi_node_domain), "")
+    """Return the node label of NVLink domains that a policy of the pod names; "" if none does."""
+    sections = [policy.topology for policy in policies.policies if policy.name in checked.decision.policies]
+    return next((section.multi_node_domain for section in sections if section and section.multi_node_domain), "")
 
 
-def _gang_context(pod: Pod, replicas: int, domain: str, placing: PlacementInput) -> GangContext | None:
-    """Those that a pod belongs to: the others of its workload, of which those of the same gang may have places."""
+def _gang_context(pod: Pod, replicas: int, domain: str, placement: PlacementInput) -> GangContext | None:
+    """Return the gang of a pod, of which some pods may be placed already.
+
+    The replicas of a template, which no controller has named yet, are a gang if a policy names a domain or the template
+    declares a gang size.
+    """
     gang = gang_of(pod)
     if gang is None:
-        return _workload_gang_context(pod, replicas, domain)
-    fellows = (one for one in placing.pods if (found := gang_of(one)) and found.name == gang.name)
-    places = placing.cluster.fleet.by_name
-    seated = Counter(places[one.spec.node_name] for one in fellows if one.spec.node_name in places)
-    return GangContext(replicas if replicas > 1 else gang.size, domain or gang.domain, seated)
-
-
-def _workload_gang_context(pod: Pod, replicas: int, domain: str) -> GangContext | None:
-    """The pods of one template, which no controller has named yet: a gang by a policy, or where it says their size."""
-    said = gang_size(pod)
-    return GangContext(replicas, domain or CLIQUE_LABEL) if replicas > 1 and (domain or said) else None
+        is_gang = replicas > 1 and (domain or gang_size(pod))
+        return GangContext(replicas, domain or CLIQUE_LABEL) if is_gang else None
+    members = (one for one in placement.pods if (other := gang_of(one)) and other.name == gang.name)
+    positions = placement.cluster.fleet.by_name
+    placed = Counter(positions[one.spec.node_name] for one in members if one.spec.node_name in positions)
+    return GangContext(replicas if replicas > 1 else gang.size, domain or gang.domain, placed)
 
 
 def _gang_placement(
-    pod: Pod, company: GangContext | None, cluster: SchedulingSnapshot, room: Mapping[int, int], best: int
+    pod: Pod, context: GangContext | None, cluster: SchedulingSnapshot, capacity: Mapping[int, int], best: int
 ) -> GangPlacement | None:
-    if company is None:
+    if context is None:
         return None
-    gang, label = gang_of(pod), company.domain
-    rooms: Counter[str] = Counter()
-    for node, pods in room.items():
-        rooms[node_domain(cluster, node, label)] += pods
-    seated: Counter[str] = Counter()
-    for node, pods in company.placed.items():
-        seated[node_domain(cluster, node, label)] += pods
-    name, chosen = gang.name if gang else "", node_domain(cluster, best, label)
-    return GangPlacement(name, company.size, company.remaining_count, label, rooms, seated, chosen)
+    gang, label = gang_of(pod), context.domain
+    name, best_domain = gang.name if gang else "", node_domain(cluster, best, label)
+    by_domain, placed = (_sum_by_domain(cluster, label, pods) for pods in (capacity, context.placed))
+    return GangPlacement(name, context.size, context.remaining_count, label, by_domain, placed, best_domain)
 
 
-def _place_pod(shaped: AdmittedPod, domain: str, placing: PlacementInput, ranking: NodeRanking) -> PlacementResult:
-    checked, pod, replicas, everywhere = shaped
-    cluster = placing.cluster
-    wanted = pod_requirements(pod, cluster.fleet)
-    free = [placing.others.get(node.name, {}) for node in cluster.fleet.nodes]
-    asked, unfit = other_requests(pod), stock_filter_reasons(pod, cluster.fleet.nodes, free, placing.ports)
-    company = _gang_context(pod, 1 if everywhere else replicas, domain, placing)
-    among = msgspec.structs.replace(wanted, selected_nodes=wanted.selected_nodes & ~gpu_mask(tuple(unfit)))
-    ranked = ranking.rank(among, company)
-    taking, slots = {each.node for each in ranked}, ranking.slots(among)
-    most = 1 if everywhere or host_ports(pod) else MAX_SLOTS
-    others = [node for node in range(len(cluster.fleet.nodes)) if node not in taking]
-    room = {each.node: count_fitting_pods(asked, free[each.node], min(most, int(slots[each.node]))) for each in ranked}
+def _sum_by_domain(cluster: SchedulingSnapshot, label: str, pods_by_node: Mapping[int, int]) -> Counter[str]:
+    totals: Counter[str] = Counter()
+    for node, pods in pods_by_node.items():
+        totals[node_domain(cluster, node, label)] += pods
+    return totals
+
+
+def _place_pod(admitted: AdmittedPod, domain: str, placement: PlacementInput, ranking: NodeRanking) -> PlacementResult:
+    checked, pod, replicas, daemon = admitted
+    cluster = placement.cluster
+    required = pod_requirements(pod, cluster.fleet)
+    free = [placement.others.get(node.name, {}) for node in cluster.fleet.nodes]
+    requests, filtered = other_requests(pod), stock_filter_reasons(pod, cluster.fleet.nodes, free, placement.ports)
+    gang = _gang_context(pod, 1 if daemon else replicas, domain, placement)
+    selected = required.selected_nodes & ~gpu_mask(tuple(filtered))
+    eligible = msgspec.structs.replace(required, selected_nodes=selected)
+    ranked = ranking.rank(eligible, gang)
+    feasible, slots = {each.node for each in ranked}, ranking.slots(eligible)
+    most = 1 if daemon or host_ports(pod) else MAX_SLOTS
+    others = [node for node in range(len(cluster.fleet.nodes)) if node not in feasible]
+    capacity = {
+        each.node: count_fitting_pods(requests, free[each.node], min(most, int(slots[each.node]))) for each in ranked
+    }
     return PlacementResult(
         title=checked.title,
         denied=denial_codes(checked),
-        request=wanted,
+        request=required,
         cluster=cluster,
         feasible=tuple(ranked),
-        reasons={node: (*filter_reasons(cluster, wanted, node), *unfit.get(node, ())) for node in others},
-        nearest=None if ranked else find_preemption(cluster, wanted, placing.pods, pod, free),
+        reasons={node: (*filter_reasons(cluster, required, node), *filtered.get(node, ())) for node in others},
+        nearest=None if ranked else find_preemption(cluster, required, placement.pods, pod, free),
         replicas=replicas,
-        on_each_node=everywhere,
-        fits=sum(room.values()),
+        on_each_node=daemon,
+        fits=sum(capacity.values()),
         fixed_node=pod.spec.node_name,
-        gang=_gang_placement(pod, company, cluster, room, ranked[0].node) if ranked else None,
+        gang=_gang_placement(pod, gang, cluster, capacity, ranked[0].node) if ranked else None,
         unevaluated=unsupported_constraints(pod),
     )

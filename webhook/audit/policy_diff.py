@@ -1,4 +1,4 @@
-"""What a change of policies would do to the pods of a cluster: each judged by the old ones and by the new ones."""
+"""Compares the decisions for the pods of a cluster before and after a policy change."""
 
 from __future__ import annotations
 
@@ -17,56 +17,51 @@ from webhook.report.policy_diff import PodPolicyDiff
 from webhook.report.results import CheckResult, CheckVerdict, skipped_result
 
 _RECORD = json_pointer((DECISION_ANNOTATION,))
-"""How the path of our record ends, in a pod that has annotations."""
+"""The end of our record's path in a patch."""
 
 
 def compare_policies(
-    found: Iterable[SourceObject | SkippedDocument], world: EvaluationContext, changed: PolicySet
+    documents: Iterable[SourceObject | SkippedDocument], context: EvaluationContext, changed: PolicySet
 ) -> Iterator[PodPolicyDiff | CheckResult]:
-    """Judge each pod twice.
-
-    Args:
-        world: With the old policies.
-        changed: The new ones.
+    """Evaluate each pod with the policies of the context and with the changed ones.
 
     Yields:
-        What differs between the two, for each pod; a skipped result for each fault in a file.
+        The difference for each pod; a skipped result for each invalid document.
     """
-    after = msgspec.structs.replace(world, policies=changed)
-    plain, plain_after = without_right_sizing(world.policies), without_right_sizing(changed)
-    for each in found:
+    after = msgspec.structs.replace(context, policies=changed)
+    unsized, unsized_after = without_right_sizing(context.policies), without_right_sizing(changed)
+    for each in documents:
         if isinstance(each, SkippedDocument):
             if each.broken:
                 yield skipped_result(each.place, each.reason, invalid=True)
         elif is_active_pod(each.data):
-            one, other = audit_pod(each, world, plain), audit_pod(each, after, plain_after)
-            yield one if one.verdict is CheckVerdict.SKIPPED else _compare_results(one, other)
+            old, new = audit_pod(each, context, unsized), audit_pod(each, after, unsized_after)
+            yield old if old.verdict is CheckVerdict.SKIPPED else _compare_results(old, new)
 
 
-def _compare_results(one: CheckResult, other: CheckResult) -> PodPolicyDiff:
-    before, after = one.decision, other.decision
-    refused = {found.code: found for found in after.denials}
-    taken_back = {found.code: found for found in before.denials}
-    reasons = refused if after.denials else taken_back
+def _compare_results(old: CheckResult, new: CheckResult) -> PodPolicyDiff:
+    before, after = old.decision, new.decision
+    denied, allowed = bool(after.denials and not before.denials), bool(before.denials and not after.denials)
+    codes = dict.fromkeys(finding.code for finding in (after.denials if denied else before.denials))
     return PodPolicyDiff(
-        namespace=one.namespace,
-        workload=other.pod_details.workload if other.pod_details is not None else "",
-        denied=bool(after.denials) and not before.denials,
-        allowed=bool(before.denials) and not after.denials,
-        patched=not after.denials and _patch_without_record(one) != _patch_without_record(other),
-        codes=tuple(reasons) if bool(before.denials) != bool(after.denials) else (),
+        namespace=old.namespace,
+        workload=new.pod_details.workload if new.pod_details is not None else "",
+        denied=denied,
+        allowed=allowed,
+        patched=not after.denials and _patch_without_record(old) != _patch_without_record(new),
+        codes=tuple(codes) if denied or allowed else (),
         gpu_milli_saved=before.gpu_milli_after - after.gpu_milli_after,
         warned=_new_warnings(before, after) if not after.denials else (),
     )
 
 
 def _new_warnings(before: Decision, after: Decision) -> tuple[str, ...]:
-    said = {found.code for found in before.warnings}
-    return tuple(dict.fromkeys(found.code for found in after.warnings if found.code not in said))
+    known = {finding.code for finding in before.warnings}
+    return tuple(dict.fromkeys(finding.code for finding in after.warnings if finding.code not in known))
 
 
 def _patch_without_record(result: CheckResult) -> list[object]:
-    """The operations without our own record: it has the digest of all policies, and differs whatever they say."""
+    """Return the patch without our record, whose policy digest always differs."""
     return [_operation_without_record(operation) for operation in result.decision.patch]
 
 

@@ -1,10 +1,10 @@
-"""Run GPUPolicyTest files: each case is one `evaluate_object` in the world that the file describes."""
+"""Runs GPUPolicyTest files: evaluates each case in the cluster that its file describes, and compares the result."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
-from pathlib import Path as FilePath
+from pathlib import Path
 from typing import Any
 
 from webhook.audit.adjusted_view import with_only_namespace_labels
@@ -42,11 +42,11 @@ Json = dict[str, Any]
 
 
 class PolicyTestError(LocatedError):
-    """A test cannot be run: a file it names is not there, or is not what it must be."""
+    """A test cannot be run: a file that it names is missing or invalid."""
 
 
 def find_test_files(paths: Iterable[str]) -> Iterator[str]:
-    """The files under some paths in which there are policy tests."""
+    """Yield the files under some paths that contain policy tests."""
     for path in paths:
         for file in document_files(path):
             if POLICY_TEST_KIND.encode() in read_test_bytes(file, SourceLocation(file)):
@@ -57,80 +57,80 @@ def run_test_file(file: str, now: datetime) -> FileResult:
     """Run every case of a file.
 
     Args:
-        now: The moment for cases that give none.
+        now: The time of cases that set none.
     """
     try:
-        tests, faults = load_test_files(read_test_bytes(file, SourceLocation(file)), file)
-        if faults:
-            return FileResult(file, (), faults)
+        tests, errors = load_test_files(read_test_bytes(file, SourceLocation(file)), file)
+        if errors:
+            return FileResult(file, (), errors)
         return FileResult(file, tuple(result for test in tests for result in _run_test(test, now)))
-    except LocatedError as fault:
-        return FileResult(file, (), (fault,))
+    except LocatedError as error:
+        return FileResult(file, (), (error,))
 
 
 def _run_test(test: PolicyTestFile, now: datetime) -> Iterator[CaseResult]:
-    beside = FilePath(test.location.file).parent
-    policies, view = load_test_policies(test, beside), load_test_cluster(test, beside)
+    folder = Path(test.location.file).parent
+    policies, view = load_test_policies(test, folder), load_test_cluster(test, folder)
     for case in test.cases:
-        yield run_test_case(case, beside, policies, view, now)
+        yield run_test_case(case, folder, policies, view, now)
 
 
 def run_test_case(
-    case: PolicyTestCase, beside: FilePath, policies: PolicySet, view: ClusterView, now: datetime
+    case: PolicyTestCase, folder: Path, policies: PolicySet, view: ClusterView, now: datetime
 ) -> CaseResult:
     """Run one case.
 
     Args:
-        beside: The folder of the test file, which paths are relative to.
+        folder: The folder of the test file; paths are relative to it.
     """
-    entry = _with_namespace(load_case_object(case.pod, beside, case.location), case.namespace)
-    namespace = written_namespace(entry.data) or DEFAULT_NAMESPACE
+    source = _with_namespace(load_case_object(case.pod, folder, case.location), case.namespace)
+    namespace = written_namespace(source.data) or DEFAULT_NAMESPACE
     labels = case.namespace_labels
-    world = EvaluationContext(
+    context = EvaluationContext(
         policies=policies,
         view=view if labels is None else with_only_namespace_labels(view, namespace, labels),
         now=case.now or now,
         user=case.user,
     )
-    result = evaluate_object(entry, world, operation=case.operation)
+    result = evaluate_object(source, context, operation=case.operation)
     patched = case.expect.patched
-    want = load_case_object(patched, beside, case.location).data if patched is not None else None
-    return CaseResult(case.name, case.location, tuple(case_problems(result, case.expect, want)))
+    expected = load_case_object(patched, folder, case.location).data if patched is not None else None
+    return CaseResult(case.name, case.location, tuple(case_problems(result, case.expect, expected)))
 
 
-def load_test_policies(test: PolicyTestFile, beside: FilePath) -> PolicySet:
-    """The policies a test is about.
+def load_test_policies(test: PolicyTestFile, folder: Path) -> PolicySet:
+    """Load the policies of a test.
 
     Raises:
-        PlacedError: they cannot be used; the first fault.
+        LocatedError: they cannot be used; the first error.
     """
-    files = [file for path in test.policies for file in document_files(str(_resolve_path(beside, path)))]
+    files = [file for path in test.policies for file in document_files(str(_resolve_path(folder, path)))]
     loaded = load_policies((file, read_test_bytes(file, test.location)) for file in files)
     if loaded.policies is None:
         raise loaded.errors[0]
     return loaded.policies
 
 
-def load_test_cluster(test: PolicyTestFile, beside: FilePath) -> ClusterView:
-    """The cluster a test happens in; one of which nothing is known where none is given.
+def load_test_cluster(test: PolicyTestFile, folder: Path) -> ClusterView:
+    """Load the cluster of a test; an unknown cluster if it names none.
 
     Raises:
         SnapshotError: it cannot be used.
     """
     if not test.cluster:
         return view_of_objects(())
-    return read_snapshot_view(DEMO if test.cluster == DEMO else str(_resolve_path(beside, test.cluster)))
+    return read_snapshot_view(DEMO if test.cluster == DEMO else str(_resolve_path(folder, test.cluster)))
 
 
-def load_case_object(given: PathOrManifest, beside: FilePath, place: SourceLocation) -> SourceObject:
-    """The object of a case: written there, or the one object of a file.
+def load_case_object(given: PathOrManifest, folder: Path, place: SourceLocation) -> SourceObject:
+    """Load the object of a case: written inline, or the only object of a file.
 
     Raises:
-        CannotRunError: the file has no object, or more than one.
+        PolicyTestError: the file has no object, or more than one.
     """
     if isinstance(given, Mapping):
         return _inline_object(given, place)
-    file = str(_resolve_path(beside, given))
+    file = str(_resolve_path(folder, given))
     found: Sequence[SourceObject | SkippedDocument] = list(read_objects([file]))
     if len(found) == 1 and isinstance(found[0], SourceObject):
         return found[0]
@@ -145,18 +145,18 @@ def _inline_object(given: Mapping[str, Any], place: SourceLocation) -> SourceObj
     return SourceObject(dict(given), Document(given, place.file, (place.line, place.column)))
 
 
-def _with_namespace(entry: SourceObject, namespace: str) -> SourceObject:
+def _with_namespace(source: SourceObject, namespace: str) -> SourceObject:
     if not namespace:
-        return entry
-    metadata = entry.data.get("metadata") or {}
-    return SourceObject({**entry.data, "metadata": {**metadata, "namespace": namespace}}, entry.document, entry.prefix)
+        return source
+    metadata = {**(source.data.get("metadata") or {}), "namespace": namespace}
+    return SourceObject({**source.data, "metadata": metadata}, source.document, source.prefix)
 
 
-def _resolve_path(beside: FilePath, path: str) -> FilePath:
-    """A path as a test file writes it, without the way up and down again."""
-    joined = beside / path
+def _resolve_path(folder: Path, path: str) -> Path:
+    """Return a path of a test file relative to the current directory, if it is below it."""
+    joined = folder / path
     try:
-        return joined.resolve().relative_to(FilePath.cwd())
+        return joined.resolve().relative_to(Path.cwd())
     except ValueError:
         return joined
 
@@ -165,7 +165,7 @@ def read_test_bytes(file: str, place: SourceLocation) -> bytes:
     """Read a file that a test needs.
 
     Raises:
-        CannotRunError: it cannot be read.
+        PolicyTestError: it cannot be read.
     """
     try:
         return read_content(file, MAX_FILE_BYTES)
@@ -174,62 +174,62 @@ def read_test_bytes(file: str, place: SourceLocation) -> bytes:
 
 
 def case_problems(result: CheckResult, expect: ExpectSpec, patched: Json | None) -> Iterator[str]:
-    """Everything that came out otherwise, as "want …, got …".
+    """Yield every difference from the expected result, as "want …, got …".
 
     Args:
-        patched: The object that is wanted after the patch; None: not compared.
+        patched: The expected object after the patch; None if it is not compared.
     """
     if result.verdict is CheckVerdict.SKIPPED:
         yield f"want a verdict, got none: {result.reason}"
         return
     yield from _verdict_problems(result, expect)
-    shaped = apply_json_patch(result.stored, result.decision.patch)
+    actual = apply_json_patch(result.stored, result.decision.patch)
     if expect.unchanged is not None and expect.unchanged == bool(result.decision.patch):
-        changed = "; ".join(diff_lines(result.stored, object_without_records(shaped, result.stored)))
+        changed = "; ".join(diff_lines(result.stored, object_without_records(actual, result.stored)))
         yield f"want {'no change' if expect.unchanged else 'a change'}, got {changed or 'none'}"
-    yield from _limits_problems(shaped, expect.limits or {})
+    yield from _limits_problems(actual, expect.limits or {})
     if patched is not None:
-        wanted = default_object(patched, result.namespace)
-        yield from (f"patched: {line}" for line in diff_lines(wanted, object_without_records(shaped, wanted)))
+        expected = default_object(patched, result.namespace)
+        yield from (f"patched: {line}" for line in diff_lines(expected, object_without_records(actual, expected)))
 
 
 def _verdict_problems(result: CheckResult, expect: ExpectSpec) -> Iterator[str]:
     decision = result.decision
     allowed = not decision.denials
     if allowed != expect.allowed:
-        reasons = _format_codes(found.code for found in decision.denials)
-        by = ", ".join(f"{taken.finding.code} taken back by {taken.exemption}" for taken in decision.exempted)
-        got = f"allowed{f' ({by})' if by else ''}" if allowed else f"denied {reasons}"
+        denials = _format_codes(finding.code for finding in decision.denials)
+        exempted = ", ".join(f"{each.finding.code} exempted by {each.exemption}" for each in decision.exempted)
+        got = f"allowed{f' ({exempted})' if exempted else ''}" if allowed else f"denied {denials}"
         yield f"want {'allowed' if expect.allowed else 'denied'}, got {got}"
-    said = _format_codes(found.code for found in decision.findings if found.mode is not PolicyMode.AUDIT)
-    noted = _format_codes(found.code for found in decision.findings if found.mode is PolicyMode.AUDIT)
-    if expect.codes is not None and _format_codes(expect.codes) != said:
-        yield f"want codes {_format_codes(expect.codes)}, got {said}"
-    if expect.audited is not None and _format_codes(expect.audited) != noted:
-        yield f"want audited {_format_codes(expect.audited)}, got {noted}"
+    reported = _format_codes(each.code for each in decision.findings if each.mode is not PolicyMode.AUDIT)
+    audited = _format_codes(each.code for each in decision.findings if each.mode is PolicyMode.AUDIT)
+    if expect.codes is not None and _format_codes(expect.codes) != reported:
+        yield f"want codes {_format_codes(expect.codes)}, got {reported}"
+    if expect.audited is not None and _format_codes(expect.audited) != audited:
+        yield f"want audited {_format_codes(expect.audited)}, got {audited}"
 
 
 def _format_codes(codes: Iterable[str]) -> str:
     return ", ".join(sorted(set(codes))) or "none"
 
 
-def _limits_problems(shaped: Any, wanted: Mapping[str, Mapping[str, str]]) -> Iterator[str]:
-    """GPU resources must be exactly those wanted; of the others, those that are named."""
-    containers = {each.get("name"): each for each in all_containers(shaped)}
-    for name, limits in wanted.items():
+def _limits_problems(pod: Any, expected: Mapping[str, Mapping[str, str]]) -> Iterator[str]:
+    """Compare all GPU resources, and of the other resources those that are named."""
+    containers = {each.get("name"): each for each in all_containers(pod)}
+    for name, limits in expected.items():
         if name not in containers:
             yield f"want limits of container {name}, got containers {', '.join(map(str, containers)) or 'none'}"
             continue
-        found = _map_or_empty(_map_or_empty(containers[name].get("resources")).get("limits"))
-        counted = {
-            key: str(value) for key, value in found.items() if key in limits or parse_gpu_resource(key) is not None
+        written = _map_or_empty(_map_or_empty(containers[name].get("resources")).get("limits"))
+        compared = {
+            key: str(value) for key, value in written.items() if key in limits or parse_gpu_resource(key) is not None
         }
-        if counted != dict(limits):
-            yield f"want limits of {name} {_format_limits(limits)}, got {_format_limits(counted)}"
+        if compared != dict(limits):
+            yield f"want limits of {name} {_format_limits(limits)}, got {_format_limits(compared)}"
 
 
 def all_containers(data: Any) -> Iterator[Json]:
-    """The containers of a pod, init containers first."""
+    """Yield the containers of a pod, init containers first."""
     spec = _map_or_empty(_map_or_empty(data).get("spec"))
     for key in ("initContainers", "containers"):
         found = spec.get(key)

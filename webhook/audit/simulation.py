@@ -1,4 +1,4 @@
-"""Play pods into a cluster, one after the other, and keep how things stood on the way."""
+"""Simulates scheduling of pods, one after the other, and records the allocation over time."""
 
 from __future__ import annotations
 
@@ -21,101 +21,101 @@ from webhook.placement.nodes.simulator import Simulator, unschedulable_reason
 from webhook.placement.nodes.snapshot import SchedulingSnapshot
 from webhook.report.simulation import SimulationResult, SimulationStep
 
-MAX_MOMENTS = 200
-"""Moments that are kept of a simulation, however long it is."""
+MAX_STEPS = 200
+"""Steps to record of a simulation, however long it is."""
 
 
 class SimulationProgress:
-    """What has happened so far. `play` goes on; `result` tells."""
+    """The state of a simulation."""
 
-    def __init__(self, policy: ScoringStrategy, nodes: int, capacity: int, expected: int, held: int = 0) -> None:
-        """Begin.
+    def __init__(self, policy: ScoringStrategy, nodes: int, capacity: int, expected: int, allocated: int = 0) -> None:
+        """Start a simulation.
 
         Args:
-            policy: What ranks the nodes.
-            nodes: How many there are.
-            capacity: Thousandths of GPUs that they have.
-            expected: Pods that will come.
-            held: Thousandths of GPUs that pods hold before the first comes.
+            policy: How nodes are scored.
+            nodes: Number of nodes.
+            capacity: Thousandths of GPUs of the nodes.
+            expected: Number of pods that will arrive.
+            allocated: Thousandths of GPUs that running pods hold.
         """
-        self._policy, self._nodes, self._capacity, self._held = policy, nodes, capacity, held
-        self._every = max(1, expected // MAX_MOMENTS)
-        self._asked = self._allocated = held
-        self._placed = self._left = 0
-        self._moments: list[SimulationStep] = []
+        self._policy, self._nodes, self._capacity, self._initial = policy, nodes, capacity, allocated
+        self._pods_per_step = max(1, expected // MAX_STEPS)
+        self._requested = self._allocated = allocated
+        self._placed = self._unplaced = 0
+        self._steps: list[SimulationStep] = []
         self._reasons: Counter[str] = Counter()
 
     def record_pod(self, milli: int, reason: str) -> bool:
-        """Count a pod. True where this moment should be kept.
+        """Count a pod. Returns whether a step should be recorded now.
 
         Args:
-            milli: Thousandths of GPUs that it asks for, or holds where it found a place.
-            reason: Why it found no place; "" where it did.
+            milli: Thousandths of GPUs that it requests, or holds if it was placed.
+            reason: Why it was not placed; "" if it was.
         """
-        self._asked += milli
+        self._requested += milli
         self._allocated += 0 if reason else milli
         self._placed += not reason
-        self._left += bool(reason)
+        self._unplaced += bool(reason)
         if reason:
             self._reasons[reason] += 1
-        return (self._placed + self._left) % self._every == 0
+        return (self._placed + self._unplaced) % self._pods_per_step == 0
 
-    def record_moment(self, split: float) -> None:
-        """Keep this moment, with what is free but split up."""
-        moment = SimulationStep(self._asked, self._allocated, round(split), self._placed, self._left)
-        if not self._moments or self._moments[-1] != moment:
-            self._moments.append(moment)
+    def record_step(self, fragmented: float) -> None:
+        """Record the current state, with the thousandths of GPUs that are free but unusable by a typical pod."""
+        step = SimulationStep(self._requested, self._allocated, round(fragmented), self._placed, self._unplaced)
+        if not self._steps or self._steps[-1] != step:
+            self._steps.append(step)
 
     def result(self) -> SimulationResult:
-        """What it came to."""
+        """Return the result so far."""
         return SimulationResult(
-            self._policy, self._nodes, self._capacity, tuple(self._moments), dict(self._reasons), self._held
+            self._policy, self._nodes, self._capacity, tuple(self._steps), dict(self._reasons), self._initial
         )
 
 
 def simulate_trace(
-    site: ClusterCapacity,
-    needs: Sequence[PodDemand],
+    capacity: ClusterCapacity,
+    demands: Sequence[PodDemand],
     policy: ScoringStrategy,
     rng: np.random.Generator,
     *,
     learnt: bool,
 ) -> Iterator[SimulationProgress]:
-    """Play a trace; yields after each pod.
+    """Simulate a trace; yields after each pod.
 
     Args:
-        site: The nodes, empty.
-        needs: The pods, in the order of their arrival.
-        policy: What ranks the nodes.
-        rng: Chooses among equals.
-        learnt: True to learn the mix from the arrivals, False to know that of the trace.
+        capacity: The nodes, empty.
+        demands: The pods, in order of arrival.
+        policy: How nodes are scored.
+        rng: Chooses among equal nodes.
+        learnt: Learn the mix of requests from arriving pods, instead of knowing that of the trace.
     """
-    mix = mix_from_demands(needs)
-    player = Simulator(site, policy, rng, None if learnt else mix)
-    measure = FgdScorer(site, mix)
-    simulation = SimulationProgress(policy, len(site.nodes), site.total_milli, len(needs))
-    for place, need in enumerate(needs):
-        found = player.schedule_pod(need)
-        player.record_arrival(need)
-        reason = "" if found else str(unschedulable_reason(player.score_table.free, need))
-        if simulation.record_pod(need.total_milli, reason) or place == len(needs) - 1:
-            simulation.record_moment(_fragmented_milli(measure, player.score_table.free))
+    mix = mix_from_demands(demands)
+    simulator = Simulator(capacity, policy, rng, None if learnt else mix)
+    fragmentation = FgdScorer(capacity, mix)
+    simulation = SimulationProgress(policy, len(capacity.nodes), capacity.total_milli, len(demands))
+    for number, demand in enumerate(demands, 1):
+        placed = simulator.schedule_pod(demand)
+        simulator.record_arrival(demand)
+        reason = "" if placed else str(unschedulable_reason(simulator.score_table.free, demand))
+        if simulation.record_pod(demand.total_milli, reason) or number == len(demands):
+            simulation.record_step(_fragmented_milli(fragmentation, simulator.score_table.free))
         yield simulation
 
 
 class ArrivingPod(NamedTuple):
-    """A Kubernetes pod that comes, and why the webhook refuses it; "" where it lets it in."""
+    """A Kubernetes pod, and why the webhook denies it; "" if it admits it."""
 
-    wanted: PodRequirements
+    required: PodRequirements
     denial: str = ""
 
 
 class PlacementOutcome(NamedTuple):
-    """What became of a pod.
+    """The result of placing a pod.
 
     Attributes:
-        milli: Thousandths of GPUs: where it landed, what it weighs there.
-        reason: Why it found no place; "" where it did.
+        milli: Thousandths of GPUs that it requests, or holds on its node.
+        reason: Why it was not placed; "" if it was.
     """
 
     milli: int
@@ -123,88 +123,90 @@ class PlacementOutcome(NamedTuple):
 
 
 class SimulatedCluster:
-    """A cluster that Kubernetes pods come to and never leave. It has one writer."""
+    """A cluster on which arriving Kubernetes pods are placed. No pod ends."""
 
-    def __init__(self, placing: PlacementInput, policy: ScoringStrategy, fill: FillOrder) -> None:
-        first = placing.cluster
-        own = first.with_free(0, first.free[0], first.devices[0])
-        self._ranking = NodeRanking(own, policy, placing.mix, placing.profiles, fill, turnover=0.0)
-        self._pods = Counter(pod.spec.node_name for pod in placing.pods)
+    def __init__(self, placement: PlacementInput, policy: ScoringStrategy, fill: FillOrder) -> None:
+        cluster = placement.cluster
+        copy = cluster.with_free(0, cluster.free[0], cluster.devices[0])
+        self._ranking = NodeRanking(copy, policy, placement.mix, placement.profiles, fill, turnover=0.0)
+        self._pods = Counter(pod.spec.node_name for pod in placement.pods)
         self._unplaceable: dict[PodRequirements, PlacementOutcome] = {}
 
     @property
     def cluster(self) -> SchedulingSnapshot:
-        """As it stands."""
+        """The current state."""
         return self._ranking.cluster
 
     def place_pod(self, pod: ArrivingPod) -> PlacementOutcome:
-        """Place a pod. One like another that found no place since the last one that did is not tried again."""
-        wanted = pod.wanted
+        """Place a pod. Failures are remembered until the next pod is placed."""
+        required = pod.required
         if pod.denial:
-            return PlacementOutcome(self._requested_milli(wanted), pod.denial)
-        if wanted not in self._unplaceable:
-            ranked = self._ranking.rank(wanted)
+            return PlacementOutcome(self._requested_milli(required), pod.denial)
+        if required not in self._unplaceable:
+            ranked = self._ranking.rank(required)
             if ranked:
-                return self._bind_pod(wanted, ranked[0])
-            self._unplaceable[wanted] = PlacementOutcome(
-                self._requested_milli(wanted), _main_obstacle(self.cluster, wanted)
-            )
-        return self._unplaceable[wanted]
+                return self._bind_pod(required, ranked[0])
+            obstacle = _main_obstacle(self.cluster, required)
+            self._unplaceable[required] = PlacementOutcome(self._requested_milli(required), obstacle)
+        return self._unplaceable[required]
 
-    def _requested_milli(self, wanted: PodRequirements) -> int:
-        return _wanted_milli(self.cluster, wanted, range(len(self.cluster.fleet.nodes)))
+    def _requested_milli(self, required: PodRequirements) -> int:
+        return _required_milli(self.cluster, required, range(len(self.cluster.fleet.nodes)))
 
-    def _bind_pod(self, wanted: PodRequirements, best: RankedNode) -> PlacementOutcome:
-        node = best.node
-        known = self.cluster.fleet.nodes[node]
-        after = self.cluster.with_pod(wanted, node, best.links.gpus if best.links else ())
-        self._pods[known.name] += 1
-        full = bool(known.pods) and self._pods[known.name] >= known.pods
-        self._ranking.set_nodes({node: (structs.replace(after.free[node], full=full), after.devices[node])})
+    def _bind_pod(self, required: PodRequirements, best: RankedNode) -> PlacementOutcome:
+        position = best.node
+        node = self.cluster.fleet.nodes[position]
+        after = self.cluster.with_pod(required, position, best.links.gpus if best.links else ())
+        self._pods[node.name] += 1
+        full = bool(node.pods) and self._pods[node.name] >= node.pods
+        self._ranking.set_nodes({position: (structs.replace(after.free[position], full=full), after.devices[position])})
         self._unplaceable.clear()
-        return PlacementOutcome(_wanted_milli(self.cluster, wanted, (node,)))
+        return PlacementOutcome(_required_milli(self.cluster, required, (position,)))
 
 
 def simulate_pods(
-    placing: PlacementInput, pods: Sequence[ArrivingPod], policy: ScoringStrategy, fill: FillOrder
+    placement: PlacementInput, pods: Sequence[ArrivingPod], policy: ScoringStrategy, fill: FillOrder
 ) -> Iterator[SimulationProgress]:
-    """Play Kubernetes pods into a cluster as it stands; yields after each pod."""
-    cluster = placing.cluster
-    measure, arrivals = FgdScorer(cluster.capacity, placing.mix.with_gpus()), SimulatedCluster(placing, policy, fill)
-    held = _total_allocated_milli(cluster)
-    simulation = SimulationProgress(policy, len(cluster.fleet.nodes), _total_capacity_milli(cluster), len(pods), held)
-    for place, pod in enumerate(pods):
-        milli, reason = arrivals.place_pod(pod)
-        if simulation.record_pod(milli, reason) or place == len(pods) - 1:
-            simulation.record_moment(_fragmented_milli(measure, arrivals.cluster.free_arrays()))
+    """Simulate Kubernetes pods on a cluster in its current state; yields after each pod."""
+    cluster, capacity = (
+        placement.cluster,
+        sum(each.capacity * each.gpu_milli for each in placement.cluster.fleet.offers),
+    )
+    fragmentation = FgdScorer(cluster.capacity, placement.mix.with_gpus())
+    simulated = SimulatedCluster(placement, policy, fill)
+    allocated = _total_allocated_milli(cluster)
+    simulation = SimulationProgress(policy, len(cluster.fleet.nodes), capacity, len(pods), allocated)
+    for number, pod in enumerate(pods, 1):
+        milli, reason = simulated.place_pod(pod)
+        if simulation.record_pod(milli, reason) or number == len(pods):
+            simulation.record_step(_fragmented_milli(fragmentation, simulated.cluster.free_arrays()))
         yield simulation
 
 
-def _fragmented_milli(measure: FgdScorer, rooms: FreeCapacityArrays) -> float:
-    return -float(measure.node_values(rooms.rows(np.arange(len(rooms.cpu)))).sum())
+def _fragmented_milli(fragmentation: FgdScorer, free: FreeCapacityArrays) -> float:
+    return -float(fragmentation.node_values(free.rows(np.arange(len(free.cpu)))).sum())
 
 
-def _main_obstacle(cluster: SchedulingSnapshot, wanted: PodRequirements) -> str:
-    """What keeps a pod off the most of the nodes that come nearest, in the scheduler's words.
+def _main_obstacle(cluster: SchedulingSnapshot, required: PodRequirements) -> str:
+    """Return the most frequent reason, in the scheduler's words, on the nodes that come closest.
 
-    Nearest are those that let it in and only have too little free, or, where none does, those with the fewest reasons;
-    of those that its selectors allow, if any, and that offer what it asks for, if any.
+    These are nodes that admit the pod and only lack capacity; if there are none, those with the fewest reasons. Nodes
+    that its selectors exclude, or that do not offer its resource, are only considered if there are no others.
     """
-    selected = list(bit_positions(wanted.selected_nodes)) or list(range(len(cluster.fleet.nodes)))
-    offering = [node for node in selected if cluster.offer(node, wanted.resource)] or selected
-    letting = [node for node in offering if not any(exclusion_reasons(cluster, wanted, node))]
-    reasons = [_scheduler_reasons(cluster, wanted, node) for node in letting or offering]
+    selected = list(bit_positions(required.selected_nodes)) or list(range(len(cluster.fleet.nodes)))
+    offering = [node for node in selected if cluster.offer(node, required.resource)] or selected
+    admitting = [node for node in offering if not any(exclusion_reasons(cluster, required, node))]
+    reasons = [
+        list(dict.fromkeys(reason.scheduler_message for reason in filter_reasons(cluster, required, node)))
+        for node in admitting or offering
+    ]
     fewest = min(map(len, reasons))
     return Counter(word for some in reasons if len(some) == fewest for word in some).most_common(1)[0][0]
 
 
-def _scheduler_reasons(cluster: SchedulingSnapshot, wanted: PodRequirements, node: int) -> list[str]:
-    return list(dict.fromkeys(reason.scheduler_message for reason in filter_reasons(cluster, wanted, node)))
-
-
-def _wanted_milli(cluster: SchedulingSnapshot, wanted: PodRequirements, nodes: Sequence[int]) -> int:
-    """Thousandths of GPUs, each kind by the first of some nodes that offers it."""
-    return sum(count * _resource_unit_milli(cluster, resource, nodes) for resource, count in wanted.gpu_resources)
+def _required_milli(cluster: SchedulingSnapshot, required: PodRequirements, nodes: Sequence[int]) -> int:
+    """Return the requested thousandths of GPUs, each resource as on the first of the nodes that offers it."""
+    return sum(count * _resource_unit_milli(cluster, resource, nodes) for resource, count in required.gpu_resources)
 
 
 def _resource_unit_milli(cluster: SchedulingSnapshot, resource: str, nodes: Sequence[int]) -> int:
@@ -213,14 +215,9 @@ def _resource_unit_milli(cluster: SchedulingSnapshot, resource: str, nodes: Sequ
 
 
 def _total_allocated_milli(cluster: SchedulingSnapshot) -> int:
-    """Thousandths of GPUs that pods hold."""
     return sum(
-        cluster.used_units(node, resource) * offer.gpu_milli
-        for node, known in enumerate(cluster.fleet.nodes)
-        for resource in known.gpus
-        if (offer := cluster.offer(node, resource))
+        cluster.used_units(position, resource) * offer.gpu_milli
+        for position, node in enumerate(cluster.fleet.nodes)
+        for resource in node.gpus
+        if (offer := cluster.offer(position, resource))
     )
-
-
-def _total_capacity_milli(cluster: SchedulingSnapshot) -> int:
-    return sum(offer.capacity * offer.gpu_milli for offer in cluster.fleet.offers)

@@ -1,8 +1,7 @@
-"""What is known of a pod that is in a cluster already, beside what the engine says of it: its workload, what it
-was seen to use, and whether a hook ever saw it.
+"""Facts about pods that a cluster has stored: the GPU usage of their containers, and whether they were evaluated.
 
-Nothing marks a pod that a hook let through unchanged. So a pod counts as missed where its kind or its namespace goes
-past every hook, and where it would be changed or refused today and bears no record of ours.
+The webhook leaves no mark on a pod that it admits unchanged. So a pod counts as not evaluated if no webhook is called
+for it (static pods, excluded namespaces), or if it would be changed or rejected now and carries no record.
 """
 
 from __future__ import annotations
@@ -24,56 +23,65 @@ from webhook.model.workloads import workload_of
 from webhook.report.results import ContainerUsage, UnevaluatedReason
 
 KUBELET_CONFIG_PREFIX = "kubernetes.io/config."
-"""What the kubelet's annotations on static pods begin with."""
+"""Prefix of the kubelet's annotations on static pods."""
 
 
 def container_uses(
-    asked: PodGpuRequests, namespace: str, pod: Pod, world: EvaluationContext, outcome: OfferChoice | KeepRequest
+    requests: PodGpuRequests,
+    namespace: str,
+    pod: Pod,
+    context: EvaluationContext,
+    outcome: OfferChoice | KeepRequest,
 ) -> tuple[ContainerUsage, ...]:
-    """What each container asks for of GPUs, and what was seen of it.
+    """Return the GPU request and observed usage of each container.
 
     Args:
-        outcome: What it would get instead, or why it keeps what it has.
+        outcome: The offer that the pod would get, or why it keeps its request.
     """
-    workload, advised_mib, now = workload_of(pod), _usage_advised_mib(outcome), world.now.timestamp()
-    seen = [world.usage.find(namespace, workload, ask.container.name) for ask in asked.requests]
-    name = pod.metadata.name
+    workload, recommended_mib, now = workload_of(pod), _usage_based_mib(outcome), context.now.timestamp()
     return tuple(
-        _container_use(ask, use, advised_mib, now, name) for ask, use in zip(asked.requests, seen, strict=True)
+        _container_use(
+            request,
+            context.usage.find(namespace, workload, request.container.name),
+            recommended_mib,
+            now,
+            pod.metadata.name,
+        )
+        for request in requests.requests
     )
 
 
-def _usage_advised_mib(outcome: OfferChoice | KeepRequest) -> int | None:
-    """Memory of the size that observed use advises, MiB; None where the advice has other grounds, or is none."""
+def _usage_based_mib(outcome: OfferChoice | KeepRequest) -> int | None:
+    """Return the recommended memory if it is based on observed usage, else None."""
     if not isinstance(outcome, OfferChoice) or outcome.need.evidence is not EvidenceSource.OBSERVED:
         return None
     return outcome.need.memory_mib
 
 
 def _container_use(
-    ask: GpuRequest, seen: ObservedUsage | None, advised_mib: int | None, now: float, pod: str
+    request: GpuRequest, usage: ObservedUsage | None, recommended_mib: int | None, now: float, pod: str
 ) -> ContainerUsage:
-    if seen is None:
-        return ContainerUsage(ask.container.name, ask.resource.name, ask.count)
+    if usage is None:
+        return ContainerUsage(request.container.name, request.resource.name, request.count)
     return ContainerUsage(
-        container=ask.container.name,
-        resource=ask.resource.name,
-        count=ask.count,
-        memory_mib=seen.memory_mib,
-        compute_milli=seen.compute_milli,
-        samples=seen.samples,
-        preallocates=seen.preallocates,
-        idle=seen.is_idle(now) and pod in seen.idle_pods,
-        risk_ppm=seen.risk_ppm(advised_mib) if advised_mib and seen.sizes_mib else None,
+        container=request.container.name,
+        resource=request.resource.name,
+        count=request.count,
+        memory_mib=usage.memory_mib,
+        compute_milli=usage.compute_milli,
+        samples=usage.samples,
+        preallocates=usage.preallocates,
+        idle=usage.is_idle(now) and pod in usage.idle_pods,
+        risk_ppm=usage.risk_ppm(recommended_mib) if recommended_mib and usage.sizes_mib else None,
     )
 
 
 def missed_admission(pod: Mapping[str, Any], namespace: str, decision: Decision) -> UnevaluatedReason | None:
-    """Why no hook saw a pod; None where one did, or nothing tells.
+    """Return why a pod was not evaluated at admission; None if it was, or if that is unknown.
 
     Args:
-        pod: The pod as it is stored.
-        decision: What would become of it if it were created again.
+        pod: The stored pod.
+        decision: The decision if it were created now.
     """
     if not decision.involves_gpus:
         return None
@@ -87,16 +95,16 @@ def missed_admission(pod: Mapping[str, Any], namespace: str, decision: Decision)
 
 
 def describe_admission_change(decision: Decision) -> str:
-    """What a hook would have made of a pod, in words."""
+    """Describe what the webhook would have done with a pod."""
     if decision.denials:
-        return f"refused: {', '.join(dict.fromkeys(found.code for found in decision.denials))}"
+        return f"denied: {', '.join(dict.fromkeys(found.code for found in decision.denials))}"
     fields = dict.fromkeys(_patched_field(operation["path"]) for operation in decision.patch)
     named = [field for field in fields if field]
-    return f"given {', '.join(named)}" if named else "let in as they are"
+    return f"given {', '.join(named)}" if named else "admitted unchanged"
 
 
 def _patched_field(pointer: str) -> str:
-    """The part of a pod that an operation is about; "" for our own records."""
+    """Return the part of a pod that an operation changes; "" for our records."""
     steps = pointer.split("/")[1:]
     if steps[0] == "metadata":
         return "labels" if "labels" in steps else ""
@@ -109,7 +117,7 @@ def _annotation_map(metadata: Any) -> dict[str, Any]:
 
 
 def without_kubelet_annotations(metadata: Any) -> Any:
-    """The metadata of a static pod as its manifest has them: without what the kubelet writes."""
+    """Return the metadata of a static pod without the annotations that the kubelet adds."""
     annotations = _annotation_map(metadata)
     if MIRROR_ANNOTATION not in annotations:
         return metadata
@@ -118,17 +126,17 @@ def without_kubelet_annotations(metadata: Any) -> Any:
 
 
 def created_since(
-    found: Iterable[SourceObject | SkippedDocument], moment: datetime | None
+    documents: Iterable[SourceObject | SkippedDocument], moment: datetime | None
 ) -> Iterator[SourceObject | SkippedDocument]:
-    """What was created at this moment or later; an object that does not say when it was is kept."""
-    for each in found:
+    """Yield what was created at or after this time; objects without a creation time are included."""
+    for each in documents:
         created = _creation_time(each.data) if isinstance(each, SourceObject) and moment is not None else None
         if moment is None or created is None or created >= moment:
             yield each
 
 
 def lacks_creation_time(data: Mapping[str, Any]) -> bool:
-    """Does an object not say when it was created?"""
+    """Return whether an object has no creation time."""
     return _creation_time(data) is None
 
 
