@@ -186,6 +186,10 @@ def test_the_demonstration_runs_the_real_server() -> None:
     assert re.search(r"^GPUs requested .*, after .*, saved [1-9]", text, re.MULTILINE)
     assert text.endswith("To keep a server running: make serve\n")
     assert [line for line in text.splitlines() if len(line) > 80] == []
+    quoted = (
+        (ROOT / "README.md").read_text().split("The first two decisions of `make run`:\n\n```\n")[1].split("```")[0]
+    )
+    assert re.sub(r"\d+\.\d ms", "ms", quoted) in re.sub(r"\d+\.\d ms", "ms", text)
 
 
 def test_the_demonstration_says_why_the_server_did_not_start() -> None:
