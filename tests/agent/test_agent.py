@@ -119,19 +119,21 @@ class Beats:
 class Node:
     """An agent and all around it."""
 
-    def __init__(self, library: Library, *, patience: float = 10.0, milli: bool = False) -> None:
+    def __init__(self, library: Library, *, nvml_timeout: float = 10.0, milli: bool = False) -> None:
         self.library, self.cluster, self.kubelet, self.clock = library, Cluster(), Kubelet(), Clock()
         self.log, self.beats = io.StringIO(), Beats()
-        self.agent = self.started(patience=patience, milli=milli)
+        self.agent = self.started(nvml_timeout=nvml_timeout, milli=milli)
 
-    def started(self, *, patience: float = 10.0, milli: bool = False) -> NodeAgent:
+    def started(self, *, nvml_timeout: float = 10.0, milli: bool = False) -> NodeAgent:
         """An agent that has just been started."""
         publisher = GpuNodePublisher(self.cluster, "gpu-1", self.clock, Random(1))
         advertiser = NodeAdvertiser(self.cluster, "gpu-1", self.clock, Random(1), milli=milli)
         log = make_logger("info", self.log)
         machine, random = GpuDiscovery(self.clock), Random(1)
         beats = self.beats
-        return NodeAgent(machine, self.kubelet, publisher, advertiser, log, random, patience=patience, heartbeat=beats)
+        return NodeAgent(
+            machine, self.kubelet, publisher, advertiser, log, random, nvml_timeout=nvml_timeout, lease=beats
+        )
 
     async def round(self, seconds: float = 60.0) -> None:
         self.clock.now += seconds
@@ -321,7 +323,7 @@ async def test_nvml_that_hangs_holds_nothing_else_up() -> None:
 
     with installed(bridged((0, 1))) as library:
         library.before = wait
-        node = Node(library, patience=0.2)
+        node = Node(library, nvml_timeout=0.2)
         await node.round()
         hang.set()
         await node.round()
@@ -330,7 +332,7 @@ async def test_nvml_that_hangs_holds_nothing_else_up() -> None:
         assert library.calls["nvmlDeviceGetCount_v2"] == 2  # none was begun beside the one that hangs
         hang.clear()
         gate.set()
-        await _until(lambda: node.agent.metrics.discoveries["good"] == 2, node)
+        await _until(lambda: node.agent.metrics.discoveries["success"] == 2, node)
 
     assert node.cluster.node.message == ""
 
@@ -369,7 +371,7 @@ async def test_the_log_has_the_stack_of_a_fault_once(node: Node) -> None:
     await node.round()
 
     said = [json.loads(line)["event"] for line in node.log.getvalue().splitlines() if '"nvml"' in line]
-    assert said == ["crashed", "trouble", "well again"]
+    assert said == ["internal error", "problem", "recovered"]
 
 
 def says(node: Node, part: str) -> str:
@@ -385,7 +387,7 @@ from tests.agent.test_agent import Node
 
 with installed(bridged((0, 1))) as library:
     library.before = lambda name: name.startswith("nvmlInit") or threading.Event().wait()
-    asyncio.run(Node(library, patience=0.1).round())
+    asyncio.run(Node(library, nvml_timeout=0.1).round())
     print("ended")
 """
 
@@ -421,7 +423,7 @@ async def test_each_trouble_is_said_once(node: Node) -> None:
     await node.round()
 
     said = [line for line in node.log.getvalue().splitlines() if '"kubelet"' in line]
-    assert ["trouble" in line for line in said] == [True, False]
+    assert ["problem" in line for line in said] == [True, False]
 
 
 async def test_the_node_can_advertise_the_accounting_resource_for_its_healthy_gpus() -> None:

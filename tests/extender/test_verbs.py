@@ -199,7 +199,7 @@ def test_a_pod_that_is_not_reported_yet_holds_what_each_container_got(seen: bool
 
 
 def test_gpus_that_the_node_gives_out_no_more_are_not_counted_on() -> None:
-    torn = ailing(report("torn", 4, BRIDGED, {2: "team/a"}), 0, conditions=["XID 94: contained error of memory"])
+    torn = ailing(report("torn", 4, BRIDGED, {2: "team/a"}), 0, conditions=["XID 94: contained memory error"])
     joined = {(i, j): 18 for j in range(8) for i in range(j)}
     alone = ailing(report("alone", 8, joined, nvswitch=True), 0, nvlinkDegraded=True)
     standing = stand(gpu_node("torn", 3), torn, gpu_node("alone", 7, H100), alone)

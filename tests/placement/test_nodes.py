@@ -435,7 +435,7 @@ class Lacking(NamedTuple):
 
 
 HELD_FIRST, HELD_THIRD = (report("n", 4, BRIDGED, {gpu: "team/a"}) for gpu in (0, 2))
-CONTAINED = {"conditions": ["XID 94: contained error of memory"]}
+CONTAINED = {"conditions": ["XID 94: contained memory error"]}
 LACKING = {
     "all are given out, and one is ill: it may be given": Lacking(4, ailing(report("n", 4, BRIDGED), 0), 0b1111),
     "one is lacking, and one is ill": Lacking(3, ailing(report("n", 4, BRIDGED), 0), 0b1110),

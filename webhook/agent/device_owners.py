@@ -1,7 +1,8 @@
-"""Which pod holds which device: the kubelet's PodResources (v1), over its Unix socket.
+"""Tell which pod each GPU is allocated to: the kubelet's PodResources API (v1), and the ids of device plugins.
 
-The messages are declared here field by field, as many as are read, and made into classes by protobuf itself: no
-generated file has to follow the library's version.
+The fields that are read are declared here, and protobuf builds classes from them, so no generated file has to match the
+library's version. Device ids are UUIDs of GPUs and MIG devices, "UUID::2" for a share; on GKE "nvidia0",
+"nvidia0/gi3", and "nvidia0/vgpu1" or "nvidia0/gi3/vgpu1" for shares.
 
 Source: k8s.io/kubelet pkg/apis/podresources/v1/api.proto.
 """
@@ -31,7 +32,7 @@ SOCKET = "/var/lib/kubelet/pod-resources/kubelet.sock"
 LIST_METHOD = "/v1.PodResourcesLister/List"
 CALL_SECONDS = 5.0
 MAX_ANSWER_BYTES = 16 * 1024 * 1024
-"""Bytes; gRPC's own bound of 4 MiB is too low for a node full of pods."""
+"""gRPC's default of 4 MiB is too low for a node full of pods."""
 
 OPTIONS = (
     ("grpc.max_receive_message_length", MAX_ANSWER_BYTES),
@@ -50,15 +51,15 @@ MESSAGES: Mapping[str, tuple[tuple[int, str, str], ...]] = {
 """Number, name and kind of the fields: "" a string, "*" strings, else messages of that kind."""
 
 DeviceOwners = Mapping[str, tuple[str, ...]]
-"""The pods ("namespace/name") that hold each device, by the id that its plugin gave it."""
+"""Pods ("namespace/name") by the id of the device allocated to them."""
 
 
 class KubeletUnavailableError(Exception):
-    """The kubelet does not say who holds what."""
+    """The kubelet's PodResources API does not answer."""
 
 
 def build_message_classes() -> Mapping[str, Any]:
-    """The class of each message, by name."""
+    """Build the class of each message, by name."""
     file = FileDescriptorProto(name="podresources.proto", package="v1", syntax="proto3")
     for name, fields in MESSAGES.items():
         message = file.message_type.add(name=name)
@@ -75,10 +76,10 @@ def build_message_classes() -> Mapping[str, Any]:
 
 
 class PodResourcesClient:
-    """The kubelet of this node. Use it with `async with`."""
+    """Client of the kubelet's PodResources API. Use it with `async with`."""
 
     def __init__(self, socket: str = SOCKET) -> None:
-        """Prepare; nothing is asked yet."""
+        """Prepare; no request is sent yet."""
         self._classes = build_message_classes()
         self._channel = grpc.aio.insecure_channel(f"unix://{socket}", options=OPTIONS)
         self._list = self._channel.unary_unary(
@@ -96,10 +97,10 @@ class PodResourcesClient:
         await self._channel.close()
 
     async def device_owners(self) -> DeviceOwners:
-        """Who holds which device now.
+        """Return the pods of each device.
 
         Raises:
-            KubeletAwayError: it is not there, is starting, or has had too many calls.
+            KubeletUnavailableError: The kubelet is down, starting, or limits the rate of calls.
         """
         request = self._classes["ListPodResourcesRequest"]()
         try:
@@ -110,34 +111,29 @@ class PodResourcesClient:
 
 
 def owners_in_response(answer: Any) -> DeviceOwners:
-    """Devices and their pods from a ListPodResourcesResponse. One resource may come in several entries."""
-    held: defaultdict[str, set[str]] = defaultdict(set)
+    """Return the pods of each device in a ListPodResourcesResponse. A resource may have several entries."""
+    owners: defaultdict[str, set[str]] = defaultdict(set)
     for pod in answer.pod_resources:
         for container in pod.containers:
             for devices in container.devices:
                 for device in devices.device_ids:
-                    held[device].add(f"{pod.namespace}/{pod.name}")
-    return {device: tuple(sorted(pods)) for device, pods in held.items()}
+                    owners[device].add(f"{pod.namespace}/{pod.name}")
+    return {device: tuple(sorted(pods)) for device, pods in owners.items()}
 
 
-def with_device_owners(status: GPUNodeStatus, holders: Mapping[str, PodNames]) -> GPUNodeStatus:
-    """The status with the pods that hold each GPU and each MIG instance.
-
-    Args:
-        status: What NVML sees.
-        holders: Pods by device id; ids of other devices are left out.
-    """
+def with_device_owners(status: GPUNodeStatus, owners: DeviceOwners) -> GPUNodeStatus:
+    """Return the status with the pods of each GPU and MIG instance; ids of other devices are ignored."""
     by_device: defaultdict[str, set[str]] = defaultdict(set)
-    for device, pods in holders.items():
+    for device, pods in owners.items():
         by_device[device_of_id(device)].update(pods)
     gpus = tuple(_with_gpu_owners(gpu, by_device) for gpu in status.gpus)
     return msgspec.structs.replace(status, gpus=gpus)
 
 
 def device_of_id(name: str) -> str:
-    """The device that an id stands for, without the number of a share.
+    """Return the id of the device without the number of a share.
 
-    >>> device_of("GPU-8f::3"), device_of("nvidia0/gi3/vgpu1"), device_of("nvidia1/vgpu0")
+    >>> device_of_id("GPU-8f::3"), device_of_id("nvidia0/gi3/vgpu1"), device_of_id("nvidia1/vgpu0")
     ('GPU-8f', 'nvidia0/gi3', 'nvidia1')
     """
     gke = _GKE_DEVICE_ID.match(name)
@@ -146,16 +142,16 @@ def device_of_id(name: str) -> str:
     return name.partition("::")[0]
 
 
-def _with_gpu_owners(gpu: GpuDevice, holders: Mapping[str, set[str]]) -> GpuDevice:
+def _with_gpu_owners(gpu: GpuDevice, owners: Mapping[str, set[str]]) -> GpuDevice:
     whole = f"nvidia{gpu.index}"
 
-    def instance(one: MigInstance) -> MigInstance:
-        pods = _owners_of_ids(holders, (*one.uuids, f"{whole}/gi{one.id}"))
-        return msgspec.structs.replace(one, pod=pods[0] if pods else "")
+    def with_owner(instance: MigInstance) -> MigInstance:
+        pods = _owners_of_ids(owners, (*instance.uuids, f"{whole}/gi{instance.id}"))
+        return msgspec.structs.replace(instance, pod=pods[0] if pods else "")
 
-    cuts = tuple(instance(one) for one in gpu.instances)
-    return msgspec.structs.replace(gpu, pods=_owners_of_ids(holders, (gpu.uuid, whole)), instances=cuts)
+    instances = tuple(map(with_owner, gpu.instances))
+    return msgspec.structs.replace(gpu, pods=_owners_of_ids(owners, (gpu.uuid, whole)), instances=instances)
 
 
-def _owners_of_ids(holders: Mapping[str, set[str]], names: Iterable[str]) -> PodNames:
-    return tuple(sorted({pod for name in names for pod in holders.get(name, ())}))
+def _owners_of_ids(owners: Mapping[str, set[str]], ids: Iterable[str]) -> PodNames:
+    return tuple(sorted({pod for device in ids for pod in owners.get(device, ())}))

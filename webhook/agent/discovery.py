@@ -1,7 +1,7 @@
-"""One machine's GPUs, looked at again and again. What was seen once and is gone is told as lost.
+"""Discover the GPUs of one machine, repeatedly. A GPU that was seen once and is gone is reported as lost.
 
-Between two looks the driver may be reloaded, GPUs may be cut anew, reset, or fall off the bus. Links are kept: on
-some machines NVML takes half a second for each pair.
+Between two discoveries the driver may be reloaded, and GPUs may be repartitioned, reset, or fall off the bus. Links are
+cached, because NVML takes half a second per pair on some machines.
 """
 
 from __future__ import annotations
@@ -34,25 +34,25 @@ from webhook.placement.topology import NVLINK_RATES
 SYSFS = Path("/sys/bus/pci/devices")
 
 LINKS_VALID_SECONDS = 60.0
-"""How long links count as they were."""
+"""Validity of links that were read."""
 
 SLOW_READ_SECONDS = 2.0
 SLOW_LINKS_VALID_SECONDS = 900.0
-"""The same where reading them took longer than that."""
+"""Validity if reading them took longer than `SLOW_READ_SECONDS`."""
 
 LOST_CONDITION = "lost: fallen off the bus, or waiting for a reset"
 FABRIC_CONDITION = "the fabric manager has not finished"
 
 
 class GpuDiscovery:
-    """The GPUs of this machine. Everything here blocks."""
+    """The GPUs of this machine. All methods block."""
 
     def __init__(self, clock: Callable[[], float], sysfs: Path = SYSFS) -> None:
-        """Begin; NVML is asked at the first look.
+        """Prepare; NVML is initialised at the first discovery.
 
         Args:
-            clock: Seconds that only grow.
-            sysfs: Where the kernel tells of PCI devices.
+            clock: A monotonic clock, seconds.
+            sysfs: The kernel's folder of PCI devices.
         """
         self._clock, self._sysfs = clock, sysfs
         self._initialized = False
@@ -66,10 +66,10 @@ class GpuDiscovery:
         self._links_valid_until = float("-inf")
 
     def discover(self) -> GPUNodeStatus:
-        """What is there now; nobody holds anything in it yet.
+        """Return the GPUs, without their pods.
 
         Raises:
-            DriverReplacedError: only a new process can go on.
+            DriverReplacedError: The process must be restarted.
         """
         try:
             if not self._initialized:
@@ -80,8 +80,8 @@ class GpuDiscovery:
             self._shut_down()
             if isinstance(error, nvml.DriverReplacedError):
                 raise
-            sick = GpuHealth(False, False, ("the driver is not loaded",))
-            gone = tuple(_with_health(gpu, sick) for gpu in (*self._known.values(), *self._unidentified_gpus()))
+            unhealthy = GpuHealth(False, False, ("the driver is not loaded",))
+            gone = tuple(_with_health(gpu, unhealthy) for gpu in (*self._known.values(), *self._unidentified_gpus()))
             return GPUNodeStatus(gpus=_sort_by_index(gone), message=f"no NVIDIA driver: {error}")
 
     def _shut_down(self) -> None:
@@ -101,16 +101,16 @@ class GpuDiscovery:
             self._links_valid_until = float("-inf")
         seen = {pci: self._read_gpu(self._known[pci], handle) for pci, handle in handles.items()}
         self._known |= {pci: gpu for pci, gpu in seen.items() if gpu is not None}
-        there = {pci: handles[pci] for pci, gpu in seen.items() if gpu is not None}
-        lost = [pci for pci in self._known if pci not in there]
-        self._read_links({pci: handle for pci, handle in there.items() if not self._known[pci].mig})
-        gpus = [*self._with_links(there), *(self._as_lost(self._known[pci]) for pci in lost)]
+        present = {pci: handles[pci] for pci, gpu in seen.items() if gpu is not None}
+        lost = [pci for pci in self._known if pci not in present]
+        self._read_links({pci: handle for pci, handle in present.items() if not self._known[pci].mig})
+        gpus = [*self._with_links(present), *(self._as_lost(self._known[pci]) for pci in lost)]
         gpus += map(self._as_lost, self._unidentified_gpus())
-        first = next(iter(there.values()), None)
-        return self._build_status(first, _sort_by_index(gpus), _common_value(map(_fabric_clique, there.values())))
+        first = next(iter(present.values()), None)
+        return self._build_status(first, _sort_by_index(gpus), _common_value(map(_fabric_clique, present.values())))
 
     def _read_handles(self) -> dict[str, Any]:
-        """Handles of the GPUs that answer at all, by bus id. From here on each of them is known by its number."""
+        """Return the handles of the GPUs that answer, by bus id, and give new ones an index."""
         found = {}
         counted = call_nvml(pynvml.nvmlDeviceGetCount) or 0
         self._max_count = max(self._max_count, counted)
@@ -124,7 +124,7 @@ class GpuDiscovery:
         return found
 
     def _assign_index(self, pci: str, index: int) -> None:
-        """Number a GPU for good: as NVML does, or where another has that number, with the last that is left."""
+        """Give a GPU a permanent index: NVML's, or the last free one if another GPU has that."""
         if pci in self._known:
             return
         left = [gpu.index for gpu in self._unidentified_gpus()]
@@ -132,12 +132,12 @@ class GpuDiscovery:
         self._known[pci] = GpuDevice(index=number, numa_node=self._numa_node(pci), pci_bus_id=pci)
 
     def _unidentified_gpus(self) -> list[GpuDevice]:
-        """GPUs that NVML has counted, and that have never told who they are."""
+        """Return the GPUs that NVML counts but that never answered."""
         named = {gpu.index for gpu in self._known.values()}
         return [GpuDevice(index=number) for number in range(self._max_count) if number not in named]
 
     def _read_gpu(self, known: GpuDevice, handle: Any) -> GpuDevice | None:
-        """One GPU without its links; None where it does not answer."""
+        """Read one GPU without its links; None if it does not answer."""
         try:
             memory = call_nvml(pynvml.nvmlDeviceGetMemoryInfo, handle)
             mib = memory.total // MIB if memory is not None else 0
@@ -167,13 +167,13 @@ class GpuDiscovery:
         return assess_gpu(self._xids.seen_on(pci), action=_recovery_action(handle), remap_failed=failed, fabric=fabric)
 
     def _as_lost(self, known: GpuDevice) -> GpuDevice:
-        """A GPU that does not answer: what was known of it, and that it is lost."""
+        """Return a GPU that does not answer as it was last known, marked as lost."""
         verdict = assess_gpu(self._xids.seen_on(known.pci_bus_id))
         gpu = _with_health(known, GpuHealth(False, False, (*verdict.conditions, LOST_CONDITION)))
         return msgspec.structs.replace(gpu, links=())
 
     def _read_links(self, handles: Mapping[str, Any]) -> None:
-        """Read links where they are due, of the GPUs that have any."""
+        """Read the links of GPUs if they are due."""
         start = self._clock()
         if start < self._links_valid_until and handles.keys() <= self._ends.keys():
             return
@@ -191,7 +191,7 @@ class GpuDiscovery:
         )
 
     def _read_pcie_paths(self, handles: Mapping[str, Any]) -> None:
-        """PCIe paths, of pairs that are not known yet: boards do not change."""
+        """Read PCIe paths of new pairs; they never change."""
         names = sorted(handles)
         for place, one in enumerate(names):
             for other in names[place + 1 :]:
@@ -200,7 +200,7 @@ class GpuDiscovery:
                         self._pcie_paths[one, other] = read_pcie_path(handles[one], handles[other])
 
     def _with_links(self, handles: Mapping[str, Any]) -> list[GpuDevice]:
-        """The GPUs that answer, with their links."""
+        """Return the GPUs that answer, with their links."""
         index = {pci: self._known[pci].index for pci in handles}
         pcis = {index[pci]: pci for pci in handles}
         ends = {index[pci]: self._ends.get(pci, NvlinkEnds({}, 0, 0, 0)) for pci in handles}
@@ -216,7 +216,7 @@ class GpuDiscovery:
         ]
 
     def _build_status(self, first: Any, gpus: tuple[GpuDevice, ...], clique: str) -> GPUNodeStatus:
-        """The whole; `first` is a GPU that answers, if any does."""
+        """Build the status; `first` is a GPU that answers, if any does."""
         version = max((ends.version for ends in self._ends.values()), default=0)
         generation = NVLINK_GENERATIONS.get(version, 0)
         usual = NVLINK_RATES.get(generation, 0)
@@ -241,7 +241,7 @@ _FABRIC_UNFINISHED = frozenset({pynvml.NVML_GPU_FABRIC_STATE_NOT_STARTED, pynvml
 
 
 def _fabric_info(handle: Any) -> Any:
-    """NVML's account of the fabric that a GPU is in; None before Hopper."""
+    """Return NVML's fabric information; None before Hopper."""
     info = pynvml.c_nvmlGpuFabricInfo_v2_t()
     info.version = pynvml.nvmlGpuFabricInfo_v2
     return info if call_nvml(pynvml.nvmlDeviceGetGpuFabricInfoV, handle, pynvml.byref(info)) is not None else None
@@ -253,7 +253,7 @@ def _fabric_state(handle: Any) -> int:
 
 
 def _fabric_clique(handle: Any) -> str:
-    """The domain, as the label `nvidia.com/gpu.clique` writes it; "" for none."""
+    """Return the NVLink domain as in the label `nvidia.com/gpu.clique`; "" for none."""
     with suppress(GpuQueryError):
         info = _fabric_info(handle)
         uuid = bytes(info.clusterUuid) if info is not None else b""
@@ -263,13 +263,13 @@ def _fabric_clique(handle: Any) -> str:
 
 
 def _common_value(found: Any) -> str:
-    """What all of them say; "" where they differ."""
+    """Return the common value; "" if values differ."""
     said = set(found)
     return said.pop() if len(said) == 1 else ""
 
 
 def _recovery_action(handle: Any) -> int:
-    """NVML's recovery action; 0 where there is none, or the driver does not say."""
+    """Return NVML's recovery action; 0 for none or unknown."""
     values = call_nvml(pynvml.nvmlDeviceGetFieldValues, handle, [pynvml.NVML_FI_DEV_GET_GPU_RECOVERY_ACTION])
     return int(values[0].value.uiVal) if values is not None and values[0].nvmlReturn == pynvml.NVML_SUCCESS else 0
 
@@ -286,7 +286,7 @@ def _link_speed_or_zero(handle: Any) -> int:
 
 
 def _with_mig_instances(gpu: GpuDevice, handle: Any) -> GpuDevice:
-    """The GPU with its MIG instances. One whose instances cannot be read is not to be counted on."""
+    """Return the GPU with its MIG instances; unhealthy if they cannot be read."""
     if not gpu.mig:
         return gpu
     try:

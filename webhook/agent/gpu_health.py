@@ -1,7 +1,7 @@
-"""What a GPU's errors mean for who would use it. Pure.
+"""Assess the health of a GPU from its errors. Pure.
 
-Source: NVIDIA's XID catalogue and its immediate actions; NVML's recovery action (field 230). The device plugin
-takes a GPU away for every XID but a few, for good; here one stays where NVIDIA says restart the application.
+Source: NVIDIA's XID catalogue with its immediate actions, and NVML's recovery action (field 230). The device plugin
+withdraws a GPU after almost every XID; here it stays healthy if NVIDIA's action is to restart the application.
 """
 
 from __future__ import annotations
@@ -11,35 +11,35 @@ from typing import NamedTuple
 
 RESET_XIDS: Mapping[int, str] = {
     46: "the GPU stopped",
-    48: "double-bit error of memory",
-    62: "micro-controller halted",
+    48: "double-bit memory error",
+    62: "microcontroller halted",
     64: "row remapping failed",
     79: "fallen off the bus",
-    95: "uncontained error of memory",
+    95: "uncontained memory error",
     109: "context switch timed out",
     110: "security fault",
-    119: "GSP does not answer",
+    119: "GSP does not respond",
     120: "GSP failed",
-    140: "unrecovered error of memory",
+    140: "unrecovered memory error",
     143: "initialisation failed",
     155: "NVLink software error",
     156: "resource retired",
     158: "fatal timeout",
 }
-"""XIDs after which nothing should be placed on the GPU until it is reset."""
+"""XIDs after which the GPU must not be used until it is reset."""
 
 NVLINK_XIDS: Mapping[int, str] = {74: "NVLink error", 136: "NVLink training failed"} | dict.fromkeys(
     range(144, 151), "NVLink error"
 )
-"""XIDs after which the GPU must not be one of several."""
+"""XIDs after which the GPU must not communicate with other GPUs."""
 
 NOTED_XIDS: Mapping[int, str] = {
     63: "row remapped",
     92: "many single-bit errors",
-    94: "contained error of memory",
+    94: "contained memory error",
     157: "resource retirement",
 }
-"""XIDs that are told and change nothing."""
+"""XIDs that are reported only."""
 
 RECOVERY_ACTIONS = {
     1: "reset of the GPU",
@@ -53,11 +53,11 @@ RECOVERY_ACTIONS = {
 """NVML's recovery actions."""
 
 PEER_ACTIONS = frozenset({3, 5})
-"""Those that concern what the GPU shares with others, and not the GPU."""
+"""Recovery actions that concern the GPU's links and not the GPU."""
 
 
 class GpuHealth(NamedTuple):
-    """A verdict about one GPU; see `GpuDevice`."""
+    """Health of one GPU; see `GpuDevice`."""
 
     healthy: bool
     nvlink_degraded: bool
@@ -65,24 +65,24 @@ class GpuHealth(NamedTuple):
 
 
 def assess_gpu(xids: Iterable[int], *, action: int = 0, remap_failed: bool = False, fabric: str = "") -> GpuHealth:
-    """What the errors of one GPU come to.
+    """Assess one GPU.
 
     Args:
-        xids: Those seen since the driver was loaded.
+        xids: XIDs since the driver was loaded.
         action: NVML's recovery action; 0 for none.
-        remap_failed: Did the remapping of a row of memory fail?
-        fabric: What is wrong with its NVLink fabric; "" for nothing.
+        remap_failed: True if remapping a memory row failed.
+        fabric: Problem of its NVLink fabric; "" for none.
     """
-    seen = sorted(set(xids))
+    codes = sorted(set(xids))
     known = {**RESET_XIDS, **NVLINK_XIDS, **NOTED_XIDS}
-    said = [f"XID {xid}: {known[xid]}" for xid in seen if xid in known]
-    said += [f"needs a {RECOVERY_ACTIONS[action]}"] if action in RECOVERY_ACTIONS else []
-    said += ["row remapping failed"] if remap_failed else []
-    said += [fabric] if fabric else []
-    sick = (
-        any(xid in RESET_XIDS for xid in seen)
-        or remap_failed
-        or (action in RECOVERY_ACTIONS and action not in PEER_ACTIONS)
-    )
-    alone = any(xid in NVLINK_XIDS for xid in seen) or action in PEER_ACTIONS or bool(fabric)
-    return GpuHealth(not sick, alone, tuple(said))
+    conditions = [f"XID {xid}: {known[xid]}" for xid in codes if xid in known]
+    if action in RECOVERY_ACTIONS:
+        conditions.append(f"needs a {RECOVERY_ACTIONS[action]}")
+    if remap_failed:
+        conditions.append("row remapping failed")
+    if fabric:
+        conditions.append(fabric)
+    own_action = action in RECOVERY_ACTIONS and action not in PEER_ACTIONS
+    unhealthy = remap_failed or own_action or any(xid in RESET_XIDS for xid in codes)
+    nvlink_degraded = bool(fabric) or action in PEER_ACTIONS or any(xid in NVLINK_XIDS for xid in codes)
+    return GpuHealth(not unhealthy, nvlink_degraded, tuple(conditions))

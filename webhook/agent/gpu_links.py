@@ -1,4 +1,4 @@
-"""Links between the GPUs of one machine: NVLinks by their remote ends, and PCIe levels between them."""
+"""Read the links between the GPUs of one machine: NVLinks by their remote ends, and PCIe paths."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from webhook.agent.nvml import call_nvml, nvml_text
 from webhook.model.gpu_node import GpuLink
 
 PCIE_PATHS = {0: "BOARD", 10: "PIX", 20: "PXB", 30: "PHB", 40: "NODE", 50: "SYS"}
-"""NVML's topology levels, in the words of `nvidia-smi topo -m`."""
+"""NVML's topology levels, as `nvidia-smi topo -m` prints them."""
 
 NVLINK_GENERATIONS = {1: 1, 2: 2, 3: 2, 4: 3, 5: 3, 6: 4, 7: 5}
 """NVLink generation by NVML's version number."""
@@ -24,10 +24,10 @@ class NvlinkEnds(NamedTuple):
     """The NVLinks of one GPU.
 
     Attributes:
-        gpus: Links that are up by the bus id of the GPU at the other end.
-        switch: Links that are up towards NVSwitches.
-        down: Links that are there and not up.
-        version: NVML's number of the NVLink version; 0 where there is none.
+        gpus: Number of active links by the bus id of the remote GPU.
+        switch: Number of active links to NVSwitches.
+        down: Number of inactive links.
+        version: NVML's number of the NVLink version; 0 if there is none.
     """
 
     gpus: Mapping[str, int]
@@ -37,7 +37,7 @@ class NvlinkEnds(NamedTuple):
 
 
 def read_nvlink_ends(handle: Any, pcis: frozenset[str]) -> NvlinkEnds:
-    """The NVLinks of one GPU of a machine whose GPUs have these bus ids."""
+    """Read the NVLinks of one GPU; `pcis` are the bus ids of all GPUs of the machine."""
     gpus: Counter[str] = Counter()
     switch = down = version = 0
     for link in range(pynvml.NVML_NVLINK_MAX_LINKS):
@@ -56,9 +56,9 @@ def read_nvlink_ends(handle: Any, pcis: frozenset[str]) -> NvlinkEnds:
 
 
 def _remote_gpu(handle: Any, link: int, pcis: frozenset[str]) -> str | None:
-    """Bus id of the GPU at the other end, "" for a switch, None for anything else.
+    """Return the bus id of the remote GPU, "" for a switch, None for anything else.
 
-    In a virtual machine a switch may have no bus id, and older drivers do not tell kinds.
+    In a virtual machine a switch may have no bus id, and older drivers do not report device types.
     """
     pci = call_nvml(pynvml.nvmlDeviceGetNvLinkRemotePciInfo, handle, link)
     name = normalize_bus_id(pci.busId) if pci is not None else ""
@@ -70,12 +70,12 @@ def _remote_gpu(handle: Any, link: int, pcis: frozenset[str]) -> str | None:
 
 
 def read_pcie_path(one: Any, other: Any) -> str:
-    """The PCIe path between two GPUs; "" where it is not known."""
+    """Return the PCIe path between two GPUs; "" if it is unknown."""
     return PCIE_PATHS.get(call_nvml(pynvml.nvmlDeviceGetTopologyCommonAncestor, one, other), "")  # type: ignore[arg-type] # None is in no table
 
 
 def read_link_speed(handle: Any) -> int:
-    """MB/s of one link and direction as the driver says; 0 where it does not."""
+    """Return the speed of one link and direction in MB/s; 0 if the driver does not report it."""
     values = call_nvml(pynvml.nvmlDeviceGetFieldValues, handle, [SPEED_FIELD])
     good = values is not None and values[0].nvmlReturn == pynvml.NVML_SUCCESS
     return int(values[0].value.uiVal) if good and values is not None else 0
@@ -84,7 +84,7 @@ def read_link_speed(handle: Any) -> int:
 def build_gpu_links(
     ends: Mapping[int, NvlinkEnds], pcis: Mapping[int, str], levels: Mapping[tuple[int, int], str]
 ) -> dict[int, tuple[GpuLink, ...]]:
-    """What each GPU sees of the others, by index.
+    """Build the links of each GPU to the others, by index.
 
     Args:
         ends: NVLinks by index.
@@ -101,9 +101,9 @@ def build_gpu_links(
 
 
 def normalize_bus_id(raw: bytes | str) -> str:
-    """A bus id as the kernel writes it: lower case, a domain of four digits.
+    """Return a bus id as the kernel writes it: lower case, with a domain of four digits.
 
-    >>> bus_id(b"00000000:3B:00.0")
+    >>> normalize_bus_id(b"00000000:3B:00.0")
     '0000:3b:00.0'
     """
     text = nvml_text(raw).lower()

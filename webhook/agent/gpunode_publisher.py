@@ -1,4 +1,4 @@
-"""One GPUNode in the cluster, kept equal to what its node's agent sees: written on a change, and not often."""
+"""Publish the GPUNode of one node: write changes at a limited rate, and check now and then that it exists."""
 
 from __future__ import annotations
 
@@ -12,27 +12,19 @@ from webhook.kube.backoff import ExponentialBackoff, RandomSource
 from webhook.model.gpu_node import GPUNode, GPUNodeStatus
 from webhook.well_known import API_VERSION, GROUP_PATH
 
-
-class NodeReader(Protocol):
-    """What is used of `webhook.kube.api.KubeClient`."""
-
-    async def get(self, path: str) -> dict[str, Any]:
-        """Read an object."""
-
-
 FIELD_MANAGER = {"fieldManager": "rightslice-agent", "force": "true"}
 
 MIN_WRITE_SECONDS = 5.0
-"""Between two writes. Pods that come and go together are written together."""
+"""Least time between two writes, so that pods that come and go together cause one."""
 
 RECHECK_SECONDS = 360.0
-"""For as long as its Lease counts, a GPUNode may have been deleted or changed by others unseen."""
+"""Others may delete or edit a GPUNode unnoticed for at most this time, which is the validity of its Lease."""
 
 MAX_BACKOFF_SECONDS = 300.0
 
 
 class ObjectClient(Protocol):
-    """What is used of `webhook.kube.api.KubeClient`."""
+    """The methods of `webhook.kube.api.KubeClient` that are used."""
 
     async def get(self, path: str) -> dict[str, Any]:
         """Read an object."""
@@ -45,16 +37,16 @@ class ObjectClient(Protocol):
 
 
 class GpuNodePublisher:
-    """The GPUNode of one node."""
+    """Writes the GPUNode of one node."""
 
     def __init__(self, api: ObjectClient, node: str, clock: Callable[[], float], random: RandomSource) -> None:
-        """Prepare; nothing is asked yet.
+        """Prepare; no request is sent yet.
 
         Args:
             api: The API server.
-            node: Name of the node, and of its GPUNode.
-            clock: Seconds that only grow.
-            random: Spreads out what the agents of many nodes would write at once.
+            node: Name of the node and of its GPUNode.
+            clock: A monotonic clock, seconds.
+            random: Spreads the writes of many nodes.
         """
         self._api, self._node, self._clock, self._random = api, node, clock, random
         self._backoff = ExponentialBackoff(random, initial=MIN_WRITE_SECONDS, maximum=MAX_BACKOFF_SECONDS)
@@ -63,14 +55,14 @@ class GpuNodePublisher:
         self._due = self._recheck_at = float("-inf")
 
     def is_published(self, status: GPUNodeStatus) -> bool:
-        """Is this what is stored, as far as was seen?"""
+        """Return True if this status is stored, as far as is known."""
         return self._is_stored_known and status == self._stored_status
 
     async def publish(self, status: GPUNodeStatus) -> bool:
-        """Write the status if it is another one than is stored, and it is time; True if it was written.
+        """Write the status if it differs from the stored one and a write is due; return True if it was written.
 
         Raises:
-            ApiError: it could not be; the next write waits longer each time.
+            ApiError: The write failed; the next attempt is delayed.
         """
         if self._clock() < self._due or (self.is_published(status) and self._clock() < self._recheck_at):
             return False
@@ -80,7 +72,7 @@ class GpuNodePublisher:
                 await self._write_status(status)
         except ApiError as error:
             self._due = self._clock() + self._backoff.next_delay(error.retry_after)
-            self._is_stored_known = False  # what is stored is not known any more
+            self._is_stored_known = False
             raise
         self._backoff.reset()
         self._stored_status = status
@@ -89,14 +81,14 @@ class GpuNodePublisher:
         return written
 
     async def _refresh_stored(self) -> None:
-        """See what is stored, where that is not known or was long ago."""
+        """Read the stored object if it is unknown or was read long ago."""
         if self._is_stored_known and self._clock() < self._recheck_at:
             return
         self._stored_status, self._is_stored_known = await self._read_stored(), True
         self._recheck_at = self._clock() + self._random.uniform(RECHECK_SECONDS / 2, RECHECK_SECONDS)
 
     async def _read_stored(self) -> GPUNodeStatus | None:
-        """What a former agent of this node has left."""
+        """Return the stored status; None if there is none, or one of another version."""
         try:
             found = await self._api.get(f"{GROUP_PATH}/gpunodes/{self._node}")
             return msgspec.convert(found, GPUNode).status
@@ -105,7 +97,7 @@ class GpuNodePublisher:
                 raise
             return None
         except msgspec.ValidationError:
-            return None  # of another version: it is written anew
+            return None
 
     async def _write_status(self, status: GPUNodeStatus) -> None:
         body = {
@@ -124,18 +116,18 @@ class GpuNodePublisher:
             await self._api.patch(path, body, "apply", FIELD_MANAGER)
 
     async def _create_object(self) -> None:
-        """Make the object. It goes when its node goes."""
+        """Create the object, owned by its Node."""
         metadata = {"name": self._node, "ownerReferences": [await node_owner_reference(self._api, self._node)]}
         await self._api.create(
             f"{GROUP_PATH}/gpunodes", {"apiVersion": API_VERSION, "kind": "GPUNode", "metadata": metadata}
         )
 
 
-async def node_owner_reference(api: NodeReader, name: str) -> dict[str, Any]:
-    """An ownerReference to the Node that has the name now.
+async def node_owner_reference(api: ObjectClient, name: str) -> dict[str, Any]:
+    """Return an ownerReference to the current Node of this name.
 
     Raises:
-        ApiError: it cannot be read.
+        ApiError: The Node cannot be read.
     """
     node = await api.get(f"/api/v1/nodes/{name}")
     return {"apiVersion": "v1", "kind": "Node", "name": name, "uid": node["metadata"]["uid"]}

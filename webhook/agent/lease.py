@@ -1,5 +1,6 @@
-"""The agent's Lease: that what its GPUNode says is still so. A GPUNode is written when something changes, and is silent
-about how old it is; a Lease costs the API server a tenth of it, and nobody watches it.
+"""Renew the agent's Lease, which shows that its GPUNode is current.
+
+A GPUNode is written only on changes, so its age says nothing. A Lease is a tenth of its size, and has no watchers.
 """
 
 from __future__ import annotations
@@ -15,11 +16,11 @@ from webhook.well_known import SYSTEM_NAMESPACE
 
 RENEW_SECONDS = 120.0
 MISSED_RENEWALS = 3
-"""Beats that an agent may miss before it counts as silent."""
+"""Renewals that an agent may miss before it counts as not responding."""
 
 
 class AgentLease:
-    """The Lease of one node's agent, called like the node."""
+    """The Lease of one node's agent, with the node's name."""
 
     def __init__(
         self,
@@ -33,10 +34,10 @@ class AgentLease:
 
         Args:
             api: The API server.
-            node: Name of the node, and of its Lease.
-            clock: Seconds that only grow.
-            now: The moment, aware of its zone.
-            random: Spreads the beats of many nodes.
+            node: Name of the node and of its Lease.
+            clock: A monotonic clock, seconds.
+            now: The current time, with time zone.
+            random: Spreads the renewals of many nodes.
         """
         self._api, self._node, self._clock, self._now, self._random = api, node, clock, now, random
         self._backoff = ExponentialBackoff(random, initial=RENEW_SECONDS / 4, maximum=RENEW_SECONDS * 4)
@@ -45,10 +46,10 @@ class AgentLease:
         self._due = float("-inf")
 
     async def renew(self) -> bool:
-        """Renew it if it is time; True if it was written.
+        """Renew the Lease if it is due; return True if it was written.
 
         Raises:
-            ApiError: it could not be; the next attempt waits.
+            ApiError: The write failed; the next attempt is delayed.
         """
         if self._clock() < self._due:
             return False
@@ -62,7 +63,7 @@ class AgentLease:
         return True
 
     async def _renew_with_owner(self) -> None:
-        """Apply it. Where it was gone its Node may be another one now, and it would be deleted again with the old."""
+        """Apply it; if it had been deleted, with a fresh owner, because its Node may have been registered again."""
         fresh = self._owner is None
         before, self._uid = self._uid, await self._apply()
         if self._uid != before and not fresh:
@@ -70,7 +71,7 @@ class AgentLease:
             self._uid = await self._apply()
 
     async def _apply(self) -> str:
-        """Make it or renew it; the uid that it has."""
+        """Create or renew it, and return its uid."""
         if self._owner is None:
             self._owner = await node_owner_reference(self._api, self._node)
         body = {

@@ -1,4 +1,4 @@
-"""The MIG instances of one GPU, with where they lie."""
+"""Read the MIG instances of one GPU and their placement."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ MAX_INSTANCES = 32
 
 
 def is_mig_enabled(handle: Any) -> bool:
-    """Is it cut, or may it be, now?"""
+    """Return True if MIG mode is enabled."""
     modes = call_nvml(pynvml.nvmlDeviceGetMigMode, handle)
     return modes is not None and modes[0] == pynvml.NVML_DEVICE_MIG_ENABLE
 
 
 def read_mig_instances(handle: Any, memory: int) -> tuple[MigInstance, ...]:
-    """The GPU instances, in order of place.
+    """Read the GPU instances in order of placement.
 
     Args:
         handle: The GPU, in MIG mode.
-        memory: Of the whole GPU, MiB.
+        memory: Memory of the whole GPU, MiB.
 
     Raises:
-        GpuTroubleError: they cannot be read; it takes root.
+        GpuQueryError: They cannot be read, which requires root.
     """
     uuids = _uuids_by_instance(handle)
     found: dict[int, MigInstance] = {}
@@ -43,15 +43,15 @@ def read_mig_instances(handle: Any, memory: int) -> tuple[MigInstance, ...]:
 
 
 def mig_profile_name(profile: Any, memory: int) -> str:
-    """The name of a profile: the driver's, or where it has none the one that its rule makes.
+    """Return the driver's name of a profile, or else the name by the driver's rule.
 
     >>> class Profile: name, sliceCount, memorySizeMB = b"", 3, 40192
-    >>> profile_name(Profile, 81920)
+    >>> mig_profile_name(Profile, 81920)
     '3g.40gb'
     """
-    given = nvml_text(getattr(profile, "name", "")).removeprefix("MIG ")
-    if given:
-        return given
+    name = nvml_text(getattr(profile, "name", "")).removeprefix("MIG ")
+    if name:
+        return name
     eighths = ceil(8 * profile.memorySizeMB / memory)
     size = (eighths * ceil(memory / 1024) + 4) // 8  # halves go up
     return f"{profile.sliceCount}g.{size}gb"
@@ -72,12 +72,12 @@ def _instances_of_profile(handle: Any, profile: Any) -> Iterator[Any]:
     for index in range(count.value):
         info = call_nvml(pynvml.nvmlGpuInstanceGetInfo, array[index])
         if info is None:
-            raise GpuQueryError("a MIG instance went while it was read")
+            raise GpuQueryError("a MIG instance was deleted while it was read")
         yield info
 
 
 def _uuids_by_instance(handle: Any) -> Mapping[int, tuple[str, ...]]:
-    """UUIDs of MIG devices by GPU instance. Their numbers have holes."""
+    """Return the UUIDs of MIG devices by GPU instance; their indexes have gaps."""
     found: dict[int, tuple[str, ...]] = {}
     for index in range(call_nvml(pynvml.nvmlDeviceGetMaxMigDeviceCount, handle) or 0):
         device = call_nvml(pynvml.nvmlDeviceGetMigDeviceHandleByIndex, handle, index)

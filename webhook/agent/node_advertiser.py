@@ -1,4 +1,4 @@
-"""What the agent says on its Node: how large an island of NVLink can be, and thousandths of GPUs to account by."""
+"""Advertise on the Node: a label with the size of the largest NVLink island, and the accounting resource."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ from webhook.agent.gpunode_publisher import ObjectClient
 from webhook.errors import ApiError
 from webhook.kube.backoff import ExponentialBackoff, RandomSource
 from webhook.model.gpu_node import GpuDevice, GPUNodeStatus
+from webhook.model.gpu_resources import ACCOUNTING_RESOURCE
 from webhook.model.node_labels import ISLAND_LABEL
 from webhook.placement.topology import largest_island
 
-GPU_MILLI = "rightslice.dev/gpu-milli"
 MIN_WRITE_SECONDS = 60.0
 RECHECK_SECONDS = 1200.0
-"""A Node that was made anew under its name, or that somebody edited, has lost what was said on it."""
+"""A Node that was registered again or edited may have lost its label and resource."""
 
 MILLI_PER_GPU = 1_000_000
-"""Thousandths that are advertised for each healthy GPU: a thousand shares, each priced as a whole card.
+"""Amount that is advertised per healthy GPU: a thousand shares, each counted as a whole card.
 
-Quotas bound the resource; a node only lets pods by that ask for it. With 1000 it would be what pods wait for: seven
-shares of a seventh come to 1001, and a share that goes by a whole card's name may weigh 1000."""
+The quota is the limit, not the node. With 1000 per GPU pods could wait for the resource: seven slices of a seventh add
+up to 1001, and a share with the resource name of a whole card may count 1000."""
 
 
 class NodeAdvertisement(msgspec.Struct, frozen=True):
-    """What a node says.
+    """The advertised values of a node.
 
     Attributes:
-        island: GPUs of the largest island, free or not; 0 where none is known.
-        milli: What is advertised of the accounting resource.
+        island: Number of GPUs in the largest island, allocated or not; 0 if none is known.
+        milli: Amount of the accounting resource.
     """
 
     island: int
@@ -39,7 +39,7 @@ class NodeAdvertisement(msgspec.Struct, frozen=True):
 
 
 def build_advertisement(status: GPUNodeStatus) -> NodeAdvertisement:
-    """What these GPUs come to. Those that are not healthy, or cannot talk to others, are in no island."""
+    """Compute the values. Unhealthy GPUs and those with NVLink errors belong to no island."""
     usable = [gpu for gpu in status.gpus if gpu.healthy]
     return NodeAdvertisement(
         largest_island(_link_matrix(gpu for gpu in usable if not gpu.mig and not gpu.nvlink_degraded)),
@@ -48,18 +48,18 @@ def build_advertisement(status: GPUNodeStatus) -> NodeAdvertisement:
 
 
 def _link_matrix(gpus: Iterable[GpuDevice]) -> list[list[int]]:
-    """NVLinks that each GPU has up towards each, shape (GPUs, GPUs)."""
-    seen = [(gpu.index, {link.gpu: link.nvlinks for link in gpu.links}) for gpu in gpus]
-    return [[links.get(other, 0) for other, _ in seen] for _, links in seen]
+    """Return the number of active NVLinks between each pair, shape (GPUs, GPUs)."""
+    by_index = [(gpu.index, {link.gpu: link.nvlinks for link in gpu.links}) for gpu in gpus]
+    return [[links.get(other, 0) for other, _ in by_index] for _, links in by_index]
 
 
 class NodeAdvertiser:
-    """The label and, where wanted, the capacity of one Node."""
+    """Writes the label and, if enabled, the capacity of one Node."""
 
     def __init__(
         self, api: ObjectClient, node: str, clock: Callable[[], float], random: RandomSource, *, milli: bool
     ) -> None:
-        """Prepare; `milli`: advertise rightslice.dev/gpu-milli, where the scheduler cannot be told to ignore it."""
+        """Prepare; `milli` enables the accounting resource, for schedulers that cannot be configured to ignore it."""
         self._api, self._node, self._clock = api, node, clock
         self._milli = milli
         self._backoff = ExponentialBackoff(random, initial=MIN_WRITE_SECONDS, maximum=10 * MIN_WRITE_SECONDS)
@@ -68,30 +68,32 @@ class NodeAdvertiser:
         self._due = self._recheck_at = float("-inf")
 
     async def advertise(self, status: GPUNodeStatus) -> bool:
-        """Say it if it changed, and look now and then whether it still stands; True if the Node was asked.
+        """Write changed values, and check the Node now and then; return True if the Node was read.
 
         Raises:
-            ApiError: it could not be written; the next attempt waits.
+            ApiError: The write failed; the next attempt is delayed.
         """
-        said = build_advertisement(status)
-        if self._clock() < self._due or (said == self._last and self._clock() < self._recheck_at):
+        advertisement = build_advertisement(status)
+        if self._clock() < self._due or (advertisement == self._last and self._clock() < self._recheck_at):
             return False
         try:
-            await self._patch_node(said)
+            await self._patch_node(advertisement)
         except ApiError as error:
             self._due = self._clock() + self._backoff.next_delay(error.retry_after)
             raise
         self._backoff.reset()
-        self._last, self._recheck_at = said, self._clock() + self._random.uniform(RECHECK_SECONDS / 2, RECHECK_SECONDS)
+        self._last = advertisement
+        self._recheck_at = self._clock() + self._random.uniform(RECHECK_SECONDS / 2, RECHECK_SECONDS)
         return True
 
-    async def _patch_node(self, said: NodeAdvertisement) -> None:
+    async def _patch_node(self, advertisement: NodeAdvertisement) -> None:
         node = await self._api.get(f"/api/v1/nodes/{self._node}")
-        label = str(said.island) if said.island else None
+        label = str(advertisement.island) if advertisement.island else None
         if (node["metadata"].get("labels") or {}).get(ISLAND_LABEL) != label:
             body: dict[str, Any] = {"metadata": {"labels": {ISLAND_LABEL: label}}}
             await self._api.patch(f"/api/v1/nodes/{self._node}", body, "merge")
-        capacity = str(said.milli) if said.milli else None
-        if self._milli and ((node.get("status") or {}).get("capacity") or {}).get(GPU_MILLI) != capacity:
-            body = {"status": {"capacity": {GPU_MILLI: capacity}, "allocatable": {GPU_MILLI: capacity}}}
+        capacity = str(advertisement.milli) if advertisement.milli else None
+        if self._milli and ((node.get("status") or {}).get("capacity") or {}).get(ACCOUNTING_RESOURCE) != capacity:
+            amounts = {ACCOUNTING_RESOURCE: capacity}
+            body = {"status": {"capacity": amounts, "allocatable": amounts}}
             await self._api.patch(f"/api/v1/nodes/{self._node}/status", body, "merge")

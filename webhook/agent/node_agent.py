@@ -1,4 +1,4 @@
-"""The agent's round: look at the GPUs, ask who holds them, and write what changed."""
+"""The agent's loop: discover the GPUs, ask the kubelet for their pods, and write what changed."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class AgentMetrics(Collector):
 
 
 NVML_TIMEOUT_SECONDS = 30.0
-"""After which a look counts as hung. No second one begins before it ends."""
+"""A discovery that takes longer counts as hung. The next one starts only after it has ended."""
 
 PARTS = ("nvml", "kubelet", "GPUNode", "Node", "Lease")
 
@@ -64,37 +64,37 @@ NVML_UNREADABLE = "NVML cannot be read"
 
 
 class GpuSource(Protocol):
-    """What is used of `Machine`."""
+    """The method of `GpuDiscovery` that is used."""
 
     def discover(self) -> GPUNodeStatus:
-        """What is there now."""
+        """Return the GPUs."""
 
 
 class DeviceOwnerSource(Protocol):
-    """What is used of `PodResourcesClient`."""
+    """The method of `PodResourcesClient` that is used."""
 
     async def device_owners(self) -> DeviceOwners:
-        """Who holds which device now."""
+        """Return the pods of each device."""
 
 
 class LeaseRenewer(Protocol):
-    """What is used of `AgentLease`."""
+    """The method of `AgentLease` that is used."""
 
     async def renew(self) -> bool:
-        """Renew it if it is time."""
+        """Renew the Lease if it is due."""
 
 
 class NodeAgent:
     """The agent of one node.
 
     Attributes:
-        counts: Its figures.
-        replaced: Set once the driver is another version than this process has loaded: it has to end.
+        metrics: Its metrics.
+        driver_replaced: Set when the driver has another version than the loaded library: the process must exit.
     """
 
     def __init__(
         self,
-        machine: GpuSource,
+        gpus: GpuSource,
         kubelet: DeviceOwnerSource,
         publisher: GpuNodePublisher,
         advertiser: NodeAdvertiser | None,
@@ -102,25 +102,25 @@ class NodeAgent:
         random: RandomSource,
         *,
         poll: float = 10.0,
-        patience: float = NVML_TIMEOUT_SECONDS,
-        heartbeat: LeaseRenewer | None = None,
+        nvml_timeout: float = NVML_TIMEOUT_SECONDS,
+        lease: LeaseRenewer | None = None,
     ) -> None:
         """Prepare.
 
         Args:
-            machine: The GPUs.
-            kubelet: Who holds them.
-            publisher: Where it is written.
-            advertiser: What the Node itself says; None: nothing.
-            log: Who is told.
+            gpus: Discovers the GPUs.
+            kubelet: Tells the pods of devices.
+            publisher: Writes the GPUNode.
+            advertiser: Writes the Node's label and resource; None to leave them alone.
+            log: The log.
             random: Spreads the rounds of many nodes.
             poll: Seconds between two rounds.
-            patience: Seconds after which a look counts as hung.
-            heartbeat: Renewed while what is written holds; None: nobody is told.
+            nvml_timeout: Seconds after which a discovery counts as hung.
+            lease: Renewed while the GPUNode is valid.
         """
-        self._gpus, self._kubelet, self._publisher, self._advertiser = machine, kubelet, publisher, advertiser
-        self._log, self._random, self._poll, self._nvml_timeout = log, random, poll, patience
-        self._lease = heartbeat
+        self._gpus, self._kubelet, self._publisher, self._advertiser = gpus, kubelet, publisher, advertiser
+        self._log, self._random, self._poll, self._nvml_timeout = log, random, poll, nvml_timeout
+        self._lease = lease
         self._pending_discovery: asyncio.Future[GPUNodeStatus] | None = None
         self._last_status: GPUNodeStatus | None = None
         self._device_owners: DeviceOwners | None = None
@@ -129,41 +129,42 @@ class NodeAgent:
         self.driver_replaced = asyncio.Event()
 
     async def run(self) -> None:
-        """Go on until cancelled."""
+        """Run until cancelled."""
         while True:
             await self.run_once()
             await asyncio.sleep(self._poll * self._random.uniform(0.9, 1.1))
 
     async def run_once(self) -> None:
-        """One look, one question, and at most one write each."""
-        status = await self._discover()
+        """Discover, ask the kubelet, and write each object at most once."""
+        discovered = await self._discover()
         await self._query_kubelet()
-        if status is None or self._device_owners is None:
-            return  # without holders nobody could tell what is free
-        whole = with_device_owners(status, self._device_owners)
-        self.metrics.status = whole
-        await self._write_part("GPUNode", lambda: self._publisher.publish(whole))
+        if discovered is None or self._device_owners is None:
+            return  # without owners all GPUs would look free
+        status = with_device_owners(discovered, self._device_owners)
+        self.metrics.status = status
+        await self._write_part("GPUNode", lambda: self._publisher.publish(status))
         if self._advertiser is not None:
             advertiser = self._advertiser
-            await self._write_part("Node", lambda: advertiser.advertise(whole))
-        if not self._publisher.is_published(whole):
+            await self._write_part("Node", lambda: advertiser.advertise(status))
+        if not self._publisher.is_published(status):
             return
         self._report_problem("GPUNode", "")
         if self._lease is not None and not self._problems.get("kubelet"):
             await self._write_part("Lease", self._lease.renew)
 
     def checks(self) -> Sequence[HealthCheck]:
-        """What the agent says of itself. It is ready without any of it: there may be no GPU here."""
+        """Return the status lines. None is required: a node without GPUs is ready too."""
         status = self._last_status
-        seen = f"{len(status.gpus)} seen" if status is not None else "not looked at yet"
-        gpus = HealthCheck(
-            "gpus", ok=status is not None, message=(status.message if status else "") or seen, required=False
-        )
-        parts = ((part, self._problems.get(part, "")) for part in PARTS)
-        return [gpus, *(HealthCheck(part, ok=not why, message=why or "ok", required=False) for part, why in parts)]
+        found = f"{len(status.gpus)} found" if status is not None else "not discovered yet"
+        message = (status.message if status else "") or found
+        problems = ((part, self._problems.get(part, "")) for part in PARTS)
+        return [
+            HealthCheck("gpus", ok=status is not None, message=message, required=False),
+            *(HealthCheck(part, ok=not text, message=text or "ok", required=False) for part, text in problems),
+        ]
 
     async def _discover(self) -> GPUNodeStatus | None:
-        """What NVML sees; while it hangs or cannot be read, what it saw last, and that it is so."""
+        """Return what NVML reports; if it hangs or fails, the last status with a message."""
         loop = asyncio.get_running_loop()
         start = loop.time()
         if self._pending_discovery is None:
@@ -182,27 +183,22 @@ class NodeAgent:
         except Exception as error:
             self._pending_discovery = None
             self.metrics.discoveries["error"] += 1
-            return self._on_nvml_crash(error)
+            reason = f"{NVML_UNREADABLE}: {type(error).__name__}"  # the text may be long, or change each time
+            if self._problems.get("nvml") != reason:
+                self._log.error("internal error", part="nvml", exc_info=error)
+            return self._last_known_status(reason)
         self._pending_discovery = None
         self.metrics.discoveries["success" if not self._last_status.message else "partial"] += 1
         self.metrics.discovery_seconds = loop.time() - start
         self._report_problem("nvml", self._last_status.message)
         return self._last_status
 
-    def _on_nvml_crash(self, error: Exception) -> GPUNodeStatus:
-        """Tell of a fault that nobody foresaw, by its kind alone: its text may be another each time, or long."""
-        why = f"{NVML_UNREADABLE}: {type(error).__name__}"
-        if self._problems.get("nvml") != why:
-            self._log.error("crashed", part="nvml", exc_info=error)
-        return self._last_known_status(why)
-
-    def _last_known_status(self, why: str) -> GPUNodeStatus:
-        """What was seen last, and why no more is seen."""
-        self._report_problem("nvml", why)
-        return msgspec.structs.replace(self._last_status or GPUNodeStatus(), message=why)
+    def _last_known_status(self, reason: str) -> GPUNodeStatus:
+        self._report_problem("nvml", reason)
+        return msgspec.structs.replace(self._last_status or GPUNodeStatus(), message=reason)
 
     async def _query_kubelet(self) -> None:
-        """Who holds what. While the kubelet is away, its pods run on with what they have."""
+        """Update the owners. While the kubelet is unavailable its pods keep running with their devices."""
         try:
             self._device_owners = await self._kubelet.device_owners()
         except KubeletUnavailableError as error:
@@ -212,53 +208,53 @@ class NodeAgent:
         self.metrics.kubelet_calls["success"] += 1
         self._report_problem("kubelet", "")
 
-    async def _write_part(self, what: str, write: Callable[[], Awaitable[bool]]) -> None:
+    async def _write_part(self, part: str, write: Callable[[], Awaitable[bool]]) -> None:
         try:
             written = await write()
         except ApiError as error:
             self.metrics.writes["error"] += 1
-            self._report_problem(what, str(error))
+            self._report_problem(part, str(error))
             return
         if written:
             self.metrics.writes["success"] += 1
-            self._report_problem(what, "")
+            self._report_problem(part, "")
 
-    def _report_problem(self, part: str, why: str) -> None:
-        """Say each trouble once, and when it is over."""
-        if self._problems.get(part, "") == why:
+    def _report_problem(self, part: str, reason: str) -> None:
+        """Log each problem once, and its end ("")."""
+        if self._problems.get(part, "") == reason:
             return
-        self._problems[part] = why
-        if why:
-            self._log.warning("trouble", part=part, why=why)
+        self._problems[part] = reason
+        if reason:
+            self._log.warning("problem", part=part, reason=reason)
         else:
-            self._log.info("well again", part=part)
+            self._log.info("recovered", part=part)
 
 
 def run_in_daemon_thread(
-    loop: asyncio.AbstractEventLoop, look: Callable[[], GPUNodeStatus]
+    loop: asyncio.AbstractEventLoop, discover: Callable[[], GPUNodeStatus]
 ) -> asyncio.Future[GPUNodeStatus]:
-    """Call something that may hang for good, in a thread that the end of the process does not wait for."""
-    found: asyncio.Future[GPUNodeStatus] = loop.create_future()
+    """Call a function that may hang forever, in a thread that does not delay the end of the process."""
+    future: asyncio.Future[GPUNodeStatus] = loop.create_future()
 
-    def tell(error: Exception | None, status: GPUNodeStatus | None) -> None:
-        if found.done():
+    def set_outcome(error: Exception | None, status: GPUNodeStatus | None) -> None:
+        if future.done():
             return
         if error is not None:
-            found.set_exception(error)
+            future.set_exception(error)
         elif status is not None:
-            found.set_result(status)
+            future.set_result(status)
 
     def run() -> None:
         outcome: tuple[Exception | None, GPUNodeStatus | None]
         try:
-            outcome = None, look()
+            outcome = None, discover()
         except Exception as error:
             outcome = error, None
-        with suppress(RuntimeError):  # the loop is closed: nobody asks any more
-            loop.call_soon_threadsafe(tell, *outcome)
+        with suppress(RuntimeError):  # the loop is closed
+            loop.call_soon_threadsafe(set_outcome, *outcome)
 
     Thread(target=run, name="nvml", daemon=True).start()
-    return found
+    return future
 
 
 def _is_allocated(gpu: object) -> bool:

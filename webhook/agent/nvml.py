@@ -1,7 +1,7 @@
-"""NVML, asked so that what a machine does not have is None, and each kind of trouble is one exception.
+"""Call NVML, with None for what the machine does not support and one exception for each kind of failure; record XIDs.
 
-The functions are those of `nvidia-ml-py`, which loads the driver's own `libnvidia-ml.so.1`. All of this blocks: it
-runs in one thread beside the event loop.
+The functions are those of `nvidia-ml-py`, which loads the driver's `libnvidia-ml.so.1`. They block, so they run in a
+thread of their own.
 """
 
 from __future__ import annotations
@@ -14,67 +14,10 @@ from typing import Any, TypeVar
 
 import pynvml
 
-MAX_EVENTS = 256
-"""Of one look; a GPU in trouble can repeat one many times a second."""
-
-
-class XidEvents:
-    """The XIDs seen since NVML was initialised, by bus id."""
-
-    def __init__(self) -> None:
-        self._xids: defaultdict[str, set[int]] = defaultdict(set)
-        self._pci_by_address: dict[int | None, str] = {}
-        self._event_set: Any = None
-
-    def register(self, devices: Iterable[tuple[str, Any]]) -> None:
-        """Hear of these GPUs too (bus id and handle). Where the driver has no events, none are heard."""
-        self._event_set = self._event_set or call_nvml(pynvml.nvmlEventSetCreate)
-        for pci, handle in devices:
-            if self._pci_by_address.get(_handle_address(handle)) != pci:
-                self._pci_by_address[_handle_address(handle)] = pci
-                self._register_device(handle)
-
-    def collect(self) -> None:
-        """Take what was told since the last time."""
-        for _ in range(MAX_EVENTS):
-            event = self._next_event()
-            if event is None:
-                return
-            pci = self._pci_by_address.get(_handle_address(event.device))
-            if pci is not None and event.eventType == pynvml.nvmlEventTypeXidCriticalError:
-                self._xids[pci].add(int(event.eventData))
-
-    def seen_on(self, pci: str) -> frozenset[int]:
-        """Those of one GPU."""
-        return frozenset(self._xids[pci])
-
-    def reset(self) -> None:
-        """NVML begins anew: so does every GPU."""
-        if self._event_set is not None:
-            with suppress(DriverUnavailableError, GpuQueryError):
-                call_nvml(pynvml.nvmlEventSetFree, self._event_set)
-        self._xids.clear()
-        self._pci_by_address.clear()
-        self._event_set = None
-
-    def _register_device(self, handle: Any) -> None:
-        if self._event_set is None:
-            return
-        try:
-            call_nvml(pynvml.nvmlDeviceRegisterEvents, handle, pynvml.nvmlEventTypeXidCriticalError, self._event_set)
-        except GpuQueryError:
-            return  # it is reported by all else that fails for it
-
-    def _next_event(self) -> Any:
-        if self._event_set is None:
-            return None
-        try:
-            return call_nvml(pynvml.nvmlEventSetWait, self._event_set, 0)
-        except GpuQueryError:
-            return None  # a timeout: nothing more was told
-
-
 T = TypeVar("T")
+
+MAX_EVENTS = 256
+"""Limit per discovery: a failing GPU can repeat an event many times a second."""
 
 _NOT_SUPPORTED = frozenset(
     {
@@ -85,7 +28,7 @@ _NOT_SUPPORTED = frozenset(
         pynvml.NVML_ERROR_ARGUMENT_VERSION_MISMATCH,
     }
 )
-"""This card or this driver does not have it."""
+"""The card or the driver does not support it."""
 
 _DRIVER_UNAVAILABLE = frozenset(
     {
@@ -95,27 +38,27 @@ _DRIVER_UNAVAILABLE = frozenset(
         pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH,
     }
 )
-"""Nothing of NVML answers until it is initialised anew."""
+"""Nothing works until NVML is initialised again."""
 
 
 class DriverUnavailableError(Exception):
-    """There is no driver, or not the one that NVML was initialised with."""
+    """There is no driver, or not the one with which NVML was initialised."""
 
 
 class DriverReplacedError(DriverUnavailableError):
-    """The driver is another version than the library that this process has loaded; only a new process loads another."""
+    """The driver has another version than the loaded library; only a new process can load the new one."""
 
 
 class GpuQueryError(Exception):
-    """One GPU does not answer as it should: it is lost, has to be reset, or nobody knows."""
+    """One GPU does not answer: it is lost, needs a reset, or the cause is unknown."""
 
 
 def call_nvml(function: Callable[..., T], *arguments: Any) -> T | None:
-    """Call a function of NVML; None where this card or driver does not have what it asks for.
+    """Call an NVML function; return None if the card or driver does not support it.
 
     Raises:
-        DriverAwayError: nothing answers.
-        GpuTroubleError: this GPU does not.
+        DriverUnavailableError: NVML does not work.
+        GpuQueryError: This GPU does not answer.
     """
     try:
         return function(*arguments)
@@ -133,7 +76,7 @@ def init_nvml() -> None:
     """Initialise NVML.
 
     Raises:
-        DriverAwayError: there is no driver, or no library of it.
+        DriverUnavailableError: There is no driver, or no driver library.
     """
     try:
         pynvml.nvmlInit()
@@ -143,7 +86,7 @@ def init_nvml() -> None:
 
 
 def shutdown_nvml() -> None:
-    """Let go of NVML, in whatever state it is."""
+    """Shut NVML down, whatever its state."""
     try:
         pynvml.nvmlShutdown()
     except pynvml.NVMLError:
@@ -151,8 +94,64 @@ def shutdown_nvml() -> None:
 
 
 def nvml_text(value: str | bytes | None) -> str:
-    """A text of NVML, which older bindings give as bytes."""
+    """Return an NVML text as str; older bindings return bytes."""
     return value.decode(errors="replace") if isinstance(value, bytes) else value or ""
+
+
+class XidEvents:
+    """The XIDs since NVML was initialised, by bus id."""
+
+    def __init__(self) -> None:
+        self._xids: defaultdict[str, set[int]] = defaultdict(set)
+        self._pci_by_address: dict[int | None, str] = {}
+        self._event_set: Any = None
+
+    def register(self, devices: Iterable[tuple[str, Any]]) -> None:
+        """Register for the XIDs of GPUs (bus id and handle), if the driver supports events."""
+        self._event_set = self._event_set or call_nvml(pynvml.nvmlEventSetCreate)
+        for pci, handle in devices:
+            if self._pci_by_address.get(_handle_address(handle)) != pci:
+                self._pci_by_address[_handle_address(handle)] = pci
+                self._register_device(handle)
+
+    def collect(self) -> None:
+        """Collect the events since the last call."""
+        for _ in range(MAX_EVENTS):
+            event = self._next_event()
+            if event is None:
+                return
+            pci = self._pci_by_address.get(_handle_address(event.device))
+            if pci is not None and event.eventType == pynvml.nvmlEventTypeXidCriticalError:
+                self._xids[pci].add(int(event.eventData))
+
+    def seen_on(self, pci: str) -> frozenset[int]:
+        """Return the XIDs of one GPU."""
+        return frozenset(self._xids[pci])
+
+    def reset(self) -> None:
+        """Forget all XIDs, because NVML is initialised again."""
+        if self._event_set is not None:
+            with suppress(DriverUnavailableError, GpuQueryError):
+                call_nvml(pynvml.nvmlEventSetFree, self._event_set)
+        self._xids.clear()
+        self._pci_by_address.clear()
+        self._event_set = None
+
+    def _register_device(self, handle: Any) -> None:
+        if self._event_set is None:
+            return
+        try:
+            call_nvml(pynvml.nvmlDeviceRegisterEvents, handle, pynvml.nvmlEventTypeXidCriticalError, self._event_set)
+        except GpuQueryError:
+            return  # the GPU's other calls fail too and report it
+
+    def _next_event(self) -> Any:
+        if self._event_set is None:
+            return None
+        try:
+            return call_nvml(pynvml.nvmlEventSetWait, self._event_set, 0)
+        except GpuQueryError:
+            return None  # a timeout: there is no further event
 
 
 def _handle_address(handle: Any) -> int | None:

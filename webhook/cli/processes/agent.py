@@ -126,7 +126,7 @@ async def _build_agent(stack: AsyncExitStack, api: KubeClient, flags: AgentFlags
     publisher = GpuNodePublisher(api, flags.node, monotonic, random)
     advertiser = NodeAdvertiser(api, flags.node, monotonic, random, milli=flags.gpu_milli)
     lease = AgentLease(api, flags.node, monotonic, lambda: datetime.now(UTC), random)
-    return NodeAgent(discovery, kubelet, publisher, advertiser, log, random, poll=flags.poll, heartbeat=lease)
+    return NodeAgent(discovery, kubelet, publisher, advertiser, log, random, poll=flags.poll, lease=lease)
 
 
 def _release_compile_memory() -> None:
