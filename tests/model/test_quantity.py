@@ -13,7 +13,6 @@ from webhook.model.quantity import (
     NANO,
     format_nano,
     parse_mebibytes,
-    parse_milli,
     parse_nano,
     parse_nano_or_none,
     parse_units,
@@ -75,8 +74,8 @@ def test_errors(amount: str | int | float) -> None:
 
 
 def test_every_other_unit_rounds_up() -> None:
-    assert (parse_milli("0.0001"), parse_units("1500m"), parse_mebibytes("1")) == (1, 2, 1)
-    assert (parse_milli("2"), parse_units("2"), parse_mebibytes("8Gi")) == (2000, 2, 8192)
+    assert (parse_units("1500m"), parse_mebibytes("1")) == (2, 1)
+    assert (parse_units("2"), parse_mebibytes("8Gi")) == (2, 8192)
     assert parse_nano_or_none(None) is None
 
 

@@ -95,14 +95,9 @@ def parse_limit_range(limit_range: LimitRange) -> ParsedLimitRange:
             limits |= parse_resource_list(item.default)
             requests |= parse_resource_list(item.default_request)
         bounds += _parse_bounds(item)
-    gpus = tuple(
-        name for name in limits | requests if parse_gpu_resource(name) and _has_positive(name, limits, requests)
-    )
+    positive = {name for side in (limits, requests) for name, amount in side.items() if amount.unscaled > 0}
+    gpus = tuple(name for name in limits | requests if name in positive and parse_gpu_resource(name))
     return ParsedLimitRange(limit_range.metadata.name, limits, requests, tuple(bounds), gpus)
-
-
-def _has_positive(name: str, *sides: ResourceList) -> bool:
-    return any(name in side and side[name].unscaled > 0 for side in sides)
 
 
 def _parse_bounds(item: LimitRangeItem) -> Iterator[RangeBound]:

@@ -52,11 +52,6 @@ def parse_nano_or_none(amount: QuantityText | None) -> int | None:
         return None
 
 
-def parse_milli(amount: QuantityText) -> int:
-    """Parse a quantity in thousandths, rounded up."""
-    return -(-parse_nano(amount) // 1_000_000)
-
-
 def parse_units(amount: QuantityText) -> int:
     """Parse a quantity in whole units, rounded up, as the scheduler does for extended resources."""
     return -(-parse_nano(amount) // NANO)

@@ -104,7 +104,7 @@ def find_host_access(spec: PodSpec, containers: Sequence[tuple[FieldPath, Contai
         results += _find_host_namespaces(spec)
     for path, container in containers:
         context = container.security_context
-        if context is not None and _raises_privileges(context):
+        if context is not None:
             results += _find_privileges((*path, "securityContext"), context, shares_host=shares_host)
     if spec.host_users is False:
         message = "hostUsers must be true in a pod with GPUs, found false"
@@ -156,10 +156,6 @@ def path_reaches_gpus(host_path: str) -> bool:
 def is_device_list_mount(mount_path: str) -> bool:
     """Does the container toolkit read this mount as a list of GPUs?"""
     return (normalize_host_path(mount_path) + "/").startswith(DEVICE_LIST + "/")
-
-
-def _raises_privileges(context: SecurityContext) -> bool:
-    return bool(context.privileged or context.allow_privilege_escalation or context.capabilities.add)
 
 
 def _find_host_namespaces(spec: PodSpec) -> list[DetectedBypass]:

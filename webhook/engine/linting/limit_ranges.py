@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from webhook.engine.linting.objects import (
+    as_list,
     as_mapping,
     counts_gpus,
     is_positive_amount,
@@ -57,7 +58,10 @@ def written_default_limits(data: Json) -> ResourceList:
 def read_items(data: Json) -> list[Json]:
     """Return the items of a LimitRange."""
     items = as_mapping(data.get("spec")).get("limits")
-    return [_nulls_as_zero_in_item(as_mapping(item)) for item in items] if isinstance(items, list) else []
+    return [
+        item | {side: nulls_as_zero(item[side]) for side in SIDES if isinstance(item.get(side), dict)}
+        for item in map(as_mapping, as_list(items))
+    ]
 
 
 def gpu_resources_of_item(item: Json) -> list[str]:
@@ -76,10 +80,6 @@ def fix_limit_range(data: Json) -> Json:
             elif item.get("type") == POD:
                 _fix_pod_item(item, name, items)
     return rebuild_object(data, {"limits": [rest for item in items if len(rest := _without_empty_sides(item)) > 1]})
-
-
-def _nulls_as_zero_in_item(item: Json) -> Json:
-    return item | {side: nulls_as_zero(item[side]) for side in SIDES if isinstance(item.get(side), dict)}
 
 
 def _lint_container_item(item: Json, name: str, path: FieldPath) -> Iterator[Finding]:

@@ -94,13 +94,11 @@ def _covers_all_gpus(data: Json, others: Collection[QuotaScopes]) -> bool:
 
 def _read_scopes(spec: Json) -> QuotaScopes:
     plain = ((str(scope), "Exists", ()) for scope in as_list(spec.get("scopes")))
-    requirements = map(as_mapping, as_list(as_mapping(spec.get("scopeSelector")).get("matchExpressions")))
-    return frozenset((*plain, *map(_read_scope_requirement, requirements)))
-
-
-def _read_scope_requirement(requirement: Json) -> tuple[str, str, tuple[str, ...]]:
-    values = sorted(map(str, as_list(requirement.get("values"))))
-    return str(requirement.get("scopeName")), str(requirement.get("operator")), tuple(values)
+    selected = (
+        (str(one.get("scopeName")), str(one.get("operator")), tuple(sorted(map(str, as_list(one.get("values"))))))
+        for one in map(as_mapping, as_list(as_mapping(spec.get("scopeSelector")).get("matchExpressions")))
+    )
+    return frozenset((*plain, *selected))
 
 
 def _written_hard(data: Json) -> Json:
