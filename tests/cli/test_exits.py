@@ -23,7 +23,7 @@ CODES = {
     "nothing to act on": (("check", "deploy/sized.json", *WORLD), 0),
     "a denial": (("check", "deploy/train.yaml", *WORLD), 1),
     "a denial that is not to count": (("check", "deploy/train.yaml", *WORLD, "--fail-on", "never"), 0),
-    "a workload whose pods will be refused": (("check", "workload.yaml", *WORLD), 1),
+    "a workload whose pods will be denied": (("check", "workload.yaml", *WORLD), 1),
     "the same where it is not to count": (("check", "workload.yaml", *WORLD, "--fail-on", "never"), 0),
     "a warning that is to count": (("check", "deploy/sized.json", *WORLD, "--fail-on", "warn"), 1),
     "a note never counts": (("check", "deploy/debug.yaml", *WORLD, "--fail-on", "warn"), 0),

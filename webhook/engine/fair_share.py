@@ -1,7 +1,7 @@
-"""Fair share over time: GPU time by group, what is long past counting less, against what each is entitled to.
+"""Fair share: GPU time by group, with exponential decay, compared with the share each group is entitled to.
 
-Use that decays is an integral: a pod that held g thousandths of a GPU from a to b counts g · ∫ 2^(−(now − t)/H) dt
-today, with H the half-life. So one who holds a GPU for good comes to H/ln 2 hours of it, and no more.
+A pod that held g thousandths of a GPU from a to b counts g · ∫ 2^(−(now − t)/H) dt now, with the half-life H. So a GPU
+held forever counts H/ln 2 hours.
 """
 
 from __future__ import annotations
@@ -18,10 +18,7 @@ WHOLE_PERMILLE = 1000
 
 
 def rank_fair_shares(uses: Iterable[PodGpuTime], rule: FairShare, now: float) -> list[GroupShare]:
-    """Where everybody stands: whoever has the most over the share first, then by name.
-
-    Groups that a policy names are there without any use; of the others only those that have used something.
-    """
+    """Return the share of every group that a policy names or that used GPUs; the largest excess first, then by name."""
     used: Counter[str] = Counter({name: 0 for name, _ in rule.shares})
     holds: Counter[str] = Counter()
     for use in uses:
@@ -29,7 +26,7 @@ def rank_fair_shares(uses: Iterable[PodGpuTime], rule: FairShare, now: float) ->
         if not use.end:
             holds[use.group] += use.gpu_milli
     total, weights = used.total(), sum(map(rule.weight_of, used))
-    found = [
+    shares = [
         GroupShare(
             group=name,
             milli_hours=amount,
@@ -39,11 +36,11 @@ def rank_fair_shares(uses: Iterable[PodGpuTime], rule: FairShare, now: float) ->
         )
         for name, amount in used.items()
     ]
-    return sorted(found, key=lambda one: (-one.excess_share, one.group))
+    return sorted(shares, key=lambda one: (-one.excess_share, one.group))
 
 
 def decay_gpu_time(use: PodGpuTime, half_life_hours: int, now: float) -> int:
-    """Thousandths of a GPU for an hour, as they count now; what lies in the future does not."""
+    """Return decayed GPU time in thousandths of a GPU-hour; the future does not count."""
     start, end = min(use.start, now), min(use.end or now, now)
     if end <= start:
         return 0

@@ -1,16 +1,16 @@
-"""Workloads: the pods that will come of a template, judged at apply time, in warnings only.
+"""Warnings for workloads at apply time: the decisions about the pods of each template.
 
-Nobody is refused a Deployment: its pods are what is admitted. But people learn at `kubectl apply` what will
-happen to them.
+No workload is denied, because its pods are what is admitted. Users learn at `kubectl apply` what will happen to them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from webhook.engine.templates import PodTemplate, read_templates
 from webhook.engine.workload_labels import expected_pod_labels
@@ -26,7 +26,7 @@ from webhook.policy.policy_set import PolicySet
 
 
 class TemplateDecision(msgspec.Struct, frozen=True):
-    """One template and what a pod of it would come to."""
+    """One template, and the decision about a pod of it."""
 
     template: PodTemplate
     decision: Decision
@@ -35,96 +35,77 @@ class TemplateDecision(msgspec.Struct, frozen=True):
 def pods_of_workload(
     request: AdmissionRequest, policies: PolicySet, view: ClusterView
 ) -> Iterator[tuple[PodTemplate, AdmissionRequest, Pod]]:
-    """Each template of a workload, with the request that a pod of it would come in, and that pod.
+    """Yield each template of a workload, with the future request for a pod of it, and that pod.
 
-    The workload stands for whatever will own the pod. What a template cannot tell is absent: a name, a uid; the label
-    that its controller will add is there and empty.
+    The workload is used as owner. Unknown fields are absent: name and uid; the label that the controller adds is empty.
     """
     paths = policies.template_paths.get((request.group, request.kind))
     if not paths:
         return
-    ranges = view.ranges(request.namespace)
+    ranges, labels = view.ranges(request.namespace), expected_pod_labels((request.group, request.kind))
+    owner = OwnerReference(kind=request.kind, name=request.name, controller=True)
     for template in read_templates(request, paths):
         if template.error:
             continue
-        pod = _with_owner(request, template.pod)
+        metadata = template.pod.metadata
+        metadata = replace(metadata, owner_references=(owner,), labels={**labels, **metadata.labels})
+        pod = replace(template.pod, metadata=metadata)
         pod = default_pod(pod, ranges) if ranges else pod
-        yield template, _pod_request(request, pod, partial(_admission_data, request, template, ranges)), pod
-
-
-def _with_owner(workload: AdmissionRequest, pod: Pod) -> Pod:
-    """A pod of a template, which its workload owns and its controller has labelled."""
-    owner = OwnerReference(kind=workload.kind, name=workload.name, controller=True)
-    labels = {**_workload_pod_labels(workload), **pod.metadata.labels}
-    metadata = msgspec.structs.replace(pod.metadata, owner_references=(owner,), labels=labels)
-    return msgspec.structs.replace(pod, metadata=metadata)
-
-
-def _workload_pod_labels(workload: AdmissionRequest) -> dict[str, str]:
-    return expected_pod_labels((workload.group, workload.kind))
-
-
-def _pod_request(workload: AdmissionRequest, pod: Pod, load: Callable[[], dict[str, Any]]) -> AdmissionRequest:
-    """The request that will bring a pod of a workload; its plain data is put together only if a policy asks for it."""
-    return msgspec.structs.replace(
-        workload,
-        operation="CREATE",
-        group="",
-        kind="Pod",
-        name="",
-        pod=pod,
-        load_object=load,
-        load_old_object=lambda: None,
-    )
+        pod_request = replace(
+            request,
+            operation="CREATE",
+            group="",
+            kind="Pod",
+            name="",
+            pod=pod,
+            load_object=partial(_admission_data, request, template, ranges),
+            load_old_object=lambda: None,
+        )
+        yield template, pod_request, pod
 
 
 def _admission_data(workload: AdmissionRequest, template: PodTemplate, ranges: NamespaceLimitRanges) -> dict[str, Any]:
-    """A pod of a template as admission would see it."""
+    """Return a pod of a template as plain data, with the API server's defaults."""
     owner = {"kind": workload.kind, "name": workload.name, "controller": True}
     metadata = {**(template.data.get("metadata") or {}), "ownerReferences": [owner]}
-    labels = {**_workload_pod_labels(workload), **(metadata.get("labels") or {})}
+    labels = {**expected_pod_labels((workload.group, workload.kind)), **(metadata.get("labels") or {})}
     metadata |= {"labels": labels} if labels else {}
     data = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template.data["spec"]}
     return default_pod_data(default_object(data, workload.namespace), ranges)
 
 
-def combine_template_decisions(judged: Sequence[TemplateDecision]) -> Decision:
-    """One decision of many: findings at their place in the workload, never more than a warning, no patch."""
+def combine_template_decisions(decisions: Sequence[TemplateDecision]) -> Decision:
+    """Combine the decisions of a workload's templates: findings at their fields, at most as warnings, without patch."""
+    if not decisions:
+        return Decision()
     findings: list[Finding] = []
     exempted: list[ExemptedFinding] = []
-    for one in judged:
-        findings += [_move_finding(found, one.template) for found in one.decision.findings]
-        exempted += [
-            ExemptedFinding(_move_finding(e.finding, one.template), e.exemption, e.expires)
-            for e in one.decision.exempted
-        ]
-    if not judged:
-        return Decision()
-    policies = dict.fromkeys(name for one in judged for name in one.decision.policies)
+    for template, decision in ((one.template, one.decision) for one in decisions):
+        findings += [_move_finding(finding, template) for finding in decision.findings]
+        exempted += [replace(each, finding=_move_finding(each.finding, template)) for each in decision.exempted]
+    policies = dict.fromkeys(name for one in decisions for name in one.decision.policies)
     return Decision(
         findings=tuple(findings),
         exempted=tuple(exempted),
-        outcome=judged[0].decision.outcome,
-        gpu_milli_before=sum(one.decision.gpu_milli_before * one.template.replicas for one in judged),
-        gpu_milli_after=sum(_milli_after_denials(one.decision) * one.template.replicas for one in judged),
+        outcome=decisions[0].decision.outcome,
+        gpu_milli_before=sum(one.decision.gpu_milli_before * one.template.replicas for one in decisions),
+        gpu_milli_after=sum(_milli_after_denials(one.decision) * one.template.replicas for one in decisions),
         policies=tuple(policies),
-        involves_gpus=any(one.decision.involves_gpus for one in judged),
+        involves_gpus=any(one.decision.involves_gpus for one in decisions),
     )
 
 
 def _milli_after_denials(decision: Decision) -> int:
-    """Pods that are refused save nothing."""
+    """Denied pods save nothing."""
     return decision.gpu_milli_before if decision.denials else decision.gpu_milli_after
 
 
 def _move_finding(finding: Finding, template: PodTemplate) -> Finding:
-    path, mode = template.field_path(finding.path), min(finding.mode, PolicyMode.WARN)
-    refuses = finding.mode is PolicyMode.ENFORCE
-    return msgspec.structs.replace(finding, path=path, mode=mode, message=_pods_message(finding), denies_pods=refuses)
-
-
-def _pods_message(finding: Finding) -> str:
-    """The same in the future: the workload is let in, its pods are what this will happen to."""
-    if finding.mode is PolicyMode.ENFORCE:
-        return f"its pods will be refused: {finding.message}"
-    return f"its pods will be {finding.message}" if finding.code == "GPU-R101" else finding.message
+    """Return a pod's finding as one of its workload, which is admitted itself."""
+    path, mode, message = template.field_path(finding.path), min(finding.mode, PolicyMode.WARN), finding.message
+    denied = finding.mode is PolicyMode.ENFORCE
+    if denied:
+        message = f"its pods will be denied: {message}"
+    elif finding.code == "GPU-R101":
+        message = f"its pods will be {message}"
+    return replace(finding, path=path, mode=mode, message=message, denies_pods=denied)
