@@ -17,7 +17,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from benchmarks.live import Figure, apiserver
-from tests.report.audited import NOTED, PRICES, REFUSED, STOCKS, judged
+from tests.report.audited import DENIED, NODES, NOTED, PRICES, audited_pod
 from webhook.cache.bundled_files import bundled_folder
 from webhook.report.audit import AuditPage, totals_by_namespace
 from webhook.report.html import html_report
@@ -61,14 +61,14 @@ def of_audit(kubeconfig: Path, form: str, out: Path) -> Figure:
 def of_html() -> list[Figure]:
     """Write the report of workloads of which each has findings, use and money, and no hook saw its pods."""
     results = [
-        judged(
+        audited_pod(
             f"w{i}-{j}",
             workload=f"Deployment/inference-server-{i:05}",
             namespace=f"team-{i % NAMESPACES}",
             after=143 if i % 3 else None,
             compute=60,
-            missed=UnevaluatedReason.UNRECORDED,
-            findings=[NOTED, REFUSED] if i % 2 else [NOTED],
+            unevaluated=UnevaluatedReason.UNRECORDED,
+            findings=[NOTED, DENIED] if i % 2 else [NOTED],
         )
         for i in range(WORKLOADS)
         for j in range(REPLICAS)
@@ -77,7 +77,7 @@ def of_html() -> list[Figure]:
     for _ in range(3):
         start = time.process_time()
         rows = workload_reports(results, PRICES)
-        figures = compute_utilization(STOCKS, rows, PRICES)
+        figures = compute_utilization(NODES, rows, PRICES)
         text = html_report(
             AuditPage(
                 "c",
@@ -87,7 +87,7 @@ def of_html() -> list[Figure]:
                 "0" * 12,
                 tuple(rows),
                 tuple(totals_by_namespace(results)),
-                STOCKS,
+                NODES,
                 figures,
                 (),
                 "0.1.0",

@@ -5,13 +5,13 @@ from __future__ import annotations
 import msgspec
 
 from tests.audit.test_auditing import NODE, audited, running
-from tests.report.audited import NOTED, REFUSED, judged
+from tests.report.audited import DENIED, NOTED, audited_pod
 from webhook.audit.cluster_audit import ResultInterner
 
 
 def test_pods_of_one_workload_share_what_they_came_to() -> None:
     keep = ResultInterner()
-    one, other = (keep(judged(f"p{i}", workload="Job/j", findings=[REFUSED, NOTED], after=143)) for i in range(2))
+    one, other = (keep(audited_pod(f"p{i}", workload="Job/j", findings=[DENIED, NOTED], after=143)) for i in range(2))
     assert one.decision is other.decision
     assert one.pod_details is other.pod_details
     assert one.findings[0].finding is other.findings[0].finding is one.decision.findings[0]
@@ -20,7 +20,7 @@ def test_pods_of_one_workload_share_what_they_came_to() -> None:
 
 def test_pods_that_differ_are_kept_apart() -> None:
     keep = ResultInterner()
-    one, other = keep(judged("a", after=143)), keep(judged("b", after=286))
+    one, other = keep(audited_pod("a", after=143)), keep(audited_pod("b", after=286))
     assert (one.decision.gpu_milli_after, other.decision.gpu_milli_after) == (143, 286)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.kube.scripted import Answer, playing, refused, said
-from tests.report.audited import NOW, REFUSED, judged, rows_of
+from tests.report.audited import DENIED, NOW, audited_pod, rows_of
 from webhook.audit.report_writer import REPORT_MANAGER, publish_reports
 from webhook.report.policy_reports import NAME, OWNER_LABELS, ReportApi, build_policy_reports
 
@@ -29,7 +29,7 @@ def listed(*items: dict[str, Any]) -> Answer:
 def published(folder: Path, *answers: Answer, empty: bool = False) -> tuple[bool, list[str], list[str]]:
     """Whether all were written, what was said, and how the server was asked beyond its list."""
     told: list[str] = []
-    found = [] if empty else [judged("p", namespace="a", findings=[REFUSED])]
+    found = [] if empty else [audited_pod("p", namespace="a", findings=[DENIED])]
 
     async def run() -> tuple[bool, list[str]]:
         async with playing(folder, *answers) as (server, api):

@@ -19,7 +19,7 @@ from tests.conftest import ROOT
 from tests.controlplane.definitions import definitions
 from tests.make import make_pod
 from tests.policy.written import policy_text
-from tests.report.audited import LONG, NOTED, NOW, REFUSED, judged, rows_of
+from tests.report.audited import DENIED, LONG, NOTED, NOW, audited_pod, rows_of
 from webhook.audit.report_writer import publish_reports
 from webhook.kube.api import KubeClient
 from webhook.report.policy_reports import MAX_RESULTS, ReportApi, build_policy_reports
@@ -88,7 +88,7 @@ def test_what_was_found_is_stored_and_taken_out_when_it_is_gone(plane: Plane, na
     serve(plane, publisher)
     api, path = APIS[publisher], f"{PATHS[publisher].format(namespace)}/{NAME}"
     kind = {"openreports": "Report", "wgpolicy": "PolicyReport"}[publisher]
-    found = [judged(f"p{i}", namespace=namespace, workload="Job/j", findings=[REFUSED, NOTED]) for i in range(3)]
+    found = [audited_pod(f"p{i}", namespace=namespace, workload="Job/j", findings=[DENIED, NOTED]) for i in range(3)]
     counts = "1 fail, 0 warn"
 
     assert published(plane, found, api, dry_run=True) == [f"{kind} {namespace}/{NAME} would be written: {counts}"]
@@ -111,7 +111,7 @@ def test_what_was_found_is_stored_and_taken_out_when_it_is_gone(plane: Plane, na
 @pytest.mark.usefixtures("none_served")
 def test_as_much_as_an_object_may_hold_is_stored(plane: Plane, namespace: str) -> None:
     serve(plane, "openreports")
-    found = [judged(f"p{i:04}", namespace=namespace, findings=[LONG]) for i in range(MAX_RESULTS + 1)]
+    found = [audited_pod(f"p{i:04}", namespace=namespace, findings=[LONG]) for i in range(MAX_RESULTS + 1)]
     published(plane, found, ReportApi.OPENREPORTS)
     assert plane.api.get(f"{REPORTS.format(namespace)}/{NAME}")["summary"]["fail"] == MAX_RESULTS + 1
 
@@ -119,7 +119,7 @@ def test_as_much_as_an_object_may_hold_is_stored(plane: Plane, namespace: str) -
 @pytest.mark.usefixtures("none_served")
 def test_a_namespace_that_is_gone_keeps_nobody_else_from_theirs(plane: Plane, namespace: str) -> None:
     serve(plane, "openreports")
-    found = [judged("p", namespace=name, findings=[REFUSED]) for name in ("away", namespace)]
+    found = [audited_pod("p", namespace=name, findings=[DENIED]) for name in ("away", namespace)]
     assert published(plane, found, ReportApi.OPENREPORTS) == [
         f"Report away/{NAME} is skipped: its namespace is being deleted",
         f"Report {namespace}/{NAME} written: 1 fail, 0 warn",
@@ -135,7 +135,7 @@ def test_a_report_of_our_name_that_another_tool_keeps_is_left_alone(plane: Plane
     plane.api.create(path, {**theirs, "source": "scanner", "results": [{"policy": "p", "source": "scanner"}]})
     before = plane.api.get(f"{path}/{NAME}")
 
-    [said] = published(plane, [judged("p", namespace=namespace, findings=[REFUSED])], ReportApi.OPENREPORTS)
+    [said] = published(plane, [audited_pod("p", namespace=namespace, findings=[DENIED])], ReportApi.OPENREPORTS)
     assert said.startswith(f"Report {namespace}/{NAME} belongs to another tool and is left alone: its label ")
     assert "must be rightslice, found scanner. To store the results there, delete it" in said
     assert published(plane, [], ReportApi.OPENREPORTS) == []
@@ -151,7 +151,7 @@ def test_a_cluster_with_both_kinds_has_the_newer_and_others_reports_stay(
     older = POLICY_REPORTS.format(namespace)
     about = {"apiVersion": "wgpolicyk8s.io/v1alpha2", "kind": "PolicyReport", "metadata": {"name": "scanner"}}
     plane.api.create(older, {**about, "results": [{"policy": "p"}]})
-    published(plane, [judged("p", namespace=namespace, findings=[REFUSED])], ReportApi.WGPOLICY)
+    published(plane, [audited_pod("p", namespace=namespace, findings=[DENIED])], ReportApi.WGPOLICY)
     serve(plane, "openreports")
     plane.api.create(f"/api/v1/namespaces/{namespace}/pods", make_pod("greedy").namespace(namespace).gpus(2).build())
     policy = tmp_path / "policy.yaml"

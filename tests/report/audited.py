@@ -1,4 +1,4 @@
-"""An audited cluster, as the reports are given it: workloads of every kind, money, and exemptions."""
+"""An audited cluster for tests of reports: workloads of every kind, prices, and exemptions."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ PRICES = NodePrices(
     "a list of ours (2026-06-01, USD for a card and hour)",
     by_product={"H100": 4_000_000},
 )
-STOCKS = (
+NODES = (
     NodeCapacity("n1", "H100-80GB-HBM3", 8, 6000, 2000, 2, (), 500),
     NodeCapacity("n2", "L40S", 4, 3000, 1000, 1, (), 250),
     NodeCapacity("n3", "B300", 2, 1000, 1000, 1, (), 0),
@@ -45,14 +45,14 @@ SLICE = GpuOffer(
 FIT = OfferChoice(
     "nvidia.com/mig-1g.10gb", (SLICE,), GpuNeed(8192, None, EvidenceSource.DECLARED, "8Gi declared"), "sizing"
 )
-REFUSED = Finding(
+DENIED = Finding(
     "GPU-L102", PolicyMode.ENFORCE, ("spec",), "must be one of 1, 2, 4, 8 (found 3)", "Write 4, or 2.", "research"
 )
-LONG = msgspec.structs.replace(REFUSED, message="\N{KATAKANA LETTER GU}" * 520, fix="\N{KATAKANA LETTER GU}" * 520)
+LONG = msgspec.structs.replace(DENIED, message="\N{KATAKANA LETTER GU}" * 520, fix="\N{KATAKANA LETTER GU}" * 520)
 NOTED = Finding("GPU-R102", PolicyMode.AUDIT, ("spec",), "could be smaller", "", "sizing")
 
 
-def judged(
+def audited_pod(
     name: str,
     *,
     namespace: str = "team",
@@ -60,70 +60,74 @@ def judged(
     node: str = "n1",
     milli: int = 1000,
     after: int | None = None,
-    trial: int = 0,
+    audit_saved: int = 0,
     findings: Sequence[Finding] = (),
     compute: int | None = None,
     idle: bool = False,
     memory: int = 8192,
-    missed: UnevaluatedReason | None = None,
+    unevaluated: UnevaluatedReason | None = None,
     exempted: Sequence[ExemptedFinding] = (),
     count: int = 1,
 ) -> CheckResult:
-    """One pod of a cluster, judged."""
-    left = milli if after is None else after
-    outcome: OfferChoice | KeepRequest = FIT if left != milli or trial else KeepRequest(KeepReason.NO_EVIDENCE)
+    """Return one pod of a cluster with its evaluation."""
+    remaining = milli if after is None else after
+    outcome: OfferChoice | KeepRequest = (
+        FIT if remaining != milli or audit_saved else KeepRequest(KeepReason.NO_EVIDENCE)
+    )
     decision = Decision(
         findings=tuple(findings),
         exempted=tuple(exempted),
         outcome=outcome,
-        applied=left != milli,
+        applied=remaining != milli,
         gpu_milli_before=milli,
-        gpu_milli_after=left,
+        gpu_milli_after=remaining,
         involves_gpus=True,
     )
-    seen = (memory, compute, 4000) if idle or compute is not None else (None, None, 0)
+    measured = (memory, compute, 4000) if idle or compute is not None else (None, None, 0)
     return CheckResult(
         SourceLocation(f"pod/{namespace}/{name}"),
         *("v1", "Pod", namespace, name, decision_verdict(decision)),
         findings=tuple(LocatedFinding(finding, SourceLocation(f"pod/{namespace}/{name}")) for finding in findings),
         decision=decision,
-        gpu_milli_audit_saved=trial,
+        gpu_milli_audit_saved=audit_saved,
         node=node,
         pod_details=ClusterPodDetails(
             workload or f"Pod/{name}",
-            missed,
-            "given tolerations" if missed else "",
-            (msgspec.structs.replace(ContainerUsage("main", "nvidia.com/gpu", count, *seen), idle=idle),),
+            unevaluated,
+            "given tolerations" if unevaluated else "",
+            (msgspec.structs.replace(ContainerUsage("main", "nvidia.com/gpu", count, *measured), idle=idle),),
         ),
     )
 
 
 def cluster(names: Sequence[str] = ()) -> list[CheckResult]:
-    """Pods of every kind: saved, on trial, idle, refused, waiting, missed, without a price; and some of these names."""
-    taken = ExemptedFinding(REFUSED, "nccl-debug", "2026-12-01T00:00:00+00:00")
+    """Return pods of every kind, and more with these names."""
+    exempted = ExemptedFinding(DENIED, "nccl-debug", "2026-12-01T00:00:00+00:00")
     return [
-        *(judged(f"serve-{i}", workload="Deployment/serve", after=143, compute=60) for i in range(3)),
-        judged("try-0", workload="Job/try", trial=857, findings=[NOTED], compute=100),
-        judged("idle-0", workload="StatefulSet/idle", node="n2", milli=2000, compute=3, idle=True, count=2),
-        judged("three-0", workload="Job/three", milli=3000, findings=[REFUSED], namespace="batch", count=3, node="n2"),
-        judged("old", node="n3", missed=UnevaluatedReason.UNRECORDED, namespace="batch"),
-        judged("waits", node="", milli=4000, namespace="later", count=4),
-        judged("debug", exempted=[taken], namespace="infra", milli=500),
-        *(judged(f"x{i}", namespace=name, workload=f"Deployment/{name}") for i, name in enumerate(names)),
+        *(audited_pod(f"serve-{i}", workload="Deployment/serve", after=143, compute=60) for i in range(3)),
+        audited_pod("try-0", workload="Job/try", audit_saved=857, findings=[NOTED], compute=100),
+        audited_pod("idle-0", workload="StatefulSet/idle", node="n2", milli=2000, compute=3, idle=True, count=2),
+        audited_pod(
+            "three-0", workload="Job/three", milli=3000, findings=[DENIED], namespace="batch", count=3, node="n2"
+        ),
+        audited_pod("old", node="n3", unevaluated=UnevaluatedReason.UNRECORDED, namespace="batch"),
+        audited_pod("waits", node="", milli=4000, namespace="later", count=4),
+        audited_pod("debug", exempted=[exempted], namespace="infra", milli=500),
+        *(audited_pod(f"x{i}", namespace=name, workload=f"Deployment/{name}") for i, name in enumerate(names)),
     ]
 
 
 def rows_of(
-    results: Sequence[CheckResult], prices: NodePrices | None = PRICES, stocks: Sequence[NodeCapacity] | None = None
+    results: Sequence[CheckResult], prices: NodePrices | None = PRICES, nodes: Sequence[NodeCapacity] | None = None
 ) -> list[WorkloadReport]:
-    """The workloads of these results."""
-    return workload_reports(results, prices, stocks)
+    """Return the workloads of some results."""
+    return workload_reports(results, prices, nodes)
 
 
 def audited_page(names: Sequence[str] = ()) -> AuditPage:
-    """What the HTML report shows of the cluster."""
+    """Return the content of the HTML report on the cluster."""
     results = cluster(names)
-    rows = rows_of(results, stocks=STOCKS)
+    rows = rows_of(results, nodes=NODES)
     return AuditPage(
         cluster="https://cluster.example:6443",
         moment=NOW.isoformat(),
@@ -132,8 +136,8 @@ def audited_page(names: Sequence[str] = ()) -> AuditPage:
         digest="0123456789ab",
         workloads=tuple(rows),
         namespaces=tuple(totals_by_namespace(results)),
-        nodes=STOCKS,
-        utilization=compute_utilization(STOCKS, rows, PRICES),
+        nodes=NODES,
+        utilization=compute_utilization(NODES, rows, PRICES),
         exemptions=(
             ExemptionUsage(
                 "old-driver", "cuda", ("GPU-C101",), "INC-1", "2026-05-01T00:00:00+00:00", expired=True, workloads=0

@@ -1,6 +1,6 @@
-"""A real browser: the headless Chromium that the wheel of kaleido carries, libraries and fonts included.
+"""A real browser: the headless Chromium in the wheel of kaleido, with libraries and fonts.
 
-Pages are opened in a frame of it, and a script beside the frame looks at what became of them.
+Pages are opened in a frame of it, and a script beside the frame inspects them.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from typing import Any
 FLAGS = ("--no-sandbox", "--disable-gpu", "--disable-breakpad", "--disable-dev-shm-usage")
 DARK = "--blink-settings=preferredColorScheme=0"
 SECONDS, TRIES = 20, 3
-"""A Chromium of that age sometimes hangs as it starts. It takes a second or two where it does not."""
+"""This old Chromium sometimes hangs at start; otherwise it takes a second or two."""
 
 
 def program() -> Path:
-    """Where the browser is."""
+    """Return the path of the browser."""
     found = find_spec("kaleido")
     assert found is not None
     assert found.submodule_search_locations is not None
@@ -26,7 +26,7 @@ def program() -> Path:
 
 
 def look(html: str, script: str, *, dark: bool = False, width: int = 1200) -> Any:
-    """Open a page and run a script that sees it as `document` and `window`; what it returns, as plain data."""
+    """Open a page and run a script that sees it as `document` and `window`; return its result as plain data."""
     stand_in = Path(__file__).with_name("browser.js")
     command = [str(program()), "plotly", f"--plotlyjs={stand_in}", *FLAGS, *([DARK] if dark else [])]
     order = {"data": {"data": [{"html": html, "script": script, "width": width}]}, "format": "svg"}
@@ -44,4 +44,4 @@ def _run(command: list[str], order: str) -> subprocess.CompletedProcess[str]:
         except subprocess.TimeoutExpired:
             if not left:
                 raise
-    raise AssertionError("it is tried at least once")
+    raise AssertionError("at least one try is made")

@@ -1,4 +1,4 @@
-"""Results that the tests of every report share."""
+"""Results shared by the tests of all reports."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TRIAL = Finding("GPU-R102", PolicyMode.AUDIT, (), "could be nvidia.com/mig-1g.10
 
 
 def located(finding: Finding, line: int = 31, column: int = 31) -> LocatedFinding:
-    """A finding in deploy/train.yaml."""
+    """Return a finding in deploy/train.yaml."""
     return LocatedFinding(
         finding,
         SourceLocation("deploy/train.yaml", line, column),
@@ -29,7 +29,7 @@ def located(finding: Finding, line: int = 31, column: int = 31) -> LocatedFindin
 def checked(
     verdict: CheckVerdict, *findings: Finding, name: str = "train-0", decision: Decision | None = None, reason: str = ""
 ) -> CheckResult:
-    """A Pod of deploy/train.yaml."""
+    """Return a result for the Pod of deploy/train.yaml."""
     return CheckResult(
         place=SourceLocation("deploy/train.yaml", 1, 1),
         api_version="v1",

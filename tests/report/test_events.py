@@ -1,4 +1,4 @@
-"""events: what was said about a pod, by whom, newest first, and never too much of it."""
+"""Lines about Events of a pod: newest first, limited."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def said(
     )
 
 
-def test_the_newest_comes_first_and_what_is_all_right_is_left_out() -> None:
+def test_the_newest_comes_first_and_normal_events_are_omitted() -> None:
     events = [
         said("GPU-R101", 1, by="rightslice", kind="Normal", message="shrunk"),
         said("Pulled", 2, kind="Normal"),
@@ -36,14 +36,14 @@ def test_the_newest_comes_first_and_what_is_all_right_is_left_out() -> None:
     ]
 
 
-def test_of_many_the_newest_are_told() -> None:
+def test_only_the_newest_of_many_are_printed() -> None:
     lines = list(event_lines(said(f"Failed{i}", i) for i in range(MAX_EVENTS + 2)))
     assert len(lines) == MAX_EVENTS + 1
     assert f"Failed{MAX_EVENTS + 1} " in lines[0]
     assert lines[-1].strip() == "and 2 older Events"
 
 
-def test_where_nothing_was_said_there_is_nothing_to_tell() -> None:
+def test_there_are_no_lines_without_events() -> None:
     assert list(event_lines([])) == []
 
 
@@ -51,12 +51,12 @@ REFUSED = 'Error creating: admission webhook denied the request: Pod "serve-7d4-
 
 
 def refused(pod: str, minute: int, *, count: int = 1) -> CoreEvent:
-    """A controller was not let create a pod."""
+    """Return an Event about a pod that a controller could not create."""
     event = said("FailedCreate", minute, by="replicaset-controller", message=REFUSED.format(pod), count=count)
     return msgspec.structs.replace(event, involved_object=InvolvedObject("ReplicaSet", "serve-7d4", "r1"))
 
 
-def test_what_a_controller_says_alike_of_its_pods_is_told_once_with_the_newest() -> None:
+def test_equal_events_of_a_controller_share_a_line() -> None:
     events = [refused("aaaaa", 1), refused("ccccc", 3, count=4), refused("bbbbb", 2)]
     other = msgspec.structs.replace(refused("ddddd", 4), message='Error creating: pods "serve-7d4-ddddd" is forbidden')
     first, second = event_lines([*events, other])
@@ -65,7 +65,7 @@ def test_what_a_controller_says_alike_of_its_pods_is_told_once_with_the_newest()
     assert "serve-7d4-ccccc" in second
 
 
-def test_what_was_said_about_an_earlier_pod_of_the_name_is_left_out() -> None:
+def test_events_of_an_earlier_pod_of_the_name_are_omitted() -> None:
     known = {("Pod", "p"): {"new", "digest-of-a-file"}}
     about = {"earlier": "old", "now": "new", "static": "digest-of-a-file", "unknown": ""}
     events = [
@@ -76,8 +76,8 @@ def test_what_was_said_about_an_earlier_pod_of_the_name_is_left_out() -> None:
     assert [reason for reason in about if f" {reason} on Pod/p" in told] == ["now", "static", "unknown"]
 
 
-def test_a_series_says_how_often_and_when_last() -> None:
-    """As a writer of events.k8s.io leaves it, read through core/v1."""
+def test_a_series_has_its_count_and_last_time() -> None:
+    """As written through events.k8s.io and read through core/v1."""
     series = {"count": 12, "lastObservedTime": "2026-06-01T00:09:00.000000Z"}
     written = {
         "involvedObject": {"kind": "Pod", "name": "p"},

@@ -1,4 +1,4 @@
-"""html: the report, looked at in a real browser."""
+"""The HTML report in a real browser."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from tests.house.checkout import read
-from tests.report.audited import audited_page, judged, rows_of
+from tests.report.audited import audited_page, audited_pod, rows_of
 from tests.report.browser import look
 from webhook.report.audit import AuditPage, totals_by_namespace
 from webhook.report.html import MAX_UNEVALUATED, html_report
@@ -56,7 +56,7 @@ def sort(text: str, column: str) -> Any:
     return look(text, SORTED.replace("NAME", repr(column)))
 
 
-def test_a_click_on_a_head_sorts_numbers_as_numbers(text: str) -> None:
+def test_a_click_on_a_header_sorts_numbers(text: str) -> None:
     before, down, first, up, second = sort(text, "GPUs")
     numbers = [float(cell) for cell in before]
     assert len(set(numbers)) > 3
@@ -64,13 +64,13 @@ def test_a_click_on_a_head_sorts_numbers_as_numbers(text: str) -> None:
     assert (second, [float(cell) for cell in up]) == ("ascending", sorted(numbers))
 
 
-def test_a_click_on_a_head_sorts_words_as_words(text: str) -> None:
+def test_a_click_on_a_header_sorts_text(text: str) -> None:
     before, up, first, down, second = sort(text, "Workload")
     assert (first, up) == ("ascending", sorted(before))
     assert (second, down) == ("descending", sorted(before, reverse=True))
 
 
-def test_it_is_read_in_light_and_in_dark(text: str) -> None:
+def test_light_and_dark_themes_have_enough_contrast(text: str) -> None:
     light, dark = look(text, PAINTED), look(text, PAINTED, dark=True)
     assert light[0] == "rgb(255, 255, 255)"
     assert [one != other for one, other in zip(light, dark, strict=True)] == [True, True, True, False]
@@ -79,7 +79,7 @@ def test_it_is_read_in_light_and_in_dark(text: str) -> None:
 
 
 def contrast(one: str, other: str) -> float:
-    """The contrast of two colours as WCAG 2 measures it."""
+    """Return the contrast of two colours by WCAG 2."""
 
     def luminance(colour: str) -> float:
         parts = [int(part) / 255 for part in re.findall(r"\d+", colour)[:3]]
@@ -90,7 +90,7 @@ def contrast(one: str, other: str) -> float:
     return (high + 0.05) / (low + 0.05)
 
 
-def test_nothing_sticks_out_of_a_narrow_or_a_wide_window(text: str) -> None:
+def test_nothing_overflows_a_narrow_or_a_wide_window(text: str) -> None:
     for width in (400, 1200):
         wide = look(text, "return document.documentElement.scrollWidth", width=width)
         assert wide <= width
@@ -119,8 +119,8 @@ return {
 
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-def test_on_paper_nothing_is_cut_off_and_every_page_has_its_heads(text: str, hostile: str, dark: bool) -> None:
-    """By the rules for print, on a sheet's width."""
+def test_print_cuts_nothing_off_and_repeats_headers(text: str, hostile: str, dark: bool) -> None:
+    """Applies the print rules at the width of a sheet."""
     for each in (text, hostile):
         found = look(each, PRINTED.replace("WIDTH", str(A4)), dark=dark, width=A4)
         assert found["rules"] == 1
@@ -131,7 +131,7 @@ def test_on_paper_nothing_is_cut_off_and_every_page_has_its_heads(text: str, hos
         assert set(found["arrows"]) == {"none"}
 
 
-def test_what_the_pictures_say_lies_inside_them(text: str, hostile: str) -> None:
+def test_text_of_charts_is_inside_them(text: str, hostile: str) -> None:
     outside = """
     return [...document.querySelectorAll("svg text")].filter((each) => {
       const box = each.getBBox(), view = each.ownerSVGElement.viewBox.baseVal;
@@ -144,11 +144,11 @@ def test_what_the_pictures_say_lies_inside_them(text: str, hostile: str) -> None
 
 @pytest.fixture(scope="module")
 def hostile() -> str:
-    """The report on workloads whose every name is an attack."""
+    """Return the report on workloads whose names are attacks."""
     return html_report(audited_page(names=HOSTILE))
 
 
-def test_names_of_strangers_are_text(hostile: str) -> None:
+def test_untrusted_names_are_text(hostile: str) -> None:
     found = look(
         hostile,
         """
@@ -162,7 +162,7 @@ def test_names_of_strangers_are_text(hostile: str) -> None:
     assert found[1:] == [1, 0, 0, 0]
 
 
-def test_a_script_that_comes_in_all_the_same_does_not_run(text: str) -> None:
+def test_an_injected_script_does_not_run(text: str) -> None:
     attacked = text.replace(
         "</footer>", "<script>window.hurt = 1</script><img src=x onerror='window.hurt = 1'></footer>"
     )
@@ -170,7 +170,7 @@ def test_a_script_that_comes_in_all_the_same_does_not_run(text: str) -> None:
 
 
 class Reading(HTMLParser):
-    """What a page refers to, and whether every element is closed."""
+    """Collects the references of a page, and checks that every element is closed."""
 
     VOID = frozenset({"meta", "link", "img", "br", "rect", "path", "line"})
 
@@ -199,14 +199,14 @@ def test_it_refers_to_nothing_outside(which: str, request: pytest.FixtureRequest
     assert "@import" not in request.getfixturevalue(which)
 
 
-def test_an_exemption_that_has_ended_says_so(text: str) -> None:
+def test_an_expired_exemption_is_marked(text: str) -> None:
     rows = look(text, "return [...document.querySelectorAll('table')].pop().innerText")
     assert "old-driver" in rows
     assert re.search(r"old-driver\t.*2026-05-01.*\texpired\t0", rows)
     assert re.search(r"nccl-debug\t.*2026-12-01.*\tactive\t", rows)
 
 
-def test_without_nodes_there_are_no_head_figures(page: AuditPage) -> None:
+def test_without_nodes_there_is_no_summary(page: AuditPage) -> None:
     bare = html_report(msgspec.structs.replace(page, utilization=None, nodes=()))
     assert look(
         bare, "return [document.querySelectorAll('.heads').length, document.querySelectorAll('svg').length]"
@@ -222,9 +222,9 @@ def test_its_footer_defines_idle_as_the_docs_do(text: str, condition: str) -> No
     assert condition in read("docs/usage.md").split("## Idle", 1)[1].split("\n## ")[0].replace("**", "")
 
 
-def test_of_very_many_pods_that_no_hook_saw_the_first_are_listed() -> None:
-    pods = [judged(f"w{i:04}", missed=UnevaluatedReason.UNRECORDED) for i in range(MAX_UNEVALUATED + 1)]
-    many = [judged(f"z{i}", workload="Deployment/z", missed=UnevaluatedReason.UNRECORDED) for i in range(2)]
+def test_the_list_of_unevaluated_pods_is_limited() -> None:
+    pods = [audited_pod(f"w{i:04}", unevaluated=UnevaluatedReason.UNRECORDED) for i in range(MAX_UNEVALUATED + 1)]
+    many = [audited_pod(f"z{i}", workload="Deployment/z", unevaluated=UnevaluatedReason.UNRECORDED) for i in range(2)]
     page = msgspec.structs.replace(audited_page(), workloads=tuple(rows_of([*pods, *many])))
     table = html_report(page).split("<h2>Pods that were not evaluated at admission</h2>")[1].split("<h2>")[0]
     assert table.count("<tr><td>") == MAX_UNEVALUATED
@@ -232,9 +232,9 @@ def test_of_very_many_pods_that_no_hook_saw_the_first_are_listed() -> None:
     assert f"The first {MAX_UNEVALUATED} of {MAX_UNEVALUATED + 2}, by pods" in table
 
 
-def test_a_namespace_that_used_nothing_is_told_from_one_that_was_not_seen() -> None:
-    pods = [judged("a", namespace="still", compute=0, idle=True), judged("b", namespace="unseen")]
-    waiting = judged("c", namespace="later", node="", compute=0, idle=True)
+def test_zero_usage_and_unknown_usage_differ() -> None:
+    pods = [audited_pod("a", namespace="still", compute=0, idle=True), audited_pod("b", namespace="unseen")]
+    waiting = audited_pod("c", namespace="later", node="", compute=0, idle=True)
     results = [*pods, waiting]
     page = msgspec.structs.replace(
         audited_page(), workloads=tuple(rows_of(results)), namespaces=tuple(totals_by_namespace(results))

@@ -1,4 +1,4 @@
-"""workloads and figures: pods added up by workload, and where all GPUs of a cluster go."""
+"""Workloads and utilization: pods summed up by workload, and all GPUs of a cluster in parts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.report.audited import FIT, NOTED, PRICES, REFUSED, SLICE, STOCKS, cluster, judged, rows_of
+from tests.report.audited import DENIED, FIT, NODES, NOTED, PRICES, SLICE, audited_pod, cluster, rows_of
 from webhook.model.offers import GpuOffer
 from webhook.model.prices import NodePrices
 from webhook.report.capacity import NodeCapacity
@@ -35,24 +35,26 @@ def test_the_workload_that_saves_most_comes_first() -> None:
 
 
 def test_pods_of_one_workload_are_one_row() -> None:
-    found = row(judged("a", workload="Deployment/d", after=143), judged("b", workload="Deployment/d", after=143))
+    found = row(
+        audited_pod("a", workload="Deployment/d", after=143), audited_pod("b", workload="Deployment/d", after=143)
+    )
     assert (found.pods, found.gpu_milli_before, found.gpu_milli_saved) == (2, 2000, 1714)
     assert found.allocated == GpuCost(2000, 8_000_000, 0)
     assert found.over_requested == GpuCost(1714, 6_856_000, 0)
 
 
 def test_workloads_of_one_name_in_two_namespaces_are_two() -> None:
-    assert len(rows_of([judged("a"), judged("a", namespace="other")])) == 2
+    assert len(rows_of([audited_pod("a"), audited_pod("a", namespace="other")])) == 2
 
 
 def seen(*uses: ContainerUsage) -> CheckResult:
-    """A pod of these containers."""
-    return msgspec.structs.replace(judged("a"), pod_details=ClusterPodDetails("Pod/a", usages=uses))
+    """Return a pod of these containers."""
+    return msgspec.structs.replace(audited_pod("a"), pod_details=ClusterPodDetails("Pod/a", usages=uses))
 
 
 IDLE = {
-    "seen with no engine active": (judged("a", idle=True), GpuCost(1000, 4_000_000)),
-    "seen with little compute, and nothing of its engines": (judged("a", compute=0), GpuCost()),
+    "seen with no engine active": (audited_pod("a", idle=True), GpuCost(1000, 4_000_000)),
+    "seen with little compute, and nothing of its engines": (audited_pod("a", compute=0), GpuCost()),
     "one container idle, the other at work": (
         seen(
             ContainerUsage("a", "nvidia.com/gpu", 1, 8192, 0, 9, idle=True),
@@ -60,9 +62,9 @@ IDLE = {
         ),
         GpuCost(),
     ),
-    "not seen": (judged("a"), GpuCost()),
-    "seen, but it waits for a node": (judged("a", idle=True, node=""), GpuCost()),
-    "on a node without a price": (judged("a", idle=True, node="n3"), GpuCost(1000, 0, 1000)),
+    "not seen": (audited_pod("a"), GpuCost()),
+    "seen, but it waits for a node": (audited_pod("a", idle=True, node=""), GpuCost()),
+    "on a node without a price": (audited_pod("a", idle=True, node="n3"), GpuCost(1000, 0, 1000)),
 }
 
 
@@ -72,17 +74,17 @@ def test_idle(pod: CheckResult, idle: GpuCost) -> None:
 
 
 def without_gpus(name: str, node: str = "n1") -> CheckResult:
-    """A launcher: a pod of the job that asks for no GPU."""
-    pod = judged(name, workload="MPIJob/train", node=node, milli=0)
+    """Return a launcher: a pod of the job without GPUs."""
+    pod = audited_pod(name, workload="MPIJob/train", node=node, milli=0)
     decision = msgspec.structs.replace(pod.decision, involves_gpus=False)
     return msgspec.structs.replace(pod, decision=decision, pod_details=ClusterPodDetails("MPIJob/train"))
 
 
 def worker(name: str, count: int = 8, node: str = "") -> CheckResult:
-    return judged(name, workload="MPIJob/train", node=node, milli=1000 * count, count=count)
+    return audited_pod(name, workload="MPIJob/train", node=node, milli=1000 * count, count=count)
 
 
-NO_EVIDENCE = row(judged("alone")).outcome
+NO_EVIDENCE = row(audited_pod("alone")).outcome
 OF_MANY_KINDS = {
     "a launcher comes first, and its workers wait": (
         [without_gpus("a"), worker("w0"), worker("w1")],
@@ -109,11 +111,11 @@ OF_MANY_KINDS = {
 
 
 @pytest.mark.parametrize(("pods", "asked", "waiting"), OF_MANY_KINDS.values(), ids=OF_MANY_KINDS)
-def test_a_workload_is_told_by_all_of_its_pods_that_ask_for_gpus(
+def test_a_workload_is_described_by_all_of_its_gpu_pods(
     pods: list[CheckResult], asked: list[tuple[int, int, int]], waiting: int
 ) -> None:
     found = row(*pods)
-    figures = compute_utilization(STOCKS, [found], PRICES)
+    figures = compute_utilization(NODES, [found], PRICES)
     table = [line.split() for line in recommendation_table([found])][1:]
 
     assert [(use.count, use.pods, use.pending) for use in found.usages] == asked
@@ -122,30 +124,30 @@ def test_a_workload_is_told_by_all_of_its_pods_that_ask_for_gpus(
     assert found.outcome == NO_EVIDENCE
 
 
-def test_what_was_used_is_that_of_the_pods_on_nodes_each_by_its_own_amount() -> None:
+def test_measured_usage_counts_pods_on_nodes_by_their_own_amount() -> None:
     one, four, waits = (
-        judged(name, workload="StatefulSet/s", count=count, milli=1000 * count, compute=500, node=node)
+        audited_pod(name, workload="StatefulSet/s", count=count, milli=1000 * count, compute=500, node=node)
         for name, count, node in (("a", 1, "n1"), ("b", 4, "n1"), ("c", 4, ""))
     )
     assert measured_usage_milli(row(one, four, waits)) == 500 + 4 * 500
 
 
-def test_of_pods_of_which_one_was_seen_idle_only_that_one_counts() -> None:
-    found = row(judged("a", workload="Job/j", idle=True), judged("b", workload="Job/j", compute=0))
+def test_only_pods_that_were_measured_count_as_idle() -> None:
+    found = row(audited_pod("a", workload="Job/j", idle=True), audited_pod("b", workload="Job/j", compute=0))
     assert (found.idle.milli, [(use.pods, use.idle) for use in found.usages]) == (1000, [(2, False)])
 
 
-def test_what_is_idle_is_not_over_asked_too() -> None:
-    found = row(judged("a", idle=True, after=143))
+def test_idle_gpus_are_not_over_requested_too() -> None:
+    found = row(audited_pod("a", idle=True, after=143))
     assert (found.idle.milli, found.over_requested.milli, found.gpu_milli_saved) == (1000, 0, 857)
 
 
-def test_what_a_trial_would_free_is_over_asked() -> None:
-    assert row(judged("a", trial=857)).over_requested.milli == 857
+def test_audit_mode_savings_are_over_requested() -> None:
+    assert row(audited_pod("a", audit_saved=857)).over_requested.milli == 857
 
 
-def test_a_finding_of_many_pods_is_told_once_with_their_number() -> None:
-    found = row(*(judged(f"p{i}", workload="Job/j", findings=[REFUSED, NOTED]) for i in range(3)))
+def test_a_finding_of_many_pods_is_listed_once_with_their_number() -> None:
+    found = row(*(audited_pod(f"p{i}", workload="Job/j", findings=[DENIED, NOTED]) for i in range(3)))
     said = list(workload_finding_lines([found]))
     assert [line.split("  ")[-1] for line in said if "GPU-" in line and not line.startswith(" ")] == [
         "Job team/j (3 of 3 pods)"
@@ -153,7 +155,7 @@ def test_a_finding_of_many_pods_is_told_once_with_their_number() -> None:
     assert found.codes == ("GPU-L102", "GPU-R102")
 
 
-def test_only_what_is_to_be_acted_on_is_in_the_table() -> None:
+def test_the_table_has_only_workloads_that_need_action() -> None:
     rows = rows_of(cluster())
     *lines, last = list(workload_table(rows))[1:]
     names = {line.split()[1] for line in lines}
@@ -162,9 +164,13 @@ def test_only_what_is_to_be_acted_on_is_in_the_table() -> None:
     assert len(list(workload_table(rows, every=True))) == len(rows) + 1
 
 
-def test_pods_that_no_hook_saw_are_listed_by_the_reason() -> None:
+def test_unevaluated_pods_are_listed_by_reason() -> None:
     rows = rows_of(
-        [judged("a", missed=UnevaluatedReason.STATIC), judged("b", missed=UnevaluatedReason.UNRECORDED), judged("c")]
+        [
+            audited_pod("a", unevaluated=UnevaluatedReason.STATIC),
+            audited_pod("b", unevaluated=UnevaluatedReason.UNRECORDED),
+            audited_pod("c"),
+        ]
     )
     assert [line.split(":")[0] for line in unevaluated_lines(rows)] == [
         "1 pod was not evaluated at admission, static pods",
@@ -175,7 +181,7 @@ def test_pods_that_no_hook_saw_are_listed_by_the_reason() -> None:
 
 
 def test_the_csv_has_every_workload_and_no_formula() -> None:
-    rows = rows_of([*cluster(), judged("f", namespace="=cmd()", workload="@sum")])
+    rows = rows_of([*cluster(), audited_pod("f", namespace="=cmd()", workload="@sum")])
     read = list(csv.DictReader(StringIO(workload_columns(PRICES).to_csv(rows))))
     assert len(read) == len(rows)
     [odd] = [each for each in read if each["namespace"].endswith("=cmd()")]
@@ -189,8 +195,8 @@ def test_the_csv_has_every_workload_and_no_formula() -> None:
     )
 
 
-def test_the_head_tells_each_figure_from_its_parts() -> None:
-    found = compute_utilization(STOCKS, rows_of(cluster(), stocks=STOCKS), PRICES)
+def test_the_summary_has_each_figure_with_its_parts() -> None:
+    found = compute_utilization(NODES, rows_of(cluster(), nodes=NODES), PRICES)
     assert list(utilization_lines(found)) == [
         "Total GPUs             14 installed, 14 allocatable, 10 allocated",
         "Effective GPUs         4.57 (allocated, less 2 idle and 3.43 over-requested)",
@@ -209,8 +215,8 @@ def test_the_head_tells_each_figure_from_its_parts() -> None:
     ]
 
 
-def test_without_prices_no_money_is_told() -> None:
-    found = compute_utilization(STOCKS, rows_of(cluster(), None))
+def test_without_prices_there_is_no_cost() -> None:
+    found = compute_utilization(NODES, rows_of(cluster(), None))
     assert not [line for line in utilization_lines(found) if "Cost" in line or "price" in line.lower()]
 
 
@@ -227,16 +233,16 @@ on_nodes = st.lists(
 def test_the_parts_are_all_gpus_and_never_overlap(
     nodes: list[tuple[list[tuple[int, int, bool]], int, int, int, int]], prices: dict[str, int]
 ) -> None:
-    """Each node has pods that ask for so much, and would again; what it gives them; what is free, lost and closed.
+    """Each node has pods with requests before and after, an allocation, and free, fragmented and unschedulable GPUs.
 
-    The pods of the first are on a node that is not there.
+    The pods of the first are on a node that does not exist.
     """
     stocks, pods = [], []
     for i, (here, most, free, lost, closed) in enumerate(nodes):
         used = min(most, sum(held for held, _, _ in here))
         stocks.append(NodeCapacity(f"n{i}", "X", 8, used, free, 0, (), free * lost // 100, unschedulable_milli=closed))
         pods += [
-            judged(f"p{i}-{j}", node=f"n{i}" if i else "gone", milli=held, after=min(held, after), idle=idle)
+            audited_pod(f"p{i}-{j}", node=f"n{i}" if i else "gone", milli=held, after=min(held, after), idle=idle)
             for j, (held, after, idle) in enumerate(here)
         ]
     known = NodePrices("USD", prices, "ours")
@@ -250,15 +256,15 @@ def test_the_parts_are_all_gpus_and_never_overlap(
     assert found.pods_on_missing_nodes == len(nodes[0][0])
 
 
-def test_what_nodes_do_not_give_is_in_no_figure_and_told() -> None:
+def test_requests_beyond_the_nodes_are_reported_apart() -> None:
     stocks = [NodeCapacity("n1", "X", 2, 2000, 0, 0, (), 0)]
     pods = [
-        judged("a", milli=1500, idle=True),
-        judged("b", milli=1500, after=143),
-        judged("c", node="gone", milli=4000, idle=True),
-        judged("d", node="gone", milli=4000),
+        audited_pod("a", milli=1500, idle=True),
+        audited_pod("b", milli=1500, after=143),
+        audited_pod("c", node="gone", milli=4000, idle=True),
+        audited_pod("d", node="gone", milli=4000),
     ]
-    rows = rows_of(pods, stocks=stocks)
+    rows = rows_of(pods, nodes=stocks)
     found = compute_utilization(stocks, rows)
     assert {row.name: (row.allocated.milli, row.idle.milli, row.over_requested.milli) for row in rows} == {
         "Pod/a": (1500, 1500, 0),
@@ -274,47 +280,52 @@ def test_what_nodes_do_not_give_is_in_no_figure_and_told() -> None:
     ]
 
 
-def advised(*results: CheckResult) -> list[list[str]]:
-    """The cells of USED and what follows."""
+def recommendation_cells(*results: CheckResult) -> list[list[str]]:
+    """Return the cells from USED on."""
     rows = [row(result) for result in results]
     lines = [line.split("   ") for line in recommendation_table(rows, prices=PRICES)]
     return [[cell.strip() for cell in line if cell.strip()][5:] for line in lines[1:]]
 
 
-def test_rightsize_tells_what_is_advised_and_why_not() -> None:
-    assert advised(judged("a", after=143, compute=60), judged("b", trial=857), judged("c")) == [
+def test_rightsize_shows_recommendations_and_reasons() -> None:
+    assert recommendation_cells(
+        audited_pod("a", after=143, compute=60), audited_pod("b", audit_saved=857), audited_pod("c")
+    ) == [
         ["8Gi peak, 6% active", "nvidia.com/mig-1g.10gb", "-", "0.86 GPUs, 3.43 USD/h"],
         ["-", "nvidia.com/mig-1g.10gb", "-", "0.86 GPUs, 3.43 USD/h", "audit mode"],
         ["-", "keep", "-", "-", "its GPU memory need is unknown"],
     ]
 
 
-def test_rightsize_tells_the_money_of_idle_workloads_too() -> None:
-    assert advised(judged("a", after=143, idle=True)) == [
+def test_rightsize_shows_savings_of_idle_workloads_too() -> None:
+    assert recommendation_cells(audited_pod("a", after=143, idle=True)) == [
         ["8Gi peak, idle", "nvidia.com/mig-1g.10gb", "-", "0.86 GPUs, 3.43 USD/h"]
     ]
 
 
-def test_the_tables_tell_who_is_idle() -> None:
-    busy, idle = row(judged("a", compute=500)), row(judged("b", compute=50, idle=True))
+def test_the_tables_show_idle_workloads() -> None:
+    busy, idle = row(audited_pod("a", compute=500)), row(audited_pod("b", compute=50, idle=True))
     head, *cells = (line.split() for line in workload_table([busy, idle], every=True))
     assert [line[head.index("IDLE")] for line in cells] == ["0", "1"]
-    assert [cell for cell, *_ in advised(judged("a", compute=500), judged("b", compute=50, idle=True))] == [
+    assert [
+        cell
+        for cell, *_ in recommendation_cells(audited_pod("a", compute=500), audited_pod("b", compute=50, idle=True))
+    ] == [
         "8Gi peak, 50% active",
         "8Gi peak, idle",
     ]
 
 
-def test_rightsize_tells_the_risk_of_what_use_advises() -> None:
+def test_rightsize_shows_the_risk_of_recommendations_from_usage() -> None:
     use = ContainerUsage("main", "nvidia.com/gpu", 1, 8192, 60, 4000, risk_ppm=5000)
-    pod = msgspec.structs.replace(judged("a", after=143), pod_details=ClusterPodDetails("Pod/a", usages=(use,)))
-    assert advised(pod)[0][2] == "0.5%/h"
+    pod = msgspec.structs.replace(audited_pod("a", after=143), pod_details=ClusterPodDetails("Pod/a", usages=(use,)))
+    assert recommendation_cells(pod)[0][2] == "0.5%/h"
 
 
 def at_risk(name: str, risk_ppm: int | None, after: int | None) -> CheckResult:
-    """A pod of a workload that was seen; without a risk, one that keeps its GPU."""
+    """Return a pod of a measured workload; without a risk it keeps its GPU."""
     use = ContainerUsage("main", "nvidia.com/gpu", 1, 8192, 60, 4000, risk_ppm=risk_ppm)
-    pod = judged(name, workload="StatefulSet/s", after=after)
+    pod = audited_pod(name, workload="StatefulSet/s", after=after)
     return msgspec.structs.replace(pod, pod_details=ClusterPodDetails("StatefulSet/s", usages=(use,)))
 
 
@@ -327,43 +338,43 @@ RISKS = {
 
 
 @pytest.mark.parametrize(("pods", "want"), RISKS.values(), ids=RISKS)
-def test_the_risk_is_that_of_the_advice_beside_it(pods: list[CheckResult], want: list[str]) -> None:
+def test_the_risk_belongs_to_the_recommendation(pods: list[CheckResult], want: list[str]) -> None:
     found = row(*pods)
     assert [found.recommended, *map(risk_text, found.usages)] == want
 
 
 DEAR = msgspec.structs.replace(SLICE, product="B300")
 FREED: dict[str, tuple[CheckResult, tuple[GpuOffer, ...], GpuCost, str]] = {
-    "a slice of the same card": (judged("a", after=143), (SLICE,), GpuCost(857, 3_428_000), "3.43 USD/h"),
+    "a slice of the same card": (audited_pod("a", after=143), (SLICE,), GpuCost(857, 3_428_000), "3.43 USD/h"),
     "a slice of a dearer card, and it still saves": (
-        *(judged("a", node="n2", after=143), (SLICE,), GpuCost(857, 428_000)),
+        *(audited_pod("a", node="n2", after=143), (SLICE,), GpuCost(857, 428_000)),
         "0.43 USD/h",
     ),
     "a slice of a card so dear that it saves nothing": (
-        *(judged("a", node="n2", after=429), (SLICE,), GpuCost(571, -716_000)),
+        *(audited_pod("a", node="n2", after=429), (SLICE,), GpuCost(571, -716_000)),
         "costs 0.72 USD/h more",
     ),
     "the same on trial": (
-        *(judged("a", node="n2", trial=571), (SLICE,), GpuCost(571, -716_000)),
+        *(audited_pod("a", node="n2", audit_saved=571), (SLICE,), GpuCost(571, -716_000)),
         "costs 0.72 USD/h more",
     ),
-    "a slice of a card without a price": (judged("a", after=143), (DEAR,), GpuCost(857, 0, 857), "no price"),
+    "a slice of a card without a price": (audited_pod("a", after=143), (DEAR,), GpuCost(857, 0, 857), "no price"),
     "a slice of one card or another, one without a price": (
-        *(judged("a", after=143), (SLICE, DEAR), GpuCost(857, 0, 857)),
+        *(audited_pod("a", after=143), (SLICE, DEAR), GpuCost(857, 0, 857)),
         "no price",
     ),
-    "of a node without a price": (judged("a", node="n3", after=143), (SLICE,), GpuCost(857, 0, 857), "no price"),
+    "of a node without a price": (audited_pod("a", node="n3", after=143), (SLICE,), GpuCost(857, 0, 857), "no price"),
 }
 
 
 @pytest.mark.parametrize(("pod", "offers", "freed", "words"), FREED.values(), ids=FREED)
-def test_what_advice_saves_is_less_what_it_costs(
+def test_savings_are_net_of_the_cost_of_the_recommendation(
     pod: CheckResult, offers: tuple[GpuOffer, ...], freed: GpuCost, words: str
 ) -> None:
     fit = msgspec.structs.replace(FIT, offers=offers)
     pod = msgspec.structs.replace(pod, decision=msgspec.structs.replace(pod.decision, outcome=fit))
     assert row(pod).savings == freed
-    assert advised(pod)[0][3] == f"{format_gpus(freed.milli)} GPUs, {words}"
+    assert recommendation_cells(pod)[0][3] == f"{format_gpus(freed.milli)} GPUs, {words}"
 
 
 MEANT = {
@@ -375,12 +386,12 @@ MEANT = {
 
 
 @pytest.mark.parametrize(("offer", "meant"), MEANT.values(), ids=MEANT)
-def test_a_slice_that_is_called_a_gpu_is_named(offer: dict[str, Any], meant: str) -> None:
+def test_a_slice_named_like_a_gpu_has_its_meaning(offer: dict[str, Any], meant: str) -> None:
     sold = msgspec.structs.replace(SLICE, resource="nvidia.com/gpu", **offer)
     fit = msgspec.structs.replace(FIT, resource="nvidia.com/gpu", offers=(sold,))
-    pod = judged("a", after=143)
+    pod = audited_pod("a", after=143)
     pod = msgspec.structs.replace(pod, decision=msgspec.structs.replace(pod.decision, outcome=fit))
-    assert advised(pod)[0][1] == f"nvidia.com/gpu ({meant})"
+    assert recommendation_cells(pod)[0][1] == f"nvidia.com/gpu ({meant})"
     assert row(pod).outcome == f"now nvidia.com/gpu ({meant})"
 
 
@@ -389,7 +400,7 @@ def test_the_csv_of_rightsize_has_a_line_for_each_container() -> None:
         ContainerUsage("=a", "nvidia.com/gpu", 1, 8192, 60, 9, risk_ppm=5000),
         ContainerUsage("b", "nvidia.com/gpu", 2),
     )
-    pod = msgspec.structs.replace(judged("a", after=143), pod_details=ClusterPodDetails("Pod/a", usages=uses))
+    pod = msgspec.structs.replace(audited_pod("a", after=143), pod_details=ClusterPodDetails("Pod/a", usages=uses))
     one, other = csv.DictReader(StringIO(recommendation_csv([row(pod)], PRICES)))
     assert (one["container"], one["risk_ppm"], one["gpu_milli_saved"], one["savings_micro_per_hour"]) == (
         *("'=a", "5000", "857"),
@@ -399,10 +410,10 @@ def test_the_csv_of_rightsize_has_a_line_for_each_container() -> None:
     assert (other["container"], other["requested"], other["risk_ppm"], other["gpu_milli_saved"]) == ("b", "2", "", "")
 
 
-def test_where_no_gpu_has_a_price_no_sum_is_told() -> None:
+def test_without_any_price_there_is_no_sum() -> None:
     bare = NodePrices("USD", {}, "ours")
-    pods = [judged("a", after=143), judged("b")]
-    said = "\n".join(utilization_lines(compute_utilization(STOCKS, rows_of(pods, bare), bare)))
+    pods = [audited_pod("a", after=143), audited_pod("b")]
+    said = "\n".join(utilization_lines(compute_utilization(NODES, rows_of(pods, bare), bare)))
     assert "Cost per hour          unknown: no GPU has a price" in said
     assert "0.00" not in said
     for line in csv.DictReader(StringIO(workload_columns(bare).to_csv(rows_of(pods, bare)))):
@@ -414,27 +425,27 @@ def test_where_no_gpu_has_a_price_no_sum_is_told() -> None:
     assert "0.86 GPUs, no price" in "\n".join(recommendation_table(rows_of(pods, bare), prices=bare))
 
 
-def test_a_sum_over_a_part_of_the_gpus_says_so_beside_it() -> None:
-    found = compute_utilization(STOCKS, rows_of(cluster(), stocks=STOCKS), PRICES)
+def test_a_sum_over_some_of_the_gpus_says_over_how_many() -> None:
+    found = compute_utilization(NODES, rows_of(cluster(), nodes=NODES), PRICES)
     [line] = [line for line in utilization_lines(found) if line.startswith("Cost per hour")]
     assert "36.00 USD for the 12 of 14 GPUs that have a price; wasted" in line
-    pods = [judged(name, node=node, workload="Job/j", after=143) for name, node in (("a", "n1"), ("b", "n3"))]
+    pods = [audited_pod(name, node=node, workload="Job/j", after=143) for name, node in (("a", "n1"), ("b", "n3"))]
     assert "1.71 GPUs, 3.43 USD/h for 0.86 of 1.71 GPUs" in "\n".join(
         recommendation_table(rows_of(pods), prices=PRICES)
     )
 
 
-def test_the_head_says_of_how_many_workloads_use_was_seen() -> None:
+def test_the_summary_counts_workloads_without_usage_data() -> None:
     def said(*pods: CheckResult) -> list[str]:
         return [
             line
-            for line in utilization_lines(compute_utilization(STOCKS, rows_of(pods)))
+            for line in utilization_lines(compute_utilization(NODES, rows_of(pods)))
             if line.startswith("No usage data")
         ]
 
-    assert said(judged("a", compute=60)) == []
-    assert said(judged("b")) == ["No usage data for 1 of 1 GPU workload; idle is unknown."]
-    assert said(judged("a", compute=60), judged("b")) == [
+    assert said(audited_pod("a", compute=60)) == []
+    assert said(audited_pod("b")) == ["No usage data for 1 of 1 GPU workload; idle is unknown."]
+    assert said(audited_pod("a", compute=60), audited_pod("b")) == [
         "No usage data for 1 of 2 GPU workloads; it is unknown whether they are idle."
     ]
     assert said() == []
@@ -449,7 +460,7 @@ def test_money_is_rounded_to_the_nearest_hundredth() -> None:
     ]
 
 
-def test_the_source_of_prices_is_seen_not_obeyed() -> None:
+def test_the_source_of_prices_is_sanitized() -> None:
     prices = NodePrices("USD", {}, "ours\x1b[2J\u202e")
-    said = list(utilization_lines(compute_utilization(STOCKS, [], prices)))
+    said = list(utilization_lines(compute_utilization(NODES, [], prices)))
     assert "Prices                 ours\\x1b[2J\\u202e" in said

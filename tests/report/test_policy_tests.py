@@ -1,4 +1,4 @@
-"""cases: the result of policy tests, in every format."""
+"""Policy tests: results in every format."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ RESULTS = [
 ]
 
 
-def test_people_see_each_case_and_where_it_failed() -> None:
+def test_the_table_has_each_case_and_the_location_of_failures() -> None:
     assert list(policy_test_table(RESULTS)) == [
         "a.yaml",
         "  ok    fine",
@@ -34,7 +34,7 @@ def test_people_see_each_case_and_where_it_failed() -> None:
     assert policy_test_summary([]) == "0 cases"
 
 
-def test_programs_see_the_same() -> None:
+def test_the_document_has_each_case() -> None:
     document = policy_test_document(RESULTS)
     assert document["summary"] == {"cases": 2, "ok": 1, "failed": 1, "invalid": 1}
     assert document["files"][0]["cases"][1] == {
@@ -47,7 +47,7 @@ def test_programs_see_the_same() -> None:
     assert document["files"][1]["errors"] == [{"line": 2, "column": 1, "message": "must be a map"}]
 
 
-def test_ci_servers_see_failures_and_faults() -> None:
+def test_junit_and_annotations_have_failures_and_errors() -> None:
     assert [(note.code, note.place.line, note.message) for note in policy_test_annotations(RESULTS)] == [
         ("test-failed", 9, "off: want 1"),
         ("unreadable", 2, "must be a map"),

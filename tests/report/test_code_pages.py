@@ -1,4 +1,4 @@
-"""codes_page: every code has a page, and a misspelt one is understood."""
+"""Pages of finding codes: every code has one, and a misspelt code is recognized."""
 
 from __future__ import annotations
 
@@ -22,5 +22,5 @@ def test_every_group_has_codes() -> None:
 
 
 @pytest.mark.parametrize(("code", "want"), [("GPU-L12", "GPU-L102"), ("gpu-s1o1", "GPU-S101"), ("hello", "")])
-def test_nearest(code: str, want: str) -> None:
+def test_closest_code(code: str, want: str) -> None:
     assert closest_code(code) == want

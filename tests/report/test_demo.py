@@ -1,4 +1,4 @@
-"""demonstrated: what `demo` shows of one object."""
+"""Output of `demo` for one object."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def one(**changes: Any) -> DemoResult:
     return DemoResult(result=checked, milliseconds=(1.26, 0.5), **(given | changes))
 
 
-def test_a_pod_that_changed() -> None:
+def test_a_changed_pod() -> None:
     assert list(demo_lines(one(patched=SHAPED, gpu_milli_after=143))) == [
         "Pod team/train  changed  examples/pods/train.yaml:2:1",
         "  requests 3 GPUs, gets 0.14 (main: nvidia.com/gpu 3)",
@@ -52,7 +52,7 @@ def test_a_pod_that_changed() -> None:
     ]
 
 
-def test_a_denied_pod_tells_the_reasons_and_no_changes() -> None:
+def test_a_denied_pod_has_reasons_and_no_changes() -> None:
     assert list(demo_lines(one(patched=SHAPED, denied=DENIAL))) == [
         "Pod team/train  denied  examples/pods/train.yaml:2:1",
         "  requests 3 GPUs, denied (main: nvidia.com/gpu 3)",
@@ -62,17 +62,17 @@ def test_a_denied_pod_tells_the_reasons_and_no_changes() -> None:
     ]
 
 
-def test_a_warning_that_both_routes_give_is_told_once() -> None:
+def test_a_warning_of_both_endpoints_is_printed_once() -> None:
     lines = list(demo_lines(one(warnings=("[GPU-T201] no node", "[GPU-T201] no node", "careful"))))
     assert lines[0].split("  ")[1] == "warned"
     assert lines[2:5] == ["  warn  GPU-T201  examples/pods/train.yaml:2:1", "    no node", "  warn  careful"]
 
 
-def test_nothing_happened() -> None:
+def test_an_unchanged_pod() -> None:
     assert next(iter(demo_lines(one()))).split("  ")[1] == "unchanged"
 
 
-def test_long_words_of_a_server_fit_a_terminal() -> None:
+def test_long_messages_fit_a_terminal() -> None:
     assert max(map(len, demo_lines(one(warnings=("[GPU-T201] " + "word " * 60,))))) <= WIDTH
 
 
@@ -80,11 +80,11 @@ def test_long_words_of_a_server_fit_a_terminal() -> None:
     ("message", "want"),
     [("", []), ("no", ["no"]), (DENIAL, ["[GPU-L102] spec: must be one of 1, 2 (found 3). Write 4, or 2."])],
 )
-def test_reasons(message: str, want: list[str]) -> None:
+def test_denial_reasons(message: str, want: list[str]) -> None:
     assert denial_reasons(message) == want
 
 
-def test_a_message_is_about_the_finding_that_says_the_same() -> None:
+def test_a_message_matches_the_finding_with_the_same_text() -> None:
     result = one().result
     for words in ("must be one of 1, 2, 4, 8 (found 3). Write 4.", "shortened…"):
         found = finding_for_message("GPU-L102", words, result)
@@ -93,12 +93,12 @@ def test_a_message_is_about_the_finding_that_says_the_same() -> None:
     assert finding_for_message("GPU-T201", "no node", result) is None
 
 
-def test_a_fix_that_the_server_left_out_is_told() -> None:
+def test_a_fix_that_the_server_omitted_is_printed() -> None:
     lines = list(demo_lines(one(warnings=("[GPU-L102] spec: must be one of 1, 2, 4, 8 (found 3).",))))
     assert lines[3] == "    spec: must be one of 1, 2, 4, 8 (found 3). Write 4, or 2."
 
 
-def test_totals_are_those_of_pods_that_were_let_in() -> None:
+def test_totals_count_allowed_pods() -> None:
     every = [one(patched=SHAPED, gpu_milli_after=1000), one(denied=DENIAL), one(), one(kind="Deployment")]
     assert demo_summary(every) == [
         "3 pods: 2 allowed (1 changed, 1 unchanged), 1 denied.",
@@ -109,7 +109,7 @@ def test_totals_are_those_of_pods_that_were_let_in() -> None:
     assert demo_summary([])[0] == "0 pods: 0 allowed (0 changed, 0 unchanged), 0 denied."
 
 
-def test_the_story_of_the_file_comes_first() -> None:
+def test_the_description_comes_first() -> None:
     lines = list(demo_lines(one(description="A pod " * 20)))
     assert lines[1].startswith("  # A pod A pod")
     assert lines[2].startswith("  # ")

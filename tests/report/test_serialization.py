@@ -1,4 +1,4 @@
-"""data: JSON and YAML text that gives back the data."""
+"""JSON and YAML text that parses to the same data."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=8) | st.sample
     ]
 )
 KEYS = TEXT.filter(lambda text: text != "<<")
-"""A merge key stands for itself in no reader."""
+"""Every parser treats a merge key specially."""
 
 LEAVES = st.none() | st.booleans() | st.integers(-(2**53), 2**53) | TEXT
 DATA = st.recursive(LEAVES, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS, inner, max_size=3))
@@ -40,16 +40,16 @@ OBJECTS = st.dictionaries(KEYS, DATA, min_size=1, max_size=3)
 
 @settings(max_examples=200)
 @given(OBJECTS)
-def test_yaml_reads_back_as_it_was(data: dict[str, Any]) -> None:
+def test_yaml_round_trips(data: dict[str, Any]) -> None:
     assert [document.data for document in read_documents(yaml_text(data), "f", aliases=True)] == [data]
 
 
 @given(OBJECTS)
-def test_json_reads_back_as_it_was(data: dict[str, Any]) -> None:
+def test_json_round_trips(data: dict[str, Any]) -> None:
     assert json.loads(json_text(data)) == data
 
 
-def test_yaml_looks_like_what_people_write() -> None:
+def test_yaml_is_in_block_style() -> None:
     data = {
         "kind": "GPUPolicy",
         "spec": {"mode": "off", "codes": ["GPU-L102"], "all": [{"max": 8, "x": []}], "e": {}},
@@ -63,13 +63,13 @@ ODD = {"a number past 64 bits": {"a": 10**30}, "a lone surrogate": {"a": "\ud800
 
 
 @pytest.mark.parametrize("data", ODD.values(), ids=ODD)
-def test_what_json_cannot_say_becomes_text(data: dict[str, Any]) -> None:
+def test_values_outside_json_become_text(data: dict[str, Any]) -> None:
     assert isinstance(json.loads(json_text(data))["a"], str)
     assert yaml_text(data)
 
 
 @pytest.mark.parametrize(("data", "want"), [({}, "{}\n"), ([], "[]\n"), ((), "[]\n"), ("no", '"no"\n'), (1, "1\n")])
-def test_yaml_of_what_is_not_a_block(data: Any, want: str) -> None:
+def test_yaml_of_scalars_and_empty_collections(data: Any, want: str) -> None:
     assert yaml_text(data) == want
 
 
@@ -81,10 +81,10 @@ PARTS: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("data", PARTS.values(), ids=PARTS)
-def test_pieces_come_to_the_whole(data: dict[str, Any]) -> None:
+def test_chunks_join_to_the_whole_text(data: dict[str, Any]) -> None:
     assert "".join(json_chunks(data)) == json_text(data)
 
 
 @pytest.mark.parametrize("members", [[], [1], [{"a": [1]}, "x\ny", []]], ids=["none", "one", "several"])
-def test_members_that_come_one_by_one_are_written_as_a_list(members: list[Any]) -> None:
+def test_an_iterator_is_written_as_a_list(members: list[Any]) -> None:
     assert "".join(json_chunks({"first": iter(members), "last": 1})) == json_text({"first": members, "last": 1})

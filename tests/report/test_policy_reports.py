@@ -1,4 +1,4 @@
-"""policyreports: one object a namespace, results by workload and code, and never too many."""
+"""Report objects: one per namespace, results by workload and code, limited."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from typing import Any
 
 import pytest
 
-from tests.report.audited import LONG, NOTED, NOW, REFUSED, cluster, judged, rows_of
+from tests.report.audited import DENIED, LONG, NOTED, NOW, audited_pod, cluster, rows_of
 from webhook.report.policy_reports import MAX_RESULTS, ReportApi, build_policy_reports
 
 TEXT = {"source", "policy", "rule", "category", "message"}
 WORDS = {"result": {"pass", "fail", "warn", "error", "skip"}, "severity": {"critical", "high", "medium", "low", "info"}}
 
 
-def test_only_namespaces_with_something_to_act_on_have_one() -> None:
+def test_only_namespaces_with_findings_to_act_on_have_one() -> None:
     assert [each["metadata"]["namespace"] for each in build_policy_reports(rows_of(cluster()), NOW)] == ["batch"]
 
 
 def test_pods_of_a_workload_are_one_result() -> None:
-    pods = [judged(f"p{i}", workload="Job/j", findings=[REFUSED, NOTED]) for i in range(50)]
+    pods = [audited_pod(f"p{i}", workload="Job/j", findings=[DENIED, NOTED]) for i in range(50)]
     [report] = build_policy_reports(rows_of(pods), NOW)
     [result] = report["results"]
     assert (result["rule"], result["result"], result["properties"]["pods"]) == ("GPU-L102", "fail", "50")
@@ -27,8 +27,8 @@ def test_pods_of_a_workload_are_one_result() -> None:
     assert report["summary"] == {"pass": 0, "fail": 1, "warn": 0, "error": 0, "skip": 0}
 
 
-def test_what_is_left_out_is_counted() -> None:
-    pods = [judged(f"p{i:05}", findings=[REFUSED]) for i in range(MAX_RESULTS + 7)]
+def test_omitted_results_are_counted() -> None:
+    pods = [audited_pod(f"p{i:05}", findings=[DENIED]) for i in range(MAX_RESULTS + 7)]
     [report] = build_policy_reports(rows_of(pods), NOW)
     assert len(report["results"]) == MAX_RESULTS
     assert report["summary"]["fail"] == MAX_RESULTS + 7
@@ -36,7 +36,9 @@ def test_what_is_left_out_is_counted() -> None:
 
 
 def test_an_object_is_no_larger_than_an_api_server_stores() -> None:
-    [report] = build_policy_reports(rows_of([judged(f"p{i:05}", findings=[LONG]) for i in range(MAX_RESULTS)]), NOW)
+    [report] = build_policy_reports(
+        rows_of([audited_pod(f"p{i:05}", findings=[LONG]) for i in range(MAX_RESULTS)]), NOW
+    )
     kept, left_out = len(report["results"]), int(report["metadata"]["annotations"]["rightslice.dev/results-omitted"])
     assert kept > MAX_RESULTS / 10
     assert kept + left_out == MAX_RESULTS
@@ -47,7 +49,7 @@ KINDS = {ReportApi.OPENREPORTS: "Report", ReportApi.WGPOLICY: "PolicyReport"}
 
 
 @pytest.mark.parametrize("api", ReportApi)
-def test_each_api_gets_the_fields_that_it_knows(api: ReportApi) -> None:
+def test_each_api_gets_its_fields(api: ReportApi) -> None:
     [report] = build_policy_reports(rows_of(cluster()), NOW, api)
     assert (report["apiVersion"], report["kind"]) == (api.value, KINDS[api])
     assert ("source" in report, "configuration" in report) == ((api is ReportApi.OPENREPORTS,) * 2)
@@ -56,7 +58,7 @@ def test_each_api_gets_the_fields_that_it_knows(api: ReportApi) -> None:
 
 
 def assert_fits(result: dict[str, Any]) -> None:
-    """The types that both CRDs ask for: texts, words of a list, texts in `properties`, whole seconds."""
+    """Check the types that both CRDs require: strings, enums, strings in `properties`, whole seconds."""
     assert all(isinstance(result[key], str) and result[key] for key in TEXT)
     assert all(result[key] in words for key, words in WORDS.items())
     assert all(isinstance(value, str) for value in result["properties"].values())

@@ -1,4 +1,4 @@
-"""JUnit, SARIF and GitHub annotations: each read back by a parser that is not ours."""
+"""JUnit, SARIF and GitHub annotations, parsed by third-party code."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from webhook.report.junit import JUnitCase, finding_junit_cases, junit_xml
 NASTY = "a<b>&\"'\x00\x1b[2J\r\n::error::x,y:z%25\ud800\ufffe"
 
 
-def test_junit_has_a_case_an_object_and_counts_them() -> None:
+def test_junit_has_a_case_per_object_and_counts_them() -> None:
     root = ET.fromstring(junit_xml(finding_junit_cases(EVERYTHING), "rightslice"))
     assert (root.tag, root.attrib["tests"], root.attrib["failures"]) == ("testsuites", "5", "1")
     assert (root.attrib["errors"], root.attrib["skipped"]) == ("1", "1")
@@ -33,7 +33,7 @@ def test_junit_has_a_case_an_object_and_counts_them() -> None:
     assert failure.attrib["message"].startswith("GPU-L102")
 
 
-def test_junit_fails_on_warnings_where_they_are_to_count() -> None:
+def test_junit_can_fail_on_warnings() -> None:
     root = ET.fromstring(junit_xml(finding_junit_cases([WARNED], least=PolicyMode.WARN), "rightslice"))
     assert [failure.attrib["message"][:8] for failure in root.findall(".//failure")] == ["GPU-S201"]
     assert root.find(".//system-out") is not None, "the note is kept"
@@ -66,7 +66,7 @@ def test_sarif_has_what_its_schema_requires() -> None:
     assert [result["ruleId"] for result in run["results"]] == ["GPU-L102", "GPU-S201", "GPU-R102", "unreadable"]
 
 
-def test_sarif_tells_what_a_code_means() -> None:
+def test_sarif_has_the_meaning_of_a_code() -> None:
     [run] = sarif_document(list(finding_annotations([DENIED])), "1")["runs"]
     assert run["tool"]["driver"]["rules"][0]["help"]["text"] == CODES["GPU-L102"].fix
 
@@ -108,6 +108,6 @@ def test_github(note: CodeAnnotation, want: str) -> None:
     assert github_commands([note]) == [want]
 
 
-def test_notes_leave_out_what_is_clean_or_only_skipped() -> None:
+def test_clean_and_skipped_objects_have_no_annotation() -> None:
     assert list(finding_annotations([SHAPED, HELM])) == []
     assert [note.message for note in finding_annotations([BROKEN])] == ["must be YAML"]

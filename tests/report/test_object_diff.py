@@ -1,4 +1,4 @@
-"""diff: a patch applied gives what the `jsonpatch` package gives, and people see each field that changed."""
+"""Patches applied as the `jsonpatch` package does, and the lines about changed fields."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ OBJECTS = st.dictionaries(KEYS, DATA, min_size=1, max_size=3)
 
 
 def ways(data: Any, path: tuple[str | int, ...] = ()) -> list[tuple[str | int, ...]]:
-    """Every path in some data."""
+    """Return every path in some data."""
     items = data.items() if isinstance(data, dict) else enumerate(data) if isinstance(data, list) else ()
     return [path, *(way for key, value in items for way in ways(value, (*path, key)))]
 
 
 @st.composite
 def patched_objects(draw: st.DrawFn) -> tuple[Any, list[PatchOperation]]:
-    """An object and one operation that can be carried out on it."""
+    """Draw an object and one operation that can be applied to it."""
     data = draw(OBJECTS)
     path = draw(st.sampled_from(ways(data)[1:]))
     value = draw(DATA)
@@ -45,7 +45,7 @@ def test_apply_agrees_with_jsonpatch(case: tuple[Any, list[PatchOperation]]) -> 
 
 
 @given(OBJECTS, OBJECTS)
-def test_no_change_is_shown_exactly_where_nothing_changed(before: Any, after: Any) -> None:
+def test_there_are_no_changes_exactly_if_the_objects_are_equal(before: Any, after: Any) -> None:
     same = before == after and repr(before) == repr(after)
     assert not same or list(field_changes(before, after)) == []
     assert before == after or list(field_changes(before, after)) != []
@@ -60,12 +60,12 @@ REFUSED: dict[str, tuple[Any, PatchOperation]] = {
 
 
 @pytest.mark.parametrize(("data", "operation"), REFUSED.values(), ids=REFUSED)
-def test_an_operation_that_points_at_nothing_is_refused(data: Any, operation: PatchOperation) -> None:
+def test_an_operation_on_a_missing_field_is_rejected(data: Any, operation: PatchOperation) -> None:
     with pytest.raises(LookupError):
         apply_json_patch(data, [operation])
 
 
-def test_an_operation_that_is_not_ours_is_refused() -> None:
+def test_an_unsupported_operation_is_rejected() -> None:
     with pytest.raises(ValueError, match="remove"):
         apply_json_patch({"a": 1}, [{"op": "remove", "path": "/a"}])
 
@@ -87,7 +87,7 @@ def test_each_field_is_one_line() -> None:
     ]
 
 
-def test_what_holds_one_thing_only_is_named_by_its_whole_path() -> None:
+def test_a_value_with_one_member_has_the_whole_path() -> None:
     assert diff_lines({}, {"a": {"b": [{"c": [1, {"d": 2}]}]}}) == ["+ a.b[0].c: [1, {d: 2}]"]
 
 
@@ -99,7 +99,7 @@ def test_a_line_too_long_loses_the_middle_of_its_path_first() -> None:
     assert (len(cut), cut[-1]) == (40, "…")
 
 
-def test_records_of_ours_are_left_out_unless_they_are_wanted() -> None:
+def test_records_are_omitted_unless_the_reference_has_them() -> None:
     shaped = {"metadata": {"name": "a", "annotations": {"rightslice.dev/decision": "{}"}}}
     assert object_without_records(shaped, {"metadata": {"name": "a"}}) == {"metadata": {"name": "a"}}
     assert object_without_records(shaped, {"metadata": {"annotations": {}}}) == {
@@ -109,17 +109,17 @@ def test_records_of_ours_are_left_out_unless_they_are_wanted() -> None:
     assert object_without_records([], None) == []
 
 
-def test_what_a_stranger_wrote_cannot_steer_a_terminal() -> None:
+def test_untrusted_text_cannot_control_a_terminal() -> None:
     assert "\x1b" not in "".join(diff_lines({}, {"\x1b[2J": ["\x1b[2J"]}))
 
 
-def test_limits_stand_before_the_requests_that_follow_them() -> None:
+def test_limits_come_before_requests() -> None:
     before = {"requests": {"a": 1}, "limits": {"a": 1}}
     after = {"requests": {"a": 2}, "limits": {"a": 2}}
     assert diff_lines(before, after) == ["~ limits.a: 1 → 2", "~ requests.a: 1 → 2"]
 
 
-def test_what_is_new_and_does_not_fit_is_told_member_by_member() -> None:
+def test_a_new_value_that_does_not_fit_is_split_into_members() -> None:
     after = {"spread": [{"key": "k" * 20, "labels": {"app": "v" * 20}}]}
     assert diff_lines({}, after, width=44) == [f"+ spread[0].key: {'k' * 20}", f"+ spread[0].labels.app: {'v' * 20}"]
     assert diff_lines({}, after, width=120) == [f"+ spread[0]: {{key: {'k' * 20}, labels: {{app: {'v' * 20}}}}}"]

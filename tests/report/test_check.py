@@ -1,4 +1,4 @@
-"""table, wide and names: what people read."""
+"""Output of `check` for people: findings, wide and names."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from webhook.report.results import CheckResult, CheckVerdict, decision_verdict, 
 from webhook.report.text import TextStyle
 
 
-def test_a_finding_says_where_what_and_the_way_out() -> None:
+def test_a_finding_has_location_message_and_fix() -> None:
     assert list(finding_lines(located(THREE), DENIED.title)) == [
         "deploy/train.yaml:31:31  deny  GPU-L102  Pod team-vision/train-0",
         "  spec.containers[0].resources.limits['nvidia.com/gpu']: must be one of 1, 2, 4, 8 (found 3)",
@@ -24,14 +24,14 @@ def test_a_finding_of_no_policy_and_without_a_fix_takes_two_lines() -> None:
     assert len(list(finding_lines(located(Finding("GPU-R102", PolicyMode.AUDIT, (), "said")), "Pod a/b"))) == 2
 
 
-def test_every_finding_and_every_unreadable_file_is_there() -> None:
+def test_every_finding_and_every_invalid_file_is_printed() -> None:
     lines = "\n".join(check_lines(EVERYTHING))
     assert "deploy/broken.yaml:2:5  error  must be YAML" in lines
     assert "chart/pod.yaml:3:1  skip  a template" in lines
     assert [word in lines for word in ("  deny  GPU-L102", "  warn  GPU-S201", "  note  GPU-R102")] == [True] * 3
 
 
-def test_milder_findings_can_be_left_out() -> None:
+def test_milder_findings_can_be_omitted() -> None:
     assert "GPU-R102" not in "\n".join(check_lines(EVERYTHING, least=PolicyMode.WARN))
 
 
@@ -56,7 +56,7 @@ def test_summary(results: list[CheckResult], want: str) -> None:
     assert check_summary_line(summarize_results(results)) == want
 
 
-def test_wide_has_one_row_an_object() -> None:
+def test_wide_has_one_row_per_object() -> None:
     rows = wide_table([DENIED, HELM])
     assert rows[0].split() == ["VERDICT", "KIND", "NAMESPACE", "NAME", "GPUS", "AFTER", "CODES", "LOCATION", "REASON"]
     assert rows[1].split()[:8] == [

@@ -1,4 +1,4 @@
-"""words: what strangers wrote is made visible, and amounts read well."""
+"""Text: untrusted input is escaped, amounts and counts are readable."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ SHOWN = {
 
 
 @pytest.mark.parametrize(("text", "want"), SHOWN.values(), ids=SHOWN)
-def test_shown(text: str, want: str) -> None:
+def test_sanitize(text: str, want: str) -> None:
     assert sanitize(text) == want
 
 
 @given(st.text())
-def test_what_is_shown_can_be_printed_and_encoded(text: str) -> None:
+def test_sanitized_text_can_be_printed_and_encoded(text: str) -> None:
     assert sanitize(text).encode().decode() == sanitize(text)
     assert all(char == " " or char.isprintable() or char.isspace() for char in sanitize(text))
     assert "\n" not in sanitize(text)
@@ -36,14 +36,14 @@ GPUS = {0: "0", 1000: "1", 143: "0.14", 7143: "7.14", 5: "0.01", 4: "0", -4: "0"
 
 
 @pytest.mark.parametrize(("milli", "want"), GPUS.items())
-def test_gpus(milli: int, want: str) -> None:
+def test_format_gpus(milli: int, want: str) -> None:
     assert format_gpus(milli) == want
 
 
-def test_count_knows_one_and_many() -> None:
+def test_pluralize() -> None:
     assert [pluralize(n, "policy", "policies") for n in (0, 1, 2)] == ["0 policies", "1 policy", "2 policies"]
 
 
-def test_columns_line_up_and_end_without_spaces() -> None:
+def test_columns_are_aligned_without_trailing_spaces() -> None:
     assert align_columns([("A", "BB"), ("ccc", "d")]) == ["A     BB", "ccc   d"]
     assert align_columns([]) == []

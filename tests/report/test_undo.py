@@ -1,4 +1,4 @@
-"""What a pod asked for before it was changed comes back, and nothing else of it changes."""
+"""`undo` restores the original request and nothing else."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def resources(pod: Json, name: str) -> Any:
 
 
 @pytest.mark.parametrize("policy", [SIZING, ACCOUNTED], ids=["sized", "sized and accounted"])
-def test_what_was_asked_comes_back(policy: str) -> None:
+def test_the_original_request_is_restored(policy: str) -> None:
     pod = make_pod().gpus(1).needs("8Gi").asks("cpu", "2").container("plain", resources={"limits": {"cpu": "1"}})
     written = pod.build()
     after = shaped(written, ask(written, policy, nodes=NODES))
@@ -37,7 +37,7 @@ def test_what_was_asked_comes_back(policy: str) -> None:
     assert undo["metadata"]["annotations"] == {"rightslice.dev/keep": "true"}
 
 
-def test_a_pod_that_is_put_back_so_stays_as_it_is() -> None:
+def test_a_restored_pod_is_not_changed_again() -> None:
     written = make_pod().gpus(1).needs("8Gi").build()
     after = shaped(written, ask(written, SIZING, nodes=NODES))
     again = make_pod().gpus(1).needs("8Gi")
@@ -46,7 +46,7 @@ def test_a_pod_that_is_put_back_so_stays_as_it_is() -> None:
     assert not ask(again, SIZING, nodes=NODES).applied
 
 
-def test_a_card_that_became_a_slice_by_its_nodes_alone_is_told() -> None:
+def test_a_slice_selected_by_node_affinity_alone_is_described() -> None:
     single = {"nvidia.com/gpu.product": "NVIDIA-A100-SXM4-40GB-MIG-1g.5gb", "nvidia.com/mig.strategy": "single"}
     labels = {**single, "nvidia.com/gpu.count": "7", "nvidia.com/gpu.memory": "4864", "nvidia.com/gpu.replicas": "1"}
     node = make_node("single", labels, **{"nvidia.com/gpu": 7})
