@@ -260,7 +260,7 @@ def offers_sure_to_run(
     fleet, nodes = context.view.fleet, feasible.selected & feasible.tolerated
     named = fleet.nodes_advertising(WHOLE_GPU) & fleet.select_nodes(context.pod.spec.node_selector, None)
     current = _CurrentHardware(
-        fleet.hardware_of_nodes(context.offer_nodes & feasible.nodes),
+        fleet.hardware_of_nodes(context.offer_nodes & context.feasible.nodes),
         fleet.hardware_of_nodes(named & feasible.tolerated),
         no_rivals_selected=not named,
     )
