@@ -94,19 +94,16 @@ def release_absent_pods(devices: NodeDevices, node: GPUNode, there: Container[st
 
 
 def _with_holders(devices: NodeDevices, gpus: Sequence[GpuDevice]) -> NodeDevices:
+    whole = [gpu for gpu in gpus if not gpu.mig]
     return NodeDevices(
         topology=devices.topology,
-        free=gpu_mask([gpu.index for gpu in gpus if not gpu.mig and not gpu.pods]),
+        free=gpu_mask([gpu.index for gpu in whole if not gpu.pods]),
         mig_cards=tuple(_mig_card_from_report(gpu) for gpu in gpus if gpu.mig and gpu.healthy),
         holders={gpu.index: _pods_on_gpu(gpu) for gpu in gpus if _pods_on_gpu(gpu)},
         unhealthy=gpu_mask([gpu.index for gpu in gpus if not gpu.healthy]),
-        whole_gpus=gpu_mask([gpu.index for gpu in gpus if not gpu.mig]),
-        degraded=gpu_mask([gpu.index for gpu in gpus if not gpu.mig and _has_conditions(gpu)]),
+        whole_gpus=gpu_mask([gpu.index for gpu in whole]),
+        degraded=gpu_mask([gpu.index for gpu in whole if gpu.conditions or gpu.nvlink_degraded or not gpu.healthy]),
     )
-
-
-def _has_conditions(gpu: GpuDevice) -> bool:
-    return not gpu.healthy or gpu.nvlink_degraded or bool(gpu.conditions)
 
 
 def exclude_withdrawn_gpus(devices: NodeDevices, units: int) -> NodeDevices:

@@ -168,9 +168,10 @@ class MigCardValue:
         """
         self.geometry = geometry
         weights = dict(mix) if sum(mix.values()) else {profile.name: 1.0 for profile in geometry.profiles}
-        whole = sum(weights.values())
+        total = sum(weights.values())
+        parts = [(weight / total, geometry.profile(name)) for name, weight in weights.items()]
         self._values = [
-            sum(weight / whole * _placeable_milli(geometry.profile(name), mask) for name, weight in weights.items())
+            sum(part * profile.milli * len(free_starts(profile, mask)) for part, profile in parts if profile)
             for mask in range(1 << geometry.units)
         ]
 
@@ -192,11 +193,6 @@ class MigCardValue:
         """Return the change of the card's value if an instance is created; zero or negative."""
         profile = self.geometry.profile(name)
         return self._values[mask | profile.unit_mask(start)] - self._values[mask] if profile else 0.0
-
-
-def _placeable_milli(profile: MigProfile | None, mask: int) -> int:
-    """Return the thousandths that one profile could occupy; 0 for a profile of other cards."""
-    return profile.milli * len(free_starts(profile, mask)) if profile else 0
 
 
 @lru_cache(maxsize=64)

@@ -53,12 +53,13 @@ class GpuSets:
         self._size = np.bitwise_count(everyone).astype(np.int64)
         self._slowest, self._total = _set_qualities(topology)
         self._worth = (self._slowest << _SHIFT) + self._total
-        self._kept_values = [self._best_kept_values(size) for size in self.kept_sizes]
+        self._kept_values = [
+            _best_subset_values(np.where(self._size == size, self._worth, -1)) for size in self.kept_sizes
+        ]
         self._joined = _joined_set_flags(topology)
         self._island = _best_subset_values(np.where(self._joined, self._size, 0))
-        self._guaranteed_islands = [
-            int(self._island[self._size == free].min()) for free in range(topology.gpu_count + 1)
-        ]
+        sizes = range(topology.gpu_count + 1)
+        self._guaranteed_islands = [int(self._island[self._size == free].min()) for free in sizes]
         self._answers: dict[tuple[int, int], int] = {}
         if topology.gpu_count <= MAX_PRECOMPUTED_GPUS:
             self._precompute_all()
@@ -107,9 +108,6 @@ class GpuSets:
     def is_joined(self, chosen: int) -> bool:
         """Return whether NVLink joins every pair of a set."""
         return bool(self._joined[chosen])
-
-    def _best_kept_values(self, size: int) -> IntArray:
-        return _best_subset_values(np.where(self._size == size, self._worth, -1))
 
     def _precompute_all(self) -> None:
         everyone = np.arange(1, 1 << self.topology.gpu_count)

@@ -221,22 +221,22 @@ def cpu_claim_factor(mix: WorkloadMix, capacity: ClusterCapacity) -> float:
     return min(MAX_CLAIM, CLAIM * math.pow(cores / milli / there, -CLAIM_EXPONENT))
 
 
-def scarcity_prices(mix: WorkloadMix, site: ClusterCapacity) -> FloatArray:
+def scarcity_prices(mix: WorkloadMix, cluster: ClusterCapacity) -> FloatArray:
     """Return how much demand competes for each GPU of a kind of node, shape (kinds,).
 
     The mix is scaled to request exactly the cluster's GPUs. Each demand spreads evenly over the GPUs of the kinds of
     node that could run it when empty.
     """
-    capacity = np.bincount(site.kind_index, site.gpus.sum(1), len(site.kinds)) / GPU_MILLI
+    gpus = np.bincount(cluster.kind_index, cluster.gpus.sum(1), len(cluster.kinds)) / GPU_MILLI
     requested = {demand: count * demand.total_milli for demand, count in mix.counts.items() if demand.gpus}
-    scale = capacity.sum() / max(1.0, sum(requested.values()))
-    price = np.zeros(len(site.kinds))
+    scale = gpus.sum() / max(1.0, sum(requested.values()))
+    prices = np.zeros(len(cluster.kinds))
     for demand, milli in requested.items():
-        fits = np.array([_fits_node_kind(demand, *kind) for kind in site.kinds], np.bool_)
+        fitting = [
+            demand.accepts_model(model) and demand.total_milli <= count * GPU_MILLI and demand.cpu_milli <= cpu
+            for model, count, cpu in cluster.kinds
+        ]
+        fits = np.array(fitting, np.bool_)
         if fits.any():
-            price[fits] += milli * scale / capacity[fits].sum()
-    return price
-
-
-def _fits_node_kind(demand: PodDemand, model: str, gpus: int, cpu_milli: int) -> bool:
-    return demand.accepts_model(model) and demand.total_milli <= gpus * GPU_MILLI and demand.cpu_milli <= cpu_milli
+            prices[fits] += milli * scale / gpus[fits].sum()
+    return prices

@@ -237,7 +237,12 @@ def _allocate_resource(
         return replace(devices, free=devices.free & ~gpus, holders=_add_holder(devices, pod, bit_positions(gpus)))
     if known is not None and (known.mig or resource == WHOLE_GPU):
         chosen = _choose_idle_instances(devices.mig_cards, known.profile, count)
-        cards = tuple(_mark_instances_used(card, chosen.get(card.index, frozenset())) for card in devices.mig_cards)
+        cards = tuple(
+            MigCard(card.index, card.used | chosen[card.index], card.idle - chosen[card.index])
+            if card.index in chosen
+            else card
+            for card in devices.mig_cards
+        )
         return replace(devices, mig_cards=cards, holders=_add_holder(devices, pod, chosen))
     return devices
 
@@ -264,7 +269,3 @@ def _choose_idle_instances(
     for index, one in islice(idle, count):
         chosen[index] = chosen.get(index, frozenset()) | {one}
     return chosen
-
-
-def _mark_instances_used(card: MigCard, chosen: frozenset[MigPlacement]) -> MigCard:
-    return MigCard(card.index, card.used | chosen, card.idle - chosen) if chosen else card

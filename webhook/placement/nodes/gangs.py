@@ -17,9 +17,6 @@ from webhook.model.fleet import Fleet
 from webhook.model.node_labels import CLIQUE_LABEL
 from webhook.placement.capacity import FloatArray, IntArray
 
-DOMAIN_KEY_PARTS = 3
-"""Parts of a sort key: whether the rest fits, how many pods are there, and how well the capacity matches."""
-
 MAX_DOMAIN_LABELS = 16
 
 
@@ -62,7 +59,9 @@ class TopologyDomains:
 
 
 def domain_suitability(domains: IntArray, slots: IntArray, gang: GangContext) -> FloatArray:
-    """Return how well each node's domain suits a pod, higher is better, shape (nodes, DOMAIN_KEY_PARTS).
+    """Return how well each node's domain suits a pod, higher is better, shape (nodes, 3).
+
+    The columns: whether the rest of the gang fits, how many of its pods are there, and how well the capacity matches.
 
     Args:
         domains: Domain of each node, shape (nodes,).

@@ -202,9 +202,9 @@ def _combined_quality(requests: ContainerRequests, qualities: Sequence[LinkQuali
 
 
 def _worst_bandwidth_percent(sets: GpuSets, requests: ContainerRequests, qualities: Sequence[LinkQuality]) -> int:
-    return min(
-        _bandwidth_percent(one, sets.best_quality(count)) for (count, _), one in zip(requests, qualities, strict=True)
-    )
+    bests = (sets.best_quality(request.gpus).slowest for request in requests)
+    pairs = zip(qualities, bests, strict=True)
+    return min(100 * quality.slowest // best if best else 100 for quality, best in pairs)
 
 
 def precompute_gpu_sets(topologies: Sequence[GpuTopology]) -> None:
@@ -218,7 +218,3 @@ def _count_broken_sets(sets: GpuSets, before: int, after: int) -> int:
     if sets.topology.gpu_count < min(KEPT_SET_SIZES) or sets.are_all_joined(min(KEPT_SET_SIZES)):
         return 0
     return sum(sets.largest_island(before) >= size > sets.largest_island(after) for size in KEPT_SET_SIZES)
-
-
-def _bandwidth_percent(quality: LinkQuality, best: LinkQuality) -> int:
-    return 100 * quality.slowest // best.slowest if best.slowest else 100

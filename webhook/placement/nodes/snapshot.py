@@ -9,10 +9,10 @@ import numpy as np
 
 from webhook.model.cluster_view import FreeResources
 from webhook.model.enums import GpuForm
-from webhook.model.fleet import Fleet, FleetNode
+from webhook.model.fleet import Fleet
 from webhook.model.gpu_resources import WHOLE_GPU
 from webhook.model.node_labels import PRODUCT_LABEL
-from webhook.model.node_masks import bit_positions, union_masks
+from webhook.model.node_masks import union_masks
 from webhook.model.offers import GpuOffer
 from webhook.model.products import normalized_product
 from webhook.placement.capacity import GPU_MILLI, ClusterCapacity, EmptyNode, FreeCapacityArrays, IntArray, PodDemand
@@ -42,8 +42,9 @@ class SchedulingSnapshot:
         known = devices or {}
         self.report_errors = unusable or {}
         self.fleet = fleet
-        self.free = [free.get(node.name) or _empty_node_resources(node) for node in fleet.nodes]
-        self._offers = _offers_by_node(fleet)
+        self.free = [
+            free.get(node.name) or FreeResources(node.cpu_milli, node.memory, node.gpus) for node in fleet.nodes
+        ]
         self.devices = [self._devices_of_node(i, known.get(node.name)) for i, node in enumerate(fleet.nodes)]
         self.capacity = ClusterCapacity([self._node_capacity(i) for i in range(len(fleet.nodes))])
         self._of_model: dict[str, int] = {}
@@ -53,7 +54,7 @@ class SchedulingSnapshot:
 
     def offer(self, node: int, resource: str) -> GpuOffer | None:
         """Return the offer of a resource name on a node."""
-        return self._offers[node].get(resource)
+        return self.fleet.offer_on(resource, node)
 
     def used_units(self, node: int, resource: str) -> int:
         """Return the units of a GPU resource that pods of a node hold."""
@@ -161,9 +162,9 @@ class SchedulingSnapshot:
 
     def _shared_gpus(self, node: int) -> Iterator[tuple[int, int, int]]:
         """Yield for each resource with shares: GPUs, shares per GPU, and free shares."""
-        for resource, offer in self._offers[node].items():
-            if offer.form in (GpuForm.MPS, GpuForm.TIME_SLICING) and offer.profile == "":
-                units = self.fleet.nodes[node].gpus.get(resource, 0)
+        for resource, units in self.fleet.nodes[node].gpus.items():
+            offer = self.fleet.offer_on(resource, node)
+            if offer is not None and offer.form in (GpuForm.MPS, GpuForm.TIME_SLICING) and not offer.profile:
                 yield -(-units // offer.replicas), offer.replicas, self.free[node].gpus.get(resource, 0)
 
     def _free_gpu_milli(self, node: int, most: int) -> IntArray:
@@ -181,21 +182,9 @@ def _spread_shares(gpus: int, replicas: int, shares: int) -> IntArray:
     return levels
 
 
-def _offers_by_node(fleet: Fleet) -> list[dict[str, GpuOffer]]:
-    found: list[dict[str, GpuOffer]] = [{} for _ in fleet.nodes]
-    for offer in fleet.offers:
-        for node in bit_positions(offer.nodes):
-            found[node][offer.resource] = offer
-    return found
-
-
 def _subtract_requirements(free: FreeResources, requirements: PodRequirements) -> FreeResources:
     gpus = dict(free.gpus)
     for resource, count in requirements.gpu_resources:
         gpus[resource] = gpus.get(resource, 0) - count
     cpu_milli, memory = free.cpu_milli - requirements.cpu_milli, free.memory - requirements.memory_mib * MIB
     return msgspec.structs.replace(free, cpu_milli=cpu_milli, memory=memory, gpus=gpus)
-
-
-def _empty_node_resources(node: FleetNode) -> FreeResources:
-    return FreeResources(node.cpu_milli, node.memory, node.gpus)
