@@ -177,7 +177,6 @@ class CertificateReconciler:
         return timedelta(seconds=now - self._since)
 
     async def _apply_step(self, step: RotationStep, observed: ObservedState, now: datetime) -> bool:
-        """Take a step; False if there is nothing to do, or another replica was faster."""
         if isinstance(step, NoAction):
             return False
         state = observed.state or SecretState()
@@ -223,7 +222,6 @@ def state_after_step(
 
 
 def _usable_certificate(state: SecretState, now: datetime) -> ServingCertificate | None:
-    """Return the certificate in the Secret if clients that trust its bundle accept it now."""
     serving = None if state.foreign else state.serving
     usable = serving is not None and serving.signed_by is not None and is_within_validity(serving, now)
     return serving if usable else None

@@ -65,7 +65,6 @@ def webhook_config_of(path: str, configuration: Mapping[str, Any]) -> WebhookCon
 
 
 def _decode_ca_bundle(text: str) -> bytes:
-    """Decode a `caBundle`; empty if it is not valid base64."""
     try:
         return b64decode(text, validate=True)
     except ValueError:

@@ -187,7 +187,6 @@ def _find_kubeconfig(kubeconfig: str | None, context: str | None) -> str:
 
 
 def _describe_load_error(error: Exception) -> str:
-    """Return the loader's message, or our own where it is a message of Python or of a parser."""
     if isinstance(error, TypeError | AttributeError):
         return NOT_A_KUBECONFIG
     message = " ".join(str(error).split())

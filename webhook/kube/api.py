@@ -79,6 +79,8 @@ class ApiRequest(NamedTuple):
 class KubeClient:
     """Client of one API server. Use it with `async with`, or `close` it.
 
+    Every call raises `ApiError`; it is an `ApiUnreachable` if the server does not respond.
+
     Attributes:
         server_time: The server's clock at its last response, to the second; None before the first.
     """
@@ -86,12 +88,7 @@ class KubeClient:
     server_time: datetime | None = None
 
     def __init__(self, access: ClusterAccess, *, seconds: float = CALL_SECONDS) -> None:
-        """Create a client.
-
-        Args:
-            access: Address and credentials, already read.
-            seconds: The time limit of one call, including retries.
-        """
+        """Create a client from access that was read; `seconds` is the time limit of one call, including retries."""
         self._access = access
         self._seconds = seconds
         self._http: aiohttp.ClientSession | None = None
@@ -125,29 +122,17 @@ class KubeClient:
             await self._sockets.close()
 
     async def get(self, path: str, params: Mapping[str, str] = NO_PARAMS) -> dict[str, Any]:
-        """Read an object or a list.
-
-        Raises:
-            ApiError: the server rejects the request; `ApiUnreachable`: it does not respond.
-        """
+        """Read an object or a list."""
         return _parse_json_object("GET", path, await self.get_bytes(path, params))
 
     async def create(self, path: str, body: Mapping[str, Any], params: Mapping[str, str] = NO_PARAMS) -> dict[str, Any]:
-        """Create an object (POST to its collection), and return the stored one.
-
-        Raises:
-            ApiError: see `get`; 409 if it exists.
-        """
+        """Create an object (POST to its collection), and return the stored one; 409 if it exists."""
         return _parse_json_object("POST", path, await self._request("POST", path, params, body))
 
     async def replace(
         self, path: str, body: Mapping[str, Any], params: Mapping[str, str] = NO_PARAMS
     ) -> dict[str, Any]:
-        """Replace an object (PUT); a `metadata.resourceVersion` in the body must match the stored one.
-
-        Raises:
-            ApiError: see `get`; 409 if the object was changed meanwhile.
-        """
+        """Replace an object (PUT); 409 if `metadata.resourceVersion` is not that of the stored one."""
         return _parse_json_object("PUT", path, await self._request("PUT", path, params, body))
 
     async def patch(
@@ -155,41 +140,23 @@ class KubeClient:
     ) -> dict[str, Any]:
         """Patch an object; "apply" needs `fieldManager` among the parameters.
 
-        Raises:
-            ApiError: see `get`; 409 on conflicting field managers, 422 if a test of a JSON Patch fails.
+        The status is 409 on conflicting field managers, and 422 if a test of a JSON Patch fails.
         """
         return _parse_json_object("PATCH", path, await self._request("PATCH", path, params, body, PATCH_TYPES[kind]))
 
     async def delete(self, path: str, params: Mapping[str, str] = NO_PARAMS) -> dict[str, Any]:
-        """Delete an object; returns a Status, or the object with a `deletionTimestamp` if finalizers delay it.
-
-        Raises:
-            ApiError: see `get`; 404 if it does not exist.
-        """
+        """Delete an object; return a Status, or the object with a `deletionTimestamp` if finalizers delay it."""
         return _parse_json_object("DELETE", path, await self._request("DELETE", path, params))
 
     async def get_bytes(self, path: str, params: Mapping[str, str] = NO_PARAMS) -> bytes:
-        """Read a resource without decoding it.
-
-        Raises:
-            ApiError: see `get`.
-        """
+        """Read a resource without decoding it."""
         return await self._request("GET", path, params)
 
     @asynccontextmanager
     async def stream(
         self, path: str, params: Mapping[str, str], read_timeout: float
     ) -> AsyncIterator[AsyncIterator[bytes]]:
-        """Read an endless response in chunks.
-
-        Args:
-            path: Path.
-            params: Query parameters.
-            read_timeout: Seconds without data after which the connection counts as hung.
-
-        Raises:
-            ApiError: see `get`; also inside the block, when the stream fails.
-        """
+        """Read an endless response in chunks; after `read_timeout` seconds without data it fails."""
         request = ApiRequest("GET", path, params)
         timeout = aiohttp.ClientTimeout(sock_connect=CONNECT_SECONDS, sock_read=read_timeout)
         async with self._open_response(request, timeout) as response:
@@ -230,7 +197,6 @@ class KubeClient:
     async def _open_response(
         self, request: ApiRequest, timeout: aiohttp.ClientTimeout
     ) -> AsyncIterator[aiohttp.ClientResponse]:
-        """Open a successful response; its body is not read yet."""
         authorization = await self._authorization(request.label)
         response = await self._send_authenticated(request, timeout, authorization)
         if response is None:
@@ -307,7 +273,6 @@ class KubeClient:
 
     @contextmanager
     def _translate_errors(self, call: str) -> Iterator[None]:
-        """Raise `ApiUnreachable` for exceptions of the HTTP client."""
         try:
             yield
         except TimeoutError as error:
@@ -356,7 +321,6 @@ class SocketTracker:
 
 
 async def _read_bounded(call: str, response: aiohttp.ClientResponse) -> bytes:
-    """Read the body, up to the maximum."""
     parts, left = [], MAX_RESPONSE_BYTES
     async for chunk in response.content.iter_any():
         left -= len(chunk)
@@ -368,7 +332,6 @@ async def _read_bounded(call: str, response: aiohttp.ClientResponse) -> bytes:
 
 
 def _parse_json_object(method: str, path: str, body: bytes) -> dict[str, Any]:
-    """Parse a JSON object; anything else is not a response of an API server."""
     try:
         data = orjson.loads(body)
     except orjson.JSONDecodeError:

@@ -196,7 +196,6 @@ class ResourceDecoder(Generic[T]):
         return WatchEvent(event.type, event.object) if event.type in CHANGES else self._decode_other_event(line)
 
     def _decode_other_event(self, line: bytes) -> WatchEvent[T]:
-        """Decode a bookmark, an error, or an object that needs the slow way."""
         try:
             event = decode_any_depth(_RAW_LINE, line)
             if event.type in CHANGES:

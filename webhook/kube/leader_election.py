@@ -135,7 +135,6 @@ class LeaderElector:
         return lease
 
     async def _write_lease(self, lease: dict[str, Any] | None, now: float) -> bool:
-        """Create or write the Lease; False if another replica holds it."""
         spec = (lease or {}).get("spec") or {}
         acquired = {"spec": acquired_lease_spec(spec, self._identity, datetime.now(UTC))}
         if lease is None:

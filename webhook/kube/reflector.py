@@ -241,7 +241,6 @@ class Reflector(Generic[T]):
             self._store_item(event.item, removed=event.type == "DELETED" or event.undecodable)
 
     def _store_item(self, item: T, *, removed: bool = False) -> None:
-        """Write an object to the store; one that the store fails on is removed, as a list would leave it out."""
         try:
             if removed:
                 self._store.remove(item)
@@ -264,7 +263,6 @@ class Reflector(Generic[T]):
         self.status.error = ""
 
     def _note_failure(self, error: ApiError) -> float:
-        """Record an error, and return the seconds to wait."""
         if self._resource.optional and error.status == HTTPStatus.NOT_FOUND:
             return self._note_absent_kind()
         if not self._resource_version and self._uses_watch_list and error.status in NO_WATCH_LIST:

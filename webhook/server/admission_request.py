@@ -88,7 +88,6 @@ class _LazyObjects:
 
 
 def _decode_pod_request(body: bytes) -> PodReviewRequest | None:
-    """Decode a request about a pod; None if it is anything else or unusual."""
     try:
         envelope = _pod_review.decode(body)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
@@ -122,7 +121,6 @@ def _decode_any_request(data: Any) -> ObjectReviewRequest:
 
 
 def _convert_without_nulls(data: dict[str, Any]) -> ObjectReview:
-    """Convert a review after removing null fields of the request; nulls in its objects are handled later."""
     request = data.get("request")
     if isinstance(request, dict):
         data = {**data, "request": {key: value for key, value in request.items() if value is not None}}
@@ -175,7 +173,6 @@ def _convert_pod(review: ReviewRequest, data: Any) -> Pod | None:
 
 
 def _api_group(api_version: object) -> str | None:
-    """Return the group of an apiVersion; None if it is missing."""
     if not isinstance(api_version, str) or not api_version:
         return None
     group, slash, _version = api_version.partition("/")

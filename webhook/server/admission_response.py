@@ -153,7 +153,6 @@ def _add_warnings(response: dict[str, Any], findings: list[Finding]) -> None:
 
 
 def _audit_annotations(decision: Decision, findings: list[Finding], digest: str) -> dict[str, str]:
-    """Return annotations for the audit log: keys without a slash, values of printable ASCII."""
     annotations = {"policies": ",".join(decision.policies), "digest": digest}
     if findings:
         annotations["codes"] = ",".join(sorted({f"{finding.code}={finding.mode}" for finding in findings}))

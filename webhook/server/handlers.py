@@ -175,7 +175,6 @@ class AdmissionHealth:
         ]
 
     def _cluster_checks(self) -> list[HealthCheck]:
-        """Return the check of the cluster view and, for a live cluster, of each watch. A stale view passes."""
         view, cluster = self._state.view, self._state.cluster
         nodes = pluralize(len(view.fleet.nodes), "node")
         if cluster is None:

@@ -107,7 +107,6 @@ class ManagedCertificate:
         ]
 
     def _apply_result(self, result: ReconcileResult) -> None:
-        """Serve the certificate in the Secret, and record the step."""
         self._serve(result.serving)
         if result.changed:
             step = result.step
@@ -133,7 +132,6 @@ class ManagedCertificate:
         return RECONCILE_SECONDS * random.uniform(0.8, 1.2)  # noqa: S311 - jitter, not a secret
 
     def _explain_api_error(self, error: ApiError | None) -> str:
-        """Return the error, with the required permissions if access was denied; "" without an error."""
         if error is None or error.status != 403:
             return str(error or "")
         spec, lease = self.reconciler.spec, self.elector.lease
@@ -143,7 +141,6 @@ class ManagedCertificate:
         )
 
     def _attention_message(self, result: ReconcileResult) -> str:
-        """Return what an administrator has to do; "" for nothing."""
         spec = self.reconciler.spec
         if isinstance(result.step, NoAction) and result.step.needs_attention:
             return f"Secret {spec.secret}: {result.step.reason}"

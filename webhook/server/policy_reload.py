@@ -144,7 +144,6 @@ class PolicyReloader:
         return PolicyReadResult(combined.policies, errors, combined.unused)
 
     def _texts(self) -> tuple[PolicyTextList, tuple[str, ...]]:
-        """Return the files, or their last version and the error if they cannot be read."""
         if self._files is None:
             return (), ()
         try:

@@ -140,7 +140,6 @@ def _path_fingerprint(path: Path) -> Hashable:
 
 
 def _list_policy_files(path: Path) -> list[Path]:
-    """Return the files by name, including those of subfolders."""
     if not path.is_dir():
         return [path]
     return sorted(file for file in path.rglob("*") if is_document_file(file.relative_to(path).parts) and file.is_file())

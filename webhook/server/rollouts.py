@@ -81,7 +81,6 @@ class RolloutController:
                 await self._watch_while_leader()
 
     async def _watch_while_leader(self) -> None:
-        """Watch the pods while this replica is the leader and there is an active rollout."""
         outcomes = OutcomeStore(self.clock)
         reflector = self.make_reflector(outcomes)
         task = asyncio.create_task(reflector.run())

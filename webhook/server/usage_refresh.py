@@ -117,7 +117,6 @@ class UsageRefresher:
         return self._random.uniform(0.9 * usual, 1.1 * usual)
 
     def _drop_stale_view(self) -> None:
-        """Discard data that is too old; files may be older than data from Prometheus."""
         max_age = MAX_PROMETHEUS_AGE if self._source.prometheus is not None else MAX_AGE_SECONDS
         if self.age is not None and self.age > max_age:
             self._last_load, self._state.usage = None, UsageView()

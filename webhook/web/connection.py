@@ -157,7 +157,6 @@ class HttpConnection(asyncio.Protocol):
     # Requests.
 
     def _check_head(self, head: RawRequestMessage, payload: StreamReader) -> bool:
-        """Check the head of a request; False if it was rejected."""
         self._head, self._payload = head, payload
         path, _, self._query = head.path.partition("?")
         self._route = route = self._registry.routes.get(path)
@@ -188,7 +187,6 @@ class HttpConnection(asyncio.Protocol):
         return True
 
     def _continue_request(self, payload: StreamReader) -> None:
-        """Respond if the body is complete; else receive the rest, if that is allowed."""
         if payload.total_bytes > self._registry.limits.body or self._too_many_chunks:
             self._reject("body_too_large", _body_too_large(self._registry.limits.body))
         elif payload.is_eof():
@@ -199,7 +197,6 @@ class HttpConnection(asyncio.Protocol):
             self._start_reading_body(payload)
 
     def _start_reading_body(self, payload: StreamReader) -> None:
-        """Start to receive a body in pieces."""
         assert self._head is not None
         headers = self._head.headers
         if int(headers.get("Content-Length", "0")) > self._registry.limits.body:
@@ -248,7 +245,6 @@ class HttpConnection(asyncio.Protocol):
         return False
 
     def _send_response(self, response: HttpResponse) -> None:
-        """Write the response, then wait for the next request or close."""
         head, transport = self._head, self._transport
         assert head is not None
         if transport is None:

@@ -138,5 +138,4 @@ def _load_pair(context: ssl.SSLContext, pair: PemPair) -> None:
 
 
 def _reject_encrypted_key() -> str:
-    """Raise, so that an encrypted key does not make the process wait for a password on its terminal."""
     raise ValueError("the key is encrypted")
