@@ -26,7 +26,7 @@ from tests.cluster.waiting import eventually
 from tests.conftest import ROOT
 from tests.make import make_pod
 from tests.policy.written import policy_text
-from tests.server.managing import served
+from tests.server.managed_site import served
 from webhook.cli.commands.install import InstallMode, shipped_manifests
 from webhook.documents.reader import read_documents
 from webhook.installing.doctor import diagnose

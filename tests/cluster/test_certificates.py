@@ -20,7 +20,7 @@ from tests.cluster.credentials import kubeconfig
 from tests.cluster.plane import Plane
 from tests.cluster.waiting import eventually
 from tests.make import make_pod
-from tests.server.managing import managing, page, served
+from tests.server.managed_site import managing, page, served
 from tests.server.site import Site
 from tests.server.test_process import Process
 from webhook.certs.reconciler import CertificateReconciler, ManagedCertificateSpec, ReconcileResult, state_after_step

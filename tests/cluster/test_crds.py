@@ -13,7 +13,7 @@ from tests.cluster.waiting import eventually
 from tests.conftest import ROOT
 from tests.policy.test_loader import WHOLE
 from tests.policy.written import exception_text, policy_text
-from tests.server.test_policyreviews import FILES, OBJECTS, whole
+from tests.server.test_policy_admission import FILES, OBJECTS, whole
 from webhook.policy.loader import load_policies
 
 POLICIES = "/apis/rightslice.dev/v1alpha1/gpupolicies"

@@ -25,7 +25,7 @@ from webhook.kube.api import KubeClient
 POD = {"kind": "Pod", "metadata": {"name": "p"}}
 
 
-async def test_the_five_verbs_say_what_they_should(tmp_path: Path) -> None:
+async def test_the_five_verbs_send_the_right_requests(tmp_path: Path) -> None:
     bodies: list[tuple[str, str, str, Any]] = []
 
     async def note(request: web.Request) -> web.StreamResponse:
@@ -63,7 +63,9 @@ REFUSALS: dict[str, tuple[Answer, tuple[int, str, str]]] = {
 
 
 @pytest.mark.parametrize(("answer", "want"), REFUSALS.values(), ids=REFUSALS)
-async def test_an_error_says_what_the_server_said(tmp_path: Path, answer: Answer, want: tuple[int, str, str]) -> None:
+async def test_an_error_has_the_message_of_the_server(
+    tmp_path: Path, answer: Answer, want: tuple[int, str, str]
+) -> None:
     async with playing(tmp_path, answer) as (_, client):
         with pytest.raises(ApiError) as caught:
             await client.get("/x")
@@ -71,14 +73,14 @@ async def test_an_error_says_what_the_server_said(tmp_path: Path, answer: Answer
     assert str(caught.value).startswith(f"GET /x: {want[0]} ")
 
 
-async def test_a_long_answer_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_response_that_is_too_long_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(api, "MAX_RESPONSE_BYTES", 1000)
     async with playing(tmp_path, said({"x": "y" * 1000})) as (_, client):
         with pytest.raises(ApiError, match="TooLong"):
             await client.get("/x")
 
 
-async def test_a_server_that_does_not_answer_is_left_at_the_deadline(tmp_path: Path) -> None:
+async def test_a_server_that_does_not_respond_fails_at_the_deadline(tmp_path: Path) -> None:
     async with playing(tmp_path, stream(b"{"), seconds=0.3) as (_, client):
         with pytest.raises(ApiUnreachable, match="timed out") as caught:
             await client.get("/x")
@@ -94,7 +96,7 @@ async def test_a_server_that_is_not_there_is_named(tmp_path: Path) -> None:
             await client.get("/x")
 
 
-async def test_a_call_is_repeated_when_the_server_asks_for_it(tmp_path: Path) -> None:
+async def test_a_call_is_retried_when_the_server_asks_for_it(tmp_path: Path) -> None:
     busy = refused(429, "TooManyRequests", Retry_After="1")
     async with playing(tmp_path, busy, said(POD)) as (server, client):
         start = asyncio.get_running_loop().time()
@@ -110,7 +112,7 @@ async def test_a_repetition_that_would_come_too_late_is_not_made(tmp_path: Path)
     assert (caught.value.status, caught.value.retry_after, len(server.asked)) == (429, 60.0, 1)
 
 
-async def test_a_token_that_is_refused_is_read_anew_once(tmp_path: Path) -> None:
+async def test_a_rejected_token_is_read_again_once(tmp_path: Path) -> None:
     async def change(_request: web.Request) -> web.StreamResponse:
         file = tmp_path / "kubeconfig"
         file.write_text(file.read_text().replace("t0", "t1"))
@@ -129,7 +131,7 @@ async def test_a_token_that_stays_refused_is_an_error(tmp_path: Path) -> None:
     assert (caught.value.status, len(server.asked)) == (401, 2)
 
 
-async def test_the_proxies_of_the_environment_are_not_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_proxy_environment_variables_are_ignored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY"):
         monkeypatch.setenv(name, "http://127.0.0.1:9")
     async with playing(tmp_path, said(POD)) as (_, client):
@@ -152,7 +154,7 @@ def asked(folder: Path) -> int:
     return len((folder / "asked").read_text().splitlines())
 
 
-async def test_an_exec_plug_in_gives_the_token_and_is_asked_once(tmp_path: Path) -> None:
+async def test_an_exec_plugin_provides_the_token_and_runs_once(tmp_path: Path) -> None:
     later = (datetime.now(UTC) + timedelta(hours=1)).strftime("%Y-%m-%dT%H:%M:%SZ")
     user = plugin(tmp_path, {"token": "made", "expirationTimestamp": later})
     found = await ClusterAccess(str(kubeconfig(tmp_path, "http://x", "", user))).read()
@@ -160,7 +162,7 @@ async def test_an_exec_plug_in_gives_the_token_and_is_asked_once(tmp_path: Path)
     assert asked(tmp_path) == 1
 
 
-async def test_a_token_about_to_end_is_asked_for_anew(tmp_path: Path) -> None:
+async def test_a_token_about_to_expire_is_renewed(tmp_path: Path) -> None:
     soon = (datetime.now(UTC) + timedelta(minutes=2)).strftime("%Y-%m-%dT%H:%M:%SZ")
     user = plugin(tmp_path, {"token": "made", "expirationTimestamp": soon})
     found = await ClusterAccess(str(kubeconfig(tmp_path, "http://x", "", user))).read()
@@ -182,7 +184,7 @@ NO_KUBECONFIG = {
 
 
 @pytest.mark.parametrize(("text", "said"), NO_KUBECONFIG.values(), ids=NO_KUBECONFIG)
-async def test_a_file_that_is_no_kubeconfig_is_named_with_what_it_must_be(tmp_path: Path, text: str, said: str) -> None:
+async def test_an_invalid_kubeconfig_is_reported_with_the_expected_form(tmp_path: Path, text: str, said: str) -> None:
     (tmp_path / "odd").write_text(text, encoding="utf-8", errors="surrogateescape")
 
     with pytest.raises(AccessError) as caught:
@@ -191,13 +193,13 @@ async def test_a_file_that_is_no_kubeconfig_is_named_with_what_it_must_be(tmp_pa
     assert said in str(caught.value)
 
 
-async def test_a_plug_in_that_fails_is_told_with_its_own_words(tmp_path: Path) -> None:
+async def test_a_failed_plugin_is_reported_with_its_message(tmp_path: Path) -> None:
     file = kubeconfig(tmp_path, "http://x", "", plugin(tmp_path, {}, code=3))
     with pytest.raises(AccessError, match=r"exec: process returned 3.*oops"):
         await ClusterAccess(str(file)).read()
 
 
-async def test_a_plug_in_that_hangs_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_plugin_that_hangs_times_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     begin, begun = asyncio.create_subprocess_exec, list[asyncio.subprocess.Process]()
 
     async def noted(*words: str, **how: Any) -> asyncio.subprocess.Process:
@@ -349,7 +351,7 @@ class Hanging:
         return True
 
 
-async def test_a_session_that_is_closed_leaves_no_connection_to_a_server_that_hangs(tmp_path: Path) -> None:
+async def test_closing_a_session_closes_connections_to_a_hung_server(tmp_path: Path) -> None:
     ours = create_self_signed(["127.0.0.1"], datetime.now(UTC))
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(*ours.write(tmp_path))

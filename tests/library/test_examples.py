@@ -117,5 +117,5 @@ def test_an_example_that_was_shaped_is_shaped_no_further(file: Path, world: Eval
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
-def test_an_example_says_in_its_first_line_what_it_shows(file: Path) -> None:
+def test_the_first_line_of_an_example_describes_it(file: Path) -> None:
     assert file.read_text().startswith("# ")

@@ -85,7 +85,7 @@ def test_a_client_that_pipelines_gets_one_answer_and_a_closed_connection(site: S
     assert talk.closed()
 
 
-def test_an_upgrade_is_refused_and_what_follows_is_not_read(site: Site) -> None:
+def test_an_upgrade_is_rejected_and_the_rest_is_not_read(site: Site) -> None:
     talk = site.talk()
     talk.send(http("GET", "/healthz", b"", "Upgrade: websocket", "Connection: Upgrade") + SMUGGLED)
     answer = talk.read()

@@ -101,7 +101,7 @@ def test_the_largest_body_passes_and_one_byte_more_does_not(site: Site) -> None:
     assert site.ask(post("/validate", padded(BODY_MOST + 1))).status == 413
 
 
-def test_a_declared_length_is_refused_before_the_body_comes(site: Site) -> None:
+def test_a_large_content_length_is_rejected_before_the_body(site: Site) -> None:
     answer = site.ask(post("/validate", b"").replace(b"Length: 0", b"Length: 100000000") + b"{")
     assert answer.status == 413
     assert answer.headers["connection"] == "close"
@@ -118,7 +118,7 @@ def test_chunks_are_refused_where_they_cross_the_limit(site: Site) -> None:
     assert answer.status == 413
 
 
-def test_a_chunked_review_is_judged(site: Site) -> None:
+def test_a_chunked_review_is_evaluated(site: Site) -> None:
     head = http("POST", "/validate", b"", "Content-Type: application/json", "Transfer-Encoding: chunked")
     pieces = [GOOD[:100], GOOD[100:]]
     body = b"".join(b"%x\r\n%b\r\n" % (len(piece), piece) for piece in pieces) + b"0\r\n\r\n"
@@ -131,7 +131,7 @@ def test_200000_chunks_of_one_byte_end_with_an_answer(site: Site) -> None:
     assert site.ask(head.replace(b"Content-Length: 0\r\n", b"") + body).status in (400, 413)
 
 
-def test_a_client_that_asks_first_is_told_to_go_on(site: Site) -> None:
+def test_expect_100_continue_is_answered(site: Site) -> None:
     talk = site.talk()
     request = post("/validate", GOOD, "Expect: 100-continue")
     head, _, body = request.partition(b"\r\n\r\n")
@@ -164,7 +164,7 @@ def test_a_connection_serves_many_reviews(site: Site) -> None:
         assert "connection" not in answer.headers
 
 
-def test_a_refused_but_whole_request_keeps_its_connection(site: Site) -> None:
+def test_a_complete_rejected_request_keeps_its_connection(site: Site) -> None:
     talk = site.talk()
     talk.send(post("/nowhere", GOOD))
     assert (talk.read() or (0,))[0] == 404
@@ -177,7 +177,7 @@ def test_a_timeout_that_is_none_does_no_harm(site: Site, junk: str) -> None:
     assert site.ask(post(f"/validate?{junk}", GOOD)).status == 200
 
 
-def test_nothing_a_client_sent_comes_back_in_a_refusal(site: Site) -> None:
+def test_error_responses_contain_nothing_of_the_client(site: Site) -> None:
     canary = b"canary-7f3a"
     requests = [
         post("/canary-7f3a", GOOD),

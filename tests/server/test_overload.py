@@ -31,7 +31,7 @@ def test_one_connection_too_many_is_closed() -> None:
         assert site.figure("rightslice_http_rejections_total", reason="too_many_connections") == 1
 
 
-def test_one_body_in_flight_too_many_is_told_to_try_again() -> None:
+def test_one_body_too_many_gets_503_with_retry_after() -> None:
     with serving(limits=ServerLimits(in_flight=2, close_time=0.05)) as site:
         half = REQUEST[:-10]
         taken = [site.talk() for _ in range(2)]
@@ -54,7 +54,7 @@ def test_bodies_are_bounded_together_too() -> None:
         assert site.ask(REQUEST).status == 200
 
 
-def test_what_waited_in_one_turn_is_bounded() -> None:
+def test_requests_of_one_loop_iteration_are_bounded() -> None:
     load = ServerLoad(ServerLimits(in_flight=2))
     assert [load.can_answer(1.0), load.can_answer(1.0), load.can_answer(1.0)] == [True, True, False]
     assert load.can_answer(1.001)

@@ -101,7 +101,7 @@ def test_policies_may_be_named_more_than_once(tmp_path: Path) -> None:
         assert process.wait_for("serving")["policies"] == 2
 
 
-def test_told_to_end_it_says_so_serves_on_finishes_and_leaves_with_0(tmp_path: Path) -> None:
+def test_sigterm_drains_and_exits_with_0(tmp_path: Path) -> None:
     with running(tmp_path, "--drain-seconds", "1") as process:
         kept, late, slow = (Talk(process.port) for _ in range(3))
         kept.send(REQUEST)
@@ -142,7 +142,7 @@ def test_a_second_signal_ends_it_at_once(tmp_path: Path) -> None:
         assert time.monotonic() - start < 30, "half of the pause that it was told to make"
 
 
-def test_a_low_limit_of_open_files_leaves_room_for_its_own(tmp_path: Path) -> None:
+def test_a_low_limit_of_open_files_keeps_spare_descriptors(tmp_path: Path) -> None:
     with running(tmp_path, files=128) as process:
         told = process.wait_for("fewer connections than requested: the limit of open files is low")
         assert (told["connections"], told["asked"]) == (64, 2000)
@@ -250,7 +250,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize(("arguments", "words"), WRONG.values(), ids=WRONG)
-def test_what_it_cannot_start_with_is_said_in_a_line(arguments: list[str], words: str) -> None:
+def test_a_start_error_is_one_line(arguments: list[str], words: str) -> None:
     process = Process(arguments)
     assert process.end() == 2
     assert words in "".join(process.lines)

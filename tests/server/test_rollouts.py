@@ -110,7 +110,7 @@ async def test_a_new_rollout_is_watched_from_now_on() -> None:
     assert shared.stored["metadata"]["resourceVersion"] == "2"
 
 
-async def test_one_that_does_worse_is_halted_and_told_once() -> None:
+async def test_a_rollout_with_more_failures_is_halted_with_one_event() -> None:
     shared = Shared()
     leader = Leader(shared, killed())
     await leader.rollouts.evaluate_rollouts(leader.outcomes)
@@ -127,7 +127,7 @@ async def test_one_that_does_worse_is_halted_and_told_once() -> None:
     assert leader.log.getvalue().count("rollout halted") == 1
 
 
-async def test_a_changed_spec_begins_anew() -> None:
+async def test_a_changed_spec_restarts_the_rollout() -> None:
     shared = Shared()
     leader = Leader(shared, killed())
     shared.stored["status"] = {"conditions": [halted_condition(RolloutHalt("OutOfMemory", "once"), 1, NOW)]}
@@ -195,7 +195,7 @@ async def test_only_the_leader_watches(leads: bool, monkeypatch: pytest.MonkeyPa
     assert len(shared.events) == int(leads)
 
 
-def test_objects_say_which_are_halted_and_wake_whoever_follows_them() -> None:
+def test_halted_names_come_from_the_status_of_objects() -> None:
     objects = PolicyObjects()
     data: Json = {"metadata": {"name": "sizing", "generation": 1}, "spec": SPEC}
     objects.policies.upsert(data)

@@ -153,14 +153,16 @@ async def play(count: int, most_late: int, steps: list[tuple[Any, ...]]) -> Clus
 
 @settings(max_examples=100)
 @given(st.integers(1, 50), STEPS)
-def test_one_replica_lets_nothing_over_however_late_it_hears(most_late: int, steps: list[tuple[Any, ...]]) -> None:
+def test_one_replica_never_exceeds_a_shared_quota_even_with_an_old_view(
+    most_late: int, steps: list[tuple[Any, ...]]
+) -> None:
     cluster = asyncio.run(play(1, most_late, steps))
     assert cluster.milli() <= CEILING
 
 
 @settings(max_examples=100)
 @given(st.integers(2, 4), st.integers(1, 8), STEPS)
-def test_several_are_over_by_no_more_than_what_they_had_not_heard_of(
+def test_several_replicas_exceed_a_quota_at_most_by_unseen_pods(
     count: int, most_late: int, steps: list[tuple[Any, ...]]
 ) -> None:
     asyncio.run(play(count, most_late, steps))
@@ -173,7 +175,7 @@ async def test_the_bound_is_reached() -> None:
     assert cluster.milli() == 2 * CEILING
 
 
-async def test_what_others_refuse_afterwards_is_given_back() -> None:
+async def test_a_reservation_of_a_pod_that_others_deny_is_released() -> None:
     replica = Replica()
     await replica.start()
     cluster = Cluster([replica], 1)

@@ -66,7 +66,7 @@ def test_verdict(route: str, decision: Decision, want: str) -> None:
     assert response_result(route, decision) == want
 
 
-def test_a_word_about_shaping_is_a_warning_of_validate_for_workloads_only() -> None:
+def test_mutation_warnings_count_on_validate_for_workloads_only() -> None:
     told = Decision(findings=(Finding("GPU-R101", PolicyMode.WARN, (), "was right-sized"),))
     assert response_result("validate", told) == "allowed"
     assert response_result("validate", told, workload=True) == "warned"
@@ -124,7 +124,7 @@ def test_a_denial_is_logged_with_its_uid_and_codes() -> None:
 
 
 @pytest.mark.parametrize(("level", "lines"), [("info", []), ("debug", ["allowed", "patched"])])
-def test_what_is_not_denied_is_one_line_at_debug(level: str, lines: list[str]) -> None:
+def test_admitted_requests_are_one_line_at_debug(level: str, lines: list[str]) -> None:
     watched = Watched(level)
     watched.telemetry.record_decision("validate", request(), Decision(), 0.1)
     watched.telemetry.record_decision("mutate", request(), Decision(patch=PATCH), 0.1)
@@ -155,7 +155,7 @@ def test_a_name_cannot_write_a_second_line_or_reach_a_terminal() -> None:
     assert json.loads(text)["event"] == "request denied"
 
 
-def test_a_crash_keeps_its_stack_and_not_its_words() -> None:
+def test_an_exception_is_logged_with_its_stack_and_without_its_message() -> None:
     watched = Watched()
     secret = "canary-5e1f"
     with pytest.raises(KeyError) as caught:
@@ -168,7 +168,7 @@ def test_a_crash_keeps_its_stack_and_not_its_words() -> None:
     assert watched.samples()['rightslice_internal_errors_total{component="mutate"}'] == 1
 
 
-def test_policies_are_told_good_and_bad() -> None:
+def test_policy_loads_are_counted_by_result() -> None:
     watched = Watched()
     moment = datetime(2026, 6, 1, tzinfo=UTC)
     watched.telemetry.record_policies_loaded("abc", 3, moment)
@@ -182,7 +182,7 @@ def test_policies_are_told_good_and_bad() -> None:
     assert watched.lines()[-1]["errors"] == ["a.yaml:1:1: must be so"]
 
 
-def test_the_level_is_kept() -> None:
+def test_the_log_level_is_applied() -> None:
     stream = io.StringIO()
     log = make_logger("error", stream)
     log.warning("quiet")

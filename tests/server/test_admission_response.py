@@ -127,27 +127,27 @@ def test_a_pod_without_a_name_is_called_by_its_generated_one() -> None:
     assert "in Pod team/train-* (" in judged(Decision(findings=(REFUSED,)), nameless)["status"]["message"]
 
 
-def test_what_shapes_never_denies() -> None:
+def test_mutation_findings_never_deny() -> None:
     assert judged(Decision(findings=(SHAPED,)))["allowed"] is True
 
 
-def test_what_is_noted_stays_out_of_warnings() -> None:
+def test_audit_findings_are_not_in_warnings() -> None:
     response = judged(Decision(findings=(NOTED,)))
     assert "warnings" not in response
     assert response["auditAnnotations"]["codes"] == "GPU-S201=audit"
 
 
-def test_a_workload_hears_everything_on_one_route() -> None:
+def test_validate_reports_all_findings_of_a_workload() -> None:
     response = judged(Decision(findings=(WARNED, TRIED)), of_workload())
     assert [line[1:9] for line in response["warnings"]] == ["GPU-T201", "GPU-R102"]
 
 
-def test_a_long_warning_goes_without_its_fix() -> None:
+def test_a_long_warning_omits_its_fix() -> None:
     long = Finding("GPU-T201", PolicyMode.WARN, (), "no node offers it", "Write " + "x" * 300 + ".", "p")
     assert judged(Decision(findings=(long,)))["warnings"] == ["[GPU-T201] no node offers it."]
 
 
-def test_a_warning_said_twice_is_said_once() -> None:
+def test_duplicate_warnings_are_removed() -> None:
     assert len(judged(Decision(findings=(WARNED, WARNED)))["warnings"]) == 1
 
 
@@ -197,7 +197,7 @@ def test_whatever_is_found_an_api_server_passes_it_on(found: list[Finding], poli
         assert all(line.isprintable() or not line.isascii() for line in message.split("\n"))
 
 
-def test_denied_if_and_only_if_something_that_judges_denies() -> None:
+def test_denied_if_and_only_if_a_validation_finding_denies() -> None:
     for code in CODES:
         found = Finding(code, PolicyMode.ENFORCE, (), "is so", "", "p")
         assert judged(Decision(findings=(found,)))["allowed"] is (code in MUTATION_CODES)
@@ -214,7 +214,7 @@ def test_copies_that_share_a_decision_get_their_own_uid_and_the_digest_of_the_mo
     assert later["auditAnnotations"]["digest"] == "d2"
 
 
-def test_decisions_that_come_and_go_are_never_mistaken_for_each_other() -> None:
+def test_cached_responses_are_never_mixed_up() -> None:
     for number in range(3 * CACHE_ENTRIES):
         decision = Decision(patch=(patch_add(("metadata", "labels"), {"number": str(number)}),))
         patch = json.loads(base64.b64decode(mutated(decision)["patch"]))

@@ -74,7 +74,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_a_changed_file_is_taken(folder: Path) -> None:
+def test_a_changed_file_is_loaded(folder: Path) -> None:
     with watching(folder) as site:
         before = site.server.state.policies.digest
         (folder / "first.yaml").write_text(POLICY.format(name="renamed"))
@@ -103,7 +103,7 @@ def test_each_of_several_paths_is_read_and_watched(folder: Path) -> None:
         assert names(site) == ["changed", "other", "second"], "the last good set is in use"
 
 
-def test_a_config_map_that_is_swapped_is_taken(tmp_path: Path) -> None:
+def test_a_replaced_config_map_is_loaded(tmp_path: Path) -> None:
     """As kubelet does it: a new version beside the old one, and one rename of the `..data` link."""
     _version(tmp_path, "..2026_1", "first")
     (tmp_path / "policy.yaml").symlink_to("..data/policy.yaml")
@@ -143,7 +143,7 @@ def not_text(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("spoil", [broken, emptied, removed, without_policies, not_text], ids=lambda it: it.__name__)
-def test_what_does_not_load_leaves_the_last_good_set(folder: Path, spoil: object) -> None:
+def test_invalid_files_keep_the_last_valid_set(folder: Path, spoil: object) -> None:
     with watching(folder) as site:
         digest = site.server.state.policies.digest
         assert callable(spoil)
@@ -211,7 +211,7 @@ def test_objects_come_and_go_beside_files(folder: Path) -> None:
         assert site.figure("rightslice_policies_last_load_successful") == 1
 
 
-def test_an_object_that_does_not_load_is_told_and_changes_nothing(folder: Path) -> None:
+def test_an_invalid_object_is_reported_and_changes_nothing(folder: Path) -> None:
     objects = Objects()
     with following(folder, objects) as site:
         objects.set("GPUPolicy/o", POLICY.format(name="o"))
@@ -228,7 +228,7 @@ def test_an_object_that_does_not_load_is_told_and_changes_nothing(folder: Path) 
         site.until(lambda: any("must be a folder" in fault for fault in site.server.state.policy_load.errors))
 
 
-def test_the_last_policy_taken_away_never_means_that_all_is_allowed() -> None:
+def test_deleting_the_last_policy_does_not_allow_everything() -> None:
     objects = Objects()
     with following(None, objects) as site:
         objects.set("GPUPolicy/o", POLICY.format(name="o"))
@@ -264,7 +264,7 @@ def test_a_policy_whose_rollout_was_halted_is_on_trial() -> None:
 BAD = "kind: GPUPolicy\n"
 
 
-async def test_a_change_that_does_not_load_sets_no_halted_rollout_going_and_keeps_none_from_being_halted() -> None:
+async def test_an_invalid_change_neither_resumes_nor_protects_a_rollout() -> None:
     """The policy stays as it was when it last loaded."""
     objects, world = Objects(), AdmissionState(PolicySet(), view_of_objects(()), UsageView(), PolicyLoadStatus(None))
     watch = PolicyReloader(
@@ -295,7 +295,7 @@ FIRST: dict[str, tuple[dict[str, str], int]] = {
 
 
 @pytest.mark.parametrize(("held", "status"), FIRST.values(), ids=FIRST)
-def test_a_new_process_judges_by_no_policy_only_where_none_was_written(held: dict[str, str], status: int) -> None:
+def test_a_new_process_accepts_an_empty_set_only_without_objects(held: dict[str, str], status: int) -> None:
     objects = Objects()
     objects.held = held
     with following(None, objects) as site:
@@ -327,7 +327,7 @@ def test_a_folder_that_is_not_there_says_so(tmp_path: Path) -> None:
         read_policies(PolicyFiles((tmp_path / "nowhere",)), load_policies)
 
 
-def test_a_fault_in_loading_is_told_and_does_not_end_the_watch(folder: Path) -> None:
+def test_an_exception_in_loading_is_recorded_and_reloading_continues(folder: Path) -> None:
     calls: list[int] = []
 
     def faulty(_sources: object) -> object:
@@ -345,7 +345,7 @@ def test_a_fault_in_loading_is_told_and_does_not_end_the_watch(folder: Path) -> 
         assert site.figure("rightslice_internal_errors_total", component="policies") == 2
 
 
-def test_a_fault_in_the_objects_is_told_and_does_not_end_the_watch() -> None:
+def test_an_exception_in_the_objects_is_recorded_and_reloading_continues() -> None:
     class Odd(Objects):
         def texts(self) -> list[tuple[str, str]]:
             if self.version == 1:
@@ -403,7 +403,7 @@ def gone(files: CertificateFiles) -> None:
 
 
 @pytest.mark.parametrize("spoil", [cut, of_another, gone], ids=lambda it: it.__name__)
-def test_a_bad_pair_leaves_the_last_good_one(tmp_path: Path, spoil: object) -> None:
+def test_invalid_files_keep_the_last_certificate(tmp_path: Path, spoil: object) -> None:
     with with_files(tmp_path) as (site, files):
         before = serial(site)
         assert callable(spoil)
@@ -432,7 +432,7 @@ def test_old_protocols_are_refused() -> None:
             old.wrap_socket(plain)
 
 
-def test_what_is_agreed_on_is_modern() -> None:
+def test_negotiated_tls_is_modern() -> None:
     with serving() as site:
         talk = site.talk()
         assert talk.socket.version() == "TLSv1.3"

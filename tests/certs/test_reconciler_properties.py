@@ -127,7 +127,7 @@ TestRotating.settings = TestMeddling.settings = settings(max_examples=60, statef
 
 @settings(max_examples=8)
 @given(st.data())
-def test_a_week_is_left_at_any_time_if_one_replica_looks_once_a_day(data: st.DataObject) -> None:
+def test_a_week_is_always_left_with_one_reconciliation_a_day(data: st.DataObject) -> None:
     """Though every process lives for a day and the one before it ends in the middle of a call."""
     cluster = Cluster()
     Replica(cluster, leads=True).settle()

@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from tests.certs.make import DAY, make_held, make_seen, rotated, trusting, with_authorities
+from tests.certs.make_certificates import DAY, make_held, make_seen, rotated, trusting, with_authorities
 from webhook.certs.reconciler import state_after_step
 from webhook.certs.rotation import (
     AUTHORITY_OVERLAP,
@@ -118,11 +118,11 @@ def carried(seen: RotationInput) -> bytes:
     return b"".join(authority.pem for authority in step.previous)
 
 
-def test_a_lost_secret_leaves_what_webhooks_trust_trusted() -> None:
+def test_after_a_lost_secret_the_bundled_authorities_stay_trusted() -> None:
     assert carried(make_seen(None, OLD.bundle, GOOD.bundle + b"junk")) == OLD.bundle + GOOD.bundle
 
 
-def test_a_bundle_of_strangers_is_not_carried_on() -> None:
+def test_a_foreign_bundle_is_not_kept() -> None:
     stranger = GOOD.bundle.replace(b"MI", b"XX", 1)
 
     assert carried(make_seen(None, stranger, b"junk")) == b""

@@ -28,7 +28,7 @@ def as_look(server: AdmissionServer, turn: Turn) -> None:
 
 
 @pytest.mark.parametrize("add", [as_companion, as_look], ids=lambda it: it.__name__)
-def test_a_task_that_fails_is_told_and_begins_anew(
+def test_a_failed_task_is_recorded_and_restarted(
     add: Callable[[AdmissionServer, Turn], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(listener, "RESTART_SECONDS", 0.01)

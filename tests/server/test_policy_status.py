@@ -46,7 +46,7 @@ def ready(status: Json | None) -> Json:
     return dict(condition)
 
 
-def test_a_new_policy_is_said_to_be_in_use() -> None:
+def test_a_new_policy_gets_a_ready_condition() -> None:
     status = ready_status(policy(), None, NOW)
 
     assert ready(status) == IN_USE | {"lastTransitionTime": "2026-06-01T12:00:00Z"}
@@ -54,7 +54,7 @@ def test_a_new_policy_is_said_to_be_in_use() -> None:
     assert (status["observedGeneration"], status["matched"], status["denied"]) == (1, 0, 0)
 
 
-def test_what_is_said_already_is_not_said_again() -> None:
+def test_an_unchanged_status_is_not_written_again() -> None:
     assert ready_status(policy(KNOWN), None, NOW) is None
 
 
@@ -83,7 +83,7 @@ def test_an_exception_says_when_it_is_over(ends: str, status: str, reason: str) 
     assert (condition["status"], condition["reason"]) == (status, reason)
 
 
-def test_a_change_that_stays_good_keeps_its_time_and_counts_from_nothing() -> None:
+def test_a_valid_change_keeps_its_transition_time_and_resets_counts() -> None:
     status = ready_status(policy(KNOWN, generation=2), None, NOW)
 
     assert ready(status)["lastTransitionTime"] == THEN
@@ -167,7 +167,7 @@ class Replica:
         self.telemetry.metrics.denials["guard"] += denied
 
 
-async def test_what_every_replica_counted_is_in_the_status() -> None:
+async def test_the_status_has_the_counts_of_all_replicas() -> None:
     shared = Shared()
     leader, other = Replica(shared, leads=True), Replica(shared, leads=False)
     for replica in (other, leader):
@@ -184,7 +184,7 @@ async def test_what_every_replica_counted_is_in_the_status() -> None:
     assert shared.patches == 3
 
 
-async def test_a_share_that_could_not_be_told_is_told_later() -> None:
+async def test_counts_that_were_not_written_are_written_later() -> None:
     shared = Shared()
     leader = Replica(shared, leads=True)
     await leader.statuses.sync(with_counts=False)
@@ -211,7 +211,7 @@ async def test_a_changed_policy_is_counted_from_nothing() -> None:
     assert (shared.stored["status"]["matched"], shared.stored["status"]["denied"]) == (1, 0)
 
 
-async def test_what_was_counted_for_an_older_spec_is_not_told_of_the_new_one() -> None:
+async def test_counts_of_an_older_spec_are_not_added_to_the_new_one() -> None:
     """Another replica leads, and has said already that the new spec is in use."""
     shared = Shared()
     leader, other = Replica(shared, leads=True), Replica(shared, leads=False)
@@ -236,7 +236,7 @@ class Passing(Shared):
         return {f"GPUPolicy/{self.stored['metadata']['name']}": self.stored}
 
 
-async def test_what_is_gone_is_forgotten() -> None:
+async def test_deleted_objects_are_forgotten() -> None:
     shared = Passing()
     leader = Replica(shared, leads=True)
     for number in range(5):
@@ -258,7 +258,7 @@ async def test_one_that_is_not_in_use_is_not_counted() -> None:
     assert shared.stored["status"]["matched"] == 0
 
 
-async def test_what_rbac_refuses_is_said_once() -> None:
+async def test_a_forbidden_write_is_logged_once() -> None:
     shared = Shared()
     leader = Replica(shared, leads=True)
     shared.refusal = ApiError("PATCH /", 403, "Forbidden", "cannot patch gpupolicies/status")

@@ -57,27 +57,27 @@ def given_out(route: str, changed: Callable[[Decision], Decision] = lambda it: i
     return before - free(world)
 
 
-def test_a_slice_that_was_given_is_gone_for_the_next_pod() -> None:
+def test_an_assigned_slice_is_not_free_for_the_next_pod() -> None:
     assert given_out("/mutate") == 1
 
 
-def test_a_dry_run_takes_nothing() -> None:
+def test_a_dry_run_assumes_nothing() -> None:
     assert given_out("/mutate", dryRun=True) == 0
 
 
-def test_validate_takes_nothing() -> None:
+def test_validate_assumes_no_fit() -> None:
     assert given_out("/validate") == 0
 
 
-def test_an_update_takes_nothing() -> None:
+def test_an_update_assumes_nothing() -> None:
     assert given_out("/mutate", operation="UPDATE") == 0
 
 
-def test_a_fit_on_trial_takes_nothing() -> None:
+def test_a_fit_in_audit_mode_assumes_nothing() -> None:
     assert given_out("/mutate", lambda it: msgspec.structs.replace(it, applied=False)) == 0
 
 
-def test_what_was_taken_comes_back() -> None:
+def test_assumed_capacity_expires() -> None:
     world = make_world(small_cluster())
     decision = fitting(world.view)
     request = AdmissionRequest("CREATE", "", "Pod", "team", "a", None, dict, uid="u-1")
@@ -95,7 +95,7 @@ def test_the_same_review_twice_counts_once() -> None:
     assert free(world) == 1
 
 
-def test_an_unknown_namespace_of_a_complete_view_cannot_be_judged() -> None:
+def test_an_unknown_namespace_of_a_complete_view_is_rejected() -> None:
     view = small_cluster()
     view.complete = True
     with serving(world=make_world(view)) as site:
@@ -126,7 +126,7 @@ def crashing(request: AdmissionRequest, *_: object) -> Decision:
 
 
 @pytest.mark.parametrize("name", ["bad", "deep"])
-def test_a_crash_is_500_and_the_server_goes_on(name: str) -> None:
+def test_an_internal_error_is_500_and_the_server_continues(name: str) -> None:
     with serving(crashing) as site:
         talk = site.talk()
         pod = make_pod(name).env("TOKEN", SECRET).build()
@@ -168,7 +168,7 @@ def test_a_decision_that_cannot_be_written_is_a_crash_too() -> None:
         assert (answer.status, answer.json["uid"]) == (500, "u-1")
 
 
-def test_what_is_counted_is_what_was_answered(site: Site) -> None:
+def test_metrics_count_the_responses(site: Site) -> None:
     before = site.figure("rightslice_admission_requests_total", route="validate", operation="CREATE", result="allowed")
     site.judge(review())
     after = site.figure("rightslice_admission_requests_total", route="validate", operation="CREATE", result="allowed")
@@ -176,7 +176,7 @@ def test_what_is_counted_is_what_was_answered(site: Site) -> None:
     assert site.figure("rightslice_admission_duration_seconds_count", route="validate") == after
 
 
-def test_strangers_names_make_no_series() -> None:
+def test_untrusted_names_create_no_series() -> None:
     with serving(nothing) as site:
         talk = site.talk()
 
@@ -196,7 +196,7 @@ def test_strangers_names_make_no_series() -> None:
 
 
 @pytest.mark.parametrize("route", ["/mutate", "/validate"])
-def test_what_would_take_too_long_is_not_begun(route: str) -> None:
+def test_an_oversized_object_is_not_evaluated(route: str) -> None:
     judged: list[str] = []
 
     def judging(request: AdmissionRequest, *_: object) -> Decision:
@@ -258,7 +258,7 @@ UNJUDGED = {
 
 
 @pytest.mark.parametrize(("spec", "request_", "want"), UNJUDGED.values(), ids=UNJUDGED)
-def test_a_pod_too_large_to_be_judged_cannot_pass_a_hook_that_fails_open(
+def test_an_oversized_pod_is_denied_where_security_is_enforced(
     spec: str, request_: dict[str, Any], want: tuple[int, bool | None]
 ) -> None:
     [host] = [hook for one in webhook_configurations() for hook in one["webhooks"] if hook["name"].startswith("host.")]
@@ -273,7 +273,7 @@ def test_a_pod_too_large_to_be_judged_cannot_pass_a_hook_that_fails_open(
             assert "[GPU-S401] a pod must have at most 1000 tolerations to be evaluated, found more." in message
 
 
-def test_what_shapes_never_denies_a_pod_that_is_too_large() -> None:
+def test_mutate_never_denies_an_oversized_pod() -> None:
     world = AdmissionState(policies_of(policy(GUARDED)), small_cluster(), UsageView(), PolicyLoadStatus(NOW))
     with serving(decide, world=world) as site:
         assert site.judge(review(tolerating(1001)), "/mutate").status == 413

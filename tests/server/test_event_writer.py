@@ -74,7 +74,7 @@ OUTCOMES: dict[str, tuple[Exception | None, Mapping[str, int]]] = {
 
 
 @pytest.mark.parametrize(("error", "counted"), OUTCOMES.values(), ids=OUTCOMES)
-async def test_what_becomes_of_it_is_counted(error: Exception | None, counted: Mapping[str, int]) -> None:
+async def test_loads_are_counted(error: Exception | None, counted: Mapping[str, int]) -> None:
     class Server:
         async def create(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
             if error is not None:

@@ -115,7 +115,7 @@ STARTED = stream(event("ADDED", thing("a", 3)), bookmark(5, end=True), END)
 """One object, and everything said."""
 
 
-async def test_everything_comes_in_one_stream_and_changes_follow_in_the_next(tmp_path: Path) -> None:
+async def test_the_initial_list_is_one_stream_and_changes_follow_in_the_next(tmp_path: Path) -> None:
     everything = stream(event("ADDED", thing("a")), event("ADDED", thing("b")), bookmark(5, end=True))
     changes = stream(
         event("ADDED", thing("c", 6)),
@@ -138,7 +138,7 @@ async def test_changes_that_come_with_the_mark_are_not_lost(tmp_path: Path) -> N
         assert site.server.queries()[1]["resourceVersion"] == "6"
 
 
-async def test_nothing_is_shown_before_everything_was_said(tmp_path: Path) -> None:
+async def test_nothing_is_visible_before_the_list_is_complete(tmp_path: Path) -> None:
     script = stream(event("ADDED", thing("a")), event("ADDED", thing("b")), event("DELETED", thing("b")), bookmark(4))
     async with watched(tmp_path, script) as site:
         await until(lambda: site.state.events == 3)
@@ -170,7 +170,7 @@ async def test_a_server_that_never_says_that_this_was_all_is_listed(tmp_path: Pa
         assert site.state.lists == 1
 
 
-async def test_a_watch_that_ends_goes_on_from_its_last_version(tmp_path: Path) -> None:
+async def test_a_watch_that_ends_resumes_from_its_last_version(tmp_path: Path) -> None:
     second = stream(bookmark(8), END)
     third = stream(event("DELETED", thing("a", 9)), END)
     async with watched(tmp_path, STARTED, second, third) as site:
@@ -184,14 +184,14 @@ GONE = {"as an event": stream(error(410), END), "as a status": refused(410, "Exp
 
 
 @pytest.mark.parametrize("gone", GONE.values(), ids=GONE)
-async def test_a_version_that_is_gone_means_everything_anew_swapped_in_whole(tmp_path: Path, gone: Answer) -> None:
+async def test_after_410_everything_is_listed_and_replaced_at_once(tmp_path: Path, gone: Answer) -> None:
     script = stream(event("ADDED", thing("b", 20)), bookmark(21, end=True))
     async with watched(tmp_path, STARTED, gone, script) as site:
         await site.has("b")
         assert (site.state.lists, [each.status for each in site.broken]) == (2, [410])
 
 
-async def test_what_was_held_stays_while_the_list_is_made_anew(tmp_path: Path) -> None:
+async def test_the_old_content_stays_during_a_new_list(tmp_path: Path) -> None:
     half = stream(event("ADDED", thing("b", 20)))
     async with watched(tmp_path, STARTED, GONE["as a status"], half) as site:
         await until(lambda: site.state.events == 2)
@@ -212,7 +212,7 @@ TORN = {
 
 
 @pytest.mark.parametrize("torn", TORN.values(), ids=TORN)
-async def test_what_is_broken_is_asked_again_from_the_last_version(tmp_path: Path, torn: Answer) -> None:
+async def test_a_failed_watch_resumes_from_the_last_version(tmp_path: Path, torn: Answer) -> None:
     async with watched(tmp_path, STARTED, torn, stream(event("ADDED", thing("b", 6)))) as site:
         await site.has("a", "b")
         assert [each.get("resourceVersion") for each in site.server.queries()] == [None, "5", "5"]
@@ -242,7 +242,7 @@ async def test_silence_three_times_means_that_the_version_is_not_the_server_s(tm
         assert site.state.lists == 2
 
 
-async def test_a_line_that_is_too_long_is_left_out_and_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_line_that_is_too_long_is_skipped_and_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("webhook.kube.decoder.LineBuffer.__init__.__defaults__", (1000,))
     script = stream(event("ADDED", thing("a", 6, x="y" * 5000)), event("ADDED", thing("b", 7)))
     async with watched(tmp_path, STARTED, script) as site:
@@ -315,7 +315,7 @@ async def test_an_object_of_any_depth_is_read(tmp_path: Path) -> None:
         assert (site.state.skipped, site.broken) == (0, [])
 
 
-async def test_what_is_needed_of_an_object_and_too_deep_is_not_read_as_if_it_were_empty(tmp_path: Path) -> None:
+async def test_a_required_field_that_is_too_deep_is_not_read_as_empty(tmp_path: Path) -> None:
     odd = b'{"metadata":{"name":"a","labels":{"x":%s}}}' % (b"[" * 20_000 + b"]" * 20_000)
     script = stream(b'{"type":"ADDED","object":%s}\n' % odd, event("ADDED", thing("b", 7)))
     async with watched(tmp_path, STARTED, script) as site:
@@ -336,7 +336,7 @@ async def test_a_page_that_came_too_late_begins_the_list_again(tmp_path: Path) -
         await site.has("a")
 
 
-async def test_too_many_requests_are_waited_for_as_the_server_asks(tmp_path: Path) -> None:
+async def test_retry_after_is_honoured(tmp_path: Path) -> None:
     async with watched(tmp_path, STARTED, refused(429, "TooManyRequests", Retry_After="1")) as site:
         await until(lambda: len(site.server.asked) == 2)
         start = asyncio.get_running_loop().time()
@@ -356,7 +356,7 @@ async def test_a_kind_that_the_server_does_not_have_is_empty_until_it_has_it(
         assert (site.state.absent, site.broken) == (False, [])
 
 
-async def test_a_kind_that_is_taken_away_is_empty_again(tmp_path: Path) -> None:
+async def test_a_removed_resource_type_is_empty_again(tmp_path: Path) -> None:
     seen = asyncio.Event()
     async with watched(tmp_path, STARTED, stream(seen, END), said("404 page not found\n", 404), optional=True) as site:
         await site.has("a")
@@ -365,7 +365,7 @@ async def test_a_kind_that_is_taken_away_is_empty_again(tmp_path: Path) -> None:
         assert site.state.absent
 
 
-async def test_what_we_may_no_longer_see_is_not_gone(tmp_path: Path) -> None:
+async def test_objects_stay_when_access_is_lost(tmp_path: Path) -> None:
     forbidden = refused(403, "Forbidden")
     async with watched(tmp_path, STARTED, forbidden, stream(), optional=True) as site:
         await until(lambda: site.broken)
@@ -373,7 +373,7 @@ async def test_what_we_may_no_longer_see_is_not_gone(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("optional", [False, True])
-async def test_what_we_may_not_see_is_waited_for_and_told(tmp_path: Path, optional: bool) -> None:
+async def test_missing_access_is_reported_and_retried(tmp_path: Path, optional: bool) -> None:
     async with watched(tmp_path, refused(403, "Forbidden", "may not"), STARTED, optional=optional) as site:
         await until(lambda: site.broken)
         assert not site.state.synced
@@ -381,13 +381,13 @@ async def test_what_we_may_not_see_is_waited_for_and_told(tmp_path: Path, option
         await site.has("a")
 
 
-async def test_a_server_that_comes_back_is_found(tmp_path: Path) -> None:
+async def test_watching_resumes_when_the_server_is_back(tmp_path: Path) -> None:
     async with watched(tmp_path, STARTED, refused(503, "ServiceUnavailable"), refused(503)) as site:
         await until(lambda: len(site.server.asked) == 4)
         assert [each.status for each in site.broken] == [503, 503]
 
 
-def test_waits_grow_and_are_spread_out() -> None:
+def test_delays_grow_and_have_jitter() -> None:
     backoff = ExponentialBackoff(Random(1), initial=1.0, maximum=8.0)
     waits = [backoff.next_delay() for _ in range(6)]
     ceilings = [1, 2, 4, 8, 8, 8]

@@ -52,12 +52,12 @@ def judged_by(certificate: trustme.LeafCert | None, clients: ClientCertificateRu
         return status, len(judged), site.figure("rightslice_http_rejections_total", reason="client_certificate")
 
 
-def test_the_right_one_is_judged_for() -> None:
+def test_the_right_client_is_served() -> None:
     assert judged_by(GOOD, CLIENTS) == (200, 2, 0)
 
 
 @pytest.mark.parametrize("certificate", REFUSED.values(), ids=REFUSED)
-def test_others_are_refused_and_nothing_is_judged(certificate: trustme.LeafCert | None) -> None:
+def test_other_clients_are_rejected_without_evaluation(certificate: trustme.LeafCert | None) -> None:
     assert judged_by(certificate, CLIENTS) == (403, 0, 2)
 
 
@@ -66,11 +66,11 @@ def test_a_certificate_that_is_not_trusted_ends_the_connection(certificate: trus
     assert judged_by(certificate, CLIENTS) == (0, 0, 0)
 
 
-def test_any_name_of_the_authority_where_none_is_told() -> None:
+def test_any_name_of_the_authority_without_a_required_name() -> None:
     assert judged_by(REFUSED["one of another name"], ClientCertificateRules(CLIENTS.authorities)) == (200, 2, 0)
 
 
-def test_anyone_where_nobody_is_told() -> None:
+def test_anyone_without_client_rules() -> None:
     assert judged_by(None, None) == (200, 2, 0)
 
 
@@ -80,6 +80,6 @@ def test_probes_and_scrapers_need_none() -> None:
             assert site.ask(http("GET", path)).status == 200
 
 
-def test_authorities_that_are_none_are_told() -> None:
+def test_invalid_authorities_are_reported() -> None:
     with pytest.raises(CertificateError, match="must be certificates of authorities"):
         server_context(PemPair(PAIR.certificate, PAIR.key), ClientCertificateRules("nothing"))

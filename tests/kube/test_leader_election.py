@@ -96,7 +96,7 @@ def cluster() -> Cluster:
     return Cluster(hooks=())
 
 
-def test_the_first_one_leads_and_the_next_waits(cluster: Cluster) -> None:
+def test_the_first_candidate_leads_and_the_next_waits(cluster: Cluster) -> None:
     first, second = Candidate(cluster, "a"), Candidate(cluster, "b")
 
     assert first.attempt()
@@ -127,7 +127,7 @@ def test_one_that_does_not_renew_stops_before_the_next_begins(cluster: Cluster) 
     assert cluster.objects[LEASE.path]["spec"]["leaseTransitions"] == 1
 
 
-def test_one_that_leaves_need_not_be_waited_for(cluster: Cluster) -> None:
+def test_a_released_lease_is_acquired_at_once(cluster: Cluster) -> None:
     first, second = Candidate(cluster, "a"), Candidate(cluster, "b")
     first.attempt()
     second.attempt()
@@ -137,7 +137,7 @@ def test_one_that_leaves_need_not_be_waited_for(cluster: Cluster) -> None:
     assert second.attempt()
 
 
-def test_what_another_holds_is_not_released(cluster: Cluster) -> None:
+def test_a_lease_of_another_holder_is_not_released(cluster: Cluster) -> None:
     first, second = Candidate(cluster, "a"), Candidate(cluster, "b")
     first.attempt()
     release(second)
@@ -146,7 +146,7 @@ def test_what_another_holds_is_not_released(cluster: Cluster) -> None:
 
 
 @pytest.mark.parametrize("spec", [None, {}, {"holderIdentity": ""}], ids=["none", "empty", "left"])
-def test_a_lease_of_nobody_is_taken_at_once(cluster: Cluster, spec: dict[str, Any] | None) -> None:
+def test_a_lease_without_holder_is_acquired_at_once(cluster: Cluster, spec: dict[str, Any] | None) -> None:
     cluster.store(LEASE.path, {"metadata": {"name": LEASE.name}, "spec": spec})
 
     assert Candidate(cluster, "a").attempt()
@@ -155,7 +155,7 @@ def test_a_lease_of_nobody_is_taken_at_once(cluster: Cluster, spec: dict[str, An
 @pytest.mark.parametrize(
     "error", [ApiUnreachable("GET /", "https://x", "refused"), ApiError("GET /", 403, "Forbidden", "not allowed")]
 )
-def test_what_the_api_server_says_no_to_is_told_and_tried_again(cluster: Cluster, error: ApiError) -> None:
+def test_a_rejected_call_is_recorded_and_retried(cluster: Cluster, error: ApiError) -> None:
     candidate = Candidate(cluster, "a")
     assert candidate.attempt()
     well, candidate.client.refusal = candidate.client.refusal, error

@@ -59,7 +59,7 @@ def test_of_three_that_begin_at_once_one_creates_the_secret(cluster: Cluster) ->
     assert sorted(replica.last.changed for replica in replicas if replica.last) == [False, False, True]
 
 
-def test_a_rotation_never_serves_what_is_not_trusted(leader: Replica) -> None:
+def test_a_rotation_never_serves_an_untrusted_certificate(leader: Replica) -> None:
     cluster = leader.cluster
     before = cluster.leaf
     settle_later(leader, timedelta(days=60, hours=1))
@@ -89,7 +89,7 @@ def test_a_bundle_that_was_edited_away_is_put_back(leader: Replica, path: str, b
     assert set(cluster.bundles()) == {cluster.held.bundle}
 
 
-def test_the_rest_of_a_configuration_is_left_alone(leader: Replica) -> None:
+def test_the_rest_of_a_configuration_is_unchanged(leader: Replica) -> None:
     webhook = leader.cluster.objects[HOOKS[0]]["webhooks"][0]
 
     assert webhook["name"] == "a.rightslice.dev"
@@ -97,9 +97,7 @@ def test_the_rest_of_a_configuration_is_left_alone(leader: Replica) -> None:
 
 
 @pytest.mark.parametrize("leads", [True, False], ids=["by the leader", "by another"])
-def test_a_deleted_secret_is_made_anew_and_the_old_certificate_is_trusted_meanwhile(
-    leader: Replica, leads: bool
-) -> None:
+def test_a_deleted_secret_is_recreated_while_the_old_certificate_stays_trusted(leader: Replica, leads: bool) -> None:
     cluster, before = leader.cluster, leader.served
     assert before is not None
     finder = leader if leads else Replica(cluster)
@@ -114,7 +112,7 @@ def test_a_deleted_secret_is_made_anew_and_the_old_certificate_is_trusted_meanwh
 
 
 @pytest.mark.parametrize("key", ["ca.crt", "ca.key", "tls.crt", "tls.key"])
-def test_a_spoilt_secret_is_mended_and_what_is_served_is_trusted_meanwhile(leader: Replica, key: str) -> None:
+def test_a_damaged_secret_is_repaired_while_the_certificate_stays_trusted(leader: Replica, key: str) -> None:
     cluster, before = leader.cluster, leader.served
     assert before is not None
     cluster.spoil(key, JUNK)
@@ -139,7 +137,7 @@ def test_a_secret_that_was_emptied_or_made_empty_is_filled(cluster: Cluster) -> 
     assert cluster.objects[SECRET.path]["metadata"]["annotations"] == {"kept": "yes"}
 
 
-def test_somebody_elses_secret_is_not_touched(cluster: Cluster) -> None:
+def test_a_foreign_secret_is_not_written(cluster: Cluster) -> None:
     cluster.store(SECRET.path, {"metadata": {"name": SECRET.name}, "data": {"tls.crt": JUNK}})
     looked = Replica(cluster, leads=True).look()
 
@@ -149,7 +147,7 @@ def test_somebody_elses_secret_is_not_touched(cluster: Cluster) -> None:
     assert looked.serving is None
 
 
-def test_without_webhook_configurations_the_certificate_is_there_before_them() -> None:
+def test_a_certificate_is_issued_without_webhook_configurations() -> None:
     cluster = Cluster(hooks=())
     looked = Replica(cluster, leads=True).settle()
 
@@ -188,7 +186,7 @@ async def test_the_api_servers_clock_decides_not_ours() -> None:
     assert cluster.leaf.not_before == START - timedelta(hours=1)
 
 
-async def test_what_the_api_server_does_not_allow_is_raised() -> None:
+async def test_a_forbidden_call_raises() -> None:
     client = Client(Cluster(), ApiError("GET /", 403, "Forbidden", "no"))
     with pytest.raises(ApiError, match="403 Forbidden"):
         await CertificateReconciler(client, KEEPING, lambda: True, lambda: START).reconcile()
@@ -205,7 +203,7 @@ async def test_a_namespace_that_is_not_there_is_no_conflict() -> None:
         await keeper.reconcile()
 
 
-def test_steps_are_told(cluster: Cluster) -> None:
+def test_steps_are_returned(cluster: Cluster) -> None:
     looked = Replica(cluster).look()
 
     assert isinstance(looked.step, CreateAuthority)

@@ -93,7 +93,7 @@ def test_before_the_first_load_nothing_is_known_and_nothing_is_wrong() -> None:
     assert kept.page == ["rightslice_usage_containers 0.0"]
 
 
-def test_a_view_is_swapped_in_whole_and_told() -> None:
+def test_a_new_view_replaces_the_old_one_and_is_logged() -> None:
     kept = Kept()
     kept.once()
     kept.now += timedelta(seconds=90)
@@ -109,7 +109,7 @@ def test_a_view_is_swapped_in_whole_and_told() -> None:
     assert (told["event"], told["containers"], told["pods"], told["notes"]) == ("usage loaded", 1, 3, ["a note"])
 
 
-def test_what_cannot_be_loaded_leaves_the_last_view_and_is_told() -> None:
+def test_a_failed_load_keeps_the_last_view_and_is_logged() -> None:
     kept = Kept()
     kept.once()
     kept.next = kept.bad
@@ -206,7 +206,7 @@ STRANGE = {
 
 
 @pytest.mark.parametrize("error", STRANGE.values(), ids=STRANGE)
-def test_a_fault_of_ours_is_a_load_that_failed_with_its_stack_in_the_log(error: Exception) -> None:
+def test_an_unexpected_exception_is_a_failed_load_with_a_stack_trace(error: Exception) -> None:
     kept = Kept()
     kept.once()
 

@@ -19,7 +19,7 @@ def asked(site: Site, route: str, pod: Json, *, dry_run: bool = True) -> Json:
     return response
 
 
-def test_both_hooks_say_that_it_is_us() -> None:
+def test_both_routes_answer_a_probe() -> None:
     with serving() as site:
         shaped = asked(site, "/mutate", PROBING)
         pod = apply_json_patch(PROBING, json.loads(base64.b64decode(shaped["patch"])))
@@ -30,7 +30,7 @@ def test_both_hooks_say_that_it_is_us() -> None:
     assert (one["allowed"], one["status"]["message"]) == (False, "rightslice answers: validate, but not mutate")
 
 
-def test_a_pod_that_is_to_be_stored_is_judged_as_any_other() -> None:
+def test_a_probe_without_dry_run_is_evaluated() -> None:
     with serving() as site:
         for route in ("/mutate", "/validate"):
             assert asked(site, route, PROBING, dry_run=False) == {"uid": "u-1", "allowed": True}

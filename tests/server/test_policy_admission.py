@@ -69,7 +69,7 @@ def whole(text: str) -> Json | None:
 OBJECTS = {name: data for name, case in CASES.items() if (data := whole(HEAD + case.spec)) is not None}
 
 
-def test_it_says_what_lint_says() -> None:
+def test_errors_are_those_of_lint() -> None:
     assert len(OBJECTS) > 40
     with serving(world=world()) as site:
         for name, data in OBJECTS.items():
@@ -79,7 +79,7 @@ def test_it_says_what_lint_says() -> None:
 
 
 @pytest.mark.parametrize("file", [name for name, _ in FILES])
-def test_every_shipped_policy_is_let_in_beside_the_others(file: str) -> None:
+def test_every_shipped_policy_is_admitted_with_the_others(file: str) -> None:
     texts = dict(FILES)
     data = whole(texts[file])
     assert data is not None
@@ -88,7 +88,7 @@ def test_every_shipped_policy_is_let_in_beside_the_others(file: str) -> None:
     assert answers(data, *texts.values()) == {"uid": "u-1", "allowed": True}
 
 
-def test_the_message_names_the_object_and_how_many_faults_it_has() -> None:
+def test_the_message_has_the_object_and_the_number_of_errors() -> None:
     data = json.loads(policy_text("twice", mode="enforced", securty={}))
 
     message = answers(data)["status"]["message"]
@@ -100,7 +100,7 @@ def test_the_message_names_the_object_and_how_many_faults_it_has() -> None:
     )
 
 
-def test_what_contradicts_a_policy_in_force_is_refused() -> None:
+def test_a_policy_that_contradicts_an_active_one_is_rejected() -> None:
     response = answers(json.loads(policy_text("other", injection={"runtimeClassName": "kata"})), RULED)
 
     assert said(response) == [
@@ -110,7 +110,7 @@ def test_what_contradicts_a_policy_in_force_is_refused() -> None:
     ]
 
 
-def test_a_policy_may_contradict_what_it_was_before() -> None:
+def test_a_policy_may_contradict_its_previous_version() -> None:
     assert answers(json.loads(policy_text("classes", injection={"runtimeClassName": "kata"})), RULED)["allowed"]
 
 
@@ -141,17 +141,17 @@ LEFT_ALONE = {
 
 
 @pytest.mark.parametrize("request_", LEFT_ALONE.values(), ids=LEFT_ALONE)
-def test_what_changes_no_word_of_the_author_is_let_through(request_: Json) -> None:
+def test_an_update_without_changes_of_the_spec_is_admitted(request_: Json) -> None:
     assert answers(BROKEN, **request_)["allowed"]
 
 
-def test_a_name_that_is_still_to_be_made_is_no_fault() -> None:
+def test_a_generated_name_is_valid() -> None:
     data = json.loads(policy_text("x")) | {"metadata": {"generateName": "trial-"}}
 
     assert answers(data)["allowed"]
 
 
-def test_objects_of_other_kinds_are_not_judged_here() -> None:
+def test_objects_of_other_kinds_are_rejected() -> None:
     with serving() as site:
         answer = site.judge(review(), "/policies")
 

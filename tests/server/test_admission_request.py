@@ -163,7 +163,7 @@ def deep(levels: int) -> dict[str, Any]:
     return fields
 
 
-def test_a_review_becomes_a_request() -> None:
+def test_a_review_is_parsed() -> None:
     request = parse_review(encoded(review(dryRun=True, subResource="resize", uid="u-9")))
     assert (request.uid, request.operation, request.group, request.kind) == ("u-9", "CREATE", "", "Pod")
     assert (request.namespace, request.name, request.sub_resource, request.dry_run) == ("team", "pod", "resize", True)
@@ -215,7 +215,7 @@ TAKEN = {
 
 
 @pytest.mark.parametrize("text", TAKEN.values(), ids=TAKEN)
-def test_taken_exactly(text: str) -> None:
+def test_parsed_exactly(text: str) -> None:
     assert parse_review(with_pod(text)).load_object() == json.loads(text)
 
 

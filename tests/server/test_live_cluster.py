@@ -44,7 +44,7 @@ def ready_page(site: Site) -> tuple[int, list[str]]:
     return answer.status, answer.body.decode().splitlines()
 
 
-def test_it_is_not_ready_and_judges_nothing_before_it_knows_the_cluster() -> None:
+def test_it_is_not_ready_and_evaluates_nothing_before_the_first_lists() -> None:
     followed = Cluster()
     with serving(nothing, world=world(followed, empty_view())) as site:
         status, lines = ready_page(site)
@@ -54,7 +54,7 @@ def test_it_is_not_ready_and_judges_nothing_before_it_knows_the_cluster() -> Non
         assert answer.status == 503, "the failure policy decides, not we"
 
 
-def test_with_a_view_and_no_policies_yet_it_judges_nothing() -> None:
+def test_with_a_view_and_no_policies_yet_it_evaluates_nothing() -> None:
     """The view may be there a moment before the policies are read."""
     known = ClusterView(Fleet(()), namespaces=TEAM, complete=True)
     with serving(nothing, world=world(Cluster(), known)) as site:
@@ -62,7 +62,7 @@ def test_with_a_view_and_no_policies_yet_it_judges_nothing() -> None:
         assert site.figure("rightslice_http_rejections_total", reason="not_ready") == 2
 
 
-def test_a_view_that_is_old_is_told_and_stays_ready() -> None:
+def test_a_stale_view_is_reported_and_the_server_stays_ready() -> None:
     followed = Cluster(ready=True, age=75.4)
     followed.states[1].synced, followed.states[1].error = True, "GET /api/v1/pods: 403 Forbidden: no\nmore"
     old = ClusterView(Fleet(()), namespaces=TEAM, complete=True, current=False)

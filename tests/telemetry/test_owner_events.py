@@ -45,7 +45,7 @@ def request(owner: str = "train", **fields: Any) -> AdmissionRequest:
     return AdmissionRequest(pod=parse_pod(pod.build()), load_object=dict, **(given | fields))
 
 
-def test_an_owner_hears_of_denials_and_warnings() -> None:
+def test_denials_and_warnings_are_queued_for_the_owner() -> None:
     notices = notices_of(Clock())
     notices.enqueue(request(), Decision((DENIED, WARNED, NOTED, SHAPED)))
 
@@ -63,14 +63,14 @@ QUIET: dict[str, AdmissionRequest] = {
 
 
 @pytest.mark.parametrize("one", QUIET.values(), ids=QUIET)
-def test_nobody_hears_of(one: AdmissionRequest) -> None:
+def test_nothing_is_queued_for(one: AdmissionRequest) -> None:
     notices = notices_of(Clock())
     notices.enqueue(one, Decision((DENIED,)))
 
     assert not notices.pending
 
 
-def test_an_owner_hears_of_a_code_once_an_hour() -> None:
+def test_a_code_is_queued_once_per_hour_and_owner() -> None:
     clock = Clock()
     notices = notices_of(clock)
     for _ in range(5):
@@ -83,7 +83,7 @@ def test_an_owner_hears_of_a_code_once_an_hour() -> None:
     assert len(notices.pending) == 3
 
 
-def test_what_there_is_no_room_for_is_dropped_and_counted() -> None:
+def test_events_beyond_the_queue_are_dropped_and_counted() -> None:
     notices = notices_of(Clock())
     for number in range(MAX_PENDING + 7):
         notices.enqueue(request(f"job-{number}"), Decision((DENIED,)))
@@ -91,7 +91,7 @@ def test_what_there_is_no_room_for_is_dropped_and_counted() -> None:
     assert (len(notices.pending), notices.dropped) == (MAX_PENDING, 7)
 
 
-def test_none_is_taken_before_there_is_somebody_who_writes_them() -> None:
+def test_nothing_is_queued_before_a_writer_runs() -> None:
     notices = OwnerEventQueue(Clock())
     for number in range(MAX_PENDING + 7):
         notices.enqueue(request(f"job-{number}"), Decision((DENIED,)))
@@ -109,7 +109,7 @@ VALUES = {
 
 
 @pytest.mark.parametrize(("name", "value"), VALUES.items(), ids=VALUES)
-def test_no_value_of_a_variable_is_told(name: str, value: str) -> None:
+def test_no_value_of_a_variable_is_in_an_event(name: str, value: str) -> None:
     """The API server tells a refused request's sender what he wrote; Events have other readers."""
     pod = make_pod().gpus(1).env(name, value).owned_by("Job", "train").build()
     policies = policies_of(policy(f"mode: enforce\nsecurity: {{deny: [{', '.join(BYPASS_CODES)}]}}\ncuda: {{}}\n"))

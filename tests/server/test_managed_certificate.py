@@ -11,8 +11,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from tests.certs.cluster import HOOKS, KEEPING, SECRET, Client, Cluster, Replica
-from tests.kube.test_leading import LEASE
-from tests.server.managing import managing, page, served
+from tests.kube.test_leader_election import LEASE
+from tests.server.managed_site import managing, page, served
 from tests.server.site import PAIR, Site, Talk, encoded, post, review
 from webhook.certs.reconciler import CertificateReconciler
 from webhook.certs.rotation import BUNDLE_SETTLE_TIME
@@ -91,7 +91,7 @@ def test_a_new_certificate_is_served_and_open_connections_stay(cluster: Cluster)
         assert answer.status == 200
 
 
-def test_without_leave_it_says_what_is_missing_and_is_not_ready(cluster: Cluster) -> None:
+def test_without_permissions_it_lists_them_and_is_not_ready(cluster: Cluster) -> None:
     sentence = 'secrets "rightslice-tls" is forbidden: User "x" cannot get resource "secrets"'
     client = Client(cluster, ApiError(f"GET {SECRET.path}", 403, "Forbidden", sentence))
     with managing_in(cluster, client) as site:
@@ -110,7 +110,7 @@ def test_without_leave_it_says_what_is_missing_and_is_not_ready(cluster: Cluster
 
 
 @pytest.mark.parametrize("about", ["GET /apis/admission", "PATCH"])
-def test_a_leader_that_is_not_let_at_the_configurations_serves_what_is_there(cluster: Cluster, about: str) -> None:
+def test_a_leader_without_access_to_configurations_serves_the_certificate(cluster: Cluster, about: str) -> None:
     Replica(cluster, leads=True).settle()
     cluster.set_bundles("")
     with managing_in(cluster, Client(cluster, ApiError("", 403, "Forbidden", "not yours"), about)) as site:
@@ -119,7 +119,7 @@ def test_a_leader_that_is_not_let_at_the_configurations_serves_what_is_there(clu
         site.until(lambda: page(site.port)[0] == 200)
 
 
-def test_an_api_server_that_goes_away_takes_nothing_with_it(cluster: Cluster) -> None:
+def test_an_unreachable_api_server_changes_nothing(cluster: Cluster) -> None:
     client = Client(cluster)
     with managing_in(cluster, client) as site:
         site.until(lambda: page(site.port)[0] == 200)
@@ -130,7 +130,7 @@ def test_an_api_server_that_goes_away_takes_nothing_with_it(cluster: Cluster) ->
         assert served(site.port, cluster.bundles()[0], NAME) == cluster.leaf.certificate
 
 
-def test_a_fault_of_ours_ends_nothing(cluster: Cluster) -> None:
+def test_an_unexpected_exception_stops_nothing(cluster: Cluster) -> None:
     with managing_in(cluster) as site:
         site.until(lambda: page(site.port)[0] == 200)
         spoilt = cluster.objects[HOOKS[0]].pop("metadata")
@@ -141,14 +141,14 @@ def test_a_fault_of_ours_ends_nothing(cluster: Cluster) -> None:
         site.until(lambda: site.server.telemetry.metrics.rotation_failing == 0)
 
 
-def test_a_secret_that_is_not_ours_is_told(cluster: Cluster) -> None:
+def test_a_foreign_secret_is_reported(cluster: Cluster) -> None:
     cluster.store(SECRET.path, {"metadata": {"name": SECRET.name}, "data": {"tls.crt": "eA=="}})
     with managing_in(cluster) as site:
         site.until(lambda: "another application" in page(site.port)[1])
         assert page(site.port)[0] == 503
 
 
-def test_no_configuration_is_told(cluster: Cluster) -> None:
+def test_a_missing_configuration_is_reported(cluster: Cluster) -> None:
     for path in HOOKS:
         del cluster.objects[path]
     with managing_in(cluster) as site:
@@ -156,14 +156,14 @@ def test_no_configuration_is_told(cluster: Cluster) -> None:
         site.until(lambda: page(site.port)[0] == 200)
 
 
-def test_a_wrong_clock_is_told(cluster: Cluster) -> None:
+def test_a_wrong_clock_is_reported(cluster: Cluster) -> None:
     cluster.moment -= timedelta(hours=1)
     with managing_in(cluster) as site:
         site.until(lambda: "the clocks of this machine" in page(site.port)[1])
         site.until(lambda: page(site.port)[0] == 200)
 
 
-async def test_two_programs_that_undo_each_other_do_not_do_it_as_fast_as_they_can() -> None:
+async def test_conflicting_programs_are_slowed_down() -> None:
     cluster, log = Cluster(), io.StringIO()
     leading = LeaderElector(Client(cluster), LEASE, "pod-1")
     keeper = CertificateReconciler(Client(cluster), KEEPING, lambda: leading.is_leader, lambda: cluster.moment)

@@ -41,7 +41,7 @@ STALLS = {
 
 
 @pytest.mark.parametrize("sent", STALLS.values(), ids=STALLS)
-def test_a_stalled_request_is_told_so_and_its_connection_closed(site: Site, sent: bytes) -> None:
+def test_a_stalled_request_gets_408_and_its_connection_is_closed(site: Site, sent: bytes) -> None:
     start = time.monotonic()
     talk = site.talk()
     talk.send(sent)
@@ -85,14 +85,14 @@ def dripping(talk: Talk, data: bytes) -> Answer | None:
     raise AssertionError("it waited for the last of them")
 
 
-def test_a_request_that_allows_itself_less_time_gets_less() -> None:
+def test_the_timeout_parameter_shortens_the_deadline() -> None:
     with serving(limits=ServerLimits(request_time=10 * PATIENCE, close_time=0.05)) as site:
         talk = site.talk()
         talk.send(post("/validate?timeout=100ms", GOOD)[:HALF])
         assert (talk.read() or (0,))[0] == 408
 
 
-def test_a_review_that_came_too_late_for_its_own_timeout_is_not_judged(site: Site) -> None:
+def test_a_review_after_its_own_timeout_is_not_evaluated(site: Site) -> None:
     talk = site.talk()
     request = post("/validate?timeout=1ns", GOOD)
     load, refused = site.server.registry.load, site.server.telemetry.rejections
@@ -104,7 +104,7 @@ def test_a_review_that_came_too_late_for_its_own_timeout_is_not_judged(site: Sit
     assert answer is None or answer.status in (408, 503)
 
 
-def test_an_idle_connection_is_kept_longer_than_a_request_may_take(site: Site) -> None:
+def test_idle_connections_outlast_the_request_timeout(site: Site) -> None:
     talk = site.talk()
     for _ in range(2):
         talk.send(REQUEST)
@@ -112,7 +112,7 @@ def test_an_idle_connection_is_kept_longer_than_a_request_may_take(site: Site) -
         time.sleep(ALLOWED + 0.3)
 
 
-def test_what_stays_idle_outlasts_an_api_server() -> None:
+def test_idle_connections_outlast_those_of_an_api_server() -> None:
     assert ServerLimits().keepalive >= 120
 
 
@@ -129,7 +129,7 @@ def test_many_silent_clients_do_not_hold_up_another() -> None:
         assert site.ask(REQUEST).status == 200
 
 
-def test_many_silent_clients_are_gone_when_their_time_is_up(site: Site) -> None:
+def test_many_silent_clients_are_closed_at_their_deadline(site: Site) -> None:
     with silent_clients(site) as stalled:
         assert all(talk.closed() for talk in stalled)
     site.until(lambda: not site.server.registry.connections)
@@ -147,7 +147,7 @@ def silent_clients(site: Site) -> Iterator[list[Talk]]:
             one.close()
 
 
-def test_a_client_that_takes_no_answers_is_closed(site: Site) -> None:
+def test_a_client_that_reads_no_responses_is_closed(site: Site) -> None:
     talk = site.talk()
     talk.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
     talk.socket.settimeout(PATIENCE)
@@ -211,15 +211,15 @@ UNTAKEN = {
 
 
 @pytest.mark.parametrize(("asks", "most"), UNTAKEN.values(), ids=UNTAKEN)
-def test_what_is_not_taken_is_not_waited_for_as_for_an_idle_client(asks: bytes, most: float) -> None:
+def test_an_unread_response_does_not_get_the_idle_timeout(asks: bytes, most: float) -> None:
     assert seconds_left(asks) <= most
 
 
-def test_a_client_that_takes_its_answers_again_may_be_idle_again() -> None:
+def test_a_client_that_reads_again_gets_the_idle_timeout() -> None:
     assert seconds_left(PAGE, after=True) > ServerLimits().keepalive - 1
 
 
-def test_a_peer_that_vanishes_mid_body_frees_what_it_held(site: Site) -> None:
+def test_a_peer_that_disconnects_in_a_body_releases_its_buffers(site: Site) -> None:
     talk: Talk = site.talk()
     talk.send(REQUEST[:HALF])
     site.until(lambda: site.server.registry.load.reading == 1)
@@ -232,7 +232,7 @@ def open_files() -> int:
     return sum(1 for _ in Path("/proc/self/fd").iterdir())
 
 
-def test_clients_that_vanish_without_a_word_leave_nothing_behind() -> None:
+def test_clients_that_disconnect_leak_nothing() -> None:
     with serving(limits=ServerLimits(request_time=5.0, keepalive=0.3, close_time=0.05)) as site:
         before = open_files()
         gone = [site.talk() for _ in range(40)]
@@ -247,7 +247,7 @@ def test_clients_that_vanish_without_a_word_leave_nothing_behind() -> None:
     assert ServerLimits().keepalive <= 180, "seconds until nobody is waited for any more"
 
 
-def test_hundreds_of_new_connections_leave_the_others_and_nothing_behind() -> None:
+def test_hundreds_of_new_connections_neither_disturb_others_nor_leak() -> None:
     with serving(limits=ServerLimits(close_time=0.05)) as site:
         canary = site.talk()
         before = open_files()

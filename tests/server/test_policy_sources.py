@@ -86,7 +86,7 @@ def test_sources(case: Case) -> None:
     assert [fault.partition(":")[0] for fault in combined.errors] == list(case.faults)
 
 
-def test_what_loaded_is_what_one_falls_back_on() -> None:
+def test_the_last_valid_version_is_the_fallback() -> None:
     first = combine_sources((FILE,), [("GPUPolicy/o", policy("o"))], LastLoaded(), load_policies)
     second = combine_sources((FILE,), [("GPUPolicy/o", policy("o", "loud"))], first.last_loaded, load_policies)
     third = combine_sources((FILE,), [("GPUPolicy/o", policy("o", "loud"))], second.last_loaded, load_policies)

@@ -69,14 +69,14 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-def test_what_an_admitted_pod_asks_for_is_taken(case: Case) -> None:
+def test_requests_of_an_admitted_pod_are_assumed(case: Case) -> None:
     world = world_with(7)
     with serving(decide, world=world) as site:
         site.judge(review(case.pod.build(), **(case.request or {})))
     assert 7 - free(world) == case.want
 
 
-def test_before_it_is_admitted_it_takes_nothing() -> None:
+def test_nothing_is_assumed_before_admission() -> None:
     world = world_with(7)
     with serving(decide, world=world) as site:
         site.judge(review(asking().build()), "/mutate")
@@ -84,7 +84,7 @@ def test_before_it_is_admitted_it_takes_nothing() -> None:
 
 
 @pytest.mark.parametrize("first", [True, False])
-def test_the_last_slice_is_given_to_nobody_once_a_pod_that_asks_for_it_is_admitted(first: bool) -> None:
+def test_the_last_slice_is_not_assigned_after_a_pod_that_requests_it(first: bool) -> None:
     with serving(decide, world=world_with(1)) as site:
         if first:
             site.judge(review(asking().build()))
@@ -92,7 +92,7 @@ def test_the_last_slice_is_given_to_nobody_once_a_pod_that_asks_for_it_is_admitt
     assert ("patch" in answer) is not first
 
 
-def test_the_cpu_of_a_pod_that_was_given_a_slice_is_taken_too() -> None:
+def test_cpu_of_a_right_sized_pod_is_assumed_too() -> None:
     with serving(decide, world=world_with(7)) as site:
         pods = [make_pod(name).gpus(1).asks("cpu", "40").needs("8Gi").build() for name in ("a", "b")]
         answers = [site.judge(review(pod, uid=pod["metadata"]["name"]), "/mutate").response for pod in pods]
@@ -126,7 +126,7 @@ def generated(name: str) -> Json:
 
 
 @pytest.mark.parametrize("name", ["train-x1", "by-hand"])
-def test_what_was_taken_counts_where_it_runs_once_it_is_seen(name: str) -> None:
+def test_an_assumed_pod_counts_on_its_node_once_it_is_seen(name: str) -> None:
     world, pod = world_with(7), generated(name)
     with serving(decide, world=world) as site:
         site.judge(review(pod))
