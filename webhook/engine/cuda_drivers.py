@@ -83,7 +83,7 @@ def missing_kernels_reason(toolkit: Version, capability: tuple[int, int] | None)
 def format_version(number: Version) -> str:
     """Return a version as text.
 
-    >>> written((12, 8))
+    >>> format_version((12, 8))
     '12.8'
     """
     return ".".join(map(str, number))
@@ -92,7 +92,7 @@ def format_version(number: Version) -> str:
 def format_driver(number: Version) -> str:
     """Return a driver version as NVIDIA writes it: the revision has two digits.
 
-    >>> driver_written((580, 95, 5))
+    >>> format_driver((580, 95, 5))
     '580.95.05'
     """
     return ".".join([*map(str, number[:2]), *(f"{part:02d}" for part in number[2:])])

@@ -66,7 +66,7 @@ def _requirement_for_toolkit(
 def parse_version(text: str) -> Version:
     """Parse the first three parts of a version; () if invalid.
 
-    >>> version("12.8.1"), version("12"), version("12.x")
+    >>> parse_version("12.8.1"), parse_version("12"), parse_version("12.x")
     ((12, 8, 1), (12,), ())
     """
     parts = text.split(".", 4)[:3]
@@ -78,7 +78,7 @@ def parse_version(text: str) -> Version:
 def parse_requirement(text: str) -> CudaRequirement | None:
     """Parse a requirement in the syntax of NVIDIA_REQUIRE_CUDA; None if invalid.
 
-    >>> requirement("cuda>=12.8 brand=tesla,driver>=535,driver<536").toolkit
+    >>> parse_requirement("cuda>=12.8 brand=tesla,driver>=535,driver<536").toolkit
     (12, 8)
     """
     return _parse_requirement_text(text) if len(text) <= MAX_REQUIREMENT_LENGTH else None
@@ -138,7 +138,7 @@ def toolkit_requirement(toolkit: Version) -> CudaRequirement:
 def image_cuda_version(image: str) -> Version:
     """Return the CUDA version in an image name, () without one.
 
-    >>> tagged("nvidia/cuda:12.8.1-base-ubuntu24.04"), tagged("rayproject/ray-llm:2.56.0-py312-cu130")
+    >>> image_cuda_version("nvidia/cuda:12.8.1-base-ubuntu24.04"), image_cuda_version("rayproject/ray-llm:2.56.0-py312-cu130")
     ((12, 8, 1), (13, 0))
     """
     return _parse_image_version(image[:MAX_IMAGE_LENGTH])

@@ -1,8 +1,9 @@
-"""The pod templates inside a workload, each read as the pod that will come of it.
+"""The pod templates of a workload, each read as a pod.
 
-A policy set says where the templates of a kind stand. What stands there may be a pod template, a bare pod
-spec (Notebook), or one of the forms of `template_forms`; each comes back with the way from a field of the pod
-to the field of the workload that it was read from.
+A policy set lists the paths of a kind's templates. The value there may be a pod template, a bare pod spec (Notebook), a
+bare container, an Argo Workflows template or a KServe predictor. Each template maps the fields of its pod back to the
+fields of the workload. Sources: the API types of Argo Workflows (`Template`; `createWorkflowPod` for what all its pods
+have) and KServe (`PredictorSpec`).
 """
 
 from __future__ import annotations
@@ -23,14 +24,13 @@ PathMove = tuple[FieldPath, FieldPath]
 
 
 class TemplateForm(msgspec.Struct, frozen=True):
-    """A pod as it was found in a workload.
+    """The plain data of a pod in a workload.
 
     Attributes:
-        data: The pod as plain data.
-        spec_path: Where the pod's spec stands.
-        moves: Beginnings of paths that stand somewhere else, the longest first.
-        replicas: How many pods, where the form itself says so; else None.
-        error: Why nothing can be read, or "".
+        spec_path: Path of the pod's spec.
+        moves: Path prefixes in the pod and in the workload, the longest first.
+        replicas: Number of pods, if the form itself has one.
+        error: Why it cannot be read, or "".
     """
 
     data: Json
@@ -59,28 +59,28 @@ _KSERVE_MODELS = (
 
 
 PathStep = tuple[dict[str, Any], str]
-"""A map on the way to a template, and the key that was taken from it."""
+"""A map on the path to a template, and the key followed in it."""
 
 _NO_POD = Pod(ObjectMeta(), PodSpec())
 _NO_METADATA: dict[str, Any] = {"metadata": {}}
 _MULTIPLIER_KEYS = ("replicas", "numOfHosts")
 _COUNT_KEYS = (*_MULTIPLIER_KEYS, "parallelism", "completions")
-"""Keys on the way to a template that say how many there are to be."""
+"""Keys of pod counts on the path to a template."""
 
 
 class PodTemplate(msgspec.Struct, frozen=True):
     """One pod template of a workload.
 
     Attributes:
-        path: Where the template stands in the workload, for example ("spec", "template").
-        spec_path: Where the pod's `spec` stands: path + ("spec",), or `path` itself for a bare pod spec.
-        pod: The template read as a pod; an empty one where `error` says why it cannot be read.
-        data: What `pod` was read from: a `spec`, and `metadata` where there is any.
-        replicas: How many pods come of it at one time, as far as the workload says; 1 where it does not.
-        several: True if more than one pod comes of it.
-        error: Why this is no pod template, without the path; "" if it is one.
-        error_path: Where in the workload that is so.
-        moves: From the beginning of a pod's path to where it stands in the workload, the longest first.
+        path: Path of the template in the workload, for example ("spec", "template").
+        spec_path: Path of the pod's `spec`; equals `path` for a bare pod spec.
+        pod: The template as a pod; empty if there is an `error`.
+        data: The plain data of `pod`: `spec`, and `metadata` if present.
+        replicas: Number of concurrent pods; 1 if unknown.
+        has_several_pods: True if it has more than one pod.
+        error: Why it is no pod template, without the path; "" if it is one.
+        error_path: The field of the error.
+        moves: Path prefixes in the pod and in the workload, the longest first.
     """
 
     path: FieldPath
@@ -94,10 +94,10 @@ class PodTemplate(msgspec.Struct, frozen=True):
     moves: tuple[tuple[FieldPath, FieldPath], ...] = ()
 
     def field_path(self, path: FieldPath) -> FieldPath:
-        """Where a field of the pod stands in the workload.
+        """Return the path in the workload of a field of the pod.
 
         >>> place = ("spec", "jobTemplate", "spec", "template")
-        >>> Template(place, (*place, "spec"), _NO_POD).at(("spec", "containers", 0))
+        >>> PodTemplate(place, (*place, "spec"), _NO_POD).field_path(("spec", "containers", 0))
         ('spec', 'jobTemplate', 'spec', 'template', 'spec', 'containers', 0)
         """
         for start, target in self.moves:
@@ -111,11 +111,11 @@ def read_templates(request: AdmissionRequest, paths: Iterable[TemplatePath]) -> 
 
     Args:
         request: Its object is read as plain data.
-        paths: Where templates of this kind stand; "*" is every member of a list or map.
+        paths: Paths of templates of this kind; "*" is every member of a list or map.
 
     Yields:
-        One template for each place that holds something, in the order of `paths`, each place once. Parts of a
-        workflow that run no container are passed over. Never raises.
+        One template for each value found, in the order of `paths`, each place once. Steps of a workflow without
+        container are skipped. Never raises.
     """
     data = request.load_object()
     seen: set[FieldPath] = set()
@@ -127,11 +127,11 @@ def read_templates(request: AdmissionRequest, paths: Iterable[TemplatePath]) -> 
 
 
 def _values_at_path(data: Any, path: TemplatePath) -> Iterator[tuple[FieldPath, tuple[PathStep, ...], Any]]:
-    """What stands at a path, with the maps passed on the way; places that hold nothing are left out."""
-    found: list[tuple[FieldPath, tuple[PathStep, ...], Any]] = [((), (), data)]
+    """Yield the values at a path, with the maps on the way; missing values are skipped."""
+    values: list[tuple[FieldPath, tuple[PathStep, ...], Any]] = [((), (), data)]
     for key in path:
-        found = [step for place, steps, value in found for step in _child_values(place, steps, value, key)]
-    yield from found
+        values = [child for place, steps, value in values for child in _child_values(place, steps, value, key)]
+    yield from values
 
 
 def _child_values(
@@ -173,7 +173,7 @@ def _parse_template_pod(data: object) -> Pod:
 
 
 def _count_template_pods(steps: tuple[PathStep, ...]) -> int:
-    """Replicas of replicas: a JobSet's jobs times their parallelism, a RayCluster's groups times their hosts."""
+    """Multiply nested counts: a JobSet's jobs by their parallelism, a RayCluster's groups by their hosts."""
     total = 1
     for members, key in steps:
         for name in _MULTIPLIER_KEYS:
@@ -186,17 +186,12 @@ def _count_template_pods(steps: tuple[PathStep, ...]) -> int:
 
 
 def invalid_counts(data: Any, place: FieldPath) -> Iterator[tuple[FieldPath, object]]:
-    """What an object says of how many pods there are to be and no API server takes, on the way to a template.
-
-    Args:
-        data: The object.
-        place: Where the template stands in it.
-    """
+    """Yield pod counts of an object, on the path to a template at `place`, that the API server rejects."""
     for depth, key in enumerate(place):
         if isinstance(data, dict):
             names = (*_COUNT_KEYS, "size") if key == "workerTemplate" else _COUNT_KEYS
-            said = [(name, data[name]) for name in names if name != key and data.get(name) is not None]
-            yield from (((*place[:depth], name), value) for name, value in said if _valid_count(value, -1) < 0)
+            counts = [(name, data[name]) for name in names if name != key and data.get(name) is not None]
+            yield from (((*place[:depth], name), value) for name, value in counts if _valid_count(value, -1) < 0)
         data = data[key]
 
 
@@ -205,7 +200,7 @@ def _valid_count(value: object, default: int) -> int:
 
 
 def read_template_form(value: object, place: FieldPath, steps: Sequence[tuple[Json, str]]) -> TemplateForm | None:
-    """Tell the form of what stands at a place; None for the parts of a workflow that run no container."""
+    """Read a value in the form it has; None for steps of a workflow without container."""
     if not isinstance(value, dict):
         return _form_error(place, f"must be a pod template, found {quote_text(repr(value))}")
     if "spec" in value:
@@ -236,16 +231,16 @@ def _form_of_template(value: Json, place: FieldPath) -> TemplateForm:
 
 
 def _form_of_predictor(value: Json, place: FieldPath) -> TemplateForm:
-    """KServe: a pod spec whose first container stands under `model`, or under a framework's name."""
+    """Read a KServe predictor: a pod spec with the first container under `model` or a framework's name."""
     key = next(key for key in _KSERVE_MODELS if isinstance(value.get(key), dict))
-    beside = _as_list(value.get("containers"))
-    spec = {**value, "containers": [{"name": "kserve-container", **value[key]}, *beside]}
+    others = _as_list(value.get("containers"))
+    spec = {**value, "containers": [{"name": "kserve-container", **value[key]}, *others]}
     metadata = {name: value.get(name) or {} for name in ("annotations", "labels")}
     least = value.get("minReplicas")
     replicas = least if isinstance(least, int) and least > 1 else 1
     moves = (
         (("spec", "containers", 0), (*place, key)),
-        *((("spec", "containers", i + 1), (*place, "containers", i)) for i in range(len(beside))),
+        *((("spec", "containers", i + 1), (*place, "containers", i)) for i in range(len(others))),
         (("spec",), place),
         (("metadata",), place),
     )
@@ -253,7 +248,7 @@ def _form_of_predictor(value: Json, place: FieldPath) -> TemplateForm:
 
 
 def _enclosing_workflow(steps: Sequence[tuple[Json, str]]) -> tuple[Json, int]:
-    """The workflow's spec that a template stands in, and how many keys lead to it."""
+    """Return the spec of the workflow around a template, and the number of keys that lead to it."""
     for depth in range(len(steps), 0, -1):
         members, key = steps[depth - 1]
         if key == "templates":
@@ -262,21 +257,21 @@ def _enclosing_workflow(steps: Sequence[tuple[Json, str]]) -> tuple[Json, int]:
 
 
 def _form_of_workflow_step(value: Json, place: FieldPath, workflow: tuple[Json, int]) -> TemplateForm:
-    """Argo: one container or script, or a set of them, with sidecars, and what the workflow gives to all pods."""
+    """Read an Argo step: a container, script or container set, with sidecars and the workflow's fields for all pods."""
     main, moves = _argo_containers(value, place)
     whole, depth = workflow
     root = place[:depth]
     sidecars = _as_list(value.get("sidecars"))
     moves += [(("spec", "containers", len(main) + i), (*place, "sidecars", i)) for i in range(len(sidecars))]
 
-    for_all = _as_list(whole.get("volumes"))
+    shared = _as_list(whole.get("volumes"))
     own = _as_list(value.get("volumes"))
-    moves += [(("spec", "volumes", i), (*root, "volumes", i)) for i in range(len(for_all))]
-    moves += [(("spec", "volumes", len(for_all) + i), (*place, "volumes", i)) for i in range(len(own))]
+    moves += [(("spec", "volumes", i), (*root, "volumes", i)) for i in range(len(shared))]
+    moves += [(("spec", "volumes", len(shared) + i), (*place, "volumes", i)) for i in range(len(own))]
 
     inherited = {key: whole[key] for key in _ARGO_INHERITED if key in whole and key not in value}
     moves += [(("spec", key), (*root, key)) for key in inherited]
-    pods = {"restartPolicy": "Never", "containers": main + sidecars, "volumes": for_all + own}
+    pods = {"restartPolicy": "Never", "containers": main + sidecars, "volumes": shared + own}
     spec = {**value, **inherited, **pods}
     metadata, more = _argo_metadata(value, whole, root)
     moves += [*more, (("spec",), place)]
@@ -292,11 +287,11 @@ def _argo_containers(value: Json, place: FieldPath) -> tuple[list[Any], list[Pat
 
 
 def _argo_metadata(value: Json, whole: Json, root: FieldPath) -> tuple[Json, list[PathMove]]:
-    own, for_all = _as_mapping(value.get("metadata")), _as_mapping(whole.get("podMetadata"))
+    own, shared = _as_mapping(value.get("metadata")), _as_mapping(whole.get("podMetadata"))
     merged: Json = {}
     moves: list[PathMove] = []
     for part in ("annotations", "labels"):
-        general, special = _as_mapping(for_all.get(part)), _as_mapping(own.get(part))
+        general, special = _as_mapping(shared.get(part)), _as_mapping(own.get(part))
         merged[part] = general | special
         moves += [(("metadata", part, key), (*root, "podMetadata", part, key)) for key in general if key not in special]
     return merged, moves
