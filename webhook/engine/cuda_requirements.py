@@ -138,8 +138,10 @@ def toolkit_requirement(toolkit: Version) -> CudaRequirement:
 def image_cuda_version(image: str) -> Version:
     """Return the CUDA version in an image name, () without one.
 
-    >>> image_cuda_version("nvidia/cuda:12.8.1-base-ubuntu24.04"), image_cuda_version("rayproject/ray-llm:2.56.0-py312-cu130")
-    ((12, 8, 1), (13, 0))
+    >>> image_cuda_version("nvidia/cuda:12.8.1-base-ubuntu24.04")
+    (12, 8, 1)
+    >>> image_cuda_version("rayproject/ray-llm:2.56.0-py312-cu130")
+    (13, 0)
     """
     return _parse_image_version(image[:MAX_IMAGE_LENGTH])
 
