@@ -62,7 +62,7 @@ def test_who_holds_gpus_has_a_share_of_their_time(plane: Plane, namespace: str) 
         ran = rightslice(plane, "fairshare", "-o", "json")
         assert ran.returncode == 0, ran.stderr
         groups = {each["name"]: each for each in json.loads(ran.stdout)["groups"]}
-        return groups[namespace]["gpuMilliHeld"] if namespace in groups else 0
+        return groups[namespace]["gpuMilliAllocated"] if namespace in groups else 0
 
     eventually(held, until=lambda milli: milli == 3000)
 
@@ -104,7 +104,7 @@ def test_a_pod_that_was_changed_tells_why(plane: Plane, namespace: str) -> None:
     plane.api.create(f"/api/v1/namespaces/{namespace}/pods", pod.build())
     told = rightslice(plane, "explain", "cut", "-n", namespace, "--policies", "policies").stdout
     assert "Rightslice changed resources" in told
-    assert "sizing (digest of all policies then: 0123456789ab)" in told
+    assert "sizing (policy digest 0123456789ab)" in told
     assert "main: nvidia.com/gpu 1" in told
     assert "it needs 8Gi declared, and nvidia.com/mig-1g.10gb has that" in told
     assert "denied" not in told
@@ -221,7 +221,7 @@ def test_report_objects_are_of_the_kind_that_the_cluster_has(plane: Plane, names
     audit = ("audit", "-o", "policyreport", "--policies", str(policy))
     ran = rightslice(plane, *audit)
     assert (ran.returncode, ran.stdout) == (1, "")
-    assert "note: the cluster has no kind for reports" in ran.stderr
+    assert "note: the cluster has no API for reports" in ran.stderr
 
     kind = {
         "plural": "policyreports",

@@ -137,7 +137,7 @@ def test_a_bad_pod_gets_our_own_refusal_and_a_good_one_its_tolerations(site: Sit
     message = refusal(site.plane, GPU_POD, bad.build())
 
     assert 'admission webhook "validate.rightslice.dev" denied the request: 1 problem in Pod default/bad' in message
-    assert "privileged must be false in a pod that touches GPUs" in message
+    assert "privileged must be false in a pod that uses GPUs" in message
     assert refusal(site.plane, GPU_POD, make_pod("plain").namespace("default").build()) == ""
 
 

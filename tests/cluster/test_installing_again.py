@@ -75,7 +75,7 @@ def test_what_is_not_given_stays_as_it_is(bare: Plane) -> None:
     assert (installed(bare), actions(bare)) == (CurrentInstall("audit", "x/y:1"), ["Audit"])
 
     tried = install(bare, "--mode=enforce", "--dry-run")
-    assert "mode enforce, before: audit\nimage x/y:1, as it was\n" in tried
+    assert "mode enforce, before: audit\nimage x/y:1, unchanged\n" in tried
     assert (installed(bare), actions(bare)) == (CurrentInstall("audit", "x/y:1"), ["Audit"])
 
     install(bare, "--mode=enforce")

@@ -36,7 +36,7 @@ def refusal(plane: Plane, namespace: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("mode", "wanted"), [("enforce", "privileged must be false in a pod that touches GPUs"), ("audit", "")]
+    ("mode", "wanted"), [("enforce", "privileged must be false in a pod that uses GPUs"), ("audit", "")]
 )
 def test_the_words_of_the_page_work(plane: Plane, namespace: str, tmp_path: Path, mode: str, wanted: str) -> None:
     apply, serve = commands()

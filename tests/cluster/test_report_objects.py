@@ -137,7 +137,7 @@ def test_a_report_of_our_name_that_another_tool_keeps_is_left_alone(plane: Plane
 
     [said] = published(plane, [audited_pod("p", namespace=namespace, findings=[DENIED])], ReportApi.OPENREPORTS)
     assert said.startswith(f"Report {namespace}/{NAME} belongs to another tool and is left alone: its label ")
-    assert "must be rightslice, found scanner. To store the results there, delete it" in said
+    assert "must be rightslice, found scanner. To store the results there, delete" in said
     assert published(plane, [], ReportApi.OPENREPORTS) == []
     assert plane.api.get(f"{path}/{NAME}") == before
 
