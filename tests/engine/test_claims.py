@@ -19,7 +19,7 @@ from webhook.server.admission_response import warning_lines
 A, B = "a.example.com", "b.example.com"
 CLASSES = {A: "", B: "example.com/b"}
 OBJECTS = "count/resourceclaims.resource.k8s.io"
-TOLD = "limits: {mode: enforce, resourceQuotas: evaluate}\nmode: enforce"
+EVALUATED = "limits: {mode: enforce, resourceQuotas: evaluate}\nmode: enforce"
 
 
 def devices(name: str) -> str:
@@ -100,7 +100,7 @@ NAMED = device_class(B, "example.com/b")
 
 
 class Said:
-    """What is said of a pod in a namespace with a quota."""
+    """A pod in a namespace with a quota, and its expected finding."""
 
     def __init__(self, pod: PodMaker, limit: Json, *others: Json, words: str) -> None:
         self.pod, self.objects, self.words = pod, (limit, *others), words
@@ -142,7 +142,7 @@ CASES = {
         claiming("one"), quota({devices(A): "2"}, {}), ONE, TWO, claiming("two", name="x").build(), words=full(1, 2, 2)
     ),
     "a template that is unknown stops the rest": Said(
-        claiming("nobody", "two"), quota({devices(A): "0"}, {devices(A): "0"}), TWO, words=""
+        claiming("unknown", "two"), quota({devices(A): "0"}, {devices(A): "0"}), TWO, words=""
     ),
     "a claim that is there already is not made": Said(
         make_pod().spec(resourceClaims=[{"name": "c0", "resourceClaimName": "two"}]),
@@ -155,7 +155,7 @@ CASES = {
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_a_claim_that_will_be_rejected_is_a_warning(case: Said) -> None:
-    decision = ask(case.pod, TOLD, nodes=case.objects)
+    decision = ask(case.pod, EVALUATED, nodes=case.objects)
     assert codes(decision) == (["warn GPU-Q306"] if case.words else [])
     assert case.words in "".join(finding.message for finding in decision.findings)
 
@@ -163,7 +163,7 @@ def test_a_claim_that_will_be_rejected_is_a_warning(case: Said) -> None:
 def test_the_warning_has_field_consumers_and_fix() -> None:
     pods = [claiming(*names, name=name).build() for name, names in (("x", ["one"]), ("y", ["two", "one"]))]
     full_quota = quota({devices(A): "4"}, {devices(A): "4"})
-    (finding,) = ask(claiming("one"), TOLD, nodes=[full_quota, ONE, TWO, *pods]).findings
+    (finding,) = ask(claiming("one"), EVALUATED, nodes=[full_quota, ONE, TWO, *pods]).findings
     assert finding.path == ("spec", "resourceClaims", 0, "resourceClaimTemplateName")
     assert finding.message == (
         "claim c0 cannot be created, and the pod stays Pending: quota devices: "
@@ -175,15 +175,17 @@ def test_the_warning_has_field_consumers_and_fix() -> None:
 
 def test_waiting_is_no_fix_if_the_pods_own_claims_fill_the_quota() -> None:
     limit = quota({devices(A): "2"}, {devices(A): "0"})
-    (finding,) = ask(claiming("two", "one"), TOLD, nodes=[limit, ONE, TWO]).findings
+    (finding,) = ask(claiming("two", "one"), EVALUATED, nodes=[limit, ONE, TWO]).findings
     assert finding.fix == ("Ending other pods is not enough: ask for a higher quota, or use another namespace.")
 
 
 def test_a_warning_about_many_keys_keeps_the_figures() -> None:
     hard = {devices(A): "4", implicit(A): "4", OBJECTS: "2"}
     pods = [claiming("two", name=name).build() for name in ("x", "y")]
-    told = ask(claiming("big"), TOLD, nodes=[quota(hard, hard), template("big", exactly(A, count=32)), TWO, *pods])
-    (warning,) = warning_lines(told.findings)
+    decision = ask(
+        claiming("big"), EVALUATED, nodes=[quota(hard, hard), template("big", exactly(A, count=32)), TWO, *pods]
+    )
+    (warning,) = warning_lines(decision.findings)
     assert (
         "32 a.example.com devices requested, 4 of 4 used, 0 would fit, used by x (2), y (2); 1 claims requested"
         in warning
@@ -193,19 +195,19 @@ def test_a_warning_about_many_keys_keeps_the_figures() -> None:
 def test_a_cached_decision_follows_templates_classes_and_consumers() -> None:
     key = "requests.example.com/b"
     view = view_of(make_namespace("team"), quota({key: "1"}, {key: "0"}), template("one", exactly(B)))
-    memory, policies, request = DecisionCache(), policies_of(policy(TOLD)), request_of(claiming("one").build())
+    memory, policies, request = DecisionCache(), policies_of(policy(EVALUATED)), request_of(claiming("one").build())
 
-    def said(view: ClusterView) -> list[str]:
+    def messages(view: ClusterView) -> list[str]:
         return [found.message for found in memory.decide(request, policies, view, NO_USAGE, NOW).findings]
 
-    assert said(view) == []
+    assert messages(view) == []
     more = msgspec.convert(template("one", exactly(B, count=2)), ResourceClaimTemplate)
     view = view.with_objects({}, {}, {}, {"team": [more]})
-    assert said(view) == []
+    assert messages(view) == []
     view = view.with_classes(CLASSES)
-    assert [message.split("; ")[0].split(": ")[-1] for message in said(view)] == [
+    assert [message.split("; ")[0].split(": ")[-1] for message in messages(view)] == [
         "2 example.com/b requested, 0 of 1 used, 1 would fit"
     ]
     view = view.with_pods({"team": {"x": summarize_pod(parse_pod(claiming("one", name="x").build()))}})
-    assert [message.split("; ")[0].endswith(", used by x (2)") for message in said(view)] == [True]
-    assert said(view.with_classes({})) == []
+    assert [message.split("; ")[0].endswith(", used by x (2)") for message in messages(view)] == [True]
+    assert messages(view.with_classes({})) == []

@@ -28,7 +28,7 @@ ORDINARY_PODS = {
     .env("NVIDIA_VISIBLE_DEVICES", "void")
     .env("CUDA_VISIBLE_DEVICES", "-1")
     .container("x", securityContext={"privileged": True}),
-    "an API key beside privilege": make_pod()
+    "an API key and a privileged container": make_pod()
     .env("NVIDIA_API_KEY", "x")
     .container("x", securityContext={"privileged": True}),
 }
@@ -56,9 +56,9 @@ SIGNS = {
 
 @pytest.mark.parametrize("pod", SIGNS.values(), ids=SIGNS)
 def test_a_pod_with_signs_of_gpus_and_no_request(pod: Any) -> None:
-    judged = pod.container("x", securityContext={"privileged": True}).build()
+    evaluated = pod.container("x", securityContext={"privileged": True}).build()
     classes = frozenset({"nvidia"})
-    assert "privileged" in names(look(judged, allowed_runtime_classes=classes))
+    assert "privileged" in names(look(evaluated, allowed_runtime_classes=classes))
 
 
 NODE: Json = {"user": "system:node:n1", "groups": ("system:nodes", "system:authenticated")}
@@ -66,7 +66,7 @@ REQUESTERS = {
     "a kubelet": (NODE, False),
     "a kubelet by its name alone": ({"user": "system:node:n1"}, False),
     "a user": ({"user": "alice"}, True),
-    "nobody known": ({}, True),
+    "unknown user": ({}, True),
     "a name that begins like a node's, in other groups": ({"user": "system:node:x", "groups": ("team",)}, True),
     "a service account in the nodes' group": ({"user": "system:serviceaccount:a:b", "groups": ("system:nodes",)}, True),
 }
@@ -93,8 +93,8 @@ class Update(NamedTuple):
 
 RUNNING = make_pod().gpus(1).env("NVIDIA_VISIBLE_DEVICES", "all").spec(nodeName="n1", hostPID=True)
 UPDATES = {
-    "a label on a pod that runs with a fault": Update(RUNNING.build(), RUNNING.label("a", "b").build(), []),
-    "a debug container with the same fault": Update(
+    "a label on a running pod with a bypass": Update(RUNNING.build(), RUNNING.label("a", "b").build(), []),
+    "a debug container with the same bypass": Update(
         RUNNING.build(),
         RUNNING.container(
             "debug", kind="ephemeralContainers", env=[{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}]

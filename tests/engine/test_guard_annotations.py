@@ -43,8 +43,8 @@ def recorded(pod: PodMaker, decision: Any = WRITTEN, original: Any = BEFORE) -> 
 
 class Case(NamedTuple):
     pod: Json
-    fault: str
-    """What the message must say was found; "" where the records are ours."""
+    error: str
+    """The error in the message; "" for records that Rightslice wrote."""
 
 
 CASES = {
@@ -96,7 +96,7 @@ CASES = {
     "an original of half a GPU": Case(
         recorded(shaped(), original={"main": {"limits": {"nvidia.com/gpu": "0.5"}}}), "no whole GPU"
     ),
-    "an original of a pod that asks for no GPU": Case(recorded(make_pod(), INJECTED), "no GPU request left"),
+    "an original of a pod without a GPU request": Case(recorded(make_pod(), INJECTED), "no GPU request left"),
     "an original of a pod whose only GPU is 0": Case(
         recorded(make_pod().asks("nvidia.com/gpu", "0"), INJECTED), "no GPU request left"
     ),
@@ -106,13 +106,13 @@ CASES = {
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_a_record_on_create(case: Case) -> None:
     found = look(case.pod)
-    assert names(found) == (["forgedAnnotations"] if case.fault else [])
-    assert all(case.fault in remark.message for _, remark in found)
+    assert names(found) == (["forgedAnnotations"] if case.error else [])
+    assert all(case.error in violation.message for _, violation in found)
 
 
 def test_two_forged_records_are_two_findings() -> None:
     found = look(recorded(shaped(), "x", "y"))
-    assert [remark.path[-1] for _, remark in found] == [DECISION_ANNOTATION, ORIGINAL_ANNOTATION]
+    assert [violation.path[-1] for _, violation in found] == [DECISION_ANNOTATION, ORIGINAL_ANNOTATION]
 
 
 PLAIN = make_pod().gpus(1).build()
@@ -139,7 +139,7 @@ UPDATES: dict[str, tuple[Json, Json, list[Any]]] = {
 def test_a_record_on_update(old: Json, new: Json, want: list[Any]) -> None:
     found = look(new, old=old)
     assert names(found) == ["forgedAnnotations"] * len(want)
-    assert [remark.path[-1] for _, remark in found] == want
+    assert [violation.path[-1] for _, violation in found] == want
 
 
 def test_records_are_read_back() -> None:

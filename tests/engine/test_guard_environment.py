@@ -44,14 +44,14 @@ VARIABLES = {
     "an MPS variable still to come": Variable("CUDA_MPS_SOMETHING_NEW", "1", "", "mpsEnv"),
     "devices by hand": Variable("CUDA_VISIBLE_DEVICES", "3", "-1", "cudaVisibleDevicesEnv"),
 }
-"""What is refused beside a GPU request, each with the same variable saying something harmless."""
+"""Variables rejected with a GPU request, each with a harmless value."""
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("case", VARIABLES.values(), ids=VARIABLES)
 def test_a_guarded_variable(case: Variable, kind: str) -> None:
     env = [{"name": "OTHER", "value": "all"}, {"name": case.name, "value": case.bad}]
-    pod = make_pod().gpus(1).container("beside", kind=kind, env=env)
+    pod = make_pod().gpus(1).container("other", kind=kind, env=env)
     found = look(pod.build())
     place = 1 if kind == "containers" else 0
     assert places(found) == [(case.bypass, f"spec.{kind}[{place}].env[1]")]
@@ -64,14 +64,14 @@ def test_a_guarded_variable(case: Variable, kind: str) -> None:
     ids=lambda case: f"{case.name}={case.fine}",
 )
 def test_a_guarded_variable_with_a_harmless_value(case: Variable, kind: str) -> None:
-    pod = make_pod().gpus(1).container("beside", kind=kind, env=[{"name": case.name, "value": case.fine}])
+    pod = make_pod().gpus(1).container("other", kind=kind, env=[{"name": case.name, "value": case.fine}])
     assert look(pod.build()) == []
 
 
 @pytest.mark.parametrize("case", {case.name: case for case in VARIABLES.values()}.values(), ids=lambda case: case.name)
 def test_an_unreadable_value_is_a_bypass(case: Variable) -> None:
     source = {"name": case.name, "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}}
-    found = look(make_pod().gpus(1).container("beside", env=[source]).build())
+    found = look(make_pod().gpus(1).container("other", env=[source]).build())
     assert names(found) == [case.bypass]
     assert "valueFrom" in found[0][1].message
 
@@ -92,21 +92,21 @@ LEGACY = {
     "alone": ([VERSION], True),
     "from elsewhere": ([{"name": "CUDA_VERSION", "valueFrom": FROM_ELSEWHERE}], True),
     "made by another variable": ([{"name": "CUDA_VERSION", "value": "$(V)"}], True),
-    "beside requirements of another kind": ([VERSION, {"name": "NVIDIA_REQUIRE_DRIVER", "value": "driver>=535"}], True),
-    "beside empty requirements": ([VERSION, {"name": "NVIDIA_REQUIRE_CUDA", "value": ""}], True),
-    "beside requirements that may be absent": (
+    "with requirements of another kind": ([VERSION, {"name": "NVIDIA_REQUIRE_DRIVER", "value": "driver>=535"}], True),
+    "with empty requirements": ([VERSION, {"name": "NVIDIA_REQUIRE_CUDA", "value": ""}], True),
+    "with requirements that may be absent": (
         [VERSION, {"name": "NVIDIA_REQUIRE_CUDA", "valueFrom": FROM_ELSEWHERE}],
         True,
     ),
-    "beside requirements that may be empty": ([VERSION, {"name": "NVIDIA_REQUIRE_CUDA", "value": "$(R)"}], True),
-    "beside requirements that are emptied again": (
+    "with requirements that may be empty": ([VERSION, {"name": "NVIDIA_REQUIRE_CUDA", "value": "$(R)"}], True),
+    "with requirements that are emptied later": (
         [VERSION, {"name": "NVIDIA_REQUIRE_CUDA", "value": "cuda>=12"}, {"name": "NVIDIA_REQUIRE_CUDA", "value": ""}],
         True,
     ),
-    "beside requirements": ([VERSION, {"name": "NVIDIA_REQUIRE_CUDA", "value": "cuda>=12"}], False),
-    "beside void": ([VERSION, {"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"}], False),
-    "beside none, which comes first": ([{"name": "NVIDIA_VISIBLE_DEVICES", "value": "none"}, VERSION], False),
-    "beside devices that are named but empty": ([VERSION, {"name": "NVIDIA_VISIBLE_DEVICES", "value": ""}], False),
+    "with requirements": ([VERSION, {"name": "NVIDIA_REQUIRE_CUDA", "value": "cuda>=12"}], False),
+    "with void": ([VERSION, {"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"}], False),
+    "with none, which comes first": ([{"name": "NVIDIA_VISIBLE_DEVICES", "value": "none"}, VERSION], False),
+    "with devices that are named but empty": ([VERSION, {"name": "NVIDIA_VISIBLE_DEVICES", "value": ""}], False),
     "empty": ([{"name": "CUDA_VERSION", "value": ""}], False),
     "emptied again": ([VERSION, {"name": "CUDA_VERSION", "value": ""}], False),
 }
@@ -116,7 +116,7 @@ LEGACY = {
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(("env", "bad"), LEGACY.values(), ids=LEGACY)
 def test_a_cuda_version_that_selects_every_gpu(env: list[Json], bad: bool, kind: str) -> None:
-    found = look(make_pod().container("beside", kind=kind, env=env).build())
+    found = look(make_pod().container("other", kind=kind, env=env).build())
     place = 1 if kind == "containers" else 0
     at = next(i for i, variable in enumerate(env) if variable["name"] == "CUDA_VERSION")
     assert places(found) == ([("visibleDevicesEnv", f"spec.{kind}[{place}].env[{at}]")] if bad else [])
@@ -130,7 +130,7 @@ def test_devices_of_one_container_do_not_count_for_another() -> None:
 
 def test_wrong_devices_are_reported_once() -> None:
     devices = {"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}
-    pod = make_pod().container("beside", env=[VERSION, devices]).build()
+    pod = make_pod().container("other", env=[VERSION, devices]).build()
     assert places(look(pod)) == [("visibleDevicesEnv", "spec.containers[1].env[1]")]
 
 
@@ -150,7 +150,7 @@ def test_a_container_with_a_gpu_request_may_set_cuda_version(resources: Json, ki
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(("env", "bad"), LEGACY.values(), ids=LEGACY)
 def test_the_request_of_one_container_does_not_count_for_another(env: list[Json], bad: bool, kind: str) -> None:
-    found = look(make_pod().gpus(1).container("beside", kind=kind, env=env).build())
+    found = look(make_pod().gpus(1).container("other", kind=kind, env=env).build())
     assert names(found) == (["visibleDevicesEnv"] if bad else [])
 
 
@@ -214,5 +214,5 @@ SOURCES = {
 @pytest.mark.parametrize(("prefix", "bad"), SOURCES.values(), ids=SOURCES)
 def test_a_source_of_variables_in_a_pod_without_gpus(prefix: str, bad: bool, kind: str) -> None:
     source = {"prefix": prefix, "configMapRef": {"name": "c"}}
-    pod = make_pod().container("beside", kind=kind, envFrom=[source]).build()
+    pod = make_pod().container("other", kind=kind, envFrom=[source]).build()
     assert names(look(pod)) == (["unreadableEnv"] if bad else [])

@@ -42,7 +42,7 @@ IN_A_CONTAINER = {
         {"securityContext": {"capabilities": {"drop": ["ALL"]}}},
         "securityContext.capabilities.add[0]",
     ),
-    "escalation beside a capability": Place(
+    "escalation with a capability": Place(
         "privilegeEscalation",
         {"securityContext": {"allowPrivilegeEscalation": True, "capabilities": {"add": ["NET_ADMIN"]}}},
         {"securityContext": {"allowPrivilegeEscalation": True}},
@@ -95,10 +95,10 @@ IN_A_CONTAINER = {
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("case", IN_A_CONTAINER.values(), ids=IN_A_CONTAINER)
 def test_a_container_of_a_gpu_pod(case: Place, kind: str) -> None:
-    bad = look(make_pod().gpus(1).container("beside", kind=kind, **case.bad).build())
+    bad = look(make_pod().gpus(1).container("other", kind=kind, **case.bad).build())
     place = 1 if kind == "containers" else 0
     assert places(bad) == [(case.bypass, f"spec.{kind}[{place}].{case.path}")]
-    assert look(make_pod().gpus(1).container("beside", kind=kind, **case.fine).build()) == []
+    assert look(make_pod().gpus(1).container("other", kind=kind, **case.fine).build()) == []
 
 
 IN_THE_SPEC = {
@@ -174,7 +174,7 @@ HOST_PATHS = {
     "through a process's root to what is no device": ("/proc/1/root/data", True),
     "a process's working folder": ("/proc/1/cwd", True),
     "through a process's working folder": ("/proc/1/cwd/dev", True),
-    "the working folder of whoever looks": ("/proc/self/cwd", True),
+    "the working folder of the reading process": ("/proc/self/cwd", True),
     "through a thread's root": ("/proc/1/task/1/root/dev", True),
     "a process's open files": ("/proc/1/fd", True),
     "an open file": ("/proc/1/fd/3", True),
@@ -182,7 +182,7 @@ HOST_PATHS = {
     "a process's namespaces": ("/proc/1/ns/mnt", True),
     "through a link and up again": ("/proc/1/cwd/../data", True),
     "a process, with all its links": ("/proc/1/", True),
-    "whoever looks, with all its links": ("/proc/self", True),
+    "the reading process, with all its links": ("/proc/self", True),
     "the thread that looks": ("/proc/thread-self", True),
     "a name in other figures than a process's": ("/proc/\u0661", False),
     "kernel settings": ("/proc/sys/net", False),

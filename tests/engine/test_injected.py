@@ -113,9 +113,9 @@ def one_given() -> PodMaker:
 
 GIVES_ONE = limited({"max": {GPU: "1"}}, nodes=(mig_node(),))
 COUNTED: dict[str, tuple[PodMaker, tuple[str, ...], tuple[int, int, int]]] = {
-    "beside a requested one": (one_given(), (REMOVE,), (2000, 1000, 1000)),
+    "with a requested one": (one_given(), (REMOVE,), (2000, 1000, 1000)),
     "kept": (one_given(), (KEEP,), (2000, 2000, 2000)),
-    "told": (one_given(), (LIMITS,), (2000, 2000, 2000)),
+    "reported": (one_given(), (LIMITS,), (2000, 2000, 2000)),
     "the requested one is right-sized": (one_given().needs("8Gi"), (REMOVE, RIGHT_SIZE), (2000, 143, 143)),
     "nothing is requested": (
         make_pod().gpus(1).annotate("kubernetes.io/limit-ranger", NOTE),
@@ -124,7 +124,7 @@ COUNTED: dict[str, tuple[PodMaker, tuple[str, ...], tuple[int, int, int]]] = {
     ),
     "not injected yet": (make_pod().gpus(1).container("side"), (REMOVE,), (1000, 1000, 1000)),
     "on a node that it names": (one_given().spec(nodeName="whole"), (REMOVE,), (2000, 1000, 1000)),
-    "two of them beside a requesting init container": (
+    "two of them with a requesting init container": (
         make_pod()
         .gpus(1)
         .container("side", resources={"limits": {GPU: "1"}, "requests": {GPU: "1"}})
@@ -133,7 +133,7 @@ COUNTED: dict[str, tuple[PodMaker, tuple[str, ...], tuple[int, int, int]]] = {
         (REMOVE,),
         (2000, 1000, 1000),
     ),
-    "beside a requesting sidecar": (
+    "with a requesting sidecar": (
         make_pod()
         .gpus(1)
         .annotate("kubernetes.io/limit-ranger", NOTE)

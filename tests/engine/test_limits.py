@@ -204,10 +204,10 @@ def test_a_default_never_replaces_what_the_user_wrote() -> None:
 
 LARGEST, SMALLER = whole_node(), make_node("small", A100, **{GPU: 8, "cpu": 12})
 BEARABLE: dict[str, tuple[int, ClusterView, bool]] = {
-    "room for it": (8, view_of(make_namespace("team"), LARGEST), True),
+    "it fits": (8, view_of(make_namespace("team"), LARGEST), True),
     "more than any node has": (8, view_of(make_namespace("team"), SMALLER), False),
-    "no room for it now, and room without": (2, view_of(make_namespace("team"), SMALLER), False),
-    "no room now either way": (
+    "it does not fit now, and fits without": (2, view_of(make_namespace("team"), SMALLER), False),
+    "it fits neither way now": (
         2,
         view_of(make_namespace("team"), LARGEST, make_pod("x").gpus(8).spec(nodeName="whole").build()),
         True,
@@ -308,7 +308,7 @@ def test_injected_gpus_with_a_requesting_init_container_violate_no_limit(rule: s
     pod = with_init(make_pod().gpus(4), "i", GPU, "1").annotate("kubernetes.io/limit-ranger", NOTED)
     policy = limits(rule, f"resource: {GPU}, max: 1")
     assert codes(ask(pod, policy, view=HELD)) == ["warn GPU-L202"]
-    assert codes(ask(pod, policy)) == ["enforce GPU-L103"], "nobody put them in where no LimitRange is"
+    assert codes(ask(pod, policy)) == ["enforce GPU-L103"], "nothing is injected without a LimitRange"
 
 
 def test_a_cached_result_for_injected_gpus_is_not_used_for_requested_ones() -> None:

@@ -106,7 +106,7 @@ TRAPS: dict[str, tuple[Json, list[str], Json]] = {
         ["GPU-L304", "GPU-L303"],
         {"limits": [{"type": "Pod", "max": {GPU: 8}}, NONE]},
     ),
-    "a bound on pods beside containers without a default": (
+    "a bound on pods and containers without a default": (
         limit_range({"type": "Pod", "max": {GPU: 8}}, {"max": {"memory": "1Gi"}, "default": None}),
         ["GPU-L304"],
         {"limits": [{"type": "Pod", "max": {GPU: 8}}, NONE | {"max": {"memory": "1Gi"}}]},
@@ -178,7 +178,7 @@ TRAPS: dict[str, tuple[Json, list[str], Json]] = {
         ["GPU-Q401", "GPU-Q401"],
         {"hard": {"requests.rightslice.dev/gpu-milli": 3000}},
     ),
-    "an amount that counts stays beside smaller ones that do not": (
+    "an amount that counts stays, with smaller ones that do not": (
         quota(limits_nvidia_com__gpu=4, nvidia_com__gpu="3", requests_nvidia_com__gpu=5),
         ["GPU-Q401", "GPU-Q401", "GPU-Q402"],
         {"hard": {f"requests.{GPU}": 5, "requests.rightslice.dev/gpu-milli": "5000"}},
@@ -188,12 +188,12 @@ TRAPS: dict[str, tuple[Json, list[str], Json]] = {
         ["GPU-Q401", "GPU-Q401", "GPU-Q402"],
         {"hard": {f"requests.{GPU}": "3", "requests.rightslice.dev/gpu-milli": "3000"}},
     ),
-    "an amount that cannot be read beside one that can": (
+    "an amount that cannot be read, with one that can": (
         quota(nvidia_com__gpu="many", requests_nvidia_com__gpu=5),
         ["GPU-Q401", "GPU-Q402"],
         {"hard": {f"requests.{GPU}": 5, "requests.rightslice.dev/gpu-milli": "5000"}},
     ),
-    "an amount below zero beside one that is not": (
+    "an amount below zero, with one that is not": (
         quota(limits_nvidia_com__gpu="-3", requests_nvidia_com__gpu=5),
         ["GPU-Q401", "GPU-Q402"],
         {"hard": {f"requests.{GPU}": 5, "requests.rightslice.dev/gpu-milli": "5000"}},
@@ -228,15 +228,15 @@ TRAPS: dict[str, tuple[Json, list[str], Json]] = {
 
 REMEDIES = {
     "alone": (quota(limits_nvidia_com__gpu=1), f"Write requests.{GPU}."),
-    "beside one that counts": (
+    "with one that counts": (
         quota(limits_nvidia_com__gpu=1, requests_nvidia_com__gpu=4),
         f"Remove it: requests.{GPU}: 4 is present and applies.",
     ),
-    "beside one for which nothing is written": (
+    "with a null one": (
         quota(limits_nvidia_com__gpu=1, requests_nvidia_com__gpu=None),
         f"Remove it: requests.{GPU}: 0 is present and applies.",
     ),
-    "beside one that no API server takes": (
+    "with an invalid one": (
         quota(limits_nvidia_com__gpu=1, requests_nvidia_com__gpu="-4"),
         f"Write requests.{GPU}.",
     ),
@@ -346,9 +346,9 @@ def test_a_fix_adds_nothing_without_a_finding() -> None:
 
 def test_a_minimum_of_pods_and_the_default_that_hides_it_are_both_reported() -> None:
     bound, gives = limit_range({"type": "Pod", "min": {GPU: "1"}}), limit_range({"default": {GPU: "1"}})
-    told = lint_all_objects([bound, gives])
-    assert [[finding.code for finding in found] for found in told] == [["GPU-L304"], ["GPU-L303"]]
-    assert told[0][0].message.startswith("without the default of 1, a bound of type Pod rejects every pod")
+    findings = lint_all_objects([bound, gives])
+    assert [[finding.code for finding in found] for found in findings] == [["GPU-L304"], ["GPU-L303"]]
+    assert findings[0][0].message.startswith("without the default of 1, a bound of type Pod rejects every pod")
 
 
 AMOUNTS = st.dictionaries(st.sampled_from([GPU, SLICE, MILLI, CLASS, "cpu"]), st.sampled_from([0, 1, 2, None]))
@@ -387,9 +387,9 @@ NOT_WRITTEN = {
 
 @pytest.mark.parametrize(("data", "path"), NOT_WRITTEN.values(), ids=NOT_WRITTEN)
 def test_a_null_amount_is_zero(data: Json, path: tuple[Any, ...]) -> None:
-    (told,) = find_object_errors(data)
-    assert (told.path, told.rejected) == (path, False)
-    assert told.message == "null, which the API server reads as 0"
+    (findings,) = find_object_errors(data)
+    assert (findings.path, findings.rejected) == (path, False)
+    assert findings.message == "null, which the API server reads as 0"
 
 
 def test_another_limit_range_of_the_namespace_may_set_zero() -> None:
@@ -433,7 +433,7 @@ def test_a_class_that_the_cluster_lacks_counts_nothing(key: str) -> None:
     said = [finding.fix for finding in lint_object(data, (), classes) if "has no DeviceClass" in finding.message]
     assert said == ["Write gpu.example.com."]
     assert lint_object(fix_object(data, lint_object(data, (), classes), classes), (), classes) == []
-    assert not any("has no DeviceClass" in finding.message for finding in lint_object(data)), "nobody knows the classes"
+    assert not any("has no DeviceClass" in finding.message for finding in lint_object(data)), "the classes are unknown"
 
 
 def test_an_unknown_class_lists_known_ones() -> None:

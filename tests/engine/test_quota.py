@@ -34,7 +34,7 @@ def quota(hard: dict[str, str], used: dict[str, str] | None = None, **spec: Any)
 
 
 def quota_messages(limit: ResourceQuota, pod: PodMaker, *others: PodMaker) -> list[str]:
-    """What is said of a pod, in a namespace of others."""
+    """The messages about a pod, in a namespace of others."""
     read = parse_pod(pod.build())
     pods = {other.data["metadata"]["name"]: summarize_pod(parse_pod(other.build())) for other in others}
 
@@ -262,9 +262,9 @@ def test_escapes_quota(quotas: list[ResourceQuota], want: bool) -> None:
 
 WITHOUT_ROOM = {
     "nothing counted": ([], ""),
-    "room": ([quota({f"requests.{SLICE}": "1"})], ""),
+    "enough left": ([quota({f"requests.{SLICE}": "1"})], ""),
     "no enough left": ([quota({f"requests.{SLICE}": "1"}, {f"requests.{SLICE}": "1"})], "team"),
-    "no room at all": ([quota({f"requests.{SLICE}": "0"})], "team"),
+    "a limit of zero": ([quota({f"requests.{SLICE}": "0"})], "team"),
     "nothing left in one that does not match": ([quota({f"requests.{SLICE}": "0"}, scopes=["Terminating"])], ""),
 }
 

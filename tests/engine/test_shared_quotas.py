@@ -37,7 +37,7 @@ def running(name: str, space: str = "other", on: str = "a", pod: PodMaker | None
 
 
 def evaluate(pod: PodMaker, *texts: str, pods: list[Json]) -> list[str]:
-    """What is found, beside other pods of the cluster."""
+    """The findings of a pod, with other pods in the cluster."""
     return codes(ask(pod, *texts, view=view_of(*WORLD, *pods)))
 
 
@@ -137,7 +137,7 @@ def test_the_fix_says_wait_only_if_waiting_can_help(text: str, gpus: int, pods: 
             "; 6000 admitted just now",
         ),
     ],
-    ids=["nothing is seen yet", "beside what is seen"],
+    ids=["nothing is seen yet", "with seen pods"],
 )
 def test_reserved_usage_is_in_the_message(pods: list[Json], says: str) -> None:
     view = view_of(*WORLD, *pods).with_reservation(QuotaReservation("u1", "team", (((), 6000),), 0.0))
@@ -181,7 +181,7 @@ def test_what_was_admitted_a_moment_ago_counts_and_the_same_pod_once() -> None:
     assert codes(ask(TWO, shared(2999), view=view)) == OVER
     again = make_pod().gpus(1)
     again.data["metadata"]["uid"] = "u1"
-    assert codes(ask(again, shared(1000), view=view)) == [], "asked again, it is in nobody's way"
+    assert codes(ask(again, shared(1000), view=view)) == [], "the same request does not count twice"
     assert codes(ask(TWO, shared(2000), view=view.without_reservations(["u1"]))) == []
     assert codes(ask(TWO, shared(2000), view=view.without_reservations_before(0.0))) == []
 

@@ -39,7 +39,7 @@ READ: dict[str, tuple[str | int | float, str]] = {
     "no digit before the point": (".5", "0.5"),
     "no digit after it": ("5.", "5"),
     "no digit at all, as the API server reads it": (".", "0"),
-    "a suffix alone, likewise": ("k", "0"),
+    "a suffix alone, of k": ("k", "0"),
     "binary, capped at 64 bits": ("8Ei", str((1 << 63) - 1)),
 }
 REFUSED: dict[str, str | int | float] = {
@@ -47,7 +47,7 @@ REFUSED: dict[str, str | int | float] = {
     "a binary suffix too large for 64 bits, alone": "Ei",
     "a word": "many",
     "two points": "1.2.3",
-    "a suffix nobody knows": "1gi",
+    "an unknown suffix": "1gi",
     "a blank inside": "1 Gi",
     "an exponent and a suffix": "1Ki3",
     "hexadecimal": "0x10",
