@@ -1,1 +1,1 @@
-"""Measures: what the work costs here, in ratios taken in one run."""
+"""Benchmarks: costs on this machine, mostly as ratios measured in one run."""

@@ -1,8 +1,8 @@
-"""Run every benchmark of this folder, each in a process of its own: `make bench`.
+"""Run every benchmark of this folder, each in its own process: `make bench`.
 
-A benchmark is a module here that can be run by itself (`python -m benchmarks.decide`): one that ends in
-`if __name__ == "__main__":`. It prints its figures and exits with 0 where its bounds hold. What needs a control
-plane is left out: `make bench-cluster`.
+A benchmark is a module that ends in `if __name__ == "__main__":` (`python -m benchmarks.decide`). It prints its
+figures and exits with 0 if it is within its bounds. Benchmarks that need a control plane are not included: `make
+bench-cluster`.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ MARK = '\nif __name__ == "__main__":'
 
 
 def names() -> list[str]:
-    """The benchmarks of this folder, by module name."""
+    """Return the benchmarks of this folder by module name."""
     files = (file for file in sorted(HERE.glob("*.py")) if file.name not in ("__main__.py", "cluster.py"))
     return [file.stem for file in files if MARK in file.read_text(encoding="utf-8")]
 
 
 def main() -> int:
-    """Run all of them. The exit code is 1 if any of them failed."""
+    """Run all benchmarks; return 1 if any failed."""
     failed = []
     for name in names():
         print(f"== {name}", flush=True)

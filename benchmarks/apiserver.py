@@ -1,12 +1,12 @@
 """A synthetic API server: a large cluster that exists only as the bytes of lists and watches.
 
-It speaks what a list-and-watch client needs (WatchList, bookmarks, 410 when told to, lists by pages) over TLS, and
-makes pods change at the rate that is asked for. Objects are as long as those that an API server sends.
+It serves what a list-and-watch client needs (WatchList, bookmarks, 410 on request, paged lists) over TLS, and changes
+pods at a given rate. Objects are as long as those of a real API server.
 
     GET  /api/v1/{nodes,namespaces,limitranges,resourcequotas,pods}?limit=N&continue=...
     GET  /api/v1/{nodes,namespaces,limitranges,resourcequotas,pods}?watch=1&...
-    POST /rate/N      N pod events a second from now on
-    POST /expire      every watch ends with 410: everybody lists again
+    POST /rate/N      N pod events per second from now on
+    POST /expire      every watch ends with 410, so that every client lists again
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pathlib import Path
 import uvloop
 from aiohttp import web
 
-from benchmarks.arriving import Json, as_stored
+from benchmarks.api_objects import Json, as_stored
 
 NODES, NAMESPACES = 5_000, 1_000
 PODS, GPU_PODS = 150_000, 30_000
@@ -36,7 +36,7 @@ MARK = "@@{}@@"
 
 
 def node(index: int) -> Json:
-    """A node with the labels that GPU feature discovery and a cloud give; four of five have 8 GPUs."""
+    """Return a node with the labels of GPU feature discovery and a cloud; four of five have 8 GPUs."""
     name = node_name(index)
     labels = {f"feature.node.kubernetes.io/cpu-cpuid.{flag}": "true" for flag in map(str, range(40))}
     labels |= {"kubernetes.io/hostname": name, "topology.kubernetes.io/zone": f"zone-{index % 3}"}
@@ -53,12 +53,12 @@ def node(index: int) -> Json:
 
 
 def node_name(index: int) -> str:
-    """Nodes have the names of their machines."""
+    """Return the name of a node."""
     return f"ip-10-{index // 65536}-{index // 256 % 256}-{index % 256}.example.internal"
 
 
 def pod_template(gpus: int) -> list[bytes]:
-    """A bound, running pod as an API server sends it, cut where its own facts go: name, node and version."""
+    """Return a bound, running pod as an API server sends it, split where its own values go: name, node and version."""
     amounts = {"cpu": "4", "memory": "16Gi"} | ({"nvidia.com/gpu": str(gpus)} if gpus else {})
     env = [{"name": f"SETTING_{i}", "value": "x" * 24} for i in range(16)]
     container = {"name": "main", "image": "registry.example/app:1", "env": env}
@@ -77,7 +77,7 @@ def pod_template(gpus: int) -> list[bytes]:
 
 
 class Cluster:
-    """What there is, and who watches it."""
+    """The objects and their watchers."""
 
     def __init__(self) -> None:
         self._templates = {gpus: pod_template(gpus) for gpus in (0, 1)}
@@ -87,20 +87,20 @@ class Cluster:
         self.expired = asyncio.Event()
 
     def pod(self, index: int) -> bytes:
-        """One pod as JSON. The first ones have a GPU, and as many fit on each GPU node."""
+        """Return one pod as JSON. The first ones have a GPU, and as many fit on each GPU node."""
         gpus = int(index < GPU_PODS)
         place = index % GPU_NODES if gpus else index % NODES
         facts = {0: f"work-5d9c7b-{index:06}", 1: str(self.version), 2: f"{index:08}-0000-4000-8000-000000000000"}
         return self._fill(gpus, facts, f"team-{index % NAMESPACES}", node_name(place))
 
     def _fill(self, gpus: int, facts: dict[int, str], namespace: str, node: str) -> bytes:
-        """The order of the marks is that of the keys in `pod_template`."""
+        """Fill in the values; their order is that of the keys in `pod_template`."""
         head, *rest = self._templates[gpus]
         values = [facts[0], facts[1], facts[2], namespace, node]
         return head + b"".join(value.encode() + part for value, part in zip(values, rest, strict=True))
 
     def everything(self, kind: str) -> Iterator[bytes]:
-        """Every object of a kind as JSON."""
+        """Yield every object of a kind as JSON."""
         if kind == "pods":
             yield from map(self.pod, range(PODS))
         elif kind == "nodes":
@@ -110,20 +110,20 @@ class Cluster:
                 yield json.dumps({"metadata": {"name": f"team-{index}", "resourceVersion": "1"}}).encode()
 
     def listed(self, kind: str) -> list[bytes]:
-        """The same, kept: a list comes by pages, and each asks again."""
+        """Return every object of a kind, cached, because a list is requested page by page."""
         if kind not in self._listed:
             self._listed[kind] = list(self.everything(kind))
         return self._listed[kind]
 
 
 class Watch:
-    """One watch that is answered."""
+    """One watch that is served."""
 
     def __init__(self, cluster: Cluster, kind: str, response: web.StreamResponse) -> None:
         self._cluster, self._kind, self._response = cluster, kind, response
 
     async def initial(self) -> None:
-        """Everything, and the mark that this was all."""
+        """Send every object, and the bookmark that ends the initial events."""
         batch = []
         for item in self._cluster.everything(self._kind):
             batch.append(line(b"ADDED", item))
@@ -135,7 +135,7 @@ class Watch:
         await self._response.write(b"".join(batch))
 
     async def follow(self, seconds: float) -> None:
-        """Changes at the rate asked for, up to the time that the client asked for, and a bookmark at the end."""
+        """Send changes at the given rate until the timeout of the client, then a bookmark."""
         loop = asyncio.get_running_loop()
         end, index, owed = loop.time() + seconds, 0, 0.0
         expired = self._cluster.expired
@@ -152,19 +152,19 @@ class Watch:
         await self._response.write(line(b"BOOKMARK", json.dumps({"metadata": {"resourceVersion": "10"}}).encode()))
 
     def _change(self, index: int) -> bytes:
-        """GPU pods end and begin again, one after the other: each event moves what is free on a node."""
+        """Return an event that ends or starts a GPU pod; each one changes the free GPUs of a node."""
         self._cluster.version += 1
         pod = (index // 2) * 7919 % GPU_PODS
         return line(b"DELETED" if index % 2 == 0 else b"ADDED", self._cluster.pod(pod))
 
 
 def line(kind: bytes, item: bytes) -> bytes:
-    """One event."""
+    """Return one watch event."""
     return b'{"type":"' + kind + b'","object":' + item + b"}\n"
 
 
 def application(cluster: Cluster) -> web.Application:
-    """The routes."""
+    """Return the routes."""
 
     async def watch(request: web.Request) -> web.StreamResponse:
         if "watch" not in request.query:
@@ -196,7 +196,7 @@ def application(cluster: Cluster) -> web.Application:
 
 
 def page(cluster: Cluster, request: web.Request) -> web.Response:
-    """One page of a list; where the next begins is its number."""
+    """Return one page of a list; the continue token is an index."""
     kind, limit = request.match_info["kind"], int(request.query["limit"])
     start = int(request.query.get("continue", "0"))
     if kind == "pods":
@@ -211,7 +211,7 @@ def page(cluster: Cluster, request: web.Request) -> web.Response:
 
 
 async def serve(folder: Path) -> None:
-    """Serve on a free loopback port with the certificate of a folder; the port is written to `port` there."""
+    """Serve on a free loopback port with the certificate in a folder, and write the port to `port` there."""
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(folder / "tls.crt", folder / "tls.key")
     runner = web.AppRunner(application(Cluster()))
@@ -223,5 +223,5 @@ async def serve(folder: Path) -> None:
 
 
 def run() -> None:
-    """Serve until killed. Called by `benchmarks.live` in a process of its own."""
+    """Serve until killed; `benchmarks.live` runs this in its own process."""
     uvloop.run(serve(Path(sys.argv[1])))

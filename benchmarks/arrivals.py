@@ -1,8 +1,8 @@
-"""The published protocol on openb lists: which pods arrive in which order, and what is measured on the way.
+"""The published protocol on openb lists: the order in which pods arrive, and what is measured.
 
 Every pod of the list comes once, shuffled, then pods drawn from the list with replacement, until 1.3 times the
-cluster's GPUs have been asked for (of a list that asks for more, pods are taken out). Nobody leaves; who finds
-no place is gone. Source: the simulator of FGD (USENIX ATC 2023), as its code does it.
+cluster's GPUs have been requested (from a list that requests more, pods are removed). No pod ends, and unschedulable
+pods are dropped. Source: the code of FGD's simulator (USENIX ATC 2023).
 """
 
 from __future__ import annotations

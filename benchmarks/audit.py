@@ -1,8 +1,8 @@
 """The audit at full size, and the HTML report over many workloads.
 
-* `rightslice audit --cluster live` over 5,000 nodes and 150,000 pods, 30,000 of them with GPUs and each a workload of
-  its own, from a synthetic API server: the peak of resident memory of that process, for each of some formats.
-* The HTML report over 5,000 workloads: how large it is, and how long it takes to write.
+* `rightslice audit --cluster live` over 5,000 nodes and 150,000 pods, 30,000 of them with GPUs, each its own workload,
+  from a synthetic API server: peak memory of that process for several formats.
+* The HTML report over 5,000 workloads: its size, and the time to write it.
 
     python -m benchmarks.audit [FORMAT...]
 """
@@ -32,7 +32,7 @@ MOST_RESIDENT, MOST_SIZE, MOST_SECONDS = 512.0, 3.0, 5.0
 
 
 def main() -> int:
-    """Measure and print. The exit code is 1 where a bound does not hold."""
+    """Measure and print; return 1 if a bound is exceeded."""
     figures = of_html()
     with apiserver() as site, TemporaryDirectory() as folder:
         for form in sys.argv[1:] or FORMATS:
@@ -43,7 +43,7 @@ def main() -> int:
 
 
 def of_audit(kubeconfig: Path, form: str, out: Path) -> Figure:
-    """Run the audit in a process of its own."""
+    """Run the audit in its own process."""
     command = [sys.executable, "-m", "webhook.cli", "audit", "--cluster", "live", "--kubeconfig", str(kubeconfig)]
     command += ["--policies", str(bundled_folder("policies")), "--fail-on", "never", "-o", f"{form}={out}"]
     start = time.monotonic()
@@ -59,7 +59,7 @@ def of_audit(kubeconfig: Path, form: str, out: Path) -> Figure:
 
 
 def of_html() -> list[Figure]:
-    """Write the report of workloads of which each has findings, use and money, and no hook saw its pods."""
+    """Write the report on workloads that each have findings, usage, cost and unevaluated pods."""
     results = [
         audited_pod(
             f"w{i}-{j}",

@@ -1,4 +1,4 @@
-"""The rules that GPU memory limits are otherwise set by, on one trace: a limit in MiB for each decision."""
+"""Common rules for GPU memory limits, applied to one trace: a limit in MiB for each decision."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ MARGIN = 1.15
 
 
 def history_peaks(asked: list[Decision]) -> Floats:
-    """The most that each pod had used by then."""
+    """Return the most that each pod had used so far."""
     return np.array([each.pod.between(-np.inf, each.at).max() for each in asked])
 
 
 def vpa_bucket(peaks: Floats) -> Floats:
-    """The upper edge of VPA's bucket: 10 MB x (1.05^n - 1) / 0.05."""
+    """Return the upper edge of VPA's bucket: 10 MB x (1.05^n - 1) / 0.05."""
     first = 1e7 / MIB
     n = np.ceil(np.log1p(0.05 * peaks / first) / np.log(1.05) - 1e-9)
     return np.asarray(first * (1.05**n - 1) / 0.05)
 
 
 def constant(asked: list[Decision], gib: float) -> Floats:
-    """One limit for all."""
+    """Return the same limit for all."""
     return np.full(len(asked), gib * 1024)
 
 
 def fleet_max(asked: list[Decision], pods: list[Pod]) -> Floats:
-    """The most that any pod had used by then."""
+    """Return the most that any pod had used so far."""
     at = np.concatenate([pod.at for pod in pods])
     order = np.argsort(at, kind="stable")
     running = np.maximum.accumulate(np.concatenate([pod.used for pod in pods])[order])
@@ -38,5 +38,5 @@ def fleet_max(asked: list[Decision], pods: list[Pod]) -> Floats:
 
 
 def oracle(asked: list[Decision]) -> Floats:
-    """The peak that came."""
+    """Return the peak of the following hour."""
     return np.minimum([each.peak for each in asked], CARD_MIB)

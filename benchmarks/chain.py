@@ -1,11 +1,12 @@
-"""What LimitRanges and quotas of a namespace add to `decide`: microseconds, beside `json.loads` of the same review.
+"""Cost of a namespace's LimitRanges and quotas in `decide`: microseconds, relative to `json.loads` of the same
+review.
 
 A GPU pod with a helper is right-sized in two namespaces of one cluster: a bare one, and one with two LimitRanges
-(defaults, and bounds for containers and pods) and three quotas that count what it asks for. Both are judged in turn in
-the same run. In the second, LimitRanger's passes are followed on the candidate and on the final shape, and every
-quota is charged.
+(defaults, and bounds for containers and pods) and three quotas that count its resources. Both are evaluated
+alternately in one run. In the second, the passes of LimitRanger are predicted for the candidate and for the final
+pod, and every quota is charged.
 
-Bound: p50 at most 40 µs more, or on a slower machine 1.3 times `json.loads`. Usage: python -m benchmarks.chain
+Bound: median at most 40 µs more, or on a slower machine 1.3 times `json.loads`. Usage: python -m benchmarks.chain
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
-from benchmarks.arriving import Json, as_stored, review_bytes
+from benchmarks.api_objects import Json, as_stored, review_bytes
 from webhook.cache.snapshot import view_of_objects
 from webhook.engine.decide import decide
 from webhook.errors import SourceLocation
@@ -58,7 +59,7 @@ LABELS = {
 
 
 def view() -> ClusterView:
-    """A cluster with slices, a bare namespace and a bounded one."""
+    """Return a cluster with slices, a bare namespace and a bounded one."""
     return view_of_objects((item, SourceLocation("chain.yaml", 1, 1)) for item in [*_nodes(), *_ranges(), *_quotas()])
 
 
@@ -93,7 +94,7 @@ def _object(kind: str, name: str, **spec: Any) -> Json:
 
 
 def pod() -> Json:
-    """A GPU pod with a sidecar, as LimitRanger leaves it."""
+    """Return a GPU pod with a sidecar, as LimitRanger leaves it."""
     helper = {"cpu": "500m", "memory": "1Gi", GPU: "0", SLICE: "0"}
     main = {"cpu": "8", "memory": "64Gi", GPU: "1", SLICE: "0"}
     containers = [
@@ -105,13 +106,13 @@ def pod() -> Json:
 
 
 def request_in(namespace: str, data: Json) -> AdmissionRequest:
-    """A request for the pod in a namespace."""
+    """Return a request for the pod in a namespace."""
     found = parse_pod(data)
     return AdmissionRequest("CREATE", "", "Pod", namespace, "train", found, load_object=lambda: data)
 
 
 def in_turn(*works: Callable[[], object]) -> list[float]:
-    """The median microseconds of each work, done in turn."""
+    """Return the median microseconds of each call, alternating between them."""
     clock = time.perf_counter_ns
     spent: list[list[float]] = [[] for _ in works]
     for _ in range(ROUNDS):
@@ -123,14 +124,14 @@ def in_turn(*works: Callable[[], object]) -> list[float]:
 
 
 def policies() -> PolicySet:
-    """One policy that right-sizes, and says what LimitRanges and quotas will say."""
+    """Return one policy that right-sizes and predicts LimitRanges and quotas."""
     loaded = load_policies([("all.yaml", POLICY)]).policies
     assert loaded is not None
     return loaded
 
 
 def main() -> int:
-    """Print the figures. The exit code is 1 if the bound does not hold."""
+    """Print the figures; return 1 if the bound is exceeded."""
     data, cluster, rules, usage = as_stored(pod(), BOUNDED), view(), policies(), UsageView()
     bare, bounded = request_in(BARE, data), request_in(BOUNDED, data)
     text = review_bytes(data)

@@ -1,17 +1,16 @@
-"""Creates of pods on a real control plane, with us and without us, in one run: `make bench-cluster`.
+"""Pod creates on a real control plane with and without the webhook, in one run: `make bench-cluster`.
 
-16 clients create pods that no scheduler takes, so that what is measured is the API server, etcd and the webhook, all on
-the same two cores, and the clients too. *Without* is a namespace that our hooks leave out, while our server does not
-run: one that runs watches every pod of the cluster. Rounds are interleaved, so that a noisy minute hurts all. What
-holds on any machine is the ratio; and where others use the machine too, the CPU that the API server and the webhook
-take for each create says more than the clock.
+16 clients create pods that no scheduler binds, so the API server, etcd and the webhook are measured, all on the same
+two cores as the clients. *Without* is a namespace that the webhooks exclude, while the server does not run (a running
+one watches every pod). Rounds are interleaved, so that noise affects all sides. The ratio holds on any machine; where
+other work runs on it, the CPU of the API server and the webhook per create says more than the clock.
 
-Two kinds of pods: those that touch GPUs, for each of which the webhook is called twice and answers with a patch; and
-those that do not, for which the API server only looks at the hooks' conditions. A cluster has a mixture of both.
+There are two kinds of pods: those that use GPUs, for each of which the webhook is called twice and answers with a
+patch; and those that do not, for which the API server only evaluates the match conditions. A cluster has both.
 
-In the same run stands the floor (`benchmarks.floor`): what any two hooks cost, whoever is behind them. For pods with
-GPUs that is a pair that is answered by a server which says yes to everything; for pods without, a pair whose condition
-never holds. Nothing that has hooks can be cheaper. Between the floor and us are our own hooks with that same server.
+The same run measures the floor (`benchmarks.floor`): the cost of any two webhooks. For pods with GPUs that is a pair
+whose server allows everything; for pods without, a pair whose condition is never true. No webhook can cost less.
+Between the floor and the whole there are Rightslice's webhooks with that same server.
 
     python -m benchmarks.cluster [--creates N] [--rounds N]
 """
@@ -55,7 +54,7 @@ PLACES: Mapping[str, Mapping[str, str]] = {
     GPUS: {
         "without": WITHOUT,
         "an empty pair": EMPTY,
-        "our hooks, an empty server": COPIED,
+        "our webhooks, an empty server": COPIED,
         "with us": WITH,
     },
     PLAIN: {"without": WITHOUT, "conditions alone": CONDITIONS, "with us": WITH},
@@ -63,15 +62,15 @@ PLACES: Mapping[str, Mapping[str, str]] = {
 """Namespaces by what stands before them, for each kind of pods, each dearer than the one before it."""
 
 STEPS = {
-    "an empty pair": "two hooks of anybody",
-    "conditions alone": "two hooks of anybody",
-    "our hooks, an empty server": "our conditions and the backstop",
+    "an empty pair": "any two webhooks",
+    "conditions alone": "any two webhooks",
+    "our webhooks, an empty server": "our conditions and the backstop",
 }
 """What one place costs more than the one before it; of the last, for pods with GPUs: our server and its patch."""
 
 
 class Site(NamedTuple):
-    """A plane, our installation in it, and the server of the floor."""
+    """A control plane, the installation in it, and the server of the floor."""
 
     plane: Plane
     ours: Installed
@@ -79,12 +78,12 @@ class Site(NamedTuple):
 
     @property
     def behind(self) -> tuple[Process, ...]:
-        """The processes behind hooks that run."""
+        """Return the processes behind the active webhooks."""
         return tuple(process for process in (self.ours.replica, self.empty) if process.running)
 
 
 class Round(NamedTuple):
-    """One round in one namespace: creates a second, milliseconds until the answer, and milliseconds of CPU a create."""
+    """One round in one namespace: creates per second, response milliseconds, CPU milliseconds per create."""
 
     per_second: float
     p50: float
@@ -98,7 +97,7 @@ Rounds = dict[tuple[str, float | None, str], list[Round]]
 
 
 def main() -> int:
-    """Measure and print. The exit code is 1 where a bound does not hold."""
+    """Measure and print; return 1 if a bound is exceeded."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--creates", type=int, default=1000, choices=range(100, 20_001), metavar="N")
     parser.add_argument("--rounds", type=int, default=5, choices=range(1, 21), metavar="N")
@@ -110,14 +109,14 @@ def main() -> int:
 
 
 def stay_on(cores: int) -> None:
-    """Run on so many cores, we and all that we start."""
+    """Run on this many cores, with all child processes."""
     if sys.platform == "linux":
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:cores])
 
 
 @contextmanager
 def running() -> Iterator[Site]:
-    """A control plane with the nodes of the example cluster, everything installed in it, and the floor."""
+    """Yield a control plane with the nodes of the example cluster, the installation and the floor."""
     with tempfile.TemporaryDirectory(prefix="rightslice-bench-") as name:
         folder = Path(name, "plane")
         folder.mkdir()
@@ -141,7 +140,7 @@ def describe(plane: Plane) -> None:
 
 
 def measure(site: Site, creates: int, rounds: int) -> Rounds:
-    """All rounds, interleaved, after one that does not count."""
+    """Run all rounds, interleaved, after a warm-up round."""
     found: Rounds = {}
     for turn in range(rounds + 1):
         for alone in (True, False)[:: 1 if turn % 2 else -1]:
@@ -155,7 +154,7 @@ def measure(site: Site, creates: int, rounds: int) -> Rounds:
 
 
 def rounds_of(*, alone: bool) -> list[tuple[str, float | None, str]]:
-    """Kinds, rates and namespaces: those without us, or all others."""
+    """Yield kinds, rates and namespaces: those without the webhook, or all others."""
     return [
         (kind, rate, namespace)
         for kind, places in PLACES.items()
@@ -166,7 +165,7 @@ def rounds_of(*, alone: bool) -> list[tuple[str, float | None, str]]:
 
 
 def serve(site: Site, wanted: bool) -> None:
-    """Have our server run, or not."""
+    """Start or stop the server."""
     if wanted and not site.ours.replica.running:
         site.ours.replica.start()
         eventually(site.ours.answers)
@@ -175,13 +174,13 @@ def serve(site: Site, wanted: bool) -> None:
 
 
 def pod(kind: str, namespace: str, index: int) -> Json:
-    """A pod that waits for a scheduler that is not there."""
+    """Return a pod for a scheduler that does not exist."""
     made = make_pod(f"bench-{index}").namespace(namespace).spec(schedulerName="nobody")
     return (made.asks("nvidia.com/mig-1g.10gb", "1") if kind == GPUS else made).build()
 
 
 def create(site: Site, pods: Sequence[Json], rate: float | None) -> Round:
-    """Create them all; every one must be taken."""
+    """Create all pods; none may be rejected."""
     began, before, behind = perf_counter(), site.plane.apiserver.cpu_seconds, cpu_of(site.behind)
     answers = create_all(site.plane, pods, rate=rate)
     seconds, made = perf_counter() - began, len(answers)
@@ -194,7 +193,7 @@ def create(site: Site, pods: Sequence[Json], rate: float | None) -> Round:
 
 
 def cpu_of(processes: Sequence[Process]) -> float:
-    """CPU seconds that they have used together."""
+    """Return the CPU seconds that processes have used together."""
     return sum(process.cpu_seconds for process in processes)
 
 
@@ -206,7 +205,7 @@ def empty(plane: Plane, namespace: str) -> None:
 
 
 def report(found: Rounds) -> int:
-    """Print medians, and where what is lost goes. Gives 1 where a bound does not hold for us."""
+    """Print medians and the parts of the cost; return 1 if a bound is exceeded."""
     failed = 0
     for kind, places in PLACES.items():
         for rate in (None, RATE):
@@ -219,34 +218,34 @@ def report(found: Rounds) -> int:
 
 
 def line(rounds: Sequence[Round]) -> str:
-    """The medians of rounds."""
+    """Return the medians of rounds."""
     per_second, p50, p99, api_cpu, hook_cpu = (median(column) for column in zip(*rounds, strict=True))
     clock = f"{per_second:7.1f} creates/s   p50 {p50:6.2f} ms   p99 {p99:6.2f} ms"
-    return f"{clock}   CPU a create: API server {api_cpu:.2f} ms, webhook {hook_cpu:.2f} ms"
+    return f"{clock}   CPU per create: API server {api_cpu:.2f} ms, webhook {hook_cpu:.2f} ms"
 
 
 def tell(rate: float | None, rounds: Mapping[str, Sequence[Round]]) -> bool:
-    """Print what hooks of anybody cost, and what ours cost beyond. Is the whole more than it may be?"""
+    """Print the cost of any pair of webhooks and of Rightslice beyond it; return whether the bound is exceeded."""
     without = rounds["without"]
     costs = {name: cost_of(rate, without, each) for name, each in rounds.items()}
     cpu = {name: median(one.api_cpu + one.hook_cpu for one in each) for name, each in rounds.items()}
     what, unit, most = ("fewer creates/s", "%", FEWER_PERCENT) if rate is None else ("added p99", "ms", ADDED_P99_MS)
     aim = f"(the aim: at most {most:.0f} {unit})"
     print(f"  {what}: {costs['with us']:.1f} {unit} = {parts(costs, unit)} {aim}")
-    print(f"  CPU a create: {cpu['with us']:.2f} ms = {cpu['without']:.2f} ms without + {parts(cpu, 'ms')}")
+    print(f"  CPU per create: {cpu['with us']:.2f} ms = {cpu['without']:.2f} ms without + {parts(cpu, 'ms')}")
     return costs["with us"] > most
 
 
 def parts(costs: Mapping[str, float], unit: str) -> str:
-    """Who costs how much, place after place, each beyond the one before."""
+    """Yield the cost of each side beyond the previous one."""
     names = list(costs)
-    last = "our server and its patch" if "our hooks, an empty server" in costs else "our conditions and the backstop"
+    last = "our server and its patch" if "our webhooks, an empty server" in costs else "our conditions and the backstop"
     beyond = {STEPS.get(name, last): costs[name] - costs[before] for before, name in pairwise(names)}
     return " + ".join(f"{cost:.2f} {unit} {who}" for who, cost in beyond.items())
 
 
 def cost_of(rate: float | None, without: Sequence[Round], others: Sequence[Round]) -> float:
-    """What hooks cost, round by round compared: percent of the creates a second, or milliseconds of p99."""
+    """Return the cost of webhooks, round by round: percent of the creates per second, or milliseconds of the p99."""
     pairs = list(zip(without, others, strict=True))
     if rate is None:
         return 100 * (1 - median(other.per_second / one.per_second for one, other in pairs))

@@ -1,7 +1,7 @@
-"""Churn played by a compiled copy of the rules (churn.cpp): a whole cluster in a second instead of a minute.
+"""Churn simulated by a compiled copy of the rules (churn.cpp): a whole cluster in a second instead of a minute.
 
-A copy proves nothing by itself, so `differences` plays a part of a list with the product's own code as well, ties
-broken in a fixed order, and both must have let every pod begin at the same moment.
+To check the copy, `differences` also runs a part of a list with the product's own code, with ties broken in a fixed
+order; every pod must start at the same time in both.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ FACTORS = ("claim", "emptying", "relief", "grain", "half_life")
 
 
 class _World(ctypes.Structure):
-    """What churn.cpp calls World, field by field."""
+    """The fields of churn.cpp's World."""
 
     _fields_ = (
         *((name, ctypes.c_int64) for name in NUMBERS),
@@ -55,7 +55,7 @@ class _World(ctypes.Structure):
 
 
 class World:
-    """One list on one site under one rule, ready to be played."""
+    """One list on one cluster under one rule, ready to run."""
 
     def __init__(
         self, site: ClusterCapacity, needs: Sequence[PodDemand], policy: ScoringStrategy, *, fixed: bool = False
@@ -159,7 +159,7 @@ def _tab(site: ClusterCapacity, mix: WorkloadMix) -> dict[str, np.ndarray]:
 
 
 def _fgd(site: ClusterCapacity, mix: WorkloadMix) -> dict[str, np.ndarray]:
-    """By model, size, GPUs with room and CPU limit met: the part of typical pods that can run."""
+    """Return, by model, size, GPUs with capacity and CPU limit, the part of typical pods that can run."""
     shares = {need: share for need, share in typical_demands(mix).items() if need.gpus}
     sizes, limits = sorted({need.gpu_milli for need in shares}), sorted({need.cpu_milli for need in shares})
     runs = np.zeros((len(site.models), len(sizes), site.gpus.shape[1] + 1, len(limits) + 1))

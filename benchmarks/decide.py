@@ -1,12 +1,12 @@
-"""`decide` over real manifests: microseconds a review, beside `json.loads` of the same review in the same run.
+"""`decide` over real manifests: microseconds per review, relative to `json.loads` of the same review in the same run.
 
-The cluster is the demo's, grown to 100 nodes; the policies are the whole shipped library. Each pod of the corpus,
-and each pod that comes of its workloads, arrives as an API server sends it, in a namespace that right-sizes
-(`tests/cluster/test_arriving.py` holds the form against a real one). Workloads are judged as well, template by
-template; they are printed apart, and with the pods together: they come once where their pods come again and again.
+The cluster is that of the demo, grown to 100 nodes; the policies are the whole shipped library. Each pod of the
+corpus, and each pod of its workloads, is sent as an API server sends it, in a namespace that right-sizes
+(`tests/cluster/test_arriving.py` compares the form with a real one). Workloads are evaluated too, template by
+template; they are printed apart and together with the pods: they are created once, their pods again and again.
 
-Bounds, of pods: p50 at most 60 µs and at most twice `json.loads`, p99 at most 300 µs. The garbage collector is set as
-the server sets it. Usage: python -m benchmarks.decide
+Bounds for pods: median at most 60 µs and at most twice `json.loads`, 99th percentile at most 300 µs. The garbage
+collector is configured as in the server. Usage: python -m benchmarks.decide
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
 
-from benchmarks.arriving import Json, as_applied, as_stored, review_bytes
+from benchmarks.api_objects import Json, as_applied, as_stored, review_bytes
+from benchmarks.controller_pods import owned
 from benchmarks.fleet import grown_view
-from benchmarks.owned import owned
 from webhook.cache.bundled_files import bundled_folder
 from webhook.documents.reader import read_documents
 from webhook.engine.decide import decide
@@ -44,7 +44,7 @@ MAX_P50, MAX_P99, MAX_RATIO = 60.0, 300.0, 2.0
 
 
 def manifests(folder: Path) -> list[Json]:
-    """Every object of the manifests in a folder; the ones that cannot be read are left out."""
+    """Yield every object of the manifests in a folder that can be read."""
     found: list[Json] = []
     for file in sorted(folder.glob("*.yaml")):
         try:
@@ -57,7 +57,7 @@ def manifests(folder: Path) -> list[Json]:
 
 
 def request_of(data: Json) -> AdmissionRequest:
-    """A request as the server reads it from a review: decoded, nothing judged yet."""
+    """Return a request as the server decodes it from a review."""
     group, _, _ = data.get("apiVersion", "").rpartition("/")
     kind = data.get("kind", "")
     return AdmissionRequest(
@@ -72,27 +72,27 @@ def request_of(data: Json) -> AdmissionRequest:
 
 
 def pods_of(data: Json, policies: PolicySet) -> list[Json]:
-    """The pods that come of an object: itself, or one of each of its templates."""
+    """Yield the pods of an object: itself, or one for each of its templates."""
     if data.get("kind") == "Pod":
         return [as_stored(data, NAMESPACE)]
     return [as_stored(owned(dict(one.data), data), NAMESPACE) for one in templates_of(data, policies)]
 
 
 def templates_of(data: Json, policies: PolicySet) -> list[PodTemplate]:
-    """The pod templates of a workload that can be read."""
+    """Yield the readable pod templates of a workload."""
     request = request_of(data)
     paths = policies.template_paths.get((request.group, request.kind), ())
     return [one for one in read_templates(request, paths) if not one.error]
 
 
 def applied(data: Json, policies: PolicySet) -> Json:
-    """A workload as it arrives; nothing is filled in where Kubernetes does not know the kind itself."""
+    """Return a workload as the webhook receives it; kinds that Kubernetes does not know have no defaults."""
     known = request_of(data).group in ("apps", "batch")
     return as_applied(data, [one.spec_path for one in templates_of(data, policies)] if known else ())
 
 
 def microseconds(work: Callable[[], object]) -> list[float]:
-    """What each of so many calls takes."""
+    """Return the duration of each call."""
     clock = time.perf_counter_ns
     spent: list[float] = []
     for _ in range(ROUNDS):
@@ -110,27 +110,27 @@ class Measure(NamedTuple):
 
     @property
     def p50(self) -> float:
-        """The median of `decide`."""
+        """Return the median of `decide`."""
         return statistics.median(self.ours)
 
     @property
     def p99(self) -> float:
-        """What one `decide` in a hundred exceeds."""
+        """Return the 99th percentile of `decide`."""
         return statistics.quantiles(self.ours, n=100)[98]
 
     @property
     def baseline(self) -> float:
-        """The median of `json.loads`."""
+        """Return the median of `json.loads`."""
         return statistics.median(self.theirs)
 
     @property
     def held(self) -> bool:
-        """Is it within the bounds?"""
+        """Return whether it is within the bounds."""
         return self.p50 <= MAX_P50 and self.p99 <= MAX_P99 and self.p50 <= MAX_RATIO * self.baseline
 
 
 def measure(objects: list[Json], policies: PolicySet, view: ClusterView) -> Measure:
-    """Time `decide` on every object, and `json.loads` of its review in turn with it."""
+    """Time `decide` on every object, alternating with `json.loads` of its review."""
     usage = UsageView()
     ours: list[float] = []
     theirs: list[float] = []
@@ -149,7 +149,7 @@ def measure(objects: list[Json], policies: PolicySet, view: ClusterView) -> Meas
 
 
 def main() -> int:
-    """Print the figures. The exit code is 1 if a bound does not hold."""
+    """Print the figures; return 1 if a bound is exceeded."""
     corpus = Path(os.environ.get("RIGHTSLICE_SHARED", "../shared")) / "corpus" / "manifests"
     files = sorted(bundled_folder("policies").glob("*.yaml"))
     policies = load_policies((file.name, file.read_text(encoding="utf-8")) for file in files).policies

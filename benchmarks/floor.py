@@ -1,10 +1,11 @@
-"""What hooks cost at the least, whoever stands behind them: the floor that `benchmarks.cluster` measures us against.
+"""The minimum cost of any webhooks: the floor that `benchmarks.cluster` compares with.
 
-Hooks, one that changes and one that judges, each pair in a namespace of its own that ours leave out:
+One mutating and one validating webhook, each pair in a namespace of its own that Rightslice's webhooks exclude:
 
-* *conditions alone*: hooks whose one condition never holds. Nobody is called; the API server converts the pod for each.
-* *an empty pair*: hooks without conditions, answered by a server that reads the uid and says yes.
-* *our hooks, an empty server*: every hook of ours for pods with its conditions, and the backstop; that server answers.
+* *conditions alone*: webhooks whose only condition is never true. Nothing is called; the API server converts the pod.
+* *an empty pair*: webhooks without conditions; their server reads the uid and allows.
+* *our webhooks, an empty server*: Rightslice's webhooks for pods with their conditions, and the backstop, with
+  that server.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ NEVER = {"name": "never", "expression": "object.metadata.name == ''"}
 
 @contextmanager
 def floors(plane: Plane, folder: Path) -> Iterator[Process]:
-    """Inside, all of them are there; yields the one server behind them."""
+    """Install all of them for the duration of the block; yields the one server behind them."""
     server, client = empty_server(folder)
     pairs = [*pair("conditions", CONDITIONS, client, [NEVER]), *pair("empty", EMPTY, client, [])]
     hooks = [*pairs, *copies(COPIED, client)]
@@ -57,7 +58,7 @@ def floors(plane: Plane, folder: Path) -> Iterator[Process]:
 
 
 def empty_server(folder: Path) -> tuple[Process, Json]:
-    """The server, not started yet, and how hooks call it."""
+    """Return the server, not started yet, and its client configuration."""
     go = find_go("1.24", cache(), tell)
     subprocess.run([str(go), "build", "-o", f"{folder}/", "./empty"], cwd=GO, check=True)
     certificate, port = create_self_signed(["127.0.0.1"], datetime.now(UTC)), free_port()
@@ -68,7 +69,7 @@ def empty_server(folder: Path) -> tuple[Process, Json]:
 
 
 def pair(name: str, namespace: str, client: Json, conditions: list[Json]) -> list[Json]:
-    """A hook that changes pods and one that judges them, in one namespace."""
+    """Return a mutating and a validating webhook for one namespace."""
     rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}
     hook = {
         "name": f"{name}.floor.rightslice.dev",
@@ -93,12 +94,12 @@ def pair(name: str, namespace: str, client: Json, conditions: list[Json]) -> lis
 
 
 def only(namespace: str) -> Json:
-    """Selects one namespace."""
+    """Return a selector of one namespace."""
     return {"matchExpressions": [{"key": "kubernetes.io/metadata.name", "operator": "In", "values": [namespace]}]}
 
 
 def copies(namespace: str, client: Json) -> list[Json]:
-    """Our own hooks for pods and the backstop, in a namespace that those leave out, with another server behind them."""
+    """Return Rightslice's webhooks for pods and the backstop for one namespace, with another server."""
     policy, binding = backstop_policies()[:2]
     copied = {
         **binding,
@@ -121,20 +122,20 @@ def copies(namespace: str, client: Json) -> list[Json]:
 
 
 def copy(hook: Json, namespace: str, client: Json) -> Json:
-    """A hook that leaves out as many namespaces as ours, and not this one."""
+    """Return a webhook that excludes as many namespaces as ours, but not this one."""
     conditions = [{**each, "expression": elsewhere(each["expression"])} for each in hook["matchConditions"]]
     return {**hook, "clientConfig": client, "namespaceSelector": only(namespace), "matchConditions": conditions}
 
 
 def elsewhere(expression: str) -> str:
-    """The condition that leaves namespaces out, for other names of the same length."""
+    """Return the condition that excludes namespaces, for other names of the same length."""
     for name in EXCLUDED_NAMESPACES:
         expression = expression.replace(f"'{name}'", f"'x{name[1:]}'")
     return expression
 
 
 def is_asked(plane: Plane, server: Process, namespace: str) -> bool:
-    """Does the API server call it by now?"""
+    """Return whether the API server calls it already."""
     before = server.cpu_seconds
     pod = make_pod().namespace(namespace).gpus(1).build()
     for _ in range(50):

@@ -1,6 +1,6 @@
-"""GenTD26: GPU memory of 144 serving pods over a day, and the protocol by which limits are judged on it.
+"""GenTD26: GPU memory of 144 serving pods over a day, and the protocol for comparing limits on it.
 
-Source: alibaba/clusterdata, cluster-trace-v2026-GenAI. The released clock runs at 0.95: an hour is 3,420 s of it.
+Source: alibaba/clusterdata, cluster-trace-v2026-GenAI. The published clock runs at 0.95: an hour is 3,420 s of it.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ class Pod(NamedTuple):
     used: Floats
 
     def between(self, after: float, until: float) -> Floats:
-        """What was used after one moment and until another."""
+        """Return the usage between two times."""
         low, high = np.searchsorted(self.at, (after, until), side="right")
         return self.used[low:high]
 
 
 class Decision(NamedTuple):
-    """One limit to choose, and what came of it: for a pod at a moment, over the hour that follows."""
+    """One limit to choose for a pod at a time, and the usage in the following hour."""
 
     pod: Pod
     at: float
@@ -49,12 +49,12 @@ class Decision(NamedTuple):
 
 
 def archive_in(folder: Path) -> Path:
-    """Where the trace is in a folder."""
+    """Return the path of the trace in a folder."""
     return folder / f"{FILE}.tar.gz"
 
 
 def read(folder: Path) -> list[Pod]:
-    """Every pod of the trace."""
+    """Return every pod of the trace."""
     with tarfile.open(archive_in(folder)) as archive:
         inside = archive.extractfile(f"{FILE}.csv")
         assert inside is not None
@@ -66,7 +66,7 @@ def read(folder: Path) -> list[Pod]:
 
 
 def made(seed: int = 7) -> list[Pod]:
-    """Twelve pods over ten hours that now and then need more for a while, for where there is no trace."""
+    """Generate twelve pods over ten hours that sometimes need more, for runs without a trace."""
     rng = np.random.default_rng(seed)
     at = STEP * np.arange(600.0)
     return [Pod(f"pod-{i}", at, _walk(rng, at.size)) for i in range(12)]
@@ -79,7 +79,7 @@ def _walk(rng: np.random.Generator, size: int) -> Floats:
 
 
 def history_of(pod: Pod) -> UsageHistory:
-    """A pod's record as the estimator takes it: a bin a sample, each ending where it was taken."""
+    """Return a pod's record for the estimator: one bin per sample, ending at the sample."""
     bins = ((pod.at - pod.at[0]) // STEP).astype(int)
     readings: list[float | None] = [None] * (int(bins[-1]) + 1)
     for index, used in zip(bins.tolist(), pod.used.tolist(), strict=True):
@@ -90,7 +90,7 @@ def history_of(pod: Pod) -> UsageHistory:
 
 
 def decisions(pods: list[Pod]) -> list[Decision]:
-    """Each hour of each pod that was seen long enough, after its first two, by time."""
+    """Return each hour of each pod with enough samples, after its first two, by time."""
     return sorted((each for pod in pods if pod.at.size >= LEAST_SAMPLES for each in _of(pod)), key=lambda each: each.at)
 
 
@@ -106,7 +106,7 @@ def _of(pod: Pod) -> list[Decision]:
 
 
 class Score(NamedTuple):
-    """What limits come to: percent of pod-hours overrun, of pods ever overrun, mean limit in GiB, and slack."""
+    """Result of limits: percent of pod-hours exceeded, of pods ever exceeded, mean limit in GiB, and slack."""
 
     overrun: float
     pods: float
@@ -115,7 +115,7 @@ class Score(NamedTuple):
 
 
 def score(asked: list[Decision], limits: Floats) -> Score:
-    """Judge one limit for each decision, MiB; none is above the card."""
+    """Evaluate one limit for each decision, in MiB; none is above the card."""
     limits = np.minimum(limits, CARD_MIB)
     over = np.array([each.peak for each in asked]) > limits
     hit = {each.pod.name for each, overrun in zip(asked, over, strict=True) if overrun}

@@ -1,8 +1,8 @@
 """The live view at full size: 5,000 nodes and 150,000 pods, 30,000 of them with GPUs, from a synthetic API server.
 
-The real server process is measured from outside: cold start to ready, resident memory then and at its peak while
-everything is listed again, and the CPU that 500 pod events a second cost. `decide` is timed in this process over a
-view that is kept the same way, in turn with no events and with 500 a second.
+The real server process is measured from outside: cold start to ready, memory then and at its peak while everything is
+listed again, and the CPU for 500 pod events per second. `decide` is timed in this process over a view that is kept in
+the same way, alternating between no events and 500 per second.
 
     python -m benchmarks.live
 """
@@ -56,7 +56,7 @@ MOST_START, MOST_RESIDENT, MOST_PEAK, MOST_CPU, MOST_P99 = 15.0, 512.0, 768.0, 2
 
 
 class Site(NamedTuple):
-    """A synthetic API server, and how to reach it."""
+    """A synthetic API server, and how to connect to it."""
 
     folder: Path
     kubeconfig: Path
@@ -64,7 +64,7 @@ class Site(NamedTuple):
     tls: ssl.SSLContext
 
     def post(self, path: str) -> None:
-        """Tell it something."""
+        """Send it a command."""
         request = urllib.request.Request(f"{self.url}{path}", method="POST")
         urllib.request.urlopen(request, context=self.tls, timeout=10).close()
 
@@ -83,7 +83,7 @@ class Figure(NamedTuple):
 
 
 def main() -> int:
-    """Measure and print. The exit code is 1 where a bound does not hold."""
+    """Measure and print; return 1 if a bound is exceeded."""
     print(f"{NODES} nodes, {PODS} pods, {GPU_PODS} of them with GPUs; {time.strftime('%F %T')}")
     print(f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}: what else runs here makes the start longer")
     with apiserver() as site:
@@ -95,7 +95,7 @@ def main() -> int:
 
 @contextmanager
 def apiserver() -> Iterator[Site]:
-    """The synthetic API server in a process of its own."""
+    """Run the synthetic API server in its own process."""
     with TemporaryDirectory(prefix="rightslice-live-") as name:
         folder = Path(name)
         create_self_signed(["127.0.0.1", "localhost"], datetime.now(UTC)).write(folder)
@@ -109,7 +109,7 @@ def apiserver() -> Iterator[Site]:
 
 
 def kubeconfig(folder: Path, url: str) -> Path:
-    """A kubeconfig for it."""
+    """Return a kubeconfig for it."""
     cluster = {"server": url, "certificate-authority": str(folder / "ca.crt")}
     config = {
         "current-context": "live",
@@ -124,7 +124,7 @@ def kubeconfig(folder: Path, url: str) -> Path:
 
 @contextmanager
 def ending(process: subprocess.Popen[bytes]) -> Iterator[subprocess.Popen[bytes]]:
-    """A process that is ended with the block."""
+    """Yield a process that ends with the block."""
     try:
         yield process
     finally:
@@ -133,7 +133,7 @@ def ending(process: subprocess.Popen[bytes]) -> Iterator[subprocess.Popen[bytes]
 
 
 def until(holds: Callable[[], object]) -> None:
-    """Wait until it holds."""
+    """Wait until a condition is true."""
     deadline = time.monotonic() + PATIENCE
     while not holds():
         if time.monotonic() > deadline:
@@ -171,7 +171,7 @@ def of_process(site: Site) -> list[Figure]:
 
 
 def relisted(site: Site, pid: int, port: int) -> float:
-    """The peak of resident memory, MiB, while everything is listed a second time."""
+    """Return the peak memory in MiB while everything is listed a second time."""
     Path(f"/proc/{pid}/clear_refs").write_text("5")
     site.post("/expire")
     until(lambda: 'rightslice_watch_lists_total{resource="pods"} 2.0' in said(port, "/metrics"))
@@ -180,7 +180,7 @@ def relisted(site: Site, pid: int, port: int) -> float:
 
 
 def said(port: int, path: str) -> str:
-    """What the server says; "" while it says nothing good."""
+    """Return the response of the server; "" for an error."""
     context = ssl.create_default_context()
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     try:
@@ -191,20 +191,20 @@ def said(port: int, path: str) -> str:
 
 
 def status(pid: int, field: str) -> float:
-    """A size of a process, MiB."""
+    """Return a size of a process in MiB."""
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     return next(int(line.split()[1]) / 1024 for line in lines if line.startswith(f"{field}:"))
 
 
 def cpu(pid: int, seconds: float) -> float:
-    """CPU that a process takes over a while, percent of one core."""
+    """Return the CPU of a process over some time, in percent of one core."""
     before = used_by(pid)
     time.sleep(seconds)
     return (used_by(pid) - before) / seconds * 100
 
 
 def used_by(pid: int) -> float:
-    """Seconds of CPU that a process has taken since it began."""
+    """Return the CPU seconds of a process since its start."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
@@ -213,7 +213,7 @@ def used_by(pid: int) -> float:
 
 
 class Holder:
-    """Who holds the view, and is told nothing that matters here."""
+    """Holder of the view that ignores all errors."""
 
     view: ClusterView = empty_view()
 
@@ -248,7 +248,7 @@ async def of_decide(site: Site) -> Figure:
 
 
 async def in_turn(site: Site, holder: Holder, policies: PolicySet) -> tuple[float, float]:
-    """p99 without and with events, µs: the median of some rounds of each, in turn."""
+    """Return the 99th percentile without and with events in µs: the median of several rounds of each, alternating."""
     requests = [request_of(data) for data in manifests(bundled_folder("examples") / "pods") if data["kind"] == "Pod"]
     await timed(requests, holder, policies)
     found: dict[int, list[float]] = {0: [], RATE: []}
@@ -261,7 +261,7 @@ async def in_turn(site: Site, holder: Holder, policies: PolicySet) -> tuple[floa
 
 
 async def timed(requests: Sequence[AdmissionRequest], holder: Holder, policies: PolicySet) -> list[float]:
-    """Microseconds of CPU of each decision over a while: what else runs on this machine does not count."""
+    """Return the CPU microseconds of each decision over some time; other work on this machine does not count."""
     spent, usage = [], UsageView()
     end = time.monotonic() + ROUND_SECONDS
     while time.monotonic() < end:

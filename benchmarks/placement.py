@@ -22,7 +22,7 @@ import numpy as np
 
 from benchmarks.arrivals import arrivals, fill
 from benchmarks.openb import WHERE, Traces, traces
-from benchmarks.published import KNOWN
+from benchmarks.openb_results import KNOWN
 from webhook.placement.fragmentation.strategies import ScoringStrategy
 from webhook.placement.fragmentation.workload_mix import mix_from_demands
 from webhook.placement.nodes.simulator import Simulator

@@ -1,15 +1,15 @@
-"""The reviews that the server benchmark posts: training and serving pods of about 6 KB, as an API server sends them.
+"""Reviews that the server benchmark posts: training and serving pods of about 6 KB, as an API server sends them.
 
-Pods come in copies. `copies` gives those of several workloads, each pod as its controller makes it: with a token volume
-and, in a Job, a number of its own. `strangers` gives pods of which no two have a workload in common.
+`copies` yields replicas of several workloads, each pod as its controller creates it: with a token volume and, in a
+Job, an index. `strangers` yields pods of different workloads.
 """
 
 from __future__ import annotations
 
 import random
 
-from benchmarks.arriving import Json, as_stored, review_bytes
-from benchmarks.owned import indexed, owned, uid_by
+from benchmarks.api_objects import Json, as_stored, review_bytes
+from benchmarks.controller_pods import indexed, owned, uid_by
 
 NAMESPACE = "team-vision"
 """A namespace of the demo cluster that has opted in to right-sizing."""
@@ -28,17 +28,17 @@ _GPUS = (1, 1, 1, 2, 1, 1, 4, 8)
 
 
 def copies(workloads: int = WORKLOADS, each: int = COPIES) -> list[bytes]:
-    """Reviews of the pods of so many workloads, `each` of them so often, as they come when all scale up at once."""
+    """Yield reviews of the pods of this many workloads, `each` times each, in the order of a simultaneous scale-up."""
     return [review(workload, number) for number in range(each) for workload in range(workloads)]
 
 
 def strangers(count: int = STRANGERS) -> list[bytes]:
-    """Reviews of pods of so many workloads, one of each."""
+    """Yield reviews of pods of this many workloads, one of each."""
     return [review(workload, 0) for workload in range(count)]
 
 
 def review(workload: int = 0, number: int = 0) -> bytes:
-    """The review of one pod of a workload."""
+    """Return the review of one pod of a workload."""
     chance = random.Random(f"{workload}/{number}")
     suffix = "".join(chance.choices("bcdfghjklmnpqrstvwxz2456789", k=5))
     pod = _of_job(workload, number) if workload % 2 else _of_deployment(workload)
@@ -46,14 +46,14 @@ def review(workload: int = 0, number: int = 0) -> bytes:
 
 
 def _of_job(workload: int, number: int) -> Json:
-    """A pod of an indexed Job."""
+    """Return a pod of an indexed Job."""
     job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": f"train-{workload}"}}
     template = {"metadata": _metadata(workload), "spec": _spec(workload) | {"restartPolicy": "Never"}}
     return indexed(owned(template, job), number)
 
 
 def _of_deployment(workload: int) -> Json:
-    """A pod of a Deployment's ReplicaSet."""
+    """Return a pod of a Deployment's ReplicaSet."""
     deployment = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": f"serve-{workload}"}}
     return owned({"metadata": _metadata(workload), "spec": _spec(workload)}, deployment)
 

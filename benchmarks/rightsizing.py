@@ -1,9 +1,9 @@
-"""Limits of GPU memory on a day of real pods: how often they are overrun, and how much of them lies idle.
+"""Limits of GPU memory on a day of real pods: how often they are exceeded, and how much of them is unused.
 
     python -m benchmarks.rightsizing --trace ../shared/traces/gentd26       the published day
-    python -m benchmarks.rightsizing                                        twelve made pods, to see it run
+    python -m benchmarks.rightsizing                                        twelve generated pods, to try it
 
-Exit code 1 where a baseline does not come out as published to the digit, or where no target lets the estimator with its
+Exit code 1 if a baseline differs from its published figure in any digit, or if no target lets the estimator with its
 own prices stay at 2 % of pod-hours and 38.5 % slack, or none at 0.5 % and 46 %.
 """
 
@@ -19,7 +19,7 @@ import numpy as np
 
 from benchmarks import baselines
 from benchmarks.gentd26 import CARD_MIB, WHERE, Decision, Pod, Score, archive_in, decisions, made, read, score
-from benchmarks.hourly import Chosen, chosen, pool_of
+from benchmarks.hourly_limits import Chosen, chosen, pool_of
 from webhook.usage.usage_windows import Floats
 
 TARGETS = (0.04, 0.03, 0.025, 0.02, 0.015, 0.01, 0.005, 0.0025)
@@ -45,7 +45,7 @@ AIMS = ((2.0, 38.5), (0.5, 46.0))
 
 
 def baseline_limits(asked: list[Decision], pods: list[Pod]) -> dict[str, Floats]:
-    """Every rule that there are published figures of."""
+    """Return every rule with published figures."""
     peaks, fleet = baselines.history_peaks(asked), baselines.fleet_max(asked, pods)
     constants = {f"constant {gib} GiB": baselines.constant(asked, gib) for gib in (40, 44, 46, 47)}
     return {
@@ -59,12 +59,12 @@ def baseline_limits(asked: list[Decision], pods: list[Pod]) -> dict[str, Floats]
 
 
 def told(found: Score) -> tuple[str, str, str, str]:
-    """A score to the digits that are published."""
+    """Format a score to the published digits."""
     return f"{found.overrun:.2f}", f"{found.pods:.1f}", f"{found.limit:.1f}", f"{found.slack:.1f}"
 
 
 class Knobs(NamedTuple):
-    """A rule with one knob: a column for each setting. Overruns and slack, summed by pod (rows)."""
+    """A rule with one parameter: a column for each setting. Exceeded hours and slack, summed by pod (rows)."""
 
     overruns: Floats
     slack: Floats
@@ -72,7 +72,7 @@ class Knobs(NamedTuple):
 
 
 def knobs(asked: list[Decision], limits: Floats) -> Knobs:
-    """Judge every setting; `limits` has a row a decision."""
+    """Evaluate every setting; `limits` has a row per decision."""
     names = [each.pod.name for each in asked]
     pods = np.array(sorted(set(names)))
     mine = (pods[:, None] == np.array(names)).astype(float)
@@ -82,31 +82,31 @@ def knobs(asked: list[Decision], limits: Floats) -> Knobs:
 
 
 def resampled(pods: int, seed: int = 1) -> Floats:
-    """How often each pod is drawn, a row a resample; the first row is every pod once."""
+    """Return how often each pod is drawn, a row per resample; the first row is every pod once."""
     draws = np.random.default_rng(seed).multinomial(pods, np.full(pods, 1 / pods), size=RESAMPLES)
     return np.vstack((np.ones(pods), draws))
 
 
 def rates(rule: Knobs, draws: Floats) -> tuple[Floats, Floats]:
-    """Percent of hours overrun and slack in percent, a row a resample and a column a setting."""
+    """Return percent of hours exceeded and slack in percent, a row per resample and a column per setting."""
     hours = (draws @ rule.hours)[:, None]
     return 100 * (draws @ rule.overruns) / hours, 100 * (draws @ rule.slack) / hours
 
 
 def frontier(rule: Knobs, draws: Floats, level: float) -> Floats:
-    """The least slack with overruns at or below a level (a share), the knob chosen in each resample."""
+    """Return the least slack with exceeded hours at or below a level (a share), the setting chosen in each resample."""
     overrun, slack = rates(rule, draws)
     return np.asarray(np.where(overrun <= 100 * level, slack, np.inf).min(axis=1))
 
 
 def between(values: Floats, digits: int) -> str:
-    """The first value, and the middle 95 % of the others."""
+    """Return the first value, and the middle 95 % of the others."""
     low, high = np.percentile(values[1:], (2.5, 97.5))
     return f"{values[0]:.{digits}f} ({low:.{digits}f}..{high:.{digits}f})"
 
 
 def knobs_of_all(asked: list[Decision], found: Chosen, on_rungs: Chosen) -> dict[str, Knobs]:
-    """The rules of the frontier."""
+    """Return the rules of the frontier."""
     peaks = baselines.history_peaks(asked)[:, None]
     every = np.ones_like(peaks)
     return {
@@ -119,7 +119,7 @@ def knobs_of_all(asked: list[Decision], found: Chosen, on_rungs: Chosen) -> dict
 
 
 def faults(scores: dict[str, Score], own: dict[float, Score]) -> list[str]:
-    """What does not hold."""
+    """Return the failed checks."""
     wrong = [
         f"{name}: {', '.join(told(scores[name]))}, published as {', '.join(want)}"
         for name, want in PUBLISHED.items()
@@ -132,14 +132,14 @@ def faults(scores: dict[str, Score], own: dict[float, Score]) -> list[str]:
 
 
 def report_baselines(scores: dict[str, Score]) -> None:
-    """The rules without a knob."""
+    """Print the rules without a parameter."""
     print("| rule | overrun, % of pod-hours | pods ever hit, % | mean limit, GiB | slack, % |\n" + "|---" * 5 + "|")
     for name, found in scores.items():
         print(f"| {name} | {' | '.join(told(found))} |")
 
 
 def report_own(asked: list[Decision], ways: dict[str, Chosen], draws: Floats) -> None:
-    """The estimator with the price of the moment, by target."""
+    """Print the estimator with the current price, by target."""
     print("\n| estimator, own prices | target, % | overrun, % | slack, % | pods ever hit, % | stated risk, % |")
     print("|---" * 6 + "|")
     for name, way in ways.items():
@@ -151,7 +151,7 @@ def report_own(asked: list[Decision], ways: dict[str, Chosen], draws: Floats) ->
 
 
 def report_frontier(rules: dict[str, Knobs], draws: Floats) -> None:
-    """Least slack at each level of overruns, one knob a rule, in hindsight."""
+    """Print the least slack at each level of exceeded hours, one setting per rule, in hindsight."""
     heads = " | ".join(f"{100 * level:g} %" for level in TARGETS)
     print(f"\n| least slack (%) with overruns at most | {heads} |\n" + "|---" * (1 + len(TARGETS)) + "|")
     for name, rule in rules.items():
@@ -160,7 +160,7 @@ def report_frontier(rules: dict[str, Knobs], draws: Floats) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Print the three tables; 1 where something does not hold on the real trace."""
+    """Print the three tables; return 1 if a check fails on the real trace."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--trace", type=Path, help=f"folder of the trace, published at {WHERE}")
     folder = parser.parse_args(arguments).trace

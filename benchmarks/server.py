@@ -1,14 +1,14 @@
 """Our server with the full decision and the shipped library, against a minimal Go webhook that decides nothing.
 
-Both run as processes on loopback, in turn on the same core, with TLS and 16 kept connections; the load comes from
-the other core. Rounds are interleaved, so that a noisy minute hurts both. What holds on any machine is the ratio.
+Both run as processes on loopback, alternating on the same core, with TLS and 16 persistent connections; the load
+comes from the other core. Rounds are interleaved, so that noise affects both. The ratio holds on any machine.
 
-Two loads, of reviews of about 6 KB. *Copies* are what a cluster sends: 25 pods of each of 40 workloads in turn, each
-with a name, a uid, a number and a token volume of its own; the bounds are held against it. *Strangers* are pods of
-2,000 workloads, of which no two come close together: nothing that is remembered of one helps with another.
+There are two loads of reviews of about 6 KB. *Copies* are what a cluster sends: 25 pods of each of 40 workloads in
+turn, each with its own name, uid, index and token volume; the bounds apply to it. *Strangers* are pods of 2,000
+workloads, so that no cached decision helps.
 
-The cluster is the demo's, grown to 100 nodes, with more slices than the load can use up; each pod that gets one is
-taken off what is free, as in earnest.
+The cluster is that of the demo, grown to 100 nodes, with more slices than the load can use; each pod that gets one
+reduces the free slices, as in production.
 
     python -m benchmarks.server [--requests N] [--rounds N] [--policies DIR] [--cluster SNAPSHOT]
 """
@@ -65,7 +65,7 @@ class Contender(NamedTuple):
 
 
 def main() -> int:
-    """Measure and print. The exit code is 1 where a bound does not hold."""
+    """Measure and print; return 1 if a bound is exceeded."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--requests", type=int, default=8000, choices=range(100, 100_001), metavar="N")
     parser.add_argument("--rounds", type=int, default=5, choices=range(1, 21), metavar="N")
@@ -86,7 +86,7 @@ def main() -> int:
 
 
 def write_loads(folder: Path) -> list[Path]:
-    """The reviews of each load, one a line."""
+    """Write the reviews of each load, one per line."""
     files = []
     for name, reviews in (("copies", copies()), ("strangers", strangers())):
         files.append(folder / f"{name}.jsonl")
@@ -95,7 +95,7 @@ def write_loads(folder: Path) -> list[Path]:
 
 
 def write_cluster(folder: Path) -> Path:
-    """A snapshot with room for all that comes."""
+    """Write a snapshot with capacity for all pods."""
     file = folder / "cluster.json"
     file.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": roomy(grow(demo_objects()))}))
     return file
@@ -108,7 +108,7 @@ def build(folder: Path) -> None:
 
 
 def contenders(folder: Path, policies: str, cluster: str) -> list[Contender]:
-    """Both servers with their ports."""
+    """Return both servers with their ports."""
     ports = free_port(), free_port()
     go = [f"{folder}/baseline", "-listen", f"{HOST}:{ports[0]}", "-cert", f"{folder}/tls.crt", "-key"]
     ours = [sys.executable, "-m", "webhook.cli", "serve", "webhook", "--listen", f"{HOST}:{ports[1]}"]
@@ -118,7 +118,7 @@ def contenders(folder: Path, policies: str, cluster: str) -> list[Contender]:
 
 
 def compete(servers: list[Contender], loads: list[Path], options: argparse.Namespace) -> dict[str, Rounds]:
-    """Run every server, and put every load on them in turn; rounds by load."""
+    """Run every server with every load in turn; return the rounds by load."""
     rounds: dict[str, Rounds] = {load.stem: {server.name: [] for server in servers} for load in loads}
     with running(servers[0]) as first, running(servers[1]) as second:
         running_now = ((servers[0], first), (servers[1], second))
@@ -132,7 +132,7 @@ def compete(servers: list[Contender], loads: list[Path], options: argparse.Names
 
 
 def measure(load: Path, port: int, pid: int, requests: int) -> Round:
-    """One round: throughput, CPU of the server for each request, latencies."""
+    """Run one round: throughput, CPU of the server per request, latencies."""
     before = cpu_seconds(pid)
     result = post(load, port, requests)
     used = cpu_seconds(pid) - before
@@ -165,7 +165,7 @@ def running(server: Contender) -> Iterator[int]:
 
 
 def wait_for(port: int, process: subprocess.Popen[bytes]) -> None:
-    """Wait until a port takes connections."""
+    """Wait until a port accepts connections."""
     end = time.monotonic() + START_SECONDS
     while time.monotonic() < end and process.poll() is None:
         try:
@@ -178,26 +178,26 @@ def wait_for(port: int, process: subprocess.Popen[bytes]) -> None:
 
 
 def pin(*, last: bool):  # type: ignore[no-untyped-def] # a callback for Popen
-    """A function that keeps a new process on the first or the last core that we may use."""
+    """Return a function that pins a new process to the first or the last available core."""
     cores = sorted(os.sched_getaffinity(0))
     return lambda: os.sched_setaffinity(0, {cores[-1 if last else 0]})
 
 
 def cpu_seconds(pid: int) -> float:
-    """CPU that a process has used, all its threads together, to the nanosecond."""
+    """Return the CPU time of a process with all its threads, to the nanosecond."""
     threads = Path(f"/proc/{pid}/task").glob("*/schedstat")
     return sum(int(thread.read_text().split()[0]) for thread in threads) / 1e9
 
 
 def free_port() -> int:
-    """A loopback port that nobody listens on now."""
+    """Return a loopback port that is not in use."""
     with socket.create_server((HOST, 0)) as taken:
         port: int = taken.getsockname()[1]
         return port
 
 
 def report(loads: dict[str, Rounds]) -> int:
-    """Print medians and ratios of each load; 1 where a bound does not hold under the first."""
+    """Print medians and ratios of each load; return 1 if the first exceeds a bound."""
     print(f"{'':24}{'reviews/s':>12}{'CPU us':>10}{'p50 us':>10}{'p99 us':>10}   (medians of the rounds)")
     for load, rounds in loads.items():
         for name, each in rounds.items():

@@ -1,4 +1,4 @@
-"""From start to ready, memory at rest, and the time of the shortest command.
+"""Time from start to ready, memory at rest, and the time of the shortest command.
 
 python -m benchmarks.start
 """
@@ -23,7 +23,7 @@ VERSION_SECONDS = 0.3
 
 
 def main() -> int:
-    """Measure and print. The exit code is 1 where a bound does not hold."""
+    """Measure and print; return 1 if a bound is exceeded."""
     starts = [start() for _ in range(TIMES)]
     ready = median(seconds for seconds, _ in starts)
     resident = max(mib for _, mib in starts)
@@ -35,7 +35,7 @@ def main() -> int:
 
 
 def start() -> tuple[float, float]:
-    """Start the server with the shipped policies and cluster: seconds until ready, and MiB then."""
+    """Start the server with the shipped policies and cluster; return seconds until ready, and MiB then."""
     port = free_port()
     command = [sys.executable, "-m", "webhook.cli", "serve", "webhook", "--self-signed", "--listen", f"{HOST}:{port}"]
     command += ["--policies", str(HERE.parent / "policies"), "--cluster", "demo", "--log-level", "warning"]
@@ -55,7 +55,7 @@ def start() -> tuple[float, float]:
 
 
 def is_ready(port: int) -> bool:
-    """Does /readyz say so?"""
+    """Return whether /readyz reports ready."""
     context = ssl.create_default_context()
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
@@ -70,7 +70,7 @@ def is_ready(port: int) -> bool:
 
 
 def shortest_command() -> float:
-    """Seconds that `rightslice version` takes."""
+    """Return the seconds that `rightslice version` takes."""
     began = time.perf_counter()
     subprocess.run([sys.executable, "-m", "webhook.cli", "version"], check=True, stdout=subprocess.DEVNULL)
     return time.perf_counter() - began

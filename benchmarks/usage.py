@@ -1,11 +1,11 @@
-"""What it costs to learn from a real Prometheus: our CPU, memory, and what reviews notice of it.
+"""Cost of reading usage from a real Prometheus: CPU, memory, and delays of reviews.
 
     python -m benchmarks.usage                      # 20,000 containers over a day
     python -m benchmarks.usage --containers 2000
 
-A fleet is generated, scraped by a Prometheus that is built from source, and loaded as `serve webhook` loads it, a few
-times. Counted is the CPU of the process that reads and estimates, the CPU of the server, the memory of the view, and
-the longest that the server's event loop was held up meanwhile, beside what it is held up by nothing at all.
+A fleet is generated, scraped by a Prometheus that is built from source, and loaded as `serve webhook` loads it,
+several times. Measured are the CPU of the process that reads and estimates, the CPU of the server, the memory of the
+view, and the longest delay of the server's event loop, compared with an idle one.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ EVERY = 1800
 
 
 def gpus(containers: int, hours: int, end: float) -> Iterator[Sample]:
-    """Each of a workload of its own, with a level of its own that it moves about."""
+    """Yield GPUs, each of its own workload around its own level."""
     for i in range(containers):
         level = 2000 + 37 * i % 60_000
         memory = [level + (i * 31 + step * 17) % 2000 for step in range(hours * 3600 // EVERY)]
@@ -51,19 +51,19 @@ def gpus(containers: int, hours: int, end: float) -> Iterator[Sample]:
 
 
 def owners(containers: int, end: float) -> Iterator[Sample]:
-    """Who owns them."""
+    """Yield their owners."""
     for i in range(containers):
         yield from owned(f"p{i}", [("StatefulSet", f"w{i}")], end, namespace=f"team-{i % 50}")
 
 
 def cpu(who: int) -> float:
-    """Seconds of CPU so far: of ourselves, or of processes that ended."""
+    """Return CPU seconds so far: of this process, or of ended ones."""
     used = resource.getrusage(who)
     return used.ru_utime + used.ru_stime
 
 
 async def longest_turn(until: asyncio.Event) -> float:
-    """The longest that the event loop did not come round."""
+    """Return the longest delay of the event loop."""
     worst, last = 0.0, time.perf_counter()
     while not until.is_set():
         await asyncio.sleep(LOOK)
@@ -73,7 +73,7 @@ async def longest_turn(until: asyncio.Event) -> float:
 
 
 async def measured(asked: UsageRequest) -> tuple[LoadedUsage, float]:
-    """One load, and the longest turn beside it."""
+    """Measure one load and the longest delay during it."""
     done = asyncio.Event()
     beside = asyncio.create_task(longest_turn(done))
     loaded = await load_usage(asked)
@@ -82,7 +82,7 @@ async def measured(asked: UsageRequest) -> tuple[LoadedUsage, float]:
 
 
 async def idle(seconds: float) -> float:
-    """The longest turn beside nothing."""
+    """Return the longest delay without a load."""
     done = asyncio.Event()
     beside = asyncio.create_task(longest_turn(done))
     await asyncio.sleep(seconds)
@@ -91,7 +91,7 @@ async def idle(seconds: float) -> float:
 
 
 def size_of(view: UsageView) -> int:
-    """Bytes of a view, as a copy of it takes them."""
+    """Return the bytes that a copy of a view takes."""
     packed = [msgspec.msgpack.encode((*key, seen)) for key, seen in view.observed.items()]
     decoder = msgspec.msgpack.Decoder(tuple[str, str, str, ObservedUsage])
     gc.collect()
@@ -122,13 +122,13 @@ def most_held(asked: UsageRequest) -> int:
 
 
 def say(line: str) -> None:
-    """A line of the result."""
+    """Print a line of the result."""
     sys.stdout.write(f"{line}\n")
     sys.stdout.flush()
 
 
 def main() -> None:
-    """Feed, load, tell."""
+    """Generate, load, report."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--containers", type=int, default=20_000)
     parser.add_argument("--hours", type=int, default=24)
@@ -143,7 +143,7 @@ def main() -> None:
         fed = prometheus.feed(samples, within=1800)
         prometheus.silence()
         asked = UsageRequest(PrometheusSource(prometheus.url, selector=fed, days=max(1, told.hours // 24)))
-        say(f"{told.containers} containers, {told.hours} h; quiet: longest turn {1000 * asyncio.run(idle(5)):.1f} ms")
+        say(f"{told.containers} containers, {told.hours} h; idle: longest delay {1000 * asyncio.run(idle(5)):.1f} ms")
         view = UsageView()
         for _ in range(told.loads):
             before, ours, wall = cpu(resource.RUSAGE_CHILDREN), cpu(resource.RUSAGE_SELF), time.perf_counter()
@@ -156,7 +156,7 @@ def main() -> None:
             )
             view = loaded.view
         say(f"the view: {size_of(view) / MIB:.1f} MiB")
-        say(f"a reader held at most {most_held(asked) / MIB:.0f} MiB")
+        say(f"a reader used at most {most_held(asked) / MIB:.0f} MiB")
 
 
 if __name__ == "__main__":

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from benchmarks.arriving import LAST_APPLIED, as_applied, as_stored, review_bytes
-from benchmarks.owned import indexed, owned
+from benchmarks.api_objects import LAST_APPLIED, as_applied, as_stored, review_bytes
+from benchmarks.controller_pods import indexed, owned
 from tests.cluster.client import Json
 from tests.cluster.plane import Plane
 from tests.cluster.recorder import Recorder, hooked

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from benchmarks.gentd26 import HOUR, Decision, Pod, decisions, history_of, made, read, score
-from benchmarks.hourly import chosen, pool_of
+from benchmarks.hourly_limits import chosen, pool_of
 from benchmarks.rightsizing import PUBLISHED, baseline_limits, main, told
 
 

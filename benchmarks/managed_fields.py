@@ -1,7 +1,7 @@
-"""The field set of an object that somebody creates, as the API server keeps it in `metadata.managedFields`.
+"""The field set of a created object, as the API server stores it in `metadata.managedFields`.
 
 Source: kubernetes, `FieldsV1`: "f:" before a field, "k:" before the keys of a list's member, "v:" before a value of a
-set, and "." for what is there itself. Lists that have no keys, and what is only ever replaced whole, have no inside.
+set, and "." for the member itself. Lists without keys, and values that are only replaced whole, have no inner fields.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def _inside(value: Json) -> Json:
 
 
 def _fields(name: str, value: Any) -> Json:
-    """What is noted of a field."""
+    """Return the field set of a value."""
     if name in REPLACED_WHOLE or not value or not isinstance(value, dict | list):
         return {}
     noted = _inside(value) if isinstance(value, dict) else _members(name, value)

@@ -1,8 +1,8 @@
-"""What observed use costs: the estimate for 20,000 containers, the view that it gives, and `decide` with it.
+"""Cost of measured usage: the estimate for 20,000 containers, its view, and `decide` with it.
 
-The records are two weeks of quarters of an hour; a third of the workloads have two or three pods. Bounds: 10 s of CPU,
-64 MiB, and a p50 of `decide` at most 1.1 times that of the same pods with the same need declared. Both are judged in
-turn in one process. Usage: python -m benchmarks.use
+The records are two weeks of quarters of an hour; a third of the workloads have two or three pods. Bounds: 10 s of
+CPU, 64 MiB, and a median of `decide` at most 1.1 times that of the same pods with the same need declared. Both are
+evaluated alternately in one process. Usage: python -m benchmarks.usage_estimates
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from benchmarks.arriving import Json, as_stored
+from benchmarks.api_objects import Json, as_stored
 from benchmarks.decide import NAMESPACE, NOW, request_of
 from benchmarks.fleet import grown_view
 from webhook.cache.bundled_files import bundled_folder
@@ -36,7 +36,7 @@ ROUNDS = 4000
 
 
 def records(count: int, rng: np.random.Generator) -> list[UsageHistory]:
-    """Records of so many containers in three quarters as many workloads, none of them flat."""
+    """Return records of this many containers in three quarters as many workloads, none of them constant."""
     workloads = count * 3 // 4
     levels = rng.uniform(1500, 60_000, workloads)
     return [_record(i, i % workloads, levels[i % workloads], rng) for i in range(count)]
@@ -60,7 +60,7 @@ def _record(number: int, workload: int, level: float, rng: np.random.Generator) 
 
 
 def size_of(value: object, seen: set[int]) -> int:
-    """Bytes of a value and all that it holds, each once."""
+    """Return the bytes of a value and everything it references, each once."""
     if id(value) in seen:
         return 0
     seen.add(id(value))
@@ -75,7 +75,7 @@ def size_of(value: object, seen: set[int]) -> int:
 
 
 def pod(workload: int, annotations: dict[str, str]) -> Json:
-    """A pod of one of the workloads, as an API server sends it."""
+    """Return a pod of one of the workloads, as an API server sends it."""
     gpu = {"nvidia.com/gpu": "1"}
     owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": f"serve-{workload}-abc", "controller": True}
     metadata = {"labels": {"pod-template-hash": "abc"}, "annotations": annotations, "ownerReferences": [owner]}
@@ -84,7 +84,7 @@ def pod(workload: int, annotations: dict[str, str]) -> Json:
 
 
 def medians(judgements: tuple[Callable[[], object], ...]) -> list[float]:
-    """Microseconds of each, called in turn."""
+    """Return the microseconds of each call, alternating."""
     clock = time.perf_counter_ns
     spent: list[list[float]] = [[] for _ in judgements]
     for _ in range(ROUNDS):
@@ -96,7 +96,7 @@ def medians(judgements: tuple[Callable[[], object], ...]) -> list[float]:
 
 
 def decided(view: UsageView) -> tuple[float, float]:
-    """Median of `decide` for a pod with observed use, and for one that declares the same need."""
+    """Return the median of `decide` for a pod with measured usage, and for one that declares the same need."""
     text = (bundled_folder("policies") / "right-sizing.yaml").read_text(encoding="utf-8")
     policies = load_policies([("right-sizing.yaml", text)]).policies
     assert policies is not None
@@ -121,7 +121,7 @@ def decided(view: UsageView) -> tuple[float, float]:
 
 
 def main() -> int:
-    """Print the figures. The exit code is 1 if a bound does not hold."""
+    """Print the figures; return 1 if a bound is exceeded."""
     histories = records(CONTAINERS, np.random.default_rng(1))
     start = time.process_time()
     view = estimate_usage(histories, int(NOW.timestamp()))

@@ -1,8 +1,8 @@
-"""What is known of the openb lists: FGD's published figures, and how much any placement can reach at most.
+"""Published results of FGD on the openb lists, and the most that any placement can reach.
 
-Percent of the cluster's GPUs allocated when as many have been asked for as there are, mean and standard
-deviation over ten seeds. Source: the result files beside FGD's code (hkust-adsl/kubernetes-scheduler-simulator).
-The bounds are ours: a linear program over node configurations that may choose which pods to leave out.
+Percent of the cluster's GPUs allocated when as many have been requested as there are, mean and standard deviation
+over ten seeds. Source: the result files beside FGD's code (hkust-adsl/kubernetes-scheduler-simulator). The bounds are
+our own: a linear program over node configurations that may choose which pods to leave out.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 
 class Known(NamedTuple):
-    """One list."""
+    """Results for one list."""
 
     fgd: float
     fgd_sd: float

@@ -1,6 +1,6 @@
-"""Pods as controllers make them of a template: a name to be generated, labels of the controller's, and an owner.
+"""Pods as controllers create them from a template: a generated name, labels of the controller, and an owner.
 
-So do Deployments and Jobs. What DaemonSets and StatefulSets add beyond it is left out.
+Deployments and Jobs do so. What DaemonSets and StatefulSets add beyond that is left out.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def owned(template: Json, workload: Json) -> Json:
 
 
 def indexed(pod: Json, number: int) -> Json:
-    """A pod of a Job as its number, where the Job's pods are numbered."""
+    """Return a pod of a Job with its completion index, if the Job is indexed."""
     metadata = pod["metadata"]
     noted = {ORDINAL: str(number)}
     metadata |= {key: (metadata.get(key) or {}) | noted for key in ("labels", "annotations")}
@@ -58,18 +58,18 @@ def indexed(pod: Json, number: int) -> Json:
 
 
 def owner(version: str, kind: str, name: str, uid: str) -> Json:
-    """The reference by which a controller knows its pods."""
+    """Return the owner reference by which a controller finds its pods."""
     controls = {"controller": True, "blockOwnerDeletion": True}
     return {"apiVersion": version, "kind": kind, "name": name, "uid": uid} | controls
 
 
 def uid_of(name: object) -> str:
-    """A uid that is the same for the same name."""
+    """Return a uid that is the same for the same name."""
     return uid_by(random.Random(str(name)))
 
 
 def uid_by(chance: random.Random) -> str:
-    """A uid by chance."""
+    """Return a random uid."""
     return str(UUID(int=chance.getrandbits(128), version=4))
 
 

@@ -1,10 +1,10 @@
-"""How many pods of the churn would have to wait in a cluster that wastes nothing: one pool of GPUs for everybody.
+"""Share of the churn's pods that would wait in a cluster without fragmentation: one pool of GPUs.
 
-    python -m benchmarks.pooled --traces ../shared/traces/openb
+    python -m benchmarks.pooled_churn --traces ../shared/traces/openb
 
-The pool holds what any placement can hold at most (the bound of benchmarks/published.py). Whoever has waited longest of
-those that fit goes first, as in benchmarks/churn.py, with the same pods. A rule under which fewer pods wait than here
-has not placed them better: it keeps the large ones out.
+The pool has the capacity that any placement can allocate at most (the bound in benchmarks/openb_results.py). The pod
+that has waited longest among those that fit starts first, as in benchmarks/churn.py, with the same pods. A rule under
+which fewer pods wait than here has not placed them better: it makes the large ones wait.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import numpy as np
 
 from benchmarks.churn import LOADS, SEEDS, WARM, Pod, part_of, stream
 from benchmarks.openb import WHERE, traces
-from benchmarks.published import KNOWN
+from benchmarks.openb_results import KNOWN
 
 
 class Pool:
@@ -33,7 +33,7 @@ class Pool:
         self._number = 0
 
     def arrive(self, pod: Pod) -> bool:
-        """A pod comes; False if it has to wait."""
+        """Start a pod; return False if it has to wait."""
         while self._ends and self._ends[0][0] <= pod.arrives:
             self._end()
         self._number += 1
@@ -57,14 +57,14 @@ class Pool:
 
 
 def waited(pods: list[Pod], milli: float) -> float:
-    """Percent of the pods that had to wait."""
+    """Return the percentage of pods that had to wait."""
     pool = Pool(milli)
     had = [not pool.arrive(pod) for pod in pods]
     return 100 * fmean(wait for wait, pod in zip(had, pods, strict=True) if pod.arrives > WARM)
 
 
 def main() -> int:
-    """Play and print."""
+    """Simulate and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--traces", type=Path, required=True, help=f"folder of the openb lists ({WHERE})")
     parser.add_argument("--loads", nargs="*", type=int, default=LOADS, help="percent (default: 80 90 95)")

@@ -1,4 +1,4 @@
-"""The estimator as a limiter that may move each hour: its own windows, distribution and price, in the order of time."""
+"""The estimator as a limiter that may change each hour: its windows, distribution and price, in the order of time."""
 
 from __future__ import annotations
 
@@ -48,13 +48,13 @@ class Chosen(NamedTuple):
 
 
 def pool_of(pods: list[Pod]) -> UsageWindows:
-    """The hourly windows of all pods, by the time they became known."""
+    """Return the hourly windows of all pods, by the time at which they became known."""
     found = concatenate_windows([windows_of_history(history_of(pod), HOUR, starts=HOUR // STEP) for pod in pods])
     return found.select(np.argsort(found.until, kind="stable"))
 
 
 def chosen(asked: list[Decision], pool: UsageWindows, targets: tuple[float, ...], *, rungs: bool = False) -> Chosen:
-    """Choose every limit from what was known at its moment, prices included."""
+    """Choose every limit from what was known at its time, prices included."""
     grid = build_size_grid(TYPICAL_MIB, CARD_MIB)
     steps = np.flatnonzero(grid.sizes % RUNG_MIB == 0) if rungs else np.arange(grid.sizes.size)
     rows = np.empty((len(asked), PRICES.size))

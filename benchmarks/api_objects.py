@@ -1,6 +1,6 @@
-"""Objects as an API server sends them: defaults filled in, managedFields, and the AdmissionReview around them.
+"""Objects as an API server sends them: with defaults, managedFields, and the AdmissionReview around them.
 
-Manifests are terse; what arrives at a webhook is not. A measure against `json.loads` must read what arrives.
+Manifests are shorter than what a webhook receives, and a comparison with `json.loads` must use the latter.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from benchmarks.defaulting import containers, spec_defaulted
-from benchmarks.managed import managed_fields
+from benchmarks.managed_fields import managed_fields
 from webhook.model import defaulting
 
 Json = dict[str, Any]
@@ -90,7 +90,7 @@ def as_applied(workload: Json, places: Iterable[Sequence[str | int]]) -> Json:
 
 
 def review_bytes(data: Json, uid: str = "705ab4f5-6393-11e8-b7cc-42010a800002") -> bytes:
-    """The CREATE review of an object, as compact JSON."""
+    """Return the CREATE review of an object as compact JSON."""
     group, _, version = data.get("apiVersion", "v1").rpartition("/")
     kind = {"group": group, "version": version, "kind": data.get("kind", "")}
     resource = {"group": group, "version": version, "resource": f"{kind['kind'].lower()}s"}
