@@ -96,7 +96,7 @@ def find_limit_violations(
 
 
 def allows_resource(limits: LimitRules, resource: str) -> bool:
-    """Do the limits allow one unit of a GPU resource in a pod?"""
+    """Return whether the limits allow one unit of a GPU resource in a pod."""
     rules = (*limits.per_pod.rules_for(resource), *limits.per_container.rules_for(resource))
     return not any(_violated_code(rule, NANO, 1) for rule in rules)
 
@@ -139,7 +139,7 @@ def nearest_allowed_amounts(bounds: Sequence[AmountBound], amount: int) -> str:
 
 
 def _is_sized_by_containers(pod: Pod) -> bool:
-    """Do the amounts of its containers alone determine what a pod uses?"""
+    """Return whether the amounts of its containers alone determine what a pod uses."""
     return pod.spec.resources is None and not pod.spec.overhead
 
 

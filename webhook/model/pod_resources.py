@@ -89,7 +89,7 @@ def peak_with_init(running: int, init: Iterable[tuple[int, bool]]) -> int:
 
 
 def is_sidecar(container: Container) -> bool:
-    """Does this init container keep running with the main containers?"""
+    """Return whether this init container keeps running with the main containers."""
     return container.restart_policy == "Always"
 
 

@@ -18,7 +18,7 @@ _COMPUTE = ("cpu", "memory")
 
 
 class PodScopeAttributes(msgspec.Struct, frozen=True, gc=False):
-    """What scopes select pods by; `crosses_namespaces` if pod affinity names other namespaces."""
+    """The attributes that scopes match; `crosses_namespaces` if pod affinity names other namespaces."""
 
     has_deadline: bool = False
     best_effort: bool = True
@@ -40,7 +40,7 @@ _scope_attributes_cached = lru_cache(maxsize=1024)(PodScopeAttributes)
 
 
 def quota_matches_pod(quota: ResourceQuota, pod: Pod, *, best_effort: bool | None = None) -> bool:
-    """Does a pod match every scope of a quota?
+    """Return whether a pod matches every scope of a quota.
 
     `best_effort` overrides what the pod's own amounts say.
     """
@@ -48,12 +48,12 @@ def quota_matches_pod(quota: ResourceQuota, pod: Pod, *, best_effort: bool | Non
 
 
 def has_scopes(quota: ResourceQuota) -> bool:
-    """Does a quota have scopes? Then it counts some pods only, and no claims."""
+    """Return whether a quota has scopes: then it counts some pods only, and no claims."""
     return bool(quota.spec.scopes) or quota.spec.scope_selector is not None
 
 
 def scopes_match(quota: ResourceQuota, attributes: PodScopeAttributes) -> bool:
-    """Do pods with these attributes match every scope of a quota?"""
+    """Return whether pods with these attributes match every scope of a quota."""
     selector = quota.spec.scope_selector
     requirements = selector.match_expressions if selector else ()
     plain = (ScopeRequirement(scope_name=scope, operator="Exists") for scope in quota.spec.scopes)
@@ -75,7 +75,7 @@ def _requirement_matches(requirement: ScopeRequirement, attributes: PodScopeAttr
 
 
 def is_best_effort_pod(pod: Pod) -> bool:
-    """Does the pod request neither CPU nor memory? Pod-level resources replace those of containers."""
+    """Return whether the pod requests neither CPU nor memory. Pod-level resources replace those of containers."""
     spec = pod.spec
     each = [container.resources for container in (*spec.containers, *spec.init_containers)]
     if spec.resources is not None:

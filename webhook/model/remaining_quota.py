@@ -20,7 +20,7 @@ REQUIRED_KEYS = frozenset(
 
 
 class RemainingQuota(NamedTuple):
-    """What is left of one quota.
+    """The remainder of one quota.
 
     Attributes:
         simple: False if an amount cannot be expressed exactly in thousandths.
@@ -36,26 +36,6 @@ class RemainingQuota(NamedTuple):
     required: tuple[CountedResource, ...]
 
 
-def compute_remaining_quota(quota: ResourceQuota) -> RemainingQuota:
-    """Return what is left of a quota."""
-    hard, used = parse_resource_list(quota.status.hard or quota.spec.hard), parse_resource_list(quota.status.used)
-    left: list[tuple[CountedResource, int]] = []
-    named: list[CountedResource] = []
-    plain = True
-    for key, amount in hard.items():
-        what = resource_of_quota_key(key)
-        if what is None:
-            continue
-        most, taken = exact_milli(amount), exact_milli(used[key]) if key in used else None
-        if most is None or taken is None:
-            plain = False
-            continue
-        left.append((what, most - taken))
-        if key in REQUIRED_KEYS:
-            named.append(what)
-    return RemainingQuota(quota, plain, has_scopes(quota), tuple(left), tuple(named))
-
-
 class QuotaConsumer(NamedTuple):
     """The amount that one pod or namespace uses; in nano-units for a key of a quota."""
 
@@ -63,38 +43,55 @@ class QuotaConsumer(NamedTuple):
     name: str
 
 
+def compute_remaining_quota(quota: ResourceQuota) -> RemainingQuota:
+    """Return the remainder of a quota."""
+    hard, used = parse_resource_list(quota.status.hard or quota.spec.hard), parse_resource_list(quota.status.used)
+    remaining: list[tuple[CountedResource, int]] = []
+    required: list[CountedResource] = []
+    simple = True
+    for key, amount in hard.items():
+        counted = resource_of_quota_key(key)
+        if counted is None:
+            continue
+        limit, usage = exact_milli(amount), exact_milli(used[key]) if key in used else None
+        if limit is None or usage is None:
+            simple = False
+            continue
+        remaining.append((counted, limit - usage))
+        if key in REQUIRED_KEYS:
+            required.append(counted)
+    return RemainingQuota(quota, simple, has_scopes(quota), tuple(remaining), tuple(required))
+
+
 def list_quota_consumers(
-    quota: ResourceQuota, what: CountedResource, lines: Mapping[str, PodSummary]
+    quota: ResourceQuota, counted: CountedResource, pods: Mapping[str, PodSummary]
 ) -> tuple[QuotaConsumer, ...]:
     """Return the pods that use an amount counted by a quota, the largest first; none for the number of pods.
 
-    `lines` are the pods of the namespace that have not ended, by name.
+    `pods` are the pods of the namespace that have not ended, by name.
     """
-    if not what.resource:
+    if not counted.resource:
         return ()
-    each = (
-        QuotaConsumer(line.counted_amount(what), name) for name, line in lines.items() if scopes_match(quota, line.kind)
-    )
-    return sort_consumers(each)
+    matching = [(name, pod) for name, pod in pods.items() if scopes_match(quota, pod.kind)]
+    return sort_consumers(QuotaConsumer(pod.counted_amount(counted), name) for name, pod in matching)
 
 
-def list_claim_consumers(
-    key: str, claiming: ClaimContext, lines: Mapping[str, PodSummary]
-) -> tuple[QuotaConsumer, ...]:
+def list_claim_consumers(key: str, claiming: ClaimContext, pods: Mapping[str, PodSummary]) -> tuple[QuotaConsumer, ...]:
     """Return the pods that use a key counted for claims, the largest first, by the current content of their templates.
 
-    `lines` are the pods of the namespace that have not ended, by name.
+    `pods` are the pods of the namespace that have not ended, by name.
     """
-    each = {name: NANO * claim_charge(spec, claiming.classes).get(key, 0) for name, spec in claiming.templates.items()}
-    what = resource_of_quota_key(key)
-    return sort_consumers(
-        QuotaConsumer(
-            sum(each.get(name, 0) for name in line.claim_templates) + (line.counted_amount(what) if what else 0), pod
-        )
-        for pod, line in lines.items()
-    )
+    charges = {
+        name: NANO * claim_charge(spec, claiming.classes).get(key, 0) for name, spec in claiming.templates.items()
+    }
+    counted = resource_of_quota_key(key)
+    consumers: list[QuotaConsumer] = []
+    for name, pod in pods.items():
+        claimed = sum(charges.get(template, 0) for template in pod.claim_templates)
+        consumers.append(QuotaConsumer(claimed + (pod.counted_amount(counted) if counted else 0), name))
+    return sort_consumers(consumers)
 
 
-def sort_consumers(holdings: Iterable[QuotaConsumer]) -> tuple[QuotaConsumer, ...]:
+def sort_consumers(consumers: Iterable[QuotaConsumer]) -> tuple[QuotaConsumer, ...]:
     """Return consumers of more than zero, the largest first."""
-    return tuple(sorted((one for one in holdings if one.amount), key=lambda one: (-one.amount, one.name)))
+    return tuple(sorted((one for one in consumers if one.amount), key=lambda one: (-one.amount, one.name)))

@@ -71,7 +71,7 @@ def find_gpu_variables(containers: Sequence[tuple[FieldPath, Container]]) -> lis
 
 
 def implies_gpu_use(variable: EnvVar) -> bool:
-    """Does a variable make sense only in a container with a GPU?"""
+    """Return whether a variable makes sense only in a container with a GPU."""
     if variable.name not in _GPU_VARIABLES and not variable.name.startswith(MPS_START):
         return False
     hides = variable.value in _NO_DEVICES or variable.value in _HIDES_ALL
@@ -110,7 +110,7 @@ def parse_capabilities(value: str) -> set[str]:
 
 
 def has_gpu_env_prefix(containers: Sequence[tuple[FieldPath, Container]]) -> bool:
-    """Does an envFrom source have a prefix that makes sense only for GPU variables?"""
+    """Return whether an envFrom source has a prefix that makes sense only for GPU variables."""
     return any(
         source.prefix and _is_prefix_of_any(source.prefix, _GPU_PREFIX_TARGETS)
         for _, container in containers

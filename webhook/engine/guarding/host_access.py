@@ -145,7 +145,7 @@ def normalize_host_path(path: str) -> str:
 
 @lru_cache(maxsize=1024)
 def path_reaches_gpus(host_path: str) -> bool:
-    """Does a host path reach GPU devices or their managers?"""
+    """Return whether a host path reaches GPU devices or their managers."""
     path = normalize_host_path(host_path)
     if path == "/" or path.startswith(GUARDED_PREFIXES) or _is_process_folder(path):
         return True
@@ -154,7 +154,7 @@ def path_reaches_gpus(host_path: str) -> bool:
 
 
 def is_device_list_mount(mount_path: str) -> bool:
-    """Does the container toolkit read this mount as a list of GPUs?"""
+    """Return whether the container toolkit reads this mount as a list of GPUs."""
     return (normalize_host_path(mount_path) + "/").startswith(DEVICE_LIST + "/")
 
 

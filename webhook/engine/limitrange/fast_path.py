@@ -51,7 +51,7 @@ class PodMilli(NamedTuple):
 def is_surely_admitted(
     pod: Pod, containers: ContainerAmounts, ranges: NamespaceLimitRanges, quotas: Sequence[RemainingQuota] = ()
 ) -> bool:
-    """Do LimitRanges and quotas surely accept a pod with these amounts?
+    """Return whether LimitRanges and quotas surely accept a pod with these amounts.
 
     Args:
         pod: The pod, for pod-level resources, overhead and quota scopes.

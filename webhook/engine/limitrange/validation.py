@@ -86,7 +86,7 @@ class PredictedAdmission(NamedTuple):
 
     @property
     def is_accepted(self) -> bool:
-        """Does the API server accept the pod, quotas apart?"""
+        """Return whether the API server accepts the pod, quotas apart."""
         return not self.invalid and not self.refusals
 
 

@@ -53,7 +53,7 @@ def parse_written_amounts(value: Any) -> ResourceList:
 
 
 def counts_gpus(name: str) -> bool:
-    """Does a resource name count GPUs: whole ones, slices, shares, or thousandths?"""
+    """Return whether a resource name counts GPUs: whole ones, slices, shares, or thousandths."""
     return name == ACCOUNTING_RESOURCE or parse_gpu_resource(name) is not None
 
 

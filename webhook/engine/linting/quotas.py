@@ -87,7 +87,7 @@ def _uncovered_forms_finding(path: FieldPath, hard: Json) -> Finding:
 
 
 def _covers_all_gpus(data: Json, others: Collection[QuotaScopes]) -> bool:
-    """Does the quota, or another one over at least the same pods, count every form of GPU?"""
+    """Return whether the quota, or another one over at least the same pods, counts every form of GPU."""
     scopes = _read_scopes(as_mapping(data.get("spec")))
     return ALL_GPUS in map(_counted_key, _written_hard(data)) or any(other <= scopes for other in others)
 

@@ -84,7 +84,7 @@ def missing_required_resources(amounts: PodAmounts, keys: Iterable[str]) -> Mapp
 
 
 def is_best_effort_amounts(amounts: PodAmounts) -> bool:
-    """Does the pod request neither CPU nor memory? Pod-level resources replace those of containers."""
+    """Return whether the pod requests neither CPU nor memory. Pod-level resources replace those of containers."""
     each = amounts.all_containers if amounts.pod_level is None else (amounts.pod_level,)
     return not any(
         name in side and side[name].unscaled > 0
