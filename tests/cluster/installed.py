@@ -71,7 +71,7 @@ class Installed:
         return [json.loads(line) for line in text.splitlines() if line.startswith("{")]
 
     def answers(self) -> bool:
-        """Do both hooks answer a pod that is only tried?"""
+        """Do both webhooks answer a dry-run pod?"""
         return asyncio.run(self._answers())
 
     async def _answers(self) -> bool:
@@ -88,7 +88,7 @@ class Installed:
 
 
 async def hooks_answer(api: KubeClient) -> bool:
-    """Do both hooks answer a pod that is only tried?"""
+    """Do both webhooks answer a dry-run pod?"""
     return await all_have_ca_bundle(api) and BOTH_ANSWERED in await probe_webhooks(api)
 
 

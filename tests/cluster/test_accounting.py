@@ -48,7 +48,7 @@ def test_a_pod_runs_and_the_next_one_is_over_the_ceiling(plane: Plane, nodes: li
 
 
 def test_check_says_what_a_pod_that_is_tried_is_not_given(plane: Plane, nodes: list[str], namespace: str) -> None:
-    nobody_has_it = "no API tells whether the scheduler ignores it"
+    nobody_has_it = "whether the scheduler ignores it cannot be read from any API"
     ran = eventually(lambda: check(plane, namespace), until=lambda said: nobody_has_it in said.stdout)
     assert ran.exit_code == 1
     assert f"a pod with one GPU, only tried in {namespace}, is not given it" in ran.stdout

@@ -179,8 +179,8 @@ def test_doctor_finds_the_certificate_right(site: Site) -> None:
 
     lines = {line.summary for line in diagnose(asyncio.run(facts()), datetime.now(UTC))}
 
-    assert "caBundle is right in every hook" in lines
-    assert any(line.startswith("serving certificate ends in 89 days") for line in lines)
+    assert "caBundle matches the serving certificate in every webhook" in lines
+    assert any(line.startswith("serving certificate expires in 89 days") for line in lines)
 
 
 def test_nothing_is_asked_for_that_is_not_granted(site: Site) -> None:

@@ -127,7 +127,7 @@ def test_hooks_are_registered_after_replicas_are_ready(site: Site) -> None:
         "applied MutatingWebhookConfiguration rightslice",
         "applied ValidatingWebhookConfiguration rightslice",
     ]
-    assert site.told[-1] == "the hooks answer"
+    assert site.told[-1] == "the webhooks answer"
 
 
 def test_a_bad_pod_gets_our_own_refusal_and_a_good_one_its_tolerations(site: Site) -> None:
@@ -264,13 +264,13 @@ def test_doctor_finds_nothing_wrong_with_it(site: Site) -> None:
 
     wrong = [line for line in lines if line.state in (CheckState.WARN, CheckState.FAIL)]
     assert [
-        line for line in wrong if "was passed by" not in line.summary
+        line for line in wrong if "did not answer and failed open" not in line.summary
     ] == []  # until the API server saw the caBundle
     skipped = [line.summary for line in lines if line.state is CheckState.SKIP]
-    assert skipped == ["no replica could be asked", "no agent reports the GPUs of its node"]
+    assert skipped == ["no replica could be queried", "no agent reports the GPUs of its node"]
     assert {
-        "both hooks answer a pod that is only tried",
-        "caBundle is right in every hook",
+        "both webhooks answer a dry-run pod",
+        "caBundle matches the serving certificate in every webhook",
         "the backstop denies, as mode enforce has it",
     } <= {line.summary for line in lines}
 
@@ -278,8 +278,8 @@ def test_doctor_finds_nothing_wrong_with_it(site: Site) -> None:
 TRAPS = {
     "a hook trusts somebody who has ended": ("fail", "caBundle: that of mutate.rightslice.dev has ended"),
     "the certificate has ended": ("fail", "serving certificate has ended"),
-    "nobody is reached": ("fail", "the hooks do not answer"),
-    "the mutating hook fails open": ("warn", "mutate.rightslice.dev was passed by"),
+    "nobody is reached": ("fail", "the webhooks do not answer"),
+    "the mutating hook fails open": ("warn", "mutate.rightslice.dev did not answer and failed open"),
     "the backstop only notes": ("fail", "the backstop denies nothing, but the mode is enforce"),
     "another version runs": ("warn", "image rightslice:0.0.9"),
     "a policy gives what no node has": ("warn", "policy slicing gives timeSlicing"),

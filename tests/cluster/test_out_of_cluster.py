@@ -69,7 +69,7 @@ def test_commands_take_the_servers_word_for_what_its_files_decide(
         with ClusterReader(str(plane.kubeconfig)) as cluster:
             load_cluster_policies(cluster, None, SYSTEM_NAMESPACE)
 
-    assert lines["a server's policy files cannot be seen"] is CheckState.SKIP
+    assert lines["policy files of a server outside the cluster are unknown"] is CheckState.SKIP
     assert lines["the backstop denies"] is CheckState.OK
     assert not [what for what, state in lines.items() if state is CheckState.FAIL]
     assert "/of-a-file is in use according to its status, but is not evaluated here" in (

@@ -47,11 +47,13 @@ class Case(NamedTuple):
 
 
 CASES = {
-    "a policy that asks for it": Case(seen(), CheckState.OK, "1 policy asks for rightslice.dev/gpu-milli"),
-    "none that does": Case(seen(policies=[]), CheckState.WARN, "no policy that is an object asks for it"),
+    "a policy that asks for it": Case(seen(), CheckState.OK, "1 policy adds rightslice.dev/gpu-milli"),
+    "none that does": Case(seen(policies=[]), CheckState.WARN, "no GPUPolicy object adds it"),
     "an admin's word": Case(seen(), CheckState.OK, "a policy says that schedulers ignore it"),
     "no word": Case(
-        seen(policies=[policy(**NATIVE)]), CheckState.SKIP, "no API tells whether the scheduler ignores it"
+        seen(policies=[policy(**NATIVE)]),
+        CheckState.SKIP,
+        "whether the scheduler ignores it cannot be read from any API",
     ),
     "no word, and a pod that shows it": Case(
         seen(
@@ -72,7 +74,7 @@ CASES = {
             nodes=[COUNTING],
         ),
         CheckState.SKIP,
-        "no API tells",
+        "whether the scheduler ignores it cannot be read",
     ),
     "a word, and a pod that shows the contrary": Case(
         seen(waiting=[waiting()]), CheckState.FAIL, "team/stuck is Pending"
@@ -81,21 +83,19 @@ CASES = {
         seen(nodes=[GPUS, COUNTING]), CheckState.SKIP, "1 of 2 GPU nodes do not advertise it"
     ),
     "nodes that have it": Case(seen(nodes=[COUNTING]), CheckState.OK, "1 GPU node advertises it"),
-    "a pod that is given it": Case(seen(), CheckState.OK, "a pod with one GPU, only tried in team, is given"),
-    "a pod that is not": Case(
-        seen(tried=PLAIN), CheckState.WARN, "a pod with one GPU, only tried in team, is not given it"
-    ),
+    "a pod that is given it": Case(seen(), CheckState.OK, "a dry-run pod with one GPU in team gets"),
+    "a pod that is not": Case(seen(tried=PLAIN), CheckState.WARN, "a dry-run pod with one GPU in team does not get it"),
     "a pod that is not, because no policy asks there": Case(
         seen(tried=PLAIN, policies=[policy(**TOLD, match={"namespaceSelector": {"matchLabels": {"gpus": "yes"}}})]),
         CheckState.SKIP,
-        "no policy asks for it in team",
+        "no policy adds it in team",
     ),
     "a pod that is not, though a policy asks there": Case(
         seen(tried=PLAIN, policies=[policy(**TOLD, match={"namespaces": ["team"]})]),
         CheckState.WARN,
-        "a pod with one GPU, only tried in team, is not given it",
+        "a dry-run pod with one GPU in team does not get it",
     ),
-    "a pod that is refused": Case(seen(tried="full"), CheckState.WARN, "a pod with one GPU, only tried in team, was"),
+    "a pod that is refused": Case(seen(tried="full"), CheckState.WARN, "a dry-run pod with one GPU in team was"),
     "a pod that a full quota refuses": Case(
         seen(
             tried=(
@@ -104,7 +104,7 @@ CASES = {
             )
         ),
         CheckState.OK,
-        f"a pod with one GPU, only tried in team, was refused by a full quota on {QUOTA_KEY}: the quota works",
+        f"a dry-run pod with one GPU in team was rejected by a full quota on {QUOTA_KEY}: the quota works",
     ),
     "a quota": Case(seen(), CheckState.OK, "1 namespace has a quota on requests.rightslice.dev/gpu-milli"),
     "no quota": Case(seen(quotas=[]), CheckState.WARN, "no quota on requests.rightslice.dev/gpu-milli"),
@@ -124,17 +124,15 @@ def test_a_cluster_in_which_it_works_has_nothing_to_act_on() -> None:
 
 def test_the_namespace_to_ask_about_is_named() -> None:
     elsewhere = seen(tried=PLAIN, policies=[policy(**TOLD, match={"namespaces": ["ml*"]})])
-    [line] = [
-        line for line in accounting_results(elsewhere) if line.summary.startswith("no policy asks for it in team")
-    ]
+    [line] = [line for line in accounting_results(elsewhere) if line.summary.startswith("no policy adds it in team")]
 
-    assert line.advice == "where one asks: rightslice accounting check -n ml"
+    assert line.advice == "check a namespace with such a policy: rightslice accounting check -n ml"
 
 
 def test_what_is_not_known_of_namespaces_is_not_said() -> None:
     elsewhere = seen(tried=PLAIN, policies=[policy(**TOLD, match={"namespaces": ["ml"]})])
 
-    assert "is not given it" in " ".join(line.summary for line in accounting_results(replace(elsewhere, namespaces=[])))
+    assert "does not get it" in " ".join(line.summary for line in accounting_results(replace(elsewhere, namespaces=[])))
 
 
 def test_what_to_write_until_then_is_what_a_policy_takes() -> None:

@@ -44,7 +44,7 @@ async def last_word(folder: Path, *tried: Answer, seconds: float = 60) -> str:
 
 @pytest.mark.parametrize("before", [SILENT, OTHERS], ids=["silence", "a refusal by others"])
 async def test_what_goes_by_is_waited_for(tmp_path: Path, before: Answer) -> None:
-    assert await last_word(tmp_path, before, BOTH) == "the hooks answer"
+    assert await last_word(tmp_path, before, BOTH) == "the webhooks answer"
 
 
 async def test_others_that_go_on_refusing_are_told_and_not_waited_for(
@@ -53,7 +53,7 @@ async def test_others_that_go_on_refusing_are_told_and_not_waited_for(
     monkeypatch.setattr(apply, "OTHERS_GRACE_SECONDS", -1)
 
     assert await last_word(tmp_path, OTHERS) == (
-        "whether the hooks answer could not be tried: the API server refuses the pod: "
+        "the webhooks could not be tested, because the API server rejects the dry-run pod: "
         "minimum cpu usage per Container is 1, but request is 100m"
     )
 
@@ -73,4 +73,4 @@ async def test_what_hooks_that_do_not_answer_mean_for_pods_is_told(tmp_path: Pat
     async with playing(tmp_path, READY, *made, UNTRUSTED) as (_, api):
         with pytest.raises(InstallError) as caught:
             await install_manifests(api, objects, lambda _: None, seconds=-1)
-    assert ("Until then GPU pods are refused. To let them pass: rightslice install" in str(caught.value)) is closed
+    assert ("Until then GPU pods are rejected. To admit them: rightslice install" in str(caught.value)) is closed

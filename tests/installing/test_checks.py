@@ -161,7 +161,7 @@ CASES = {
     "a caBundle of another authority": Case(
         replace(WELL, validating=trusting(webhook_configurations()[1], OTHER.authority)),
         CheckState.FAIL,
-        "caBundle: that of validate.rightslice.dev does not hold the authority of the serving certificate",
+        "caBundle: that of validate.rightslice.dev does not contain the CA of the serving certificate",
     ),
     "a caBundle that is no certificate": Case(
         replace(WELL, mutating=trusting(webhook_configurations()[0], b"junk")),
@@ -170,32 +170,34 @@ CASES = {
     ),
     "no Secret to read": Case(without("secret", FORBIDDEN), CheckState.SKIP, "the serving certificate cannot be read"),
     "nobody answers": Case(
-        replace(WELL, answer="the pod was let in without a word of ours"), CheckState.FAIL, "the hooks do not answer"
+        replace(WELL, answer="the pod was admitted without an answer from the webhooks"),
+        CheckState.FAIL,
+        "the webhooks do not answer",
     ),
     "a hook is not reached": Case(
         replace(WELL, answer='Internal error occurred: failed calling webhook "validate.rightslice.dev": refused'),
         CheckState.FAIL,
-        "the hooks do not answer",
+        "the webhooks do not answer",
     ),
     "a LimitRange refuses the pod first": Case(
         replace(WELL, answer="minimum cpu usage per Container is 1, but request is 100m"),
         CheckState.SKIP,
-        "whether the hooks answer could not be tried",
+        "the webhooks could not be tested",
     ),
     "who looks may not create pods": Case(
         replace(WELL, answer='pods is forbidden: User "eve" cannot create resource "pods" in the namespace "default"'),
         CheckState.SKIP,
-        "whether the hooks answer could not be tried",
+        "the webhooks could not be tested",
     ),
     "a hook of others is not reached": Case(
         replace(WELL, answer='Internal error occurred: failed calling webhook "mutate.other.example": refused'),
         CheckState.SKIP,
-        "whether the hooks answer could not be tried",
+        "the webhooks could not be tested",
     ),
     "only one hook answers": Case(
         replace(WELL, answer="rightslice answers: validate, but not mutate"),
         CheckState.FAIL,
-        "only the validating hook",
+        "only the validating webhook",
     ),
     "a replica is missing": Case(replace(WELL, deployment=deployment(1)), CheckState.FAIL, "1 of 2 replicas ready"),
     "another version runs": Case(
@@ -204,7 +206,7 @@ CASES = {
     "a Deployment that is not ours": Case(
         replace(WELL, deployment=deployment(name="other")), CheckState.WARN, "no container webhook in the Deployment"
     ),
-    "no backstop": Case(without("backstop"), CheckState.FAIL, "no binding of the backstop"),
+    "no backstop": Case(without("backstop"), CheckState.FAIL, "the backstop is not installed"),
     "a backstop that denies in audit mode": Case(
         replace(WELL, deployment=deployment(mode="audit"), backstop=binding("Deny", "Audit")),
         CheckState.FAIL,
@@ -223,7 +225,7 @@ CASES = {
         CheckState.WARN,
         "replica: policy files p.yaml: bad",
     ),
-    "no CRDs": Case(without("policies"), CheckState.FAIL, "the API server does not know GPUPolicy"),
+    "no CRDs": Case(without("policies"), CheckState.FAIL, "the CRD of GPUPolicy is not installed"),
     "no policies": Case(replace(WELL, policies=[]), CheckState.WARN, "no policies"),
     "a policy with a fault": Case(
         replace(WELL, policies=[policy(mode="enforced")]), CheckState.FAIL, "GPUPolicy guard: GPU-P103"
@@ -231,7 +233,7 @@ CASES = {
     "one name in file and object": Case(
         replace(WELL, settings={"data": {"guard.yaml": policy_text("guard")}}),
         CheckState.WARN,
-        "policy guard is in the ConfigMap and an object",
+        "policy guard exists in the ConfigMap and as an object",
     ),
     "no GPU nodes": Case(replace(WELL, nodes=[make_node("cpu")]), CheckState.WARN, "no node advertises GPUs"),
     "nodes without discovery": Case(
@@ -242,9 +244,11 @@ CASES = {
     "nodes that cannot be read": Case(
         replace(WELL, policies=[policy(**MIG)], nodes=[{**gpu_node(), "spec": {"taints": "none"}}]),
         CheckState.SKIP,
-        "what nodes offer cannot be read",
+        "the GPUs that nodes advertise cannot be read",
     ),
-    "slices that no node has": Case(replace(WELL, policies=[policy(**MIG)]), CheckState.WARN, "policy guard gives mig"),
+    "slices that no node has": Case(
+        replace(WELL, policies=[policy(**MIG)]), CheckState.WARN, "policy guard allocates mig"
+    ),
     "accounting that no node knows": Case(COUNTED, CheckState.WARN, "a policy has native accounting"),
     "accounting that one of two nodes knows": Case(
         replace(COUNTED, nodes=[COUNTING, gpu_node()]),
@@ -277,21 +281,21 @@ CASES = {
         replace(WELL, nodes=[gpu_node("n1"), gpu_node("n2")]), CheckState.WARN, "1 GPU node without GPUNode: n2"
     ),
     "an agent that is silent": Case(
-        replace(WELL, leases=[lease("n1", NOW - timedelta(minutes=7))]), CheckState.WARN, "1 of 1 GPUNode not kept: n1"
+        replace(WELL, leases=[lease("n1", NOW - timedelta(minutes=7))]), CheckState.WARN, "1 of 1 GPUNode outdated: n1"
     ),
     "an agent that has hardly begun": Case(
         replace(WELL, leases=[], agents=[made(NOW - timedelta(seconds=20))]),
         CheckState.SKIP,
-        "1 of 1 GPUNode made less than 6 minutes ago",
+        "1 of 1 GPUNode created less than 6 minutes ago",
     ),
     "an agent that never spoke since its GPUNode was made": Case(
         replace(WELL, leases=[], agents=[made(NOW - timedelta(minutes=7))]),
         CheckState.WARN,
-        "1 of 1 GPUNode not kept: n1",
+        "1 of 1 GPUNode outdated: n1",
     ),
-    "an agent that never spoke": Case(replace(WELL, leases=[]), CheckState.WARN, "1 of 1 GPUNode not kept: n1"),
+    "an agent that never spoke": Case(replace(WELL, leases=[]), CheckState.WARN, "1 of 1 GPUNode outdated: n1"),
     "leases that may not be read": Case(
-        without("leases", FORBIDDEN), CheckState.SKIP, "1 GPUNode, and it cannot be seen whether they are kept"
+        without("leases", FORBIDDEN), CheckState.SKIP, "1 GPUNode; whether they are current is unknown"
     ),
     "an agent in trouble": Case(
         replace(WELL, agents=[{"metadata": {"name": "n1"}, "status": {"message": "NVML does not answer"}}]),
@@ -336,12 +340,12 @@ CASES = {
     "a hook that was passed by": Case(
         replace(WELL, metrics=f'{FAIL_OPEN_METRIC}{{name="mutate.rightslice.dev",type="admit"}} 3\n'),
         CheckState.WARN,
-        "mutate.rightslice.dev was passed by 3 times: nobody answered",
+        "mutate.rightslice.dev did not answer and failed open 3 times",
     ),
     "a hook that was passed by a single time": Case(
         replace(WELL, metrics=f'{FAIL_OPEN_METRIC}{{name="mutate.rightslice.dev",type="admit"}} 1\n'),
         CheckState.WARN,
-        "mutate.rightslice.dev was passed by once: nobody answered",
+        "mutate.rightslice.dev did not answer and failed open 1 time",
     ),
 }
 
@@ -388,7 +392,7 @@ OUTSIDE_CASES = {
     "policies in files only": (
         replace(OUTSIDE, policies=[]),
         CheckState.SKIP,
-        "a server's policy files cannot be seen",
+        "policy files of a server outside the cluster are unknown",
     ),
     "an exception in use": (
         replace(OUTSIDE, exceptions=[said(exception(), "True", "Active")]),
@@ -398,12 +402,12 @@ OUTSIDE_CASES = {
     "an exception that no server saw": (
         replace(OUTSIDE, exceptions=[exception()]),
         CheckState.SKIP,
-        "GPUPolicyException said: no server has said yet",
+        "GPUPolicyException said: no server has reported",
     ),
     "an exception that was changed since": (
         replace(OUTSIDE, exceptions=[said(exception(), "True", "Active", generation=2)]),
         CheckState.SKIP,
-        "GPUPolicyException said: no server has said yet",
+        "GPUPolicyException said: no server has reported",
     ),
     "an exception that a server cannot use": (
         replace(OUTSIDE, exceptions=[said(exception(), "False", "Invalid")]),
@@ -439,7 +443,7 @@ def test_the_certificate_must_have_a_week_left(days: int, state: CheckState) -> 
     ends = x509.load_pem_x509_certificate(PAIR.certificate).not_valid_after_utc
     moment = ends - timedelta(days=7) - timedelta(days=days)
 
-    lines = [line for line in diagnose(WELL, moment) if "serving certificate ends" in line.summary]
+    lines = [line for line in diagnose(WELL, moment) if "serving certificate expires" in line.summary]
 
     assert [line.state for line in lines] == [state]
 
@@ -450,7 +454,7 @@ def test_a_certificate_that_has_ended_is_told_as_such() -> None:
     lines = diagnose(WELL, ends + timedelta(hours=1))
 
     [line] = [line for line in lines if "serving certificate" in line.summary and "caBundle" not in line.summary]
-    assert (line.state, line.summary) == (CheckState.FAIL, f"serving certificate has ended ({ends:%Y-%m-%d})")
+    assert (line.state, line.summary) == (CheckState.FAIL, f"serving certificate has expired ({ends:%Y-%m-%d})")
     assert "the leader's log says why" in line.advice
 
 

@@ -77,8 +77,8 @@ async def test_what_does_not_go_is_named(tmp_path: Path) -> None:
             await uninstall_manifests(api, [gpunode_crd()], lambda _line: None, with_policies=True, seconds=-1)
 
     assert str(told.value) == (
-        "waited -1 s for the end of CustomResourceDefinition gpunodes.rightslice.dev. "
-        "Look at: kubectl get customresourcedefinition gpunodes.rightslice.dev -o yaml"
+        "waited -1 s for the deletion of CustomResourceDefinition gpunodes.rightslice.dev. "
+        "Check: kubectl get customresourcedefinition gpunodes.rightslice.dev -o yaml"
     )
 
 
@@ -86,7 +86,7 @@ async def test_without_its_policies_nothing_is_waited_for(tmp_path: Path) -> Non
     async with playing(tmp_path, *NOTHING_BESIDE_IT) as (server, api):
         await uninstall_manifests(api, [gpunode_crd()], (told := list[str]()).append, with_policies=False, seconds=20)
 
-    assert told == ["there was nothing to remove"]
+    assert told == ["nothing to remove"]
     assert [request.method for request in server.asked] == ["DELETE"] * len(BESIDE_IT)
 
 
@@ -107,7 +107,7 @@ async def test_what_a_finalizer_holds_is_not_called_removed(tmp_path: Path) -> N
         await uninstall_manifests(api, [], told.append, with_policies=False, seconds=20)
 
     assert told == [
-        "asked ConfigMap rightslice-system/rightslice-address to go, held by example.com/a",
+        "deleting ConfigMap rightslice-system/rightslice-address, blocked by the finalizer example.com/a",
         "removed ServiceMonitor rightslice-system/rightslice",
     ]
 

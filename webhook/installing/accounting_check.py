@@ -1,7 +1,7 @@
-"""`accounting check`: can every form of GPU be counted by one quota here, without a pod that waits for ever?
+"""`accounting check`: can one quota count every form of GPU here, without leaving pods Pending?
 
-No API says what a scheduler is configured to ignore. What pods came to does: one that waits for the accounting
-resource, or one that runs on a node that has none of it.
+No API reports which resources a scheduler ignores. Pods show it: one waits for the accounting resource, or one with it
+runs on a node that does not advertise it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from webhook.errors import ApiError, shorten_text
-from webhook.installing.facts import PAGE_SIZE, CheckState, ClusterFacts, DiagnosticResult, list_all, read_cluster_facts
+from webhook.installing.facts import PAGE_SIZE, ClusterFacts, DiagnosticResult, list_all, read_cluster_facts
 from webhook.installing.policies_health import load_installed_policies
 from webhook.installing.scheduling_health import is_ignored_by_scheduler, pods_waiting_for_accounting
 from webhook.kube.api import KubeClient
@@ -26,7 +26,7 @@ Json = dict[str, Any]
 QUOTA_KEY = f"requests.{ACCOUNTING_RESOURCE}"
 SCHEDULER_SETTING = "limits.accountingScheduler: configured"
 OFF_SETTING = 'limits.accounting: "off"'
-"""In quotes: YAML takes a bare off for false."""
+"""Quoted, because YAML reads a bare off as false."""
 _DRY_RUN_POD = {
     "apiVersion": "v1",
     "kind": "Pod",
@@ -34,7 +34,7 @@ _DRY_RUN_POD = {
     "spec": {
         "containers": [
             {
-                "name": "tried",
+                "name": "main",
                 "image": "registry.k8s.io/pause",
                 "resources": {"limits": {"cpu": "1m", "memory": "1Mi", "nvidia.com/gpu": "1"}},
             }
@@ -45,17 +45,17 @@ _DRY_RUN_POD = {
 
 @dataclass(frozen=True, slots=True)
 class AccountingFacts:
-    """What `accounting check` looks at.
+    """Facts for `accounting check`.
 
     Attributes:
-        facts: The installation.
-        running: Some pods that run.
-        tried: What became of a pod with one GPU that was only tried: the pod, or why it was refused.
-        namespace: Where it was tried.
-        namespaces: All there are; empty where they cannot be read.
+        cluster: The installation.
+        running_pods: One page of running pods.
+        dry_run: A dry-run pod with one GPU after admission, or the error that rejected it.
+        namespace: The namespace of the dry run.
+        namespaces: All namespaces; empty if they cannot be read.
     """
 
-    facts: ClusterFacts
+    cluster: ClusterFacts
     running_pods: list[Json]
     dry_run: Json | str
     namespace: str
@@ -63,15 +63,15 @@ class AccountingFacts:
 
 
 async def read_accounting_facts(api: KubeClient, namespace: str) -> AccountingFacts:
-    """Ask the API server; nothing is stored.
+    """Read the facts; nothing is stored.
 
     Raises:
-        ApiError: it does not answer, or does not let us see pods.
+        ApiError: The API server does not answer, or pods cannot be read.
     """
-    running, facts, tried, namespaces = await asyncio.gather(
+    running, cluster, dry_run, namespaces = await asyncio.gather(
         _list_running_pods(api), read_cluster_facts(api), _create_dry_run_pod(api, namespace), _list_namespaces(api)
     )
-    return AccountingFacts(facts, running, tried, namespace, namespaces)
+    return AccountingFacts(cluster, running, dry_run, namespace, namespaces)
 
 
 async def _list_running_pods(api: KubeClient) -> list[Json]:
@@ -96,137 +96,118 @@ async def _create_dry_run_pod(api: KubeClient, namespace: str) -> Json | str:
         return error.message
 
 
-def accounting_results(seen: AccountingFacts) -> Iterator[DiagnosticResult]:
-    """Each thing that has to be so, and what to do about it."""
-    policies = load_installed_policies(seen.facts).policies or PolicySet()
-    asking = [policy for policy in policies.policies if policy.limits and policy.limits.accounting]
-    wanted = [policy.limits for policy in asking if policy.limits]
-    yield _policy_result(wanted)
-    yield _scheduler_result(seen, wanted)
-    yield _node_result(seen)
-    yield _dry_run_result(seen, asking)
-    yield _quota_result(seen.facts)
+def accounting_results(facts: AccountingFacts) -> Iterator[DiagnosticResult]:
+    """Yield the result of each requirement."""
+    policies = load_installed_policies(facts.cluster).policies or PolicySet()
+    adding = [policy for policy in policies.policies if policy.limits and policy.limits.accounting]
+    limits = [policy.limits for policy in adding if policy.limits]
+    yield _policy_result(limits)
+    yield _scheduler_result(facts, limits)
+    yield _node_result(facts)
+    yield _dry_run_result(facts, adding)
+    yield _quota_result(facts.cluster)
 
 
-def _policy_result(wanted: list[LimitRules]) -> DiagnosticResult:
-    if wanted:
-        return DiagnosticResult(
-            CheckState.OK, f"{pluralize(len(wanted), 'policy asks', 'policies ask')} for {ACCOUNTING_RESOURCE}"
-        )
-    return DiagnosticResult(
-        CheckState.WARN, "no policy that is an object asks for it", "limits.accounting: native, in a policy"
-    )
+def _policy_result(limits: list[LimitRules]) -> DiagnosticResult:
+    if limits:
+        return DiagnosticResult.ok(f"{pluralize(len(limits), 'policy adds', 'policies add')} {ACCOUNTING_RESOURCE}")
+    return DiagnosticResult.warn("no GPUPolicy object adds it", "set limits.accounting: native in a policy")
 
 
-def _scheduler_result(seen: AccountingFacts, wanted: list[LimitRules]) -> DiagnosticResult:
-    waiting = pods_waiting_for_accounting(seen.facts)
+def _scheduler_result(facts: AccountingFacts, limits: list[LimitRules]) -> DiagnosticResult:
+    waiting = pods_waiting_for_accounting(facts.cluster)
     if waiting:
         advice = "rightslice accounting enable prints the scheduler's entry; until then " + OFF_SETTING
-        return DiagnosticResult(
-            CheckState.FAIL, f"{_pod_full_name(waiting[0])} is Pending: Insufficient {ACCOUNTING_RESOURCE}", advice
+        return DiagnosticResult.fail(
+            f"{_pod_full_name(waiting[0])} is Pending: Insufficient {ACCOUNTING_RESOURCE}", advice
         )
-    if any(limits.scheduler_ignores_accounting for limits in wanted):
-        return DiagnosticResult(CheckState.OK, f"a policy says that schedulers ignore it ({SCHEDULER_SETTING})")
-    if any(_runs_unadvertised(seen, pod) for pod in seen.running_pods):
-        return DiagnosticResult(
-            CheckState.OK,
-            "the scheduler ignores it: a pod with it runs on a node without",
-            f"write {SCHEDULER_SETTING}",
+    if any(each.scheduler_ignores_accounting for each in limits):
+        return DiagnosticResult.ok(f"a policy says that schedulers ignore it ({SCHEDULER_SETTING})")
+    if any(_runs_unadvertised(facts, pod) for pod in facts.running_pods):
+        return DiagnosticResult.ok(
+            "the scheduler ignores it: a pod with it runs on a node that does not advertise it",
+            f"set {SCHEDULER_SETTING}",
         )
-    if is_ignored_by_scheduler(seen.facts.scheduler or ""):
-        return DiagnosticResult(
-            CheckState.OK,
+    if is_ignored_by_scheduler(facts.cluster.scheduler or ""):
+        return DiagnosticResult.ok(
             f"{SECOND_SCHEDULER_NAME} ignores it",
-            f"if every other scheduler does too, write {SCHEDULER_SETTING}",
+            f"if all other schedulers do too, set {SCHEDULER_SETTING}",
         )
-    advice = f"if rightslice accounting enable's entry is in its configuration, write {SCHEDULER_SETTING}"
-    return DiagnosticResult(CheckState.SKIP, "no API tells whether the scheduler ignores it", advice)
+    advice = f"if its configuration has the entry of rightslice accounting enable, set {SCHEDULER_SETTING}"
+    return DiagnosticResult.skip("whether the scheduler ignores it cannot be read from any API", advice)
 
 
-def _runs_unadvertised(seen: AccountingFacts, pod: Json) -> bool:
-    there = {
-        node["metadata"]["name"] for node in seen.facts.nodes or () if ACCOUNTING_RESOURCE not in _allocatable_of(node)
-    }
-    return pod["spec"].get("nodeName") in there and any(
-        _accounting_request(one) not in ("", "0") for one in _containers_of_pod(pod)
-    )
+def _runs_unadvertised(facts: AccountingFacts, pod: Json) -> bool:
+    nodes = facts.cluster.nodes or ()
+    bare = {node["metadata"]["name"] for node in nodes if ACCOUNTING_RESOURCE not in _allocatable_of(node)}
+    requests = map(_accounting_request, pod["spec"]["containers"])
+    return pod["spec"].get("nodeName") in bare and any(amount not in ("", "0") for amount in requests)
 
 
-def _node_result(seen: AccountingFacts) -> DiagnosticResult:
-    gpus = [node for node in seen.facts.nodes or () if any(map(parse_gpu_resource, _allocatable_of(node)))]
+def _node_result(facts: AccountingFacts) -> DiagnosticResult:
+    gpus = [node for node in facts.cluster.nodes or () if any(map(parse_gpu_resource, _allocatable_of(node)))]
     bare = [node["metadata"]["name"] for node in gpus if ACCOUNTING_RESOURCE not in _allocatable_of(node)]
     if not gpus:
-        return DiagnosticResult(CheckState.SKIP, "no node has GPUs")
+        return DiagnosticResult.skip("no node has GPUs")
     if not bare:
-        return DiagnosticResult(
-            CheckState.OK, f"{pluralize(len(gpus), 'GPU node advertises', 'GPU nodes advertise')} it"
-        )
-    what = f"{len(bare)} of {pluralize(len(gpus), 'GPU node')} do not advertise it"
-    return DiagnosticResult(
-        CheckState.SKIP, what, "needed only where the scheduler cannot ignore it: rightslice serve agent --gpu-milli"
-    )
+        return DiagnosticResult.ok(f"{pluralize(len(gpus), 'GPU node advertises', 'GPU nodes advertise')} it")
+    summary = f"{len(bare)} of {pluralize(len(gpus), 'GPU node')} do not advertise it"
+    advice = "required only if the scheduler cannot ignore it: rightslice serve agent --gpu-milli"
+    return DiagnosticResult.skip(summary, advice)
 
 
-def _dry_run_result(seen: AccountingFacts, asking: Sequence[Policy]) -> DiagnosticResult:
-    who = f"a pod with one GPU, only tried in {seen.namespace},"
-    if isinstance(seen.dry_run, str) and _is_quota_exceeded(seen.dry_run):
-        return DiagnosticResult(CheckState.OK, f"{who} was refused by a full quota on {QUOTA_KEY}: the quota works")
-    if isinstance(seen.dry_run, str):
-        return DiagnosticResult(CheckState.WARN, f"{who} was refused", shorten_text(seen.dry_run, 300))
-    amounts = [_accounting_request(container) for container in _containers_of_pod(seen.dry_run)]
+def _dry_run_result(facts: AccountingFacts, adding: Sequence[Policy]) -> DiagnosticResult:
+    pod = f"a dry-run pod with one GPU in {facts.namespace}"
+    if isinstance(facts.dry_run, str) and _is_quota_exceeded(facts.dry_run):
+        return DiagnosticResult.ok(f"{pod} was rejected by a full quota on {QUOTA_KEY}: the quota works")
+    if isinstance(facts.dry_run, str):
+        return DiagnosticResult.warn(f"{pod} was rejected", shorten_text(facts.dry_run, 300))
+    amounts = [_accounting_request(container) for container in facts.dry_run["spec"]["containers"]]
     if any(amount not in ("", "0") for amount in amounts):
-        return DiagnosticResult(CheckState.OK, f"{who} is given {amounts[0]} of it")
-    return _not_counted_result(seen, asking, who)
+        return DiagnosticResult.ok(f"{pod} gets {amounts[0]} of it")
+    return _not_counted_result(facts, adding, pod)
 
 
-def _not_counted_result(seen: AccountingFacts, asking: Sequence[Policy], who: str) -> DiagnosticResult:
-    """What to say of a pod that is given none of it: nobody asks for it there, or it is off."""
-    asked = [one["metadata"]["name"] for one in seen.namespaces if _covers_namespace(asking, one)]
-    if asking and seen.namespaces and seen.namespace not in asked:
-        what = f"no policy asks for it in {seen.namespace}: a pod with one GPU is not given it there"
-        return DiagnosticResult(
-            CheckState.SKIP, what, f"where one asks: rightslice accounting check -n {(asked or ['NAMESPACE'])[0]}"
-        )
+def _not_counted_result(facts: AccountingFacts, adding: Sequence[Policy], pod: str) -> DiagnosticResult:
+    """Return the result for a pod without the resource: no policy adds it there, or accounting is off."""
+    covered = [one["metadata"]["name"] for one in facts.namespaces if _covers_namespace(adding, one)]
+    if adding and facts.namespaces and facts.namespace not in covered:
+        summary = f"no policy adds it in {facts.namespace}, so a pod with one GPU does not get it there"
+        advice = f"check a namespace with such a policy: rightslice accounting check -n {(covered or ['NAMESPACE'])[0]}"
+        return DiagnosticResult.skip(summary, advice)
     advice = (
-        f"{SCHEDULER_SETTING} once the scheduler ignores it, or agents on all GPU "
-        f"nodes advertise it; a policy must enforce it there"
+        f"set {SCHEDULER_SETTING} once the scheduler ignores it, or let the agents of all GPU nodes advertise it; "
+        "the policy must be enforced there"
     )
-    return DiagnosticResult(CheckState.WARN, f"{who} is not given it: accounting is off (GPU-Q305)", advice)
+    return DiagnosticResult.warn(f"{pod} does not get it: accounting is off (GPU-Q305)", advice)
 
 
-def _covers_namespace(asking: Sequence[Policy], namespace: Json) -> bool:
-    """Is a policy that asks for it about this namespace?"""
+def _covers_namespace(adding: Sequence[Policy], namespace: Json) -> bool:
+    """Return True if a policy that adds the resource matches this namespace."""
     metadata = namespace["metadata"]
-    return any(policy.match.namespace(metadata["name"], metadata.get("labels") or {}) for policy in asking)
+    return any(policy.match.namespace(metadata["name"], metadata.get("labels") or {}) for policy in adding)
 
 
 def _is_quota_exceeded(message: str) -> bool:
-    """Is it what the API server, or our webhook, says of a pod that a quota on the resource has no room for?"""
+    """Return True if the API server or the webhook rejected a pod because of a quota on the resource."""
     return "exceeded quota" in message and QUOTA_KEY in message
 
 
 def _quota_result(facts: ClusterFacts) -> DiagnosticResult:
     if facts.quotas is None:
-        return DiagnosticResult(CheckState.SKIP, "quotas cannot be read")
+        return DiagnosticResult.skip("quotas cannot be read")
     where = sorted(
         {quota["metadata"]["namespace"] for quota in facts.quotas if QUOTA_KEY in quota["spec"].get("hard", {})}
     )
     if where:
-        return DiagnosticResult(
-            CheckState.OK, f"{pluralize(len(where), 'namespace has', 'namespaces have')} a quota on {QUOTA_KEY}"
+        return DiagnosticResult.ok(
+            f"{pluralize(len(where), 'namespace has', 'namespaces have')} a quota on {QUOTA_KEY}"
         )
-    return DiagnosticResult(
-        CheckState.WARN, f"no quota on {QUOTA_KEY}", "rightslice accounting enable prints one to start from"
-    )
+    return DiagnosticResult.warn(f"no quota on {QUOTA_KEY}", "rightslice accounting enable prints an example")
 
 
 def _allocatable_of(node: Json) -> Json:
     found: Json = (node.get("status") or {}).get("allocatable") or {}
-    return found
-
-
-def _containers_of_pod(pod: Json) -> list[Json]:
-    found: list[Json] = pod["spec"]["containers"]
     return found
 
 

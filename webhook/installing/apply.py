@@ -1,4 +1,9 @@
-"""Puts the manifests into a cluster. Every step is told; every wait has a deadline."""
+"""Apply the manifests to a cluster. Every step is reported, and every wait has a deadline.
+
+Most kinds are applied server-side, which keeps fields of other managers. Admission kinds are replaced, except for their
+labels and annotations: applying would merge the set `validationActions` of two managers, so that audit mode would keep
+denying, and keep the URL of a webhook beside its Service.
+"""
 
 from __future__ import annotations
 
@@ -26,123 +31,122 @@ Progress = Callable[[str], None]
 
 POLL_SECONDS = 0.5
 OTHERS_GRACE_SECONDS = 10.0
-"""How long others may refuse the pod that is only tried before it is left: a new namespace gets its account late."""
+"""How long others may reject the dry-run pod: a new namespace gets its service account late."""
 
 NOT_FOUND = 404
 
 
 class InstallError(RightsliceError):
-    """The installation did not come up in time; the message says what was waited for and where to look."""
+    """The installation was not ready in time; the message says what was missing and what to check."""
 
 
 async def install_manifests(
     api: KubeClient, objects: Sequence[Json], say: Progress, *, seconds: float, dry_run: bool = False
 ) -> None:
-    """Apply everything, hooks last and only once replicas answer; then wait until the hooks answer a pod.
+    """Apply all objects, the webhooks last, once a replica is ready; then wait until the webhooks answer a dry-run pod.
 
-    Where something else refuses that pod first, it says so, and what: nothing is known of the hooks then.
+    If something else rejects that pod first, this is reported, because it says nothing about the webhooks.
 
     Args:
         objects: The manifests.
-        seconds: How long each of the waits may take.
-        dry_run: The API server checks what it can without storing anything, and stores nothing.
+        say: Prints progress.
+        seconds: How long each wait may take.
+        dry_run: True to validate only.
 
     Raises:
-        LeavingError: what an uninstall left on its way out, and would take this along, did not go in time.
-        InstallError: something did not come up in time.
-        ApiError: the API server refuses something, or does not answer.
+        DeletionTimeoutError: Objects of an earlier uninstall are still terminating.
+        InstallError: Something was not ready in time.
+        ApiError: The API server rejects a request, or does not answer.
     """
     if not dry_run:
         await wait_deleted(api, objects, seconds)
-    hooks = [one for one in objects if one["kind"] in WEBHOOK_KINDS]
+    webhooks = [one for one in objects if one["kind"] in WEBHOOK_KINDS]
     rest = [one for one in objects if one["kind"] not in WEBHOOK_KINDS]
     for one in sort_for_apply(rest):
         await _apply_and_report(api, one, say, dry_run=dry_run)
     if not dry_run:
         await _wait_until(lambda: _replicas_ready(api), seconds, "a replica that is ready", _PODS_HINT)
         say("replicas are ready")
-    for one in hooks:
+    for one in webhooks:
         await _apply_and_report(api, one, say, dry_run=dry_run)
     if not dry_run:
-        say(await _wait_for_webhooks(api, hooks, seconds))
+        say(await _wait_for_webhooks(api, webhooks, seconds))
 
 
-_PODS_HINT = f"Look at: kubectl -n {SYSTEM_NAMESPACE} get pods,events"
-_DOCTOR_HINT = "Look at: rightslice doctor"
+_PODS_HINT = f"Check: kubectl -n {SYSTEM_NAMESPACE} get pods,events"
+_DOCTOR_HINT = "Check: rightslice doctor"
 _FAIL_CLOSED_HINT = (
-    "Until then GPU pods are refused. To let them pass: rightslice install --mode audit, or rightslice uninstall"
+    "Until then GPU pods are rejected. To admit them: rightslice install --mode audit, or rightslice uninstall"
 )
 
 
-async def _wait_for_webhooks(api: KubeClient, hooks: Sequence[Json], seconds: float) -> str:
-    """Wait until the hooks answer; what to say of it. Where they do not, what that means for pods is said."""
+async def _wait_for_webhooks(api: KubeClient, configurations: Sequence[Json], seconds: float) -> str:
+    """Wait until the webhooks answer, and return the outcome as text."""
     try:
-        await _wait_until(
-            lambda: all_have_ca_bundle(api), seconds, "the hooks to trust the certificate that is served", _DOCTOR_HINT
-        )
+        await _wait_until(lambda: all_have_ca_bundle(api), seconds, "the caBundle of the webhooks", _DOCTOR_HINT)
         return await _wait_for_probe(api, seconds)
     except InstallError as error:
-        raise InstallError(f"{error}. {_FAIL_CLOSED_HINT}" if _fails_closed(hooks) else str(error)) from None
+        raise InstallError(f"{error}. {_FAIL_CLOSED_HINT}" if _fails_closed(configurations) else str(error)) from None
 
 
-def _fails_closed(hooks: Sequence[Json]) -> bool:
-    """Does the API server refuse pods while a hook does not answer?"""
-    webhooks = [each for one in hooks for each in one.get("webhooks", ()) if each["failurePolicy"] == "Fail"]
+def _fails_closed(configurations: Sequence[Json]) -> bool:
+    """Return True if the API server rejects pods while a webhook does not answer."""
+    webhooks = [each for one in configurations for each in one.get("webhooks", ()) if each["failurePolicy"] == "Fail"]
     return any("pods" in rule["resources"] for each in webhooks for rule in each["rules"])
 
 
 async def _apply_and_report(api: KubeClient, one: Json, say: Progress, *, dry_run: bool) -> None:
-    """Apply one object; where its namespace or kind is only being made yet, a dry run cannot check it."""
+    """Apply one object; a dry run cannot check objects in a namespace that does not exist yet."""
     try:
         await apply_object(api, one, dry_run=dry_run)
     except ApiError as error:
         if not (dry_run and error.status == NOT_FOUND):
             raise
-        say(f"{display_name(one)}: not checked, because its namespace is not there yet")
+        say(f"{display_name(one)}: not checked, because its namespace does not exist yet")
         return
     say(f"{'checked' if dry_run else 'applied'} {display_name(one)}")
 
 
-async def _wait_until(is_so: Callable[[], Awaitable[bool]], seconds: float, what: str, look: str) -> None:
+async def _wait_until(is_ready: Callable[[], Awaitable[bool]], seconds: float, what: str, hint: str) -> None:
     loop = asyncio.get_running_loop()
     end = loop.time() + seconds
-    while not await is_so():
+    while not await is_ready():
         if loop.time() > end:
-            raise InstallError(f"waited {seconds:.0f} s for {what}. {look}")
+            raise InstallError(f"waited {seconds:.0f} s for {what}. {hint}")
         await asyncio.sleep(POLL_SECONDS)
 
 
 async def _wait_for_probe(api: KubeClient, seconds: float) -> str:
-    """Try a pod until both hooks answer it, or others will not let it come to them; what to say of it."""
+    """Send dry-run pods until both webhooks answer, or others keep rejecting them; return the outcome as text."""
     loop = asyncio.get_running_loop()
     end = others_end = loop.time() + seconds
     while BOTH_ANSWERED not in (answer := await probe_webhooks(api)):
         others = is_rejected_by_others(answer)
         others_end = min(others_end, loop.time() + OTHERS_GRACE_SECONDS) if others else end
         if loop.time() > others_end and others:
-            return f"whether the hooks answer could not be tried: the API server refuses the pod: {answer}"
+            return f"the webhooks could not be tested, because the API server rejects the dry-run pod: {answer}"
         if loop.time() > end:
-            what = "the hooks to answer a pod that is only tried"
+            what = "the webhooks to answer a dry-run pod"
             raise InstallError(f"waited {seconds:.0f} s for {what}, last: {answer}. {_DOCTOR_HINT}")
         await asyncio.sleep(POLL_SECONDS)
-    return "the hooks answer"
+    return "the webhooks answer"
 
 
 async def _replicas_ready(api: KubeClient) -> bool:
-    """Has the rollout of this very manifest come to a replica that is ready?"""
-    found = await api.get(DEPLOYMENT_PATH)
-    status = found.get("status", {})
-    seen: bool = status.get("observedGeneration", 0) >= found["metadata"]["generation"]
-    wanted: int = min(1, found["spec"].get("replicas", 1))
-    there: int = min(status.get("updatedReplicas", 0), status.get("readyReplicas", 0))
-    return seen and there >= wanted
+    """Return True if a replica of the current Deployment generation is ready."""
+    deployment = await api.get(DEPLOYMENT_PATH)
+    status = deployment.get("status", {})
+    observed: bool = status.get("observedGeneration", 0) >= deployment["metadata"]["generation"]
+    wanted: int = min(1, deployment["spec"].get("replicas", 1))
+    ready: int = min(status.get("updatedReplicas", 0), status.get("readyReplicas", 0))
+    return observed and ready >= wanted
 
 
 async def apply_object(api: KubeClient, one: Json, *, dry_run: bool = False) -> None:
-    """Make an object what its manifest says.
+    """Apply one object, or replace it if it is an admission kind.
 
     Raises:
-        ApiError: the API server refuses it, or does not answer; 409 where others write it again and again.
+        ApiError: The API server rejects it, or does not answer; 409 if others keep changing it.
     """
     params = {"fieldManager": FIELD_MANAGER} | ({"dryRun": "All"} if dry_run else {})
     if not one["apiVersion"].startswith(REPLACED_GROUP):
@@ -160,7 +164,7 @@ async def apply_object(api: KubeClient, one: Json, *, dry_run: bool = False) -> 
 
 
 async def _replace_object(api: KubeClient, one: Json, params: dict[str, str]) -> None:
-    """Replace an object as it was just read, or make it."""
+    """Replace an object, or create it."""
     path = api_path(one)
     before = await find_object(api, path)
     if before is None:
@@ -171,12 +175,12 @@ async def _replace_object(api: KubeClient, one: Json, params: dict[str, str]) ->
 
 
 def build_replacement(one: Json, before: Json, bundle: str) -> Json:
-    """What to replace an object with: the manifest, with labels and annotations of others and what is trusted by us.
+    """Return the manifest with the labels, annotations and caBundles of the existing object.
 
     Args:
         one: The manifest.
-        before: The object in the cluster.
-        bundle: The caBundle that is ours, base64; a webhook that trusts it already goes on trusting it. "": none is.
+        before: The existing object.
+        bundle: The managed caBundle, base64, which is kept in webhooks that have it; "" for none.
     """
     metadata = {
         "name": one["metadata"]["name"],
@@ -188,17 +192,18 @@ def build_replacement(one: Json, before: Json, bundle: str) -> Json:
     }
     if "webhooks" not in one:
         return {**one, "metadata": metadata}
-    trusting = {hook["name"] for hook in before.get("webhooks") or () if hook["clientConfig"].get("caBundle") == bundle}
+    existing = before.get("webhooks") or ()
+    trusting = {webhook["name"] for webhook in existing if webhook["clientConfig"].get("caBundle") == bundle}
     webhooks = [
-        {**hook, "clientConfig": {**hook["clientConfig"], "caBundle": bundle}}
-        if bundle and hook["name"] in trusting
-        else hook
-        for hook in one["webhooks"]
+        {**webhook, "clientConfig": {**webhook["clientConfig"], "caBundle": bundle}}
+        if bundle and webhook["name"] in trusting
+        else webhook
+        for webhook in one["webhooks"]
     ]
     return {**one, "metadata": metadata, "webhooks": webhooks}
 
 
 async def _own_ca_bundle(api: KubeClient) -> str:
-    """The authorities in the Secret that replicas serve from, base64; "" where there is none to read."""
+    """Return the CA certificates in the Secret of the serving certificate, base64; "" if it cannot be read."""
     secret = await find_object(api, TLS_SECRET_PATH, (*ABSENT_STATUSES, FORBIDDEN))
     return str(((secret or {}).get("data") or {}).get("ca.crt") or "")

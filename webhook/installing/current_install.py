@@ -1,4 +1,4 @@
-"""What was chosen when Rightslice was installed, as the Deployment has it: mode, image, who keeps the certificate."""
+"""Read the settings of the current installation from its Deployment: mode, image, and source of the certificate."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ CONTAINER = "webhook"
 
 
 class CurrentInstall(NamedTuple):
-    """What a Deployment says.
+    """Settings of an installation; "" if unset.
 
     Attributes:
-        mode: "": it names none.
-        image: "": it names none.
-        issued: Somebody else, such as cert-manager, keeps the certificate in files.
+        mode: The webhook's mode.
+        image: Its image.
+        external_certificate: True if the certificate comes from files, for example of cert-manager.
     """
 
     mode: str = ""
@@ -32,29 +32,29 @@ class CurrentInstall(NamedTuple):
 
 
 async def read_current_install(api: KubeClient) -> CurrentInstall:
-    """What is installed; nothing chosen where there is no Deployment.
+    """Read the settings; all are empty without a Deployment.
 
     Raises:
-        ApiError: the API server does not let us read it, or does not answer.
+        ApiError: The API server rejects the request, or does not answer.
     """
     deployment = await find_object(api, DEPLOYMENT_PATH)
     return CurrentInstall() if deployment is None else parse_deployment(deployment)
 
 
 def parse_deployment(deployment: Mapping[str, Any]) -> CurrentInstall:
-    """What a Deployment says of our own container. Those that others added do not count."""
+    """Return the settings of the webhook's container; other containers are ignored."""
     containers = deployment["spec"]["template"]["spec"]["containers"]
-    ours: Mapping[str, Any] = next((one for one in containers if one["name"] == CONTAINER), {})
-    variables = {variable["name"]: str(variable.get("value") or "") for variable in ours.get("env") or ()}
-    issued = any(str(argument).startswith("--tls-cert") for argument in ours.get("args") or ())
-    return CurrentInstall(variables.get(MODE_VARIABLE, ""), str(ours.get("image") or ""), issued)
+    container: Mapping[str, Any] = next((one for one in containers if one["name"] == CONTAINER), {})
+    variables = {variable["name"]: str(variable.get("value") or "") for variable in container.get("env") or ()}
+    external = any(str(argument).startswith("--tls-cert") for argument in container.get("args") or ())
+    return CurrentInstall(variables.get(MODE_VARIABLE, ""), str(container.get("image") or ""), external)
 
 
 async def find_object(api: KubeClient, path: str, absent: tuple[int, ...] = ABSENT_STATUSES) -> dict[str, Any] | None:
-    """An object; None where the API server answers with one of these statuses.
+    """Read an object; return None if the API server answers with one of these statuses.
 
     Raises:
-        ApiError: it refuses otherwise, or does not answer.
+        ApiError: Any other error.
     """
     try:
         return await api.get(path)

@@ -1,4 +1,4 @@
-"""`doctor`: what the facts about an installation come to, line by line, and what to do about each."""
+"""Run all checks of `doctor` on the facts of an installation."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from webhook.policy.policy_set import PolicySet
 
 
 def diagnose(facts: ClusterFacts, now: datetime) -> list[DiagnosticResult]:
-    """Everything there is to say about an installation."""
+    """Return the results of all checks, in the order of the output."""
     loaded = policies_health.load_installed_policies(facts)
     policies = (loaded.policies or PolicySet()).policies
     return [

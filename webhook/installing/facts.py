@@ -1,4 +1,4 @@
-"""What `doctor` looks at: read once over the API server, each part by itself, so that one refusal hides no other."""
+"""Facts for `doctor`, read once from the API server, each independently of the others; and the results of checks."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 from webhook.errors import ApiError, shorten_text
 from webhook.installing.probe import probe_webhooks
@@ -18,7 +18,7 @@ from webhook.well_known import APP_NAME, GROUP_PATH, SYSTEM_NAMESPACE
 
 
 class CheckState(StrEnum):
-    """What a line says. FAIL and WARN are something to act on."""
+    """State of a check. FAIL and WARN need action."""
 
     OK = "ok"
     WARN = "warn"
@@ -27,11 +27,31 @@ class CheckState(StrEnum):
 
 
 class DiagnosticResult(NamedTuple):
-    """One line: what was looked at, and what to know or do."""
+    """One line of `doctor`: a summary, and the fix or an explanation."""
 
     state: CheckState
     summary: str
     advice: str = ""
+
+    @classmethod
+    def ok(cls, summary: str, advice: str = "") -> Self:
+        """Return a result that needs no action."""
+        return cls(CheckState.OK, summary, advice)
+
+    @classmethod
+    def warn(cls, summary: str, advice: str = "") -> Self:
+        """Return a warning."""
+        return cls(CheckState.WARN, summary, advice)
+
+    @classmethod
+    def fail(cls, summary: str, advice: str = "") -> Self:
+        """Return a failure."""
+        return cls(CheckState.FAIL, summary, advice)
+
+    @classmethod
+    def skip(cls, summary: str, advice: str = "") -> Self:
+        """Return the result of a check that could not be made."""
+        return cls(CheckState.SKIP, summary, advice)
 
 
 Json = dict[str, Any]
@@ -54,7 +74,7 @@ NO_PARAMS: Mapping[str, str] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class ClusterFacts:
-    """All of it. What could not be read is None, and `refused` says why, by the same name."""
+    """All facts. A part that could not be read is None, and `refused` has the error under its name."""
 
     version: Json
     mutating: Json | None
@@ -82,17 +102,17 @@ class ClusterFacts:
 
 
 async def read_cluster_facts(api: KubeClient) -> ClusterFacts:
-    """Ask the API server for everything.
+    """Read all facts.
 
     Raises:
-        ApiError: it does not even tell its version.
+        ApiError: Not even the version can be read.
     """
     version = await api.get("/version")
     refused: dict[str, ApiError] = {}
 
-    async def part(name: str, asked: Awaitable[Any]) -> tuple[str, Any]:
+    async def read_part(name: str, request: Awaitable[Any]) -> tuple[str, Any]:
         try:
-            return name, await asked
+            return name, await request
         except ApiError as error:
             refused[name] = error
             return name, None
@@ -122,12 +142,12 @@ async def read_cluster_facts(api: KubeClient) -> ClusterFacts:
         "agents": list_all(api, f"{GROUP_PATH}/gpunodes"),
         "leases": list_all(api, f"/apis/coordination.k8s.io/v1/namespaces/{SYSTEM_NAMESPACE}/leases"),
     }
-    found = await asyncio.gather(*(part(name, asked) for name, asked in parts.items()))
-    return ClusterFacts(version=version, refused=refused, **dict(found))
+    facts = await asyncio.gather(*(read_part(name, request) for name, request in parts.items()))
+    return ClusterFacts(version=version, refused=refused, **dict(facts))
 
 
 async def _read_scheduler_configuration(api: KubeClient) -> str:
-    """What the second scheduler is told, from the ConfigMap that its Deployment mounts."""
+    """Read the configuration of the second scheduler from the ConfigMap that its Deployment mounts."""
     deployment = await api.get(_SCHEDULER)
     volumes = deployment["spec"]["template"]["spec"].get("volumes") or ()
     names = [volume["configMap"]["name"] for volume in volumes if "configMap" in volume]
@@ -135,21 +155,21 @@ async def _read_scheduler_configuration(api: KubeClient) -> str:
     return "\n---\n".join(text for found in maps for text in (found.get("data") or {}).values())
 
 
-async def list_all(api: KubeClient, path: str, chosen: Mapping[str, str] = NO_PARAMS) -> list[Json]:
-    """All items of a collection, page by page.
+async def list_all(api: KubeClient, path: str, selectors: Mapping[str, str] = NO_PARAMS) -> list[Json]:
+    """List all items of a collection, page by page.
 
     Raises:
-        ApiError: the API server does not let us, or does not answer.
+        ApiError: The API server rejects the request, or does not answer.
     """
     items: list[Json] = []
-    params = {**chosen, "limit": PAGE_SIZE}
+    params = {**selectors, "limit": PAGE_SIZE}
     while True:
         page = await api.get(path, params)
         items += page["items"]
         more = page["metadata"].get("continue")
         if not more:
             return items
-        params = {**chosen, "limit": PAGE_SIZE, "continue": more}
+        params = {**params, "continue": more}
 
 
 async def _get_text(api: KubeClient, path: str, params: dict[str, str] | None = None) -> str:
@@ -157,13 +177,15 @@ async def _get_text(api: KubeClient, path: str, params: dict[str, str] | None = 
 
 
 def runs_outside_cluster(facts: ClusterFacts) -> bool:
-    """Does the server, if there is one, run outside the cluster?"""
+    """Return True if there is no Deployment, so that a server can only run outside the cluster."""
     return facts.deployment is None and facts.refused["deployment"].status == NOT_FOUND
 
 
 def repair_command(facts: ClusterFacts) -> str:
-    """The command that puts back what is missing: an installation in the cluster and one outside it have their own."""
-    if any("url" in hook["clientConfig"] for one in (facts.mutating, facts.validating) for hook in _webhooks_of(one)):
+    """Return the command that restores missing objects, depending on where the webhook runs."""
+    configurations = (facts.mutating or {}, facts.validating or {})
+    webhooks = [webhook for one in configurations for webhook in one.get("webhooks") or ()]
+    if any("url" in webhook["clientConfig"] for webhook in webhooks):
         return OUTSIDE_COMMAND
     return (
         f"{INSTALL_COMMAND}; for a server outside the cluster: {OUTSIDE_COMMAND}"
@@ -172,13 +194,9 @@ def repair_command(facts: ClusterFacts) -> str:
     )
 
 
-def _webhooks_of(configuration: Json | None) -> list[Json]:
-    return (configuration or {}).get("webhooks") or []
-
-
 def unread_part_result(facts: ClusterFacts, name: str, absent: str, advice: str) -> DiagnosticResult:
-    """What to say of a part that could not be read: it is not there, or we may not see it."""
+    """Return the result for a part that could not be read: missing, or not permitted."""
     error = facts.refused[name]
     if error.status == 404:
-        return DiagnosticResult(CheckState.FAIL, absent, advice)
-    return DiagnosticResult(CheckState.SKIP, f"{name} cannot be read", shorten_text(error.message, 160))
+        return DiagnosticResult.fail(absent, advice)
+    return DiagnosticResult.skip(f"{name} cannot be read", shorten_text(error.message, 160))

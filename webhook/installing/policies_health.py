@@ -1,7 +1,7 @@
-"""`doctor` on the policies: are they well, is each name there once, and does a server use them?
+"""Checks of `doctor` for policies: do they load, are their names unique, and does a server use them?
 
-Where no Deployment is there, a server outside the cluster may have policies in files, which are not known here. So
-what depends on them, exceptions above all, is taken from the status that the server writes.
+Without a Deployment, a server outside the cluster may load policy files that are unknown here. Then the status that the
+server writes is reported, above all for exceptions.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from webhook.report.text import pluralize
 Json = dict[str, Any]
 
 FILE_WINS = "OverriddenByFile"
-"""The reason of an object whose name a file has too: somebody chose that."""
+"""Condition reason of an object that a file with the same name overrides, which is intended."""
 
 
 def load_installed_policies(facts: ClusterFacts) -> LoadResult:
-    """The policies of the ConfigMap, and those that are objects and have a name of their own."""
+    """Load the policies of the ConfigMap, and the objects that no file overrides."""
     known = _file_policy_names(facts)
     policies = [("GPUPolicy", one) for one in facts.policies or () if one["metadata"]["name"] not in known]
     exceptions = () if runs_outside_cluster(facts) else [("GPUPolicyException", one) for one in facts.exceptions or ()]
@@ -42,48 +42,42 @@ def load_installed_policies(facts: ClusterFacts) -> LoadResult:
 
 
 def check_policies(facts: ClusterFacts, loaded: LoadResult) -> Iterator[DiagnosticResult]:
-    """Are the policies well, and is each name there once?"""
+    """Check that all policies load and have unique names."""
     if facts.policies is None:
-        yield unread_part_result(facts, "policies", "the API server does not know GPUPolicy", repair_command(facts))
+        yield unread_part_result(facts, "policies", "the CRD of GPUPolicy is not installed", repair_command(facts))
         return
-    yield from (
-        DiagnosticResult(CheckState.FAIL, f"{error.location.file}: {error.code}", error.message)
-        for error in loaded.errors
-    )
+    yield from (DiagnosticResult.fail(f"{error.location.file}: {error.code}", error.message) for error in loaded.errors)
     if runs_outside_cluster(facts):
         yield from _status_results(facts, {error.location.file for error in loaded.errors})
         return
     files = _file_policy_names(facts)
     if not facts.policies and not files:
-        yield DiagnosticResult(CheckState.WARN, "no policies", "rightslice policy new NAME | kubectl apply -f -")
+        yield DiagnosticResult.warn("no policies", "rightslice policy new NAME | kubectl apply -f -")
     elif not loaded.errors:
         objects = pluralize(len(facts.policies), "policy as an object", "policies as objects")
-        yield DiagnosticResult(CheckState.OK, f"{objects}, {len(files)} in the ConfigMap")
+        yield DiagnosticResult.ok(f"{objects}, {len(files)} in the ConfigMap")
     for name in sorted(files & {one["metadata"]["name"] for one in facts.policies}):
-        yield DiagnosticResult(
-            CheckState.WARN, f"policy {name} is in the ConfigMap and an object", "the one in the ConfigMap is in use"
+        yield DiagnosticResult.warn(
+            f"policy {name} exists in the ConfigMap and as an object", "the ConfigMap takes precedence"
         )
 
 
-def _status_results(facts: ClusterFacts, wrong: set[str]) -> Iterator[DiagnosticResult]:
-    """What the objects' own status says, but for those that are wrong anyway."""
-    advice = "`rightslice doctor` sees objects only; /readyz?verbose of the server counts all"
-    yield DiagnosticResult(CheckState.SKIP, "a server's policy files cannot be seen", advice)
+def _status_results(facts: ClusterFacts, invalid: set[str]) -> Iterator[DiagnosticResult]:
+    """Report the status of each object that is not invalid already."""
+    advice = "only objects are checked here; /readyz?verbose of the server shows all policies"
+    yield DiagnosticResult.skip("policy files of a server outside the cluster are unknown", advice)
     objects = [("GPUPolicy", one) for one in facts.policies or ()]
     objects += [("GPUPolicyException", one) for one in facts.exceptions or ()]
-    yield from (
-        _status_result(_policy_title(kind, one), one) for kind, one in objects if _policy_title(kind, one) not in wrong
-    )
+    titles = ((_policy_title(kind, one), one) for kind, one in objects)
+    yield from (_status_result(title, one) for title, one in titles if title not in invalid)
 
 
 def _status_result(name: str, one: Json) -> DiagnosticResult:
     ready = find_condition(one, READY)
     if ready is None:
-        return DiagnosticResult(
-            CheckState.SKIP, f"{name}: no server has said yet whether it is in use", "is one running?"
-        )
+        return DiagnosticResult.skip(f"{name}: no server has reported its status yet", "check that a server runs")
     if ready.get("status") == "True":
-        return DiagnosticResult(CheckState.OK, f"{name} is in use")
+        return DiagnosticResult.ok(f"{name} is in use")
     state = CheckState.WARN if ready.get("reason") == FILE_WINS else CheckState.FAIL
     return DiagnosticResult(state, f"{name}: {ready.get('reason')}", shorten_text(str(ready.get("message", "")), 300))
 
@@ -107,6 +101,6 @@ def _file_policy_names(facts: ClusterFacts) -> set[str]:
 
 
 def _config_map_files(facts: ClusterFacts) -> list[tuple[str, str]]:
-    """The keys of the ConfigMap that a server reads as files, and their texts."""
+    """Return the policy files in the ConfigMap: names and texts."""
     data: Mapping[str, str] = (facts.settings or {}).get("data") or {}
     return [(key, text) for key, text in data.items() if is_document_file([key])]

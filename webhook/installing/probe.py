@@ -1,4 +1,4 @@
-"""Tries a pod that nobody stores, to see whether our hooks answer it."""
+"""Create a dry-run pod, to test whether both webhooks answer."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from webhook.well_known import APP_NAME
 Json = dict[str, Any]
 
 BOTH_ANSWERED = f"{PROBE_ANSWER}: validate and mutate"
-UNANSWERED = "the pod was let in without a word of ours"
+UNANSWERED = "the pod was admitted without an answer from the webhooks"
 _WEBHOOK_NAME_END = '.rightslice.dev"'
-"""How the names of our hooks end, where the API server speaks of one."""
+"""End of the names of Rightslice's webhooks in messages of the API server."""
 
 _PROBE_POD: Json = {
     "apiVersion": "v1",
@@ -35,17 +35,17 @@ _PROBE_POD: Json = {
         ],
     },
 }
-"""A pod that any namespace takes, restricted or not, and no common LimitRange finds too small. It is only ever tried.
+"""A pod that complies with the restricted Pod Security profile and common LimitRanges. It is never stored.
 
-It is tried in `default`: the hooks leave our own namespace out.
+It is created in `default`, because the webhooks exclude Rightslice's own namespace.
 """
 
 
 async def probe_webhooks(api: KubeClient) -> str:
-    """What came back for a pod that is only tried: our own sentence, or why it was not us.
+    """Return the answer to the dry-run pod: that of the webhooks, or why they did not answer.
 
     Raises:
-        ApiUnreachable: the API server does not answer.
+        ApiUnreachable: The API server does not answer.
     """
     try:
         await api.create("/api/v1/namespaces/default/pods", _PROBE_POD, {"dryRun": "All"})
@@ -57,20 +57,20 @@ async def probe_webhooks(api: KubeClient) -> str:
 
 
 def is_rejected_by_others(answer: str) -> bool:
-    """Did something else refuse the pod (a right, a LimitRange, a policy), so that it says nothing of our hooks?
+    """Return True if something else rejected the pod (RBAC, a LimitRange, a policy), before the webhooks.
 
-    >>> is_of_others('pods "rightslice-probe" is forbidden: exceeded quota: pods')
+    >>> is_rejected_by_others('pods "rightslice-probe" is forbidden: exceeded quota: pods')
     True
-    >>> is_of_others('failed calling webhook "validate.rightslice.dev": connection refused')
+    >>> is_rejected_by_others('failed calling webhook "validate.rightslice.dev": connection refused')
     False
     """
     return answer != UNANSWERED and PROBE_ANSWER not in answer and _WEBHOOK_NAME_END not in answer
 
 
 async def all_have_ca_bundle(api: KubeClient) -> bool:
-    """Does every hook trust somebody? A pod that is tried before would be passed by."""
+    """Return True if every webhook has a caBundle; without it the webhooks are not called."""
     for plural in ("mutatingwebhookconfigurations", "validatingwebhookconfigurations"):
-        found = await api.get(f"/apis/admissionregistration.k8s.io/v1/{plural}/{APP_NAME}")
-        if not all(hook["clientConfig"].get("caBundle") for hook in found["webhooks"]):
+        configuration = await api.get(f"/apis/admissionregistration.k8s.io/v1/{plural}/{APP_NAME}")
+        if not all(webhook["clientConfig"].get("caBundle") for webhook in configuration["webhooks"]):
             return False
     return True

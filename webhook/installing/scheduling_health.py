@@ -1,4 +1,4 @@
-"""`doctor` on what schedulers are told: the accounting resource, the extender, and what agents say of nodes."""
+"""Checks of `doctor` for scheduling: the accounting resource, the extender, and the node agents."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from webhook.well_known import SYSTEM_NAMESPACE
 Json = dict[str, Any]
 
 SILENT_AFTER = timedelta(minutes=6)
-"""An agent renews its Lease every two minutes: it has missed three."""
+"""Three missed renewals of a Lease."""
 
 IGNORE_ADVICE = (
-    "tell the scheduler to ignore it (an extender's managedResources), "
-    "or have the agents of all GPU nodes advertise it (--gpu-milli)"
+    "configure the scheduler to ignore it (an extender's managedResources), "
+    "or let the agents of all GPU nodes advertise it (--gpu-milli)"
 )
 AGENT_PODS_COMMAND = f"kubectl -n {SYSTEM_NAMESPACE} get pods -o wide -l app.kubernetes.io/component"
 
 
 def check_accounting_resource(facts: ClusterFacts, policies: Sequence[Policy]) -> Iterator[DiagnosticResult]:
-    """Does nobody wait for the accounting resource where a policy asks for it?
+    """Check that no pod waits for the accounting resource if a policy adds it.
 
-    The configuration of a scheduler that is no object cannot be seen; pods that wait because of it can.
+    Most scheduler configurations cannot be read, but pods that wait because of them can.
     """
     wanted = [policy.limits for policy in policies if policy.limits is not None and policy.limits.accounting]
     if not wanted:
@@ -40,32 +40,29 @@ def check_accounting_resource(facts: ClusterFacts, policies: Sequence[Policy]) -
     nodes = list_gpu_nodes(facts)
     bare = [node for node in nodes if ACCOUNTING_RESOURCE not in node["status"]["allocatable"]]
     if waiting:
-        yield DiagnosticResult(
-            CheckState.FAIL,
+        yield DiagnosticResult.fail(
             f"{pluralize(len(waiting), 'pod waits', 'pods wait')} for {ACCOUNTING_RESOURCE}",
             IGNORE_ADVICE,
         )
     elif nodes and not bare:
-        yield DiagnosticResult(
-            CheckState.OK,
+        yield DiagnosticResult.ok(
             f"{pluralize(len(nodes), 'GPU node advertises', 'GPU nodes advertise')} {ACCOUNTING_RESOURCE}",
         )
     elif any(limits.scheduler_ignores_accounting for limits in wanted):
-        yield DiagnosticResult(CheckState.OK, f"a policy says that schedulers ignore {ACCOUNTING_RESOURCE}")
+        yield DiagnosticResult.ok(f"a policy says that schedulers ignore {ACCOUNTING_RESOURCE}")
     elif is_ignored_by_scheduler(facts.scheduler or ""):
-        yield DiagnosticResult(
-            CheckState.OK,
+        yield DiagnosticResult.ok(
             f"{SECOND_SCHEDULER_NAME} ignores {ACCOUNTING_RESOURCE}",
-            "of other schedulers it cannot be seen here",
+            "other schedulers cannot be checked",
         )
     else:
-        advice = f"it is left out, so that no pod waits for it: {IGNORE_ADVICE}; rightslice accounting check says more"
+        advice = f"it is not added, so that no pod waits for it: {IGNORE_ADVICE}; see rightslice accounting check"
         who = f"{len(bare)} of {pluralize(len(nodes), 'GPU node')} do not advertise" if nodes else "no node advertises"
-        yield DiagnosticResult(CheckState.WARN, f"a policy has native accounting, and {who} its resource", advice)
+        yield DiagnosticResult.warn(f"a policy has native accounting, but {who} its resource", advice)
 
 
 def pods_waiting_for_accounting(facts: ClusterFacts) -> list[Json]:
-    """The pods that wait for the accounting resource."""
+    """Return the pods that wait for the accounting resource."""
     return [pod for pod in facts.waiting or () if f"Insufficient {ACCOUNTING_RESOURCE}" in _unschedulable_message(pod)]
 
 
@@ -75,7 +72,7 @@ def _unschedulable_message(pod: Json) -> str:
 
 
 def is_ignored_by_scheduler(configuration: str) -> bool:
-    """Does the text of a KubeSchedulerConfiguration have the accounting resource ignored?"""
+    """Return True if a KubeSchedulerConfiguration ignores the accounting resource."""
     try:
         configurations = [found.data for found in read_documents(configuration, SECOND_SCHEDULER_NAME, aliases=True)]
     except DocumentError:
@@ -86,7 +83,7 @@ def is_ignored_by_scheduler(configuration: str) -> bool:
 
 
 def check_extender(facts: ClusterFacts) -> Iterator[DiagnosticResult]:
-    """If the extender is installed: are its replicas ready, and what does one say of itself?"""
+    """Check the replicas of the extender and their status, if it is installed."""
     if facts.extender is None:
         if facts.refused["extender"].status != 404:
             yield unread_part_result(facts, "extender", "", "")
@@ -94,48 +91,47 @@ def check_extender(facts: ClusterFacts) -> Iterator[DiagnosticResult]:
     ready = (facts.extender.get("status") or {}).get("readyReplicas", 0)
     wanted = facts.extender["spec"].get("replicas", 1)
     good = ready >= wanted
-    look = "" if good else f"schedulers go on without it: {AGENT_PODS_COMMAND}=extender"
+    advice = "" if good else f"schedulers continue without it: {AGENT_PODS_COMMAND}=extender"
     yield DiagnosticResult(
-        CheckState.OK if good else CheckState.FAIL, f"{ready} of {wanted} replicas of the extender ready", look
+        CheckState.OK if good else CheckState.FAIL, f"{ready} of {wanted} replicas of the extender ready", advice
     )
     if facts.extender_ready is None:
         unseen = "its Service cannot be reached through the API server"
-        yield DiagnosticResult(CheckState.SKIP, "the extender could not be asked", unseen)
+        yield DiagnosticResult.skip("the extender could not be queried", unseen)
         return
     for line in facts.extender_ready.splitlines():
         if line.startswith("[-]"):
-            yield DiagnosticResult(CheckState.WARN, f"extender: {shorten_text(line[3:], 200)}", "its log says more")
+            yield DiagnosticResult.warn(f"extender: {shorten_text(line[3:], 200)}", "see its log")
 
 
 def check_agents(facts: ClusterFacts, now: datetime) -> Iterator[DiagnosticResult]:
-    """Are GPUNodes there for the nodes with GPUs, whole, and kept?"""
+    """Check that each GPU node has a current GPUNode without errors."""
     if facts.agents is None and facts.refused["agents"].status != 404:
         yield unread_part_result(facts, "agents", "", "")
         return
     if not facts.agents:
-        advice = "which GPUs are free, and how they are joined, goes by labels: kubectl apply -k manifests/agent"
-        yield DiagnosticResult(CheckState.SKIP, "no agent reports the GPUs of its node", advice)
+        advice = "placement falls back to node labels; to install the agent: kubectl apply -k manifests/agent"
+        yield DiagnosticResult.skip("no agent reports the GPUs of its node", advice)
         return
-    said = {one["metadata"]["name"]: one.get("status") or {} for one in facts.agents}
-    unsaid = [node["metadata"]["name"] for node in list_gpu_nodes(facts) if node["metadata"]["name"] not in said]
-    if unsaid:
-        yield DiagnosticResult(
-            CheckState.WARN,
-            f"{pluralize(len(unsaid), 'GPU node')} without GPUNode: {abbreviate_names(unsaid)}",
+    statuses = {one["metadata"]["name"]: one.get("status") or {} for one in facts.agents}
+    missing = [node["metadata"]["name"] for node in list_gpu_nodes(facts) if node["metadata"]["name"] not in statuses]
+    if missing:
+        yield DiagnosticResult.warn(
+            f"{pluralize(len(missing), 'GPU node')} without GPUNode: {abbreviate_names(missing)}",
             f"{AGENT_PODS_COMMAND}=agent",
         )
     yield from _lease_results(facts.agents, facts.leases, now)
-    for name, status in said.items():
+    for name, status in statuses.items():
         if status.get("message"):
-            yield DiagnosticResult(
-                CheckState.WARN, f"GPUNode {name}: {shorten_text(status['message'], 160)}", "its agent's log says more"
+            yield DiagnosticResult.warn(
+                f"GPUNode {name}: {shorten_text(status['message'], 160)}", "see the log of its agent"
             )
 
 
 def _lease_results(agents: list[Json], leases: list[Json] | None, now: datetime) -> Iterator[DiagnosticResult]:
     every = pluralize(len(agents), "GPUNode")
     if leases is None:
-        yield DiagnosticResult(CheckState.SKIP, f"{every}, and it cannot be seen whether they are kept")
+        yield DiagnosticResult.skip(f"{every}; whether they are current is unknown")
         return
     renewed = {one["metadata"]["name"]: (one.get("spec") or {}).get("renewTime") for one in leases}
     made = {one["metadata"]["name"]: one["metadata"].get("creationTimestamp") for one in agents}
@@ -144,17 +140,13 @@ def _lease_results(agents: list[Json], leases: list[Json] | None, now: datetime)
     silent = [name for name in late if name not in young]
     minutes = SILENT_AFTER.seconds // 60
     if silent:
-        advice = f"their agents have been silent for {minutes} minutes or more: {AGENT_PODS_COMMAND}=agent"
-        yield DiagnosticResult(
-            CheckState.WARN, f"{len(silent)} of {every} not kept: {abbreviate_names(silent)}", advice
-        )
+        advice = f"their agents have not reported for {minutes} minutes or more: {AGENT_PODS_COMMAND}=agent"
+        yield DiagnosticResult.warn(f"{len(silent)} of {every} outdated: {abbreviate_names(silent)}", advice)
     if young:
-        what = (
-            f"{len(young)} of {every} made less than {minutes} minutes ago, and not kept yet: {abbreviate_names(young)}"
-        )
-        yield DiagnosticResult(CheckState.SKIP, what, "look again later")
+        summary = f"{len(young)} of {every} created less than {minutes} minutes ago, not renewed yet"
+        yield DiagnosticResult.skip(f"{summary}: {abbreviate_names(young)}", "check again later")
     if not late:
-        yield DiagnosticResult(CheckState.OK, f"{every}, each kept by its agent")
+        yield DiagnosticResult.ok(f"{every}, all current")
 
 
 def _is_recent(moment: str | None, now: datetime) -> bool:
