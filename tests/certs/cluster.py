@@ -1,4 +1,4 @@
-"""An API server in memory, for tests that choose who comes next at every single call; and replicas on it."""
+"""An API server in memory with replicas; tests choose the order of all calls."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ HOOKS = tuple(f"{folder}/rightslice" for folder in CONFIG_PATHS)
 
 
 class Cluster:
-    """What is stored. Every write needs the version that was read, as on a real API server."""
+    """Stored objects. Every write needs the version that was read, as on a real API server."""
 
     def __init__(self, hooks: tuple[str, ...] = HOOKS) -> None:
         self.objects: dict[str, dict[str, Any]] = {}
@@ -43,7 +43,7 @@ class Cluster:
             self.store(path, {"metadata": {"name": path.rpartition("/")[2]}, "webhooks": webhooks})
 
     def store(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
-        """Store an object under a new version, whoever wrote last."""
+        """Store an object under a new version, without a check."""
         self._version += 1
         metadata = {**body["metadata"], "resourceVersion": str(self._version)}
         self.objects[path] = _sent({**body, "metadata": metadata})
@@ -56,7 +56,7 @@ class Cluster:
         return _sent(self.objects[path])
 
     def change(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
-        """A write that holds only if nobody was faster."""
+        """A conditional write."""
         if body["metadata"].get("resourceVersion") != self.read(path)["metadata"]["resourceVersion"]:
             raise ApiError(f"PUT {path}", 409, "Conflict", "the object has been modified")
         metadata = {**self.objects[path]["metadata"], **body["metadata"]}
@@ -69,7 +69,7 @@ class Cluster:
 
     @property
     def held(self) -> SecretState | None:
-        """What the Secret holds."""
+        """The content of the Secret."""
         return secret_state_of(self.objects.get(SECRET.path))
 
     @property
@@ -93,7 +93,7 @@ class Cluster:
         return all(authority in parse_authorities(bundle) for bundle in self.bundles())
 
     def set_bundles(self, bundle: str, path: str | None = None) -> None:
-        """Somebody edits what our webhooks trust (base64)."""
+        """Change every `caBundle` (base64)."""
         for each in HOOKS if path is None else (path,):
             for webhook in self.objects[each]["webhooks"]:
                 webhook["clientConfig"]["caBundle"] = bundle
@@ -107,7 +107,7 @@ class Cluster:
 
 
 def _sent(body: Mapping[str, Any]) -> dict[str, Any]:
-    """What arrives of an object that is sent as JSON."""
+    """The object after a round trip through JSON."""
     arrived: dict[str, Any] = orjson.loads(orjson.dumps(body))
     return arrived
 
@@ -163,7 +163,7 @@ class Client:
 
 
 class Replica:
-    """A process: it looks again and again, serves what it found, and can be stopped between any two calls."""
+    """A process: it reconciles repeatedly, serves the result, and can be stopped between any two calls."""
 
     def __init__(self, cluster: Cluster, *, leads: bool = False) -> None:
         self.cluster = cluster

@@ -1,4 +1,4 @@
-"""Builders of what a Secret can hold."""
+"""Builders of Secrets with certificates."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def make_held(*, authority: timedelta = DAY, leaf: timedelta | None = DAY, names
 
 
 def rotated(old: SecretState) -> SecretState:
-    """The same after a new authority was put in, before anything is signed by it."""
+    """The state after a new authority was added, before it signs anything."""
     return state_after_step(CreateAuthority("test", old.authorities, old.serving), old, (), START)
 
 
@@ -33,12 +33,12 @@ def make_seen(
     leads: bool = True,
     names: Sequence[str] = NAMES,
 ) -> RotationInput:
-    """What a leader sees of a Secret and of one configuration with webhooks of these bundles."""
+    """The observed state of a Secret and one configuration with these bundles."""
     return RotationInput(held, (WebhookConfig(HOOKS[0], "1", bundles),), START, steady, frozenset(names), leads)
 
 
 def trusting(held: SecretState, *, steady: timedelta = NOTHING, names: Sequence[str] = NAMES) -> RotationInput:
-    """The same where every webhook trusts what the Secret holds."""
+    """The observed state if every bundle equals the Secret."""
     return make_seen(held, held.bundle, held.bundle, steady=steady, names=names)
 
 

@@ -1,4 +1,4 @@
-"""The self-signed pair: what clients check of it holds."""
+"""The self-signed pair passes the checks of clients."""
 
 from __future__ import annotations
 

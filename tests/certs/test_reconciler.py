@@ -1,4 +1,4 @@
-"""A replica and the API server: what a whole history comes to."""
+"""A replica and the API server over a complete history."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def leader(cluster: Cluster) -> Replica:
 
 
 def settle_later(replica: Replica, time: timedelta = BUNDLE_SETTLE_TIME) -> None:
-    """Let time pass, and the replica do all that is due."""
+    """Let time pass, and the replica take all due steps."""
     replica.cluster.pass_time(time)
     replica.settle()
     replica.settle()

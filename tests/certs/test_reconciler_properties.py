@@ -1,4 +1,4 @@
-"""What holds of certificates in any order of events: calls of racing replicas, crashes, lost Secrets, wrong clocks."""
+"""Properties of certificates in any order of events: racing replicas, crashes, lost Secrets, wrong clocks."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ JUMPS = st.sampled_from([timedelta(hours=-2), timedelta(days=-400), timedelta(da
 
 
 class Rotating(RuleBasedStateMachine):
-    """Three replicas, any of which may believe that it leads. Nobody edits the webhook configurations."""
+    """Three replicas, any of which may believe that it leads; the webhook configurations are not edited."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -90,7 +90,7 @@ class Rotating(RuleBasedStateMachine):
 
 
 class Meddling(Rotating):
-    """The same, with somebody who edits the webhook configurations."""
+    """Three replicas, and edits of the webhook configurations."""
 
     @rule(path=st.sampled_from(HOOKS), bundle=st.sampled_from(["", JUNK]))
     def edit(self, path: str, bundle: str) -> None:
@@ -102,7 +102,7 @@ class Meddling(Rotating):
 
 
 def heal(cluster: Cluster, replicas: list[Replica]) -> None:
-    """Let one replica lead, and say what must hold a minute later."""
+    """Let one replica lead, and check the state a minute later."""
     for replica in replicas:
         replica.crash()
         replica.leads = False

@@ -1,4 +1,4 @@
-"""What is done next about certificates, case by case."""
+"""The next rotation step, case by case."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def test_next_step(seen: RotationInput, kind: type[RotationStep], why: str) -> N
 
 
 def carried(seen: RotationInput) -> bytes:
-    """What a new authority is put before."""
+    """The previous authorities of a new one."""
     step = next_rotation_step(seen)
     assert isinstance(step, CreateAuthority)
     return b"".join(authority.pem for authority in step.previous)

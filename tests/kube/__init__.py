@@ -1,1 +1,1 @@
-"""The API server's client, against scripted servers that speak HTTP at a real socket."""
+"""The API client, against scripted HTTP servers on a real socket."""

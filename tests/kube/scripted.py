@@ -1,4 +1,4 @@
-"""An API server that plays a script: each request gets the next answer, and is kept for whoever asks about it."""
+"""A scripted API server: each request gets the next response and is recorded."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Server:
 async def playing(
     folder: Path, *answers: Answer, token: str = "t0", seconds: float = 10.0
 ) -> AsyncIterator[tuple[Server, KubeClient]]:
-    """A server that plays, and a client that was told of it by a kubeconfig."""
+    """A scripted server, and a client with a kubeconfig for it."""
     server = Server(answers)
     app = web.Application()
     app.router.add_route("*", "/{path:.*}", server.handle)

@@ -142,7 +142,7 @@ async def test_proxy_environment_variables_are_ignored(tmp_path: Path, monkeypat
 
 
 def plugin(folder: Path, status: Json | None, code: int = 0) -> Json:
-    """The user of an exec plug-in that says this, and counts how often it was asked."""
+    """A user with an exec plugin that prints this and counts its calls."""
     script = folder / "plugin"
     answer = {"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", "status": status}
     script.write_text(f"#!/bin/sh\necho . >> {folder}/asked\necho '{json.dumps(answer)}'\necho oops >&2\nexit {code}\n")
@@ -319,7 +319,7 @@ async def test_the_server_must_be_the_one_that_its_authority_signed(tmp_path: Pa
 
 
 class Hanging:
-    """A TLS server that begins an endless answer, and then neither reads nor says goodbye."""
+    """A TLS server that starts an endless response, and then neither reads nor closes."""
 
     def __init__(self, context: ssl.SSLContext) -> None:
         self._context = context

@@ -1,4 +1,4 @@
-"""Who leads: one at most, soon after the last one is gone, whatever clocks say."""
+"""Leader election: at most one leader, and a new one soon after the last has gone, with any clocks."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class Electing(RuleBasedStateMachine):
 
     @rule()
     def delete(self) -> None:
-        """Nobody deletes a Lease while it is held."""
+        """No Lease is deleted while it is held."""
         if not any(candidate.leading.is_leader for candidate in self.candidates):
             self.cluster.objects.pop(LEASE.path, None)
 

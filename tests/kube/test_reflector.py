@@ -1,4 +1,4 @@
-"""List and watch: what we hold is what the server has, whatever happens on the way."""
+"""List and watch: the store equals the collection, whatever fails on the way."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ async def watched(folder: Path, *answers: Answer, optional: bool = False) -> Asy
 
 
 STARTED = stream(event("ADDED", thing("a", 3)), bookmark(5, end=True), END)
-"""One object, and everything said."""
+"""One object, and the end of the initial list."""
 
 
 async def test_the_initial_list_is_one_stream_and_changes_follow_in_the_next(tmp_path: Path) -> None:
@@ -235,7 +235,7 @@ async def test_a_watch_that_is_open_again_is_contact_before_it_says_a_word(tmp_p
 
 
 async def test_silence_three_times_means_that_the_version_is_not_the_server_s(tmp_path: Path) -> None:
-    """After its store was restored from a backup, a server is behind us, and says nothing until it has caught up."""
+    """After a restore from a backup the server is behind our version, and silent until it has caught up."""
     script = stream(event("ADDED", thing("older", 2)), bookmark(3, end=True))
     async with watched(tmp_path, STARTED, stream(END), stream(END), stream(END), script) as site:
         await site.has("older")
@@ -298,7 +298,7 @@ async def test_an_object_of_a_list_that_the_writer_fails_on_does_not_hold_up_the
 
 
 def deep(name: str, version: int, levels: int = 20_000) -> bytes:
-    """An object with notes of who wrote what, deeper than any decoder goes; its labels stand behind them."""
+    """An object with managedFields deeper than any decoder supports, and labels after them."""
     notes = b'[{"f:a]":' * levels + b"1" + b"}]" * levels
     said = json.dumps(thing(name, version, tier="x")["metadata"])[1:-1].encode()
     return b'{"metadata":{"managedFields":%s,%s}}' % (notes, said)

@@ -1,4 +1,4 @@
-"""What becomes of each example pod under the whole library, on the example cluster: the story that `demo` tells."""
+"""The result of each example pod with the whole library on the example cluster, as in `demo`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A real server on a loopback port, over TLS, in a thread of its own; and what tests say to it."""
+"""A real server on a loopback port, over TLS, in its own thread, and a client for tests."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ class Talk:
         return Answer(int(first.split()[1]), headers, rest[:length])
 
     def closed(self) -> bool:
-        """Wait for the server to close; True if it said nothing more."""
+        """Wait for the server to close; True if it sent nothing more."""
         return not self._left and not self._more()
 
     def close(self) -> None:
@@ -287,5 +287,5 @@ def serving(
 
 
 def uid_of(request: AdmissionRequest) -> str:
-    """The request's uid, for decisions that tell requests apart."""
+    """The request's uid, to distinguish requests."""
     return request.uid

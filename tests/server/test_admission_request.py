@@ -1,4 +1,4 @@
-"""Bytes to Request: what is a review, and what is refused with which words."""
+"""Parsing of reviews, and the messages for invalid ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a pod asks for itself is counted from the moment it is admitted, as what it was given is."""
+"""The requests of a pod count from its admission, like assigned slices."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def free(world: AdmissionState) -> int:
 
 
 def asking(name: str = "a", count: int = 1) -> PodMaker:
-    """A final pod that asks for slices."""
+    """A final pod that requests slices."""
     pod = make_pod(name).asks(SMALL, str(count))
     pod.data["metadata"]["uid"] = f"uid-{name}"
     return pod

@@ -1,4 +1,4 @@
-"""Only those may ask for a verdict whose certificate says so, where the server is told whom to trust."""
+"""With client rules, only clients with a matching certificate may call admission routes."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ UNTRUSTED = {
 
 
 def judged_by(certificate: trustme.LeafCert | None, clients: ClientCertificateRules | None) -> tuple[int, int, float]:
-    """The status of a review, how many were judged, and how many clients were turned away for who they are."""
+    """The status of a review, the number of evaluations, and the number of rejected clients."""
     judged: list[str] = []
 
     def judging(request: AdmissionRequest, *_: object) -> Decision:

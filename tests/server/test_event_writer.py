@@ -1,4 +1,4 @@
-"""Notices become Events, once whoever writes them, and never hold anything up."""
+"""Queued findings become Events once, whichever replica writes them, and block nothing."""
 
 from __future__ import annotations
 

@@ -72,7 +72,7 @@ spec:
 
 
 def routes() -> dict[str, AdmissionHandler]:
-    """Both routes of a server with a strict policy beside the shipped ones, in the demonstration's cluster."""
+    """Both routes of a server with a strict policy and the shipped ones, in the demo cluster."""
     library = [(str(file), file.read_text()) for file in sorted((ROOT / "policies").glob("*.yaml"))]
     loaded = load_policies([*library, ("everything.yaml", EVERYTHING)])
     assert loaded.policies is not None, loaded.errors
@@ -107,7 +107,7 @@ def patience() -> Iterator[None]:
 
 
 def check(route: str, spoilt: Spoilt, reply: HttpResponse) -> None:
-    """Whatever came in, this is what may go out."""
+    """Check a response to any input."""
     answer = json.loads(reply.body)
     if reply.status != 200:
         assert reply.status in (400, 413)
@@ -135,7 +135,7 @@ def check_patch(operations: list[Any], body: bytes) -> None:
 
 
 def sources() -> list[str]:
-    """Examples, and the corpus where it is beside the checkout."""
+    """Examples, and the corpus if it exists."""
     corpus = Path(os.environ.get("RIGHTSLICE_SHARED", ROOT.parent / "shared")) / "corpus" / "manifests"
     return [str(ROOT / "examples" / "pods"), *([str(corpus)] if corpus.is_dir() else [])]
 

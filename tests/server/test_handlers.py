@@ -1,4 +1,4 @@
-"""What a request is judged against, what is remembered of it, and what a fault of ours comes to."""
+"""Handlers: the state that a request is evaluated with, what is cached, and internal errors."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ SECRET = "canary-5e1f"
 
 
 def crashing(request: AdmissionRequest, *_: object) -> Decision:
-    """A judge with a fault."""
+    """A `decide` that raises."""
     if request.name == "bad":
         raise KeyError(f"{SECRET} {request.load_object()}")
     if request.name == "deep":
@@ -149,7 +149,7 @@ def test_an_internal_error_is_500_and_the_server_continues(name: str) -> None:
 
 
 def looking_at_the_whole(request: AdmissionRequest, *_: object) -> Decision:
-    """A judge with match conditions."""
+    """A `decide` with match conditions."""
     request.load_object()
     return Decision()
 

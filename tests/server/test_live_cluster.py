@@ -1,4 +1,4 @@
-"""A server over a live cluster: what it says of itself while it does not know the cluster, and once it does."""
+"""A server with a live cluster: its health before and after the first lists."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ TEAM = {"team": Namespace()}
 
 @dataclasses.dataclass
 class Cluster:
-    """A live cluster, as far as the server asks."""
+    """A live cluster for the server."""
 
     ready: bool = False
     age: float = 3.0
@@ -55,7 +55,7 @@ def test_it_is_not_ready_and_evaluates_nothing_before_the_first_lists() -> None:
 
 
 def test_with_a_view_and_no_policies_yet_it_evaluates_nothing() -> None:
-    """The view may be there a moment before the policies are read."""
+    """The view may exist before the policies are loaded."""
     known = ClusterView(Fleet(()), namespaces=TEAM, complete=True)
     with serving(nothing, world=world(Cluster(), known)) as site:
         assert [site.judge(encoded(review()), route).status for route in ("/validate", "/mutate")] == [503, 503]

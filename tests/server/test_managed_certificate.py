@@ -39,7 +39,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
 
 @contextmanager
 def managing_in(cluster: Cluster, client: Client | None = None) -> Iterator[Site]:
-    """A server with a certificate from the cluster, and the client it asks by."""
+    """A server with a managed certificate, and its API client."""
     with managing(client or Client(cluster), KEEPING, LEASE, lambda: cluster.seconds) as site:
         yield site
 

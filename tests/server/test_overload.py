@@ -1,4 +1,4 @@
-"""More than one process should take on: the surplus is turned away at once, and what was taken is answered."""
+"""Overload: surplus requests are rejected at once, and accepted requests are answered."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_requests_of_one_loop_iteration_are_bounded() -> None:
 
 
 def test_a_flood_is_answered_or_turned_away_and_over_at_once() -> None:
-    """Every turn of the loop finds all clients waiting: eight are judged, the others try again."""
+    """In every loop iteration all clients wait: eight are evaluated, the others retry."""
 
     def slow(*_: object) -> Decision:
         time.sleep(0.002)

@@ -1,4 +1,4 @@
-"""/policies: an object is refused for what `policy lint` says of the same file."""
+"""/policies rejects an object with the errors of `policy lint` for the same file."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def of(data: Json, **request: Any) -> Json:
 
 
 def answers(data: Json, *in_force: str, **request: Any) -> Json:
-    """What the route says."""
+    """The response of the route."""
     with serving(world=world(*in_force)) as site:
         answer = site.judge(of(data, **request), "/policies")
     assert answer.status == 200, answer.body
@@ -49,7 +49,7 @@ def answers(data: Json, *in_force: str, **request: Any) -> Json:
 
 
 def said(response: Json) -> list[str]:
-    """The faults named, without the line above them."""
+    """The errors, without the first line."""
     if response["allowed"]:
         return []
     lines: list[str] = response["status"]["message"].splitlines()
@@ -57,7 +57,7 @@ def said(response: Json) -> list[str]:
 
 
 def whole(text: str) -> Json | None:
-    """The one document of a text as an object; None where a person's YAML is the fault, or a value is missing."""
+    """The one document of a text as an object; None for invalid YAML or a missing value."""
     try:
         (document,) = read_documents(text, "p.yaml")
     except DocumentError:

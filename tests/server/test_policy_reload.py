@@ -104,7 +104,7 @@ def test_each_of_several_paths_is_read_and_watched(folder: Path) -> None:
 
 
 def test_a_replaced_config_map_is_loaded(tmp_path: Path) -> None:
-    """As kubelet does it: a new version beside the old one, and one rename of the `..data` link."""
+    """Replace a ConfigMap as the kubelet does: a new version, then one rename of the `..data` symlink."""
     _version(tmp_path, "..2026_1", "first")
     (tmp_path / "policy.yaml").symlink_to("..data/policy.yaml")
     with watching(tmp_path) as site:
@@ -362,7 +362,7 @@ def test_an_exception_in_the_objects_is_recorded_and_reloading_continues() -> No
 
 @contextmanager
 def with_files(folder: Path) -> Iterator[tuple[Site, CertificateFiles]]:
-    """A server whose certificate stands in files."""
+    """A server with certificate files."""
     files = CertificateFiles(*PAIR.write(folder))
     context = server_context(files.read())
 

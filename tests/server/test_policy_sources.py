@@ -1,4 +1,4 @@
-"""Policies from files and from objects, as one set: files win, and what is bad takes nothing from the others."""
+"""Combining policies from files and objects: files take precedence, and invalid sources do not affect others."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def names(combined: CombinedPolicies) -> dict[str, str]:
 
 
 class Case(NamedTuple):
-    """What is there, what loaded before, and what comes of it."""
+    """Sources, last valid versions, and the expected result."""
 
     objects: list[tuple[str, str]]
     want: dict[str, str]

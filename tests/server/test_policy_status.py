@@ -1,4 +1,4 @@
-"""What stands in the status of policies that are objects."""
+"""The status of policy objects."""
 
 from __future__ import annotations
 
@@ -212,7 +212,7 @@ async def test_a_changed_policy_is_counted_from_nothing() -> None:
 
 
 async def test_counts_of_an_older_spec_are_not_added_to_the_new_one() -> None:
-    """Another replica leads, and has said already that the new spec is in use."""
+    """Another replica leads, and has written that the new spec is active."""
     shared = Shared()
     leader, other = Replica(shared, leads=True), Replica(shared, leads=False)
     for replica in (leader, other):

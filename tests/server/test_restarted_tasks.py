@@ -1,4 +1,4 @@
-"""What runs beside the server for as long as it lives: a fault does not end it, and is told."""
+"""Background tasks: an exception is recorded and the task restarts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The leader halts a rollout in the status of its policy, tells it once, and everybody heeds it."""
+"""The leader halts a rollout in the status of its policy with one Event, and all replicas follow."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Shared:
 
 
 class Pods:
-    """A watch that says at once what it is to say."""
+    """A reflector that fills its store at once."""
 
     def __init__(self, outcomes: OutcomeStore, found: list[PodOutcome]) -> None:
         self.status = WatchStatus("pods", synced=True)
@@ -76,7 +76,7 @@ class Pods:
 
 
 class Leader:
-    """One that leads, at a moment that can be moved."""
+    """A leader with an adjustable clock."""
 
     def __init__(self, shared: Shared, *found: PodOutcome) -> None:
         self.log, self.now, self.leads = io.StringIO(), NOW, True

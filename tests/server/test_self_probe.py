@@ -1,4 +1,4 @@
-"""A pod that is only tried, and asks who answers."""
+"""The installer's probe: a dry run that shows which routes respond."""
 
 from __future__ import annotations
 

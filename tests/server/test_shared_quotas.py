@@ -29,7 +29,7 @@ SPACES = ("red", "blue")
 
 
 class Event(NamedTuple):
-    """What every watch tells, sooner or later."""
+    """The events of every watch."""
 
     at: int
     gone: bool
@@ -37,7 +37,7 @@ class Event(NamedTuple):
 
 
 class Replica:
-    """One process: a view that lags, what it reserved, and what it remembers."""
+    """One replica: a delayed view, its reservations and its decision cache."""
 
     def __init__(self) -> None:
         self.world = AdmissionState(POLICY, empty_view(), NO_USAGE, PolicyLoadStatus(NOW))
@@ -54,14 +54,14 @@ class Replica:
         await self.live.publish()
 
     async def hear(self, events: list[Event], until: int) -> None:
-        """Take in what happened up to an event."""
+        """Apply the events up to this one."""
         for event in events[self.heard : until]:
             (self.live.pods.remove if event.gone else self.live.pods.upsert)(msgspec.convert(event.pod, Pod))
         self.heard = max(self.heard, until)
         await self.live.publish()
 
     def admits(self, pod: Json) -> bool:
-        """What /validate does."""
+        """Evaluate as /validate does."""
         request = request_of(pod)
         decision = self.memory.decide(request, POLICY, self.world.view, NO_USAGE, NOW)
         self.world.reserve(request, decision, 0.0)
@@ -69,7 +69,7 @@ class Replica:
 
 
 class Cluster:
-    """What is stored, what has happened, and who admitted what."""
+    """The stored pods, the events, and the admissions by replica."""
 
     def __init__(self, replicas: list[Replica], most_late: int) -> None:
         self.replicas, self.most_late = replicas, most_late
@@ -79,7 +79,7 @@ class Cluster:
         self.now = 0
 
     def milli(self, among: Any = lambda _uid: True) -> int:
-        """What stored pods weigh."""
+        """The sum of the stored pods."""
         return sum(self.by[uid][2] for uid in self.there if among(uid))
 
     async def tick(self) -> None:
@@ -91,7 +91,7 @@ class Cluster:
                 await replica.hear(self.events, due)
 
     def create(self, replica: Replica, number: int, space: str, gpus: int, *, stored: bool, again: bool) -> None:
-        """One pod asks; some are refused by others afterwards, and some answers are asked for twice."""
+        """Admit one pod; others may deny it afterwards, and a response may be requested twice."""
         pod = make_pod(f"p{number}").gpus(gpus).namespace(space).build()
         uid = pod["metadata"]["uid"] = f"u{number}"
         admitted = replica.admits(pod)
@@ -104,7 +104,7 @@ class Cluster:
         self.check(replica)
 
     def check(self, replica: Replica) -> None:
-        """The two bounds of docs/limits.md, at the moment of an admission."""
+        """The two bounds of docs/limits.md at an admission."""
         heard = {event.pod["metadata"]["uid"] for event in self.events[: replica.heard]}
         unseen = self.milli(lambda uid: self.by[uid][0] is not replica and uid not in heard)
         assert self.milli() <= CEILING + unseen
@@ -132,7 +132,7 @@ STEPS = st.lists(st.one_of(CREATE, CREATE, CREATE, DELETE, HEAR), min_size=4, ma
 
 
 async def play(count: int, most_late: int, steps: list[tuple[Any, ...]]) -> Cluster:
-    """What becomes of a cluster."""
+    """Run the steps on a cluster."""
     replicas = [Replica() for _ in range(count)]
     for replica in replicas:
         await replica.start()

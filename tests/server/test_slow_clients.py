@@ -1,4 +1,4 @@
-"""Clients that drip, stall and stay silent: gone when their time is up, and nobody else notices."""
+"""Slow, stalled and silent clients are closed at their deadline without effect on others."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_the_deadline_is_absolute_however_steadily_bytes_drip(site: Site, reques
 
 
 def dripping(talk: Talk, data: bytes) -> Answer | None:
-    """What the server says while bytes come, one every hundredth of a second; None where it closes instead."""
+    """The response while bytes arrive, one every 10 ms; None if the server closes instead."""
     end = time.monotonic() + PATIENCE
     talk.socket.settimeout(0.01)
     for position in range(len(data)):
@@ -179,7 +179,7 @@ class Full(asyncio.Transport):
         """It is again."""
 
     def write(self, _data: object) -> None:
-        """Full, which is told once."""
+        """Full, which is reported once."""
         if not self._full:
             self._full = True
             self._connection.pause_writing()
@@ -189,7 +189,7 @@ class Full(asyncio.Transport):
 
 
 def seconds_left(asks: bytes, *, after: bool = False) -> float:
-    """The time a client has that asks and takes no answer, or takes it after a while."""
+    """The deadline of a client that sends requests and reads no response, or reads it later."""
     loop = asyncio.new_event_loop()
     routes = {"/page": HttpRoute("page", False, lambda _call: text_response(200, "x"))}
     connection = HttpConnection(ConnectionRegistry(routes, ServerLimits(), lambda _reason: None), loop)

@@ -1,4 +1,4 @@
-"""Use of GPUs in a server: swapped whole when it is there, let go when it is too old, and never waited for."""
+"""GPU usage in a server: replaced at once, discarded when too old, and never waited for."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Calm:
 
 
 class Kept:
-    """A keeper, what it is given next, and what it made of it."""
+    """A refresher, its next load, and its results."""
 
     def __init__(self, asked: UsageRequest = ASKED) -> None:
         self.now, self.log, self.random = NOW, io.StringIO(), Calm()
@@ -56,7 +56,7 @@ class Kept:
         return self.next()
 
     def good(self) -> LoadedUsage:
-        """A view of this moment."""
+        """A view as of now."""
         return LoadedUsage(VIEW, self.now.timestamp(), 3, ("a note",))
 
     def bad(self) -> LoadedUsage:
@@ -69,7 +69,7 @@ class Kept:
 
     @property
     def line(self) -> str:
-        """What it says of itself."""
+        """Its health check line."""
         (check,) = self.keeper.checks()
         assert not check.required
         return check.line
@@ -82,7 +82,7 @@ class Kept:
         ]
 
     def events(self) -> list[dict[str, object]]:
-        """What was logged."""
+        """The log events."""
         return [json.loads(line) for line in self.log.getvalue().splitlines()]
 
 
@@ -256,7 +256,7 @@ def test_loads_are_spread_out_and_come_sooner_after_a_failure(monkeypatch: pytes
 
 
 def test_a_moment_is_one_of_the_clock() -> None:
-    """What is loaded is of Prometheus' clock; its age is told by ours."""
+    """Data has Prometheus' time; its age is measured by our clock."""
     kept = Kept()
     kept.once()
     kept.now = datetime.fromtimestamp(NOW.timestamp() + 5, UTC)

@@ -1,4 +1,4 @@
-"""What the owner of a pod is told, how often, and that it never grows without bound."""
+"""Events for the owners of pods: content, frequency and bounds."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ VALUES = {
 
 @pytest.mark.parametrize(("name", "value"), VALUES.items(), ids=VALUES)
 def test_no_value_of_a_variable_is_in_an_event(name: str, value: str) -> None:
-    """The API server tells a refused request's sender what he wrote; Events have other readers."""
+    """The API server returns a denial to the client that wrote the value; Events have other readers."""
     pod = make_pod().gpus(1).env(name, value).owned_by("Job", "train").build()
     policies = policies_of(policy(f"mode: enforce\nsecurity: {{deny: [{', '.join(BYPASS_CODES)}]}}\ncuda: {{}}\n"))
     one = request_of(pod)

@@ -1,4 +1,4 @@
-"""What is counted and what is logged."""
+"""Metrics and logs."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def request(**fields: Any) -> AdmissionRequest:
 
 
 class Watched:
-    """Telemetry, and what it has said."""
+    """Telemetry with its metrics and log."""
 
     def __init__(self, level: str = "info") -> None:
         self.log = io.StringIO()
