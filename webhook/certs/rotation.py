@@ -64,7 +64,6 @@ class RotationInput:
         now: The API server's time, because the API server verifies the certificate.
         unchanged_for: How long this replica has seen Secret and configurations unchanged.
         names: Required names of the serving certificate.
-        is_leader: Whether this replica is the leader.
     """
 
     secret: SecretState | None

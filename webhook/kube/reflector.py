@@ -143,8 +143,8 @@ class Reflector(Generic[T]):
 
         Args:
             api: The API server.
-            resource: What to watch.
-            store: What to write to; nobody else may write to it.
+            resource: The collection.
+            store: The store; only the reflector may write to it.
             random: Spreads the requests of many replicas.
             events: Receives errors.
             max_pause: The longest pause in seconds between a watch that ended normally and the next.

@@ -89,11 +89,7 @@ class AdmissionState:
         return not (view.complete and name and view.namespace(name) is None)
 
     def reserve(self, request: AdmissionRequest, decision: Decision, now: float) -> None:
-        """Count an admitted pod against the shared quotas of its namespace, until a view shows it.
-
-        Args:
-            now: Seconds of the clock of the watches.
-        """
+        """Count an admitted pod against shared quotas until a view shows it; `now` is of the clock of the watches."""
         pod = request.pod
         if pod is None or not (decision.weight and pod.metadata.uid) or request.dry_run or not admits_object(decision):
             return
@@ -114,32 +110,35 @@ class AdmissionState:
             return
         if request.dry_run or request.operation != "CREATE":
             return
-        moment = now.timestamp()
-        until, since = moment + ASSUME_TTL_SECONDS, moment - MAX_CLOCK_SKEW_SECONDS
         uid, full_name = pod.metadata.uid or request.uid, (request.namespace, original_pod_name(pod))
         for resource, nodes, units in assumed_usage(pod, self.view):
-            key, amounts = uid and f"{uid} {resource}", _requests_per_unit(pod, units)
-            assumed = AssumedPod(key, resource, nodes, units, until, full_name, *amounts, since)
-            self.view = self.view.with_assumed(assumed, moment)
+            self._assume(uid and f"{uid} {resource}", full_name, pod, resource, nodes, units, now)
 
     def assume_fit(self, request: AdmissionRequest, decision: Decision, now: datetime) -> None:
         """Count the GPUs that were chosen for a pod as used, until a view shows it."""
-        fit = decision.outcome
+        fit, pod = decision.outcome, request.pod
         if not (decision.applied and isinstance(fit, OfferChoice)) or request.dry_run or request.operation != "CREATE":
             return
+        full_name = (request.namespace, pod_display_name(pod)) if pod is not None else ("", "")
         nodes = union_masks(offer.nodes for offer in fit.offers)
-        moment = now.timestamp()
-        full_name = (request.namespace, pod_display_name(request.pod)) if request.pod is not None else ("", "")
-        amounts = _requests_per_unit(request.pod, 1) if request.pod is not None else (0, 0)
-        until, since = moment + ASSUME_TTL_SECONDS, moment - MAX_CLOCK_SKEW_SECONDS
-        assumed = AssumedPod(request.uid, fit.resource, nodes, 1, until, full_name, *amounts, since)
-        self.view = self.view.with_assumed(assumed, moment)
+        self._assume(request.uid, full_name, pod, fit.resource, nodes, 1, now)
 
-
-def _requests_per_unit(pod: Pod, units: int) -> tuple[int, int]:
-    """Return CPU and memory of a pod per GPU unit; see `AssumedPod`."""
-    cpu_milli, memory = cpu_and_memory(pod)
-    return -(-cpu_milli // units), -(-memory // units)
+    def _assume(
+        self,
+        key: str,
+        full_name: tuple[str, str],
+        pod: Pod | None,
+        resource: str,
+        nodes: int,
+        units: int,
+        now: datetime,
+    ) -> None:
+        seconds = now.timestamp()
+        cpu_milli, memory = cpu_and_memory(pod) if pod is not None else (0, 0)
+        per_unit = -(-cpu_milli // units), -(-memory // units)
+        until, since = seconds + ASSUME_TTL_SECONDS, seconds - MAX_CLOCK_SKEW_SECONDS
+        assumed = AssumedPod(key, resource, nodes, units, until, full_name, *per_unit, since)
+        self.view = self.view.with_assumed(assumed, seconds)
 
 
 def original_pod_name(pod: Pod) -> str:

@@ -24,14 +24,12 @@ from webhook.server.admission_state import AdmissionState, Clock
 from webhook.server.policy_sources import FILE_WINS
 from webhook.server.policy_status import PolicyObjectSource, status_path
 from webhook.telemetry.telemetry import Telemetry
-from webhook.well_known import API_VERSION
+from webhook.well_known import API_VERSION, APP_NAME
 
 EVALUATE_SECONDS = 5.0
 MAX_STATUS_MESSAGE = 1024
 CONFLICT, GONE = 409, 404
 """The object was changed meanwhile; the next evaluation sees the change."""
-
-COMPONENT = "rightslice"
 
 
 class RolloutApi(Protocol):
@@ -189,7 +187,7 @@ def build_rollout_event(data: Mapping[str, Any], halt: RolloutHalt, now: datetim
         "type": "Warning",
         "reason": HALTED,
         "message": f"{halt.reason}: {halt.message}"[:MAX_STATUS_MESSAGE],
-        "source": {"component": COMPONENT},
+        "source": {"component": APP_NAME},
         "firstTimestamp": timestamp,
         "lastTimestamp": timestamp,
         "count": 1,

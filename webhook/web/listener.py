@@ -123,7 +123,7 @@ def require_c_parser() -> None:
 
 
 async def _restart_on_error(task: BackgroundTask, on_crash: OnCrash) -> None:
-    """Restart a task after an exception: nobody would notice in time that it stopped for good."""
+    """Restart a task after an exception: a task that stays stopped would be noticed too late."""
     while True:
         try:
             return await task()
