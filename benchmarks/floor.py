@@ -22,7 +22,7 @@ from tests.cluster.plane import Plane
 from tests.cluster.processes import Process, free_port
 from tests.cluster.recorder import stored
 from tests.cluster.waiting import eventually
-from tests.controlplane.keeping import cache, tell
+from tests.controlplane.build_cache import cache, tell
 from tests.controlplane.toolchain import find_go
 from tests.make import make_pod
 from webhook.certs.issuer import create_self_signed

@@ -1,4 +1,4 @@
-"""What every test may ask for."""
+"""Fixtures and options of all tests."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ settings.load_profile("rightslice")  # a law holds on a busy machine too: none i
 
 @pytest.fixture(scope="session")
 def shared() -> Path:
-    """The folder of reference data beside the checkout; tests that need it are skipped without it."""
+    """Return the folder of reference data beside the checkout; tests that need it are skipped without it."""
     folder = Path(os.environ.get("RIGHTSLICE_SHARED", ROOT.parent / "shared"))
     if not folder.is_dir():
         pytest.skip("needs the reference data in ../shared, which is not beside this checkout")
@@ -36,7 +36,7 @@ def shared() -> Path:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark what needs a control plane, which `make test-fast` leaves out; leave out what needs a GPU unless asked."""
+    """Mark tests that need a control plane, for `make test-fast`; skip tests that need a GPU unless requested."""
     if "gpu" not in config.option.markexpr:
         left = [item for item in items if item.get_closest_marker("gpu")]
         config.stash[GPU_TESTS] = len(left)
@@ -48,7 +48,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    """Say what was left out, and how to have it."""
+    """Print which tests were skipped, and how to run them."""
     if left := config.stash.get(GPU_TESTS, 0):
         terminalreporter.write_line(
             f"{left} tests of a real NVIDIA GPU were not run; where there is one: pytest -m gpu"

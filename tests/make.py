@@ -13,7 +13,7 @@ Json = dict[str, Any]
 
 
 class PodMaker:
-    """A pod as an API server sends it: requests equal to limits where a GPU is asked for."""
+    """A pod as an API server sends it, with requests equal to limits for GPUs."""
 
     def __init__(self, name: str) -> None:
         self.data: Json = {
@@ -26,24 +26,24 @@ class PodMaker:
 
     @property
     def main(self) -> Json:
-        """The first container."""
+        """Return the first container."""
         container: Json = self.data["spec"]["containers"][0]
         return container
 
     def namespace(self, name: str) -> Self:
-        """Put it in another namespace than "team"."""
+        """Set another namespace than "team"."""
         self.data["metadata"]["namespace"] = name
         return self
 
     def asks(self, resource: str, amount: object, *, container: Json | None = None) -> Self:
-        """Ask for an amount of one resource, in limits and requests."""
+        """Request an amount of one resource, in limits and requests."""
         resources = (container or self.main).setdefault("resources", {})
         resources.setdefault("limits", {})[resource] = amount
         resources.setdefault("requests", {})[resource] = amount
         return self
 
     def gpus(self, count: object = "1") -> Self:
-        """Ask for whole GPUs in the first container."""
+        """Request whole GPUs in the first container."""
         return self.asks("nvidia.com/gpu", count if not isinstance(count, int) else str(count))
 
     def needs(self, memory: str = "", compute: str = "") -> Self:
@@ -85,23 +85,23 @@ class PodMaker:
         return self
 
     def owned_by(self, kind: str, name: str) -> Self:
-        """Name a controller."""
+        """Set the controller."""
         owner = {"apiVersion": "apps/v1", "kind": kind, "name": name, "controller": True, "uid": "u"}
         self.data["metadata"]["ownerReferences"] = [owner]
         return self
 
     def build(self) -> Json:
-        """The pod as plain data of its own."""
+        """Return a copy of the pod as plain data."""
         return copy.deepcopy(self.data)
 
 
 def make_pod(name: str = "pod") -> PodMaker:
-    """Start a pod with one container and no GPU."""
+    """Return a pod with one container and no GPU."""
     return PodMaker(name)
 
 
 def make_node(name: str, labels: dict[str, str] | None = None, **gpus: int) -> Json:
-    """A ready node with 64 CPUs and 512Gi. GPU resources by name: `**{"nvidia.com/gpu": 8}`."""
+    """Return a ready node with 64 CPUs and 512Gi. GPU resources by name: `**{"nvidia.com/gpu": 8}`."""
     allocatable = {"cpu": "64", "memory": "512Gi", "pods": "110"} | {key: str(n) for key, n in gpus.items()}
     return {
         "apiVersion": "v1",
@@ -117,6 +117,6 @@ def make_node(name: str, labels: dict[str, str] | None = None, **gpus: int) -> J
 
 
 def make_namespace(name: str, **labels: str) -> Json:
-    """A namespace with labels."""
+    """Return a namespace with labels."""
     all_labels = {"kubernetes.io/metadata.name": name} | labels
     return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": all_labels}}

@@ -1,7 +1,7 @@
 """Hypothesis strategies for Pods, as JSON that an API server could send, and worse.
 
-`pods()` gives valid shapes with names, values and amounts that matter here mixed in with any text;
-`odd_pods()` also breaks shapes, so that reading a Pod may fail, but nothing after it.
+`pods()` generates valid shapes with relevant names, values and amounts among any text; `odd_pods()` also breaks shapes,
+so that parsing a Pod may fail, but nothing after it.
 """
 
 from __future__ import annotations
@@ -80,23 +80,23 @@ IMAGES = st.sampled_from(["example/app:1", "nvidia/cuda:12.4.1-base", "x:cu128",
 
 
 def objects(required: Json | None = None, /, **optional: st.SearchStrategy[Any]) -> st.SearchStrategy[Json]:
-    """A map with these keys always, and any of those."""
+    """Draw a map with these keys always, and any of those."""
     return st.fixed_dictionaries(required or {}, optional=optional)
 
 
 def amounts() -> st.SearchStrategy[Json]:
-    """Amounts by resource name."""
+    """Draw amounts by resource name."""
     return st.dictionaries(RESOURCE_NAMES, AMOUNTS, max_size=4)
 
 
 def variables() -> st.SearchStrategy[Json]:
-    """Environment variables, the ones that are guarded among them."""
+    """Draw environment variables, guarded ones among them."""
     source = st.just({"configMapKeyRef": {"name": "c", "key": "k"}})
     return objects({"name": ENV_NAMES | TEXT}, value=ENV_VALUES | TEXT, valueFrom=source)
 
 
 def contexts() -> st.SearchStrategy[Json]:
-    """Security contexts."""
+    """Draw security contexts."""
     names = st.lists(st.sampled_from(["SYS_ADMIN", "cap_sys_admin", "ALL", "NET_ADMIN", ""]), max_size=2)
     return objects(
         privileged=st.booleans(),
@@ -106,7 +106,7 @@ def contexts() -> st.SearchStrategy[Json]:
 
 
 def containers() -> st.SearchStrategy[Json]:
-    """Containers of any kind."""
+    """Draw containers of any kind."""
     return objects(
         {"name": st.sampled_from(["main", "side", "other"]) | TEXT},
         image=IMAGES | TEXT,
@@ -122,7 +122,7 @@ def containers() -> st.SearchStrategy[Json]:
 
 
 def tolerations() -> st.SearchStrategy[Json]:
-    """Tolerations, valid and not."""
+    """Draw tolerations, valid and invalid."""
     return objects(
         key=st.sampled_from(["nvidia.com/gpu", "sku", ""]),
         operator=st.sampled_from(["Exists", "Equal", ""]),
@@ -133,7 +133,7 @@ def tolerations() -> st.SearchStrategy[Json]:
 
 
 def affinities() -> st.SearchStrategy[Json]:
-    """Node affinity, with empty terms and odd operators too."""
+    """Draw node affinities, with empty terms and odd operators too."""
     expression = objects(
         {"key": st.sampled_from(["nvidia.com/gpu.product", "nvidia.com/gpu.memory", "a"])},
         operator=st.sampled_from(["In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt", "Other"]),
@@ -145,7 +145,7 @@ def affinities() -> st.SearchStrategy[Json]:
 
 
 def specs() -> st.SearchStrategy[Json]:
-    """Pod specs."""
+    """Draw pod specs."""
     return objects(
         {"containers": st.lists(containers(), max_size=3)},
         initContainers=st.lists(containers(), max_size=2),
@@ -170,7 +170,7 @@ def specs() -> st.SearchStrategy[Json]:
 
 
 def metadata() -> st.SearchStrategy[Json]:
-    """Object metadata, with our own annotations among any."""
+    """Draw object metadata, with our annotations among others."""
     return objects(
         name=TEXT,
         generateName=TEXT,
@@ -185,19 +185,19 @@ def metadata() -> st.SearchStrategy[Json]:
 
 
 def pods() -> st.SearchStrategy[Json]:
-    """Pods that decode."""
+    """Draw pods that can be parsed."""
     return objects({"metadata": metadata(), "spec": specs()}, apiVersion=st.just("v1"), kind=st.just("Pod"))
 
 
 def anything() -> st.SearchStrategy[Any]:
-    """Any JSON value, small."""
+    """Draw any small JSON value."""
     leaves = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | TEXT
     return st.recursive(leaves, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXT, inner, max_size=3))
 
 
 @st.composite
 def odd_pods(draw: st.DrawFn) -> Json:
-    """Pods of which one part was replaced by any JSON at all."""
+    """Draw pods of which one part was replaced by any JSON."""
     pod = draw(pods())
     part = draw(st.sampled_from(["metadata", "spec", *pod["spec"]]))
     if part in pod:

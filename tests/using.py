@@ -1,4 +1,4 @@
-"""Builders of observed use."""
+"""Builders of measured usage."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ CARD_MIB = 81_920
 
 
 def observed(memory_mib: int, **fields: Any) -> ObservedUsage:
-    """Use that never went, and with certainty never goes, above some memory."""
+    """Return usage that never went, and with certainty never goes, above some memory."""
     plain: dict[str, Any] = {
         "memory_mib": memory_mib,
         "compute_milli": None,
@@ -23,6 +23,6 @@ def observed(memory_mib: int, **fields: Any) -> ObservedUsage:
 
 
 def seen(workload: str, **containers: ObservedUsage) -> UsageView:
-    """Use of the containers of one workload of "team", where an hour of a card is what running out costs."""
+    """Return the usage of the containers of one workload of "team"; running out costs as much as a card for an hour."""
     uses = {("team", workload, name): use for name, use in containers.items()}
     return UsageView(uses, prices=((1, 1000),))

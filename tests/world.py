@@ -1,4 +1,4 @@
-"""A small world to judge pods in: nodes of every sharing form, and policies from text."""
+"""A small cluster to evaluate pods in: nodes of every sharing form, and policies from text."""
 
 from __future__ import annotations
 
@@ -49,41 +49,41 @@ MIXED = A100 | {
 
 
 def tainted(node: Json, *taints: Json) -> Json:
-    """The node with taints."""
+    """Return the node with taints."""
     return node | {"spec": {"taints": list(taints)}}
 
 
 def whole_node(name: str = "whole", count: int = 8) -> Json:
-    """Eight whole A100."""
+    """Return a node with eight whole A100."""
     return make_node(name, A100, **{"nvidia.com/gpu": count})
 
 
 def mig_node(name: str = "mig", small: int = 7, large: int = 2) -> Json:
-    """A100 cut up under the mixed strategy."""
+    """Return a node with A100 partitioned with the mixed strategy."""
     gpus = {"nvidia.com/gpu": 6, "nvidia.com/mig-1g.10gb": small, "nvidia.com/mig-3g.40gb": large}
     return make_node(name, MIXED, **gpus)
 
 
 def view_of(*objects: Json) -> ClusterView:
-    """A view of these objects, as a snapshot file would give it."""
+    """Return a view of these objects, as a snapshot file would give it."""
     return view_of_objects((item, SourceLocation("test.yaml", 1, 1)) for item in objects)
 
 
 def policy(spec: str, name: str = "test") -> str:
-    """The text of a GPUPolicy, from its spec."""
+    """Return the text of a GPUPolicy with a spec."""
     head = f"apiVersion: rightslice.dev/v1alpha1\nkind: GPUPolicy\nmetadata: {{name: {name}}}\nspec:\n"
     return head + indent(spec.strip("\n"), "  ") + "\n"
 
 
 def policies_of(*texts: str) -> PolicySet:
-    """Compile policies; a text that does not load is a fault of the test."""
+    """Compile policies; a text that does not load is an error of the test."""
     loaded = load_policies((f"policy{index}.yaml", text) for index, text in enumerate(texts))
     assert loaded.policies is not None, [str(error) for error in loaded.errors]
     return loaded.policies
 
 
 def request_of(data: Json, *, operation: str = "CREATE", **fields: Any) -> AdmissionRequest:
-    """A request for an object as plain data."""
+    """Return a request for an object as plain data."""
     group, _, _ = data.get("apiVersion", "v1").rpartition("/")
     kind = data.get("kind", "Pod")
     metadata = data.get("metadata", {})
@@ -108,7 +108,7 @@ def ask(
     view: ClusterView | None = None,
     **fields: Any,
 ) -> Decision:
-    """Decide about a pod: policies as spec texts, the cluster as objects."""
+    """Decide on a pod: policies as spec texts, the cluster as objects."""
     data = pod if isinstance(pod, dict) else pod.build()
     seen = view or view_of(make_namespace("team"), *nodes)
     texts = [policy(spec, f"test-{index}") for index, spec in enumerate(policies)]
@@ -116,7 +116,7 @@ def ask(
 
 
 def shaped(pod: PodMaker | Json, decision: Decision) -> Json:
-    """The object after the patch, applied by the jsonpatch library."""
+    """Return the object after the patch, applied by the jsonpatch library."""
     data = pod if isinstance(pod, dict) else pod.build()
     operations: Any = list(decision.patch)
     after: Json = jsonpatch.apply_patch(data, operations)
@@ -124,5 +124,5 @@ def shaped(pod: PodMaker | Json, decision: Decision) -> Json:
 
 
 def codes(decision: Decision) -> list[str]:
-    """The codes found, with their modes: "enforce GPU-S101"."""
+    """Return the codes found, with their modes: "enforce GPU-S101"."""
     return [f"{finding.mode} {finding.code}" for finding in decision.findings]

@@ -15,8 +15,8 @@ from pathlib import Path
 from tests.cluster.nodes import add_nodes, demo_nodes
 from tests.cluster.plane import Plane
 from tests.controlplane.build import control_plane, wanted_version
+from tests.controlplane.build_cache import tell
 from tests.controlplane.errors import BuildError
-from tests.controlplane.keeping import tell
 
 
 def main() -> int:

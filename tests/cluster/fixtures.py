@@ -16,7 +16,7 @@ import pytest
 from tests.cluster.nodes import add_nodes, demo_nodes, remove_nodes
 from tests.cluster.plane import Plane
 from tests.controlplane.build import control_plane, wanted_version
-from tests.controlplane.keeping import tell
+from tests.controlplane.build_cache import tell
 
 
 @pytest.fixture(scope="session")

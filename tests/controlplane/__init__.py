@@ -1,1 +1,1 @@
-"""The programs of a real control plane, built from source with nothing but Go and the Go module proxy."""
+"""Programs of a real control plane, built from source with only Go and the Go module proxy."""

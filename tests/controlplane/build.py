@@ -1,11 +1,11 @@
-"""Build the programs of a control plane, and Prometheus, once, and keep them.
+"""Build the programs of a control plane, and Prometheus, once, and cache them.
 
-    python -m tests.controlplane.build            # the version of KUBERNETES_VERSION, else the usual one
+    python -m tests.controlplane.build            # the version of KUBERNETES_VERSION, or the default
     python -m tests.controlplane.build 1.34.4
 
-They are kept in `$RIGHTSLICE_CACHE` (else `$XDG_CACHE_HOME/rightslice`, else `~/.cache/rightslice`), under
-`controlplane/VERSION/bin`. Each program appears there whole or not at all, so a build that was stopped goes on where it
-was. `KUBEBUILDER_ASSETS`, if set, names a folder whose programs are used instead.
+The cache is `$RIGHTSLICE_CACHE` (or `$XDG_CACHE_HOME/rightslice`, or `~/.cache/rightslice`), under
+`controlplane/VERSION/bin`. Each program appears there whole or not at all, so an interrupted build continues where it
+stopped. `KUBEBUILDER_ASSETS`, if set, is a folder whose programs are used instead.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from tests.controlplane.build_cache import Say, alone, cache, tell
 from tests.controlplane.definitions import OPERATORS, definitions
 from tests.controlplane.errors import BuildError, ToolError
-from tests.controlplane.keeping import Say, alone, cache, tell
 from tests.controlplane.programs import KUBERNETES, Program, plane, prometheus, versions
 from tests.controlplane.toolchain import environment, find_go, go_line
 
@@ -29,10 +29,10 @@ LONGEST = 3600
 
 
 def wanted_version() -> str:
-    """The version of Kubernetes to test: KUBERNETES_VERSION, else the usual one.
+    """Return the version of Kubernetes to test: KUBERNETES_VERSION, or the default.
 
     Raises:
-        BuildError: no module of ours builds that version.
+        BuildError: that version cannot be built.
     """
     wanted = os.environ.get("KUBERNETES_VERSION", "").removeprefix("v") or KUBERNETES
     if wanted not in versions():
@@ -41,7 +41,7 @@ def wanted_version() -> str:
 
 
 def control_plane(kubernetes: str, say: Say = tell) -> dict[str, Path]:
-    """The programs of a control plane by name; what is not there yet is built first."""
+    """Return the programs of a control plane by name; missing ones are built first."""
     assets = os.environ.get("KUBEBUILDER_ASSETS")
     given = {file.name: file for file in Path(assets).iterdir()} if assets else {}
     missing = [program for program in plane(kubernetes) if program.name not in given]
@@ -49,13 +49,13 @@ def control_plane(kubernetes: str, say: Say = tell) -> dict[str, Path]:
 
 
 def prometheus_program(say: Say = tell) -> Path:
-    """The program of Prometheus; built first where it is not there yet."""
+    """Return the program of Prometheus; it is built first if it is missing."""
     program = prometheus()
     return ensure([program], cache() / "prometheus" / program.version / "bin", say)[program.name]
 
 
 def ensure(programs: Sequence[Program], folder: Path, say: Say = tell) -> dict[str, Path]:
-    """Programs by name, in a folder; those that are not there yet are built, by one caller at a time."""
+    """Return programs by name, in a folder; missing ones are built, by one caller at a time."""
     paths = {program.name: folder / program.name for program in programs}
     if not all(path.is_file() for path in paths.values()):
         with alone(folder.parent, say):
@@ -103,7 +103,7 @@ def _build_one(program: Program, folder: Path, go: Path) -> None:
 
 
 def main() -> int:
-    """Build what is missing, and say where it is."""
+    """Build missing programs, and print their folder."""
     try:
         os.environ.update(zip(["KUBERNETES_VERSION"], sys.argv[1:], strict=False))
         control_plane(wanted_version())

@@ -1,7 +1,7 @@
-"""CustomResourceDefinitions of others, for tests of what we write in their kinds: out of their Go modules, by hash.
+"""CustomResourceDefinitions of other projects, for tests of objects of their kinds: from their Go modules, by hash.
 
-They are kept beside the programs, under `crds/NAME-VERSION`, and never in the checkout. Another operator is a line in
-`OPERATORS` and its module in `crds/go.mod` (then, in that folder, `go mod download PATH`, which writes go.sum).
+They are cached beside the programs, under `crds/NAME-VERSION`, and never in the checkout. To add an operator, add a
+line to `OPERATORS` and its module to `crds/go.mod` (then run `go mod download PATH` in that folder, to update go.sum).
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.controlplane.build_cache import Say, alone, cache, tell
 from tests.controlplane.errors import ToolError
-from tests.controlplane.keeping import Say, alone, cache, tell
 from tests.controlplane.programs import MODULES
 from tests.controlplane.toolchain import environment, find_go, go_line
 
@@ -29,7 +29,7 @@ LONGEST = 300
 
 @dataclass(frozen=True, slots=True)
 class Operator:
-    """Where its definitions are: the path of its Go module, and a folder in it."""
+    """Location of the definitions: the path of a Go module, and a folder in it."""
 
     module: str
     folder: str
@@ -47,17 +47,17 @@ OPERATORS: Mapping[str, Operator] = {
 
 
 def version_of(name: str) -> str:
-    """The release of an operator that go.mod asks for, "v1.2.3"."""
+    """Return the release of an operator in go.mod, "v1.2.3"."""
     text = (PINNED / "go.mod").read_text(encoding="utf-8")
     found: str = re.findall(rf"^\s+{re.escape(OPERATORS[name].module)} (v\S+)$", text, re.MULTILINE)[0]
     return found
 
 
 def definitions(name: str, say: Say = tell) -> Path:
-    """The folder with the definitions of one of `OPERATORS`, a YAML file each; fetched first where it is not kept yet.
+    """Return the folder with the definitions of one of `OPERATORS`, fetched first if it is not cached.
 
     Raises:
-        ToolError: it could not be fetched, or is not what go.sum says.
+        ToolError: it could not be fetched, or differs from go.sum.
     """
     kept = cache() / "crds" / f"{name}-{version_of(name)}"
     if not kept.is_dir():
@@ -68,7 +68,7 @@ def definitions(name: str, say: Say = tell) -> Path:
 
 
 def _fetch(name: str, kept: Path, say: Say) -> None:
-    """Put the definitions there whole, or not at all."""
+    """Store the definitions there, whole or not at all."""
     say(f"Fetching the CustomResourceDefinitions of {name} {version_of(name)}, a few megabytes, once")
     operator = OPERATORS[name]
     found = _download(operator.module, find_go(go_line(PINNED), cache(), say)) / operator.folder
@@ -81,7 +81,7 @@ def _fetch(name: str, kept: Path, say: Say) -> None:
 
 
 def _download(module: str, go: Path) -> Path:
-    """The folder of a module that Go fetched, and compared with go.sum."""
+    """Return the folder of a module that Go fetched and compared with go.sum."""
     done = subprocess.run(
         [str(go), "mod", "download", "-json", module],
         cwd=PINNED,

@@ -1,4 +1,4 @@
-"""Why a control plane could not be built."""
+"""Errors of building a control plane."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ WAY_OUT = (
 
 
 class BuildError(Exception):
-    """There is no control plane to test with. Says what was tried, what was found, and what can be done."""
+    """There is no control plane to test with; the message says what was tried, what was found, and what to do."""
 
 
 class ToolError(BuildError):
-    """Go, or a build, failed: the message ends with the way out."""
+    """Go, or a build, failed; the message ends with what to do."""
 
     def __init__(self, what: str) -> None:
         super().__init__(f"{what}\n\n{WAY_OUT}")

@@ -1,4 +1,4 @@
-"""Which programs there are, from which Go module each is built, and how long that usually takes."""
+"""The programs, the Go module that each is built from, and the usual duration."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ class Program:
     """One program.
 
     Attributes:
-        name: What its file is called.
+        name: Name of its file.
         module: The folder of its go.mod.
-        package: What `go build` is given.
-        seconds: How long it usually takes on two cores, after those before it, with nothing cached.
+        package: Argument of `go build`.
+        seconds: Usual duration on two cores, after those before it, with nothing cached.
         variables: Values that the linker sets, by the name of the Go variable.
         tags: Build tags.
     """
@@ -39,17 +39,17 @@ class Program:
 
     @property
     def version(self) -> str:
-        """The version that is built."""
+        """Return the version that is built."""
         return self.module.name
 
 
 def versions() -> list[str]:
-    """The versions of Kubernetes that can be built."""
+    """Return the versions of Kubernetes that can be built."""
     return sorted(folder.name for folder in (MODULES / "kubernetes").iterdir())
 
 
 def plane(kubernetes: str) -> tuple[Program, ...]:
-    """The programs of a control plane, smallest first, so that what is missing is known early.
+    """Return the programs of a control plane, smallest first, so that missing tools are noticed early.
 
     Args:
         kubernetes: One of `versions()`.
@@ -68,7 +68,7 @@ def plane(kubernetes: str) -> tuple[Program, ...]:
 
 
 def prometheus() -> Program:
-    """Prometheus, without the ways to find targets that no test needs: they are most of it."""
+    """Return Prometheus without most service discovery, which is most of its size and which no test needs."""
     module = MODULES / "prometheus" / PROMETHEUS
     version = (("github.com/prometheus/common/version.Version", PROMETHEUS),)
     package = "github.com/prometheus/prometheus/cmd/prometheus"

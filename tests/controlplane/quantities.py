@@ -1,4 +1,4 @@
-"""Quantity strings: from the grammar, near it, and mutated out of it."""
+"""Quantity strings: from the grammar, near it, and mutated from it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ NAMED = (
 
 
 def quantity_strings(random: Random, count: int) -> Iterator[str]:
-    """So many strings, the named ones first. No exponent is so large that Go itself would take long."""
+    """Return this many strings, the named ones first. No exponent is so large that Go itself would take long."""
     yield from NAMED[:count]
     made = len(NAMED)
     while made < count:
@@ -36,7 +36,7 @@ def quantity_strings(random: Random, count: int) -> Iterator[str]:
 
 
 def _takes_go_long(text: str) -> bool:
-    """Is its power of ten, cut to 32 bits as Go does, one that sums and comparisons would write out?"""
+    """Return whether sums and comparisons in Go would write out its power of ten, truncated to 32 bits."""
     found = _POWER.search(text)
     power = int(found[1]) if found else 0
     return abs((power + (1 << 31)) % (1 << 32) - (1 << 31)) > 300

@@ -1,4 +1,4 @@
-"""What would be built, from what, where it would lie, and what people are told: without building anything."""
+"""The build plan: programs, sources, locations and messages, without building anything."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from tests.controlplane import build
+from tests.controlplane.build_cache import cache
 from tests.controlplane.definitions import OPERATORS, PINNED, definitions, version_of
 from tests.controlplane.errors import BuildError
-from tests.controlplane.keeping import cache
 from tests.controlplane.programs import KUBERNETES, MODULES, Program, plane, prometheus, versions
 from tests.controlplane.toolchain import release
 
@@ -18,7 +18,7 @@ WHOLE = {"etcd", "kwok", "kubectl", "kube-apiserver", "kube-controller-manager",
 PROGRAMS = [*(program for version in versions() for program in plane(version)), prometheus()]
 
 
-def test_two_minors_can_be_built_the_newer_one_unless_told_otherwise() -> None:
+def test_two_minors_can_be_built_and_the_newer_is_the_default() -> None:
     minors = [release(version)[:2] for version in versions()]
 
     assert len(set(minors)) >= 2
@@ -26,7 +26,7 @@ def test_two_minors_can_be_built_the_newer_one_unless_told_otherwise() -> None:
 
 
 @pytest.mark.parametrize("version", versions())
-def test_a_plane_is_whole(version: str) -> None:
+def test_a_plane_has_every_program(version: str) -> None:
     assert {program.name for program in plane(version)} == WHOLE
 
 
@@ -53,7 +53,7 @@ def test_every_staging_module_of_kubernetes_is_of_the_same_release(version: str)
 
 
 @pytest.mark.parametrize("name", OPERATORS)
-def test_definitions_of_others_are_of_a_release_whose_hash_we_know(name: str) -> None:
+def test_definitions_are_of_releases_with_a_known_hash(name: str) -> None:
     sums = (PINNED / "go.sum").read_text(encoding="utf-8").splitlines()
     release_of_it = f"{OPERATORS[name].module} {version_of(name)}"
 
@@ -64,9 +64,7 @@ def test_definitions_of_others_are_of_a_release_whose_hash_we_know(name: str) ->
 
 
 @pytest.mark.parametrize("name", OPERATORS)
-def test_definitions_that_are_there_are_used_as_they_are(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str
-) -> None:
+def test_cached_definitions_are_used(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str) -> None:
     kept = tmp_path / "crds" / f"{name}-{version_of(name)}"
     kept.mkdir(parents=True)
     monkeypatch.setenv("RIGHTSLICE_CACHE", str(tmp_path))
@@ -85,7 +83,7 @@ PLACES = {
 
 
 @pytest.mark.parametrize(("environment", "place"), PLACES.values(), ids=PLACES)
-def test_where_it_is_kept(monkeypatch: pytest.MonkeyPatch, environment: dict[str, str], place: str) -> None:
+def test_the_folder_of_the_cache(monkeypatch: pytest.MonkeyPatch, environment: dict[str, str], place: str) -> None:
     for name in ("RIGHTSLICE_CACHE", "XDG_CACHE_HOME"):
         monkeypatch.delenv(name, raising=False)
     for name, value in environment.items():
@@ -95,13 +93,13 @@ def test_where_it_is_kept(monkeypatch: pytest.MonkeyPatch, environment: dict[str
 
 
 @pytest.mark.parametrize("written", ["1.34.4", "v1.34.4"])
-def test_another_version_is_one_variable_away(monkeypatch: pytest.MonkeyPatch, written: str) -> None:
+def test_a_variable_selects_another_version(monkeypatch: pytest.MonkeyPatch, written: str) -> None:
     monkeypatch.setenv("KUBERNETES_VERSION", written)
 
     assert build.wanted_version() == "1.34.4"
 
 
-def test_a_version_that_cannot_be_built_is_refused_with_those_that_can(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unknown_version_is_rejected_with_the_known_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KUBERNETES_VERSION", "1.12")
 
     with pytest.raises(BuildError) as error:
@@ -110,8 +108,8 @@ def test_a_version_that_cannot_be_built_is_refused_with_those_that_can(monkeypat
     assert str(error.value) == f"KUBERNETES_VERSION must be one of {', '.join(versions())}, found '1.12'."
 
 
-def test_programs_that_are_there_are_used_as_they_are(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """KUBEBUILDER_ASSETS first; what it lacks comes from the cache."""
+def test_existing_programs_are_used(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """KUBEBUILDER_ASSETS comes first; programs that it lacks come from the cache."""
     assets, kept = tmp_path / "assets", tmp_path / "cache" / "controlplane" / KUBERNETES / "bin"
     given = {"etcd", "kube-apiserver", "kubectl"}
     for folder, names in ((assets, given), (kept, WHOLE)):

@@ -1,4 +1,4 @@
-"""Quantities: what apimachinery reads, prints, compares and adds, and what we do, are the same."""
+"""Quantities are parsed, printed, compared and added as by apimachinery."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ Answer = list[Any] | None
 
 
 def of_go(program: Path, texts: Sequence[str]) -> list[Answer]:
-    """What apimachinery answers to each text."""
+    """Return the answers of apimachinery for each text."""
     lines = "\n".join(json.dumps(text) for text in texts)
     done = subprocess.run([program], input=lines, capture_output=True, text=True, check=True, timeout=60)
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
 def of_ours(texts: Sequence[str]) -> list[Answer]:
-    """What we answer."""
+    """Return our answers."""
     before, answers = parse_quantity("1"), list[Answer]()
     for text in texts:
         try:
@@ -65,12 +65,12 @@ def _answered(quantity: Quantity, before: Quantity) -> list[Any]:
 
 
 def differences(program: Path, seed: str, count: int) -> list[str]:
-    """Every text that the two answer differently, in words."""
+    """Return every text with different answers, as sentences."""
     texts = list(quantity_strings(Random(seed), count))
     answers = zip(texts, of_go(program, texts), of_ours(texts), strict=True)
     return [f"{text!r}: Go {go}, ours {ours}" for text, go, ours in answers if go != ours]
 
 
-def test_every_quantity_is_as_apimachinery_has_it(quantity_program: Path) -> None:
+def test_every_quantity_agrees_with_apimachinery(quantity_program: Path) -> None:
     for begin in range(0, SAMPLES, AT_A_TIME):
         assert differences(quantity_program, f"{SEED} {begin}", min(AT_A_TIME, SAMPLES - begin))[:10] == []

