@@ -1,4 +1,4 @@
-"""Step 5 of a decision: the limits of a policy, which bound amounts per pod, container and GPU, and set defaults.
+"""Check the limits of a policy, which bound amounts per pod, container and GPU, and compute its default requests.
 
 A pod's amount is the most that it can use at one time (`pod_resources.max_consumption`). Injected GPUs do not count.
 """

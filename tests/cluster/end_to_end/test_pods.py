@@ -17,7 +17,7 @@ from tests.make import make_pod
 
 CARD, SLICE, HALF = "nvidia.com/gpu", "nvidia.com/mig-1g.10gb", "nvidia.com/mig-3g.40gb"
 TAINT = {"key": CARD, "operator": "Equal", "value": "present", "effect": "NoSchedule"}
-PRIVILEGED = "privileged must be false in a pod that touches GPUs"
+PRIVILEGED = "privileged must be false in a pod that uses GPUs"
 
 
 def notebook(name: str, team: str) -> Json:
