@@ -12,7 +12,7 @@ NODES = (whole_node(), mig_node())
 
 
 def bad() -> PodMaker:
-    """A pod that opens every GPU of its node and asks for eight besides."""
+    """A pod that opens every GPU of its node and requests eight more."""
     return make_pod().gpus(8).env("NVIDIA_VISIBLE_DEVICES", "all")
 
 

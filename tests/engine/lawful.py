@@ -130,7 +130,7 @@ topology: {nvlink: required, multiNodeDomain: nvidia.com/gpu.clique}
 
 
 def everything(mode: str = "enforce", *, shapes: bool = True) -> str:
-    """The text of one policy with every section, or with those that judge only, all in one mode."""
+    """The text of one policy with every section, or with those that validate only, all in one mode."""
     spec = JUDGING.replace("DENY", ", ".join(get_args(Bypass))) + (SHAPING if shapes else "")
     return policy(f"mode: {mode}\n{spec}", "everything")
 
@@ -149,7 +149,7 @@ ABOUT_PARTS = policies_of(
         "about-small-slices",
     ),
 )
-"""A right-sizing beside policies that have more to say about what it gives."""
+"""Right-sizing with policies that restrict its choice."""
 
 POLICIES = {"the library": LIBRARY, "everything": STRICT, "shrinking": SHRINKING}
 
@@ -212,7 +212,7 @@ def asking() -> st.SearchStrategy[Json]:
 
 
 def plain_containers(prefix: str) -> st.SearchStrategy[list[Json]]:
-    """One to three containers, of names of their own, that ask for GPUs or for nothing."""
+    """One to three containers with different names, with GPU requests or without."""
     image = st.sampled_from(["example/app:1", "nvidia/cuda:12.4.1-base"])
     one = st.fixed_dictionaries({"resources": asking(), "image": image})
     return st.lists(one, min_size=1, max_size=3).map(

@@ -74,7 +74,7 @@ def test_a_users_own_value_is_overwritten() -> None:
     assert side["limits"][ACCOUNTING_RESOURCE] == side["requests"][ACCOUNTING_RESOURCE] == "0"
 
 
-def test_it_is_nothing_for_a_pod_without_gpus() -> None:
+def test_it_is_zero_for_a_pod_without_gpus() -> None:
     pod = make_pod().asks(ACCOUNTING_RESOURCE, "5")
     assert shaped(pod, ask(pod, NATIVE))["spec"]["containers"][0]["resources"]["limits"] == {ACCOUNTING_RESOURCE: "0"}
     assert not ask(make_pod(), NATIVE).patch
@@ -82,7 +82,7 @@ def test_it_is_nothing_for_a_pod_without_gpus() -> None:
 
 MILLI_RANGE: dict[str, Json] = {
     "a minimum": {"min": {ACCOUNTING_RESOURCE: "10"}, "default": {ACCOUNTING_RESOURCE: "20"}},
-    "a minimum beside GPUs": {
+    "a minimum next to GPUs": {
         "max": {GPU: "4"},
         "min": {ACCOUNTING_RESOURCE: "10"},
         "default": {ACCOUNTING_RESOURCE: "20", GPU: "4"},
@@ -113,21 +113,21 @@ def twenty(pod: PodMaker, amount: str = "20") -> PodMaker:
 
 
 LEFT: dict[str, tuple[str, PodMaker, str, list[str]]] = {
-    "GPUs beside a minimum": (NATIVE, twenty(make_pod().gpus(1)), "a minimum", ["1000", "20"]),
+    "GPUs next to a minimum": (NATIVE, twenty(make_pod().gpus(1)), "a minimum", ["1000", "20"]),
     "a user's own amount that is enough": (NATIVE, twenty(make_pod().gpus(1), "10"), "a minimum", ["1000", "10"]),
     "no GPUs": (NATIVE, twenty(make_pod()), "a minimum", ["20", "20"]),
-    "injected GPUs are taken out": (
+    "injected GPUs are removed": (
         NATIVE.replace("native", "native, limitRangeInjected: remove"),
         twenty(
             make_pod()
             .gpus(4)
             .annotate(LIMIT_RANGER_ANNOTATION, LIMIT_RANGER_PREFIX + "nvidia.com/gpu limit for container main")
         ),
-        "a minimum beside GPUs",
+        "a minimum next to GPUs",
         ["20", "20"],
     ),
     "accounting is off": (PLAIN, twenty(make_pod().gpus(1)), "a minimum", ["20", "20"]),
-    "GPUs beside a ratio": (NATIVE, twenty(make_pod().gpus(1)), "a ratio", ["1000", "20"]),
+    "GPUs next to a ratio": (NATIVE, twenty(make_pod().gpus(1)), "a ratio", ["1000", "20"]),
     "the pod as a whole": (NATIVE, twenty(make_pod()), "a minimum of pods", ["20", "20"]),
     "the pod as a whole weighs enough": (NATIVE, twenty(make_pod().gpus(1)), "a minimum of pods", ["1000", "0"]),
     "the pod as a whole weighs too little": (
@@ -142,7 +142,7 @@ LEFT: dict[str, tuple[str, PodMaker, str, list[str]]] = {
 
 
 @pytest.mark.parametrize(("text", "pod", "item", "want"), LEFT.values(), ids=LEFT)
-def test_a_zero_that_a_limit_range_would_refuse_is_not_written(
+def test_a_zero_that_a_limit_range_would_reject_is_not_written(
     text: str, pod: PodMaker, item: str, want: list[str]
 ) -> None:
     view = ranging(MILLI_RANGE[item])
@@ -160,7 +160,7 @@ def test_a_zero_that_a_limit_range_would_refuse_is_not_written(
     assert not ask(after, text, view=view).denials
 
 
-def test_a_pod_that_a_limit_range_refuses_for_its_own_amount_is_told_what_helps() -> None:
+def test_a_pod_that_a_limit_range_rejects_for_its_own_amount_gets_a_fix() -> None:
     pod, view = twenty(make_pod().gpus(1), "5"), ranging({"min": {ACCOUNTING_RESOURCE: "10"}})
     (denied,) = ask(pod, NATIVE, view=view).denials
     assert denied.message.endswith("but request is 5 (LimitRange milli)")
@@ -229,7 +229,7 @@ PINNED = make_pod().gpus(1).spec(nodeSelector={"kubernetes.io/hostname": "whole"
 
 TAKEN: dict[str, tuple[str, PodMaker, tuple[Json, ...], str | None]] = {
     "an admin says that schedulers ignore it": (NATIVE, make_pod().gpus(1), (whole_node(),), "1000"),
-    "nobody says anything": (PLAIN, make_pod().gpus(1), (whole_node(),), None),
+    "no declaration": (PLAIN, make_pod().gpus(1), (whole_node(),), None),
     "a node advertises it": (PLAIN, make_pod().gpus(1), (COUNTING,), "1000"),
     "one of two nodes does": (PLAIN, make_pod().gpus(1), (COUNTING, whole_node()), None),
     "both do": (PLAIN, make_pod().gpus(1), (COUNTING, counting(make_node("turns", A100, **{GPU: 8}))), "1000"),
@@ -284,7 +284,7 @@ def test_it_is_written_only_where_no_pod_waits_for_it(
     assert ("warn GPU-Q305" in codes(decision)) is (milli in (None, "0"))
 
 
-def test_where_it_is_left_out_a_pod_without_it_is_let_in() -> None:
+def test_where_it_is_omitted_a_pod_without_it_is_admitted() -> None:
     assert codes(ask(stored(make_pod().gpus(1)), PLAIN, nodes=(whole_node(),))) == ["warn GPU-Q305"]
 
 
@@ -338,7 +338,7 @@ LEFT_OUT: dict[str, tuple[ClusterView, list[str]]] = {
 
 
 @pytest.mark.parametrize(("view", "want"), LEFT_OUT.values(), ids=LEFT_OUT)
-def test_a_pod_of_which_it_was_left_out_passes_when_nodes_change_between_two_calls(
+def test_a_pod_of_which_it_was_omitted_passes_when_nodes_change_between_two_calls(
     view: ClusterView, want: list[str]
 ) -> None:
     found = codes(ask(stored(make_pod().gpus(1)), PLAIN, view=view))
@@ -351,7 +351,7 @@ def test_a_slice_that_came_free_meanwhile_does_not_change_what_a_stored_pod_weig
     assert "enforce GPU-Q302" not in found
 
 
-def test_a_policy_on_trial_does_not_switch_accounting_on_for_one_that_is_enforced() -> None:
+def test_a_policy_in_audit_mode_does_not_switch_accounting_on_for_one_that_is_enforced() -> None:
     enforced = "mode: enforce\nlimits: {accounting: native}"
     decision = ask(make_pod().gpus(1), enforced, NATIVE.replace("enforce", "audit"), nodes=(whole_node(),))
     assert decision.patch == ()

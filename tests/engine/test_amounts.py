@@ -1,4 +1,4 @@
-"""Amounts as a key: equal where pods ask for the same, and for nothing else."""
+"""Amounts as a key: equal where pods request the same, and for nothing else."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_changed_amounts_stand_in_the_place_of_what_was_there() -> None:
     assert container_amounts(spec, one_more, one_more) == asked(make_pod().gpus("2"))
 
 
-def test_pods_of_many_containers_are_judged_and_not_remembered() -> None:
+def test_pods_of_many_containers_are_evaluated_and_not_remembered() -> None:
     maker = make_pod()
     for index in range(MAX_CACHED_CONTAINERS):
         maker.container(f"c{index}", image="i", resources={"limits": {"cpu": "1"}})

@@ -77,11 +77,11 @@ class Case(NamedTuple):
 CASES = {
     "the driver is newer: nothing": Case(gpu().image("nvidia/cuda:12.2.2-base"), [NEW, MIDDLE], []),
     "no image says nothing": Case(gpu(), [OLD], []),
-    "a pod without GPUs is left alone": Case(make_pod().image("nvidia/cuda:13.0.0"), [OLD], []),
-    "no GPUs asked for, in so many words": Case(
+    "a pod without GPUs is ignored": Case(make_pod().image("nvidia/cuda:13.0.0"), [OLD], []),
+    "no GPUs requested, explicitly": Case(
         make_pod().asks("nvidia.com/gpu", "0").image("nvidia/cuda:13.0.0"), [OLD], []
     ),
-    "below the floor everywhere: refuse": Case(
+    "below the floor everywhere: reject": Case(
         gpu().image("nvidia/cuda:12.8.1-base"),
         [OLD],
         ["GPU-C101"],
@@ -138,7 +138,7 @@ CASES = {
     "a toolkit that the table does not have": Case(
         gpu().image("x:cuda14.0"), [NEW], ["GPU-C101"], "must be one with CUDA 14 or newer", PolicyMode.ENFORCE
     ),
-    "a major alone asks for its floor": Case(gpu().image("jax:cuda12"), [MIDDLE], []),
+    "a major alone requests its floor": Case(gpu().image("jax:cuda12"), [MIDDLE], []),
     "forward compatibility by annotation": Case(
         gpu().image("x:cu128").annotate("rightslice.dev/cuda-compat", "true"), [OLD], ["GPU-C101"]
     ),
@@ -224,7 +224,7 @@ def test_the_place_is_what_says_so() -> None:
         assert [remark.path for remark in remarks(parse_pod(pod.build()), [OLD])] == [path]
 
 
-def test_only_containers_that_ask_for_gpus_count() -> None:
+def test_only_containers_that_request_gpus_count() -> None:
     pod = gpu().container("helper").build()
     pod["spec"]["containers"][1]["image"] = "nvidia/cuda:13.0.0"
     assert remarks(parse_pod(pod), [OLD]) == []

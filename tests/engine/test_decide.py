@@ -16,7 +16,7 @@ def test_an_operation_that_brings_no_object_comes_to_nothing(operation: str) -> 
     assert ask(bad(), everywhere + ENV, operation=operation) == Decision()
 
 
-def test_an_update_is_judged_for_security_only() -> None:
+def test_an_update_is_evaluated_for_security_only() -> None:
     assert codes(ask(bad(), ENV, FOUR)) == ["enforce GPU-S101", "enforce GPU-L103"]
     assert codes(ask(bad(), ENV, FOUR, operation="UPDATE")) == ["enforce GPU-S101"]
 

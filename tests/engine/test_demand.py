@@ -51,7 +51,7 @@ def test_declared_memory(text: str, want: int | None) -> None:
     assert [fault.path[-1] for fault in found.errors] == ([] if want else ["rightslice.dev/gpu-memory"])
 
 
-def test_bytes_without_a_unit_are_told_what_is_enough() -> None:
+def test_bytes_without_a_unit_are_reported_with_the_minimum() -> None:
     assert [fault.message for fault in declared(memory="8").errors] == ["must be 1Mi to 16Ti of GPU memory (found '8')"]
 
 
@@ -77,7 +77,7 @@ def test_declared_compute(text: str, want: int | None) -> None:
     assert [fault.fix for fault in found.errors] == ([] if want else ['Write rightslice.dev/gpu-compute: "20%".'])
 
 
-def test_both_faults_of_a_declaration_are_told_in_short() -> None:
+def test_both_errors_of_a_declaration_are_reported_in_short() -> None:
     faults = declared(memory="x" * 500, compute="y").errors
     assert len(faults) == 2
     assert all(len(fault.message) < 120 for fault in faults)
@@ -170,7 +170,7 @@ NEEDS = {
         KeepRequest(KeepReason.NO_EVIDENCE, "its container side has no usage data"),
     ),
     "neither container was ever seen": (need(TWO), KeepRequest(KeepReason.NO_EVIDENCE)),
-    "too little was seen": (
+    "too little was observed": (
         need(ONE, used(main=observed(9000, sizes_mib=()))),
         KeepRequest(KeepReason.SHORT_HISTORY),
     ),
@@ -178,7 +178,7 @@ NEEDS = {
         need(ONE, used(main=observed(70_000, preallocates=True))),
         KeepRequest(KeepReason.PREALLOCATES, "constantly nearly all of its GPU"),
     ),
-    "a framework that takes what it sees is no evidence": (
+    "a framework that preallocates is no evidence": (
         need(make_pod().gpus(1).image("vllm/vllm-openai:v0.11.0"), used(main=BIG)),
         KeepRequest(KeepReason.PREALLOCATES, "vLLM"),
     ),
@@ -186,31 +186,31 @@ NEEDS = {
         need(make_pod().gpus(1).needs("8Gi"), used(main=observed(9000, blocked_reason="it ran out of memory"))),
         KeepRequest(KeepReason.RECENT_FAILURE, "it ran out of memory"),
     ),
-    "the policy's default where nothing was seen": (
+    "the policy's default where nothing was observed": (
         need(TWO, used(main=SMALL), default_memory_mib=8192, default_compute_milli=200),
         GpuNeed(8192, 200, EvidenceSource.DEFAULT, "8Gi by the policy's default"),
     ),
-    "too little was seen, and the policy's default covers it": (
+    "too little was observed, and the policy's default covers it": (
         need(ONE, used(main=observed(6000, sizes_mib=())), default_memory_mib=8192),
         GpuNeed(8192, None, EvidenceSource.DEFAULT, "8Gi by the policy's default"),
     ),
-    "the default is less than the little that was seen": (
+    "the default is less than the little that was observed": (
         need(ONE, used(main=observed(60_000, sizes_mib=())), default_memory_mib=8192),
         KeepRequest(KeepReason.DEFAULT_TOO_SMALL, "8Gi, and 60000Mi observed"),
     ),
-    "the default covers the memory that was seen, and what it needs of compute is known": (
+    "the default covers the memory that was observed, and what it needs of compute is known": (
         need(ONE, used(main=observed(6000, sizes_mib=(), compute_milli=600)), default_memory_mib=8192),
         GpuNeed(8192, 690, EvidenceSource.DEFAULT, "8Gi by the policy's default"),
     ),
-    "the default is too risky for a container that was seen, and another was not": (
+    "the default is too risky for a container that was observed, and another was not": (
         need(TWO, used(main=RISKY), default_memory_mib=9001, risk_ppm=1000),
         KeepRequest(KeepReason.DEFAULT_TOO_SMALL, "9001Mi, at 0.3% risk per hour"),
     ),
-    "the default is less than what was seen, where the policy believes nothing else": (
+    "the default is less than the observed usage, with no other evidence allowed": (
         need(ONE, used(main=BIG), evidence=(EvidenceSource.DEFAULT,), default_memory_mib=8192),
         KeepRequest(KeepReason.DEFAULT_TOO_SMALL, "8Gi, and 9000Mi observed"),
     ),
-    "no default speaks where no slice is worth its risk": (
+    "no default is used where no slice is worth its risk": (
         need(
             ONE,
             msgspec.structs.replace(used(main=observed(9000, typical_mib=1)), prices=((1, 100_000_000),)),
@@ -218,7 +218,7 @@ NEEDS = {
         ),
         KeepRequest(KeepReason.RISK_TOO_HIGH, words("9856Mi")),
     ),
-    "no default speaks for a framework that takes what it sees": (
+    "no default is used for a framework that preallocates": (
         need(make_pod().gpus(1).image("vllm/vllm-openai:v0.11.0"), default_memory_mib=8192),
         KeepRequest(KeepReason.PREALLOCATES, "vLLM"),
     ),

@@ -58,7 +58,7 @@ def test_an_exemption_holds(case: Taken) -> None:
     assert [taken.exemption for taken in decision.exempted] == (["here"] if case.holds else [])
 
 
-def test_what_was_exempted_is_told_with_its_end() -> None:
+def test_what_was_exempted_is_reported_with_its_end() -> None:
     (taken,) = ask(bad(), ENV + exempt()).exempted
     assert (taken.finding.code, taken.finding.mode) == ("GPU-S101", PolicyMode.ENFORCE)
     assert taken.expires == "2026-12-01T00:00:00+00:00"

@@ -56,7 +56,7 @@ def quota(hard: dict[str, str], used: dict[str, str] | None = None) -> Json:
 
 
 def small() -> PodMaker:
-    """One GPU asked for, 8Gi needed."""
+    """One GPU requested, 8Gi needed."""
     return make_pod().gpus(1).needs("8Gi")
 
 
@@ -90,7 +90,7 @@ CASES = {
     "two containers with a GPU each stay whole": Case(
         small().container("second", resources=ONE), KeepReason.MULTIPLE_GPUS
     ),
-    "a sidecar with a GPU beside another stays whole": Case(
+    "a sidecar with a GPU next to another stays whole": Case(
         small().container("side", kind="initContainers", restartPolicy="Always", resources=ONE),
         KeepReason.MULTIPLE_GPUS,
     ),
@@ -98,7 +98,7 @@ CASES = {
         small().container("warm", kind="initContainers", resources={"limits": {GPU: "2"}}), KeepReason.MULTIPLE_GPUS
     ),
     "one GPU after the other is one": Case(small().container("warm", kind="initContainers", resources=ONE), SMALL),
-    "a slice asked for is left alone": Case(make_pod().asks(SMALL, "1").needs("4Gi"), KeepReason.NO_WHOLE_GPU),
+    "a slice requested is ignored": Case(make_pod().asks(SMALL, "1").needs("4Gi"), KeepReason.NO_WHOLE_GPU),
     "two kinds stay": Case(small().asks(SMALL, "1"), KeepReason.MIXED_RESOURCES),
     "a name nobody knows stays": Case(small().asks("nvidia.com/gpumem", "1"), KeepReason.MIXED_RESOURCES),
     "a fraction stays": Case(make_pod().gpus("0.5").needs("8Gi"), KeepReason.INVALID_AMOUNT),
@@ -138,7 +138,7 @@ CASES = {
         (tainted(mig_node(), {"key": "team", "value": "b", "effect": "NoSchedule"}),),
         SIZING + "\ninjection: {tolerations: auto}",
     ),
-    "no CPU left beside the slices": Case(small().asks("cpu", "100"), KeepReason.NO_FREE_CAPACITY),
+    "no CPU left next to the slices": Case(small().asks("cpu", "100"), KeepReason.NO_FREE_CAPACITY),
     "time slicing is not given where hardware isolation is due": Case(small(), KeepReason.FORM_NOT_ALLOWED, (SLICED,)),
     "time slicing where the policy says so": Case(small(), SHARED, (SLICED,), sizing(isolation="none")),
     "MPS needs less trust than time slicing": Case(small(), SHARED, (MPS,), sizing(isolation="memory")),
@@ -168,7 +168,7 @@ KEEPS = {
 
 
 @pytest.mark.parametrize(("said", "want"), KEEPS.items(), ids=KEEPS)
-def test_a_way_out_in_other_words_is_taken_and_told(said: str, want: list[str]) -> None:
+def test_an_opt_out_with_another_value_counts_and_is_reported(said: str, want: list[str]) -> None:
     decision = ask(small().annotate("rightslice.dev/keep", said), SIZING, nodes=NODES)
     assert [code for code in codes(decision) if "GPU-R" in code] == want
 
@@ -198,7 +198,7 @@ QUEUED = {
 
 
 @pytest.mark.parametrize(("pod", "sign"), QUEUED.values(), ids=QUEUED)
-def test_a_pod_that_another_system_queues_keeps_its_gpu_and_hears_by_what_it_was_told(pod: PodMaker, sign: str) -> None:
+def test_a_pod_that_another_system_queues_keeps_its_gpu_with_the_sign_of_the_queue(pod: PodMaker, sign: str) -> None:
     assert ask(pod, SIZING, nodes=NODES).outcome == KeepRequest(KeepReason.QUEUED, sign)
 
 
@@ -229,7 +229,7 @@ def test_limit_ranges_and_quotas_steer_the_rewrite(objects: tuple[Json, ...], wa
     assert resources["requests"] == want
 
 
-def test_a_quota_without_room_for_a_slice_is_named() -> None:
+def test_a_quota_without_capacity_for_a_slice_is_named() -> None:
     both = {f"requests.{GPU}": "8", f"requests.{SMALL}": "1", f"requests.{LARGE}": "0"}
     decision = ask(small(), SIZING, nodes=(*NODES, quota(both, {f"requests.{SMALL}": "1"})))
     assert decision.outcome == KeepRequest(KeepReason.QUOTA_EXCEEDED, f"{SMALL} in quota team")
@@ -243,13 +243,13 @@ def test_a_request_without_a_limit_is_not_called_an_odd_number() -> None:
 
 
 NONE_GIVEN = {
-    "none unless it is asked for": (limit_range(max={SMALL: "4"}, default={SMALL: "0"}), {SMALL: "1"}),
+    "none unless it is requested": (limit_range(max={SMALL: "4"}, default={SMALL: "0"}), {SMALL: "1"}),
     "none at all": (limit_range(max={SMALL: "0"}, default={SMALL: "0"}), {LARGE: "1", SMALL: "0"}),
 }
 
 
 @pytest.mark.parametrize(("given", "want"), NONE_GIVEN.values(), ids=NONE_GIVEN)
-def test_a_slice_that_a_limit_range_put_in_as_none_is_no_answer(given: Json, want: dict[str, str]) -> None:
+def test_a_slice_that_a_limit_range_injected_as_none_is_no_answer(given: Json, want: dict[str, str]) -> None:
     """Found on a real plane: the zero came last, and the pod was left without any GPU."""
     pod = small().asks(SMALL, "0")
 
@@ -266,12 +266,12 @@ def test_a_policy_limit_on_slices_keeps_the_request() -> None:
 
 
 def about(resource: str, rest: str = "limits: {perPod: [{resource: memory, max: 16Gi}]}", mode: str = "enforce") -> str:
-    """A policy that speaks about pods that ask for one resource."""
+    """A policy that matches pods that request one resource."""
     return f'mode: {mode}\nmatch: {{resources: ["{resource}"]}}\n{rest}'
 
 
 def narrowed(field: str) -> str:
-    """A policy about slices that speaks of some pods only."""
+    """A policy about slices that matches some pods only."""
     return about("nvidia.com/mig-*").replace("match: {", f"match: {{{field}, ")
 
 
@@ -279,7 +279,7 @@ LABELLED = narrowed("objectSelector: {matchLabels: {tier: slices}}")
 CONDITIONAL = narrowed("matchConditions: [{name: c, expression: 'request.dryRun'}]")
 
 NEWCOMERS = {
-    "one about slices speaks first of the smaller request": (
+    "one about slices matches the smaller request": (
         small(),
         (about("nvidia.com/mig-*"),),
         KeepReason.NEW_POLICY,
@@ -292,8 +292,8 @@ NEWCOMERS = {
         (about("nvidia.com/*"),),
         SMALL,
     ),
-    "one on trial denies nothing": (small(), (about("nvidia.com/mig-*", mode="warn"),), SMALL),
-    "one on trial, a section of it enforced": (
+    "one in audit mode denies nothing": (small(), (about("nvidia.com/mig-*", mode="warn"),), SMALL),
+    "one in audit mode, a section of it enforced": (
         small(),
         (about("nvidia.com/mig-*", "limits: {mode: enforce, perPod: [{resource: memory, max: 16Gi}]}", "audit"),),
         KeepReason.NEW_POLICY,
@@ -306,14 +306,14 @@ NEWCOMERS = {
 
 
 @pytest.mark.parametrize(("pod", "policies", "want"), NEWCOMERS.values(), ids=NEWCOMERS)
-def test_a_smaller_request_brings_no_policy_to_speak(
+def test_a_smaller_request_brings_no_policy_to_match(
     pod: PodMaker, policies: tuple[str, ...], want: str | KeepReason
 ) -> None:
     outcome = ask(pod, SIZING, *policies, nodes=NODES).outcome
     assert (outcome.resource if isinstance(outcome, OfferChoice) else outcome.reason) == want
 
 
-def test_a_pod_that_a_policy_about_slices_would_refuse_keeps_its_gpu_and_hears_of_the_policy() -> None:
+def test_a_pod_that_a_policy_about_slices_would_reject_keeps_its_gpu_and_names_the_policy() -> None:
     pod = small().asks("memory", "32Gi")
     first = ask(pod, SIZING, about("nvidia.com/mig-*"), nodes=NODES)
     assert first.patch == ()
@@ -322,11 +322,11 @@ def test_a_pod_that_a_policy_about_slices_would_refuse_keeps_its_gpu_and_hears_o
 
 TOGETHER = "mode: enforce\nsecurity: {deny: [sharedProcessNamespace]}"
 COMMON = {
-    "refused on a share": (TOGETHER, (SLICED,), KeepReason.SHARED_PROCESSES),
-    "refused on an MPS share": (TOGETHER, (MPS,), KeepReason.SHARED_PROCESSES),
+    "rejected on a share": (TOGETHER, (SLICED,), KeepReason.SHARED_PROCESSES),
+    "rejected on an MPS share": (TOGETHER, (MPS,), KeepReason.SHARED_PROCESSES),
     "a slice has no neighbours": (TOGETHER, (SLICED, mig_node()), SMALL),
-    "nobody refuses it": (TOGETHER.replace("sharedProcessNamespace", "privileged"), (SLICED,), SHARED),
-    "refused on trial only": (TOGETHER.replace("enforce", "warn"), (SLICED,), SHARED),
+    "nobody rejects it": (TOGETHER.replace("sharedProcessNamespace", "privileged"), (SLICED,), SHARED),
+    "rejected in audit mode only": (TOGETHER.replace("enforce", "warn"), (SLICED,), SHARED),
 }
 
 
@@ -392,16 +392,16 @@ LANDINGS = {
         image(), (cards("570.124.06"), slices("570.124.06"), slices("", "silent")), KeepReason.DRIVER
     ),
     "no driver is known": Landing(image(), (cards(""), slices("")), SMALL),
-    "no check at run time, the image stays as it is": Landing(
+    "no check at run time, the image is unchanged": Landing(
         image(NVIDIA_DISABLE_REQUIRE="1"), FROM_570, KeepReason.DRIVER
     ),
-    "no check of what a variable asks for": Landing(
+    "no check of a variable's requirement": Landing(
         image("app", NVIDIA_DISABLE_REQUIRE="true", NVIDIA_REQUIRE_CUDA="cuda>=12.8"), FROM_570, KeepReason.DRIVER
     ),
-    "a requirement of drivers beside the image's CUDA": Landing(
+    "a requirement of drivers next to the image's CUDA": Landing(
         image(NVIDIA_REQUIRE_DRIVER="driver>=450"), FROM_570, KeepReason.DRIVER
     ),
-    "a requirement of GPUs beside the image's CUDA": Landing(
+    "a requirement of GPUs next to the image's CUDA": Landing(
         image(NVIDIA_REQUIRE_ARCH="arch>=7.0"), FROM_570, KeepReason.DRIVER
     ),
     "a requirement that nobody can read": Landing(image("app", NVIDIA_REQUIRE_CUDA="foo"), FROM_570, KeepReason.DRIVER),
@@ -550,7 +550,7 @@ def test_a_single_strategy_slice_is_given_by_affinity_alone() -> None:
     assert (decision.gpu_milli_before, decision.gpu_milli_after) == (1000, 143)
 
 
-def test_pods_admitted_a_moment_ago_are_counted() -> None:
+def test_pods_admitted_just_now_are_counted() -> None:
     view = view_of(make_namespace("team"), mig_node(small=1, large=0))
     assert isinstance(ask(small(), SIZING, view=view).outcome, OfferChoice)
     taken = view.with_assumed(AssumedPod("uid", SMALL, view.fleet.all_nodes, 1, expires_at=30.0), now=0.0)
@@ -568,7 +568,7 @@ USES = {
     "observed use fits": (seen("Deployment/serve", main=observed(8000)), SMALL),
     "it may need more": (seen("Deployment/serve", main=observed(11_000)), LARGE),
     "it may need more than any slice": (seen("Deployment/serve", main=observed(60_000)), KeepReason.NO_OFFER),
-    "a framework that takes what it sees says nothing": (
+    "a framework that preallocates says nothing": (
         seen("Deployment/serve", main=observed(8000, preallocates=True)),
         KeepReason.PREALLOCATES,
     ),
@@ -596,7 +596,7 @@ def test_the_reason_names_compute_where_it_narrowed_the_choice(pod: PodMaker, wa
     assert (outcome.need.words if isinstance(outcome, OfferChoice) else outcome.detail) == want
 
 
-def test_what_the_pod_declares_is_believed_before_what_was_seen() -> None:
+def test_what_the_pod_declares_is_believed_before_the_observed_usage() -> None:
     pod = make_pod().gpus(1).label("pod-template-hash", "abc").owned_by("ReplicaSet", "serve-abc").needs("30Gi")
     outcome = ask(pod, SIZING, nodes=NODES, usage=seen("Deployment/serve", main=observed(4000))).outcome
     assert isinstance(outcome, OfferChoice)
@@ -612,7 +612,7 @@ def test_several_policies_are_merged_part_by_part_to_the_most_careful() -> None:
     assert outcome.policy == "test-0, test-1"
 
 
-def test_a_policy_on_trial_changes_nothing_and_says_what_it_would_do() -> None:
+def test_a_policy_in_audit_mode_changes_nothing_and_says_what_it_would_do() -> None:
     decision = ask(small(), "rightSizing: {mode: warn}", nodes=NODES)
     assert decision.patch == ()
     assert [finding.code for finding in decision.warnings] == ["GPU-R102"]
@@ -626,7 +626,7 @@ def test_a_view_too_old_to_be_sure_shrinks_nothing() -> None:
     assert ask(small(), SIZING, view=view).outcome == KeepRequest(KeepReason.STALE_VIEW)
 
 
-def test_the_record_says_what_was_asked_for_and_why_it_changed() -> None:
+def test_the_record_says_what_was_requested_and_why_it_changed() -> None:
     notes = shaped(small(), ask(small(), SIZING, nodes=NODES))["metadata"]["annotations"]
     assert (
         notes["rightslice.dev/original-resources"]
@@ -674,7 +674,7 @@ def test_a_need_beyond_every_card_says_so() -> None:
     )
 
 
-def test_a_saving_below_what_the_strictest_policy_asks_is_told_with_both_figures() -> None:
+def test_a_saving_below_what_the_strictest_policy_asks_is_reported_with_both_figures() -> None:
     outcome = ask(small(), sizing(minSavingPercent=20), sizing(minSavingPercent=90), nodes=NODES).outcome
     assert outcome == KeepRequest(
         KeepReason.SAVING_TOO_SMALL, f"8Gi declared, {SMALL} saves 85.7% of a GPU, the policy requires 90% or more"
@@ -695,8 +695,8 @@ STRANGE = make_node("strange", {"nvidia.com/gpu.product": "NVIDIA-X9"}, **{GPU: 
 UNKNOWN = {
     "a card without labels": ((NAMELESS,), "8Gi", KeepReason.SIZE_UNKNOWN, GPU),
     "a product that nobody knows": ((STRANGE,), "8Gi", KeepReason.SIZE_UNKNOWN, "NVIDIA-X9"),
-    "beside cards that are too small": ((whole_node(), STRANGE), "90Gi", KeepReason.SIZE_UNKNOWN, "NVIDIA-X9"),
-    "beside a card that would do": ((whole_node(), STRANGE), "8Gi", KeepReason.NO_OFFER, "8Gi declared"),
+    "next to cards that are too small": ((whole_node(), STRANGE), "90Gi", KeepReason.SIZE_UNKNOWN, "NVIDIA-X9"),
+    "next to a card that would do": ((whole_node(), STRANGE), "8Gi", KeepReason.NO_OFFER, "8Gi declared"),
     "every size is known": ((whole_node(),), "90Gi", KeepReason.NEED_TOO_LARGE, "90Gi declared"),
 }
 
@@ -710,7 +710,7 @@ def test_a_size_that_is_not_known_is_not_called_too_small(
     assert (outcome.reason, words in outcome.detail) == (why, True)
 
 
-def test_a_pod_steered_to_shares_of_the_same_name_is_left_alone_the_second_time() -> None:
+def test_a_pod_steered_to_shares_of_the_same_name_is_ignored_the_second_time() -> None:
     labels = L40S | {"nvidia.com/gpu.product": "NVIDIA-L40S-SHARED", "nvidia.com/gpu.sharing-strategy": "time-slicing"}
     node = make_node("turns", labels, **{GPU: 16})
     first = ask(small(), sizing(isolation="none"), nodes=(node,))

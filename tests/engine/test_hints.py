@@ -61,7 +61,7 @@ def test_a_list_of_tolerations_is_added_as_written() -> None:
     ]
 
 
-def test_no_toleration_where_a_whitelist_could_refuse_it() -> None:
+def test_no_toleration_where_a_whitelist_could_reject_it() -> None:
     namespace = make_namespace("team")
     namespace["metadata"]["annotations"] = {"scheduler.alpha.kubernetes.io/tolerationsWhitelist": "[]"}
     view = view_of(namespace, tainted(whole_node(), GPU_TAINT))
@@ -126,8 +126,8 @@ def test_labels_are_added_and_never_changed() -> None:
     assert "warn GPU-I102" in codes(decision)
 
 
-def test_what_another_policy_says_otherwise_is_told() -> None:
-    """Two policies about resources of which this pod asks for both."""
+def test_what_another_policy_says_otherwise_is_reported() -> None:
+    """Two policies about resources of which this pod requests both."""
     kinds = {"nvidia.com/gpu": "nvidia", "nvidia.com/mig-*": "nvidia-cdi"}
     texts = [
         f'mode: enforce\nmatch: {{resources: ["{name}"]}}\n'
@@ -208,7 +208,7 @@ def mig_in(zone: str) -> Json:
 
 
 def beside(resource: str) -> PodMaker:
-    """A pod of two containers: one asks for a whole GPU, the other for one of these."""
+    """A pod of two containers: one requests a whole GPU, the other one of these."""
     return make_pod().gpus(1).container("b", resources={"limits": {resource: "1"}})
 
 
@@ -222,7 +222,7 @@ LARGE_IN_B = zoned("b", **{GPU: 4, "memory": 2**40})
 CORDONED = zoned("a", **{GPU: 4}) | {"spec": {"unschedulable": True}}
 TWO = make_pod().gpus(2)
 LEFT: dict[str, tuple[PodMaker, tuple[Json, ...], bool]] = {
-    "shares of which the kubelet refuses two": (TWO, (zoned("a", SHARES, **{GPU: 8}), CARDS_IN_B), False),
+    "shares of which the kubelet rejects two": (TWO, (zoned("a", SHARES, **{GPU: 8}), CARDS_IN_B), False),
     "the same, one of them": (make_pod().gpus(1), (zoned("a", SHARES, **{GPU: 8}), CARDS_IN_B), True),
     "too few GPUs on a node": (TWO, (zoned("a", **{GPU: 1}), CARDS_IN_B), False),
     "too few for two containers": (beside(GPU), (zoned("a", **{GPU: 1}), CARDS_IN_B), False),

@@ -151,7 +151,7 @@ def test_shaping_never_makes_an_admissible_pod_inadmissible(pod: Json, world: Wo
 
 @law
 @given(gpu_pods(), st.sampled_from(["free", "counted"]))
-def test_what_is_given_brings_no_policy_and_no_refusal_to_speak(pod: Json, view: str) -> None:
+def test_what_is_given_brings_no_policy_and_no_denial(pod: Json, view: str) -> None:
     first = decision(pod, VIEWS[view], ABOUT_PARTS)
     assume(not first.denials)
     again = decision(apply_json_patch(pod, first.patch), VIEWS[view], ABOUT_PARTS)
@@ -204,7 +204,7 @@ def test_the_order_of_containers_does_not_change_the_codes(pod: Json, world: Wor
 
 @law
 @given(any_pods(), st.sampled_from(sorted(VIEWS)))
-def test_a_policy_on_trial_patches_nothing_and_denies_nothing(pod: Json, view: str) -> None:
+def test_a_policy_in_audit_mode_patches_nothing_and_denies_nothing(pod: Json, view: str) -> None:
     found = decision(pod, VIEWS[view], TRIAL)
     assert found.patch == ()
     assert {finding.mode for finding in found.findings} <= {PolicyMode.AUDIT}
@@ -212,6 +212,6 @@ def test_a_policy_on_trial_patches_nothing_and_denies_nothing(pod: Json, view: s
 
 @law
 @given(any_pods(), st.sampled_from(sorted(VIEWS)))
-def test_a_policy_on_trial_finds_what_it_would_refuse(pod: Json, view: str) -> None:
+def test_a_policy_in_audit_mode_finds_what_it_would_reject(pod: Json, view: str) -> None:
     trial, enforced = (decision(pod, VIEWS[view], policies) for policies in (TRIAL_JUDGE, JUDGE))
     assert [finding.code for finding in trial.findings] == [finding.code for finding in enforced.findings]

@@ -1,4 +1,4 @@
-"""Match: which policies speak about an object, and what becomes of a condition that fails."""
+"""Match: which policies match an object, and the effect of a condition that fails."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ MATCHES = {
     ),
     "the namespace's name": Matched("{namespaces: ['te*']}", True),
     "another namespace's name": Matched("{namespaces: ['other']}", False),
-    "a namespace that is left out": Matched("{excludeNamespaces: [team]}", False),
-    "kube-system is left out unless said otherwise": Matched("{}", False, bad().namespace("kube-system")),
+    "a namespace that is omitted": Matched("{excludeNamespaces: [team]}", False),
+    "kube-system is omitted unless said otherwise": Matched("{}", False, bad().namespace("kube-system")),
     "the namespace's label": Matched("{namespaceSelector: {matchLabels: {tier: research}}}", True),
     "a label that the namespace lacks": Matched("{namespaceSelector: {matchLabels: {tier: batch}}}", False),
     "a namespace that nobody knows has its name": Matched(
         "{namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: far}}}", True, bad().namespace("far")
     ),
-    "a resource that is asked for": Matched("{resources: ['nvidia.com/*']}", True),
+    "a resource that is requested": Matched("{resources: ['nvidia.com/*']}", True),
     "a resource that is not": Matched("{resources: ['nvidia.com/mig-*']}", False),
     "a condition that holds": Matched("{matchConditions: [{name: a, expression: 'object.kind == \"Pod\"'}]}", True),
     "a condition that does not": Matched(
@@ -62,7 +62,7 @@ MATCHES = {
 FACTS = {
     "the version of the kind": "request.kind.version == 'v1' && request.kind.group == '' && request.kind.kind == 'Pod'",
     "the resource": "request.resource.resource == 'pods' && request.resource.version == 'v1'",
-    "the kind and resource that were asked for": "request.requestKind == request.kind && "
+    "the kind and resource that were requested": "request.requestKind == request.kind && "
     "request.requestResource == request.resource && request.requestSubResource == request.subResource",
     "the requester": "request.userInfo.uid == 'u-1' && request.userInfo.username == 'ann' && "
     "request.userInfo.groups == ['g']",
@@ -73,14 +73,14 @@ FACTS = {
 
 
 @pytest.mark.parametrize("expression", FACTS.values(), ids=FACTS)
-def test_a_condition_may_ask_for(expression: str) -> None:
+def test_a_condition_may_request(expression: str) -> None:
     noted = LABELLED | {"metadata": LABELLED["metadata"] | {"annotations": {"team/cost": "7"}}}
     match = f"match: {{matchConditions: [{{name: a, expression: {json.dumps(expression)}}}]}}\n"
     decision = ask(bad(), match + ENV, view=view_of(noted), user="ann", user_uid="u-1", groups=("g",), uid="r-1")
     assert codes(decision) == ["enforce GPU-S101"]
 
 
-def test_every_field_that_a_condition_may_ask_for_is_there() -> None:
+def test_every_field_that_a_condition_may_request_is_there() -> None:
     data = bad().build()
     facts = condition_variables(request_of(data), view_of(LABELLED))
     assert {name: shape_of(facts[name], tree) for name, tree in KNOWN_FIELDS.items()} == KNOWN_FIELDS
@@ -92,7 +92,7 @@ def shape_of(value: Any, tree: Any) -> Any:
 
 
 @pytest.mark.parametrize("case", MATCHES.values(), ids=MATCHES)
-def test_a_policy_speaks_about(case: Matched) -> None:
+def test_a_policy_matches(case: Matched) -> None:
     decision = ask(case.pod, f"match: {case.match}\n{ENV}", view=view_of(LABELLED))
     assert bool(decision.policies) is case.speaks
     assert codes(decision) == (["enforce GPU-S101"] if case.speaks else [])
@@ -119,13 +119,13 @@ REFUSED = "so the policy denies it"
 SECTION = "security: {deny: [visibleDevicesEnv]"
 FAILURES = {
     "an enforced policy is silent": Failed(ENV, ["warn GPU-P201"], SILENT),
-    "an enforced policy that fails refuses": Failed(f"failurePolicy: Fail\n{ENV}", ["enforce GPU-P201"], REFUSED),
+    "an enforced policy that fails rejects": Failed(f"failurePolicy: Fail\n{ENV}", ["enforce GPU-P201"], REFUSED),
     "a warning one that fails warns": Failed(
         f"failurePolicy: Fail\nmode: warn\n{SECTION}}}", ["warn GPU-P201"], ON_TRIAL
     ),
-    "one on trial that fails notes": Failed(f"failurePolicy: Fail\n{SECTION}}}", ["audit GPU-P201"], ON_TRIAL),
-    "one on trial notes that it is silent": Failed(f"{SECTION}}}", ["audit GPU-P201"], SILENT),
-    "a section that is enforced makes it refuse": Failed(
+    "one in audit mode that fails notes": Failed(f"failurePolicy: Fail\n{SECTION}}}", ["audit GPU-P201"], ON_TRIAL),
+    "one in audit mode notes that it is silent": Failed(f"{SECTION}}}", ["audit GPU-P201"], SILENT),
+    "a section that is enforced makes it reject": Failed(
         f"failurePolicy: Fail\n{SECTION}, mode: enforce}}", ["enforce GPU-P201"], REFUSED
     ),
     "a policy without sections has its mode": Failed("failurePolicy: Fail\nmode: warn", ["warn GPU-P201"], ON_TRIAL),

@@ -78,7 +78,7 @@ AFFINITIES: dict[str, tuple[Json, Json]] = {
 
 
 @pytest.mark.parametrize(("spec", "want"), AFFINITIES.values(), ids=AFFINITIES)
-def test_an_expression_is_required_beside(spec: Json, want: Json) -> None:
+def test_an_expression_is_required_existing_ones(spec: Json, want: Json) -> None:
     assert patched(make_pod().spec(**spec).build(), required_node_affinity=[RULE])["spec"]["affinity"] == want
 
 
@@ -116,7 +116,7 @@ WISHES: dict[str, tuple[Json, Json]] = {
 
 
 @pytest.mark.parametrize(("spec", "want"), WISHES.values(), ids=WISHES)
-def test_wishes_are_added_beside(spec: Json, want: Json) -> None:
+def test_wishes_are_added_existing_ones(spec: Json, want: Json) -> None:
     assert (
         patched(make_pod().spec(**spec).build(), preferred_node_affinity=[WISH], preferred_pod_affinity=[NEAR])["spec"][
             "affinity"
@@ -162,7 +162,7 @@ RESOURCES: dict[str, tuple[Json, Json]] = {
         {"limits": {"nvidia.com/gpu": "1"}, "requests": None},
         {"limits": {"new": "1"}, "requests": {"new": "2"}},
     ),
-    "claims beside them stay": (
+    "claims next to them stay": (
         {"limits": {"nvidia.com/gpu": "1"}, "claims": [{"name": "c"}]},
         {"limits": {"new": "1"}, "requests": {"new": "2"}, "claims": [{"name": "c"}]},
     ),

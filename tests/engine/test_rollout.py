@@ -33,7 +33,7 @@ def owned(kind: str, name: str) -> Json:
 
 
 def refused(percent: int, **more: Any) -> set[str]:
-    """The StatefulSets whose pods are refused what is on trial for all others."""
+    """The StatefulSets whose pods are denied by a policy that is in audit mode for all others."""
     found = {name: codes(ask(owned("StatefulSet", name), rolled(percent, **more))) for name in NAMES}
     assert set(map(tuple, found.values())) <= {("enforce GPU-S101",), ("audit GPU-S101",)}
     return {name for name, said in found.items() if said == ["enforce GPU-S101"]}
@@ -45,7 +45,7 @@ def test_nobody_some_and_everybody() -> None:
     assert refused(100) == set(NAMES)
 
 
-def test_a_decision_names_the_policies_that_are_on_trial_for_it() -> None:
+def test_a_decision_names_the_policies_that_are_in_audit_mode_for_it() -> None:
     assert [ask(bad(), rolled(percent)).audit_policies for percent in (0, 100)] == [("test-0",), ()]
 
 
@@ -96,13 +96,13 @@ def test_copies_of_one_generated_name_are_remembered_as_they_are_decided(name: s
         assert memory.decide(*asked) == decide(*asked)
 
 
-def test_a_condition_that_fails_refuses_nobody_outside_the_share() -> None:
+def test_a_condition_that_fails_rejects_no_pod_outside_the_share() -> None:
     match = "failurePolicy: Fail\nmatch: {matchConditions: [{name: c, expression: 'object.spec.nope == 1'}]}\n"
     assert codes(ask(bad(), match + rolled(100))) == ["enforce GPU-P201"]
     assert codes(ask(bad(), match + rolled(0))) == ["audit GPU-P201"]
 
 
-def test_a_template_is_told_what_its_pods_will_hear() -> None:
+def test_a_template_is_reported_what_its_pods_will_hear() -> None:
     template = bad().build()
     for number in range(8):
         name = f"serve-{number}"

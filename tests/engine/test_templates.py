@@ -29,7 +29,7 @@ class Case(NamedTuple):
     kind: str
     spec: Json
     want: dict[str, int]
-    """Replicas by the path of the container that asks for the GPU."""
+    """Replicas by the path of the container that requests the GPU."""
 
 
 CASES = {
@@ -183,7 +183,7 @@ def test_a_daemon_set_makes_several_pods() -> None:
     assert (template.replicas, template.has_several_pods) == (1, True)
 
 
-def test_fields_beside_the_containers_have_their_places() -> None:
+def test_fields_next_to_the_containers_have_their_places() -> None:
     (template,) = read("apps", "Deployment", {"spec": {"template": POD}})
     assert template.path == ("spec", "template")
     assert template.spec_path == ("spec", "template", "spec")

@@ -1,4 +1,4 @@
-"""NVLink in affinity: what no scheduler can violate as far as labels say, and what the extender is told."""
+"""NVLink in affinity: what no scheduler can violate as far as labels say, and what the extender is reported."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def affinity(pod: PodMaker, section: str, *nodes: Json) -> Json:
 
 
 def allowed(pod: Json, *nodes: Json) -> set[str]:
-    """The nodes that the pod's required affinity allows, by the masks that are held against a real scheduler."""
+    """The nodes that the pod's required affinity allows, by the masks that are checked against a real scheduler."""
     view, spec = view_of(*nodes), parse_pod(pod).spec
     required = spec.affinity.node_affinity.required if spec.affinity and spec.affinity.node_affinity else None
     mask = view.fleet.select_nodes(spec.node_selector, required.node_selector_terms if required else None)
@@ -58,7 +58,7 @@ def allowed(pod: Json, *nodes: Json) -> set[str]:
 
 
 def several(*gpus: int) -> PodMaker:
-    """A pod of containers that ask for so many GPUs."""
+    """A pod of containers that request so many GPUs."""
     pod = make_pod().gpus(gpus[0])
     for number, count in enumerate(gpus[1:]):
         pod.container(f"c{number}", resources=limits(count))
@@ -114,7 +114,7 @@ def test_a_node_that_comes_later_is_held_to_it_too() -> None:
     assert allowed(after, node("new"), node("small", 2), node("other", 8)) == {"other"}
 
 
-def test_where_agents_run_any_product_that_comes_later_is_let_in_and_shares_of_cards_are_not() -> None:
+def test_where_agents_run_any_product_that_comes_later_is_admitted_and_shares_of_cards_are_not() -> None:
     after = topology(make_pod().gpus(2), "{nvlink: required}", BRIDGED, *SHARES)
     h100, later = (
         node("h100", 8, "NVIDIA-H100-80GB-HBM3"),
@@ -161,13 +161,13 @@ def test_a_cluster_without_enough_links_says_how_many_there_are() -> None:
 
 TOO_FEW_TOGETHER: dict[str, tuple[PodMaker, tuple[Json, ...]]] = {
     "those that link them are too small": (several(4, 2), (node("small", 4, gpus=4), node("large", 2))),
-    "beside a sidecar": (several(4).container("s", **SIDECAR), (node("small", 4, gpus=4), node("large", 2))),
+    "next to a sidecar": (several(4).container("s", **SIDECAR), (node("small", 4, gpus=4), node("large", 2))),
     "without agents": (several(4, 2), (whole_node(count=4), L40S)),
 }
 
 
 @pytest.mark.parametrize(("pod", "nodes"), TOO_FEW_TOGETHER.values(), ids=TOO_FEW_TOGETHER)
-def test_nodes_that_link_one_container_must_have_room_for_all(pod: PodMaker, nodes: tuple[Json, ...]) -> None:
+def test_nodes_that_link_one_container_must_have_free_capacity_for_all(pod: PodMaker, nodes: tuple[Json, ...]) -> None:
     decision = ask(pod, "mode: enforce\ntopology: {nvlink: required}", nodes=nodes)
     assert decision.patch == ()
     (found,) = [str(warning) for warning in decision.warnings if "[GPU-T301]" in str(warning)]
@@ -194,12 +194,12 @@ def test_nodes_that_link_gpus_must_be_able_to_take_the_whole_pod(pod: PodMaker, 
     assert "2 GPUs must be linked by NVLink, and no node with so many linked GPUs can take the whole pod" in found
 
 
-def test_links_are_required_where_slices_stand_beside_them() -> None:
+def test_links_are_required_where_slices_stand_next_to_them() -> None:
     joined = make_node("both", MIXED | {PRODUCT_LABEL: "NVIDIA-H100-80GB-HBM3"}, **{"nvidia.com/gpu": 4, SLICE: 7})
     assert allowed(topology(WITH_SLICE, "{nvlink: required}", whole_node(), joined, MIG), joined, MIG) == {"both"}
 
 
-def test_an_init_container_takes_no_room_from_those_after_it() -> None:
+def test_an_init_container_takes_no_free_capacity_from_those_after_it() -> None:
     init = make_pod().gpus(4).container("i", kind="initContainers", resources=limits(4))
     found = affinity(init, "{nvlink: required}", node("small", 4, gpus=4), node("large", 2))
     assert found["nodeAffinity"][REQUIRED]["nodeSelectorTerms"] == [{"matchExpressions": TOLD}]
@@ -211,7 +211,7 @@ def test_islands_say_how_many_there_are_at_most() -> None:
     assert "Request at most 4 GPUs." in str(decision.warnings[0])
 
 
-def test_more_gpus_than_any_machine_has_are_judged_like_any_other_number() -> None:
+def test_more_gpus_than_any_machine_has_are_evaluated_like_any_other_number() -> None:
     """Whoever may create a pod may write this number; and a node may lie about its own."""
     liar = node("liar", 8, gpus=10**9)
     decision = ask(make_pod().gpus(10**9), "mode: enforce\ntopology: {nvlink: required}", nodes=(JOINED, liar))
@@ -247,7 +247,7 @@ def test_a_pods_own_word_counts_where_the_policy_leaves_it_a_choice(said: str, k
     assert set(found.get("nodeAffinity", {})) == kinds
 
 
-def test_of_two_policies_the_stricter_one_is_told() -> None:
+def test_of_two_policies_the_stricter_one_is_reported() -> None:
     sections = [f"mode: enforce\ntopology: {{nvlink: {each}}}" for each in ("required", "preferred")]
     pod = make_pod().gpus(4)
     after = shaped(pod, ask(pod, *sections, nodes=(JOINED, L40S)))
@@ -294,7 +294,7 @@ def test_a_second_pass_adds_nothing(nvlink: str) -> None:
         assert topology(once, section, *nodes, in_domain("d")) == once
 
 
-def test_a_section_on_trial_says_what_it_would_add() -> None:
+def test_a_section_in_audit_mode_says_what_it_would_add() -> None:
     decision = ask(make_pod().gpus(4), "mode: warn\ntopology: {nvlink: required}", nodes=(JOINED, L40S))
     assert decision.patch == ()
     assert "would add nodeAffinity, topology" in str(decision.warnings[0])
@@ -304,7 +304,7 @@ def test_a_section_on_trial_says_what_it_would_add() -> None:
     ("said", "want"),
     [("nvlink=sometimes", True), ("", True), ("nvlink=required", False), ("nvlink=ignored", False), (None, False)],
 )
-def test_a_word_that_nobody_understands_is_told(said: str | None, want: bool) -> None:
+def test_a_word_that_nobody_understands_is_reported(said: str | None, want: bool) -> None:
     pod = make_pod().gpus(1) if said is None else make_pod().gpus(1).annotate(TOPOLOGY_ANNOTATION, said)
 
     found = codes(ask(pod, "mode: enforce\ntopology: {nvlink: preferred}", nodes=(JOINED,)))
@@ -313,7 +313,7 @@ def test_a_word_that_nobody_understands_is_told(said: str | None, want: bool) ->
 
 
 @pytest.mark.parametrize(("said", "want"), [("4", False), ("0", True), ("all", True), ("1000000", True)])
-def test_a_size_of_a_gang_that_is_no_number_of_pods_is_told(said: str, want: bool) -> None:
+def test_a_size_of_a_gang_that_is_no_number_of_pods_is_reported(said: str, want: bool) -> None:
     pod = make_pod().gpus(1).annotate(GANG_SIZE_ANNOTATION, said)
 
     found = codes(ask(pod, "mode: enforce\ntopology: {nvlink: preferred}", nodes=(JOINED,)))

@@ -10,7 +10,7 @@ and an entry is used only if every query has the same answer now. * New policies
 the first usage data.
 
 The cache is bounded, and keys are compared as a whole: untrusted input can evict entries and never change a decision.
-`tests/engine/test_remembering.py` has the property test: on generated pods, every cached decision equals that of
+`tests/engine/test_decision_cache.py` has the property test: on generated pods, every cached decision equals that of
 `decide`.
 
 Measured gain (median over the 195 pods of the corpus, best of 25 runs each): a copy costs 6 µs instead of 55 µs for

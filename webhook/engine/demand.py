@@ -16,12 +16,14 @@ from operator import itemgetter
 import msgspec
 
 from webhook.engine.declared_need import NOTHING_DECLARED, DeclaredNeed
-from webhook.engine.eligibility import ineligible_reason
 from webhook.engine.gpu_requests import GpuRequest
-from webhook.engine.pod_context import AdmissionContext, PodContext
+from webhook.engine.pod_context import AdmissionContext, PodContext, is_mirror_pod
+from webhook.model.annotations import KEEP_ANNOTATION
+from webhook.model.batch import queueing_sign
 from webhook.model.decisions import NOT_REQUESTED, GpuNeed, KeepReason, KeepRequest
 from webhook.model.enums import EvidenceSource, GpuForm, IsolationLevel
-from webhook.model.pods import Container
+from webhook.model.gpu_resources import ACCOUNTING_RESOURCE, WHOLE_GPU
+from webhook.model.pods import Container, Pod, PodSpec
 from webhook.model.preallocation import preallocating_framework
 from webhook.model.quantity import format_nano, parse_nano
 from webhook.model.usage import CERTAIN_PPM, ObservedUsage, UsageView
@@ -30,6 +32,8 @@ from webhook.policy.policy_set import RightSizingRules
 
 NO_EVIDENCE = KeepRequest(KeepReason.NO_EVIDENCE)
 UNREADABLE_NEED = KeepRequest(KeepReason.NO_EVIDENCE, "its declared need cannot be read")
+
+_MODELLED_RESOURCES = frozenset({"cpu", "memory", ACCOUNTING_RESOURCE})
 
 _COST_UNIT = 1000 * CERTAIN_PPM
 """Unit of cost: thousandths of a pod-hour, times risk in ppm."""
@@ -72,6 +76,50 @@ def estimate_need(context: AdmissionContext) -> GpuNeed | KeepRequest:
         return fleet.memory_sizes(*allowed_shares(rule))
 
     return need_by_evidence(DemandInput(requests, namespace, workload_of(context.pod), rule, sizes, declared), usage)
+
+
+def ineligible_reason(context: PodContext) -> KeepRequest | None:
+    """Return why a pod keeps its request, whatever its need; None if its need decides."""
+    total = context.gpu_requests.totals.get(WHOLE_GPU)
+    if total is None:
+        return KeepRequest(KeepReason.NO_WHOLE_GPU)
+    kept = exclusion_reason(context)
+    return KeepRequest(KeepReason.MULTIPLE_GPUS) if kept is None and total > 1 else kept
+
+
+def exclusion_reason(context: PodContext) -> KeepRequest | None:
+    """Return why current free capacity does not matter for a pod, whatever its GPU count; None if it does."""
+    gpu_requests, injected = context.gpu_requests, context.injected
+    if context.pod.metadata.annotations.get(KEEP_ANNOTATION, "false") != "false":
+        return KeepRequest(KeepReason.OPTED_OUT)
+    if gpu_requests.errors:
+        return KeepRequest(KeepReason.INVALID_AMOUNT)
+    if injected.amounts and any(injected.contains(one.path, one.resource.name) for one in gpu_requests.requests):
+        return KeepRequest(KeepReason.INJECTED)
+    if len(gpu_requests.totals) > 1 or gpu_requests.unknown_resources:
+        names = ", ".join((*gpu_requests.totals, *gpu_requests.unknown_resources))
+        return KeepRequest(KeepReason.MIXED_RESOURCES, names)
+    return _managed_elsewhere_reason(context.pod)
+
+
+def _managed_elsewhere_reason(pod: Pod) -> KeepRequest | None:
+    """Return why another component creates, places or budgets a pod; None if none does."""
+    metadata, spec = pod.metadata, pod.spec
+    for owner in metadata.owner_references:
+        if owner.kind == "DaemonSet":
+            return KeepRequest(KeepReason.DAEMON_SET)
+    if is_mirror_pod(pod):
+        return KeepRequest(KeepReason.MIRROR)
+    if spec.node_name:
+        return KeepRequest(KeepReason.BOUND)
+    if spec.resource_claims:
+        return KeepRequest(KeepReason.RESOURCE_CLAIMS)
+    sign = queueing_sign(pod)
+    if sign:
+        return KeepRequest(KeepReason.QUEUED, sign)
+    if spec.scheduling_gates:
+        return KeepRequest(KeepReason.SCHEDULING_GATED, spec.scheduling_gates[0].name)
+    return None
 
 
 def allowed_shares(rule: RightSizingRules) -> tuple[tuple[GpuForm, ...], IsolationLevel, int]:
@@ -204,3 +252,41 @@ def describe_size(use: ObservedUsage, size: int) -> str:
     risk = f"{use.risk_ppm(size) / 10_000:g}%"
     windows = f"{use.samples} windows of {use.horizon_hours} h of its {use.pool}"
     return f"{amount} from observed usage with {risk} risk per hour, by {windows}"
+
+
+def unmodelled_constraint(pod: Pod) -> str:
+    """Return the first scheduling constraint that the cluster view does not hold; "" if there is none.
+
+    A pod that would have run must not wait for a slice on a node that such a constraint excludes. Ignored where a
+    policy lets pods wait (`whenFull: wait`).
+    """
+    spec = pod.spec
+    for volume in spec.volumes:
+        if volume.persistent_volume_claim is not None:
+            return f"volume claim {volume.persistent_volume_claim.get('claimName', '')}"
+        if volume.ephemeral is not None:
+            return "an ephemeral volume"
+    affinity = spec.affinity
+    if affinity is not None:
+        for part in (affinity.pod_affinity, affinity.pod_anti_affinity):
+            if part is not None and part.required:
+                return "required affinity between pods"
+    for constraint in spec.topology_spread_constraints:
+        if constraint.when_unsatisfiable == "DoNotSchedule":
+            return f"spread over {constraint.topology_key}"
+    return _container_constraint(spec)
+
+
+def _container_constraint(spec: PodSpec) -> str:
+    for container in (*spec.containers, *spec.init_containers):
+        for port in container.ports:
+            if port.host_port:
+                return f"host port {port.host_port}"
+    resources = [container.resources for container in (*spec.containers, *spec.init_containers)]
+    if spec.resources is not None:
+        resources.append(spec.resources)
+    names = (name for one in resources for name in (*one.requests, *one.limits))
+    for name in (*names, *spec.overhead):
+        if name not in _MODELLED_RESOURCES and not name.startswith("nvidia.com/"):
+            return f"resource {name}"
+    return ""

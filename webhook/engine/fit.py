@@ -13,8 +13,7 @@ from collections.abc import Iterator, Sequence
 from msgspec.structs import replace
 
 from webhook.engine.cuda import offers_sure_to_run
-from webhook.engine.demand import allowed_shares
-from webhook.engine.eligibility import unmodelled_constraint
+from webhook.engine.demand import allowed_shares, unmodelled_constraint
 from webhook.engine.feasible_nodes import FeasibleNodes
 from webhook.engine.gpu_requests import GpuRequest, requests_gpu_share
 from webhook.engine.guarding.environment import DRIVER_CAPABILITIES, parse_capabilities

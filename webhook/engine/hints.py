@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from webhook.engine.eligibility import exclusion_reason, unmodelled_constraint
+from webhook.engine.demand import exclusion_reason, unmodelled_constraint
 from webhook.engine.feasible_nodes import gpu_taints
 from webhook.engine.mutation import PodMutation
 from webhook.engine.pod_context import PodContext

@@ -1,4 +1,4 @@
-"""surplus: what is more than can be judged while an API server waits."""
+"""Objects that are too large to evaluate while the API server waits."""
 
 from __future__ import annotations
 

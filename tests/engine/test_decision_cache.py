@@ -150,7 +150,7 @@ DIFFERENT: dict[str, PodMaker] = {
 
 
 @pytest.mark.parametrize("pod", DIFFERENT.values(), ids=DIFFERENT)
-def test_a_pod_that_differs_is_decided_anew(pod: PodMaker) -> None:
+def test_a_pod_that_differs_is_decided_again(pod: PodMaker) -> None:
     memory = DecisionCache()
     memory.decide(request_of(POD.build()), SIZING, VIEW, NO_USAGE, NOW)
     request = request_of(pod.build())
@@ -210,7 +210,7 @@ def test_a_quota_that_filled_up_meanwhile_is_seen() -> None:
     assert outcome == KeepRequest(KeepReason.QUOTA_NOT_COVERING, SMALL)
 
 
-def test_use_that_was_seen_meanwhile_counts() -> None:
+def test_use_that_was_observed_meanwhile_counts() -> None:
     memory, request = DecisionCache(), request_of(make_pod("lone").gpus(1).build())
     before = memory.decide(request, SIZING, VIEW, NO_USAGE, NOW)
     assert before.outcome == KeepRequest(KeepReason.NO_EVIDENCE)
@@ -228,7 +228,7 @@ def test_use_of_others_changes_nothing() -> None:
     assert memory.decide(request, SIZING, VIEW, dearer, NOW) is not before
 
 
-def test_a_policy_that_asks_for_the_whole_object_gets_it() -> None:
+def test_a_policy_that_requests_the_whole_object_gets_it() -> None:
     memory = DecisionCache()
     outcomes = [
         memory.decide(request_of(make_pod(f"pod-{i}").gpus(1).build()), WHOLE_OBJECT, VIEW, NO_USAGE, NOW).outcome
@@ -255,7 +255,7 @@ def test_the_oldest_is_forgotten_when_there_are_too_many(others: int, kept: bool
     assert same(memory, POD.build(), judge_others) is kept
 
 
-def test_a_pod_that_cannot_be_written_out_is_decided_all_the_same() -> None:
+def test_a_pod_that_cannot_be_written_out_is_decided_anyway() -> None:
     request = request_of(POD.build() | {"metadata": {"name": "p", "labels": {"odd": "\ud800"}}})
     assert DecisionCache().decide(request, SIZING, VIEW, NO_USAGE, NOW) == decide(request, SIZING, VIEW, NO_USAGE, NOW)
 

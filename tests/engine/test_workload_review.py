@@ -1,4 +1,4 @@
-"""Workloads: what is told at `kubectl apply`, at which field, and for how many pods."""
+"""Workloads: what is reported at `kubectl apply`, at which field, and for how many pods."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ PLACES = {
 
 
 @pytest.mark.parametrize(("data", "place"), PLACES.values(), ids=PLACES)
-def test_a_workload_is_warned_at_its_own_field_and_never_refused(data: Json, place: str) -> None:
+def test_a_workload_is_warned_at_its_own_field_and_never_rejected(data: Json, place: str) -> None:
     decision = ask(data, ENV, FOUR, nodes=NODES)
     assert codes(decision) == ["warn GPU-S101", "warn GPU-L103"]
     assert [format_path(found.path) for found in decision.findings] == [
@@ -58,7 +58,7 @@ def test_an_audit_finding_of_a_workload_stays_an_audit_finding() -> None:
     assert codes(ask(workload("Deployment", bad()), ENV.replace("enforce", "audit"))) == ["audit GPU-S101"]
 
 
-def test_a_workload_is_told_what_its_pods_will_become_and_is_not_changed() -> None:
+def test_a_workload_is_reported_what_its_pods_will_become_and_is_not_changed() -> None:
     data = workload("Deployment", make_pod().gpus(1).needs("8Gi"), replicas=3)
     decision = ask(data, SIZING, nodes=NODES)
     assert codes(decision) == ["warn GPU-R101"]
@@ -69,8 +69,8 @@ def test_a_workload_is_told_what_its_pods_will_become_and_is_not_changed() -> No
 
 
 REFUSED_PODS = {
-    "refused by a policy that is enforced": (ENV, [True]),
-    "only noted by one on trial": (ENV.replace("enforce", "audit"), [False]),
+    "rejected by a policy that is enforced": (ENV, [True]),
+    "only noted by one in audit mode": (ENV.replace("enforce", "audit"), [False]),
     "only warned by one that warns": (ENV.replace("enforce", "warn"), [False]),
 }
 
@@ -82,7 +82,7 @@ def test_a_finding_of_a_workload_says_that_its_pods_will_be(policy: str, want: l
     assert all(found.mode is not PolicyMode.ENFORCE for found in findings)
 
 
-def test_pods_that_will_be_refused_save_nothing() -> None:
+def test_pods_that_will_be_rejected_save_nothing() -> None:
     pod = make_pod().gpus(1).needs("8Gi").env("NVIDIA_VISIBLE_DEVICES", "all")
     decision = ask(workload("Deployment", pod, replicas=3), SIZING, ENV, nodes=NODES)
     assert decision.gpu_milli_after == decision.gpu_milli_before == 3000
@@ -103,7 +103,7 @@ def test_the_pods_of_a_daemon_set_are_never_right_sized() -> None:
     assert codes(decision) == ["warn GPU-R103"]
 
 
-def test_an_exemption_for_the_templates_labels_is_told_at_its_place() -> None:
+def test_an_exemption_for_the_templates_labels_is_reported_at_its_place() -> None:
     exemption = exempt(match="{namespaces: [team], objectSelector: {matchLabels: {app: a}}}")
     decision = ask(workload("Deployment", bad()), ENV + exemption)
     assert codes(decision) == []
@@ -112,7 +112,7 @@ def test_an_exemption_for_the_templates_labels_is_told_at_its_place() -> None:
     ]
 
 
-def test_each_template_of_a_workload_is_judged_and_its_policies_are_named_once() -> None:
+def test_each_template_of_a_workload_is_evaluated_and_its_policies_are_named_once() -> None:
     template = {"spec": bad().build()["spec"]}
     tasks = [{"name": "a", "replicas": 2, "template": template}, {"name": "b", "template": template}]
     data = {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", "metadata": {}, "spec": {"tasks": tasks}}
@@ -144,7 +144,7 @@ def test_an_object_without_a_pod_in_it_comes_to_nothing(data: Json) -> None:
 
 
 def when(expression: str, fails: str = "Ignore") -> str:
-    """A policy that speaks where a match condition holds."""
+    """A policy that matches where a match condition holds."""
     condition = {"name": "a", "expression": expression}
     return f"failurePolicy: {fails}\nmatch: {{matchConditions: [{json.dumps(condition)}]}}\n{ENV}"
 
@@ -164,7 +164,7 @@ POD_HAS = {
 
 @pytest.mark.parametrize("operation", ["CREATE", "UPDATE"])
 @pytest.mark.parametrize("expression", POD_HAS.values(), ids=POD_HAS)
-def test_a_match_condition_is_asked_of_the_pod_that_will_come(expression: str, operation: str) -> None:
+def test_a_match_condition_is_requested_of_the_pod_that_will_come(expression: str, operation: str) -> None:
     data = workload("Deployment", bad())
     for fails in ("Ignore", "Fail"):
         told = ask(data, when(expression, fails), operation=operation, load_old_object=lambda: data)
@@ -200,11 +200,11 @@ def test_a_match_condition_knows_that_no_step_of_a_workflow_is_started_again() -
     assert codes(ask(data, when("object.spec.restartPolicy == 'Never'", "Fail"))) == ["warn GPU-S101"]
 
 
-@pytest.mark.parametrize(("restart", "speaks"), [("Never", False), ("Always", True)])
-def test_the_shipped_policy_of_notebooks_tells_a_workload_what_it_tells_its_pods(restart: str, speaks: bool) -> None:
+@pytest.mark.parametrize(("restart", "matches"), [("Never", False), ("Always", True)])
+def test_the_shipped_policy_of_notebooks_tells_a_workload_what_it_tells_its_pods(restart: str, matches: bool) -> None:
     policies = policies_of((bundled_folder("policies") / "notebooks-time-sliced.yaml").read_text())
     view = view_of(make_namespace("team", **{"rightslice.dev/workload": "notebooks"}), *NODES)
     pod = make_pod().gpus(1).needs("8Gi").spec(restartPolicy=restart)
     for data in (pod.build(), workload("Job", pod, "batch/v1")):
         told = decide(request_of(data), policies, view, NO_USAGE, NOW)
-        assert [line.endswith("GPU-R101") for line in codes(told)] == [True] * speaks
+        assert [line.endswith("GPU-R101") for line in codes(told)] == [True] * matches

@@ -1,4 +1,4 @@
-"""A pod whose annotations leave no room for our records is left as it is: patched, it would be refused."""
+"""A pod whose annotations leave no space for the decision record is unchanged: patched, it would be rejected."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def size(pod: Json) -> int:
 
 
 def room() -> int:
-    """The bytes of the longest note beside which our records still fit."""
+    """The bytes of the longest note next to which our records still fit."""
     pod = noted("")
     return MOST - size(shaped(pod, ask(pod, SIZING, nodes=NODES)))
 
@@ -54,7 +54,7 @@ def test_a_note_of_letters_one_byte_longer_leaves_the_pod_as_it_is(letter: str) 
 
 LEFT = {
     "a change that is no right-sizing": (noted("a" * MOST), (INJECTING,), ["warn GPU-R103"]),
-    "what it may not ask for is refused all the same": (
+    "what it may not request is rejected anyway": (
         noted("a" * MOST, gpus=8),
         (INJECTING, FOUR),
         ["warn GPU-R103", "enforce GPU-L103"],
@@ -63,11 +63,11 @@ LEFT = {
 
 
 @pytest.mark.parametrize(("pod", "policies", "want"), LEFT.values(), ids=LEFT)
-def test_a_pod_without_room_is_judged_as_it_came(pod: PodMaker, policies: tuple[str, ...], want: list[str]) -> None:
+def test_a_pod_without_room_is_evaluated_as_it_came(pod: PodMaker, policies: tuple[str, ...], want: list[str]) -> None:
     decision = ask(pod, *policies, nodes=NODES)
     assert decision.patch == ()
     assert codes(decision) == want
 
 
-def test_a_pod_without_room_that_nothing_would_be_written_into_hears_nothing() -> None:
+def test_a_pod_without_room_that_nothing_would_be_written_into_gets_no_finding() -> None:
     assert codes(ask(make_pod().gpus(1).annotate(NOTE, "a" * MOST), SIZING, nodes=NODES)) == []

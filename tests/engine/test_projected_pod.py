@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from tests.engine.deciding import SIZING
-from tests.engine.test_workloads import workload
+from tests.engine.test_workload_review import workload
 from tests.make import Json, PodMaker, make_namespace, make_node, make_pod
 from tests.world import A100, MIXED, ask, codes, shaped, view_of
 from webhook.model.decisions import Decision, KeepReason, KeepRequest, OfferChoice
@@ -23,7 +23,7 @@ FAR = KeepRequest(KeepReason.UNREACHABLE, SLICE)
 
 
 def small() -> PodMaker:
-    """One GPU asked for, 8Gi needed."""
+    """One GPU requested, 8Gi needed."""
     return make_pod().gpus(1).needs("8Gi")
 
 
@@ -49,7 +49,7 @@ ROOMY = (slices("s1", "a"), cards("h1", "a"))
 
 
 class Case(NamedTuple):
-    """A pod, the cluster it comes to, the sections beside the right-sizing, and what comes of it."""
+    """A pod, the cluster it comes to, the sections next to the right-sizing, and what comes of it."""
 
     policies: tuple[str, ...]
     nodes: tuple[Json, ...]
@@ -68,7 +68,7 @@ def tried(section: str) -> str:
 CASES = {
     "a required zone without slices": Case((f"{SIZING}\n{ZONE_B}",), FREE_IN_A, FAR),
     "the same, required by another policy": Case((SIZING, enforced(ZONE_B)), FREE_IN_A, FAR),
-    "the same zone on trial": Case((SIZING, tried(ZONE_B)), FREE_IN_A),
+    "the same zone in audit mode": Case((SIZING, tried(ZONE_B)), FREE_IN_A),
     "a required zone with a slice": Case((SIZING, enforced(ZONE_B)), FREE_IN_B),
     "a required zone without nodes is not added, and counts for nothing": Case(
         (SIZING, enforced(ZONE_B)), (slices("s1", "a"), cards("h1", "a"))
@@ -77,7 +77,7 @@ CASES = {
         (SIZING, enforced(ZONE_B), enforced(ON_H1)), FREE_IN_B
     ),
     "a default of more CPU than the slices' node has": Case((SIZING, enforced(DEFAULTS)), FEW_CORES, FULL),
-    "the same default on trial": Case((SIZING, tried(DEFAULTS)), FEW_CORES),
+    "the same default in audit mode": Case((SIZING, tried(DEFAULTS)), FEW_CORES),
     "a default that the slices' node has": Case((SIZING, enforced(DEFAULTS)), ROOMY),
     "a default that the user's own amount replaces": Case(
         (SIZING, enforced(DEFAULTS)), FEW_CORES, pod=small().asks("cpu", "2")
@@ -92,7 +92,7 @@ CASES = {
         of_workload(),
     ),
     "the same, of a pod on its own": Case((SIZING, enforced(SPREAD)), ROOMY),
-    "the same spread on trial": Case((SIZING, tried(SPREAD)), ROOMY, pod=of_workload()),
+    "the same spread in audit mode": Case((SIZING, tried(SPREAD)), ROOMY, pod=of_workload()),
     "a spread that may fail": Case((SIZING, enforced("injection: {spread: preferred}")), ROOMY, pod=of_workload()),
 }
 
@@ -113,9 +113,7 @@ TEMPLATES = {
 
 
 @pytest.mark.parametrize(("kind", "group", "tied"), TEMPLATES.values(), ids=TEMPLATES)
-def test_the_pods_of_a_template_are_told_what_happens_to_them_once_they_are_spread(
-    kind: str, group: str, tied: bool
-) -> None:
+def test_pods_of_a_template_get_warnings_about_their_spread(kind: str, group: str, tied: bool) -> None:
     decision = ask(workload(kind, small(), group, replicas=3), SIZING, enforced(SPREAD), nodes=ROOMY)
     assert isinstance(decision.outcome, KeepRequest) == tied
     assert (decision.gpu_milli_after == decision.gpu_milli_before) == tied
@@ -131,14 +129,14 @@ TRIALS = {
 
 @pytest.mark.parametrize(("section", "nodes", "want"), TRIALS.values(), ids=TRIALS)
 @pytest.mark.parametrize("mode", [enforced, tried])
-def test_a_size_on_trial_reckons_with_everything_beside_it(
+def test_a_size_in_audit_mode_considers_everything_next_to_it(
     section: str, nodes: tuple[Json, ...], want: KeepRequest | None, mode: Any
 ) -> None:
     outcome = ask(small(), tried("rightSizing: {}"), mode(section), nodes=nodes).outcome
     assert outcome == want if want else isinstance(outcome, OfferChoice)
 
 
-def test_no_default_is_reckoned_with_where_a_quota_keeps_it_out() -> None:
+def test_no_default_is_considered_where_a_quota_keeps_it_out() -> None:
     quota = {
         "apiVersion": "v1",
         "kind": "ResourceQuota",
@@ -178,7 +176,7 @@ def test_what_several_policies_require_leaves_a_node(
     assert ("warn GPU-I102" in codes(decision)) is (len(want) == 1)
 
 
-def test_a_slice_and_what_is_required_beside_it_share_a_node() -> None:
+def test_a_slice_and_what_is_required_next_to_it_share_a_node() -> None:
     decision = ask(small(), SIZING, enforced(ZONE_B), enforced(ON_H1), nodes=FREE_IN_B)
     assert "zone" in required(small(), decision)
     assert "host" not in required(small(), decision)
@@ -202,7 +200,7 @@ SECOND_LOOKS = {
         KeepRequest(KeepReason.DRIVER, SLICE),
         small().image(IMAGE),
     ),
-    "the zone required has only slices, which have no room": Case(
+    "the zone required has only slices, which have no free capacity": Case(
         (SIZING, enforced(ZONE_B), enforced(ON_AMPERE)),
         (
             slices("b", "b", cpu=1),
@@ -234,7 +232,7 @@ SECOND_LOOKS = {
 
 
 @pytest.mark.parametrize("case", SECOND_LOOKS.values(), ids=SECOND_LOOKS)
-def test_a_second_look_changes_nothing(case: Case) -> None:
+def test_a_second_pass_changes_nothing(case: Case) -> None:
     first = ask(case.pod, *case.policies, nodes=case.nodes)
     again = ask(shaped(case.pod, first), *case.policies, nodes=case.nodes)
     assert first.outcome == case.want if case.want else isinstance(first.outcome, OfferChoice)
@@ -292,12 +290,12 @@ DEFAULTED = {
         (make_node("h", IN_A, cpu=64, **WHOLE), make_node("s", MIXED | L40S, cpu=64, **PART), both("both", 30)),
         [],
     ),
-    "two names, and room for all": (with_slice(), LINKED, (both("h", 64),), ["24", "12"]),
+    "two names, with capacity for both": (with_slice(), LINKED, (both("h", 64),), ["24", "12"]),
 }
 
 
 @pytest.mark.parametrize(("pod", "section", "nodes", "want"), DEFAULTED.values(), ids=DEFAULTED)
-def test_defaults_are_judged_by_the_nodes_that_the_pod_is_held_to(
+def test_defaults_are_evaluated_by_the_nodes_that_the_pod_is_held_to(
     pod: PodMaker, section: str, nodes: tuple[Json, ...], want: list[str]
 ) -> None:
     policies = (enforced(DEFAULTS), enforced(section))

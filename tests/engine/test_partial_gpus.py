@@ -52,24 +52,26 @@ CASES = {
     "a need that every part covers": Case(needing("5Gi"), ()),
     "nothing known of the need": Case(make_pod().gpus(1), ()),
     "a part of a size that nobody knows": Case(needing("30Gi"), (), (whole_node(), UNSIZED)),
-    "a need that a part covers which has room, while whole cards have none": Case(needing("8Gi"), (SHARE,), FULL),
+    "a need that a part covers which has free capacity, while whole cards have none": Case(
+        needing("8Gi"), (SHARE,), FULL
+    ),
     "whole cards are all taken, and no part covers the need": Case(needing("60Gi"), (), FULL),
     "whole cards are all taken, several GPUs": Case(make_pod().gpus(2), (), FULL),
     "too few whole cards are free on one node": Case(make_pod().gpus(4), (), (*CLUSTER, holding(5))),
     "enough whole cards are free on one node": Case(make_pod().gpus(3), (SLICE, SHARE), (*CLUSTER, holding(5))),
     "no node has so many whole cards": Case(make_pod().gpus(4), (), (whole_node(count=2), SINGLE)),
-    "the CPU beside whole cards is taken": Case(make_pod().gpus(2).asks("cpu", "1000"), ()),
+    "the CPU next to whole cards is taken": Case(make_pod().gpus(2).asks("cpu", "1000"), ()),
     "whole cards stand on nodes whose taint is not tolerated": Case(
         make_pod().gpus(2), (), (tainted(whole_node(), {"key": "team", "value": "b", "effect": "NoSchedule"}), SINGLE)
     ),
-    "its user keeps what he asks for": Case(needing("30Gi").annotate(*KEEP), ()),
+    "the user opts out": Case(needing("30Gi").annotate(*KEEP), ()),
     "its user keeps several GPUs": Case(make_pod().gpus(4).annotate(*KEEP), ()),
     "a queue starts it some other time": Case(make_pod().gpus(4).label(*KUEUE), ()),
     "it is gated": Case(make_pod().gpus(4).spec(schedulingGates=[{"name": "g"}]), ()),
     "it is a DaemonSet's": Case(make_pod().gpus(4).owned_by("DaemonSet", "d"), ()),
     "it names its node": Case(make_pod().gpus(4).spec(nodeName="single"), ()),
     "a claim ties it to nodes that nobody knows here": Case(make_pod().gpus(4).spec(volumes=[CLAIM]), ()),
-    "it asks for slices beside": Case(make_pod().gpus(2).asks("nvidia.com/mig-1g.10gb", "1"), ()),
+    "it requests slices too": Case(make_pod().gpus(2).asks("nvidia.com/mig-1g.10gb", "1"), ()),
 }
 
 
@@ -87,7 +89,7 @@ def test_a_pod_is_kept_off_parts_that_do_not_do_and_never_waits_for_it(case: Cas
     assert kept_off(shaped(case.pod, decision)["spec"]) == case.want
 
 
-def test_a_second_look_adds_nothing() -> None:
+def test_a_second_pass_adds_nothing() -> None:
     for pod in (make_pod().gpus(4), needing("8Gi")):
         once = shaped(pod, ask(pod, AUTO, nodes=CLUSTER))
         assert kept_off(once["spec"])

@@ -33,13 +33,13 @@ WRITTEN: dict[str, tuple[str, GpuOffer, DriverFit]] = {
     "an older architecture": ("arch<8.0", MIDDLE, DriverFit.COMPATIBLE),
     "an architecture that the node does not name": ("arch>=8.0", NO_ARCH, DriverFit.UNKNOWN),
     "a driver that the node does not name": ("driver>=535", LABEL_ONLY, DriverFit.UNKNOWN),
-    "a driver that the node does not name, beside what fails": (
+    "a driver that the node does not name, next to what fails": (
         "driver>=535,cuda>=12.8",
         LABEL_ONLY,
         DriverFit.COMPATIBLE,
     ),
-    "CUDA told by the driver alone": ("cuda>=12.2", NO_LABEL, DriverFit.FITS),
-    "CUDA told by a driver that is too old": ("cuda>=12.4", NO_LABEL, DriverFit.COMPATIBLE),
+    "CUDA version by driver alone": ("cuda>=12.2", NO_LABEL, DriverFit.FITS),
+    "CUDA version by a driver that is too old": ("cuda>=12.4", NO_LABEL, DriverFit.COMPATIBLE),
     "a CUDA that no driver tells": ("cuda<12.4", NO_LABEL, DriverFit.UNKNOWN),
     "a data-center brand": ("brand=tesla", MIDDLE, DriverFit.FITS),
     "another brand": ("brand=quadro", MIDDLE, DriverFit.COMPATIBLE),

@@ -1,4 +1,4 @@
-"""What a pod asks for: sums as the scheduler makes them, and amounts that the API server would refuse."""
+"""What a pod requests: sums as the scheduler makes them, and amounts that the API server would reject."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def limits(resource: str, count: str) -> dict[str, Any]:
 
 
 def with_init(pod: PodMaker, name: str, count: str, *, sidecar: bool = False) -> PodMaker:
-    """Add an init container, or a sidecar, that asks for whole GPUs."""
+    """Add an init container, or a sidecar, that requests whole GPUs."""
     extra = {"restartPolicy": "Always"} if sidecar else {}
     return pod.container(name, kind="initContainers", resources=limits(GPU, count), **extra)
 
@@ -38,10 +38,10 @@ TOTALS = {
     "no GPU: nothing": Case(make_pod().asks("cpu", "2"), {}),
     "one container": Case(make_pod().gpus(2), {GPU: 2}),
     "containers add up": Case(make_pod().gpus(1).container("b", resources=limits(GPU, "2")), {GPU: 3}),
-    "an init container counts where it asks for more": Case(with_init(make_pod().gpus(1), "i", "2"), {GPU: 2}),
-    "an init container that asks for less is free": Case(with_init(make_pod().gpus(4), "i", "2"), {GPU: 4}),
+    "an init container counts where it requests more": Case(with_init(make_pod().gpus(1), "i", "2"), {GPU: 2}),
+    "an init container that requests less is free": Case(with_init(make_pod().gpus(4), "i", "2"), {GPU: 4}),
     "a sidecar is added to what runs": Case(with_init(make_pod().gpus(1), "s", "1", sidecar=True), {GPU: 2}),
-    "an init container after a sidecar runs beside it": Case(
+    "an init container after a sidecar runs next to it": Case(
         with_init(with_init(make_pod().gpus(1), "s", "1", sidecar=True), "i", "2"), {GPU: 3}
     ),
     "an init container before a sidecar runs alone": Case(
@@ -52,8 +52,8 @@ TOTALS = {
     ),
     "limits alone ask": Case(make_pod().spec(containers=[{"name": "a", "resources": {"limits": {GPU: 1}}}]), {GPU: 1}),
     "a thousand milli is one": Case(make_pod().gpus("1000m"), {GPU: 1}),
-    "zero asks for nothing": Case(make_pod().gpus(0), {}),
-    "other vendors are left alone": Case(make_pod().asks("amd.com/gpu", "1"), {}),
+    "zero requests nothing": Case(make_pod().gpus(0), {}),
+    "other vendors are ignored": Case(make_pod().asks("amd.com/gpu", "1"), {}),
 }
 
 
@@ -100,12 +100,12 @@ FAULTS = {
 
 
 @pytest.mark.parametrize(("pod", "want"), FAULTS.values(), ids=FAULTS)
-def test_faults(pod: PodMaker, want: list[str]) -> None:
+def test_errors(pod: PodMaker, want: list[str]) -> None:
     asked = gpu_requests_of_pod(parse_pod(pod.build()))
     assert [remark.code for remark in asked.errors] == want
 
 
-def test_a_fault_in_one_container_leaves_the_count_of_another() -> None:
+def test_an_error_in_one_container_leaves_the_count_of_another() -> None:
     pod = make_pod().gpus("0.5").container("b", resources=limits(GPU, "2"))
     assert gpu_requests_of_pod(parse_pod(pod.build())).totals == {GPU: 2}
 

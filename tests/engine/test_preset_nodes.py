@@ -47,7 +47,7 @@ def given() -> PodMaker:
 
 @pytest.mark.parametrize("section", SECTIONS.values(), ids=SECTIONS)
 @pytest.mark.parametrize("pod", [mirror(), training().spec(nodeName="mine")], ids=["mirror", "named"])
-def test_a_pod_that_comes_with_its_node_stays_as_it_came(pod: PodMaker, section: str) -> None:
+def test_a_pod_that_comes_with_its_node_is_unchanged(pod: PodMaker, section: str) -> None:
     decision = ask(pod, f"mode: enforce\n{section}", nodes=NODES)
     assert decision.patch == ()
     assert not any("GPU-I101" in code for code in codes(decision))
@@ -64,7 +64,7 @@ def test_gpus_that_a_limit_range_gave_are_not_counted_where_a_pod_names_its_node
     assert ask(pod.annotate("kubernetes.io/config.mirror", "0a1b"), remove, nodes=(*NODES, GIVEN)).patch == ()
 
 
-def test_why_it_stays_is_told_all_the_same() -> None:
+def test_why_it_stays_is_reported_anyway() -> None:
     pod = make_pod().gpus(1).needs("8Gi").spec(nodeName="mine")
     assert ask(pod, "mode: enforce\nrightSizing: {}", nodes=NODES).outcome == KeepRequest(KeepReason.BOUND)
 
@@ -85,7 +85,7 @@ def test_a_queued_pod_is_counted_and_reaches_its_nodes() -> None:
     assert after["spec"]["tolerations"]
 
 
-def test_a_mirror_is_neither_counted_nor_refused_for_it() -> None:
+def test_a_mirror_is_neither_counted_nor_rejected_for_it() -> None:
     assert ask(mirror(), NATIVE, nodes=NODES).patch == ()
     stored = mirror()
     stored.data["metadata"]["uid"] = "0a1b"
@@ -96,6 +96,6 @@ def test_a_mirror_is_neither_counted_nor_refused_for_it() -> None:
 
 
 @pytest.mark.parametrize("section", ["injection: {tolerations: auto}", "injection: {labels: {a: b}}"])
-def test_a_taint_that_a_pod_with_its_node_does_not_tolerate_is_told_whatever_policies_would_add(section: str) -> None:
+def test_a_taint_that_a_pod_with_its_node_does_not_tolerate_is_reported_with_any_policy(section: str) -> None:
     pod = training().spec(nodeName="mine")
     assert "warn GPU-T205" in codes(ask(pod, f"mode: enforce\n{section}", nodes=NODES))

@@ -1,4 +1,4 @@
-"""Fair share: GPU time that decays, held against weights."""
+"""Fair share: GPU time that decays, checked against weights."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_what_a_use_counts_today(use: PodGpuTime, want: int) -> None:
     assert decay_gpu_time(use, WEEK, NOW) == want
 
 
-def test_shares_are_held_against_weights() -> None:
+def test_shares_are_checked_against_weights() -> None:
     rule = FairShare("teams", half_life_hours=WEEK, shares=(("a", 3), ("b", 1), ("idle", 4)))
     found = {one.group: one for one in rank_fair_shares([held(3, group="a"), held(3, group="b")], rule, NOW)}
     assert {name: (one.used, one.entitled, one.excess_share) for name, one in found.items()} == {
@@ -51,7 +51,7 @@ def test_shares_are_held_against_weights() -> None:
     assert (found["a"].holds_milli, found["idle"].holds_milli) == (1000, 0)
 
 
-def test_whoever_is_over_the_most_stands_first_and_equals_by_name() -> None:
+def test_who_is_over_the_most_stands_first_and_equals_by_name() -> None:
     uses = [held(1, group=name) for name in ("c", "b")] + [held(2, group="a")]
     assert [one.group for one in rank_fair_shares(uses, RULE, NOW)] == ["a", "b", "c"]
 

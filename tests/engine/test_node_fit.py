@@ -57,25 +57,25 @@ CASES = {
     "an empty affinity term matches nothing": Case(
         make_pod().gpus(1).spec(affinity={"nodeAffinity": PINNED}), (whole_node(),), ["warn GPU-T204"]
     ),
-    "a taint in the way": Case(
+    "an untolerated taint": Case(
         make_pod().gpus(1),
         (tainted(whole_node(), GPU_TAINT),),
         ["warn GPU-T205"],
         "Tolerate nvidia.com/gpu=present:NoSchedule.",
     ),
-    "two MPS shares are refused": Case(
+    "two MPS shares are rejected": Case(
         make_pod().asks(SHARED, "2"),
         (MPS,),
         ["enforce GPU-T102"],
         "at most 1 per container, because",
     ),
-    "two MPS shares beside whole cards that are too few": Case(
+    "two MPS shares next to whole cards that are too few": Case(
         make_pod().gpus(2), (make_node("whole", A100, **{GPU: 1}), PLAIN_MPS), ["enforce GPU-T102", "audit GPU-T302"]
     ),
-    "two MPS shares beside whole cards that are not tolerated": Case(
+    "two MPS shares next to whole cards that are not tolerated": Case(
         make_pod().gpus(2), (tainted(whole_node(), GPU_TAINT), PLAIN_MPS), ["enforce GPU-T102"]
     ),
-    "two MPS shares beside whole cards that would do": Case(
+    "two MPS shares next to whole cards that would do": Case(
         make_pod().gpus(2), (whole_node(), PLAIN_MPS), ["audit GPU-T302"]
     ),
     "one MPS share is fine": Case(make_pod().asks(SHARED, "1"), (MPS,), []),

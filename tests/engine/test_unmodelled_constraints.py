@@ -14,7 +14,7 @@ REQUIRED = {"requiredDuringSchedulingIgnoredDuringExecution": [TERM]}
 
 
 def small() -> PodMaker:
-    """One GPU asked for, 8Gi needed."""
+    """One GPU requested, 8Gi needed."""
     return make_pod().gpus(1).needs("8Gi")
 
 
@@ -53,7 +53,7 @@ TIES = {
 
 
 @pytest.mark.parametrize(("pod", "tie"), TIES.values(), ids=TIES)
-def test_a_tied_pod_stays_as_it_is(pod: PodMaker, tie: str) -> None:
+def test_a_tied_pod_is_unchanged(pod: PodMaker, tie: str) -> None:
     nodes = (whole_node(), mig_node())
     assert ask(pod, SIZING, nodes=nodes).outcome == KeepRequest(KeepReason.UNMODELLED_CONSTRAINT, tie)
     assert isinstance(ask(pod, "mode: enforce\nrightSizing: {whenFull: wait}", nodes=nodes).outcome, OfferChoice)

@@ -47,15 +47,15 @@ NOTED = make_pod().gpus(1).annotate("kubernetes.io/limit-ranger", NOTE)
 
 
 def limited(*nodes: Json) -> ClusterView:
-    """A namespace whose LimitRange gives a GPU to whoever names none."""
+    """A namespace whose LimitRange gives a GPU to containers that name none."""
     return view_of(make_namespace("team"), RANGE, *nodes)
 
 
-def test_what_limit_ranger_put_in_is_told_and_not_held_against_the_user() -> None:
+def test_what_limit_ranger_injected_is_reported_and_not_checked_against_the_user() -> None:
     assert codes(ask(NOTED, AT_LEAST_TWO, view=limited())) == ["warn GPU-L202"]
 
 
-def test_what_the_user_asked_for_beside_it_is_held_against_the_user() -> None:
+def test_what_the_user_requested_next_to_it_is_checked_against_the_user() -> None:
     pod = make_pod().gpus(1).annotate("kubernetes.io/limit-ranger", NOTE)
     pod.container("side", resources={"limits": {GPU: "1"}})
     at_least_three = AT_LEAST_TWO.replace("min: 2", "min: 3")
@@ -102,7 +102,7 @@ def test_what_gpus_weigh(totals: dict[str, int], want: int) -> None:
     assert total_milli(totals, view_of(mig_node()).fleet) == want
 
 
-def test_a_gpu_that_a_limit_range_put_in_is_not_right_sized() -> None:
+def test_a_gpu_that_a_limit_range_injected_is_not_right_sized() -> None:
     pod = NOTED.build()
     pod["metadata"]["annotations"]["rightslice.dev/gpu-memory"] = "8Gi"
     for view, why in ((limited(mig_node()), KeepReason.INJECTED), (view_of(make_namespace("team"), mig_node()), None)):
@@ -118,8 +118,8 @@ TWO = {
 
 
 @pytest.mark.parametrize("given", TWO.values(), ids=TWO)
-def test_a_second_gpu_that_a_limit_range_put_in_is_the_reason_that_is_said(given: Json) -> None:
-    """Not that several GPUs stay whole: the user asked for one."""
+def test_a_second_gpu_that_a_limit_range_injected_is_the_reason_that_is_given(given: Json) -> None:
+    """Not that several GPUs are kept: the user requested one."""
     (name,) = given
     note = NOTE.replace("main", "side").replace(GPU, name)
     pod = make_pod().gpus(1).needs("8Gi").annotate("kubernetes.io/limit-ranger", note)
