@@ -1,4 +1,4 @@
-"""What the tests of the command line share: the commands, run where the fixture files are."""
+"""Fixtures: commands run in the folder of fixture files."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from webhook.cli.main import COMPLETION_VARIABLE, build_app_for
 FILES = Path(__file__).parent / "files"
 JUNE = "2026-06-01T00:00:00Z"
 WORLD = ["--policies", "policies", "--cluster", "cluster.yaml", "--now", JUNE]
-"""The policies, the cluster and the moment that most tests happen in."""
+"""The policies, cluster and time of most tests."""
 
 
 class Ran:
-    """What a command came to."""
+    """The exit code and output of a command."""
 
     def __init__(self, code: int, out: str, err: str) -> None:
         self.code, self.out, self.err = code, out, err
@@ -28,7 +28,7 @@ Run = Callable[..., Ran]
 
 @pytest.fixture
 def rightslice(monkeypatch: pytest.MonkeyPatch) -> Run:
-    """Run a command in the folder of fixture files; the bytes of `stdin` go in."""
+    """Run a command in the folder of fixture files, with `stdin` as its input."""
     monkeypatch.chdir(FILES)
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.setenv(COMPLETION_VARIABLE, "")

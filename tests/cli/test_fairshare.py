@@ -1,4 +1,4 @@
-"""fairshare: who has used more of the GPUs' time than its share, from a cluster and a policy to what is printed."""
+"""fairshare: from a cluster and a policy to the output."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def shares(folder: Path, name: str = "teams", **rule: Any) -> str:
     return str(path)
 
 
-def test_use_is_held_against_the_weights_of_the_policy(rightslice: Run, cluster: str, tmp_path: Path) -> None:
+def test_usage_is_compared_with_the_weights_of_the_policy(rightslice: Run, cluster: str, tmp_path: Path) -> None:
     policy = shares(tmp_path, shares=[{"name": "vision", "weight": 3}])
     ran = rightslice("fairshare", "--cluster", cluster, "--policies", policy, "--now", NOW, "-o", "json")
     told = json.loads(ran.out)
@@ -63,13 +63,13 @@ def test_use_is_held_against_the_weights_of_the_policy(rightslice: Run, cluster:
     assert 35_900 < nlp["gpuMilliHours"] <= 36_000
 
 
-def test_a_pod_that_cannot_be_read_is_named_and_not_counted(rightslice: Run, cluster: str) -> None:
+def test_an_unreadable_pod_is_named_and_not_counted(rightslice: Run, cluster: str) -> None:
     ran = rightslice("fairshare", "--cluster", cluster, "--now", NOW)
     assert "note: pod odd/p1 is not counted: " in ran.err
     assert "odd" not in ran.out
 
 
-def test_a_pod_that_is_given_twice_counts_once(rightslice: Run, cluster: str, tmp_path: Path) -> None:
+def test_a_duplicate_pod_counts_once(rightslice: Run, cluster: str, tmp_path: Path) -> None:
     twice = tmp_path / "twice.json"
     twice.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": [NODE, *PODS, PODS[0]]}))
     once, ran = (rightslice("fairshare", "--cluster", name, "--now", NOW) for name in (cluster, str(twice)))
@@ -78,7 +78,7 @@ def test_a_pod_that_is_given_twice_counts_once(rightslice: Run, cluster: str, tm
     assert "note: 1 duplicate pod: the last copy of each is evaluated" in ran.err
 
 
-def test_people_read_whoever_is_over_its_share_first(rightslice: Run, cluster: str) -> None:
+def test_the_table_starts_with_groups_over_their_share(rightslice: Run, cluster: str) -> None:
     said, head, first, second = rightslice("fairshare", "--cluster", cluster, "--now", NOW).out.splitlines()
     assert said == "no policy: equal shares; by namespace; half-life 168 h"
     assert head.split() == ["NAMESPACE", "GPU-HOURS", "USED", "SHARE", "OVER", "ALLOCATED"]
@@ -98,7 +98,7 @@ def test_a_queue_is_a_label_of_pods(rightslice: Run, cluster: str, tmp_path: Pat
     )
 
 
-def test_of_several_policies_one_is_chosen(rightslice: Run, cluster: str, tmp_path: Path) -> None:
+def test_one_of_several_policies_is_chosen(rightslice: Run, cluster: str, tmp_path: Path) -> None:
     both = ("--policies", shares(tmp_path, "teams"), "--policies", shares(tmp_path, "guests", defaultWeight=2))
     flags = ("fairshare", "--cluster", cluster, *both, "--now", NOW)
     unclear, chosen, unknown = (rightslice(*flags, *more) for more in ((), ("--policy", "guests"), ("--policy", "x")))
@@ -117,9 +117,7 @@ CLUSTERS = {
 
 
 @pytest.mark.parametrize(("files", "says"), CLUSTERS.values(), ids=CLUSTERS)
-def test_of_a_cluster_that_cannot_be_read_no_shares_are_told(
-    rightslice: Run, files: dict[str, str], says: str, tmp_path: Path
-) -> None:
+def test_an_unreadable_cluster_is_an_error(rightslice: Run, files: dict[str, str], says: str, tmp_path: Path) -> None:
     for name, text in files.items():
         (tmp_path / name).write_text(text)
     ran = rightslice("fairshare", "--cluster", str(tmp_path if files else tmp_path / "none.yaml"), "--now", NOW)
@@ -127,13 +125,13 @@ def test_of_a_cluster_that_cannot_be_read_no_shares_are_told(
     assert says in ran.err
 
 
-def test_a_kubeconfig_for_a_snapshot_is_told(rightslice: Run, cluster: str) -> None:
+def test_a_kubeconfig_for_a_snapshot_is_an_error(rightslice: Run, cluster: str) -> None:
     ran = rightslice("fairshare", "--cluster", cluster, "--kubeconfig", "k")
     assert (ran.code, ran.out) == (2, "")
     assert "write --cluster live" in ran.err
 
 
-def test_without_a_cluster_it_says_which_flag_to_write(rightslice: Run) -> None:
+def test_without_a_cluster_the_message_names_the_flag(rightslice: Run) -> None:
     ran = rightslice("fairshare")
     assert (ran.code, ran.out) == (2, "")
     assert "Name a snapshot: --cluster FILE, or --cluster live or demo" in ran.err

@@ -1,4 +1,4 @@
-"""What a command says of policies that are in the cluster and do not count where it runs."""
+"""Notes about cluster policies that a command cannot evaluate."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ READY: dict[str, tuple[dict[str, object] | None, list[str]]] = {
 
 
 @pytest.mark.parametrize(("ready", "want"), READY.values(), ids=READY)
-def test_an_exception_from_a_policy_that_is_not_here(ready: dict[str, object] | None, want: list[str]) -> None:
+def test_an_exception_from_a_policy_that_is_not_known(ready: dict[str, object] | None, want: list[str]) -> None:
     objects = PolicyObjects()
     objects.exceptions.upsert({**EXCEPTION, "status": {"conditions": [{"type": "Ready", **ready}] if ready else []}})
 

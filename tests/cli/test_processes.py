@@ -34,7 +34,7 @@ def start(
     stdout: int = subprocess.PIPE,
     stdin: int | None = None,
 ) -> subprocess.Popen[bytes]:
-    """Start a command, in the folder of fixture files unless told otherwise.
+    """Start a command, by default in the folder of fixture files.
 
     It hears Ctrl-C as from a terminal: what a shell starts in the background does not, nor what that starts.
     """
@@ -49,7 +49,7 @@ def start(
     )
 
 
-def test_the_version_comes_at_once() -> None:
+def test_the_version_is_printed_fast() -> None:
     version, libraries = ["-m", "webhook.cli", "version"], ["-c", "import typer, pydantic, msgspec"]
     tries = [(cpu_seconds(version), cpu_seconds(libraries)) for _ in range(3)]
     ours, theirs = map(min, zip(*tries, strict=True))
@@ -57,7 +57,7 @@ def test_the_version_comes_at_once() -> None:
 
 
 def cpu_seconds(arguments: list[str]) -> float:
-    """CPU time of a Python process, which other processes make no longer."""
+    """CPU time of a Python process, which does not depend on other processes."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     out = subprocess.run([sys.executable, *arguments], capture_output=True, env=ENVIRONMENT, check=True).stdout
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -80,12 +80,12 @@ def test_the_version_needs_neither_typer_nor_pydantic() -> None:
         ("/x/webhook/cli/__main__.py", "rightslice"),
     ],
 )
-def test_help_shows_the_name_it_was_called_by(program: str, want: str) -> None:
+def test_help_shows_the_called_name(program: str, want: str) -> None:
     assert program_name(program) == want
 
 
 def on_a_terminal(*arguments: str, **env: str) -> bytes:
-    """What a terminal gets."""
+    """The output on a terminal."""
     ours, theirs = pty.openpty()
     process = start(*arguments, stdout=theirs, env=env)
     os.close(theirs)
@@ -125,7 +125,7 @@ def test_no_colour_into_a_pipe() -> None:
     assert b"\x1b[" not in out
 
 
-def test_a_pipe_that_closes_is_no_error() -> None:
+def test_a_closed_pipe_is_not_an_error() -> None:
     with start("explain", "--all", stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         assert process.stderr is not None
@@ -133,7 +133,7 @@ def test_a_pipe_that_closes_is_no_error() -> None:
         assert process.stderr.read() == b""
 
 
-def test_a_pipe_that_closes_leaves_the_verdict(tmp_path: Path) -> None:
+def test_a_closed_pipe_keeps_the_exit_code(tmp_path: Path) -> None:
     errors = tmp_path / "errors"
     with errors.open("wb") as stream:
         process = subprocess.Popen(
@@ -144,7 +144,7 @@ def test_a_pipe_that_closes_leaves_the_verdict(tmp_path: Path) -> None:
     assert (process.wait(60), errors.read_bytes()) == (1, b"")
 
 
-def test_a_result_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+def test_an_unwritable_result_is_an_error(tmp_path: Path) -> None:
     script = 'ulimit -f 0; exec "$@" > out'
     ran = subprocess.run(
         ["sh", "-c", script, "sh", *COMMAND, "explain"], cwd=tmp_path, env=ENVIRONMENT, capture_output=True, check=False
@@ -152,7 +152,7 @@ def test_a_result_that_cannot_be_written_is_told(tmp_path: Path) -> None:
     assert (ran.returncode, ran.stderr) == (2, b"error: stdout: cannot be written: File too large\n")
 
 
-def test_ctrl_c_ends_it_quietly() -> None:
+def test_ctrl_c_exits_quietly() -> None:
     with start("check", "-", *WORLD, "-v", stdin=subprocess.PIPE) as process:
         assert process.stderr is not None
         assert process.stderr.readline().startswith(b"policies: ")
@@ -192,7 +192,7 @@ def test_the_demonstration_runs_the_real_server() -> None:
     assert re.sub(r"\d+\.\d ms", "ms", quoted) in re.sub(r"\d+\.\d ms", "ms", text)
 
 
-def test_the_demonstration_says_why_the_server_did_not_start() -> None:
+def test_the_demonstration_reports_why_the_server_did_not_start() -> None:
     process = start("demo", cwd=ROOT, env={"RIGHTSLICE_MAX_CONNECTIONS": "none"})
     out, err = process.communicate(timeout=180)
     assert process.returncode == 3, out.decode()

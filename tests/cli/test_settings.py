@@ -1,4 +1,4 @@
-"""settings_from: what is said of flags that cannot be used."""
+"""Settings: messages for invalid flags."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ CASES = {
 
 
 @pytest.mark.parametrize(("flags", "sentence"), CASES.values(), ids=CASES)
-def test_a_flag_that_cannot_be_used(flags: dict[str, str], sentence: str) -> None:
+def test_an_invalid_flag_has_a_message(flags: dict[str, str], sentence: str) -> None:
     with pytest.raises(SettingsError) as caught:
         load_webhook_settings(**{"policies": "policies", "cluster": "demo", **flags})
     assert str(caught.value) == sentence
@@ -41,7 +41,7 @@ def test_a_flag_that_cannot_be_used(flags: dict[str, str], sentence: str) -> Non
 @pytest.mark.parametrize(
     ("written", "want"), {"": [], "a": ["a"], "a:b/c.yaml": ["a", "b/c.yaml"], ":a:": ["a"]}.items()
 )
-def test_a_variable_names_policies_as_path_names_folders(
+def test_the_policies_variable_is_split_like_path(
     written: str, want: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("RIGHTSLICE_POLICIES", written)

@@ -1,4 +1,4 @@
-"""audit, check and explain over a live cluster: listed by pages, and the same words as over a snapshot."""
+"""Commands on a live cluster: listed page by page, with the same output as for a snapshot."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def pods(plane: Plane, nodes: list[str], namespace: str) -> list[str]:
 
 
 @pytest.mark.usefixtures("pods")
-def test_an_audit_adds_up_what_runs(plane: Plane, namespace: str) -> None:
+def test_an_audit_sums_running_pods(plane: Plane, namespace: str) -> None:
     ran = rightslice(plane, "audit", "-o", "json", "-v", "--fail-on", "never")
     assert ran.returncode == 0, ran.stderr
     (row,) = [each for each in json.loads(ran.stdout)["namespaces"] if each["namespace"] == namespace]
@@ -57,7 +57,7 @@ def test_an_audit_adds_up_what_runs(plane: Plane, namespace: str) -> None:
 
 
 @pytest.mark.usefixtures("pods")
-def test_who_holds_gpus_has_a_share_of_their_time(plane: Plane, namespace: str) -> None:
+def test_running_pods_use_gpu_time(plane: Plane, namespace: str) -> None:
     def held() -> int:
         ran = rightslice(plane, "fairshare", "-o", "json")
         assert ran.returncode == 0, ran.stderr
@@ -67,7 +67,7 @@ def test_who_holds_gpus_has_a_share_of_their_time(plane: Plane, namespace: str) 
     eventually(held, until=lambda milli: milli == 3000)
 
 
-def test_an_audit_goes_page_by_page(plane: Plane, namespace: str, pods: list[str], tmp_path: Path) -> None:
+def test_an_audit_lists_page_by_page(plane: Plane, namespace: str, pods: list[str], tmp_path: Path) -> None:
     code = (
         "import sys; import webhook.audit.cluster_reader as c; c.PAGE_SIZE = 2\n"
         "with c.ClusterReader(sys.argv[1]) as cluster:\n"
@@ -94,7 +94,7 @@ def test_one_pod_is_explained(plane: Plane, namespace: str) -> None:
     assert f"no pod is called 'nobody' in namespace '{namespace}' of this cluster" in missing.stderr
 
 
-def test_a_pod_that_was_changed_tells_why(plane: Plane, namespace: str) -> None:
+def test_a_changed_pod_is_explained(plane: Plane, namespace: str) -> None:
     record = {"policies": ["sizing"], "digest": "0123456789ab", "changed": ["resources"]}
     gave = {"need": "8Gi declared", "evidence": "declared", "offer": "nvidia.com/mig-1g.10gb"}
     before = {"main": {"limits": {"nvidia.com/gpu": "1"}, "requests": {"nvidia.com/gpu": "1"}}}
@@ -106,13 +106,13 @@ def test_a_pod_that_was_changed_tells_why(plane: Plane, namespace: str) -> None:
     assert "Rightslice changed resources" in told
     assert "sizing (policy digest 0123456789ab)" in told
     assert "main: nvidia.com/gpu 1" in told
-    assert "it needs 8Gi declared, and nvidia.com/mig-1g.10gb has that" in told
+    assert "it needs 8Gi declared, which nvidia.com/mig-1g.10gb covers" in told
     assert "denied" not in told
 
 
 @pytest.mark.usefixtures("nodes")
-def test_what_was_said_about_a_pod_and_its_controller_is_told(plane: Plane, namespace: str) -> None:
-    """By a controller that no controller of the plane knows: else it would take the pod away."""
+def test_events_of_a_pod_and_its_controller_are_shown(plane: Plane, namespace: str) -> None:
+    """Owned by an object that no controller handles, which would otherwise delete the pod."""
     made = plane.api.create(f"/api/v1/namespaces/{namespace}/configmaps", {"metadata": {"name": "serve"}})
     owner = OwnerReference("ConfigMap", "serve", controller=True, api_version="v1", uid=made["metadata"]["uid"])
     pod = make_pod("replica").namespace(namespace).gpus(1).build()
@@ -128,7 +128,7 @@ def test_what_was_said_about_a_pod_and_its_controller_is_told(plane: Plane, name
 
 
 @pytest.mark.usefixtures("nodes")
-def test_a_manifest_is_checked_against_what_there_is(plane: Plane, namespace: str) -> None:
+def test_a_manifest_is_checked_against_the_cluster(plane: Plane, namespace: str) -> None:
     limits = {"metadata": {"name": "l"}, "spec": {"limits": [{"type": "Container", "max": {"nvidia.com/gpu": "2"}}]}}
     plane.api.create(f"/api/v1/namespaces/{namespace}/limitranges", limits)
     pod = json.dumps(make_pod().namespace(namespace).gpus(4).build())
@@ -143,7 +143,7 @@ def written(kind: str, name: str, **spec: object) -> Json:
 
 @pytest.fixture
 def in_force(plane: Plane, namespace: str) -> Iterator[str]:
-    """Policies for one namespace, which is the admins' too: an object, a file, and one that is both. Its name."""
+    """The name of a namespace with policies: an object, a file, and one that is both."""
     plane.kubectl("apply", "--server-side", "--force-conflicts", "-k", str(ROOT / "manifests" / "crds"))
     exceptions = EXCEPTIONS.format(namespace)
     eventually(lambda: is_served(plane, POLICIES) and is_served(plane, exceptions))
@@ -164,7 +164,7 @@ def in_force(plane: Plane, namespace: str) -> Iterator[str]:
 
 
 @pytest.mark.usefixtures("nodes")
-def test_the_policies_are_those_in_force(plane: Plane, in_force: str) -> None:
+def test_the_clusters_own_policies_are_used(plane: Plane, in_force: str) -> None:
     pod = json.dumps(make_pod("train").namespace(in_force).gpus(2).build())
     where = ("--policy-namespace", in_force)
 
@@ -192,7 +192,7 @@ LIMITS = {
 }
 
 
-def test_traps_of_a_cluster_are_found_and_what_is_written_instead_has_none(plane: Plane, namespace: str) -> None:
+def test_lint_of_a_cluster_and_of_the_corrected_objects(plane: Plane, namespace: str) -> None:
     for plural, spec in LIMITS.items():
         plane.api.create(f"/api/v1/namespaces/{namespace}/{plural}", {"metadata": {"name": "gpus"}, "spec": spec})
 
@@ -214,7 +214,7 @@ REPORTS = "policyreports.wgpolicyk8s.io"
 
 
 @pytest.mark.usefixtures("pods")
-def test_report_objects_are_of_the_kind_that_the_cluster_has(plane: Plane, namespace: str, tmp_path: Path) -> None:
+def test_policy_reports_use_the_api_of_the_cluster(plane: Plane, namespace: str, tmp_path: Path) -> None:
     one = {"resource": "nvidia.com/gpu", "max": 0}
     policy = tmp_path / "p.yaml"
     policy.write_text(json.dumps(written("GPUPolicy", "none", mode="enforce", limits={"perPod": [one]})))

@@ -1,4 +1,4 @@
-"""Out of cluster by the words of docs/install.md, as a user would do it; and taken out again."""
+"""Running out of cluster as in docs/install.md, and removing it again."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from webhook.well_known import SYSTEM_NAMESPACE
 
 
 def refusal(plane: Plane, namespace: str) -> str:
-    """Why a privileged GPU pod is refused."""
+    """The message that rejects a privileged GPU pod."""
     pod = make_pod("greedy").namespace(namespace).gpus(1)
     pod.main["securityContext"] = {"privileged": True}
     try:
@@ -38,7 +38,7 @@ def refusal(plane: Plane, namespace: str) -> str:
 @pytest.mark.parametrize(
     ("mode", "wanted"), [("enforce", "privileged must be false in a pod that uses GPUs"), ("audit", "")]
 )
-def test_the_words_of_the_page_work(plane: Plane, namespace: str, tmp_path: Path, mode: str, wanted: str) -> None:
+def test_the_commands_of_the_page_work(plane: Plane, namespace: str, tmp_path: Path, mode: str, wanted: str) -> None:
     apply, serve = commands()
     assert (apply[0], serve[:3]) == ("kubectl", ["rightslice", "serve", "webhook"])
 
@@ -54,7 +54,7 @@ async def facts_of(plane: Plane) -> ClusterFacts:
         return await read_cluster_facts(api)
 
 
-def test_commands_take_the_servers_word_for_what_its_files_decide(
+def test_commands_use_the_status_for_policies_in_server_files(
     plane: Plane, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     exception = json.loads(exception_text("of-a-file", policyName="guard"))

@@ -1,4 +1,4 @@
-"""`audit --write` on a real API server, with the CRDs that others publish, and no more rights than the page names."""
+"""`audit --write` on a real API server, with published CRDs and the role of docs/audit.md."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ APIS = {"openreports": ReportApi.OPENREPORTS, "wgpolicy": ReportApi.WGPOLICY}
 
 @pytest.fixture
 def none_served(plane: Plane) -> Iterator[None]:
-    """No kind for reports, before and after. An API server has been seen to take more than two minutes for it."""
+    """No report APIs, before and after. Removing them can take an API server over two minutes."""
     yield
     if mine := kinds_there(plane):
         plane.kubectl("delete", "--wait=false", *mine)
@@ -42,26 +42,26 @@ def none_served(plane: Plane) -> Iterator[None]:
 
 
 def kinds_there(plane: Plane) -> list[str]:
-    """The definitions of kinds for reports."""
+    """The CRDs of policy reports."""
     found = plane.kubectl("get", "crd", "-o", "name").stdout.split()
     return [each for each in found if each.endswith(("openreports.io", "wgpolicyk8s.io"))]
 
 
 def serve(plane: Plane, publisher: str) -> None:
-    """Make these kinds, and wait until the API server has them."""
+    """Create these CRDs, and wait until the API server serves them."""
     plane.kubectl("apply", "--server-side", f"--filename={definitions(publisher)}")
     eventually(lambda: is_served(plane, PATHS[publisher].format("default")))
 
 
 def audited(plane: Plane, *flags: str, kubeconfig: Path | None = None) -> subprocess.CompletedProcess[str]:
-    """Run an audit that stores what it found."""
+    """Run an audit with --write."""
     where = ["--cluster", "live", "--kubeconfig", str(kubeconfig or plane.kubeconfig)]
     command = [sys.executable, "-m", "webhook.cli", "audit", "--write", *where, *flags]
     return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, cwd=ROOT)
 
 
 def published(plane: Plane, found: Sequence[CheckResult], *apis: ReportApi, dry_run: bool = False) -> list[str]:
-    """Store what was found; what was said."""
+    """Run an audit with --write and return its messages."""
     said: list[str] = []
 
     async def run() -> None:
@@ -75,7 +75,7 @@ def published(plane: Plane, found: Sequence[CheckResult], *apis: ReportApi, dry_
 
 
 @pytest.mark.usefixtures("none_served")
-def test_a_cluster_without_such_a_kind_gets_a_word_on_what_to_install(plane: Plane) -> None:
+def test_without_a_report_api_a_note_says_what_to_install(plane: Plane) -> None:
     ran = audited(plane)
     assert (ran.returncode, ran.stdout) == (2, "")
     assert "neither Report of openreports.io/v1alpha1 nor PolicyReport of wgpolicyk8s.io/v1alpha2" in ran.stderr
@@ -84,7 +84,7 @@ def test_a_cluster_without_such_a_kind_gets_a_word_on_what_to_install(plane: Pla
 
 @pytest.mark.usefixtures("none_served")
 @pytest.mark.parametrize("publisher", PATHS)
-def test_what_was_found_is_stored_and_taken_out_when_it_is_gone(plane: Plane, namespace: str, publisher: str) -> None:
+def test_reports_are_stored_and_deleted_when_out_of_date(plane: Plane, namespace: str, publisher: str) -> None:
     serve(plane, publisher)
     api, path = APIS[publisher], f"{PATHS[publisher].format(namespace)}/{NAME}"
     kind = {"openreports": "Report", "wgpolicy": "PolicyReport"}[publisher]
@@ -109,7 +109,7 @@ def test_what_was_found_is_stored_and_taken_out_when_it_is_gone(plane: Plane, na
 
 
 @pytest.mark.usefixtures("none_served")
-def test_as_much_as_an_object_may_hold_is_stored(plane: Plane, namespace: str) -> None:
+def test_a_report_of_the_maximum_size_is_stored(plane: Plane, namespace: str) -> None:
     serve(plane, "openreports")
     found = [audited_pod(f"p{i:04}", namespace=namespace, findings=[LONG]) for i in range(MAX_RESULTS + 1)]
     published(plane, found, ReportApi.OPENREPORTS)
@@ -117,7 +117,7 @@ def test_as_much_as_an_object_may_hold_is_stored(plane: Plane, namespace: str) -
 
 
 @pytest.mark.usefixtures("none_served")
-def test_a_namespace_that_is_gone_keeps_nobody_else_from_theirs(plane: Plane, namespace: str) -> None:
+def test_a_deleted_namespace_does_not_affect_other_reports(plane: Plane, namespace: str) -> None:
     serve(plane, "openreports")
     found = [audited_pod("p", namespace=name, findings=[DENIED]) for name in ("away", namespace)]
     assert published(plane, found, ReportApi.OPENREPORTS) == [
@@ -127,7 +127,7 @@ def test_a_namespace_that_is_gone_keeps_nobody_else_from_theirs(plane: Plane, na
 
 
 @pytest.mark.usefixtures("none_served")
-def test_a_report_of_our_name_that_another_tool_keeps_is_left_alone(plane: Plane, namespace: str) -> None:
+def test_a_report_of_another_tool_with_our_name_is_left_alone(plane: Plane, namespace: str) -> None:
     serve(plane, "openreports")
     path = REPORTS.format(namespace)
     labels = {"app.kubernetes.io/managed-by": "scanner"}
@@ -143,10 +143,8 @@ def test_a_report_of_our_name_that_another_tool_keeps_is_left_alone(plane: Plane
 
 
 @pytest.mark.usefixtures("none_served")
-def test_a_cluster_with_both_kinds_has_the_newer_and_others_reports_stay(
-    plane: Plane, namespace: str, tmp_path: Path
-) -> None:
-    """By a service account that has the rights which docs/audit.md names, and no others."""
+def test_with_both_apis_the_newer_is_used_and_other_reports_stay(plane: Plane, namespace: str, tmp_path: Path) -> None:
+    """By a service account with the role of docs/audit.md."""
     serve(plane, "wgpolicy")
     older = POLICY_REPORTS.format(namespace)
     about = {"apiVersion": "wgpolicyk8s.io/v1alpha2", "kind": "PolicyReport", "metadata": {"name": "scanner"}}

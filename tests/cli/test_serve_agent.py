@@ -1,4 +1,4 @@
-"""`serve agent`: what it says about flags that cannot be used, and what it does not load."""
+"""`serve agent`: invalid flags, and modules that it must not import."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ from webhook.cli.commands.serve import parse_listen_address, parse_log_level
     ("text", "found"),
     [("0.0.0.0:8081", ("0.0.0.0", 8081)), ("[::]:0", ("::", 0)), ("localhost:1", ("localhost", 1))],
 )
-def test_an_address(text: str, found: tuple[str, int]) -> None:
+def test_a_listen_address(text: str, found: tuple[str, int]) -> None:
     assert parse_listen_address(text) == found
 
 
 @pytest.mark.parametrize("text", ["8081", ":8081", "host:", "host:http", "host:65536", "host:-1"])
-def test_what_is_no_address_is_told(text: str) -> None:
+def test_an_invalid_listen_address(text: str) -> None:
     with pytest.raises(ValueError, match=f"must be ADDRESS:PORT, .*found '{text}'"):
         parse_listen_address(text)
 
 
-def test_a_level_that_is_none_is_told() -> None:
+def test_an_unknown_log_level() -> None:
     assert parse_log_level("debug") == "debug"
     with pytest.raises(ValueError, match="--log-level: must be one of debug, info, warning, error, found 'loud'"):
         parse_log_level("loud")
 
 
-def test_an_agent_loads_nothing_that_judges_or_ranks() -> None:
-    """It runs on every node: what is not loaded is memory for others."""
+def test_an_agent_does_not_import_the_policy_engine_or_placement() -> None:
+    """It runs on every node, so its memory matters."""
     asked = (
         "import sys, webhook.cli.processes.agent, webhook.agent.node_agent, webhook.agent.discovery\n"
         "import webhook.agent.node_advertiser\n"

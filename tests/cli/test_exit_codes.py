@@ -102,7 +102,7 @@ def test_exit_code(arguments: tuple[str, ...], want: int, rightslice: Run) -> No
     [arguments for arguments, code in CODES.values() if code == 2],
     ids=[k for k, v in CODES.items() if v[1] == 2],
 )
-def test_wrong_input_is_told_in_a_sentence(arguments: tuple[str, ...], rightslice: Run) -> None:
+def test_invalid_input_has_a_message(arguments: tuple[str, ...], rightslice: Run) -> None:
     ran = rightslice(*arguments)
     assert len((ran.out + ran.err).split()) > 4
 
@@ -127,7 +127,7 @@ SENTENCES = {
 
 
 @pytest.mark.parametrize(("arguments", "sentence"), SENTENCES.values(), ids=SENTENCES)
-def test_says(arguments: tuple[str, ...], sentence: str, rightslice: Run) -> None:
+def test_messages(arguments: tuple[str, ...], sentence: str, rightslice: Run) -> None:
     ran = rightslice(*arguments)
     assert sentence in ran.out + ran.err
 
@@ -150,7 +150,7 @@ def test_stdin_takes_json_and_several_documents(rightslice: Run) -> None:
     assert ran.out.split() == ["pod/notebook", "pod/train-0"]
 
 
-def test_one_run_gives_several_reports(rightslice: Run, tmp_path: Path) -> None:
+def test_one_run_writes_several_reports(rightslice: Run, tmp_path: Path) -> None:
     sarif = tmp_path / "report.sarif"
     ran = rightslice("check", "deploy", *WORLD, "-o", "name", "-o", f"sarif={sarif}")
     assert "pod/train-0" in ran.out
@@ -163,7 +163,7 @@ def test_the_namespace_flag_is_for_objects_that_name_none(rightslice: Run) -> No
     assert found == {"serve": "team-vision", "web": "elsewhere"}
 
 
-def test_namespace_labels_are_those_policies_select_by(rightslice: Run) -> None:
+def test_policies_select_by_given_namespace_labels(rightslice: Run) -> None:
     plain = rightslice("check", "cluster.yaml", "--policies", "policies", "--cluster", "cluster.yaml", "-n", "x")
     labelled = rightslice(
         "check", "-", *WORLD, "--namespace-labels", "sized=true", "--namespace-labels", "tier=a",
@@ -177,12 +177,12 @@ def test_namespace_labels_are_those_policies_select_by(rightslice: Run) -> None:
     assert "GPU-R101" not in unlabelled.out
 
 
-def test_without_policies_the_shipped_library_judges(rightslice: Run) -> None:
+def test_the_shipped_library_is_the_default(rightslice: Run) -> None:
     ran = rightslice("policy", "list")
     assert re.search(r"^guard +enforce", ran.out, re.MULTILINE)
 
 
-def test_a_new_policy_has_no_faults(rightslice: Run, tmp_path: Path) -> None:
+def test_a_new_policy_has_no_errors(rightslice: Run, tmp_path: Path) -> None:
     file = tmp_path / "mine.yaml"
     file.write_text(rightslice("policy", "new", "mine").out)
     assert rightslice("policy", "lint", str(file)).code == 0
@@ -195,7 +195,7 @@ SIZES = (
 )
 
 
-def test_a_policy_is_shown_as_one_that_can_be_loaded_again(rightslice: Run, tmp_path: Path) -> None:
+def test_a_shown_policy_can_be_loaded_again(rightslice: Run, tmp_path: Path) -> None:
     file = tmp_path / "p.yaml"
     file.write_text(f"apiVersion: rightslice.dev/v1alpha1\nkind: GPUPolicy\nmetadata: {{name: p}}\n{SIZES}\n")
     shown = rightslice("policy", "show", "p", "--policies", str(file)).out
@@ -213,13 +213,13 @@ EXEMPTED = (
 
 
 @pytest.mark.parametrize(("now", "told"), [("2026-05-31T23:59:59Z", False), ("2026-06-01T00:00:00Z", True)])
-def test_lint_names_exemptions_that_are_over(now: str, told: bool, rightslice: Run) -> None:
+def test_lint_names_expired_exemptions(now: str, told: bool, rightslice: Run) -> None:
     ran = rightslice("policy", "lint", "-", "--now", now, stdin=EXEMPTED)
     assert ran.code == 0
     assert ("exemption old of p expired on 2026-06-01 and has no effect" in ran.err) is told
 
 
-def test_lint_names_policies_that_speak_about_no_pod(rightslice: Run) -> None:
+def test_lint_names_policies_that_match_no_pod(rightslice: Run) -> None:
     ran = rightslice(
         "policy", "lint", "-", stdin=POLICY.replace("spec: {", "spec: {match: {resources: [amd.com/gpu]}, ")
     )
@@ -227,7 +227,7 @@ def test_lint_names_policies_that_speak_about_no_pod(rightslice: Run) -> None:
     assert "matches no pod: match.resources must include a name of nvidia.com/*, found amd.com/gpu" in ran.err
 
 
-def test_what_is_read_is_told_on_stderr_only(rightslice: Run) -> None:
+def test_what_was_read_is_printed_to_stderr_only(rightslice: Run) -> None:
     ran = rightslice("check", "deploy/sized.json", *WORLD, "-o", "json", "-v")
     assert json.loads(ran.out)
     assert "policies: research, sizing, trial" in ran.err
@@ -235,7 +235,9 @@ def test_what_is_read_is_told_on_stderr_only(rightslice: Run) -> None:
 
 
 @pytest.mark.parametrize("arguments", [("--cluster",), ()], ids=["named by a flag", "given as files"])
-def test_what_a_snapshot_leaves_out_is_told(arguments: tuple[str, ...], rightslice: Run, tmp_path: Path) -> None:
+def test_skipped_objects_of_a_snapshot_are_reported(
+    arguments: tuple[str, ...], rightslice: Run, tmp_path: Path
+) -> None:
     file = tmp_path / "all.yaml"
     stranger = "apiVersion: v1\nkind: Secret\nmetadata: {name: s}\n"
     file.write_text(f"{(FILES / 'cluster.yaml').read_text()}\n---\n{stranger}")
@@ -244,7 +246,7 @@ def test_what_a_snapshot_leaves_out_is_told(arguments: tuple[str, ...], rightsli
     assert "Secret" not in rightslice("audit", *arguments, str(file), "--policies", "policies").err
 
 
-def test_without_a_cluster_nothing_is_said_of_what_it_has(rightslice: Run) -> None:
+def test_without_a_cluster_there_are_no_findings_about_nodes(rightslice: Run) -> None:
     pod = ("-", "--policies", "policies", "--namespace-labels", "sized=true", "-v")
     given = (FILES / "deploy/sized.json").read_bytes()
     assert "GPU-R103" not in rightslice("check", *pod, stdin=given).out
@@ -253,7 +255,7 @@ def test_without_a_cluster_nothing_is_said_of_what_it_has(rightslice: Run) -> No
     assert "in this cluster" not in explained
 
 
-def test_the_moment_is_the_clock_where_none_is_given(rightslice: Run) -> None:
+def test_the_default_time_is_the_clock(rightslice: Run) -> None:
     assert rightslice("check", "deploy/train.yaml", "--policies", "policies").code == 1
     assert rightslice("check", "deploy/train.yaml", "--policies", "policies", "--now", JUNE).code == 1
 
@@ -295,7 +297,7 @@ ODD_LIMITS = {
 
 
 @pytest.mark.parametrize(("text", "code", "message"), ODD_LIMITS.values(), ids=ODD_LIMITS)
-def test_no_object_is_passed_over_without_a_word(text: str, code: int, message: str, rightslice: Run) -> None:
+def test_every_skipped_object_is_reported(text: str, code: int, message: str, rightslice: Run) -> None:
     ran = rightslice("lint", "-f", "-", stdin=text)
 
     assert ran.code == code
@@ -303,7 +305,7 @@ def test_no_object_is_passed_over_without_a_word(text: str, code: int, message: 
 
 
 class Nothing(BaseHTTPRequestHandler):
-    """An API server with a namespace "there" that holds nothing, and one "hidden" that we may not look at."""
+    """An API server with an empty namespace "there", and a namespace "hidden" that may not be read."""
 
     def do_GET(self) -> None:
         name = self.path.partition("?")[0].rpartition("/")[2]
@@ -319,7 +321,7 @@ class Nothing(BaseHTTPRequestHandler):
 
 
 @pytest.mark.parametrize(("namespace", "code"), [("gone", 2), ("hidden", 0), ("there", 0)])
-def test_lint_of_a_live_namespace_that_is_not_there(namespace: str, code: int, tmp_path: Path, rightslice: Run) -> None:
+def test_lint_of_a_missing_live_namespace(namespace: str, code: int, tmp_path: Path, rightslice: Run) -> None:
     with ThreadingHTTPServer(("127.0.0.1", 0), Nothing) as server:
         thread = Thread(target=server.serve_forever, daemon=True)
         thread.start()
@@ -354,7 +356,7 @@ def test_lint_and_the_server_agree(files: dict[str, str], usable: bool, tmp_path
 ROLLED = POLICY.replace("spec: {cuda: {}}", "spec: {mode: enforce, rollout: {percent: 0, haltOn: {oom: 2}}, cuda: {}}")
 
 
-def test_a_rollout_is_seen_where_policies_are_looked_at(rightslice: Run, tmp_path: Path) -> None:
+def test_policy_commands_show_rollouts(rightslice: Run, tmp_path: Path) -> None:
     (tmp_path / "p.yaml").write_text(ROLLED)
     assert "enforce:0%" in rightslice("policy", "list", "--policies", str(tmp_path)).out
     assert "rollouts of files are not watched" in rightslice("policy", "lint", str(tmp_path)).err
@@ -380,7 +382,7 @@ SWITCHED_OFF = {
 
 
 @pytest.mark.parametrize(("mode", "rollout", "sections", "said"), SWITCHED_OFF.values(), ids=SWITCHED_OFF)
-def test_lint_names_the_guards_that_a_halt_would_put_on_trial(
+def test_lint_names_the_sections_that_a_halt_would_put_in_audit_mode(
     mode: str, rollout: str, sections: str, said: str, rightslice: Run, tmp_path: Path
 ) -> None:
     spec = f"spec: {{mode: {mode}, rollout: {rollout}, {sections}}}"
@@ -400,9 +402,7 @@ DAYS = {
 
 
 @pytest.mark.parametrize(("flags", "code", "said"), DAYS.values(), ids=DAYS)
-def test_how_far_back_use_is_read(
-    flags: tuple[str, ...], code: int, said: str, rightslice: Run, tmp_path: Path
-) -> None:
+def test_days_of_usage_history(flags: tuple[str, ...], code: int, said: str, rightslice: Run, tmp_path: Path) -> None:
     ran = rightslice("usage", "record", "--prometheus", "http://127.0.0.1:1", "--file", str(tmp_path / "u"), *flags)
     assert (ran.code, ran.out) == (code, ""), ran.err
     assert said in ran.err
@@ -429,7 +429,7 @@ NOW = {"name": "main", "resources": {"limits": {"nvidia.com/mig-1g.10gb": "1"}}}
 
 
 def rewritten(original: str = json.dumps(ORIGINAL), *containers: object) -> dict[str, Any]:
-    """A pod as it is in a cluster after right-sizing, and other containers beside the one that was rewritten."""
+    """A right-sized pod, with containers that were not changed."""
     annotations = {"rightslice.dev/decision": json.dumps(RECORD), "rightslice.dev/original-resources": original}
     kept = {key: text for key, text in annotations.items() if text}
     return {"metadata": {"name": "p", "annotations": kept}, "spec": {"containers": [NOW, *containers]}}
@@ -456,7 +456,7 @@ NO_PODS = {
 
 
 @pytest.mark.parametrize(("pod", "said"), NO_PODS.values(), ids=NO_PODS)
-def test_undo_tells_of_what_is_no_pod_and_does_the_others(pod: dict[str, Any], said: str, rightslice: Run) -> None:
+def test_undo_reports_invalid_pods_and_prints_the_others(pod: dict[str, Any], said: str, rightslice: Run) -> None:
     ran = rightslice("undo", "-f", "-", stdin=list_of(pod, rewritten(json.dumps(ORIGINAL), None)))
     assert ran.code == 2
     assert re.search(rf"error: stdin:\d+:\d+: .*{re.escape(said)}", ran.err)
@@ -475,7 +475,7 @@ LOST = {
 
 
 @pytest.mark.parametrize("original", LOST.values(), ids=LOST)
-def test_undo_says_where_the_record_of_the_original_is_lost(original: str, rightslice: Run) -> None:
+def test_undo_reports_a_lost_record(original: str, rightslice: Run) -> None:
     ran = rightslice("undo", "-f", "-", stdin=list_of(rewritten(original), rewritten()))
     assert (ran.code, ran.out.count("# Pod")) == (1, 1)
     assert "Pod default/p was right-sized to nvidia.com/mig-1g.10gb; its original request is unknown" in ran.err
@@ -483,7 +483,7 @@ def test_undo_says_where_the_record_of_the_original_is_lost(original: str, right
     assert (alone.code, alone.out) == (1, "")
 
 
-def test_undo_of_what_is_recorded_is_a_success(rightslice: Run) -> None:
+def test_undo_of_a_recorded_pod_succeeds(rightslice: Run) -> None:
     assert rightslice("undo", "-f", "-", stdin=list_of(rewritten())).code == 0
 
 
@@ -508,9 +508,7 @@ ASKING_A_CLUSTER = (
 
 
 @pytest.mark.parametrize("command", ASKING_A_CLUSTER, ids=" ".join)
-def test_a_kubeconfig_that_cannot_be_used_is_exit_code_2(
-    command: tuple[str, ...], rightslice: Run, tmp_path: Path
-) -> None:
+def test_an_unusable_kubeconfig_is_exit_code_2(command: tuple[str, ...], rightslice: Run, tmp_path: Path) -> None:
     absent = rightslice(*command, "--kubeconfig", "nowhere")
     assert (absent.code, absent.out) == (2, "")
     assert "nowhere: must be a kubeconfig file" in absent.err

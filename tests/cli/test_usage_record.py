@@ -1,4 +1,4 @@
-"""Recorded use on the command line: how old a file may be, and where one may be written."""
+"""Usage records: their age, and where they may be written."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ NOW = datetime.fromisoformat(JUNE)
 
 
 def recorded(folder: Path, ago: timedelta) -> str:
-    """A file with one container, of some time ago."""
+    """A record with one container, of this age."""
     moment = (NOW - ago).timestamp()
     peaks = array(MIB_TYPECODE, [3000] * 24)
     one = UsageHistory("ml", "Deployment/a", "main", "a-1", int(moment) - 24 * 3600, 3600, peaks)
@@ -48,7 +48,7 @@ def recorded(folder: Path, ago: timedelta) -> str:
         (timedelta(days=400), False, "use.json: recorded 400 days ago: after 30 days it is not used. Write a new one"),
     ],
 )
-def test_what_is_old_is_told_and_what_is_too_old_is_not_used(
+def test_an_old_record_is_noted_and_a_stale_one_is_not_used(
     ago: timedelta, used: bool, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     view = read_usage_view(recorded(tmp_path, ago), NOW)
@@ -79,7 +79,7 @@ COMMANDS = [
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command[0])
-def test_what_was_recorded_after_now_is_refused(command: tuple[str, ...], tmp_path: Path, rightslice: Run) -> None:
+def test_a_record_from_the_future_is_rejected(command: tuple[str, ...], tmp_path: Path, rightslice: Run) -> None:
     ran = rightslice(*command, "--usage", recorded(tmp_path, timedelta(days=-3)))
 
     assert (ran.code, ran.out) == (2, "")
@@ -87,7 +87,7 @@ def test_what_was_recorded_after_now_is_refused(command: tuple[str, ...], tmp_pa
 
 
 def names(folder: Path) -> list[str]:
-    """What is in a folder."""
+    """The names in a folder."""
     return [file.name for file in folder.iterdir()]
 
 
@@ -100,10 +100,10 @@ PLACES: dict[str, tuple[Callable[[Path], object], str]] = {
 
 
 @pytest.mark.parametrize(("make", "said"), PLACES.values(), ids=PLACES)
-def test_what_is_no_file_is_left_alone_and_nobody_is_asked(
+def test_a_special_file_is_rejected_before_prometheus_is_queried(
     make: Callable[[Path], object], said: str, tmp_path: Path, rightslice: Run
 ) -> None:
-    """Who is asked in vain would make it exit code 3."""
+    """Querying Prometheus would exit with 3."""
     make(tmp_path / "use")
     before = (tmp_path / "use").lstat()
     ran = rightslice("usage", "record", "--prometheus", "http://127.0.0.1:1", "--file", str(tmp_path / "use"))
@@ -114,15 +114,15 @@ def test_what_is_no_file_is_left_alone_and_nobody_is_asked(
     assert names(tmp_path) == ["use"]
 
 
-def test_a_folder_that_is_not_there_is_told_before_anybody_is_asked(tmp_path: Path, rightslice: Run) -> None:
+def test_a_missing_folder_is_rejected_before_prometheus_is_queried(tmp_path: Path, rightslice: Run) -> None:
     ran = rightslice("usage", "record", "--prometheus", "http://127.0.0.1:1", "--file", str(tmp_path / "no" / "use"))
 
     assert (ran.code, ran.out) == (2, "")
     assert "cannot be written: No such file or directory" in ran.err
 
 
-def test_a_file_that_is_there_is_replaced(tmp_path: Path, rightslice: Run) -> None:
-    """By what was read, which is nothing, with a word on it; a person is told that it may take a while."""
+def test_an_existing_file_is_replaced(tmp_path: Path, rightslice: Run) -> None:
+    """By an empty record, with notes about the missing series."""
     file = recorded(tmp_path, timedelta())
     with serving(plays()) as url:
         ran = rightslice("usage", "record", "--prometheus", url, "--file", file)
@@ -134,7 +134,7 @@ def test_a_file_that_is_there_is_replaced(tmp_path: Path, rightslice: Run) -> No
     assert "this may take minutes" not in ran.err
 
 
-def test_what_prometheus_says_is_shown_and_not_obeyed(tmp_path: Path, rightslice: Run) -> None:
+def test_control_characters_from_prometheus_are_escaped(tmp_path: Path, rightslice: Run) -> None:
     answer = says('{"status":"error","errorType":"bad","error":"\\u001b[2J"}')
     with serving(answer) as url:
         ran = rightslice("usage", "record", "--prometheus", url, "--file", str(tmp_path / "use"))
@@ -144,7 +144,7 @@ def test_what_prometheus_says_is_shown_and_not_obeyed(tmp_path: Path, rightslice
     assert names(tmp_path) == []
 
 
-def test_a_person_who_watches_is_told_what_takes_so_long(tmp_path: Path) -> None:
+def test_a_terminal_shows_that_reading_takes_minutes(tmp_path: Path) -> None:
     ours, theirs = pty.openpty()
     with serving(plays()) as url:
         command = [sys.executable, "-m", "webhook.cli", "usage", "record", "--prometheus", url]
@@ -156,7 +156,7 @@ def test_a_person_who_watches_is_told_what_takes_so_long(tmp_path: Path) -> None
     os.close(theirs)
 
 
-def test_the_file_that_the_page_shows_is_taken(rightslice: Run, tmp_path: Path) -> None:
+def test_the_file_on_the_page_can_be_read(rightslice: Run, tmp_path: Path) -> None:
     file, pod = tmp_path / "use.json", tmp_path / "pod.json"
     shown = read_page("docs/usage.md").split("```json\n")[1].split("```")[0]
     file.write_text(shown)
@@ -178,5 +178,5 @@ def test_the_page_names_every_field_of_the_file() -> None:
 
 
 def fields(kind: type[msgspec.Struct]) -> list[str]:
-    """As JSON has them."""
+    """Field names as in JSON."""
     return [each.encode_name for each in msgspec.structs.fields(kind)]

@@ -1,4 +1,4 @@
-"""Who is over the share, looked up in a cluster now and then; and what an extender over HTTPS makes of it."""
+"""The fair share tracker, and an extender over HTTPS that uses it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ EQUAL = FairShare("teams", half_life_hours=24)
 
 
 class Clock:
-    """Stands until it is moved."""
+    """A clock that moves only when it is set."""
 
     now = NOW
 
@@ -55,7 +55,7 @@ def of(namespace: str, **labels: str) -> Pod:
 
 
 def cluster() -> SchedulerState:
-    """By the stock scheduler's rule, which likes empty nodes best."""
+    """An extender that scores as the stock scheduler, which prefers empty nodes."""
     return stand(
         gpu_node("empty", 8, H100), gpu_node("used", 8, H100), held("greedy", 4), policy=ScoringStrategy.DEFAULT
     )
@@ -66,7 +66,7 @@ def sharing(api: KubeClient, rule: FairShare = EQUAL, clock: Clock | None = None
     return FairShareTracker(api, rule, lambda: fleet, Calm(), clock or Clock())
 
 
-async def test_who_used_more_than_the_share_is_over_it(tmp_path: Path) -> None:
+async def test_a_group_with_more_than_its_share_is_over_it(tmp_path: Path) -> None:
     pages = page(held("greedy", 4), more="next"), page(held("modest", 1), make_pod("plain").build())
     async with playing(tmp_path, *pages) as (server, api):
         shares = await asyncio.to_thread(sharing, api)
@@ -78,7 +78,7 @@ async def test_who_used_more_than_the_share_is_over_it(tmp_path: Path) -> None:
     assert tuple(shares.readiness_check()) == ("fair share", True, "1 of 2 over their share 0 min ago", False)
 
 
-async def test_by_weights_and_a_label(tmp_path: Path) -> None:
+async def test_shares_by_weight_and_label(tmp_path: Path) -> None:
     rule = FairShare("teams", "queue", 24, (("large", 9), ("small", 1)))
     async with playing(tmp_path, page(held("a", 4, queue="large"), held("b", 1, queue="small"))) as (_, api):
         shares = await asyncio.to_thread(sharing, api, rule)
@@ -87,7 +87,7 @@ async def test_by_weights_and_a_label(tmp_path: Path) -> None:
     assert [shares.is_over_share(of("a", queue=name)) for name in ("large", "small")] == [False, True]
 
 
-async def test_what_could_not_be_looked_up_stays_until_it_is_too_old_and_is_told(tmp_path: Path) -> None:
+async def test_after_a_failed_refresh_the_result_is_used_until_it_is_stale(tmp_path: Path) -> None:
     clock = Clock()
     async with playing(tmp_path, page(held("greedy", 4), held("modest", 1)), refused(403)) as (_, api):
         shares = await asyncio.to_thread(sharing, api, EQUAL, clock)
@@ -102,7 +102,7 @@ async def test_what_could_not_be_looked_up_stays_until_it_is_too_old_and_is_told
     assert not shares.is_over_share(of("greedy"))
 
 
-async def test_before_the_first_look_nobody_is_over_and_a_fault_is_told(tmp_path: Path) -> None:
+async def test_before_the_first_refresh_no_group_is_over_and_errors_are_reported(tmp_path: Path) -> None:
     async with playing(tmp_path, refused(403, "Forbidden", "pods is forbidden")) as (_, api):
         shares = await asyncio.to_thread(sharing, api)
         assert tuple(shares.readiness_check()) == ("fair share", True, "not computed yet", False)
@@ -113,7 +113,7 @@ async def test_before_the_first_look_nobody_is_over_and_a_fault_is_told(tmp_path
 
 
 @pytest.mark.parametrize(("namespace", "want"), [("greedy", "used"), ("modest", "empty")], ids=["over", "under"])
-async def test_over_https_only_those_over_their_share_leave_the_empty_node(
+async def test_over_https_only_groups_over_their_share_avoid_the_empty_node(
     tmp_path: Path, namespace: str, want: str
 ) -> None:
     standing = await asyncio.to_thread(cluster)

@@ -1,15 +1,15 @@
-"""keeping: the results of a large audit share what they have in common, and say the same."""
+"""Interned results share equal values and stay equal."""
 
 from __future__ import annotations
 
 import msgspec
 
-from tests.audit.test_auditing import NODE, audited, running
+from tests.audit.test_pod_audit import NODE, audited, running
 from tests.report.audited import DENIED, NOTED, audited_pod
 from webhook.audit.cluster_audit import ResultInterner
 
 
-def test_pods_of_one_workload_share_what_they_came_to() -> None:
+def test_results_of_one_workload_share_their_values() -> None:
     keep = ResultInterner()
     one, other = (keep(audited_pod(f"p{i}", workload="Job/j", findings=[DENIED, NOTED], after=143)) for i in range(2))
     assert one.decision is other.decision
@@ -18,13 +18,13 @@ def test_pods_of_one_workload_share_what_they_came_to() -> None:
     assert one.findings[0].place != other.findings[0].place
 
 
-def test_pods_that_differ_are_kept_apart() -> None:
+def test_different_results_stay_different() -> None:
     keep = ResultInterner()
     one, other = keep(audited_pod("a", after=143)), keep(audited_pod("b", after=286))
     assert (one.decision.gpu_milli_after, other.decision.gpu_milli_after) == (143, 286)
 
 
-def test_nothing_is_lost_but_the_object() -> None:
+def test_only_the_object_is_dropped() -> None:
     keep = ResultInterner()
     for each in audited(NODE, running("a", 1), running("b", 3)):
         assert each.stored

@@ -1,4 +1,4 @@
-"""`explain -f` of a pod that a cluster has stored: how it came to be what it is, and not that it must not run."""
+"""`explain -f` of a stored pod: why it was changed, without findings about its node."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ GUARD = ("--policies", "../../../policies/guard.yaml", "--cluster", "cluster.yam
 
 @pytest.fixture
 def shrunk(rightslice: Run) -> dict[str, Any]:
-    """The notebook as the cluster has it: changed by us, and on a node."""
+    """The notebook as stored: changed at admission, and bound."""
     (found,) = json.loads(rightslice("check", "deploy/sized.json", *WORLD, "-o", "json").out)["objects"]
     written = default_object(json.loads((FILES / "deploy/sized.json").read_text()), "team-vision")
     pod: dict[str, Any] = jsonpatch.apply_patch(written, found["patch"])
@@ -25,7 +25,7 @@ def shrunk(rightslice: Run) -> dict[str, Any]:
     return pod
 
 
-def test_a_pod_that_was_shrunk_tells_why(shrunk: dict[str, Any], rightslice: Run) -> None:
+def test_a_shrunk_pod_is_explained(shrunk: dict[str, Any], rightslice: Run) -> None:
     ran = rightslice("explain", "-f", "-", *WORLD, stdin=json.dumps(shrunk))
     assert ran.code == 0, ran.err
     digest = json.loads(shrunk["metadata"]["annotations"]["rightslice.dev/decision"])["digest"]
@@ -40,7 +40,7 @@ def test_a_pod_that_was_shrunk_tells_why(shrunk: dict[str, Any], rightslice: Run
     assert lines[8].endswith('rightslice.dev/keep: "true"')
 
 
-def test_a_pod_whose_resource_kept_its_name_tells_what_it_got(shrunk: dict[str, Any], rightslice: Run) -> None:
+def test_a_pod_whose_resource_kept_its_name_is_explained(shrunk: dict[str, Any], rightslice: Run) -> None:
     notes = shrunk["metadata"]["annotations"]
     record = json.loads(notes["rightslice.dev/decision"])
     steered = {"changed": ["nodeAffinity", "tolerations"], "offer": "nvidia.com/gpu", "milli": 143}
@@ -54,7 +54,7 @@ def test_a_pod_whose_resource_kept_its_name_tells_what_it_got(shrunk: dict[str, 
     assert "Now       0.14 GPUs instead of each requested whole GPU, as nvidia.com/gpu" in told
 
 
-def test_an_older_record_tells_who_spoke(shrunk: dict[str, Any], rightslice: Run) -> None:
+def test_an_older_record_names_the_policies(shrunk: dict[str, Any], rightslice: Run) -> None:
     notes = shrunk["metadata"]["annotations"]
     record = json.loads(notes["rightslice.dev/decision"])
     older = {key: value for key, value in record.items() if key not in ("by", "milli")}
@@ -66,7 +66,7 @@ def test_an_older_record_tells_who_spoke(shrunk: dict[str, Any], rightslice: Run
     assert "Now " not in told
 
 
-def test_where_it_runs_is_no_fault_of_a_pod_that_is_stored(shrunk: dict[str, Any], rightslice: Run) -> None:
+def test_the_node_of_a_stored_pod_is_not_a_finding(shrunk: dict[str, Any], rightslice: Run) -> None:
     stored = rightslice("explain", "-f", "-", *GUARD, stdin=json.dumps(shrunk)).out
     assert "Verdict   allowed" in stored
     del shrunk["metadata"]["uid"]
@@ -75,13 +75,13 @@ def test_where_it_runs_is_no_fault_of_a_pod_that_is_stored(shrunk: dict[str, Any
     assert "Running" not in fresh
 
 
-def test_a_record_that_is_none_of_ours_is_not_told(shrunk: dict[str, Any], rightslice: Run) -> None:
+def test_an_invalid_record_is_ignored(shrunk: dict[str, Any], rightslice: Run) -> None:
     shrunk["metadata"]["annotations"]["rightslice.dev/decision"] = "approved"
     ran = rightslice("explain", "-f", "-", *GUARD, stdin=json.dumps(shrunk)).out
     assert "Record" not in ran.partition("Re-evaluated")[0]
     assert "GPU-S" in ran
 
 
-def test_a_pod_that_waits_says_so(shrunk: dict[str, Any], rightslice: Run) -> None:
+def test_a_pending_pod_is_named_pending(shrunk: dict[str, Any], rightslice: Run) -> None:
     del shrunk["spec"]["nodeName"]
     assert "Pending   no node yet" in rightslice("explain", "-f", "-", *WORLD, stdin=json.dumps(shrunk)).out

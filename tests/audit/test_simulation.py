@@ -1,4 +1,4 @@
-"""What a simulation says of pods that find no place."""
+"""Simulated pods that cannot be placed."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def tainted(node: Json) -> Json:
 
 
 def wanting(gpus: int = 4) -> PodMaker:
-    """A pod that only an H100 suits."""
+    """A pod that requires an H100."""
     return make_pod().gpus(gpus).spec(nodeSelector={"nvidia.com/gpu.product": H100})
 
 
@@ -53,9 +53,7 @@ CASES = {
 
 
 @pytest.mark.parametrize(("nodes", "pod", "reason"), CASES.values(), ids=CASES)
-def test_a_pod_without_a_place_is_told_what_the_nearest_nodes_lack(
-    nodes: list[Json], pod: PodMaker, reason: str
-) -> None:
+def test_an_unplaced_pod_has_the_reason_of_the_closest_nodes(nodes: list[Json], pod: PodMaker, reason: str) -> None:
     cluster = placing(*nodes)
     coming = [ArrivingPod(asks(pod, cluster.cluster))] * 3
 
@@ -64,7 +62,7 @@ def test_a_pod_without_a_place_is_told_what_the_nearest_nodes_lack(
     assert set(last.result().reasons) == {reason}
 
 
-def test_pods_of_several_shares_come_until_the_shares_are_used_up() -> None:
+def test_pods_are_placed_until_the_shares_are_used_up() -> None:
     cluster = placing(shared_node())
     coming = [ArrivingPod(asks(make_pod().asks(f"{GPU}.shared", "2"), cluster.cluster))] * 3
 
@@ -83,8 +81,8 @@ TWO_KINDS: dict[str, tuple[list[Json], int, int]] = {
 
 
 @pytest.mark.parametrize(("held", "asked", "allocated"), TWO_KINDS.values(), ids=TWO_KINDS)
-def test_of_a_pod_that_asks_for_two_kinds_of_gpu_both_count(held: list[Json], asked: int, allocated: int) -> None:
-    """One whole card, and seven slices of 143 thousandths."""
+def test_both_kinds_of_gpus_of_a_pod_count(held: list[Json], asked: int, allocated: int) -> None:
+    """A whole card and seven slices of 143 thousandths."""
     cluster = placing(make_node("n", MIXED, **{GPU: 7, SLICE: 7}), *held)
     coming = [ArrivingPod(asks(make_pod().gpus(1).asks(SLICE, "7"), cluster.cluster))]
 

@@ -1,4 +1,4 @@
-"""audit, rightsize and policy diff from the command line: what they write where, and wrong input in a sentence."""
+"""audit, rightsize and policy diff: reports, files, and messages for invalid input."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_the_html_report_of_the_demo_opens_in_a_browser(rightslice: Run, tmp_pat
     assert "example prices, not yours" in text
 
 
-def test_since_leaves_out_what_is_older(rightslice: Run, tmp_path: Path) -> None:
+def test_since_excludes_older_pods(rightslice: Run, tmp_path: Path) -> None:
     text = (FILES / "cluster.yaml").read_text()
     aged = text.replace(
         "name: render, namespace: batch", 'name: render, namespace: batch, creationTimestamp: "2026-05-01T00:00:00Z"'
@@ -44,7 +44,7 @@ def test_since_leaves_out_what_is_older(rightslice: Run, tmp_path: Path) -> None
     assert "note:" not in rightslice(*audit).err
 
 
-def test_reports_of_a_part_of_the_pods_are_not_stored(rightslice: Run) -> None:
+def test_partial_reports_are_not_stored(rightslice: Run) -> None:
     ran = rightslice("audit", "--cluster", "live", "--write", "--since", "1d")
     assert (ran.code, ran.out) == (2, "")
     assert "would replace those for all. Leave out --since" in ran.err
@@ -70,7 +70,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize(("flags", "said"), WRONG.values(), ids=WRONG)
-def test_wrong_input_is_told_in_a_sentence(rightslice: Run, flags: tuple[str, ...], said: str) -> None:
+def test_invalid_input_has_a_message(rightslice: Run, flags: tuple[str, ...], said: str) -> None:
     ran = rightslice(*HERE, *flags)
     assert (ran.code, ran.out) == (2, "")
     assert said in ran.err
@@ -84,7 +84,7 @@ def test_a_product_without_a_price_is_named(rightslice: Run, tmp_path: Path) -> 
     assert "8 GPUs are without a price; the cost does not include them." in ran.out
 
 
-def test_a_tighter_policy_is_exit_code_1(rightslice: Run) -> None:
+def test_a_stricter_policy_is_exit_code_1(rightslice: Run) -> None:
     diff = ("policy", "diff", "trial", "policies", "--cluster", "cluster.yaml")
     assert rightslice(*diff).code == 1
     assert rightslice(*diff[:2], "policies", "trial", *diff[4:]).code == 0
@@ -92,7 +92,7 @@ def test_a_tighter_policy_is_exit_code_1(rightslice: Run) -> None:
     assert rightslice(*diff[:4]).code == 2
 
 
-def test_an_empty_folder_is_no_policies_to_a_diff(rightslice: Run, tmp_path: Path) -> None:
+def test_an_empty_folder_means_no_policies(rightslice: Run, tmp_path: Path) -> None:
     def diff(old: object, new: object) -> tuple[int, str]:
         ran = rightslice("policy", "diff", str(old), str(new), "--cluster", "cluster.yaml")
         return ran.code, ran.out + ran.err
@@ -113,7 +113,7 @@ def test_an_empty_folder_is_no_policies_to_a_diff(rightslice: Run, tmp_path: Pat
         assert diff("policies", wrong)[0] == 2
 
 
-def test_rightsize_says_that_a_namespace_has_no_workloads(rightslice: Run) -> None:
+def test_rightsize_reports_a_namespace_without_workloads(rightslice: Run) -> None:
     ran = rightslice("rightsize", "cluster.yaml", "--policies", "policies", "-n", "nosuch")
     assert ran.code == 0
     assert "note: no workload with GPUs in namespace nosuch\n" in ran.err
@@ -128,9 +128,7 @@ TWICE = {
 
 @pytest.mark.parametrize("paths", TWICE.values(), ids=TWICE)
 @pytest.mark.parametrize("command", ["audit", "rightsize"])
-def test_a_pod_that_is_given_twice_counts_once(
-    rightslice: Run, tmp_path: Path, paths: tuple[str, ...], command: str
-) -> None:
+def test_a_duplicate_pod_counts_once(rightslice: Run, tmp_path: Path, paths: tuple[str, ...], command: str) -> None:
     node = make_node("n", {"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3"}, **{"nvidia.com/gpu": 8})
     fields = {"nodeName": "n", "tolerations": [{"operator": "Exists"}]}
     some = [node, *(make_pod(name).gpus(2).spec(**fields).build() for name in ("a", "b"))]
@@ -153,19 +151,19 @@ def test_a_pod_that_is_given_twice_counts_once(
 
 
 @pytest.mark.parametrize("command", ["audit", "rightsize", "fairshare", "policy diff"])
-def test_what_needs_a_cluster_says_so_and_not_that_it_does_without(rightslice: Run, command: str) -> None:
+def test_the_help_of_cluster_commands_names_the_required_cluster(rightslice: Run, command: str) -> None:
     said = " ".join(rightslice(*command.split(), "--help").out.split())
     assert "The cluster to evaluate: live" in said
     assert "Without it no cluster" not in said
 
 
-def test_the_formats_of_fairshare_are_those_of_its_help(rightslice: Run) -> None:
+def test_fairshare_writes_the_formats_of_its_help(rightslice: Run) -> None:
     said = " ".join(rightslice("fairshare", "--help").out.split())
     assert "table, json, yaml or csv" in said
     assert "sarif" not in said
 
 
-def test_a_diff_names_the_rollout_that_is_other(rightslice: Run, tmp_path: Path) -> None:
+def test_a_diff_names_the_change_of_a_rollout(rightslice: Run, tmp_path: Path) -> None:
     text = (FILES / "policies" / "research.yaml").read_text()
     assert "spec:\n  mode: enforce" in text
     for name, rollout in (("old", "rollout: {percent: 5}"), ("new", "rollout: {percent: 50}"), ("all", "")):
@@ -180,9 +178,7 @@ def test_a_diff_names_the_rollout_that_is_other(rightslice: Run, tmp_path: Path)
     assert first("old", "all") == "research: changed, rollout from 5% to 100% of the workloads"
 
 
-def test_a_node_that_gives_out_less_than_its_pods_ask_leaves_no_figure_below_zero(
-    rightslice: Run, tmp_path: Path
-) -> None:
+def test_an_overcommitted_node_has_no_negative_figures(rightslice: Run, tmp_path: Path) -> None:
     node = make_node("n", {"nvidia.com/gpu.product": "NVIDIA-L40S"}, **{"nvidia.com/gpu": 2})
     pods = [make_pod(f"p{i}").gpus(2).spec(nodeName=where).build() for i, where in enumerate(("n", "n", "gone"))]
     (tmp_path / "c.json").write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": [node, *pods]}))

@@ -1,4 +1,4 @@
-"""`serve extender`: what is said of a fair share that cannot be used, before anything is served."""
+"""`serve extender`: fair shares that cannot be used are rejected at start."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ CASES = {
 
 
 @pytest.mark.parametrize(("text", "want"), CASES.values(), ids=CASES)
-def test_policies_that_do_not_say_what_use_is_held_against(
+def test_policies_without_a_single_fair_share_are_rejected(
     text: str, want: str, rightslice: Run, tmp_path: Path
 ) -> None:
     file = tmp_path / "shares.yaml"
@@ -40,7 +40,7 @@ def test_policies_that_do_not_say_what_use_is_held_against(
     assert want in ran.err
 
 
-def test_a_snapshot_has_no_time_over_which_shares_would_be_reckoned(rightslice: Run) -> None:
+def test_fair_shares_need_a_live_cluster(rightslice: Run) -> None:
     ran = rightslice("serve", "extender", "--cluster", "demo", "--self-signed", "--fair-share", "x.yaml")
 
     assert ran.code == 2

@@ -1,4 +1,4 @@
-"""manifests: every object in files, with its place, and a reason for everything else."""
+"""Objects of files with their positions, and reasons for everything else."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ PASSED = {
 
 
 @pytest.mark.parametrize(("text", "reason", "broken"), PASSED.values(), ids=PASSED)
-def test_what_is_no_object_has_a_reason(text: str | bytes, reason: str, broken: bool) -> None:
+def test_a_document_that_is_not_an_object_has_a_reason(text: str | bytes, reason: str, broken: bool) -> None:
     [found] = parse_objects("f.yaml", text if isinstance(text, bytes) else text.encode())
     assert isinstance(found, SkippedDocument)
     assert reason in found.reason
@@ -58,7 +58,7 @@ FAULTS = {
 
 
 @pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS)
-def test_a_fault_takes_nothing_from_the_documents_around_it(fault: str) -> None:
+def test_an_invalid_document_does_not_affect_the_others(fault: str) -> None:
     first, second, faulty, last = parse_objects("f.yaml", f"{POD}---\n{POD}---\n{fault}---\n{POD}".encode())
 
     assert [type(each) for each in (first, second, last)] == [SourceObject, SourceObject, SourceObject]
@@ -66,7 +66,7 @@ def test_a_fault_takes_nothing_from_the_documents_around_it(fault: str) -> None:
     assert faulty.place.line in (9, 10)
 
 
-def test_items_of_a_list_know_their_own_places() -> None:
+def test_items_of_a_list_have_their_own_positions() -> None:
     text = "apiVersion: v1\nkind: List\nitems:\n- apiVersion: v1\n  kind: Pod\n  metadata:\n    name: a\n"
     [found] = entries(text)
     assert str(found.place()) == "f.yaml:4:3"
@@ -74,7 +74,7 @@ def test_items_of_a_list_know_their_own_places() -> None:
     assert str(found.place(("spec", "containers", 0))) == "f.yaml:4:3", "the nearest parent that is written"
 
 
-def test_items_of_a_typed_list_take_its_kind() -> None:
+def test_items_of_a_typed_list_get_its_kind() -> None:
     found = entries("apiVersion: apps/v1\nkind: DeploymentList\nitems: [{metadata: {name: a}}, {kind: Other}]")
     assert [(each.data["apiVersion"], each.data["kind"]) for each in found] == [
         ("apps/v1", "Deployment"),
@@ -82,19 +82,19 @@ def test_items_of_a_typed_list_take_its_kind() -> None:
     ]
 
 
-def test_lists_in_lists_are_opened() -> None:
+def test_nested_lists_are_expanded() -> None:
     inner = '{"apiVersion": "v1", "kind": "List", "items": [{"apiVersion": "v1", "kind": "Pod"}]}'
     assert [each.prefix for each in entries(f'{{"apiVersion": "v1", "kind": "List", "items": [{inner}]}}')] == [
         ("items", 0, "items", 0)
     ]
 
 
-def test_json_has_places_too() -> None:
+def test_json_has_positions_too() -> None:
     [found] = entries('{"apiVersion": "v1", "kind": "Pod",\n "metadata": {"name": "a"}}')
     assert str(found.place(("metadata", "name"))) == "f.yaml:2:23"
 
 
-def test_a_folder_without_manifests_is_a_fault(tmp_path: Path) -> None:
+def test_a_folder_without_manifests_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text(POD)
     [found] = read_objects([str(tmp_path)])
     assert isinstance(found, SkippedDocument)
@@ -102,7 +102,7 @@ def test_a_folder_without_manifests_is_a_fault(tmp_path: Path) -> None:
     assert found.reason.startswith("a folder without YAML or JSON files")
 
 
-def test_a_folder_gives_its_manifests_by_name(tmp_path: Path) -> None:
+def test_manifests_of_a_folder_are_sorted_by_name(tmp_path: Path) -> None:
     for name in ("b.yaml", "a/z.yml", "a/y.json", "c.txt", ".git/x.yaml", "a/.hidden.yaml"):
         file = tmp_path / name
         file.parent.mkdir(exist_ok=True)
@@ -112,7 +112,7 @@ def test_a_folder_gives_its_manifests_by_name(tmp_path: Path) -> None:
     assert len(list(read_objects([str(tmp_path), str(tmp_path / "c.txt")]))) == 4, "a file that is named is read"
 
 
-def test_a_file_that_cannot_be_read_is_a_fault(tmp_path: Path) -> None:
+def test_an_unreadable_file_is_an_error(tmp_path: Path) -> None:
     [found] = read_objects([str(tmp_path / "nowhere.yaml")])
     assert isinstance(found, SkippedDocument)
     assert found.broken

@@ -1,4 +1,4 @@
-"""capacity, place and simulate: exit codes, and what they say to wrong input."""
+"""capacity, place and simulate: exit codes, and messages for invalid input."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("sentence", "arguments", "message"), WRONG, ids=[case[0] for case in WRONG])
-def test_wrong_input_ends_with_2_and_says_what_to_write(
+def test_invalid_input_is_exit_code_2_with_a_message(
     rightslice: Run, sentence: str, arguments: list[str], message: str
 ) -> None:
     ran = rightslice(*arguments)
@@ -53,13 +53,13 @@ def test_wrong_input_ends_with_2_and_says_what_to_write(
     assert ran.out == ""
 
 
-def test_place_ends_with_0_where_every_pod_finds_a_node(rightslice: Run) -> None:
+def test_place_exits_with_0_if_every_pod_fits(rightslice: Run) -> None:
     pod = b"{apiVersion: v1, kind: Pod, metadata: {name: a}, spec: {containers: [{name: m, image: i}]}}"
 
     assert rightslice("place", "-f", "-", *ROOM, "--now", JUNE, stdin=pod).code == 0
 
 
-def test_of_a_machine_alone_it_says_what_pods_of_each_size_would_get(rightslice: Run) -> None:
+def test_a_machine_shows_which_gpus_pods_of_each_size_would_get(rightslice: Run) -> None:
     text = (FILES / "room" / "dgx-1.txt").read_bytes()
     told = orjson.loads(rightslice("capacity", "--links", "-", "-o", "json", stdin=text).out)
 
@@ -74,7 +74,7 @@ def test_of_a_machine_alone_it_says_what_pods_of_each_size_would_get(rightslice:
     assert len(drawn.findall("{http://www.w3.org/2000/svg}circle")) == 8
 
 
-def test_where_the_plugin_fails_no_gpus_are_given_and_none_are_joined(rightslice: Run) -> None:
+def test_if_the_plugin_fails_no_gpus_are_allocated(rightslice: Run) -> None:
     text = b"GPU0 GPU1\nGPU0 X NV4\nGPU1 SYS X\n"
     *_, one, two = rightslice("capacity", "--links", "-", stdin=text).out.splitlines()
     told = orjson.loads(rightslice("capacity", "--links", "-", "-o", "json", stdin=text).out)
@@ -83,21 +83,21 @@ def test_where_the_plugin_fails_no_gpus_are_given_and_none_are_joined(rightslice
     assert [(each["allocated"], each["joined"]) for each in told["sets"]] == [([0], True), ([], False)]
 
 
-def test_fewer_links_up_at_one_end_are_links(rightslice: Run) -> None:
+def test_links_that_only_one_end_reports_in_full_are_links(rightslice: Run) -> None:
     text = b"GPU0 GPU1\nGPU0 X NV4\nGPU1 NV2 X\n"
     *_, two = rightslice("capacity", "--links", "-", stdin=text).out.splitlines()
 
     assert two.split() == ["2", "0,1", "yes", "same"]
 
 
-def test_place_takes_the_pods_of_workloads(rightslice: Run) -> None:
+def test_place_handles_pods_of_workloads(rightslice: Run) -> None:
     ran = rightslice("place", "-f", "room/pods.yaml", *ROOM, "--policies", "room/policy.yaml", "-o", "json")
     wanted = {each["object"]: (each["resource"], each["count"]) for each in orjson.loads(ran.out)["pods"]}
 
     assert wanted["Pod team-vision/serve-*"] == ("nvidia.com/mig-3g.40gb", 1)
 
 
-def test_replicas_are_played_one_by_one(rightslice: Run) -> None:
+def test_replicas_are_simulated_one_by_one(rightslice: Run) -> None:
     ran = rightslice("simulate", "--nodes", "room/cluster.yaml", "--pods", "room/pods.yaml", "-o", "json")
     last = orjson.loads(ran.out)["steps"][-1]
 
@@ -105,7 +105,7 @@ def test_replicas_are_played_one_by_one(rightslice: Run) -> None:
 
 
 @pytest.mark.parametrize("policy", ["tab", "fgd", "most-allocated", "default"])
-def test_every_policy_plays_a_trace(rightslice: Run, policy: str) -> None:
+def test_every_policy_simulates_a_trace(rightslice: Run, policy: str) -> None:
     told = orjson.loads(rightslice("simulate", *TRACE, "--policy", policy, "-o", "json").out)
 
     assert told["policy"] == policy
@@ -114,7 +114,7 @@ def test_every_policy_plays_a_trace(rightslice: Run, policy: str) -> None:
     assert told["steps"][-1]["placed"] + sum(told["unplaced"].values()) == 8
 
 
-def test_a_seed_plays_the_same_again_and_another_one_differs(rightslice: Run) -> None:
+def test_a_seed_is_reproducible_and_another_one_differs(rightslice: Run) -> None:
     def played(seed: int) -> str:
         return rightslice("simulate", *TRACE, "--seed", str(seed), "-o", "json").out
 
@@ -128,7 +128,7 @@ def test_a_mix_can_be_learnt_and_pods_can_come_in_order(rightslice: Run) -> None
     assert told["steps"][0]["requestedMilli"] == 500
 
 
-def test_pictures_are_xml_and_go_to_files(rightslice: Run, tmp_path: Path) -> None:
+def test_pictures_are_xml_files(rightslice: Run, tmp_path: Path) -> None:
     file = tmp_path / "curve.svg"
 
     ran = rightslice("simulate", *TRACE, "-o", "table", "-o", f"svg={file}")
@@ -138,12 +138,12 @@ def test_pictures_are_xml_and_go_to_files(rightslice: Run, tmp_path: Path) -> No
     assert ElementTree.parse(file).getroot().tag.endswith("svg")
 
 
-def test_what_was_read_is_told_when_asked(rightslice: Run) -> None:
+def test_verbose_prints_what_was_read(rightslice: Run) -> None:
     assert "cluster: room/cluster.yaml (3 nodes" in rightslice("capacity", *ROOM, "-v").err
 
 
 def deployment(replicas: object, amount: str = '{nvidia.com/gpu: "1"}') -> bytes:
-    """A Deployment whose pods go anywhere."""
+    """A Deployment whose pods fit on any node."""
     containers = f"[{{name: a, image: x, resources: {{limits: {amount}}}}}]"
     template = (
         f"{{metadata: {{labels: {{a: b}}}}, spec: {{tolerations: [{{operator: Exists}}], containers: {containers}}}}}"
@@ -153,7 +153,7 @@ def deployment(replicas: object, amount: str = '{nvidia.com/gpu: "1"}') -> bytes
 
 
 def simulated(rightslice: Run, pods: bytes) -> Any:
-    """Pods played into the example cluster, as the webhook of no policy lets them in."""
+    """Simulate pods on the example cluster without policies."""
     ran = rightslice(
         "simulate", "--nodes", "demo", "--pods", "-", "--policies", "room/policy.yaml", "-o", "json", stdin=pods
     )
@@ -161,7 +161,7 @@ def simulated(rightslice: Run, pods: bytes) -> Any:
     return orjson.loads(ran.out)
 
 
-def test_no_more_is_allocated_than_there_is_however_many_pods_land_on_parts_of_gpus(rightslice: Run) -> None:
+def test_no_more_is_allocated_than_the_capacity(rightslice: Run) -> None:
     told = simulated(rightslice, deployment(100))
     stocks = orjson.loads(rightslice("capacity", "--cluster", "demo", "-o", "json").out)["total"]
 
@@ -171,7 +171,7 @@ def test_no_more_is_allocated_than_there_is_however_many_pods_land_on_parts_of_g
     assert told["steps"][-1]["unplaced"] > 0
 
 
-def test_what_the_steps_of_a_workflow_ask_for_is_played(rightslice: Run) -> None:
+def test_steps_of_a_workflow_are_simulated(rightslice: Run) -> None:
     container = "{image: x, resources: {limits: {nvidia.com/gpu: 1}}}"
     step = f"container: {container}, tolerations: [{{operator: Exists}}]"
     spec = f"{{templates: [{{name: a, {step}}}, {{name: b, {step}}}]}}"
@@ -181,14 +181,14 @@ def test_what_the_steps_of_a_workflow_ask_for_is_played(rightslice: Run) -> None
     assert asked[0] == asked[1]
 
 
-def test_a_hundred_thousand_replicas_of_which_few_fit_are_all_told(rightslice: Run) -> None:
+def test_a_hundred_thousand_replicas_of_which_few_fit_are_counted(rightslice: Run) -> None:
     last, few = (simulated(rightslice, deployment(replicas))["steps"][-1] for replicas in (100_000, 100))
 
     assert last["placed"] == few["placed"]
     assert last["placed"] + last["unplaced"] == 100_000
 
 
-def test_a_node_takes_as_many_pods_as_it_says(rightslice: Run) -> None:
+def test_a_node_accepts_as_many_pods_as_it_declares(rightslice: Run) -> None:
     told = simulated(rightslice, deployment(1500, "{}"))
 
     assert told["unplaced"] == {"Too many pods": told["steps"][-1]["unplaced"]}
@@ -205,7 +205,7 @@ def test_a_node_takes_as_many_pods_as_it_says(rightslice: Run) -> None:
     ],
     ids=["a pod that no node could take", "pods without end"],
 )
-def test_what_is_played_is_bounded(rightslice: Run, pods: bytes, message: str) -> None:
+def test_the_size_of_a_simulation_is_limited(rightslice: Run, pods: bytes, message: str) -> None:
     ran = rightslice("simulate", "--nodes", "demo", "--pods", "-", stdin=pods)
 
     assert ran.code == 2
@@ -217,15 +217,13 @@ def test_what_is_played_is_bounded(rightslice: Run, pods: bytes, message: str) -
     [(0, 0), (2, 0), (500, 1)],
     ids=["none are to be", "there is room for all", "some find no room"],
 )
-def test_place_ends_with_0_where_all_replicas_find_room(rightslice: Run, replicas: int, code: int) -> None:
+def test_place_exits_with_0_if_all_replicas_fit(rightslice: Run, replicas: int, code: int) -> None:
     assert rightslice("place", "-f", "-", "--cluster", "demo", stdin=deployment(replicas)).code == code
 
 
 @pytest.mark.parametrize("command", ["place --cluster demo -f -", "simulate --nodes demo --pods -"])
 @pytest.mark.parametrize("replicas", ["-1", '"3"', "1.5", "true", "[]"])
-def test_replicas_that_no_api_server_takes_are_a_fault_of_their_object(
-    rightslice: Run, command: str, replicas: str
-) -> None:
+def test_invalid_replica_counts_are_an_error(rightslice: Run, command: str, replicas: str) -> None:
     ran = rightslice(*command.split(), stdin=deployment(replicas))
 
     assert ran.code == 2
@@ -248,7 +246,7 @@ UNREAD = {
 
 
 @pytest.mark.parametrize("pods", UNREAD.values(), ids=UNREAD)
-def test_pods_that_cannot_be_read_are_told_with_their_place_and_the_rest_is_placed(
+def test_unreadable_pods_are_reported_and_the_others_placed(
     rightslice: Run, pods: tuple[bytes, tuple[int, int], str]
 ) -> None:
     bad, (line, column), sentence = pods
@@ -272,7 +270,7 @@ def test_no_replicas_are_no_pods(rightslice: Run) -> None:
     assert last["placed"] + last["unplaced"] == 2
 
 
-def test_a_trace_without_nodes_is_refused(rightslice: Run, tmp_path: Path) -> None:
+def test_a_trace_without_nodes_is_rejected(rightslice: Run, tmp_path: Path) -> None:
     (tmp_path / "nodes.csv").write_text("sn,cpu_milli,memory_mib,gpu,model\n")
 
     ran = rightslice("simulate", "--nodes", str(tmp_path / "nodes.csv"), "--pods", "room/pods.csv")
@@ -288,7 +286,7 @@ CLOSED = {
 
 
 @pytest.mark.parametrize(("spec", "ready"), CLOSED.values(), ids=CLOSED)
-def test_what_is_idle_where_no_pods_are_taken_is_not_free(
+def test_unused_gpus_of_unschedulable_nodes_are_not_free(
     spec: Json, ready: str, rightslice: Run, tmp_path: Path
 ) -> None:
     nodes = [make_node("open", {}, **{GPU: 4}), make_node("closed", {}, **{GPU: 8})]
@@ -308,7 +306,7 @@ def test_what_is_idle_where_no_pods_are_taken_is_not_free(
     assert "unschedulable, 8 unused" in next(line for line in table.splitlines() if line.startswith("closed"))
 
 
-def test_one_node_as_data_is_that_node_its_links_and_who_holds_it(rightslice: Run) -> None:
+def test_a_node_as_json_has_its_links_and_pods(rightslice: Run) -> None:
     told = orjson.loads(rightslice("capacity", "h100-1", "--cluster", "demo", "-o", "json").out)
 
     assert told["node"]["name"] == "h100-1"
@@ -328,7 +326,7 @@ UNPLAYED = {
 
 
 @pytest.mark.parametrize(("what", "spec"), UNPLAYED.items())
-def test_simulate_says_what_it_does_not_play(rightslice: Run, what: str, spec: object) -> None:
+def test_simulate_names_constraints_that_it_does_not_evaluate(rightslice: Run, what: str, spec: object) -> None:
     template = {"metadata": {"labels": {"a": "b"}}, "spec": spec}
     workload = {
         "apiVersion": "apps/v1",
@@ -344,7 +342,7 @@ def test_simulate_says_what_it_does_not_play(rightslice: Run, what: str, spec: o
 
 
 @pytest.mark.parametrize(("gpus", "placed"), [(1, 3), (5, 0)])
-def test_a_daemon_set_plays_a_pod_for_each_node(rightslice: Run, tmp_path: Path, gpus: int, placed: int) -> None:
+def test_a_daemon_set_is_simulated_with_a_pod_per_node(rightslice: Run, tmp_path: Path, gpus: int, placed: int) -> None:
     file = tmp_path / "nodes.json"
     file.write_bytes(orjson.dumps({"apiVersion": "v1", "kind": "List", "items": [gpu_node(name) for name in "abc"]}))
     daemons = deployment(1, f'{{nvidia.com/gpu: "{gpus}"}}').replace(b"kind: Deployment", b"kind: DaemonSet")

@@ -1,4 +1,4 @@
-"""What pods held, as far as those that are still there tell."""
+"""The GPU time of existing pods."""
 
 from __future__ import annotations
 
@@ -69,9 +69,7 @@ WITHOUT_AN_END: dict[str, tuple[list[Json], Json, float | None]] = {
 
 
 @pytest.mark.parametrize(("conditions", "metadata", "end"), WITHOUT_AN_END.values(), ids=WITHOUT_AN_END)
-def test_a_pod_whose_containers_do_not_say_when_they_ended(
-    conditions: list[Json], metadata: Json, end: float | None
-) -> None:
+def test_a_pod_whose_containers_have_no_end_time(conditions: list[Json], metadata: Json, end: float | None) -> None:
     pod = on_node(phase="Failed", containerStatuses=UNKNOWN, conditions=conditions)
     pod["metadata"] |= metadata
     said: list[str] = []
@@ -82,7 +80,7 @@ def test_a_pod_whose_containers_do_not_say_when_they_ended(
     assert [line.partition(":")[2] for line in said] == [" it ended and has no end time"] * (end is None)
 
 
-def test_of_containers_of_which_one_says_when_it_ended_the_other_may_have_run_on() -> None:
+def test_if_only_one_container_has_an_end_time_the_other_may_have_run_longer() -> None:
     one = {"state": {"terminated": {"finishedAt": BEFORE, "exitCode": 0}}}
     evicted = on_node(phase="Failed", containerStatuses=[one, *UNKNOWN], conditions=EVICTED)
     bare = on_node(phase="Failed", containerStatuses=[one, *UNKNOWN])
@@ -91,11 +89,11 @@ def test_of_containers_of_which_one_says_when_it_ended_the_other_may_have_run_on
 
 
 @pytest.mark.parametrize(("pod", "want"), CASES.values(), ids=CASES)
-def test_use(pod: Json, want: list[PodGpuTime]) -> None:
+def test_gpu_time(pod: Json, want: list[PodGpuTime]) -> None:
     assert list(gpu_time_of_pods([pod], FLEET, "namespace", print)) == want
 
 
-def test_a_pod_that_cannot_be_read_is_named_and_no_other() -> None:
+def test_only_an_unreadable_pod_is_skipped() -> None:
     odd = on_node(startTime="soon")
     odd["metadata"]["name"] = "odd"
     said: list[str] = []
@@ -112,7 +110,7 @@ def test_a_pod_that_cannot_be_read_is_named_and_no_other() -> None:
     assert line.endswith("`$.status.startTime`")
 
 
-def test_by_a_label_that_some_have() -> None:
+def test_groups_by_a_label_that_only_some_pods_have() -> None:
     bare = on_node()
     bare["metadata"]["labels"] = {}
     assert [use.group for use in gpu_time_of_pods([on_node(), bare], FLEET, "queue", print)] == ["training", ""]

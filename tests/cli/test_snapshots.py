@@ -1,4 +1,4 @@
-"""What the commands print, kept word for word: `pytest --snapshot-update` writes it anew."""
+"""Snapshots of the commands' output; `pytest --snapshot-update` updates them."""
 
 from __future__ import annotations
 
@@ -78,6 +78,6 @@ COMMANDS = {
 
 
 @pytest.mark.parametrize("arguments", COMMANDS.values(), ids=COMMANDS)
-def test_prints(arguments: tuple[str, ...], rightslice: Run, snapshot: SnapshotAssertion) -> None:
+def test_output(arguments: tuple[str, ...], rightslice: Run, snapshot: SnapshotAssertion) -> None:
     ran = rightslice(*arguments)
     assert f"exit code {ran.code}\n--- stdout\n{ran.out}--- stderr\n{ran.err}" == snapshot

@@ -1,4 +1,4 @@
-"""policytests: what a test file cannot say is a fault with its place; the rest is golden output."""
+"""Errors of policy tests and their positions; the output is a snapshot test."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize(("text", "place", "sentence"), FAULTS.values(), ids=FAULTS)
-def test_a_test_that_cannot_be_run_says_why(
+def test_a_test_that_cannot_be_run_has_a_reason(
     text: str, place: str, sentence: str, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (folder / "t.yaml").write_text(text)
@@ -55,7 +55,7 @@ def test_a_test_that_cannot_be_run_says_why(
     assert sentence in result.errors[0].message
 
 
-def test_an_object_that_is_never_judged_is_a_failure(folder: Path) -> None:
+def test_an_object_that_is_not_evaluated_is_a_failure(folder: Path) -> None:
     file = folder / "t.yaml"
     file.write_text(case("{apiVersion: v1, kind: Service}"))
     [result] = run_test_file(str(file), NOW).cases
@@ -99,7 +99,7 @@ def test_labels_of_a_case(namespace: str, allowed: bool, folder: Path) -> None:
     assert [result.problems for result in run_test_file(str(file), NOW).cases] == [()]
 
 
-def test_the_moment_is_the_callers_where_none_is_given(folder: Path) -> None:
+def test_the_default_time_is_the_callers(folder: Path) -> None:
     file = folder / "t.yaml"
     file.write_text(case(POD))
     assert [result.problems for result in run_test_file(str(file), NOW).cases] == [()]

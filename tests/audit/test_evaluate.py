@@ -1,4 +1,4 @@
-"""checking: objects from files are judged, placed, and never make the program fail."""
+"""Evaluation of objects from files: verdicts, positions, and invalid input."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def library() -> EvaluationContext:
 
 
 def judged(data: Any, world: EvaluationContext) -> CheckResult:
-    """Judge one object as a JSON file would hold it."""
+    """Evaluate one object as from a JSON file."""
     [entry] = parse_objects("f.json", orjson.dumps(data))
     [result] = evaluate_all([entry], world)
     return result
@@ -67,7 +67,7 @@ def yaml(text: str, world: EvaluationContext) -> list[CheckResult]:
     return list(evaluate_all(parse_objects("f.yaml", text.encode()), world))
 
 
-def test_a_finding_stands_at_its_field(world: EvaluationContext) -> None:
+def test_a_finding_is_located_at_its_field(world: EvaluationContext) -> None:
     text = (
         "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec:\n  containers:\n    - name: m\n"
         "      resources:\n        limits:\n          nvidia.com/gpu: 3\n"
@@ -79,7 +79,7 @@ def test_a_finding_stands_at_its_field(world: EvaluationContext) -> None:
     assert (result.namespace, result.verdict) == ("default", CheckVerdict.DENIED)
 
 
-def test_a_field_that_the_api_server_filled_in_stands_where_it_comes_from(world: EvaluationContext) -> None:
+def test_a_defaulted_field_is_located_at_its_source(world: EvaluationContext) -> None:
     text = (
         "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec:\n  containers:\n    - name: m\n"
         "      resources:\n        limits: {nvidia.com/gpu: 0.5}\n"
@@ -99,7 +99,7 @@ BAD_PODS: dict[str, tuple[Any, str]] = {
 
 
 @pytest.mark.parametrize(("pod", "code"), BAD_PODS.values(), ids=BAD_PODS)
-def test_a_gpu_amount_that_cannot_be_is_denied_in_a_sentence(pod: Any, code: str, world: EvaluationContext) -> None:
+def test_an_invalid_gpu_amount_is_denied(pod: Any, code: str, world: EvaluationContext) -> None:
     result = judged(pod, world)
     codes = {found.finding.code for found in result.findings}
     assert result.verdict is CheckVerdict.DENIED
@@ -127,7 +127,7 @@ ODD_PODS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("spec", ODD_PODS.values(), ids=ODD_PODS)
-def test_an_odd_pod_has_a_verdict(spec: dict[str, Any], library: EvaluationContext) -> None:
+def test_an_unusual_pod_has_a_verdict(spec: dict[str, Any], library: EvaluationContext) -> None:
     result = judged({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}, "spec": spec}, library)
     assert result.verdict is CheckVerdict.NO_GPU
 
@@ -155,15 +155,13 @@ NOT_PODS: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize(("data", "reason"), NOT_PODS.values(), ids=NOT_PODS)
-def test_what_says_it_is_a_pod_and_is_not_is_a_fault(
-    data: dict[str, Any], reason: str, world: EvaluationContext
-) -> None:
+def test_an_invalid_pod_is_invalid_input(data: dict[str, Any], reason: str, world: EvaluationContext) -> None:
     result = judged({"apiVersion": "v1", "kind": "Pod", **data}, world)
     assert (result.verdict, result.invalid) == (CheckVerdict.SKIPPED, True)
     assert reason in result.reason
 
 
-def test_a_workload_whose_template_is_no_pod_is_a_fault_where_it_stands(world: EvaluationContext) -> None:
+def test_an_invalid_pod_template_is_an_error_at_its_position(world: EvaluationContext) -> None:
     spec = {"containers": [{"name": "a", "image": "i", "resources": {"limits": {"nvidia.com/gpu": [1]}}}]}
     result = judged({"apiVersion": "apps/v1", "kind": "Deployment", "spec": {"template": {"spec": spec}}}, world)
     assert (result.verdict, result.invalid) == (CheckVerdict.SKIPPED, True)
@@ -183,7 +181,7 @@ OTHERS = {
 
 
 @pytest.mark.parametrize(("data", "reason", "quiet"), OTHERS.values(), ids=OTHERS)
-def test_what_is_no_workload_is_skipped(
+def test_an_object_without_pods_is_skipped(
     data: dict[str, Any], reason: str, quiet: bool, world: EvaluationContext
 ) -> None:
     result = judged(data, world)
@@ -191,7 +189,7 @@ def test_what_is_no_workload_is_skipped(
     assert reason in result.reason
 
 
-def test_a_policy_teaches_where_templates_are() -> None:
+def test_a_policy_can_name_the_pod_templates_of_a_kind() -> None:
     trainer = "  match: {templates: [{apiGroup: example.com, kind: Trainer, paths: [spec.template]}]}\n  limits:"
     world = EvaluationContext(
         policies=policies(POLICY.replace("  limits:", trainer)), view=view_of_objects(()), now=NOW
@@ -201,8 +199,8 @@ def test_a_policy_teaches_where_templates_are() -> None:
     assert result.verdict is CheckVerdict.WARNED
 
 
-def test_the_shape_is_judged_so_a_second_look_denies_no_more(library: EvaluationContext) -> None:
-    """`evaluate_object` calls `decide` once: the denials are those of the final pod."""
+def test_evaluating_the_patched_pod_again_adds_no_denials(library: EvaluationContext) -> None:
+    """`evaluate_object` calls `decide` once, on the patched pod."""
     for entry in read_objects([str(bundled_folder("examples") / "pods")]):
         assert isinstance(entry, SourceObject)
         result = evaluate_object(entry, library)
@@ -233,18 +231,18 @@ RANGE = {
 
 @pytest.fixture(scope="module")
 def bounded() -> EvaluationContext:
-    """A namespace whose LimitRange gives two GPUs to whoever names none, and a policy that right-sizes."""
+    """A namespace whose LimitRange defaults two GPUs, and a policy that right-sizes."""
     text = POLICY.replace("limitRanges: ignore", "limitRanges: evaluate") + "  rightSizing: {}\n"
     view = view_of(make_namespace("team"), RANGE, mig_node(), whole_node())
     return EvaluationContext(policies=policies(text), view=view, now=NOW, namespace="team")
 
 
 def with_helper() -> Json:
-    """A pod that asks for one GPU, with a helper that asks for nothing."""
+    """A pod that requests one GPU, with a helper container without requests."""
     return make_pod("a").gpus(1).needs("8Gi").container("helper", image="i").namespace("team").build()
 
 
-def test_a_pod_of_a_file_is_judged_as_limit_ranger_leaves_it(bounded: EvaluationContext) -> None:
+def test_a_pod_is_evaluated_after_limit_range_defaults(bounded: EvaluationContext) -> None:
     result = judged(with_helper(), bounded)
 
     assert "GPU-L202" in {found.finding.code for found in result.findings}
@@ -256,7 +254,7 @@ def test_a_pod_of_a_file_is_judged_as_limit_ranger_leaves_it(bounded: Evaluation
     }
 
 
-def test_pods_of_a_template_are_judged_as_limit_ranger_leaves_them(bounded: EvaluationContext) -> None:
+def test_pods_of_a_template_are_evaluated_after_limit_range_defaults(bounded: EvaluationContext) -> None:
     pod = with_helper()
     spec = {"template": {"metadata": pod["metadata"], "spec": pod["spec"]}}
     job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "j", "namespace": "team"}, "spec": spec}
@@ -268,6 +266,6 @@ def test_pods_of_a_template_are_judged_as_limit_ranger_leaves_them(bounded: Eval
     assert result.decision.gpu_milli_before == 3000
 
 
-def test_a_pod_that_names_everything_is_left_as_it_is_written(bounded: EvaluationContext) -> None:
+def test_a_pod_with_all_amounts_is_not_defaulted(bounded: EvaluationContext) -> None:
     pod = make_pod("a").asks("cpu", "1000m").gpus(1).namespace("team").build()
     assert judged(pod, bounded).stored["spec"] == pod["spec"]

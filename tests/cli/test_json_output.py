@@ -1,4 +1,4 @@
-"""The JSON of `check` is a contract: `docs/check-output.md` says what is in it, and this holds it."""
+"""The JSON of `check` is a contract, defined by `docs/check-output.md` and tested here."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def document(rightslice: Run) -> dict[str, Any]:
     return found
 
 
-def test_every_field_is_there_and_no_other(document: dict[str, Any]) -> None:
+def test_the_document_has_exactly_these_fields(document: dict[str, Any]) -> None:
     assert set(document) == {"objects", "summary"}
     assert_shape(document["summary"], SUMMARY)
     for each in document["summary"]["skips"]:
@@ -135,7 +135,7 @@ def test_every_field_is_there_and_no_other(document: dict[str, Any]) -> None:
             assert finding["mode"] in ("enforce", "warn", "audit")
 
 
-def test_the_sums_are_right(document: dict[str, Any]) -> None:
+def test_the_sums_are_correct(document: dict[str, Any]) -> None:
     objects, summary = document["objects"], document["summary"]
     verdicts = [each["verdict"] for each in objects]
     assert set(verdicts) == VERDICTS, "the fixture files have an object of each"
@@ -173,7 +173,7 @@ PRICES: dict[str, type] = {"currency": str, "source": str, "rates": list, "notes
 
 
 @pytest.mark.parametrize(("command", "rates"), [(("audit", "--since", "9999d"), 0), (("rightsize",), 1)])
-def test_money_without_head_figures_has_its_prices(rightslice: Run, command: tuple[str, ...], rates: int) -> None:
+def test_costs_without_utilization_have_their_prices(rightslice: Run, command: tuple[str, ...], rates: int) -> None:
     ran = rightslice(
         command[0], "cluster.yaml", *WORLD[:2], *command[1:], "-o", "json", "--now", "2026-06-01T00:00:00Z"
     )

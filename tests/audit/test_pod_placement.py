@@ -1,4 +1,4 @@
-"""Where pods would go, as `place` says it: what the scheduler would refuse is refused in its words."""
+"""Placement as `place` prints it, with reasons in the scheduler's words."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ H100 = "NVIDIA-H100-80GB-HBM3"
 
 
 def placed(item: Json, *objects: Json, policies: str = "") -> PlacementResult:
-    """What becomes of one object in a cluster."""
+    """Place one object in a cluster."""
     world = EvaluationContext(policies_of(*([policies] if policies else [])), view_of(*objects), NOW)
     entries = [each for each in parse_objects("x.json", orjson.dumps(item)) if isinstance(each, SourceObject)]
     (found,) = place_pods(entries, world, placing(*objects), ScoringStrategy.TAB, FillOrder.PACK)
@@ -63,7 +63,7 @@ ASKED: dict[str, tuple[str, object, list[str]]] = {
 
 
 @pytest.mark.parametrize(("resource", "amount", "fits"), ASKED.values(), ids=ASKED)
-def test_every_resource_that_a_pod_asks_for_must_be_there(resource: str, amount: object, fits: list[str]) -> None:
+def test_every_requested_resource_must_be_free(resource: str, amount: object, fits: list[str]) -> None:
     found = placed(make_pod().asks(resource, amount).build(), storing("n"), running("x", "n", "example.com/card"))
 
     assert nodes(found) == fits
@@ -71,7 +71,7 @@ def test_every_resource_that_a_pod_asks_for_must_be_there(resource: str, amount:
     assert said == ([] if fits else [f"Insufficient {resource}"])
 
 
-def test_a_pod_that_names_its_node_goes_there_or_nowhere() -> None:
+def test_a_pod_with_a_node_name_is_placed_only_there() -> None:
     there = placed(make_pod().gpus(1).spec(nodeName="b").build(), gpu_node("a"), gpu_node("b"))
     nowhere = placed(make_pod().gpus(1).spec(nodeName="ghost").build(), gpu_node("a"))
 
@@ -81,7 +81,7 @@ def test_a_pod_that_names_its_node_goes_there_or_nowhere() -> None:
     assert (nodes(nowhere), answer(nowhere)) == ([], "spec.nodeName is ghost, which does not exist.")
 
 
-def test_a_pod_that_asks_for_less_than_nothing_cannot_be() -> None:
+def test_a_negative_request_is_an_error() -> None:
     found = placed(make_pod().gpus("-8").build(), gpu_node("a"))
 
     assert nodes(found) == []
@@ -92,7 +92,7 @@ def test_a_pod_that_asks_for_less_than_nothing_cannot_be() -> None:
     ("count", "replicas", "said"),
     [(2, 4, ""), (2, 5, "; 4 of 5 replicas fit now"), (3, 3, "; 2 of 3 replicas fit now")],
 )
-def test_it_is_said_how_many_replicas_fit(count: int, replicas: int, said: str) -> None:
+def test_the_number_of_fitting_replicas_is_reported(count: int, replicas: int, said: str) -> None:
     found = placed(deployment(replicas, make_pod().gpus(count).build()), gpu_node("a", 4), gpu_node("b", 4))
 
     assert answer(found).endswith(said or "GPUs 0,1")
@@ -119,7 +119,7 @@ WITHOUT_TEMPLATE = {
 
 
 @pytest.mark.parametrize("item", WITHOUT_TEMPLATE.values(), ids=WITHOUT_TEMPLATE)
-def test_the_gpus_of_every_workload_are_placed(item: Json) -> None:
+def test_every_kind_of_workload_is_placed(item: Json) -> None:
     found = placed(item, make_node("cpu"), gpu_node("gpu"))
 
     assert (found.title, found.request.resource, found.request.count) == ("Pod team/a-*", GPU, 1)
@@ -127,20 +127,20 @@ def test_the_gpus_of_every_workload_are_placed(item: Json) -> None:
 
 
 @pytest.mark.parametrize(("kind", "wants"), [("Deployment", "nvidia.com/mig-1g.10gb"), ("DaemonSet", GPU)])
-def test_a_pod_that_is_placed_is_known_by_its_owner(kind: str, wants: str) -> None:
+def test_a_placed_pod_is_named_after_its_owner(kind: str, wants: str) -> None:
     sizing = policy("mode: enforce\nrightSizing: {evidence: [default], default: {memory: 8Gi}}")
     found = placed(deployment(1, make_pod().gpus(1).build(), kind), whole_node(), mig_node(), policies=sizing)
 
     assert found.request.resource == wants
 
 
-def test_places_for_pods_bound_the_replicas() -> None:
+def test_pod_slots_of_nodes_limit_the_replicas() -> None:
     found = placed(deployment(5, make_pod().build()), storing("n"), running("x", "n", "cpu"))
 
     assert (found.replicas, found.fits) == (5, 2)
 
 
-def test_only_so_many_replicas_as_there_are_joined_sets() -> None:
+def test_connected_gpu_sets_limit_the_replicas() -> None:
     pod = make_pod().gpus(3).annotate("rightslice.dev/topology", "nvlink=required").build()
     item: Any = deployment(3, pod)
     item["spec"]["template"]["metadata"]["annotations"] = pod["metadata"]["annotations"]
@@ -148,7 +148,7 @@ def test_only_so_many_replicas_as_there_are_joined_sets() -> None:
     assert placed(item, gpu_node("dgx", 8, "Tesla-V100-SXM2-32GB")).fits == 2
 
 
-def test_a_job_goes_to_the_domain_where_all_of_it_fits() -> None:
+def test_a_job_is_placed_in_the_domain_where_all_pods_fit() -> None:
     domains = {"a-small": "d1", "large-1": "d2", "large-2": "d2"}
     cluster = [gpu_node(name, 8, H100) for name in domains]
     for node, at in zip(cluster, domains.values(), strict=True):
@@ -160,7 +160,7 @@ def test_a_job_goes_to_the_domain_where_all_of_it_fits() -> None:
     assert nodes(placed(job, *cluster))[0] == "a-small"
 
 
-def test_it_is_said_why_it_is_not_known_which_gpus_are_free() -> None:
+def test_the_reason_for_unknown_free_gpus_is_reported() -> None:
     held = running("x", "n")
     bare = placed(make_pod().gpus(2).build(), gpu_node("n"), held)
     told = placed(make_pod().gpus(2).build(), gpu_node("n"), held, report("n", 17, {}))
@@ -170,7 +170,7 @@ def test_it_is_said_why_it_is_not_known_which_gpus_are_free() -> None:
     assert answer(told) == f"Goes to n (it is unknown which GPUs are free: {why})"
 
 
-def test_it_is_said_which_gpus_are_ill_that_a_pod_gets() -> None:
+def test_unhealthy_gpus_are_reported() -> None:
     sick = [gpu_node("n"), ailing(report("n", 4, BRIDGED), 0, 2)]
     unsure = [gpu_node("n"), ailing(report("n", 4, BRIDGED, {3: "team/x"}), 0, 2), running("x", "n", count=2)]
     pod = make_pod().gpus(1).build()
@@ -182,14 +182,14 @@ def test_it_is_said_which_gpus_are_ill_that_a_pod_gets() -> None:
 
 
 def domain(name: str, *free: int) -> list[Json]:
-    """Nodes of one NVLink domain with eight GPUs each, of which so many are free."""
+    """Nodes of an NVLink domain with eight GPUs each, some of them free."""
     named = [(f"{name}{i}", units) for i, units in enumerate(free)]
     held = [running(f"on-{node}", node, count=8 - units) for node, units in named if units < 8]
     return [*(gpu_node(node, 8, H100, **{"nvidia.com__gpu.clique": name}) for node, _ in named), *held]
 
 
 def job(replicas: int) -> Json:
-    """A Job whose pods say that they run together, eight GPUs each."""
+    """A Job whose pods are a gang, eight GPUs each."""
     made = deployment(replicas, make_pod().gpus(8).build(), "Job")
     made["spec"]["template"]["metadata"]["annotations"] = {"rightslice.dev/gang-size": str(replicas)}
     return made
@@ -222,7 +222,7 @@ GANGS = {
 
 
 @pytest.mark.parametrize(("size", "said", "why"), GANGS.values(), ids=GANGS)
-def test_a_gang_is_told_its_domain_and_why_no_other(size: int, said: str, why: dict[str, str]) -> None:
+def test_the_domain_of_a_gang_and_the_reasons_against_others(size: int, said: str, why: dict[str, str]) -> None:
     found = placed(job(size), *CLUSTER)
     lines = placement_lines(found)
     rows = {line.split()[0]: line for line in lines[lines.index("") + 2 :] if line}
@@ -231,7 +231,7 @@ def test_a_gang_is_told_its_domain_and_why_no_other(size: int, said: str, why: d
     assert {name: rows[name].partition("NVLink")[2].strip() for name in why} == why
 
 
-def test_a_gang_is_data_too() -> None:
+def test_a_gang_as_json() -> None:
     told = placement_document(placed(job(2), *CLUSTER))
 
     assert told["gang"] == {
@@ -252,7 +252,7 @@ def member(name: str) -> Any:
     return make_pod(name).gpus(8).label("jobset.sigs.k8s.io/jobset-name", "t").annotate("rightslice.dev/gang-size", "3")
 
 
-def test_those_of_a_gang_that_have_places_count_for_their_domain() -> None:
+def test_placed_pods_of_a_gang_count_for_their_domain() -> None:
     seated = member("first").spec(nodeName="a0").build()
     found = placed(member("next").build(), *domain("a", 8, 8, 8), *domain("b", 8, 8, 8), seated)
 
@@ -263,7 +263,7 @@ def test_those_of_a_gang_that_have_places_count_for_their_domain() -> None:
     assert "b has 0 of the gang, a 1" in "\n".join(placement_lines(found))
 
 
-def test_a_gang_of_unknown_size_goes_where_most_room_is() -> None:
+def test_a_gang_of_unknown_size_is_placed_where_most_is_free() -> None:
     pod = make_pod().gpus(8).label("jobset.sigs.k8s.io/jobset-name", "t").build()
     found = placed(pod, *CLUSTER)
 
@@ -273,7 +273,7 @@ def test_a_gang_of_unknown_size_goes_where_most_room_is() -> None:
     assert "b has capacity for 2, a for 3" in "\n".join(placement_lines(found))
 
 
-def test_a_gang_where_no_node_names_a_domain_says_so() -> None:
+def test_a_gang_without_domains() -> None:
     assert placement_lines(placed(job(2), gpu_node("x", 8, H100)))[2].endswith("no suitable node has that label")
 
 
@@ -312,7 +312,7 @@ UNSEEN: dict[str, tuple[Json, list[str]]] = {
 
 
 @pytest.mark.parametrize(("spec", "said"), UNSEEN.values(), ids=UNSEEN)
-def test_it_is_said_what_of_a_pod_is_not_looked_at(spec: Json, said: list[str]) -> None:
+def test_constraints_that_are_not_evaluated_are_named(spec: Json, said: list[str]) -> None:
     found = placed(make_pod().gpus(1).spec(**spec).build(), gpu_node("a"))
 
     assert list(placement_document(found)["unevaluated"]) == said
@@ -331,7 +331,7 @@ def test_volumes_that_a_controller_adds_are_named_too(claims: object) -> None:
 
 
 def with_port(number: int, *, init: bool = False, sidecar: bool = False, **port: str) -> PodMaker:
-    """A pod with a GPU that takes a port of its host."""
+    """A pod with a GPU and a host port."""
     ports = [{"containerPort": 80, "hostPort": number, **port}]
     if not init:
         pod = make_pod("asking").gpus(1)
@@ -354,7 +354,7 @@ PORTS: dict[str, tuple[PodMaker, bool]] = {
 
 
 @pytest.mark.parametrize(("pod", "fits"), PORTS.values(), ids=PORTS)
-def test_a_port_of_the_host_is_taken_once(pod: PodMaker, fits: bool) -> None:
+def test_a_host_port_is_used_once_per_node(pod: PodMaker, fits: bool) -> None:
     holder = with_port(8080).spec(nodeName="a").build()
     found = placed(pod.build(), gpu_node("a"), gpu_node("b"), holder)
 
@@ -364,21 +364,21 @@ def test_a_port_of_the_host_is_taken_once(pod: PodMaker, fits: bool) -> None:
     assert {each.detail for each in said} <= {"host port 8080/TCP is in use"}
 
 
-def test_ports_of_two_interfaces_do_not_clash() -> None:
+def test_ports_of_two_interfaces_do_not_conflict() -> None:
     holder = with_port(8080, hostIP="10.0.0.1").spec(nodeName="a").build()
 
     assert nodes(placed(with_port(8080, hostIP="10.0.0.2").build(), gpu_node("a"), holder)) == ["a"]
     assert nodes(placed(with_port(8080, hostIP="10.0.0.1").build(), gpu_node("a"), holder)) == []
 
 
-def test_a_workload_with_a_port_of_its_host_fits_once_on_a_node() -> None:
+def test_a_workload_with_a_host_port_fits_once_per_node() -> None:
     found = placed(deployment(3, with_port(8080).build()), gpu_node("a"), gpu_node("b"))
 
     assert (found.fits, answer(found).split("; ")[-1]) == (2, "2 of 3 replicas fit now")
 
 
 def created(pod: Json, moment: object) -> Json:
-    """The pod as it was created then."""
+    """The pod with this creation time."""
     return pod | {"metadata": pod["metadata"] | {"creationTimestamp": moment}}
 
 
@@ -391,9 +391,7 @@ NEWCOMERS: dict[str, tuple[object, object, list[int]]] = {
 
 
 @pytest.mark.parametrize(("single", "pair", "gpus"), NEWCOMERS.values(), ids=NEWCOMERS)
-def test_who_came_first_was_given_gpus_first_in_whatever_order_they_are_told(
-    single: object, pair: object, gpus: list[int]
-) -> None:
+def test_older_pods_got_their_gpus_first_in_any_order_of_input(single: object, pair: object, gpus: list[int]) -> None:
     node = [gpu_node("v", 8, "Tesla-V100-SXM2-32GB"), report("v", 8, DGX1)]
     pods = [created(running("zz", "v"), single), created(running("aa", "v", count=2), pair)]
 
@@ -411,7 +409,7 @@ HOMES: dict[str, tuple[Json, list[str], int]] = {
 
 
 @pytest.mark.parametrize(("spec", "names", "wanted"), HOMES.values(), ids=HOMES)
-def test_a_daemon_set_has_a_pod_on_each_node_that_lets_it_in(spec: Json, names: list[str], wanted: int) -> None:
+def test_a_daemon_set_has_a_pod_on_each_eligible_node(spec: Json, names: list[str], wanted: int) -> None:
     shut, taken = gpu_node("shut"), gpu_node("taken")
     shut["spec"], taken["spec"] = {"unschedulable": True}, {"taints": [{"key": "team", "effect": "NoSchedule"}]}
     found = placed(
@@ -424,7 +422,7 @@ def test_a_daemon_set_has_a_pod_on_each_node_that_lets_it_in(spec: Json, names: 
 
 
 @pytest.mark.parametrize(("on_host", "homes"), [(True, ["a", "offline"]), (False, ["a"])])
-def test_a_daemon_on_its_hosts_network_needs_no_other(on_host: bool, homes: list[str]) -> None:
+def test_a_daemon_on_the_host_network_tolerates_an_unavailable_network(on_host: bool, homes: list[str]) -> None:
     offline = gpu_node("offline")
     offline["spec"] = {"taints": [{"key": "node.kubernetes.io/network-unavailable", "effect": "NoSchedule"}]}
     item = deployment(1, make_pod().gpus(1).spec(hostNetwork=on_host).build(), "DaemonSet")
@@ -432,7 +430,7 @@ def test_a_daemon_on_its_hosts_network_needs_no_other(on_host: bool, homes: list
     assert sorted(nodes(placed(item, gpu_node("a"), offline))) == homes
 
 
-def test_it_is_said_on_how_many_of_its_nodes_a_daemon_set_fits() -> None:
+def test_the_number_of_nodes_that_fit_a_daemon_set_is_reported() -> None:
     item = deployment(1, make_pod().gpus(1).build(), "DaemonSet")
     full = running("x", "b", GPU, 4)
 
@@ -441,13 +439,13 @@ def test_it_is_said_on_how_many_of_its_nodes_a_daemon_set_fits() -> None:
 
 
 def with_adapter(node: Json, count: int = 4) -> Json:
-    """The node with network adapters that pods can ask for."""
+    """The node with network adapters as a resource."""
     for amounts in (node["status"]["allocatable"], node["status"]["capacity"]):
         amounts["rdma/hca"] = str(count)
     return node
 
 
-def test_a_gang_is_sent_to_the_domain_whose_nodes_fit_in_everything() -> None:
+def test_a_gang_is_placed_in_the_domain_where_all_requests_fit() -> None:
     clique = "nvidia.com/gpu.clique"
     short = [gpu_node("a1", 1), gpu_node("a2", 1)]
     for node in short:
@@ -464,7 +462,7 @@ def test_a_gang_is_sent_to_the_domain_whose_nodes_fit_in_everything() -> None:
     assert nodes(found)[0].startswith("b")
 
 
-def test_what_must_end_is_sought_where_the_pod_fits_otherwise() -> None:
+def test_preemption_considers_only_nodes_that_otherwise_fit() -> None:
     objects = [gpu_node("a", 2), with_adapter(gpu_node("b", 2))]
     pods = [running("a1", "a"), running("a2", "a"), running("b12", "b", count=2)]
 
@@ -474,7 +472,7 @@ def test_what_must_end_is_sought_where_the_pod_fits_otherwise() -> None:
     assert [pod.metadata.name for pod in found.nearest.pods] == ["b12"]
 
 
-def test_ports_of_pods_on_the_hosts_network_are_ports_of_the_host() -> None:
+def test_ports_of_pods_on_the_host_network_are_host_ports() -> None:
     pod = make_pod().gpus(1).spec(hostNetwork=True)
     pod.data["spec"]["containers"][0]["ports"] = [{"containerPort": 8080}]
 

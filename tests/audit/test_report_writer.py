@@ -1,4 +1,4 @@
-"""publish: whose an object of our name is, on an API server that plays a script."""
+"""Ownership of policy reports, on a scripted API server."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def listed(*items: dict[str, Any]) -> Answer:
 
 
 def published(folder: Path, *answers: Answer, empty: bool = False) -> tuple[bool, list[str], list[str]]:
-    """Whether all were written, what was said, and how the server was asked beyond its list."""
+    """Whether all reports were written, the messages, and the requests other than lists."""
     told: list[str] = []
     found = [] if empty else [audited_pod("p", namespace="a", findings=[DENIED])]
 
@@ -48,21 +48,21 @@ ANOTHERS = {
 
 
 @pytest.mark.parametrize("there", ANOTHERS.values(), ids=ANOTHERS)
-def test_an_object_that_is_not_ours_is_neither_written_nor_removed(tmp_path: Path, there: dict[str, Any]) -> None:
+def test_an_object_of_another_tool_is_neither_written_nor_deleted(tmp_path: Path, there: dict[str, Any]) -> None:
     everything, [line], asked = published(tmp_path, listed(there))
     assert (everything, asked) == (False, [])
     assert line.startswith(f"Report a/{NAME} belongs to another tool and is left alone: ")
     assert published(tmp_path, listed(there), empty=True) == (True, [], [])
 
 
-def test_an_object_that_another_tool_makes_meanwhile_is_left_alone(tmp_path: Path) -> None:
+def test_an_object_that_another_tool_just_created_is_left_alone(tmp_path: Path) -> None:
     conflict = refused(409, "Conflict", 'conflict with "scanner": .results')
     everything, [line], asked = published(tmp_path, listed(), conflict)
     assert (everything, asked) == (False, ["PATCH"])
     assert 'conflict with "scanner": .results. To store the results there, ' in line
 
 
-def test_ours_is_written_over_what_others_changed_in_it_and_removed(tmp_path: Path) -> None:
+def test_our_object_is_overwritten_and_deleted(tmp_path: Path) -> None:
     assert published(tmp_path, listed(one(OWNER_LABELS)), said({})) == (
         True,
         [f"Report a/{NAME} written: 1 fail, 0 warn"],

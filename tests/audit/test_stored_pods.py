@@ -1,4 +1,4 @@
-"""standing: which pods no hook saw, what they would have become, and from when on pods are taken."""
+"""Pods that were not evaluated at admission, and their creation times."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.audit.test_auditing import NODE, SIZING, audited, labelled
+from tests.audit.test_pod_audit import NODE, SIZING, audited, labelled
 from tests.make import Json, PodMaker, make_node, make_pod
 from webhook.audit.evaluate import EvaluationContext
 from webhook.audit.object_files import SourceObject
@@ -44,7 +44,7 @@ def here(pod: PodMaker) -> Json:
 
 
 def static(pod: PodMaker) -> PodMaker:
-    """The pod as the kubelet shows it to the API server."""
+    """A static pod as the kubelet reports it."""
     marks = {"config.mirror": "m", "config.source": "file", "config.hash": "h", "config.seen": "2026-01-01T00:00:00Z"}
     for mark, value in marks.items():
         pod.annotate(f"kubernetes.io/{mark}", value)
@@ -75,7 +75,7 @@ CASES: dict[str, tuple[Json, UnevaluatedReason | None, str]] = {
 
 
 @pytest.mark.parametrize(("pod", "missed", "becomes"), CASES.values(), ids=CASES)
-def test_missed(pod: Json, missed: UnevaluatedReason | None, becomes: str) -> None:
+def test_missed_admission(pod: Json, missed: UnevaluatedReason | None, becomes: str) -> None:
     standing = standing_of(pod, GUARD)
     assert (standing.unevaluated_reason, standing.would_become) == (missed, becomes)
 
@@ -86,7 +86,7 @@ def standing_of(pod: Json, policy: str, node: Json = NODE) -> ClusterPodDetails:
     return result.pod_details
 
 
-def test_one_that_would_be_made_smaller_says_what_it_would_be_given() -> None:
+def test_a_pod_that_would_be_resized_names_the_change() -> None:
     [result] = audited(WHOLE, SHARES, here(make_pod().gpus(1)), policy=SIZING)
     assert result.pod_details is not None
     assert result.pod_details.unevaluated_reason is UnevaluatedReason.UNRECORDED
@@ -94,8 +94,8 @@ def test_one_that_would_be_made_smaller_says_what_it_would_be_given() -> None:
 
 
 @pytest.mark.parametrize(("mode", "becomes"), {"enforce": "given resources", "audit": "admitted unchanged"}.items())
-def test_a_static_pod_says_what_it_would_be_given_and_saves_nothing(mode: str, becomes: str) -> None:
-    """Its node runs it by a manifest: nothing that a policy says would free a GPU."""
+def test_a_static_pod_names_the_change_and_saves_nothing(mode: str, becomes: str) -> None:
+    """The kubelet runs it from a file: no policy can free its GPU."""
     policy = SIZING.replace("mode: enforce", f"mode: {mode}")
     [result] = audited(WHOLE, SHARES, here(static(make_pod().gpus(1))), policy=policy)
     decision = result.decision
@@ -115,7 +115,7 @@ def entry(name: str, created: Any) -> SourceObject:
     return SourceObject(data, Document(data, "f", (1, 1)))
 
 
-def test_since() -> None:
+def test_created_since() -> None:
     found = [
         entry("before", "2026-05-31T23:59:59Z"),
         entry("then", "2026-06-01T00:00:00Z"),
@@ -135,7 +135,7 @@ SEEN = ObservedUsage(6000, 100, 99, sizes_mib=tuple(range(1000, 31_000, 1000)), 
 
 
 def seen(use: ObservedUsage, now: datetime) -> EvaluationContext:
-    """A world at a moment, in which the container of the pod "a" was seen."""
+    """A context in which usage of the container of pod "a" was recorded."""
     return EvaluationContext(PolicySet(), empty_view(), now, UsageView({("team", "Pod/a", "main"): use}))
 
 
@@ -151,7 +151,9 @@ RISKS = {
 
 
 @pytest.mark.parametrize(("outcome", "risk"), RISKS.values(), ids=RISKS)
-def test_the_risk_is_that_of_what_use_advises(outcome: OfferChoice | KeepRequest, risk: int | None) -> None:
+def test_the_risk_is_that_of_the_usage_based_recommendation(
+    outcome: OfferChoice | KeepRequest, risk: int | None
+) -> None:
     pod = parse_pod(make_pod("a").gpus(1).build())
     [use] = container_uses(gpu_requests_of_pod(pod), "team", pod, seen(SEEN, NOW), outcome)
     assert use.memory_mib == 6000
@@ -161,7 +163,7 @@ def test_the_risk_is_that_of_what_use_advises(outcome: OfferChoice | KeepRequest
 IDLE: dict[str, Any] = {"idle_until": int(NOW.timestamp()), "idle_pods": ("a",)}
 
 
-def test_a_pod_that_was_not_recorded_itself_is_not_idle_because_another_of_its_workload_was() -> None:
+def test_only_recorded_pods_of_an_idle_workload_are_idle() -> None:
     for name, idle in {"a": True, "b": False}.items():
         pod = parse_pod(make_pod(name).gpus(1).owned_by("StatefulSet", "s").build())
         uses = UsageView({("team", "StatefulSet/s", "main"): msgspec.structs.replace(SEEN, **IDLE)})
@@ -174,7 +176,7 @@ def test_a_pod_that_was_not_recorded_itself_is_not_idle_because_another_of_its_w
         ] == [idle]
 
 
-def test_idle_is_judged_by_the_moment_of_the_audit() -> None:
+def test_idle_is_evaluated_at_the_time_of_the_audit() -> None:
     """Recorded use may be weeks old."""
     pod, then = parse_pod(make_pod("a").gpus(1).build()), msgspec.structs.replace(SEEN, **IDLE)
     moments = (NOW, NOW + timedelta(days=1), NOW + timedelta(days=28))

@@ -1,4 +1,4 @@
-"""comparing: what a change of policies would do to each pod."""
+"""The effect of a policy change on each pod."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import msgspec
 import orjson
 
-from tests.audit.test_auditing import NODE, running, world_of
+from tests.audit.test_pod_audit import NODE, running, world_of
 from tests.make import Json, make_pod
 from tests.world import policies_of, policy
 from webhook.audit.object_files import SkippedDocument, SourceObject, parse_objects
@@ -28,7 +28,7 @@ TOLERATES = "mode: enforce\ninjection: {tolerations: [{key: team, operator: Exis
 
 
 def compared(old: Sequence[str], new: Sequence[str], *pods: Json) -> list[PodPolicyDiff]:
-    """Judge pods by policies of these specs, old and new."""
+    """Compare policies with these specs, old and new."""
     items = {"apiVersion": "v1", "kind": "List", "items": [NODE, *pods]}
     found = list(parse_objects("f.json", orjson.dumps(items)))
     view = view_of_objects((each.data, each.place()) for each in found if isinstance(each, SourceObject))
@@ -50,13 +50,13 @@ def test_the_same_policies_change_nothing() -> None:
     assert not [each for each in compared(specs, specs, running("a", 1), running("b", 3)) if each.differs]
 
 
-def test_what_is_added_is_patched_anew() -> None:
+def test_an_added_field_is_patched_differently() -> None:
     [found] = compared([MOST.format(2)], [MOST.format(2), TOLERATES], running("a", 1))
     assert (found.denied, found.allowed, found.patched) == (False, False, True)
 
 
-def test_another_digest_alone_is_no_change() -> None:
-    """Our record on the pod has the digest of all policies, also of those that say nothing about the pod."""
+def test_a_different_digest_alone_is_not_a_change() -> None:
+    """Our record has the digest of all policies, including those that do not match the pod."""
     [bare, noted] = compared(
         [TOLERATES],
         [TOLERATES, "mode: audit\nlimits: {perPod: [{resource: nvidia.com/gpu, max: 8}]}"],
@@ -67,7 +67,7 @@ def test_another_digest_alone_is_no_change() -> None:
     assert not noted.differs
 
 
-def test_a_fault_in_a_file_is_told() -> None:
+def test_an_invalid_document_is_returned() -> None:
     world = world_of(view_of_objects(()))
     [fault] = compare_policies(
         [SkippedDocument(SourceLocation("a"), "gone", broken=True), SkippedDocument(SourceLocation("b"), "no object")],
@@ -82,7 +82,7 @@ def one(workload: str, kind: str, milli: int = 0) -> PodPolicyDiff:
     return PodPolicyDiff("team", workload, kind == "denied", kind == "allowed", kind == "patched", ("GPU-L103",), milli)
 
 
-def test_changes_are_added_up_by_workload() -> None:
+def test_changes_are_summed_by_workload() -> None:
     found = policy_diffs_by_workload(
         [one("Job/a", "denied"), one("Job/b", "denied"), one("Job/b", "denied"), one("Job/a", "patched", 857)]
     )
@@ -103,7 +103,7 @@ def test_changes_are_added_up_by_workload() -> None:
     assert [len(each) for each in policy_diff_document([], found).values()] == [0, 2, 0, 1, 0]
 
 
-def test_what_is_newly_warned_is_told_with_its_codes() -> None:
+def test_new_warnings_have_their_codes() -> None:
     wary = MOST.format(2).replace("enforce", "warn")
     before, after = [MOST.format(8)], [MOST.format(8), wary]
     small, large = compared(before, after, running("a", 1), running("b", 3))
@@ -118,7 +118,7 @@ def test_what_is_newly_warned_is_told_with_its_codes() -> None:
     assert [change["codes"] for change in policy_diff_document([], found)["newlyWarned"]] == [["GPU-L103"]]
 
 
-def test_gpus_of_a_pod_that_is_let_in_and_patched_count_once() -> None:
+def test_gpus_of_an_admitted_and_patched_pod_count_once() -> None:
     lines = list(
         policy_diff_table([], policy_diffs_by_workload([PodPolicyDiff("team", "Job/a", False, True, True, (), 857)]))
     )

@@ -1,4 +1,4 @@
-"""The policy files of a live cluster: what of the ConfigMap counts, and what it means that it is not there."""
+"""The policy files in the ConfigMap of a live cluster, and a missing ConfigMap."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ async def test_policy_files(answer: Answer, want: PolicyTexts, why: str, tmp_pat
     assert [each.path for each in server.asked] == ["/api/v1/namespaces/ours/configmaps/rightslice-policies"]
 
 
-async def test_a_server_that_fails_is_no_cluster_without_files(tmp_path: Path) -> None:
+async def test_a_failing_server_is_an_error(tmp_path: Path) -> None:
     async with playing(tmp_path, refused(500, "InternalError")) as (_, api):
         with pytest.raises(ApiError, match="500 InternalError"):
             await read_policy_config_map(api, "ours")

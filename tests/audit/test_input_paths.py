@@ -1,4 +1,4 @@
-"""files: what a command is given that is no file is told, and never waited for."""
+"""Input paths that are not regular files are reported, and never waited for."""
 
 from __future__ import annotations
 
@@ -35,19 +35,19 @@ LINKS = {
 
 
 @pytest.mark.parametrize("link", LINKS)
-def test_a_link_that_is_not_read_is_told_with_the_reason(folder: Path, link: str) -> None:
+def test_a_skipped_symlink_has_a_reason(folder: Path, link: str) -> None:
     target, reason = LINKS[link]
     (folder / link).symlink_to(target)
     assert names(folder, document_files(str(folder))) == ["a.yaml", "sub/b.json"]
     assert list(skipped_paths(str(folder))) == [(str(folder / link), reason)]
 
 
-def test_a_pipe_in_a_folder_is_told(folder: Path) -> None:
+def test_a_pipe_in_a_folder_is_skipped_with_a_reason(folder: Path) -> None:
     os.mkfifo(folder / "p.yaml")
     assert list(skipped_paths(str(folder))) == [(str(folder / "p.yaml"), "not a regular file")]
 
 
-def test_nothing_is_told_of_links_to_files_and_of_what_is_hidden(folder: Path) -> None:
+def test_symlinks_to_files_and_hidden_files_are_not_reported(folder: Path) -> None:
     (folder / "c.yaml").symlink_to("a.yaml")
     (folder / ".#a.yaml").symlink_to("somebody@edits")
     assert names(folder, document_files(str(folder))) == ["a.yaml", "c.yaml", "sub/b.json"]
@@ -55,18 +55,18 @@ def test_nothing_is_told_of_links_to_files_and_of_what_is_hidden(folder: Path) -
     assert list(skipped_paths(str(folder / "a.yaml"))) == []
 
 
-def test_a_named_pipe_is_refused_at_once(tmp_path: Path) -> None:
+def test_a_named_pipe_is_rejected_without_waiting(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "p.yaml")
     with pytest.raises(OSError, match=r"a pipe, not a file\. Pass its content on standard input, as -"):
         read_content(str(tmp_path / "p.yaml"), 100)
 
 
-def test_a_device_is_refused() -> None:
+def test_a_device_is_rejected() -> None:
     with pytest.raises(OSError, match="not a regular file"):
         read_content("/dev/zero", 100)
 
 
-def test_a_pipe_that_a_shell_hands_over_is_read() -> None:
+def test_a_pipe_from_the_shell_is_read() -> None:
     reading, writing = os.pipe()
     os.write(writing, POD.encode())
     os.close(writing)
@@ -74,5 +74,5 @@ def test_a_pipe_that_a_shell_hands_over_is_read() -> None:
     os.close(reading)
 
 
-def test_no_more_is_read_than_asked_for(folder: Path) -> None:
+def test_at_most_the_given_number_of_bytes_is_read(folder: Path) -> None:
     assert read_content(str(folder / "a.yaml"), 10) == POD.encode()[:10]

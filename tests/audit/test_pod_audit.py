@@ -1,4 +1,4 @@
-"""auditing: the pods of a snapshot, each judged as if it were created again."""
+"""Pods of a snapshot, each evaluated as if it were created now."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def running(name: str, gpus: int, phase: str = "Running") -> dict[str, Any]:
     return pod
 
 
-def test_only_pods_that_hold_something_are_judged() -> None:
+def test_only_active_pods_are_evaluated() -> None:
     results = audited(
         NODE, make_namespace("team"), running("a", 1), running("b", 1, "Succeeded"), running("c", 1, "Failed")
     )
@@ -75,7 +75,7 @@ SAME = {
 
 
 @pytest.mark.parametrize(("pods", "phases"), SAME.values(), ids=SAME)
-def test_of_a_pod_that_is_given_twice_the_later_counts(pods: list[dict[str, Any]], phases: list[str]) -> None:
+def test_of_duplicate_pods_the_last_one_counts(pods: list[dict[str, Any]], phases: list[str]) -> None:
     listed = orjson.dumps({"apiVersion": "v1", "kind": "List", "items": [NODE, *pods, NODE]})
     once = deduplicate_pods(list(parse_objects("f.json", listed)))
 
@@ -84,18 +84,18 @@ def test_of_a_pod_that_is_given_twice_the_later_counts(pods: list[dict[str, Any]
     assert [data.get("status", {}).get("phase", "") for data in found[1:-1]] == phases
 
 
-def test_the_node_that_the_scheduler_chose_is_no_finding() -> None:
+def test_the_node_of_a_bound_pod_is_not_a_finding() -> None:
     [result] = audited(NODE, running("a", 1))
     assert result.verdict is CheckVerdict.ALLOWED
 
 
-def test_a_pod_does_not_stand_in_its_own_way_in_a_quota() -> None:
+def test_a_pods_own_usage_does_not_exceed_its_quota() -> None:
     results = audited(NODE, QUOTA, running("a", 3), running("b", 1))
     assert [result.verdict for result in results] == [CheckVerdict.ALLOWED, CheckVerdict.ALLOWED]
 
 
 def quota(*, scopes: tuple[str, ...] = (), **full: str) -> dict[str, Any]:
-    """A quota of which everything is used; `_` of a key stands for its dot, `__` for its slash."""
+    """A quota that is used up; in keys, `_` means a dot and `__` a slash."""
     amounts = {key.replace("__", "/").replace("_", "."): amount for key, amount in full.items()}
     return {**QUOTA, "spec": {"hard": amounts, "scopes": scopes}, "status": {"hard": amounts, "used": amounts}}
 
@@ -122,12 +122,12 @@ def using(name: str, **spec: Any) -> dict[str, Any]:
     ],
     ids=["CPU", "CPU and memory", "limits of CPU", "pods", "count/pods", "the accounting resource", "in scope"],
 )
-def test_nothing_that_a_pod_uses_of_a_quota_stands_in_its_own_way(full: dict[str, Any]) -> None:
+def test_everything_that_a_pod_uses_is_released_from_a_quota(full: dict[str, Any]) -> None:
     [result] = audited(NODE, full, using("a"))
     assert result.verdict is CheckVerdict.ALLOWED, result.findings
 
 
-def test_overhead_is_use_too() -> None:
+def test_overhead_is_released_too() -> None:
     [result] = audited(NODE, quota(requests_cpu="5"), using("a", overhead={"cpu": "1"}))
     assert result.verdict is CheckVerdict.ALLOWED, result.findings
 
@@ -145,7 +145,7 @@ CLAIMS: tuple[dict[str, Any], ...] = (
 
 
 @pytest.mark.parametrize(("node", "told"), [("n", []), ("", ["GPU-Q306"])], ids=["it runs", "it waits for its claim"])
-def test_the_claims_of_a_pod_that_runs_are_its_own_use(node: str, told: list[str]) -> None:
+def test_the_claims_of_a_running_pod_are_its_own_usage(node: str, told: list[str]) -> None:
     amounts = {DEVICES: "2"}
     full = {**QUOTA, "spec": {"hard": amounts}, "status": {"hard": amounts, "used": amounts}}
     pod = make_pod("a").spec(resourceClaims=[{"name": "c", "resourceClaimTemplateName": "two"}], nodeName=node).build()
@@ -153,17 +153,17 @@ def test_the_claims_of_a_pod_that_runs_are_its_own_use(node: str, told: list[str
     assert [found.finding.code for found in result.findings] == told
 
 
-def test_a_pod_that_takes_more_than_its_quota_has_is_denied_whatever_it_uses() -> None:
+def test_a_pod_larger_than_its_quota_is_denied() -> None:
     [result] = audited(NODE, quota(requests_cpu="3"), using("a"))
     assert [found.finding.code for found in result.findings] == ["GPU-Q301"]
 
 
-def test_a_pod_that_never_fitted_its_quota_is_denied() -> None:
+def test_a_pod_that_exceeds_its_quota_without_usage_is_denied() -> None:
     [result] = audited(NODE, QUOTA, running("a", 5))
     assert [found.finding.code for found in result.findings] == ["GPU-Q301"]
 
 
-def test_faults_are_told_and_other_documents_are_passed_over() -> None:
+def test_errors_are_returned_and_other_documents_are_skipped() -> None:
     found = [
         *parse_objects("f.json", b'{"apiVersion": "v1", "kind": "Pod", "spec": {"containers": 1}}'),
         SkippedDocument(SourceLocation("a"), "gone", broken=True),
@@ -209,7 +209,7 @@ def cuda_12(minor: str) -> dict[str, str]:
 
 
 def labelled(product: str, count: int, strategy: str = "none", replicas: int = 1) -> dict[str, str]:
-    """What GPU feature discovery says of a node."""
+    """Labels of GPU feature discovery."""
     return {
         "nvidia.com/gpu.product": product,
         "nvidia.com/gpu.count": str(count),
@@ -222,7 +222,7 @@ def labelled(product: str, count: int, strategy: str = "none", replicas: int = 1
 
 
 def single(profile: str, slices: int, memory: int) -> dict[str, Any]:
-    """A node of A100 cards that gives MIG instances the name of whole cards."""
+    """A node of A100 cards that advertises MIG instances under the name of whole cards."""
     labels = {
         "nvidia.com/gpu.product": f"NVIDIA-A100-SXM4-40GB-MIG-{profile}",
         "nvidia.com/gpu.count": "7",
@@ -260,7 +260,7 @@ HELD = {
 
 
 @pytest.mark.parametrize("kind", HELD)
-def test_a_bound_pod_holds_what_its_node_gives_and_saves_only_what_is_less(kind: str) -> None:
+def test_a_bound_pod_is_measured_on_its_node(kind: str) -> None:
     node = NODES[kind]
     quarters = make_node("quarters", QUARTERS, **{"nvidia.com/gpu.shared": 8})
     resource, before, after = HELD[kind]
@@ -277,7 +277,7 @@ ENFORCED, ON_TRIAL = "mode: enforce\n  rightSizing", "mode: {}\n  rightSizing"
 
 @pytest.mark.parametrize("mode", ["audit", "warn"])
 @pytest.mark.parametrize("kind", HELD)
-def test_what_a_trial_would_save_is_told_beside_what_is_saved(mode: str, kind: str) -> None:
+def test_savings_in_audit_mode_are_reported_separately(mode: str, kind: str) -> None:
     node = NODES[kind]
     quarters = make_node("quarters", QUARTERS, **{"nvidia.com/gpu.shared": 8})
     resource, before, after = HELD[kind]
@@ -289,7 +289,7 @@ def test_what_a_trial_would_save_is_told_beside_what_is_saved(mode: str, kind: s
     assert (share["gpuMilliSaved"], share["gpuMilliAuditSaved"]) == (0, before - after)
 
 
-def test_a_trial_of_a_pod_that_would_be_denied_saves_nothing() -> None:
+def test_audit_mode_saves_nothing_for_a_denied_pod() -> None:
     quarters = make_node("quarters", QUARTERS, **{"nvidia.com/gpu.shared": 8})
     pod = make_pod("a").gpus(1).spec(nodeName="whole", hostPID=True).build()
     deny = POLICY.replace("[nodeName]", "[hostNamespaces]")
@@ -308,7 +308,7 @@ NOTE = "LimitRanger plugin set: nvidia.com/gpu request for container side; nvidi
 
 
 @pytest.mark.parametrize(("mode", "after"), [("enforce", 1000), ("audit", 2000)])
-def test_gpus_that_a_policy_would_take_out_are_saved(mode: str, after: int) -> None:
+def test_gpus_that_a_policy_removes_are_saved(mode: str, after: int) -> None:
     gpu = {"nvidia.com/gpu": "1"}
     pod = make_pod("a").gpus(1).container("side", resources={"limits": gpu, "requests": gpu}).spec(nodeName="n")
     pod = pod.annotate("kubernetes.io/limit-ranger", NOTE)
@@ -335,19 +335,19 @@ def test_a_pod_on_a_node_that_is_not_in_the_snapshot_holds_whole_cards() -> None
 NAME = {"kubernetes.io/metadata.name": "team"}
 
 
-def test_labels_stand_beside_those_of_the_cluster(view: ClusterView) -> None:
+def test_given_labels_are_added_to_those_of_the_cluster(view: ClusterView) -> None:
     assert labels(with_namespace_labels(view, {"sized": "true"}), "team") == {**NAME, "tier": "a", "sized": "true"}
     assert labels(with_namespace_labels(view, {"tier": "b"}), "team") == {**NAME, "tier": "b"}
     assert with_namespace_labels(view, {}) is view
 
 
-def test_labels_of_one_namespace_replace_its_own_and_leave_the_others(view: ClusterView) -> None:
+def test_labels_of_one_namespace_replace_only_its_own(view: ClusterView) -> None:
     assert labels(with_only_namespace_labels(view, "team", {"x": "y"}), "team") == {**NAME, "x": "y"}
     assert labels(with_only_namespace_labels(view, "team", {}), "team") == NAME
     assert labels(with_only_namespace_labels(view, "other", {"x": "y"}), "team") == {**NAME, "tier": "a"}
 
 
-def test_annotations_of_a_namespace_stay_when_it_gets_labels() -> None:
+def test_given_labels_keep_annotations() -> None:
     noted = make_namespace("team")
     noted["metadata"]["annotations"] = {"note": "1"}
     view = view_of_objects([(noted, SourceLocation("f"))])
@@ -357,7 +357,7 @@ def test_annotations_of_a_namespace_stay_when_it_gets_labels() -> None:
         assert namespace.metadata.annotations == {"note": "1"}
 
 
-def test_labels_stay_when_use_is_taken_out(view: ClusterView) -> None:
+def test_releasing_usage_keeps_labels(view: ClusterView) -> None:
     both = without_pod_usage(
         with_namespace_labels(view, {"x": "y"}), "team", parse_pod(make_pod("pod").gpus(1).build()), runs=True
     )
@@ -381,7 +381,7 @@ NEARLY_EMPTY = {**quota(), "status": {"hard": {"requests.cpu": "9", "pods": "9"}
     ],
     ids=["a quota that counts the pod", "one that does not", "never below zero, and no key that is not counted"],
 )
-def test_of_each_quota_what_the_pod_is_charged_is_taken_out(
+def test_each_quota_is_reduced_by_the_charge_of_the_pod(
     counting: dict[str, Any], deadline: dict[str, Any], left: dict[str, str]
 ) -> None:
     view = view_of_objects([(counting, SourceLocation("f"))])
@@ -389,6 +389,6 @@ def test_of_each_quota_what_the_pod_is_charged_is_taken_out(
     assert found.status.used == left
 
 
-def test_a_pod_with_an_amount_that_is_none_has_nothing_taken_out(view: ClusterView) -> None:
+def test_a_pod_with_an_invalid_amount_releases_nothing(view: ClusterView) -> None:
     pod = parse_pod(make_pod("a").gpus("many").build())
     assert without_pod_usage(view, "team", pod, runs=True).quotas("team") == view.quotas("team")
