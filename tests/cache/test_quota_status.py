@@ -1,4 +1,4 @@
-"""stored: what the API server makes of LimitRanges and quotas that a file holds as they were written."""
+"""quota_status: usage of quotas that no controller has counted."""
 
 from __future__ import annotations
 
@@ -11,37 +11,10 @@ from tests.make import Json, make_node, make_pod
 from webhook.cache.quota_status import with_quota_status
 from webhook.cache.snapshot import view_of_objects
 from webhook.errors import SourceLocation
-from webhook.model.defaulting import default_limit_range
-from webhook.model.objects import LimitRange, ResourceQuota
+from webhook.model.objects import ResourceQuota
 from webhook.model.pods import parse_pod
 
 GPU = "nvidia.com/gpu"
-
-DEFAULTS: dict[str, tuple[Json, Json, Json]] = {
-    "the trap: a ceiling is the default too": ({"max": {GPU: "4"}}, {GPU: "4"}, {GPU: "4"}),
-    "the safe form": ({"max": {GPU: "4"}, "default": {GPU: "0"}}, {GPU: "0"}, {GPU: "0"}),
-    "a floor is the default request alone": ({"min": {GPU: "1"}}, {}, {GPU: "1"}),
-    "a ceiling comes before a floor": ({"min": {GPU: "1"}, "max": {GPU: "4"}}, {GPU: "4"}, {GPU: "4"}),
-    "a default request stays": (
-        {"max": {"cpu": "4"}, "defaultRequest": {"cpu": "1"}, "min": {"cpu": "500m"}},
-        {"cpu": "4"},
-        {"cpu": "1"},
-    ),
-    "keys do not mix": ({"max": {"cpu": "4"}, "min": {GPU: "1"}}, {"cpu": "4"}, {"cpu": "4", GPU: "1"}),
-}
-
-
-@pytest.mark.parametrize(("item", "default", "request_"), DEFAULTS.values(), ids=DEFAULTS)
-def test_defaults_of_a_container_item(item: Json, default: Json, request_: Json) -> None:
-    written = msgspec.convert({"spec": {"limits": [{"type": "Container", **item}]}}, LimitRange)
-    (stored,) = default_limit_range(written).spec.limits
-    assert (stored.default, stored.default_request) == (default, request_)
-    assert default_limit_range(default_limit_range(written)) == default_limit_range(written)
-
-
-def test_a_pod_item_has_no_defaults() -> None:
-    written = msgspec.convert({"spec": {"limits": [{"type": "Pod", "max": {GPU: "4"}}]}}, LimitRange)
-    assert default_limit_range(written) == written
 
 
 def _quota(hard: Json, **fields: Any) -> ResourceQuota:

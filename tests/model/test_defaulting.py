@@ -5,12 +5,14 @@ from __future__ import annotations
 import copy
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.make import make_pod
-from webhook.model.defaulting import default_object
+from tests.make import Json, make_pod
+from webhook.model.defaulting import default_limit_range, default_object
+from webhook.model.objects import LimitRange
 
 JSON = st.recursive(
     st.none() | st.integers() | st.text(max_size=3),
@@ -75,3 +77,31 @@ PORTS: dict[str, tuple[Any, bool, Any]] = {
 def test_ports(ports: Any, on_host: bool, want: Any) -> None:
     pod = make_pod().spec(hostNetwork=on_host, containers=[{"name": "a", "ports": ports}]).build()
     assert default_object(pod, "team")["spec"]["containers"][0]["ports"] == want
+
+
+GPU = "nvidia.com/gpu"
+DEFAULTS: dict[str, tuple[Json, Json, Json]] = {
+    "the trap: a ceiling is the default too": ({"max": {GPU: "4"}}, {GPU: "4"}, {GPU: "4"}),
+    "the safe form": ({"max": {GPU: "4"}, "default": {GPU: "0"}}, {GPU: "0"}, {GPU: "0"}),
+    "a floor is the default request alone": ({"min": {GPU: "1"}}, {}, {GPU: "1"}),
+    "a ceiling comes before a floor": ({"min": {GPU: "1"}, "max": {GPU: "4"}}, {GPU: "4"}, {GPU: "4"}),
+    "a default request stays": (
+        {"max": {"cpu": "4"}, "defaultRequest": {"cpu": "1"}, "min": {"cpu": "500m"}},
+        {"cpu": "4"},
+        {"cpu": "1"},
+    ),
+    "keys do not mix": ({"max": {"cpu": "4"}, "min": {GPU: "1"}}, {"cpu": "4"}, {"cpu": "4", GPU: "1"}),
+}
+
+
+@pytest.mark.parametrize(("item", "default", "request_"), DEFAULTS.values(), ids=DEFAULTS)
+def test_defaults_of_a_container_item(item: Json, default: Json, request_: Json) -> None:
+    written = msgspec.convert({"spec": {"limits": [{"type": "Container", **item}]}}, LimitRange)
+    (stored,) = default_limit_range(written).spec.limits
+    assert (stored.default, stored.default_request) == (default, request_)
+    assert default_limit_range(default_limit_range(written)) == default_limit_range(written)
+
+
+def test_a_pod_item_has_no_defaults() -> None:
+    written = msgspec.convert({"spec": {"limits": [{"type": "Pod", "max": {GPU: "4"}}]}}, LimitRange)
+    assert default_limit_range(written) == written

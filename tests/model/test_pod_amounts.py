@@ -1,4 +1,4 @@
-"""Amounts as a key: equal where pods request the same, and for nothing else."""
+"""pod_amounts: cache keys are equal exactly for pods with equal amounts."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from webhook.model.pod_amounts import (
 from webhook.model.pods import parse_pod
 
 
-def asked(maker: PodMaker) -> ContainerAmounts:
+def key_of(maker: PodMaker) -> ContainerAmounts:
     return container_amounts(parse_pod(maker.build()).spec)
 
 
-def test_names_images_and_variables_make_no_difference() -> None:
-    assert asked(make_pod("a").gpus(1)) == asked(make_pod("b").gpus(1).env("X", "y").label("team", "vision"))
+def test_names_images_and_variables_do_not_change_the_key() -> None:
+    assert key_of(make_pod("a").gpus(1)) == key_of(make_pod("b").gpus(1).env("X", "y").label("team", "vision"))
 
 
-def test_amounts_their_side_and_what_kind_of_container_asks_do() -> None:
+def test_amounts_sides_and_kinds_of_containers_change_the_key() -> None:
     limit = {"limits": {"cpu": "1"}}
     different = [
         make_pod(),
@@ -34,20 +34,20 @@ def test_amounts_their_side_and_what_kind_of_container_asks_do() -> None:
         make_pod().container("more", image="i", kind="initContainers", resources=limit),
         make_pod().container("more", image="i", kind="initContainers", resources=limit, restartPolicy="Always"),
     ]
-    assert len({asked(maker) for maker in different}) == len(different)
+    assert len({key_of(maker) for maker in different}) == len(different)
 
 
-def test_changed_amounts_stand_in_the_place_of_what_was_there() -> None:
+def test_changed_amounts_replace_the_old_ones() -> None:
     spec = parse_pod(make_pod().gpus(1).build()).spec
     one_more: ResourceChanges = {("spec", "containers", 0): {"nvidia.com/gpu": "2"}}
 
-    assert container_amounts(spec, one_more, one_more) == asked(make_pod().gpus("2"))
+    assert container_amounts(spec, one_more, one_more) == key_of(make_pod().gpus("2"))
 
 
-def test_pods_of_many_containers_are_evaluated_and_not_remembered() -> None:
+def test_pods_of_many_containers_are_evaluated_and_not_cached() -> None:
     maker = make_pod()
     for index in range(MAX_CACHED_CONTAINERS):
         maker.container(f"c{index}", image="i", resources={"limits": {"cpu": "1"}})
 
-    assert not is_cacheable(asked(maker))
-    assert is_surely_admitted(parse_pod(maker.build()), asked(maker), NO_LIMIT_RANGES)
+    assert not is_cacheable(key_of(maker))
+    assert is_surely_admitted(parse_pod(maker.build()), key_of(maker), NO_LIMIT_RANGES)
