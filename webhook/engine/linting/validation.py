@@ -87,7 +87,7 @@ def find_object_errors(data: Json) -> Iterator[ObjectError]:
     """Yield every error of a LimitRange or a ResourceQuota."""
     spec = data.get("spec")
     if spec is None:
-        yield ObjectError(("spec",), "skipped: it is missing, so the object has no effect", rejected=False)
+        yield ObjectError(("spec",), "skipped: the object has no spec and no effect", rejected=False)
     elif not isinstance(spec, dict):
         yield _wrong_type("a map", ("spec",), spec)
     elif data["kind"] == "LimitRange":
@@ -101,7 +101,7 @@ def _validate_range_spec(spec: Json) -> Iterator[ObjectError]:
     path: FieldPath = ("spec", "limits")
     items = spec.get("limits")
     if items is None:
-        yield ObjectError(path, "skipped: they are missing, so the object has no effect", rejected=False)
+        yield ObjectError(path, "skipped: the object has no limits and no effect", rejected=False)
     elif not isinstance(items, list):
         yield _wrong_type("a list", path, items)
     else:
