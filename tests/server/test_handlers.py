@@ -144,7 +144,7 @@ def test_an_internal_error_is_500_and_the_server_continues(name: str) -> None:
         lines = [json.loads(line) for line in site.log.getvalue().splitlines()]
         logged = next(line for line in lines if line["event"] == "internal error")
         assert logged["uid"] == "u-13"
-        assert "test_judging.py" in logged["exception"]
+        assert "test_handlers.py" in logged["exception"]
         assert SECRET not in site.log.getvalue()
 
 

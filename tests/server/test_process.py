@@ -145,7 +145,7 @@ def test_a_second_signal_ends_it_at_once(tmp_path: Path) -> None:
 def test_a_low_limit_of_open_files_keeps_spare_descriptors(tmp_path: Path) -> None:
     with running(tmp_path, files=128) as process:
         told = process.wait_for("fewer connections than requested: the limit of open files is low")
-        assert (told["connections"], told["asked"]) == (64, 2000)
+        assert (told["connections"], told["requested"]) == (64, 2000)
         kept = [Talk(process.port) for _ in range(64)]
         for talk in kept:
             talk.send(REQUEST)
