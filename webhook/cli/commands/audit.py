@@ -84,7 +84,9 @@ def audit_command(
     quiet: flags.Quiet = False,
     verbose: flags.Verbose = False,
 ) -> None:
-    """Re-evaluate all pods of a cluster against current policies, and report the savings by workload.
+    """Re-evaluate all pods against current policies.
+
+    Reports by workload what would change, and what that would save.
 
     With --cluster live the cluster is listed page by page; nothing in it is changed, except by --write. A snapshot is
     the output of `kubectl get nodes,namespaces,limitranges,resourcequotas,pods -A -o yaml`. Each pod is evaluated on

@@ -60,7 +60,7 @@ def check_command(
     quiet: flags.Quiet = False,
     verbose: flags.Verbose = False,
 ) -> None:
-    """Evaluate manifests against policies, without a cluster, for example in CI.
+    """Evaluate manifests against policies. Needs no cluster, so it runs in CI.
 
     Exit code: 0 nothing to act on, 1 findings, 2 invalid input, 3 the cluster did not answer.
     """

@@ -20,6 +20,6 @@ class CompletionShell(StrEnum):
 
 
 def completion_command(shell: Annotated[CompletionShell, typer.Argument(help="The shell.")]) -> None:
-    """Print a shell's completion script, for example: source <(rightslice completion bash)."""
+    """Print a shell completion script. For example: source <(rightslice completion bash)."""
     os.environ[COMPLETION_VARIABLE] = f"source_{shell.value}"
     build_app_for([])(args=[], prog_name=PROGRAM)

@@ -21,7 +21,10 @@ from webhook.report.results import CheckResult, CheckVerdict
 
 
 def demo_command(no_color: flags.NoColor = False) -> None:
-    """Watch it work: a real HTTPS webhook evaluates and patches the example pods. Needs no cluster."""
+    """Run a webhook server on example pods.
+
+    A real HTTPS server evaluates and patches the example pods with the shipped policies. Needs no cluster.
+    """
     policies = relative_path(bundled_folder("policies"))
     pods = relative_path(bundled_folder("examples") / "pods")
     context = EvaluationContext(load_policy_set([policies]), read_cluster_view("demo", {}), parse_now(""))

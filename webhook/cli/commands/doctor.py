@@ -34,7 +34,9 @@ def doctor_command(
     kubeconfig: flags.Kubeconfig = None,
     context: flags.Context = None,
 ) -> None:
-    """Check an installation: webhooks, certificates, replicas, policies, nodes, quotas. Each line says what to do.
+    """Check the installation in a cluster.
+
+    Checks webhooks, certificates, replicas, policies, nodes and quotas. Each problem comes with advice.
 
     Exit code: 0 nothing to act on, 1 problems, 2 invalid input, 3 the cluster did not answer.
     """

@@ -65,7 +65,9 @@ def explain_command(
     no_color: flags.NoColor = False,
     verbose: flags.Verbose = False,
 ) -> None:
-    """Explain a finding code; with -f, or for a pod of a cluster, the evaluation of objects step by step.
+    """Explain a finding code, or how objects are evaluated.
+
+    With -f, or for a pod of a cluster, shows the evaluation step by step.
 
     Exit code: 0, 2 invalid input or an unknown code, 3 the cluster did not answer.
     """

@@ -49,7 +49,9 @@ def fairshare_command(
     output: ShareOutput = None,
     no_color: flags.NoColor = False,
 ) -> None:
-    """Show who has used more GPU time than its share, and who less: by namespace, or by a label of pods.
+    """Compare used GPU time with fair shares.
+
+    Shows which namespaces, or values of a pod label, have used more than their share, and which less.
 
     GPU time is what pods hold, in thousandths of a card, from their start to their end; older time counts less. Only
     pods that still exist are counted, including ended ones. Nothing is rejected or moved.

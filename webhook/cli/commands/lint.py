@@ -67,7 +67,9 @@ def lint_command(
     namespace: LintNamespace = None,
     output: LintFormat = "text",
 ) -> None:
-    """Find settings in LimitRanges and ResourceQuotas whose effect is not what they say. Other objects are skipped.
+    """Find misleading LimitRanges and ResourceQuotas.
+
+    Finds settings whose effect is not what they say. Other objects are skipped.
 
     Each finding comes with the whole corrected object, ready to apply. With --cluster live the objects of a cluster are
     read and not changed. Files that cannot be read, and objects that no API server accepts, are errors.

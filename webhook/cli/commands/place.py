@@ -57,7 +57,9 @@ def place_command(
     no_color: flags.NoColor = False,
     verbose: flags.Verbose = False,
 ) -> None:
-    """Show where a pod would be placed now, as patched by the webhook: node, GPUs, and why not the other nodes.
+    """Show where a pod would be placed, and on which GPUs.
+
+    The pod is first patched as by the webhook. For each other node the reasons against it are shown.
 
     With --cluster live the cluster is listed and not changed. Scheduling constraints that are not evaluated here
     (affinity between pods, claims, volumes) are named, and do not change the exit code.

@@ -51,7 +51,7 @@ def rightsize_command(
     no_color: flags.NoColor = False,
     verbose: flags.Verbose = False,
 ) -> None:
-    """Show the GPU request, observed usage, recommendation and saving of each workload.
+    """Show requests, usage and recommended GPUs of workloads.
 
     The recommendation is what the policies would give the pods if they were created now, including right-sizing in
     audit and warn mode. Without a recommendation, the last column gives the reason. RISK is the share of pod-hours that

@@ -114,7 +114,10 @@ def serve_webhook(
     usage: UsageFile = None,
     usage_minutes: UsageMinutes = None,
 ) -> None:
-    """Serve admission reviews over HTTPS: POST /mutate and /validate. Flags can also be RIGHTSLICE_ variables."""
+    """Serve admission reviews over HTTPS.
+
+    Routes: POST /mutate and /validate. Flags can also be set as RIGHTSLICE_ variables.
+    """
     given = {**locals(), "policies": policies or None}
     from webhook.cli.processes.webhook import run_webhook
     from webhook.settings import load_webhook_settings
@@ -170,7 +173,10 @@ def serve_extender(
     max_connections: flags.MaxConnections = None,
     max_in_flight: flags.MaxInFlight = None,
 ) -> None:
-    """Rank nodes for kube-scheduler over HTTPS: POST /filter, /prioritize, /preempt. Flags or RIGHTSLICE_ variables."""
+    """Rank nodes for kube-scheduler over HTTPS.
+
+    Routes: POST /filter, /prioritize and /preempt. Flags can also be set as RIGHTSLICE_ variables.
+    """
     given = dict(locals())
     from webhook.cli.processes.extender import run_extender
     from webhook.settings import load_extender_settings
@@ -223,7 +229,10 @@ def serve_agent(
     gpu_milli: GpuMilli = False,
     log_level: AgentLogLevel = "info",
 ) -> None:
-    """Report the GPUs of a node, their links and the pods that hold them, as a GPUNode."""
+    """Report the GPUs of a node as a GPUNode.
+
+    Includes their links and the pods that hold them.
+    """
     from webhook.cli.processes.agent import AgentFlags, exec_agent
 
     try:

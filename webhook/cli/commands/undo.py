@@ -42,7 +42,9 @@ def undo_command(
     context: flags.Context = None,
     namespace: flags.NamespaceFlag = DEFAULT_NAMESPACE,
 ) -> None:
-    """Print as YAML the resources that a pod requested before Rightslice changed it. Nothing is changed.
+    """Print the original resources of a changed pod.
+
+    The output is YAML for its manifest. Nothing is changed in the cluster.
 
     Exit code: 0 printed, 1 Rightslice changed no GPUs or the original request is unknown, 2 invalid input or no such
     pod, 3 the cluster did not answer.
