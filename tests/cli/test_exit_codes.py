@@ -290,7 +290,11 @@ ODD_LIMITS = {
         2,
         "must be an amount, found -3",
     ),
-    "a quota without a spec": ("{apiVersion: v1, kind: ResourceQuota, spec: null}", 0, "spec: skipped: it is missing"),
+    "a quota without a spec": (
+        "{apiVersion: v1, kind: ResourceQuota, spec: null}",
+        0,
+        "spec: skipped: the object has no spec",
+    ),
     "items that are no list": ("{apiVersion: v1, kind: List, items: 5}", 2, "must be a list, as items of a List are"),
     "no apiVersion": ("{kind: LimitRange, spec: {limits: []}}", 0, "not a Kubernetes object: it has no apiVersion"),
 }
