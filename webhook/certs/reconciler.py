@@ -132,11 +132,7 @@ class CertificateReconciler:
     _since: float = field(init=False, default=0.0)
 
     async def reconcile(self) -> ReconcileResult:
-        """Read the state, and take the step that is due.
-
-        Raises:
-            ApiError: the API server rejects a call or does not respond.
-        """
+        """Read the state, and take the step that is due; raise `ApiError` of any call."""
         is_leader = self.is_leader()
         observed = await self._observe(with_configs=is_leader)
         if observed.state is None and not is_leader:  # the first Secret must contain the authorities in the bundles
@@ -150,11 +146,7 @@ class CertificateReconciler:
         return ReconcileResult(step, changed, _usable_certificate(state, now), now, state.errors, config_count)
 
     async def read_serving_certificate(self) -> ServingCertificate | None:
-        """Return the certificate in the Secret if it is valid; works without access to anything else.
-
-        Raises:
-            ApiError: the Secret cannot be read.
-        """
+        """Return the certificate in the Secret if it is valid; needs no access to anything else."""
         observed = await self._observe(with_configs=False)
         return _usable_certificate(observed.state or SecretState(), self.api.server_time or self.clock())
 

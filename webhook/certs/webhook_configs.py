@@ -36,11 +36,7 @@ class WebhookConfigSelector:
         return cls(names=tuple(name.strip() for name in text.split(",") if name.strip()))
 
     async def read(self, api: ConfigReader) -> dict[str, dict[str, Any]]:
-        """Return the existing configurations by path.
-
-        Raises:
-            ApiError: the API server rejects a call or does not respond.
-        """
+        """Return the existing configurations by path."""
         if self.selector:
             lists = [(prefix, await api.get(prefix, {"labelSelector": self.selector})) for prefix in CONFIG_PATHS]
             return {f"{prefix}/{each['metadata']['name']}": each for prefix, data in lists for each in data["items"]}

@@ -145,11 +145,7 @@ class ClusterAccess:
         return configuration, loader
 
     async def authorization(self) -> str:
-        """Return the Authorization header for the next call; "" with a client certificate.
-
-        Raises:
-            AccessError: the credentials expired and cannot be read again.
-        """
+        """Return the Authorization header for the next call; "" with a client certificate."""
         expiry = getattr(self._loader, "exec_plugin_expiry", None)
         if expiry is not None and expiry - EXPIRY_MARGIN <= datetime.now(UTC):
             await self.reload(self._token())
@@ -158,11 +154,7 @@ class ClusterAccess:
         return self._token()
 
     async def reload(self, rejected: str) -> None:
-        """Read everything again, unless another task did since the header `rejected` was returned.
-
-        Raises:
-            AccessError: see `read`.
-        """
+        """Read everything again, unless another task did since the header `rejected` was returned."""
         async with self._lock:
             if rejected == self._token():
                 await self.read()

@@ -146,23 +146,14 @@ class ResourceDecoder(Generic[T]):
     """Decodes the objects of one collection."""
 
     def __init__(self, call: str, model: Any) -> None:
-        """Prepare.
-
-        Args:
-            call: The request, for error messages.
-            model: The read model, or `dict[str, Any]`.
-        """
+        """Prepare for a read model, or `dict[str, Any]`; `call` is the request, for error messages."""
         self._call = call
         self._model = model
         self._items = msgspec.json.Decoder(_ItemList[model])
         self._line = msgspec.json.Decoder(_EventLine[model])
 
     def decode_page(self, body: bytes) -> ListPage[T]:
-        """Decode a page of a list.
-
-        Raises:
-            ApiError: the body is not a list.
-        """
+        """Decode a page of a list; raise `ApiError` for anything else."""
         try:
             page = decode_any_depth(self._items, body)
         except msgspec.ValidationError:
@@ -182,11 +173,7 @@ class ResourceDecoder(Generic[T]):
         return ListPage(items, page.metadata.resource_version, page.metadata.next_page, undecodable)
 
     def decode_event(self, line: bytes) -> WatchEvent[T]:
-        """Decode a line of a watch.
-
-        Raises:
-            ApiError: the line reports an error (410 Gone among them), or is not an event.
-        """
+        """Decode a line of a watch; raise `ApiError` if it reports one (410 Gone among them) or is not an event."""
         try:
             event = decode_any_depth(self._line, line)
         except msgspec.ValidationError:
@@ -251,11 +238,7 @@ def resource_version_of_line(line: bytes) -> str:
 
 
 def decode_any_depth(decoder: msgspec.json.Decoder[T], text: bytes) -> T:
-    """Decode JSON that may be nested deeper than the decoder supports.
-
-    Raises:
-        msgspec.MsgspecError: as the decoder does.
-    """
+    """Decode JSON that may be nested deeper than the decoder supports."""
     try:
         return decoder.decode(text)
     except RecursionError:

@@ -68,14 +68,7 @@ class LeaderElector:
         *,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Create a candidate.
-
-        Args:
-            api: The API server.
-            lease: The Lease to hold.
-            identity: The unique name of this replica.
-            monotonic: A clock in seconds that never jumps.
-        """
+        """Create a candidate with a unique name; `monotonic` is a clock in seconds that never jumps."""
         self.holder = ""
         self.lease = lease
         self.last_error: ApiError | None = None

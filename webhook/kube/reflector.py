@@ -139,14 +139,10 @@ class Reflector(Generic[T]):
         *,
         max_pause: float = PAUSE_SECONDS,
     ) -> None:
-        """Prepare; no request is sent yet.
+        """Prepare; no request is sent yet. Only the reflector may write to the store.
 
         Args:
-            api: The API server.
-            resource: The collection.
-            store: The store; only the reflector may write to it.
             random: Spreads the requests of many replicas.
-            events: Receives errors.
             max_pause: The longest pause in seconds between a watch that ended normally and the next.
         """
         self.status = WatchStatus(resource.name)

@@ -58,12 +58,7 @@ class AdmissionServer:
         telemetry.metrics.in_flight = lambda: self.registry.load.reading
 
     async def listen(self, host: str, port: int) -> int:
-        """Start, and return the port; 0 lets the system choose one.
-
-        Raises:
-            NoParserError: aiohttp's C parser is missing.
-            OSError: the address cannot be bound.
-        """
+        """Start, and return the port; see `HttpListener.listen`."""
         self._listener = HttpListener(
             self.registry,
             self.context,

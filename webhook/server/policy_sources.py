@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from webhook.documents.reader import is_document_file
-from webhook.errors import LocatedError
-from webhook.policy.loader import SAME_NAME
+from webhook.policy.loader import SAME_NAME, LoadResult
 from webhook.policy.policy_set import PolicySet
 
 MAX_FILE_BYTES = 10 * 1024 * 1024
@@ -47,19 +46,7 @@ class PolicyFiles(NamedTuple):
         return [(str(file), _read_policy_text(file)) for path in self.paths for file in _list_policy_files(path)]
 
 
-class LoadedPolicies(Protocol):
-    """The result of `webhook.policy.loader.load_policies`."""
-
-    @property
-    def policies(self) -> PolicySet | None:
-        """The set; None if there is any error."""
-
-    @property
-    def errors(self) -> Sequence[Exception]:
-        """All errors."""
-
-
-PolicyLoader = Callable[[PolicyTextList], LoadedPolicies]
+PolicyLoader = Callable[[PolicyTextList], LoadResult]
 
 
 class LastLoaded(NamedTuple):
@@ -108,8 +95,8 @@ def combine_sources(
             return CombinedPolicies(loaded.policies, errors, LastLoaded(files, named), unused)
         before = (files, dict(named))
         for error in loaded.errors:
-            source = error.location.file if isinstance(error, LocatedError) else ""
-            if source in named and getattr(error, "code", "") == SAME_NAME:
+            source = error.location.file
+            if source in named and error.code == SAME_NAME:
                 del named[source]
                 unused.setdefault(source, FILE_WINS)
                 continue

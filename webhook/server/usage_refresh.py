@@ -40,17 +40,7 @@ class UsageRefresher:
         random: RandomSource,
         load: UsageLoader = load_usage,
     ) -> None:
-        """Prepare; nothing is loaded yet.
-
-        Args:
-            source: Prometheus or a file.
-            interval: Seconds between two loads.
-            state: Gets each new view.
-            clock: The current time.
-            telemetry: Records each load.
-            random: Spreads the queries of many replicas.
-            load: Tests replace it.
-        """
+        """Prepare to load every `interval` seconds; `random` spreads the queries of many replicas."""
         self._source, self._interval, self._load = source, interval, load
         self._state, self._clock, self._telemetry, self._random = state, clock, telemetry, random
         self._last_load: LoadedUsage | None = None

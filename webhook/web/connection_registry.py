@@ -3,32 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from webhook.web.http_messages import HttpRoute
 from webhook.web.limits import ServerLimits, ServerLoad
 from webhook.web.tls import ClientCertificateRules, PeerCertificate
 
-
-class OpenConnection(Protocol):
-    """One open connection."""
-
-    @property
-    def expires(self) -> float:
-        """The event loop's time at which it must be closed."""
-
-    @property
-    def busy(self) -> bool:
-        """True while a request is being received or a response is being sent."""
-
-    def expire(self) -> None:
-        """Close it because its deadline has passed."""
-
-    def abort(self) -> None:
-        """Close it immediately."""
-
-    def close_after_write(self) -> None:
-        """Close it after pending data was sent."""
+if TYPE_CHECKING:
+    from webhook.web.connection import HttpConnection
 
 
 class ConnectionRegistry:
@@ -53,9 +35,9 @@ class ConnectionRegistry:
         self.client_rules = client_rules
         self.load = ServerLoad(limits)
         self.draining = False
-        self.connections: set[OpenConnection] = set()
+        self.connections: set[HttpConnection] = set()
 
-    def add(self, connection: OpenConnection) -> bool:
+    def add(self, connection: HttpConnection) -> bool:
         """Add a connection; False if there are too many."""
         if len(self.connections) >= self.limits.connections:
             self.on_rejected("too_many_connections")
@@ -63,7 +45,7 @@ class ConnectionRegistry:
         self.connections.add(connection)
         return True
 
-    def remove(self, connection: OpenConnection) -> None:
+    def remove(self, connection: HttpConnection) -> None:
         """Remove a closed connection."""
         self.connections.discard(connection)
 

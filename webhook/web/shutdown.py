@@ -9,8 +9,9 @@ from __future__ import annotations
 import asyncio
 import signal
 from contextlib import suppress
-from typing import Any, Protocol
+from typing import Protocol
 
+from webhook.telemetry.logs import StructuredLogger
 from webhook.web.connection_registry import ConnectionRegistry
 
 FINISH_SECONDS = 6.0
@@ -31,14 +32,7 @@ class DrainableServer(Protocol):
         """Close all connections and cancel the tasks."""
 
 
-class InfoLogger(Protocol):
-    """The method of a logger that is used."""
-
-    def info(self, event: str, **values: Any) -> None:
-        """Log an event."""
-
-
-async def serve_until_signal(server: DrainableServer, drain_seconds: float, log: InfoLogger) -> None:
+async def serve_until_signal(server: DrainableServer, drain_seconds: float, log: StructuredLogger) -> None:
     """Serve until SIGTERM or SIGINT, then drain. A second signal stops draining."""
     stop, stop_now = asyncio.Event(), asyncio.Event()
 

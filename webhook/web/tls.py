@@ -64,11 +64,7 @@ class CertificateFiles(NamedTuple):
         return tuple((stat.st_mtime_ns, stat.st_size, stat.st_ino) for stat in stats)
 
     def read(self) -> PemPair:
-        """Read both files.
-
-        Raises:
-            OSError: a file cannot be read.
-        """
+        """Read both files."""
         return PemPair(self.certificate.read_bytes(), self.key.read_bytes())
 
 
