@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
 from webhook.model.prices import NodePrices
 from webhook.report.capacity import NodeCapacity
-from webhook.report.check import Json, check_parts
+from webhook.report.check import Json, check_document
 from webhook.report.costs import prices_document
 from webhook.report.results import CheckResult, CheckVerdict, summarize_results
 from webhook.report.tables import Column, Table, gpu_column
@@ -153,29 +153,16 @@ def audit_mode_summary(results: Iterable[CheckResult]) -> str:
 
 
 def audit_document(
-    results: Iterable[CheckResult],
+    results: Sequence[CheckResult],
     rows: Iterable[WorkloadReport] = (),
     figures: ClusterUtilization | None = None,
     prices: NodePrices | None = None,
 ) -> Json:
-    """Return plain data: that of `check`, and namespaces, workloads and utilization."""
-    return {
-        name: list(part) if isinstance(part, Iterator) else part
-        for name, part in audit_parts(list(results), rows, figures, prices).items()
-    }
-
-
-def audit_parts(
-    results: Sequence[CheckResult],
-    rows: Iterable[WorkloadReport],
-    figures: ClusterUtilization | None,
-    prices: NodePrices | None = None,
-) -> Json:
-    """Return plain data with iterators of objects and workloads, of which there may be a hundred thousand.
+    """Return what `check` returns, with namespaces, workloads (as an iterator) and utilization.
 
     The prices are part of the utilization; without it they are a part of their own.
     """
-    document = check_parts(results) | {
+    document = check_document(results) | {
         "namespaces": list(map(NAMESPACES.to_document, totals_by_namespace(results))),
         "workloads": (WORKLOADS.to_document(row) for row in rows if row.touches_gpus),
     }

@@ -151,13 +151,7 @@ def wide_table(results: Iterable[CheckResult]) -> list[str]:
     return OBJECTS.to_lines(results)
 
 
-def check_document(results: Iterable[CheckResult]) -> Json:
-    """Return the results as plain data."""
-    parts = check_parts(tuple(results))
-    return parts | {"objects": list(parts["objects"])}
-
-
-def check_parts(results: Sequence[CheckResult]) -> Json:
+def check_document(results: Sequence[CheckResult]) -> Json:
     """Return the results as plain data with an iterator of the objects, of which there may be a hundred thousand."""
     return {
         "objects": map(OBJECTS.to_document, results),

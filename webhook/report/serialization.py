@@ -49,7 +49,9 @@ def _indented_json(data: Any, by: int) -> str:
 
 
 def yaml_text(data: Any) -> str:
-    """Return YAML in block style, with keys in their order."""
+    """Return YAML in block style, with keys in their order; a value may be an iterator."""
+    if isinstance(data, dict):
+        data = {key: list(value) if isinstance(value, Iterator) else value for key, value in data.items()}
     if not isinstance(data, dict | list | tuple) or not data:
         return f"{_yaml_scalar(data)}\n"
     return "\n".join(_yaml_block(data, 0)) + "\n"
@@ -97,10 +99,10 @@ def _escape_unprintable(char: str) -> str:
 
 
 def _json_safe(data: Any) -> Any:
-    """Replace what orjson rejects: integers beyond 64 bits and lone surrogates become text."""
+    """Replace what orjson rejects: integers beyond 64 bits and lone surrogates become text, iterators become lists."""
     if isinstance(data, dict):
         return {_json_safe(key): _json_safe(value) for key, value in data.items()}
-    if isinstance(data, list | tuple):
+    if isinstance(data, list | tuple | Iterator):
         return [_json_safe(value) for value in data]
     if isinstance(data, int) and not -(2**63) <= data < 2**64:
         return str(data)

@@ -31,7 +31,6 @@ from webhook.report.audit import (
     ExemptionUsage,
     audit_document,
     audit_mode_summary,
-    audit_parts,
     audit_summary,
     namespace_table,
     totals_by_namespace,
@@ -125,7 +124,7 @@ def audit_command(
     figures = compute_utilization(nodes, workloads, audit.prices) if nodes and not since else None
     reports = check_reports(results, paint, fail_on) | {
         "table": lambda: join_lines(_audit_table_lines(audit, workloads, figures, paint, quiet=quiet, verbose=verbose)),
-        "json": lambda: json_chunks(audit_parts(results, workloads, figures, audit.prices)),
+        "json": lambda: json_chunks(audit_document(results, workloads, figures, audit.prices)),
         "yaml": lambda: yaml_text(audit_document(results, workloads, figures, audit.prices)),
         "csv": lambda: workload_columns(audit.prices).to_csv(workloads),
         "html": lambda: _render_html(audit, workloads, figures, since, moment),
