@@ -85,8 +85,8 @@ def _below(each: Decision, pool: UsageWindows, peaks: Floats, grid: SizeGrid) ->
         return np.asarray(grid.sizes >= CARD_MIB, dtype=np.float64)
     first, last = np.searchsorted(pool.until, (each.at - PAST_HOURS * HOUR, each.at), side="right")
     past = pool.select(slice(int(first), int(last)))
-    before, lately = (_peak(each.pod.between(each.at - span, each.at)) for span in (HOUR, HOUR / 4))
-    weight = recency_weights(past, each.at, HOUR) * similarity_weights(past, before, lately, grid.unit) / ALIKE
+    before, recent = (_peak(each.pod.between(each.at - span, each.at)) for span in (HOUR, HOUR / 4))
+    weight = recency_weights(past, each.at, HOUR) * similarity_weights(past, before, recent, grid.unit) / ALIKE
     return peak_distribution(past.after, weight, fleet_tail(peaks, grid, ALIKE), grid)
 
 

@@ -48,7 +48,7 @@ def test_a_window_is_what_was_used_before_a_moment_and_what_came_after() -> None
 
     assert found.at.tolist() == [NOW - 6 * QUARTER, NOW - 5 * QUARTER, NOW - 4 * QUARTER]
     assert found.before.tolist() == [2, 3, 4]
-    assert found.lately.tolist() == [2, 3, 4]
+    assert found.recent.tolist() == [2, 3, 4]
     assert found.after.tolist() == [9, 9, 9]
     assert (found.until - found.at).tolist() == [HOUR] * 3
 

@@ -22,12 +22,11 @@ from webhook.agent.gpu_links import (
     NvlinkEnds,
     build_gpu_links,
     normalize_bus_id,
-    read_link_speed,
     read_nvlink_ends,
     read_pcie_path,
 )
 from webhook.agent.mig_instances import MIB, is_mig_enabled, read_mig_instances
-from webhook.agent.nvml import DriverUnavailableError, GpuQueryError, XidEvents, call_nvml, nvml_text
+from webhook.agent.nvml import DriverUnavailableError, GpuQueryError, XidEvents, call_nvml, nvml_text, read_field
 from webhook.model.gpu_node import GpuDevice, GPUNodeStatus
 from webhook.placement.topology import NVLINK_RATES
 
@@ -99,9 +98,9 @@ class GpuDiscovery:
             self._listed = tuple(handles)
             self._xids.register(handles.items())
             self._links_valid_until = float("-inf")
-        seen = {pci: self._read_gpu(self._known[pci], handle) for pci, handle in handles.items()}
-        self._known |= {pci: gpu for pci, gpu in seen.items() if gpu is not None}
-        present = {pci: handles[pci] for pci, gpu in seen.items() if gpu is not None}
+        answered = {pci: self._read_gpu(self._known[pci], handle) for pci, handle in handles.items()}
+        self._known |= {pci: gpu for pci, gpu in answered.items() if gpu is not None}
+        present = {pci: handles[pci] for pci, gpu in answered.items() if gpu is not None}
         lost = [pci for pci in self._known if pci not in present]
         self._read_links({pci: handle for pci, handle in present.items() if not self._known[pci].mig})
         gpus = [*self._with_links(present), *(self._as_lost(self._known[pci]) for pci in lost)]
@@ -132,12 +131,10 @@ class GpuDiscovery:
         self._known[pci] = GpuDevice(index=number, numa_node=self._numa_node(pci), pci_bus_id=pci)
 
     def _unidentified_gpus(self) -> list[GpuDevice]:
-        """Return the GPUs that NVML counts but that never answered."""
         named = {gpu.index for gpu in self._known.values()}
         return [GpuDevice(index=number) for number in range(self._max_count) if number not in named]
 
     def _read_gpu(self, known: GpuDevice, handle: Any) -> GpuDevice | None:
-        """Read one GPU without its links; None if it does not answer."""
         try:
             memory = call_nvml(pynvml.nvmlDeviceGetMemoryInfo, handle)
             mib = memory.total // MIB if memory is not None else 0
@@ -162,9 +159,11 @@ class GpuDiscovery:
 
     def _assess(self, pci: str, handle: Any) -> GpuHealth:
         rows = call_nvml(pynvml.nvmlDeviceGetRemappedRows, handle)
-        fabric = FABRIC_CONDITION if _fabric_state(handle) in _FABRIC_UNFINISHED else ""
+        info = _fabric_info(handle)
+        fabric = FABRIC_CONDITION if info is not None and info.state in _FABRIC_UNFINISHED else ""
+        action = read_field(handle, pynvml.NVML_FI_DEV_GET_GPU_RECOVERY_ACTION)
         failed = rows is not None and bool(rows[3])
-        return assess_gpu(self._xids.seen_on(pci), action=_recovery_action(handle), remap_failed=failed, fabric=fabric)
+        return assess_gpu(self._xids.seen_on(pci), action=action, remap_failed=failed, fabric=fabric)
 
     def _as_lost(self, known: GpuDevice) -> GpuDevice:
         """Return a GPU that does not answer as it was last known, marked as lost."""
@@ -173,7 +172,6 @@ class GpuDiscovery:
         return msgspec.structs.replace(gpu, links=())
 
     def _read_links(self, handles: Mapping[str, Any]) -> None:
-        """Read the links of GPUs if they are due."""
         start = self._clock()
         if start < self._links_valid_until and handles.keys() <= self._ends.keys():
             return
@@ -200,7 +198,6 @@ class GpuDiscovery:
                         self._pcie_paths[one, other] = read_pcie_path(handles[one], handles[other])
 
     def _with_links(self, handles: Mapping[str, Any]) -> list[GpuDevice]:
-        """Return the GPUs that answer, with their links."""
         index = {pci: self._known[pci].index for pci in handles}
         pcis = {index[pci]: pci for pci in handles}
         ends = {index[pci]: self._ends.get(pci, NvlinkEnds({}, 0, 0, 0)) for pci in handles}
@@ -216,7 +213,6 @@ class GpuDiscovery:
         ]
 
     def _build_status(self, first: Any, gpus: tuple[GpuDevice, ...], clique: str) -> GPUNodeStatus:
-        """Build the status; `first` is a GPU that answers, if any does."""
         version = max((ends.version for ends in self._ends.values()), default=0)
         generation = NVLINK_GENERATIONS.get(version, 0)
         usual = NVLINK_RATES.get(generation, 0)
@@ -241,19 +237,12 @@ _FABRIC_UNFINISHED = frozenset({pynvml.NVML_GPU_FABRIC_STATE_NOT_STARTED, pynvml
 
 
 def _fabric_info(handle: Any) -> Any:
-    """Return NVML's fabric information; None before Hopper."""
     info = pynvml.c_nvmlGpuFabricInfo_v2_t()
     info.version = pynvml.nvmlGpuFabricInfo_v2
     return info if call_nvml(pynvml.nvmlDeviceGetGpuFabricInfoV, handle, pynvml.byref(info)) is not None else None
 
 
-def _fabric_state(handle: Any) -> int:
-    info = _fabric_info(handle)
-    return int(info.state) if info is not None else pynvml.NVML_GPU_FABRIC_STATE_NOT_SUPPORTED
-
-
 def _fabric_clique(handle: Any) -> str:
-    """Return the NVLink domain as in the label `nvidia.com/gpu.clique`; "" for none."""
     with suppress(GpuQueryError):
         info = _fabric_info(handle)
         uuid = bytes(info.clusterUuid) if info is not None else b""
@@ -264,14 +253,8 @@ def _fabric_clique(handle: Any) -> str:
 
 def _common_value(found: Any) -> str:
     """Return the common value; "" if values differ."""
-    said = set(found)
-    return said.pop() if len(said) == 1 else ""
-
-
-def _recovery_action(handle: Any) -> int:
-    """Return NVML's recovery action; 0 for none or unknown."""
-    values = call_nvml(pynvml.nvmlDeviceGetFieldValues, handle, [pynvml.NVML_FI_DEV_GET_GPU_RECOVERY_ACTION])
-    return int(values[0].value.uiVal) if values is not None and values[0].nvmlReturn == pynvml.NVML_SUCCESS else 0
+    values = set(found)
+    return values.pop() if len(values) == 1 else ""
 
 
 def _ecc_error_count(handle: Any) -> int:
@@ -281,7 +264,7 @@ def _ecc_error_count(handle: Any) -> int:
 
 def _link_speed_or_zero(handle: Any) -> int:
     with suppress(GpuQueryError):
-        return read_link_speed(handle)
+        return read_field(handle, pynvml.NVML_FI_DEV_NVLINK_SPEED_MBPS_COMMON)  # of one link and direction
     return 0
 
 

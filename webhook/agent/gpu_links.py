@@ -17,8 +17,6 @@ PCIE_PATHS = {0: "BOARD", 10: "PIX", 20: "PXB", 30: "PHB", 40: "NODE", 50: "SYS"
 NVLINK_GENERATIONS = {1: 1, 2: 2, 3: 2, 4: 3, 5: 3, 6: 4, 7: 5}
 """NVLink generation by NVML's version number."""
 
-SPEED_FIELD = pynvml.NVML_FI_DEV_NVLINK_SPEED_MBPS_COMMON
-
 
 class NvlinkEnds(NamedTuple):
     """The NVLinks of one GPU.
@@ -72,13 +70,6 @@ def _remote_gpu(handle: Any, link: int, pcis: frozenset[str]) -> str | None:
 def read_pcie_path(one: Any, other: Any) -> str:
     """Return the PCIe path between two GPUs; "" if it is unknown."""
     return PCIE_PATHS.get(call_nvml(pynvml.nvmlDeviceGetTopologyCommonAncestor, one, other), "")  # type: ignore[arg-type] # None is in no table
-
-
-def read_link_speed(handle: Any) -> int:
-    """Return the speed of one link and direction in MB/s; 0 if the driver does not report it."""
-    values = call_nvml(pynvml.nvmlDeviceGetFieldValues, handle, [SPEED_FIELD])
-    good = values is not None and values[0].nvmlReturn == pynvml.NVML_SUCCESS
-    return int(values[0].value.uiVal) if good and values is not None else 0
 
 
 def build_gpu_links(

@@ -81,7 +81,6 @@ class GpuNodePublisher:
         return written
 
     async def _refresh_stored(self) -> None:
-        """Read the stored object if it is unknown or was read long ago."""
         if self._is_stored_known and self._clock() < self._recheck_at:
             return
         self._stored_status, self._is_stored_known = await self._read_stored(), True
@@ -116,7 +115,6 @@ class GpuNodePublisher:
             await self._api.patch(path, body, "apply", FIELD_MANAGER)
 
     async def _create_object(self) -> None:
-        """Create the object, owned by its Node."""
         metadata = {"name": self._node, "ownerReferences": [await node_owner_reference(self._api, self._node)]}
         await self._api.create(
             f"{GROUP_PATH}/gpunodes", {"apiVersion": API_VERSION, "kind": "GPUNode", "metadata": metadata}

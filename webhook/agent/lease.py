@@ -71,7 +71,6 @@ class AgentLease:
             self._uid = await self._apply()
 
     async def _apply(self) -> str:
-        """Create or renew it, and return its uid."""
         if self._owner is None:
             self._owner = await node_owner_reference(self._api, self._node)
         body = {

@@ -48,7 +48,6 @@ def build_advertisement(status: GPUNodeStatus) -> NodeAdvertisement:
 
 
 def _link_matrix(gpus: Iterable[GpuDevice]) -> list[list[int]]:
-    """Return the number of active NVLinks between each pair, shape (GPUs, GPUs)."""
     by_index = [(gpu.index, {link.gpu: link.nvlinks for link in gpu.links}) for gpu in gpus]
     return [[links.get(other, 0) for other, _ in by_index] for _, links in by_index]
 

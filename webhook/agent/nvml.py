@@ -93,6 +93,12 @@ def shutdown_nvml() -> None:
         return
 
 
+def read_field(handle: Any, field: int) -> int:
+    """Return an NVML field value; 0 if the driver does not report it."""
+    values = call_nvml(pynvml.nvmlDeviceGetFieldValues, handle, [field])
+    return int(values[0].value.uiVal) if values is not None and values[0].nvmlReturn == pynvml.NVML_SUCCESS else 0
+
+
 def nvml_text(value: str | bytes | None) -> str:
     """Return an NVML text as str; older bindings return bytes."""
     return value.decode(errors="replace") if isinstance(value, bytes) else value or ""

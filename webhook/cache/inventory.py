@@ -78,10 +78,6 @@ class NodeInventory:
             del self._changed_nodes[name]
         return names
 
-    def mark_changed(self, names: Iterable[str]) -> None:
-        """Record nodes as changed."""
-        self._changed_nodes.update(dict.fromkeys(names))
-
     def free_on_node(
         self, node: FleetNode, reserved: Iterable[NodeReservation] = ()
     ) -> tuple[FreeResources, NodeDevices | None]:

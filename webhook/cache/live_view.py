@@ -116,7 +116,7 @@ class ViewPublisher:
         return self._built is not None
 
     async def run(self, ready: Callable[[], bool]) -> None:
-        """Publish views until cancelled, from the moment on when `ready` says that every kind was listed."""
+        """Publish views until cancelled, starting when `ready` returns True, after every kind was listed."""
         while not ready():
             await asyncio.sleep(PUBLISH_SECONDS)
         while True:

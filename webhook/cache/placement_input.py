@@ -96,7 +96,6 @@ def _gpu_units_of_pod(pod: Pod) -> dict[str, int]:
 
 
 def _free_other_resources(nodes: Iterable[Node], pods: Iterable[Pod]) -> dict[str, dict[str, int]]:
-    """Return what is free on each node besides CPU, memory and GPUs, including pod slots."""
     free = {node.metadata.name: _other_allocatable(node) for node in nodes}
     for pod in pods:
         on_node = free.get(pod.spec.node_name, {})

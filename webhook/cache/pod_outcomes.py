@@ -150,13 +150,11 @@ def _requests_gpu(container: SlimContainer) -> bool:
 
 
 def _oom_killed_at(status: ContainerStatus) -> float:
-    """Return when a container was last killed for its memory."""
     ends = [one.terminated for one in (status.state, status.last_state) if one.terminated is not None]
     return max((_seconds_or_zero(end.finished_at) for end in ends if end.reason == OUT_OF_MEMORY), default=0)
 
 
 def _finished_at(pod: OutcomePod) -> float:
-    """Return when the pod finished, according to its status."""
     if pod.status.phase not in FINISHED_PHASES:
         return 0
     statuses = (*pod.status.container_statuses, *pod.status.init_container_statuses)
@@ -186,7 +184,6 @@ def _unschedulable_since(pod: OutcomePod) -> float:
 
 
 def _last_condition_change(pod: OutcomePod) -> float:
-    """Return when the conditions last changed."""
     return max(
         (_seconds_or_zero(one.last_transition_time) for one in pod.status.conditions), default=_creation_seconds(pod)
     )

@@ -73,7 +73,6 @@ def policy_text(kind: str, data: ObjectData) -> str:
 
 
 def _evaluated_part(data: ObjectData) -> tuple[str, bool]:
-    """Return the part of an object that affects evaluation."""
     return policy_text("", data), is_rollout_halted(data)
 
 

@@ -16,7 +16,7 @@ from webhook.model.quota_scopes import has_scopes, quota_matches_pod
 
 
 def with_quota_status(quota: ResourceQuota, pods: Sequence[Pod], claiming: ClaimContext = NO_CLAIMS) -> ResourceQuota:
-    """Return the quota with a status; usage that nobody has counted is computed from the pods.
+    """Return the quota with a status; usage that was not counted yet is computed from the pods.
 
     Args:
         quota: The quota, from a cluster or from a file.
@@ -38,7 +38,6 @@ def with_quota_status(quota: ResourceQuota, pods: Sequence[Pod], claiming: Claim
 
 
 def _used_by_pods(key: str, pods: Sequence[Pod]) -> int:
-    """Return the nano-units of a quota key that pods use by their requests and limits."""
     what = resource_of_quota_key(key)
     if what is None:
         return 0
@@ -48,7 +47,6 @@ def _used_by_pods(key: str, pods: Sequence[Pod]) -> int:
 
 
 def _used_by_claims(key: str, pods: Sequence[Pod], claiming: ClaimContext) -> int:
-    """Return the nano-units of a quota key that claims of pods use."""
     names = (claim.resource_claim_template_name for pod in pods for claim in pod.spec.resource_claims)
     found = (claiming.templates[name] for name in names if name in claiming.templates)
     return NANO * sum(claim_charge(spec, claiming.classes).get(key, 0) for spec in found)

@@ -134,7 +134,6 @@ def _check_amounts(raw: RawObject, path: FieldPath, amounts: Mapping[str, Quanti
 
 
 def _snapshot_amount_error(name: str, amount: QuantityText, *, counted: bool) -> str:
-    """Return the error of an amount; "" if it is valid."""
     try:
         value = parse_nano(amount)
     except QuantityError as error:

@@ -90,7 +90,6 @@ def _read_trace_text(path: Path) -> str:
 
 
 def _parse_unique_node(row: Row, place: SourceLocation, lines: dict[str, int]) -> EmptyNode:
-    """Parse a node that no earlier row defined; `lines` has the line of each name."""
     first = lines.setdefault(row["sn"], place.line)
     if first != place.line:
         sentence = f"sn: must be unique, found {quote_text(row['sn'])} here and in line {first}. Remove one"

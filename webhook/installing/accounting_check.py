@@ -118,21 +118,16 @@ def _scheduler_result(facts: AccountingFacts, limits: list[LimitRules]) -> Diagn
     waiting = pods_waiting_for_accounting(facts.cluster)
     if waiting:
         advice = "rightslice accounting enable prints the scheduler's entry; until then " + OFF_SETTING
-        return DiagnosticResult.fail(
-            f"{_pod_full_name(waiting[0])} is Pending: Insufficient {ACCOUNTING_RESOURCE}", advice
-        )
+        pod = "/".join(waiting[0]["metadata"][field] for field in ("namespace", "name"))
+        return DiagnosticResult.fail(f"{pod} is Pending: Insufficient {ACCOUNTING_RESOURCE}", advice)
     if any(each.scheduler_ignores_accounting for each in limits):
         return DiagnosticResult.ok(f"a policy says that schedulers ignore it ({SCHEDULER_SETTING})")
     if any(_runs_unadvertised(facts, pod) for pod in facts.running_pods):
-        return DiagnosticResult.ok(
-            "the scheduler ignores it: a pod with it runs on a node that does not advertise it",
-            f"set {SCHEDULER_SETTING}",
-        )
+        summary = "the scheduler ignores it: a pod with it runs on a node that does not advertise it"
+        return DiagnosticResult.ok(summary, f"set {SCHEDULER_SETTING}")
     if is_ignored_by_scheduler(facts.cluster.scheduler or ""):
-        return DiagnosticResult.ok(
-            f"{SECOND_SCHEDULER_NAME} ignores it",
-            f"if all other schedulers do too, set {SCHEDULER_SETTING}",
-        )
+        advice = f"if all other schedulers do too, set {SCHEDULER_SETTING}"
+        return DiagnosticResult.ok(f"{SECOND_SCHEDULER_NAME} ignores it", advice)
     advice = f"if its configuration has the entry of rightslice accounting enable, set {SCHEDULER_SETTING}"
     return DiagnosticResult.skip("whether the scheduler ignores it cannot be read from any API", advice)
 
@@ -158,7 +153,7 @@ def _node_result(facts: AccountingFacts) -> DiagnosticResult:
 
 def _dry_run_result(facts: AccountingFacts, adding: Sequence[Policy]) -> DiagnosticResult:
     pod = f"a dry-run pod with one GPU in {facts.namespace}"
-    if isinstance(facts.dry_run, str) and _is_quota_exceeded(facts.dry_run):
+    if isinstance(facts.dry_run, str) and "exceeded quota" in facts.dry_run and QUOTA_KEY in facts.dry_run:
         return DiagnosticResult.ok(f"{pod} was rejected by a full quota on {QUOTA_KEY}: the quota works")
     if isinstance(facts.dry_run, str):
         return DiagnosticResult.warn(f"{pod} was rejected", shorten_text(facts.dry_run, 300))
@@ -183,26 +178,17 @@ def _not_counted_result(facts: AccountingFacts, adding: Sequence[Policy], pod: s
 
 
 def _covers_namespace(adding: Sequence[Policy], namespace: Json) -> bool:
-    """Return True if a policy that adds the resource matches this namespace."""
     metadata = namespace["metadata"]
     return any(policy.match.namespace(metadata["name"], metadata.get("labels") or {}) for policy in adding)
-
-
-def _is_quota_exceeded(message: str) -> bool:
-    """Return True if the API server or the webhook rejected a pod because of a quota on the resource."""
-    return "exceeded quota" in message and QUOTA_KEY in message
 
 
 def _quota_result(facts: ClusterFacts) -> DiagnosticResult:
     if facts.quotas is None:
         return DiagnosticResult.skip("quotas cannot be read")
-    where = sorted(
-        {quota["metadata"]["namespace"] for quota in facts.quotas if QUOTA_KEY in quota["spec"].get("hard", {})}
-    )
-    if where:
-        return DiagnosticResult.ok(
-            f"{pluralize(len(where), 'namespace has', 'namespaces have')} a quota on {QUOTA_KEY}"
-        )
+    with_key = [quota for quota in facts.quotas if QUOTA_KEY in quota["spec"].get("hard", {})]
+    if namespaces := {quota["metadata"]["namespace"] for quota in with_key}:
+        count = pluralize(len(namespaces), "namespace has", "namespaces have")
+        return DiagnosticResult.ok(f"{count} a quota on {QUOTA_KEY}")
     return DiagnosticResult.warn(f"no quota on {QUOTA_KEY}", "rightslice accounting enable prints an example")
 
 
@@ -214,7 +200,3 @@ def _allocatable_of(node: Json) -> Json:
 def _accounting_request(container: Json) -> str:
     requests = (container.get("resources") or {}).get("requests") or {}
     return str(requests.get(ACCOUNTING_RESOURCE, ""))
-
-
-def _pod_full_name(pod: Json) -> str:
-    return f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"

@@ -90,7 +90,6 @@ async def _wait_for_webhooks(api: KubeClient, configurations: Sequence[Json], se
 
 
 def _fails_closed(configurations: Sequence[Json]) -> bool:
-    """Return True if the API server rejects pods while a webhook does not answer."""
     webhooks = [each for one in configurations for each in one.get("webhooks", ()) if each["failurePolicy"] == "Fail"]
     return any("pods" in rule["resources"] for each in webhooks for rule in each["rules"])
 
@@ -133,7 +132,6 @@ async def _wait_for_probe(api: KubeClient, seconds: float) -> str:
 
 
 async def _replicas_ready(api: KubeClient) -> bool:
-    """Return True if a replica of the current Deployment generation is ready."""
     deployment = await api.get(DEPLOYMENT_PATH)
     status = deployment.get("status", {})
     observed: bool = status.get("observedGeneration", 0) >= deployment["metadata"]["generation"]
@@ -164,7 +162,6 @@ async def apply_object(api: KubeClient, one: Json, *, dry_run: bool = False) -> 
 
 
 async def _replace_object(api: KubeClient, one: Json, params: dict[str, str]) -> None:
-    """Replace an object, or create it."""
     path = api_path(one)
     before = await find_object(api, path)
     if before is None:

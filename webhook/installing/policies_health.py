@@ -63,7 +63,6 @@ def check_policies(facts: ClusterFacts, loaded: LoadResult) -> Iterator[Diagnost
 
 
 def _status_results(facts: ClusterFacts, invalid: set[str]) -> Iterator[DiagnosticResult]:
-    """Report the status of each object that is not invalid already."""
     advice = "only objects are checked here; /readyz?verbose of the server shows all policies"
     yield DiagnosticResult.skip("policy files of a server outside the cluster are unknown", advice)
     objects = [("GPUPolicy", one) for one in facts.policies or ()]
@@ -101,6 +100,5 @@ def _file_policy_names(facts: ClusterFacts) -> set[str]:
 
 
 def _config_map_files(facts: ClusterFacts) -> list[tuple[str, str]]:
-    """Return the policy files in the ConfigMap: names and texts."""
     data: Mapping[str, str] = (facts.settings or {}).get("data") or {}
     return [(key, text) for key, text in data.items() if is_document_file([key])]

@@ -74,9 +74,9 @@ def recency_weights(pool: UsageWindows, now: float, half_life: float) -> Floats:
     return np.exp2((pool.at - now) / half_life)
 
 
-def similarity_weights(pool: UsageWindows, before: float, lately: float, unit: float) -> Floats:
+def similarity_weights(pool: UsageWindows, before: float, recent: float, unit: float) -> Floats:
     """Return the weight of each window by similarity to a pod's peak in its last window and last quarter (MiB)."""
-    off = ((pool.before - before) / (NEAR_BEFORE * unit)) ** 2 + ((pool.lately - lately) / (NEAR_LATELY * unit)) ** 2
+    off = ((pool.before - before) / (NEAR_BEFORE * unit)) ** 2 + ((pool.recent - recent) / (NEAR_LATELY * unit)) ** 2
     return np.nan_to_num(np.exp(-0.5 * off))
 
 

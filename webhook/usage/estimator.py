@@ -96,9 +96,10 @@ def estimate_usage(histories: Iterable[UsageHistory], now: float) -> UsageView:
         histories: One per container and pod, all with bins of one length, none later than `now`.
         now: Unix seconds.
     """
-    every = list(histories)
-    seen = [history for history in every if not history.lacks_readings]
-    pools, workloads, members = PoolIndex(seen, now), _group_by_workload(seen), _group_by_workload(every)
+    all_histories = list(histories)
+    sampled = [history for history in all_histories if not history.lacks_readings]
+    pools = PoolIndex(sampled, now)
+    workloads, members = _group_by_workload(sampled), _group_by_workload(all_histories)
     overruns, observed = OverrunCounter(), {}
     often = max(1, len(workloads) // BACKTEST_LIMITS)
     for index, (key, forecast) in enumerate(_forecast_workloads(workloads, pools, now)):
@@ -122,7 +123,6 @@ def _group_by_workload(histories: Iterable[UsageHistory]) -> dict[WorkloadKey, l
 def _forecast_workloads(
     workloads: Mapping[WorkloadKey, Sequence[UsageHistory]], pools: PoolIndex, now: float
 ) -> Iterator[tuple[WorkloadKey, PeakForecast | None]]:
-    """Yield each workload with its forecast; None if the evidence is not enough."""
     for some in _workload_batches(workloads):
         for (key, members), choice in zip(some, pools.choose_pools([members for _, members in some]), strict=True):
             yield key, _forecast_workload(members, choice, pools, now) if choice else None
@@ -205,24 +205,23 @@ def _count_overruns(forecast: PeakForecast, pools: PoolIndex, overruns: OverrunC
 
 
 def _known_before(span: WindowSpan, at: float) -> WindowSpan:
-    """Keep the windows that had ended by a given time."""
     return span._replace(windows=span.windows.select(slice(0, int(np.searchsorted(span.windows.until, at, "right")))))
 
 
 def _observed_usage(
-    seen: Sequence[UsageHistory], members: Sequence[UsageHistory], forecast: PeakForecast | None, now: float
+    sampled: Sequence[UsageHistory], members: Sequence[UsageHistory], forecast: PeakForecast | None, now: float
 ) -> ObservedUsage:
     """Summarise a workload: memory of the histories with readings, and failures of all its members."""
     idle = workload_idle_until(members) if forecast else 0
-    compute = [known for member in seen if (known := _compute_share(member)) is not None]
+    compute = [known for member in sampled if (known := _compute_share(member)) is not None]
     return ObservedUsage(
-        memory_mib=_largest_peak(seen),
+        memory_mib=_largest_peak(sampled),
         compute_milli=max(compute, default=None),
         samples=forecast.pool.size if forecast else 0,
-        preallocates=any(has_flat_usage(member) for member in seen),
+        preallocates=any(has_flat_usage(member) for member in sampled),
         sizes_mib=_size_curve(forecast) if forecast else (),
-        typical_mib=round(_typical_memory(seen)),
-        card_mib=_card_memory(seen),
+        typical_mib=round(_typical_memory(sampled)),
+        card_mib=_card_memory(sampled),
         horizon_hours=max(1, round(forecast.pool.run.hours)) if forecast else 1,
         pool=forecast.pool.name if forecast else "workload",
         idle_until=idle,
@@ -232,7 +231,6 @@ def _observed_usage(
 
 
 def _size_curve(forecast: PeakForecast) -> tuple[int, ...]:
-    """Return the smallest size for each of `RISKS_PPM`, MiB."""
     at = forecast.below.searchsorted(_LEVELS)
     return tuple(np.ceil(forecast.grid.sizes[at]).astype(int).tolist())
 
@@ -253,7 +251,6 @@ def _card_memory(members: Sequence[UsageHistory]) -> int:
 
 
 def _typical_memory(members: Sequence[UsageHistory]) -> float:
-    """Return the mean memory usage, MiB."""
     means = [member.mean_mib for member in members if member.mean_mib is not None]
     return max(1.0, sum(means) / len(means)) if means else float(max(1, _largest_peak(members)))
 
@@ -282,8 +279,8 @@ def has_flat_usage(history: UsageHistory) -> bool:
     if not history.capacity_mib or history.peak_mib < FULL_SHARE * history.capacity_mib:
         return False
     peaks = history.readings()
-    seen = peaks[peaks > GAP]
-    return seen.size >= MIN_FLAT_BINS and bool(np.median(seen) >= FLAT_SHARE * seen.max())
+    sampled = peaks[peaks > GAP]
+    return sampled.size >= MIN_FLAT_BINS and bool(np.median(sampled) >= FLAT_SHARE * sampled.max())
 
 
 def workload_idle_until(members: Sequence[UsageHistory]) -> int:

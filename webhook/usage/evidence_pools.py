@@ -117,13 +117,11 @@ def thin_span(span: WindowSpan) -> WindowSpan:
 
 
 def _sample_histories(members: Sequence[UsageHistory], hours: int) -> Sequence[UsageHistory]:
-    """Sample histories evenly, to bound the number of their windows."""
     each = max(1, STARTS_PER_LENGTH * sum([member.end - member.start for member in members]) // (hours * HOUR))
     return members[:: -(-each // MAX_WINDOWS)]
 
 
 def _group_by_horizon(workloads: Sequence[Sequence[UsageHistory]]) -> dict[int, list[int]]:
-    """Return the indexes of workloads that were observed long enough, by horizon."""
     found: dict[int, list[int]] = {}
     for place, members in enumerate(workloads):
         if total_observed_seconds(members) >= MIN_OBSERVED_SECONDS:

@@ -228,7 +228,6 @@ def _check_container_count(prometheus: PrometheusClient, containers: Containers)
 
 
 def _samples_of(containers: Containers, key: ContainerKey, grid: TimeGrid) -> ContainerSamples:
-    """Return the samples of a container with a GPU."""
     if key not in containers:
         containers[key] = ContainerSamples(array(MIB_TYPECODE, [GAP]) * grid.bin_count)
     return containers[key]
@@ -237,7 +236,6 @@ def _samples_of(containers: Containers, key: ContainerKey, grid: TimeGrid) -> Co
 async def _read_xid_errors(
     prometheus: PrometheusClient, device: DeviceMetrics, grid: TimeGrid, containers: Containers
 ) -> None:
-    """Read XIDs by the hour."""
     if last := device.first_existing(*queries.XID):
         query = queries.last_xid_query(device, last)
         for series in await prometheus.query_range(query, grid.first_hour, grid.now, HOUR):
@@ -251,7 +249,6 @@ async def _read_xid_errors(
 
 
 async def _find_owner_labels(prometheus: PrometheusClient, start: float, end: float) -> LabelScheme | None:
-    """Return the label scheme of kube-state-metrics; None if it has no series."""
     for scheme in (queries.EXPORTED_LABELS, queries.PLAIN_LABELS):
         matcher = queries.metric_selector(queries.POD_OWNER, scheme.matchers, prometheus.source.selector)
         if await prometheus.metric_names(matcher, start, end):
@@ -276,7 +273,6 @@ async def _read_oom_kills(
 
 
 def _data_notes(containers: Containers, devices: Sequence[DeviceMetrics]) -> list[str]:
-    """Return notes on missing and invalid data."""
     notes = []
     with_gpus = [samples for samples in containers.values() if samples.peaks_mib]
     if blind := sum(not has_memory_samples(samples) for samples in with_gpus):

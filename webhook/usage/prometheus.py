@@ -146,7 +146,6 @@ class PrometheusClient:
         return self._decode(matcher, await self._request("label/__name__/values", params, get=True), set[str])
 
     async def _request(self, path: str, params: Mapping[str, str], *, get: bool = False) -> msgspec.Raw:
-        """Send a request, and return the data of a successful answer."""
         query = shorten_text(params.get("query") or params["match[]"], 200)
         url = f"{self._base}/api/v1/{path}"
         timeout = aiohttp.ClientTimeout(total=self.source.call_seconds, sock_connect=CONNECT_SECONDS)
@@ -213,7 +212,6 @@ NARROW = """Write --prometheus-selector 'cluster="NAME"' to read one cluster onl
 
 
 async def _read_limited_body(base: str, answer: aiohttp.ClientResponse) -> bytes:
-    """Read the body up to the size limit."""
     parts, remaining = [], MAX_ANSWER_BYTES
     async for piece in answer.content.iter_any():
         remaining -= len(piece)

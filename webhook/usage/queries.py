@@ -111,10 +111,10 @@ def peak_memory_query(device: DeviceMetrics, step: int) -> str:
     GPUs that two pods share at one time are excluded: each pod shows the usage of both.
     """
     scheme = device.scheme
-    held = f"group by (UUID, GPU_I_ID, {scheme.namespace}, {scheme.pod}) ({device.select(FB_USED)})"
-    shared = f"count by (UUID, GPU_I_ID) ({held}) > 1"
-    seen = over_window("max_over_time(", device, FB_USED, f"{step}s")
-    return f"max by ({scheme.labels}) ({seen} unless on (UUID, GPU_I_ID) ({shared}))"
+    allocated = f"group by (UUID, GPU_I_ID, {scheme.namespace}, {scheme.pod}) ({device.select(FB_USED)})"
+    shared = f"count by (UUID, GPU_I_ID) ({allocated}) > 1"
+    values = over_window("max_over_time(", device, FB_USED, f"{step}s")
+    return f"max by ({scheme.labels}) ({values} unless on (UUID, GPU_I_ID) ({shared}))"
 
 
 def mean_memory_query(device: DeviceMetrics, window: str) -> str:

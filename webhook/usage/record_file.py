@@ -171,19 +171,18 @@ def _decode_error_text(error: Exception) -> str:
 
 
 def _record_error(file: _RecordFile) -> str:
-    """Return the first error; "" if the file is valid."""
     if not 0 <= file.now <= MAX_UNIX_SECONDS:
         return f"now must be Unix seconds, found {file.now}"
     if not 1 <= file.step_seconds <= 7 * 86_400:
         return f"stepSeconds must be 1 to 604800, found {file.step_seconds}"
     if len(file.containers) > MAX_CONTAINERS:
         return f"containers must be at most {MAX_CONTAINERS}, found {len(file.containers)}"
-    faults = (
+    errors = (
         f"containers[{index}]: {odd}"
         for index, one in enumerate(file.containers)
         if (odd := _container_error(one, file))
     )
-    return next(faults, "") or _duplicate_error(file.containers)
+    return next(errors, "") or _duplicate_error(file.containers)
 
 
 def _duplicate_error(containers: list[_RecordedContainer]) -> str:

@@ -36,14 +36,14 @@ class UsageWindows(NamedTuple):
     Attributes:
         at: Start of the window.
         before: Peak in the time of one window before it; NaN for windows of new pods.
-        lately: Peak in the last quarter of that time.
+        recent: Peak in the last quarter of that time.
         after: Peak in the window; `UNKNOWN_PEAK` if memory ran out.
         until: End of the window.
     """
 
     at: Floats
     before: Floats
-    lately: Floats
+    recent: Floats
     after: Floats
     until: Floats
 
@@ -83,9 +83,9 @@ def windows_of_history(history: UsageHistory, seconds: int, starts: int = STARTS
     if not raster.many:
         return NO_WINDOWS
     ends = raster.first + raster.step * np.arange(raster.many)
-    before, lately = (peaks_before(history.readings(), ends, each) for each in (length, max(1, length // 4)))
+    before, recent = (peaks_before(history.readings(), ends, each) for each in (length, max(1, length // 4)))
     (found,) = _windows_without_past([history], raster)
-    return found._replace(before=before, lately=lately).with_known_future()
+    return found._replace(before=before, recent=recent).with_known_future()
 
 
 def windows_of_new_pods(histories: Sequence[UsageHistory], seconds: int, now: float) -> list[UsageWindows]:
@@ -173,12 +173,11 @@ def _future_peaks(readings: NDArray[np.int32], raster: WindowRaster) -> Floats:
     within = _steps_of_windows(raster.many, each)
     found = steps.max(axis=2)[:, within].max(axis=1).astype(np.float64)
     if steps.min() == GAP:
-        seen = (steps != GAP).sum(axis=2)
-        found[SAMPLED_ONE_IN * seen[:, within].sum(axis=1) < raster.length] = GAP
+        sampled = (steps != GAP).sum(axis=2)
+        found[SAMPLED_ONE_IN * sampled[:, within].sum(axis=1) < raster.length] = GAP
     return np.asarray(found)
 
 
 @lru_cache(maxsize=64)
 def _steps_of_windows(many: int, each: int) -> NDArray[np.int64]:
-    """Return the steps of each window, one column per window."""
     return np.arange(each)[:, None] + np.arange(many)

@@ -19,7 +19,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
-from typing import BinaryIO
 
 import msgspec
 
@@ -75,20 +74,16 @@ async def _read_request(request: UsageRequest) -> PrometheusReading:
 
 def main() -> None:
     """Answer the request on standard input."""
-    for frame in _with_error_frame(_answer_request(sys.stdin.buffer)):
-        _write_frame(frame, sys.stdout.buffer)
+    for frame in _with_error_frame(_answer_request()):
+        packed = msgspec.msgpack.encode(frame)
+        sys.stdout.buffer.write(FRAME_LENGTH.pack(len(packed)) + packed)
+        sys.stdout.buffer.flush()
 
 
-def _answer_request(stream: BinaryIO) -> Iterator[Frame]:
+def _answer_request() -> Iterator[Frame]:
     _lower_priority()
     gc.disable()  # all data lives until the end, and millions of samples contain no cycles
-    yield from usage_frames(msgspec.json.decode(stream.read(), type=UsageRequest))
-
-
-def _write_frame(frame: Frame, to: BinaryIO) -> None:
-    packed = msgspec.msgpack.encode(frame)
-    to.write(FRAME_LENGTH.pack(len(packed)) + packed)
-    to.flush()
+    yield from usage_frames(msgspec.json.decode(sys.stdin.buffer.read(), type=UsageRequest))
 
 
 def _lower_priority() -> None:
@@ -101,7 +96,6 @@ def _lower_priority() -> None:
 
 
 def _memory_limit() -> int:
-    """Return our limit in bytes, or the inherited one if it is lower."""
     _, hard = resource.getrlimit(resource.RLIMIT_DATA)
     return MAX_MEMORY_BYTES if hard == resource.RLIM_INFINITY else min(MAX_MEMORY_BYTES, hard)
 
