@@ -67,8 +67,8 @@ def gpu_requests_of_pod(pod: Pod) -> PodGpuRequests:
     for kind, containers in (("initContainers", pod.spec.init_containers), ("containers", pod.spec.containers)):
         for index, container in enumerate(containers):
             known, unknown = _split_nvidia_names((*container.resources.limits, *container.resources.requests))
+            path = ("spec", kind, index)
             for resource in known:
-                path = ("spec", kind, index)
                 error, count = _check_gpu_amount(container, path, resource.name)
                 if error is not None:
                     errors.append(error)
@@ -78,7 +78,8 @@ def gpu_requests_of_pod(pod: Pod) -> PodGpuRequests:
                 unknown_resources += unknown
     if not requests and not unknown_resources:
         return NO_GPU_REQUESTS
-    return sum_gpu_requests(tuple(requests), tuple(dict.fromkeys(unknown_resources)), tuple(errors))
+    unknown = tuple(dict.fromkeys(unknown_resources)) if unknown_resources else ()
+    return sum_gpu_requests(tuple(requests), unknown, tuple(errors))
 
 
 @lru_cache(maxsize=1024)

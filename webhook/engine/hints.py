@@ -101,6 +101,8 @@ def _add_node_affinity(section: InjectionRules, mutation: PodMutation, context: 
     rules, required = section.node_affinity, mutation.required_node_affinity
     if section.node_affinity_auto and mutation.fit is None:
         rules += exclude_partitioned(context, section.mode)
+    if not rules:
+        return ()
     missing = [rule for rule in rules if rule not in required and not is_already_required(mutation.pod, rule)]
     if not missing:
         return ()

@@ -34,12 +34,11 @@ def node_fit_violations(context: PodContext, mutation: PodMutation) -> list[Viol
     if not context.view.fleet.nodes:
         return []
     claimable = context.view.classes.values()
-    return [
-        violation
-        for one in context.gpu_requests.requests
-        if one.count and one.resource.name not in claimable
-        for violation in _check_gpu_request(one, context, mutation)
-    ]
+    violations: list[Violation] = []
+    for one in context.gpu_requests.requests:
+        if one.count and one.resource.name not in claimable:
+            violations += _check_gpu_request(one, context, mutation)
+    return violations
 
 
 def _check_gpu_request(request: GpuRequest, context: PodContext, mutation: PodMutation) -> list[Violation]:

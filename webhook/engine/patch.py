@@ -110,14 +110,15 @@ def _container_resources(pod: Pod, path: FieldPath) -> ResourceRequirements:
 
 
 def _affinity_operations(mutation: PodMutation) -> list[PatchOperation]:
+    node_affinity = mutation.required_node_affinity or mutation.preferred_node_affinity
+    if not (node_affinity or mutation.required_pod_affinity or mutation.preferred_pod_affinity):
+        return []
     expressions = [_expression_json(rule) for rule in mutation.required_node_affinity]
     node: Json = {PREFERRED_TERMS: mutation.preferred_node_affinity} if mutation.preferred_node_affinity else {}
     if expressions:
         node = {REQUIRED_TERMS: {"nodeSelectorTerms": [{"matchExpressions": expressions}]}, **node}
     terms = {REQUIRED_TERMS: mutation.required_pod_affinity, PREFERRED_TERMS: mutation.preferred_pod_affinity}
     pod = {key: added for key, added in terms.items() if added}
-    if not node and not pod:
-        return []
     affinity = mutation.pod.spec.affinity
     if affinity is None:
         whole = {"nodeAffinity": node, "podAffinity": pod}

@@ -61,7 +61,8 @@ def settle(
     if exemptions:
         applying = [each for each in exemptions if _exemption_applies(each, request, pod, now)]
         findings, exempted = _apply_exemptions(findings, applying)
-    return _merge_duplicates(findings) if len(findings) > 1 else tuple(findings), tuple(exempted)
+    unique = len({finding.code for finding in findings}) == len(findings)
+    return tuple(findings) if unique else _merge_duplicates(findings), tuple(exempted)
 
 
 def _apply_exemptions(
@@ -79,8 +80,6 @@ def _apply_exemptions(
 
 
 def _merge_duplicates(findings: Sequence[Finding]) -> tuple[Finding, ...]:
-    if len({finding.code for finding in findings}) == len(findings):
-        return tuple(findings)
     strictest: dict[tuple[object, ...], Finding] = {}
     for finding in findings:
         key = (finding.code, finding.path, finding.message)
