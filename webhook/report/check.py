@@ -190,13 +190,12 @@ def _check_summary_document(summary: CheckSummary, results: Sequence[CheckResult
         "gpuMilliBefore": summary.gpu_milli_before,
         "gpuMilliAfter": summary.gpu_milli_after,
         "exemptions": [{"name": used.exemption, "expirationTime": used.expires} for used in summary.exemptions],
-        "skips": [_skip_entry(result) for result in results if result.verdict is CheckVerdict.SKIPPED],
+        "skips": [
+            {"file": each.place.file, "line": each.place.line, "message": each.reason, "invalid": each.invalid}
+            for each in results
+            if each.verdict is CheckVerdict.SKIPPED
+        ],
     }
-
-
-def _skip_entry(result: CheckResult) -> Json:
-    place = result.place
-    return {"file": place.file, "line": place.line, "message": result.reason, "invalid": result.invalid}
 
 
 def result_reason(result: CheckResult) -> str:

@@ -21,14 +21,15 @@ def fair_share_columns(header: str = "Namespace") -> Table[GroupShare]:
             ),
             Column("usedMilli", lambda row: row.used, "Used", lambda row: format_percent(row.used)),
             Column("entitledMilli", lambda row: row.entitled, "Share", lambda row: format_percent(row.entitled)),
-            Column("excessMilli", lambda row: row.excess_share, "Over", _excess_cell),
+            Column(
+                "excessMilli",
+                lambda row: row.excess_share,
+                "Over",
+                lambda row: f"{'+' if row.excess_share > 0 else ''}{format_percent(row.excess_share)}",
+            ),
             gpu_column("gpuMilliAllocated", lambda row: row.holds_milli, "Allocated"),
         )
     )
-
-
-def _excess_cell(row: GroupShare) -> str:
-    return f"{'+' if row.excess_share > 0 else ''}{format_percent(row.excess_share)}"
 
 
 def fair_share_table(groups: Sequence[GroupShare], rule: FairShare, paint: Paint) -> list[str]:

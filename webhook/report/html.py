@@ -27,7 +27,7 @@ from webhook.report.check import finding_sentence
 from webhook.report.costs import GpuCost, cost_text, money_text, product_price_text
 from webhook.report.results import UnevaluatedReason
 from webhook.report.tables import Column, Table
-from webhook.report.text import format_gpus, format_percent, pluralize, sanitize
+from webhook.report.text import STYLES, format_gpus, format_percent, pluralize, sanitize
 from webhook.report.utilization import ClusterUtilization, priced_share_text, utilization_caveats
 from webhook.report.workload_report import workload_columns
 from webhook.report.workloads import WorkloadReport
@@ -40,16 +40,15 @@ MAX_MESSAGE_LETTERS = 300
 
 
 class FindingGroup(NamedTuple):
-    """Findings of one code in one namespace."""
+    """Findings of one code and mode in one namespace, each with its number of pods."""
 
     namespace: str
-    code: str
-    mode: str
-    title: str
-    workloads: int
-    pods: int
-    example: str
-    fix: str
+    findings: tuple[tuple[Finding, int], ...]
+
+    @property
+    def first(self) -> Finding:
+        """The finding that serves as the example."""
+        return self.findings[0][0]
 
 
 class UnevaluatedPods(NamedTuple):
@@ -64,13 +63,13 @@ class UnevaluatedPods(NamedTuple):
 FINDINGS = Table[FindingGroup](
     (
         Column("", lambda row: row.namespace, "Namespace"),
-        Column("", lambda row: row.code, "Code", code=True),
-        Column("", lambda row: row.mode, "Mode", css=lambda row: {"enforce": "bad"}.get(row.mode, row.mode), code=True),
-        Column("", lambda row: row.title, "Meaning"),
-        Column("", lambda row: row.workloads, "Workloads", numeric=True),
-        Column("", lambda row: row.pods, "Pods", numeric=True),
-        Column("", lambda row: row.example, "Example"),
-        Column("", lambda row: row.fix, "Fix"),
+        Column("", lambda row: row.first.code, "Code", code=True),
+        Column("", lambda row: row.first.mode, "Mode", css=lambda row: STYLES[row.first.mode], code=True),
+        Column("", lambda row: CODES[row.first.code].title if row.first.code in CODES else "", "Meaning"),
+        Column("", lambda row: len(row.findings), "Workloads", numeric=True),
+        Column("", lambda row: sum(pods for _, pods in row.findings), "Pods", numeric=True),
+        Column("", lambda row: finding_sentence(row.first)[:MAX_MESSAGE_LETTERS], "Example"),
+        Column("", lambda row: row.first.fix[:MAX_MESSAGE_LETTERS], "Fix"),
     )
 )
 UNEVALUATED = Table[UnevaluatedPods](
@@ -243,24 +242,10 @@ def list_unevaluated(rows: Iterable[WorkloadReport]) -> list[UnevaluatedPods]:
 
 
 def group_findings(rows: Iterable[WorkloadReport]) -> list[FindingGroup]:
-    """Return the findings by namespace and code, the strictest first, with one of them as an example."""
+    """Return the findings by namespace and code, the strictest first."""
     groups: defaultdict[tuple[int, str, str], list[tuple[Finding, int]]] = defaultdict(list)
     for row in rows:
         for located, pods in row.findings:
             finding = located.finding
             groups[-finding.mode, row.namespace, finding.code].append((finding, pods))
-    return [_finding_group(namespace, code, groups[_, namespace, code]) for _, namespace, code in sorted(groups)]
-
-
-def _finding_group(namespace: str, code: str, members: Sequence[tuple[Finding, int]]) -> FindingGroup:
-    first = members[0][0]
-    return FindingGroup(
-        namespace=namespace,
-        code=code,
-        mode=str(first.mode),
-        title=CODES[code].title if code in CODES else "",
-        workloads=len(members),
-        pods=sum(pods for _, pods in members),
-        example=finding_sentence(first)[:MAX_MESSAGE_LETTERS],
-        fix=first.fix[:MAX_MESSAGE_LETTERS],
-    )
+    return [FindingGroup(key[1], tuple(groups[key])) for key in sorted(groups)]

@@ -148,13 +148,11 @@ def _placement_answer(placed: PlacementResult, paint: Paint) -> str:
     fixed = " (fixed by spec.nodeName: the scheduler is bypassed)" if placed.fixed_node else ""
     unhealthy = _unhealthy_gpus_text(best.links)
     which = f"{_gpu_set_text(best.links)}{_unknown_gpus_text(placed, best)}{unhealthy and f'; {unhealthy}'}"
-    return f"Goes to {name}{also}{fixed}{which}{_replicas_text(placed)}"
-
-
-def _replicas_text(placed: PlacementResult) -> str:
     if not placed.replicas:
-        return "; it has no replicas"
-    return f"; {placed.fits} of {placed.replicas} replicas fit now" if placed.fits < placed.replicas else ""
+        which += "; it has no replicas"
+    elif placed.fits < placed.replicas:
+        which += f"; {placed.fits} of {placed.replicas} replicas fit now"
+    return f"Goes to {name}{also}{fixed}{which}"
 
 
 def _gpu_set_text(links: GpuLinks | None) -> str:

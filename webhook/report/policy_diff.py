@@ -83,23 +83,20 @@ def policy_diff_table(policies: Iterable[str], changes: Iterable[WorkloadPolicyD
     yield from (sanitize(line) for line in policies)
     for kind, words in CHANGE_KINDS.items():
         members = [change for change in every if change.kind == kind]
-        named = [_diff_workload_name(change) for change in members[:MAX_NAMED_WORKLOADS]]
+        named = [
+            f"{each.namespace}/{each.workload}{f' ({each.pods})' * (each.pods > 1)} {'+'.join(each.codes)}".rstrip()
+            for each in members[:MAX_NAMED_WORKLOADS]
+        ]
         if len(members) > MAX_NAMED_WORKLOADS:
             named.append(f"{len(members) - MAX_NAMED_WORKLOADS} more")
         pods = pluralize(sum(change.pods for change in members), "pod")
-        yield f"  {words:<19}  {pods}  {', '.join(named)}".rstrip()
+        yield f"  {words:<19}  {pods}  {sanitize(', '.join(named))}".rstrip()
     saved = sum(change.gpu_milli_saved for change in every)
     if saved:
         amount = f"{format_gpus(abs(saved))} {'less' if saved > 0 else 'more'}"
         yield f"  {'GPUs':<19}  {amount} for pods that are patched differently"
     if any(change.kind == "denied" for change in every):
         yield "Newly denied pods keep running; they would be denied when they are created again."
-
-
-def _diff_workload_name(change: WorkloadPolicyDiff) -> str:
-    pods = f" ({change.pods})" if change.pods > 1 else ""
-    codes = f" {'+'.join(change.codes)}" if change.codes else ""
-    return sanitize(f"{change.namespace}/{change.workload}{pods}{codes}")
 
 
 def policy_diff_document(policies: Iterable[str], changes: Iterable[WorkloadPolicyDiff]) -> dict[str, Any]:

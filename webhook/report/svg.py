@@ -64,10 +64,13 @@ def node_links_svg(name: str, topology: GpuTopology, states: Sequence[str]) -> s
     middle = size / 2
     turn = [2 * pi * i / max(1, topology.gpu_count) - pi / 2 for i in range(topology.gpu_count)]
     at = [(middle + radius * cos(angle), middle + radius * sin(angle)) for angle in turn]
-    most = max((topology.count_nvlinks(i, j) for i in range(topology.gpu_count) for j in range(i)), default=0)
     body = [_svg_text(middle, 24, name, "middle")]
-    for i, j in _linked_pairs(topology):
-        width = 1 + 4 * topology.count_nvlinks(i, j) / most
+    links = {(i, j): topology.count_nvlinks(i, j) for i in range(topology.gpu_count) for j in range(i)}
+    most = max(links.values(), default=0)
+    for (i, j), count in links.items():
+        if not count:
+            continue
+        width = 1 + 4 * count / most
         (x, y), (u, v) = at[i], at[j]
         body.append(
             f'<line x1="{x:.1f}" y1="{y:.1f}" x2="{u:.1f}" y2="{v:.1f}" stroke="#9ab" stroke-width="{width:.1f}"/>'
@@ -79,10 +82,6 @@ def node_links_svg(name: str, topology: GpuTopology, states: Sequence[str]) -> s
         out = (middle + (x - middle) * 1.25, middle + (y - middle) * 1.25)
         body.append(_svg_text(*out, states[i], "middle"))
     return _svg_document(size, size, body)
-
-
-def _linked_pairs(topology: GpuTopology) -> Iterable[tuple[int, int]]:
-    return ((i, j) for i in range(topology.gpu_count) for j in range(i) if topology.count_nvlinks(i, j))
 
 
 def _svg_text(x: float, y: float, text: str, anchor: str = "start", colour: str = "#222") -> str:

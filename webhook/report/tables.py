@@ -107,7 +107,12 @@ class Table(Generic[Row]):
     def to_html(self, rows: Iterable[Row], name: str = "") -> Markup:
         """Return an HTML table whose headers sort it."""
         columns = [column for column in self.columns if column.header and column.html]
-        headers = Markup("").join(map(_html_header, columns))
+        headers = Markup("").join(
+            Markup('<th{}><button type="button">{}</button></th>').format(
+                Markup(' class="n"') if column.numeric else "", column.header
+            )
+            for column in columns
+        )
         body = Markup("\n").join(
             Markup("<tr>{}</tr>").format(Markup("").join(_html_cell(column, row) for column in columns)) for row in rows
         )
@@ -123,11 +128,6 @@ def _csv_cell(value: object) -> str:
         return str(value).lower()
     text = sanitize(str(value))
     return f"'{text}" if isinstance(value, str) and text.startswith(FORMULA_STARTS) else text
-
-
-def _html_header(column: Column[Any]) -> Markup:
-    attribute = Markup(' class="n"') if column.numeric else ""
-    return Markup('<th{}><button type="button">{}</button></th>').format(attribute, column.header)
 
 
 def _html_cell(column: Column[Row], row: Row) -> Markup:

@@ -107,7 +107,7 @@ def workload_columns(prices: NodePrices | None = None) -> Table[WorkloadReport]:
                 "Codes",
                 lambda row: ",".join(row.codes),
                 csv="codes",
-                css=lambda row: "bad" if row.denied else "warn" if row.warned else "",
+                css=lambda row: "bad" if row.denied else "warning" if row.warned else "",
                 code=True,
             ),
             Column("findings", _finding_documents, csv=""),

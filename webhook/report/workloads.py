@@ -138,11 +138,8 @@ def workload_reports(
         if result.verdict is not CheckVerdict.SKIPPED and result.pod_details is not None:
             groups.setdefault((result.namespace, result.pod_details.workload), []).append(each)
     reports = [_workload_report(namespace, name, group, prices) for (namespace, name), group in groups.items()]
-    return sorted(reports, key=_savings_order)
-
-
-def _savings_order(row: WorkloadReport) -> tuple[int, int, str, str]:
-    return -row.gpu_milli_saved - row.gpu_milli_audit_saved, -row.gpu_milli_saved, row.namespace, row.name
+    reports.sort(key=lambda row: (row.namespace, row.name))
+    return sorted(reports, key=lambda row: (-row.gpu_milli_saved - row.gpu_milli_audit_saved, -row.gpu_milli_saved))
 
 
 def _workload_report(
