@@ -164,7 +164,7 @@ def _topology_from_report(node: GPUNode, gpus: list[GpuDevice]) -> GpuTopology:
     for gpu in gpus:
         links = {link.gpu: link for link in gpu.links}
         row = [links.get(other.index) for other in gpus]
-        usable = [not {gpu.index, other.index} & without_links for other in gpus]
+        usable = [gpu.index not in without_links and other.index not in without_links for other in gpus]
         nvlinks.append(tuple(link.nvlinks if link and both else 0 for link, both in zip(row, usable, strict=True)))
         pcie_paths.append(tuple(PciePath.__members__.get(link.pcie_path) if link else None for link in row))
     status, linked = node.status, any(map(any, nvlinks))
