@@ -83,9 +83,9 @@ def test_what_became_of_a_pod(status: Json, became: str) -> None:
 
 
 CHANGED_BY: dict[str, tuple[Json, set[str]]] = {
-    "one changed it": ({"by": {"sizing": ["resources"]}}, {"sizing"}),
-    "another changed it, and one that spoke did not": ({"by": {"labels": ["labels"]}}, {"labels"}),
-    "several changed it as one": ({"by": {"a, b": ["resources"], "c": ["labels"]}}, {"a", "b", "c"}),
+    "one changed it": ({"changedBy": {"sizing": ["resources"]}}, {"sizing"}),
+    "another changed it, and one that spoke did not": ({"changedBy": {"labels": ["labels"]}}, {"labels"}),
+    "several changed it as one": ({"changedBy": {"a, b": ["resources"], "c": ["labels"]}}, {"a", "b", "c"}),
     "the record does not say which of those that spoke": ({}, {"sizing", "labels"}),
 }
 
@@ -99,7 +99,7 @@ def test_a_pod_has_the_names_of_the_policies_that_changed_it(said: Json, policie
 
 
 def test_a_pod_that_a_policy_spoke_about_and_did_not_change_counts_for_the_rest() -> None:
-    note = json.dumps(DECISION | {"by": {"labels": ["labels"]}})
+    note = json.dumps(DECISION | {"changedBy": {"labels": ["labels"]}})
     data = make_pod("k").gpus(1).annotate("rightslice.dev/decision", note).build()
     killed = data | {"status": {"containerStatuses": [{"name": "main", "state": KILLED}]}}
     found = [outcome for pod in (data, killed) if (outcome := read_outcome(msgspec.convert(pod, OutcomePod)))]

@@ -427,7 +427,7 @@ def test_undo(arguments: tuple[str, ...], code: int, rightslice: Run) -> None:
     assert ran.err
 
 
-RECORD = {"policies": ["p"], "digest": "0123456789ab", "changed": ["resources"], "offer": "nvidia.com/mig-1g.10gb"}
+RECORD = {"policies": ["p"], "digest": "0123456789ab", "changed": ["resources"], "resource": "nvidia.com/mig-1g.10gb"}
 ORIGINAL = {"main": {"limits": {"nvidia.com/gpu": "1"}}}
 NOW = {"name": "main", "resources": {"limits": {"nvidia.com/mig-1g.10gb": "1"}}}
 

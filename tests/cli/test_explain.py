@@ -43,9 +43,9 @@ def test_a_shrunk_pod_is_explained(shrunk: dict[str, Any], rightslice: Run) -> N
 def test_a_pod_whose_resource_kept_its_name_is_explained(shrunk: dict[str, Any], rightslice: Run) -> None:
     notes = shrunk["metadata"]["annotations"]
     record = json.loads(notes["rightslice.dev/decision"])
-    steered = {"changed": ["nodeAffinity", "tolerations"], "offer": "nvidia.com/gpu", "milli": 143}
+    steered = {"changed": ["nodeAffinity", "tolerations"], "resource": "nvidia.com/gpu", "gpuMilli": 143}
     by = {"sizing": ["nodeAffinity"], "trial": ["tolerations"]}
-    notes["rightslice.dev/decision"] = json.dumps(record | steered | {"by": by})
+    notes["rightslice.dev/decision"] = json.dumps(record | steered | {"changedBy": by})
     del notes["rightslice.dev/original-resources"]
     told = rightslice("explain", "-f", "-", *WORLD, stdin=json.dumps(shrunk)).out
 

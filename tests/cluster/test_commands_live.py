@@ -96,7 +96,7 @@ def test_one_pod_is_explained(plane: Plane, namespace: str) -> None:
 
 def test_a_changed_pod_is_explained(plane: Plane, namespace: str) -> None:
     record = {"policies": ["sizing"], "digest": "0123456789ab", "changed": ["resources"]}
-    gave = {"need": "8Gi declared", "evidence": "declared", "offer": "nvidia.com/mig-1g.10gb"}
+    gave = {"need": "8Gi declared", "evidence": "declared", "resource": "nvidia.com/mig-1g.10gb"}
     before = {"main": {"limits": {"nvidia.com/gpu": "1"}, "requests": {"nvidia.com/gpu": "1"}}}
     pod = make_pod("cut").namespace(namespace).asks("nvidia.com/mig-1g.10gb", "1")
     pod.annotate("rightslice.dev/decision", json.dumps(record | gave))

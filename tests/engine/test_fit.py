@@ -645,12 +645,12 @@ def test_the_record_says_which_policy_changed_what_and_what_is_given_in_gpus() -
     record = json.loads(shaped(small(), decision)["metadata"]["annotations"]["rightslice.dev/decision"])
 
     assert record["policies"] == ["test-0", "test-1", "test-2", "test-3"]
-    assert record["by"] == {
+    assert record["changedBy"] == {
         "test-0": ["resources", "nodeAffinity"],
         "test-1": ["tolerations"],
         "test-2": ["accounting"],
     }
-    assert record["milli"] == 143
+    assert record["gpuMilli"] == 143
 
 
 def test_mixed_labels_are_those_of_the_facts() -> None:

@@ -21,7 +21,7 @@ WRITTEN = {
     "digest": "0123456789ab",
     "changed": ["resources", "tolerations"],
     "need": "8Gi declared",
-    "offer": "nvidia.com/mig-1g.10gb",
+    "resource": "nvidia.com/mig-1g.10gb",
     "at": "2026-06-01T00:00:00Z",
 }
 INJECTED = {"policies": ["research-baseline"], "digest": "0123456789ab", "changed": ["tolerations"]}
@@ -67,7 +67,7 @@ CASES = {
         recorded(make_pod(), {"policies": [], "digest": "0123456789ab", "changed": []}, None), ""
     ),
     "the original of a container that kept its whole GPU": Case(
-        recorded(make_pod().gpus(1), WRITTEN | {"offer": "nvidia.com/gpu"}), ""
+        recorded(make_pod().gpus(1), WRITTEN | {"resource": "nvidia.com/gpu"}), ""
     ),
     "the original of an init container": Case(
         recorded(

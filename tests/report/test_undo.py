@@ -57,7 +57,7 @@ def test_a_slice_selected_by_node_affinity_alone_is_described() -> None:
     assert "only selected nodes where it is a slice" in str(original_yaml(after))
 
 
-RECORD = '{"policies": ["p"], "digest": "0123456789ab", "changed": ["resources"], "offer": ""}'
+RECORD = '{"policies": ["p"], "digest": "0123456789ab", "changed": ["resources"], "resource": ""}'
 STRANGERS = {
     "never changed": make_pod().gpus(1),
     "a record that is none": make_pod().gpus(1).annotate("rightslice.dev/decision", "{}"),

@@ -21,7 +21,7 @@ from webhook.server.admission_state import AdmissionState, PolicyLoadStatus
 
 SMALL = "nvidia.com/mig-1g.10gb"
 POLICY = policies_of(policy("mode: enforce\nsecurity: {deny: [visibleDevicesEnv]}\nrightSizing: {}", "sizes"))
-RECORD = {"policies": ["sizes"], "digest": "0123456789ab", "changed": ["resources"], "offer": SMALL}
+RECORD = {"policies": ["sizes"], "digest": "0123456789ab", "changed": ["resources"], "resource": SMALL}
 
 
 def world_with(slices: int) -> AdmissionState:

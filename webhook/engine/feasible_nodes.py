@@ -122,7 +122,7 @@ def assumed_usage(pod: Pod, view: ClusterView) -> Iterator[AssumedUsage]:
     if not totals:
         return
     record = parse_decision_record(pod.metadata.annotations.get(DECISION_ANNOTATION, ""))
-    given, feasible = record.offer if record else "", FeasibleNodes(view, pod).nodes
+    given, feasible = record.resource if record else "", FeasibleNodes(view, pod).nodes
     for resource, count in totals.items():
         nodes = view.with_room(resource, count, feasible)
         if nodes and resource != given:

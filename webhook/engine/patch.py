@@ -67,11 +67,12 @@ def _annotations(mutation: PodMutation, policies: tuple[str, ...], digest: str) 
         "policies": list(policies),
         "digest": digest,
         "changed": mutation.changed,
-        "by": mutation.changes_by_policy,
+        "changedBy": mutation.changes_by_policy,
     }
     fit = mutation.fit
     if fit is not None:
-        record |= {"need": fit.need.words, "evidence": fit.need.evidence, "offer": fit.resource, "milli": fit.gpu_milli}
+        record |= {"need": fit.need.words, "evidence": fit.need.evidence, "resource": fit.resource}
+        record["gpuMilli"] = fit.gpu_milli
     annotations = {**mutation.annotations, DECISION_ANNOTATION: _encode(record).decode()}
     if mutation.original_resources:
         annotations[ORIGINAL_ANNOTATION] = _encode(mutation.original_resources).decode()

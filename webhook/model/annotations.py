@@ -54,7 +54,7 @@ MIRROR_ANNOTATION = "kubernetes.io/config.mirror"
 DIGEST_LENGTH = 12
 
 
-class DecisionRecord(msgspec.Struct, frozen=True):
+class DecisionRecord(msgspec.Struct, frozen=True, rename="camel"):
     """The annotation `rightslice.dev/decision`. Unknown keys are ignored.
 
     Attributes:
@@ -62,23 +62,23 @@ class DecisionRecord(msgspec.Struct, frozen=True):
         digest: First 12 hex digits of the policy set's SHA-256.
         changed: Changed parts: "resources", "tolerations" …
         need: The need that was planned with, for example "8Gi declared".
-        offer: The resource that was given.
-        milli: Thousandths of a whole GPU that one unit of it takes; 0 if unknown.
-        by: Changed parts by policy; policies that acted together share a key.
+        resource: The resource that was requested instead.
+        gpu_milli: Thousandths of a whole GPU that one unit of it takes; 0 if unknown.
+        changed_by: Changed parts by policy; policies that acted together share a key.
     """
 
     policies: tuple[str, ...]
     digest: str
     changed: tuple[str, ...]
     need: str = ""
-    offer: str = ""
-    milli: int = 0
-    by: dict[str, tuple[str, ...]] = {}
+    resource: str = ""
+    gpu_milli: int = 0
+    changed_by: dict[str, tuple[str, ...]] = {}
 
     @property
     def changing_policies(self) -> tuple[str, ...]:
-        """The policies that changed something; without `by`, all of `policies`."""
-        return tuple(name for names in self.by for name in names.split(", ")) or self.policies
+        """The policies that changed something; without `changed_by`, all of `policies`."""
+        return tuple(name for names in self.changed_by for name in names.split(", ")) or self.policies
 
 
 _decision = msgspec.json.Decoder(DecisionRecord)

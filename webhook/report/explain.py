@@ -198,7 +198,7 @@ def record_lines(annotations: Mapping[str, Any]) -> Iterator[str]:
     if record is None:
         return
     yield f"Record    Rightslice changed {sanitize(', '.join(record.changed) or 'nothing')} when it was created"
-    changes = "; ".join(f"{policy}: {', '.join(changed)}" for policy, changed in record.by.items())
+    changes = "; ".join(f"{policy}: {', '.join(changed)}" for policy, changed in record.changed_by.items())
     policies = changes or ", ".join(record.policies) or "unknown policy"
     yield f"{'By':<10}{sanitize(policies)} (policy digest {record.digest})"
     if others := [policy for policy in record.policies if policy not in record.changing_policies]:
@@ -210,13 +210,13 @@ def _resize_lines(record: DecisionRecord, before: Mapping[str, ResourceRequireme
     """Yield why it got another form of GPU; nothing if it did not."""
     if before:
         yield f"{'Before':<10}{sanitize(', '.join(_original_gpu_requests(before)))}"
-    if record.offer == WHOLE_GPU and not before:
+    if record.resource == WHOLE_GPU and not before:
         yield f"{'Before':<10}{WHOLE_GPU}, as now: node affinity selects the form"
-    if record.offer and record.milli:
-        amount = format_gpus_with_unit(record.milli)
-        yield f"{'Now':<10}{amount} instead of each requested whole GPU, as {sanitize(record.offer)}"
-    if record.offer:
-        yield f"{'Reason':<10}it needs {sanitize(record.need)}, which {sanitize(record.offer)} covers"
+    if record.resource and record.gpu_milli:
+        amount = format_gpus_with_unit(record.gpu_milli)
+        yield f"{'Now':<10}{amount} instead of each requested whole GPU, as {sanitize(record.resource)}"
+    if record.resource:
+        yield f"{'Reason':<10}it needs {sanitize(record.need)}, which {sanitize(record.resource)} covers"
         yield f'{"Opt out":<10}annotate the pod, or the template of its workload, with {KEEP_ANNOTATION}: "true"'
 
 

@@ -38,17 +38,20 @@ def original_yaml(pod: Mapping[str, Any]) -> str | UnknownOriginal:
     metadata = pod.get("metadata") or {}
     annotations = metadata.get("annotations") or {}
     record = parse_decision_record(str(annotations.get(DECISION_ANNOTATION, "")))
-    if record is None or not record.offer:
+    if record is None or not record.resource:
         return ""
-    name, offer = sanitize(f"{metadata.get('namespace', 'default')}/{metadata.get('name', '')}"), sanitize(record.offer)
+    name, offer = (
+        sanitize(f"{metadata.get('namespace', 'default')}/{metadata.get('name', '')}"),
+        sanitize(record.resource),
+    )
     before = parse_original_resources(str(annotations.get(ORIGINAL_ANNOTATION, ""))) or {}
     state = "as it was before right-sizing"
-    if record.offer == WHOLE_GPU and ORIGINAL_ANNOTATION not in annotations:
+    if record.resource == WHOLE_GPU and ORIGINAL_ANNOTATION not in annotations:
         state = f"requests {offer} as before; right-sizing only selected nodes where it is a slice"
-    elif not _is_valid_original(before, pod, record.offer):
+    elif not _is_valid_original(before, pod, record.resource):
         return UnknownOriginal(name, offer)
     fields: dict[str, Any] = {"metadata": {"annotations": {KEEP_ANNOTATION: "true"}}}
-    if spec := _restored_spec(pod, record.offer, before):
+    if spec := _restored_spec(pod, record.resource, before):
         fields["spec"] = spec
     return f"# Pod {name} {state} (policies: {sanitize(', '.join(record.policies))})\n{yaml_text(fields)}"
 

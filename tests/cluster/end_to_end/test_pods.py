@@ -45,7 +45,7 @@ def test_a_right_sized_pod_is_scheduled_on_a_mig_node_and_runs(site: Installed, 
     assert asked(pod) == {SLICE: "1"}
     assert int(node["status"]["allocatable"][SLICE]) > 0
     assert TAINT in pod["spec"]["tolerations"]
-    assert json.loads(pod["metadata"]["annotations"]["rightslice.dev/decision"])["offer"] == SLICE
+    assert json.loads(pod["metadata"]["annotations"]["rightslice.dev/decision"])["resource"] == SLICE
 
 
 SEEN = read("docs/install.md").partition("## What people see")[2].partition("\n## ")[0]

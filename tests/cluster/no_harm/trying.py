@@ -228,13 +228,13 @@ def _broken(world: World, without: Answer, ours: Answer, *, accounted: bool) -> 
 def _escaped(world: World, ours: Answer) -> Iterator[str]:
     """A quota that counted the old form, and counts neither the new one nor what it weighs."""
     record = json.loads(ours.body["metadata"].get("annotations", {}).get(DECISION_ANNOTATION, "{}"))
-    if "offer" not in record:
+    if "resource" not in record:
         return
     for quota in quotas_of(world.quotas):
         hard = quota.status.hard
-        counted = f"requests.{record['offer']}" in hard or MILLI in hard
+        counted = f"requests.{record['resource']}" in hard or MILLI in hard
         if f"requests.{GPU}" in hard and not counted and quota_matches_pod(quota, parse_pod(ours.body)):
-            yield f"escaped quota {quota.metadata.name}, which does not count {record['offer']}"
+            yield f"escaped quota {quota.metadata.name}, which does not count {record['resource']}"
 
 
 async def _by_chance(asking: DryRuns, world: World, data: Json, without: Answer, ours: Answer, what: str) -> bool:

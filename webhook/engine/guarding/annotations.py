@@ -102,10 +102,10 @@ def _decision_error(text: str, pod: Pod) -> str:
     record = parse_decision_record(text)
     if record is None:
         return quote_text(text)
-    if record.offer and not any(
-        _requests_resource(record.offer, one.resources) for _, one in containers_of_every_kind(pod.spec)
+    if record.resource and not any(
+        _requests_resource(record.resource, one.resources) for _, one in containers_of_every_kind(pod.spec)
     ):
-        return f"one that gives {quote_text(record.offer)}, which no container requests"
+        return f"one that gives {quote_text(record.resource)}, which no container requests"
     return ""
 
 
