@@ -66,12 +66,9 @@ def with_only_namespace_labels(view: ClusterView, name: str, labels: Mapping[str
 
 
 def without_pod_usage(view: ClusterView, namespace: str, pod: Pod, *, runs: bool) -> ClusterView:
-    """Return a view without a pod's usage in the quotas, because the pod is about to be recreated.
+    """Return a view without a stored pod's usage in the quotas, because the pod is about to be recreated.
 
-    Args:
-        namespace: The pod's namespace.
-        pod: The pod as stored by the API server.
-        runs: It has a node, so the claims of its claim templates exist.
+    If it runs, the claims of its claim templates exist and are charged too.
     """
     adjusted = AdjustedView(view)
     adjusted._usage = adjusted._usage.without_pod(namespace, pod.metadata.name)

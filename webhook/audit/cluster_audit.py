@@ -114,15 +114,7 @@ def audit_documents(
     since: datetime | None,
     show_progress: ShowProgress,
 ) -> ClusterAudit:
-    """Evaluate the active pods among some documents.
-
-    Args:
-        documents: The pods, and what cannot be read.
-        length: How many there are, for the progress.
-        context: The policies, cluster and time to evaluate against.
-        since: Exclude pods created earlier.
-        show_progress: Wraps the documents.
-    """
+    """Evaluate the active pods among some documents, except those created before `since`."""
     intern_result, undated = ResultInterner(), list[SourceObject]()
     selected = created_since(documents if since is None else _collect_undated_pods(documents, undated), since)
     with show_progress(selected, length) as shown:

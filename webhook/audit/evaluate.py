@@ -130,11 +130,7 @@ def evaluate_object(source: SourceObject, context: EvaluationContext, *, operati
 def build_admission_request(
     data: dict[str, Any], context: EvaluationContext, operation: str = "CREATE"
 ) -> AdmissionRequest:
-    """Build the request that the API server would send.
-
-    Raises:
-        ReviewError: the object is not a valid Pod although its kind says so.
-    """
+    """Build the request that the API server would send. Raises ReviewError for an invalid Pod."""
     metadata = _object_metadata(data)
     namespace = written_namespace(data) or context.namespace
     stored = default_object(data, namespace)

@@ -64,15 +64,7 @@ class FairShareTracker:
     def __init__(
         self, api: KubeClient, rule: FairShare, fleet: Callable[[], Fleet], random: RandomSource, clock: SecondsClock
     ) -> None:
-        """Store the dependencies; `run` starts tracking.
-
-        Args:
-            api: A client of the cluster.
-            rule: The shares.
-            fleet: Returns the current nodes.
-            random: Randomizes the refresh time, so that replicas do not refresh together.
-            clock: Returns seconds since 1970.
-        """
+        """Store the dependencies; `run` starts tracking. `random` keeps replicas from refreshing together."""
         self._api, self._rule, self._fleet, self._random, self._clock = api, rule, fleet, random, clock
         self._decoder: ResourceDecoder[PodLifetime] = ResourceDecoder(f"GET {PODS.path}", PodLifetime)
         self.latest: ShareSnapshot | None = None

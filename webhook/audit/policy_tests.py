@@ -54,11 +54,7 @@ def find_test_files(paths: Iterable[str]) -> Iterator[str]:
 
 
 def run_test_file(file: str, now: datetime) -> FileResult:
-    """Run every case of a file.
-
-    Args:
-        now: The time of cases that set none.
-    """
+    """Run every case of a file; `now` is the time of cases that set none."""
     try:
         tests, errors = load_test_files(read_test_bytes(file, SourceLocation(file)), file)
         if errors:
@@ -78,11 +74,7 @@ def _run_test(test: PolicyTestFile, now: datetime) -> Iterator[CaseResult]:
 def run_test_case(
     case: PolicyTestCase, folder: Path, policies: PolicySet, view: ClusterView, now: datetime
 ) -> CaseResult:
-    """Run one case.
-
-    Args:
-        folder: The folder of the test file; paths are relative to it.
-    """
+    """Run one case. Paths are relative to the folder of the test file."""
     source = _with_namespace(load_case_object(case.pod, folder, case.location), case.namespace)
     namespace = written_namespace(source.data) or DEFAULT_NAMESPACE
     labels = case.namespace_labels
@@ -99,11 +91,7 @@ def run_test_case(
 
 
 def load_test_policies(test: PolicyTestFile, folder: Path) -> PolicySet:
-    """Load the policies of a test.
-
-    Raises:
-        LocatedError: they cannot be used; the first error.
-    """
+    """Load the policies of a test; raises the first error if they cannot be used."""
     files = [file for path in test.policies for file in document_files(str(_resolve_path(folder, path)))]
     loaded = load_policies((file, read_test_bytes(file, test.location)) for file in files)
     if loaded.policies is None:
@@ -112,22 +100,14 @@ def load_test_policies(test: PolicyTestFile, folder: Path) -> PolicySet:
 
 
 def load_test_cluster(test: PolicyTestFile, folder: Path) -> ClusterView:
-    """Load the cluster of a test; an unknown cluster if it names none.
-
-    Raises:
-        SnapshotError: it cannot be used.
-    """
+    """Load the cluster of a test; an unknown cluster if it names none."""
     if not test.cluster:
         return view_of_objects(())
     return read_snapshot_view(DEMO if test.cluster == DEMO else str(_resolve_path(folder, test.cluster)))
 
 
 def load_case_object(given: PathOrManifest, folder: Path, place: SourceLocation) -> SourceObject:
-    """Load the object of a case: written inline, or the only object of a file.
-
-    Raises:
-        PolicyTestError: the file has no object, or more than one.
-    """
+    """Load the object of a case: written inline, or the only object of a file."""
     if isinstance(given, Mapping):
         return _inline_object(given, place)
     file = str(_resolve_path(folder, given))
@@ -162,11 +142,7 @@ def _resolve_path(folder: Path, path: str) -> Path:
 
 
 def read_test_bytes(file: str, place: SourceLocation) -> bytes:
-    """Read a file that a test needs.
-
-    Raises:
-        PolicyTestError: it cannot be read.
-    """
+    """Read a file that a test needs; raises PolicyTestError if it cannot be read."""
     try:
         return read_content(file, MAX_FILE_BYTES)
     except OSError as error:
@@ -174,11 +150,7 @@ def read_test_bytes(file: str, place: SourceLocation) -> bytes:
 
 
 def case_problems(result: CheckResult, expect: ExpectSpec, patched: Json | None) -> Iterator[str]:
-    """Yield every difference from the expected result, as "want …, got …".
-
-    Args:
-        patched: The expected object after the patch; None if it is not compared.
-    """
+    """Yield every difference from the expected result and patched object, as "want …, got …"."""
     if result.verdict is CheckVerdict.SKIPPED:
         yield f"want a verdict, got none: {result.reason}"
         return

@@ -29,15 +29,7 @@ class SimulationProgress:
     """The state of a simulation."""
 
     def __init__(self, policy: ScoringStrategy, nodes: int, capacity: int, expected: int, allocated: int = 0) -> None:
-        """Start a simulation.
-
-        Args:
-            policy: How nodes are scored.
-            nodes: Number of nodes.
-            capacity: Thousandths of GPUs of the nodes.
-            expected: Number of pods that will arrive.
-            allocated: Thousandths of GPUs that running pods hold.
-        """
+        """Start with GPU amounts in thousandths: the capacity, and what running pods hold."""
         self._policy, self._nodes, self._capacity, self._initial = policy, nodes, capacity, allocated
         self._pods_per_step = max(1, expected // MAX_STEPS)
         self._requested = self._allocated = allocated
@@ -46,12 +38,7 @@ class SimulationProgress:
         self._reasons: Counter[str] = Counter()
 
     def record_pod(self, milli: int, reason: str) -> bool:
-        """Count a pod. Returns whether a step should be recorded now.
-
-        Args:
-            milli: Thousandths of GPUs that it requests, or holds if it was placed.
-            reason: Why it was not placed; "" if it was.
-        """
+        """Count a pod, with the reason if it was not placed. Returns whether a step should be recorded now."""
         self._requested += milli
         self._allocated += 0 if reason else milli
         self._placed += not reason
@@ -81,14 +68,9 @@ def simulate_trace(
     *,
     learnt: bool,
 ) -> Iterator[SimulationProgress]:
-    """Simulate a trace; yields after each pod.
+    """Simulate a trace on empty nodes; yields after each pod.
 
-    Args:
-        capacity: The nodes, empty.
-        demands: The pods, in order of arrival.
-        policy: How nodes are scored.
-        rng: Chooses among equal nodes.
-        learnt: Learn the mix of requests from arriving pods, instead of knowing that of the trace.
+    With `learnt`, the mix of requests is learnt from arriving pods; else that of the trace is known.
     """
     mix = mix_from_demands(demands)
     simulator = Simulator(capacity, policy, rng, None if learnt else mix)

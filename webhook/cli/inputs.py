@@ -47,16 +47,7 @@ def read_evaluation_context(
 ) -> EvaluationContext:
     """Read the policies and the cluster to evaluate objects against.
 
-    Args:
-        cluster_name: The value of --cluster.
-        policy_paths: The values of --policies. Without any, a live cluster's own policies, else the shipped library.
-        labels: Labels of the namespaces, in addition to those in the cluster.
-        access: How to reach a live cluster.
-        policy_namespace: The namespace of a live cluster's exceptions and policy files.
-        now: The time to evaluate at.
-        usage: Observed GPU usage.
-        namespace: The namespace of objects that name none.
-        verbose: Print to stderr what was read.
+    Without policy paths, these are a live cluster's own policies, else the shipped library.
     """
     if cluster_name != LIVE:
         policies = load_policy_set(policy_paths, verbose=verbose)

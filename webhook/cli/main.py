@@ -9,7 +9,7 @@ import os
 import sys
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from webhook.cli.commands.version import version_command
 
@@ -82,20 +82,12 @@ def build_app(names: list[str]) -> typer.Typer:
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"]},
     )
-    app.callback()(_root_callback)
+    app.callback()(lambda: None)
     for name in names:
-        command = _load_command(COMMANDS[name])
+        module, _, attribute = COMMANDS[name].partition(":")
+        command = getattr(import_module(module), attribute)
         if isinstance(command, typer.Typer):
             app.add_typer(command, name=name)
         else:
             app.command(name)(command)
     return app
-
-
-def _root_callback() -> None:
-    pass
-
-
-def _load_command(target: str) -> Any:
-    module, _, name = target.partition(":")
-    return getattr(import_module(module), name)

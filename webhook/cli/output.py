@@ -40,11 +40,9 @@ class ReportTarget(NamedTuple):
 
 
 def parse_targets(outputs: Sequence[str] | None, formats: Sequence[str]) -> list[ReportTarget]:
-    """Parse `-o FORMAT[=PATH]`. Exits if a format is unknown or two reports have the same destination.
+    """Parse `-o FORMAT[=PATH]`; by default the first format goes to stdout.
 
-    Args:
-        outputs: Values of the flag; without any, the first format goes to stdout.
-        formats: The formats that the command can write.
+    Exits if a format is unknown or two reports have the same destination.
     """
     targets = [ReportTarget(*_split_target(each)) for each in outputs or [formats[0]]]
     for target in targets:

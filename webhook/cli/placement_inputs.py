@@ -6,7 +6,8 @@ Separate from the other flags and inputs, because numpy is slow to import.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from datetime import datetime
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -15,7 +16,7 @@ from webhook.cache.placement_input import PlacementInput, build_placement_input
 from webhook.cache.snapshot import ClusterSnapshot, read_snapshot
 from webhook.cli import flags
 from webhook.cli.cluster_access import LIVE, ClusterFlags, open_live_cluster, reject_access_flags
-from webhook.cli.inputs import load_cluster_policies, load_policy_set, note_snapshot, parse_now
+from webhook.cli.inputs import load_cluster_policies, load_policy_set, note_snapshot
 from webhook.cli.output import EXIT_FINDINGS, exit_with_error, print_note
 from webhook.errors import RightsliceError
 from webhook.placement.fragmentation.strategies import ScoringStrategy
@@ -46,14 +47,6 @@ PlaceOutput = Annotated[list[str] | None, flags.output_option("table, json or ya
 SimulateOutput = Annotated[list[str] | None, flags.output_option("table, json, yaml or svg")]
 
 
-class PolicyOptions(NamedTuple):
-    """The flags --policies, --policy-namespace and --now."""
-
-    policies: Sequence[str] | None
-    namespace: str
-    now: str
-
-
 def read_placement_input(name: str, access: ClusterFlags, *, verbose: bool = False) -> PlacementInput:
     """Read the cluster to place pods in. Exits if none is named, or it has no nodes."""
     if name == LIVE:
@@ -63,17 +56,22 @@ def read_placement_input(name: str, access: ClusterFlags, *, verbose: bool = Fal
 
 
 def read_placement_and_context(
-    name: str, access: ClusterFlags, options: PolicyOptions, *, verbose: bool = False
+    name: str,
+    access: ClusterFlags,
+    policy_paths: Sequence[str] | None,
+    policy_namespace: str,
+    now: datetime,
+    *,
+    verbose: bool = False,
 ) -> tuple[PlacementInput, EvaluationContext]:
     """Read the cluster to place pods in, and the policies that the pods are evaluated against first."""
-    now = parse_now(options.now)
     if name == LIVE:
         with open_live_cluster(access) as cluster:
-            policies = load_cluster_policies(cluster, options.policies, options.namespace, verbose=verbose)
+            policies = load_cluster_policies(cluster, policy_paths, policy_namespace, verbose=verbose)
             placement = _placement_of_cluster(cluster, verbose=verbose)
             return placement, EvaluationContext(policies, cluster.view(), now)
     snapshot = _read_placement_snapshot(name, access, verbose=verbose)
-    policies = load_policy_set(options.policies, verbose=verbose)
+    policies = load_policy_set(policy_paths, verbose=verbose)
     return _placement_of_snapshot(snapshot), EvaluationContext(policies, snapshot.view, now)
 
 

@@ -34,15 +34,7 @@ class WebhookProcessError(Exception):
 
 
 class WebhookResponse(NamedTuple):
-    """A webhook's response to an AdmissionReview.
-
-    Attributes:
-        allowed: True if the object is admitted.
-        patch: JSON Patch operations.
-        warnings: Warnings, as the user sees them.
-        message: Why it is rejected; "" if it is admitted.
-        milliseconds: From the first byte sent to the last byte received.
-    """
+    """A webhook's response to an AdmissionReview, and its latency."""
 
     allowed: bool
     patch: tuple[PatchOperation, ...]
@@ -131,11 +123,7 @@ def build_admission_review(data: Mapping[str, Any], uid: str) -> dict[str, Any]:
 def run_webhook_process(arguments: Sequence[str]) -> Iterator[tuple[WebhookClient, int]]:
     """Run `rightslice serve webhook` on a free loopback port with a generated certificate.
 
-    Yields:
-        A client that trusts the certificate's CA, and the port.
-
-    Raises:
-        WebhookProcessError: it exited, or was not ready in time.
+    Yields a client that trusts its CA, and the port. Raises WebhookProcessError if it does not become ready.
     """
     with TemporaryDirectory(prefix="rightslice-") as name:
         folder = Path(name)

@@ -145,10 +145,7 @@ def pod_event_lines(cluster: ClusterReader, pod: SourceObject) -> list[str]:
 
 
 def involved_uids(metadata: Json, owners: Iterable[Json]) -> KnownUids:
-    """Return the UIDs by which Events refer to a pod and its controllers.
-
-    For a static pod the kubelet uses the digest of its file.
-    """
+    """Return the UIDs in Events about a pod and its controllers: of a static pod, also the digest of its file."""
     own = {str(metadata.get("uid", "")), str((metadata.get("annotations") or {}).get(MIRROR_ANNOTATION, ""))} - {""}
     return {("Pod", str(metadata["name"])): own} | {(each["kind"], each["name"]): {each["uid"]} for each in owners}
 

@@ -12,7 +12,7 @@ from webhook.audit.object_files import SourceObject, read_objects
 from webhook.audit.pod_placement import place_pods
 from webhook.cli import flags
 from webhook.cli.cluster_access import ClusterFlags
-from webhook.cli.inputs import report_broken_files
+from webhook.cli.inputs import parse_now, report_broken_files
 from webhook.cli.output import (
     EXIT_FINDINGS,
     EXIT_INVALID_INPUT,
@@ -23,14 +23,7 @@ from webhook.cli.output import (
     parse_targets,
     write_reports,
 )
-from webhook.cli.placement_inputs import (
-    ClusterName,
-    FillBy,
-    PlaceOutput,
-    PolicyOptions,
-    RankBy,
-    read_placement_and_context,
-)
+from webhook.cli.placement_inputs import ClusterName, FillBy, PlaceOutput, RankBy, read_placement_and_context
 from webhook.placement.fragmentation.strategies import ScoringStrategy
 from webhook.placement.nodes.ranking import FillOrder
 from webhook.report.placement import PlacementResult, placement_document, placement_lines
@@ -68,8 +61,10 @@ def place_command(
     not answer.
     """
     targets = parse_targets(output, FORMATS)
-    access, options = ClusterFlags(kubeconfig, context), PolicyOptions(policies, policy_namespace, now)
-    placement, evaluation = read_placement_and_context(cluster, access, options, verbose=verbose)
+    access = ClusterFlags(kubeconfig, context)
+    placement, evaluation = read_placement_and_context(
+        cluster, access, policies, policy_namespace, parse_now(now), verbose=verbose
+    )
     documents = list(reject_unplaceable(read_objects(file), evaluation))
     broken = report_broken_files(documents)
     sources = [each for each in documents if isinstance(each, SourceObject)]

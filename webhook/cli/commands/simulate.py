@@ -18,9 +18,9 @@ from webhook.audit.simulation import ArrivingPod, SimulationProgress, simulate_p
 from webhook.cache.traces import read_trace_nodes, read_trace_pods
 from webhook.cli import flags
 from webhook.cli.cluster_access import DEFAULT_ACCESS, LIVE, ClusterFlags, reject_access_flags
-from webhook.cli.inputs import reject_broken_files
+from webhook.cli.inputs import parse_now, reject_broken_files
 from webhook.cli.output import exit_with_error, join_lines, paint_for, parse_targets, print_note, write_reports
-from webhook.cli.placement_inputs import FillBy, PolicyOptions, RankBy, SimulateOutput, read_placement_and_context
+from webhook.cli.placement_inputs import FillBy, RankBy, SimulateOutput, read_placement_and_context
 from webhook.errors import RightsliceError
 from webhook.model.fleet import Fleet
 from webhook.placement.capacity import ClusterCapacity, PodDemand
@@ -118,8 +118,9 @@ def simulate_command(
     else:
         if nodes != LIVE:
             reject_access_flags(access, "--nodes")
-        options = PolicyOptions(policies, policy_namespace, now)
-        placement, evaluation = read_placement_and_context(nodes, access, options, verbose=verbose)
+        placement, evaluation = read_placement_and_context(
+            nodes, access, policies, policy_namespace, parse_now(now), verbose=verbose
+        )
         arriving = _read_arriving_pods(pods, evaluation, placement.cluster.fleet)
         steps = simulate_pods(placement, arriving, policy, fill)
         expected = len(arriving)

@@ -1,4 +1,7 @@
-"""The certificate, trusted clients and connection limit of the processes that serve HTTPS."""
+"""The certificate, trusted clients and connection limit of the processes that serve HTTPS.
+
+All functions raise StartError if a setting cannot be used.
+"""
 
 from __future__ import annotations
 
@@ -26,11 +29,7 @@ class StartError(Exception):
 
 
 def initial_key_pair(settings: ServerSettings, now: datetime) -> PemPair:
-    """Read the certificate and key, or generate them if no files are given.
-
-    Raises:
-        StartError: a file cannot be read.
-    """
+    """Read the certificate and key, or generate them if no files are given."""
     if settings.tls_cert is None or settings.tls_key is None:
         generated = create_self_signed([settings.host, "localhost"], now)
         return PemPair(generated.certificate, generated.key)
@@ -41,11 +40,7 @@ def initial_key_pair(settings: ServerSettings, now: datetime) -> PemPair:
 
 
 def trusted_clients(settings: ServerSettings) -> ClientCertificateRules | None:
-    """Return the required client certificates; None if clients need none.
-
-    Raises:
-        StartError: the CA file cannot be used.
-    """
+    """Return the required client certificates; None if clients need none."""
     if settings.client_ca is None:
         return None
     try:
@@ -62,11 +57,7 @@ def trusted_clients(settings: ServerSettings) -> ClientCertificateRules | None:
 def build_listening_context(
     settings: ServerSettings, pair: PemPair, clients: ClientCertificateRules | None
 ) -> ssl.SSLContext:
-    """Build the TLS context to listen with.
-
-    Raises:
-        StartError: the certificate or key cannot be used.
-    """
+    """Build the TLS context to listen with."""
     try:
         return server_context(pair, clients)
     except CertificateError as error:
