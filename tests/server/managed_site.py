@@ -11,7 +11,8 @@ from datetime import UTC, datetime
 from typing import Protocol
 
 from tests.server.site import PAIR, PATIENCE, Site, Talk, http, serving
-from webhook.certs.reconciler import CertificateApi, CertificateReconciler, ManagedCertificateSpec
+from webhook.certs.reconciler import CertificateReconciler, ManagedCertificateSpec
+from webhook.certs.webhook_configs import CertificateApi
 from webhook.kube.leader_election import LeaderElector, LeaseApi, LeaseName
 from webhook.server.app import AdmissionServer
 from webhook.server.managed_certificate import ManagedCertificate

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, NamedTuple
 from uuid import uuid4
 
 from webhook.certs.issuer import create_authority, issue_serving_certificate, load_signer
@@ -36,7 +36,7 @@ from webhook.certs.secret_state import (
     parse_serving_certificate,
     secret_state_of,
 )
-from webhook.certs.webhook_configs import WebhookConfigSelector, ca_bundle_patch, webhook_config_of
+from webhook.certs.webhook_configs import CertificateApi, WebhookConfigSelector, ca_bundle_patch, webhook_config_of
 from webhook.errors import ApiError
 
 AUTHORITY_LIFETIME = timedelta(days=365)
@@ -48,26 +48,6 @@ BACKDATED = timedelta(hours=1)
 
 CONFLICT = 409
 NOT_FOUND = 404
-
-
-class CertificateApi(Protocol):
-    """The methods of `webhook.kube.api.KubeClient` that are used."""
-
-    @property
-    def server_time(self) -> datetime | None:
-        """The server's clock at its last response."""
-
-    async def get(self, path: str, params: Mapping[str, str] = ...) -> dict[str, Any]:
-        """Read an object or a list."""
-
-    async def create(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
-        """Create an object."""
-
-    async def replace(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
-        """Replace an object if its `resourceVersion` matches."""
-
-    async def patch(self, path: str, body: Any, kind: Literal["merge"]) -> dict[str, Any]:
-        """Patch an object."""
 
 
 @dataclass(frozen=True, slots=True)

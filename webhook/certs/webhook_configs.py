@@ -5,7 +5,8 @@ from __future__ import annotations
 from base64 import b64decode, b64encode
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from datetime import datetime
+from typing import Any, Literal, Protocol
 
 from webhook.certs.rotation import WebhookConfig
 from webhook.errors import ApiError
@@ -14,11 +15,24 @@ ADMISSION_API = "/apis/admissionregistration.k8s.io/v1"
 CONFIG_PATHS = (f"{ADMISSION_API}/mutatingwebhookconfigurations", f"{ADMISSION_API}/validatingwebhookconfigurations")
 
 
-class ConfigReader(Protocol):
-    """The method of `webhook.kube.api.KubeClient` that is used."""
+class CertificateApi(Protocol):
+    """The methods of `webhook.kube.api.KubeClient` that are used."""
+
+    @property
+    def server_time(self) -> datetime | None:
+        """The server's clock at its last response."""
 
     async def get(self, path: str, params: Mapping[str, str] = ...) -> dict[str, Any]:
         """Read an object or a list."""
+
+    async def create(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
+        """Create an object."""
+
+    async def replace(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
+        """Replace an object if its `resourceVersion` matches."""
+
+    async def patch(self, path: str, body: Any, kind: Literal["merge"]) -> dict[str, Any]:
+        """Patch an object."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +49,7 @@ class WebhookConfigSelector:
             return cls(selector=text)
         return cls(names=tuple(name.strip() for name in text.split(",") if name.strip()))
 
-    async def read(self, api: ConfigReader) -> dict[str, dict[str, Any]]:
+    async def read(self, api: CertificateApi) -> dict[str, dict[str, Any]]:
         """Return the existing configurations by path."""
         if self.selector:
             lists = [(prefix, await api.get(prefix, {"labelSelector": self.selector})) for prefix in CONFIG_PATHS]

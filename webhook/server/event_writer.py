@@ -66,27 +66,36 @@ class EventWriter:
 
 def build_owner_event(event: OwnerEvent, instance: str, now: datetime) -> dict[str, Any]:
     """Return the Event. Its name is the same on every replica, so that it is created once."""
-    owner, timestamp = event.owner, f"{now:%Y-%m-%dT%H:%M:%SZ}"
+    owner = event.owner
     identity = "/".join((owner.kind, owner.name, event.code, str(event.hour)))
     suffix = f".{sha256(identity.encode()).hexdigest()[:16]}"
     prefix = owner.name[: MAX_EVENT_NAME - len(suffix)].rstrip("-.")  # a label of a DNS name must not end with these
+    involved = {
+        "apiVersion": owner.api_version,
+        "kind": owner.kind,
+        "namespace": event.namespace,
+        "name": owner.name,
+        "uid": owner.uid,
+    }
+    reporting = {"reportingComponent": f"{GROUP}/webhook", "reportingInstance": instance}
+    metadata = {"namespace": event.namespace, "name": prefix + suffix}
+    return build_event(metadata, involved, event.code, event.message, now) | reporting
+
+
+def build_event(
+    metadata: Mapping[str, str], involved: Mapping[str, str], reason: str, message: str, now: datetime
+) -> dict[str, Any]:
+    """Return a Warning Event about an object."""
+    timestamp = f"{now:%Y-%m-%dT%H:%M:%SZ}"
     return {
         "apiVersion": "v1",
         "kind": "Event",
-        "metadata": {"namespace": event.namespace, "name": prefix + suffix},
-        "involvedObject": {
-            "apiVersion": owner.api_version,
-            "kind": owner.kind,
-            "namespace": event.namespace,
-            "name": owner.name,
-            "uid": owner.uid,
-        },
+        "metadata": metadata,
+        "involvedObject": involved,
         "type": "Warning",
-        "reason": event.code,
-        "message": event.message[:MAX_EVENT_MESSAGE],
+        "reason": reason,
+        "message": message[:MAX_EVENT_MESSAGE],
         "source": {"component": APP_NAME},
-        "reportingComponent": f"{GROUP}/webhook",
-        "reportingInstance": instance,
         "firstTimestamp": timestamp,
         "lastTimestamp": timestamp,
         "count": 1,

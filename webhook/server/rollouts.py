@@ -21,10 +21,11 @@ from webhook.model.conditions import HALTED, find_condition, is_rollout_halted
 from webhook.policy.policy_set import Policy
 from webhook.policy.rollout import RolloutHalt, find_halt
 from webhook.server.admission_state import AdmissionState, Clock
+from webhook.server.event_writer import build_event
 from webhook.server.policy_sources import FILE_WINS
 from webhook.server.policy_status import PolicyObjectSource, status_path
 from webhook.telemetry.telemetry import Telemetry
-from webhook.well_known import API_VERSION, APP_NAME
+from webhook.well_known import API_VERSION
 
 EVALUATE_SECONDS = 5.0
 MAX_STATUS_MESSAGE = 1024
@@ -142,7 +143,7 @@ class RolloutController:
     async def _create_event(self, data: Mapping[str, Any], halt: RolloutHalt, now: datetime) -> None:
         """Create an Event on the policy; a failure is only counted, because the condition has the same message."""
         try:
-            await self.api.create("/api/v1/namespaces/default/events", build_rollout_event(data, halt, now))
+            await self.api.create("/api/v1/namespaces/default/events", build_rollout_event(data["metadata"], halt, now))
         except ApiError:
             self.telemetry.count_event("error")
         else:
@@ -171,24 +172,8 @@ def halted_condition(halt: RolloutHalt | None, generation: int, now: datetime) -
     }
 
 
-def build_rollout_event(data: Mapping[str, Any], halt: RolloutHalt, now: datetime) -> dict[str, Any]:
-    """Return the Event on a policy; Events of cluster-scoped objects are stored in `default`."""
-    metadata, timestamp = data["metadata"], f"{now:%Y-%m-%dT%H:%M:%SZ}"
-    return {
-        "apiVersion": "v1",
-        "kind": "Event",
-        "metadata": {"namespace": "default", "generateName": f"{metadata['name'][:200]}."},
-        "involvedObject": {
-            "apiVersion": API_VERSION,
-            "kind": "GPUPolicy",
-            "name": metadata["name"],
-            "uid": metadata.get("uid", ""),
-        },
-        "type": "Warning",
-        "reason": HALTED,
-        "message": f"{halt.reason}: {halt.message}"[:MAX_STATUS_MESSAGE],
-        "source": {"component": APP_NAME},
-        "firstTimestamp": timestamp,
-        "lastTimestamp": timestamp,
-        "count": 1,
-    }
+def build_rollout_event(policy: Mapping[str, Any], halt: RolloutHalt, now: datetime) -> dict[str, Any]:
+    """Return the Event on a policy, given its metadata; Events of cluster-scoped objects are stored in `default`."""
+    metadata = {"namespace": "default", "generateName": f"{policy['name'][:200]}."}
+    involved = {"apiVersion": API_VERSION, "kind": "GPUPolicy", "name": policy["name"], "uid": policy.get("uid", "")}
+    return build_event(metadata, involved, HALTED, f"{halt.reason}: {halt.message}", now)

@@ -9,30 +9,17 @@ from __future__ import annotations
 import logging
 import sys
 import traceback
-from typing import Any, Protocol, TextIO, cast
+from typing import Any, TextIO, cast
 
 import orjson
 import structlog
-from structlog.typing import EventDict
+from structlog.typing import EventDict, FilteringBoundLogger
 
 MAX_VALUE_LENGTH = 2000
 MAX_STACK_LENGTH = 16_000
 
 
-class StructuredLogger(Protocol):
-    """The methods of a structlog logger."""
-
-    def debug(self, event: str, **values: Any) -> None:
-        """Log details for debugging."""
-
-    def info(self, event: str, **values: Any) -> None:
-        """Log an event."""
-
-    def warning(self, event: str, **values: Any) -> None:
-        """Log a problem that may need attention."""
-
-    def error(self, event: str, **values: Any) -> None:
-        """Log an error."""
+StructuredLogger = FilteringBoundLogger
 
 
 def make_logger(level: str = "info", stream: TextIO | None = None) -> StructuredLogger:
