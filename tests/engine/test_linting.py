@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from tests.make import Json
 from tests.strategies import anything
 from tests.world import ask, codes
-from webhook.engine.linting import find_object_errors, fix_object, lint_all_objects, lint_object
+from webhook.engine.linting import fix_object, lint_all_objects, lint_object
+from webhook.engine.linting.validation import find_object_errors
 from webhook.model.findings import Finding
 
 GPU, SLICE = "nvidia.com/gpu", "nvidia.com/mig-1g.10gb"

@@ -8,7 +8,7 @@ import pytest
 
 from tests.engine.test_linting import GPU, limit_range
 from tests.make import Json
-from webhook.engine.linting import find_object_errors
+from webhook.engine.linting.validation import find_object_errors
 from webhook.model.field_paths import format_path
 
 RATIO = "maxLimitRequestRatio"

@@ -11,7 +11,7 @@ import pytest
 from tests.make import Json, PodMaker, make_pod
 from webhook.engine.quota.admission import predict_resize_refusals, predict_update_refusals
 from webhook.engine.quota.coverage import escapes_quota, find_full_quota
-from webhook.engine.quota.findings import quota_violations, resize_quota_violations
+from webhook.engine.quota.findings import quota_violations, update_quota_violations
 from webhook.model.defaulting import apply_defaults
 from webhook.model.objects import ResourceQuota
 from webhook.model.pod_summary import summarize_pod
@@ -41,7 +41,7 @@ def quota_messages(limit: ResourceQuota, pod: PodMaker, *others: PodMaker) -> li
     def held(quota: ResourceQuota, what: CountedResource) -> Sequence[QuotaConsumer]:
         return list_quota_consumers(quota, what, pods)
 
-    return [remark.message for remark in quota_violations(read, apply_defaults(read, ()), [limit], held)]
+    return [violation.message for violation in quota_violations(read, apply_defaults(read, ()), [limit], held)]
 
 
 FULL = "exceeded quota: team, requested: requests.nvidia.com/gpu={}, used: requests.nvidia.com/gpu={}, "
@@ -151,8 +151,8 @@ ADVICE = {
 @pytest.mark.parametrize(("limit", "cpu", "want"), ADVICE.values(), ids=ADVICE)
 def test_the_fix_says_wait_only_if_waiting_can_help(limit: ResourceQuota, cpu: str, want: str) -> None:
     read = parse_pod(make_pod().asks("cpu", cpu).build())
-    (remark,) = quota_violations(read, apply_defaults(read, ()), [limit], lambda *_: ())
-    assert remark.fix == want
+    (violation,) = quota_violations(read, apply_defaults(read, ()), [limit], lambda *_: ())
+    assert violation.fix == want
 
 
 @pytest.mark.parametrize(
@@ -163,8 +163,8 @@ def test_the_fix_says_wait_only_if_waiting_can_help(limit: ResourceQuota, cpu: s
 def test_own_usage_is_not_released_for_a_resize(before: str, want: str) -> None:
     old, new = (parse_pod(make_pod().asks("cpu", cpu).build()) for cpu in (before, str(int(before) + 1)))
     limit = quota({"requests.cpu": "3"}, {"requests.cpu": "3"})
-    (remark,) = resize_quota_violations(old, new, [limit], lambda *_: ())
-    assert remark.fix == want
+    (violation,) = update_quota_violations(old, new, "resize", [limit], lambda *_: ())
+    assert violation.fix == want
 
 
 def test_consumers_are_named_largest_first() -> None:

@@ -27,7 +27,8 @@ from webhook.engine.fit import choose_offer
 from webhook.engine.gpu_requests import gpu_requests_of_pod
 from webhook.engine.guard import guard_pod
 from webhook.engine.limitrange.injected_gpus import find_injected_gpus
-from webhook.engine.linting import LINTED_KINDS, lint_object, scopes_covering_all_gpus
+from webhook.engine.linting import LINTED_KINDS, lint_object
+from webhook.engine.linting.quotas import scopes_covering_all_gpus
 from webhook.engine.match import match_policies
 from webhook.engine.matched_policies import without_changes
 from webhook.engine.mutate import mutate_pod

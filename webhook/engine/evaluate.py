@@ -22,7 +22,6 @@ from webhook.engine.quota.findings import (
     QuotaConsumerLookup,
     claim_quota_violations,
     quota_violations,
-    resize_quota_violations,
     update_quota_violations,
 )
 from webhook.engine.quota.shared_quotas import shared_quota_violations
@@ -36,9 +35,6 @@ from webhook.model.pod_resources import effective_amount, limit_or_request
 from webhook.model.pods import Pod
 from webhook.model.pools import GpuWeight
 from webhook.policy.policy_set import MAX_CACHE_ENTRIES, AmountRuleSet, InjectedGpuHandling, LimitRules
-
-UPDATE_QUOTA_CHECKS = {"": update_quota_violations, "resize": resize_quota_violations}
-"""Quota checks of an update, by its subresource; other subresources have none."""
 
 _NO_AMOUNT_RULES = AmountRuleSet()
 
@@ -179,10 +175,11 @@ def _evaluate_update(context: AdmissionContext) -> list[PolicyViolation]:
     violations: list[PolicyViolation] = []
     if request.sub_resource == "resize" and context.gpu_requests.requests:
         violations += _evaluate_resize(PodResize(old, pod, context.gpu_requests), context)
-    quotas, check = view.quotas(request.namespace), UPDATE_QUOTA_CHECKS.get(request.sub_resource)
-    if not quotas or check is None:
+    quotas = view.quotas(request.namespace)
+    if not quotas:
         return violations
-    exceeded = tuple(check(old, pod, quotas, _quota_users_in(request.namespace, view)))
+    lookup = _quota_users_in(request.namespace, view)
+    exceeded = tuple(update_quota_violations(old, pod, request.sub_resource, quotas, lookup))
     reporting = [policy for policy, limits in context.policies.limits if limits.resource_quotas]
     return violations + [(policy, each) for policy in reporting for each in exceeded]
 

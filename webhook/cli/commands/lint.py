@@ -20,7 +20,8 @@ from webhook.cli.output import (
     print_note,
     print_result,
 )
-from webhook.engine.linting import LINTED_KINDS, find_object_errors, fix_object, lint_all_objects
+from webhook.engine.linting import LINTED_KINDS, fix_object, lint_all_objects
+from webhook.engine.linting.validation import find_object_errors
 from webhook.model.field_paths import format_path
 from webhook.model.findings import Finding
 from webhook.report.serialization import json_text, yaml_text

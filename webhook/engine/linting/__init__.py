@@ -7,9 +7,8 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 from webhook.engine.linting.limit_ranges import fix_limit_range, lint_limit_range, written_default_limits
-from webhook.engine.linting.objects import ObjectError, as_mapping
+from webhook.engine.linting.objects import as_mapping
 from webhook.engine.linting.quotas import QuotaScopes, fix_quota, lint_quota, scopes_covering_all_gpus
-from webhook.engine.linting.validation import find_object_errors
 from webhook.model.findings import Finding
 from webhook.model.limit_ranges import ResourceList
 
@@ -17,18 +16,6 @@ Json = dict[str, Any]
 LIMIT_RANGE, QUOTA = "LimitRange", "ResourceQuota"
 LINTED_KINDS = (LIMIT_RANGE, QUOTA)
 NO_DEFAULT_LIMITS = ResourceList()
-
-__all__ = [
-    "LIMIT_RANGE",
-    "LINTED_KINDS",
-    "QUOTA",
-    "ObjectError",
-    "find_object_errors",
-    "fix_object",
-    "lint_all_objects",
-    "lint_object",
-    "scopes_covering_all_gpus",
-]
 
 
 def lint_all_objects(objects: Sequence[Json], classes: Collection[str] = ()) -> list[list[Finding]]:
@@ -62,13 +49,10 @@ def lint_object(
         classes: The DeviceClasses of the cluster; empty if unknown.
         defaults: The default limits of its namespace's LimitRanges.
     """
-    match as_mapping(data).get("kind"):
-        case "LimitRange":
-            return list(lint_limit_range(data, defaults))
-        case "ResourceQuota":
-            return list(lint_quota(data, covering, classes))
-        case _:
-            return []
+    kind = as_mapping(data).get("kind")
+    if kind == LIMIT_RANGE:
+        return list(lint_limit_range(data, defaults))
+    return list(lint_quota(data, covering, classes)) if kind == QUOTA else []
 
 
 def fix_object(data: Json, findings: Iterable[Finding], classes: Collection[str] = ()) -> Json:

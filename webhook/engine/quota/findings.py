@@ -43,25 +43,17 @@ def quota_violations(
 
 
 def update_quota_violations(
-    old: Pod, pod: Pod, quotas: Sequence[ResourceQuota], lookup: QuotaConsumerLookup
+    old: Pod, pod: Pod, sub_resource: str, quotas: Sequence[ResourceQuota], lookup: QuotaConsumerLookup
 ) -> Iterator[Violation]:
-    """Yield the rejections of an update. See `quota_violations`."""
+    """Yield the rejections of an update or, with sub-resource "resize", of a resize. See `quota_violations`."""
     try:
         before, after = apply_defaults(old, ()), apply_defaults(pod, ())
     except QuantityError:
         return
-    yield from _refusals_to_violations(predict_update_refusals(old, pod, before, after, quotas), quotas, lookup)
-
-
-def resize_quota_violations(
-    old: Pod, pod: Pod, quotas: Sequence[ResourceQuota], lookup: QuotaConsumerLookup
-) -> Iterator[Violation]:
-    """Yield the rejections of a resize. See `quota_violations`."""
-    try:
-        before, after = apply_defaults(old, ()), apply_defaults(pod, ())
-    except QuantityError:
-        return
-    yield from _refusals_to_violations(predict_resize_refusals(old, before, after, quotas), quotas, lookup)
+    if sub_resource == "resize":
+        yield from _refusals_to_violations(predict_resize_refusals(old, before, after, quotas), quotas, lookup)
+    elif not sub_resource:
+        yield from _refusals_to_violations(predict_update_refusals(old, pod, before, after, quotas), quotas, lookup)
 
 
 def claim_quota_violations(
