@@ -78,7 +78,7 @@ class ServiceAccount:
 
 
 class ClusterAccess:
-    """How to reach one API server; call `read` first.
+    """Address and credentials of one API server; call `read` first.
 
     Attributes:
         server: The URL without a path.

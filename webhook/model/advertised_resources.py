@@ -1,4 +1,4 @@
-"""What one node advertises: sizes from its labels first, then from the MIG catalogue, otherwise unknown.
+"""Resources that one node advertises: sizes from its labels first, then from the MIG catalogue, otherwise unknown.
 
 Which resources exist, and how many units, comes from `status.allocatable` alone: under the mixed MIG strategy
 `gpu.count`, `gpu.product` and `gpu.memory` still describe whole cards when all of them are partitioned.

@@ -30,7 +30,7 @@ class MigProfileSpec(NamedTuple):
 
 
 class MigCardSpec(NamedTuple):
-    """How a product can be partitioned.
+    """Possible partitions of a product.
 
     Attributes:
         compute_slices: Compute slices to share.

@@ -10,7 +10,7 @@ from webhook.model.api_struct import ApiStruct
 
 
 class ContainerStateTerminated(ApiStruct, frozen=True):
-    """How a container terminated."""
+    """Termination of a container."""
 
     reason: str = ""
     finished_at: datetime | None = None

@@ -1,4 +1,4 @@
-"""Who uses what in the namespaces of a cluster, for quotas of one namespace and for shared quotas."""
+"""Usage by pod in the namespaces of a cluster, for quotas of one namespace and for shared quotas."""
 
 from __future__ import annotations
 

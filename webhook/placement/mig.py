@@ -48,7 +48,7 @@ class MigProfile(msgspec.Struct, frozen=True):
 
 
 class MigGeometry(msgspec.Struct, frozen=True):
-    """How a product can be partitioned.
+    """Possible partitions of a product.
 
     Attributes:
         units: Units of memory.

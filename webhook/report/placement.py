@@ -45,7 +45,7 @@ class GangPlacement(NamedTuple):
 
     @property
     def best_capacity(self) -> int:
-        """How many such pods fit into the chosen domain."""
+        """Number of such pods that fit into the chosen domain."""
         return self.capacity_by_domain.get(self.best_domain, 0) if self.best_domain else 0
 
 

@@ -28,7 +28,7 @@ from webhook.report.workloads import WorkloadReport
 
 
 class ClusterUtilization(msgspec.Struct, frozen=True):
-    """How the GPUs of a cluster are used.
+    """Usage of the GPUs of a cluster, in parts.
 
     Attributes:
         installed: Physical GPUs.

@@ -86,7 +86,7 @@ def workload_columns(prices: NodePrices | None = None) -> Table[WorkloadReport]:
             Column("pods", lambda row: row.pods, "Pods", numeric=True),
             Column("pending", lambda row: row.pending),
             gpu_column("gpuMilliBefore", lambda row: row.gpu_milli_before, "GPUs"),
-            gpu_column("", lambda row: row.idle.milli, "Idle"),
+            gpu_column("", lambda row: row.idle.milli, "Idle", html=False),
             gpu_column("gpuMilliAfter", lambda row: row.gpu_milli_after, "After"),
             gpu_column("gpuMilliSaved", lambda row: row.gpu_milli_saved, "Saved"),
             gpu_column("gpuMilliAuditSaved", lambda row: row.gpu_milli_audit_saved, "Audit-saved"),
