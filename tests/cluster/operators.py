@@ -43,5 +43,5 @@ def _served(plane: Plane, kinds: Sequence[str]) -> bool:
 
 def _read(plane: Plane, kinds: Sequence[str]) -> bool:
     """Has it read their objects, all at once? Of a kind that it never read it may take minutes to let go:
-    `webhook.installing.removal.is_forgotten` says why."""
+    see `webhook.installing.removal.is_deletion_stuck`."""
     return plane.kubectl("get", ",".join(kinds), "--all-namespaces", "--chunk-size=0", check=False).returncode == 0
