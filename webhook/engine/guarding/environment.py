@@ -60,14 +60,12 @@ EnvVarAtPath = tuple[FieldPath, EnvVar]
 
 def find_gpu_variables(containers: Sequence[tuple[FieldPath, Container]]) -> list[EnvVarAtPath]:
     """Return the variables that are guarded or imply GPU use, with their paths."""
-    results: list[EnvVarAtPath] = []
-    for path, container in containers:
-        for i, variable in enumerate(container.env):
-            if (name := variable.name)[:1] in FIRST_LETTERS and (
-                name in _WATCHED_VARIABLES or name.startswith(MPS_START)
-            ):
-                results.append(((*path, "env", i), variable))
-    return results
+    return [
+        ((*path, "env", i), variable)
+        for path, container in containers
+        for i, variable in enumerate(container.env)
+        if (name := variable.name)[:1] in FIRST_LETTERS and (name in _WATCHED_VARIABLES or name.startswith(MPS_START))
+    ]
 
 
 def implies_gpu_use(variable: EnvVar) -> bool:
@@ -121,14 +119,17 @@ def has_gpu_env_prefix(containers: Sequence[tuple[FieldPath, Container]]) -> boo
 
 def find_unreadable_sources(containers: Sequence[tuple[FieldPath, Container]]) -> list[DetectedBypass]:
     """Return envFrom sources that may contain a guarded variable."""
-    results: list[DetectedBypass] = []
-    for path, container in containers:
-        for i, source in enumerate(container.env_from):
-            if _is_prefix_of_any(source.prefix, _GUARDED_PREFIX_TARGETS):
-                results.append(
-                    describe_bypass("unreadableEnv", (*path, "envFrom", i), _unreadable_message(source.prefix))
-                )
-    return results
+    must = "envFrom must have a prefix that no GPU variable starts with"
+    return [
+        describe_bypass(
+            "unreadableEnv",
+            (*path, "envFrom", i),
+            f"{must}, found {quote_text(source.prefix) if source.prefix else 'none'}",
+        )
+        for path, container in containers
+        for i, source in enumerate(container.env_from)
+        if _is_prefix_of_any(source.prefix, _GUARDED_PREFIX_TARGETS)
+    ]
 
 
 def _check_variable(path: FieldPath, variable: EnvVar, allowed: frozenset[str]) -> DetectedBypass | None:
@@ -148,9 +149,8 @@ def _check_variable(path: FieldPath, variable: EnvVar, allowed: frozenset[str]) 
 
 
 def _describe_value(variable: EnvVar) -> str:
-    return (
-        quote_text(variable.value) if variable.value_from is None else "a value that admission cannot read (valueFrom)"
-    )
+    readable = variable.value_from is None
+    return quote_text(variable.value) if readable else "a value that admission cannot read (valueFrom)"
 
 
 def _is_surely_set(found: EnvVarAtPath | None) -> bool:
@@ -182,14 +182,9 @@ def _check_library_path(path: FieldPath, variable: EnvVar) -> DetectedBypass | N
 
 
 def _is_system_folder(folder: str) -> bool:
-    """A folder with "$" is not: $(NAME) may contain a ":" and a folder of the user."""
+    """Only files that a user can write reach a hook (CVE-2025-23266). $(NAME) may expand to ":" and such a folder."""
     return f"{folder}/".startswith(_SYSTEM_FOLDERS) and ".." not in folder.split("/") and "$" not in folder
 
 
 def _is_prefix_of_any(prefix: str, names: Collection[str]) -> bool:
     return any(name.startswith(prefix) for name in names) or MPS_START.startswith(prefix[: len(MPS_START)])
-
-
-def _unreadable_message(prefix: str) -> str:
-    must = "envFrom must have a prefix that no GPU variable starts with"
-    return f"{must}, found {quote_text(prefix)}" if prefix else f"{must}, found none"
