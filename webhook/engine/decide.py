@@ -141,7 +141,6 @@ def _record_too_large(mutation: PodMutation) -> PolicyViolation:
 
 
 def _lint_object(request: AdmissionRequest, view: ClusterView) -> Decision:
-    """Warn an admin about side effects of a LimitRange or ResourceQuota."""
     others = [quota for quota in view.quotas(request.namespace) if quota.metadata.name != request.name]
     counting = [
         scopes for quota in others for scopes in scopes_covering_all_gpus({"spec": msgspec.to_builtins(quota.spec)})

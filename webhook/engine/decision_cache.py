@@ -232,7 +232,6 @@ _encode = msgspec.json.Encoder().encode
 
 
 def _depends_on_labels(policies: PolicySet) -> bool:
-    """May a decision depend on any label of a pod?"""
     selecting = any(policy.match.labels is not None for policy in policies.policies)
     adding = any(policy.injection is not None and policy.injection.labels for policy in policies.policies)
     return selecting or adding or bool(policies.exemptions)

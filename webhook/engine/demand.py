@@ -103,7 +103,6 @@ def exclusion_reason(context: PodContext) -> KeepRequest | None:
 
 
 def _managed_elsewhere_reason(pod: Pod) -> KeepRequest | None:
-    """Return why another component creates, places or budgets a pod; None if none does."""
     metadata, spec = pod.metadata, pod.spec
     for owner in metadata.owner_references:
         if owner.kind == "DaemonSet":
@@ -191,7 +190,6 @@ def _need_from_default(
 
 
 def _evidence_against(size: int, use: ObservedUsage, max_risk_ppm: int) -> str:
-    """Return which observed usage contradicts a size; "" if none does."""
     if use.memory_mib > size:
         return f"and {_format_mib(use.memory_mib)} observed"
     risk_ppm = use.risk_ppm(size) if use.sizes_mib else 0

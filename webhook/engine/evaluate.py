@@ -143,7 +143,6 @@ def _namespace_rejections(
 def _reported_rejections(
     policy: PolicyRef, limits: LimitRules, rejections: _NamespaceRejections, injected: InjectedGpus
 ) -> list[PolicyViolation]:
-    """Return the rejections that a limits section reports."""
     reported: list[Violation] = []
     if limits.limit_ranges:
         if injected.amounts and limits.injected_gpus is not InjectedGpuHandling.KEEP:

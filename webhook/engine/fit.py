@@ -126,36 +126,28 @@ def _has_enough_memory(offer: GpuOffer, need: GpuNeed) -> bool:
 
 
 def _explain_no_offer(context: PodContext, need: GpuNeed, rule: RightSizingRules) -> KeepRequest:
-    """Explain why no offer covers the need, by the offer that comes closest."""
     fleet = context.view.fleet
     covering = [offer for offer in fleet.offers if _covers_need(offer, need)]
     saving = [offer for offer in fleet.offers_by_form(rule.forms, rule.isolation, 1000) if _covers_need(offer, need)]
     if saving:
-        return KeepRequest(KeepReason.SAVING_TOO_SMALL, f"{need.words}, {_explain_small_saving(saving, rule)}")
+        best, required = min(saving, key=lambda offer: offer.gpu_milli), max(rule.min_saving_percent, 1)
+        saved = f"{max(0, 1000 - best.gpu_milli) / 10:g}% of a GPU"
+        detail = f"{need.words}, {best.resource} saves {saved}, the policy requires {required}% or more"
+        return KeepRequest(KeepReason.SAVING_TOO_SMALL, detail)
     if any(offer.form is not GpuForm.WHOLE for offer in covering):
         return KeepRequest(KeepReason.FORM_NOT_ALLOWED, need.words)
     unsized = [offer for offer in fleet.offers if offer.memory_mib is None]
     if unsized and (not covering or any(offer.form is not GpuForm.WHOLE for offer in unsized)):
-        return KeepRequest(KeepReason.SIZE_UNKNOWN, f"{need.words}, memory unknown: {_product_names(unsized)}")
+        names = tuple(dict.fromkeys(offer.product or offer.resource for offer in unsized))
+        more = f" and {len(names) - MAX_PRODUCT_NAMES} more" if len(names) > MAX_PRODUCT_NAMES else ""
+        detail = f"{need.words}, memory unknown: {', '.join(names[:MAX_PRODUCT_NAMES])}{more}"
+        return KeepRequest(KeepReason.SIZE_UNKNOWN, detail)
     return KeepRequest(KeepReason.NEED_TOO_LARGE if fleet.offers and not covering else KeepReason.NO_OFFER, need.words)
-
-
-def _explain_small_saving(offers: Sequence[GpuOffer], rule: RightSizingRules) -> str:
-    best = min(offers, key=lambda offer: offer.gpu_milli)
-    saved = max(0, 1000 - best.gpu_milli) / 10
-    return f"{best.resource} saves {saved:g}% of a GPU, the policy requires {max(rule.min_saving_percent, 1)}% or more"
-
-
-def _product_names(offers: Sequence[GpuOffer]) -> str:
-    names = tuple(dict.fromkeys(offer.product or offer.resource for offer in offers))
-    more = f" and {len(names) - MAX_PRODUCT_NAMES} more" if len(names) > MAX_PRODUCT_NAMES else ""
-    return ", ".join(names[:MAX_PRODUCT_NAMES]) + more
 
 
 def _reason_against_offers(
     context: PodContext, offers: tuple[GpuOffer, ...], right_sizing: CombinedRightSizing, feasible: FeasibleNodes
 ) -> KeepRequest | None:
-    """Return why these offers cannot be given; None if they can."""
     resource, nodes = offers[0].resource, union_masks(offer.nodes for offer in offers)
     reachable = nodes & feasible.nodes
     if not reachable:
@@ -174,7 +166,6 @@ def _reason_against_offers(
 
 
 def _reason_in_namespace(context: PodContext, resource: str, right_sizing: CombinedRightSizing) -> KeepRequest | None:
-    """Return which LimitRange or quota of the namespace stands against a resource."""
     view, namespace = context.view, context.request.namespace
     ranges, quotas = view.ranges(namespace), view.quotas(namespace)
     if ranges:

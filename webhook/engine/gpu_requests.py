@@ -105,7 +105,6 @@ def sum_gpu_requests(
 
 
 def _peak_units(requests: Sequence[GpuRequest]) -> int:
-    """Return the most units of one resource that a pod uses at one time."""
     init = [(one.count, is_sidecar(one.container)) for one in requests if one.path[1] == "initContainers"]
     return peak_with_init(sum(one.count for one in requests[len(init) :]), init)
 

@@ -83,7 +83,6 @@ def _add_tolerations(section: InjectionRules, mutation: PodMutation, context: Po
 
 
 def _is_covered(toleration: Toleration, present: tuple[Toleration, ...]) -> bool:
-    """Do the present tolerations cover another one?"""
     if toleration in present:
         return True
     taint = Taint(toleration.key, toleration.value, toleration.effect)

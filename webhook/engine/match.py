@@ -43,7 +43,11 @@ def match_policies(
     """
     labels, names = view.labels_of(request.namespace), matched_resource_names(gpu_requests, injected)
     matching, conditional = candidate_policies(request, pod, names, policies, labels)
-    outside = _outside_rollout(policies, request.namespace, pod) & matching if policies.rollouts else 0
+    outside = 0
+    if policies.rollouts:
+        workload = rollout_workload(pod)
+        excluded = [i for i, rollout in policies.rollouts if not rollout.includes(request.namespace, workload)]
+        outside = matching & sum([1 << index for index in excluded])
     if not conditional:
         return MatchResult(combine_policies(policies, matching, outside))
     matching, failures = _evaluate_conditions(matching, conditional, outside, request, view, policies)
@@ -76,12 +80,6 @@ def matched_resource_names(gpu_requests: PodGpuRequests, injected: Sequence[Inje
         return tuple(gpu_requests.totals)
     added = [amount.resource for amount in injected]
     return tuple(dict.fromkeys((*gpu_requests.totals, *gpu_requests.unknown_resources, *added)))
-
-
-def _outside_rollout(policies: PolicySet, namespace: str, pod: Pod) -> int:
-    """Return the mask of the policies whose rollout does not include the pod's workload yet."""
-    workload = rollout_workload(pod)
-    return sum([1 << index for index, rollout in policies.rollouts if not rollout.includes(namespace, workload)])
 
 
 def _evaluate_conditions(
@@ -140,20 +138,15 @@ def condition_variables(request: AdmissionRequest, view: ClusterView) -> dict[st
 
 
 def _condition_failure(policy: Policy, error: ConditionError) -> Violation:
-    return Violation(
-        "GPU-P201",
-        (),
+    effect, at_most = "is ignored", PolicyMode.WARN
+    if policy.match.fail_closed:
+        enforced, at_most = policy.strictest_mode is PolicyMode.ENFORCE, PolicyMode.ENFORCE
+        effect = "denies it" if enforced else "would deny it if it were enforced"
+    message = (
         f"a match condition of policy {policy.name} failed on this object ({shorten_text(str(error), 120)}), "
-        f"so the policy {_failure_effect(policy)}",
-        "Ask the admin to guard optional fields with has().",
-        at_most=PolicyMode.ENFORCE if policy.match.fail_closed else PolicyMode.WARN,
+        f"so the policy {effect}"
     )
-
-
-def _failure_effect(policy: Policy) -> str:
-    if not policy.match.fail_closed:
-        return "is ignored"
-    return "denies it" if policy.strictest_mode is PolicyMode.ENFORCE else "would deny it if it were enforced"
+    return Violation("GPU-P201", (), message, "Ask the admin to guard optional fields with has().", at_most)
 
 
 def newly_matching_policy(context: PodContext, resource: str) -> Policy | None:

@@ -15,7 +15,6 @@ from webhook.model.cluster_view import ClusterView
 from webhook.model.enums import GpuForm
 from webhook.model.gpu_resources import WHOLE_GPU
 from webhook.model.node_masks import bit_positions, union_masks
-from webhook.model.offers import GpuOffer
 from webhook.model.pod_resources import cpu_and_memory
 from webhook.model.pods import Pod
 from webhook.model.usage import UsageView
@@ -125,13 +124,10 @@ class PodContext(AdmissionContext):
                 nodes &= fleet.nodes_with_units(name, count)
         if self.gpu_requests.max_count < 2:
             return nodes
+        # The kubelet rejects containers with several MPS shares.
         multiple = {one.resource.name for one in self.gpu_requests.requests if one.count > 1}
-        return nodes & ~union_masks(o.nodes for o in self.offers if o.resource in multiple and _allows_one_only(o))
-
-
-def _allows_one_only(offer: GpuOffer) -> bool:
-    """Does the kubelet reject containers with several units? It does for MPS shares."""
-    return offer.form is GpuForm.MPS and offer.replicas > 1
+        shares = [offer for offer in self.offers if offer.form is GpuForm.MPS and offer.replicas > 1]
+        return nodes & ~union_masks(offer.nodes for offer in shares if offer.resource in multiple)
 
 
 def build_context(

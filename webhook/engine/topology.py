@@ -121,12 +121,10 @@ def _nvlink_mode(section: TopologyRules, pod: Pod) -> NvlinkMode:
 
 
 def _nodes_with_all_cards(context: PodContext) -> int:
-    """Return the mask of the nodes with as many `nvidia.com/gpu` as all containers need."""
     return context.view.fleet.nodes_with_units(WHOLE_GPU, context.gpu_requests.totals[WHOLE_GPU])
 
 
 def _whole_card_nodes(feasible: FeasibleNodes) -> int:
-    """Return the mask of the nodes on which `nvidia.com/gpu` is a whole card."""
     offers = feasible.view.fleet.by_resource.get(WHOLE_GPU, ())
     return union_masks([offer.nodes for offer in offers if offer.form is GpuForm.WHOLE])
 
@@ -163,17 +161,12 @@ def _no_links_violation(largest: GpuRequest, context: PodContext) -> Violation:
         message = f"{count} of {total} GPUs must be linked by NVLink, and no node with so many linked GPUs has {total}"
         fix = "Request fewer GPUs in all containers together, or ask the admin for nvlink: preferred."
     else:
-        most = _max_linked_gpus(count, feasible)
+        largest_node = min(count - 1, fleet.max_units(WHOLE_GPU, nodes), MAX_LINKED_GPUS)
+        fewer = range(largest_node, 1, -1)
+        most = next((each for each in fewer if find_linked_nodes(each, nodes, fleet).nodes), 0)
         message = f"{count} GPUs must be linked by NVLink, and no node that this pod may use links so many"
         fix = f"Request at most {most} GPUs." if most > 1 else "Ask the admin for nvlink: preferred."
     return Violation("GPU-T301", field, message, fix, at_most=PolicyMode.WARN)
-
-
-def _max_linked_gpus(count: int, feasible: FeasibleNodes) -> int:
-    """Return the largest number of GPUs below a count that a node links, as far as labels show."""
-    fleet, nodes = feasible.view.fleet, feasible.selected & feasible.tolerated
-    count = min(count - 1, fleet.max_units(WHOLE_GPU, nodes), MAX_LINKED_GPUS)
-    return next((fewer for fewer in range(count, 1, -1) if find_linked_nodes(fewer, nodes, fleet).nodes), 0)
 
 
 def _add_domain_affinity(

@@ -96,7 +96,6 @@ def combine_template_decisions(decisions: Sequence[TemplateDecision]) -> Decisio
 
 
 def _milli_after_denials(decision: Decision) -> int:
-    """Denied pods save nothing."""
     return decision.gpu_milli_before if decision.denials else decision.gpu_milli_after
 
 
