@@ -32,7 +32,6 @@ from webhook.cache.snapshot import read_snapshot
 from webhook.engine.decision_cache import DecisionCache
 from webhook.model.usage import UsageView
 from webhook.policy.loader import load_policies
-from webhook.server.admission_response import render_mutation, render_validation
 from webhook.server.admission_state import AdmissionState, PolicyLoadStatus
 from webhook.server.handlers import API_SERVER, AdmissionHandler
 from webhook.telemetry.logs import make_logger
@@ -83,11 +82,8 @@ def routes() -> dict[str, AdmissionHandler]:
     def clock() -> Any:
         return NOW + timedelta(seconds=next(seconds))
 
-    judge = DecisionCache().decide
-    return {
-        name: AdmissionHandler(name, face, world, clock, judge, telemetry, 5.0)
-        for name, face in (("mutate", render_mutation), ("validate", render_validation))
-    }
+    decide = DecisionCache().decide
+    return {route: AdmissionHandler(route, world, clock, decide, telemetry, 5.0) for route in ("mutate", "validate")}
 
 
 @contextmanager

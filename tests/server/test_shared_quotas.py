@@ -64,7 +64,7 @@ class Replica:
         """Evaluate as /validate does."""
         request = request_of(pod)
         decision = self.memory.decide(request, POLICY, self.world.view, NO_USAGE, NOW)
-        self.world.reserve(request, decision, 0.0)
+        self.world.reserve_quota(request, decision, 0.0)
         return admits_object(decision)
 
 
@@ -196,5 +196,5 @@ async def test_a_dry_run_reserves_nothing() -> None:
         pod["metadata"]["uid"] = f"u{number}"
         request = request_of(pod, dry_run=True)
         decision = replica.memory.decide(request, POLICY, replica.world.view, NO_USAGE, NOW)
-        replica.world.reserve(request, decision, 0.0)
+        replica.world.reserve_quota(request, decision, 0.0)
         assert admits_object(decision)

@@ -26,8 +26,8 @@ from webhook.model.admission import (
 from webhook.model.pods import Pod, parse_pod
 from webhook.server.strict_json import decode_strict_json
 
-API_VERSION = "admission.k8s.io/v1"
-KIND = "AdmissionReview"
+REVIEW_API_VERSION = "admission.k8s.io/v1"
+REVIEW_KIND = "AdmissionReview"
 OPERATIONS = frozenset({"CREATE", "UPDATE", "DELETE", "CONNECT"})
 MAX_UID = 128
 """API servers send a UUID of 36 characters. The response repeats the uid, so its length is limited."""
@@ -93,7 +93,7 @@ def _decode_pod_request(body: bytes) -> PodReviewRequest | None:
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
     review = envelope.request
-    if review is None or envelope.api_version != API_VERSION or envelope.kind != KIND:
+    if review is None or envelope.api_version != REVIEW_API_VERSION or envelope.kind != REVIEW_KIND:
         return None
     if not _is_pod_request(review) or not _is_plain_pod(review.object) or not _is_plain_pod(review.old_object):
         return None
@@ -107,10 +107,10 @@ def _is_plain_pod(pod: TypedPod | None) -> bool:
 def _decode_any_request(data: Any) -> ObjectReviewRequest:
     if not isinstance(data, dict):
         raise ReviewError("the body must be a JSON object, an AdmissionReview")
-    if data.get("apiVersion") != API_VERSION:
-        raise ReviewError(f"apiVersion must be {API_VERSION}")
-    if data.get("kind") != KIND:
-        raise ReviewError(f"kind must be {KIND}")
+    if data.get("apiVersion") != REVIEW_API_VERSION:
+        raise ReviewError(f"apiVersion must be {REVIEW_API_VERSION}")
+    if data.get("kind") != REVIEW_KIND:
+        raise ReviewError(f"kind must be {REVIEW_KIND}")
     try:
         review = msgspec.convert(data, ObjectReview)
     except msgspec.ValidationError:

@@ -88,7 +88,7 @@ class AdmissionState:
         view = self.view
         return not (view.complete and name and view.namespace(name) is None)
 
-    def reserve(self, request: AdmissionRequest, decision: Decision, now: float) -> None:
+    def reserve_quota(self, request: AdmissionRequest, decision: Decision, now: float) -> None:
         """Count an admitted pod against shared quotas until a view shows it; `now` is of the clock of the watches."""
         pod = request.pod
         if pod is None or not (decision.weight and pod.metadata.uid) or request.dry_run or not admits_object(decision):
@@ -96,7 +96,7 @@ class AdmissionState:
         reservation = QuotaReservation(pod.metadata.uid, request.namespace, decision.weight, now)
         self.view = self.view.with_reservation(reservation).without_reservations_before(now - RESERVATION_TTL_SECONDS)
 
-    def expire_assumed(self, now: datetime) -> None:
+    def expire_assumed_pods(self, now: datetime) -> None:
         """Release the capacity of assumed pods that did not appear in time."""
         self.view = self.view.without_expired(now.timestamp())
 

@@ -35,47 +35,53 @@ from webhook.web.limits import request_deadline
 API_SERVER = "kube-apiserver-admission"
 """The User-Agent of an API server that calls a webhook."""
 
+MUTATE, VALIDATE = "mutate", "validate"
+
 SMALL_BODY = 16 * 1024
 """Bytes. Any object of this size is evaluated quickly."""
 
 
 def admission_routes(
-    state: AdmissionState, clock: Clock, decide: Decide, telemetry: Telemetry, health: AdmissionHealth, budget: float
+    state: AdmissionState,
+    clock: Clock,
+    decide: Decide,
+    telemetry: Telemetry,
+    health: AdmissionHealth,
+    receive_timeout: float,
 ) -> Mapping[str, HttpRoute]:
-    """Return all routes. `budget` is the time limit in seconds for receiving a request."""
+    """Return all routes; a request must arrive within `receive_timeout` seconds."""
 
-    def admission(name: str, render: Renderer) -> HttpRoute:
-        return HttpRoute(name, True, AdmissionHandler(name, render, state, clock, decide, telemetry, budget).handle)
+    def admission(name: str) -> HttpRoute:
+        return HttpRoute(name, True, AdmissionHandler(name, state, clock, decide, telemetry, receive_timeout).handle)
 
     policy_handler = PolicyAdmissionHandler(lambda: state.policies.sources, telemetry)
     return {
-        "/mutate": admission("mutate", render_mutation),
-        "/validate": admission("validate", render_validation),
+        "/mutate": admission(MUTATE),
+        "/validate": admission(VALIDATE),
         "/policies": HttpRoute(POLICIES, True, policy_handler.handle),
         **health_routes(health.checks, telemetry.metrics_text),
     }
 
 
 class AdmissionHandler:
-    """Handles one admission route; `render` chooses between /mutate and /validate."""
+    """Handles one admission route, `MUTATE` or `VALIDATE`."""
 
     def __init__(
         self,
-        name: str,
-        render: Renderer,
+        route: str,
         state: AdmissionState,
         clock: Clock,
         decide: Decide,
         telemetry: Telemetry,
-        budget: float,
+        receive_timeout: float,
     ) -> None:
-        self._name = name
-        self._render = render
+        self._route = route
+        self._render: Renderer = render_mutation if route == MUTATE else render_validation
         self._state = state
         self._clock = clock
         self._decide = decide
         self._telemetry = telemetry
-        self._budget = budget
+        self._receive_timeout = receive_timeout
 
     def handle(self, http_request: HttpRequest) -> HttpResponse:
         """Evaluate one review."""
@@ -87,7 +93,7 @@ class AdmissionHandler:
             return self._invalid_review(error)
         except Exception as error:
             return self._internal_error("", error)
-        if http_request.elapsed > request_deadline(http_request.query, self._budget):
+        if http_request.elapsed > request_deadline(http_request.query, self._receive_timeout):
             self._telemetry.record_rejection("deadline")
             return busy_response("the request arrived after its timeout", uid=request.uid)
         if not self._state.ready:
@@ -104,12 +110,12 @@ class AdmissionHandler:
             return self._internal_error(request.uid, error)
 
     def _reject_oversized(self, request: AdmissionRequest, size: int, start: float) -> HttpResponse | None:
-        """Reject an object that would take too long to evaluate; no other request is answered meanwhile."""
+        """Reject an object that would take too long, because evaluation blocks all other requests."""
         policies = self._state.policies
         limit = find_exceeded_limit(request, policies) if size > SMALL_BODY else ""
         if not limit:
             return None
-        if self._render is render_validation:
+        if self._route == VALIDATE:
             decision = deny_oversized_pod(request, limit, policies, self._clock())
             if decision.denials:
                 return self._respond(request, decision, policies, start)
@@ -119,17 +125,17 @@ class AdmissionHandler:
 
     def _evaluate(self, request: AdmissionRequest, start: float) -> HttpResponse:
         if is_self_probe(request):
-            return HttpResponse(HTTPStatus.OK, render_self_probe(self._name, request))
+            return HttpResponse(HTTPStatus.OK, render_self_probe(self._route, request))
         state = self._state
         policies = state.policies
         now = self._clock()
-        state.expire_assumed(now)
+        state.expire_assumed_pods(now)
         decision = self._decide(request, policies, state.view, state.usage, now)
         response = self._respond(request, decision, policies, start)
-        if self._render is render_mutation:
+        if self._route == MUTATE:
             state.assume_fit(request, decision, now)
         else:
-            state.reserve(request, decision, monotonic())
+            state.reserve_quota(request, decision, monotonic())  # watches use the monotonic clock
             state.assume_requested(request, decision, now)
         return response
 
@@ -139,7 +145,7 @@ class AdmissionHandler:
         content = self._render(request, decision, policies.digest)
 
         def record() -> None:
-            self._telemetry.record_decision(self._name, request, decision, perf_counter() - start)
+            self._telemetry.record_decision(self._route, request, decision, perf_counter() - start)
 
         return HttpResponse(HTTPStatus.OK, content, after_send=record)
 
@@ -148,7 +154,7 @@ class AdmissionHandler:
         return error_response(HTTPStatus.BAD_REQUEST, str(error))
 
     def _internal_error(self, uid: str, error: Exception) -> HttpResponse:
-        self._telemetry.record_internal_error(self._name, error, uid)
+        self._telemetry.record_internal_error(self._route, error, uid)
         return error_response(HTTPStatus.INTERNAL_SERVER_ERROR, "internal error; see the log", uid=uid)
 
 

@@ -57,7 +57,7 @@ _WEBHOOK_METRICS: MetricRows = (
     ("rightslice_admission_requests_total", "counter", "route operation result",
      "Admission reviews answered, by result: allowed, warned, patched or denied."),
     ("rightslice_policy_denials_total", "counter", "policy",
-     "Reviews that a policy denied. After 100 policies, others are counted as (others)."),
+     "Reviews denied, once per denying policy. After 100 policies, others are counted as (others)."),
     ("rightslice_policy_matches_total", "counter", "policy",
      "Reviews of objects that a policy matched. After 100 policies, others are counted as (others)."),
     ("rightslice_findings_total", "counter", "code mode", "Findings, by code and mode: enforce, warn or audit."),
