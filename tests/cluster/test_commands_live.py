@@ -197,7 +197,7 @@ def test_lint_of_a_cluster_and_of_the_corrected_objects(plane: Plane, namespace:
         plane.api.create(f"/api/v1/namespaces/{namespace}/{plural}", {"metadata": {"name": "gpus"}, "spec": spec})
 
     found = rightslice(plane, "lint", "-n", namespace, "-o", "json")
-    told = [(one["place"], [f["code"] for f in one["findings"]]) for one in json.loads(found.stdout)]
+    told = [(one["location"], [f["code"] for f in one["findings"]]) for one in json.loads(found.stdout)]
     assert found.returncode == 1, found.stderr
     assert told == [
         (f"limitrange/{namespace}/gpus", ["GPU-L301"]),

@@ -187,7 +187,7 @@ def _lint_document(result: LintResult) -> dict[str, Any]:
     findings = [
         {"code": f.code, "path": format_path(f.path), "message": f.message, "fix": f.fix} for f in result.findings
     ]
-    return {"place": str(result.source.place()), "findings": findings, "fixed": result.fixed}
+    return {"location": str(result.source.place()), "findings": findings, "fixed": result.fixed}
 
 
 LINT_RENDERERS: dict[str, Callable[[list[LintResult]], str]] = {

@@ -84,7 +84,7 @@ def list_policies(policies: flags.Policies = None) -> None:
     """List policies: name, mode, sections (with their mode if it differs), and position in the file."""
     found = load_policy_set(policies).policies
     rows = [(each.name, _mode_cell(each), _sections_cell(each), str(each.location)) for each in found]
-    print_result([sanitize(line) for line in align_columns([("NAME", "MODE", "SECTIONS", "PLACE"), *rows])])
+    print_result([sanitize(line) for line in align_columns([("NAME", "MODE", "SECTIONS", "LOCATION"), *rows])])
 
 
 def _mode_cell(each: Policy) -> str:
