@@ -26,7 +26,7 @@ def smi(*arguments: str) -> str:
     return subprocess.run([program, *arguments], capture_output=True, text=True, check=True, timeout=60).stdout
 
 
-def test_what_is_seen_is_what_nvidia_smi_says() -> None:
+def test_discovery_matches_nvidia_smi() -> None:
     wanted = "index,uuid,memory.total,driver_version"
     rows = [row.split(", ") for row in smi(f"--query-gpu={wanted}", "--format=csv,noheader,nounits").splitlines()]
 
@@ -37,7 +37,7 @@ def test_what_is_seen_is_what_nvidia_smi_says() -> None:
     assert seen == rows
 
 
-def test_links_are_those_of_topo() -> None:
+def test_links_match_nvidia_smi_topo() -> None:
     devices = devices_from_report(GPUNode(status=GpuDiscovery(monotonic).discover()))
 
     assert devices is not None
@@ -47,7 +47,7 @@ def test_links_are_those_of_topo() -> None:
         assert devices.topology.pcie_paths == told.pcie_paths
 
 
-def test_two_looks_at_a_machine_at_rest_are_equal() -> None:
+def test_repeated_discoveries_are_equal() -> None:
     machine = GpuDiscovery(monotonic)
 
     assert machine.discover() == machine.discover()
@@ -57,7 +57,7 @@ PROFILE = re.compile(r"MIG (\S+) +(\d+) +\d+/\d+ +([\d.]+) +\w+ +(\d+)")
 PLACES = re.compile(r"Profile ID +(\d+) Placements? *: *\{([\d,]+)\}:(\d+)")
 
 
-def test_the_catalogue_promises_no_more_of_an_instance_than_the_driver() -> None:
+def test_catalogue_matches_the_drivers_mig_profiles() -> None:
     product = GpuDiscovery(monotonic).discover().product
     known, cuts = mig_card_spec(product), mig_geometry(product)
     if known is None or cuts is None:

@@ -54,19 +54,19 @@ async def test_each_device_has_its_pods(asking: PodResourcesClient, socket: Path
         }
 
 
-async def test_an_answer_beyond_four_mebibytes_is_taken(asking: PodResourcesClient, socket: Path) -> None:
+async def test_answer_larger_than_four_mebibytes_is_accepted(asking: PodResourcesClient, socket: Path) -> None:
     kubelet = Kubelet()
     kubelet.pods = [("n" * 60, f"pod-{i}", {GPU: [f"GPU-{i}-{j}" + "x" * 90 for j in range(16)]}) for i in range(3000)]
     async with serving(kubelet, socket):
         assert len(await asking.device_owners()) == 48_000
 
 
-async def test_a_kubelet_that_is_not_there_is_away(asking: PodResourcesClient) -> None:
+async def test_missing_kubelet_is_unavailable(asking: PodResourcesClient) -> None:
     with pytest.raises(KubeletUnavailableError, match="UNAVAILABLE"):
         await asking.device_owners()
 
 
-async def test_a_kubelet_that_restarts_is_found_again(asking: PodResourcesClient, socket: Path) -> None:
+async def test_restarted_kubelet_is_reconnected(asking: PodResourcesClient, socket: Path) -> None:
     kubelet = Kubelet()
     kubelet.pods = [("team-a", "one", {GPU: ["GPU-0"]})]
     async with serving(kubelet, socket):
@@ -78,7 +78,7 @@ async def test_a_kubelet_that_restarts_is_found_again(asking: PodResourcesClient
         assert await until_it_answers(asking) == {"GPU-0": ("team-a/two",)}
 
 
-async def test_too_many_calls_are_said(asking: PodResourcesClient, socket: Path) -> None:
+async def test_rate_limited_kubelet_is_unavailable(asking: PodResourcesClient, socket: Path) -> None:
     kubelet = Kubelet()
     kubelet.code = grpc.StatusCode.RESOURCE_EXHAUSTED
     async with serving(kubelet, socket):

@@ -24,12 +24,12 @@ def demo() -> ClusterSnapshot:
     return read_snapshot("demo")
 
 
-def test_it_loads_whole(demo: ClusterSnapshot) -> None:
+def test_demo_snapshot_loads_without_skipped_objects(demo: ClusterSnapshot) -> None:
     assert demo.skipped == ()
     assert demo.view.fleet.usable_nodes == demo.view.fleet.all_nodes
 
 
-def test_it_shows_every_form_of_gpu_partly_free(demo: ClusterSnapshot) -> None:
+def test_every_form_of_gpu_is_partly_free(demo: ClusterSnapshot) -> None:
     view = demo.view
     assert {offer.form for offer in view.fleet.offers} == set(GpuForm)
     for offer in view.fleet.offers:
@@ -45,13 +45,13 @@ def test_it_shows_every_form_of_gpu_partly_free(demo: ClusterSnapshot) -> None:
     )
 
 
-def test_every_selector_reaches_its_own_offer_alone(demo: ClusterSnapshot) -> None:
+def test_each_offer_selector_matches_only_its_nodes(demo: ClusterSnapshot) -> None:
     fleet = demo.view.fleet
     for offer in fleet.offers:
         assert fleet.reachable_nodes(offer) == offer.nodes
 
 
-def test_its_quotas_have_counted_its_own_pods() -> None:
+def test_quota_status_counts_the_pods_of_the_snapshot() -> None:
     objects = demo_objects()
     quotas = [item for item in objects if item["kind"] == "ResourceQuota"]
     assert quotas
@@ -66,7 +66,7 @@ def test_its_quotas_have_counted_its_own_pods() -> None:
         }
 
 
-def test_no_node_is_fuller_than_it_is(demo: ClusterSnapshot) -> None:
+def test_no_node_is_overcommitted(demo: ClusterSnapshot) -> None:
     held: dict[str, Counter[str]] = {node.name: Counter() for node in demo.view.fleet.nodes}
     for pod in (parse_pod(item) for item in demo_objects() if item["kind"] == "Pod"):
         held[pod.spec.node_name].update(effective_requests(pod))
@@ -76,7 +76,7 @@ def test_no_node_is_fuller_than_it_is(demo: ClusterSnapshot) -> None:
         assert all(amount <= has.get(name, 0) for name, amount in held[node.name].items()), node.name
 
 
-def test_grown_it_has_as_many_nodes_as_asked_for_and_the_same_offers(demo: ClusterSnapshot) -> None:
+def test_scaled_snapshot_has_the_requested_nodes_and_the_same_offers(demo: ClusterSnapshot) -> None:
     view = grown_view(100)
     assert len(view.fleet.nodes) == len(view.fleet.by_name) == 100
     shapes = [(o.resource, o.product, o.memory_mib, o.taints) for o in demo.view.fleet.offers]
@@ -84,7 +84,7 @@ def test_grown_it_has_as_many_nodes_as_asked_for_and_the_same_offers(demo: Clust
     assert grow(demo_objects(), 3) == demo_objects()
 
 
-def test_an_installed_package_brings_its_own_files(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_installed_package_has_its_own_files(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "webhook" / "shipped" / "examples").mkdir(parents=True)
     monkeypatch.setattr(places, "_PACKAGE_FOLDER", tmp_path / "webhook")
     assert places.bundled_folder("examples") == tmp_path / "webhook" / "shipped" / "examples"

@@ -64,7 +64,7 @@ def keep(objects: dict[tuple[str, str], Any], kind: str, action: str, item: Any)
 
 @settings(max_examples=150)
 @given(steps)
-def test_any_events_give_what_is_free_with_the_objects_that_are_left(events: list[tuple[str, str, Json]]) -> None:
+def test_any_events_lead_to_the_inventory_of_the_remaining_objects(events: list[tuple[str, str, Json]]) -> None:
     nodes = [msgspec.convert(gpu_node(name), Node) for name in NAMES]
     live = build_inventory(nodes)
     objects: dict[tuple[str, str], Any] = {}
@@ -88,7 +88,7 @@ def _known(devices: Any) -> Any:
     return None if devices is None else devices.free.bit_count()
 
 
-def test_a_node_that_changes_asks_for_a_new_index_and_a_heartbeat_does_not() -> None:
+def test_node_change_outdates_the_index_and_a_heartbeat_does_not() -> None:
     inventory = build_inventory([msgspec.convert(gpu_node("a"), Node)])
     inventory.index_outdated = False
 
@@ -99,7 +99,7 @@ def test_a_node_that_changes_asks_for_a_new_index_and_a_heartbeat_does_not() -> 
     assert inventory.index_outdated
 
 
-def test_pods_without_gpus_are_counted_when_they_come_and_once() -> None:
+def test_pods_without_gpus_are_counted_once_on_arrival() -> None:
     inventory = build_inventory([])
     one = msgspec.convert(pod("p", "a", 0), Pod)
 
@@ -110,7 +110,7 @@ def test_pods_without_gpus_are_counted_when_they_come_and_once() -> None:
     assert list(inventory.arrivals.values()) == [1]
 
 
-def test_a_pod_that_one_list_tells_twice_is_counted_once() -> None:
+def test_pod_that_is_twice_in_a_list_is_counted_once() -> None:
     inventory = build_inventory([])
     one = msgspec.convert(pod("p", "a", 0), Pod)
 
@@ -122,7 +122,7 @@ def test_a_pod_that_one_list_tells_twice_is_counted_once() -> None:
     assert list(inventory.arrivals.values()) == [1]
 
 
-def test_a_place_promised_to_a_pod_that_is_there_does_not_count_twice() -> None:
+def test_reservation_of_a_pod_on_the_node_does_not_count_twice() -> None:
     node = msgspec.convert(gpu_node("a"), Node)
     inventory = build_inventory([node, msgspec.convert(pod("p", "a", 2), Pod)])
     place = NodeReservation("u-p", "team/p", "a", {"nvidia.com/gpu": 2 * 10**9}, 10.0)

@@ -37,7 +37,7 @@ OBJECTS = st.fixed_dictionaries(
 
 @settings(max_examples=200)
 @given(st.lists(OBJECTS | ANYTHING, max_size=4))
-def test_whatever_stands_there_is_a_view_or_an_error_with_its_place(objects: list[Any]) -> None:
+def test_any_input_gives_a_view_or_an_error_with_its_place(objects: list[Any]) -> None:
     try:
         view = view_of_objects((item, SourceLocation("odd.yaml", 1, 1)) for item in objects)
     except SnapshotError as error:

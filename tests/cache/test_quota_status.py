@@ -52,16 +52,16 @@ USED: dict[str, tuple[ResourceQuota, Json]] = {
 
 
 @pytest.mark.parametrize(("quota", "used"), USED.values(), ids=USED)
-def test_what_a_quota_has_counted(quota: ResourceQuota, used: Json) -> None:
+def test_quota_usage(quota: ResourceQuota, used: Json) -> None:
     assert with_quota_status(quota, PODS).status.used == used
 
 
-def test_what_is_enforced_is_the_status_and_in_a_file_the_spec() -> None:
+def test_hard_limits_come_from_the_status_or_else_the_spec() -> None:
     assert with_quota_status(_quota({"pods": "8"}), []).status.hard == {"pods": "8"}
     assert with_quota_status(_quota({"pods": "8"}, status={"hard": {"pods": "4"}}), []).status.hard == {"pods": "4"}
 
 
-def test_a_snapshot_counts_the_pods_of_the_quota_s_own_namespace_that_have_not_ended() -> None:
+def test_snapshot_counts_active_pods_of_the_quotas_namespace() -> None:
     quota = {
         "kind": "ResourceQuota",
         "metadata": {"name": "q", "namespace": "team"},

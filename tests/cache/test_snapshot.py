@@ -62,7 +62,7 @@ WRITTEN = {
 
 
 @pytest.mark.parametrize("write", WRITTEN.values(), ids=WRITTEN)
-def test_every_way_to_write_a_cluster_gives_the_same_view(write: Any, tmp_path: Path) -> None:
+def test_all_file_layouts_give_the_same_view(write: Any, tmp_path: Path) -> None:
     file = tmp_path / "cluster"
     file.write_text(write([NODE, make_namespace("team", tier="research"), _bound("p", 3)]), encoding="utf-8")
     view = read_snapshot_view(str(file))
@@ -73,13 +73,13 @@ def test_every_way_to_write_a_cluster_gives_the_same_view(write: Any, tmp_path: 
     assert found.metadata.labels["tier"] == "research"
 
 
-def test_a_list_of_one_kind_names_it_once(tmp_path: Path) -> None:
+def test_typed_list_has_the_kind_of_its_items(tmp_path: Path) -> None:
     bare = {key: value for key, value in NODE.items() if key not in ("apiVersion", "kind")}
     file = _file(tmp_path, {"apiVersion": "v1", "kind": "NodeList", "items": [bare]})
     assert [node.name for node in read_snapshot_view(str(file)).fleet.nodes] == ["gpu-1"]
 
 
-def test_a_folder_is_all_its_files(tmp_path: Path) -> None:
+def test_folder_includes_all_files(tmp_path: Path) -> None:
     (tmp_path / "deep").mkdir()
     _file(tmp_path, NODE, name="a.yaml")
     _file(tmp_path / "deep", _bound("p"), name="b.yml")
@@ -90,7 +90,7 @@ def test_a_folder_is_all_its_files(tmp_path: Path) -> None:
     assert _free(read_snapshot_view(str(tmp_path))) == 2
 
 
-def test_pods_hold_what_they_ask_for_until_they_end() -> None:
+def test_active_pods_use_their_requests() -> None:
     pods = [_bound("a"), _bound("b", phase="Succeeded"), _bound("c", phase="Failed"), _bound("d", node=""), _bound("e")]
     view = _view(NODE, *pods)
     assert _free(view) == 2
@@ -99,16 +99,16 @@ def test_pods_hold_what_they_ask_for_until_they_end() -> None:
     assert not view.has_free_node(GPU, 2, 1, cpu_milli=0, memory=(504 << 30) + 1)
 
 
-def test_more_held_than_there_is_leaves_nothing() -> None:
+def test_overcommitted_node_has_nothing_free() -> None:
     view = _view(NODE, _bound("a", 3), _bound("b", 3))
     assert _free(view) == 0
 
 
-def test_a_pod_on_a_node_that_is_not_there_holds_nothing_here() -> None:
+def test_pod_on_an_unknown_node_uses_nothing() -> None:
     assert _free(_view(NODE, _bound("a", node="gone"))) == 4
 
 
-def test_nulls_are_absent() -> None:
+def test_nulls_count_as_absent() -> None:
     node = make_node("gpu-1", {}, **{GPU: 1})
     node["spec"]["taints"] = None
     node["metadata"]["annotations"] = None
@@ -124,7 +124,7 @@ def test_an_empty_snapshot_is_a_cluster_without_nodes() -> None:
     assert _view().fleet.nodes == ()
 
 
-def test_what_is_no_part_of_a_snapshot_is_counted_and_our_own_kind_is_not(tmp_path: Path) -> None:
+def test_skipped_kinds_are_counted(tmp_path: Path) -> None:
     secret, config = {"apiVersion": "v1", "kind": "Secret"}, {"apiVersion": "v1", "kind": "ConfigMap"}
     other = {"apiVersion": "management.example.com/v3", "kind": "Node", "metadata": {"name": "m"}}
     ours = {"apiVersion": "rightslice.dev/v1alpha1", "kind": "GPUNode", "metadata": {"name": "n"}}
@@ -139,7 +139,7 @@ def test_what_is_no_part_of_a_snapshot_is_counted_and_our_own_kind_is_not(tmp_pa
     assert [node.name for node in snapshot.view.fleet.nodes] == ["gpu-1"]
 
 
-def test_an_object_given_twice_counts_once_the_later_one(tmp_path: Path) -> None:
+def test_later_duplicate_is_used(tmp_path: Path) -> None:
     file = _file(tmp_path, NODE, make_node("gpu-1", {"nvidia.com/gpu.product": "NVIDIA-L4"}, **{GPU: 2}))
     snapshot = read_snapshot(str(file))
     assert _free(snapshot.view) == 2
@@ -147,7 +147,7 @@ def test_an_object_given_twice_counts_once_the_later_one(tmp_path: Path) -> None
     assert note.endswith("Node gpu-1 appears twice; this one is used")
 
 
-def test_pods_without_a_name_yet_are_each_a_pod() -> None:
+def test_pods_without_names_are_distinct() -> None:
     pod = _bound("p")
     pod["metadata"] = {"generateName": "p-"}
     assert _free(_view(NODE, pod, pod)) == 2
@@ -190,7 +190,7 @@ BAD = {
 
 
 @pytest.mark.parametrize(("rest", "want"), BAD.values(), ids=BAD)
-def test_a_fault_is_an_error_with_its_place_and_what_to_write(rest: str, want: str, tmp_path: Path) -> None:
+def test_invalid_object_is_an_error_with_place_and_fix(rest: str, want: str, tmp_path: Path) -> None:
     file = tmp_path / "bad.yaml"
     file.write_text(f"apiVersion: v1\nkind: Node\nmetadata:\n  name: gpu-1\n{rest}", encoding="utf-8")
     with pytest.raises(SnapshotError) as caught:
@@ -198,7 +198,7 @@ def test_a_fault_is_an_error_with_its_place_and_what_to_write(rest: str, want: s
     assert str(caught.value) == f"{file}{want}"
 
 
-def test_the_place_inside_a_list_is_the_item_s_own(tmp_path: Path) -> None:
+def test_error_in_a_list_has_the_place_of_the_item(tmp_path: Path) -> None:
     file = tmp_path / "bad.yaml"
     item = "- {apiVersion: v1, kind: Node, metadata: {name: gpu-1}, status: {allocatable: {cpu: -1}}}"
     file.write_text(f"apiVersion: v1\nkind: List\nitems:\n{item}\n", encoding="utf-8")
@@ -228,25 +228,25 @@ FAULTS: dict[str, tuple[Json, str]] = {
 
 
 @pytest.mark.parametrize(("data", "sentence"), FAULTS.values(), ids=FAULTS)
-def test_faults_of_other_objects(data: Json, sentence: str) -> None:
+def test_invalid_objects(data: Json, sentence: str) -> None:
     with pytest.raises(SnapshotError) as caught:
         _view(data)
     assert sentence in str(caught.value)
     assert caught.value.location == SourceLocation("test.yaml")
 
 
-def test_a_pod_s_odd_amount_is_for_whoever_judges_the_pod() -> None:
+def test_invalid_pod_amounts_are_left_to_the_evaluation() -> None:
     assert _free(_view(NODE, make_pod("p").gpus("many").spec(nodeName="gpu-1").build())) == 4
 
 
-def test_files_that_are_not_there_or_hold_nothing(tmp_path: Path) -> None:
+def test_missing_and_empty_files(tmp_path: Path) -> None:
     with pytest.raises(SnapshotError, match="found no such file"):
         read_snapshot_view(str(tmp_path / "gone"))
     with pytest.raises(SnapshotError, match="found a folder without any of these"):
         read_snapshot_view(str(tmp_path))
 
 
-def test_text_that_is_no_yaml_is_a_snapshot_error_too(tmp_path: Path) -> None:
+def test_invalid_yaml_is_a_snapshot_error(tmp_path: Path) -> None:
     file = tmp_path / "bad.yaml"
     file.write_text("kind: Node\n\tname: n\n", encoding="utf-8")
     with pytest.raises(SnapshotError) as caught:
@@ -254,7 +254,7 @@ def test_text_that_is_no_yaml_is_a_snapshot_error_too(tmp_path: Path) -> None:
     assert caught.value.location.line == 2
 
 
-def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
+def test_unreadable_file(tmp_path: Path) -> None:
     folder = tmp_path / "folder.yaml"
     folder.mkdir()
     _file(folder, NODE, name="a.yaml")
@@ -262,7 +262,7 @@ def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
         read_snapshot_view(str(tmp_path))
 
 
-def test_ten_thousand_pods_are_read_in_seconds(tmp_path: Path) -> None:
+def test_ten_thousand_pods_are_read_quickly(tmp_path: Path) -> None:
     file = tmp_path / "large.json"
     pods = [_bound(f"p{number}", 0) for number in range(10_000)]
     file.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": [NODE, *pods]}))

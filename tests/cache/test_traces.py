@@ -25,14 +25,14 @@ def test_nodes_and_pods_are_read_plain_or_gzipped(tmp_path: Path, packed: bool) 
     assert read_trace_pods(pods) == [PodDemand(500, 1, 460, ("A10", "V100"), 10), PodDemand(1, memory_mib=2)]
 
 
-def test_a_list_without_models_or_further_columns_is_a_list(tmp_path: Path) -> None:
+def test_optional_columns_may_be_missing(tmp_path: Path) -> None:
     file = tmp_path / "pods.csv"
     file.write_text("name,cpu_milli,memory_mib,num_gpu,gpu_milli\np,1,2,8,1000\n")
 
     assert read_trace_pods(file) == [PodDemand(1, 8, 1000, memory_mib=2)]
 
 
-def test_the_byte_order_mark_of_a_spreadsheet_is_no_part_of_a_name(tmp_path: Path) -> None:
+def test_byte_order_mark_is_ignored(tmp_path: Path) -> None:
     file = tmp_path / "pods.csv"
     file.write_text(PODS, encoding="utf-8-sig")
 
@@ -54,7 +54,7 @@ FAULTS = [
 
 
 @pytest.mark.parametrize(("sentence", "text", "message"), FAULTS, ids=[fault[0] for fault in FAULTS])
-def test_a_fault_has_its_place(tmp_path: Path, sentence: str, text: str | bytes, message: str) -> None:
+def test_error_has_its_place(tmp_path: Path, sentence: str, text: str | bytes, message: str) -> None:
     file = tmp_path / "pods.csv"
     file.write_bytes(text if isinstance(text, bytes) else text.encode())
 
@@ -64,12 +64,12 @@ def test_a_fault_has_its_place(tmp_path: Path, sentence: str, text: str | bytes,
     assert message in str(raised.value)
 
 
-def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+def test_missing_file(tmp_path: Path) -> None:
     with pytest.raises(SnapshotError, match="No such file"):
         read_trace_nodes(tmp_path / "none.csv")
 
 
-def test_a_node_that_is_listed_twice_is_not_counted_twice(tmp_path: Path) -> None:
+def test_duplicate_node_is_an_error(tmp_path: Path) -> None:
     file = tmp_path / "nodes.csv"
     file.write_text("sn,cpu_milli,memory_mib,gpu,model\nn0,1,2,8,T4\nn1,1,2,8,T4\nn0,1,2,8,T4\n")
 

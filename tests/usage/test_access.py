@@ -60,16 +60,16 @@ def refusal(source: PrometheusSource) -> str:
     return str(error.value)
 
 
-def test_with_its_authority_and_a_password_it_answers(guarded: Guarded) -> None:
+def test_ca_and_password_are_accepted(guarded: Guarded) -> None:
     """That it has nothing to say is an answer."""
     assert "must have metrics of DCGM exporter, found none" in refusal(guarded.source)
 
 
-def test_without_the_authority_it_is_not_believed(guarded: Guarded) -> None:
+def test_unknown_ca_is_rejected(guarded: Guarded) -> None:
     assert "certificate verify failed" in refusal(PrometheusSource(guarded.url, user="ana", password=guarded.password))
 
 
-def test_under_another_name_it_is_not_believed(guarded: Guarded) -> None:
+def test_wrong_host_name_is_rejected(guarded: Guarded) -> None:
     url = guarded.url.replace("127.0.0.1", "localhost")
 
     assert "certificate verify failed" in refusal(
@@ -77,11 +77,11 @@ def test_under_another_name_it_is_not_believed(guarded: Guarded) -> None:
     )
 
 
-def test_without_a_password_it_refuses(guarded: Guarded) -> None:
+def test_missing_password_is_rejected(guarded: Guarded) -> None:
     assert "rejected the credentials (401)" in refusal(PrometheusSource(guarded.url, ca=guarded.ca))
 
 
-def test_a_bearer_token_gets_through_a_proxy(prometheus: PrometheusServer, tmp_path: Path) -> None:
+def test_bearer_token_is_sent(prometheus: PrometheusServer, tmp_path: Path) -> None:
     (tmp_path / "token").write_text("t0ken\n")
     selector = prometheus.feed({"dcgm": dcgm([Use("a", [5] * 24)], now())})
 
@@ -121,7 +121,7 @@ UNUSABLE = {
 
 
 @pytest.mark.parametrize(("source", "word"), UNUSABLE.values(), ids=UNUSABLE)
-def test_what_cannot_be_used_is_told_before_anybody_is_asked(source: PrometheusSource, word: str) -> None:
+def test_invalid_source_is_reported_before_any_request(source: PrometheusSource, word: str) -> None:
     with pytest.raises(UsageError) as error:
         source.check()
 
@@ -130,7 +130,7 @@ def test_what_cannot_be_used_is_told_before_anybody_is_asked(source: PrometheusS
 
 
 @pytest.mark.parametrize("content", [b"", b"\n", b"two\nlines\n", "pässword".encode()])
-def test_a_secret_is_one_line(tmp_path: Path, content: bytes) -> None:
+def test_secret_file_must_be_one_line(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "secret").write_bytes(content)
 
     with pytest.raises(UsageError, match="must hold one line of ASCII"):

@@ -77,7 +77,7 @@ def test_the_benchmark_runs_without_a_trace(capsys: pytest.CaptureFixture[str]) 
     assert "| the estimator |" in capsys.readouterr().out
 
 
-def test_a_trace_that_is_not_there_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_missing_trace_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as end:
         main(["--trace", str(tmp_path)])
     assert end.value.code == 2

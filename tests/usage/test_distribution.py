@@ -38,7 +38,7 @@ def test_the_grid_is_the_rules() -> None:
 
 
 @pytest.mark.parametrize("typical", [1.0, 500.0, 40_000.0, 81_920.0])
-def test_a_grid_ends_with_the_card_and_is_bounded(typical: float) -> None:
+def test_grid_ends_with_the_card_and_is_limited(typical: float) -> None:
     grid = build_size_grid(typical, 81_920)
     assert grid.sizes[-1] == 81_920
     assert grid.sizes[0] > 0
@@ -46,7 +46,7 @@ def test_a_grid_ends_with_the_card_and_is_bounded(typical: float) -> None:
 
 
 @given(PEAKS, st.floats(0, 1))
-def test_a_chance_is_a_chance_and_a_card_is_always_enough(peaks: Floats, weight: float) -> None:
+def test_distribution_is_monotonic_and_reaches_one_at_the_card(peaks: Floats, weight: float) -> None:
     found = below(peaks, weight)
     assert (found >= 0).all()
     assert (found <= 1).all()
@@ -55,17 +55,17 @@ def test_a_chance_is_a_chance_and_a_card_is_always_enough(peaks: Floats, weight:
 
 
 @given(PEAKS, PEAKS)
-def test_a_pool_that_used_more_is_nowhere_safer(peaks: Floats, fleet: Floats) -> None:
+def test_higher_usage_never_lowers_the_risk(peaks: Floats, fleet: Floats) -> None:
     assert (below(peaks + 2048, fleet=fleet) <= below(peaks, fleet=fleet) + 1e-9).all()
 
 
 @given(PEAKS)
-def test_without_windows_of_its_own_the_fleet_speaks(fleet: Floats) -> None:
+def test_without_windows_the_fleet_tail_is_used(fleet: Floats) -> None:
     alone = below(np.empty(0), fleet=fleet)
     assert np.allclose(alone, below(fleet, weight=0.0, fleet=fleet))
 
 
-def test_more_of_the_same_makes_surer() -> None:
+def test_more_equal_windows_increase_confidence() -> None:
     """The chance of more than was ever seen falls with the windows that did not see it."""
     fleet = np.linspace(20_000, 48_000, 500)
     over = [1 - below(np.full(count, 20_000.0), fleet=fleet)[60] for count in (1, 10, 100)]
@@ -73,13 +73,13 @@ def test_more_of_the_same_makes_surer() -> None:
     assert over[-1] < 0.01 < over[0]
 
 
-def test_a_peak_is_spread_by_a_unit() -> None:
+def test_peak_is_smoothed_by_a_unit() -> None:
     """Five sixths of what was at 30 GiB stays below 31, as a Gaussian of 1 GiB says."""
     found = below(np.full(100_000, 30 * 1024.0), fleet=np.full(10**6, 30 * 1024.0))
     assert found[np.searchsorted(GRID.sizes, 31 * 1024)] == pytest.approx(0.869, abs=0.002)
 
 
-def test_near_and_recent_windows_count_most() -> None:
+def test_similar_and_recent_windows_weigh_most() -> None:
     pool = UsageWindows(
         np.array([0.0, 3600.0]), np.array([20.0, 30.0]), np.array([20.0, np.nan]), np.ones(2), np.ones(2)
     )
@@ -90,25 +90,25 @@ def test_near_and_recent_windows_count_most() -> None:
 
 
 @given(st.floats(0, 1), st.floats(0.25, 72))
-def test_an_hour_of_a_run_is_no_riskier_than_the_run(chance: float, hours: float) -> None:
+def test_hourly_risk_is_at_most_the_risk_of_the_run(chance: float, hours: float) -> None:
     (found,) = hourly_probability(np.array([chance]), hours)
     assert 0 <= found <= 1
     assert (found >= chance) if hours >= 1 else (found <= chance)
 
 
 @given(PEAKS, PEAKS)
-def test_a_higher_price_never_lowers_a_limit(peaks: Floats, fleet: Floats) -> None:
+def test_higher_price_never_lowers_a_limit(peaks: Floats, fleet: Floats) -> None:
     assert (np.diff(cheapest_limits(below(peaks, fleet=fleet), GRID)) >= 0).all()
 
 
 @given(PEAKS)
-def test_on_a_ladder_every_limit_is_a_rung(peaks: Floats) -> None:
+def test_limits_are_available_sizes(peaks: Floats) -> None:
     rungs = np.flatnonzero(GRID.sizes % 4096 == 0)
     assert set(cheapest_limits(below(peaks), GRID, rungs)) <= set(GRID.sizes[rungs])
 
 
 @given(st.lists(st.floats(16_384, CARD), max_size=300), st.floats(0.001, 0.5))
-def test_the_price_is_the_least_that_met_the_target(peaks: list[float], target: float) -> None:
+def test_price_is_the_smallest_that_meets_the_target(peaks: list[float], target: float) -> None:
     counted = OverrunCounter()
     rising = np.linspace(16_384, CARD, PRICES.size)
     for peak in peaks:
@@ -119,7 +119,7 @@ def test_the_price_is_the_least_that_met_the_target(peaks: list[float], target: 
 
 
 @given(st.lists(st.floats(16_384, CARD), max_size=300))
-def test_a_stricter_target_is_never_cheaper(peaks: list[float]) -> None:
+def test_stricter_target_is_never_cheaper(peaks: list[float]) -> None:
     counted = OverrunCounter()
     counted.add(np.linspace(16_384, CARD, PRICES.size), np.array([*peaks, CARD]), 50.0)
     prices = [counted.least_price(target) for target in (0.001, 0.01, 0.1)]

@@ -22,7 +22,7 @@ def peaks_of(memory: Readings, pod: str, history: UsageHistory, late: float) -> 
     return bins
 
 
-def test_every_pod_of_the_trace_is_read_as_it_was(prometheus: PrometheusServer, shared: Path) -> None:
+def test_every_pod_of_the_trace_is_read(prometheus: PrometheusServer, shared: Path) -> None:
     memory, duty = (readings(shared / "traces" / "gentd26", name) for name in (MEMORY, DUTY))
     end = float(now())
     late = end - max(moment for series in memory.values() for moment, _ in series)

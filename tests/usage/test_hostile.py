@@ -72,16 +72,16 @@ SAYINGS: dict[str, tuple[Answer, str]] = {
 
 
 @pytest.mark.parametrize(("answer", "word"), SAYINGS.values(), ids=SAYINGS)
-def test_what_is_no_answer_is_told(answer: Answer, word: str) -> None:
+def test_invalid_answer_is_reported(answer: Answer, word: str) -> None:
     assert word in refusal_of(answer)
 
 
 @pytest.mark.parametrize("answer", [hostile.never, hostile.drips])
-def test_one_that_takes_its_time_is_given_up(answer: Answer) -> None:
+def test_slow_answer_times_out(answer: Answer) -> None:
     assert refusal_of(answer, seconds=0.3) == "did not answer within 0.3 s (query: time())"
 
 
-def test_an_endless_answer_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_endless_answer_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(prometheus, "MAX_ANSWER_BYTES", 4 * MIB)
 
     assert refusal_of(hostile.pours).startswith(
@@ -89,7 +89,7 @@ def test_an_endless_answer_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
     )
 
 
-def test_nobody_there() -> None:
+def test_no_server() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))  # bound, and not listening
         url = f"http://127.0.0.1:{taken.getsockname()[1]}"
@@ -122,14 +122,14 @@ LIES: dict[str, tuple[Answer, str]] = {
 
 
 @pytest.mark.parametrize(("answer", "word"), LIES.values(), ids=LIES)
-def test_what_is_too_much_is_refused(answer: Answer, word: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_large_answer_is_rejected(answer: Answer, word: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(prometheus, "MAX_SERIES", 50)
 
     assert word in refusal_of(answer)
 
 
 @pytest.mark.parametrize("word", ["", "one", "0x10", "1e400", "-0.0.1"])
-def test_what_is_no_number_is_no_reading(word: str) -> None:
+def test_invalid_numbers_are_ignored(word: str) -> None:
     with serving(plays(ranges={"count(": one("1"), "max by": one(word)})) as url:
         reading = read_from(PrometheusSource(url))
 
@@ -137,7 +137,7 @@ def test_what_is_no_number_is_no_reading(word: str) -> None:
     assert any("1 of 1 containers have no valid memory" in note for note in reading.notes)
 
 
-def test_moments_that_nobody_asked_for_are_left_out() -> None:
+def test_samples_outside_the_period_are_ignored() -> None:
     odd = one("5")
     odd[0]["values"] += [[0, "6"], [time.time() + 86_400, "7"], [odd[0]["values"][0][0] + 1, "8"], [1e300, "9"]]
     with serving(plays(ranges={"count(": one("1"), "max by": odd})) as url:
@@ -156,7 +156,7 @@ TROUBLES = {
 
 @pytest.mark.parametrize("metric", TROUBLES.values(), ids=TROUBLES)
 @pytest.mark.parametrize("moment", [1e300, 5e12, -5.0, 0.0])
-def test_trouble_at_moments_that_nobody_asked_about_is_left_out_and_told(metric: str, moment: float) -> None:
+def test_failures_outside_the_period_are_ignored_and_reported(metric: str, moment: float) -> None:
     lie, truth = one("31"), time.time() - 1800
     lie[0]["metric"]["xid"] = "31"
     lie[0]["values"] = [[moment, "31"], [truth, "31"]]
@@ -170,7 +170,7 @@ def test_trouble_at_moments_that_nobody_asked_about_is_left_out_and_told(metric:
     assert any("1 OOM kill or XID outside the period ignored" in note for note in reading.notes)
 
 
-def test_warnings_beside_the_answers_are_told_once_and_not_all_of_them() -> None:
+def test_warnings_are_reported_once_and_limited() -> None:
     """Thanos answers in part where a store does not, and says so here."""
     warnings = ["store a:\x1b[2J gone", *(f"{i}" * 999 for i in range(99))]
     with serving(plays(ranges={"count(": one("1"), "max by": one("5")}, beside={"warnings": warnings})) as url:
@@ -181,13 +181,13 @@ def test_warnings_beside_the_answers_are_told_once_and_not_all_of_them() -> None
     assert max(map(len, notes)) < 250
 
 
-def test_no_warnings_are_no_fault() -> None:
+def test_null_warnings_are_accepted() -> None:
     with serving(plays(ranges={"count(": one("1"), "max by": one("5")}, beside={"warnings": None})) as url:
         assert not any("warned" in note for note in read_from(PrometheusSource(url)).notes)
 
 
 @pytest.mark.parametrize(("ahead", "word"), [(7200, "ahead of"), (-7200, "behind")])
-def test_another_clock_is_told_and_used(ahead: int, word: str) -> None:
+def test_clock_difference_is_reported(ahead: int, word: str) -> None:
     with serving(plays(clock=lambda: time.time() + ahead)) as url:
         reading = read_from(PrometheusSource(url))
 
@@ -197,7 +197,7 @@ def test_another_clock_is_told_and_used(ahead: int, word: str) -> None:
 
 
 @pytest.mark.parametrize("moment", [0, time.time() + 10 * 86_400])
-def test_a_clock_that_cannot_be_is_refused(moment: object) -> None:
+def test_impossible_clock_is_rejected(moment: object) -> None:
     with serving(plays(clock=lambda: moment)) as url, pytest.raises(UsageError) as error:
         read_from(PrometheusSource(url))
 
@@ -205,10 +205,10 @@ def test_a_clock_that_cannot_be_is_refused(moment: object) -> None:
 
 
 @pytest.mark.parametrize("moment", ["NaN", "+Inf", "noon"])
-def test_a_clock_that_shows_no_moment_is_refused(moment: str) -> None:
+def test_invalid_clock_is_rejected(moment: str) -> None:
     assert refusal_of(plays(clock=lambda: moment)) == f"must answer with a time, found '{moment}' (query: time())"
 
 
-def test_a_clock_that_is_near_enough_is_not_worth_a_word() -> None:
+def test_small_clock_difference_is_not_reported() -> None:
     with serving(plays(clock=lambda: time.time() + 20)) as url:
         assert not any("clock" in note for note in read_from(PrometheusSource(url)).notes)

@@ -88,7 +88,7 @@ def watched(prometheus: PrometheusServer) -> str:
     return prometheus.feed({"dcgm": gpus, "ksm": [sample for name in pods for sample in owned(name, chain, end)]})
 
 
-def test_a_pod_is_sized_by_what_its_workload_was_seen_to_use(prometheus: PrometheusServer, tmp_path: Path) -> None:
+def test_pod_is_sized_by_the_usage_of_its_workload(prometheus: PrometheusServer, tmp_path: Path) -> None:
     selector = watched(prometheus)
     (tmp_path / "size.yaml").write_text(OBSERVED)
     flags = ["--prometheus", prometheus.url, "--prometheus-selector", selector, "--prometheus-days", "1"]
@@ -103,7 +103,7 @@ def test_a_pod_is_sized_by_what_its_workload_was_seen_to_use(prometheus: Prometh
     assert "MIG" not in json.dumps(stranger)
 
 
-def test_the_same_from_a_file_that_was_recorded(prometheus: PrometheusServer, tmp_path: Path) -> None:
+def test_pod_is_sized_by_a_recorded_file(prometheus: PrometheusServer, tmp_path: Path) -> None:
     selector, file = watched(prometheus), tmp_path / "use.json.gz"
     flags = ["--prometheus", prometheus.url, "--prometheus-selector", selector, "--prometheus-days", "1"]
     assert build_app_for(["usage"])(["usage", "record", *flags, "--file", str(file)], standalone_mode=False) in (
@@ -129,7 +129,7 @@ TROUBLES: dict[str, tuple[Answer, str]] = {
 
 
 @pytest.mark.parametrize(("answer", "word"), TROUBLES.values(), ids=TROUBLES)
-def test_reviews_are_answered_while_prometheus(tmp_path: Path, answer: Answer, word: str) -> None:
+def test_reviews_are_answered_with_a_broken_prometheus(tmp_path: Path, answer: Answer, word: str) -> None:
     with serving(answer) as url, running(tmp_path, *SERVE, "--prometheus", url) as process:
         assert patch(process, "ml") == []
         assert usage_line(process).startswith("[-]usage")
@@ -139,7 +139,7 @@ def test_reviews_are_answered_while_prometheus(tmp_path: Path, answer: Answer, w
         assert eventually(lambda: word in usage_line(process))
 
 
-def test_reviews_are_answered_while_prometheus_does_not_answer(tmp_path: Path) -> None:
+def test_reviews_are_answered_while_prometheus_hangs(tmp_path: Path) -> None:
     """And one that is told to end does not wait for it either."""
     with serving(hostile.never) as url, running(tmp_path, *SERVE, "--prometheus", url) as process:
         assert patch(process, "ml") == []
@@ -157,7 +157,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize(("flags", "word"), WRONG.values(), ids=WRONG)
-def test_what_cannot_be_used_is_told_at_the_start(tmp_path: Path, flags: list[str], word: str) -> None:
+def test_invalid_settings_are_reported_at_startup(tmp_path: Path, flags: list[str], word: str) -> None:
     with running(tmp_path, *flags) as process:
         assert process.end() == 2
 

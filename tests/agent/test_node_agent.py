@@ -146,7 +146,7 @@ def node() -> Iterator[Node]:
         yield Node(library)
 
 
-async def test_the_first_round_makes_the_object_and_ties_it_to_its_node(node: Node) -> None:
+async def test_first_round_creates_the_gpunode_owned_by_its_node(node: Node) -> None:
     node.kubelet.held = {node.library.cards[1].uuid: ("team/eval",)}
     await node.round()
 
@@ -156,7 +156,7 @@ async def test_the_first_round_makes_the_object_and_ties_it_to_its_node(node: No
     assert node.cluster.objects[NODE]["metadata"]["labels"] == {ISLAND_LABEL: "2"}
 
 
-async def test_nothing_is_written_where_nothing_changed(node: Node) -> None:
+async def test_unchanged_status_is_not_written(node: Node) -> None:
     await node.round()
     before = node.cluster.writes
     for _ in range(5):
@@ -165,7 +165,7 @@ async def test_nothing_is_written_where_nothing_changed(node: Node) -> None:
     assert node.cluster.writes == before
 
 
-async def test_an_agent_that_starts_anew_writes_nothing_that_is_there(node: Node) -> None:
+async def test_restarted_agent_does_not_write_an_equal_status(node: Node) -> None:
     await node.round()
     before = node.cluster.writes
     node.agent = node.started()
@@ -174,7 +174,7 @@ async def test_an_agent_that_starts_anew_writes_nothing_that_is_there(node: Node
     assert node.cluster.writes == before
 
 
-async def test_changes_that_follow_at_once_are_written_together(node: Node) -> None:
+async def test_rapid_changes_are_written_together(node: Node) -> None:
     await node.round()
     before = node.cluster.writes
     uuids = [card.uuid for card in node.library.cards]
@@ -188,7 +188,7 @@ async def test_changes_that_follow_at_once_are_written_together(node: Node) -> N
     assert [bool(gpu.pods) for gpu in node.cluster.node.gpus] == [True, True, True, False]
 
 
-async def test_the_label_follows_the_links_and_goes_with_the_last_gpu(node: Node) -> None:
+async def test_label_follows_the_links_and_is_removed_with_the_last_gpu(node: Node) -> None:
     await node.round()
     for card in (node.library.cards[0], node.library.cards[2]):
         card.xids.append(74)  # it works, but must not talk to others
@@ -200,14 +200,14 @@ async def test_the_label_follows_the_links_and_goes_with_the_last_gpu(node: Node
     assert node.cluster.objects[NODE]["metadata"]["labels"].get(ISLAND_LABEL) is None
 
 
-async def test_a_label_that_somebody_took_away_comes_back(node: Node) -> None:
+async def test_removed_label_is_restored(node: Node) -> None:
     await node.round()
     node.cluster.objects[NODE]["metadata"]["labels"] = {}
     await node.round(RECHECK_SECONDS)
     assert node.cluster.objects[NODE]["metadata"]["labels"] == {ISLAND_LABEL: "2"}
 
 
-async def test_the_heart_beats_while_what_is_written_holds(node: Node) -> None:
+async def test_lease_is_renewed_while_the_gpunode_is_valid(node: Node) -> None:
     node.cluster.failing = [ApiError("GET", 503, "Unavailable", "later")]
     await node.round()
     assert node.beats.count == 0, "the GPUNode is not written yet"
@@ -221,7 +221,7 @@ async def test_the_heart_beats_while_what_is_written_holds(node: Node) -> None:
     assert node.beats.count == 2
 
 
-async def test_a_trouble_is_over_when_what_is_stored_is_right(node: Node) -> None:
+async def test_problem_ends_when_the_stored_status_is_right(node: Node) -> None:
     await node.round()
     node.agent = node.started()
     node.cluster.failing = [ApiError("GET", 503, "Unavailable", "later")]
@@ -230,7 +230,7 @@ async def test_a_trouble_is_over_when_what_is_stored_is_right(node: Node) -> Non
     assert all(check.ok for check in node.agent.checks() if check.name == "GPUNode")
 
 
-async def test_while_the_kubelet_restarts_its_pods_keep_what_they_have(node: Node) -> None:
+async def test_owners_are_kept_while_the_kubelet_restarts(node: Node) -> None:
     node.kubelet.held = {node.library.cards[0].uuid: ("team/a",)}
     await node.round()
     node.kubelet.held = None
@@ -242,7 +242,7 @@ async def test_while_the_kubelet_restarts_its_pods_keep_what_they_have(node: Nod
     assert not last.healthy
 
 
-async def test_before_the_kubelet_has_spoken_nothing_is_called_free(node: Node) -> None:
+async def test_nothing_is_written_before_the_kubelet_answers(node: Node) -> None:
     node.kubelet.held = None
     await node.round()
 
@@ -250,7 +250,7 @@ async def test_before_the_kubelet_has_spoken_nothing_is_called_free(node: Node) 
     assert "UNAVAILABLE" in next(check.message for check in node.agent.checks() if check.name == "kubelet")
 
 
-async def test_an_api_server_in_trouble_is_asked_less_and_less(node: Node) -> None:
+async def test_failing_api_server_is_retried_with_backoff(node: Node) -> None:
     node.cluster.failing = [ApiError("GET", 503, "Unavailable", "later", 30.0)] * 2
     await node.round(1)
     await node.round(MIN_WRITE_SECONDS)
@@ -261,7 +261,7 @@ async def test_an_api_server_in_trouble_is_asked_less_and_less(node: Node) -> No
     assert len(node.cluster.node.gpus) == 4
 
 
-async def test_an_object_that_was_deleted_is_made_again(node: Node) -> None:
+async def test_deleted_gpunode_is_created_again(node: Node) -> None:
     await node.round()
     del node.cluster.objects[OURS]
     await node.round(gpunode_publisher.RECHECK_SECONDS)
@@ -269,7 +269,7 @@ async def test_an_object_that_was_deleted_is_made_again(node: Node) -> None:
     assert len(node.cluster.node.gpus) == 4
 
 
-async def test_an_object_that_somebody_changed_is_put_right(node: Node) -> None:
+async def test_edited_gpunode_is_restored(node: Node) -> None:
     await node.round()
     node.cluster.objects[OURS]["status"] = {"gpus": []}
     await node.round(gpunode_publisher.RECHECK_SECONDS)
@@ -277,7 +277,7 @@ async def test_an_object_that_somebody_changed_is_put_right(node: Node) -> None:
     assert len(node.cluster.node.gpus) == 4
 
 
-async def test_an_object_made_again_goes_with_the_node_that_is_there_now(node: Node) -> None:
+async def test_recreated_gpunode_is_owned_by_the_current_node(node: Node) -> None:
     await node.round()
     node.cluster.objects[NODE] = {"metadata": {"uid": "u-2", "labels": {}}, "status": {}}
     del node.cluster.objects[OURS]  # as the garbage collector does once the owner is gone
@@ -286,7 +286,7 @@ async def test_an_object_made_again_goes_with_the_node_that_is_there_now(node: N
     assert node.cluster.objects[OURS]["metadata"]["ownerReferences"][0]["uid"] == "u-2"
 
 
-async def test_the_heart_does_not_beat_while_nobody_can_see_what_is_stored(node: Node) -> None:
+async def test_lease_is_not_renewed_while_the_gpunode_cannot_be_read(node: Node) -> None:
     await node.round()
     node.cluster.failing = [ApiError("GET", 503, "Unavailable", "later")]
     await node.round(gpunode_publisher.RECHECK_SECONDS)
@@ -294,7 +294,7 @@ async def test_the_heart_does_not_beat_while_nobody_can_see_what_is_stored(node:
     assert node.beats.count == 1
 
 
-async def test_a_day_without_a_change_is_read_now_and_then_and_never_written(node: Node) -> None:
+async def test_unchanged_gpunode_is_checked_but_not_written(node: Node) -> None:
     await node.round()
     before = node.cluster.writes, node.cluster.reads[OURS]
     for _ in range(24 * 60):
@@ -304,7 +304,7 @@ async def test_a_day_without_a_change_is_read_now_and_then_and_never_written(nod
     assert 240 <= node.cluster.reads[OURS] - before[1] <= 480
 
 
-async def test_a_node_without_gpus_is_ready_and_says_so() -> None:
+async def test_node_without_gpus_is_ready() -> None:
     with installed(Library(loaded=False)):
         node = Node(Library())
         await node.round()
@@ -314,7 +314,7 @@ async def test_a_node_without_gpus_is_ready_and_says_so() -> None:
     assert node.cluster.objects[NODE]["metadata"]["labels"] == {}
 
 
-async def test_nvml_that_hangs_holds_nothing_else_up() -> None:
+async def test_hanging_nvml_does_not_block_the_agent() -> None:
     gate, hang = threading.Event(), threading.Event()
 
     def wait(name: str) -> None:
@@ -342,7 +342,7 @@ def fault(name: str) -> None:
     raise ZeroDivisionError(f"{name} {object()!r}" * 1000)
 
 
-async def test_a_look_that_ends_with_a_fault_is_told_until_one_is_good(node: Node) -> None:
+async def test_failed_discovery_is_reported_until_one_succeeds(node: Node) -> None:
     await node.round()
     node.library.before = fault
     for _ in range(3):
@@ -356,14 +356,14 @@ async def test_a_look_that_ends_with_a_fault_is_told_until_one_is_good(node: Nod
     assert (node.cluster.node.message, says(node, "nvml")) == ("", "ok")
 
 
-async def test_a_first_look_that_ends_with_a_fault_is_told(node: Node) -> None:
+async def test_failed_first_discovery_is_reported(node: Node) -> None:
     node.library.before = fault
     await node.round()
 
     assert node.cluster.node == GPUNodeStatus(message="NVML cannot be read: ZeroDivisionError")
 
 
-async def test_the_log_has_the_stack_of_a_fault_once(node: Node) -> None:
+async def test_stack_trace_is_logged_once(node: Node) -> None:
     node.library.before = fault
     for _ in range(3):
         await node.round()
@@ -383,7 +383,7 @@ import asyncio, io, threading
 from tests.agent.library import installed
 from tests.agent.recorded import bridged
 from tests.conftest import ROOT
-from tests.agent.test_agent import Node
+from tests.agent.test_node_agent import Node
 
 with installed(bridged((0, 1))) as library:
     library.before = lambda name: name.startswith("nvmlInit") or threading.Event().wait()
@@ -392,7 +392,7 @@ with installed(bridged((0, 1))) as library:
 """
 
 
-def test_a_process_ends_though_nvml_hangs() -> None:
+def test_process_exits_while_nvml_hangs() -> None:
     done = subprocess.run([sys.executable, "-c", HANGS], cwd=ROOT, capture_output=True, text=True, timeout=60)
 
     assert (done.returncode, done.stdout) == (0, "ended\n"), done.stderr
@@ -407,7 +407,7 @@ async def _until(true: Callable[[], bool], node: Node) -> None:
     raise AssertionError("it did not come to be within five seconds")
 
 
-async def test_a_driver_of_another_version_ends_the_process(node: Node) -> None:
+async def test_replaced_driver_ends_the_process(node: Node) -> None:
     await node.round()
     node.library.replaced = True
     await node.round()
@@ -415,7 +415,7 @@ async def test_a_driver_of_another_version_ends_the_process(node: Node) -> None:
     assert node.agent.driver_replaced.is_set()
 
 
-async def test_each_trouble_is_said_once(node: Node) -> None:
+async def test_each_problem_is_logged_once(node: Node) -> None:
     node.kubelet.held = None
     for _ in range(3):
         await node.round()
@@ -426,7 +426,7 @@ async def test_each_trouble_is_said_once(node: Node) -> None:
     assert ["problem" in line for line in said] == [True, False]
 
 
-async def test_the_node_can_advertise_the_accounting_resource_for_its_healthy_gpus() -> None:
+async def test_accounting_resource_is_advertised_for_healthy_gpus() -> None:
     with installed(bridged((0, 1))) as library:
         node = Node(library, milli=True)
         await node.round()
@@ -449,9 +449,7 @@ async def test_the_node_can_advertise_the_accounting_resource_for_its_healthy_gp
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_the_largest_island(
-    sentence: str, pairs: list[tuple[int, int]], count: int, sick: list[int], island: int
-) -> None:
+def test_largest_island(sentence: str, pairs: list[tuple[int, int]], count: int, sick: list[int], island: int) -> None:
     with installed(bridged(*pairs, count=count)) as library:
         seen = GpuDiscovery(Clock())
         seen.discover()

@@ -77,7 +77,7 @@ HARM: dict[str, tuple[Json, str]] = {
 
 
 @pytest.mark.parametrize(("status", "became"), HARM.values(), ids=HARM)
-def test_what_became_of_a_pod(status: Json, became: str) -> None:
+def test_outcome_of_a_pod(status: Json, became: str) -> None:
     want = PodOutcome("team", "StatefulSet/train", (), **dict.fromkeys(became.split(), AT))
     assert read_outcome(watched(**status)) == want
 
@@ -91,14 +91,14 @@ CHANGED_BY: dict[str, tuple[Json, set[str]]] = {
 
 
 @pytest.mark.parametrize(("said", "policies"), CHANGED_BY.values(), ids=CHANGED_BY)
-def test_a_pod_has_the_names_of_the_policies_that_changed_it(said: Json, policies: set[str]) -> None:
+def test_outcome_has_the_policies_that_changed_the_pod(said: Json, policies: set[str]) -> None:
     data = make_pod().gpus(1).annotate("rightslice.dev/decision", json.dumps(DECISION | said)).build()
     outcome = read_outcome(msgspec.convert(data, OutcomePod))
     assert outcome is not None
     assert set(outcome.policies) == policies
 
 
-def test_a_pod_that_a_policy_spoke_about_and_did_not_change_counts_for_the_rest() -> None:
+def test_pod_that_a_policy_matched_without_a_change_is_in_the_control_group() -> None:
     note = json.dumps(DECISION | {"changedBy": {"labels": ["labels"]}})
     data = make_pod("k").gpus(1).annotate("rightslice.dev/decision", note).build()
     killed = data | {"status": {"containerStatuses": [{"name": "main", "state": KILLED}]}}
@@ -109,7 +109,7 @@ def test_a_pod_that_a_policy_spoke_about_and_did_not_change_counts_for_the_rest(
     assert find_halt("labels", rollout, found[1:], since=0, now=AT + 1) is not None
 
 
-def test_a_pod_whose_gpu_is_in_an_init_container_counts() -> None:
+def test_pod_with_a_gpu_in_an_init_container_counts() -> None:
     gpu = {"limits": {"nvidia.com/mig-1g.10gb": "1"}}
     pod = make_pod().container("warm-up", kind="initContainers", resources=gpu).build()
     assert read_outcome(msgspec.convert(pod, OutcomePod)) is not None
@@ -123,11 +123,11 @@ NO_GPUS = {
 
 
 @pytest.mark.parametrize("pod", NO_GPUS.values(), ids=NO_GPUS)
-def test_a_pod_without_gpus_is_nothing_to_us(pod: PodMaker) -> None:
+def test_pod_without_gpus_has_no_outcome(pod: PodMaker) -> None:
     assert read_outcome(msgspec.convert(pod.build(), OutcomePod)) is None
 
 
-def test_a_container_that_asks_for_no_gpu_may_be_ended_for_its_memory() -> None:
+def test_oom_kill_of_a_container_without_gpu_does_not_count() -> None:
     none = {"limits": {"nvidia.com/gpu": "0"}}
     data = make_pod().gpus(1).container("logs", resources=none).build()
     data["status"] = {"containerStatuses": [{"name": "logs", "state": KILLED}]}
@@ -136,7 +136,7 @@ def test_a_container_that_asks_for_no_gpu_may_be_ended_for_its_memory() -> None:
     assert outcome.oom_killed == 0
 
 
-def test_a_pod_that_is_being_deleted_waits_for_no_node() -> None:
+def test_terminating_pod_is_not_pending() -> None:
     data = make_pod().gpus(1).build()
     data["metadata"]["deletionTimestamp"] = MOMENT
     data["status"] = {"phase": "Pending", "conditions": unscheduled("False")}
@@ -161,7 +161,7 @@ def listed(outcomes: OutcomeStore, *pods: OutcomePod) -> None:
     outcomes.swap()
 
 
-def test_pods_that_are_gone_are_remembered_for_a_day() -> None:
+def test_deleted_pods_are_kept_for_a_day() -> None:
     clock = Clock()
     outcomes = OutcomeStore(clock)
     listed(outcomes, watched("a"), watched("b"), watched("c"))
@@ -174,7 +174,7 @@ def test_pods_that_are_gone_are_remembered_for_a_day() -> None:
     assert [one.deleted for one in outcomes.all()] == [clock.seconds]
 
 
-def test_a_pod_waits_from_when_its_last_gate_opened() -> None:
+def test_pending_time_starts_when_the_last_gate_is_removed() -> None:
     """The condition keeps the time at which the gate closed: it was `False` all along."""
     clock = Clock()
     outcomes = OutcomeStore(clock)
@@ -192,7 +192,7 @@ def test_a_pod_waits_from_when_its_last_gate_opened() -> None:
     assert [one.pending for one in outcomes.all()] == [AT + 3600]
 
 
-def test_an_end_for_its_memory_is_not_forgotten_when_the_next_one_is_another() -> None:
+def test_oom_kill_is_kept_after_other_terminations() -> None:
     """The status has the last two ends of a container."""
     outcomes = OutcomeStore(Clock())
     listed(outcomes, watched(containerStatuses=[{"name": "main", "lastState": KILLED}]))
@@ -202,7 +202,7 @@ def test_an_end_for_its_memory_is_not_forgotten_when_the_next_one_is_another() -
     assert [one.oom_killed for one in outcomes.all()] == [AT]
 
 
-def test_a_list_that_is_not_whole_changes_nothing() -> None:
+def test_incomplete_list_changes_nothing() -> None:
     outcomes = OutcomeStore(Clock())
     listed(outcomes, watched("a"))
     outcomes.begin()
@@ -210,7 +210,7 @@ def test_a_list_that_is_not_whole_changes_nothing() -> None:
     assert len(list(outcomes.all())) == 1
 
 
-def test_there_is_a_bound_on_what_is_remembered() -> None:
+def test_number_of_deleted_pods_is_limited() -> None:
     outcomes = OutcomeStore(Clock())
     for number in range(MAX_DELETED_PODS + 10):
         outcomes._record_deletion(str(number), PodOutcome("team", "w", ()))

@@ -43,7 +43,7 @@ def test_readings(reading: float | None, want: int) -> None:
     assert peaks_from_readings([reading]).tolist() == [want]
 
 
-def test_a_window_is_what_was_used_before_a_moment_and_what_came_after() -> None:
+def test_window_has_the_usage_before_and_after() -> None:
     found = windows_of_history(record([1, 2, 3, 4, 5, 9, 7, 8]), HOUR)
 
     assert found.at.tolist() == [NOW - 6 * QUARTER, NOW - 5 * QUARTER, NOW - 4 * QUARTER]
@@ -53,33 +53,33 @@ def test_a_window_is_what_was_used_before_a_moment_and_what_came_after() -> None
     assert (found.until - found.at).tolist() == [HOUR] * 3
 
 
-def test_a_future_that_was_hardly_seen_says_nothing() -> None:
+def test_window_with_few_samples_is_dropped() -> None:
     assert windows_of_history(record([5, 5, 5, None, None, None]), HOUR).at.size == 0
     assert windows_of_history(record([5, 5, 5, 7, None, None]), HOUR).after.tolist() == [7]
 
 
-def test_a_past_that_was_not_seen_is_not_known() -> None:
+def test_window_without_past_samples_has_nan() -> None:
     assert np.isnan(windows_of_history(record([None, None, 5, 5, 5, 5]), HOUR).before).tolist() == [True]
 
 
-def test_where_memory_ran_out_nobody_saw_how_much_was_needed() -> None:
+def test_peak_of_an_oom_kill_is_unknown() -> None:
     found = windows_of_history(record([5] * 8, ooms=(NOW - 3 * QUARTER,)), HOUR)
     assert found.after.tolist() == [UNKNOWN_PEAK] * 3
     before = windows_of_history(record([5] * 8, ooms=(NOW - 7 * QUARTER,)), HOUR)
     assert before.after.tolist() == [5] * 3
 
 
-def test_a_pod_that_ended_early_is_one_window_and_one_that_runs_is_none() -> None:
+def test_short_finished_pod_is_one_window_and_a_running_one_none() -> None:
     short = record([3, 9, 4], start=NOW - 100 * QUARTER)
     assert alone(short, 4 * HOUR).after.tolist() == [9]
     assert alone(record([3, 9, 4]), 4 * HOUR).at.size == 0
 
 
-def test_beginnings_are_seen_from_any_age_on() -> None:
+def test_windows_of_new_pods_start_at_any_age() -> None:
     assert alone(record([1, 2, 3, 4, 5]), HOUR).after.tolist() == [4, 5]
 
 
-def test_no_windows_of_nothing() -> None:
+def test_no_windows_without_bins() -> None:
     assert (
         windows_of_history(record([]), HOUR).at.size
         == alone(record([]), HOUR).at.size
@@ -88,13 +88,13 @@ def test_no_windows_of_nothing() -> None:
     )
 
 
-def test_windows_of_a_day_begin_every_two_hours() -> None:
+def test_windows_of_a_day_start_every_two_hours() -> None:
     found = alone(steady(100, hours=72), 24 * HOUR)
     assert np.unique(np.diff(found.at)).tolist() == [2 * HOUR]
 
 
 @given(st.lists(st.none() | st.integers(0, 50_000), min_size=1, max_size=60), st.integers(1, 6))
-def test_every_peak_is_the_largest_reading_of_its_future(readings: list[int | None], hours: int) -> None:
+def test_peak_is_the_largest_reading_of_the_window(readings: list[int | None], hours: int) -> None:
     length = hours * BINS_OF_AN_HOUR
     for found in (windows_of_history(record(readings), hours * HOUR), alone(record(readings), hours * HOUR)):
         first = NOW - QUARTER * len(readings)
@@ -107,9 +107,7 @@ PODS = st.lists(st.tuples(st.lists(st.none() | st.integers(0, 9), max_size=12), 
 
 
 @given(PODS, st.integers(1, 2), st.integers(2, 5))
-def test_many_at_once_are_what_each_is_alone(
-    pods: list[tuple[list[int | None], int]], hours: int, at_once: int
-) -> None:
+def test_batch_gives_the_same_windows(pods: list[tuple[list[int | None], int]], hours: int, at_once: int) -> None:
     histories = [
         record(readings, start=NOW - QUARTER * (len(readings) + back), ooms=(NOW - QUARTER * back,) * (back > 6))
         for readings, back in pods

@@ -31,7 +31,7 @@ POD = ("team/train",)
     ],
     ids=lambda value: value if isinstance(value, str) and " " in value else "",
 )
-def test_who_holds_what(sentence: str, device: str, whole: tuple[str, ...], instance: str) -> None:
+def test_device_owners(sentence: str, device: str, whole: tuple[str, ...], instance: str) -> None:
     first, second = with_device_owners(SEEN, {device: POD}).gpus
 
     assert first.pods == whole, sentence
@@ -39,7 +39,7 @@ def test_who_holds_what(sentence: str, device: str, whole: tuple[str, ...], inst
     assert second.pods == ()
 
 
-def test_all_who_share_a_gpu_are_told_once() -> None:
+def test_all_owners_of_a_shared_gpu_are_listed_once() -> None:
     shares = {"GPU-0::0": ("b/two",), "GPU-0::1": ("a/one",), "GPU-0::2": ("b/two",)}
 
     assert with_device_owners(SEEN, shares).gpus[0].pods == ("a/one", "b/two")

@@ -65,7 +65,7 @@ class World:
         return await self.heartbeat.renew()
 
 
-async def test_it_is_tied_to_its_node_and_says_when() -> None:
+async def test_lease_has_its_owner_and_renewal_time() -> None:
     world = World()
     assert await world.beat(0)
     (lease,) = world.cluster.leases
@@ -73,13 +73,13 @@ async def test_it_is_tied_to_its_node_and_says_when() -> None:
     assert lease["spec"]["renewTime"] == "2026-06-01T00:00:00.000000Z"
 
 
-async def test_an_hour_costs_some_thirty_writes() -> None:
+async def test_lease_is_written_thirty_times_an_hour() -> None:
     world = World()
     written = [await world.beat(second) for second in range(0, 3600, 10)]
     assert 28 <= sum(written) <= 34
 
 
-async def test_an_api_server_in_trouble_is_asked_less_and_less() -> None:
+async def test_failing_api_server_is_retried_with_backoff() -> None:
     world = World()
     world.cluster.failing = True
     for second in range(0, 3600, 10):
@@ -93,7 +93,7 @@ async def test_an_api_server_in_trouble_is_asked_less_and_less() -> None:
     assert await world.beat(3600 + 4 * RENEW_SECONDS)
 
 
-async def test_a_node_that_is_registered_anew_owns_it_from_the_next_beat_on() -> None:
+async def test_reregistered_node_owns_the_lease_after_the_next_renewal() -> None:
     world = World()
     await world.beat(0)
     world.cluster.node, world.cluster.lease = "u-2", ""  # the garbage collector deletes what the old Node owned
@@ -101,7 +101,7 @@ async def test_a_node_that_is_registered_anew_owns_it_from_the_next_beat_on() ->
     assert world.cluster.owner == "u-2"
 
 
-async def test_while_its_node_is_gone_the_owner_is_asked_for_until_there_is_one() -> None:
+async def test_owner_is_read_until_the_node_exists() -> None:
     world = World()
     await world.beat(0)
     world.cluster.node, world.cluster.lease = None, ""
@@ -112,7 +112,7 @@ async def test_while_its_node_is_gone_the_owner_is_asked_for_until_there_is_one(
     assert world.cluster.owner == "u-2"
 
 
-async def test_the_node_is_read_only_where_the_lease_was_gone() -> None:
+async def test_node_is_read_only_if_the_lease_was_missing() -> None:
     world = World()
     for second in range(0, 3600, 10):
         await world.beat(second)
@@ -123,7 +123,7 @@ async def test_the_node_is_read_only_where_the_lease_was_gone() -> None:
     assert world.cluster.read == 2
 
 
-async def test_a_failure_is_told() -> None:
+async def test_failure_is_raised() -> None:
     world = World()
     world.cluster.failing = True
     with pytest.raises(ApiError, match="503"):

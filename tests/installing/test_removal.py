@@ -62,7 +62,9 @@ ASKED: dict[str, tuple[tuple[Answer, ...], list[str]]] = {
 
 
 @pytest.mark.parametrize(("answers", "asked"), ASKED.values(), ids=ASKED)
-async def test_it_stays_until_the_kind_has_gone(tmp_path: Path, answers: tuple[Answer, ...], asked: list[str]) -> None:
+async def test_uninstall_waits_for_the_deletion_of_crds(
+    tmp_path: Path, answers: tuple[Answer, ...], asked: list[str]
+) -> None:
     told: list[str] = []
     async with playing(tmp_path, *NOTHING_BESIDE_IT, said({}), *answers) as (server, api):
         await uninstall_manifests(api, [gpunode_crd()], told.append, with_policies=True, seconds=20)
@@ -71,7 +73,7 @@ async def test_it_stays_until_the_kind_has_gone(tmp_path: Path, answers: tuple[A
     assert [request.method for request in server.asked] == ["DELETE"] * (len(ALL_BESIDE_IT) + 1) + asked
 
 
-async def test_what_does_not_go_is_named(tmp_path: Path) -> None:
+async def test_timeout_names_the_object(tmp_path: Path) -> None:
     async with playing(tmp_path, *NOTHING_BESIDE_IT, said({}), PENDING) as (_, api):
         with pytest.raises(DeletionTimeoutError) as told:
             await uninstall_manifests(api, [gpunode_crd()], lambda _line: None, with_policies=True, seconds=-1)
@@ -82,7 +84,7 @@ async def test_what_does_not_go_is_named(tmp_path: Path) -> None:
     )
 
 
-async def test_without_its_policies_nothing_is_waited_for(tmp_path: Path) -> None:
+async def test_uninstall_without_policies_does_not_wait(tmp_path: Path) -> None:
     async with playing(tmp_path, *NOTHING_BESIDE_IT) as (server, api):
         await uninstall_manifests(api, [gpunode_crd()], (told := list[str]()).append, with_policies=False, seconds=20)
 
@@ -90,7 +92,7 @@ async def test_without_its_policies_nothing_is_waited_for(tmp_path: Path) -> Non
     assert [request.method for request in server.asked] == ["DELETE"] * len(BESIDE_IT)
 
 
-async def test_what_is_still_going_is_waited_for_before_it_is_installed_again(tmp_path: Path) -> None:
+async def test_install_waits_for_terminating_objects(tmp_path: Path) -> None:
     """The API server takes what is applied to a kind on its way out, and lets it go with the kind."""
     async with playing(tmp_path, PENDING) as (server, api):
         with pytest.raises(DeletionTimeoutError):
@@ -99,7 +101,7 @@ async def test_what_is_still_going_is_waited_for_before_it_is_installed_again(tm
     assert [request.method for request in server.asked] == ["GET"]
 
 
-async def test_what_a_finalizer_holds_is_not_called_removed(tmp_path: Path) -> None:
+async def test_object_with_a_finalizer_is_reported_as_deleting(tmp_path: Path) -> None:
     held = said({"metadata": {"deletionTimestamp": "2026-06-01T00:00:00Z", "finalizers": ["example.com/a"]}})
     gone = said({"kind": "Status", "metadata": {}, "status": "Success"})
     told: list[str] = []
@@ -113,13 +115,13 @@ async def test_what_a_finalizer_holds_is_not_called_removed(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(("answer", "kept"), [(GONE, False), (said({}), True)], ids=["nothing there", "a kind there"])
-async def test_what_stays_is_looked_for(tmp_path: Path, answer: Answer, *, kept: bool) -> None:
+async def test_remaining_policy_kinds_are_found(tmp_path: Path, answer: Answer, *, kept: bool) -> None:
     async with playing(tmp_path, answer) as (_, api):
         assert await has_policy_kinds(api, [gpunode_crd()]) is kept
 
 
 @pytest.mark.parametrize("folder", ["agent", "scheduler/extender", "scheduler/second"])
-def test_nothing_cluster_wide_of_what_people_apply_beside_it_is_left(folder: str) -> None:
+def test_uninstall_deletes_cluster_wide_objects_of_other_manifests(folder: str) -> None:
     files = [file for file in (ROOT / "manifests" / folder).glob("*.yaml") if file.name != "kustomization.yaml"]
     objects = [one.data for file in files for one in read_documents(file.read_bytes(), file.name, aliases=True)]
     wide = {api_path(one) for one in objects if one["kind"].startswith(("Cluster", "Validating"))}

@@ -43,13 +43,11 @@ async def last_word(folder: Path, *tried: Answer, seconds: float = 60) -> str:
 
 
 @pytest.mark.parametrize("before", [SILENT, OTHERS], ids=["silence", "a refusal by others"])
-async def test_what_goes_by_is_waited_for(tmp_path: Path, before: Answer) -> None:
+async def test_temporary_answers_are_waited_for(tmp_path: Path, before: Answer) -> None:
     assert await last_word(tmp_path, before, BOTH) == "the webhooks answer"
 
 
-async def test_others_that_go_on_refusing_are_told_and_not_waited_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_persistent_rejection_by_others_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(apply, "OTHERS_GRACE_SECONDS", -1)
 
     assert await last_word(tmp_path, OTHERS) == (
@@ -58,7 +56,7 @@ async def test_others_that_go_on_refusing_are_told_and_not_waited_for(
     )
 
 
-async def test_silence_ends_with_the_last_word(tmp_path: Path) -> None:
+async def test_timeout_reports_the_last_answer(tmp_path: Path) -> None:
     with pytest.raises(InstallError, match=r"last: failed calling webhook .validate.rightslice.dev.: connection"):
         await last_word(tmp_path, SILENT, seconds=-1)
 
@@ -67,7 +65,7 @@ UNTRUSTED = said({"webhooks": [{"clientConfig": {}}]})
 
 
 @pytest.mark.parametrize(("mode", "closed"), [("enforce", True), ("audit", False)])
-async def test_what_hooks_that_do_not_answer_mean_for_pods_is_told(tmp_path: Path, mode: str, closed: bool) -> None:
+async def test_timeout_reports_the_effect_on_pods(tmp_path: Path, mode: str, closed: bool) -> None:
     objects = [one for one in shipped_manifests(InstallMode(mode)) if one["kind"] in WEBHOOK_KINDS]
     made = [answer for one in objects for answer in (refused(404, "NotFound"), said(one, 201))]
     async with playing(tmp_path, READY, *made, UNTRUSTED) as (_, api):

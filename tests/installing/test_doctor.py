@@ -350,14 +350,14 @@ CASES = {
 }
 
 
-def test_where_all_is_well_there_is_nothing_to_act_on() -> None:
+def test_healthy_installation_has_no_problem() -> None:
     lines = diagnose(WELL, NOW)
 
     assert {line.state for line in lines} == {CheckState.OK}, lines
     assert len(lines) > 10
 
 
-def test_keys_of_the_config_map_that_no_server_reads_are_none_of_ours() -> None:
+def test_other_keys_of_the_config_map_are_ignored() -> None:
     others = {"README.txt": "see: [the wiki", ".hidden.yaml": policy_text("guard"), "notes": "kind: GPUPolicy"}
     assert diagnose(replace(WELL, settings={"data": others}), NOW) == diagnose(WELL, NOW)
 
@@ -369,17 +369,17 @@ KNOWN = {
 
 
 @pytest.mark.parametrize("facts", KNOWN.values(), ids=KNOWN)
-def test_the_accounting_resource_is_known_where(facts: ClusterFacts) -> None:
+def test_accounting_resource_check(facts: ClusterFacts) -> None:
     (line,) = [line for line in diagnose(facts, NOW) if ACCOUNTING_RESOURCE in line.summary]
     assert line.state is CheckState.OK
 
 
-def test_without_an_extender_nothing_is_said_of_it() -> None:
+def test_missing_extender_has_no_result() -> None:
     assert not [line for line in diagnose(without("extender"), NOW) if "extender" in line.summary]
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-def test_what_is_not_well_is_said_and_nothing_else(case: Case) -> None:
+def test_problem_is_reported_and_nothing_else(case: Case) -> None:
     lines = [line for line in diagnose(case.facts, NOW) if line.state is not CheckState.OK]
 
     assert [line.state for line in lines] == [case.state], lines
@@ -429,7 +429,7 @@ OUTSIDE_CASES = {
 
 
 @pytest.mark.parametrize(("facts", "state", "says"), OUTSIDE_CASES.values(), ids=OUTSIDE_CASES)
-def test_out_of_cluster_only_what_is_known_counts(facts: ClusterFacts, state: CheckState, says: str) -> None:
+def test_server_outside_the_cluster(facts: ClusterFacts, state: CheckState, says: str) -> None:
     lines = diagnose(facts, NOW)
 
     assert [line.state for line in lines if line.summary.startswith(says)] == [state]
@@ -439,7 +439,7 @@ def test_out_of_cluster_only_what_is_known_counts(facts: ClusterFacts, state: Ch
 
 
 @pytest.mark.parametrize(("days", "state"), [(1, CheckState.OK), (-1, CheckState.FAIL)])
-def test_the_certificate_must_have_a_week_left(days: int, state: CheckState) -> None:
+def test_certificate_must_be_valid_for_a_week(days: int, state: CheckState) -> None:
     ends = x509.load_pem_x509_certificate(PAIR.certificate).not_valid_after_utc
     moment = ends - timedelta(days=7) - timedelta(days=days)
 
@@ -448,7 +448,7 @@ def test_the_certificate_must_have_a_week_left(days: int, state: CheckState) -> 
     assert [line.state for line in lines] == [state]
 
 
-def test_a_certificate_that_has_ended_is_told_as_such() -> None:
+def test_expired_certificate_is_reported() -> None:
     ends = x509.load_pem_x509_certificate(PAIR.certificate).not_valid_after_utc
 
     lines = diagnose(WELL, ends + timedelta(hours=1))
@@ -458,7 +458,7 @@ def test_a_certificate_that_has_ended_is_told_as_such() -> None:
     assert "the leader's log says why" in line.advice
 
 
-def test_with_cert_manager_it_is_cert_manager_that_is_looked_at() -> None:
+def test_advice_for_cert_manager() -> None:
     issued = deployment()
     issued["spec"]["template"]["spec"]["containers"][1]["args"] = ["serve", "--tls-cert=/tls/tls.crt"]
     lines = diagnose(replace(WELL, deployment=issued, mutating=webhook_configurations()[0]), NOW + timedelta(days=300))
@@ -480,7 +480,7 @@ OUTSIDE = replace(without("deployment"), mutating=by_url(MUTATING), validating=b
 
 @pytest.mark.parametrize("part", ["mutating", "validating", "backstop", "policies"])
 @pytest.mark.parametrize(("facts", "command"), [(WELL, IN), (OUTSIDE, OUT)], ids=["inside", "outside"])
-def test_what_is_missing_is_put_back_where_the_rest_is(facts: ClusterFacts, command: str, part: str) -> None:
+def test_repair_command_by_location(facts: ClusterFacts, command: str, part: str) -> None:
     lacking: Json = {part: None, "refused": {**facts.refused, part: ABSENT}}
     [line] = [line for line in diagnose(replace(facts, **lacking), NOW) if IN in line.advice or OUT in line.advice]
 
@@ -488,7 +488,7 @@ def test_what_is_missing_is_put_back_where_the_rest_is(facts: ClusterFacts, comm
     assert line.advice.startswith(command)
 
 
-def test_where_nothing_is_either_way_may_be_taken() -> None:
+def test_repair_command_without_any_installation() -> None:
     nothing = ("mutating", "validating", "deployment")
     lacking: Json = {**dict.fromkeys(nothing), "refused": dict.fromkeys(nothing, ABSENT)}
     facts = replace(WELL, **lacking)

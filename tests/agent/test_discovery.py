@@ -49,7 +49,7 @@ KEYS = [
 """Some that must be among the machines; all of them are tried."""
 
 
-def test_every_machine_of_the_reference_is_seen_as_it_was_recorded(shared: Path, tmp_path: Path) -> None:
+def test_recorded_machines_are_discovered(shared: Path, tmp_path: Path) -> None:
     entries = {entry["key"]: entry for entry in facts(shared)["machines"]}
     assert set(KEYS) <= set(entries)
     for key, entry in entries.items():
@@ -67,7 +67,7 @@ def test_every_machine_of_the_reference_is_seen_as_it_was_recorded(shared: Path,
         ], key
 
 
-def test_what_is_said_of_a_node(seen: GpuDiscovery) -> None:
+def test_status_of_a_node(seen: GpuDiscovery) -> None:
     status = seen.discover()
 
     assert status.product == "NVIDIA-A100-PCIE-80GB"
@@ -79,14 +79,14 @@ def test_what_is_said_of_a_node(seen: GpuDiscovery) -> None:
     assert not first.conditions
 
 
-def test_bridges_that_are_slower_than_their_generation_are_told(seen: GpuDiscovery, library: Library) -> None:
+def test_slow_nvlink_bridges_are_reported(seen: GpuDiscovery, library: Library) -> None:
     for card in library.cards:
         card.speed = 14_062
 
     assert seen.discover().nvlink_bandwidth == 14_062
 
 
-def test_a_link_that_is_down_counts_as_down_on_its_side(seen: GpuDiscovery, library: Library) -> None:
+def test_inactive_link_counts_on_its_side(seen: GpuDiscovery, library: Library) -> None:
     library.cards[0].links[3] = (False, pci(1))
 
     status = seen.discover()
@@ -96,13 +96,13 @@ def test_a_link_that_is_down_counts_as_down_on_its_side(seen: GpuDiscovery, libr
     assert [link.nvlinks for link in status.gpus[1].links] == [12, 0, 0]
 
 
-def test_a_link_to_a_processor_joins_no_gpus(seen: GpuDiscovery, library: Library) -> None:
+def test_link_to_a_cpu_connects_no_gpus(seen: GpuDiscovery, library: Library) -> None:
     library.cards[0].links = [(True, "cpu")] * 3
 
     assert [link.nvlinks for link in seen.discover().gpus[0].links] == [0, 0, 0]
 
 
-def test_links_are_read_anew_after_a_minute_and_not_before(seen: GpuDiscovery, library: Library, clock: Clock) -> None:
+def test_links_are_read_again_after_a_minute(seen: GpuDiscovery, library: Library, clock: Clock) -> None:
     seen.discover()
     before = library.calls["nvmlDeviceGetNvLinkState"]
     clock.now = LINKS_VALID_SECONDS - 1
@@ -114,7 +114,7 @@ def test_links_are_read_anew_after_a_minute_and_not_before(seen: GpuDiscovery, l
     assert seen.discover().gpus[0].nvlinks_down == 1
 
 
-def test_paths_are_read_once(seen: GpuDiscovery, library: Library, clock: Clock) -> None:
+def test_pcie_paths_are_read_once(seen: GpuDiscovery, library: Library, clock: Clock) -> None:
     seen.discover()
     clock.now = 10 * LINKS_VALID_SECONDS
     seen.discover()
@@ -122,7 +122,7 @@ def test_paths_are_read_once(seen: GpuDiscovery, library: Library, clock: Clock)
     assert library.calls["nvmlDeviceGetTopologyCommonAncestor"] == 6
 
 
-def test_links_that_take_long_are_read_seldom(seen: GpuDiscovery, library: Library, clock: Clock) -> None:
+def test_slow_links_are_read_less_often(seen: GpuDiscovery, library: Library, clock: Clock) -> None:
     def slow(name: str) -> None:
         clock.now += 0.6 if name == "nvmlDeviceGetTopologyCommonAncestor" else 0.0
 
@@ -135,7 +135,7 @@ def test_links_that_take_long_are_read_seldom(seen: GpuDiscovery, library: Libra
     assert library.calls["nvmlDeviceGetNvLinkState"] == before
 
 
-def test_a_gpu_that_falls_off_the_bus_is_told_and_keeps_its_number(seen: GpuDiscovery, library: Library) -> None:
+def test_lost_gpu_is_reported_with_its_index(seen: GpuDiscovery, library: Library) -> None:
     seen.discover()
     library.cards[1].xids.append(79)
     library.cards[1].lost = True
@@ -149,7 +149,7 @@ def test_a_gpu_that_falls_off_the_bus_is_told_and_keeps_its_number(seen: GpuDisc
     assert [link.gpu for link in status.gpus[2].links] == [0, 3]
 
 
-def test_a_gpu_that_the_driver_counts_no_more_keeps_its_number(seen: GpuDiscovery, library: Library) -> None:
+def test_gpu_missing_from_the_count_keeps_its_index(seen: GpuDiscovery, library: Library) -> None:
     seen.discover()
     del library.cards[1]
 
@@ -162,7 +162,7 @@ def test_a_gpu_that_the_driver_counts_no_more_keeps_its_number(seen: GpuDiscover
 
 @pytest.mark.parametrize("trouble", ["lost", "silent"])
 @pytest.mark.parametrize("place", [0, 1, 3])
-def test_a_gpu_in_trouble_at_the_first_look_is_told_at_its_own_number(
+def test_gpu_that_fails_at_first_has_its_own_index(
     trouble: str, place: int, seen: GpuDiscovery, library: Library
 ) -> None:
     setattr(library.cards[place], trouble, True)
@@ -179,9 +179,7 @@ def test_a_gpu_in_trouble_at_the_first_look_is_told_at_its_own_number(
     assert after.message == ""
 
 
-def test_a_gpu_that_never_answered_is_told_while_the_driver_counts_it_no_more(
-    seen: GpuDiscovery, library: Library
-) -> None:
+def test_gpu_that_never_answered_stays_reported(seen: GpuDiscovery, library: Library) -> None:
     library.cards[1].lost = True
     seen.discover()
     gone = library.cards.pop(1)
@@ -193,7 +191,7 @@ def test_a_gpu_that_never_answered_is_told_while_the_driver_counts_it_no_more(
     assert [(gpu.index, gpu.pci_bus_id) for gpu in seen.discover().gpus] == [(n, pci(n)) for n in range(4)]
 
 
-def test_a_new_gpu_takes_no_number_of_one_that_is_to_come_back(seen: GpuDiscovery, library: Library) -> None:
+def test_new_gpu_does_not_take_the_index_of_a_lost_one(seen: GpuDiscovery, library: Library) -> None:
     library.cards[1].lost = True
     seen.discover()
     library.cards.insert(0, Card("0000:01:00.0"))
@@ -205,7 +203,7 @@ def test_a_new_gpu_takes_no_number_of_one_that_is_to_come_back(seen: GpuDiscover
     }  # fmt: skip
 
 
-def test_a_driver_that_goes_takes_a_gpu_that_never_answered_with_it(seen: GpuDiscovery, library: Library) -> None:
+def test_unloaded_driver_removes_gpus_that_never_answered(seen: GpuDiscovery, library: Library) -> None:
     library.cards[1].lost = True
     seen.discover()
     library.loaded = library.begun = False
@@ -213,7 +211,7 @@ def test_a_driver_that_goes_takes_a_gpu_that_never_answered_with_it(seen: GpuDis
     assert [(gpu.index, gpu.healthy) for gpu in seen.discover().gpus] == [(n, False) for n in range(4)]
 
 
-def test_a_driver_that_goes_and_comes_back(seen: GpuDiscovery, library: Library) -> None:
+def test_reloaded_driver(seen: GpuDiscovery, library: Library) -> None:
     whole = seen.discover()
     library.loaded = library.begun = False
     away = seen.discover()
@@ -224,7 +222,7 @@ def test_a_driver_that_goes_and_comes_back(seen: GpuDiscovery, library: Library)
     assert seen.discover() == whole
 
 
-def test_a_driver_of_another_version_needs_a_new_process(seen: GpuDiscovery, library: Library) -> None:
+def test_replaced_driver_needs_a_new_process(seen: GpuDiscovery, library: Library) -> None:
     seen.discover()
     library.replaced = True
 
@@ -232,12 +230,12 @@ def test_a_driver_of_another_version_needs_a_new_process(seen: GpuDiscovery, lib
         seen.discover()
 
 
-def test_a_node_without_a_driver_has_nothing_to_say() -> None:
+def test_node_without_a_driver_reports_a_message() -> None:
     with installed(Library(loaded=False)):
         assert GpuDiscovery(Clock()).discover() == GPUNodeStatus(message="no NVIDIA driver: Driver Not Loaded")
 
 
-def test_mig_instances_are_seen_where_they_lie_through_a_new_cut(seen: GpuDiscovery, library: Library) -> None:
+def test_mig_instances_have_their_placement_after_repartitioning(seen: GpuDiscovery, library: Library) -> None:
     card = library.cards[2]
     card.mig, card.cuts = True, [Cut(1, 2, 4, 4), Cut(7, 0, 0, 1)]
     one = seen.discover().gpus[2]
@@ -252,7 +250,7 @@ def test_mig_instances_are_seen_where_they_lie_through_a_new_cut(seen: GpuDiscov
     assert [(cut.profile, cut.start) for cut in other.instances] == [("2g.20gb", 0)]
 
 
-def test_a_cut_gpu_whose_instances_only_root_may_read_is_not_counted_on(seen: GpuDiscovery, library: Library) -> None:
+def test_gpu_with_unreadable_mig_instances_is_unhealthy(seen: GpuDiscovery, library: Library) -> None:
     library.cards[0].mig, library.cards[0].root = True, False
 
     gpu = seen.discover().gpus[0]
@@ -279,7 +277,7 @@ def test_a_cut_gpu_whose_instances_only_root_may_read_is_not_counted_on(seen: Gp
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_what_trouble_means(
+def test_health_by_error(
     sentence: str, change: dict[str, object], healthy: bool, degraded: bool, seen: GpuDiscovery, library: Library
 ) -> None:
     seen.discover()
@@ -293,7 +291,7 @@ def test_what_trouble_means(
     assert bool(gpu.conditions) or (healthy and not degraded)
 
 
-def test_an_xid_stays_until_the_driver_is_loaded_anew(seen: GpuDiscovery, library: Library) -> None:
+def test_xid_is_kept_until_the_driver_is_reloaded(seen: GpuDiscovery, library: Library) -> None:
     seen.discover()
     library.cards[0].xids.append(95)
     assert not seen.discover().gpus[0].healthy
@@ -306,13 +304,13 @@ def test_an_xid_stays_until_the_driver_is_loaded_anew(seen: GpuDiscovery, librar
     assert seen.discover().gpus[0].healthy
 
 
-def test_corrected_errors_of_memory_change_nothing(seen: GpuDiscovery, library: Library) -> None:
+def test_corrected_memory_errors_change_nothing(seen: GpuDiscovery, library: Library) -> None:
     library.cards[0].ecc = 2
 
     assert [gpu.ecc_errors for gpu in seen.discover().gpus] == [2, 0, 0, 0]
 
 
-def test_a_clique_needs_a_fabric_that_is_up_on_every_gpu(tmp_path: Path) -> None:
+def test_clique_needs_a_ready_fabric_on_every_gpu(tmp_path: Path) -> None:
     uuid = bytes(range(16))
     board = cards(4, fabric=(3, uuid, 7), links=[(True, SWITCH)] * 18, version=7, speed=53_125)
     with installed(Library(board)):
@@ -325,7 +323,7 @@ def test_a_clique_needs_a_fabric_that_is_up_on_every_gpu(tmp_path: Path) -> None
     assert split.clique == ""
 
 
-def test_a_gpu_that_comes_later_gets_a_number_of_its_own(seen: GpuDiscovery, library: Library) -> None:
+def test_later_gpu_gets_its_own_index(seen: GpuDiscovery, library: Library) -> None:
     seen.discover()
     library.cards.insert(0, Card("0000:01:00.0"))
 

@@ -36,7 +36,7 @@ SCRAPED: dict[str, tuple[str, Mapping[str, str]]] = {
 
 
 @pytest.mark.parametrize(("job", "labels"), SCRAPED.values(), ids=SCRAPED)
-def test_however_it_is_scraped_the_container_is_known(
+def test_all_label_schemes_identify_the_container(
     prometheus: PrometheusServer, job: str, labels: Mapping[str, str]
 ) -> None:
     end = now()
@@ -53,7 +53,7 @@ def test_however_it_is_scraped_the_container_is_known(
 
 
 @pytest.mark.parametrize("job", ["dcgm", "dcgm, exported"])
-def test_a_gpu_that_nobody_holds_is_not_the_exporters(prometheus: PrometheusServer, job: str) -> None:
+def test_unallocated_gpu_is_not_the_exporters(prometheus: PrometheusServer, job: str) -> None:
     """Its series bear the name of the exporter's own pod where labels are not honoured, as `up` does."""
     end = now()
     nobody = {"namespace": "", "pod": "", "container": ""}
@@ -80,7 +80,7 @@ CHAINS: dict[str, tuple[list[tuple[str, str]], str]] = {
 
 
 @pytest.mark.parametrize("job", ["ksm", "ksm, exported"])
-def test_whose_pods_they_are(prometheus: PrometheusServer, job: str) -> None:
+def test_workload_of_a_pod(prometheus: PrometheusServer, job: str) -> None:
     """One fleet with every chain, so that each name must be told from the others."""
     end = now()
     names = {why.rpartition(" ")[2].lower(): chain for why, (chain, _) in CHAINS.items()}
@@ -94,7 +94,7 @@ def test_whose_pods_they_are(prometheus: PrometheusServer, job: str) -> None:
     assert {pod: history.workload for pod, history in found.items()} == wanted
 
 
-def test_a_mig_instance_is_a_part_of_its_card(prometheus: PrometheusServer) -> None:
+def test_mig_usage_is_a_share_of_the_card(prometheus: PrometheusServer) -> None:
     """The activity of an instance is its own; a share of the card is what the instance has of it."""
     end = now()
     mig = [
@@ -109,7 +109,7 @@ def test_a_mig_instance_is_a_part_of_its_card(prometheus: PrometheusServer) -> N
     assert {history.active_milli for history in found.values()} == {500}
 
 
-def test_the_worst_gpu_of_a_container_counts(prometheus: PrometheusServer) -> None:
+def test_fullest_gpu_of_a_container_counts(prometheus: PrometheusServer) -> None:
     end = now()
     two = [
         Use("a", [memory] * HOURS_2, engine=engine, uuid=f"GPU-{memory}") for memory, engine in ((900, 0.1), (700, 0.4))
@@ -120,7 +120,7 @@ def test_the_worst_gpu_of_a_container_counts(prometheus: PrometheusServer) -> No
     assert (max(found.peaks_mib), found.mean_mib, found.active_milli) == (900, 900, 400)
 
 
-def test_two_exporters_for_one_gpu_are_one(prometheus: PrometheusServer) -> None:
+def test_two_exporters_for_one_gpu_count_once(prometheus: PrometheusServer) -> None:
     end = now()
     samples = list(dcgm([Use("a", [1000] * HOURS_2, engine=0.5)], end))
     selector = prometheus.feed({"dcgm": samples, "dcgm, another": samples})
@@ -130,7 +130,7 @@ def test_two_exporters_for_one_gpu_are_one(prometheus: PrometheusServer) -> None
     assert (set(found.peaks_mib), found.mean_mib, found.compute_milli) == ({1000}, 1000, 500)
 
 
-def test_what_is_measured_of_a_shared_gpu_is_nobodys(prometheus: PrometheusServer) -> None:
+def test_usage_of_a_shared_gpu_is_ignored(prometheus: PrometheusServer) -> None:
     """Each of the two would be seen to use all that both do."""
     end = now()
     uses = [
@@ -160,21 +160,21 @@ ODD = {
 
 
 @pytest.mark.parametrize("odd", ODD.values(), ids=ODD)
-def test_what_is_no_amount_is_no_use(prometheus: PrometheusServer, odd: Odd) -> None:
+def test_invalid_amounts_are_ignored(prometheus: PrometheusServer, odd: Odd) -> None:
     (found,) = reading_of(prometheus, dcgm([Use("a", odd.memory)], now())).histories
 
     assert set(found.peaks_mib) | {GAP} == odd.want | {GAP}
 
 
 @pytest.mark.parametrize("word", ["NaN", "+Inf", "-1"])
-def test_a_container_without_any_usable_sample_is_told_of(prometheus: PrometheusServer, word: str) -> None:
+def test_container_without_valid_samples_is_reported(prometheus: PrometheusServer, word: str) -> None:
     reading = reading_of(prometheus, dcgm([Use("a", [word] * HOURS_2), Use("b", [5] * HOURS_2)], now()))
 
     assert [history.pod for history in reading.histories] == ["b"]
     assert any("1 of 2 containers have no valid memory samples" in note for note in reading.notes)
 
 
-def test_a_gap_is_not_zero_use(prometheus: PrometheusServer) -> None:
+def test_gap_is_not_zero_usage(prometheus: PrometheusServer) -> None:
     end = now()
     samples = [sample for sample in dcgm([Use("a", [1000] * 96)], end) if not end - 14_400 < sample.moment < end - 3600]
 
@@ -184,7 +184,7 @@ def test_a_gap_is_not_zero_use(prometheus: PrometheusServer) -> None:
     assert 10 <= sum(reading == GAP for reading in found.peaks_mib) <= 12
 
 
-def test_a_fault_counts_when_it_comes_not_while_it_stays(prometheus: PrometheusServer) -> None:
+def test_xid_counts_when_the_code_changes(prometheus: PrometheusServer) -> None:
     """The metric keeps the last code: a pod that begins with one has inherited it."""
     end = now()
     uses = [Use("faulty", [5] * 48, xids=[0] * 24 + [31] * 24), Use("heir", [5] * 48, xids=[43] * 48)]
@@ -219,7 +219,7 @@ RESTARTS = {
 
 
 @pytest.mark.parametrize(("restarts", "kills"), RESTARTS.values(), ids=RESTARTS)
-def test_kills_for_memory_are_counted(prometheus: PrometheusServer, restarts: list[int], kills: int) -> None:
+def test_oom_kills_are_counted(prometheus: PrometheusServer, restarts: list[int], kills: int) -> None:
     end = now()
     told = [*owned("a", [], end), *counts("a", restarts, end)]
 
@@ -229,7 +229,7 @@ def test_kills_for_memory_are_counted(prometheus: PrometheusServer, restarts: li
     assert all(end - 86_400 < moment <= end + 60 for moment in found.ooms)
 
 
-def test_a_container_that_was_killed_and_left_dead_counts_once(prometheus: PrometheusServer) -> None:
+def test_oom_kill_without_restart_counts_once(prometheus: PrometheusServer) -> None:
     end = now()
     dead = {"namespace": "ml", "pod": "a", "container": "main", "reason": "OOMKilled"}
     told = [*owned("a", [], end), *(Sample(queries.TERMINATION, dead, end - 300 * back, 1) for back in range(40))]
@@ -242,7 +242,7 @@ def test_a_container_that_was_killed_and_left_dead_counts_once(prometheus: Prome
 SERVE = [("StatefulSet", "serve")]
 
 
-def test_kills_count_of_a_container_that_ended_before_its_gpu_was_ever_read(prometheus: PrometheusServer) -> None:
+def test_oom_kill_without_gpu_samples_counts(prometheus: PrometheusServer) -> None:
     end, killed = now(), [0] * 24 + [1] * 24
     told = [*owned("a", SERVE, end), *owned("b", SERVE, end), *owned("web", [], end)]
     told += [*counts("b", killed, end), *counts("web", killed, end)]
@@ -254,7 +254,7 @@ def test_kills_count_of_a_container_that_ended_before_its_gpu_was_ever_read(prom
     assert not any("no valid memory" in note for note in reading.notes)
 
 
-def test_kills_and_faults_count_where_no_reading_of_memory_is_usable(prometheus: PrometheusServer) -> None:
+def test_failures_count_without_valid_memory_samples(prometheus: PrometheusServer) -> None:
     end = now()
     told = [*owned("a", [], end), *counts("a", [0] * 24 + [1] * 24, end)]
     gpu = Use("a", ["NaN"] * 48, xids=[0] * 24 + [31] * 24)
@@ -265,14 +265,14 @@ def test_kills_and_faults_count_where_no_reading_of_memory_is_usable(prometheus:
     assert (len(found.ooms), [code for _, code in found.xids]) == (1, [31])
 
 
-def test_without_kube_state_metrics_use_is_kept_by_pod_and_it_is_told(prometheus: PrometheusServer) -> None:
+def test_without_kube_state_metrics_usage_is_stored_by_pod(prometheus: PrometheusServer) -> None:
     reading = reading_of(prometheus, dcgm([Use("serve-5d4f-x", [5] * HOURS_2)], now()))
 
     assert [history.workload for history in reading.histories] == ["Pod/serve-5d4f-x"]
     assert any("kube_pod_owner has no series" in note for note in reading.notes)
 
 
-def test_compute_by_gpu_util_where_profiling_is_off_and_no_word_on_idleness(prometheus: PrometheusServer) -> None:
+def test_without_profiling_compute_is_gpu_util_and_idle_is_unknown(prometheus: PrometheusServer) -> None:
     end = now()
     use = Use("a", [5] * HOURS_2)
     busy = [Sample(queries.GPU_UTIL, use.series(), end - 300 * back, 30) for back in range(HOURS_2)]
@@ -295,16 +295,14 @@ NOTHING = {
 
 
 @pytest.mark.parametrize(("samples", "sentence"), NOTHING.values(), ids=NOTHING)
-def test_what_is_missing_is_named(prometheus: PrometheusServer, samples: list[Sample], sentence: str) -> None:
+def test_missing_metrics_are_reported(prometheus: PrometheusServer, samples: list[Sample], sentence: str) -> None:
     with pytest.raises(UsageError) as error:
         reading_of(prometheus, samples, gpus_by="dcgm, static")
 
     assert sentence in str(error.value)
 
 
-def test_more_containers_than_are_read_are_refused(
-    prometheus: PrometheusServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_too_many_containers_are_rejected(prometheus: PrometheusServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("webhook.usage.history_reader.MAX_SERIES", 3)
 
     with pytest.raises(UsageError) as error:
@@ -313,7 +311,7 @@ def test_more_containers_than_are_read_are_refused(
     assert "must have at most 3 containers with GPUs at once, found 4. Write --prometheus-selector" in str(error.value)
 
 
-def test_a_large_fleet_is_read_more_coarsely_and_part_by_part(
+def test_large_fleet_is_read_with_larger_bins_in_parts(
     prometheus: PrometheusServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("webhook.usage.history_reader.MAX_POINTS", 100)

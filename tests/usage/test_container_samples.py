@@ -24,14 +24,14 @@ def handed_on(tmp_path: Path, seen: ContainerSamples) -> UsageHistory:
     return found
 
 
-def test_a_mean_of_more_than_whole_bins_is_not_above_their_peaks(tmp_path: Path) -> None:
+def test_mean_is_at_most_the_largest_peak(tmp_path: Path) -> None:
     """It used little in the last whole bin, and much since."""
     found = handed_on(tmp_path, ContainerSamples(array(MIB_TYPECODE, [GAP, 100, 200]), mean_mib=5000))
 
     assert (found.mean_mib, found.peak_mib) == (200, 200)
 
 
-def test_of_many_faults_the_latest_are_handed_on(tmp_path: Path) -> None:
+def test_only_the_latest_failures_are_kept(tmp_path: Path) -> None:
     """One each hour for ninety days."""
     hours = range(SPAN.start, SPAN.end, HOUR)
     found = handed_on(

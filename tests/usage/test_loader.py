@@ -13,7 +13,7 @@ import pytest
 
 from tests.usage import hostile
 from tests.usage.hostile import says, serving
-from tests.usage.test_files import FULL, NOW, history
+from tests.usage.test_record_file import FULL, NOW, history
 from webhook.errors import UsageError
 from webhook.usage import loader
 from webhook.usage.estimator import estimate_usage
@@ -41,7 +41,7 @@ def loaded(asked: UsageRequest) -> LoadedUsage:
     return asyncio.run(load_usage(asked))
 
 
-def test_it_is_what_would_be_estimated_here(tmp_path: Path) -> None:
+def test_worker_gives_the_same_estimate(tmp_path: Path) -> None:
     """Of more containers than go into one frame."""
     histories = [FULL, *(history(workload=f"Job/{i}", pod=f"p{i}") for i in range(450))]
     write_record(tmp_path / "use.json.gz", UsageRecord(histories, NOW))
@@ -51,24 +51,24 @@ def test_it_is_what_would_be_estimated_here(tmp_path: Path) -> None:
     assert found == LoadedUsage(estimate_usage(histories, NOW), NOW, 451, ())
 
 
-def test_a_pod_counts_once_however_many_containers_it_has(tmp_path: Path) -> None:
+def test_pod_with_several_containers_counts_once(tmp_path: Path) -> None:
     each = [history(container=name, pod=pod, namespace=space) for name in "abc" for pod in "xy" for space in ("m", "n")]
     write_record(tmp_path / "use.json", UsageRecord(each, NOW))
 
     assert loaded(UsageRequest(file=str(tmp_path / "use.json"))).pods == 4
 
 
-def test_what_is_wrong_with_a_file_is_told(tmp_path: Path) -> None:
+def test_file_error_is_reported(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="none: cannot be read"):
         loaded(UsageRequest(file=str(tmp_path / "none")))
 
 
-def test_what_is_wrong_with_a_prometheus_is_told() -> None:
+def test_prometheus_error_is_reported() -> None:
     with serving(says("<html>", "text/html")) as url, pytest.raises(UsageError, match="found text/html"):
         loaded(UsageRequest(PrometheusSource(url)))
 
 
-def test_all_of_it_has_a_deadline() -> None:
+def test_load_has_a_deadline() -> None:
     begin = time.monotonic()
     with serving(hostile.never) as url, pytest.raises(UsageError, match="not loaded within 1 s"):
         loaded(UsageRequest(PrometheusSource(url, seconds=1.0)))
@@ -76,14 +76,14 @@ def test_all_of_it_has_a_deadline() -> None:
     assert time.monotonic() - begin < 30
 
 
-def test_a_process_that_ends_early_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_early_exit_of_the_worker_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loader, "WORKER_MODULE", "webhook.usage.nowhere")
 
     with pytest.raises(UsageError, match=r"ended early \(exit code 1\): .*No module named webhook"):
         loaded(UsageRequest(file="any"))
 
 
-def test_what_a_process_says_before_it_ends_is_cut(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_stderr_of_the_worker_is_shortened(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "dying.py").write_text(DYING)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     monkeypatch.setattr(loader, "WORKER_MODULE", "dying")
@@ -95,9 +95,7 @@ def test_what_a_process_says_before_it_ends_is_cut(monkeypatch: pytest.MonkeyPat
     assert "not the last line" not in str(caught.value)
 
 
-def test_less_memory_than_a_process_may_have_is_enough_where_it_is(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_inherited_memory_limit_is_respected(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """A hard limit below the bound that the process sets itself, as `ulimit -d` sets one."""
     (tmp_path / "cramped.py").write_text(CRAMPED)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
@@ -107,7 +105,7 @@ def test_less_memory_than_a_process_may_have_is_enough_where_it_is(
     assert loaded(UsageRequest(file=str(tmp_path / "use.json"))).pods == 1
 
 
-def test_a_process_that_cannot_read_what_it_is_asked_says_so() -> None:
+def test_invalid_request_is_reported() -> None:
     ran = subprocess.run(
         [sys.executable, "-m", loader.WORKER_MODULE], input=b'{"file": 7}', capture_output=True, check=False
     )
@@ -127,7 +125,7 @@ ODD = {
 
 
 @pytest.mark.parametrize("said", ODD.values(), ids=ODD)
-def test_what_is_no_view_is_told(said: bytes, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_invalid_frames_are_reported(said: bytes, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "odd.py").write_text(f"import sys\nsys.stdout.buffer.write({FRAME_LENGTH.pack(len(said)) + said!r})\n")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     monkeypatch.setattr(loader, "WORKER_MODULE", "odd")
@@ -136,7 +134,7 @@ def test_what_is_no_view_is_told(said: bytes, monkeypatch: pytest.MonkeyPatch, t
         loaded(UsageRequest(file="any"))
 
 
-def test_a_view_that_is_too_large_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_oversized_view_is_rejected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loader, "MAX_VIEW_BYTES", 2000)
     write_record(
         tmp_path / "use.json", UsageRecord([history(workload=f"Job/{i}", pod=f"p{i}") for i in range(100)], NOW)
@@ -146,7 +144,7 @@ def test_a_view_that_is_too_large_is_refused(tmp_path: Path, monkeypatch: pytest
         loaded(UsageRequest(file=str(tmp_path / "use.json")))
 
 
-def test_no_frame_is_large(tmp_path: Path) -> None:
+def test_frames_are_small(tmp_path: Path) -> None:
     """Who decodes it serves reviews on the same event loop: 256 KiB are about two milliseconds."""
     write_record(
         tmp_path / "use.json", UsageRecord([history(workload=f"Job/{i}", pod=f"p{i}") for i in range(1000)], NOW)

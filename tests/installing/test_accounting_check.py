@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from tests.installing.test_checks import WELL, policy
+from tests.installing.test_doctor import WELL, policy
 from tests.make import Json, make_node, make_pod
 from tests.policy.written import load_policy
 from webhook.documents.reader import read_documents
@@ -118,24 +118,24 @@ def test_lines(case: Case) -> None:
     assert case.state in (CheckState.OK,) or all(line.advice for line in found)
 
 
-def test_a_cluster_in_which_it_works_has_nothing_to_act_on() -> None:
+def test_working_accounting_has_no_problem() -> None:
     assert {line.state for line in accounting_results(seen())} <= {CheckState.OK, CheckState.SKIP}
 
 
-def test_the_namespace_to_ask_about_is_named() -> None:
+def test_advice_names_a_covered_namespace() -> None:
     elsewhere = seen(tried=PLAIN, policies=[policy(**TOLD, match={"namespaces": ["ml*"]})])
     [line] = [line for line in accounting_results(elsewhere) if line.summary.startswith("no policy adds it in team")]
 
     assert line.advice == "check a namespace with such a policy: rightslice accounting check -n ml"
 
 
-def test_what_is_not_known_of_namespaces_is_not_said() -> None:
+def test_unknown_namespaces_give_no_advice() -> None:
     elsewhere = seen(tried=PLAIN, policies=[policy(**TOLD, match={"namespaces": ["ml"]})])
 
     assert "does not get it" in " ".join(line.summary for line in accounting_results(replace(elsewhere, namespaces=[])))
 
 
-def test_what_to_write_until_then_is_what_a_policy_takes() -> None:
+def test_advice_is_a_valid_policy_setting() -> None:
     advice = next(
         line.advice for line in accounting_results(seen(waiting=[waiting()])) if line.state is CheckState.FAIL
     )

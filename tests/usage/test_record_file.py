@@ -52,7 +52,7 @@ FULL = history(
 
 
 @pytest.mark.parametrize("name", ["use.json", "use.json.gz"])
-def test_what_is_written_is_read_again(tmp_path: Path, name: str) -> None:
+def test_written_file_is_read_back(tmp_path: Path, name: str) -> None:
     recorded = UsageRecord([FULL, history(pod="serve-2")], NOW)
 
     write_record(tmp_path / name, recorded)
@@ -75,7 +75,7 @@ HISTORIES = st.builds(
 
 
 @given(st.lists(HISTORIES, max_size=5, unique_by=lambda one: (one.namespace, one.pod)))
-def test_any_histories_are_read_again(tmp_path_factory: pytest.TempPathFactory, histories: list[UsageHistory]) -> None:
+def test_any_histories_are_read_back(tmp_path_factory: pytest.TempPathFactory, histories: list[UsageHistory]) -> None:
     file = tmp_path_factory.getbasetemp() / "any.json.gz"
 
     write_record(file, UsageRecord(histories, NOW))
@@ -83,7 +83,7 @@ def test_any_histories_are_read_again(tmp_path_factory: pytest.TempPathFactory, 
     assert read_record(file) == UsageRecord(histories, NOW)
 
 
-def test_a_write_that_fails_leaves_what_was_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_write_keeps_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "use.json"
     write_record(file, UsageRecord([FULL], NOW))
 
@@ -98,16 +98,14 @@ def test_a_write_that_fails_leaves_what_was_there(tmp_path: Path, monkeypatch: p
     assert [left.name for left in tmp_path.iterdir()] == ["use.json"]
 
 
-def test_what_was_recorded_of_nothing_but_gaps_is_left_out(tmp_path: Path) -> None:
+def test_containers_with_only_gaps_are_dropped(tmp_path: Path) -> None:
     write_record(tmp_path / "use.json", UsageRecord([FULL, blind()], NOW))
 
     assert read_record(tmp_path / "use.json").histories == [FULL]
 
 
 @pytest.mark.parametrize("trouble", [{"ooms": (int(NOW) - 60,)}, {"xids": ((int(NOW) - 60, 31),)}], ids=str)
-def test_a_kill_or_a_fault_is_kept_of_a_container_whose_memory_was_never_read(
-    tmp_path: Path, trouble: dict[str, Any]
-) -> None:
+def test_failures_are_kept_without_memory_samples(tmp_path: Path, trouble: dict[str, Any]) -> None:
     write_record(tmp_path / "use.json", UsageRecord([FULL, blind(**trouble)], NOW))
 
     assert read_record(tmp_path / "use.json").histories == [FULL, blind(**trouble)]
@@ -185,7 +183,7 @@ UNUSABLE: dict[str, tuple[bytes, str]] = {
 
 
 @pytest.mark.parametrize(("content", "word"), UNUSABLE.values(), ids=UNUSABLE)
-def test_what_cannot_be_used_is_refused(tmp_path: Path, content: bytes, word: str) -> None:
+def test_invalid_file_is_rejected(tmp_path: Path, content: bytes, word: str) -> None:
     file = tmp_path / "use"
     file.write_bytes(content)
 
@@ -197,7 +195,7 @@ def test_what_cannot_be_used_is_refused(tmp_path: Path, content: bytes, word: st
 
 
 @pytest.mark.parametrize("pack", [bytes, gzip.compress])
-def test_what_is_too_large_is_refused(
+def test_oversized_file_is_rejected(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pack: Callable[[bytes], bytes]
 ) -> None:
     """A small file may hold a large one."""
@@ -209,13 +207,13 @@ def test_what_is_too_large_is_refused(
         read_record(file)
 
 
-def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+def test_missing_file(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="cannot be read"):
         read_record(tmp_path / "none")
 
 
 @given(st.binary(max_size=200) | st.recursive(st.none() | st.integers() | st.text(), st.lists).map(packed))
-def test_whatever_is_in_it_it_is_read_or_refused(tmp_path_factory: pytest.TempPathFactory, content: bytes) -> None:
+def test_any_content_is_read_or_rejected(tmp_path_factory: pytest.TempPathFactory, content: bytes) -> None:
     file = tmp_path_factory.getbasetemp() / "anything"
     file.write_bytes(content)
 

@@ -36,7 +36,7 @@ def fleet(count: int = 20, mib: int = 60_000, hours: int = 240) -> list[UsageHis
     ]
 
 
-def test_a_workload_that_never_moved_may_have_little_more_than_it_used() -> None:
+def test_constant_usage_needs_little_more() -> None:
     use = of(estimate_usage([steady(8000), *fleet()], NOW))
     assert (use.memory_mib, use.pool, use.horizon_hours) == (8000, "workload", 24)
     assert 8000 < use.size_mib(HALF_PERCENT) < 9856
@@ -45,7 +45,7 @@ def test_a_workload_that_never_moved_may_have_little_more_than_it_used() -> None
 
 
 @given(size=st.integers(0, 4 * MAX_WINDOWS))
-def test_what_is_looked_back_on_is_evenly_chosen_and_bounded(size: int) -> None:
+def test_backtest_windows_are_sampled_evenly(size: int) -> None:
     every = np.arange(size, dtype=np.float64)
     span = WindowSpan(UsageWindows(*[every] * len(UsageWindows._fields)), 1.0)
     pool = EvidencePool("workload", span, span).map_spans(thin_span)
@@ -56,7 +56,7 @@ def test_what_is_looked_back_on_is_evenly_chosen_and_bounded(size: int) -> None:
     assert pool.hour is pool.run
 
 
-def test_where_nobody_told_the_memory_of_the_gpu_it_is_no_reason_to_give_less() -> None:
+def test_unknown_card_memory_never_lowers_the_size() -> None:
     readings = [8000.0 + 40 * (i % 50) for i in range(960)]
     told, untold, zero = (
         of(estimate_usage([record(readings, capacity_mib=card), *fleet()], NOW)) for card in (CARD_MIB, None, 0)
@@ -66,39 +66,39 @@ def test_where_nobody_told_the_memory_of_the_gpu_it_is_no_reason_to_give_less() 
     assert untold == zero
 
 
-def test_a_gpu_that_holds_less_than_was_seen_in_use_is_no_reason_to_give_less() -> None:
+def test_card_smaller_than_the_peak_never_lowers_the_size() -> None:
     readings = [8000.0 + 40 * (i % 50) for i in range(960)]
     belied, untold = (of(estimate_usage([record(readings, capacity_mib=card), *fleet()], NOW)) for card in (100, None))
     assert belied == untold
 
 
-def test_a_workload_of_spikes_may_not() -> None:
+def test_spikes_need_more() -> None:
     calm = [8000.0] * 40
     use = of(estimate_usage([record([*calm, 30_000] * 24), *fleet()], NOW))
     assert use.size_mib(HALF_PERCENT) > 30_000
     assert use.risk_ppm(20_000) == 100_000, "four windows of 41 hold the spike"
 
 
-def test_hours_that_always_need_more_are_not_hidden_in_long_runs() -> None:
+def test_regular_peaks_are_not_hidden_in_long_runs() -> None:
     """Four pods in ten need 30,000 MiB all the time: four hours in ten, however long the runs."""
     pods = [steady(30_000 if i < 4 else 8000, pod=f"serve-{i}") for i in range(10)]
     assert of(estimate_usage(pods, NOW)).risk_ppm(20_000) == pytest.approx(400_000, rel=0.3)
 
 
-def test_a_short_history_says_nothing() -> None:
+def test_short_history_has_no_forecast() -> None:
     use = of(estimate_usage([steady(8000, hours=5), *fleet()], NOW))
     assert (use.samples, use.sizes_mib) == (0, ())
     assert use.memory_mib == 8000
 
 
-def test_what_is_too_short_alone_is_judged_with_those_of_its_image() -> None:
+def test_short_history_uses_the_pool_of_its_image() -> None:
     twins = [steady(8000, workload=f"Deployment/twin-{i}", pod=f"twin-{i}", image="app") for i in range(4)]
     use = of(estimate_usage([steady(8000, hours=8, image="app"), *twins, *fleet()], NOW))
     assert use.pool == "image"
     assert use.size_mib(HALF_PERCENT) < 9856
 
 
-def test_what_nothing_near_speaks_for_is_judged_with_the_fleet() -> None:
+def test_history_without_a_nearer_pool_uses_the_fleet() -> None:
     use = of(estimate_usage([steady(8000, hours=8), *fleet()], NOW))
     assert use.pool == "fleet"
     assert use.size_mib(HALF_PERCENT) > 60_000
@@ -124,7 +124,7 @@ OTHERS_SPEAK = {
 
 
 @pytest.mark.parametrize("own", OTHERS_SPEAK.values(), ids=OTHERS_SPEAK)
-def test_what_others_need_is_no_reason_to_give_less_than_was_used(own: list[UsageHistory]) -> None:
+def test_other_pools_never_size_below_the_own_peak(own: list[UsageHistory]) -> None:
     use = of(estimate_usage([*own, *fleet(mib=6000, hours=48)], NOW), "CronJob/nightly")
     assert use.sizes_mib[0] >= 11_500
     assert use.size_mib(HALF_PERCENT) > 12_000, "an hour of its own may need a little more than any that was seen"
@@ -137,7 +137,7 @@ def test_what_others_need_is_no_reason_to_give_less_than_was_used(own: list[Usag
     days=st.integers(0, 60),
     image=st.sampled_from(("", "other")),
 )
-def test_nothing_is_below_what_it_was_itself_seen_to_use_when_the_evidence_is_of_others(
+def test_size_by_other_pools_is_at_least_the_own_peak(
     own: list[list[int | None]], others: int, days: int, image: str
 ) -> None:
     ago = 86_400 * days
@@ -150,7 +150,7 @@ def test_nothing_is_below_what_it_was_itself_seen_to_use_when_the_evidence_is_of
         assert use.sizes_mib[0] >= use.memory_mib
 
 
-def test_what_is_known_of_its_own_only_adds_care() -> None:
+def test_own_windows_only_increase_the_size() -> None:
     """The image uses more than the workload itself: the image's need counts."""
     twins = [steady(40_000, workload=f"Deployment/twin-{i}", pod=f"twin-{i}", image="app") for i in range(4)]
     use = of(estimate_usage([*nightly(8000, image="app"), *twins], NOW), "CronJob/nightly")
@@ -158,7 +158,7 @@ def test_what_is_known_of_its_own_only_adds_care() -> None:
     assert use.size_mib(HALF_PERCENT) > 40_000
 
 
-def test_jobs_are_judged_by_their_whole_lives() -> None:
+def test_jobs_are_sized_by_their_whole_runs() -> None:
     """Forty runs of half an hour; two of them needed twice as much."""
     runs = [
         record([4000, 16_000 if i % 20 == 0 else 8000], pod=f"run-{i}", start=NOW - 40_000 - 7200 * i)
@@ -170,7 +170,7 @@ def test_jobs_are_judged_by_their_whole_lives() -> None:
     assert use.size_mib(HALF_PERCENT) > 16_000
 
 
-def test_what_ran_out_of_memory_is_blocked_for_a_week_and_needs_more_than_was_seen() -> None:
+def test_oom_kill_blocks_for_a_week_and_increases_the_need() -> None:
     killed = NOW - 3600
     view = estimate_usage([steady(8000, ooms=(killed,)), *fleet()], NOW)
     assert (
@@ -182,7 +182,7 @@ def test_what_ran_out_of_memory_is_blocked_for_a_week_and_needs_more_than_was_se
 
 
 @pytest.mark.parametrize(("code", "blocked"), [(31, True), (43, True), (13, True), (79, False), (63, False)])
-def test_faults_of_the_program_block_and_those_of_the_device_do_not(code: int, blocked: bool) -> None:
+def test_application_xids_block_and_device_xids_do_not(code: int, blocked: bool) -> None:
     use = of(estimate_usage([steady(8000, xids=((NOW - 60, code),))], NOW))
     assert use.blocked_reason.startswith(f"its GPU reported XID {code} on") is blocked
 
@@ -191,7 +191,7 @@ BLIND: dict[str, dict[str, Any]] = {"a kill": {"ooms": (NOW - 3600,)}, "a fault"
 
 
 @pytest.mark.parametrize("trouble", BLIND.values(), ids=BLIND)
-def test_what_befell_a_pod_whose_memory_was_never_read_blocks_and_says_no_more(trouble: dict[str, Any]) -> None:
+def test_failures_without_memory_samples_block_only(trouble: dict[str, Any]) -> None:
     blind = record([None], pod="blind", **trouble)
     seen, both = of(estimate_usage([steady(8000)], NOW)), of(estimate_usage([steady(8000), blind], NOW))
 
@@ -211,7 +211,7 @@ FLAT = {
 
 
 @pytest.mark.parametrize(("readings", "card", "want"), FLAT.values(), ids=FLAT)
-def test_flat_use(readings: list[float], card: int | None, want: bool) -> None:
+def test_flat_usage(readings: list[float], card: int | None, want: bool) -> None:
     assert of(estimate_usage([record(readings, capacity_mib=card)], NOW)).preallocates is want
 
 
@@ -219,7 +219,7 @@ ACTIVITY = {"none": ((0, 0), True), "noise": ((0, 15), True), "of one pod": ((0,
 
 
 @pytest.mark.parametrize(("active", "idle"), ACTIVITY.values(), ids=ACTIVITY)
-def test_idle_is_what_no_engine_was_active_for(active: tuple[int, ...], idle: bool) -> None:
+def test_idle_means_no_active_engine(active: tuple[int, ...], idle: bool) -> None:
     pods = [steady(8000, pod=f"serve-{i}", active_milli=each) for i, each in enumerate(active)] or [steady(8000)]
     assert of(estimate_usage(pods, NOW)).is_idle(NOW) is idle
 
@@ -251,14 +251,14 @@ SEEN_TO_DO_NOTHING = {
 
 
 @pytest.mark.parametrize(("pods", "idle"), SEEN_TO_DO_NOTHING.values(), ids=SEEN_TO_DO_NOTHING)
-def test_idle_is_what_was_seen_long_enough_and_lately(pods: list[UsageHistory], idle: bool) -> None:
+def test_idle_needs_six_hours_and_recent_samples(pods: list[UsageHistory], idle: bool) -> None:
     use = of(estimate_usage(pods, NOW))
     assert use.is_idle(NOW) is idle
     assert use.samples or not use.is_idle(NOW), "who is idle was seen"
 
 
 @pytest.mark.parametrize(("hours", "idle"), [(0, True), (24, True), (25, False), (28 * 24, False)])
-def test_what_was_idle_is_no_longer_once_a_day_has_passed(hours: int, idle: bool) -> None:
+def test_idle_ends_a_day_after_the_last_sample(hours: int, idle: bool) -> None:
     """A view is made once and asked for long: a file of recorded use may be weeks old."""
     use = of(estimate_usage([steady(8000, active_milli=0)], NOW))
     assert use.is_idle(NOW + 3600 * hours) is idle
@@ -273,14 +273,14 @@ GAPS = {
 
 
 @pytest.mark.parametrize(("readings", "believed"), GAPS.values(), ids=GAPS)
-def test_gaps_are_no_evidence(readings: list[float | None], believed: bool) -> None:
+def test_gaps_are_not_evidence(readings: list[float | None], believed: bool) -> None:
     """Others were seen for long enough to speak for it; whether they may is told by its own."""
     assert bool(of(estimate_usage([record(readings), *fleet()], NOW)).samples) is believed
 
 
 @settings(max_examples=20)
 @given(st.lists(st.integers(1, 60), min_size=1, max_size=4), st.integers(0, 10))
-def test_whoever_is_idle_was_seen(bins: list[int], days: int) -> None:
+def test_idle_workload_has_samples(bins: list[int], days: int) -> None:
     pods = [
         record([8000] * many, pod=f"p-{i}", start=NOW - 86_400 * days - QUARTER * many, active_milli=0)
         for i, many in enumerate(bins)
@@ -304,11 +304,11 @@ COMPUTE = {
 
 
 @pytest.mark.parametrize(("fields", "want"), COMPUTE.values(), ids=COMPUTE)
-def test_compute_is_what_is_known_of_it(fields: dict[str, int], want: int | None) -> None:
+def test_compute_falls_back_to_engine_activity(fields: dict[str, int], want: int | None) -> None:
     assert of(estimate_usage([steady(8, **fields)], NOW)).compute_milli == want
 
 
-def test_prices_are_there_for_every_target_and_fall_with_it() -> None:
+def test_prices_exist_for_every_target_and_decrease() -> None:
     rng = np.random.default_rng(1)
     pods = [
         record(rng.gamma(4, 3000, 240).tolist(), workload=f"Deployment/w-{i}", pod=f"w-{i}", capacity_mib=CARD_MIB)
@@ -320,7 +320,7 @@ def test_prices_are_there_for_every_target_and_fall_with_it() -> None:
     assert prices[500] > prices[40_000] > 0
 
 
-def test_what_a_whole_card_did_not_hold_is_no_smaller_limits_fault() -> None:
+def test_peaks_beyond_the_card_do_not_count_as_overruns() -> None:
     """A price is still found: a card as the limit is never overrun by more than there is."""
     every_hour = tuple(range(NOW - 240 * 3600, NOW, 3600))
     pods = [steady(8000, workload=f"Deployment/w-{i}", pod=f"w-{i}", ooms=every_hour) for i in range(10)]
@@ -328,12 +328,12 @@ def test_what_a_whole_card_did_not_hold_is_no_smaller_limits_fault() -> None:
 
 
 @pytest.mark.parametrize("card", [None, 100, CARD_MIB])
-def test_a_mean_beyond_the_card_is_no_fault_of_ours(card: int | None) -> None:
+def test_mean_beyond_the_card_is_accepted(card: int | None) -> None:
     use = of(estimate_usage([steady(8000, mean_mib=1_000_000, capacity_mib=card)], NOW))
     assert max(use.sizes_mib) <= use.card_mib
 
 
-def test_nothing_is_an_empty_view() -> None:
+def test_no_histories_give_an_empty_view() -> None:
     assert estimate_usage([], NOW).observed == {}
 
 
@@ -348,7 +348,7 @@ READING = st.none() | st.floats(allow_nan=True, allow_infinity=True) | st.floats
         max_size=6,
     )
 )
-def test_whatever_was_recorded_gives_a_curve_that_can_be_stated(
+def test_any_recording_gives_a_valid_curve(
     pods: list[tuple[list[float | None], int, int | None]],
 ) -> None:
     records = [
@@ -364,7 +364,7 @@ def test_whatever_was_recorded_gives_a_curve_that_can_be_stated(
 
 @settings(max_examples=15)
 @given(st.lists(st.integers(1000, 60_000), min_size=40, max_size=120), st.sampled_from(RISKS_PPM))
-def test_the_least_size_of_a_risk_bears_it(readings: list[int], risk: int) -> None:
+def test_size_for_a_risk_has_at_most_that_risk(readings: list[int], risk: int) -> None:
     use = of(estimate_usage([record(readings)], NOW))
     if use.sizes_mib:
         assert use.risk_ppm(use.size_mib(risk)) <= risk
@@ -373,7 +373,7 @@ def test_the_least_size_of_a_risk_bears_it(readings: list[int], risk: int) -> No
 
 @settings(max_examples=15)
 @given(st.lists(st.none() | st.integers(1000, 60_000), min_size=40, max_size=120), st.integers(0, 119))
-def test_a_reading_that_is_none_is_a_gap(readings: list[int | None], at: int) -> None:
+def test_invalid_reading_is_a_gap(readings: list[int | None], at: int) -> None:
     broken: list[float | None] = [*readings]
     gap: list[float | None] = [*readings]
     broken[at % len(readings)], gap[at % len(readings)] = float("nan"), None
@@ -381,7 +381,7 @@ def test_a_reading_that_is_none_is_a_gap(readings: list[int | None], at: int) ->
     assert estimate_usage([record(broken, **fields)], NOW) == estimate_usage([record(gap, **fields)], NOW)
 
 
-def test_a_workload_is_what_it_is_whichever_others_are_looked_at_beside_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_estimate_does_not_depend_on_the_batch(monkeypatch: pytest.MonkeyPatch) -> None:
     """Workloads of one to three pods, of four lengths, more than are looked at together."""
     pods = [
         steady(1000.0 + 37 * i % 9000, hours=(3, 7, 40, 240)[i % 4], workload=f"Deployment/{i % 150}", pod=f"serve-{i}")

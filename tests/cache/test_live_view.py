@@ -184,7 +184,7 @@ START = st.lists(NODES, min_size=1, max_size=4)
 
 @settings(max_examples=150)
 @given(START, STEPS)
-def test_any_events_give_the_view_of_the_objects_that_are_left(start: list[Json], steps: list[tuple[Any, ...]]) -> None:
+def test_any_events_lead_to_the_view_of_the_remaining_objects(start: list[Json], steps: list[tuple[Any, ...]]) -> None:
     objects: dict[str, dict[str, Json]] = {kind: {} for kind in KINDS}
 
     async def play() -> ClusterView:
@@ -216,7 +216,7 @@ def _note(known: dict[str, Json], action: str, what: Any) -> None:
         known.pop(what["metadata"]["name"], None)
 
 
-async def test_a_pod_that_comes_and_goes_moves_what_is_free_on_its_node() -> None:
+async def test_pod_arrival_and_deletion_change_free_resources_of_its_node() -> None:
     here = site()
     here.write("nodes", "list", node("a"), node("b"))
     await here.live.publish()
@@ -235,7 +235,7 @@ async def test_a_pod_that_comes_and_goes_moves_what_is_free_on_its_node() -> Non
     assert here.view.free_units(offer, 0b01) == 4
 
 
-async def test_half_a_list_is_seen_by_nobody() -> None:
+async def test_incomplete_list_is_not_visible() -> None:
     here = site()
     here.write("nodes", "list", node("a"))
     here.write("pods", "list", pod("p", on="a", gpus=3))
@@ -252,7 +252,7 @@ async def test_half_a_list_is_seen_by_nobody() -> None:
     assert here.view.free_units(offer, 0b1) == 4
 
 
-async def test_a_node_that_says_the_same_again_costs_nothing() -> None:
+async def test_node_update_without_relevant_change_does_not_rebuild_the_view() -> None:
     here = site()
     here.write("nodes", "list", node("a"))
     await here.live.publish()
@@ -277,7 +277,7 @@ def generated(name: str, prefix: str, on: str) -> Json:
     return data | {"metadata": data["metadata"] | {"generateName": prefix}}
 
 
-async def test_a_pod_assumed_counts_once_also_when_it_is_seen() -> None:
+async def test_assumed_pod_counts_once_when_it_appears() -> None:
     here = site()
     here.write("nodes", "list", node("a"), node("b"))
     await here.live.publish()
@@ -298,9 +298,7 @@ async def test_a_pod_assumed_counts_once_also_when_it_is_seen() -> None:
 
 
 @pytest.mark.parametrize(("made", "left"), [("2026-11-22T10:00:00Z", ["2"]), ("2026-11-22T12:00:01Z", [])])
-async def test_a_sibling_that_waited_long_takes_nothing_of_a_pod_that_was_just_admitted(
-    made: str, left: list[str]
-) -> None:
+async def test_older_pending_sibling_does_not_release_a_newly_assumed_pod(made: str, left: list[str]) -> None:
     here, admitted = site(), datetime(2026, 11, 22, 12, tzinfo=UTC).timestamp()
     here.write("nodes", "list", node("a"), node("b"))
     await here.live.publish()
@@ -314,7 +312,7 @@ async def test_a_sibling_that_waited_long_takes_nothing_of_a_pod_that_was_just_a
     assert [each.uid for each in here.view.assumed_pods] == left
 
 
-async def test_a_pod_admitted_counts_once_from_the_answer_until_it_has_gone() -> None:
+async def test_admitted_pod_counts_once_from_admission_to_deletion() -> None:
     here = site()
     here.write("nodes", "list", node("a"))
     here.write("namespaces", "list", namespace("team", "x"))
@@ -335,7 +333,7 @@ async def test_a_pod_admitted_counts_once_from_the_answer_until_it_has_gone() ->
     assert here.view.pool_usage(everybody) == 0
 
 
-async def test_a_view_that_was_handed_over_does_not_change_when_pods_do() -> None:
+async def test_published_view_does_not_change() -> None:
     here = site()
     here.write("nodes", "list", node("a"))
     here.write("pods", "upsert", pod("p", on="a"))
@@ -347,7 +345,7 @@ async def test_a_view_that_was_handed_over_does_not_change_when_pods_do() -> Non
     assert (before.pool_usage(everybody), here.view.pool_usage(everybody)) == (1000, 2000)
 
 
-async def test_a_list_releases_what_was_assumed_once_and_only_when_it_is_whole() -> None:
+async def test_complete_list_releases_assumed_pods_once() -> None:
     here = site()
     here.write("nodes", "list", node("a"), node("b"))
     await here.live.publish()
@@ -368,7 +366,7 @@ async def test_a_list_releases_what_was_assumed_once_and_only_when_it_is_whole()
     assert here.view.free_units(offer, 0b11) == 8 - 2, "one is seen, one is assumed"
 
 
-async def test_a_view_that_could_not_be_made_is_made_next_time(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_view_that_failed_to_build_is_built_next_time(monkeypatch: pytest.MonkeyPatch) -> None:
     here = site()
     here.write("nodes", "list", node("a"))
     await here.live.publish()
@@ -388,7 +386,7 @@ async def test_a_view_that_could_not_be_made_is_made_next_time(monkeypatch: pyte
 
 @pytest.mark.parametrize("step", ["free_resources_on_node", "with_quota_status"])
 @pytest.mark.parametrize("during", ["the first view", "an index", "neither"])
-async def test_what_could_not_be_taken_in_is_taken_in_next_time(
+async def test_changes_that_failed_to_apply_are_applied_next_time(
     monkeypatch: pytest.MonkeyPatch, step: str, during: str
 ) -> None:
     here = site()
@@ -415,7 +413,7 @@ async def test_what_could_not_be_taken_in_is_taken_in_next_time(
     assert here.view.quotas("team")
 
 
-async def test_pods_assumed_stay_on_their_nodes_when_others_come_and_go() -> None:
+async def test_assumed_pods_keep_their_nodes_when_nodes_change() -> None:
     here = site()
     here.write("nodes", "list", node("b"), node("d"))
     await here.live.publish()
@@ -427,7 +425,7 @@ async def test_pods_assumed_stay_on_their_nodes_when_others_come_and_go() -> Non
     assert [here.view.free_units(offer, 1 << i) for i in range(3)] == [4, 4, 2]
 
 
-async def test_a_view_that_is_old_stays_old_until_somebody_says_otherwise() -> None:
+async def test_stale_view_stays_stale_in_new_views() -> None:
     here = site()
     await here.live.publish()
     assert here.view.current
@@ -438,7 +436,7 @@ async def test_a_view_that_is_old_stays_old_until_somebody_says_otherwise() -> N
     assert len(here.view.fleet.nodes) == 1
 
 
-async def test_views_come_by_themselves_once_everything_is_synced() -> None:
+async def test_views_are_published_after_sync() -> None:
     here = site()
     synced = asyncio.Event()
     task = asyncio.create_task(here.live.run(synced.is_set))
@@ -458,7 +456,7 @@ async def test_views_come_by_themselves_once_everything_is_synced() -> None:
             await task
 
 
-def test_namespaces_whose_pods_are_gone_are_forgotten() -> None:
+def test_namespaces_without_pods_are_forgotten() -> None:
     """Until all pods are listed anew, which may be never."""
     holdings = NodeUsage()
     writer = NodeUsageWriter(holdings)
