@@ -14,7 +14,7 @@ from tests.make import make_pod
 from webhook.errors import ApiError
 from webhook.kube.reflector import WatchStatus
 from webhook.model.admission import AdmissionRequest
-from webhook.model.decisions import Decision, patch_add
+from webhook.model.decisions import Decision, KeepReason, KeepRequest, patch_add
 from webhook.model.enums import PolicyMode
 from webhook.model.findings import Finding
 from webhook.model.pods import parse_pod
@@ -121,6 +121,15 @@ def test_a_denial_is_logged_with_its_uid_and_codes() -> None:
     (line,) = watched.lines()
     assert (line["event"], line["level"], line["uid"], line["name"]) == ("request denied", "info", "u-1", "train")
     assert (line["codes"], line["policies"]) == (["GPU-L102"], ["p"])
+
+
+@pytest.mark.parametrize(("decision", "event"), [(Decision(findings=(DENIED,)), "denied"), (Decision(), "debug")])
+def test_a_decision_is_logged_with_the_reason_to_keep_the_request(decision: Decision, event: str) -> None:
+    watched = Watched("debug")
+    kept = KeepRequest(KeepReason.MULTIPLE_GPUS)
+    decision = msgspec.structs.replace(decision, outcome=kept, involves_gpus=True)
+    watched.telemetry.record_decision("validate", request(), decision, 0.1)
+    assert [line["reason"] for line in watched.lines()] == ["MultipleGPUs"], event
 
 
 @pytest.mark.parametrize(("level", "lines"), [("info", []), ("debug", ["allowed", "patched"])])

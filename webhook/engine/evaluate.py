@@ -90,7 +90,7 @@ def _evaluate_gpu_pod(context: PodContext, mutation: PodMutation) -> list[Policy
 
 
 class _NamespaceRejections(NamedTuple):
-    """Why the API server will reject a pod: by LimitRanges, and by quotas for the pod and then its claims."""
+    """Predicted rejections of the API server: by LimitRanges, and by quotas for the pod and then its claims."""
 
     ranges: Sequence[Violation] = ()
     quotas: Sequence[Violation] = ()

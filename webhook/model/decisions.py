@@ -112,11 +112,11 @@ NEEDS_NODES = frozenset(
         KeepReason.UNREACHABLE,
     }
 )
-"""Reasons against a smaller request that only the nodes of a cluster can give."""
+"""Reasons that depend on the nodes of a cluster."""
 
 
 class KeepRequest(msgspec.Struct, frozen=True, gc=False):
-    """The request for GPUs stays, and why; `detail` adds names and figures."""
+    """The decision to keep a pod's GPU request; `detail` adds names and figures."""
 
     reason: KeepReason
     detail: str = ""
