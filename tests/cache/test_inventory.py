@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.make import Json
-from tests.placement.kube import BRIDGED, gpu_node, report, running
+from tests.placement.clusters import BRIDGED, gpu_node, report, running
 from webhook.cache.inventory import NodeInventory, build_inventory
 from webhook.model.fleet import fleet_node
 from webhook.model.gpu_node import GPUNode

@@ -12,7 +12,7 @@ import pytest
 
 from tests.cli.conftest import FILES, JUNE, Run
 from tests.make import Json, make_node
-from tests.placement.kube import gpu_node
+from tests.placement.clusters import gpu_node
 
 GPU = "nvidia.com/gpu"
 ROOM = ["--cluster", "room/cluster.yaml"]

@@ -22,7 +22,7 @@ from tests.cluster.test_agent import DEFINITIONS, GPUNODES, is_served
 from tests.cluster.waiting import eventually
 from tests.conftest import ROOT
 from tests.make import PodMaker, make_pod
-from tests.placement.kube import BRIDGED, DGX1, gpu_node, report
+from tests.placement.clusters import BRIDGED, DGX1, gpu_node, report
 from tests.world import mig_node
 from webhook.certs.issuer import create_self_signed
 from webhook.manifests import scheduler_config

@@ -1,4 +1,4 @@
-"""The index of the nodes while the cluster goes on: what is learnt as it begins, and what is written meanwhile."""
+"""The node index during changes: learning at the start, and updates meanwhile."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from time import monotonic
 
 import pytest
 
-from tests.extender.standing import stand, write
+from tests.extender.harness import stand, write
 from tests.make import Json, make_pod
-from tests.placement.kube import BRIDGED, gpu_node, placing, report, running
+from tests.placement.clusters import BRIDGED, gpu_node, placing, report, running
 from webhook.cache.inventory import NodeInventory
 from webhook.extender.state import SchedulerState
 from webhook.extender.workload_learner import ARRIVALS_PER_STEP
@@ -31,20 +31,20 @@ def beginning(*objects: Json) -> SchedulerState:
     inventory = NodeInventory()
     for writer in (inventory.nodes, inventory.pods, inventory.gpunodes):
         writer.begin()
-    standing = SchedulerState(inventory)
-    write(standing, *objects)
+    state = SchedulerState(inventory)
+    write(state, *objects)
     for writer in (inventory.nodes, inventory.pods, inventory.gpunodes):
         writer.swap()
-    return standing
+    return state
 
 
-def learnt(standing: SchedulerState) -> dict[PodDemand, int]:
-    return {need: round(count) for need, count in standing.learning.estimated_mix().counts.items()}
+def learnt(state: SchedulerState) -> dict[PodDemand, int]:
+    return {need: round(count) for need, count in state.learning.estimated_mix().counts.items()}
 
 
 @asynccontextmanager
-async def running_on(standing: SchedulerState) -> AsyncIterator[None]:
-    task = asyncio.create_task(standing.run(monotonic))
+async def running_on(state: SchedulerState) -> AsyncIterator[None]:
+    task = asyncio.create_task(state.run(monotonic))
     try:
         async with asyncio.timeout(20):
             yield
@@ -54,61 +54,61 @@ async def running_on(standing: SchedulerState) -> AsyncIterator[None]:
             await task
 
 
-async def test_pods_that_are_there_when_it_begins_count_once_as_in_a_snapshot() -> None:
+async def test_running_pods_count_once_as_in_a_snapshot() -> None:
     objects = [gpu_node("n"), running("g", "n", count=2), *(plain(f"c{i}") for i in range(3))]
-    standing = beginning(*objects)
+    state = beginning(*objects)
 
-    async with running_on(standing):
-        while standing.ranking is None:
+    async with running_on(state):
+        while state.ranking is None:
             await asyncio.sleep(0)
-        write(standing, later := plain("later", "3"))
-        while PodDemand(3000) not in learnt(standing):
+        write(state, later := plain("later", "3"))
+        while PodDemand(3000) not in learnt(state):
             await asyncio.sleep(0.001)
 
-    assert learnt(standing) == placing(*objects, later).mix.counts
+    assert learnt(state) == placing(*objects, later).mix.counts
 
 
-async def test_an_index_that_could_not_be_made_is_made_again_and_counts_once(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_failed_index_is_rebuilt_and_counts_once(monkeypatch: pytest.MonkeyPatch) -> None:
     objects = [gpu_node("n"), running("g", "n"), plain("c")]
-    standing = beginning(*objects)
+    state = beginning(*objects)
     with monkeypatch.context() as broken:
         broken.setattr("webhook.extender.state.NodeRanking", lambda *_: 1 // 0)
         with pytest.raises(ZeroDivisionError):
-            await standing.rebuild_index()
+            await state.rebuild_index()
 
-    assert standing.inventory.index_outdated
-    await standing.rebuild_index()
+    assert state.inventory.index_outdated
+    await state.rebuild_index()
 
-    assert learnt(standing) == placing(*objects).mix.counts
+    assert learnt(state) == placing(*objects).mix.counts
 
 
-async def test_requests_have_their_turn_while_arrivals_are_counted() -> None:
-    standing = await asyncio.to_thread(stand, gpu_node("n"), running("g", "n"))
+async def test_requests_are_answered_while_arrivals_are_counted() -> None:
+    state = await asyncio.to_thread(stand, gpu_node("n"), running("g", "n"))
     many = 4 * ARRIVALS_PER_STEP
-    write(standing, *(plain(f"c{i}") for i in range(many)))
+    write(state, *(plain(f"c{i}") for i in range(many)))
     seen: list[int] = []
 
-    async with running_on(standing):
+    async with running_on(state):
         while not seen or seen[-1] < many:
             await asyncio.sleep(0)
-            seen.append(learnt(standing).get(PodDemand(2000), 0))
+            seen.append(learnt(state).get(PodDemand(2000), 0))
 
     assert any(0 < count < many for count in seen)
 
 
-async def test_who_comes_while_the_first_index_is_made_counts_once() -> None:
+async def test_pod_that_arrives_during_the_first_index_counts_once() -> None:
     """The thread reads what the loop took before, and nothing that the loop goes on writing."""
     objects = [gpu_node("n"), running("g", "n"), plain("before")]
-    standing = beginning(*objects)
+    state = beginning(*objects)
 
-    async with beside(standing.rebuild_index()):
-        write(standing, meanwhile := plain("meanwhile"))
-    assert learnt(standing) == placing(*objects).mix.counts
+    async with beside(state.rebuild_index()):
+        write(state, meanwhile := plain("meanwhile"))
+    assert learnt(state) == placing(*objects).mix.counts
 
-    async with running_on(standing):
-        while standing.inventory.arrivals:
+    async with running_on(state):
+        while state.inventory.arrivals:
             await asyncio.sleep(0.001)
-    assert learnt(standing) == placing(*objects, meanwhile).mix.counts
+    assert learnt(state) == placing(*objects, meanwhile).mix.counts
 
 
 @asynccontextmanager
@@ -135,11 +135,11 @@ class Leaving(dict[str, object]):
         return there
 
 
-def test_a_report_that_goes_while_it_is_read_is_no_fault(monkeypatch: pytest.MonkeyPatch) -> None:
-    standing = beginning(gpu_node("n"), report("n", 4, BRIDGED))
-    (node,) = standing.inventory.all_nodes()
-    monkeypatch.setattr(standing.inventory, "_reports", Leaving(standing.inventory._reports))
+def test_report_deleted_while_it_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    state = beginning(gpu_node("n"), report("n", 4, BRIDGED))
+    (node,) = state.inventory.all_nodes()
+    monkeypatch.setattr(state.inventory, "_reports", Leaving(state.inventory._reports))
 
-    _, devices = standing.inventory.free_on_node(fleet_node(node))
+    _, devices = state.inventory.free_on_node(fleet_node(node))
 
     assert devices is not None

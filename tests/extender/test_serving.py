@@ -1,4 +1,4 @@
-"""The extender over real sockets: TLS, bounds, health, metrics and draining, and its log."""
+"""The extender over real sockets: TLS, limits, health, metrics, draining and logs."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from typing import Any
 import aiohttp
 from msgspec.structs import replace
 
-from tests.extender.standing import body, stand
+from tests.extender.harness import body, stand
 from tests.make import make_pod
-from tests.placement.kube import BRIDGED, gpu_node, report
+from tests.placement.clusters import BRIDGED, gpu_node, report
 from tests.server.site import PAIR
 from tests.world import mig_node
 from webhook.cache.inventory import NodeInventory
@@ -72,7 +72,7 @@ async def ready() -> SchedulerState:
     return await asyncio.to_thread(standing)
 
 
-async def test_a_scheduler_is_answered_over_tls() -> None:
+async def test_scheduler_is_answered_over_tls() -> None:
     async with serving(await ready()) as site:
         filtered = await site.post("/filter", body(TWO, ["n"]))
         ranked = await site.post("/prioritize", body(TWO, ["n"]))
@@ -84,7 +84,7 @@ async def test_a_scheduler_is_answered_over_tls() -> None:
     assert ranked == (200, [{"Host": "n", "Score": 10}])
 
 
-async def test_before_the_nodes_are_known_it_says_so_and_decides_nothing() -> None:
+async def test_before_the_nodes_are_known_it_is_unready() -> None:
     async with serving(SchedulerState(NodeInventory())) as site:
         status, answer = await site.post("/filter", body(TWO, ["n"]))
         page = await site.get("/readyz?verbose")
@@ -95,7 +95,7 @@ async def test_before_the_nodes_are_known_it_says_so_and_decides_nothing() -> No
     assert alive == (200, "ok\n")
 
 
-async def test_what_no_scheduler_sends_is_refused_and_counted() -> None:
+async def test_invalid_requests_are_rejected_and_counted() -> None:
     async with serving(await ready(), ServerLimits(body=4096)) as site:
         unread = await site.post("/filter", b"{")
         large = await site.post("/filter", body(TWO, ["n" * 5000]))
@@ -107,7 +107,7 @@ async def test_what_no_scheduler_sends_is_refused_and_counted() -> None:
     assert 'rightslice_http_rejections_total{reason="body_too_large"} 1.0' in page
 
 
-async def test_its_figures_name_verbs_and_results_and_nothing_that_a_client_wrote() -> None:
+async def test_metrics_have_no_client_text() -> None:
     async with serving(await ready()) as site:
         await site.post("/prioritize", body(TWO, ["n", "stranger"]))
         _, page = await site.get("/metrics")
@@ -118,7 +118,7 @@ async def test_its_figures_name_verbs_and_results_and_nothing_that_a_client_wrot
     assert "stranger" not in page
 
 
-async def test_a_fault_of_ours_is_an_error_that_the_log_explains() -> None:
+async def test_internal_error_is_logged() -> None:
     broken = await ready()
     async with serving(broken) as site:
         broken.inventory = None  # type: ignore[assignment] # a fault that no test of the rest could provoke
@@ -128,7 +128,7 @@ async def test_a_fault_of_ours_is_an_error_that_the_log_explains() -> None:
     assert "AttributeError" in site.log.getvalue()
 
 
-async def test_when_it_is_told_to_end_it_is_not_ready_and_answers_on() -> None:
+async def test_it_answers_while_draining_but_is_not_ready() -> None:
     hurried = asyncio.Event()
     async with serving(await ready()) as site:
         ending = asyncio.create_task(drain_connections(site.listener, 30.0, hurried))
@@ -142,7 +142,7 @@ async def test_when_it_is_told_to_end_it_is_not_ready_and_answers_on() -> None:
     assert status == 200
 
 
-async def test_what_a_node_or_its_agent_says_that_cannot_be_is_told_in_the_log() -> None:
+async def test_implausible_node_data_is_logged() -> None:
     broken = report("n", 4, BRIDGED, cut={0: [("1g.10gb", 77, "")]})
     absurd = gpu_node("absurd", 10**15)
     async with serving(await asyncio.to_thread(stand, gpu_node("n"), broken, absurd)) as site:
@@ -156,7 +156,7 @@ async def test_what_a_node_or_its_agent_says_that_cannot_be_is_told_in_the_log()
     assert "1000000000000000 nvidia.com/gpu are more than any node can have" in site.log.getvalue()
 
 
-async def test_a_node_that_cannot_be_judged_is_told_in_the_log_and_the_others_are_ranked() -> None:
+async def test_failing_node_is_logged_and_others_are_ranked() -> None:
     of = await asyncio.to_thread(stand, mig_node("well"), mig_node("ill"))
     assert of.ranking is not None
     of.refresh(0.0)

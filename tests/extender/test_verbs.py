@@ -1,12 +1,12 @@
-"""What a scheduler is told: which nodes suit a pod, how well, and where evicting others helps."""
+"""The extender's answers: feasible nodes, scores, and whether eviction helps."""
 
 from __future__ import annotations
 
 import pytest
 
-from tests.extender.standing import body, filter_, preempt, scores, stand, write
+from tests.extender.harness import body, filter_, preempt, scores, stand, write
 from tests.make import Json, PodMaker, make_pod
-from tests.placement.kube import BRIDGED, GPU, ailing, gpu_node, report, running, shared_node
+from tests.placement.clusters import BRIDGED, GPU, ailing, gpu_node, report, running, shared_node
 from tests.world import mig_node
 from webhook.errors import ReviewError
 from webhook.extender.state import RESERVATION_SECONDS, SchedulerState
@@ -42,67 +42,67 @@ def one_pair(name: str) -> list[Json]:
     return bridged(name, {2: f"team/{name}-x", 3: f"team/{name}-y"})
 
 
-def holders(standing: SchedulerState) -> dict[str, str]:
+def holders(state: SchedulerState) -> dict[str, str]:
     """Who was promised which node."""
-    return {place.pod: node for node in standing.reservations.nodes for place in standing.reservations.on_node(node)}
+    return {place.pod: node for node in state.reservations.nodes for place in state.reservations.on_node(node)}
 
 
-def test_two_gpus_go_where_a_pair_is_free_and_the_others_are_ranked_behind() -> None:
-    standing = stand(*singles(), *bridged("pairs"))
+def test_two_gpus_prefer_a_free_pair() -> None:
+    state = stand(*singles(), *bridged("pairs"))
 
-    assert scores(standing, two(), "singles", "pairs") == {"pairs": 10, "singles": 4}
-    assert holders(standing) == {"team/two": "pairs"}
-
-
-def test_of_equals_only_one_is_best_and_the_others_are_alike() -> None:
-    standing = stand(gpu_node("a", 8, H100), gpu_node("b", 8, H100), gpu_node("c", 8, H100))
-
-    assert scores(standing, two(), "a", "b", "c") == {"a": 10, "b": 9, "c": 9}
+    assert scores(state, two(), "singles", "pairs") == {"pairs": 10, "singles": 4}
+    assert holders(state) == {"team/two": "pairs"}
 
 
-def test_several_shares_of_a_card_are_ranked_and_promised() -> None:
-    standing = stand(shared_node("idle"), shared_node("fuller"), running("a", "fuller", f"{GPU}.shared"))
+def test_only_one_of_equal_nodes_is_best() -> None:
+    state = stand(gpu_node("a", 8, H100), gpu_node("b", 8, H100), gpu_node("c", 8, H100))
+
+    assert scores(state, two(), "a", "b", "c") == {"a": 10, "b": 9, "c": 9}
+
+
+def test_several_shares_are_ranked_and_reserved() -> None:
+    state = stand(shared_node("idle"), shared_node("fuller"), running("a", "fuller", f"{GPU}.shared"))
     pod = make_pod("two").asks(f"{GPU}.shared", "2")
 
-    assert scores(standing, pod, "idle", "fuller") == {"fuller": 10, "idle": 4}
-    assert holders(standing) == {"team/two": "fuller"}
+    assert scores(state, pod, "idle", "fuller") == {"fuller": 10, "idle": 4}
+    assert holders(state) == {"team/two": "fuller"}
 
 
-def test_only_the_nodes_that_were_asked_about_are_ranked() -> None:
-    standing = stand(*singles(), *bridged("pairs"))
+def test_only_requested_nodes_are_ranked() -> None:
+    state = stand(*singles(), *bridged("pairs"))
 
-    assert scores(standing, two(), "singles") == {"singles": 10}
+    assert scores(state, two(), "singles") == {"singles": 10}
 
 
 @pytest.mark.parametrize("pod", [make_pod(), make_pod().asks("nvidia.com/gpu", "0")], ids=["none", "none of them"])
-def test_a_pod_without_gpus_is_left_to_the_scheduler(pod: PodMaker) -> None:
-    standing = stand(*bridged("pairs"))
+def test_pod_without_gpus_passes(pod: PodMaker) -> None:
+    state = stand(*bridged("pairs"))
 
-    assert filter_(standing, pod, "pairs")["NodeNames"] == ["pairs"]
-    assert scores(standing, pod, "pairs") == {"pairs": 0}
-    assert not holders(standing)
-
-
-def test_where_no_node_has_the_cpu_none_is_ranked_and_none_is_promised() -> None:
-    standing = stand(*bridged("pairs"))
-
-    assert scores(standing, two().asks("cpu", "1000"), "pairs") == {"pairs": 0}
-    assert not holders(standing)
+    assert filter_(state, pod, "pairs")["NodeNames"] == ["pairs"]
+    assert scores(state, pod, "pairs") == {"pairs": 0}
+    assert not holders(state)
 
 
-def test_a_node_that_is_not_known_is_no_obstacle_unless_links_are_required() -> None:
-    standing = stand(*bridged("pairs"))
+def test_without_enough_cpu_nothing_is_ranked_or_reserved() -> None:
+    state = stand(*bridged("pairs"))
 
-    assert filter_(standing, two(), "new", "pairs")["NodeNames"] == ["new", "pairs"]
-    assert scores(standing, two(), "new", "pairs") == {"new": 0, "pairs": 10}
-    assert filter_(standing, strict(), "new", "pairs")["FailedNodes"] == {"new": UNKNOWN_NODE}
+    assert scores(state, two().asks("cpu", "1000"), "pairs") == {"pairs": 0}
+    assert not holders(state)
 
 
-def test_what_is_required_and_not_there_is_refused_and_said_whether_evicting_helps() -> None:
+def test_unknown_node_passes_unless_links_are_required() -> None:
+    state = stand(*bridged("pairs"))
+
+    assert filter_(state, two(), "new", "pairs")["NodeNames"] == ["new", "pairs"]
+    assert scores(state, two(), "new", "pairs") == {"new": 0, "pairs": 10}
+    assert filter_(state, strict(), "new", "pairs")["FailedNodes"] == {"new": UNKNOWN_NODE}
+
+
+def test_required_links_are_filtered_with_a_hint_about_eviction() -> None:
     torn = bridged("torn", {0: "team/a", 2: "team/b"})
-    standing = stand(*singles(), *bridged("pairs"), *torn)
+    state = stand(*singles(), *bridged("pairs"), *torn)
 
-    assert filter_(standing, strict(), "singles", "pairs", "torn") == {
+    assert filter_(state, strict(), "singles", "pairs", "torn") == {
         "NodeNames": ["pairs"],
         "FailedNodes": {"torn": NOT_JOINED},
         "FailedAndUnresolvableNodes": {"singles": NEVER_JOINED},
@@ -110,147 +110,147 @@ def test_what_is_required_and_not_there_is_refused_and_said_whether_evicting_hel
     }
 
 
-def test_where_one_node_is_left_the_scheduler_asks_no_more_and_it_is_promised() -> None:
-    standing = stand(*singles(), *bridged("pairs"))
+def test_last_remaining_node_is_reserved_by_filter() -> None:
+    state = stand(*singles(), *bridged("pairs"))
 
-    filter_(standing, strict(), "singles", "pairs")
+    filter_(state, strict(), "singles", "pairs")
 
-    assert holders(standing) == {"team/strict": "pairs"}
+    assert holders(state) == {"team/strict": "pairs"}
 
 
-def test_two_pods_that_are_ranked_at_once_do_not_count_on_the_same_pair() -> None:
-    standing = stand(*one_pair("a"), *one_pair("b"))
+def test_two_pods_at_once_do_not_get_the_same_pair() -> None:
+    state = stand(*one_pair("a"), *one_pair("b"))
 
-    first = scores(standing, two("first"), "a", "b")
-    second = scores(standing, two("second"), "a", "b")
+    first = scores(state, two("first"), "a", "b")
+    second = scores(state, two("second"), "a", "b")
 
     assert first == {"a": 10, "b": 9}
     assert second == {"a": 0, "b": 10}
-    assert filter_(standing, strict("third"), "a", "b")["FailedNodes"] == {"a": NOT_JOINED, "b": NOT_JOINED}
+    assert filter_(state, strict("third"), "a", "b")["FailedNodes"] == {"a": NOT_JOINED, "b": NOT_JOINED}
 
 
 @pytest.mark.parametrize("cut", [{}, {4: [("3g.40gb", 0, "")]}], ids=["no card is cut", "a card is cut"])
-def test_whole_gpus_that_are_promised_or_just_taken_are_gone_beside_mig_cards_too(
+def test_reserved_and_new_gpus_are_taken_beside_mig_cards(
     cut: dict[int, list[tuple[str, int, str]]],
 ) -> None:
     """Six cards, two pairs among them: two pods fit, and no third."""
-    standing = stand(mig_node("n"), report("n", 6, BRIDGED, {5: "team/x"}, cut), running("x", "n"))
+    state = stand(mig_node("n"), report("n", 6, BRIDGED, {5: "team/x"}, cut), running("x", "n"))
 
-    answers = [filter_(standing, strict(name), "n")["NodeNames"] for name in ("first", "second", "third")]
-    write(standing, running("second", "n", count=2))
+    answers = [filter_(state, strict(name), "n")["NodeNames"] for name in ("first", "second", "third")]
+    write(state, running("second", "n", count=2))
 
     assert answers == [["n"], ["n"], []]
-    assert filter_(standing, strict("fourth"), "n")["FailedNodes"] == {"n": NOT_JOINED}
+    assert filter_(state, strict("fourth"), "n")["FailedNodes"] == {"n": NOT_JOINED}
 
 
-def test_a_promise_ends_with_its_time() -> None:
-    standing = stand(*one_pair("a"))
-    scores(standing, two("first"), "a")
+def test_reservation_expires() -> None:
+    state = stand(*one_pair("a"))
+    scores(state, two("first"), "a")
 
-    assert filter_(standing, strict(), "a", now=RESERVATION_SECONDS - 0.1)["NodeNames"] == []
-    assert filter_(standing, strict(), "a", now=RESERVATION_SECONDS)["NodeNames"] == ["a"]
-
-
-def test_a_promise_ends_when_the_pod_is_seen_and_it_holds_what_it_got() -> None:
-    standing = stand(*one_pair("a"), *one_pair("b"))
-    scores(standing, two("first"), "a", "b")
-
-    write(standing, running("first", "b", count=2))
-
-    assert filter_(standing, strict(), "a", "b")["NodeNames"] == ["a"]
-    assert holders(standing) == {"team/strict": "a"}
+    assert filter_(state, strict(), "a", now=RESERVATION_SECONDS - 0.1)["NodeNames"] == []
+    assert filter_(state, strict(), "a", now=RESERVATION_SECONDS)["NodeNames"] == ["a"]
 
 
-def test_a_pod_is_not_in_its_own_way_when_it_is_asked_about_again() -> None:
-    standing = stand(*one_pair("a"))
+def test_reservation_ends_when_the_pod_is_seen() -> None:
+    state = stand(*one_pair("a"), *one_pair("b"))
+    scores(state, two("first"), "a", "b")
 
-    assert [scores(standing, two(), "a") for _ in range(2)] == [{"a": 10}, {"a": 10}]
-    assert filter_(standing, strict("two"), "a")["NodeNames"] == ["a"]
+    write(state, running("first", "b", count=2))
 
-
-def test_gpus_of_a_pod_that_is_gone_are_free_before_its_agent_says_so() -> None:
-    standing = stand(*bridged("n", {0: "team/x", 2: "team/y"}))
-    assert filter_(standing, strict(), "n")["NodeNames"] == []
-
-    write(standing, running("x", "n"), gone=True)
-
-    assert filter_(standing, strict(), "n")["NodeNames"] == ["n"]
+    assert filter_(state, strict(), "a", "b")["NodeNames"] == ["a"]
+    assert holders(state) == {"team/strict": "a"}
 
 
-def test_gpus_of_a_pod_that_has_come_are_taken_before_its_agent_says_so() -> None:
-    standing = stand(*bridged("n"))
+def test_own_reservation_does_not_block_a_retry() -> None:
+    state = stand(*one_pair("a"))
 
-    write(standing, running("x", "n", count=2))
-    assert filter_(standing, strict(), "n")["NodeNames"] == ["n"]
-    write(standing, running("y", "n"), running("z", "n"))
+    assert [scores(state, two(), "a") for _ in range(2)] == [{"a": 10}, {"a": 10}]
+    assert filter_(state, strict("two"), "a")["NodeNames"] == ["a"]
 
-    assert filter_(standing, strict(), "n")["FailedNodes"] == {"n": NOT_JOINED}
+
+def test_gpus_of_a_deleted_pod_are_free_before_the_report() -> None:
+    state = stand(*bridged("n", {0: "team/x", 2: "team/y"}))
+    assert filter_(state, strict(), "n")["NodeNames"] == []
+
+    write(state, running("x", "n"), gone=True)
+
+    assert filter_(state, strict(), "n")["NodeNames"] == ["n"]
+
+
+def test_gpus_of_a_new_pod_are_taken_before_the_report() -> None:
+    state = stand(*bridged("n"))
+
+    write(state, running("x", "n", count=2))
+    assert filter_(state, strict(), "n")["NodeNames"] == ["n"]
+    write(state, running("y", "n"), running("z", "n"))
+
+    assert filter_(state, strict(), "n")["FailedNodes"] == {"n": NOT_JOINED}
 
 
 @pytest.mark.parametrize("seen", [True, False])
-def test_a_pod_that_is_not_reported_yet_holds_what_each_container_got(seen: bool) -> None:
+def test_unreported_pod_holds_what_each_container_got(seen: bool) -> None:
     crossed = report("n", 4, {(0, 2): 12, (1, 3): 12})
     ones = make_pod("ones").gpus(1).container("beside", resources={"limits": {"nvidia.com/gpu": "1"}})
-    standing = stand(gpu_node("n"), crossed, *([ones.spec(nodeName="n").build()] if seen else []))
+    state = stand(gpu_node("n"), crossed, *([ones.spec(nodeName="n").build()] if seen else []))
     if not seen:
-        scores(standing, ones, "n")
+        scores(state, ones, "n")
 
-    assert filter_(standing, strict(), "n")["FailedNodes"] == {"n": NOT_JOINED}
+    assert filter_(state, strict(), "n")["FailedNodes"] == {"n": NOT_JOINED}
 
 
-def test_gpus_that_the_node_gives_out_no_more_are_not_counted_on() -> None:
+def test_withdrawn_gpus_are_not_used() -> None:
     torn = ailing(report("torn", 4, BRIDGED, {2: "team/a"}), 0, conditions=["XID 94: contained memory error"])
     joined = {(i, j): 18 for j in range(8) for i in range(j)}
     alone = ailing(report("alone", 8, joined, nvswitch=True), 0, nvlinkDegraded=True)
-    standing = stand(gpu_node("torn", 3), torn, gpu_node("alone", 7, H100), alone)
-    write(standing, running("a", "torn") | {"metadata": {"name": "a", "namespace": "team", "uid": "u-a"}})
+    state = stand(gpu_node("torn", 3), torn, gpu_node("alone", 7, H100), alone)
+    write(state, running("a", "torn") | {"metadata": {"name": "a", "namespace": "team", "uid": "u-a"}})
 
-    assert filter_(standing, strict(), "torn", "alone")["NodeNames"] == ["alone"]
-    assert preempt(standing, strict(), {"torn": ["u-a"]}) == ["torn"]
-    assert preempt(standing, strict(), {"torn": []}) == []
+    assert filter_(state, strict(), "torn", "alone")["NodeNames"] == ["alone"]
+    assert preempt(state, strict(), {"torn": ["u-a"]}) == ["torn"]
+    assert preempt(state, strict(), {"torn": []}) == []
 
 
-def test_pods_go_to_ill_gpus_last() -> None:
+def test_unhealthy_gpus_are_used_last() -> None:
     held = {gpu: f"team/{gpu}" for gpu in (1, 2, 3)}
     sick = [ailing(report("sick", 4, BRIDGED, held), 0), *(running(str(gpu), "sick") for gpu in held)]
-    standing = stand(gpu_node("sick"), *sick, gpu_node("well"), report("well", 4, BRIDGED))
+    state = stand(gpu_node("sick"), *sick, gpu_node("well"), report("well", 4, BRIDGED))
 
-    assert scores(standing, make_pod().gpus(1), "sick", "well")["well"] == 10
-
-
-def test_a_report_that_comes_counts() -> None:
-    standing = stand(*bridged("n"))
-
-    write(standing, report("n", 4, {}))
-
-    assert filter_(standing, strict(), "n")["FailedAndUnresolvableNodes"] == {"n": NEVER_JOINED}
+    assert scores(state, make_pod().gpus(1), "sick", "well")["well"] == 10
 
 
-def test_one_gpu_does_not_break_the_last_pair() -> None:
-    standing = stand(*one_pair("pair"), *bridged("odd", {1: "team/o1", 3: "team/o3"}))
+def test_new_report_counts() -> None:
+    state = stand(*bridged("n"))
 
-    assert scores(standing, make_pod().gpus(1), "pair", "odd")["odd"] == 10
+    write(state, report("n", 4, {}))
+
+    assert filter_(state, strict(), "n")["FailedAndUnresolvableNodes"] == {"n": NEVER_JOINED}
 
 
-def test_mig_pods_keep_room_for_3g() -> None:
+def test_single_gpu_does_not_break_the_last_pair_for_the_scheduler() -> None:
+    state = stand(*one_pair("pair"), *bridged("odd", {1: "team/o1", 3: "team/o3"}))
+
+    assert scores(state, make_pod().gpus(1), "pair", "odd")["odd"] == 10
+
+
+def test_mig_pods_keep_space_for_3g_for_the_scheduler() -> None:
     def card(name: str, start: int) -> list[Json]:
         cut = {0: [("3g.40gb", 4, "")], 1: [("1g.10gb", start, ""), ("1g.10gb", 5, "team/a"), ("1g.10gb", 6, "")]}
         return [mig_node(name, small=3, large=1), report(name, 2, {}, cut=cut)]
 
-    standing = stand(*card("torn", 4), *card("low", 0), running("a", "torn", MIG))
+    state = stand(*card("torn", 4), *card("low", 0), running("a", "torn", MIG))
 
-    assert scores(standing, make_pod().asks(MIG, "1"), "torn", "low")["torn"] == 10
+    assert scores(state, make_pod().asks(MIG, "1"), "torn", "low")["torn"] == 10
 
 
-def test_evicting_helps_only_where_it_joins_what_is_free() -> None:
+def test_eviction_helps_only_if_it_joins_gpus() -> None:
     held = {0: "team/a", 2: "team/b"}
-    standing = stand(*bridged("n", held), *singles())
+    state = stand(*bridged("n", held), *singles())
     for name in "ab":
-        write(standing, running(name, "n") | {"metadata": {"name": name, "namespace": "team", "uid": f"u-{name}"}})
+        write(state, running(name, "n") | {"metadata": {"name": name, "namespace": "team", "uid": f"u-{name}"}})
 
-    assert preempt(standing, strict(), {"n": ["u-a"], "singles": ["u-z"], "new": ["u-y"]}) == ["n"]
-    assert preempt(standing, strict(), {"n": ["u-z"]}) == []
-    assert preempt(standing, two(), {"n": ["u-z"]}) == ["n"]
+    assert preempt(state, strict(), {"n": ["u-a"], "singles": ["u-z"], "new": ["u-y"]}) == ["n"]
+    assert preempt(state, strict(), {"n": ["u-z"]}) == []
+    assert preempt(state, two(), {"n": ["u-z"]}) == ["n"]
 
 
 BODIES = {
@@ -264,65 +264,65 @@ BODIES = {
 
 @pytest.mark.parametrize("sent", BODIES.values(), ids=BODIES)
 @pytest.mark.parametrize("verb", [handle_filter, handle_prioritize, handle_preempt])
-def test_what_no_scheduler_sends_is_refused(verb: object, sent: bytes) -> None:
+def test_invalid_bodies_are_rejected(verb: object, sent: bytes) -> None:
     assert callable(verb)
     with pytest.raises(ReviewError, match=r"must (be|not be|have)"):
         verb(stand(*bridged("n")), sent, 0.0)
 
 
-def test_what_is_learnt_counts_each_pod_once() -> None:
-    standing = stand(*bridged("n"))
+def test_each_pod_is_learned_once() -> None:
+    state = stand(*bridged("n"))
     for _ in range(3):
-        filter_(standing, two(), "n")
-    filter_(standing, two("other"), "n")
+        filter_(state, two(), "n")
+    filter_(state, two("other"), "n")
 
-    counts = standing.learning.estimated_mix().counts
+    counts = state.learning.estimated_mix().counts
 
     assert {need.gpus: round(count) for need, count in counts.items()} == {2: 2}
 
 
-def test_a_report_that_cannot_be_spoils_no_answer_and_is_told() -> None:
+def test_invalid_report_affects_no_answer_and_is_reported() -> None:
     cut = {0: [("1g.10gb", -4, "")]}
-    standing = stand(mig_node("well"), mig_node("ill"), report("well", 6, {}))
+    state = stand(mig_node("well"), mig_node("ill"), report("well", 6, {}))
     small = make_pod("small").asks(MIG, "1")
-    assert scores(standing, small, "well", "ill") == {"well": 9, "ill": 10}
+    assert scores(state, small, "well", "ill") == {"well": 9, "ill": 10}
 
-    write(standing, report("ill", 6, {}, cut=cut))
+    write(state, report("ill", 6, {}, cut=cut))
 
-    assert set(scores(standing, small, "well", "ill").values()) == {10, 9}
-    assert standing.inventory.unusable_reports == {"ill": "GPU 0: the start of '1g.10gb' must be 0 to 15, found -4"}
+    assert set(scores(state, small, "well", "ill").values()) == {10, 9}
+    assert state.inventory.unusable_reports == {"ill": "GPU 0: the start of '1g.10gb' must be 0 to 15, found -4"}
 
-    write(standing, report("ill", 6, {}, cut=cut), gone=True)
-    assert not standing.inventory.unusable_reports
+    write(state, report("ill", 6, {}, cut=cut), gone=True)
+    assert not state.inventory.unusable_reports
 
 
-def test_evicting_helps_without_an_agent_where_enough_are_free_then() -> None:
+def test_eviction_helps_without_an_agent_if_enough_are_free() -> None:
     held = [running(f"x{i}", "dgx") for i in range(7)]
     for pod in held:
         pod["metadata"]["uid"] = pod["metadata"]["name"]
-    standing = stand(gpu_node("dgx", 8, "Tesla-V100-SXM2-32GB"), *held)
+    state = stand(gpu_node("dgx", 8, "Tesla-V100-SXM2-32GB"), *held)
 
-    assert filter_(standing, strict(), "dgx")["FailedNodes"] == {"dgx": NOT_JOINED}
-    assert preempt(standing, strict(), {"dgx": ["x0"]}) == []
-    assert preempt(standing, strict(), {"dgx": ["x0", "x1"]}) == ["dgx"]
+    assert filter_(state, strict(), "dgx")["FailedNodes"] == {"dgx": NOT_JOINED}
+    assert preempt(state, strict(), {"dgx": ["x0"]}) == []
+    assert preempt(state, strict(), {"dgx": ["x0", "x1"]}) == ["dgx"]
 
-    write(standing, *held[:2], gone=True)
-    assert filter_(standing, strict(), "dgx")["NodeNames"] == ["dgx"]
+    write(state, *held[:2], gone=True)
+    assert filter_(state, strict(), "dgx")["NodeNames"] == ["dgx"]
 
 
 @pytest.mark.parametrize("resource", ["nvidia.com/gpu", "cpu"])
-def test_a_pod_that_asks_for_less_than_nothing_is_refused_and_promised_nothing(resource: str) -> None:
-    standing = stand(*bridged("pairs"))
+def test_negative_request_is_rejected_without_a_reservation(resource: str) -> None:
+    state = stand(*bridged("pairs"))
     pod = make_pod("debt").gpus(1).container("more").asks(resource, "-8")
 
     for verb in (handle_filter, handle_prioritize):
         with pytest.raises(ReviewError, match=f"'{resource}' must not be negative"):
-            verb(standing, body(pod, ["pairs"]), 0.0)
-    assert not holders(standing)
+            verb(state, body(pod, ["pairs"]), 0.0)
+    assert not holders(state)
 
 
-def test_a_pod_with_two_gpu_resources_is_ranked_where_both_are_free() -> None:
-    standing = stand(mig_node("mixed", small=7), gpu_node("whole"), mig_node("full"), running("x", "full", count=6))
+def test_pod_with_two_gpu_resources_needs_both() -> None:
+    state = stand(mig_node("mixed", small=7), gpu_node("whole"), mig_node("full"), running("x", "full", count=6))
     both = make_pod("both").gpus(1).asks(MIG, "2")
 
-    assert scores(standing, both, "mixed", "whole", "full") == {"mixed": 10, "whole": 0, "full": 0}
+    assert scores(state, both, "mixed", "whole", "full") == {"mixed": 10, "whole": 0, "full": 0}

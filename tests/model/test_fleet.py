@@ -1,4 +1,4 @@
-"""Fleet: which nodes take pods, and what messages ask for."""
+"""Fleet: nodes that accept pods, and the figures of messages."""
 
 from __future__ import annotations
 
@@ -29,20 +29,20 @@ USABLE: dict[str, dict[str, str]] = {
 
 
 @pytest.mark.parametrize("labels", UNUSABLE.values(), ids=UNUSABLE)
-def test_not_usable(labels: dict[str, str]) -> None:
+def test_unusable_nodes(labels: dict[str, str]) -> None:
     assert Fleet([node("n", labels, **{GPU: "8"})]).usable_nodes == 0
 
 
 @pytest.mark.parametrize("labels", USABLE.values(), ids=USABLE)
-def test_usable(labels: dict[str, str]) -> None:
+def test_usable_nodes(labels: dict[str, str]) -> None:
     assert Fleet([node("n", labels, **{GPU: "8"})]).usable_nodes == 1
 
 
-def test_gpu_labels_do_not_close_a_node_without_gpus() -> None:
+def test_gpu_labels_do_not_block_a_node_without_gpus() -> None:
     assert Fleet([node("n", {"gpu.present": "false"})]).usable_nodes == 1
 
 
-def test_cordoned_and_unready_nodes_take_nobody() -> None:
+def test_cordoned_and_unready_nodes_accept_no_pod() -> None:
     cordoned, unready, unknown, silent = make_node("a"), make_node("b"), make_node("c"), make_node("d")
     cordoned["spec"]["unschedulable"] = True
     unready["status"]["conditions"][0]["status"] = "False"
@@ -52,14 +52,14 @@ def test_cordoned_and_unready_nodes_take_nobody() -> None:
     assert names(fleet, fleet.usable_nodes) == {"d"}
 
 
-def test_many_strangers_do_not_fill_the_memory() -> None:
+def test_caches_are_bounded() -> None:
     fleet = Fleet([node()])
     for number in range(3000):
         fleet.tolerated_nodes((Toleration(key=str(number), operator="Exists"),))
     assert len(fleet._tolerated) <= 1024
 
 
-def test_what_messages_ask_for() -> None:
+def test_figures_for_messages() -> None:
     large = node("a", {"gpu.product": A100}, **{GPU: "8", SMALL: "7"})
     fleet = Fleet([large, node("b", {"gpu.product": "NVIDIA-L4"}, **{GPU: "2"}), node("cpu")])
     assert fleet.resources() == (GPU, SMALL)
@@ -74,7 +74,7 @@ def test_what_messages_ask_for() -> None:
     assert fleet.nodes_advertising(GPU) == 0b011
 
 
-def test_an_empty_fleet_answers_too() -> None:
+def test_empty_fleet() -> None:
     fleet = Fleet([])
     assert (
         fleet.offers,

@@ -1,4 +1,4 @@
-"""Fleet.select and Fleet.tolerated: masks say what a plain look at each node says."""
+"""Node masks equal a plain check of each node."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def _term_holds(term: NodeSelectorTerm, name: str, labels: dict[str, str]) -> bo
 
 @settings(max_examples=200)
 @given(st.lists(LABELS, max_size=5), LABELS, st.none() | st.lists(TERMS, max_size=3))
-def test_select_is_what_a_plain_look_at_each_node_says(
+def test_selection_equals_a_plain_check(
     nodes: list[dict[str, str]], selector: dict[str, str], terms: list[NodeSelectorTerm] | None
 ) -> None:
     made = [Node(metadata=NodeMetadata(name=f"n{i}", labels=labels)) for i, labels in enumerate(nodes)]
@@ -100,9 +100,7 @@ def _covers(toleration: Toleration, taint: Taint) -> bool:
 
 @settings(max_examples=200)
 @given(st.lists(st.lists(TAINTS, max_size=3), max_size=5), st.lists(TOLERATIONS, max_size=3))
-def test_tolerated_is_what_a_plain_look_at_each_node_says(
-    nodes: list[list[Taint]], tolerations: list[Toleration]
-) -> None:
+def test_toleration_equals_a_plain_check(nodes: list[list[Taint]], tolerations: list[Toleration]) -> None:
     made = [Node(metadata=NodeMetadata(name=f"n{i}"), spec=NodeSpec(taints=tuple(t))) for i, t in enumerate(nodes)]
     want = {
         f"n{i}"

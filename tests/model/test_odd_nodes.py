@@ -1,4 +1,4 @@
-"""Laws over odd nodes: any labels, any amounts."""
+"""Properties for nodes with any labels and amounts."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def odd_nodes(draw: st.DrawFn) -> Node:
 
 @settings(max_examples=200)
 @given(st.lists(odd_nodes(), max_size=4))
-def test_no_node_is_too_odd_and_capacities_add_up_to_what_is_allocatable(nodes: list[Node]) -> None:
+def test_capacities_add_up_to_allocatable(nodes: list[Node]) -> None:
     fleet = Fleet(nodes)
     for resource in fleet.resources():
         speaking = [
@@ -70,7 +70,7 @@ def test_no_node_is_too_odd_and_capacities_add_up_to_what_is_allocatable(nodes: 
 
 @settings(max_examples=200)
 @given(st.lists(odd_nodes(), max_size=4))
-def test_a_selector_reaches_its_own_shape_and_no_other(nodes: list[Node]) -> None:
+def test_selector_reaches_its_own_size_only(nodes: list[Node]) -> None:
     fleet = Fleet(nodes)
     for offer in fleet.offers:
         if offer.selector:

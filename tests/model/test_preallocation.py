@@ -1,4 +1,4 @@
-"""Which containers take GPU memory because it is there."""
+"""Containers that allocate all visible GPU memory."""
 
 from __future__ import annotations
 
@@ -59,5 +59,5 @@ CASES: dict[str, tuple[str, str, tuple[str, ...], dict[str, str]]] = {
 
 
 @pytest.mark.parametrize(("want", "image", "command", "variables"), CASES.values(), ids=CASES)
-def test_takes_all(want: str, image: str, command: tuple[str, ...], variables: dict[str, str]) -> None:
+def test_preallocating_frameworks(want: str, image: str, command: tuple[str, ...], variables: dict[str, str]) -> None:
     assert preallocating_framework(image, command, tuple(variables.items())) == want

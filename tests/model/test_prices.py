@@ -1,4 +1,4 @@
-"""prices: what the GPUs of nodes cost, by the node's own word, else by the table."""
+"""GPU prices: from node labels, otherwise from the price table."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ def priced(*nodes: Json) -> NodePrices:
     return node_prices(view_of(*nodes).fleet.nodes, TABLE)
 
 
-def test_a_node_costs_what_its_product_costs_whatever_it_is_cut_into() -> None:
+def test_node_costs_its_product_however_it_is_partitioned() -> None:
     found = priced(node("whole"), node("shared", "NVIDIA-L40S-SHARED"))
     assert found.by_node == {"whole": 2_000_000, "shared": 2_000_000}
     assert found.notes == ()
 
 
-def test_the_word_of_the_node_comes_first() -> None:
+def test_node_label_overrides_the_table() -> None:
     found = priced(node("own", per_hour="0.5"), node("same", per_hour="3", currency="USD"))
     assert found.by_node == {"own": 500_000, "same": 3_000_000}
 
 
-def test_what_has_no_price_is_named_and_not_guessed() -> None:
+def test_missing_prices_are_named() -> None:
     found = priced(
         node("b1", "NVIDIA-B300"),
         node("b2", "NVIDIA-B300"),
@@ -54,13 +54,13 @@ PARTS = ("NVIDIA-B300-MIG-1g.34gb", "NVIDIA-B300-SHARED", "NVIDIA-B300-MIG-1g.34
 
 
 @pytest.mark.parametrize("product", PARTS)
-def test_the_card_to_add_is_named_for_its_parts(product: str) -> None:
+def test_product_to_add_is_the_whole_card(product: str) -> None:
     [note] = priced(node("n", product), node("known")).notes
     assert note.startswith(f"no price for {product} (1 node)")
     assert note.endswith(" Add NVIDIA-B300 to the price table")
 
 
-def test_a_product_that_no_node_has_gets_a_word() -> None:
+def test_unused_product_is_named() -> None:
     table = PriceTable("USD", {"l40s": 1, **{f"l40x-{i}": 1 for i in range(7)}}, "ours", "2026-06-01")
     nodes = view_of(node("n")).fleet.nodes
     assert node_prices(nodes, table).notes == (
@@ -76,7 +76,7 @@ def test_parts_never_cost_more_than_the_whole() -> None:
     assert 2 * (odd.price_of("n", 1) or 0) <= (odd.price_of("n", 2) or 0)
 
 
-def test_a_part_of_a_card_costs_its_part() -> None:
+def test_part_of_a_card_costs_its_part() -> None:
     found = priced(node("n"))
     assert [found.price_of("n", milli) for milli in (1000, 143, 8000, 0)] == [2_000_000, 286_000, 16_000_000, 0]
     assert found.price_of("elsewhere", 1000) is None
@@ -92,12 +92,12 @@ DEAREST: dict[str, tuple[tuple[str, ...], int | None]] = {
 
 
 @pytest.mark.parametrize(("products", "price"), DEAREST.values(), ids=DEAREST)
-def test_of_several_products_the_dearest_is_reckoned_with(products: tuple[str, ...], price: int | None) -> None:
+def test_highest_price_of_several_products(products: tuple[str, ...], price: int | None) -> None:
     found = priced(node("a"), node("b", per_hour="3"), node("s", "NVIDIA-L40S-SHARED"), node("odd", "NVIDIA-B300"))
     assert found.max_price(products) == price
 
 
-def test_an_example_says_that_it_is_one() -> None:
+def test_example_prices_are_marked() -> None:
     example = PriceTable("USD", {}, "a list", "2024-12-01", example=True)
     assert node_prices((), example).source.startswith("example prices, not yours: a list (2024-12-01")
     assert not priced(node("n")).source.startswith("example")

@@ -1,4 +1,4 @@
-"""products: what a name tells, and what it must not be asked."""
+"""GPU products by name."""
 
 from __future__ import annotations
 
@@ -34,16 +34,16 @@ LINKS = {
 
 
 @pytest.mark.parametrize(("product", "want"), NAMES.values(), ids=NAMES)
-def test_names(product: str, want: str) -> None:
+def test_normalized_names(product: str, want: str) -> None:
     assert normalized_product(product) == want
 
 
 @pytest.mark.parametrize(("product", "want"), LINKS.values(), ids=LINKS)
-def test_links(product: str, want: bool | None) -> None:
+def test_nvlink_of_products(product: str, want: bool | None) -> None:
     assert has_nvlink(product) is want
 
 
-def test_memory_is_the_lowest_total_that_was_seen_of_every_listed_product(shared: Path) -> None:
+def test_memory_is_the_lowest_total_seen(shared: Path) -> None:
     listed = yaml.safe_load((shared / "reference" / "gpu-node-labels.yaml").read_text())["products"]
     assert {p["gfd"]: card_memory_mib(p["gfd"]) for p in listed} == {
         p["gfd"]: min(p["mem_mib"]) if p["mem_mib"] else None for p in listed

@@ -1,4 +1,4 @@
-"""Every node shape of the reference labels: products, strategies, and the live example."""
+"""Every node of the reference labels: products, strategies, and the live example."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def facts(shared: Path) -> dict[str, Any]:
     return data
 
 
-def test_every_product_whole_and_shared_with_its_memory_and_compute_capability(facts: dict[str, Any]) -> None:
+def test_every_product_with_its_memory_and_compute_capability(facts: dict[str, Any]) -> None:
     for product in facts["products"]:
         for memory in product["mem_mib"] or [None]:
             major, minor = product["cc"].split(".")
@@ -37,7 +37,7 @@ def test_every_product_whole_and_shared_with_its_memory_and_compute_capability(f
             assert shared.memory_mib == (memory // 4 if memory else None)
 
 
-def test_the_examples_of_version_labels_agree_old_and_new(facts: dict[str, Any]) -> None:
+def test_old_and_new_version_labels_agree(facts: dict[str, Any]) -> None:
     examples = {row["key"]: row["example"] for row in facts["gfd_labels"] if "example" in row}
     new = {key: value for key, value in examples.items() if "-version" in key}
     old = {
@@ -50,7 +50,7 @@ def test_the_examples_of_version_labels_agree_old_and_new(facts: dict[str, Any])
     assert compute_capability(examples) == (9, 0)
 
 
-def test_the_live_balanced_node_offers_its_three_profiles_and_no_whole_card(facts: dict[str, Any]) -> None:
+def test_live_balanced_node_offers_three_profiles(facts: dict[str, Any]) -> None:
     live = {
         key: str(value)
         for key, value in facts["gfd_mixed_strategy_per_profile"]["live_example_h100_all_balanced"].items()
@@ -91,7 +91,7 @@ def test_each_strategy_offers_what_it_advertises(facts: dict[str, Any]) -> None:
     }
 
 
-def test_every_gke_card_has_a_known_memory(facts: dict[str, Any]) -> None:
+def test_every_gke_product_has_a_known_memory(facts: dict[str, Any]) -> None:
     key = "cloud.google.com/gke-accelerator"
     (row,) = (row for row in facts["cloud_labels"]["gke"] if row.get("key") == key)
     for value in row["values"]:

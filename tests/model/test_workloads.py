@@ -1,4 +1,4 @@
-"""Which workload a pod is of: the same name for one run after another, and for who records use and who asks for it."""
+"""Workload names: equal for successive runs, and for recording and looking up usage."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ POD_CASES = {
 
 
 @pytest.mark.parametrize("case", POD_CASES.values(), ids=POD_CASES)
-def test_the_workload_of_a_pod(case: Case) -> None:
+def test_workload_of_a_pod(case: Case) -> None:
     data = make_pod().build()
     data["metadata"]["labels"] = dict(case.labels)
     data["metadata"]["ownerReferences"] = [
@@ -63,5 +63,5 @@ NAMES = {
 
 
 @pytest.mark.parametrize(("owner", "want"), NAMES.values(), ids=NAMES)
-def test_what_a_controller_stands_for(owner: tuple[str, str], want: str) -> None:
+def test_workload_of_a_controller(owner: tuple[str, str], want: str) -> None:
     assert workload_name(*owner) == want

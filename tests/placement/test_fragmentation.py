@@ -1,4 +1,4 @@
-"""What free room is worth, by each rule."""
+"""Values and scores of each scoring strategy."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.placement.making import EIGHT, NO_GPU, ONE, PAIR, SHARE, SMALL, machine, needs, rooms_with, rows, site
+from tests.placement.capacities import EIGHT, NO_GPU, ONE, PAIR, SHARE, SMALL, machine, needs, rooms_with, rows, site
 from webhook.placement.capacity import FreeCapacityArrays, PodDemand
 from webhook.placement.fragmentation.strategies import DefaultScorer, FgdScorer, MostAllocatedScorer, typical_demands
 from webhook.placement.fragmentation.tab import (
@@ -40,10 +40,10 @@ def filled(shares: Mapping[PodDemand, float], cores: int, free: int, rounds: int
         if not left:
             return 0.0
         worth = 0.0
-        for need, share in shares.items():
-            asked = need.cpu_milli // 1000
-            if need.gpus == 1 and asked <= cores and need.gpu_milli <= free:
-                worth += share * (need.gpu_milli + expect(cores - asked, free - need.gpu_milli, left - 1))
+        for demand, share in shares.items():
+            asked = demand.cpu_milli // 1000
+            if demand.gpus == 1 and asked <= cores and demand.gpu_milli <= free:
+                worth += share * (demand.gpu_milli + expect(cores - asked, free - demand.gpu_milli, left - 1))
             else:
                 worth += share * expect(cores, free, left - 1)
         return worth
@@ -51,7 +51,7 @@ def filled(shares: Mapping[PodDemand, float], cores: int, free: int, rounds: int
     return expect(cores, free, rounds)
 
 
-def test_the_fill_table_is_the_expected_fill() -> None:
+def test_fill_table_is_the_expected_fill() -> None:
     shares = SHARES.gpu_demand_shares()
     table = expected_fill_table(shares, "A100", 6)
 
@@ -60,8 +60,8 @@ def test_the_fill_table_is_the_expected_fill() -> None:
             assert table[cores, level] == pytest.approx(filled(shares, cores, 10 * level, 6)), (cores, level)
 
 
-@given(st.dictionaries(needs.filter(lambda need: need.gpus > 0), st.integers(1, 9), min_size=1, max_size=5))
-def test_a_piece_is_never_worth_more_than_its_size_nor_less_with_more_cores(counts: dict[PodDemand, float]) -> None:
+@given(st.dictionaries(needs.filter(lambda demand: demand.gpus > 0), st.integers(1, 9), min_size=1, max_size=5))
+def test_value_is_at_most_the_size_and_grows_with_cores(counts: dict[PodDemand, float]) -> None:
     table = expected_fill_table(WorkloadMix(counts).gpu_demand_shares(), "A100", 20)
 
     assert (table <= 10 * np.arange(MILLI_LEVELS) + 1e-9).all()
@@ -69,7 +69,7 @@ def test_a_piece_is_never_worth_more_than_its_size_nor_less_with_more_cores(coun
     assert (table[-1] == table[-2]).all()
 
 
-def test_a_pod_of_several_shares_counts_as_many_pods_of_one() -> None:
+def test_pod_with_several_shares_counts_as_several_pods() -> None:
     assert WorkloadMix({PodDemand(3000, 3, 250): 1, ONE: 1}).gpu_demand_shares() == {
         PodDemand(1000, 1, 250): 0.75,
         ONE: 0.25,
@@ -77,29 +77,29 @@ def test_a_pod_of_several_shares_counts_as_many_pods_of_one() -> None:
     assert scarcity_prices(WorkloadMix({PodDemand(3000, 3, 250): 1}), site(machine(gpus=1))).tolist() == [1.0]
 
 
-def test_the_rarer_shares_are_the_more_pods_are_offered() -> None:
+def test_rarer_shares_mean_more_offers() -> None:
     assert count_offers({SHARE: 1.0}) == 27
     assert count_offers({SHARE: 0.44, ONE: 0.56}) == 61
     assert count_offers({ONE: 1.0}) == 200
     assert count_offers({SHARE: 0.05, ONE: 0.95}) == 200
 
 
-def test_a_full_node_is_worth_nothing_and_an_idle_one_no_more_than_its_gpus() -> None:
+def test_values_of_full_and_idle_nodes() -> None:
     tab = TabScorer(site(), SHARES)
 
     assert tab.node_values(rows([0] * 8))[0] == 0
     assert 0 < tab.node_values(rows([1000] * 8))[0] <= 8000
 
 
-def test_gpus_beside_no_cores_are_worth_nothing() -> None:
+def test_gpus_without_cores_are_worth_nothing() -> None:
     assert TabScorer(site(), SHARES).node_values(rows([1000] * 8, cores=0))[0] == 0
 
 
-def test_a_hole_that_nothing_fits_is_worth_nothing() -> None:
+def test_unusable_free_part_is_worth_nothing() -> None:
     assert TabScorer(site(), WorkloadMix({SHARE: 1})).node_values(rows([490] + [0] * 7))[0] == 0
 
 
-def test_a_share_goes_where_it_fills_a_hole() -> None:
+def test_share_goes_where_it_fills_a_free_part() -> None:
     tab = TabScorer(site(), SHARES)
     before = tab.node_values(rows([500, 1000]))[0]
     hole, idle = tab.node_values(rows([0, 1000], cores=63))[0], tab.node_values(rows([500, 500], cores=63))[0]
@@ -107,7 +107,7 @@ def test_a_share_goes_where_it_fills_a_hole() -> None:
     assert before > hole > idle
 
 
-def test_the_more_pods_want_sets_the_more_an_unbroken_set_is_worth() -> None:
+def test_demand_for_sets_raises_the_value_of_whole_sets() -> None:
     def kept(pairs: float) -> float:
         worth = idle_gpu_values({ONE: 1 - pairs, PAIR: pairs}, 2)
         return float((worth[2] - 2 * worth[1]) @ (900.0, 1.0))
@@ -116,7 +116,7 @@ def test_the_more_pods_want_sets_the_more_an_unbroken_set_is_worth() -> None:
     assert 0 < kept(0.05) < kept(0.5) <= 200
 
 
-def test_idle_sets_are_filled_whole_with_the_chance_that_somebody_wants_them() -> None:
+def test_idle_sets_are_filled_with_the_probability_of_demand() -> None:
     worth = idle_gpu_values({PAIR: 0.5, EIGHT: 0.5}, 8)
     chance = 1 - np.exp(-2)
 
@@ -125,7 +125,7 @@ def test_idle_sets_are_filled_whole_with_the_chance_that_somebody_wants_them() -
     assert worth[8, 0] < worth[7, 0] + 1
 
 
-def test_the_price_is_demand_over_what_there_is_for_it() -> None:
+def test_price_is_demand_over_capacity() -> None:
     mixed = site(machine("a", 6, 64, "A100"), machine("b", 2, 64, "T4"))
     tied, free = PodDemand(0, 1, 1000, ("T4",)), PodDemand(0, 1, 1000)
 
@@ -133,7 +133,7 @@ def test_the_price_is_demand_over_what_there_is_for_it() -> None:
     assert scarcity_prices(WorkloadMix({tied: 1, free: 1}), mixed).tolist() == [0.5, 0.5 + 4 / 2]
 
 
-def test_a_small_node_that_few_pods_fit_is_cheap() -> None:
+def test_small_node_that_few_pods_fit_is_cheap() -> None:
     mixed = site(machine("big", 8, 64), machine("small", 8, 8))
 
     small, big = scarcity_prices(WorkloadMix({EIGHT: 1, ONE: 1}), mixed)
@@ -141,7 +141,7 @@ def test_a_small_node_that_few_pods_fit_is_cheap() -> None:
     assert small < big
 
 
-def test_a_pod_that_could_go_anywhere_leaves_the_scarce_model_alone() -> None:
+def test_flexible_pod_avoids_the_scarce_model() -> None:
     mixed = site(machine("a", 6, 64, "A100"), machine("b", 2, 64, "T4"))
     tab = TabScorer(mixed, WorkloadMix({PodDemand(1000, 1, 1000, ("T4",)): 1, PodDemand(1000, 1, 1000): 1}))
     same = np.zeros(2)
@@ -151,26 +151,26 @@ def test_a_pod_that_could_go_anywhere_leaves_the_scarce_model_alone() -> None:
     assert common - scarce == pytest.approx(2 * SCARCITY_PRICE, abs=0.1)
 
 
-def test_a_pod_without_gpus_pays_no_price() -> None:
+def test_pod_without_gpus_pays_no_price() -> None:
     same = np.zeros(1)
 
     assert TabScorer(site(), SHARES).placement_scores(same, same, np.array([0]), NO_GPU)[0] == 0
 
 
-def test_where_pods_leave_a_node_that_will_soon_be_whole_is_left_alone() -> None:
+def test_with_turnover_nearly_empty_nodes_are_avoided() -> None:
     """Three idle GPUs of eight or seven of eight: without a need for sets they are worth the same each."""
     pair = site(machine("fuller"), machine("emptier"))
-    rooms = rooms_with(pair, [[0, 0, 0, 0, 0, 1000, 1000, 1000], [0, *[1000] * 7]], [24, 56])
+    free = rooms_with(pair, [[0, 0, 0, 0, 0, 1000, 1000, 1000], [0, *[1000] * 7]], [24, 56])
     rule = TabScorer(pair, WorkloadMix({ONE: 1, SHARE: 1}))
 
-    stays = ScoreTable(rooms, rule).scores(ONE)
-    leaves = ScoreTable(rooms, rule, turnover=1.0).scores(ONE)
+    stays = ScoreTable(free, rule).scores(ONE)
+    leaves = ScoreTable(free, rule, turnover=1.0).scores(ONE)
 
     assert stays[0] == pytest.approx(stays[1], abs=1)
     assert leaves[0] - leaves[1] == pytest.approx(CONSOLIDATION_BONUS / 2, abs=1)
 
 
-def test_where_pods_leave_a_scarce_model_costs_half() -> None:
+def test_with_turnover_a_scarce_model_costs_half() -> None:
     pair = site(machine("scarce", model="T4"), machine("plenty", model="A100"))
     rule = TabScorer(pair, WorkloadMix({ONE: 1, PodDemand(4000, 1, 1000, ("T4",)): 3}))
 
@@ -182,16 +182,16 @@ def test_where_pods_leave_a_scarce_model_costs_half() -> None:
 
 
 @pytest.mark.parametrize("turnover", [0.0, 1.0])
-def test_a_pod_without_gpus_goes_by_worth_alone(turnover: float) -> None:
+def test_pod_without_gpus_is_placed_by_value_alone(turnover: float) -> None:
     pair = site(machine("used"), machine("empty"))
-    rooms = rooms_with(pair, [[0] * 8, [1000] * 8], [16, 16])
+    free = rooms_with(pair, [[0] * 8, [1000] * 8], [16, 16])
 
-    used, empty = ScoreTable(rooms, TabScorer(pair, SHARES), turnover).scores(NO_GPU)
+    used, empty = ScoreTable(free, TabScorer(pair, SHARES), turnover).scores(NO_GPU)
 
     assert used > empty
 
 
-def test_the_claim_falls_as_pods_ask_for_more_cores_than_there_are() -> None:
+def test_cpu_claim_falls_as_pods_request_more_cores() -> None:
     one = site(machine(gpus=8, cores=64))
 
     assert cpu_claim_factor(WorkloadMix({PodDemand(8000, 1, 1000): 1}), one) == pytest.approx(0.8)
@@ -200,18 +200,18 @@ def test_the_claim_falls_as_pods_ask_for_more_cores_than_there_are() -> None:
     assert cpu_claim_factor(WorkloadMix({PodDemand(0, 1, 1000): 1}), one) == MAX_CLAIM
 
 
-def any_model(need: PodDemand) -> PodDemand:
+def any_model(demand: PodDemand) -> PodDemand:
     """The need on GPUs of any model."""
-    return PodDemand(need.cpu_milli, need.gpus, need.gpu_milli)
+    return PodDemand(demand.cpu_milli, demand.gpus, demand.gpu_milli)
 
 
 def lost(mix: WorkloadMix, gpus: list[int], cores: int) -> float:
     """FGD's fragments by their definition."""
     total = 0.0
-    for need, share in typical_demands(mix).items():
-        room = sum(g // need.gpu_milli for g in gpus) if need.gpus else 0
-        runs = cores * 1000 >= need.cpu_milli and room >= need.gpus
-        usable = sum(g for g in gpus if g >= need.gpu_milli) if runs and need.gpus else 0
+    for demand, share in typical_demands(mix).items():
+        room = sum(g // demand.gpu_milli for g in gpus) if demand.gpus else 0
+        runs = cores * 1000 >= demand.cpu_milli and room >= demand.gpus
+        usable = sum(g for g in gpus if g >= demand.gpu_milli) if runs and demand.gpus else 0
         total += share * (sum(gpus) - usable)
     return total
 
@@ -221,7 +221,7 @@ def lost(mix: WorkloadMix, gpus: list[int], cores: int) -> float:
     st.lists(st.integers(0, 100).map(lambda m: 10 * m), min_size=8, max_size=8),
     st.integers(0, 64),
 )  # fmt: skip
-def test_fragments_are_what_typical_pods_cannot_use(
+def test_fragments_are_capacity_that_typical_pods_cannot_use(
     counts: dict[PodDemand, float], gpus: list[int], cores: int
 ) -> None:
     mix = WorkloadMix(counts)
@@ -229,31 +229,31 @@ def test_fragments_are_what_typical_pods_cannot_use(
     assert -FgdScorer(site(), mix).node_values(rows(gpus, cores))[0] == pytest.approx(lost(mix, gpus, cores))
 
 
-def test_typical_pods_are_the_most_frequent_that_make_95_percent() -> None:
+def test_typical_pods_are_the_most_frequent_95_percent() -> None:
     assert typical_demands(WorkloadMix({ONE: 90, SHARE: 6, SMALL: 4})) == {ONE: 90 / 96, SHARE: 6 / 96}
 
 
-def test_fgd_scores_as_published_in_whole_hundredths() -> None:
+def test_fgd_scores_in_whole_hundredths_as_published() -> None:
     fgd = FgdScorer(site(), WorkloadMix({SHARE: 1}))
     was, becomes = np.array([0.0, 0.0, 0.0]), np.array([0.0, -1000.0, 1000.0])
 
     assert fgd.placement_scores(was, becomes, np.arange(3), SHARE).tolist() == [50, 26, 73]
 
 
-def test_most_allocated_is_hundredths_of_the_gpus_in_use() -> None:
+def test_most_allocated_is_hundredths_of_gpus_in_use() -> None:
     assert MostAllocatedScorer(site(), FLAT_MIX).node_values(rows([0, 0, 333, 1000, 1000, 1000, 1000, 1000]))[0] == 33
 
 
-def test_the_stock_default_spreads_by_cpu_and_memory() -> None:
+def test_default_strategy_spreads_by_cpu_and_memory() -> None:
     pair = site(machine("used", 2), machine("empty", 2))
-    rooms = rooms_with(pair, [[1000, 1000], [1000, 1000]], [32, 64])
+    free = rooms_with(pair, [[1000, 1000], [1000, 1000]], [32, 64])
 
-    used, empty = ScoreTable(rooms, DefaultScorer(pair, FLAT_MIX)).scores(NO_GPU)
+    used, empty = ScoreTable(free, DefaultScorer(pair, FLAT_MIX)).scores(NO_GPU)
 
     assert empty > used
 
 
-def test_a_mix_counts_shapes_whatever_their_memory() -> None:
+def test_mix_ignores_memory() -> None:
     assert mix_from_demands([PodDemand(1, 1, 500, (), 100), PodDemand(1, 1, 500, (), 200)]).counts == {
         PodDemand(1, 1, 500): 2
     }

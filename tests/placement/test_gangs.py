@@ -1,4 +1,4 @@
-"""Gangs: which domain a pod goes to, by what the rest of its gang needs and where some of it is already."""
+"""Topology domains of gangs: by the capacity for the rest, and by the pods that are there."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from tests.make import Json, PodMaker, make_pod
-from tests.placement.kube import BRIDGED, DGX1, asks, gpu_node, order, placing, report, running
+from tests.placement.clusters import BRIDGED, DGX1, asks, gpu_node, order, placing, report, running
 from tests.placement.test_ranking import CUT
 from tests.world import mig_node
 from webhook.model.cluster_view import FreeResources
@@ -60,20 +60,20 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-def test_the_first_choice_is(case: Case) -> None:
+def test_first_choice(case: Case) -> None:
     on = placing(*(item for name, free in case.domains.items() for item in nodes_of(name, *free)))
 
     assert order(on, make_pod().gpus(4), gang=case.company)[0].startswith(case.want)
 
 
-def test_nodes_that_the_pod_may_not_use_are_no_room_of_its_domain() -> None:
+def test_excluded_nodes_do_not_count_as_capacity_of_a_domain() -> None:
     tainted = [node | {"spec": {"taints": [{"key": "x", "effect": "NoSchedule"}]}} for node in nodes_of("a", 4, 4)]
     on = placing(*nodes_of("a", 4)[:1], *tainted[1:], *nodes_of("b", 4, 4, 4))
 
     assert order(on, make_pod().gpus(4), gang=GangContext(2)) == ["b0", "b1", "b2", "a0"]
 
 
-def test_a_domain_has_room_on_nodes_that_were_not_asked_about() -> None:
+def test_nodes_outside_the_request_count_as_capacity_of_a_domain() -> None:
     """From 100 nodes on a scheduler asks about a sample."""
     on = placing(*nodes_of("a", 4, 4), *nodes_of("b", 4, 4, 4, 4))
     ranking = NodeRanking(on.cluster, mix=on.mix)
@@ -84,14 +84,14 @@ def test_a_domain_has_room_on_nodes_that_were_not_asked_about() -> None:
     assert ranking.order(wanted, among=among, gang=FOUR).nodes.tolist() == [2, 0]
 
 
-def test_without_the_label_on_any_node_a_gang_is_ranked_as_others_are() -> None:
+def test_gang_without_domain_labels_is_ranked_as_other_pods() -> None:
     on = placing(gpu_node("a", 8), running("x", "a", count=5), gpu_node("b", 8))
     pod = make_pod().gpus(2)
 
     assert order(on, pod, gang=FOUR) == order(on, pod)
 
 
-def test_the_others_get_places_beside_the_first_and_only_where_all_fit() -> None:
+def test_remaining_pods_get_nodes_in_the_domain_only_if_all_fit() -> None:
     on = placing(*nodes_of("a", 4, 2), *nodes_of("b", 4, 4))
     ranking = NodeRanking(on.cluster, mix=on.mix)
     wanted = asks(make_pod().gpus(2), on.cluster)
@@ -106,7 +106,7 @@ def test_the_others_get_places_beside_the_first_and_only_where_all_fit() -> None
     assert len(places(GangContext(5))) == len(places(GangContext(1))) == 1
 
 
-def test_labels_by_which_nodes_are_told_apart_are_bounded() -> None:
+def test_number_of_cached_labels_is_bounded() -> None:
     on = placing(*nodes_of("a", 4))
     ranking = NodeRanking(on.cluster)
     wanted = asks(make_pod().gpus(4), on.cluster)
@@ -129,9 +129,7 @@ PODS = (
 
 @settings(max_examples=60)
 @given(st.sampled_from(PODS), st.integers(0, 64), st.integers(0, 8), st.integers(0, 15))
-def test_as_many_pods_fit_as_come_one_after_the_other_until_something_is_in_the_way(
-    pod: PodMaker, cores: int, gpus: int, free: int
-) -> None:
+def test_slots_equal_the_pods_that_fit_one_after_the_other(pod: PodMaker, cores: int, gpus: int, free: int) -> None:
     on = placing(
         *(gpu_node("a"), report("a", 4, BRIDGED), gpu_node("b", 8, "Tesla-V100-SXM2-32GB"), report("b", 8, DGX1)),
         *(mig_node("c"), report("c", 2, {}, cut=CUT)),

@@ -1,4 +1,4 @@
-"""What MIG cards can still be cut into, against the reference and brute force over every state."""
+"""MIG geometry against the reference and brute force over every layout."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ COUNTS = [
 
 
 @pytest.mark.parametrize(("key", "of"), COUNTS, ids=[key for key, _ in COUNTS])
-def test_states_are_as_many_as_counted(shared: Path, key: str, of: MigGeometry) -> None:
+def test_number_of_layouts(shared: Path, key: str, of: MigGeometry) -> None:
     wanted = json.loads((shared / "traces" / "topo" / "mig_placements.json").read_text())["test_vectors"][key]
     every = all_layouts(of)
     maximal = [layout for layout in every if not any(count_instances(of, occupied_units(of, layout)).values())]
@@ -73,7 +73,7 @@ def test_states_are_as_many_as_counted(shared: Path, key: str, of: MigGeometry) 
     }
 
 
-def test_every_product_of_the_reference_has_its_starts_and_sizes(shared: Path) -> None:
+def test_starts_and_sizes_of_every_reference_product(shared: Path) -> None:
     facts = yaml.safe_load((shared / "reference" / "mig-profiles.yaml").read_text())
     compared = 0
     for product in facts["products"]:
@@ -91,13 +91,13 @@ def test_every_product_of_the_reference_has_its_starts_and_sizes(shared: Path) -
     assert compared > 100
 
 
-def test_no_state_takes_more_compute_than_there_is() -> None:
+def test_no_layout_exceeds_the_compute_slices() -> None:
     of = known(A100)
     for layout in all_layouts(of):
         assert sum(int(instance.profile[0]) for instance in layout) <= 7
 
 
-def test_capacity_is_brute_force_on_every_state() -> None:
+def test_instance_counts_equal_brute_force() -> None:
     of = known(A100)
     for layout in all_layouts(of):
         mask = occupied_units(of, layout)
@@ -143,7 +143,7 @@ def overlap(of: MigGeometry, instance: MigPlacement, span: int) -> bool:
 
 
 @pytest.mark.parametrize("mix", MIXES, ids=["even", "small", "large", "bimodal"])
-def test_worth_and_best_start_are_brute_force_on_every_state(mix: dict[str, float]) -> None:
+def test_values_and_best_starts_equal_brute_force(mix: dict[str, float]) -> None:
     of = known(A100)
     worth = MigCardValue(of, mix)
     for layout in all_layouts(of):
@@ -170,7 +170,7 @@ STARTS = [
 
 
 @pytest.mark.parametrize(("sentence", "mix", "used", "name", "start"), STARTS, ids=[each[0] for each in STARTS])
-def test_the_next_start(
+def test_best_start(
     sentence: str, mix: dict[str, float], used: list[tuple[str, int]], name: str, start: int | None
 ) -> None:
     of = known(A100)
@@ -179,13 +179,13 @@ def test_the_next_start(
     assert MigCardValue(of, mix).best_start(name, mask) == start
 
 
-def test_an_uncut_card_is_worth_its_whole_where_all_of_it_will_be_filled() -> None:
+def test_empty_card_is_worth_its_whole_if_it_can_be_filled() -> None:
     assert MigCardValue(known(A100), {"7g.80gb": 1}).value_of(0) == pytest.approx(1000)
     assert MigCardValue(known(A100), {"7g.80gb": 1}).value_of(1) == 0
     assert MigCardValue(known(A100), {"7g.80gb": 1}).value_change("7g.80gb", 0, 0) == pytest.approx(-1000)
 
 
-def test_a_card_that_nobody_asks_for_is_worth_nothing() -> None:
+def test_unrequested_card_is_worth_nothing() -> None:
     assert MigCardValue(known(A100), {"4g.24gb": 1}).value_of(0) == 0
     assert MigCardValue(known(A100), {}).value_change("4g.24gb", 0, 0) == 0
 
@@ -199,11 +199,11 @@ def test_only_one_instance_has_the_media_engines() -> None:
     assert not profile_fits(of, frozenset(), "1g.6gb")
 
 
-def test_an_instance_of_an_unknown_profile_takes_nothing() -> None:
+def test_instance_of_an_unknown_profile_occupies_nothing() -> None:
     assert occupied_units(known(A100), frozenset({MigPlacement("9g.90gb", 0)})) == 0
 
 
-def test_a_product_that_is_not_known_has_no_geometry() -> None:
+def test_unknown_product_has_no_geometry() -> None:
     assert mig_geometry("NVIDIA-L40S") is None
 
 
@@ -243,5 +243,5 @@ CUTS = [
 
 
 @pytest.mark.parametrize(("sentence", "cards", "name", "cut"), CUTS, ids=[each[0] for each in CUTS])
-def test_a_new_cut(sentence: str, cards: list[MigCard], name: str, cut: RepartitionPlan | None) -> None:
+def test_repartition_plan(sentence: str, cards: list[MigCard], name: str, cut: RepartitionPlan | None) -> None:
     assert plan_repartition(mig_card_value(known(A100)), tuple(cards), name) == cut

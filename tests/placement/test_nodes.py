@@ -1,4 +1,4 @@
-"""Which nodes take a pod, in which order, and why the others do not."""
+"""Feasible nodes, their order, and the reasons against the others."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from tests.make import Json, PodMaker, make_node, make_pod
-from tests.placement.kube import (
+from tests.placement.clusters import (
     BRIDGED,
     DGX1,
     GPU,
@@ -55,7 +55,7 @@ SINGLES = {(i, j): 0 for i in range(8) for j in range(i)}
 """Eight cards without any bridge."""
 
 
-def test_a_pod_of_two_goes_where_a_bonded_pair_is_free_and_not_where_eight_singles_are() -> None:
+def test_pod_with_two_gpus_prefers_a_free_bonded_pair() -> None:
     on = placing(gpu_node("singles", 8), report("singles", 8, SINGLES), gpu_node("pairs"), report("pairs", 4, BRIDGED))
 
     best, other = ranked(on, PAIR)
@@ -68,7 +68,7 @@ def test_a_pod_of_two_goes_where_a_bonded_pair_is_free_and_not_where_eight_singl
     assert not other.links.joined
 
 
-def test_a_pod_of_four_lands_in_one_island() -> None:
+def test_pod_with_four_gpus_gets_one_island() -> None:
     torn = dict.fromkeys((1, 2, 6, 7), "team/on-torn")
     whole = dict.fromkeys((4, 5, 6, 7), "team/on-whole")
     on = placing(
@@ -86,7 +86,7 @@ def test_a_pod_of_four_lands_in_one_island() -> None:
     assert best.links.gpus == (0, 1, 2, 3)
 
 
-def test_one_gpu_does_not_break_the_last_pair() -> None:
+def test_single_gpu_does_not_break_the_last_pair() -> None:
     on = placing(
         gpu_node("pair"), report("pair", 4, BRIDGED, {2: "team/a", 3: "team/a"}), running("a", "pair", count=2),
         gpu_node("odd"), report("odd", 4, BRIDGED, {1: "team/b", 3: "team/b"}), running("b", "odd", count=2),
@@ -95,7 +95,7 @@ def test_one_gpu_does_not_break_the_last_pair() -> None:
     assert order(on, make_pod().gpus(1)) == ["odd", "pair"]
 
 
-def test_where_predicted_and_optimal_differ_both_are_told() -> None:
+def test_predicted_and_optimal_sets_are_both_reported() -> None:
     free = dict.fromkeys((1, 3, 6, 7), "team/a")
     on = placing(gpu_node("dgx", 8, "Tesla-V100-SXM2-32GB"), report("dgx", 8, DGX1, free), running("a", "dgx", count=4))
 
@@ -107,13 +107,13 @@ def test_where_predicted_and_optimal_differ_both_are_told() -> None:
     assert links.ratio == 50
 
 
-def test_behind_a_switch_what_room_is_worth_decides() -> None:
+def test_behind_a_switch_the_value_of_free_capacity_decides() -> None:
     on = placing(gpu_node("empty", 8, H100), gpu_node("used", 8, H100), running("a", "used", count=5))
 
     assert order(on, PAIR) == ["used", "empty"]
 
 
-def test_a_pod_whose_gpus_do_not_talk_does_not_ask_for_links() -> None:
+def test_pod_without_communication_ignores_links() -> None:
     quiet = make_pod().gpus(2).annotate(TOPOLOGY_ANNOTATION, "nvlink=ignored")
     on = placing(gpu_node("a"), report("a", 4, BRIDGED))
 
@@ -122,7 +122,7 @@ def test_a_pod_whose_gpus_do_not_talk_does_not_ask_for_links() -> None:
     assert not asks(make_pod().gpus(1), on.cluster).communicates
 
 
-def test_mig_pods_keep_room_for_3g() -> None:
+def test_mig_pods_keep_space_for_3g() -> None:
     def card(name: str, start: int) -> list[Json]:
         node = mig_node(name, small=7, large=1)
         cut = {0: [("3g.40gb", 4, "")], 1: [("1g.10gb", start, "team/a"), ("1g.10gb", 5, ""), ("1g.10gb", 6, "")]}
@@ -135,13 +135,13 @@ def test_mig_pods_keep_room_for_3g() -> None:
     assert order(on, small) == ["torn", "low"]
 
 
-def test_of_cuts_that_are_not_known_none_is_better() -> None:
+def test_unknown_layouts_are_equal() -> None:
     on = placing(mig_node("a"), mig_node("b"))
 
     assert {each.score for each in ranked(on, make_pod().asks("nvidia.com/mig-1g.10gb", "1"))} == {0.0}
 
 
-def test_pods_of_a_gang_go_to_the_smallest_domain_that_takes_all_of_them() -> None:
+def test_gang_goes_to_the_smallest_domain_that_fits() -> None:
     clique = "nvidia.com__gpu.clique"
     nodes = [
         gpu_node(f"{c}{i}", 4, "NVIDIA-GB200", **{clique: c})
@@ -157,7 +157,7 @@ def test_pods_of_a_gang_go_to_the_smallest_domain_that_takes_all_of_them() -> No
     assert set(names[6:]) == {"c0", "lonely"}
 
 
-def test_a_domain_counts_what_cpu_and_memory_let_it_take() -> None:
+def test_domain_capacity_is_limited_by_cpu_and_memory() -> None:
     clique = "nvidia.com__gpu.clique"
     big = make_pod().gpus(1).asks("cpu", "40").asks("memory", "300Gi")
     on = placing(
@@ -167,7 +167,7 @@ def test_a_domain_counts_what_cpu_and_memory_let_it_take() -> None:
     assert order(on, big, gang=GangContext(2))[0].startswith("b")
 
 
-def test_among_equals_nodes_are_packed_or_spread() -> None:
+def test_equal_nodes_are_packed_or_spread() -> None:
     on = placing(gpu_node("a", 4, H100), gpu_node("b", 4, H100), running("x", "b", cpu="0"))
     cpu_only = asks(make_pod().asks("cpu", "1"), on.cluster)
 
@@ -197,7 +197,7 @@ WHY_NOT = [
 
 
 @pytest.mark.parametrize(("sentence", "spec", "pod", "words", "detail"), WHY_NOT, ids=[w[0] for w in WHY_NOT])
-def test_why_a_node_does_not_take_a_pod(sentence: str, spec: Json, pod: PodMaker, words: str, detail: str) -> None:
+def test_filter_reasons(sentence: str, spec: Json, pod: PodMaker, words: str, detail: str) -> None:
     on = placing(gpu_node("n") | {"spec": spec})
 
     (found,) = filter_reasons(on.cluster, asks(pod, on.cluster), 0)
@@ -222,7 +222,7 @@ CORDONED = {
 
 
 @pytest.mark.parametrize(("tolerations", "labels", "ready", "fits"), CORDONED.values(), ids=CORDONED)
-def test_a_cordoned_node_takes_who_tolerates_that(
+def test_cordoned_node_accepts_pods_that_tolerate_it(
     tolerations: list[Json], labels: dict[str, str], ready: str, fits: bool
 ) -> None:
     node = gpu_node("n")
@@ -235,7 +235,7 @@ def test_a_cordoned_node_takes_who_tolerates_that(
     assert (not filter_reasons(on.cluster, asks(pod, on.cluster), 0)) is fits
 
 
-def test_a_node_that_has_its_pods_takes_no_more() -> None:
+def test_node_at_its_pod_limit_accepts_no_pod() -> None:
     node = gpu_node("n")
     node["status"]["allocatable"]["pods"] = "1"
     on = placing(node, running("a", "n"))
@@ -249,7 +249,7 @@ def test_a_node_that_has_its_pods_takes_no_more() -> None:
     assert [pod.metadata.name for pod in freed.pods] == ["a"]
 
 
-def test_every_reason_is_told_at_once() -> None:
+def test_all_reasons_are_reported() -> None:
     on = placing(tainted(gpu_node("n"), GPU_TAINT), running("a", "n", count=4, cpu="60"))
 
     found = filter_reasons(on.cluster, asks(make_pod().gpus(2).asks("cpu", "8"), on.cluster), 0)
@@ -261,7 +261,7 @@ def test_every_reason_is_told_at_once() -> None:
     ]
 
 
-def test_free_gpus_that_are_not_joined_are_named_where_nvlink_is_required() -> None:
+def test_free_but_unjoined_gpus_are_named() -> None:
     strict = make_pod().gpus(2).annotate(TOPOLOGY_ANNOTATION, "nvlink=required")
     held = {1: "team/a", 3: "team/a"}
     on = placing(gpu_node("n"), report("n", 4, BRIDGED, held), running("a", "n", count=2))
@@ -272,14 +272,14 @@ def test_free_gpus_that_are_not_joined_are_named_where_nvlink_is_required() -> N
     assert reason.detail == "2 free, no 2 of them joined by NVLink (GPUs 0, 2)"
 
 
-def test_without_an_agent_joined_is_only_what_any_gpus_are() -> None:
+def test_without_an_agent_joined_means_any_choice() -> None:
     strict = make_pod().gpus(2).annotate(TOPOLOGY_ANNOTATION, "nvlink=required")
     on = placing(gpu_node("n"), gpu_node("h", 8, H100), running("a", "n"), running("b", "h"))
 
     assert order(on, strict) == ["h"]
 
 
-def test_a_new_cut_is_advised_where_it_would_help() -> None:
+def test_repartitioning_is_suggested_where_it_helps() -> None:
     node = mig_node("n", small=2, large=1)
     cut = {0: [("1g.10gb", 0, ""), ("1g.10gb", 1, ""), ("3g.40gb", 4, "team/a")]}
     on = placing(node, report("n", 1, {}, cut=cut), running("a", "n", "nvidia.com/mig-3g.40gb"))
@@ -312,7 +312,7 @@ ANEW: dict[str, tuple[Json, Json, str]] = {
 
 
 @pytest.mark.parametrize(("node", "told", "said"), ANEW.values(), ids=ANEW)
-def test_a_new_cut_is_advised_where_no_instance_of_the_profile_is_there(node: Json, told: Json, said: str) -> None:
+def test_repartitioning_is_suggested_for_a_missing_profile(node: Json, told: Json, said: str) -> None:
     there = running("a", "n", "nvidia.com/mig-1g.10gb", 7)
     on = placing(node, told, *([there] if "team/a" in str(told) else []))
 
@@ -321,7 +321,7 @@ def test_a_new_cut_is_advised_where_no_instance_of_the_profile_is_there(node: Js
     assert reason.detail == said
 
 
-def test_shares_of_a_card_are_spread_as_the_plugin_does() -> None:
+def test_shares_are_spread_as_by_the_plugin() -> None:
     on = placing(shared_node(cards=2), running("a", "n", SHARE, 3))
 
     assert on.cluster.free_arrays().gpus.tolist() == [[750, 500]]
@@ -355,7 +355,7 @@ UNITS: dict[str, tuple[Json, str, int]] = {
 
 
 @pytest.mark.parametrize(("node", "resource", "units"), UNITS.values(), ids=UNITS)
-def test_a_node_takes_as_many_units_as_are_free_wherever_they_are(node: Json, resource: str, units: int) -> None:
+def test_node_accepts_as_many_units_as_are_free(node: Json, resource: str, units: int) -> None:
     """The scheduler compares two numbers: which cards shares are of is the device plugin's business."""
     on = placing(node, running("a", "n", resource, 1))
 
@@ -365,13 +365,13 @@ def test_a_node_takes_as_many_units_as_are_free_wherever_they_are(node: Json, re
         assert bool(filter_reasons(on.cluster, asks(pod, on.cluster), 0)) is (count == units)
 
 
-def test_several_shares_go_to_the_fuller_node_as_one_does() -> None:
+def test_several_shares_go_to_the_fuller_node() -> None:
     on = placing(shared_node("idle"), shared_node("fuller"), running("a", "fuller", SHARE, 2))
 
     assert order(on, make_pod().asks(SHARE, "2")) == ["fuller", "idle"]
 
 
-def test_a_node_that_the_rule_cannot_judge_is_the_last() -> None:
+def test_node_that_the_strategy_cannot_score_is_last() -> None:
     """The scheduler lets the pod in there, though its selector leaves out the node's model."""
     on = placing(gpu_node("a"), gpu_node("h", 8, H100))
     picky = asks(make_pod().gpus(1).spec(nodeSelector={"nvidia.com/gpu.product": H100}), on.cluster)
@@ -382,7 +382,7 @@ def test_a_node_that_the_rule_cannot_judge_is_the_last() -> None:
     assert np.isfinite(found.keys).all()
 
 
-def test_a_need_names_models_where_selectors_leave_some_out() -> None:
+def test_demand_names_models_if_selectors_exclude_some() -> None:
     picky = make_pod().gpus(1).spec(nodeSelector={"nvidia.com/gpu.product": H100})
     on = placing(gpu_node("a"), gpu_node("h", 8, H100))
 
@@ -390,7 +390,7 @@ def test_a_need_names_models_where_selectors_leave_some_out() -> None:
     assert on.cluster.pod_demand(asks(make_pod().gpus(1), on.cluster), 1).models == ()
 
 
-def test_required_affinity_is_read() -> None:
+def test_required_affinity() -> None:
     terms = [{"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "In", "values": ["h"]}]}]
     affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}}
     on = placing(gpu_node("a"), gpu_node("h"))
@@ -398,7 +398,7 @@ def test_required_affinity_is_read() -> None:
     assert order(on, make_pod().gpus(1).spec(affinity=affinity)) == ["h"]
 
 
-def test_a_pod_that_has_come_holds_its_room_and_its_gpus() -> None:
+def test_snapshot_with_a_pod() -> None:
     on = placing(gpu_node("n"), report("n", 4, BRIDGED))
     after = on.cluster.with_pod(asks(make_pod().gpus(2).asks("cpu", "4"), on.cluster), 0, (0, 1))
 
@@ -410,13 +410,13 @@ def test_a_pod_that_has_come_holds_its_room_and_its_gpus() -> None:
     assert unknown.devices[0].free is None
 
 
-def test_a_slice_leaves_whole_gpus_as_they_are_known() -> None:
+def test_slice_leaves_whole_gpus_unchanged() -> None:
     on = placing(gpu_node("n"), report("n", 4, BRIDGED, {0: "team/x"}), running("x", "n"))
     after = on.cluster.with_pod(asks(make_pod().asks("nvidia.com/mig-1g.10gb", "1"), on.cluster), 0)
     assert after.devices[0].free == 0b1110
 
 
-def test_what_an_agent_reports_oddly_is_left_to_the_labels() -> None:
+def test_implausible_reports_fall_back_to_labels() -> None:
     odd = report("n", 4, BRIDGED)
     odd["status"]["gpus"][0]["index"] = 7
     on = placing(gpu_node("n"), odd)
@@ -457,14 +457,14 @@ LACKING = {
 
 
 @pytest.mark.parametrize("case", LACKING.values(), ids=LACKING)
-def test_what_a_report_says_is_free_is_held_against_what_the_node_gives_out(case: Lacking) -> None:
+def test_reported_free_gpus_are_limited_by_the_nodes_units(case: Lacking) -> None:
     node = make_node("n", {"nvidia.com/gpu.product": "NVIDIA-A100-80GB-PCIe", COUNT: "4"}, **{GPU: case.units})
     on = placing(node, case.told, *(running(name, "n", count=count) for name, count in case.pods.items()))
 
     assert (on.cluster.devices[0].free, on.cluster.devices[0].free_count) == (case.free, case.spare)
 
 
-def test_a_pair_is_joined_among_the_gpus_that_the_node_gives_out() -> None:
+def test_pair_is_joined_among_advertised_gpus() -> None:
     torn = ailing(report("torn", 4, BRIDGED, {2: "team/a"}), 0, **CONTAINED)
     alone = ailing(
         report("alone", 8, {(i, j): 18 for j in range(8) for i in range(j)}, nvswitch=True), 0, nvlinkDegraded=True
@@ -481,7 +481,7 @@ def test_a_pair_is_joined_among_the_gpus_that_the_node_gives_out() -> None:
     ]
 
 
-def test_where_it_is_not_known_which_are_free_that_is_the_reason() -> None:
+def test_unknown_free_gpus_are_the_reason() -> None:
     on = placing(gpu_node("n", 2), report("n", 4, BRIDGED))
 
     assert [each.detail for each in filter_reasons(on.cluster, asks(STRICT, on.cluster), 0)] == [
@@ -489,7 +489,7 @@ def test_where_it_is_not_known_which_are_free_that_is_the_reason() -> None:
     ]
 
 
-def test_where_a_pod_may_get_an_ill_gpu_is_the_last_choice() -> None:
+def test_node_with_a_possible_unhealthy_gpu_is_last() -> None:
     held = {gpu: f"team/{gpu}" for gpu in (1, 2, 3)}
     full = [ailing(report("full", 4, BRIDGED, held), 0), *(running(str(gpu), "full") for gpu in held)]
     unsure = [ailing(report("unsure", 4, BRIDGED, {1: "team/b"}), 0), running("b", "unsure", count=2)]
@@ -501,7 +501,7 @@ def test_where_a_pod_may_get_an_ill_gpu_is_the_last_choice() -> None:
     assert [each.links.unhealthy for each in found if each.links] == [(), (0,), (0,), (0,)]
 
 
-def test_a_pod_that_the_plugin_gives_none_that_is_ill_does_not_mind_them() -> None:
+def test_unhealthy_gpus_that_the_plugin_does_not_allocate_do_not_matter() -> None:
     held = {gpu: f"team/{gpu}" for gpu in (0, 1)}
     on = placing(
         gpu_node("sick"), ailing(report("sick", 4, {}, held), 3), *(running(str(gpu), "sick") for gpu in held),
@@ -512,7 +512,7 @@ def test_a_pod_that_the_plugin_gives_none_that_is_ill_does_not_mind_them() -> No
     assert order(on, PAIR) == ["well", "sick"]
 
 
-def test_an_idle_instance_of_an_ill_card_is_the_last_choice() -> None:
+def test_idle_instance_of_an_unhealthy_card_is_last() -> None:
     cut = {0: [("1g.10gb", 0, ""), ("1g.10gb", 1, "")]}
     sick, well = ailing(report("sick", 1, {}, cut=cut), 0), report("well", 1, {}, cut=cut)
     on = placing(mig_node("sick"), sick, mig_node("well"), well)
@@ -520,20 +520,20 @@ def test_an_idle_instance_of_an_ill_card_is_the_last_choice() -> None:
     assert order(on, make_pod().asks("nvidia.com/mig-1g.10gb", "1")) == ["well", "sick"]
 
 
-def test_holders_are_told() -> None:
+def test_holders() -> None:
     on = placing(gpu_node("n"), report("n", 4, BRIDGED, {1: "team/a"}), running("a", "n"))
 
     assert on.cluster.devices[0].holders == {1: ("team/a",)}
 
 
-def test_cards_in_mig_mode_have_no_links() -> None:
+def test_mig_cards_have_no_links() -> None:
     on = placing(gpu_node("n"), report("n", 4, BRIDGED, cut={0: []}))
 
     assert on.cluster.devices[0].topology.count_nvlinks(0, 1) == 0
     assert on.cluster.devices[0].topology.count_nvlinks(2, 3) == 12
 
 
-def test_the_largest_resource_of_several_counts() -> None:
+def test_largest_of_several_resources_ranks() -> None:
     on = placing(gpu_node("n"))
     both = parse_pod(make_pod().gpus(2).asks("nvidia.com/mig-1g.10gb", "1").build())
 
@@ -554,14 +554,16 @@ SHORT = [
 
 
 @pytest.mark.parametrize(("why", "need", "gpus", "cores", "memory"), SHORT, ids=[str(case[0]) for case in SHORT])
-def test_what_is_short(why: UnschedulableReason, need: PodDemand, gpus: list[int], cores: int, memory: int) -> None:
-    rooms = FreeCapacityArrays(ClusterCapacity([EmptyNode("n", 64_000, 100, 2, "A100")]))
-    rooms.gpus[0], rooms.cpu[0], rooms.memory[0] = gpus, cores * 1000, memory
+def test_unschedulable_reason(
+    why: UnschedulableReason, demand: PodDemand, gpus: list[int], cores: int, memory: int
+) -> None:
+    free = FreeCapacityArrays(ClusterCapacity([EmptyNode("n", 64_000, 100, 2, "A100")]))
+    free.gpus[0], free.cpu[0], free.memory[0] = gpus, cores * 1000, memory
 
-    assert unschedulable_reason(rooms, need) is why
+    assert unschedulable_reason(free, demand) is why
 
 
-def test_where_a_report_knows_fewer_free_gpus_than_are_offered_the_least_counts() -> None:
+def test_report_with_fewer_free_gpus_than_advertised_units() -> None:
     on = placing(gpu_node("n"), report("n", 4, BRIDGED, dict.fromkeys((1, 2, 3), "team/a")), running("a", "n"))
 
     links = ranked(on, PAIR)[0].links
@@ -570,7 +572,7 @@ def test_where_a_report_knows_fewer_free_gpus_than_are_offered_the_least_counts(
     assert (links.gpus, links.joined) == ((), False)
 
 
-def test_one_ranking_answers_pods_of_several_kinds() -> None:
+def test_one_ranking_for_several_kinds_of_pods() -> None:
     on = placing(mig_node("n"))
     ranking = NodeRanking(on.cluster, mix=on.mix)
     pods = [make_pod().asks("nvidia.com/mig-1g.10gb", "1"), make_pod().gpus(1), make_pod().asks("cpu", "1")]
@@ -580,7 +582,7 @@ def test_one_ranking_answers_pods_of_several_kinds() -> None:
     assert links == [False, True, False]
 
 
-def test_where_no_instance_is_idle_a_free_start_is_weighed() -> None:
+def test_free_start_is_scored_without_idle_instances() -> None:
     small = make_pod().asks("nvidia.com/mig-1g.10gb", "1")
     torn = [mig_node("torn"), report("torn", 1, {}, cut={0: [("1g.10gb", 4, "team/a")]})]
     torn += [running("a", "torn", "nvidia.com/mig-1g.10gb")]
@@ -597,9 +599,7 @@ OUTDATED: dict[str, tuple[dict[int, str], dict[str, int], int]] = {
 
 
 @pytest.mark.parametrize(("held", "there", "free"), OUTDATED.values(), ids=OUTDATED)
-def test_a_report_is_brought_up_to_date_by_the_pods_as_the_extender_does(
-    held: dict[int, str], there: dict[str, int], free: int
-) -> None:
+def test_report_is_updated_by_pods_as_in_the_extender(held: dict[int, str], there: dict[str, int], free: int) -> None:
     objects = [gpu_node("n"), report("n", 4, BRIDGED, held)]
     objects += [running(name, "n", count=count) for name, count in there.items()]
     on, node = placing(*objects), msgspec.convert(objects[0], Node)
@@ -612,7 +612,7 @@ def test_a_report_is_brought_up_to_date_by_the_pods_as_the_extender_does(
     assert on.cluster.devices[0].free == free
 
 
-def test_nobody_has_to_end_for_a_pair_that_only_an_old_report_says_is_held() -> None:
+def test_stale_report_needs_no_eviction() -> None:
     strict = make_pod().gpus(2).annotate(TOPOLOGY_ANNOTATION, "nvlink=required")
     held = {0: "team/done", 1: "team/done", 2: "team/run"}
     on = placing(gpu_node("n"), report("n", 4, BRIDGED, held), running("run", "n"))
@@ -621,7 +621,7 @@ def test_nobody_has_to_end_for_a_pair_that_only_an_old_report_says_is_held() -> 
 
 
 @pytest.mark.parametrize(("held", "fits"), [(0, True), (4, True), (5, True), (6, False)])
-def test_a_joined_pair_is_sure_where_any_three_of_eight_are_free(held: int, fits: bool) -> None:
+def test_joined_pair_is_certain_if_any_three_of_eight_are_free(held: int, fits: bool) -> None:
     strict = make_pod().gpus(2).annotate(TOPOLOGY_ANNOTATION, "nvlink=required")
     pods = [running("x", "dgx", count=held)] if held else []
     on = placing(gpu_node("dgx", 8, "Tesla-V100-SXM2-32GB"), *pods)
@@ -632,7 +632,7 @@ def test_a_joined_pair_is_sure_where_any_three_of_eight_are_free(held: int, fits
     )
 
 
-def test_all_gpu_resources_of_a_pod_must_be_free_on_one_node() -> None:
+def test_all_gpu_resources_must_be_free_on_one_node() -> None:
     both = make_pod().gpus(1).asks("nvidia.com/mig-1g.10gb", "2")
     on = placing(mig_node("a"), mig_node("full"), running("x", "full", count=6), gpu_node("whole"))
     wanted = asks(both, on.cluster)
@@ -644,7 +644,7 @@ def test_all_gpu_resources_of_a_pod_must_be_free_on_one_node() -> None:
 
 
 @pytest.mark.parametrize("count", [4097, 10**15, 10**40])
-def test_a_node_that_says_it_has_more_gpus_than_can_be_counts_as_having_none(count: int) -> None:
+def test_implausible_gpu_count_is_ignored(count: int) -> None:
     on = placing(gpu_node("absurd", count), gpu_node("well"))
     one = make_pod().gpus(1)
 
@@ -654,7 +654,7 @@ def test_a_node_that_says_it_has_more_gpus_than_can_be_counts_as_having_none(cou
     ]
 
 
-def test_a_node_with_more_cpu_and_memory_than_can_be_is_ranked_all_the_same() -> None:
+def test_implausible_cpu_and_memory_do_not_prevent_ranking() -> None:
     vast = make_node("vast", {}, **{GPU: 1, "cpu": 10**40, "memory": 10**40})
 
     assert order(placing(vast), make_pod().gpus(1).asks("cpu", "4")) == ["vast"]

@@ -1,4 +1,4 @@
-"""The set of GPUs a pod should get, against brute force over every free set and every size."""
+"""The best GPU set and the device plugin's choice, against brute force over every free set and size."""
 
 from __future__ import annotations
 
@@ -54,12 +54,12 @@ def by_force(topology: GpuTopology, keep: tuple[int, ...] = KEPT_SET_SIZES) -> C
     return lambda free, count: gpu_mask(min(combinations(bit_positions(free), count), key=lambda gpus: key(free, gpus)))
 
 
-def test_every_machine_of_the_reference_is_here(shared: Path) -> None:
+def test_every_reference_machine_is_covered(shared: Path) -> None:
     assert list(machines(shared)) == KEYS
 
 
 @pytest.mark.parametrize("key", [key for key in KEYS if key != "dgx2-v100"])
-def test_optimal_is_brute_force_on_every_free_set_and_size(shared: Path, key: str) -> None:
+def test_optimal_set_equals_brute_force(shared: Path, key: str) -> None:
     topology = machines(shared)[key]
     sets, best = GpuSets(topology), by_force(topology)
 
@@ -73,7 +73,7 @@ def test_optimal_is_brute_force_on_every_free_set_and_size(shared: Path, key: st
     assert unlike == []
 
 
-def test_another_order_of_sets_to_keep_is_kept(shared: Path) -> None:
+def test_order_of_kept_sizes_matters(shared: Path) -> None:
     topology = machines(shared)["dgx1-v100"]
     sets, best = GpuSets(topology, (4, 2)), by_force(topology, (4, 2))
 
@@ -81,7 +81,7 @@ def test_another_order_of_sets_to_keep_is_kept(shared: Path) -> None:
 
 
 @pytest.mark.parametrize("free_gpus", [6, 9, 12])
-def test_sixteen_gpus_are_brute_force_on_samples(free_gpus: int) -> None:
+def test_samples_of_sixteen_gpus_equal_brute_force(free_gpus: int) -> None:
     random = Random(free_gpus)
     topology = uneven(16, random)
     sets, best = GpuSets(topology), by_force(topology)
@@ -99,7 +99,7 @@ def uneven(gpus: int, random: Random) -> GpuTopology:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_broken_and_one_sided_links_count_as_they_are(seed: int) -> None:
+def test_broken_and_one_sided_links(seed: int) -> None:
     topology = uneven(6, Random(seed))
     sets, best = GpuSets(topology), by_force(topology)
 
@@ -111,7 +111,7 @@ def test_broken_and_one_sided_links_count_as_they_are(seed: int) -> None:
 
 
 @pytest.mark.parametrize(("key", "ruined"), [("dgx1-v100", 54), ("dgx1-p100", 62)])
-def test_one_gpu_never_costs_the_best_pair_where_the_plugin_does(shared: Path, key: str, ruined: int) -> None:
+def test_single_gpu_never_costs_the_best_pair_unlike_the_plugin(shared: Path, key: str, ruined: int) -> None:
     topology = machines(shared)[key]
     sets, rule = gpu_sets(topology), best_effort_policy(topology)
 
@@ -137,11 +137,11 @@ def test_one_gpu_never_costs_the_best_pair_where_the_plugin_does(shared: Path, k
         ("the plugin's split is not the best pair", "dgx1-v100", [0, 2, 4, 5], 2, [0, 4]),
     ],
 )
-def test_chosen(shared: Path, sentence: str, key: str, free: list[int], count: int, chosen: list[int]) -> None:
+def test_optimal_sets(shared: Path, sentence: str, key: str, free: list[int], count: int, chosen: list[int]) -> None:
     assert list(bit_positions(gpu_sets(machines(shared)[key]).optimal_set(gpu_mask(free), count) or 0)) == chosen
 
 
-def test_too_few_free_gpus_is_no_set() -> None:
+def test_too_few_free_gpus() -> None:
     sets = gpu_sets(topology_without_links(4))
 
     assert sets.optimal_set(0b11, 3) is None
@@ -149,7 +149,7 @@ def test_too_few_free_gpus_is_no_set() -> None:
     assert sets.optimal_set(0b11, 0) is None
 
 
-def test_the_largest_island_is_joined_pair_by_pair(shared: Path) -> None:
+def test_largest_island_is_joined_pair_by_pair(shared: Path) -> None:
     assert gpu_sets(machines(shared)["dgx1-v100"]).largest_island(255) == 4
     assert gpu_sets(machines(shared)["dgx1-v100"]).largest_island(gpu_mask([0, 5, 6])) == 2
     assert gpu_sets(machines(shared)["a100-pcie-4-bridged"]).largest_island(gpu_mask([0, 2])) == 1
@@ -158,7 +158,7 @@ def test_the_largest_island_is_joined_pair_by_pair(shared: Path) -> None:
     assert gpu_sets(topology_without_links(8)).largest_island(0) == 0
 
 
-def test_the_same_kind_of_node_is_worked_out_once(shared: Path) -> None:
+def test_equal_topologies_share_their_sets(shared: Path) -> None:
     assert gpu_sets(machines(shared)["dgx-h100-8"]) is gpu_sets(machines(shared)["dgx-h100-8"])
 
 
@@ -167,7 +167,7 @@ def cases(shared: Path, policy: str) -> list[dict[str, object]]:
     return [case for case in facts(shared)["go_gpuallocator"]["upstream_cases"] if case["policy"] == policy]
 
 
-def test_the_plugin_answers_every_published_case(shared: Path) -> None:
+def test_plugin_answers_every_published_case(shared: Path) -> None:
     known = machines(shared)
     wrong = [
         case
@@ -182,7 +182,7 @@ def test_the_plugin_answers_every_published_case(shared: Path) -> None:
     assert wrong == []
 
 
-def test_the_plugin_answers_every_published_sequence(shared: Path) -> None:
+def test_plugin_answers_every_published_sequence(shared: Path) -> None:
     for case in facts(shared)["go_gpuallocator"]["upstream_sequences"]:
         topology = machines(shared)[case["node"]]
         free, given = (1 << topology.gpu_count) - 1, []
@@ -193,7 +193,7 @@ def test_the_plugin_answers_every_published_sequence(shared: Path) -> None:
         assert given == case["results"], case
 
 
-def test_the_plugin_answers_the_cases_worked_out_beside_them(shared: Path) -> None:
+def test_plugin_answers_derived_cases(shared: Path) -> None:
     for case in facts(shared)["computed_cases"]:
         rule = best_effort_policy(machines(shared)[case["node"]])
         chosen = rule.predict_set(gpu_mask(case["available"]), case["size"], gpu_mask(case["required"])) or 0
@@ -201,7 +201,7 @@ def test_the_plugin_answers_the_cases_worked_out_beside_them(shared: Path) -> No
         assert rule.set_score(chosen) == case["set_score"], case
 
 
-def test_the_plugin_gives_the_published_scores(shared: Path) -> None:
+def test_plugin_scores_as_published(shared: Path) -> None:
     rule = best_effort_policy(machines(shared)["dgx1-v100"])
 
     for case in facts(shared)["go_gpuallocator"]["set_scores_dgx1_v100"]:
@@ -237,7 +237,7 @@ def by_splits(rule: BestEffortPolicy, gpus: list[int], size: int, required: Sequ
 
 
 @pytest.mark.parametrize("key", ["dgx1-v100", "a100-pcie-4-bridged", "l40s-4"])
-def test_the_plugin_is_the_search_through_all_splits(shared: Path, key: str) -> None:
+def test_plugin_equals_the_search_through_all_splits(shared: Path, key: str) -> None:
     topology = machines(shared)[key]
     rule = BestEffortPolicy(topology)
     random = Random(1)
@@ -251,7 +251,7 @@ def test_the_plugin_is_the_search_through_all_splits(shared: Path, key: str) -> 
             assert rule.predict_set(free, size, gpu_mask(must)) == by_splits(rule, gpus, size, must), (gpus, size, must)
 
 
-def test_what_must_be_in_it_is_never_in_the_set_that_is_not_full(shared: Path) -> None:
+def test_required_gpus_are_never_in_the_smaller_set(shared: Path) -> None:
     """The best split of 0, 1 and 5 into pairs is 0 alone, and 1 with 5; the original leaves it out."""
     rule = best_effort_policy(machines(shared)["dgx1-v100"])
 
@@ -271,7 +271,7 @@ def mixed(gpus: int, random: Random) -> GpuTopology:
 @pytest.mark.parametrize(
     ("free_gpus", "size"), [(16, 8), (12, 4), (12, 10), (12, 5), (11, 7), (11, 3), (10, 2), (9, 6)]
 )
-def test_the_plugin_is_that_search_on_samples_of_sixteen_gpus(free_gpus: int, size: int) -> None:
+def test_plugin_equals_the_search_on_samples_of_sixteen_gpus(free_gpus: int, size: int) -> None:
     random = Random(size)
     rule = BestEffortPolicy(mixed(16, random))
     for _ in range(2):
@@ -282,7 +282,7 @@ def test_the_plugin_is_that_search_on_samples_of_sixteen_gpus(free_gpus: int, si
 
 
 @pytest.mark.parametrize("size", range(1, 17))
-def test_the_plugin_copes_with_sixteen_gpus(shared: Path, size: int) -> None:
+def test_plugin_handles_sixteen_gpus(shared: Path, size: int) -> None:
     """Going through all splits takes 43 s for fifteen."""
     for topology in (machines(shared)["dgx2-v100"], mixed(16, Random(1))):
         rule, every, started = BestEffortPolicy(topology), (1 << 16) - 1, process_time()
@@ -291,21 +291,21 @@ def test_the_plugin_copes_with_sixteen_gpus(shared: Path, size: int) -> None:
         assert process_time() - started < 1
 
 
-def test_the_plugin_does_not_see_links_to_a_switch(shared: Path) -> None:
+def test_plugin_ignores_links_to_a_switch(shared: Path) -> None:
     plain = machines(shared)["dgx-h100-8"]
     switched = GpuTopology(plain.nvlinks, plain.pcie_paths, plain.numa_nodes, plain.nvlink_rate, nvswitch=True)
 
     assert best_effort_policy(switched).set_score(0b11) == 0
 
 
-def test_the_plugin_cannot_cope_with_one_sided_links() -> None:
+def test_plugin_fails_on_one_sided_links() -> None:
     rule = best_effort_policy(uneven(6, Random(1)))
 
     assert rule.predict_set(0b111, 2) is None
     assert rule.predict_set(0b110, 1) == 0b10
 
 
-def test_the_plugin_counts_the_links_of_the_lower_index() -> None:
+def test_plugin_counts_the_links_of_the_lower_index() -> None:
     links = ((0, 1, 4), (3, 0, 2), (2, 2, 0))
     rule = best_effort_policy(GpuTopology(links, topology_without_links(3).pcie_paths, (0, 0, 0), nvlink_rate=25_000))
 
@@ -314,7 +314,7 @@ def test_the_plugin_counts_the_links_of_the_lower_index() -> None:
 
 
 @pytest.mark.parametrize("free", range(9))
-def test_an_island_is_sure_where_every_choice_of_free_gpus_has_it(free: int) -> None:
+def test_guaranteed_island_is_in_every_choice_of_free_gpus(free: int) -> None:
     sets = gpu_sets(assumed_topology("Tesla-V100-SXM2-32GB", 8))
 
     assert sets.guaranteed_island(free) == min(

@@ -1,4 +1,4 @@
-"""Ranking as nodes change: what is written anew is what a ranking made from nothing says."""
+"""A ranking that was updated equals a new one."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from tests.make import Json, make_pod
-from tests.placement.kube import BRIDGED, DGX1, asks, gpu_node, placing, report
+from tests.placement.clusters import BRIDGED, DGX1, asks, gpu_node, placing, report
 from tests.world import mig_node
 from webhook.model.annotations import TOPOLOGY_ANNOTATION
 from webhook.model.cluster_view import FreeResources
@@ -62,7 +62,7 @@ def changed(
 
 @settings(max_examples=60)
 @given(changes)
-def test_a_ranking_that_was_changed_is_one_made_from_nothing(
+def test_updated_ranking_equals_a_new_one(
     steps: list[tuple[int, int, int, int | None, bool]],
 ) -> None:
     on = placing(*NODES)
@@ -79,7 +79,7 @@ def test_a_ranking_that_was_changed_is_one_made_from_nothing(
 
 
 @given(st.lists(st.sampled_from("abcd"), min_size=1), st.lists(st.sampled_from("abcd")))
-def test_states_are_judged_once_and_told_of_every_node(first: list[str], later: list[str]) -> None:
+def test_figures_are_computed_once_per_state(first: list[str], later: list[str]) -> None:
     judged: list[str] = []
 
     def judge(key: str) -> tuple[float, ...]:
@@ -97,7 +97,7 @@ def test_states_are_judged_once_and_told_of_every_node(first: list[str], later: 
     assert len(judged) == len(set(judged))
 
 
-def test_states_that_no_node_is_in_are_forgotten_when_there_are_many() -> None:
+def test_unused_states_are_dropped() -> None:
     states = NodeStates([0, 0])
     figures = StateFigures(states, lambda key: (float(key),))
     for key in range(40_000):

@@ -36,11 +36,11 @@ Legend:
 PLAIN = "GPU0 GPU1\nGPU0 X PHB\nGPU1 PHB X\n"
 
 
-def test_a_matrix_with_nics_legend_and_colour_is_read(shared: Path) -> None:
+def test_matrix_with_nics_legend_and_colours(shared: Path) -> None:
     assert parse_topology_matrix(BRIDGED, generation=3) == machines(shared)["a100-pcie-4-bridged"]
 
 
-def test_a_matrix_without_affinities_has_no_numa() -> None:
+def test_matrix_without_affinities_has_no_numa_nodes() -> None:
     topology = parse_topology_matrix(PLAIN)
 
     assert topology.numa_nodes == (-1, -1)
@@ -48,7 +48,7 @@ def test_a_matrix_without_affinities_has_no_numa() -> None:
     assert topology.nvlink_rate == 0
 
 
-def test_bridges_and_switches_are_told_because_the_text_does_not() -> None:
+def test_bridges_and_switches_are_parameters() -> None:
     assert parse_topology_matrix(BRIDGED, bridged=True, generation=3).nvlink_rate < NVLINK_RATES[3]
     assert parse_topology_matrix(BRIDGED, nvswitch=True).nvswitch
     assert not parse_topology_matrix(PLAIN, nvswitch=True).nvswitch
@@ -64,12 +64,12 @@ FAULTS = [
 
 
 @pytest.mark.parametrize(("sentence", "text", "message"), FAULTS, ids=[fault[0] for fault in FAULTS])
-def test_a_text_that_is_no_matrix_is_refused(sentence: str, text: str, message: str) -> None:
+def test_invalid_matrix_is_rejected(sentence: str, text: str, message: str) -> None:
     with pytest.raises(TopologyError, match=message):
         parse_topology_matrix(text)
 
 
-def test_a_link_that_is_up_at_one_end_only_counts_what_both_ends_have() -> None:
+def test_link_that_is_up_at_one_end_only() -> None:
     topology = GpuTopology(((0, 4), (3, 0)), topology_without_links(2).pcie_paths, (0, 0), nvlink_rate=25_000)
 
     assert topology.bandwidth(0, 1) == 75_000
@@ -92,7 +92,7 @@ LABELS = [
 
 
 @pytest.mark.parametrize(("sentence", "product", "gpus", "key", "sure"), LABELS, ids=[each[0] for each in LABELS])
-def test_labels_let_one_expect(
+def test_usual_topology_of_products(
     shared: Path, sentence: str, product: str, gpus: int, key: str | None, sure: TopologyConfidence
 ) -> None:
     topology = assumed_topology(product, gpus)
@@ -107,7 +107,7 @@ def test_labels_let_one_expect(
 @pytest.mark.parametrize(
     "product", ["NVIDIA-A100-80GB-PCIe", "NVIDIA-H100-NVL", "Nobody-Knows", "Tesla-P100-SXM2-16GB"]
 )
-def test_where_bridges_decide_nothing_is_assumed(product: str) -> None:
+def test_unknown_where_bridges_decide(product: str) -> None:
     topology = assumed_topology(product, 4)
 
     assert topology.confidence is TopologyConfidence.UNKNOWN
@@ -122,11 +122,11 @@ def test_slices_shares_and_cards_without_nvlink_have_no_links(product: str) -> N
     assert assumed_topology(product, 4).nvlink_rate == 0
 
 
-def test_more_gpus_than_the_board_has_is_another_machine() -> None:
+def test_more_gpus_than_the_usual_board() -> None:
     assert assumed_topology("NVIDIA-B200", 16).confidence is TopologyConfidence.UNKNOWN
 
 
-def test_a_near_path_decides_between_pairs_with_equal_links_and_no_more() -> None:
+def test_near_pcie_path_decides_only_between_equal_links() -> None:
     board = nvswitch_topology(3, 1, 3)
     near = GpuTopology(
         board.nvlinks, ((None, PciePath.PIX, None), (PciePath.PIX, None, None), (None,) * 3), (0, 0, 0), 25_000

@@ -50,13 +50,13 @@ class WorkloadLearner:
         weights.update(self._profiles)
         return tuple(sorted((profile, float(count)) for profile, count in weights.items()))
 
-    def start(self, cluster: SchedulingSnapshot, there: Iterable[PodSummary]) -> None:
+    def start(self, cluster: SchedulingSnapshot, running: Iterable[PodSummary]) -> None:
         """Count the running pods from zero: an index that failed is built again."""
         self._learner, self._profiles = MixEstimator(), Counter()
-        for line in there:
-            node = cluster.fleet.by_name.get(line.node, -1)
+        for pod in running:
+            node = cluster.fleet.by_name.get(pod.node, -1)
             if node >= 0:
-                self._count(cluster, requirements_from_amounts(dict(line.requests), cluster.fleet.all_nodes), node)
+                self._count(cluster, requirements_from_amounts(dict(pod.requests), cluster.fleet.all_nodes), node)
 
     def record_arrival(self, cluster: SchedulingSnapshot, uid: str, requirements: PodRequirements) -> None:
         """Count a pod that is being scheduled, once."""

@@ -26,16 +26,16 @@ KINDS: dict[str, Any] = {"Pod": ("pods", Pod), "Node": ("nodes", Node), "GPUNode
 def stand(*objects: Json, policy: ScoringStrategy = ScoringStrategy.TAB) -> SchedulerState:
     """A cluster of these objects, ready."""
     snapshot = collect_snapshot(RawObject(item, lambda _path: SourceLocation("test.yaml", 1, 1)) for item in objects)
-    standing = SchedulerState(build_inventory(snapshot.objects), policy)
-    asyncio.run(standing.rebuild_index())
-    return standing
+    state = SchedulerState(build_inventory(snapshot.objects), policy)
+    asyncio.run(state.rebuild_index())
+    return state
 
 
-def write(standing: SchedulerState, *objects: Json, gone: bool = False) -> None:
+def write(state: SchedulerState, *objects: Json, gone: bool = False) -> None:
     """What a watch writes: these objects are there, or gone."""
     for item in objects:
         name, kind = KINDS[item["kind"]]
-        writer = getattr(standing.inventory, name)
+        writer = getattr(state.inventory, name)
         (writer.remove if gone else writer.upsert)(msgspec.convert(item, kind))
 
 
@@ -46,22 +46,22 @@ def body(pod: PodMaker | Json, names: Iterable[str] | None) -> bytes:
     return msgspec.json.encode({"Pod": data, "Nodes": None, "NodeNames": None if names is None else list(names)})
 
 
-def filter_(standing: SchedulerState, pod: PodMaker | Json, *names: str, now: float = 0.0) -> Json:
+def filter_(state: SchedulerState, pod: PodMaker | Json, *names: str, now: float = 0.0) -> Json:
     """The answer of /filter."""
-    answer: Json = msgspec.json.decode(handle_filter(standing, body(pod, names), now).body)
+    answer: Json = msgspec.json.decode(handle_filter(state, body(pod, names), now).body)
     return answer
 
 
-def scores(standing: SchedulerState, pod: PodMaker | Json, *names: str, now: float = 0.0) -> dict[str, int]:
+def scores(state: SchedulerState, pod: PodMaker | Json, *names: str, now: float = 0.0) -> dict[str, int]:
     """The answer of /prioritize."""
-    answer = msgspec.json.decode(handle_prioritize(standing, body(pod, names), now).body)
+    answer = msgspec.json.decode(handle_prioritize(state, body(pod, names), now).body)
     return {each["Host"]: each["Score"] for each in answer}
 
 
-def preempt(standing: SchedulerState, pod: PodMaker, victims: dict[str, list[str]], now: float = 0.0) -> list[str]:
+def preempt(state: SchedulerState, pod: PodMaker, victims: dict[str, list[str]], now: float = 0.0) -> list[str]:
     """The nodes that are left of those where these pods, by uid, would be evicted."""
     named = {name: {"Pods": [{"UID": uid} for uid in uids], "NumPDBViolations": 0} for name, uids in victims.items()}
     asked = {"Pod": pod.build(), "NodeNameToVictims": None, "NodeNameToMetaVictims": named}
-    answer = msgspec.json.decode(handle_preempt(standing, msgspec.json.encode(asked), now).body)
+    answer = msgspec.json.decode(handle_preempt(state, msgspec.json.encode(asked), now).body)
     assert all(answer["NodeNameToMetaVictims"][name] == named[name] for name in answer["NodeNameToMetaVictims"])
     return list(answer["NodeNameToMetaVictims"])

@@ -1,4 +1,4 @@
-"""The board keeps scores as they change; they are always what they would be made anew."""
+"""The score table: cached scores always equal newly computed ones."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.placement.making import EIGHT, NO_GPU, ONE, PAIR, SHARE, SMALL, machine, needs, rooms_with, site, sites
+from tests.placement.capacities import EIGHT, NO_GPU, ONE, PAIR, SHARE, SMALL, machine, needs, rooms_with, site, sites
 from webhook.placement.capacity import ClusterCapacity, FreeCapacityArrays, PodDemand
 from webhook.placement.fragmentation.strategies import SCORERS, ScoringStrategy
 from webhook.placement.fragmentation.workload_mix import WorkloadMix
@@ -21,35 +21,35 @@ MIX = WorkloadMix({SHARE: 3, SMALL: 1, ONE: 3, PAIR: 1, EIGHT: 1, NO_GPU: 1})
 
 @settings(max_examples=60)
 @given(sites, st.lists(needs, max_size=30), st.sampled_from(list(ScoringStrategy)), st.randoms(use_true_random=False))
-def test_scores_kept_are_scores_made_anew(
+def test_cached_scores_equal_new_scores(
     of: ClusterCapacity, pods: list[PodDemand], policy: ScoringStrategy, random: Random
 ) -> None:
     rule = SCORERS[policy](of, MIX)
     board = ScoreTable(FreeCapacityArrays(of), rule)
     held: list[tuple[GpuPlacement, PodDemand]] = []
-    for need in pods:
+    for demand in pods:
         if held and random.random() < 0.3:
             board.release(*held.pop(random.randrange(len(held))))
-        best = best_nodes(board.scores(need))
+        best = best_nodes(board.scores(demand))
         if len(best):
-            place = _take(board, int(best[0]), need)
-            held.append((place, need))
-        assert (board.scores(need) == ScoreTable(board.free, rule).scores(need)).all()
+            place = _take(board, int(best[0]), demand)
+            held.append((place, demand))
+        assert (board.scores(demand) == ScoreTable(board.free, rule).scores(demand)).all()
 
-    for place, need in held:
-        board.release(place, need)
+    for place, demand in held:
+        board.release(place, demand)
     assert (board.free.gpus == of.gpus).all()
     assert (board.free.cpu == of.cpu).all()
     assert (board.free.memory == of.memory).all()
 
 
-def _take(board: ScoreTable, node: int, need: PodDemand) -> GpuPlacement:
-    place = GpuPlacement(node, board.choose_gpus(node, need))
-    board.allocate(place, need)
+def _take(board: ScoreTable, node: int, demand: PodDemand) -> GpuPlacement:
+    place = GpuPlacement(node, board.choose_gpus(node, demand))
+    board.allocate(place, demand)
     return place
 
 
-def test_a_long_log_is_cut_and_scores_stay_right() -> None:
+def test_scores_stay_correct_after_the_log_is_cut() -> None:
     board = ScoreTable(FreeCapacityArrays(site()), SCORERS[ScoringStrategy.TAB](site(), MIX))
     for _ in range(3000):
         board.release(_take(board, 0, SHARE), SHARE)
@@ -68,14 +68,14 @@ NOT = [
 
 
 @pytest.mark.parametrize(("sentence", "need"), NOT, ids=[case[0] for case in NOT])
-def test_a_node_is_nowhere_for_a_pod(sentence: str, need: PodDemand) -> None:
+def test_infeasible_nodes(sentence: str, demand: PodDemand) -> None:
     board = ScoreTable(FreeCapacityArrays(site()), SCORERS[ScoringStrategy.TAB](site(), MIX))
 
-    assert board.scores(need).tolist() == [INFEASIBLE_SCORE]
-    assert not len(best_nodes(board.scores(need)))
+    assert board.scores(demand).tolist() == [INFEASIBLE_SCORE]
+    assert not len(best_nodes(board.scores(demand)))
 
 
-def test_shares_of_equal_score_go_to_the_fullest_gpu_under_most_allocated_and_to_the_lowest_under_fgd() -> None:
+def test_equally_scored_shares_go_to_the_fullest_gpu_or_to_the_lowest() -> None:
     one = site(machine(gpus=3))
     free = [[1000, 700, 600]]
     mix = WorkloadMix({PodDemand(0, 1, 10): 1})
@@ -86,7 +86,7 @@ def test_shares_of_equal_score_go_to_the_fullest_gpu_under_most_allocated_and_to
     assert ScoreTable(rooms_with(one, free), SCORERS[ScoringStrategy.FGD](one, mix)).choose_gpus(0, SHARE) == (0,)
 
 
-def test_tab_puts_a_share_on_the_gpu_whose_room_it_fills() -> None:
+def test_tab_puts_a_share_on_the_gpu_whose_free_part_it_fills() -> None:
     one = site(machine(gpus=3))
 
     assert ScoreTable(rooms_with(one, [[1000, 700, 500]]), SCORERS[ScoringStrategy.TAB](one, MIX)).choose_gpus(
@@ -95,14 +95,14 @@ def test_tab_puts_a_share_on_the_gpu_whose_room_it_fills() -> None:
 
 
 @pytest.mark.parametrize("policy", list(ScoringStrategy))
-def test_where_there_are_no_nodes_nobody_finds_a_place(policy: ScoringStrategy) -> None:
+def test_cluster_without_nodes(policy: ScoringStrategy) -> None:
     """A cluster may be scaled down to nothing, and come back."""
     assert (
         Simulator(ClusterCapacity(()), policy, np.random.default_rng(1)).schedule_pod(PodDemand(1000, 1, 1000)) is None
     )
 
 
-def test_equals_are_chosen_at_random_or_in_the_order_given() -> None:
+def test_equal_nodes_are_chosen_at_random_or_in_the_given_order() -> None:
     of = site(*(machine(f"n{i}", 1) for i in range(6)))
 
     def first(seed: int, order: list[int] | None = None) -> int:
@@ -116,7 +116,7 @@ def test_equals_are_chosen_at_random_or_in_the_order_given() -> None:
     assert {first(seed, [5, 4, 0, 3, 2, 1]) for seed in range(10)} == {2}
 
 
-def test_who_finds_no_place_changes_nothing() -> None:
+def test_unschedulable_pods_change_nothing() -> None:
     player = Simulator(site(machine(gpus=1)), ScoringStrategy.TAB, np.random.default_rng(1), MIX)
 
     assert player.schedule_pod(ONE) is not None
@@ -124,7 +124,7 @@ def test_who_finds_no_place_changes_nothing() -> None:
     assert player.score_table.free.gpus.tolist() == [[0]]
 
 
-def test_a_player_without_a_mix_learns_it() -> None:
+def test_simulator_without_a_mix_learns_it() -> None:
     tied = PodDemand(1000, 1, 1000, ("T4",))
     of = site(machine("a", 8, 64, "A100"), machine("b", 8, 64, "T4"))
     player = Simulator(of, ScoringStrategy.TAB, np.random.default_rng(1))
@@ -137,7 +137,7 @@ def test_a_player_without_a_mix_learns_it() -> None:
     assert of.nodes[place.node].model == "A100"
 
 
-def test_beyond_what_is_remembered_rows_start_anew() -> None:
+def test_rows_are_dropped_beyond_the_limit() -> None:
     board = ScoreTable(FreeCapacityArrays(site()), SCORERS[ScoringStrategy.TAB](site(), MIX))
     before = board.scores(SHARE)
     for cpu in range(MAX_SCORE_ROWS + 1):

@@ -1,4 +1,4 @@
-"""What an agent reports that cannot be: the node counts as one without a report, and no other node suffers."""
+"""Invalid agent reports: the node counts as one without a report, and other nodes are unaffected."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.make import Json, make_pod
-from tests.placement.kube import BRIDGED, gpu_node, order, placing, report
+from tests.placement.clusters import BRIDGED, gpu_node, order, placing, report
 from tests.world import mig_node
 from webhook.manifests.gpunode_crd import gpunode_schema
 from webhook.model.gpu_node import GPUNode
@@ -61,25 +61,25 @@ FAULTS = {
 
 
 @pytest.mark.parametrize(("data", "why"), FAULTS.values(), ids=FAULTS)
-def test_a_report_that_cannot_be_counts_as_none_and_it_is_told_why(data: Json, why: str) -> None:
+def test_invalid_report_is_ignored_with_a_reason(data: Json, why: str) -> None:
     assert find_report_error(read(data)) == why
     assert devices_from_report(read(data)) is None
 
 
 @pytest.mark.parametrize("data", [cut("1g.10gb", 6, product=PRODUCT), cut("3g.40gb", 4, product=PRODUCT), with_gpu()])
-def test_one_that_can_be_is_taken(data: Json) -> None:
+def test_valid_report_is_used(data: Json) -> None:
     assert not find_report_error(read(data))
     assert devices_from_report(read(data)) is not None
 
 
 @given(st.integers(-(2**70), 2**70), st.sampled_from(["1g.10gb", "7g.80gb", "9g.9gb", ""]), st.booleans())
-def test_whatever_is_reported_of_one_node_pods_are_ranked(start: int, profile: str, told: bool) -> None:
+def test_any_report_leaves_pods_rankable(start: int, profile: str, told: bool) -> None:
     on = placing(mig_node(), cut(profile, start, product=PRODUCT if told else ""), gpu_node("other"))
 
     assert order(on, SMALL) == ["mig"]
 
 
-def test_the_api_server_knows_the_bounds() -> None:
+def test_crd_has_the_same_bounds() -> None:
     gpu = gpunode_schema()["properties"]["status"]["properties"]["gpus"]["items"]["properties"]
 
     assert gpu["instances"]["items"]["properties"]["start"]["minimum"] == 0
@@ -87,7 +87,7 @@ def test_the_api_server_knows_the_bounds() -> None:
     assert (gpu["index"]["minimum"], gpu["links"]["items"]["properties"]["nvlinks"]["maximum"]) == (0, 99)
 
 
-def test_a_state_that_cannot_be_judged_is_the_worst_and_spoils_no_other() -> None:
+def test_failing_state_counts_as_the_worst() -> None:
     faults: list[Exception] = []
     states = NodeStates([1, 0, 2])
     figures = StateFigures(states, lambda key: (1 / key,), (-9.0,), faults)
@@ -101,14 +101,14 @@ def test_a_state_that_cannot_be_judged_is_the_worst_and_spoils_no_other() -> Non
 
 
 @pytest.mark.parametrize("generation", [0, 6, 99, -1])
-def test_nvlink_of_a_generation_that_is_not_known_is_faster_than_pcie(generation: int) -> None:
+def test_unknown_nvlink_generation_is_faster_than_pcie(generation: int) -> None:
     devices = devices_from_report(read(report("n", 4, BRIDGED, nvlinkGeneration=generation)))
 
     assert devices is not None
     assert devices.topology.bandwidth(0, 1) > 2 * devices.topology.bandwidth(0, 2)
 
 
-def test_capacity_says_why_a_report_cannot_be_used() -> None:
+def test_capacity_explains_an_invalid_report() -> None:
     on = placing(gpu_node("n", 17), report("n", 17, {}), make_pod("x").gpus(1).spec(nodeName="n").build())
     why = "its agent's report cannot be used: it lists 17 GPUs, more than the supported 16"
 
@@ -117,7 +117,7 @@ def test_capacity_says_why_a_report_cannot_be_used() -> None:
     assert said == f"n: {why}"
 
 
-def test_capacity_says_that_a_node_has_more_gpus_than_can_be() -> None:
+def test_capacity_warns_about_an_implausible_gpu_count() -> None:
     node = gpu_node("n", 10**15)
     del node["metadata"]["labels"]["nvidia.com/gpu.count"]
     on = placing(node)
@@ -141,11 +141,11 @@ def labelled(count: str) -> NodeCapacity:
 
 
 @pytest.mark.parametrize(("label", "gpus"), COUNTED.values(), ids=COUNTED)
-def test_the_label_tells_how_many_gpus_are_built_in(label: str, gpus: int) -> None:
+def test_gpu_count_label_gives_installed_gpus(label: str, gpus: int) -> None:
     assert (labelled(label).installed_gpus, labelled(label).warning) == (gpus, "")
 
 
 @pytest.mark.parametrize("label", ABSURD.values(), ids=ABSURD)
-def test_a_label_of_more_gpus_than_a_node_can_have_is_told_and_not_counted(label: str) -> None:
+def test_implausible_gpu_count_label_is_ignored(label: str) -> None:
     assert labelled(label).installed_gpus == 4
     assert f"nvidia.com/gpu.count is {label}, more than any node can have" in labelled(label).warning

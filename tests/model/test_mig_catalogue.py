@@ -1,4 +1,4 @@
-"""catalogue: every profile of every product, against the reference tables."""
+"""The MIG catalogue against the reference tables."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from webhook.model.mig_catalogue import MigProfileSpec, mig_card_spec, mig_profi
 GEOMETRIES = {"c7m8": (7, 8), "c4m4": (4, 4), "c4m12": (4, 4), "c2": (2, 2)}
 
 
-def test_every_listed_profile_of_every_named_product_is_known(shared: Path) -> None:
+def test_every_listed_profile_of_every_product(shared: Path) -> None:
     listed = yaml.safe_load((shared / "reference" / "mig-profiles.yaml").read_text())["products"]
     checked = 0
     for product in listed:
@@ -30,7 +30,7 @@ def test_every_listed_profile_of_every_named_product_is_known(shared: Path) -> N
     assert checked > 200
 
 
-def test_one_name_is_two_shapes() -> None:
+def test_one_name_has_two_sizes() -> None:
     small, large = (
         mig_profile_spec("NVIDIA-A100-SXM4-80GB", "1g.10gb"),
         mig_profile_spec("NVIDIA-A100-SXM4-40GB", "1g.10gb"),
@@ -48,7 +48,7 @@ def test_attributes_do_not_change_the_share() -> None:
         assert mig_profile_spec(product, profile) == plain
 
 
-def test_what_is_not_listed_is_not_known() -> None:
+def test_unlisted_profiles_are_unknown() -> None:
     assert mig_card_spec("NVIDIA-Z900") is None
     assert mig_profile_spec("NVIDIA-Z900", "1g.10gb") is None
     assert mig_profile_spec("NVIDIA-H100-80GB-HBM3", "1g.11gb") is None

@@ -32,10 +32,10 @@ def rows(gpus: list[int], cores: int = 64, node: int = 0) -> CapacityRows:
 
 def rooms_with(of: ClusterCapacity, gpus: list[list[int]], cores: list[int] | None = None) -> FreeCapacityArrays:
     """A cluster with so much free."""
-    rooms = FreeCapacityArrays(of)
-    rooms.gpus[:] = gpus
-    rooms.cpu[:] = [1000 * each for each in cores] if cores else rooms.cpu
-    return rooms
+    free = FreeCapacityArrays(of)
+    free.gpus[:] = gpus
+    free.cpu[:] = [1000 * each for each in cores] if cores else free.cpu
+    return free
 
 
 needs = st.one_of(

@@ -1,4 +1,4 @@
-"""nodelabels: text that strangers wrote, as numbers."""
+"""Node labels as numbers; invalid text counts as absent."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ RUNTIMES = {
 
 
 @pytest.mark.parametrize(("text", "want"), NUMBERS.values(), ids=NUMBERS)
-def test_number(text: str | None, want: int | None) -> None:
+def test_counts(text: str | None, want: int | None) -> None:
     assert parse_count(text) == want
 
 
@@ -64,12 +64,12 @@ def test_memory(text: str, want: int | None) -> None:
 
 
 @pytest.mark.parametrize(("labels", "want"), DRIVERS.values(), ids=DRIVERS)
-def test_driver(labels: dict[str, str], want: tuple[int, ...]) -> None:
+def test_driver_versions(labels: dict[str, str], want: tuple[int, ...]) -> None:
     assert driver_version(labels) == want
 
 
 @pytest.mark.parametrize(("labels", "want"), RUNTIMES.values(), ids=RUNTIMES)
-def test_cuda(labels: dict[str, str], want: tuple[int, ...]) -> None:
+def test_cuda_versions(labels: dict[str, str], want: tuple[int, ...]) -> None:
     assert cuda_version(labels) == want
 
 

@@ -1,4 +1,4 @@
-"""ClusterView: what is free, where there is room, and pods that were admitted a moment ago."""
+"""ClusterView: free resources, and pods that were admitted a moment ago."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def _pod(uid: str, nodes: int = BOTH, count: int = 1, until: float = 10.0, resou
     return AssumedPod(uid, resource, nodes, count, until)
 
 
-def test_one_node_must_have_it_all() -> None:
+def test_one_node_must_have_everything() -> None:
     view = ClusterView(FLEET, free=ROOMS)
     assert _room(view, 2)
     assert not _room(view, 3), "three are free, on two nodes"
@@ -48,19 +48,19 @@ def test_cpu_and_memory_must_be_free_on_the_same_node() -> None:
     assert _room(view, 1, cpu_milli=4001, memory=9 * GIB)
 
 
-def test_a_node_that_no_room_is_given_for_is_empty() -> None:
+def test_node_without_given_resources_is_empty() -> None:
     view = ClusterView(FLEET)
     assert _room(view, 8, cpu_milli=64000, memory=512 * GIB)
     assert not _room(view, 9)
 
 
-def test_free_adds_up_the_nodes_of_the_mask() -> None:
+def test_free_units_are_summed_over_the_mask() -> None:
     view = ClusterView(FLEET, free=ROOMS)
     (offer,) = FLEET.offers
     assert (view.free_units(offer, BOTH), view.free_units(offer, A), view.free_units(offer, 0b100)) == (3, 2, 0)
 
 
-def test_pods_assumed_hold_what_they_may_take() -> None:
+def test_assumed_pods_hold_their_units() -> None:
     view = ClusterView(FLEET, free=ROOMS)
     (offer,) = FLEET.offers
     once = view.with_assumed(_pod("1"), 0.0)
@@ -72,20 +72,20 @@ def test_pods_assumed_hold_what_they_may_take() -> None:
     assert full.free_units(offer, BOTH) == 0
 
 
-def test_pods_assumed_elsewhere_hold_nothing_here() -> None:
+def test_assumed_pods_elsewhere_hold_nothing_here() -> None:
     view = ClusterView(FLEET, free=ROOMS).with_assumed(_pod("1", B), 0.0)
     assert _room(view, 2, A)
     assert not _room(view, 1, B)
     assert _room(view.with_assumed(_pod("2", BOTH, resource=SHARED), 0.0), 2, A)
 
 
-def test_the_same_uid_twice_counts_once_and_no_uid_counts_each_time() -> None:
+def test_known_uid_counts_once_and_no_uid_each_time() -> None:
     view = ClusterView(FLEET, free=ROOMS).with_assumed(_pod("1"), 0.0)
     assert view.with_assumed(_pod("1"), 0.0) is view
     assert len(view.with_assumed(_pod(""), 0.0).with_assumed(_pod(""), 0.0).assumed_pods) == 3
 
 
-def test_time_forgets_them_in_whatever_order_they_came() -> None:
+def test_assumed_pods_expire_in_any_order() -> None:
     view = ClusterView(FLEET, free=ROOMS)
     for uid, until in (("late", 30.0), ("soon", 10.0), ("next", 20.0)):
         view = view.with_assumed(_pod(uid, until=until), 0.0)
@@ -95,7 +95,7 @@ def test_time_forgets_them_in_whatever_order_they_came() -> None:
     assert [pod.uid for pod in later.with_assumed(_pod("soon", until=50.0), 30.0).assumed_pods] == ["new", "soon"]
 
 
-def test_a_view_may_have_two_successors() -> None:
+def test_view_may_have_two_successors() -> None:
     view = ClusterView(FLEET, free=ROOMS, assumed=[_pod("0")])
     left, right = view.with_assumed(_pod("left"), 0.0), view.with_assumed(_pod("right"), 0.0)
     assert [pod.uid for pod in view.assumed_pods] == ["0"]
@@ -104,7 +104,7 @@ def test_a_view_may_have_two_successors() -> None:
     assert [pod.uid for pod in left.with_assumed(_pod("right"), 0.0).assumed_pods] == ["0", "left", "right"]
 
 
-def test_a_long_day_of_admissions_keeps_only_those_in_force() -> None:
+def test_long_day_of_admissions_keeps_only_current_pods() -> None:
     view = ClusterView(FLEET)
     for second in range(5000):
         view = view.with_assumed(_pod(str(second), until=second + 30.0), float(second))
@@ -134,7 +134,7 @@ def holding(draw: st.DrawFn) -> tuple[int, Amounts]:
     st.tuples(st.integers(1, 3), st.just(0), st.integers(0, 3), st.integers(0, 2)),
     st.integers(1, 7),
 )
-def test_room_is_never_promised_where_the_pods_assumed_could_have_taken_it(
+def test_capacity_that_assumed_pods_may_have_taken_is_not_free(
     free: list[Amounts], pods: list[tuple[int, Amounts]], wanted: Amounts, nodes: int
 ) -> None:
     """Against every way in which the pods assumed can land."""
@@ -162,7 +162,7 @@ BURST = [(4000, 3000, 1), (6000, 3000, 2), (6000, 2000, 3), (9000, 3000, 3), (40
 
 
 @pytest.mark.parametrize(("cpu", "each", "fit"), BURST)
-def test_as_many_copies_as_fit_find_room_one_after_the_other(cpu: int, each: int, fit: int) -> None:
+def test_copies_fit_one_after_the_other(cpu: int, each: int, fit: int) -> None:
     view, found = ClusterView(Fleet([node("n", CARD, **{GPU: "5"})]), free={"n": FreeResources(cpu, GIB, {GPU: 5})}), 0
     while found < 9 and view.has_free_node(GPU, 1, 1, cpu_milli=each, memory=0):
         view = view.with_assumed(AssumedPod(str(found), GPU, 1, 1, 10.0, ("", ""), each), 0.0)
@@ -170,7 +170,7 @@ def test_as_many_copies_as_fit_find_room_one_after_the_other(cpu: int, each: int
     assert found == fit
 
 
-def test_a_pod_that_asks_for_no_cpu_needs_none_beside_the_others() -> None:
+def test_pod_without_cpu_request_needs_none() -> None:
     one = AssumedPod("1", GPU, 1, 1, 10.0, ("", ""), 4000, GIB)
     view = ClusterView(Fleet([node("n", CARD, **{GPU: "2"})]), free={"n": FreeResources(4000, GIB, {GPU: 2})})
     view = view.with_assumed(one, 0.0)
@@ -179,7 +179,7 @@ def test_a_pod_that_asks_for_no_cpu_needs_none_beside_the_others() -> None:
     assert not view.has_free_node(GPU, 1, 1, cpu_milli=0, memory=1)
 
 
-def test_a_snapshot_may_lack_a_namespace_and_a_live_view_may_not() -> None:
+def test_snapshot_may_lack_a_namespace_but_a_live_view_may_not() -> None:
     team = {"team": Namespace(ObjectMeta(name="team", labels={"tier": "research"}))}
     known = ClusterView(FLEET, namespaces=team, complete=True)
     found = known.namespace("team")
@@ -191,7 +191,7 @@ def test_a_snapshot_may_lack_a_namespace_and_a_live_view_may_not() -> None:
     assert (guessed.metadata.name, guessed.metadata.labels) == ("other", {"kubernetes.io/metadata.name": "other"})
 
 
-def test_limit_ranges_and_quotas_come_by_name() -> None:
+def test_limit_ranges_and_quotas_are_sorted_by_name() -> None:
     ranges = tuple(LimitRange(ObjectMeta(name=name)) for name in "ba")
     quotas = tuple(ResourceQuota(ObjectMeta(name=name)) for name in "dc")
     view = ClusterView(FLEET, limit_ranges={"team": ranges}, quotas={"team": quotas})
@@ -200,7 +200,7 @@ def test_limit_ranges_and_quotas_come_by_name() -> None:
     assert (view.limit_ranges("other"), view.quotas("other")) == ((), ())
 
 
-def test_what_was_reckoned_of_limits_and_quotas_goes_with_them() -> None:
+def test_cached_limits_and_quotas_are_replaced() -> None:
     def objects(most: str) -> tuple[LimitRange, ResourceQuota]:
         limits = {"metadata": {"name": "lr"}, "spec": {"limits": [{"type": "Pod", "max": {"cpu": most}}]}}
         counted = {"hard": {"pods": most}, "used": {"pods": "0"}}

@@ -1,4 +1,4 @@
-"""Who would have to end so that a pod fits: the fewest, whatever it is that they hold."""
+"""Suggested evictions: the fewest pods, whatever resource they hold."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.make import Json, PodMaker, make_pod
-from tests.placement.kube import BRIDGED, DGX1, GPU, gpu_node, nearest, order, placing, report, running
+from tests.placement.clusters import BRIDGED, DGX1, GPU, gpu_node, nearest, order, placing, report, running
 from webhook.model.annotations import TOPOLOGY_ANNOTATION
 
 H100 = "NVIDIA-H100-80GB-HBM3"
 ADAPTER = "rdma/hca"
 
 
-def test_who_would_have_to_end_is_the_fewest_and_smallest() -> None:
+def test_fewest_and_smallest_pods_are_evicted() -> None:
     on = placing(
         gpu_node("n", 8, H100),
         running("big", "n", count=4),
@@ -31,7 +31,7 @@ def test_who_would_have_to_end_is_the_fewest_and_smallest() -> None:
     assert nearest(on, make_pod().gpus(9)) is None
 
 
-def test_pods_that_are_told_once_are_seen_on_every_node() -> None:
+def test_pods_given_as_an_iterator_are_used_for_every_node() -> None:
     nodes = [gpu_node("a", 8, H100), gpu_node("b", 8, H100)]
     on = placing(*nodes, running("large", "a", count=8), running("small", "b", count=1), running("rest", "b", count=7))
 
@@ -41,7 +41,7 @@ def test_pods_that_are_told_once_are_seen_on_every_node() -> None:
     assert [pod.metadata.name for pod in freed.pods] == ["small"]
 
 
-def test_who_stands_in_the_way_of_a_pair_is_who_holds_its_half() -> None:
+def test_holder_of_half_a_pair_is_evicted() -> None:
     strict = make_pod().gpus(2).annotate(TOPOLOGY_ANNOTATION, "nvlink=required")
     held = {1: "team/half", 2: "team/both", 3: "team/both"}
     on = placing(
@@ -65,7 +65,7 @@ def test_one_large_pod_is_fewer_than_two_small_ones() -> None:
     assert [pod.metadata.name for pod in freed.pods] == ["big"]
 
 
-def test_where_many_would_have_to_end_no_more_do_than_must() -> None:
+def test_no_more_pods_than_necessary_are_evicted() -> None:
     on = placing(gpu_node("n", 8, H100), *(running(f"p{i}", "n") for i in range(8)))
 
     freed = nearest(on, make_pod().gpus(5))
@@ -84,7 +84,7 @@ ENDING: dict[str, tuple[dict[int, str], dict[str, int], set[int], list[str]]] = 
 
 
 @pytest.mark.parametrize(("held", "there", "ill", "ending"), ENDING.values(), ids=ENDING)
-def test_who_would_have_to_end_for_a_pair(
+def test_evictions_for_a_joined_pair(
     held: dict[int, str], there: dict[str, int], ill: set[int], ending: list[str]
 ) -> None:
     told = report("n", 4, BRIDGED, {gpu: f"team/{pod}" for gpu, pod in held.items()})
@@ -97,7 +97,7 @@ def test_who_would_have_to_end_for_a_pair(
     assert [pod.metadata.name for pod in (freed.pods if freed else ())] == ending
 
 
-def test_who_would_have_to_end_counts_where_no_agent_runs() -> None:
+def test_evictions_without_an_agent() -> None:
     strict = make_pod().gpus(2).annotate(TOPOLOGY_ANNOTATION, "nvlink=required")
     on = placing(gpu_node("dgx", 8, "Tesla-V100-SXM2-32GB"), *(running(f"x{i}", "dgx", count=3) for i in range(2)))
 
@@ -200,13 +200,13 @@ HELD: dict[str, tuple[list[Json], PodMaker, list[str]]] = {
 
 
 @pytest.mark.parametrize(("objects", "pod", "ending"), HELD.values(), ids=HELD)
-def test_whatever_it_is_that_they_hold(objects: list[Json], pod: PodMaker, ending: list[str]) -> None:
+def test_evictions_for_every_kind_of_resource(objects: list[Json], pod: PodMaker, ending: list[str]) -> None:
     freed = nearest(placing(*objects), pod)
 
     assert sorted(each.metadata.name for each in (freed.pods if freed else ())) == ending
 
 
-def test_where_there_are_too_many_choices_some_are_named_that_are_enough() -> None:
+def test_with_too_many_choices_a_sufficient_plan_is_found() -> None:
     joined = {pair: 12 * (pair[0] >= 8) for pair in combinations(range(16), 2)}
     on = placing(gpu_node("n", 16), report("n", 16, joined, {i: f"team/s{i:02}" for i in range(16)}), *SINGLES)
 
@@ -238,7 +238,7 @@ def clusters(draw: st.DrawFn) -> tuple[list[Json], PodMaker]:
 
 
 @given(clusters())
-def test_they_are_as_few_as_trying_every_choice_finds(drawn: tuple[list[Json], PodMaker]) -> None:
+def test_plan_has_as_few_pods_as_an_exhaustive_search(drawn: tuple[list[Json], PodMaker]) -> None:
     objects, coming = drawn
     node, told, *pods = objects
 

@@ -1,4 +1,4 @@
-"""Every way to put a pod on a node, against plain loops."""
+"""Placement options against plain loops."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.placement.making import EIGHT, NO_GPU, ONE, PAIR, SHARE, machine, needs, rows, site
+from tests.placement.capacities import EIGHT, NO_GPU, ONE, PAIR, SHARE, machine, needs, rows, site
 from webhook.placement.capacity import CapacityRows, PodDemand, placement_options
 
 WAYS = [
@@ -26,38 +26,37 @@ WAYS = [
 
 
 @pytest.mark.parametrize(("sentence", "need", "free", "ways"), WAYS, ids=[way[0] for way in WAYS])
-def test_ways(sentence: str, need: PodDemand, free: list[int], ways: list[list[int]]) -> None:
-    found = placement_options(rows(free), need, np.array([True]))
+def test_placement_options(sentence: str, demand: PodDemand, free: list[int], ways: list[list[int]]) -> None:
+    found = placement_options(rows(free), demand, np.array([True]))
 
     assert found.gpus.tolist() == ways
-    assert found.cpu.tolist() == [64_000 - need.cpu_milli] * len(ways)
+    assert found.cpu.tolist() == [64_000 - demand.cpu_milli] * len(ways)
 
 
-def test_too_little_cpu_or_a_model_that_will_not_do_is_no_way() -> None:
+def test_no_option_without_cpu_or_an_acceptable_model() -> None:
     assert not len(placement_options(rows([1000], cores=3), ONE, np.array([True])).nodes)
     assert not len(placement_options(rows([1000]), ONE, np.array([False])).nodes)
 
 
 @given(needs, st.lists(st.lists(st.integers(0, 100).map(lambda m: 10 * m), min_size=3, max_size=3), max_size=4))
-def test_every_option_takes_exactly_what_is_asked_from_gpus_that_have_it(
-    need: PodDemand, free: list[list[int]]
-) -> None:
+def test_every_option_takes_exactly_the_demand(demand: PodDemand, free: list[list[int]]) -> None:
     before = CapacityRows(np.arange(len(free)), np.full(len(free), 9000), np.array(free, np.int64).reshape(-1, 3))
 
-    after = placement_options(before, need, np.ones(len(free), np.bool_))
+    after = placement_options(before, demand, np.ones(len(free), np.bool_))
 
     for node, gpus in zip(after.nodes, after.gpus, strict=True):
         taken = np.array(free[node]) - gpus
-        assert taken.sum() == need.total_milli
-        assert not (taken % max(1, need.gpu_milli)).any()
+        assert taken.sum() == demand.total_milli
+        assert not (taken % max(1, demand.gpu_milli)).any()
         assert (gpus >= 0).all()
     fits = [
-        sum(each // max(1, need.gpu_milli) for each in gpus) >= need.gpus and need.cpu_milli <= 9000 for gpus in free
+        sum(each // max(1, demand.gpu_milli) for each in gpus) >= demand.gpus and demand.cpu_milli <= 9000
+        for gpus in free
     ]
     assert sorted(set(after.nodes.tolist())) == [i for i, fit in enumerate(fits) if fit]
 
 
-def test_a_site_knows_kinds_models_and_which_nodes_take_a_need() -> None:
+def test_kinds_models_and_accepting_nodes() -> None:
     mixed = site(machine("a"), machine("b", 2, 16, "T4"), machine("c"))
 
     assert mixed.kinds == [("A100", 8, 64_000), ("T4", 2, 16_000)]

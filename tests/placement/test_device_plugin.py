@@ -1,4 +1,4 @@
-"""What `nvlink=required` means: NVLink joins what the device plugin gives, in each container by itself."""
+"""GPU allocation per container, and `nvlink=required`: NVLink joins the GPUs of each container by itself."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.extender.standing import filter_, stand
+from tests.extender.harness import filter_, stand
 from tests.make import Json, PodMaker, make_pod
-from tests.placement.kube import BRIDGED, DGX1, asks, gpu_node, placing, ranked, report, running
+from tests.placement.clusters import BRIDGED, DGX1, asks, gpu_node, placing, ranked, report, running
 from webhook.model.annotations import TOPOLOGY_ANNOTATION
 from webhook.placement.nodes.device_plugin import (
     ContainerRequest,
@@ -94,7 +94,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-def test_a_pod_fits_where_each_container_gets_joined_gpus(case: Case) -> None:
+def test_pod_fits_where_each_container_gets_joined_gpus(case: Case) -> None:
     on = placing(*case.node)
     wanted = asks(case.pod, on.cluster)
 
@@ -104,7 +104,7 @@ def test_a_pod_fits_where_each_container_gets_joined_gpus(case: Case) -> None:
     assert len(filter_(stand(*case.node), case.pod, "n")["NodeNames"] or ()) == case.want
 
 
-def test_of_many_init_containers_the_one_that_asks_for_more_counts() -> None:
+def test_largest_init_container_request_counts() -> None:
     pod = make_pod().gpus(2)
     for number in range(500):
         pod.container(f"i{number}", kind="initContainers", resources=limits(1 + number % 2))
@@ -116,7 +116,7 @@ def test_of_many_init_containers_the_one_that_asks_for_more_counts() -> None:
     )
 
 
-def test_what_each_container_gets_is_told_together() -> None:
+def test_allocation_of_each_container() -> None:
     (best,) = ranked(placing(*pairs(0)), containers(1, 2))
 
     assert best.links is not None
@@ -159,7 +159,7 @@ WHY = {
 
 
 @pytest.mark.parametrize(("pod", "node", "want"), WHY.values(), ids=WHY)
-def test_why_a_node_is_not_taken(pod: PodMaker, node: tuple[Json, ...], want: str) -> None:
+def test_filter_reasons_of_nodes(pod: PodMaker, node: tuple[Json, ...], want: str) -> None:
     on = placing(*node)
 
     (reason,) = filter_reasons(on.cluster, asks(pod, on.cluster), 0)
@@ -167,7 +167,7 @@ def test_why_a_node_is_not_taken(pod: PodMaker, node: tuple[Json, ...], want: st
     assert reason.detail == want
 
 
-def test_evicting_helps_where_only_the_plugins_choice_is_in_the_way() -> None:
+def test_eviction_helps_if_only_the_plugins_choice_is_in_the_way() -> None:
     """And not on shares, whoever goes."""
     shares = (gpu_node("shares", 4, **SHARED), report("shares", 4, BRIDGED))
     answer = filter_(stand(*dgx(0, 1, 2, 4, 5), *shares), containers(3), "n", "shares")
@@ -184,13 +184,13 @@ NEVER = {
 
 
 @pytest.mark.parametrize(("pod", "links"), NEVER.values(), ids=NEVER)
-def test_evicting_does_not_help_where_no_choice_of_free_gpus_does(pod: PodMaker, links: dict[Pair, int]) -> None:
+def test_eviction_does_not_help_if_no_choice_of_free_gpus_does(pod: PodMaker, links: dict[Pair, int]) -> None:
     answer = filter_(stand(gpu_node("n"), report("n", 4, links)), pod, "n")
 
     assert (list(answer["FailedNodes"]), list(answer["FailedAndUnresolvableNodes"])) == ([], ["n"])
 
 
-def test_evicting_helps_where_some_choice_of_free_gpus_does() -> None:
+def test_eviction_helps_if_some_choice_of_free_gpus_does() -> None:
     """Not all: with the link of 0 and 1 down the plugin gives just these two of an idle board."""
     board = {pair: 18 for pair in combinations(range(8), 2) if pair != (0, 1)}
     answer = filter_(stand(gpu_node("n", 8), report("n", 8, board, nvswitch=True)), containers(2), "n")
@@ -198,7 +198,7 @@ def test_evicting_helps_where_some_choice_of_free_gpus_does() -> None:
     assert (list(answer["FailedNodes"]), list(answer["FailedAndUnresolvableNodes"])) == (["n"], [])
 
 
-def test_of_sixteen_gpus_too_many_choices_count_as_one_that_may_help() -> None:
+def test_too_many_choices_of_sixteen_gpus_count_as_resolvable() -> None:
     crossed = {(gpu, 15 - gpu): 1 for gpu in range(8)}
     topology = placing(gpu_node("n", 16), report("n", 16, crossed)).cluster.devices[0].topology
 
@@ -211,7 +211,7 @@ turns = st.lists(st.builds(ContainerRequest, st.integers(1, 4), st.booleans()), 
 
 @settings(max_examples=60)
 @given(st.integers(0, 255), turns)
-def test_a_pod_holds_as_many_as_its_containers_leave_it(free: int, some: tuple[ContainerRequest, ...]) -> None:
+def test_pod_holds_the_gpus_that_its_containers_keep(free: int, some: tuple[ContainerRequest, ...]) -> None:
     topology = assumed_topology(V100, 8)
     sets = allocate_containers(topology, free, some)
 
@@ -226,7 +226,7 @@ def test_a_pod_holds_as_many_as_its_containers_leave_it(free: int, some: tuple[C
 
 @settings(max_examples=20)
 @given(st.integers(0, 8), turns)
-def test_what_is_sure_holds_whichever_are_free(spare: int, some: tuple[ContainerRequest, ...]) -> None:
+def test_guaranteed_links_hold_for_every_choice_of_free_gpus(spare: int, some: tuple[ContainerRequest, ...]) -> None:
     topology = assumed_topology(V100, 8)
     every = [gpu_mask(chosen) for chosen in combinations(range(8), spare)]
 

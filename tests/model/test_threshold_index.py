@@ -1,4 +1,4 @@
-"""Levels: masks of nodes by what they have at least, made once or moved step by step."""
+"""ThresholdIndex: built once, or changed step by step."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ AMOUNTS = st.dictionaries(st.integers(0, 6), st.integers(0, 9), min_size=1)
 
 
 @given(AMOUNTS, st.lists(st.tuples(st.integers(0, 6), st.integers(0, 9)), max_size=12))
-def test_moving_gives_the_levels_that_making_gives(start: dict[int, int], wishes: list[tuple[int, int]]) -> None:
+def test_changed_index_equals_a_new_one(start: dict[int, int], wishes: list[tuple[int, int]]) -> None:
     now, moves = dict(start), []
     for node, amount in wishes:
         if node in now:

@@ -1,11 +1,11 @@
-"""Linking: nodes of one kind are judged once, and kinds that come and go are not kept for ever."""
+"""Link figures: nodes of one kind share them, and unused kinds are dropped."""
 
 from __future__ import annotations
 
 import numpy as np
 from msgspec.structs import replace
 
-from tests.placement.kube import BRIDGED, gpu_node, placing, report
+from tests.placement.clusters import BRIDGED, gpu_node, placing, report
 from webhook.placement.devices import NodeDevices
 from webhook.placement.nodes.device_plugin import ContainerRequest
 from webhook.placement.nodes.gpu_links import MAX_TOPOLOGIES, LinkTable
@@ -14,7 +14,7 @@ from webhook.placement.topology import GpuTopology, assumed_topology, nvswitch_t
 H100 = assumed_topology("NVIDIA-H100-80GB-HBM3", 8)
 
 
-def test_nodes_of_one_board_are_of_one_kind_whatever_domain_they_are_in() -> None:
+def test_equal_boards_in_different_domains_are_one_kind() -> None:
     domains = [gpu_node(f"n{i}", 4, "NVIDIA-GB200", **{"nvidia.com__gpu.clique": f"d.{i}"}) for i in range(3)]
     agents = [report(f"n{i}", 4, BRIDGED, clique=f"d.{i}") for i in range(3)]
     for objects in (domains, [*domains, *agents]):
@@ -26,7 +26,7 @@ def worn(number: int) -> GpuTopology:
     return replace(nvswitch_topology(4, 1, 4), nvlink_rate=20_000 + number)
 
 
-def test_kinds_that_no_node_has_any_more_are_forgotten_and_figures_stay_right() -> None:
+def test_unused_kinds_are_dropped_and_figures_stay_correct() -> None:
     rest = [NodeDevices(H100, free=0b1111), NodeDevices(H100, free_count=3)]
     linking = LinkTable([NodeDevices(worn(0), free=0b1111), *rest])
     for number in range(1, 2 * MAX_TOPOLOGIES):

@@ -1,4 +1,4 @@
-"""Pods that leave room to others: what changes in their order of nodes, and what never does."""
+"""Pods over their fair share: what changes in their order of nodes, and what does not."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.make import Json, PodMaker, make_pod
-from tests.placement.kube import BRIDGED, asks, gpu_node, placing, report, running
+from tests.placement.clusters import BRIDGED, asks, gpu_node, placing, report, running
 from tests.placement.test_ranking import NODES, PODS
 from tests.world import mig_node
 from webhook.cache.placement_input import PlacementInput
@@ -28,7 +28,7 @@ def half_used(name: str, count: int, cpu: str) -> list[Json]:
     return [gpu_node(name, 8, H100), running(f"on-{name}", name, count=count, cpu=cpu)]
 
 
-def test_it_goes_where_the_fewest_are_free_though_others_would_spread() -> None:
+def test_goes_to_the_node_with_the_fewest_free_units() -> None:
     on = placing(gpu_node("empty", 8, H100), *half_used("used", 4, "56"))
     pod = make_pod().gpus(1).asks("cpu", "4")
 
@@ -36,13 +36,13 @@ def test_it_goes_where_the_fewest_are_free_though_others_would_spread() -> None:
     assert names(on, pod, ScoringStrategy.DEFAULT, yielding=True) == ["used", "empty"]
 
 
-def test_instances_too() -> None:
+def test_applies_to_mig_instances() -> None:
     on = placing(mig_node("empty", small=7), mig_node("used", small=7), running("x", "used", MIG, 5))
 
     assert names(on, make_pod().asks(MIG, "1"), yielding=True) == ["used", "empty"]
 
 
-def test_it_does_not_break_a_pair_for_that() -> None:
+def test_does_not_break_a_pair() -> None:
     held = {2: "team/x", 3: "team/y"}
     pair = [gpu_node("pair"), report("pair", 4, BRIDGED, held), running("x", "pair"), running("y", "pair")]
     on = placing(gpu_node("empty", 8, H100), *pair)
@@ -50,7 +50,7 @@ def test_it_does_not_break_a_pair_for_that() -> None:
     assert names(on, make_pod().gpus(1), yielding=True) == ["empty", "pair"]
 
 
-def test_its_gpus_are_linked_as_well_as_anybodys() -> None:
+def test_gets_links_as_good_as_other_pods() -> None:
     held = {0: "team/x", 2: "team/y"}
     torn = [gpu_node("torn"), report("torn", 4, BRIDGED, held), running("x", "torn"), running("y", "torn")]
     on = placing(gpu_node("empty", 8, H100), *torn)
@@ -60,14 +60,14 @@ def test_its_gpus_are_linked_as_well_as_anybodys() -> None:
 
 @settings(max_examples=60)
 @given(st.sampled_from(PODS), st.lists(st.tuples(st.sampled_from("abcd"), st.integers(1, 4)), max_size=6))
-def test_it_may_go_to_the_same_nodes_as_anybody(pod: PodMaker, held: list[tuple[str, int]]) -> None:
+def test_may_use_the_same_nodes_as_other_pods(pod: PodMaker, held: list[tuple[str, int]]) -> None:
     on = placing(*NODES, *(running(f"p{i}", name, count=count) for i, (name, count) in enumerate(held)))
 
     assert set(names(on, pod, yielding=True)) == set(names(on, pod))
 
 
 @pytest.mark.parametrize("pod", [make_pod().asks("cpu", "4")])
-def test_a_pod_without_gpus_has_nothing_to_leave(pod: PodMaker) -> None:
+def test_does_not_affect_pods_without_gpus(pod: PodMaker) -> None:
     on = placing(*NODES)
 
     assert names(on, pod, yielding=True) == names(on, pod)

@@ -1,4 +1,4 @@
-"""Ledger: pods that were admitted a moment ago, as a view is built with them."""
+"""Assumed pods: admitted a moment ago and not seen yet."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ def pod(uid: str, until: float, count: int = 1) -> AssumedPod:
     return AssumedPod(uid, "nvidia.com/gpu", 0b1, count, until)
 
 
-def test_pods_stand_in_the_order_in_which_they_are_forgotten() -> None:
+def test_pods_are_in_order_of_expiry() -> None:
     ledger = AssumedPods([pod("late", 30.0), pod("soon", 10.0)])
     assert [each.uid for each in ledger.all_pods()] == ["soon", "late"]
     assert [each.uid for each in ledger.without_expired(10.0).all_pods()] == ["late"]
 
 
-def test_a_pod_named_twice_holds_its_units_once() -> None:
+def test_duplicate_uid_counts_once() -> None:
     ledger = AssumedPods([pod("a", 10.0, 2), pod("a", 20.0, 2), pod("b", 20.0)])
     assert [each.uid for each in ledger.all_pods()] == ["a", "b"]
     assert ledger.assumed_units("nvidia.com/gpu", 0b1) == 3
 
 
-def test_pods_without_a_uid_each_hold_theirs() -> None:
+def test_pods_without_uid_each_count() -> None:
     assert AssumedPods([pod("", 10.0), pod("", 10.0)]).assumed_units("nvidia.com/gpu", 0b1) == 2
 
 
@@ -36,7 +36,7 @@ def called(uid: str, name: str, resource: str = "nvidia.com/gpu", nodes: int = 0
     return AssumedPod(uid, resource, nodes, 1, 10.0, ("team", name))
 
 
-def test_a_pod_seen_takes_one_entry_of_its_name_and_resource() -> None:
+def test_bound_pod_removes_one_entry_of_its_name_and_resource() -> None:
     ledger = AssumedPods(
         [called("1", "train-*"), called("2", "train-*"), called("3", "train-*", "nvidia.com/gpu.shared")]
     )
@@ -61,14 +61,14 @@ def test_a_pod_seen_takes_one_entry_of_its_name_and_resource() -> None:
     ],
     ids=["before both", "between", "after both", "one each", "two between", "nobody knows"],
 )
-def test_a_pod_takes_no_entry_of_one_that_was_admitted_after_it_was_made(made: list[float], left: list[str]) -> None:
+def test_bound_pod_removes_no_entry_admitted_after_its_creation(made: list[float], left: list[str]) -> None:
     entries = [(uid, since) for uid, since in (("early", 2.0), ("late", 8.0))]
     ledger = AssumedPods([msgspec.structs.replace(called(uid, "web-*"), admitted_at=since) for uid, since in entries])
     seen = [BoundPod(("team", "web-*"), "nvidia.com/gpu", moment) for moment in made]
     assert [each.uid for each in ledger.without_bound(seen).all_pods()] == left
 
 
-def test_masks_follow_nodes_that_stand_elsewhere_now() -> None:
+def test_masks_follow_moved_nodes() -> None:
     ledger = AssumedPods([called("1", "a", nodes=0b01), called("2", "b", nodes=0b10)])
     turned = ledger.with_masks(lambda mask: {0b01: 0b100, 0b10: 0}[mask])
     assert [each.nodes for each in turned.all_pods()] == [0b100, 0]

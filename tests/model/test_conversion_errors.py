@@ -1,4 +1,4 @@
-"""misfits: what is said of data that is no Pod, in words and not in those of the library that reads it."""
+"""Errors about invalid pods, in plain words."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ CASES: dict[str, tuple[Any, FieldPath, str]] = {
 
 
 @pytest.mark.parametrize(("data", "path", "sentence"), CASES.values(), ids=CASES)
-def test_what_is_no_pod_says_where_and_what(data: Any, path: FieldPath, sentence: str) -> None:
+def test_invalid_pod_names_field_and_expectation(data: Any, path: FieldPath, sentence: str) -> None:
     with pytest.raises(ReviewError) as caught:
         parse_pod(data)
     assert (caught.value.path, caught.value.message) == (path, sentence)

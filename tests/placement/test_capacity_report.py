@@ -1,4 +1,4 @@
-"""stocks: what of a cluster's GPUs pods hold, what is free, what of it is lost, and what no pod can come to."""
+"""Capacity of a cluster: allocated, free, fragmented and unschedulable GPUs."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.make import Json, make_node, make_pod
-from tests.placement.kube import BRIDGED, GPU, ailing, gpu_node, placing, report, running, shared_node
+from tests.placement.clusters import BRIDGED, GPU, ailing, gpu_node, placing, report, running, shared_node
 from tests.world import mig_node
 from webhook.placement.capacity import PodDemand
 from webhook.placement.fragmentation.workload_mix import FLAT_MIX, WorkloadMix
@@ -92,13 +92,13 @@ FOUND: dict[str, tuple[list[Json], tuple[int, int, int, int]]] = {
 
 
 @pytest.mark.parametrize(("objects", "amounts"), FOUND.values(), ids=FOUND)
-def test_held_free_lost_and_closed(objects: list[Json], amounts: tuple[int, int, int, int]) -> None:
+def test_allocated_free_fragmented_and_unschedulable(objects: list[Json], amounts: tuple[int, int, int, int]) -> None:
     found = total_capacity(of(*objects))
     assert (found.allocated_milli, found.free_milli, found.fragmented_milli, found.unschedulable_milli) == amounts
 
 
 @pytest.mark.parametrize(("objects", "amounts"), FOUND.values(), ids=FOUND)
-def test_the_head_figures_are_those_of_capacity(objects: list[Json], amounts: tuple[int, int, int, int]) -> None:
+def test_audit_figures_equal_those_of_capacity(objects: list[Json], amounts: tuple[int, int, int, int]) -> None:
     held, free, lost, closed = amounts
     found = head(*objects)
     assert (found.allocated.milli, found.usable.milli, found.fragmented.milli, found.unschedulable.milli) == (
@@ -117,18 +117,18 @@ def head(*objects: Json) -> ClusterUtilization:
     return compute_utilization(of(*objects), [])
 
 
-def test_a_node_that_is_full_of_pods_takes_none() -> None:
+def test_node_at_its_pod_limit() -> None:
     [full] = of(node(pods=4), *plain(4))
     assert not full.schedulable
     assert (full.largest_island, full.mig_fits) == (0, ())
 
 
-def test_the_mix_that_ranks_nodes_is_still_of_all_pods() -> None:
+def test_ranking_mix_includes_all_pods() -> None:
     assert placing(node(), ONE, *plain(3)).mix == WorkloadMix({PodDemand(100, 1, 1000): 1.0, PodDemand(100): 3.0})
     assert placing(node(), *plain(3)).mix == FLAT_MIX
 
 
-def test_where_no_node_has_gpus_none_are_unknown() -> None:
+def test_cluster_without_gpus_has_no_unknown_ones() -> None:
     assert total_capacity(()).largest_island == 0
 
 
@@ -148,7 +148,7 @@ NOTES: dict[str, tuple[list[Json], int | None, list[str]]] = {
 
 
 @pytest.mark.parametrize(("objects", "island", "notes"), NOTES.values(), ids=NOTES)
-def test_islands_are_of_gpus_that_are_well(objects: list[Json], island: int | None, notes: list[str]) -> None:
+def test_islands_exclude_unhealthy_gpus(objects: list[Json], island: int | None, notes: list[str]) -> None:
     (stock,) = found = of(*objects)
 
     assert stock.largest_island == island
@@ -180,7 +180,7 @@ STATES: dict[str, tuple[list[Json], list[str]]] = {
 
 
 @pytest.mark.parametrize(("objects", "states"), STATES.values(), ids=STATES)
-def test_the_picture_of_a_node(objects: list[Json], states: list[str]) -> None:
+def test_node_picture(objects: list[Json], states: list[str]) -> None:
     on = placing(*objects)
 
     assert [gpu["state"] for gpu in node_document(on.cluster, 0, None, [])["gpus"]] == states

@@ -1,4 +1,4 @@
-"""What the benchmarks measure by: the published order of arrivals, its metric, and churn that loses nothing."""
+"""The benchmarks' method: order of arrivals, metric, and churn without losses."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ MADE = made()
 NEEDS = MADE.lists["made"]
 
 
-def test_every_pod_comes_once_and_then_some_come_again_up_to_the_ratio() -> None:
+def test_every_pod_arrives_once_then_some_again_up_to_the_ratio() -> None:
     order = arrivals(NEEDS, MADE.site.total_milli, np.random.default_rng(1))
-    asked = sum(need.total_milli for need in order)
+    asked = sum(demand.total_milli for demand in order)
 
     assert sorted(order[: len(NEEDS)], key=repr) == sorted(NEEDS, key=repr)
     assert set(order) <= set(NEEDS)
     assert RATIO * MADE.site.total_milli - 8000 < asked <= RATIO * MADE.site.total_milli + 8000
 
 
-def test_of_a_list_that_asks_for_too_much_pods_are_taken_out() -> None:
+def test_pods_are_removed_from_a_list_that_requests_too_much() -> None:
     order = arrivals(NEEDS * 3, MADE.site.total_milli, np.random.default_rng(1))
 
-    assert sum(need.total_milli for need in order) <= RATIO * MADE.site.total_milli
+    assert sum(demand.total_milli for demand in order) <= RATIO * MADE.site.total_milli
 
 
-def test_the_allocation_is_the_mean_of_the_arrivals_that_round_to_a_percent() -> None:
+def test_allocation_is_the_mean_of_arrivals_that_round_to_a_percent() -> None:
     player = Simulator(MADE.site, ScoringStrategy.MOST_ALLOCATED, np.random.default_rng(1), mix_from_demands(NEEDS))
     one = PodDemand(0, 1, 1000)
     capacity = MADE.site.total_milli // 1000
@@ -44,7 +44,7 @@ def test_the_allocation_is_the_mean_of_the_arrivals_that_round_to_a_percent() ->
 
 
 @pytest.mark.parametrize("policy", [ScoringStrategy.TAB, ScoringStrategy.MOST_ALLOCATED])
-def test_churn_gives_back_all_that_it_took(policy: ScoringStrategy) -> None:
+def test_churn_releases_everything(policy: ScoringStrategy) -> None:
     rng = np.random.default_rng(1)
     player = Simulator(MADE.site, policy, rng, mix_from_demands(NEEDS))
     cluster = Cluster(player)
@@ -59,5 +59,5 @@ def test_churn_gives_back_all_that_it_took(policy: ScoringStrategy) -> None:
     assert (player.score_table.free.cpu == MADE.site.cpu).all()
 
 
-def test_the_same_seed_gives_the_same_churn() -> None:
+def test_equal_seeds_give_equal_churn() -> None:
     assert run(MADE, "made", 80, ScoringStrategy.FGD, 3) == run(MADE, "made", 80, ScoringStrategy.FGD, 3)

@@ -1,4 +1,4 @@
-"""Gangs: which pods belong together, how many they are, and what their nodes should share, as one of them says it."""
+"""Gangs and queues, as one pod shows them."""
 
 from __future__ import annotations
 
@@ -118,11 +118,11 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-def test_what_a_pod_says_of_its_gang(case: Case) -> None:
+def test_gang_of_a_pod(case: Case) -> None:
     assert gang_of(parse_pod(case.pod.build())) == case.want
 
 
-def test_pods_that_only_their_owner_joins_are_told_by_it() -> None:
+def test_pods_with_only_an_owner_in_common() -> None:
     pod = make_pod().annotate(GANG_SIZE_ANNOTATION, "4").build()
     pod["metadata"]["ownerReferences"] = [
         {"kind": "X", "name": "x", "uid": "u-0"},
@@ -132,7 +132,7 @@ def test_pods_that_only_their_owner_joins_are_told_by_it() -> None:
     assert gang_of(parse_pod(pod)) == Gang("team/uid=u-1", 4, CLIQUE_LABEL)
 
 
-def test_a_size_that_is_no_number_is_told() -> None:
+def test_invalid_size_is_reported() -> None:
     said = [
         make_pod(),
         make_pod().annotate(GANG_SIZE_ANNOTATION, "4"),

@@ -72,11 +72,11 @@ def report(
     }
 
 
-def ailing(told: Json, *gpus: int, **said: Any) -> Json:
+def ailing(report: Json, *gpus: int, **said: Any) -> Json:
     """A report that says something against some GPUs: that they are ill, if nothing else."""
     for gpu in gpus:
-        told["status"]["gpus"][gpu] |= said or {"healthy": False}
-    return told
+        report["status"]["gpus"][gpu] |= said or {"healthy": False}
+    return report
 
 
 def _of(links: Mapping[tuple[int, int], int], one: int, other: int) -> int:

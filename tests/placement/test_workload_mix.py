@@ -1,10 +1,10 @@
-"""The mix, learnt from arrivals."""
+"""The workload mix and turnover, learned from arrivals."""
 
 from __future__ import annotations
 
 from itertools import pairwise
 
-from tests.placement.making import NO_GPU, ONE, SHARE
+from tests.placement.capacities import NO_GPU, ONE, SHARE
 from webhook.placement.capacity import PodDemand
 from webhook.placement.fragmentation.workload_mix import (
     FLAT_MIX,
@@ -15,14 +15,14 @@ from webhook.placement.fragmentation.workload_mix import (
 )
 
 
-def test_before_any_gpu_is_asked_for_the_mix_is_flat() -> None:
+def test_mix_is_flat_before_the_first_gpu_request() -> None:
     learner = MixEstimator()
     learner.record_arrival(NO_GPU)
 
     assert learner.estimated_mix() == FLAT_MIX
 
 
-def test_an_arrival_counts_half_after_a_half_life() -> None:
+def test_arrival_counts_half_after_a_half_life() -> None:
     learner = MixEstimator()
     learner.record_arrival(ONE)
     for _ in range(HALF_LIFE - 1):
@@ -34,7 +34,7 @@ def test_an_arrival_counts_half_after_a_half_life() -> None:
     assert round(counts[SHARE] / counts[ONE], 6) == 2
 
 
-def test_what_is_remembered_is_bounded_and_the_most_asked_for_stay() -> None:
+def test_least_frequent_demands_are_dropped() -> None:
     learner = MixEstimator()
     for size in range(3 * MAX_DEMANDS):
         learner.record_arrival(ONE)
@@ -44,7 +44,7 @@ def test_what_is_remembered_is_bounded_and_the_most_asked_for_stay() -> None:
     assert learner.estimated_mix().gpu_demand_shares()[ONE] > 0.4
 
 
-def test_weights_stay_finite_for_ever() -> None:
+def test_weights_stay_finite() -> None:
     learner = MixEstimator()
     for _ in range(60 * HALF_LIFE):
         learner.record_arrival(ONE)
@@ -52,7 +52,7 @@ def test_weights_stay_finite_for_ever() -> None:
     assert 0 < learner.estimated_mix().counts[ONE] < 1e15
 
 
-def test_the_rule_is_built_anew_seldom_and_more_seldom_but_once_a_half_life() -> None:
+def test_scorer_is_rebuilt_ever_more_rarely() -> None:
     learner = MixEstimator()
     due = [i for i in range(1, 4 * HALF_LIFE) if learner.record_arrival(ONE)]
 
@@ -60,7 +60,7 @@ def test_the_rule_is_built_anew_seldom_and_more_seldom_but_once_a_half_life() ->
     assert max(later - one for one, later in pairwise(due)) <= HALF_LIFE
 
 
-def test_where_whoever_has_come_stays_there_is_no_turnover() -> None:
+def test_no_turnover_if_no_pod_leaves() -> None:
     turnover = TurnoverEstimator()
     before = turnover.ratio
     turnover.record_arrival()
@@ -68,7 +68,7 @@ def test_where_whoever_has_come_stays_there_is_no_turnover() -> None:
     assert (before, turnover.ratio) == (0, 0)
 
 
-def test_where_as_many_leave_as_come_turnover_is_one_and_never_more() -> None:
+def test_turnover_is_at_most_one() -> None:
     turnover = TurnoverEstimator()
     turnover.record_arrival()
     turnover.record_departure()
@@ -78,7 +78,7 @@ def test_where_as_many_leave_as_come_turnover_is_one_and_never_more() -> None:
     assert (even, turnover.ratio) == (1, 1)
 
 
-def test_who_left_counts_half_after_a_half_life_of_arrivals() -> None:
+def test_departure_counts_half_after_a_half_life_of_arrivals() -> None:
     turnover = TurnoverEstimator()
     turnover.record_arrival()
     turnover.record_departure()
