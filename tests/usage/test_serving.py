@@ -150,7 +150,7 @@ def test_reviews_are_answered_while_prometheus_hangs(tmp_path: Path) -> None:
 
 WRONG = {
     "no URL": (["--prometheus", "prometheus:9090"], "must be an http or https URL, found 'prometheus:9090'"),
-    "both": (["--prometheus", "http://a", "--usage", "b"], "write only one of --usage and --prometheus"),
+    "both": (["--prometheus", "http://a", "--usage", "b"], "--usage and --prometheus cannot be combined"),
     "half of who we are": (["--prometheus", "http://a", "--prometheus-user", "ana"], "must be given together"),
     "no days": (["--prometheus", "http://a", "--prometheus-days", "0"], "--prometheus-days: must be greater"),
 }

@@ -1,7 +1,7 @@
 """Watch a live cluster: reflectors and their stores, the tasks that supervise them, and the staleness of the view.
 
-A view without contact to the API server for `STALE_SECONDS` is marked stale by `ClusterInformers`; the engine then
-shrinks nothing (`webhook.engine.fit`).
+`ClusterInformers` marks the view stale (`current=False`) after `STALE_SECONDS` without contact to the API server. Then the
+engine right-sizes nothing (`webhook.engine.fit`), and shared quotas cannot be checked (`webhook.engine.quota`).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from webhook.model.objects import LimitRange, Namespace, Node, ResourceQuota
 from webhook.well_known import GROUP_PATH
 
 STALE_SECONDS = 60.0
-"""Without contact for longer, free resources are not known well enough to shrink anything."""
+"""Without contact for longer, free resources are not known well enough to right-size anything."""
 
 UNSEEN_POD_SECONDS = 30.0
 """An admitted pod that the API server has not shown after this time was rejected by someone else."""

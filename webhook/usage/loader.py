@@ -24,7 +24,7 @@ NOTE_AGE_SECONDS = DAY_SECONDS
 """Older recordings get a note."""
 
 MAX_AGE_SECONDS = 30 * DAY_SECONDS
-"""Older recordings are not used, so nothing is shrunk because of them."""
+"""Older recordings are not used, so nothing is right-sized by them."""
 
 MAX_CLOCK_SKEW_SECONDS = 300
 """Accepted difference between clocks; a recording further in the future is rejected."""
