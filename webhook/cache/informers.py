@@ -1,7 +1,7 @@
 """Watch a live cluster: reflectors and their stores, the tasks that supervise them, and the staleness of the view.
 
-`ClusterInformers` marks the view stale (`current=False`) after `STALE_SECONDS` without contact to the API server. Then the
-engine right-sizes nothing (`webhook.engine.fit`), and shared quotas cannot be checked (`webhook.engine.quota`).
+`ClusterInformers` marks the view stale (`current=False`) after `STALE_SECONDS` without contact to the API server. The
+engine then right-sizes nothing (`webhook.engine.fit`), and cannot check shared quotas (`webhook.engine.quota`).
 """
 
 from __future__ import annotations
