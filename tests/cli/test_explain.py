@@ -57,7 +57,7 @@ def test_a_pod_whose_resource_kept_its_name_is_explained(shrunk: dict[str, Any],
 def test_an_older_record_names_the_policies(shrunk: dict[str, Any], rightslice: Run) -> None:
     notes = shrunk["metadata"]["annotations"]
     record = json.loads(notes["rightslice.dev/decision"])
-    older = {key: value for key, value in record.items() if key not in ("by", "milli")}
+    older = {key: value for key, value in record.items() if key not in ("changedBy", "gpuMilli")}
     notes["rightslice.dev/decision"] = json.dumps(older)
     told = rightslice("explain", "-f", "-", *WORLD, stdin=json.dumps(shrunk)).out
 

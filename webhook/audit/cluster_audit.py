@@ -32,7 +32,7 @@ from webhook.placement.nodes.snapshot import SchedulingSnapshot
 from webhook.policy.policy_set import PolicySet
 from webhook.report.capacity import NodeCapacity, node_capacities
 from webhook.report.policy_reports import ReportApi
-from webhook.report.results import CheckResult, ClusterPodDetails, LocatedFinding
+from webhook.report.results import CheckResult, ClusterPodDetails
 
 if TYPE_CHECKING:
     from webhook.audit.cluster_reader import ClusterReader
@@ -147,13 +147,13 @@ class ResultInterner:
             namespace=intern(result.namespace),
             node=intern(result.node) if result.node is not None else None,
             stored={},
-            findings=tuple(self._intern_located(each) for each in result.findings),
+            findings=tuple(
+                msgspec.structs.replace(each, finding=_intern_value(self._findings, each.finding, each.finding))
+                for each in result.findings
+            ),
             decision=self._intern_decision(result.decision),
             pod_details=_intern_value(self._pod_details, details, details) if details is not None else None,
         )
-
-    def _intern_located(self, located: LocatedFinding) -> LocatedFinding:
-        return msgspec.structs.replace(located, finding=_intern_value(self._findings, located.finding, located.finding))
 
     def _intern_decision(self, decision: Decision) -> Decision:
         findings = tuple(_intern_value(self._findings, each, each) for each in decision.findings)

@@ -71,7 +71,9 @@ def read_objects(paths: Iterable[str]) -> Iterator[SourceObject | SkippedDocumen
     read_stdin = False
     for path in paths:
         if path == STDIN:
-            yield from [STDIN_TWICE] if read_stdin else _objects_of_stdin()
+            text = b"" if read_stdin else sys.stdin.buffer.read(MAX_FILE_BYTES)
+            empty = STDIN_TWICE if read_stdin else STDIN_EMPTY
+            yield from parse_objects(STDIN_NAME, text) if text.strip() else [empty]
             read_stdin = True
             continue
         files = document_files(path)
@@ -82,11 +84,6 @@ def read_objects(paths: Iterable[str]) -> Iterator[SourceObject | SkippedDocumen
             yield from _objects_of_file(file)
         for file, reason in skipped_paths(path):
             yield SkippedDocument(SourceLocation(file), reason)
-
-
-def _objects_of_stdin() -> Iterator[SourceObject | SkippedDocument]:
-    text = sys.stdin.buffer.read(MAX_FILE_BYTES)
-    yield from parse_objects(STDIN_NAME, text) if text.strip() else [STDIN_EMPTY]
 
 
 def _objects_of_file(file: str) -> Iterator[SourceObject | SkippedDocument]:
@@ -179,15 +176,10 @@ def document_files(path: str) -> list[str]:
 def skipped_paths(path: str) -> Iterator[tuple[str, str]]:
     """Yield paths in a folder that look like documents and are not read (links, pipes), with the reason."""
     folder = Path(path)
-    for file in _visible_paths(folder) if folder.is_dir() else ():
-        reason = _skip_reason(file)
-        if reason:
+    for file in sorted(folder.rglob("*")) if folder.is_dir() else ():
+        hidden = any(part.startswith(".") for part in file.relative_to(folder).parts)
+        if not hidden and (reason := _skip_reason(file)):
             yield str(file), reason
-
-
-def _visible_paths(folder: Path) -> list[Path]:
-    found = folder.rglob("*")
-    return sorted(file for file in found if not any(part.startswith(".") for part in file.relative_to(folder).parts))
 
 
 def _skip_reason(file: Path) -> str:

@@ -10,7 +10,7 @@ from webhook.audit.evaluate import EvaluationContext
 from webhook.audit.object_files import SkippedDocument, SourceObject
 from webhook.audit.pod_audit import audit_pod, is_active_pod, without_right_sizing
 from webhook.model.annotations import DECISION_ANNOTATION
-from webhook.model.decisions import Decision, PatchOperation
+from webhook.model.decisions import PatchOperation
 from webhook.model.field_paths import json_pointer
 from webhook.policy.policy_set import PolicySet
 from webhook.report.policy_diff import PodPolicyDiff
@@ -43,6 +43,8 @@ def _compare_results(old: CheckResult, new: CheckResult) -> PodPolicyDiff:
     before, after = old.decision, new.decision
     denied, allowed = bool(after.denials and not before.denials), bool(before.denials and not after.denials)
     codes = dict.fromkeys(finding.code for finding in (after.denials if denied else before.denials))
+    known = {finding.code for finding in before.warnings}
+    warned = dict.fromkeys(finding.code for finding in after.warnings if finding.code not in known)
     return PodPolicyDiff(
         namespace=old.namespace,
         workload=new.pod_details.workload if new.pod_details is not None else "",
@@ -51,21 +53,16 @@ def _compare_results(old: CheckResult, new: CheckResult) -> PodPolicyDiff:
         patched=not after.denials and _patch_without_record(old) != _patch_without_record(new),
         codes=tuple(codes) if denied or allowed else (),
         gpu_milli_saved=before.gpu_milli_after - after.gpu_milli_after,
-        warned=_new_warnings(before, after) if not after.denials else (),
+        warned=tuple(warned) if not after.denials else (),
     )
 
 
-def _new_warnings(before: Decision, after: Decision) -> tuple[str, ...]:
-    known = {finding.code for finding in before.warnings}
-    return tuple(dict.fromkeys(finding.code for finding in after.warnings if finding.code not in known))
-
-
 def _patch_without_record(result: CheckResult) -> list[object]:
-    """Return the patch without our record, whose policy digest always differs."""
     return [_operation_without_record(operation) for operation in result.decision.patch]
 
 
 def _operation_without_record(operation: PatchOperation) -> object:
+    """Remove our record, whose policy digest always differs."""
     value = operation["value"]
     if operation["path"].endswith(_RECORD):
         return None

@@ -84,7 +84,8 @@ def lint_command(
     linted = [each for each in objects if each.data["kind"] in LINTED_KINDS]
     skipped = [each for each in documents if isinstance(each, SkippedDocument)]
     skipped += [error for each in linted for error in _schema_errors(each)]
-    results = _lint_objects(linted, _device_class_names(objects) if cluster else [])
+    classes = [_metadata_map(each.data) for each in objects if cluster and each.data["kind"] == DEVICE_CLASS]
+    results = _lint_objects(linted, [str(each["name"]) for each in classes if each.get("name")])
     print_result(LINT_RENDERERS[output](results))
     for each in skipped:
         print_note(f"{sanitize(str(each.place))}: {sanitize(each.reason)}")
@@ -93,11 +94,6 @@ def lint_command(
     totals += f", {pluralize(errors, 'error')}" if errors else ""
     print_note(f"{pluralize(len(linted), 'object')}: {totals}")
     raise typer.Exit(EXIT_INVALID_INPUT if errors else EXIT_FINDINGS if results else EXIT_OK)
-
-
-def _device_class_names(objects: Sequence[SourceObject]) -> list[str]:
-    metadata = (_metadata_map(each.data) for each in objects if each.data["kind"] == DEVICE_CLASS)
-    return [str(each["name"]) for each in metadata if each.get("name")]
 
 
 def _lint_objects(sources: Sequence[SourceObject], classes: Sequence[str]) -> list[LintResult]:
@@ -175,14 +171,6 @@ def _lint_text(results: list[LintResult]) -> str:
     return "\n".join(lines)
 
 
-def _lint_yaml(results: list[LintResult]) -> str:
-    return "---\n".join(yaml_text(each.fixed) for each in results)
-
-
-def _lint_json(results: list[LintResult]) -> str:
-    return json_text([_lint_document(each) for each in results])
-
-
 def _lint_document(result: LintResult) -> dict[str, Any]:
     findings = [
         {"code": f.code, "path": format_path(f.path), "message": f.message, "fix": f.fix} for f in result.findings
@@ -192,6 +180,6 @@ def _lint_document(result: LintResult) -> dict[str, Any]:
 
 LINT_RENDERERS: dict[str, Callable[[list[LintResult]], str]] = {
     "text": _lint_text,
-    "yaml": _lint_yaml,
-    "json": _lint_json,
+    "yaml": lambda results: "---\n".join(yaml_text(each.fixed) for each in results),
+    "json": lambda results: json_text([_lint_document(each) for each in results]),
 }

@@ -63,7 +63,8 @@ def _policy_notes(policies: PolicySet, now: datetime) -> Iterator[str]:
     for one in halting:
         yield f"haltOn of policy {one.name} works only for objects of a cluster; rollouts of files are not watched"
     for one in halting:
-        sections = " and ".join(name for name in REJECT_ONLY_SECTIONS if _enforces_section(one, name))
+        present = {name: section for name in REJECT_ONLY_SECTIONS if (section := getattr(one, name)) is not None}
+        sections = " and ".join(name for name, section in present.items() if section.mode is PolicyMode.ENFORCE)
         if sections:
             yield (
                 f"a halt of policy {one.name} also puts {sections} in audit mode, and failing pods can cause a halt. "
@@ -74,21 +75,15 @@ def _policy_notes(policies: PolicySet, now: datetime) -> Iterator[str]:
             yield from find_unmatched(source.model)
 
 
-def _enforces_section(one: Policy, name: str) -> bool:
-    section = getattr(one, name)
-    return section is not None and section.mode is PolicyMode.ENFORCE
-
-
 @policy.command("list")
 def list_policies(policies: flags.Policies = None) -> None:
     """List policies: name, mode, sections (with their mode if it differs), and position in the file."""
     found = load_policy_set(policies).policies
-    rows = [(each.name, _mode_cell(each), _sections_cell(each), str(each.location)) for each in found]
+    modes = [f"{each.mode}:{each.rollout.percent}%" if each.rollout else str(each.mode) for each in found]
+    rows = [
+        (each.name, mode, _sections_cell(each), str(each.location)) for each, mode in zip(found, modes, strict=True)
+    ]
     print_result([sanitize(line) for line in align_columns([("NAME", "MODE", "SECTIONS", "LOCATION"), *rows])])
-
-
-def _mode_cell(each: Policy) -> str:
-    return f"{each.mode}:{each.rollout.percent}%" if each.rollout else str(each.mode)
 
 
 def _sections_cell(each: Policy) -> str:

@@ -119,14 +119,11 @@ def policy_change_lines(before: PolicySet, after: PolicySet) -> Iterator[str]:
         elif name not in new:
             yield f"{name}: removed"
         elif old[name] != new[name]:
-            yield f"{name}: changed{_rollout_change(before, after, name)}"
+            percents = [_rollout_percent(policies, name) for policies in (before, after)]
+            rollout = ", rollout from {}% to {}% of the workloads".format(*percents)
+            yield f"{name}: changed{rollout if percents[0] != percents[1] else ''}"
     if old == new:
         yield "no policy changed"
-
-
-def _rollout_change(before: PolicySet, after: PolicySet, name: str) -> str:
-    old, new = (_rollout_percent(policies, name) for policies in (before, after))
-    return f", rollout from {old}% to {new}% of the workloads" if old != new else ""
 
 
 def _rollout_percent(policies: PolicySet, name: str) -> int:
