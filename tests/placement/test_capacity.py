@@ -25,7 +25,7 @@ WAYS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("sentence", "need", "free", "ways"), WAYS, ids=[way[0] for way in WAYS])
+@pytest.mark.parametrize(("sentence", "demand", "free", "ways"), WAYS, ids=[way[0] for way in WAYS])
 def test_placement_options(sentence: str, demand: PodDemand, free: list[int], ways: list[list[int]]) -> None:
     found = placement_options(rows(free), demand, np.array([True]))
 

@@ -553,7 +553,7 @@ SHORT = [
 ]
 
 
-@pytest.mark.parametrize(("why", "need", "gpus", "cores", "memory"), SHORT, ids=[str(case[0]) for case in SHORT])
+@pytest.mark.parametrize(("why", "demand", "gpus", "cores", "memory"), SHORT, ids=[str(case[0]) for case in SHORT])
 def test_unschedulable_reason(
     why: UnschedulableReason, demand: PodDemand, gpus: list[int], cores: int, memory: int
 ) -> None:

@@ -67,7 +67,7 @@ NOT = [
 ]
 
 
-@pytest.mark.parametrize(("sentence", "need"), NOT, ids=[case[0] for case in NOT])
+@pytest.mark.parametrize(("sentence", "demand"), NOT, ids=[case[0] for case in NOT])
 def test_infeasible_nodes(sentence: str, demand: PodDemand) -> None:
     board = ScoreTable(FreeCapacityArrays(site()), SCORERS[ScoringStrategy.TAB](site(), MIX))
 
