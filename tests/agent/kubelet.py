@@ -37,7 +37,7 @@ def answer(pods: Iterable[Entry]) -> bytes:
 
 
 class Kubelet:
-    """What it says, and what it was asked."""
+    """Its answers, and the calls that it received."""
 
     def __init__(self) -> None:
         self.pods: list[Entry] = []

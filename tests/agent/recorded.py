@@ -18,7 +18,7 @@ def pci(index: int) -> str:
 
 
 def cards(count: int, **fields: Any) -> list[Card]:
-    """So many alike."""
+    """Several equal GPUs."""
     return [Card(pci(index), **fields) for index in range(count)]
 
 
@@ -49,7 +49,7 @@ def machine(entry: dict[str, Any]) -> Library:
 
 
 def numa_of(folder: Path, nodes: list[int]) -> Path:
-    """A sysfs that tells the NUMA nodes of cards."""
+    """A sysfs folder with the NUMA nodes of GPUs."""
     for index, node in enumerate(nodes):
         device = folder / pci(index)
         device.mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""Devices as plugins call them, matched to the GPUs that NVML sees."""
+"""Device ids of plugins, matched to the GPUs of NVML."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is seen of a machine through the library's own functions, and what trouble does to it."""
+"""GPU discovery through the library's functions, with and without failures."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from webhook.placement.devices import devices_from_report
 
 
 class Clock:
-    """Seconds that a test moves."""
+    """A clock that a test advances."""
 
     now = 0.0
 
@@ -38,7 +38,7 @@ def clock() -> Clock:
 
 @pytest.fixture
 def seen(library: Library, clock: Clock, tmp_path: Path) -> GpuDiscovery:
-    """A machine that the library shows."""
+    """A machine of the scripted library."""
     return GpuDiscovery(clock, numa_of(tmp_path, [0, 0, 1, 1]))
 
 

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.gpu
 
 
 def smi(*arguments: str) -> str:
-    """What nvidia-smi prints."""
+    """The output of nvidia-smi."""
     program = shutil.which("nvidia-smi")
     assert program is not None, "there is no nvidia-smi here, and so no driver"
     return subprocess.run([program, *arguments], capture_output=True, text=True, check=True, timeout=60).stdout

@@ -1,4 +1,4 @@
-"""The agent's Lease: written every two minutes, tied to its node, and less often while the API server is in trouble."""
+"""The agent's Lease: renewed every two minutes, owned by its Node, with backoff on errors."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Cluster:
 
 
 class World:
-    """A heartbeat, and the time that it goes by."""
+    """A Lease and its clock."""
 
     def __init__(self) -> None:
         self.cluster, self.now = Cluster(), 0.0

@@ -1,4 +1,4 @@
-"""The agent's round: what it writes, when it does not, and what it lives through."""
+"""The agent's loop: what it writes and when, and how it handles failures."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ OURS = "/apis/rightslice.dev/v1alpha1/gpunodes/gpu-1"
 
 
 class Cluster:
-    """The API server, as far as an agent calls it. `failing` is raised by the next calls."""
+    """The parts of the API server that an agent calls. `failing` is raised by the next calls."""
 
     def __init__(self) -> None:
         self.objects: dict[str, dict[str, Any]] = {NODE: {"metadata": {"uid": "u-1", "labels": {}}, "status": {}}}
@@ -85,7 +85,7 @@ def _merged(before: Any, patch: Any) -> Any:
 
 
 class Kubelet:
-    """Who holds what, or that nobody says."""
+    """The owners of devices, or an error."""
 
     def __init__(self) -> None:
         self.held: DeviceOwners | None = {}
@@ -97,7 +97,7 @@ class Kubelet:
 
 
 class Clock:
-    """Seconds that a test moves."""
+    """A clock that a test advances."""
 
     now = 0.0
 
@@ -106,7 +106,7 @@ class Clock:
 
 
 class Beats:
-    """A heartbeat that counts."""
+    """A Lease that counts its renewals."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -117,7 +117,7 @@ class Beats:
 
 
 class Node:
-    """An agent and all around it."""
+    """An agent and its environment."""
 
     def __init__(self, library: Library, *, nvml_timeout: float = 10.0, milli: bool = False) -> None:
         self.library, self.cluster, self.kubelet, self.clock = library, Cluster(), Kubelet(), Clock()
@@ -338,7 +338,7 @@ async def test_hanging_nvml_does_not_block_the_agent() -> None:
 
 
 def fault(name: str) -> None:
-    """What no look is prepared for; its text is long, and another each time."""
+    """An unexpected error with a long text that changes each time."""
     raise ZeroDivisionError(f"{name} {object()!r}" * 1000)
 
 

@@ -1,4 +1,4 @@
-"""The kubelet's PodResources, asked over a real Unix socket."""
+"""The kubelet's PodResources API over a real Unix socket."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ async def asking(socket: Path) -> AsyncIterator[PodResourcesClient]:
 
 
 async def until_it_answers(asking: PodResourcesClient) -> DeviceOwners:
-    """What it says once the channel is up again."""
+    """The answer once the channel is connected again."""
     for _ in range(200):
         try:
             return await asking.device_owners()

@@ -1,4 +1,4 @@
-"""The shipped snapshot: it loads, shows every form of GPU, and says nothing that its own pods deny."""
+"""The example snapshot loads, has every form of GPU, and is consistent with its pods."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from webhook.model.quantity import NANO, parse_nano
 
 @pytest.fixture(scope="module")
 def demo() -> ClusterSnapshot:
-    """The shipped snapshot."""
+    """The example snapshot."""
     return read_snapshot("demo")
 
 

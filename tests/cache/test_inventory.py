@@ -1,4 +1,4 @@
-"""The inventory: whatever watches write, and in whatever order, it says what its objects say."""
+"""The inventory reflects its objects, whatever the order of watch events."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def write(inventory: NodeInventory, kind: str, action: str, item: Any) -> None:
 
 
 def keep(objects: dict[tuple[str, str], Any], kind: str, action: str, item: Any) -> None:
-    """What the API server then has."""
+    """The objects of the API server after an event."""
     if action == "list":
         for key in [key for key in objects if key[0] == kind]:
             del objects[key]
@@ -84,7 +84,7 @@ def test_any_events_lead_to_the_inventory_of_the_remaining_objects(events: list[
 
 
 def _known(devices: Any) -> Any:
-    """How many are free; which of them depends on who came first."""
+    """The number of free GPUs; which ones depends on the order of arrival."""
     return None if devices is None else devices.free.bit_count()
 
 

@@ -1,4 +1,4 @@
-"""The live view: whatever order events come in, it is what one would make of the objects that are left."""
+"""The live view equals the view of the remaining objects, whatever the order of events."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ KINDS: dict[str, Any] = {
 
 
 def node(name: str, gpus: int = 4, **fields: Any) -> Json:
-    """A node with whole cards; with none, one without GPUs."""
+    """A node with whole GPUs, or without GPUs."""
     return make_node(name, A100 if gpus else {}, **({GPU: gpus} if gpus else {})) | fields
 
 
@@ -83,7 +83,7 @@ def device_class(name: str, extended: str) -> Json:
 
 
 class Site(NamedTuple):
-    """A live view, and whoever holds it."""
+    """A view publisher and its holder."""
 
     live: ViewPublisher
     holder: Any
@@ -94,7 +94,7 @@ class Site(NamedTuple):
         return view
 
     def write(self, kind: str, action: str, *objects: Json) -> None:
-        """What a watch writes: "upsert", "remove", or "list" of all there is."""
+        """Write as a reflector does: "upsert", "remove", or "list" of all objects."""
         writer = getattr(self.live, kind)
         if action == "list":
             writer.begin()
@@ -111,7 +111,7 @@ def site() -> Site:
 
 
 def facts(view: ClusterView, namespaces: Iterable[str] = ("team", "other")) -> dict[str, Any]:
-    """What a view answers, by names, so that the order of nodes does not matter."""
+    """The contents of a view by name, independent of the order of nodes."""
     fleet = view.fleet
     places = {each.name: 1 << i for i, each in enumerate(fleet.nodes)}
     sizes = [(0, 0), (63_000, 0), (61_000, 0), (1, 505 << 30), (1, 500 << 30)]
@@ -145,7 +145,7 @@ def facts(view: ClusterView, namespaces: Iterable[str] = ("team", "other")) -> d
 
 
 def from_nothing(objects: dict[str, dict[str, Json]]) -> ClusterView:
-    """The view that a snapshot of these objects gives."""
+    """The view of a snapshot with these objects."""
     found = {kind: [msgspec.convert(data, KINDS[kind]) for data in objects[kind].values()] for kind in KINDS}
     view = build_view(*found.values())
     complete = view._copy_with(complete=True)
@@ -206,7 +206,7 @@ def test_any_events_lead_to_the_view_of_the_remaining_objects(start: list[Json],
 
 
 def _note(known: dict[str, Json], action: str, what: Any) -> None:
-    """What the API server would have after this."""
+    """The objects of the API server after this event."""
     if action == "list":
         known.clear()
         known.update({each["metadata"]["name"]: each for each in what})
@@ -457,7 +457,7 @@ async def test_views_are_published_after_sync() -> None:
 
 
 def test_namespaces_without_pods_are_forgotten() -> None:
-    """Until all pods are listed anew, which may be never."""
+    """Without a new list of all pods, which may never happen."""
     holdings = NodeUsage()
     writer = NodeUsageWriter(holdings)
     for number in range(5):

@@ -1,4 +1,4 @@
-"""The law of snapshots: whatever stands in a file, there is a view or an error with a place."""
+"""Property of snapshots: any file gives a view, or an error with a place."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What became of GPU pods, from what a watch says of them."""
+"""Outcomes of GPU pods, from watch events."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ def test_terminating_pod_is_not_pending() -> None:
 
 
 class Clock:
-    """Moves when it is told."""
+    """A clock that a test sets."""
 
     seconds = AT
 
@@ -175,7 +175,7 @@ def test_deleted_pods_are_kept_for_a_day() -> None:
 
 
 def test_pending_time_starts_when_the_last_gate_is_removed() -> None:
-    """The condition keeps the time at which the gate closed: it was `False` all along."""
+    """The condition keeps the time of the gate, because it was `False` before too."""
     clock = Clock()
     outcomes = OutcomeStore(clock)
     outcomes.begin()
@@ -193,7 +193,7 @@ def test_pending_time_starts_when_the_last_gate_is_removed() -> None:
 
 
 def test_oom_kill_is_kept_after_other_terminations() -> None:
-    """The status has the last two ends of a container."""
+    """A status has only the last two terminations of a container."""
     outcomes = OutcomeStore(Clock())
     listed(outcomes, watched(containerStatuses=[{"name": "main", "lastState": KILLED}]))
     failed = watched(containerStatuses=[{"name": "main", "lastState": FAILED, "state": FAILED}])

@@ -1,4 +1,4 @@
-"""Snapshots: a cluster in files, whatever people put in them."""
+"""Snapshots: a cluster in files, valid or not."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def _file(folder: Path, *objects: Any, name: str = "cluster.yaml") -> Path:
 
 
 def deep(levels: int) -> Json:
-    """A node whose annotations go down so far."""
+    """A node with annotations nested this deep."""
     inside: Json = {}
     for _ in range(levels):
         inside = {"a": inside}

@@ -1,4 +1,4 @@
-"""`accounting check`: what a cluster shows of whether accounting works in it, and what to do."""
+"""`accounting check`: results and advice for clusters with and without working accounting."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def waiting() -> Json:
 
 
 def seen(running: list[Json] | None = None, tried: Json | str = GIVEN, **facts: Any) -> AccountingFacts:
-    """A cluster in which accounting works, but for what is given."""
+    """A cluster with working accounting, except for the arguments."""
     well = {"policies": [policy(**TOLD)], "quotas": [QUOTA], "nodes": [GPUS]}
     return AccountingFacts(replace(WELL, **{**well, **facts}), running or [], tried, "team", SPACES)
 

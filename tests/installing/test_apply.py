@@ -1,4 +1,4 @@
-"""install: what it says once everything is applied."""
+"""`install`: its last message."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def last_word(folder: Path, *tried: Answer, seconds: float = 60) -> str:
-    """What `install_manifests` says at its end, where the pod that is only tried meets these answers."""
+    """The last message of `install_manifests` for these answers to the dry-run pod."""
     told: list[str] = []
     async with playing(folder, READY, TRUSTED, TRUSTED, *tried) as (_, api):
         await install_manifests(api, [], told.append, seconds=seconds)

@@ -1,4 +1,4 @@
-"""diagnose: what doctor says of an installation, fact by fact."""
+"""`diagnose`: the results of doctor, fact by fact."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def text(content: bytes) -> str:
 
 
 def trusting(configuration: Json, bundle: bytes = PAIR.authority) -> Json:
-    """A configuration with a caBundle in each hook."""
+    """A configuration with a caBundle in each webhook."""
     hooks = [
         {**hook, "clientConfig": {**hook["clientConfig"], "caBundle": text(bundle)}}
         for hook in configuration["webhooks"]
@@ -58,13 +58,13 @@ def policy(name: str = "guard", **spec: Any) -> Json:
 
 
 def exception() -> Json:
-    """One for a policy that is not among the objects."""
+    """An exception for a policy that is not among the objects."""
     found: Json = json.loads(exception_text("said", policyName="in-a-file"))
     return found
 
 
 def made(moment: datetime) -> Json:
-    """A GPUNode of that age."""
+    """A GPUNode created at that time."""
     metadata = {"name": "n1", "creationTimestamp": moment.isoformat()}
     return {"metadata": metadata, "status": {"product": "NVIDIA-H100"}}
 
@@ -78,7 +78,7 @@ def lease(name: str, renewed: datetime) -> Json:
 
 
 def said(one: Json, status: str, reason: str, *, generation: int = 1) -> Json:
-    """The object with what a server wrote of its first generation."""
+    """The object with the status that a server wrote."""
     ready = {"type": "Ready", "status": status, "reason": reason, "message": "because", "observedGeneration": 1}
     return {
         **one,
@@ -469,7 +469,7 @@ def test_advice_for_cert_manager() -> None:
 
 
 def by_url(configuration: Json) -> Json:
-    """A configuration as overlay out-of-cluster has it."""
+    """A configuration with URLs, as in the overlay out-of-cluster."""
     hooks = [{**hook, "clientConfig": {"url": "https://10.0.0.1:8443"}} for hook in configuration["webhooks"]]
     return {**configuration, "webhooks": hooks}
 

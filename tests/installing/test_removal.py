@@ -1,4 +1,4 @@
-"""uninstall: what it takes out, and when it says that it is done."""
+"""`uninstall`: what it deletes, and when it ends."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def terminating(reason: str) -> Json:
-    """The CRD on its way out, for as far as its controller says it came."""
+    """A terminating CRD with the status of its controller."""
     crd = gpunode_crd()
     condition = {"type": "Terminating", "status": "True", "reason": reason}
     going = {"resourceVersion": "7", "deletionTimestamp": "2026-06-01T00:00:00Z"}
@@ -93,7 +93,7 @@ async def test_uninstall_without_policies_does_not_wait(tmp_path: Path) -> None:
 
 
 async def test_install_waits_for_terminating_objects(tmp_path: Path) -> None:
-    """The API server takes what is applied to a kind on its way out, and lets it go with the kind."""
+    """Objects that are applied to a terminating kind are deleted with it."""
     async with playing(tmp_path, PENDING) as (server, api):
         with pytest.raises(DeletionTimeoutError):
             await install_manifests(api, [gpunode_crd()], lambda _line: None, seconds=-1)

@@ -1,1 +1,1 @@
-"""Use of GPUs, read from a real Prometheus and from files."""
+"""GPU usage, read from a real Prometheus and from files."""

@@ -64,7 +64,7 @@ class Exporter:
 
 
 class Listening(ThreadingHTTPServer):
-    """A server to whom a client that goes away is nothing to speak of."""
+    """A server that ignores clients that disconnect."""
 
     daemon_threads = True
 
@@ -73,7 +73,7 @@ class Listening(ThreadingHTTPServer):
 
 
 class Sample(NamedTuple):
-    """One sample of one series; the moment in Unix seconds."""
+    """One sample of one series, with its time in Unix seconds."""
 
     name: str
     labels: Mapping[str, str]

@@ -1,4 +1,4 @@
-"""One Prometheus for a session; what each test feeds it bears a label of its own."""
+"""One Prometheus for a session; the samples of each test have a label of their own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What exporters say of made-up fleets: DCGM exporter's series of GPUs, and kube-state-metrics' of who owns pods."""
+"""Series of synthetic fleets: of DCGM exporter for GPUs, and of kube-state-metrics for owners."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Use:
 
 
 def dcgm(uses: Iterable[Use], end: float) -> Iterator[Sample]:
-    """What DCGM exporter says."""
+    """The series of DCGM exporter."""
     for use in uses:
         labels = use.series()
         moments = [end - use.every * back for back in range(len(use.memory) - 1, -1, -1)]
@@ -59,7 +59,7 @@ def dcgm(uses: Iterable[Use], end: float) -> Iterator[Sample]:
 def owned(
     pod: str, owners: Sequence[tuple[str, str]], end: float, *, namespace: str = "ml", image: str = ""
 ) -> Iterator[Sample]:
-    """What kube-state-metrics says of a pod and of the chain above it, such as ReplicaSet then Deployment."""
+    """The series of kube-state-metrics for a pod and its owners, such as ReplicaSet and Deployment."""
     metric, label, name = queries.POD_OWNER, "pod", pod
     for kind, owner in owners or [NOBODY]:
         labels = {"namespace": namespace, label: name, "owner_kind": kind, "owner_name": owner}

@@ -31,7 +31,7 @@ def readings(folder: Path, name: str) -> Readings:
 
 
 def replayed(memory: Readings, duty: Readings, end: float) -> Iterator[Sample]:
-    """As DCGM exporter would have said it, had the last sample been at `end`. The pods are of one Deployment."""
+    """The series of DCGM exporter with the last sample at `end`. All pods belong to one Deployment."""
     late = end - max(moment for series in memory.values() for moment, _ in series)
     for pod in memory:
         labels = {"UUID": f"GPU-{pod}", "namespace": "serving", "pod": pod, "container": "model"}

@@ -1,4 +1,4 @@
-"""Servers that are no Prometheus, or a bad one."""
+"""Servers that are not a Prometheus, or a broken one."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 @contextmanager
 def serving(answer: Answer) -> Iterator[str]:
-    """The URL of a server that gives every request the same treatment; in a thread of its own."""
+    """The URL of a server that treats every request the same, in a thread of its own."""
     loop = asyncio.new_event_loop()
     runner = loop.run_until_complete(_start(answer))
     thread = threading.Thread(target=loop.run_forever, daemon=True)
@@ -69,7 +69,7 @@ async def drips(request: web.Request) -> web.StreamResponse:
 
 
 async def pours(request: web.Request) -> web.StreamResponse:
-    """An answer that never ends, as fast as it is taken."""
+    """An endless answer, as fast as it is read."""
     response = web.StreamResponse(headers={"Content-Type": "application/json"})
     await response.prepare(request)
     while True:

@@ -1,4 +1,4 @@
-"""Reading, as tests ask for it."""
+"""Helpers to read usage in tests."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from webhook.usage.prometheus_source import PrometheusSource
 
 
 def read_from(source: PrometheusSource, clock: Callable[[], float] = time.time) -> PrometheusReading:
-    """All that a Prometheus has, as one source names it."""
+    """Everything that a source selects in a Prometheus."""
 
     async def reading() -> PrometheusReading:
         async with PrometheusClient(source) as asked:
@@ -32,6 +32,6 @@ def reading_of(
     gpus_by: str = "dcgm",
     owners_by: str = "ksm",
 ) -> PrometheusReading:
-    """What is read of a Prometheus that scraped these samples, by jobs of these names."""
+    """The usage read from a Prometheus that scraped these samples, by job."""
     selector = server.feed({gpus_by: gpus, owners_by: owners})
     return read_from(PrometheusSource(server.url, selector=selector, days=days))

@@ -1,4 +1,4 @@
-"""Builders of records of use."""
+"""Builders of usage histories."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ CARD_MIB = 81_920
 
 
 def record(readings: Sequence[float | None], **fields: Any) -> UsageHistory:
-    """The record of one pod, in quarters of an hour up to now."""
+    """The history of one pod, in bins of 15 minutes up to now."""
     plain: dict[str, Any] = {
         "namespace": "team",
         "workload": "Deployment/serve",
@@ -33,5 +33,5 @@ def _mean(readings: Sequence[float | None]) -> float:
 
 
 def steady(mib: float, *, hours: int = 240, **fields: Any) -> UsageHistory:
-    """A pod that uses the same for a while."""
+    """A pod with constant usage."""
     return record([mib] * (4 * hours), **fields)

@@ -1,4 +1,4 @@
-"""How a Prometheus is reached: TLS, who we are, and what of that cannot be used."""
+"""Access to a Prometheus: TLS, credentials, and invalid settings."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ HASH = "$2b$04$abcdefghijklmnopqrstuuV3duMsC0HpUex6N9qapiuOHHWkwRXVm"
 
 
 class Guarded:
-    """A Prometheus that speaks TLS, and to one user only."""
+    """A Prometheus with TLS and one user."""
 
     def __init__(self, server: PrometheusServer, ca: Path, password: Path) -> None:
         self.url = server.url.replace("http:", "https:")
@@ -34,7 +34,7 @@ class Guarded:
 
 @pytest.fixture(scope="module")
 def guarded(prometheus: PrometheusServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
-    """One, up, beside the one that is open to all."""
+    """A running Prometheus with TLS and one user."""
     assert prometheus.process.running
     folder = tmp_path_factory.mktemp("guarded")
     authority = trustme.CA()
@@ -54,14 +54,14 @@ def guarded(prometheus: PrometheusServer, tmp_path_factory: pytest.TempPathFacto
 
 
 def refusal(source: PrometheusSource) -> str:
-    """Why it cannot be read."""
+    """The error when it is read."""
     with pytest.raises(UsageError) as error:
         read_from(source)
     return str(error.value)
 
 
 def test_ca_and_password_are_accepted(guarded: Guarded) -> None:
-    """That it has nothing to say is an answer."""
+    """An empty result is an answer."""
     assert "must have metrics of DCGM exporter, found none" in refusal(guarded.source)
 
 

@@ -49,7 +49,7 @@ def test_the_estimator_is_below_them_on_both_axes(trace: list[Pod], asked: list[
 
 
 def cut(pod: Pod, until: float) -> Pod:
-    """A pod as it was known by some moment, with a future that never was."""
+    """A pod as known at some time, with a fictitious future."""
     return pod._replace(used=np.where(pod.at <= until, pod.used, 1.0))
 
 

@@ -1,4 +1,4 @@
-"""What is handed on of what was seen of a container: nothing that a file of recorded use would be refused for."""
+"""Histories built from samples are always accepted by a record file."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SPAN = TimeGrid(NOW // HOUR * HOUR - 90 * 24 * HOUR, NOW // HOUR * HOUR, HOUR, 1
 
 
 def handed_on(tmp_path: Path, seen: ContainerSamples) -> UsageHistory:
-    """By way of a file."""
+    """The histories, written to a file and read back."""
     write_record(
         tmp_path / "use.json", UsageRecord([build_history(("ml", "a", "main"), seen, SPAN, OwnerChains(), {})], NOW)
     )
@@ -25,7 +25,7 @@ def handed_on(tmp_path: Path, seen: ContainerSamples) -> UsageHistory:
 
 
 def test_mean_is_at_most_the_largest_peak(tmp_path: Path) -> None:
-    """It used little in the last whole bin, and much since."""
+    """Low usage in the last whole bin, and high usage since."""
     found = handed_on(tmp_path, ContainerSamples(array(MIB_TYPECODE, [GAP, 100, 200]), mean_mib=5000))
 
     assert (found.mean_mib, found.peak_mib) == (200, 200)

@@ -1,4 +1,4 @@
-"""The distribution of a peak and the price of a limit: laws that hold for every pool."""
+"""The distribution of a peak and the price of a limit: properties of every pool."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def below(peaks: Floats, weight: float = 1.0, fleet: Floats | None = None) -> Fl
 
 
 def test_the_grid_is_the_rules() -> None:
-    """Quarters of a GiB from 16 to 48 where mean use is 23 GiB."""
+    """Quarters of a GiB from 16 to 48 for a mean usage of 23 GiB."""
     assert (GRID.sizes / 1024).tolist() == np.arange(16, 48.25, 0.25).tolist()
 
 

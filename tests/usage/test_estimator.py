@@ -1,4 +1,4 @@
-"""The estimate: from records of pods to what a policy may give."""
+"""The estimate: from usage histories to a usage view."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ HALF_PERCENT = 5000
 
 
 def of(view: UsageView, workload: str = "Deployment/serve") -> ObservedUsage:
-    """What a view says of one workload."""
+    """The usage of one workload in a view."""
     found = view.find("team", workload, "main")
     assert found is not None
     return found
 
 
 def fleet(count: int = 20, mib: int = 60_000, hours: int = 240) -> list[UsageHistory]:
-    """Other workloads, that use much more."""
+    """Other workloads with much higher usage."""
     return [
         steady(mib, hours=hours, workload=f"Deployment/other-{i}", pod=f"other-{i}", image="other")
         for i in range(count)
@@ -259,7 +259,7 @@ def test_idle_needs_six_hours_and_recent_samples(pods: list[UsageHistory], idle:
 
 @pytest.mark.parametrize(("hours", "idle"), [(0, True), (24, True), (25, False), (28 * 24, False)])
 def test_idle_ends_a_day_after_the_last_sample(hours: int, idle: bool) -> None:
-    """A view is made once and asked for long: a file of recorded use may be weeks old."""
+    """A view may be used long after it was built: a record file may be weeks old."""
     use = of(estimate_usage([steady(8000, active_milli=0)], NOW))
     assert use.is_idle(NOW + 3600 * hours) is idle
 
@@ -274,7 +274,7 @@ GAPS = {
 
 @pytest.mark.parametrize(("readings", "believed"), GAPS.values(), ids=GAPS)
 def test_gaps_are_not_evidence(readings: list[float | None], believed: bool) -> None:
-    """Others were seen for long enough to speak for it; whether they may is told by its own."""
+    """The fleet has enough evidence, but the workload itself was observed too briefly."""
     assert bool(of(estimate_usage([record(readings), *fleet()], NOW)).samples) is believed
 
 
@@ -321,7 +321,7 @@ def test_prices_exist_for_every_target_and_decrease() -> None:
 
 
 def test_peaks_beyond_the_card_do_not_count_as_overruns() -> None:
-    """A price is still found: a card as the limit is never overrun by more than there is."""
+    """A price is still found: a limit of a whole card cannot be overrun."""
     every_hour = tuple(range(NOW - 240 * 3600, NOW, 3600))
     pods = [steady(8000, workload=f"Deployment/w-{i}", pod=f"w-{i}", ooms=every_hour) for i in range(10)]
     assert dict(estimate_usage(pods, NOW).prices)[40_000] < 1000 * PRICES[-1] / 10
@@ -382,7 +382,7 @@ def test_invalid_reading_is_a_gap(readings: list[int | None], at: int) -> None:
 
 
 def test_estimate_does_not_depend_on_the_batch(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Workloads of one to three pods, of four lengths, more than are looked at together."""
+    """Workloads of one to three pods, of four lengths, in several batches."""
     pods = [
         steady(1000.0 + 37 * i % 9000, hours=(3, 7, 40, 240)[i % 4], workload=f"Deployment/{i % 150}", pod=f"serve-{i}")
         for i in range(3 * PODS_PER_BATCH // 2)

@@ -1,4 +1,4 @@
-"""A real trace through a real Prometheus: what is read is what the trace says."""
+"""A real trace through a real Prometheus is read unchanged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is read of a real Prometheus, by what exporters say and how they are scraped."""
+"""Histories read from a real Prometheus, for several exporters and scrape settings."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_all_label_schemes_identify_the_container(
 
 @pytest.mark.parametrize("job", ["dcgm", "dcgm, exported"])
 def test_unallocated_gpu_is_not_the_exporters(prometheus: PrometheusServer, job: str) -> None:
-    """Its series bear the name of the exporter's own pod where labels are not honoured, as `up` does."""
+    """Without honorLabels its series have the name of the exporter's own pod, as `up` has."""
     end = now()
     nobody = {"namespace": "", "pod": "", "container": ""}
     up = [Sample("up", nobody, end - 300 * back, 1) for back in range(HOURS_2)]
@@ -81,7 +81,7 @@ CHAINS: dict[str, tuple[list[tuple[str, str]], str]] = {
 
 @pytest.mark.parametrize("job", ["ksm", "ksm, exported"])
 def test_workload_of_a_pod(prometheus: PrometheusServer, job: str) -> None:
-    """One fleet with every chain, so that each name must be told from the others."""
+    """One fleet with every kind of owner chain."""
     end = now()
     names = {why.rpartition(" ")[2].lower(): chain for why, (chain, _) in CHAINS.items()}
     assert len(names) == len(CHAINS)
@@ -95,7 +95,7 @@ def test_workload_of_a_pod(prometheus: PrometheusServer, job: str) -> None:
 
 
 def test_mig_usage_is_a_share_of_the_card(prometheus: PrometheusServer) -> None:
-    """The activity of an instance is its own; a share of the card is what the instance has of it."""
+    """Activity is relative to the instance, and converted to a share of the card."""
     end = now()
     mig = [
         Use(f"i{i}", [1000 * i] * HOURS_2, engine=0.5, uuid="GPU-1", labels={"GPU_I_PROFILE": profile, "GPU_I_ID": i})  # type: ignore[dict-item] # as a text it is the same
@@ -131,7 +131,7 @@ def test_two_exporters_for_one_gpu_count_once(prometheus: PrometheusServer) -> N
 
 
 def test_usage_of_a_shared_gpu_is_ignored(prometheus: PrometheusServer) -> None:
-    """Each of the two would be seen to use all that both do."""
+    """Each of the two pods shows the usage of both."""
     end = now()
     uses = [
         Use("one", [9000] * HOURS_2, uuid="GPU-shared"),
@@ -185,7 +185,7 @@ def test_gap_is_not_zero_usage(prometheus: PrometheusServer) -> None:
 
 
 def test_xid_counts_when_the_code_changes(prometheus: PrometheusServer) -> None:
-    """The metric keeps the last code: a pod that begins with one has inherited it."""
+    """The metric keeps the last code, so the first code of a pod is that of the pod before."""
     end = now()
     uses = [Use("faulty", [5] * 48, xids=[0] * 24 + [31] * 24), Use("heir", [5] * 48, xids=[43] * 48)]
 
@@ -198,7 +198,7 @@ def test_xid_counts_when_the_code_changes(prometheus: PrometheusServer) -> None:
 
 
 def counts(pod: str, restarts: Sequence[int], end: float) -> list[Sample]:
-    """What kube-state-metrics says of a container that was last killed for memory."""
+    """The series of kube-state-metrics for a container that was OOM-killed."""
     labels = {"namespace": "ml", "pod": pod, "container": "main"}
     moments = [end - 300 * back for back in range(len(restarts) - 1, -1, -1)]
     return [

@@ -1,4 +1,4 @@
-"""A Prometheus that is dead, slow, lying or gigantic: each time a word on what it did, in time, and nothing else."""
+"""A Prometheus that is down, slow, broken or huge causes an error in time, and nothing else."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PATIENT = 10.0
 
 
 def refusal_of(answer: Answer, seconds: float = PATIENT) -> str:
-    """What is said of a server."""
+    """The error for a server."""
     with serving(answer) as url, pytest.raises(UsageError) as error:
         read_from(PrometheusSource(url, call_seconds=seconds))
     assert str(error.value).startswith(f"{url}: ")
@@ -171,7 +171,7 @@ def test_failures_outside_the_period_are_ignored_and_reported(metric: str, momen
 
 
 def test_warnings_are_reported_once_and_limited() -> None:
-    """Thanos answers in part where a store does not, and says so here."""
+    """Thanos returns partial answers with a warning if a store does not answer."""
     warnings = ["store a:\x1b[2J gone", *(f"{i}" * 999 for i in range(99))]
     with serving(plays(ranges={"count(": one("1"), "max by": one("5")}, beside={"warnings": warnings})) as url:
         notes = [note for note in read_from(PrometheusSource(url)).notes if note.startswith("Prometheus warned: ")]

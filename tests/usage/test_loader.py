@@ -1,4 +1,4 @@
-"""A view from a process of its own: whole, or not at all, and in time."""
+"""The worker process returns a complete view or an error, in time."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ main()
 
 
 def loaded(asked: UsageRequest) -> LoadedUsage:
-    """What comes of it."""
+    """The loaded usage."""
     return asyncio.run(load_usage(asked))
 
 
 def test_worker_gives_the_same_estimate(tmp_path: Path) -> None:
-    """Of more containers than go into one frame."""
+    """With more containers than fit into one frame."""
     histories = [FULL, *(history(workload=f"Job/{i}", pod=f"p{i}") for i in range(450))]
     write_record(tmp_path / "use.json.gz", UsageRecord(histories, NOW))
 
@@ -96,7 +96,7 @@ def test_stderr_of_the_worker_is_shortened(monkeypatch: pytest.MonkeyPatch, tmp_
 
 
 def test_inherited_memory_limit_is_respected(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """A hard limit below the bound that the process sets itself, as `ulimit -d` sets one."""
+    """A hard limit below the worker's own, as set by `ulimit -d`."""
     (tmp_path / "cramped.py").write_text(CRAMPED)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     monkeypatch.setattr(loader, "WORKER_MODULE", "cramped")
@@ -145,7 +145,7 @@ def test_oversized_view_is_rejected(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_frames_are_small(tmp_path: Path) -> None:
-    """Who decodes it serves reviews on the same event loop: 256 KiB are about two milliseconds."""
+    """Frames are decoded on the event loop that answers reviews: 256 KiB take about two milliseconds."""
     write_record(
         tmp_path / "use.json", UsageRecord([history(workload=f"Job/{i}", pod=f"p{i}") for i in range(1000)], NOW)
     )

@@ -1,4 +1,4 @@
-"""Recorded use in a file: what is written is read again, and what cannot be believed is refused with a word."""
+"""Record files: written files are read back, and invalid ones are rejected with a reason."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def history(**fields: Any) -> UsageHistory:
 
 
 def blind(**fields: Any) -> UsageHistory:
-    """The same of another pod, of whose memory nothing was read."""
+    """The history of another pod without memory samples."""
     return history(pod="blind", peaks_mib=array(MIB_TYPECODE, [GAP] * 4), **fields)
 
 
@@ -112,7 +112,7 @@ def test_failures_are_kept_without_memory_samples(tmp_path: Path, trouble: dict[
 
 
 def document(**fields: Any) -> dict[str, Any]:
-    """A file as JSON, with some fields otherwise."""
+    """A file as JSON, with some fields changed."""
     one = {
         "namespace": "n",
         "workload": "Job/a",
@@ -125,7 +125,7 @@ def document(**fields: Any) -> dict[str, Any]:
 
 
 def with_container(**fields: Any) -> dict[str, Any]:
-    """A file whose one container has some fields otherwise."""
+    """A file whose one container has some fields changed."""
     made = document()
     made["containers"][0] |= fields
     return made
@@ -198,7 +198,7 @@ def test_invalid_file_is_rejected(tmp_path: Path, content: bytes, word: str) -> 
 def test_oversized_file_is_rejected(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pack: Callable[[bytes], bytes]
 ) -> None:
-    """A small file may hold a large one."""
+    """A small compressed file may be large uncompressed."""
     monkeypatch.setattr(record_file, "MAX_FILE_BYTES", 1 << 20)
     file = tmp_path / "use"
     file.write_bytes(pack(b" " * (1 << 20) + b"{}"))

@@ -1,4 +1,4 @@
-"""`serve webhook` with a Prometheus: what it learns shapes pods, and what it cannot learn holds up nobody."""
+"""`serve webhook` with a Prometheus: usage changes decisions, and a broken Prometheus delays nothing."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ HOURS = 20
 
 
 def pod() -> dict[str, Any]:
-    """A new pod of the Deployment that was watched."""
+    """A new pod of the Deployment with known usage."""
     made = make_pod().gpus(1).build()
     made["metadata"] |= {
         "labels": {"pod-template-hash": "5d4f"},
@@ -55,7 +55,7 @@ def asked(process: Process, request: bytes) -> bytes:
 
 
 def logged(process: Process, event: str) -> dict[str, Any]:
-    """The first line of its log with an event. What reads use is the last to be given a processor."""
+    """The first line of its log with an event. The worker has a low CPU priority, so this may take a while."""
 
     def lines() -> list[dict[str, Any]]:
         assert process.popen.poll() is None
@@ -65,7 +65,7 @@ def logged(process: Process, event: str) -> dict[str, Any]:
 
 
 def patch(process: Process, namespace: str) -> list[dict[str, Any]]:
-    """What /mutate makes of that pod."""
+    """The patch of /mutate for that pod."""
     body = encoded(review(pod(), namespace=namespace))
     response = json.loads(asked(process, post("/mutate", body)))["response"]
     assert response["allowed"]
@@ -73,7 +73,7 @@ def patch(process: Process, namespace: str) -> list[dict[str, Any]]:
 
 
 def usage_line(process: Process) -> str:
-    """What /readyz?verbose says of it."""
+    """The usage line of /readyz?verbose."""
     lines = asked(process, http("GET", "/readyz?verbose")).decode().splitlines()
     assert lines[-1] == "ready"
     return next(line for line in lines if "]usage" in line)
@@ -140,7 +140,7 @@ def test_reviews_are_answered_with_a_broken_prometheus(tmp_path: Path, answer: A
 
 
 def test_reviews_are_answered_while_prometheus_hangs(tmp_path: Path) -> None:
-    """And one that is told to end does not wait for it either."""
+    """A server that is stopped does not wait for it either."""
     with serving(hostile.never) as url, running(tmp_path, *SERVE, "--prometheus", url) as process:
         assert patch(process, "ml") == []
         assert usage_line(process) == "[-]usage not loaded yet"

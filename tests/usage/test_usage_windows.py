@@ -1,4 +1,4 @@
-"""Windows of use: what counts as known, as a gap, and as more than was seen."""
+"""Usage windows: known ones, gaps, and OOM kills."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ BINS_OF_AN_HOUR = 4
 
 
 def alone(history: UsageHistory, seconds: int) -> UsageWindows:
-    """The windows of one that begins, with no other beside it."""
+    """The windows of one new pod, processed alone."""
     (found,) = windows_of_new_pods([history], seconds, NOW)
     return found
 
