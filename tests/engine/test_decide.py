@@ -39,7 +39,7 @@ def test_a_pod_without_gpus_under_a_policy_about_gpus_comes_to_nothing() -> None
     decision = ask(make_pod(), FOUR, SIZING, nodes=NODES)
     assert decision.findings == ()
     assert decision.patch == ()
-    assert decision.outcome == KeepRequest(KeepReason.NOT_REQUESTED)
+    assert decision.outcome == KeepRequest(KeepReason.NO_RIGHT_SIZING_POLICY)
     assert not decision.involves_gpus
 
 

@@ -17,7 +17,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from webhook.engine.limitrange.findings import paths_below_minimum
 from webhook.engine.mutation import PodMutation
-from webhook.engine.pod_context import PodContext
+from webhook.engine.pod_context import GpuPodContext
 from webhook.engine.violations import Violation
 from webhook.model.apimachinery import MAX_MILLI
 from webhook.model.enums import PolicyMode
@@ -32,15 +32,15 @@ from webhook.model.quantity import NANO, parse_nano_or_none
 from webhook.policy.policy_set import LimitRules
 
 
-def write_accounting(context: PodContext, mutation: PodMutation) -> None:
+def write_accounting(context: GpuPodContext, mutation: PodMutation) -> None:
     """Write the GPUs of every container, replacing any value of the user."""
     amounts = gpu_milli_by_container(context, mutation) if is_accounting_schedulable(context, mutation) else {}
     for path, milli in amounts.items():
         _write_accounting_amount(mutation, path, str(milli))
-    zero_other_accounting(mutation, context.view.ranges(context.request.namespace), amounts)
+    zero_remaining_accounting(mutation, context.view.ranges(context.request.namespace), amounts)
 
 
-def is_accounting_schedulable(context: PodContext, mutation: PodMutation) -> bool:
+def is_accounting_schedulable(context: GpuPodContext, mutation: PodMutation) -> bool:
     """Can a pod that requests the accounting resource be scheduled?"""
     if context.policies.accounting_ignored:
         return True
@@ -49,7 +49,7 @@ def is_accounting_schedulable(context: PodContext, mutation: PodMutation) -> boo
     return fleet.all_advertise_accounting(advertising & _accounting_nodes(context, mutation))
 
 
-def gpu_milli_by_container(context: PodContext, mutation: PodMutation) -> dict[FieldPath, int]:
+def gpu_milli_by_container(context: GpuPodContext, mutation: PodMutation) -> dict[FieldPath, int]:
     """Return the thousandths of a GPU that each requesting container of the changed pod requests."""
     nodes, fleet = _accounting_nodes(context, mutation), context.view.fleet
     return _sum_by_container(
@@ -58,15 +58,15 @@ def gpu_milli_by_container(context: PodContext, mutation: PodMutation) -> dict[F
     )
 
 
-def _accounting_nodes(context: PodContext, mutation: PodMutation) -> int:
+def _accounting_nodes(context: GpuPodContext, mutation: PodMutation) -> int:
     if context.pod.is_stored:
         return context.feasible.selected
     return context.feasible.matching_nodes(mutation.required_node_affinity)
 
 
-def _final_resource_names(context: PodContext, mutation: PodMutation) -> list[str]:
-    if mutation.fit is not None and not context.pod.is_stored:
-        return [mutation.fit.resource for _ in context.gpu_requests.requests]
+def _final_resource_names(context: GpuPodContext, mutation: PodMutation) -> list[str]:
+    if mutation.applied_choice is not None and not context.pod.is_stored:
+        return [mutation.applied_choice.resource for _ in context.gpu_requests.requests]
     return [one.resource.name for one in context.gpu_requests.requests]
 
 
@@ -77,7 +77,7 @@ def _sum_by_container(amounts: Iterable[tuple[FieldPath, int]]) -> dict[FieldPat
     return totals
 
 
-def zero_other_accounting(
+def zero_remaining_accounting(
     mutation: PodMutation, ranges: NamespaceLimitRanges, accounted: Collection[FieldPath] = ()
 ) -> None:
     """Write "0" where a container that is not accounted names the accounting resource.
@@ -133,7 +133,7 @@ def _container_at(pod: Pod, path: FieldPath) -> Container:
     return pod.spec.containers[index] if kind == "containers" else pod.spec.init_containers[index]
 
 
-def accounting_mismatches(context: PodContext, mutation: PodMutation) -> list[Violation]:
+def accounting_mismatches(context: GpuPodContext, mutation: PodMutation) -> list[Violation]:
     """Report accounting amounts of a final pod that are too low.
 
     Nodes may have changed since the amounts were written, here or on another replica. So the amounts by the previous
@@ -163,7 +163,9 @@ def accounting_mismatches(context: PodContext, mutation: PodMutation) -> list[Vi
     return violations
 
 
-def missing_accounting(context: PodContext, mutation: PodMutation, sections: Sequence[LimitRules]) -> list[Violation]:
+def missing_accounting(
+    context: GpuPodContext, mutation: PodMutation, sections: Sequence[LimitRules]
+) -> list[Violation]:
     """Report that the accounting resource is required and not written.
 
     Args:

@@ -32,7 +32,7 @@ from webhook.engine.cuda_requirements import (
     toolkit_requirement,
 )
 from webhook.engine.feasible_nodes import FeasibleNodes
-from webhook.engine.pod_context import PodContext
+from webhook.engine.pod_context import GpuPodContext
 from webhook.engine.violations import Violation
 from webhook.errors import quote_text, shorten_text
 from webhook.model.annotations import CUDA_ANNOTATION, CUDA_COMPAT_ANNOTATION
@@ -253,7 +253,7 @@ class _CurrentHardware(msgspec.Struct, frozen=True):
 
 
 def offers_sure_to_run(
-    context: PodContext, offers: tuple[GpuOffer, ...], feasible: FeasibleNodes
+    context: GpuPodContext, offers: tuple[GpuOffer, ...], feasible: FeasibleNodes
 ) -> tuple[GpuOffer, ...]:
     """Return the offers on whose reachable nodes all images of the pod will run."""
     requirements = tuple(stated_requirements(context.pod, context.gpu_requests.requesting_containers()))

@@ -94,35 +94,37 @@ def decide_pod(
     # 3 demand
     need = estimate_need(context)
     # 4 fit
-    outcome = choose_offer(context, need)
+    choice = choose_offer(context, need)
     # 5 mutate
-    mutation, additions = mutate_pod(context, outcome)
+    mutation, additions = mutate_pod(context, choice)
     # 6 patch
     patch = build_patch(mutation, matched.policies.names, policies.digest)
     if patch is None:
-        # The decision record does not fit into the annotations: the pod stays as it came.
+        # The decision record does not fit into the annotations: leave the pod unchanged.
         unchanged = without_changes(matched.policies)
         context = build_context(request, pod, gpu_requests, injected, unchanged, view, usage)
-        outcome, patch, additions = RECORD_TOO_LARGE, (), [_record_too_large(mutation)]
+        choice, patch, additions = RECORD_TOO_LARGE, (), [_record_too_large(mutation)]
         mutation = PodMutation(pod)
     # 7 evaluate
-    counted = policies.has_shared_quotas and created and context.gpu_requests.totals and not request.sub_resource
-    weight = compute_pod_weight(context.gpu_requests, mutation, view.fleet) if counted else ()
+    charges_shared_quota = bool(
+        policies.has_shared_quotas and created and context.gpu_requests.totals and not request.sub_resource
+    )
+    weight = compute_pod_weight(context.gpu_requests, mutation, view.fleet) if charges_shared_quota else ()
     violations = evaluate_pod(context, mutation, weight)
     # 8 settle
     found = [*matched.failures, *bypasses, *additions, *violations]
     findings, exempted = settle(found, policies.exemptions, request, pod, now) if found else ((), ())
     before = after = total_milli(gpu_requests.totals, view.fleet) if gpu_requests.totals else 0
-    if mutation.fit is not None:
-        after = mutation.fit.gpu_milli
+    if mutation.applied_choice is not None:
+        after = mutation.applied_choice.gpu_milli
     elif context.gpu_requests is not gpu_requests:
         after = total_milli(context.gpu_requests.totals, view.fleet)
     return Decision(
         findings=findings,
         exempted=exempted,
         patch=patch,
-        outcome=outcome,
-        applied=mutation.fit is not None,
+        outcome=choice,
+        applied=mutation.applied_choice is not None,
         gpu_milli_before=before,
         gpu_milli_after=after,
         remaining_units=context.gpu_requests.totals,
@@ -134,8 +136,8 @@ def decide_pod(
 
 
 def _record_too_large(mutation: PodMutation) -> PolicyViolation:
-    """Report, in the name of the policies that would have changed a pod, that its annotations are too large for it."""
-    path, fix = ("metadata", "annotations"), "Shorten its annotations; all of them may have 256 KiB together."
+    """Report, for the policies that would have changed the pod, that its annotations leave no room for the record."""
+    path, fix = ("metadata", "annotations"), "Shorten its annotations; the total limit is 256 KiB."
     policy = (PolicyMode.WARN, ", ".join(mutation.changes_by_policy))
     return policy, kept_violation(RECORD_TOO_LARGE, path, PolicyMode.WARN, fix)
 

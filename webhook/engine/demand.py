@@ -17,10 +17,10 @@ import msgspec
 
 from webhook.engine.declared_need import NOTHING_DECLARED, DeclaredNeed
 from webhook.engine.gpu_requests import GpuRequest
-from webhook.engine.pod_context import AdmissionContext, PodContext, is_mirror_pod
+from webhook.engine.pod_context import GpuPodContext, PodContext, is_mirror_pod
 from webhook.model.annotations import KEEP_ANNOTATION
 from webhook.model.batch import queueing_sign
-from webhook.model.decisions import NOT_REQUESTED, GpuNeed, KeepReason, KeepRequest
+from webhook.model.decisions import NO_RIGHT_SIZING, GpuNeed, KeepReason, KeepRequest
 from webhook.model.enums import EvidenceSource, GpuForm, IsolationLevel
 from webhook.model.gpu_resources import ACCOUNTING_RESOURCE, WHOLE_GPU
 from webhook.model.pods import Container, Pod, PodSpec
@@ -57,11 +57,11 @@ class DemandInput(msgspec.Struct, frozen=True, gc=False):
     declared: DeclaredNeed = NOTHING_DECLARED
 
 
-def estimate_need(context: AdmissionContext) -> GpuNeed | KeepRequest:
+def estimate_need(context: PodContext) -> GpuNeed | KeepRequest:
     """Return the GPU need of a pod, or why it keeps its request."""
     right_sizing = context.policies.right_sizing
-    if right_sizing is None or not isinstance(context, PodContext):
-        return NOT_REQUESTED
+    if right_sizing is None or not isinstance(context, GpuPodContext):
+        return NO_RIGHT_SIZING
     kept = ineligible_reason(context)
     if kept is not None:
         return kept
@@ -78,7 +78,7 @@ def estimate_need(context: AdmissionContext) -> GpuNeed | KeepRequest:
     return need_by_evidence(DemandInput(requests, namespace, workload_of(context.pod), rule, sizes, declared), usage)
 
 
-def ineligible_reason(context: PodContext) -> KeepRequest | None:
+def ineligible_reason(context: GpuPodContext) -> KeepRequest | None:
     """Return why a pod keeps its request, whatever its need; None if its need decides."""
     total = context.gpu_requests.totals.get(WHOLE_GPU)
     if total is None:
@@ -87,9 +87,9 @@ def ineligible_reason(context: PodContext) -> KeepRequest | None:
     return KeepRequest(KeepReason.MULTIPLE_GPUS) if kept is None and total > 1 else kept
 
 
-def exclusion_reason(context: PodContext) -> KeepRequest | None:
-    """Return why current free capacity does not matter for a pod, whatever its GPU count; None if it does."""
-    gpu_requests, injected = context.gpu_requests, context.injected
+def exclusion_reason(context: GpuPodContext) -> KeepRequest | None:
+    """Return why a pod is excluded from right-sizing, whatever its GPU count, for example by the keep annotation."""
+    gpu_requests, injected = context.gpu_requests, context.limit_range_gpus
     if context.pod.metadata.annotations.get(KEEP_ANNOTATION, "false") != "false":
         return KeepRequest(KeepReason.OPTED_OUT)
     if gpu_requests.errors:

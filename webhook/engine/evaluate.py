@@ -17,7 +17,7 @@ from webhook.engine.limitrange.injected_gpus import InjectedGpus, injected_gpu_v
 from webhook.engine.limits import find_limit_violations
 from webhook.engine.mutation import PodMutation
 from webhook.engine.node_fit import node_fit_violations
-from webhook.engine.pod_context import AdmissionContext, PodContext, is_mirror_pod
+from webhook.engine.pod_context import GpuPodContext, PodContext, is_mirror_pod
 from webhook.engine.quota.findings import (
     QuotaConsumerLookup,
     claim_quota_violations,
@@ -39,7 +39,7 @@ from webhook.policy.policy_set import MAX_CACHE_ENTRIES, AmountRuleSet, Injected
 _NO_AMOUNT_RULES = AmountRuleSet()
 
 
-def evaluate_pod(context: AdmissionContext, mutation: PodMutation, weight: GpuWeight) -> list[PolicyViolation]:
+def evaluate_pod(context: PodContext, mutation: PodMutation, weight: GpuWeight) -> list[PolicyViolation]:
     """Return everything that a pod with its changes violates.
 
     Args:
@@ -47,7 +47,7 @@ def evaluate_pod(context: AdmissionContext, mutation: PodMutation, weight: GpuWe
     """
     if context.request.operation != "CREATE":
         violations = _evaluate_update(context)
-    elif isinstance(context, PodContext):
+    elif isinstance(context, GpuPodContext):
         violations = _evaluate_gpu_pod(context, mutation)
     else:
         violations = _evaluate_amounts(context, mutation)
@@ -59,11 +59,15 @@ def evaluate_pod(context: AdmissionContext, mutation: PodMutation, weight: GpuWe
     return violations
 
 
-def _evaluate_gpu_pod(context: PodContext, mutation: PodMutation) -> list[PolicyViolation]:
-    policies, pod, gpu_requests, fit = context.policies, context.pod, context.gpu_requests, mutation.fit
+def _evaluate_gpu_pod(context: GpuPodContext, mutation: PodMutation) -> list[PolicyViolation]:
+    policies, pod, gpu_requests, fit = context.policies, context.pod, context.gpu_requests, mutation.applied_choice
     violations: list[PolicyViolation] = []
     if policies.limits:
-        requested, injected, amounts = _user_gpu_requests(context), context.injected, container_amounts(pod.spec)
+        requested, injected, amounts = (
+            _user_gpu_requests(context),
+            context.limit_range_gpus,
+            container_amounts(pod.spec),
+        )
         rejections = _namespace_rejections(context, mutation, amounts)
         known = None if injected.amounts else amounts
         gpus_aside = fit is not None and not pod.is_stored
@@ -99,7 +103,7 @@ class _NamespaceRejections(NamedTuple):
 _NOT_REJECTED = _NamespaceRejections()
 
 
-def _evaluate_amounts(context: AdmissionContext, mutation: PodMutation) -> list[PolicyViolation]:
+def _evaluate_amounts(context: PodContext, mutation: PodMutation) -> list[PolicyViolation]:
     """Return what LimitRanges and quotas reject in a pod that requests no GPU."""
     if not context.policies.limits:
         return []
@@ -107,12 +111,12 @@ def _evaluate_amounts(context: AdmissionContext, mutation: PodMutation) -> list[
     return [
         violation
         for policy, limits in context.policies.limits
-        for violation in _reported_rejections(policy, limits, rejections, context.injected)
+        for violation in _reported_rejections(policy, limits, rejections, context.limit_range_gpus)
     ]
 
 
 def _namespace_rejections(
-    context: AdmissionContext, mutation: PodMutation, amounts: ContainerAmounts
+    context: PodContext, mutation: PodMutation, amounts: ContainerAmounts
 ) -> _NamespaceRejections:
     """Predict what the namespace's LimitRanges and quotas reject in the changed pod.
 
@@ -157,16 +161,16 @@ def _quota_users_in(namespace: str, view: ClusterView) -> QuotaConsumerLookup:
     return lambda quota, counted: view.quota_users(quota, namespace, counted)
 
 
-def _user_gpu_requests(context: PodContext) -> PodGpuRequests:
+def _user_gpu_requests(context: GpuPodContext) -> PodGpuRequests:
     """Return the GPU requests of the user, without those that LimitRanges inject."""
-    gpu_requests, injected = context.gpu_requests, context.injected
+    gpu_requests, injected = context.gpu_requests, context.limit_range_gpus
     if not injected.amounts:
         return gpu_requests
     own = tuple(one for one in gpu_requests.requests if not injected.contains(one.path, one.resource.name))
     return gpu_requests if len(own) == len(gpu_requests.requests) else sum_gpu_requests(own)
 
 
-def _evaluate_update(context: AdmissionContext) -> list[PolicyViolation]:
+def _evaluate_update(context: PodContext) -> list[PolicyViolation]:
     """Return the limits that a resize violates, and the quotas that a resize or a new deadline exceeds."""
     request, pod, view, old = context.request, context.pod, context.view, context.request.old_pod
     if old is None or not context.policies.limits:
@@ -191,7 +195,7 @@ class PodResize(NamedTuple):
     gpu_requests: PodGpuRequests
 
 
-def _evaluate_resize(resize: PodResize, context: AdmissionContext) -> Iterator[PolicyViolation]:
+def _evaluate_resize(resize: PodResize, context: PodContext) -> Iterator[PolicyViolation]:
     """Yield every limit that a resize violates.
 
     A pod that violated a limit before, because the limit is newer, may stay where it is or come closer to the limit.

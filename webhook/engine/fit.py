@@ -1,8 +1,8 @@
 """Step 4, fit: the smallest offer that covers a pod's need, or why the pod keeps its request.
 
 A rewrite must do no harm. Only a pod that needs one whole GPU at a time is made smaller; all its containers get the
-same resource. The offer must exist, be free now, be reachable by the changed pod, pass every LimitRange and quota that
-the original passes, be counted as strictly, and bring no additional policy or denial. Where this is not certain,
+same resource. The offer must exist, be free now, be eligible by the changed pod, pass every LimitRange and quota that
+the original passes, be counted as strictly, match no further policy and cause no denial. Where this is not certain,
 nothing changes.
 """
 
@@ -21,11 +21,11 @@ from webhook.engine.limitrange.findings import rejection_reason
 from webhook.engine.limits import allows_resource
 from webhook.engine.match import newly_matching_policy
 from webhook.engine.matched_policies import CombinedRightSizing
-from webhook.engine.pod_context import AdmissionContext, PodContext
+from webhook.engine.pod_context import GpuPodContext, PodContext
 from webhook.engine.projected_pod import project_feasible_nodes, project_without_fit
 from webhook.engine.quota.coverage import escapes_quota, find_full_quota
 from webhook.engine.rightsize import offer_affinity, substitute_resource
-from webhook.model.decisions import NOT_REQUESTED, GpuNeed, KeepReason, KeepRequest, OfferChoice
+from webhook.model.decisions import NO_RIGHT_SIZING, GpuNeed, KeepReason, KeepRequest, OfferChoice
 from webhook.model.enums import GpuForm, PolicyMode
 from webhook.model.gpu_resources import ACCOUNTING_RESOURCE, WHOLE_GPU
 from webhook.model.node_masks import union_masks
@@ -38,13 +38,13 @@ MAX_PRODUCT_NAMES = 3
 """Products that a reason names before it counts the rest."""
 
 
-def choose_offer(context: AdmissionContext, need: GpuNeed | KeepRequest) -> OfferChoice | KeepRequest:
+def choose_offer(context: PodContext, need: GpuNeed | KeepRequest) -> OfferChoice | KeepRequest:
     """Choose what a pod requests instead of whole GPUs, or return why it keeps them."""
     if isinstance(need, KeepRequest):
         return need
     right_sizing = context.policies.right_sizing
-    if right_sizing is None or not isinstance(context, PodContext):
-        return NOT_REQUESTED
+    if right_sizing is None or not isinstance(context, GpuPodContext):
+        return NO_RIGHT_SIZING
     feasible = project_feasible_nodes(context, right_sizing.rule.mode)
     constraint = "" if right_sizing.rule.wait_when_full else unmodelled_constraint(feasible.pod)
     if constraint:
@@ -56,7 +56,7 @@ def choose_offer(context: AdmissionContext, need: GpuNeed | KeepRequest) -> Offe
 
 
 def _choice_by_second_pass(
-    context: PodContext, need: GpuNeed, right_sizing: CombinedRightSizing, kept: KeepRequest
+    context: GpuPodContext, need: GpuNeed, right_sizing: CombinedRightSizing, kept: KeepRequest
 ) -> OfferChoice | KeepRequest:
     """Predict the choice of a second admission pass for a pod that keeps its request in the first.
 
@@ -75,13 +75,17 @@ def _choice_by_second_pass(
 
 
 def _smallest_choice(
-    context: PodContext, need: GpuNeed, right_sizing: CombinedRightSizing, feasible: FeasibleNodes
+    context: GpuPodContext, need: GpuNeed, right_sizing: CombinedRightSizing, feasible: FeasibleNodes
 ) -> OfferChoice | KeepRequest:
     """Try every group of interchangeable offers that covers the need, in order of preference."""
     rule, fleet = right_sizing.rule, context.view.fleet
     allowed = fleet.offers_by_form(*allowed_shares(rule))
-    first_fitting = next((offer for offer in allowed if _has_enough_memory(offer, need)), None)
-    if need.compute_milli is not None and first_fitting is not None and not _covers_need(first_fitting, need):
+    first_with_enough_memory = next((offer for offer in allowed if _has_enough_memory(offer, need)), None)
+    if (
+        need.compute_milli is not None
+        and first_with_enough_memory is not None
+        and not _covers_need(first_with_enough_memory, need)
+    ):
         need = replace(need, words=f"{need.words}, and {need.compute_milli / 10:g}% of a GPU's compute")
     kept: KeepRequest | None = None
     for offers in _interchangeable_offers([offer for offer in allowed if _covers_need(offer, need)]):
@@ -125,7 +129,7 @@ def _has_enough_memory(offer: GpuOffer, need: GpuNeed) -> bool:
     return offer.memory_mib is not None and offer.memory_mib >= need.memory_mib
 
 
-def _explain_no_offer(context: PodContext, need: GpuNeed, rule: RightSizingRules) -> KeepRequest:
+def _explain_no_offer(context: GpuPodContext, need: GpuNeed, rule: RightSizingRules) -> KeepRequest:
     fleet = context.view.fleet
     covering = [offer for offer in fleet.offers if _covers_need(offer, need)]
     saving = [offer for offer in fleet.offers_by_form(rule.forms, rule.isolation, 1000) if _covers_need(offer, need)]
@@ -146,13 +150,13 @@ def _explain_no_offer(context: PodContext, need: GpuNeed, rule: RightSizingRules
 
 
 def _reason_against_offers(
-    context: PodContext, offers: tuple[GpuOffer, ...], right_sizing: CombinedRightSizing, feasible: FeasibleNodes
+    context: GpuPodContext, offers: tuple[GpuOffer, ...], right_sizing: CombinedRightSizing, feasible: FeasibleNodes
 ) -> KeepRequest | None:
     resource, nodes = offers[0].resource, union_masks(offer.nodes for offer in offers)
-    reachable = nodes & feasible.nodes
-    if not reachable:
+    eligible = nodes & feasible.nodes
+    if not eligible:
         return KeepRequest(KeepReason.UNREACHABLE, resource)
-    if not right_sizing.rule.wait_when_full and not feasible.has_free_node(resource, 1, reachable):
+    if not right_sizing.rule.wait_when_full and not feasible.has_free_node(resource, 1, eligible):
         return KeepRequest(KeepReason.NO_FREE_CAPACITY, resource)
     # Would the added node affinity also select nodes where the name stands for another size?
     others = context.view.fleet.nodes_advertising(resource) & feasible.selected & ~nodes
@@ -165,7 +169,9 @@ def _reason_against_offers(
     return _reason_in_namespace(context, resource, right_sizing) or _reason_by_policies(context, resource, right_sizing)
 
 
-def _reason_in_namespace(context: PodContext, resource: str, right_sizing: CombinedRightSizing) -> KeepRequest | None:
+def _reason_in_namespace(
+    context: GpuPodContext, resource: str, right_sizing: CombinedRightSizing
+) -> KeepRequest | None:
     view, namespace = context.view, context.request.namespace
     ranges, quotas = view.ranges(namespace), view.quotas(namespace)
     if ranges:
@@ -187,8 +193,8 @@ def _reason_in_namespace(context: PodContext, resource: str, right_sizing: Combi
     return KeepRequest(KeepReason.QUOTA_EXCEEDED, f"{resource} in quota {full_quota}") if full_quota else None
 
 
-def _reason_by_policies(context: PodContext, resource: str, right_sizing: CombinedRightSizing) -> KeepRequest | None:
-    """Return which policy would reject a resource, or match it and not the present request."""
+def _reason_by_policies(context: GpuPodContext, resource: str, right_sizing: CombinedRightSizing) -> KeepRequest | None:
+    """Return which policy would reject a resource, or match it but not the current request."""
     if not all(allows_resource(limits, resource) for limits in right_sizing.limits):
         return KeepRequest(KeepReason.LIMITS, resource)
     if context.pod.spec.share_process_namespace:

@@ -10,7 +10,7 @@ import msgspec
 from webhook.engine.gpu_requests import PodGpuRequests
 from webhook.engine.limitrange.injected_gpus import InjectedAmount
 from webhook.engine.matched_policies import MatchedPolicies, combine_policies
-from webhook.engine.pod_context import PodContext
+from webhook.engine.pod_context import GpuPodContext
 from webhook.engine.violations import PolicyViolation, Violation
 from webhook.errors import shorten_text
 from webhook.model.admission import AdmissionRequest
@@ -149,7 +149,7 @@ def _condition_failure(policy: Policy, error: ConditionError) -> Violation:
     return Violation("GPU-P201", (), message, "Ask the admin to guard optional fields with has().", at_most)
 
 
-def newly_matching_policy(context: PodContext, resource: str) -> Policy | None:
+def newly_matching_policy(context: GpuPodContext, resource: str) -> Policy | None:
     """Return the first enforced policy that would match a pod with `resource`, and does not match it now.
 
     Its match conditions are not evaluated, because that pod does not exist yet; they may hold.
@@ -157,7 +157,7 @@ def newly_matching_policy(context: PodContext, resource: str) -> Policy | None:
     request, pod, policies = context.request, context.pod, context.policies.policy_set
     labels, names = (
         context.view.labels_of(request.namespace),
-        matched_resource_names(context.gpu_requests, context.injected.amounts),
+        matched_resource_names(context.gpu_requests, context.limit_range_gpus.amounts),
     )
     after, _ = candidate_policies(request, pod, (resource,), policies, labels)
     before, _ = candidate_policies(request, pod, names, policies, labels)

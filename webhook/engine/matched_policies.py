@@ -84,7 +84,7 @@ class MatchedPolicies(msgspec.Struct, frozen=True):
         accounting_policies: Policies whose enforced limits require the accounting resource; "" for none.
         accounting_ignored: True if one of these says that the scheduler ignores it; without any, if one in audit mode
             does.
-        injection_removers: Policies whose enforced limits remove GPUs injected by LimitRanges; "" for none.
+        limit_range_gpu_policies: Policies whose enforced limits remove GPUs injected by LimitRanges; "" for none.
         general_policy: Reports findings of no section: the strictest topology section, else the strictest policy.
     """
 
@@ -104,7 +104,7 @@ class MatchedPolicies(msgspec.Struct, frozen=True):
     defaults: tuple[tuple[str, LimitRules], ...]
     accounting_policies: str
     accounting_ignored: bool
-    injection_removers: str
+    limit_range_gpu_policies: str
     general_policy: PolicyRef
 
 
@@ -146,7 +146,7 @@ def combine_policies(policy_set: PolicySet, matching: int, outside: int = 0) -> 
         defaults=tuple((name, section) for name, section in enforced if _has_default_amounts(section)),
         accounting_policies=", ".join(name for name, section in enforced if section.accounting),
         accounting_ignored=ignored,
-        injection_removers=", ".join(
+        limit_range_gpu_policies=", ".join(
             name for name, section in enforced if section.injected_gpus is InjectedGpuHandling.REMOVE
         ),
         general_policy=_general_policy(policies),
@@ -160,7 +160,7 @@ def without_additions(policies: MatchedPolicies) -> MatchedPolicies:
 
 def without_changes(policies: MatchedPolicies) -> MatchedPolicies:
     """Return the same policies without anything that changes a pod."""
-    return replace(without_additions(policies), accounting_policies="", injection_removers="")
+    return replace(without_additions(policies), accounting_policies="", limit_range_gpu_policies="")
 
 
 def _combine_injections(policies: Sequence[Policy]) -> Iterator[tuple[PolicyRef, InjectionRules]]:

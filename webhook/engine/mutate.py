@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from webhook.engine.accounting import write_accounting, zero_other_accounting
+from webhook.engine.accounting import write_accounting, zero_remaining_accounting
 from webhook.engine.declared_need import invalid_keep_annotation
-from webhook.engine.hints import apply_injection
+from webhook.engine.injection import apply_injection
 from webhook.engine.matched_policies import CombinedRightSizing
 from webhook.engine.mutation import PodMutation
-from webhook.engine.pod_context import AdmissionContext, PodContext
+from webhook.engine.pod_context import GpuPodContext, PodContext
 from webhook.engine.projected_pod import default_requests, fits_with_defaults
 from webhook.engine.rightsize import apply_choice, right_sizing_violation
 from webhook.engine.topology import add_nvlink_affinity
@@ -19,31 +19,29 @@ INJECTED_GPUS_CHANGE = "injected GPUs"
 """Recorded where injected GPUs are removed."""
 
 
-def mutate_pod(
-    context: AdmissionContext, choice: OfferChoice | KeepRequest
-) -> tuple[PodMutation, list[PolicyViolation]]:
-    """Return the changed pod, and what was added or could not be.
+def mutate_pod(context: PodContext, choice: OfferChoice | KeepRequest) -> tuple[PodMutation, list[PolicyViolation]]:
+    """Return the changed pod, and what was or could not be added.
 
-    Sections that are not enforced change a copy that is dropped; only their violations are kept.
+    Sections that are not enforced change a copy that is discarded; only their violations are kept.
     """
     mutation, policies = PodMutation(context.pod), context.policies
     if context.request.operation != "CREATE":
         return mutation, []
-    if context.injected.removed:
-        mutation.policy = policies.injection_removers
-        mutation.limits.update(context.injected.limits)
-        mutation.requests.update(context.injected.requests)
+    if context.limit_range_gpus.removed:
+        mutation.policy = policies.limit_range_gpu_policies
+        mutation.limits.update(context.limit_range_gpus.limits)
+        mutation.requests.update(context.limit_range_gpus.requests)
         mutation.record_change(INJECTED_GPUS_CHANGE)
-    if isinstance(context, PodContext):
+    if isinstance(context, GpuPodContext):
         return mutation, _mutate_gpu_pod(context, choice, mutation)
     if policies.accounting_policies:
         mutation.policy = policies.accounting_policies
-        zero_other_accounting(mutation, context.view.ranges(context.request.namespace))
+        zero_remaining_accounting(mutation, context.view.ranges(context.request.namespace))
     return mutation, []
 
 
 def _mutate_gpu_pod(
-    context: PodContext, choice: OfferChoice | KeepRequest, mutation: PodMutation
+    context: GpuPodContext, choice: OfferChoice | KeepRequest, mutation: PodMutation
 ) -> list[PolicyViolation]:
     policies = context.policies
     violations = _apply_right_sizing(context, policies.right_sizing, choice, mutation) if policies.right_sizing else []
@@ -55,7 +53,9 @@ def _mutate_gpu_pod(
         target = _mutation_for_section(policy, mutation)
         if found := add_nvlink_affinity(topology, target, context):
             violations += [(policy, each) for each in found]
-    if policies.defaults and (mutation.fit is not None or fits_with_defaults(context, mutation.required_node_affinity)):
+    if policies.defaults and (
+        mutation.applied_choice is not None or fits_with_defaults(context, mutation.required_node_affinity)
+    ):
         _add_default_requests(context, mutation)
     if policies.accounting_policies:
         mutation.policy = policies.accounting_policies
@@ -64,7 +64,7 @@ def _mutate_gpu_pod(
 
 
 def _mutation_for_section(policy: PolicyRef, mutation: PodMutation) -> PodMutation:
-    """Return the mutation in the name of an enforced policy, or one to drop."""
+    """Return the mutation in the name of an enforced policy, or one to discard."""
     if policy[0] is not PolicyMode.ENFORCE:
         return PodMutation(mutation.pod)
     mutation.policy = policy[1]
@@ -72,7 +72,7 @@ def _mutation_for_section(policy: PolicyRef, mutation: PodMutation) -> PodMutati
 
 
 def _apply_right_sizing(
-    context: PodContext,
+    context: GpuPodContext,
     right_sizing: CombinedRightSizing,
     choice: OfferChoice | KeepRequest,
     mutation: PodMutation,
@@ -91,7 +91,7 @@ def _apply_right_sizing(
     return violations
 
 
-def _add_default_requests(context: PodContext, mutation: PodMutation) -> None:
+def _add_default_requests(context: GpuPodContext, mutation: PodMutation) -> None:
     requests = {one.path: one for one in context.gpu_requests.requests}
     for policy, limits in context.policies.defaults:
         mutation.policy = policy

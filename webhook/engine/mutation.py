@@ -19,7 +19,7 @@ class PodMutation:
     Attributes:
         limits: New limits by container path, whole maps; likewise `requests`.
         original_resources: GPU amounts before right-sizing, by container name.
-        fit: The chosen offer, if it is applied.
+        applied_choice: The chosen offer, if it is applied.
         required_node_affinity: Expressions to AND into every required node affinity term.
         preferred_node_affinity: Terms to add; likewise for pod affinity.
         annotations: Annotations to add, without the decision record.
@@ -30,9 +30,9 @@ class PodMutation:
 
     __slots__ = (
         "annotations",
+        "applied_choice",
         "changed",
         "changes_by_policy",
-        "fit",
         "labels",
         "limits",
         "original_resources",
@@ -53,7 +53,7 @@ class PodMutation:
         self.limits: dict[FieldPath, dict[str, QuantityText]] = {}
         self.requests: dict[FieldPath, dict[str, QuantityText]] = {}
         self.original_resources: Json = {}
-        self.fit: OfferChoice | None = None
+        self.applied_choice: OfferChoice | None = None
         self.tolerations: list[Toleration] = []
         self.required_node_affinity: list[NodeSelectorRequirement] = []
         self.preferred_node_affinity: list[Json] = []

@@ -12,9 +12,9 @@ from difflib import SequenceMatcher
 from functools import lru_cache
 
 from webhook.engine.gpu_requests import GpuRequest
-from webhook.engine.hints import is_partial_gpu_too_small
+from webhook.engine.injection import is_partial_gpu_too_small
 from webhook.engine.mutation import PodMutation
-from webhook.engine.pod_context import PodContext
+from webhook.engine.pod_context import GpuPodContext
 from webhook.engine.violations import Violation
 from webhook.model.enums import GpuForm, PolicyMode
 from webhook.model.field_paths import FieldPath
@@ -29,7 +29,7 @@ from webhook.model.taints import tolerates_all
 REQUIRED_AFFINITY: FieldPath = ("spec", "affinity", "nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution")
 
 
-def node_fit_violations(context: PodContext, mutation: PodMutation) -> list[Violation]:
+def node_fit_violations(context: GpuPodContext, mutation: PodMutation) -> list[Violation]:
     """Return everything that prevents a pod from getting the GPUs it requests."""
     if not context.view.fleet.nodes:
         return []
@@ -41,7 +41,7 @@ def node_fit_violations(context: PodContext, mutation: PodMutation) -> list[Viol
     return violations
 
 
-def _check_gpu_request(request: GpuRequest, context: PodContext, mutation: PodMutation) -> list[Violation]:
+def _check_gpu_request(request: GpuRequest, context: GpuPodContext, mutation: PodMutation) -> list[Violation]:
     name, fleet, pod = request.resource.name, context.view.fleet, context.pod
     field = (*request.path, "resources", "limits", name)
     advertising, selected, tolerated = (
@@ -172,7 +172,7 @@ def _multiple_shares(request: GpuRequest, offers: list[GpuOffer], field: FieldPa
     return [_warn("GPU-T101", field, message, "Request 1, or whole GPUs.")]
 
 
-def _partial_gpu_violation(context: PodContext, mutation: PodMutation, field: FieldPath) -> list[Violation]:
+def _partial_gpu_violation(context: GpuPodContext, mutation: PodMutation, field: FieldPath) -> list[Violation]:
     """Report that nvidia.com/gpu may be a slice, with MIG strategy single, or a share that is not renamed."""
     if any(rule.key == PRODUCT_LABEL and rule.operator == "NotIn" for rule in mutation.required_node_affinity):
         return []

@@ -69,7 +69,7 @@ def _annotations(mutation: PodMutation, policies: tuple[str, ...], digest: str) 
         "changed": mutation.changed,
         "changedBy": mutation.changes_by_policy,
     }
-    fit = mutation.fit
+    fit = mutation.applied_choice
     if fit is not None:
         record |= {"need": fit.need.words, "evidence": fit.need.evidence, "resource": fit.resource}
         record["gpuMilli"] = fit.gpu_milli

@@ -20,15 +20,15 @@ from webhook.model.pods import Pod
 from webhook.model.usage import UsageView
 
 
-class AdmissionContext:
+class PodContext:
     """A pod with the policies that match it, and the cluster.
 
     Attributes:
         gpu_requests: Its GPU requests, without injected GPUs that are removed.
-        injected: GPUs that LimitRanges inject.
+        limit_range_gpus: GPUs that LimitRanges inject.
     """
 
-    __slots__ = ("gpu_requests", "injected", "pod", "policies", "request", "usage", "view")
+    __slots__ = ("gpu_requests", "limit_range_gpus", "pod", "policies", "request", "usage", "view")
 
     def __init__(
         self,
@@ -38,7 +38,7 @@ class AdmissionContext:
         policies: MatchedPolicies,
         view: ClusterView,
         usage: UsageView,
-        injected: InjectedGpus = NO_INJECTED_GPUS,
+        limit_range_gpus: InjectedGpus = NO_INJECTED_GPUS,
     ) -> None:
         self.request = request
         self.pod = pod
@@ -46,10 +46,10 @@ class AdmissionContext:
         self.policies = policies
         self.view = view
         self.usage = usage
-        self.injected = injected
+        self.limit_range_gpus = limit_range_gpus
 
 
-class PodContext(AdmissionContext):
+class GpuPodContext(PodContext):
     """The context of a new pod that requests GPUs.
 
     Attributes:
@@ -78,9 +78,9 @@ class PodContext(AdmissionContext):
         policies: MatchedPolicies,
         view: ClusterView,
         usage: UsageView,
-        injected: InjectedGpus = NO_INJECTED_GPUS,
+        limit_range_gpus: InjectedGpus = NO_INJECTED_GPUS,
     ) -> None:
-        super().__init__(request, pod, gpu_requests, policies, view, usage, injected)
+        super().__init__(request, pod, gpu_requests, policies, view, usage, limit_range_gpus)
         fleet, additions, namespace = view.fleet, policies.additions, view.namespace(request.namespace)
         self.declared_need = declared_need_of(pod)
         self.namespace_annotations: Mapping[str, str] = namespace.metadata.annotations if namespace else {}
@@ -138,21 +138,21 @@ def build_context(
     policies: MatchedPolicies,
     view: ClusterView,
     usage: UsageView,
-) -> AdmissionContext:
-    """Build the context of a pod: a `PodContext` for a new pod with GPU requests.
+) -> PodContext:
+    """Build the context of a pod: a `GpuPodContext` for a new pod with GPU requests.
 
     A pod that comes with its node must stay there, so policies add nothing that could prevent it: only injected GPUs
     are removed, which no kubelet minds, and its GPUs are accounted, because a node name must not bypass a quota. A
     mirror of a static pod stays unchanged.
     """
     if request.operation != "CREATE" or not policies.names:
-        return AdmissionContext(request, pod, gpu_requests, policies, view, usage)
+        return PodContext(request, pod, gpu_requests, policies, view, usage)
     if has_preset_node(pod):
         policies = without_changes(policies) if is_mirror_pod(pod) else without_additions(policies)
     removed = NO_INJECTED_GPUS
     if injected:
         removed = InjectedGpus(tuple(injected))
-        if policies.injection_removers and not pod.is_stored:
+        if policies.limit_range_gpu_policies and not pod.is_stored:
             removed = remove_injected_gpus(pod, removed.amounts, view.ranges(request.namespace))
         if removed.removed:
             gpu_requests = sum_gpu_requests(
@@ -161,8 +161,8 @@ def build_context(
                 gpu_requests.errors,
             )
     if gpu_requests.requests:
-        return PodContext(request, pod, gpu_requests, policies, view, usage, removed)
-    return AdmissionContext(request, pod, gpu_requests, policies, view, usage, removed)
+        return GpuPodContext(request, pod, gpu_requests, policies, view, usage, removed)
+    return PodContext(request, pod, gpu_requests, policies, view, usage, removed)
 
 
 def has_preset_node(pod: Pod) -> bool:

@@ -1,4 +1,4 @@
-"""The pod with all additions but its size: an offer must fit this pod, not the one that came."""
+"""The pod with all additions but its size: an offer must fit this pod, not the submitted pod."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from msgspec.structs import replace
 from webhook.engine.feasible_nodes import FeasibleNodes, NodeMaskTest
 from webhook.engine.limits import policy_default_requests
 from webhook.engine.matched_policies import PodAdditions
-from webhook.engine.pod_context import PodContext
+from webhook.engine.pod_context import GpuPodContext
 from webhook.engine.workload_labels import host_spread_constraint
 from webhook.model.enums import PolicyMode
 from webhook.model.pods import NodeSelectorRequirement, Pod, QuantityText, TopologySpreadConstraint
 from webhook.policy.policy_set import LimitRules
 
 
-def project_feasible_nodes(context: PodContext, mode: PolicyMode) -> FeasibleNodes:
+def project_feasible_nodes(context: GpuPodContext, mode: PolicyMode) -> FeasibleNodes:
     """Return the nodes that right-sizing chooses from, and the pod that has to fit there.
 
     Args:
@@ -29,7 +29,7 @@ def project_feasible_nodes(context: PodContext, mode: PolicyMode) -> FeasibleNod
     return _feasible_with_additions(context, additions)
 
 
-def project_without_fit(context: PodContext, mode: PolicyMode) -> FeasibleNodes | None:
+def project_without_fit(context: GpuPodContext, mode: PolicyMode) -> FeasibleNodes | None:
     """Return the nodes to which the pod is restricted if it is not right-sized; None if they are the same.
 
     Then a requirement that leaves only slices is not added. If another requirement is, and these slices do not match
@@ -43,12 +43,12 @@ def project_without_fit(context: PodContext, mode: PolicyMode) -> FeasibleNodes 
     )
 
 
-def _additions_for(context: PodContext, mode: PolicyMode) -> PodAdditions:
+def _additions_for(context: GpuPodContext, mode: PolicyMode) -> PodAdditions:
     return context.policies.additions if mode is PolicyMode.ENFORCE else context.policies.all_additions
 
 
 def _feasible_with_additions(
-    context: PodContext, additions: PodAdditions, leaves_enough: NodeMaskTest | None = None
+    context: GpuPodContext, additions: PodAdditions, leaves_enough: NodeMaskTest | None = None
 ) -> FeasibleNodes:
     return FeasibleNodes(
         context.view,
@@ -60,7 +60,7 @@ def _feasible_with_additions(
     )
 
 
-def _project_pod(context: PodContext, additions: PodAdditions) -> Pod:
+def _project_pod(context: GpuPodContext, additions: PodAdditions) -> Pod:
     """Return the pod with the default requests and the spread constraint that it will get."""
     pod, defaults = context.pod, default_requests(context, additions.defaults)
     spec = pod.spec
@@ -78,7 +78,7 @@ def _project_pod(context: PodContext, additions: PodAdditions) -> Pod:
     return pod if spec is pod.spec else replace(pod, spec=spec)
 
 
-def fits_with_defaults(context: PodContext, required: Sequence[NodeSelectorRequirement]) -> bool:
+def fits_with_defaults(context: GpuPodContext, required: Sequence[NodeSelectorRequirement]) -> bool:
     """Does a pod that keeps its size still fit with the default requests of policies?
 
     A pod that could run now must be able to run now with them; any other must fit on an empty node. Where no node for
@@ -99,11 +99,11 @@ def fits_with_defaults(context: PodContext, required: Sequence[NodeSelectorRequi
     return not _has_free_gpus(context.feasible, context, nodes) and context.has_large_enough_node(projected.pod, nodes)
 
 
-def _has_free_gpus(feasible: FeasibleNodes, context: PodContext, nodes: int) -> bool:
+def _has_free_gpus(feasible: FeasibleNodes, context: GpuPodContext, nodes: int) -> bool:
     return all(feasible.has_free_node(name, count, nodes) for name, count in context.gpu_requests.totals.items())
 
 
-def default_requests(context: PodContext, sections: Sequence[LimitRules]) -> dict[int, Mapping[str, QuantityText]]:
+def default_requests(context: GpuPodContext, sections: Sequence[LimitRules]) -> dict[int, Mapping[str, QuantityText]]:
     """Return the default requests of policies by container index; the first policy takes precedence.
 
     Empty where the namespace has a LimitRange or quota: these are checked later, and an added request must not get a

@@ -5,9 +5,9 @@ from __future__ import annotations
 from functools import lru_cache
 
 from webhook.engine.gpu_requests import PodGpuRequests
-from webhook.engine.hints import is_already_required
+from webhook.engine.injection import is_already_required
 from webhook.engine.mutation import PodMutation
-from webhook.engine.pod_context import PodContext
+from webhook.engine.pod_context import GpuPodContext
 from webhook.engine.violations import Violation
 from webhook.model.decisions import NEEDS_NODES, KeepReason, KeepRequest, OfferChoice
 from webhook.model.enums import IsolationLevel, PolicyMode
@@ -39,7 +39,7 @@ _ISOLATION_NOTES = {
 """What a share gives up."""
 
 
-def apply_choice(choice: OfferChoice, context: PodContext, mutation: PodMutation) -> None:
+def apply_choice(choice: OfferChoice, context: GpuPodContext, mutation: PodMutation) -> None:
     """Write a chosen offer into the mutation."""
     if choice.resource != WHOLE_GPU:
         zero = WHOLE_GPU in context.view.limited_resources(context.request.namespace)
@@ -57,26 +57,26 @@ def apply_choice(choice: OfferChoice, context: PodContext, mutation: PodMutation
     if missing:
         mutation.required_node_affinity += missing
         mutation.record_change("nodeAffinity")
-    mutation.fit = choice
+    mutation.applied_choice = choice
 
 
 def right_sizing_violation(
-    outcome: OfferChoice | KeepRequest, mode: PolicyMode, gpu_requests: PodGpuRequests, *, declared: bool
+    choice: OfferChoice | KeepRequest, mode: PolicyMode, gpu_requests: PodGpuRequests, *, declared: bool
 ) -> Violation | None:
     """Report the outcome of right-sizing to the user; None where it is not worth a message."""
     at_most = PolicyMode.WARN
-    if isinstance(outcome, KeepRequest):
-        if outcome.reason is KeepReason.OPTED_OUT:
+    if isinstance(choice, KeepRequest):
+        if choice.reason is KeepReason.OPTED_OUT:
             at_most = PolicyMode.AUDIT
-        elif not ((declared and outcome.reason is not KeepReason.NO_WHOLE_GPU) or outcome.reason in REPORTED_REASONS):
+        elif not ((declared and choice.reason is not KeepReason.NO_WHOLE_GPU) or choice.reason in REPORTED_REASONS):
             return None
     first = gpu_requests.requests[0]
     side = "limits" if first.resource.name in first.container.resources.limits else "requests"
     path = (*first.path, "resources", side, first.resource.name)
     return (
-        _choice_violation(outcome, mode, path)
-        if isinstance(outcome, OfferChoice)
-        else kept_violation(outcome, path, at_most)
+        _choice_violation(choice, mode, path)
+        if isinstance(choice, OfferChoice)
+        else kept_violation(choice, path, at_most)
     )
 
 

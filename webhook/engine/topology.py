@@ -15,9 +15,9 @@ from typing import NamedTuple
 
 from webhook.engine.feasible_nodes import FeasibleNodes
 from webhook.engine.gpu_requests import GpuRequest
-from webhook.engine.hints import is_already_required, report_additions
+from webhook.engine.injection import is_already_required, report_additions
 from webhook.engine.mutation import Json, PodMutation
-from webhook.engine.pod_context import PodContext
+from webhook.engine.pod_context import GpuPodContext
 from webhook.engine.violations import Violation
 from webhook.engine.workload_labels import workload_label_key
 from webhook.model.annotations import GANG_SIZE_ANNOTATION, TOPOLOGY_ANNOTATION
@@ -63,10 +63,10 @@ NVLINK_ANNOTATIONS = {f"nvlink={each}": each for each in NvlinkMode}
 NVLINK_REQUIRED = f"nvlink={NvlinkMode.REQUIRED}"
 
 
-def add_nvlink_affinity(section: TopologyRules, mutation: PodMutation, context: PodContext) -> list[Violation]:
+def add_nvlink_affinity(section: TopologyRules, mutation: PodMutation, context: GpuPodContext) -> list[Violation]:
     """Prefer or require nodes that link the GPUs of a pod; report what was added, or that no node does."""
     gpu_requests, feasible = context.gpu_requests, context.feasible
-    if mutation.fit is not None or gpu_requests.max_count < section.when_gpus_at_least:
+    if mutation.applied_choice is not None or gpu_requests.max_count < section.when_gpus_at_least:
         return []
     whole = [one for one in gpu_requests.requests if one.resource.name == WHOLE_GPU]
     largest = max(whole, key=lambda one: one.count, default=None)
@@ -120,7 +120,7 @@ def _nvlink_mode(section: TopologyRules, pod: Pod) -> NvlinkMode:
     return NVLINK_ANNOTATIONS.get(pod.metadata.annotations.get(TOPOLOGY_ANNOTATION, ""), section.nvlink)
 
 
-def _nodes_with_all_cards(context: PodContext) -> int:
+def _nodes_with_all_cards(context: GpuPodContext) -> int:
     return context.view.fleet.nodes_with_units(WHOLE_GPU, context.gpu_requests.totals[WHOLE_GPU])
 
 
@@ -150,7 +150,7 @@ def _prefer_links(linked: LinkedNodes, mutation: PodMutation) -> None:
     mutation.record_change("nodeAffinity")
 
 
-def _no_links_violation(largest: GpuRequest, context: PodContext) -> Violation:
+def _no_links_violation(largest: GpuRequest, context: GpuPodContext) -> Violation:
     field, count = (*largest.path, "resources", "limits", WHOLE_GPU), largest.count
     feasible, total, fleet = context.feasible, context.gpu_requests.totals[WHOLE_GPU], context.view.fleet
     nodes = feasible.selected & feasible.tolerated

@@ -30,7 +30,7 @@ class KeepReason(StrEnum):
         member.sentence = sentence
         return member
 
-    NOT_REQUESTED = ("NotRequested", "no policy right-sizes this pod")
+    NO_RIGHT_SIZING_POLICY = ("NoRightSizingPolicy", "no policy right-sizes this pod")
     NO_WHOLE_GPU = ("NoWholeGPU", "it requests no whole GPU")
     OPTED_OUT = ("OptedOut", "the pod opts out with rightslice.dev/keep")
     NO_EVIDENCE = ("NoEvidence", "its GPU memory need is unknown")
@@ -125,7 +125,7 @@ class KeepRequest(msgspec.Struct, frozen=True, gc=False):
         return f"{self.reason.sentence}: {self.detail}" if self.detail else self.reason.sentence
 
 
-NOT_REQUESTED = KeepRequest(KeepReason.NOT_REQUESTED)
+NO_RIGHT_SIZING = KeepRequest(KeepReason.NO_RIGHT_SIZING_POLICY)
 
 
 class GpuNeed(msgspec.Struct, frozen=True, gc=False):
@@ -189,7 +189,7 @@ class Decision(msgspec.Struct, frozen=True, gc=False):
     findings: tuple[Finding, ...] = ()
     exempted: tuple[ExemptedFinding, ...] = ()
     patch: tuple[PatchOperation, ...] = ()
-    outcome: OfferChoice | KeepRequest = NOT_REQUESTED
+    outcome: OfferChoice | KeepRequest = NO_RIGHT_SIZING
     applied: bool = False
     gpu_milli_before: int = 0
     gpu_milli_after: int = 0

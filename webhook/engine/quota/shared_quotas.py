@@ -28,7 +28,7 @@ def compute_pod_weight(gpu_requests: PodGpuRequests, mutation: PodMutation, flee
     Args:
         gpu_requests: Its requests, without injected GPUs that are removed.
     """
-    pod, totals, fit = mutation.pod, gpu_requests.totals, mutation.fit
+    pod, totals, fit = mutation.pod, gpu_requests.totals, mutation.applied_choice
     if pod.spec.node_name:
         return weigh_on_node(tuple(totals.items()), fleet, pod.spec.node_name)
     nodes = fleet.nodes_selected_by(pod.spec)

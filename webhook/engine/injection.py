@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from webhook.engine.demand import exclusion_reason, unmodelled_constraint
 from webhook.engine.feasible_nodes import gpu_taints
 from webhook.engine.mutation import PodMutation
-from webhook.engine.pod_context import PodContext
+from webhook.engine.pod_context import GpuPodContext
 from webhook.engine.projected_pod import project_feasible_nodes
 from webhook.engine.violations import Violation
 from webhook.engine.workload_labels import host_spread_constraint
@@ -37,7 +37,7 @@ _HINT_FIELDS: dict[str, FieldPath] = {
 """The field of each recorded change."""
 
 
-def apply_injection(section: InjectionRules, mutation: PodMutation, context: PodContext) -> list[Violation]:
+def apply_injection(section: InjectionRules, mutation: PodMutation, context: GpuPodContext) -> list[Violation]:
     """Add the hints of an injection section; report what was added and what could not be."""
     before = len(mutation.changed)
     violations: list[Violation] = []
@@ -68,7 +68,7 @@ def report_additions(mode: PolicyMode, added: list[str]) -> Violation:
     return Violation("GPU-I101", field, f"would add {', '.join(added)}", at_most=PolicyMode.WARN)
 
 
-def _add_tolerations(section: InjectionRules, mutation: PodMutation, context: PodContext) -> None:
+def _add_tolerations(section: InjectionRules, mutation: PodMutation, context: GpuPodContext) -> None:
     present = mutation.all_tolerations()
     missing = [toleration for toleration in section.tolerations if not _is_covered(toleration, present)]
     if section.tolerations_auto:
@@ -89,16 +89,16 @@ def _is_covered(toleration: Toleration, present: tuple[Toleration, ...]) -> bool
     return bool(taint.key and taint.effect) and tolerates_all(present, (taint,))
 
 
-def candidate_nodes(mutation: PodMutation, context: PodContext) -> int:
+def candidate_nodes(mutation: PodMutation, context: GpuPodContext) -> int:
     """Return the mask of the nodes where the pod may run: of the chosen offers, else of the requested ones."""
-    if mutation.fit is None:
+    if mutation.applied_choice is None:
         return context.offer_nodes
-    return union_masks([offer.nodes for offer in mutation.fit.offers]) & mutation.fit.selected
+    return union_masks([offer.nodes for offer in mutation.applied_choice.offers]) & mutation.applied_choice.selected
 
 
-def _add_node_affinity(section: InjectionRules, mutation: PodMutation, context: PodContext) -> tuple[Violation, ...]:
+def _add_node_affinity(section: InjectionRules, mutation: PodMutation, context: GpuPodContext) -> tuple[Violation, ...]:
     rules, required = section.node_affinity, mutation.required_node_affinity
-    if section.node_affinity_auto and mutation.fit is None:
+    if section.node_affinity_auto and mutation.applied_choice is None:
         rules += exclude_partitioned(context, section.mode)
     if not rules:
         return ()
@@ -107,7 +107,7 @@ def _add_node_affinity(section: InjectionRules, mutation: PodMutation, context: 
         return ()
     nodes = candidate_nodes(mutation, context) & context.feasible.matching_nodes(required)
     remaining = nodes & context.feasible.matching_nodes(missing)
-    enough = bool(remaining) if mutation.fit is not None else context.leaves_suitable_node(remaining, nodes)
+    enough = bool(remaining) if mutation.applied_choice is not None else context.leaves_suitable_node(remaining, nodes)
     if nodes and not enough:
         keys = ", ".join(rule.key for rule in missing)
         return (_hint_conflict(("spec", "affinity"), f"node affinity on {keys} would leave no node for this pod"),)
@@ -161,7 +161,7 @@ def _hint_conflict(path: tuple[str, ...], hint: str) -> Violation:
     return Violation("GPU-I102", path, f"not added: {hint}", at_most=PolicyMode.WARN)
 
 
-def exclude_partitioned(context: PodContext, mode: PolicyMode) -> tuple[NodeSelectorRequirement, ...]:
+def exclude_partitioned(context: GpuPodContext, mode: PolicyMode) -> tuple[NodeSelectorRequirement, ...]:
     """Return the expression that excludes products whose partial GPUs do not suffice for a request for whole cards.
 
     Partial GPUs do not suffice for a request for several GPUs, which have to communicate, nor for a larger declared
@@ -180,7 +180,7 @@ def exclude_partitioned(context: PodContext, mode: PolicyMode) -> tuple[NodeSele
     return (rule,) if free else ()
 
 
-def _insufficient_products(context: PodContext) -> tuple[str, ...]:
+def _insufficient_products(context: GpuPodContext) -> tuple[str, ...]:
     """Return the products of insufficient partial GPUs; () where one may have the product of a whole card."""
     fleet, need = context.view.fleet, context.declared_need.memory_mib
     if not fleet.partial_gpu_products or context.gpu_requests.totals[WHOLE_GPU] > 1:
@@ -191,7 +191,7 @@ def _insufficient_products(context: PodContext) -> tuple[str, ...]:
     return tuple(sorted({offer.product for offer in partial if offer.memory_mib and offer.memory_mib < need}))
 
 
-def is_partial_gpu_too_small(context: PodContext) -> bool:
+def is_partial_gpu_too_small(context: GpuPodContext) -> bool:
     """Does the pod declare a need that a partial GPU it may get does not cover, or may not cover?"""
     need = context.declared_need.memory_mib
     return need is not None and any(
