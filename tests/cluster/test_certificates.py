@@ -288,7 +288,9 @@ def test_what_rbac_refuses_is_said_and_the_least_of_it_is_enough(store: Store, t
         store.add_hooks(site.port)
         lines = eventually(lambda: page(site.port), until=lambda found: "is forbidden" in found[1])[1]
         assert page(site.port)[0] == 503
-        assert f"Needed are get, create and update on Secret {store.secret} and Lease {store.namespace}/{SEAT}" in lines
+        assert (
+            f"Required are get, create and update on Secret {store.secret} and Lease {store.namespace}/{SEAT}" in lines
+        )
 
         hooks = {
             "apiGroups": ["admissionregistration.k8s.io"],

@@ -41,7 +41,7 @@ GPU, MILLI = "nvidia.com/gpu", f"requests.{ACCOUNTING_RESOURCE}"
 SLICES = ("nvidia.com/mig-1g.10gb", "nvidia.com/mig-2g.20gb", "nvidia.com/mig-3g.40gb")
 WHOLE = 1000
 FLEET = view_of(*demo_nodes()).fleet
-LATE = re.compile("deadline exceeded|Timeout|came too slowly")
+LATE = re.compile("deadline exceeded|Timeout|took too long to arrive|arrived after its timeout")
 OFTEN = 128
 """Enough that each order is met, but for one time in ten million: the rarest comes one time in eight."""
 
