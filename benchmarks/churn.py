@@ -1,17 +1,17 @@
-"""Churn: pods come, stay for a while and go, at a load that the cluster can just bear; who finds no place waits.
+"""Churn: pods arrive, run for a while and leave, near the load that the cluster can sustain; unschedulable pods wait.
 
     python -m benchmarks.churn --traces ../shared/traces/openb --compiled
 
 No paper on these lists reports this. Pods are drawn from a list with replacement and arrive as a Poisson process;
-lifetimes are exponential, and their mean is the unit of time. The offered load is the part of the cluster's GPUs
-that would be in use if nobody ever waited. The cluster begins with as many pods as there are on average, then one
-lifetime passes unmeasured and ten are measured. Who waits is tried again whenever a pod goes, the longest waiting
-first, others past those that still do not fit, as the scheduler's queue does. Every rule gets the same pods at the
-same times with the same lifetimes.
+lifetimes are exponential, and their mean is the unit of time. The offered load is the part of the cluster's GPUs that
+would be in use if no pod ever waited. The cluster starts with the average number of pods, then one lifetime is warm-up
+and ten are measured. Waiting pods are retried whenever a pod leaves, the longest waiting first; pods that still do not
+fit are passed, as in the scheduler's queue. Every strategy gets the same pods at the same times with the same
+lifetimes.
 
-With `--compiled` a compiled copy of the rules plays (benchmarks/churn.cpp; it needs a C++ compiler), and first proves
-on a small part of the cluster that it comes to what the product does. Without, the product's own code plays: a minute
-a run on the whole cluster, so name a part of it with `--part`.
+`--compiled` runs a copy of the strategies in C++ (benchmarks/churn.cpp; needs a compiler), after checking on a small
+part of the cluster that it gives the product's results. Without it the product's own code runs: a minute per run on the
+whole cluster, so choose a part with `--part`.
 """
 
 from __future__ import annotations
@@ -42,15 +42,15 @@ WARM, LENGTH = 1.0, 10.0
 """Mean lifetimes before anything is measured, and measured."""
 
 ENOUGH = 20_000
-"""Pods in the queue at which a run ends: the cluster cannot bear this load under this rule."""
+"""Queue length at which a run ends: the cluster cannot sustain this load."""
 
 
 SMALL = 64
-"""The compiled copy is held against the product on every so manieth node."""
+"""The compiled copy is compared with the product on every 64th node."""
 
 
 class Pod(NamedTuple):
-    """One pod: when it comes, how long it runs, what it needs."""
+    """One pod: arrival, lifetime and demand."""
 
     arrives: float
     lifetime: float
@@ -58,7 +58,7 @@ class Pod(NamedTuple):
 
 
 class Churn(NamedTuple):
-    """What a run came to.
+    """Result of a run.
 
     Attributes:
         waited: Percent of the pods that had to wait.
@@ -77,7 +77,7 @@ UNBEARABLE = Churn(100.0, float("nan"), float("inf"), float("inf"))
 
 
 def stream(needs: list[PodDemand], capacity: int, load: int, rng: np.random.Generator) -> list[Pod]:
-    """The pods of one run, those that are there at the beginning first."""
+    """Return the pods of one run, the initial ones first."""
     present = load / 100 * capacity / fmean(need.total_milli for need in needs)
     first = int(rng.poisson(present))
     times = np.cumsum(rng.exponential(1 / present, int(present * (WARM + LENGTH))))
@@ -88,7 +88,7 @@ def stream(needs: list[PodDemand], capacity: int, load: int, rng: np.random.Gene
 
 
 class Cluster:
-    """The cluster as time goes by."""
+    """A cluster over time."""
 
     def __init__(self, player: Simulator) -> None:
         self._player = player
@@ -173,7 +173,7 @@ class Cluster:
 
 
 class How(NamedTuple):
-    """How a run is played.
+    """Options of a run.
 
     Attributes:
         learnt: The mix is learnt from arrivals instead of given.
@@ -190,7 +190,7 @@ AS_IT_IS = How()
 
 
 def run(known: Traces, pods: str, load: int, policy: ScoringStrategy, seed: int, how: How = AS_IT_IS) -> Churn:
-    """One list at one load under one rule."""
+    """Run one list at one load under one strategy."""
     rng = np.random.default_rng(seed)
     needs = known.lists[pods]
     coming = stream(needs, known.site.total_milli, load, rng)
@@ -208,7 +208,7 @@ def run(known: Traces, pods: str, load: int, policy: ScoringStrategy, seed: int,
 
 
 def compiled(world: World, coming: list[Pod], seed: int) -> Churn:
-    """The same by the compiled copy."""
+    """Run with the compiled copy."""
     needs = [pod.need for pod in coming]
     times = np.array([(pod.arrives, pod.lifetime) for pod in coming])
     started, idle = world.play(needs, times, WARM, ENOUGH, seed)
@@ -224,7 +224,7 @@ def compiled(world: World, coming: list[Pod], seed: int) -> Churn:
 
 
 def differences(known: Traces, load: int, seed: int) -> list[str]:
-    """Where the compiled copy plays a small part of the cluster otherwise than the product.
+    """Return where the compiled copy differs from the product on a small part of the cluster.
 
     Not asked of FGD: its whole hundredths turn on the last bit of a sum, which depends on the order of adding.
     """
@@ -238,12 +238,12 @@ def differences(known: Traces, load: int, seed: int) -> list[str]:
 
 
 def part_of(known: Traces, part: int) -> Traces:
-    """Every so manieth node."""
+    """Return every `part`-th node."""
     return Traces(ClusterCapacity(known.site.nodes[::part]), known.lists)
 
 
 def table(found: dict[tuple[str, int, str], list[Churn]]) -> list[str]:
-    """A row a list, load and rule."""
+    """Return a table with a row per list, load and strategy."""
     lines = [
         "| list | load % | rule | waited % | sd | GPUs idle while one waits | sd | pods waiting | GPUs they ask for |",
         "|---" * 9 + "|",
@@ -258,7 +258,7 @@ def table(found: dict[tuple[str, int, str], list[Churn]]) -> list[str]:
 
 
 def main() -> int:
-    """Play and print."""
+    """Run and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--traces", type=Path, help=f"folder of the openb lists ({WHERE})")
     parser.add_argument("--lists", nargs="*", help="only these")

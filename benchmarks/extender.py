@@ -1,14 +1,14 @@
-"""What a scheduler waits for: /filter and /prioritize of a pod at 5,000 nodes, JSON both ways, while pods come and go.
+"""Latency of the extender: /filter and /prioritize of a pod at 5,000 nodes, JSON included, while pods start and end.
 
     python -m benchmarks.extender [gangs]
 
-With `gangs` every second pod is one of a gang of four to 64, in NVLink domains of 18 nodes: the same, and the rest of
-the gang has its room kept.
+With `gangs` every second pod belongs to a gang of four to 64, in NVLink domains of 18 nodes, with nodes reserved for
+the rest of the gang.
 
-The same process that answers takes in the events of a cluster: between two pods, one pod has come, one has gone, and
-one agent has reported. Beside each figure stands what Python's own `json` needs, in the same rounds, to read those
-requests and write those answers, and nothing else. Exit code 1 where 99 of 100 pods do not have both answers within
-50 ms of one core, or where memory passes 400 MiB.
+The measured process also handles the events of a cluster: between two pods, one pod starts, one ends, and one agent
+reports. Each figure is shown next to the time that Python's own `json` needs, in the same rounds, to read those
+requests and write those answers. Exit code 1 if the 99th percentile of both answers exceeds 50 ms of one core, or
+memory exceeds 400 MiB.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from webhook.model.pods import Pod
 
 NODES = 5000
 PODS_WITHOUT_GPUS = 8
-"""Of each node, beside those with GPUs."""
+"""Per node, in addition to those with GPUs."""
 
 ROUNDS = 600
 MOST_MS, MOST_MIB = 50.0, 400
@@ -53,11 +53,11 @@ KINDS: tuple[tuple[str, dict[tuple[int, int], int]], ...] = (
     ("NVIDIA-H100-80GB-HBM3", {(i, j): 18 for j in range(8) for i in range(j)}),
     ("NVIDIA-A100-SXM4-80GB", {}),
 )
-"""Products and links by pair. The last is cut by MIG."""
+"""Products and links by pair. The last is in MIG mode."""
 
 
 def name_of(node: int) -> str:
-    """A node's name, as long as a cloud makes them."""
+    """Return a node name as long as those of clouds."""
     return f"ip-10-{node // 256}-{node % 256}-1.region-1.compute.internal"
 
 
@@ -113,7 +113,7 @@ def pod_of(name: str, node: int | None, resource_name: str = "", count: int = 0,
 
 
 def fill(inventory: NodeInventory, rng: random.Random, *, domains: bool) -> list[Json]:
-    """Write a cluster into an inventory, one object after the other; gives the pods with GPUs."""
+    """Write a cluster into an inventory; return the pods with GPUs."""
     for writer in (inventory.nodes, inventory.gpunodes, inventory.pods):
         writer.begin()
     tenants = []
@@ -176,7 +176,7 @@ def percentile(values: list[float], part: float) -> float:
 
 
 def main(gangs: bool) -> int:
-    """Measure, print, and say whether the bounds hold."""
+    """Measure, print, and check the limits."""
     rng = random.Random(SEED)
     standing = SchedulerState(NodeInventory())
     tenants = fill(standing.inventory, rng, domains=gangs)

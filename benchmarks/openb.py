@@ -1,4 +1,4 @@
-"""The openb cluster and its pod lists from a folder; without one, a small cluster and lists made here."""
+"""The openb cluster and its pod lists from a folder; without one, a small generated cluster."""
 
 from __future__ import annotations
 

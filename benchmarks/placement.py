@@ -1,10 +1,9 @@
-"""How full a cluster gets, by rule: the published protocol on the openb lists, ties broken at random.
+"""GPU allocation by strategy: the published protocol on the openb lists, ties broken at random.
 
     python -m benchmarks.placement --traces ../shared/traces/openb        ten seeds, every list of the folder
 
-Exit code 1 where TAB's mean gap to the bound over the five lists of the measure is above 0.95 points with the
-mix given, or above 1.05 with the mix learnt from nothing, or where it is not above published FGD by more than two
-standard deviations on each list.
+Exit code 1 if TAB's mean gap to the bound over the five reference lists is above 0.95 points with the mix given, or
+above 1.05 with the mix learned, or if it is not above published FGD by more than two standard deviations on each list.
 """
 
 from __future__ import annotations
@@ -33,11 +32,11 @@ MOST_GAP = {"tab": 0.95, "tab, mix learnt": 1.05}
 """Points, mean over the five lists."""
 
 AT = (95, 100, 130)
-"""Percent asked for at which the allocation is told."""
+"""Percent requested at which the allocation is reported."""
 
 
 class Way(NamedTuple):
-    """One way to place pods."""
+    """A strategy with its options."""
 
     policy: ScoringStrategy
     learnt: bool = False
@@ -55,7 +54,7 @@ WAYS = {
 
 
 class Run(NamedTuple):
-    """One list, played once."""
+    """One run of one list."""
 
     pods: str
     way: str
@@ -65,7 +64,7 @@ class Run(NamedTuple):
 
 
 def play(known: Traces, pods: str, way: str, seed: int) -> Run:
-    """Play one list. Equal seeds give every way the same arrivals."""
+    """Run one list. Equal seeds give every strategy the same arrivals."""
     how, needs, rng = WAYS[way], known.lists[pods], np.random.default_rng(seed)
     order = arrivals(needs, known.site.total_milli, rng)
     ranks = rng.permutation(len(known.site.nodes)) if how.fixed else None
@@ -76,7 +75,7 @@ def play(known: Traces, pods: str, way: str, seed: int) -> Run:
 
 
 def played(known: Traces, seeds: Sequence[int], ways: Iterable[str], jobs: int) -> list[Run]:
-    """Play everything, and say so as it gets done."""
+    """Run everything and report progress."""
     work = [(known, pods, way, seed) for pods in known.lists for way in ways for seed in seeds]
     runs = []
     with ProcessPoolExecutor(jobs) as pool:
@@ -88,7 +87,7 @@ def played(known: Traces, seeds: Sequence[int], ways: Iterable[str], jobs: int) 
 
 
 class Figure(NamedTuple):
-    """What the seeds of one list and way come to: percent allocated, and CPU milliseconds a pod."""
+    """Mean of the seeds of one list and strategy: percent allocated, and CPU milliseconds per pod."""
 
     mean: float
     sd: float
@@ -97,7 +96,7 @@ class Figure(NamedTuple):
 
 
 def figures(runs: Iterable[Run]) -> dict[tuple[str, str], Figure]:
-    """By list and way."""
+    """Group the runs by list and strategy."""
     groups: dict[tuple[str, str], list[Run]] = {}
     for run in runs:
         groups.setdefault((run.pods, run.way), []).append(run)
@@ -112,7 +111,7 @@ def _figure(group: Sequence[Run]) -> Figure:
 
 
 def report(found: dict[tuple[str, str], Figure], ways: Sequence[str]) -> list[str]:
-    """A table: a row a list and way."""
+    """Return a table with a row per list and strategy."""
     lines = ["| list | rule | at 100 % | sd | at 130 % | FGD published | bound | gap | ms a pod |", "|---" * 9 + "|"]
     for pods in sorted({pods for pods, _ in found}):
         known = KNOWN.get(pods)
@@ -126,14 +125,14 @@ def report(found: dict[tuple[str, str], Figure], ways: Sequence[str]) -> list[st
 
 
 def gaps(found: dict[tuple[str, str], Figure], way: str) -> list[float]:
-    """Points to the bound, of the lists that have one; of the five alone where all are there."""
+    """Return the points to the bound, only of the five reference lists if all are present."""
     lists = [pods for pods, of in found if of == way and pods in KNOWN]
     measured = FIVE if set(FIVE) <= set(lists) else lists
     return [KNOWN[pods].bound - found[pods, way].mean for pods in measured]
 
 
 def faults(found: dict[tuple[str, str], Figure], ways: Sequence[str]) -> list[str]:
-    """What does not hold."""
+    """Return the limits that are exceeded."""
     wrong = [
         f"{way}: mean gap {fmean(each):.2f}, must be at most {most}"
         for way, most in MOST_GAP.items()
@@ -150,7 +149,7 @@ def faults(found: dict[tuple[str, str], Figure], ways: Sequence[str]) -> list[st
 
 
 def main() -> int:
-    """Play and print."""
+    """Run and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--traces", type=Path, help=f"folder of the openb lists ({WHERE})")
     parser.add_argument("--lists", nargs="*", help="only these, for example default cpu100")

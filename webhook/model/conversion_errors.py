@@ -1,4 +1,4 @@
-"""Why data does not fit a model: the field, what is expected and what was found.
+"""Errors about data that does not fit a model: the field, what is expected and what was found.
 
 msgspec ends its messages with the path of the field, but leaves out map keys: those are looked up in the data.
 """

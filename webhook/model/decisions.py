@@ -19,7 +19,7 @@ PatchOperation = dict[str, Any]
 
 
 class KeepReason(StrEnum):
-    """Why a pod keeps its GPU request: a stable word for scripts, and its sentence for people."""
+    """The reason why a pod keeps its GPU request: a stable word for scripts, and its sentence for people."""
 
     sentence: str
 

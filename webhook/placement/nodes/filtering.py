@@ -1,4 +1,4 @@
-"""Why a node cannot run a pod: every reason, in the scheduler's words and with our details.
+"""All reasons why a node cannot run a pod, in the scheduler's words and with our details.
 
 Source of the scheduler's messages: its plugins NodeUnschedulable, NodeAffinity, TaintToleration and NodeResourcesFit,
 as `kubectl describe pod` shows them.
@@ -27,7 +27,7 @@ NEVER_JOINED = "node(s) could not join so many GPUs by NVLink"
 
 
 class FilterReason(msgspec.Struct, frozen=True):
-    """Why a pod does not fit on a node.
+    """A reason against a node.
 
     Attributes:
         scheduler_message: The scheduler's message, or one in its style for what only we check.

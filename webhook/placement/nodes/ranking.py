@@ -54,7 +54,7 @@ MigState = tuple[tuple[MigCard, ...], bool]
 
 
 class FillOrder(StrEnum):
-    """Which of equal nodes comes first: the fuller one or the emptier one."""
+    """Order of equal nodes: the fuller one first, or the emptier one."""
 
     PACK = "pack"
     SPREAD = "spread"

@@ -20,7 +20,7 @@ from webhook.placement.nodes.score_table import GpuPlacement, ScoreTable, best_n
 
 
 class UnschedulableReason(StrEnum):
-    """Why no node fits, as the sentence people read: the first that holds."""
+    """The first reason against all nodes, as the sentence people read."""
 
     NO_MODEL = "no node has a GPU model that the pod accepts"
     TOO_LARGE = "too large for every node, even when empty"
