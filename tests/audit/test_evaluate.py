@@ -74,8 +74,8 @@ def test_a_finding_is_located_at_its_field(world: EvaluationContext) -> None:
     )
     [result] = yaml(text, world)
     [found] = result.findings
-    assert (str(found.place), found.finding.code) == ("f.yaml:9:27", "GPU-L102")
-    assert str(found.policy_place) == "p.yaml:6:3"
+    assert (str(found.location), found.finding.code) == ("f.yaml:9:27", "GPU-L102")
+    assert str(found.policy_location) == "p.yaml:6:3"
     assert (result.namespace, result.verdict) == ("default", CheckVerdict.DENIED)
 
 
@@ -86,7 +86,7 @@ def test_a_defaulted_field_is_located_at_its_source(world: EvaluationContext) ->
     )
     [result] = yaml(text, world)
     assert result.findings
-    assert {found.place.line for found in result.findings} == {8}
+    assert {found.location.line for found in result.findings} == {8}
 
 
 BAD_PODS: dict[str, tuple[Any, str]] = {
@@ -215,10 +215,10 @@ def test_evaluating_the_patched_pod_again_adds_no_denials(library: EvaluationCon
 def test_the_whole_corpus_has_verdicts(shared: Path, library: EvaluationContext) -> None:
     results = list(evaluate_all(read_objects([str(shared / "corpus/manifests")]), library))
     assert len(results) >= 174
-    assert [(str(result.place), result.reason) for result in results if result.invalid] == []
+    assert [(str(result.location), result.reason) for result in results if result.invalid] == []
     judged_ones = [result for result in results if result.verdict is not CheckVerdict.SKIPPED]
     assert len(judged_ones) > 100
-    assert all(found.place.line > 0 for result in judged_ones for found in result.findings)
+    assert all(found.location.line > 0 for result in judged_ones for found in result.findings)
 
 
 RANGE = {

@@ -37,7 +37,7 @@ def test_a_document_that_is_not_an_object_has_a_reason(text: str | bytes, reason
     [found] = parse_objects("f.yaml", text if isinstance(text, bytes) else text.encode())
     assert isinstance(found, SkippedDocument)
     assert reason in found.reason
-    assert found.broken is broken
+    assert found.invalid is broken
 
 
 def entries(text: str) -> list[SourceObject]:
@@ -47,7 +47,7 @@ def entries(text: str) -> list[SourceObject]:
 
 
 def test_each_document_is_an_object() -> None:
-    assert [each.place().line for each in entries(f"{POD}---\n---\n{POD}")] == [1, 6]
+    assert [each.locate().line for each in entries(f"{POD}---\n---\n{POD}")] == [1, 6]
 
 
 FAULTS = {
@@ -63,15 +63,15 @@ def test_an_invalid_document_does_not_affect_the_others(fault: str) -> None:
 
     assert [type(each) for each in (first, second, last)] == [SourceObject, SourceObject, SourceObject]
     assert isinstance(faulty, SkippedDocument)
-    assert faulty.place.line in (9, 10)
+    assert faulty.location.line in (9, 10)
 
 
 def test_items_of_a_list_have_their_own_positions() -> None:
     text = "apiVersion: v1\nkind: List\nitems:\n- apiVersion: v1\n  kind: Pod\n  metadata:\n    name: a\n"
     [found] = entries(text)
-    assert str(found.place()) == "f.yaml:4:3"
-    assert str(found.place(("metadata", "name"))) == "f.yaml:7:11"
-    assert str(found.place(("spec", "containers", 0))) == "f.yaml:4:3", "the nearest parent that is written"
+    assert str(found.locate()) == "f.yaml:4:3"
+    assert str(found.locate(("metadata", "name"))) == "f.yaml:7:11"
+    assert str(found.locate(("spec", "containers", 0))) == "f.yaml:4:3", "the nearest parent that is written"
 
 
 def test_items_of_a_typed_list_get_its_kind() -> None:
@@ -91,14 +91,14 @@ def test_nested_lists_are_expanded() -> None:
 
 def test_json_has_positions_too() -> None:
     [found] = entries('{"apiVersion": "v1", "kind": "Pod",\n "metadata": {"name": "a"}}')
-    assert str(found.place(("metadata", "name"))) == "f.yaml:2:23"
+    assert str(found.locate(("metadata", "name"))) == "f.yaml:2:23"
 
 
 def test_a_folder_without_manifests_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text(POD)
     [found] = read_objects([str(tmp_path)])
     assert isinstance(found, SkippedDocument)
-    assert found.broken
+    assert found.invalid
     assert found.reason.startswith("a folder without YAML or JSON files")
 
 
@@ -115,5 +115,5 @@ def test_manifests_of_a_folder_are_sorted_by_name(tmp_path: Path) -> None:
 def test_an_unreadable_file_is_an_error(tmp_path: Path) -> None:
     [found] = read_objects([str(tmp_path / "nowhere.yaml")])
     assert isinstance(found, SkippedDocument)
-    assert found.broken
+    assert found.invalid
     assert "cannot be read" in found.reason

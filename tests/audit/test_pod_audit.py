@@ -50,7 +50,7 @@ def world_of(view: ClusterView, policy: str = POLICY) -> EvaluationContext:
 def audited(*objects: dict[str, Any], policy: str = POLICY) -> list[CheckResult]:
     """Audit a snapshot of these objects."""
     found = list(parse_objects("f.json", orjson.dumps({"apiVersion": "v1", "kind": "List", "items": list(objects)})))
-    view = view_of_objects((each.data, each.place()) for each in found if isinstance(each, SourceObject))
+    view = view_of_objects((each.data, each.locate()) for each in found if isinstance(each, SourceObject))
     return list(audit_pods(found, world_of(view, policy)))
 
 
@@ -166,7 +166,7 @@ def test_a_pod_that_exceeds_its_quota_without_usage_is_denied() -> None:
 def test_errors_are_returned_and_other_documents_are_skipped() -> None:
     found = [
         *parse_objects("f.json", b'{"apiVersion": "v1", "kind": "Pod", "spec": {"containers": 1}}'),
-        SkippedDocument(SourceLocation("a"), "gone", broken=True),
+        SkippedDocument(SourceLocation("a"), "gone", invalid=True),
         SkippedDocument(SourceLocation("b"), "a kustomization"),
     ]
     results = list(audit_pods(found, world_of(view_of_objects(()))))

@@ -31,7 +31,7 @@ def compared(old: Sequence[str], new: Sequence[str], *pods: Json) -> list[PodPol
     """Compare policies with these specs, old and new."""
     items = {"apiVersion": "v1", "kind": "List", "items": [NODE, *pods]}
     found = list(parse_objects("f.json", orjson.dumps(items)))
-    view = view_of_objects((each.data, each.place()) for each in found if isinstance(each, SourceObject))
+    view = view_of_objects((each.data, each.locate()) for each in found if isinstance(each, SourceObject))
     before, after = (policies_of(*(policy(spec, f"p{i}") for i, spec in enumerate(specs))) for specs in (old, new))
     world = msgspec.structs.replace(world_of(view), policies=before)
     return [each for each in compare_policies(found, world, after) if isinstance(each, PodPolicyDiff)]
@@ -70,7 +70,7 @@ def test_a_different_digest_alone_is_not_a_change() -> None:
 def test_an_invalid_document_is_returned() -> None:
     world = world_of(view_of_objects(()))
     [fault] = compare_policies(
-        [SkippedDocument(SourceLocation("a"), "gone", broken=True), SkippedDocument(SourceLocation("b"), "no object")],
+        [SkippedDocument(SourceLocation("a"), "gone", invalid=True), SkippedDocument(SourceLocation("b"), "no object")],
         world,
         policies_of(),
     )

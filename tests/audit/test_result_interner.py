@@ -15,7 +15,7 @@ def test_results_of_one_workload_share_their_values() -> None:
     assert one.decision is other.decision
     assert one.pod_details is other.pod_details
     assert one.findings[0].finding is other.findings[0].finding is one.decision.findings[0]
-    assert one.findings[0].place != other.findings[0].place
+    assert one.findings[0].location != other.findings[0].location
 
 
 def test_different_results_stay_different() -> None:

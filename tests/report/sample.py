@@ -31,7 +31,7 @@ def checked(
 ) -> CheckResult:
     """Return a result for the Pod of deploy/train.yaml."""
     return CheckResult(
-        place=SourceLocation("deploy/train.yaml", 1, 1),
+        location=SourceLocation("deploy/train.yaml", 1, 1),
         api_version="v1",
         kind="Pod",
         namespace="team-vision",

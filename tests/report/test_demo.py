@@ -23,7 +23,7 @@ DENIAL = (
 
 def one(**changes: Any) -> DemoResult:
     checked = CheckResult(
-        place=SourceLocation("examples/pods/train.yaml", 2, 1),
+        location=SourceLocation("examples/pods/train.yaml", 2, 1),
         api_version="v1",
         kind=changes.pop("kind", "Pod"),
         namespace="team",
@@ -89,7 +89,7 @@ def test_a_message_matches_the_finding_with_the_same_text() -> None:
     for words in ("must be one of 1, 2, 4, 8 (found 3). Write 4.", "shortened…"):
         found = finding_for_message("GPU-L102", words, result)
         assert found is not None
-        assert found.place.line == 31
+        assert found.location.line == 31
     assert finding_for_message("GPU-T201", "no node", result) is None
 
 

@@ -48,7 +48,7 @@ def test_the_document_has_each_case() -> None:
 
 
 def test_junit_and_annotations_have_failures_and_errors() -> None:
-    assert [(note.code, note.place.line, note.message) for note in policy_test_annotations(RESULTS)] == [
+    assert [(note.code, note.location.line, note.message) for note in policy_test_annotations(RESULTS)] == [
         ("test-failed", 9, "off: want 1"),
         ("unreadable", 2, "must be a map"),
     ]

@@ -38,7 +38,7 @@ def reject_unplaceable(
 
 def _unplaceable_reason(source: SourceObject, context: EvaluationContext) -> SkippedDocument | None:
     if invalid := unreadable_result(source, context):
-        return SkippedDocument(invalid.place, f"{invalid.title}: {invalid.reason}", broken=True)
+        return SkippedDocument(invalid.location, f"{invalid.title}: {invalid.reason}", invalid=True)
     try:
         request = build_admission_request(source.data, context)
     except ReviewError:
@@ -46,7 +46,7 @@ def _unplaceable_reason(source: SourceObject, context: EvaluationContext) -> Ski
     for template, _, _ in pods_of_workload(request, context.policies, context.view):
         for path, value in invalid_counts(source.data, template.path):
             must = f"must be a whole number, 0 or more, found {shorten_text(repr(value))}"
-            return SkippedDocument(source.place(path), f"{format_path(path)}: {must}. Write a number", broken=True)
+            return SkippedDocument(source.locate(path), f"{format_path(path)}: {must}. Write a number", invalid=True)
     return None
 
 

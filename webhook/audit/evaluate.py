@@ -64,7 +64,7 @@ def evaluate_all(
     """Evaluate the objects of files, in order."""
     for each in documents:
         if isinstance(each, SkippedDocument):
-            yield skipped_result(each.place, each.reason, invalid=each.broken)
+            yield skipped_result(each.location, each.reason, invalid=each.invalid)
         else:
             yield unreadable_result(each, context) or evaluate_object(with_limit_range_defaults(each, context), context)
 
@@ -153,7 +153,7 @@ def invalid_pod(source: SourceObject) -> SkippedDocument | None:
         _object_metadata(source.data)
         _parse_pod(default_object(source.data, written_namespace(source.data)))
     except ReviewError as error:
-        return SkippedDocument(source.place(error.path), error.message, broken=True)
+        return SkippedDocument(source.locate(error.path), error.message, invalid=True)
     return None
 
 
@@ -196,7 +196,7 @@ def _skipped_result(source: SourceObject) -> CheckResult:
     metadata = metadata if isinstance(metadata, dict) else {}
     generate_name = _text_field(metadata, "generateName")
     return CheckResult(
-        place=source.place(),
+        location=source.locate(),
         api_version=source.data["apiVersion"],
         kind=source.data["kind"],
         namespace=_text_field(metadata, "namespace"),
@@ -227,12 +227,12 @@ def _contains_containers(data: Any) -> bool:
 
 
 def _invalid_result(source: SourceObject, error: ReviewError) -> CheckResult:
-    place = source.place(error.path)
-    return msgspec.structs.replace(_skipped_result(source), place=place, reason=error.message, invalid=True)
+    place = source.locate(error.path)
+    return msgspec.structs.replace(_skipped_result(source), location=place, reason=error.message, invalid=True)
 
 
 def _locate_finding(finding: Finding, source: SourceObject, policies: PolicySet) -> LocatedFinding:
-    place = source.place(_path_as_written(finding.path, source.data))
+    place = source.locate(_path_as_written(finding.path, source.data))
     return LocatedFinding(finding, place, policy_place(finding, policies))
 
 

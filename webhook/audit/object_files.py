@@ -43,7 +43,7 @@ class SourceObject(msgspec.Struct, frozen=True):
     document: Document
     prefix: FieldPath = ()
 
-    def place(self, path: FieldPath = ()) -> SourceLocation:
+    def locate(self, path: FieldPath = ()) -> SourceLocation:
         """Return the position of a field of the object, or of its nearest written parent."""
         return self.document.locate((*self.prefix, *path))
 
@@ -53,16 +53,16 @@ class SkippedDocument(msgspec.Struct, frozen=True):
 
     Attributes:
         reason: Why, and what to do about it.
-        broken: It is invalid input, such as a missing file or invalid YAML.
+        invalid: It is invalid input, such as a missing file or invalid YAML.
     """
 
-    place: SourceLocation
+    location: SourceLocation
     reason: str
-    broken: bool = False
+    invalid: bool = False
 
 
-STDIN_TWICE = SkippedDocument(SourceLocation(STDIN_NAME), "named twice: standard input can be read once", broken=True)
-STDIN_EMPTY = SkippedDocument(SourceLocation(STDIN_NAME), "no input: did the program before it fail?", broken=True)
+STDIN_TWICE = SkippedDocument(SourceLocation(STDIN_NAME), "named twice: standard input can be read once", invalid=True)
+STDIN_EMPTY = SkippedDocument(SourceLocation(STDIN_NAME), "no input: did the program before it fail?", invalid=True)
 NOT_AN_OBJECT = "not a Kubernetes object: it must be a map with apiVersion and kind"
 
 
@@ -79,7 +79,7 @@ def read_objects(paths: Iterable[str]) -> Iterator[SourceObject | SkippedDocumen
         files = document_files(path)
         if not files:
             reason = "a folder without YAML or JSON files: name another"
-            yield SkippedDocument(SourceLocation(path), reason, broken=True)
+            yield SkippedDocument(SourceLocation(path), reason, invalid=True)
         for file in files:
             yield from _objects_of_file(file)
         for file, reason in skipped_paths(path):
@@ -90,7 +90,7 @@ def _objects_of_file(file: str) -> Iterator[SourceObject | SkippedDocument]:
     try:
         text = read_content(file, MAX_FILE_BYTES)
     except OSError as error:
-        yield SkippedDocument(SourceLocation(file), f"cannot be read: {error.strerror or error}", broken=True)
+        yield SkippedDocument(SourceLocation(file), f"cannot be read: {error.strerror or error}", invalid=True)
         return
     yield from parse_objects(file, text)
 
@@ -101,7 +101,7 @@ def parse_objects(file: str, text: bytes) -> Iterator[SourceObject | SkippedDocu
     for found in iter_documents(text, file, aliases=True):
         empty = False
         if isinstance(found, DocumentError):
-            yield SkippedDocument(found.location, found.message, broken=not isinstance(found, TemplateError))
+            yield SkippedDocument(found.location, found.message, invalid=not isinstance(found, TemplateError))
         else:
             yield from _objects_of_document(found)
     if empty:
@@ -130,7 +130,7 @@ def _expand_list(source: SourceObject) -> Iterator[SourceObject | SkippedDocumen
     """Yield the object, or the items of a List. Items of a typed list get their kind from it, as in the API."""
     kind, items = source.data["kind"], source.data.get("items")
     if kind == "List" and not isinstance(items, list):
-        yield SkippedDocument(source.place(("items",)), "must be a list, as items of a List are", broken=True)
+        yield SkippedDocument(source.locate(("items",)), "must be a list, as items of a List are", invalid=True)
         return
     if not kind.endswith("List") or not isinstance(items, list):
         yield source

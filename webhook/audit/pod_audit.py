@@ -53,8 +53,8 @@ def audit_pods(
     unsized = without_right_sizing(context.policies)
     for each in documents:
         if isinstance(each, SkippedDocument):
-            if each.broken:
-                yield skipped_result(each.place, each.reason, invalid=True)
+            if each.invalid:
+                yield skipped_result(each.location, each.reason, invalid=True)
         elif is_active_pod(each.data):
             yield audit_pod(each, context, unsized)
 

@@ -32,8 +32,8 @@ def compare_policies(
     unsized, unsized_after = without_right_sizing(context.policies), without_right_sizing(changed)
     for each in documents:
         if isinstance(each, SkippedDocument):
-            if each.broken:
-                yield skipped_result(each.place, each.reason, invalid=True)
+            if each.invalid:
+                yield skipped_result(each.location, each.reason, invalid=True)
         elif is_active_pod(each.data):
             old, new = audit_pod(each, context, unsized), audit_pod(each, after, unsized_after)
             yield old if old.verdict is CheckVerdict.SKIPPED else _compare_results(old, new)

@@ -184,7 +184,7 @@ def audit_sources(paths: Sequence[str] | None, cluster: str | None) -> list[str]
 
 def build_snapshot(documents: Iterable[SourceObject | SkippedDocument], *, verbose: bool) -> ClusterSnapshot:
     """Build the cluster that these objects describe. Exits if they cannot be used."""
-    objects = (RawObject(each.data, each.place) for each in documents if isinstance(each, SourceObject))
+    objects = (RawObject(each.data, each.locate) for each in documents if isinstance(each, SourceObject))
     try:
         snapshot = collect_snapshot(objects)
     except RightsliceError as error:

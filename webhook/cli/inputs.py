@@ -256,9 +256,9 @@ def read_usage_view(name: str | None, moment: datetime, *, verbose: bool = False
 
 def report_broken_files(documents: Sequence[SourceObject | SkippedDocument]) -> bool:
     """Print what cannot be read, and why. Returns whether there was any."""
-    broken = [each for each in documents if isinstance(each, SkippedDocument) and each.broken]
+    broken = [each for each in documents if isinstance(each, SkippedDocument) and each.invalid]
     for each in broken:
-        print_note(sanitize(f"error: {each.place}: {each.reason}"))
+        print_note(sanitize(f"error: {each.location}: {each.reason}"))
     return bool(broken)
 
 

@@ -45,9 +45,9 @@ def finding_lines(found: LocatedFinding, title: str, paint: Paint = without_styl
     """Yield one finding: location, mode, code and object; field and message; fix and policy."""
     finding = found.finding
     label = paint(LABELS[finding.mode], STYLES[finding.mode])
-    yield f"{sanitize(str(found.place))}  {label}  {finding.code}  {sanitize(title)}"
+    yield f"{sanitize(str(found.location))}  {label}  {finding.code}  {sanitize(title)}"
     yield f"  {finding_sentence(finding)}"
-    source = paint(finding_source(finding, found.policy_place), TextStyle.FAINT)
+    source = paint(finding_source(finding, found.policy_location), TextStyle.FAINT)
     last = "  ".join(filter(None, (sanitize(finding.fix), source)))
     if last:
         yield f"  {last}"
@@ -59,18 +59,18 @@ def finding_sentence(finding: Finding) -> str:
     return sanitize(f"{path}{finding.message}")
 
 
-def finding_source(finding: Finding, place: SourceLocation | None) -> str:
+def finding_source(finding: Finding, location: SourceLocation | None) -> str:
     """Return the policy a finding comes from, and the location of its section."""
     if not finding.policy:
         return ""
-    return sanitize(f"({finding.policy}, {place})" if place else f"({finding.policy})")
+    return sanitize(f"({finding.policy}, {location})" if location else f"({finding.policy})")
 
 
 def skip_line(result: CheckResult, paint: Paint = without_style) -> str:
     """Return a line about a document that was not evaluated, and why."""
     label = paint("error", TextStyle.BAD) if result.invalid else paint("skip", TextStyle.FAINT)
     about = f"{result.title}: " if result.title else ""
-    return f"{sanitize(str(result.place))}  {label}  {sanitize(about + result.reason)}"
+    return f"{sanitize(str(result.location))}  {label}  {sanitize(about + result.reason)}"
 
 
 def check_summary_line(summary: CheckSummary) -> str:
@@ -116,8 +116,8 @@ def _gpu_cell(result: CheckResult, milli: int) -> str:
 
 OBJECTS = Table[CheckResult](
     (
-        Column("file", lambda result: result.place.file),
-        Column("line", lambda result: result.place.line),
+        Column("file", lambda result: result.location.file),
+        Column("line", lambda result: result.location.line),
         Column("apiVersion", lambda result: result.api_version),
         Column("verdict", lambda result: result.verdict.value, "Verdict"),
         Column("kind", lambda result: result.kind, "Kind"),
@@ -136,7 +136,7 @@ OBJECTS = Table[CheckResult](
             lambda result: _gpu_cell(result, result.decision.gpu_milli_after),
         ),
         Column("", lambda result: ",".join(dict.fromkeys(found.finding.code for found in result.findings)), "Codes"),
-        Column("", lambda result: result.place, "Location"),
+        Column("", lambda result: result.location, "Location"),
         Column("reason", lambda result: result.decision.reason),
         Column("message", lambda result: result_reason(result), "Reason"),
         Column("findings", lambda result: [finding_document(found) for found in result.findings]),
@@ -165,8 +165,8 @@ def finding_document(found: LocatedFinding) -> Json:
         "code": found.finding.code,
         "mode": str(found.finding.mode),
         "path": format_path(found.finding.path),
-        "line": found.place.line,
-        "column": found.place.column,
+        "line": found.location.line,
+        "column": found.location.column,
         "message": found.finding.message,
         "fix": found.finding.fix,
         "policy": found.finding.policy,
@@ -191,7 +191,7 @@ def _check_summary_document(summary: CheckSummary, results: Sequence[CheckResult
         "gpuMilliAfter": summary.gpu_milli_after,
         "exemptions": [{"name": used.exemption, "expirationTime": used.expires} for used in summary.exemptions],
         "skips": [
-            {"file": each.place.file, "line": each.place.line, "message": each.reason, "invalid": each.invalid}
+            {"file": each.location.file, "line": each.location.line, "message": each.reason, "invalid": each.invalid}
             for each in results
             if each.verdict is CheckVerdict.SKIPPED
         ],

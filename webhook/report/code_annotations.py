@@ -46,7 +46,7 @@ ANNOTATION_LEVELS = {
 class CodeAnnotation(msgspec.Struct, frozen=True):
     """One message at one source location."""
 
-    place: SourceLocation
+    location: SourceLocation
     level: AnnotationLevel
     code: str
     message: str
@@ -56,14 +56,14 @@ def finding_annotations(results: Iterable[CheckResult]) -> Iterator[CodeAnnotati
     """Yield an annotation for every finding and every invalid file."""
     for result in results:
         if result.verdict is CheckVerdict.SKIPPED and result.invalid:
-            yield CodeAnnotation(result.place, AnnotationLevel.ERROR, UNREADABLE, result.reason)
+            yield CodeAnnotation(result.location, AnnotationLevel.ERROR, UNREADABLE, result.reason)
         yield from (_finding_annotation(found, result.title) for found in result.findings)
 
 
 def _finding_annotation(found: LocatedFinding, title: str) -> CodeAnnotation:
     finding = found.finding
     message = f"{title}: {finding_sentence(finding)}. {finding.fix}".strip()
-    return CodeAnnotation(found.place, ANNOTATION_LEVELS[finding.effective_mode], finding.code, message)
+    return CodeAnnotation(found.location, ANNOTATION_LEVELS[finding.effective_mode], finding.code, message)
 
 
 _GITHUB_LEVELS = {AnnotationLevel.ERROR: "error", AnnotationLevel.WARNING: "warning", AnnotationLevel.NOTE: "notice"}
@@ -75,10 +75,10 @@ def github_commands(annotations: Iterable[CodeAnnotation]) -> list[str]:
 
 
 def _github_command(annotation: CodeAnnotation) -> str:
-    place = annotation.place
-    where = [f"file={_escape_github_property(place.file)}"]
-    if place.line:
-        where += [f"line={place.line}", f"col={place.column}"]
+    location = annotation.location
+    where = [f"file={_escape_github_property(location.file)}"]
+    if location.line:
+        where += [f"line={location.line}", f"col={location.column}"]
     where.append(f"title={_escape_github_property(annotation.code)}")
     return f"::{_GITHUB_LEVELS[annotation.level]} {','.join(where)}::{_escape_github_data(annotation.message)}"
 
@@ -117,10 +117,10 @@ def _sarif_rule(code: str) -> Json:
 
 
 def _sarif_result(annotation: CodeAnnotation, rule: int) -> Json:
-    place = annotation.place
-    physical: Json = {"artifactLocation": {"uri": quote(place.file)}}
-    if place.line:
-        physical["region"] = {"startLine": place.line, "startColumn": max(1, place.column)}
+    location = annotation.location
+    physical: Json = {"artifactLocation": {"uri": quote(location.file)}}
+    if location.line:
+        physical["region"] = {"startLine": location.line, "startColumn": max(1, location.column)}
     return {
         "ruleId": annotation.code,
         "ruleIndex": rule,

@@ -58,7 +58,7 @@ def demo_lines(one: DemoResult, paint: Paint = without_style) -> Iterator[str]:
     """Yield the lines about one object."""
     result = one.result
     word, style = _demo_verdict(one)
-    yield f"{paint(sanitize(result.title), TextStyle.STRONG)}  {paint(word, style)}  {sanitize(str(result.place))}"
+    yield f"{paint(sanitize(result.title), TextStyle.STRONG)}  {paint(word, style)}  {sanitize(str(result.location))}"
     yield from (paint(f"  # {line}", TextStyle.FAINT) for line in _wrap_text(one.description))
     yield from (f"  {line}" for line in _demo_amounts(one))
     if not one.denied:
@@ -113,7 +113,7 @@ def _demo_message_lines(label: str, style: TextStyle, text: str, result: CheckRe
         return
     code, words = match.groups()
     found = finding_for_message(code, words, result)
-    yield f"  {paint(label, style)}  {code}  {sanitize(str(found.place if found else result.place))}"
+    yield f"  {paint(label, style)}  {code}  {sanitize(str(found.location if found else result.location))}"
     yield from (f"    {line}" for line in _wrap_text(_message_with_fix(words, found)))
 
 

@@ -49,7 +49,7 @@ def explain_lines(result: CheckResult, paint: Paint = without_style, events: Seq
         paint: Colours.
         events: Lines about its Events.
     """
-    yield paint(sanitize(f"{result.title or 'document'}  {result.place}"), TextStyle.STRONG)
+    yield paint(sanitize(f"{result.title or 'document'}  {result.location}"), TextStyle.STRONG)
     if result.verdict is CheckVerdict.SKIPPED:
         yield f"{INDENT}Skipped   {sanitize(result.reason)}"
         return

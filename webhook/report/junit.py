@@ -43,7 +43,10 @@ def finding_junit_cases(results: Iterable[CheckResult], *, least: PolicyMode = P
 
 
 def _junit_case(result: CheckResult, least: PolicyMode) -> JUnitCase:
-    suite, name = result.place.file, result.title or (f"line {result.place.line}" if result.place.line else "file")
+    suite, name = (
+        result.location.file,
+        result.title or (f"line {result.location.line}" if result.location.line else "file"),
+    )
     if result.verdict is CheckVerdict.SKIPPED:
         if result.invalid:
             return JUnitCase(suite, name, error=result.reason)

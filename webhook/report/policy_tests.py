@@ -20,7 +20,7 @@ class CaseResult(msgspec.Struct, frozen=True):
     """One case and its mismatches: "want …, got …"."""
 
     name: str
-    place: SourceLocation
+    location: SourceLocation
     problems: tuple[str, ...] = ()
 
 
@@ -47,7 +47,7 @@ def _policy_test_lines(case: CaseResult, width: int, paint: Paint) -> Iterator[s
     if not case.problems:
         yield f"  {paint('ok', TextStyle.GOOD)}    {sanitize(case.name)}"
         return
-    yield f"  {paint('FAIL', TextStyle.BAD)}  {sanitize(case.name):<{width}}  {sanitize(str(case.place))}"
+    yield f"  {paint('FAIL', TextStyle.BAD)}  {sanitize(case.name):<{width}}  {sanitize(str(case.location))}"
     yield from (f"        {sanitize(problem)}" for problem in case.problems)
 
 
@@ -77,8 +77,8 @@ def _test_file_document(result: FileResult) -> dict[str, Any]:
     cases = [
         {
             "name": case.name,
-            "line": case.place.line,
-            "column": case.place.column,
+            "line": case.location.line,
+            "column": case.location.column,
             "ok": not case.problems,
             "problems": list(case.problems),
         }
@@ -96,7 +96,7 @@ def policy_test_annotations(results: Iterable[FileResult]) -> Iterator[CodeAnnot
         for case in result.cases:
             if case.problems:
                 yield CodeAnnotation(
-                    case.place, AnnotationLevel.ERROR, TEST_FAILED, f"{case.name}: {'; '.join(case.problems)}"
+                    case.location, AnnotationLevel.ERROR, TEST_FAILED, f"{case.name}: {'; '.join(case.problems)}"
                 )
 
 
@@ -106,5 +106,5 @@ def policy_test_junit_cases(results: Iterable[FileResult]) -> Iterator[junit.JUn
         for error in result.errors:
             yield junit.JUnitCase(result.file, str(error.location), error=error.message)
         for case in result.cases:
-            failures = tuple((problem, f"{case.place}: {problem}") for problem in case.problems)
+            failures = tuple((problem, f"{case.location}: {problem}") for problem in case.problems)
             yield junit.JUnitCase(result.file, case.name, failures=failures)

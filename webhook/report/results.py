@@ -28,8 +28,8 @@ class LocatedFinding(msgspec.Struct, frozen=True):
     """A finding, the location of its field in the file, and the location of the policy section it comes from."""
 
     finding: Finding
-    place: SourceLocation
-    policy_place: SourceLocation | None = None
+    location: SourceLocation
+    policy_location: SourceLocation | None = None
 
 
 class UnevaluatedReason(StrEnum):
@@ -104,7 +104,7 @@ class CheckResult(msgspec.Struct, frozen=True):
         pod_details: More facts about such a pod.
     """
 
-    place: SourceLocation
+    location: SourceLocation
     api_version: str
     kind: str
     namespace: str
@@ -129,9 +129,9 @@ class CheckResult(msgspec.Struct, frozen=True):
         return f"{self.kind} {self.namespace}/{self.name}" if self.namespace else f"{self.kind} {self.name}"
 
 
-def skipped_result(place: SourceLocation, reason: str, *, invalid: bool = False) -> CheckResult:
+def skipped_result(location: SourceLocation, reason: str, *, invalid: bool = False) -> CheckResult:
     """Return the result for a document that cannot be evaluated."""
-    return CheckResult(place, "", "", "", "", CheckVerdict.SKIPPED, reason=reason, invalid=invalid)
+    return CheckResult(location, "", "", "", "", CheckVerdict.SKIPPED, reason=reason, invalid=invalid)
 
 
 def decision_verdict(decision: Decision) -> CheckVerdict:

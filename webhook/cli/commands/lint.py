@@ -88,8 +88,8 @@ def lint_command(
     results = _lint_objects(linted, [str(each["name"]) for each in classes if each.get("name")])
     print_result(LINT_RENDERERS[output](results))
     for each in skipped:
-        print_note(f"{sanitize(str(each.place))}: {sanitize(each.reason)}")
-    findings, errors = sum(len(result.findings) for result in results), sum(each.broken for each in skipped)
+        print_note(f"{sanitize(str(each.location))}: {sanitize(each.reason)}")
+    findings, errors = sum(len(result.findings) for result in results), sum(each.invalid for each in skipped)
     totals = pluralize(findings, "finding") if findings else "no findings"
     totals += f", {pluralize(errors, 'error')}" if errors else ""
     print_note(f"{pluralize(len(linted), 'object')}: {totals}")
@@ -156,7 +156,9 @@ def _metadata_map(data: dict[str, Any]) -> dict[str, Any]:
 
 def _schema_errors(source: SourceObject) -> list[SkippedDocument]:
     return [
-        SkippedDocument(source.place(error.path), f"{format_path(error.path)}: {error.message}", broken=error.rejected)
+        SkippedDocument(
+            source.locate(error.path), f"{format_path(error.path)}: {error.message}", invalid=error.rejected
+        )
         for error in find_object_errors(source.data)
     ]
 
@@ -165,7 +167,7 @@ def _lint_text(results: list[LintResult]) -> str:
     lines = []
     for source, findings, fixed in results:
         name = _metadata_map(source.data).get("name", "(no name)")
-        lines.append(f"{sanitize(str(source.place()))}: {source.data['kind']} {sanitize(str(name))}")
+        lines.append(f"{sanitize(str(source.locate()))}: {source.data['kind']} {sanitize(str(name))}")
         lines += [f"  {f.code} {sanitize(format_path(f.path))}: {sanitize(f.message)}. {f.fix}" for f in findings]
         lines += ["  Write instead:", *(f"    {line}" for line in yaml_text(fixed).splitlines()), ""]
     return "\n".join(lines)
@@ -175,7 +177,7 @@ def _lint_document(result: LintResult) -> dict[str, Any]:
     findings = [
         {"code": f.code, "path": format_path(f.path), "message": f.message, "fix": f.fix} for f in result.findings
     ]
-    return {"location": str(result.source.place()), "findings": findings, "fixed": result.fixed}
+    return {"location": str(result.source.locate()), "findings": findings, "fixed": result.fixed}
 
 
 LINT_RENDERERS: dict[str, Callable[[list[LintResult]], str]] = {

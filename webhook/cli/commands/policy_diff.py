@@ -75,7 +75,7 @@ def diff_policies(
         diffs = _relevant_diffs(pods, EvaluationContext(before, view, moment, observed), after, len(pods))
     broken = [each for each in diffs if isinstance(each, CheckResult)]
     for each in broken:
-        print_note(sanitize(f"{each.place}: {each.reason}"))
+        print_note(sanitize(f"{each.location}: {each.reason}"))
     names = list(policy_change_lines(before, after))
     changes = policy_diffs_by_workload(each for each in diffs if isinstance(each, PodPolicyDiff))
     reports = {

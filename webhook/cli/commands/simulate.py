@@ -158,7 +158,7 @@ def _read_arriving_pods(path: str, evaluation: EvaluationContext, fleet: Fleet) 
             if required.count > MAX_UNITS:
                 requests = f"{admitted.checked.title} requests {required.count} of {required.resource}"
                 must = f"no node has that many: must be at most {MAX_UNITS}. Write fewer"
-                exit_with_error(f"{sanitize(str(source.place()))}: {requests}; {must}")
+                exit_with_error(f"{sanitize(str(source.locate()))}: {requests}; {must}")
             if len(arriving) + admitted.replicas > MAX_PODS:
                 must = f"must have at most {MAX_PODS} pods in all, found more. Write fewer replicas"
                 exit_with_error(f"{sanitize(path)}: {must}")
