@@ -120,7 +120,7 @@ class NodeUsageWriter:
     """The writer's side of the index: a store for a reflector."""
 
     def __init__(self, usage: NodeUsage, handler: PodEventHandler | None = None) -> None:
-        """Take over the index; nobody else may write to it."""
+        """Take over the index; nothing else may write to it."""
         self._usage, self._handler = usage, handler
         self._incoming: UsageTotals | None = None
         self._amounts: dict[PodShape, tuple[ResourceAmounts, ResourceAmounts]] = {}

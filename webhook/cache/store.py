@@ -27,7 +27,7 @@ class StoreWriter(Generic[T]):
     """The writer's side of a store, for a reflector."""
 
     def __init__(self, store: StoreReader[T], key: Callable[[T], str], on_change: ChangeCallback[T]) -> None:
-        """Take over a store; nobody else may write to it. `key` returns the unique name of an object."""
+        """Take over a store; nothing else may write to it. `key` returns the unique name of an object."""
         self._store, self._key, self._on_change = store, key, on_change
         self._items: dict[str, T] = {}
         self._incoming: dict[str, T] | None = None
