@@ -379,9 +379,9 @@ SWITCHED_OFF = {
         f"security: {{mode: enforce}}, quotas: {SHARED}",
         HALTED.format("quotas and security"),
     ),
-    "nobody halts it": ("enforce", "{percent: 5}", "security: {}", ""),
-    "it is on trial already": ("enforce", WATCHED, "security: {mode: audit}", ""),
-    "it shapes pods": ("enforce", WATCHED, "rightSizing: {}", ""),
+    "without haltOn": ("enforce", "{percent: 5}", "security: {}", ""),
+    "it is in audit mode already": ("enforce", WATCHED, "security: {mode: audit}", ""),
+    "it mutates pods": ("enforce", WATCHED, "rightSizing: {}", ""),
 }
 
 

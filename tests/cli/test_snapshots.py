@@ -22,7 +22,7 @@ COMMANDS = {
     "check, GitHub": ("check", "deploy", "bad", *WORLD, "-o", "github"),
     "check, what cannot be read": ("check", "bad", *WORLD),
     "audit, for people": ("audit", "cluster.yaml", "--policies", "policies", "--now", "2026-06-01T00:00:00Z"),
-    "audit, a right-sizing on trial": ("audit", "cluster.yaml", "--policies", "trial"),
+    "audit, right-sizing in audit mode": ("audit", "cluster.yaml", "--policies", "trial"),
     "audit, JSON": ("audit", "cluster.yaml", *WORLD, "-o", "json"),
     "audit, by workload as CSV": ("audit", "cluster.yaml", *WORLD[:2], "-o", "csv"),
     "audit, without money": ("audit", "cluster.yaml", *WORLD[:2], "--prices", "none"),

@@ -37,7 +37,7 @@ def test_a_pod_runs_and_the_next_one_is_over_the_ceiling(plane: Plane, nodes: li
     with plane.scheduler_with(**entry):
         plane.api.create(pods, make_pod("first").namespace(namespace).asks(ACCOUNTING_RESOURCE, "750").build())
         running(plane, namespace, "first")
-    assert "the scheduler ignores it: a pod with it runs on a node without" in check(plane, namespace).stdout
+    assert "the scheduler ignores it: a pod with it runs on a node that does not" in check(plane, namespace).stdout
 
     eventually(
         lambda: plane.api.get(counted)["status"]["used"][f"requests.{ACCOUNTING_RESOURCE}"],
@@ -51,5 +51,5 @@ def test_check_says_what_a_pod_that_is_tried_is_not_given(plane: Plane, nodes: l
     nobody_has_it = "whether the scheduler ignores it cannot be read from any API"
     ran = eventually(lambda: check(plane, namespace), until=lambda said: nobody_has_it in said.stdout)
     assert ran.exit_code == 1
-    assert f"a pod with one GPU, only tried in {namespace}, is not given it" in ran.stdout
+    assert f"a dry-run pod with one GPU in {namespace} does not get it" in ran.stdout
     assert not plane.api.get(f"/api/v1/namespaces/{namespace}/pods")["items"]

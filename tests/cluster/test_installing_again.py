@@ -82,7 +82,7 @@ def test_what_is_not_given_stays_as_it_is(bare: Plane) -> None:
     assert (installed(bare), actions(bare)) == (CurrentInstall("enforce", "x/y:1"), ["Deny"])
 
     third = install(bare, "--image=x/y:2")
-    assert "mode enforce, as it was\nimage x/y:2, before: x/y:1\n" in third
+    assert "mode enforce, unchanged\nimage x/y:2, before: x/y:1\n" in third
     assert (installed(bare), actions(bare)) == (CurrentInstall("enforce", "x/y:2"), ["Deny"])
 
 
