@@ -33,13 +33,13 @@ def test_goes_to_the_node_with_the_fewest_free_units() -> None:
     pod = make_pod().gpus(1).asks("cpu", "4")
 
     assert names(on, pod, ScoringStrategy.DEFAULT) == ["empty", "used"]
-    assert names(on, pod, ScoringStrategy.DEFAULT, yielding=True) == ["used", "empty"]
+    assert names(on, pod, ScoringStrategy.DEFAULT, over_fair_share=True) == ["used", "empty"]
 
 
 def test_applies_to_mig_instances() -> None:
     on = placing(mig_node("empty", small=7), mig_node("used", small=7), running("x", "used", MIG, 5))
 
-    assert names(on, make_pod().asks(MIG, "1"), yielding=True) == ["used", "empty"]
+    assert names(on, make_pod().asks(MIG, "1"), over_fair_share=True) == ["used", "empty"]
 
 
 def test_does_not_break_a_pair() -> None:
@@ -47,7 +47,7 @@ def test_does_not_break_a_pair() -> None:
     pair = [gpu_node("pair"), report("pair", 4, BRIDGED, held), running("x", "pair"), running("y", "pair")]
     on = placing(gpu_node("empty", 8, H100), *pair)
 
-    assert names(on, make_pod().gpus(1), yielding=True) == ["empty", "pair"]
+    assert names(on, make_pod().gpus(1), over_fair_share=True) == ["empty", "pair"]
 
 
 def test_gets_links_as_good_as_other_pods() -> None:
@@ -55,7 +55,7 @@ def test_gets_links_as_good_as_other_pods() -> None:
     torn = [gpu_node("torn"), report("torn", 4, BRIDGED, held), running("x", "torn"), running("y", "torn")]
     on = placing(gpu_node("empty", 8, H100), *torn)
 
-    assert names(on, make_pod().gpus(2), yielding=True) == ["empty", "torn"]
+    assert names(on, make_pod().gpus(2), over_fair_share=True) == ["empty", "torn"]
 
 
 @settings(max_examples=60)
@@ -63,11 +63,11 @@ def test_gets_links_as_good_as_other_pods() -> None:
 def test_may_use_the_same_nodes_as_other_pods(pod: PodMaker, held: list[tuple[str, int]]) -> None:
     on = placing(*NODES, *(running(f"p{i}", name, count=count) for i, (name, count) in enumerate(held)))
 
-    assert set(names(on, pod, yielding=True)) == set(names(on, pod))
+    assert set(names(on, pod, over_fair_share=True)) == set(names(on, pod))
 
 
 @pytest.mark.parametrize("pod", [make_pod().asks("cpu", "4")])
 def test_does_not_affect_pods_without_gpus(pod: PodMaker) -> None:
     on = placing(*NODES)
 
-    assert names(on, pod, yielding=True) == names(on, pod)
+    assert names(on, pod, over_fair_share=True) == names(on, pod)

@@ -81,7 +81,7 @@ def test_nodes_outside_the_request_count_as_capacity_of_a_domain() -> None:
     among = ranking.slots(wanted) < 0
     among[[0, 2]] = True
 
-    assert ranking.order(wanted, among=among, gang=FOUR).nodes.tolist() == [2, 0]
+    assert ranking.order(wanted, candidates=among, gang=FOUR).nodes.tolist() == [2, 0]
 
 
 def test_gang_without_domain_labels_is_ranked_as_other_pods() -> None:

@@ -376,7 +376,7 @@ def test_node_that_the_strategy_cannot_score_is_last() -> None:
     on = placing(gpu_node("a"), gpu_node("h", 8, H100))
     picky = asks(make_pod().gpus(1).spec(nodeSelector={"nvidia.com/gpu.product": H100}), on.cluster)
 
-    found = NodeRanking(on.cluster, mix=on.mix).order(picky, among=np.array([True, True]))
+    found = NodeRanking(on.cluster, mix=on.mix).order(picky, candidates=np.array([True, True]))
 
     assert found.nodes.tolist() == [1, 0]
     assert np.isfinite(found.keys).all()

@@ -82,7 +82,7 @@ def handle_prioritize(state: SchedulerState, body: bytes, now: float) -> VerbRes
         return VerbResult(encode_host_priorities(names, [0] * len(names)), "passed")
     positions, gang = state.positions(names), state.gang_context(pod)
     order = ranking.order(
-        requirements, among=state.node_filter(positions), gang=gang, yielding=state.is_over_share(pod)
+        requirements, candidates=state.node_filter(positions), gang=gang, over_fair_share=state.is_over_share(pod)
     )
     if len(order.nodes):
         others = ranking.nodes_for_gang(requirements, gang, order) if gang is not None else []

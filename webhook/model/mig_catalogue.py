@@ -16,7 +16,7 @@ from webhook.model.products import normalized_product
 
 
 class MigProfileSpec(NamedTuple):
-    """One MIG profile on one product.
+    """One MIG profile on one product; the order of the columns in the tables below.
 
     Attributes:
         memory_units: Memory units that it takes, of `MigCardSpec.memory_units`.

@@ -49,7 +49,7 @@ class GpuLinks(NamedTuple):
         quality: Bandwidth of what it gets, or the least it may get.
         joined: True if NVLink joins each pair of every container.
         ratio: Slowest pair as a percentage of the best on this kind of node, for the worst container.
-        broken_sizes: How many sizes of joined sets (two, four, eight) the node can no longer provide afterwards. Only
+        broken_sets: How many sizes of joined sets (two, four, eight) the node can no longer provide afterwards. Only
             counted if not all pairs are joined equally; otherwise the number of idle GPUs is enough.
         unhealthy: Unhealthy GPUs of what it gets or may get.
     """
@@ -69,7 +69,7 @@ class LinkFigures(NamedTuple):
     Attributes:
         joined: 1 if NVLink joins the GPUs of each container.
         ratio: As in `GpuLinks`.
-        broken_sizes: As in `GpuLinks`.
+        broken_sets: As in `GpuLinks`.
         joinable: As `joined`, and also 1 if it holds whichever GPUs are free.
         ever_joinable: 1 if it may hold once other GPUs are free.
         unhealthy: Number of unhealthy GPUs that it would get or may get.

@@ -86,7 +86,7 @@ class NodeOrder(NamedTuple):
 
 
 class NodeRanking:
-    """Ranks the nodes of a cluster for one pod after the other. It has one writer.
+    """Ranks the nodes of a cluster, one pod at a time. Not safe for concurrent writers.
 
     Attributes:
         cluster: The nodes. Change them only through `set_nodes`.
@@ -117,11 +117,11 @@ class NodeRanking:
         self._sign = 1 if fill is FillOrder.PACK else -1
         nodes = range(len(cluster.free))
         self._fullness: FloatArray = np.zeros(len(nodes))
-        self._full: BoolArray = np.zeros(len(nodes), np.bool_)
+        self._no_pod_slots: BoolArray = np.zeros(len(nodes), np.bool_)
         self._units: dict[str, IntArray] = {name: np.zeros(len(nodes), np.int64) for name in cluster.fleet.resources()}
         self.errors: list[Exception] = []
         self._links = LinkTable(cluster.devices, self.errors)
-        self._whole = node_mask_array(cluster.whole_gpu_nodes(), len(nodes))
+        self._whole_gpu_nodes = node_mask_array(cluster.whole_gpu_nodes(), len(nodes))
         self._cards: NodeStates[MigState] = NodeStates(map(_mig_state, cluster.devices))
         self._mig_values: BoundedCache[tuple[str, str], StateFigures[MigState]] = BoundedCache(MAX_PROFILES)
         self._domains = TopologyDomains(cluster.fleet)
@@ -144,20 +144,20 @@ class NodeRanking:
         self,
         requirements: PodRequirements,
         *,
-        among: BoolArray | None = None,
+        candidates: BoolArray | None = None,
         gang: GangContext | None = None,
-        yielding: bool = False,
+        over_fair_share: bool = False,
     ) -> NodeOrder:
-        """Return the same as arrays.
+        """Like `rank`, but as arrays.
 
         Args:
             requirements: The pod.
-            among: Nodes to rank, shape (nodes,); None for those that state, taints and selectors allow.
+            candidates: Nodes to rank, shape (nodes,); None for those that state, taints and selectors allow.
             gang: The other pods of its gang; None for a pod without one.
-            yielding: True for a pod that leaves capacity to others: of nodes with equal links and equal harm to joined
-                sets, the one with the fewest free units of its resource is best.
+            over_fair_share: True for a pod that leaves capacity to others: of nodes with equal links and equal harm to
+                joined sets, the one with the fewest free units of its resource is best.
         """
-        eligible = self._eligible_nodes(requirements) if among is None else among
+        eligible = self._eligible_nodes(requirements) if candidates is None else candidates
         parts = list(self._orders_by_offer(requirements, eligible))
         if not parts:
             return NodeOrder(np.empty(0, np.int64), np.empty((0, KEY_PARTS)))
@@ -165,7 +165,7 @@ class NodeRanking:
         if gang is not None:
             domains = self._domains.domains_by_label(gang.domain)
             keys[:, DOMAIN] = domain_suitability(domains, self._eligible_slots(requirements), gang)[nodes]
-        if yielding and requirements.resource:
+        if over_fair_share and requirements.resource:
             keys[:, FREE_UNITS] = -self._units[requirements.resource][nodes]
         distinguishing = keys[:, (keys != keys[0]).any(0)]
         best = np.lexsort((nodes, *(-distinguishing).T[::-1]))
@@ -176,7 +176,7 @@ class NodeRanking:
 
         Shares are never joined: two of them may be one card.
         """
-        figures, whole = self._links.figures(requirements.container_requests), self._whole
+        figures, whole = self._links.figures(requirements.container_requests), self._whole_gpu_nodes
         return whole & (figures.joinable > 0), whole & (figures.ever_joinable > 0)
 
     def set_nodes(self, changes: Mapping[int, tuple[FreeResources, NodeDevices | None]]) -> None:
@@ -196,7 +196,7 @@ class NodeRanking:
             self._write_arrays(nodes)
 
     def build_scorer(self, mix: WorkloadMix) -> NodeScorer:
-        """Return the scorer for another mix. It takes a while, reads nothing that changes, and may run in a thread."""
+        """Return the scorer for another mix. Slow; reads only immutable state, so it may run in a thread."""
         return SCORERS[self._policy](self.cluster.capacity, mix)
 
     def set_scorer(self, scorer: NodeScorer, profiles: tuple[tuple[str, float], ...]) -> None:
@@ -208,7 +208,7 @@ class NodeRanking:
     def _write_arrays(self, nodes: Iterable[int]) -> None:
         some = np.array(list(nodes), np.int64)
         free = [self.cluster.free[node] for node in some.tolist()]
-        self._full[some] = [each.full for each in free]
+        self._no_pod_slots[some] = [each.full for each in free]
         for resource, units in self._units.items():
             units[some] = [each.gpus.get(resource, 0) for each in free]
         all_ = np.maximum(self.cluster.capacity.gpus[some].sum(1), 1)
@@ -218,23 +218,25 @@ class NodeRanking:
         fleet = self.cluster.fleet
         tolerations = requirements.tolerations
         allowed = fleet.schedulable_nodes(tolerations) & fleet.tolerated_nodes(tolerations)
-        return node_mask_array(allowed & requirements.selected_nodes, len(self._full))
+        return node_mask_array(allowed & requirements.selected_nodes, len(self._no_pod_slots))
 
     def _orders_by_offer(self, requirements: PodRequirements, allowed: BoolArray) -> Iterator[NodeOrder]:
         """Yield the feasible nodes, those of one offer together, unsorted."""
         offers = self.cluster.fleet.by_resource.get(requirements.resource, ()) if requirements.resource else (None,)
         for offer in offers:
             offering = allowed if offer is None else allowed & node_mask_array(offer.nodes, len(allowed))
-            nodes = np.flatnonzero(offering & self._feasible_nodes(requirements))
+            nodes = np.flatnonzero(offering & self._nodes_with_resources(requirements))
             if len(nodes):
                 yield self._offer_order(requirements, offer, nodes)
 
-    def _feasible_nodes(self, requirements: PodRequirements) -> BoolArray:
+    def _nodes_with_resources(self, requirements: PodRequirements) -> BoolArray:
         """Return which nodes have the CPU, memory, GPUs and pod slots, shape (nodes,)."""
         arrays = self._score_table.free
-        feasible = ~self._full & (arrays.cpu >= requirements.cpu_milli) & (arrays.memory >= requirements.memory_mib)
+        feasible = (
+            ~self._no_pod_slots & (arrays.cpu >= requirements.cpu_milli) & (arrays.memory >= requirements.memory_mib)
+        )
         for resource, count in requirements.gpu_resources:
-            feasible &= self._units.get(resource, np.zeros_like(self._full, np.int64)) >= count
+            feasible &= self._units.get(resource, np.zeros_like(self._no_pod_slots, np.int64)) >= count
         return feasible & self.joinable_nodes(requirements)[0] if requirements.nvlink_required else feasible
 
     def _offer_order(self, requirements: PodRequirements, offer: GpuOffer | None, nodes: IntArray) -> NodeOrder:
@@ -261,7 +263,7 @@ class NodeRanking:
         return RankedNode(node, key[SCORE], links, devices.topology.confidence, key)
 
     def _mig_value_changes(self, product: str, profile: str) -> FloatArray:
-        """Return the change of value of the card that loses least, shape (nodes,)."""
+        """Return the smallest value loss of any card, shape (nodes,)."""
         if (figures := self._mig_values.get((product, profile))) is None:
             compute = partial(self._mig_value_change, product, profile)
             figures = StateFigures(self._cards, compute, (-float(CARD_MILLI),), self.errors)
@@ -276,15 +278,16 @@ class NodeRanking:
         """
         cards, has_unhealthy = state
         known = mig_geometry(product)
-        form = known.profile(profile) if known else None
-        if known is None or form is None:
+        profile_spec = known.profile(profile) if known else None
+        if known is None or profile_spec is None:
             return (0.0,)
         value, missing = mig_card_value(known, self._profiles), -float(CARD_MILLI) if has_unhealthy else 0.0
         used = {card.index: occupied_units(known, card.used) for card in cards}
         places = [(used[card.index], one.start) for card in cards for one in card.idle if one.profile == profile]
         if not places:
             free = {
-                card.index: free_starts(form, used[card.index] | occupied_units(known, card.idle)) for card in cards
+                card.index: free_starts(profile_spec, used[card.index] | occupied_units(known, card.idle))
+                for card in cards
             }
             places = [(used[index], start) for index, some in free.items() for start in some]
         return (round(max((value.value_change(profile, mask, start) for mask, start in places), default=missing), 1),)
@@ -292,14 +295,14 @@ class NodeRanking:
     def slots(self, requirements: PodRequirements) -> IntArray:
         """Return how many such pods fit on each node, ignoring taints and selectors, shape (nodes,)."""
         arrays = self._score_table.free
-        slots = np.where(self._full, 0, MAX_SLOTS)
+        slots = np.where(self._no_pod_slots, 0, MAX_SLOTS)
         for resource, units in requirements.gpu_resources:
             np.minimum(slots, self._units.get(resource, np.zeros_like(slots)) // units, out=slots)
         for free, requested in ((arrays.cpu, requirements.cpu_milli), (arrays.memory, requirements.memory_mib)):
             slots = np.minimum(slots, free // requested) if requested else slots
         if requirements.nvlink_required:
             sets = self._links.joined_pod_counts(requirements.container_requests).astype(np.int64)
-            slots = np.minimum(slots, np.where(self._whole, sets, 0))
+            slots = np.minimum(slots, np.where(self._whole_gpu_nodes, sets, 0))
         return np.maximum(slots, 0)
 
     def nodes_for_gang(self, requirements: PodRequirements, gang: GangContext, order: NodeOrder) -> list[int]:

@@ -125,10 +125,10 @@ class GpuPlacement(NamedTuple):
 class _ScoreRow:
     """Scores of one shape, valid up to a position of the log."""
 
-    __slots__ = ("scores", "seen", "taking")
+    __slots__ = ("accepting", "scores", "seen")
 
     def __init__(self, scores: FloatArray, accepting: BoolArray, seen: int) -> None:
-        self.scores, self.taking, self.seen = scores, accepting, seen
+        self.scores, self.accepting, self.seen = scores, accepting, seen
 
 
 class ScoreTable:
@@ -165,7 +165,7 @@ class ScoreTable:
         if demand.gpu_milli == GPU_MILLI:
             return tuple(np.flatnonzero(free == GPU_MILLI)[: demand.gpus].tolist())
         one = np.array([node])
-        options = placement_options(self.free.rows(one), demand, self._score_row(demand.shape).taking)
+        options = placement_options(self.free.rows(one), demand, self._score_row(demand.shape).accepting)
         scores = self._scorer.placement_scores(
             self._values[options.nodes], self._scorer.node_values(options), options.nodes, demand
         )
@@ -200,7 +200,7 @@ class ScoreTable:
             return self._rows.store(shape, _ScoreRow(scores, accepting, len(self._log)))
         if row.seen < len(self._log):
             changed = np.array(sorted(set(self._log[row.seen :])))
-            row.scores[changed] = self._score_nodes(changed, shape, row.taking)
+            row.scores[changed] = self._score_nodes(changed, shape, row.accepting)
             row.seen = len(self._log)
         return row
 
