@@ -53,9 +53,9 @@ def evaluate_pod(context: PodContext, mutation: PodMutation, weight: GpuWeight) 
         violations = _evaluate_amounts(context, mutation)
     if weight:
         namespace, view = context.request.namespace, context.view
-        for policy, section in context.policies.quotas:
+        for policy_ref, section in context.policies.quotas:
             exceeded = shared_quota_violations(section, context.pod, namespace, weight, view)
-            violations += [(policy, each) for each in exceeded]
+            violations += [(policy_ref, each) for each in exceeded]
     return violations
 
 
@@ -71,21 +71,21 @@ def _evaluate_gpu_pod(context: GpuPodContext, mutation: PodMutation) -> list[Pol
         rejections = _namespace_rejections(context, mutation, amounts)
         known = None if injected.amounts else amounts
         gpus_aside = fit is not None and not pod.is_stored
-        for policy, limits in policies.limits:
-            sections = policies.limits_by_mode[policy[0]]
+        for policy_ref, limits in policies.limits:
+            sections = policies.limits_by_mode[policy_ref[0]]
             broken = find_limit_violations(limits, pod, requested, known, gpus_replaced=gpus_aside, sections=sections)
             if broken:
-                violations += [(policy, each) for each in broken]
+                violations += [(policy_ref, each) for each in broken]
             if rejections is not _NOT_REJECTED or injected.amounts:
-                violations += _reported_rejections(policy, limits, rejections, injected)
+                violations += _reported_rejections(policy_ref, limits, rejections, injected)
             if limits.accounting and not is_mirror_pod(pod):
                 wrong = [*accounting_mismatches(context, mutation), *missing_accounting(context, mutation, sections)]
-                violations += [(policy, each) for each in wrong]
+                violations += [(policy_ref, each) for each in wrong]
     if policies.cuda:
         offers = fit.offers if fit is not None else context.offers
         unsuitable = cuda_violations(pod, offers, gpu_requests.requesting_containers())
         if unsuitable:
-            violations += [(policy, each) for policy in policies.cuda for each in unsuitable]
+            violations += [(policy_ref, each) for policy_ref in policies.cuda for each in unsuitable]
     obstacles = node_fit_violations(context, mutation) if fit is None else []
     if obstacles or gpu_requests.errors or pod.metadata.annotations:
         general = (*gpu_requests.errors, *invalid_annotations(pod), *obstacles)
@@ -110,8 +110,8 @@ def _evaluate_amounts(context: PodContext, mutation: PodMutation) -> list[Policy
     rejections = _namespace_rejections(context, mutation, container_amounts(context.pod.spec))
     return [
         violation
-        for policy, limits in context.policies.limits
-        for violation in _reported_rejections(policy, limits, rejections, context.limit_range_gpus)
+        for policy_ref, limits in context.policies.limits
+        for violation in _reported_rejections(policy_ref, limits, rejections, context.limit_range_gpus)
     ]
 
 
@@ -145,7 +145,7 @@ def _namespace_rejections(
 
 
 def _reported_rejections(
-    policy: PolicyRef, limits: LimitRules, rejections: _NamespaceRejections, injected: InjectedGpus
+    policy_ref: PolicyRef, limits: LimitRules, rejections: _NamespaceRejections, injected: InjectedGpus
 ) -> list[PolicyViolation]:
     reported: list[Violation] = []
     if limits.limit_ranges:
@@ -154,7 +154,7 @@ def _reported_rejections(
         reported += rejections.ranges
     if limits.resource_quotas:
         reported += rejections.quotas
-    return [(policy, each) for each in reported]
+    return [(policy_ref, each) for each in reported]
 
 
 def _quota_users_in(namespace: str, view: ClusterView) -> QuotaConsumerLookup:
@@ -183,8 +183,8 @@ def _evaluate_update(context: PodContext) -> list[PolicyViolation]:
         return violations
     lookup = _quota_users_in(request.namespace, view)
     exceeded = tuple(update_quota_violations(old, pod, request.sub_resource, quotas, lookup))
-    reporting = [policy for policy, limits in context.policies.limits if limits.resource_quotas]
-    return violations + [(policy, each) for policy in reporting for each in exceeded]
+    reporting = [policy_ref for policy_ref, limits in context.policies.limits if limits.resource_quotas]
+    return violations + [(policy_ref, each) for policy_ref in reporting for each in exceeded]
 
 
 class PodResize(NamedTuple):
@@ -200,14 +200,14 @@ def _evaluate_resize(resize: PodResize, context: PodContext) -> Iterator[PolicyV
 
     A pod that violated a limit before, because the limit is newer, may stay where it is or come closer to the limit.
     """
-    for policy, limits in context.policies.limits:
-        sections = context.policies.limits_by_mode[policy[0]]
+    for policy_ref, limits in context.policies.limits:
+        sections = context.policies.limits_by_mode[policy_ref[0]]
         if _resize_violations(limits, resize):
             for violation in (
                 *_pod_resize_violations(limits, resize, sections),
                 *_container_resize_violations(limits, resize, sections),
             ):
-                yield policy, violation
+                yield policy_ref, violation
 
 
 def _resize_violations(limits: LimitRules, resize: PodResize, sections: tuple[LimitRules, ...] = ()) -> list[Violation]:

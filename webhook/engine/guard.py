@@ -70,7 +70,7 @@ def guard_pod(
     shares_processes = bool(gpu_requests.requests) and pod.spec.share_process_namespace
     requests_share = shares_processes and requests_gpu_share(gpu_requests.totals, view.fleet)
     violations: list[PolicyViolation] = []
-    for policy, section in policies.security:
+    for policy_ref, section in policies.security:
         bypasses = find_bypasses(
             request,
             pod,
@@ -81,7 +81,7 @@ def guard_pod(
             allowed_runtime_classes=section.allowed_runtime_classes,
         )
         if bypasses:
-            violations += [(policy, violation) for bypass, violation in bypasses if bypass in section.deny]
+            violations += [(policy_ref, violation) for bypass, violation in bypasses if bypass in section.deny]
     return violations
 
 

@@ -45,14 +45,14 @@ def _mutate_gpu_pod(
 ) -> list[PolicyViolation]:
     policies = context.policies
     violations = _apply_right_sizing(context, policies.right_sizing, choice, mutation) if policies.right_sizing else []
-    for policy, injection in policies.injections:
-        target = _mutation_for_section(policy, mutation)
+    for policy_ref, injection in policies.injections:
+        target = _mutation_for_section(policy_ref, mutation)
         if found := apply_injection(injection, target, context):
-            violations += [(policy, each) for each in found]
-    for policy, topology in policies.topologies:
-        target = _mutation_for_section(policy, mutation)
+            violations += [(policy_ref, each) for each in found]
+    for policy_ref, topology in policies.topologies:
+        target = _mutation_for_section(policy_ref, mutation)
         if found := add_nvlink_affinity(topology, target, context):
-            violations += [(policy, each) for each in found]
+            violations += [(policy_ref, each) for each in found]
     if policies.defaults and (
         mutation.applied_choice is not None or fits_with_defaults(context, mutation.required_node_affinity)
     ):
@@ -63,11 +63,11 @@ def _mutate_gpu_pod(
     return violations
 
 
-def _mutation_for_section(policy: PolicyRef, mutation: PodMutation) -> PodMutation:
+def _mutation_for_section(policy_ref: PolicyRef, mutation: PodMutation) -> PodMutation:
     """Return the mutation in the name of an enforced policy, or one to discard."""
-    if policy[0] is not PolicyMode.ENFORCE:
+    if policy_ref[0] is not PolicyMode.ENFORCE:
         return PodMutation(mutation.pod)
-    mutation.policy = policy[1]
+    mutation.policy = policy_ref[1]
     return mutation
 
 
@@ -78,16 +78,16 @@ def _apply_right_sizing(
     mutation: PodMutation,
 ) -> list[PolicyViolation]:
     mode, declared = right_sizing.rule.mode, context.declared_need
-    policy = (mode, right_sizing.policy)
+    policy_ref = (mode, right_sizing.policy)
     if isinstance(choice, OfferChoice) and mode is PolicyMode.ENFORCE:
         mutation.policy = choice.policy
         apply_choice(choice, context, mutation)
     violations: list[PolicyViolation] = []
     if context.pod.metadata.annotations:
-        violations += [(policy, each) for each in (*declared.errors, *invalid_keep_annotation(context.pod))]
+        violations += [(policy_ref, each) for each in (*declared.errors, *invalid_keep_annotation(context.pod))]
     report = right_sizing_violation(choice, mode, context.gpu_requests, declared=declared.memory_mib is not None)
     if report is not None:
-        violations.append((policy, report))
+        violations.append((policy_ref, report))
     return violations
 
 
