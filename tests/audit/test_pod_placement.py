@@ -166,8 +166,8 @@ def test_the_reason_for_unknown_free_gpus_is_reported() -> None:
     told = placed(make_pod().gpus(2).build(), gpu_node("n"), held, report("n", 17, {}))
 
     why = "its agent's report cannot be used: it lists 17 GPUs, more than the supported 16"
-    assert answer(bare) == "Goes to n (it is unknown which GPUs are free: no agent runs there)"
-    assert answer(told) == f"Goes to n (it is unknown which GPUs are free: {why})"
+    assert answer(bare) == "Would be placed on n (it is unknown which GPUs are free: no agent runs there)"
+    assert answer(told) == f"Would be placed on n (it is unknown which GPUs are free: {why})"
 
 
 def test_unhealthy_gpus_are_reported() -> None:
@@ -175,10 +175,10 @@ def test_unhealthy_gpus_are_reported() -> None:
     unsure = [gpu_node("n"), ailing(report("n", 4, BRIDGED, {3: "team/x"}), 0, 2), running("x", "n", count=2)]
     pod = make_pod().gpus(1).build()
 
-    assert answer(placed(pod, *sick)) == "Goes to n, GPUs 0; gets unhealthy GPUs 0"
+    assert answer(placed(pod, *sick)) == "Would be placed on n, GPUs 0; gets unhealthy GPUs 0"
     assert placement_document(placed(pod, *sick))["nodes"][0]["unhealthy"] == (0,)
     why = "it is unknown which GPUs are free: its agent reports more free GPUs than the Node has"
-    assert answer(placed(pod, *unsure)) == f"Goes to n ({why}); may get unhealthy GPUs 0,2"
+    assert answer(placed(pod, *unsure)) == f"Would be placed on n ({why}); may get unhealthy GPUs 0,2"
 
 
 def domain(name: str, *free: int) -> list[Json]:
@@ -434,8 +434,8 @@ def test_the_number_of_nodes_that_fit_a_daemon_set_is_reported() -> None:
     item = deployment(1, make_pod().gpus(1).build(), "DaemonSet")
     full = running("x", "b", GPU, 4)
 
-    assert answer(placed(item, gpu_node("a"), gpu_node("b"))).startswith("Goes to each of the 2 nodes")
-    assert answer(placed(item, gpu_node("a"), gpu_node("b"), full)).startswith("Goes to 1 of the 2 nodes")
+    assert answer(placed(item, gpu_node("a"), gpu_node("b"))).startswith("Would be placed on each of the 2 nodes")
+    assert answer(placed(item, gpu_node("a"), gpu_node("b"), full)).startswith("Would be placed on 1 of the 2 nodes")
 
 
 def with_adapter(node: Json, count: int = 4) -> Json:

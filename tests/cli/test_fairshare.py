@@ -134,4 +134,4 @@ def test_a_kubeconfig_for_a_snapshot_is_an_error(rightslice: Run, cluster: str) 
 def test_without_a_cluster_the_message_names_the_flag(rightslice: Run) -> None:
     ran = rightslice("fairshare")
     assert (ran.code, ran.out) == (2, "")
-    assert "Name a snapshot: --cluster FILE, or --cluster live or demo" in ran.err
+    assert "a snapshot (--cluster FILE), or --cluster demo" in ran.err

@@ -19,7 +19,7 @@ ROOM = ["--cluster", "room/cluster.yaml"]
 TRACE = ["--nodes", "room/nodes.csv", "--pods", "room/pods.csv"]
 
 WRONG = [
-    ("capacity without a cluster", ["capacity"], "which cluster? Name one: --cluster live, a snapshot"),
+    ("capacity without a cluster", ["capacity"], "no cluster given. Write --cluster live, a snapshot"),
     ("a kubeconfig for a snapshot", ["capacity", *ROOM, "--context", "a"], "a live cluster: write --cluster live"),
     ("a cluster that is not there", ["capacity", "--cluster", "none.yaml"], "none.yaml: must be a YAML or JSON file"),
     ("a cluster without nodes", ["capacity", "--cluster", "room/pods.yaml"], "room/pods.yaml: no nodes here"),
@@ -27,7 +27,7 @@ WRONG = [
     ("all nodes, drawn", ["capacity", *ROOM, "-o", "svg"], "-o svg: draws one node. Name it"),
     ("a machine in a cluster", ["capacity", *ROOM, "--links", "room/dgx-1.txt"], "describes one machine. Leave"),
     ("a machine that is not there", ["capacity", "--links", "none.txt"], "none.txt: cannot be read: No such file"),
-    ("links of another kind", ["capacity", "--links", "room/pods.csv"], "must have a head that begins with GPU0"),
+    ("links of another kind", ["capacity", "--links", "room/pods.csv"], "must have a header line that starts"),
     ("no pods to place", ["place", "-f", "policies", *ROOM], "policies: no pods and no workloads here"),
     ("pods that cannot be read", ["place", "-f", "bad/broken.yaml", *ROOM], "bad/broken.yaml"),
     ("a trace and YAML", ["simulate", "--nodes", "room/nodes.csv", "--pods", "room"], "must both be traces"),

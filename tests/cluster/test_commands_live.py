@@ -91,7 +91,7 @@ def test_one_pod_is_explained(plane: Plane, namespace: str) -> None:
     assert f"Pod {namespace}/two" in ran.stdout
     missing = rightslice(plane, "explain", "nobody", "-n", namespace)
     assert (missing.returncode, missing.stdout) == (2, "")
-    assert f"no pod is called 'nobody' in namespace '{namespace}' of this cluster" in missing.stderr
+    assert f"no pod named 'nobody' in namespace '{namespace}' of this cluster" in missing.stderr
 
 
 def test_a_changed_pod_is_explained(plane: Plane, namespace: str) -> None:

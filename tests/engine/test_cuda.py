@@ -124,7 +124,7 @@ CASES = {
         gpu().image("x:cu128"), [MIDDLE, OLD], ["GPU-C102"], "and an older one on Tesla-T4"
     ),
     "on some nodes only: name them": Case(
-        gpu().image("x:cu128"), [NEW, OLD], ["GPU-C102"], "found one that does on NVIDIA-H100-80GB-HBM3 only"
+        gpu().image("x:cu128"), [NEW, OLD], ["GPU-C102"], "found NVIDIA-H100-80GB-HBM3; the others have"
     ),
     "nodes that say nothing": Case(gpu().image("x:cu128"), [SILENT], []),
     "one node may fit, nobody knows: no refusal": Case(gpu().image("x:cu128"), [SILENT, OLD], ["GPU-C101"], "Tesla-T4"),
@@ -195,7 +195,7 @@ CASES = {
     "B300 needs a newer one still": Case(gpu().image("x:cu128"), [B300], ["GPU-C103"], "CUDA 12.9 or newer"),
     "an older GPU is among them": Case(gpu().image("x:cu124"), [B200, NEW], []),
     "a major alone does not say": Case(gpu().image("x:cuda12"), [B200], []),
-    "V100 ended with CUDA 12": Case(gpu().image("x:cu130"), [V100], ["GPU-C103"], "has no kernels"),
+    "V100 ended with CUDA 12": Case(gpu().image("x:cu130"), [V100], ["GPU-C103"], "is not supported by CUDA 13"),
     "an annotation that cannot be read": Case(
         gpu().annotate("rightslice.dev/cuda", "twelve"), [NEW], ["GPU-C104"], "found 'twelve'"
     ),

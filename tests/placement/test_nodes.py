@@ -185,12 +185,12 @@ WHY_NOT = [
      "node(s) didn't match Pod's node affinity/selector", "excluded by node selector"),
     ("tainted", {"taints": [{"key": "maintenance", "value": "true", "effect": "NoSchedule"}]}, make_pod().gpus(1),
      "node(s) had untolerated taint {maintenance: true}", "taint maintenance=true:NoSchedule"),
-    ("without the CPU", {}, make_pod().gpus(1).asks("cpu", "65"), "Insufficient cpu", "64 cores free of 65"),
+    ("without the CPU", {}, make_pod().gpus(1).asks("cpu", "65"), "Insufficient cpu", "64 cores free, 65 requested"),
     ("without the memory", {}, make_pod().gpus(1).asks("memory", "600Gi"),
-     "Insufficient memory", "512 GiB of memory free of 600"),
+     "Insufficient memory", "512 GiB of memory free, 600 requested"),
     ("a MiB short", {}, make_pod().gpus(1).asks("memory", f"{512 * 1024 + 1}Mi"),
-     "Insufficient memory", "512 GiB of memory free of 512.001"),
-    ("smaller", {}, make_pod().gpus(8), "Insufficient nvidia.com/gpu", "has 4 of 8"),
+     "Insufficient memory", "512 GiB of memory free, 512.001 requested"),
+    ("smaller", {}, make_pod().gpus(8), "Insufficient nvidia.com/gpu", "has 4, 8 requested"),
     ("without that kind", {}, make_pod().asks("nvidia.com/mig-1g.10gb", "1"),
      "Insufficient nvidia.com/mig-1g.10gb", "offers no nvidia.com/mig-1g.10gb"),
 ]  # fmt: skip
@@ -256,7 +256,7 @@ def test_all_reasons_are_reported() -> None:
 
     assert [reason.detail for reason in found] == [
         "taint nvidia.com/gpu=present:NoSchedule",
-        "4 cores free of 8",
+        "4 cores free, 8 requested",
         "full",
     ]
 

@@ -55,7 +55,7 @@ def test_bridges_and_switches_are_parameters() -> None:
 
 
 FAULTS = [
-    ("no head", "hello\n", "must have a head that begins with GPU0"),
+    ("no head", "hello\n", "must have a header line that starts with GPU0"),
     ("a row that is missing", "GPU0 GPU1\nGPU0 X PHB\n", "must have a row for each of 2 GPUs, found 1"),
     ("a cell of another kind", PLAIN.replace("GPU1 PHB", "GPU1 FAR"), "line 3: must have 2 of X, NV#, PIX"),
     ("a row that ends early", PLAIN.replace("X PHB", "X"), "line 2: .* found 'the end of the line'"),

@@ -172,11 +172,11 @@ def test_unevaluated_pods_are_listed_by_reason() -> None:
             audited_pod("c"),
         ]
     )
-    assert [line.split(":")[0] for line in unevaluated_lines(rows)] == [
-        "1 pod was not evaluated at admission, static pods",
-        "  team/Pod/a   1 pod   would be given tolerations",
-        "1 pod was not evaluated at admission, without a record of Rightslice",
+    assert [line.partition(",")[0] for line in unevaluated_lines(rows)] == [
+        "1 pod was not evaluated at admission: no decision record; created while the webhook was down",
         "  team/Pod/b   1 pod   would be given tolerations",
+        "1 pod was not evaluated at admission: static pods",
+        "  team/Pod/a   1 pod   would be given tolerations",
     ]
 
 

@@ -178,7 +178,7 @@ def audit_sources(paths: Sequence[str] | None, cluster: str | None) -> list[str]
         return list(paths)
     if cluster is None:
         choices = "--cluster live, a snapshot (rightslice audit FILE), or --cluster demo"
-        exit_with_error(f"which cluster? Name one: {choices}")
+        exit_with_error(f"no cluster given. Write {choices}")
     return [relative_path(bundled_folder("examples") / "cluster") if cluster == DEMO else cluster]
 
 

@@ -93,7 +93,7 @@ def _placement_of_cluster(cluster: ClusterReader, *, verbose: bool) -> Placement
 
 def _read_placement_snapshot(name: str, access: ClusterFlags, *, verbose: bool) -> ClusterSnapshot:
     if not name:
-        exit_with_error("which cluster? Name one: --cluster live, a snapshot (--cluster FILE), or --cluster demo")
+        exit_with_error("no cluster given. Write --cluster live, a snapshot (--cluster FILE), or --cluster demo")
     reject_access_flags(access)
     try:
         snapshot = read_snapshot(name)

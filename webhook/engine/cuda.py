@@ -104,8 +104,8 @@ def _driver_violations(need: _CudaNeed, requirement: CudaRequirement, offers: Se
         other = [*compatible, *below]
         code, fix = "GPU-C102", f"Select one of these in a node affinity on {PRODUCT_LABEL}: {_offer_names(fitting)}."
         message = (
-            f"the driver should fit {need.source} on every candidate node (found one that does on "
-            f"{_offer_names(fitting)} only, and {_newest_driver(other)} on {_offer_names(other)})"
+            f"only some candidate nodes have a driver that supports {need.source} (found {_offer_names(fitting)}; "
+            f"the others have {_newest_driver(other)} on {_offer_names(other)})"
         )
     elif compatible:
         own, code, fix = requirement.own_driver, "GPU-C102", "Test it there, or use an image with an older CUDA."

@@ -76,7 +76,7 @@ def missing_kernels_reason(toolkit: Version, capability: tuple[int, int] | None)
     if first and toolkit < first[: len(toolkit)]:
         return f"needs a program built with CUDA {format_version(first)} or newer"
     if toolkit[0] >= 13 and capability < _DROPPED_IN_13:
-        return "has no kernels in programs built with CUDA 13 or newer"
+        return "is not supported by CUDA 13 or newer"
     return ""
 
 

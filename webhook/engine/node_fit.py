@@ -97,7 +97,7 @@ def _excluded_by_selectors(name: str, pod: Pod, fleet: Fleet) -> Violation:
         message = f"{PRODUCT_LABEL} must be a product of this cluster (found {', '.join(required)[:120]})"
         similar = _similar_products(required[0][:63], offered)
         return _warn("GPU-T203", path, message, f"Write one of {', '.join(similar)}.")
-    message = f"nodeSelector and affinity leave no node that offers {name}"
+    message = f"nodeSelector and affinity exclude every node that offers {name}"
     fix = f"{name} is offered by {', '.join(offered[:5]) or 'nodes without a product label'}."
     return _warn("GPU-T204", _narrowest_field(name, pod, fleet), message, fix)
 
@@ -177,7 +177,7 @@ def _partial_gpu_violation(context: GpuPodContext, mutation: PodMutation, field:
     if any(rule.key == PRODUCT_LABEL and rule.operator == "NotIn" for rule in mutation.required_node_affinity):
         return []
     products = ", ".join(context.view.fleet.partial_gpu_products) or "no product label of their own"
-    message = f"may be a part of a card on nodes with {products}"
-    fix = f"Add a node affinity on {PRODUCT_LABEL} to be sure of whole cards."
+    message = f"may be a partial GPU on nodes with {products}"
+    fix = f"Add a node affinity on {PRODUCT_LABEL} to get whole GPUs only."
     at_most = PolicyMode.WARN if is_partial_gpu_too_small(context) else PolicyMode.AUDIT
     return [Violation("GPU-T302", field, message, fix, at_most)]

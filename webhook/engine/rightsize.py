@@ -33,8 +33,8 @@ REPORTED_REASONS = NEEDS_NODES | {
 
 _ISOLATION_NOTES = {
     IsolationLevel.HARDWARE: "",
-    IsolationLevel.MEMORY: "; a neighbour's fault ends it too",
-    IsolationLevel.NONE: "; neighbours share its memory and its faults",
+    IsolationLevel.MEMORY: "; there is no fault isolation from other pods on the GPU",
+    IsolationLevel.NONE: "; there is no memory or fault isolation from other pods on the GPU",
 }
 """What a share gives up."""
 

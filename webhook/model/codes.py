@@ -60,14 +60,14 @@ def _topology_code(title: str, reason: str, fix: str) -> FindingCode:
 
 def _unschedulable_code(title: str, reason: str, fix: str) -> FindingCode:
     """A pod that current nodes cannot satisfy: see `webhook.engine.node_fit`."""
-    reason = f"{reason} It is a warning at most, whatever the mode: an autoscaler may add a node."
+    reason = f"{reason} It is never more than a warning, in any mode: an autoscaler may add a node."
     return _topology_code(title, reason, fix)
 
 
 CODES: dict[str, FindingCode] = {
     "GPU-S101": _security_code(
         "NVIDIA_VISIBLE_DEVICES is set",
-        "The container runtime gives the container every GPU that this variable names, whatever it requested; "
+        "The container runtime gives the container every GPU that this variable names, regardless of its request; "
         "scheduler and quota do not count them. CUDA_VERSION without NVIDIA_REQUIRE_CUDA gives it all GPUs.",
         "Remove the variable and request GPUs in resources.limits. The values void and none are fine.",
     ),
@@ -193,7 +193,7 @@ CODES: dict[str, FindingCode] = {
         "a pod too large to evaluate",
         "Pods are evaluated one at a time, so one that would take too long is rejected at once; admitted without "
         "evaluation it could contain anything.",
-        "Stay below the amount in the message; it is many times what pods have.",
+        "Stay below the amount in the message; real pods are far below it.",
     ),
     "GPU-L101": _limits_code(
         "below the minimum",
@@ -238,7 +238,7 @@ CODES: dict[str, FindingCode] = {
     ),
     "GPU-L301": _lint_code(
         "the LimitRange maximum also sets a default",
-        "The API server stores max as the default too: every container that does not name the GPU is given that many.",
+        "The API server stores max as the default too: every container that does not name the GPU gets that number.",
         'Write default: "0" together with the maximum.',
     ),
     "GPU-L302": _lint_code(
@@ -248,7 +248,7 @@ CODES: dict[str, FindingCode] = {
     ),
     "GPU-L303": _lint_code(
         "a default for every container",
-        "Pods without GPUs, sidecars, and pods that request MIG slices are all given a GPU.",
+        "Pods without GPUs, sidecars, and pods that request MIG slices all get a GPU.",
         'Write "0", or remove it.',
     ),
     "GPU-L304": _lint_code(
@@ -275,7 +275,7 @@ CODES: dict[str, FindingCode] = {
         "a shared quota would be exceeded",
         "quotas",
         False,
-        "The policy's namespaces share these GPUs, counted in thousandths whatever their form.",
+        "The policy's namespaces share these GPUs, counted in thousandths of a GPU, including slices and shares.",
         "Request what would fit, wait until a pod named in the message ends, or ask for a higher quota.",
     ),
     "GPU-Q304": FindingCode(
@@ -283,7 +283,7 @@ CODES: dict[str, FindingCode] = {
         "quotas",
         False,
         "The cluster's pods have not been confirmed for a minute, so current usage is unknown.",
-        "Create the pod again later. For admins: /readyz?verbose shows what does not answer.",
+        "Create the pod again later. For admins: /readyz?verbose shows which check fails.",
     ),
     "GPU-Q305": _limits_code(
         "the accounting resource is left out",
@@ -356,7 +356,7 @@ CODES: dict[str, FindingCode] = {
         "a field could not be added",
         "injection",
         True,
-        "The addition would contradict what the user wrote or another policy requires.",
+        "The addition would contradict the pod's own fields or another policy.",
         "Remove the contradicting field, or ask the admin to change the policy.",
     ),
     "GPU-T101": _topology_code(
@@ -366,7 +366,7 @@ CODES: dict[str, FindingCode] = {
     ),
     "GPU-T102": _topology_code(
         "the device plugin rejects several shares",
-        "The kubelet ends such a pod with UnexpectedAdmissionError, and the scheduler does not retry.",
+        "The kubelet rejects such a pod with UnexpectedAdmissionError, and the scheduler does not retry.",
         "Request one share in a container, or a larger slice.",
     ),
     "GPU-T201": _unschedulable_code(
@@ -408,7 +408,8 @@ CODES: dict[str, FindingCode] = {
         "the driver is too old for this image",
         "cuda",
         False,
-        "The program would fail at its first CUDA call: the driver is below the minimum for the image's CUDA major.",
+        "The program would fail at its first CUDA call: the driver is below the minimum for the image's CUDA major "
+        "version.",
         "Use an image with an older CUDA, or nodes with a newer driver.",
     ),
     "GPU-C102": FindingCode(

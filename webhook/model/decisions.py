@@ -48,7 +48,7 @@ class KeepReason(StrEnum):
     MIRROR = ("StaticPod", "static pods are never rewritten")
     BOUND = ("NodeAssigned", "the pod already has a node")
     RESOURCE_CLAIMS = ("ResourceClaims", "the pod uses resource claims")
-    QUEUED = ("QueuedWorkload", "a queueing system budgets this pod by its template")
+    QUEUED = ("QueuedWorkload", "a queueing system reserves quota for this pod by its template")
     SCHEDULING_GATED = (
         "SchedulingGated",
         "a scheduling gate delays the pod, so the current free capacity does not count",

@@ -270,7 +270,10 @@ def parse_topology_matrix(
     lines = [_ANSI_STYLE.sub("", line) for line in text.splitlines()]
     start = next((i for i, line in enumerate(lines) if line.split()[:1] == ["GPU0"]), -1)
     if start < 0:
-        raise TopologyError("topo -m: must have a head that begins with GPU0, found none. Give the whole output")
+        raise TopologyError(
+            "topo -m: must have a header line that starts with GPU0, found none. "
+            "Pass the complete output of nvidia-smi topo -m"
+        )
     gpus = _count_header_gpus(lines[start].split())
     rows = [
         _parse_matrix_row(line.split(), i + 1, gpus)

@@ -44,7 +44,10 @@ def node_lines(cluster: SchedulingSnapshot, node: int, pods: Sequence[NodePodGpu
     devices, topology = cluster.devices[node], cluster.devices[node].topology
     states = [gpu_state(cluster, node, i) for i in range(topology.gpu_count)]
     partitions = [f"GPU{card.index}  {_mig_instances_text(card.used, card.idle)}" for card in devices.mig_cards]
-    notes = {TopologyConfidence.MEASURED: [], TopologyConfidence.ASSUMED: ["Links as usual for this product."]}
+    notes = {
+        TopologyConfidence.MEASURED: [],
+        TopologyConfidence.ASSUMED: ["Links assumed from the product; no agent reports them."],
+    }
     note = notes.get(topology.confidence, ["It is unknown how these GPUs are linked."])
     return [*_link_matrix(topology, "STATE", states), *partitions, *note, *map(_pod_gpus_line, pods)]
 

@@ -140,7 +140,7 @@ def _placement_answer(placed: PlacementResult, paint: Paint) -> str:
     if placed.on_each_node:
         every = "each of the" if placed.replicas > 1 else "the"
         which = f"{placed.fits} of the" if placed.fits < placed.replicas else every
-        return f"Goes to {which} {pluralize(placed.replicas, 'node')} of its DaemonSet"
+        return f"Would be placed on {which} {pluralize(placed.replicas, 'node')} of its DaemonSet"
     best = placed.feasible[0]
     equal = sum(each.key == best.key for each in placed.feasible) - 1
     also = f" ({pluralize(equal, 'other node')} as good)" if equal else ""
@@ -152,7 +152,7 @@ def _placement_answer(placed: PlacementResult, paint: Paint) -> str:
         which += "; it has no replicas"
     elif placed.fits < placed.replicas:
         which += f"; {placed.fits} of {placed.replicas} replicas fit now"
-    return f"Goes to {name}{also}{fixed}{which}"
+    return f"Would be placed on {name}{also}{fixed}{which}"
 
 
 def _gpu_set_text(links: GpuLinks | None) -> str:

@@ -35,9 +35,9 @@ class LocatedFinding(msgspec.Struct, frozen=True):
 class UnevaluatedReason(StrEnum):
     """Reason why a pod was not evaluated at admission. The value is its text in reports."""
 
-    STATIC = "static pods: the kubelet starts them from manifests on their nodes without admission; change them there"
+    STATIC = "static pods, which the kubelet starts from files on their nodes without admission; change them there"
     EXCLUDED = "in namespaces that the webhook configuration excludes"
-    UNRECORDED = "without a record of Rightslice: created while the webhook was down, or before the policy existed"
+    UNRECORDED = "no decision record; created while the webhook was down, or before the policy existed"
 
 
 class ContainerUsage(msgspec.Struct, frozen=True, gc=False):

@@ -171,7 +171,7 @@ def unevaluated_lines(rows: Iterable[WorkloadReport]) -> Iterator[str]:
     for reason, group in groupby(found, key=itemgetter(0)):
         members = list(group)
         number = sum(pods for *_, pods in members)
-        yield f"{pluralize(number, 'pod was', 'pods were')} not evaluated at admission, {reason}"
+        yield f"{pluralize(number, 'pod was', 'pods were')} not evaluated at admission: {reason}"
         cells = [
             (f"  {namespace}/{name}", pluralize(pods, "pod"), f"would be {change}")
             for _, namespace, name, change, pods in members

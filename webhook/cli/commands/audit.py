@@ -54,8 +54,8 @@ WriteFlag = Annotated[
     bool,
     typer.Option(
         "--write",
-        help="With --cluster live: also store the objects that -o policyreport prints, and delete ours that have no "
-        "results any more.",
+        help="With --cluster live: also store the objects that -o policyreport prints, and delete those that no longer "
+        "have results.",
     ),
 ]
 DryRunFlag = Annotated[

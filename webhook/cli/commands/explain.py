@@ -116,7 +116,7 @@ def read_live_pod(cluster: ClusterReader, namespace: str, name: str) -> SourceOb
         if error.status != HTTPStatus.NOT_FOUND:
             raise
         where = f"in namespace {sanitize(namespace)!r} of this cluster"
-        exit_with_error(f"no pod is called {sanitize(name)!r} {where}. Name another namespace with -n")
+        exit_with_error(f"no pod named {sanitize(name)!r} {where}. Name another namespace with -n")
 
 
 def read_snapshot_pod(cluster: str, namespace: str, name: str) -> SourceObject:
@@ -127,7 +127,7 @@ def read_snapshot_pod(cluster: str, namespace: str, name: str) -> SourceObject:
     if pod is None:
         where = f"in namespace {sanitize(namespace)!r} of {sanitize(cluster)}"
         hint = "It is not a finding code either (rightslice explain lists them). Name another namespace with -n"
-        exit_with_error(f"no pod is called {sanitize(name)!r} {where}. {hint}")
+        exit_with_error(f"no pod named {sanitize(name)!r} {where}. {hint}")
     return pod
 
 

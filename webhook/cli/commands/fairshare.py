@@ -60,7 +60,7 @@ def fairshare_command(
     """
     targets, moment, access = parse_targets(output, FORMATS), parse_now(now), ClusterFlags(kubeconfig, context)
     if cluster is None:
-        exit_with_error("which cluster? Name a snapshot: --cluster FILE, or --cluster live or demo")
+        exit_with_error("no cluster given. Write --cluster live, a snapshot (--cluster FILE), or --cluster demo")
     skipped: list[str] = []
     if cluster == LIVE:
         with open_live_cluster(access) as live:

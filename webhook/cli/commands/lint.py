@@ -70,7 +70,7 @@ def lint_command(
 ) -> None:
     """Find misleading LimitRanges and ResourceQuotas.
 
-    Finds settings whose effect is not what they say. Other objects are skipped.
+    Finds settings whose effect differs from what they appear to say. Other objects are skipped.
 
     Each finding comes with the whole corrected object, ready to apply. With --cluster live the objects of a cluster are
     read and not changed. Files that cannot be read, and objects that no API server accepts, are errors.
@@ -112,7 +112,7 @@ def _lint_inputs(
 ) -> list[SourceObject | SkippedDocument]:
     """Read the objects to lint. Exits if the flags are ambiguous."""
     if bool(files) == bool(cluster):
-        exit_with_error("which LimitRanges and quotas? Write -f FILE, or --cluster live, a snapshot or demo")
+        exit_with_error("no input given. Write -f FILE, or --cluster with live, a snapshot or demo")
     if cluster == LIVE:
         with open_live_cluster(access) as live:
             found = list(live.limit_objects(namespace))

@@ -105,7 +105,7 @@ def show_policy(name: PolicyToShow, policies: flags.Policies = None) -> None:
     if name not in found:
         closest = closest_name(name, found)
         hint = f"Did you mean {closest}?" if closest else f"There are {', '.join(sorted(found)) or 'none'}."
-        exit_with_error(f"no policy is called {sanitize(name)!r}. {hint}")
+        exit_with_error(f"no policy named {sanitize(name)!r}. {hint}")
     print_result(yaml_text(_policy_with_defaults(found[name], read_policy_files(policies))))
 
 

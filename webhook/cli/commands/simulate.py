@@ -56,7 +56,8 @@ Seed = Annotated[
 ]
 InOrder = Annotated[bool, typer.Option("--in-order", help="Keep the order of the pods in the trace.")]
 LearnMix = Annotated[
-    bool, typer.Option("--learn", help="Learn the mix of requests from arriving pods, instead of knowing it.")
+    bool,
+    typer.Option("--learn", help="Learn the mix of requests from arriving pods, instead of reading it in advance."),
 ]
 SimulationPolicies = Annotated[
     list[str] | None,

@@ -27,7 +27,7 @@ RECREATE_HINT = (
     "Resources of a running pod cannot be restored. Copy these into its manifest, or the template of its workload, "
     "and create it again; the annotation keeps Rightslice from shrinking it."
 )
-NOTHING_TO_UNDO = "Rightslice changed the GPUs of none of these pods, or they carry no record of it."
+NOTHING_TO_UNDO = "None of these pods has a record that Rightslice changed its GPUs."
 PodName = Annotated[str | None, typer.Argument(metavar="POD", help="A pod of the cluster.", show_default=False)]
 UndoFiles = Annotated[
     list[str] | None,

@@ -163,12 +163,12 @@ def _check_capabilities(path: FieldPath, variable: EnvVar, allowed: frozenset[st
         extra = parse_capabilities(variable.value) - _FREE_CAPABILITIES - allowed
         if not extra or "all" in allowed:
             return None
-        listed = f"{quote_text(', '.join(sorted(extra)))} as well"
+        listed = quote_text(", ".join(sorted(extra)))
     else:
         listed = _describe_value(variable)
     permitted = ", ".join(["compute", "utility", *sorted(allowed)])
     return describe_bypass(
-        "driverCapabilitiesEnv", path, f"{DRIVER_CAPABILITIES} must name only {permitted}, found {listed}"
+        "driverCapabilitiesEnv", path, f"{DRIVER_CAPABILITIES} must contain only {permitted}, found {listed}"
     )
 
 
@@ -176,7 +176,7 @@ def _check_library_path(path: FieldPath, variable: EnvVar) -> DetectedBypass | N
     folders = variable.value.split(":") if variable.value else []
     if variable.value_from is None and all(map(_is_system_folder, folders)):
         return None
-    must = "must name only folders under /usr, /lib, /lib64 or /opt"
+    must = "must contain only folders under /usr, /lib, /lib64 or /opt"
     fix = f"Write whole paths under these folders (a shell's ${{…}} is not expanded here), or remove {LIBRARY_PATH}."
     return describe_bypass("loaderEnv", path, f"{LIBRARY_PATH} {must}, found {_describe_value(variable)}", fix)
 

@@ -30,7 +30,7 @@ def find_gpu_runtime_class(spec: PodSpec, allowed: frozenset[str]) -> list[Detec
 
 def find_preset_node(spec: PodSpec) -> list[DetectedBypass]:
     """Return the node that a new pod sets itself, without the scheduler."""
-    message = f"nodeName must be left to the scheduler in a pod that uses GPUs, found {quote_text(spec.node_name)}"
+    message = f"nodeName must not be set in a pod that uses GPUs, found {quote_text(spec.node_name)}"
     return [describe_bypass("nodeName", ("spec", "nodeName"), message)]
 
 

@@ -95,7 +95,7 @@ def _lint_container_item(item: Json, name: str, path: FieldPath) -> Iterator[Fin
         yield lint_finding(
             "GPU-L301",
             (*path, "max", name),
-            f"max also sets the default: every container that does not name {name} is given {default}, "
+            f"max also sets the default: every container that does not name {name} gets {default}, "
             "including pods without GPUs and pods that request MIG slices",
             f'Add default: {{{name}: "0"}}.{without}',
         )
@@ -103,7 +103,7 @@ def _lint_container_item(item: Json, name: str, path: FieldPath) -> Iterator[Fin
         yield lint_finding(
             "GPU-L303",
             (*path, "default", name),
-            f"every container that does not name {name} is given {default}, "
+            f"every container that does not name {name} gets {default}, "
             "including pods without GPUs and pods that request MIG slices",
             f'Write "0".{without}',
         )

@@ -76,7 +76,7 @@ def _uncovered_forms_finding(path: FieldPath, hard: Json) -> Finding:
     parts = [key for key in hard if _max_gpu_milli(key) and key != WHOLE_GPUS]
     amount = "1000 for each GPU"
     if parts:
-        amount += f" and the largest weight of the others on any card, {_total_gpu_milli(hard)} together"
+        amount += f" and the largest weight of each other resource on any card, {_total_gpu_milli(hard)} in total"
     return lint_finding(
         UNCOVERED_FORMS_CODE,
         path,

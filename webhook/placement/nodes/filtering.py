@@ -71,9 +71,11 @@ def _insufficient_cpu_memory(
 ) -> Iterator[FilterReason]:
     cpu, memory = max(0, cluster.free[node].cpu_milli), max(0, cluster.free[node].memory) // MIB
     if requirements.cpu_milli > cpu:
-        yield FilterReason("Insufficient cpu", f"{cpu / 1000:g} cores free of {requirements.cpu_milli / 1000:g}")
+        yield FilterReason(
+            "Insufficient cpu", f"{cpu / 1000:g} cores free, {requirements.cpu_milli / 1000:g} requested"
+        )
     if requirements.memory_mib > memory:
-        text = f"{_format_gib(memory)} GiB of memory free of {_format_gib(requirements.memory_mib)}"
+        text = f"{_format_gib(memory)} GiB of memory free, {_format_gib(requirements.memory_mib)} requested"
         yield FilterReason("Insufficient memory", text)
 
 
@@ -130,9 +132,9 @@ def _insufficient_detail(cluster: SchedulingSnapshot, resource: str, count: int,
     if not installed:
         text = f"offers no {resource}"
     elif installed < count:
-        text = f"has {installed} of {count}"
+        text = f"has {installed}, {count} requested"
     else:
-        text = "full" if not free else f"{free} free of {count}"
+        text = "full" if not free else f"{free} free, {count} requested"
     hint = _repartition_hint(cluster, resource, node)
     return f"{text}; {hint}" if hint else text
 

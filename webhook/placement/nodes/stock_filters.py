@@ -78,7 +78,11 @@ def _node_resource_reasons(pod: Pod, requested: Amounts, node: FleetNode, free: 
         yield FilterReason("node(s) didn't match the requested node name", f"spec.nodeName is {pod.spec.node_name}")
     for name, amount in requested.items():
         if amount > max(0, free.get(name, 0)):
-            there = f"{format_nano(max(0, free[name]))} free of {format_nano(amount)} {name}" if name in free else ""
+            there = (
+                f"{format_nano(max(0, free[name]))} {name} free, {format_nano(amount)} requested"
+                if name in free
+                else ""
+            )
             yield FilterReason(f"Insufficient {name}", there or f"offers no {name}")
 
 
