@@ -286,5 +286,7 @@ def _setting_message(error: ErrorDetails) -> str:
         return f"{flag}: must be NAMESPACE/NAME, found {error['input']!r}"
     if kind == "value_error":
         return f"{flag}: {error['ctx']['error']}"
-    must = re.sub(r"^(Input|String|Value) should ", "must ", message).partition(",")[0]
+    must = re.sub(r"^(Input|String|Value) should ", "must ", message)
+    if kind != "literal_error":  # which lists the choices
+        must = must.partition(",")[0]
     return f"{flag}: {must}, found {error['input']!r}"

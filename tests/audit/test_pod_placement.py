@@ -227,7 +227,7 @@ def test_the_domain_of_a_gang_and_the_reasons_against_others(size: int, said: st
     lines = placement_lines(found)
     rows = {line.split()[0]: line for line in lines[lines.index("") + 2 :] if line}
 
-    assert lines[2].strip() == f"Its workload of {size} pods, in one domain by nvidia.com/gpu.clique: {said}"
+    assert lines[2].strip() == f"Its workload of {size} pods, in one domain of nvidia.com/gpu.clique: {said}"
     assert {name: rows[name].partition("NVLink")[2].strip() for name in why} == why
 
 
@@ -257,7 +257,7 @@ def test_placed_pods_of_a_gang_count_for_their_domain() -> None:
     found = placed(member("next").build(), *domain("a", 8, 8, 8), *domain("b", 8, 8, 8), seated)
 
     assert placement_lines(found)[2].strip() == (
-        "Gang team/jobset.sigs.k8s.io/jobset-name=t of 3 pods, 1 of them placed, in one domain by"
+        "Gang team/jobset.sigs.k8s.io/jobset-name=t of 3 pods, 1 of them placed, in one domain of"
         " nvidia.com/gpu.clique: a has capacity for it and 1 other"
     )
     assert "b has 0 of the gang, a 1" in "\n".join(placement_lines(found))
@@ -268,7 +268,7 @@ def test_a_gang_of_unknown_size_is_placed_where_most_is_free() -> None:
     found = placed(pod, *CLUSTER)
 
     assert placement_lines(found)[2].endswith(
-        "of unknown size, in one domain by nvidia.com/gpu.clique: a has capacity for 3 such pods"
+        "of unknown size, in one domain of nvidia.com/gpu.clique: a has capacity for 3 such pods"
     )
     assert "b has capacity for 2, a for 3" in "\n".join(placement_lines(found))
 

@@ -51,7 +51,7 @@ ANOTHERS = {
 def test_an_object_of_another_tool_is_neither_written_nor_deleted(tmp_path: Path, there: dict[str, Any]) -> None:
     everything, [line], asked = published(tmp_path, listed(there))
     assert (everything, asked) == (False, [])
-    assert line.startswith(f"Report a/{NAME} belongs to another tool and is left alone: ")
+    assert line.startswith(f"Report a/{NAME} belongs to another tool and is not changed: ")
     assert published(tmp_path, listed(there), empty=True) == (True, [], [])
 
 

@@ -80,7 +80,7 @@ def test_a_product_without_a_price_is_named(rightslice: Run, tmp_path: Path) -> 
     example = (ROOT / "examples" / "prices" / "example.yaml").read_text()
     (tmp_path / "p.yaml").write_text("".join(line for line in example.splitlines(True) if "A100-SXM4-80GB" not in line))
     ran = rightslice(*HERE, "--prices", str(tmp_path / "p.yaml"))
-    assert "prices: no price for NVIDIA-A100-SXM4-80GB (1 node): its GPUs are counted, its money is not." in ran.err
+    assert "prices: no price for NVIDIA-A100-SXM4-80GB (1 node): its GPUs are counted without a cost." in ran.err
     assert "8 GPUs are without a price; the cost does not include them." in ran.out
 
 

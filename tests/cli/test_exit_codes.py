@@ -363,7 +363,7 @@ ROLLED = POLICY.replace("spec: {cuda: {}}", "spec: {mode: enforce, rollout: {per
 def test_policy_commands_show_rollouts(rightslice: Run, tmp_path: Path) -> None:
     (tmp_path / "p.yaml").write_text(ROLLED)
     assert "enforce:0%" in rightslice("policy", "list", "--policies", str(tmp_path)).out
-    assert "rollouts of files are not watched" in rightslice("policy", "lint", str(tmp_path)).err
+    assert "rollouts of files are not monitored" in rightslice("policy", "lint", str(tmp_path)).err
     explained = rightslice("explain", "-f", "deploy/train.yaml", "--policies", str(tmp_path)).out
     assert "Audit     p: the rollout does not include this workload" in explained
 

@@ -106,7 +106,7 @@ def test_one_of_several_policies_is_chosen(rightslice: Run, cluster: str, tmp_pa
     assert "several policies have a fairShare: guests, teams. Choose one with --policy NAME" in unclear.err
     assert chosen.out.startswith("policy guests; by namespace; ")
     assert (unknown.code, unknown.out) == (2, "")
-    assert "no policy called 'x' has a fairShare. Policies with one: guests, teams" in unknown.err
+    assert "no policy named 'x' has a fairShare. Policies with one: guests, teams" in unknown.err
 
 
 CLUSTERS = {

@@ -136,7 +136,7 @@ def test_a_report_of_another_tool_with_our_name_is_left_alone(plane: Plane, name
     before = plane.api.get(f"{path}/{NAME}")
 
     [said] = published(plane, [audited_pod("p", namespace=namespace, findings=[DENIED])], ReportApi.OPENREPORTS)
-    assert said.startswith(f"Report {namespace}/{NAME} belongs to another tool and is left alone: its label ")
+    assert said.startswith(f"Report {namespace}/{NAME} belongs to another tool and is not changed: its label ")
     assert "must be rightslice, found scanner. To store the results there, delete" in said
     assert published(plane, [], ReportApi.OPENREPORTS) == []
     assert plane.api.get(f"{path}/{NAME}") == before

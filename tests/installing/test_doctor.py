@@ -455,7 +455,7 @@ def test_expired_certificate_is_reported() -> None:
 
     [line] = [line for line in lines if "serving certificate" in line.summary and "caBundle" not in line.summary]
     assert (line.state, line.summary) == (CheckState.FAIL, f"serving certificate has expired ({ends:%Y-%m-%d})")
-    assert "the leader's log says why" in line.advice
+    assert "see the leader's log" in line.advice
 
 
 def test_advice_for_cert_manager() -> None:

@@ -44,7 +44,7 @@ def test_missing_prices_are_named() -> None:
     assert found.notes == (
         "node euro: rightslice.dev/gpu-price-currency must be USD as in the price table, found 'EUR': not priced",
         "node odd: rightslice.dev/gpu-price-per-hour must be an amount such as 2.50, found 'x1': not priced",
-        "no price for NVIDIA-B300 (2 nodes): its GPUs are counted, its money is not. Add it to the price table",
+        "no price for NVIDIA-B300 (2 nodes): its GPUs are counted without a cost. Add it to the price table",
         "1 node without the label nvidia.com/gpu.product: not priced. Label the node with "
         "rightslice.dev/gpu-price-per-hour",
     )

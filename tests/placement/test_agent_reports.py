@@ -124,7 +124,7 @@ def test_capacity_warns_about_an_implausible_gpu_count() -> None:
 
     *_, said = capacity_table(node_capacities(on.cluster, on.mix))
 
-    assert said == "n: reports 1000000000000000 nvidia.com/gpu, more than any node can have: counted as none"
+    assert said == "n: reports 1000000000000000 nvidia.com/gpu, more than any node can have: ignored"
 
 
 COUNTED = {"as given out": ("4", 4), "more, as of MIG cards": ("8", 8), "as many as can be": ("64", 64)}

@@ -175,7 +175,7 @@ def test_oom_kill_blocks_for_a_week_and_increases_the_need() -> None:
     view = estimate_usage([steady(8000, ooms=(killed,)), *fleet()], NOW)
     assert (
         of(view).blocked_reason
-        == "it ran out of memory on 2023-11-14 21:13Z, so it is not shrunk until 2023-11-21 21:13Z"
+        == "it ran out of memory on 2023-11-14 21:13Z, so it is not right-sized until 2023-11-21 21:13Z"
     )
     assert of(view).risk_ppm(40_000) > HALF_PERCENT
     assert of(estimate_usage([steady(8000, ooms=(killed,))], killed + BLOCK_SECONDS)).blocked_reason == ""
@@ -195,7 +195,7 @@ def test_failures_without_memory_samples_block_only(trouble: dict[str, Any]) -> 
     blind = record([None], pod="blind", **trouble)
     seen, both = of(estimate_usage([steady(8000)], NOW)), of(estimate_usage([steady(8000), blind], NOW))
 
-    assert "it is not shrunk until 2023-11-21 21:13Z" in both.blocked_reason
+    assert "it is not right-sized until 2023-11-21 21:13Z" in both.blocked_reason
     assert msgspec.structs.replace(both, blocked_reason="") == seen
     assert of(estimate_usage([blind, *fleet()], NOW)).blocked_reason == both.blocked_reason
 

@@ -59,7 +59,7 @@ def gpu_time_of_pods(pods: Iterable[Json], fleet: Fleet, by: str, skip: Callable
             continue
         if (gpu_time := gpu_time_of_pod(lifetime, fleet, by)) is not None:
             if _end_time(lifetime) is None:
-                skip(f"pod {_pod_title(data)} counts as having held nothing: it ended and has no end time")
+                skip(f"pod {_pod_title(data)} counts as 0 GPU-hours: it ended and has no end time")
             yield gpu_time
 
 

@@ -62,7 +62,9 @@ class SkippedDocument(msgspec.Struct, frozen=True):
 
 
 STDIN_TWICE = SkippedDocument(SourceLocation(STDIN_NAME), "named twice: standard input can be read once", invalid=True)
-STDIN_EMPTY = SkippedDocument(SourceLocation(STDIN_NAME), "no input: did the program before it fail?", invalid=True)
+STDIN_EMPTY = SkippedDocument(
+    SourceLocation(STDIN_NAME), "no input; the previous program in the pipe may have failed", invalid=True
+)
 NOT_AN_OBJECT = "not a Kubernetes object: it must be a map with apiVersion and kind"
 
 

@@ -52,7 +52,7 @@ async def publish_reports(
             written = await _apply_report(api, one, existing.get(api_path(one)), params)
         except _ForeignReportError as error:
             complete = False
-            log(f"{display_name(one)} belongs to another tool and is left alone: {error}. {FOREIGN_REPORT_HINT}")
+            log(f"{display_name(one)} belongs to another tool and is not changed: {error}. {FOREIGN_REPORT_HINT}")
             continue
         counts = one["summary"]
         text = f"{would}written: {counts['fail']} fail, {counts['warn']} warn"

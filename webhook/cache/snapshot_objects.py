@@ -97,7 +97,7 @@ def read_snapshot_object(raw: RawObject) -> SnapshotObject:
     except msgspec.ValidationError as error:
         raise _shape_error(raw, str(error)) from error
     except RecursionError as error:
-        raise SnapshotError(raw.place_at(()), f"{kind}: is nested too deeply. Write it flatter") from error
+        raise SnapshotError(raw.place_at(()), f"{kind}: is nested too deeply. Reduce the nesting") from error
     if not item.metadata.name and not (isinstance(item, Pod) and item.metadata.generate_name):
         place = raw.place_at(("metadata",))
         raise SnapshotError(place, f"{kind}: metadata.name must be given, found none. Write metadata: {{name: ...}}")

@@ -127,7 +127,8 @@ def load_cluster_policies(
     if not policies.policies and not sources.ready:
         unseen = "Policy files of a server outside the cluster cannot be seen"
         hint = f"Name others: --policies {relative_path(bundled_folder('policies'))}"
-        print_note(f"note: this cluster has no policies, neither objects nor in our ConfigMap. {unseen}. {hint}")
+        places = "neither as objects nor in the ConfigMap rightslice-policies"
+        print_note(f"note: this cluster has no policies, {places}. {unseen}. {hint}")
     if verbose:
         names = sanitize(", ".join(policy.name for policy in policies.policies))
         print_note(f"policies: {names or 'none'} (of the cluster, digest {policies.digest})")
@@ -156,7 +157,7 @@ def choose_fair_share(policies: PolicySet, name: str) -> FairShare:
     if name:
         if name not in shares:
             choices = f"Policies with one: {', '.join(shares) or 'none'}"
-            exit_with_error(f"--policy: no policy called {sanitize(name)!r} has a fairShare. {choices}")
+            exit_with_error(f"--policy: no policy named {sanitize(name)!r} has a fairShare. {choices}")
         return shares[name]
     if len(shares) > 1:
         exit_with_error(f"several policies have a fairShare: {', '.join(shares)}. Choose one with --policy NAME")

@@ -87,14 +87,14 @@ def check_certificates(facts: ClusterFacts, now: datetime) -> Iterator[Diagnosti
     else:
         yield DiagnosticResult.ok("caBundle matches the serving certificate in every webhook")
     if trust.expires is None:
-        advice = "its Secret is missing, or the right to read it"
+        advice = "its Secret is missing or cannot be read"
         yield DiagnosticResult.skip("the serving certificate cannot be read", advice)
         return
     days = (trust.expires - now).days
     term = f"expires in {pluralize(days, 'day')}" if days >= 0 else "has expired"
     summary = f"serving certificate {term} ({trust.expires:%Y-%m-%d})"
     if days < CERTIFICATE_DAYS:
-        reason = CERT_MANAGER_COMMAND if external else "the leader's log says why it was not"
+        reason = CERT_MANAGER_COMMAND if external else "see the leader's log for the reason"
         yield DiagnosticResult.fail(summary, f"it should have been renewed: {reason}")
     else:
         yield DiagnosticResult.ok(summary)

@@ -147,7 +147,7 @@ def _unpriced_notes(unpriced: Mapping[str, int]) -> Iterator[str]:
         if product:
             card = product[: len(card_product(product))]
             add = "it" if card == product else card
-            said = f"no price for {product} ({where}): its GPUs are counted, its money is not"
+            said = f"no price for {product} ({where}): its GPUs are counted without a cost"
             yield f"{said}. Add {add} to the price table"
         else:
             yield f"{where} without the label {PRODUCT_LABEL}: not priced. Label the node with {PRICE_LABEL}"

@@ -282,7 +282,7 @@ def parse_topology_matrix(
     ]
     if len(rows) != gpus:
         must = f"must have a row for each of {gpus} GPUs, found {len(rows)}"
-        raise TopologyError(f"topo -m: {must}. Give the whole output")
+        raise TopologyError(f"topo -m: {must}. Pass the complete output")
     numa = _numa_column_index(lines[start])
     return topology_from_cells(
         [cells for cells, _ in rows],
@@ -338,7 +338,7 @@ def _parse_matrix_row(words: Sequence[str], line: int, gpus: int) -> tuple[list[
         return cells, words[gpus + 1 :]
     wrong = words[1 + found.index(None)] if None in found else "the end of the line"
     must = f"must have {gpus} of X, NV#, PIX, PXB, PHB, NODE and SYS"
-    raise TopologyError(f"topo -m: line {line}: {must}, found {quote_text(wrong)}. Give the output as it was printed")
+    raise TopologyError(f"topo -m: line {line}: {must}, found {quote_text(wrong)}. Pass the output unchanged")
 
 
 def _numa_column_index(head: str) -> int:

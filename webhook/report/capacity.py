@@ -140,7 +140,7 @@ def _unpartitioned_milli(geometry: MigGeometry, card: MigCard) -> int:
 def _capacity_warnings(cluster: SchedulingSnapshot, index: int) -> Iterator[str]:
     node, devices = cluster.fleet.nodes[index], cluster.devices[index]
     for resource, units in node.implausible_gpus.items():
-        yield f"reports {units} {resource}, more than any node can have: counted as none"
+        yield f"reports {units} {resource}, more than any node can have: ignored"
     if _labelled_gpu_count(node.labels) > MAX_ISLAND_GPUS:
         count = node.labels[GPU_COUNT_LABEL]
         yield f"label {GPU_COUNT_LABEL} is {count}, more than any node can have: allocatable GPUs are counted instead"

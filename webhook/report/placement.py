@@ -264,7 +264,7 @@ def gang_line(gang: GangPlacement) -> str:
     size = f" of {pluralize(gang.size, 'pod')}" if gang.size else ", of unknown size"
     placed = sum(gang.placed_by_domain.values())
     also = f", {placed} of them placed" if placed else ""
-    return f"{name}{size}{also}, in one domain by {sanitize(gang.label)}: {_gang_domain_text(gang)}"
+    return f"{name}{size}{also}, in one domain of {sanitize(gang.label)}: {_gang_domain_text(gang)}"
 
 
 def _gang_domain_text(gang: GangPlacement) -> str:

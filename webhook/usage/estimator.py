@@ -260,7 +260,8 @@ def shrink_block_reason(members: Sequence[UsageHistory], now: float) -> str:
     last = max((event for member in members for event in _failure_events(member)), default=None)
     if last is None or last.at + BLOCK_SECONDS <= now:
         return ""
-    return f"{last.cause} on {_utc_minute(last.at)}, so it is not shrunk until {_utc_minute(last.at + BLOCK_SECONDS)}"
+    until = _utc_minute(last.at + BLOCK_SECONDS)
+    return f"{last.cause} on {_utc_minute(last.at)}, so it is not right-sized until {until}"
 
 
 def _failure_events(member: UsageHistory) -> list[FailureEvent]:

@@ -61,7 +61,7 @@ def _policy_notes(policies: PolicySet, now: datetime) -> Iterator[str]:
             yield f"{expired} and has no effect. Remove it, or set a later expirationTime"
     halting = [one for one in policies.policies if one.rollout and one.rollout.halt_thresholds is not None]
     for one in halting:
-        yield f"haltOn of policy {one.name} works only for objects of a cluster; rollouts of files are not watched"
+        yield f"haltOn of policy {one.name} works only for objects of a cluster; rollouts of files are not monitored"
     for one in halting:
         present = {name: section for name in REJECT_ONLY_SECTIONS if (section := getattr(one, name)) is not None}
         sections = " and ".join(name for name, section in present.items() if section.mode is PolicyMode.ENFORCE)

@@ -25,7 +25,7 @@ from webhook.report.undo import UnknownOriginal, original_yaml
 
 RECREATE_HINT = (
     "Resources of a running pod cannot be restored. Copy these into its manifest, or the template of its workload, "
-    "and create it again; the annotation keeps Rightslice from shrinking it."
+    "and create it again; the annotation keeps Rightslice from right-sizing it."
 )
 NOTHING_TO_UNDO = "None of these pods has a record that Rightslice changed its GPUs."
 PodName = Annotated[str | None, typer.Argument(metavar="POD", help="A pod of the cluster.", show_default=False)]
