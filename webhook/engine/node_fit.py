@@ -176,7 +176,7 @@ def _partial_gpu_violation(context: GpuPodContext, mutation: PodMutation, field:
     """Report that nvidia.com/gpu may be a slice, with MIG strategy single, or a share that is not renamed."""
     if any(rule.key == PRODUCT_LABEL and rule.operator == "NotIn" for rule in mutation.required_node_affinity):
         return []
-    products = ", ".join(context.view.fleet.partial_gpu_products) or "no product label of their own"
+    products = ", ".join(context.view.fleet.partial_gpu_products) or "no product label"
     message = f"may be a partial GPU on nodes with {products}"
     fix = f"Add a node affinity on {PRODUCT_LABEL} to get whole GPUs only."
     at_most = PolicyMode.WARN if is_partial_gpu_too_small(context) else PolicyMode.AUDIT

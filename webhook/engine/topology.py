@@ -155,16 +155,16 @@ def _no_links_violation(largest: GpuRequest, context: GpuPodContext) -> Violatio
     feasible, total, fleet = context.feasible, context.gpu_requests.totals[WHOLE_GPU], context.view.fleet
     nodes = feasible.selected & feasible.tolerated
     if find_linked_nodes(count, nodes & _nodes_with_all_cards(context), fleet).nodes:
-        message = f"{count} GPUs must be linked by NVLink, and no node with so many linked GPUs can take the whole pod"
+        message = f"{count} GPUs must be linked by NVLink, and no node with {count} linked GPUs can take the pod"
         fix = "Request less CPU, memory or other GPUs, or ask the admin for nvlink: preferred."
     elif count < total and find_linked_nodes(count, nodes, fleet).nodes:
-        message = f"{count} of {total} GPUs must be linked by NVLink, and no node with so many linked GPUs has {total}"
+        message = f"{count} of {total} GPUs must be linked by NVLink, and no node with {count} linked GPUs has {total}"
         fix = "Request fewer GPUs in all containers together, or ask the admin for nvlink: preferred."
     else:
         largest_node = min(count - 1, fleet.max_units(WHOLE_GPU, nodes), MAX_LINKED_GPUS)
         fewer = range(largest_node, 1, -1)
         most = next((each for each in fewer if find_linked_nodes(each, nodes, fleet).nodes), 0)
-        message = f"{count} GPUs must be linked by NVLink, and no node that this pod may use links so many"
+        message = f"{count} GPUs must be linked by NVLink, and no node that this pod may use links that many"
         fix = f"Request at most {most} GPUs." if most > 1 else "Ask the admin for nvlink: preferred."
     return Violation("GPU-T301", field, message, fix, at_most=PolicyMode.WARN)
 

@@ -23,7 +23,7 @@ from webhook.placement.nvlink import gpu_sets
 from webhook.placement.topology import GpuTopology
 
 NOT_JOINED = "node(s) had no free GPUs joined by NVLink"
-NEVER_JOINED = "node(s) could not join so many GPUs by NVLink"
+NEVER_JOINED = "node(s) could not join that many GPUs by NVLink"
 
 
 class FilterReason(msgspec.Struct, frozen=True):
