@@ -51,8 +51,8 @@ SEED ?= $(shell date +%s)
 
 fuzz: plane ## Fuzz a million reviews, a million quantities and 40,000 pods (FUZZ=10000000 for more, SEED=… to repeat)
 	RIGHTSLICE_FUZZ=$(FUZZ) RIGHTSLICE_FUZZ_SEED=$(SEED) RIGHTSLICE_RACE=20x2000 $(BIN)/python -m pytest -s \
-	  tests/server/test_fuzz.py tests/controlplane/test_quantities.py tests/cluster/test_limits_exactly.py \
-	  tests/cluster/test_claims.py tests/cluster/no_harm/test_safety.py tests/cluster/no_harm/test_race.py
+	  tests/server/test_fuzz.py tests/controlplane/test_quantities.py tests/cluster/test_pod_comparison.py \
+	  tests/cluster/test_random_claims.py tests/cluster/no_harm/test_admission_trials.py tests/cluster/no_harm/test_concurrent_quota.py
 
 lint: $(VENV)/.dev ## Check style, types and imports between packages
 	$(BIN)/ruff check
@@ -75,7 +75,7 @@ RACE ?= 100x10000
 
 bench-cluster: plane ## Measure pod creates on a control plane with and without the webhook, then the RACE for a quota
 	@$(BIN)/python -m benchmarks.cluster
-	RIGHTSLICE_RACE=$(RACE) $(BIN)/python -m pytest -s tests/cluster/no_harm/test_race.py
+	RIGHTSLICE_RACE=$(RACE) $(BIN)/python -m pytest -s tests/cluster/no_harm/test_concurrent_quota.py
 
 # The openb traces are public (see benchmarks/openb.py); TRACES is a folder of them.
 TRACES ?= $(wildcard ../shared/traces/openb)

@@ -17,7 +17,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from benchmarks.live import Figure, apiserver
-from tests.report.audited import DENIED, NODES, NOTED, PRICES, audited_pod
+from tests.report.audit_samples import DENIED, NODES, NOTED, PRICES, audited_pod
 from webhook.cache.bundled_files import bundled_folder
 from webhook.report.audit import AuditPage, totals_by_namespace
 from webhook.report.html import html_report

@@ -32,15 +32,15 @@ from time import perf_counter
 from typing import NamedTuple
 
 from benchmarks.floor import CONDITIONS, COPIED, EMPTY, floors
+from tests.builders import make_pod
 from tests.cluster.client import Json
-from tests.cluster.creating import CLIENTS, create_all
-from tests.cluster.installed import Installed, installed
+from tests.cluster.installation import Installed, installed
 from tests.cluster.nodes import add_nodes, demo_nodes
 from tests.cluster.plane import Plane
+from tests.cluster.pod_creation import CLIENTS, create_all
+from tests.cluster.polling import eventually
 from tests.cluster.processes import Process
-from tests.cluster.waiting import eventually
 from tests.controlplane.build import control_plane, wanted_version
-from tests.make import make_pod
 
 CORES = 2
 RATE = 200

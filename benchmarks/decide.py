@@ -2,7 +2,7 @@
 
 The cluster is that of the demo, grown to 100 nodes; the policies are the whole shipped library. Each pod of the
 corpus, and each pod of its workloads, is sent as an API server sends it, in a namespace that right-sizes
-(`tests/cluster/test_arriving.py` compares the form with a real one). Workloads are evaluated too, template by
+(`tests/cluster/test_admission_reviews.py` compares the form with a real one). Workloads are evaluated too, template by
 template; they are printed apart and together with the pods: they are created once, their pods again and again.
 
 Bounds for pods: median at most 60 µs and at most twice `json.loads`, 99th percentile at most 300 µs. The garbage

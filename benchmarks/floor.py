@@ -17,14 +17,14 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
+from tests.builders import make_pod
 from tests.cluster.client import Json
 from tests.cluster.plane import Plane
+from tests.cluster.polling import eventually
 from tests.cluster.processes import Process, free_port
-from tests.cluster.recorder import stored
-from tests.cluster.waiting import eventually
+from tests.cluster.recording_webhook import stored
 from tests.controlplane.build_cache import cache, tell
 from tests.controlplane.toolchain import find_go
-from tests.make import make_pod
 from webhook.certs.issuer import create_self_signed
 from webhook.manifests.backstop import backstop_policies
 from webhook.manifests.webhooks import EXCLUDED_NAMESPACES, webhook_configurations

@@ -9,8 +9,8 @@ from typing import Any
 import orjson
 import pytest
 
-from tests.make import Json, make_namespace, make_pod
-from tests.world import mig_node, view_of, whole_node
+from tests.builders import Json, make_namespace, make_pod
+from tests.example_cluster import mig_node, view_of, whole_node
 from webhook.audit.evaluate import EvaluationContext, evaluate_all, evaluate_object
 from webhook.audit.object_files import SourceObject, parse_objects, read_objects
 from webhook.cache.bundled_files import bundled_folder

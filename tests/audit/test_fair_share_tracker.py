@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
+from tests.builders import Json, PodMaker, make_pod
 from tests.extender.harness import body, stand
 from tests.extender.test_serving import serving
 from tests.kube.scripted import Answer, Calm, playing, refused, said
-from tests.make import Json, PodMaker, make_pod
 from tests.placement.clusters import gpu_node, running
 from webhook.audit.fair_share_tracker import STALE_SECONDS, FairShareTracker
 from webhook.extender.state import SchedulerState

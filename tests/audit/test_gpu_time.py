@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.make import Json, make_pod
-from tests.world import view_of, whole_node
+from tests.builders import Json, make_pod
+from tests.example_cluster import view_of, whole_node
 from webhook.audit.gpu_time import gpu_time_of_pods
 from webhook.model.fairness import PodGpuTime
 

@@ -8,7 +8,7 @@ from typing import Any
 import orjson
 import pytest
 
-from tests.make import make_namespace, make_node, make_pod
+from tests.builders import make_namespace, make_node, make_pod
 from webhook.audit.adjusted_view import with_namespace_labels, with_only_namespace_labels, without_pod_usage
 from webhook.audit.evaluate import EvaluationContext
 from webhook.audit.object_files import SkippedDocument, SourceObject, parse_objects

@@ -8,9 +8,9 @@ from typing import Any
 import orjson
 import pytest
 
-from tests.make import Json, PodMaker, make_node, make_pod
+from tests.builders import Json, PodMaker, make_node, make_pod
+from tests.example_cluster import mig_node, policies_of, policy, view_of, whole_node
 from tests.placement.clusters import BRIDGED, DGX1, GPU, ailing, gpu_node, placing, report, running
-from tests.world import mig_node, policies_of, policy, view_of, whole_node
 from webhook.audit.evaluate import EvaluationContext
 from webhook.audit.object_files import SourceObject, parse_objects
 from webhook.audit.pod_placement import place_pods

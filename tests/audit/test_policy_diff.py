@@ -8,8 +8,8 @@ import msgspec
 import orjson
 
 from tests.audit.test_pod_audit import NODE, running, world_of
-from tests.make import Json, make_pod
-from tests.world import policies_of, policy
+from tests.builders import Json, make_pod
+from tests.example_cluster import policies_of, policy
 from webhook.audit.object_files import SkippedDocument, SourceObject, parse_objects
 from webhook.audit.policy_diff import compare_policies
 from webhook.cache.snapshot import view_of_objects

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.kube.scripted import Answer, playing, refused, said
-from tests.report.audited import DENIED, NOW, audited_pod, rows_of
+from tests.report.audit_samples import DENIED, NOW, audited_pod, rows_of
 from webhook.audit.report_writer import REPORT_MANAGER, publish_reports
 from webhook.report.policy_reports import NAME, OWNER_LABELS, ReportApi, build_policy_reports
 

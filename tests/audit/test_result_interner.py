@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from tests.audit.test_pod_audit import NODE, audited, running
-from tests.report.audited import DENIED, NOTED, audited_pod
+from tests.report.audit_samples import DENIED, NOTED, audited_pod
 from webhook.audit.cluster_audit import ResultInterner
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.make import Json, PodMaker, make_node, make_pod
+from tests.builders import Json, PodMaker, make_node, make_pod
 from tests.placement.clusters import GPU, asks, gpu_node, placing, running, shared_node
 from webhook.audit.simulation import ArrivingPod, simulate_pods
 from webhook.placement.fragmentation.strategies import ScoringStrategy

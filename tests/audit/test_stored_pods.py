@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from tests.audit.test_pod_audit import NODE, SIZING, audited, labelled
-from tests.make import Json, PodMaker, make_node, make_pod
+from tests.builders import Json, PodMaker, make_node, make_pod
 from webhook.audit.evaluate import EvaluationContext
 from webhook.audit.object_files import SourceObject
 from webhook.audit.stored_pods import container_uses, created_since

@@ -8,7 +8,7 @@ import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.make import Json
+from tests.builders import Json
 from tests.placement.clusters import BRIDGED, gpu_node, report, running
 from webhook.cache.inventory import NodeInventory, build_inventory
 from webhook.model.fleet import fleet_node

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.make import Json, make_node, make_pod
+from tests.builders import Json, make_node, make_pod
 from webhook.cache.build_view import build_view
 from webhook.cache.informers import empty_view
 from webhook.cache.live_view import ViewPublisher

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.make import Json, PodMaker, make_pod
+from tests.builders import Json, PodMaker, make_pod
 from webhook.cache.pod_outcomes import LOOK_BACK_SECONDS, MAX_DELETED_PODS, OutcomePod, OutcomeStore, read_outcome
 from webhook.model.pod_outcomes import PodOutcome
 from webhook.policy.rollout import HaltThresholds, Rollout, find_halt

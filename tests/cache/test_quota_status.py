@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.make import Json, make_node, make_pod
+from tests.builders import Json, make_node, make_pod
 from webhook.cache.quota_status import with_quota_status
 from webhook.cache.snapshot import view_of_objects
 from webhook.errors import SourceLocation

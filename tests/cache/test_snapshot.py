@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.make import Json, make_namespace, make_node, make_pod
+from tests.builders import Json, make_namespace, make_node, make_pod
 from webhook.cache.snapshot import read_snapshot, read_snapshot_view, view_of_objects
 from webhook.errors import SnapshotError, SourceLocation
 from webhook.model.cluster_view import ClusterView

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.builders import make_node, make_pod
 from tests.cli.conftest import FILES, Run
 from tests.conftest import ROOT
-from tests.make import make_node, make_pod
 from tests.report.browser import look
 
 HERE = ("audit", "cluster.yaml", "--policies", "policies")

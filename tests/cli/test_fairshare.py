@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
+from tests.builders import Json, make_node, make_pod
 from tests.cli.conftest import Run
-from tests.make import Json, make_node, make_pod
-from tests.policy.written import policy_text
+from tests.policy.policy_texts import policy_text
 
 NOW = "2026-06-08T00:00:00Z"
 HALF_A_DAY_AGO, ENDED = "2026-06-07T12:00:00Z", "2026-06-07T18:00:00Z"

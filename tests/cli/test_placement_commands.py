@@ -10,8 +10,8 @@ from xml.etree import ElementTree
 import orjson
 import pytest
 
+from tests.builders import Json, make_node
 from tests.cli.conftest import FILES, JUNE, Run
-from tests.make import Json, make_node
 from tests.placement.clusters import gpu_node
 
 GPU = "nvidia.com/gpu"

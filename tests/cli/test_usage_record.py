@@ -17,10 +17,10 @@ import msgspec
 import pytest
 
 import webhook
+from tests.builders import make_pod
 from tests.cli.conftest import JUNE, WORLD, Run
 from tests.house.checkout import read as read_page
-from tests.make import make_pod
-from tests.usage.hostile import plays, says, serving
+from tests.usage.hostile_servers import plays, says, serving
 from webhook.cli.inputs import read_usage_view
 from webhook.usage.history import MIB_TYPECODE, UsageHistory
 from webhook.usage.record_file import UsageRecord, _RecordedContainer, _RecordFile, read_record, write_record

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import aiohttp
 
-from tests.cluster.worlds import PRIORITIES
+from tests.cluster.random_objects import PRIORITIES
 
 Json = dict[str, Any]
 SEEN = "rightslice.test/seen"

@@ -9,7 +9,7 @@ from typing import Any
 
 from tests.cluster.client import Json
 from tests.cluster.plane import Plane
-from tests.cluster.waiting import eventually
+from tests.cluster.polling import eventually
 from webhook.cache.bundled_files import bundled_folder
 from webhook.documents.reader import read_documents
 

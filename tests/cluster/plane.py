@@ -14,8 +14,8 @@ from typing import Any, Self
 from tests.cluster import commands
 from tests.cluster.client import Client
 from tests.cluster.credentials import make_credentials
+from tests.cluster.polling import eventually
 from tests.cluster.processes import Process, free_port
-from tests.cluster.waiting import eventually
 
 STAGES = Path(__file__).with_name("stages.yaml")
 

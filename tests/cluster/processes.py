@@ -12,9 +12,9 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from tests.cluster.waiting import eventually
+from tests.cluster.polling import eventually
 
-SUPERVISOR = Path(__file__).with_name("supervise.py")
+SUPERVISOR = Path(__file__).with_name("supervisor.py")
 
 START_SECONDS = 180
 """An API server is ready in five, and in more than sixty on cores that ten others want too."""

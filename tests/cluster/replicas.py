@@ -6,10 +6,10 @@ import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from tests.cluster.installed import Installed, is_ready
+from tests.cluster.installation import Installed, is_ready
+from tests.cluster.polling import eventually
 from tests.cluster.processes import Process, free_port
 from tests.cluster.proxy import Proxy, proxying
-from tests.cluster.waiting import eventually
 
 
 class Replicas:

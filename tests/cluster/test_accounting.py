@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 from typer.testing import CliRunner, Result
 
+from tests.builders import make_pod
 from tests.cluster.client import RefusedError
 from tests.cluster.plane import Plane
+from tests.cluster.polling import eventually
 from tests.cluster.test_plane import running
-from tests.cluster.waiting import eventually
-from tests.make import make_pod
 from webhook.cli.main import build_app
 from webhook.documents.reader import read_documents
 from webhook.model.gpu_resources import ACCOUNTING_RESOURCE

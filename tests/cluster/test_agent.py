@@ -26,12 +26,12 @@ from tests.agent.kubelet import Kubelet
 from tests.agent.kubelet import serving as kubelet_on
 from tests.agent.library import installed
 from tests.agent.recorded import bridged
+from tests.builders import make_node
 from tests.cluster.client import Json, RefusedError
 from tests.cluster.nodes import NODES, add_nodes, remove_nodes
 from tests.cluster.plane import Plane
-from tests.cluster.waiting import eventually
+from tests.cluster.polling import eventually
 from tests.conftest import ROOT
-from tests.make import make_node
 from webhook.agent.device_owners import with_device_owners
 from webhook.agent.discovery import GpuDiscovery
 from webhook.agent.gpunode_publisher import GpuNodePublisher

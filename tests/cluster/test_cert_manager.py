@@ -14,18 +14,18 @@ from typing import NamedTuple
 
 import pytest
 
+from tests.builders import make_pod
 from tests.cluster.certmanager import CertManager, Mounted
 from tests.cluster.client import Json, RefusedError
 from tests.cluster.credentials import kubeconfig
-from tests.cluster.installed import is_ready, reachable
-from tests.cluster.operators import kinds_of
+from tests.cluster.installation import is_ready, reachable
+from tests.cluster.operator_crds import kinds_of
 from tests.cluster.plane import Plane
+from tests.cluster.polling import eventually
 from tests.cluster.processes import Process, free_port
 from tests.cluster.test_certificates import Caller
-from tests.cluster.waiting import eventually
 from tests.conftest import ROOT
-from tests.make import make_pod
-from tests.policy.written import policy_text
+from tests.policy.policy_texts import policy_text
 from tests.server.managed_site import served
 from webhook.cli.commands.install import InstallMode, shipped_manifests
 from webhook.documents.reader import read_documents

@@ -15,11 +15,11 @@ from typing import Any, Protocol
 
 import pytest
 
+from tests.builders import make_pod
 from tests.cluster.client import RefusedError
 from tests.cluster.credentials import kubeconfig
 from tests.cluster.plane import Plane
-from tests.cluster.waiting import eventually
-from tests.make import make_pod
+from tests.cluster.polling import eventually
 from tests.server.managed_site import managing, page, served
 from tests.server.site import Site
 from tests.server.test_process import Process

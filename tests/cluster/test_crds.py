@@ -9,10 +9,10 @@ import pytest
 
 from tests.cluster.client import Json, RefusedError
 from tests.cluster.plane import Plane
-from tests.cluster.waiting import eventually
+from tests.cluster.polling import eventually
 from tests.conftest import ROOT
+from tests.policy.policy_texts import exception_text, policy_text
 from tests.policy.test_loader import WHOLE
-from tests.policy.written import exception_text, policy_text
 from tests.server.test_policy_admission import FILES, OBJECTS, whole
 from webhook.policy.loader import load_policies
 

@@ -14,16 +14,16 @@ from pathlib import Path
 
 import pytest
 
+from tests.builders import PodMaker, make_pod
 from tests.cluster.client import Json
 from tests.cluster.nodes import add_nodes, remove_nodes
 from tests.cluster.plane import Plane
+from tests.cluster.polling import eventually
 from tests.cluster.processes import Process, free_port
 from tests.cluster.test_agent import DEFINITIONS, GPUNODES, is_served
-from tests.cluster.waiting import eventually
 from tests.conftest import ROOT
-from tests.make import PodMaker, make_pod
+from tests.example_cluster import mig_node
 from tests.placement.clusters import BRIDGED, DGX1, gpu_node, report
-from tests.world import mig_node
 from webhook.certs.issuer import create_self_signed
 from webhook.manifests import scheduler_config
 from webhook.manifests.gpunode_crd import gpunode_crd

@@ -10,13 +10,13 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from tests.builders import make_pod
 from tests.cluster.client import Json, RefusedError
-from tests.cluster.installed import copy_of
+from tests.cluster.installation import copy_of
 from tests.cluster.nodes import add_nodes, demo_nodes, remove_nodes
-from tests.cluster.operators import kinds_of
+from tests.cluster.operator_crds import kinds_of
 from tests.cluster.plane import Plane
 from tests.conftest import ROOT
-from tests.make import make_pod
 from tests.manifests.generated import BUILT
 from webhook.documents.reader import read_documents
 from webhook.manifests.objects import api_path

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.builders import make_pod
 from tests.cluster.client import RefusedError
-from tests.cluster.installed import EVERYTHING, commands, installed
+from tests.cluster.installation import EVERYTHING, commands, installed
 from tests.cluster.plane import Plane
-from tests.cluster.waiting import eventually
-from tests.make import make_pod
-from tests.policy.written import exception_text
+from tests.cluster.polling import eventually
+from tests.policy.policy_texts import exception_text
 from webhook.audit.cluster_reader import ClusterReader
 from webhook.cli.inputs import load_cluster_policies
 from webhook.installing.doctor import diagnose

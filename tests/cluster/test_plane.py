@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
+from tests.builders import make_pod
 from tests.cluster.client import Json, RefusedError
 from tests.cluster.nodes import demo_nodes
 from tests.cluster.plane import Plane
-from tests.cluster.waiting import eventually
+from tests.cluster.polling import eventually
 from tests.conftest import ROOT
-from tests.make import make_pod
 from webhook.documents.reader import read_documents
 
 GPU_TOLERATION = {"key": "nvidia.com/gpu", "operator": "Exists"}

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.cluster.polling import eventually
 from tests.cluster.processes import SUPERVISOR, Process
-from tests.cluster.waiting import eventually
 from tests.conftest import ROOT
 
 SERVER = """

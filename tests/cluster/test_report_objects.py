@@ -12,14 +12,14 @@ from pathlib import Path
 
 import pytest
 
+from tests.builders import make_pod
 from tests.cluster.plane import Plane
+from tests.cluster.polling import eventually
 from tests.cluster.test_crds import is_served
-from tests.cluster.waiting import eventually
 from tests.conftest import ROOT
 from tests.controlplane.definitions import definitions
-from tests.make import make_pod
-from tests.policy.written import policy_text
-from tests.report.audited import DENIED, LONG, NOTED, NOW, audited_pod, rows_of
+from tests.policy.policy_texts import policy_text
+from tests.report.audit_samples import DENIED, LONG, NOTED, NOW, audited_pod, rows_of
 from webhook.audit.report_writer import publish_reports
 from webhook.kube.api import KubeClient
 from webhook.report.policy_reports import MAX_RESULTS, ReportApi, build_policy_reports

@@ -13,14 +13,14 @@ from typing import Any
 import pytest
 import trustme
 
+from tests.builders import make_pod
 from tests.cluster.client import Json
-from tests.cluster.installed import page
+from tests.cluster.installation import page
 from tests.cluster.plane import Plane
+from tests.cluster.polling import eventually
 from tests.cluster.processes import Process, free_port
 from tests.cluster.test_manifests import MANIFESTS, built, space
-from tests.cluster.waiting import eventually
 from tests.controlplane.build import control_plane, wanted_version
-from tests.make import make_pod
 from webhook.documents.reader import read_documents
 from webhook.manifests.scheduler_config import EXTENDER_CA_FILE, SECOND_SCHEDULER_NAME
 from webhook.model.gpu_resources import ACCOUNTING_RESOURCE

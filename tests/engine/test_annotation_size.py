@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests.engine.deciding import FOUR, NODES, SIZING
-from tests.make import Json, PodMaker, make_pod
-from tests.world import ask, codes, shaped
+from tests.builders import Json, PodMaker, make_pod
+from tests.engine.decisions import FOUR, NODES, SIZING
+from tests.example_cluster import ask, codes, shaped
 from webhook.model.decisions import KeepReason, KeepRequest
 
 MOST = 256 * 1024

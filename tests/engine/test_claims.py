@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.make import Json, PodMaker, make_namespace, make_pod
-from tests.world import NO_USAGE, NOW, ask, codes, policies_of, policy, request_of, view_of
+from tests.builders import Json, PodMaker, make_namespace, make_pod
+from tests.example_cluster import NO_USAGE, NOW, ask, codes, policies_of, policy, request_of, view_of
 from webhook.engine.decision_cache import DecisionCache
 from webhook.model.claims import ClaimSpec, ResourceClaimTemplate, claim_charge
 from webhook.model.cluster_view import ClusterView

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.make import Json, PodMaker, make_pod
+from tests.builders import Json, PodMaker, make_pod
 from tests.strategies import pods
 from webhook.engine.cuda import cuda_violations
 from webhook.engine.gpu_requests import gpu_requests_of_pod

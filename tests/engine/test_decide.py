@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests.engine.deciding import ENV, FOUR, NODES, SIZING, bad
-from tests.make import make_pod
-from tests.world import ask, codes
+from tests.builders import make_pod
+from tests.engine.decisions import ENV, FOUR, NODES, SIZING, bad
+from tests.example_cluster import ask, codes
 from webhook.model.decisions import Decision, KeepReason, KeepRequest
 
 

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.engine.lawful import POLICIES, SMALL, TRUSTED, VIEWS, any_pods, gpu_pods
-from tests.make import Json, PodMaker, make_namespace, make_pod
-from tests.using import observed, seen
-from tests.world import NO_USAGE, NOW, codes, mig_node, policies_of, policy, request_of, view_of, whole_node
+from tests.builders import Json, PodMaker, make_namespace, make_pod
+from tests.engine.invariants import POLICIES, SMALL, TRUSTED, VIEWS, any_pods, gpu_pods
+from tests.example_cluster import NO_USAGE, NOW, codes, mig_node, policies_of, policy, request_of, view_of, whole_node
+from tests.usage_builders import observed, seen
 from webhook.engine.decide import decide
 from webhook.engine.decision_cache import INDEX_KEYS, MAX_ENTRIES, MAX_KEY_BYTES, DecisionCache
 from webhook.model.cluster_view import AssumedPod, ClusterView

@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.make import PodMaker, make_pod
-from tests.using import observed, seen
+from tests.builders import PodMaker, make_pod
+from tests.usage_builders import observed, seen
 from webhook.engine.declared_need import DeclaredNeed, declared_need_of
 from webhook.engine.demand import DemandInput, need_by_evidence
 from webhook.engine.gpu_requests import gpu_requests_of_pod

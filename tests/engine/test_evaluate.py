@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.make import Json, PodMaker, make_namespace, make_node, make_pod
-from tests.world import A100, ask, codes, mig_node, view_of, whole_node
+from tests.builders import Json, PodMaker, make_namespace, make_node, make_pod
+from tests.example_cluster import A100, ask, codes, mig_node, view_of, whole_node
 from webhook.engine.decide import total_milli
 from webhook.model.cluster_view import ClusterView
 from webhook.model.decisions import KeepReason, KeepRequest

@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.engine.deciding import ENV, FOUR, bad, exempt
-from tests.make import PodMaker, make_pod
-from tests.world import NO_USAGE, NOW, ask, codes, policies_of, policy, request_of, view_of
+from tests.builders import PodMaker, make_pod
+from tests.engine.decisions import ENV, FOUR, bad, exempt
+from tests.example_cluster import NO_USAGE, NOW, ask, codes, policies_of, policy, request_of, view_of
 from webhook.engine.decide import decide
 from webhook.model.enums import PolicyMode
 

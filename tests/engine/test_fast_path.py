@@ -6,8 +6,8 @@ from random import Random
 
 import msgspec
 
-from tests.cluster.worlds import limit_range, placed, pod, quota, usage
-from tests.make import Json
+from tests.builders import Json
+from tests.cluster.random_objects import limit_range, placed, pod, quota, usage
 from webhook.engine.limitrange.fast_path import is_surely_admitted
 from webhook.engine.limitrange.validation import predict_admission
 from webhook.engine.quota.admission import predict_quota_refusals

@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from tests.make import Json, PodMaker, make_namespace, make_node, make_pod
-from tests.using import observed, seen
-from tests.world import A100, GPU_TAINT, MIXED, ask, codes, mig_node, shaped, tainted, view_of, whole_node
+from tests.builders import Json, PodMaker, make_namespace, make_node, make_pod
+from tests.example_cluster import A100, GPU_TAINT, MIXED, ask, codes, mig_node, shaped, tainted, view_of, whole_node
+from tests.usage_builders import observed, seen
 from webhook.model.cluster_view import AssumedPod, ClusterView
 from webhook.model.decisions import KeepReason, KeepRequest, OfferChoice
 from webhook.model.usage import UsageView

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.make import PodMaker, make_pod
+from tests.builders import PodMaker, make_pod
 from webhook.engine.gpu_requests import gpu_requests_of_pod
 from webhook.model.pod_resources import effective_amount, max_consumption
 from webhook.model.pods import parse_pod

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.engine.guarding import KINDS, look, names
-from tests.make import Json, make_pod
+from tests.builders import Json, make_pod
+from tests.engine.guard_violations import KINDS, look, names
 from tests.strategies import pods
 from webhook.engine.gpu_requests import gpu_requests_of_pod
 from webhook.engine.guard import find_bypasses

@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from tests.engine.guarding import look, names
-from tests.make import Json, PodMaker, make_pod
+from tests.builders import Json, PodMaker, make_pod
+from tests.engine.guard_violations import look, names
 from webhook.model.annotations import (
     DECISION_ANNOTATION,
     ORIGINAL_ANNOTATION,

@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.engine.guarding import KINDS, look, names, places
-from tests.make import Json, make_pod
+from tests.builders import Json, make_pod
+from tests.engine.guard_violations import KINDS, look, names, places
 
 
 class Variable(NamedTuple):

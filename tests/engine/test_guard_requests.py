@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.engine.guarding import look, names
-from tests.make import Json, make_pod
+from tests.builders import Json, make_pod
+from tests.engine.guard_violations import look, names
 
 CLASSES = {
     "nvidia": True,

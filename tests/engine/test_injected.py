@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.make import Json, PodMaker, make_namespace, make_pod
-from tests.world import ask, codes, mig_node, shaped, view_of, whole_node
+from tests.builders import Json, PodMaker, make_namespace, make_pod
+from tests.example_cluster import ask, codes, mig_node, shaped, view_of, whole_node
 from webhook.model.cluster_view import ClusterView
 from webhook.model.pods import parse_pod
 

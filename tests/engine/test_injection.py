@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.make import Json, PodMaker, make_namespace, make_node, make_pod
-from tests.world import A100, GPU_TAINT, MIXED, ask, codes, shaped, tainted, view_of, whole_node
+from tests.builders import Json, PodMaker, make_namespace, make_node, make_pod
+from tests.example_cluster import A100, GPU_TAINT, MIXED, ask, codes, shaped, tainted, view_of, whole_node
 
 RULE = "{key: zone, operator: In, values: [a]}"
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"

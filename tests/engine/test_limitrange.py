@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.engine.lawful import gpu_pods
-from tests.make import PodMaker, make_pod
+from tests.builders import PodMaker, make_pod
+from tests.engine.invariants import gpu_pods
 from webhook.engine.limitrange.injected_gpus import find_injected_gpus
 from webhook.engine.limitrange.validation import predict_admission
 from webhook.errors import QuantityError

@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.make import Json, PodMaker, make_namespace, make_node, make_pod
-from tests.world import (
+from tests.builders import Json, PodMaker, make_namespace, make_node, make_pod
+from tests.example_cluster import (
     A100,
     NO_USAGE,
     NOW,

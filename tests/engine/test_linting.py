@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.make import Json
+from tests.builders import Json
+from tests.example_cluster import ask, codes
 from tests.strategies import anything
-from tests.world import ask, codes
 from webhook.engine.linting import fix_object, lint_all_objects, lint_object
 from webhook.engine.linting.validation import find_object_errors
 from webhook.model.findings import Finding

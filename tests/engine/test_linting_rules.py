@@ -1,4 +1,4 @@
-"""Lint: errors of objects that the API server rejects, in its words (`tests/cluster/test_traps.py` compares them)."""
+"""Lint: errors of objects that the API server rejects; `tests/cluster/test_lint_findings.py` compares the messages."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from tests.builders import Json
 from tests.engine.test_linting import GPU, limit_range
-from tests.make import Json
 from webhook.engine.linting.validation import find_object_errors
 from webhook.model.field_paths import format_path
 

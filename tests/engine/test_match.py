@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from tests.engine.deciding import ENV, FOUR, bad
-from tests.make import PodMaker, make_namespace
-from tests.world import ask, codes, request_of, view_of
+from tests.builders import PodMaker, make_namespace
+from tests.engine.decisions import ENV, FOUR, bad
+from tests.example_cluster import ask, codes, request_of, view_of
 from webhook.engine.match import condition_variables
 from webhook.model.cluster_view import ClusterView
 from webhook.policy.match_conditions import KNOWN_FIELDS

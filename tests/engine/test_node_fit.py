@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.make import Json, PodMaker, make_namespace, make_node, make_pod
-from tests.world import A100, GPU_TAINT, ask, codes, mig_node, tainted, view_of, whole_node
+from tests.builders import Json, PodMaker, make_namespace, make_node, make_pod
+from tests.example_cluster import A100, GPU_TAINT, ask, codes, mig_node, tainted, view_of, whole_node
 from webhook.model.field_paths import format_path
 
 GPU, SHARED = "nvidia.com/gpu", "nvidia.com/gpu.shared"

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.make import Json, make_pod
-from tests.policy.written import load_texts, policy_text
+from tests.builders import Json, make_pod
+from tests.policy.policy_texts import load_texts, policy_text
 from webhook.engine.object_limits import MAX_COUNTS, TEXT_LENGTH, find_exceeded_limit
 from webhook.model.admission import AdmissionRequest
 from webhook.model.pods import parse_pod

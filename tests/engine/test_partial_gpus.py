@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.make import Json, PodMaker, make_namespace, make_node, make_pod
-from tests.world import A100, ask, codes, shaped, tainted, view_of, whole_node
+from tests.builders import Json, PodMaker, make_namespace, make_node, make_pod
+from tests.example_cluster import A100, ask, codes, shaped, tainted, view_of, whole_node
 
 GPU = "nvidia.com/gpu"
 SLICE, SHARE = "NVIDIA-A100-SXM4-80GB-MIG-1g.10gb", "NVIDIA-L4-SHARED"

@@ -7,7 +7,7 @@ from typing import Any
 import jsonpatch
 import pytest
 
-from tests.make import Json, make_pod
+from tests.builders import Json, make_pod
 from webhook.engine.mutation import PodMutation
 from webhook.engine.patch import build_patch
 from webhook.model.pods import NodeSelectorRequirement, Toleration, parse_pod

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.make import Json, PodMaker, make_node, make_pod
-from tests.world import A100, GPU_TAINT, ask, codes, shaped, tainted
+from tests.builders import Json, PodMaker, make_node, make_pod
+from tests.example_cluster import A100, GPU_TAINT, ask, codes, shaped, tainted
 from webhook.model.decisions import KeepReason, KeepRequest
 from webhook.model.gpu_resources import ACCOUNTING_RESOURCE, WHOLE_GPU
 

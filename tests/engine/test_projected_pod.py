@@ -6,10 +6,10 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from tests.engine.deciding import SIZING
+from tests.builders import Json, PodMaker, make_namespace, make_node, make_pod
+from tests.engine.decisions import SIZING
 from tests.engine.test_workload_review import workload
-from tests.make import Json, PodMaker, make_namespace, make_node, make_pod
-from tests.world import A100, MIXED, ask, codes, shaped, view_of
+from tests.example_cluster import A100, MIXED, ask, codes, shaped, view_of
 from webhook.model.decisions import Decision, KeepReason, KeepRequest, OfferChoice
 
 SLICE = "nvidia.com/mig-1g.10gb"

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.make import Json, PodMaker, make_pod
+from tests.builders import Json, PodMaker, make_pod
 from webhook.engine.quota.admission import predict_resize_refusals, predict_update_refusals
 from webhook.engine.quota.coverage import escapes_quota, find_full_quota
 from webhook.engine.quota.findings import quota_violations, update_quota_violations

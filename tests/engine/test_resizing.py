@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.make import Json, make_namespace, make_pod
-from tests.world import ask, codes, view_of, whole_node
+from tests.builders import Json, make_namespace, make_pod
+from tests.example_cluster import ask, codes, view_of, whole_node
 from webhook.model.pods import parse_pod
 
 PER_POD = "perPod: [{resource: memory, max: 64Gi}]"

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.engine.deciding import ENV, bad
-from tests.make import Json, make_namespace
-from tests.world import NO_USAGE, NOW, ask, codes, policies_of, policy, request_of, view_of
+from tests.builders import Json, make_namespace
+from tests.engine.decisions import ENV, bad
+from tests.example_cluster import NO_USAGE, NOW, ask, codes, policies_of, policy, request_of, view_of
 from webhook.engine.decide import decide
 from webhook.engine.decision_cache import DecisionCache
 from webhook.model.pods import parse_pod

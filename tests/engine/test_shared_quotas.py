@@ -7,8 +7,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.make import Json, PodMaker, make_namespace, make_node, make_pod
-from tests.world import A100, NO_USAGE, NOW, ask, codes, mig_node, policies_of, policy, request_of, view_of, whole_node
+from tests.builders import Json, PodMaker, make_namespace, make_node, make_pod
+from tests.example_cluster import (
+    A100,
+    NO_USAGE,
+    NOW,
+    ask,
+    codes,
+    mig_node,
+    policies_of,
+    policy,
+    request_of,
+    view_of,
+    whole_node,
+)
 from webhook.engine.decide import decide
 from webhook.engine.decision_cache import DecisionCache
 from webhook.model.cluster_view import ClusterView

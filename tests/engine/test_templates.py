@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from tests.make import Json
+from tests.builders import Json
 from webhook.engine.containers import containers_of_every_kind
 from webhook.engine.templates import PodTemplate, read_templates
 from webhook.model.admission import AdmissionRequest

@@ -11,8 +11,8 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.builders import Json
 from tests.engine.test_templates import GPU, POD, SPEC, asking, at, read
-from tests.make import Json
 from tests.strategies import anything, odd_pods, pods
 from webhook.engine.containers import containers_of_every_kind
 from webhook.engine.templates import PodTemplate

@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from tests.make import Json, PodMaker, make_node, make_pod
-from tests.world import A100, MIXED, ask, codes, shaped, view_of, whole_node
+from tests.builders import Json, PodMaker, make_node, make_pod
+from tests.example_cluster import A100, MIXED, ask, codes, shaped, view_of, whole_node
 from webhook.model.annotations import GANG_SIZE_ANNOTATION, TOPOLOGY_ANNOTATION
 from webhook.model.node_labels import ISLAND_LABEL, PRODUCT_LABEL, SHARING_LABEL
 from webhook.model.pods import parse_pod

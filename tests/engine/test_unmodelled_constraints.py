@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.make import PodMaker, make_node, make_pod
-from tests.world import ask, mig_node, whole_node
+from tests.builders import PodMaker, make_node, make_pod
+from tests.example_cluster import ask, mig_node, whole_node
 from webhook.model.decisions import KeepReason, KeepRequest, OfferChoice
 
 SIZING = "mode: enforce\nrightSizing: {}"

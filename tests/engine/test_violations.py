@@ -6,8 +6,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from tests.make import make_pod
-from tests.world import request_of
+from tests.builders import make_pod
+from tests.example_cluster import request_of
 from webhook.engine.violations import PolicyViolation, Violation, settle
 from webhook.model.enums import PolicyMode
 from webhook.model.findings import Finding

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from tests.engine.deciding import ENV, FOUR, NODES, SIZING, bad, exempt
-from tests.make import Json, PodMaker, make_namespace, make_pod
-from tests.world import NO_USAGE, NOW, ask, codes, policies_of, request_of, view_of
+from tests.builders import Json, PodMaker, make_namespace, make_pod
+from tests.engine.decisions import ENV, FOUR, NODES, SIZING, bad, exempt
+from tests.example_cluster import NO_USAGE, NOW, ask, codes, policies_of, request_of, view_of
 from webhook.cache.bundled_files import bundled_folder
 from webhook.engine.decide import decide
 from webhook.model.decisions import Decision, KeepReason, KeepRequest, OfferChoice

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from tests.make import Json, PodMaker
+from tests.builders import Json, PodMaker
 from webhook.cache.inventory import build_inventory
 from webhook.cache.snapshot import collect_snapshot
 from webhook.cache.snapshot_objects import RawObject

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from tests.builders import Json, PodMaker, make_pod
 from tests.extender.harness import filter_, scores, stand, write
-from tests.make import Json, PodMaker, make_pod
 from tests.placement.clusters import gpu_node, running
 from webhook.extender.state import MAX_GANG_RESERVATIONS, RESERVATION_SECONDS, SchedulerState
 from webhook.model.annotations import GANG_SIZE_ANNOTATION

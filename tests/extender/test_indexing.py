@@ -11,8 +11,8 @@ from time import monotonic
 
 import pytest
 
+from tests.builders import Json, make_pod
 from tests.extender.harness import stand, write
-from tests.make import Json, make_pod
 from tests.placement.clusters import BRIDGED, gpu_node, placing, report, running
 from webhook.cache.inventory import NodeInventory
 from webhook.extender.state import SchedulerState

@@ -14,11 +14,11 @@ from typing import Any
 import aiohttp
 from msgspec.structs import replace
 
+from tests.builders import make_pod
+from tests.example_cluster import mig_node
 from tests.extender.harness import body, stand
-from tests.make import make_pod
 from tests.placement.clusters import BRIDGED, gpu_node, report
 from tests.server.site import PAIR
-from tests.world import mig_node
 from webhook.cache.inventory import NodeInventory
 from webhook.extender.app import build_extender
 from webhook.extender.metrics import ExtenderMetrics

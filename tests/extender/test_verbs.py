@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from tests.builders import Json, PodMaker, make_pod
+from tests.example_cluster import mig_node
 from tests.extender.harness import body, filter_, preempt, scores, stand, write
-from tests.make import Json, PodMaker, make_pod
 from tests.placement.clusters import BRIDGED, GPU, ailing, gpu_node, report, running, shared_node
-from tests.world import mig_node
 from webhook.errors import ReviewError
 from webhook.extender.state import RESERVATION_SECONDS, SchedulerState
 from webhook.extender.verbs import UNKNOWN_NODE, handle_filter, handle_preempt, handle_prioritize

@@ -5,9 +5,8 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from tests.house.checkout import read
-from tests.make import Json, PodMaker, make_namespace, make_pod
-from tests.world import (
+from tests.builders import Json, PodMaker, make_namespace, make_pod
+from tests.example_cluster import (
     GPU_TAINT,
     NO_USAGE,
     NOW,
@@ -19,6 +18,7 @@ from tests.world import (
     view_of,
     whole_node,
 )
+from tests.house.checkout import read
 from webhook.engine.decide import decide
 from webhook.model.decisions import Decision
 

@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from tests.builders import Json, make_node, make_pod
 from tests.installing.test_doctor import WELL, policy
-from tests.make import Json, make_node, make_pod
-from tests.policy.written import load_policy
+from tests.policy.policy_texts import load_policy
 from webhook.documents.reader import read_documents
 from webhook.installing.accounting_check import QUOTA_KEY, AccountingFacts, accounting_results
 from webhook.installing.facts import CheckState

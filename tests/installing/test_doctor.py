@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 import pytest
 from cryptography import x509
 
-from tests.make import Json, make_node
-from tests.policy.written import exception_text, policy_text
+from tests.builders import Json, make_node
+from tests.policy.policy_texts import exception_text, policy_text
 from webhook.certs.issuer import create_self_signed
 from webhook.errors import ApiError
 from webhook.installing.doctor import diagnose

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.builders import Json
 from tests.conftest import ROOT
 from tests.kube.scripted import Answer, playing, refused, said
-from tests.make import Json
 from webhook.documents.reader import read_documents
 from webhook.installing import removal
 from webhook.installing.apply import install_manifests

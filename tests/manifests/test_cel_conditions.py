@@ -10,14 +10,14 @@ from cel_expr_python import cel
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from tests.cluster.test_backstop import REFUSED
+from tests.builders import Json, PodMaker, make_pod
+from tests.cluster.test_validating_admission_policies import REFUSED
 from tests.conftest import ROOT
-from tests.engine.lawful import any_pods
+from tests.engine.invariants import any_pods
 from tests.engine.test_guard_host import HOST_PATHS
-from tests.make import Json, PodMaker, make_pod
+from tests.example_cluster import policies_of, request_of, view_of
 from tests.manifests.generated import files
 from tests.strategies import RESOURCE_NAMES
-from tests.world import policies_of, request_of, view_of
 from webhook.engine.decide import decide
 from webhook.engine.guarding.bypasses import BYPASS_CODES
 from webhook.engine.guarding.host_access import (

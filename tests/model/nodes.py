@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from tests.make import Json, make_node
+from tests.builders import Json, make_node
 from webhook.model.fleet import Fleet
 from webhook.model.node_masks import bit_positions
 from webhook.model.objects import Node

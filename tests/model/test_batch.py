@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from tests.make import PodMaker, make_pod
+from tests.builders import PodMaker, make_pod
 from webhook.model.annotations import GANG_SIZE_ANNOTATION
 from webhook.model.batch import Gang, gang_of, invalid_gang_size
 from webhook.model.node_labels import CLIQUE_LABEL

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.make import Json, make_pod
+from tests.builders import Json, make_pod
 from webhook.model.defaulting import default_limit_range, default_object
 from webhook.model.objects import LimitRange
 

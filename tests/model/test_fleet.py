@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.make import make_node
+from tests.builders import make_node
 from tests.model.nodes import A100, GPU, SMALL, names, node, read
 from webhook.model.fleet import Fleet
 from webhook.model.pods import Toleration

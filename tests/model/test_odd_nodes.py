@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.make import make_node
+from tests.builders import make_node
 from tests.model.nodes import A100, GPU, SHARED, read
 from webhook.model.fleet import Fleet
 from webhook.model.node_labels import PRODUCT_LABEL

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.make import Json, make_node
+from tests.builders import Json, make_node
 from tests.model.nodes import A100, GPU, SHARED, SMALL, names, node, read
 from webhook.model.fleet import Fleet
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.make import PodMaker, make_pod
+from tests.builders import PodMaker, make_pod
 from webhook.engine.limitrange.fast_path import is_surely_admitted
 from webhook.model.limit_ranges import NO_LIMIT_RANGES
 from webhook.model.pod_amounts import (

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.make import PodMaker, make_pod
+from tests.builders import PodMaker, make_pod
 from webhook.model.pod_resources import effective_amount, effective_requests, max_consumption
 from webhook.model.pods import parse_pod
 from webhook.model.quantity import parse_nano

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.make import make_pod
+from tests.builders import make_pod
 from webhook.errors import ReviewError
 from webhook.model.pods import parse_pod, pod_display_name
 

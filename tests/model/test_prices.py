@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.make import Json, make_node
-from tests.world import view_of
+from tests.builders import Json, make_node
+from tests.example_cluster import view_of
 from webhook.model.prices import NodePrices, PriceTable, node_prices
 
 TABLE = PriceTable("USD", {"l40s": 2_000_000}, "ours", "2026-06-01")

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.make import PodMaker, make_pod
+from tests.builders import PodMaker, make_pod
 from webhook.model.objects import ResourceQuota
 from webhook.model.pods import parse_pod
 from webhook.model.quota_scopes import quota_matches_pod

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.make import make_pod
+from tests.builders import make_pod
 from webhook.model.pods import parse_pod
 from webhook.model.workloads import workload_name, workload_of
 

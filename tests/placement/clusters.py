@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tests.make import Json, PodMaker, make_node, make_pod
+from tests.builders import Json, PodMaker, make_node, make_pod
 from webhook.cache.placement_input import PlacementInput, build_placement_input
 from webhook.cache.snapshot import collect_snapshot
 from webhook.cache.snapshot_objects import RawObject

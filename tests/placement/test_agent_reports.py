@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.make import Json, make_pod
+from tests.builders import Json, make_pod
+from tests.example_cluster import mig_node
 from tests.placement.clusters import BRIDGED, gpu_node, order, placing, report
-from tests.world import mig_node
 from webhook.manifests.gpunode_crd import gpunode_schema
 from webhook.model.gpu_node import GPUNode
 from webhook.placement.devices import devices_from_report, find_report_error

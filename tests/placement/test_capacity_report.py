@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from tests.make import Json, make_node, make_pod
+from tests.builders import Json, make_node, make_pod
+from tests.example_cluster import mig_node
 from tests.placement.clusters import BRIDGED, GPU, ailing, gpu_node, placing, report, running, shared_node
-from tests.world import mig_node
 from webhook.placement.capacity import PodDemand
 from webhook.placement.fragmentation.workload_mix import FLAT_MIX, WorkloadMix
 from webhook.report.capacity import NodeCapacity, capacity_table, node_capacities, total_capacity

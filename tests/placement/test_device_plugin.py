@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.builders import Json, PodMaker, make_pod
 from tests.extender.harness import filter_, stand
-from tests.make import Json, PodMaker, make_pod
 from tests.placement.clusters import BRIDGED, DGX1, asks, gpu_node, placing, ranked, report, running
 from webhook.model.annotations import TOPOLOGY_ANNOTATION
 from webhook.placement.nodes.device_plugin import (

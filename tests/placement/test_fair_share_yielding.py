@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.make import Json, PodMaker, make_pod
+from tests.builders import Json, PodMaker, make_pod
+from tests.example_cluster import mig_node
 from tests.placement.clusters import BRIDGED, asks, gpu_node, placing, report, running
 from tests.placement.test_ranking import NODES, PODS
-from tests.world import mig_node
 from webhook.cache.placement_input import PlacementInput
 from webhook.placement.fragmentation.strategies import ScoringStrategy
 from webhook.placement.nodes.ranking import NodeRanking

@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from tests.make import Json, PodMaker, make_pod
+from tests.builders import Json, PodMaker, make_pod
+from tests.example_cluster import mig_node
 from tests.placement.clusters import BRIDGED, DGX1, asks, gpu_node, order, placing, report, running
 from tests.placement.test_ranking import CUT
-from tests.world import mig_node
 from webhook.model.cluster_view import FreeResources
 from webhook.model.node_masks import bit_positions, union_masks
 from webhook.placement.nodes.device_plugin import allocate_containers

@@ -10,7 +10,8 @@ import msgspec
 import numpy as np
 import pytest
 
-from tests.make import Json, PodMaker, make_node, make_pod
+from tests.builders import Json, PodMaker, make_node, make_pod
+from tests.example_cluster import GPU_TAINT, mig_node, tainted
 from tests.placement.clusters import (
     BRIDGED,
     DGX1,
@@ -26,7 +27,6 @@ from tests.placement.clusters import (
     running,
     shared_node,
 )
-from tests.world import GPU_TAINT, mig_node, tainted
 from webhook.cache.inventory import build_inventory
 from webhook.model.annotations import TOPOLOGY_ANNOTATION
 from webhook.model.fleet import fleet_node

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.make import Json, PodMaker, make_pod
+from tests.builders import Json, PodMaker, make_pod
 from tests.placement.clusters import BRIDGED, DGX1, GPU, gpu_node, nearest, order, placing, report, running
 from webhook.model.annotations import TOPOLOGY_ANNOTATION
 

@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from tests.make import Json, make_pod
+from tests.builders import Json, make_pod
+from tests.example_cluster import mig_node
 from tests.placement.clusters import BRIDGED, DGX1, asks, gpu_node, placing, report
-from tests.world import mig_node
 from webhook.model.annotations import TOPOLOGY_ANNOTATION
 from webhook.model.cluster_view import FreeResources
 from webhook.placement.devices import NodeDevices

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from hypothesis import given, settings
 
-from tests.engine.lawful import VIEWS, any_pods, decision, everything
-from tests.make import Json, make_pod
-from tests.policy.written import load_texts, policy_text
-from tests.world import policies_of, view_of
+from tests.builders import Json, make_pod
+from tests.engine.invariants import VIEWS, any_pods, decision, everything
+from tests.example_cluster import policies_of, view_of
+from tests.policy.policy_texts import load_texts, policy_text
 from webhook.model.enums import PolicyMode
 from webhook.model.findings import Finding
 from webhook.policy.policy_set import SECTIONS, Policy, policies_as_audit

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.policy.written import policy_text
+from tests.policy.policy_texts import policy_text
 from webhook.policy.lint import globs_overlap
 from webhook.policy.loader import load_policies
 from webhook.policy.selectors import glob_matcher

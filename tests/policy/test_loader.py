@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.policy.written import exception_text, load_policy, load_texts, policy_text
+from tests.policy.policy_texts import exception_text, load_policy, load_texts, policy_text
 from webhook.errors import SourceLocation
 from webhook.model.enums import EvidenceSource, GpuForm, IsolationLevel, PolicyMode
 from webhook.model.pods import NodeSelectorRequirement, Toleration

@@ -9,7 +9,7 @@ from cel_expr_python import cel
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.make import make_pod
+from tests.builders import make_pod
 from webhook.policy.cel_syntax import find_fields_read
 from webhook.policy.match_conditions import CEL_VARIABLES, ExpressionError, compile_match_condition, prune_object
 from webhook.policy.policy_set import ConditionError

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.policy.written import policy_text
+from tests.policy.policy_texts import policy_text
 from webhook.policy.loader import load_policies
 from webhook.policy.match_conditions import compile_match_condition
 

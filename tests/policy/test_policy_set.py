@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.policy.written import exception_text, load_texts, policy_text
+from tests.policy.policy_texts import exception_text, load_texts, policy_text
 from webhook.policy.policy_set import MAX_CACHE_ENTRIES, CandidatePolicies, PolicySet
 from webhook.policy.template_paths import WORKLOAD_TEMPLATES
 

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from tests.policy.written import policy_text
+from tests.policy.policy_texts import policy_text
 from webhook.errors import SourceLocation
 from webhook.policy.policy_tests import PolicyTestCase, load_test_files
 from webhook.policy.written.policy_test import ExpectSpec

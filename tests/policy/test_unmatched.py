@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.world import policies_of, policy
+from tests.example_cluster import policies_of, policy
 from webhook.cache.bundled_files import bundled_folder
 from webhook.policy.lint import find_unmatched
 from webhook.policy.written.kinds import GPUPolicy

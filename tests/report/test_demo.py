@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.make import make_pod
+from tests.builders import make_pod
 from tests.report.sample import THREE, located
 from webhook.errors import SourceLocation
 from webhook.model.decisions import Decision

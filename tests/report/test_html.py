@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from tests.house.checkout import read
-from tests.report.audited import audited_page, audited_pod, rows_of
+from tests.report.audit_samples import audited_page, audited_pod, rows_of
 from tests.report.browser import look
 from webhook.report.audit import AuditPage, totals_by_namespace
 from webhook.report.html import MAX_UNEVALUATED, html_report

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.report.audited import DENIED, LONG, NOTED, NOW, audited_pod, cluster, rows_of
+from tests.report.audit_samples import DENIED, LONG, NOTED, NOW, audited_pod, cluster, rows_of
 from webhook.report.policy_reports import MAX_RESULTS, ReportApi, build_policy_reports
 
 TEXT = {"source", "policy", "rule", "category", "message"}

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.engine.deciding import NODES, SIZING
-from tests.make import Json, make_node, make_pod
-from tests.world import ask, shaped, whole_node
+from tests.builders import Json, make_node, make_pod
+from tests.engine.decisions import NODES, SIZING
+from tests.example_cluster import ask, shaped, whole_node
 from webhook.report.undo import original_yaml
 
 ACCOUNTED = SIZING + "\nlimits: {accounting: native, accountingScheduler: configured}"

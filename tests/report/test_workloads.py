@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.report.audited import DENIED, FIT, NODES, NOTED, PRICES, SLICE, audited_pod, cluster, rows_of
+from tests.report.audit_samples import DENIED, FIT, NODES, NOTED, PRICES, SLICE, audited_pod, cluster, rows_of
 from webhook.model.offers import GpuOffer
 from webhook.model.prices import NodePrices
 from webhook.report.capacity import NodeCapacity

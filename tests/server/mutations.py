@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from random import Random
 from typing import Any, NamedTuple
 
-from tests.make import Json
+from tests.builders import Json
 from tests.server.site import encoded, review
 from webhook.audit.object_files import SourceObject, read_objects
 

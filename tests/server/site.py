@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import trustme
 import uvloop
 
-from tests.make import Json, make_pod
+from tests.builders import Json, make_pod
 from webhook.cache.snapshot import view_of_objects
 from webhook.certs.issuer import SelfSignedPair, create_self_signed
 from webhook.model.admission import AdmissionRequest

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks.reviews import review as bench_review
-from tests.make import make_pod
+from tests.builders import make_pod
 from tests.server.site import encoded, review
 from webhook.errors import ReviewError
 from webhook.server import strict_json

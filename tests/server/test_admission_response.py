@@ -10,7 +10,7 @@ import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.make import make_pod
+from tests.builders import make_pod
 from webhook.model.admission import AdmissionRequest
 from webhook.model.codes import CODES, MUTATION_CODES
 from webhook.model.decisions import Decision, patch_add

@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from tests.make import Json, PodMaker, make_namespace, make_pod
+from tests.builders import Json, PodMaker, make_namespace, make_pod
+from tests.example_cluster import mig_node, policies_of, policy, view_of
 from tests.server.site import NOW, review, serving
-from tests.world import mig_node, policies_of, policy, view_of
 from webhook.cache.live_view import bound_pods_of
 from webhook.engine.decide import decide
 from webhook.engine.decision_cache import DecisionCache

@@ -10,9 +10,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.make import make_namespace, make_node, make_pod
+from tests.builders import make_namespace, make_node, make_pod
+from tests.example_cluster import policies_of, policy
 from tests.server.site import NOW, Site, encoded, http, make_world, nothing, post, review, serving
-from tests.world import policies_of, policy
 from webhook.cache.snapshot import view_of_objects
 from webhook.engine.decide import decide
 from webhook.errors import SourceLocation

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from tests.make import Json
+from tests.builders import Json
+from tests.policy.policy_texts import exception_text, policy_text
 from tests.policy.test_validation import CASES, HEAD
-from tests.policy.written import exception_text, policy_text
 from tests.server.site import NOW, review, serving
 from webhook.cache.bundled_files import bundled_folder
 from webhook.cache.snapshot import view_of_objects

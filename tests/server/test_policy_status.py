@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.make import Json
+from tests.builders import Json
 from tests.server.site import make_world
 from webhook.errors import ApiError
 from webhook.server.admission_state import PolicyLoadStatus

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from tests.make import Json
-from tests.policy.written import load_texts, policy_text
+from tests.builders import Json
+from tests.policy.policy_texts import load_texts, policy_text
 from tests.server.site import make_world
 from webhook.cache.pod_outcomes import OutcomeStore
 from webhook.cache.policy_objects import PolicyObjects

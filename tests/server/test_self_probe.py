@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import json
 
-from tests.make import Json, make_pod
+from tests.builders import Json, make_pod
 from tests.server.site import Site, review, serving
 from webhook.model.annotations import PROBE_ANNOTATION
 from webhook.report.object_diff import apply_json_patch

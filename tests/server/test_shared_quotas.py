@@ -13,8 +13,8 @@ import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.make import Json, make_namespace, make_node, make_pod
-from tests.world import A100, NO_USAGE, NOW, policies_of, policy, request_of
+from tests.builders import Json, make_namespace, make_node, make_pod
+from tests.example_cluster import A100, NO_USAGE, NOW, policies_of, policy, request_of
 from webhook.cache.informers import empty_view
 from webhook.cache.live_view import ViewPublisher
 from webhook.engine.decision_cache import DecisionCache

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.make import make_pod
-from tests.world import NO_USAGE, NOW, policies_of, policy, request_of, view_of, whole_node
+from tests.builders import make_pod
+from tests.example_cluster import NO_USAGE, NOW, policies_of, policy, request_of, view_of, whole_node
 from webhook.engine.decide import decide
 from webhook.engine.guarding.bypasses import BYPASS_CODES
 from webhook.model.admission import AdmissionRequest

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.make import make_pod
+from tests.builders import make_pod
 from webhook.errors import ApiError
 from webhook.kube.reflector import WatchStatus
 from webhook.model.admission import AdmissionRequest

@@ -16,8 +16,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
+from tests.cluster.polling import eventually
 from tests.cluster.processes import Process, free_port
-from tests.cluster.waiting import eventually
 from tests.usage.exporter import Exporter, Sample, pages
 
 OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))

@@ -9,12 +9,12 @@ import pytest
 import trustme
 from aiohttp import ClientSession, web
 
-from tests.cluster.waiting import eventually
+from tests.cluster.polling import eventually
 from tests.controlplane.build import prometheus_program
 from tests.usage.fleets import Use, dcgm
-from tests.usage.hostile import serving
+from tests.usage.hostile_servers import serving
 from tests.usage.prometheus import PrometheusServer, now
-from tests.usage.reading import read_from
+from tests.usage.prometheus_readings import read_from
 from webhook.errors import UsageError
 from webhook.usage.prometheus_source import PrometheusSource
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.usage.recording import CARD_MIB, NOW, QUARTER, record, steady
+from tests.usage.usage_histories import CARD_MIB, NOW, QUARTER, record, steady
 from webhook.model.usage import CERTAIN_PPM, RISKS_PPM, ObservedUsage, UsageView
 from webhook.usage.distribution import PRICES
 from webhook.usage.estimator import BLOCK_SECONDS, PODS_PER_BATCH, TARGETS_PPM, estimate_usage

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tests.usage.gentd26 import DUTY, MEMORY, MIB, Readings, readings, replayed
 from tests.usage.prometheus import PrometheusServer, now
-from tests.usage.reading import read_from
+from tests.usage.prometheus_readings import read_from
 from webhook.usage.history import GAP, UsageHistory
 from webhook.usage.prometheus_source import PrometheusSource
 

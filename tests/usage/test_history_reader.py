@@ -10,7 +10,7 @@ import pytest
 from tests.usage.exporter import Sample
 from tests.usage.fleets import Use, dcgm, owned
 from tests.usage.prometheus import PrometheusServer, now
-from tests.usage.reading import read_from, reading_of
+from tests.usage.prometheus_readings import read_from, reading_of
 from webhook.errors import UsageError
 from webhook.usage import queries
 from webhook.usage.history import GAP, UsageHistory

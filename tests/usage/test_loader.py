@@ -11,8 +11,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from tests.usage import hostile
-from tests.usage.hostile import says, serving
+from tests.usage import hostile_servers
+from tests.usage.hostile_servers import says, serving
 from tests.usage.test_record_file import FULL, NOW, history
 from webhook.errors import UsageError
 from webhook.usage import loader
@@ -70,7 +70,7 @@ def test_prometheus_error_is_reported() -> None:
 
 def test_load_has_a_deadline() -> None:
     begin = time.monotonic()
-    with serving(hostile.never) as url, pytest.raises(UsageError, match="not loaded within 1 s"):
+    with serving(hostile_servers.never) as url, pytest.raises(UsageError, match="not loaded within 1 s"):
         loaded(UsageRequest(PrometheusSource(url, seconds=1.0)))
 
     assert time.monotonic() - begin < 30

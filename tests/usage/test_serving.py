@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from tests.cluster.waiting import eventually
-from tests.make import make_pod
+from tests.builders import make_pod
+from tests.cluster.polling import eventually
 from tests.server.site import Talk, encoded, http, post, review
 from tests.server.test_process import Process, running
-from tests.usage import hostile
+from tests.usage import hostile_servers
 from tests.usage.fleets import Use, dcgm, owned
-from tests.usage.hostile import Answer, says, serving
+from tests.usage.hostile_servers import Answer, says, serving
 from tests.usage.prometheus import PrometheusServer, now
 from webhook.cli.main import build_app_for
 
@@ -124,7 +124,7 @@ def test_pod_is_sized_by_a_recorded_file(prometheus: PrometheusServer, tmp_path:
 
 TROUBLES: dict[str, tuple[Answer, str]] = {
     "lies": (says("<html>", "text/html"), "must answer with JSON, found text/html"),
-    "is gigantic": (hostile.pours, "must answer with at most 64 MiB, found more"),
+    "is gigantic": (hostile_servers.pours, "must answer with at most 64 MiB, found more"),
 }
 
 
@@ -141,7 +141,7 @@ def test_reviews_are_answered_with_a_broken_prometheus(tmp_path: Path, answer: A
 
 def test_reviews_are_answered_while_prometheus_hangs(tmp_path: Path) -> None:
     """A server that is stopped does not wait for it either."""
-    with serving(hostile.never) as url, running(tmp_path, *SERVE, "--prometheus", url) as process:
+    with serving(hostile_servers.never) as url, running(tmp_path, *SERVE, "--prometheus", url) as process:
         assert patch(process, "ml") == []
         assert usage_line(process) == "[-]usage not loaded yet"
         process.popen.terminate()

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.usage.recording import NOW, QUARTER, record, steady
+from tests.usage.usage_histories import NOW, QUARTER, record, steady
 from webhook.usage.history import GAP, MAX_MIB, UsageHistory, peaks_from_readings
 from webhook.usage.usage_windows import (
     UNKNOWN_PEAK,

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.cluster.installed import Installed, installed
+from tests.cluster.installation import Installed, installed
 from tests.cluster.nodes import add_nodes, demo_nodes, remove_nodes
 from tests.cluster.plane import Plane
 

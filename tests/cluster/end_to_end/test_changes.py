@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 from functools import partial
 
+from tests.builders import make_pod
 from tests.cluster.client import Json, RefusedError
 from tests.cluster.end_to_end.test_controllers import SELECTOR, workload
-from tests.cluster.installed import Installed
-from tests.cluster.waiting import eventually
-from tests.make import make_pod
-from tests.policy.written import policy_text
+from tests.cluster.installation import Installed
+from tests.cluster.polling import eventually
+from tests.policy.policy_texts import policy_text
 from webhook.engine.linting import fix_object, lint_object
 
 POLICY_SECONDS, LIMIT_SECONDS = 5, 2

@@ -6,11 +6,11 @@ import json
 
 import pytest
 
+from tests.builders import make_pod
 from tests.cluster.client import Json
 from tests.cluster.end_to_end.test_pods import CARD, SLICE, asked
-from tests.cluster.installed import Installed
-from tests.cluster.waiting import eventually
-from tests.make import make_pod
+from tests.cluster.installation import Installed
+from tests.cluster.polling import eventually
 
 
 def workload(kind: str, team: str, **spec: object) -> Json:

@@ -6,14 +6,14 @@ import json
 import subprocess
 import sys
 
+from tests.builders import PodMaker, make_pod
 from tests.cluster.client import Json, RefusedError
-from tests.cluster.creating import Answer, create_all
 from tests.cluster.end_to_end.test_pods import CARD, SLICE, TAINT, asked, notebook
-from tests.cluster.installed import Installed
+from tests.cluster.installation import Installed
 from tests.cluster.plane import Plane
-from tests.cluster.waiting import eventually
+from tests.cluster.pod_creation import Answer, create_all
+from tests.cluster.polling import eventually
 from tests.conftest import ROOT
-from tests.make import PodMaker, make_pod
 
 CREATES = 2000
 DECISION = "rightslice.dev/decision"

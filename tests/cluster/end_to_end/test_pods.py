@@ -8,12 +8,12 @@ import secrets
 
 import pytest
 
+from tests.builders import make_pod
 from tests.cluster.client import Json, RefusedError
-from tests.cluster.installed import Installed
-from tests.cluster.recorder import recording, stored
-from tests.cluster.waiting import eventually
+from tests.cluster.installation import Installed
+from tests.cluster.polling import eventually
+from tests.cluster.recording_webhook import recording, stored
 from tests.house.checkout import read
-from tests.make import make_pod
 
 CARD, SLICE, HALF = "nvidia.com/gpu", "nvidia.com/mig-1g.10gb", "nvidia.com/mig-3g.40gb"
 TAINT = {"key": CARD, "operator": "Equal", "value": "present", "effect": "NoSchedule"}

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from tests.cluster.client import Json
-from tests.cluster.installed import POLICIES, Installed, installed
-from tests.cluster.no_harm.trying import ACCOUNTED, UNSENT
+from tests.cluster.installation import POLICIES, Installed, installed
+from tests.cluster.no_harm.admission_trials import ACCOUNTED, UNSENT
 from tests.cluster.nodes import add_nodes, demo_nodes, remove_nodes
 from tests.cluster.plane import Plane
-from tests.policy.written import policy_text
+from tests.policy.policy_texts import policy_text
 from webhook.manifests.objects import WEBHOOK_KINDS, api_path
 
 HOOKS_API = "admissionregistration.k8s.io/v1"

@@ -7,9 +7,9 @@ from functools import reduce
 from pathlib import Path
 from typing import Any
 
+from tests.builders import Json
 from tests.engine.test_templates import read
 from tests.engine.test_templates_odd import manifests
-from tests.make import Json
 
 ELSEWHERE = ("serviceAccount", "serviceAccountName", "priorityClassName", "runtimeClassName", "nodeName")
 """What names objects that are not there: no API server would take such a pod, with us or without."""

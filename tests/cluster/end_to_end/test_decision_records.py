@@ -1,0 +1,107 @@
+"""What is told of each decision: audit annotations, metrics, logs, and Events for owners; and what never is."""
+
+from __future__ import annotations
+
+import json
+
+from tests.builders import make_pod
+from tests.cluster.client import Json
+from tests.cluster.end_to_end.test_controllers import SELECTOR, workload
+from tests.cluster.end_to_end.test_pods import notebook
+from tests.cluster.installation import Installed
+from tests.cluster.polling import eventually
+
+SECRET = "correct-horse-battery-staple"
+
+
+def audited(site: Installed, team: str, name: str) -> dict[str, str]:
+    """Our annotations in the API server's audit log for the create of a pod."""
+
+    def found() -> list[Json]:
+        events = map(json.loads, site.plane.audit_log.read_text(encoding="utf-8").splitlines())
+        refs = [(event, event.get("objectRef", {})) for event in events]
+        return [event for event, ref in refs if (ref.get("namespace"), ref.get("name")) == (team, name)]
+
+    [event] = eventually(found)
+    return {key: value for key, value in event["annotations"].items() if "rightslice.dev/" in key}
+
+
+def privileged(team: str) -> Json:
+    """A GPU pod that is refused, and was given a secret."""
+    pod = make_pod("greedy").namespace(team).gpus(1).env("PASSWORD", SECRET)
+    pod.main["securityContext"] = {"privileged": True}
+    return pod.build()
+
+
+def test_the_audit_log_says_which_policies_spoke_and_what_they_found(site: Installed, team: str) -> None:
+    site.plane.kubectl("create", "-f", "-", stdin=json.dumps(notebook("sized", team)))
+    site.plane.kubectl("create", "-f", "-", stdin=json.dumps(privileged(team)), check=False)
+
+    shaped, refused = audited(site, team, "sized"), audited(site, team, "greedy")
+    assert int(shaped["mutate.rightslice.dev/patched"]) > 0
+    assert "right-sizing" in shaped["mutate.rightslice.dev/policies"].split(",")
+    assert "GPU-S201=enforce" in refused["validate.rightslice.dev/codes"].split(",")
+
+
+def test_metrics_count_each_verdict_and_finding(site: Installed, team: str) -> None:
+    def counted() -> list[float]:
+        return [
+            sum(site.samples(name))
+            for name in (
+                'admission_requests_total\\{operation="CREATE",result="denied",route="validate"\\}',
+                'admission_requests_total\\{operation="CREATE",result="patched",route="mutate"\\}',
+                'admission_duration_seconds_count\\{route="validate"\\}',
+                'findings_total\\{code="GPU-S201",mode="enforce"\\}',
+                'policy_denials_total\\{policy="guard"\\}',
+            )
+        ]
+
+    before = counted()
+    site.plane.kubectl("create", "-f", "-", stdin=json.dumps(notebook("sized", team)))
+    site.plane.kubectl("create", "-f", "-", stdin=json.dumps(privileged(team)), check=False)
+
+    assert [after - once for after, once in zip(counted(), before, strict=True)] == [1, 2, 2, 1, 1]
+    assert 0 <= site.samples("cluster_view_age_seconds")[0] < 30
+    assert site.samples("certificate_expiration_timestamp_seconds")[0] > 0
+    assert site.samples('policy_loads_total\\{result="success"\\}')[0] >= 1
+
+
+def test_a_denial_is_one_line_and_nothing_that_a_pod_was_given_is_logged(site: Installed, team: str) -> None:
+    site.plane.kubectl("create", "-f", "-", stdin=json.dumps(privileged(team)), check=False)
+    site.plane.kubectl("create", "-f", "-", stdin=json.dumps(notebook("sized", team)))
+
+    told = eventually(
+        lambda: [line for line in site.log() if line.get("namespace") == team], until=lambda lines: len(lines) >= 4
+    )
+    [denied] = [line for line in told if line["event"] == "request denied"]
+    assert (denied["level"], denied["name"], denied["codes"]) == ("info", "greedy", ["GPU-S201"])
+    assert denied["policies"]
+    others = [(line["level"], line["name"], line["result"]) for line in told if line["event"] == "request evaluated"]
+    assert others == [("debug", "greedy", "patched"), ("debug", "sized", "patched"), ("debug", "sized", "allowed")]
+    text = site.replica.log.read_text(encoding="utf-8")
+    assert SECRET not in text
+    assert site.plane.token not in text
+
+
+def test_the_owner_of_refused_pods_hears_it_once(site: Installed, team: str) -> None:
+    owner = workload("ReplicaSet", team, replicas=3, selector=SELECTOR)
+    owner["spec"]["template"]["spec"]["containers"][0]["securityContext"] = {"privileged": True}
+
+    site.plane.kubectl("apply", "-f", "-", stdin=json.dumps(owner))
+
+    path = f"/api/v1/namespaces/{team}/events"
+
+    def ours() -> list[Json]:
+        events = site.plane.api.get(path)["items"]
+        return [event for event in events if event["source"].get("component") == "rightslice"]
+
+    [event] = eventually(ours)
+    tries = eventually(
+        lambda: [line for line in site.log() if line.get("namespace") == team and line["event"] == "request denied"],
+        until=lambda lines: len(lines) >= 3,
+    )
+    assert tries
+    assert event["involvedObject"]["kind"] == "ReplicaSet"
+    assert (event["reason"], event["type"], event["count"]) == ("GPU-S201", "Warning", 1)
+    assert "privileged must be false" in event["message"]
+    assert len(ours()) == 1

@@ -1,0 +1,77 @@
+"""A rollout on the real plane: a share is shaped, and pods that run out of memory end it for everybody."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator
+
+import pytest
+
+from tests.builders import make_pod
+from tests.cluster.client import Json
+from tests.cluster.end_to_end.test_pods import SLICE, asked, running
+from tests.cluster.installation import Installed
+from tests.cluster.polling import eventually
+from tests.policy.policy_texts import policy_text
+
+ROLLOUT = {"percent": 50, "seed": "end-to-end", "haltOn": {"oom": 10}}
+NAMES = [f"train-{number}" for number in range(6)]
+
+
+@pytest.fixture
+def rolled_out(site: Installed) -> Iterator[str]:
+    """A namespace, and a policy of its name that right-sizes half of its workloads and is watched."""
+    name = site.plane.add_namespace(f"rolled-out-{secrets.token_hex(3)}")
+    spec = {"mode": "enforce", "match": {"namespaces": [name]}, "rollout": ROLLOUT, "rightSizing": {}}
+    site.plane.kubectl("apply", "-f", "-", stdin=policy_text(name, **spec))
+    eventually(lambda: condition(site, name)["status"] == "False")
+    yield name
+    site.plane.kubectl("delete", "gpupolicy", name)
+    site.plane.api.delete(f"/api/v1/namespaces/{name}")
+
+
+def condition(site: Installed, policy: str) -> Json:
+    """What the policy's status says of its rollout; nothing, before it says any."""
+    found = site.plane.api.get(f"/apis/rightslice.dev/v1alpha1/gpupolicies/{policy}")
+    conditions: list[Json] = found.get("status", {}).get("conditions", [])
+    return next((one for one in conditions if one["type"] == "RolloutHalted"), {"status": ""})
+
+
+def shaped(site: Installed, team: str) -> set[str]:
+    """The workloads whose pods would be given a slice now."""
+    path = f"/api/v1/namespaces/{team}/pods"
+    pods = {name: make_pod(name).namespace(team).needs("8Gi").gpus(1).build() for name in NAMES}
+    made = {name: site.plane.api.create(path, pod, dryRun="All") for name, pod in pods.items()}
+    return {name for name, pod in made.items() if asked(pod) == {SLICE: "1"}}
+
+
+def test_half_is_shaped_until_one_of_it_runs_out_of_memory(site: Installed, rolled_out: str) -> None:
+    team = rolled_out
+    share = eventually(lambda: shaped(site, team))
+    assert 0 < len(share) < len(NAMES)
+    assert shaped(site, team) == share
+
+    name = min(share)
+    pod = make_pod(name).namespace(team).needs("8Gi").gpus(1).build()
+    site.plane.api.create(f"/api/v1/namespaces/{team}/pods", pod)
+    assert asked(running(site, team, name)) == {SLICE: "1"}
+    site.plane.kubectl("label", "pod", name, "plays=out-of-memory", "-n", team)
+
+    halted = eventually(lambda: condition(site, team), until=lambda found: found["status"] == "True")
+    assert halted["reason"] == "OutOfMemory"
+    assert halted["message"].startswith("1 of 1 pods in the share were OOMKilled within 60 min")
+    site.plane.kubectl("delete", "pod", name, "-n", team)
+    eventually(lambda: shaped(site, team), until=lambda found: not found)
+    assert eventually(lambda: site.samples(f'rollout_halted{{policy="{team}"}}')) == [1]
+    told = eventually(lambda: events(site, team))
+    assert [event["reason"] for event in told] == ["RolloutHalted"]
+
+    site.plane.kubectl("patch", "gpupolicy", team, "--type=merge", "-p", '{"spec":{"rollout":{"percent":100}}}')
+    eventually(lambda: shaped(site, team), until=lambda found: found == set(NAMES))
+
+
+def events(site: Installed, policy: str) -> list[Json]:
+    """The Events on a policy."""
+    found = site.plane.api.get("/api/v1/namespaces/default/events", fieldSelector=f"involvedObject.name={policy}")
+    items: list[Json] = found["items"]
+    return items

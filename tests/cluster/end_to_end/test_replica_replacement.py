@@ -1,0 +1,55 @@
+"""Two replicas behind a plain TCP proxy, one after the other replaced while pods are created: nobody notices."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from tests.cluster.end_to_end.test_outages import DECISION, waiting
+from tests.cluster.end_to_end.test_pods import SLICE
+from tests.cluster.installation import Installed
+from tests.cluster.pod_creation import create_all
+from tests.cluster.replicas import Replicas, two_replicas
+
+RATE = 200
+MOST = 6000
+
+
+@pytest.fixture
+def replicas(site: Installed) -> Iterator[Replicas]:
+    """Two of them where the one server was."""
+    with two_replicas(site) as found:
+        yield found
+
+
+def test_replicas_are_rolled_over_without_one_failed_create(site: Installed, team: str, replicas: Replicas) -> None:
+    def roll() -> None:
+        for _ in range(2):
+            replicas.add()
+            replicas.remove_oldest()
+
+    rolling = threading.Thread(target=roll)
+
+    def answered(count: int) -> None:
+        if count == RATE:
+            rolling.start()
+
+    def pods() -> Iterator[dict[str, object]]:
+        """Until everything is rolled over, and a second longer."""
+        after = 0
+        for index in range(MOST):
+            after += index > RATE and not rolling.is_alive()
+            if after > RATE:
+                return
+            yield waiting(f"slice-{index}", team).asks(SLICE, "1").build()
+
+    answers = create_all(site.plane, pods(), rate=RATE, answered=answered)
+    rolling.join()
+
+    assert len(replicas.all) == 4
+    assert [server.running for server in replicas.all] == [False, False, True, True]
+    assert [answer for answer in answers if not answer.created] == []
+    stored = site.plane.api.get(f"/api/v1/namespaces/{team}/pods")["items"]
+    assert [pod["metadata"]["name"] for pod in stored if DECISION not in pod["metadata"].get("annotations", {})] == []

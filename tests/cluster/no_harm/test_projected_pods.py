@@ -1,0 +1,39 @@
+"""What is said when a workload is applied is what becomes of its pods, also where their own label decides it."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Iterator
+from functools import partial
+
+import pytest
+
+from tests.cluster.end_to_end.test_controllers import SELECTOR, workload
+from tests.cluster.installation import Installed
+from tests.cluster.no_harm.admission_trials import GPU, SIZED
+from tests.cluster.polling import eventually
+from tests.policy.policy_texts import policy_text
+
+
+@pytest.fixture
+def spread(sizing: Installed) -> Iterator[str]:
+    """A namespace whose pods are right-sized and must be spread over hosts."""
+    plane, name = sizing.plane, f"spread-{secrets.token_hex(3)}"
+    plane.add_namespace(name, SIZED)
+    rules = {"match": {"namespaces": [name]}, "injection": {"spread": "required"}}
+    plane.kubectl("apply", "-f", "-", stdin=policy_text(name, mode="enforce", **rules))
+    yield name
+    plane.kubectl("delete", "gpupolicy", name)
+    plane.api.delete(f"/api/v1/namespaces/{name}")
+
+
+@pytest.mark.parametrize("kind", ["Deployment", "StatefulSet"])
+def test_what_is_told_of_pods_that_must_be_spread_is_what_they_get(sizing: Installed, spread: str, kind: str) -> None:
+    kubectl, made = sizing.plane.kubectl, json.dumps(workload(kind, spread, replicas=1, selector=SELECTOR))
+    tried = partial(kubectl, "create", "--dry-run=server", "-f", "-", stdin=made)
+    eventually(lambda: "[GPU-R103]" in tried().stderr)
+
+    assert "[GPU-R101]" not in kubectl("apply", "-f", "-", stdin=made).stderr
+    (pod,) = eventually(lambda: sizing.plane.api.get(f"/api/v1/namespaces/{spread}/pods")["items"])
+    assert pod["spec"]["containers"][0]["resources"]["limits"] == {GPU: "1"}

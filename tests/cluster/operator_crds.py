@@ -1,0 +1,47 @@
+"""Kinds of operators that nobody runs here: their definitions are real, so the API server judges what we write."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.cluster.plane import Plane
+from tests.cluster.polling import eventually
+from tests.controlplane.definitions import definitions
+
+
+@contextmanager
+def kinds_of(plane: Plane, operator: str, *kinds: str) -> Iterator[None]:
+    """Inside, the API server serves kinds of an operator.
+
+    Args:
+        operator: One of `tests.controlplane.definitions.OPERATORS`.
+        kinds: As custom resource definitions are called: "issuers.cert-manager.io".
+    """
+    files = [f"--filename={_file(operator, kind)}" for kind in kinds]
+    plane.kubectl("apply", "--server-side", *files)
+    try:
+        plane.kubectl("wait", "--for=condition=Established", *(f"crd/{kind}" for kind in kinds))
+        eventually(lambda: _served(plane, kinds) and _read(plane, kinds))
+        yield
+    finally:
+        plane.kubectl("delete", "--wait", *files)
+
+
+def _file(operator: str, kind: str) -> Path:
+    """Controller-gen calls files by group and plural."""
+    plural, _, group = kind.partition(".")
+    return definitions(operator) / f"{group}_{plural}.yaml"
+
+
+def _served(plane: Plane, kinds: Sequence[str]) -> bool:
+    """Does it tell clients of them? It does a moment after they are established."""
+    said = plane.kubectl("api-resources", "--output=name", "--cached=false").stdout.split()
+    return set(kinds) <= set(said)
+
+
+def _read(plane: Plane, kinds: Sequence[str]) -> bool:
+    """Has it read their objects, all at once? Of a kind that it never read it may take minutes to let go:
+    see `webhook.installing.removal.is_deletion_stuck`."""
+    return plane.kubectl("get", ",".join(kinds), "--all-namespaces", "--chunk-size=0", check=False).returncode == 0

@@ -1,0 +1,151 @@
+"""A webhook of somebody else: it says yes to everything, and remembers what it was asked."""
+
+from __future__ import annotations
+
+import json
+import ssl
+import tempfile
+import threading
+from base64 import b64encode
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+from tests.builders import make_pod
+from tests.cluster.client import Json
+from tests.cluster.polling import eventually
+from webhook.certs.issuer import SelfSignedPair, create_self_signed
+from webhook.manifests.webhooks import webhook_configurations
+
+
+class Recorder:
+    """What was asked, and where to ask.
+
+    Attributes:
+        reviews: Requests of AdmissionReviews, each with the path it came by.
+        url: Where it listens.
+        bundle: The caBundle to trust it by.
+    """
+
+    def __init__(self, port: int, pair: SelfSignedPair) -> None:
+        self.reviews: list[tuple[str, Json]] = []
+        self.url = f"https://127.0.0.1:{port}"
+        self.bundle = b64encode(pair.authority).decode()
+
+    def called(self, name: str) -> set[str]:
+        """The paths by which it was asked about objects of a name, without the slash."""
+        return {path[1:] for path, request in self.reviews if name_of(request) == name}
+
+    def by_url(self, configuration: Json) -> Json:
+        """A webhook configuration that calls it instead, each webhook by a path that is its name's first part."""
+        webhooks = [
+            {**hook, "clientConfig": {"url": f"{self.url}/{hook['name'].partition('.')[0]}", "caBundle": self.bundle}}
+            for hook in configuration["webhooks"]
+        ]
+        return {**configuration, "webhooks": webhooks}
+
+
+def name_of(request: Mapping[str, Any]) -> str:
+    """The name of what a request is about."""
+    name: str = request.get("name") or request["object"]["metadata"].get("name", "")
+    return name
+
+
+def nothing(_request: Json) -> list[Json]:
+    """No operation."""
+    return []
+
+
+@contextmanager
+def recording(patch: Callable[[Json], list[Json]] = nothing) -> Iterator[Recorder]:
+    """A recorder, listening until the block ends. `patch` gives the JSON Patch of its answer to a request."""
+    pair = create_self_signed(["127.0.0.1"], datetime.now(UTC))
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_POST(self) -> None:
+            review = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            recorder.reviews.append((self.path.partition("?")[0], review["request"]))
+            response = {"uid": review["request"]["uid"], "allowed": True}
+            operations = patch(review["request"])
+            if operations:
+                response |= {"patchType": "JSONPatch", "patch": b64encode(json.dumps(operations).encode()).decode()}
+            body = json.dumps({**review, "request": None, "response": response}).encode()
+            self.send_response(200)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            return
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    server.socket = _tls(pair).wrap_socket(server.socket, server_side=True)
+    recorder = Recorder(server.server_address[1], pair)
+    thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
+    thread.start()
+    try:
+        yield recorder
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+def _tls(pair: SelfSignedPair) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    with tempfile.TemporaryDirectory() as folder:
+        files = Path(folder, "crt"), Path(folder, "key")
+        for file, content in zip(files, (pair.certificate, pair.key), strict=True):
+            file.write_bytes(content)
+        context.load_cert_chain(*files)
+    return context
+
+
+@contextmanager
+def hooked(plane: Any, namespace: str) -> Iterator[Recorder]:
+    """Inside, a real API server has our configurations, and asks a recorder about pods of a namespace of this name."""
+    pod = make_pod("probe").gpus(1).namespace(namespace).build()
+
+    def is_asked() -> bool:
+        plane.api.create(f"/api/v1/namespaces/{namespace}/pods", pod, dryRun="All")
+        return recorder.called("probe") >= {"mutate", "validate"}
+
+    with (
+        plane.namespace_called(namespace),
+        recording() as recorder,
+        stored(plane, [recorder.by_url(one) for one in webhook_configurations()]),
+    ):
+        eventually(is_asked)
+        yield recorder
+
+
+def paths(objects: Sequence[Json]) -> list[str]:
+    """Where objects of admissionregistration are, by their kind and name."""
+    plurals = {
+        "MutatingWebhookConfiguration": "mutatingwebhookconfigurations",
+        "ValidatingWebhookConfiguration": "validatingwebhookconfigurations",
+        "ValidatingAdmissionPolicy": "validatingadmissionpolicies",
+        "ValidatingAdmissionPolicyBinding": "validatingadmissionpolicybindings",
+    }
+    folder = "/apis/admissionregistration.k8s.io/v1"
+    return [f"{folder}/{plurals[one['kind']]}/{one['metadata']['name']}" for one in objects]
+
+
+@contextmanager
+def stored(plane: Any, objects: Sequence[Json]) -> Iterator[None]:
+    """Inside, the API server has these objects of admissionregistration."""
+    try:
+        for path, one in zip(paths(objects), objects, strict=True):
+            plane.api.create(path.rpartition("/")[0], one)
+        yield
+    finally:
+        for path in paths(objects):
+            if plane.api.exists(path):
+                plane.api.delete(path)

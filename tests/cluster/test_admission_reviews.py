@@ -1,0 +1,169 @@
+"""What benchmarks post is what a real API server sends: the objects, and what their reviews name."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from benchmarks.api_objects import LAST_APPLIED, as_applied, as_stored, review_bytes
+from benchmarks.controller_pods import indexed, owned
+from tests.cluster.client import Json
+from tests.cluster.plane import Plane
+from tests.cluster.polling import eventually
+from tests.cluster.recording_webhook import Recorder, hooked
+
+SPACE = "arriving"
+SHM = {"name": "shm", "mountPath": "/dev/shm"}
+MAIN: Json = {
+    "name": "main",
+    "image": "nvidia/cuda:12.4.1-base",
+    "command": ["python"],
+    "args": ["train.py"],
+    "env": [{"name": "A", "value": "b"}, {"name": "POD", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}],
+    "envFrom": [{"configMapRef": {"name": "settings"}}],
+    "ports": [{"containerPort": 8080}, {"containerPort": 9090, "name": "metrics", "protocol": "UDP"}],
+    "resources": {"limits": {"nvidia.com/gpu": 1, "memory": "1Gi"}, "requests": {"cpu": "500m"}},
+    "readinessProbe": {"httpGet": {"path": "/", "port": 8080}, "periodSeconds": 5},
+    "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
+    "volumeMounts": [SHM],
+}
+SPEC: Json = {
+    "containers": [MAIN],
+    "initContainers": [{"name": "fetch", "image": "example/fetch", "volumeMounts": [SHM]}],
+    "affinity": {
+        "nodeAffinity": {
+            "requiredDuringSchedulingIgnoredDuringExecution": {
+                "nodeSelectorTerms": [{"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a"]}]}]
+            }
+        }
+    },
+    "tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists"}],
+    "nodeSelector": {"disk": "fast"},
+    "serviceAccountName": "default",
+    "hostNetwork": True,
+    "imagePullSecrets": [{"name": "registry"}],
+    "volumes": [
+        {"name": "shm", "emptyDir": {"medium": "Memory"}},
+        {"name": "data", "persistentVolumeClaim": {"claimName": "data"}},
+        {"name": "settings", "configMap": {"name": "settings"}},
+    ],
+}
+TEMPLATE: Json = {"metadata": {"labels": {"app": "train"}, "annotations": {"note": "1"}}, "spec": SPEC}
+DEPLOYMENT: Json = {
+    "apiVersion": "apps/v1",
+    "kind": "Deployment",
+    "metadata": {"name": "serve", "namespace": SPACE},
+    "spec": {"replicas": 1, "selector": {"matchLabels": {"app": "train"}}, "template": TEMPLATE},
+}
+JOB: Json = {
+    "apiVersion": "batch/v1",
+    "kind": "Job",
+    "metadata": {"name": "train", "namespace": SPACE},
+    "spec": {
+        "completionMode": "Indexed",
+        "completions": 1,
+        "template": TEMPLATE | {"spec": SPEC | {"restartPolicy": "Never"}},
+    },
+}
+
+
+@pytest.fixture(scope="module")
+def recorder(plane: Plane) -> Iterator[Recorder]:
+    """Our configurations on a real API server, calling a recorder."""
+    with hooked(plane, SPACE) as found:
+        yield found
+
+
+def arrived(recorder: Recorder, kind: str, start: str) -> Json:
+    """What came for the first object of a kind whose name begins so."""
+
+    def found() -> list[Json]:
+        objects = [request["object"] for _, request in recorder.reviews if request["kind"]["kind"] == kind]
+        return [one for one in objects if called(one).startswith(start)]
+
+    return eventually(found)[0]
+
+
+def test_a_review_names_what_a_real_one_names(recorder: Recorder) -> None:
+    real = next(one for _, one in recorder.reviews if one["kind"]["kind"] == "Pod")
+
+    ours = json.loads(review_bytes(as_stored({"metadata": {"name": "probe"}, "spec": SPEC}, SPACE)))["request"]
+
+    assert ours.keys() == real.keys()
+    same = ("kind", "resource", "requestKind", "requestResource", "name", "namespace", "operation", "oldObject")
+    assert {key: ours[key] for key in same} == {key: real[key] for key in same}
+
+
+def called(data: Json) -> str:
+    name: str = data["metadata"].get("generateName") or data["metadata"]["name"]
+    return name
+
+
+def token_of(pod: Json) -> str:
+    suffix: str = pod["spec"]["volumes"][-1]["name"].removeprefix("kube-api-access-")
+    return suffix
+
+
+def in_terms_of(ours: Json, real: Json) -> Json:
+    """The real one, with our name, uid and moment for what no two have alike."""
+    text = json.dumps(real)
+    for mine, its in zip(apart(ours), apart(real), strict=True):
+        text = text.replace(its, mine)
+    pod: Json = json.loads(text)
+    return pod
+
+
+def apart(data: Json) -> list[str]:
+    metadata = data["metadata"]
+    [managed] = metadata["managedFields"]
+    owners = [(owner["uid"], owner["name"].rpartition("-")[2]) for owner in metadata.get("ownerReferences", [])]
+    return [managed["time"], managed["manager"], *(text for owner in owners for text in owner)]
+
+
+@pytest.mark.parametrize("workload", [DEPLOYMENT, JOB], ids=["a Deployment", "an indexed Job"])
+def test_a_pod_of_a_workload_arrives_as_benchmarks_have_it(plane: Plane, recorder: Recorder, workload: Json) -> None:
+    plane.kubectl("apply", "-f", "-", stdin=json.dumps(workload))
+
+    real = arrived(recorder, "Pod", called(workload))
+
+    pod = owned(workload["spec"]["template"], workload)
+    ours = as_stored(indexed(pod, 0) if workload is JOB else pod, SPACE, suffix=token_of(real))
+    assert in_terms_of(ours, real) == ours
+
+
+def test_a_pod_of_nobody_arrives_as_benchmarks_have_it(plane: Plane, recorder: Recorder) -> None:
+    pod = {"metadata": {"name": "alone", "labels": {"app": "train"}}, "spec": SPEC}
+    plane.api.create(f"/api/v1/namespaces/{SPACE}/pods", {"apiVersion": "v1", "kind": "Pod", **pod})
+
+    real = arrived(recorder, "Pod", "alone")
+
+    ours = as_stored(pod, SPACE, suffix=token_of(real))
+    assert in_terms_of(ours, real) == ours
+
+
+def test_a_workload_arrives_with_what_benchmarks_have_of_it(plane: Plane, recorder: Recorder) -> None:
+    """Benchmarks leave out what a Deployment has beside its template: a little less to read than what really comes."""
+    workload = DEPLOYMENT | {"metadata": {"name": "applied", "namespace": SPACE}}
+    plane.kubectl("apply", "-f", "-", stdin=json.dumps(workload))
+
+    real = arrived(recorder, "Deployment", "applied")
+
+    ours = as_applied(workload, [("spec", "template", "spec")])
+    assert managed_head(real) == managed_head(ours)
+    assert real["spec"]["template"] == ours["spec"]["template"]
+    assert real["metadata"]["annotations"][LAST_APPLIED] == ours["metadata"]["annotations"][LAST_APPLIED]
+    assert template_fields(real) == template_fields(ours)
+
+
+def managed_head(data: Json) -> Json:
+    """Who is noted as having applied a workload, the moment and the fields apart."""
+    [managed] = data["metadata"]["managedFields"]
+    return {key: value for key, value in managed.items() if key not in ("time", "fieldsV1")}
+
+
+def template_fields(data: Json) -> Any:
+    """What is noted of a workload's template."""
+    return data["metadata"]["managedFields"][0]["fieldsV1"]["f:spec"]["f:template"]

@@ -1,0 +1,392 @@
+"""`rightslice install` on a real API server, the webhook running with the rights of its service account, and back."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import subprocess
+import sys
+from base64 import b64encode
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from tests.builders import make_node, make_pod
+from tests.cluster.client import Json, RefusedError
+from tests.cluster.credentials import kubeconfig
+from tests.cluster.installation import hooks_answer, reachable
+from tests.cluster.nodes import add_nodes, demo_nodes
+from tests.cluster.plane import Plane
+from tests.cluster.polling import eventually
+from tests.cluster.processes import Process, free_port
+from tests.cluster.prometheus_operator import scraping
+from tests.conftest import ROOT
+from tests.controlplane.build import control_plane, wanted_version
+from tests.policy.policy_texts import exception_text, policy_text
+from tests.usage.prometheus import Prometheus
+from webhook.certs.issuer import create_self_signed
+from webhook.cli.commands.install import InstallMode, shipped_manifests
+from webhook.documents.reader import read_documents
+from webhook.errors import ApiError
+from webhook.installing.apply import TLS_SECRET_PATH, install_manifests
+from webhook.installing.doctor import diagnose
+from webhook.installing.facts import CheckState, ClusterFacts, DiagnosticResult, read_cluster_facts
+from webhook.installing.removal import uninstall_manifests
+from webhook.kube.api import KubeClient
+from webhook.manifests.objects import DEPLOYMENT_PATH, WEBHOOK_KINDS, api_path
+from webhook.well_known import SYSTEM_NAMESPACE
+
+ACCOUNT = f"system:serviceaccount:{SYSTEM_NAMESPACE}:rightslice"
+AUDIT = {
+    "apiVersion": "audit.k8s.io/v1",
+    "kind": "Policy",
+    "omitStages": ["RequestReceived"],
+    "rules": [{"level": "Metadata", "users": [ACCOUNT]}, {"level": "None"}],
+}
+GPU_POD = "/api/v1/namespaces/default/pods"
+BINDING = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings/rightslice-pods"
+
+
+class Site(NamedTuple):
+    """A control plane, what was installed in it, the one real replica, where it listens, and what
+    `install_manifests` said.
+    """
+
+    plane: Plane
+    objects: list[Json]
+    replica: Process
+    port: int
+    told: list[str]
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    """Everything installed, enforced. Without WatchList, so that lists are read too, as on older servers."""
+    folder = tmp_path_factory.mktemp("installed")
+    rules = folder / "rules.json"
+    rules.write_text(json.dumps(AUDIT), encoding="utf-8")
+    flags = [f"--audit-policy-file={rules}", "--feature-gates=WatchList=false"]
+    with Plane(control_plane(wanted_version()), folder, apiserver_flags=flags) as plane:
+        add_nodes(plane, demo_nodes())
+        port = free_port()
+        objects = [reachable(one, port) for one in shipped_manifests(InstallMode.ENFORCE)]
+        replica = Process("rightslice", command(folder, port), folder / "rightslice.log")
+        told: list[str] = []
+        try:
+            asyncio.run(install_all(plane, objects, replica, told))
+            yield Site(plane, objects, replica, port, told)
+        finally:
+            replica.kill()
+
+
+async def install_all(plane: Plane, objects: list[Json], replica: Process, told: list[str]) -> None:
+    """Install; as soon as there is a service account, the replica runs beside it."""
+
+    def say(line: str) -> None:
+        told.append(line)
+        if line.startswith("applied Deployment"):
+            act_as_account(plane)
+            replica.launch()
+
+    async with await KubeClient.connect(str(plane.kubeconfig)) as api:
+        await install_manifests(api, objects, say, seconds=90)
+
+
+def act_as_account(plane: Plane) -> None:
+    """Write the kubeconfig of the service account."""
+    token = plane.kubectl("create", "token", "rightslice", f"--namespace={SYSTEM_NAMESPACE}").stdout.strip()
+    (plane.folder / "account").write_text(kubeconfig(plane.url, plane.ca, token), encoding="utf-8")
+
+
+def command(folder: Path, port: int) -> list[str]:
+    """The Deployment's own arguments, but for where it listens and how it reaches the API server."""
+    [deployment] = [one for one in shipped_manifests(InstallMode.ENFORCE) if one["kind"] == "Deployment"]
+    [container] = deployment["spec"]["template"]["spec"]["containers"]
+    own = [argument for argument in container["args"] if not argument.startswith(("--listen=", "--policies="))]
+    here = [f"--listen=127.0.0.1:{port}", f"--kubeconfig={folder / 'account'}", f"--policies={ROOT / 'policies'}"]
+    return [sys.executable, "-m", "webhook.cli", *own, *here]
+
+
+def refusal(plane: Plane, path: str, data: Json) -> str:
+    """Why an object is refused; "" where it is not. Nothing is stored."""
+    try:
+        plane.api.create(path, data, dryRun="All")
+    except RefusedError as error:
+        return error.message
+    return ""
+
+
+def test_hooks_are_registered_after_replicas_are_ready(site: Site) -> None:
+    ready = site.told.index("replicas are ready")
+
+    assert [line for line in site.told[ready:] if line.startswith("applied")] == [
+        "applied MutatingWebhookConfiguration rightslice",
+        "applied ValidatingWebhookConfiguration rightslice",
+    ]
+    assert site.told[-1] == "the webhooks answer"
+
+
+def test_a_bad_pod_gets_our_own_refusal_and_a_good_one_its_tolerations(site: Site) -> None:
+    bad = make_pod("bad").namespace("default").gpus(1)
+    bad.main["securityContext"] = {"privileged": True}
+
+    message = refusal(site.plane, GPU_POD, bad.build())
+
+    assert 'admission webhook "validate.rightslice.dev" denied the request: 1 problem in Pod default/bad' in message
+    assert "privileged must be false in a pod that uses GPUs" in message
+    assert refusal(site.plane, GPU_POD, make_pod("plain").namespace("default").build()) == ""
+
+
+POLICIES = "/apis/rightslice.dev/v1alpha1/gpupolicies"
+EXCEPTIONS = f"/apis/rightslice.dev/v1alpha1/namespaces/{SYSTEM_NAMESPACE}/gpupolicyexceptions"
+
+
+def test_a_bad_policy_is_refused_with_the_words_of_lint(site: Site) -> None:
+    data = json.loads(policy_text("bad", mode="enforced", securty={}))
+
+    message = refusal(site.plane, POLICIES, data)
+
+    assert message == (
+        'admission webhook "policies.rightslice.dev" denied the request: 2 errors in GPUPolicy bad\n'
+        "[GPU-P103] spec.mode: must be enforce, warn or audit, found 'enforced'. Write enforce\n"
+        "[GPU-P102] spec.securty: must be a field of spec, found 'securty'. Did you mean security? Write security"
+    )
+
+
+def test_a_policy_that_contradicts_one_in_force_is_refused(site: Site) -> None:
+    one, other = (
+        json.loads(policy_text(name, match={"namespaces": ["nobody"]}, injection={"runtimeClassName": runtime}))
+        for name, runtime in (("first", "nvidia"), ("second", "kata"))
+    )
+    site.plane.api.create(POLICIES, one)
+    try:
+        eventually(lambda: "GPU-P104" in refusal(site.plane, POLICIES, other))
+    finally:
+        site.plane.api.delete(f"{POLICIES}/first")
+
+
+def ready(plane: Plane, path: str) -> Json:
+    """The condition Ready of an object, once it is there."""
+    conditions = eventually(lambda: plane.api.get(path)["status"]["conditions"])
+    (condition,) = [each for each in conditions if each["type"] == "Ready"]
+    return dict(condition)
+
+
+def test_policies_and_exceptions_say_what_became_of_them(site: Site) -> None:
+    plane = site.plane
+    exception = json.loads(exception_text("said", policyName="guard"))
+    exception["metadata"]["namespace"] = SYSTEM_NAMESPACE
+    plane.api.create(POLICIES, json.loads(policy_text("said", match={"namespaces": ["nobody"]})))
+    plane.api.create(EXCEPTIONS, exception)
+    try:
+        for path in (f"{POLICIES}/said", f"{EXCEPTIONS}/said"):
+            condition = ready(plane, path)
+            assert (condition["status"], condition["reason"]) == ("True", "Active")
+    finally:
+        plane.api.delete(f"{POLICIES}/said")
+        plane.api.delete(f"{EXCEPTIONS}/said")
+
+
+def test_the_owner_of_a_denied_pod_hears_of_it(site: Site) -> None:
+    plane = site.plane
+    bad = make_pod("bad").namespace("default").gpus(1).owned_by("Job", "train")
+    bad.main["securityContext"] = {"privileged": True}
+    for _ in range(3):
+        with pytest.raises(RefusedError, match="denied the request"):
+            plane.api.create(GPU_POD, bad.build())
+
+    path, mine = "/api/v1/namespaces/default/events", "involvedObject.name=train,source=rightslice"
+    events = eventually(lambda: plane.api.get(path, fieldSelector=mine)["items"])
+
+    codes = [event["reason"] for event in events]
+    assert len(codes) == len(set(codes)), "once an owner, code and hour"
+    assert any("privileged must be false" in event["message"] for event in events)
+
+
+def test_each_right_that_is_granted_is_used_and_none_is_missing(site: Site) -> None:
+    plane = site.plane
+    exception = json.loads(exception_text("some", policyName="guard"))
+    exception["metadata"]["namespace"] = SYSTEM_NAMESPACE
+    plane.api.create(EXCEPTIONS, exception)
+    granted = {right for one in site.objects for right in rights_of(one)}
+
+    used, refused = eventually(lambda: audited(plane, granted), until=lambda found: found[0] >= granted, within=60)
+
+    assert used == granted
+    assert refused == set()
+
+
+def test_prometheus_gets_every_metric_of_an_alert_and_no_alert_is_on(site: Site) -> None:
+    built = site.plane.kubectl("kustomize", str(ROOT / "manifests" / "monitoring")).stdout
+    monitoring = [document.data for document in read_documents(built, "monitoring", aliases=True)]
+    [service] = [one for one in shipped_manifests(InstallMode.ENFORCE) if one["kind"] == "Service"]
+
+    with scraping(site.plane, monitoring, service, site.port) as prometheus:
+        eventually(lambda: prometheus.ask('up{job="rightslice"} == 1'))
+        rules = eventually(lambda: rules_of(prometheus), until=lambda found: "RightsliceDown" not in not_off(found))
+        known = {name.removesuffix("_total") for name in prometheus.api("metadata")}
+
+    named = set(re.findall(r"\brightslice_\w+", " ".join(rule["query"] for rule in rules)))
+    assert len(rules) > 5
+    assert {rule["health"] for rule in rules} == {"ok"}
+    assert {name.removesuffix("_bucket").removesuffix("_total") for name in named - OF_USE} <= known
+    assert not_off(rules) <= {"RightsliceSlow"}
+
+
+OF_USE = {"rightslice_usage_loads_total"}
+"""Told by servers that read what GPUs are used for, which this one does not."""
+
+
+def rules_of(prometheus: Prometheus) -> list[Json]:
+    """The alerts, once each was reckoned."""
+    rules = [rule for group in prometheus.api("rules")["groups"] for rule in group["rules"]]
+    return [] if any(rule["health"] == "unknown" for rule in rules) else rules
+
+
+def not_off(rules: list[Json]) -> set[str]:
+    """The names of alerts that are on, or soon will be; where nothing is known, of all."""
+    return {rule["name"] for rule in rules if rule["state"] != "inactive"} if rules else {"RightsliceDown"}
+
+
+def test_doctor_finds_nothing_wrong_with_it(site: Site) -> None:
+    async def facts() -> ClusterFacts:
+        async with await KubeClient.connect(str(site.plane.kubeconfig)) as api:
+            return await read_cluster_facts(api)
+
+    def look() -> list[DiagnosticResult]:
+        return diagnose(asyncio.run(facts()), datetime.now(UTC))
+
+    lines = eventually(look, until=lambda found: "2 of 2 replicas ready" in {line.summary for line in found})
+
+    wrong = [line for line in lines if line.state in (CheckState.WARN, CheckState.FAIL)]
+    assert [
+        line for line in wrong if "did not answer and failed open" not in line.summary
+    ] == []  # until the API server saw the caBundle
+    skipped = [line.summary for line in lines if line.state is CheckState.SKIP]
+    assert skipped == ["no replica could be queried", "no agent reports the GPUs of its node"]
+    assert {
+        "both webhooks answer a dry-run pod",
+        "caBundle matches the serving certificate in every webhook",
+        "the backstop denies, as in mode enforce",
+    } <= {line.summary for line in lines}
+
+
+TRAPS = {
+    "a hook trusts somebody who has ended": ("fail", "caBundle: that of mutate.rightslice.dev has expired"),
+    "the certificate has ended": ("fail", "serving certificate has expired"),
+    "nobody is reached": ("fail", "the webhooks do not answer"),
+    "the mutating hook fails open": ("warn", "mutate.rightslice.dev did not answer and failed open"),
+    "the backstop only notes": ("fail", "the backstop denies nothing, but the mode is enforce"),
+    "another version runs": ("warn", "image rightslice:0.0.9"),
+    "a policy gives what no node has": ("warn", "policy slicing allocates timeSlicing"),
+    "a node has no labels of GPU Feature Discovery": ("fail", "without nvidia.com/gpu.product"),
+    "a LimitRange gives GPUs away": ("warn", "LimitRange trapped/trap"),
+    "a quota bounds nothing": ("warn", "ResourceQuota trapped/trap"),
+}
+
+
+@pytest.fixture(scope="module")
+def trapped(site: Site) -> list[Json]:
+    """What doctor says of an installation in which everything went wrong at once. Nothing is mended afterwards."""
+    plane = site.plane
+    sizing = {"isolation": "none", "forms": ["timeSlicing"], "evidence": ["declared"]}
+    plane.api.create(POLICIES, json.loads(policy_text("slicing", mode="audit", rightSizing=sizing)))
+    plane.api.delete("/api/v1/nodes/l40s-sliced-1")
+    site.replica.kill()
+    others = create_self_signed(["localhost"], datetime.now(UTC) - timedelta(days=400))
+    bundle, certificate, key = (b64encode(pem).decode() for pem in (others.authority, others.certificate, others.key))
+    trust = [{"op": "replace", "path": "/webhooks/0/clientConfig/caBundle", "value": bundle}]
+    ended = {"data": {"tls.crt": certificate, "tls.key": key}}
+    image = {"spec": {"template": {"spec": {"containers": [{"name": "webhook", "image": "rightslice:0.0.9"}]}}}}
+    limits = {"limits": [{"type": "Container", "default": {"nvidia.com/gpu": "1"}}]}
+    [mutating] = [api_path(one) for one in site.objects if one["kind"] == "MutatingWebhookConfiguration"]
+    plane.api.patch(mutating, trust, "json")
+    plane.api.patch(TLS_SECRET_PATH, ended)
+    plane.api.patch(DEPLOYMENT_PATH, image, "strategic")
+    plane.api.patch(BINDING, {"spec": {"validationActions": ["Audit"]}})
+    there = f"/api/v1/namespaces/{plane.add_namespace('trapped')}"
+    plane.api.create(f"{there}/limitranges", {"metadata": {"name": "trap"}, "spec": limits})
+    hard = {"hard": {"limits.nvidia.com/gpu": "8"}}
+    plane.api.create(f"{there}/resourcequotas", {"metadata": {"name": "trap"}, "spec": hard})
+    add_nodes(plane, [make_node("bare", {}, **{"nvidia.com/gpu": 8})])
+    with pytest.raises(RefusedError, match="failed calling webhook"):
+        plane.api.create(GPU_POD, make_pod("held").namespace("default").gpus(1).build(), dryRun="All")
+    doctor = [sys.executable, "-m", "webhook.cli", "doctor", "-o", "json", f"--kubeconfig={plane.kubeconfig}"]
+    done = subprocess.run(doctor, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 1, done.stderr
+    found: list[Json] = json.loads(done.stdout)
+    return found
+
+
+@pytest.mark.parametrize(("state", "says"), TRAPS.values(), ids=TRAPS)
+def test_doctor_finds_it_among_all_else(trapped: list[Json], state: str, says: str) -> None:
+    found = [line for line in trapped if says in line["summary"]]
+
+    assert {line["state"] for line in found} == {state}
+    assert all(line["advice"] for line in found)
+
+
+Right = tuple[str, str, str, str]
+"""Namespace ("" for all), API group, resource, verb."""
+
+
+def rights_of(one: Json) -> Iterator[Right]:
+    """What a role grants."""
+    if one["kind"] not in ("ClusterRole", "Role"):
+        return
+    for rule in one["rules"]:
+        for group in rule["apiGroups"]:
+            for resource in rule["resources"]:
+                for verb in rule["verbs"]:
+                    yield one["metadata"].get("namespace", ""), group, resource, verb
+
+
+def audited(plane: Plane, granted: set[Right]) -> tuple[set[Right], set[Right]]:
+    """What the service account did, and what it was not let. A right for all namespaces is used in any of them."""
+    used: set[Right] = set()
+    refused: set[Right] = set()
+    for line in plane.audit_log.read_text(encoding="utf-8").splitlines():
+        event = json.loads(line)
+        ref = event.get("objectRef")
+        if event["user"]["username"] != ACCOUNT or ref is None:
+            continue
+        resource = "/".join(filter(None, (ref["resource"], ref.get("subresource", ""))))
+        namespace = ref.get("namespace", "")
+        everywhere = ("", ref.get("apiGroup", ""), resource, event["verb"])
+        right = everywhere if everywhere in granted else (namespace, *everywhere[1:])
+        (refused if event["responseStatus"]["code"] == 403 else used).add(right)
+    return used, refused
+
+
+def test_uninstall_removes_the_hooks_first_of_all_and_keeps_policies(site: Site) -> None:
+    plane, told = site.plane, list[str]()
+
+    async def remove(*, with_policies: bool) -> None:
+        async with await KubeClient.connect(str(plane.kubeconfig)) as api:
+            await uninstall_manifests(api, site.objects, told.append, with_policies=with_policies, seconds=120)
+
+    asyncio.run(remove(with_policies=False))
+
+    assert {line.split()[1] for line in told[:2]} == set(WEBHOOK_KINDS)
+    kept = {"CustomResourceDefinition", "Namespace"}
+    assert {one["kind"] for one in site.objects if plane.api.exists(api_path(one))} == kept
+    assert refusal(plane, GPU_POD, make_pod("after").namespace("default").gpus(1).build()) == ""
+
+    asyncio.run(remove(with_policies=True))
+
+    assert [one for one in site.objects if plane.api.exists(api_path(one))] == []
+
+
+async def probe(plane: Plane) -> bool:
+    """Do both hooks answer?"""
+    async with await KubeClient.connect(str(plane.kubeconfig)) as api:
+        return await hooks_answer(api)
+
+
+def test_without_hooks_nobody_answers(site: Site) -> None:
+    with pytest.raises(ApiError, match="NotFound"):
+        asyncio.run(probe(site.plane))

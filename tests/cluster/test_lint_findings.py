@@ -1,0 +1,84 @@
+"""Traps of LimitRanges are real, and the objects that lint offers instead are taken and have none."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.cluster.client import Json, RefusedError
+from tests.cluster.plane import Plane
+from tests.cluster.polling import eventually
+from tests.engine.test_linting import CLASS, MILLI, limit_range
+from tests.engine.test_linting_rules import REFUSED, TAKEN
+from webhook.engine.linting import fix_object, lint_all_objects, lint_object
+
+GPU = "nvidia.com/gpu"
+TRAPS = {
+    "a maximum alone": limit_range({"max": {GPU: "4"}}),
+    "a minimum alone": limit_range({"min": {GPU: "1"}}),
+    "a default": limit_range({"default": {GPU: "1"}}),
+    "a bound on pods": limit_range({"type": "Pod", "max": {GPU: "4"}}),
+    "a bound on pods beside a minimum": limit_range({"type": "Pod", "max": {GPU: "4"}}, {"min": {GPU: "1"}}),
+    "thousandths and devices": limit_range({"max": {MILLI: "4000", CLASS: "2"}}),
+    "a minimum of devices": limit_range({"min": {CLASS: "1"}}),
+    "a ratio of devices": limit_range({"maxLimitRequestRatio": {CLASS: "1"}}),
+    "a ratio": limit_range({"maxLimitRequestRatio": {GPU: "1"}}),
+    "all of them": limit_range(
+        {"max": {GPU: "4"}, "min": {GPU: "1"}, "default": {GPU: "2"}, "maxLimitRequestRatio": {GPU: "1"}},
+        {"type": "Pod", "max": {GPU: "8"}, "min": {GPU: "1"}},
+    ),
+}
+
+
+def pod_in(plane: Plane, namespace: str) -> str:
+    """What becomes of a pod without GPUs: "refused", or the amounts that it is given."""
+    body = {"metadata": {"name": "plain"}, "spec": {"containers": [{"name": "main", "image": "example/app:1"}]}}
+    try:
+        made = plane.api.create(f"/api/v1/namespaces/{namespace}/pods", body, dryRun="All")
+    except RefusedError as refusal:
+        return f"refused: {refusal.message}"
+    sides = made["spec"]["containers"][0]["resources"].values()
+    return ", ".join(sorted({amount for side in sides for amount in side.values()})) or "none"
+
+
+@pytest.mark.parametrize("trap", TRAPS.values(), ids=TRAPS)
+def test_a_pod_without_gpus_falls_into_it_and_not_into_what_is_offered(
+    plane: Plane, namespace: str, trap: Json
+) -> None:
+    path = f"/api/v1/namespaces/{namespace}/limitranges"
+    here = trap | {"metadata": {"name": "lr"}}
+    assert lint_object(here)
+    plane.api.create(path, here)
+    eventually(lambda: pod_in(plane, namespace), until=lambda became: became != "none")
+
+    instead = fix_object(here, lint_object(here))
+    assert lint_object(instead) == []
+    if instead["spec"]["limits"]:
+        plane.api.replace(f"{path}/lr", instead)
+    else:
+        plane.api.delete(f"{path}/lr")
+    eventually(lambda: pod_in(plane, namespace), until=lambda became: became in ("none", "0"))
+
+
+def test_a_bound_on_pods_beside_a_default_of_zero_is_no_trap(plane: Plane, namespace: str) -> None:
+    apart = [limit_range({"type": "Pod", "max": {GPU: "4"}}), limit_range({"default": {GPU: "0"}})]
+    path = f"/api/v1/namespaces/{namespace}/limitranges"
+    assert lint_all_objects(apart) == [[], []]
+    for number, data in enumerate(apart):
+        plane.api.create(path, data | {"metadata": {"name": f"lr-{number}"}})
+    eventually(lambda: pod_in(plane, namespace), until=lambda became: became == "0")
+
+
+def answered(plane: Plane, namespace: str, data: Json) -> str:
+    """What an API server says of an object that it is only asked about; "" where it takes it."""
+    path = f"/api/v1/namespaces/{namespace}/{data['kind'].lower()}s"
+    try:
+        plane.api.create(path, data | {"metadata": {"name": "tried"}}, dryRun="All")
+    except RefusedError as refusal:
+        return refusal.message
+    return ""
+
+
+def test_what_is_called_a_fault_is_refused_in_the_same_words_and_nothing_else_is(plane: Plane, namespace: str) -> None:
+    said = {name: (answered(plane, namespace, data), words) for name, (data, _, words) in REFUSED.items()}
+    assert {name: answer for name, (answer, words) in said.items() if words not in answer} == {}
+    assert {name: answer for name, data in TAKEN.items() if (answer := answered(plane, namespace, data))} == {}

@@ -1,0 +1,289 @@
+"""The live view on a real API server: what people do with kubectl is known here soon after."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from random import Random
+from typing import Any
+
+import pytest
+
+from tests.builders import make_pod
+from tests.cluster.client import Json
+from tests.cluster.plane import Plane
+from webhook.cache import informers
+from webhook.cache.informers import ClusterInformers, empty_view
+from webhook.errors import ApiError
+from webhook.kube import reflector
+from webhook.kube.api import KubeClient
+from webhook.kube.reflector import Reflector, WatchedResource, WatchStatus
+from webhook.model.cluster_view import ClusterView
+
+GPU = "nvidia.com/gpu"
+
+
+class Site:
+    """Who holds the view."""
+
+    def __init__(self) -> None:
+        self.view: ClusterView = empty_view()
+        self.broke: list[str] = []
+        self.following: ClusterInformers
+
+    def record_watch_error(self, resource: str, error: ApiError) -> None:
+        self.broke.append(f"{resource}: {error}")
+
+    def record_internal_error(self, component: str, error: Exception) -> None:
+        raise AssertionError(component) from error
+
+    def free(self, node: str) -> int:
+        """Whole GPUs that are free on a node."""
+        place = 1 << self.view.fleet.by_name[node]
+        return sum(self.view.free_units(offer, place) for offer in self.view.fleet.by_resource[GPU])
+
+
+async def until(holds: Callable[[], object], within: float = 30.0) -> None:
+    """Wait until it holds; it is failed by a look that begins after that."""
+    deadline = asyncio.get_running_loop().time() + within
+    while True:
+        looked = asyncio.get_running_loop().time()
+        if holds():
+            return
+        if looked > deadline:
+            raise TimeoutError(f"not so within {within} s")
+        await asyncio.sleep(0.02)
+
+
+async def ask(work: Callable[..., Any], *arguments: Any, **more: Any) -> Any:
+    """What a call gives that would block."""
+    return await asyncio.to_thread(work, *arguments, **more)
+
+
+@asynccontextmanager
+async def followed(plane: Plane) -> AsyncIterator[Site]:
+    """A live view of the plane, ready."""
+    site = Site()
+
+    async def nothing() -> None:
+        return
+
+    async with await KubeClient.connect(str(plane.kubeconfig)) as api:
+        site.following = ClusterInformers(api, site, Random(1), site, "rightslice-system")
+        ready = asyncio.Event()
+        task = asyncio.create_task(site.following.run(nothing, ready.set))
+        try:
+            await asyncio.wait_for(ready.wait(), 30)
+            yield site
+        finally:
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
+
+
+async def test_what_kubectl_does_is_known_within_two_seconds(plane: Plane, nodes: list[str], namespace: str) -> None:
+    async with followed(plane) as site:
+        view = site.view
+        assert (view.complete, view.current) == (True, True)
+        assert {node.name for node in view.fleet.nodes} >= set(nodes)
+        assert view.namespace(namespace) is not None
+        assert view.namespace("nowhere") is None
+
+        await ask(plane.kubectl, "create", "quota", "gpus", f"--hard=requests.{GPU}=4", "-n", namespace)
+        await until(lambda: site.view.quotas(namespace), within=2)
+        limits = {"metadata": {"name": "l"}, "spec": {"limits": [{"type": "Container", "max": {GPU: "2"}}]}}
+        await ask(plane.api.create, f"/api/v1/namespaces/{namespace}/limitranges", limits)
+        await until(lambda: GPU in site.view.limited_resources(namespace), within=2)
+        devices = "/apis/resource.k8s.io/v1"
+        template = {"metadata": {"name": "t"}, "spec": {"spec": {"devices": {"requests": []}}}}
+        await ask(plane.api.create, f"{devices}/namespaces/{namespace}/resourceclaimtemplates", template)
+        await ask(plane.api.create, f"{devices}/deviceclasses", {"metadata": {"name": namespace}, "spec": {}})
+        await until(lambda: "t" in site.view.claim_context(namespace).templates, within=2)
+        await until(lambda: namespace in site.view.claim_context(namespace).classes, within=2)
+        await ask(plane.api.delete, f"{devices}/deviceclasses/{namespace}")
+        await until(lambda: namespace not in site.view.claim_context(namespace).classes, within=2)
+        await ask(plane.kubectl, "label", "namespace", namespace, "tier=research")
+        await until(lambda: labels(site, namespace).get("tier") == "research", within=2)
+        await ask(plane.kubectl, "delete", "quota", "gpus", "-n", namespace)
+        await until(lambda: not site.view.quotas(namespace), within=2)
+
+
+def labels(site: Site, namespace: str) -> dict[str, str]:
+    found = site.view.namespace(namespace)
+    return found.metadata.labels if found is not None else {}
+
+
+async def test_a_pod_takes_its_gpus_while_it_runs(plane: Plane, nodes: list[str], namespace: str) -> None:
+    tolerations = [{"key": GPU, "operator": "Exists"}]
+    pod = make_pod("train").namespace(namespace).gpus(2).spec(tolerations=tolerations).build()
+    path = f"/api/v1/namespaces/{namespace}/pods"
+    async with followed(plane) as site:
+        before = {node: site.free(node) for node in nodes if GPU in by_name(site, node).gpus}
+        await ask(plane.api.create, path, pod)
+        await until(lambda: sum(before.values()) - sum(map(site.free, before)) == 2)
+        bound = (await ask(plane.api.get, f"{path}/train"))["spec"]["nodeName"]
+        assert site.free(bound) == before[bound] - 2
+        ended: Json = {"status": {"phase": "Succeeded"}}
+        await ask(plane.api.patch, f"{path}/train/status", ended)
+        await until(lambda: site.free(bound) == before[bound])
+
+
+def by_name(site: Site, node: str) -> Any:
+    return site.view.fleet.nodes[site.view.fleet.by_name[node]]
+
+
+async def test_a_node_that_changes_is_indexed_anew(plane: Plane, nodes: list[str]) -> None:
+    async with followed(plane) as site:
+        place = site.view.fleet.by_name[nodes[0]]
+        assert site.view.fleet.usable_nodes >> place & 1
+        await ask(plane.kubectl, "cordon", nodes[0])
+        await until(lambda: not site.view.fleet.usable_nodes >> place & 1)
+        await ask(plane.kubectl, "uncordon", nodes[0])
+        await until(lambda: site.view.fleet.usable_nodes >> place & 1)
+
+
+async def test_an_api_server_that_restarts_is_found_again_and_the_view_is_right(plane: Plane, namespace: str) -> None:
+    async with followed(plane) as site:
+        await ask(plane.apiserver.kill)
+        await until(lambda: site.broke)
+        await ask(plane.apiserver.start)
+        await ask(plane.kubectl, "create", "quota", "after", f"--hard=requests.{GPU}=4", "-n", namespace)
+        await until(lambda: site.view.quotas(namespace))
+        assert site.view.current
+
+
+async def test_a_view_that_nobody_confirms_is_old_and_says_so(
+    plane: Plane, namespace: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(informers, "STALE_SECONDS", 6.0)
+    monkeypatch.setattr(reflector, "WATCH_SECONDS", 2)  # an idle kind is confirmed when its watch ends
+    async with followed(plane) as site:
+        await until(lambda: site.view.current)
+        await ask(plane.apiserver.kill)
+        await until(lambda: not site.view.current)
+        assert site.following.ready, "readiness stays: guards go on"
+        assert site.following.age > 6.0
+        assert site.view.namespace(namespace) is not None
+        await ask(plane.apiserver.start)
+        await until(lambda: site.view.current, within=60)
+
+
+DEFINITION: Json = {
+    "apiVersion": "apiextensions.k8s.io/v1",
+    "kind": "CustomResourceDefinition",
+    "metadata": {"name": "widgets.test.example"},
+    "spec": {
+        "group": "test.example",
+        "scope": "Cluster",
+        "names": {"plural": "widgets", "singular": "widget", "kind": "Widget", "listKind": "WidgetList"},
+        "versions": [
+            {
+                "name": "v1",
+                "served": True,
+                "storage": True,
+                "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}},
+            }
+        ],
+    },
+}
+
+
+def unexpected(_state: WatchStatus, error: Exception) -> None:
+    raise error
+
+
+class Kept:
+    """A writer that keeps what it is given."""
+
+    def __init__(self) -> None:
+        self.items: dict[str, Any] = {}
+        self.coming: dict[str, Any] | None = None
+
+    def begin(self) -> None:
+        self.coming = {}
+
+    def upsert(self, item: dict[str, Any]) -> None:
+        (self.items if self.coming is None else self.coming)[item["metadata"]["name"]] = item
+
+    def remove(self, item: dict[str, Any]) -> None:
+        (self.items if self.coming is None else self.coming).pop(item["metadata"]["name"], None)
+
+    def swap(self) -> None:
+        self.items, self.coming = self.coming or {}, None
+
+
+async def test_a_kind_that_comes_later_is_seen_and_one_that_goes_is_gone(plane: Plane) -> None:
+    definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+    kept = Kept()
+    resource = WatchedResource("widgets", "/apis/test.example/v1/widgets", dict[str, Any], optional=True)
+    async with await KubeClient.connect(str(plane.kubeconfig)) as api:
+        watch = Reflector(api, resource, kept, Random(1), Site())
+        task = asyncio.create_task(watch.run())
+        try:
+            await until(lambda: watch.status.absent)
+            assert watch.status.synced
+            await ask(plane.kubectl, "create", "-f", "-", stdin=json.dumps(DEFINITION))
+            await until(lambda: watch.status.synced and not watch.status.absent)
+            widget = {"apiVersion": "test.example/v1", "kind": "Widget", "metadata": {"name": "w"}, "spec": {"x": 1}}
+            await api.create("/apis/test.example/v1/widgets", widget)
+            await until(lambda: kept.items["w"]["spec"] == {"x": 1} if kept.items else False, within=5)
+        finally:
+            await api.delete(f"{definitions}/widgets.test.example")
+            with suppress(TimeoutError):
+                await until(lambda: watch.status.absent, within=60)
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
+    assert (kept.items, watch.status.absent) == ({}, True)
+
+
+async def test_everything_comes_by_pages_where_there_is_no_watchlist(plane: Plane, namespace: str) -> None:
+    maps = f"/api/v1/namespaces/{namespace}/configmaps"
+    kept = Kept()
+    async with await KubeClient.connect(str(plane.kubeconfig)) as api:
+        for index in range(7):
+            await api.create(maps, {"metadata": {"name": f"m{index}"}})
+        watch = Reflector(
+            api,
+            WatchedResource("configmaps", maps, dict[str, Any]),
+            kept,
+            Random(1),
+            Site(),
+        )
+        watch._uses_watch_list = False
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("webhook.kube.reflector.PAGE_SIZE", 3)
+            task = asyncio.create_task(watch.run())
+            try:
+                await until(lambda: watch.status.synced)
+                assert {f"m{index}" for index in range(7)} <= set(kept.items)
+                await api.delete(f"{maps}/m0")
+                await until(lambda: "m0" not in kept.items)
+            finally:
+                task.cancel()
+                with suppress(asyncio.CancelledError):
+                    await task
+
+
+async def test_optimistic_writes_and_each_way_to_patch(plane: Plane, namespace: str) -> None:
+    path = f"/api/v1/namespaces/{namespace}/configmaps"
+    async with await KubeClient.connect(str(plane.kubeconfig)) as api:
+        made = await api.create(path, {"metadata": {"name": "m"}, "data": {"a": "1"}})
+        await api.patch(f"{path}/m", {"data": {"b": "2"}}, "merge")
+        with pytest.raises(ApiError) as stale:
+            await api.replace(f"{path}/m", {**made, "data": {}})
+        assert (stale.value.status, stale.value.reason) == (409, "Conflict")
+        with pytest.raises(ApiError) as again:
+            await api.create(path, {"metadata": {"name": "m"}})
+        assert (again.value.status, again.value.reason) == (409, "AlreadyExists")
+        await api.patch(f"{path}/m", [{"op": "add", "path": "/data/c", "value": "3"}], "json")
+        await api.patch(f"{path}/m", {"data": {"d": "4"}}, "strategic")
+        applied = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "m"}, "data": {"e": "5"}}
+        found = await api.patch(f"{path}/m", applied, "apply", {"fieldManager": "test"})
+        assert found["data"] == {"a": "1", "b": "2", "c": "3", "d": "4", "e": "5"}
+        await api.delete(f"{path}/m")
+        with pytest.raises(ApiError) as missing:
+            await api.get(f"{path}/m")
+        assert missing.value.status == 404

@@ -1,0 +1,142 @@
+"""capacity, place and simulate over a live cluster: the words of a snapshot of it, with no right but to list."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.builders import make_pod
+from tests.cluster.client import Json
+from tests.cluster.plane import Plane
+from tests.cluster.polling import eventually
+from tests.cluster.test_agent import GPUNODES, kind
+from tests.conftest import ROOT
+from webhook.well_known import API_VERSION
+
+__all__ = ["kind"]
+RBAC = "/apis/rbac.authorization.k8s.io/v1"
+NAME = "only-lists"
+RULES = [
+    {"apiGroups": [""], "resources": ["nodes", "pods"], "verbs": ["list"]},
+    {"apiGroups": ["rightslice.dev"], "resources": ["gpunodes"], "verbs": ["list"]},
+]
+
+
+def role(plane: Plane, rules: list[Json]) -> None:
+    body: Json = {"metadata": {"name": NAME}, "rules": rules}
+    if plane.api.exists(f"{RBAC}/clusterroles/{NAME}"):
+        plane.api.replace(f"{RBAC}/clusterroles/{NAME}", body)
+    else:
+        plane.api.create(f"{RBAC}/clusterroles", body)
+
+
+@pytest.fixture
+def reader(plane: Plane, namespace: str, tmp_path: Path) -> Iterator[Path]:
+    """The kubeconfig of an account that may list what placement needs, and nothing else."""
+    role(plane, RULES)
+    subject = {"kind": "ServiceAccount", "name": "default", "namespace": namespace}
+    reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": NAME}
+    binding = {"metadata": {"name": NAME}, "roleRef": reference, "subjects": [subject]}
+    plane.api.create(f"{RBAC}/clusterrolebindings", binding)
+    token = plane.kubectl("create", "token", "default", "-n", namespace).stdout.strip()
+    config = json.loads(plane.kubectl("config", "view", "--raw", "-o", "json").stdout)
+    config["users"] = [{"name": user["name"], "user": {"token": token}} for user in config["users"]]
+    file = tmp_path / "reader.json"
+    file.write_text(json.dumps(config))
+    yield file
+    plane.api.delete(f"{RBAC}/clusterrolebindings/{NAME}")
+    plane.api.delete(f"{RBAC}/clusterroles/{NAME}")
+
+
+def rightslice(*arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "webhook.cli", *arguments]
+    return subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=120, check=False, cwd=ROOT)
+
+
+@pytest.fixture
+def train(plane: Plane, nodes: list[str], namespace: str) -> str:
+    """A pod of two GPUs that runs; the node that it is on."""
+    pod = make_pod("train").namespace(namespace).gpus(2)
+    whole = {"kubernetes.io/hostname": "h100-1"}  # under this name others of the nodes have slices or shares
+    pod.spec(tolerations=[{"key": "nvidia.com/gpu", "operator": "Exists"}], nodeSelector=whole)
+    path = f"/api/v1/namespaces/{namespace}/pods"
+    plane.api.create(path, pod.build())
+    return str(eventually(lambda: plane.api.get(f"{path}/train")["spec"].get("nodeName")))
+
+
+def saved(plane: Plane, file: Path, kinds: str = "nodes,pods") -> str:
+    """A snapshot of the cluster, as the pages say to save one."""
+    file.write_text(plane.kubectl("get", kinds, "-A", "-o", "json").stdout)
+    return str(file)
+
+
+def test_capacity_says_what_a_snapshot_says(plane: Plane, train: str, reader: Path, tmp_path: Path) -> None:
+    live = rightslice("capacity", "-o", "json", "--cluster", "live", "--kubeconfig", str(reader))
+    snapshot = rightslice("capacity", "-o", "json", "--cluster", saved(plane, tmp_path / "cluster.json"))
+    assert (live.returncode, live.stderr) == (0, "")
+    assert json.loads(live.stdout) == json.loads(snapshot.stdout)
+    (row,) = [each for each in json.loads(live.stdout)["nodes"] if each["name"] == train]
+    assert row["allocatedMilli"] == 2000
+
+
+def test_what_an_agent_says_counts(plane: Plane, kind: None, train: str, reader: Path, namespace: str) -> None:
+    gpus = [
+        {"index": i, "uuid": f"GPU-{i}", "healthy": True, "links": [{"gpu": 1 - i, "nvlinks": 4}] if i < 2 else []}
+        for i in range(8)
+    ]
+    gpus[0]["pods"] = gpus[3]["pods"] = [f"{namespace}/train"]
+    plane.api.create(GPUNODES, {"apiVersion": API_VERSION, "kind": "GPUNode", "metadata": {"name": train}})
+    plane.api.patch(f"{GPUNODES}/{train}/status", {"status": {"gpus": gpus, "nvlinkGeneration": 3}}, "merge")
+    try:
+        where = ("--cluster", "live", "--kubeconfig", str(reader))
+        assert f"{namespace}/train" in rightslice("capacity", train, *where).stdout
+        rows = json.loads(rightslice("capacity", "-o", "json", *where).stdout)["nodes"]
+        assert [each["largestIsland"] for each in rows if each["name"] == train] == [1], "a link whose end is taken"
+
+        role(plane, RULES[:1])
+        eventually(lambda: "which GPUs of a node are free is not known" in rightslice("capacity", *where).stderr)
+    finally:
+        plane.api.delete(f"{GPUNODES}/{train}")
+
+
+def test_place_and_simulate_take_it_as_it_stands(plane: Plane, train: str, namespace: str, tmp_path: Path) -> None:
+    pod = make_pod("more").namespace(namespace).gpus(8)
+    pod.spec(tolerations=[{"key": "nvidia.com/gpu", "operator": "Exists"}])
+    file = tmp_path / "more.json"
+    file.write_text(json.dumps(pod.build()))
+    admin = ("--kubeconfig", str(plane.kubeconfig), "--policies", "policies")
+    now = ("--now", "2026-06-01T00:00:00Z")
+
+    place, simulate = ("place", "-f", str(file), "-o", "json"), ("simulate", "--pods", str(file), "-o", "json")
+
+    def live_and_saved() -> tuple[list[Json], list[Json]]:
+        """What both say of the cluster, and of its snapshot: the same, unless a pod of others went meanwhile."""
+        ran = [
+            rightslice(*place, "--cluster", "live", *admin, *now),
+            rightslice(*simulate, "--nodes", "live", *admin, *now),
+        ]
+        snapshot = saved(plane, tmp_path / "cluster.json", "nodes,namespaces,limitranges,resourcequotas,pods")
+        same = ("--policies", "policies", *now)
+        again = [rightslice(*place, "--cluster", snapshot, *same), rightslice(*simulate, "--nodes", snapshot, *same)]
+        return [json.loads(each.stdout) for each in ran], [json.loads(each.stdout) for each in again]
+
+    (placed, _), _ = eventually(live_and_saved, until=lambda told: told[0] == told[1], within=60)
+    assert train in placed["pods"][0]["refused"]
+
+
+def test_a_cluster_that_does_not_answer_ends_with_3(tmp_path: Path) -> None:
+    config = {
+        "clusters": [{"name": "c", "cluster": {"server": "https://127.0.0.1:9"}}],
+        "users": [{"name": "u", "user": {"token": "t"}}],
+        "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
+        "current-context": "x",
+    }
+    file = tmp_path / "config.json"
+    file.write_text(json.dumps(config))
+    for command in (["capacity", "--cluster"], ["simulate", "--pods", "policies", "--policies", "policies", "--nodes"]):
+        assert rightslice(*command, "live", "--kubeconfig", str(file)).returncode == 3

@@ -1,0 +1,22 @@
+"""LimitRange and ResourceQuota: what becomes of a pod is what we say becomes of it, as a real API server shows."""
+
+from __future__ import annotations
+
+import os
+
+from tests.cluster.plane import Plane
+from tests.cluster.pod_comparison import compare
+
+PODS = 20
+NAMESPACES = max(60, int(os.environ.get("RIGHTSLICE_FUZZ", "0")) // 50 // PODS)
+"""A pod for every fifty quantities: 20,000 of a million."""
+
+SEED = os.environ.get("RIGHTSLICE_FUZZ_SEED", "limits")
+
+
+async def test_every_verdict_default_and_message_is_the_api_servers(plane: Plane) -> None:
+    compared = await compare(plane.url, plane.ca, plane.token, seed=SEED, namespaces=NAMESPACES, pods=PODS)
+
+    assert compared.differences[:5] == []
+    assert sum(compared.statuses.values()) == NAMESPACES * PODS
+    assert min(compared.statuses[status] for status in (201, 403, 422)) > 50, compared.statuses

@@ -1,0 +1,144 @@
+"""The server over a live cluster: what it judges follows what people do with kubectl."""
+
+from __future__ import annotations
+
+import json
+import re
+import ssl
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.builders import make_pod
+from tests.cluster.client import Json, RefusedError
+from tests.cluster.plane import Plane
+from tests.cluster.polling import eventually
+from webhook.cli.webhook_client import WebhookClient, run_webhook_process
+
+POLICIES = "/apis/rightslice.dev/v1alpha1/gpupolicies"
+DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+ANYTHING = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+
+
+def definition() -> Json:
+    """GPUPolicy as a kind with any content: what it says is the loader's to judge here."""
+    names = {"plural": "gpupolicies", "singular": "gpupolicy", "kind": "GPUPolicy", "listKind": "GPUPolicyList"}
+    version = {"name": "v1alpha1", "served": True, "storage": True, "schema": {"openAPIV3Schema": ANYTHING}}
+    spec = {"group": "rightslice.dev", "scope": "Cluster", "names": names, "versions": [version]}
+    metadata = {"name": "gpupolicies.rightslice.dev"}
+    kind = {"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition"}
+    return {**kind, "metadata": metadata, "spec": spec}
+
+
+@pytest.fixture(scope="module")
+def kind(plane: Plane) -> Iterator[None]:
+    """A plane that has the kind, for as long as these tests."""
+    path = f"{DEFINITIONS}/gpupolicies.rightslice.dev"
+    known = plane.api.exists(path)
+    if not known:
+        plane.api.create(DEFINITIONS, definition())
+    eventually(lambda: is_served(plane))
+    yield
+    if not known:
+        plane.api.delete(path)
+        eventually(lambda: not plane.api.exists(path))
+
+
+def is_served(plane: Plane) -> bool:
+    try:
+        plane.api.get(POLICIES)
+    except RefusedError:
+        return False
+    return True
+
+
+class Served:
+    """The real server process over the plane."""
+
+    def __init__(self, client: WebhookClient, port: int) -> None:
+        self.client = client
+        self._port = port
+
+    def page(self, path: str) -> str:
+        context = ssl.create_default_context()
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        url = f"https://127.0.0.1:{self._port}{path}"
+        try:
+            with urllib.request.urlopen(url, context=context, timeout=30) as answer:
+                return str(answer.read().decode())
+        except urllib.error.HTTPError as error:
+            return str(error.read().decode())
+
+    def refuses(self, pod: Json) -> bool:
+        """Would this pod be let in?"""
+        return not self.client.review("/validate", pod, "u").allowed
+
+
+@contextmanager
+def served(plane: Plane, *arguments: str) -> Iterator[Served]:
+    with run_webhook_process(["--cluster", "live", "--kubeconfig", str(plane.kubeconfig), *arguments]) as (
+        client,
+        port,
+    ):
+        yield Served(client, port)
+
+
+NOT_CEL: Json = {"match": {"matchConditions": [{"name": "c", "expression": "object ==="}]}}
+"""What a schema does not see, and the loader refuses."""
+
+
+def policy(name: str, deny: str, mode: str = "enforce", **more: object) -> str:
+    spec = {"mode": mode, "security": {"deny": [deny]}, **more}
+    return json.dumps(
+        {"apiVersion": "rightslice.dev/v1alpha1", "kind": "GPUPolicy", "metadata": {"name": name}, "spec": spec}
+    )
+
+
+@pytest.mark.usefixtures("kind")
+def test_a_policy_that_kubectl_applies_is_live_within_five_seconds(
+    plane: Plane, namespace: str, tmp_path: Path
+) -> None:
+    bypass = make_pod().namespace(namespace).env("NVIDIA_VISIBLE_DEVICES", "all").build()
+    (tmp_path / "f.yaml").write_text(policy("from-a-file", "privileged"))
+    with served(plane, "--policies", str(tmp_path)) as site:
+        try:
+            assert not site.refuses(bypass)
+            plane.kubectl("apply", "-f", "-", stdin=policy("guard", "visibleDevicesEnv"))
+            eventually(lambda: site.refuses(bypass), within=5)
+            plane.kubectl("apply", "-f", "-", stdin=policy("guard", "visibleDevicesEnv", mode="audit"))
+            eventually(lambda: not site.refuses(bypass), within=5)
+            plane.kubectl("apply", "-f", "-", stdin=policy("guard", "visibleDevicesEnv"))
+            eventually(lambda: site.refuses(bypass), within=5)
+            plane.api.patch(f"{POLICIES}/guard", {"status": {"seen": True}})
+            plane.kubectl("delete", "gpupolicy", "guard")
+            eventually(lambda: not site.refuses(bypass), within=5)
+        finally:
+            plane.kubectl("delete", "gpupolicy", "guard", "--ignore-not-found")
+
+
+@pytest.mark.usefixtures("kind")
+def test_files_win_and_a_bad_object_changes_nothing(plane: Plane, namespace: str, tmp_path: Path) -> None:
+    bypass = make_pod().namespace(namespace).env("NVIDIA_VISIBLE_DEVICES", "all").build()
+    (tmp_path / "f.yaml").write_text(policy("one", "visibleDevicesEnv"))
+    with served(plane, "--policies", str(tmp_path)) as site:
+        try:
+            plane.kubectl("apply", "-f", "-", stdin=policy("one", "visibleDevicesEnv", mode="audit"))
+            plane.kubectl("apply", "-f", "-", stdin=policy("two", "privileged", **NOT_CEL))
+            eventually(lambda: "[-]policy files GPUPolicy/two" in site.page("/readyz?verbose"), within=10)
+            assert site.refuses(bypass), "the file's policy of that name, and not the object's, is in use"
+            assert site.page("/readyz") == "ok\n"
+        finally:
+            plane.kubectl("delete", "gpupolicy", "one", "two", "--ignore-not-found")
+
+
+def test_it_is_ready_when_it_knows_everything_and_says_how_each_kind_is(plane: Plane, namespace: str) -> None:
+    with served(plane, "--policies", "policies") as site:
+        page = site.page("/readyz?verbose")
+        for kind in ("nodes", "namespaces", "limitranges", "resourcequotas", "pods"):
+            assert f"[+]{kind} synced" in page
+        (age,) = re.findall(r"^rightslice_cluster_view_age_seconds (.+)$", site.page("/metrics"), re.MULTILINE)
+        assert 0 <= float(age) < 60

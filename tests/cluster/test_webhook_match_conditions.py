@@ -1,0 +1,315 @@
+"""Which requests the API server sends us: those about pods that touch GPUs, and no others."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.builders import PodMaker, make_pod
+from tests.cluster.client import Json, RefusedError
+from tests.cluster.plane import Plane
+from tests.cluster.polling import eventually
+from tests.cluster.recording_webhook import Recorder, hooked
+from webhook.manifests.webhooks import EXCLUDED_NAMESPACES
+from webhook.policy.template_paths import WORKLOAD_TEMPLATES
+
+SPACE = "hooks-try"
+
+
+@pytest.fixture(scope="module")
+def hooks(plane: Plane) -> Iterator[Recorder]:
+    """Our configurations on a real API server, calling a recorder."""
+    with hooked(plane, SPACE) as recorder:
+        yield recorder
+
+
+COUNTER = iter(range(10**6))
+
+
+def sent(plane: Plane, recorder: Recorder, maker: PodMaker, namespace: str = SPACE) -> set[str]:
+    """Which hooks are asked about a new pod. Nothing is stored."""
+    pod = maker.namespace(namespace).build()
+    pod["metadata"]["name"] = name = f"pod-{next(COUNTER)}"
+    plane.api.create(f"/api/v1/namespaces/{namespace}/pods", pod, dryRun="All")
+    return recorder.called(name)
+
+
+def volumes(path: str, count: int) -> list[Json]:
+    """Many volumes of one host path."""
+    return [{"name": f"v{index}", "hostPath": {"path": path}} for index in range(count)]
+
+
+def volume(path: str) -> Json:
+    return {"name": "host", "hostPath": {"path": path}}
+
+
+def with_env(kind: str, name: str) -> PodMaker:
+    return make_pod().container("more", kind=kind, image="i", env=[{"name": name, "value": "all"}])
+
+
+ASKS = {
+    "a whole GPU": make_pod().gpus(1),
+    "a MIG slice": make_pod().asks("nvidia.com/mig-1g.10gb", 1),
+    "a share": make_pod().asks("nvidia.com/gpu.shared", 1),
+    "a name under nvidia.com that we do not know": make_pod().asks("nvidia.com/vgpu-x", 1),
+    "no GPUs, in words": make_pod().gpus("0"),
+    "an extended resource that stands for a claim": make_pod().asks("deviceclass.resource.kubernetes.io/gpu", 1),
+    "the accounting resource": make_pod().asks("rightslice.dev/gpu-milli", 250),
+    "a GPU in an init container": make_pod().container(
+        "first", kind="initContainers", image="i", resources={"limits": {"nvidia.com/gpu": 1}}
+    ),
+    "a GPU in a sidecar": make_pod().container(
+        "side",
+        kind="initContainers",
+        image="i",
+        restartPolicy="Always",
+        resources={"limits": {"nvidia.com/gpu": 1}, "requests": {"nvidia.com/gpu": 1}},
+    ),
+    "a variable": with_env("containers", "NVIDIA_VISIBLE_DEVICES"),
+    "a variable in an init container": with_env("initContainers", "NVIDIA_IMEX_CHANNELS"),
+    "CUDA's own variable": with_env("containers", "CUDA_VISIBLE_DEVICES"),
+    "a variable of MPS": with_env("containers", "CUDA_MPS_PIPE_DIRECTORY"),
+    "a runtime class": make_pod().spec(runtimeClassName="nvidia-cdi"),
+    "a claim": make_pod().spec(resourceClaims=[{"name": "gpu", "resourceClaimName": "one"}]),
+    "a device of the host": make_pod().spec(volumes=[volume("/dev/nvidia0")]),
+    "the same with a detour": make_pod().spec(volumes=[volume("/dev/./nvidia0")]),
+    "the same from nowhere": make_pod().spec(volumes=[volume("dev/nvidia0")]),
+    "the kubelet's device sockets": make_pod().spec(volumes=[volume("/var/lib/kubelet/device-plugins")]),
+    "the device sockets of k0s": make_pod().spec(volumes=[volume("/var/lib/k0s/kubelet/device-plugins")]),
+    "the container toolkit": make_pod().spec(volumes=[volume("/usr/local/nvidia")]),
+    "a mount that is read as a list of GPUs": make_pod()
+    .spec(volumes=[{"name": "list", "emptyDir": {}}])
+    .container(
+        "more", image="i", volumeMounts=[{"name": "list", "mountPath": "/var/run/nvidia-container-devices/GPU-1"}]
+    ),
+    "an annotation of CDI": make_pod().annotate(
+        "nvidia.cdi.k8s.io/container.main", "k8s.device-plugin.nvidia.com/gpu=0"
+    ),
+    "an annotation of ours": make_pod().annotate("rightslice.dev/keep", "true"),
+    "a record that looks like ours": make_pod().annotate("rightslice.dev/decision", "{}"),
+    "the mark of a static pod, by a person": make_pod()
+    .annotate("kubernetes.io/config.mirror", "x")
+    .spec(nodeName="n1"),
+}
+ON_THE_HOST = {
+    "all of the host": make_pod().spec(volumes=[volume("/")]),
+    "all devices": make_pod().spec(volumes=[volume("/dev")]),
+    "the container runtime": make_pod().spec(volumes=[volume("/run/containerd/containerd.sock")]),
+    "the container runtime of k0s": make_pod().spec(volumes=[volume("/run/k0s/containerd.sock")]),
+    "what K3s has beside its container runtime": make_pod().spec(volumes=[volume("/run/k3s/agent")]),
+    "what holds the files of MicroK8s": make_pod().spec(volumes=[volume("/var/snap/microk8s/common")]),
+    "all memory": make_pod().spec(volumes=[volume("/dev/mem")]),
+    "what every process has open": make_pod().spec(volumes=[volume("/proc")]),
+}
+PLAIN = {
+    "nothing": make_pod(),
+    "CPU and memory": make_pod().asks("cpu", "1").asks("memory", "1Gi"),
+    "an accelerator of another vendor": make_pod().asks("amd.com/gpu", 1),
+    "variables of its own": with_env("containers", "PATH_NVIDIA_"),
+    "many containers": make_pod().container("b", image="i").container("a", kind="initContainers", image="i"),
+    "another runtime class": make_pod().spec(runtimeClassName="gvisor"),
+    "logs of the host": make_pod().spec(volumes=[volume("/var/log/pods")]),
+    "a network plug-in": make_pod().spec(
+        volumes=[{"name": "a", "hostPath": {"path": "/etc/cni/net.d"}}, {"name": "b", "hostPath": {"path": "/opt/cni"}}]
+    ),
+    "every other sort of volume": make_pod().spec(
+        volumes=[{"name": "a", "emptyDir": {}}, {"name": "b", "configMap": {"name": "x"}}]
+    ),
+    "annotations of others": make_pod().annotate("example.com/gpu", "nvidia"),
+    "a privileged container": make_pod().container("root", image="i", securityContext={"privileged": True}),
+    "labels like ours": make_pod().label("rightslice.dev/x", "y"),
+}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def classes(plane: Plane) -> Iterator[None]:
+    """The runtime classes that pods name: an API server refuses others itself."""
+    names = ("nvidia-cdi", "gvisor")
+    folder = "/apis/node.k8s.io/v1/runtimeclasses"
+    for name in names:
+        plane.api.create(folder, {"metadata": {"name": name}, "handler": name})
+    eventually(lambda: try_class(plane))
+    yield
+    for name in names:
+        plane.api.delete(f"{folder}/{name}")
+
+
+def try_class(plane: Plane) -> bool:
+    """Does admission know the last class by now?"""
+    pod = make_pod("class").spec(runtimeClassName="gvisor").namespace("default").build()
+    try:
+        plane.api.create("/api/v1/namespaces/default/pods", pod, dryRun="All")
+    except RefusedError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("maker", ASKS.values(), ids=ASKS)
+def test_a_pod_that_touches_gpus_is_sent(plane: Plane, hooks: Recorder, maker: PodMaker) -> None:
+    assert sent(plane, hooks, maker) == {"mutate", "validate"}
+
+
+@pytest.mark.parametrize("maker", ON_THE_HOST.values(), ids=ON_THE_HOST)
+def test_a_pod_that_reaches_for_the_host_is_sent_and_never_held_up(
+    plane: Plane, hooks: Recorder, maker: PodMaker
+) -> None:
+    assert sent(plane, hooks, maker) == {"host"}
+
+
+@pytest.mark.parametrize("maker", PLAIN.values(), ids=PLAIN)
+def test_any_other_pod_is_not_sent(plane: Plane, hooks: Recorder, maker: PodMaker) -> None:
+    assert sent(plane, hooks, maker) == set()
+
+
+@pytest.mark.parametrize(
+    "namespace", sorted({*EXCLUDED_NAMESPACES} - {"kube-system", "kube-public", "kube-node-lease"})
+)
+def test_no_pod_of_a_namespace_that_is_left_out_is_sent(plane: Plane, hooks: Recorder, namespace: str) -> None:
+    with plane.namespace_called(namespace):
+        assert sent(plane, hooks, make_pod().gpus(1), namespace) == set()
+
+
+def test_a_static_pod_that_a_node_shows_is_not_held_up(plane: Plane, hooks: Recorder) -> None:
+    pod = make_pod("mirror").namespace(SPACE).annotate("kubernetes.io/config.mirror", "x").spec(nodeName="n1").build()
+    as_node = ("--as=system:node:n1", "--as-group=system:nodes", "--as-group=system:masters")
+
+    plane.kubectl("create", "--dry-run=server", "-f", "-", *as_node, stdin=as_json(pod))
+
+    assert hooks.called("mirror") == set()
+
+
+def as_json(data: Any) -> str:
+    """For kubectl's standard input."""
+    return json.dumps(data)
+
+
+def test_an_update_is_sent_only_where_it_says_something_new(plane: Plane, hooks: Recorder) -> None:
+    name = "updated"
+    pod = make_pod(name).namespace(SPACE).gpus(1).build()
+    pod["metadata"]["finalizers"] = ["example.com/held"]
+    path = f"/api/v1/namespaces/{SPACE}/pods"
+    plane.api.create(path, pod)
+
+    def asked(patch: Json, sub: str = "") -> set[str]:
+        hooks.reviews.clear()
+        plane.api.patch(f"{path}/{name}{sub}", patch, kind="strategic")
+        return hooks.called(name)
+
+    assert asked({"metadata": {"labels": {"a": "b"}}}) == set()
+    assert asked({"metadata": {"annotations": {"rightslice.dev/decision": "{}"}}}) == {"validate"}
+    assert asked({"spec": {"activeDeadlineSeconds": 600}}) == {"validate"}
+    assert asked({"status": {"phase": "Running"}}, "/status") == set()
+    debugger = {"name": "debug", "image": "i", "targetContainerName": "main"}
+    assert asked({"spec": {"ephemeralContainers": [debugger]}}, "/ephemeralcontainers") == {"validate"}
+    assert asked({"metadata": {"finalizers": None}}) == set()
+    hooks.reviews.clear()
+    plane.api.delete(f"{path}/{name}", gracePeriodSeconds="0")
+    assert hooks.called(name) == set()
+
+
+def test_a_debug_container_that_reaches_for_gpus_is_sent(plane: Plane, hooks: Recorder) -> None:
+    name = "plain"
+    path = f"/api/v1/namespaces/{SPACE}/pods"
+    plane.api.create(path, make_pod(name).namespace(SPACE).build())
+    debugger = {"name": "debug", "image": "i", "env": [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}]}
+
+    plane.api.patch(f"{path}/{name}/ephemeralcontainers", {"spec": {"ephemeralContainers": [debugger]}}, "strategic")
+
+    assert hooks.called(name) == {"validate"}
+
+
+TEMPLATES: dict[str, tuple[str, Json]] = {
+    "Deployment": ("/apis/apps/v1/{}/deployments", {"spec": {"selector": {"matchLabels": {"a": "b"}}}}),
+    "StatefulSet": (
+        "/apis/apps/v1/{}/statefulsets",
+        {"spec": {"selector": {"matchLabels": {"a": "b"}}, "serviceName": "s"}},
+    ),
+    "DaemonSet": ("/apis/apps/v1/{}/daemonsets", {"spec": {"selector": {"matchLabels": {"a": "b"}}}}),
+    "ReplicaSet": ("/apis/apps/v1/{}/replicasets", {"spec": {"selector": {"matchLabels": {"a": "b"}}}}),
+    "ReplicationController": ("/api/v1/{}/replicationcontrollers", {"spec": {"selector": {"a": "b"}}}),
+    "Job": ("/apis/batch/v1/{}/jobs", {"spec": {}}),
+    "CronJob": ("/apis/batch/v1/{}/cronjobs", {"spec": {"schedule": "* * * * *", "jobTemplate": {"spec": {}}}}),
+    "PodTemplate": ("/api/v1/{}/podtemplates", {}),
+}
+
+
+def of_kind(kind: str, maker: PodMaker, name: str) -> Json:
+    """A workload with a template."""
+    pod = maker.build()
+    template = {"metadata": {"labels": {"a": "b"}}, "spec": pod["spec"]}
+    if kind in ("Job", "CronJob"):
+        template["spec"] |= {"restartPolicy": "Never"}
+    _, body = TEMPLATES[kind]
+    whole: Json = {"metadata": {"name": name}, **{key: {**value} for key, value in body.items()}}
+    if kind == "PodTemplate":
+        whole["template"] = template
+    elif kind == "CronJob":
+        whole["spec"]["jobTemplate"] = {"spec": {"template": template}}
+    else:
+        whole["spec"]["template"] = template
+    return whole
+
+
+def test_every_built_in_kind_is_tried() -> None:
+    assert {kind for group, kind in WORKLOAD_TEMPLATES if group in ("", "apps", "batch")} == TEMPLATES.keys()
+
+
+@pytest.mark.parametrize("kind", TEMPLATES)
+def test_a_workload_is_sent_where_its_pods_will_be(plane: Plane, hooks: Recorder, kind: str) -> None:
+    path = TEMPLATES[kind][0].format(f"namespaces/{SPACE}")
+    for name, maker, wanted in (("with", make_pod().gpus(1), {"templates"}), ("without", make_pod(), set())):
+        called = f"{name}-{kind.lower()}"
+        plane.api.create(path, of_kind(kind, maker, called), dryRun="All")
+
+        assert hooks.called(called) == wanted, name
+
+
+LIMITS: dict[str, Json] = {
+    "limitranges": {"limits": [{"type": "Container", "default": {"nvidia.com/gpu": "0"}}]},
+    "resourcequotas": {"hard": {"requests.nvidia.com/gpu": "4"}},
+}
+
+
+@pytest.mark.parametrize("plural", LIMITS)
+def test_what_an_admin_says_of_a_namespace_is_sent_and_what_is_counted_is_not(
+    plane: Plane, hooks: Recorder, plural: str
+) -> None:
+    path, name = f"/api/v1/namespaces/{SPACE}/{plural}", f"one-of-{plural}"
+    plane.api.create(path, {"metadata": {"name": name}, "spec": LIMITS[plural]})
+    assert hooks.called(name) == {"namespace-limits"}
+
+    hooks.reviews.clear()
+    plane.api.patch(f"{path}/{name}", {"metadata": {"labels": {"a": "b"}}})
+    if plural == "resourcequotas":
+        eventually(lambda: plane.api.get(f"{path}/{name}")["status"].get("hard"))
+        plane.api.patch(f"{path}/{name}/status", {"status": {"used": {"requests.nvidia.com/gpu": "1"}}})
+    assert hooks.called(name) == set()
+    plane.api.delete(f"{path}/{name}")
+
+
+def test_the_largest_pods_are_within_what_conditions_may_cost(plane: Plane, hooks: Recorder) -> None:
+    env = [{"name": f"VARIABLE_{index}", "value": "x"} for index in range(60)]
+    maker = make_pod()
+    for index in range(150):
+        maker.container(f"c{index}", image="i", env=env, volumeMounts=[{"name": "v0", "mountPath": f"/m{index}"}])
+    maker.spec(volumes=[{"name": f"v{index}", "hostPath": {"path": f"/opt/{index}"}} for index in range(100)])
+
+    assert sent(plane, hooks, maker) == set()
+    assert sent(plane, hooks, maker.gpus(1)) == {"mutate", "validate"}
+
+
+ENV = [{"name": f"V{index}", "value": "x"} for index in range(20_000)]
+PADDED = {
+    "long paths": make_pod().spec(volumes=[*volumes(f"/opt/{'x' * 4000}", 20), volume("/")]),
+    "many volumes": make_pod().spec(volumes=[*volumes("/o", 8000), volume("/")]),
+    "as many as are looked at": make_pod().spec(volumes=[*volumes(f"/opt/{'x' * 251}", 127), volume("/")]),
+    "variables": make_pod().container("more", image="i", env=ENV).spec(volumes=[volume("/")]),
+}
+
+
+@pytest.mark.parametrize("maker", PADDED.values(), ids=PADDED)
+def test_no_padding_hides_what_reaches_for_the_host(plane: Plane, hooks: Recorder, maker: PodMaker) -> None:
+    assert "host" in sent(plane, hooks, maker)

@@ -1,0 +1,43 @@
+"""Helpers for tests of the guard."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.builders import Json
+from webhook.engine.gpu_requests import gpu_requests_of_pod
+from webhook.engine.guard import find_bypasses
+from webhook.engine.violations import Violation
+from webhook.model.admission import AdmissionRequest
+from webhook.model.field_paths import format_path
+from webhook.model.pods import parse_pod
+
+KINDS = ("containers", "initContainers", "ephemeralContainers")
+
+
+def look(pod: Json, *, old: Json | None = None, share: bool = False, **request: Any) -> list[tuple[str, Violation]]:
+    """Find the bypasses of a pod; its GPU requests are read from it."""
+    read = parse_pod(pod)
+    before = parse_pod(old) if old is not None else None
+    coming = AdmissionRequest(
+        operation=request.pop("operation", "CREATE" if old is None else "UPDATE"),
+        group="",
+        kind="Pod",
+        namespace="team",
+        name="pod",
+        pod=read,
+        load_object=lambda: pod,
+        old_pod=before,
+        **{key: value for key, value in request.items() if not key.startswith("allowed")},
+    )
+    allowed = {key: value for key, value in request.items() if key.startswith("allowed")}
+    return find_bypasses(coming, read, gpu_requests_of_pod(read), requests_share=share, **allowed)
+
+
+def names(found: list[tuple[str, Violation]]) -> list[str]:
+    return [name for name, _ in found]
+
+
+def places(found: list[tuple[str, Violation]]) -> list[tuple[str, str]]:
+    """The findings with their fields as text."""
+    return [(name, format_path(remark.path)) for name, remark in found]

@@ -1,0 +1,217 @@
+"""Laws of `decide`, for any pod, in several clusters, under several policies."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import jsonpatch
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from tests.builders import Json
+from tests.engine.invariants import (
+    ABOUT_PARTS,
+    GPU,
+    POLICIES,
+    VIEWS,
+    World,
+    all_pods,
+    any_pods,
+    containers_of,
+    decision,
+    everything,
+    gpu_pods,
+    worlds,
+)
+from tests.example_cluster import policies_of
+from webhook.engine.gpu_requests import gpu_requests_of_pod
+from webhook.errors import ReviewError
+from webhook.model.enums import PolicyMode
+from webhook.model.gpu_resources import ACCOUNTING_RESOURCE
+from webhook.model.pods import Pod, parse_pod
+from webhook.model.quota_scopes import quota_matches_pod
+from webhook.report.object_diff import apply_json_patch
+
+law = settings(max_examples=120)
+TRIAL = policies_of(everything("audit"))
+JUDGE, TRIAL_JUDGE = (policies_of(everything(mode, shapes=False)) for mode in ("enforce", "audit"))
+
+
+def shape(pod: Json, world: World) -> Json:
+    """The pod after its patch."""
+    after: Json = apply_json_patch(pod, world.decide(pod).patch)
+    return after
+
+
+@law
+@given(any_pods(), worlds())
+def test_a_second_and_a_third_pass_change_nothing(pod: Json, world: World) -> None:
+    once = shape(pod, world)
+    assert world.decide(once).patch == ()
+    assert world.decide(copy.deepcopy(once)).patch == ()
+
+
+@law
+@given(any_pods(), worlds())
+def test_the_patch_is_additions_and_replacements_that_any_library_applies_alike(pod: Json, world: World) -> None:
+    operations: Any = list(world.decide(pod).patch)
+    assert {operation["op"] for operation in operations} <= {"add", "replace"}
+    before = copy.deepcopy(pod)
+    after = jsonpatch.apply_patch(pod, operations)
+    assert after == apply_json_patch(pod, operations)
+    assert pod == before
+    assert isinstance(parse_pod(after), Pod)
+
+
+OWNED_SPEC = ("tolerations", "topologySpreadConstraints", "runtimeClassName", "affinity")
+
+
+def without_ours(pod: Json) -> Json:
+    """What is left of a pod once the fields that are ours to change are out."""
+    rest = copy.deepcopy(pod)
+    for key in ("annotations", "labels"):
+        rest["metadata"].pop(key, None)
+    affinity = rest["spec"].get("affinity") or {}
+    others = {key: value for key, value in affinity.items() if key not in ("nodeAffinity", "podAffinity")}
+    for key in OWNED_SPEC:
+        rest["spec"].pop(key, None)
+    for _, _, container in containers_of(rest):
+        resources = container.pop("resources", None) or {}
+        container["resources"] = {
+            key: value for key, value in resources.items() if key not in ("limits", "requests") and value is not None
+        }
+    rest["affinity"] = others
+    return rest
+
+
+@law
+@given(any_pods(), worlds())
+def test_only_owned_fields_change(pod: Json, world: World) -> None:
+    assert without_ours(shape(pod, world)) == without_ours(pod)
+
+
+@law
+@given(any_pods(), worlds())
+def test_what_the_user_wrote_survives(pod: Json, world: World) -> None:
+    after = shape(pod, world)
+    ours = {"rightslice.dev/decision", "rightslice.dev/original-resources"}
+    for key in ("annotations", "labels"):
+        had, has = pod["metadata"].get(key) or {}, after["metadata"].get(key) or {}
+        assert {name: has.get(name) for name in had if name not in ours} == {
+            name: value for name, value in had.items() if name not in ours
+        }
+    before, now = pod["spec"], after["spec"]
+    for key in ("tolerations", "topologySpreadConstraints"):
+        written = before.get(key) or []
+        assert (now.get(key) or [])[: len(written)] == written
+    assert now.get("runtimeClassName", "") == before["runtimeClassName"] if before.get("runtimeClassName") else True
+    others_survive(pod, after)
+
+
+def others_survive(pod: Json, after: Json) -> None:
+    """Amounts of resources that are no GPU stay as they were."""
+    for (_, _, had), (_, _, has) in zip(containers_of(pod), containers_of(after), strict=True):
+        for side in ("limits", "requests"):
+            written = (had.get("resources") or {}).get(side) or {}
+            stands = (has.get("resources") or {}).get(side) or {}
+            kept = {name: amount for name, amount in written.items() if name not in (GPU, ACCOUNTING_RESOURCE)}
+            assert {name: stands.get(name) for name in kept} == kept
+
+
+@law
+@given(all_pods(), worlds(), st.sampled_from(["CREATE", "UPDATE", "DELETE", "CONNECT"]))
+def test_a_pod_that_can_be_read_is_decided(pod: Json, world: World, operation: str) -> None:
+    try:
+        parse_pod(pod)
+    except ReviewError:
+        assume(False)
+    found = world.decide(pod, operation)
+    assert operation == "CREATE" or found.patch == ()
+    assert all(finding.message and str(finding) for finding in found.findings)
+
+
+@law
+@given(any_pods(), worlds())
+def test_gpu_thousandths_never_rise(pod: Json, world: World) -> None:
+    found = world.decide(pod)
+    assert 0 <= found.gpu_milli_after <= found.gpu_milli_before
+    assert world.decide(apply_json_patch(pod, found.patch)).gpu_milli_before <= found.gpu_milli_before
+
+
+@law
+@given(any_pods(), worlds())
+def test_shaping_never_makes_an_admissible_pod_inadmissible(pod: Json, world: World) -> None:
+    names = [container["name"] for _, _, container in containers_of(pod)]
+    first = world.decide(pod)
+    assume(not first.denials and len(set(names)) == len(names))
+    again = world.decide(apply_json_patch(pod, first.patch))
+    assert [str(finding) for finding in again.denials] == []
+
+
+@law
+@given(gpu_pods(), st.sampled_from(["free", "counted"]))
+def test_what_is_given_brings_no_policy_and_no_denial(pod: Json, view: str) -> None:
+    first = decision(pod, VIEWS[view], ABOUT_PARTS)
+    assume(not first.denials)
+    again = decision(apply_json_patch(pod, first.patch), VIEWS[view], ABOUT_PARTS)
+    assert [str(finding) for finding in again.denials] == []
+    assert again.patch == ()
+    assert set(again.policies) <= set(first.policies)
+
+
+@law
+@given(gpu_pods(), st.sampled_from(sorted(POLICIES)), st.sampled_from(["counted", "demo"]))
+def test_a_counted_pod_never_escapes_its_quota(pod: Json, policies: str, view: str) -> None:
+    after = shape(pod, World(view, policies))
+    namespace = pod["metadata"]["namespace"]
+    for quota in VIEWS[view].quotas(namespace):
+        hard = quota.status.hard or quota.spec.hard
+        if (
+            f"requests.{GPU}" in hard
+            and quota_matches_pod(quota, parse_pod(pod))
+            and GPU in gpu_requests_of_pod(parse_pod(pod)).totals
+        ):
+            assert quota_matches_pod(quota, parse_pod(after))
+            totals = gpu_requests_of_pod(parse_pod(after)).totals
+            assert all(
+                f"requests.{name}" in hard for name in totals if name not in gpu_requests_of_pod(parse_pod(pod)).totals
+            )
+
+
+@law
+@given(any_pods(), worlds())
+def test_required_affinity_only_narrows(pod: Json, world: World) -> None:
+    fleet = VIEWS[world.view].fleet
+
+    def selected(data: Json) -> int:
+        spec = parse_pod(data).spec
+        node = spec.affinity.node_affinity if spec.affinity else None
+        terms = node.required.node_selector_terms if node and node.required else None
+        return fleet.select_nodes(spec.node_selector, terms)
+
+    assert selected(shape(pod, world)) & ~selected(pod) == 0
+
+
+@law
+@given(gpu_pods(), worlds(), st.randoms(use_true_random=False))
+def test_the_order_of_containers_does_not_change_the_codes(pod: Json, world: World, random: Any) -> None:
+    shuffled = copy.deepcopy(pod)
+    random.shuffle(shuffled["spec"]["containers"])
+    codes = {(finding.code, finding.mode) for finding in world.decide(pod).findings}
+    assert {(finding.code, finding.mode) for finding in world.decide(shuffled).findings} == codes
+
+
+@law
+@given(any_pods(), st.sampled_from(sorted(VIEWS)))
+def test_a_policy_in_audit_mode_patches_nothing_and_denies_nothing(pod: Json, view: str) -> None:
+    found = decision(pod, VIEWS[view], TRIAL)
+    assert found.patch == ()
+    assert {finding.mode for finding in found.findings} <= {PolicyMode.AUDIT}
+
+
+@law
+@given(any_pods(), st.sampled_from(sorted(VIEWS)))
+def test_a_policy_in_audit_mode_finds_what_it_would_reject(pod: Json, view: str) -> None:
+    trial, enforced = (decision(pod, VIEWS[view], policies) for policies in (TRIAL_JUDGE, JUDGE))
+    assert [finding.code for finding in trial.findings] == [finding.code for finding in enforced.findings]
