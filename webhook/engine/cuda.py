@@ -79,7 +79,15 @@ def cuda_violations(pod: Pod, offers: Sequence[GpuOffer], containers: Mapping[Fi
         offers: The candidate offers; those without driver and CUDA version are ignored.
         containers: The containers that request GPUs, by path.
     """
-    return [violation for need in _cuda_needs(pod, containers) for violation in _check_cuda_need(need, offers)]
+    annotations = pod.metadata.annotations
+    compat, text = annotations.get(CUDA_COMPAT_ANNOTATION) == "true", annotations.get(CUDA_ANNOTATION)
+    if text is None:
+        needs = [need for path, one in containers.items() for need in _container_cuda_needs(path, one, compat=compat)]
+    else:
+        compat = compat or any(variable.name == _COMPAT_VARIABLE for one in containers.values() for variable in one.env)
+        path: FieldPath = ("metadata", "annotations", CUDA_ANNOTATION)
+        needs = [_CudaNeed(path, CUDA_ANNOTATION, text, parse_cuda_annotation(text), compat)]
+    return [violation for need in needs for violation in _check_cuda_need(need, offers)]
 
 
 def _check_cuda_need(need: _CudaNeed, offers: Sequence[GpuOffer]) -> list[Violation]:
@@ -157,17 +165,6 @@ def _offer_names(offers: Sequence[GpuOffer]) -> str:
     names = sorted({offer.product or offer.resource for offer in offers})
     more = f" and {len(names) - _MAX_NAMES} more" if len(names) > _MAX_NAMES else ""
     return ", ".join(shorten_text(name) for name in names[:_MAX_NAMES]) + more
-
-
-def _cuda_needs(pod: Pod, containers: Mapping[FieldPath, Container]) -> list[_CudaNeed]:
-    annotations = pod.metadata.annotations
-    compat = annotations.get(CUDA_COMPAT_ANNOTATION) == "true"
-    text = annotations.get(CUDA_ANNOTATION)
-    if text is None:
-        return [need for path, one in containers.items() for need in _container_cuda_needs(path, one, compat=compat)]
-    compat = compat or any(variable.name == _COMPAT_VARIABLE for one in containers.values() for variable in one.env)
-    path = ("metadata", "annotations", CUDA_ANNOTATION)
-    return [_CudaNeed(path, CUDA_ANNOTATION, text, parse_cuda_annotation(text), compat)]
 
 
 def _container_cuda_needs(path: FieldPath, container: Container, *, compat: bool) -> list[_CudaNeed]:

@@ -62,9 +62,13 @@ def estimate_need(context: PodContext) -> GpuNeed | KeepRequest:
     right_sizing = context.policies.right_sizing
     if right_sizing is None or not isinstance(context, GpuPodContext):
         return NO_RIGHT_SIZING
-    kept = ineligible_reason(context)
-    if kept is not None:
-        return kept
+    total = context.gpu_requests.totals.get(WHOLE_GPU)
+    if total is None:
+        return KeepRequest(KeepReason.NO_WHOLE_GPU)
+    if (excluded := exclusion_reason(context)) is not None:
+        return excluded
+    if total > 1:
+        return KeepRequest(KeepReason.MULTIPLE_GPUS)
     declared, usage, rule = context.declared_need, context.usage, right_sizing.rule
     if declared.errors:
         return UNREADABLE_NEED
@@ -76,15 +80,6 @@ def estimate_need(context: PodContext) -> GpuNeed | KeepRequest:
         return fleet.memory_sizes(*allowed_shares(rule))
 
     return need_by_evidence(DemandInput(requests, namespace, workload_of(context.pod), rule, sizes, declared), usage)
-
-
-def ineligible_reason(context: GpuPodContext) -> KeepRequest | None:
-    """Return why a pod keeps its request, whatever its need; None if its need decides."""
-    total = context.gpu_requests.totals.get(WHOLE_GPU)
-    if total is None:
-        return KeepRequest(KeepReason.NO_WHOLE_GPU)
-    kept = exclusion_reason(context)
-    return KeepRequest(KeepReason.MULTIPLE_GPUS) if kept is None and total > 1 else kept
 
 
 def exclusion_reason(context: GpuPodContext) -> KeepRequest | None:

@@ -63,11 +63,8 @@ def _evaluate_gpu_pod(context: GpuPodContext, mutation: PodMutation) -> list[Pol
     policies, pod, gpu_requests, fit = context.policies, context.pod, context.gpu_requests, mutation.applied_choice
     violations: list[PolicyViolation] = []
     if policies.limits:
-        requested, injected, amounts = (
-            _user_gpu_requests(context),
-            context.limit_range_gpus,
-            container_amounts(pod.spec),
-        )
+        injected, amounts = context.limit_range_gpus, container_amounts(pod.spec)
+        requested = _user_gpu_requests(gpu_requests, injected) if injected.amounts else gpu_requests
         rejections = _namespace_rejections(context, mutation, amounts)
         known = None if injected.amounts else amounts
         gpus_aside = fit is not None and not pod.is_stored
@@ -161,11 +158,8 @@ def _quota_users_in(namespace: str, view: ClusterView) -> QuotaConsumerLookup:
     return lambda quota, counted: view.quota_users(quota, namespace, counted)
 
 
-def _user_gpu_requests(context: GpuPodContext) -> PodGpuRequests:
+def _user_gpu_requests(gpu_requests: PodGpuRequests, injected: InjectedGpus) -> PodGpuRequests:
     """Return the GPU requests of the user, without those that LimitRanges inject."""
-    gpu_requests, injected = context.gpu_requests, context.limit_range_gpus
-    if not injected.amounts:
-        return gpu_requests
     own = tuple(one for one in gpu_requests.requests if not injected.contains(one.path, one.resource.name))
     return gpu_requests if len(own) == len(gpu_requests.requests) else sum_gpu_requests(own)
 

@@ -18,7 +18,6 @@ from webhook.engine.guarding.annotations import (
     find_changed_records,
     find_device_annotations,
     find_forged_records,
-    find_mirror_annotation,
     is_kubelet_request,
 )
 from webhook.engine.guarding.bypasses import GPU_POD_BYPASSES, DetectedBypass
@@ -139,13 +138,14 @@ def _scan_pod(
     results = find_variable_bypasses(variables, capabilities) if variables else []
     if variables:
         results += find_legacy_images(variables, gpu_requests.requesting_containers())
-    results += find_device_mounts(containers)
+    for path, container in containers:
+        if container.volume_mounts:
+            results += find_device_mounts(path, container.volume_mounts)
     results += find_unaccounted_requests(spec, containers, injected)
     if spec.volumes:
         results += find_host_path_volumes(spec)
     if pod.metadata.annotations:
-        results += find_device_annotations(pod)
-        results += find_mirror_annotation(request, pod)
+        results += find_device_annotations(request, pod)
     if spec.runtime_class_name and not gpu_requests.requests:
         results += find_gpu_runtime_class(spec, classes)
     if (
@@ -155,7 +155,9 @@ def _scan_pod(
     ):
         return [one for one in results if one[0] not in GPU_POD_BYPASSES]
 
-    results += find_unreadable_sources(containers)
+    for path, container in containers:
+        if container.env_from:
+            results += find_unreadable_sources(path, container.env_from)
     results += find_host_access(spec, containers)
     if spec.node_name and request.operation == "CREATE":
         results += find_preset_node(spec)

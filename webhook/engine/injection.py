@@ -69,7 +69,7 @@ def report_additions(mode: PolicyMode, added: list[str]) -> Violation:
 
 
 def _add_tolerations(section: InjectionRules, mutation: PodMutation, context: GpuPodContext) -> None:
-    present = mutation.all_tolerations()
+    present = (*mutation.pod.spec.tolerations, *mutation.tolerations)
     missing = [toleration for toleration in section.tolerations if not _is_covered(toleration, present)]
     if section.tolerations_auto:
         nodes = candidate_nodes(mutation, context) & context.feasible.selected
@@ -98,7 +98,7 @@ def candidate_nodes(mutation: PodMutation, context: GpuPodContext) -> int:
 
 def _add_node_affinity(section: InjectionRules, mutation: PodMutation, context: GpuPodContext) -> tuple[Violation, ...]:
     rules, required = section.node_affinity, mutation.required_node_affinity
-    if section.node_affinity_auto and mutation.applied_choice is None:
+    if section.node_affinity_auto and mutation.applied_choice is None and context.mixes_whole_and_partial:
         rules += exclude_partitioned(context, section.mode)
     if not rules:
         return ()
@@ -171,30 +171,16 @@ def exclude_partitioned(context: GpuPodContext, mode: PolicyMode) -> tuple[NodeS
     Args:
         mode: Mode of the section that adds it.
     """
-    products = _insufficient_products(context) if context.mixes_whole_and_partial else ()
+    fleet, need, count = context.view.fleet, context.declared_need.memory_mib, context.gpu_requests.totals[WHOLE_GPU]
+    products = fleet.partial_gpu_products
+    if products and count == 1:
+        partial = [offer for offer in context.offers if offer.form is not GpuForm.WHOLE] if need is not None else []
+        products = tuple(
+            sorted({each.product for each in partial if each.memory_mib and each.memory_mib < (need or 0)})
+        )
     if not products or exclusion_reason(context) is not None or not context.view.current:
         return ()
     rule, feasible = NodeSelectorRequirement(PRODUCT_LABEL, "NotIn", products), project_feasible_nodes(context, mode)
-    nodes, count = feasible.nodes & feasible.matching_nodes((rule,)), context.gpu_requests.totals[WHOLE_GPU]
+    nodes = feasible.nodes & feasible.matching_nodes((rule,))
     free = not unmodelled_constraint(feasible.pod) and feasible.has_free_node(WHOLE_GPU, count, nodes)
     return (rule,) if free else ()
-
-
-def _insufficient_products(context: GpuPodContext) -> tuple[str, ...]:
-    """Return the products of insufficient partial GPUs; () where one may have the product of a whole card."""
-    fleet, need = context.view.fleet, context.declared_need.memory_mib
-    if not fleet.partial_gpu_products or context.gpu_requests.totals[WHOLE_GPU] > 1:
-        return fleet.partial_gpu_products
-    if need is None:
-        return ()
-    partial = [offer for offer in context.offers if offer.form is not GpuForm.WHOLE]
-    return tuple(sorted({offer.product for offer in partial if offer.memory_mib and offer.memory_mib < need}))
-
-
-def is_partial_gpu_too_small(context: GpuPodContext) -> bool:
-    """Does the pod declare a need that a partial GPU it may get does not cover, or may not cover?"""
-    need = context.declared_need.memory_mib
-    return need is not None and any(
-        offer.form is not GpuForm.WHOLE and (offer.memory_mib is None or offer.memory_mib < need)
-        for offer in context.offers
-    )

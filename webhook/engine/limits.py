@@ -73,8 +73,8 @@ def find_limit_violations(
         gpus_replaced: True if the pod will request other GPUs, which `allows_resource` has accepted.
         sections: Every section that applies with the same or a stricter mode, including this one: a fix satisfies all.
     """
-    key = (amounts, gpus_replaced)
-    if amounts and key in limits.passed_checks and _is_sized_by_containers(pod):
+    key, sized_by_containers = (amounts, gpus_replaced), pod.spec.resources is None and not pod.spec.overhead
+    if amounts and sized_by_containers and key in limits.passed_checks:
         return []
     violations: list[Violation] = []
     binding = BindingLimits(sections or (limits,), sum(gpu_requests.totals.values()), len(gpu_requests.requests) == 1)
@@ -90,7 +90,7 @@ def find_limit_violations(
                 violations += _check_container(limits.per_container, container, path, counted, binding)
     if limits.per_gpu.rules and binding.devices:
         violations += _check_pod_totals(limits.per_gpu, pod, binding.devices, binding)
-    if not violations and amounts and _is_sized_by_containers(pod) and is_cacheable(amounts):
+    if not violations and amounts and sized_by_containers and is_cacheable(amounts):
         limits.passed_checks.store(key, True)
     return violations
 
@@ -136,11 +136,6 @@ def nearest_allowed_amounts(bounds: Sequence[AmountBound], amount: int) -> str:
     below = max((choice for choice in fitting if choice < amount), default=None)
     nearest = [format_nano(choice) for choice in (above, below) if choice is not None]
     return f"Write {', or '.join(nearest)}." if nearest else "No amount satisfies every policy: ask the admin."
-
-
-def _is_sized_by_containers(pod: Pod) -> bool:
-    """Return whether the amounts of its containers alone determine what a pod uses."""
-    return pod.spec.resources is None and not pod.spec.overhead
 
 
 def _check_pod_gpus(rules: AmountRuleSet, gpu_requests: PodGpuRequests, binding: BindingLimits) -> Iterator[Violation]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
+
 from webhook.engine.gpu_requests import GpuRequest
 from webhook.model.decisions import OfferChoice
 from webhook.model.field_paths import FieldPath
@@ -13,7 +15,7 @@ from webhook.model.pods import NodeSelectorRequirement, Pod, QuantityText, Toler
 Json = dict[str, Any]
 
 
-class PodMutation:
+class PodMutation(msgspec.Struct):
     """Additions to a pod and replacements in it.
 
     Attributes:
@@ -28,44 +30,23 @@ class PodMutation:
         changes_by_policy: The words of `changed`, by policy.
     """
 
-    __slots__ = (
-        "annotations",
-        "applied_choice",
-        "changed",
-        "changes_by_policy",
-        "labels",
-        "limits",
-        "original_resources",
-        "pod",
-        "policy",
-        "preferred_node_affinity",
-        "preferred_pod_affinity",
-        "requests",
-        "required_node_affinity",
-        "required_pod_affinity",
-        "runtime_class_name",
-        "spread_constraints",
-        "tolerations",
-    )
-
-    def __init__(self, pod: Pod) -> None:
-        self.pod = pod
-        self.limits: dict[FieldPath, dict[str, QuantityText]] = {}
-        self.requests: dict[FieldPath, dict[str, QuantityText]] = {}
-        self.original_resources: Json = {}
-        self.applied_choice: OfferChoice | None = None
-        self.tolerations: list[Toleration] = []
-        self.required_node_affinity: list[NodeSelectorRequirement] = []
-        self.preferred_node_affinity: list[Json] = []
-        self.preferred_pod_affinity: list[Json] = []
-        self.required_pod_affinity: list[Json] = []
-        self.spread_constraints: list[Json] = []
-        self.runtime_class_name = ""
-        self.labels: dict[str, str] = {}
-        self.annotations: dict[str, str] = {}
-        self.changed: list[str] = []
-        self.policy = ""
-        self.changes_by_policy: dict[str, list[str]] = {}
+    pod: Pod
+    limits: dict[FieldPath, dict[str, QuantityText]] = {}
+    requests: dict[FieldPath, dict[str, QuantityText]] = {}
+    original_resources: Json = {}
+    applied_choice: OfferChoice | None = None
+    tolerations: list[Toleration] = []
+    required_node_affinity: list[NodeSelectorRequirement] = []
+    preferred_node_affinity: list[Json] = []
+    preferred_pod_affinity: list[Json] = []
+    required_pod_affinity: list[Json] = []
+    spread_constraints: list[Json] = []
+    runtime_class_name: str = ""
+    labels: dict[str, str] = {}
+    annotations: dict[str, str] = {}
+    changed: list[str] = []
+    policy: str = ""
+    changes_by_policy: dict[str, list[str]] = {}
 
     def record_change(self, change: str) -> None:
         """Add a change to the record, by its word."""
@@ -79,8 +60,3 @@ class PodMutation:
         """Return limits and requests of a container with the changes so far."""
         path, resources = request.path, request.container.resources
         return self.limits.get(path, resources.limits), self.requests.get(path, resources.requests)
-
-    def all_tolerations(self) -> tuple[Toleration, ...]:
-        """Return the tolerations of the pod and the added ones."""
-        own = self.pod.spec.tolerations
-        return (*own, *self.tolerations) if self.tolerations else own

@@ -12,7 +12,6 @@ from difflib import SequenceMatcher
 from functools import lru_cache
 
 from webhook.engine.gpu_requests import GpuRequest
-from webhook.engine.injection import is_partial_gpu_too_small
 from webhook.engine.mutation import PodMutation
 from webhook.engine.pod_context import GpuPodContext
 from webhook.engine.violations import Violation
@@ -179,5 +178,9 @@ def _partial_gpu_violation(context: GpuPodContext, mutation: PodMutation, field:
     products = ", ".join(context.view.fleet.partial_gpu_products) or "no product label"
     message = f"may be a partial GPU on nodes with {products}"
     fix = f"Add a node affinity on {PRODUCT_LABEL} to get whole GPUs only."
-    at_most = PolicyMode.WARN if is_partial_gpu_too_small(context) else PolicyMode.AUDIT
-    return [Violation("GPU-T302", field, message, fix, at_most)]
+    need = context.declared_need.memory_mib
+    too_small = need is not None and any(
+        offer.form is not GpuForm.WHOLE and (offer.memory_mib is None or offer.memory_mib < need)
+        for offer in context.offers
+    )
+    return [Violation("GPU-T302", field, message, fix, PolicyMode.WARN if too_small else PolicyMode.AUDIT)]

@@ -6,7 +6,7 @@ may fail. An `add` of a whole list or map works whether it was absent, null or e
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import msgspec
 
@@ -46,23 +46,23 @@ def build_patch(mutation: PodMutation, policies: tuple[str, ...], digest: str) -
     if not mutation.changed:
         return ()
     metadata, spec, annotations = mutation.pod.metadata, mutation.pod.spec, _annotations(mutation, policies, digest)
-    if not _annotations_fit(metadata.annotations | annotations):
+    if annotations is None:
         return None
     tolerations, runtime_class = [toleration_json(each) for each in mutation.tolerations], mutation.runtime_class_name
     spread = mutation.spread_constraints
     return (
         *_resource_operations(mutation),
         *_affinity_operations(mutation),
-        *_append_operations(("spec", "tolerations"), spec.tolerations, tolerations),
-        *_append_operations(("spec", "topologySpreadConstraints"), spec.topology_spread_constraints, spread),
+        *_add_operations(("spec", "tolerations"), spec.tolerations, tolerations),
+        *_add_operations(("spec", "topologySpreadConstraints"), spec.topology_spread_constraints, spread),
         *([patch_add(("spec", "runtimeClassName"), runtime_class)] if runtime_class else ()),
-        *_map_operations(("metadata", "labels"), metadata.labels, mutation.labels),
-        *_map_operations(("metadata", "annotations"), metadata.annotations, annotations),
+        *_add_operations(("metadata", "labels"), metadata.labels, mutation.labels),
+        *_add_operations(("metadata", "annotations"), metadata.annotations, annotations),
     )
 
 
-def _annotations(mutation: PodMutation, policies: tuple[str, ...], digest: str) -> dict[str, str]:
-    """Return the annotations to add: the decision record, the original resources and those of hints."""
+def _annotations(mutation: PodMutation, policies: tuple[str, ...], digest: str) -> dict[str, str] | None:
+    """Return the annotations to add: decision record, original resources and hints; None if they do not fit."""
     record: Json = {
         "policies": list(policies),
         "digest": digest,
@@ -76,15 +76,11 @@ def _annotations(mutation: PodMutation, policies: tuple[str, ...], digest: str) 
     annotations = {**mutation.annotations, DECISION_ANNOTATION: _encode(record).decode()}
     if mutation.original_resources:
         annotations[ORIGINAL_ANNOTATION] = _encode(mutation.original_resources).decode()
-    return annotations
-
-
-def _annotations_fit(annotations: dict[str, str]) -> bool:
-    characters = sum([len(key) + len(value) for key, value in annotations.items()])
-    if characters * MAX_CHARACTER_BYTES <= MAX_ANNOTATION_BYTES:
-        return True
-    encoded = (len((key + value).encode(errors="surrogatepass")) for key, value in annotations.items())
-    return sum(encoded) <= MAX_ANNOTATION_BYTES
+    texts = [key + value for key, value in (mutation.pod.metadata.annotations | annotations).items()]
+    if sum(map(len, texts)) * MAX_CHARACTER_BYTES <= MAX_ANNOTATION_BYTES:
+        return annotations
+    encoded = sum(len(text.encode(errors="surrogatepass")) for text in texts)
+    return annotations if encoded <= MAX_ANNOTATION_BYTES else None
 
 
 def _resource_operations(mutation: PodMutation) -> list[PatchOperation]:
@@ -130,13 +126,13 @@ def _affinity_operations(mutation: PodMutation) -> list[PatchOperation]:
     else:
         preferred, path = affinity.node_affinity.preferred, (*NODE_AFFINITY, PREFERRED_TERMS)
         operations += _required_term_operations(affinity.node_affinity.required, mutation.required_node_affinity)
-        operations += _append_operations(path, preferred, mutation.preferred_node_affinity)
+        operations += _add_operations(path, preferred, mutation.preferred_node_affinity)
     if affinity.pod_affinity is None:
         operations += [patch_add(POD_AFFINITY, pod)] if pod else []
     else:
         present = {REQUIRED_TERMS: affinity.pod_affinity.required, PREFERRED_TERMS: affinity.pod_affinity.preferred}
         for key, added in pod.items():
-            operations += _append_operations((*POD_AFFINITY, key), present[key], added)
+            operations += _add_operations((*POD_AFFINITY, key), present[key], added)
     return operations
 
 
@@ -155,20 +151,20 @@ def _required_term_operations(
         if present.match_expressions or present.match_fields:
             target = (*path, "nodeSelectorTerms", index, "matchExpressions")
             missing = [_expression_json(rule) for rule in rules if rule not in present.match_expressions]
-            operations += _append_operations(target, present.match_expressions, missing)
+            operations += _add_operations(target, present.match_expressions, missing)
     return operations
 
 
-def _append_operations(path: FieldPath, present: tuple[object, ...], added: list[Json]) -> list[PatchOperation]:
+def _add_operations(
+    path: FieldPath, present: Collection[object], added: list[Json] | dict[str, str]
+) -> list[PatchOperation]:
+    """Add to a list or a map; as a whole where it is absent or empty."""
     if not added:
         return []
-    return [patch_add((*path, "-"), each) for each in added] if present else [patch_add(path, added)]
-
-
-def _map_operations(path: FieldPath, present: dict[str, str], added: dict[str, str]) -> list[PatchOperation]:
-    if not added:
-        return []
-    return [patch_add((*path, key), value) for key, value in added.items()] if present else [patch_add(path, added)]
+    if not present:
+        return [patch_add(path, added)]
+    members = added.items() if isinstance(added, dict) else [("-", each) for each in added]
+    return [patch_add((*path, key), value) for key, value in members]
 
 
 def _expression_json(rule: NodeSelectorRequirement) -> Json:

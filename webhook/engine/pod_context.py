@@ -147,7 +147,7 @@ def build_context(
     """
     if request.operation != "CREATE" or not policies.names:
         return PodContext(request, pod, gpu_requests, policies, view, usage)
-    if has_preset_node(pod):
+    if pod.spec.node_name or is_mirror_pod(pod):
         policies = without_changes(policies) if is_mirror_pod(pod) else without_additions(policies)
     removed = NO_INJECTED_GPUS
     if injected:
@@ -163,11 +163,6 @@ def build_context(
     if gpu_requests.requests:
         return GpuPodContext(request, pod, gpu_requests, policies, view, usage, removed)
     return PodContext(request, pod, gpu_requests, policies, view, usage, removed)
-
-
-def has_preset_node(pod: Pod) -> bool:
-    """Does a pod come with its node, without any scheduler?"""
-    return bool(pod.spec.node_name) or is_mirror_pod(pod)
 
 
 def is_mirror_pod(pod: Pod) -> bool:

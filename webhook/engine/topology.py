@@ -72,19 +72,24 @@ def add_nvlink_affinity(section: TopologyRules, mutation: PodMutation, context: 
     largest = max(whole, key=lambda one: one.count, default=None)
     if largest is None or largest.count < section.when_gpus_at_least:
         return []
-    mode = _nvlink_mode(section, context.pod)
+    mode = section.nvlink
+    if mode is NvlinkMode.PREFERRED:
+        # The pod's annotation counts if the policy only prefers NVLink.
+        mode = NVLINK_ANNOTATIONS.get(context.pod.metadata.annotations.get(TOPOLOGY_ANNOTATION, ""), mode)
     if mode is NvlinkMode.IGNORED:
         return []
-    allowed = feasible.matching_nodes(mutation.required_node_affinity)
+    fleet, allowed = context.view.fleet, feasible.matching_nodes(mutation.required_node_affinity)
     nodes = allowed & feasible.tolerated
-    able = context.nodes_with_all_gpus(nodes & _nodes_with_all_cards(context))
-    linked = find_linked_nodes(largest.count, able, context.view.fleet)
+    enough = fleet.nodes_with_units(WHOLE_GPU, gpu_requests.totals[WHOLE_GPU])
+    linked = find_linked_nodes(largest.count, context.nodes_with_all_gpus(nodes & enough), fleet)
+    offers = fleet.by_resource.get(WHOLE_GPU, ())
+    whole_card_nodes = union_masks([offer.nodes for offer in offers if offer.form is GpuForm.WHOLE])
     if mode is NvlinkMode.REQUIRED and not context.leaves_suitable_node(linked.nodes, allowed):
-        return [_no_links_violation(largest, context)] if _whole_card_nodes(feasible) else []
+        return [_no_links_violation(largest, context)] if whole_card_nodes else []
     before = len(mutation.changed)
     if mode is NvlinkMode.REQUIRED:
         _require_links(linked, mutation)
-    elif linked.nodes != nodes & _whole_card_nodes(feasible):
+    elif linked.nodes != nodes & whole_card_nodes:
         _prefer_links(linked, mutation)
     if section.multi_node_domain:
         _add_domain_affinity(section.multi_node_domain, mode, linked, mutation, feasible)
@@ -113,22 +118,6 @@ def _invalid_annotation(key: str, value: str, must: str, fix: str) -> Violation:
     return Violation("GPU-R104", ("metadata", "annotations", key), message, fix, PolicyMode.WARN)
 
 
-def _nvlink_mode(section: TopologyRules, pod: Pod) -> NvlinkMode:
-    """Return the policy's mode; the pod's annotation counts if the policy only prefers NVLink."""
-    if section.nvlink is not NvlinkMode.PREFERRED:
-        return section.nvlink
-    return NVLINK_ANNOTATIONS.get(pod.metadata.annotations.get(TOPOLOGY_ANNOTATION, ""), section.nvlink)
-
-
-def _nodes_with_all_cards(context: GpuPodContext) -> int:
-    return context.view.fleet.nodes_with_units(WHOLE_GPU, context.gpu_requests.totals[WHOLE_GPU])
-
-
-def _whole_card_nodes(feasible: FeasibleNodes) -> int:
-    offers = feasible.view.fleet.by_resource.get(WHOLE_GPU, ())
-    return union_masks([offer.nodes for offer in offers if offer.form is GpuForm.WHOLE])
-
-
 def _require_links(linked: LinkedNodes, mutation: PodMutation) -> None:
     required = mutation.required_node_affinity
     missing = [rule for rule in linked.rules if rule not in required and not is_already_required(mutation.pod, rule)]
@@ -154,7 +143,7 @@ def _no_links_violation(largest: GpuRequest, context: GpuPodContext) -> Violatio
     field, count = (*largest.path, "resources", "limits", WHOLE_GPU), largest.count
     feasible, total, fleet = context.feasible, context.gpu_requests.totals[WHOLE_GPU], context.view.fleet
     nodes = feasible.selected & feasible.tolerated
-    if find_linked_nodes(count, nodes & _nodes_with_all_cards(context), fleet).nodes:
+    if find_linked_nodes(count, nodes & fleet.nodes_with_units(WHOLE_GPU, total), fleet).nodes:
         message = f"{count} GPUs must be linked by NVLink, and no node with {count} linked GPUs can take the pod"
         fix = "Request less CPU, memory or other GPUs, or ask the admin for nvlink: preferred."
     elif count < total and find_linked_nodes(count, nodes, fleet).nodes:

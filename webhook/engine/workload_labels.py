@@ -48,20 +48,14 @@ def workload_label_key(pod: Pod) -> str:
     return ""
 
 
-def workload_selector(pod: Pod) -> Json | None:
-    """Return a label selector for all pods of the pod's workload; None for a pod without controller."""
-    key = workload_label_key(pod)
-    return {"matchLabels": {key: pod.metadata.labels[key]}} if key else None
-
-
 def host_spread_constraint(pod: Pod, *, required: bool) -> Json | None:
     """Return a constraint that spreads the pods of one workload; None for a single pod, and where the pod has one."""
-    selector = workload_selector(pod)
-    if selector is None or any(each.topology_key == HOSTNAME for each in pod.spec.topology_spread_constraints):
+    key = workload_label_key(pod)
+    if not key or any(each.topology_key == HOSTNAME for each in pod.spec.topology_spread_constraints):
         return None
     return {
         "maxSkew": 1,
         "topologyKey": HOSTNAME,
         "whenUnsatisfiable": "DoNotSchedule" if required else "ScheduleAnyway",
-        "labelSelector": selector,
+        "labelSelector": {"matchLabels": {key: pod.metadata.labels[key]}},
     }

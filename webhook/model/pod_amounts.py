@@ -64,21 +64,22 @@ def container_amounts(
     Pods of many workloads have equal amounts. Pod-level resources and overhead are not part of the key.
     """
     if not limits and not requests:
-        return _unchanged_amounts(spec.containers), _unchanged_amounts(spec.init_containers)
+        return tuple(
+            tuple(
+                [
+                    (
+                        tuple(one.resources.limits.items()),
+                        tuple(one.resources.requests.items()),
+                        one.restart_policy == "Always",
+                    )
+                    for one in containers
+                ]
+            )
+            for containers in (spec.containers, spec.init_containers)
+        )
     return (
         _changed_amounts("containers", spec.containers, limits, requests),
         _changed_amounts("initContainers", spec.init_containers, limits, requests),
-    )
-
-
-def _unchanged_amounts(containers: tuple[Container, ...]) -> tuple[tuple[AmountItems, AmountItems, bool], ...]:
-    if not containers:
-        return ()
-    return tuple(
-        [
-            (tuple(one.resources.limits.items()), tuple(one.resources.requests.items()), one.restart_policy == "Always")
-            for one in containers
-        ]
     )
 
 

@@ -23,9 +23,9 @@ _CDI = "cdi.k8s.io"
 _ROOT = ("metadata", "annotations")
 
 
-def find_device_annotations(pod: Pod) -> list[DetectedBypass]:
-    """Return annotations by which CDI or NVIDIA's NRI plugin injects devices."""
-    return [
+def find_device_annotations(request: AdmissionRequest, pod: Pod) -> list[DetectedBypass]:
+    """Return annotations by which CDI or NVIDIA's NRI plugin injects devices, or a user imitates a static pod."""
+    results = [
         describe_bypass(
             "cdiAnnotations",
             (*_ROOT, key),
@@ -34,21 +34,16 @@ def find_device_annotations(pod: Pod) -> list[DetectedBypass]:
         for key, value in pod.metadata.annotations.items()
         if _CDI in key and _is_device_annotation(key)
     ]
+    if MIRROR_ANNOTATION in pod.metadata.annotations and not is_kubelet_request(request):
+        who = quote_text(request.user) if request.user else "an unknown user"
+        message = f"only a node may create a mirror pod, found {who}"
+        results.append(describe_bypass("mirrorPod", (*_ROOT, MIRROR_ANNOTATION), message))
+    return results
 
 
 def is_kubelet_request(request: AdmissionRequest) -> bool:
     """Is the requester a kubelet? Username and group must agree; policy tests may give the username alone."""
     return request.user.startswith("system:node:") and (not request.groups or "system:nodes" in request.groups)
-
-
-def find_mirror_annotation(request: AdmissionRequest, pod: Pod) -> list[DetectedBypass]:
-    """Return the annotation of a static pod on a pod that no node created."""
-    if MIRROR_ANNOTATION not in pod.metadata.annotations or is_kubelet_request(request):
-        return []
-    who = quote_text(request.user) if request.user else "an unknown user"
-    return [
-        describe_bypass("mirrorPod", (*_ROOT, MIRROR_ANNOTATION), f"only a node may create a mirror pod, found {who}")
-    ]
 
 
 def find_changed_records(old: Pod, new: Pod) -> list[DetectedBypass]:

@@ -11,7 +11,7 @@ from collections.abc import Collection, Sequence
 from webhook.engine.guarding.bypasses import DetectedBypass, describe_bypass
 from webhook.errors import quote_text
 from webhook.model.field_paths import FieldPath
-from webhook.model.pods import Container, EnvVar
+from webhook.model.pods import Container, EnvFromSource, EnvVar
 
 FIRST_LETTERS = "NCL"
 """The first letters of all names below, to skip nearly all variables of a pod quickly."""
@@ -117,8 +117,8 @@ def has_gpu_env_prefix(containers: Sequence[tuple[FieldPath, Container]]) -> boo
     )
 
 
-def find_unreadable_sources(containers: Sequence[tuple[FieldPath, Container]]) -> list[DetectedBypass]:
-    """Return envFrom sources that may contain a guarded variable."""
+def find_unreadable_sources(path: FieldPath, sources: Sequence[EnvFromSource]) -> list[DetectedBypass]:
+    """Return a container's envFrom sources that may contain a guarded variable."""
     must = "envFrom must have a prefix that no GPU variable starts with"
     return [
         describe_bypass(
@@ -126,8 +126,7 @@ def find_unreadable_sources(containers: Sequence[tuple[FieldPath, Container]]) -
             (*path, "envFrom", i),
             f"{must}, found {quote_text(source.prefix) if source.prefix else 'none'}",
         )
-        for path, container in containers
-        for i, source in enumerate(container.env_from)
+        for i, source in enumerate(sources)
         if _is_prefix_of_any(source.prefix, _GUARDED_PREFIX_TARGETS)
     ]
 

@@ -14,7 +14,7 @@ from webhook.engine.guarding.bypasses import DetectedBypass, describe_bypass
 from webhook.errors import quote_text
 from webhook.model.enums import PolicyMode
 from webhook.model.field_paths import FieldPath
-from webhook.model.pods import Container, PodSpec, SecurityContext
+from webhook.model.pods import Container, PodSpec, SecurityContext, VolumeMount
 
 _KUBELETS = ("/var/lib/kubelet", "/var/lib/k0s/kubelet", "/var/snap/microk8s/common/var/lib/kubelet")
 """Kubelet directories: the default (also of K3s and RKE2), k0s and MicroK8s."""
@@ -82,18 +82,18 @@ def find_host_path_volumes(spec: PodSpec) -> list[DetectedBypass]:
     ]
 
 
-def find_device_mounts(containers: Sequence[tuple[FieldPath, Container]]) -> list[DetectedBypass]:
-    """Return mounts that the container toolkit reads as a list of GPUs."""
-    results: list[DetectedBypass] = []
+def find_device_mounts(path: FieldPath, mounts: Sequence[VolumeMount]) -> list[DetectedBypass]:
+    """Return a container's mounts that the container toolkit reads as a list of GPUs."""
     must = "a mount must not be at or under /var/run/nvidia-container-devices"
-    for path, container in containers:
-        for i, mount in enumerate(container.volume_mounts):
-            if DEVICE_LIST_NAME in mount.mount_path and is_device_list_mount(mount.mount_path):
-                field = (*path, "volumeMounts", i, "mountPath")
-                results.append(
-                    describe_bypass("containerDevicesMount", field, f"{must}, found {quote_text(mount.mount_path)}")
-                )
-    return results
+    return [
+        describe_bypass(
+            "containerDevicesMount",
+            (*path, "volumeMounts", i, "mountPath"),
+            f"{must}, found {quote_text(mount.mount_path)}",
+        )
+        for i, mount in enumerate(mounts)
+        if DEVICE_LIST_NAME in mount.mount_path and is_device_list_mount(mount.mount_path)
+    ]
 
 
 def find_host_access(spec: PodSpec, containers: Sequence[tuple[FieldPath, Container]]) -> list[DetectedBypass]:

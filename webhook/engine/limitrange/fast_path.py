@@ -63,7 +63,18 @@ def is_surely_admitted(
         return False
     summarize = _summarize_pod if is_cacheable(containers) else _summarize_pod.__wrapped__
     summary = summarize(ranges, containers)
-    return summary is not None and all(_accepts_pod(quota, pod, summary) for quota in quotas)
+    if summary is None:
+        return False
+    for quota in quotas:
+        if quota.scoped and not quota_matches_pod(quota.quota, pod, best_effort=summary.best_effort):
+            continue
+        if not quota.simple or not summary.named_everywhere.issuperset(quota.required):
+            return False
+        for counted, remaining in quota.remaining:
+            charge = summary.totals.get(counted, 0) if counted.resource else ONE_POD_MILLI
+            if charge and charge > remaining:
+                return False
+    return True
 
 
 @lru_cache(maxsize=2048)
@@ -89,15 +100,3 @@ def _summarize_pod(ranges: NamespaceLimitRanges, containers: ContainerAmounts) -
         frozenset(one for one in totals if all(one.resource in holder.amounts(one.side) for holder in each)),
         not any(totals.get(CountedResource(name, side)) for name in ("cpu", "memory") for side in (LIMITS, REQUESTS)),
     )
-
-
-def _accepts_pod(quota: RemainingQuota, pod: Pod, summary: PodMilli) -> bool:
-    if quota.scoped and not quota_matches_pod(quota.quota, pod, best_effort=summary.best_effort):
-        return True
-    if not quota.simple:
-        return False
-    for counted, remaining in quota.remaining:
-        charge = summary.totals.get(counted, 0) if counted.resource else ONE_POD_MILLI
-        if charge and charge > remaining:
-            return False
-    return summary.named_everywhere.issuperset(quota.required)
