@@ -440,7 +440,7 @@ CODES: dict[str, FindingCode] = {
         "an unknown field",
         "",
         False,
-        "A misspelt key would silently disable a rule, so it is an error.",
+        "A misspelled key would silently disable a rule, so it is an error.",
         "Write the field that the message suggests.",
     ),
     "GPU-P103": FindingCode(
