@@ -10,7 +10,7 @@ import pytest
 from tests.builders import Json, make_pod
 from tests.example_cluster import view_of, whole_node
 from webhook.audit.gpu_time import gpu_time_of_pods
-from webhook.model.fairness import PodGpuTime
+from webhook.policy.fair_share import PodGpuTime
 
 START, END = "2026-06-01T00:00:00Z", "2026-06-01T02:00:00Z"
 AT, TILL = (datetime(2026, 6, 1, hour, tzinfo=UTC).timestamp() for hour in (0, 2))

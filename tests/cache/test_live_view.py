@@ -24,7 +24,7 @@ from webhook.model.cluster_view import AssumedPod, ClusterView
 from webhook.model.objects import LimitRange, Namespace, Node, ResourceQuota
 from webhook.model.pods import Pod
 from webhook.model.pools import QuotaPool, QuotaReservation
-from webhook.model.quota_keys import CountedResource
+from webhook.model.quota_matching import CountedResource
 
 GPU, SMALL = "nvidia.com/gpu", "nvidia.com/mig-1g.10gb"
 COUNTS = [CountedResource(GPU, "requests"), CountedResource("cpu", "requests"), CountedResource("memory", "limits")]

@@ -27,9 +27,9 @@ from tests.cluster.test_certificates import Caller
 from tests.conftest import ROOT
 from tests.policy.policy_texts import policy_text
 from tests.server.managed_site import served
+from webhook.cli.commands.doctor import diagnose
 from webhook.cli.commands.install import InstallMode, shipped_manifests
 from webhook.documents.reader import read_documents
-from webhook.installing.doctor import diagnose
 from webhook.installing.facts import ClusterFacts, read_cluster_facts
 from webhook.installing.removal import uninstall_manifests
 from webhook.kube.api import KubeClient

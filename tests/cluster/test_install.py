@@ -29,11 +29,11 @@ from tests.controlplane.build import control_plane, wanted_version
 from tests.policy.policy_texts import exception_text, policy_text
 from tests.usage.prometheus import Prometheus
 from webhook.certs.issuer import create_self_signed
+from webhook.cli.commands.doctor import diagnose
 from webhook.cli.commands.install import InstallMode, shipped_manifests
 from webhook.documents.reader import read_documents
 from webhook.errors import ApiError
 from webhook.installing.apply import TLS_SECRET_PATH, install_manifests
-from webhook.installing.doctor import diagnose
 from webhook.installing.facts import CheckState, ClusterFacts, DiagnosticResult, read_cluster_facts
 from webhook.installing.removal import uninstall_manifests
 from webhook.kube.api import KubeClient

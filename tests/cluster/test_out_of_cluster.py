@@ -16,8 +16,8 @@ from tests.cluster.plane import Plane
 from tests.cluster.polling import eventually
 from tests.policy.policy_texts import exception_text
 from webhook.audit.cluster_reader import ClusterReader
+from webhook.cli.commands.doctor import diagnose
 from webhook.cli.inputs import load_cluster_policies
-from webhook.installing.doctor import diagnose
 from webhook.installing.facts import CheckState, ClusterFacts, read_cluster_facts
 from webhook.kube.api import KubeClient
 from webhook.manifests.objects import api_path

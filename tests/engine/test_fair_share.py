@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from webhook.engine.fair_share import HOUR_SECONDS, decay_gpu_time, rank_fair_shares
-from webhook.model.fairness import PodGpuTime
-from webhook.policy.fair_share import FairShare
+from webhook.policy.fair_share import FairShare, PodGpuTime
 
 NOW = 1_000_000_000.0
 WEEK = 168

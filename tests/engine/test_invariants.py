@@ -30,7 +30,7 @@ from webhook.errors import ReviewError
 from webhook.model.enums import PolicyMode
 from webhook.model.gpu_resources import ACCOUNTING_RESOURCE
 from webhook.model.pods import Pod, parse_pod
-from webhook.model.quota_scopes import quota_matches_pod
+from webhook.model.quota_matching import quota_matches_pod
 from webhook.report.object_diff import apply_json_patch
 
 law = settings(max_examples=120)

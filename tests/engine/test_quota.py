@@ -16,7 +16,7 @@ from webhook.model.defaulting import apply_defaults
 from webhook.model.objects import ResourceQuota
 from webhook.model.pod_summary import summarize_pod
 from webhook.model.pods import parse_pod
-from webhook.model.quota_keys import CountedResource
+from webhook.model.quota_matching import CountedResource
 from webhook.model.remaining_quota import QuotaConsumer, list_quota_consumers
 
 GPU, SLICE = "nvidia.com/gpu", "nvidia.com/mig-1g.10gb"

@@ -26,7 +26,7 @@ from webhook.extender.state import SchedulerState
 from webhook.telemetry.logs import make_logger
 from webhook.web.limits import ServerLimits
 from webhook.web.listener import HttpListener
-from webhook.web.shutdown import drain_connections
+from webhook.web.process import drain_connections
 from webhook.web.tls import PemPair, server_context
 
 JSON = {"Content-Type": "application/json"}

@@ -11,9 +11,9 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from tests.house.checkout import ROOT, read, without_code
+from webhook.policy.policy_tests import GPUPolicyTest
 from webhook.policy.written.kinds import GPUPolicy, GPUPolicyException, MetadataSpec
 from webhook.policy.written.match import MatchSpec
-from webhook.policy.written.policy_test import GPUPolicyTest
 from webhook.policy.written.sections import (
     Bypass,
     CudaSpec,

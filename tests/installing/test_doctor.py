@@ -14,8 +14,8 @@ from cryptography import x509
 from tests.builders import Json, make_node
 from tests.policy.policy_texts import exception_text, policy_text
 from webhook.certs.issuer import create_self_signed
+from webhook.cli.commands.doctor import diagnose
 from webhook.errors import ApiError
-from webhook.installing.doctor import diagnose
 from webhook.installing.facts import FAIL_OPEN_METRIC, CheckState, ClusterFacts
 from webhook.manifests.scheduler_config import second_scheduler_config
 from webhook.manifests.webhooks import webhook_configurations

@@ -8,8 +8,7 @@ import pytest
 
 from tests.policy.policy_texts import policy_text
 from webhook.errors import SourceLocation
-from webhook.policy.policy_tests import PolicyTestCase, load_test_files
-from webhook.policy.written.policy_test import ExpectSpec
+from webhook.policy.policy_tests import ExpectSpec, PolicyTestCase, load_test_files
 
 HEAD = "apiVersion: rightslice.dev/v1alpha1\nkind: GPUPolicyTest\nmetadata: {name: t}\npolicies: [../p.yaml]\n"
 WHOLE = (

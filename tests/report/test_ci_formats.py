@@ -11,14 +11,16 @@ from tests.report.sample import BROKEN, DENIED, EVERYTHING, HELM, SHAPED, WARNED
 from webhook.errors import SourceLocation
 from webhook.model.codes import CODES
 from webhook.model.enums import PolicyMode
-from webhook.report.code_annotations import (
+from webhook.report.ci_formats import (
     AnnotationLevel,
     CodeAnnotation,
+    JUnitCase,
     finding_annotations,
+    finding_junit_cases,
     github_commands,
+    junit_xml,
     sarif_document,
 )
-from webhook.report.junit import JUnitCase, finding_junit_cases, junit_xml
 
 NASTY = "a<b>&\"'\x00\x1b[2J\r\n::error::x,y:z%25\ud800\ufffe"
 

@@ -10,7 +10,7 @@ import yaml
 from tests.builders import Json, make_node, make_pod
 from tests.engine.decisions import NODES, SIZING
 from tests.example_cluster import ask, shaped, whole_node
-from webhook.report.undo import original_yaml
+from webhook.cli.commands.undo import original_yaml
 
 ACCOUNTED = SIZING + "\nlimits: {accounting: native, accountingScheduler: configured}"
 

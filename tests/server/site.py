@@ -32,7 +32,7 @@ from webhook.telemetry.logs import make_logger
 from webhook.telemetry.telemetry import Telemetry
 from webhook.web.limits import ServerLimits
 from webhook.web.listener import Poll
-from webhook.web.shutdown import drain_connections
+from webhook.web.process import drain_connections
 from webhook.web.tls import ClientCertificateRules, PemPair, server_context
 
 NOW = datetime(2026, 6, 1, tzinfo=UTC)

@@ -37,9 +37,8 @@ from webhook.server.policy_reload import NoPoliciesError, PolicyReloader, read_p
 from webhook.server.policy_sources import PolicyFiles
 from webhook.telemetry.logs import make_logger
 from webhook.telemetry.telemetry import Telemetry
-from webhook.web.cert_reload import CertificateReloader
 from webhook.web.listener import Poll
-from webhook.web.tls import CertificateFiles, PemPair, server_context
+from webhook.web.tls import CertificateFiles, CertificateReloader, PemPair, server_context
 
 GOOD = encoded(review())
 

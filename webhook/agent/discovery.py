@@ -6,8 +6,10 @@ cached, because NVML takes half a second per pair on some machines.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
+from ctypes import byref, c_uint
+from math import ceil
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -25,11 +27,12 @@ from webhook.agent.gpu_links import (
     read_nvlink_ends,
     read_pcie_path,
 )
-from webhook.agent.mig_instances import MIB, is_mig_enabled, read_mig_instances
 from webhook.agent.nvml import DriverUnavailableError, GpuQueryError, XidEvents, call_nvml, nvml_text, read_field
-from webhook.model.gpu_node import GpuDevice, GPUNodeStatus
+from webhook.model.gpu_node import GpuDevice, GPUNodeStatus, MigInstance
 from webhook.placement.topology import NVLINK_RATES
 
+MIB = 1024 * 1024
+MAX_INSTANCES = 32
 SYSFS = Path("/sys/bus/pci/devices")
 
 LINKS_VALID_SECONDS = 60.0
@@ -287,3 +290,77 @@ def _with_health(gpu: GpuDevice, health: GpuHealth) -> GpuDevice:
 
 def _sort_by_index(gpus: Any) -> tuple[GpuDevice, ...]:
     return tuple(sorted(gpus, key=lambda gpu: gpu.index))
+
+
+def is_mig_enabled(handle: Any) -> bool:
+    """Return True if MIG mode is enabled."""
+    modes = call_nvml(pynvml.nvmlDeviceGetMigMode, handle)
+    return modes is not None and modes[0] == pynvml.NVML_DEVICE_MIG_ENABLE
+
+
+def read_mig_instances(handle: Any, memory: int) -> tuple[MigInstance, ...]:
+    """Read the GPU instances in order of placement.
+
+    Args:
+        handle: The GPU, in MIG mode.
+        memory: Memory of the whole GPU, MiB.
+
+    Raises:
+        GpuQueryError: They cannot be read, which requires root.
+    """
+    uuids = _uuids_by_instance(handle)
+    found: dict[int, MigInstance] = {}
+    for profile in _instance_profiles(handle):
+        for info in _instances_of_profile(handle, profile):
+            place = info.placement
+            name = mig_profile_name(profile, memory)
+            found[info.id] = MigInstance(name, place.start, size=place.size, id=info.id, uuids=uuids.get(info.id, ()))
+    return tuple(sorted(found.values(), key=lambda one: (one.start, one.id)))
+
+
+def mig_profile_name(profile: Any, memory: int) -> str:
+    """Return the driver's name of a profile, or else the name by the driver's rule.
+
+    >>> class Profile: name, sliceCount, memorySizeMB = b"", 3, 40192
+    >>> mig_profile_name(Profile, 81920)
+    '3g.40gb'
+    """
+    name = nvml_text(getattr(profile, "name", "")).removeprefix("MIG ")
+    if name:
+        return name
+    eighths = ceil(8 * profile.memorySizeMB / memory)
+    size = (eighths * ceil(memory / 1024) + 4) // 8  # halves go up
+    return f"{profile.sliceCount}g.{size}gb"
+
+
+def _instance_profiles(handle: Any) -> Iterator[Any]:
+    for index in range(pynvml.NVML_GPU_INSTANCE_PROFILE_COUNT):
+        profile = call_nvml(pynvml.nvmlDeviceGetGpuInstanceProfileInfo, handle, index, 2) or call_nvml(
+            pynvml.nvmlDeviceGetGpuInstanceProfileInfo, handle, index, 1
+        )
+        if profile is not None:
+            yield profile
+
+
+def _instances_of_profile(handle: Any, profile: Any) -> Iterator[Any]:
+    array, count = (pynvml.c_nvmlGpuInstance_t * MAX_INSTANCES)(), c_uint()
+    call_nvml(pynvml.nvmlDeviceGetGpuInstances, handle, profile.id, array, byref(count))
+    for index in range(count.value):
+        info = call_nvml(pynvml.nvmlGpuInstanceGetInfo, array[index])
+        if info is None:
+            raise GpuQueryError("a MIG instance was deleted while it was read")
+        yield info
+
+
+def _uuids_by_instance(handle: Any) -> Mapping[int, tuple[str, ...]]:
+    """Return the UUIDs of MIG devices by GPU instance; their indexes have gaps."""
+    found: dict[int, tuple[str, ...]] = {}
+    for index in range(call_nvml(pynvml.nvmlDeviceGetMaxMigDeviceCount, handle) or 0):
+        device = call_nvml(pynvml.nvmlDeviceGetMigDeviceHandleByIndex, handle, index)
+        if device is None:
+            continue
+        instance = call_nvml(pynvml.nvmlDeviceGetGpuInstanceId, device)
+        uuid = nvml_text(call_nvml(pynvml.nvmlDeviceGetUUID, device))
+        if instance is not None and uuid:
+            found[instance] = (*found.get(instance, ()), uuid)
+    return found

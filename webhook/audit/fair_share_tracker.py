@@ -18,10 +18,9 @@ from webhook.kube.api import KubeClient
 from webhook.kube.backoff import RandomSource
 from webhook.kube.decoder import ResourceDecoder
 from webhook.kube.reflector import PAGE_SIZE
-from webhook.model.fairness import PodGpuTime
 from webhook.model.fleet import Fleet
 from webhook.model.pods import Pod
-from webhook.policy.fair_share import FairShare
+from webhook.policy.fair_share import FairShare, PodGpuTime
 from webhook.web.health import HealthCheck
 
 REFRESH_SECONDS = 600.0

@@ -12,12 +12,11 @@ from webhook.audit.object_files import Json
 from webhook.cache.stored_objects import FINISHED_PHASES, object_namespace
 from webhook.engine.gpu_requests import gpu_requests_of_pod
 from webhook.model.api_struct import ApiStruct
-from webhook.model.fairness import PodGpuTime
 from webhook.model.fleet import Fleet
 from webhook.model.pod_outcomes import FullPodStatus
 from webhook.model.pods import ObjectMeta, Pod, PodSpec, PodStatus, without_nulls
 from webhook.model.pools import unit_milli
-from webhook.policy.fair_share import BY_NAMESPACE
+from webhook.policy.fair_share import BY_NAMESPACE, PodGpuTime
 
 START_CONDITIONS = ("Initialized", "PodReadyToStartContainers")
 """Conditions that become true before the first container of a pod starts."""

@@ -28,12 +28,12 @@ from webhook.policy.loader import load_policies
 from webhook.policy.policy_set import PolicySet
 from webhook.policy.policy_tests import (
     POLICY_TEST_KIND,
+    ExpectSpec,
     PathOrManifest,
     PolicyTestCase,
     PolicyTestFile,
     load_test_files,
 )
-from webhook.policy.written.policy_test import ExpectSpec
 from webhook.report.object_diff import apply_json_patch, diff_lines, object_without_records
 from webhook.report.policy_tests import CaseResult, FileResult
 from webhook.report.results import CheckResult, CheckVerdict

@@ -1,4 +1,7 @@
-"""Store of the GPUPolicy and GPUPolicyException objects, which are loaded as texts like policy files."""
+"""Store of the GPUPolicy and GPUPolicyException objects, which are loaded as texts like policy files.
+
+Status conditions count for the current generation only.
+"""
 
 from __future__ import annotations
 
@@ -9,12 +12,13 @@ from typing import Any
 import orjson
 
 from webhook.cache.store import StoreReader, StoreWriter
-from webhook.model.conditions import is_ready_condition_true, is_rollout_halted
 from webhook.well_known import API_VERSION
 
 TEXT_METADATA = ("name", "namespace", "labels")
 
 ObjectData = Mapping[str, Any]
+
+READY, HALTED = "Ready", "RolloutHalted"
 
 
 class PolicyObjects:
@@ -70,6 +74,29 @@ def policy_text(kind: str, data: ObjectData) -> str:
         "spec": data.get("spec"),
     }
     return orjson.dumps(written, option=orjson.OPT_INDENT_2).decode()
+
+
+def find_condition(data: Mapping[str, Any], kind: str) -> Mapping[str, Any] | None:
+    """Return the condition of a type for the current generation; None if there is none."""
+    generation = (data.get("metadata") or {}).get("generation", 0)
+    conditions = (data.get("status") or {}).get("conditions") or []
+    current = (one for one in conditions if one.get("type") == kind and one.get("observedGeneration") == generation)
+    return next(current, None)
+
+
+def is_ready_condition_true(data: Mapping[str, Any]) -> bool:
+    """Has a server accepted the current generation of a policy or exception?"""
+    return _is_condition_true(data, READY)
+
+
+def is_rollout_halted(data: Mapping[str, Any]) -> bool:
+    """Was the rollout of the current generation halted?"""
+    return _is_condition_true(data, HALTED)
+
+
+def _is_condition_true(data: Mapping[str, Any], kind: str) -> bool:
+    condition = find_condition(data, kind)
+    return condition is not None and condition.get("status") == "True"
 
 
 def _evaluated_part(data: ObjectData) -> tuple[str, bool]:

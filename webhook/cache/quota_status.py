@@ -11,8 +11,7 @@ from webhook.model.objects import ResourceQuota, ResourceQuotaStatus
 from webhook.model.pod_resources import effective_amount
 from webhook.model.pods import Pod, QuantityText
 from webhook.model.quantity import NANO, format_nano
-from webhook.model.quota_keys import resource_of_quota_key
-from webhook.model.quota_scopes import has_scopes, quota_matches_pod
+from webhook.model.quota_matching import has_scopes, quota_matches_pod, resource_of_quota_key
 
 
 def with_quota_status(quota: ResourceQuota, pods: Sequence[Pod], claiming: ClaimContext = NO_CLAIMS) -> ResourceQuota:

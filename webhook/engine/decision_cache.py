@@ -33,7 +33,7 @@ from webhook.model.fleet import Fleet
 from webhook.model.objects import ResourceQuota
 from webhook.model.pods import ObjectMeta, OwnerReference, Pod, PodSpec
 from webhook.model.pools import QuotaPool
-from webhook.model.quota_keys import CountedResource
+from webhook.model.quota_matching import CountedResource
 from webhook.model.quota_usage import PoolHolders
 from webhook.model.remaining_quota import QuotaConsumer
 from webhook.model.usage import ObservedUsage, UsageView

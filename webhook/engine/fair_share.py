@@ -10,8 +10,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable
 
-from webhook.model.fairness import GroupShare, PodGpuTime
-from webhook.policy.fair_share import FairShare
+from webhook.policy.fair_share import FairShare, GroupShare, PodGpuTime
 
 HOUR_SECONDS = 3600.0
 WHOLE_PERMILLE = 1000

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from webhook.cache.policy_objects import policy_text
+from webhook.cache.policy_objects import READY, find_condition, policy_text
 from webhook.documents.reader import is_document_file, read_documents
 from webhook.errors import RightsliceError, shorten_text
 from webhook.installing.facts import (
@@ -20,7 +20,6 @@ from webhook.installing.facts import (
     runs_outside_cluster,
     unread_part_result,
 )
-from webhook.model.conditions import READY, find_condition
 from webhook.policy.loader import LoadResult, load_policies
 from webhook.report.text import pluralize
 

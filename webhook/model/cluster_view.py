@@ -17,7 +17,7 @@ from webhook.model.objects import LimitRange, Namespace, ResourceQuota
 from webhook.model.offers import GpuOffer
 from webhook.model.pods import ObjectMeta
 from webhook.model.pools import QuotaPool, QuotaReservation
-from webhook.model.quota_keys import CountedResource
+from webhook.model.quota_matching import CountedResource
 from webhook.model.quota_usage import PodSummaries, PoolHolders, QuotaUsage
 from webhook.model.remaining_quota import QuotaConsumer, RemainingQuota, compute_remaining_quota
 

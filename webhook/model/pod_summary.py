@@ -14,8 +14,7 @@ from webhook.model.node_labels import PRODUCT_LABEL
 from webhook.model.pod_resources import effective_amount, effective_requests
 from webhook.model.pods import NodeSelectorTerm, Pod
 from webhook.model.quantity import NANO
-from webhook.model.quota_keys import CountedResource
-from webhook.model.quota_scopes import PodScopeAttributes, scope_attributes
+from webhook.model.quota_matching import CountedResource, PodScopeAttributes, scope_attributes
 
 ResourceAmounts = tuple[tuple[str, int], ...]
 """Resource names and nano-units."""

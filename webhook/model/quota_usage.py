@@ -18,7 +18,7 @@ from webhook.model.pools import (
     pod_weight,
     sum_weights,
 )
-from webhook.model.quota_keys import CountedResource
+from webhook.model.quota_matching import CountedResource
 from webhook.model.remaining_quota import QuotaConsumer, list_claim_consumers, list_quota_consumers, sort_consumers
 
 PodSummaries = Mapping[str, Mapping[str, PodSummary]]

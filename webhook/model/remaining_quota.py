@@ -10,8 +10,7 @@ from webhook.model.limit_ranges import exact_milli, parse_resource_list
 from webhook.model.objects import ResourceQuota
 from webhook.model.pod_summary import PodSummary
 from webhook.model.quantity import NANO
-from webhook.model.quota_keys import CountedResource, resource_of_quota_key
-from webhook.model.quota_scopes import has_scopes, scopes_match
+from webhook.model.quota_matching import CountedResource, has_scopes, resource_of_quota_key, scopes_match
 
 REQUIRED_KEYS = frozenset(
     {"cpu", "memory", "requests.cpu", "requests.memory", "limits.cpu", "limits.memory"},

@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 
 from webhook.errors import LocatedError, SourceLocation
-from webhook.report import junit
-from webhook.report.code_annotations import UNREADABLE, AnnotationLevel, CodeAnnotation
+from webhook.report import ci_formats
+from webhook.report.ci_formats import UNREADABLE, AnnotationLevel, CodeAnnotation
 from webhook.report.text import Paint, TextStyle, pluralize, sanitize, without_style
 
 TEST_FAILED = "test-failed"
@@ -100,11 +100,11 @@ def policy_test_annotations(results: Iterable[FileResult]) -> Iterator[CodeAnnot
                 )
 
 
-def policy_test_junit_cases(results: Iterable[FileResult]) -> Iterator[junit.JUnitCase]:
+def policy_test_junit_cases(results: Iterable[FileResult]) -> Iterator[ci_formats.JUnitCase]:
     """Yield every case and every error for the JUnit report."""
     for result in results:
         for error in result.errors:
-            yield junit.JUnitCase(result.file, str(error.location), error=error.message)
+            yield ci_formats.JUnitCase(result.file, str(error.location), error=error.message)
         for case in result.cases:
             failures = tuple((problem, f"{case.location}: {problem}") for problem in case.problems)
-            yield junit.JUnitCase(result.file, case.name, failures=failures)
+            yield ci_formats.JUnitCase(result.file, case.name, failures=failures)

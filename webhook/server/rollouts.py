@@ -15,9 +15,9 @@ from datetime import datetime
 from typing import Any, Protocol
 
 from webhook.cache.pod_outcomes import OutcomeStore
+from webhook.cache.policy_objects import HALTED, find_condition, is_rollout_halted
 from webhook.errors import ApiError
 from webhook.kube.reflector import WatchStatus
-from webhook.model.conditions import HALTED, find_condition, is_rollout_halted
 from webhook.policy.policy_set import Policy
 from webhook.policy.rollout import RolloutHalt, find_halt
 from webhook.server.admission_state import AdmissionState, Clock

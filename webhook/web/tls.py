@@ -1,7 +1,8 @@
-"""TLS of the servers: TLS 1.2 or later, ECDHE with an AEAD, optional client certificates, and certificate replacement.
+"""TLS of the servers: TLS 1.2 or later, ECDHE with an AEAD, optional client certificates, and reloaded files.
 
 A live `SSLContext` uses a new certificate for new handshakes and leaves open connections alone. It also accepts a key
-that does not match, and is broken from then on, so every pair is loaded into a scratch context first.
+that does not match, and is broken from then on, so every pair is loaded into a scratch context first. Invalid
+files do not replace the last valid pair.
 """
 
 from __future__ import annotations
@@ -11,6 +12,10 @@ from collections.abc import Hashable, Iterator, Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
+
+from webhook.certs.issuer import expiry_of
+from webhook.telemetry.server_telemetry import ServerTelemetry
+from webhook.web.health import HealthCheck
 
 CIPHERS = "ECDHE+AESGCM:ECDHE+CHACHA20"
 
@@ -117,6 +122,43 @@ def certificate_names(certificate: PeerCertificate) -> Iterator[str]:
     """
     yield from (value for part in certificate.get("subject", ()) for key, value in part if key == "commonName")
     yield from (value for kind, value in certificate.get("subjectAltName", ()) if kind == "DNS")
+
+
+class CertificateReloader:
+    """Keeps the certificate of a live TLS context up to date with its files."""
+
+    def __init__(self, files: CertificateFiles, context: ssl.SSLContext, telemetry: ServerTelemetry) -> None:
+        self._files = files
+        self._context = context
+        self._telemetry = telemetry
+        self._fingerprint = self._files.fingerprint()
+        self._error = ""
+
+    def checks(self) -> list[HealthCheck]:
+        """Return the line of `/readyz?verbose`; it is not required, because the last certificate is still served."""
+        message = f"not in use: {self._error}" if self._error else "in use"
+        return [HealthCheck("certificate files", not self._error, message, required=False)]
+
+    async def reload_if_changed(self) -> None:
+        """Load the files again if they changed."""
+        fingerprint = self._files.fingerprint()
+        if fingerprint == self._fingerprint:
+            return
+        self._fingerprint = fingerprint
+        try:
+            pair = self._files.read()
+            replace_certificate(self._context, pair)
+        except OSError as error:
+            self._reject(f"cannot be read ({error.strerror})")
+        except CertificateError as error:
+            self._reject(str(error))
+        else:
+            self._error = ""
+            self._telemetry.record_certificate_loaded(expiry_of(pair.certificate))
+
+    def _reject(self, error: str) -> None:
+        self._error = error
+        self._telemetry.record_certificate_rejected(error)
 
 
 def _load_pair(context: ssl.SSLContext, pair: PemPair) -> None:

@@ -30,7 +30,7 @@ from webhook.model.gpu_resources import ACCOUNTING_RESOURCE, parse_gpu_resource
 from webhook.model.pods import parse_pod
 from webhook.model.pools import unit_milli
 from webhook.model.quantity import parse_units
-from webhook.model.quota_scopes import quota_matches_pod
+from webhook.model.quota_matching import quota_matches_pod
 
 UNSENT = "rightslice.test/unsent"
 """Pods with this label are not sent to us."""

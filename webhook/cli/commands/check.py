@@ -31,8 +31,13 @@ from webhook.report.check import (
     object_names,
     wide_table,
 )
-from webhook.report.code_annotations import finding_annotations, github_commands, sarif_document
-from webhook.report.junit import finding_junit_cases, junit_xml
+from webhook.report.ci_formats import (
+    finding_annotations,
+    finding_junit_cases,
+    github_commands,
+    junit_xml,
+    sarif_document,
+)
 from webhook.report.results import CheckResult, summarize_results
 from webhook.report.serialization import json_text, yaml_text
 from webhook.report.text import Paint

@@ -12,14 +12,16 @@ import typer
 from webhook.cli import flags
 from webhook.cli.cluster_access import ClusterFlags, call_api
 from webhook.cli.output import EXIT_FINDINGS, EXIT_OK, exit_with_error, paint_for, print_result
-from webhook.installing.doctor import diagnose
-from webhook.installing.facts import CheckState, DiagnosticResult, read_cluster_facts
+from webhook.installing import cluster_health, policies_health, scheduling_health, webhook_health
+from webhook.installing.facts import CheckState, ClusterFacts, DiagnosticResult, read_cluster_facts
+from webhook.policy.policy_set import PolicySet
 from webhook.report.serialization import json_text
 from webhook.report.text import Paint, TextStyle, sanitize
 
 DoctorOutput = Annotated[str, typer.Option("-o", "--output", metavar="table|json", help="Default: table.")]
 
 CHECK_WIDTH = 46
+
 _STATE_STYLES = {
     CheckState.OK: TextStyle.GOOD,
     CheckState.WARN: TextStyle.WARNING,
@@ -48,6 +50,29 @@ def doctor_command(
     else:
         print_result(diagnosis_table(results, paint_for(no_color=no_color)))
     raise typer.Exit(diagnosis_exit_code(results))
+
+
+def diagnose(facts: ClusterFacts, now: datetime) -> list[DiagnosticResult]:
+    """Return the results of all checks, in the order of the output."""
+    loaded = policies_health.load_installed_policies(facts)
+    policies = (loaded.policies or PolicySet()).policies
+    return [
+        *webhook_health.check_version(facts),
+        *webhook_health.check_registration(facts),
+        *webhook_health.check_certificates(facts, now),
+        *webhook_health.check_answers(facts),
+        *webhook_health.check_backstop(facts),
+        *webhook_health.check_replicas(facts),
+        *webhook_health.check_replica_status(facts),
+        *policies_health.check_policies(facts, loaded),
+        *cluster_health.check_nodes(facts),
+        *cluster_health.check_gpu_forms(facts, policies),
+        *scheduling_health.check_accounting_resource(facts, policies),
+        *scheduling_health.check_extender(facts),
+        *scheduling_health.check_agents(facts, now),
+        *cluster_health.check_limits_and_quotas(facts),
+        *webhook_health.check_fail_open(facts),
+    ]
 
 
 def diagnosis_exit_code(results: Sequence[DiagnosticResult]) -> int:

@@ -21,8 +21,7 @@ from webhook.cli.output import (
     write_reports,
 )
 from webhook.errors import LocatedError
-from webhook.report.code_annotations import github_commands, sarif_document
-from webhook.report.junit import junit_xml
+from webhook.report.ci_formats import github_commands, junit_xml, sarif_document
 from webhook.report.policy_tests import (
     policy_test_annotations,
     policy_test_document,

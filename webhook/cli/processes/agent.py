@@ -26,7 +26,7 @@ from webhook.web.connection_registry import ConnectionRegistry
 from webhook.web.health import health_routes
 from webhook.web.limits import ServerLimits
 from webhook.web.listener import HttpListener, NoParserError
-from webhook.web.shutdown import serve_until_signal
+from webhook.web.process import serve_until_signal
 
 if TYPE_CHECKING:
     from webhook.agent.node_agent import NodeAgent

@@ -32,8 +32,7 @@ from webhook.settings import ExtenderSettings
 from webhook.telemetry.logs import StructuredLogger, make_logger
 from webhook.web.limits import ServerLimits
 from webhook.web.listener import HttpListener, NoParserError
-from webhook.web.process_tuning import freeze_and_tune_gc
-from webhook.web.shutdown import serve_until_signal
+from webhook.web.process import freeze_and_tune_gc, serve_until_signal
 
 if TYPE_CHECKING:
     from webhook.audit.fair_share_tracker import FairShareTracker

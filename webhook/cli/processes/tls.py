@@ -12,11 +12,11 @@ from webhook.certs.issuer import create_self_signed
 from webhook.settings import ServerSettings
 from webhook.telemetry.logs import StructuredLogger
 from webhook.telemetry.server_telemetry import ServerTelemetry
-from webhook.web.cert_reload import CertificateReloader
-from webhook.web.process_tuning import raise_descriptor_limit
+from webhook.web.process import raise_descriptor_limit
 from webhook.web.tls import (
     CertificateError,
     CertificateFiles,
+    CertificateReloader,
     ClientCertificateRules,
     PemPair,
     server_context,

@@ -51,8 +51,7 @@ from webhook.usage.protocol import UsageRequest
 from webhook.web.health import HealthChecks
 from webhook.web.limits import ServerLimits
 from webhook.web.listener import NoParserError
-from webhook.web.process_tuning import freeze_and_tune_gc
-from webhook.web.shutdown import serve_until_signal
+from webhook.web.process import freeze_and_tune_gc, serve_until_signal
 
 LEASE_NAME = "rightslice"
 

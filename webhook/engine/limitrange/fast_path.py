@@ -27,8 +27,7 @@ from webhook.model.pod_amounts import (
     sum_containers,
 )
 from webhook.model.pods import Pod
-from webhook.model.quota_keys import CountedResource
-from webhook.model.quota_scopes import quota_matches_pod
+from webhook.model.quota_matching import CountedResource, quota_matches_pod
 from webhook.model.remaining_quota import RemainingQuota
 
 ONE_POD_MILLI = 1000

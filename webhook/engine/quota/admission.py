@@ -33,8 +33,7 @@ from webhook.model.limit_ranges import ResourceList, parse_resource_list
 from webhook.model.objects import ResourceQuota
 from webhook.model.pod_amounts import PodAmounts
 from webhook.model.pods import Pod
-from webhook.model.quota_keys import resource_of_quota_key
-from webhook.model.quota_scopes import has_scopes, quota_matches_pod
+from webhook.model.quota_matching import has_scopes, quota_matches_pod, resource_of_quota_key
 
 NO_OWN_USAGE: Mapping[str, Quantity] = {}
 EnforcedQuota = tuple[ResourceQuota, ResourceList]

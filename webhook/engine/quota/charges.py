@@ -23,8 +23,7 @@ from webhook.model.limit_ranges import ResourceList, parse_resource_list
 from webhook.model.objects import ResourceQuota
 from webhook.model.pod_amounts import LIMITS, LimitsAndRequests, PodAmounts, read_pod_amounts, sum_containers
 from webhook.model.pods import Pod
-from webhook.model.quota_keys import CountedResource, resource_of_quota_key
-from webhook.model.quota_scopes import has_scopes, quota_matches_pod
+from webhook.model.quota_matching import CountedResource, has_scopes, quota_matches_pod, resource_of_quota_key
 from webhook.model.remaining_quota import REQUIRED_KEYS
 from webhook.model.resource_names import is_pod_level_resource
 

@@ -8,7 +8,7 @@ from webhook.errors import QuantityError
 from webhook.model.objects import ResourceQuota
 from webhook.model.pods import Pod
 from webhook.model.quantity import parse_units
-from webhook.model.quota_scopes import quota_matches_pod
+from webhook.model.quota_matching import quota_matches_pod
 
 
 def find_full_quota(quotas: Sequence[ResourceQuota], pod: Pod, target: str) -> str:

@@ -22,7 +22,7 @@ from webhook.model.objects import ResourceQuota
 from webhook.model.pod_amounts import PodAmounts
 from webhook.model.pods import Pod
 from webhook.model.quantity import format_nano
-from webhook.model.quota_keys import CountedResource, resource_of_quota_key
+from webhook.model.quota_matching import CountedResource, resource_of_quota_key
 from webhook.model.remaining_quota import QuotaConsumer
 
 MAX_CONSUMERS_SHOWN = 3

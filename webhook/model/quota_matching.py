@@ -1,20 +1,59 @@
-"""Match pods with the scopes of ResourceQuotas.
+"""Match the keys and scopes of ResourceQuotas with pods, as `k8s.io/kubernetes/pkg/quota/v1/evaluator/core` does.
 
-Source: `k8s.io/kubernetes/pkg/quota/v1/evaluator/core`, podMatchesScopeFunc. Quality of service considers CPU and
-memory only: a pod that requests only GPUs is best effort.
+Extended resources count under `requests.` only: keys such as `limits.nvidia.com/gpu` or a bare `nvidia.com/gpu` are
+accepted and never counted. Quality of service considers CPU and memory only: a pod that requests only GPUs is best
+effort.
 """
 
 from __future__ import annotations
 
 from functools import lru_cache
+from typing import NamedTuple
 
 import msgspec
 
+from webhook.model.gpu_resources import DEVICE_CLASS_PREFIX
 from webhook.model.objects import ResourceQuota, ScopeRequirement
 from webhook.model.pods import Pod
 from webhook.model.quantity import parse_nano_or_none
+from webhook.model.resource_names import is_huge_pages, is_native
 
-_COMPUTE = ("cpu", "memory")
+_OBJECTS = ("pods", "count/pods")
+
+_COMPUTE = ("cpu", "memory", "ephemeral-storage")
+
+_REQUESTS, _LIMITS = "requests.", "limits."
+
+
+class CountedResource(NamedTuple):
+    """The amount that a key counts: `side` of `resource`, or pods if `resource` is ""."""
+
+    resource: str
+    side: str
+
+
+@lru_cache(maxsize=1024)
+def resource_of_quota_key(key: str) -> CountedResource | None:
+    """Return the amount of a pod that a key counts; None if it counts no pods.
+
+    >>> resource_of_quota_key("requests.nvidia.com/gpu"), resource_of_quota_key("limits.nvidia.com/gpu")
+    (CountedResource(resource='nvidia.com/gpu', side='requests'), None)
+    """
+    if key in _OBJECTS:
+        return CountedResource("", "requests")
+    if key in _COMPUTE or is_huge_pages(key):
+        return CountedResource(key, "requests")
+    if key.startswith(_LIMITS):
+        resource = key.removeprefix(_LIMITS)
+        return CountedResource(resource, "limits") if resource in _COMPUTE else None
+    resource = key.removeprefix(_REQUESTS)
+    if resource == key:
+        return None
+    known = resource in _COMPUTE or is_huge_pages(resource) or resource.startswith(DEVICE_CLASS_PREFIX)
+    return CountedResource(resource, "requests") if known or not is_native(key) else None
+
+
+_QOS_RESOURCES = ("cpu", "memory")
 
 
 class PodScopeAttributes(msgspec.Struct, frozen=True, gc=False):
@@ -84,7 +123,7 @@ def is_best_effort_pod(pod: Pod) -> bool:
         (parse_nano_or_none(side.get(name)) or 0) > 0
         for resources in each
         for side in (resources.limits, resources.requests)
-        for name in _COMPUTE
+        for name in _QOS_RESOURCES
     )
 
 

@@ -10,7 +10,7 @@ import pytest
 from tests.builders import PodMaker, make_pod
 from webhook.model.objects import ResourceQuota
 from webhook.model.pods import parse_pod
-from webhook.model.quota_scopes import quota_matches_pod
+from webhook.model.quota_matching import quota_matches_pod
 
 
 def _priority(operator: str, *values: str) -> dict[str, Any]:
