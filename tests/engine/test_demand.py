@@ -9,9 +9,9 @@ import pytest
 
 from tests.builders import PodMaker, make_pod
 from tests.usage_builders import observed, seen
-from webhook.engine.declared_need import DeclaredNeed, declared_need_of
 from webhook.engine.demand import DemandInput, need_by_evidence
 from webhook.engine.gpu_requests import gpu_requests_of_pod
+from webhook.engine.pod_context import DeclaredNeed, declared_need_of
 from webhook.model.decisions import GpuNeed, KeepReason, KeepRequest
 from webhook.model.enums import EvidenceSource, GpuForm, IsolationLevel, PolicyMode
 from webhook.model.pods import parse_pod

@@ -8,8 +8,7 @@ import jsonpatch
 import pytest
 
 from tests.builders import Json, make_pod
-from webhook.engine.mutation import PodMutation
-from webhook.engine.patch import build_patch
+from webhook.engine.mutation import PodMutation, build_patch
 from webhook.model.pods import NodeSelectorRequirement, Toleration, parse_pod
 from webhook.report.object_diff import apply_json_patch
 

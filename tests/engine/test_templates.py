@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from tests.builders import Json
-from webhook.engine.containers import containers_of_every_kind
+from webhook.engine.gpu_requests import containers_of_every_kind
 from webhook.engine.templates import PodTemplate, read_templates
 from webhook.model.admission import AdmissionRequest
 from webhook.model.field_paths import format_path

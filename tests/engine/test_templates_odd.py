@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tests.builders import Json
 from tests.engine.test_templates import GPU, POD, SPEC, asking, at, read
 from tests.strategies import anything, odd_pods, pods
-from webhook.engine.containers import containers_of_every_kind
+from webhook.engine.gpu_requests import containers_of_every_kind
 from webhook.engine.templates import PodTemplate
 from webhook.model.field_paths import format_path
 from webhook.policy.template_paths import WORKLOAD_TEMPLATES

@@ -31,12 +31,10 @@ from webhook.engine.linting import LINTED_KINDS, lint_object
 from webhook.engine.linting.quotas import scopes_covering_all_gpus
 from webhook.engine.match import match_policies
 from webhook.engine.matched_policies import without_changes
-from webhook.engine.mutate import mutate_pod
-from webhook.engine.mutation import PodMutation
-from webhook.engine.patch import build_patch
+from webhook.engine.mutate import kept_violation, mutate_pod
+from webhook.engine.mutation import PodMutation, build_patch
 from webhook.engine.pod_context import build_context
 from webhook.engine.quota.shared_quotas import compute_pod_weight
-from webhook.engine.rightsize import kept_violation
 from webhook.engine.violations import PolicyViolation, settle
 from webhook.engine.workload_review import TemplateDecision, combine_template_decisions, pods_of_workload
 from webhook.model.admission import AdmissionRequest

@@ -15,9 +15,8 @@ from operator import itemgetter
 
 import msgspec
 
-from webhook.engine.declared_need import NOTHING_DECLARED, DeclaredNeed
 from webhook.engine.gpu_requests import GpuRequest
-from webhook.engine.pod_context import GpuPodContext, PodContext, is_mirror_pod
+from webhook.engine.pod_context import NOTHING_DECLARED, DeclaredNeed, GpuPodContext, PodContext, is_mirror_pod
 from webhook.model.annotations import KEEP_ANNOTATION
 from webhook.model.batch import queueing_sign
 from webhook.model.decisions import NO_RIGHT_SIZING, GpuNeed, KeepReason, KeepRequest

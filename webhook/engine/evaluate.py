@@ -8,9 +8,8 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from webhook.engine.accounting import accounting_mismatches, missing_accounting
-from webhook.engine.containers import containers_of_every_kind
 from webhook.engine.cuda import cuda_violations
-from webhook.engine.gpu_requests import PodGpuRequests, sum_gpu_requests
+from webhook.engine.gpu_requests import PodGpuRequests, containers_of_every_kind, sum_gpu_requests
 from webhook.engine.limitrange.fast_path import is_surely_admitted
 from webhook.engine.limitrange.findings import final_amounts, limit_range_violations
 from webhook.engine.limitrange.injected_gpus import InjectedGpus, injected_gpu_violations

@@ -21,10 +21,10 @@ from webhook.engine.limitrange.findings import rejection_reason
 from webhook.engine.limits import allows_resource
 from webhook.engine.match import newly_matching_policy
 from webhook.engine.matched_policies import CombinedRightSizing
+from webhook.engine.mutate import offer_affinity, substitute_resource
 from webhook.engine.pod_context import GpuPodContext, PodContext
 from webhook.engine.projected_pod import project_feasible_nodes, project_without_fit
 from webhook.engine.quota.coverage import escapes_quota, find_full_quota
-from webhook.engine.rightsize import offer_affinity, substitute_resource
 from webhook.model.decisions import NO_RIGHT_SIZING, GpuNeed, KeepReason, KeepRequest, OfferChoice
 from webhook.model.enums import GpuForm, PolicyMode
 from webhook.model.gpu_resources import ACCOUNTING_RESOURCE, WHOLE_GPU

@@ -12,7 +12,7 @@ from webhook.model.field_paths import FieldPath
 from webhook.model.fleet import Fleet
 from webhook.model.gpu_resources import GpuResource, parse_gpu_resource
 from webhook.model.pod_resources import is_sidecar, peak_with_init
-from webhook.model.pods import Container, Pod
+from webhook.model.pods import Container, Pod, PodSpec
 from webhook.model.quantity import parse_whole_number
 
 
@@ -138,3 +138,20 @@ def requests_gpu_share(totals: Mapping[str, int], fleet: Fleet) -> bool:
     if any((resource := parse_gpu_resource(name)) is not None and resource.shared for name in totals):
         return True
     return any(offer.replicas > 1 for offer in fleet.offers_on_nodes(totals, fleet.all_nodes).offers)
+
+
+def containers_of_every_kind(spec: PodSpec) -> list[tuple[FieldPath, Container]]:
+    """Return every container with its path from the root of the Pod: main, then init, then ephemeral containers.
+
+    A check of `spec.containers` alone can be bypassed: all of them reach the same devices.
+    """
+    found: list[tuple[FieldPath, Container]] = [
+        (("spec", "containers", i), container) for i, container in enumerate(spec.containers)
+    ]
+    if spec.init_containers:
+        found += [(("spec", "initContainers", i), container) for i, container in enumerate(spec.init_containers)]
+    if spec.ephemeral_containers:
+        found += [
+            (("spec", "ephemeralContainers", i), container) for i, container in enumerate(spec.ephemeral_containers)
+        ]
+    return found

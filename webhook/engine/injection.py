@@ -8,9 +8,8 @@ from webhook.engine.demand import exclusion_reason, unmodelled_constraint
 from webhook.engine.feasible_nodes import gpu_taints
 from webhook.engine.mutation import PodMutation
 from webhook.engine.pod_context import GpuPodContext
-from webhook.engine.projected_pod import project_feasible_nodes
+from webhook.engine.projected_pod import host_spread_constraint, project_feasible_nodes
 from webhook.engine.violations import Violation
-from webhook.engine.workload_labels import host_spread_constraint
 from webhook.model.annotations import TOPOLOGY_ANNOTATION
 from webhook.model.enums import GpuForm, PolicyMode
 from webhook.model.field_paths import FieldPath

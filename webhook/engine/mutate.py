@@ -2,18 +2,46 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from webhook.engine.accounting import write_accounting, zero_remaining_accounting
-from webhook.engine.declared_need import invalid_keep_annotation
-from webhook.engine.injection import apply_injection
+from webhook.engine.gpu_requests import PodGpuRequests
+from webhook.engine.injection import apply_injection, is_already_required
 from webhook.engine.matched_policies import CombinedRightSizing
 from webhook.engine.mutation import PodMutation
-from webhook.engine.pod_context import GpuPodContext, PodContext
+from webhook.engine.pod_context import GpuPodContext, PodContext, invalid_keep_annotation
 from webhook.engine.projected_pod import default_requests, fits_with_defaults
-from webhook.engine.rightsize import apply_choice, right_sizing_violation
 from webhook.engine.topology import add_nvlink_affinity
-from webhook.engine.violations import PolicyRef, PolicyViolation
-from webhook.model.decisions import KeepRequest, OfferChoice
-from webhook.model.enums import PolicyMode
+from webhook.engine.violations import PolicyRef, PolicyViolation, Violation
+from webhook.model.decisions import NEEDS_NODES, KeepReason, KeepRequest, OfferChoice
+from webhook.model.enums import IsolationLevel, PolicyMode
+from webhook.model.field_paths import FieldPath
+from webhook.model.gpu_resources import WHOLE_GPU
+from webhook.model.offers import GpuOffer
+from webhook.model.pods import NodeSelectorRequirement, QuantityText
+
+ContainerResources = dict[FieldPath, dict[str, QuantityText]]
+"""Limits or requests by container path."""
+
+REPORTED_REASONS = NEEDS_NODES | {
+    KeepReason.LIMIT_RANGE,
+    KeepReason.QUOTA_NOT_COVERING,
+    KeepReason.QUOTA_EXCEEDED,
+    KeepReason.LIMITS,
+    KeepReason.NEW_POLICY,
+    KeepReason.SHARED_PROCESSES,
+    KeepReason.DRIVER,
+    KeepReason.GRAPHICS,
+}
+"""Reasons reported even without a declared need: there is evidence, and something prevents the rewrite."""
+
+_ISOLATION_NOTES = {
+    IsolationLevel.HARDWARE: "",
+    IsolationLevel.MEMORY: "; there is no fault isolation from other pods on the GPU",
+    IsolationLevel.NONE: "; there is no memory or fault isolation from other pods on the GPU",
+}
+"""What a share gives up."""
+
 
 INJECTED_GPUS_CHANGE = "injected GPUs"
 """Recorded where injected GPUs are removed."""
@@ -100,3 +128,106 @@ def _add_default_requests(context: GpuPodContext, mutation: PodMutation) -> None
             _, present = mutation.resources_of(requests[path])
             mutation.requests[path] = {**defaults, **present}
             mutation.record_change("requests")
+
+
+def apply_choice(choice: OfferChoice, context: GpuPodContext, mutation: PodMutation) -> None:
+    """Write a chosen offer into the mutation."""
+    if choice.resource != WHOLE_GPU:
+        zero = WHOLE_GPU in context.view.limited_resources(context.request.namespace)
+        for one in context.gpu_requests.requests:
+            resources = one.container.resources
+            sides = {"limits": resources.limits, "requests": resources.requests}
+            mutation.original_resources[one.container.name] = {
+                side: {WHOLE_GPU: amounts[WHOLE_GPU]} for side, amounts in sides.items() if WHOLE_GPU in amounts
+            }
+        limits, requests = substitute_resource(context.gpu_requests, choice.resource, zero=zero)
+        mutation.limits |= limits
+        mutation.requests |= requests
+        mutation.record_change("resources")
+    missing = [rule for rule in offer_affinity(choice.offers) if not is_already_required(mutation.pod, rule)]
+    if missing:
+        mutation.required_node_affinity += missing
+        mutation.record_change("nodeAffinity")
+    mutation.applied_choice = choice
+
+
+def right_sizing_violation(
+    choice: OfferChoice | KeepRequest, mode: PolicyMode, gpu_requests: PodGpuRequests, *, declared: bool
+) -> Violation | None:
+    """Report the outcome of right-sizing to the user; None where it is not worth a message."""
+    at_most = PolicyMode.WARN
+    if isinstance(choice, KeepRequest):
+        if choice.reason is KeepReason.OPTED_OUT:
+            at_most = PolicyMode.AUDIT
+        elif not ((declared and choice.reason is not KeepReason.NO_WHOLE_GPU) or choice.reason in REPORTED_REASONS):
+            return None
+    first = gpu_requests.requests[0]
+    side = "limits" if first.resource.name in first.container.resources.limits else "requests"
+    path = (*first.path, "resources", side, first.resource.name)
+    return (
+        _choice_violation(choice, mode, path)
+        if isinstance(choice, OfferChoice)
+        else kept_violation(choice, path, at_most)
+    )
+
+
+def kept_violation(kept: KeepRequest, path: FieldPath, at_most: PolicyMode, fix: str = "") -> Violation:
+    """Report that a pod keeps its GPU request, and why."""
+    return Violation("GPU-R103", path, f"not right-sized: {kept}", fix, at_most, kept.reason.value)
+
+
+def _choice_violation(choice: OfferChoice, mode: PolicyMode, path: FieldPath) -> Violation:
+    note = _ISOLATION_NOTES[min(offer.isolation for offer in choice.offers)]
+    need = f"{choice.need.words}, {choice.resource} ({choice.gpu_milli / 1000:.2g} of a GPU) covers it{note}"
+    if mode is PolicyMode.ENFORCE:
+        fix = 'To keep a whole GPU, annotate the pod with rightslice.dev/keep: "true".'
+        return Violation("GPU-R101", path, f"right-sized: {need}", fix, at_most=PolicyMode.WARN)
+    return Violation("GPU-R102", path, f"could be smaller: {need}; not changed", at_most=PolicyMode.WARN)
+
+
+def offer_affinity(offers: tuple[GpuOffer, ...]) -> tuple[NodeSelectorRequirement, ...]:
+    """Return node affinity expressions that select these offers and no other size of the same resource name.
+
+    A resource name alone can stand for several sizes: `mig-1g.10gb` is a quarter of an A100-40GB's memory and an eighth
+    of an A100-80GB's.
+    """
+    return _selector_requirements(tuple([offer.selector for offer in offers]))
+
+
+@lru_cache(maxsize=1024)
+def _selector_requirements(selectors: tuple[tuple[tuple[str, str], ...], ...]) -> tuple[NodeSelectorRequirement, ...]:
+    values: dict[str, dict[str, None]] = {}
+    for selector in selectors:
+        for key, value in selector:
+            values.setdefault(key, {})[value] = None
+    return tuple(NodeSelectorRequirement(key, "In", tuple(accepted)) for key, accepted in values.items())
+
+
+def substitute_resource(
+    gpu_requests: PodGpuRequests, resource: str, *, zero: bool
+) -> tuple[ContainerResources, ContainerResources]:
+    """Return limits and requests of every requesting container with `resource` instead of whole GPUs.
+
+    Args:
+        zero: Keep the old key as "0", where a LimitRange names it: without the key, its default would be injected.
+    """
+    limits: ContainerResources = {}
+    requests: ContainerResources = {}
+    for one in gpu_requests.requests:
+        resources = one.container.resources
+        limits[one.path] = _substitute_amounts(resources.limits, resource, zero=zero)
+        if WHOLE_GPU in resources.requests or resource in resources.requests:
+            requests[one.path] = _substitute_amounts(resources.requests, resource, zero=zero)
+    return limits, requests
+
+
+def _substitute_amounts(side: dict[str, QuantityText], resource: str, *, zero: bool) -> dict[str, QuantityText]:
+    amounts: dict[str, QuantityText] = {}
+    for name, amount in side.items():
+        if name == WHOLE_GPU:
+            if zero:
+                amounts[WHOLE_GPU] = "0"
+            amounts[resource] = "1"
+        elif name != resource:  # a LimitRange may have written "0" there
+            amounts[name] = amount
+    return amounts

@@ -1,16 +1,48 @@
-"""The changes of a pod, collected by the sections of step 5; `patch` turns them into operations."""
+"""The changes of a pod, collected by step 5, and step 6, patch: the JSON Patch operations for them.
+
+Only `add`, and `replace` of members that exist: a patch that does not apply is an error to the user even if the webhook
+may fail. An `add` of a whole list or map works whether it was absent, null or empty.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from webhook.engine.gpu_requests import GpuRequest
-from webhook.model.decisions import OfferChoice
+from webhook.model.annotations import DECISION_ANNOTATION, ORIGINAL_ANNOTATION
+from webhook.model.decisions import OfferChoice, PatchOperation, patch_add, patch_replace
 from webhook.model.field_paths import FieldPath
-from webhook.model.pods import NodeSelectorRequirement, Pod, QuantityText, Toleration
+from webhook.model.pods import (
+    NodeSelector,
+    NodeSelectorRequirement,
+    Pod,
+    QuantityText,
+    ResourceRequirements,
+    Toleration,
+)
+
+NODE_AFFINITY: FieldPath = ("spec", "affinity", "nodeAffinity")
+POD_AFFINITY: FieldPath = ("spec", "affinity", "podAffinity")
+REQUIRED_TERMS = "requiredDuringSchedulingIgnoredDuringExecution"
+PREFERRED_TERMS = "preferredDuringSchedulingIgnoredDuringExecution"
+
+NO_RESOURCES = ResourceRequirements()
+"""Of a container without amounts. Its `resources` may be absent, so they are added as a whole."""
+
+MAX_ANNOTATION_BYTES = 256 * 1024
+"""Maximum size of all annotations, keys and values.
+
+Source: `TotalAnnotationSizeLimitB` of k8s.io/apimachinery; the API server rejects a pod with more (422).
+"""
+
+MAX_CHARACTER_BYTES = 4
+"""The longest character in UTF-8."""
+
+_encode = msgspec.json.Encoder(order="deterministic").encode
+
 
 Json = dict[str, Any]
 
@@ -60,3 +92,153 @@ class PodMutation(msgspec.Struct):
         """Return limits and requests of a container with the changes so far."""
         path, resources = request.path, request.container.resources
         return self.limits.get(path, resources.limits), self.requests.get(path, resources.requests)
+
+
+def build_patch(mutation: PodMutation, policies: tuple[str, ...], digest: str) -> tuple[PatchOperation, ...] | None:
+    """Return the patch for a mutation; None if the decision record does not fit into the annotations.
+
+    Args:
+        policies: Names of the matching policies, for the record.
+        digest: Digest of the policy set, for the record.
+    """
+    if not mutation.changed:
+        return ()
+    metadata, spec, annotations = mutation.pod.metadata, mutation.pod.spec, _annotations(mutation, policies, digest)
+    if annotations is None:
+        return None
+    tolerations, runtime_class = [toleration_json(each) for each in mutation.tolerations], mutation.runtime_class_name
+    spread = mutation.spread_constraints
+    return (
+        *_resource_operations(mutation),
+        *_affinity_operations(mutation),
+        *_add_operations(("spec", "tolerations"), spec.tolerations, tolerations),
+        *_add_operations(("spec", "topologySpreadConstraints"), spec.topology_spread_constraints, spread),
+        *([patch_add(("spec", "runtimeClassName"), runtime_class)] if runtime_class else ()),
+        *_add_operations(("metadata", "labels"), metadata.labels, mutation.labels),
+        *_add_operations(("metadata", "annotations"), metadata.annotations, annotations),
+    )
+
+
+def _annotations(mutation: PodMutation, policies: tuple[str, ...], digest: str) -> dict[str, str] | None:
+    """Return the annotations to add: decision record, original resources and hints; None if they do not fit."""
+    record: Json = {
+        "policies": list(policies),
+        "digest": digest,
+        "changed": mutation.changed,
+        "changedBy": mutation.changes_by_policy,
+    }
+    fit = mutation.applied_choice
+    if fit is not None:
+        record |= {"need": fit.need.words, "evidence": fit.need.evidence, "resource": fit.resource}
+        record["gpuMilli"] = fit.gpu_milli
+    annotations = {**mutation.annotations, DECISION_ANNOTATION: _encode(record).decode()}
+    if mutation.original_resources:
+        annotations[ORIGINAL_ANNOTATION] = _encode(mutation.original_resources).decode()
+    texts = [key + value for key, value in (mutation.pod.metadata.annotations | annotations).items()]
+    if sum(map(len, texts)) * MAX_CHARACTER_BYTES <= MAX_ANNOTATION_BYTES:
+        return annotations
+    encoded = sum(len(text.encode(errors="surrogatepass")) for text in texts)
+    return annotations if encoded <= MAX_ANNOTATION_BYTES else None
+
+
+def _resource_operations(mutation: PodMutation) -> list[PatchOperation]:
+    operations: list[PatchOperation] = []
+    sides = (("limits", mutation.limits), ("requests", mutation.requests))
+    for path in dict.fromkeys((*mutation.limits, *mutation.requests)):
+        if _container_resources(mutation.pod, path) == NO_RESOURCES:
+            added = {side: changed[path] for side, changed in sides if changed.get(path)}
+            operations.append(patch_add((*path, "resources"), added))
+    for side, changed in sides:
+        for path, amounts in changed.items():
+            resources, target = _container_resources(mutation.pod, path), (*path, "resources", side)
+            if resources != NO_RESOURCES:
+                present = resources.limits if side == "limits" else resources.requests
+                operations.append(patch_replace(target, amounts) if present else patch_add(target, amounts))
+    return operations
+
+
+def _container_resources(pod: Pod, path: FieldPath) -> ResourceRequirements:
+    _, kind, index = path
+    containers = pod.spec.containers if kind == "containers" else pod.spec.init_containers
+    assert isinstance(index, int)
+    return containers[index].resources
+
+
+def _affinity_operations(mutation: PodMutation) -> list[PatchOperation]:
+    node_affinity = mutation.required_node_affinity or mutation.preferred_node_affinity
+    if not (node_affinity or mutation.required_pod_affinity or mutation.preferred_pod_affinity):
+        return []
+    expressions = [_expression_json(rule) for rule in mutation.required_node_affinity]
+    node: Json = {PREFERRED_TERMS: mutation.preferred_node_affinity} if mutation.preferred_node_affinity else {}
+    if expressions:
+        node = {REQUIRED_TERMS: {"nodeSelectorTerms": [{"matchExpressions": expressions}]}, **node}
+    terms = {REQUIRED_TERMS: mutation.required_pod_affinity, PREFERRED_TERMS: mutation.preferred_pod_affinity}
+    pod = {key: added for key, added in terms.items() if added}
+    affinity = mutation.pod.spec.affinity
+    if affinity is None:
+        whole = {"nodeAffinity": node, "podAffinity": pod}
+        return [patch_add(("spec", "affinity"), {key: added for key, added in whole.items() if added})]
+    operations: list[PatchOperation] = []
+    if affinity.node_affinity is None:
+        operations += [patch_add(NODE_AFFINITY, node)] if node else []
+    else:
+        preferred, path = affinity.node_affinity.preferred, (*NODE_AFFINITY, PREFERRED_TERMS)
+        operations += _required_term_operations(affinity.node_affinity.required, mutation.required_node_affinity)
+        operations += _add_operations(path, preferred, mutation.preferred_node_affinity)
+    if affinity.pod_affinity is None:
+        operations += [patch_add(POD_AFFINITY, pod)] if pod else []
+    else:
+        present = {REQUIRED_TERMS: affinity.pod_affinity.required, PREFERRED_TERMS: affinity.pod_affinity.preferred}
+        for key, added in pod.items():
+            operations += _add_operations((*POD_AFFINITY, key), present[key], added)
+    return operations
+
+
+def _required_term_operations(
+    required: NodeSelector | None, rules: Sequence[NodeSelectorRequirement]
+) -> list[PatchOperation]:
+    """AND expressions into every effective term. Terms are ORed, so no term is ever added beside others."""
+    if not rules:
+        return []
+    path: FieldPath = (*NODE_AFFINITY, REQUIRED_TERMS)
+    if required is None:
+        term = {"matchExpressions": [_expression_json(rule) for rule in rules]}
+        return [patch_add(path, {"nodeSelectorTerms": [term]})]
+    operations: list[PatchOperation] = []
+    for index, present in enumerate(required.node_selector_terms):
+        if present.match_expressions or present.match_fields:
+            target = (*path, "nodeSelectorTerms", index, "matchExpressions")
+            missing = [_expression_json(rule) for rule in rules if rule not in present.match_expressions]
+            operations += _add_operations(target, present.match_expressions, missing)
+    return operations
+
+
+def _add_operations(
+    path: FieldPath, present: Collection[object], added: list[Json] | dict[str, str]
+) -> list[PatchOperation]:
+    """Add to a list or a map; as a whole where it is absent or empty."""
+    if not added:
+        return []
+    if not present:
+        return [patch_add(path, added)]
+    members = added.items() if isinstance(added, dict) else [("-", each) for each in added]
+    return [patch_add((*path, key), value) for key, value in members]
+
+
+def _expression_json(rule: NodeSelectorRequirement) -> Json:
+    expression: Json = {"key": rule.key, "operator": rule.operator}
+    return {**expression, "values": list(rule.values)} if rule.values else expression
+
+
+def toleration_json(toleration: Toleration) -> Json:
+    """Return a toleration in the API's form, without empty fields."""
+    fields = {
+        "key": toleration.key,
+        "operator": toleration.operator,
+        "value": toleration.value,
+        "effect": toleration.effect,
+    }
+    written: Json = {key: value for key, value in fields.items() if value}
+    if toleration.toleration_seconds is not None:
+        written["tolerationSeconds"] = toleration.toleration_seconds
+    return written

@@ -1,4 +1,7 @@
-"""The pod with all additions but its size: an offer must fit this pod, not the submitted pod."""
+"""The pod with all additions but its size: an offer must fit this pod, not the submitted pod.
+
+Also the labels that identify the pods of one workload, by which an addition spreads them over hosts.
+"""
 
 from __future__ import annotations
 
@@ -9,11 +12,35 @@ from msgspec.structs import replace
 from webhook.engine.feasible_nodes import FeasibleNodes, NodeMaskTest
 from webhook.engine.limits import policy_default_requests
 from webhook.engine.matched_policies import PodAdditions
+from webhook.engine.mutation import Json
 from webhook.engine.pod_context import GpuPodContext
-from webhook.engine.workload_labels import host_spread_constraint
 from webhook.model.enums import PolicyMode
 from webhook.model.pods import NodeSelectorRequirement, Pod, QuantityText, TopologySpreadConstraint
 from webhook.policy.policy_set import LimitRules
+from webhook.policy.template_paths import WorkloadKind
+
+HOSTNAME = "kubernetes.io/hostname"
+
+WORKLOAD_LABELS = (
+    "jobset.sigs.k8s.io/jobset-name",
+    "leaderworkerset.sigs.k8s.io/name",
+    "training.kubeflow.org/job-name",
+    "ray.io/cluster",
+    "batch.kubernetes.io/job-name",
+    "job-name",
+    "pod-template-hash",
+    "controller-revision-hash",
+)
+"""Labels that controllers set on all pods of one workload, the largest group first."""
+
+_BUILT_IN_LABELS: Mapping[WorkloadKind, str] = {
+    ("apps", "Deployment"): "pod-template-hash",
+    ("apps", "StatefulSet"): "controller-revision-hash",
+    ("apps", "DaemonSet"): "controller-revision-hash",
+    ("batch", "Job"): "batch.kubernetes.io/job-name",
+    ("batch", "CronJob"): "batch.kubernetes.io/job-name",
+}
+"""The label of the pods of each built-in kind."""
 
 
 def project_feasible_nodes(context: GpuPodContext, mode: PolicyMode) -> FeasibleNodes:
@@ -117,3 +144,32 @@ def default_requests(context: GpuPodContext, sections: Sequence[LimitRules]) -> 
         for index, defaults in policy_default_requests(section, context.pod, context.gpu_requests).items():
             amounts[index] = {**defaults, **amounts[index]} if index in amounts else defaults
     return amounts
+
+
+def expected_pod_labels(kind: WorkloadKind) -> dict[str, str]:
+    """Return the label that the pods of a workload will have; empty, because its value is not known yet."""
+    return {_BUILT_IN_LABELS[kind]: ""} if kind in _BUILT_IN_LABELS else {}
+
+
+def workload_label_key(pod: Pod) -> str:
+    """Return the label that all pods of the pod's workload have; "" for a pod without controller."""
+    for owner in pod.metadata.owner_references:
+        if owner.controller:
+            labels = pod.metadata.labels
+            for key in WORKLOAD_LABELS:
+                if key in labels:
+                    return key
+    return ""
+
+
+def host_spread_constraint(pod: Pod, *, required: bool) -> Json | None:
+    """Return a constraint that spreads the pods of one workload; None for a single pod, and where the pod has one."""
+    key = workload_label_key(pod)
+    if not key or any(each.topology_key == HOSTNAME for each in pod.spec.topology_spread_constraints):
+        return None
+    return {
+        "maxSkew": 1,
+        "topologyKey": HOSTNAME,
+        "whenUnsatisfiable": "DoNotSchedule" if required else "ScheduleAnyway",
+        "labelSelector": {"matchLabels": {key: pod.metadata.labels[key]}},
+    }

@@ -18,8 +18,8 @@ from webhook.engine.gpu_requests import GpuRequest
 from webhook.engine.injection import is_already_required, report_additions
 from webhook.engine.mutation import Json, PodMutation
 from webhook.engine.pod_context import GpuPodContext
+from webhook.engine.projected_pod import workload_label_key
 from webhook.engine.violations import Violation
-from webhook.engine.workload_labels import workload_label_key
 from webhook.model.annotations import GANG_SIZE_ANNOTATION, TOPOLOGY_ANNOTATION
 from webhook.model.batch import MAX_GANG_SIZE, invalid_gang_size
 from webhook.model.enums import GpuForm, PolicyMode

@@ -12,8 +12,8 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
+from webhook.engine.projected_pod import expected_pod_labels
 from webhook.engine.templates import PodTemplate, read_templates
-from webhook.engine.workload_labels import expected_pod_labels
 from webhook.model.admission import AdmissionRequest
 from webhook.model.cluster_view import ClusterView
 from webhook.model.decisions import Decision

@@ -1,1 +1,1 @@
-"""Bypasses of GPU accounting, by subject: environment variables, host access, annotations and requests."""
+"""Bypasses of GPU accounting, by subject: environment variables, host access and annotations."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from webhook.engine.containers import containers_of_every_kind
+from webhook.engine.gpu_requests import containers_of_every_kind
 from webhook.engine.guarding.bypasses import DetectedBypass, describe_bypass
 from webhook.errors import quote_text
 from webhook.model.admission import AdmissionRequest
