@@ -29,9 +29,8 @@ from tests.usage.exporter import Sample
 from tests.usage.fleets import Use, dcgm, owned
 from tests.usage.prometheus import PrometheusServer, now
 from webhook.model.usage import ObservedUsage, UsageView
-from webhook.usage.loader import WORKER_MODULE, LoadedUsage, load_usage
+from webhook.usage.loader import FRAME_LENGTH, WORKER_MODULE, LoadedUsage, UsageRequest, load_usage
 from webhook.usage.prometheus_source import PrometheusSource
-from webhook.usage.protocol import FRAME_LENGTH, UsageRequest
 
 MIB = 1 << 20
 LOOK = 0.01

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from webhook.agent.lease import RENEW_SECONDS, AgentLease
+from webhook.agent.gpunode_publisher import RENEW_SECONDS, AgentLease
 from webhook.errors import ApiError
 from webhook.well_known import SYSTEM_NAMESPACE
 

@@ -11,16 +11,16 @@ from tests.audit.test_pod_audit import NODE, running, world_of
 from tests.builders import Json, make_pod
 from tests.example_cluster import policies_of, policy
 from webhook.audit.object_files import SkippedDocument, SourceObject, parse_objects
-from webhook.audit.policy_diff import compare_policies
-from webhook.cache.snapshot import view_of_objects
-from webhook.errors import SourceLocation
-from webhook.report.policy_diff import (
+from webhook.audit.policy_diff import (
     PodPolicyDiff,
     WorkloadPolicyDiff,
+    compare_policies,
     policy_diff_document,
     policy_diff_table,
     policy_diffs_by_workload,
 )
+from webhook.cache.snapshot import view_of_objects
+from webhook.errors import SourceLocation
 from webhook.report.results import CheckResult
 
 MOST = "mode: enforce\nlimits: {{perPod: [{{resource: nvidia.com/gpu, max: {}}}]}}"

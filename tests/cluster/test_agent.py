@@ -34,8 +34,7 @@ from tests.cluster.polling import eventually
 from tests.conftest import ROOT
 from webhook.agent.device_owners import with_device_owners
 from webhook.agent.discovery import GpuDiscovery
-from webhook.agent.gpunode_publisher import GpuNodePublisher
-from webhook.agent.lease import AgentLease
+from webhook.agent.gpunode_publisher import AgentLease, GpuNodePublisher
 from webhook.documents.reader import read_documents
 from webhook.kube.api import KubeClient
 from webhook.manifests.gpunode_crd import gpunode_crd

@@ -6,8 +6,7 @@ import pytest
 
 from webhook.documents.decode import SizeBounds
 from webhook.documents.document import Document
-from webhook.documents.json_reader import read_json_documents
-from webhook.documents.reader import LARGE_JSON_BYTES, iter_documents
+from webhook.documents.reader import LARGE_JSON_BYTES, iter_documents, read_json_documents
 from webhook.errors import DocumentError
 
 SMALL = SizeBounds(size=1000, values=6, depth=3, expansion=0)

@@ -20,8 +20,7 @@ from tests.extender.harness import body, stand
 from tests.placement.clusters import BRIDGED, gpu_node, report
 from tests.server.site import PAIR
 from webhook.cache.inventory import NodeInventory
-from webhook.extender.app import build_extender
-from webhook.extender.metrics import ExtenderMetrics
+from webhook.extender.app import ExtenderMetrics, build_extender
 from webhook.extender.state import SchedulerState
 from webhook.telemetry.logs import make_logger
 from webhook.web.limits import ServerLimits

@@ -10,13 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.policy.policy_texts import exception_text, load_policy, load_texts, policy_text
+from webhook.cli.commands.policy import render_starter_policy
 from webhook.errors import SourceLocation
 from webhook.model.enums import EvidenceSource, GpuForm, IsolationLevel, PolicyMode
 from webhook.model.pods import NodeSelectorRequirement, Toleration
 from webhook.model.quantity import NANO
 from webhook.policy.loader import load_policies
 from webhook.policy.policy_set import NvlinkMode, SpreadMode
-from webhook.policy.starter_policy import render_starter_policy
 
 WHOLE = """\
 apiVersion: rightslice.dev/v1alpha1

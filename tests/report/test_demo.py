@@ -9,9 +9,9 @@ import pytest
 
 from tests.builders import make_pod
 from tests.report.sample import THREE, located
+from webhook.cli.commands.demo import WIDTH, DemoResult, demo_lines, demo_summary, denial_reasons, finding_for_message
 from webhook.errors import SourceLocation
 from webhook.model.decisions import Decision
-from webhook.report.demo import WIDTH, DemoResult, demo_lines, demo_summary, denial_reasons, finding_for_message
 from webhook.report.results import CheckResult, CheckVerdict
 
 STORED = make_pod("train").gpus(3).build()

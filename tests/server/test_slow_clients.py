@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.server.site import PATIENCE, Answer, Site, Talk, encoded, http, post, review, serving
-from webhook.web.connection import HttpConnection
-from webhook.web.connection_registry import ConnectionRegistry
+from webhook.web.connection import ConnectionRegistry, HttpConnection
 from webhook.web.http_messages import HttpRoute, text_response
 from webhook.web.limits import ServerLimits
 

@@ -20,9 +20,8 @@ from webhook.server.admission_state import AdmissionState, PolicyLoadStatus
 from webhook.server.usage_refresh import FIRST_RETRY_SECONDS, MAX_INITIAL_DELAY, MAX_PROMETHEUS_AGE, UsageRefresher
 from webhook.telemetry.logs import make_logger
 from webhook.telemetry.telemetry import Telemetry
-from webhook.usage.loader import MAX_AGE_SECONDS, LoadedUsage
+from webhook.usage.loader import MAX_AGE_SECONDS, LoadedUsage, UsageRequest
 from webhook.usage.prometheus_source import PrometheusSource
-from webhook.usage.protocol import UsageRequest
 
 ASKED = UsageRequest(PrometheusSource("http://prometheus"))
 VIEW = UsageView({("ml", "Job/a", "main"): ObservedUsage(1000, None, 5)})

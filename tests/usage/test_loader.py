@@ -17,9 +17,8 @@ from tests.usage.test_record_file import FULL, NOW, history
 from webhook.errors import UsageError
 from webhook.usage import loader
 from webhook.usage.estimator import estimate_usage
-from webhook.usage.loader import LoadedUsage, load_usage
+from webhook.usage.loader import FRAME_LENGTH, EndFrame, ErrorFrame, LoadedUsage, UsageRequest, load_usage
 from webhook.usage.prometheus_source import PrometheusSource
-from webhook.usage.protocol import FRAME_LENGTH, EndFrame, ErrorFrame, UsageRequest
 from webhook.usage.record_file import UsageRecord, write_record
 from webhook.usage.worker import usage_frames
 

@@ -1,8 +1,10 @@
-"""Compares the decisions for the pods of a cluster before and after a policy change."""
+"""Compare the decisions for the pods of a cluster before and after a policy change, and sum them up by workload."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -13,8 +15,58 @@ from webhook.model.annotations import DECISION_ANNOTATION
 from webhook.model.decisions import PatchOperation
 from webhook.model.field_paths import json_pointer
 from webhook.policy.policy_set import PolicySet
-from webhook.report.policy_diff import PodPolicyDiff
 from webhook.report.results import CheckResult, CheckVerdict, skipped_result
+from webhook.report.text import format_gpus, pluralize, sanitize
+
+MAX_NAMED_WORKLOADS = 5
+"""Workloads that the table names for each kind of change; JSON names all."""
+
+
+class PodPolicyDiff(msgspec.Struct, frozen=True, gc=False):
+    """Differences for one pod between the old policies and the new ones.
+
+    Attributes:
+        denied: Whether it was allowed and would be denied.
+        allowed: Whether it was denied and would be allowed.
+        patched: Whether it would be allowed with another patch.
+        codes: Of the findings that deny it, or did.
+        gpu_milli_saved: Thousandths of a GPU that another patch would save.
+        warned: Codes of warnings that it would get and did not get.
+    """
+
+    namespace: str
+    workload: str
+    denied: bool = False
+    allowed: bool = False
+    patched: bool = False
+    codes: tuple[str, ...] = ()
+    gpu_milli_saved: int = 0
+    warned: tuple[str, ...] = ()
+
+    @property
+    def differs(self) -> bool:
+        """Whether anything differs."""
+        return any(getattr(self, kind) for kind in CHANGE_KINDS)
+
+
+class WorkloadPolicyDiff(NamedTuple):
+    """Effect of a policy change on one workload."""
+
+    kind: str
+    namespace: str
+    workload: str
+    pods: int
+    codes: tuple[str, ...]
+    gpu_milli_saved: int
+
+
+CHANGE_KINDS = {
+    "denied": "newly denied",
+    "allowed": "newly allowed",
+    "patched": "patched differently",
+    "warned": "newly warned",
+}
+
 
 _RECORD = json_pointer((DECISION_ANNOTATION,))
 """The end of our record's path in a patch."""
@@ -69,3 +121,60 @@ def _operation_without_record(operation: PatchOperation) -> object:
     if isinstance(value, dict) and DECISION_ANNOTATION in value:
         value = {key: each for key, each in value.items() if key != DECISION_ANNOTATION}
     return operation["op"], operation["path"], value
+
+
+def policy_diffs_by_workload(compared: Iterable[PodPolicyDiff]) -> list[WorkloadPolicyDiff]:
+    """Sum up by kind and workload, most pods first, then by name."""
+    pods: Counter[tuple[str, str, str]] = Counter()
+    milli: Counter[tuple[str, str, str]] = Counter()
+    codes: dict[tuple[str, str, str], dict[str, None]] = {}
+    for each in compared:
+        for kind in CHANGE_KINDS:
+            if getattr(each, kind):
+                key = (kind, each.namespace, each.workload)
+                pods[key] += 1
+                milli[key] += each.gpu_milli_saved if kind == "patched" else 0
+                codes.setdefault(key, {}).update(dict.fromkeys(each.warned if kind == "warned" else each.codes))
+    order = list(CHANGE_KINDS)
+    ranked = sorted(pods, key=lambda key: (order.index(key[0]), -pods[key], key))
+    return [WorkloadPolicyDiff(*key, pods[key], tuple(codes[key]), milli[key]) for key in ranked]
+
+
+def policy_diff_table(policies: Iterable[str], changes: Iterable[WorkloadPolicyDiff]) -> Iterator[str]:
+    """Yield the policies that differ, then each kind of change with its workloads."""
+    every = list(changes)
+    yield from (sanitize(line) for line in policies)
+    for kind, words in CHANGE_KINDS.items():
+        members = [change for change in every if change.kind == kind]
+        named = [
+            f"{each.namespace}/{each.workload}{f' ({each.pods})' * (each.pods > 1)} {'+'.join(each.codes)}".rstrip()
+            for each in members[:MAX_NAMED_WORKLOADS]
+        ]
+        if len(members) > MAX_NAMED_WORKLOADS:
+            named.append(f"{len(members) - MAX_NAMED_WORKLOADS} more")
+        pods = pluralize(sum(change.pods for change in members), "pod")
+        yield f"  {words:<19}  {pods}  {sanitize(', '.join(named))}".rstrip()
+    saved = sum(change.gpu_milli_saved for change in every)
+    if saved:
+        amount = f"{format_gpus(abs(saved))} {'less' if saved > 0 else 'more'}"
+        yield f"  {'GPUs':<19}  {amount} for pods that are patched differently"
+    if any(change.kind == "denied" for change in every):
+        yield "Newly denied pods keep running; they would be denied when they are created again."
+
+
+def policy_diff_document(policies: Iterable[str], changes: Iterable[WorkloadPolicyDiff]) -> dict[str, Any]:
+    """Return the differences as plain data."""
+    document: dict[str, Any] = {"policies": list(policies)}
+    keys = {kind: "patchedDifferently" if kind == "patched" else f"newly{kind.title()}" for kind in CHANGE_KINDS}
+    document |= {key: [] for key in keys.values()}
+    for change in changes:
+        document[keys[change.kind]].append(
+            {
+                "namespace": change.namespace,
+                "workload": change.workload,
+                "pods": change.pods,
+                "codes": list(change.codes),
+                "gpuMilliSaved": change.gpu_milli_saved,
+            }
+        )
+    return document

@@ -1,20 +1,25 @@
-"""The extender's server: routes, readiness, and warnings about implausible node data."""
+"""The extender's server: routes, readiness, metrics, and warnings about implausible node data."""
 
 from __future__ import annotations
 
 import ssl
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 from http import HTTPStatus
 from time import perf_counter
 
+from prometheus_client.core import Metric
+
 from webhook.errors import ReviewError
-from webhook.extender.metrics import ExtenderMetrics
 from webhook.extender.state import Clock, SchedulerState
 from webhook.extender.verbs import VerbResult, handle_filter, handle_preempt, handle_prioritize
 from webhook.kube.reflector import WatchStatus
 from webhook.model.fleet import Fleet
-from webhook.telemetry.metrics import MetricsPage
-from webhook.web.connection_registry import ConnectionRegistry
+from webhook.telemetry.logs import StructuredLogger
+from webhook.telemetry.metrics import DurationHistogram, MetricsPage, counter_family, gauge_family, histogram_family
+from webhook.telemetry.server_telemetry import ServerTelemetry
+from webhook.web.connection import ConnectionRegistry
 from webhook.web.health import HealthCheck, HealthChecks, health_routes, watch_check
 from webhook.web.http_messages import (
     HttpRequest,
@@ -155,3 +160,48 @@ def _implausible_gpu_metrics(fleet: Fleet) -> dict[str, str]:
         for node in fleet.nodes
         for resource, units in node.implausible_gpus.items()
     }
+
+
+class ExtenderMetrics(ServerTelemetry):
+    """Telemetry of one extender process.
+
+    Attributes:
+        answers: Requests answered, by verb and result.
+        durations: Seconds by verb.
+        over_share: Number of namespaces or queues above their fair share; None without fair share.
+    """
+
+    def __init__(self, log: StructuredLogger) -> None:
+        super().__init__(log)
+        self.answers: Counter[tuple[str, str]] = Counter()
+        self.durations: dict[str, DurationHistogram] = {}
+        self.reserved: Callable[[], int] = int
+        self.nodes: Callable[[], int] = int
+        self.over_share: Callable[[], int] | None = None
+
+    def collect(self) -> Iterator[Metric]:
+        """Return all metrics."""
+        yield counter_family("rightslice_extender_requests_total", self.answers)
+        yield histogram_family("rightslice_extender_duration_seconds", self.durations)
+        yield gauge_family("rightslice_extender_reservations", self.reserved())
+        yield gauge_family("rightslice_extender_nodes", self.nodes())
+        if self.over_share is not None:
+            yield gauge_family("rightslice_extender_over_share", self.over_share())
+        yield from super().collect()
+
+    def record_answer(self, verb: str, result: str, seconds: float) -> None:
+        """Count an answered request."""
+        self.answers[verb, result] += 1
+        self.durations.setdefault(verb, DurationHistogram()).observe(seconds)
+
+    def warn_node(self, node: str, reason: str) -> None:
+        """Log that implausible data of a node, or of its agent's report, is ignored."""
+        self.log.warning("implausible node data ignored", node=node, reason=reason)
+
+    def certificate_check(self) -> HealthCheck:
+        """Return the line of `/readyz?verbose`; an old certificate does not make the process unready."""
+        expiry = datetime.fromtimestamp(self.certificate_expiry, UTC)
+        message = f"expires {expiry:%Y-%m-%dT%H:%M:%SZ}" if self.certificate_expiry else "in use"
+        error = self.certificate_error
+        message = f"{message}; the new files do not load: {error}" if error else message
+        return HealthCheck("certificate", not error, message, required=False)

@@ -13,7 +13,7 @@ from typing import Any
 
 from webhook.errors import ApiError, RightsliceError
 from webhook.installing.current_install import ABSENT_STATUSES, find_object
-from webhook.installing.probe import BOTH_ANSWERED, all_have_ca_bundle, is_rejected_by_others, probe_webhooks
+from webhook.installing.facts import BOTH_ANSWERED, all_have_ca_bundle, is_rejected_by_others, probe_webhooks
 from webhook.installing.removal import wait_deleted
 from webhook.kube.api import KubeClient
 from webhook.manifests.objects import DEPLOYMENT_PATH, WEBHOOK_KINDS, api_path, display_name, sort_for_apply

@@ -16,14 +16,15 @@ from webhook import __version__
 from webhook.errors import shorten_text
 from webhook.installing.current_install import CONTAINER, parse_deployment
 from webhook.installing.facts import (
+    BOTH_ANSWERED,
     FAIL_OPEN_METRIC,
     ClusterFacts,
     DiagnosticResult,
+    is_rejected_by_others,
     repair_command,
     runs_outside_cluster,
     unread_part_result,
 )
-from webhook.installing.probe import BOTH_ANSWERED, is_rejected_by_others
 from webhook.manifests.webhooks import webhook_configurations
 from webhook.model.annotations import PROBE_ANSWER
 from webhook.report.text import pluralize

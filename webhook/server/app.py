@@ -10,7 +10,7 @@ from webhook.engine.decision_cache import DecisionCache
 from webhook.server.admission_state import AdmissionState, Clock, Decide
 from webhook.server.handlers import AdmissionHealth, admission_routes
 from webhook.telemetry.telemetry import Telemetry
-from webhook.web.connection_registry import ConnectionRegistry
+from webhook.web.connection import ConnectionRegistry
 from webhook.web.health import HealthCheck, HealthChecks
 from webhook.web.limits import ServerLimits
 from webhook.web.listener import POLL_SECONDS, SWEEP_SECONDS, BackgroundTask, HttpListener, Poll

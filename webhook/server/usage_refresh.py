@@ -11,8 +11,14 @@ from webhook.model.usage import UsageView
 from webhook.report.text import pluralize
 from webhook.server.admission_state import AdmissionState, Clock
 from webhook.telemetry.telemetry import Telemetry
-from webhook.usage.loader import MAX_AGE_SECONDS, LoadedUsage, future_record_error, load_usage, old_record_error
-from webhook.usage.protocol import UsageRequest
+from webhook.usage.loader import (
+    MAX_AGE_SECONDS,
+    LoadedUsage,
+    UsageRequest,
+    future_record_error,
+    load_usage,
+    old_record_error,
+)
 from webhook.web.health import HealthCheck
 
 MAX_INITIAL_DELAY = 5.0

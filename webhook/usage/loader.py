@@ -1,9 +1,13 @@
-"""Load a `UsageView` in a worker process with a deadline, and tell how old recorded usage may be."""
+"""Load a `UsageView` in a worker process with a deadline, and tell how old recorded usage may be.
+
+The worker gets one request and answers with small frames, each of which decodes within a millisecond.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import os
+import struct
 import sys
 from asyncio.subprocess import PIPE, Process
 from collections.abc import Awaitable
@@ -16,8 +20,46 @@ import webhook
 from webhook.errors import UsageError
 from webhook.model.usage import ObservedUsage, UsageView
 from webhook.report.text import pluralize
-from webhook.usage.protocol import FRAME_LENGTH, EndFrame, ErrorFrame, Frame, HeadFrame, UsageRequest
+from webhook.usage.prometheus_source import PrometheusSource
 
+FRAME_LENGTH = struct.Struct(">I")
+"""Prefix of each frame: its number of bytes."""
+
+
+class UsageRequest(msgspec.Struct, frozen=True):
+    """The source to read: a Prometheus, or a file of recorded usage."""
+
+    prometheus: PrometheusSource | None = None
+    file: str = ""
+
+
+class HeadFrame(msgspec.Struct, frozen=True, tag=True):
+    """The first frame: time, number of pods, prices and notes of a view."""
+
+    now: float
+    pods: int
+    prices: tuple[tuple[int, int], ...]
+    notes: tuple[str, ...] = ()
+
+
+class ObservedFrame(msgspec.Struct, frozen=True, tag=True):
+    """Usage of some containers: namespace, workload, container, and usage."""
+
+    observed: list[tuple[str, str, str, ObservedUsage]]
+
+
+class EndFrame(msgspec.Struct, frozen=True, tag=True):
+    """The last frame; without it the answer is incomplete."""
+
+
+class ErrorFrame(msgspec.Struct, frozen=True, tag=True):
+    """The only frame if there is no view; `internal` for errors that the source did not cause."""
+
+    reason: str
+    internal: bool = False
+
+
+Frame = HeadFrame | ObservedFrame | EndFrame | ErrorFrame
 DAY_SECONDS = 86_400
 
 NOTE_AGE_SECONDS = DAY_SECONDS
@@ -30,8 +72,6 @@ MAX_CLOCK_SKEW_SECONDS = 300
 """Accepted difference between clocks; a recording further in the future is rejected."""
 
 RECORD_AGAIN = "Write a new one: rightslice usage record --prometheus URL --file FILE"
-
-
 WORKER_MODULE = "webhook.usage.worker"
 """The module to run. It imports numpy, so it is not imported here."""
 

@@ -27,8 +27,8 @@ from webhook.model.usage import ObservedUsage
 from webhook.usage.estimator import estimate_usage
 from webhook.usage.history import count_pods
 from webhook.usage.history_reader import PrometheusReading, read_histories
+from webhook.usage.loader import FRAME_LENGTH, EndFrame, ErrorFrame, Frame, HeadFrame, ObservedFrame, UsageRequest
 from webhook.usage.prometheus import PrometheusClient
-from webhook.usage.protocol import FRAME_LENGTH, EndFrame, ErrorFrame, Frame, HeadFrame, ObservedFrame, UsageRequest
 from webhook.usage.record_file import read_record
 
 MAX_MEMORY_BYTES = 2 * 1024 * 1024 * 1024

@@ -1,4 +1,4 @@
-"""One HTTP connection: aiohttp's C parser, one response at a time, and a deadline for every state.
+"""HTTP connections: aiohttp's C parser, one response at a time, and a deadline for every state.
 
 `aiohttp.web` would create a task, a request object and a response object for each request. Handlers here never wait
 once the body has arrived, so requests are answered in the parser's callback. Over TLS on one core that takes 25 µs of
@@ -11,13 +11,13 @@ request gets 400 and a closed connection. So there is never a second interpretat
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from typing import cast
 
 from aiohttp.http import HttpProcessingError, HttpRequestParser, RawRequestMessage
 from aiohttp.streams import StreamReader
 
-from webhook.web.connection_registry import ConnectionRegistry
 from webhook.web.http_messages import (
     HttpRequest,
     HttpResponse,
@@ -26,11 +26,11 @@ from webhook.web.http_messages import (
     encode_response,
     error_response,
 )
-from webhook.web.limits import request_deadline
+from webhook.web.limits import ServerLimits, ServerLoad, request_deadline
+from webhook.web.tls import ClientCertificateRules, PeerCertificate
 
 MAX_LINE = 8190
 MAX_HEADERS = 64
-
 _JSON_TYPES = frozenset({"application/json", "application/json; charset=utf-8", "application/json;charset=utf-8"})
 
 
@@ -290,7 +290,69 @@ class HttpConnection(asyncio.Protocol):
             self._reading = False
 
 
+class ConnectionRegistry:
+    """The connections of one event loop.
+
+    Attributes:
+        on_rejected: Called with a reason for each rejected request or connection; the reasons are a closed set.
+        client_rules: Which clients may call routes with JSON; None for all.
+        draining: True once the process shuts down: every response then closes its connection.
+    """
+
+    def __init__(
+        self,
+        routes: Mapping[str, HttpRoute],
+        limits: ServerLimits,
+        on_rejected: Callable[[str], None],
+        client_rules: ClientCertificateRules | None = None,
+    ) -> None:
+        self.routes = routes
+        self.limits = limits
+        self.on_rejected = on_rejected
+        self.client_rules = client_rules
+        self.load = ServerLoad(limits)
+        self.draining = False
+        self.connections: set[HttpConnection] = set()
+
+    def add(self, connection: HttpConnection) -> bool:
+        """Add a connection; False if there are too many."""
+        if len(self.connections) >= self.limits.connections:
+            self.on_rejected("too_many_connections")
+            return False
+        self.connections.add(connection)
+        return True
+
+    def remove(self, connection: HttpConnection) -> None:
+        """Remove a closed connection."""
+        self.connections.discard(connection)
+
+    def allows_client(self, certificate: PeerCertificate | None) -> bool:
+        """Return whether a client with this verified certificate, or none, may call routes with JSON."""
+        return self.client_rules is None or self.client_rules.allows(certificate)
+
+    def close_expired(self, now: float) -> None:
+        """Close connections whose deadline has passed. Checking all of them is cheaper than a timer for each."""
+        for connection in [each for each in self.connections if each.expires < now]:
+            connection.expire()
+
+    @property
+    def busy(self) -> bool:
+        """True while any connection receives a request or sends a response."""
+        return any(connection.busy for connection in self.connections)
+
+    def abort_all(self) -> None:
+        """Close all connections immediately."""
+        for connection in list(self.connections):
+            connection.abort()
+
+    def close_all(self) -> None:
+        """Close all connections after pending data was sent."""
+        for connection in list(self.connections):
+            connection.close_after_write()
+
+
 _TIMEOUT_RESPONSE = error_response(HTTPStatus.REQUEST_TIMEOUT, "the request took too long to arrive")
+
 _BAD_REQUEST = error_response(HTTPStatus.BAD_REQUEST, "the request is not valid HTTP/1.1")
 
 

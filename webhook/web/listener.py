@@ -10,8 +10,7 @@ from functools import partial
 
 from aiohttp import http_parser
 
-from webhook.web.connection import HttpConnection
-from webhook.web.connection_registry import ConnectionRegistry
+from webhook.web.connection import ConnectionRegistry, HttpConnection
 
 POLL_SECONDS = 2.0
 """A changed ConfigMap is in use after two polls, well within 10 s."""

@@ -16,7 +16,7 @@ from resource import RLIM_INFINITY, RLIMIT_NOFILE, getrlimit, setrlimit
 from typing import Protocol
 
 from webhook.telemetry.logs import StructuredLogger
-from webhook.web.connection_registry import ConnectionRegistry
+from webhook.web.connection import ConnectionRegistry
 
 FINISH_SECONDS = 6.0
 """For requests that have started: the longest request time and a second."""

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import takewhile
 from pathlib import Path
+from textwrap import wrap
+from typing import Any
 
+import msgspec
 import typer
 
 from webhook.audit.evaluate import EvaluationContext, evaluate_object, with_limit_range_defaults
@@ -15,9 +19,49 @@ from webhook.cli import flags
 from webhook.cli.inputs import load_policy_set, parse_now, read_cluster_view, relative_path
 from webhook.cli.output import EXIT_NO_ANSWER, exit_with_error, paint_for, print_note, print_result
 from webhook.cli.webhook_client import WebhookClient, WebhookProcessError, run_webhook_process
-from webhook.report.demo import DemoResult, demo_lines, demo_summary
-from webhook.report.object_diff import apply_json_patch
-from webhook.report.results import CheckResult, CheckVerdict
+from webhook.report.explain import gpu_requests_text
+from webhook.report.object_diff import apply_json_patch, diff_lines, object_without_records
+from webhook.report.results import CheckResult, CheckVerdict, LocatedFinding
+from webhook.report.text import Paint, TextStyle, format_gpus, format_gpus_with_unit, pluralize, sanitize, without_style
+
+WIDTH = 80
+"""Columns of a plain terminal."""
+
+_CODED = re.compile(r"\[(GPU-[A-Z]\d+)\] (.*)", re.DOTALL)
+
+
+class DemoResult(msgspec.Struct, frozen=True):
+    """One object that was sent to the server.
+
+    Attributes:
+        result: The same object evaluated in this process, for locations and GPUs.
+        patched: The object after the server's patch.
+        denied: The reasons of /validate, one per line; "" if the object was allowed.
+        warnings: Warnings of both endpoints.
+        gpu_milli_before: Requested thousandths of a GPU.
+        gpu_milli_after: The same after the patch.
+        milliseconds: Response times of /mutate and /validate.
+        description: From the comment of its file.
+    """
+
+    result: CheckResult
+    patched: Mapping[str, Any]
+    denied: str
+    warnings: tuple[str, ...]
+    gpu_milli_before: int
+    gpu_milli_after: int
+    milliseconds: tuple[float, float]
+    description: str = ""
+
+    @property
+    def is_pod(self) -> bool:
+        """Whether it is a pod; for a workload there are only warnings about its pods."""
+        return self.result.kind == "Pod"
+
+    @property
+    def is_changed(self) -> bool:
+        """Whether the server changed it."""
+        return self.patched != self.result.stored
 
 
 def demo_command(no_color: flags.NoColor = False) -> None:
@@ -81,3 +125,101 @@ def leading_comment(file: Path) -> str:
     with file.open(encoding="utf-8") as lines:
         comment = takewhile(lambda line: line.startswith("#"), lines)
         return " ".join(line.lstrip("#").strip() for line in comment)
+
+
+def demo_lines(one: DemoResult, paint: Paint = without_style) -> Iterator[str]:
+    """Yield the lines about one object."""
+    result = one.result
+    word, style = _demo_verdict(one)
+    yield f"{paint(sanitize(result.title), TextStyle.STRONG)}  {paint(word, style)}  {sanitize(str(result.location))}"
+    yield from (paint(f"  # {line}", TextStyle.FAINT) for line in _wrap_text(one.description))
+    yield from (f"  {line}" for line in _demo_amounts(one))
+    if not one.denied:
+        changed = diff_lines(result.stored, object_without_records(one.patched, result.stored), paint, width=WIDTH - 2)
+        yield from (f"  {line}" for line in changed)
+    for text in unique_texts(one.warnings):
+        yield from _demo_message_lines("warn", TextStyle.WARNING, text, result, paint)
+    for text in denial_reasons(one.denied):
+        yield from _demo_message_lines("deny", TextStyle.BAD, text, result, paint)
+    mutate, validate = one.milliseconds
+    yield paint(f"  /mutate {mutate:.1f} ms, /validate {validate:.1f} ms", TextStyle.FAINT)
+
+
+def _demo_amounts(one: DemoResult) -> list[str]:
+    """Return the GPUs before and after, as the totals count them, then by container."""
+    before, after = one.gpu_milli_before, one.gpu_milli_after
+    if not before:
+        return ["requests no GPU"]
+    if not one.is_pod:
+        denied = any(found.finding.denies_pods for found in one.result.findings)
+        outcome = "will be denied" if denied else f"will get {format_gpus(after)}"
+        return [f"its pods request {format_gpus_with_unit(before)} and {outcome}"]
+    line = f"requests {format_gpus_with_unit(before)}, {'denied' if one.denied else f'gets {format_gpus(after)}'}"
+    containers = gpu_requests_text(one.result.stored)
+    fits = len(line + containers) <= WIDTH - 2
+    return [line + containers] if fits else [line, *_wrap_text(containers)]
+
+
+def _demo_verdict(one: DemoResult) -> tuple[str, TextStyle]:
+    if one.denied:
+        return "denied", TextStyle.BAD
+    if one.is_changed:
+        return "changed", TextStyle.GOOD
+    return ("warned", TextStyle.WARNING) if one.warnings else ("unchanged", TextStyle.FAINT)
+
+
+def denial_reasons(message: str) -> list[str]:
+    """Return the findings in a denial's message; the whole message if it has none."""
+    lines = [line for line in message.splitlines() if _CODED.match(line)]
+    return lines or ([message] if message else [])
+
+
+def unique_texts(texts: Iterable[str]) -> list[str]:
+    """Return the texts without duplicates, in order."""
+    return list(dict.fromkeys(texts))
+
+
+def _demo_message_lines(label: str, style: TextStyle, text: str, result: CheckResult, paint: Paint) -> Iterator[str]:
+    match = _CODED.match(text)
+    if match is None:
+        yield from (f"  {line}" for line in _wrap_text(f"{label}  {text}"))
+        return
+    code, words = match.groups()
+    found = finding_for_message(code, words, result)
+    yield f"  {paint(label, style)}  {code}  {sanitize(str(found.location if found else result.location))}"
+    yield from (f"    {line}" for line in _wrap_text(_message_with_fix(words, found)))
+
+
+def _message_with_fix(words: str, found: LocatedFinding | None) -> str:
+    """Append the fix, which the server omits if the warning would be longer than kubectl shows."""
+    fix = found.finding.fix if found else ""
+    return words if not fix or fix in words else f"{words} {fix}"
+
+
+def _wrap_text(text: str) -> Sequence[str]:
+    return wrap(sanitize(text), WIDTH - 4, break_long_words=False, break_on_hyphens=False)
+
+
+def finding_for_message(code: str, words: str, result: CheckResult) -> LocatedFinding | None:
+    """Return the finding with this message, or else the first of this code."""
+    candidates = [found for found in result.findings if found.finding.code == code]
+    return next((found for found in candidates if found.finding.message in words), next(iter(candidates), None))
+
+
+def demo_summary(every: Sequence[DemoResult]) -> list[str]:
+    """Return the summary; denied pods and workloads are counted apart, so that the lines above add up to it."""
+    pods, others = [one for one in every if one.is_pod], [one for one in every if not one.is_pod]
+    allowed, denied = [one for one in pods if not one.denied], [one for one in pods if one.denied]
+    before, after = sum(one.gpu_milli_before for one in allowed), sum(one.gpu_milli_after for one in allowed)
+    rejected = sum(one.gpu_milli_before for one in denied)
+    changed = sum(one.is_changed for one in allowed)
+    lines = [
+        f"{pluralize(len(pods), 'pod')}: {len(allowed)} allowed ({changed} changed, {len(allowed) - changed} "
+        f"unchanged), {len(denied)} denied.",
+        f"GPUs requested {format_gpus(before)}, after {format_gpus(after)}, saved {format_gpus(before - after)}; "
+        f"by denied pods {format_gpus(rejected)}.",
+    ]
+    if others:
+        lines.append(f"{pluralize(len(others), 'workload')} with warnings about the pods, not counted above.")
+    times = sorted(ms for one in every for ms in one.milliseconds)
+    return [*lines, f"Median response time {times[len(times) // 2]:.1f} ms."] if times else lines

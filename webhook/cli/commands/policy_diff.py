@@ -11,7 +11,13 @@ import typer
 from webhook.audit.adjusted_view import with_namespace_labels
 from webhook.audit.evaluate import EvaluationContext
 from webhook.audit.object_files import SkippedDocument, SourceObject, read_objects
-from webhook.audit.policy_diff import compare_policies
+from webhook.audit.policy_diff import (
+    PodPolicyDiff,
+    compare_policies,
+    policy_diff_document,
+    policy_diff_table,
+    policy_diffs_by_workload,
+)
 from webhook.cli import flags
 from webhook.cli.audit_inputs import audit_sources, build_snapshot, show_progress, without_duplicate_pods
 from webhook.cli.cluster_access import LIVE, ClusterFlags, open_live_cluster, reject_access_flags
@@ -27,7 +33,6 @@ from webhook.cli.output import (
     write_reports,
 )
 from webhook.policy.policy_set import PolicySet
-from webhook.report.policy_diff import PodPolicyDiff, policy_diff_document, policy_diff_table, policy_diffs_by_workload
 from webhook.report.results import CheckResult
 from webhook.report.serialization import json_text, yaml_text
 from webhook.report.text import sanitize

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Annotated
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Annotated, Any, NamedTuple
 
 import typer
+from msgspec.structs import replace
 
 from webhook.cli import flags
 from webhook.cli.audit_inputs import AuditOptions, AuditPaths, PriceFile, run_audit
@@ -21,15 +22,28 @@ from webhook.cli.output import (
     write_reports,
 )
 from webhook.model.prices import NodePrices
-from webhook.report.costs import ProductPrice, price_lines, product_prices
-from webhook.report.rightsizing import recommendation_csv, recommendation_document, recommendation_table
+from webhook.report.check import resource_with_meaning
+from webhook.report.costs import (
+    GpuCost,
+    ProductPrice,
+    cost_csv,
+    cost_text,
+    price_lines,
+    prices_document,
+    product_prices,
+)
+from webhook.report.results import ContainerUsage
 from webhook.report.serialization import json_text, yaml_text
-from webhook.report.text import Paint, sanitize
-from webhook.report.workloads import WorkloadReport, workload_reports
+from webhook.report.tables import NO_VALUE, Column, Table
+from webhook.report.text import Paint, format_gpus, sanitize, without_style
+from webhook.report.workload_report import WORKLOADS, cost_columns, usage_text
+from webhook.report.workloads import WorkloadReport, WorkloadUsage, workload_reports
 from webhook.well_known import SYSTEM_NAMESPACE
 
 FORMATS = ("table", "json", "yaml", "csv")
+
 RecommendationOutput = Annotated[list[str] | None, flags.output_option("table, json, yaml or csv")]
+
 OnlyNamespace = Annotated[
     str, typer.Option("-n", "--namespace", metavar="NAME", help="Only workloads in this namespace.")
 ]
@@ -98,3 +112,147 @@ def _rightsize_table_lines(
     if prices:
         yield ""
         yield from price_lines(prices, rates)
+
+
+class ContainerRow(NamedTuple):
+    """One container of a workload with one amount of GPUs.
+
+    Attributes:
+        saved: The workload in the first of its rows, where its savings stand; None in the others.
+    """
+
+    workload: WorkloadReport
+    usage: WorkloadUsage
+    saved: WorkloadReport | None
+
+
+def recommended_resource(row: WorkloadReport) -> str:
+    """Return the resource that one unit would become; "keep" if it stays."""
+    return row.recommended or "keep"
+
+
+def risk_text(usage: ContainerUsage) -> str:
+    """Format the share of pod-hours that would need more than the size recommended from usage.
+
+    >>> risk_text(ContainerUsage("main", "nvidia.com/gpu", 1, risk_ppm=5000))
+    '0.5%/h'
+    """
+    return NO_VALUE if usage.risk_ppm is None else f"{usage.risk_ppm / 10_000:g}%/h"
+
+
+def savings_text(row: WorkloadReport, currency: str) -> str:
+    """Format the GPUs that would be freed, and the money that is saved or spent if it is known."""
+    milli = row.gpu_milli_saved + row.gpu_milli_audit_saved
+    if not milli:
+        return NO_VALUE
+    return f"{format_gpus(milli)} GPUs{_savings_cost(row.savings, currency) if currency and row.savings.milli else ''}"
+
+
+def _savings_cost(savings: GpuCost, currency: str) -> str:
+    if savings.micro >= 0:
+        return f", {cost_text(savings, savings, f' {currency}/h')}"
+    more = replace(savings, micro=-savings.micro)
+    return f", costs {cost_text(more, more, f' {currency}/h more')}"
+
+
+def recommendation_reason(row: WorkloadReport) -> str:
+    """Return why the request stays; "audit mode" for a recommendation that is not enforced."""
+    if not row.recommended:
+        return row.outcome
+    return "" if row.gpu_milli_saved else "audit mode"
+
+
+def recommendation_columns(prices: NodePrices | None = None) -> Table[ContainerRow]:
+    """Return the columns; each CSV line has currency and source of the prices, as lines get copied."""
+    currency, source = (prices.currency, prices.source) if prices else ("", "")
+
+    def resource_cell(row: ContainerRow) -> str:
+        return resource_with_meaning(recommended_resource(row.workload), row.workload.recommended_meaning)
+
+    def savings_csv(row: ContainerRow) -> object:
+        return cost_csv(row.saved.savings, row.saved.savings) if prices and row.saved else ""
+
+    def reason(row: ContainerRow) -> str:
+        return recommendation_reason(row.saved) if row.saved else ""
+
+    return Table(
+        (
+            Column("", lambda row: row.workload.namespace, "Namespace", csv="namespace"),
+            Column("", lambda row: row.workload.name, "Workload", csv="workload"),
+            Column("name", lambda row: row.usage.container, "Container", csv="container"),
+            Column("pods", lambda row: row.usage.pods, "Pods"),
+            Column(
+                "requested",
+                lambda row: row.usage.count,
+                "Requested",
+                lambda row: f"{row.usage.count} {row.usage.resource}",
+            ),
+            Column("resource", lambda row: row.usage.resource),
+            Column("", lambda row: usage_text(row.usage), "Used"),
+            Column("usedMemoryMiB", lambda row: row.usage.memory_mib, csv="used_memory_mib"),
+            Column("usedComputeMilli", lambda row: row.usage.compute_milli),
+            Column("samples", lambda row: row.usage.samples),
+            Column("preallocates", lambda row: row.usage.preallocates),
+            Column("", lambda row: recommended_resource(row.workload), "Recommended", resource_cell, csv="recommended"),
+            Column("", lambda row: row.workload.recommended_meaning, csv="recommended_meaning"),
+            Column("riskPpm", lambda row: row.usage.risk_ppm, "Risk", lambda row: risk_text(row.usage)),
+            Column("", lambda row: row.saved.gpu_milli_saved if row.saved else "", csv="gpu_milli_saved"),
+            Column("", lambda row: row.saved.gpu_milli_audit_saved if row.saved else "", csv="gpu_milli_audit_saved"),
+            Column("", lambda row: currency if row.saved else "", csv="currency"),
+            Column(
+                "",
+                savings_csv,
+                "Saves",
+                lambda row: savings_text(row.saved, currency) if row.saved else "",
+                csv="savings_micro_per_hour",
+                empty="",
+            ),
+            Column("", reason, "Reason", csv="reason", empty=""),
+            Column("", lambda row: row.saved.savings.unpriced_milli if row.saved else "", csv="unpriced_milli"),
+            Column("", lambda row: source if row.saved else "", csv="price_source"),
+        )
+    )
+
+
+RECOMMENDATIONS = recommendation_columns()
+
+SAVINGS = Table(cost_columns("savings", lambda row: row.savings, None))
+
+
+def _container_rows(rows: Iterable[WorkloadReport]) -> Iterator[ContainerRow]:
+    for row in rows:
+        for i, usage in enumerate(row.usages):
+            yield ContainerRow(row, usage, row if i == 0 else None)
+
+
+def recommendation_table(
+    rows: Iterable[WorkloadReport], paint: Paint = without_style, prices: NodePrices | None = None
+) -> list[str]:
+    """Return a row for each container and amount of GPUs."""
+    return recommendation_columns(prices).to_lines(_container_rows(rows), paint)
+
+
+def recommendation_csv(rows: Iterable[WorkloadReport], prices: NodePrices | None = None) -> str:
+    """Return CSV with a line for each container and amount of GPUs."""
+    return recommendation_columns(prices).to_csv(_container_rows(rows))
+
+
+def recommendation_document(
+    rows: Sequence[WorkloadReport], prices: NodePrices | None = None, rates: Sequence[ProductPrice] = ()
+) -> dict[str, Any]:
+    """Return the workloads with their containers as plain data."""
+    return {
+        "currency": prices.currency if prices else None,
+        "prices": prices_document(prices, rates) if prices else None,
+        "workloads": [_workload_recommendation(row) for row in rows],
+    }
+
+
+def _workload_recommendation(row: WorkloadReport) -> dict[str, Any]:
+    return {
+        **WORKLOADS.to_document(row),
+        "recommended": recommended_resource(row),
+        "recommendedMeaning": row.recommended_meaning,
+        **SAVINGS.to_document(row),
+        "containers": [RECOMMENDATIONS.to_document(each) for each in _container_rows([row])],
+    }

@@ -22,7 +22,7 @@ from webhook.errors import RightsliceError
 from webhook.kube.api import KubeClient
 from webhook.telemetry.logs import StructuredLogger, make_logger
 from webhook.telemetry.metrics import MetricsPage
-from webhook.web.connection_registry import ConnectionRegistry
+from webhook.web.connection import ConnectionRegistry
 from webhook.web.health import health_routes
 from webhook.web.limits import ServerLimits
 from webhook.web.listener import HttpListener, NoParserError
@@ -114,8 +114,7 @@ async def _build_agent(stack: AsyncExitStack, api: KubeClient, flags: AgentFlags
     try:
         from webhook.agent.device_owners import PodResourcesClient
         from webhook.agent.discovery import GpuDiscovery
-        from webhook.agent.gpunode_publisher import GpuNodePublisher
-        from webhook.agent.lease import AgentLease
+        from webhook.agent.gpunode_publisher import AgentLease, GpuNodePublisher
         from webhook.agent.node_advertiser import NodeAdvertiser
         from webhook.agent.node_agent import NodeAgent
     except ModuleNotFoundError as error:

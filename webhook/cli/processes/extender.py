@@ -22,8 +22,7 @@ from webhook.cli.processes.tls import (
     trusted_clients,
     watch_certificate,
 )
-from webhook.extender.app import build_extender
-from webhook.extender.metrics import ExtenderMetrics
+from webhook.extender.app import ExtenderMetrics, build_extender
 from webhook.extender.state import SchedulerState
 from webhook.kube.api import KubeClient
 from webhook.placement.fragmentation.strategies import ScoringStrategy

@@ -46,8 +46,8 @@ from webhook.server.usage_refresh import UsageRefresher
 from webhook.settings import WebhookSettings
 from webhook.telemetry.logs import StructuredLogger, make_logger
 from webhook.telemetry.telemetry import Telemetry
+from webhook.usage.loader import UsageRequest
 from webhook.usage.prometheus_source import PrometheusSource
-from webhook.usage.protocol import UsageRequest
 from webhook.web.health import HealthChecks
 from webhook.web.limits import ServerLimits
 from webhook.web.listener import NoParserError
