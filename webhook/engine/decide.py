@@ -83,7 +83,8 @@ def decide_pod(
 ) -> Decision:
     """Run the eight steps for one pod."""
     created, gpu_requests = request.operation == "CREATE", gpu_requests_of_pod(pod)
-    injected = find_injected_gpus(pod, view.ranges(request.namespace)) if created else ()
+    ranges = view.ranges(request.namespace)
+    injected = find_injected_gpus(pod, ranges) if created and ranges.gpu_defaults else ()
     # 1 match
     matched = match_policies(request, pod, gpu_requests, injected, policies, view)
     # 2 guard

@@ -9,7 +9,7 @@ The whole card is the largest size: it adds no risk to what the pod has today, a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from operator import itemgetter
 
@@ -22,7 +22,7 @@ from webhook.model.batch import queueing_sign
 from webhook.model.decisions import NO_RIGHT_SIZING, GpuNeed, KeepReason, KeepRequest
 from webhook.model.enums import EvidenceSource, GpuForm, IsolationLevel
 from webhook.model.gpu_resources import ACCOUNTING_RESOURCE, WHOLE_GPU
-from webhook.model.pods import Container, Pod, PodSpec
+from webhook.model.pods import Container, Pod
 from webhook.model.preallocation import preallocating_framework
 from webhook.model.quantity import format_nano, parse_nano
 from webhook.model.usage import CERTAIN_PPM, ObservedUsage, UsageView
@@ -93,14 +93,9 @@ def exclusion_reason(context: GpuPodContext) -> KeepRequest | None:
     if len(gpu_requests.totals) > 1 or gpu_requests.unknown_resources:
         names = ", ".join((*gpu_requests.totals, *gpu_requests.unknown_resources))
         return KeepRequest(KeepReason.MIXED_RESOURCES, names)
-    return _managed_elsewhere_reason(context.pod)
-
-
-def _managed_elsewhere_reason(pod: Pod) -> KeepRequest | None:
-    metadata, spec = pod.metadata, pod.spec
-    for owner in metadata.owner_references:
-        if owner.kind == "DaemonSet":
-            return KeepRequest(KeepReason.DAEMON_SET)
+    pod, spec = context.pod, context.pod.spec
+    if any(owner.kind == "DaemonSet" for owner in pod.metadata.owner_references):
+        return KeepRequest(KeepReason.DAEMON_SET)
     if is_mirror_pod(pod):
         return KeepRequest(KeepReason.MIRROR)
     if spec.node_name:
@@ -246,39 +241,27 @@ def describe_size(use: ObservedUsage, size: int) -> str:
     return f"{amount} from observed usage with {risk} risk per hour, by {windows}"
 
 
-def unmodelled_constraint(pod: Pod) -> str:
-    """Return the first scheduling constraint that the cluster view does not hold; "" if there is none.
+def unmodelled_constraints(pod: Pod) -> Iterator[str]:
+    """Yield the scheduling constraints of a pod that the cluster view does not hold.
 
     A pod that would have run must not wait for a slice on a node that such a constraint excludes. Ignored where a
     policy lets pods wait (`whenFull: wait`).
     """
-    spec = pod.spec
+    spec, affinity, containers = pod.spec, pod.spec.affinity, (*pod.spec.containers, *pod.spec.init_containers)
     for volume in spec.volumes:
         if volume.persistent_volume_claim is not None:
-            return f"volume claim {volume.persistent_volume_claim.get('claimName', '')}"
-        if volume.ephemeral is not None:
-            return "an ephemeral volume"
-    affinity = spec.affinity
-    if affinity is not None:
-        for part in (affinity.pod_affinity, affinity.pod_anti_affinity):
-            if part is not None and part.required:
-                return "required affinity between pods"
+            yield f"volume claim {volume.persistent_volume_claim.get('claimName', '')}"
+        elif volume.ephemeral is not None:
+            yield "an ephemeral volume"
+    terms = (affinity.pod_affinity, affinity.pod_anti_affinity) if affinity is not None else ()
+    if any(part is not None and part.required for part in terms):
+        yield "required affinity between pods"
     for constraint in spec.topology_spread_constraints:
         if constraint.when_unsatisfiable == "DoNotSchedule":
-            return f"spread over {constraint.topology_key}"
-    return _container_constraint(spec)
-
-
-def _container_constraint(spec: PodSpec) -> str:
-    for container in (*spec.containers, *spec.init_containers):
-        for port in container.ports:
-            if port.host_port:
-                return f"host port {port.host_port}"
-    resources = [container.resources for container in (*spec.containers, *spec.init_containers)]
-    if spec.resources is not None:
-        resources.append(spec.resources)
-    names = (name for one in resources for name in (*one.requests, *one.limits))
+            yield f"spread over {constraint.topology_key}"
+    yield from (f"host port {port.host_port}" for one in containers for port in one.ports if port.host_port)
+    resources = [one.resources for one in containers] + ([spec.resources] if spec.resources is not None else [])
+    names = [name for one in resources for name in (*one.requests, *one.limits)]
     for name in (*names, *spec.overhead):
         if name not in _MODELLED_RESOURCES and not name.startswith("nvidia.com/"):
-            return f"resource {name}"
-    return ""
+            yield f"resource {name}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from webhook.engine.demand import exclusion_reason, unmodelled_constraint
+from webhook.engine.demand import exclusion_reason, unmodelled_constraints
 from webhook.engine.feasible_nodes import gpu_taints
 from webhook.engine.mutation import PodMutation
 from webhook.engine.pod_context import GpuPodContext
@@ -181,5 +181,5 @@ def exclude_partitioned(context: GpuPodContext, mode: PolicyMode) -> tuple[NodeS
         return ()
     rule, feasible = NodeSelectorRequirement(PRODUCT_LABEL, "NotIn", products), project_feasible_nodes(context, mode)
     nodes = feasible.nodes & feasible.matching_nodes((rule,))
-    free = not unmodelled_constraint(feasible.pod) and feasible.has_free_node(WHOLE_GPU, count, nodes)
+    free = not any(unmodelled_constraints(feasible.pod)) and feasible.has_free_node(WHOLE_GPU, count, nodes)
     return (rule,) if free else ()

@@ -61,11 +61,6 @@ class PodAdditions(msgspec.Struct, frozen=True):
     spread: bool
     defaults: tuple[LimitRules, ...]
 
-    @property
-    def restricts_nodes(self) -> bool:
-        """Does any addition leave the pod fewer nodes?"""
-        return bool(self.required or self.spread or self.defaults)
-
 
 NO_ADDITIONS = PodAdditions((), False, (), False, ())
 

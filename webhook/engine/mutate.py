@@ -12,7 +12,7 @@ from webhook.engine.mutation import PodMutation
 from webhook.engine.pod_context import GpuPodContext, PodContext, invalid_keep_annotation
 from webhook.engine.projected_pod import default_requests, fits_with_defaults
 from webhook.engine.topology import add_nvlink_affinity
-from webhook.engine.violations import PolicyRef, PolicyViolation, Violation
+from webhook.engine.violations import PolicyViolation, Violation
 from webhook.model.decisions import NEEDS_NODES, KeepReason, KeepRequest, OfferChoice
 from webhook.model.enums import IsolationLevel, PolicyMode
 from webhook.model.field_paths import FieldPath
@@ -74,11 +74,13 @@ def _mutate_gpu_pod(
     policies = context.policies
     violations = _apply_right_sizing(context, policies.right_sizing, choice, mutation) if policies.right_sizing else []
     for policy_ref, injection in policies.injections:
-        target = _mutation_for_section(policy_ref, mutation)
+        target = mutation if policy_ref[0] is PolicyMode.ENFORCE else PodMutation(mutation.pod)
+        target.policy = policy_ref[1]
         if found := apply_injection(injection, target, context):
             violations += [(policy_ref, each) for each in found]
     for policy_ref, topology in policies.topologies:
-        target = _mutation_for_section(policy_ref, mutation)
+        target = mutation if policy_ref[0] is PolicyMode.ENFORCE else PodMutation(mutation.pod)
+        target.policy = policy_ref[1]
         if found := add_nvlink_affinity(topology, target, context):
             violations += [(policy_ref, each) for each in found]
     if policies.defaults and (
@@ -89,14 +91,6 @@ def _mutate_gpu_pod(
         mutation.policy = policies.accounting_policies
         write_accounting(context, mutation)
     return violations
-
-
-def _mutation_for_section(policy_ref: PolicyRef, mutation: PodMutation) -> PodMutation:
-    """Return the mutation in the name of an enforced policy, or one to discard."""
-    if policy_ref[0] is not PolicyMode.ENFORCE:
-        return PodMutation(mutation.pod)
-    mutation.policy = policy_ref[1]
-    return mutation
 
 
 def _apply_right_sizing(

@@ -106,8 +106,9 @@ def build_patch(mutation: PodMutation, policies: tuple[str, ...], digest: str) -
     metadata, spec, annotations = mutation.pod.metadata, mutation.pod.spec, _annotations(mutation, policies, digest)
     if annotations is None:
         return None
-    tolerations, runtime_class = [toleration_json(each) for each in mutation.tolerations], mutation.runtime_class_name
-    spread = mutation.spread_constraints
+    spread, runtime_class = mutation.spread_constraints, mutation.runtime_class_name
+    written = [msgspec.to_builtins(each) for each in mutation.tolerations]
+    tolerations = [{key: value for key, value in each.items() if value not in ("", None)} for each in written]
     return (
         *_resource_operations(mutation),
         *_affinity_operations(mutation),
@@ -228,17 +229,3 @@ def _add_operations(
 def _expression_json(rule: NodeSelectorRequirement) -> Json:
     expression: Json = {"key": rule.key, "operator": rule.operator}
     return {**expression, "values": list(rule.values)} if rule.values else expression
-
-
-def toleration_json(toleration: Toleration) -> Json:
-    """Return a toleration in the API's form, without empty fields."""
-    fields = {
-        "key": toleration.key,
-        "operator": toleration.operator,
-        "value": toleration.value,
-        "effect": toleration.effect,
-    }
-    written: Json = {key: value for key, value in fields.items() if value}
-    if toleration.toleration_seconds is not None:
-        written["tolerationSeconds"] = toleration.toleration_seconds
-    return written

@@ -50,8 +50,9 @@ def project_feasible_nodes(context: GpuPodContext, mode: PolicyMode) -> Feasible
         mode: Mode of right-sizing. If enforced, it takes enforced additions into account; otherwise all additions,
             as if they were enforced together.
     """
-    additions = _additions_for(context, mode)
-    if additions is context.policies.additions and not additions.restricts_nodes:
+    policies = context.policies
+    additions = policies.additions if mode is PolicyMode.ENFORCE else policies.all_additions
+    if additions is policies.additions and not (additions.required or additions.spread or additions.defaults):
         return context.feasible
     return _feasible_with_additions(context, additions)
 
@@ -62,16 +63,13 @@ def project_without_fit(context: GpuPodContext, mode: PolicyMode) -> FeasibleNod
     Then a requirement that leaves only slices is not added. If another requirement is, and these slices do not match
     it, the next admission pass would ignore the first one.
     """
-    additions, offered = _additions_for(context, mode), context.offer_nodes
+    policies, offered = context.policies, context.offer_nodes
+    additions = policies.additions if mode is PolicyMode.ENFORCE else policies.all_additions
     if len(additions.required) < 2 or not offered:
         return None
     return _feasible_with_additions(
         context, additions, leaves_enough=lambda nodes: context.leaves_suitable_node(nodes & offered, offered)
     )
-
-
-def _additions_for(context: GpuPodContext, mode: PolicyMode) -> PodAdditions:
-    return context.policies.additions if mode is PolicyMode.ENFORCE else context.policies.all_additions
 
 
 def _feasible_with_additions(

@@ -61,8 +61,14 @@ def settle(
     if exemptions:
         applying = [each for each in exemptions if _exemption_applies(each, request, pod, now)]
         findings, exempted = _apply_exemptions(findings, applying)
-    unique = len({finding.code for finding in findings}) == len(findings)
-    return tuple(findings) if unique else _merge_duplicates(findings), tuple(exempted)
+    if len({finding.code for finding in findings}) < len(findings):
+        strictest: dict[tuple[object, ...], Finding] = {}
+        for finding in findings:
+            known = strictest.setdefault((finding.code, finding.path, finding.message), finding)
+            if finding.mode > known.mode:
+                strictest[finding.code, finding.path, finding.message] = finding
+        findings = list(strictest.values())
+    return tuple(findings), tuple(exempted)
 
 
 def _apply_exemptions(
@@ -77,16 +83,6 @@ def _apply_exemptions(
         else:
             exempted.append(ExemptedFinding(finding, match.name, match.expires.isoformat()))
     return kept, exempted
-
-
-def _merge_duplicates(findings: Sequence[Finding]) -> tuple[Finding, ...]:
-    strictest: dict[tuple[object, ...], Finding] = {}
-    for finding in findings:
-        key = (finding.code, finding.path, finding.message)
-        known = strictest.get(key)
-        if known is None or finding.mode > known.mode:
-            strictest[key] = finding
-    return tuple(strictest.values())
 
 
 def _exemption_applies(exemption: Exemption, request: AdmissionRequest, pod: Pod, now: datetime) -> bool:

@@ -58,8 +58,6 @@ NO_INJECTED_GPUS = InjectedGpus()
 
 def find_injected_gpus(pod: Pod, ranges: NamespaceLimitRanges) -> tuple[InjectedAmount, ...]:
     """Return every GPU amount above zero that LimitRanger set in a pod, or will set."""
-    if not ranges.gpu_defaults:
-        return ()
     found: dict[tuple[FieldPath, str], InjectedAmount] = {}
     for name, limit_range in ranges.gpu_defaults:
         for path, container in _init_then_main_containers(pod):
