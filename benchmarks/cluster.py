@@ -34,10 +34,10 @@ from typing import NamedTuple
 from benchmarks.floor import CONDITIONS, COPIED, EMPTY, floors
 from tests.builders import make_pod
 from tests.cluster.client import Json
-from tests.cluster.installation import Installed, installed
+from tests.cluster.installation import Installation, install_from_page
 from tests.cluster.nodes import add_nodes, demo_nodes
 from tests.cluster.plane import Plane
-from tests.cluster.pod_creation import CLIENTS, create_all
+from tests.cluster.pod_creation import CLIENTS, create_pods
 from tests.cluster.polling import eventually
 from tests.cluster.processes import Process
 from tests.controlplane.build import control_plane, wanted_version
@@ -73,7 +73,7 @@ class Site(NamedTuple):
     """A control plane, the installation in it, and the server of the floor."""
 
     plane: Plane
-    ours: Installed
+    ours: Installation
     empty: Process
 
     @property
@@ -124,7 +124,7 @@ def running() -> Iterator[Site]:
             add_nodes(plane, demo_nodes())
             plane.add_namespace(WITH, OPTED_IN)
             plane.add_namespace(WITHOUT, OPTED_IN)
-            with installed(plane, Path(name), "--log-level=info") as ours, floors(plane, Path(name)) as empty:
+            with install_from_page(plane, Path(name), "--log-level=info") as ours, floors(plane, Path(name)) as empty:
                 yield Site(plane, ours, empty)
 
 
@@ -168,7 +168,7 @@ def serve(site: Site, wanted: bool) -> None:
     """Start or stop the server."""
     if wanted and not site.ours.replica.running:
         site.ours.replica.start()
-        eventually(site.ours.answers)
+        eventually(site.ours.webhooks_answer)
     if not wanted:
         site.ours.replica.kill()
 
@@ -182,7 +182,7 @@ def pod(kind: str, namespace: str, index: int) -> Json:
 def create(site: Site, pods: Sequence[Json], rate: float | None) -> Round:
     """Create all pods; none may be rejected."""
     began, before, behind = perf_counter(), site.plane.apiserver.cpu_seconds, cpu_of(site.behind)
-    answers = create_all(site.plane, pods, rate=rate)
+    answers = create_pods(site.plane, pods, rate=rate)
     seconds, made = perf_counter() - began, len(answers)
     api_cpu, hook_cpu = site.plane.apiserver.cpu_seconds - before, cpu_of(site.behind) - behind
     refused = [answer for answer in answers if not answer.created]

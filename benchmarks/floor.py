@@ -22,7 +22,7 @@ from tests.cluster.client import Json
 from tests.cluster.plane import Plane
 from tests.cluster.polling import eventually
 from tests.cluster.processes import Process, free_port
-from tests.cluster.recording_webhook import stored
+from tests.cluster.recording_webhook import apply_admission_objects
 from tests.controlplane.build_cache import cache, tell
 from tests.controlplane.toolchain import find_go
 from webhook.certs.issuer import create_self_signed
@@ -49,7 +49,7 @@ def floors(plane: Plane, folder: Path) -> Iterator[Process]:
         plane.add_namespace(namespace)
     server.start()
     try:
-        with stored(plane, hooks):
+        with apply_admission_objects(plane, hooks):
             eventually(lambda: is_asked(plane, server, EMPTY))
             eventually(lambda: is_asked(plane, server, COPIED))
             yield server

@@ -1,4 +1,4 @@
-"""What cert-manager does with our overlay, step by step: it goes by nothing but the objects that are in it.
+"""A stand-in for cert-manager: it processes the objects of the overlay, and nothing else.
 
 Its controllers run nowhere here. Secrets look as it writes them; certificates are signed as its `ca` issuer does.
 """
@@ -23,8 +23,8 @@ from webhook.manifests.objects import api_path
 INJECTED = "cert-manager.io/inject-ca-from"
 
 
-class CertManager:
-    """Does what the objects of an overlay ask for."""
+class CertManagerStub:
+    """Issues certificates and injects CA bundles as the objects of an overlay request."""
 
     def __init__(self, plane: Plane, objects: Sequence[Json]) -> None:
         self._plane = plane
@@ -33,7 +33,7 @@ class CertManager:
         self._hooks = [api_path(one) for one in objects if one["kind"].endswith("WebhookConfiguration")]
 
     def issue(self, name: str) -> None:
-        """Issue a Certificate, for the first time or anew, into its Secret."""
+        """Issue or renew a Certificate into its Secret."""
         certificate = self._certificates[name]
         if "selfSigned" in self._issuer_of(certificate):
             self._write(certificate, *self._authority(certificate))
@@ -41,7 +41,7 @@ class CertManager:
             self._write(certificate, *self._signed(certificate))
 
     def inject(self) -> None:
-        """Have each configuration trust what the Secret of the Certificate says that its annotation names."""
+        """Write the CA of the annotated Certificate's Secret into each webhook configuration."""
         for path in self._hooks:
             found = self._plane.api.get(path)
             certificate = self._certificates[found["metadata"]["annotations"][INJECTED]]
@@ -53,7 +53,7 @@ class CertManager:
             self._plane.api.patch(path, changes, "json")
 
     def bundle(self, name: str) -> bytes:
-        """The authority that the Secret of a Certificate names, PEM."""
+        """Return the CA of a Certificate's Secret, PEM."""
         return b64decode(self._secret(self._certificates[name])["ca.crt"])
 
     def _issuer_of(self, certificate: Json) -> Json:
@@ -63,7 +63,7 @@ class CertManager:
         return issuer
 
     def _authority(self, certificate: Json) -> tuple[bytes, bytes, bytes]:
-        """Certificate, key and authority: one by itself. The rotation policy says whether a renewal keeps the key."""
+        """Return a self-signed certificate, its key and CA. The rotation policy decides if a renewal keeps the key."""
         spec = certificate["spec"]
         keeps = spec["privateKey"]["rotationPolicy"] == "Never" and self._plane.api.exists(_secret_path(certificate))
         key = b64decode(self._secret(certificate)["tls.key"]) if keeps else _new_key()
@@ -103,8 +103,8 @@ class CertManager:
             self._plane.api.create(path.rpartition("/")[0], body)
 
 
-class Mounted:
-    """A Secret as kubelet mounts it: all of a new version at once, by one rename, a while after the Secret changed."""
+class MountedSecret:
+    """A Secret as kubelet mounts it: a new version appears atomically, a while after the Secret changed."""
 
     def __init__(self, plane: Plane, path: str, folder: Path) -> None:
         self._plane, self._path, self._folder = plane, path, folder
@@ -114,7 +114,7 @@ class Mounted:
             (folder / name).symlink_to(f"..data/{name}")
 
     def sync(self) -> list[str]:
-        """Take what the Secret holds now."""
+        """Update the mounted files from the Secret."""
         self._versions += 1
         version = self._folder / f"..version_{self._versions}"
         version.mkdir()

@@ -1,4 +1,4 @@
-"""Asking an API server, with nothing of the program under test in between."""
+"""A plain HTTP client of an API server, independent of the program under test."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PATCHES = {
 
 
 class RefusedError(Exception):
-    """The API server said no.
+    """The API server rejected a request.
 
     Attributes:
         status: The HTTP status.
@@ -51,11 +51,11 @@ class Client:
         )
 
     def text(self, path: str) -> str:
-        """What a path answers, as text."""
+        """Return the response to a path, as text."""
         return self._send("GET", path, None, "")
 
     def is_ready(self) -> bool:
-        """It serves, and says that it is ready to."""
+        """Return whether the API server is ready."""
         try:
             return self.text("/readyz") == "ok"
         except RefusedError:
@@ -76,19 +76,19 @@ class Client:
         return True
 
     def create(self, path: str, body: Mapping[str, Any], **params: str) -> Json:
-        """What was made of a new object."""
+        """Create an object, and return it."""
         return self._json("POST", path, body, params)
 
     def replace(self, path: str, body: Mapping[str, Any], **params: str) -> Json:
-        """What an object is now."""
+        """Replace an object, and return it."""
         return self._json("PUT", path, body, params)
 
     def patch(self, path: str, body: Any, kind: str = "merge", **params: str) -> Json:
-        """What an object is now; `kind` is a key of PATCHES."""
+        """Patch an object, and return it; `kind` is a key of PATCHES."""
         return self._json("PATCH", path, body, params, PATCHES[kind])
 
     def delete(self, path: str, **params: str) -> Json:
-        """What was deleted, or what became of it."""
+        """Delete an object, and return the answer."""
         return self._json("DELETE", path, None, params)
 
     def _json(

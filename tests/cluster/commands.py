@@ -23,7 +23,7 @@ CONTROLLERS = [
     "serviceaccount-controller",
     "statefulset-controller",
 ]
-"""Those that tests can see the work of. Not node-lifecycle: it would taint nodes whenever this machine is slow."""
+"""Controllers that tests depend on. Not node-lifecycle: it would taint nodes whenever this machine is slow."""
 
 AUDIT_POLICY: dict[str, Any] = {
     "apiVersion": "audit.k8s.io/v1",

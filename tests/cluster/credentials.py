@@ -1,4 +1,4 @@
-"""Keys, certificates, one admin's token and the kubeconfig of a plane, made anew each time."""
+"""Keys, certificates, an admin token and the kubeconfig of a plane, created for each run."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ from tests.controlplane.build_cache import tell
 
 @pytest.fixture(scope="session")
 def plane(request: pytest.FixtureRequest) -> Iterator[Plane]:
-    """A control plane of the version that KUBERNETES_VERSION asks for. Its logs are kept if a test failed."""
+    """A control plane of version KUBERNETES_VERSION. Its logs are kept if a test failed."""
     with _aloud(request.config):
         programs = control_plane(wanted_version())
     folder = Path(tempfile.mkdtemp(prefix="plane-"))
@@ -39,7 +39,7 @@ def plane(request: pytest.FixtureRequest) -> Iterator[Plane]:
 
 @pytest.fixture
 def plane_to_trouble(plane: Plane) -> Iterator[Plane]:
-    """The same plane, for a test that stops, kills or restarts what it is made of. It is whole again afterwards."""
+    """The same plane, for a test that stops, kills or restarts its processes. They run again afterwards."""
     yield plane
     plane.mend()
 

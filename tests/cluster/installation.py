@@ -1,4 +1,4 @@
-"""Rightslice installed by the words of docs/install.md: its hooks in a plane, its server a process of this machine."""
+"""Rightslice installed as in docs/install.md: its webhooks in a plane, its server a process of this machine."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ POLICIES = ROOT / "policies"
 EVERYTHING = shipped_manifests(InstallMode.ENFORCE)
 
 
-class Installed:
-    """What was installed.
+class Installation:
+    """A running installation.
 
     Attributes:
         plane: Where.
@@ -44,61 +44,61 @@ class Installed:
 
     def __init__(self, plane: Plane, folder: Path, *flags: str, policies: Path = POLICIES) -> None:
         self.plane, self.port, self._folder, self._policies = plane, free_port(), folder, policies
-        self.apply, self._serve = commands()
-        self.replica = self.another("rightslice", self.port, *flags)
+        self.apply, self._serve = documented_commands()
+        self.replica = self.start_server("rightslice", self.port, *flags)
 
-    def another(self, name: str, port: int, *flags: str) -> Process:
-        """A server as the page says, on a port of this machine."""
+    def start_server(self, name: str, port: int, *flags: str) -> Process:
+        """Start another server with the documented flags, on a port of this machine."""
         words = [word.replace("0.0.0.0:8443", f"127.0.0.1:{port}") for word in self._serve[1:]]
         words[words.index("policies")] = str(self._policies)
         own = [f"--kubeconfig={self.plane.kubeconfig}", "--log-level=debug", *flags]
         command = [sys.executable, "-m", "webhook.cli", *words, *own]
         return Process(name, command, self._folder / f"{name}.log", lambda: is_ready(port))
 
-    def page(self, path: str) -> str:
-        """What a path of the server answers."""
-        return page(self.port, path)
+    def fetch_page(self, path: str) -> str:
+        """Return the server's response to a path."""
+        return fetch_page(self.port, path)
 
-    def samples(self, metric: str) -> list[float]:
+    def metric_values(self, metric: str) -> list[float]:
         """The values of the metrics whose name and labels, after "rightslice_", match an expression
         without groups."""
-        lines = re.findall(rf"^rightslice_{metric} (\S+)$", self.page("/metrics"), re.MULTILINE)
+        lines = re.findall(rf"^rightslice_{metric} (\S+)$", self.fetch_page("/metrics"), re.MULTILINE)
         return [float(value) for value in lines]
 
-    def log(self) -> list[Json]:
-        """What the server logged, line by line."""
+    def log_entries(self) -> list[Json]:
+        """Return the server's log entries."""
         text = self.replica.log.read_text(encoding="utf-8")
         return [json.loads(line) for line in text.splitlines() if line.startswith("{")]
 
-    def answers(self) -> bool:
-        """Do both webhooks answer a dry-run pod?"""
+    def webhooks_answer(self) -> bool:
+        """Return whether both webhooks answer a dry-run pod."""
         return asyncio.run(self._answers())
 
     async def _answers(self) -> bool:
         async with await KubeClient.connect(str(self.plane.kubeconfig)) as api:
             try:
-                return await hooks_answer(api)
+                return await dry_run_succeeds(api)
             except ApiError:
                 return False
 
     async def uninstall(self) -> None:
-        """Take everything out again."""
+        """Remove the installation."""
         async with await KubeClient.connect(str(self.plane.kubeconfig)) as api:
             await uninstall_manifests(api, EVERYTHING, lambda _line: None, with_policies=True, seconds=120)
 
 
-async def hooks_answer(api: KubeClient) -> bool:
-    """Do both webhooks answer a dry-run pod?"""
+async def dry_run_succeeds(api: KubeClient) -> bool:
+    """Return whether both webhooks answer a dry-run pod."""
     return await all_have_ca_bundle(api) and BOTH_ANSWERED in await probe_webhooks(api)
 
 
-def commands() -> list[list[str]]:
-    """The commands of the page, in order, each as its words."""
+def documented_commands() -> list[list[str]]:
+    """Return the commands of the page, in order, each as a list of arguments."""
     blocks = re.findall(r"^ *```\n(.*?)^ *```", PAGE, re.MULTILINE | re.DOTALL)
     return [shlex.split(block.replace("\\\n", "")) for block in blocks]
 
 
-def page(port: int, path: str) -> str:
+def fetch_page(port: int, path: str) -> str:
     """What a path of a server on this machine answers. Probes do not look at the certificate.
 
     Raises:
@@ -111,14 +111,14 @@ def page(port: int, path: str) -> str:
 
 
 def is_ready(port: int) -> bool:
-    """Is the server there ready?"""
-    return bool(page(port, "/readyz"))
+    """Return whether the server at this port is ready."""
+    return bool(fetch_page(port, "/readyz"))
 
 
 @contextmanager
-def installed(plane: Plane, folder: Path, *flags: str, policies: Path = POLICIES) -> Iterator[Installed]:
-    """Inside, it is installed and answers; afterwards nothing of it is left. `flags` are more of the server's."""
-    found = Installed(plane, folder, *flags, policies=policies)
+def install_from_page(plane: Plane, folder: Path, *flags: str, policies: Path = POLICIES) -> Iterator[Installation]:
+    """Install within the block, and remove everything afterwards. `flags` are added to the server's."""
+    found = Installation(plane, folder, *flags, policies=policies)
     overlay = copy_of(ROOT / "manifests", folder / "manifests") / "overlays" / "out-of-cluster"
     plane.wait_until_gone(SYSTEM_NAMESPACE)
     address = overlay / "address.yaml"
@@ -126,7 +126,7 @@ def installed(plane: Plane, folder: Path, *flags: str, policies: Path = POLICIES
     try:
         plane.kubectl(*found.apply[1:-1], str(overlay), "--force-conflicts")
         found.replica.start()
-        eventually(found.answers)
+        eventually(found.webhooks_answer)
         yield found
     finally:
         found.replica.kill()

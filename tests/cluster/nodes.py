@@ -1,4 +1,4 @@
-"""Nodes that kwok plays: ready, with GPUs, and pods that are bound to them run."""
+"""Nodes simulated by kwok: ready, with GPUs, and running the pods that are bound to them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def demo_nodes() -> list[Json]:
 
 
 def add_nodes(plane: Plane, nodes: Iterable[Json]) -> list[str]:
-    """Make nodes, and wait until pods can be scheduled on them.
+    """Create nodes, and wait until pods can be scheduled on them.
 
     Args:
         plane: Where.

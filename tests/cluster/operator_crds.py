@@ -1,4 +1,4 @@
-"""Kinds of operators that nobody runs here: their definitions are real, so the API server judges what we write."""
+"""CRDs of operators that do not run here, so that the API server validates the objects we write for them."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from tests.controlplane.definitions import definitions
 
 
 @contextmanager
-def kinds_of(plane: Plane, operator: str, *kinds: str) -> Iterator[None]:
-    """Inside, the API server serves kinds of an operator.
+def serve_operator_kinds(plane: Plane, operator: str, *kinds: str) -> Iterator[None]:
+    """Serve kinds of an operator within the block.
 
     Args:
         operator: One of `tests.controlplane.definitions.OPERATORS`.
@@ -36,7 +36,7 @@ def _file(operator: str, kind: str) -> Path:
 
 
 def _served(plane: Plane, kinds: Sequence[str]) -> bool:
-    """Does it tell clients of them? It does a moment after they are established."""
+    """Return whether discovery lists them, which happens a moment after they are established."""
     said = plane.kubectl("api-resources", "--output=name", "--cached=false").stdout.split()
     return set(kinds) <= set(said)
 

@@ -1,4 +1,4 @@
-"""A control plane: its processes, ways to ask it, and ways to trouble it."""
+"""A control plane: its processes, clients, and ways to disrupt it."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Plane:
         feature_gates: Mapping[str, bool] | None = None,
         apiserver_flags: Sequence[str] = (),
     ) -> None:
-        """Write what its programs need; nothing runs yet.
+        """Write the configuration of its programs; nothing runs yet.
 
         Args:
             programs: Paths by name, as `tests.controlplane.build.control_plane` gives them.
@@ -97,7 +97,7 @@ class Plane:
             process.kill()
 
     def mend(self) -> None:
-        """Make it whole after a test that troubled it.
+        """Restart whatever a test stopped.
 
         What does not run is started, and the clients of the API server are started anew: each time it went away they
         wait longer before they come back, a minute in the end.
@@ -147,14 +147,14 @@ class Plane:
         return done
 
     def add_namespace(self, name: str, labels: Mapping[str, str] | None = None) -> str:
-        """Make a namespace, and wait until pods can be created in it."""
+        """Create a namespace, and wait until pods can be created in it."""
         self.api.create("/api/v1/namespaces", {"metadata": {"name": name, "labels": dict(labels or {})}})
         eventually(lambda: self.api.exists(f"/api/v1/namespaces/{name}/serviceaccounts/default"))
         return name
 
     @contextmanager
     def namespace_called(self, name: str) -> Iterator[None]:
-        """Inside, there is a namespace of a name that several tests need, made now and deleted afterwards."""
+        """Create a namespace for the block, and delete it afterwards."""
         self.wait_until_gone(name)
         self.add_namespace(name)
         try:
@@ -176,7 +176,7 @@ class Plane:
 
     @contextmanager
     def scheduler_with(self, **more: Any) -> Iterator[None]:
-        """Inside, the scheduler runs with more in its configuration: `extenders=[...]`, `profiles=[...]`."""
+        """Run the scheduler with additional configuration within the block: `extenders=[...]`, `profiles=[...]`."""
         self._restart_scheduler(more)
         try:
             yield

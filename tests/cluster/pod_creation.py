@@ -1,4 +1,4 @@
-"""Many clients that create pods at once, over connections that they keep; each answer and the time it took."""
+"""Concurrent pod creation over persistent connections, with the answer and latency of each create."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from tests.cluster.plane import Plane
 CLIENTS = 16
 
 
-class Answer(NamedTuple):
-    """What became of one create.
+class CreateResult(NamedTuple):
+    """The result of one create.
 
     Attributes:
         name: Of the pod.
@@ -38,15 +38,15 @@ class Answer(NamedTuple):
         return self.status == 201
 
 
-def create_all(
+def create_pods(
     plane: Plane,
     pods: Iterable[Json],
     *,
     rate: float | None = None,
     clients: int = CLIENTS,
     answered: Callable[[int], None] = lambda _count: None,
-) -> list[Answer]:
-    """Create pods as so many clients.
+) -> list[CreateResult]:
+    """Create pods with concurrent clients.
 
     Args:
         plane: Where.
@@ -58,14 +58,14 @@ def create_all(
     Returns:
         In the order of the answers.
     """
-    return asyncio.run(_create_all(plane, pods, rate, clients, answered))
+    return asyncio.run(_create_pods(plane, pods, rate, clients, answered))
 
 
-async def _create_all(
+async def _create_pods(
     plane: Plane, pods: Iterable[Json], rate: float | None, clients: int, answered: Callable[[int], None]
-) -> list[Answer]:
-    answers: list[Answer] = []
-    left = _due(pods, rate)
+) -> list[CreateResult]:
+    answers: list[CreateResult] = []
+    left = _schedule(pods, rate)
     context = ssl.create_default_context(cafile=str(plane.ca))
     connector = aiohttp.TCPConnector(ssl=context, limit=clients)
     headers = {"Authorization": f"Bearer {plane.token}", "Content-Type": "application/json"}
@@ -81,20 +81,20 @@ async def _create_all(
     return answers
 
 
-def _due(pods: Iterable[Json], rate: float | None) -> Iterator[tuple[float, Json]]:
+def _schedule(pods: Iterable[Json], rate: float | None) -> Iterator[tuple[float, Json]]:
     """Pods, each with the moment at which it is due; 0: at once."""
     begin = time.perf_counter()
     for index, pod in enumerate(pods):
         yield (begin + index / rate if rate else 0.0), pod
 
 
-async def _create(session: aiohttp.ClientSession, url: str, pod: Json, due: float) -> Answer:
+async def _create(session: aiohttp.ClientSession, url: str, pod: Json, due: float) -> CreateResult:
     namespace, name = pod["metadata"]["namespace"], pod["metadata"]["name"]
     path = f"{url}/api/v1/namespaces/{namespace}/pods"
     try:
         async with session.post(path, data=json.dumps(pod), timeout=aiohttp.ClientTimeout(30)) as response:
             body = await response.read()
             message = "" if response.status == 201 else str(json.loads(body).get("message", ""))
-            return Answer(name, response.status, message, time.perf_counter() - due)
+            return CreateResult(name, response.status, message, time.perf_counter() - due)
     except aiohttp.ClientError as error:
-        return Answer(name, 0, repr(error), time.perf_counter() - due)
+        return CreateResult(name, 0, repr(error), time.perf_counter() - due)

@@ -1,4 +1,4 @@
-"""Waiting for something to become true: asked again and again until a deadline, never slept for."""
+"""Polling until a condition holds or a deadline passes."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import TypeVar
 T = TypeVar("T")
 
 EVERY = 0.05
-"""Seconds between two questions."""
+"""Seconds between two polls."""
 
 
 def eventually(ask: Callable[[], T], *, until: Callable[[T], object] = bool, within: float = 30) -> T:
-    """The first answer that satisfies `until`.
+    """Return the first result that satisfies `until`.
 
     Args:
         ask: The question. An OSError (nobody there) or LookupError (not there yet) is an answer that does not satisfy.

@@ -1,4 +1,4 @@
-"""What our chain says of a pod in a namespace, beside what an API server said."""
+"""The outcomes that our admission chain predicts for a pod, compared with an API server's answer."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from tests.cluster.dryrun import Answer
+from tests.cluster.dryrun import ApiAnswer
 from webhook.engine.limitrange.validation import LimitRangeRefusal, predict_admission
 from webhook.engine.quota.admission import predict_quota_refusals
 from webhook.errors import QuantityError
@@ -22,8 +22,8 @@ from webhook.model.pods import parse_pod
 Json = dict[str, Any]
 
 
-class Outcome(NamedTuple):
-    """One thing that may become of a pod.
+class PredictedOutcome(NamedTuple):
+    """One possible outcome of creating a pod.
 
     Attributes:
         status: 201 taken, 400 cannot be read, 403 LimitRanger or a quota refuses it, 422 the API's rules do.
@@ -34,67 +34,73 @@ class Outcome(NamedTuple):
     """
 
     status: int
-    words: tuple[tuple[str, ...], ...] = ()
+    messages: tuple[tuple[str, ...], ...] = ()
     resources: tuple[Any, ...] = ()
-    seen: tuple[Any, ...] = ()
-    note: str | None = None
+    reviewed_resources: tuple[Any, ...] = ()
+    annotation: str | None = None
 
 
-def ranges_of(objects: Sequence[Json]) -> tuple[ParsedLimitRange, ...]:
-    """LimitRanges as stored."""
+def parse_limit_ranges(objects: Sequence[Json]) -> tuple[ParsedLimitRange, ...]:
+    """Parse stored LimitRanges."""
     return tuple(parse_limit_range(msgspec.convert(item, LimitRange)) for item in objects)
 
 
-def quotas_of(objects: Sequence[Json]) -> tuple[ResourceQuota, ...]:
-    """Quotas as stored."""
+def parse_quotas(objects: Sequence[Json]) -> tuple[ResourceQuota, ...]:
+    """Parse stored quotas."""
     return tuple(msgspec.convert(item, ResourceQuota) for item in objects)
 
 
-def outcomes(data: Json, ranges: Sequence[ParsedLimitRange], quotas: Sequence[ResourceQuota]) -> Iterator[Outcome]:
-    """Everything that may become of a pod: LimitRanger takes LimitRanges in an order that it does not tell."""
+def predict_outcomes(
+    data: Json, ranges: Sequence[ParsedLimitRange], quotas: Sequence[ResourceQuota]
+) -> Iterator[PredictedOutcome]:
+    """Yield every possible outcome of a pod: LimitRanger applies LimitRanges in an unspecified order."""
     for order in permutations(ranges):
         try:
-            yield _outcome(data, order, quotas)
+            yield _predict_outcome(data, order, quotas)
         except QuantityError:
-            yield Outcome(400)
+            yield PredictedOutcome(400)
 
 
 def _messages_of(refusals: Sequence[LimitRangeRefusal], name: str) -> dict[str, None]:
-    """The messages of one LimitRange, each once."""
+    """Return the distinct messages of one LimitRange."""
     return dict.fromkeys(refusal.message for refusal in refusals if refusal.limit_range == name)
 
 
-def _outcome(data: Json, order: Sequence[ParsedLimitRange], quotas: Sequence[ResourceQuota]) -> Outcome:
+def _predict_outcome(
+    data: Json, order: Sequence[ParsedLimitRange], quotas: Sequence[ResourceQuota]
+) -> PredictedOutcome:
     pod = parse_pod(data)
     judged = predict_admission(pod, order)
     if judged.invalid:
-        return Outcome(422)
+        return PredictedOutcome(422)
     if judged.refusals:
         names = dict.fromkeys(refusal.limit_range for refusal in judged.refusals)
-        return Outcome(403, tuple(tuple(_messages_of(judged.refusals, name)) for name in names))
+        return PredictedOutcome(403, tuple(tuple(_messages_of(judged.refusals, name)) for name in names))
     refused = predict_quota_refusals(pod, judged.amounts, quotas)
     if refused:
         # A form that a quota does not take is told before any ceiling is looked at.
         formal = [refusal for refusal in refused if not refusal.excesses]
-        return Outcome(403, tuple((refusal.message,) for refusal in formal or refused))
+        return PredictedOutcome(403, tuple((refusal.message,) for refusal in formal or refused))
     seen = default_pod_data(data, NamespaceLimitRanges(order))
     note = seen["metadata"].get("annotations", {}).get(LIMIT_RANGER_ANNOTATION)
     # What is read back has the API's own defaults put in once more.
-    return Outcome(201, (), texts_of(apply_request_defaults(judged.amounts)), texts_of(_stored(seen)), note)
+    return PredictedOutcome(
+        201, (), format_resources(apply_request_defaults(judged.amounts)), format_resources(_stored_amounts(seen)), note
+    )
 
 
-def _stored(data: Json) -> PodAmounts:
+def _stored_amounts(data: Json) -> PodAmounts:
     return apply_request_defaults(read_pod_amounts(parse_pod(data), {}, {}))
 
 
-def texts_of(holders: PodAmounts) -> tuple[Any, ...]:
+def format_resources(holders: PodAmounts) -> tuple[Any, ...]:
     """Limits and requests of every container, and of the pod as a whole, as the API server writes them."""
     each = [*holders.all_containers, *([holders.pod_level] if holders.pod_level else [])]
-    return tuple((_texts(holder.limits), _texts(holder.requests)) for holder in each)
+    return tuple((_format_amounts(holder.limits), _format_amounts(holder.requests)) for holder in each)
 
 
-def resources_in(answer: Answer) -> tuple[Any, ...]:
-    """The same, as the API server answered."""
+def answered_resources(answer: ApiAnswer) -> tuple[Any, ...]:
+    """Return limits and requests of every container in the API server's answer."""
     spec = answer.body["spec"]
     each = [*spec["containers"], *spec.get("initContainers", ())]
     sides = [container["resources"] for container in each] + ([spec["resources"]] if "resources" in spec else [])
@@ -103,27 +109,27 @@ def resources_in(answer: Answer) -> tuple[Any, ...]:
     )
 
 
-def _texts(amounts: Any) -> dict[str, str]:
+def _format_amounts(amounts: Any) -> dict[str, str]:
     return {name: canonical_text(amount) for name, amount in sorted(amounts.items())}
 
 
-def explains(outcome: Outcome, answer: Answer) -> bool:
-    """Is it what the API server answered?"""
+def matches_answer(outcome: PredictedOutcome, answer: ApiAnswer) -> bool:
+    """Return whether the API server's answer matches the outcome."""
     if outcome.status != answer.status:
         return False
     if answer.status == 403:
         said = answer.body["message"].partition(" is forbidden: ")[2]
-        return any(_same_message(parts, said) for parts in outcome.words)
+        return any(_same_message(parts, said) for parts in outcome.messages)
     if answer.status != 201:
         return True
     notes = answer.body["metadata"].get("annotations", {})
-    return outcome.resources == outcome.seen == resources_in(answer) and outcome.note == notes.get(
-        LIMIT_RANGER_ANNOTATION
-    )
+    return outcome.resources == outcome.reviewed_resources == answered_resources(
+        answer
+    ) and outcome.annotation == notes.get(LIMIT_RANGER_ANNOTATION)
 
 
 def _same_message(parts: tuple[str, ...], said: str) -> bool:
-    """The same sentences, each once; the API server goes through a map, so in any order."""
+    """Return whether a message holds the same sentences, each once; the API server iterates a map, so in any order."""
     if len(parts) == 1:
         return said == parts[0]
     rest = said.removeprefix("[").removesuffix("]")

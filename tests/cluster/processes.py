@@ -1,4 +1,4 @@
-"""Programs that are started, stopped, killed and started again, and never outlive us."""
+"""Programs that tests start, stop, kill and restart, and that end with the test process."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ LEFT = set(PORTS)
 """Those that were not given out yet."""
 
 CHANCE = random.SystemRandom()
-"""Not that of `random`, which property tests begin anew: it would give the same ports again."""
+"""Not that of `random`, which property tests reseed: it would return the same ports again."""
 
 
 def free_port() -> int:
-    """A TCP port of 127.0.0.1 that nothing listens on, and that nobody here was given to listen on later."""
+    """Return a TCP port of 127.0.0.1 that is free and has not been returned before."""
     for port in CHANCE.sample(sorted(LEFT), 100):
         with socket.socket() as probe:
             try:
@@ -43,7 +43,7 @@ def free_port() -> int:
 
 
 class Process:
-    """One program under its supervisor, which ends it when we stop it, forget it, or are killed.
+    """One program under its supervisor, which ends it when it is stopped or garbage-collected, or when we are killed.
 
     Args:
         name: What messages call it.
@@ -63,7 +63,7 @@ class Process:
 
     @property
     def running(self) -> bool:
-        """It was started and has not ended."""
+        """Return whether it was started and has not ended."""
         return self._supervisor is not None and self._supervisor.poll() is None
 
     @property
@@ -119,7 +119,7 @@ class Process:
         self._end(signal.SIGTERM, within)
 
     def kill(self) -> None:
-        """End it as a crash would (SIGKILL), and wait until it has gone."""
+        """Kill it (SIGKILL), and wait until it has ended."""
         self._end(signal.SIGKILL, 30)
 
     def restart(self) -> None:

@@ -1,4 +1,4 @@
-"""What the Prometheus operator makes of our ServiceMonitor and our PrometheusRule, and a Prometheus that goes by it."""
+"""A Prometheus configured from our ServiceMonitor and PrometheusRule as the Prometheus operator would."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ OFTEN = "1s"
 
 
 @contextmanager
-def scraping(plane: Plane, monitoring: Sequence[Json], service: Json, port: int) -> Iterator[Prometheus]:
+def scrape_service(plane: Plane, monitoring: Sequence[Json], service: Json, port: int) -> Iterator[Prometheus]:
     """Inside, a Prometheus scrapes a Service at a port of this machine as the monitor says, and follows the rules.
 
     Args:

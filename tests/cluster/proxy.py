@@ -1,4 +1,4 @@
-"""A plain TCP proxy, as a Service is: each new connection goes to the next backend, and what is open stays."""
+"""A TCP proxy that acts like a Service: each new connection goes to the next backend, and open connections stay."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from contextlib import closing, contextmanager, suppress
 CHUNK = 65536
 
 
-class Proxy:
+class TcpProxy:
     """Where connections go.
 
     Attributes:
@@ -46,9 +46,9 @@ async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
 
 
 @contextmanager
-def proxying(port: int, backends: list[int]) -> Iterator[Proxy]:
+def serve_proxy(port: int, backends: list[int]) -> Iterator[TcpProxy]:
     """Inside, a proxy listens on a port of this machine."""
-    proxy, loop = Proxy(backends), asyncio.new_event_loop()
+    proxy, loop = TcpProxy(backends), asyncio.new_event_loop()
     server = loop.run_until_complete(_listen(proxy, port))
     thread = threading.Thread(target=loop.run_forever, daemon=True)
     thread.start()
@@ -62,7 +62,7 @@ def proxying(port: int, backends: list[int]) -> Iterator[Proxy]:
         loop.close()
 
 
-async def _listen(proxy: Proxy, port: int) -> asyncio.Server:
+async def _listen(proxy: TcpProxy, port: int) -> asyncio.Server:
     return await asyncio.start_server(proxy.serve, "127.0.0.1", port)
 
 

@@ -134,7 +134,7 @@ def usage(random: Random, hard: Json) -> Json:
     return {key: random.choice(("0", "0", "0", "1", "2", most)) for key, most in hard.items()}
 
 
-def placed(random: Random, pod: Json) -> Json:
+def with_quota_scope_fields(random: Random, pod: Json) -> Json:
     """The pod with what the scopes of quotas look at."""
     spec = pod["spec"]
     if random.random() < 0.3:

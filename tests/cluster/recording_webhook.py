@@ -1,4 +1,4 @@
-"""A webhook of somebody else: it says yes to everything, and remembers what it was asked."""
+"""A webhook that allows everything and records the requests it receives."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from webhook.certs.issuer import SelfSignedPair, create_self_signed
 from webhook.manifests.webhooks import webhook_configurations
 
 
-class Recorder:
-    """What was asked, and where to ask.
+class RecordingWebhook:
+    """A webhook server and the requests it received.
 
     Attributes:
         reviews: Requests of AdmissionReviews, each with the path it came by.
@@ -35,12 +35,12 @@ class Recorder:
         self.url = f"https://127.0.0.1:{port}"
         self.bundle = b64encode(pair.authority).decode()
 
-    def called(self, name: str) -> set[str]:
-        """The paths by which it was asked about objects of a name, without the slash."""
-        return {path[1:] for path, request in self.reviews if name_of(request) == name}
+    def paths_called_for(self, name: str) -> set[str]:
+        """Return the paths called for objects of a name, without the slash."""
+        return {path[1:] for path, request in self.reviews if object_name(request) == name}
 
-    def by_url(self, configuration: Json) -> Json:
-        """A webhook configuration that calls it instead, each webhook by a path that is its name's first part."""
+    def redirect(self, configuration: Json) -> Json:
+        """Return a webhook configuration that calls this server instead, each webhook at the first part of its name."""
         webhooks = [
             {**hook, "clientConfig": {"url": f"{self.url}/{hook['name'].partition('.')[0]}", "caBundle": self.bundle}}
             for hook in configuration["webhooks"]
@@ -48,20 +48,20 @@ class Recorder:
         return {**configuration, "webhooks": webhooks}
 
 
-def name_of(request: Mapping[str, Any]) -> str:
-    """The name of what a request is about."""
+def object_name(request: Mapping[str, Any]) -> str:
+    """Return the name of a request's object."""
     name: str = request.get("name") or request["object"]["metadata"].get("name", "")
     return name
 
 
-def nothing(_request: Json) -> list[Json]:
-    """No operation."""
+def no_patch(_request: Json) -> list[Json]:
+    """Return an empty patch."""
     return []
 
 
 @contextmanager
-def recording(patch: Callable[[Json], list[Json]] = nothing) -> Iterator[Recorder]:
-    """A recorder, listening until the block ends. `patch` gives the JSON Patch of its answer to a request."""
+def serve_recording_webhook(patch: Callable[[Json], list[Json]] = no_patch) -> Iterator[RecordingWebhook]:
+    """Serve a recording webhook until the block ends. `patch` returns the JSON Patch of its answer to a request."""
     pair = create_self_signed(["127.0.0.1"], datetime.now(UTC))
 
     class Handler(BaseHTTPRequestHandler):
@@ -87,7 +87,7 @@ def recording(patch: Callable[[Json], list[Json]] = nothing) -> Iterator[Recorde
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.daemon_threads = True
     server.socket = _tls(pair).wrap_socket(server.socket, server_side=True)
-    recorder = Recorder(server.server_address[1], pair)
+    recorder = RecordingWebhook(server.server_address[1], pair)
     thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
     thread.start()
     try:
@@ -109,25 +109,25 @@ def _tls(pair: SelfSignedPair) -> ssl.SSLContext:
 
 
 @contextmanager
-def hooked(plane: Any, namespace: str) -> Iterator[Recorder]:
-    """Inside, a real API server has our configurations, and asks a recorder about pods of a namespace of this name."""
+def register_recording_webhook(plane: Any, namespace: str) -> Iterator[RecordingWebhook]:
+    """Register our configurations for one namespace, with a recording webhook as their server."""
     pod = make_pod("probe").gpus(1).namespace(namespace).build()
 
     def is_asked() -> bool:
         plane.api.create(f"/api/v1/namespaces/{namespace}/pods", pod, dryRun="All")
-        return recorder.called("probe") >= {"mutate", "validate"}
+        return recorder.paths_called_for("probe") >= {"mutate", "validate"}
 
     with (
         plane.namespace_called(namespace),
-        recording() as recorder,
-        stored(plane, [recorder.by_url(one) for one in webhook_configurations()]),
+        serve_recording_webhook() as recorder,
+        apply_admission_objects(plane, [recorder.redirect(one) for one in webhook_configurations()]),
     ):
         eventually(is_asked)
         yield recorder
 
 
-def paths(objects: Sequence[Json]) -> list[str]:
-    """Where objects of admissionregistration are, by their kind and name."""
+def admission_object_paths(objects: Sequence[Json]) -> list[str]:
+    """Return the API paths of admissionregistration objects."""
     plurals = {
         "MutatingWebhookConfiguration": "mutatingwebhookconfigurations",
         "ValidatingWebhookConfiguration": "validatingwebhookconfigurations",
@@ -139,13 +139,13 @@ def paths(objects: Sequence[Json]) -> list[str]:
 
 
 @contextmanager
-def stored(plane: Any, objects: Sequence[Json]) -> Iterator[None]:
-    """Inside, the API server has these objects of admissionregistration."""
+def apply_admission_objects(plane: Any, objects: Sequence[Json]) -> Iterator[None]:
+    """Create these admissionregistration objects for the block."""
     try:
-        for path, one in zip(paths(objects), objects, strict=True):
+        for path, one in zip(admission_object_paths(objects), objects, strict=True):
             plane.api.create(path.rpartition("/")[0], one)
         yield
     finally:
-        for path in paths(objects):
+        for path in admission_object_paths(objects):
             if plane.api.exists(path):
                 plane.api.delete(path)

@@ -1,4 +1,4 @@
-"""Several servers where one was installed: behind a plain TCP proxy, as behind a Service."""
+"""Several servers behind a TCP proxy, as behind a Service."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from tests.cluster.installation import Installed, is_ready
+from tests.cluster.installation import Installation, is_ready
 from tests.cluster.polling import eventually
 from tests.cluster.processes import Process, free_port
-from tests.cluster.proxy import Proxy, proxying
+from tests.cluster.proxy import TcpProxy, serve_proxy
 
 
 class Replicas:
     """Servers behind a proxy, in the order they were started in."""
 
-    def __init__(self, site: Installed, proxy: Proxy) -> None:
+    def __init__(self, site: Installation, proxy: TcpProxy) -> None:
         self._site, self._proxy = site, proxy
         self.running: list[tuple[int, Process]] = []
         self.all: list[Process] = []
@@ -23,14 +23,14 @@ class Replicas:
     def add(self) -> None:
         """Start one; connections go there once it is ready."""
         port = free_port()
-        server = self._site.another(f"replica-{len(self.all)}", port, "--drain-seconds=2")
+        server = self._site.start_server(f"replica-{len(self.all)}", port, "--drain-seconds=2")
         self.all.append(server)
         server.start()
         self.running.append((port, server))
         self._proxy.backends = [port for port, _ in self.running]
 
     def remove_oldest(self) -> None:
-        """End one in order. As endpoints do, the proxy hears of it when it is not ready any more, and not before."""
+        """Stop the oldest one. Like an endpoint, it leaves the proxy when it is no longer ready, and not before."""
         port, server = self.running.pop(0)
         server.send(signal.SIGTERM)
         eventually(lambda: not serves(port))
@@ -39,7 +39,7 @@ class Replicas:
 
 
 def serves(port: int) -> bool:
-    """Is the server there ready?"""
+    """Return whether the server at this port is ready."""
     try:
         return is_ready(port)
     except OSError:
@@ -47,18 +47,18 @@ def serves(port: int) -> bool:
 
 
 @contextmanager
-def two_replicas(site: Installed) -> Iterator[Replicas]:
-    """Inside, two servers are where the one server was, which is there again afterwards."""
+def two_replicas(site: Installation) -> Iterator[Replicas]:
+    """Replace the one server by two within the block."""
     site.replica.stop()
-    with proxying(site.port, []) as proxy:
+    with serve_proxy(site.port, []) as proxy:
         found = Replicas(site, proxy)
         try:
             found.add()
             found.add()
-            eventually(site.answers)
+            eventually(site.webhooks_answer)
             yield found
         finally:
             for server in found.all:
                 server.kill()
     site.replica.start()
-    eventually(site.answers)
+    eventually(site.webhooks_answer)

@@ -1,9 +1,9 @@
-"""Run one program, and end it for sure once whoever asked for it is gone, killed or not.
+"""Run one program, and kill it when the process that started it has ended.
 
     python -I -S supervisor.py PROGRAM ARGUMENT...
 
 The asker holds the other end of standard input. Each line of it is the number of a signal to send; its end means that
-nobody is there any more, and kills the program and all that it started. Needs nothing but the standard library.
+that process has ended, and kills the program and all that it started. Needs only the standard library.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ import signal
 import subprocess
 import sys
 
-STEP = 0.2
-"""Seconds until a look at whether the program, or the asker, has ended by itself."""
+POLL_SECONDS = 0.2
+"""Seconds between checks whether the program, or the process that started it, has ended."""
 
 
 def main() -> int:
@@ -24,25 +24,25 @@ def main() -> int:
         signal.signal(number, lambda *_: sys.exit(1))
     child = subprocess.Popen(sys.argv[1:], stdin=subprocess.DEVNULL, start_new_session=True)
     try:
-        while child.poll() is None and os.getppid() == asker and obey(child.pid):
+        while child.poll() is None and os.getppid() == asker and forward_signals(child.pid):
             pass
     finally:
-        send(child.pid, signal.SIGKILL)
+        signal_group(child.pid, signal.SIGKILL)
         child.wait()
     return child.returncode
 
 
-def obey(group: int) -> bool:
-    """Wait a step for orders, and pass them on; False once there will be no more."""
-    if not select.select([0], [], [], STEP)[0]:
+def forward_signals(group: int) -> bool:
+    """Wait briefly for signal numbers, and forward them; False at the end of input."""
+    if not select.select([0], [], [], POLL_SECONDS)[0]:
         return True
     orders = os.read(0, 1024).split()
     for order in orders:
-        send(group, int(order))
+        signal_group(group, int(order))
     return bool(orders)
 
 
-def send(group: int, number: int) -> None:
+def signal_group(group: int, number: int) -> None:
     """Send a signal to all of a group that is left."""
     try:
         os.killpg(group, number)

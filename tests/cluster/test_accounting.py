@@ -1,4 +1,4 @@
-"""The accounting resource on a real control plane: what `accounting enable` prints works, and the quota holds."""
+"""`accounting enable` on a real control plane: its output works, and the quota is enforced."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from webhook.documents.reader import read_documents
 from webhook.model.gpu_resources import ACCOUNTING_RESOURCE
 
 
-def printed(namespace: str) -> list[dict[str, object]]:
-    """What the command prints, as documents."""
+def printed_documents(namespace: str) -> list[dict[str, object]]:
+    """Return the documents that the command prints."""
     ran = CliRunner().invoke(build_app(["accounting"]), ["accounting", "enable", "-n", namespace, "--gpus", "1"])
     return [document.data for document in read_documents(ran.stdout.encode(), "stdout")]
 
 
 def check(plane: Plane, namespace: str) -> Result:
-    """What the other command says of the plane as it is now."""
+    """Return the result of `accounting check` for the plane."""
     flags = ["accounting", "check", "-n", namespace, "--kubeconfig", str(plane.kubeconfig)]
     return CliRunner().invoke(build_app(["accounting"]), flags)
 
 
 def test_a_pod_runs_and_the_next_one_is_over_the_ceiling(plane: Plane, nodes: list[str], namespace: str) -> None:
-    entry, quota = printed(namespace)
+    entry, quota = printed_documents(namespace)
     plane.api.create(f"/api/v1/namespaces/{namespace}/resourcequotas", quota)
     counted = f"/api/v1/namespaces/{namespace}/resourcequotas/gpus"
     eventually(lambda: plane.api.get(counted)["status"].get("hard"))

@@ -1,4 +1,4 @@
-"""What benchmarks post is what a real API server sends: the objects, and what their reviews name."""
+"""AdmissionReviews of the benchmarks match those of a real API server."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from benchmarks.controller_pods import indexed, owned
 from tests.cluster.client import Json
 from tests.cluster.plane import Plane
 from tests.cluster.polling import eventually
-from tests.cluster.recording_webhook import Recorder, hooked
+from tests.cluster.recording_webhook import RecordingWebhook, register_recording_webhook
 
 SPACE = "arriving"
 SHM = {"name": "shm", "mountPath": "/dev/shm"}
@@ -71,23 +71,23 @@ JOB: Json = {
 
 
 @pytest.fixture(scope="module")
-def recorder(plane: Plane) -> Iterator[Recorder]:
+def recorder(plane: Plane) -> Iterator[RecordingWebhook]:
     """Our configurations on a real API server, calling a recorder."""
-    with hooked(plane, SPACE) as found:
+    with register_recording_webhook(plane, SPACE) as found:
         yield found
 
 
-def arrived(recorder: Recorder, kind: str, start: str) -> Json:
+def recorded_review(recorder: RecordingWebhook, kind: str, start: str) -> Json:
     """What came for the first object of a kind whose name begins so."""
 
     def found() -> list[Json]:
         objects = [request["object"] for _, request in recorder.reviews if request["kind"]["kind"] == kind]
-        return [one for one in objects if called(one).startswith(start)]
+        return [one for one in objects if generate_name(one).startswith(start)]
 
     return eventually(found)[0]
 
 
-def test_a_review_names_what_a_real_one_names(recorder: Recorder) -> None:
+def test_a_review_names_what_a_real_one_names(recorder: RecordingWebhook) -> None:
     real = next(one for _, one in recorder.reviews if one["kind"]["kind"] == "Pod")
 
     ours = json.loads(review_bytes(as_stored({"metadata": {"name": "probe"}, "spec": SPEC}, SPACE)))["request"]
@@ -97,7 +97,7 @@ def test_a_review_names_what_a_real_one_names(recorder: Recorder) -> None:
     assert {key: ours[key] for key in same} == {key: real[key] for key in same}
 
 
-def called(data: Json) -> str:
+def generate_name(data: Json) -> str:
     name: str = data["metadata"].get("generateName") or data["metadata"]["name"]
     return name
 
@@ -107,16 +107,16 @@ def token_of(pod: Json) -> str:
     return suffix
 
 
-def in_terms_of(ours: Json, real: Json) -> Json:
+def with_our_identifiers(ours: Json, real: Json) -> Json:
     """The real one, with our name, uid and moment for what no two have alike."""
     text = json.dumps(real)
-    for mine, its in zip(apart(ours), apart(real), strict=True):
+    for mine, its in zip(differing_fields(ours), differing_fields(real), strict=True):
         text = text.replace(its, mine)
     pod: Json = json.loads(text)
     return pod
 
 
-def apart(data: Json) -> list[str]:
+def differing_fields(data: Json) -> list[str]:
     metadata = data["metadata"]
     [managed] = metadata["managedFields"]
     owners = [(owner["uid"], owner["name"].rpartition("-")[2]) for owner in metadata.get("ownerReferences", [])]
@@ -124,32 +124,34 @@ def apart(data: Json) -> list[str]:
 
 
 @pytest.mark.parametrize("workload", [DEPLOYMENT, JOB], ids=["a Deployment", "an indexed Job"])
-def test_a_pod_of_a_workload_arrives_as_benchmarks_have_it(plane: Plane, recorder: Recorder, workload: Json) -> None:
+def test_a_pod_of_a_workload_arrives_as_benchmarks_have_it(
+    plane: Plane, recorder: RecordingWebhook, workload: Json
+) -> None:
     plane.kubectl("apply", "-f", "-", stdin=json.dumps(workload))
 
-    real = arrived(recorder, "Pod", called(workload))
+    real = recorded_review(recorder, "Pod", generate_name(workload))
 
     pod = owned(workload["spec"]["template"], workload)
     ours = as_stored(indexed(pod, 0) if workload is JOB else pod, SPACE, suffix=token_of(real))
-    assert in_terms_of(ours, real) == ours
+    assert with_our_identifiers(ours, real) == ours
 
 
-def test_a_pod_of_nobody_arrives_as_benchmarks_have_it(plane: Plane, recorder: Recorder) -> None:
+def test_a_pod_of_nobody_arrives_as_benchmarks_have_it(plane: Plane, recorder: RecordingWebhook) -> None:
     pod = {"metadata": {"name": "alone", "labels": {"app": "train"}}, "spec": SPEC}
     plane.api.create(f"/api/v1/namespaces/{SPACE}/pods", {"apiVersion": "v1", "kind": "Pod", **pod})
 
-    real = arrived(recorder, "Pod", "alone")
+    real = recorded_review(recorder, "Pod", "alone")
 
     ours = as_stored(pod, SPACE, suffix=token_of(real))
-    assert in_terms_of(ours, real) == ours
+    assert with_our_identifiers(ours, real) == ours
 
 
-def test_a_workload_arrives_with_what_benchmarks_have_of_it(plane: Plane, recorder: Recorder) -> None:
+def test_a_workload_arrives_with_what_benchmarks_have_of_it(plane: Plane, recorder: RecordingWebhook) -> None:
     """Benchmarks leave out what a Deployment has beside its template: a little less to read than what really comes."""
     workload = DEPLOYMENT | {"metadata": {"name": "applied", "namespace": SPACE}}
     plane.kubectl("apply", "-f", "-", stdin=json.dumps(workload))
 
-    real = arrived(recorder, "Deployment", "applied")
+    real = recorded_review(recorder, "Deployment", "applied")
 
     ours = as_applied(workload, [("spec", "template", "spec")])
     assert managed_head(real) == managed_head(ours)

@@ -72,7 +72,7 @@ def node(plane: Plane, kind: None) -> Iterator[str]:
 
 @pytest.fixture
 def space(plane: Plane, kind: None) -> Iterator[None]:
-    """Our namespace, which a dry run needs to be there."""
+    """Our namespace, which a dry run requires."""
     with plane.namespace_called(SYSTEM_NAMESPACE):
         yield
 
@@ -108,7 +108,7 @@ def agent(plane: Plane, node: str, socket: Path) -> Iterator[Process]:
             process.stderr.close()
 
 
-def stored(plane: Plane, name: str) -> Json:
+def get_gpu_node(plane: Plane, name: str) -> Json:
     try:
         return plane.api.get(f"{GPUNODES}/{name}")
     except RefusedError as error:
@@ -121,8 +121,8 @@ async def test_the_agent_is_ready_and_says_why_it_sees_nothing(plane: Plane, nod
 
         def live() -> None:
             with agent(plane, node, socket) as process:
-                eventually(lambda: stored(plane, node)["status"]["message"])
-                found = stored(plane, node)
+                eventually(lambda: get_gpu_node(plane, node)["status"]["message"])
+                found = get_gpu_node(plane, node)
                 assert found["status"]["message"].startswith("no NVIDIA driver")
                 assert found["metadata"]["ownerReferences"][0]["name"] == node
                 assert process.page("/healthz") == "ok\n"
@@ -173,7 +173,7 @@ async def test_a_status_of_ours_is_taken_without_losing_a_field(plane: Plane, no
         assert not await publisher.publish(status)
         assert not await GpuNodePublisher(api, node, monotonic, Random(1)).publish(status)
 
-    assert msgspec.convert(stored(plane, node), GPUNode).status == status
+    assert msgspec.convert(get_gpu_node(plane, node), GPUNode).status == status
     columns = plane.kubectl("get", "gpunodes", node).stdout
     assert "NVIDIA-A100-PCIE-80GB" in columns
 
@@ -211,7 +211,7 @@ def test_an_agent_writes_about_its_own_node_only(plane: Plane, node: str, space:
     for name in (node, "of-somebody"):
         body = {"metadata": {"name": name}}
         plane.api.create(f"/apis/coordination.k8s.io/v1/namespaces/{SYSTEM_NAMESPACE}/leases", body)
-    policy = [one for one in built(plane) if one["kind"].startswith("ValidatingAdmissionPolicy")]
+    policy = [one for one in kustomize_build(plane) if one["kind"].startswith("ValidatingAdmissionPolicy")]
     for one, path in zip(policy, ("validatingadmissionpolicies", "validatingadmissionpolicybindings"), strict=True):
         plane.api.create(f"/apis/admissionregistration.k8s.io/v1/{path}", one)
 
@@ -231,7 +231,7 @@ def test_an_agent_writes_about_its_own_node_only(plane: Plane, node: str, space:
             plane.api.delete(f"/apis/admissionregistration.k8s.io/v1/{path}/rightslice-agent")
 
 
-def built(plane: Plane) -> list[Json]:
-    """What kustomize makes of the agent's manifests."""
+def kustomize_build(plane: Plane) -> list[Json]:
+    """Return the objects that kustomize builds from the agent's manifests."""
     text = plane.kubectl("kustomize", str(ROOT / "manifests" / "agent")).stdout
     return [document.data for document in read_documents(text, "agent", aliases=True)]

@@ -1,4 +1,4 @@
-"""Building a program for real, with Go: once, whole or not at all, and with a way out where it cannot be done."""
+"""Building a program with Go: once, atomically, and with instructions if it fails."""
 
 from __future__ import annotations
 

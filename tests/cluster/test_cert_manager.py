@@ -15,15 +15,15 @@ from typing import NamedTuple
 import pytest
 
 from tests.builders import make_pod
-from tests.cluster.certmanager import CertManager, Mounted
+from tests.cluster.certmanager import CertManagerStub, MountedSecret
 from tests.cluster.client import Json, RefusedError
 from tests.cluster.credentials import kubeconfig
 from tests.cluster.installation import is_ready, reachable
-from tests.cluster.operator_crds import kinds_of
+from tests.cluster.operator_crds import serve_operator_kinds
 from tests.cluster.plane import Plane
 from tests.cluster.polling import eventually
 from tests.cluster.processes import Process, free_port
-from tests.cluster.test_certificates import Caller
+from tests.cluster.test_certificates import ContinuousCaller
 from tests.conftest import ROOT
 from tests.policy.policy_texts import policy_text
 from tests.server.managed_site import served
@@ -43,23 +43,23 @@ AUTHORITY, SERVING = f"{SYSTEM_NAMESPACE}/rightslice-authority", f"{SYSTEM_NAMES
 NAME = f"rightslice.{SYSTEM_NAMESPACE}.svc"
 
 
-class Site(NamedTuple):
+class CertManagerSite(NamedTuple):
     """A control plane, what was applied, what cert-manager does there, the mounted Secret, and the one replica."""
 
     plane: Plane
     objects: list[Json]
-    manager: CertManager
-    mount: Mounted
+    manager: CertManagerStub
+    mount: MountedSecret
     replica: Process
     port: int
 
     def call(self) -> None:
-        """Have a pod judged, by both webhooks."""
+        """Create a pod that both webhooks evaluate."""
         pod = make_pod("probe").namespace("default").gpus(1).build()
         self.plane.api.create("/api/v1/namespaces/default/pods", pod, dryRun="All")
 
     def answers(self) -> bool:
-        """Is a pod judged, and not refused because nobody could be asked?"""
+        """Return whether a pod is evaluated, rather than rejected because no webhook was reachable."""
         try:
             self.call()
         except RefusedError as refusal:
@@ -74,24 +74,24 @@ class Site(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def site(plane: Plane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+def site(plane: Plane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[CertManagerSite]:
     """The overlay, applied; its server runs with the service account's token, as one that is inside the cluster."""
     folder, port = tmp_path_factory.mktemp("cert-manager"), free_port()
     built = plane.kubectl("kustomize", str(ROOT / "manifests" / "overlays" / "cert-manager")).stdout
     objects = [reachable(document.data, port) for document in read_documents(built, "built", aliases=True)]
-    manager = CertManager(plane, objects)
+    manager = CertManagerStub(plane, objects)
     kinds = ("certificates.cert-manager.io", "issuers.cert-manager.io")
-    with kinds_of(plane, "cert-manager", *kinds), applied(plane, objects):
+    with serve_operator_kinds(plane, "cert-manager", *kinds), applied(plane, objects):
         manager.issue(AUTHORITY)
         manager.issue(SERVING)
-        mount = Mounted(plane, SECRET, folder / "tls")
+        mount = MountedSecret(plane, SECRET, folder / "tls")
         token = plane.kubectl("create", "token", "rightslice", f"--namespace={SYSTEM_NAMESPACE}").stdout.strip()
         (folder / "account").write_text(kubeconfig(plane.url, plane.ca, token), encoding="utf-8")
         replica = Process("rightslice", command(objects, folder, port), folder / "log", lambda: is_ready(port))
         try:
             replica.start()
             manager.inject()
-            found = Site(plane, objects, manager, mount, replica, port)
+            found = CertManagerSite(plane, objects, manager, mount, replica, port)
             eventually(found.answers)
             yield found
         finally:
@@ -130,10 +130,10 @@ def command(objects: list[Json], folder: Path, port: int) -> list[str]:
     return ["env", "KUBERNETES_SERVICE_HOST=127.0.0.1", sys.executable, "-m", "webhook.cli", *own, *here]
 
 
-def test_no_call_is_lost_when_cert_manager_renews_the_certificate_or_the_authority(site: Site) -> None:
+def test_no_call_is_lost_when_cert_manager_renews_the_certificate_or_the_authority(site: CertManagerSite) -> None:
     """The injector is quicker than kubelet: what is served is from before, and what is trusted from after."""
     seen = [site.served()]
-    with Caller(site) as caller:
+    with ContinuousCaller(site) as caller:
         for renewed in ([SERVING], [AUTHORITY, SERVING]):
             for name in renewed:
                 site.manager.issue(name)
@@ -147,7 +147,7 @@ def test_no_call_is_lost_when_cert_manager_renews_the_certificate_or_the_authori
     assert len(set(seen)) == 3
 
 
-def test_a_replica_leads_and_says_what_became_of_policies(site: Site) -> None:
+def test_a_replica_leads_and_says_what_became_of_policies(site: CertManagerSite) -> None:
     site.plane.api.create(POLICIES, json.loads(policy_text("said", match={"namespaces": ["nobody"]})))
     try:
         conditions = eventually(lambda: site.plane.api.get(f"{POLICIES}/said")["status"]["conditions"])
@@ -166,13 +166,13 @@ RIGHTS = {
 
 
 @pytest.mark.parametrize(("right", "granted"), RIGHTS.items(), ids=RIGHTS)
-def test_what_cert_manager_does_is_no_right_of_ours(site: Site, right: str, granted: str) -> None:
+def test_what_cert_manager_does_is_no_right_of_ours(site: CertManagerSite, right: str, granted: str) -> None:
     may = ["auth", "can-i", *right.split(), f"--as={ACCOUNT}", f"--namespace={SYSTEM_NAMESPACE}"]
 
     assert site.plane.kubectl(*may, check=False).stdout.strip() == granted
 
 
-def test_doctor_finds_the_certificate_right(site: Site) -> None:
+def test_doctor_finds_the_certificate_right(site: CertManagerSite) -> None:
     async def facts() -> ClusterFacts:
         async with await KubeClient.connect(str(site.plane.kubeconfig)) as api:
             return await read_cluster_facts(api)
@@ -183,7 +183,7 @@ def test_doctor_finds_the_certificate_right(site: Site) -> None:
     assert any(line.startswith("serving certificate expires in 89 days") for line in lines)
 
 
-def test_nothing_is_asked_for_that_is_not_granted(site: Site) -> None:
+def test_nothing_is_asked_for_that_is_not_granted(site: CertManagerSite) -> None:
     assert "forbidden" not in site.replica.log.read_text(encoding="utf-8")
 
 
@@ -192,7 +192,7 @@ def rightslice(plane: Plane, *words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
 
 
-def test_install_does_not_mix_its_own_certificates_into_it(site: Site) -> None:
+def test_install_does_not_mix_its_own_certificates_into_it(site: CertManagerSite) -> None:
     done = rightslice(site.plane, "install", "--mode=audit")
 
     assert done.returncode == 2
@@ -200,7 +200,7 @@ def test_install_does_not_mix_its_own_certificates_into_it(site: Site) -> None:
     assert site.answers()
 
 
-def test_uninstall_leaves_nothing_of_it_nor_of_what_cert_manager_made(site: Site) -> None:
+def test_uninstall_leaves_nothing_of_it_nor_of_what_cert_manager_made(site: CertManagerSite) -> None:
     site.replica.kill()
     authority = f"/api/v1/namespaces/{SYSTEM_NAMESPACE}/secrets/rightslice-authority"
     assert all(map(site.plane.api.exists, [authority, *map(api_path, site.objects)]))

@@ -1,4 +1,4 @@
-"""Certificates on a real API server: made once, trusted before they are served, mended without a lost call."""
+"""Certificates on a real API server: issued once, trusted before they are served, repaired without a failed call."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ SEAT = "rightslice"
 
 
 @contextmanager
-def serving(store: Store, file: Path, monotonic: Callable[[], float] = time.monotonic) -> Iterator[Site]:
+def serving(store: CertificateStore, file: Path, monotonic: Callable[[], float] = time.monotonic) -> Iterator[Site]:
     """A server with a certificate from the Secret, which it asks for by a kubeconfig."""
     api = KubeClient(asyncio.run(ClusterAccess(str(file)).read()))
 
@@ -51,7 +51,7 @@ def serving(store: Store, file: Path, monotonic: Callable[[], float] = time.mono
         yield site
 
 
-class Store:
+class CertificateStore:
     """A Secret, and two webhook configurations that call a port of this machine for the pods of one namespace."""
 
     def __init__(self, plane: Plane, namespace: str) -> None:
@@ -94,7 +94,7 @@ class Store:
         return {b64decode(webhook["clientConfig"].get("caBundle") or "") for webhook in found}
 
     def set_bundle(self, path: str, bundle: bytes) -> None:
-        """Somebody edits a webhook."""
+        """Replace the caBundle of a webhook."""
         operation = {"op": "add", "path": "/webhooks/0/clientConfig/caBundle", "value": b64encode(bundle).decode()}
         self.plane.api.patch(path, [operation], "json")
 
@@ -103,12 +103,12 @@ class Store:
         self.plane.api.create(self.secret.collection_path, build_secret(held, self.secret, None))
 
     def call(self) -> None:
-        """Have a pod judged, by both webhooks."""
+        """Create a pod that both webhooks evaluate."""
         pods = f"/api/v1/namespaces/{self.namespace}/pods"
         self.plane.api.create(pods, make_pod("probe").namespace(self.namespace).build(), dryRun="All")
 
     def is_called(self) -> bool:
-        """Is a pod judged, and not refused because nobody could be asked?"""
+        """Return whether a pod is evaluated, rather than rejected because no webhook was reachable."""
         try:
             self.call()
         except RefusedError as refusal:
@@ -119,33 +119,33 @@ class Store:
 
 
 @pytest.fixture
-def store(plane: Plane, namespace: str) -> Iterator[Store]:
+def store(plane: Plane, namespace: str) -> Iterator[CertificateStore]:
     """A Secret that is not there yet, and configurations that are deleted afterwards."""
-    one = Store(plane, namespace)
+    one = CertificateStore(plane, namespace)
     yield one
     for path in one.paths:
         if plane.api.exists(path):
             plane.api.delete(path)
 
 
-class Called(Protocol):
-    """Who is called."""
+class PodEvaluator(Protocol):
+    """A server that evaluates pods."""
 
     def call(self) -> None:
-        """Have a pod judged; RefusedError or OSError where it is not."""
+        """Create a pod to evaluate; RefusedError or OSError if it is not evaluated."""
 
 
-class Caller:
-    """Somebody who creates pods all the time."""
+class ContinuousCaller:
+    """A thread that creates pods continuously."""
 
-    def __init__(self, called: Called) -> None:
+    def __init__(self, called: PodEvaluator) -> None:
         self.calls = 0
         self.failures: list[str] = []
         self._called = called
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._go_on)
 
-    def __enter__(self) -> Caller:
+    def __enter__(self) -> ContinuousCaller:
         self._thread.start()
         return self
 
@@ -168,7 +168,7 @@ class Caller:
         assert self.failures == []
 
 
-def test_of_three_that_race_one_makes_the_secret(store: Store) -> None:
+def test_of_three_that_race_one_makes_the_secret(store: CertificateStore) -> None:
     async def race() -> list[ReconcileResult]:
         access = await ClusterAccess(str(store.plane.kubeconfig)).read()
         async with KubeClient(access) as one, KubeClient(access) as two, KubeClient(access) as three:
@@ -182,7 +182,7 @@ def test_of_three_that_race_one_makes_the_secret(store: Store) -> None:
         store.plane.api.delete(store.secret.path)
 
 
-def test_no_call_is_lost_before_while_and_after_an_authority_is_replaced(store: Store) -> None:
+def test_no_call_is_lost_before_while_and_after_an_authority_is_replaced(store: CertificateStore) -> None:
     begun = _now() - timedelta(days=250)
     aged = state_after_step(CreateAuthority("of old"), SecretState(), (), begun)
     store.write(state_after_step(IssueCertificate("of old"), aged, (ADDRESS,), _now()))
@@ -192,7 +192,7 @@ def test_no_call_is_lost_before_while_and_after_an_authority_is_replaced(store: 
     with serving(store, store.plane.kubeconfig, lambda: time.monotonic() + skipped) as site:
         store.add_hooks(site.port)
         eventually(store.is_called)
-        with Caller(store) as caller:
+        with ContinuousCaller(store) as caller:
             caller.wait_for(20)
             both = store.held.authorities
             assert both[1:] == old
@@ -211,7 +211,7 @@ def test_no_call_is_lost_before_while_and_after_an_authority_is_replaced(store: 
 
 
 @pytest.fixture
-def replicas(store: Store) -> Iterator[list[Process]]:
+def replicas(store: CertificateStore) -> Iterator[list[Process]]:
     """Three processes that share the Secret; the webhooks call the first."""
     arguments = ["--policies", "policies", "--cluster", "demo", "--listen", f"{ADDRESS}:0", "--managed-tls"]
     arguments += ["--tls-secret", str(store.secret), "--tls-names", ADDRESS, "--webhook-configurations", store.hooks]
@@ -231,7 +231,9 @@ def _end(process: Process) -> None:
     process.end()
 
 
-def test_three_processes_share_a_certificate_and_mend_what_is_spoilt(store: Store, replicas: list[Process]) -> None:
+def test_three_processes_share_a_certificate_and_mend_what_is_spoilt(
+    store: CertificateStore, replicas: list[Process]
+) -> None:
     eventually(store.is_called, within=60)
     eventually(lambda: [page(process.port)[0] for process in replicas] == [200, 200, 200])
     certificates = {served(process.port, store.held.bundle, ADDRESS) for process in replicas}
@@ -244,7 +246,7 @@ def test_three_processes_share_a_certificate_and_mend_what_is_spoilt(store: Stor
         eventually(lambda: store.bundles() == {store.held.bundle})
     eventually(store.is_called)
 
-    with Caller(store) as caller:
+    with ContinuousCaller(store) as caller:
         before = _leaf(store)
         store.plane.api.delete(store.secret.path)
         eventually(lambda: store.held.serving is not None and _leaf(store) != before, within=90)
@@ -276,7 +278,7 @@ LEAST = [
 ]
 
 
-def test_what_rbac_refuses_is_said_and_the_least_of_it_is_enough(store: Store, tmp_path: Path) -> None:
+def test_what_rbac_refuses_is_said_and_the_least_of_it_is_enough(store: CertificateStore, tmp_path: Path) -> None:
     api, rbac = store.plane.api, "/apis/rbac.authorization.k8s.io/v1"
     accounts = f"/api/v1/namespaces/{store.namespace}/serviceaccounts"
     api.create(accounts, {"metadata": {"name": SEAT}})
@@ -315,7 +317,7 @@ def test_what_rbac_refuses_is_said_and_the_least_of_it_is_enough(store: Store, t
     api.delete(f"{rbac}/clusterroles/{store.hooks}")
 
 
-def test_configurations_can_be_chosen_by_label(store: Store) -> None:
+def test_configurations_can_be_chosen_by_label(store: CertificateStore) -> None:
     store.add_hooks(1)
     label = f"{SEAT}.test/{store.hooks}=yes"
     for path in store.paths:
@@ -336,7 +338,7 @@ def test_configurations_can_be_chosen_by_label(store: Store) -> None:
     assert parse_authorities(store.held.bundle) == store.held.authorities
 
 
-def _leaf(store: Store) -> bytes:
+def _leaf(store: CertificateStore) -> bytes:
     leaf = store.held.serving
     assert leaf is not None
     return leaf.certificate

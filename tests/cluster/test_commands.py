@@ -137,7 +137,7 @@ def test_a_manifest_is_checked_against_the_cluster(plane: Plane, namespace: str)
     assert "LimitRange l" in ran.stdout
 
 
-def written(kind: str, name: str, **spec: object) -> Json:
+def policy_object(kind: str, name: str, **spec: object) -> Json:
     return {"apiVersion": "rightslice.dev/v1alpha1", "kind": kind, "metadata": {"name": name}, "spec": spec}
 
 
@@ -150,12 +150,12 @@ def in_force(plane: Plane, namespace: str) -> Iterator[str]:
     here = {"match": {"namespaces": [namespace]}, "mode": "enforce"}
     one = {"resource": "nvidia.com/gpu", "max": 1}
     objects = [
-        written("GPUPolicy", f"{namespace}-object", **here, limits={"perPod": [one]}),
-        written("GPUPolicy", f"{namespace}-both", **here, limits={"perPod": [{**one, "max": 0}]}),
+        policy_object("GPUPolicy", f"{namespace}-object", **here, limits={"perPod": [one]}),
+        policy_object("GPUPolicy", f"{namespace}-both", **here, limits={"perPod": [{**one, "max": 0}]}),
     ]
     for each in objects:
         plane.api.create(POLICIES, each)
-    file = json.dumps(written("GPUPolicy", f"{namespace}-both", **here, security={"deny": ["mirrorPod"]}))
+    file = json.dumps(policy_object("GPUPolicy", f"{namespace}-both", **here, security={"deny": ["mirrorPod"]}))
     data = {"metadata": {"name": "rightslice-policies"}, "data": {"guard.yaml": file}}
     plane.api.create(f"/api/v1/namespaces/{namespace}/configmaps", data)
     yield namespace
@@ -217,7 +217,7 @@ REPORTS = "policyreports.wgpolicyk8s.io"
 def test_policy_reports_use_the_api_of_the_cluster(plane: Plane, namespace: str, tmp_path: Path) -> None:
     one = {"resource": "nvidia.com/gpu", "max": 0}
     policy = tmp_path / "p.yaml"
-    policy.write_text(json.dumps(written("GPUPolicy", "none", mode="enforce", limits={"perPod": [one]})))
+    policy.write_text(json.dumps(policy_object("GPUPolicy", "none", mode="enforce", limits={"perPod": [one]})))
     audit = ("audit", "-o", "policyreport", "--policies", str(policy))
     ran = rightslice(plane, *audit)
     assert (ran.returncode, ran.stdout) == (1, "")

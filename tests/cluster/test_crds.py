@@ -1,4 +1,4 @@
-"""The CRDs on a real API server: what lint accepts it takes, and what a schema can see it refuses."""
+"""The CRDs on a real API server: it accepts what lint accepts, and rejects what a schema can express."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def served(plane: Plane) -> Plane:
 
 
 def is_served(plane: Plane, path: str) -> bool:
-    """Does the API server know the collection by now? Until then it answers 404 and 429."""
+    """Return whether the API server serves the collection; until then it answers 404 and 429."""
     try:
         plane.api.get(path)
     except RefusedError:
@@ -54,8 +54,8 @@ def is_served(plane: Plane, path: str) -> bool:
     return True
 
 
-def tried(plane: Plane, data: Json, path: str = POLICIES) -> str:
-    """Why an object is refused; "" where it is not. Nothing is stored."""
+def rejection_message(plane: Plane, data: Json, path: str = POLICIES) -> str:
+    """Return the message that rejects an object in a dry run; "" if it is accepted."""
     try:
         plane.api.create(path, data, dryRun="All")
     except RefusedError as refusal:
@@ -64,7 +64,7 @@ def tried(plane: Plane, data: Json, path: str = POLICIES) -> str:
 
 
 def test_what_lint_refuses_and_a_schema_can_see_is_refused(served: Plane) -> None:
-    assert {name for name, data in OBJECTS.items() if not tried(served, data)} == NOT_SEEN
+    assert {name for name, data in OBJECTS.items() if not rejection_message(served, data)} == NOT_SEEN
 
 
 @pytest.mark.parametrize("text", [*dict(FILES).values(), WHOLE], ids=[*dict(FILES), "everything at once"])
@@ -72,7 +72,7 @@ def test_what_lint_accepts_is_accepted(served: Plane, text: str) -> None:
     data = whole(text.replace("status: {conditions: null}", "").replace("  creationTimestamp: null\n", ""))
     assert data is not None
 
-    assert tried(served, data) == ""
+    assert rejection_message(served, data) == ""
 
 
 EDGES: dict[str, dict[str, Any]] = {
@@ -101,7 +101,7 @@ def test_values_at_an_edge_are_accepted_by_both(served: Plane, spec: dict[str, A
     text = policy_text("edge", **spec)
 
     assert load_policies([("p.yaml", text)]).errors == ()
-    assert tried(served, json.loads(text)) == ""
+    assert rejection_message(served, json.loads(text)) == ""
 
 
 def test_an_exception_is_accepted(served: Plane) -> None:
@@ -109,8 +109,8 @@ def test_an_exception_is_accepted(served: Plane) -> None:
     data = json.loads(exception_text())
     data["metadata"]["namespace"] = "default"
 
-    assert tried(served, data, path) == ""
-    assert "GPU-S999" in tried(served, data | {"spec": data["spec"] | {"codes": ["GPU-S999"]}}, path)
+    assert rejection_message(served, data, path) == ""
+    assert "GPU-S999" in rejection_message(served, data | {"spec": data["spec"] | {"codes": ["GPU-S999"]}}, path)
 
 
 def test_a_misspelt_field_is_kept_and_no_default_is_written(served: Plane) -> None:

@@ -1,4 +1,4 @@
-"""The extender as a process, asked by a real kube-scheduler: where pods with GPUs come to run."""
+"""The extender as a process, called by a real kube-scheduler: placement of GPU pods."""
 
 from __future__ import annotations
 
@@ -53,24 +53,24 @@ def machine(name: str, product: str, links: Mapping[tuple[int, int], int], free:
     return [node, said]
 
 
-def half(number: int) -> PodMaker:
+def half_node_pod(number: int) -> PodMaker:
     return make_pod(f"half-{number}").gpus(1).label("queue", f"q{number}")
 
 
-def since_long(plane: Plane, path: str) -> None:
+def backdate_start(plane: Plane, path: str) -> None:
     """A pod that runs has run for long."""
     eventually(lambda: plane.api.get(path), until=lambda pod: pod["status"].get("phase") == "Running")
     plane.api.patch(f"{path}/status", {"status": {"startTime": "2026-01-01T00:00:00Z"}}, "merge")
 
 
-def torn(name: str, namespace: str) -> list[Json]:
+def half_used_pairs_node(name: str, namespace: str) -> list[Json]:
     """Two bridged pairs; of each a pod holds one card."""
-    pods = [half(i).namespace(namespace).spec(nodeName=name).build() for i in (0, 2)]
+    pods = [half_node_pod(i).namespace(namespace).spec(nodeName=name).build() for i in (0, 2)]
     held = {i: f"{namespace}/half-{i}" for i in (0, 2)}
     return [gpu_node(name), report(name, 4, BRIDGED, held), *pods]
 
 
-def mig(name: str, start: int, namespace: str) -> list[Json]:
+def mig_objects(name: str, start: int, namespace: str) -> list[Json]:
     """Two MIG cards: on the second, a 1g is idle at `start`, and a pod holds another one, at 5."""
     held = make_pod(f"on-{name}").namespace(namespace).asks(MIG, "1").spec(nodeName=name).build()
     cut = {0: [("3g.40gb", 4, "")], 1: [("1g.10gb", start, ""), ("1g.10gb", 5, f"{namespace}/on-{name}")]}
@@ -82,19 +82,19 @@ def domain(name: str, nodes: int) -> list[Json]:
     return [gpu_node(f"ext-{name}{i}", 4, "NVIDIA-GB200", **{"nvidia.com__gpu.clique": name}) for i in range(nodes)]
 
 
-def member(name: str, gang: str, size: int = 0) -> PodMaker:
+def gang_member(name: str, gang: str, size: int = 0) -> PodMaker:
     pod = make_pod(name).gpus(4).label("scheduling.x-k8s.io/pod-group", gang)
     return pod.annotate(GANG_SIZE_ANNOTATION, str(size)) if size else pod
 
 
-class Site:
+class ScheduledCluster:
     """A plane with nodes, reports, and an extender that its scheduler asks."""
 
     def __init__(self, plane: Plane, namespace: str, extender: Process, told: Json) -> None:
         self.plane, self._namespace, self.extender, self._told = plane, namespace, extender, told
 
     def health(self) -> str:
-        """What the extender says of itself."""
+        """Return the extender's health page."""
         trusting = ssl.create_default_context(cafile=self._told["tlsConfig"]["caFile"])
         url = f"{self._told['urlPrefix']}/readyz?verbose"
         with urllib.request.urlopen(url, timeout=5, context=trusting) as answer:
@@ -114,7 +114,7 @@ class Site:
         )
 
     def node_of(self, name: str) -> str:
-        """Where a pod came to run."""
+        """Return the node of a pod."""
         pod = eventually(lambda: self.plane.api.get(self.path(name)), until=lambda it: it["spec"].get("nodeName"))
         return str(pod["spec"]["nodeName"])
 
@@ -130,18 +130,18 @@ class Site:
         return str(eventually(look, until=lambda it: it["spec"].get("nodeName"))["spec"]["nodeName"])
 
     def put(self, pod: PodMaker, *among: str) -> str:
-        """Make it, and say where it came to run."""
+        """Create a pod, and return its node."""
         self.create(pod, *among)
         return self.node_of(pod.build()["metadata"]["name"])
 
     def waits(self, name: str) -> str:
-        """Why a pod is not scheduled."""
+        """Return the reason why a pod is not scheduled."""
         pod = eventually(lambda: self.plane.api.get(self.path(name)), until=lambda it: it["status"].get("conditions"))
         return str(pod["status"]["conditions"][0].get("message"))
 
 
 @contextmanager
-def extending(plane: Plane, folder: Path) -> Iterator[tuple[Process, Json]]:
+def serve_extender(plane: Plane, folder: Path) -> Iterator[tuple[Process, Json]]:
     """`rightslice serve extender` over the plane, until the block ends; and what the scheduler is told of it."""
     port = free_port()
     pair = create_self_signed(["127.0.0.1"], datetime.now(UTC))
@@ -172,7 +172,7 @@ def extending(plane: Plane, folder: Path) -> Iterator[tuple[Process, Json]]:
 
 
 @pytest.fixture
-def site(plane: Plane, namespace: str, tmp_path: Path) -> Iterator[Site]:
+def site(plane: Plane, namespace: str, tmp_path: Path) -> Iterator[ScheduledCluster]:
     objects = [
         *machine("ext-singles", "NVIDIA-A100-80GB-PCIe", SINGLES, set(range(8))),
         *machine("ext-pair", "NVIDIA-A100-80GB-PCIe", BRIDGED, {0, 1, 2}, 4),
@@ -180,9 +180,9 @@ def site(plane: Plane, namespace: str, tmp_path: Path) -> Iterator[Site]:
         *machine("ext-torn", "Tesla-V100-SXM2-32GB", DGX1, {0, 3, 4, 5}),
         *machine("ext-island", "Tesla-V100-SXM2-32GB", DGX1, {0, 1, 2, 3}),
         *machine("ext-hgx", "NVIDIA-H100-80GB-HBM3", SWITCHED, set(range(8))),
-        *torn("ext-halves", namespace),
-        *mig("ext-mig-low", 0, namespace),
-        *mig("ext-mig-torn", 4, namespace),
+        *half_used_pairs_node("ext-halves", namespace),
+        *mig_objects("ext-mig-low", 0, namespace),
+        *mig_objects("ext-mig-torn", 4, namespace),
         *(node for name, nodes in (("two", 2), ("four", 4), ("pair", 2), ("wide", 3)) for node in domain(name, nodes)),
     ]
     if not plane.api.exists(f"{DEFINITIONS}/gpunodes.rightslice.dev"):
@@ -195,17 +195,19 @@ def site(plane: Plane, namespace: str, tmp_path: Path) -> Iterator[Site]:
         plane.api.patch(f"{GPUNODES}/{said['metadata']['name']}/status", {"status": said["status"]}, "merge")
     for pod in [item for item in objects if item["kind"] == "Pod"]:
         plane.api.create(f"/api/v1/namespaces/{namespace}/pods", pod)
-    since_long(plane, f"/api/v1/namespaces/{namespace}/pods/half-0")
+    backdate_start(plane, f"/api/v1/namespaces/{namespace}/pods/half-0")
     try:
-        with extending(plane, tmp_path) as (process, told), plane.scheduler_with(extenders=[told]):
-            yield Site(plane, namespace, process, told)
+        with serve_extender(plane, tmp_path) as (process, told), plane.scheduler_with(extenders=[told]):
+            yield ScheduledCluster(plane, namespace, process, told)
     finally:
         for said in reports:
             plane.api.delete(f"{GPUNODES}/{said['metadata']['name']}")
         remove_nodes(plane, names)
 
 
-def test_a_real_scheduler_puts_pods_where_their_gpus_are_joined_room_stays_and_gangs_are_whole(site: Site) -> None:
+def test_a_real_scheduler_puts_pods_where_their_gpus_are_joined_room_stays_and_gangs_are_whole(
+    site: ScheduledCluster,
+) -> None:
     strict = make_pod("strict").gpus(2).annotate(TOPOLOGY_ANNOTATION, "nvlink=required")
 
     # It has looked up who is over the share.
@@ -228,14 +230,14 @@ def test_a_real_scheduler_puts_pods_where_their_gpus_are_joined_room_stays_and_g
     # A gang of four lands whole in the one domain that takes it, whoever comes in between.
     domains = [f"ext-{name}{i}" for name, nodes in (("two", 2), ("four", 4)) for i in range(nodes)]
     for i in range(4):
-        site.create(member(f"gang-{i}", "train", 4), *domains)
+        site.create(gang_member(f"gang-{i}", "train", 4), *domains)
         if i < 2:
             site.create(make_pod(f"between-{i}").gpus(4), *domains)
     assert {site.node_of(f"gang-{i}") for i in range(4)} == {f"ext-four{i}" for i in range(4)}
     assert {site.node_of(f"between-{i}") for i in range(2)} == {"ext-two0", "ext-two1"}
     # Of one that says no number, the later ones join the first, and not the domain with more room.
-    assert site.put(member("first", "open"), "ext-pair0") == "ext-pair0"
-    assert site.put(member("later", "open"), "ext-pair1", *(f"ext-wide{i}" for i in range(3))) == "ext-pair1"
+    assert site.put(gang_member("first", "open"), "ext-pair0") == "ext-pair0"
+    assert site.put(gang_member("later", "open"), "ext-pair1", *(f"ext-wide{i}" for i in range(3))) == "ext-pair1"
 
     # Without the extender scheduling goes on; what it alone knows is not held any more.
     site.extender.kill()

@@ -1,4 +1,4 @@
-"""What the Dockerfile makes, made in a folder: it runs for a stranger, with nothing to write to.
+"""The image of the Dockerfile, built in a folder: it runs as an arbitrary user with a read-only root.
 
 No container engine is needed: the same commands install from the same lock into the same layout (only the
 bytecode of libraries is left out, for speed), and the kernel gives a mount namespace with a root that is read-only,
@@ -62,14 +62,14 @@ def run(command: list[str]) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def shut_in(layout: Path, *arguments: str) -> list[str]:
+def sandboxed_entrypoint(layout: Path, *arguments: str) -> list[str]:
     """A command that runs the image's entrypoint as its user, with a root that is read-only."""
     python = f"/mnt/python/bin/python{sys.version_info[0]}.{sys.version_info[1]}"
     command = " ".join([python, *entrypoint()[1:], *arguments])
-    return inside(layout, command)
+    return sandboxed_command(layout, command)
 
 
-def inside(layout: Path, command: str) -> list[str]:
+def sandboxed_command(layout: Path, command: str) -> list[str]:
     """Any command there."""
     is_root = os.geteuid() == 0
     drop = f"setpriv --reuid {USER} --regid {USER} --clear-groups --no-new-privs --bounding-set=-all --inh-caps=-all"
@@ -102,20 +102,20 @@ def entrypoint() -> list[str]:
     return words
 
 
-def said(command: list[str]) -> subprocess.CompletedProcess[str]:
-    """What a command says."""
+def run_captured(command: list[str]) -> subprocess.CompletedProcess[str]:
+    """Run a command, and capture its output."""
     return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
 
 
 def test_the_version_is_told(layout: Path) -> None:
-    done = said(shut_in(layout, "version"))
+    done = run_captured(sandboxed_entrypoint(layout, "version"))
 
     assert done.returncode == 0, done.stderr
     assert "0.1.0" in done.stdout
 
 
 def test_nothing_can_be_written(layout: Path) -> None:
-    done = said(inside(layout, "sh -c 'id -u; touch /mnt/opt/rightslice/x /x /var/x'"))
+    done = run_captured(sandboxed_command(layout, "sh -c 'id -u; touch /mnt/opt/rightslice/x /x /var/x'"))
 
     assert done.stderr.count("Read-only file system") + done.stderr.count("Permission denied") == 3, done.stderr
     assert "Read-only file system" in done.stderr
@@ -124,7 +124,7 @@ def test_nothing_can_be_written(layout: Path) -> None:
 
 
 def test_it_installs_what_came_with_it(layout: Path) -> None:
-    done = said(shut_in(layout, "install", "--mode", "enforce", "-o", "yaml"))
+    done = run_captured(sandboxed_entrypoint(layout, "install", "--mode", "enforce", "-o", "yaml"))
 
     assert done.returncode == 0, done.stderr
     assert "kind: ValidatingAdmissionPolicyBinding" in done.stdout
@@ -134,7 +134,9 @@ def test_it_serves_and_ends_when_it_is_told(layout: Path, tmp_path: Path) -> Non
     port = free_port()
     policies = "/mnt/opt/rightslice/webhook/shipped/policies"
     flags = [f"--policies={policies}", "--cluster=demo", "--self-signed", f"--listen=127.0.0.1:{port}"]
-    server = Process("webhook", shut_in(layout, "serve", "webhook", *flags), tmp_path / "log", lambda: ready(port))
+    server = Process(
+        "webhook", sandboxed_entrypoint(layout, "serve", "webhook", *flags), tmp_path / "log", lambda: ready(port)
+    )
 
     server.start()
     try:
@@ -147,7 +149,7 @@ def test_it_serves_and_ends_when_it_is_told(layout: Path, tmp_path: Path) -> Non
 
 
 def ready(port: int) -> bool:
-    """Does the server say that it is ready?"""
+    """Return whether the server is ready."""
     return curl(port, "/readyz").strip() == "ok"
 
 

@@ -18,12 +18,12 @@ import pytest
 from tests.builders import make_node, make_pod
 from tests.cluster.client import Json, RefusedError
 from tests.cluster.credentials import kubeconfig
-from tests.cluster.installation import hooks_answer, reachable
+from tests.cluster.installation import dry_run_succeeds, reachable
 from tests.cluster.nodes import add_nodes, demo_nodes
 from tests.cluster.plane import Plane
 from tests.cluster.polling import eventually
 from tests.cluster.processes import Process, free_port
-from tests.cluster.prometheus_operator import scraping
+from tests.cluster.prometheus_operator import scrape_service
 from tests.conftest import ROOT
 from tests.controlplane.build import control_plane, wanted_version
 from tests.policy.policy_texts import exception_text, policy_text
@@ -51,7 +51,7 @@ GPU_POD = "/api/v1/namespaces/default/pods"
 BINDING = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings/rightslice-pods"
 
 
-class Site(NamedTuple):
+class InstalledSite(NamedTuple):
     """A control plane, what was installed in it, the one real replica, where it listens, and what
     `install_manifests` said.
     """
@@ -64,7 +64,7 @@ class Site(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[InstalledSite]:
     """Everything installed, enforced. Without WatchList, so that lists are read too, as on older servers."""
     folder = tmp_path_factory.mktemp("installed")
     rules = folder / "rules.json"
@@ -78,7 +78,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
         told: list[str] = []
         try:
             asyncio.run(install_all(plane, objects, replica, told))
-            yield Site(plane, objects, replica, port, told)
+            yield InstalledSite(plane, objects, replica, port, told)
         finally:
             replica.kill()
 
@@ -111,8 +111,8 @@ def command(folder: Path, port: int) -> list[str]:
     return [sys.executable, "-m", "webhook.cli", *own, *here]
 
 
-def refusal(plane: Plane, path: str, data: Json) -> str:
-    """Why an object is refused; "" where it is not. Nothing is stored."""
+def rejection_message(plane: Plane, path: str, data: Json) -> str:
+    """Return the message that rejects an object in a dry run; "" if it is accepted."""
     try:
         plane.api.create(path, data, dryRun="All")
     except RefusedError as error:
@@ -120,7 +120,7 @@ def refusal(plane: Plane, path: str, data: Json) -> str:
     return ""
 
 
-def test_hooks_are_registered_after_replicas_are_ready(site: Site) -> None:
+def test_hooks_are_registered_after_replicas_are_ready(site: InstalledSite) -> None:
     ready = site.told.index("replicas are ready")
 
     assert [line for line in site.told[ready:] if line.startswith("applied")] == [
@@ -130,25 +130,25 @@ def test_hooks_are_registered_after_replicas_are_ready(site: Site) -> None:
     assert site.told[-1] == "the webhooks answer"
 
 
-def test_a_bad_pod_gets_our_own_refusal_and_a_good_one_its_tolerations(site: Site) -> None:
+def test_a_bad_pod_gets_our_own_refusal_and_a_good_one_its_tolerations(site: InstalledSite) -> None:
     bad = make_pod("bad").namespace("default").gpus(1)
     bad.main["securityContext"] = {"privileged": True}
 
-    message = refusal(site.plane, GPU_POD, bad.build())
+    message = rejection_message(site.plane, GPU_POD, bad.build())
 
     assert 'admission webhook "validate.rightslice.dev" denied the request: 1 problem in Pod default/bad' in message
     assert "privileged must be false in a pod that uses GPUs" in message
-    assert refusal(site.plane, GPU_POD, make_pod("plain").namespace("default").build()) == ""
+    assert rejection_message(site.plane, GPU_POD, make_pod("plain").namespace("default").build()) == ""
 
 
 POLICIES = "/apis/rightslice.dev/v1alpha1/gpupolicies"
 EXCEPTIONS = f"/apis/rightslice.dev/v1alpha1/namespaces/{SYSTEM_NAMESPACE}/gpupolicyexceptions"
 
 
-def test_a_bad_policy_is_refused_with_the_words_of_lint(site: Site) -> None:
+def test_a_bad_policy_is_refused_with_the_words_of_lint(site: InstalledSite) -> None:
     data = json.loads(policy_text("bad", mode="enforced", securty={}))
 
-    message = refusal(site.plane, POLICIES, data)
+    message = rejection_message(site.plane, POLICIES, data)
 
     assert message == (
         'admission webhook "policies.rightslice.dev" denied the request: 2 errors in GPUPolicy bad\n'
@@ -157,26 +157,26 @@ def test_a_bad_policy_is_refused_with_the_words_of_lint(site: Site) -> None:
     )
 
 
-def test_a_policy_that_contradicts_one_in_force_is_refused(site: Site) -> None:
+def test_a_policy_that_contradicts_one_in_force_is_refused(site: InstalledSite) -> None:
     one, other = (
         json.loads(policy_text(name, match={"namespaces": ["nobody"]}, injection={"runtimeClassName": runtime}))
         for name, runtime in (("first", "nvidia"), ("second", "kata"))
     )
     site.plane.api.create(POLICIES, one)
     try:
-        eventually(lambda: "GPU-P104" in refusal(site.plane, POLICIES, other))
+        eventually(lambda: "GPU-P104" in rejection_message(site.plane, POLICIES, other))
     finally:
         site.plane.api.delete(f"{POLICIES}/first")
 
 
-def ready(plane: Plane, path: str) -> Json:
+def ready_condition(plane: Plane, path: str) -> Json:
     """The condition Ready of an object, once it is there."""
     conditions = eventually(lambda: plane.api.get(path)["status"]["conditions"])
     (condition,) = [each for each in conditions if each["type"] == "Ready"]
     return dict(condition)
 
 
-def test_policies_and_exceptions_say_what_became_of_them(site: Site) -> None:
+def test_policies_and_exceptions_say_what_became_of_them(site: InstalledSite) -> None:
     plane = site.plane
     exception = json.loads(exception_text("said", policyName="guard"))
     exception["metadata"]["namespace"] = SYSTEM_NAMESPACE
@@ -184,14 +184,14 @@ def test_policies_and_exceptions_say_what_became_of_them(site: Site) -> None:
     plane.api.create(EXCEPTIONS, exception)
     try:
         for path in (f"{POLICIES}/said", f"{EXCEPTIONS}/said"):
-            condition = ready(plane, path)
+            condition = ready_condition(plane, path)
             assert (condition["status"], condition["reason"]) == ("True", "Active")
     finally:
         plane.api.delete(f"{POLICIES}/said")
         plane.api.delete(f"{EXCEPTIONS}/said")
 
 
-def test_the_owner_of_a_denied_pod_hears_of_it(site: Site) -> None:
+def test_the_owner_of_a_denied_pod_hears_of_it(site: InstalledSite) -> None:
     plane = site.plane
     bad = make_pod("bad").namespace("default").gpus(1).owned_by("Job", "train")
     bad.main["securityContext"] = {"privileged": True}
@@ -207,7 +207,7 @@ def test_the_owner_of_a_denied_pod_hears_of_it(site: Site) -> None:
     assert any("privileged must be false" in event["message"] for event in events)
 
 
-def test_each_right_that_is_granted_is_used_and_none_is_missing(site: Site) -> None:
+def test_each_right_that_is_granted_is_used_and_none_is_missing(site: InstalledSite) -> None:
     plane = site.plane
     exception = json.loads(exception_text("some", policyName="guard"))
     exception["metadata"]["namespace"] = SYSTEM_NAMESPACE
@@ -220,21 +220,23 @@ def test_each_right_that_is_granted_is_used_and_none_is_missing(site: Site) -> N
     assert refused == set()
 
 
-def test_prometheus_gets_every_metric_of_an_alert_and_no_alert_is_on(site: Site) -> None:
+def test_prometheus_gets_every_metric_of_an_alert_and_no_alert_is_on(site: InstalledSite) -> None:
     built = site.plane.kubectl("kustomize", str(ROOT / "manifests" / "monitoring")).stdout
     monitoring = [document.data for document in read_documents(built, "monitoring", aliases=True)]
     [service] = [one for one in shipped_manifests(InstallMode.ENFORCE) if one["kind"] == "Service"]
 
-    with scraping(site.plane, monitoring, service, site.port) as prometheus:
+    with scrape_service(site.plane, monitoring, service, site.port) as prometheus:
         eventually(lambda: prometheus.ask('up{job="rightslice"} == 1'))
-        rules = eventually(lambda: rules_of(prometheus), until=lambda found: "RightsliceDown" not in not_off(found))
+        rules = eventually(
+            lambda: rules_of(prometheus), until=lambda found: "RightsliceDown" not in active_alerts(found)
+        )
         known = {name.removesuffix("_total") for name in prometheus.api("metadata")}
 
     named = set(re.findall(r"\brightslice_\w+", " ".join(rule["query"] for rule in rules)))
     assert len(rules) > 5
     assert {rule["health"] for rule in rules} == {"ok"}
     assert {name.removesuffix("_bucket").removesuffix("_total") for name in named - OF_USE} <= known
-    assert not_off(rules) <= {"RightsliceSlow"}
+    assert active_alerts(rules) <= {"RightsliceSlow"}
 
 
 OF_USE = {"rightslice_usage_loads_total"}
@@ -247,12 +249,12 @@ def rules_of(prometheus: Prometheus) -> list[Json]:
     return [] if any(rule["health"] == "unknown" for rule in rules) else rules
 
 
-def not_off(rules: list[Json]) -> set[str]:
+def active_alerts(rules: list[Json]) -> set[str]:
     """The names of alerts that are on, or soon will be; where nothing is known, of all."""
     return {rule["name"] for rule in rules if rule["state"] != "inactive"} if rules else {"RightsliceDown"}
 
 
-def test_doctor_finds_nothing_wrong_with_it(site: Site) -> None:
+def test_doctor_finds_nothing_wrong_with_it(site: InstalledSite) -> None:
     async def facts() -> ClusterFacts:
         async with await KubeClient.connect(str(site.plane.kubeconfig)) as api:
             return await read_cluster_facts(api)
@@ -290,7 +292,7 @@ TRAPS = {
 
 
 @pytest.fixture(scope="module")
-def trapped(site: Site) -> list[Json]:
+def trapped(site: InstalledSite) -> list[Json]:
     """What doctor says of an installation in which everything went wrong at once. Nothing is mended afterwards."""
     plane = site.plane
     sizing = {"isolation": "none", "forms": ["timeSlicing"], "evidence": ["declared"]}
@@ -362,7 +364,7 @@ def audited(plane: Plane, granted: set[Right]) -> tuple[set[Right], set[Right]]:
     return used, refused
 
 
-def test_uninstall_removes_the_hooks_first_of_all_and_keeps_policies(site: Site) -> None:
+def test_uninstall_removes_the_hooks_first_of_all_and_keeps_policies(site: InstalledSite) -> None:
     plane, told = site.plane, list[str]()
 
     async def remove(*, with_policies: bool) -> None:
@@ -374,7 +376,7 @@ def test_uninstall_removes_the_hooks_first_of_all_and_keeps_policies(site: Site)
     assert {line.split()[1] for line in told[:2]} == set(WEBHOOK_KINDS)
     kept = {"CustomResourceDefinition", "Namespace"}
     assert {one["kind"] for one in site.objects if plane.api.exists(api_path(one))} == kept
-    assert refusal(plane, GPU_POD, make_pod("after").namespace("default").gpus(1).build()) == ""
+    assert rejection_message(plane, GPU_POD, make_pod("after").namespace("default").gpus(1).build()) == ""
 
     asyncio.run(remove(with_policies=True))
 
@@ -384,9 +386,9 @@ def test_uninstall_removes_the_hooks_first_of_all_and_keeps_policies(site: Site)
 async def probe(plane: Plane) -> bool:
     """Do both hooks answer?"""
     async with await KubeClient.connect(str(plane.kubeconfig)) as api:
-        return await hooks_answer(api)
+        return await dry_run_succeeds(api)
 
 
-def test_without_hooks_nobody_answers(site: Site) -> None:
+def test_without_hooks_nobody_answers(site: InstalledSite) -> None:
     with pytest.raises(ApiError, match="NotFound"):
         asyncio.run(probe(site.plane))

@@ -1,4 +1,4 @@
-"""Traps of LimitRanges are real, and the objects that lint offers instead are taken and have none."""
+"""Lint findings about LimitRanges are real, and the corrected objects are accepted and have no findings."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ TRAPS = {
 }
 
 
-def pod_in(plane: Plane, namespace: str) -> str:
-    """What becomes of a pod without GPUs: "refused", or the amounts that it is given."""
+def create_plain_pod(plane: Plane, namespace: str) -> str:
+    """Create a pod without GPUs, and return "refused" or its defaulted resources."""
     body = {"metadata": {"name": "plain"}, "spec": {"containers": [{"name": "main", "image": "example/app:1"}]}}
     try:
         made = plane.api.create(f"/api/v1/namespaces/{namespace}/pods", body, dryRun="All")
@@ -48,7 +48,7 @@ def test_a_pod_without_gpus_falls_into_it_and_not_into_what_is_offered(
     here = trap | {"metadata": {"name": "lr"}}
     assert lint_object(here)
     plane.api.create(path, here)
-    eventually(lambda: pod_in(plane, namespace), until=lambda became: became != "none")
+    eventually(lambda: create_plain_pod(plane, namespace), until=lambda became: became != "none")
 
     instead = fix_object(here, lint_object(here))
     assert lint_object(instead) == []
@@ -56,7 +56,7 @@ def test_a_pod_without_gpus_falls_into_it_and_not_into_what_is_offered(
         plane.api.replace(f"{path}/lr", instead)
     else:
         plane.api.delete(f"{path}/lr")
-    eventually(lambda: pod_in(plane, namespace), until=lambda became: became in ("none", "0"))
+    eventually(lambda: create_plain_pod(plane, namespace), until=lambda became: became in ("none", "0"))
 
 
 def test_a_bound_on_pods_beside_a_default_of_zero_is_no_trap(plane: Plane, namespace: str) -> None:
@@ -65,11 +65,11 @@ def test_a_bound_on_pods_beside_a_default_of_zero_is_no_trap(plane: Plane, names
     assert lint_all_objects(apart) == [[], []]
     for number, data in enumerate(apart):
         plane.api.create(path, data | {"metadata": {"name": f"lr-{number}"}})
-    eventually(lambda: pod_in(plane, namespace), until=lambda became: became == "0")
+    eventually(lambda: create_plain_pod(plane, namespace), until=lambda became: became == "0")
 
 
-def answered(plane: Plane, namespace: str, data: Json) -> str:
-    """What an API server says of an object that it is only asked about; "" where it takes it."""
+def rejection_message(plane: Plane, namespace: str, data: Json) -> str:
+    """Return the message that rejects an object in a dry run; "" if it is accepted."""
     path = f"/api/v1/namespaces/{namespace}/{data['kind'].lower()}s"
     try:
         plane.api.create(path, data | {"metadata": {"name": "tried"}}, dryRun="All")
@@ -79,6 +79,6 @@ def answered(plane: Plane, namespace: str, data: Json) -> str:
 
 
 def test_what_is_called_a_fault_is_refused_in_the_same_words_and_nothing_else_is(plane: Plane, namespace: str) -> None:
-    said = {name: (answered(plane, namespace, data), words) for name, (data, _, words) in REFUSED.items()}
+    said = {name: (rejection_message(plane, namespace, data), words) for name, (data, _, words) in REFUSED.items()}
     assert {name: answer for name, (answer, words) in said.items() if words not in answer} == {}
-    assert {name: answer for name, data in TAKEN.items() if (answer := answered(plane, namespace, data))} == {}
+    assert {name: answer for name, data in TAKEN.items() if (answer := rejection_message(plane, namespace, data))} == {}

@@ -1,4 +1,4 @@
-"""The live view on a real API server: what people do with kubectl is known here soon after."""
+"""The live view on a real API server: it follows changes made with kubectl."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from webhook.model.cluster_view import ClusterView
 GPU = "nvidia.com/gpu"
 
 
-class Site:
-    """Who holds the view."""
+class ViewHolder:
+    """The owner of the live view."""
 
     def __init__(self) -> None:
         self.view: ClusterView = empty_view()
@@ -57,15 +57,15 @@ async def until(holds: Callable[[], object], within: float = 30.0) -> None:
         await asyncio.sleep(0.02)
 
 
-async def ask(work: Callable[..., Any], *arguments: Any, **more: Any) -> Any:
-    """What a call gives that would block."""
+async def run_blocking(work: Callable[..., Any], *arguments: Any, **more: Any) -> Any:
+    """Run a blocking call in a thread."""
     return await asyncio.to_thread(work, *arguments, **more)
 
 
 @asynccontextmanager
-async def followed(plane: Plane) -> AsyncIterator[Site]:
+async def follow_cluster(plane: Plane) -> AsyncIterator[ViewHolder]:
     """A live view of the plane, ready."""
-    site = Site()
+    site = ViewHolder()
 
     async def nothing() -> None:
         return
@@ -84,33 +84,33 @@ async def followed(plane: Plane) -> AsyncIterator[Site]:
 
 
 async def test_what_kubectl_does_is_known_within_two_seconds(plane: Plane, nodes: list[str], namespace: str) -> None:
-    async with followed(plane) as site:
+    async with follow_cluster(plane) as site:
         view = site.view
         assert (view.complete, view.current) == (True, True)
         assert {node.name for node in view.fleet.nodes} >= set(nodes)
         assert view.namespace(namespace) is not None
         assert view.namespace("nowhere") is None
 
-        await ask(plane.kubectl, "create", "quota", "gpus", f"--hard=requests.{GPU}=4", "-n", namespace)
+        await run_blocking(plane.kubectl, "create", "quota", "gpus", f"--hard=requests.{GPU}=4", "-n", namespace)
         await until(lambda: site.view.quotas(namespace), within=2)
         limits = {"metadata": {"name": "l"}, "spec": {"limits": [{"type": "Container", "max": {GPU: "2"}}]}}
-        await ask(plane.api.create, f"/api/v1/namespaces/{namespace}/limitranges", limits)
+        await run_blocking(plane.api.create, f"/api/v1/namespaces/{namespace}/limitranges", limits)
         await until(lambda: GPU in site.view.limited_resources(namespace), within=2)
         devices = "/apis/resource.k8s.io/v1"
         template = {"metadata": {"name": "t"}, "spec": {"spec": {"devices": {"requests": []}}}}
-        await ask(plane.api.create, f"{devices}/namespaces/{namespace}/resourceclaimtemplates", template)
-        await ask(plane.api.create, f"{devices}/deviceclasses", {"metadata": {"name": namespace}, "spec": {}})
+        await run_blocking(plane.api.create, f"{devices}/namespaces/{namespace}/resourceclaimtemplates", template)
+        await run_blocking(plane.api.create, f"{devices}/deviceclasses", {"metadata": {"name": namespace}, "spec": {}})
         await until(lambda: "t" in site.view.claim_context(namespace).templates, within=2)
         await until(lambda: namespace in site.view.claim_context(namespace).classes, within=2)
-        await ask(plane.api.delete, f"{devices}/deviceclasses/{namespace}")
+        await run_blocking(plane.api.delete, f"{devices}/deviceclasses/{namespace}")
         await until(lambda: namespace not in site.view.claim_context(namespace).classes, within=2)
-        await ask(plane.kubectl, "label", "namespace", namespace, "tier=research")
+        await run_blocking(plane.kubectl, "label", "namespace", namespace, "tier=research")
         await until(lambda: labels(site, namespace).get("tier") == "research", within=2)
-        await ask(plane.kubectl, "delete", "quota", "gpus", "-n", namespace)
+        await run_blocking(plane.kubectl, "delete", "quota", "gpus", "-n", namespace)
         await until(lambda: not site.view.quotas(namespace), within=2)
 
 
-def labels(site: Site, namespace: str) -> dict[str, str]:
+def labels(site: ViewHolder, namespace: str) -> dict[str, str]:
     found = site.view.namespace(namespace)
     return found.metadata.labels if found is not None else {}
 
@@ -119,37 +119,37 @@ async def test_a_pod_takes_its_gpus_while_it_runs(plane: Plane, nodes: list[str]
     tolerations = [{"key": GPU, "operator": "Exists"}]
     pod = make_pod("train").namespace(namespace).gpus(2).spec(tolerations=tolerations).build()
     path = f"/api/v1/namespaces/{namespace}/pods"
-    async with followed(plane) as site:
+    async with follow_cluster(plane) as site:
         before = {node: site.free(node) for node in nodes if GPU in by_name(site, node).gpus}
-        await ask(plane.api.create, path, pod)
+        await run_blocking(plane.api.create, path, pod)
         await until(lambda: sum(before.values()) - sum(map(site.free, before)) == 2)
-        bound = (await ask(plane.api.get, f"{path}/train"))["spec"]["nodeName"]
+        bound = (await run_blocking(plane.api.get, f"{path}/train"))["spec"]["nodeName"]
         assert site.free(bound) == before[bound] - 2
         ended: Json = {"status": {"phase": "Succeeded"}}
-        await ask(plane.api.patch, f"{path}/train/status", ended)
+        await run_blocking(plane.api.patch, f"{path}/train/status", ended)
         await until(lambda: site.free(bound) == before[bound])
 
 
-def by_name(site: Site, node: str) -> Any:
+def by_name(site: ViewHolder, node: str) -> Any:
     return site.view.fleet.nodes[site.view.fleet.by_name[node]]
 
 
 async def test_a_node_that_changes_is_indexed_anew(plane: Plane, nodes: list[str]) -> None:
-    async with followed(plane) as site:
+    async with follow_cluster(plane) as site:
         place = site.view.fleet.by_name[nodes[0]]
         assert site.view.fleet.usable_nodes >> place & 1
-        await ask(plane.kubectl, "cordon", nodes[0])
+        await run_blocking(plane.kubectl, "cordon", nodes[0])
         await until(lambda: not site.view.fleet.usable_nodes >> place & 1)
-        await ask(plane.kubectl, "uncordon", nodes[0])
+        await run_blocking(plane.kubectl, "uncordon", nodes[0])
         await until(lambda: site.view.fleet.usable_nodes >> place & 1)
 
 
 async def test_an_api_server_that_restarts_is_found_again_and_the_view_is_right(plane: Plane, namespace: str) -> None:
-    async with followed(plane) as site:
-        await ask(plane.apiserver.kill)
+    async with follow_cluster(plane) as site:
+        await run_blocking(plane.apiserver.kill)
         await until(lambda: site.broke)
-        await ask(plane.apiserver.start)
-        await ask(plane.kubectl, "create", "quota", "after", f"--hard=requests.{GPU}=4", "-n", namespace)
+        await run_blocking(plane.apiserver.start)
+        await run_blocking(plane.kubectl, "create", "quota", "after", f"--hard=requests.{GPU}=4", "-n", namespace)
         await until(lambda: site.view.quotas(namespace))
         assert site.view.current
 
@@ -159,14 +159,14 @@ async def test_a_view_that_nobody_confirms_is_old_and_says_so(
 ) -> None:
     monkeypatch.setattr(informers, "STALE_SECONDS", 6.0)
     monkeypatch.setattr(reflector, "WATCH_SECONDS", 2)  # an idle kind is confirmed when its watch ends
-    async with followed(plane) as site:
+    async with follow_cluster(plane) as site:
         await until(lambda: site.view.current)
-        await ask(plane.apiserver.kill)
+        await run_blocking(plane.apiserver.kill)
         await until(lambda: not site.view.current)
         assert site.following.ready, "readiness stays: guards go on"
         assert site.following.age > 6.0
         assert site.view.namespace(namespace) is not None
-        await ask(plane.apiserver.start)
+        await run_blocking(plane.apiserver.start)
         await until(lambda: site.view.current, within=60)
 
 
@@ -194,8 +194,8 @@ def unexpected(_state: WatchStatus, error: Exception) -> None:
     raise error
 
 
-class Kept:
-    """A writer that keeps what it is given."""
+class RecordingWriter:
+    """A writer that records its calls."""
 
     def __init__(self) -> None:
         self.items: dict[str, Any] = {}
@@ -216,15 +216,15 @@ class Kept:
 
 async def test_a_kind_that_comes_later_is_seen_and_one_that_goes_is_gone(plane: Plane) -> None:
     definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-    kept = Kept()
+    kept = RecordingWriter()
     resource = WatchedResource("widgets", "/apis/test.example/v1/widgets", dict[str, Any], optional=True)
     async with await KubeClient.connect(str(plane.kubeconfig)) as api:
-        watch = Reflector(api, resource, kept, Random(1), Site())
+        watch = Reflector(api, resource, kept, Random(1), ViewHolder())
         task = asyncio.create_task(watch.run())
         try:
             await until(lambda: watch.status.absent)
             assert watch.status.synced
-            await ask(plane.kubectl, "create", "-f", "-", stdin=json.dumps(DEFINITION))
+            await run_blocking(plane.kubectl, "create", "-f", "-", stdin=json.dumps(DEFINITION))
             await until(lambda: watch.status.synced and not watch.status.absent)
             widget = {"apiVersion": "test.example/v1", "kind": "Widget", "metadata": {"name": "w"}, "spec": {"x": 1}}
             await api.create("/apis/test.example/v1/widgets", widget)
@@ -241,7 +241,7 @@ async def test_a_kind_that_comes_later_is_seen_and_one_that_goes_is_gone(plane: 
 
 async def test_everything_comes_by_pages_where_there_is_no_watchlist(plane: Plane, namespace: str) -> None:
     maps = f"/api/v1/namespaces/{namespace}/configmaps"
-    kept = Kept()
+    kept = RecordingWriter()
     async with await KubeClient.connect(str(plane.kubeconfig)) as api:
         for index in range(7):
             await api.create(maps, {"metadata": {"name": f"m{index}"}})
@@ -250,7 +250,7 @@ async def test_everything_comes_by_pages_where_there_is_no_watchlist(plane: Plan
             WatchedResource("configmaps", maps, dict[str, Any]),
             kept,
             Random(1),
-            Site(),
+            ViewHolder(),
         )
         watch._uses_watch_list = False
         with pytest.MonkeyPatch.context() as patch:

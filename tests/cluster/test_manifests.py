@@ -1,4 +1,4 @@
-"""The manifests on a real API server: each overlay is what it says, and taken as it is."""
+"""The manifests on a real API server: each overlay builds as documented and is accepted without warnings."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.builders import make_pod
 from tests.cluster.client import Json, RefusedError
 from tests.cluster.installation import copy_of
 from tests.cluster.nodes import add_nodes, demo_nodes, remove_nodes
-from tests.cluster.operator_crds import kinds_of
+from tests.cluster.operator_crds import serve_operator_kinds
 from tests.cluster.plane import Plane
 from tests.conftest import ROOT
 from tests.manifests.generated import BUILT
@@ -29,8 +29,8 @@ APPLIED = [*(f"overlays/{overlay}" for overlay in OVERLAYS), "monitoring"]
 """What people apply by its folder."""
 
 
-def built(plane: Plane, folder: str) -> list[Json]:
-    """What kustomize makes of a folder."""
+def kustomize_build(plane: Plane, folder: str) -> list[Json]:
+    """Return the objects that kustomize builds from a folder."""
     text = plane.kubectl("kustomize", str(MANIFESTS / folder)).stdout
     return [document.data for document in read_documents(text, folder, aliases=True)]
 
@@ -59,8 +59,8 @@ def space(plane: Plane) -> Iterator[None]:
 def operators(plane: Plane) -> Iterator[None]:
     """The kinds of others that we write, as cert-manager and the Prometheus operator define them."""
     with (
-        kinds_of(plane, "cert-manager", "certificates.cert-manager.io", "issuers.cert-manager.io"),
-        kinds_of(
+        serve_operator_kinds(plane, "cert-manager", "certificates.cert-manager.io", "issuers.cert-manager.io"),
+        serve_operator_kinds(
             plane,
             "prometheus-operator",
             "servicemonitors.monitoring.coreos.com",
@@ -75,7 +75,7 @@ def operators(plane: Plane) -> Iterator[None]:
 def test_what_is_applied_is_taken_without_a_warning(
     plane: Plane, space: None, operators: None, folder: str, side: str
 ) -> None:
-    objects = built(plane, folder)
+    objects = kustomize_build(plane, folder)
     everything = json.dumps({"apiVersion": "v1", "kind": "List", "items": objects})
 
     done = plane.kubectl("apply", side, "--force-conflicts" if side == "--server-side" else "--validate=strict",
@@ -89,7 +89,7 @@ def test_what_is_applied_is_taken_without_a_warning(
 def test_a_misspelt_field_of_an_operators_kind_would_be_seen(
     plane: Plane, space: None, operators: None, kind: str
 ) -> None:
-    everything = [*built(plane, "overlays/cert-manager"), *built(plane, "monitoring")]
+    everything = [*kustomize_build(plane, "overlays/cert-manager"), *kustomize_build(plane, "monitoring")]
     one = next(one for one in everything if one["kind"] == kind)
 
     done = plane.kubectl("apply", "--server-side", "--dry-run=server", "-f", "-", check=False,
@@ -99,7 +99,10 @@ def test_a_misspelt_field_of_an_operators_kind_would_be_seen(
 
 
 def test_audit_only_differs_where_something_could_be_changed_or_denied(plane: Plane) -> None:
-    audit, enforce = by_name(built(plane, "overlays/audit-only")), by_name(built(plane, "overlays/enforce"))
+    audit, enforce = (
+        by_name(kustomize_build(plane, "overlays/audit-only")),
+        by_name(kustomize_build(plane, "overlays/enforce")),
+    )
 
     assert audit.keys() == enforce.keys()
     assert {name for name in audit if audit[name] != enforce[name]} == {
@@ -117,7 +120,7 @@ def test_audit_only_differs_where_something_could_be_changed_or_denied(plane: Pl
 
 
 def test_one_node_needs_nothing_that_wants_two(plane: Plane) -> None:
-    objects = by_name(built(plane, "overlays/single-node"))
+    objects = by_name(kustomize_build(plane, "overlays/single-node"))
     pod = objects["Deployment rightslice"]["spec"]["template"]["spec"]
 
     assert objects["Deployment rightslice"]["spec"]["replicas"] == 1
@@ -126,7 +129,7 @@ def test_one_node_needs_nothing_that_wants_two(plane: Plane) -> None:
 
 
 def test_with_cert_manager_no_certificate_is_ours_to_keep(plane: Plane) -> None:
-    objects = by_name(built(plane, "overlays/cert-manager"))
+    objects = by_name(kustomize_build(plane, "overlays/cert-manager"))
     [container] = objects["Deployment rightslice"]["spec"]["template"]["spec"]["containers"]
 
     assert not [argument for argument in container["args"] if argument.startswith("--tls-secret")]
@@ -148,7 +151,7 @@ def test_out_of_cluster_every_hook_has_the_address_that_was_written(plane: Plane
     hooks = {hook["name"]: hook["clientConfig"] for one in objects for hook in one.get("webhooks", ())}
     inside = {
         hook["name"]: {"url": f"https://laptop.example.com:9443{hook['clientConfig']['service']['path']}"}
-        for one in built(plane, "admission")
+        for one in kustomize_build(plane, "admission")
         for hook in one.get("webhooks", ())
     }
     assert hooks == inside
@@ -196,8 +199,8 @@ def test_its_pods_run_in_a_restricted_namespace_on_two_hosts(plane: Plane, space
     """Pod Security refuses what is not restricted; the scheduler spreads; nobody of ours needs to be there."""
     nodes = add_nodes(plane, [plain(node, index) for index, node in enumerate(demo_nodes()[:3])])
     wanted = ("Namespace", "PriorityClass", "ServiceAccount", "ConfigMap", "Deployment")
-    objects = [one for one in built(plane, "base") if one["kind"] in wanted]
-    plane.kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", stdin=json.dumps(listed(objects)))
+    objects = [one for one in kustomize_build(plane, "base") if one["kind"] in wanted]
+    plane.kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", stdin=json.dumps(as_list(objects)))
     pods = f"/api/v1/namespaces/{SYSTEM_NAMESPACE}/pods"
     try:
         plane.kubectl("rollout", "status", "deployment/rightslice", f"--namespace={SYSTEM_NAMESPACE}", "--timeout=60s")
@@ -213,7 +216,7 @@ def test_its_pods_run_in_a_restricted_namespace_on_two_hosts(plane: Plane, space
     assert len(hosts) == len(set(hosts)) == 2
 
 
-def listed(objects: list[Json]) -> Json:
+def as_list(objects: list[Json]) -> Json:
     """Objects as kubectl reads them in one go."""
     return {"apiVersion": "v1", "kind": "List", "items": objects}
 

@@ -11,7 +11,7 @@ import pytest
 
 from tests.builders import make_pod
 from tests.cluster.client import RefusedError
-from tests.cluster.installation import EVERYTHING, commands, installed
+from tests.cluster.installation import EVERYTHING, documented_commands, install_from_page
 from tests.cluster.plane import Plane
 from tests.cluster.polling import eventually
 from tests.policy.policy_texts import exception_text
@@ -39,10 +39,10 @@ def refusal(plane: Plane, namespace: str) -> str:
     ("mode", "wanted"), [("enforce", "privileged must be false in a pod that uses GPUs"), ("audit", "")]
 )
 def test_the_commands_of_the_page_work(plane: Plane, namespace: str, tmp_path: Path, mode: str, wanted: str) -> None:
-    apply, serve = commands()
+    apply, serve = documented_commands()
     assert (apply[0], serve[:3]) == ("kubectl", ["rightslice", "serve", "webhook"])
 
-    with installed(plane, tmp_path, f"--mode={mode}"):
+    with install_from_page(plane, tmp_path, f"--mode={mode}"):
         eventually(lambda: refusal(plane, namespace), until=lambda said: wanted in said and bool(said) is bool(wanted))
 
     assert not [one for one in EVERYTHING if plane.api.exists(api_path(one))]
@@ -63,7 +63,7 @@ def test_commands_use_the_status_for_policies_in_server_files(
     def look() -> dict[str, CheckState]:
         return {line.summary: line.state for line in diagnose(asyncio.run(facts_of(plane)), datetime.now(UTC))}
 
-    with installed(plane, tmp_path):
+    with install_from_page(plane, tmp_path):
         eventually(lambda: plane.api.create(exceptions_in(SYSTEM_NAMESPACE), exception))
         lines = eventually(look, until=lambda found: "GPUPolicyException of-a-file is in use" in found)
         with ClusterReader(str(plane.kubeconfig)) as cluster:

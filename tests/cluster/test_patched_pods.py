@@ -1,4 +1,4 @@
-"""A rewrite does no harm: a pod that an API server takes is still taken in our shape, and comes to what we say."""
+"""Patched pods: a pod that an API server accepts is still accepted after our patch, with the predicted result."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Any
 import jsonpatch
 
 from tests.builders import Json
-from tests.cluster.dryrun import Answer, DryRuns, dry_runs
+from tests.cluster.dryrun import ApiAnswer, DryRunClient, open_dry_run_client
 from tests.cluster.plane import Plane
-from tests.cluster.pod_comparison import World, new_world
-from tests.cluster.predicted_outcomes import ranges_of, resources_in, texts_of
+from tests.cluster.pod_comparison import NamespaceObjects, create_random_namespace
+from tests.cluster.predicted_outcomes import answered_resources, format_resources, parse_limit_ranges
 from tests.cluster.random_objects import pod
 from tests.example_cluster import NO_USAGE, NOW, mig_node, policies_of, policy, request_of, view_of, whole_node
 from webhook.engine.decide import decide
@@ -26,7 +26,7 @@ POLICIES = policies_of(policy("mode: enforce\nrightSizing: {}\nlimits: {limitRan
 
 
 def one_gpu(random: Random, name: str) -> Json:
-    """A pod whose first container asks for one GPU, beside whatever else it asks for."""
+    """Return a random pod whose first container also requests one GPU."""
     data = pod(random, name)
     data["metadata"]["annotations"] = {"rightslice.dev/gpu-memory": "8Gi"}
     main = data["spec"]["containers"][0].setdefault("resources", {})
@@ -37,7 +37,7 @@ def one_gpu(random: Random, name: str) -> Json:
     return data
 
 
-def as_seen(world: World, answer: Answer) -> Json:
+def reviewed_pod(world: NamespaceObjects, answer: ApiAnswer) -> Json:
     """The pod as a mutating webhook sees it: with all defaults, and without what is only given later."""
     metadata = answer.body["metadata"]
     kept = {key: metadata[key] for key in ("name", "annotations", "labels") if key in metadata}
@@ -49,7 +49,7 @@ def as_seen(world: World, answer: Answer) -> Json:
     }
 
 
-def cluster(world: World) -> ClusterView:
+def cluster(world: NamespaceObjects) -> ClusterView:
     """The namespace as it is, and nodes with room for everything."""
     objects = [*world.ranges, *world.quotas]
     kinds = ["LimitRange"] * len(world.ranges) + ["ResourceQuota"] * len(world.quotas)
@@ -57,40 +57,42 @@ def cluster(world: World) -> ClusterView:
     return view_of(whole_node(), mig_node(), *typed)
 
 
-async def rewritten(world: World, asking: DryRuns, random: Random) -> tuple[int, list[Any]]:
-    """How many pods of a world were changed, and every one that should not have been."""
+async def find_rejected_patches(world: NamespaceObjects, asking: DryRunClient, random: Random) -> tuple[int, list[Any]]:
+    """Return the number of patched pods of a namespace, and those whose patch caused harm."""
     changed, harmed = 0, list[Any]()
     view = cluster(world)
     pods = [one_gpu(random, f"pod-{number}") for number in range(PODS)]
-    for answer in await asking.pods(world.name, pods):
+    for answer in await asking.dry_run_pods(world.name, pods):
         if answer.status != 201:
             continue
-        seen = as_seen(world, answer)
+        seen = reviewed_pod(world, answer)
         decision = decide(request_of(seen), POLICIES, view, NO_USAGE, NOW)
         if not decision.patch:
             continue
         changed += 1
         patch: Any = list(decision.patch)
         after = jsonpatch.apply_patch(seen, patch)
-        (again,) = await asking.pods(world.name, [after])
+        (again,) = await asking.dry_run_pods(world.name, [after])
         if again.status != 201:
             harmed.append((world, seen["spec"], decision.patch, again.body.get("message")))
             continue
-        ours = texts_of(apply_request_defaults(apply_defaults(parse_pod(after), ranges_of(world.ranges))))
-        if ours != resources_in(again):
-            harmed.append((world, ours, resources_in(again)))
+        ours = format_resources(
+            apply_request_defaults(apply_defaults(parse_pod(after), parse_limit_ranges(world.ranges)))
+        )
+        if ours != answered_resources(again):
+            harmed.append((world, ours, answered_resources(again)))
     return changed, harmed
 
 
 async def test_a_pod_that_is_taken_is_still_taken_in_our_shape(plane: Plane) -> None:
     random, run, changed = Random("rewrites"), secrets.token_hex(3), 0
-    async with dry_runs(plane.url, plane.ca, plane.token) as asking:
-        await asking.prepare(f"seen-{run}")
-        worlds = [await new_world(asking, random, f"rewrite-{run}-{number}") for number in range(WORLDS)]
-        await asking.all_seen()
+    async with open_dry_run_client(plane.url, plane.ca, plane.token) as asking:
+        await asking.create_marker_namespace(f"seen-{run}")
+        worlds = [await create_random_namespace(asking, random, f"rewrite-{run}-{number}") for number in range(WORLDS)]
+        await asking.wait_for_admission_caches()
         for world in worlds:
-            count, harmed = await rewritten(world, asking, random)
+            count, harmed = await find_rejected_patches(world, asking, random)
             assert harmed[:1] == []
             changed += count
-            await asking.ask("DELETE", f"/api/v1/namespaces/{world.name}")
+            await asking.send("DELETE", f"/api/v1/namespaces/{world.name}")
     assert changed > 60

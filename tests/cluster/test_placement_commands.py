@@ -1,4 +1,4 @@
-"""capacity, place and simulate over a live cluster: the words of a snapshot of it, with no right but to list."""
+"""capacity, place and simulate on a live cluster: the output equals that of a snapshot, with list rights only."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def train(plane: Plane, nodes: list[str], namespace: str) -> str:
     return str(eventually(lambda: plane.api.get(f"{path}/train")["spec"].get("nodeName")))
 
 
-def saved(plane: Plane, file: Path, kinds: str = "nodes,pods") -> str:
+def save_snapshot(plane: Plane, file: Path, kinds: str = "nodes,pods") -> str:
     """A snapshot of the cluster, as the pages say to save one."""
     file.write_text(plane.kubectl("get", kinds, "-A", "-o", "json").stdout)
     return str(file)
@@ -77,7 +77,7 @@ def saved(plane: Plane, file: Path, kinds: str = "nodes,pods") -> str:
 
 def test_capacity_says_what_a_snapshot_says(plane: Plane, train: str, reader: Path, tmp_path: Path) -> None:
     live = rightslice("capacity", "-o", "json", "--cluster", "live", "--kubeconfig", str(reader))
-    snapshot = rightslice("capacity", "-o", "json", "--cluster", saved(plane, tmp_path / "cluster.json"))
+    snapshot = rightslice("capacity", "-o", "json", "--cluster", save_snapshot(plane, tmp_path / "cluster.json"))
     assert (live.returncode, live.stderr) == (0, "")
     assert json.loads(live.stdout) == json.loads(snapshot.stdout)
     (row,) = [each for each in json.loads(live.stdout)["nodes"] if each["name"] == train]
@@ -120,7 +120,7 @@ def test_place_and_simulate_take_it_as_it_stands(plane: Plane, train: str, names
             rightslice(*place, "--cluster", "live", *admin, *now),
             rightslice(*simulate, "--nodes", "live", *admin, *now),
         ]
-        snapshot = saved(plane, tmp_path / "cluster.json", "nodes,namespaces,limitranges,resourcequotas,pods")
+        snapshot = save_snapshot(plane, tmp_path / "cluster.json", "nodes,namespaces,limitranges,resourcequotas,pods")
         same = ("--policies", "policies", *now)
         again = [rightslice(*place, "--cluster", snapshot, *same), rightslice(*simulate, "--nodes", snapshot, *same)]
         return [json.loads(each.stdout) for each in ran], [json.loads(each.stdout) for each in again]

@@ -1,4 +1,4 @@
-"""The control plane that tests run on is a real one: it schedules, counts, deletes, and survives a restart."""
+"""The control plane of the tests: it schedules, enforces quotas, deletes, and survives restarts."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def test_a_deployment_gets_its_pods_and_a_job_ends(plane: Plane, nodes: list[str
 
 def test_what_was_stored_outlives_a_restart_of_etcd(plane_to_trouble: Plane, namespace: str) -> None:
     plane = plane_to_trouble
-    kept = remember(plane, namespace)
+    kept = store_config_map(plane, namespace)
 
     plane.etcd.stop()
     eventually(lambda: not plane.api.is_ready())
@@ -121,7 +121,7 @@ def test_what_was_stored_outlives_a_restart_of_the_api_server(
     plane_to_trouble: Plane, namespace: str, end: str
 ) -> None:
     plane = plane_to_trouble
-    kept = remember(plane, namespace)
+    kept = store_config_map(plane, namespace)
 
     getattr(plane.apiserver, end)()
     with pytest.raises(OSError, match="refused"):
@@ -131,7 +131,7 @@ def test_what_was_stored_outlives_a_restart_of_the_api_server(
     assert plane.api.get(kept)["data"] == {"key": "value"}
 
 
-def remember(plane: Plane, namespace: str) -> str:
+def store_config_map(plane: Plane, namespace: str) -> str:
     """Store something; the path of it."""
     maps = f"/api/v1/namespaces/{namespace}/configmaps"
     plane.api.create(maps, {"metadata": {"name": "kept"}, "data": {"key": "value"}})

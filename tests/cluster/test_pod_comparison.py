@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from tests.cluster.plane import Plane
-from tests.cluster.pod_comparison import compare
+from tests.cluster.pod_comparison import compare_pods
 
 PODS = 20
 NAMESPACES = max(60, int(os.environ.get("RIGHTSLICE_FUZZ", "0")) // 50 // PODS)
@@ -15,7 +15,7 @@ SEED = os.environ.get("RIGHTSLICE_FUZZ_SEED", "limits")
 
 
 async def test_every_verdict_default_and_message_is_the_api_servers(plane: Plane) -> None:
-    compared = await compare(plane.url, plane.ca, plane.token, seed=SEED, namespaces=NAMESPACES, pods=PODS)
+    compared = await compare_pods(plane.url, plane.ca, plane.token, seed=SEED, namespaces=NAMESPACES, pods=PODS)
 
     assert compared.differences[:5] == []
     assert sum(compared.statuses.values()) == NAMESPACES * PODS

@@ -1,4 +1,4 @@
-"""What a quota says of a pod that is resized or given a deadline while it runs: our words are the API server's."""
+"""Quota messages for a running pod that is resized or given a deadline: ours equal the API server's."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from tests.builders import Json, make_pod
 from tests.cluster.client import RefusedError
 from tests.cluster.plane import Plane
 from tests.cluster.polling import eventually
-from tests.cluster.predicted_outcomes import quotas_of
+from tests.cluster.predicted_outcomes import parse_quotas
 from webhook.engine.quota.admission import predict_resize_refusals, predict_update_refusals
 from webhook.model.defaulting import apply_defaults
 from webhook.model.pods import Pod, parse_pod
@@ -28,7 +28,7 @@ def amounts(cpu: str, most: str, memory: str) -> Json:
     return {"requests": {"cpu": cpu, "memory": memory}, "limits": {"cpu": most, "memory": memory}}
 
 
-def resized(pod: Json, resources: Json) -> Pod:
+def with_resources(pod: Json, resources: Json) -> Pod:
     """The pod with other amounts."""
     main, *others = pod["spec"]["containers"]
     return parse_pod(pod | {"spec": pod["spec"] | {"containers": [main | {"resources": resources}, *others]}})
@@ -42,11 +42,14 @@ def test_a_resize_is_charged_for_what_it_adds(plane: Plane, namespace: str) -> N
     pod.main["resources"] = amounts("1", "2", "512Mi")
     stored = plane.api.create(f"{path}/pods", pod.build())
     eventually(lambda: plane.api.get(f"{path}/resourcequotas/q")["status"]["used"].get("pods") == "1")
-    eventually(lambda: answer(plane, path, "2500m", "3", "512Mi"))
+    eventually(lambda: resize_message(plane, path, "2500m", "3", "512Mi"))
     quota = plane.api.get(f"{path}/resourcequotas/q")
 
-    said = {name: answer(plane, path, *wanted) for name, wanted in RESIZES.items()}
-    ours = {name: words(quota, stored, resized(stored, amounts(*wanted))) for name, wanted in RESIZES.items()}
+    said = {name: resize_message(plane, path, *wanted) for name, wanted in RESIZES.items()}
+    ours = {
+        name: predicted_resize_message(quota, stored, with_resources(stored, amounts(*wanted)))
+        for name, wanted in RESIZES.items()
+    }
 
     assert said == ours
     assert [name for name, reason in said.items() if not reason] == ["it fits", "less", "the same"]
@@ -61,26 +64,28 @@ def test_a_quota_that_came_after_the_pod_objects_to_its_form(plane: Plane, names
     pod.main["resources"] = amounts("1", "2", "512Mi")
     stored = plane.api.create(f"{path}/pods", pod.build())
     plane.api.create(f"{path}/resourcequotas", {"metadata": {"name": "q"}, "spec": {"hard": LATE}})
-    eventually(lambda: answer(plane, path, "2500m", "3", "512Mi"))
+    eventually(lambda: resize_message(plane, path, "2500m", "3", "512Mi"))
     quota = plane.api.get(f"{path}/resourcequotas/q")
     more, ending = amounts("1500m", "2", "512Mi"), {"spec": {"activeDeadlineSeconds": 60}}
 
-    resize = answer(plane, path, "1500m", "2", "512Mi")
-    deadline = tried(plane, f"{path}/pods/p", ending)
+    resize = resize_message(plane, path, "1500m", "2", "512Mi")
+    deadline = patch_message(plane, f"{path}/pods/p", ending)
 
-    assert resize == words(quota, stored, resized(stored, more))
-    assert deadline == moved(quota, stored, parse_pod(stored | {"spec": stored["spec"] | ending["spec"]}))
+    assert resize == predicted_resize_message(quota, stored, with_resources(stored, more))
+    assert deadline == predicted_deadline_message(
+        quota, stored, parse_pod(stored | {"spec": stored["spec"] | ending["spec"]})
+    )
     assert resize == deadline == "failed quota: q: must specify limits.memory for: side; requests.cpu for: side"
 
 
-def answer(plane: Plane, path: str, cpu: str, most: str, memory: str) -> str:
-    """What the API server says of a resize; "" where it lets it pass."""
+def resize_message(plane: Plane, path: str, cpu: str, most: str, memory: str) -> str:
+    """Return the API server's message for a resize; "" if it is accepted."""
     body = {"spec": {"containers": [{"name": "main", "resources": amounts(cpu, most, memory)}]}}
-    return tried(plane, f"{path}/pods/p/resize", body)
+    return patch_message(plane, f"{path}/pods/p/resize", body)
 
 
-def tried(plane: Plane, path: str, body: Json) -> str:
-    """What the API server says of a change; "" where it lets it pass."""
+def patch_message(plane: Plane, path: str, body: Json) -> str:
+    """Return the API server's message for a patch; "" if it is accepted."""
     try:
         plane.api.patch(f"{path}?dryRun=All", body, "strategic")
     except RefusedError as error:
@@ -88,17 +93,17 @@ def tried(plane: Plane, path: str, body: Json) -> str:
     return ""
 
 
-def words(quota: Json, old: Json, new: Pod) -> str:
-    """What we say of a resize."""
+def predicted_resize_message(quota: Json, old: Json, new: Pod) -> str:
+    """Return our predicted message for a resize."""
     before = parse_pod(old)
-    found = predict_resize_refusals(before, apply_defaults(before, ()), apply_defaults(new, ()), quotas_of([quota]))
+    found = predict_resize_refusals(before, apply_defaults(before, ()), apply_defaults(new, ()), parse_quotas([quota]))
     return found[0].message if found else ""
 
 
-def moved(quota: Json, old: Json, new: Pod) -> str:
-    """What we say of a new deadline."""
+def predicted_deadline_message(quota: Json, old: Json, new: Pod) -> str:
+    """Return our predicted message for a new deadline."""
     before = parse_pod(old)
     found = predict_update_refusals(
-        before, new, apply_defaults(before, ()), apply_defaults(new, ()), quotas_of([quota])
+        before, new, apply_defaults(before, ()), apply_defaults(new, ()), parse_quotas([quota])
     )
     return found[0].message if found else ""

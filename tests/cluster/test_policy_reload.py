@@ -1,4 +1,4 @@
-"""The server over a live cluster: what it judges follows what people do with kubectl."""
+"""The server on a live cluster: its decisions follow policies applied with kubectl."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def is_served(plane: Plane) -> bool:
     return True
 
 
-class Served:
+class PolicyServer:
     """The real server process over the plane."""
 
     def __init__(self, client: WebhookClient, port: int) -> None:
@@ -74,21 +74,21 @@ class Served:
             return str(error.read().decode())
 
     def refuses(self, pod: Json) -> bool:
-        """Would this pod be let in?"""
+        """Return whether this pod is rejected."""
         return not self.client.review("/validate", pod, "u").allowed
 
 
 @contextmanager
-def served(plane: Plane, *arguments: str) -> Iterator[Served]:
+def serve_webhook(plane: Plane, *arguments: str) -> Iterator[PolicyServer]:
     with run_webhook_process(["--cluster", "live", "--kubeconfig", str(plane.kubeconfig), *arguments]) as (
         client,
         port,
     ):
-        yield Served(client, port)
+        yield PolicyServer(client, port)
 
 
 NOT_CEL: Json = {"match": {"matchConditions": [{"name": "c", "expression": "object ==="}]}}
-"""What a schema does not see, and the loader refuses."""
+"""A policy that the schema accepts and the loader rejects."""
 
 
 def policy(name: str, deny: str, mode: str = "enforce", **more: object) -> str:
@@ -104,7 +104,7 @@ def test_a_policy_that_kubectl_applies_is_live_within_five_seconds(
 ) -> None:
     bypass = make_pod().namespace(namespace).env("NVIDIA_VISIBLE_DEVICES", "all").build()
     (tmp_path / "f.yaml").write_text(policy("from-a-file", "privileged"))
-    with served(plane, "--policies", str(tmp_path)) as site:
+    with serve_webhook(plane, "--policies", str(tmp_path)) as site:
         try:
             assert not site.refuses(bypass)
             plane.kubectl("apply", "-f", "-", stdin=policy("guard", "visibleDevicesEnv"))
@@ -124,7 +124,7 @@ def test_a_policy_that_kubectl_applies_is_live_within_five_seconds(
 def test_files_win_and_a_bad_object_changes_nothing(plane: Plane, namespace: str, tmp_path: Path) -> None:
     bypass = make_pod().namespace(namespace).env("NVIDIA_VISIBLE_DEVICES", "all").build()
     (tmp_path / "f.yaml").write_text(policy("one", "visibleDevicesEnv"))
-    with served(plane, "--policies", str(tmp_path)) as site:
+    with serve_webhook(plane, "--policies", str(tmp_path)) as site:
         try:
             plane.kubectl("apply", "-f", "-", stdin=policy("one", "visibleDevicesEnv", mode="audit"))
             plane.kubectl("apply", "-f", "-", stdin=policy("two", "privileged", **NOT_CEL))
@@ -136,7 +136,7 @@ def test_files_win_and_a_bad_object_changes_nothing(plane: Plane, namespace: str
 
 
 def test_it_is_ready_when_it_knows_everything_and_says_how_each_kind_is(plane: Plane, namespace: str) -> None:
-    with served(plane, "--policies", "policies") as site:
+    with serve_webhook(plane, "--policies", "policies") as site:
         page = site.page("/readyz?verbose")
         for kind in ("nodes", "namespaces", "limitranges", "resourcequotas", "pods"):
             assert f"[+]{kind} synced" in page

@@ -1,4 +1,4 @@
-"""A program under its supervisor: it starts, stops, starts again, and ends when we are gone."""
+"""A supervised program: it starts, stops, restarts, and ends with the test process."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ def pids(tmp_path: Path) -> Path:
 def program(code: str, pids: Path) -> Process:
     """A Python program that is ready once it has said who it is."""
     command = [sys.executable, "-c", code, str(pids)]
-    return Process("server", command, pids.with_name("log"), lambda: not is_gone(started(pids)[-1]))
+    return Process("server", command, pids.with_name("log"), lambda: not is_gone(started_pids(pids)[-1]))
 
 
-def started(pids: Path) -> list[int]:
+def started_pids(pids: Path) -> list[int]:
     """The process ids of all starts."""
     return [int(line) for line in pids.read_text().split()] if pids.exists() else []
 
@@ -63,12 +63,12 @@ def server(pids: Path) -> Iterator[Process]:
 @pytest.mark.parametrize("end", ["stop", "kill"])
 def test_it_is_gone_once_it_was_ended_and_can_be_started_again(server: Process, pids: Path, end: str) -> None:
     getattr(server, end)()
-    assert is_gone(started(pids)[0])
+    assert is_gone(started_pids(pids)[0])
     assert not server.running
 
     server.start()
     assert server.running
-    assert len(started(pids)) == 2
+    assert len(started_pids(pids)) == 2
 
 
 def test_ending_it_twice_is_no_error(server: Process) -> None:
@@ -84,7 +84,7 @@ def test_a_program_that_does_not_stop_in_time_is_killed(pids: Path) -> None:
     with pytest.raises(subprocess.TimeoutExpired):
         process.stop(within=0.3)
 
-    assert is_gone(started(pids)[0])
+    assert is_gone(started_pids(pids)[0])
 
 
 def test_one_that_ends_at_once_is_reported_with_what_it_said(pids: Path) -> None:
@@ -95,7 +95,7 @@ def test_one_that_ends_at_once_is_reported_with_what_it_said(pids: Path) -> None
 
 
 def test_one_that_ended_by_itself_is_not_running(server: Process, pids: Path) -> None:
-    os.kill(started(pids)[0], signal.SIGKILL)
+    os.kill(started_pids(pids)[0], signal.SIGKILL)
 
     eventually(lambda: not server.running)
     server.stop()
@@ -122,14 +122,14 @@ def test_it_ends_with_whoever_started_it_killed_or_not(pids: Path, number: signa
         assert asker.stdout.readline() == b"up\n"
         asker.send_signal(number)
 
-    (pid,) = eventually(lambda: started(pids))
+    (pid,) = eventually(lambda: started_pids(pids))
     eventually(lambda: is_gone(pid))
 
 
 def test_its_supervisor_takes_it_along_when_it_is_told_to_end(pids: Path) -> None:
     command = [sys.executable, "-I", "-S", str(SUPERVISOR), sys.executable, "-c", SERVER, str(pids)]
     with subprocess.Popen(command, stdin=subprocess.PIPE) as supervisor:
-        (pid,) = eventually(lambda: started(pids))
+        (pid,) = eventually(lambda: started_pids(pids))
         supervisor.terminate()
 
     assert is_gone(pid)

@@ -1,4 +1,4 @@
-"""Claims and quotas on devices: what we say of a claim is what a real API server says of it."""
+"""Claims and device quotas: our answer for a claim equals a real API server's."""
 
 from __future__ import annotations
 
@@ -10,10 +10,18 @@ from pathlib import Path
 from random import Random
 
 from tests.builders import make_pod
-from tests.cluster.dryrun import dry_runs
+from tests.cluster.dryrun import open_dry_run_client
 from tests.cluster.plane import Plane
 from tests.cluster.polling import eventually
-from tests.cluster.random_claims import API, add_classes, claim, difference, made, quota, spec_of
+from tests.cluster.random_claims import (
+    API,
+    claim_spec,
+    create_device_classes,
+    describe_difference,
+    dry_run_claims,
+    random_claim,
+    random_quota,
+)
 from tests.cluster.random_objects import usage
 from tests.cluster.test_commands import rightslice
 from tests.policy.policy_texts import policy_text
@@ -27,25 +35,28 @@ SEED = os.environ.get("RIGHTSLICE_FUZZ_SEED", "claims")
 
 async def test_what_a_claim_is_charged_and_every_message_is_the_api_servers(plane: Plane) -> None:
     random, run, differences, statuses = Random(SEED), secrets.token_hex(3), list[str](), list[int]()
-    async with dry_runs(plane.url, plane.ca, plane.token) as asking:
-        await asking.prepare(f"seen-{run}")
-        await add_classes(asking, f"seen-{run}")
+    async with open_dry_run_client(plane.url, plane.ca, plane.token) as asking:
+        await asking.create_marker_namespace(f"seen-{run}")
+        await create_device_classes(asking, f"seen-{run}")
         worlds = {}
         for name in (f"claims-{run}-{n}" for n in range(WORLDS)):
             await asking.add_namespace(name)
             path = f"/api/v1/namespaces/{name}/resourcequotas"
-            taken = [await asking.ask("POST", path, quota(random, f"quota-{n}")) for n in range(random.choice((1, 2)))]
-            worlds[name] = await asking.counted(name, sum(answer.status == 201 for answer in taken))
+            taken = [
+                await asking.send("POST", path, random_quota(random, f"quota-{n}"))
+                for n in range(random.choice((1, 2)))
+            ]
+            worlds[name] = await asking.wait_for_quota_status(name, sum(answer.status == 201 for answer in taken))
             for one in worlds[name]:
                 change = {"status": {"used": usage(random, one["status"].get("used", {}))}}
-                one |= (await asking.ask("PATCH", f"{path}/{one['metadata']['name']}/status", change)).body
-        await asking.all_seen()
+                one |= (await asking.send("PATCH", f"{path}/{one['metadata']['name']}/status", change)).body
+        await asking.wait_for_admission_caches()
         for name, quotas in worlds.items():
-            claims = [claim(random, f"claim-{n}") for n in range(CLAIMS)]
-            for data, answer in zip(claims, await made(asking, name, claims), strict=True):
+            claims = [random_claim(random, f"claim-{n}") for n in range(CLAIMS)]
+            for data, answer in zip(claims, await dry_run_claims(asking, name, claims), strict=True):
                 statuses.append(answer.status)
-                differences += filter(None, [difference(data, quotas, answer)])
-            await asking.ask("DELETE", f"/api/v1/namespaces/{name}")
+                differences += filter(None, [describe_difference(data, quotas, answer)])
+            await asking.send("DELETE", f"/api/v1/namespaces/{name}")
 
     assert differences[:3] == []
     assert min(statuses.count(201), statuses.count(403)) > 20, statuses
@@ -53,7 +64,7 @@ async def test_what_a_claim_is_charged_and_every_message_is_the_api_servers(plan
 
 def test_a_pod_hears_at_once_what_would_keep_it_waiting(plane: Plane, namespace: str, tmp_path: Path) -> None:
     space, hard = f"/api/v1/namespaces/{namespace}", {"waited-for.deviceclass.resource.k8s.io/devices": "1"}
-    spec = {"spec": spec_of([{"exactly": {"deviceClassName": "waited-for", "count": 2}}])}
+    spec = {"spec": claim_spec([{"exactly": {"deviceClassName": "waited-for", "count": 2}}])}
     template = {"metadata": {"name": "two"}, "spec": spec}
     plane.api.create(f"{API}/namespaces/{namespace}/resourceclaimtemplates", template)
     plane.api.create(f"{space}/resourcequotas", {"metadata": {"name": "devices"}, "spec": {"hard": hard}})

@@ -1,4 +1,4 @@
-"""`rightslice install` over what is there already: its own earlier work, kubectl's, or a trial out of cluster."""
+"""`rightslice install` over an existing installation: its own, kubectl's, or an out-of-cluster trial."""
 
 from __future__ import annotations
 

@@ -36,31 +36,31 @@ APIS = {"openreports": ReportApi.OPENREPORTS, "wgpolicy": ReportApi.WGPOLICY}
 def none_served(plane: Plane) -> Iterator[None]:
     """No report APIs, before and after. Removing them can take an API server over two minutes."""
     yield
-    if mine := kinds_there(plane):
+    if mine := report_crds(plane):
         plane.kubectl("delete", "--wait=false", *mine)
-        eventually(lambda: kinds_there(plane), until=lambda left: not left, within=300)
+        eventually(lambda: report_crds(plane), until=lambda left: not left, within=300)
 
 
-def kinds_there(plane: Plane) -> list[str]:
+def report_crds(plane: Plane) -> list[str]:
     """The CRDs of policy reports."""
     found = plane.kubectl("get", "crd", "-o", "name").stdout.split()
     return [each for each in found if each.endswith(("openreports.io", "wgpolicyk8s.io"))]
 
 
-def serve(plane: Plane, publisher: str) -> None:
+def install_report_crds(plane: Plane, publisher: str) -> None:
     """Create these CRDs, and wait until the API server serves them."""
     plane.kubectl("apply", "--server-side", f"--filename={definitions(publisher)}")
     eventually(lambda: is_served(plane, PATHS[publisher].format("default")))
 
 
-def audited(plane: Plane, *flags: str, kubeconfig: Path | None = None) -> subprocess.CompletedProcess[str]:
+def run_audit(plane: Plane, *flags: str, kubeconfig: Path | None = None) -> subprocess.CompletedProcess[str]:
     """Run an audit with --write."""
     where = ["--cluster", "live", "--kubeconfig", str(kubeconfig or plane.kubeconfig)]
     command = [sys.executable, "-m", "webhook.cli", "audit", "--write", *where, *flags]
     return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, cwd=ROOT)
 
 
-def published(plane: Plane, found: Sequence[CheckResult], *apis: ReportApi, dry_run: bool = False) -> list[str]:
+def run_publish(plane: Plane, found: Sequence[CheckResult], *apis: ReportApi, dry_run: bool = False) -> list[str]:
     """Run an audit with --write and return its messages."""
     said: list[str] = []
 
@@ -76,7 +76,7 @@ def published(plane: Plane, found: Sequence[CheckResult], *apis: ReportApi, dry_
 
 @pytest.mark.usefixtures("none_served")
 def test_without_a_report_api_a_note_says_what_to_install(plane: Plane) -> None:
-    ran = audited(plane)
+    ran = run_audit(plane)
     assert (ran.returncode, ran.stdout) == (2, "")
     assert "neither Report of openreports.io/v1alpha1 nor PolicyReport of wgpolicyk8s.io/v1alpha2" in ran.stderr
     assert "Install the CRDs of OpenReports" in ran.stderr
@@ -85,16 +85,16 @@ def test_without_a_report_api_a_note_says_what_to_install(plane: Plane) -> None:
 @pytest.mark.usefixtures("none_served")
 @pytest.mark.parametrize("publisher", PATHS)
 def test_reports_are_stored_and_deleted_when_out_of_date(plane: Plane, namespace: str, publisher: str) -> None:
-    serve(plane, publisher)
+    install_report_crds(plane, publisher)
     api, path = APIS[publisher], f"{PATHS[publisher].format(namespace)}/{NAME}"
     kind = {"openreports": "Report", "wgpolicy": "PolicyReport"}[publisher]
     found = [audited_pod(f"p{i}", namespace=namespace, workload="Job/j", findings=[DENIED, NOTED]) for i in range(3)]
     counts = "1 fail, 0 warn"
 
-    assert published(plane, found, api, dry_run=True) == [f"{kind} {namespace}/{NAME} would be written: {counts}"]
+    assert run_publish(plane, found, api, dry_run=True) == [f"{kind} {namespace}/{NAME} would be written: {counts}"]
     assert not plane.api.exists(path)
     for _ in range(2):
-        assert published(plane, found, api) == [f"{kind} {namespace}/{NAME} written: {counts}"]
+        assert run_publish(plane, found, api) == [f"{kind} {namespace}/{NAME} written: {counts}"]
     stored = plane.api.get(path)
     assert [(each["rule"], each["result"], each["properties"]["pods"]) for each in stored["results"]] == [
         ("GPU-L102", "fail", "3")
@@ -102,25 +102,25 @@ def test_reports_are_stored_and_deleted_when_out_of_date(plane: Plane, namespace
     assert {each["manager"] for each in stored["metadata"]["managedFields"]} == {NAME}
 
     gone = f"{kind} {namespace}/{NAME} {{}}deleted: out of date"
-    assert published(plane, [], api, dry_run=True) == [gone.format("would be ")]
+    assert run_publish(plane, [], api, dry_run=True) == [gone.format("would be ")]
     assert plane.api.exists(path)
-    assert published(plane, [], api) == [gone.format("")]
+    assert run_publish(plane, [], api) == [gone.format("")]
     assert not plane.api.exists(path)
 
 
 @pytest.mark.usefixtures("none_served")
 def test_a_report_of_the_maximum_size_is_stored(plane: Plane, namespace: str) -> None:
-    serve(plane, "openreports")
+    install_report_crds(plane, "openreports")
     found = [audited_pod(f"p{i:04}", namespace=namespace, findings=[LONG]) for i in range(MAX_RESULTS + 1)]
-    published(plane, found, ReportApi.OPENREPORTS)
+    run_publish(plane, found, ReportApi.OPENREPORTS)
     assert plane.api.get(f"{REPORTS.format(namespace)}/{NAME}")["summary"]["fail"] == MAX_RESULTS + 1
 
 
 @pytest.mark.usefixtures("none_served")
 def test_a_deleted_namespace_does_not_affect_other_reports(plane: Plane, namespace: str) -> None:
-    serve(plane, "openreports")
+    install_report_crds(plane, "openreports")
     found = [audited_pod("p", namespace=name, findings=[DENIED]) for name in ("away", namespace)]
-    assert published(plane, found, ReportApi.OPENREPORTS) == [
+    assert run_publish(plane, found, ReportApi.OPENREPORTS) == [
         f"Report away/{NAME} is skipped: its namespace is being deleted",
         f"Report {namespace}/{NAME} written: 1 fail, 0 warn",
     ]
@@ -128,36 +128,36 @@ def test_a_deleted_namespace_does_not_affect_other_reports(plane: Plane, namespa
 
 @pytest.mark.usefixtures("none_served")
 def test_a_report_of_another_tool_with_our_name_is_left_alone(plane: Plane, namespace: str) -> None:
-    serve(plane, "openreports")
+    install_report_crds(plane, "openreports")
     path = REPORTS.format(namespace)
     labels = {"app.kubernetes.io/managed-by": "scanner"}
     theirs = {"apiVersion": "openreports.io/v1alpha1", "kind": "Report", "metadata": {"name": NAME, "labels": labels}}
     plane.api.create(path, {**theirs, "source": "scanner", "results": [{"policy": "p", "source": "scanner"}]})
     before = plane.api.get(f"{path}/{NAME}")
 
-    [said] = published(plane, [audited_pod("p", namespace=namespace, findings=[DENIED])], ReportApi.OPENREPORTS)
+    [said] = run_publish(plane, [audited_pod("p", namespace=namespace, findings=[DENIED])], ReportApi.OPENREPORTS)
     assert said.startswith(f"Report {namespace}/{NAME} belongs to another tool and is not changed: its label ")
     assert "must be rightslice, found scanner. To store the results there, delete" in said
-    assert published(plane, [], ReportApi.OPENREPORTS) == []
+    assert run_publish(plane, [], ReportApi.OPENREPORTS) == []
     assert plane.api.get(f"{path}/{NAME}") == before
 
 
 @pytest.mark.usefixtures("none_served")
 def test_with_both_apis_the_newer_is_used_and_other_reports_stay(plane: Plane, namespace: str, tmp_path: Path) -> None:
     """By a service account with the role of docs/audit.md."""
-    serve(plane, "wgpolicy")
+    install_report_crds(plane, "wgpolicy")
     older = POLICY_REPORTS.format(namespace)
     about = {"apiVersion": "wgpolicyk8s.io/v1alpha2", "kind": "PolicyReport", "metadata": {"name": "scanner"}}
     plane.api.create(older, {**about, "results": [{"policy": "p"}]})
-    published(plane, [audited_pod("p", namespace=namespace, findings=[DENIED])], ReportApi.WGPOLICY)
-    serve(plane, "openreports")
+    run_publish(plane, [audited_pod("p", namespace=namespace, findings=[DENIED])], ReportApi.WGPOLICY)
+    install_report_crds(plane, "openreports")
     plane.api.create(f"/api/v1/namespaces/{namespace}/pods", make_pod("greedy").namespace(namespace).gpus(2).build())
     policy = tmp_path / "policy.yaml"
     most = {"perPod": [{"resource": "nvidia.com/gpu", "max": 1}]}
     policy.write_text(policy_text("tight", match={"namespaces": [namespace]}, mode="enforce", limits=most))
 
     account = account_of_the_page(plane, namespace, tmp_path)
-    ran = audited(plane, "--policies", str(policy), kubeconfig=account)
+    ran = run_audit(plane, "--policies", str(policy), kubeconfig=account)
 
     assert ran.returncode == 1, ran.stderr
     assert [line for line in ran.stderr.splitlines() if f" {namespace}/" in line] == [

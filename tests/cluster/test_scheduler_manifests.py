@@ -1,4 +1,4 @@
-"""The extender's manifests, and what a real kube-scheduler makes of the configurations that name it."""
+"""The extender's manifests, and a real kube-scheduler with the configurations that name it."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ import trustme
 
 from tests.builders import make_pod
 from tests.cluster.client import Json
-from tests.cluster.installation import page
+from tests.cluster.installation import fetch_page
 from tests.cluster.plane import Plane
 from tests.cluster.polling import eventually
 from tests.cluster.processes import Process, free_port
-from tests.cluster.test_manifests import MANIFESTS, built, space
+from tests.cluster.test_manifests import MANIFESTS, kustomize_build, space
 from tests.controlplane.build import control_plane, wanted_version
 from webhook.documents.reader import read_documents
 from webhook.manifests.scheduler_config import EXTENDER_CA_FILE, SECOND_SCHEDULER_NAME
@@ -70,9 +70,9 @@ def test_the_manifests_are_taken_without_a_warning(plane: Plane, space: None, fo
 def test_the_extender_has_the_certificate_of_the_webhook(plane: Plane) -> None:
     """Its name is among those that the webhook's replicas, or cert-manager, have it made for."""
     host = written("second/config.yaml", plane)["extenders"][0]["tlsConfig"]["serverName"]
-    (service,) = [one for one in built(plane, "scheduler/extender") if one["kind"] == "Service"]
+    (service,) = [one for one in kustomize_build(plane, "scheduler/extender") if one["kind"] == "Service"]
     assert host == f"{service['metadata']['name']}.{service['metadata']['namespace']}.svc"
-    managed, issued = (json.dumps(built(plane, f"overlays/{name}")) for name in ("enforce", "cert-manager"))
+    managed, issued = (json.dumps(kustomize_build(plane, f"overlays/{name}")) for name in ("enforce", "cert-manager"))
     assert host in managed
     assert host in issued
 
@@ -99,11 +99,11 @@ def asked(plane: Plane, space: None, tmp_path: Path) -> Iterator[int]:
     pair.cert_chain_pems[0].write_to_path(tmp_path / "tls.crt")
     pair.private_key_pem.write_to_path(tmp_path / "tls.key")
     entry["tlsConfig"]["caFile"] = str(tmp_path / "ca.crt")
-    (deployment,) = [one for one in built(plane, "scheduler/extender") if one["kind"] == "Deployment"]
+    (deployment,) = [one for one in kustomize_build(plane, "scheduler/extender") if one["kind"] == "Deployment"]
     text = " ".join(deployment["spec"]["template"]["spec"]["containers"][0]["args"])
     arguments = text.replace("0.0.0.0:8444", f"127.0.0.1:{port}").replace("/etc/rightslice/tls", str(tmp_path)).split()
     command = [sys.executable, "-m", "webhook.cli", *arguments, f"--kubeconfig={account(plane, tmp_path)}"]
-    extender = Process("extender", command, tmp_path / "extender.log", lambda: page(port, "/readyz"))
+    extender = Process("extender", command, tmp_path / "extender.log", lambda: fetch_page(port, "/readyz"))
     extender.start()
     try:
         with plane.scheduler_with(extenders=[entry | {"urlPrefix": f"https://127.0.0.1:{port}"}]):
@@ -125,7 +125,7 @@ def test_a_scheduler_asks_the_extender_as_the_manifests_have_it(
 
     eventually(lambda: plane.api.get(f"{path}/train")["spec"].get("nodeName"))
 
-    metrics = page(asked, "/metrics")
+    metrics = fetch_page(asked, "/metrics")
     assert re.search(r'rightslice_extender_requests_total\{[^}]*verb="filter"[^}]*\} [1-9]', metrics), metrics
 
 

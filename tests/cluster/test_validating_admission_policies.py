@@ -1,4 +1,4 @@
-"""What the API server refuses by itself, while nobody of ours runs."""
+"""Pods that the ValidatingAdmissionPolicies reject while our server is down."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.builders import PodMaker, make_pod
 from tests.cluster.client import Json, RefusedError
 from tests.cluster.plane import Plane
 from tests.cluster.polling import eventually
-from tests.cluster.recording_webhook import stored
+from tests.cluster.recording_webhook import apply_admission_objects
 from tests.cluster.test_crds import EXCEPTIONS, served
 from tests.policy.policy_texts import exception_text
 from webhook.documents.reader import read_documents
@@ -29,8 +29,8 @@ FREE = "nvidia-device-plugin"
 """A namespace whose pods nobody judges."""
 
 
-def refusal(plane: Plane, maker: PodMaker, namespace: str = SPACE) -> str:
-    """Why a pod is refused; "" where it is not. Nothing is stored."""
+def rejection_message(plane: Plane, maker: PodMaker, namespace: str = SPACE) -> str:
+    """Return the message that rejects a pod in a dry run; "" if it is accepted."""
     try:
         plane.api.create(f"/api/v1/namespaces/{namespace}/pods", maker.namespace(namespace).build(), dryRun="All")
     except RefusedError as error:
@@ -44,15 +44,19 @@ def held(served: Plane) -> Iterator[Plane]:
     classes = ("nvidia", "kata")
     for name in classes:
         served.api.create(CLASSES, {"metadata": {"name": name}, "handler": name})
-    with served.namespace_called(SPACE), served.namespace_called(SYSTEM_NAMESPACE), stored(served, backstop_policies()):
-        eventually(lambda: refusal(served, BROKEN))
-        eventually(lambda: "RuntimeClass" not in refusal(served, make_pod().spec(runtimeClassName="kata")))
+    with (
+        served.namespace_called(SPACE),
+        served.namespace_called(SYSTEM_NAMESPACE),
+        apply_admission_objects(served, backstop_policies()),
+    ):
+        eventually(lambda: rejection_message(served, BROKEN))
+        eventually(lambda: "RuntimeClass" not in rejection_message(served, make_pod().spec(runtimeClassName="kata")))
         yield served
     for name in classes:
         served.api.delete(f"{CLASSES}/{name}")
 
 
-def mounting(path: str) -> PodMaker:
+def host_path_pod(path: str) -> PodMaker:
     return make_pod().spec(volumes=[{"name": "v", "hostPath": {"path": path}}])
 
 
@@ -65,7 +69,7 @@ def with_class() -> PodMaker:
     return make_pod().spec(runtimeClassName="nvidia")
 
 
-def reading(source: Json) -> PodMaker:
+def env_source_pod(source: Json) -> PodMaker:
     return make_pod().container("more", env=[{"name": "NVIDIA_VISIBLE_DEVICES", "valueFrom": source}])
 
 
@@ -77,7 +81,7 @@ REFUSED = {
         "must not set NVIDIA_VISIBLE",
     ),
     "a value that cannot be read": (
-        reading({"fieldRef": {"fieldPath": "metadata.name"}}),
+        env_source_pod({"fieldRef": {"fieldPath": "metadata.name"}}),
         "must not set NVIDIA_VISIBLE",
     ),
     "a memory channel between nodes": (
@@ -99,13 +103,13 @@ REFUSED = {
     "the same beside a name that nobody knows": (with_class().asks("nvidia.com/anything", "1"), "must request a GPU"),
     "the same beside another device of NVIDIA's": (with_class().asks("nvidia.com/hostdev", "1"), "must request a GPU"),
     "the same beside what only counts": (with_class().asks("rightslice.dev/gpu-milli", "1"), "must request a GPU"),
-    "a device of the host": (mounting("/dev/nvidia0"), "must not mount host paths"),
-    "the same with a detour": (mounting("/dev//nvidia0"), "must not mount host paths"),
-    "the same with a step that goes nowhere": (mounting("/dev/./nvidia0"), "must not mount host paths"),
-    "the same from nowhere": (mounting("dev/nvidia0"), "must not mount host paths"),
-    "the device plugin's sockets": (mounting("/var/lib/kubelet/device-plugins"), "must not mount host paths"),
-    "those of k0s": (mounting("/var/lib/k0s/kubelet/device-plugins/kubelet.sock"), "must not mount host paths"),
-    "the container toolkit": (mounting("/usr/local/nvidia/toolkit"), "must not mount host paths"),
+    "a device of the host": (host_path_pod("/dev/nvidia0"), "must not mount host paths"),
+    "the same with a detour": (host_path_pod("/dev//nvidia0"), "must not mount host paths"),
+    "the same with a step that goes nowhere": (host_path_pod("/dev/./nvidia0"), "must not mount host paths"),
+    "the same from nowhere": (host_path_pod("dev/nvidia0"), "must not mount host paths"),
+    "the device plugin's sockets": (host_path_pod("/var/lib/kubelet/device-plugins"), "must not mount host paths"),
+    "those of k0s": (host_path_pod("/var/lib/k0s/kubelet/device-plugins/kubelet.sock"), "must not mount host paths"),
+    "the container toolkit": (host_path_pod("/usr/local/nvidia/toolkit"), "must not mount host paths"),
     "the mark of a static pod": (
         make_pod().annotate("kubernetes.io/config.mirror", "x").spec(nodeName="n1"),
         "which only nodes may write",
@@ -124,38 +128,38 @@ ACCEPTED = {
     "a variable without a value": make_pod().container("more", env=[{"name": "NVIDIA_VISIBLE_DEVICES"}]),
     "capabilities of the driver": make_pod().gpus(1).env("NVIDIA_DRIVER_CAPABILITIES", "compute,utility"),
     "annotations that only look alike": make_pod().annotate("cdi.k8s.io.example.com/x", "y"),
-    "all of the host, as node exporters have it": mounting("/"),
-    "logs": mounting("/var/log"),
+    "all of the host, as node exporters have it": host_path_pod("/"),
+    "logs": host_path_pod("/var/log"),
 }
 
 
 @pytest.mark.parametrize(("maker", "why"), REFUSED.values(), ids=REFUSED)
 def test_the_worst_is_refused(held: Plane, maker: PodMaker, why: str) -> None:
-    assert why in refusal(held, maker)
+    assert why in rejection_message(held, maker)
 
 
 @pytest.mark.parametrize("amount", ["0e3", "0Gi", "0.0", "-0", 0])
 def test_no_spelling_of_none_passes_for_a_request(held: Plane, amount: object) -> None:
-    assert "must request a GPU" in refusal(held, with_class().gpus(amount))
+    assert "must request a GPU" in rejection_message(held, with_class().gpus(amount))
 
 
 @pytest.mark.parametrize("maker", ACCEPTED.values(), ids=ACCEPTED)
 def test_everything_else_is_left_to_the_webhook(held: Plane, maker: PodMaker) -> None:
-    assert refusal(held, maker) == ""
+    assert rejection_message(held, maker) == ""
 
 
 def test_the_namespaces_of_the_gpu_operator_are_left_out(held: Plane) -> None:
-    assert refusal(held, BROKEN, SYSTEM_NAMESPACE) == ""
+    assert rejection_message(held, BROKEN, SYSTEM_NAMESPACE) == ""
 
 
 def test_a_debug_container_is_held_to_it_and_what_was_there_before_is_not(held: Plane) -> None:
     binding = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings/rightslice-pods"
     held.api.patch(binding, {"spec": {"validationActions": ["Audit"]}})
-    eventually(lambda: refusal(held, BROKEN) == "")
+    eventually(lambda: rejection_message(held, BROKEN) == "")
     pods = f"/api/v1/namespaces/{SPACE}/pods"
     held.api.create(pods, make_pod("old").namespace(SPACE).container("more", env=[DEVICES]).build())
     held.api.patch(binding, {"spec": {"validationActions": ["Deny"]}})
-    eventually(lambda: refusal(held, BROKEN))
+    eventually(lambda: rejection_message(held, BROKEN))
 
     def debug(name: str, **fields: object) -> None:
         containers = [{"name": name, "image": "i", **fields}]
@@ -188,9 +192,9 @@ def test_only_who_may_update_policies_takes_a_namespace_out(held: Plane) -> None
 
     held.kubectl("create", "namespace", FREE, "--dry-run=server")
     held.kubectl("label", "namespace", SPACE, f"{OPT_OUT_LABEL}=off")
-    eventually(lambda: refusal(held, BROKEN) == "")
+    eventually(lambda: rejection_message(held, BROKEN) == "")
     held.kubectl("label", "namespace", SPACE, f"{OPT_OUT_LABEL}-")
-    eventually(lambda: refusal(held, BROKEN))
+    eventually(lambda: rejection_message(held, BROKEN))
 
 
 def test_exceptions_are_taken_in_the_namespace_of_the_admins_only(held: Plane) -> None:

@@ -1,4 +1,4 @@
-"""Which requests the API server sends us: those about pods that touch GPUs, and no others."""
+"""Match conditions of the webhooks: the API server sends requests about GPU pods, and no others."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.builders import PodMaker, make_pod
 from tests.cluster.client import Json, RefusedError
 from tests.cluster.plane import Plane
 from tests.cluster.polling import eventually
-from tests.cluster.recording_webhook import Recorder, hooked
+from tests.cluster.recording_webhook import RecordingWebhook, register_recording_webhook
 from webhook.manifests.webhooks import EXCLUDED_NAMESPACES
 from webhook.policy.template_paths import WORKLOAD_TEMPLATES
 
@@ -20,21 +20,21 @@ SPACE = "hooks-try"
 
 
 @pytest.fixture(scope="module")
-def hooks(plane: Plane) -> Iterator[Recorder]:
+def hooks(plane: Plane) -> Iterator[RecordingWebhook]:
     """Our configurations on a real API server, calling a recorder."""
-    with hooked(plane, SPACE) as recorder:
+    with register_recording_webhook(plane, SPACE) as recorder:
         yield recorder
 
 
 COUNTER = iter(range(10**6))
 
 
-def sent(plane: Plane, recorder: Recorder, maker: PodMaker, namespace: str = SPACE) -> set[str]:
-    """Which hooks are asked about a new pod. Nothing is stored."""
+def called_webhooks(plane: Plane, recorder: RecordingWebhook, maker: PodMaker, namespace: str = SPACE) -> set[str]:
+    """Return the webhooks called for a new pod in a dry run."""
     pod = maker.namespace(namespace).build()
     pod["metadata"]["name"] = name = f"pod-{next(COUNTER)}"
     plane.api.create(f"/api/v1/namespaces/{namespace}/pods", pod, dryRun="All")
-    return recorder.called(name)
+    return recorder.paths_called_for(name)
 
 
 def volumes(path: str, count: int) -> list[Json]:
@@ -148,37 +148,37 @@ def try_class(plane: Plane) -> bool:
 
 
 @pytest.mark.parametrize("maker", ASKS.values(), ids=ASKS)
-def test_a_pod_that_touches_gpus_is_sent(plane: Plane, hooks: Recorder, maker: PodMaker) -> None:
-    assert sent(plane, hooks, maker) == {"mutate", "validate"}
+def test_a_pod_that_touches_gpus_is_sent(plane: Plane, hooks: RecordingWebhook, maker: PodMaker) -> None:
+    assert called_webhooks(plane, hooks, maker) == {"mutate", "validate"}
 
 
 @pytest.mark.parametrize("maker", ON_THE_HOST.values(), ids=ON_THE_HOST)
 def test_a_pod_that_reaches_for_the_host_is_sent_and_never_held_up(
-    plane: Plane, hooks: Recorder, maker: PodMaker
+    plane: Plane, hooks: RecordingWebhook, maker: PodMaker
 ) -> None:
-    assert sent(plane, hooks, maker) == {"host"}
+    assert called_webhooks(plane, hooks, maker) == {"host"}
 
 
 @pytest.mark.parametrize("maker", PLAIN.values(), ids=PLAIN)
-def test_any_other_pod_is_not_sent(plane: Plane, hooks: Recorder, maker: PodMaker) -> None:
-    assert sent(plane, hooks, maker) == set()
+def test_any_other_pod_is_not_sent(plane: Plane, hooks: RecordingWebhook, maker: PodMaker) -> None:
+    assert called_webhooks(plane, hooks, maker) == set()
 
 
 @pytest.mark.parametrize(
     "namespace", sorted({*EXCLUDED_NAMESPACES} - {"kube-system", "kube-public", "kube-node-lease"})
 )
-def test_no_pod_of_a_namespace_that_is_left_out_is_sent(plane: Plane, hooks: Recorder, namespace: str) -> None:
+def test_no_pod_of_a_namespace_that_is_left_out_is_sent(plane: Plane, hooks: RecordingWebhook, namespace: str) -> None:
     with plane.namespace_called(namespace):
-        assert sent(plane, hooks, make_pod().gpus(1), namespace) == set()
+        assert called_webhooks(plane, hooks, make_pod().gpus(1), namespace) == set()
 
 
-def test_a_static_pod_that_a_node_shows_is_not_held_up(plane: Plane, hooks: Recorder) -> None:
+def test_a_static_pod_that_a_node_shows_is_not_held_up(plane: Plane, hooks: RecordingWebhook) -> None:
     pod = make_pod("mirror").namespace(SPACE).annotate("kubernetes.io/config.mirror", "x").spec(nodeName="n1").build()
     as_node = ("--as=system:node:n1", "--as-group=system:nodes", "--as-group=system:masters")
 
     plane.kubectl("create", "--dry-run=server", "-f", "-", *as_node, stdin=as_json(pod))
 
-    assert hooks.called("mirror") == set()
+    assert hooks.paths_called_for("mirror") == set()
 
 
 def as_json(data: Any) -> str:
@@ -186,7 +186,7 @@ def as_json(data: Any) -> str:
     return json.dumps(data)
 
 
-def test_an_update_is_sent_only_where_it_says_something_new(plane: Plane, hooks: Recorder) -> None:
+def test_an_update_is_sent_only_where_it_says_something_new(plane: Plane, hooks: RecordingWebhook) -> None:
     name = "updated"
     pod = make_pod(name).namespace(SPACE).gpus(1).build()
     pod["metadata"]["finalizers"] = ["example.com/held"]
@@ -196,7 +196,7 @@ def test_an_update_is_sent_only_where_it_says_something_new(plane: Plane, hooks:
     def asked(patch: Json, sub: str = "") -> set[str]:
         hooks.reviews.clear()
         plane.api.patch(f"{path}/{name}{sub}", patch, kind="strategic")
-        return hooks.called(name)
+        return hooks.paths_called_for(name)
 
     assert asked({"metadata": {"labels": {"a": "b"}}}) == set()
     assert asked({"metadata": {"annotations": {"rightslice.dev/decision": "{}"}}}) == {"validate"}
@@ -207,10 +207,10 @@ def test_an_update_is_sent_only_where_it_says_something_new(plane: Plane, hooks:
     assert asked({"metadata": {"finalizers": None}}) == set()
     hooks.reviews.clear()
     plane.api.delete(f"{path}/{name}", gracePeriodSeconds="0")
-    assert hooks.called(name) == set()
+    assert hooks.paths_called_for(name) == set()
 
 
-def test_a_debug_container_that_reaches_for_gpus_is_sent(plane: Plane, hooks: Recorder) -> None:
+def test_a_debug_container_that_reaches_for_gpus_is_sent(plane: Plane, hooks: RecordingWebhook) -> None:
     name = "plain"
     path = f"/api/v1/namespaces/{SPACE}/pods"
     plane.api.create(path, make_pod(name).namespace(SPACE).build())
@@ -218,7 +218,7 @@ def test_a_debug_container_that_reaches_for_gpus_is_sent(plane: Plane, hooks: Re
 
     plane.api.patch(f"{path}/{name}/ephemeralcontainers", {"spec": {"ephemeralContainers": [debugger]}}, "strategic")
 
-    assert hooks.called(name) == {"validate"}
+    assert hooks.paths_called_for(name) == {"validate"}
 
 
 TEMPLATES: dict[str, tuple[str, Json]] = {
@@ -258,13 +258,13 @@ def test_every_built_in_kind_is_tried() -> None:
 
 
 @pytest.mark.parametrize("kind", TEMPLATES)
-def test_a_workload_is_sent_where_its_pods_will_be(plane: Plane, hooks: Recorder, kind: str) -> None:
+def test_a_workload_is_sent_where_its_pods_will_be(plane: Plane, hooks: RecordingWebhook, kind: str) -> None:
     path = TEMPLATES[kind][0].format(f"namespaces/{SPACE}")
     for name, maker, wanted in (("with", make_pod().gpus(1), {"templates"}), ("without", make_pod(), set())):
         called = f"{name}-{kind.lower()}"
         plane.api.create(path, of_kind(kind, maker, called), dryRun="All")
 
-        assert hooks.called(called) == wanted, name
+        assert hooks.paths_called_for(called) == wanted, name
 
 
 LIMITS: dict[str, Json] = {
@@ -275,30 +275,30 @@ LIMITS: dict[str, Json] = {
 
 @pytest.mark.parametrize("plural", LIMITS)
 def test_what_an_admin_says_of_a_namespace_is_sent_and_what_is_counted_is_not(
-    plane: Plane, hooks: Recorder, plural: str
+    plane: Plane, hooks: RecordingWebhook, plural: str
 ) -> None:
     path, name = f"/api/v1/namespaces/{SPACE}/{plural}", f"one-of-{plural}"
     plane.api.create(path, {"metadata": {"name": name}, "spec": LIMITS[plural]})
-    assert hooks.called(name) == {"namespace-limits"}
+    assert hooks.paths_called_for(name) == {"namespace-limits"}
 
     hooks.reviews.clear()
     plane.api.patch(f"{path}/{name}", {"metadata": {"labels": {"a": "b"}}})
     if plural == "resourcequotas":
         eventually(lambda: plane.api.get(f"{path}/{name}")["status"].get("hard"))
         plane.api.patch(f"{path}/{name}/status", {"status": {"used": {"requests.nvidia.com/gpu": "1"}}})
-    assert hooks.called(name) == set()
+    assert hooks.paths_called_for(name) == set()
     plane.api.delete(f"{path}/{name}")
 
 
-def test_the_largest_pods_are_within_what_conditions_may_cost(plane: Plane, hooks: Recorder) -> None:
+def test_the_largest_pods_are_within_what_conditions_may_cost(plane: Plane, hooks: RecordingWebhook) -> None:
     env = [{"name": f"VARIABLE_{index}", "value": "x"} for index in range(60)]
     maker = make_pod()
     for index in range(150):
         maker.container(f"c{index}", image="i", env=env, volumeMounts=[{"name": "v0", "mountPath": f"/m{index}"}])
     maker.spec(volumes=[{"name": f"v{index}", "hostPath": {"path": f"/opt/{index}"}} for index in range(100)])
 
-    assert sent(plane, hooks, maker) == set()
-    assert sent(plane, hooks, maker.gpus(1)) == {"mutate", "validate"}
+    assert called_webhooks(plane, hooks, maker) == set()
+    assert called_webhooks(plane, hooks, maker.gpus(1)) == {"mutate", "validate"}
 
 
 ENV = [{"name": f"V{index}", "value": "x"} for index in range(20_000)]
@@ -311,5 +311,5 @@ PADDED = {
 
 
 @pytest.mark.parametrize("maker", PADDED.values(), ids=PADDED)
-def test_no_padding_hides_what_reaches_for_the_host(plane: Plane, hooks: Recorder, maker: PodMaker) -> None:
-    assert "host" in sent(plane, hooks, maker)
+def test_no_padding_hides_what_reaches_for_the_host(plane: Plane, hooks: RecordingWebhook, maker: PodMaker) -> None:
+    assert "host" in called_webhooks(plane, hooks, maker)

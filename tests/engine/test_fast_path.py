@@ -7,7 +7,7 @@ from random import Random
 import msgspec
 
 from tests.builders import Json
-from tests.cluster.random_objects import limit_range, placed, pod, quota, usage
+from tests.cluster.random_objects import limit_range, pod, quota, usage, with_quota_scope_fields
 from webhook.engine.limitrange.fast_path import is_surely_admitted
 from webhook.engine.limitrange.validation import predict_admission
 from webhook.engine.quota.admission import predict_quota_refusals
@@ -51,7 +51,7 @@ def test_whatever_the_fast_path_admits_the_exact_checks_admit() -> None:
         quotas = [with_usage(random, quota(random, f"q-{n}")) for n in range(random.choice((0, 0, 1, 2)))]
         remaining = [compute_remaining_quota(each) for each in quotas]
         for number in range(PODS):
-            data = parse_pod(placed(random, pod(random, f"p-{number}")))
+            data = parse_pod(with_quota_scope_fields(random, pod(random, f"p-{number}")))
             quickly = is_surely_admitted(data, container_amounts(data.spec), ranges, remaining)
             exactly = exactly_admitted(data, ranges, quotas)
             assert exactly or not quickly, (data, ranges, quotas)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.cluster.installation import Installed, installed
+from tests.cluster.installation import Installation, install_from_page
 from tests.cluster.nodes import add_nodes, demo_nodes, remove_nodes
 from tests.cluster.plane import Plane
 
@@ -16,18 +16,18 @@ OPTED_IN = {"rightslice.dev/right-sizing": "enforced"}
 
 
 @pytest.fixture(scope="package")
-def site(plane: Plane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installed]:
+def site(plane: Plane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installation]:
     """Everything installed, the example cluster's nodes, and the shipped policies."""
     nodes = add_nodes(plane, demo_nodes())
     try:
-        with installed(plane, tmp_path_factory.mktemp("installed")) as found:
+        with install_from_page(plane, tmp_path_factory.mktemp("installed")) as found:
             yield found
     finally:
         remove_nodes(plane, nodes)
 
 
 @pytest.fixture
-def team(site: Installed, request: pytest.FixtureRequest) -> Iterator[str]:
+def team(site: Installation, request: pytest.FixtureRequest) -> Iterator[str]:
     """A namespace of this test's own whose pods are right-sized. It is deleted afterwards, with all in it."""
     words = re.sub(r"[^a-z0-9]+", "-", request.node.name.lower()).strip("-")
     name = site.plane.add_namespace(f"{words[:50].strip('-')}-{secrets.token_hex(3)}", OPTED_IN)

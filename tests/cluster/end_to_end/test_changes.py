@@ -1,4 +1,4 @@
-"""What admins change through kubectl is in force soon: policies within five seconds, limits and quotas within two."""
+"""Changes made with kubectl take effect: policies within five seconds, limits and quotas within two."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from functools import partial
 from tests.builders import make_pod
 from tests.cluster.client import Json, RefusedError
 from tests.cluster.end_to_end.test_controllers import SELECTOR, workload
-from tests.cluster.installation import Installed
+from tests.cluster.installation import Installation
 from tests.cluster.polling import eventually
 from tests.policy.policy_texts import policy_text
 from webhook.engine.linting import fix_object, lint_object
@@ -16,8 +16,8 @@ from webhook.engine.linting import fix_object, lint_object
 POLICY_SECONDS, LIMIT_SECONDS = 5, 2
 
 
-def refusal(site: Installed, pod: Json) -> str:
-    """Why a pod is refused; "" where it is not."""
+def rejection_message(site: Installation, pod: Json) -> str:
+    """Return the message that rejects a pod; "" if it is accepted."""
     try:
         site.plane.api.create(f"/api/v1/namespaces/{pod['metadata']['namespace']}/pods", pod, dryRun="All")
     except RefusedError as error:
@@ -25,7 +25,7 @@ def refusal(site: Installed, pod: Json) -> str:
     return ""
 
 
-def test_a_policy_is_made_changed_and_deleted_through_kubectl(site: Installed, team: str) -> None:
+def test_a_policy_is_made_changed_and_deleted_through_kubectl(site: Installation, team: str) -> None:
     four = make_pod("four").namespace(team).gpus(4).build()
 
     def apply(*allowed: int) -> None:
@@ -33,33 +33,33 @@ def test_a_policy_is_made_changed_and_deleted_through_kubectl(site: Installed, t
         text = policy_text(team, mode="enforce", match={"namespaces": [team]}, limits=limits)
         site.plane.kubectl("apply", "-f", "-", stdin=text)
 
-    assert refusal(site, four) == ""
+    assert rejection_message(site, four) == ""
     apply(1, 2)
-    refused = eventually(partial(refusal, site, four), within=POLICY_SECONDS)
+    refused = eventually(partial(rejection_message, site, four), within=POLICY_SECONDS)
     assert f"(policy {team})" in refused
     apply(1, 2, 4)
-    eventually(partial(refusal, site, four), until=lambda message: not message, within=POLICY_SECONDS)
+    eventually(partial(rejection_message, site, four), until=lambda message: not message, within=POLICY_SECONDS)
     apply(1)
-    eventually(partial(refusal, site, four), within=POLICY_SECONDS)
+    eventually(partial(rejection_message, site, four), within=POLICY_SECONDS)
     site.plane.kubectl("delete", "gpupolicy", team)
-    eventually(partial(refusal, site, four), until=lambda message: not message, within=POLICY_SECONDS)
+    eventually(partial(rejection_message, site, four), until=lambda message: not message, within=POLICY_SECONDS)
 
 
-def test_a_mixture_that_a_limit_range_makes_names_it(site: Installed, team: str) -> None:
-    """The way out that is told leads out."""
+def test_a_mixture_that_a_limit_range_makes_names_it(site: Installation, team: str) -> None:
+    """The remedy in the message works."""
     trap = {"metadata": {"name": "trap"}, "spec": {"limits": [{"type": "Container", "max": {"nvidia.com/gpu": "4"}}]}}
     site.plane.api.create(f"/api/v1/namespaces/{team}/limitranges", trap)
     pod = make_pod("slice").namespace(team).asks("nvidia.com/mig-1g.10gb", "1")
 
-    said = eventually(partial(refusal, site, pod.build()), until=lambda message: "LimitRange trap" in message)
+    said = eventually(partial(rejection_message, site, pod.build()), until=lambda message: "LimitRange trap" in message)
 
     assert "[GPU-S307]" in said
     assert 'Write nvidia.com/gpu: "0" in its requests and limits.' in said
-    assert refusal(site, pod.gpus(0).build()) == ""
+    assert rejection_message(site, pod.gpus(0).build()) == ""
 
 
-def warned(site: Installed, tried: Json) -> str:
-    """What kubectl shows for an object that is only tried."""
+def kubectl_warnings(site: Installation, tried: Json) -> str:
+    """Return the warnings that kubectl prints for a dry run."""
     return site.plane.kubectl("create", "--dry-run=server", "-f", "-", stdin=json.dumps(tried)).stderr
 
 
@@ -69,10 +69,10 @@ TRAPS = {
 }
 
 
-def test_an_admin_who_sets_a_trap_is_warned_and_not_held_up(site: Installed, team: str) -> None:
+def test_an_admin_who_sets_a_trap_is_warned_and_not_held_up(site: Installation, team: str) -> None:
     for code, (kind, spec) in TRAPS.items():
         trap = {"apiVersion": "v1", "kind": kind, "metadata": {"name": "trap", "namespace": team}, "spec": spec}
-        eventually(lambda: code in warned(site, trap), within=LIMIT_SECONDS)  # noqa: B023 - asked at once
+        eventually(lambda: code in kubectl_warnings(site, trap), within=LIMIT_SECONDS)  # noqa: B023 - asked at once
 
         applied = site.plane.kubectl("apply", "-f", "-", stdin=json.dumps(trap))
         instead = site.plane.kubectl("apply", "-f", "-", stdin=json.dumps(fix_object(trap, lint_object(trap))))
@@ -83,7 +83,7 @@ def test_an_admin_who_sets_a_trap_is_warned_and_not_held_up(site: Installed, tea
         site.plane.kubectl("delete", kind.lower(), "trap", f"--namespace={team}")
 
 
-def test_a_limit_range_and_a_quota_are_seen_when_they_come_and_go(site: Installed, team: str) -> None:
+def test_a_limit_range_and_a_quota_are_seen_when_they_come_and_go(site: Installation, team: str) -> None:
     deployment = workload("Deployment", team, replicas=1, selector=SELECTOR)
     deployment["spec"]["template"]["metadata"]["annotations"] = {"rightslice.dev/keep": "true"}
     limits = {"limits": [{"type": "Container", "max": {"nvidia.com/gpu": "0"}, "default": {"nvidia.com/gpu": "0"}}]}
@@ -92,9 +92,9 @@ def test_a_limit_range_and_a_quota_are_seen_when_they_come_and_go(site: Installe
         "GPU-Q": {"apiVersion": "v1", "kind": "ResourceQuota", "spec": {"hard": {"requests.nvidia.com/gpu": "0"}}},
     }
     for code, made in cases.items():
-        assert code not in warned(site, deployment)
+        assert code not in kubectl_warnings(site, deployment)
         made["metadata"] = {"name": "none", "namespace": team}
         site.plane.kubectl("create", "-f", "-", stdin=json.dumps(made))
-        eventually(lambda: code in warned(site, deployment), within=LIMIT_SECONDS)  # noqa: B023 - asked at once
+        eventually(lambda: code in kubectl_warnings(site, deployment), within=LIMIT_SECONDS)  # noqa: B023 - asked at once
         site.plane.kubectl("delete", str(made["kind"]).lower(), "none", f"--namespace={team}")
-        eventually(lambda: code not in warned(site, deployment), within=LIMIT_SECONDS)  # noqa: B023 - the same
+        eventually(lambda: code not in kubectl_warnings(site, deployment), within=LIMIT_SECONDS)  # noqa: B023 - the same

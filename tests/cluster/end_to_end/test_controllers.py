@@ -1,4 +1,4 @@
-"""What controllers make: nobody reads their answers, so warnings come when the workload is applied."""
+"""Pods of controllers: warnings are shown when the workload is applied."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import pytest
 
 from tests.builders import make_pod
 from tests.cluster.client import Json
-from tests.cluster.end_to_end.test_pods import CARD, SLICE, asked
-from tests.cluster.installation import Installed
+from tests.cluster.end_to_end.test_pods import CARD, SLICE, container_requests
+from tests.cluster.installation import Installation
 from tests.cluster.polling import eventually
 
 
@@ -28,7 +28,7 @@ def workload(kind: str, team: str, **spec: object) -> Json:
 SELECTOR = {"matchLabels": {"app": "captioner"}}
 
 
-def pods_of(site: Installed, team: str, count: int, *, phase: str = "Running") -> list[Json]:
+def pods_of(site: Installation, team: str, count: int, *, phase: str = "Running") -> list[Json]:
     """The pods of a namespace, once so many are in a phase and no others are there."""
     path = f"/api/v1/namespaces/{team}/pods"
 
@@ -38,16 +38,16 @@ def pods_of(site: Installed, team: str, count: int, *, phase: str = "Running") -
     return eventually(lambda: site.plane.api.get(path)["items"], until=all_there)
 
 
-def test_a_deployment_is_warned_shaped_scaled_updated_and_rolled_out(site: Installed, team: str) -> None:
+def test_a_deployment_is_warned_shaped_scaled_updated_and_rolled_out(site: Installation, team: str) -> None:
     kubectl, where = site.plane.kubectl, f"--namespace={team}"
     deployment = workload("Deployment", team, replicas=2, selector=SELECTOR)
 
     said = kubectl("apply", "-f", "-", stdin=json.dumps(deployment)).stderr
     assert "Warning: [GPU-R101] spec.template.spec.containers[0].resources.limits['nvidia.com/gpu']: its pods" in said
-    assert [asked(pod) for pod in pods_of(site, team, 2)] == [{SLICE: "1"}] * 2
+    assert [container_requests(pod) for pod in pods_of(site, team, 2)] == [{SLICE: "1"}] * 2
 
     kubectl("scale", "deployment/captioner", "--replicas=4", where)
-    assert [asked(pod) for pod in pods_of(site, team, 4)] == [{SLICE: "1"}] * 4
+    assert [container_requests(pod) for pod in pods_of(site, team, 4)] == [{SLICE: "1"}] * 4
 
     kubectl("label", "pods", "--all", "seen=true", where)
     kubectl("annotate", "pods", "--all", "example.com/note=updated", where)
@@ -56,7 +56,7 @@ def test_a_deployment_is_warned_shaped_scaled_updated_and_rolled_out(site: Insta
     kubectl("rollout", "status", "deployment/captioner", "--timeout=60s", where)
     after = pods_of(site, team, 4)
     assert {pod["spec"]["containers"][0]["image"] for pod in after} == {"example/app:2"}
-    assert [asked(pod) for pod in after] == [{SLICE: "1"}] * 4
+    assert [container_requests(pod) for pod in after] == [{SLICE: "1"}] * 4
     stored = site.plane.api.get(f"/apis/apps/v1/namespaces/{team}/deployments/captioner")
     assert stored["spec"]["template"]["spec"]["containers"][0]["resources"]["limits"] == {CARD: "1"}, (
         "as it was before right-sizing"
@@ -73,7 +73,7 @@ def test_a_deployment_is_warned_shaped_scaled_updated_and_rolled_out(site: Insta
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_pods_of_controllers_are_shaped_and_run(
-    site: Installed, team: str, kind: str, spec: Json, phase: str, gets: str
+    site: Installation, team: str, kind: str, spec: Json, phase: str, gets: str
 ) -> None:
     made = workload(kind, team, **spec)
     if kind == "Job":
@@ -81,14 +81,14 @@ def test_pods_of_controllers_are_shaped_and_run(
 
     site.plane.kubectl("apply", "-f", "-", stdin=json.dumps(made))
 
-    assert [asked(pod) for pod in pods_of(site, team, 2, phase=phase)] == [{gets: "1"}] * 2
+    assert [container_requests(pod) for pod in pods_of(site, team, 2, phase=phase)] == [{gets: "1"}] * 2
 
 
-def test_pods_of_a_daemon_set_are_never_touched(site: Installed, team: str) -> None:
+def test_pods_of_a_daemon_set_are_never_touched(site: Installation, team: str) -> None:
     made = workload("DaemonSet", team, selector=SELECTOR)
     made["spec"]["template"]["spec"]["nodeSelector"] = {"kubernetes.io/hostname": "a100-mixed-1"}
     made["spec"]["template"]["spec"]["tolerations"] = [{"key": CARD, "operator": "Exists"}]
 
     site.plane.kubectl("apply", "-f", "-", stdin=json.dumps(made))
 
-    assert [asked(pod) for pod in pods_of(site, team, 1)] == [{CARD: "1"}]
+    assert [container_requests(pod) for pod in pods_of(site, team, 1)] == [{CARD: "1"}]

@@ -1,4 +1,4 @@
-"""What is told of each decision: audit annotations, metrics, logs, and Events for owners; and what never is."""
+"""Records of each decision: audit annotations, metrics, logs and Events for owners, without secrets."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from tests.builders import make_pod
 from tests.cluster.client import Json
 from tests.cluster.end_to_end.test_controllers import SELECTOR, workload
 from tests.cluster.end_to_end.test_pods import notebook
-from tests.cluster.installation import Installed
+from tests.cluster.installation import Installation
 from tests.cluster.polling import eventually
 
 SECRET = "correct-horse-battery-staple"
 
 
-def audited(site: Installed, team: str, name: str) -> dict[str, str]:
+def audit_annotations(site: Installation, team: str, name: str) -> dict[str, str]:
     """Our annotations in the API server's audit log for the create of a pod."""
 
     def found() -> list[Json]:
@@ -33,20 +33,20 @@ def privileged(team: str) -> Json:
     return pod.build()
 
 
-def test_the_audit_log_says_which_policies_spoke_and_what_they_found(site: Installed, team: str) -> None:
+def test_the_audit_log_says_which_policies_spoke_and_what_they_found(site: Installation, team: str) -> None:
     site.plane.kubectl("create", "-f", "-", stdin=json.dumps(notebook("sized", team)))
     site.plane.kubectl("create", "-f", "-", stdin=json.dumps(privileged(team)), check=False)
 
-    shaped, refused = audited(site, team, "sized"), audited(site, team, "greedy")
+    shaped, refused = audit_annotations(site, team, "sized"), audit_annotations(site, team, "greedy")
     assert int(shaped["mutate.rightslice.dev/patched"]) > 0
     assert "right-sizing" in shaped["mutate.rightslice.dev/policies"].split(",")
     assert "GPU-S201=enforce" in refused["validate.rightslice.dev/codes"].split(",")
 
 
-def test_metrics_count_each_verdict_and_finding(site: Installed, team: str) -> None:
+def test_metrics_count_each_verdict_and_finding(site: Installation, team: str) -> None:
     def counted() -> list[float]:
         return [
-            sum(site.samples(name))
+            sum(site.metric_values(name))
             for name in (
                 'admission_requests_total\\{operation="CREATE",result="denied",route="validate"\\}',
                 'admission_requests_total\\{operation="CREATE",result="patched",route="mutate"\\}',
@@ -61,17 +61,18 @@ def test_metrics_count_each_verdict_and_finding(site: Installed, team: str) -> N
     site.plane.kubectl("create", "-f", "-", stdin=json.dumps(privileged(team)), check=False)
 
     assert [after - once for after, once in zip(counted(), before, strict=True)] == [1, 2, 2, 1, 1]
-    assert 0 <= site.samples("cluster_view_age_seconds")[0] < 30
-    assert site.samples("certificate_expiration_timestamp_seconds")[0] > 0
-    assert site.samples('policy_loads_total\\{result="success"\\}')[0] >= 1
+    assert 0 <= site.metric_values("cluster_view_age_seconds")[0] < 30
+    assert site.metric_values("certificate_expiration_timestamp_seconds")[0] > 0
+    assert site.metric_values('policy_loads_total\\{result="success"\\}')[0] >= 1
 
 
-def test_a_denial_is_one_line_and_nothing_that_a_pod_was_given_is_logged(site: Installed, team: str) -> None:
+def test_a_denial_is_one_line_and_nothing_that_a_pod_was_given_is_logged(site: Installation, team: str) -> None:
     site.plane.kubectl("create", "-f", "-", stdin=json.dumps(privileged(team)), check=False)
     site.plane.kubectl("create", "-f", "-", stdin=json.dumps(notebook("sized", team)))
 
     told = eventually(
-        lambda: [line for line in site.log() if line.get("namespace") == team], until=lambda lines: len(lines) >= 4
+        lambda: [line for line in site.log_entries() if line.get("namespace") == team],
+        until=lambda lines: len(lines) >= 4,
     )
     [denied] = [line for line in told if line["event"] == "request denied"]
     assert (denied["level"], denied["name"], denied["codes"]) == ("info", "greedy", ["GPU-S201"])
@@ -83,7 +84,7 @@ def test_a_denial_is_one_line_and_nothing_that_a_pod_was_given_is_logged(site: I
     assert site.plane.token not in text
 
 
-def test_the_owner_of_refused_pods_hears_it_once(site: Installed, team: str) -> None:
+def test_the_owner_of_refused_pods_hears_it_once(site: Installation, team: str) -> None:
     owner = workload("ReplicaSet", team, replicas=3, selector=SELECTOR)
     owner["spec"]["template"]["spec"]["containers"][0]["securityContext"] = {"privileged": True}
 
@@ -97,7 +98,9 @@ def test_the_owner_of_refused_pods_hears_it_once(site: Installed, team: str) -> 
 
     [event] = eventually(ours)
     tries = eventually(
-        lambda: [line for line in site.log() if line.get("namespace") == team and line["event"] == "request denied"],
+        lambda: [
+            line for line in site.log_entries() if line.get("namespace") == team and line["event"] == "request denied"
+        ],
         until=lambda lines: len(lines) >= 3,
     )
     assert tries

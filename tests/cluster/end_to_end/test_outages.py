@@ -1,4 +1,4 @@
-"""What goes away comes back, and meanwhile fails as it says: the server killed, etcd and the API server stopped."""
+"""Outages of the server, etcd and the API server: failures follow failurePolicy, and everything recovers."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import sys
 
 from tests.builders import PodMaker, make_pod
 from tests.cluster.client import Json, RefusedError
-from tests.cluster.end_to_end.test_pods import CARD, SLICE, TAINT, asked, notebook
-from tests.cluster.installation import Installed
+from tests.cluster.end_to_end.test_pods import CARD, SLICE, TAINT, container_requests, notebook
+from tests.cluster.installation import Installation
 from tests.cluster.plane import Plane
-from tests.cluster.pod_creation import Answer, create_all
+from tests.cluster.pod_creation import CreateResult, create_pods
 from tests.cluster.polling import eventually
 from tests.conftest import ROOT
 
@@ -19,29 +19,29 @@ CREATES = 2000
 DECISION = "rightslice.dev/decision"
 
 
-def waiting(name: str, team: str) -> PodMaker:
+def unscheduled_pod(name: str, team: str) -> PodMaker:
     """A pod that no scheduler takes: it costs no more than its create."""
     return make_pod(name).namespace(team).spec(schedulerName="nobody")
 
 
-def mixed(team: str) -> list[Json]:
+def mixed_pods(team: str) -> list[Json]:
     """Mostly pods without GPUs; slices, which are allowed; privileged pods and hosts' roots, which are not."""
     pods = []
     for index in range(CREATES):
         if index % 5:
-            pod = waiting(f"plain-{index}", team)
+            pod = unscheduled_pod(f"plain-{index}", team)
         elif index % 100 == 0:
-            pod = waiting(f"host-{index}", team).spec(volumes=[{"name": "root", "hostPath": {"path": "/"}}])
+            pod = unscheduled_pod(f"host-{index}", team).spec(volumes=[{"name": "root", "hostPath": {"path": "/"}}])
         elif index % 50 == 5:
-            pod = waiting(f"mighty-{index}", team).asks(SLICE, "1")
+            pod = unscheduled_pod(f"mighty-{index}", team).asks(SLICE, "1")
             pod.main["securityContext"] = {"privileged": True}
         else:
-            pod = waiting(f"slice-{index}", team).asks(SLICE, "1")
+            pod = unscheduled_pod(f"slice-{index}", team).asks(SLICE, "1")
         pods.append(pod.build())
     return pods
 
 
-def of(kind: str, answers: list[Answer]) -> list[Answer]:
+def of(kind: str, answers: list[CreateResult]) -> list[CreateResult]:
     """The answers about pods of a kind."""
     found = [answer for answer in answers if answer.name.startswith(kind)]
     assert found
@@ -58,7 +58,7 @@ def audit(plane: Plane, team: str) -> set[str]:
 
 
 def test_killed_in_the_midst_of_creates_it_fails_as_its_policy_says_and_an_audit_tells_what_slipped_through(
-    site: Installed, team: str
+    site: Installation, team: str
 ) -> None:
     def trouble(count: int) -> None:
         if count == CREATES // 4:
@@ -66,7 +66,7 @@ def test_killed_in_the_midst_of_creates_it_fails_as_its_policy_says_and_an_audit
         elif count == CREATES // 2:
             site.replica.launch()
 
-    answers = create_all(site.plane, mixed(team), rate=200, answered=trouble)
+    answers = create_pods(site.plane, mixed_pods(team), rate=200, answered=trouble)
     site.replica.wait()
 
     assert [answer for answer in of("plain", answers) if not answer.created] == []
@@ -86,47 +86,47 @@ def test_killed_in_the_midst_of_creates_it_fails_as_its_policy_says_and_an_audit
         if DECISION not in pod["metadata"].get("annotations", {}):
             unseen.add(answer.name)
         assert (TAINT in pod["spec"]["tolerations"]) == (answer.name not in unseen), "nothing is half written"
-        assert asked(pod) == {SLICE: "1"}
+        assert container_requests(pod) == {SLICE: "1"}
     assert audit(site.plane, team) == unseen | {answer.name for answer in hosts if answer.created}
 
     path = f"/api/v1/namespaces/{team}/pods"
     again = notebook("after", team)
-    eventually(lambda: asked(site.plane.api.create(path, again, dryRun="All")) == {SLICE: "1"}, within=90)
+    eventually(lambda: container_requests(site.plane.api.create(path, again, dryRun="All")) == {SLICE: "1"}, within=90)
 
 
-def works(site: Installed, team: str) -> bool:
+def is_fully_working(site: Installation, team: str) -> bool:
     """Pods are shaped, and a change of the cluster is seen."""
     path = f"/api/v1/namespaces/{team}/pods"
     try:
-        return asked(site.plane.api.create(path, notebook("try", team), dryRun="All")) == {SLICE: "1"}
+        return container_requests(site.plane.api.create(path, notebook("try", team), dryRun="All")) == {SLICE: "1"}
     except RefusedError:
         return False
 
 
-def opted_out(site: Installed, team: str) -> bool:
+def opted_out(site: Installation, team: str) -> bool:
     """Is the namespace known not to want slices any more?"""
     path = f"/api/v1/namespaces/{team}/pods"
-    return asked(site.plane.api.create(path, notebook("try", team), dryRun="All")) == {CARD: "1"}
+    return container_requests(site.plane.api.create(path, notebook("try", team), dryRun="All")) == {CARD: "1"}
 
 
-def goes_on(site: Installed, team: str) -> None:
+def keeps_working(site: Installation, team: str) -> None:
     """It works with what it knew, and hears what is new."""
-    eventually(lambda: works(site, team), within=60)
+    eventually(lambda: is_fully_working(site, team), within=60)
     site.plane.api.patch(f"/api/v1/namespaces/{team}", {"metadata": {"labels": {"rightslice.dev/right-sizing": None}}})
     eventually(lambda: opted_out(site, team))
-    assert site.page("/readyz") is not None
+    assert site.fetch_page("/readyz") is not None
     assert site.replica.running
 
 
-def test_etcd_stops_and_comes_back(site: Installed, team: str, plane_to_trouble: Plane) -> None:
+def test_etcd_stops_and_comes_back(site: Installation, team: str, plane_to_trouble: Plane) -> None:
     plane_to_trouble.etcd.stop()
-    assert site.page("/readyz")
+    assert site.fetch_page("/readyz")
     plane_to_trouble.etcd.start()
 
-    goes_on(site, team)
+    keeps_working(site, team)
 
 
-def test_the_api_server_is_restarted(site: Installed, team: str, plane_to_trouble: Plane) -> None:
+def test_the_api_server_is_restarted(site: Installation, team: str, plane_to_trouble: Plane) -> None:
     plane_to_trouble.apiserver.restart()
 
-    goes_on(site, team)
+    keeps_working(site, team)

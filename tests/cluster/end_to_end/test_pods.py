@@ -1,4 +1,4 @@
-"""Pods as people create them: sized, refused, tried, debugged, very large, and seen again after another's webhook."""
+"""Pods created by users: right-sized, rejected, dry-run, debugged, very large, and reinvoked after another webhook."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import pytest
 
 from tests.builders import make_pod
 from tests.cluster.client import Json, RefusedError
-from tests.cluster.installation import Installed
+from tests.cluster.installation import Installation
 from tests.cluster.polling import eventually
-from tests.cluster.recording_webhook import recording, stored
+from tests.cluster.recording_webhook import apply_admission_objects, serve_recording_webhook
 from tests.house.checkout import read
 
 CARD, SLICE, HALF = "nvidia.com/gpu", "nvidia.com/mig-1g.10gb", "nvidia.com/mig-3g.40gb"
@@ -25,24 +25,24 @@ def notebook(name: str, team: str) -> Json:
     return make_pod(name).namespace(team).needs("8Gi").gpus(1).build()
 
 
-def asked(pod: Json) -> Json:
-    """What the first container asks for."""
+def container_requests(pod: Json) -> Json:
+    """Return the resources that the first container requests."""
     limits: Json = pod["spec"]["containers"][0]["resources"]["limits"]
     return limits
 
 
-def running(site: Installed, team: str, name: str) -> Json:
+def wait_until_running(site: Installation, team: str, name: str) -> Json:
     """A pod, once it runs."""
     path = f"/api/v1/namespaces/{team}/pods/{name}"
     return eventually(lambda: site.plane.api.get(path), until=lambda pod: pod["status"]["phase"] == "Running")
 
 
-def test_a_right_sized_pod_is_scheduled_on_a_mig_node_and_runs(site: Installed, team: str) -> None:
+def test_a_right_sized_pod_is_scheduled_on_a_mig_node_and_runs(site: Installation, team: str) -> None:
     site.plane.kubectl("apply", "-f", "-", stdin=json.dumps(notebook("sized", team)))
 
-    pod = running(site, team, "sized")
+    pod = wait_until_running(site, team, "sized")
     node = site.plane.api.get(f"/api/v1/nodes/{pod['spec']['nodeName']}")
-    assert asked(pod) == {SLICE: "1"}
+    assert container_requests(pod) == {SLICE: "1"}
     assert int(node["status"]["allocatable"][SLICE]) > 0
     assert TAINT in pod["spec"]["tolerations"]
     assert json.loads(pod["metadata"]["annotations"]["rightslice.dev/decision"])["resource"] == SLICE
@@ -53,7 +53,7 @@ SHOWN = dict(re.findall(r"^\$ kubectl apply -f (\S+)\n(.*?)^```", SEEN, re.MULTI
 
 
 @pytest.mark.parametrize("file", sorted(SHOWN))
-def test_people_see_what_is_documented(site: Installed, team: str, file: str) -> None:
+def test_people_see_what_is_documented(site: Installation, team: str, file: str) -> None:
     manifest = read(file).replace("team-vision", team)
 
     said = site.plane.kubectl("apply", "-f", "-", stdin=manifest, check=False)
@@ -62,7 +62,7 @@ def test_people_see_what_is_documented(site: Installed, team: str, file: str) ->
     assert shown.splitlines() == SHOWN[file].replace("team-vision", team).splitlines()
 
 
-def test_a_dry_run_changes_nothing_anywhere(site: Installed, team: str) -> None:
+def test_a_dry_run_changes_nothing_anywhere(site: Installation, team: str) -> None:
     nodes = site.plane.api.get("/api/v1/nodes")["items"]
     halves = sum(int(node["status"]["allocatable"].get(HALF, "0")) for node in nodes)
     half = make_pod("half").namespace(team).needs("30Gi").gpus(1).build()
@@ -70,14 +70,16 @@ def test_a_dry_run_changes_nothing_anywhere(site: Installed, team: str) -> None:
 
     for _ in range(halves + 1):
         tried = site.plane.kubectl("create", "--dry-run=server", "-o", "json", "-f", "-", stdin=json.dumps(half))
-        assert asked(json.loads(tried.stdout)) == {HALF: "1"}, "had a try been kept as taken, none would be left"
+        assert container_requests(json.loads(tried.stdout)) == {HALF: "1"}, (
+            "had a try been kept as taken, none would be left"
+        )
 
     assert site.plane.api.get(path)["items"] == []
     assert site.plane.api.get(f"/api/v1/namespaces/{team}/events")["items"] == []
-    assert asked(site.plane.api.create(path, half)) == {HALF: "1"}
+    assert container_requests(site.plane.api.create(path, half)) == {HALF: "1"}
 
 
-def vendor(request: Json) -> list[Json]:
+def add_vendor_sidecar(request: Json) -> list[Json]:
     """A sidecar for each pod that has none."""
     containers = request["object"]["spec"]["containers"]
     if any(container["name"] == "proxy" for container in containers):
@@ -85,7 +87,7 @@ def vendor(request: Json) -> list[Json]:
     return [{"op": "add", "path": "/spec/containers/0", "value": {"name": "proxy", "image": "example/proxy:1"}}]
 
 
-def vendor_hook(team: str, url: str, bundle: str) -> Json:
+def vendor_webhook(team: str, url: str, bundle: str) -> Json:
     """The configuration of a vendor whose hook runs after ours."""
     return {
         "apiVersion": "admissionregistration.k8s.io/v1",
@@ -104,15 +106,18 @@ def vendor_hook(team: str, url: str, bundle: str) -> Json:
     }
 
 
-def test_we_run_again_after_a_vendor_added_a_sidecar_and_the_result_is_right(site: Installed, team: str) -> None:
+def test_we_run_again_after_a_vendor_added_a_sidecar_and_the_result_is_right(site: Installation, team: str) -> None:
     seen = 'admission_requests_total\\{operation="CREATE",result="(?:allowed|patched)",route="mutate"\\}'
-    with recording(vendor) as other, stored(site.plane, [vendor_hook(team, other.url, other.bundle)]):
+    with (
+        serve_recording_webhook(add_vendor_sidecar) as other,
+        apply_admission_objects(site.plane, [vendor_webhook(team, other.url, other.bundle)]),
+    ):
         path = f"/api/v1/namespaces/{team}/pods"
         eventually(lambda: other.reviews or not site.plane.api.create(path, notebook("try", team), dryRun="All"))
-        before = sum(site.samples(seen))
+        before = sum(site.metric_values(seen))
         site.plane.api.create(path, notebook("meshed", team))
-        pod = running(site, team, "meshed")
-        again = sum(site.samples(seen)) - before
+        pod = wait_until_running(site, team, "meshed")
+        again = sum(site.metric_values(seen)) - before
 
     sidecar, main = pod["spec"]["containers"]
     assert (sidecar["name"], sidecar["resources"]) == ("proxy", {})
@@ -125,9 +130,9 @@ def test_we_run_again_after_a_vendor_added_a_sidecar_and_the_result_is_right(sit
     assert again == 2
 
 
-def test_what_an_update_adds_is_judged_and_our_records_stay_ours(site: Installed, team: str) -> None:
+def test_what_an_update_adds_is_judged_and_our_records_stay_ours(site: Installation, team: str) -> None:
     site.plane.api.create(f"/api/v1/namespaces/{team}/pods", notebook("sized", team))
-    running(site, team, "sized")
+    wait_until_running(site, team, "sized")
     where = f"--namespace={team}"
 
     site.plane.kubectl("set", "image", "pod/sized", "main=example/app:2", where)
@@ -136,24 +141,24 @@ def test_what_an_update_adds_is_judged_and_our_records_stay_ours(site: Installed
     forged = site.plane.kubectl("annotate", "--overwrite", "pod", "sized", record, where, check=False)
 
     assert "[GPU-S308]" in forged.stderr
-    assert asked(running(site, team, "sized")) == {SLICE: "1"}
+    assert container_requests(wait_until_running(site, team, "sized")) == {SLICE: "1"}
 
 
-def test_a_debug_container_is_judged_like_any_other(site: Installed, team: str) -> None:
+def test_a_debug_container_is_judged_like_any_other(site: Installation, team: str) -> None:
     site.plane.api.create(f"/api/v1/namespaces/{team}/pods", notebook("sized", team))
-    running(site, team, "sized")
+    wait_until_running(site, team, "sized")
     debug = ("debug", "sized", f"--namespace={team}", "--image=busybox", "--container")
 
     site.plane.kubectl(*debug, "plain", "--profile=general")
     refused = site.plane.kubectl(*debug, "mighty", "--profile=sysadmin", check=False)
 
-    names = [one["name"] for one in running(site, team, "sized")["spec"]["ephemeralContainers"]]
+    names = [one["name"] for one in wait_until_running(site, team, "sized")["spec"]["ephemeralContainers"]]
     assert names == ["plain"]
     assert 'webhook "validate.rightslice.dev" denied the request: 1 problem in Pod' in refused.stderr
     assert f"spec.ephemeralContainers[1].securityContext.privileged: {PRIVILEGED}" in refused.stderr
 
 
-def test_a_mirror_of_a_static_pod_is_never_touched_and_never_forged(site: Installed, team: str) -> None:
+def test_a_mirror_of_a_static_pod_is_never_touched_and_never_forged(site: Installation, team: str) -> None:
     mirror = make_pod("static-a100-mixed-1").namespace(team).needs("8Gi").gpus(1).spec(nodeName="a100-mixed-1")
     mirror.annotate("kubernetes.io/config.mirror", "0123456789abcdef")
     mirror.annotate("kubernetes.io/config.source", "file")
@@ -165,16 +170,16 @@ def test_a_mirror_of_a_static_pod_is_never_touched_and_never_forged(site: Instal
     real = site.plane.kubectl(*create, *node, stdin=text)
 
     assert "kubernetes.io/config.mirror" in forged.stderr
-    assert asked(json.loads(real.stdout)) == {CARD: "1"}
+    assert container_requests(json.loads(real.stdout)) == {CARD: "1"}
 
 
-def test_a_pod_without_a_name_is_shaped_and_refused_like_any_other(site: Installed, team: str) -> None:
+def test_a_pod_without_a_name_is_shaped_and_refused_like_any_other(site: Installation, team: str) -> None:
     pod = notebook("", team)
     pod["metadata"] |= {"generateName": "job-"}
     del pod["metadata"]["name"]
     path = f"/api/v1/namespaces/{team}/pods"
 
-    assert asked(site.plane.api.create(path, pod)) == {SLICE: "1"}
+    assert container_requests(site.plane.api.create(path, pod)) == {SLICE: "1"}
 
     pod["spec"]["containers"][0]["securityContext"] = {"privileged": True}
     with pytest.raises(RefusedError, match=f"1 problem in Pod {team}/job-.* .*policy guard"):
@@ -189,11 +194,13 @@ def large(team: str, size: int) -> Json:
     return pod.build()
 
 
-def test_pods_as_large_as_the_api_server_takes_are_judged_and_shaped(site: Installed, team: str) -> None:
+def test_pods_as_large_as_the_api_server_takes_are_judged_and_shaped(site: Installation, team: str) -> None:
     path = f"/api/v1/namespaces/{team}/pods"
 
-    assert asked(site.plane.api.create(path, large(team, 3_000_000), dryRun="All")) == {SLICE: "1"}
-    assert asked(site.plane.api.create(path, large(team, 1_400_000))) == {SLICE: "1"}, "etcd stores no more"
+    assert container_requests(site.plane.api.create(path, large(team, 3_000_000), dryRun="All")) == {SLICE: "1"}
+    assert container_requests(site.plane.api.create(path, large(team, 1_400_000))) == {SLICE: "1"}, (
+        "etcd stores no more"
+    )
 
     bad = large(team, 3_000_000)
     bad["spec"]["containers"][0]["securityContext"] = {"privileged": True}

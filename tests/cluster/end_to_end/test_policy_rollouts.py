@@ -1,4 +1,4 @@
-"""A rollout on the real plane: a share is shaped, and pods that run out of memory end it for everybody."""
+"""A policy rollout on the real plane: a share is right-sized, and out-of-memory pods stop the rollout."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import pytest
 
 from tests.builders import make_pod
 from tests.cluster.client import Json
-from tests.cluster.end_to_end.test_pods import SLICE, asked, running
-from tests.cluster.installation import Installed
+from tests.cluster.end_to_end.test_pods import SLICE, container_requests, wait_until_running
+from tests.cluster.installation import Installation
 from tests.cluster.polling import eventually
 from tests.policy.policy_texts import policy_text
 
@@ -19,7 +19,7 @@ NAMES = [f"train-{number}" for number in range(6)]
 
 
 @pytest.fixture
-def rolled_out(site: Installed) -> Iterator[str]:
+def rolled_out(site: Installation) -> Iterator[str]:
     """A namespace, and a policy of its name that right-sizes half of its workloads and is watched."""
     name = site.plane.add_namespace(f"rolled-out-{secrets.token_hex(3)}")
     spec = {"mode": "enforce", "match": {"namespaces": [name]}, "rollout": ROLLOUT, "rightSizing": {}}
@@ -30,47 +30,47 @@ def rolled_out(site: Installed) -> Iterator[str]:
     site.plane.api.delete(f"/api/v1/namespaces/{name}")
 
 
-def condition(site: Installed, policy: str) -> Json:
-    """What the policy's status says of its rollout; nothing, before it says any."""
+def condition(site: Installation, policy: str) -> Json:
+    """Return the rollout condition of the policy's status; empty before it is written."""
     found = site.plane.api.get(f"/apis/rightslice.dev/v1alpha1/gpupolicies/{policy}")
     conditions: list[Json] = found.get("status", {}).get("conditions", [])
     return next((one for one in conditions if one["type"] == "RolloutHalted"), {"status": ""})
 
 
-def shaped(site: Installed, team: str) -> set[str]:
+def right_sized_workloads(site: Installation, team: str) -> set[str]:
     """The workloads whose pods would be given a slice now."""
     path = f"/api/v1/namespaces/{team}/pods"
     pods = {name: make_pod(name).namespace(team).needs("8Gi").gpus(1).build() for name in NAMES}
     made = {name: site.plane.api.create(path, pod, dryRun="All") for name, pod in pods.items()}
-    return {name for name, pod in made.items() if asked(pod) == {SLICE: "1"}}
+    return {name for name, pod in made.items() if container_requests(pod) == {SLICE: "1"}}
 
 
-def test_half_is_shaped_until_one_of_it_runs_out_of_memory(site: Installed, rolled_out: str) -> None:
+def test_half_is_shaped_until_one_of_it_runs_out_of_memory(site: Installation, rolled_out: str) -> None:
     team = rolled_out
-    share = eventually(lambda: shaped(site, team))
+    share = eventually(lambda: right_sized_workloads(site, team))
     assert 0 < len(share) < len(NAMES)
-    assert shaped(site, team) == share
+    assert right_sized_workloads(site, team) == share
 
     name = min(share)
     pod = make_pod(name).namespace(team).needs("8Gi").gpus(1).build()
     site.plane.api.create(f"/api/v1/namespaces/{team}/pods", pod)
-    assert asked(running(site, team, name)) == {SLICE: "1"}
+    assert container_requests(wait_until_running(site, team, name)) == {SLICE: "1"}
     site.plane.kubectl("label", "pod", name, "plays=out-of-memory", "-n", team)
 
     halted = eventually(lambda: condition(site, team), until=lambda found: found["status"] == "True")
     assert halted["reason"] == "OutOfMemory"
     assert halted["message"].startswith("1 of 1 pods in the share were OOMKilled within 60 min")
     site.plane.kubectl("delete", "pod", name, "-n", team)
-    eventually(lambda: shaped(site, team), until=lambda found: not found)
-    assert eventually(lambda: site.samples(f'rollout_halted{{policy="{team}"}}')) == [1]
+    eventually(lambda: right_sized_workloads(site, team), until=lambda found: not found)
+    assert eventually(lambda: site.metric_values(f'rollout_halted{{policy="{team}"}}')) == [1]
     told = eventually(lambda: events(site, team))
     assert [event["reason"] for event in told] == ["RolloutHalted"]
 
     site.plane.kubectl("patch", "gpupolicy", team, "--type=merge", "-p", '{"spec":{"rollout":{"percent":100}}}')
-    eventually(lambda: shaped(site, team), until=lambda found: found == set(NAMES))
+    eventually(lambda: right_sized_workloads(site, team), until=lambda found: found == set(NAMES))
 
 
-def events(site: Installed, policy: str) -> list[Json]:
+def events(site: Installation, policy: str) -> list[Json]:
     """The Events on a policy."""
     found = site.plane.api.get("/api/v1/namespaces/default/events", fieldSelector=f"involvedObject.name={policy}")
     items: list[Json] = found["items"]

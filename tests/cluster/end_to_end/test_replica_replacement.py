@@ -1,4 +1,4 @@
-"""Two replicas behind a plain TCP proxy, one after the other replaced while pods are created: nobody notices."""
+"""Two replicas behind a TCP proxy are replaced one after the other while pods are created: no create fails."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.cluster.end_to_end.test_outages import DECISION, waiting
+from tests.cluster.end_to_end.test_outages import DECISION, unscheduled_pod
 from tests.cluster.end_to_end.test_pods import SLICE
-from tests.cluster.installation import Installed
-from tests.cluster.pod_creation import create_all
+from tests.cluster.installation import Installation
+from tests.cluster.pod_creation import create_pods
 from tests.cluster.replicas import Replicas, two_replicas
 
 RATE = 200
@@ -18,13 +18,13 @@ MOST = 6000
 
 
 @pytest.fixture
-def replicas(site: Installed) -> Iterator[Replicas]:
-    """Two of them where the one server was."""
+def replicas(site: Installation) -> Iterator[Replicas]:
+    """Two replicas in place of the one server."""
     with two_replicas(site) as found:
         yield found
 
 
-def test_replicas_are_rolled_over_without_one_failed_create(site: Installed, team: str, replicas: Replicas) -> None:
+def test_replicas_are_rolled_over_without_one_failed_create(site: Installation, team: str, replicas: Replicas) -> None:
     def roll() -> None:
         for _ in range(2):
             replicas.add()
@@ -43,9 +43,9 @@ def test_replicas_are_rolled_over_without_one_failed_create(site: Installed, tea
             after += index > RATE and not rolling.is_alive()
             if after > RATE:
                 return
-            yield waiting(f"slice-{index}", team).asks(SLICE, "1").build()
+            yield unscheduled_pod(f"slice-{index}", team).asks(SLICE, "1").build()
 
-    answers = create_all(site.plane, pods(), rate=RATE, answered=answered)
+    answers = create_pods(site.plane, pods(), rate=RATE, answered=answered)
     rolling.join()
 
     assert len(replicas.all) == 4

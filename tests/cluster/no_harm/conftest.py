@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.cluster.client import Json
-from tests.cluster.installation import POLICIES, Installed, installed
-from tests.cluster.no_harm.admission_trials import ACCOUNTED, UNSENT
+from tests.cluster.installation import POLICIES, Installation, install_from_page
+from tests.cluster.no_harm.admission_trials import ACCOUNTED, BYPASS_LABEL
 from tests.cluster.nodes import add_nodes, demo_nodes, remove_nodes
 from tests.cluster.plane import Plane
 from tests.policy.policy_texts import policy_text
@@ -19,12 +19,12 @@ HOOKS_API = "admissionregistration.k8s.io/v1"
 
 
 @pytest.fixture(scope="package")
-def sizing(plane: Plane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installed]:
+def sizing(plane: Plane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installation]:
     """The hooks without the backstop's refusals, the example cluster's nodes, and two policies."""
     folder = tmp_path_factory.mktemp("sizing")
     nodes = add_nodes(plane, demo_nodes())
     try:
-        with installed(plane, folder, policies=two_policies(folder / "policies")) as site:
+        with install_from_page(plane, folder, policies=two_policies(folder / "policies")) as site:
             leave_out(plane)
             yield site
     finally:
@@ -47,7 +47,7 @@ def two_policies(folder: Path) -> Path:
 def leave_out(plane: Plane) -> None:
     """Let nothing be refused by the backstop, and send us no pod that says that it goes past us."""
     plane.api.delete(f"/apis/{HOOKS_API}/validatingadmissionpolicybindings/rightslice-pods")
-    selector = {"matchExpressions": [{"key": UNSENT, "operator": "DoesNotExist"}]}
+    selector = {"matchExpressions": [{"key": BYPASS_LABEL, "operator": "DoesNotExist"}]}
     for kind in WEBHOOK_KINDS:
         path = api_path({"apiVersion": HOOKS_API, "kind": kind, "metadata": {"name": "rightslice"}})
         hooks: list[Json] = plane.api.get(path)["webhooks"]

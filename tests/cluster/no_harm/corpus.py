@@ -12,7 +12,7 @@ from tests.engine.test_templates import read
 from tests.engine.test_templates_odd import manifests
 
 ELSEWHERE = ("serviceAccount", "serviceAccountName", "priorityClassName", "runtimeClassName", "nodeName")
-"""What names objects that are not there: no API server would take such a pod, with us or without."""
+"""Fields that reference objects which do not exist; an API server rejects such a pod with or without the webhook."""
 
 NEEDS = {"rightslice.dev/gpu-memory": "8Gi"}
 

@@ -1,4 +1,4 @@
-"""Many clients race for the last GPUs of a quota, through two replicas: none is given twice, and none is left over."""
+"""Concurrent clients and two replicas fill a quota exactly: no GPU is allocated twice, and none is left over."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ import pytest
 
 from tests.builders import make_pod
 from tests.cluster.client import Json
-from tests.cluster.dryrun import Answer
-from tests.cluster.installation import Installed
-from tests.cluster.no_harm.admission_trials import ACCOUNTED, MILLI, declared, weights
+from tests.cluster.dryrun import ApiAnswer
+from tests.cluster.installation import Installation
+from tests.cluster.no_harm.admission_trials import ACCOUNTED, MILLI, declared_gpu_milli, max_gpu_milli
 from tests.cluster.plane import Plane
-from tests.cluster.pod_creation import create_all
+from tests.cluster.pod_creation import create_pods
 from tests.cluster.polling import eventually
 from tests.cluster.replicas import two_replicas
 from webhook.model.quantity import parse_units
@@ -36,14 +36,14 @@ FORMS = ("nvidia.com/mig-1g.10gb", "nvidia.com/mig-2g.20gb", "nvidia.com/mig-3g.
 
 
 @pytest.fixture
-def racing(sizing: Installed) -> Iterator[Installed]:
-    """Two replicas where the one server was."""
+def racing(sizing: Installation) -> Iterator[Installation]:
+    """Two replicas in place of the one server."""
     with two_replicas(sizing):
         yield sizing
 
 
-def racer(random: Random, namespace: str, name: str) -> Json:
-    """A pod that no scheduler takes, with GPUs of some form, and its own word for what they weigh."""
+def quota_pod(random: Random, namespace: str, name: str) -> Json:
+    """Return an unscheduled pod with some form of GPU and its own gpu-milli."""
     maker = make_pod(name).namespace(namespace).spec(schedulerName="nobody")
     kind = random.random()
     if kind < 0.4:
@@ -57,50 +57,50 @@ def racer(random: Random, namespace: str, name: str) -> Json:
     return maker.build()
 
 
-def race(site: Installed, random: Random, ceiling: int) -> tuple[Counter[int], int]:
-    """Create pods under a ceiling; gives how often each status came, and the thousandths that were given."""
+def create_concurrently(site: Installation, random: Random, ceiling: int) -> tuple[Counter[int], int]:
+    """Create pods under a quota; return the count of each HTTP status and the allocated milli-GPUs."""
     plane = site.plane
     name = plane.add_namespace(f"race-{secrets.token_hex(3)}", ACCOUNTED)
     quotas = f"/api/v1/namespaces/{name}/resourcequotas"
     plane.api.create(quotas, {"metadata": {"name": "accounting"}, "spec": {"hard": {MILLI: str(ceiling)}}})
-    counted(plane, f"{quotas}/accounting")
+    wait_for_quota_status(plane, f"{quotas}/accounting")
     try:
-        pods = [racer(random, name, f"r-{number}") for number in range(CREATES)]
-        answers = create_all(plane, pods, clients=CLIENTS)
+        pods = [quota_pod(random, name, f"r-{number}") for number in range(CREATES)]
+        answers = create_pods(plane, pods, clients=CLIENTS)
         late = {answer.name for answer in answers if LATE.search(answer.message)}
         if late:
-            recount(plane, f"{quotas}/accounting")
-            more = [racer(random, name, f"more-{number}") for number in range(CREATES // 10)]
+            force_recount(plane, f"{quotas}/accounting")
+            more = [quota_pod(random, name, f"more-{number}") for number in range(CREATES // 10)]
             answers = [answer for answer in answers if answer.name not in late]
-            answers += create_all(plane, [pod for pod in pods if pod["metadata"]["name"] in late] + more, clients=4)
-        stored = [Answer(200, pod) for pod in plane.api.get(f"/api/v1/namespaces/{name}/pods")["items"]]
-        given = sum(sum(declared(pod)) for pod in stored)
+            answers += create_pods(plane, [pod for pod in pods if pod["metadata"]["name"] in late] + more, clients=4)
+        stored = [ApiAnswer(200, pod) for pod in plane.api.get(f"/api/v1/namespaces/{name}/pods")["items"]]
+        given = sum(sum(declared_gpu_milli(pod)) for pod in stored)
         used = parse_units(plane.api.get(f"{quotas}/accounting")["status"]["used"][MILLI])
     finally:
         plane.api.delete(f"/api/v1/namespaces/{name}")
     others = [answer for answer in answers if not answer.created and "exceeded quota: accounting" not in answer.message]
     assert others == []
     assert used == given
-    assert [pod for pod in stored if sum(declared(pod)) < sum(weights(pod))] == []
+    assert [pod for pod in stored if sum(declared_gpu_milli(pod)) < sum(max_gpu_milli(pod))] == []
     return Counter(answer.status for answer in answers), given
 
 
-def counted(plane: Plane, quota: str) -> None:
-    """Wait until a quota is counted as it is written."""
+def wait_for_quota_status(plane: Plane, quota: str) -> None:
+    """Wait until a quota's status matches its spec."""
     eventually(lambda: plane.api.get(quota), until=lambda one: one["status"].get("hard") == one["spec"]["hard"])
 
 
-def recount(plane: Plane, quota: str) -> None:
-    """Have a quota counted anew: a create that its evaluation was too slow for may have been charged all the same."""
+def force_recount(plane: Plane, quota: str) -> None:
+    """Force a recount of a quota: a create that timed out may have been charged."""
     plane.api.patch(quota, {"spec": {"hard": {"count/configmaps": "10"}}})
-    counted(plane, quota)
+    wait_for_quota_status(plane, quota)
 
 
-def test_a_quota_is_never_exceeded_and_is_filled_to_the_last(racing: Installed) -> None:
+def test_a_quota_is_never_exceeded_and_is_filled_to_the_last(racing: Installation) -> None:
     random = Random(SEED)
     for _ in range(ROUNDS):
         ceiling = random.randrange(100, 400) * CREATES
-        statuses, given = race(racing, random, ceiling)
+        statuses, given = create_concurrently(racing, random, ceiling)
 
         assert given <= ceiling
         assert given >= 0.99 * ceiling, (given, ceiling)

@@ -1,4 +1,4 @@
-"""Weights are written beside LimitRanges on the accounting resource, and no pod is refused for a zero of ours."""
+"""gpu-milli amounts with LimitRanges on the accounting resource: no pod is rejected for a zero that we wrote."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import pytest
 
 from tests.builders import PodMaker, make_pod
 from tests.cluster.client import Json, RefusedError
-from tests.cluster.dryrun import Answer
-from tests.cluster.installation import Installed
-from tests.cluster.no_harm.admission_trials import ACCOUNTED, declared
+from tests.cluster.dryrun import ApiAnswer
+from tests.cluster.installation import Installation
+from tests.cluster.no_harm.admission_trials import ACCOUNTED, declared_gpu_milli
 from tests.cluster.polling import eventually
 from webhook.model.gpu_resources import ACCOUNTING_RESOURCE
 
@@ -30,8 +30,8 @@ PODS: dict[str, tuple[PodMaker, list[int]]] = {
 
 
 @pytest.fixture(scope="module", params=list(RANGES.values()), ids=list(RANGES))
-def space(sizing: Installed, request: pytest.FixtureRequest) -> Iterator[str]:
-    """A namespace whose pods are weighed, with a LimitRange."""
+def space(sizing: Installation, request: pytest.FixtureRequest) -> Iterator[str]:
+    """A namespace with GPU accounting and a LimitRange."""
     plane = sizing.plane
     name = plane.add_namespace(f"weighing-{secrets.token_hex(3)}", ACCOUNTED)
     gives = {"metadata": {"name": "milli"}, "spec": {"limits": [request.param]}}
@@ -40,17 +40,19 @@ def space(sizing: Installed, request: pytest.FixtureRequest) -> Iterator[str]:
     plane.api.delete(f"/api/v1/namespaces/{name}")
 
 
-def weighed(site: Installed, space: str, maker: PodMaker) -> list[int]:
-    """What each container of a pod is told to weigh; nothing where it is refused. Nothing is stored."""
+def container_gpu_milli(site: Installation, space: str, maker: PodMaker) -> list[int]:
+    """Return the gpu-milli of each container in a dry run; empty if the pod is rejected."""
     pod = maker.namespace(space).build()
     with suppress(RefusedError):
-        return declared(Answer(201, site.plane.api.create(f"/api/v1/namespaces/{space}/pods", pod, dryRun="All")))
+        return declared_gpu_milli(
+            ApiAnswer(201, site.plane.api.create(f"/api/v1/namespaces/{space}/pods", pod, dryRun="All"))
+        )
     return []
 
 
 @pytest.mark.parametrize(("maker", "want"), PODS.values(), ids=PODS)
 def test_a_pod_that_a_limit_range_takes_without_us_is_taken(
-    sizing: Installed, space: str, maker: PodMaker, want: list[int]
+    sizing: Installation, space: str, maker: PodMaker, want: list[int]
 ) -> None:
     """Once our webhook has seen the LimitRange."""
-    eventually(lambda: weighed(sizing, space, maker), until=lambda each: each == want)
+    eventually(lambda: container_gpu_milli(sizing, space, maker), until=lambda each: each == want)

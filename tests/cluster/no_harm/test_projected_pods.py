@@ -1,4 +1,4 @@
-"""What is said when a workload is applied is what becomes of its pods, also where their own label decides it."""
+"""Warnings for a workload match the decisions for its pods, also if a pod label decides."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from functools import partial
 import pytest
 
 from tests.cluster.end_to_end.test_controllers import SELECTOR, workload
-from tests.cluster.installation import Installed
+from tests.cluster.installation import Installation
 from tests.cluster.no_harm.admission_trials import GPU, SIZED
 from tests.cluster.polling import eventually
 from tests.policy.policy_texts import policy_text
 
 
 @pytest.fixture
-def spread(sizing: Installed) -> Iterator[str]:
+def spread(sizing: Installation) -> Iterator[str]:
     """A namespace whose pods are right-sized and must be spread over hosts."""
     plane, name = sizing.plane, f"spread-{secrets.token_hex(3)}"
     plane.add_namespace(name, SIZED)
@@ -29,7 +29,9 @@ def spread(sizing: Installed) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("kind", ["Deployment", "StatefulSet"])
-def test_what_is_told_of_pods_that_must_be_spread_is_what_they_get(sizing: Installed, spread: str, kind: str) -> None:
+def test_what_is_told_of_pods_that_must_be_spread_is_what_they_get(
+    sizing: Installation, spread: str, kind: str
+) -> None:
     kubectl, made = sizing.plane.kubectl, json.dumps(workload(kind, spread, replicas=1, selector=SELECTOR))
     tried = partial(kubectl, "create", "--dry-run=server", "-f", "-", stdin=made)
     eventually(lambda: "[GPU-R103]" in tried().stderr)

@@ -1,4 +1,4 @@
-"""Another mutating webhook before, after and between our calls: the end state is right, or what was asked for."""
+"""Another mutating webhook before, after and between our calls: the final pod is right-sized or unchanged."""
 
 from __future__ import annotations
 
@@ -12,11 +12,19 @@ import pytest
 
 from tests.builders import make_pod
 from tests.cluster.client import Json, RefusedError
-from tests.cluster.dryrun import Answer
-from tests.cluster.installation import Installed
-from tests.cluster.no_harm.admission_trials import ACCOUNTED, FLEET, GPU, SIZED, containers_of, declared, weights
+from tests.cluster.dryrun import ApiAnswer
+from tests.cluster.installation import Installation
+from tests.cluster.no_harm.admission_trials import (
+    ACCOUNTED,
+    FLEET,
+    GPU,
+    SIZED,
+    containers_of,
+    declared_gpu_milli,
+    max_gpu_milli,
+)
 from tests.cluster.polling import eventually
-from tests.cluster.recording_webhook import Recorder, recording, stored
+from tests.cluster.recording_webhook import RecordingWebhook, apply_admission_objects, serve_recording_webhook
 from webhook.model.pods import parse_pod
 
 SLICE = "nvidia.com/mig-1g.10gb"
@@ -24,17 +32,17 @@ BUSY = {"cpu": "3", "memory": "4Gi"}
 Act = Callable[[Json], list[Json]]
 
 
-def adds_a_sidecar(pod: Json) -> list[Json]:
+def add_sidecar(pod: Json) -> list[Json]:
     """At the front, so that every other container stands elsewhere afterwards."""
     if any(one["name"] == "proxy" for one in pod["spec"]["containers"]):
         return []
     return [{"op": "add", "path": "/spec/containers/0", "value": {"name": "proxy", "image": "example/proxy:1"}}]
 
 
-def changes_limits(pod: Json) -> list[Json]:
+def change_limits(pod: Json) -> list[Json]:
     """CPU and memory, in requests and limits."""
     operations = []
-    for place, resources in _asking(pod):
+    for place, resources in _gpu_containers(pod):
         for side in ("limits", "requests"):
             wanted = {**resources[side], **BUSY}
             if resources[side] != wanted:
@@ -43,12 +51,12 @@ def changes_limits(pod: Json) -> list[Json]:
     return operations
 
 
-def asks_for_gpus(count: str) -> Act:
-    """Whatever GPUs were asked for, whole ones take their place."""
+def request_gpus(count: str) -> Act:
+    """Return a patch that replaces all GPU requests by whole GPUs."""
 
     def act(pod: Json) -> list[Json]:
         operations = []
-        for place, resources in _asking(pod):
+        for place, resources in _gpu_containers(pod):
             for side in ("limits", "requests"):
                 others = {name: one for name, one in resources[side].items() if not name.startswith("nvidia.com/")}
                 wanted = {**others, GPU: count}
@@ -60,20 +68,20 @@ def asks_for_gpus(count: str) -> Act:
     return act
 
 
-def removes_our_records(pod: Json) -> list[Json]:
-    """Whatever we wrote down."""
+def remove_annotations(pod: Json) -> list[Json]:
+    """Return a patch that removes our annotations."""
     ours = ("rightslice.dev/decision", "rightslice.dev/original-resources")
     there = [name for name in ours if name in pod["metadata"].get("annotations", {})]
     return [{"op": "remove", "path": f"/metadata/annotations/{name.replace('/', '~1')}"} for name in there]
 
 
-def _asking(pod: Json) -> list[tuple[int, Json]]:
-    """Place and resources of every container that asks for GPUs."""
+def _gpu_containers(pod: Json) -> list[tuple[int, Json]]:
+    """Return the index and resources of every container that requests GPUs."""
     each = [(place, one.get("resources", {})) for place, one in enumerate(pod["spec"]["containers"])]
     return [(place, found) for place, found in each if any("nvidia" in name for name in found.get("limits", ()))]
 
 
-class Where(NamedTuple):
+class WebhookPosition(NamedTuple):
     """Webhooks are called in the order of their configurations' names, each once more where its policy says so."""
 
     name: str
@@ -81,32 +89,32 @@ class Where(NamedTuple):
 
 
 BEFORE, AFTER = "a-vendor", "z-vendor"
-PLACES: Mapping[str, tuple[Where, ...]] = {
-    "before us": (Where(BEFORE),),
-    "between our two calls": (Where(AFTER),),
-    "before us and between": (Where(BEFORE, "IfNeeded"),),
-    "between us and after": (Where(AFTER, "IfNeeded"),),
-    "everywhere": (Where(BEFORE, "IfNeeded"), Where(AFTER, "IfNeeded")),
+PLACES: Mapping[str, tuple[WebhookPosition, ...]] = {
+    "before us": (WebhookPosition(BEFORE),),
+    "between our two calls": (WebhookPosition(AFTER),),
+    "before us and between": (WebhookPosition(BEFORE, "IfNeeded"),),
+    "between us and after": (WebhookPosition(AFTER, "IfNeeded"),),
+    "everywhere": (WebhookPosition(BEFORE, "IfNeeded"), WebhookPosition(AFTER, "IfNeeded")),
 }
 ACTS: Mapping[str, tuple[Act, Json]] = {
-    "adds a sidecar": (adds_a_sidecar, {SLICE: "1"}),
-    "changes limits": (changes_limits, {SLICE: "1"}),
-    "asks for two GPUs": (asks_for_gpus("2"), {GPU: "2"}),
-    "removes our records": (removes_our_records, {SLICE: "1"}),
+    "adds a sidecar": (add_sidecar, {SLICE: "1"}),
+    "changes limits": (change_limits, {SLICE: "1"}),
+    "asks for two GPUs": (request_gpus("2"), {GPU: "2"}),
+    "removes our records": (remove_annotations, {SLICE: "1"}),
 }
 CASES = {f"{act} {place}": (PLACES[place], *ACTS[act]) for act, place in product(ACTS, PLACES)}
 
 
 @pytest.fixture(scope="module")
-def space(sizing: Installed) -> Iterator[str]:
-    """A namespace whose pods are right-sized and weighed."""
+def space(sizing: Installation) -> Iterator[str]:
+    """A namespace with right-sizing and GPU accounting."""
     name = sizing.plane.add_namespace(f"order-{secrets.token_hex(3)}", {**SIZED, **ACCOUNTED})
     yield name
     sizing.plane.api.delete(f"/api/v1/namespaces/{name}")
 
 
-def hook(where: Where, other: Recorder, space: str) -> Json:
-    """The configuration of the other one."""
+def webhook_configuration(where: WebhookPosition, other: RecordingWebhook, space: str) -> Json:
+    """Return the configuration of the other webhook."""
     return {
         "apiVersion": "admissionregistration.k8s.io/v1",
         "kind": "MutatingWebhookConfiguration",
@@ -125,52 +133,56 @@ def hook(where: Where, other: Recorder, space: str) -> Json:
     }
 
 
-def tried(site: Installed, space: str, name: str) -> Answer:
-    """What becomes of a pod with one GPU that needs a slice. Nothing is stored."""
+def dry_run_pod(site: Installation, space: str, name: str) -> ApiAnswer:
+    """Return the dry-run answer for a pod with one GPU that needs a slice."""
     pod = make_pod(name).namespace(space).needs("8Gi").gpus(1).build()
-    return Answer(201, site.plane.api.create(f"/api/v1/namespaces/{space}/pods", pod, dryRun="All"))
+    return ApiAnswer(201, site.plane.api.create(f"/api/v1/namespaces/{space}/pods", pod, dryRun="All"))
 
 
 @pytest.mark.parametrize(("places", "act", "wanted"), CASES.values(), ids=CASES)
 def test_the_end_state_is_right_whoever_else_changes_the_pod(
-    sizing: Installed, space: str, places: tuple[Where, ...], act: Act, wanted: Json
+    sizing: Installation, space: str, places: tuple[WebhookPosition, ...], act: Act, wanted: Json
 ) -> None:
-    with others(sizing, space, places, act):
-        pod = tried(sizing, space, "pod")
+    with register_other_webhook(sizing, space, places, act):
+        pod = dry_run_pod(sizing, space, "pod")
 
-    assert_right(pod, wanted)
-    assert act is removes_our_records or act(pod.body) == [], "what the other one wants is so"
+    assert_consistent(pod, wanted)
+    assert act is remove_annotations or act(pod.body) == [], "what the other one wants is so"
 
 
-def test_who_has_the_last_word_on_gpus_does_not_get_them_at_the_price_of_a_slice(sizing: Installed, space: str) -> None:
-    """It undoes our change each time, and is asked after us: the pod is refused, for it would weigh too little."""
-    undoing = others(sizing, space, PLACES["between us and after"], asks_for_gpus("1"))
+def test_who_has_the_last_word_on_gpus_does_not_get_them_at_the_price_of_a_slice(
+    sizing: Installation, space: str
+) -> None:
+    """It reverts our patch each time and runs after us: the pod is rejected because its gpu-milli would be too low."""
+    undoing = register_other_webhook(sizing, space, PLACES["between us and after"], request_gpus("1"))
     with undoing, pytest.raises(RefusedError, match=r"must be 1000, the amount of its GPUs \(found 143\)"):
-        tried(sizing, space, "pod")
+        dry_run_pod(sizing, space, "pod")
 
 
 @contextmanager
-def others(site: Installed, space: str, places: tuple[Where, ...], act: Act) -> Iterator[None]:
-    """Inside, somebody else's webhook is asked at all of these places."""
+def register_other_webhook(
+    site: Installation, space: str, places: tuple[WebhookPosition, ...], act: Act
+) -> Iterator[None]:
+    """Register the other webhook at all of these positions within the block."""
     names = {where.name for where in places}
-    with recording(lambda request: act(request["object"])) as other:
+    with serve_recording_webhook(lambda request: act(request["object"])) as other:
 
         def asked() -> set[str]:
             with suppress(RefusedError):
-                tried(site, space, "try")
-            return other.called("try")
+                dry_run_pod(site, space, "try")
+            return other.paths_called_for("try")
 
-        with stored(site.plane, [hook(where, other, space) for where in places]):
+        with apply_admission_objects(site.plane, [webhook_configuration(where, other, space) for where in places]):
             eventually(asked, until=lambda called: called == names)
             yield
 
 
-def assert_right(pod: Answer, wanted: Json) -> None:
-    """It asks for what is wanted, is told to weigh what it weighs, and there is a node that has it."""
+def assert_consistent(pod: ApiAnswer, wanted: Json) -> None:
+    """Assert the resource, its gpu-milli, and that a node offers it."""
     (main,) = [one for one in containers_of(pod) if one["name"] == "main"]
     for side in ("limits", "requests"):
         assert {name: one for name, one in main["resources"][side].items() if name.startswith("nvidia.com/")} == wanted
-    assert declared(pod) == weights(pod)
+    assert declared_gpu_milli(pod) == max_gpu_milli(pod)
     spec = parse_pod(pod.body).spec
     affinity = spec.affinity.node_affinity if spec.affinity else None
     terms = affinity.required.node_selector_terms if affinity and affinity.required else None
