@@ -16,7 +16,6 @@ from webhook.usage.distribution import (
     fleet_tail,
     peak_distribution,
     recency_weights,
-    similarity_weights,
 )
 from webhook.usage.usage_windows import Floats, UsageWindows, concatenate_windows, windows_of_history
 
@@ -24,6 +23,9 @@ TYPICAL_MIB = 23 * 1024.0
 """Mean use by which the rule's units are GiB."""
 
 RUNG_MIB = 4 * 1024.0
+
+NEAR_BEFORE, NEAR_LATELY = 2.0, 3.0
+"""Bandwidths of similarity in units: for the last window's peak, and for its last quarter's."""
 
 ALIKE = 10
 """Windows that count as one. The rule cuts one at each tenth sample, and where it begins moves the figures by chance:
@@ -88,6 +90,12 @@ def _below(each: Decision, pool: UsageWindows, peaks: Floats, grid: SizeGrid) ->
     before, recent = (_peak(each.pod.between(each.at - span, each.at)) for span in (HOUR, HOUR / 4))
     weight = recency_weights(past, each.at, HOUR) * similarity_weights(past, before, recent, grid.unit) / ALIKE
     return peak_distribution(past.after, weight, fleet_tail(peaks, grid, ALIKE), grid)
+
+
+def similarity_weights(pool: UsageWindows, before: float, recent: float, unit: float) -> Floats:
+    """Return the weight of each window by similarity to a pod's peak in its last window and last quarter (MiB)."""
+    off = ((pool.before - before) / (NEAR_BEFORE * unit)) ** 2 + ((pool.recent - recent) / (NEAR_LATELY * unit)) ** 2
+    return np.nan_to_num(np.exp(-0.5 * off))
 
 
 def _peak(used: Floats) -> float:

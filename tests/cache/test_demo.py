@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.fleet import demo_objects, grow, grown_view
+from tests.model.nodes import reachable_nodes
 from webhook.cache import bundled_files as places
 from webhook.cache.quota_status import with_quota_status
 from webhook.cache.snapshot import ClusterSnapshot, read_snapshot
@@ -48,7 +49,7 @@ def test_every_form_of_gpu_is_partly_free(demo: ClusterSnapshot) -> None:
 def test_each_offer_selector_matches_only_its_nodes(demo: ClusterSnapshot) -> None:
     fleet = demo.view.fleet
     for offer in fleet.offers:
-        assert fleet.reachable_nodes(offer) == offer.nodes
+        assert reachable_nodes(fleet, offer) == offer.nodes
 
 
 def test_quota_status_counts_the_pods_of_the_snapshot() -> None:

@@ -30,6 +30,14 @@ def read(data: Json) -> Node:
     return msgspec.convert(data, Node)
 
 
+def reachable_nodes(fleet: Fleet, offer: GpuOffer) -> int:
+    """The nodes where a pod may run that requests an offer's resource with its selector.
+
+    More than the offer's own if taints separate them, or no label distinguishes another size.
+    """
+    return fleet.select_nodes(dict(offer.selector), None) & fleet.nodes_advertising(offer.resource)
+
+
 def only(*nodes: Node) -> GpuOffer:
     """The one offer of a fleet of these nodes."""
     (offer,) = Fleet(nodes).offers

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.builders import make_node
-from tests.model.nodes import A100, GPU, SHARED, read
+from tests.model.nodes import A100, GPU, SHARED, reachable_nodes, read
 from webhook.model.fleet import Fleet
 from webhook.model.node_labels import PRODUCT_LABEL
 from webhook.model.objects import Node
@@ -74,7 +74,7 @@ def test_selector_reaches_its_own_size_only(nodes: list[Node]) -> None:
     fleet = Fleet(nodes)
     for offer in fleet.offers:
         if offer.selector:
-            reached = fleet.reachable_nodes(offer)
+            reached = reachable_nodes(fleet, offer)
             same = [o for o in fleet.by_resource[offer.resource] if o.selector == offer.selector]
             assert offer.nodes & ~reached == 0
             assert reached == sum(o.nodes for o in same)

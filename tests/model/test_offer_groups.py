@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.builders import Json, make_node
-from tests.model.nodes import A100, GPU, SHARED, SMALL, names, node, read
+from tests.model.nodes import A100, GPU, SHARED, SMALL, names, node, reachable_nodes, read
 from webhook.model.fleet import Fleet
 
 CARD = {"gpu.product": A100, "gpu.memory": "81920", "gpu.count": "8"}
@@ -16,7 +16,7 @@ def _tainted(one: Json, *taints: Json) -> Json:
 
 def _reached(fleet: Fleet) -> list[tuple[set[str], set[str]]]:
     """For each offer the nodes it lives on, and the advertising nodes that its selector reaches."""
-    return [(names(fleet, o.nodes), names(fleet, fleet.reachable_nodes(o))) for o in fleet.offers]
+    return [(names(fleet, o.nodes), names(fleet, reachable_nodes(fleet, o))) for o in fleet.offers]
 
 
 def test_equal_nodes_form_one_offer() -> None:
@@ -122,7 +122,7 @@ def test_a_selector_excludes_nodes_that_advertise_units_without_an_offer() -> No
     broken = node("broken", CARD | {"gpu.product": f"{A100}-MIG-INVALID", "site": "x"}, **{GPU: "8"})
     fleet = Fleet([broken, node("bare", {"site": "x"}, **{GPU: "8"})])
     (offer,) = fleet.offers
-    assert (offer.selector, names(fleet, fleet.reachable_nodes(offer))) == ((), {"bare", "broken"})
+    assert (offer.selector, names(fleet, reachable_nodes(fleet, offer))) == ((), {"bare", "broken"})
 
 
 def test_the_smallest_share_of_a_gpu_comes_first() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,6 @@ from webhook.placement.mig import (
     MigPlacement,
     MigProfile,
     RepartitionPlan,
-    all_layouts,
     count_instances,
     free_starts,
     mig_card_value,
@@ -47,6 +47,33 @@ def known(product: str) -> MigGeometry:
 def without(of: MigGeometry, *names: str) -> MigGeometry:
     """The geometry without some profiles."""
     return MigGeometry(of.units, tuple(profile for profile in of.profiles if profile.name not in names))
+
+
+def all_layouts(geometry: MigGeometry) -> set[frozenset[MigPlacement]]:
+    """Every way to partition a card, the empty layout included."""
+    found = {frozenset[MigPlacement]()}
+    edge = list(found)
+    while edge:
+        layout = edge.pop()
+        for larger in _larger_layouts(geometry, layout):
+            if larger not in found:
+                found.add(larger)
+                edge.append(larger)
+    return found
+
+
+def _larger_layouts(geometry: MigGeometry, layout: frozenset[MigPlacement]) -> Iterator[frozenset[MigPlacement]]:
+    mask = occupied_units(geometry, layout)
+    for profile in geometry.profiles:
+        for start in free_starts(profile, mask):
+            yield layout | {MigPlacement(profile.name, start)}
+
+
+def best_start(worth: MigCardValue, name: str, mask: int) -> int | None:
+    """The free start that costs the least value, the lowest of equal ones."""
+    profile = worth.geometry.profile(name)
+    free = free_starts(profile, mask) if profile else []
+    return max(free, key=lambda start: (round(worth.value_change(name, mask, start), 6), -start), default=None)
 
 
 COUNTS = [
@@ -154,7 +181,7 @@ def test_values_and_best_starts_equal_brute_force(mix: dict[str, float]) -> None
                 start: holds(of, mix, layout | {MigPlacement(profile.name, start)})
                 for start in free_starts(profile, mask)
             }
-            best = worth.best_start(profile.name, mask)
+            best = best_start(worth, profile.name, mask)
             assert (best is None) == (not after)
             if best is not None:
                 assert after[best] == pytest.approx(max(after.values()))
@@ -176,7 +203,7 @@ def test_best_start(
     of = known(A100)
     mask = occupied_units(of, frozenset(MigPlacement(*each) for each in used))
 
-    assert MigCardValue(of, mix).best_start(name, mask) == start
+    assert best_start(MigCardValue(of, mix), name, mask) == start
 
 
 def test_empty_card_is_worth_its_whole_if_it_can_be_filled() -> None:

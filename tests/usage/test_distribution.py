@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from benchmarks.hourly_limits import similarity_weights
 from webhook.usage.distribution import (
     PRICES,
     OverrunCounter,
@@ -16,7 +17,6 @@ from webhook.usage.distribution import (
     hourly_probability,
     peak_distribution,
     recency_weights,
-    similarity_weights,
 )
 from webhook.usage.usage_windows import UNKNOWN_PEAK, Floats, UsageWindows
 

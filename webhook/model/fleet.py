@@ -286,13 +286,6 @@ class Fleet:
             self._offer_on = {(name, bit): offer for name, bit, offer in each}
         return self._offer_on.get((resource, node))
 
-    def reachable_nodes(self, offer: GpuOffer) -> int:
-        """Return the nodes where a pod may run that requests an offer's resource with its selector.
-
-        More than the offer's own nodes if taints separate them, or no label distinguishes another size.
-        """
-        return self.select_nodes(dict(offer.selector), None) & self.nodes_advertising(offer.resource)
-
     def nodes_with_units(self, resource: str, count: int) -> int:
         """Return the nodes with at least this many units of a GPU resource."""
         return self._levels.get(resource, EMPTY_INDEX).nodes_with_at_least(count)

@@ -113,26 +113,6 @@ def free_starts(profile: MigProfile, mask: int) -> list[int]:
     return [start for start in profile.starts if not profile.unit_mask(start) & mask]
 
 
-def all_layouts(geometry: MigGeometry) -> set[frozenset[MigPlacement]]:
-    """Return every way to partition a card, the empty layout included."""
-    found = {frozenset[MigPlacement]()}
-    edge = list(found)
-    while edge:
-        layout = edge.pop()
-        for larger in _larger_layouts(geometry, layout):
-            if larger not in found:
-                found.add(larger)
-                edge.append(larger)
-    return found
-
-
-def _larger_layouts(geometry: MigGeometry, layout: frozenset[MigPlacement]) -> Iterator[frozenset[MigPlacement]]:
-    mask = occupied_units(geometry, layout)
-    for profile in geometry.profiles:
-        for start in free_starts(profile, mask):
-            yield layout | {MigPlacement(profile.name, start)}
-
-
 def count_instances(geometry: MigGeometry, mask: int) -> dict[str, int]:
     """Return how many more instances of each profile fit, if only that profile is created.
 
@@ -178,16 +158,6 @@ class MigCardValue:
     def value_of(self, mask: int) -> float:
         """Return the thousandths that the free starts can hold, for the next requested profile."""
         return self._values[mask]
-
-    def best_start(self, name: str, mask: int) -> int | None:
-        """Return the start that leaves the card with the highest value (the lowest of equal ones); None if none is
-        free.
-        """
-        profile = self.geometry.profile(name)
-        free = free_starts(profile, mask) if profile else []
-        if profile is None or not free:
-            return None
-        return max(free, key=lambda start: (round(self._values[mask | profile.unit_mask(start)], 6), -start))
 
     def value_change(self, name: str, mask: int, start: int) -> float:
         """Return the change of the card's value if an instance is created; zero or negative."""

@@ -34,9 +34,6 @@ TYPICAL_UNITS = 23
 MIN_LIMIT_UNITS = 16
 """Smallest limit in units: seven tenths of mean usage."""
 
-NEAR_BEFORE, NEAR_LATELY = 2.0, 3.0
-"""Bandwidths of similarity in units: for the last window's peak, and for its last quarter's."""
-
 STEPS_PER_UNIT = 4
 """Grid steps per unit. A peak is smoothed by a Gaussian of one unit."""
 
@@ -72,12 +69,6 @@ def build_size_grid(typical: float, card: float) -> SizeGrid:
 def recency_weights(pool: UsageWindows, now: float, half_life: float) -> Floats:
     """Return the weight of each window by age: halved for each half-life (seconds)."""
     return np.exp2((pool.at - now) / half_life)
-
-
-def similarity_weights(pool: UsageWindows, before: float, recent: float, unit: float) -> Floats:
-    """Return the weight of each window by similarity to a pod's peak in its last window and last quarter (MiB)."""
-    off = ((pool.before - before) / (NEAR_BEFORE * unit)) ** 2 + ((pool.recent - recent) / (NEAR_LATELY * unit)) ** 2
-    return np.nan_to_num(np.exp(-0.5 * off))
 
 
 def fleet_tail(peaks: Floats, grid: SizeGrid, alike: int = 1) -> Floats:
