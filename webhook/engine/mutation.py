@@ -110,7 +110,7 @@ def build_patch(mutation: PodMutation, policies: tuple[str, ...], digest: str) -
     written = [msgspec.to_builtins(each) for each in mutation.tolerations]
     tolerations = [{key: value for key, value in each.items() if value not in ("", None)} for each in written]
     return (
-        *_resource_operations(mutation),
+        *(_resource_operations(mutation) if mutation.limits or mutation.requests else ()),
         *_affinity_operations(mutation),
         *_add_operations(("spec", "tolerations"), spec.tolerations, tolerations),
         *_add_operations(("spec", "topologySpreadConstraints"), spec.topology_spread_constraints, spread),

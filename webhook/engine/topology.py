@@ -87,15 +87,32 @@ def add_nvlink_affinity(section: TopologyRules, mutation: PodMutation, context: 
     if mode is NvlinkMode.REQUIRED and not context.leaves_suitable_node(linked.nodes, allowed):
         return [_no_links_violation(largest, context)] if whole_card_nodes else []
     before = len(mutation.changed)
+    linked_everywhere = linked.nodes == nodes & whole_card_nodes
+    _add_links(section, mode, linked, mutation, feasible, linked_everywhere=linked_everywhere)
+    added = mutation.changed[before:]
+    return [report_additions(section.mode, added)] if added else []
+
+
+def _add_links(
+    section: TopologyRules,
+    mode: NvlinkMode,
+    linked: LinkedNodes,
+    mutation: PodMutation,
+    feasible: FeasibleNodes,
+    *,
+    linked_everywhere: bool,
+) -> None:
+    """Add node affinity, affinity to one NVLink domain, and the annotation for the extender if the pod has none."""
     if mode is NvlinkMode.REQUIRED:
         _require_links(linked, mutation)
-    elif linked.nodes != nodes & whole_card_nodes:
+    elif not linked_everywhere:
         _prefer_links(linked, mutation)
     if section.multi_node_domain:
         _add_domain_affinity(section.multi_node_domain, mode, linked, mutation, feasible)
-    _annotate_topology(mode, mutation)
-    added = mutation.changed[before:]
-    return [report_additions(section.mode, added)] if added else []
+    value, known = f"nvlink={mode}", mutation.annotations.get(TOPOLOGY_ANNOTATION)
+    if TOPOLOGY_ANNOTATION not in mutation.pod.metadata.annotations and known not in (value, NVLINK_REQUIRED):
+        mutation.annotations[TOPOLOGY_ANNOTATION] = value
+        mutation.record_change("topology")
 
 
 def invalid_annotations(pod: Pod) -> tuple[Violation, ...]:
@@ -177,16 +194,6 @@ def _add_domain_affinity(
     if term not in own and term not in added:
         added.append(term)
         mutation.record_change("podAffinity")
-
-
-def _annotate_topology(mode: NvlinkMode, mutation: PodMutation) -> None:
-    """Set the annotation for the extender, unless the user did."""
-    value = f"nvlink={mode}"
-    if TOPOLOGY_ANNOTATION in mutation.pod.metadata.annotations:
-        return
-    if mutation.annotations.get(TOPOLOGY_ANNOTATION) not in (value, NVLINK_REQUIRED):
-        mutation.annotations[TOPOLOGY_ANNOTATION] = value
-        mutation.record_change("topology")
 
 
 def find_linked_nodes(count: int, nodes: int, fleet: Fleet) -> LinkedNodes:
