@@ -27,7 +27,7 @@ def check(plane: Plane, namespace: str) -> Result:
     return CliRunner().invoke(build_app(["accounting"]), flags)
 
 
-def test_a_pod_runs_and_the_next_one_is_over_the_ceiling(plane: Plane, nodes: list[str], namespace: str) -> None:
+def test_a_pod_runs_and_the_next_one_exceeds_the_quota(plane: Plane, nodes: list[str], namespace: str) -> None:
     entry, quota = printed_documents(namespace)
     plane.api.create(f"/api/v1/namespaces/{namespace}/resourcequotas", quota)
     counted = f"/api/v1/namespaces/{namespace}/resourcequotas/gpus"
@@ -47,7 +47,7 @@ def test_a_pod_runs_and_the_next_one_is_over_the_ceiling(plane: Plane, nodes: li
         plane.api.create(pods, make_pod("second").namespace(namespace).asks(ACCOUNTING_RESOURCE, "500").build())
 
 
-def test_check_says_what_a_pod_that_is_tried_is_not_given(plane: Plane, nodes: list[str], namespace: str) -> None:
+def test_check_reports_what_a_dry_run_pod_lacks(plane: Plane, nodes: list[str], namespace: str) -> None:
     nobody_has_it = "whether the scheduler ignores it cannot be read from any API"
     ran = eventually(lambda: check(plane, namespace), until=lambda said: nobody_has_it in said.stdout)
     assert ran.exit_code == 1

@@ -87,7 +87,7 @@ def recorded_review(recorder: RecordingWebhook, kind: str, start: str) -> Json:
     return eventually(found)[0]
 
 
-def test_a_review_names_what_a_real_one_names(recorder: RecordingWebhook) -> None:
+def test_a_benchmark_review_has_the_fields_of_a_real_one(recorder: RecordingWebhook) -> None:
     real = next(one for _, one in recorder.reviews if one["kind"]["kind"] == "Pod")
 
     ours = json.loads(review_bytes(as_stored({"metadata": {"name": "probe"}, "spec": SPEC}, SPACE)))["request"]
@@ -124,9 +124,7 @@ def differing_fields(data: Json) -> list[str]:
 
 
 @pytest.mark.parametrize("workload", [DEPLOYMENT, JOB], ids=["a Deployment", "an indexed Job"])
-def test_a_pod_of_a_workload_arrives_as_benchmarks_have_it(
-    plane: Plane, recorder: RecordingWebhook, workload: Json
-) -> None:
+def test_a_pod_of_a_workload_equals_the_benchmark_pod(plane: Plane, recorder: RecordingWebhook, workload: Json) -> None:
     plane.kubectl("apply", "-f", "-", stdin=json.dumps(workload))
 
     real = recorded_review(recorder, "Pod", generate_name(workload))
@@ -136,7 +134,7 @@ def test_a_pod_of_a_workload_arrives_as_benchmarks_have_it(
     assert with_our_identifiers(ours, real) == ours
 
 
-def test_a_pod_of_nobody_arrives_as_benchmarks_have_it(plane: Plane, recorder: RecordingWebhook) -> None:
+def test_a_pod_without_an_owner_equals_the_benchmark_pod(plane: Plane, recorder: RecordingWebhook) -> None:
     pod = {"metadata": {"name": "alone", "labels": {"app": "train"}}, "spec": SPEC}
     plane.api.create(f"/api/v1/namespaces/{SPACE}/pods", {"apiVersion": "v1", "kind": "Pod", **pod})
 
@@ -146,7 +144,7 @@ def test_a_pod_of_nobody_arrives_as_benchmarks_have_it(plane: Plane, recorder: R
     assert with_our_identifiers(ours, real) == ours
 
 
-def test_a_workload_arrives_with_what_benchmarks_have_of_it(plane: Plane, recorder: RecordingWebhook) -> None:
+def test_a_workload_contains_the_benchmark_workload(plane: Plane, recorder: RecordingWebhook) -> None:
     """Benchmarks leave out what a Deployment has beside its template: a little less to read than what really comes."""
     workload = DEPLOYMENT | {"metadata": {"name": "applied", "namespace": SPACE}}
     plane.kubectl("apply", "-f", "-", stdin=json.dumps(workload))

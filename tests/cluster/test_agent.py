@@ -115,7 +115,7 @@ def get_gpu_node(plane: Plane, name: str) -> Json:
         raise LookupError(name) from error
 
 
-async def test_the_agent_is_ready_and_says_why_it_sees_nothing(plane: Plane, node: str, tmp_path: Path) -> None:
+async def test_the_agent_is_ready_and_reports_why_it_has_no_gpus(plane: Plane, node: str, tmp_path: Path) -> None:
     socket = tmp_path / "kubelet.sock"
     async with kubelet_on(Kubelet(), socket):
 
@@ -133,7 +133,7 @@ async def test_the_agent_is_ready_and_says_why_it_sees_nothing(plane: Plane, nod
         await asyncio.to_thread(live)
 
 
-async def test_the_agent_keeps_a_lease_beside_it(plane: Plane, node: str, space: None, tmp_path: Path) -> None:
+async def test_the_agent_renews_a_lease(plane: Plane, node: str, space: None, tmp_path: Path) -> None:
     socket = tmp_path / "kubelet.sock"
     path = f"/apis/coordination.k8s.io/v1/namespaces/{SYSTEM_NAMESPACE}/leases/{node}"
     async with kubelet_on(Kubelet(), socket):
@@ -150,7 +150,7 @@ async def test_the_agent_keeps_a_lease_beside_it(plane: Plane, node: str, space:
         await asyncio.to_thread(live)
 
 
-async def test_a_lease_that_went_with_its_node_comes_back_with_the_next(plane: Plane, node: str, space: None) -> None:
+async def test_a_lease_is_created_again_with_a_new_node(plane: Plane, node: str, space: None) -> None:
     path = f"/apis/coordination.k8s.io/v1/namespaces/{SYSTEM_NAMESPACE}/leases/{node}"
     async with await KubeClient.connect(str(plane.kubeconfig)) as api:
         heartbeat = AgentLease(api, node, partial(next, count(0.0, 3600.0)), lambda: datetime.now(UTC), Random(1))
@@ -164,7 +164,7 @@ async def test_a_lease_that_went_with_its_node_comes_back_with_the_next(plane: P
     assert owner["uid"] == plane.api.get(f"{NODES}/{node}")["metadata"]["uid"]
 
 
-async def test_a_status_of_ours_is_taken_without_losing_a_field(plane: Plane, node: str) -> None:
+async def test_a_status_is_stored_without_losing_a_field(plane: Plane, node: str) -> None:
     with installed(bridged((0, 1), (2, 3))) as library:
         status = with_device_owners(GpuDiscovery(monotonic).discover(), {library.cards[0].uuid: ("team/a",)})
     async with await KubeClient.connect(str(plane.kubeconfig)) as api:
@@ -178,14 +178,14 @@ async def test_a_status_of_ours_is_taken_without_losing_a_field(plane: Plane, no
     assert "NVIDIA-A100-PCIE-80GB" in columns
 
 
-def test_a_status_of_another_form_is_refused(plane: Plane, node: str) -> None:
+def test_an_invalid_status_is_rejected(plane: Plane, node: str) -> None:
     body = {"apiVersion": "rightslice.dev/v1alpha1", "kind": "GPUNode", "metadata": {"name": node}}
     plane.api.create(GPUNODES, body)
     with pytest.raises(RefusedError, match="must be of type integer"):
         plane.api.patch(f"{GPUNODES}/{node}/status", {"status": {"gpus": [{"index": "none"}]}}, "merge")
 
 
-def test_the_manifests_of_the_agent_are_taken_without_a_warning(plane: Plane, space: None) -> None:
+def test_the_agent_manifests_are_accepted_without_warnings(plane: Plane, space: None) -> None:
     folder = str(ROOT / "manifests" / "agent")
 
     done = plane.kubectl("apply", "--server-side", "--dry-run=server", "-k", folder)

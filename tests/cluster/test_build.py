@@ -32,7 +32,7 @@ def program(folder: Path, name: str = "small", source: str = GOOD) -> Program:
     return Program(name, module, f"example.com/{name}", 1, (("main.said", "something"),))
 
 
-def test_it_runs_and_knows_what_the_linker_was_told(tmp_path: Path, home: Path) -> None:
+def test_a_built_program_runs_with_its_linker_values(tmp_path: Path, home: Path) -> None:
     said: list[str] = []
 
     built = ensure([program(tmp_path)], home, said.append)
@@ -42,7 +42,7 @@ def test_it_runs_and_knows_what_the_linker_was_told(tmp_path: Path, home: Path) 
     assert any(str(home) in line for line in said)
 
 
-def test_what_is_there_is_not_built_again(tmp_path: Path, home: Path) -> None:
+def test_existing_programs_are_not_built_again(tmp_path: Path, home: Path) -> None:
     small = program(tmp_path)
     before = ensure([small], home, print)["small"].stat()
     said: list[str] = []
@@ -51,7 +51,7 @@ def test_what_is_there_is_not_built_again(tmp_path: Path, home: Path) -> None:
     assert said == []
 
 
-def test_a_build_that_failed_goes_on_where_it_was(tmp_path: Path, home: Path) -> None:
+def test_a_failed_build_resumes(tmp_path: Path, home: Path) -> None:
     small, faulty = program(tmp_path), program(tmp_path, "faulty", BAD)
 
     with pytest.raises(ToolError) as error:
@@ -78,7 +78,7 @@ ensure([Program("small", Path(sys.argv[1]), "example.com/small", 1)], Path(sys.a
 """
 
 
-def test_of_two_who_want_it_at_once_one_builds(tmp_path: Path, home: Path) -> None:
+def test_concurrent_callers_build_once(tmp_path: Path, home: Path) -> None:
     command = [sys.executable, "-c", BUILDER, str(program(tmp_path).module), str(home)]
     both = [subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True) for _ in range(2)]
 

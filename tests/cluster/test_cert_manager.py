@@ -130,7 +130,7 @@ def command(objects: list[Json], folder: Path, port: int) -> list[str]:
     return ["env", "KUBERNETES_SERVICE_HOST=127.0.0.1", sys.executable, "-m", "webhook.cli", *own, *here]
 
 
-def test_no_call_is_lost_when_cert_manager_renews_the_certificate_or_the_authority(site: CertManagerSite) -> None:
+def test_no_call_fails_when_cert_manager_renews_the_certificate_or_ca(site: CertManagerSite) -> None:
     """The injector is quicker than kubelet: what is served is from before, and what is trusted from after."""
     seen = [site.served()]
     with ContinuousCaller(site) as caller:
@@ -147,7 +147,7 @@ def test_no_call_is_lost_when_cert_manager_renews_the_certificate_or_the_authori
     assert len(set(seen)) == 3
 
 
-def test_a_replica_leads_and_says_what_became_of_policies(site: CertManagerSite) -> None:
+def test_a_replica_leads_and_writes_policy_status(site: CertManagerSite) -> None:
     site.plane.api.create(POLICIES, json.loads(policy_text("said", match={"namespaces": ["nobody"]})))
     try:
         conditions = eventually(lambda: site.plane.api.get(f"{POLICIES}/said")["status"]["conditions"])
@@ -166,13 +166,13 @@ RIGHTS = {
 
 
 @pytest.mark.parametrize(("right", "granted"), RIGHTS.items(), ids=RIGHTS)
-def test_what_cert_manager_does_is_no_right_of_ours(site: CertManagerSite, right: str, granted: str) -> None:
+def test_permissions_for_certificates_are_not_granted(site: CertManagerSite, right: str, granted: str) -> None:
     may = ["auth", "can-i", *right.split(), f"--as={ACCOUNT}", f"--namespace={SYSTEM_NAMESPACE}"]
 
     assert site.plane.kubectl(*may, check=False).stdout.strip() == granted
 
 
-def test_doctor_finds_the_certificate_right(site: CertManagerSite) -> None:
+def test_doctor_accepts_the_certificate(site: CertManagerSite) -> None:
     async def facts() -> ClusterFacts:
         async with await KubeClient.connect(str(site.plane.kubeconfig)) as api:
             return await read_cluster_facts(api)
@@ -183,7 +183,7 @@ def test_doctor_finds_the_certificate_right(site: CertManagerSite) -> None:
     assert any(line.startswith("serving certificate expires in 89 days") for line in lines)
 
 
-def test_nothing_is_asked_for_that_is_not_granted(site: CertManagerSite) -> None:
+def test_no_request_is_forbidden(site: CertManagerSite) -> None:
     assert "forbidden" not in site.replica.log.read_text(encoding="utf-8")
 
 
@@ -192,7 +192,7 @@ def rightslice(plane: Plane, *words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
 
 
-def test_install_does_not_mix_its_own_certificates_into_it(site: CertManagerSite) -> None:
+def test_install_refuses_to_add_its_own_certificates(site: CertManagerSite) -> None:
     done = rightslice(site.plane, "install", "--mode=audit")
 
     assert done.returncode == 2
@@ -200,7 +200,7 @@ def test_install_does_not_mix_its_own_certificates_into_it(site: CertManagerSite
     assert site.answers()
 
 
-def test_uninstall_leaves_nothing_of_it_nor_of_what_cert_manager_made(site: CertManagerSite) -> None:
+def test_uninstall_removes_the_overlay_and_its_certificates(site: CertManagerSite) -> None:
     site.replica.kill()
     authority = f"/api/v1/namespaces/{SYSTEM_NAMESPACE}/secrets/rightslice-authority"
     assert all(map(site.plane.api.exists, [authority, *map(api_path, site.objects)]))

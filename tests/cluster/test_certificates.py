@@ -168,7 +168,7 @@ class ContinuousCaller:
         assert self.failures == []
 
 
-def test_of_three_that_race_one_makes_the_secret(store: CertificateStore) -> None:
+def test_one_of_three_concurrent_replicas_creates_the_secret(store: CertificateStore) -> None:
     async def race() -> list[ReconcileResult]:
         access = await ClusterAccess(str(store.plane.kubeconfig)).read()
         async with KubeClient(access) as one, KubeClient(access) as two, KubeClient(access) as three:
@@ -182,7 +182,7 @@ def test_of_three_that_race_one_makes_the_secret(store: CertificateStore) -> Non
         store.plane.api.delete(store.secret.path)
 
 
-def test_no_call_is_lost_before_while_and_after_an_authority_is_replaced(store: CertificateStore) -> None:
+def test_no_call_fails_while_a_ca_is_replaced(store: CertificateStore) -> None:
     begun = _now() - timedelta(days=250)
     aged = state_after_step(CreateAuthority("of old"), SecretState(), (), begun)
     store.write(state_after_step(IssueCertificate("of old"), aged, (ADDRESS,), _now()))
@@ -231,9 +231,7 @@ def _end(process: Process) -> None:
     process.end()
 
 
-def test_three_processes_share_a_certificate_and_mend_what_is_spoilt(
-    store: CertificateStore, replicas: list[Process]
-) -> None:
+def test_three_processes_share_a_certificate_and_repair_it(store: CertificateStore, replicas: list[Process]) -> None:
     eventually(store.is_called, within=60)
     eventually(lambda: [page(process.port)[0] for process in replicas] == [200, 200, 200])
     certificates = {served(process.port, store.held.bundle, ADDRESS) for process in replicas}
@@ -278,7 +276,7 @@ LEAST = [
 ]
 
 
-def test_what_rbac_refuses_is_said_and_the_least_of_it_is_enough(store: CertificateStore, tmp_path: Path) -> None:
+def test_missing_permissions_are_reported_and_the_minimum_suffices(store: CertificateStore, tmp_path: Path) -> None:
     api, rbac = store.plane.api, "/apis/rbac.authorization.k8s.io/v1"
     accounts = f"/api/v1/namespaces/{store.namespace}/serviceaccounts"
     api.create(accounts, {"metadata": {"name": SEAT}})
@@ -317,7 +315,7 @@ def test_what_rbac_refuses_is_said_and_the_least_of_it_is_enough(store: Certific
     api.delete(f"{rbac}/clusterroles/{store.hooks}")
 
 
-def test_configurations_can_be_chosen_by_label(store: CertificateStore) -> None:
+def test_configurations_can_be_selected_by_label(store: CertificateStore) -> None:
     store.add_hooks(1)
     label = f"{SEAT}.test/{store.hooks}=yes"
     for path in store.paths:

@@ -63,7 +63,7 @@ def rejection_message(plane: Plane, data: Json, path: str = POLICIES) -> str:
     return ""
 
 
-def test_what_lint_refuses_and_a_schema_can_see_is_refused(served: Plane) -> None:
+def test_the_schema_rejects_invalid_objects_that_it_can_express(served: Plane) -> None:
     assert {name for name, data in OBJECTS.items() if not rejection_message(served, data)} == NOT_SEEN
 
 

@@ -205,7 +205,7 @@ def site(plane: Plane, namespace: str, tmp_path: Path) -> Iterator[ScheduledClus
         remove_nodes(plane, names)
 
 
-def test_a_real_scheduler_puts_pods_where_their_gpus_are_joined_room_stays_and_gangs_are_whole(
+def test_a_real_scheduler_respects_nvlink_fragmentation_and_gangs(
     site: ScheduledCluster,
 ) -> None:
     strict = make_pod("strict").gpus(2).annotate(TOPOLOGY_ANNOTATION, "nvlink=required")

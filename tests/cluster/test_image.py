@@ -107,14 +107,14 @@ def run_captured(command: list[str]) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
 
 
-def test_the_version_is_told(layout: Path) -> None:
+def test_the_version_is_printed(layout: Path) -> None:
     done = run_captured(sandboxed_entrypoint(layout, "version"))
 
     assert done.returncode == 0, done.stderr
     assert "0.1.0" in done.stdout
 
 
-def test_nothing_can_be_written(layout: Path) -> None:
+def test_the_root_is_read_only(layout: Path) -> None:
     done = run_captured(sandboxed_command(layout, "sh -c 'id -u; touch /mnt/opt/rightslice/x /x /var/x'"))
 
     assert done.stderr.count("Read-only file system") + done.stderr.count("Permission denied") == 3, done.stderr
@@ -123,14 +123,14 @@ def test_nothing_can_be_written(layout: Path) -> None:
         assert done.stdout.split() == [USER]
 
 
-def test_it_installs_what_came_with_it(layout: Path) -> None:
+def test_the_image_installs_its_bundled_manifests(layout: Path) -> None:
     done = run_captured(sandboxed_entrypoint(layout, "install", "--mode", "enforce", "-o", "yaml"))
 
     assert done.returncode == 0, done.stderr
     assert "kind: ValidatingAdmissionPolicyBinding" in done.stdout
 
 
-def test_it_serves_and_ends_when_it_is_told(layout: Path, tmp_path: Path) -> None:
+def test_the_image_serves_and_stops_on_sigterm(layout: Path, tmp_path: Path) -> None:
     port = free_port()
     policies = "/mnt/opt/rightslice/webhook/shipped/policies"
     flags = [f"--policies={policies}", "--cluster=demo", "--self-signed", f"--listen=127.0.0.1:{port}"]

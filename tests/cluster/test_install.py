@@ -120,7 +120,7 @@ def rejection_message(plane: Plane, path: str, data: Json) -> str:
     return ""
 
 
-def test_hooks_are_registered_after_replicas_are_ready(site: InstalledSite) -> None:
+def test_webhooks_are_registered_after_replicas_are_ready(site: InstalledSite) -> None:
     ready = site.told.index("replicas are ready")
 
     assert [line for line in site.told[ready:] if line.startswith("applied")] == [
@@ -130,7 +130,7 @@ def test_hooks_are_registered_after_replicas_are_ready(site: InstalledSite) -> N
     assert site.told[-1] == "the webhooks answer"
 
 
-def test_a_bad_pod_gets_our_own_refusal_and_a_good_one_its_tolerations(site: InstalledSite) -> None:
+def test_a_bad_pod_is_rejected_and_a_good_pod_gets_tolerations(site: InstalledSite) -> None:
     bad = make_pod("bad").namespace("default").gpus(1)
     bad.main["securityContext"] = {"privileged": True}
 
@@ -145,7 +145,7 @@ POLICIES = "/apis/rightslice.dev/v1alpha1/gpupolicies"
 EXCEPTIONS = f"/apis/rightslice.dev/v1alpha1/namespaces/{SYSTEM_NAMESPACE}/gpupolicyexceptions"
 
 
-def test_a_bad_policy_is_refused_with_the_words_of_lint(site: InstalledSite) -> None:
+def test_an_invalid_policy_is_rejected_with_the_lint_message(site: InstalledSite) -> None:
     data = json.loads(policy_text("bad", mode="enforced", securty={}))
 
     message = rejection_message(site.plane, POLICIES, data)
@@ -157,7 +157,7 @@ def test_a_bad_policy_is_refused_with_the_words_of_lint(site: InstalledSite) -> 
     )
 
 
-def test_a_policy_that_contradicts_one_in_force_is_refused(site: InstalledSite) -> None:
+def test_a_policy_that_conflicts_with_an_active_one_is_rejected(site: InstalledSite) -> None:
     one, other = (
         json.loads(policy_text(name, match={"namespaces": ["nobody"]}, injection={"runtimeClassName": runtime}))
         for name, runtime in (("first", "nvidia"), ("second", "kata"))
@@ -176,7 +176,7 @@ def ready_condition(plane: Plane, path: str) -> Json:
     return dict(condition)
 
 
-def test_policies_and_exceptions_say_what_became_of_them(site: InstalledSite) -> None:
+def test_policies_and_exceptions_have_a_ready_condition(site: InstalledSite) -> None:
     plane = site.plane
     exception = json.loads(exception_text("said", policyName="guard"))
     exception["metadata"]["namespace"] = SYSTEM_NAMESPACE
@@ -191,7 +191,7 @@ def test_policies_and_exceptions_say_what_became_of_them(site: InstalledSite) ->
         plane.api.delete(f"{EXCEPTIONS}/said")
 
 
-def test_the_owner_of_a_denied_pod_hears_of_it(site: InstalledSite) -> None:
+def test_the_owner_of_a_denied_pod_gets_an_event(site: InstalledSite) -> None:
     plane = site.plane
     bad = make_pod("bad").namespace("default").gpus(1).owned_by("Job", "train")
     bad.main["securityContext"] = {"privileged": True}
@@ -207,7 +207,7 @@ def test_the_owner_of_a_denied_pod_hears_of_it(site: InstalledSite) -> None:
     assert any("privileged must be false" in event["message"] for event in events)
 
 
-def test_each_right_that_is_granted_is_used_and_none_is_missing(site: InstalledSite) -> None:
+def test_each_granted_permission_is_used_and_none_is_missing(site: InstalledSite) -> None:
     plane = site.plane
     exception = json.loads(exception_text("some", policyName="guard"))
     exception["metadata"]["namespace"] = SYSTEM_NAMESPACE
@@ -220,7 +220,7 @@ def test_each_right_that_is_granted_is_used_and_none_is_missing(site: InstalledS
     assert refused == set()
 
 
-def test_prometheus_gets_every_metric_of_an_alert_and_no_alert_is_on(site: InstalledSite) -> None:
+def test_prometheus_has_every_alert_metric_and_no_alert_fires(site: InstalledSite) -> None:
     built = site.plane.kubectl("kustomize", str(ROOT / "manifests" / "monitoring")).stdout
     monitoring = [document.data for document in read_documents(built, "monitoring", aliases=True)]
     [service] = [one for one in shipped_manifests(InstallMode.ENFORCE) if one["kind"] == "Service"]
@@ -254,7 +254,7 @@ def active_alerts(rules: list[Json]) -> set[str]:
     return {rule["name"] for rule in rules if rule["state"] != "inactive"} if rules else {"RightsliceDown"}
 
 
-def test_doctor_finds_nothing_wrong_with_it(site: InstalledSite) -> None:
+def test_doctor_reports_a_healthy_installation(site: InstalledSite) -> None:
     async def facts() -> ClusterFacts:
         async with await KubeClient.connect(str(site.plane.kubeconfig)) as api:
             return await read_cluster_facts(api)
@@ -325,7 +325,7 @@ def trapped(site: InstalledSite) -> list[Json]:
 
 
 @pytest.mark.parametrize(("state", "says"), TRAPS.values(), ids=TRAPS)
-def test_doctor_finds_it_among_all_else(trapped: list[Json], state: str, says: str) -> None:
+def test_doctor_finds_each_of_many_problems(trapped: list[Json], state: str, says: str) -> None:
     found = [line for line in trapped if says in line["summary"]]
 
     assert {line["state"] for line in found} == {state}
@@ -364,7 +364,7 @@ def audited(plane: Plane, granted: set[Right]) -> tuple[set[Right], set[Right]]:
     return used, refused
 
 
-def test_uninstall_removes_the_hooks_first_of_all_and_keeps_policies(site: InstalledSite) -> None:
+def test_uninstall_removes_webhooks_first_and_keeps_policies(site: InstalledSite) -> None:
     plane, told = site.plane, list[str]()
 
     async def remove(*, with_policies: bool) -> None:
@@ -389,6 +389,6 @@ async def probe(plane: Plane) -> bool:
         return await dry_run_succeeds(api)
 
 
-def test_without_hooks_nobody_answers(site: InstalledSite) -> None:
+def test_without_webhooks_probes_fail(site: InstalledSite) -> None:
     with pytest.raises(ApiError, match="NotFound"):
         asyncio.run(probe(site.plane))

@@ -41,9 +41,7 @@ def create_plain_pod(plane: Plane, namespace: str) -> str:
 
 
 @pytest.mark.parametrize("trap", TRAPS.values(), ids=TRAPS)
-def test_a_pod_without_gpus_falls_into_it_and_not_into_what_is_offered(
-    plane: Plane, namespace: str, trap: Json
-) -> None:
+def test_the_finding_affects_a_plain_pod_and_the_correction_does_not(plane: Plane, namespace: str, trap: Json) -> None:
     path = f"/api/v1/namespaces/{namespace}/limitranges"
     here = trap | {"metadata": {"name": "lr"}}
     assert lint_object(here)
@@ -59,7 +57,7 @@ def test_a_pod_without_gpus_falls_into_it_and_not_into_what_is_offered(
     eventually(lambda: create_plain_pod(plane, namespace), until=lambda became: became in ("none", "0"))
 
 
-def test_a_bound_on_pods_beside_a_default_of_zero_is_no_trap(plane: Plane, namespace: str) -> None:
+def test_a_pod_maximum_with_a_default_of_zero_is_no_finding(plane: Plane, namespace: str) -> None:
     apart = [limit_range({"type": "Pod", "max": {GPU: "4"}}), limit_range({"default": {GPU: "0"}})]
     path = f"/api/v1/namespaces/{namespace}/limitranges"
     assert lint_all_objects(apart) == [[], []]
@@ -78,7 +76,7 @@ def rejection_message(plane: Plane, namespace: str, data: Json) -> str:
     return ""
 
 
-def test_what_is_called_a_fault_is_refused_in_the_same_words_and_nothing_else_is(plane: Plane, namespace: str) -> None:
+def test_lint_errors_equal_the_api_servers_rejections(plane: Plane, namespace: str) -> None:
     said = {name: (rejection_message(plane, namespace, data), words) for name, (data, _, words) in REFUSED.items()}
     assert {name: answer for name, (answer, words) in said.items() if words not in answer} == {}
     assert {name: answer for name, data in TAKEN.items() if (answer := rejection_message(plane, namespace, data))} == {}

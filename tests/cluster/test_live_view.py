@@ -83,7 +83,7 @@ async def follow_cluster(plane: Plane) -> AsyncIterator[ViewHolder]:
                 await task
 
 
-async def test_what_kubectl_does_is_known_within_two_seconds(plane: Plane, nodes: list[str], namespace: str) -> None:
+async def test_kubectl_changes_are_visible_within_two_seconds(plane: Plane, nodes: list[str], namespace: str) -> None:
     async with follow_cluster(plane) as site:
         view = site.view
         assert (view.complete, view.current) == (True, True)
@@ -134,7 +134,7 @@ def by_name(site: ViewHolder, node: str) -> Any:
     return site.view.fleet.nodes[site.view.fleet.by_name[node]]
 
 
-async def test_a_node_that_changes_is_indexed_anew(plane: Plane, nodes: list[str]) -> None:
+async def test_a_changed_node_is_reindexed(plane: Plane, nodes: list[str]) -> None:
     async with follow_cluster(plane) as site:
         place = site.view.fleet.by_name[nodes[0]]
         assert site.view.fleet.usable_nodes >> place & 1
@@ -144,7 +144,7 @@ async def test_a_node_that_changes_is_indexed_anew(plane: Plane, nodes: list[str
         await until(lambda: site.view.fleet.usable_nodes >> place & 1)
 
 
-async def test_an_api_server_that_restarts_is_found_again_and_the_view_is_right(plane: Plane, namespace: str) -> None:
+async def test_the_view_is_correct_after_an_api_server_restart(plane: Plane, namespace: str) -> None:
     async with follow_cluster(plane) as site:
         await run_blocking(plane.apiserver.kill)
         await until(lambda: site.broke)
@@ -154,7 +154,7 @@ async def test_an_api_server_that_restarts_is_found_again_and_the_view_is_right(
         assert site.view.current
 
 
-async def test_a_view_that_nobody_confirms_is_old_and_says_so(
+async def test_an_unconfirmed_view_is_reported_as_stale(
     plane: Plane, namespace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(informers, "STALE_SECONDS", 6.0)
@@ -214,7 +214,7 @@ class RecordingWriter:
         self.items, self.coming = self.coming or {}, None
 
 
-async def test_a_kind_that_comes_later_is_seen_and_one_that_goes_is_gone(plane: Plane) -> None:
+async def test_kinds_that_are_added_and_removed_are_followed(plane: Plane) -> None:
     definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
     kept = RecordingWriter()
     resource = WatchedResource("widgets", "/apis/test.example/v1/widgets", dict[str, Any], optional=True)
@@ -239,7 +239,7 @@ async def test_a_kind_that_comes_later_is_seen_and_one_that_goes_is_gone(plane: 
     assert (kept.items, watch.status.absent) == ({}, True)
 
 
-async def test_everything_comes_by_pages_where_there_is_no_watchlist(plane: Plane, namespace: str) -> None:
+async def test_without_watch_list_objects_are_listed_by_page(plane: Plane, namespace: str) -> None:
     maps = f"/api/v1/namespaces/{namespace}/configmaps"
     kept = RecordingWriter()
     async with await KubeClient.connect(str(plane.kubeconfig)) as api:

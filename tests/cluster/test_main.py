@@ -18,7 +18,7 @@ from tests.controlplane.build import control_plane, wanted_version
 
 
 @pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
-def test_it_serves_until_it_is_ended_and_leaves_no_process(end: signal.Signals) -> None:
+def test_up_serves_until_it_is_stopped_and_leaves_no_process(end: signal.Signals) -> None:
     programs = control_plane(wanted_version())
     command = [sys.executable, "-m", "tests.cluster", "up", *(["--nodes"] if end == signal.SIGINT else [])]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as up:

@@ -41,7 +41,7 @@ def by_name(objects: list[Json]) -> dict[str, Json]:
 
 
 @pytest.mark.parametrize(("name", "overlay"), BUILT.items(), ids=BUILT)
-def test_the_built_files_are_what_kustomize_builds(plane: Plane, name: str, overlay: str) -> None:
+def test_generated_files_equal_the_kustomize_build(plane: Plane, name: str, overlay: str) -> None:
     assert (MANIFESTS / name).read_text(encoding="utf-8") == plane.kubectl(
         "kustomize", str(MANIFESTS / overlay)
     ).stdout, "run make manifests"
@@ -72,7 +72,7 @@ def operators(plane: Plane) -> Iterator[None]:
 
 @pytest.mark.parametrize("folder", APPLIED)
 @pytest.mark.parametrize("side", ["--server-side", "--server-side=false"])
-def test_what_is_applied_is_taken_without_a_warning(
+def test_overlays_are_accepted_without_warnings(
     plane: Plane, space: None, operators: None, folder: str, side: str
 ) -> None:
     objects = kustomize_build(plane, folder)
@@ -86,7 +86,7 @@ def test_what_is_applied_is_taken_without_a_warning(
 
 
 @pytest.mark.parametrize("kind", ["Certificate", "Issuer", "ServiceMonitor", "PrometheusRule"])
-def test_a_misspelt_field_of_an_operators_kind_would_be_seen(
+def test_a_misspelt_field_of_an_operator_kind_is_reported(
     plane: Plane, space: None, operators: None, kind: str
 ) -> None:
     everything = [*kustomize_build(plane, "overlays/cert-manager"), *kustomize_build(plane, "monitoring")]
@@ -119,7 +119,7 @@ def test_audit_only_differs_where_something_could_be_changed_or_denied(plane: Pl
     assert audit["ValidatingAdmissionPolicyBinding rightslice-pods"]["spec"]["validationActions"] == ["Audit"]
 
 
-def test_one_node_needs_nothing_that_wants_two(plane: Plane) -> None:
+def test_the_single_node_overlay_needs_one_node(plane: Plane) -> None:
     objects = by_name(kustomize_build(plane, "overlays/single-node"))
     pod = objects["Deployment rightslice"]["spec"]["template"]["spec"]
 
@@ -128,7 +128,7 @@ def test_one_node_needs_nothing_that_wants_two(plane: Plane) -> None:
     assert not [name for name in objects if name.startswith(("PodDisruptionBudget", "HorizontalPodAutoscaler"))]
 
 
-def test_with_cert_manager_no_certificate_is_ours_to_keep(plane: Plane) -> None:
+def test_with_cert_manager_certificates_are_not_managed(plane: Plane) -> None:
     objects = by_name(kustomize_build(plane, "overlays/cert-manager"))
     [container] = objects["Deployment rightslice"]["spec"]["template"]["spec"]["containers"]
 
@@ -140,7 +140,7 @@ def test_with_cert_manager_no_certificate_is_ours_to_keep(plane: Plane) -> None:
         assert annotations == {"cert-manager.io/inject-ca-from": f"{SYSTEM_NAMESPACE}/rightslice-tls"}
 
 
-def test_out_of_cluster_every_hook_has_the_address_that_was_written(plane: Plane, tmp_path: Path) -> None:
+def test_out_of_cluster_every_webhook_has_the_configured_address(plane: Plane, tmp_path: Path) -> None:
     copy_of(MANIFESTS, tmp_path)
     address = tmp_path / "overlays" / "out-of-cluster" / "address.yaml"
     address.write_text(address.read_text().replace("127.0.0.1:8443", "laptop.example.com:9443"))
@@ -172,7 +172,7 @@ KUSTOMIZATIONS = {
 
 
 @pytest.mark.parametrize("text", KUSTOMIZATIONS.values(), ids=KUSTOMIZATIONS)
-def test_with_prometheus_the_webhook_knows_it_and_may_reach_it(
+def test_with_prometheus_the_webhook_has_its_url_and_network_access(
     plane: Plane, space: None, tmp_path: Path, text: str
 ) -> None:
     copy_of(MANIFESTS, tmp_path)
@@ -232,9 +232,7 @@ def plain(node: Json, index: int) -> Json:
 
 
 @pytest.mark.parametrize("component", ["prometheus", "prometheus-secured"])
-def test_with_prometheus_nothing_is_built_where_there_is_no_webhook_to_tell(
-    plane: Plane, tmp_path: Path, component: str
-) -> None:
+def test_the_prometheus_component_requires_the_webhook(plane: Plane, tmp_path: Path, component: str) -> None:
     copy_of(MANIFESTS, tmp_path)
     (tmp_path / "ours").mkdir()
     text = f"resources: [../overlays/out-of-cluster]\ncomponents: [../components/{component}]\n"

@@ -84,7 +84,7 @@ async def find_rejected_patches(world: NamespaceObjects, asking: DryRunClient, r
     return changed, harmed
 
 
-async def test_a_pod_that_is_taken_is_still_taken_in_our_shape(plane: Plane) -> None:
+async def test_an_accepted_pod_is_still_accepted_after_the_patch(plane: Plane) -> None:
     random, run, changed = Random("rewrites"), secrets.token_hex(3), 0
     async with open_dry_run_client(plane.url, plane.ca, plane.token) as asking:
         await asking.create_marker_namespace(f"seen-{run}")

@@ -75,7 +75,7 @@ def save_snapshot(plane: Plane, file: Path, kinds: str = "nodes,pods") -> str:
     return str(file)
 
 
-def test_capacity_says_what_a_snapshot_says(plane: Plane, train: str, reader: Path, tmp_path: Path) -> None:
+def test_capacity_equals_that_of_a_snapshot(plane: Plane, train: str, reader: Path, tmp_path: Path) -> None:
     live = rightslice("capacity", "-o", "json", "--cluster", "live", "--kubeconfig", str(reader))
     snapshot = rightslice("capacity", "-o", "json", "--cluster", save_snapshot(plane, tmp_path / "cluster.json"))
     assert (live.returncode, live.stderr) == (0, "")
@@ -84,7 +84,7 @@ def test_capacity_says_what_a_snapshot_says(plane: Plane, train: str, reader: Pa
     assert row["allocatedMilli"] == 2000
 
 
-def test_what_an_agent_says_counts(plane: Plane, kind: None, train: str, reader: Path, namespace: str) -> None:
+def test_agent_reports_are_used(plane: Plane, kind: None, train: str, reader: Path, namespace: str) -> None:
     gpus = [
         {"index": i, "uuid": f"GPU-{i}", "healthy": True, "links": [{"gpu": 1 - i, "nvlinks": 4}] if i < 2 else []}
         for i in range(8)
@@ -104,7 +104,7 @@ def test_what_an_agent_says_counts(plane: Plane, kind: None, train: str, reader:
         plane.api.delete(f"{GPUNODES}/{train}")
 
 
-def test_place_and_simulate_take_it_as_it_stands(plane: Plane, train: str, namespace: str, tmp_path: Path) -> None:
+def test_place_and_simulate_use_the_live_cluster(plane: Plane, train: str, namespace: str, tmp_path: Path) -> None:
     pod = make_pod("more").namespace(namespace).gpus(8)
     pod.spec(tolerations=[{"key": "nvidia.com/gpu", "operator": "Exists"}])
     file = tmp_path / "more.json"
@@ -129,7 +129,7 @@ def test_place_and_simulate_take_it_as_it_stands(plane: Plane, train: str, names
     assert train in placed["pods"][0]["refused"]
 
 
-def test_a_cluster_that_does_not_answer_ends_with_3(tmp_path: Path) -> None:
+def test_an_unreachable_cluster_exits_with_3(tmp_path: Path) -> None:
     config = {
         "clusters": [{"name": "c", "cluster": {"server": "https://127.0.0.1:9"}}],
         "users": [{"name": "u", "user": {"token": "t"}}],

@@ -30,7 +30,7 @@ def running(plane: Plane, namespace: str, name: str) -> Json:
     return eventually(lambda: plane.api.get(path), until=lambda pod: pod["status"]["phase"] == "Running", within=120)
 
 
-def test_it_has_the_version_that_was_asked_for(plane: Plane) -> None:
+def test_the_plane_has_the_requested_version(plane: Plane) -> None:
     versions = plane.api.get("/version")
     said = plane.kubectl("version").stdout
 
@@ -58,7 +58,7 @@ def test_an_example_pod_runs_on_a_node_with_enough_gpus(plane: Plane, nodes: lis
     assert int(allocatable["nvidia.com/gpu"]) >= 8
 
 
-def test_a_pod_that_asks_for_more_gpus_than_any_node_has_stays_pending(
+def test_a_pod_that_requests_more_gpus_than_any_node_has_stays_pending(
     plane: Plane, nodes: list[str], namespace: str
 ) -> None:
     pod = make_pod().namespace(namespace).gpus(64).build()
@@ -71,7 +71,7 @@ def test_a_pod_that_asks_for_more_gpus_than_any_node_has_stays_pending(
     assert "Insufficient nvidia.com/gpu" in condition["message"]
 
 
-def test_a_quota_is_counted_and_held(plane: Plane, namespace: str) -> None:
+def test_a_quota_is_counted_and_enforced(plane: Plane, namespace: str) -> None:
     quotas, pods = f"/api/v1/namespaces/{namespace}/resourcequotas", f"/api/v1/namespaces/{namespace}/pods"
     plane.api.create(quotas, {"metadata": {"name": "gpus"}, "spec": {"hard": {"requests.nvidia.com/gpu": "2"}}})
     eventually(lambda: plane.api.get(f"{quotas}/gpus")["status"]["hard"])
@@ -84,7 +84,7 @@ def test_a_quota_is_counted_and_held(plane: Plane, namespace: str) -> None:
     assert refusal.value.status == 403
 
 
-def test_a_deleted_namespace_goes_with_all_that_runs_in_it(plane: Plane, nodes: list[str]) -> None:
+def test_deleting_a_namespace_deletes_its_pods(plane: Plane, nodes: list[str]) -> None:
     name = plane.add_namespace("short-lived")
     pod = make_pod().namespace(name).build()
     pod["spec"]["terminationGracePeriodSeconds"] = 1
@@ -104,7 +104,7 @@ def test_a_deployment_gets_its_pods_and_a_job_ends(plane: Plane, nodes: list[str
     plane.kubectl("wait", "--for=condition=complete", "job/once", "--timeout=60s", f"--namespace={namespace}")
 
 
-def test_what_was_stored_outlives_a_restart_of_etcd(plane_to_trouble: Plane, namespace: str) -> None:
+def test_objects_survive_a_restart_of_etcd(plane_to_trouble: Plane, namespace: str) -> None:
     plane = plane_to_trouble
     kept = store_config_map(plane, namespace)
 
@@ -117,9 +117,7 @@ def test_what_was_stored_outlives_a_restart_of_etcd(plane_to_trouble: Plane, nam
 
 
 @pytest.mark.parametrize("end", ["stop", "kill"])
-def test_what_was_stored_outlives_a_restart_of_the_api_server(
-    plane_to_trouble: Plane, namespace: str, end: str
-) -> None:
+def test_objects_survive_a_restart_of_the_api_server(plane_to_trouble: Plane, namespace: str, end: str) -> None:
     plane = plane_to_trouble
     kept = store_config_map(plane, namespace)
 
@@ -149,7 +147,7 @@ def test_the_controllers_go_on_after_a_restart_of_the_api_server(
     plane.add_namespace(f"{namespace}-2")
 
 
-def test_a_scheduler_can_be_told_to_leave_a_resource_to_others(plane: Plane, nodes: list[str], namespace: str) -> None:
+def test_a_scheduler_ignores_a_configured_resource(plane: Plane, nodes: list[str], namespace: str) -> None:
     extender: dict[str, Any] = {
         "urlPrefix": "http://127.0.0.1:9",
         "managedResources": [{"name": "example.com/milli", "ignoredByScheduler": True}],
@@ -161,7 +159,7 @@ def test_a_scheduler_can_be_told_to_leave_a_resource_to_others(plane: Plane, nod
         running(plane, namespace, "pod")
 
 
-def test_pods_that_are_created_or_refused_are_in_the_audit_log(plane: Plane, namespace: str) -> None:
+def test_created_and_rejected_pods_are_in_the_audit_log(plane: Plane, namespace: str) -> None:
     pod = make_pod("audited").namespace(namespace).build()
 
     plane.api.create(f"/api/v1/namespaces/{namespace}/pods", pod)

@@ -14,7 +14,7 @@ NAMESPACES = max(60, int(os.environ.get("RIGHTSLICE_FUZZ", "0")) // 50 // PODS)
 SEED = os.environ.get("RIGHTSLICE_FUZZ_SEED", "limits")
 
 
-async def test_every_verdict_default_and_message_is_the_api_servers(plane: Plane) -> None:
+async def test_verdicts_defaults_and_messages_equal_the_api_servers(plane: Plane) -> None:
     compared = await compare_pods(plane.url, plane.ca, plane.token, seed=SEED, namespaces=NAMESPACES, pods=PODS)
 
     assert compared.differences[:5] == []

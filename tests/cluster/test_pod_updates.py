@@ -58,7 +58,7 @@ def test_a_resize_is_charged_for_what_it_adds(plane: Plane, namespace: str) -> N
 LATE = {"requests.cpu": "2", "limits.memory": "4Gi", "pods": "9"}
 
 
-def test_a_quota_that_came_after_the_pod_objects_to_its_form(plane: Plane, namespace: str) -> None:
+def test_a_later_quota_rejects_updates_of_an_uncovered_pod(plane: Plane, namespace: str) -> None:
     path = f"/api/v1/namespaces/{namespace}"
     pod = make_pod("p").namespace(namespace).container("side", resources={"requests": {"memory": "64Mi"}})
     pod.main["resources"] = amounts("1", "2", "512Mi")

@@ -121,7 +121,9 @@ def test_a_policy_that_kubectl_applies_is_live_within_five_seconds(
 
 
 @pytest.mark.usefixtures("kind")
-def test_files_win_and_a_bad_object_changes_nothing(plane: Plane, namespace: str, tmp_path: Path) -> None:
+def test_files_take_precedence_and_an_invalid_object_changes_nothing(
+    plane: Plane, namespace: str, tmp_path: Path
+) -> None:
     bypass = make_pod().namespace(namespace).env("NVIDIA_VISIBLE_DEVICES", "all").build()
     (tmp_path / "f.yaml").write_text(policy("one", "visibleDevicesEnv"))
     with serve_webhook(plane, "--policies", str(tmp_path)) as site:
@@ -135,7 +137,7 @@ def test_files_win_and_a_bad_object_changes_nothing(plane: Plane, namespace: str
             plane.kubectl("delete", "gpupolicy", "one", "two", "--ignore-not-found")
 
 
-def test_it_is_ready_when_it_knows_everything_and_says_how_each_kind_is(plane: Plane, namespace: str) -> None:
+def test_readyz_reports_each_watched_kind(plane: Plane, namespace: str) -> None:
     with serve_webhook(plane, "--policies", "policies") as site:
         page = site.page("/readyz?verbose")
         for kind in ("nodes", "namespaces", "limitranges", "resourcequotas", "pods"):

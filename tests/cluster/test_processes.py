@@ -61,7 +61,7 @@ def server(pids: Path) -> Iterator[Process]:
 
 
 @pytest.mark.parametrize("end", ["stop", "kill"])
-def test_it_is_gone_once_it_was_ended_and_can_be_started_again(server: Process, pids: Path, end: str) -> None:
+def test_an_ended_program_can_be_started_again(server: Process, pids: Path, end: str) -> None:
     getattr(server, end)()
     assert is_gone(started_pids(pids)[0])
     assert not server.running
@@ -71,7 +71,7 @@ def test_it_is_gone_once_it_was_ended_and_can_be_started_again(server: Process, 
     assert len(started_pids(pids)) == 2
 
 
-def test_ending_it_twice_is_no_error(server: Process) -> None:
+def test_stopping_twice_is_no_error(server: Process) -> None:
     server.stop()
     server.stop()
     server.kill()
@@ -87,14 +87,14 @@ def test_a_program_that_does_not_stop_in_time_is_killed(pids: Path) -> None:
     assert is_gone(started_pids(pids)[0])
 
 
-def test_one_that_ends_at_once_is_reported_with_what_it_said(pids: Path) -> None:
+def test_a_program_that_exits_at_once_is_reported_with_its_output(pids: Path) -> None:
     with pytest.raises(
         AssertionError, match=r"server is not ready: it ended\n(.*\n)*no such flag\n\(all of it: .*log\)"
     ):
         program(FAULTY, pids).start()
 
 
-def test_one_that_ended_by_itself_is_not_running(server: Process, pids: Path) -> None:
+def test_a_program_that_exited_is_not_running(server: Process, pids: Path) -> None:
     os.kill(started_pids(pids)[0], signal.SIGKILL)
 
     eventually(lambda: not server.running)
@@ -115,7 +115,7 @@ sys.stdin.read()
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
-def test_it_ends_with_whoever_started_it_killed_or_not(pids: Path, number: signal.Signals) -> None:
+def test_a_program_ends_with_its_parent_process(pids: Path, number: signal.Signals) -> None:
     command = [sys.executable, "-c", ASKER, str(pids)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as asker:
         assert asker.stdout is not None
@@ -126,7 +126,7 @@ def test_it_ends_with_whoever_started_it_killed_or_not(pids: Path, number: signa
     eventually(lambda: is_gone(pid))
 
 
-def test_its_supervisor_takes_it_along_when_it_is_told_to_end(pids: Path) -> None:
+def test_a_terminated_supervisor_ends_its_program(pids: Path) -> None:
     command = [sys.executable, "-I", "-S", str(SUPERVISOR), sys.executable, "-c", SERVER, str(pids)]
     with subprocess.Popen(command, stdin=subprocess.PIPE) as supervisor:
         (pid,) = eventually(lambda: started_pids(pids))

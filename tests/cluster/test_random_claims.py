@@ -33,7 +33,7 @@ WORLDS = max(12, int(os.environ.get("RIGHTSLICE_FUZZ", "0")) // 5000)
 SEED = os.environ.get("RIGHTSLICE_FUZZ_SEED", "claims")
 
 
-async def test_what_a_claim_is_charged_and_every_message_is_the_api_servers(plane: Plane) -> None:
+async def test_claim_charges_and_messages_equal_the_api_servers(plane: Plane) -> None:
     random, run, differences, statuses = Random(SEED), secrets.token_hex(3), list[str](), list[int]()
     async with open_dry_run_client(plane.url, plane.ca, plane.token) as asking:
         await asking.create_marker_namespace(f"seen-{run}")
@@ -62,7 +62,7 @@ async def test_what_a_claim_is_charged_and_every_message_is_the_api_servers(plan
     assert min(statuses.count(201), statuses.count(403)) > 20, statuses
 
 
-def test_a_pod_hears_at_once_what_would_keep_it_waiting(plane: Plane, namespace: str, tmp_path: Path) -> None:
+def test_a_pod_is_warned_about_a_claim_over_quota(plane: Plane, namespace: str, tmp_path: Path) -> None:
     space, hard = f"/api/v1/namespaces/{namespace}", {"waited-for.deviceclass.resource.k8s.io/devices": "1"}
     spec = {"spec": claim_spec([{"exactly": {"deviceClassName": "waited-for", "count": 2}}])}
     template = {"metadata": {"name": "two"}, "spec": spec}

@@ -69,7 +69,7 @@ def actions(plane: Plane) -> list[str]:
     return found
 
 
-def test_what_is_not_given_stays_as_it_is(bare: Plane) -> None:
+def test_omitted_options_keep_their_values(bare: Plane) -> None:
     first = install(bare, "--image=x/y:1")
     assert "mode audit\nimage x/y:1\n" in first
     assert (installed(bare), actions(bare)) == (CurrentInstall("audit", "x/y:1"), ["Audit"])

@@ -38,7 +38,7 @@ def written(name: str, plane: Plane) -> Json:
 
 
 @pytest.mark.parametrize("name", ["first/extenders.yaml", "second/config.yaml"])
-def test_a_scheduler_takes_the_configuration(plane: Plane, name: str, tmp_path: Path) -> None:
+def test_a_scheduler_accepts_the_configuration(plane: Plane, name: str, tmp_path: Path) -> None:
     file, made = tmp_path / "config.json", tmp_path / "made.yaml"
     file.write_text(json.dumps(written(name, plane)))
     command = [str(control_plane(wanted_version())["kube-scheduler"]), f"--config={file}", "--secure-port=0"]
@@ -60,7 +60,7 @@ def test_pods_of_the_second_scheduler_are_offered_every_node(plane: Plane) -> No
 
 
 @pytest.mark.parametrize(("folder", "count"), [("scheduler/extender", 7), ("scheduler/second", 14)])
-def test_the_manifests_are_taken_without_a_warning(plane: Plane, space: None, folder: str, count: int) -> None:
+def test_the_manifests_are_accepted_without_warnings(plane: Plane, space: None, folder: str, count: int) -> None:
     done = plane.kubectl("apply", "--server-side", "--dry-run=server", "-k", str(MANIFESTS / folder))
 
     assert done.stderr == ""
@@ -115,7 +115,7 @@ def asked(plane: Plane, space: None, tmp_path: Path) -> Iterator[int]:
         plane.api.delete(f"{rbac}/clusterroles/rightslice-extender")
 
 
-def test_a_scheduler_asks_the_extender_as_the_manifests_have_it(
+def test_a_scheduler_calls_the_extender_of_the_manifests(
     plane: Plane, asked: int, nodes: list[str], namespace: str
 ) -> None:
     pod = make_pod("train").namespace(namespace).gpus(2)
@@ -138,7 +138,7 @@ def asked_for_nothing(plane: Plane) -> Iterator[None]:
         yield
 
 
-def test_without_the_extender_scheduling_goes_on_and_nobody_looks_for_the_accounting_resource(
+def test_scheduling_continues_without_the_extender_and_ignores_the_accounting_resource(
     plane: Plane, asked_for_nothing: None, nodes: list[str], namespace: str
 ) -> None:
     pod = make_pod("train").namespace(namespace).gpus(2).asks(ACCOUNTING_RESOURCE, "2000")

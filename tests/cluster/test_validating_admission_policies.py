@@ -134,12 +134,12 @@ ACCEPTED = {
 
 
 @pytest.mark.parametrize(("maker", "why"), REFUSED.values(), ids=REFUSED)
-def test_the_worst_is_refused(held: Plane, maker: PodMaker, why: str) -> None:
+def test_bypasses_are_rejected_without_the_webhook(held: Plane, maker: PodMaker, why: str) -> None:
     assert why in rejection_message(held, maker)
 
 
 @pytest.mark.parametrize("amount", ["0e3", "0Gi", "0.0", "-0", 0])
-def test_no_spelling_of_none_passes_for_a_request(held: Plane, amount: object) -> None:
+def test_no_spelling_of_zero_counts_as_a_request(held: Plane, amount: object) -> None:
     assert "must request a GPU" in rejection_message(held, with_class().gpus(amount))
 
 
@@ -148,11 +148,11 @@ def test_everything_else_is_left_to_the_webhook(held: Plane, maker: PodMaker) ->
     assert rejection_message(held, maker) == ""
 
 
-def test_the_namespaces_of_the_gpu_operator_are_left_out(held: Plane) -> None:
+def test_gpu_operator_namespaces_are_excluded(held: Plane) -> None:
     assert rejection_message(held, BROKEN, SYSTEM_NAMESPACE) == ""
 
 
-def test_a_debug_container_is_held_to_it_and_what_was_there_before_is_not(held: Plane) -> None:
+def test_debug_containers_are_checked_and_existing_containers_are_not(held: Plane) -> None:
     binding = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings/rightslice-pods"
     held.api.patch(binding, {"spec": {"validationActions": ["Audit"]}})
     eventually(lambda: rejection_message(held, BROKEN) == "")
@@ -170,7 +170,7 @@ def test_a_debug_container_is_held_to_it_and_what_was_there_before_is_not(held: 
         debug("greedy", env=[DEVICES])
 
 
-def test_only_who_may_update_policies_takes_a_namespace_out(held: Plane) -> None:
+def test_only_policy_admins_may_exclude_a_namespace(held: Plane) -> None:
     someone = ("--as=someone", "--as-group=system:authenticated")
     held.kubectl("create", "clusterrole", "spaces", "--verb=get,create,patch,update", "--resource=namespaces")
     held.kubectl("create", "clusterrolebinding", "spaces", "--clusterrole=spaces", "--user=someone")
@@ -197,7 +197,7 @@ def test_only_who_may_update_policies_takes_a_namespace_out(held: Plane) -> None
     eventually(lambda: rejection_message(held, BROKEN))
 
 
-def test_exceptions_are_taken_in_the_namespace_of_the_admins_only(held: Plane) -> None:
+def test_exceptions_are_accepted_in_the_admin_namespace_only(held: Plane) -> None:
     (document,) = read_documents(exception_text(), "e.yaml")
 
     def tried(namespace: str) -> str:

@@ -148,14 +148,12 @@ def try_class(plane: Plane) -> bool:
 
 
 @pytest.mark.parametrize("maker", ASKS.values(), ids=ASKS)
-def test_a_pod_that_touches_gpus_is_sent(plane: Plane, hooks: RecordingWebhook, maker: PodMaker) -> None:
+def test_gpu_pods_are_sent(plane: Plane, hooks: RecordingWebhook, maker: PodMaker) -> None:
     assert called_webhooks(plane, hooks, maker) == {"mutate", "validate"}
 
 
 @pytest.mark.parametrize("maker", ON_THE_HOST.values(), ids=ON_THE_HOST)
-def test_a_pod_that_reaches_for_the_host_is_sent_and_never_held_up(
-    plane: Plane, hooks: RecordingWebhook, maker: PodMaker
-) -> None:
+def test_pods_with_host_access_are_sent_and_fail_open(plane: Plane, hooks: RecordingWebhook, maker: PodMaker) -> None:
     assert called_webhooks(plane, hooks, maker) == {"host"}
 
 
@@ -167,12 +165,12 @@ def test_any_other_pod_is_not_sent(plane: Plane, hooks: RecordingWebhook, maker:
 @pytest.mark.parametrize(
     "namespace", sorted({*EXCLUDED_NAMESPACES} - {"kube-system", "kube-public", "kube-node-lease"})
 )
-def test_no_pod_of_a_namespace_that_is_left_out_is_sent(plane: Plane, hooks: RecordingWebhook, namespace: str) -> None:
+def test_pods_of_excluded_namespaces_are_not_sent(plane: Plane, hooks: RecordingWebhook, namespace: str) -> None:
     with plane.namespace_called(namespace):
         assert called_webhooks(plane, hooks, make_pod().gpus(1), namespace) == set()
 
 
-def test_a_static_pod_that_a_node_shows_is_not_held_up(plane: Plane, hooks: RecordingWebhook) -> None:
+def test_mirror_pods_are_not_blocked(plane: Plane, hooks: RecordingWebhook) -> None:
     pod = make_pod("mirror").namespace(SPACE).annotate("kubernetes.io/config.mirror", "x").spec(nodeName="n1").build()
     as_node = ("--as=system:node:n1", "--as-group=system:nodes", "--as-group=system:masters")
 
@@ -186,7 +184,7 @@ def as_json(data: Any) -> str:
     return json.dumps(data)
 
 
-def test_an_update_is_sent_only_where_it_says_something_new(plane: Plane, hooks: RecordingWebhook) -> None:
+def test_only_relevant_updates_are_sent(plane: Plane, hooks: RecordingWebhook) -> None:
     name = "updated"
     pod = make_pod(name).namespace(SPACE).gpus(1).build()
     pod["metadata"]["finalizers"] = ["example.com/held"]
@@ -210,7 +208,7 @@ def test_an_update_is_sent_only_where_it_says_something_new(plane: Plane, hooks:
     assert hooks.paths_called_for(name) == set()
 
 
-def test_a_debug_container_that_reaches_for_gpus_is_sent(plane: Plane, hooks: RecordingWebhook) -> None:
+def test_a_debug_container_with_gpu_access_is_sent(plane: Plane, hooks: RecordingWebhook) -> None:
     name = "plain"
     path = f"/api/v1/namespaces/{SPACE}/pods"
     plane.api.create(path, make_pod(name).namespace(SPACE).build())
@@ -253,12 +251,12 @@ def of_kind(kind: str, maker: PodMaker, name: str) -> Json:
     return whole
 
 
-def test_every_built_in_kind_is_tried() -> None:
+def test_every_built_in_kind_is_tested() -> None:
     assert {kind for group, kind in WORKLOAD_TEMPLATES if group in ("", "apps", "batch")} == TEMPLATES.keys()
 
 
 @pytest.mark.parametrize("kind", TEMPLATES)
-def test_a_workload_is_sent_where_its_pods_will_be(plane: Plane, hooks: RecordingWebhook, kind: str) -> None:
+def test_a_workload_is_sent_if_its_pods_are(plane: Plane, hooks: RecordingWebhook, kind: str) -> None:
     path = TEMPLATES[kind][0].format(f"namespaces/{SPACE}")
     for name, maker, wanted in (("with", make_pod().gpus(1), {"templates"}), ("without", make_pod(), set())):
         called = f"{name}-{kind.lower()}"
@@ -274,7 +272,7 @@ LIMITS: dict[str, Json] = {
 
 
 @pytest.mark.parametrize("plural", LIMITS)
-def test_what_an_admin_says_of_a_namespace_is_sent_and_what_is_counted_is_not(
+def test_namespace_specs_are_sent_and_status_updates_are_not(
     plane: Plane, hooks: RecordingWebhook, plural: str
 ) -> None:
     path, name = f"/api/v1/namespaces/{SPACE}/{plural}", f"one-of-{plural}"
@@ -290,7 +288,7 @@ def test_what_an_admin_says_of_a_namespace_is_sent_and_what_is_counted_is_not(
     plane.api.delete(f"{path}/{name}")
 
 
-def test_the_largest_pods_are_within_what_conditions_may_cost(plane: Plane, hooks: RecordingWebhook) -> None:
+def test_the_largest_pods_are_within_the_cel_cost_limit(plane: Plane, hooks: RecordingWebhook) -> None:
     env = [{"name": f"VARIABLE_{index}", "value": "x"} for index in range(60)]
     maker = make_pod()
     for index in range(150):
@@ -311,5 +309,5 @@ PADDED = {
 
 
 @pytest.mark.parametrize("maker", PADDED.values(), ids=PADDED)
-def test_no_padding_hides_what_reaches_for_the_host(plane: Plane, hooks: RecordingWebhook, maker: PodMaker) -> None:
+def test_padding_does_not_hide_host_access(plane: Plane, hooks: RecordingWebhook, maker: PodMaker) -> None:
     assert "host" in called_webhooks(plane, hooks, maker)

@@ -25,7 +25,7 @@ def rejection_message(site: Installation, pod: Json) -> str:
     return ""
 
 
-def test_a_policy_is_made_changed_and_deleted_through_kubectl(site: Installation, team: str) -> None:
+def test_a_policy_is_created_changed_and_deleted_with_kubectl(site: Installation, team: str) -> None:
     four = make_pod("four").namespace(team).gpus(4).build()
 
     def apply(*allowed: int) -> None:
@@ -45,7 +45,7 @@ def test_a_policy_is_made_changed_and_deleted_through_kubectl(site: Installation
     eventually(partial(rejection_message, site, four), until=lambda message: not message, within=POLICY_SECONDS)
 
 
-def test_a_mixture_that_a_limit_range_makes_names_it(site: Installation, team: str) -> None:
+def test_a_gpu_mixture_from_a_limit_range_names_the_limit_range(site: Installation, team: str) -> None:
     """The remedy in the message works."""
     trap = {"metadata": {"name": "trap"}, "spec": {"limits": [{"type": "Container", "max": {"nvidia.com/gpu": "4"}}]}}
     site.plane.api.create(f"/api/v1/namespaces/{team}/limitranges", trap)
@@ -69,7 +69,7 @@ TRAPS = {
 }
 
 
-def test_an_admin_who_sets_a_trap_is_warned_and_not_held_up(site: Installation, team: str) -> None:
+def test_a_harmful_limit_range_is_warned_about_and_accepted(site: Installation, team: str) -> None:
     for code, (kind, spec) in TRAPS.items():
         trap = {"apiVersion": "v1", "kind": kind, "metadata": {"name": "trap", "namespace": team}, "spec": spec}
         eventually(lambda: code in kubectl_warnings(site, trap), within=LIMIT_SECONDS)  # noqa: B023 - asked at once
@@ -83,7 +83,7 @@ def test_an_admin_who_sets_a_trap_is_warned_and_not_held_up(site: Installation, 
         site.plane.kubectl("delete", kind.lower(), "trap", f"--namespace={team}")
 
 
-def test_a_limit_range_and_a_quota_are_seen_when_they_come_and_go(site: Installation, team: str) -> None:
+def test_created_and_deleted_limit_ranges_and_quotas_take_effect(site: Installation, team: str) -> None:
     deployment = workload("Deployment", team, replicas=1, selector=SELECTOR)
     deployment["spec"]["template"]["metadata"]["annotations"] = {"rightslice.dev/keep": "true"}
     limits = {"limits": [{"type": "Container", "max": {"nvidia.com/gpu": "0"}, "default": {"nvidia.com/gpu": "0"}}]}

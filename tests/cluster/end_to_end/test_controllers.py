@@ -38,7 +38,7 @@ def pods_of(site: Installation, team: str, count: int, *, phase: str = "Running"
     return eventually(lambda: site.plane.api.get(path)["items"], until=all_there)
 
 
-def test_a_deployment_is_warned_shaped_scaled_updated_and_rolled_out(site: Installation, team: str) -> None:
+def test_a_deployment_is_warned_right_sized_scaled_and_updated(site: Installation, team: str) -> None:
     kubectl, where = site.plane.kubectl, f"--namespace={team}"
     deployment = workload("Deployment", team, replicas=2, selector=SELECTOR)
 
@@ -72,7 +72,7 @@ def test_a_deployment_is_warned_shaped_scaled_updated_and_rolled_out(site: Insta
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_pods_of_controllers_are_shaped_and_run(
+def test_pods_of_controllers_are_right_sized_and_run(
     site: Installation, team: str, kind: str, spec: Json, phase: str, gets: str
 ) -> None:
     made = workload(kind, team, **spec)
@@ -84,7 +84,7 @@ def test_pods_of_controllers_are_shaped_and_run(
     assert [container_requests(pod) for pod in pods_of(site, team, 2, phase=phase)] == [{gets: "1"}] * 2
 
 
-def test_pods_of_a_daemon_set_are_never_touched(site: Installation, team: str) -> None:
+def test_pods_of_a_daemon_set_are_never_changed(site: Installation, team: str) -> None:
     made = workload("DaemonSet", team, selector=SELECTOR)
     made["spec"]["template"]["spec"]["nodeSelector"] = {"kubernetes.io/hostname": "a100-mixed-1"}
     made["spec"]["template"]["spec"]["tolerations"] = [{"key": CARD, "operator": "Exists"}]

@@ -33,7 +33,7 @@ def privileged(team: str) -> Json:
     return pod.build()
 
 
-def test_the_audit_log_says_which_policies_spoke_and_what_they_found(site: Installation, team: str) -> None:
+def test_the_audit_log_names_policies_and_findings(site: Installation, team: str) -> None:
     site.plane.kubectl("create", "-f", "-", stdin=json.dumps(notebook("sized", team)))
     site.plane.kubectl("create", "-f", "-", stdin=json.dumps(privileged(team)), check=False)
 
@@ -66,7 +66,7 @@ def test_metrics_count_each_verdict_and_finding(site: Installation, team: str) -
     assert site.metric_values('policy_loads_total\\{result="success"\\}')[0] >= 1
 
 
-def test_a_denial_is_one_line_and_nothing_that_a_pod_was_given_is_logged(site: Installation, team: str) -> None:
+def test_a_denial_is_one_log_line_without_secrets(site: Installation, team: str) -> None:
     site.plane.kubectl("create", "-f", "-", stdin=json.dumps(privileged(team)), check=False)
     site.plane.kubectl("create", "-f", "-", stdin=json.dumps(notebook("sized", team)))
 
@@ -84,7 +84,7 @@ def test_a_denial_is_one_line_and_nothing_that_a_pod_was_given_is_logged(site: I
     assert site.plane.token not in text
 
 
-def test_the_owner_of_refused_pods_hears_it_once(site: Installation, team: str) -> None:
+def test_the_owner_of_rejected_pods_gets_one_event(site: Installation, team: str) -> None:
     owner = workload("ReplicaSet", team, replicas=3, selector=SELECTOR)
     owner["spec"]["template"]["spec"]["containers"][0]["securityContext"] = {"privileged": True}
 

@@ -57,7 +57,7 @@ def audit(plane: Plane, team: str) -> set[str]:
     return {one["name"] for one in objects if one["verdict"] == "denied" or one["patch"]}
 
 
-def test_killed_in_the_midst_of_creates_it_fails_as_its_policy_says_and_an_audit_tells_what_slipped_through(
+def test_a_killed_server_follows_its_failure_policy_and_an_audit_lists_unevaluated_pods(
     site: Installation, team: str
 ) -> None:
     def trouble(count: int) -> None:
@@ -118,7 +118,7 @@ def keeps_working(site: Installation, team: str) -> None:
     assert site.replica.running
 
 
-def test_etcd_stops_and_comes_back(site: Installation, team: str, plane_to_trouble: Plane) -> None:
+def test_the_webhook_recovers_after_an_etcd_outage(site: Installation, team: str, plane_to_trouble: Plane) -> None:
     plane_to_trouble.etcd.stop()
     assert site.fetch_page("/readyz")
     plane_to_trouble.etcd.start()
@@ -126,7 +126,9 @@ def test_etcd_stops_and_comes_back(site: Installation, team: str, plane_to_troub
     keeps_working(site, team)
 
 
-def test_the_api_server_is_restarted(site: Installation, team: str, plane_to_trouble: Plane) -> None:
+def test_the_webhook_recovers_after_an_api_server_restart(
+    site: Installation, team: str, plane_to_trouble: Plane
+) -> None:
     plane_to_trouble.apiserver.restart()
 
     keeps_working(site, team)

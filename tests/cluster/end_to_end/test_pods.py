@@ -53,7 +53,7 @@ SHOWN = dict(re.findall(r"^\$ kubectl apply -f (\S+)\n(.*?)^```", SEEN, re.MULTI
 
 
 @pytest.mark.parametrize("file", sorted(SHOWN))
-def test_people_see_what_is_documented(site: Installation, team: str, file: str) -> None:
+def test_the_documented_output_is_shown(site: Installation, team: str, file: str) -> None:
     manifest = read(file).replace("team-vision", team)
 
     said = site.plane.kubectl("apply", "-f", "-", stdin=manifest, check=False)
@@ -62,7 +62,7 @@ def test_people_see_what_is_documented(site: Installation, team: str, file: str)
     assert shown.splitlines() == SHOWN[file].replace("team-vision", team).splitlines()
 
 
-def test_a_dry_run_changes_nothing_anywhere(site: Installation, team: str) -> None:
+def test_a_dry_run_changes_nothing(site: Installation, team: str) -> None:
     nodes = site.plane.api.get("/api/v1/nodes")["items"]
     halves = sum(int(node["status"]["allocatable"].get(HALF, "0")) for node in nodes)
     half = make_pod("half").namespace(team).needs("30Gi").gpus(1).build()
@@ -106,7 +106,7 @@ def vendor_webhook(team: str, url: str, bundle: str) -> Json:
     }
 
 
-def test_we_run_again_after_a_vendor_added_a_sidecar_and_the_result_is_right(site: Installation, team: str) -> None:
+def test_the_webhook_is_reinvoked_after_a_vendor_adds_a_sidecar(site: Installation, team: str) -> None:
     seen = 'admission_requests_total\\{operation="CREATE",result="(?:allowed|patched)",route="mutate"\\}'
     with (
         serve_recording_webhook(add_vendor_sidecar) as other,
@@ -130,7 +130,7 @@ def test_we_run_again_after_a_vendor_added_a_sidecar_and_the_result_is_right(sit
     assert again == 2
 
 
-def test_what_an_update_adds_is_judged_and_our_records_stay_ours(site: Installation, team: str) -> None:
+def test_updates_are_evaluated_and_our_annotations_are_protected(site: Installation, team: str) -> None:
     site.plane.api.create(f"/api/v1/namespaces/{team}/pods", notebook("sized", team))
     wait_until_running(site, team, "sized")
     where = f"--namespace={team}"
@@ -144,7 +144,7 @@ def test_what_an_update_adds_is_judged_and_our_records_stay_ours(site: Installat
     assert container_requests(wait_until_running(site, team, "sized")) == {SLICE: "1"}
 
 
-def test_a_debug_container_is_judged_like_any_other(site: Installation, team: str) -> None:
+def test_a_debug_container_is_evaluated(site: Installation, team: str) -> None:
     site.plane.api.create(f"/api/v1/namespaces/{team}/pods", notebook("sized", team))
     wait_until_running(site, team, "sized")
     debug = ("debug", "sized", f"--namespace={team}", "--image=busybox", "--container")
@@ -158,7 +158,7 @@ def test_a_debug_container_is_judged_like_any_other(site: Installation, team: st
     assert f"spec.ephemeralContainers[1].securityContext.privileged: {PRIVILEGED}" in refused.stderr
 
 
-def test_a_mirror_of_a_static_pod_is_never_touched_and_never_forged(site: Installation, team: str) -> None:
+def test_mirror_pods_are_unchanged_and_cannot_be_forged(site: Installation, team: str) -> None:
     mirror = make_pod("static-a100-mixed-1").namespace(team).needs("8Gi").gpus(1).spec(nodeName="a100-mixed-1")
     mirror.annotate("kubernetes.io/config.mirror", "0123456789abcdef")
     mirror.annotate("kubernetes.io/config.source", "file")
@@ -173,7 +173,7 @@ def test_a_mirror_of_a_static_pod_is_never_touched_and_never_forged(site: Instal
     assert container_requests(json.loads(real.stdout)) == {CARD: "1"}
 
 
-def test_a_pod_without_a_name_is_shaped_and_refused_like_any_other(site: Installation, team: str) -> None:
+def test_a_pod_with_generate_name_is_right_sized_and_rejected(site: Installation, team: str) -> None:
     pod = notebook("", team)
     pod["metadata"] |= {"generateName": "job-"}
     del pod["metadata"]["name"]
@@ -194,7 +194,7 @@ def large(team: str, size: int) -> Json:
     return pod.build()
 
 
-def test_pods_as_large_as_the_api_server_takes_are_judged_and_shaped(site: Installation, team: str) -> None:
+def test_the_largest_pods_are_evaluated_and_right_sized(site: Installation, team: str) -> None:
     path = f"/api/v1/namespaces/{team}/pods"
 
     assert container_requests(site.plane.api.create(path, large(team, 3_000_000), dryRun="All")) == {SLICE: "1"}

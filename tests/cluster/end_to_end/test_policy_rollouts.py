@@ -45,7 +45,7 @@ def right_sized_workloads(site: Installation, team: str) -> set[str]:
     return {name for name, pod in made.items() if container_requests(pod) == {SLICE: "1"}}
 
 
-def test_half_is_shaped_until_one_of_it_runs_out_of_memory(site: Installation, rolled_out: str) -> None:
+def test_half_is_right_sized_until_a_pod_runs_out_of_memory(site: Installation, rolled_out: str) -> None:
     team = rolled_out
     share = eventually(lambda: right_sized_workloads(site, team))
     assert 0 < len(share) < len(NAMES)

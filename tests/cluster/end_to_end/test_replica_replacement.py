@@ -24,7 +24,7 @@ def replicas(site: Installation) -> Iterator[Replicas]:
         yield found
 
 
-def test_replicas_are_rolled_over_without_one_failed_create(site: Installation, team: str, replicas: Replicas) -> None:
+def test_replicas_are_replaced_without_a_failed_create(site: Installation, team: str, replicas: Replicas) -> None:
     def roll() -> None:
         for _ in range(2):
             replicas.add()

@@ -16,7 +16,7 @@ WORLDS = max(30, int(os.environ.get("RIGHTSLICE_FUZZ", "0")) // 50 // PODS)
 SEED = os.environ.get("RIGHTSLICE_FUZZ_SEED", "safety")
 
 
-async def test_no_pod_is_refused_because_of_us_and_no_quota_is_left_behind(sizing: Installation) -> None:
+async def test_no_random_pod_is_rejected_and_no_quota_is_bypassed(sizing: Installation) -> None:
     tried = await try_random_namespaces(sizing.plane, seed=SEED, worlds=WORLDS, pods=PODS)
 
     assert tried.violations[:3] == ()
@@ -25,7 +25,7 @@ async def test_no_pod_is_refused_because_of_us_and_no_quota_is_left_behind(sizin
     assert min(tried.changed, tried.accounted, tried.over_quota) > tried.pods / 100, tried
 
 
-async def test_no_real_pod_is_refused_because_of_us(sizing: Installation, shared: Path) -> None:
+async def test_no_real_pod_is_rejected_by_the_webhook(sizing: Installation, shared: Path) -> None:
     pods = corpus_pods(shared)
 
     tried = await try_pods(sizing.plane, pods, seed=SEED, worlds=max(1, WORLDS // 50))

@@ -96,7 +96,7 @@ def force_recount(plane: Plane, quota: str) -> None:
     wait_for_quota_status(plane, quota)
 
 
-def test_a_quota_is_never_exceeded_and_is_filled_to_the_last(racing: Installation) -> None:
+def test_a_quota_is_filled_and_never_exceeded(racing: Installation) -> None:
     random = Random(SEED)
     for _ in range(ROUNDS):
         ceiling = random.randrange(100, 400) * CREATES

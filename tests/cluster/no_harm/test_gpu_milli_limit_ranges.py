@@ -51,7 +51,7 @@ def container_gpu_milli(site: Installation, space: str, maker: PodMaker) -> list
 
 
 @pytest.mark.parametrize(("maker", "want"), PODS.values(), ids=PODS)
-def test_a_pod_that_a_limit_range_takes_without_us_is_taken(
+def test_a_pod_that_passes_the_limit_range_still_passes(
     sizing: Installation, space: str, maker: PodMaker, want: list[int]
 ) -> None:
     """Once our webhook has seen the LimitRange."""

@@ -29,9 +29,7 @@ def spread(sizing: Installation) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("kind", ["Deployment", "StatefulSet"])
-def test_what_is_told_of_pods_that_must_be_spread_is_what_they_get(
-    sizing: Installation, spread: str, kind: str
-) -> None:
+def test_workload_warnings_match_the_pods_with_spread_constraints(sizing: Installation, spread: str, kind: str) -> None:
     kubectl, made = sizing.plane.kubectl, json.dumps(workload(kind, spread, replicas=1, selector=SELECTOR))
     tried = partial(kubectl, "create", "--dry-run=server", "-f", "-", stdin=made)
     eventually(lambda: "[GPU-R103]" in tried().stderr)

@@ -140,7 +140,7 @@ def dry_run_pod(site: Installation, space: str, name: str) -> ApiAnswer:
 
 
 @pytest.mark.parametrize(("places", "act", "wanted"), CASES.values(), ids=CASES)
-def test_the_end_state_is_right_whoever_else_changes_the_pod(
+def test_the_final_pod_is_consistent_with_another_mutating_webhook(
     sizing: Installation, space: str, places: tuple[WebhookPosition, ...], act: Act, wanted: Json
 ) -> None:
     with register_other_webhook(sizing, space, places, act):
@@ -150,9 +150,7 @@ def test_the_end_state_is_right_whoever_else_changes_the_pod(
     assert act is remove_annotations or act(pod.body) == [], "what the other one wants is so"
 
 
-def test_who_has_the_last_word_on_gpus_does_not_get_them_at_the_price_of_a_slice(
-    sizing: Installation, space: str
-) -> None:
+def test_a_webhook_that_reverts_the_slice_is_rejected(sizing: Installation, space: str) -> None:
     """It reverts our patch each time and runs after us: the pod is rejected because its gpu-milli would be too low."""
     undoing = register_other_webhook(sizing, space, PLACES["between us and after"], request_gpus("1"))
     with undoing, pytest.raises(RefusedError, match=r"must be 1000, the amount of its GPUs \(found 143\)"):
