@@ -47,7 +47,7 @@ def test_a_strict_client_accepts_each_name(name: str) -> None:
     shakes_hands(name)
 
 
-def test_another_name_is_refused() -> None:
+def test_another_name_is_rejected() -> None:
     with pytest.raises(ssl.SSLCertVerificationError):
         shakes_hands("elsewhere.example")
 

@@ -156,7 +156,7 @@ def test_a_certificate_is_issued_without_webhook_configurations() -> None:
 
 
 @pytest.mark.parametrize("by", [timedelta(days=-1000), timedelta(days=1000)], ids=["back", "on"])
-def test_a_clock_that_was_set_wrong_and_right_again_is_mended_both_times(leader: Replica, by: timedelta) -> None:
+def test_a_wrong_clock_and_its_correction_are_both_handled(leader: Replica, by: timedelta) -> None:
     cluster = leader.cluster
     cluster.moment += by
     leader.settle()

@@ -144,7 +144,7 @@ def test_stdin_is_read_once(rightslice: Run) -> None:
     assert "standard input can be read once" in ran.out
 
 
-def test_stdin_takes_json_and_several_documents(rightslice: Run) -> None:
+def test_stdin_accepts_json_and_several_documents(rightslice: Run) -> None:
     pods = [(FILES / name).read_bytes() for name in ("deploy/sized.json", "deploy/train.yaml")]
     ran = rightslice("check", "-", *WORLD, "-o", "name", stdin=b"\n---\n".join(pods))
     assert ran.out.split() == ["pod/notebook", "pod/train-0"]
@@ -227,7 +227,7 @@ def test_lint_names_policies_that_match_no_pod(rightslice: Run) -> None:
     assert "matches no pod: match.resources must include a name of nvidia.com/*, found amd.com/gpu" in ran.err
 
 
-def test_what_was_read_is_printed_to_stderr_only(rightslice: Run) -> None:
+def test_sources_are_printed_to_stderr_only(rightslice: Run) -> None:
     ran = rightslice("check", "deploy/sized.json", *WORLD, "-o", "json", "-v")
     assert json.loads(ran.out)
     assert "policies: research, sizing, trial" in ran.err

@@ -188,7 +188,7 @@ def test_the_page_names_every_field(field: str) -> None:
     assert f"`{field}`" in PAGE
 
 
-def test_the_example_on_the_page_is_what_check_writes(rightslice: Run) -> None:
+def test_the_documented_example_equals_the_check_output(rightslice: Run) -> None:
     [example] = re.findall(r"```json\n(.*?)```", PAGE, re.DOTALL)
     written = rightslice("check", "deploy/train.yaml", *WORLD, "-o", "json").out
     assert json.loads(example) == json.loads(written)

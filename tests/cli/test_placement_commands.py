@@ -138,7 +138,7 @@ def test_pictures_are_xml_files(rightslice: Run, tmp_path: Path) -> None:
     assert ElementTree.parse(file).getroot().tag.endswith("svg")
 
 
-def test_verbose_prints_what_was_read(rightslice: Run) -> None:
+def test_verbose_prints_sources(rightslice: Run) -> None:
     assert "cluster: room/cluster.yaml (3 nodes" in rightslice("capacity", *ROOM, "-v").err
 
 

@@ -161,7 +161,7 @@ def test_ctrl_c_exits_quietly() -> None:
         assert (process.stderr.read(), process.wait(60)) == (b"", 130)
 
 
-def test_what_a_terminal_cannot_show_is_escaped(tmp_path: Path) -> None:
+def test_control_characters_are_escaped(tmp_path: Path) -> None:
     file = tmp_path / "a.yaml"
     file.write_text('apiVersion: v1\nkind: "Po\\e[2Jd"\nmetadata: {name: "größe\\u202e"}\n', encoding="utf-8")
     out, err = start("check", str(file), *WORLD, "-o", "wide", env={"PYTHONIOENCODING": "ascii"}).communicate()

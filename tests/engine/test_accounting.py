@@ -48,7 +48,7 @@ PROFILES = [(product, profile) for product, card in CARDS.items() for profile in
 
 
 @pytest.mark.parametrize(("product", "profile"), PROFILES)
-def test_every_profile_weighs_what_the_catalogue_says(product: str, profile: str) -> None:
+def test_every_profile_has_the_catalogued_gpu_milli(product: str, profile: str) -> None:
     card, name = CARDS[product], f"nvidia.com/mig-{profile}"
     labels = {"nvidia.com/gpu.product": f"NVIDIA-{product.upper()}", "nvidia.com/mig.strategy": "mixed"}
     pod = make_pod().asks(name, "1")
@@ -189,7 +189,7 @@ def test_a_pod_that_can_no_longer_be_changed_must_have_the_right_value(pod: PodM
     assert codes(ask(pod, NATIVE, nodes=(whole_node(),))) == want
 
 
-def test_a_whole_gpu_never_passes_for_the_slice_that_it_could_have_become() -> None:
+def test_a_whole_gpu_is_not_counted_as_its_possible_slice() -> None:
     """Found on a real plane: another webhook had put the GPU back, or ours was not asked."""
     pod = stored(make_pod().gpus(1).needs("8Gi").asks(ACCOUNTING_RESOURCE, "143"))
 
@@ -200,7 +200,7 @@ def test_a_whole_gpu_never_passes_for_the_slice_that_it_could_have_become() -> N
     ]
 
 
-def test_what_one_call_writes_the_other_takes() -> None:
+def test_mutate_output_passes_validate() -> None:
     """One name, two shapes: the affinity that right-sizing adds says which, so both calls see one weight."""
     smaller = A100 | {
         "nvidia.com/gpu.product": "NVIDIA-A100-SXM4-40GB",
@@ -275,7 +275,7 @@ TAKEN: dict[str, tuple[str, PodMaker, tuple[Json, ...], str | None]] = {
 
 
 @pytest.mark.parametrize(("text", "pod", "nodes", "milli"), TAKEN.values(), ids=TAKEN)
-def test_it_is_written_only_where_no_pod_waits_for_it(
+def test_gpu_milli_is_written_only_if_no_pod_becomes_pending(
     text: str, pod: PodMaker, nodes: tuple[Json, ...], milli: str | None
 ) -> None:
     decision = ask(pod, text, nodes=nodes)
@@ -284,7 +284,7 @@ def test_it_is_written_only_where_no_pod_waits_for_it(
     assert ("warn GPU-Q305" in codes(decision)) is (milli in (None, "0"))
 
 
-def test_where_it_is_omitted_a_pod_without_it_is_admitted() -> None:
+def test_a_pod_is_admitted_without_gpu_milli_where_it_is_omitted() -> None:
     assert codes(ask(stored(make_pod().gpus(1)), PLAIN, nodes=(whole_node(),))) == ["warn GPU-Q305"]
 
 
@@ -345,7 +345,7 @@ def test_a_pod_of_which_it_was_omitted_passes_when_nodes_change_between_two_call
     assert [code for code in found if "GPU-Q" in code] == want
 
 
-def test_a_slice_that_came_free_meanwhile_does_not_change_what_a_stored_pod_weighs() -> None:
+def test_a_newly_free_slice_does_not_change_a_stored_pods_gpu_milli() -> None:
     pod = stored(make_pod().gpus(1).needs("8Gi").asks(ACCOUNTING_RESOURCE, "1000"))
     found = codes(ask(pod, NATIVE, "mode: enforce\nrightSizing: {}", nodes=(mig_node(),)))
     assert "enforce GPU-Q302" not in found

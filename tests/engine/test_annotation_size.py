@@ -63,11 +63,13 @@ LEFT = {
 
 
 @pytest.mark.parametrize(("pod", "policies", "want"), LEFT.values(), ids=LEFT)
-def test_a_pod_without_room_is_evaluated_as_it_came(pod: PodMaker, policies: tuple[str, ...], want: list[str]) -> None:
+def test_a_pod_without_annotation_space_is_evaluated_unchanged(
+    pod: PodMaker, policies: tuple[str, ...], want: list[str]
+) -> None:
     decision = ask(pod, *policies, nodes=NODES)
     assert decision.patch == ()
     assert codes(decision) == want
 
 
-def test_a_pod_without_room_that_nothing_would_be_written_into_gets_no_finding() -> None:
+def test_a_pod_without_annotation_space_and_without_changes_has_no_finding() -> None:
     assert codes(ask(make_pod().gpus(1).annotate(NOTE, "a" * MOST), SIZING, nodes=NODES)) == []

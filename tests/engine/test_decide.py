@@ -11,7 +11,7 @@ from webhook.model.decisions import Decision, KeepReason, KeepRequest
 
 
 @pytest.mark.parametrize("operation", ["DELETE", "CONNECT"])
-def test_an_operation_that_brings_no_object_comes_to_nothing(operation: str) -> None:
+def test_an_operation_without_an_object_has_no_findings(operation: str) -> None:
     everywhere = "match: {operations: [CREATE, UPDATE, DELETE, CONNECT]}\n"
     assert ask(bad(), everywhere + ENV, operation=operation) == Decision()
 
@@ -35,7 +35,7 @@ def test_a_policy_for_one_operation_is_silent_at_the_other() -> None:
     assert codes(ask(bad(), only_updates, operation="UPDATE")) == ["enforce GPU-S101"]
 
 
-def test_a_pod_without_gpus_under_a_policy_about_gpus_comes_to_nothing() -> None:
+def test_a_pod_without_gpus_has_no_findings_of_gpu_policies() -> None:
     decision = ask(make_pod(), FOUR, SIZING, nodes=NODES)
     assert decision.findings == ()
     assert decision.patch == ()
@@ -52,7 +52,7 @@ def test_a_pod_without_gpus_under_a_policy_about_gpus_comes_to_nothing() -> None
         (("audit", "audit"), "audit GPU-S101"),
     ],
 )
-def test_the_strictest_of_several_policies_is_heard_once(modes: tuple[str, ...], want: str) -> None:
+def test_the_strictest_of_several_policies_is_reported_once(modes: tuple[str, ...], want: str) -> None:
     texts = [ENV.replace("enforce", mode) for mode in modes]
     decision = ask(bad(), *texts)
     assert codes(decision) == [want]
@@ -63,5 +63,5 @@ def test_a_section_may_have_a_mode_of_its_own() -> None:
     assert codes(ask(bad(), "mode: audit\nsecurity: {mode: warn, deny: [visibleDevicesEnv]}")) == ["warn GPU-S101"]
 
 
-def test_two_policies_that_say_different_things_are_both_heard() -> None:
+def test_two_policies_with_different_findings_are_both_reported() -> None:
     assert codes(ask(bad(), FOUR, FOUR.replace("max: 4", "max: 2"))) == ["enforce GPU-L103", "enforce GPU-L103"]

@@ -96,7 +96,7 @@ def moments(draw: st.DrawFn) -> tuple[ClusterView, PolicySet, datetime]:
 
 @law
 @given(sequences(), st.lists(moments(), min_size=1, max_size=2), st.data())
-def test_whatever_came_before_a_decision_is_the_one_made_without_a_memory(
+def test_cached_decisions_equal_uncached_ones(
     pods: list[Json], world: list[tuple[ClusterView, PolicySet, datetime]], data: st.DataObject
 ) -> None:
     memory = DecisionCache()
@@ -130,7 +130,7 @@ def test_copies_of_a_pod_share_one_decision() -> None:
     assert second is first
 
 
-def test_room_that_others_took_since_is_seen() -> None:
+def test_capacity_used_since_then_invalidates_the_cache() -> None:
     memory = DecisionCache()
     assert isinstance(memory.decide(request_of(renamed(1)), SIZING, VIEW, NO_USAGE, NOW).outcome, OfferChoice)
     taken = [AssumedPod("", name, VIEW.fleet.all_nodes, 100, 1e12) for name in (SMALL, "nvidia.com/mig-3g.40gb")]
@@ -174,7 +174,7 @@ SENDERS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("other", SENDERS.values(), ids=SENDERS)
-def test_what_a_node_may_do_is_not_remembered_for_others(other: dict[str, Any]) -> None:
+def test_node_permissions_are_not_cached_for_others(other: dict[str, Any]) -> None:
     policies = policies_of(policy("mode: enforce\nsecurity: {deny: [mirrorPod]}"))
     memory, pod = DecisionCache(), make_pod().annotate("kubernetes.io/config.mirror", "0a1b").build()
     for sender, denied in ((NODE, False), (other, True), (NODE, False)):
@@ -188,7 +188,7 @@ def test_an_owner_that_does_not_control_the_pod_counts() -> None:
         assert isinstance(memory.decide(request_of(pod), SIZING, VIEW, NO_USAGE, NOW).outcome, OfferChoice) is fits
 
 
-def test_a_view_that_got_old_meanwhile_is_seen() -> None:
+def test_a_stale_view_invalidates_the_cache() -> None:
     memory, request = DecisionCache(), request_of(renamed(1))
     for current in (True, False, True):
         outcome = memory.decide(request, SIZING, VIEW.with_currency(current=current), NO_USAGE, NOW).outcome
@@ -201,7 +201,7 @@ def test_an_exemption_ends_in_time() -> None:
     assert [bool(one.denials) for one in found] == [False, True]
 
 
-def test_a_quota_that_filled_up_meanwhile_is_seen() -> None:
+def test_a_filled_quota_invalidates_the_cache() -> None:
     memory, request = DecisionCache(), request_of(renamed(1))
     assert isinstance(memory.decide(request, SIZING, VIEW, NO_USAGE, NOW).outcome, OfferChoice)
     hard = ResourceQuota(spec=ResourceQuotaSpec(hard={"requests.nvidia.com/gpu": "4"}))

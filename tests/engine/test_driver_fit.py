@@ -78,7 +78,7 @@ def test_a_toolkit(toolkit: tuple[int, ...], one: GpuOffer, want: DriverFit) -> 
     assert not all_drivers_fit(need, [one]) or want is DriverFit.FITS
 
 
-def test_the_short_way_never_says_more_than_the_long_one() -> None:
+def test_the_fast_path_reports_no_more_than_the_full_check() -> None:
     assert all_drivers_fit(toolkit_requirement((12, 1)), [MIDDLE, NO_LABEL])
     assert not all_drivers_fit(toolkit_requirement((12, 1)), [MIDDLE, SILENT])
     assert not all_drivers_fit(toolkit_requirement((12, 7)), [MIDDLE])

@@ -51,11 +51,11 @@ def limited(*nodes: Json) -> ClusterView:
     return view_of(make_namespace("team"), RANGE, *nodes)
 
 
-def test_what_limit_ranger_injected_is_reported_and_not_checked_against_the_user() -> None:
+def test_injected_requests_are_reported_and_not_checked() -> None:
     assert codes(ask(NOTED, AT_LEAST_TWO, view=limited())) == ["warn GPU-L202"]
 
 
-def test_what_the_user_requested_next_to_it_is_checked_against_the_user() -> None:
+def test_user_requests_next_to_injected_ones_are_checked() -> None:
     pod = make_pod().gpus(1).annotate("kubernetes.io/limit-ranger", NOTE)
     pod.container("side", resources={"limits": {GPU: "1"}})
     at_least_three = AT_LEAST_TWO.replace("min: 2", "min: 3")
@@ -98,7 +98,7 @@ MILLI = {
 
 
 @pytest.mark.parametrize(("totals", "want"), MILLI.values(), ids=MILLI)
-def test_what_gpus_weigh(totals: dict[str, int], want: int) -> None:
+def test_gpu_milli_of_resources(totals: dict[str, int], want: int) -> None:
     assert total_milli(totals, view_of(mig_node()).fleet) == want
 
 

@@ -58,13 +58,13 @@ def test_an_exemption_holds(case: Taken) -> None:
     assert [taken.exemption for taken in decision.exempted] == (["here"] if case.holds else [])
 
 
-def test_what_was_exempted_is_reported_with_its_end() -> None:
+def test_exempted_findings_are_reported_with_their_expiration() -> None:
     (taken,) = ask(bad(), ENV + exempt()).exempted
     assert (taken.finding.code, taken.finding.mode) == ("GPU-S101", PolicyMode.ENFORCE)
     assert taken.expires == "2026-12-01T00:00:00+00:00"
 
 
-def test_an_exemption_takes_back_its_own_policys_finding_only() -> None:
+def test_an_exemption_applies_to_findings_of_its_own_policy_only() -> None:
     decision = ask(bad(), ENV + exempt(), ENV)
     assert [(found.code, found.policy) for found in decision.denials] == [("GPU-S101", "test-1")]
     assert [taken.finding.policy for taken in decision.exempted] == ["test-0"]
@@ -97,7 +97,7 @@ spec:
         pytest.param("guard", "far", False, id="in another namespace"),
     ],
 )
-def test_an_exception_object_takes_back(policy_name: str, namespace: str, holds: bool) -> None:
+def test_an_exception_object_exempts_findings(policy_name: str, namespace: str, holds: bool) -> None:
     exception = EXCEPTION.format(policy=policy_name, namespace=namespace)
     policies = policies_of(policy(ENV, "guard"), policy(FOUR, "other"), exception)
     decision = decide(request_of(bad().build()), policies, view_of(), NO_USAGE, NOW)

@@ -35,7 +35,7 @@ COUNTS: dict[str, tuple[PodGpuTime, int]] = {
 
 
 @pytest.mark.parametrize(("use", "want"), COUNTS.values(), ids=COUNTS)
-def test_what_a_use_counts_today(use: PodGpuTime, want: int) -> None:
+def test_usage_decays_with_age(use: PodGpuTime, want: int) -> None:
     assert decay_gpu_time(use, WEEK, NOW) == want
 
 
@@ -50,12 +50,12 @@ def test_shares_are_checked_against_weights() -> None:
     assert (found["a"].holds_milli, found["idle"].holds_milli) == (1000, 0)
 
 
-def test_who_is_over_the_most_stands_first_and_equals_by_name() -> None:
+def test_namespaces_are_sorted_by_overuse_then_name() -> None:
     uses = [held(1, group=name) for name in ("c", "b")] + [held(2, group="a")]
     assert [one.group for one in rank_fair_shares(uses, RULE, NOW)] == ["a", "b", "c"]
 
 
-def test_nobody_used_anything() -> None:
+def test_no_usage() -> None:
     [one] = rank_fair_shares([], FairShare(shares=(("a", 1),)), NOW)
     assert (one.milli_hours, one.used, one.entitled) == (0, 0, 1000)
 

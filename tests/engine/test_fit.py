@@ -512,7 +512,7 @@ def test_a_limit_on_whole_gpus_lets_a_pod_pass_only_while_it_can_still_become_a_
     assert [found.code for found in ask(final, SIZING, limits, nodes=NODES).denials] == ["GPU-L103"]
 
 
-def test_every_container_that_asks_gets_the_same_form() -> None:
+def test_every_requesting_container_gets_the_same_form() -> None:
     pod = small()
     for name in ("fetch", "warm"):
         pod.container(name, kind="initContainers", resources=ONE)
@@ -596,7 +596,7 @@ def test_the_reason_names_compute_where_it_narrowed_the_choice(pod: PodMaker, wa
     assert (outcome.need.words if isinstance(outcome, OfferChoice) else outcome.detail) == want
 
 
-def test_what_the_pod_declares_is_believed_before_the_observed_usage() -> None:
+def test_a_declared_need_takes_precedence_over_observed_usage() -> None:
     pod = make_pod().gpus(1).label("pod-template-hash", "abc").owned_by("ReplicaSet", "serve-abc").needs("30Gi")
     outcome = ask(pod, SIZING, nodes=NODES, usage=seen("Deployment/serve", main=observed(4000))).outcome
     assert isinstance(outcome, OfferChoice)
@@ -612,7 +612,7 @@ def test_several_policies_are_merged_part_by_part_to_the_most_careful() -> None:
     assert outcome.policy == "test-0, test-1"
 
 
-def test_a_policy_in_audit_mode_changes_nothing_and_says_what_it_would_do() -> None:
+def test_a_policy_in_audit_mode_changes_nothing_and_reports() -> None:
     decision = ask(small(), "rightSizing: {mode: warn}", nodes=NODES)
     assert decision.patch == ()
     assert [finding.code for finding in decision.warnings] == ["GPU-R102"]
@@ -626,7 +626,7 @@ def test_a_view_too_old_to_be_sure_shrinks_nothing() -> None:
     assert ask(small(), SIZING, view=view).outcome == KeepRequest(KeepReason.STALE_VIEW)
 
 
-def test_the_record_says_what_was_requested_and_why_it_changed() -> None:
+def test_the_record_holds_the_original_request_and_the_reason() -> None:
     notes = shaped(small(), ask(small(), SIZING, nodes=NODES))["metadata"]["annotations"]
     assert (
         notes["rightslice.dev/original-resources"]
@@ -636,7 +636,7 @@ def test_the_record_says_what_was_requested_and_why_it_changed() -> None:
     assert '"policies":["test-0"]' in notes["rightslice.dev/decision"]
 
 
-def test_the_record_says_which_policy_changed_what_and_what_is_given_in_gpus() -> None:
+def test_the_record_holds_policy_changes_and_allocated_gpus() -> None:
     adding = "mode: enforce\ninjection: {tolerations: auto}"
     accounting = "mode: enforce\nlimits: {accounting: native, accountingScheduler: configured}"
     silent = "mode: warn\ninjection: {tolerations: auto}"
@@ -668,13 +668,13 @@ def test_a_name_that_stands_for_other_gpus_too_is_not_given() -> None:
     assert ask(small(), sizing(isolation="none"), nodes=nodes).outcome == KeepRequest(KeepReason.AMBIGUOUS_NAME, SHARED)
 
 
-def test_a_need_beyond_every_card_says_so() -> None:
+def test_a_need_beyond_every_gpu_is_reported() -> None:
     assert ask(make_pod().gpus(1).needs("90Gi"), SIZING, nodes=NODES).outcome == KeepRequest(
         KeepReason.NEED_TOO_LARGE, "90Gi declared"
     )
 
 
-def test_a_saving_below_what_the_strictest_policy_asks_is_reported_with_both_figures() -> None:
+def test_a_saving_below_the_strictest_minimum_is_reported_with_both_figures() -> None:
     outcome = ask(small(), sizing(minSavingPercent=20), sizing(minSavingPercent=90), nodes=NODES).outcome
     assert outcome == KeepRequest(
         KeepReason.SAVING_TOO_SMALL, f"8Gi declared, {SMALL} saves 85.7% of a GPU, the policy requires 90% or more"

@@ -215,6 +215,6 @@ def test_a_shared_process_namespace_matters_on_a_shared_gpu_only() -> None:
     assert look(pod, share=False) == []
 
 
-def test_escalation_beside_a_host_namespace() -> None:
+def test_escalation_with_a_host_namespace() -> None:
     pod = make_pod().gpus(1).spec(hostPID=True).container("x", securityContext={"allowPrivilegeEscalation": True})
     assert names(look(pod.build())) == ["hostNamespaces", "privilegeEscalation"]

@@ -49,7 +49,7 @@ def test_tolerations_cover_exactly_the_gpu_taints_of_the_nodes() -> None:
         pytest.param({"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"}, id="the very taint"),
     ],
 )
-def test_what_is_covered_is_not_added_again(toleration: Json) -> None:
+def test_existing_entries_are_not_added_again(toleration: Json) -> None:
     pod = make_pod().gpus(1).spec(tolerations=[toleration])
     assert injected(pod, "{tolerations: auto}", (tainted(whole_node(), GPU_TAINT),))["tolerations"] == [toleration]
 
@@ -126,7 +126,7 @@ def test_labels_are_added_and_never_changed() -> None:
     assert "warn GPU-I102" in codes(decision)
 
 
-def test_what_another_policy_says_otherwise_is_reported() -> None:
+def test_conflicting_additions_of_policies_are_reported() -> None:
     """Two policies about resources of which this pod requests both."""
     kinds = {"nvidia.com/gpu": "nvidia", "nvidia.com/mig-*": "nvidia-cdi"}
     texts = [
@@ -174,13 +174,13 @@ def test_a_pod_without_gpus_is_given_nothing() -> None:
     assert ask(make_pod(), section, nodes=(tainted(whole_node(), GPU_TAINT),)).patch == ()
 
 
-def test_several_additions_point_at_what_they_have_in_common() -> None:
+def test_several_additions_report_their_common_field() -> None:
     policy = "injection: {mode: warn, runtimeClassName: nvidia, tolerations: [{key: a}]}"
     [warning] = ask(make_pod().gpus(1), policy).warnings
     assert str(warning) == "[GPU-I101] spec: would add tolerations, runtimeClassName."
 
 
-def test_a_trial_adds_nothing_and_says_what_it_would_add() -> None:
+def test_audit_mode_adds_nothing_and_reports_the_additions() -> None:
     decision = ask(make_pod().gpus(1), "injection: {mode: warn, runtimeClassName: nvidia}")
     assert decision.patch == ()
     assert [str(finding) for finding in decision.warnings] == [

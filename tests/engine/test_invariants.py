@@ -93,7 +93,7 @@ def test_only_owned_fields_change(pod: Json, world: World) -> None:
 
 @law
 @given(any_pods(), worlds())
-def test_what_the_user_wrote_survives(pod: Json, world: World) -> None:
+def test_user_fields_are_preserved(pod: Json, world: World) -> None:
     after = shape(pod, world)
     ours = {"rightslice.dev/decision", "rightslice.dev/original-resources"}
     for key in ("annotations", "labels"):
@@ -151,7 +151,7 @@ def test_shaping_never_makes_an_admissible_pod_inadmissible(pod: Json, world: Wo
 
 @law
 @given(gpu_pods(), st.sampled_from(["free", "counted"]))
-def test_what_is_given_brings_no_policy_and_no_denial(pod: Json, view: str) -> None:
+def test_right_sizing_triggers_no_other_policy_or_denial(pod: Json, view: str) -> None:
     first = decision(pod, VIEWS[view], ABOUT_PARTS)
     assume(not first.denials)
     again = decision(apply_json_patch(pod, first.patch), VIEWS[view], ABOUT_PARTS)
@@ -212,6 +212,6 @@ def test_a_policy_in_audit_mode_patches_nothing_and_denies_nothing(pod: Json, vi
 
 @law
 @given(any_pods(), st.sampled_from(sorted(VIEWS)))
-def test_a_policy_in_audit_mode_finds_what_it_would_reject(pod: Json, view: str) -> None:
+def test_a_policy_in_audit_mode_reports_its_rejections(pod: Json, view: str) -> None:
     trial, enforced = (decision(pod, VIEWS[view], policies) for policies in (TRIAL_JUDGE, JUDGE))
     assert [finding.code for finding in trial.findings] == [finding.code for finding in enforced.findings]

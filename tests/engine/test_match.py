@@ -141,7 +141,7 @@ def test_of_the_policies_whose_condition_fails(case: Failed) -> None:
     assert decision.policies == ()
 
 
-def test_a_condition_that_fails_leaves_the_other_policies_their_say() -> None:
+def test_a_failing_condition_does_not_affect_other_policies() -> None:
     decision = ask(bad(), FAILING + ENV, FOUR)
     assert codes(decision) == ["warn GPU-P201", "enforce GPU-L103"]
     assert decision.policies == ("test-1",)

@@ -100,7 +100,7 @@ def test_placement(case: Case) -> None:
 
 
 @pytest.mark.parametrize("nodes", [(make_node("plain"),), (tainted(whole_node(), GPU_TAINT),)])
-def test_nothing_is_said_of_a_name_that_claims_may_fill(nodes: tuple[Json, ...]) -> None:
+def test_resources_that_claims_may_provide_have_no_finding(nodes: tuple[Json, ...]) -> None:
     view, pod = view_of(make_namespace("team"), *nodes), make_pod().gpus(1)
     assert codes(ask(pod, POLICY, view=view)), "without the class something is said"
     assert codes(ask(pod, POLICY, view=view.with_classes({"other.example.com": "example.com/other", "plain": ""})))
@@ -149,7 +149,7 @@ ZONED = make_node("zoned", {PRODUCT: "NVIDIA-L40S", "zone": "a"}, **{GPU: 4})
 
 
 @pytest.mark.parametrize(("spec", "code", "field"), FIELDS.values(), ids=FIELDS)
-def test_what_rules_nodes_out_is_pointed_at(spec: Json, code: str, field: str) -> None:
+def test_the_constraint_that_excludes_nodes_is_named(spec: Json, code: str, field: str) -> None:
     [finding] = ask(make_pod().gpus(1).spec(**spec), POLICY, nodes=(whole_node(), ZONED)).findings
     assert (finding.code, format_path(finding.path)) == (code, field)
 

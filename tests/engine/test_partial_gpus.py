@@ -84,7 +84,7 @@ def kept_off(spec: Json) -> tuple[str, ...]:
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-def test_a_pod_is_kept_off_parts_that_do_not_do_and_never_waits_for_it(case: Case) -> None:
+def test_unsuitable_partial_gpus_are_excluded_without_making_the_pod_pending(case: Case) -> None:
     decision = ask(case.pod, AUTO, view=view_of(make_namespace("team"), *case.cluster))
     assert kept_off(shaped(case.pod, decision)["spec"]) == case.want
 
@@ -96,7 +96,7 @@ def test_a_second_pass_adds_nothing() -> None:
         assert ask(once, AUTO, nodes=CLUSTER).patch == ()
 
 
-def test_what_another_policy_requires_counts_before_it_is_added() -> None:
+def test_requirements_of_other_policies_are_considered_first() -> None:
     zoned = make_node("zoned", A100 | {"zone": "a"}, **{GPU: 4})
     elsewhere = "mode: enforce\ninjection: {nodeAffinity: {offer: ignore, required: [RULE]}}".replace(
         "RULE", "{key: zone, operator: NotIn, values: [a]}"
@@ -112,7 +112,7 @@ def test_nothing_is_required_by_a_view_that_is_too_old() -> None:
     assert ask(make_pod().gpus(4), AUTO, view=view).patch == ()
 
 
-def test_that_a_part_may_come_is_said_where_it_is_not_ruled_out() -> None:
+def test_a_possible_partial_gpu_is_reported_unless_excluded() -> None:
     view = view_of(make_namespace("team"), *FULL)
     assert codes(ask(needing("60Gi"), AUTO, view=view)) == ["warn GPU-T302"]
     assert codes(ask(needing("60Gi"), AUTO, nodes=CLUSTER)) == ["audit GPU-I101"]

@@ -64,12 +64,12 @@ def test_gpus_that_a_limit_range_gave_are_not_counted_where_a_pod_names_its_node
     assert ask(pod.annotate("kubernetes.io/config.mirror", "0a1b"), remove, nodes=(*NODES, GIVEN)).patch == ()
 
 
-def test_why_it_stays_is_reported_anyway() -> None:
+def test_the_reason_for_no_change_is_reported() -> None:
     pod = make_pod().gpus(1).needs("8Gi").spec(nodeName="mine")
     assert ask(pod, "mode: enforce\nrightSizing: {}", nodes=NODES).outcome == KeepRequest(KeepReason.BOUND)
 
 
-def test_what_its_gpus_weigh_is_written_where_a_pod_names_its_node() -> None:
+def test_gpu_milli_is_written_to_a_pod_with_a_node_name() -> None:
     pod = training().spec(nodeName="mine")
     after = shaped(pod, ask(pod, NATIVE, "mode: enforce\ninjection: {tolerations: auto}", nodes=NODES))
     assert after["spec"]["containers"][0]["resources"]["limits"] == {WHOLE_GPU: "2", ACCOUNTING_RESOURCE: "2000"}

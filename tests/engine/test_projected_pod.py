@@ -98,7 +98,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-def test_what_will_be_added_counts_before_a_slice_is_given(case: Case) -> None:
+def test_planned_additions_are_considered_before_right_sizing(case: Case) -> None:
     outcome = ask(case.pod, *case.policies, nodes=case.nodes).outcome
     assert outcome == case.want if case.want else isinstance(outcome, OfferChoice)
 
@@ -136,7 +136,7 @@ def test_a_size_in_audit_mode_considers_everything_next_to_it(
     assert outcome == want if want else isinstance(outcome, OfferChoice)
 
 
-def test_no_default_is_considered_where_a_quota_keeps_it_out() -> None:
+def test_no_default_is_considered_if_a_quota_prevents_it() -> None:
     quota = {
         "apiVersion": "v1",
         "kind": "ResourceQuota",
@@ -167,7 +167,7 @@ JOINT = {
 
 
 @pytest.mark.parametrize(("sections", "nodes", "want"), JOINT.values(), ids=JOINT)
-def test_what_several_policies_require_leaves_a_node(
+def test_requirements_of_several_policies_leave_a_node(
     sections: tuple[str, str], nodes: tuple[Json, ...], want: list[str]
 ) -> None:
     pod = make_pod().gpus(1)
@@ -176,7 +176,7 @@ def test_what_several_policies_require_leaves_a_node(
     assert ("warn GPU-I102" in codes(decision)) is (len(want) == 1)
 
 
-def test_a_slice_and_what_is_required_next_to_it_share_a_node() -> None:
+def test_a_slice_and_other_requirements_share_a_node() -> None:
     decision = ask(small(), SIZING, enforced(ZONE_B), enforced(ON_H1), nodes=FREE_IN_B)
     assert "zone" in required(small(), decision)
     assert "host" not in required(small(), decision)

@@ -149,7 +149,7 @@ ADVICE = {
 
 
 @pytest.mark.parametrize(("limit", "cpu", "want"), ADVICE.values(), ids=ADVICE)
-def test_the_fix_says_wait_only_if_waiting_can_help(limit: ResourceQuota, cpu: str, want: str) -> None:
+def test_the_fix_suggests_waiting_only_if_it_can_help(limit: ResourceQuota, cpu: str, want: str) -> None:
     read = parse_pod(make_pod().asks("cpu", cpu).build())
     (violation,) = quota_violations(read, apply_defaults(read, ()), [limit], lambda *_: ())
     assert violation.fix == want

@@ -39,7 +39,7 @@ def refused(percent: int, **more: Any) -> set[str]:
     return {name for name, said in found.items() if said == ["enforce GPU-S101"]}
 
 
-def test_nobody_some_and_everybody() -> None:
+def test_zero_partial_and_full_share() -> None:
     assert refused(0) == set()
     assert 25 < len(refused(25)) < 75
     assert refused(100) == set(NAMES)
@@ -49,7 +49,7 @@ def test_a_decision_names_the_policies_that_are_in_audit_mode_for_it() -> None:
     assert [ask(bad(), rolled(percent)).audit_policies for percent in (0, 100)] == [("test-0",), ()]
 
 
-def test_a_share_that_grows_keeps_whom_it_has() -> None:
+def test_a_growing_share_keeps_its_workloads() -> None:
     assert refused(10) <= refused(20) <= refused(60)
 
 
@@ -72,14 +72,14 @@ BELONGS: dict[str, tuple[Json, str]] = {
 
 
 @pytest.mark.parametrize(("metadata", "workload"), BELONGS.values(), ids=BELONGS)
-def test_what_a_pod_counts_for(metadata: Json, workload: str) -> None:
+def test_rollout_workload_of_a_pod(metadata: Json, workload: str) -> None:
     for owner in metadata.get("ownerReferences", ()):
         owner["controller"] = True
     assert rollout_workload(parse_pod({"metadata": metadata, "spec": {}})) == workload
 
 
 @given(st.integers(0, 100), st.text(max_size=8), st.text(max_size=20), st.text(max_size=20))
-def test_who_is_in_a_share_is_in_every_larger_one(percent: int, seed: str, namespace: str, workload: str) -> None:
+def test_a_workload_of_a_share_is_in_every_larger_share(percent: int, seed: str, namespace: str, workload: str) -> None:
     taken = [Rollout(size, seed).includes(namespace, workload) for size in range(101)]
     assert taken == sorted(taken)
     assert not taken[0]
@@ -102,7 +102,7 @@ def test_a_condition_that_fails_rejects_no_pod_outside_the_share() -> None:
     assert codes(ask(bad(), match + rolled(0))) == ["audit GPU-P201"]
 
 
-def test_a_template_is_reported_what_its_pods_will_hear() -> None:
+def test_a_template_is_reported_the_findings_of_its_pods() -> None:
     template = bad().build()
     for number in range(8):
         name = f"serve-{number}"

@@ -134,7 +134,7 @@ ADVICE = {
 
 
 @pytest.mark.parametrize(("text", "gpus", "pods", "want"), ADVICE.values(), ids=ADVICE)
-def test_the_fix_says_wait_only_if_waiting_can_help(text: str, gpus: int, pods: list[Json], want: str) -> None:
+def test_the_fix_suggests_waiting_only_if_it_can_help(text: str, gpus: int, pods: list[Json], want: str) -> None:
     (found,) = ask(make_pod().gpus(gpus), text, view=view_of(*WORLD, *pods)).findings
     assert found.fix == want
 
@@ -186,7 +186,7 @@ def test_an_update_is_charged_nothing() -> None:
     assert codes(resize) == [], "GPUs cannot be resized"
 
 
-def test_what_was_admitted_a_moment_ago_counts_and_the_same_pod_once() -> None:
+def test_recently_admitted_pods_count_once() -> None:
     view = view_of(*WORLD).with_reservation(QuotaReservation("u1", "other", ((("NVIDIA-A100-SXM4-80GB",), 1000),), 0.0))
     view = view.with_reservation(QuotaReservation("u1", "other", (((), 1000),), 1.0))
     assert codes(ask(TWO, shared(3000), view=view)) == []

@@ -191,7 +191,7 @@ def test_fields_next_to_the_containers_have_their_places() -> None:
     assert template.field_path(("spec", "tolerations")) == ("spec", "template", "spec", "tolerations")
 
 
-def test_what_a_workflow_gives_to_all_its_pods() -> None:
+def test_workflow_pod_defaults() -> None:
     data = {
         "spec": {
             "volumes": [{"name": "all", "hostPath": {"path": "/dev"}}],

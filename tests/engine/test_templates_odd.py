@@ -61,7 +61,7 @@ NO_TEMPLATES: dict[str, tuple[Any, str]] = {
 
 
 @pytest.mark.parametrize(("value", "sentence"), NO_TEMPLATES.values(), ids=NO_TEMPLATES)
-def test_what_is_no_template_says_so(value: Any, sentence: str) -> None:
+def test_an_invalid_template_is_reported(value: Any, sentence: str) -> None:
     (template,) = read("apps", "Deployment", {"spec": {"template": value}})
     assert template.error.startswith(sentence)
     assert template.path == ("spec", "template")
@@ -85,7 +85,7 @@ def test_a_number_of_replicas_that_is_none_counts_as_one(value: Any) -> None:
 
 @settings(max_examples=100)
 @given(st.sampled_from(sorted(WORKLOAD_TEMPLATES)), odd_pods() | anything())
-def test_it_has_an_answer_for_anything_at_a_template_s_place(kind: tuple[str, str], value: Any) -> None:
+def test_any_value_at_a_template_path_is_handled(kind: tuple[str, str], value: Any) -> None:
     for path in WORKLOAD_TEMPLATES[kind]:
         found = read(*kind, standing(value, path), path)
         assert len(found) <= 1

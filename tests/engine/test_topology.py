@@ -109,7 +109,7 @@ def test_required_links_leave_the_nodes_that_have_them(case: Case) -> None:
     assert allowed(after, *case.nodes) == case.want
 
 
-def test_a_node_that_comes_later_is_held_to_it_too() -> None:
+def test_the_constraint_also_applies_to_later_nodes() -> None:
     after = topology(make_pod().gpus(4), "{nvlink: required}", JOINED)
     assert allowed(after, node("new"), node("small", 2), node("other", 8)) == {"other"}
 
@@ -151,7 +151,7 @@ def test_one_gpu_needs_no_link(section: str) -> None:
     assert topology(pod, section, whole_node(), L40S) == pod.build()
 
 
-def test_a_cluster_without_enough_links_says_how_many_there_are() -> None:
+def test_too_few_links_are_reported_with_their_number() -> None:
     decision = ask(make_pod().gpus(8), "mode: enforce\ntopology: {nvlink: required}", nodes=(whole_node(count=4), L40S))
     assert decision.patch == ()
     field = "spec.containers[0].resources.limits['nvidia.com/gpu']"
@@ -205,7 +205,7 @@ def test_an_init_container_takes_no_free_capacity_from_those_after_it() -> None:
     assert found["nodeAffinity"][REQUIRED]["nodeSelectorTerms"] == [{"matchExpressions": TOLD}]
 
 
-def test_islands_say_how_many_there_are_at_most() -> None:
+def test_islands_report_their_maximum_size() -> None:
     decision = ask(make_pod().gpus(8), "mode: enforce\ntopology: {nvlink: required}", nodes=(HALVES, BRIDGED))
     assert codes(decision) == ["warn GPU-T301"]
     assert "Request at most 4 GPUs." in str(decision.warnings[0])
@@ -233,7 +233,7 @@ SAYS: dict[str, tuple[PodMaker, str, str | None]] = {
 
 
 @pytest.mark.parametrize(("pod", "nvlink", "want"), SAYS.values(), ids=SAYS)
-def test_the_pod_says_what_it_needs(pod: PodMaker, nvlink: str, want: str | None) -> None:
+def test_the_pod_declares_its_need(pod: PodMaker, nvlink: str, want: str | None) -> None:
     after = topology(pod, f"{{nvlink: {nvlink}}}", JOINED, L40S)
     assert (after["metadata"].get("annotations") or {}).get(TOPOLOGY_ANNOTATION) == want
 
@@ -242,7 +242,7 @@ def test_the_pod_says_what_it_needs(pod: PodMaker, nvlink: str, want: str | None
     ("said", "kinds"),
     [("nvlink=required", {REQUIRED}), ("nvlink=ignored", set()), ("anything", {PREFERRED})],
 )
-def test_a_pods_own_word_counts_where_the_policy_leaves_it_a_choice(said: str, kinds: set[str]) -> None:
+def test_the_pod_annotation_applies_if_the_policy_allows_a_choice(said: str, kinds: set[str]) -> None:
     found = affinity(make_pod().gpus(4).annotate(TOPOLOGY_ANNOTATION, said), "{nvlink: preferred}", JOINED, L40S)
     assert set(found.get("nodeAffinity", {})) == kinds
 
@@ -294,7 +294,7 @@ def test_a_second_pass_adds_nothing(nvlink: str) -> None:
         assert topology(once, section, *nodes, in_domain("d")) == once
 
 
-def test_a_section_in_audit_mode_says_what_it_would_add() -> None:
+def test_a_section_in_audit_mode_reports_what_it_would_add() -> None:
     decision = ask(make_pod().gpus(4), "mode: warn\ntopology: {nvlink: required}", nodes=(JOINED, L40S))
     assert decision.patch == ()
     assert "would add nodeAffinity, topology" in str(decision.warnings[0])
@@ -304,7 +304,7 @@ def test_a_section_in_audit_mode_says_what_it_would_add() -> None:
     ("said", "want"),
     [("nvlink=sometimes", True), ("", True), ("nvlink=required", False), ("nvlink=ignored", False), (None, False)],
 )
-def test_a_word_that_nobody_understands_is_reported(said: str | None, want: bool) -> None:
+def test_an_unknown_value_is_reported(said: str | None, want: bool) -> None:
     pod = make_pod().gpus(1) if said is None else make_pod().gpus(1).annotate(TOPOLOGY_ANNOTATION, said)
 
     found = codes(ask(pod, "mode: enforce\ntopology: {nvlink: preferred}", nodes=(JOINED,)))

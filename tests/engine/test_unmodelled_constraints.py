@@ -79,7 +79,7 @@ def test_a_pod_that_may_run_anywhere_is_right_sized(pod: PodMaker) -> None:
     assert isinstance(ask(pod, SIZING, nodes=(whole_node(), mig_node())).outcome, OfferChoice)
 
 
-def test_a_node_that_takes_no_more_pods_has_no_slice_to_give() -> None:
+def test_a_node_at_its_pod_limit_offers_no_slice() -> None:
     full = mig_node()
     full["status"]["allocatable"]["pods"] = "1"
     running = make_pod("other").spec(nodeName="mig").build() | {"status": {"phase": "Running"}}
@@ -97,7 +97,7 @@ def test_a_compute_need_that_cannot_be_read_is_no_evidence(compute: str) -> None
     assert "GPU-R104" in [finding.code for finding in decision.warnings]
 
 
-def test_what_the_pod_says_as_a_whole_counts_against_limits() -> None:
+def test_pod_level_resources_count_against_limits() -> None:
     policy = 'mode: enforce\nlimits: {perPod: [{resource: cpu, max: "50"}]}'
     for extra in ({"resources": {"limits": {"cpu": "100"}}}, {"overhead": {"cpu": "100"}}):
         denials = ask(make_pod().gpus(1).spec(**extra), policy, nodes=(make_node("n"),)).denials

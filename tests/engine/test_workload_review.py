@@ -58,7 +58,7 @@ def test_an_audit_finding_of_a_workload_stays_an_audit_finding() -> None:
     assert codes(ask(workload("Deployment", bad()), ENV.replace("enforce", "audit"))) == ["audit GPU-S101"]
 
 
-def test_a_workload_is_reported_what_its_pods_will_become_and_is_not_changed() -> None:
+def test_a_workload_is_unchanged_and_gets_the_projection_of_its_pods() -> None:
     data = workload("Deployment", make_pod().gpus(1).needs("8Gi"), replicas=3)
     decision = ask(data, SIZING, nodes=NODES)
     assert codes(decision) == ["warn GPU-R101"]
@@ -76,7 +76,7 @@ REFUSED_PODS = {
 
 
 @pytest.mark.parametrize(("policy", "want"), REFUSED_PODS.values(), ids=REFUSED_PODS)
-def test_a_finding_of_a_workload_says_that_its_pods_will_be(policy: str, want: list[bool]) -> None:
+def test_a_finding_of_a_workload_refers_to_its_pods(policy: str, want: list[bool]) -> None:
     findings = ask(workload("Deployment", bad()), policy).findings
     assert [found.denies_pods for found in findings] == want
     assert all(found.mode is not PolicyMode.ENFORCE for found in findings)
@@ -138,7 +138,7 @@ NOTHING_IN_IT = {
 
 
 @pytest.mark.parametrize("data", NOTHING_IN_IT.values(), ids=NOTHING_IN_IT)
-def test_an_object_without_a_pod_in_it_comes_to_nothing(data: Json) -> None:
+def test_an_object_without_a_pod_has_no_findings(data: Json) -> None:
     decision = ask(data, ENV, FOUR)
     assert decision == Decision()
 
@@ -201,7 +201,7 @@ def test_a_match_condition_knows_that_no_step_of_a_workflow_is_started_again() -
 
 
 @pytest.mark.parametrize(("restart", "matches"), [("Never", False), ("Always", True)])
-def test_the_shipped_policy_of_notebooks_tells_a_workload_what_it_tells_its_pods(restart: str, matches: bool) -> None:
+def test_the_notebook_policy_reports_the_same_for_workloads_and_pods(restart: str, matches: bool) -> None:
     policies = policies_of((bundled_folder("policies") / "notebooks-time-sliced.yaml").read_text())
     view = view_of(make_namespace("team", **{"rightslice.dev/workload": "notebooks"}), *NODES)
     pod = make_pod().gpus(1).needs("8Gi").spec(restartPolicy=restart)

@@ -188,7 +188,7 @@ def test_gpus_of_a_new_pod_are_taken_before_the_report() -> None:
 
 
 @pytest.mark.parametrize("seen", [True, False])
-def test_unreported_pod_holds_what_each_container_got(seen: bool) -> None:
+def test_unreported_pod_holds_the_devices_of_each_container(seen: bool) -> None:
     crossed = report("n", 4, {(0, 2): 12, (1, 3): 12})
     ones = make_pod("ones").gpus(1).container("beside", resources={"limits": {"nvidia.com/gpu": "1"}})
     state = stand(gpu_node("n"), crossed, *([ones.spec(nodeName="n").build()] if seen else []))

@@ -96,7 +96,7 @@ async def test_a_server_that_is_not_there_is_named(tmp_path: Path) -> None:
             await client.get("/x")
 
 
-async def test_a_call_is_retried_when_the_server_asks_for_it(tmp_path: Path) -> None:
+async def test_a_call_is_retried_after_retry_after(tmp_path: Path) -> None:
     busy = refused(429, "TooManyRequests", Retry_After="1")
     async with playing(tmp_path, busy, said(POD)) as (server, client):
         start = asyncio.get_running_loop().time()
@@ -123,7 +123,7 @@ async def test_a_rejected_token_is_read_again_once(tmp_path: Path) -> None:
         assert [each.headers["Authorization"] for each in server.asked] == ["Bearer t0", "Bearer t1"]
 
 
-async def test_a_token_that_stays_refused_is_an_error(tmp_path: Path) -> None:
+async def test_a_token_that_stays_rejected_is_an_error(tmp_path: Path) -> None:
     denied = refused(401, "Unauthorized", "no")
     async with playing(tmp_path, denied, denied) as (server, client):
         with pytest.raises(ApiError) as caught:

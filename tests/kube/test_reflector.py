@@ -157,13 +157,13 @@ async def test_a_server_without_watchlist_is_listed_page_by_page(tmp_path: Path)
         ]
 
 
-async def test_an_old_store_says_in_the_stream_that_it_has_no_watchlist(tmp_path: Path) -> None:
+async def test_an_old_store_reports_missing_watch_list_in_the_stream(tmp_path: Path) -> None:
     script = stream(error(500, "InternalError"), END)
     async with watched(tmp_path, script, said({"metadata": {"resourceVersion": "9"}, "items": [thing("a")]})) as site:
         await site.has("a")
 
 
-async def test_a_server_that_never_says_that_this_was_all_is_listed(tmp_path: Path) -> None:
+async def test_a_server_without_an_initial_events_end_is_listed(tmp_path: Path) -> None:
     script = stream(event("ADDED", thing("a")), END)
     async with watched(tmp_path, script, said({"metadata": {"resourceVersion": "9"}, "items": [thing("a")]})) as site:
         await site.has("a")
@@ -227,7 +227,7 @@ async def test_a_connection_that_hangs_is_noticed(tmp_path: Path, monkeypatch: p
         assert "timed out" in str(site.broken[0])
 
 
-async def test_a_watch_that_is_open_again_is_contact_before_it_says_a_word(tmp_path: Path) -> None:
+async def test_a_reopened_watch_counts_as_contact_before_its_first_event(tmp_path: Path) -> None:
     async with watched(tmp_path, STARTED, refused(500), stream()) as site:
         await until(lambda: len(site.broken) == 1)
         await until(lambda: not site.state.error)
@@ -269,7 +269,7 @@ UNREAD = {
 
 
 @pytest.mark.parametrize("odd", UNREAD.values(), ids=UNREAD)
-async def test_an_object_that_became_odd_is_not_held_as_it_was(tmp_path: Path, odd: Json) -> None:
+async def test_an_object_that_became_invalid_is_dropped(tmp_path: Path, odd: Json) -> None:
     async with watched(tmp_path, STARTED, stream(odd, event("ADDED", thing("b", 7)))) as site:
         await site.has("b")
         assert (site.state.skipped, site.broken) == (1, [])
@@ -329,7 +329,7 @@ async def test_a_list_without_items_is_empty(tmp_path: Path) -> None:
         assert dict(site.store.items) == {}
 
 
-async def test_a_page_that_came_too_late_begins_the_list_again(tmp_path: Path) -> None:
+async def test_an_expired_page_restarts_the_list(tmp_path: Path) -> None:
     first = said({"metadata": {"resourceVersion": "9", "continue": "more"}, "items": [thing("gone meanwhile")]})
     again = said({"metadata": {"resourceVersion": "12"}, "items": [thing("a")]})
     async with watched(tmp_path, NO_STREAM, first, refused(410, "Expired"), again) as site:

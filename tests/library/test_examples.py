@@ -96,7 +96,7 @@ def test_each_example_has_a_story() -> None:
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
-def test_an_example_ends_as_its_story_says(file: Path, world: EvaluationContext) -> None:
+def test_an_example_has_the_documented_outcome(file: Path, world: EvaluationContext) -> None:
     story, checked = STORIES[file.stem], evaluate_object(the_object(file), world)
     assert {found.code for found in checked.decision.denials} == story.denied
     assert {found.code for found in checked.decision.warnings} >= story.warned
@@ -108,7 +108,7 @@ def test_an_example_ends_as_its_story_says(file: Path, world: EvaluationContext)
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
-def test_an_example_that_was_shaped_is_shaped_no_further(file: Path, world: EvaluationContext) -> None:
+def test_a_right_sized_example_is_not_changed_again(file: Path, world: EvaluationContext) -> None:
     entry = the_object(file)
     first = evaluate_object(entry, world)
     second = evaluate_object(SourceObject(after(first), entry.document, entry.prefix), world)

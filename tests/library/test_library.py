@@ -43,7 +43,7 @@ def test_each_policy_has_a_section_in_the_documentation(file: Path) -> None:
     assert f"\n## {file.stem}\n" in (ROOT / "docs" / "policies.md").read_text()
 
 
-def test_the_shipped_exception_loads_beside_the_guard() -> None:
+def test_the_shipped_exception_loads_with_the_guard() -> None:
     loaded = load_files(POLICIES / "guard.yaml", ROOT / "examples" / "exceptions" / "nccl-debug.yaml")
     assert loaded.policies is not None
     assert [exemption.name for exemption in loaded.policies.exemptions] == ["nccl-debug"]

@@ -99,7 +99,7 @@ def test_unusable_free_part_is_worth_nothing() -> None:
     assert TabScorer(site(), WorkloadMix({SHARE: 1})).node_values(rows([490] + [0] * 7))[0] == 0
 
 
-def test_share_goes_where_it_fills_a_free_part() -> None:
+def test_share_is_placed_where_it_fills_a_partial_gpu() -> None:
     tab = TabScorer(site(), SHARES)
     before = tab.node_values(rows([500, 1000]))[0]
     hole, idle = tab.node_values(rows([0, 1000], cores=63))[0], tab.node_values(rows([500, 500], cores=63))[0]

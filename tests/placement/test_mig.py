@@ -206,7 +206,7 @@ def test_best_start(
     assert best_start(MigCardValue(of, mix), name, mask) == start
 
 
-def test_empty_card_is_worth_its_whole_if_it_can_be_filled() -> None:
+def test_empty_gpu_counts_fully_if_it_can_be_filled() -> None:
     assert MigCardValue(known(A100), {"7g.80gb": 1}).value_of(0) == pytest.approx(1000)
     assert MigCardValue(known(A100), {"7g.80gb": 1}).value_of(1) == 0
     assert MigCardValue(known(A100), {"7g.80gb": 1}).value_change("7g.80gb", 0, 0) == pytest.approx(-1000)

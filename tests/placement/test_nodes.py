@@ -141,7 +141,7 @@ def test_unknown_layouts_are_equal() -> None:
     assert {each.score for each in ranked(on, make_pod().asks("nvidia.com/mig-1g.10gb", "1"))} == {0.0}
 
 
-def test_gang_goes_to_the_smallest_domain_that_fits() -> None:
+def test_gang_is_placed_in_the_smallest_sufficient_domain() -> None:
     clique = "nvidia.com__gpu.clique"
     nodes = [
         gpu_node(f"{c}{i}", 4, "NVIDIA-GB200", **{clique: c})
@@ -279,7 +279,7 @@ def test_without_an_agent_joined_means_any_choice() -> None:
     assert order(on, strict) == ["h"]
 
 
-def test_repartitioning_is_suggested_where_it_helps() -> None:
+def test_repartitioning_is_suggested_if_it_helps() -> None:
     node = mig_node("n", small=2, large=1)
     cut = {0: [("1g.10gb", 0, ""), ("1g.10gb", 1, ""), ("3g.40gb", 4, "team/a")]}
     on = placing(node, report("n", 1, {}, cut=cut), running("a", "n", "nvidia.com/mig-3g.40gb"))

@@ -86,7 +86,7 @@ def test_equally_scored_shares_go_to_the_fullest_gpu_or_to_the_lowest() -> None:
     assert ScoreTable(rooms_with(one, free), SCORERS[ScoringStrategy.FGD](one, mix)).choose_gpus(0, SHARE) == (0,)
 
 
-def test_tab_puts_a_share_on_the_gpu_whose_free_part_it_fills() -> None:
+def test_table_places_a_share_on_the_gpu_it_fills() -> None:
     one = site(machine(gpus=3))
 
     assert ScoreTable(rooms_with(one, [[1000, 700, 500]]), SCORERS[ScoringStrategy.TAB](one, MIX)).choose_gpus(

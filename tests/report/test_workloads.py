@@ -425,7 +425,7 @@ def test_without_any_price_there_is_no_sum() -> None:
     assert "0.86 GPUs, no price" in "\n".join(recommendation_table(rows_of(pods, bare), prices=bare))
 
 
-def test_a_sum_over_some_of_the_gpus_says_over_how_many() -> None:
+def test_a_partial_sum_reports_its_number_of_gpus() -> None:
     found = compute_utilization(NODES, rows_of(cluster(), nodes=NODES), PRICES)
     [line] = [line for line in utilization_lines(found) if line.startswith("Cost per hour")]
     assert "36.00 USD for the 12 of 14 GPUs that have a price; wasted" in line

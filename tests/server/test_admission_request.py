@@ -142,7 +142,7 @@ REFUSED: dict[str, tuple[bytes, str]] = {
 
 
 @pytest.mark.parametrize(("body", "words"), REFUSED.values(), ids=REFUSED)
-def test_refused(body: bytes, words: str) -> None:
+def test_invalid_input_is_rejected(body: bytes, words: str) -> None:
     with pytest.raises(ReviewError, match=words) as caught:
         parse_review(body)
     assert len(str(caught.value)) <= 256
@@ -150,7 +150,7 @@ def test_refused(body: bytes, words: str) -> None:
 
 
 @pytest.mark.parametrize(("body", "words"), REFUSED.values(), ids=REFUSED)
-def test_refused_from_an_api_server_too_once_it_is_looked_at_whole(body: bytes, words: str) -> None:
+def test_rejected_from_an_api_server_when_the_whole_object_is_read(body: bytes, words: str) -> None:
     with pytest.raises(ReviewError, match=words):
         parse_api_server_review(body).load_object()
 
@@ -261,7 +261,7 @@ json_values = st.recursive(
 
 @settings(max_examples=200)
 @given(json_values, st.booleans(), st.booleans())
-def test_decoding_is_exact_however_it_is_written(value: Any, ascii_only: bool, spaced: bool) -> None:
+def test_decoding_is_exact_for_every_notation(value: Any, ascii_only: bool, spaced: bool) -> None:
     separators = (", ", ": ") if spaced else (",", ":")
     body = json.dumps(value, ensure_ascii=ascii_only, separators=separators).encode()
     decoded = strict_json.decode_strict_json(body)

@@ -65,7 +65,7 @@ def _response(content: bytes) -> dict[str, Any]:
     return response
 
 
-def test_a_decision_of_nothing_says_nothing() -> None:
+def test_an_empty_decision_adds_nothing_to_the_response() -> None:
     assert mutated(Decision()) == judged(Decision()) == {"uid": "u-1", "allowed": True}
 
 
@@ -79,7 +79,7 @@ def test_mutate_patches_and_never_denies() -> None:
     assert "status" not in response
 
 
-def test_mutate_tells_of_its_own_work_alone() -> None:
+def test_mutate_reports_only_its_own_changes() -> None:
     response = mutated(EVERYTHING)
     assert [line[1:9] for line in response["warnings"]] == ["GPU-R101", "GPU-R102"]
     assert response["auditAnnotations"] == {
@@ -183,7 +183,7 @@ findings = st.builds(
 
 @settings(max_examples=200)
 @given(st.lists(findings, max_size=30), st.text(max_size=40))
-def test_whatever_is_found_an_api_server_passes_it_on(found: list[Finding], policy: str) -> None:
+def test_any_response_is_within_the_api_servers_limits(found: list[Finding], policy: str) -> None:
     decision = Decision(findings=tuple(found), policies=(policy,))
     for response in (mutated(decision), judged(decision), judged(decision, of_workload())):
         warnings = response.get("warnings", [])

@@ -54,7 +54,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("request_", REFUSED.values(), ids=REFUSED)
-def test_is_refused_and_closed(site: Site, request_: bytes) -> None:
+def test_bad_requests_are_rejected_and_closed(site: Site, request_: bytes) -> None:
     talk = site.talk()
     talk.send(request_)
     answer = talk.read()

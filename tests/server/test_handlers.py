@@ -105,7 +105,7 @@ def test_an_unknown_namespace_of_a_complete_view_is_rejected() -> None:
         assert site.judge(review(namespace="team")).status == 200
 
 
-def test_a_delete_is_allowed_without_a_word() -> None:
+def test_a_delete_is_allowed_without_a_message() -> None:
     body = review(operation="DELETE", oldObject=make_pod().gpus(1).build())
     body["request"]["object"] = None
     with serving() as site:
@@ -154,7 +154,7 @@ def looking_at_the_whole(request: AdmissionRequest, *_: object) -> Decision:
     return Decision()
 
 
-def test_a_key_twice_is_refused_even_from_an_api_server_where_the_whole_object_is_looked_at() -> None:
+def test_a_duplicate_key_is_rejected_when_the_whole_object_is_read() -> None:
     body = encoded(review()).replace(b'"spec"', b'"spec":{},"spec"', 1)
     with serving(looking_at_the_whole) as site:
         answer = site.ask(post("/validate", body, "User-Agent: kube-apiserver-admission"))

@@ -91,7 +91,7 @@ def test_a_new_certificate_is_served_and_open_connections_stay(cluster: Cluster)
         assert answer.status == 200
 
 
-def test_without_permissions_it_lists_them_and_is_not_ready(cluster: Cluster) -> None:
+def test_missing_permissions_are_listed_and_make_it_unready(cluster: Cluster) -> None:
     sentence = 'secrets "rightslice-tls" is forbidden: User "x" cannot get resource "secrets"'
     client = Client(cluster, ApiError(f"GET {SECRET.path}", 403, "Forbidden", sentence))
     with managing_in(cluster, client) as site:

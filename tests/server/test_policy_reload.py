@@ -198,7 +198,7 @@ def following(path: Path | None, objects: Objects) -> Iterator[Site]:
         yield site
 
 
-def test_objects_come_and_go_beside_files(folder: Path) -> None:
+def test_objects_are_added_and_removed_next_to_files(folder: Path) -> None:
     objects = Objects()
     with following(folder, objects) as site:
         objects.set("GPUPolicy/o", POLICY.format(name="o"))
@@ -309,7 +309,7 @@ def test_a_new_process_accepts_an_empty_set_only_without_objects(held: dict[str,
             assert site.figure("rightslice_active_policies") == 1
 
 
-def test_tests_beside_policies_are_passed_over(folder: Path) -> None:
+def test_policy_tests_next_to_policies_are_skipped(folder: Path) -> None:
     (folder / "tests").mkdir()
     (folder / "tests" / "first.yaml").write_text(
         "apiVersion: rightslice.dev/v1alpha1\nkind: GPUPolicyTest\nmetadata: {name: first}\npolicies: []\ncases: []\n"
@@ -321,7 +321,7 @@ def test_one_file_may_be_named(folder: Path) -> None:
     assert len(read_policies(PolicyFiles((folder / "first.yaml",)), load_policies).policies) == 1
 
 
-def test_a_folder_that_is_not_there_says_so(tmp_path: Path) -> None:
+def test_a_missing_folder_is_reported(tmp_path: Path) -> None:
     with pytest.raises(NoPoliciesError, match="must be a folder or file of policies"):
         read_policies(PolicyFiles((tmp_path / "nowhere",)), load_policies)
 
@@ -420,7 +420,7 @@ def test_invalid_files_keep_the_last_certificate(tmp_path: Path, spoil: object) 
         assert b"[+]certificate files in use" in page.body
 
 
-def test_old_protocols_are_refused() -> None:
+def test_old_protocols_are_rejected() -> None:
     with serving() as site:
         old = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         old.check_hostname = False

@@ -58,14 +58,14 @@ def test_an_unchanged_status_is_not_written_again() -> None:
     assert ready_status(policy(KNOWN), None, NOW) is None
 
 
-def test_one_that_does_not_load_says_where() -> None:
+def test_an_invalid_policy_reports_its_location() -> None:
     condition = ready(ready_status(policy(KNOWN), INVALID, NOW))
 
     assert (condition["status"], condition["reason"], condition["message"]) == ("False", *INVALID)
     assert condition["lastTransitionTime"] == "2026-06-01T12:00:00Z"
 
 
-def test_one_whose_name_a_file_has_says_so() -> None:
+def test_a_policy_shadowed_by_a_file_is_reported() -> None:
     assert ready(ready_status(policy(KNOWN), FILE_WINS, NOW))["reason"] == "OverriddenByFile"
 
 
@@ -77,7 +77,7 @@ EXCEPTIONS = {
 
 
 @pytest.mark.parametrize(("ends", "status", "reason"), EXCEPTIONS.values(), ids=EXCEPTIONS)
-def test_an_exception_says_when_it_is_over(ends: str, status: str, reason: str) -> None:
+def test_an_exception_reports_its_expiration(ends: str, status: str, reason: str) -> None:
     condition = ready(ready_status(policy() | {"spec": {"expirationTime": ends}}, None, NOW))
 
     assert (condition["status"], condition["reason"]) == (status, reason)

@@ -131,7 +131,7 @@ def test_sigterm_drains_and_exits_with_0(tmp_path: Path) -> None:
         assert json.loads(process.lines[-1])["event"] == "stopped"
 
 
-def test_a_second_signal_ends_it_at_once(tmp_path: Path) -> None:
+def test_a_second_signal_ends_the_server_at_once(tmp_path: Path) -> None:
     with running(tmp_path, "--drain-seconds", "60") as process:
         assert process.port
         process.popen.send_signal(signal.SIGTERM)
@@ -166,7 +166,7 @@ def test_a_low_limit_of_open_files_keeps_spare_descriptors(tmp_path: Path) -> No
             newcomer.send(REQUEST)
 
 
-def test_it_is_ready_soon_and_small(tmp_path: Path) -> None:
+def test_the_server_starts_fast_and_uses_little_memory(tmp_path: Path) -> None:
     start = time.monotonic()
     with running(tmp_path) as process:
         talk = Talk(process.port)

@@ -141,7 +141,7 @@ async def test_a_changed_spec_restarts_the_rollout() -> None:
     assert (shared.condition["status"], shared.condition["observedGeneration"]) == ("False", 2)
 
 
-async def test_conditions_of_others_stay_and_a_conflict_is_tried_again() -> None:
+async def test_conditions_of_others_stay_and_a_conflict_is_retried() -> None:
     shared = Shared()
     ready = {"type": "Ready", "status": "True"}
     shared.stored["status"] = {"conditions": [ready]}

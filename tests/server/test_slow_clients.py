@@ -52,7 +52,7 @@ def test_a_stalled_request_gets_408_and_its_connection_is_closed(site: Site, sen
     assert time.monotonic() - start > ALLOWED - 0.1
 
 
-def test_a_client_that_says_nothing_after_the_handshake_is_closed(site: Site) -> None:
+def test_a_silent_client_is_closed_after_the_handshake(site: Site) -> None:
     assert site.talk().read() is None
 
 

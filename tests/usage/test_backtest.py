@@ -27,7 +27,7 @@ def asked(trace: list[Pod]) -> list[Decision]:
     return decisions(trace)
 
 
-def test_the_protocol_finds_what_was_published(trace: list[Pod], asked: list[Decision]) -> None:
+def test_the_protocol_reproduces_the_published_results(trace: list[Pod], asked: list[Decision]) -> None:
     assert (len(trace), sum(pod.at.size for pod in trace)) == (144, 161_413)
     assert (len({each.pod.name for each in asked}), len(asked)) == (128, 2415)
 
@@ -53,7 +53,7 @@ def cut(pod: Pod, until: float) -> Pod:
     return pod._replace(used=np.where(pod.at <= until, pod.used, 1.0))
 
 
-def test_no_limit_knows_what_comes_after_it() -> None:
+def test_limits_use_only_earlier_data() -> None:
     pods = made()
     moment = float(pods[0].at[0]) + 6 * HOUR
     told_all = [each for each in decisions(pods) if each.at + HOUR <= moment]
