@@ -99,7 +99,7 @@ def test_agent_reports_are_used(plane: Plane, kind: None, train: str, reader: Pa
         assert [each["largestIsland"] for each in rows if each["name"] == train] == [1], "a link whose end is taken"
 
         role(plane, RULES[:1])
-        eventually(lambda: "which GPUs of a node are free is not known" in rightslice("capacity", *where).stderr)
+        eventually(lambda: "which GPUs of a node are free is unknown" in rightslice("capacity", *where).stderr)
     finally:
         plane.api.delete(f"{GPUNODES}/{train}")
 
@@ -126,7 +126,7 @@ def test_place_and_simulate_use_the_live_cluster(plane: Plane, train: str, names
         return [json.loads(each.stdout) for each in ran], [json.loads(each.stdout) for each in again]
 
     (placed, _), _ = eventually(live_and_saved, until=lambda told: told[0] == told[1], within=60)
-    assert train in placed["pods"][0]["refused"]
+    assert train in placed["pods"][0]["rejected"]
 
 
 def test_an_unreachable_cluster_exits_with_3(tmp_path: Path) -> None:

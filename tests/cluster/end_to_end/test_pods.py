@@ -48,7 +48,7 @@ def test_a_right_sized_pod_is_scheduled_on_a_mig_node_and_runs(site: Installatio
     assert json.loads(pod["metadata"]["annotations"]["rightslice.dev/decision"])["resource"] == SLICE
 
 
-SEEN = read("docs/install.md").partition("## What people see")[2].partition("\n## ")[0]
+SEEN = read("docs/install.md").partition("## What users see")[2].partition("\n## ")[0]
 SHOWN = dict(re.findall(r"^\$ kubectl apply -f (\S+)\n(.*?)^```", SEEN, re.MULTILINE | re.DOTALL))
 
 
