@@ -17,7 +17,7 @@ MAKES = {"Deployment": ("apps/v1", "ReplicaSet"), "CronJob": JOB, "JobSet": JOB}
 ORDINAL = "batch.kubernetes.io/job-completion-index"
 
 
-def owned(template: Json, workload: Json) -> Json:
+def with_owner_reference(template: Json, workload: Json) -> Json:
     """The metadata and spec of a pod of a workload.
 
     Args:

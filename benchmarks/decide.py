@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from benchmarks.api_objects import Json, as_applied, as_stored, review_bytes
-from benchmarks.controller_pods import owned
+from benchmarks.controller_pods import with_owner_reference
 from benchmarks.fleet import grown_view
 from webhook.cache.bundled_files import bundled_folder
 from webhook.documents.reader import read_documents
@@ -75,7 +75,7 @@ def pods_of(data: Json, policies: PolicySet) -> list[Json]:
     """Yield the pods of an object: itself, or one for each of its templates."""
     if data.get("kind") == "Pod":
         return [as_stored(data, NAMESPACE)]
-    return [as_stored(owned(dict(one.data), data), NAMESPACE) for one in templates_of(data, policies)]
+    return [as_stored(with_owner_reference(dict(one.data), data), NAMESPACE) for one in templates_of(data, policies)]
 
 
 def templates_of(data: Json, policies: PolicySet) -> list[PodTemplate]:

@@ -131,7 +131,7 @@ def fill(inventory: NodeInventory, rng: random.Random, *, domains: bool) -> list
     return tenants
 
 
-def asking(rng: random.Random, *, gangs: bool) -> Iterator[bytes]:
+def extender_requests(rng: random.Random, *, gangs: bool) -> Iterator[bytes]:
     """The bodies that a scheduler sends: pods of many shapes, every node a candidate."""
     names = [name_of(node) for node in range(NODES)]
     turn = 0
@@ -185,7 +185,7 @@ def main(gangs: bool) -> int:
     made = (time.process_time() - start) * 1000
     gc.collect()
     gc.freeze()
-    happen, bodies = events(standing.inventory, tenants, rng), asking(rng, gangs=gangs)
+    happen, bodies = events(standing.inventory, tenants, rng), extender_requests(rng, gangs=gangs)
     both, plain, taken = [], [], []
     for turn in range(ROUNDS):
         happen()

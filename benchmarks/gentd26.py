@@ -53,7 +53,7 @@ def archive_in(folder: Path) -> Path:
     return folder / f"{FILE}.tar.gz"
 
 
-def read(folder: Path) -> list[Pod]:
+def read_trace(folder: Path) -> list[Pod]:
     """Return every pod of the trace."""
     with tarfile.open(archive_in(folder)) as archive:
         inside = archive.extractfile(f"{FILE}.csv")
@@ -65,7 +65,7 @@ def read(folder: Path) -> list[Pod]:
     return [Pod(name, *np.array(sorted(each)).T) for name, each in samples.items()]
 
 
-def made(seed: int = 7) -> list[Pod]:
+def synthetic_trace(seed: int = 7) -> list[Pod]:
     """Generate twelve pods over ten hours that sometimes need more, for runs without a trace."""
     rng = np.random.default_rng(seed)
     at = STEP * np.arange(600.0)

@@ -152,7 +152,7 @@ def of_process(site: Site) -> list[Figure]:
     command += ["--listen", f"127.0.0.1:{port}", "--self-signed", "--log-level", "error"]
     start = time.monotonic()
     with ending(subprocess.Popen(command)) as process:
-        until(lambda: said(port, "/readyz") == "ok\n")
+        until(lambda: fetch_page(port, "/readyz") == "ok\n")
         ready, used = time.monotonic() - start, used_by(process.pid)
         time.sleep(QUIET_SECONDS)
         resident = status(process.pid, "VmRSS")
@@ -174,12 +174,12 @@ def relisted(site: Site, pid: int, port: int) -> float:
     """Return the peak memory in MiB while everything is listed a second time."""
     Path(f"/proc/{pid}/clear_refs").write_text("5")
     site.post("/expire")
-    until(lambda: 'rightslice_watch_lists_total{resource="pods"} 2.0' in said(port, "/metrics"))
+    until(lambda: 'rightslice_watch_lists_total{resource="pods"} 2.0' in fetch_page(port, "/metrics"))
     time.sleep(QUIET_SECONDS)
     return status(pid, "VmHWM")
 
 
-def said(port: int, path: str) -> str:
+def fetch_page(port: int, path: str) -> str:
     """Return the response of the server; "" for an error."""
     context = ssl.create_default_context()
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE

@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 
 from benchmarks.api_objects import Json, as_stored, review_bytes
-from benchmarks.controller_pods import indexed, owned, uid_by
+from benchmarks.controller_pods import indexed, uid_by, with_owner_reference
 
 NAMESPACE = "team-vision"
 """A namespace of the demo cluster that has opted in to right-sizing."""
@@ -49,13 +49,13 @@ def _of_job(workload: int, number: int) -> Json:
     """Return a pod of an indexed Job."""
     job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": f"train-{workload}"}}
     template = {"metadata": _metadata(workload), "spec": _spec(workload) | {"restartPolicy": "Never"}}
-    return indexed(owned(template, job), number)
+    return indexed(with_owner_reference(template, job), number)
 
 
 def _of_deployment(workload: int) -> Json:
     """Return a pod of a Deployment's ReplicaSet."""
     deployment = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": f"serve-{workload}"}}
-    return owned({"metadata": _metadata(workload), "spec": _spec(workload)}, deployment)
+    return with_owner_reference({"metadata": _metadata(workload), "spec": _spec(workload)}, deployment)
 
 
 def _metadata(workload: int) -> Json:

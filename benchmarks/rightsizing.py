@@ -18,7 +18,18 @@ from typing import NamedTuple
 import numpy as np
 
 from benchmarks import baselines
-from benchmarks.gentd26 import CARD_MIB, WHERE, Decision, Pod, Score, archive_in, decisions, made, read, score
+from benchmarks.gentd26 import (
+    CARD_MIB,
+    WHERE,
+    Decision,
+    Pod,
+    Score,
+    archive_in,
+    decisions,
+    read_trace,
+    score,
+    synthetic_trace,
+)
 from benchmarks.hourly_limits import Chosen, chosen, pool_of
 from webhook.usage.usage_windows import Floats
 
@@ -58,7 +69,7 @@ def baseline_limits(asked: list[Decision], pods: list[Pod]) -> dict[str, Floats]
     }
 
 
-def told(found: Score) -> tuple[str, str, str, str]:
+def format_score(found: Score) -> tuple[str, str, str, str]:
     """Format a score to the published digits."""
     return f"{found.overrun:.2f}", f"{found.pods:.1f}", f"{found.limit:.1f}", f"{found.slack:.1f}"
 
@@ -121,9 +132,9 @@ def knobs_of_all(asked: list[Decision], found: Chosen, on_rungs: Chosen) -> dict
 def faults(scores: dict[str, Score], own: dict[float, Score]) -> list[str]:
     """Return the failed checks."""
     wrong = [
-        f"{name}: {', '.join(told(scores[name]))}, published as {', '.join(want)}"
+        f"{name}: {', '.join(format_score(scores[name]))}, published as {', '.join(want)}"
         for name, want in PUBLISHED.items()
-        if any(said and said != is_ for said, is_ in zip(want, told(scores[name]), strict=True))
+        if any(said and said != is_ for said, is_ in zip(want, format_score(scores[name]), strict=True))
     ]
     for overrun, slack in AIMS:
         if not any(one.overrun <= overrun and one.slack <= slack for one in own.values()):
@@ -135,7 +146,7 @@ def report_baselines(scores: dict[str, Score]) -> None:
     """Print the rules without a parameter."""
     print("| rule | overrun, % of pod-hours | pods ever hit, % | mean limit, GiB | slack, % |\n" + "|---" * 5 + "|")
     for name, found in scores.items():
-        print(f"| {name} | {' | '.join(told(found))} |")
+        print(f"| {name} | {' | '.join(format_score(found))} |")
 
 
 def report_own(asked: list[Decision], ways: dict[str, Chosen], draws: Floats) -> None:
@@ -166,7 +177,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     folder = parser.parse_args(arguments).trace
     if folder and not archive_in(folder).is_file():
         parser.error(f"--trace: must be a folder of the trace, found no {archive_in(folder)}. It is at {WHERE}")
-    pods = read(folder) if folder else made()
+    pods = read_trace(folder) if folder else synthetic_trace()
     asked = decisions(pods)
     if folder is None:
         print(f"No --trace: {len(pods)} made pods. The real ones: {WHERE}.\n")

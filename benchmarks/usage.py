@@ -26,7 +26,7 @@ import msgspec
 
 from tests.controlplane.build import prometheus_program
 from tests.usage.exporter import Sample
-from tests.usage.fleets import Use, dcgm, owned
+from tests.usage.fleets import Use, dcgm, owner_samples
 from tests.usage.prometheus import PrometheusServer, now
 from webhook.model.usage import ObservedUsage, UsageView
 from webhook.usage.loader import FRAME_LENGTH, WORKER_MODULE, LoadedUsage, UsageRequest, load_usage
@@ -52,7 +52,7 @@ def gpus(containers: int, hours: int, end: float) -> Iterator[Sample]:
 def owners(containers: int, end: float) -> Iterator[Sample]:
     """Yield their owners."""
     for i in range(containers):
-        yield from owned(f"p{i}", [("StatefulSet", f"w{i}")], end, namespace=f"team-{i % 50}")
+        yield from owner_samples(f"p{i}", [("StatefulSet", f"w{i}")], end, namespace=f"team-{i % 50}")
 
 
 def cpu(who: int) -> float:

@@ -115,7 +115,7 @@ def ask(
     return decide(request_of(data, **fields), policies_of(*texts), seen, usage, now)
 
 
-def shaped(pod: PodMaker | Json, decision: Decision) -> Json:
+def apply_patch(pod: PodMaker | Json, decision: Decision) -> Json:
     """Return the object after the patch, applied by the jsonpatch library."""
     data = pod if isinstance(pod, dict) else pod.build()
     operations: Any = list(decision.patch)

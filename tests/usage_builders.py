@@ -9,7 +9,7 @@ from webhook.model.usage import RISKS_PPM, ObservedUsage, UsageView
 CARD_MIB = 81_920
 
 
-def observed(memory_mib: int, **fields: Any) -> ObservedUsage:
+def observed_usage(memory_mib: int, **fields: Any) -> ObservedUsage:
     """Return usage that never went, and with certainty never goes, above some memory."""
     plain: dict[str, Any] = {
         "memory_mib": memory_mib,
@@ -22,7 +22,7 @@ def observed(memory_mib: int, **fields: Any) -> ObservedUsage:
     return ObservedUsage(**(plain | fields))
 
 
-def seen(workload: str, **containers: ObservedUsage) -> UsageView:
+def workload_usage(workload: str, **containers: ObservedUsage) -> UsageView:
     """Return the usage of the containers of one workload of "team"; running out costs as much as a card for an hour."""
     uses = {("team", workload, name): use for name, use in containers.items()}
     return UsageView(uses, prices=((1, 1000),))

@@ -52,7 +52,7 @@ class Kubelet:
 
 
 @asynccontextmanager
-async def serving(kubelet: Kubelet, socket: Path) -> AsyncIterator[None]:
+async def serve_kubelet(kubelet: Kubelet, socket: Path) -> AsyncIterator[None]:
     """Serve until the block ends; the socket goes with it, as with a kubelet that restarts."""
     server = grpc.aio.server()
     handler = grpc.unary_unary_rpc_method_handler(kubelet._list)

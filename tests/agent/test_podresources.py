@@ -9,7 +9,7 @@ from pathlib import Path
 import grpc
 import pytest
 
-from tests.agent.kubelet import Kubelet, serving
+from tests.agent.kubelet import Kubelet, serve_kubelet
 from webhook.agent.device_owners import DeviceOwners, KubeletUnavailableError, PodResourcesClient
 
 GPU = "nvidia.com/gpu"
@@ -44,7 +44,7 @@ async def test_each_device_has_its_pods(asking: PodResourcesClient, socket: Path
         ("team-c", "serve", {"nvidia.com/gpu.shared": ["GPU-2::1"]}),
         ("team-c", "web", {}),
     ]
-    async with serving(kubelet, socket):
+    async with serve_kubelet(kubelet, socket):
         assert await asking.device_owners() == {
             "GPU-0": ("team-a/train",),
             "GPU-1": ("team-a/train",),
@@ -57,7 +57,7 @@ async def test_each_device_has_its_pods(asking: PodResourcesClient, socket: Path
 async def test_answer_larger_than_four_mebibytes_is_accepted(asking: PodResourcesClient, socket: Path) -> None:
     kubelet = Kubelet()
     kubelet.pods = [("n" * 60, f"pod-{i}", {GPU: [f"GPU-{i}-{j}" + "x" * 90 for j in range(16)]}) for i in range(3000)]
-    async with serving(kubelet, socket):
+    async with serve_kubelet(kubelet, socket):
         assert len(await asking.device_owners()) == 48_000
 
 
@@ -69,18 +69,18 @@ async def test_missing_kubelet_is_unavailable(asking: PodResourcesClient) -> Non
 async def test_restarted_kubelet_is_reconnected(asking: PodResourcesClient, socket: Path) -> None:
     kubelet = Kubelet()
     kubelet.pods = [("team-a", "one", {GPU: ["GPU-0"]})]
-    async with serving(kubelet, socket):
+    async with serve_kubelet(kubelet, socket):
         await asking.device_owners()
     with pytest.raises(KubeletUnavailableError):
         await asking.device_owners()
     kubelet.pods = [("team-a", "two", {GPU: ["GPU-0"]})]
-    async with serving(kubelet, socket):
+    async with serve_kubelet(kubelet, socket):
         assert await until_it_answers(asking) == {"GPU-0": ("team-a/two",)}
 
 
 async def test_rate_limited_kubelet_is_unavailable(asking: PodResourcesClient, socket: Path) -> None:
     kubelet = Kubelet()
     kubelet.code = grpc.StatusCode.RESOURCE_EXHAUSTED
-    async with serving(kubelet, socket):
+    async with serve_kubelet(kubelet, socket):
         with pytest.raises(KubeletUnavailableError, match="RESOURCE_EXHAUSTED: rejected"):
             await asking.device_owners()

@@ -56,7 +56,7 @@ def library() -> EvaluationContext:
     return EvaluationContext(policies=loaded.policies, view=read_snapshot_view("demo"), now=NOW)
 
 
-def judged(data: Any, world: EvaluationContext) -> CheckResult:
+def evaluate_data(data: Any, world: EvaluationContext) -> CheckResult:
     """Evaluate one object as from a JSON file."""
     [entry] = parse_objects("f.json", orjson.dumps(data))
     [result] = evaluate_all([entry], world)
@@ -100,7 +100,7 @@ BAD_PODS: dict[str, tuple[Any, str]] = {
 
 @pytest.mark.parametrize(("pod", "code"), BAD_PODS.values(), ids=BAD_PODS)
 def test_an_invalid_gpu_amount_is_denied(pod: Any, code: str, world: EvaluationContext) -> None:
-    result = judged(pod, world)
+    result = evaluate_data(pod, world)
     codes = {found.finding.code for found in result.findings}
     assert result.verdict is CheckVerdict.DENIED
     assert code in codes
@@ -110,7 +110,7 @@ def test_an_invalid_gpu_amount_is_denied(pod: Any, code: str, world: EvaluationC
 def test_requests_unlike_limits_are_denied(world: EvaluationContext) -> None:
     pod = make_pod().gpus(1).build()
     pod["spec"]["containers"][0]["resources"]["requests"]["nvidia.com/gpu"] = "2"
-    assert "GPU-L105" in {found.finding.code for found in judged(pod, world).findings}
+    assert "GPU-L105" in {found.finding.code for found in evaluate_data(pod, world).findings}
 
 
 ODD_PODS: dict[str, dict[str, Any]] = {
@@ -128,7 +128,7 @@ ODD_PODS: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("spec", ODD_PODS.values(), ids=ODD_PODS)
 def test_an_unusual_pod_has_a_verdict(spec: dict[str, Any], library: EvaluationContext) -> None:
-    result = judged({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}, "spec": spec}, library)
+    result = evaluate_data({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}, "spec": spec}, library)
     assert result.verdict is CheckVerdict.NO_GPU
 
 
@@ -156,14 +156,14 @@ NOT_PODS: dict[str, tuple[dict[str, Any], str]] = {
 
 @pytest.mark.parametrize(("data", "reason"), NOT_PODS.values(), ids=NOT_PODS)
 def test_an_invalid_pod_is_invalid_input(data: dict[str, Any], reason: str, world: EvaluationContext) -> None:
-    result = judged({"apiVersion": "v1", "kind": "Pod", **data}, world)
+    result = evaluate_data({"apiVersion": "v1", "kind": "Pod", **data}, world)
     assert (result.verdict, result.invalid) == (CheckVerdict.SKIPPED, True)
     assert reason in result.reason
 
 
 def test_an_invalid_pod_template_is_an_error_at_its_position(world: EvaluationContext) -> None:
     spec = {"containers": [{"name": "a", "image": "i", "resources": {"limits": {"nvidia.com/gpu": [1]}}}]}
-    result = judged({"apiVersion": "apps/v1", "kind": "Deployment", "spec": {"template": {"spec": spec}}}, world)
+    result = evaluate_data({"apiVersion": "apps/v1", "kind": "Deployment", "spec": {"template": {"spec": spec}}}, world)
     assert (result.verdict, result.invalid) == (CheckVerdict.SKIPPED, True)
     assert "spec.containers[0].resources.limits['nvidia.com/gpu']: must be a number or text" in result.reason
 
@@ -184,7 +184,7 @@ OTHERS = {
 def test_an_object_without_pods_is_skipped(
     data: dict[str, Any], reason: str, quiet: bool, world: EvaluationContext
 ) -> None:
-    result = judged(data, world)
+    result = evaluate_data(data, world)
     assert (result.verdict, result.invalid, result.quiet) == (CheckVerdict.SKIPPED, False, quiet)
     assert reason in result.reason
 
@@ -195,7 +195,7 @@ def test_a_policy_can_name_the_pod_templates_of_a_kind() -> None:
         policies=policies(POLICY.replace("  limits:", trainer)), view=view_of_objects(()), now=NOW
     )
     template = make_pod().gpus(3).build()
-    result = judged({"apiVersion": "example.com/v1", "kind": "Trainer", "spec": {"template": template}}, world)
+    result = evaluate_data({"apiVersion": "example.com/v1", "kind": "Trainer", "spec": {"template": template}}, world)
     assert result.verdict is CheckVerdict.WARNED
 
 
@@ -243,7 +243,7 @@ def with_helper() -> Json:
 
 
 def test_a_pod_is_evaluated_after_limit_range_defaults(bounded: EvaluationContext) -> None:
-    result = judged(with_helper(), bounded)
+    result = evaluate_data(with_helper(), bounded)
 
     assert "GPU-L202" in {found.finding.code for found in result.findings}
     assert result.decision.gpu_milli_before == 3000
@@ -259,7 +259,7 @@ def test_pods_of_a_template_are_evaluated_after_limit_range_defaults(bounded: Ev
     spec = {"template": {"metadata": pod["metadata"], "spec": pod["spec"]}}
     job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "j", "namespace": "team"}, "spec": spec}
 
-    result = judged(job, bounded)
+    result = evaluate_data(job, bounded)
 
     [said] = [found for found in result.findings if found.finding.code == "GPU-L202"]
     assert said.finding.path[:6] == ("spec", "template", "spec", "containers", 1, "resources")
@@ -268,4 +268,4 @@ def test_pods_of_a_template_are_evaluated_after_limit_range_defaults(bounded: Ev
 
 def test_a_pod_with_all_amounts_is_not_defaulted(bounded: EvaluationContext) -> None:
     pod = make_pod("a").asks("cpu", "1000m").gpus(1).namespace("team").build()
-    assert judged(pod, bounded).stored["spec"] == pod["spec"]
+    assert evaluate_data(pod, bounded).stored["spec"] == pod["spec"]

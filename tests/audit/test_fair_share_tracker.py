@@ -11,8 +11,8 @@ import pytest
 
 from tests.builders import Json, PodMaker, make_pod
 from tests.extender.harness import body, stand
-from tests.extender.test_serving import serving
-from tests.kube.scripted import Answer, Calm, playing, refused, said
+from tests.extender.test_serving import serve_extender
+from tests.kube.scripted import Answer, Calm, error_answer, json_answer, playing
 from tests.placement.clusters import gpu_node, running
 from webhook.audit.fair_share_tracker import STALE_SECONDS, FairShareTracker
 from webhook.extender.state import SchedulerState
@@ -36,7 +36,7 @@ class Clock:
         return self.now
 
 
-def held(namespace: str, count: int, node: str = "used", **labels: str) -> Json:
+def running_pod(namespace: str, count: int, node: str = "used", **labels: str) -> Json:
     """A pod that has held GPUs for a day."""
     pod = running(f"{namespace}-{count}", node, count=count, cpu="56")
     pod["metadata"] |= {"namespace": namespace, "labels": labels}
@@ -44,7 +44,7 @@ def held(namespace: str, count: int, node: str = "used", **labels: str) -> Json:
 
 
 def page(*pods: Json, more: str = "") -> Answer:
-    return said({"metadata": {"resourceVersion": "1", "continue": more}, "items": list(pods)})
+    return json_answer({"metadata": {"resourceVersion": "1", "continue": more}, "items": list(pods)})
 
 
 def of(namespace: str, **labels: str) -> Pod:
@@ -57,7 +57,7 @@ def of(namespace: str, **labels: str) -> Pod:
 def cluster() -> SchedulerState:
     """An extender that scores as the stock scheduler, which prefers empty nodes."""
     return stand(
-        gpu_node("empty", 8, H100), gpu_node("used", 8, H100), held("greedy", 4), policy=ScoringStrategy.DEFAULT
+        gpu_node("empty", 8, H100), gpu_node("used", 8, H100), running_pod("greedy", 4), policy=ScoringStrategy.DEFAULT
     )
 
 
@@ -67,7 +67,7 @@ def sharing(api: KubeClient, rule: FairShare = EQUAL, clock: Clock | None = None
 
 
 async def test_a_group_with_more_than_its_share_is_over_it(tmp_path: Path) -> None:
-    pages = page(held("greedy", 4), more="next"), page(held("modest", 1), make_pod("plain").build())
+    pages = page(running_pod("greedy", 4), more="next"), page(running_pod("modest", 1), make_pod("plain").build())
     async with playing(tmp_path, *pages) as (server, api):
         shares = await asyncio.to_thread(sharing, api)
         assert not shares.is_over_share(of("greedy"))
@@ -80,7 +80,10 @@ async def test_a_group_with_more_than_its_share_is_over_it(tmp_path: Path) -> No
 
 async def test_shares_by_weight_and_label(tmp_path: Path) -> None:
     rule = FairShare("teams", "queue", 24, (("large", 9), ("small", 1)))
-    async with playing(tmp_path, page(held("a", 4, queue="large"), held("b", 1, queue="small"))) as (_, api):
+    async with playing(tmp_path, page(running_pod("a", 4, queue="large"), running_pod("b", 1, queue="small"))) as (
+        _,
+        api,
+    ):
         shares = await asyncio.to_thread(sharing, api, rule)
         await shares.refresh()
 
@@ -89,7 +92,10 @@ async def test_shares_by_weight_and_label(tmp_path: Path) -> None:
 
 async def test_after_a_failed_refresh_the_result_is_used_until_it_is_stale(tmp_path: Path) -> None:
     clock = Clock()
-    async with playing(tmp_path, page(held("greedy", 4), held("modest", 1)), refused(403)) as (_, api):
+    async with playing(tmp_path, page(running_pod("greedy", 4), running_pod("modest", 1)), error_answer(403)) as (
+        _,
+        api,
+    ):
         shares = await asyncio.to_thread(sharing, api, EQUAL, clock)
         await shares.refresh()
         clock.now = NOW + STALE_SECONDS
@@ -103,7 +109,7 @@ async def test_after_a_failed_refresh_the_result_is_used_until_it_is_stale(tmp_p
 
 
 async def test_before_the_first_refresh_no_group_is_over_and_errors_are_reported(tmp_path: Path) -> None:
-    async with playing(tmp_path, refused(403, "Forbidden", "pods is forbidden")) as (_, api):
+    async with playing(tmp_path, error_answer(403, "Forbidden", "pods is forbidden")) as (_, api):
         shares = await asyncio.to_thread(sharing, api)
         assert tuple(shares.readiness_check()) == ("fair share", True, "not computed yet", False)
         await shares.refresh()
@@ -118,10 +124,10 @@ async def test_over_https_only_groups_over_their_share_avoid_the_empty_node(
 ) -> None:
     standing = await asyncio.to_thread(cluster)
     pod: PodMaker = make_pod("new").namespace(namespace).gpus(1).asks("cpu", "4")
-    async with playing(tmp_path, page(held("greedy", 4), held("modest", 1))) as (_, api):
+    async with playing(tmp_path, page(running_pod("greedy", 4), running_pod("modest", 1))) as (_, api):
         shares = FairShareTracker(api, EQUAL, lambda: standing.fleet, Calm(), Clock())
         standing.is_over_share = shares.is_over_share
-        async with serving(standing) as site:
+        async with serve_extender(standing) as site:
             before = await ranked(site, pod)
             task = asyncio.create_task(shares.run())
             async with asyncio.timeout(30):

@@ -47,7 +47,7 @@ def world_of(view: ClusterView, policy: str = POLICY) -> EvaluationContext:
     return EvaluationContext(policies=loaded.policies, view=view, now=datetime(2026, 6, 1, tzinfo=UTC))
 
 
-def audited(*objects: dict[str, Any], policy: str = POLICY) -> list[CheckResult]:
+def run_audit(*objects: dict[str, Any], policy: str = POLICY) -> list[CheckResult]:
     """Audit a snapshot of these objects."""
     found = list(parse_objects("f.json", orjson.dumps({"apiVersion": "v1", "kind": "List", "items": list(objects)})))
     view = view_of_objects((each.data, each.locate()) for each in found if isinstance(each, SourceObject))
@@ -61,7 +61,7 @@ def running(name: str, gpus: int, phase: str = "Running") -> dict[str, Any]:
 
 
 def test_only_active_pods_are_evaluated() -> None:
-    results = audited(
+    results = run_audit(
         NODE, make_namespace("team"), running("a", 1), running("b", 1, "Succeeded"), running("c", 1, "Failed")
     )
     assert [result.name for result in results] == ["a"]
@@ -85,12 +85,12 @@ def test_of_duplicate_pods_the_last_one_counts(pods: list[dict[str, Any]], phase
 
 
 def test_the_node_of_a_bound_pod_is_not_a_finding() -> None:
-    [result] = audited(NODE, running("a", 1))
+    [result] = run_audit(NODE, running("a", 1))
     assert result.verdict is CheckVerdict.ALLOWED
 
 
 def test_a_pods_own_usage_does_not_exceed_its_quota() -> None:
-    results = audited(NODE, QUOTA, running("a", 3), running("b", 1))
+    results = run_audit(NODE, QUOTA, running("a", 3), running("b", 1))
     assert [result.verdict for result in results] == [CheckVerdict.ALLOWED, CheckVerdict.ALLOWED]
 
 
@@ -123,12 +123,12 @@ def using(name: str, **spec: Any) -> dict[str, Any]:
     ids=["CPU", "CPU and memory", "limits of CPU", "pods", "count/pods", "the accounting resource", "in scope"],
 )
 def test_everything_that_a_pod_uses_is_released_from_a_quota(full: dict[str, Any]) -> None:
-    [result] = audited(NODE, full, using("a"))
+    [result] = run_audit(NODE, full, using("a"))
     assert result.verdict is CheckVerdict.ALLOWED, result.findings
 
 
 def test_overhead_is_released_too() -> None:
-    [result] = audited(NODE, quota(requests_cpu="5"), using("a", overhead={"cpu": "1"}))
+    [result] = run_audit(NODE, quota(requests_cpu="5"), using("a", overhead={"cpu": "1"}))
     assert result.verdict is CheckVerdict.ALLOWED, result.findings
 
 
@@ -149,17 +149,17 @@ def test_the_claims_of_a_running_pod_are_its_own_usage(node: str, told: list[str
     amounts = {DEVICES: "2"}
     full = {**QUOTA, "spec": {"hard": amounts}, "status": {"hard": amounts, "used": amounts}}
     pod = make_pod("a").spec(resourceClaims=[{"name": "c", "resourceClaimTemplateName": "two"}], nodeName=node).build()
-    [result] = audited(NODE, *CLAIMS, full, pod)
+    [result] = run_audit(NODE, *CLAIMS, full, pod)
     assert [found.finding.code for found in result.findings] == told
 
 
 def test_a_pod_larger_than_its_quota_is_denied() -> None:
-    [result] = audited(NODE, quota(requests_cpu="3"), using("a"))
+    [result] = run_audit(NODE, quota(requests_cpu="3"), using("a"))
     assert [found.finding.code for found in result.findings] == ["GPU-Q301"]
 
 
 def test_a_pod_that_exceeds_its_quota_without_usage_is_denied() -> None:
-    [result] = audited(NODE, QUOTA, running("a", 5))
+    [result] = run_audit(NODE, QUOTA, running("a", 5))
     assert [found.finding.code for found in result.findings] == ["GPU-Q301"]
 
 
@@ -265,7 +265,7 @@ def test_a_bound_pod_is_measured_on_its_node(kind: str) -> None:
     quarters = make_node("quarters", QUARTERS, **{"nvidia.com/gpu.shared": 8})
     resource, before, after = HELD[kind]
     pod = make_pod("a").image(IMAGE).asks(resource, 1).spec(nodeName=node["metadata"]["name"]).build()
-    [result] = audited(node, quarters, pod, policy=POLICY + SIZING)
+    [result] = run_audit(node, quarters, pod, policy=POLICY + SIZING)
     decision = result.decision
     assert (decision.gpu_milli_before, decision.gpu_milli_after) == (before, after)
     sized = {"GPU-R101", "GPU-R102"} & {found.finding.code for found in result.findings}
@@ -283,7 +283,7 @@ def test_savings_in_audit_mode_are_reported_separately(mode: str, kind: str) -> 
     resource, before, after = HELD[kind]
     pod = make_pod("a").image(IMAGE).asks(resource, 1).spec(nodeName=node["metadata"]["name"]).build()
     trial = SIZING.replace(ENFORCED, ON_TRIAL.format(mode))
-    [result] = results = audited(node, quarters, pod, policy=POLICY + trial)
+    [result] = results = run_audit(node, quarters, pod, policy=POLICY + trial)
     assert result.decision.gpu_milli_before == result.decision.gpu_milli_after == before, "nothing is saved yet"
     [share] = audit_document(results)["namespaces"]
     assert (share["gpuMilliSaved"], share["gpuMilliAuditSaved"]) == (0, before - after)
@@ -294,7 +294,7 @@ def test_audit_mode_saves_nothing_for_a_denied_pod() -> None:
     pod = make_pod("a").gpus(1).spec(nodeName="whole", hostPID=True).build()
     deny = POLICY.replace("[nodeName]", "[hostNamespaces]")
     trial = SIZING.replace(ENFORCED, ON_TRIAL.format("audit"))
-    [share] = audit_document(audited(NODES["a whole card"], quarters, pod, policy=deny + trial))["namespaces"]
+    [share] = audit_document(run_audit(NODES["a whole card"], quarters, pod, policy=deny + trial))["namespaces"]
     assert share["gpuMilliAuditSaved"] == 0
 
 
@@ -314,7 +314,7 @@ def test_gpus_that_a_policy_removes_are_saved(mode: str, after: int) -> None:
     pod = pod.annotate("kubernetes.io/limit-ranger", NOTE)
     taking = f"limits: {{mode: {mode}, limitRangeInjected: remove}}"
     policy = POLICY.replace("limits: {resourceQuotas: evaluate}", taking)
-    [result] = audited(NODE, make_namespace("team"), INJECTING, pod.build(), policy=policy)
+    [result] = run_audit(NODE, make_namespace("team"), INJECTING, pod.build(), policy=policy)
     assert (result.decision.gpu_milli_before, result.decision.gpu_milli_after) == (2000, after)
 
 
@@ -322,13 +322,13 @@ def test_a_pod_that_would_be_denied_saves_nothing() -> None:
     quarters = make_node("quarters", QUARTERS, **{"nvidia.com/gpu.shared": 8})
     pod = make_pod("a").gpus(1).spec(nodeName="whole", hostPID=True).build()
     deny = POLICY.replace("[nodeName]", "[hostNamespaces]")
-    [result] = audited(NODES["a whole card"], quarters, pod, policy=deny + SIZING)
+    [result] = run_audit(NODES["a whole card"], quarters, pod, policy=deny + SIZING)
     assert result.verdict is CheckVerdict.DENIED
     assert result.decision.gpu_milli_before == result.decision.gpu_milli_after == 1000
 
 
 def test_a_pod_on_a_node_that_is_not_in_the_snapshot_holds_whole_cards() -> None:
-    [result] = audited(NODE, make_pod("a").gpus(2).spec(nodeName="gone").build())
+    [result] = run_audit(NODE, make_pod("a").gpus(2).spec(nodeName="gone").build())
     assert result.decision.gpu_milli_before == 2000
 
 

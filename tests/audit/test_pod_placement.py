@@ -22,7 +22,7 @@ NOW = datetime(2026, 6, 1, tzinfo=UTC)
 H100 = "NVIDIA-H100-80GB-HBM3"
 
 
-def placed(item: Json, *objects: Json, policies: str = "") -> PlacementResult:
+def place_pod(item: Json, *objects: Json, policies: str = "") -> PlacementResult:
     """Place one object in a cluster."""
     world = EvaluationContext(policies_of(*([policies] if policies else [])), view_of(*objects), NOW)
     entries = [each for each in parse_objects("x.json", orjson.dumps(item)) if isinstance(each, SourceObject)]
@@ -64,7 +64,7 @@ ASKED: dict[str, tuple[str, object, list[str]]] = {
 
 @pytest.mark.parametrize(("resource", "amount", "fits"), ASKED.values(), ids=ASKED)
 def test_every_requested_resource_must_be_free(resource: str, amount: object, fits: list[str]) -> None:
-    found = placed(make_pod().asks(resource, amount).build(), storing("n"), running("x", "n", "example.com/card"))
+    found = place_pod(make_pod().asks(resource, amount).build(), storing("n"), running("x", "n", "example.com/card"))
 
     assert nodes(found) == fits
     said = [each.scheduler_message for some in found.reasons.values() for each in some]
@@ -72,8 +72,8 @@ def test_every_requested_resource_must_be_free(resource: str, amount: object, fi
 
 
 def test_a_pod_with_a_node_name_is_placed_only_there() -> None:
-    there = placed(make_pod().gpus(1).spec(nodeName="b").build(), gpu_node("a"), gpu_node("b"))
-    nowhere = placed(make_pod().gpus(1).spec(nodeName="ghost").build(), gpu_node("a"))
+    there = place_pod(make_pod().gpus(1).spec(nodeName="b").build(), gpu_node("a"), gpu_node("b"))
+    nowhere = place_pod(make_pod().gpus(1).spec(nodeName="ghost").build(), gpu_node("a"))
 
     assert nodes(there) == ["b"]
     assert "fixed by spec.nodeName" in answer(there)
@@ -82,7 +82,7 @@ def test_a_pod_with_a_node_name_is_placed_only_there() -> None:
 
 
 def test_a_negative_request_is_an_error() -> None:
-    found = placed(make_pod().gpus("-8").build(), gpu_node("a"))
+    found = place_pod(make_pod().gpus("-8").build(), gpu_node("a"))
 
     assert nodes(found) == []
     assert found.reasons[0][0].scheduler_message == "Invalid value: nvidia.com/gpu must be greater than or equal to 0"
@@ -93,7 +93,7 @@ def test_a_negative_request_is_an_error() -> None:
     [(2, 4, ""), (2, 5, "; 4 of 5 replicas fit now"), (3, 3, "; 2 of 3 replicas fit now")],
 )
 def test_the_number_of_fitting_replicas_is_reported(count: int, replicas: int, said: str) -> None:
-    found = placed(deployment(replicas, make_pod().gpus(count).build()), gpu_node("a", 4), gpu_node("b", 4))
+    found = place_pod(deployment(replicas, make_pod().gpus(count).build()), gpu_node("a", 4), gpu_node("b", 4))
 
     assert answer(found).endswith(said or "GPUs 0,1")
     assert placement_document(found)["fits"] == min(replicas, found.fits)
@@ -120,7 +120,7 @@ WITHOUT_TEMPLATE = {
 
 @pytest.mark.parametrize("item", WITHOUT_TEMPLATE.values(), ids=WITHOUT_TEMPLATE)
 def test_every_kind_of_workload_is_placed(item: Json) -> None:
-    found = placed(item, make_node("cpu"), gpu_node("gpu"))
+    found = place_pod(item, make_node("cpu"), gpu_node("gpu"))
 
     assert (found.title, found.request.resource, found.request.count) == ("Pod team/a-*", GPU, 1)
     assert nodes(found) == ["gpu"]
@@ -129,13 +129,13 @@ def test_every_kind_of_workload_is_placed(item: Json) -> None:
 @pytest.mark.parametrize(("kind", "wants"), [("Deployment", "nvidia.com/mig-1g.10gb"), ("DaemonSet", GPU)])
 def test_a_placed_pod_is_named_after_its_owner(kind: str, wants: str) -> None:
     sizing = policy("mode: enforce\nrightSizing: {evidence: [default], default: {memory: 8Gi}}")
-    found = placed(deployment(1, make_pod().gpus(1).build(), kind), whole_node(), mig_node(), policies=sizing)
+    found = place_pod(deployment(1, make_pod().gpus(1).build(), kind), whole_node(), mig_node(), policies=sizing)
 
     assert found.request.resource == wants
 
 
 def test_pod_slots_of_nodes_limit_the_replicas() -> None:
-    found = placed(deployment(5, make_pod().build()), storing("n"), running("x", "n", "cpu"))
+    found = place_pod(deployment(5, make_pod().build()), storing("n"), running("x", "n", "cpu"))
 
     assert (found.replicas, found.fits) == (5, 2)
 
@@ -145,7 +145,7 @@ def test_connected_gpu_sets_limit_the_replicas() -> None:
     item: Any = deployment(3, pod)
     item["spec"]["template"]["metadata"]["annotations"] = pod["metadata"]["annotations"]
 
-    assert placed(item, gpu_node("dgx", 8, "Tesla-V100-SXM2-32GB")).fits == 2
+    assert place_pod(item, gpu_node("dgx", 8, "Tesla-V100-SXM2-32GB")).fits == 2
 
 
 def test_a_job_is_placed_in_the_domain_where_all_pods_fit() -> None:
@@ -156,14 +156,14 @@ def test_a_job_is_placed_in_the_domain_where_all_pods_fit() -> None:
     text = policy("topology: {nvlink: preferred, multiNodeDomain: nvidia.com/gpu.clique}")
     job = deployment(2, make_pod().gpus(8).build(), "Job")
 
-    assert nodes(placed(job, *cluster, policies=text)) == ["large-1", "large-2", "a-small"]
-    assert nodes(placed(job, *cluster))[0] == "a-small"
+    assert nodes(place_pod(job, *cluster, policies=text)) == ["large-1", "large-2", "a-small"]
+    assert nodes(place_pod(job, *cluster))[0] == "a-small"
 
 
 def test_the_reason_for_unknown_free_gpus_is_reported() -> None:
     held = running("x", "n")
-    bare = placed(make_pod().gpus(2).build(), gpu_node("n"), held)
-    told = placed(make_pod().gpus(2).build(), gpu_node("n"), held, report("n", 17, {}))
+    bare = place_pod(make_pod().gpus(2).build(), gpu_node("n"), held)
+    told = place_pod(make_pod().gpus(2).build(), gpu_node("n"), held, report("n", 17, {}))
 
     why = "its agent's report cannot be used: it lists 17 GPUs, more than the supported 16"
     assert answer(bare) == "Would be placed on n (it is unknown which GPUs are free: no agent runs there)"
@@ -175,10 +175,10 @@ def test_unhealthy_gpus_are_reported() -> None:
     unsure = [gpu_node("n"), ailing(report("n", 4, BRIDGED, {3: "team/x"}), 0, 2), running("x", "n", count=2)]
     pod = make_pod().gpus(1).build()
 
-    assert answer(placed(pod, *sick)) == "Would be placed on n, GPUs 0; gets unhealthy GPUs 0"
-    assert placement_document(placed(pod, *sick))["nodes"][0]["unhealthy"] == (0,)
+    assert answer(place_pod(pod, *sick)) == "Would be placed on n, GPUs 0; gets unhealthy GPUs 0"
+    assert placement_document(place_pod(pod, *sick))["nodes"][0]["unhealthy"] == (0,)
     why = "it is unknown which GPUs are free: its agent reports more free GPUs than the Node has"
-    assert answer(placed(pod, *unsure)) == f"Would be placed on n ({why}); may get unhealthy GPUs 0,2"
+    assert answer(place_pod(pod, *unsure)) == f"Would be placed on n ({why}); may get unhealthy GPUs 0,2"
 
 
 def domain(name: str, *free: int) -> list[Json]:
@@ -223,7 +223,7 @@ GANGS = {
 
 @pytest.mark.parametrize(("size", "said", "why"), GANGS.values(), ids=GANGS)
 def test_the_domain_of_a_gang_and_the_reasons_against_others(size: int, said: str, why: dict[str, str]) -> None:
-    found = placed(job(size), *CLUSTER)
+    found = place_pod(job(size), *CLUSTER)
     lines = placement_lines(found)
     rows = {line.split()[0]: line for line in lines[lines.index("") + 2 :] if line}
 
@@ -232,7 +232,7 @@ def test_the_domain_of_a_gang_and_the_reasons_against_others(size: int, said: st
 
 
 def test_a_gang_as_json() -> None:
-    told = placement_document(placed(job(2), *CLUSTER))
+    told = placement_document(place_pod(job(2), *CLUSTER))
 
     assert told["gang"] == {
         "name": "",
@@ -254,7 +254,7 @@ def member(name: str) -> Any:
 
 def test_placed_pods_of_a_gang_count_for_their_domain() -> None:
     seated = member("first").spec(nodeName="a0").build()
-    found = placed(member("next").build(), *domain("a", 8, 8, 8), *domain("b", 8, 8, 8), seated)
+    found = place_pod(member("next").build(), *domain("a", 8, 8, 8), *domain("b", 8, 8, 8), seated)
 
     assert placement_lines(found)[2].strip() == (
         "Gang team/jobset.sigs.k8s.io/jobset-name=t of 3 pods, 1 of them placed, in one domain of"
@@ -265,7 +265,7 @@ def test_placed_pods_of_a_gang_count_for_their_domain() -> None:
 
 def test_a_gang_of_unknown_size_is_placed_where_most_is_free() -> None:
     pod = make_pod().gpus(8).label("jobset.sigs.k8s.io/jobset-name", "t").build()
-    found = placed(pod, *CLUSTER)
+    found = place_pod(pod, *CLUSTER)
 
     assert placement_lines(found)[2].endswith(
         "of unknown size, in one domain of nvidia.com/gpu.clique: a has capacity for 3 such pods"
@@ -274,11 +274,11 @@ def test_a_gang_of_unknown_size_is_placed_where_most_is_free() -> None:
 
 
 def test_a_gang_without_domains() -> None:
-    assert placement_lines(placed(job(2), gpu_node("x", 8, H100)))[2].endswith("no suitable node has that label")
+    assert placement_lines(place_pod(job(2), gpu_node("x", 8, H100)))[2].endswith("no suitable node has that label")
 
 
 def test_a_pod_on_its_own_has_no_gang() -> None:
-    found = placed(make_pod().gpus(8).build(), *CLUSTER)
+    found = place_pod(make_pod().gpus(8).build(), *CLUSTER)
 
     assert placement_document(found)["gang"] is None
     assert "domain" not in "\n".join(placement_lines(found))
@@ -313,7 +313,7 @@ UNSEEN: dict[str, tuple[Json, list[str]]] = {
 
 @pytest.mark.parametrize(("spec", "said"), UNSEEN.values(), ids=UNSEEN)
 def test_constraints_that_are_not_evaluated_are_named(spec: Json, said: list[str]) -> None:
-    found = placed(make_pod().gpus(1).spec(**spec).build(), gpu_node("a"))
+    found = place_pod(make_pod().gpus(1).spec(**spec).build(), gpu_node("a"))
 
     assert list(placement_document(found)["unevaluated"]) == said
     assert any("Not evaluated" in line for line in placement_lines(found)) is bool(said)
@@ -325,7 +325,7 @@ def test_volumes_that_a_controller_adds_are_named_too(claims: object) -> None:
     workload = deployment(2, make_pod().gpus(1).build(), "StatefulSet")
     workload["spec"]["volumeClaimTemplates"] = claims
 
-    said = placement_document(placed(workload, gpu_node("a")))["unevaluated"]
+    said = placement_document(place_pod(workload, gpu_node("a")))["unevaluated"]
 
     assert list(said) == (["volume topology"] if isinstance(claims, list) and claims else [])
 
@@ -356,7 +356,7 @@ PORTS: dict[str, tuple[PodMaker, bool]] = {
 @pytest.mark.parametrize(("pod", "fits"), PORTS.values(), ids=PORTS)
 def test_a_host_port_is_used_once_per_node(pod: PodMaker, fits: bool) -> None:
     holder = with_port(8080).spec(nodeName="a").build()
-    found = placed(pod.build(), gpu_node("a"), gpu_node("b"), holder)
+    found = place_pod(pod.build(), gpu_node("a"), gpu_node("b"), holder)
 
     assert nodes(found) == (["a", "b"] if fits else ["b"])
     said = [each for some in found.reasons.values() for each in some]
@@ -367,12 +367,12 @@ def test_a_host_port_is_used_once_per_node(pod: PodMaker, fits: bool) -> None:
 def test_ports_of_two_interfaces_do_not_conflict() -> None:
     holder = with_port(8080, hostIP="10.0.0.1").spec(nodeName="a").build()
 
-    assert nodes(placed(with_port(8080, hostIP="10.0.0.2").build(), gpu_node("a"), holder)) == ["a"]
-    assert nodes(placed(with_port(8080, hostIP="10.0.0.1").build(), gpu_node("a"), holder)) == []
+    assert nodes(place_pod(with_port(8080, hostIP="10.0.0.2").build(), gpu_node("a"), holder)) == ["a"]
+    assert nodes(place_pod(with_port(8080, hostIP="10.0.0.1").build(), gpu_node("a"), holder)) == []
 
 
 def test_a_workload_with_a_host_port_fits_once_per_node() -> None:
-    found = placed(deployment(3, with_port(8080).build()), gpu_node("a"), gpu_node("b"))
+    found = place_pod(deployment(3, with_port(8080).build()), gpu_node("a"), gpu_node("b"))
 
     assert (found.fits, answer(found).split("; ")[-1]) == (2, "2 of 3 replicas fit now")
 
@@ -395,7 +395,7 @@ def test_older_pods_got_their_gpus_first_in_any_order_of_input(single: object, p
     node = [gpu_node("v", 8, "Tesla-V100-SXM2-32GB"), report("v", 8, DGX1)]
     pods = [created(running("zz", "v"), single), created(running("aa", "v", count=2), pair)]
 
-    answers = [placed(make_pod().gpus(5).build(), *node, *order).feasible[0].links for order in (pods, pods[::-1])]
+    answers = [place_pod(make_pod().gpus(5).build(), *node, *order).feasible[0].links for order in (pods, pods[::-1])]
 
     assert [list(links.gpus) for links in answers if links] == [gpus, gpus]
 
@@ -412,7 +412,7 @@ HOMES: dict[str, tuple[Json, list[str], int]] = {
 def test_a_daemon_set_has_a_pod_on_each_eligible_node(spec: Json, names: list[str], wanted: int) -> None:
     shut, taken = gpu_node("shut"), gpu_node("taken")
     shut["spec"], taken["spec"] = {"unschedulable": True}, {"taints": [{"key": "team", "effect": "NoSchedule"}]}
-    found = placed(
+    found = place_pod(
         deployment(1, make_pod().gpus(1).spec(**spec).build(), "DaemonSet"), gpu_node("a"), gpu_node("b"), shut, taken
     )
 
@@ -427,15 +427,15 @@ def test_a_daemon_on_the_host_network_tolerates_an_unavailable_network(on_host: 
     offline["spec"] = {"taints": [{"key": "node.kubernetes.io/network-unavailable", "effect": "NoSchedule"}]}
     item = deployment(1, make_pod().gpus(1).spec(hostNetwork=on_host).build(), "DaemonSet")
 
-    assert sorted(nodes(placed(item, gpu_node("a"), offline))) == homes
+    assert sorted(nodes(place_pod(item, gpu_node("a"), offline))) == homes
 
 
 def test_the_number_of_nodes_that_fit_a_daemon_set_is_reported() -> None:
     item = deployment(1, make_pod().gpus(1).build(), "DaemonSet")
     full = running("x", "b", GPU, 4)
 
-    assert answer(placed(item, gpu_node("a"), gpu_node("b"))).startswith("Would be placed on each of the 2 nodes")
-    assert answer(placed(item, gpu_node("a"), gpu_node("b"), full)).startswith("Would be placed on 1 of the 2 nodes")
+    assert answer(place_pod(item, gpu_node("a"), gpu_node("b"))).startswith("Would be placed on each of the 2 nodes")
+    assert answer(place_pod(item, gpu_node("a"), gpu_node("b"), full)).startswith("Would be placed on 1 of the 2 nodes")
 
 
 def with_adapter(node: Json, count: int = 4) -> Json:
@@ -457,7 +457,7 @@ def test_a_gang_is_placed_in_the_domain_where_all_requests_fit() -> None:
     job = deployment(2, make_pod().gpus(1).asks("rdma/hca", "1").build(), "Job")
     job["spec"]["template"]["metadata"]["annotations"] = {"rightslice.dev/gang-size": "2"}
 
-    found = placed(job, *short, *fitting)
+    found = place_pod(job, *short, *fitting)
 
     assert nodes(found)[0].startswith("b")
 
@@ -466,7 +466,7 @@ def test_preemption_considers_only_nodes_that_otherwise_fit() -> None:
     objects = [gpu_node("a", 2), with_adapter(gpu_node("b", 2))]
     pods = [running("a1", "a"), running("a2", "a"), running("b12", "b", count=2)]
 
-    found = placed(make_pod().gpus(1).asks("rdma/hca", "1").build(), *objects, *pods)
+    found = place_pod(make_pod().gpus(1).asks("rdma/hca", "1").build(), *objects, *pods)
 
     assert found.nearest is not None
     assert [pod.metadata.name for pod in found.nearest.pods] == ["b12"]
@@ -476,6 +476,6 @@ def test_ports_of_pods_on_the_host_network_are_host_ports() -> None:
     pod = make_pod().gpus(1).spec(hostNetwork=True)
     pod.data["spec"]["containers"][0]["ports"] = [{"containerPort": 8080}]
 
-    found = placed(pod.build(), gpu_node("a"))
+    found = place_pod(pod.build(), gpu_node("a"))
 
     assert found.fits == 1

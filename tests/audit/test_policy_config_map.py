@@ -6,25 +6,25 @@ from pathlib import Path
 
 import pytest
 
-from tests.kube.scripted import Answer, playing, refused, said
+from tests.kube.scripted import Answer, error_answer, json_answer, playing
 from webhook.audit.cluster_reader import PolicyTexts, read_policy_config_map
 from webhook.errors import ApiError
 
 WHERE = "configmap/ours/rightslice-policies"
 FILES: dict[str, tuple[Answer, PolicyTexts, str]] = {
     "files are taken by name": (
-        said({"data": {"b.yaml": "b", "a.json": "a"}}),
+        json_answer({"data": {"b.yaml": "b", "a.json": "a"}}),
         ((f"{WHERE}/a.json", "a"), (f"{WHERE}/b.yaml", "b")),
         "",
     ),
     "what a mounted folder would not be read for is left out": (
-        said({"data": {"README.md": "x", ".hidden.yaml": "x", "c.yml": "c"}}),
+        json_answer({"data": {"README.md": "x", ".hidden.yaml": "x", "c.yml": "c"}}),
         ((f"{WHERE}/c.yml", "c"),),
         "",
     ),
-    "an empty one holds none": (said({"kind": "ConfigMap"}), (), ""),
-    "there need not be one": (refused(404, "NotFound"), (), ""),
-    "one that may not be read is told": (refused(403, "Forbidden", "not yours"), (), "403 Forbidden: not yours"),
+    "an empty one holds none": (json_answer({"kind": "ConfigMap"}), (), ""),
+    "there need not be one": (error_answer(404, "NotFound"), (), ""),
+    "one that may not be read is told": (error_answer(403, "Forbidden", "not yours"), (), "403 Forbidden: not yours"),
 }
 
 
@@ -39,6 +39,6 @@ async def test_policy_files(answer: Answer, want: PolicyTexts, why: str, tmp_pat
 
 
 async def test_a_failing_server_is_an_error(tmp_path: Path) -> None:
-    async with playing(tmp_path, refused(500, "InternalError")) as (_, api):
+    async with playing(tmp_path, error_answer(500, "InternalError")) as (_, api):
         with pytest.raises(ApiError, match="500 InternalError"):
             await read_policy_config_map(api, "ours")

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.kube.scripted import Answer, playing, refused, said
+from tests.kube.scripted import Answer, error_answer, json_answer, playing
 from tests.report.audit_samples import DENIED, NOW, audited_pod, rows_of
 from webhook.audit.report_writer import REPORT_MANAGER, publish_reports
 from webhook.report.policy_reports import NAME, OWNER_LABELS, ReportApi, build_policy_reports
@@ -22,8 +22,8 @@ def one(labels: dict[str, str] | None, manager: str = REPORT_MANAGER) -> dict[st
     return {"metadata": {"name": NAME, "namespace": "a", "labels": labels, "managedFields": fields}}
 
 
-def listed(*items: dict[str, Any]) -> Answer:
-    return said({"metadata": {}, "items": items})
+def list_answer(*items: dict[str, Any]) -> Answer:
+    return json_answer({"metadata": {}, "items": items})
 
 
 def published(folder: Path, *answers: Answer, empty: bool = False) -> tuple[bool, list[str], list[str]]:
@@ -49,24 +49,24 @@ ANOTHERS = {
 
 @pytest.mark.parametrize("there", ANOTHERS.values(), ids=ANOTHERS)
 def test_an_object_of_another_tool_is_neither_written_nor_deleted(tmp_path: Path, there: dict[str, Any]) -> None:
-    everything, [line], asked = published(tmp_path, listed(there))
+    everything, [line], asked = published(tmp_path, list_answer(there))
     assert (everything, asked) == (False, [])
     assert line.startswith(f"Report a/{NAME} belongs to another tool and is not changed: ")
-    assert published(tmp_path, listed(there), empty=True) == (True, [], [])
+    assert published(tmp_path, list_answer(there), empty=True) == (True, [], [])
 
 
 def test_an_object_that_another_tool_just_created_is_left_alone(tmp_path: Path) -> None:
-    conflict = refused(409, "Conflict", 'conflict with "scanner": .results')
-    everything, [line], asked = published(tmp_path, listed(), conflict)
+    conflict = error_answer(409, "Conflict", 'conflict with "scanner": .results')
+    everything, [line], asked = published(tmp_path, list_answer(), conflict)
     assert (everything, asked) == (False, ["PATCH"])
     assert 'conflict with "scanner": .results. To store the results there, ' in line
 
 
 def test_our_object_is_overwritten_and_deleted(tmp_path: Path) -> None:
-    assert published(tmp_path, listed(one(OWNER_LABELS)), said({})) == (
+    assert published(tmp_path, list_answer(one(OWNER_LABELS)), json_answer({})) == (
         True,
         [f"Report a/{NAME} written: 1 fail, 0 warn"],
         ["PATCH true"],
     )
-    everything, [line], asked = published(tmp_path, listed(one(OWNER_LABELS)), said({}), empty=True)
+    everything, [line], asked = published(tmp_path, list_answer(one(OWNER_LABELS)), json_answer({}), empty=True)
     assert (everything, line, asked) == (True, f"Report a/{NAME} deleted: out of date", ["DELETE"])

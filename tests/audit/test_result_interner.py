@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from tests.audit.test_pod_audit import NODE, audited, running
+from tests.audit.test_pod_audit import NODE, run_audit, running
 from tests.report.audit_samples import DENIED, NOTED, audited_pod
 from webhook.audit.cluster_audit import ResultInterner
 
@@ -26,6 +26,6 @@ def test_different_results_stay_different() -> None:
 
 def test_only_the_object_is_dropped() -> None:
     keep = ResultInterner()
-    for each in audited(NODE, running("a", 1), running("b", 3)):
+    for each in run_audit(NODE, running("a", 1), running("b", 3)):
         assert each.stored
         assert keep(each) == msgspec.structs.replace(each, stored={})

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.audit.test_pod_audit import NODE, SIZING, audited, labelled
+from tests.audit.test_pod_audit import NODE, SIZING, labelled, run_audit
 from tests.builders import Json, PodMaker, make_node, make_pod
 from webhook.audit.evaluate import EvaluationContext
 from webhook.audit.object_files import SourceObject
@@ -81,13 +81,13 @@ def test_missed_admission(pod: Json, missed: UnevaluatedReason | None, becomes: 
 
 
 def standing_of(pod: Json, policy: str, node: Json = NODE) -> ClusterPodDetails:
-    [result] = audited(node, pod, policy=policy)
+    [result] = run_audit(node, pod, policy=policy)
     assert result.pod_details is not None
     return result.pod_details
 
 
 def test_a_pod_that_would_be_resized_names_the_change() -> None:
-    [result] = audited(WHOLE, SHARES, here(make_pod().gpus(1)), policy=SIZING)
+    [result] = run_audit(WHOLE, SHARES, here(make_pod().gpus(1)), policy=SIZING)
     assert result.pod_details is not None
     assert result.pod_details.unevaluated_reason is UnevaluatedReason.UNRECORDED
     assert "resources" in result.pod_details.would_become
@@ -97,7 +97,7 @@ def test_a_pod_that_would_be_resized_names_the_change() -> None:
 def test_a_static_pod_names_the_change_and_saves_nothing(mode: str, becomes: str) -> None:
     """The kubelet runs it from a file: no policy can free its GPU."""
     policy = SIZING.replace("mode: enforce", f"mode: {mode}")
-    [result] = audited(WHOLE, SHARES, here(static(make_pod().gpus(1))), policy=policy)
+    [result] = run_audit(WHOLE, SHARES, here(static(make_pod().gpus(1))), policy=policy)
     decision = result.decision
     assert (decision.gpu_milli_before, decision.gpu_milli_after, result.gpu_milli_audit_saved) == (1000, 1000, 0)
     assert (decision.outcome, decision.patch, result.findings) == (KeepRequest(KeepReason.MIRROR), (), ())
@@ -134,7 +134,7 @@ NOW = datetime(2026, 6, 1, tzinfo=UTC)
 SEEN = ObservedUsage(6000, 100, 99, sizes_mib=tuple(range(1000, 31_000, 1000)), card_mib=40_000)
 
 
-def seen(use: ObservedUsage, now: datetime) -> EvaluationContext:
+def context_with_usage(use: ObservedUsage, now: datetime) -> EvaluationContext:
     """A context in which usage of the container of pod "a" was recorded."""
     return EvaluationContext(PolicySet(), empty_view(), now, UsageView({("team", "Pod/a", "main"): use}))
 
@@ -155,7 +155,7 @@ def test_the_risk_is_that_of_the_usage_based_recommendation(
     outcome: OfferChoice | KeepRequest, risk: int | None
 ) -> None:
     pod = parse_pod(make_pod("a").gpus(1).build())
-    [use] = container_uses(gpu_requests_of_pod(pod), "team", pod, seen(SEEN, NOW), outcome)
+    [use] = container_uses(gpu_requests_of_pod(pod), "team", pod, context_with_usage(SEEN, NOW), outcome)
     assert use.memory_mib == 6000
     assert use.risk_ppm == risk
 
@@ -181,7 +181,9 @@ def test_idle_is_evaluated_at_the_time_of_the_audit() -> None:
     pod, then = parse_pod(make_pod("a").gpus(1).build()), msgspec.structs.replace(SEEN, **IDLE)
     moments = (NOW, NOW + timedelta(days=1), NOW + timedelta(days=28))
     found = [
-        container_uses(gpu_requests_of_pod(pod), "team", pod, seen(then, now), KeepRequest(KeepReason.RISK_TOO_HIGH))
+        container_uses(
+            gpu_requests_of_pod(pod), "team", pod, context_with_usage(then, now), KeepRequest(KeepReason.RISK_TOO_HIGH)
+        )
         for now in moments
     ]
     assert [use.idle for (use,) in found] == [True, True, False]

@@ -154,7 +154,7 @@ class Clock:
         return datetime.fromtimestamp(self.seconds, UTC)
 
 
-def listed(outcomes: OutcomeStore, *pods: OutcomePod) -> None:
+def list_pods(outcomes: OutcomeStore, *pods: OutcomePod) -> None:
     outcomes.begin()
     for pod in pods:
         outcomes.upsert(pod)
@@ -164,9 +164,9 @@ def listed(outcomes: OutcomeStore, *pods: OutcomePod) -> None:
 def test_deleted_pods_are_kept_for_a_day() -> None:
     clock = Clock()
     outcomes = OutcomeStore(clock)
-    listed(outcomes, watched("a"), watched("b"), watched("c"))
+    list_pods(outcomes, watched("a"), watched("b"), watched("c"))
     outcomes.remove(watched("a", containerStatuses=[{"name": "main", "state": KILLED}]))
-    listed(outcomes, watched("c"))
+    list_pods(outcomes, watched("c"))
     found = sorted((one.oom_killed, one.deleted) for one in outcomes.all())
     assert found == [(0, 0), (0, AT), (AT, AT)]
     clock.seconds += LOOK_BACK_SECONDS + 1
@@ -188,23 +188,23 @@ def test_pending_time_starts_when_the_last_gate_is_removed() -> None:
     clock.seconds += 3600
     outcomes.upsert(waiting)
     clock.seconds += 60
-    listed(outcomes, waiting)
+    list_pods(outcomes, waiting)
     assert [one.pending for one in outcomes.all()] == [AT + 3600]
 
 
 def test_oom_kill_is_kept_after_other_terminations() -> None:
     """A status has only the last two terminations of a container."""
     outcomes = OutcomeStore(Clock())
-    listed(outcomes, watched(containerStatuses=[{"name": "main", "lastState": KILLED}]))
+    list_pods(outcomes, watched(containerStatuses=[{"name": "main", "lastState": KILLED}]))
     failed = watched(containerStatuses=[{"name": "main", "lastState": FAILED, "state": FAILED}])
     outcomes.upsert(failed)
-    listed(outcomes, failed)
+    list_pods(outcomes, failed)
     assert [one.oom_killed for one in outcomes.all()] == [AT]
 
 
 def test_incomplete_list_changes_nothing() -> None:
     outcomes = OutcomeStore(Clock())
-    listed(outcomes, watched("a"))
+    list_pods(outcomes, watched("a"))
     outcomes.begin()
     outcomes.upsert(watched("b"))
     assert len(list(outcomes.all())) == 1

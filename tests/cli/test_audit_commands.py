@@ -10,7 +10,7 @@ import pytest
 from tests.builders import make_node, make_pod
 from tests.cli.conftest import FILES, Run
 from tests.conftest import ROOT
-from tests.report.browser import look
+from tests.report.browser import evaluate_in_browser
 
 HERE = ("audit", "cluster.yaml", "--policies", "policies")
 
@@ -19,7 +19,9 @@ def test_the_html_report_of_the_demo_opens_in_a_browser(rightslice: Run, tmp_pat
     ran = rightslice("audit", "--cluster", "demo", "-o", f"html={tmp_path / 'a.html'}", "-o", "table")
     assert ran.out.startswith("Total GPUs ")
     text = (tmp_path / "a.html").read_text()
-    title, rows = look(text, "return [document.title, document.querySelectorAll('#workloads tbody tr').length]")
+    title, rows = evaluate_in_browser(
+        text, "return [document.title, document.querySelectorAll('#workloads tbody tr').length]"
+    )
     assert title == "GPU audit of demo"
     assert rows == 17
     assert "example prices, not yours" in text

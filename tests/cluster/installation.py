@@ -18,7 +18,7 @@ from tests.cluster.plane import Plane
 from tests.cluster.polling import eventually
 from tests.cluster.processes import Process, free_port
 from tests.conftest import ROOT
-from tests.house.checkout import read
+from tests.house.checkout import read_checkout_file
 from webhook.cli.commands.install import InstallMode, shipped_manifests
 from webhook.errors import ApiError
 from webhook.installing.facts import BOTH_ANSWERED, all_have_ca_bundle, probe_webhooks
@@ -27,7 +27,7 @@ from webhook.kube.api import KubeClient
 from webhook.manifests.objects import WEBHOOK_KINDS
 from webhook.well_known import SYSTEM_NAMESPACE
 
-PAGE = read("docs/install.md").partition("## Out of cluster")[2].partition("\n## ")[0]
+PAGE = read_checkout_file("docs/install.md").partition("## Out of cluster")[2].partition("\n## ")[0]
 
 POLICIES = ROOT / "policies"
 EVERYTHING = shipped_manifests(InstallMode.ENFORCE)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from benchmarks.api_objects import LAST_APPLIED, as_applied, as_stored, review_bytes
-from benchmarks.controller_pods import indexed, owned
+from benchmarks.controller_pods import indexed, with_owner_reference
 from tests.cluster.client import Json
 from tests.cluster.plane import Plane
 from tests.cluster.polling import eventually
@@ -129,7 +129,7 @@ def test_a_pod_of_a_workload_equals_the_benchmark_pod(plane: Plane, recorder: Re
 
     real = recorded_review(recorder, "Pod", generate_name(workload))
 
-    pod = owned(workload["spec"]["template"], workload)
+    pod = with_owner_reference(workload["spec"]["template"], workload)
     ours = as_stored(indexed(pod, 0) if workload is JOB else pod, SPACE, suffix=token_of(real))
     assert with_our_identifiers(ours, real) == ours
 

@@ -23,7 +23,7 @@ import msgspec
 import pytest
 
 from tests.agent.kubelet import Kubelet
-from tests.agent.kubelet import serving as kubelet_on
+from tests.agent.kubelet import serve_kubelet as kubelet_on
 from tests.agent.library import installed
 from tests.agent.recorded import bridged
 from tests.builders import make_node

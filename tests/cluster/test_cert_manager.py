@@ -26,7 +26,7 @@ from tests.cluster.processes import Process, free_port
 from tests.cluster.test_certificates import ContinuousCaller
 from tests.conftest import ROOT
 from tests.policy.policy_texts import policy_text
-from tests.server.managed_site import served
+from tests.server.managed_site import served_certificate
 from webhook.cli.commands.doctor import diagnose
 from webhook.cli.commands.install import InstallMode, shipped_manifests
 from webhook.documents.reader import read_documents
@@ -70,7 +70,7 @@ class CertManagerSite(NamedTuple):
 
     def served(self) -> bytes:
         """The certificate that a client gets which trusts what the hooks trust."""
-        return served(self.port, self.manager.bundle(SERVING), NAME)
+        return served_certificate(self.port, self.manager.bundle(SERVING), NAME)
 
 
 @pytest.fixture(scope="module")

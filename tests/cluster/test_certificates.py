@@ -20,7 +20,7 @@ from tests.cluster.client import RefusedError
 from tests.cluster.credentials import kubeconfig
 from tests.cluster.plane import Plane
 from tests.cluster.polling import eventually
-from tests.server.managed_site import managing, page, served
+from tests.server.managed_site import managing, page, served_certificate
 from tests.server.site import Site
 from tests.server.test_process import Process
 from webhook.certs.reconciler import CertificateReconciler, ManagedCertificateSpec, ReconcileResult, state_after_step
@@ -197,10 +197,10 @@ def test_no_call_fails_while_a_ca_is_replaced(store: CertificateStore) -> None:
             both = store.held.authorities
             assert both[1:] == old
             assert store.bundles() == {store.held.bundle}
-            before = served(site.port, store.held.bundle, ADDRESS)
+            before = served_certificate(site.port, store.held.bundle, ADDRESS)
 
             skipped += BUNDLE_SETTLE_TIME.total_seconds()
-            eventually(lambda: served(site.port, both[0].pem, ADDRESS) != before)
+            eventually(lambda: served_certificate(site.port, both[0].pem, ADDRESS) != before)
             caller.wait_for(20)
 
             skipped += AUTHORITY_OVERLAP.total_seconds()
@@ -234,7 +234,7 @@ def _end(process: Process) -> None:
 def test_three_processes_share_a_certificate_and_repair_it(store: CertificateStore, replicas: list[Process]) -> None:
     eventually(store.is_called, within=60)
     eventually(lambda: [page(process.port)[0] for process in replicas] == [200, 200, 200])
-    certificates = {served(process.port, store.held.bundle, ADDRESS) for process in replicas}
+    certificates = {served_certificate(process.port, store.held.bundle, ADDRESS) for process in replicas}
     assert certificates == {_leaf(store)}
     leaders = [process for process in replicas if "leader this replica" in page(process.port)[1]]
     assert len(leaders) == 1
@@ -249,7 +249,7 @@ def test_three_processes_share_a_certificate_and_repair_it(store: CertificateSto
         store.plane.api.delete(store.secret.path)
         eventually(lambda: store.held.serving is not None and _leaf(store) != before, within=90)
         trusted = store.held.authorities
-        eventually(lambda: served(replicas[0].port, trusted[0].pem, ADDRESS) == _leaf(store))
+        eventually(lambda: served_certificate(replicas[0].port, trusted[0].pem, ADDRESS) == _leaf(store))
         caller.wait_for(20)
 
         store.plane.api.patch(store.secret.path, {"data": {"ca.key": b64encode(b"junk").decode()}})

@@ -22,7 +22,7 @@ import pytest
 
 from tests.cluster.processes import Process, free_port
 from tests.conftest import ROOT
-from tests.house.checkout import read
+from tests.house.checkout import read_checkout_file
 from tests.server.site import encoded, review
 
 USER = "65532"
@@ -96,7 +96,7 @@ def _propagation(own: list[str]) -> list[str]:
 
 def entrypoint() -> list[str]:
     """The image's entrypoint, as the Dockerfile has it."""
-    found = re.search(r"^ENTRYPOINT (.*)$", read("Dockerfile"), re.MULTILINE)
+    found = re.search(r"^ENTRYPOINT (.*)$", read_checkout_file("Dockerfile"), re.MULTILINE)
     assert found is not None
     words: list[str] = json.loads(found[1])
     return words

@@ -17,7 +17,7 @@ Found = list[tuple[Any, str]]
 """Data, or the type of the error, and its location, in order."""
 
 
-def found(text: str) -> Found:
+def read_documents(text: str) -> Found:
     return [
         (each.data, str(each.locate(("b",)))) if isinstance(each, Document) else (type(each), str(each.location))
         for each in iter_documents(text, "f", aliases=True)
@@ -45,7 +45,7 @@ FAULTY = {
 def test_documents_around_an_invalid_one_are_read(text: str, fault: tuple[Any, str]) -> None:
     lines = 4 + text.count("\n")
 
-    assert found(f"{BEFORE}---\n{text}{AFTER}") == [
+    assert read_documents(f"{BEFORE}---\n{text}{AFTER}") == [
         ({"a": 1, "b": 2}, "f:2:4"),
         fault,
         ({"c": 3, "b": 4}, f"f:{lines + 2}:4"),
@@ -53,7 +53,7 @@ def test_documents_around_an_invalid_one_are_read(text: str, fault: tuple[Any, s
 
 
 def test_an_invalid_character_affects_only_its_document() -> None:
-    assert found(f"{BEFORE}---\nb: '\x0b'\n---\nb: 1\n---\nb: \x07\n{AFTER}") == [
+    assert read_documents(f"{BEFORE}---\nb: '\x0b'\n---\nb: 1\n---\nb: \x07\n{AFTER}") == [
         (DocumentError, "f:4:5"),
         (DocumentError, "f:8:4"),
         ({"a": 1, "b": 2}, "f:2:4"),
@@ -63,13 +63,13 @@ def test_an_invalid_character_affects_only_its_document() -> None:
 
 
 def test_after_a_hundred_documents_with_invalid_characters_reading_stops() -> None:
-    each = found("b: \x07\n---\n" * 150)
+    each = read_documents("b: \x07\n---\n" * 150)
     assert len(each) == 101
     assert each[-1] == (DocumentError, "f:201:4")
 
 
 def test_a_byte_order_mark_before_a_document_is_dropped() -> None:
-    assert found("\ufeffb: 1\n---\n\ufeffb: 2\n") == [({"b": 1}, "f:1:4"), ({"b": 2}, "f:3:4")]
+    assert read_documents("\ufeffb: 1\n---\n\ufeffb: 2\n") == [({"b": 1}, "f:1:4"), ({"b": 2}, "f:3:4")]
 
 
 BREAKS = {"Windows": "\r\n", "classic Mac OS": "\r", "a line separator": "\u2028"}
@@ -77,7 +77,7 @@ BREAKS = {"Windows": "\r\n", "classic Mac OS": "\r", "a line separator": "\u2028
 
 @pytest.mark.parametrize("end", BREAKS.values(), ids=BREAKS)
 def test_lines_are_counted_as_the_parser_does(end: str) -> None:
-    assert found(f"b: @{end}---{end}b: 1{end}---{end}b: 2{end}") == [
+    assert read_documents(f"b: @{end}---{end}b: 1{end}---{end}b: 2{end}") == [
         (DocumentError, "f:1:4"),
         ({"b": 1}, "f:3:4"),
         ({"b": 2}, "f:5:4"),
@@ -85,22 +85,26 @@ def test_lines_are_counted_as_the_parser_does(end: str) -> None:
 
 
 def test_a_text_that_begins_like_json_may_be_a_template() -> None:
-    assert found("{{ x }}\n---\nb: 1\n") == [(TemplateError, "f:1:2"), ({"b": 1}, "f:3:4")]
+    assert read_documents("{{ x }}\n---\nb: 1\n") == [(TemplateError, "f:1:2"), ({"b": 1}, "f:3:4")]
 
 
 def test_json_values_before_an_error_are_read() -> None:
-    assert found('{"b": 1} {"b": 2}\n{"b": }') == [({"b": 1}, "f:1:7"), ({"b": 2}, "f:1:16"), (DocumentError, "f:2:7")]
+    assert read_documents('{"b": 1} {"b": 2}\n{"b": }') == [
+        ({"b": 1}, "f:1:7"),
+        ({"b": 2}, "f:1:16"),
+        (DocumentError, "f:2:7"),
+    ]
 
 
 def test_reading_stops_after_a_bound_of_errors() -> None:
-    *faults, last = found("---\n@\n" * (MAX_FAULTY_DOCUMENTS + 5))
+    *faults, last = read_documents("---\n@\n" * (MAX_FAULTY_DOCUMENTS + 5))
 
     assert faults == [(DocumentError, f"f:{2 * n}:1") for n in range(1, MAX_FAULTY_DOCUMENTS + 1)]
     assert last == (DocumentError, f"f:{2 * MAX_FAULTY_DOCUMENTS + 1}:1")
 
 
 def test_exactly_the_bound_of_errors() -> None:
-    assert len(found("---\n@\n" * MAX_FAULTY_DOCUMENTS)) == MAX_FAULTY_DOCUMENTS
+    assert len(read_documents("---\n@\n" * MAX_FAULTY_DOCUMENTS)) == MAX_FAULTY_DOCUMENTS
 
 
 GOOD = ["b: 1\n", "b: [x:y]\n", "b: |\n  {{ x\n", "b: '---'\n", "b: --- c\n", "b: 'é\n  😀'\n"]
@@ -114,10 +118,10 @@ def test_documents_keep_their_order_and_lines(documents: list[str]) -> None:
     for document in documents:
         text += "---\n"
         above = text.count("\n")
-        alone = found(f"---\n{document}---\n")
+        alone = read_documents(f"---\n{document}---\n")
         expected += [(what, shift_line(place, above - 1)) for what, place in alone]
         text += document
-    assert found(f"{text}---\n") == expected
+    assert read_documents(f"{text}---\n") == expected
 
 
 def shift_line(place: str, lines: int) -> str:

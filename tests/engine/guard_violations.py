@@ -15,7 +15,9 @@ from webhook.model.pods import parse_pod
 KINDS = ("containers", "initContainers", "ephemeralContainers")
 
 
-def look(pod: Json, *, old: Json | None = None, share: bool = False, **request: Any) -> list[tuple[str, Violation]]:
+def find_violations(
+    pod: Json, *, old: Json | None = None, share: bool = False, **request: Any
+) -> list[tuple[str, Violation]]:
     """Find the bypasses of a pod; its GPU requests are read from it."""
     read = parse_pod(pod)
     before = parse_pod(old) if old is not None else None

@@ -204,7 +204,7 @@ OTHERS: list[Json] = [{GPU: "2"}, {SMALL: "1"}]
 NAMESPACES = ["team", "team", "team", "team-vision", "notebooks", "batch"]
 
 
-def asking() -> st.SearchStrategy[Json]:
+def gpu_requests() -> st.SearchStrategy[Json]:
     """Resources as people write them for GPUs."""
     amount = st.sampled_from([*ONE, *ONE, *ONE, *OTHERS])
     both = amount.map(lambda amounts: {"limits": amounts, "requests": dict(amounts)})
@@ -214,7 +214,7 @@ def asking() -> st.SearchStrategy[Json]:
 def plain_containers(prefix: str) -> st.SearchStrategy[list[Json]]:
     """One to three containers with different names, with GPU requests or without."""
     image = st.sampled_from(["example/app:1", "nvidia/cuda:12.4.1-base"])
-    one = st.fixed_dictionaries({"resources": asking(), "image": image})
+    one = st.fixed_dictionaries({"resources": gpu_requests(), "image": image})
     return st.lists(one, min_size=1, max_size=3).map(
         lambda found: [{"name": f"{prefix}{index}"} | container for index, container in enumerate(found)]
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.builders import Json, PodMaker, make_namespace, make_node, make_pod
-from tests.example_cluster import A100, ask, codes, mig_node, shaped, view_of, whole_node
+from tests.example_cluster import A100, apply_patch, ask, codes, mig_node, view_of, whole_node
 from webhook.model.apimachinery import MAX_MILLI
 from webhook.model.cluster_view import ClusterView
 from webhook.model.defaulting import LIMIT_RANGER_ANNOTATION, LIMIT_RANGER_PREFIX
@@ -39,7 +39,7 @@ WEIGHTS: dict[str, tuple[PodMaker, Json, str]] = {
 
 @pytest.mark.parametrize(("pod", "node", "milli"), WEIGHTS.values(), ids=WEIGHTS)
 def test_weights(pod: PodMaker, node: Json, milli: str) -> None:
-    after = shaped(pod, ask(pod, NATIVE, nodes=(node,)))
+    after = apply_patch(pod, ask(pod, NATIVE, nodes=(node,)))
     resources = after["spec"]["containers"][0]["resources"]
     assert (resources["limits"][ACCOUNTING_RESOURCE], resources["requests"][ACCOUNTING_RESOURCE]) == (milli, milli)
 
@@ -52,7 +52,7 @@ def test_every_profile_has_the_catalogued_gpu_milli(product: str, profile: str) 
     card, name = CARDS[product], f"nvidia.com/mig-{profile}"
     labels = {"nvidia.com/gpu.product": f"NVIDIA-{product.upper()}", "nvidia.com/mig.strategy": "mixed"}
     pod = make_pod().asks(name, "1")
-    after = shaped(pod, ask(pod, NATIVE, nodes=(make_node("node", labels, **{name: 1}),)))
+    after = apply_patch(pod, ask(pod, NATIVE, nodes=(make_node("node", labels, **{name: 1}),)))
 
     milli = int(after["spec"]["containers"][0]["resources"]["limits"][ACCOUNTING_RESOURCE])
     compute, memory = int(profile.partition("g")[0]), card.profiles[profile].memory_units
@@ -69,14 +69,16 @@ def test_a_users_own_value_is_overwritten() -> None:
         .asks(ACCOUNTING_RESOURCE, "1")
         .container("side", resources={"limits": {ACCOUNTING_RESOURCE: "7"}})
     )
-    main, side = (each["resources"] for each in shaped(pod, ask(pod, NATIVE))["spec"]["containers"])
+    main, side = (each["resources"] for each in apply_patch(pod, ask(pod, NATIVE))["spec"]["containers"])
     assert main["limits"][ACCOUNTING_RESOURCE] == main["requests"][ACCOUNTING_RESOURCE] == "1000"
     assert side["limits"][ACCOUNTING_RESOURCE] == side["requests"][ACCOUNTING_RESOURCE] == "0"
 
 
 def test_it_is_zero_for_a_pod_without_gpus() -> None:
     pod = make_pod().asks(ACCOUNTING_RESOURCE, "5")
-    assert shaped(pod, ask(pod, NATIVE))["spec"]["containers"][0]["resources"]["limits"] == {ACCOUNTING_RESOURCE: "0"}
+    assert apply_patch(pod, ask(pod, NATIVE))["spec"]["containers"][0]["resources"]["limits"] == {
+        ACCOUNTING_RESOURCE: "0"
+    }
     assert not ask(make_pod(), NATIVE).patch
 
 
@@ -147,7 +149,7 @@ def test_a_zero_that_a_limit_range_would_reject_is_not_written(
 ) -> None:
     view = ranging(MILLI_RANGE[item])
     decision = ask(pod, text, view=view)
-    after = shaped(pod, decision)
+    after = apply_patch(pod, decision)
     each = [one["resources"] for one in after["spec"]["containers"]]
     assert (
         [one["limits"][ACCOUNTING_RESOURCE] for one in each]
@@ -168,17 +170,17 @@ def test_a_pod_that_a_limit_range_rejects_for_its_own_amount_gets_a_fix() -> Non
     assert not ask(twenty(make_pod().gpus(1), "10"), NATIVE, view=view).denials
 
 
-def stored(pod: PodMaker) -> PodMaker:
+def stored_pod(pod: PodMaker) -> PodMaker:
     """The pod as /validate sees it: no webhook changes it any more."""
     pod.data["metadata"]["uid"] = "0a1b"
     return pod
 
 
 FINAL: dict[str, tuple[PodMaker, list[str]]] = {
-    "the right value": (stored(make_pod().gpus(1).asks(ACCOUNTING_RESOURCE, "1000")), []),
-    "the right value, written another way": (stored(make_pod().gpus(1).asks(ACCOUNTING_RESOURCE, "1k")), []),
-    "less": (stored(make_pod().gpus(1).asks(ACCOUNTING_RESOURCE, "1")), ["enforce GPU-Q302"]),
-    "none": (stored(make_pod().gpus(1)), ["enforce GPU-Q302"]),
+    "the right value": (stored_pod(make_pod().gpus(1).asks(ACCOUNTING_RESOURCE, "1000")), []),
+    "the right value, written another way": (stored_pod(make_pod().gpus(1).asks(ACCOUNTING_RESOURCE, "1k")), []),
+    "less": (stored_pod(make_pod().gpus(1).asks(ACCOUNTING_RESOURCE, "1")), ["enforce GPU-Q302"]),
+    "none": (stored_pod(make_pod().gpus(1)), ["enforce GPU-Q302"]),
     "none, and it will still be written": (make_pod().gpus(1), []),
     "less, and it will still be overwritten": (make_pod().gpus(1).asks(ACCOUNTING_RESOURCE, "1"), []),
 }
@@ -191,7 +193,7 @@ def test_a_pod_that_can_no_longer_be_changed_must_have_the_right_value(pod: PodM
 
 def test_a_whole_gpu_is_not_counted_as_its_possible_slice() -> None:
     """Found on a real plane: another webhook had put the GPU back, or ours was not asked."""
-    pod = stored(make_pod().gpus(1).needs("8Gi").asks(ACCOUNTING_RESOURCE, "143"))
+    pod = stored_pod(make_pod().gpus(1).needs("8Gi").asks(ACCOUNTING_RESOURCE, "143"))
 
     decision = ask(pod, NATIVE, "mode: enforce\nrightSizing: {}", nodes=(whole_node(), mig_node()))
 
@@ -213,7 +215,7 @@ def test_mutate_output_passes_validate() -> None:
     policies = (NATIVE, "mode: enforce\nrightSizing: {}")
     first = ask(pod, *policies, nodes=nodes)
     assert first.applied
-    after = shaped(pod, first)
+    after = apply_patch(pod, first)
     after["metadata"]["uid"] = "0a1b"
     assert codes(ask(after, *policies, nodes=nodes)) == []
 
@@ -279,13 +281,13 @@ def test_gpu_milli_is_written_only_if_no_pod_becomes_pending(
     text: str, pod: PodMaker, nodes: tuple[Json, ...], milli: str | None
 ) -> None:
     decision = ask(pod, text, nodes=nodes)
-    after = shaped(pod, decision)["spec"]["containers"][0]["resources"]["limits"]
+    after = apply_patch(pod, decision)["spec"]["containers"][0]["resources"]["limits"]
     assert after.get(ACCOUNTING_RESOURCE) == milli
     assert ("warn GPU-Q305" in codes(decision)) is (milli in (None, "0"))
 
 
 def test_a_pod_is_admitted_without_gpu_milli_where_it_is_omitted() -> None:
-    assert codes(ask(stored(make_pod().gpus(1)), PLAIN, nodes=(whole_node(),))) == ["warn GPU-Q305"]
+    assert codes(ask(stored_pod(make_pod().gpus(1)), PLAIN, nodes=(whole_node(),))) == ["warn GPU-Q305"]
 
 
 def test_a_pod_does_not_shrink_out_of_a_quota_that_would_not_count_the_slice() -> None:
@@ -315,13 +317,13 @@ FOUR = make_node("turns", A100 | {"nvidia.com/gpu.replicas": "4"}, **{GPU: 32})
 
 @pytest.mark.parametrize(("milli", "want"), CHANGED.values(), ids=CHANGED)
 def test_a_change_of_nodes_between_two_calls_denies_nothing(milli: str, want: list[str]) -> None:
-    pod = stored(make_pod().gpus(1).asks(ACCOUNTING_RESOURCE, milli))
+    pod = stored_pod(make_pod().gpus(1).asks(ACCOUNTING_RESOURCE, milli))
     found = codes(ask(pod, NATIVE, view=turned((FOUR,), (FOUR, whole_node()))))
     assert [code for code in found if "GPU-Q" in code] == want
 
 
 def test_the_change_before_the_last_counts_no_more() -> None:
-    pod, later = stored(make_pod().gpus(1).asks(ACCOUNTING_RESOURCE, "250")), turned((FOUR,), (whole_node(),))
+    pod, later = stored_pod(make_pod().gpus(1).asks(ACCOUNTING_RESOURCE, "250")), turned((FOUR,), (whole_node(),))
     latest = view_of(make_namespace("team"), whole_node()).with_pending_of(later)
     assert [codes(ask(pod, NATIVE, view=view)) for view in (later, latest)] == [[], ["enforce GPU-Q302"]]
 
@@ -341,12 +343,12 @@ LEFT_OUT: dict[str, tuple[ClusterView, list[str]]] = {
 def test_a_pod_of_which_it_was_omitted_passes_when_nodes_change_between_two_calls(
     view: ClusterView, want: list[str]
 ) -> None:
-    found = codes(ask(stored(make_pod().gpus(1)), PLAIN, view=view))
+    found = codes(ask(stored_pod(make_pod().gpus(1)), PLAIN, view=view))
     assert [code for code in found if "GPU-Q" in code] == want
 
 
 def test_a_newly_free_slice_does_not_change_a_stored_pods_gpu_milli() -> None:
-    pod = stored(make_pod().gpus(1).needs("8Gi").asks(ACCOUNTING_RESOURCE, "1000"))
+    pod = stored_pod(make_pod().gpus(1).needs("8Gi").asks(ACCOUNTING_RESOURCE, "1000"))
     found = codes(ask(pod, NATIVE, "mode: enforce\nrightSizing: {}", nodes=(mig_node(),)))
     assert "enforce GPU-Q302" not in found
 

@@ -6,7 +6,7 @@ import pytest
 
 from tests.builders import Json, PodMaker, make_pod
 from tests.engine.decisions import FOUR, NODES, SIZING
-from tests.example_cluster import ask, codes, shaped
+from tests.example_cluster import apply_patch, ask, codes
 from webhook.model.decisions import KeepReason, KeepRequest
 
 MOST = 256 * 1024
@@ -15,7 +15,7 @@ INJECTING = "mode: enforce\ninjection: {labels: {team: a}}"
 FILLERS = {"of one byte": "a", "of two bytes": "ö", "of four bytes": "𝄞"}
 
 
-def noted(text: str, gpus: int = 1) -> PodMaker:
+def annotated_pod(text: str, gpus: int = 1) -> PodMaker:
     """A pod of a small need, with a long note."""
     return make_pod().gpus(gpus).needs("8Gi").annotate(NOTE, text)
 
@@ -27,23 +27,23 @@ def size(pod: Json) -> int:
 
 def room() -> int:
     """The bytes of the longest note next to which our records still fit."""
-    pod = noted("")
-    return MOST - size(shaped(pod, ask(pod, SIZING, nodes=NODES)))
+    pod = annotated_pod("")
+    return MOST - size(apply_patch(pod, ask(pod, SIZING, nodes=NODES)))
 
 
 @pytest.mark.parametrize("letter", FILLERS.values(), ids=FILLERS)
 def test_a_note_of_letters_that_just_fits_leaves_the_patch(letter: str) -> None:
     width = len(letter.encode())
     text = letter * (room() // width) + "a" * (room() % width)
-    pod = noted(text)
-    assert size(shaped(pod, ask(pod, SIZING, nodes=NODES))) == MOST
+    pod = annotated_pod(text)
+    assert size(apply_patch(pod, ask(pod, SIZING, nodes=NODES))) == MOST
 
 
 @pytest.mark.parametrize("letter", FILLERS.values(), ids=FILLERS)
 def test_a_note_of_letters_one_byte_longer_leaves_the_pod_as_it_is(letter: str) -> None:
     width = len(letter.encode())
     text = letter * (room() // width) + "a" * (room() % width + 1)
-    decision = ask(noted(text), SIZING, nodes=NODES)
+    decision = ask(annotated_pod(text), SIZING, nodes=NODES)
     assert decision.patch == ()
     assert decision.outcome == KeepRequest(KeepReason.RECORD_TOO_LARGE)
     assert not decision.applied
@@ -53,9 +53,9 @@ def test_a_note_of_letters_one_byte_longer_leaves_the_pod_as_it_is(letter: str) 
 
 
 LEFT = {
-    "a change that is no right-sizing": (noted("a" * MOST), (INJECTING,), ["warn GPU-R103"]),
+    "a change that is no right-sizing": (annotated_pod("a" * MOST), (INJECTING,), ["warn GPU-R103"]),
     "what it may not request is rejected anyway": (
-        noted("a" * MOST, gpus=8),
+        annotated_pod("a" * MOST, gpus=8),
         (INJECTING, FOUR),
         ["warn GPU-R103", "enforce GPU-L103"],
     ),

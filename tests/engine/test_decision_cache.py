@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from tests.builders import Json, PodMaker, make_namespace, make_pod
 from tests.engine.invariants import POLICIES, SMALL, TRUSTED, VIEWS, any_pods, gpu_pods
 from tests.example_cluster import NO_USAGE, NOW, codes, mig_node, policies_of, policy, request_of, view_of, whole_node
-from tests.usage_builders import observed, seen
+from tests.usage_builders import observed_usage, workload_usage
 from webhook.engine.decide import decide
 from webhook.engine.decision_cache import INDEX_KEYS, MAX_ENTRIES, MAX_KEY_BYTES, DecisionCache
 from webhook.model.cluster_view import AssumedPod, ClusterView
@@ -214,15 +214,15 @@ def test_use_that_was_observed_meanwhile_counts() -> None:
     memory, request = DecisionCache(), request_of(make_pod("lone").gpus(1).build())
     before = memory.decide(request, SIZING, VIEW, NO_USAGE, NOW)
     assert before.outcome == KeepRequest(KeepReason.NO_EVIDENCE)
-    use = seen("Pod/lone", main=observed(4096))
+    use = workload_usage("Pod/lone", main=observed_usage(4096))
     assert isinstance(memory.decide(request, SIZING, VIEW, use, NOW).outcome, OfferChoice)
 
 
 def test_use_of_others_changes_nothing() -> None:
     memory, request = DecisionCache(), request_of(make_pod("lone").gpus(1).build())
-    use = seen("Pod/lone", main=observed(4096))
+    use = workload_usage("Pod/lone", main=observed_usage(4096))
     before = memory.decide(request, SIZING, VIEW, use, NOW)
-    others = msgspec.structs.replace(use, observed={**use.observed, ("team", "Pod/other", "main"): observed(1)})
+    others = msgspec.structs.replace(use, observed={**use.observed, ("team", "Pod/other", "main"): observed_usage(1)})
     assert memory.decide(request, SIZING, VIEW, others, NOW) is before
     dearer = msgspec.structs.replace(use, prices=((1, 2000),))
     assert memory.decide(request, SIZING, VIEW, dearer, NOW) is not before

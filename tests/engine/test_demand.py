@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from tests.builders import PodMaker, make_pod
-from tests.usage_builders import observed, seen
+from tests.usage_builders import observed_usage, workload_usage
 from webhook.engine.demand import DemandInput, need_by_evidence
 from webhook.engine.gpu_requests import gpu_requests_of_pod
 from webhook.engine.pod_context import DeclaredNeed, declared_need_of
@@ -114,10 +114,10 @@ def need(pod: PodMaker, usage: UsageView | None = None, **fields: Any) -> GpuNee
 
 def used(**containers: ObservedUsage) -> UsageView:
     """Use of the containers of the pod "pod"."""
-    return seen("Pod/pod", **containers)
+    return workload_usage("Pod/pod", **containers)
 
 
-def words(size: str, risk: str = "0.0007%") -> str:
+def demand_message(size: str, risk: str = "0.0007%") -> str:
     """What a need by observed use is said by."""
     return f"{size} from observed usage with {risk} risk per hour, by 500 windows of 1 h of its workload"
 
@@ -125,12 +125,12 @@ def words(size: str, risk: str = "0.0007%") -> str:
 def by_use(memory: int, compute: int | None, size: str, **fields: str) -> GpuNeed:
     """A need by observed use."""
     blind = "" if compute else "; its compute need is unknown"
-    return GpuNeed(memory, compute, EvidenceSource.OBSERVED, words(size, **fields) + blind)
+    return GpuNeed(memory, compute, EvidenceSource.OBSERVED, demand_message(size, **fields) + blind)
 
 
 ONE, TWO = make_pod().gpus(1), make_pod().gpus(1).container("side", resources={"limits": {"nvidia.com/gpu": "1"}})
-BIG, SMALL = observed(9000, compute_milli=300), observed(1000)
-RISKY = observed(9000, sizes_mib=(*[4000] * 11, *[9000] * 3, *[15_000] * 16))
+BIG, SMALL = observed_usage(9000, compute_milli=300), observed_usage(1000)
+RISKY = observed_usage(9000, sizes_mib=(*[4000] * 11, *[9000] * 3, *[15_000] * 16))
 """Half a percent an hour above 9000 MiB, one percent above 4000, and next to nothing above 15,000."""
 
 NEEDS = {
@@ -144,7 +144,7 @@ NEEDS = {
         by_use(9856, 345, "9856Mi"),
     ),
     "observed compute is a card at most": (
-        need(ONE, used(main=observed(1000, compute_milli=990))),
+        need(ONE, used(main=observed_usage(1000, compute_milli=990))),
         by_use(4864, 1000, "4864Mi"),
     ),
     "a risk that the policy bears": (need(ONE, used(main=RISKY)), by_use(9856, None, "9856Mi", risk="0.3%")),
@@ -157,12 +157,12 @@ NEEDS = {
         by_use(19_968, None, "19968Mi"),
     ),
     "no slice is safe enough: the least that would be": (
-        need(ONE, used(main=observed(30_000))),
+        need(ONE, used(main=observed_usage(30_000))),
         by_use(30_000, None, "30000Mi"),
     ),
     "no slice is worth its risk": (
-        need(ONE, msgspec.structs.replace(used(main=observed(9000, typical_mib=1)), prices=((1, 100_000_000),))),
-        KeepRequest(KeepReason.RISK_TOO_HIGH, words("9856Mi")),
+        need(ONE, msgspec.structs.replace(used(main=observed_usage(9000, typical_mib=1)), prices=((1, 100_000_000),))),
+        KeepRequest(KeepReason.RISK_TOO_HIGH, demand_message("9856Mi")),
     ),
     "the largest of several containers": (need(TWO, used(main=SMALL, side=BIG)), by_use(9856, 345, "9856Mi")),
     "one container has no usage data": (
@@ -171,11 +171,11 @@ NEEDS = {
     ),
     "neither container was ever seen": (need(TWO), KeepRequest(KeepReason.NO_EVIDENCE)),
     "too little was observed": (
-        need(ONE, used(main=observed(9000, sizes_mib=()))),
+        need(ONE, used(main=observed_usage(9000, sizes_mib=()))),
         KeepRequest(KeepReason.SHORT_HISTORY),
     ),
     "use that never moves, near the card": (
-        need(ONE, used(main=observed(70_000, preallocates=True))),
+        need(ONE, used(main=observed_usage(70_000, preallocates=True))),
         KeepRequest(KeepReason.PREALLOCATES, "constantly nearly all of its GPU"),
     ),
     "a framework that preallocates is no evidence": (
@@ -183,7 +183,7 @@ NEEDS = {
         KeepRequest(KeepReason.PREALLOCATES, "vLLM"),
     ),
     "trouble blocks whatever the evidence": (
-        need(make_pod().gpus(1).needs("8Gi"), used(main=observed(9000, blocked_reason="it ran out of memory"))),
+        need(make_pod().gpus(1).needs("8Gi"), used(main=observed_usage(9000, blocked_reason="it ran out of memory"))),
         KeepRequest(KeepReason.RECENT_FAILURE, "it ran out of memory"),
     ),
     "the policy's default where nothing was observed": (
@@ -191,15 +191,15 @@ NEEDS = {
         GpuNeed(8192, 200, EvidenceSource.DEFAULT, "8Gi by the policy's default"),
     ),
     "too little was observed, and the policy's default covers it": (
-        need(ONE, used(main=observed(6000, sizes_mib=())), default_memory_mib=8192),
+        need(ONE, used(main=observed_usage(6000, sizes_mib=())), default_memory_mib=8192),
         GpuNeed(8192, None, EvidenceSource.DEFAULT, "8Gi by the policy's default"),
     ),
     "the default is less than the little that was observed": (
-        need(ONE, used(main=observed(60_000, sizes_mib=())), default_memory_mib=8192),
+        need(ONE, used(main=observed_usage(60_000, sizes_mib=())), default_memory_mib=8192),
         KeepRequest(KeepReason.DEFAULT_TOO_SMALL, "8Gi, and 60000Mi observed"),
     ),
     "the default covers the memory that was observed, and what it needs of compute is known": (
-        need(ONE, used(main=observed(6000, sizes_mib=(), compute_milli=600)), default_memory_mib=8192),
+        need(ONE, used(main=observed_usage(6000, sizes_mib=(), compute_milli=600)), default_memory_mib=8192),
         GpuNeed(8192, 690, EvidenceSource.DEFAULT, "8Gi by the policy's default"),
     ),
     "the default is too risky for a container that was observed, and another was not": (
@@ -213,17 +213,17 @@ NEEDS = {
     "no default is used where no slice is worth its risk": (
         need(
             ONE,
-            msgspec.structs.replace(used(main=observed(9000, typical_mib=1)), prices=((1, 100_000_000),)),
+            msgspec.structs.replace(used(main=observed_usage(9000, typical_mib=1)), prices=((1, 100_000_000),)),
             default_memory_mib=16_384,
         ),
-        KeepRequest(KeepReason.RISK_TOO_HIGH, words("9856Mi")),
+        KeepRequest(KeepReason.RISK_TOO_HIGH, demand_message("9856Mi")),
     ),
     "no default is used for a framework that preallocates": (
         need(make_pod().gpus(1).image("vllm/vllm-openai:v0.11.0"), default_memory_mib=8192),
         KeepRequest(KeepReason.PREALLOCATES, "vLLM"),
     ),
     "nor for use that never moves, near the card": (
-        need(ONE, used(main=observed(9000, preallocates=True)), default_memory_mib=9216),
+        need(ONE, used(main=observed_usage(9000, preallocates=True)), default_memory_mib=9216),
         KeepRequest(KeepReason.PREALLOCATES, "constantly nearly all of its GPU"),
     ),
     "what such a framework declares rules, after the default too": (

@@ -46,30 +46,30 @@ AT_LEAST_TWO = "mode: enforce\nlimits: {perPod: [{resource: nvidia.com/gpu, min:
 NOTED = make_pod().gpus(1).annotate("kubernetes.io/limit-ranger", NOTE)
 
 
-def limited(*nodes: Json) -> ClusterView:
+def view_with_limit_range(*nodes: Json) -> ClusterView:
     """A namespace whose LimitRange gives a GPU to containers that name none."""
     return view_of(make_namespace("team"), RANGE, *nodes)
 
 
 def test_injected_requests_are_reported_and_not_checked() -> None:
-    assert codes(ask(NOTED, AT_LEAST_TWO, view=limited())) == ["warn GPU-L202"]
+    assert codes(ask(NOTED, AT_LEAST_TWO, view=view_with_limit_range())) == ["warn GPU-L202"]
 
 
 def test_user_requests_next_to_injected_ones_are_checked() -> None:
     pod = make_pod().gpus(1).annotate("kubernetes.io/limit-ranger", NOTE)
     pod.container("side", resources={"limits": {GPU: "1"}})
     at_least_three = AT_LEAST_TWO.replace("min: 2", "min: 3")
-    assert codes(ask(pod, at_least_three, view=limited())) == ["enforce GPU-L101", "warn GPU-L202"]
-    assert "found 1)" in ask(pod, at_least_three, view=limited()).denials[0].message
+    assert codes(ask(pod, at_least_three, view=view_with_limit_range())) == ["enforce GPU-L101", "warn GPU-L202"]
+    assert "found 1)" in ask(pod, at_least_three, view=view_with_limit_range()).denials[0].message
 
 
 FORGED = {
     "no LimitRange gives such an amount": (NOTED, view_of(make_namespace("team"))),
     "the note is about another container": (
         make_pod().gpus(1).annotate("kubernetes.io/limit-ranger", NOTE.replace("main", "side")),
-        limited(),
+        view_with_limit_range(),
     ),
-    "there is no note": (make_pod().gpus(1), limited()),
+    "there is no note": (make_pod().gpus(1), view_with_limit_range()),
 }
 
 
@@ -105,7 +105,10 @@ def test_gpu_milli_of_resources(totals: dict[str, int], want: int) -> None:
 def test_a_gpu_that_a_limit_range_injected_is_not_right_sized() -> None:
     pod = NOTED.build()
     pod["metadata"]["annotations"]["rightslice.dev/gpu-memory"] = "8Gi"
-    for view, why in ((limited(mig_node()), KeepReason.INJECTED), (view_of(make_namespace("team"), mig_node()), None)):
+    for view, why in (
+        (view_with_limit_range(mig_node()), KeepReason.INJECTED),
+        (view_of(make_namespace("team"), mig_node()), None),
+    ):
         decision = ask(pod, "mode: enforce\nrightSizing: {}", view=view)
         assert decision.applied is (why is None)
         assert why is None or decision.outcome == KeepRequest(why)

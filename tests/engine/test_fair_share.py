@@ -16,18 +16,18 @@ WEEK = 168
 RULE = FairShare(half_life_hours=WEEK)
 
 
-def held(hours: float, *, ago: float = 0, milli: int = 1000, group: str = "a") -> PodGpuTime:
+def gpu_time(hours: float, *, ago: float = 0, milli: int = 1000, group: str = "a") -> PodGpuTime:
     """GPUs held for some hours that ended some hours ago; ago 0: still held."""
     end = NOW - ago * HOUR_SECONDS
     return PodGpuTime(group, milli, end - hours * HOUR_SECONDS, end if ago else 0)
 
 
 COUNTS: dict[str, tuple[PodGpuTime, int]] = {
-    "an hour just now": (held(1), 998),
-    "an hour a half-life ago": (held(1, ago=WEEK), 499),
-    "for ever": (held(1e6), round(1000 * WEEK / math.log(2))),
-    "a seventh of a card": (held(7, milli=143), 987),
-    "nothing": (held(0), 0),
+    "an hour just now": (gpu_time(1), 998),
+    "an hour a half-life ago": (gpu_time(1, ago=WEEK), 499),
+    "for ever": (gpu_time(1e6), round(1000 * WEEK / math.log(2))),
+    "a seventh of a card": (gpu_time(7, milli=143), 987),
+    "nothing": (gpu_time(0), 0),
     "what has yet to begin": (PodGpuTime("a", 1000, NOW + HOUR_SECONDS), 0),
     "an end before its start": (PodGpuTime("a", 1000, NOW - HOUR_SECONDS, NOW - 2 * HOUR_SECONDS), 0),
     "an end by a clock that is ahead": (PodGpuTime("a", 1000, NOW - HOUR_SECONDS, NOW + HOUR_SECONDS), 998),
@@ -41,7 +41,7 @@ def test_usage_decays_with_age(use: PodGpuTime, want: int) -> None:
 
 def test_shares_are_checked_against_weights() -> None:
     rule = FairShare("teams", half_life_hours=WEEK, shares=(("a", 3), ("b", 1), ("idle", 4)))
-    found = {one.group: one for one in rank_fair_shares([held(3, group="a"), held(3, group="b")], rule, NOW)}
+    found = {one.group: one for one in rank_fair_shares([gpu_time(3, group="a"), gpu_time(3, group="b")], rule, NOW)}
     assert {name: (one.used, one.entitled, one.excess_share) for name, one in found.items()} == {
         "a": (500, 375, 125),
         "b": (500, 125, 375),
@@ -51,7 +51,7 @@ def test_shares_are_checked_against_weights() -> None:
 
 
 def test_namespaces_are_sorted_by_overuse_then_name() -> None:
-    uses = [held(1, group=name) for name in ("c", "b")] + [held(2, group="a")]
+    uses = [gpu_time(1, group=name) for name in ("c", "b")] + [gpu_time(2, group="a")]
     assert [one.group for one in rank_fair_shares(uses, RULE, NOW)] == ["a", "b", "c"]
 
 
@@ -71,7 +71,7 @@ def test_a_use_cut_in_two_counts_the_same(first: float, second: float, milli: in
 
 @given(st.lists(st.tuples(st.sampled_from("abcd"), st.floats(0.1, 1e3), st.integers(1, 8000)), min_size=1))
 def test_all_parts_make_a_whole(uses: list[tuple[str, float, int]]) -> None:
-    found = rank_fair_shares([held(hours, milli=milli, group=group) for group, hours, milli in uses], RULE, NOW)
+    found = rank_fair_shares([gpu_time(hours, milli=milli, group=group) for group, hours, milli in uses], RULE, NOW)
     assert abs(sum(one.entitled for one in found) - 1000) <= len(found)
     if any(one.milli_hours for one in found):
         assert abs(sum(one.used for one in found) - 1000) <= len(found)

@@ -8,8 +8,19 @@ from typing import Any, NamedTuple
 import pytest
 
 from tests.builders import Json, PodMaker, make_namespace, make_node, make_pod
-from tests.example_cluster import A100, GPU_TAINT, MIXED, ask, codes, mig_node, shaped, tainted, view_of, whole_node
-from tests.usage_builders import observed, seen
+from tests.example_cluster import (
+    A100,
+    GPU_TAINT,
+    MIXED,
+    apply_patch,
+    ask,
+    codes,
+    mig_node,
+    tainted,
+    view_of,
+    whole_node,
+)
+from tests.usage_builders import observed_usage, workload_usage
 from webhook.model.cluster_view import AssumedPod, ClusterView
 from webhook.model.decisions import KeepReason, KeepRequest, OfferChoice
 from webhook.model.usage import UsageView
@@ -224,7 +235,7 @@ LIMITED = {
 @pytest.mark.parametrize(("objects", "want"), LIMITED.values(), ids=LIMITED)
 def test_limit_ranges_and_quotas_steer_the_rewrite(objects: tuple[Json, ...], want: dict[str, str]) -> None:
     decision = ask(small(), SIZING, nodes=(*NODES, *objects))
-    resources = shaped(small(), decision)["spec"]["containers"][0]["resources"]
+    resources = apply_patch(small(), decision)["spec"]["containers"][0]["resources"]
     assert resources["limits"] == want
     assert resources["requests"] == want
 
@@ -253,7 +264,7 @@ def test_a_slice_that_a_limit_range_injected_as_none_is_no_answer(given: Json, w
     """Found on a real plane: the zero came last, and the pod was left without any GPU."""
     pod = small().asks(SMALL, "0")
 
-    resources = shaped(pod, ask(pod, SIZING, nodes=(*NODES, given)))["spec"]["containers"][0]["resources"]
+    resources = apply_patch(pod, ask(pod, SIZING, nodes=(*NODES, given)))["spec"]["containers"][0]["resources"]
 
     assert resources == {"limits": want, "requests": want}
 
@@ -336,7 +347,7 @@ def test_one_process_namespace_and_a_share(guard: str, nodes: tuple[Json, ...], 
     decision = ask(pod, sizing(isolation="none", forms="[timeSlicing, mps, mig]"), guard, nodes=nodes)
     outcome = decision.outcome
     assert (outcome.resource if isinstance(outcome, OfferChoice) else outcome.reason) == want
-    assert ask(shaped(pod, decision), guard, nodes=nodes).denials == ()
+    assert ask(apply_patch(pod, decision), guard, nodes=nodes).denials == ()
 
 
 IMAGE = "nvidia/cuda:12.4.1-base-ubuntu22.04"
@@ -516,14 +527,14 @@ def test_every_requesting_container_gets_the_same_form() -> None:
     pod = small()
     for name in ("fetch", "warm"):
         pod.container(name, kind="initContainers", resources=ONE)
-    after = shaped(pod, ask(pod, SIZING, nodes=NODES))["spec"]
+    after = apply_patch(pod, ask(pod, SIZING, nodes=NODES))["spec"]
     asked = [c["resources"]["limits"] for c in (*after["containers"], *after["initContainers"])]
     assert asked == [{SMALL: "1"}] * 3
 
 
 def test_a_slice_comes_with_the_affinity_that_reaches_its_product() -> None:
     a30 = make_node("a30", {"nvidia.com/gpu.product": "NVIDIA-A30", "nvidia.com/mig.strategy": "mixed"}, **{SMALL: 4})
-    after = shaped(small(), ask(small(), SIZING, nodes=(mig_node(), a30)))
+    after = apply_patch(small(), ask(small(), SIZING, nodes=(mig_node(), a30)))
     terms = after["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
     assert terms == {
         "nodeSelectorTerms": [
@@ -544,7 +555,7 @@ def test_a_single_strategy_slice_is_given_by_affinity_alone() -> None:
         "nvidia.com/gpu.count": "56",
     }
     decision = ask(small(), SIZING, nodes=(whole_node(), make_node("single", labels, **{GPU: 56})))
-    after = shaped(small(), decision)
+    after = apply_patch(small(), decision)
     assert after["spec"]["containers"][0]["resources"]["limits"] == {GPU: "1"}
     assert "NVIDIA-A100-SXM4-80GB-MIG-1g.10gb" in str(after["spec"]["affinity"])
     assert (decision.gpu_milli_before, decision.gpu_milli_after) == (1000, 143)
@@ -565,11 +576,14 @@ def test_a_policy_may_wait_for_a_slice() -> None:
 
 SERVED = make_pod().gpus(1).label("pod-template-hash", "abc").owned_by("ReplicaSet", "serve-abc")
 USES = {
-    "observed use fits": (seen("Deployment/serve", main=observed(8000)), SMALL),
-    "it may need more": (seen("Deployment/serve", main=observed(11_000)), LARGE),
-    "it may need more than any slice": (seen("Deployment/serve", main=observed(60_000)), KeepReason.NO_OFFER),
+    "observed use fits": (workload_usage("Deployment/serve", main=observed_usage(8000)), SMALL),
+    "it may need more": (workload_usage("Deployment/serve", main=observed_usage(11_000)), LARGE),
+    "it may need more than any slice": (
+        workload_usage("Deployment/serve", main=observed_usage(60_000)),
+        KeepReason.NO_OFFER,
+    ),
     "a framework that preallocates says nothing": (
-        seen("Deployment/serve", main=observed(8000, preallocates=True)),
+        workload_usage("Deployment/serve", main=observed_usage(8000, preallocates=True)),
         KeepReason.PREALLOCATES,
     ),
     "another workload's use says nothing": (UsageView(), KeepReason.NO_EVIDENCE),
@@ -598,7 +612,7 @@ def test_the_reason_names_compute_where_it_narrowed_the_choice(pod: PodMaker, wa
 
 def test_a_declared_need_takes_precedence_over_observed_usage() -> None:
     pod = make_pod().gpus(1).label("pod-template-hash", "abc").owned_by("ReplicaSet", "serve-abc").needs("30Gi")
-    outcome = ask(pod, SIZING, nodes=NODES, usage=seen("Deployment/serve", main=observed(4000))).outcome
+    outcome = ask(pod, SIZING, nodes=NODES, usage=workload_usage("Deployment/serve", main=observed_usage(4000))).outcome
     assert isinstance(outcome, OfferChoice)
     assert (outcome.resource, outcome.need.words) == (LARGE, "30Gi declared")
 
@@ -627,7 +641,7 @@ def test_a_view_too_old_to_be_sure_shrinks_nothing() -> None:
 
 
 def test_the_record_holds_the_original_request_and_the_reason() -> None:
-    notes = shaped(small(), ask(small(), SIZING, nodes=NODES))["metadata"]["annotations"]
+    notes = apply_patch(small(), ask(small(), SIZING, nodes=NODES))["metadata"]["annotations"]
     assert (
         notes["rightslice.dev/original-resources"]
         == '{"main":{"limits":{"nvidia.com/gpu":"1"},"requests":{"nvidia.com/gpu":"1"}}}'
@@ -642,7 +656,7 @@ def test_the_record_holds_policy_changes_and_allocated_gpus() -> None:
     silent = "mode: warn\ninjection: {tolerations: auto}"
     nodes = (whole_node(), tainted(mig_node(), GPU_TAINT))
     decision = ask(small(), SIZING, adding, accounting, silent, nodes=nodes)
-    record = json.loads(shaped(small(), decision)["metadata"]["annotations"]["rightslice.dev/decision"])
+    record = json.loads(apply_patch(small(), decision)["metadata"]["annotations"]["rightslice.dev/decision"])
 
     assert record["policies"] == ["test-0", "test-1", "test-2", "test-3"]
     assert record["changedBy"] == {
@@ -715,4 +729,4 @@ def test_a_pod_steered_to_shares_of_the_same_name_is_ignored_the_second_time() -
     node = make_node("turns", labels, **{GPU: 16})
     first = ask(small(), sizing(isolation="none"), nodes=(node,))
     assert first.applied
-    assert ask(shaped(small(), first), sizing(isolation="none"), nodes=(node,)).patch == ()
+    assert ask(apply_patch(small(), first), sizing(isolation="none"), nodes=(node,)).patch == ()

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.builders import Json, make_pod
-from tests.engine.guard_violations import KINDS, look, names
+from tests.engine.guard_violations import KINDS, find_violations, names
 from tests.strategies import pods
 from webhook.engine.gpu_requests import gpu_requests_of_pod
 from webhook.engine.guard import find_bypasses
@@ -36,7 +36,7 @@ ORDINARY_PODS = {
 
 @pytest.mark.parametrize("pod", ORDINARY_PODS.values(), ids=ORDINARY_PODS)
 def test_a_pod_that_has_nothing_to_do_with_gpus(pod: Any) -> None:
-    assert look(pod.build()) == []
+    assert find_violations(pod.build()) == []
 
 
 SIGNS = {
@@ -58,7 +58,7 @@ SIGNS = {
 def test_a_pod_with_signs_of_gpus_and_no_request(pod: Any) -> None:
     evaluated = pod.container("x", securityContext={"privileged": True}).build()
     classes = frozenset({"nvidia"})
-    assert "privileged" in names(look(evaluated, allowed_runtime_classes=classes))
+    assert "privileged" in names(find_violations(evaluated, allowed_runtime_classes=classes))
 
 
 NODE: Json = {"user": "system:node:n1", "groups": ("system:nodes", "system:authenticated")}
@@ -75,12 +75,12 @@ REQUESTERS = {
 @pytest.mark.parametrize(("who", "bad"), REQUESTERS.values(), ids=REQUESTERS)
 def test_the_annotation_of_a_static_pod(who: Json, bad: bool) -> None:
     pod = make_pod().annotate("kubernetes.io/config.mirror", "x").build()
-    assert names(look(pod, **who)) == (["mirrorPod"] if bad else [])
+    assert names(find_violations(pod, **who)) == (["mirrorPod"] if bad else [])
 
 
 def test_a_static_pod_of_a_node_is_recorded_and_never_rejected() -> None:
     pod = make_pod().gpus(1).annotate("kubernetes.io/config.mirror", "x").env("LD_PRELOAD", "x").spec(nodeName="n1")
-    found = look(pod.build(), **NODE)
+    found = find_violations(pod.build(), **NODE)
     assert names(found) == ["loaderEnv", "nodeName"]
     assert {remark.at_most for _, remark in found} == {PolicyMode.AUDIT}
 
@@ -122,16 +122,16 @@ UPDATES = {
 
 @pytest.mark.parametrize("case", UPDATES.values(), ids=UPDATES)
 def test_an_update_reports_only_new_bypasses(case: Update) -> None:
-    assert names(look(case.new, old=case.old)) == case.want
+    assert names(find_violations(case.new, old=case.old)) == case.want
 
 
 def test_an_update_without_the_old_pod_reports_everything() -> None:
-    assert "visibleDevicesEnv" in names(look(RUNNING.build(), operation="UPDATE"))
+    assert "visibleDevicesEnv" in names(find_violations(RUNNING.build(), operation="UPDATE"))
 
 
 def test_messages_escape_and_shorten_untrusted_text() -> None:
     value = "all\n\x1b[31m\u202e" + "x" * 1000
-    ((_, remark),) = look(make_pod().gpus(1).env("NVIDIA_VISIBLE_DEVICES", value).build())
+    ((_, remark),) = find_violations(make_pod().gpus(1).env("NVIDIA_VISIBLE_DEVICES", value).build())
     assert "\\n\\x1b[31m\\u202e" in remark.message
     assert len(remark.message) < 200
 
@@ -158,14 +158,14 @@ def test_any_pod_is_checked_without_an_error(pod: Json, old: Json | None, share:
 @settings(max_examples=100)
 @given(pods(), st.randoms(use_true_random=False))
 def test_the_order_of_containers_changes_nothing(pod: Json, random: Any) -> None:
-    first = set(names(look(pod)))
+    first = set(names(find_violations(pod)))
     for kind in KINDS:
         if kind in pod["spec"]:
             random.shuffle(pod["spec"][kind])
-    assert set(names(look(pod))) == first
+    assert set(names(find_violations(pod))) == first
 
 
 @settings(max_examples=100)
 @given(pods())
 def test_an_update_that_changes_nothing_finds_nothing(pod: Json) -> None:
-    assert look(pod, old=pod) == []
+    assert find_violations(pod, old=pod) == []

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from tests.builders import Json, PodMaker, make_pod
-from tests.engine.guard_violations import look, names
+from tests.engine.guard_violations import find_violations, names
 from webhook.model.annotations import (
     DECISION_ANNOTATION,
     ORIGINAL_ANNOTATION,
@@ -28,7 +28,7 @@ INJECTED = {"policies": ["research-baseline"], "digest": "0123456789ab", "change
 BEFORE = {"main": {"limits": {"nvidia.com/gpu": "1"}, "requests": {"nvidia.com/gpu": "1"}}}
 
 
-def shaped() -> PodMaker:
+def right_sized_pod() -> PodMaker:
     """A pod that was right-sized; the whole GPU stays as "0"."""
     return make_pod().asks("nvidia.com/gpu", "0").asks("nvidia.com/mig-1g.10gb", "1")
 
@@ -48,7 +48,7 @@ class Case(NamedTuple):
 
 
 CASES = {
-    "both records of a right-sized pod": Case(recorded(shaped()), ""),
+    "both records of a right-sized pod": Case(recorded(right_sized_pod()), ""),
     "a decision that only injected": Case(recorded(make_pod().gpus(1), INJECTED, None), ""),
     "a decision that gave a slice to an init container": Case(
         recorded(
@@ -76,25 +76,31 @@ CASES = {
         ),
         "",
     ),
-    "a decision that is not JSON": Case(recorded(shaped(), decision="exempt"), "'exempt'"),
-    "a decision that is a list": Case(recorded(shaped(), decision=["x"]), "'[\"x\"]'"),
-    "a decision without policies": Case(recorded(shaped(), {"digest": "0123456789ab", "changed": []}), "digest"),
-    "a decision with a short digest": Case(recorded(shaped(), WRITTEN | {"digest": "0123"}), "policies"),
-    "a decision with a digest in capitals": Case(recorded(shaped(), WRITTEN | {"digest": "0123456789AB"}), "policies"),
-    "an original without a decision": Case(recorded(shaped(), decision=None), f"it without {DECISION_ANNOTATION}"),
-    "an original that is not JSON": Case(recorded(shaped(), original="{"), "'{'"),
-    "an original nested without end": Case(recorded(shaped(), original="[" * 100_000), "'[[["),
+    "a decision that is not JSON": Case(recorded(right_sized_pod(), decision="exempt"), "'exempt'"),
+    "a decision that is a list": Case(recorded(right_sized_pod(), decision=["x"]), "'[\"x\"]'"),
+    "a decision without policies": Case(
+        recorded(right_sized_pod(), {"digest": "0123456789ab", "changed": []}), "digest"
+    ),
+    "a decision with a short digest": Case(recorded(right_sized_pod(), WRITTEN | {"digest": "0123"}), "policies"),
+    "a decision with a digest in capitals": Case(
+        recorded(right_sized_pod(), WRITTEN | {"digest": "0123456789AB"}), "policies"
+    ),
+    "an original without a decision": Case(
+        recorded(right_sized_pod(), decision=None), f"it without {DECISION_ANNOTATION}"
+    ),
+    "an original that is not JSON": Case(recorded(right_sized_pod(), original="{"), "'{'"),
+    "an original nested without end": Case(recorded(right_sized_pod(), original="[" * 100_000), "'[[["),
     "an original of a container that is not there": Case(
-        recorded(shaped(), original={"side": BEFORE["main"]}), "the container 'side'"
+        recorded(right_sized_pod(), original={"side": BEFORE["main"]}), "the container 'side'"
     ),
     "an original without a whole GPU": Case(
-        recorded(shaped(), original={"main": {"limits": {"cpu": "1"}}}), "no whole GPU"
+        recorded(right_sized_pod(), original={"main": {"limits": {"cpu": "1"}}}), "no whole GPU"
     ),
     "an original of no GPUs": Case(
-        recorded(shaped(), original={"main": {"limits": {"nvidia.com/gpu": "0"}}}), "no whole GPU"
+        recorded(right_sized_pod(), original={"main": {"limits": {"nvidia.com/gpu": "0"}}}), "no whole GPU"
     ),
     "an original of half a GPU": Case(
-        recorded(shaped(), original={"main": {"limits": {"nvidia.com/gpu": "0.5"}}}), "no whole GPU"
+        recorded(right_sized_pod(), original={"main": {"limits": {"nvidia.com/gpu": "0.5"}}}), "no whole GPU"
     ),
     "an original of a pod without a GPU request": Case(recorded(make_pod(), INJECTED), "no GPU request left"),
     "an original of a pod whose only GPU is 0": Case(
@@ -105,25 +111,25 @@ CASES = {
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_a_record_on_create(case: Case) -> None:
-    found = look(case.pod)
+    found = find_violations(case.pod)
     assert names(found) == (["forgedAnnotations"] if case.error else [])
     assert all(case.error in violation.message for _, violation in found)
 
 
 def test_two_forged_records_are_two_findings() -> None:
-    found = look(recorded(shaped(), "x", "y"))
+    found = find_violations(recorded(right_sized_pod(), "x", "y"))
     assert [violation.path[-1] for _, violation in found] == [DECISION_ANNOTATION, ORIGINAL_ANNOTATION]
 
 
 PLAIN = make_pod().gpus(1).build()
-OURS = recorded(shaped())
+OURS = recorded(right_sized_pod())
 UPDATES: dict[str, tuple[Json, Json, list[Any]]] = {
-    "both stay": (OURS, recorded(shaped().label("a", "b")), []),
-    "one is taken away": (OURS, recorded(shaped(), original=None), ["annotations"]),
-    "both are taken away": (OURS, shaped().build(), ["annotations", "annotations"]),
+    "both stay": (OURS, recorded(right_sized_pod().label("a", "b")), []),
+    "one is taken away": (OURS, recorded(right_sized_pod(), original=None), ["annotations"]),
+    "both are taken away": (OURS, right_sized_pod().build(), ["annotations", "annotations"]),
     "one is changed, though it stays one that we could have written": (
         OURS,
-        recorded(shaped(), WRITTEN | {"need": "1Gi declared"}),
+        recorded(right_sized_pod(), WRITTEN | {"need": "1Gi declared"}),
         [DECISION_ANNOTATION],
     ),
     "one is added to a pod that runs": (PLAIN, recorded(make_pod().gpus(1), original=None), [DECISION_ANNOTATION]),
@@ -137,7 +143,7 @@ UPDATES: dict[str, tuple[Json, Json, list[Any]]] = {
 
 @pytest.mark.parametrize(("old", "new", "want"), UPDATES.values(), ids=UPDATES)
 def test_a_record_on_update(old: Json, new: Json, want: list[Any]) -> None:
-    found = look(new, old=old)
+    found = find_violations(new, old=old)
     assert names(found) == ["forgedAnnotations"] * len(want)
     assert [violation.path[-1] for _, violation in found] == want
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import pytest
 
 from tests.builders import Json, make_pod
-from tests.engine.guard_violations import KINDS, look, names, places
+from tests.engine.guard_violations import KINDS, find_violations, names, places
 
 
 class Variable(NamedTuple):
@@ -52,7 +52,7 @@ VARIABLES = {
 def test_a_guarded_variable(case: Variable, kind: str) -> None:
     env = [{"name": "OTHER", "value": "all"}, {"name": case.name, "value": case.bad}]
     pod = make_pod().gpus(1).container("other", kind=kind, env=env)
-    found = look(pod.build())
+    found = find_violations(pod.build())
     place = 1 if kind == "containers" else 0
     assert places(found) == [(case.bypass, f"spec.{kind}[{place}].env[1]")]
 
@@ -65,13 +65,13 @@ def test_a_guarded_variable(case: Variable, kind: str) -> None:
 )
 def test_a_guarded_variable_with_a_harmless_value(case: Variable, kind: str) -> None:
     pod = make_pod().gpus(1).container("other", kind=kind, env=[{"name": case.name, "value": case.fine}])
-    assert look(pod.build()) == []
+    assert find_violations(pod.build()) == []
 
 
 @pytest.mark.parametrize("case", {case.name: case for case in VARIABLES.values()}.values(), ids=lambda case: case.name)
 def test_an_unreadable_value_is_a_bypass(case: Variable) -> None:
     source = {"name": case.name, "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}}
-    found = look(make_pod().gpus(1).container("other", env=[source]).build())
+    found = find_violations(make_pod().gpus(1).container("other", env=[source]).build())
     assert names(found) == [case.bypass]
     assert "valueFrom" in found[0][1].message
 
@@ -82,7 +82,7 @@ def test_the_bad_one_of_two_equal_names_is_reported_whichever_comes_last() -> No
         pod = make_pod().gpus(1)
         for value in values:
             pod.env("NVIDIA_VISIBLE_DEVICES", value)
-        found = look(pod.build())
+        found = find_violations(pod.build())
         assert [remark.path[-1] for _, remark in found] == [values.index("all")]
 
 
@@ -116,7 +116,7 @@ LEGACY = {
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(("env", "bad"), LEGACY.values(), ids=LEGACY)
 def test_a_cuda_version_that_selects_every_gpu(env: list[Json], bad: bool, kind: str) -> None:
-    found = look(make_pod().container("other", kind=kind, env=env).build())
+    found = find_violations(make_pod().container("other", kind=kind, env=env).build())
     place = 1 if kind == "containers" else 0
     at = next(i for i, variable in enumerate(env) if variable["name"] == "CUDA_VERSION")
     assert places(found) == ([("visibleDevicesEnv", f"spec.{kind}[{place}].env[{at}]")] if bad else [])
@@ -125,13 +125,13 @@ def test_a_cuda_version_that_selects_every_gpu(env: list[Json], bad: bool, kind:
 def test_devices_of_one_container_do_not_count_for_another() -> None:
     void = {"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"}
     pod = make_pod().container("first", env=[void]).container("second", env=[VERSION]).build()
-    assert places(look(pod)) == [("visibleDevicesEnv", "spec.containers[2].env[0]")]
+    assert places(find_violations(pod)) == [("visibleDevicesEnv", "spec.containers[2].env[0]")]
 
 
 def test_wrong_devices_are_reported_once() -> None:
     devices = {"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}
     pod = make_pod().container("other", env=[VERSION, devices]).build()
-    assert places(look(pod)) == [("visibleDevicesEnv", "spec.containers[1].env[1]")]
+    assert places(find_violations(pod)) == [("visibleDevicesEnv", "spec.containers[1].env[1]")]
 
 
 ASKING = {
@@ -144,28 +144,30 @@ ASKING = {
 @pytest.mark.parametrize("kind", ["containers", "initContainers"])
 @pytest.mark.parametrize("resources", ASKING.values(), ids=ASKING)
 def test_a_container_with_a_gpu_request_may_set_cuda_version(resources: Json, kind: str) -> None:
-    assert look(make_pod().container("asks", kind=kind, resources=resources, env=[VERSION]).build()) == []
+    assert find_violations(make_pod().container("asks", kind=kind, resources=resources, env=[VERSION]).build()) == []
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(("env", "bad"), LEGACY.values(), ids=LEGACY)
 def test_the_request_of_one_container_does_not_count_for_another(env: list[Json], bad: bool, kind: str) -> None:
-    found = look(make_pod().gpus(1).container("other", kind=kind, env=env).build())
+    found = find_violations(make_pod().gpus(1).container("other", kind=kind, env=env).build())
     assert names(found) == (["visibleDevicesEnv"] if bad else [])
 
 
 def test_an_ephemeral_container_with_a_cuda_version() -> None:
     old = make_pod().build()
     new = make_pod().container("debug", kind="ephemeralContainers", env=[VERSION]).build()
-    assert places(look(new, old=old)) == [("visibleDevicesEnv", "spec.ephemeralContainers[0].env[0]")]
-    assert look(new, old=new) == []
+    assert places(find_violations(new, old=old)) == [("visibleDevicesEnv", "spec.ephemeralContainers[0].env[0]")]
+    assert find_violations(new, old=new) == []
 
 
 def test_an_ephemeral_container_with_a_cuda_version_in_a_gpu_pod() -> None:
     old = make_pod().gpus(1).env("CUDA_VERSION", "12.4.1").build()
     new = make_pod().gpus(1).env("CUDA_VERSION", "12.4.1")
     new.container("debug", kind="ephemeralContainers", env=[VERSION])
-    assert places(look(new.build(), old=old)) == [("visibleDevicesEnv", "spec.ephemeralContainers[0].env[0]")]
+    assert places(find_violations(new.build(), old=old)) == [
+        ("visibleDevicesEnv", "spec.ephemeralContainers[0].env[0]")
+    ]
 
 
 ORDINARY_VARIABLES = {
@@ -179,7 +181,7 @@ ORDINARY_VARIABLES = {
 
 @pytest.mark.parametrize("variable", ORDINARY_VARIABLES.values(), ids=ORDINARY_VARIABLES)
 def test_a_similar_variable(variable: tuple[str, str]) -> None:
-    assert look(make_pod().gpus(1).env(*variable).build()) == []
+    assert find_violations(make_pod().gpus(1).env(*variable).build()) == []
 
 
 CAPABILITIES = {
@@ -193,7 +195,7 @@ CAPABILITIES = {
 @pytest.mark.parametrize(("value", "allowed", "want"), CAPABILITIES.values(), ids=CAPABILITIES)
 def test_driver_capabilities_that_the_policy_allows(value: str, allowed: set[str], want: list[str]) -> None:
     pod = make_pod().gpus(1).env("NVIDIA_DRIVER_CAPABILITIES", value).build()
-    assert names(look(pod, allowed_capabilities=frozenset(allowed))) == want
+    assert names(find_violations(pod, allowed_capabilities=frozenset(allowed))) == want
 
 
 SOURCES = {
@@ -215,4 +217,4 @@ SOURCES = {
 def test_a_source_of_variables_in_a_pod_without_gpus(prefix: str, bad: bool, kind: str) -> None:
     source = {"prefix": prefix, "configMapRef": {"name": "c"}}
     pod = make_pod().container("other", kind=kind, envFrom=[source]).build()
-    assert names(look(pod)) == (["unreadableEnv"] if bad else [])
+    assert names(find_violations(pod)) == (["unreadableEnv"] if bad else [])

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import pytest
 
 from tests.builders import Json, make_pod
-from tests.engine.guard_violations import KINDS, look, names, places
+from tests.engine.guard_violations import KINDS, find_violations, names, places
 
 
 class Place(NamedTuple):
@@ -95,10 +95,10 @@ IN_A_CONTAINER = {
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("case", IN_A_CONTAINER.values(), ids=IN_A_CONTAINER)
 def test_a_container_of_a_gpu_pod(case: Place, kind: str) -> None:
-    bad = look(make_pod().gpus(1).container("other", kind=kind, **case.bad).build())
+    bad = find_violations(make_pod().gpus(1).container("other", kind=kind, **case.bad).build())
     place = 1 if kind == "containers" else 0
     assert places(bad) == [(case.bypass, f"spec.{kind}[{place}].{case.path}")]
-    assert look(make_pod().gpus(1).container("other", kind=kind, **case.fine).build()) == []
+    assert find_violations(make_pod().gpus(1).container("other", kind=kind, **case.fine).build()) == []
 
 
 IN_THE_SPEC = {
@@ -117,9 +117,9 @@ IN_THE_SPEC = {
 
 @pytest.mark.parametrize("case", IN_THE_SPEC.values(), ids=IN_THE_SPEC)
 def test_a_field_of_a_gpu_pod(case: Place) -> None:
-    bad = look(make_pod().gpus(1).spec(**case.bad).build())
+    bad = find_violations(make_pod().gpus(1).spec(**case.bad).build())
     assert places(bad) == [(case.bypass, f"spec.{case.path}")]
-    assert look(make_pod().gpus(1).spec(**case.fine).build()) == []
+    assert find_violations(make_pod().gpus(1).spec(**case.fine).build()) == []
 
 
 HOST_PATHS = {
@@ -204,17 +204,17 @@ HOST_PATHS = {
 @pytest.mark.parametrize(("path", "bad"), HOST_PATHS.values(), ids=HOST_PATHS)
 def test_a_host_path_in_a_pod_without_gpus(path: str, bad: bool) -> None:
     volumes = [{"name": "tmp", "emptyDir": {}}, {"name": "host", "hostPath": {"path": path}}]
-    found = look(make_pod().spec(volumes=volumes).build())
+    found = find_violations(make_pod().spec(volumes=volumes).build())
     want = [("hostPathDevices", "spec.volumes[1].hostPath.path")] if bad else []
     assert places(found) == want
 
 
 def test_a_shared_process_namespace_matters_on_a_shared_gpu_only() -> None:
     pod = make_pod().asks("nvidia.com/gpu.shared", "1").spec(shareProcessNamespace=True).build()
-    assert names(look(pod, share=True)) == ["sharedProcessNamespace"]
-    assert look(pod, share=False) == []
+    assert names(find_violations(pod, share=True)) == ["sharedProcessNamespace"]
+    assert find_violations(pod, share=False) == []
 
 
 def test_escalation_with_a_host_namespace() -> None:
     pod = make_pod().gpus(1).spec(hostPID=True).container("x", securityContext={"allowPrivilegeEscalation": True})
-    assert names(look(pod.build())) == ["hostNamespaces", "privilegeEscalation"]
+    assert names(find_violations(pod.build())) == ["hostNamespaces", "privilegeEscalation"]

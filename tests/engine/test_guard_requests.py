@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.builders import Json, make_pod
-from tests.engine.guard_violations import look, names
+from tests.engine.guard_violations import find_violations, names
 
 CLASSES = {
     "nvidia": True,
@@ -22,8 +22,8 @@ CLASSES = {
 @pytest.mark.parametrize(("name", "bad"), CLASSES.items())
 def test_a_runtime_class_without_a_gpu_request(name: str, bad: bool) -> None:
     pod = make_pod().spec(runtimeClassName=name)
-    assert names(look(pod.build())) == (["runtimeClass"] if bad else [])
-    assert look(pod.gpus(1).build()) == []
+    assert names(find_violations(pod.build())) == (["runtimeClass"] if bad else [])
+    assert find_violations(pod.gpus(1).build()) == []
 
 
 NO_GPU = {
@@ -43,13 +43,13 @@ NO_GPU = {
 @pytest.mark.parametrize(("resource", "amount"), NO_GPU.values(), ids=NO_GPU)
 def test_a_request_for_zero_gpus_permits_nothing(resource: str, amount: object) -> None:
     pod = make_pod().asks(resource, amount).env("CUDA_VERSION", "12.4").spec(runtimeClassName="nvidia")
-    assert names(look(pod.build())) == ["visibleDevicesEnv", "runtimeClass"]
+    assert names(find_violations(pod.build())) == ["visibleDevicesEnv", "runtimeClass"]
 
 
 def test_a_runtime_class_that_the_policy_allows() -> None:
     pod = make_pod().spec(runtimeClassName="nvidia").build()
-    assert look(pod, allowed_runtime_classes=frozenset({"nvidia"})) == []
-    assert names(look(pod, allowed_runtime_classes=frozenset({"nvidia-cdi"}))) == ["runtimeClass"]
+    assert find_violations(pod, allowed_runtime_classes=frozenset({"nvidia"})) == []
+    assert names(find_violations(pod, allowed_runtime_classes=frozenset({"nvidia-cdi"}))) == ["runtimeClass"]
 
 
 ANNOTATIONS = {
@@ -63,7 +63,7 @@ ANNOTATIONS = {
 
 @pytest.mark.parametrize(("key", "bad"), ANNOTATIONS.values(), ids=ANNOTATIONS)
 def test_a_device_annotation(key: str, bad: bool) -> None:
-    found = look(make_pod().annotate(key, "nvidia.com/gpu=0").build())
+    found = find_violations(make_pod().annotate(key, "nvidia.com/gpu=0").build())
     want = [("cdiAnnotations", ("metadata", "annotations", key))] if bad else []
     assert [(name, remark.path) for name, remark in found] == want
 
@@ -84,20 +84,20 @@ MIXTURES = {
 @pytest.mark.parametrize("side", ["limits", "requests"])
 def test_several_kinds_of_gpu_in_one_container(amounts: Json, bad: bool, side: str) -> None:
     pod = make_pod().gpus(1).container("mixed", resources={side: amounts})
-    assert names(look(pod.build())) == (["mixedGPURequests"] if bad else [])
+    assert names(find_violations(pod.build())) == (["mixedGPURequests"] if bad else [])
 
 
 def test_mixed_gpus_over_limits_and_requests() -> None:
     resources = {"limits": {"nvidia.com/gpu": "1"}, "requests": {"nvidia.com/mig-1g.10gb": "1"}}
-    assert names(look(make_pod().container("mixed", resources=resources).build())) == ["mixedGPURequests"]
+    assert names(find_violations(make_pod().container("mixed", resources=resources).build())) == ["mixedGPURequests"]
 
 
 def test_two_containers_with_one_kind_each_are_fine() -> None:
     pod = make_pod().gpus(1).container("b", resources={"limits": {"nvidia.com/mig-1g.10gb": "1"}})
-    assert look(pod.build()) == []
+    assert find_violations(pod.build()) == []
 
 
 def test_a_device_class_as_an_extended_resource() -> None:
     key = "deviceclass.resource.kubernetes.io/gpu.nvidia.com"
-    found = look(make_pod().asks(key, "1").build())
+    found = find_violations(make_pod().asks(key, "1").build())
     assert [(name, remark.path[-2:]) for name, remark in found] == [("resourceClaims", ("limits", key))]

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.builders import Json, PodMaker, make_namespace, make_pod
-from tests.example_cluster import ask, codes, mig_node, shaped, view_of, whole_node
+from tests.example_cluster import apply_patch, ask, codes, mig_node, view_of, whole_node
 from webhook.model.cluster_view import ClusterView
 from webhook.model.pods import parse_pod
 
@@ -20,14 +20,14 @@ RIGHT_SIZE = "mode: enforce\nrightSizing: {}"
 ZERO = {GPU: "0"}
 
 
-def limited(*items: Json, nodes: tuple[Json, ...] = ()) -> ClusterView:
+def view_with_limit_ranges(*items: Json, nodes: tuple[Json, ...] = ()) -> ClusterView:
     """A namespace with one LimitRange."""
     spec = {"limits": [{"type": "Container"} | item for item in items]}
     found = {"apiVersion": "v1", "kind": "LimitRange", "metadata": {"name": "trap", "namespace": "team"}, "spec": spec}
     return view_of(make_namespace("team"), found, whole_node(), *nodes)
 
 
-TRAP = limited({"max": {GPU: "4"}})
+TRAP = view_with_limit_ranges({"max": {GPU: "4"}})
 GIVEN = make_pod().gpus(4).annotate("kubernetes.io/limit-ranger", NOTE)
 
 
@@ -54,7 +54,7 @@ def test_keep_reports_nothing() -> None:
 )
 def test_injected_gpus_are_removed_with_zeros(pod: PodMaker) -> None:
     decision = ask(pod, REMOVE, view=TRAP)
-    after = shaped(pod, decision)
+    after = apply_patch(pod, decision)
     assert after["spec"]["containers"][0]["resources"] == {"limits": ZERO, "requests": ZERO}
     assert "it is removed" in decision.findings[0].message
     assert not ask(after, REMOVE, view=TRAP).patch
@@ -66,7 +66,7 @@ def test_requested_gpus_stay() -> None:
 
 
 MIXING = "mode: enforce\nsecurity: {deny: [mixedGPURequests]}"
-TWO_TRAPS = limited({"max": {GPU: "4", SMALL: "1"}})
+TWO_TRAPS = view_with_limit_ranges({"max": {GPU: "4", SMALL: "1"}})
 MIXED: dict[str, tuple[PodMaker, ClusterView, str, str]] = {
     "a requested slice and injected whole GPUs": (
         make_pod().gpus(4).asks(SMALL, "1").annotate("kubernetes.io/limit-ranger", NOTE),
@@ -111,7 +111,7 @@ def one_given() -> PodMaker:
     return pod.annotate("kubernetes.io/limit-ranger", NOTE.replace("main", "side"))
 
 
-GIVES_ONE = limited({"max": {GPU: "1"}}, nodes=(mig_node(),))
+GIVES_ONE = view_with_limit_ranges({"max": {GPU: "1"}}, nodes=(mig_node(),))
 COUNTED: dict[str, tuple[PodMaker, tuple[str, ...], tuple[int, int, int]]] = {
     "with a requested one": (one_given(), (REMOVE,), (2000, 1000, 1000)),
     "kept": (one_given(), (KEEP,), (2000, 2000, 2000)),
@@ -172,7 +172,7 @@ REFUSING = {
 
 @pytest.mark.parametrize("item", REFUSING.values(), ids=REFUSING)
 def test_zeros_that_would_be_rejected_are_not_written(item: Json) -> None:
-    decision = ask(make_pod(), REMOVE, view=limited(item))
+    decision = ask(make_pod(), REMOVE, view=view_with_limit_ranges(item))
     assert not decision.patch
     assert "it cannot be removed" in decision.findings[0].message
     assert "(LimitRange trap) at spec.containers[0].resources" in decision.findings[0].message
@@ -180,8 +180,8 @@ def test_zeros_that_would_be_rejected_are_not_written(item: Json) -> None:
 
 def test_the_rest_of_the_pod_is_right_sized() -> None:
     pod = make_pod().gpus(1).needs("8Gi").container("side")
-    decision = ask(pod, REMOVE, RIGHT_SIZE, view=limited({"max": {GPU: "4"}}, nodes=(mig_node(),)))
-    main, side = (container["resources"] for container in shaped(pod, decision)["spec"]["containers"])
+    decision = ask(pod, REMOVE, RIGHT_SIZE, view=view_with_limit_ranges({"max": {GPU: "4"}}, nodes=(mig_node(),)))
+    main, side = (container["resources"] for container in apply_patch(pod, decision)["spec"]["containers"])
     assert main["limits"] == {GPU: "0", SMALL: "1"}
     assert side == {"limits": ZERO, "requests": ZERO}
 
@@ -201,18 +201,28 @@ SAID: dict[str, tuple[PodMaker, Json, list[str]]] = {
 
 @pytest.mark.parametrize(("pod", "item", "want"), SAID.values(), ids=SAID)
 def test_pods_without_gpus_get_limit_range_findings(pod: PodMaker, item: Json, want: list[str]) -> None:
-    assert codes(ask(pod, LIMITS, view=limited(item))) == want
+    assert codes(ask(pod, LIMITS, view=view_with_limit_ranges(item))) == want
 
 
 def test_an_update_is_not_checked_against_limit_ranges() -> None:
     assert (
-        codes(ask(make_pod().asks("cpu", "8"), LIMITS, view=limited({"max": {"cpu": "4"}}), operation="UPDATE")) == []
+        codes(
+            ask(
+                make_pod().asks("cpu", "8"),
+                LIMITS,
+                view=view_with_limit_ranges({"max": {"cpu": "4"}}),
+                operation="UPDATE",
+            )
+        )
+        == []
     )
 
 
 def test_a_rewrite_that_a_limit_range_rejects_is_not_made() -> None:
     pod = make_pod().gpus(1).needs("8Gi")
-    decision = ask(pod, RIGHT_SIZE, view=limited({"min": {GPU: "1"}, "max": {GPU: "2"}}, nodes=(mig_node(),)))
+    decision = ask(
+        pod, RIGHT_SIZE, view=view_with_limit_ranges({"min": {GPU: "1"}, "max": {GPU: "2"}}, nodes=(mig_node(),))
+    )
     assert not decision.patch
     assert "minimum nvidia.com/gpu usage per Container is 1, but request is 0 (LimitRange trap)" in str(
         decision.outcome

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.builders import Json, PodMaker, make_namespace, make_node, make_pod
-from tests.example_cluster import A100, GPU_TAINT, MIXED, ask, codes, shaped, tainted, view_of, whole_node
+from tests.example_cluster import A100, GPU_TAINT, MIXED, apply_patch, ask, codes, tainted, view_of, whole_node
 
 RULE = "{key: zone, operator: In, values: [a]}"
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
@@ -17,7 +17,7 @@ ZONED = [make_node(f"node-{zone}", A100 | {"zone": zone}, **{"nvidia.com/gpu": 8
 
 def injected(pod: PodMaker, section: str, nodes: Any = (), **fields: Any) -> Json:
     """The pod's spec after an enforced injection."""
-    spec: Json = shaped(pod, ask(pod, f"mode: enforce\ninjection: {section}", nodes=nodes, **fields))["spec"]
+    spec: Json = apply_patch(pod, ask(pod, f"mode: enforce\ninjection: {section}", nodes=nodes, **fields))["spec"]
     return spec
 
 
@@ -122,7 +122,7 @@ def test_labels_are_added_and_never_changed() -> None:
     section = "mode: enforce\ninjection: {labels: {example.com/a: b, tier: gpu}}"
     pod = make_pod().gpus(1).label("tier", "mine")
     decision = ask(pod, section)
-    assert shaped(pod, decision)["metadata"]["labels"] == {"tier": "mine", "example.com/a": "b"}
+    assert apply_patch(pod, decision)["metadata"]["labels"] == {"tier": "mine", "example.com/a": "b"}
     assert "warn GPU-I102" in codes(decision)
 
 
@@ -207,7 +207,7 @@ def mig_in(zone: str) -> Json:
     return make_node(f"mig-{zone}", MIXED | {"zone": zone}, **{GPU: 4, SLICE: 7})
 
 
-def beside(resource: str) -> PodMaker:
+def sidecar_pod(resource: str) -> PodMaker:
     """A pod of two containers: one requests a whole GPU, the other one of these."""
     return make_pod().gpus(1).container("b", resources={"limits": {resource: "1"}})
 
@@ -225,13 +225,13 @@ LEFT: dict[str, tuple[PodMaker, tuple[Json, ...], bool]] = {
     "shares of which the kubelet rejects two": (TWO, (zoned("a", SHARES, **{GPU: 8}), CARDS_IN_B), False),
     "the same, one of them": (make_pod().gpus(1), (zoned("a", SHARES, **{GPU: 8}), CARDS_IN_B), True),
     "too few GPUs on a node": (TWO, (zoned("a", **{GPU: 1}), CARDS_IN_B), False),
-    "too few for two containers": (beside(GPU), (zoned("a", **{GPU: 1}), CARDS_IN_B), False),
+    "too few for two containers": (sidecar_pod(GPU), (zoned("a", **{GPU: 1}), CARDS_IN_B), False),
     "two names, and no node with both": (
-        beside(SLICE),
+        sidecar_pod(SLICE),
         (zoned("a", **{GPU: 4}), make_node("slices", MIXED | {"zone": "a"}, **{SLICE: 7}), mig_in("b")),
         False,
     ),
-    "two names, and a node with both": (beside(SLICE), (mig_in("a"), mig_in("b")), True),
+    "two names, and a node with both": (sidecar_pod(SLICE), (mig_in("a"), mig_in("b")), True),
     "too few cores": (make_pod().gpus(1).asks("cpu", "16"), (zoned("a", cpu=8, **{GPU: 4}), CARDS_IN_B), False),
     "too little memory": (make_pod().gpus(1).asks("memory", "600Gi"), (zoned("a", **{GPU: 4}), LARGE_IN_B), False),
     "a cordoned node": (TWO, (CORDONED, CARDS_IN_B), True),
@@ -247,4 +247,4 @@ def test_a_requirement_leaves_a_node_that_could_take_the_whole_pod(
     first = ask(pod, *policies, nodes=nodes)
     assert bool(first.patch) is added
     assert ("warn GPU-I102" in codes(first)) is not added
-    assert ask(shaped(pod, first), *policies, nodes=nodes).patch == ()
+    assert ask(apply_patch(pod, first), *policies, nodes=nodes).patch == ()

@@ -11,13 +11,13 @@ from tests.example_cluster import (
     A100,
     NO_USAGE,
     NOW,
+    apply_patch,
     ask,
     codes,
     mig_node,
     policies_of,
     policy,
     request_of,
-    shaped,
     view_of,
     whole_node,
 )
@@ -191,14 +191,14 @@ DEFAULTS = (
 
 def test_defaults_are_for_containers_that_request_gpus_and_name_no_amount() -> None:
     pod = make_pod().gpus(2).container("side", resources={})
-    after = shaped(pod, ask(pod, DEFAULTS))["spec"]["containers"]
+    after = apply_patch(pod, ask(pod, DEFAULTS))["spec"]["containers"]
     assert after[0]["resources"]["requests"] == {GPU: "2", "cpu": "16", "memory": "4Gi"}
     assert after[1]["resources"] == {}
 
 
 def test_a_default_never_replaces_what_the_user_wrote() -> None:
     pod = make_pod().gpus(1).asks("cpu", "2")
-    after = shaped(pod, ask(pod, DEFAULTS))["spec"]["containers"][0]["resources"]["requests"]
+    after = apply_patch(pod, ask(pod, DEFAULTS))["spec"]["containers"][0]["resources"]["requests"]
     assert after["cpu"] == "2"
 
 
@@ -232,7 +232,7 @@ AS_A_WHOLE = {
 @pytest.mark.parametrize(("whole", "want"), AS_A_WHOLE.values(), ids=AS_A_WHOLE)
 def test_no_default_with_a_pod_level_amount(whole: Json, want: Json) -> None:
     pod = make_pod().gpus(1).spec(resources=whole)
-    assert shaped(pod, ask(pod, DEFAULTS))["spec"]["containers"][0]["resources"]["requests"] == want
+    assert apply_patch(pod, ask(pod, DEFAULTS))["spec"]["containers"][0]["resources"]["requests"] == want
 
 
 def test_no_default_if_a_quota_could_reject_it() -> None:
@@ -249,7 +249,7 @@ def test_no_default_if_a_quota_could_reject_it() -> None:
 def test_accounting_requests_thousandths_for_every_gpu() -> None:
     policy = "mode: enforce\nlimits: {accounting: native, accountingScheduler: configured}\nrightSizing: {}"
     pod = make_pod().gpus(1).needs("8Gi")
-    limits = shaped(pod, ask(pod, policy, nodes=(mig_node(),)))["spec"]["containers"][0]["resources"]["limits"]
+    limits = apply_patch(pod, ask(pod, policy, nodes=(mig_node(),)))["spec"]["containers"][0]["resources"]["limits"]
     assert limits == {"nvidia.com/mig-1g.10gb": "1", "rightslice.dev/gpu-milli": "143"}
 
 
@@ -258,7 +258,7 @@ def test_accounting_of_whole_gpus() -> None:
     decision = ask(
         pod, "mode: enforce\nlimits: {accounting: native, accountingScheduler: configured}", nodes=(whole_node(),)
     )
-    limits = shaped(pod, decision)["spec"]["containers"][0]["resources"]["limits"]
+    limits = apply_patch(pod, decision)["spec"]["containers"][0]["resources"]["limits"]
     assert limits == {GPU: "2", "rightslice.dev/gpu-milli": "2000"}
 
 

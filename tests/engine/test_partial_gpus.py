@@ -7,7 +7,7 @@ from typing import NamedTuple
 import pytest
 
 from tests.builders import Json, PodMaker, make_namespace, make_node, make_pod
-from tests.example_cluster import A100, ask, codes, shaped, tainted, view_of, whole_node
+from tests.example_cluster import A100, apply_patch, ask, codes, tainted, view_of, whole_node
 
 GPU = "nvidia.com/gpu"
 SLICE, SHARE = "NVIDIA-A100-SXM4-80GB-MIG-1g.10gb", "NVIDIA-L4-SHARED"
@@ -23,13 +23,13 @@ KEEP = ("rightslice.dev/keep", "true")
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
-def holding(count: int, node: str = "whole") -> Json:
+def running_pod(count: int, node: str = "whole") -> Json:
     """A pod that runs on a node and holds its GPUs."""
     return make_pod(f"on-{node}-{count}").gpus(count).spec(nodeName=node).build()
 
 
 CLUSTER = (whole_node(), SINGLE, SHARED)
-FULL = (*CLUSTER, holding(8))
+FULL = (*CLUSTER, running_pod(8))
 
 
 class Case(NamedTuple):
@@ -57,8 +57,8 @@ CASES = {
     ),
     "whole cards are all taken, and no part covers the need": Case(needing("60Gi"), (), FULL),
     "whole cards are all taken, several GPUs": Case(make_pod().gpus(2), (), FULL),
-    "too few whole cards are free on one node": Case(make_pod().gpus(4), (), (*CLUSTER, holding(5))),
-    "enough whole cards are free on one node": Case(make_pod().gpus(3), (SLICE, SHARE), (*CLUSTER, holding(5))),
+    "too few whole cards are free on one node": Case(make_pod().gpus(4), (), (*CLUSTER, running_pod(5))),
+    "enough whole cards are free on one node": Case(make_pod().gpus(3), (SLICE, SHARE), (*CLUSTER, running_pod(5))),
     "no node has so many whole cards": Case(make_pod().gpus(4), (), (whole_node(count=2), SINGLE)),
     "the CPU next to whole cards is taken": Case(make_pod().gpus(2).asks("cpu", "1000"), ()),
     "whole cards stand on nodes whose taint is not tolerated": Case(
@@ -86,12 +86,12 @@ def kept_off(spec: Json) -> tuple[str, ...]:
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_unsuitable_partial_gpus_are_excluded_without_making_the_pod_pending(case: Case) -> None:
     decision = ask(case.pod, AUTO, view=view_of(make_namespace("team"), *case.cluster))
-    assert kept_off(shaped(case.pod, decision)["spec"]) == case.want
+    assert kept_off(apply_patch(case.pod, decision)["spec"]) == case.want
 
 
 def test_a_second_pass_adds_nothing() -> None:
     for pod in (make_pod().gpus(4), needing("8Gi")):
-        once = shaped(pod, ask(pod, AUTO, nodes=CLUSTER))
+        once = apply_patch(pod, ask(pod, AUTO, nodes=CLUSTER))
         assert kept_off(once["spec"])
         assert ask(once, AUTO, nodes=CLUSTER).patch == ()
 
@@ -103,7 +103,7 @@ def test_requirements_of_other_policies_are_considered_first() -> None:
     )
     pod, cluster = make_pod().gpus(2), view_of(make_namespace("team"), *FULL, zoned)
     assert "NotIn" in str(ask(pod, AUTO, view=cluster).patch)
-    terms = shaped(pod, ask(pod, AUTO, elsewhere, view=cluster))["spec"]["affinity"]["nodeAffinity"][REQUIRED]
+    terms = apply_patch(pod, ask(pod, AUTO, elsewhere, view=cluster))["spec"]["affinity"]["nodeAffinity"][REQUIRED]
     assert [rule["key"] for rule in terms["nodeSelectorTerms"][0]["matchExpressions"]] == ["zone"]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.builders import Json, PodMaker, make_node, make_pod
-from tests.example_cluster import A100, GPU_TAINT, ask, codes, shaped, tainted
+from tests.example_cluster import A100, GPU_TAINT, apply_patch, ask, codes, tainted
 from webhook.model.decisions import KeepReason, KeepRequest
 from webhook.model.gpu_resources import ACCOUNTING_RESOURCE, WHOLE_GPU
 
@@ -39,7 +39,7 @@ def mirror() -> PodMaker:
     return training().annotate("kubernetes.io/config.mirror", "0a1b").spec(nodeName="mine")
 
 
-def given() -> PodMaker:
+def injected_pod() -> PodMaker:
     """A pod into which a LimitRange put GPUs."""
     said = "LimitRanger plugin set: nvidia.com/gpu request for container main; nvidia.com/gpu limit for container main"
     return make_pod().gpus(2).annotate("kubernetes.io/limit-ranger", said)
@@ -59,7 +59,7 @@ def test_the_same_pod_is_changed_where_a_scheduler_places_it(section: str) -> No
 
 
 def test_gpus_that_a_limit_range_gave_are_not_counted_where_a_pod_names_its_node_and_stay_in_a_mirror() -> None:
-    remove, pod = "mode: enforce\nlimits: {limitRangeInjected: remove}", given().spec(nodeName="mine")
+    remove, pod = "mode: enforce\nlimits: {limitRangeInjected: remove}", injected_pod().spec(nodeName="mine")
     assert ask(pod, remove, nodes=(*NODES, GIVEN)).remaining_units == {}
     assert ask(pod.annotate("kubernetes.io/config.mirror", "0a1b"), remove, nodes=(*NODES, GIVEN)).patch == ()
 
@@ -71,7 +71,7 @@ def test_the_reason_for_no_change_is_reported() -> None:
 
 def test_gpu_milli_is_written_to_a_pod_with_a_node_name() -> None:
     pod = training().spec(nodeName="mine")
-    after = shaped(pod, ask(pod, NATIVE, "mode: enforce\ninjection: {tolerations: auto}", nodes=NODES))
+    after = apply_patch(pod, ask(pod, NATIVE, "mode: enforce\ninjection: {tolerations: auto}", nodes=NODES))
     assert after["spec"]["containers"][0]["resources"]["limits"] == {WHOLE_GPU: "2", ACCOUNTING_RESOURCE: "2000"}
     assert "tolerations" not in after["spec"]
 
@@ -80,7 +80,7 @@ def test_a_queued_pod_is_counted_and_reaches_its_nodes() -> None:
     pod = (
         training().label("kueue.x-k8s.io/queue-name", "q").spec(schedulingGates=[{"name": "kueue.x-k8s.io/admission"}])
     )
-    after = shaped(pod, ask(pod, NATIVE, "mode: enforce\ninjection: {tolerations: auto}", nodes=NODES))
+    after = apply_patch(pod, ask(pod, NATIVE, "mode: enforce\ninjection: {tolerations: auto}", nodes=NODES))
     assert after["spec"]["containers"][0]["resources"]["limits"] == {WHOLE_GPU: "2", ACCOUNTING_RESOURCE: "2000"}
     assert after["spec"]["tolerations"]
 

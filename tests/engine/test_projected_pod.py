@@ -9,7 +9,7 @@ import pytest
 from tests.builders import Json, PodMaker, make_namespace, make_node, make_pod
 from tests.engine.decisions import SIZING
 from tests.engine.test_workload_review import workload
-from tests.example_cluster import A100, MIXED, ask, codes, shaped, view_of
+from tests.example_cluster import A100, MIXED, apply_patch, ask, codes, view_of
 from webhook.model.decisions import Decision, KeepReason, KeepRequest, OfferChoice
 
 SLICE = "nvidia.com/mig-1g.10gb"
@@ -61,14 +61,14 @@ def enforced(section: str) -> str:
     return f"mode: enforce\n{section}"
 
 
-def tried(section: str) -> str:
+def audit_policy(section: str) -> str:
     return f"mode: warn\n{section}"
 
 
 CASES = {
     "a required zone without slices": Case((f"{SIZING}\n{ZONE_B}",), FREE_IN_A, FAR),
     "the same, required by another policy": Case((SIZING, enforced(ZONE_B)), FREE_IN_A, FAR),
-    "the same zone in audit mode": Case((SIZING, tried(ZONE_B)), FREE_IN_A),
+    "the same zone in audit mode": Case((SIZING, audit_policy(ZONE_B)), FREE_IN_A),
     "a required zone with a slice": Case((SIZING, enforced(ZONE_B)), FREE_IN_B),
     "a required zone without nodes is not added, and counts for nothing": Case(
         (SIZING, enforced(ZONE_B)), (slices("s1", "a"), cards("h1", "a"))
@@ -77,7 +77,7 @@ CASES = {
         (SIZING, enforced(ZONE_B), enforced(ON_H1)), FREE_IN_B
     ),
     "a default of more CPU than the slices' node has": Case((SIZING, enforced(DEFAULTS)), FEW_CORES, FULL),
-    "the same default in audit mode": Case((SIZING, tried(DEFAULTS)), FEW_CORES),
+    "the same default in audit mode": Case((SIZING, audit_policy(DEFAULTS)), FEW_CORES),
     "a default that the slices' node has": Case((SIZING, enforced(DEFAULTS)), ROOMY),
     "a default that the user's own amount replaces": Case(
         (SIZING, enforced(DEFAULTS)), FEW_CORES, pod=small().asks("cpu", "2")
@@ -92,7 +92,7 @@ CASES = {
         of_workload(),
     ),
     "the same, of a pod on its own": Case((SIZING, enforced(SPREAD)), ROOMY),
-    "the same spread in audit mode": Case((SIZING, tried(SPREAD)), ROOMY, pod=of_workload()),
+    "the same spread in audit mode": Case((SIZING, audit_policy(SPREAD)), ROOMY, pod=of_workload()),
     "a spread that may fail": Case((SIZING, enforced("injection: {spread: preferred}")), ROOMY, pod=of_workload()),
 }
 
@@ -128,11 +128,11 @@ TRIALS = {
 
 
 @pytest.mark.parametrize(("section", "nodes", "want"), TRIALS.values(), ids=TRIALS)
-@pytest.mark.parametrize("mode", [enforced, tried])
+@pytest.mark.parametrize("mode", [enforced, audit_policy])
 def test_a_size_in_audit_mode_considers_everything_next_to_it(
     section: str, nodes: tuple[Json, ...], want: KeepRequest | None, mode: Any
 ) -> None:
-    outcome = ask(small(), tried("rightSizing: {}"), mode(section), nodes=nodes).outcome
+    outcome = ask(small(), audit_policy("rightSizing: {}"), mode(section), nodes=nodes).outcome
     assert outcome == want if want else isinstance(outcome, OfferChoice)
 
 
@@ -149,7 +149,7 @@ def test_no_default_is_considered_if_a_quota_prevents_it() -> None:
 
 def required(pod: PodMaker, decision: Decision) -> list[str]:
     """The keys of the required node affinity after the patch."""
-    spec = shaped(pod, decision)["spec"]
+    spec = apply_patch(pod, decision)["spec"]
     [term] = spec["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
     return [rule["key"] for rule in term["matchExpressions"]]
 
@@ -234,7 +234,7 @@ SECOND_LOOKS = {
 @pytest.mark.parametrize("case", SECOND_LOOKS.values(), ids=SECOND_LOOKS)
 def test_a_second_pass_changes_nothing(case: Case) -> None:
     first = ask(case.pod, *case.policies, nodes=case.nodes)
-    again = ask(shaped(case.pod, first), *case.policies, nodes=case.nodes)
+    again = ask(apply_patch(case.pod, first), *case.policies, nodes=case.nodes)
     assert first.outcome == case.want if case.want else isinstance(first.outcome, OfferChoice)
     assert again.patch == ()
 
@@ -249,7 +249,7 @@ def with_slice() -> PodMaker:
     return make_pod().gpus(2).container("b", resources={"limits": {SLICE: "1"}})
 
 
-def taken(node: str) -> Json:
+def running_pod(node: str) -> Json:
     """A pod that holds all cards of a node."""
     return make_pod("busy").gpus(4).spec(nodeName=node).build() | {"status": {"phase": "Running"}}
 
@@ -269,13 +269,13 @@ DEFAULTED = {
     "it is full, and the default is too much where there is room": (
         make_pod().gpus(2),
         LINKED,
-        (make_node("h", IN_A, cpu=64, **WHOLE), taken("h"), make_node("l", IN_B, cpu=8, **WHOLE)),
+        (make_node("h", IN_A, cpu=64, **WHOLE), running_pod("h"), make_node("l", IN_B, cpu=8, **WHOLE)),
         ["24"],
     ),
     "the same, where a zone is required": (
         make_pod().gpus(2),
         ZONE_B,
-        (make_node("l", IN_B, cpu=64, **WHOLE), taken("l"), make_node("h", IN_A, cpu=8, **WHOLE)),
+        (make_node("l", IN_B, cpu=64, **WHOLE), running_pod("l"), make_node("h", IN_A, cpu=8, **WHOLE)),
         ["24"],
     ),
     "two names, and the node with both has too few cores": (
@@ -299,7 +299,7 @@ def test_defaults_are_evaluated_by_the_nodes_that_the_pod_is_held_to(
     pod: PodMaker, section: str, nodes: tuple[Json, ...], want: list[str]
 ) -> None:
     policies = (enforced(DEFAULTS), enforced(section))
-    after = shaped(pod, ask(pod, *policies, nodes=nodes))
+    after = apply_patch(pod, ask(pod, *policies, nodes=nodes))
     requests = [each["resources"].get("requests", {}) for each in after["spec"]["containers"]]
     assert [each["cpu"] for each in requests if "cpu" in each] == want
     assert ask(after, *policies, nodes=nodes).patch == ()

@@ -26,23 +26,23 @@ def rolled(percent: int, **more: Any) -> str:
     return f"rollout: {{percent: {percent}{words}}}\n{ENV}"
 
 
-def owned(kind: str, name: str) -> Json:
+def controller_reference(kind: str, name: str) -> Json:
     pod = bad().build()
     pod["metadata"]["ownerReferences"] = [{"kind": kind, "name": name, "controller": True}]
     return pod
 
 
-def refused(percent: int, **more: Any) -> set[str]:
+def rejected_workloads(percent: int, **more: Any) -> set[str]:
     """The StatefulSets whose pods are denied by a policy that is in audit mode for all others."""
-    found = {name: codes(ask(owned("StatefulSet", name), rolled(percent, **more))) for name in NAMES}
+    found = {name: codes(ask(controller_reference("StatefulSet", name), rolled(percent, **more))) for name in NAMES}
     assert set(map(tuple, found.values())) <= {("enforce GPU-S101",), ("audit GPU-S101",)}
     return {name for name, said in found.items() if said == ["enforce GPU-S101"]}
 
 
 def test_zero_partial_and_full_share() -> None:
-    assert refused(0) == set()
-    assert 25 < len(refused(25)) < 75
-    assert refused(100) == set(NAMES)
+    assert rejected_workloads(0) == set()
+    assert 25 < len(rejected_workloads(25)) < 75
+    assert rejected_workloads(100) == set(NAMES)
 
 
 def test_a_decision_names_the_policies_that_are_in_audit_mode_for_it() -> None:
@@ -50,12 +50,12 @@ def test_a_decision_names_the_policies_that_are_in_audit_mode_for_it() -> None:
 
 
 def test_a_growing_share_keeps_its_workloads() -> None:
-    assert refused(10) <= refused(20) <= refused(60)
+    assert rejected_workloads(10) <= rejected_workloads(20) <= rejected_workloads(60)
 
 
 def test_another_seed_chooses_others() -> None:
-    assert refused(30, seed="one") != refused(30, seed="two")
-    assert refused(30, seed="one") == refused(30, seed="one")
+    assert rejected_workloads(30, seed="one") != rejected_workloads(30, seed="two")
+    assert rejected_workloads(30, seed="one") == rejected_workloads(30, seed="one")
 
 
 BELONGS: dict[str, tuple[Json, str]] = {
@@ -112,7 +112,7 @@ def test_a_template_is_reported_the_findings_of_its_pods() -> None:
             "metadata": {"name": name, "namespace": "team"},
             "spec": {"replicas": 1, "template": {"metadata": {}, "spec": template["spec"]}},
         }
-        pod = owned("ReplicaSet", f"{name}-abc")
+        pod = controller_reference("ReplicaSet", f"{name}-abc")
         pod["metadata"]["labels"] = {"pod-template-hash": "abc"}
         told = codes(ask(deployment, rolled(50)))
         heard = codes(ask(pod, rolled(50)))

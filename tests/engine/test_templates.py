@@ -19,7 +19,7 @@ SPEC = {"containers": [GPU]}
 POD = {"metadata": {"annotations": {"a": "b"}}, "spec": SPEC}
 
 
-def read(group: str, kind: str, data: Any, *paths: tuple[str, ...]) -> list[PodTemplate]:
+def templates_of(group: str, kind: str, data: Any, *paths: tuple[str, ...]) -> list[PodTemplate]:
     asked = AdmissionRequest("CREATE", group, kind, "team", "x", None, lambda: data)
     return list(read_templates(asked, paths or WORKLOAD_TEMPLATES[group, kind]))
 
@@ -145,7 +145,7 @@ CASES = {
 }
 
 
-def asking(found: list[PodTemplate]) -> dict[str, int]:
+def gpu_counts(found: list[PodTemplate]) -> dict[str, int]:
     return {
         format_path(template.field_path(path)): template.replicas
         for template in found
@@ -156,8 +156,8 @@ def asking(found: list[PodTemplate]) -> dict[str, int]:
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_a_workload(case: Case) -> None:
-    found = read(case.group, case.kind, {"kind": case.kind, "spec": case.spec})
-    assert asking(found) == case.want
+    found = templates_of(case.group, case.kind, {"kind": case.kind, "spec": case.spec})
+    assert gpu_counts(found) == case.want
     assert [template.error for template in found if template.error] == []
     assert all(template.has_several_pods == (template.replicas > 1) for template in found)
 
@@ -165,7 +165,7 @@ def test_a_workload(case: Case) -> None:
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_the_place_of_a_container_leads_back_to_it(case: Case) -> None:
     data = {"kind": case.kind, "spec": case.spec}
-    for template in read(case.group, case.kind, data):
+    for template in templates_of(case.group, case.kind, data):
         for path, container in containers_of_every_kind(template.pod.spec):
             assert (
                 at(data, template.field_path(path)).get("resources", {}).get("limits", {}) == container.resources.limits
@@ -179,12 +179,12 @@ def at(data: Any, path: tuple[str | int, ...]) -> Any:
 
 
 def test_a_daemon_set_makes_several_pods() -> None:
-    (template,) = read("apps", "DaemonSet", {"spec": {"template": POD}})
+    (template,) = templates_of("apps", "DaemonSet", {"spec": {"template": POD}})
     assert (template.replicas, template.has_several_pods) == (1, True)
 
 
 def test_fields_next_to_the_containers_have_their_places() -> None:
-    (template,) = read("apps", "Deployment", {"spec": {"template": POD}})
+    (template,) = templates_of("apps", "Deployment", {"spec": {"template": POD}})
     assert template.path == ("spec", "template")
     assert template.spec_path == ("spec", "template", "spec")
     assert template.field_path(("metadata", "annotations", "a")) == ("spec", "template", "metadata", "annotations", "a")
@@ -207,7 +207,7 @@ def test_workflow_pod_defaults() -> None:
             ],
         }
     }
-    (template,) = read("argoproj.io", "Workflow", data)
+    (template,) = templates_of("argoproj.io", "Workflow", data)
     spec, annotations = template.pod.spec, template.pod.metadata.annotations
     assert [volume.host_path for volume in spec.volumes] == [
         HostPathVolumeSource("/dev"),

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.builders import Json
-from tests.engine.test_templates import GPU, POD, SPEC, asking, at, read
+from tests.engine.test_templates import GPU, POD, SPEC, at, gpu_counts, templates_of
 from tests.strategies import anything, odd_pods, pods
 from webhook.engine.gpu_requests import containers_of_every_kind
 from webhook.engine.templates import PodTemplate
@@ -33,13 +33,13 @@ OWN_PATHS: dict[str, tuple[Any, tuple[str, ...], list[str]]] = {
 
 @pytest.mark.parametrize(("data", "path", "want"), OWN_PATHS.values(), ids=OWN_PATHS)
 def test_paths_that_an_admin_wrote(data: Any, path: tuple[str, ...], want: list[str]) -> None:
-    found = read("example.com", "Trainer", data, path)
+    found = templates_of("example.com", "Trainer", data, path)
     assert [format_path(template.path) for template in found] == want
-    assert len(asking(found)) == len(want)
+    assert len(gpu_counts(found)) == len(want)
 
 
 def test_two_paths_to_one_place_give_one_template() -> None:
-    found = read("example.com", "Trainer", {"spec": {"a": POD}}, ("spec", "a"), ("spec", "*"))
+    found = templates_of("example.com", "Trainer", {"spec": {"a": POD}}, ("spec", "a"), ("spec", "*"))
     assert [template.path for template in found] == [("spec", "a")]
 
 
@@ -62,13 +62,13 @@ NO_TEMPLATES: dict[str, tuple[Any, str]] = {
 
 @pytest.mark.parametrize(("value", "sentence"), NO_TEMPLATES.values(), ids=NO_TEMPLATES)
 def test_an_invalid_template_is_reported(value: Any, sentence: str) -> None:
-    (template,) = read("apps", "Deployment", {"spec": {"template": value}})
+    (template,) = templates_of("apps", "Deployment", {"spec": {"template": value}})
     assert template.error.startswith(sentence)
     assert template.path == ("spec", "template")
 
 
 def test_nulls_are_absent() -> None:
-    (template,) = read(
+    (template,) = templates_of(
         "apps", "Deployment", {"spec": {"template": {"metadata": None, "spec": {**SPEC, "volumes": None}}}}
     )
     assert (template.error, template.pod.spec.volumes) == ("", ())
@@ -79,7 +79,7 @@ REPLICAS = {"a text": "3", "a truth": True, "below nothing": -1, "a fraction": 1
 
 @pytest.mark.parametrize("value", REPLICAS.values(), ids=REPLICAS)
 def test_a_number_of_replicas_that_is_none_counts_as_one(value: Any) -> None:
-    (template,) = read("apps", "Deployment", {"spec": {"replicas": value, "template": POD}})
+    (template,) = templates_of("apps", "Deployment", {"spec": {"replicas": value, "template": POD}})
     assert template.replicas == 1
 
 
@@ -87,7 +87,7 @@ def test_a_number_of_replicas_that_is_none_counts_as_one(value: Any) -> None:
 @given(st.sampled_from(sorted(WORKLOAD_TEMPLATES)), odd_pods() | anything())
 def test_any_value_at_a_template_path_is_handled(kind: tuple[str, str], value: Any) -> None:
     for path in WORKLOAD_TEMPLATES[kind]:
-        found = read(*kind, standing(value, path), path)
+        found = templates_of(*kind, standing(value, path), path)
         assert len(found) <= 1
         for template in found:
             assert not (template.error and template.pod.spec.containers)
@@ -99,7 +99,7 @@ def test_any_value_at_a_template_path_is_handled(kind: tuple[str, str], value: A
 def test_every_container_is_found_where_it_was_read(kind: tuple[str, str], pod: Json) -> None:
     for path in WORKLOAD_TEMPLATES[kind]:
         data = standing(pod, path)
-        for template in read(*kind, data, path):
+        for template in templates_of(*kind, data, path):
             for place, container in containers_of_every_kind(template.pod.spec):
                 assert at(data, template.field_path(place)).get("name", "") == container.name
 
@@ -121,7 +121,7 @@ def test_every_real_workload_has_a_template(shared: File) -> None:
     for name, data in manifests(shared / "corpus" / "manifests"):
         group = data["apiVersion"].rpartition("/")[0]
         if data["kind"] != "Pod":
-            found[name] = read(group, data["kind"], data)
+            found[name] = templates_of(group, data["kind"], data)
     assert len(found) == 135
     assert [name for name, some in found.items() if not some or any(one.error for one in some)] == []
     assert all(one.pod.spec.containers for some in found.values() for one in some)

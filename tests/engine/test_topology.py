@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from tests.builders import Json, PodMaker, make_node, make_pod
-from tests.example_cluster import A100, MIXED, ask, codes, shaped, view_of, whole_node
+from tests.example_cluster import A100, MIXED, apply_patch, ask, codes, view_of, whole_node
 from webhook.model.annotations import GANG_SIZE_ANNOTATION, TOPOLOGY_ANNOTATION
 from webhook.model.node_labels import ISLAND_LABEL, PRODUCT_LABEL, SHARING_LABEL
 from webhook.model.pods import parse_pod
@@ -40,7 +40,7 @@ def shared(name: str, product: str, **labels: str) -> Json:
 
 def topology(pod: PodMaker | Json, section: str, *nodes: Json) -> Json:
     """The pod after an enforced topology section."""
-    return shaped(pod, ask(pod, f"mode: enforce\ntopology: {section}", nodes=nodes))
+    return apply_patch(pod, ask(pod, f"mode: enforce\ntopology: {section}", nodes=nodes))
 
 
 def affinity(pod: PodMaker, section: str, *nodes: Json) -> Json:
@@ -250,7 +250,7 @@ def test_the_pod_annotation_applies_if_the_policy_allows_a_choice(said: str, kin
 def test_of_two_policies_the_stricter_one_is_reported() -> None:
     sections = [f"mode: enforce\ntopology: {{nvlink: {each}}}" for each in ("required", "preferred")]
     pod = make_pod().gpus(4)
-    after = shaped(pod, ask(pod, *sections, nodes=(JOINED, L40S)))
+    after = apply_patch(pod, ask(pod, *sections, nodes=(JOINED, L40S)))
     assert after["metadata"]["annotations"][TOPOLOGY_ANNOTATION] == "nvlink=required"
 
 

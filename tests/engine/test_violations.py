@@ -18,7 +18,7 @@ POD = make_pod().build()
 NOW = datetime(2026, 6, 1, tzinfo=UTC)
 
 
-def settled(*violations: PolicyViolation) -> tuple[Finding, ...]:
+def settle_violations(*violations: PolicyViolation) -> tuple[Finding, ...]:
     """The findings of some violations, without exemptions."""
     findings, exempted = settle(violations, (), request_of(POD), parse_pod(POD), NOW)
     assert exempted == ()
@@ -40,12 +40,12 @@ def finding(mode: PolicyMode, policy: str, message: str = "m", code: str = "GPU-
 def test_a_finding_is_never_stricter_than_its_section_nor_than_its_violation_allows(
     mode: PolicyMode, at_most: PolicyMode
 ) -> None:
-    found = settled(((mode, "p"), Violation("GPU-T201", PATH, "m", "f", at_most, "Word")))
+    found = settle_violations(((mode, "p"), Violation("GPU-T201", PATH, "m", "f", at_most, "Word")))
     assert found == (Finding("GPU-T201", min(mode, at_most), PATH, "m", "f", "p", reason="Word"),)
 
 
 def test_the_strictest_of_equal_violations_takes_the_place_of_the_first() -> None:
-    found = settled(
+    found = settle_violations(
         violation(PolicyMode.AUDIT, "a"),
         violation(PolicyMode.WARN, "a", code="GPU-S102"),
         violation(PolicyMode.ENFORCE, "b"),
@@ -55,10 +55,12 @@ def test_the_strictest_of_equal_violations_takes_the_place_of_the_first() -> Non
 
 
 def test_of_two_equally_strict_violations_the_first_is_reported() -> None:
-    found = settled(violation(PolicyMode.WARN, "a"), violation(PolicyMode.WARN, "b"))
+    found = settle_violations(violation(PolicyMode.WARN, "a"), violation(PolicyMode.WARN, "b"))
     assert found == (finding(PolicyMode.WARN, "a"),)
 
 
 def test_violations_with_different_messages_are_both_reported() -> None:
-    found = settled(violation(PolicyMode.WARN, "a", "at most 2"), violation(PolicyMode.WARN, "b", "at most 4"))
+    found = settle_violations(
+        violation(PolicyMode.WARN, "a", "at most 2"), violation(PolicyMode.WARN, "b", "at most 4")
+    )
     assert found == (finding(PolicyMode.WARN, "a", "at most 2"), finding(PolicyMode.WARN, "b", "at most 4"))

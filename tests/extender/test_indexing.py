@@ -101,7 +101,7 @@ async def test_pod_that_arrives_during_the_first_index_counts_once() -> None:
     objects = [gpu_node("n"), running("g", "n"), plain("before")]
     state = beginning(*objects)
 
-    async with beside(state.rebuild_index()):
+    async with run_in_background(state.rebuild_index()):
         write(state, meanwhile := plain("meanwhile"))
     assert learnt(state) == placing(*objects).mix.counts
 
@@ -112,7 +112,7 @@ async def test_pod_that_arrives_during_the_first_index_counts_once() -> None:
 
 
 @asynccontextmanager
-async def beside(work: Coroutine[None, None, None]) -> AsyncIterator[None]:
+async def run_in_background(work: Coroutine[None, None, None]) -> AsyncIterator[None]:
     """What is done within comes before anything that the work does in a thread."""
     held, one = threading.Event(), ThreadPoolExecutor(1)
     asyncio.get_running_loop().set_default_executor(one)

@@ -52,7 +52,7 @@ class Site:
 
 
 @asynccontextmanager
-async def serving(of: SchedulerState, limits: ServerLimits | None = None) -> AsyncIterator[Site]:
+async def serve_extender(of: SchedulerState, limits: ServerLimits | None = None) -> AsyncIterator[Site]:
     log = io.StringIO()
     context = server_context(PemPair(PAIR.certificate, PAIR.key))
     listener = build_extender(
@@ -72,7 +72,7 @@ async def ready() -> SchedulerState:
 
 
 async def test_scheduler_is_answered_over_tls() -> None:
-    async with serving(await ready()) as site:
+    async with serve_extender(await ready()) as site:
         filtered = await site.post("/filter", body(TWO, ["n"]))
         ranked = await site.post("/prioritize", body(TWO, ["n"]))
 
@@ -84,7 +84,7 @@ async def test_scheduler_is_answered_over_tls() -> None:
 
 
 async def test_before_the_nodes_are_known_it_is_unready() -> None:
-    async with serving(SchedulerState(NodeInventory())) as site:
+    async with serve_extender(SchedulerState(NodeInventory())) as site:
         status, answer = await site.post("/filter", body(TWO, ["n"]))
         page = await site.get("/readyz?verbose")
         alive = await site.get("/livez")
@@ -95,7 +95,7 @@ async def test_before_the_nodes_are_known_it_is_unready() -> None:
 
 
 async def test_invalid_requests_are_rejected_and_counted() -> None:
-    async with serving(await ready(), ServerLimits(body=4096)) as site:
+    async with serve_extender(await ready(), ServerLimits(body=4096)) as site:
         unread = await site.post("/filter", b"{")
         large = await site.post("/filter", body(TWO, ["n" * 5000]))
         text = await site.post("/filter", b"{}", {"Content-Type": "text/plain"})
@@ -107,7 +107,7 @@ async def test_invalid_requests_are_rejected_and_counted() -> None:
 
 
 async def test_metrics_have_no_client_text() -> None:
-    async with serving(await ready()) as site:
+    async with serve_extender(await ready()) as site:
         await site.post("/prioritize", body(TWO, ["n", "stranger"]))
         _, page = await site.get("/metrics")
 
@@ -119,7 +119,7 @@ async def test_metrics_have_no_client_text() -> None:
 
 async def test_internal_error_is_logged() -> None:
     broken = await ready()
-    async with serving(broken) as site:
+    async with serve_extender(broken) as site:
         broken.inventory = None  # type: ignore[assignment] # a fault that no test of the rest could provoke
         status, answer = await site.post("/filter", body(TWO, ["n"]))
 
@@ -129,7 +129,7 @@ async def test_internal_error_is_logged() -> None:
 
 async def test_it_answers_while_draining_but_is_not_ready() -> None:
     hurried = asyncio.Event()
-    async with serving(await ready()) as site:
+    async with serve_extender(await ready()) as site:
         ending = asyncio.create_task(drain_connections(site.listener, 30.0, hurried))
         await asyncio.sleep(0)
         page = await site.get("/readyz")
@@ -144,7 +144,7 @@ async def test_it_answers_while_draining_but_is_not_ready() -> None:
 async def test_implausible_node_data_is_logged() -> None:
     broken = report("n", 4, BRIDGED, cut={0: [("1g.10gb", 77, "")]})
     absurd = gpu_node("absurd", 10**15)
-    async with serving(await asyncio.to_thread(stand, gpu_node("n"), broken, absurd)) as site:
+    async with serve_extender(await asyncio.to_thread(stand, gpu_node("n"), broken, absurd)) as site:
         async with asyncio.timeout(30):
             while site.log.getvalue().count("implausible node data ignored") < 2:
                 await asyncio.sleep(0.05)
@@ -162,7 +162,7 @@ async def test_failing_node_is_logged_and_others_are_ranked() -> None:
     ill = of.fleet.by_name["ill"]
     broken = replace(of.ranking.cluster.devices[ill], mig_cards=(None,))  # no card at all
     of.ranking.set_nodes({ill: (of.ranking.cluster.free[ill], broken)})
-    async with serving(of) as site:
+    async with serve_extender(of) as site:
         small = make_pod("small").asks("nvidia.com/mig-1g.10gb", "1")
         status, ranked = await site.post("/prioritize", body(small, ["well", "ill"]))
 

@@ -16,14 +16,14 @@ GENERATED = {"__pycache__", "build", "dist"}
 TRACKED_DOTFILES = {".ci", ".pre-commit-config.yaml", ".gitignore", ".dockerignore"}
 
 
-def read(name: str) -> str:
+def read_checkout_file(name: str) -> str:
     """Return the text of a file, by its path from the root."""
     return (ROOT / name).read_text(encoding="utf-8")
 
 
 def project() -> dict[str, Any]:
     """Return the content of pyproject.toml."""
-    return tomllib.loads(read("pyproject.toml"))
+    return tomllib.loads(read_checkout_file("pyproject.toml"))
 
 
 def files(folder: Path = ROOT) -> Iterator[Path]:

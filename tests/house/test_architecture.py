@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.house.checkout import ROOT, packages, read
+from tests.house.checkout import ROOT, packages, read_checkout_file
 
 PACKAGE = ROOT / "webhook"
 TOP_LEVEL = {"errors", "settings", "well_known"}
@@ -47,7 +47,7 @@ def packages_below(graph: Graph, package: str) -> set[str]:
 
 def diagram_arrows() -> Graph:
     """Return the arrows of the diagram; a chain stands for each of its links."""
-    picture = read("docs/architecture.md").split("```mermaid", 1)[1].split("```", 1)[0]
+    picture = read_checkout_file("docs/architecture.md").split("```mermaid", 1)[1].split("```", 1)[0]
     arrows: dict[str, frozenset[str]] = {package: frozenset() for package in re.findall(r'(\w+)\["<b>', picture)}
     for line in (line for line in picture.splitlines() if "-->" in line):
         steps = [re.findall(r"\w+", step) for step in line.split("-->")]
@@ -79,14 +79,16 @@ def test_no_arrow_follows_from_others() -> None:
 
 def code_pointers() -> list[tuple[str, str]]:
     """Return the rows of the list that leads into the code: names, and the files they are in."""
-    section = read("docs/architecture.md").split("## Find your way in the code", 1)[1].split("\n## ", 1)[0]
+    section = (
+        read_checkout_file("docs/architecture.md").split("## Find your way in the code", 1)[1].split("\n## ", 1)[0]
+    )
     rows = [row.split(" | ") for row in section.splitlines() if row.startswith("| ")][2:]
     return [(names, files) for _, names, files in rows]
 
 
 @pytest.mark.parametrize(("names", "files"), code_pointers())
 def test_the_list_leads_to_existing_code(names: str, files: str) -> None:
-    sources = "\n".join(read(file) for file in re.findall(r"`([\w/]+\.py)`", files))
+    sources = "\n".join(read_checkout_file(file) for file in re.findall(r"`([\w/]+\.py)`", files))
 
     for name in re.findall(r"`(\w+)`", names):
         assert re.search(rf"(def|class) {name}\b|^{name}\b.* = |\"{name}\"", sources, re.MULTILINE), name

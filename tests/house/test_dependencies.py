@@ -14,7 +14,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
-from tests.house.checkout import ROOT, files, project, read
+from tests.house.checkout import ROOT, files, project, read_checkout_file
 
 LOCKS = ["run", "agent", "build", "dev"]
 
@@ -32,7 +32,7 @@ def required(lock: str) -> list[Requirement]:
 
 def pins(lock: str) -> dict[str, Version]:
     """Return name and version of every entry of a lock file."""
-    entries = re.findall(r"^([\w.-]+)==([^ ;\\]+)", read(f"requirements/{lock}.txt"), re.MULTILINE)
+    entries = re.findall(r"^([\w.-]+)==([^ ;\\]+)", read_checkout_file(f"requirements/{lock}.txt"), re.MULTILINE)
     return {canonicalize_name(name): Version(version) for name, version in entries}
 
 
@@ -79,7 +79,7 @@ def test_every_runtime_dependency_is_imported() -> None:
 
 
 def test_every_dependency_has_a_comment_with_its_reason() -> None:
-    text = read("pyproject.toml")
+    text = read_checkout_file("pyproject.toml")
     start, end = text.index("dependencies = ["), text.index("[tool.hatch")
     entries = [line for line in text[start:end].splitlines() if line.startswith('    "')]
 
@@ -111,7 +111,7 @@ def test_shipped_versions_are_the_tested_ones(lock: str) -> None:
 
 @pytest.mark.parametrize("lock", LOCKS)
 def test_every_entry_of_a_lock_file_is_a_version_with_hashes(lock: str) -> None:
-    text = re.sub(r"^ *#.*\n", "", read(f"requirements/{lock}.txt"), flags=re.MULTILINE)
+    text = re.sub(r"^ *#.*\n", "", read_checkout_file(f"requirements/{lock}.txt"), flags=re.MULTILINE)
     entries = re.sub(r" *\\\n *", " ", text).splitlines()
 
     assert {canonicalize_name(entry.split("==")[0]) for entry in entries} == set(pins(lock))
@@ -120,4 +120,9 @@ def test_every_entry_of_a_lock_file_is_a_version_with_hashes(lock: str) -> None:
 
 @pytest.mark.parametrize("lock", LOCKS)
 def test_a_lock_file_names_no_index_and_no_file(lock: str) -> None:
-    assert re.findall(r"://|^--(?:extra-)?index|^--find-links|^-e|^file:", read(f"requirements/{lock}.txt"), re.M) == []
+    assert (
+        re.findall(
+            r"://|^--(?:extra-)?index|^--find-links|^-e|^file:", read_checkout_file(f"requirements/{lock}.txt"), re.M
+        )
+        == []
+    )

@@ -7,7 +7,7 @@ import re
 import subprocess
 from pathlib import Path
 
-from tests.house.checkout import ROOT, pages, project, read
+from tests.house.checkout import ROOT, pages, project, read_checkout_file
 
 CHECKS = ["ruff check", "ruff format --check", "mypy", "lint-imports", "python -m pytest"]
 
@@ -28,7 +28,7 @@ def make(*arguments: str) -> str:
 
 def targets() -> set[str]:
     """Return the public targets."""
-    return set(re.findall(r"^\.PHONY: (.*)$", read("Makefile"), re.MULTILINE)[0].split())
+    return set(re.findall(r"^\.PHONY: (.*)$", read_checkout_file("Makefile"), re.MULTILINE)[0].split())
 
 
 def test_make_alone_lists_every_target_with_its_purpose() -> None:
@@ -83,14 +83,18 @@ def test_an_old_python_is_rejected_with_instructions(tmp_path: Path) -> None:
 
 
 def test_continuous_integration_calls_make_test_and_nothing_cleverer() -> None:
-    lines = [line for line in read(".ci/run").splitlines() if line and not line.startswith(("#", "set ", "cd "))]
+    lines = [
+        line
+        for line in read_checkout_file(".ci/run").splitlines()
+        if line and not line.startswith(("#", "set ", "cd "))
+    ]
 
     assert lines == ["make test"]
     assert os.access(ROOT / ".ci" / "run", os.X_OK)
 
 
 def test_a_commit_runs_the_checks_of_make_lint() -> None:
-    hooks = read(".pre-commit-config.yaml")
+    hooks = read_checkout_file(".pre-commit-config.yaml")
 
     for tool in ("ruff check", "ruff format", "mypy", "lint-imports"):
         assert f"entry: .venv/bin/{tool}" in hooks

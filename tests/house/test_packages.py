@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.house.checkout import ROOT, files, project, read
+from tests.house.checkout import ROOT, files, project, read_checkout_file
 
 
 @pytest.fixture(scope="module")
@@ -72,7 +72,7 @@ def wheel_name() -> str:
 
 
 def test_the_image_installs_only_wheels_with_known_hashes() -> None:
-    installs = re.findall(r"install ((?:[^\n]*\\\n)*[^\n]*)", read("Dockerfile"))
+    installs = re.findall(r"install ((?:[^\n]*\\\n)*[^\n]*)", read_checkout_file("Dockerfile"))
 
     assert len(installs) == 3
     assert ["--require-hashes --only-binary :all:" in line or "--no-index --no-deps" in line for line in installs] == [
@@ -83,17 +83,17 @@ def test_the_image_installs_only_wheels_with_known_hashes() -> None:
 
 
 def test_the_image_runs_as_a_numbered_user_and_starts_no_shell() -> None:
-    last_stage = read("Dockerfile").rsplit("\nFROM ", 1)[1]
+    last_stage = read_checkout_file("Dockerfile").rsplit("\nFROM ", 1)[1]
 
     assert re.findall(r"^USER (\d+):(\d+)$", last_stage, re.MULTILINE) == [("65532", "65532")]
     assert 'ENTRYPOINT ["/usr/bin/python3", "-m", "webhook.cli"]' in last_stage
-    assert "distroless" in read("Dockerfile").rpartition("ARG RUN=")[2].splitlines()[0]
+    assert "distroless" in read_checkout_file("Dockerfile").rpartition("ARG RUN=")[2].splitlines()[0]
     assert "\nRUN " not in last_stage
 
 
 def test_the_build_context_contains_everything_the_image_copies() -> None:
-    copied = re.findall(r"^COPY (?!--from)(.*) \S+$", read("Dockerfile"), re.MULTILINE)
+    copied = re.findall(r"^COPY (?!--from)(.*) \S+$", read_checkout_file("Dockerfile"), re.MULTILINE)
     names = {Path(name).parts[0] for line in copied for name in line.split()}
 
-    assert names == {line[1:] for line in read(".dockerignore").splitlines() if line.startswith("!")}
-    assert "*" in read(".dockerignore").splitlines()
+    assert names == {line[1:] for line in read_checkout_file(".dockerignore").splitlines() if line.startswith("!")}
+    assert "*" in read_checkout_file(".dockerignore").splitlines()

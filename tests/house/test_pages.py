@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.house.checkout import ROOT, files, pages, read, without_code
+from tests.house.checkout import ROOT, files, pages, read_checkout_file, without_code
 from webhook.model.codes import CODES
 from webhook.report.code_pages import codes_markdown
 from webhook.telemetry.metrics import METRICS, metrics_page
@@ -44,7 +44,7 @@ def is_broken_link(page: Path, link: str) -> bool:
 
 @pytest.mark.parametrize("name", EXPECTED)
 def test_a_page_exists_and_is_not_empty(name: str) -> None:
-    assert len(read(name).split()) > 30
+    assert len(read_checkout_file(name).split()) > 30
 
 
 def test_every_link_into_the_checkout_works() -> None:
@@ -69,19 +69,21 @@ def test_the_readme_links_every_page_of_docs() -> None:
 
 
 def test_the_page_of_codes_is_generated_from_the_table() -> None:
-    assert read("docs/codes.md") == codes_markdown(), "regenerate it: rightslice explain --all > docs/codes.md"
+    assert read_checkout_file("docs/codes.md") == codes_markdown(), (
+        "regenerate it: rightslice explain --all > docs/codes.md"
+    )
     assert re.findall(r"^### (\S+)$", codes_markdown(), re.MULTILINE) == list(CODES)
 
 
 def test_the_page_of_metrics_is_generated_from_the_table() -> None:
     message = "write it again: python -m webhook.telemetry.metrics > docs/metrics.md"
 
-    assert read("docs/metrics.md") == metrics_page(), message
+    assert read_checkout_file("docs/metrics.md") == metrics_page(), message
 
 
 def test_no_page_or_alert_names_a_metric_that_does_not_exist() -> None:
     text = "\n".join(page.read_text("utf-8") for page in pages() if page.name != "CHANGELOG.md")
-    names = set(re.findall(r"\brightslice_[a-z_]+", text + read("manifests/monitoring/alerts.yaml")))
+    names = set(re.findall(r"\brightslice_[a-z_]+", text + read_checkout_file("manifests/monitoring/alerts.yaml")))
 
     assert {name.removesuffix("_bucket") for name in names} - {metric.name for metric in METRICS} == set()
 

@@ -10,7 +10,7 @@ import pytest
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from tests.house.checkout import ROOT, read, without_code
+from tests.house.checkout import ROOT, read_checkout_file, without_code
 from webhook.policy.policy_tests import GPUPolicyTest
 from webhook.policy.written.kinds import GPUPolicy, GPUPolicyException, MetadataSpec
 from webhook.policy.written.match import MatchSpec
@@ -64,12 +64,12 @@ def fields_of(model: type[BaseModel]) -> Iterator[str]:
 
 def rows(section: str) -> dict[str, str]:
     """Return field and default from the first table under a section's heading."""
-    part = read(PAGE).split(f"\n### spec.{section}\n", 1)[1].split("\n### ", 1)[0]
+    part = read_checkout_file(PAGE).split(f"\n### spec.{section}\n", 1)[1].split("\n### ", 1)[0]
     found = re.findall(r"^\| `(\w+)`(?:, `\w+`)* \| .* \| (.*) \| .* \|$", part, re.MULTILINE)
     return dict(found)
 
 
-def written(default: object) -> str:
+def format_default(default: object) -> str:
     """Format a default as YAML."""
     return f"[{', '.join(map(str, default))}]" if isinstance(default, tuple) else str(default)
 
@@ -92,7 +92,7 @@ def test_a_section_has_its_fields_and_no_others(section: str) -> None:
 def test_the_page_states_the_actual_defaults(section: str) -> None:
     stated = rows(section)
     scalars = {
-        key(name, field): written(field.default)
+        key(name, field): format_default(field.default)
         for name, field in SECTIONS[section].model_fields.items()
         if isinstance(field.default, (str, int)) or (isinstance(field.default, tuple) and field.default)
     }
@@ -101,4 +101,4 @@ def test_the_page_states_the_actual_defaults(section: str) -> None:
 
 
 def test_every_bypass_is_on_the_page() -> None:
-    assert re.findall(r"^\| `(\w+)` \| `GPU-S\d+` \|", read(PAGE), re.MULTILINE) == list(get_args(Bypass))
+    assert re.findall(r"^\| `(\w+)` \| `GPU-S\d+` \|", read_checkout_file(PAGE), re.MULTILINE) == list(get_args(Bypass))

@@ -10,15 +10,15 @@ from tests.example_cluster import (
     GPU_TAINT,
     NO_USAGE,
     NOW,
+    apply_patch,
     mig_node,
     policies_of,
     request_of,
-    shaped,
     tainted,
     view_of,
     whole_node,
 )
-from tests.house.checkout import read
+from tests.house.checkout import read_checkout_file
 from webhook.engine.decide import decide
 from webhook.model.decisions import Decision
 
@@ -27,7 +27,7 @@ NODES = [tainted(whole_node(), GPU_TAINT), tainted(mig_node(), GPU_TAINT)]
 
 def readme_policy() -> str:
     """Return the policy of the page."""
-    shown: list[str] = re.findall(r"^```yaml\n(.*?)^```$", read("README.md"), re.MULTILINE | re.DOTALL)
+    shown: list[str] = re.findall(r"^```yaml\n(.*?)^```$", read_checkout_file("README.md"), re.MULTILINE | re.DOTALL)
     return shown[0]
 
 
@@ -63,20 +63,20 @@ def test_a_small_pod_gets_a_warning_with_the_slice_and_keeps_its_gpu() -> None:
 
     (advice,) = [warning for warning in decision.warnings if warning.code == "GPU-R102"]
     assert "nvidia.com/mig-1g.10gb" in advice.message
-    assert limits(shaped(data, decision)) == {"nvidia.com/gpu": "1"}
+    assert limits(apply_patch(data, decision)) == {"nvidia.com/gpu": "1"}
 
 
 def test_with_mode_enforce_it_gets_the_slice() -> None:
     enforced = readme_policy().replace("mode: warn", "mode: enforce")
     data, decision = evaluate(make_pod().gpus(1).needs("8Gi"), enforced)
 
-    assert limits(shaped(data, decision)) == {"nvidia.com/mig-1g.10gb": "1"}
+    assert limits(apply_patch(data, decision)) == {"nvidia.com/mig-1g.10gb": "1"}
 
 
 def test_only_the_taints_of_its_nodes_are_tolerated() -> None:
     data, decision = evaluate(make_pod().gpus(1), readme_policy())
 
-    (toleration,) = shaped(data, decision)["spec"]["tolerations"]
+    (toleration,) = apply_patch(data, decision)["spec"]["tolerations"]
     assert (toleration["key"], toleration["effect"]) == (GPU_TAINT["key"], GPU_TAINT["effect"])
 
 

@@ -9,16 +9,16 @@ from typing import Any
 import pytest
 from typer.main import get_command
 
-from tests.house.checkout import ROOT, pages, read
+from tests.house.checkout import ROOT, pages, read_checkout_file
 from webhook.cli.main import COMMANDS, build_app
 
 CALL = re.compile(r"(?:^\$ |^|`)rightslice ([^`\n]+)", re.MULTILINE)
 
 
-def shown() -> list[tuple[str, str]]:
+def documented_commands() -> list[tuple[str, str]]:
     """Return the commands of the pages and the Makefile: file, and arguments of `rightslice`."""
     found = [(page, call) for page in pages() for call in CALL.findall(page.read_text(encoding="utf-8"))]
-    called = [("Makefile", call) for call in re.findall(r"/rightslice (.*)", read("Makefile"))]
+    called = [("Makefile", call) for call in re.findall(r"/rightslice (.*)", read_checkout_file("Makefile"))]
     return called + [(str(page.relative_to(ROOT)), re.split(r" [#>|]", call)[0].strip()) for page, call in found]
 
 
@@ -42,10 +42,15 @@ def unknown_words(program: Any, call: str) -> list[str]:
 
 
 def test_the_readme_has_commands() -> None:
-    assert {call.split()[0] for page, call in shown() if page == "README.md"} >= {"check", "test", "explain", "audit"}
+    assert {call.split()[0] for page, call in documented_commands() if page == "README.md"} >= {
+        "check",
+        "test",
+        "explain",
+        "audit",
+    }
 
 
-@pytest.mark.parametrize(("page", "call"), sorted(set(shown())))
+@pytest.mark.parametrize(("page", "call"), sorted(set(documented_commands())))
 def test_a_command_in_a_page_exists(program: Any, page: str, call: str) -> None:
     assert unknown_words(program, call) == [], page
 

@@ -10,7 +10,7 @@ from tests.house.checkout import ROOT, pages
 from webhook.policy.loader import load_policies
 
 
-def shown(kind: str) -> list[tuple[str, str]]:
+def documented_policies(kind: str) -> list[tuple[str, str]]:
     """Return the objects of a kind in the pages: page and YAML."""
     found = []
     for page in pages():
@@ -21,18 +21,18 @@ def shown(kind: str) -> list[tuple[str, str]]:
 
 
 def test_the_policy_of_the_readme_has_at_most_fifteen_lines() -> None:
-    (block,) = [block for page, block in shown("GPUPolicy") if page == "README.md"]
+    (block,) = [block for page, block in documented_policies("GPUPolicy") if page == "README.md"]
 
     assert len(block.splitlines()) <= 15
 
 
-@pytest.mark.parametrize(("page", "block"), shown("GPUPolicy"))
+@pytest.mark.parametrize(("page", "block"), documented_policies("GPUPolicy"))
 def test_a_policy_in_a_page_loads(page: str, block: str) -> None:
     assert load_policies([(page, block)]).errors == ()
 
 
-@pytest.mark.parametrize(("page", "block"), shown("GPUPolicyException"))
+@pytest.mark.parametrize(("page", "block"), documented_policies("GPUPolicyException"))
 def test_an_exception_in_a_page_matches_a_policy_of_the_page(page: str, block: str) -> None:
-    policies = [source for source in shown("GPUPolicy") if source[0] == page]
+    policies = [source for source in documented_policies("GPUPolicy") if source[0] == page]
 
     assert load_policies([*policies, (page, block)]).errors == ()

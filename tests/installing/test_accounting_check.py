@@ -34,7 +34,7 @@ def waiting() -> Json:
     return make_pod("stuck").asks(ACCOUNTING_RESOURCE, "1000").build() | {"status": {"conditions": conditions}}
 
 
-def seen(running: list[Json] | None = None, tried: Json | str = GIVEN, **facts: Any) -> AccountingFacts:
+def account_facts(running: list[Json] | None = None, tried: Json | str = GIVEN, **facts: Any) -> AccountingFacts:
     """A cluster with working accounting, except for the arguments."""
     well = {"policies": [policy(**TOLD)], "quotas": [QUOTA], "nodes": [GPUS]}
     return AccountingFacts(replace(WELL, **{**well, **facts}), running or [], tried, "team", SPACES)
@@ -47,28 +47,28 @@ class Case(NamedTuple):
 
 
 CASES = {
-    "a policy that asks for it": Case(seen(), CheckState.OK, "1 policy adds rightslice.dev/gpu-milli"),
-    "none that does": Case(seen(policies=[]), CheckState.WARN, "no GPUPolicy object adds it"),
-    "an admin's word": Case(seen(), CheckState.OK, "a policy says that schedulers ignore it"),
+    "a policy that asks for it": Case(account_facts(), CheckState.OK, "1 policy adds rightslice.dev/gpu-milli"),
+    "none that does": Case(account_facts(policies=[]), CheckState.WARN, "no GPUPolicy object adds it"),
+    "an admin's word": Case(account_facts(), CheckState.OK, "a policy says that schedulers ignore it"),
     "no word": Case(
-        seen(policies=[policy(**NATIVE)]),
+        account_facts(policies=[policy(**NATIVE)]),
         CheckState.SKIP,
         "whether the scheduler ignores it cannot be read from any API",
     ),
     "no word, and a pod that shows it": Case(
-        seen(
+        account_facts(
             [make_pod("runs").asks(ACCOUNTING_RESOURCE, "500").spec(nodeName="n1").build()], policies=[policy(**NATIVE)]
         ),
         CheckState.OK,
         "the scheduler ignores it: a pod",
     ),
     "no word, and a second scheduler that ignores it": Case(
-        seen(policies=[policy(**NATIVE)], scheduler=json.dumps(second_scheduler_config())),
+        account_facts(policies=[policy(**NATIVE)], scheduler=json.dumps(second_scheduler_config())),
         CheckState.OK,
         "rightslice-scheduler ignores it",
     ),
     "a pod on a node that has it shows nothing": Case(
-        seen(
+        account_facts(
             [make_pod("runs").asks(ACCOUNTING_RESOURCE, "500").spec(nodeName="n2").build()],
             policies=[policy(**NATIVE)],
             nodes=[COUNTING],
@@ -77,27 +77,33 @@ CASES = {
         "whether the scheduler ignores it cannot be read",
     ),
     "a word, and a pod that shows the contrary": Case(
-        seen(waiting=[waiting()]), CheckState.FAIL, "team/stuck is Pending"
+        account_facts(waiting=[waiting()]), CheckState.FAIL, "team/stuck is Pending"
     ),
     "nodes that do not have it": Case(
-        seen(nodes=[GPUS, COUNTING]), CheckState.SKIP, "1 of 2 GPU nodes do not advertise it"
+        account_facts(nodes=[GPUS, COUNTING]), CheckState.SKIP, "1 of 2 GPU nodes do not advertise it"
     ),
-    "nodes that have it": Case(seen(nodes=[COUNTING]), CheckState.OK, "1 GPU node advertises it"),
-    "a pod that is given it": Case(seen(), CheckState.OK, "a dry-run pod with one GPU in team gets"),
-    "a pod that is not": Case(seen(tried=PLAIN), CheckState.WARN, "a dry-run pod with one GPU in team does not get it"),
+    "nodes that have it": Case(account_facts(nodes=[COUNTING]), CheckState.OK, "1 GPU node advertises it"),
+    "a pod that is given it": Case(account_facts(), CheckState.OK, "a dry-run pod with one GPU in team gets"),
+    "a pod that is not": Case(
+        account_facts(tried=PLAIN), CheckState.WARN, "a dry-run pod with one GPU in team does not get it"
+    ),
     "a pod that is not, because no policy asks there": Case(
-        seen(tried=PLAIN, policies=[policy(**TOLD, match={"namespaceSelector": {"matchLabels": {"gpus": "yes"}}})]),
+        account_facts(
+            tried=PLAIN, policies=[policy(**TOLD, match={"namespaceSelector": {"matchLabels": {"gpus": "yes"}}})]
+        ),
         CheckState.SKIP,
         "no policy adds it in team",
     ),
     "a pod that is not, though a policy asks there": Case(
-        seen(tried=PLAIN, policies=[policy(**TOLD, match={"namespaces": ["team"]})]),
+        account_facts(tried=PLAIN, policies=[policy(**TOLD, match={"namespaces": ["team"]})]),
         CheckState.WARN,
         "a dry-run pod with one GPU in team does not get it",
     ),
-    "a pod that is refused": Case(seen(tried="full"), CheckState.WARN, "a dry-run pod with one GPU in team was"),
+    "a pod that is refused": Case(
+        account_facts(tried="full"), CheckState.WARN, "a dry-run pod with one GPU in team was"
+    ),
     "a pod that a full quota refuses": Case(
-        seen(
+        account_facts(
             tried=(
                 f"pods is forbidden: exceeded quota: gpus, requested: {QUOTA_KEY}=1000, "
                 f"used: {QUOTA_KEY}=8000, limited: 8000"
@@ -106,8 +112,8 @@ CASES = {
         CheckState.OK,
         f"a dry-run pod with one GPU in team was rejected by a full quota on {QUOTA_KEY}: the quota works",
     ),
-    "a quota": Case(seen(), CheckState.OK, "1 namespace has a quota on requests.rightslice.dev/gpu-milli"),
-    "no quota": Case(seen(quotas=[]), CheckState.WARN, "no quota on requests.rightslice.dev/gpu-milli"),
+    "a quota": Case(account_facts(), CheckState.OK, "1 namespace has a quota on requests.rightslice.dev/gpu-milli"),
+    "no quota": Case(account_facts(quotas=[]), CheckState.WARN, "no quota on requests.rightslice.dev/gpu-milli"),
 }
 
 
@@ -119,25 +125,25 @@ def test_lines(case: Case) -> None:
 
 
 def test_working_accounting_has_no_problem() -> None:
-    assert {line.state for line in accounting_results(seen())} <= {CheckState.OK, CheckState.SKIP}
+    assert {line.state for line in accounting_results(account_facts())} <= {CheckState.OK, CheckState.SKIP}
 
 
 def test_advice_names_a_covered_namespace() -> None:
-    elsewhere = seen(tried=PLAIN, policies=[policy(**TOLD, match={"namespaces": ["ml*"]})])
+    elsewhere = account_facts(tried=PLAIN, policies=[policy(**TOLD, match={"namespaces": ["ml*"]})])
     [line] = [line for line in accounting_results(elsewhere) if line.summary.startswith("no policy adds it in team")]
 
     assert line.advice == "check a namespace with such a policy: rightslice accounting check -n ml"
 
 
 def test_unknown_namespaces_give_no_advice() -> None:
-    elsewhere = seen(tried=PLAIN, policies=[policy(**TOLD, match={"namespaces": ["ml"]})])
+    elsewhere = account_facts(tried=PLAIN, policies=[policy(**TOLD, match={"namespaces": ["ml"]})])
 
     assert "does not get it" in " ".join(line.summary for line in accounting_results(replace(elsewhere, namespaces=[])))
 
 
 def test_advice_is_a_valid_policy_setting() -> None:
     advice = next(
-        line.advice for line in accounting_results(seen(waiting=[waiting()])) if line.state is CheckState.FAIL
+        line.advice for line in accounting_results(account_facts(waiting=[waiting()])) if line.state is CheckState.FAIL
     )
     (key, value), *_ = read_documents(advice.partition("until then ")[2], "advice")[0].data.items()
 

@@ -6,27 +6,27 @@ from pathlib import Path
 
 import pytest
 
-from tests.kube.scripted import Answer, playing, refused, said
+from tests.kube.scripted import Answer, error_answer, json_answer, playing
 from webhook.cli.commands.install import InstallMode, shipped_manifests
 from webhook.installing import apply
 from webhook.installing.apply import InstallError, install_manifests
 from webhook.manifests.objects import WEBHOOK_KINDS
 
-TRUSTED = said({"webhooks": [{"clientConfig": {"caBundle": "eA=="}}]})
-READY = said(
+TRUSTED = json_answer({"webhooks": [{"clientConfig": {"caBundle": "eA=="}}]})
+READY = json_answer(
     {
         "metadata": {"generation": 1},
         "spec": {},
         "status": {"observedGeneration": 1, "updatedReplicas": 1, "readyReplicas": 1},
     }
 )
-BOTH = refused(
+BOTH = error_answer(
     403,
     "Forbidden",
     'admission webhook "validate.rightslice.dev" denied the request: rightslice answers: validate and mutate',
 )
-SILENT = refused(500, "InternalError", 'failed calling webhook "validate.rightslice.dev": connection refused')
-OTHERS = refused(403, "Forbidden", "minimum cpu usage per Container is 1, but request is 100m")
+SILENT = error_answer(500, "InternalError", 'failed calling webhook "validate.rightslice.dev": connection refused')
+OTHERS = error_answer(403, "Forbidden", "minimum cpu usage per Container is 1, but request is 100m")
 
 
 @pytest.fixture(autouse=True)
@@ -61,13 +61,13 @@ async def test_timeout_reports_the_last_answer(tmp_path: Path) -> None:
         await last_word(tmp_path, SILENT, seconds=-1)
 
 
-UNTRUSTED = said({"webhooks": [{"clientConfig": {}}]})
+UNTRUSTED = json_answer({"webhooks": [{"clientConfig": {}}]})
 
 
 @pytest.mark.parametrize(("mode", "closed"), [("enforce", True), ("audit", False)])
 async def test_timeout_reports_the_effect_on_pods(tmp_path: Path, mode: str, closed: bool) -> None:
     objects = [one for one in shipped_manifests(InstallMode(mode)) if one["kind"] in WEBHOOK_KINDS]
-    made = [answer for one in objects for answer in (refused(404, "NotFound"), said(one, 201))]
+    made = [answer for one in objects for answer in (error_answer(404, "NotFound"), json_answer(one, 201))]
     async with playing(tmp_path, READY, *made, UNTRUSTED) as (_, api):
         with pytest.raises(InstallError) as caught:
             await install_manifests(api, objects, lambda _: None, seconds=-1)

@@ -63,7 +63,7 @@ def exception() -> Json:
     return found
 
 
-def made(moment: datetime) -> Json:
+def gpu_node_report(moment: datetime) -> Json:
     """A GPUNode created at that time."""
     metadata = {"name": "n1", "creationTimestamp": moment.isoformat()}
     return {"metadata": metadata, "status": {"product": "NVIDIA-H100"}}
@@ -77,7 +77,7 @@ def lease(name: str, renewed: datetime) -> Json:
     return {"metadata": {"name": name}, "spec": {"renewTime": f"{renewed:%Y-%m-%dT%H:%M:%S.%fZ}"}}
 
 
-def said(one: Json, status: str, reason: str, *, generation: int = 1) -> Json:
+def with_condition(one: Json, status: str, reason: str, *, generation: int = 1) -> Json:
     """The object with the status that a server wrote."""
     ready = {"type": "Ready", "status": status, "reason": reason, "message": "because", "observedGeneration": 1}
     return {
@@ -284,12 +284,12 @@ CASES = {
         replace(WELL, leases=[lease("n1", NOW - timedelta(minutes=7))]), CheckState.WARN, "1 of 1 GPUNode outdated: n1"
     ),
     "an agent that has hardly begun": Case(
-        replace(WELL, leases=[], agents=[made(NOW - timedelta(seconds=20))]),
+        replace(WELL, leases=[], agents=[gpu_node_report(NOW - timedelta(seconds=20))]),
         CheckState.SKIP,
         "1 of 1 GPUNode created less than 6 minutes ago",
     ),
     "an agent that never spoke since its GPUNode was made": Case(
-        replace(WELL, leases=[], agents=[made(NOW - timedelta(minutes=7))]),
+        replace(WELL, leases=[], agents=[gpu_node_report(NOW - timedelta(minutes=7))]),
         CheckState.WARN,
         "1 of 1 GPUNode outdated: n1",
     ),
@@ -395,7 +395,7 @@ OUTSIDE_CASES = {
         "policy files of a server outside the cluster are unknown",
     ),
     "an exception in use": (
-        replace(OUTSIDE, exceptions=[said(exception(), "True", "Active")]),
+        replace(OUTSIDE, exceptions=[with_condition(exception(), "True", "Active")]),
         CheckState.OK,
         "GPUPolicyException said is in use",
     ),
@@ -405,17 +405,17 @@ OUTSIDE_CASES = {
         "GPUPolicyException said: no server has reported",
     ),
     "an exception that was changed since": (
-        replace(OUTSIDE, exceptions=[said(exception(), "True", "Active", generation=2)]),
+        replace(OUTSIDE, exceptions=[with_condition(exception(), "True", "Active", generation=2)]),
         CheckState.SKIP,
         "GPUPolicyException said: no server has reported",
     ),
     "an exception that a server cannot use": (
-        replace(OUTSIDE, exceptions=[said(exception(), "False", "Invalid")]),
+        replace(OUTSIDE, exceptions=[with_condition(exception(), "False", "Invalid")]),
         CheckState.FAIL,
         "GPUPolicyException said: Invalid",
     ),
     "a policy that a file has too": (
-        replace(OUTSIDE, policies=[said(policy(), "False", "OverriddenByFile")]),
+        replace(OUTSIDE, policies=[with_condition(policy(), "False", "OverriddenByFile")]),
         CheckState.WARN,
         "GPUPolicy guard: OverriddenByFile",
     ),

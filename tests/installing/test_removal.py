@@ -8,7 +8,7 @@ import pytest
 
 from tests.builders import Json
 from tests.conftest import ROOT
-from tests.kube.scripted import Answer, playing, refused, said
+from tests.kube.scripted import Answer, error_answer, json_answer, playing
 from webhook.documents.reader import read_documents
 from webhook.installing import removal
 from webhook.installing.apply import install_manifests
@@ -22,7 +22,7 @@ from webhook.manifests.objects import (
     objects_to_remove,
 )
 
-GONE = refused(404, "NotFound")
+GONE = error_answer(404, "NotFound")
 BESIDE_IT = (*OVERLAY_OBJECTS, *RUNTIME_OBJECTS)
 ALL_BESIDE_IT = (*BESIDE_IT, *AGENT_AND_EXTENDER_OBJECTS)
 NOTHING_BESIDE_IT = (GONE,) * len(ALL_BESIDE_IT)
@@ -41,22 +41,22 @@ def terminating(reason: str) -> Json:
     return {**crd, "metadata": {**crd["metadata"], **going}, "status": {"conditions": [condition]}}
 
 
-PENDING, FAILED = (said(terminating(f"InstanceDeletion{how}")) for how in ("InProgress", "Failed"))
-MADE_ANEW = said({**gpunode_crd(), "metadata": {"name": "gpunodes.rightslice.dev", "resourceVersion": "9"}})
+PENDING, FAILED = (json_answer(terminating(f"InstanceDeletion{how}")) for how in ("InProgress", "Failed"))
+MADE_ANEW = json_answer({**gpunode_crd(), "metadata": {"name": "gpunodes.rightslice.dev", "resourceVersion": "9"}})
 
 ASKED: dict[str, tuple[tuple[Answer, ...], list[str]]] = {
     "one that is gone is not asked for twice": ((GONE,), ["GET"]),
     "one that goes is waited for": ((PENDING, PENDING, GONE), ["GET", "GET", "GET"]),
     "one that its controller gave up is changed, so that it looks again": (
-        (FAILED, said({}), GONE),
+        (FAILED, json_answer({}), GONE),
         ["GET", "PATCH", "GET"],
     ),
     "and again, where it failed again": (
-        (FAILED, said({}), FAILED, said({}), GONE),
+        (FAILED, json_answer({}), FAILED, json_answer({}), GONE),
         ["GET", "PATCH", "GET", "PATCH", "GET"],
     ),
-    "whoever may not change it waits": ((FAILED, refused(403, "Forbidden"), GONE), ["GET", "PATCH", "GET"]),
-    "a change that came too late is none": ((FAILED, refused(409, "Conflict"), GONE), ["GET", "PATCH", "GET"]),
+    "whoever may not change it waits": ((FAILED, error_answer(403, "Forbidden"), GONE), ["GET", "PATCH", "GET"]),
+    "a change that came too late is none": ((FAILED, error_answer(409, "Conflict"), GONE), ["GET", "PATCH", "GET"]),
     "one that somebody made anew is another": ((MADE_ANEW,), ["GET"]),
 }
 
@@ -66,7 +66,7 @@ async def test_uninstall_waits_for_the_deletion_of_crds(
     tmp_path: Path, answers: tuple[Answer, ...], asked: list[str]
 ) -> None:
     told: list[str] = []
-    async with playing(tmp_path, *NOTHING_BESIDE_IT, said({}), *answers) as (server, api):
+    async with playing(tmp_path, *NOTHING_BESIDE_IT, json_answer({}), *answers) as (server, api):
         await uninstall_manifests(api, [gpunode_crd()], told.append, with_policies=True, seconds=20)
 
     assert told == ["removed CustomResourceDefinition gpunodes.rightslice.dev"]
@@ -74,7 +74,7 @@ async def test_uninstall_waits_for_the_deletion_of_crds(
 
 
 async def test_timeout_names_the_object(tmp_path: Path) -> None:
-    async with playing(tmp_path, *NOTHING_BESIDE_IT, said({}), PENDING) as (_, api):
+    async with playing(tmp_path, *NOTHING_BESIDE_IT, json_answer({}), PENDING) as (_, api):
         with pytest.raises(DeletionTimeoutError) as told:
             await uninstall_manifests(api, [gpunode_crd()], lambda _line: None, with_policies=True, seconds=-1)
 
@@ -102,8 +102,8 @@ async def test_install_waits_for_terminating_objects(tmp_path: Path) -> None:
 
 
 async def test_object_with_a_finalizer_is_reported_as_deleting(tmp_path: Path) -> None:
-    held = said({"metadata": {"deletionTimestamp": "2026-06-01T00:00:00Z", "finalizers": ["example.com/a"]}})
-    gone = said({"kind": "Status", "metadata": {}, "status": "Success"})
+    held = json_answer({"metadata": {"deletionTimestamp": "2026-06-01T00:00:00Z", "finalizers": ["example.com/a"]}})
+    gone = json_answer({"kind": "Status", "metadata": {}, "status": "Success"})
     told: list[str] = []
     async with playing(tmp_path, held, gone, *NOTHING_BESIDE_IT[2:]) as (_, api):
         await uninstall_manifests(api, [], told.append, with_policies=False, seconds=20)
@@ -114,7 +114,9 @@ async def test_object_with_a_finalizer_is_reported_as_deleting(tmp_path: Path) -
     ]
 
 
-@pytest.mark.parametrize(("answer", "kept"), [(GONE, False), (said({}), True)], ids=["nothing there", "a kind there"])
+@pytest.mark.parametrize(
+    ("answer", "kept"), [(GONE, False), (json_answer({}), True)], ids=["nothing there", "a kind there"]
+)
 async def test_remaining_policy_kinds_are_found(tmp_path: Path, answer: Answer, *, kept: bool) -> None:
     async with playing(tmp_path, answer) as (_, api):
         assert await has_policy_kinds(api, [gpunode_crd()]) is kept

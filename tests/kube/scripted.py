@@ -83,7 +83,7 @@ def kubeconfig(folder: Path, url: str, token: str, user: Json | None = None) -> 
     return file
 
 
-def said(body: Any, status: int = 200, **headers: str) -> Answer:
+def json_answer(body: Any, status: int = 200, **headers: str) -> Answer:
     """One answer: JSON, or text as it is."""
 
     async def answer(_request: web.Request) -> web.StreamResponse:
@@ -95,7 +95,7 @@ def said(body: Any, status: int = 200, **headers: str) -> Answer:
     return answer
 
 
-def refused(status: int, reason: str = "", message: str = "no", **headers: str) -> Answer:
+def error_answer(status: int, reason: str = "", message: str = "no", **headers: str) -> Answer:
     """The API's way of saying no."""
     body = {
         "kind": "Status",
@@ -105,7 +105,7 @@ def refused(status: int, reason: str = "", message: str = "no", **headers: str) 
         "reason": reason,
         "code": status,
     }
-    return said(body, status, **headers)
+    return json_answer(body, status, **headers)
 
 
 def stream(*lines: Any, torn: bytes = b"", cut: bool = False) -> Answer:

@@ -15,7 +15,7 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from tests.kube.scripted import Answer, Json, kubeconfig, playing, refused, said, stream
+from tests.kube.scripted import Answer, Json, error_answer, json_answer, kubeconfig, playing, stream
 from webhook.certs.issuer import create_self_signed
 from webhook.errors import AccessError, ApiError, ApiUnreachable
 from webhook.kube import access, api
@@ -53,12 +53,12 @@ async def test_the_five_verbs_send_the_right_requests(tmp_path: Path) -> None:
 
 
 REFUSALS: dict[str, tuple[Answer, tuple[int, str, str]]] = {
-    "not found": (refused(404, "NotFound", "pods p not found"), (404, "NotFound", "pods p not found")),
-    "a conflict": (refused(409, "Conflict", "modified"), (409, "Conflict", "modified")),
-    "text": (said("  404 page\n not   found\n", 404), (404, "Not Found", "404 page not found")),
-    "a redirect is not followed": (said({}, 302, Location="https://elsewhere/"), (302, "Found", "")),
-    "HTML and 200": (said("<html>"), (200, "NotJson", "the response must be a JSON object, found '<html>'")),
-    "a list and 200": (said([1]), (200, "NotJson", "the response must be a JSON object, found '[1]'")),
+    "not found": (error_answer(404, "NotFound", "pods p not found"), (404, "NotFound", "pods p not found")),
+    "a conflict": (error_answer(409, "Conflict", "modified"), (409, "Conflict", "modified")),
+    "text": (json_answer("  404 page\n not   found\n", 404), (404, "Not Found", "404 page not found")),
+    "a redirect is not followed": (json_answer({}, 302, Location="https://elsewhere/"), (302, "Found", "")),
+    "HTML and 200": (json_answer("<html>"), (200, "NotJson", "the response must be a JSON object, found '<html>'")),
+    "a list and 200": (json_answer([1]), (200, "NotJson", "the response must be a JSON object, found '[1]'")),
 }
 
 
@@ -75,7 +75,7 @@ async def test_an_error_has_the_message_of_the_server(
 
 async def test_a_response_that_is_too_long_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(api, "MAX_RESPONSE_BYTES", 1000)
-    async with playing(tmp_path, said({"x": "y" * 1000})) as (_, client):
+    async with playing(tmp_path, json_answer({"x": "y" * 1000})) as (_, client):
         with pytest.raises(ApiError, match="TooLong"):
             await client.get("/x")
 
@@ -97,8 +97,8 @@ async def test_a_server_that_is_not_there_is_named(tmp_path: Path) -> None:
 
 
 async def test_a_call_is_retried_after_retry_after(tmp_path: Path) -> None:
-    busy = refused(429, "TooManyRequests", Retry_After="1")
-    async with playing(tmp_path, busy, said(POD)) as (server, client):
+    busy = error_answer(429, "TooManyRequests", Retry_After="1")
+    async with playing(tmp_path, busy, json_answer(POD)) as (server, client):
         start = asyncio.get_running_loop().time()
         assert await client.create("/x", POD) == POD
         assert asyncio.get_running_loop().time() - start >= 1.0
@@ -106,7 +106,10 @@ async def test_a_call_is_retried_after_retry_after(tmp_path: Path) -> None:
 
 
 async def test_a_repetition_that_would_come_too_late_is_not_made(tmp_path: Path) -> None:
-    async with playing(tmp_path, refused(429, "TooManyRequests", Retry_After="60"), seconds=20.0) as (server, client):
+    async with playing(tmp_path, error_answer(429, "TooManyRequests", Retry_After="60"), seconds=20.0) as (
+        server,
+        client,
+    ):
         with pytest.raises(ApiError) as caught:
             await client.get("/x")
     assert (caught.value.status, caught.value.retry_after, len(server.asked)) == (429, 60.0, 1)
@@ -116,15 +119,15 @@ async def test_a_rejected_token_is_read_again_once(tmp_path: Path) -> None:
     async def change(_request: web.Request) -> web.StreamResponse:
         file = tmp_path / "kubeconfig"
         file.write_text(file.read_text().replace("t0", "t1"))
-        return await refused(401, "Unauthorized")(_request)
+        return await error_answer(401, "Unauthorized")(_request)
 
-    async with playing(tmp_path, change, said(POD)) as (server, client):
+    async with playing(tmp_path, change, json_answer(POD)) as (server, client):
         assert await client.get("/x") == POD
         assert [each.headers["Authorization"] for each in server.asked] == ["Bearer t0", "Bearer t1"]
 
 
 async def test_a_token_that_stays_rejected_is_an_error(tmp_path: Path) -> None:
-    denied = refused(401, "Unauthorized", "no")
+    denied = error_answer(401, "Unauthorized", "no")
     async with playing(tmp_path, denied, denied) as (server, client):
         with pytest.raises(ApiError) as caught:
             await client.get("/x")
@@ -134,7 +137,7 @@ async def test_a_token_that_stays_rejected_is_an_error(tmp_path: Path) -> None:
 async def test_proxy_environment_variables_are_ignored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY"):
         monkeypatch.setenv(name, "http://127.0.0.1:9")
-    async with playing(tmp_path, said(POD)) as (_, client):
+    async with playing(tmp_path, json_answer(POD)) as (_, client):
         assert await client.get("/x") == POD
 
 

@@ -20,10 +20,10 @@ from tests.kube.scripted import (
     Server,
     bookmark,
     error,
+    error_answer,
     event,
+    json_answer,
     playing,
-    refused,
-    said,
     stream,
     thing,
     until,
@@ -37,7 +37,7 @@ from webhook.model.objects import Namespace
 
 PATH = "/api/v1/namespaces"
 ALL = {"watch": "1", "allowWatchBookmarks": "true", "sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan"}
-NO_STREAM = refused(422, "Invalid", "sendInitialEvents is forbidden for watch unless the WatchList gate is on")
+NO_STREAM = error_answer(422, "Invalid", "sendInitialEvents is forbidden for watch unless the WatchList gate is on")
 
 
 def after(version: int) -> dict[str, str]:
@@ -146,8 +146,8 @@ async def test_nothing_is_visible_before_the_list_is_complete(tmp_path: Path) ->
 
 
 async def test_a_server_without_watchlist_is_listed_page_by_page(tmp_path: Path) -> None:
-    first = said({"metadata": {"resourceVersion": "9", "continue": "more"}, "items": [thing("a"), thing("b")]})
-    second = said({"metadata": {"resourceVersion": "9"}, "items": [thing("c")]})
+    first = json_answer({"metadata": {"resourceVersion": "9", "continue": "more"}, "items": [thing("a"), thing("b")]})
+    second = json_answer({"metadata": {"resourceVersion": "9"}, "items": [thing("c")]})
     async with watched(tmp_path, NO_STREAM, first, second, stream(event("ADDED", thing("d", 10)))) as site:
         await site.has("a", "b", "c", "d")
         assert [{**each, "labelSelector": ""} for each in site.server.queries()[1:]] == [
@@ -159,13 +159,17 @@ async def test_a_server_without_watchlist_is_listed_page_by_page(tmp_path: Path)
 
 async def test_an_old_store_reports_missing_watch_list_in_the_stream(tmp_path: Path) -> None:
     script = stream(error(500, "InternalError"), END)
-    async with watched(tmp_path, script, said({"metadata": {"resourceVersion": "9"}, "items": [thing("a")]})) as site:
+    async with watched(
+        tmp_path, script, json_answer({"metadata": {"resourceVersion": "9"}, "items": [thing("a")]})
+    ) as site:
         await site.has("a")
 
 
 async def test_a_server_without_an_initial_events_end_is_listed(tmp_path: Path) -> None:
     script = stream(event("ADDED", thing("a")), END)
-    async with watched(tmp_path, script, said({"metadata": {"resourceVersion": "9"}, "items": [thing("a")]})) as site:
+    async with watched(
+        tmp_path, script, json_answer({"metadata": {"resourceVersion": "9"}, "items": [thing("a")]})
+    ) as site:
         await site.has("a")
         assert site.state.lists == 1
 
@@ -180,7 +184,7 @@ async def test_a_watch_that_ends_resumes_from_its_last_version(tmp_path: Path) -
         assert (site.state.lists, site.broken) == (1, [])
 
 
-GONE = {"as an event": stream(error(410), END), "as a status": refused(410, "Expired")}
+GONE = {"as an event": stream(error(410), END), "as a status": error_answer(410, "Expired")}
 
 
 @pytest.mark.parametrize("gone", GONE.values(), ids=GONE)
@@ -203,11 +207,11 @@ TORN = {
     "half a line, then a cut": stream(torn=b'{"type":"DELETED","object":{"meta', cut=True),
     "no line, then a cut": stream(cut=True),
     "a line that is not JSON": stream(b"{]\n"),
-    "a page of HTML": said("<html><body>gateway</body></html>"),
-    "a page of HTML with an end of line": said("<html>\n<body>gateway</body></html>\n"),
+    "a page of HTML": json_answer("<html><body>gateway</body></html>"),
+    "a page of HTML with an end of line": json_answer("<html>\n<body>gateway</body></html>\n"),
     "an event of no known type": stream(event("SURPRISE", thing("a"))),
-    "HTML and 502": said("<html>bad gateway</html>", 502),
-    "500": refused(500, "InternalError"),
+    "HTML and 502": json_answer("<html>bad gateway</html>", 502),
+    "500": error_answer(500, "InternalError"),
 }
 
 
@@ -228,7 +232,7 @@ async def test_a_connection_that_hangs_is_noticed(tmp_path: Path, monkeypatch: p
 
 
 async def test_a_reopened_watch_counts_as_contact_before_its_first_event(tmp_path: Path) -> None:
-    async with watched(tmp_path, STARTED, refused(500), stream()) as site:
+    async with watched(tmp_path, STARTED, error_answer(500), stream()) as site:
         await until(lambda: len(site.broken) == 1)
         await until(lambda: not site.state.error)
         assert site.state.last_contact > 0
@@ -253,7 +257,7 @@ async def test_a_line_that_is_too_long_is_skipped_and_counted(tmp_path: Path, mo
 
 async def test_nulls_are_absent_and_one_odd_object_does_not_blind_us(tmp_path: Path) -> None:
     odd = [{"metadata": {"name": 7}}, {"metadata": {"name": "nulls", "labels": None}}, thing("a")]
-    page = said({"metadata": {"resourceVersion": "9"}, "items": odd})
+    page = json_answer({"metadata": {"resourceVersion": "9"}, "items": odd})
     odder: list[Json] = [{"metadata": {"name": ["b"]}}, {"metadata": None}, {"metadata": 7}]
     script = stream(*(event("ADDED", each) for each in odder), event("ADDED", thing("c", 11)), event("ADDED", odder[1]))
     async with watched(tmp_path, NO_STREAM, page, script) as site:
@@ -291,7 +295,7 @@ async def test_an_object_that_the_writer_fails_on_does_not_hold_up_the_others(tm
 
 
 async def test_an_object_of_a_list_that_the_writer_fails_on_does_not_hold_up_the_others(tmp_path: Path) -> None:
-    page = said({"metadata": {"resourceVersion": "9"}, "items": [thing("a", odd=""), thing("b")]})
+    page = json_answer({"metadata": {"resourceVersion": "9"}, "items": [thing("a", odd=""), thing("b")]})
     async with watched(tmp_path, NO_STREAM, page) as site:
         await site.has("b")
         assert (site.state.skipped, site.broken, len(site.crashed)) == (1, [], 1)
@@ -324,20 +328,20 @@ async def test_a_required_field_that_is_too_deep_is_not_read_as_empty(tmp_path: 
 
 
 async def test_a_list_without_items_is_empty(tmp_path: Path) -> None:
-    async with watched(tmp_path, NO_STREAM, said({"metadata": {"resourceVersion": "9"}, "items": None})) as site:
+    async with watched(tmp_path, NO_STREAM, json_answer({"metadata": {"resourceVersion": "9"}, "items": None})) as site:
         await until(lambda: site.state.synced)
         assert dict(site.store.items) == {}
 
 
 async def test_an_expired_page_restarts_the_list(tmp_path: Path) -> None:
-    first = said({"metadata": {"resourceVersion": "9", "continue": "more"}, "items": [thing("gone meanwhile")]})
-    again = said({"metadata": {"resourceVersion": "12"}, "items": [thing("a")]})
-    async with watched(tmp_path, NO_STREAM, first, refused(410, "Expired"), again) as site:
+    first = json_answer({"metadata": {"resourceVersion": "9", "continue": "more"}, "items": [thing("gone meanwhile")]})
+    again = json_answer({"metadata": {"resourceVersion": "12"}, "items": [thing("a")]})
+    async with watched(tmp_path, NO_STREAM, first, error_answer(410, "Expired"), again) as site:
         await site.has("a")
 
 
 async def test_retry_after_is_honoured(tmp_path: Path) -> None:
-    async with watched(tmp_path, STARTED, refused(429, "TooManyRequests", Retry_After="1")) as site:
+    async with watched(tmp_path, STARTED, error_answer(429, "TooManyRequests", Retry_After="1")) as site:
         await until(lambda: len(site.server.asked) == 2)
         start = asyncio.get_running_loop().time()
         await until(lambda: len(site.server.asked) == 3)
@@ -348,7 +352,7 @@ async def test_a_kind_that_the_server_does_not_have_is_empty_until_it_has_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(reflector, "ABSENT_SECONDS", 0.02)
-    missing = said("404 page not found\n", 404)
+    missing = json_answer("404 page not found\n", 404)
     async with watched(tmp_path, missing, missing, STARTED, stream(), optional=True) as site:
         await until(lambda: site.state.synced)
         assert (site.state.absent, site.state.error) == (True, "")
@@ -358,7 +362,9 @@ async def test_a_kind_that_the_server_does_not_have_is_empty_until_it_has_it(
 
 async def test_a_removed_resource_type_is_empty_again(tmp_path: Path) -> None:
     seen = asyncio.Event()
-    async with watched(tmp_path, STARTED, stream(seen, END), said("404 page not found\n", 404), optional=True) as site:
+    async with watched(
+        tmp_path, STARTED, stream(seen, END), json_answer("404 page not found\n", 404), optional=True
+    ) as site:
         await site.has("a")
         seen.set()
         await site.has()
@@ -366,7 +372,7 @@ async def test_a_removed_resource_type_is_empty_again(tmp_path: Path) -> None:
 
 
 async def test_objects_stay_when_access_is_lost(tmp_path: Path) -> None:
-    forbidden = refused(403, "Forbidden")
+    forbidden = error_answer(403, "Forbidden")
     async with watched(tmp_path, STARTED, forbidden, stream(), optional=True) as site:
         await until(lambda: site.broken)
         assert list(site.store.items) == ["a"]
@@ -374,7 +380,7 @@ async def test_objects_stay_when_access_is_lost(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("optional", [False, True])
 async def test_missing_access_is_reported_and_retried(tmp_path: Path, optional: bool) -> None:
-    async with watched(tmp_path, refused(403, "Forbidden", "may not"), STARTED, optional=optional) as site:
+    async with watched(tmp_path, error_answer(403, "Forbidden", "may not"), STARTED, optional=optional) as site:
         await until(lambda: site.broken)
         assert not site.state.synced
         assert "403 Forbidden: may not" in str(site.broken[0])
@@ -382,7 +388,7 @@ async def test_missing_access_is_reported_and_retried(tmp_path: Path, optional: 
 
 
 async def test_watching_resumes_when_the_server_is_back(tmp_path: Path) -> None:
-    async with watched(tmp_path, STARTED, refused(503, "ServiceUnavailable"), refused(503)) as site:
+    async with watched(tmp_path, STARTED, error_answer(503, "ServiceUnavailable"), error_answer(503)) as site:
         await until(lambda: len(site.server.asked) == 4)
         assert [each.status for each in site.broken] == [503, 503]
 

@@ -7,13 +7,13 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.house.checkout import read
+from tests.house.checkout import read_checkout_file
 from tests.usage.exporter import Sample
 from tests.usage.prometheus import PrometheusServer, now
 from webhook.documents.reader import read_documents as documents
 
 ALERTS = "manifests/monitoring/alerts.yaml"
-[RULES] = documents(read(ALERTS), ALERTS)
+[RULES] = documents(read_checkout_file(ALERTS), ALERTS)
 EXPRESSIONS = {rule["alert"]: rule["expr"] for group in RULES.data["spec"]["groups"] for rule in group["rules"]}
 
 CERTIFICATE_END = "rightslice_certificate_expiration_timestamp_seconds"
@@ -159,17 +159,17 @@ def history() -> Iterable[Sample]:
 
 
 @pytest.fixture(scope="module")
-def fed(prometheus: PrometheusServer) -> PrometheusServer:
+def server_with_metrics(prometheus: PrometheusServer) -> PrometheusServer:
     """A Prometheus with all series."""
     prometheus.feed({"dcgm": sorted(history(), key=lambda sample: sample.moment)})
     return prometheus
 
 
 @pytest.mark.parametrize("name", SITUATIONS)
-def test_alerts_fire_as_expected(fed: PrometheusServer, name: str) -> None:
+def test_alerts_fire_as_expected(server_with_metrics: PrometheusServer, name: str) -> None:
     situation = SITUATIONS[name]
 
-    assert bool(fed.ask(EXPRESSIONS[situation.alert], at=MOMENTS[name])) is situation.on
+    assert bool(server_with_metrics.ask(EXPRESSIONS[situation.alert], at=MOMENTS[name])) is situation.on
 
 
 def test_each_alert_is_tested_firing_and_not_firing() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from datetime import UTC, datetime
 
-from tests.house.checkout import read
+from tests.house.checkout import read_checkout_file
 from webhook.documents.reader import read_documents as documents
 from webhook.telemetry.logs import make_logger
 from webhook.telemetry.telemetry import Telemetry
@@ -19,14 +19,14 @@ def test_alerts_use_existing_metrics() -> None:
     telemetry = Telemetry(make_logger("error"))
     telemetry.record_policies_loaded("digest", 1, datetime.now(UTC))
     told = set(re.findall(r"^# TYPE (rightslice_\w+)", telemetry.metrics_text().decode(), re.MULTILINE)) | OPTIONAL
-    named = set(re.findall(r"\brightslice_\w+", read(ALERTS)))
+    named = set(re.findall(r"\brightslice_\w+", read_checkout_file(ALERTS)))
 
     assert named
     assert {name.removesuffix("_bucket") for name in named} <= told
 
 
 def test_every_alert_has_a_summary() -> None:
-    [document] = documents(read(ALERTS), ALERTS)
+    [document] = documents(read_checkout_file(ALERTS), ALERTS)
     rules = [rule for group in document.data["spec"]["groups"] for rule in group["rules"]]
 
     assert len(rules) > 5
@@ -36,4 +36,4 @@ def test_every_alert_has_a_summary() -> None:
 
 
 def test_one_bad_replica_is_enough() -> None:
-    assert re.findall(r"max\(\w+\) (?:==|<)|min\(\w+\) >", read(ALERTS)) == []
+    assert re.findall(r"max\(\w+\) (?:==|<)|min\(\w+\) >", read_checkout_file(ALERTS)) == []

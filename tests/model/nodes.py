@@ -22,10 +22,10 @@ def node(name: str = "n", labels: dict[str, str] | None = None, /, **gpus: objec
     data = make_node(name, spelled)
     for field in ("allocatable", "capacity"):
         data["status"][field] |= gpus
-    return read(data)
+    return read_node(data)
 
 
-def read(data: Json) -> Node:
+def read_node(data: Json) -> Node:
     """Plain data as a Node."""
     return msgspec.convert(data, Node)
 

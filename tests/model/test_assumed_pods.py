@@ -31,14 +31,14 @@ def test_pods_without_uid_each_count() -> None:
     assert AssumedPods([pod("", 10.0), pod("", 10.0)]).assumed_units("nvidia.com/gpu", 0b1) == 2
 
 
-def called(uid: str, name: str, resource: str = "nvidia.com/gpu", nodes: int = 0b1) -> AssumedPod:
+def assumed_pod(uid: str, name: str, resource: str = "nvidia.com/gpu", nodes: int = 0b1) -> AssumedPod:
     """A pod that will be called so."""
     return AssumedPod(uid, resource, nodes, 1, 10.0, ("team", name))
 
 
 def test_bound_pod_removes_one_entry_of_its_name_and_resource() -> None:
     ledger = AssumedPods(
-        [called("1", "train-*"), called("2", "train-*"), called("3", "train-*", "nvidia.com/gpu.shared")]
+        [assumed_pod("1", "train-*"), assumed_pod("2", "train-*"), assumed_pod("3", "train-*", "nvidia.com/gpu.shared")]
     )
     seen = BoundPod(("team", "train-*"), "nvidia.com/gpu")
     assert [each.uid for each in ledger.without_bound([seen]).all_pods()] == ["2", "3"]
@@ -63,13 +63,15 @@ def test_bound_pod_removes_one_entry_of_its_name_and_resource() -> None:
 )
 def test_bound_pod_removes_no_entry_admitted_after_its_creation(made: list[float], left: list[str]) -> None:
     entries = [(uid, since) for uid, since in (("early", 2.0), ("late", 8.0))]
-    ledger = AssumedPods([msgspec.structs.replace(called(uid, "web-*"), admitted_at=since) for uid, since in entries])
+    ledger = AssumedPods(
+        [msgspec.structs.replace(assumed_pod(uid, "web-*"), admitted_at=since) for uid, since in entries]
+    )
     seen = [BoundPod(("team", "web-*"), "nvidia.com/gpu", moment) for moment in made]
     assert [each.uid for each in ledger.without_bound(seen).all_pods()] == left
 
 
 def test_masks_follow_moved_nodes() -> None:
-    ledger = AssumedPods([called("1", "a", nodes=0b01), called("2", "b", nodes=0b10)])
+    ledger = AssumedPods([assumed_pod("1", "a", nodes=0b01), assumed_pod("2", "b", nodes=0b10)])
     turned = ledger.with_masks(lambda mask: {0b01: 0b100, 0b10: 0}[mask])
     assert [each.nodes for each in turned.all_pods()] == [0b100, 0]
     assert turned.assumed_units("nvidia.com/gpu", 0b100) == 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.builders import make_node
-from tests.model.nodes import A100, GPU, SMALL, names, node, read
+from tests.model.nodes import A100, GPU, SMALL, names, node, read_node
 from webhook.model.fleet import Fleet
 from webhook.model.pods import Toleration
 
@@ -48,7 +48,7 @@ def test_cordoned_and_unready_nodes_accept_no_pod() -> None:
     unready["status"]["conditions"][0]["status"] = "False"
     unknown["status"]["conditions"][0]["status"] = "Unknown"
     del silent["status"]["conditions"]
-    fleet = Fleet([read(data) for data in (cordoned, unready, unknown, silent)])
+    fleet = Fleet([read_node(data) for data in (cordoned, unready, unknown, silent)])
     assert names(fleet, fleet.usable_nodes) == {"d"}
 
 

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.builders import make_node
-from tests.model.nodes import A100, GPU, SHARED, reachable_nodes, read
+from tests.model.nodes import A100, GPU, SHARED, reachable_nodes, read_node
 from webhook.model.fleet import Fleet
 from webhook.model.node_labels import PRODUCT_LABEL
 from webhook.model.objects import Node
@@ -47,7 +47,7 @@ def odd_nodes(draw: st.DrawFn) -> Node:
     data = make_node(draw(st.uuids()).hex, labels)
     data["status"]["allocatable"] = draw(st.dictionaries(RESOURCES, AMOUNTS, max_size=4))
     data["status"]["capacity"] = draw(st.dictionaries(RESOURCES, AMOUNTS, max_size=4))
-    return read(data)
+    return read_node(data)
 
 
 @settings(max_examples=200)

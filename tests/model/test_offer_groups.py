@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.builders import Json, make_node
-from tests.model.nodes import A100, GPU, SHARED, SMALL, names, node, reachable_nodes, read
+from tests.model.nodes import A100, GPU, SHARED, SMALL, names, node, reachable_nodes, read_node
 from webhook.model.fleet import Fleet
 
 CARD = {"gpu.product": A100, "gpu.memory": "81920", "gpu.count": "8"}
@@ -33,7 +33,7 @@ def test_taints_separate_offers_and_their_order_does_not() -> None:
         _tainted(make_node("b", labels, **{GPU: 8}), other, GPU_TAINT, soft),
         _tainted(make_node("c", labels, **{GPU: 8}), GPU_TAINT),
     ]
-    fleet = Fleet([read(data) for data in make])
+    fleet = Fleet([read_node(data) for data in make])
     assert [(sorted(names(fleet, o.nodes)), [t.key for t in o.taints]) for o in fleet.offers] == [
         (["a", "b"], ["dedicated", "nvidia.com/gpu"]),
         (["c"], ["nvidia.com/gpu"]),

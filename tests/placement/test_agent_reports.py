@@ -22,7 +22,7 @@ PRODUCT = "NVIDIA-A100-SXM4-80GB"
 SMALL = make_pod().asks("nvidia.com/mig-1g.10gb", "1")
 
 
-def read(data: Json) -> GPUNode:
+def read_gpu_node(data: Json) -> GPUNode:
     return msgspec.convert(data, GPUNode)
 
 
@@ -62,14 +62,14 @@ FAULTS = {
 
 @pytest.mark.parametrize(("data", "why"), FAULTS.values(), ids=FAULTS)
 def test_invalid_report_is_ignored_with_a_reason(data: Json, why: str) -> None:
-    assert find_report_error(read(data)) == why
-    assert devices_from_report(read(data)) is None
+    assert find_report_error(read_gpu_node(data)) == why
+    assert devices_from_report(read_gpu_node(data)) is None
 
 
 @pytest.mark.parametrize("data", [cut("1g.10gb", 6, product=PRODUCT), cut("3g.40gb", 4, product=PRODUCT), with_gpu()])
 def test_valid_report_is_used(data: Json) -> None:
-    assert not find_report_error(read(data))
-    assert devices_from_report(read(data)) is not None
+    assert not find_report_error(read_gpu_node(data))
+    assert devices_from_report(read_gpu_node(data)) is not None
 
 
 @given(st.integers(-(2**70), 2**70), st.sampled_from(["1g.10gb", "7g.80gb", "9g.9gb", ""]), st.booleans())
@@ -102,7 +102,7 @@ def test_failing_state_counts_as_the_worst() -> None:
 
 @pytest.mark.parametrize("generation", [0, 6, 99, -1])
 def test_unknown_nvlink_generation_is_faster_than_pcie(generation: int) -> None:
-    devices = devices_from_report(read(report("n", 4, BRIDGED, nvlinkGeneration=generation)))
+    devices = devices_from_report(read_gpu_node(report("n", 4, BRIDGED, nvlinkGeneration=generation)))
 
     assert devices is not None
     assert devices.topology.bandwidth(0, 1) > 2 * devices.topology.bandwidth(0, 2)

@@ -107,7 +107,7 @@ def test_evictions_without_an_agent() -> None:
     assert len(freed.pods) == 1
 
 
-def holding(name: str, *, port: int = 0, daemon: bool = False, on: str = "n", **amounts: object) -> Json:
+def running_pod(name: str, *, port: int = 0, daemon: bool = False, on: str = "n", **amounts: object) -> Json:
     """A pod of a node that holds CPU, GPUs or adapters, and perhaps a port of the host."""
     names = {"gpus": GPU, "adapters": ADAPTER}
     pod = make_pod(name).spec(nodeName=on)
@@ -136,63 +136,63 @@ def with_port(pod: PodMaker, port: int) -> PodMaker:
     return pod
 
 
-SINGLES = [holding(f"s{i:02}", gpus=1) for i in range(16)]
+SINGLES = [running_pod(f"s{i:02}", gpus=1) for i in range(16)]
 HELD: dict[str, tuple[list[Json], PodMaker, list[str]]] = {
     "a pod without GPUs has the CPU": (
-        [sized(cpu=16), holding("hog", cpu="15500m"), holding("one", gpus=1, cpu=0)],
+        [sized(cpu=16), running_pod("hog", cpu="15500m"), running_pod("one", gpus=1, cpu=0)],
         make_pod().gpus(1).asks("cpu", "4"),
         ["hog"],
     ),
     "the smallest of those that have enough CPU": (
-        [sized(cpu=16), holding("a", cpu=9), holding("b", cpu=6), holding("c", cpu=1)],
+        [sized(cpu=16), running_pod("a", cpu=9), running_pod("b", cpu=6), running_pod("c", cpu=1)],
         make_pod().gpus(1).asks("cpu", "6"),
         ["b"],
     ),
     "one has the CPU, another the GPU": (
-        [sized(1, cpu=4), holding("cpu", cpu=3), holding("idle"), holding("gpu", gpus=1, cpu=1)],
+        [sized(1, cpu=4), running_pod("cpu", cpu=3), running_pod("idle"), running_pod("gpu", gpus=1, cpu=1)],
         make_pod().gpus(1).asks("cpu", "4"),
         ["cpu", "gpu"],
     ),
     "pods without GPUs have the places": (
-        [sized(pods=3), *(holding(f"c{i}", cpu=3 - i) for i in range(3))],
+        [sized(pods=3), *(running_pod(f"c{i}", cpu=3 - i) for i in range(3))],
         make_pod().gpus(1),
         ["c2"],
     ),
     "more pods than there are places": (
-        [sized(pods=2), *(holding(f"c{i}", cpu=1) for i in range(3))],
+        [sized(pods=2), *(running_pod(f"c{i}", cpu=1) for i in range(3))],
         make_pod().gpus(1),
         ["c0", "c1"],
     ),
     "many singles": ([sized(16), *SINGLES], make_pod().gpus(12), [f"s{i:02}" for i in range(12)]),
     "it has the port, and the GPUs": (
-        [sized(), holding("srv", gpus=4, port=80), gpu_node("m"), *(holding(x, gpus=2, on="m") for x in "ab")],
+        [sized(), running_pod("srv", gpus=4, port=80), gpu_node("m"), *(running_pod(x, gpus=2, on="m") for x in "ab")],
         with_port(make_pod().gpus(4), 80),
         ["srv"],
     ),
     "it has the port, and all else is free": (
-        [sized(), holding("srv", port=80)],
+        [sized(), running_pod("srv", port=80)],
         with_port(make_pod().gpus(1), 80),
         ["srv"],
     ),
     "one has the port, another the GPUs": (
-        [sized(), holding("gpu", gpus=4), holding("web", port=80)],
+        [sized(), running_pod("gpu", gpus=4), running_pod("web", port=80)],
         with_port(make_pod().gpus(2), 80),
         ["gpu", "web"],
     ),
     "it has the network adapter": (
-        [sized(adapters=1), holding("net", adapters=1), holding("gpu", gpus=1)],
+        [sized(adapters=1), running_pod("net", adapters=1), running_pod("gpu", gpus=1)],
         make_pod().gpus(1).asks(ADAPTER, "1"),
         ["net"],
     ),
     "a pod of a DaemonSet would come back": (
-        [sized(cpu=8), holding("agent", cpu=7, daemon=True), holding("job", cpu=1)],
+        [sized(cpu=8), running_pod("agent", cpu=7, daemon=True), running_pod("job", cpu=1)],
         make_pod().gpus(1).asks("cpu", "2"),
         [],
     ),
-    "so would its port": ([sized(), holding("agent", port=80, daemon=True)], with_port(make_pod().gpus(1), 80), []),
-    "nobody helps where the node is too small": ([sized(), holding("a", gpus=4)], make_pod().gpus(5), []),
+    "so would its port": ([sized(), running_pod("agent", port=80, daemon=True)], with_port(make_pod().gpus(1), 80), []),
+    "nobody helps where the node is too small": ([sized(), running_pod("a", gpus=4)], make_pod().gpus(5), []),
     "nobody helps where it is another node that is named": (
-        [sized(), holding("a", gpus=4)],
+        [sized(), running_pod("a", gpus=4)],
         make_pod().gpus(4).spec(nodeName="other"),
         [],
     ),
@@ -225,7 +225,7 @@ def clusters(draw: st.DrawFn) -> tuple[list[Json], PodMaker]:
     for name in map("p{}".format, range(draw(st.integers(1, 5)))):
         mine, left = left[: (size := draw(st.integers(0, 2)))], left[size:]
         held |= dict.fromkeys(mine, f"team/{name}")
-        pods.append(holding(name, gpus=len(mine), cpu=draw(st.integers(0, 4)), port=draw(st.sampled_from([0, 80]))))
+        pods.append(running_pod(name, gpus=len(mine), cpu=draw(st.integers(0, 4)), port=draw(st.sampled_from([0, 80]))))
     coming = make_pod("coming").asks("cpu", str(draw(st.integers(0, 8))))
     for place, number in enumerate(draw(st.sampled_from([(1,), (2,), (3,), (4,), (1, 2), (2, 2)]))):
         main = coming.main if not place else coming.container("other").data["spec"]["containers"][-1]

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.house.checkout import read
+from tests.house.checkout import read_checkout_file
 from webhook.cache.bundled_files import bundled_folder
 from webhook.documents.reader import read_documents as documents_of
 from webhook.policy.crds import policy_crds
@@ -36,7 +36,7 @@ WRITTEN = {path: node for path, node in NODES.items() if ".spec" in path}
 
 
 def test_the_manifest_is_generated_from_the_models() -> None:
-    written = [document.data for document in documents_of(read("manifests/crds/crds.yaml"), "crds.yaml")]
+    written = [document.data for document in documents_of(read_checkout_file("manifests/crds/crds.yaml"), "crds.yaml")]
 
     assert written == list(policy_crds()), "run make manifests"
 

@@ -25,7 +25,7 @@ def program() -> Path:
     return Path(next(iter(found.submodule_search_locations))) / "executable" / "kaleido"
 
 
-def look(html: str, script: str, *, dark: bool = False, width: int = 1200) -> Any:
+def evaluate_in_browser(html: str, script: str, *, dark: bool = False, width: int = 1200) -> Any:
     """Open a page and run a script that sees it as `document` and `window`; return its result as plain data."""
     stand_in = Path(__file__).with_name("browser.js")
     command = [str(program()), "plotly", f"--plotlyjs={stand_in}", *FLAGS, *([DARK] if dark else [])]

@@ -8,7 +8,7 @@ from webhook.model.events import CoreEvent, EventSource, InvolvedObject
 from webhook.report.explain import MAX_EVENTS, event_lines
 
 
-def said(
+def core_event(
     reason: str, minute: int = 0, *, by: str = "kubelet", kind: str = "Warning", message: str = "", count: int = 1
 ) -> CoreEvent:
     about = InvolvedObject("Pod", "p")
@@ -26,9 +26,9 @@ def said(
 
 def test_the_newest_comes_first_and_normal_events_are_omitted() -> None:
     events = [
-        said("GPU-R101", 1, by="rightslice", kind="Normal", message="shrunk"),
-        said("Pulled", 2, kind="Normal"),
-        said("BackOff", 3, message="it ended\n again\x1b[31m", count=7),
+        core_event("GPU-R101", 1, by="rightslice", kind="Normal", message="shrunk"),
+        core_event("Pulled", 2, kind="Normal"),
+        core_event("BackOff", 3, message="it ended\n again\x1b[31m", count=7),
     ]
     assert list(event_lines(events)) == [
         "Events    2026-06-01T00:03:00Z  BackOff on Pod/p (kubelet, 7 times): it ended again\\x1b[31m",
@@ -37,7 +37,7 @@ def test_the_newest_comes_first_and_normal_events_are_omitted() -> None:
 
 
 def test_only_the_newest_of_many_are_printed() -> None:
-    lines = list(event_lines(said(f"Failed{i}", i) for i in range(MAX_EVENTS + 2)))
+    lines = list(event_lines(core_event(f"Failed{i}", i) for i in range(MAX_EVENTS + 2)))
     assert len(lines) == MAX_EVENTS + 1
     assert f"Failed{MAX_EVENTS + 1} " in lines[0]
     assert lines[-1].strip() == "and 2 older Events"
@@ -50,15 +50,17 @@ def test_there_are_no_lines_without_events() -> None:
 REFUSED = 'Error creating: admission webhook denied the request: Pod "serve-7d4-{}" asks for 3 GPUs'
 
 
-def refused(pod: str, minute: int, *, count: int = 1) -> CoreEvent:
+def rejection_event(pod: str, minute: int, *, count: int = 1) -> CoreEvent:
     """Return an Event about a pod that a controller could not create."""
-    event = said("FailedCreate", minute, by="replicaset-controller", message=REFUSED.format(pod), count=count)
+    event = core_event("FailedCreate", minute, by="replicaset-controller", message=REFUSED.format(pod), count=count)
     return msgspec.structs.replace(event, involved_object=InvolvedObject("ReplicaSet", "serve-7d4", "r1"))
 
 
 def test_equal_events_of_a_controller_share_a_line() -> None:
-    events = [refused("aaaaa", 1), refused("ccccc", 3, count=4), refused("bbbbb", 2)]
-    other = msgspec.structs.replace(refused("ddddd", 4), message='Error creating: pods "serve-7d4-ddddd" is forbidden')
+    events = [rejection_event("aaaaa", 1), rejection_event("ccccc", 3, count=4), rejection_event("bbbbb", 2)]
+    other = msgspec.structs.replace(
+        rejection_event("ddddd", 4), message='Error creating: pods "serve-7d4-ddddd" is forbidden'
+    )
     first, second = event_lines([*events, other])
     assert 'pods "serve-7d4-ddddd" is forbidden' in first
     assert "T00:03:00Z  FailedCreate on ReplicaSet/serve-7d4 (replicaset-controller, 6 times)" in second
@@ -69,7 +71,7 @@ def test_events_of_an_earlier_pod_of_the_name_are_omitted() -> None:
     known = {("Pod", "p"): {"new", "digest-of-a-file"}}
     about = {"earlier": "old", "now": "new", "static": "digest-of-a-file", "unknown": ""}
     events = [
-        msgspec.structs.replace(said(reason), involved_object=InvolvedObject("Pod", "p", uid))
+        msgspec.structs.replace(core_event(reason), involved_object=InvolvedObject("Pod", "p", uid))
         for reason, uid in about.items()
     ]
     told = " ".join(event_lines(events, known))

@@ -9,9 +9,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.house.checkout import read
+from tests.house.checkout import read_checkout_file
 from tests.report.audit_samples import audited_page, audited_pod, rows_of
-from tests.report.browser import look
+from tests.report.browser import evaluate_in_browser
 from webhook.report.audit import AuditPage, totals_by_namespace
 from webhook.report.html import MAX_UNEVALUATED, html_report
 from webhook.report.results import UnevaluatedReason
@@ -53,7 +53,7 @@ def text(page: AuditPage) -> str:
 
 
 def sort(text: str, column: str) -> Any:
-    return look(text, SORTED.replace("NAME", repr(column)))
+    return evaluate_in_browser(text, SORTED.replace("NAME", repr(column)))
 
 
 def test_a_click_on_a_header_sorts_numbers(text: str) -> None:
@@ -71,7 +71,7 @@ def test_a_click_on_a_header_sorts_text(text: str) -> None:
 
 
 def test_light_and_dark_themes_have_enough_contrast(text: str) -> None:
-    light, dark = look(text, PAINTED), look(text, PAINTED, dark=True)
+    light, dark = evaluate_in_browser(text, PAINTED), evaluate_in_browser(text, PAINTED, dark=True)
     assert light[0] == "rgb(255, 255, 255)"
     assert [one != other for one, other in zip(light, dark, strict=True)] == [True, True, True, False]
     assert contrast(*dark[:2]) > 7
@@ -92,7 +92,7 @@ def contrast(one: str, other: str) -> float:
 
 def test_nothing_overflows_a_narrow_or_a_wide_window(text: str) -> None:
     for width in (400, 1200):
-        wide = look(text, "return document.documentElement.scrollWidth", width=width)
+        wide = evaluate_in_browser(text, "return document.documentElement.scrollWidth", width=width)
         assert wide <= width
 
 
@@ -122,7 +122,7 @@ return {
 def test_print_cuts_nothing_off_and_repeats_headers(text: str, hostile: str, dark: bool) -> None:
     """Applies the print rules at the width of a sheet."""
     for each in (text, hostile):
-        found = look(each, PRINTED.replace("WIDTH", str(A4)), dark=dark, width=A4)
+        found = evaluate_in_browser(each, PRINTED.replace("WIDTH", str(A4)), dark=dark, width=A4)
         assert found["rules"] == 1
         assert found["paper"] == ["rgb(255, 255, 255)", "rgb(0, 0, 0)"]
         assert found["cut"] == []
@@ -138,8 +138,13 @@ def test_text_of_charts_is_inside_them(text: str, hostile: str) -> None:
       return box.x < 0 || box.x + box.width > view.width || box.y < 0 || box.y + box.height > view.height;
     }).map((each) => each.textContent);
     """
-    assert look(text, outside) == look(hostile, outside) == look(html_report(audited_page(LONG)), outside) == []
-    assert look(text, "return document.querySelectorAll('svg').length") == 3
+    assert (
+        evaluate_in_browser(text, outside)
+        == evaluate_in_browser(hostile, outside)
+        == evaluate_in_browser(html_report(audited_page(LONG)), outside)
+        == []
+    )
+    assert evaluate_in_browser(text, "return document.querySelectorAll('svg').length") == 3
 
 
 @pytest.fixture(scope="module")
@@ -149,7 +154,7 @@ def hostile() -> str:
 
 
 def test_untrusted_names_are_text(hostile: str) -> None:
-    found = look(
+    found = evaluate_in_browser(
         hostile,
         """
         const cells = [...document.querySelectorAll("#workloads td:nth-child(2)")].map((each) => each.textContent);
@@ -166,7 +171,10 @@ def test_an_injected_script_does_not_run(text: str) -> None:
     attacked = text.replace(
         "</footer>", "<script>window.hurt = 1</script><img src=x onerror='window.hurt = 1'></footer>"
     )
-    assert look(attacked, "return [document.querySelectorAll('script').length, window.hurt ?? 0]") == [2, 0]
+    assert evaluate_in_browser(attacked, "return [document.querySelectorAll('script').length, window.hurt ?? 0]") == [
+        2,
+        0,
+    ]
 
 
 class Reading(HTMLParser):
@@ -200,7 +208,7 @@ def test_it_refers_to_nothing_outside(which: str, request: pytest.FixtureRequest
 
 
 def test_an_expired_exemption_is_marked(text: str) -> None:
-    rows = look(text, "return [...document.querySelectorAll('table')].pop().innerText")
+    rows = evaluate_in_browser(text, "return [...document.querySelectorAll('table')].pop().innerText")
     assert "old-driver" in rows
     assert re.search(r"old-driver\t.*2026-05-01.*\texpired\t0", rows)
     assert re.search(r"nccl-debug\t.*2026-12-01.*\tactive\t", rows)
@@ -208,7 +216,7 @@ def test_an_expired_exemption_is_marked(text: str) -> None:
 
 def test_without_nodes_there_is_no_summary(page: AuditPage) -> None:
     bare = html_report(msgspec.structs.replace(page, utilization=None, nodes=()))
-    assert look(
+    assert evaluate_in_browser(
         bare, "return [document.querySelectorAll('.heads').length, document.querySelectorAll('svg').length]"
     ) == [
         0,
@@ -219,7 +227,7 @@ def test_without_nodes_there_is_no_summary(page: AuditPage) -> None:
 @pytest.mark.parametrize("condition", ["at least six hours", "less than one day old", "GPU_UTIL"])
 def test_its_footer_defines_idle_as_the_docs_do(text: str, condition: str) -> None:
     assert condition in text
-    assert condition in read("docs/usage.md").split("## Idle", 1)[1].split("\n## ")[0].replace("**", "")
+    assert condition in read_checkout_file("docs/usage.md").split("## Idle", 1)[1].split("\n## ")[0].replace("**", "")
 
 
 def test_the_list_of_unevaluated_pods_is_limited() -> None:

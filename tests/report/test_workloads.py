@@ -47,7 +47,7 @@ def test_workloads_of_one_name_in_two_namespaces_are_two() -> None:
     assert len(rows_of([audited_pod("a"), audited_pod("a", namespace="other")])) == 2
 
 
-def seen(*uses: ContainerUsage) -> CheckResult:
+def result_with_usage(*uses: ContainerUsage) -> CheckResult:
     """Return a pod of these containers."""
     return msgspec.structs.replace(audited_pod("a"), pod_details=ClusterPodDetails("Pod/a", usages=uses))
 
@@ -56,7 +56,7 @@ IDLE = {
     "seen with no engine active": (audited_pod("a", idle=True), GpuCost(1000, 4_000_000)),
     "seen with little compute, and nothing of its engines": (audited_pod("a", compute=0), GpuCost()),
     "one container idle, the other at work": (
-        seen(
+        result_with_usage(
             ContainerUsage("a", "nvidia.com/gpu", 1, 8192, 0, 9, idle=True),
             ContainerUsage("b", "nvidia.com/gpu", 1, 8192, 500, 9),
         ),

@@ -6,13 +6,13 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.server.site import OPEN, Site, serving
+from tests.server.site import OPEN, Site, serve_site
 
 
 @pytest.fixture(scope="module")
 def site() -> Iterator[Site]:
     """A server that decides nothing."""
-    with serving() as one:
+    with serve_site() as one:
         yield one
 
 

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Protocol
 
-from tests.server.site import PAIR, PATIENCE, Site, Talk, http, serving
+from tests.server.site import PAIR, PATIENCE, Site, Talk, http, serve_site
 from webhook.certs.reconciler import CertificateReconciler, ManagedCertificateSpec
 from webhook.certs.webhook_configs import CertificateApi
 from webhook.kube.leader_election import LeaderElector, LeaseApi, LeaseName
@@ -41,7 +41,7 @@ def managing(
         kept = ManagedCertificate(keeper, leading, context, server.telemetry, _now)
         server.tasks, server.health_checks = (leading.run, kept.run, *beside), (kept.checks,)
 
-    with serving(context=context, prepare=prepare) as site:
+    with serve_site(context=context, prepare=prepare) as site:
         yield site
 
 
@@ -59,7 +59,7 @@ def page(port: int) -> tuple[int, str]:
     return int(status.split()[1]), body
 
 
-def served(port: int, bundle: bytes, name: str) -> bytes:
+def served_certificate(port: int, bundle: bytes, name: str) -> bytes:
     """The certificate that a client gets which trusts a bundle and calls by a name.
 
     Raises:

@@ -195,7 +195,7 @@ class Site:
         assert answer is not None, "the server closed without an answer"
         return answer
 
-    def judge(self, data: Any, route: str = "/validate") -> Answer:
+    def evaluate(self, data: Any, route: str = "/validate") -> Answer:
         """Post a review."""
         return self.ask(post(route, data if isinstance(data, bytes) else encoded(data)))
 
@@ -235,7 +235,7 @@ def make_world(view: ClusterView | None = None) -> AdmissionState:
 
 
 @contextmanager
-def serving(
+def serve_site(
     decide: Decide = nothing,
     *,
     limits: ServerLimits | None = None,

@@ -49,11 +49,11 @@ def of_workload() -> AdmissionRequest:
     return AdmissionRequest(pod=None, load_object=dict, **fields)  # type: ignore[arg-type] # all of them are texts
 
 
-def mutated(decision: Decision) -> dict[str, Any]:
+def mutate_response(decision: Decision) -> dict[str, Any]:
     return _response(render_mutation(request(), decision, "d1g3st"))
 
 
-def judged(decision: Decision, of: AdmissionRequest | None = None) -> dict[str, Any]:
+def validate_response(decision: Decision, of: AdmissionRequest | None = None) -> dict[str, Any]:
     return _response(render_validation(of or request(), decision, "d1g3st"))
 
 
@@ -66,11 +66,11 @@ def _response(content: bytes) -> dict[str, Any]:
 
 
 def test_an_empty_decision_adds_nothing_to_the_response() -> None:
-    assert mutated(Decision()) == judged(Decision()) == {"uid": "u-1", "allowed": True}
+    assert mutate_response(Decision()) == validate_response(Decision()) == {"uid": "u-1", "allowed": True}
 
 
 def test_mutate_patches_and_never_denies() -> None:
-    response = mutated(EVERYTHING)
+    response = mutate_response(EVERYTHING)
     assert response["allowed"] is True
     assert response["patchType"] == "JSONPatch"
     assert json.loads(base64.b64decode(response["patch"])) == [
@@ -80,7 +80,7 @@ def test_mutate_patches_and_never_denies() -> None:
 
 
 def test_mutate_reports_only_its_own_changes() -> None:
-    response = mutated(EVERYTHING)
+    response = mutate_response(EVERYTHING)
     assert [line[1:9] for line in response["warnings"]] == ["GPU-R101", "GPU-R102"]
     assert response["auditAnnotations"] == {
         "policies": "sizes,team",
@@ -91,7 +91,7 @@ def test_mutate_reports_only_its_own_changes() -> None:
 
 
 def test_without_a_patch_there_is_no_patch_type() -> None:
-    response = mutated(Decision(findings=(TRIED,)))
+    response = mutate_response(Decision(findings=(TRIED,)))
     assert "patch" not in response
     assert "patchType" not in response
     assert "patched" not in response["auditAnnotations"]
@@ -99,7 +99,7 @@ def test_without_a_patch_there_is_no_patch_type() -> None:
 
 def test_validate_denies_with_every_reason_and_never_patches() -> None:
     second = Finding("GPU-S201", PolicyMode.ENFORCE, ("spec",), "must not be privileged", "Remove it.", "guard")
-    response = judged(Decision(findings=(REFUSED, second, WARNED), patch=PATCH, policies=("guard", "team")))
+    response = validate_response(Decision(findings=(REFUSED, second, WARNED), patch=PATCH, policies=("guard", "team")))
     assert response["allowed"] is False
     assert response["status"]["code"] == 403
     assert response["status"]["reason"] == "Forbidden"
@@ -116,7 +116,7 @@ def test_validate_denies_with_every_reason_and_never_patches() -> None:
 
 
 def test_one_problem_is_one() -> None:
-    message = judged(Decision(findings=(REFUSED,)))["status"]["message"]
+    message = validate_response(Decision(findings=(REFUSED,)))["status"]["message"]
     assert message.startswith("1 problem in Pod team/train-0 (policy team)\n")
 
 
@@ -124,31 +124,31 @@ def test_a_pod_without_a_name_is_called_by_its_generated_one() -> None:
     pod = make_pod("").build()
     pod["metadata"]["generateName"] = "train-"
     nameless = AdmissionRequest("CREATE", "", "Pod", "team", "", parse_pod(pod), dict, uid="u-1")
-    assert "in Pod team/train-* (" in judged(Decision(findings=(REFUSED,)), nameless)["status"]["message"]
+    assert "in Pod team/train-* (" in validate_response(Decision(findings=(REFUSED,)), nameless)["status"]["message"]
 
 
 def test_mutation_findings_never_deny() -> None:
-    assert judged(Decision(findings=(SHAPED,)))["allowed"] is True
+    assert validate_response(Decision(findings=(SHAPED,)))["allowed"] is True
 
 
 def test_audit_findings_are_not_in_warnings() -> None:
-    response = judged(Decision(findings=(NOTED,)))
+    response = validate_response(Decision(findings=(NOTED,)))
     assert "warnings" not in response
     assert response["auditAnnotations"]["codes"] == "GPU-S201=audit"
 
 
 def test_validate_reports_all_findings_of_a_workload() -> None:
-    response = judged(Decision(findings=(WARNED, TRIED)), of_workload())
+    response = validate_response(Decision(findings=(WARNED, TRIED)), of_workload())
     assert [line[1:9] for line in response["warnings"]] == ["GPU-T201", "GPU-R102"]
 
 
 def test_a_long_warning_omits_its_fix() -> None:
     long = Finding("GPU-T201", PolicyMode.WARN, (), "no node offers it", "Write " + "x" * 300 + ".", "p")
-    assert judged(Decision(findings=(long,)))["warnings"] == ["[GPU-T201] no node offers it."]
+    assert validate_response(Decision(findings=(long,)))["warnings"] == ["[GPU-T201] no node offers it."]
 
 
 def test_duplicate_warnings_are_removed() -> None:
-    assert len(judged(Decision(findings=(WARNED, WARNED)))["warnings"]) == 1
+    assert len(validate_response(Decision(findings=(WARNED, WARNED)))["warnings"]) == 1
 
 
 def test_a_thousand_denials_fit() -> None:
@@ -156,7 +156,7 @@ def test_a_thousand_denials_fit() -> None:
         Finding("GPU-L102", PolicyMode.ENFORCE, ("spec", number), "x" * 90, "Write 4.", "team")
         for number in range(1000)
     )
-    message = judged(Decision(findings=many))["status"]["message"]
+    message = validate_response(Decision(findings=many))["status"]["message"]
     assert len(message) < 9000
     assert message.startswith("1000 problems in Pod")
     last = message.split("\n")[-2]
@@ -165,7 +165,7 @@ def test_a_thousand_denials_fit() -> None:
 
 def test_a_thousand_warnings_fit() -> None:
     many = tuple(Finding("GPU-T201", PolicyMode.WARN, ("spec", number), "x" * 90, "", "team") for number in range(1000))
-    lines = judged(Decision(findings=many))["warnings"]
+    lines = validate_response(Decision(findings=many))["warnings"]
     assert sum(map(len, lines)) <= 4096
     assert lines[-1] == f"and {1000 - (len(lines) - 1)} more"
 
@@ -185,7 +185,11 @@ findings = st.builds(
 @given(st.lists(findings, max_size=30), st.text(max_size=40))
 def test_any_response_is_within_the_api_servers_limits(found: list[Finding], policy: str) -> None:
     decision = Decision(findings=tuple(found), policies=(policy,))
-    for response in (mutated(decision), judged(decision), judged(decision, of_workload())):
+    for response in (
+        mutate_response(decision),
+        validate_response(decision),
+        validate_response(decision, of_workload()),
+    ):
         warnings = response.get("warnings", [])
         assert all(line.isascii() and line.isprintable() and len(line) <= 256 for line in warnings)
         assert sum(map(len, warnings)) <= 4096
@@ -200,8 +204,8 @@ def test_any_response_is_within_the_api_servers_limits(found: list[Finding], pol
 def test_denied_if_and_only_if_a_validation_finding_denies() -> None:
     for code in CODES:
         found = Finding(code, PolicyMode.ENFORCE, (), "is so", "", "p")
-        assert judged(Decision(findings=(found,)))["allowed"] is (code in MUTATION_CODES)
-        assert mutated(Decision(findings=(found,)))["allowed"] is True
+        assert validate_response(Decision(findings=(found,)))["allowed"] is (code in MUTATION_CODES)
+        assert mutate_response(Decision(findings=(found,)))["allowed"] is True
 
 
 def test_copies_that_share_a_decision_get_their_own_uid_and_the_digest_of_the_moment() -> None:
@@ -217,5 +221,5 @@ def test_copies_that_share_a_decision_get_their_own_uid_and_the_digest_of_the_mo
 def test_cached_responses_are_never_mixed_up() -> None:
     for number in range(3 * CACHE_ENTRIES):
         decision = Decision(patch=(patch_add(("metadata", "labels"), {"number": str(number)}),))
-        patch = json.loads(base64.b64decode(mutated(decision)["patch"]))
+        patch = json.loads(base64.b64decode(mutate_response(decision)["patch"]))
         assert patch[0]["value"] == {"number": str(number)}

@@ -9,7 +9,7 @@ import pytest
 
 from tests.builders import Json, PodMaker, make_namespace, make_pod
 from tests.example_cluster import mig_node, policies_of, policy, view_of
-from tests.server.site import NOW, review, serving
+from tests.server.site import NOW, review, serve_site
 from webhook.cache.live_view import bound_pods_of
 from webhook.engine.decide import decide
 from webhook.engine.decision_cache import DecisionCache
@@ -35,7 +35,7 @@ def free(world: AdmissionState) -> int:
     return world.view.free_units(offer, offer.nodes)
 
 
-def asking(name: str = "a", count: int = 1) -> PodMaker:
+def gpu_pod(name: str = "a", count: int = 1) -> PodMaker:
     """A final pod that requests slices."""
     pod = make_pod(name).asks(SMALL, str(count))
     pod.data["metadata"]["uid"] = f"uid-{name}"
@@ -49,53 +49,53 @@ class Case(NamedTuple):
 
 
 CASES = {
-    "a slice": Case(asking(), 1),
-    "two slices in one container": Case(asking(count=2), 2),
-    "slices of two containers": Case(asking().container("side", resources={"limits": {SMALL: "1"}}), 2),
+    "a slice": Case(gpu_pod(), 1),
+    "two slices in one container": Case(gpu_pod(count=2), 2),
+    "slices of two containers": Case(gpu_pod().container("side", resources={"limits": {SMALL: "1"}}), 2),
     "a slice of an init container": Case(
         make_pod().container("warm", kind="initContainers", resources={"limits": {SMALL: "1"}}), 1
     ),
     "no GPU": Case(make_pod(), 0),
     "a whole card": Case(make_pod().gpus(1), 0),
-    "a dry run": Case(asking(), 0, {"dryRun": True}),
-    "an update": Case(asking(), 0, {"operation": "UPDATE", "oldObject": asking().build()}),
-    "a pod that is refused": Case(asking().env("NVIDIA_VISIBLE_DEVICES", "all"), 0),
+    "a dry run": Case(gpu_pod(), 0, {"dryRun": True}),
+    "an update": Case(gpu_pod(), 0, {"operation": "UPDATE", "oldObject": gpu_pod().build()}),
+    "a pod that is refused": Case(gpu_pod().env("NVIDIA_VISIBLE_DEVICES", "all"), 0),
     "what was given by /mutate, and is assumed since": Case(
-        asking().annotate(DECISION_ANNOTATION, json.dumps(RECORD)), 0
+        gpu_pod().annotate(DECISION_ANNOTATION, json.dumps(RECORD)), 0
     ),
-    "more than any node has": Case(asking(count=8), 0),
-    "a pod that no node with slices takes": Case(asking().spec(nodeSelector={"zone": "b"}), 0),
+    "more than any node has": Case(gpu_pod(count=8), 0),
+    "a pod that no node with slices takes": Case(gpu_pod().spec(nodeSelector={"zone": "b"}), 0),
 }
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_requests_of_an_admitted_pod_are_assumed(case: Case) -> None:
     world = world_with(7)
-    with serving(decide, world=world) as site:
-        site.judge(review(case.pod.build(), **(case.request or {})))
+    with serve_site(decide, world=world) as site:
+        site.evaluate(review(case.pod.build(), **(case.request or {})))
     assert 7 - free(world) == case.want
 
 
 def test_nothing_is_assumed_before_admission() -> None:
     world = world_with(7)
-    with serving(decide, world=world) as site:
-        site.judge(review(asking().build()), "/mutate")
+    with serve_site(decide, world=world) as site:
+        site.evaluate(review(gpu_pod().build()), "/mutate")
     assert free(world) == 7
 
 
 @pytest.mark.parametrize("first", [True, False])
 def test_the_last_slice_is_not_assigned_after_a_pod_that_requests_it(first: bool) -> None:
-    with serving(decide, world=world_with(1)) as site:
+    with serve_site(decide, world=world_with(1)) as site:
         if first:
-            site.judge(review(asking().build()))
-        answer = site.judge(review(make_pod("b").gpus(1).needs("8Gi").build(), uid="u-2"), "/mutate").response
+            site.evaluate(review(gpu_pod().build()))
+        answer = site.evaluate(review(make_pod("b").gpus(1).needs("8Gi").build(), uid="u-2"), "/mutate").response
     assert ("patch" in answer) is not first
 
 
 def test_cpu_of_a_right_sized_pod_is_assumed_too() -> None:
-    with serving(decide, world=world_with(7)) as site:
+    with serve_site(decide, world=world_with(7)) as site:
         pods = [make_pod(name).gpus(1).asks("cpu", "40").needs("8Gi").build() for name in ("a", "b")]
-        answers = [site.judge(review(pod, uid=pod["metadata"]["name"]), "/mutate").response for pod in pods]
+        answers = [site.evaluate(review(pod, uid=pod["metadata"]["name"]), "/mutate").response for pod in pods]
     assert ["patch" in answer for answer in answers] == [True, False]
 
 
@@ -106,21 +106,21 @@ def test_a_slice_of_a_pod_that_did_not_come_in_time_is_given_to_the_next(left: f
     [offer] = world.view.fleet.by_resource[SMALL]
     moment = NOW.timestamp()
     world.view = world.view.with_assumed(AssumedPod("gone", SMALL, offer.nodes, 1, moment + left), moment - 30)
-    with serving(decide, world=world) as site:
-        answer = site.judge(review(make_pod().gpus(1).needs("8Gi").build()), "/mutate").response
+    with serve_site(decide, world=world) as site:
+        answer = site.evaluate(review(make_pod().gpus(1).needs("8Gi").build()), "/mutate").response
     assert ("patch" in answer) is given
 
 
 def test_each_copy_counts_and_the_same_pod_once() -> None:
     world = world_with(7)
-    with serving(DecisionCache().decide, world=world) as site:
+    with serve_site(DecisionCache().decide, world=world) as site:
         for number, name in enumerate(["a", "b", "c", "c"]):
-            site.judge(review(asking(name).owned_by("ReplicaSet", "r").build(), uid=f"u-{number}"))
+            site.evaluate(review(gpu_pod(name).owned_by("ReplicaSet", "r").build(), uid=f"u-{number}"))
     assert free(world) == 4
 
 
 def generated(name: str) -> Json:
-    pod = asking(name).build()
+    pod = gpu_pod(name).build()
     pod["metadata"] |= {"generateName": "train-", "namespace": "team"}
     return pod
 
@@ -128,8 +128,8 @@ def generated(name: str) -> Json:
 @pytest.mark.parametrize("name", ["train-x1", "by-hand"])
 def test_an_assumed_pod_counts_on_its_node_once_it_is_seen(name: str) -> None:
     world, pod = world_with(7), generated(name)
-    with serving(decide, world=world) as site:
-        site.judge(review(pod))
+    with serve_site(decide, world=world) as site:
+        site.evaluate(review(pod))
     assert free(world) == 6
     assert free_after(world, bound_pods_of(parse_pod(pod))) == 7
 

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 import trustme
 
-from tests.server.site import PAIR, Talk, encoded, http, post, review, serving
+from tests.server.site import PAIR, Talk, encoded, http, post, review, serve_site
 from webhook.model.admission import AdmissionRequest
 from webhook.model.decisions import Decision
 from webhook.web.tls import CertificateError, ClientCertificateRules, PemPair, server_context
@@ -39,7 +39,7 @@ def judged_by(certificate: trustme.LeafCert | None, clients: ClientCertificateRu
         judged.append(request.uid)
         return Decision()
 
-    with serving(judging, clients=clients) as site:
+    with serve_site(judging, clients=clients) as site:
         status = 0
         for route in ("/mutate", "/validate"):
             try:
@@ -75,7 +75,7 @@ def test_anyone_without_client_rules() -> None:
 
 
 def test_probes_and_scrapers_need_none() -> None:
-    with serving(clients=CLIENTS) as site:
+    with serve_site(clients=CLIENTS) as site:
         for path in ("/livez", "/readyz", "/metrics"):
             assert site.ask(http("GET", path)).status == 200
 

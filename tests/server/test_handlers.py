@@ -12,7 +12,7 @@ import pytest
 
 from tests.builders import make_namespace, make_node, make_pod
 from tests.example_cluster import policies_of, policy
-from tests.server.site import NOW, Site, encoded, http, make_world, nothing, post, review, serving
+from tests.server.site import NOW, Site, encoded, http, make_world, nothing, post, review, serve_site
 from webhook.cache.snapshot import view_of_objects
 from webhook.engine.decide import decide
 from webhook.errors import SourceLocation
@@ -51,8 +51,8 @@ def given_out(route: str, changed: Callable[[Decision], Decision] = lambda it: i
     world = make_world(view)
     before = free(world)
     decision = changed(fitting(view))
-    with serving(lambda *_: decision, world=world) as site:
-        site.judge(review(**request), route)
+    with serve_site(lambda *_: decision, world=world) as site:
+        site.evaluate(review(**request), route)
         site.until(lambda: site.figure("rightslice_admission_requests_total") == 1)
     return before - free(world)
 
@@ -98,19 +98,19 @@ def test_the_same_review_twice_counts_once() -> None:
 def test_an_unknown_namespace_of_a_complete_view_is_rejected() -> None:
     view = small_cluster()
     view.complete = True
-    with serving(world=make_world(view)) as site:
-        answer = site.judge(review(namespace="nowhere", uid="u-7"))
+    with serve_site(world=make_world(view)) as site:
+        answer = site.evaluate(review(namespace="nowhere", uid="u-7"))
         assert (answer.status, answer.headers["retry-after"]) == (503, "1")
         assert answer.json["uid"] == "u-7"
-        assert site.judge(review(namespace="team")).status == 200
+        assert site.evaluate(review(namespace="team")).status == 200
 
 
 def test_a_delete_is_allowed_without_a_message() -> None:
     body = review(operation="DELETE", oldObject=make_pod().gpus(1).build())
     body["request"]["object"] = None
-    with serving() as site:
+    with serve_site() as site:
         for route in ("/mutate", "/validate"):
-            assert site.judge(body, route).response == {"uid": "u-1", "allowed": True}
+            assert site.evaluate(body, route).response == {"uid": "u-1", "allowed": True}
 
 
 SECRET = "canary-5e1f"
@@ -127,7 +127,7 @@ def crashing(request: AdmissionRequest, *_: object) -> Decision:
 
 @pytest.mark.parametrize("name", ["bad", "deep"])
 def test_an_internal_error_is_500_and_the_server_continues(name: str) -> None:
-    with serving(crashing) as site:
+    with serve_site(crashing) as site:
         talk = site.talk()
         pod = make_pod(name).env("TOKEN", SECRET).build()
         talk.send(post("/validate", encoded(review(pod, name=name, uid="u-13"))))
@@ -156,28 +156,28 @@ def looking_at_the_whole(request: AdmissionRequest, *_: object) -> Decision:
 
 def test_a_duplicate_key_is_rejected_when_the_whole_object_is_read() -> None:
     body = encoded(review()).replace(b'"spec"', b'"spec":{},"spec"', 1)
-    with serving(looking_at_the_whole) as site:
+    with serve_site(looking_at_the_whole) as site:
         answer = site.ask(post("/validate", body, "User-Agent: kube-apiserver-admission"))
         assert answer.status == 400
         assert "duplicate keys" in answer.json["error"]
 
 
 def test_a_decision_that_cannot_be_written_is_a_crash_too() -> None:
-    with serving(lambda *_: Decision(patch=(patch_add(("a",), object()),))) as site:
-        answer = site.judge(review(), "/mutate")
+    with serve_site(lambda *_: Decision(patch=(patch_add(("a",), object()),))) as site:
+        answer = site.evaluate(review(), "/mutate")
         assert (answer.status, answer.json["uid"]) == (500, "u-1")
 
 
 def test_metrics_count_the_responses(site: Site) -> None:
     before = site.figure("rightslice_admission_requests_total", route="validate", operation="CREATE", result="allowed")
-    site.judge(review())
+    site.evaluate(review())
     after = site.figure("rightslice_admission_requests_total", route="validate", operation="CREATE", result="allowed")
     assert after == before + 1
     assert site.figure("rightslice_admission_duration_seconds_count", route="validate") == after
 
 
 def test_untrusted_names_create_no_series() -> None:
-    with serving(nothing) as site:
+    with serve_site(nothing) as site:
         talk = site.talk()
 
         def series() -> int:
@@ -209,14 +209,14 @@ def test_an_oversized_object_is_not_evaluated(route: str) -> None:
         pod["spec"]["containers"] = [{**main, "name": f"c{index}"} for index in range(count)]
         return pod
 
-    with serving(judging) as site:
-        answer = site.judge(review(holding(20_000), uid="too-much"), route)
+    with serve_site(judging) as site:
+        answer = site.evaluate(review(holding(20_000), uid="too-much"), route)
         assert answer.status == 413
         assert answer.json == {
             "error": "could not evaluate: request.object must have at most 500 containers",
             "uid": "too-much",
         }
-        assert site.judge(review(holding(500), uid="enough"), route).response["allowed"]
+        assert site.evaluate(review(holding(500), uid="enough"), route).response["allowed"]
         assert judged == ["enough"]
         assert site.figure("rightslice_http_rejections_total", reason="object_too_large") == 1
 
@@ -264,8 +264,8 @@ def test_an_oversized_pod_is_denied_where_security_is_enforced(
     [host] = [hook for one in webhook_configurations() for hook in one["webhooks"] if hook["name"].startswith("host.")]
     assert host["failurePolicy"] == "Ignore"
     world = AdmissionState(policies_of(policy(spec)), small_cluster(), UsageView(), PolicyLoadStatus(NOW))
-    with serving(decide, world=world) as site:
-        answer = site.judge(review(tolerating(1001), **request_), host["clientConfig"]["service"]["path"])
+    with serve_site(decide, world=world) as site:
+        answer = site.evaluate(review(tolerating(1001), **request_), host["clientConfig"]["service"]["path"])
         allowed = answer.response["allowed"] if answer.status == 200 else None
         assert (answer.status, allowed) == want
         if allowed is False:
@@ -275,5 +275,5 @@ def test_an_oversized_pod_is_denied_where_security_is_enforced(
 
 def test_mutate_never_denies_an_oversized_pod() -> None:
     world = AdmissionState(policies_of(policy(GUARDED)), small_cluster(), UsageView(), PolicyLoadStatus(NOW))
-    with serving(decide, world=world) as site:
-        assert site.judge(review(tolerating(1001)), "/mutate").status == 413
+    with serve_site(decide, world=world) as site:
+        assert site.evaluate(review(tolerating(1001)), "/mutate").status == 413

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.kube.scripted import kubeconfig
-from tests.server.site import NOW, PAIR, Site, Talk, encoded, http, nothing, post, review, serving
+from tests.server.site import NOW, PAIR, Site, Talk, encoded, http, nothing, post, review, serve_site
 from tests.server.test_process import Process
 from webhook.cache.informers import empty_view
 from webhook.kube.reflector import WatchStatus
@@ -46,19 +46,19 @@ def ready_page(site: Site) -> tuple[int, list[str]]:
 
 def test_it_is_not_ready_and_evaluates_nothing_before_the_first_lists() -> None:
     followed = Cluster()
-    with serving(nothing, world=world(followed, empty_view())) as site:
+    with serve_site(nothing, world=world(followed, empty_view())) as site:
         status, lines = ready_page(site)
         assert status == 503
         assert lines[2:5] == ["[-]cluster not known yet", "[+]nodes synced", "[-]pods not synced yet"]
-        answer = site.judge(encoded(review()))
+        answer = site.evaluate(encoded(review()))
         assert answer.status == 503, "the failure policy decides, not we"
 
 
 def test_with_a_view_and_no_policies_yet_it_evaluates_nothing() -> None:
     """The view may exist before the policies are loaded."""
     known = ClusterView(Fleet(()), namespaces=TEAM, complete=True)
-    with serving(nothing, world=world(Cluster(), known)) as site:
-        assert [site.judge(encoded(review()), route).status for route in ("/validate", "/mutate")] == [503, 503]
+    with serve_site(nothing, world=world(Cluster(), known)) as site:
+        assert [site.evaluate(encoded(review()), route).status for route in ("/validate", "/mutate")] == [503, 503]
         assert site.figure("rightslice_http_rejections_total", reason="not_ready") == 2
 
 
@@ -66,12 +66,12 @@ def test_a_stale_view_is_reported_and_the_server_stays_ready() -> None:
     followed = Cluster(ready=True, age=75.4)
     followed.states[1].synced, followed.states[1].error = True, "GET /api/v1/pods: 403 Forbidden: no\nmore"
     old = ClusterView(Fleet(()), namespaces=TEAM, complete=True, current=False)
-    with serving(nothing, world=world(followed, old)) as site:
+    with serve_site(nothing, world=world(followed, old)) as site:
         status, lines = ready_page(site)
         assert status == 200
         assert lines[2] == "[+]cluster 0 nodes, confirmed 75 s ago: stale, right-sizing is off"
         assert lines[4].startswith("[-]pods synced; GET /api/v1/pods: 403 Forbidden")
-        assert site.judge(encoded(review())).status == 200, "guards go on"
+        assert site.evaluate(encoded(review())).status == 200, "guards go on"
 
 
 def test_the_process_serves_on_while_the_cluster_does_not_answer(tmp_path: Path) -> None:

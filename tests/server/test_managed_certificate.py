@@ -12,7 +12,7 @@ import pytest
 
 from tests.certs.cluster import HOOKS, KEEPING, SECRET, Client, Cluster, Replica
 from tests.kube.test_leader_election import LEASE
-from tests.server.managed_site import managing, page, served
+from tests.server.managed_site import managing, page, served_certificate
 from tests.server.site import PAIR, Site, Talk, encoded, post, review
 from webhook.certs.reconciler import CertificateReconciler
 from webhook.certs.rotation import BUNDLE_SETTLE_TIME
@@ -53,7 +53,7 @@ def test_it_is_ready_once_a_trusted_certificate_is_there(cluster: Cluster) -> No
         site.until(lambda: page(site.port)[0] == 200)
         (bundle,) = set(cluster.bundles())
 
-        assert served(site.port, bundle, NAME) == cluster.leaf.certificate
+        assert served_certificate(site.port, bundle, NAME) == cluster.leaf.certificate
         ends = f"{cluster.leaf.not_after:%Y-%m-%dT%H:%M:%SZ}"
         assert f"[+]certificate from Secret rightslice/rightslice-tls, expires {ends}" in page(site.port)[1]
         assert "[+]leader this replica" in page(site.port)[1]
@@ -77,13 +77,17 @@ def test_a_new_certificate_is_served_and_open_connections_stay(cluster: Cluster)
     with managing_in(cluster) as site:
         site.until(lambda: page(site.port)[0] == 200)
         talk = Talk(site.port, authority=cluster.bundles()[0], name=NAME)
-        assert served(site.port, cluster.bundles()[0], NAME) == before.certificate
+        assert served_certificate(site.port, cluster.bundles()[0], NAME) == before.certificate
         site.until(lambda: "management waiting for API servers to load the bundles" in page(site.port)[1])
         assert cluster.leaf == before
 
         cluster.seconds += BUNDLE_SETTLE_TIME.total_seconds()
         site.until(
-            lambda: served(site.port, cluster.bundles()[0], NAME) == cluster.leaf.certificate != before.certificate
+            lambda: (
+                served_certificate(site.port, cluster.bundles()[0], NAME)
+                == cluster.leaf.certificate
+                != before.certificate
+            )
         )
         talk.send(REVIEW)
         answer = talk.read()
@@ -127,7 +131,7 @@ def test_an_unreachable_api_server_changes_nothing(cluster: Cluster) -> None:
         site.until(lambda: site.server.telemetry.metrics.rotation_failing == 1)
 
         assert page(site.port)[0] == 200
-        assert served(site.port, cluster.bundles()[0], NAME) == cluster.leaf.certificate
+        assert served_certificate(site.port, cluster.bundles()[0], NAME) == cluster.leaf.certificate
 
 
 def test_an_unexpected_exception_stops_nothing(cluster: Cluster) -> None:

@@ -7,7 +7,7 @@ import ssl
 import time
 from concurrent.futures import ThreadPoolExecutor
 
-from tests.server.site import NOW, PAIR, Answer, Site, Talk, encoded, post, review, serving
+from tests.server.site import NOW, PAIR, Answer, Site, Talk, encoded, post, review, serve_site
 from webhook.model.admission import AdmissionRequest
 from webhook.model.cluster_view import ClusterView
 from webhook.model.decisions import Decision, patch_add
@@ -19,7 +19,7 @@ REQUEST = post("/validate", encoded(review()))
 
 
 def test_one_connection_too_many_is_closed() -> None:
-    with serving(limits=ServerLimits(connections=3, close_time=0.05)) as site:
+    with serve_site(limits=ServerLimits(connections=3, close_time=0.05)) as site:
         kept = [site.talk() for _ in range(3)]
         site.until(lambda: len(site.server.registry.connections) == 3)
         assert site.talk().closed()
@@ -32,7 +32,7 @@ def test_one_connection_too_many_is_closed() -> None:
 
 
 def test_one_body_too_many_gets_503_with_retry_after() -> None:
-    with serving(limits=ServerLimits(in_flight=2, close_time=0.05)) as site:
+    with serve_site(limits=ServerLimits(in_flight=2, close_time=0.05)) as site:
         half = REQUEST[:-10]
         taken = [site.talk() for _ in range(2)]
         for talk in taken:
@@ -47,7 +47,7 @@ def test_one_body_too_many_gets_503_with_retry_after() -> None:
 
 
 def test_bodies_are_bounded_together_too() -> None:
-    with serving(limits=ServerLimits(buffered=100_000, close_time=0.05)) as site:
+    with serve_site(limits=ServerLimits(buffered=100_000, close_time=0.05)) as site:
         big = post("/validate", b" " * 1_000_000)
         assert site.ask(big[:300_000]).status == 503
         site.until(lambda: site.server.registry.load.buffered == 0)
@@ -67,7 +67,7 @@ def test_a_flood_is_answered_or_turned_away_and_over_at_once() -> None:
         time.sleep(0.002)
         return Decision()
 
-    with serving(slow, limits=ServerLimits(in_flight=8, close_time=0.05)) as site:
+    with serve_site(slow, limits=ServerLimits(in_flight=8, close_time=0.05)) as site:
         answers = asyncio.run(_flood(site, clients=64, each=5))
         assert set(answers) <= {200, 503}
         assert len(answers) == 64 * 5
@@ -101,7 +101,7 @@ def decide_by_uid(request: AdmissionRequest, _p: PolicySet, _v: ClusterView, _u:
 
 def test_every_response_carries_its_own_uid() -> None:
     """Mixed routes and sizes over many connections at once."""
-    with serving(decide_by_uid) as site, ThreadPoolExecutor(16) as pool:
+    with serve_site(decide_by_uid) as site, ThreadPoolExecutor(16) as pool:
         list(pool.map(lambda client: _ask_many(site.talk(), client), range(16)))
 
 

@@ -10,7 +10,7 @@ import pytest
 from tests.builders import Json
 from tests.policy.policy_texts import exception_text, policy_text
 from tests.policy.test_validation import CASES, HEAD
-from tests.server.site import NOW, review, serving
+from tests.server.site import NOW, review, serve_site
 from webhook.cache.bundled_files import bundled_folder
 from webhook.cache.snapshot import view_of_objects
 from webhook.documents.reader import read_documents
@@ -41,14 +41,14 @@ def of(data: Json, **request: Any) -> Json:
 
 def answers(data: Json, *in_force: str, **request: Any) -> Json:
     """The response of the route."""
-    with serving(world=world(*in_force)) as site:
-        answer = site.judge(of(data, **request), "/policies")
+    with serve_site(world=world(*in_force)) as site:
+        answer = site.evaluate(of(data, **request), "/policies")
     assert answer.status == 200, answer.body
     response: Json = answer.response
     return response
 
 
-def said(response: Json) -> list[str]:
+def response_lines(response: Json) -> list[str]:
     """The errors, without the first line."""
     if response["allowed"]:
         return []
@@ -71,11 +71,11 @@ OBJECTS = {name: data for name, case in CASES.items() if (data := whole(HEAD + c
 
 def test_errors_are_those_of_lint() -> None:
     assert len(OBJECTS) > 40
-    with serving(world=world()) as site:
+    with serve_site(world=world()) as site:
         for name, data in OBJECTS.items():
             faults = load_policies([("p.yaml", HEAD + CASES[name].spec)]).errors
-            response = site.judge(of(data), "/policies").response
-            assert sorted(said(response)) == sorted(f"[{one.code}] {one.message}" for one in faults), name
+            response = site.evaluate(of(data), "/policies").response
+            assert sorted(response_lines(response)) == sorted(f"[{one.code}] {one.message}" for one in faults), name
 
 
 @pytest.mark.parametrize("file", [name for name, _ in FILES])
@@ -103,7 +103,7 @@ def test_the_message_has_the_object_and_the_number_of_errors() -> None:
 def test_a_policy_that_contradicts_an_active_one_is_rejected() -> None:
     response = answers(json.loads(policy_text("other", injection={"runtimeClassName": "kata"})), RULED)
 
-    assert said(response) == [
+    assert response_lines(response) == [
         "[GPU-P104] spec.injection.runtimeClassName: must agree with policy 'classes', which may match the same "
         "pod, found 'kata' here in 'other' and 'nvidia' at 0.yaml:1:140. Write the same value in both, or make their "
         "matches disjoint"
@@ -117,7 +117,7 @@ def test_a_policy_may_contradict_its_previous_version() -> None:
 def test_an_exception_needs_its_policy() -> None:
     data = json.loads(exception_text(policyName="class"))
 
-    assert said(answers(data, RULED)) == [
+    assert response_lines(answers(data, RULED)) == [
         "[GPU-P103] spec.policyName: must be the name of a policy in this set, found 'class'. Write classes"
     ]
     assert answers(data, policy_text("class"))["allowed"]
@@ -152,8 +152,8 @@ def test_a_generated_name_is_valid() -> None:
 
 
 def test_objects_of_other_kinds_are_rejected() -> None:
-    with serving() as site:
-        answer = site.judge(review(), "/policies")
+    with serve_site() as site:
+        answer = site.evaluate(review(), "/policies")
 
     assert (answer.status, answer.json) == (
         400,

@@ -24,7 +24,7 @@ from tests.server.site import (
     policies,
     post,
     review,
-    serving,
+    serve_site,
 )
 from webhook.cache.snapshot import view_of_objects
 from webhook.certs.issuer import create_self_signed
@@ -54,7 +54,7 @@ def ready_page(site: Site) -> str:
 
 
 @contextmanager
-def watching(*paths: Path) -> Iterator[Site]:
+def serve_watched_paths(*paths: Path) -> Iterator[Site]:
     """A server over policies at these paths."""
     files = PolicyFiles(paths)
 
@@ -62,7 +62,7 @@ def watching(*paths: Path) -> Iterator[Site]:
         return [PolicyReloader(files, load_policies, world, lambda: NOW, telemetry).reload_if_changed]
 
     world = AdmissionState(read_policies(files, load_policies), view_of_objects(()), UsageView(), PolicyLoadStatus(NOW))
-    with serving(nothing, world=world, looks=looks) as site:
+    with serve_site(nothing, world=world, looks=looks) as site:
         yield site
 
 
@@ -74,13 +74,13 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_a_changed_file_is_loaded(folder: Path) -> None:
-    with watching(folder) as site:
+    with serve_watched_paths(folder) as site:
         before = site.server.state.policies.digest
         (folder / "first.yaml").write_text(POLICY.format(name="renamed"))
         site.until(lambda: names(site) == ["renamed"])
         (folder / "second.yml").write_text(POLICY.format(name="second"))
         site.until(lambda: names(site) == ["renamed", "second"])
-        answer = site.judge(GOOD)
+        answer = site.evaluate(GOOD)
         assert answer.status == 200
         assert site.server.state.policies.digest != before
         assert site.server.state.policies.digest in ready_page(site)
@@ -91,7 +91,7 @@ def test_each_of_several_paths_is_read_and_watched(folder: Path) -> None:
     beside.mkdir()
     (beside / "second.yaml").write_text(POLICY.format(name="second"))
     alone.write_text(POLICY.format(name="third"))
-    with watching(folder / "first.yaml", beside, alone) as site:
+    with serve_watched_paths(folder / "first.yaml", beside, alone) as site:
         assert names(site) == ["first", "second", "third"]
         (folder / "first.yaml").write_text(POLICY.format(name="changed"))
         site.until(lambda: names(site) == ["changed", "second", "third"])
@@ -106,7 +106,7 @@ def test_a_replaced_config_map_is_loaded(tmp_path: Path) -> None:
     """Replace a ConfigMap as the kubelet does: a new version, then one rename of the `..data` symlink."""
     _version(tmp_path, "..2026_1", "first")
     (tmp_path / "policy.yaml").symlink_to("..data/policy.yaml")
-    with watching(tmp_path) as site:
+    with serve_watched_paths(tmp_path) as site:
         assert names(site) == ["first"]
         _version(tmp_path, "..2026_2", "second")
         shutil.rmtree(tmp_path / "..2026_1")
@@ -143,13 +143,13 @@ def not_text(folder: Path) -> None:
 
 @pytest.mark.parametrize("spoil", [broken, emptied, removed, without_policies, not_text], ids=lambda it: it.__name__)
 def test_invalid_files_keep_the_last_valid_set(folder: Path, spoil: object) -> None:
-    with watching(folder) as site:
+    with serve_watched_paths(folder) as site:
         digest = site.server.state.policies.digest
         assert callable(spoil)
         spoil(folder)
         site.until(lambda: bool(site.server.state.policy_load.errors))
         assert names(site) == ["first"]
-        assert site.judge(GOOD).status == 200
+        assert site.evaluate(GOOD).status == 200
         assert "[-]policy files" in ready_page(site)
         assert f"digest {digest}" in ready_page(site)
         assert site.figure("rightslice_policies_last_load_successful") == 0
@@ -194,7 +194,7 @@ def following(path: Path | None, objects: Objects) -> Iterator[Site]:
 
     policies = read_policies(files, load_policies) if files is not None else PolicySet()
     world = AdmissionState(policies, view_of_objects(()), UsageView(), PolicyLoadStatus(NOW if path else None))
-    with serving(nothing, world=world, looks=looks) as site:
+    with serve_site(nothing, world=world, looks=looks) as site:
         yield site
 
 
@@ -300,12 +300,12 @@ def test_a_new_process_accepts_an_empty_set_only_without_objects(held: dict[str,
     with following(None, objects) as site:
         site.until(lambda: site.figure("rightslice_policy_loads_total") > 0)
         assert site.ask(http("GET", "/readyz")).status == status
-        assert site.judge(GOOD).status == status
+        assert site.evaluate(GOOD).status == status
         if status == 503:
             assert "[-]policies not loaded yet" in site.ask(http("GET", "/readyz?verbose")).body.decode()
             assert site.figure("rightslice_active_policies") == 0
             objects.set("GPUPolicy/o", POLICY.format(name="o"))
-            site.until(lambda: site.judge(GOOD).status == 200)
+            site.until(lambda: site.evaluate(GOOD).status == 200)
             assert site.figure("rightslice_active_policies") == 1
 
 
@@ -336,7 +336,7 @@ def test_an_exception_in_loading_is_recorded_and_reloading_continues(folder: Pat
     def looks(world: AdmissionState, telemetry: Telemetry) -> list[Poll]:
         return [PolicyReloader(PolicyFiles((folder,)), faulty, world, lambda: NOW, telemetry).reload_if_changed]  # type: ignore[arg-type] # it is faulty
 
-    with serving(looks=looks) as site:
+    with serve_site(looks=looks) as site:
         for count in (1, 2):
             (folder / f"{count}.yaml").write_text("")
             site.until(lambda count=count: len(calls) == count)  # type: ignore[misc] # bound for this turn
@@ -369,7 +369,7 @@ def with_files(folder: Path) -> Iterator[tuple[Site, CertificateFiles]]:
         certificate = CertificateReloader(files, context, server.telemetry)
         server.polls, server.health_checks = [certificate.reload_if_changed], [certificate.checks]
 
-    with serving(nothing, context=context, prepare=watch) as site:
+    with serve_site(nothing, context=context, prepare=watch) as site:
         yield site, files
 
 
@@ -410,7 +410,7 @@ def test_invalid_files_keep_the_last_certificate(tmp_path: Path, spoil: object) 
         site.until(lambda: "keeping the last valid one" in site.log.getvalue())
         assert serial(site) == before
         assert "[-]certificate files not in use: " in ready_page(site)
-        assert site.judge(GOOD).status == 200
+        assert site.evaluate(GOOD).status == 200
         trusting = site.talk()
         create_self_signed(["127.0.0.1"], datetime.now(UTC)).write(tmp_path)
         site.until(lambda: serial(site) != before)
@@ -421,7 +421,7 @@ def test_invalid_files_keep_the_last_certificate(tmp_path: Path, spoil: object) 
 
 
 def test_old_protocols_are_rejected() -> None:
-    with serving() as site:
+    with serve_site() as site:
         old = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         old.check_hostname = False
         old.verify_mode = ssl.CERT_NONE
@@ -432,7 +432,7 @@ def test_old_protocols_are_rejected() -> None:
 
 
 def test_negotiated_tls_is_modern() -> None:
-    with serving() as site:
+    with serve_site() as site:
         talk = site.talk()
         assert talk.socket.version() == "TLSv1.3"
         context = server_context(PemPair(PAIR.certificate, PAIR.key))
@@ -441,7 +441,7 @@ def test_negotiated_tls_is_modern() -> None:
 
 
 def test_plain_http_is_no_answer() -> None:
-    with serving() as site, socket.create_connection(("127.0.0.1", site.port)) as plain:
+    with serve_site() as site, socket.create_connection(("127.0.0.1", site.port)) as plain:
         plain.settimeout(8)
         plain.sendall(http("GET", "/healthz"))
         assert b"HTTP/1.1" not in plain.recv(4096)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.server.site import serving
+from tests.server.site import serve_site
 from webhook.server.app import AdmissionServer
 from webhook.web import listener
 
@@ -39,7 +39,7 @@ def test_a_failed_task_is_recorded_and_restarted(
         if len(turns) <= 2:
             raise OSError("too many open files")
 
-    with serving(prepare=lambda server: add(server, turn)) as site:
+    with serve_site(prepare=lambda server: add(server, turn)) as site:
         site.until(lambda: len(turns) > 2)
         assert site.figure("rightslice_internal_errors_total", component="task") == 2
         assert "too many open files" in site.log.getvalue()

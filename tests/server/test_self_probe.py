@@ -6,24 +6,24 @@ import base64
 import json
 
 from tests.builders import Json, make_pod
-from tests.server.site import Site, review, serving
+from tests.server.site import Site, review, serve_site
 from webhook.model.annotations import PROBE_ANNOTATION
 from webhook.report.object_diff import apply_json_patch
 
 PROBING = make_pod().annotate(PROBE_ANNOTATION, "who answers?").build()
 
 
-def asked(site: Site, route: str, pod: Json, *, dry_run: bool = True) -> Json:
+def probe_response(site: Site, route: str, pod: Json, *, dry_run: bool = True) -> Json:
     """The response to a review of a pod."""
-    response: Json = site.judge(review(pod, dryRun=dry_run), route).response
+    response: Json = site.evaluate(review(pod, dryRun=dry_run), route).response
     return response
 
 
 def test_both_routes_answer_a_probe() -> None:
-    with serving() as site:
-        shaped = asked(site, "/mutate", PROBING)
+    with serve_site() as site:
+        shaped = probe_response(site, "/mutate", PROBING)
         pod = apply_json_patch(PROBING, json.loads(base64.b64decode(shaped["patch"])))
-        both, one = asked(site, "/validate", pod), asked(site, "/validate", PROBING)
+        both, one = probe_response(site, "/validate", pod), probe_response(site, "/validate", PROBING)
 
     assert shaped["allowed"]
     assert (both["allowed"], both["status"]["message"]) == (False, "rightslice answers: validate and mutate")
@@ -31,7 +31,7 @@ def test_both_routes_answer_a_probe() -> None:
 
 
 def test_a_probe_without_dry_run_is_evaluated() -> None:
-    with serving() as site:
+    with serve_site() as site:
         for route in ("/mutate", "/validate"):
-            assert asked(site, route, PROBING, dry_run=False) == {"uid": "u-1", "allowed": True}
-            assert asked(site, route, make_pod().build()) == {"uid": "u-1", "allowed": True}
+            assert probe_response(site, route, PROBING, dry_run=False) == {"uid": "u-1", "allowed": True}
+            assert probe_response(site, route, make_pod().build()) == {"uid": "u-1", "allowed": True}

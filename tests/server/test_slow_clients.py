@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.server.site import PATIENCE, Answer, Site, Talk, encoded, http, post, review, serving
+from tests.server.site import PATIENCE, Answer, Site, Talk, encoded, http, post, review, serve_site
 from webhook.web.connection import ConnectionRegistry, HttpConnection
 from webhook.web.http_messages import HttpRoute, text_response
 from webhook.web.limits import ServerLimits
@@ -24,7 +24,7 @@ ALLOWED = 0.4
 
 @pytest.fixture(scope="module")
 def site() -> Iterator[Site]:
-    with serving(limits=ServerLimits(request_time=ALLOWED, close_time=0.05, stall_time=0.3)) as one:
+    with serve_site(limits=ServerLimits(request_time=ALLOWED, close_time=0.05, stall_time=0.3)) as one:
         yield one
 
 
@@ -85,7 +85,7 @@ def dripping(talk: Talk, data: bytes) -> Answer | None:
 
 
 def test_the_timeout_parameter_shortens_the_deadline() -> None:
-    with serving(limits=ServerLimits(request_time=10 * PATIENCE, close_time=0.05)) as site:
+    with serve_site(limits=ServerLimits(request_time=10 * PATIENCE, close_time=0.05)) as site:
         talk = site.talk()
         talk.send(post("/validate?timeout=100ms", GOOD)[:HALF])
         assert (talk.read() or (0,))[0] == 408
@@ -116,7 +116,7 @@ def test_idle_connections_outlast_those_of_an_api_server() -> None:
 
 
 def test_idle_connections_end_too() -> None:
-    with serving(limits=ServerLimits(keepalive=0.1, close_time=0.05)) as site:
+    with serve_site(limits=ServerLimits(keepalive=0.1, close_time=0.05)) as site:
         talk = site.talk()
         talk.send(REQUEST)
         assert talk.read() is not None
@@ -124,7 +124,7 @@ def test_idle_connections_end_too() -> None:
 
 
 def test_many_silent_clients_do_not_hold_up_another() -> None:
-    with serving(limits=ServerLimits(request_time=10 * PATIENCE)) as site, silent_clients(site):
+    with serve_site(limits=ServerLimits(request_time=10 * PATIENCE)) as site, silent_clients(site):
         assert site.ask(REQUEST).status == 200
 
 
@@ -232,7 +232,7 @@ def open_files() -> int:
 
 
 def test_clients_that_disconnect_leak_nothing() -> None:
-    with serving(limits=ServerLimits(request_time=5.0, keepalive=0.3, close_time=0.05)) as site:
+    with serve_site(limits=ServerLimits(request_time=5.0, keepalive=0.3, close_time=0.05)) as site:
         before = open_files()
         gone = [site.talk() for _ in range(40)]
         for talk in gone[:20]:
@@ -247,7 +247,7 @@ def test_clients_that_disconnect_leak_nothing() -> None:
 
 
 def test_hundreds_of_new_connections_neither_disturb_others_nor_leak() -> None:
-    with serving(limits=ServerLimits(close_time=0.05)) as site:
+    with serve_site(limits=ServerLimits(close_time=0.05)) as site:
         canary = site.talk()
         before = open_files()
         for round_ in range(10):

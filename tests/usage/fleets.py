@@ -56,7 +56,7 @@ def dcgm(uses: Iterable[Use], end: float) -> Iterator[Sample]:
             yield Sample(queries.XID[0], labels, moment, xid)
 
 
-def owned(
+def owner_samples(
     pod: str, owners: Sequence[tuple[str, str]], end: float, *, namespace: str = "ml", image: str = ""
 ) -> Iterator[Sample]:
     """The series of kube-state-metrics for a pod and its owners, such as ReplicaSet and Deployment."""

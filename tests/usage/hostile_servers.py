@@ -17,7 +17,7 @@ Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 @contextmanager
-def serving(answer: Answer) -> Iterator[str]:
+def serve_answer(answer: Answer) -> Iterator[str]:
     """The URL of a server that treats every request the same, in a thread of its own."""
     loop = asyncio.new_event_loop()
     runner = loop.run_until_complete(_start(answer))

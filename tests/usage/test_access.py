@@ -12,7 +12,7 @@ from aiohttp import ClientSession, web
 from tests.cluster.polling import eventually
 from tests.controlplane.build import prometheus_program
 from tests.usage.fleets import Use, dcgm
-from tests.usage.hostile_servers import serving
+from tests.usage.hostile_servers import serve_answer
 from tests.usage.prometheus import PrometheusServer, now
 from tests.usage.prometheus_readings import read_from
 from webhook.errors import UsageError
@@ -95,7 +95,7 @@ def test_bearer_token_is_sent(prometheus: PrometheusServer, tmp_path: Path) -> N
             async with session.request(request.method, url, data=asked, headers=kind) as answer:
                 return web.Response(status=answer.status, body=await answer.read(), content_type=answer.content_type)
 
-    with serving(proxy) as url:
+    with serve_answer(proxy) as url:
         found = read_from(PrometheusSource(url, token=str(tmp_path / "token"), selector=selector, days=1))
         assert "rejected the credentials (403)" in refusal(PrometheusSource(url))
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.gentd26 import HOUR, Decision, Pod, decisions, history_of, made, read, score
+from benchmarks.gentd26 import HOUR, Decision, Pod, decisions, history_of, read_trace, score, synthetic_trace
 from benchmarks.hourly_limits import chosen, pool_of
-from benchmarks.rightsizing import PUBLISHED, baseline_limits, main, told
+from benchmarks.rightsizing import PUBLISHED, baseline_limits, format_score, main
 
 
 @pytest.fixture(scope="module")
@@ -18,29 +18,32 @@ def trace(shared: Path) -> list[Pod]:
     folder = shared / "traces" / "gentd26"
     if not folder.is_dir():
         pytest.skip("needs the trace gentd26 in ../shared/traces, which is not beside this checkout")
-    return read(folder)
+    return read_trace(folder)
 
 
 @pytest.fixture(scope="module")
-def asked(trace: list[Pod]) -> list[Decision]:
+def replayed_decisions(trace: list[Pod]) -> list[Decision]:
     """Every limit to choose on it."""
     return decisions(trace)
 
 
-def test_the_protocol_reproduces_the_published_results(trace: list[Pod], asked: list[Decision]) -> None:
+def test_the_protocol_reproduces_the_published_results(trace: list[Pod], replayed_decisions: list[Decision]) -> None:
     assert (len(trace), sum(pod.at.size for pod in trace)) == (144, 161_413)
-    assert (len({each.pod.name for each in asked}), len(asked)) == (128, 2415)
+    assert (len({each.pod.name for each in replayed_decisions}), len(replayed_decisions)) == (128, 2415)
 
 
-def test_the_baselines_come_out_to_the_digit(trace: list[Pod], asked: list[Decision]) -> None:
-    found = {name: told(score(asked, limits)) for name, limits in baseline_limits(asked, trace).items()}
+def test_the_baselines_come_out_to_the_digit(trace: list[Pod], replayed_decisions: list[Decision]) -> None:
+    found = {
+        name: format_score(score(replayed_decisions, limits))
+        for name, limits in baseline_limits(replayed_decisions, trace).items()
+    }
     for name, want in PUBLISHED.items():
         assert [is_ for is_, said in zip(found[name], want, strict=True) if said] == [said for said in want if said]
 
 
-def test_the_estimator_is_below_them_on_both_axes(trace: list[Pod], asked: list[Decision]) -> None:
-    found = chosen(asked, pool_of(trace), (0.02, 0.005))
-    half, strict = (score(asked, found.priced[target]) for target in (0.02, 0.005))
+def test_the_estimator_is_below_them_on_both_axes(trace: list[Pod], replayed_decisions: list[Decision]) -> None:
+    found = chosen(replayed_decisions, pool_of(trace), (0.02, 0.005))
+    half, strict = (score(replayed_decisions, found.priced[target]) for target in (0.02, 0.005))
     assert half.overrun <= 2
     assert round(half.slack, 1) <= 38.5
     assert strict.overrun <= 0.5
@@ -54,7 +57,7 @@ def cut(pod: Pod, until: float) -> Pod:
 
 
 def test_limits_use_only_earlier_data() -> None:
-    pods = made()
+    pods = synthetic_trace()
     moment = float(pods[0].at[0]) + 6 * HOUR
     told_all = [each for each in decisions(pods) if each.at + HOUR <= moment]
     other = [cut(pod, moment) for pod in pods]

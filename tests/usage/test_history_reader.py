@@ -8,7 +8,7 @@ from typing import NamedTuple
 import pytest
 
 from tests.usage.exporter import Sample
-from tests.usage.fleets import Use, dcgm, owned
+from tests.usage.fleets import Use, dcgm, owner_samples
 from tests.usage.prometheus import PrometheusServer, now
 from tests.usage.prometheus_readings import read_from, reading_of
 from webhook.errors import UsageError
@@ -42,7 +42,7 @@ def test_all_label_schemes_identify_the_container(
     end = now()
     use = Use("a", [1000] * HOURS_2 + [3000] * HOURS_2, engine=0.25, capacity=40_000, labels=labels)
 
-    (found,) = reading_of(prometheus, dcgm([use], end), owned("a", [], end), gpus_by=job).histories
+    (found,) = reading_of(prometheus, dcgm([use], end), owner_samples("a", [], end), gpus_by=job).histories
 
     assert (found.workload_key, found.pod, found.image) == (("ml", "Pod/a", "main"), "a", "pytorch:2")
     assert set(found.peaks_mib) == {1000, 3000}
@@ -60,7 +60,7 @@ def test_unallocated_gpu_is_not_the_exporters(prometheus: PrometheusServer, job:
     up = [Sample("up", nobody, end - 300 * back, 1) for back in range(HOURS_2)]
     samples = [*dcgm([Use("a", [1000] * HOURS_2), Use("", [0] * HOURS_2, labels=nobody)], end), *up]
 
-    found = reading_of(prometheus, samples, owned("a", [], end), gpus_by=job).histories
+    found = reading_of(prometheus, samples, owner_samples("a", [], end), gpus_by=job).histories
 
     assert [history.pod for history in found] == ["a"]
 
@@ -85,7 +85,7 @@ def test_workload_of_a_pod(prometheus: PrometheusServer, job: str) -> None:
     end = now()
     names = {why.rpartition(" ")[2].lower(): chain for why, (chain, _) in CHAINS.items()}
     assert len(names) == len(CHAINS)
-    owners = [sample for name, chain in names.items() for sample in owned(name, chain, end)]
+    owners = [sample for name, chain in names.items() for sample in owner_samples(name, chain, end)]
     gpus = dcgm([Use(name, [100] * HOURS_2) for name in names], end)
 
     found = by_pod(reading_of(prometheus, gpus, owners, owners_by=job).histories)
@@ -221,7 +221,7 @@ RESTARTS = {
 @pytest.mark.parametrize(("restarts", "kills"), RESTARTS.values(), ids=RESTARTS)
 def test_oom_kills_are_counted(prometheus: PrometheusServer, restarts: list[int], kills: int) -> None:
     end = now()
-    told = [*owned("a", [], end), *counts("a", restarts, end)]
+    told = [*owner_samples("a", [], end), *counts("a", restarts, end)]
 
     (found,) = reading_of(prometheus, dcgm([Use("a", [5] * 48)], end), told).histories
 
@@ -232,7 +232,10 @@ def test_oom_kills_are_counted(prometheus: PrometheusServer, restarts: list[int]
 def test_oom_kill_without_restart_counts_once(prometheus: PrometheusServer) -> None:
     end = now()
     dead = {"namespace": "ml", "pod": "a", "container": "main", "reason": "OOMKilled"}
-    told = [*owned("a", [], end), *(Sample(queries.TERMINATION, dead, end - 300 * back, 1) for back in range(40))]
+    told = [
+        *owner_samples("a", [], end),
+        *(Sample(queries.TERMINATION, dead, end - 300 * back, 1) for back in range(40)),
+    ]
 
     (found,) = reading_of(prometheus, dcgm([Use("a", [5] * 48)], end), told).histories
 
@@ -244,7 +247,7 @@ SERVE = [("StatefulSet", "serve")]
 
 def test_oom_kill_without_gpu_samples_counts(prometheus: PrometheusServer) -> None:
     end, killed = now(), [0] * 24 + [1] * 24
-    told = [*owned("a", SERVE, end), *owned("b", SERVE, end), *owned("web", [], end)]
+    told = [*owner_samples("a", SERVE, end), *owner_samples("b", SERVE, end), *owner_samples("web", [], end)]
     told += [*counts("b", killed, end), *counts("web", killed, end)]
 
     reading = reading_of(prometheus, dcgm([Use("a", [5] * 48)], end), told)
@@ -256,7 +259,7 @@ def test_oom_kill_without_gpu_samples_counts(prometheus: PrometheusServer) -> No
 
 def test_failures_count_without_valid_memory_samples(prometheus: PrometheusServer) -> None:
     end = now()
-    told = [*owned("a", [], end), *counts("a", [0] * 24 + [1] * 24, end)]
+    told = [*owner_samples("a", [], end), *counts("a", [0] * 24 + [1] * 24, end)]
     gpu = Use("a", ["NaN"] * 48, xids=[0] * 24 + [31] * 24)
 
     (found,) = reading_of(prometheus, dcgm([gpu], end), told).histories

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.usage import hostile_servers
-from tests.usage.hostile_servers import Answer, plays, says, serving
+from tests.usage.hostile_servers import Answer, plays, says, serve_answer
 from tests.usage.prometheus_readings import read_from
 from webhook.errors import UsageError
 from webhook.usage import prometheus, queries
@@ -22,7 +22,7 @@ PATIENT = 10.0
 
 def refusal_of(answer: Answer, seconds: float = PATIENT) -> str:
     """The error for a server."""
-    with serving(answer) as url, pytest.raises(UsageError) as error:
+    with serve_answer(answer) as url, pytest.raises(UsageError) as error:
         read_from(PrometheusSource(url, call_seconds=seconds))
     assert str(error.value).startswith(f"{url}: ")
     return str(error.value).removeprefix(f"{url}: ")
@@ -130,7 +130,7 @@ def test_too_large_answer_is_rejected(answer: Answer, word: str, monkeypatch: py
 
 @pytest.mark.parametrize("word", ["", "one", "0x10", "1e400", "-0.0.1"])
 def test_invalid_numbers_are_ignored(word: str) -> None:
-    with serving(plays(ranges={"count(": one("1"), "max by": one(word)})) as url:
+    with serve_answer(plays(ranges={"count(": one("1"), "max by": one(word)})) as url:
         reading = read_from(PrometheusSource(url))
 
     assert reading.histories == []
@@ -140,7 +140,7 @@ def test_invalid_numbers_are_ignored(word: str) -> None:
 def test_samples_outside_the_period_are_ignored() -> None:
     odd = one("5")
     odd[0]["values"] += [[0, "6"], [time.time() + 86_400, "7"], [odd[0]["values"][0][0] + 1, "8"], [1e300, "9"]]
-    with serving(plays(ranges={"count(": one("1"), "max by": odd})) as url:
+    with serve_answer(plays(ranges={"count(": one("1"), "max by": odd})) as url:
         (found,) = read_from(PrometheusSource(url)).histories
 
     assert list(found.peaks_mib) == [5]
@@ -162,7 +162,7 @@ def test_failures_outside_the_period_are_ignored_and_reported(metric: str, momen
     lie[0]["values"] = [[moment, "31"], [truth, "31"]]
     names = ["DCGM_FI_DEV_FB_USED", queries.XID[0], queries.XID_COUNT, queries.POD_OWNER]
     about = {metric: lie, queries.FB_USED: one("5")}
-    with serving(plays(ranges={"count(": one("1")}, about=about, names=names)) as url:
+    with serve_answer(plays(ranges={"count(": one("1")}, about=about, names=names)) as url:
         reading = read_from(PrometheusSource(url))
 
     (found,) = reading.histories
@@ -173,7 +173,7 @@ def test_failures_outside_the_period_are_ignored_and_reported(metric: str, momen
 def test_warnings_are_reported_once_and_limited() -> None:
     """Thanos returns partial answers with a warning if a store does not answer."""
     warnings = ["store a:\x1b[2J gone", *(f"{i}" * 999 for i in range(99))]
-    with serving(plays(ranges={"count(": one("1"), "max by": one("5")}, beside={"warnings": warnings})) as url:
+    with serve_answer(plays(ranges={"count(": one("1"), "max by": one("5")}, beside={"warnings": warnings})) as url:
         notes = [note for note in read_from(PrometheusSource(url)).notes if note.startswith("Prometheus warned: ")]
 
     assert notes[0] == "Prometheus warned: store a:\x1b[2J gone"
@@ -182,13 +182,13 @@ def test_warnings_are_reported_once_and_limited() -> None:
 
 
 def test_null_warnings_are_accepted() -> None:
-    with serving(plays(ranges={"count(": one("1"), "max by": one("5")}, beside={"warnings": None})) as url:
+    with serve_answer(plays(ranges={"count(": one("1"), "max by": one("5")}, beside={"warnings": None})) as url:
         assert not any("warned" in note for note in read_from(PrometheusSource(url)).notes)
 
 
 @pytest.mark.parametrize(("ahead", "word"), [(7200, "ahead of"), (-7200, "behind")])
 def test_clock_difference_is_reported(ahead: int, word: str) -> None:
-    with serving(plays(clock=lambda: time.time() + ahead)) as url:
+    with serve_answer(plays(clock=lambda: time.time() + ahead)) as url:
         reading = read_from(PrometheusSource(url))
 
     (note,) = [note for note in reading.notes if "clock" in note]
@@ -198,7 +198,7 @@ def test_clock_difference_is_reported(ahead: int, word: str) -> None:
 
 @pytest.mark.parametrize("moment", [0, time.time() + 10 * 86_400])
 def test_impossible_clock_is_rejected(moment: object) -> None:
-    with serving(plays(clock=lambda: moment)) as url, pytest.raises(UsageError) as error:
+    with serve_answer(plays(clock=lambda: moment)) as url, pytest.raises(UsageError) as error:
         read_from(PrometheusSource(url))
 
     assert "clock must be within a day of the local one" in str(error.value)
@@ -210,5 +210,5 @@ def test_invalid_clock_is_rejected(moment: str) -> None:
 
 
 def test_small_clock_difference_is_not_reported() -> None:
-    with serving(plays(clock=lambda: time.time() + 20)) as url:
+    with serve_answer(plays(clock=lambda: time.time() + 20)) as url:
         assert not any("clock" in note for note in read_from(PrometheusSource(url)).notes)

@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from tests.usage import hostile_servers
-from tests.usage.hostile_servers import says, serving
+from tests.usage.hostile_servers import says, serve_answer
 from tests.usage.test_record_file import FULL, NOW, history
 from webhook.errors import UsageError
 from webhook.usage import loader
@@ -35,7 +35,7 @@ main()
 """
 
 
-def loaded(asked: UsageRequest) -> LoadedUsage:
+def run_loader(asked: UsageRequest) -> LoadedUsage:
     """The loaded usage."""
     return asyncio.run(load_usage(asked))
 
@@ -45,7 +45,7 @@ def test_worker_gives_the_same_estimate(tmp_path: Path) -> None:
     histories = [FULL, *(history(workload=f"Job/{i}", pod=f"p{i}") for i in range(450))]
     write_record(tmp_path / "use.json.gz", UsageRecord(histories, NOW))
 
-    found = loaded(UsageRequest(file=str(tmp_path / "use.json.gz")))
+    found = run_loader(UsageRequest(file=str(tmp_path / "use.json.gz")))
 
     assert found == LoadedUsage(estimate_usage(histories, NOW), NOW, 451, ())
 
@@ -54,23 +54,23 @@ def test_pod_with_several_containers_counts_once(tmp_path: Path) -> None:
     each = [history(container=name, pod=pod, namespace=space) for name in "abc" for pod in "xy" for space in ("m", "n")]
     write_record(tmp_path / "use.json", UsageRecord(each, NOW))
 
-    assert loaded(UsageRequest(file=str(tmp_path / "use.json"))).pods == 4
+    assert run_loader(UsageRequest(file=str(tmp_path / "use.json"))).pods == 4
 
 
 def test_file_error_is_reported(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="none: cannot be read"):
-        loaded(UsageRequest(file=str(tmp_path / "none")))
+        run_loader(UsageRequest(file=str(tmp_path / "none")))
 
 
 def test_prometheus_error_is_reported() -> None:
-    with serving(says("<html>", "text/html")) as url, pytest.raises(UsageError, match="found text/html"):
-        loaded(UsageRequest(PrometheusSource(url)))
+    with serve_answer(says("<html>", "text/html")) as url, pytest.raises(UsageError, match="found text/html"):
+        run_loader(UsageRequest(PrometheusSource(url)))
 
 
 def test_load_has_a_deadline() -> None:
     begin = time.monotonic()
-    with serving(hostile_servers.never) as url, pytest.raises(UsageError, match="not loaded within 1 s"):
-        loaded(UsageRequest(PrometheusSource(url, seconds=1.0)))
+    with serve_answer(hostile_servers.never) as url, pytest.raises(UsageError, match="not loaded within 1 s"):
+        run_loader(UsageRequest(PrometheusSource(url, seconds=1.0)))
 
     assert time.monotonic() - begin < 30
 
@@ -79,7 +79,7 @@ def test_early_exit_of_the_worker_is_reported(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(loader, "WORKER_MODULE", "webhook.usage.nowhere")
 
     with pytest.raises(UsageError, match=r"ended early \(exit code 1\): .*No module named webhook"):
-        loaded(UsageRequest(file="any"))
+        run_loader(UsageRequest(file="any"))
 
 
 def test_stderr_of_the_worker_is_shortened(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -88,7 +88,7 @@ def test_stderr_of_the_worker_is_shortened(monkeypatch: pytest.MonkeyPatch, tmp_
     monkeypatch.setattr(loader, "WORKER_MODULE", "dying")
 
     with pytest.raises(UsageError, match=r"\(exit code 7\): .*a word too many") as caught:
-        loaded(UsageRequest(file="any"))
+        run_loader(UsageRequest(file="any"))
 
     assert len(str(caught.value)) < 500
     assert "not the last line" not in str(caught.value)
@@ -101,7 +101,7 @@ def test_inherited_memory_limit_is_respected(monkeypatch: pytest.MonkeyPatch, tm
     monkeypatch.setattr(loader, "WORKER_MODULE", "cramped")
     write_record(tmp_path / "use.json", UsageRecord([FULL], NOW))
 
-    assert loaded(UsageRequest(file=str(tmp_path / "use.json"))).pods == 1
+    assert run_loader(UsageRequest(file=str(tmp_path / "use.json"))).pods == 1
 
 
 def test_invalid_request_is_reported() -> None:
@@ -130,7 +130,7 @@ def test_invalid_frames_are_reported(said: bytes, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(loader, "WORKER_MODULE", "odd")
 
     with pytest.raises(UsageError, match="the usage worker sent"):
-        loaded(UsageRequest(file="any"))
+        run_loader(UsageRequest(file="any"))
 
 
 def test_oversized_view_is_rejected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -140,7 +140,7 @@ def test_oversized_view_is_rejected(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     )
 
     with pytest.raises(UsageError, match="the usage view must have at most"):
-        loaded(UsageRequest(file=str(tmp_path / "use.json")))
+        run_loader(UsageRequest(file=str(tmp_path / "use.json")))
 
 
 def test_frames_are_small(tmp_path: Path) -> None:

@@ -14,8 +14,8 @@ from tests.cluster.polling import eventually
 from tests.server.site import Talk, encoded, http, post, review
 from tests.server.test_process import Process, running
 from tests.usage import hostile_servers
-from tests.usage.fleets import Use, dcgm, owned
-from tests.usage.hostile_servers import Answer, says, serving
+from tests.usage.fleets import Use, dcgm, owner_samples
+from tests.usage.hostile_servers import Answer, says, serve_answer
 from tests.usage.prometheus import PrometheusServer, now
 from webhook.cli.main import build_app_for
 
@@ -45,7 +45,7 @@ def pod() -> dict[str, Any]:
     return made
 
 
-def asked(process: Process, request: bytes) -> bytes:
+def send_request(process: Process, request: bytes) -> bytes:
     """The body of an answer."""
     talk = Talk(process.port)
     talk.send(request)
@@ -67,14 +67,14 @@ def logged(process: Process, event: str) -> dict[str, Any]:
 def patch(process: Process, namespace: str) -> list[dict[str, Any]]:
     """The patch of /mutate for that pod."""
     body = encoded(review(pod(), namespace=namespace))
-    response = json.loads(asked(process, post("/mutate", body)))["response"]
+    response = json.loads(send_request(process, post("/mutate", body)))["response"]
     assert response["allowed"]
     return json.loads(base64.b64decode(response["patch"])) if "patch" in response else []
 
 
 def usage_line(process: Process) -> str:
     """The usage line of /readyz?verbose."""
-    lines = asked(process, http("GET", "/readyz?verbose")).decode().splitlines()
+    lines = send_request(process, http("GET", "/readyz?verbose")).decode().splitlines()
     assert lines[-1] == "ready"
     return next(line for line in lines if "]usage" in line)
 
@@ -85,7 +85,9 @@ def watched(prometheus: PrometheusServer) -> str:
     pods = [f"serve-5d4f-{i}" for i in range(4)]
     gpus = dcgm([Use(name, [3000] * 12 * HOURS, engine=0.1, capacity=40_000, namespace="ml") for name in pods], end)
     chain = [("ReplicaSet", "serve-5d4f"), ("Deployment", "serve")]
-    return prometheus.feed({"dcgm": gpus, "ksm": [sample for name in pods for sample in owned(name, chain, end)]})
+    return prometheus.feed(
+        {"dcgm": gpus, "ksm": [sample for name in pods for sample in owner_samples(name, chain, end)]}
+    )
 
 
 def test_pod_is_sized_by_the_usage_of_its_workload(prometheus: PrometheusServer, tmp_path: Path) -> None:
@@ -116,7 +118,7 @@ def test_pod_is_sized_by_a_recorded_file(prometheus: PrometheusServer, tmp_path:
 
         assert usage_line(process).startswith("[+]usage 1 container of 4 pods, ")
         assert "NVIDIA-A100-SXM4-40GB-MIG-1g.5gb" in json.dumps(patch(process, "ml"))
-        metrics = asked(process, http("GET", "/metrics")).decode()
+        metrics = send_request(process, http("GET", "/metrics")).decode()
 
     assert 'rightslice_usage_loads_total{result="success"}' in metrics
     assert "rightslice_usage_age_seconds" in metrics
@@ -130,7 +132,7 @@ TROUBLES: dict[str, tuple[Answer, str]] = {
 
 @pytest.mark.parametrize(("answer", "word"), TROUBLES.values(), ids=TROUBLES)
 def test_reviews_are_answered_with_a_broken_prometheus(tmp_path: Path, answer: Answer, word: str) -> None:
-    with serving(answer) as url, running(tmp_path, *SERVE, "--prometheus", url) as process:
+    with serve_answer(answer) as url, running(tmp_path, *SERVE, "--prometheus", url) as process:
         assert patch(process, "ml") == []
         assert usage_line(process).startswith("[-]usage")
         told = logged(process, "usage not loaded")
@@ -141,7 +143,7 @@ def test_reviews_are_answered_with_a_broken_prometheus(tmp_path: Path, answer: A
 
 def test_reviews_are_answered_while_prometheus_hangs(tmp_path: Path) -> None:
     """A server that is stopped does not wait for it either."""
-    with serving(hostile_servers.never) as url, running(tmp_path, *SERVE, "--prometheus", url) as process:
+    with serve_answer(hostile_servers.never) as url, running(tmp_path, *SERVE, "--prometheus", url) as process:
         assert patch(process, "ml") == []
         assert usage_line(process) == "[-]usage not loaded yet"
         process.popen.terminate()

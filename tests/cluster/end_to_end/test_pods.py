@@ -13,7 +13,7 @@ from tests.cluster.client import Json, RefusedError
 from tests.cluster.installation import Installation
 from tests.cluster.polling import eventually
 from tests.cluster.recording_webhook import apply_admission_objects, serve_recording_webhook
-from tests.house.checkout import read
+from tests.house.checkout import read_checkout_file
 
 CARD, SLICE, HALF = "nvidia.com/gpu", "nvidia.com/mig-1g.10gb", "nvidia.com/mig-3g.40gb"
 TAINT = {"key": CARD, "operator": "Equal", "value": "present", "effect": "NoSchedule"}
@@ -48,13 +48,13 @@ def test_a_right_sized_pod_is_scheduled_on_a_mig_node_and_runs(site: Installatio
     assert json.loads(pod["metadata"]["annotations"]["rightslice.dev/decision"])["resource"] == SLICE
 
 
-SEEN = read("docs/install.md").partition("## What users see")[2].partition("\n## ")[0]
+SEEN = read_checkout_file("docs/install.md").partition("## What users see")[2].partition("\n## ")[0]
 SHOWN = dict(re.findall(r"^\$ kubectl apply -f (\S+)\n(.*?)^```", SEEN, re.MULTILINE | re.DOTALL))
 
 
 @pytest.mark.parametrize("file", sorted(SHOWN))
 def test_the_documented_output_is_shown(site: Installation, team: str, file: str) -> None:
-    manifest = read(file).replace("team-vision", team)
+    manifest = read_checkout_file(file).replace("team-vision", team)
 
     said = site.plane.kubectl("apply", "-f", "-", stdin=manifest, check=False)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.builders import Json
-from tests.engine.test_templates import read
+from tests.engine.test_templates import templates_of
 from tests.engine.test_templates_odd import manifests
 
 ELSEWHERE = ("serviceAccount", "serviceAccountName", "priorityClassName", "runtimeClassName", "nodeName")
@@ -29,7 +29,7 @@ def _pods_of(data: Json) -> Iterator[tuple[Json, Json]]:
     if data["kind"] == "Pod":
         yield data.get("metadata", {}), data["spec"]
         return
-    for template in read(data["apiVersion"].rpartition("/")[0], data["kind"], data):
+    for template in templates_of(data["apiVersion"].rpartition("/")[0], data["kind"], data):
         spec, whole = _at(data, template.spec_path), _at(data, template.path)
         if isinstance(spec, dict) and "containers" in spec:
             yield whole.get("metadata") or {}, spec
