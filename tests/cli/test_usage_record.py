@@ -172,7 +172,7 @@ def test_the_file_on_the_page_can_be_read(rightslice: Run, tmp_path: Path) -> No
 
 def test_the_page_names_every_field_of_the_file() -> None:
     page = read_page("docs/usage.md")
-    table = page.split("| field | what |")[1].split("\n\n")[0]
+    table = page.split("| field | meaning |")[1].split("\n\n")[0]
     names = {*(f".{name}" for name in fields(_RecordedContainer)), *fields(_RecordFile)}
     assert set(re.findall(r"`(\.?\w+)`", "".join(row.split("|")[1] for row in table.splitlines() if row))) == names
 
