@@ -40,7 +40,8 @@ def apply_injection(section: InjectionRules, mutation: PodMutation, context: Gpu
     """Add the hints of an injection section; report what was added and what could not be."""
     before = len(mutation.changed)
     violations: list[Violation] = []
-    if section.tolerations_auto or section.tolerations:
+    tolerations = section.tolerations_auto or section.tolerations
+    if tolerations and TOLERATIONS_WHITELIST not in context.namespace_annotations:
         _add_tolerations(section, mutation, context)
     if section.node_affinity or section.node_affinity_auto:
         violations += _add_node_affinity(section, mutation, context)
@@ -67,9 +68,6 @@ def report_additions(mode: PolicyMode, added: list[str]) -> Violation:
 
 
 def _add_tolerations(section: InjectionRules, mutation: PodMutation, context: GpuPodContext) -> None:
-    namespace = context.view.namespace(context.request.namespace)
-    if namespace is not None and TOLERATIONS_WHITELIST in namespace.metadata.annotations:
-        return
     present = (*mutation.pod.spec.tolerations, *mutation.tolerations)
     missing = [toleration for toleration in section.tolerations if not _is_covered(toleration, present)]
     if section.tolerations_auto:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
 import msgspec
@@ -82,6 +82,7 @@ class GpuPodContext(PodContext):
 
     Attributes:
         declared_need: The GPU need by the pod's annotations.
+        namespace_annotations: Annotations of the pod's namespace.
         feasible: The nodes it may run on, with tolerations that policies enforce.
         offers: The offers of the requested names, on nodes that selector and affinity allow.
         offer_nodes: Mask of the nodes of these offers.
@@ -92,6 +93,7 @@ class GpuPodContext(PodContext):
         "declared_need",
         "feasible",
         "mixes_whole_and_partial",
+        "namespace_annotations",
         "offer_nodes",
         "offers",
     )
@@ -107,8 +109,9 @@ class GpuPodContext(PodContext):
         limit_range_gpus: InjectedGpus = NO_INJECTED_GPUS,
     ) -> None:
         super().__init__(request, pod, gpu_requests, policies, view, usage, limit_range_gpus)
-        fleet, additions = view.fleet, policies.additions
+        fleet, additions, namespace = view.fleet, policies.additions, view.namespace(request.namespace)
         self.declared_need = declared_need_of(pod)
+        self.namespace_annotations: Mapping[str, str] = namespace.metadata.annotations if namespace else {}
         self.feasible = FeasibleNodes(view, pod, additions.tolerations, tolerate_gpu_taints=additions.gpu_taints)
         nodes = self.feasible.selected
         self.offers, self.offer_nodes = fleet.offers_on_nodes(gpu_requests.totals, nodes)
