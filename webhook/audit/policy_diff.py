@@ -45,7 +45,7 @@ class PodPolicyDiff(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def differs(self) -> bool:
-        """Whether anything differs."""
+        """True if anything differs."""
         return any(getattr(self, kind) for kind in CHANGE_KINDS)
 
 

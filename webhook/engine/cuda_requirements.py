@@ -186,7 +186,7 @@ def _plausible_version(number: Version) -> Version:
 
 
 class DriverFit(Enum):
-    """Whether a driver satisfies a CUDA requirement.
+    """Return True if a driver satisfies a CUDA requirement.
 
     * FITS: the driver is as new as the toolkit, or a written alternative holds.
     * COMPATIBLE: it runs by minor-version compatibility; run-time compilation (PTX) and new calls may fail.
@@ -205,7 +205,7 @@ _DATA_CENTER_BRANDS = frozenset({"tesla", "nvidia"})
 
 
 def is_data_center_gpu(offer: GpuOffer | NodeHardware) -> bool:
-    """Does NVIDIA support forward compatibility for the product without further conditions?"""
+    """Return True if NVIDIA supports forward compatibility for the product unconditionally."""
     name = offer.product.lower()
     return bool(name) and not any(brand in name for brand in _OTHER_BRANDS)
 

@@ -248,7 +248,7 @@ def _container_amount(pod: Pod, path: FieldPath) -> int:
 
 
 def _moves_further_outside(code: str, before: int, after: int) -> bool:
-    """Does an amount that violates a limit move further from it, or violate it only now?"""
+    """Return True if a violating amount moves further from its limit, or violates it only now."""
     if code == "GPU-L103":
         return after > before
     if code == "GPU-L101":

@@ -27,7 +27,7 @@ class AssumedUsage(NamedTuple):
 
 
 def is_gpu_taint(key: str, value: str) -> bool:
-    """Does a taint only mark a node with GPUs?
+    """Return True if a taint only marks a node with GPUs.
 
     The taints of NVIDIA's stack and sku=gpu of AKS do. Any other taint reserves a node and is never tolerated on
     behalf of a pod.

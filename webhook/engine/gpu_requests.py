@@ -48,7 +48,7 @@ class PodGpuRequests(msgspec.Struct, frozen=True, gc=False):
     max_count: int = 0
 
     def includes(self, path: FieldPath, resource: str) -> bool:
-        """Does a container request a resource?"""
+        """Return True if a container requests a resource."""
         return any(one.path == path and one.resource.name == resource for one in self.requests)
 
     def requesting_containers(self) -> dict[FieldPath, Container]:

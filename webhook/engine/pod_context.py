@@ -194,7 +194,7 @@ def build_context(
 
 
 def is_mirror_pod(pod: Pod) -> bool:
-    """Does a pod mirror a static pod of a node? No kubelet runs a mirror that another client created."""
+    """Return True for the mirror of a static pod. No kubelet runs a mirror that another client created."""
     return MIRROR_ANNOTATION in pod.metadata.annotations
 
 

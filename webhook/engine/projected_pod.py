@@ -104,7 +104,7 @@ def _project_pod(context: GpuPodContext, additions: PodAdditions) -> Pod:
 
 
 def fits_with_defaults(context: GpuPodContext, required: Sequence[NodeSelectorRequirement]) -> bool:
-    """Does a pod that keeps its size still fit with the default requests of policies?
+    """Return True if a pod that keeps its size still fits with the default requests of policies.
 
     A pod that could run now must be able to run now with them; any other must fit on an empty node. Where no node for
     the pod is known, nothing is added.

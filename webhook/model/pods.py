@@ -248,7 +248,7 @@ class Pod(ApiStruct, frozen=True):
 
     @property
     def is_stored(self) -> bool:
-        """Whether it is as it will be stored: it has its uid, which the API server sets after all mutating webhooks."""
+        """True once the pod has its uid, which the API server sets after all mutating webhooks."""
         return bool(self.metadata.uid)
 
 

@@ -101,7 +101,7 @@ class GpuTopology(msgspec.Struct, frozen=True):
 
     @property
     def is_symmetric(self) -> bool:
-        """Whether each GPU reports links to every GPU that reports links to it."""
+        """True if each GPU reports links to every GPU that reports links to it."""
         return all(
             bool(self.nvlinks[i][j]) == bool(self.nvlinks[j][i]) for i in range(self.gpu_count) for j in range(i)
         )

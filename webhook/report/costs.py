@@ -38,7 +38,7 @@ class GpuCost(msgspec.Struct, frozen=True):
 
     @property
     def has_no_price(self) -> bool:
-        """Whether there are GPUs, and none of them has a price."""
+        """True if there are GPUs, and none of them has a price."""
         return 0 < self.milli <= self.unpriced_milli
 
 

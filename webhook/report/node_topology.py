@@ -49,10 +49,10 @@ def node_lines(cluster: SchedulingSnapshot, node: int, pods: Sequence[NodePodGpu
         TopologyConfidence.ASSUMED: ["Links assumed from the product; no agent reports them."],
     }
     note = notes.get(topology.confidence, ["It is unknown how these GPUs are linked."])
-    return [*_link_matrix(topology, "STATE", states), *partitions, *note, *map(_pod_gpus_line, pods)]
+    return [*_link_matrix_lines(topology, "STATE", states), *partitions, *note, *map(_pod_gpus_line, pods)]
 
 
-def _link_matrix(topology: GpuTopology, header: str = "", cells: Sequence[str] = ()) -> list[str]:
+def _link_matrix_lines(topology: GpuTopology, header: str = "", cells: Sequence[str] = ()) -> list[str]:
     """Return the links between all GPUs and their NUMA nodes, with a last column of one's own."""
     gpus = range(topology.gpu_count)
     rows = [
@@ -181,7 +181,7 @@ GPU_SETS = Table[GpuSet](
 
 def machine_topology_lines(topology: GpuTopology) -> list[str]:
     """Return the links of every GPU, then a row for each size of pod."""
-    return [*_link_matrix(topology), "", *GPU_SETS.to_lines(gpu_sets_by_size(topology))]
+    return [*_link_matrix_lines(topology), "", *GPU_SETS.to_lines(gpu_sets_by_size(topology))]
 
 
 def machine_topology_document(topology: GpuTopology) -> dict[str, Any]:

@@ -29,7 +29,7 @@ class PodAllocation(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def on_missing_node(self) -> bool:
-        """Whether it requests GPUs on a node that does not exist or has none."""
+        """True if it requests GPUs on a node that does not exist or has none."""
         return bool(self.pod.node and self.pod.decision.gpu_milli_before and not self.node_exists)
 
     @property
@@ -118,7 +118,7 @@ class WorkloadReport(msgspec.Struct, frozen=True):
 
     @property
     def touches_gpus(self) -> bool:
-        """Whether the workload has anything to do with GPUs."""
+        """True if the workload requests GPUs, or has usage, findings or exemptions."""
         return bool(self.usages or self.findings or self.exemptions or self.gpu_milli_before)
 
 

@@ -57,7 +57,7 @@ class LastLoaded(NamedTuple):
 
 
 class UnusedReason(NamedTuple):
-    """Why the current version of an object is not used: a condition reason and a message."""
+    """The condition reason and message of an object whose current version is not used."""
 
     reason: str
     message: str

@@ -55,12 +55,12 @@ class DemoResult(msgspec.Struct, frozen=True):
 
     @property
     def is_pod(self) -> bool:
-        """Whether it is a pod; for a workload there are only warnings about its pods."""
+        """True for a pod; for a workload there are only warnings about its pods."""
         return self.result.kind == "Pod"
 
     @property
     def is_changed(self) -> bool:
-        """Whether the server changed it."""
+        """True if the server changed it."""
         return self.patched != self.result.stored
 
 
