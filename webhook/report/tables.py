@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from io import StringIO
 from typing import Any, Generic, TypeVar
 
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from webhook.report.text import Paint, TextStyle, align_columns, format_gpus, sanitize, without_style
 
@@ -107,18 +107,11 @@ class Table(Generic[Row]):
     def to_html(self, rows: Iterable[Row], name: str = "") -> Markup:
         """Return an HTML table whose headers sort it."""
         columns = [column for column in self.columns if column.header and column.html]
-        headers = Markup("").join(
-            Markup('<th{}><button type="button">{}</button></th>').format(
-                Markup(' class="n"') if column.numeric else "", column.header
-            )
-            for column in columns
-        )
-        body = Markup("\n").join(
-            Markup("<tr>{}</tr>").format(Markup("").join(_html_cell(column, row) for column in columns)) for row in rows
-        )
-        return Markup(
-            '<div class="scroll"><table{}><thead><tr>{}</tr></thead><tbody>\n{}</tbody></table></div>'
-        ).format(Markup(' id="{}"').format(name) if name else "", headers, body)
+        table_id = f' id="{escape(name)}"' if name else ""
+        headers = "".join(map(_html_header, columns))
+        body = "\n".join(f"<tr>{''.join(_html_cell(column, row) for column in columns)}</tr>" for row in rows)
+        table = f"<table{table_id}><thead><tr>{headers}</tr></thead><tbody>\n{body}</tbody></table>"
+        return Markup(f'<div class="scroll">{table}</div>')  # noqa: S704 - every value in it is escaped
 
 
 def _csv_cell(value: object) -> str:
@@ -130,11 +123,18 @@ def _csv_cell(value: object) -> str:
     return f"'{text}" if isinstance(value, str) and text.startswith(FORMULA_STARTS) else text
 
 
-def _html_cell(column: Column[Row], row: Row) -> Markup:
+def _html_header(column: Column[Any]) -> str:
+    attributes = ' class="n"' if column.numeric else ""
+    return f'<th{attributes}><button type="button">{escape(column.header)}</button></th>'
+
+
+def _html_cell(column: Column[Row], row: Row) -> str:
+    """Return one cell. `Markup.format` would take five times as long as plain strings."""
     classes = " ".join(filter(None, ("n" if column.numeric else "", column.css(row) if column.css else "")))
-    attributes = Markup(' class="{}"').format(classes) if classes else Markup("")
+    attributes = f' class="{escape(classes)}"' if classes else ""
     if column.numeric:
-        attributes += Markup(' data-v="{}"').format(column.value(row))
+        attributes += f' data-v="{escape(column.value(row))}"'
     text = column.text(row)
-    content = Markup(" ").join(map(Markup("<code>{}</code>").format, re.split(r"[ ,]+", text))) if column.code else text
-    return Markup("<td{}>{}</td>").format(attributes, content)
+    words = re.split(r"[ ,]+", text) if column.code else ()
+    content = " ".join(f"<code>{escape(word)}</code>" for word in words) if column.code else escape(text)
+    return f"<td{attributes}>{content}</td>"
