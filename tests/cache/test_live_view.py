@@ -407,7 +407,7 @@ async def test_changes_that_failed_to_apply_are_applied_next_time(
             await (here.live.publish() if began.done() else began)
     await here.live.publish()
     (offer,) = here.view.fleet.offers
-    assert (here.view.current, len(here.view.fleet.nodes)) == (True, 3 if during == "an index" else 2)
+    assert (here.view.stale, len(here.view.fleet.nodes)) == (False, 3 if during == "an index" else 2)
     assert (here.view.free_units(offer, 0b11), here.view.assumed_pods) == (8 - 1, ())
     assert here.view.namespace("team")
     assert here.view.quotas("team")
@@ -428,11 +428,11 @@ async def test_assumed_pods_keep_their_nodes_when_nodes_change() -> None:
 async def test_stale_view_stays_stale_in_new_views() -> None:
     here = site()
     await here.live.publish()
-    assert here.view.current
-    here.holder.view = here.view.with_currency(current=False)
+    assert not here.view.stale
+    here.holder.view = here.view.with_staleness(stale=True)
     here.write("nodes", "list", node("a"))
     await here.live.publish()
-    assert not here.view.current
+    assert here.view.stale
     assert len(here.view.fleet.nodes) == 1
 
 

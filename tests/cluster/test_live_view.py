@@ -86,7 +86,7 @@ async def follow_cluster(plane: Plane) -> AsyncIterator[ViewHolder]:
 async def test_kubectl_changes_are_visible_within_two_seconds(plane: Plane, nodes: list[str], namespace: str) -> None:
     async with follow_cluster(plane) as site:
         view = site.view
-        assert (view.complete, view.current) == (True, True)
+        assert (view.complete, view.stale) == (True, False)
         assert {node.name for node in view.fleet.nodes} >= set(nodes)
         assert view.namespace(namespace) is not None
         assert view.namespace("nowhere") is None
@@ -151,7 +151,7 @@ async def test_the_view_is_correct_after_an_api_server_restart(plane: Plane, nam
         await run_blocking(plane.apiserver.start)
         await run_blocking(plane.kubectl, "create", "quota", "after", f"--hard=requests.{GPU}=4", "-n", namespace)
         await until(lambda: site.view.quotas(namespace))
-        assert site.view.current
+        assert not site.view.stale
 
 
 async def test_an_unconfirmed_view_is_reported_as_stale(
@@ -160,14 +160,14 @@ async def test_an_unconfirmed_view_is_reported_as_stale(
     monkeypatch.setattr(informers, "STALE_SECONDS", 6.0)
     monkeypatch.setattr(reflector, "WATCH_SECONDS", 2)  # an idle kind is confirmed when its watch ends
     async with follow_cluster(plane) as site:
-        await until(lambda: site.view.current)
+        await until(lambda: not site.view.stale)
         await run_blocking(plane.apiserver.kill)
-        await until(lambda: not site.view.current)
+        await until(lambda: site.view.stale)
         assert site.following.ready, "readiness stays: guards go on"
         assert site.following.age > 6.0
         assert site.view.namespace(namespace) is not None
         await run_blocking(plane.apiserver.start)
-        await until(lambda: site.view.current, within=60)
+        await until(lambda: not site.view.stale, within=60)
 
 
 DEFINITION: Json = {

@@ -190,9 +190,9 @@ def test_an_owner_that_does_not_control_the_pod_counts() -> None:
 
 def test_a_stale_view_invalidates_the_cache() -> None:
     memory, request = DecisionCache(), request_of(renamed(1))
-    for current in (True, False, True):
-        outcome = memory.decide(request, SIZING, VIEW.with_currency(current=current), NO_USAGE, NOW).outcome
-        assert isinstance(outcome, OfferChoice) if current else outcome == KeepRequest(KeepReason.STALE_VIEW)
+    for stale in (False, True, False):
+        outcome = memory.decide(request, SIZING, VIEW.with_staleness(stale=stale), NO_USAGE, NOW).outcome
+        assert outcome == KeepRequest(KeepReason.STALE_VIEW) if stale else isinstance(outcome, OfferChoice)
 
 
 def test_an_exemption_ends_in_time() -> None:

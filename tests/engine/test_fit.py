@@ -636,7 +636,7 @@ def test_a_policy_in_audit_mode_changes_nothing_and_reports() -> None:
 
 
 def test_a_view_too_old_to_be_sure_shrinks_nothing() -> None:
-    view = ClusterView(view_of(*NODES).fleet, current=False)
+    view = ClusterView(view_of(*NODES).fleet, stale=True)
     assert ask(small(), SIZING, view=view).outcome == KeepRequest(KeepReason.STALE_VIEW)
 
 

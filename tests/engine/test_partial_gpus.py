@@ -108,7 +108,7 @@ def test_requirements_of_other_policies_are_considered_first() -> None:
 
 
 def test_nothing_is_required_by_a_view_that_is_too_old() -> None:
-    view = view_of(make_namespace("team"), *CLUSTER).with_currency(current=False)
+    view = view_of(make_namespace("team"), *CLUSTER).with_staleness(stale=True)
     assert ask(make_pod().gpus(4), AUTO, view=view).patch == ()
 
 

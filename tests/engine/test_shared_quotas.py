@@ -175,7 +175,7 @@ def test_a_pod_that_will_be_right_sized_is_charged_for_its_slice() -> None:
 
 
 def test_a_stale_view_is_reported() -> None:
-    view = view_of(*WORLD).with_currency(current=False)
+    view = view_of(*WORLD).with_staleness(stale=True)
     assert codes(ask(TWO, shared(9000), view=view)) == ["enforce GPU-Q304"]
     assert codes(ask(make_pod().gpus(2).namespace("sales"), shared(0), view=view)) == []
 

@@ -65,7 +65,7 @@ def test_with_a_view_and_no_policies_yet_it_evaluates_nothing() -> None:
 def test_a_stale_view_is_reported_and_the_server_stays_ready() -> None:
     followed = Cluster(ready=True, age=75.4)
     followed.states[1].synced, followed.states[1].error = True, "GET /api/v1/pods: 403 Forbidden: no\nmore"
-    old = ClusterView(Fleet(()), namespaces=TEAM, complete=True, current=False)
+    old = ClusterView(Fleet(()), namespaces=TEAM, complete=True, stale=True)
     with serve_site(nothing, world=world(followed, old)) as site:
         status, lines = ready_page(site)
         assert status == 200

@@ -1,6 +1,6 @@
 """Watch a live cluster: reflectors and their stores, the tasks that supervise them, and the staleness of the view.
 
-`ClusterInformers` marks the view stale (`current=False`) after `STALE_SECONDS` without contact to the API server. The
+`ClusterInformers` marks the view stale (`stale`) after `STALE_SECONDS` without contact to the API server. The
 engine then right-sizes nothing (`webhook.engine.fit`), and cannot check shared quotas (`webhook.engine.quota`).
 """
 
@@ -71,7 +71,7 @@ def exception_resource(namespace: str) -> WatchedResource[dict[str, Any]]:
 
 def empty_view() -> ClusterView:
     """Return the view before the first list: it knows no namespace, so nothing is evaluated by it."""
-    return ClusterView(Fleet(()), complete=True, current=False)
+    return ClusterView(Fleet(()), complete=True, stale=True)
 
 
 class ReflectorGroup:
@@ -188,8 +188,8 @@ class ClusterInformers:
         while True:
             await asyncio.sleep(AGE_CHECK_SECONDS)
             if self._publisher.has_view:
-                current = self.age <= STALE_SECONDS and not self._publisher.failing
-                view = self._holder.view.with_currency(current=current)
+                stale = self.age > STALE_SECONDS or self._publisher.failing
+                view = self._holder.view.with_staleness(stale=stale)
                 self._holder.view = view.without_reservations_before(self._pods.last_contact - UNSEEN_POD_SECONDS)
 
     async def _deliver_policies(self, policies_changed: Callable[[], Awaitable[None]]) -> None:

@@ -149,7 +149,7 @@ class ViewPublisher:
         before = self._holder.view
         if built is self._built:
             return before
-        return built.view.with_pending_of(before).with_currency(current=before.current or self._built is None)
+        return built.view.with_pending_of(before).with_staleness(stale=before.stale and self._built is not None)
 
     def _is_fleet_due(self) -> bool:
         return asyncio.get_running_loop().time() >= self._built_at + self._fleet_seconds

@@ -49,7 +49,7 @@ def choose_offer(context: PodContext, need: GpuNeed | KeepRequest) -> OfferChoic
     constraint = "" if right_sizing.rule.wait_when_full else next(unmodelled_constraints(feasible.pod), "")
     if constraint:
         return KeepRequest(KeepReason.UNMODELLED_CONSTRAINT, constraint)
-    if not context.view.current:
+    if context.view.stale:
         return KeepRequest(KeepReason.STALE_VIEW)
     choice = _smallest_choice(context, need, right_sizing, feasible)
     return choice if isinstance(choice, OfferChoice) else _choice_by_second_pass(context, need, right_sizing, choice)

@@ -177,7 +177,7 @@ def exclude_partitioned(context: GpuPodContext, mode: PolicyMode) -> tuple[NodeS
         products = tuple(
             sorted({each.product for each in partial if each.memory_mib and each.memory_mib < (need or 0)})
         )
-    if not products or exclusion_reason(context) is not None or not context.view.current:
+    if not products or exclusion_reason(context) is not None or context.view.stale:
         return ()
     rule, feasible = NodeSelectorRequirement(PRODUCT_LABEL, "NotIn", products), project_feasible_nodes(context, mode)
     nodes = feasible.nodes & feasible.matching_nodes((rule,))

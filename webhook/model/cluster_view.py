@@ -59,7 +59,7 @@ class ClusterView:
         fleet: Nodes and offers.
         complete: True for a live view: a namespace that is not in it does not exist. Namespaces missing from a snapshot
             count as having no labels but their name.
-        current: False if the view is too old to rely on what is free: nothing is right-sized.
+        stale: True if the view is too old to rely on what is free: nothing is right-sized.
         before: The nodes before their last change; None if they have not changed.
         classes: The DeviceClasses.
     """
@@ -68,7 +68,7 @@ class ClusterView:
     fleet: Fleet
     before: Fleet | None
     complete: bool
-    current: bool
+    stale: bool
 
     def __init__(
         self,
@@ -83,7 +83,7 @@ class ClusterView:
         pods: PodSummaries | None = None,
         assumed: Iterable[AssumedPod] = (),
         complete: bool = False,
-        current: bool = True,
+        stale: bool = False,
     ) -> None:
         """Index the parts.
 
@@ -98,9 +98,9 @@ class ClusterView:
             pods: Pods that have not ended, by namespace and name.
             assumed: Pods admitted a moment ago.
             complete: See the class.
-            current: See the class.
+            stale: See the class.
         """
-        self.fleet, self.complete, self.current, self.before = fleet, complete, current, None
+        self.fleet, self.complete, self.stale, self.before = fleet, complete, stale, None
         self._namespaces = {name: _with_name_label(name, found) for name, found in (namespaces or {}).items()}
         self._limit_ranges = {name: _sort_by_name(found) for name, found in (limit_ranges or {}).items()}
         self._limited = {name: _limited_resources(found) for name, found in self._limit_ranges.items()}
@@ -201,7 +201,7 @@ class ClusterView:
     def namespace_state(self, namespace: str) -> tuple[object, ...]:
         """Return everything that decides about pods of one namespace: equal values mean that nothing has changed."""
         namespaced = (self.namespace(namespace), self.limit_ranges(namespace), self.quotas(namespace))
-        return (self.complete, self.current, *namespaced, self.claim_context(namespace))
+        return (self.complete, self.stale, *namespaced, self.claim_context(namespace))
 
     def free_units(self, offer: GpuOffer, nodes: int) -> int:
         """Return the free units of an offer on the nodes of a mask, minus those of assumed pods."""
@@ -298,9 +298,9 @@ class ClusterView:
     def _with_assumed_pods(self, assumed_pods: AssumedPods) -> ClusterView:
         return self if assumed_pods is self._assumed else self._copy_with(_assumed=assumed_pods)
 
-    def with_currency(self, *, current: bool) -> ClusterView:
-        """Return the view as current or not."""
-        return self if current == self.current else self._copy_with(current=current)
+    def with_staleness(self, *, stale: bool) -> ClusterView:
+        """Return the view marked as stale or not."""
+        return self if stale == self.stale else self._copy_with(stale=stale)
 
     def with_free(self, changes: Mapping[int, tuple[FreeResources, FreeResources]]) -> ClusterView:
         """Return the view after free resources changed on some nodes; the cost depends on the number of changes.

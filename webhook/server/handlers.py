@@ -209,7 +209,7 @@ class AdmissionHealth:
             return [HealthCheck("cluster", ok=True, message=nodes)]
         if not cluster.ready:
             return [HealthCheck("cluster", ok=False, message="not known yet"), *map(watch_check, cluster.states)]
-        stale = "" if view.current else ": stale, right-sizing is off"
+        stale = ": stale, right-sizing is off" if view.stale else ""
         message = f"{nodes}, confirmed {cluster.age:.0f} s ago{stale}"
         return [HealthCheck("cluster", ok=True, message=message), *map(watch_check, cluster.states)]
 

@@ -48,7 +48,7 @@ def shared_quota_violations(
         milli = quota.pool.counted_milli(weight) if quota.pool.includes_namespace(namespace, labels) else 0
         if not milli:
             continue
-        if not view.current:
+        if view.stale:
             message = f"quota {quota.name} cannot be checked: the view of the cluster's pods is not current"
             yield Violation("GPU-Q304", ("spec",), message, "Create the pod again later.")
         elif not view.fits_pool(quota.pool, milli, quota.gpu_milli, pod.metadata.uid):
