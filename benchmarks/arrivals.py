@@ -46,7 +46,7 @@ def fill(player: Simulator, order: Sequence[PodDemand]) -> dict[int, float]:
         Percent of the cluster's GPUs that are allocated, by percent that have been asked for: the mean over the
         arrivals that round to it.
     """
-    capacity = player.site.total_milli
+    capacity = player.capacity.total_milli
     asked = allocated = 0
     seen: defaultdict[int, list[float]] = defaultdict(list)
     for need in order:

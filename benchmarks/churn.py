@@ -96,7 +96,7 @@ class Cluster:
         self._waiting: dict[PodDemand, deque[tuple[int, Pod]]] = {}
         self._number = 0
         self._now = 0.0
-        self._free = player.site.total_milli
+        self._free = player.capacity.total_milli
         self.waiting = self._asked = 0
         self.idle = self.queued = self.asked = 0.0
         self.measured = self.waited = 0
@@ -149,7 +149,7 @@ class Cluster:
         """The need of the pod that has waited longest of those that fit on a node where room has appeared."""
         if not self._waiting:
             return None
-        rooms, model = self._player.score_table.free, self._player.site.nodes[node].model
+        rooms, model = self._player.score_table.free, self._player.capacity.nodes[node].model
         cpu, memory, gpus = int(rooms.cpu[node]), int(rooms.memory[node]), rooms.gpus[node].tolist()
         fitting = (
             need
@@ -189,15 +189,17 @@ class How(NamedTuple):
 AS_IT_IS = How()
 
 
-def run(known: Traces, pods: str, load: int, policy: ScoringStrategy, seed: int, how: How = AS_IT_IS) -> Churn:
+def run(known: Traces, pods: str, load: int, strategy: ScoringStrategy, seed: int, how: How = AS_IT_IS) -> Churn:
     """Run one list at one load under one strategy."""
     rng = np.random.default_rng(seed)
     needs = known.lists[pods]
     coming = stream(needs, known.site.total_milli, load, rng)
     if how.compiled:
-        return compiled(World(known.site, needs, policy, fixed=how.fixed), coming, seed)
+        return compiled(World(known.site, needs, strategy, fixed=how.fixed), coming, seed)
     order = np.arange(len(known.site.nodes)) if how.fixed else None
-    cluster = Cluster(Simulator(known.site, policy, rng, None if how.learnt else mix_from_demands(needs), order=order))
+    cluster = Cluster(
+        Simulator(known.site, strategy, rng, None if how.learnt else mix_from_demands(needs), order=order)
+    )
     for pod in coming:
         cluster.arrive(pod)
         if cluster.waiting > ENOUGH:
@@ -230,10 +232,12 @@ def differences(known: Traces, load: int, seed: int) -> list[str]:
     """
     small = part_of(known, SMALL)
     found = []
-    for pods, policy in product(known.lists, set(ScoringStrategy) - {ScoringStrategy.FGD}):
-        ours, theirs = (run(small, pods, load, policy, seed, How(fixed=True, compiled=each)) for each in (False, True))
+    for pods, strategy in product(known.lists, set(ScoringStrategy) - {ScoringStrategy.FGD}):
+        ours, theirs = (
+            run(small, pods, load, strategy, seed, How(fixed=True, compiled=each)) for each in (False, True)
+        )
         if not np.allclose(ours, theirs, rtol=1e-6):
-            found.append(f"{pods}, {policy}: the product comes to {ours}, its compiled copy to {theirs}")
+            found.append(f"{pods}, {strategy}: the product comes to {ours}, its compiled copy to {theirs}")
     return found
 
 

@@ -38,7 +38,7 @@ AT = (95, 100, 130)
 class Way(NamedTuple):
     """A strategy with its options."""
 
-    policy: ScoringStrategy
+    strategy: ScoringStrategy
     learnt: bool = False
     fixed: bool = False
 
@@ -68,7 +68,7 @@ def play(known: Traces, pods: str, way: str, seed: int) -> Run:
     how, needs, rng = WAYS[way], known.lists[pods], np.random.default_rng(seed)
     order = arrivals(needs, known.site.total_milli, rng)
     ranks = rng.permutation(len(known.site.nodes)) if how.fixed else None
-    player = Simulator(known.site, how.policy, rng, None if how.learnt else mix_from_demands(needs), order=ranks)
+    player = Simulator(known.site, how.strategy, rng, None if how.learnt else mix_from_demands(needs), order=ranks)
     start = time.thread_time()
     at = fill(player, order)
     return Run(pods, way, seed, at, 1000 * (time.thread_time() - start) / len(order))

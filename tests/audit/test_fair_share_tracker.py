@@ -57,7 +57,10 @@ def of(namespace: str, **labels: str) -> Pod:
 def cluster() -> SchedulerState:
     """An extender that scores as the stock scheduler, which prefers empty nodes."""
     return stand(
-        gpu_node("empty", 8, H100), gpu_node("used", 8, H100), running_pod("greedy", 4), policy=ScoringStrategy.DEFAULT
+        gpu_node("empty", 8, H100),
+        gpu_node("used", 8, H100),
+        running_pod("greedy", 4),
+        strategy=ScoringStrategy.DEFAULT,
     )
 
 

@@ -64,7 +64,7 @@ def test_a_machine_shows_which_gpus_pods_of_each_size_would_get(rightslice: Run)
     told = orjson.loads(rightslice("capacity", "--links", "-", "-o", "json", stdin=text).out)
 
     assert [gpu["numaNode"] for gpu in told["gpus"]] == [0, 0, 0, 0, 1, 1, 1, 1]
-    assert [(one["allocated"], one["joined"]) for one in told["sets"][1:5]] == [
+    assert [(one["allocated"], one["nvlinkConnected"]) for one in told["sets"][1:5]] == [
         ([0, 3], True),
         ([0, 2, 3], True),
         ([0, 1, 2, 3], True),
@@ -80,7 +80,7 @@ def test_if_the_plugin_fails_no_gpus_are_allocated(rightslice: Run) -> None:
     told = orjson.loads(rightslice("capacity", "--links", "-", "-o", "json", stdin=text).out)
 
     assert [one.split(), two.split()] == [["1", "0", "-", "same"], ["2", "fails", "-", "0,1"]]
-    assert [(each["allocated"], each["joined"]) for each in told["sets"]] == [([0], True), ([], False)]
+    assert [(each["allocated"], each["nvlinkConnected"]) for each in told["sets"]] == [([0], True), ([], False)]
 
 
 def test_links_that_only_one_end_reports_in_full_are_links(rightslice: Run) -> None:

@@ -28,7 +28,7 @@ from webhook.certs.issuer import create_self_signed
 from webhook.manifests import scheduler_config
 from webhook.manifests.gpunode_crd import gpunode_crd
 from webhook.model.annotations import GANG_SIZE_ANNOTATION, TOPOLOGY_ANNOTATION
-from webhook.placement.nodes.filtering import NEVER_JOINED, NOT_JOINED
+from webhook.placement.nodes.filtering import NEVER_CONNECTED, NOT_CONNECTED
 
 MIG = "nvidia.com/mig-1g.10gb"
 SWITCHED = {(i, j): 18 for j in range(8) for i in range(j)}
@@ -78,7 +78,7 @@ def mig_objects(name: str, start: int, namespace: str) -> list[Json]:
 
 
 def domain(name: str, nodes: int) -> list[Json]:
-    """Nodes of four GPUs each that NVLink joins."""
+    """Nodes of four GPUs each that NVLink connects."""
     return [gpu_node(f"ext-{name}{i}", 4, "NVIDIA-GB200", **{"nvidia.com__gpu.clique": name}) for i in range(nodes)]
 
 
@@ -223,7 +223,7 @@ def test_a_real_scheduler_respects_nvlink_fragmentation_and_gangs(
 
     # What is required and not there waits, and says why; once a pair is free, it runs, whatever the report still says.
     site.create(strict, "ext-singles", "ext-halves")
-    assert NEVER_JOINED in eventually(lambda: site.waits("strict"), until=lambda said: NOT_JOINED in said)
+    assert NEVER_CONNECTED in eventually(lambda: site.waits("strict"), until=lambda said: NOT_CONNECTED in said)
     site.plane.api.delete(site.path("half-2"))
     assert site.node_in_the_end("strict", stirring="ext-singles") == "ext-halves"
 

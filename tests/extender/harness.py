@@ -23,10 +23,10 @@ from webhook.placement.fragmentation.strategies import ScoringStrategy
 KINDS: dict[str, Any] = {"Pod": ("pods", Pod), "Node": ("nodes", Node), "GPUNode": ("gpunodes", GPUNode)}
 
 
-def stand(*objects: Json, policy: ScoringStrategy = ScoringStrategy.TAB) -> SchedulerState:
+def stand(*objects: Json, strategy: ScoringStrategy = ScoringStrategy.TAB) -> SchedulerState:
     """A cluster of these objects, ready."""
     snapshot = collect_snapshot(RawObject(item, lambda _path: SourceLocation("test.yaml", 1, 1)) for item in objects)
-    state = SchedulerState(build_inventory(snapshot.objects), policy)
+    state = SchedulerState(build_inventory(snapshot.objects), strategy)
     asyncio.run(state.rebuild_index())
     return state
 

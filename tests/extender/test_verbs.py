@@ -12,7 +12,7 @@ from webhook.errors import ReviewError
 from webhook.extender.state import RESERVATION_SECONDS, SchedulerState
 from webhook.extender.verbs import UNKNOWN_NODE, handle_filter, handle_preempt, handle_prioritize
 from webhook.model.annotations import TOPOLOGY_ANNOTATION
-from webhook.placement.nodes.filtering import NEVER_JOINED, NOT_JOINED
+from webhook.placement.nodes.filtering import NEVER_CONNECTED, NOT_CONNECTED
 
 H100 = "NVIDIA-H100-80GB-HBM3"
 SINGLES = {(i, j): 0 for i in range(8) for j in range(i)}
@@ -104,8 +104,8 @@ def test_required_links_are_filtered_with_a_hint_about_eviction() -> None:
 
     assert filter_(state, strict(), "singles", "pairs", "torn") == {
         "NodeNames": ["pairs"],
-        "FailedNodes": {"torn": NOT_JOINED},
-        "FailedAndUnresolvableNodes": {"singles": NEVER_JOINED},
+        "FailedNodes": {"torn": NOT_CONNECTED},
+        "FailedAndUnresolvableNodes": {"singles": NEVER_CONNECTED},
         "Error": "",
     }
 
@@ -126,7 +126,7 @@ def test_two_pods_at_once_do_not_get_the_same_pair() -> None:
 
     assert first == {"a": 10, "b": 9}
     assert second == {"a": 0, "b": 10}
-    assert filter_(state, strict("third"), "a", "b")["FailedNodes"] == {"a": NOT_JOINED, "b": NOT_JOINED}
+    assert filter_(state, strict("third"), "a", "b")["FailedNodes"] == {"a": NOT_CONNECTED, "b": NOT_CONNECTED}
 
 
 @pytest.mark.parametrize("cut", [{}, {4: [("3g.40gb", 0, "")]}], ids=["no card is cut", "a card is cut"])
@@ -140,7 +140,7 @@ def test_reserved_and_new_gpus_are_taken_beside_mig_cards(
     write(state, running("second", "n", count=2))
 
     assert answers == [["n"], ["n"], []]
-    assert filter_(state, strict("fourth"), "n")["FailedNodes"] == {"n": NOT_JOINED}
+    assert filter_(state, strict("fourth"), "n")["FailedNodes"] == {"n": NOT_CONNECTED}
 
 
 def test_reservation_expires() -> None:
@@ -184,7 +184,7 @@ def test_gpus_of_a_new_pod_are_taken_before_the_report() -> None:
     assert filter_(state, strict(), "n")["NodeNames"] == ["n"]
     write(state, running("y", "n"), running("z", "n"))
 
-    assert filter_(state, strict(), "n")["FailedNodes"] == {"n": NOT_JOINED}
+    assert filter_(state, strict(), "n")["FailedNodes"] == {"n": NOT_CONNECTED}
 
 
 @pytest.mark.parametrize("seen", [True, False])
@@ -195,13 +195,13 @@ def test_unreported_pod_holds_the_devices_of_each_container(seen: bool) -> None:
     if not seen:
         scores(state, ones, "n")
 
-    assert filter_(state, strict(), "n")["FailedNodes"] == {"n": NOT_JOINED}
+    assert filter_(state, strict(), "n")["FailedNodes"] == {"n": NOT_CONNECTED}
 
 
 def test_withdrawn_gpus_are_not_used() -> None:
     torn = ailing(report("torn", 4, BRIDGED, {2: "team/a"}), 0, conditions=["XID 94: contained memory error"])
-    joined = {(i, j): 18 for j in range(8) for i in range(j)}
-    alone = ailing(report("alone", 8, joined, nvswitch=True), 0, nvlinkDegraded=True)
+    connected = {(i, j): 18 for j in range(8) for i in range(j)}
+    alone = ailing(report("alone", 8, connected, nvswitch=True), 0, nvlinkDegraded=True)
     state = stand(gpu_node("torn", 3), torn, gpu_node("alone", 7, H100), alone)
     write(state, running("a", "torn") | {"metadata": {"name": "a", "namespace": "team", "uid": "u-a"}})
 
@@ -223,7 +223,7 @@ def test_new_report_counts() -> None:
 
     write(state, report("n", 4, {}))
 
-    assert filter_(state, strict(), "n")["FailedAndUnresolvableNodes"] == {"n": NEVER_JOINED}
+    assert filter_(state, strict(), "n")["FailedAndUnresolvableNodes"] == {"n": NEVER_CONNECTED}
 
 
 def test_single_gpu_does_not_break_the_last_pair_for_the_scheduler() -> None:
@@ -242,7 +242,7 @@ def test_mig_pods_keep_space_for_3g_for_the_scheduler() -> None:
     assert scores(state, make_pod().asks(MIG, "1"), "torn", "low")["torn"] == 10
 
 
-def test_eviction_helps_only_if_it_joins_gpus() -> None:
+def test_eviction_helps_only_if_it_connects_gpus() -> None:
     held = {0: "team/a", 2: "team/b"}
     state = stand(*bridged("n", held), *singles())
     for name in "ab":
@@ -302,7 +302,7 @@ def test_eviction_helps_without_an_agent_if_enough_are_free() -> None:
         pod["metadata"]["uid"] = pod["metadata"]["name"]
     state = stand(gpu_node("dgx", 8, "Tesla-V100-SXM2-32GB"), *held)
 
-    assert filter_(state, strict(), "dgx")["FailedNodes"] == {"dgx": NOT_JOINED}
+    assert filter_(state, strict(), "dgx")["FailedNodes"] == {"dgx": NOT_CONNECTED}
     assert preempt(state, strict(), {"dgx": ["x0"]}) == []
     assert preempt(state, strict(), {"dgx": ["x0", "x1"]}) == ["dgx"]
 

@@ -15,7 +15,7 @@ from tests.placement.clusters import BRIDGED, gpu_node, order, placing, report
 from webhook.manifests.gpunode_crd import gpunode_schema
 from webhook.model.gpu_node import GPUNode
 from webhook.placement.devices import devices_from_report, find_report_error
-from webhook.placement.nodes.score_table import NodeStates, StateFigures
+from webhook.placement.nodes.score_table import NodeStates, StateStats
 from webhook.report.capacity import NodeCapacity, capacity_table, node_capacities
 
 PRODUCT = "NVIDIA-A100-SXM4-80GB"
@@ -90,14 +90,14 @@ def test_crd_has_the_same_bounds() -> None:
 def test_failing_state_counts_as_the_worst() -> None:
     faults: list[Exception] = []
     states = NodeStates([1, 0, 2])
-    figures = StateFigures(states, lambda key: (1 / key,), (-9.0,), faults)
+    stats = StateStats(states, lambda key: (1 / key,), (-9.0,), faults)
 
-    assert figures.by_node().tolist() == [[1.0], [-9.0], [0.5]]
-    assert figures.by_node().tolist() == [[1.0], [-9.0], [0.5]]
+    assert stats.by_node().tolist() == [[1.0], [-9.0], [0.5]]
+    assert stats.by_node().tolist() == [[1.0], [-9.0], [0.5]]
     assert [type(fault) for fault in faults] == [ZeroDivisionError]
 
     states.set(1, 4)
-    assert figures.by_node().tolist() == [[1.0], [0.25], [0.5]]
+    assert stats.by_node().tolist() == [[1.0], [0.25], [0.5]]
 
 
 @pytest.mark.parametrize("generation", [0, 6, 99, -1])

@@ -43,10 +43,10 @@ def test_allocation_is_the_mean_of_arrivals_that_round_to_a_percent() -> None:
     assert found[50] == pytest.approx(50, abs=0.5)
 
 
-@pytest.mark.parametrize("policy", [ScoringStrategy.TAB, ScoringStrategy.MOST_ALLOCATED])
-def test_churn_releases_everything(policy: ScoringStrategy) -> None:
+@pytest.mark.parametrize("strategy", [ScoringStrategy.TAB, ScoringStrategy.MOST_ALLOCATED])
+def test_churn_releases_everything(strategy: ScoringStrategy) -> None:
     rng = np.random.default_rng(1)
-    player = Simulator(MADE.site, policy, rng, mix_from_demands(NEEDS))
+    player = Simulator(MADE.site, strategy, rng, mix_from_demands(NEEDS))
     cluster = Cluster(player)
     coming = stream(NEEDS, MADE.site.total_milli, 95, rng)[:400]
     for pod in coming:

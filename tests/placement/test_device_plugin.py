@@ -1,4 +1,4 @@
-"""GPU allocation per container, and `nvlink=required`: NVLink joins the GPUs of each container by itself."""
+"""GPU allocation per container, and `nvlink=required`: NVLink connects the GPUs of each container by itself."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from webhook.model.annotations import TOPOLOGY_ANNOTATION
 from webhook.placement.nodes.device_plugin import (
     ContainerRequest,
     allocate_containers,
-    can_ever_join,
-    can_join,
+    can_ever_get_connected_gpus,
     count_held_gpus,
+    gets_connected_gpus,
 )
 from webhook.placement.nodes.filtering import filter_reasons
 from webhook.placement.nodes.ranking import NodeRanking
@@ -76,16 +76,16 @@ CASES = {
     "two containers of which one would get no pair": Case(containers(2, 2), dgx(0, 1, 2, 7), 0),
     "one container with two pairs": Case(containers(4), pairs(), 0),
     "one pair is free for two containers": Case(containers(2, 2), pairs(0), 0),
-    "one GPU in each container has nothing to be joined to": Case(containers(1, 1), pairs(0, 2), 1),
+    "one GPU in each container has nothing to be connected to": Case(containers(1, 1), pairs(0, 2), 1),
     "a pair, and one GPU beside it": Case(containers(2, 1), pairs(1), 1),
     "an init container's pair goes to the next": Case(containers(2, init=2), pairs(0), 1),
     "an init container's one GPU whose fellow is taken": Case(containers(2, init=1), pairs(1), 0),
     "a sidecar keeps its pair": Case(containers(2, sidecar=2), pairs(), 1),
     "a sidecar keeps the only pair": Case(containers(2, sidecar=2), pairs(0), 0),
-    "three are joined, but the plugin gives others": Case(containers(3), dgx(0, 1, 2, 4, 5), 0),
+    "three are connected, but the plugin gives others": Case(containers(3), dgx(0, 1, 2, 4, 5), 0),
     "three that the plugin gives": Case(containers(3), dgx(0, 1, 2, 4), 1),
     "shares of cards": Case(containers(2), (gpu_node("n", 4, **SHARED), report("n", 4, BRIDGED)), 0),
-    "no agent, and any choice is joined": Case(containers(4, 2), (gpu_node("n", 8, "NVIDIA-H100-80GB-HBM3"),), 1),
+    "no agent, and any choice is connected": Case(containers(4, 2), (gpu_node("n", 8, "NVIDIA-H100-80GB-HBM3"),), 1),
     "no agent, all are free": Case(containers(4, 4), (gpu_node("n", 8, V100),), 1),
     "no agent, and not every choice has two pairs": Case(
         containers(2, 2), (gpu_node("n", 8, V100), running("x", "n", count=4)), 0
@@ -94,13 +94,13 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-def test_pod_fits_where_each_container_gets_joined_gpus(case: Case) -> None:
+def test_pod_fits_where_each_container_gets_connected_gpus(case: Case) -> None:
     on = placing(*case.node)
     wanted = asks(case.pod, on.cluster)
 
     assert len(ranked(on, case.pod)) == case.want
     assert bool(filter_reasons(on.cluster, wanted, 0)) is not bool(case.want)
-    assert NodeRanking(on.cluster).slots(wanted).tolist() == [case.want]
+    assert NodeRanking(on.cluster).pod_capacity(wanted).tolist() == [case.want]
     assert len(filter_(stand(*case.node), case.pod, "n")["NodeNames"] or ()) == case.want
 
 
@@ -120,25 +120,25 @@ def test_allocation_of_each_container() -> None:
     (best,) = ranked(placing(*pairs(0)), containers(1, 2))
 
     assert best.links is not None
-    assert (best.links.gpus, best.links.joined) == ((1, 2, 3), True)
+    assert (best.links.gpus, best.links.nvlink_connected) == ((1, 2, 3), True)
 
 
 WHY = {
     "the plugin gives others": (
         containers(3),
         dgx(0, 1, 2, 4, 5),
-        "5 free, and the device plugin allocates 1, 2, 5, which NVLink does not join",
+        "5 free, and the device plugin allocates 1, 2, 5, which NVLink does not connect",
     ),
-    "so many are not joined": (containers(3), pairs(), "4 free, no 3 of them joined by NVLink (GPUs 0, 1, 2, 3)"),
-    "so many are not joined for one of two containers": (
+    "so many are not connected": (containers(3), pairs(), "4 free, no 3 of them connected by NVLink (GPUs 0, 1, 2, 3)"),
+    "so many are not connected for one of two containers": (
         containers(3, 1),
         pairs(),
-        "4 free, no 3 of them joined by NVLink (GPUs 0, 1, 2, 3)",
+        "4 free, no 3 of them connected by NVLink (GPUs 0, 1, 2, 3)",
     ),
-    "a pair is joined, but another is given to the second container": (
+    "a pair is connected, but another is given to the second container": (
         containers(1, 2, init=2),
         pairs(),
-        "4 free, and the device plugin allocates 1, 2 to the container with 2, which NVLink does not join",
+        "4 free, and the device plugin allocates 1, 2 to the container with 2, which NVLink does not connect",
     ),
     "a pod holds more than it asks for": (
         containers(2, 1),
@@ -148,12 +148,12 @@ WHY = {
     "nobody says which are free": (
         containers(2),
         (gpu_node("n", 8, V100), running("x", "n", count=6)),
-        "2 free, unknown which, and NVLink does not join every choice",
+        "2 free, unknown which, and NVLink does not connect every choice",
     ),
     "nobody says which are free, and none would do": (
         containers(6),
         (gpu_node("n", 8, V100), running("x", "n", count=1)),
-        "7 free, no 6 of them joined by NVLink",
+        "7 free, no 6 of them connected by NVLink",
     ),
 }
 
@@ -202,8 +202,8 @@ def test_too_many_choices_of_sixteen_gpus_count_as_resolvable() -> None:
     crossed = {(gpu, 15 - gpu): 1 for gpu in range(8)}
     topology = placing(gpu_node("n", 16), report("n", 16, crossed)).cluster.devices[0].topology
 
-    assert can_ever_join(topology, (*[ContainerRequest(1)] * 8, ContainerRequest(2)))
-    assert not can_ever_join(topology, (*[ContainerRequest(1)] * 13, ContainerRequest(2)))
+    assert can_ever_get_connected_gpus(topology, (*[ContainerRequest(1)] * 8, ContainerRequest(2)))
+    assert not can_ever_get_connected_gpus(topology, (*[ContainerRequest(1)] * 13, ContainerRequest(2)))
 
 
 turns = st.lists(st.builds(ContainerRequest, st.integers(1, 4), st.booleans()), min_size=1, max_size=4).map(tuple)
@@ -219,9 +219,9 @@ def test_pod_holds_the_gpus_that_its_containers_keep(free: int, some: tuple[Cont
     for turn, got in zip(some, sets or (), strict=False):
         assert got.bit_count() == turn.gpus
         assert got & ~free == 0
-    if can_join(topology, free, some):
-        assert can_ever_join(topology, some)
-        assert all(gpu_sets(topology).is_joined(each) for each in sets or ())
+    if gets_connected_gpus(topology, free, some):
+        assert can_ever_get_connected_gpus(topology, some)
+        assert all(gpu_sets(topology).is_nvlink_connected(each) for each in sets or ())
 
 
 @settings(max_examples=20)
@@ -230,4 +230,6 @@ def test_guaranteed_links_hold_for_every_choice_of_free_gpus(spare: int, some: t
     topology = assumed_topology(V100, 8)
     every = [gpu_mask(chosen) for chosen in combinations(range(8), spare)]
 
-    assert can_join(topology, None, some, spare) == all(can_join(topology, free, some) for free in every)
+    assert gets_connected_gpus(topology, None, some, spare) == all(
+        gets_connected_gpus(topology, free, some) for free in every
+    )

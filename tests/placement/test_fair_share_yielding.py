@@ -19,8 +19,8 @@ from webhook.placement.nodes.ranking import NodeRanking
 H100, MIG = "NVIDIA-H100-80GB-HBM3", "nvidia.com/mig-1g.10gb"
 
 
-def names(on: PlacementInput, pod: PodMaker, policy: ScoringStrategy = ScoringStrategy.TAB, **how: Any) -> list[str]:
-    order = NodeRanking(on.cluster, policy, mix=on.mix, profiles=on.profiles).order(asks(pod, on.cluster), **how)
+def names(on: PlacementInput, pod: PodMaker, strategy: ScoringStrategy = ScoringStrategy.TAB, **how: Any) -> list[str]:
+    order = NodeRanking(on.cluster, strategy, mix=on.mix, profiles=on.profiles).order(asks(pod, on.cluster), **how)
     return [on.cluster.fleet.nodes[node].name for node in order.nodes.tolist()]
 
 

@@ -78,7 +78,7 @@ def test_nodes_outside_the_request_count_as_capacity_of_a_domain() -> None:
     on = placing(*nodes_of("a", 4, 4), *nodes_of("b", 4, 4, 4, 4))
     ranking = NodeRanking(on.cluster, mix=on.mix)
     wanted = asks(make_pod().gpus(4), on.cluster)
-    among = ranking.slots(wanted) < 0
+    among = ranking.pod_capacity(wanted) < 0
     among[[0, 2]] = True
 
     assert ranking.order(wanted, candidates=among, gang=FOUR).nodes.tolist() == [2, 0]
@@ -142,7 +142,7 @@ def test_slots_equal_the_pods_that_fit_one_after_the_other(pod: PodMaker, cores:
         cluster.set_node(node, FreeResources(cores * 1000, room.memory, units), replace(devices, free=mask))
     wanted = asks(pod, cluster)
 
-    assert NodeRanking(cluster).slots(wanted).tolist() == [
+    assert NodeRanking(cluster).pod_capacity(wanted).tolist() == [
         _one_after_the_other(cluster, pod, node) for node in range(3)
     ]
 

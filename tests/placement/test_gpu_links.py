@@ -1,4 +1,4 @@
-"""Link figures: nodes of one kind share them, and unused kinds are dropped."""
+"""Link statistics: nodes of one kind share them, and unused kinds are dropped."""
 
 from __future__ import annotations
 
@@ -39,6 +39,6 @@ def test_unused_kinds_are_dropped_and_figures_stay_correct() -> None:
                 (ContainerRequest(2),),
                 (ContainerRequest(1, passes_on_gpus=True), ContainerRequest(2), ContainerRequest(2)),
             ):
-                assert np.array_equal(linking.figures(turns), fresh.figures(turns))
-                assert np.array_equal(linking.joined_pod_counts(turns), fresh.joined_pod_counts(turns))
+                assert np.array_equal(linking.link_stats(turns), fresh.link_stats(turns))
+                assert np.array_equal(linking.connected_pod_counts(turns), fresh.connected_pod_counts(turns))
     assert len(linking._topologies) <= MAX_TOPOLOGIES + 1

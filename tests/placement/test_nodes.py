@@ -36,7 +36,7 @@ from webhook.model.pods import Pod, parse_pod
 from webhook.placement.capacity import ClusterCapacity, EmptyNode, FreeCapacityArrays, PodDemand
 from webhook.placement.fragmentation.strategies import ScoringStrategy
 from webhook.placement.fragmentation.workload_mix import FLAT_MIX
-from webhook.placement.nodes.filtering import NOT_JOINED, filter_reasons
+from webhook.placement.nodes.filtering import NOT_CONNECTED, filter_reasons
 from webhook.placement.nodes.gangs import GangContext
 from webhook.placement.nodes.pod_requirements import pod_requirements
 from webhook.placement.nodes.ranking import FillOrder, NodeRanking
@@ -63,9 +63,9 @@ def test_pod_with_two_gpus_prefers_a_free_bonded_pair() -> None:
     assert order(on, PAIR) == ["pairs", "singles"]
     assert best.links is not None
     assert other.links is not None
-    assert best.links.joined
+    assert best.links.nvlink_connected
     assert best.links.gpus in ((0, 1), (2, 3))
-    assert not other.links.joined
+    assert not other.links.nvlink_connected
 
 
 def test_pod_with_four_gpus_gets_one_island() -> None:
@@ -261,18 +261,18 @@ def test_all_reasons_are_reported() -> None:
     ]
 
 
-def test_free_but_unjoined_gpus_are_named() -> None:
+def test_free_but_unconnected_gpus_are_named() -> None:
     strict = make_pod().gpus(2).annotate(TOPOLOGY_ANNOTATION, "nvlink=required")
     held = {1: "team/a", 3: "team/a"}
     on = placing(gpu_node("n"), report("n", 4, BRIDGED, held), running("a", "n", count=2))
 
     (reason,) = filter_reasons(on.cluster, asks(strict, on.cluster), 0)
 
-    assert reason.scheduler_message == NOT_JOINED
-    assert reason.detail == "2 free, no 2 of them joined by NVLink (GPUs 0, 2)"
+    assert reason.scheduler_message == NOT_CONNECTED
+    assert reason.detail == "2 free, no 2 of them connected by NVLink (GPUs 0, 2)"
 
 
-def test_without_an_agent_joined_means_any_choice() -> None:
+def test_without_an_agent_connected_means_any_choice() -> None:
     strict = make_pod().gpus(2).annotate(TOPOLOGY_ANNOTATION, "nvlink=required")
     on = placing(gpu_node("n"), gpu_node("h", 8, H100), running("a", "n"), running("b", "h"))
 
@@ -464,7 +464,7 @@ def test_reported_free_gpus_are_limited_by_the_nodes_units(case: Lacking) -> Non
     assert (on.cluster.devices[0].free, on.cluster.devices[0].free_count) == (case.free, case.spare)
 
 
-def test_pair_is_joined_among_advertised_gpus() -> None:
+def test_pair_is_connected_among_advertised_gpus() -> None:
     torn = ailing(report("torn", 4, BRIDGED, {2: "team/a"}), 0, **CONTAINED)
     alone = ailing(
         report("alone", 8, {(i, j): 18 for j in range(8) for i in range(j)}, nvswitch=True), 0, nvlinkDegraded=True
@@ -477,7 +477,7 @@ def test_pair_is_joined_among_advertised_gpus() -> None:
     assert best.links is not None
     assert best.links.gpus == (1, 2)
     assert [each.detail for each in filter_reasons(on.cluster, asks(STRICT, on.cluster), 0)] == [
-        "2 free, no 2 of them joined by NVLink (GPUs 1, 3)"
+        "2 free, no 2 of them connected by NVLink (GPUs 1, 3)"
     ]
 
 
@@ -485,7 +485,7 @@ def test_unknown_free_gpus_are_the_reason() -> None:
     on = placing(gpu_node("n", 2), report("n", 4, BRIDGED))
 
     assert [each.detail for each in filter_reasons(on.cluster, asks(STRICT, on.cluster), 0)] == [
-        "2 free, unknown which, and NVLink does not join every choice"
+        "2 free, unknown which, and NVLink does not connect every choice"
     ]
 
 
@@ -569,7 +569,7 @@ def test_report_with_fewer_free_gpus_than_advertised_units() -> None:
     links = ranked(on, PAIR)[0].links
 
     assert links is not None
-    assert (links.gpus, links.joined) == ((), False)
+    assert (links.gpus, links.nvlink_connected) == ((), False)
 
 
 def test_one_ranking_for_several_kinds_of_pods() -> None:
@@ -621,14 +621,14 @@ def test_stale_report_needs_no_eviction() -> None:
 
 
 @pytest.mark.parametrize(("held", "fits"), [(0, True), (4, True), (5, True), (6, False)])
-def test_joined_pair_is_certain_if_any_three_of_eight_are_free(held: int, fits: bool) -> None:
+def test_connected_pair_is_certain_if_any_three_of_eight_are_free(held: int, fits: bool) -> None:
     strict = make_pod().gpus(2).annotate(TOPOLOGY_ANNOTATION, "nvlink=required")
     pods = [running("x", "dgx", count=held)] if held else []
     on = placing(gpu_node("dgx", 8, "Tesla-V100-SXM2-32GB"), *pods)
 
     assert order(on, strict) == (["dgx"] if fits else [])
     assert [each.scheduler_message for each in filter_reasons(on.cluster, asks(strict, on.cluster), 0)] == (
-        [] if fits else [NOT_JOINED]
+        [] if fits else [NOT_CONNECTED]
     )
 
 

@@ -149,7 +149,7 @@ def test_too_few_free_gpus() -> None:
     assert sets.optimal_set(0b11, 0) is None
 
 
-def test_largest_island_is_joined_pair_by_pair(shared: Path) -> None:
+def test_largest_island_connects_every_pair(shared: Path) -> None:
     assert gpu_sets(machines(shared)["dgx1-v100"]).largest_island(255) == 4
     assert gpu_sets(machines(shared)["dgx1-v100"]).largest_island(gpu_mask([0, 5, 6])) == 2
     assert gpu_sets(machines(shared)["a100-pcie-4-bridged"]).largest_island(gpu_mask([0, 2])) == 1

@@ -84,7 +84,7 @@ ENDING: dict[str, tuple[dict[int, str], dict[str, int], set[int], list[str]]] = 
 
 
 @pytest.mark.parametrize(("held", "there", "ill", "ending"), ENDING.values(), ids=ENDING)
-def test_evictions_for_a_joined_pair(
+def test_evictions_for_a_connected_pair(
     held: dict[int, str], there: dict[str, int], ill: set[int], ending: list[str]
 ) -> None:
     told = report("n", 4, BRIDGED, {gpu: f"team/{pod}" for gpu, pod in held.items()})
@@ -207,8 +207,8 @@ def test_evictions_for_every_kind_of_resource(objects: list[Json], pod: PodMaker
 
 
 def test_with_too_many_choices_a_sufficient_plan_is_found() -> None:
-    joined = {pair: 12 * (pair[0] >= 8) for pair in combinations(range(16), 2)}
-    on = placing(gpu_node("n", 16), report("n", 16, joined, {i: f"team/s{i:02}" for i in range(16)}), *SINGLES)
+    connected = {pair: 12 * (pair[0] >= 8) for pair in combinations(range(16), 2)}
+    on = placing(gpu_node("n", 16), report("n", 16, connected, {i: f"team/s{i:02}" for i in range(16)}), *SINGLES)
 
     freed = nearest(on, make_pod().gpus(8).annotate(TOPOLOGY_ANNOTATION, "nvlink=required"))
 

@@ -15,7 +15,7 @@ from webhook.model.cluster_view import FreeResources
 from webhook.placement.devices import NodeDevices
 from webhook.placement.mig import MigCard, MigPlacement
 from webhook.placement.nodes.ranking import NodeRanking
-from webhook.placement.nodes.score_table import NodeStates, StateFigures
+from webhook.placement.nodes.score_table import NodeStates, StateStats
 from webhook.placement.nodes.snapshot import SchedulingSnapshot
 
 CUT = {0: [("1g.10gb", 0, ""), ("1g.10gb", 1, ""), ("3g.40gb", 4, "")], 1: []}
@@ -87,21 +87,21 @@ def test_figures_are_computed_once_per_state(first: list[str], later: list[str])
         return (float(ord(key)),)
 
     states = NodeStates(first)
-    figures = StateFigures(states, judge)
+    stats = StateStats(states, judge)
     for place, key in enumerate(later):
-        figures.by_node()
+        stats.by_node()
         states.set(place % len(first), key)
         first[place % len(first)] = key
 
-    assert np.array_equal(figures.by_node()[:, 0], [ord(key) for key in first])
+    assert np.array_equal(stats.by_node()[:, 0], [ord(key) for key in first])
     assert len(judged) == len(set(judged))
 
 
 def test_unused_states_are_dropped() -> None:
     states = NodeStates([0, 0])
-    figures = StateFigures(states, lambda key: (float(key),))
+    stats = StateStats(states, lambda key: (float(key),))
     for key in range(40_000):
         states.set(1, key)
 
-    assert figures.by_node().tolist() == [[0.0], [39_999.0]]
+    assert stats.by_node().tolist() == [[0.0], [39_999.0]]
     assert len(states.keys) < 20_000

@@ -22,9 +22,9 @@ MIX = WorkloadMix({SHARE: 3, SMALL: 1, ONE: 3, PAIR: 1, EIGHT: 1, NO_GPU: 1})
 @settings(max_examples=60)
 @given(sites, st.lists(needs, max_size=30), st.sampled_from(list(ScoringStrategy)), st.randoms(use_true_random=False))
 def test_cached_scores_equal_new_scores(
-    of: ClusterCapacity, pods: list[PodDemand], policy: ScoringStrategy, random: Random
+    of: ClusterCapacity, pods: list[PodDemand], strategy: ScoringStrategy, random: Random
 ) -> None:
-    rule = SCORERS[policy](of, MIX)
+    rule = SCORERS[strategy](of, MIX)
     board = ScoreTable(FreeCapacityArrays(of), rule)
     held: list[tuple[GpuPlacement, PodDemand]] = []
     for demand in pods:
@@ -94,11 +94,12 @@ def test_table_places_a_share_on_the_gpu_it_fills() -> None:
     ) == (2,)
 
 
-@pytest.mark.parametrize("policy", list(ScoringStrategy))
-def test_cluster_without_nodes(policy: ScoringStrategy) -> None:
+@pytest.mark.parametrize("strategy", list(ScoringStrategy))
+def test_cluster_without_nodes(strategy: ScoringStrategy) -> None:
     """A cluster may be scaled down to nothing, and come back."""
     assert (
-        Simulator(ClusterCapacity(()), policy, np.random.default_rng(1)).schedule_pod(PodDemand(1000, 1, 1000)) is None
+        Simulator(ClusterCapacity(()), strategy, np.random.default_rng(1)).schedule_pod(PodDemand(1000, 1, 1000))
+        is None
     )
 
 

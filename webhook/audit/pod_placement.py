@@ -19,7 +19,7 @@ from webhook.placement.nodes.filtering import filter_reasons
 from webhook.placement.nodes.gangs import GangContext
 from webhook.placement.nodes.pod_requirements import pod_requirements
 from webhook.placement.nodes.preemption import find_preemption
-from webhook.placement.nodes.ranking import MAX_SLOTS, FillOrder, NodeRanking
+from webhook.placement.nodes.ranking import UNLIMITED_PODS, FillOrder, NodeRanking
 from webhook.placement.nodes.snapshot import SchedulingSnapshot
 from webhook.placement.nodes.stock_filters import (
     count_fitting_pods,
@@ -38,11 +38,11 @@ def place_pods(
     sources: Iterable[SourceObject],
     context: EvaluationContext,
     placement: PlacementInput,
-    policy: ScoringStrategy,
+    strategy: ScoringStrategy,
     fill: FillOrder,
 ) -> Iterator[PlacementResult]:
     """Place each pod on its own: earlier pods are not counted."""
-    ranking = NodeRanking(placement.cluster, policy, placement.mix, placement.profiles, fill)
+    ranking = NodeRanking(placement.cluster, strategy, placement.mix, placement.profiles, fill)
     for source in sources:
         for admitted in admitted_pods(source, context):
             yield _place_pod(admitted, _nvlink_domain(admitted.checked, context.policies), placement, ranking)
@@ -98,11 +98,12 @@ def _place_pod(admitted: AdmittedPod, domain: str, placement: PlacementInput, ra
     selected = required.selected_nodes & ~gpu_mask(tuple(filtered))
     eligible = msgspec.structs.replace(required, selected_nodes=selected)
     ranked = ranking.rank(eligible, gang)
-    feasible, slots = {each.node for each in ranked}, ranking.slots(eligible)
-    most = 1 if daemon or host_ports(pod) else MAX_SLOTS
+    feasible, pod_capacity = {each.node for each in ranked}, ranking.pod_capacity(eligible)
+    most = 1 if daemon or host_ports(pod) else UNLIMITED_PODS
     others = [node for node in range(len(cluster.fleet.nodes)) if node not in feasible]
     capacity = {
-        each.node: count_fitting_pods(requests, free[each.node], min(most, int(slots[each.node]))) for each in ranked
+        each.node: count_fitting_pods(requests, free[each.node], min(most, int(pod_capacity[each.node])))
+        for each in ranked
     }
     return PlacementResult(
         title=checked.title,

@@ -28,9 +28,9 @@ MAX_STEPS = 200
 class SimulationProgress:
     """The state of a simulation."""
 
-    def __init__(self, policy: ScoringStrategy, nodes: int, capacity: int, expected: int, allocated: int = 0) -> None:
+    def __init__(self, strategy: ScoringStrategy, nodes: int, capacity: int, expected: int, allocated: int = 0) -> None:
         """Start with GPU amounts in thousandths: the capacity, and what running pods hold."""
-        self._policy, self._nodes, self._capacity, self._initial = policy, nodes, capacity, allocated
+        self._strategy, self._nodes, self._capacity, self._initial = strategy, nodes, capacity, allocated
         self._pods_per_step = max(1, expected // MAX_STEPS)
         self._requested = self._allocated = allocated
         self._placed = self._unplaced = 0
@@ -56,14 +56,14 @@ class SimulationProgress:
     def result(self) -> SimulationResult:
         """Return the result so far."""
         return SimulationResult(
-            self._policy, self._nodes, self._capacity, tuple(self._steps), dict(self._reasons), self._initial
+            self._strategy, self._nodes, self._capacity, tuple(self._steps), dict(self._reasons), self._initial
         )
 
 
 def simulate_trace(
     capacity: ClusterCapacity,
     demands: Sequence[PodDemand],
-    policy: ScoringStrategy,
+    strategy: ScoringStrategy,
     rng: np.random.Generator,
     *,
     learnt: bool,
@@ -73,9 +73,9 @@ def simulate_trace(
     With `learnt`, the mix of requests is learnt from arriving pods; else that of the trace is known.
     """
     mix = mix_from_demands(demands)
-    simulator = Simulator(capacity, policy, rng, None if learnt else mix)
+    simulator = Simulator(capacity, strategy, rng, None if learnt else mix)
     fragmentation = FgdScorer(capacity, mix)
-    simulation = SimulationProgress(policy, len(capacity.nodes), capacity.total_milli, len(demands))
+    simulation = SimulationProgress(strategy, len(capacity.nodes), capacity.total_milli, len(demands))
     for number, demand in enumerate(demands, 1):
         placed = simulator.schedule_pod(demand)
         simulator.record_arrival(demand)
@@ -107,10 +107,10 @@ class PlacementOutcome(NamedTuple):
 class SimulatedCluster:
     """A cluster on which arriving Kubernetes pods are placed. No pod ends."""
 
-    def __init__(self, placement: PlacementInput, policy: ScoringStrategy, fill: FillOrder) -> None:
+    def __init__(self, placement: PlacementInput, strategy: ScoringStrategy, fill: FillOrder) -> None:
         cluster = placement.cluster
         copy = cluster.with_free(0, cluster.free[0], cluster.devices[0])
-        self._ranking = NodeRanking(copy, policy, placement.mix, placement.profiles, fill, turnover=0.0)
+        self._ranking = NodeRanking(copy, strategy, placement.mix, placement.profiles, fill, turnover=0.0)
         self._pods = Counter(pod.spec.node_name for pod in placement.pods)
         self._unplaceable: dict[PodRequirements, PlacementOutcome] = {}
 
@@ -147,7 +147,7 @@ class SimulatedCluster:
 
 
 def simulate_pods(
-    placement: PlacementInput, pods: Sequence[ArrivingPod], policy: ScoringStrategy, fill: FillOrder
+    placement: PlacementInput, pods: Sequence[ArrivingPod], strategy: ScoringStrategy, fill: FillOrder
 ) -> Iterator[SimulationProgress]:
     """Simulate Kubernetes pods on a cluster in its current state; yields after each pod."""
     cluster, capacity = (
@@ -155,9 +155,9 @@ def simulate_pods(
         sum(each.capacity * each.gpu_milli for each in placement.cluster.fleet.offers),
     )
     fragmentation = FgdScorer(cluster.capacity, placement.mix.with_gpus())
-    simulated = SimulatedCluster(placement, policy, fill)
+    simulated = SimulatedCluster(placement, strategy, fill)
     allocated = _total_allocated_milli(cluster)
-    simulation = SimulationProgress(policy, len(cluster.fleet.nodes), capacity, len(pods), allocated)
+    simulation = SimulationProgress(strategy, len(cluster.fleet.nodes), capacity, len(pods), allocated)
     for number, pod in enumerate(pods, 1):
         milli, reason = simulated.place_pod(pod)
         if simulation.record_pod(milli, reason) or number == len(pods):

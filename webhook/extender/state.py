@@ -67,9 +67,12 @@ class SchedulerState:
     """
 
     def __init__(
-        self, inventory: NodeInventory, policy: ScoringStrategy = ScoringStrategy.TAB, fill: FillOrder = FillOrder.PACK
+        self,
+        inventory: NodeInventory,
+        strategy: ScoringStrategy = ScoringStrategy.TAB,
+        fill: FillOrder = FillOrder.PACK,
     ) -> None:
-        self.inventory, self._policy, self._fill = inventory, policy, fill
+        self.inventory, self._strategy, self._fill = inventory, strategy, fill
         self.is_over_share: Callable[[Pod], bool] = never_over_share
         self.ranking: NodeRanking | None = None
         self.reservations = NodeReservations()
@@ -190,7 +193,7 @@ class SchedulerState:
             self.learning.start(cluster, running)
         precompute_gpu_sets(list({devices.topology for devices in cluster.devices if devices.topology.gpu_count}))
         return NodeRanking(
-            cluster, self._policy, self.learning.estimated_mix(), self.learning.profile_weights(fleet), self._fill
+            cluster, self._strategy, self.learning.estimated_mix(), self.learning.profile_weights(fleet), self._fill
         )
 
     async def _update_scorer(self) -> None:

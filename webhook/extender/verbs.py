@@ -3,7 +3,8 @@
 The wire structures are those of `k8s.io/kube-scheduler/extender/v1`.
 
 The scheduler has applied its own filters already, with a view of pods, labels and taints that is newer than ours. So
-only GPUs that NVLink does not join are rejected here, for pods that require it. Everything else only affects the order.
+only GPUs that NVLink does not connect are rejected here, for pods that require it. Everything else only affects the
+order.
 
 The score: `placement.nodes.ranking` orders the feasible nodes by a key, and `_extender_scores` maps the order to 10 to
 0.
@@ -24,8 +25,8 @@ from webhook.model.pod_resources import negative_resources
 from webhook.model.pods import Pod, without_nulls
 from webhook.placement.capacity import IntArray
 from webhook.placement.devices import NodeDevices, devices_from_labels, reconcile_free_count
-from webhook.placement.nodes.device_plugin import can_join
-from webhook.placement.nodes.filtering import NEVER_JOINED, NOT_JOINED
+from webhook.placement.nodes.device_plugin import gets_connected_gpus
+from webhook.placement.nodes.filtering import NEVER_CONNECTED, NOT_CONNECTED
 from webhook.placement.nodes.pod_requirements import PodRequirements, pod_requirements
 from webhook.placement.nodes.ranking import NodeOrder, NodeRanking
 from webhook.placement.nodes.snapshot import SchedulingSnapshot
@@ -161,7 +162,7 @@ def _refresh_and_require(state: SchedulerState, pod: Pod, now: float) -> tuple[N
 def _nvlink_rejections(
     state: SchedulerState, ranking: NodeRanking, requirements: PodRequirements, names: tuple[str, ...]
 ) -> tuple[dict[str, str], dict[str, str]]:
-    """Return why nodes cannot give the pod joined GPUs: those where eviction may help, and those where it cannot.
+    """Return why nodes cannot give the pod connected GPUs: those where eviction may help, and those where it cannot.
 
     An unknown node counts as one where eviction may help, so that the scheduler tries it again.
     """
@@ -169,15 +170,15 @@ def _nvlink_rejections(
     unresolvable: dict[str, str] = {}
     if not requirements.nvlink_required:
         return failed, unresolvable
-    fits, ever = ranking.joinable_nodes(requirements)
+    fits, ever = ranking.nvlink_connected_nodes(requirements)
     positions = state.positions(names)
     for name, node in zip(names, positions.tolist(), strict=True):
         if node < 0:
             failed[name] = UNKNOWN_NODE
         elif not ever[node]:
-            unresolvable[name] = NEVER_JOINED
+            unresolvable[name] = NEVER_CONNECTED
         elif not fits[node]:
-            failed[name] = NOT_JOINED
+            failed[name] = NOT_CONNECTED
     return failed, unresolvable
 
 
@@ -194,13 +195,13 @@ def _extender_scores(order: NodeOrder, nodes: int) -> IntArray:
 def _eviction_helps(
     state: SchedulerState, ranking: NodeRanking, requirements: PodRequirements, name: str, victims: MetaVictims
 ) -> bool:
-    """Return whether NVLink joins the GPUs of each container on a node without the victims."""
+    """Return whether NVLink connects the GPUs of each container on a node without the victims."""
     node = state.fleet.by_name.get(name, -1)
     if node < 0 or not ranking.cluster.whole_gpu_nodes() >> node & 1:
         return False
     gone = {victim.uid for victim in victims.pods}
     known = _devices_after_eviction(state, ranking.cluster, node, gone)
-    return can_join(known.topology, known.free, requirements.container_requests, known.free_count)
+    return gets_connected_gpus(known.topology, known.free, requirements.container_requests, known.free_count)
 
 
 def _devices_after_eviction(

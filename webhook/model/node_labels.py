@@ -86,7 +86,7 @@ CLIQUE_LABEL = "nvidia.com/gpu.clique"
 """Nodes with the same value are connected by NVLink."""
 
 ISLAND_LABEL = f"{GROUP}/nvlink-island-max"
-"""Written by the node's agent: GPUs of the largest set in which NVLink joins every pair, free or not."""
+"""Written by the node's agent: GPUs of the largest set in which NVLink connects every pair, free or not."""
 
 GKE_ACCELERATOR = "cloud.google.com/gke-accelerator"
 GKE_COUNT = "cloud.google.com/gke-accelerator-count"

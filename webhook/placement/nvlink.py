@@ -56,8 +56,8 @@ class GpuSets:
         self._kept_values = [
             _best_subset_values(np.where(self._size == size, self._worth, -1)) for size in self.kept_sizes
         ]
-        self._joined = _joined_set_flags(topology)
-        self._island = _best_subset_values(np.where(self._joined, self._size, 0))
+        self._connected = _connected_set_flags(topology)
+        self._island = _best_subset_values(np.where(self._connected, self._size, 0))
         sizes = range(topology.gpu_count + 1)
         self._guaranteed_islands = [int(self._island[self._size == free].min()) for free in sizes]
         self._answers: dict[tuple[int, int], int] = {}
@@ -84,16 +84,16 @@ class GpuSets:
         return self._answers[free, count]
 
     def largest_island(self, free: int) -> int:
-        """Return the size of the largest free set in which NVLink joins every pair; 1 if none are joined."""
+        """Return the size of the largest free set in which NVLink connects every pair; 1 if none are connected."""
         return int(self._island[free])
 
     def guaranteed_island(self, free: int) -> int:
         """Return the same for a number of free GPUs, whichever they are."""
         return self._guaranteed_islands[free]
 
-    def are_all_joined(self, count: int) -> bool:
-        """Return whether NVLink joins every set of this size."""
-        return bool((self._joined[self._size == count] == 1).all())
+    def are_all_connected(self, count: int) -> bool:
+        """Return whether NVLink connects every set of this size."""
+        return bool((self._connected[self._size == count] == 1).all())
 
     def worst_quality(self, count: int) -> LinkQuality:
         """Return the least bandwidth that a pod gets, whichever GPUs are free."""
@@ -105,9 +105,9 @@ class GpuSets:
         places = np.flatnonzero(self._size == count)
         return self.link_quality(int(places[self._worth[places].argmax()]))
 
-    def is_joined(self, chosen: int) -> bool:
-        """Return whether NVLink joins every pair of a set."""
-        return bool(self._joined[chosen])
+    def is_nvlink_connected(self, chosen: int) -> bool:
+        """Return whether NVLink connects every pair of a set."""
+        return bool(self._connected[chosen])
 
     def _precompute_all(self) -> None:
         everyone = np.arange(1, 1 << self.topology.gpu_count)
@@ -176,15 +176,15 @@ def _set_qualities(topology: GpuTopology) -> tuple[IntArray, IntArray]:
     return slowest, total
 
 
-def _joined_set_flags(topology: GpuTopology) -> IntArray:
-    """Return 1 for every set in which NVLink joins each pair, single GPUs included, shape (2 to the GPUs,)."""
-    joined = np.ones(1 << topology.gpu_count, np.int64)
+def _connected_set_flags(topology: GpuTopology) -> IntArray:
+    """Return 1 for every set in which NVLink connects each pair, single GPUs included, shape (2 to the GPUs,)."""
+    connected = np.ones(1 << topology.gpu_count, np.int64)
     for gpu in range(topology.gpu_count):
         for other in range(gpu):
             if not topology.count_nvlinks(gpu, other):
                 pair = 1 << gpu | 1 << other
-                joined[np.arange(len(joined)) & pair == pair] = 0
-    return joined
+                connected[np.arange(len(connected)) & pair == pair] = 0
+    return connected
 
 
 def _best_subset_values(values: IntArray) -> IntArray:

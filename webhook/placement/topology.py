@@ -20,7 +20,7 @@ from webhook.errors import TopologyError, quote_text
 from webhook.model.products import MIG_MARK, SHARED_MARK, has_nvlink, normalized_product
 
 MAX_ISLAND_GPUS = 64
-"""Largest node searched for islands. Boards are joined throughout or in small groups, so the search ends soon."""
+"""Largest node searched for islands. Boards are connected throughout or in small groups, so the search ends soon."""
 
 
 _ANSI_STYLE = re.compile(r"\x1b\[[0-9;]*m")
@@ -227,10 +227,10 @@ MatrixCell = tuple[int, PciePath | None]
 
 
 def largest_island(nvlinks: Sequence[Sequence[int]]) -> int:
-    """Return the size of the largest set of GPUs in which NVLink joins every pair; 1 without links, 0 without GPUs.
+    """Return the size of the largest set of GPUs in which NVLink connects every pair; 1 without links, 0 without GPUs.
 
     Args:
-        nvlinks: Active links from each GPU to each, shape (GPUs, GPUs); a pair is joined if both ends have one. Free
+        nvlinks: Active links from each GPU to each, shape (GPUs, GPUs); a pair is connected if both ends have one. Free
             and allocated GPUs count.
     """
     gpus = range(len(nvlinks))

@@ -171,7 +171,7 @@ def _largest_free_island(cluster: SchedulingSnapshot, index: int) -> int | None:
     sets = gpu_sets(devices.topology)
     if devices.free is not None:
         return sets.largest_island(devices.free & ~devices.unhealthy)
-    return free if free <= devices.topology.gpu_count and sets.are_all_joined(free) else None
+    return free if free <= devices.topology.gpu_count and sets.are_all_connected(free) else None
 
 
 def _free_mig_instances(

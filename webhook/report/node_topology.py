@@ -23,12 +23,12 @@ class GpuSet(msgspec.Struct, frozen=True):
     Attributes:
         best: The best set for this pod and later ones.
         allocated: The set that NVIDIA's device plugin allocates; () if it fails.
-        nvlink_joined: Whether NVLink connects every pair of the allocated ones.
+        nvlink_connected: Whether NVLink connects every pair of the allocated ones.
     """
 
     best: tuple[int, ...]
     allocated: tuple[int, ...]
-    nvlink_joined: bool
+    nvlink_connected: bool
 
 
 class NodePodGpus(msgspec.Struct, frozen=True):
@@ -150,13 +150,13 @@ def gpu_sets_by_size(topology: GpuTopology) -> list[GpuSet]:
     found = []
     for count in range(1, topology.gpu_count + 1):
         best, allocated = sets.optimal_set(every, count) or 0, plugin.predict_set(every, count) or 0
-        joined = allocated > 0 and sets.is_joined(allocated)
-        found.append(GpuSet(tuple(bit_positions(best)), tuple(bit_positions(allocated)), joined))
+        connected = allocated > 0 and sets.is_nvlink_connected(allocated)
+        found.append(GpuSet(tuple(bit_positions(best)), tuple(bit_positions(allocated)), connected))
     return found
 
 
-def _joined_cell(row: GpuSet) -> str:
-    return "" if len(row.best) == 1 or not row.allocated else "yes" if row.nvlink_joined else "no"
+def _connected_cell(row: GpuSet) -> str:
+    return "" if len(row.best) == 1 or not row.allocated else "yes" if row.nvlink_connected else "no"
 
 
 def gpu_list(gpus: Sequence[int]) -> str:
@@ -168,7 +168,7 @@ GPU_SETS = Table[GpuSet](
     (
         Column("", lambda row: len(row.best), "GPUs"),
         Column("allocated", lambda row: row.allocated, "Device-plugin", lambda row: gpu_list(row.allocated) or "fails"),
-        Column("joined", lambda row: row.nvlink_joined, "NVLink-joined", _joined_cell),
+        Column("nvlinkConnected", lambda row: row.nvlink_connected, "NVLink-connected", _connected_cell),
         Column(
             "best",
             lambda row: row.best,

@@ -127,9 +127,9 @@ def placement_lines(placed: PlacementResult, paint: Paint = without_style) -> li
 def _request_text(request: PodRequirements) -> str:
     parts = [f"{units} {resource}" for resource, units in request.gpu_resources]
     parts += [f"{request.cpu_milli / 1000:g} cores", f"{request.memory_mib / 1024:.4g} GiB"]
-    joined = ", joined by NVLink" if request.nvlink_required else ""
-    each = " in each container" if joined and len(request.container_requests) > 1 else ""
-    return ", ".join(parts) + joined + each
+    connected = ", connected by NVLink" if request.nvlink_required else ""
+    each = " in each container" if connected and len(request.container_requests) > 1 else ""
+    return ", ".join(parts) + connected + each
 
 
 def _placement_answer(placed: PlacementResult, paint: Paint) -> str:
@@ -193,7 +193,7 @@ def _links_cell(request: PodRequirements, ranked: RankedNode | None) -> str:
     if links is None or largest_request(request.container_requests) < 2:
         return ""
     at_least = "" if links.gpus else "at least "
-    return f"{at_least}{links.quality.slowest / 1000:.0f} GB/s {'NVLink' if links.joined else 'PCIe'}"
+    return f"{at_least}{links.quality.slowest / 1000:.0f} GB/s {'NVLink' if links.nvlink_connected else 'PCIe'}"
 
 
 def _reason_cell(row: PlacementRow) -> str:
@@ -251,7 +251,7 @@ def _feasible_node_document(placed: PlacementResult, each: RankedNode) -> dict[s
         "links": each.confidence,
     }
     if links:
-        document |= {"gpus": links.gpus, "optimal": links.optimal, "joined": links.joined}
+        document |= {"gpus": links.gpus, "optimal": links.optimal, "nvlinkConnected": links.nvlink_connected}
         document |= {"unhealthy": links.unhealthy, "slowestMBs": links.quality.slowest}
     if placed.gang:
         document["domain"] = node_domain(placed.cluster, each.node, placed.gang.label)

@@ -118,7 +118,7 @@ class FgdScorer:
     def __init__(self, capacity: ClusterCapacity, mix: WorkloadMix) -> None:
         demands = typical_demands(mix)
         with_gpus = {demand: share for demand, share in demands.items() if demand.gpus}
-        self._site = capacity
+        self._capacity = capacity
         self._share = np.array(list(with_gpus.values()))
         self._without = 1.0 - float(self._share.sum())
         self._cpu = np.array([demand.cpu_milli for demand in with_gpus], np.int64)
@@ -135,7 +135,7 @@ class FgdScorer:
         fitting_units = units_per_gpu(rows.gpus[:, None, :], self._sizes[:, None])
         usable = np.where(fitting_units > 0, rows.gpus[:, None, :], 0).sum(2)[:, self._size]
         runs = (fitting_units.sum(2)[:, self._size] >= self._count) & (rows.cpu[:, None] >= self._cpu)
-        runs &= self._takes[self._site.model_index[rows.nodes]]
+        runs &= self._takes[self._capacity.model_index[rows.nodes]]
         lost: FloatArray = free[:, None] - np.where(runs, usable, 0)
         fragments: FloatArray = lost @ self._share + self._without * free
         return -fragments

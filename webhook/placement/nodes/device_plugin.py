@@ -1,8 +1,8 @@
-"""Predict which GPUs of a node a pod gets, container by container, and whether NVLink joins them.
+"""Predict which GPUs of a node a pod gets, container by container, and whether NVLink connects them.
 
 The kubelet calls the device plugin once per container: init containers first, each kind in the order of the pod. GPUs
 of an init container are passed on to later containers before others are allocated; a sidecar keeps its own. No process
-sees the GPUs of another container, so GPUs are joined or not within each container.
+sees the GPUs of another container, so GPUs are connected or not within each container.
 
 Also brings an agent's report up to date: pods that are not in it yet hold what the plugin will have allocated, or idle
 MIG instances.
@@ -141,8 +141,10 @@ def allocate_containers(
     return tuple(sets)
 
 
-def can_join(topology: GpuTopology, free: int | None, requests: ContainerRequests, free_count: int = 0) -> bool:
-    """Return whether NVLink joins every two GPUs that the plugin allocates to a container, for each container.
+def gets_connected_gpus(
+    topology: GpuTopology, free: int | None, requests: ContainerRequests, free_count: int = 0
+) -> bool:
+    """Return whether NVLink connects every two GPUs that the plugin allocates to a container, for each container.
 
     Args:
         topology: The node's GPUs.
@@ -151,30 +153,30 @@ def can_join(topology: GpuTopology, free: int | None, requests: ContainerRequest
         free_count: Number of free GPUs if the mask is unknown: true only if it holds whichever they are.
     """
     if free is not None:
-        return _are_sets_joined(topology, free, requests)
+        return _are_sets_connected(topology, free, requests)
     sets = gpu_sets(topology)
     if not count_held_gpus(requests) <= free_count <= topology.gpu_count:
         return False
-    if all(sets.are_all_joined(request.gpus) for request in requests):
+    if all(sets.are_all_connected(request.gpus) for request in requests):
         return True
     if topology.gpu_count > MAX_PRECOMPUTED_GPUS or sets.guaranteed_island(free_count) < largest_request(requests):
         return False
     choices = combinations(range(topology.gpu_count), free_count)
-    return all(_are_sets_joined(topology, gpu_mask(some), requests) for some in choices)
+    return all(_are_sets_connected(topology, gpu_mask(some), requests) for some in choices)
 
 
 @lru_cache(maxsize=MAX_CACHED_REQUESTS)
-def can_ever_join(topology: GpuTopology, requests: ContainerRequests) -> bool:
+def can_ever_get_connected_gpus(topology: GpuTopology, requests: ContainerRequests) -> bool:
     """Return whether this may hold with other GPUs free. False only if certain: choices that are not tried may hold."""
     held, gpus = count_held_gpus(requests), topology.gpu_count
     all_gpus = (1 << gpus) - 1
     if held > gpus or gpu_sets(topology).largest_island(all_gpus) < largest_request(requests):
         return False
     choice_count = sum(comb(gpus, free) for free in range(held, gpus + 1))
-    if choice_count > MAX_TRIED_SETS or _are_sets_joined(topology, all_gpus, requests):
+    if choice_count > MAX_TRIED_SETS or _are_sets_connected(topology, all_gpus, requests):
         return True
     choices = chain.from_iterable(combinations(range(gpus), free) for free in range(held, gpus + 1))
-    return any(_are_sets_joined(topology, gpu_mask(free), requests) for free in choices)
+    return any(_are_sets_connected(topology, gpu_mask(free), requests) for free in choices)
 
 
 def count_held_gpus(requests: ContainerRequests) -> int:
@@ -187,19 +189,21 @@ def count_held_gpus(requests: ContainerRequests) -> int:
     return fresh
 
 
-def count_joined_pods(topology: GpuTopology, free: int | None, requests: ContainerRequests, free_count: int = 0) -> int:
-    """Return how many such pods, one after the other, get joined GPUs. Arguments: `can_join`."""
+def count_connected_pods(
+    topology: GpuTopology, free: int | None, requests: ContainerRequests, free_count: int = 0
+) -> int:
+    """Return how many such pods, one after the other, get connected GPUs. Arguments: `gets_connected_gpus`."""
     for pods in range(topology.gpu_count):
-        if not can_join(topology, free, requests, free_count):
+        if not gets_connected_gpus(topology, free, requests, free_count):
             return pods
         free = None if free is None else free & ~union_masks(allocate_containers(topology, free, requests) or ())
         free_count = max(0, free_count - count_held_gpus(requests))
     return topology.gpu_count
 
 
-def _are_sets_joined(topology: GpuTopology, free: int, requests: ContainerRequests) -> bool:
+def _are_sets_connected(topology: GpuTopology, free: int, requests: ContainerRequests) -> bool:
     sets = allocate_containers(topology, free, requests)
-    return sets is not None and all(gpu_sets(topology).is_joined(each) for each in sets)
+    return sets is not None and all(gpu_sets(topology).is_nvlink_connected(each) for each in sets)
 
 
 def _first_gpus(gpus: int, count: int) -> int:

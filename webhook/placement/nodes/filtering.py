@@ -16,14 +16,19 @@ from webhook.model.node_labels import PRODUCT_LABEL, STRATEGY_LABEL
 from webhook.model.node_masks import bit_positions
 from webhook.model.taints import tolerates_all
 from webhook.placement.mig import mig_card_value, mig_geometry, plan_repartition
-from webhook.placement.nodes.device_plugin import ContainerRequests, allocate_containers, can_join, largest_request
+from webhook.placement.nodes.device_plugin import (
+    ContainerRequests,
+    allocate_containers,
+    gets_connected_gpus,
+    largest_request,
+)
 from webhook.placement.nodes.pod_requirements import MIB, PodRequirements
 from webhook.placement.nodes.snapshot import SchedulingSnapshot
 from webhook.placement.nvlink import gpu_sets
 from webhook.placement.topology import GpuTopology
 
-NOT_JOINED = "node(s) had no free GPUs joined by NVLink"
-NEVER_JOINED = "node(s) could not join that many GPUs by NVLink"
+NOT_CONNECTED = "node(s) had no free GPUs connected by NVLink"
+NEVER_CONNECTED = "node(s) could not connect that many GPUs by NVLink"
 
 
 class FilterReason(msgspec.Struct, frozen=True):
@@ -89,39 +94,42 @@ def _insufficient_gpus(cluster: SchedulingSnapshot, requirements: PodRequirement
     shortages = [(resource, count) for resource, count in requirements.gpu_resources if free.units(resource) < count]
     for resource, count in shortages:
         yield FilterReason(f"Insufficient {resource}", _insufficient_detail(cluster, resource, count, node))
-    if not shortages and requirements.nvlink_required and not can_join_on_node(cluster, requirements, node):
-        yield FilterReason(NOT_JOINED, _not_joined_detail(cluster, requirements, node))
+    if not shortages and requirements.nvlink_required and not gets_connected_gpus_on_node(cluster, requirements, node):
+        yield FilterReason(NOT_CONNECTED, _not_connected_detail(cluster, requirements, node))
 
 
-def can_join_on_node(cluster: SchedulingSnapshot, requirements: PodRequirements, node: int) -> bool:
-    """Return whether NVLink would join the GPUs of each container on a node."""
+def gets_connected_gpus_on_node(cluster: SchedulingSnapshot, requirements: PodRequirements, node: int) -> bool:
+    """Return whether NVLink would connect the GPUs of each container on a node."""
     devices, offer = cluster.devices[node], cluster.offer(node, requirements.resource)
     whole = offer is not None and offer.form is GpuForm.WHOLE
-    return whole and can_join(devices.topology, devices.free, requirements.container_requests, devices.free_count)
+    return whole and gets_connected_gpus(
+        devices.topology, devices.free, requirements.container_requests, devices.free_count
+    )
 
 
-def _not_joined_detail(cluster: SchedulingSnapshot, requirements: PodRequirements, node: int) -> str:
+def _not_connected_detail(cluster: SchedulingSnapshot, requirements: PodRequirements, node: int) -> str:
     offer, devices = cluster.offer(node, requirements.resource), cluster.devices[node]
     free, most = cluster.free[node].units(requirements.resource), largest_request(requirements.container_requests)
     if offer is None or offer.form is not GpuForm.WHOLE:
-        return f"{free} free, but not as whole cards: NVLink joins none of them"
+        return f"{free} free, but not as whole cards: NVLink connects none of them"
     topology, known = devices.topology, devices.free
     if gpu_sets(topology).largest_island((1 << topology.gpu_count) - 1 if known is None else known) < most:
-        return f"{free} free, no {most} of them joined by NVLink{_free_gpus_suffix(cluster, node)}"
+        return f"{free} free, no {most} of them connected by NVLink{_free_gpus_suffix(cluster, node)}"
     if known is None:
-        return f"{free} free, unknown which, and NVLink does not join every choice"
-    unjoined = _first_unjoined_set(topology, known, requirements.container_requests)
-    if not unjoined:
+        return f"{free} free, unknown which, and NVLink does not connect every choice"
+    unconnected = _first_unconnected_set(topology, known, requirements.container_requests)
+    if not unconnected:
         reported = f"{known.bit_count()} by the agent's report{_free_gpus_suffix(cluster, node)}"
         return f"{free} free by the pods' requests, {reported}"
-    whose = f" to the container with {unjoined.bit_count()}" if len(requirements.container_requests) > 1 else ""
-    return f"{free} free, and the device plugin allocates {_format_gpus(unjoined)}{whose}, which NVLink does not join"
+    whose = f" to the container with {unconnected.bit_count()}" if len(requirements.container_requests) > 1 else ""
+    allocated = f"{_format_gpus(unconnected)}{whose}"
+    return f"{free} free, and the device plugin allocates {allocated}, which NVLink does not connect"
 
 
-def _first_unjoined_set(topology: GpuTopology, free: int, requests: ContainerRequests) -> int:
-    """Return the first container's set that NVLink does not join; 0 if there are too few GPUs."""
+def _first_unconnected_set(topology: GpuTopology, free: int, requests: ContainerRequests) -> int:
+    """Return the first container's set that NVLink does not connect; 0 if there are too few GPUs."""
     sets = allocate_containers(topology, free, requests) or ()
-    return next((each for each in sets if not gpu_sets(topology).is_joined(each)), 0)
+    return next((each for each in sets if not gpu_sets(topology).is_nvlink_connected(each)), 0)
 
 
 def _insufficient_detail(cluster: SchedulingSnapshot, resource: str, count: int, node: int) -> str:

@@ -58,36 +58,36 @@ class TopologyDomains:
         return domains
 
 
-def domain_suitability(domains: IntArray, slots: IntArray, gang: GangContext) -> FloatArray:
+def domain_suitability(domains: IntArray, pod_capacity: IntArray, gang: GangContext) -> FloatArray:
     """Return how well each node's domain suits a pod, higher is better, shape (nodes, 3).
 
     The columns: whether the rest of the gang fits, how many of its pods are there, and how well the capacity matches.
 
     Args:
         domains: Domain of each node, shape (nodes,).
-        slots: How many such pods fit on each node, shape (nodes,).
+        pod_capacity: How many such pods fit on each node, shape (nodes,).
         gang: The other pods.
     """
     domain_count = int(domains.max(initial=0)) + 1
-    free_slots = np.bincount(domains, slots, domain_count)
+    free_capacity = np.bincount(domains, pod_capacity, domain_count)
     gang_pods = np.bincount(domains[list(gang.placed)], list(gang.placed.values()), domain_count)
-    fits = free_slots >= gang.remaining_count
-    suits = np.column_stack([fits, gang_pods, np.where(fits & (gang.size > 0), -free_slots, free_slots)])
+    fits = free_capacity >= gang.remaining_count
+    suits = np.column_stack([fits, gang_pods, np.where(fits & (gang.size > 0), -free_capacity, free_capacity)])
     suits[0] = 0
     found: FloatArray = suits[domains]
     return found
 
 
-def nodes_for_remaining(domains: IntArray, slots: IntArray, gang: GangContext, ranked: IntArray) -> list[int]:
+def nodes_for_remaining(domains: IntArray, pod_capacity: IntArray, gang: GangContext, ranked: IntArray) -> list[int]:
     """Return nodes for the remaining pods once the pod has the best node; none if they do not all fit in its domain.
 
     Args:
         domains: As in `domain_suitability`.
-        slots: As there, before the pod is placed.
+        pod_capacity: As there, before the pod is placed.
         gang: The other pods.
         ranked: The nodes, the best first; those of the domain are filled in this order.
     """
     best = int(ranked[0])
     nodes = ranked[domains[ranked] == domains[best]]
-    each = np.repeat(nodes, np.minimum(slots[nodes], gang.remaining_count))[1 : gang.remaining_count]
+    each = np.repeat(nodes, np.minimum(pod_capacity[nodes], gang.remaining_count))[1 : gang.remaining_count]
     return each.tolist() if domains[best] and len(each) == gang.remaining_count - 1 else []

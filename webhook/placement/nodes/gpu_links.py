@@ -19,17 +19,17 @@ from webhook.placement.nodes.device_plugin import (
     ContainerRequests,
     allocate_containers,
     best_allocation,
-    can_ever_join,
-    can_join,
+    can_ever_get_connected_gpus,
+    count_connected_pods,
     count_held_gpus,
-    count_joined_pods,
+    gets_connected_gpus,
 )
-from webhook.placement.nodes.score_table import NodeStates, StateFigures
+from webhook.placement.nodes.score_table import NodeStates, StateStats
 from webhook.placement.nvlink import KEPT_SET_SIZES, GpuSets, LinkQuality, gpu_sets
 from webhook.placement.topology import GpuTopology
 
-MAX_CACHED_FIGURES = 64
-"""Requests, container by container, whose figures are kept."""
+MAX_CACHED_STATS = 64
+"""Requests, container by container, whose statistics are kept."""
 
 MAX_TOPOLOGIES = 256
 """Topologies that are kept; beyond that those that no node has are dropped."""
@@ -37,7 +37,7 @@ MAX_TOPOLOGIES = 256
 LinkState = tuple[int, int | None, int, int]
 """Topology number, mask of free GPUs (None if unknown), their number in that case, and mask of unhealthy GPUs."""
 
-NO_LINK_FIGURES = (0.0,) * 6
+NO_LINK_STATS = (0.0,) * 6
 
 
 class GpuLinks(NamedTuple):
@@ -47,44 +47,44 @@ class GpuLinks(NamedTuple):
         gpus: GPUs that the device plugin will allocate; () if unknown.
         optimal: The best set; () if it is unknown which GPUs are free.
         quality: Bandwidth of what it gets, or the least it may get.
-        joined: True if NVLink joins each pair of every container.
+        connected: True if NVLink connects each pair of every container.
         ratio: Slowest pair as a percentage of the best on this kind of node, for the worst container.
-        broken_sets: How many sizes of joined sets (two, four, eight) the node can no longer provide afterwards. Only
-            counted if not all pairs are joined equally; otherwise the number of idle GPUs is enough.
+        broken_sets: How many sizes of connected sets (two, four, eight) the node can no longer provide afterwards. Only
+            counted if not all pairs are connected equally; otherwise the number of idle GPUs is enough.
         unhealthy: Unhealthy GPUs of what it gets or may get.
     """
 
     gpus: tuple[int, ...]
     optimal: tuple[int, ...]
     quality: LinkQuality
-    joined: bool
+    nvlink_connected: bool
     ratio: int
     broken_sets: int = 0
     unhealthy: tuple[int, ...] = ()
 
 
-class LinkFigures(NamedTuple):
-    """Link figures of every node, each of shape (nodes,); 0 for a node where the pod gets no GPUs.
+class LinkStats(NamedTuple):
+    """Link statistics of every node, each of shape (nodes,); 0 for a node where the pod gets no GPUs.
 
     Attributes:
-        joined: 1 if NVLink joins the GPUs of each container.
+        connected: 1 if NVLink connects the GPUs of each container.
         ratio: As in `GpuLinks`.
         broken_sets: As in `GpuLinks`.
-        joinable: As `joined`, and also 1 if it holds whichever GPUs are free.
-        ever_joinable: 1 if it may hold once other GPUs are free.
+        connectable: As `connected`, and also 1 if it holds whichever GPUs are free.
+        ever_connectable: 1 if it may hold once other GPUs are free.
         unhealthy: Number of unhealthy GPUs that it would get or may get.
     """
 
-    joined: FloatArray
+    nvlink_connected: FloatArray
     ratio: FloatArray
     broken_sets: FloatArray
-    joinable: FloatArray
-    ever_joinable: FloatArray
+    connectable: FloatArray
+    ever_connectable: FloatArray
     unhealthy: FloatArray
 
 
 class LinkTable:
-    """Link figures of all nodes, updated as GPUs are allocated and released. It has one writer."""
+    """Link statistics of all nodes, updated as GPUs are allocated and released. It has one writer."""
 
     def __init__(self, devices: Sequence[NodeDevices], errors: list[Exception] | None = None) -> None:
         """Prepare.
@@ -106,27 +106,27 @@ class LinkTable:
                 self._begin([self._states.keys[number][1:] for number in self._states.numbers.tolist()])
         self._states.set(node, (self._kind[node], devices.free, devices.free_count, devices.allocatable_unhealthy))
 
-    def figures(self, requests: ContainerRequests) -> LinkFigures:
-        """Return the figures of every node for a pod's container requests."""
-        if (figures := self._figures.get(requests)) is None:
-            compute = partial(self._compute_figures, requests)
-            figures = StateFigures(self._states, compute, NO_LINK_FIGURES, self._errors)
-            self._figures.store(requests, figures)
-        return LinkFigures(*figures.by_node().T)
+    def link_stats(self, requests: ContainerRequests) -> LinkStats:
+        """Return the statistics of every node for a pod's container requests."""
+        if (stats := self._link_stats.get(requests)) is None:
+            compute = partial(self._compute_stats, requests)
+            stats = StateStats(self._states, compute, NO_LINK_STATS, self._errors)
+            self._link_stats.store(requests, stats)
+        return LinkStats(*stats.by_node().T)
 
-    def joined_pod_counts(self, requests: ContainerRequests) -> FloatArray:
-        """Return how many such pods get joined GPUs on each node, one after the other, shape (nodes,)."""
-        if (figures := self._sets.get(requests)) is None:
-            figures = StateFigures(self._states, partial(self._count_joined_pods, requests), (0.0,), self._errors)
-            self._sets.store(requests, figures)
-        return figures.by_node()[:, 0]
+    def connected_pod_counts(self, requests: ContainerRequests) -> FloatArray:
+        """Return how many such pods get connected GPUs on each node, one after the other, shape (nodes,)."""
+        if (stats := self._connected_counts.get(requests)) is None:
+            stats = StateStats(self._states, partial(self._count_connected_pods, requests), (0.0,), self._errors)
+            self._connected_counts.store(requests, stats)
+        return stats.by_node()[:, 0]
 
-    def _count_joined_pods(self, requests: ContainerRequests, state: LinkState) -> tuple[float]:
+    def _count_connected_pods(self, requests: ContainerRequests, state: LinkState) -> tuple[float]:
         kind, free, free_count, _ = state
-        return (float(count_joined_pods(self._topologies[kind], free, requests, free_count)),)
+        return (float(count_connected_pods(self._topologies[kind], free, requests, free_count)),)
 
     def _begin(self, free: Sequence[tuple[int | None, int, int]]) -> None:
-        """Number the topologies; figures of earlier numbers are dropped.
+        """Number the topologies; statistics of earlier numbers are dropped.
 
         Args:
             free: By node: mask of free GPUs, their number if that is unknown, and mask of unhealthy GPUs.
@@ -137,8 +137,8 @@ class LinkTable:
         self._states: NodeStates[LinkState] = NodeStates(
             (kind, *each) for kind, each in zip(self._kind, free, strict=True)
         )
-        self._figures: BoundedCache[ContainerRequests, StateFigures[LinkState]] = BoundedCache(MAX_CACHED_FIGURES)
-        self._sets: BoundedCache[ContainerRequests, StateFigures[LinkState]] = BoundedCache(MAX_CACHED_FIGURES)
+        self._link_stats: BoundedCache[ContainerRequests, StateStats[LinkState]] = BoundedCache(MAX_CACHED_STATS)
+        self._connected_counts: BoundedCache[ContainerRequests, StateStats[LinkState]] = BoundedCache(MAX_CACHED_STATS)
 
     def _kind_of(self, topology: GpuTopology) -> int:
         kind = self._kinds.setdefault(topology, len(self._topologies))
@@ -146,15 +146,18 @@ class LinkTable:
             self._topologies.append(topology)
         return kind
 
-    def _compute_figures(self, requests: ContainerRequests, state: LinkState) -> tuple[float, ...]:
+    def _compute_stats(self, requests: ContainerRequests, state: LinkState) -> tuple[float, ...]:
         kind, free, spare, unhealthy = state
         topology = self._topologies[kind]
         links = pod_gpu_links(topology, free, requests, unhealthy)
         if links is None:
-            return NO_LINK_FIGURES
-        now, ever = can_join(topology, free, requests, spare), can_ever_join(topology, requests)
+            return NO_LINK_STATS
+        now, ever = (
+            gets_connected_gpus(topology, free, requests, spare),
+            can_ever_get_connected_gpus(topology, requests),
+        )
         sick = min(len(links.unhealthy), count_held_gpus(requests))
-        return tuple(map(float, (links.joined, links.ratio, links.broken_sets, now, ever, sick)))
+        return tuple(map(float, (links.nvlink_connected, links.ratio, links.broken_sets, now, ever, sick)))
 
 
 def pod_gpu_links(
@@ -181,18 +184,20 @@ def _worst_case_links(topology: GpuTopology, requests: ContainerRequests) -> Gpu
     """For a node where it is unknown which GPUs are free."""
     sets = gpu_sets(topology)
     worst = [sets.worst_quality(count) for count, _ in requests]
-    joined = all(count == 1 or sets.are_all_joined(count) for count, _ in requests)
-    return GpuLinks((), (), _combined_quality(requests, worst), joined, _worst_bandwidth_percent(sets, requests, worst))
+    nvlink_connected = all(count == 1 or sets.are_all_connected(count) for count, _ in requests)
+    return GpuLinks(
+        (), (), _combined_quality(requests, worst), nvlink_connected, _worst_bandwidth_percent(sets, requests, worst)
+    )
 
 
 def _allocated_links(topology: GpuTopology, free: int, requests: ContainerRequests, got: tuple[int, ...]) -> GpuLinks:
     sets, taken = gpu_sets(topology), union_masks(got)
     qualities = [sets.link_quality(each) for each in got]
     gpus = tuple(bit_positions(taken)) if topology.is_symmetric else ()
-    joined = all(sets.is_joined(each) for each in got)
+    nvlink_connected = all(sets.is_nvlink_connected(each) for each in got)
     best = tuple(bit_positions(union_masks(allocate_containers(topology, free, requests, best_allocation) or ())))
     ratio, broken = _worst_bandwidth_percent(sets, requests, qualities), _count_broken_sets(sets, free, free & ~taken)
-    return GpuLinks(gpus, best, _combined_quality(requests, qualities), joined, ratio, broken)
+    return GpuLinks(gpus, best, _combined_quality(requests, qualities), nvlink_connected, ratio, broken)
 
 
 def _combined_quality(requests: ContainerRequests, qualities: Sequence[LinkQuality]) -> LinkQuality:
@@ -215,6 +220,6 @@ def precompute_gpu_sets(topologies: Sequence[GpuTopology]) -> None:
 
 
 def _count_broken_sets(sets: GpuSets, before: int, after: int) -> int:
-    if sets.topology.gpu_count < min(KEPT_SET_SIZES) or sets.are_all_joined(min(KEPT_SET_SIZES)):
+    if sets.topology.gpu_count < min(KEPT_SET_SIZES) or sets.are_all_connected(min(KEPT_SET_SIZES)):
         return 0
     return sum(sets.largest_island(before) >= size > sets.largest_island(after) for size in KEPT_SET_SIZES)

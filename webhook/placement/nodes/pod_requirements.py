@@ -59,7 +59,7 @@ class PodRequirements(msgspec.Struct, frozen=True):
         tolerations: Its tolerations.
         container_requests: The containers that request whole GPUs, if nodes are ranked by these; otherwise ().
         communicates: True if the GPUs of a container communicate with each other.
-        nvlink_required: True if it must not run unless NVLink joins the GPUs of each container.
+        nvlink_required: True if it must not run unless NVLink connects the GPUs of each container.
         other_gpus: Other requested GPU resources, with units: a node must have these too.
     """
 

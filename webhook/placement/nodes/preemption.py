@@ -1,6 +1,6 @@
 """Find the fewest pods of one node that would have to be evicted so that a pod fits; of equal plans, the smallest pods.
 
-Shortages of a node narrow the combinations of victims, and each combination is checked. More victims may join fewer
+Shortages of a node narrow the combinations of victims, and each combination is checked. More victims may connect fewer
 GPUs, because the device plugin then chooses others, so combinations cannot be pruned by their union.
 """
 
@@ -141,7 +141,7 @@ def _candidate_nodes(
         on_node = running.get(known.name, ())
         if not on_node or any(exclusion_reasons(cluster, requirements, node)):
             continue
-        if _may_join_gpus(cluster, requirements, node):
+        if _may_connect_gpus(cluster, requirements, node):
             yield from _candidate_node(cluster, requirements, node, on_node, pod, free[node])
 
 
@@ -152,8 +152,8 @@ def _pods_by_node(pods: Iterable[Pod]) -> Mapping[str, Sequence[Pod]]:
     return found
 
 
-def _may_join_gpus(cluster: SchedulingSnapshot, requirements: PodRequirements, node: int) -> bool:
-    """Return whether NVLink could join enough GPUs if all of them were free."""
+def _may_connect_gpus(cluster: SchedulingSnapshot, requirements: PodRequirements, node: int) -> bool:
+    """Return whether NVLink could connect enough GPUs if all of them were free."""
     devices = cluster.devices[node]
     if not requirements.nvlink_required or devices.free is None:
         return True
@@ -236,7 +236,7 @@ def _held_units(name: str, held: Amounts) -> int:
 def _victim_candidate(pod: Pod, requirements: PodRequirements, shortages: Amounts) -> VictimCandidate | None:
     """Return a candidate; None if evicting the pod does not help.
 
-    If GPUs must be joined, it matters which ones a pod holds, so no pod with GPUs is interchangeable.
+    If GPUs must be connected, it matters which ones a pod holds, so no pod with GPUs is interchangeable.
     """
     held = effective_requests(pod)
     releases = {name: units for name in shortages if (units := _held_units(name, held)) > 0}

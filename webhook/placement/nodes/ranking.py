@@ -27,7 +27,7 @@ from webhook.placement.mig import CARD_MILLI, MigCard, free_starts, mig_card_val
 from webhook.placement.nodes.gangs import GangContext, TopologyDomains, domain_suitability, nodes_for_remaining
 from webhook.placement.nodes.gpu_links import GpuLinks, LinkTable, pod_gpu_links
 from webhook.placement.nodes.pod_requirements import PodRequirements
-from webhook.placement.nodes.score_table import INFEASIBLE_SCORE, NodeStates, ScoreTable, StateFigures
+from webhook.placement.nodes.score_table import INFEASIBLE_SCORE, NodeStates, ScoreTable, StateStats
 from webhook.placement.nodes.snapshot import SchedulingSnapshot
 from webhook.placement.topology import TopologyConfidence
 
@@ -42,11 +42,11 @@ LAST_SCORE = -1e9
 """Score of a node that has the units but where the scorer cannot tell what the pod would hold."""
 
 MAX_PROFILES = 256
-"""MIG profiles of products whose figures are kept."""
+"""MIG profiles of products whose statistics are kept."""
 
 
-MAX_SLOTS = 1 << 20
-"""How many pods without requests fit on a node."""
+UNLIMITED_PODS = 1 << 20
+"""Pod capacity of a node for pods without requests."""
 
 
 MigState = tuple[tuple[MigCard, ...], bool]
@@ -96,7 +96,7 @@ class NodeRanking:
     def __init__(
         self,
         cluster: SchedulingSnapshot,
-        policy: ScoringStrategy = ScoringStrategy.TAB,
+        strategy: ScoringStrategy = ScoringStrategy.TAB,
         mix: WorkloadMix = FLAT_MIX,
         profiles: tuple[tuple[str, float], ...] = (),
         fill: FillOrder = FillOrder.PACK,
@@ -112,18 +112,18 @@ class NodeRanking:
             fill: Order of equal nodes.
             turnover: Pods that leave for each that arrives, from 0 to 1; 1 for a cluster in steady state.
         """
-        self.cluster, self._policy, self._profiles = cluster, policy, profiles
-        self._score_table = ScoreTable(cluster.free_arrays(), SCORERS[policy](cluster.capacity, mix), turnover)
+        self.cluster, self._strategy, self._profiles = cluster, strategy, profiles
+        self._score_table = ScoreTable(cluster.free_arrays(), SCORERS[strategy](cluster.capacity, mix), turnover)
         self._sign = 1 if fill is FillOrder.PACK else -1
         nodes = range(len(cluster.free))
         self._fullness: FloatArray = np.zeros(len(nodes))
-        self._no_pod_slots: BoolArray = np.zeros(len(nodes), np.bool_)
+        self._at_pod_limit: BoolArray = np.zeros(len(nodes), np.bool_)
         self._units: dict[str, IntArray] = {name: np.zeros(len(nodes), np.int64) for name in cluster.fleet.resources()}
         self.errors: list[Exception] = []
         self._links = LinkTable(cluster.devices, self.errors)
         self._whole_gpu_nodes = node_mask_array(cluster.whole_gpu_nodes(), len(nodes))
         self._cards: NodeStates[MigState] = NodeStates(map(_mig_state, cluster.devices))
-        self._mig_values: BoundedCache[tuple[str, str], StateFigures[MigState]] = BoundedCache(MAX_PROFILES)
+        self._mig_values: BoundedCache[tuple[str, str], StateStats[MigState]] = BoundedCache(MAX_PROFILES)
         self._domains = TopologyDomains(cluster.fleet)
         self._write_arrays(nodes)
 
@@ -155,7 +155,7 @@ class NodeRanking:
             candidates: Nodes to rank, shape (nodes,); None for those that state, taints and selectors allow.
             gang: The other pods of its gang; None for a pod without one.
             over_fair_share: True for a pod that leaves capacity to others: of nodes with equal links and equal harm to
-                joined sets, the one with the fewest free units of its resource is best.
+                connected sets, the one with the fewest free units of its resource is best.
         """
         eligible = self._eligible_nodes(requirements) if candidates is None else candidates
         parts = list(self._orders_by_offer(requirements, eligible))
@@ -164,20 +164,20 @@ class NodeRanking:
         nodes, keys = np.concatenate([part.nodes for part in parts]), np.concatenate([part.keys for part in parts])
         if gang is not None:
             domains = self._domains.domains_by_label(gang.domain)
-            keys[:, DOMAIN] = domain_suitability(domains, self._eligible_slots(requirements), gang)[nodes]
+            keys[:, DOMAIN] = domain_suitability(domains, self._eligible_pod_capacity(requirements), gang)[nodes]
         if over_fair_share and requirements.resource:
             keys[:, FREE_UNITS] = -self._units[requirements.resource][nodes]
         distinguishing = keys[:, (keys != keys[0]).any(0)]
         best = np.lexsort((nodes, *(-distinguishing).T[::-1]))
         return NodeOrder(nodes[best], keys[best])
 
-    def joinable_nodes(self, requirements: PodRequirements) -> tuple[BoolArray, BoolArray]:
-        """Return where NVLink joins the GPUs of each container: now, and possibly later; both of shape (nodes,).
+    def nvlink_connected_nodes(self, requirements: PodRequirements) -> tuple[BoolArray, BoolArray]:
+        """Return where NVLink connects the GPUs of each container: now, and possibly later; both of shape (nodes,).
 
-        Shares are never joined: two of them may be one card.
+        Shares are never connected: two of them may be one card.
         """
-        figures, whole = self._links.figures(requirements.container_requests), self._whole_gpu_nodes
-        return whole & (figures.joinable > 0), whole & (figures.ever_joinable > 0)
+        stats, whole = self._links.link_stats(requirements.container_requests), self._whole_gpu_nodes
+        return whole & (stats.connectable > 0), whole & (stats.ever_connectable > 0)
 
     def set_nodes(self, changes: Mapping[int, tuple[FreeResources, NodeDevices | None]]) -> None:
         """Change free resources or GPUs of some nodes; the cost depends on the number of changes.
@@ -197,7 +197,7 @@ class NodeRanking:
 
     def build_scorer(self, mix: WorkloadMix) -> NodeScorer:
         """Return the scorer for another mix. Slow; reads only immutable state, so it may run in a thread."""
-        return SCORERS[self._policy](self.cluster.capacity, mix)
+        return SCORERS[self._strategy](self.cluster.capacity, mix)
 
     def set_scorer(self, scorer: NodeScorer, profiles: tuple[tuple[str, float], ...]) -> None:
         """Use another scorer and another mix of MIG profiles from now on."""
@@ -208,7 +208,7 @@ class NodeRanking:
     def _write_arrays(self, nodes: Iterable[int]) -> None:
         some = np.array(list(nodes), np.int64)
         free = [self.cluster.free[node] for node in some.tolist()]
-        self._no_pod_slots[some] = [each.full for each in free]
+        self._at_pod_limit[some] = [each.full for each in free]
         for resource, units in self._units.items():
             units[some] = [each.gpus.get(resource, 0) for each in free]
         all_ = np.maximum(self.cluster.capacity.gpus[some].sum(1), 1)
@@ -218,7 +218,7 @@ class NodeRanking:
         fleet = self.cluster.fleet
         tolerations = requirements.tolerations
         allowed = fleet.schedulable_nodes(tolerations) & fleet.tolerated_nodes(tolerations)
-        return node_mask_array(allowed & requirements.selected_nodes, len(self._no_pod_slots))
+        return node_mask_array(allowed & requirements.selected_nodes, len(self._at_pod_limit))
 
     def _orders_by_offer(self, requirements: PodRequirements, allowed: BoolArray) -> Iterator[NodeOrder]:
         """Yield the feasible nodes, those of one offer together, unsorted."""
@@ -230,14 +230,14 @@ class NodeRanking:
                 yield self._offer_order(requirements, offer, nodes)
 
     def _nodes_with_resources(self, requirements: PodRequirements) -> BoolArray:
-        """Return which nodes have the CPU, memory, GPUs and pod slots, shape (nodes,)."""
+        """Return which nodes have the CPU, memory, GPUs, and are below their pod limit, shape (nodes,)."""
         arrays = self._score_table.free
         feasible = (
-            ~self._no_pod_slots & (arrays.cpu >= requirements.cpu_milli) & (arrays.memory >= requirements.memory_mib)
+            ~self._at_pod_limit & (arrays.cpu >= requirements.cpu_milli) & (arrays.memory >= requirements.memory_mib)
         )
         for resource, count in requirements.gpu_resources:
-            feasible &= self._units.get(resource, np.zeros_like(self._no_pod_slots, np.int64)) >= count
-        return feasible & self.joinable_nodes(requirements)[0] if requirements.nvlink_required else feasible
+            feasible &= self._units.get(resource, np.zeros_like(self._at_pod_limit, np.int64)) >= count
+        return feasible & self.nvlink_connected_nodes(requirements)[0] if requirements.nvlink_required else feasible
 
     def _offer_order(self, requirements: PodRequirements, offer: GpuOffer | None, nodes: IntArray) -> NodeOrder:
         keys = np.zeros((len(nodes), KEY_PARTS))
@@ -246,10 +246,10 @@ class NodeRanking:
         keys[:, SCORE] = np.where(scores > INFEASIBLE_SCORE, scores, LAST_SCORE)
         keys[:, FULLNESS] = self._fullness[nodes]
         if offer is not None and offer.form is GpuForm.WHOLE:
-            figures = self._links.figures(requirements.container_requests)
-            keys[:, UNHEALTHY], keys[:, BROKEN_SETS] = -figures.unhealthy[nodes], -figures.broken_sets[nodes]
+            stats = self._links.link_stats(requirements.container_requests)
+            keys[:, UNHEALTHY], keys[:, BROKEN_SETS] = -stats.unhealthy[nodes], -stats.broken_sets[nodes]
             if requirements.communicates:
-                keys[:, LINKS] = np.column_stack([figures.joined, figures.ratio])[nodes]
+                keys[:, LINKS] = np.column_stack([stats.nvlink_connected, stats.ratio])[nodes]
         if offer is not None and offer.form is GpuForm.MIG:
             keys[:, SCORE] = self._mig_value_changes(offer.product, offer.profile)[nodes]
         return NodeOrder(nodes, keys)
@@ -264,11 +264,11 @@ class NodeRanking:
 
     def _mig_value_changes(self, product: str, profile: str) -> FloatArray:
         """Return the smallest value loss of any card, shape (nodes,)."""
-        if (figures := self._mig_values.get((product, profile))) is None:
+        if (stats := self._mig_values.get((product, profile))) is None:
             compute = partial(self._mig_value_change, product, profile)
-            figures = StateFigures(self._cards, compute, (-float(CARD_MILLI),), self.errors)
-            self._mig_values.store((product, profile), figures)
-        return figures.by_node()[:, 0]
+            stats = StateStats(self._cards, compute, (-float(CARD_MILLI),), self.errors)
+            self._mig_values.store((product, profile), stats)
+        return stats.by_node()[:, 0]
 
     def _mig_value_change(self, product: str, profile: str, state: MigState) -> tuple[float]:
         """Return the change for one node; 0 for an unknown product or profile.
@@ -292,29 +292,29 @@ class NodeRanking:
             places = [(used[index], start) for index, some in free.items() for start in some]
         return (round(max((value.value_change(profile, mask, start) for mask, start in places), default=missing), 1),)
 
-    def slots(self, requirements: PodRequirements) -> IntArray:
+    def pod_capacity(self, requirements: PodRequirements) -> IntArray:
         """Return how many such pods fit on each node, ignoring taints and selectors, shape (nodes,)."""
         arrays = self._score_table.free
-        slots = np.where(self._no_pod_slots, 0, MAX_SLOTS)
+        pod_capacity = np.where(self._at_pod_limit, 0, UNLIMITED_PODS)
         for resource, units in requirements.gpu_resources:
-            np.minimum(slots, self._units.get(resource, np.zeros_like(slots)) // units, out=slots)
+            np.minimum(pod_capacity, self._units.get(resource, np.zeros_like(pod_capacity)) // units, out=pod_capacity)
         for free, requested in ((arrays.cpu, requirements.cpu_milli), (arrays.memory, requirements.memory_mib)):
-            slots = np.minimum(slots, free // requested) if requested else slots
+            pod_capacity = np.minimum(pod_capacity, free // requested) if requested else pod_capacity
         if requirements.nvlink_required:
-            sets = self._links.joined_pod_counts(requirements.container_requests).astype(np.int64)
-            slots = np.minimum(slots, np.where(self._whole_gpu_nodes, sets, 0))
-        return np.maximum(slots, 0)
+            sets = self._links.connected_pod_counts(requirements.container_requests).astype(np.int64)
+            pod_capacity = np.minimum(pod_capacity, np.where(self._whole_gpu_nodes, sets, 0))
+        return np.maximum(pod_capacity, 0)
 
     def nodes_for_gang(self, requirements: PodRequirements, gang: GangContext, order: NodeOrder) -> list[int]:
         """Return nodes for the rest of the gang (see `nodes_for_remaining`); `order` is the order for this pod."""
         domains = self._domains.domains_by_label(gang.domain)
         if not len(order.nodes):
             return []
-        return nodes_for_remaining(domains, self._eligible_slots(requirements), gang, order.nodes)
+        return nodes_for_remaining(domains, self._eligible_pod_capacity(requirements), gang, order.nodes)
 
-    def _eligible_slots(self, requirements: PodRequirements) -> IntArray:
-        """Return the slots of nodes whose state, taints and selectors allow the pod, and 0 for others."""
-        return np.where(self._eligible_nodes(requirements), self.slots(requirements), 0)
+    def _eligible_pod_capacity(self, requirements: PodRequirements) -> IntArray:
+        """Return the pod capacity of nodes whose state, taints and selectors allow the pod, and 0 for others."""
+        return np.where(self._eligible_nodes(requirements), self.pod_capacity(requirements), 0)
 
 
 def _mig_state(devices: NodeDevices) -> MigState:

@@ -1,7 +1,7 @@
-"""Scores of all nodes for each pod shape, and figures of all nodes by state, both updated as nodes change.
+"""Scores of all nodes for each pod shape, and statistics of all nodes by state, both updated as nodes change.
 
 A pod that arrives or leaves changes one node. Each shape keeps a row of scores and its position in the log of changed
-nodes; only the nodes changed since then are scored again. Nodes in the same state share their figures.
+nodes; only the nodes changed since then are scored again. Nodes in the same state share their statistics.
 """
 
 from __future__ import annotations
@@ -62,8 +62,8 @@ class NodeStates(Generic[K]):
         return number
 
 
-class StateFigures(Generic[K]):
-    """Figures of every state, computed on first use.
+class StateStats(Generic[K]):
+    """Statistics of every state, computed on first use.
 
     If computing a state fails, it counts as the worst one, so that one node does not affect the answer about others.
     """
@@ -79,8 +79,8 @@ class StateFigures(Generic[K]):
 
         Args:
             states: The states.
-            compute: Computes the figures of one state.
-            worst: Figures if that fails.
+            compute: Computes the statistics of one state.
+            worst: Statistics if that fails.
             errors: Receives the errors; without it, an error ends the call.
         """
         self._states, self._compute = states, compute
@@ -89,16 +89,16 @@ class StateFigures(Generic[K]):
         self._table: FloatArray = np.empty((0, 0))
 
     def by_node(self) -> FloatArray:
-        """Return the figures of every node, shape (nodes, figures)."""
+        """Return the statistics of every node, shape (nodes, statistics)."""
         states = self._states
         if self._since != states.generation:
             self._since, self._table = states.generation, np.empty((0, 0))
         if len(self._table) < len(states.keys):
-            more = np.array([self._figures(key) for key in states.keys[len(self._table) :]], np.float64)
+            more = np.array([self._compute_or_worst(key) for key in states.keys[len(self._table) :]], np.float64)
             self._table = np.vstack([self._table, more]) if len(self._table) else more
         return self._table[states.numbers]
 
-    def _figures(self, key: K) -> tuple[float, ...]:
+    def _compute_or_worst(self, key: K) -> tuple[float, ...]:
         if self._errors is None:
             return self._compute(key)
         try:

@@ -41,7 +41,7 @@ class Simulator:
     def __init__(
         self,
         capacity: ClusterCapacity,
-        policy: ScoringStrategy,
+        strategy: ScoringStrategy,
         rng: np.random.Generator,
         mix: WorkloadMix | None = None,
         *,
@@ -58,12 +58,12 @@ class Simulator:
             arrays: Free capacity; None for an empty cluster.
             order: Rank of each node by which equals are chosen instead of at random, shape (nodes,).
         """
-        self.site, self.policy = capacity, policy
+        self.capacity, self.strategy = capacity, strategy
         self._rng, self._order = rng, order
         self._learner = MixEstimator() if mix is None else None
         self._turnover = TurnoverEstimator()
         self.score_table = ScoreTable(
-            arrays or FreeCapacityArrays(capacity), SCORERS[policy](capacity, mix or FLAT_MIX)
+            arrays or FreeCapacityArrays(capacity), SCORERS[strategy](capacity, mix or FLAT_MIX)
         )
 
     def schedule_pod(self, demand: PodDemand) -> GpuPlacement | None:
@@ -87,7 +87,7 @@ class Simulator:
         self._turnover.record_arrival()
         self.score_table.turnover = self._turnover.ratio
         if self._learner is not None and self._learner.record_arrival(demand):
-            self.score_table.set_scorer(SCORERS[self.policy](self.site, self._learner.estimated_mix()))
+            self.score_table.set_scorer(SCORERS[self.strategy](self.capacity, self._learner.estimated_mix()))
 
 
 def unschedulable_reason(arrays: FreeCapacityArrays, demand: PodDemand) -> UnschedulableReason:
