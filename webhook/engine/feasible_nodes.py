@@ -124,6 +124,6 @@ def assumed_usage(pod: Pod, view: ClusterView) -> Iterator[AssumedUsage]:
     record = parse_decision_record(pod.metadata.annotations.get(DECISION_ANNOTATION, ""))
     given, feasible = record.resource if record else "", FeasibleNodes(view, pod).nodes
     for resource, count in totals.items():
-        nodes = view.with_room(resource, count, feasible)
+        nodes = view.nodes_with_free_units(resource, count, feasible)
         if nodes and resource != given:
             yield AssumedUsage(resource, nodes, count)

@@ -32,7 +32,7 @@ from webhook.model.node_labels import (
 from webhook.model.objects import Node
 from webhook.model.offers import NodeHardware
 from webhook.model.pods import QuantityText
-from webhook.model.products import SHARED_MARK, card_memory_mib, card_product
+from webhook.model.products import MIG_MARK, SHARED_MARK, card_memory_mib, card_product
 from webhook.model.quantity import parse_whole_number
 
 INVALID_MIG_MARK = "-mig-invalid"
@@ -95,14 +95,14 @@ def _advertised_resource(
     slice_of = resource if resource.mig else _advertised_profile(labels.get(PRODUCT_LABEL, ""), known)
     block = resource.name.removesuffix(SHARED_SUFFIX)
     product = labels.get(PRODUCT_LABEL) or known.product
-    unit = (
-        _mig_instance_size(slice_of, block, product, labels) if slice_of else _whole_card_size(product, labels, known)
-    )
+    if slice_of:
+        unit = _mig_instance_size(slice_of, block, product, labels)
+    else:
+        memory = parse_memory_mib(labels.get(MEMORY_LABEL)) or known.memory_mib or card_memory_mib(product)
+        unit = UnitSize(memory, 1000, 1000)
 
-    count, replicas = (
-        parse_count(labels.get(f"{block}.count")),
-        _count_shares(resource, block, labels, known, installed),
-    )
+    count = parse_count(labels.get(f"{block}.count"))
+    replicas = _count_shares(resource, block, labels, known, installed)
     if count and installed > count * replicas:
         unit = UnitSize(None, unit.compute_milli, unit.gpu_milli)  # several models, but labels describe one
     form, isolation = _form_and_isolation(bool(slice_of), replicas, block, labels, known)
@@ -130,15 +130,9 @@ class UnitSize(msgspec.Struct, frozen=True, gc=False):
 
 def _advertised_profile(product: str, known: CloudGpuInfo) -> GpuResource | None:
     """Return the MIG profile of `nvidia.com/gpu` (single strategy, GKE partitions); None if it is a card."""
-    lower = product.lower()
-    at = lower.find("-mig-")
-    name = lower[at + 5 :].removesuffix(SHARED_MARK) if at >= 0 else known.partition
+    _, mark, profile = product.lower().partition(MIG_MARK)
+    name = profile.removesuffix(SHARED_MARK) if mark else known.partition
     return parse_gpu_resource(MIG_PREFIX + name) if name else None
-
-
-def _whole_card_size(product: str, labels: Labels, known: CloudGpuInfo) -> UnitSize:
-    memory = parse_memory_mib(labels.get(MEMORY_LABEL)) or known.memory_mib or card_memory_mib(product)
-    return UnitSize(memory, 1000, 1000)
 
 
 def _mig_instance_size(profile: GpuResource, block: str, product: str, labels: Labels) -> UnitSize:
@@ -154,8 +148,8 @@ def _mig_instance_size(profile: GpuResource, block: str, product: str, labels: L
         weight = mig_catalogue.profile_milli(card, shape, profile.slices)
     else:
         total = parse_memory_mib(labels.get(MEMORY_LABEL)) if block != WHOLE_GPU else card_memory_mib(product)
-        held = _divide_up(1000 * _divide_up(8 * memory, total), 8) if memory and total else 0
-        weight = max(held, _divide_up(1000 * profile.slices, slices))
+        memory_weight = _divide_up(1000 * _divide_up(8 * memory, total), 8) if memory and total else 0
+        weight = max(memory_weight, _divide_up(1000 * profile.slices, slices))
     return UnitSize(memory, min(1000, compute), min(1000, weight))
 
 

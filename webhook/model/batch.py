@@ -1,6 +1,6 @@
-"""Gangs (pods that run together or not at all) and queueing systems, recognised by what one pod carries.
+"""Gangs (pods that run together or not at all) and queueing systems, recognized by what one pod carries.
 
-A scheduler sees a pod, not the Job that created it. A gang is recognised by what controllers write on each of its pods:
+A scheduler sees a pod, not the Job that created it. A gang is recognized by what controllers write on each of its pods:
 a shared label and, from some, the number of pods. Pod affinity to pods with the same labels counts too, and gives the
 topology key; the webhook writes that for policies with a `multiNodeDomain`. Queueing systems budget and place a pod
 beside, or instead of, the scheduler, by its template or pod group.

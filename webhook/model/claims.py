@@ -8,7 +8,7 @@ Source: `pkg/quota/v1/evaluator/core/resource_claims.go`.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -31,13 +31,6 @@ class DeviceRequest(ApiStruct, frozen=True):
     device_class_name: str = ""
     allocation_mode: str = "ExactCount"
     count: int = 1
-
-    @property
-    def max_devices(self) -> int:
-        """Most devices that it may get; 0 in a mode that quotas do not know."""
-        if self.allocation_mode == "All":
-            return MAX_DEVICES
-        return self.count if self.allocation_mode == "ExactCount" else 0
 
 
 class ClaimRequest(ApiStruct, frozen=True):
@@ -147,20 +140,17 @@ def claim_charge(spec: ClaimSpec, classes: DeviceClasses) -> Mapping[str, int]:
     charged = {CLAIM_COUNT_KEY: 1}
     for name, count in devices.items():
         if count:
-            charged |= dict.fromkeys(_quota_keys_of_class(name, classes), count)
+            charged[f"{name}{DEVICE_CLASS_SUFFIX}"] = charged[f"{_IMPLICIT}{name}"] = count
+            if classes.get(name):
+                charged[f"{_REQUESTS}{classes[name]}"] = count
     return charged
 
 
 def _max_devices(request: ClaimRequest) -> Mapping[str, int]:
-    asked = request.first_available or ([request.exactly] if request.exactly else ())
-    found: dict[str, int] = {}
-    for one in asked:
-        found[one.device_class_name] = max(one.max_devices, found.get(one.device_class_name, 0))
-    return found
-
-
-def _quota_keys_of_class(name: str, classes: DeviceClasses) -> Iterator[str]:
-    yield f"{name}{DEVICE_CLASS_SUFFIX}"
-    yield f"{_IMPLICIT}{name}"
-    if classes.get(name):
-        yield f"{_REQUESTS}{classes[name]}"
+    """Return the most devices of each class that a request may get; none in a mode that quotas do not know."""
+    most: dict[str, int] = {}
+    for choice in request.first_available or ([request.exactly] if request.exactly else ()):
+        counts = {"All": MAX_DEVICES, "ExactCount": choice.count}
+        name = choice.device_class_name
+        most[name] = max(counts.get(choice.allocation_mode, 0), most.get(name, 0))
+    return most

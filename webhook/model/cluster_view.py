@@ -190,8 +190,8 @@ class ClusterView:
         return self._usage.pool_holders(pool, self.labels_of)
 
     def has_reserved(self, uid: str) -> bool:
-        """Return whether this pod was admitted a moment ago and has not been seen since."""
-        return self._usage.has_reserved(uid)
+        """Return whether this pod was admitted a moment ago and has not been observed since."""
+        return uid in self._usage.reserved
 
     def labels_of(self, namespace: str) -> Mapping[str, str]:
         """Return the namespace's labels; for an unknown one only its name."""
@@ -219,10 +219,8 @@ class ClusterView:
         fitting = nodes & self._fitting(resource, count, cpu_milli, memory)
         if not fitting:
             return False
-        taken, (cpu, size) = (
-            self._assumed.assumed_resources(resource, fitting),
-            self._assumed.other_assumed_resources(resource, fitting),
-        )
+        taken = self._assumed.assumed_resources(resource, fitting)
+        cpu, size = self._assumed.other_assumed_resources(resource, fitting)
         places, times = 0, 0
         while fitting and places <= taken.units:
             more = times * taken.cpu_milli + cpu, times * taken.memory + size
@@ -238,8 +236,8 @@ class ClusterView:
             nodes &= self._cpu.nodes_with_at_least(cpu_milli)
         return nodes & self._memory.nodes_with_at_least(memory) if memory > 0 else nodes
 
-    def with_room(self, resource: str, count: int, nodes: int) -> int:
-        """Mask of the nodes among these with `count` units of `resource` free now, pods assumed left aside."""
+    def nodes_with_free_units(self, resource: str, count: int, nodes: int) -> int:
+        """Return the nodes of a mask with this many units of a GPU resource free, ignoring assumed pods."""
         return nodes & self._gpus.get(resource, EMPTY_INDEX).nodes_with_at_least(max(1, count))
 
     def with_assumed(self, pod: AssumedPod, now: float) -> ClusterView:
@@ -255,16 +253,16 @@ class ClusterView:
         return self._with_assumed_pods(self._assumed.without_bound(seen))
 
     def with_reservation(self, pod: QuotaReservation) -> ClusterView:
-        """Return the view with one more admitted pod that counts until it is seen; a known one counts once."""
-        return self._with_holders(self._usage.with_reservation(pod))
+        """Return the view with one more admitted pod that counts until it is observed; a known one counts once."""
+        return self._with_usage(self._usage.with_reservations(self._usage.reserved.with_pod(pod)))
 
     def without_reservations(self, uids: Collection[str]) -> ClusterView:
-        """Return the view without the reservations of pods that have been seen."""
-        return self._with_holders(self._usage.without_reservations(uids))
+        """Return the view without the reservations of pods that have been observed."""
+        return self._with_usage(self._usage.with_reservations(self._usage.reserved.without(uids)))
 
     def without_reservations_before(self, before: float) -> ClusterView:
         """Return the view without reservations up to a time: pods that have not appeared by then will not."""
-        return self._with_holders(self._usage.without_reservations_before(before))
+        return self._with_usage(self._usage.with_reservations(self._usage.reserved.admitted_after(before)))
 
     def precompute_weights(self, other: ClusterView) -> None:
         """Compute now what takes long, if the other view was asked for it."""
@@ -272,28 +270,24 @@ class ClusterView:
 
     def with_pods(self, pods: PodSummaries) -> ClusterView:
         """Return the view with all pods of some namespaces replaced."""
-        return self._with_holders(self._usage.with_pods(pods))
+        return self._with_usage(self._usage.with_pods(pods))
 
-    def _with_holders(self, holders: QuotaUsage) -> ClusterView:
-        return self if holders is self._usage else self._copy_with(_usage=holders)
+    def _with_usage(self, usage: QuotaUsage) -> ClusterView:
+        return self if usage is self._usage else self._copy_with(_usage=usage)
 
     def with_pending_of(self, other: ClusterView) -> ClusterView:
         """Return this view with the assumed pods of another, on the same nodes by name, and its reservations."""
         before = other.before if other.fleet is self.fleet else other.fleet
-        return self._copy_with(before=before, _usage=self._usage.with_reservations_of(other._usage))._with_assumed_of(
-            other
-        )
-
-    def _with_assumed_of(self, other: ClusterView) -> ClusterView:
+        view = self._copy_with(before=before, _usage=self._usage.with_reservations(other._usage.reserved))
         names = [node.name for node in other.fleet.nodes]
         if other.fleet is self.fleet or names == [node.name for node in self.fleet.nodes]:
-            return self._with_assumed_pods(other._assumed)
-        places = self.fleet.by_name
+            return view._with_assumed_pods(other._assumed)
+        index = self.fleet.by_name
 
-        def here(mask: int) -> int:
-            return union_masks(1 << places[names[bit]] for bit in bit_positions(mask) if names[bit] in places)
+        def translate(mask: int) -> int:
+            return union_masks(1 << index[names[bit]] for bit in bit_positions(mask) if names[bit] in index)
 
-        return self._with_assumed_pods(other._assumed.with_masks(here))
+        return view._with_assumed_pods(other._assumed.with_masks(translate))
 
     def _with_assumed_pods(self, assumed_pods: AssumedPods) -> ClusterView:
         return self if assumed_pods is self._assumed else self._copy_with(_assumed=assumed_pods)

@@ -7,6 +7,7 @@ Codes are stable: a code never changes its meaning, and a retired one is never r
 
 from __future__ import annotations
 
+from functools import partial
 from typing import NamedTuple
 
 from webhook.model.annotations import (
@@ -27,35 +28,33 @@ class FindingCode(NamedTuple):
     """The explanation of one code.
 
     Attributes:
-        title: The finding in a few words.
         section: The policy section that reports it, as its key under `spec`; "" for Rightslice itself, OBJECT_LINT for
             findings about LimitRanges and ResourceQuotas.
-        from_mutation: True for findings about the mutation, which /mutate reports; False for those of /validate.
+        title: The finding in a few words.
         reason: Why it matters.
         fix: What to do.
     """
 
-    title: str
     section: str
-    from_mutation: bool
+    title: str
     reason: str
     fix: str
 
-
-def _security_code(title: str, reason: str, fix: str) -> FindingCode:
-    return FindingCode(title, "security", False, reason, fix)
-
-
-def _limits_code(title: str, reason: str, fix: str) -> FindingCode:
-    return FindingCode(title, "limits", False, reason, fix)
+    @property
+    def from_mutation(self) -> bool:
+        """True for findings about the mutation, which /mutate reports; False for those of /validate."""
+        return self.section in ("rightSizing", "injection")
 
 
-def _lint_code(title: str, reason: str, fix: str) -> FindingCode:
-    return FindingCode(title, OBJECT_LINT, False, reason, fix)
-
-
-def _topology_code(title: str, reason: str, fix: str) -> FindingCode:
-    return FindingCode(title, "topology", False, reason, fix)
+_security_code = partial(FindingCode, "security")
+_limits_code = partial(FindingCode, "limits")
+_lint_code = partial(FindingCode, OBJECT_LINT)
+_quota_code = partial(FindingCode, "quotas")
+_right_sizing_code = partial(FindingCode, "rightSizing")
+_injection_code = partial(FindingCode, "injection")
+_topology_code = partial(FindingCode, "topology")
+_cuda_code = partial(FindingCode, "cuda")
+_policy_file_code = partial(FindingCode, "")
 
 
 def _unschedulable_code(title: str, reason: str, fix: str) -> FindingCode:
@@ -271,17 +270,13 @@ CODES: dict[str, FindingCode] = {
         f"Quotas over every form of GPU count {ACCOUNTING_RESOURCE}; only Rightslice writes it.",
         "Leave it out. If it is missing, the mutating webhook did not answer: create the pod again.",
     ),
-    "GPU-Q303": FindingCode(
+    "GPU-Q303": _quota_code(
         "a shared quota would be exceeded",
-        "quotas",
-        False,
         "The policy's namespaces share these GPUs, counted in thousandths of a GPU, including slices and shares.",
         "Request what would fit, wait until a pod named in the message ends, or ask for a higher quota.",
     ),
-    "GPU-Q304": FindingCode(
+    "GPU-Q304": _quota_code(
         "a shared quota cannot be checked",
-        "quotas",
-        False,
         "The cluster's pods have not been confirmed for a minute, so current usage is unknown.",
         "Create the pod again later. For admins: /readyz?verbose shows which check fails.",
     ),
@@ -315,47 +310,35 @@ CODES: dict[str, FindingCode] = {
         "The API server accepts a fraction, but pods request whole numbers: 1.5 limits like 1.",
         "Write the whole number below it.",
     ),
-    "GPU-R101": FindingCode(
+    "GPU-R101": _right_sizing_code(
         "the GPU request was right-sized",
-        "rightSizing",
-        True,
         "The pod needs less than it requested, and a slice or share that covers the need exists.",
         f'Nothing. To keep whole GPUs, annotate the pod with {KEEP_ANNOTATION}: "true".',
     ),
-    "GPU-R102": FindingCode(
+    "GPU-R102": _right_sizing_code(
         "the GPU request could be smaller",
-        "rightSizing",
-        True,
         "A policy in audit or warn mode would give this pod a slice or share.",
         "Nothing now; it shows the effect of enforcing the policy.",
     ),
-    "GPU-R103": FindingCode(
+    "GPU-R103": _right_sizing_code(
         "the GPU request is unchanged",
-        "rightSizing",
-        True,
         "The need of the pod is known, but a smaller request is not possible.",
         "See the reason in the message.",
     ),
-    "GPU-R104": FindingCode(
+    "GPU-R104": _right_sizing_code(
         "a declared need cannot be read",
-        "rightSizing",
-        True,
         f"{GPU_MEMORY_ANNOTATION}, {GPU_COMPUTE_ANNOTATION}, {TOPOLOGY_ANNOTATION}, {GANG_SIZE_ANNOTATION} or "
         f"{KEEP_ANNOTATION} has an unknown value. A pod whose keep annotation is not false keeps its request.",
         f'Write {GPU_MEMORY_ANNOTATION}: 8Gi, {GPU_COMPUTE_ANNOTATION}: "20%", {TOPOLOGY_ANNOTATION}: nvlink=required '
         f'(preferred, ignored), {GANG_SIZE_ANNOTATION}: "4" or {KEEP_ANNOTATION}: "true".',
     ),
-    "GPU-I101": FindingCode(
+    "GPU-I101": _injection_code(
         "a field was added to the pod",
-        "injection",
-        True,
         "The policy adds what the pod needs to reach the nodes with its GPUs.",
         "Nothing.",
     ),
-    "GPU-I102": FindingCode(
+    "GPU-I102": _injection_code(
         "a field could not be added",
-        "injection",
-        True,
         "The addition would contradict the pod's own fields or another policy.",
         "Remove the contradicting field, or ask the admin to change the policy.",
     ),
@@ -404,71 +387,54 @@ CODES: dict[str, FindingCode] = {
         "On some nodes of this cluster the same resource name stands for a MIG slice or a share.",
         f"Add a node affinity on nvidia.com/gpu.product, or declare {GPU_MEMORY_ANNOTATION}.",
     ),
-    "GPU-C101": FindingCode(
+    "GPU-C101": _cuda_code(
         "the driver is too old for this image",
-        "cuda",
-        False,
         "The program would fail at its first CUDA call: the driver is below the minimum for the image's CUDA major "
         "version.",
         "Use an image with an older CUDA, or nodes with a newer driver.",
     ),
-    "GPU-C102": FindingCode(
+    "GPU-C102": _cuda_code(
         "the driver is older than the image's toolkit",
-        "cuda",
-        False,
         "Minor-version compatibility covers most programs; kernels compiled at run time (PTX) and newer calls fail.",
         "Test it, or use an image whose CUDA version the driver supports.",
     ),
-    "GPU-C103": FindingCode(
+    "GPU-C103": _cuda_code(
         "the image may have no kernels for this GPU",
-        "cuda",
-        False,
         "GPUs of this architecture need a program built with a newer CUDA toolkit.",
         "Use an image built with the toolkit in the message.",
     ),
-    "GPU-C104": FindingCode(
+    "GPU-C104": _cuda_code(
         "a CUDA requirement cannot be read",
-        "cuda",
-        False,
         "The requirement has the form of NVIDIA_REQUIRE_CUDA, for example cuda>=12.4.",
         "Correct the annotation or the variable.",
     ),
-    "GPU-P101": FindingCode(
-        "a file cannot be read as a policy", "", False, "The last valid policies stay in force.", "See the position."
+    "GPU-P101": _policy_file_code(
+        "a file cannot be read as a policy", "The last valid policies stay in force.", "See the position."
     ),
-    "GPU-P102": FindingCode(
+    "GPU-P102": _policy_file_code(
         "an unknown field",
-        "",
-        False,
         "A misspelled key would silently disable a rule, so it is an error.",
         "Write the field that the message suggests.",
     ),
-    "GPU-P103": FindingCode(
+    "GPU-P103": _policy_file_code(
         "an invalid value",
-        "",
-        False,
         "The last valid policies stay in force.",
         "Write an allowed value.",
     ),
-    "GPU-P104": FindingCode(
+    "GPU-P104": _policy_file_code(
         "two policies contradict each other",
-        "",
-        False,
         "Both may apply to one pod, and they add different values to the same field.",
         "Make their matches disjoint, or the values equal.",
     ),
-    "GPU-P105": FindingCode("a duplicate policy name", "", False, "Policies are identified by name.", "Rename one."),
-    "GPU-P106": FindingCode(
+    "GPU-P105": _policy_file_code("a duplicate policy name", "Policies are identified by name.", "Rename one."),
+    "GPU-P106": _policy_file_code(
         "a match condition does not compile",
-        "",
-        False,
         "Match conditions are CEL over object, oldObject, request and namespaceObject, and return true or false.",
         "Correct the expression at the position shown.",
     ),
     "GPU-P201": FindingCode(
-        "a match condition failed on this object",
         "match",
-        False,
+        "a match condition failed on this object",
         "The expression read a field that the object does not have.",
         "Guard optional fields with has(); failurePolicy decides meanwhile.",
     ),

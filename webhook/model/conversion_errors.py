@@ -64,7 +64,10 @@ def _mismatch_path(way: str, data: Any, found: str) -> FieldPath:
         if step is None:
             break
         path.append(step)
-        data = _child_of(data, step)
+        try:
+            data = data[step]
+        except (LookupError, TypeError):
+            data = None
     return tuple(path)
 
 
@@ -75,13 +78,6 @@ def _mismatched_key(data: object, found: str) -> str | None:
     key = next((key for key, value in members if type(value) in kinds), None)
     plain = isinstance(key, str) and len(key) <= LONGEST_KEY and key.isascii() and key.isprintable()
     return key if plain else None
-
-
-def _child_of(data: Any, step: str | int) -> Any:
-    try:
-        return data[step]
-    except (LookupError, TypeError):
-        return None
 
 
 def _expected_types(types: str) -> str:

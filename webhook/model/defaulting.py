@@ -86,8 +86,13 @@ def default_object(data: Json, namespace: str) -> Json:
 
 def default_limit_range(limit_range: LimitRange) -> LimitRange:
     """Return a LimitRange with the API defaults of its items."""
-    items = tuple(_default_limit_range_item(item) for item in limit_range.spec.limits)
-    return replace(limit_range, spec=replace(limit_range.spec, limits=items))
+    items: list[LimitRangeItem] = []
+    for item in limit_range.spec.limits:
+        if item.type == CONTAINER:
+            default, request = limit_range_item_defaults(item.max, item.min, item.default, item.default_request)
+            item = replace(item, default=default, default_request=request)
+        items.append(item)
+    return replace(limit_range, spec=replace(limit_range.spec, limits=tuple(items)))
 
 
 def limit_range_item_defaults(
@@ -203,20 +208,13 @@ def _default_host_ports(container: Any) -> Any:
     ports = container.get("ports") if isinstance(container, dict) else None
     if not isinstance(ports, list):
         return container
-    return {**container, "ports": [_default_host_port(port) for port in ports]}
-
-
-def _default_host_port(port: Any) -> Any:
-    if not isinstance(port, dict) or port.get("hostPort") or not port.get("containerPort"):
-        return port
-    return {**port, "hostPort": port["containerPort"]}
-
-
-def _default_limit_range_item(item: LimitRangeItem) -> LimitRangeItem:
-    if item.type != CONTAINER:
-        return item
-    default, request = limit_range_item_defaults(item.max, item.min, item.default, item.default_request)
-    return replace(item, default=default, default_request=request)
+    defaulted = [
+        {**port, "hostPort": port.get("hostPort") or port["containerPort"]}
+        if isinstance(port, dict) and port.get("containerPort")
+        else port
+        for port in ports
+    ]
+    return {**container, "ports": defaulted}
 
 
 def _default_requests(holder: LimitsAndRequests) -> LimitsAndRequests:

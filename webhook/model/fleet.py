@@ -29,7 +29,7 @@ from webhook.model.offer_groups import AdvertOnNode, build_offers
 from webhook.model.offers import GpuOffer, NodeHardware
 from webhook.model.pods import NodeSelectorTerm, PodSpec, QuantityText, Toleration
 from webhook.model.quantity import NANO, parse_nano_or_none
-from webhook.model.taints import CORDON_TAINT, hard_taints, tolerates_all
+from webhook.model.taints import CORDON_TAINT, hard_taints, taint_sort_key, tolerates_all
 
 MAX_CACHED_ANSWERS = 1024
 """Selectors, toleration lists and names per cache: workloads share a few."""
@@ -158,9 +158,7 @@ class Fleet:
         products = {offer.product for offer in whole if offer.form is not GpuForm.WHOLE}
         own = "" not in products and products.isdisjoint({o.product for o in whole if o.form is GpuForm.WHOLE})
         self.partial_gpu_products = tuple(sorted(products)) if own else ()
-        taints = sorted(
-            {taint for node in self.nodes for taint in node.taints}, key=lambda t: (t.key, t.value, t.effect)
-        )
+        taints = sorted({taint for node in self.nodes for taint in node.taints}, key=taint_sort_key)
         self.nodes_by_taint = tuple(
             (taint, union_masks(mask for carried, mask in self._by_taints.items() if taint in carried))
             for taint in taints
@@ -234,7 +232,11 @@ class Fleet:
         """Return drivers and GPUs of the nodes of a mask that have GPUs. Cached."""
         if (found := self._hardware.get(nodes)) is None:
             if self._by_hardware is None:
-                self._by_hardware = _nodes_by_hardware(self.nodes)
+                self._by_hardware = {}
+                for i, node in enumerate(self.nodes):
+                    if node.gpus:
+                        kind = node_hardware(node.labels)
+                        self._by_hardware[kind] = self._by_hardware.get(kind, 0) | 1 << i
             kinds = self._by_hardware.items()
             found = self._hardware.store(nodes, frozenset(kind for kind, mask in kinds if mask & nodes))
         return found
@@ -307,7 +309,8 @@ def fleet_node(node: Node) -> FleetNode:
     """Return a node as the scheduler sees it. Invalid and negative amounts count as zero."""
     allocatable, labels = node.status.allocatable, node.metadata.labels
     gpus = gpu_units(allocatable)
-    works = _is_ready(node) and (not gpus or is_gpu_setup_settled(labels))
+    ready = all(condition.status == "True" for condition in node.status.conditions if condition.type == "Ready")
+    works = ready and (not gpus or is_gpu_setup_settled(labels))
     return FleetNode(
         name=node.metadata.name,
         labels=labels,
@@ -333,25 +336,11 @@ def is_gpu_setup_settled(labels: Labels) -> bool:
     )
 
 
-def _nodes_by_hardware(nodes: Iterable[FleetNode]) -> dict[NodeHardware, int]:
-    found: dict[NodeHardware, int] = {}
-    for i, node in enumerate(nodes):
-        if node.gpus:
-            kind = node_hardware(node.labels)
-            found[kind] = found.get(kind, 0) | 1 << i
-    return found
-
-
 def _advertises_accounting(node: Node) -> bool:
     """Return whether it advertises 1000 for each unit of its GPU resources, the most that a unit can weigh."""
     allocatable = node.status.allocatable
     enough = max(1, 1000 * sum(gpu_units(allocatable).values()))
     return _readable_amount(allocatable.get(ACCOUNTING_RESOURCE, 0)) >= enough * NANO
-
-
-def _is_ready(node: Node) -> bool:
-    ready = [condition.status for condition in node.status.conditions if condition.type == "Ready"]
-    return all(status == "True" for status in ready)
 
 
 def _readable_amount(amount: QuantityText) -> int:

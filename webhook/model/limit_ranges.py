@@ -5,14 +5,14 @@ Source: `plugin/pkg/admission/limitranger`. See `defaulting.default_limit_range`
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import NamedTuple
 
 from webhook.errors import QuantityError
 from webhook.model.apimachinery import MAX_MILLI, Quantity, parse_quantity, round_to_milli
 from webhook.model.gpu_resources import parse_gpu_resource
-from webhook.model.objects import LimitRange, LimitRangeItem
+from webhook.model.objects import LimitRange
 from webhook.model.pods import QuantityText
 
 ResourceList = dict[str, Quantity]
@@ -94,18 +94,12 @@ def parse_limit_range(limit_range: LimitRange) -> ParsedLimitRange:
         if item.type == CONTAINER:
             limits |= parse_resource_list(item.default)
             requests |= parse_resource_list(item.default_request)
-        bounds += _parse_bounds(item)
+        sides = {"min": item.min, "max": item.max, "maxLimitRequestRatio": item.max_limit_request_ratio}
+        for kind, amounts in sides.items() if item.type in (CONTAINER, POD) else ():
+            bounds += [RangeBound(kind, item.type, *parsed) for parsed in parse_resource_list(amounts).items()]
     positive = {name for side in (limits, requests) for name, amount in side.items() if amount.unscaled > 0}
     gpus = tuple(name for name in limits | requests if name in positive and parse_gpu_resource(name))
     return ParsedLimitRange(limit_range.metadata.name, limits, requests, tuple(bounds), gpus)
-
-
-def _parse_bounds(item: LimitRangeItem) -> Iterator[RangeBound]:
-    if item.type not in (CONTAINER, POD):
-        return
-    for kind, amounts in (("min", item.min), ("max", item.max), ("maxLimitRequestRatio", item.max_limit_request_ratio)):
-        for resource, amount in parse_resource_list(amounts).items():
-            yield RangeBound(kind, item.type, resource, amount)
 
 
 def parse_resource_list(amounts: Mapping[str, QuantityText]) -> ResourceList:

@@ -31,6 +31,7 @@ from webhook.model.node_labels import (
 from webhook.model.node_masks import LabelIndex, bit_positions, union_masks
 from webhook.model.objects import Taint
 from webhook.model.offers import GpuOffer
+from webhook.model.taints import taint_sort_key
 
 SAME_SIZE_PERCENT = 8
 """How much one GPU's memory size varies with driver branch and ECC."""
@@ -70,7 +71,10 @@ def build_offers(
     offers = []
     for kind, members in by_kind.items():
         selector = derive_selector(kind.resource, _mask_of_adverts(members), advertising[kind.resource], index)
-        offers += [_merge_adverts(kind, selector, taints, some, labels) for taints, some in _group_by_taints(members)]
+        by_taints: dict[tuple[Taint, ...], list[AdvertOnNode]] = {}
+        for one in members:
+            by_taints.setdefault(one.taints, []).append(one)
+        offers += [_merge_adverts(kind, selector, taints, some, labels) for taints, some in by_taints.items()]
     return sorted(offers, key=_offer_sort_key)
 
 
@@ -130,13 +134,6 @@ def _lowest_of_each_size(sizes: Sequence[int]) -> dict[int, int]:
     return lowest_of
 
 
-def _group_by_taints(members: Iterable[AdvertOnNode]) -> Iterable[tuple[tuple[Taint, ...], list[AdvertOnNode]]]:
-    groups: dict[tuple[Taint, ...], list[AdvertOnNode]] = {}
-    for one in members:
-        groups.setdefault(one.taints, []).append(one)
-    return groups.items()
-
-
 def _merge_adverts(
     kind: AdvertisedResource,
     selector: LabelPairs,
@@ -171,12 +168,11 @@ def _mask_of_adverts(members: Iterable[AdvertOnNode]) -> int:
 
 
 def _offer_sort_key(offer: GpuOffer) -> tuple[object, ...]:
-    taints = tuple((taint.key, taint.value, taint.effect) for taint in offer.taints)
     return (
         offer.gpu_milli,
         offer.resource,
         offer.product,
-        taints,
+        tuple(map(taint_sort_key, offer.taints)),
         offer.form.value,
         offer.replicas,
         offer.memory_mib or 0,

@@ -10,7 +10,6 @@ import msgspec
 
 from webhook.model.fleet import Fleet
 from webhook.model.gpu_resources import parse_gpu_resource
-from webhook.model.node_labels import PRODUCT_LABEL
 from webhook.model.pod_resources import effective_amount, effective_requests
 from webhook.model.pods import NodeSelectorTerm, Pod
 from webhook.model.quantity import NANO
@@ -64,30 +63,17 @@ def _gpu_units_of(requests: ResourceAmounts) -> tuple[tuple[str, int], ...]:
 def summarize_pod(
     pod: Pod, shared: Callable[[Pod], tuple[ResourceAmounts, ResourceAmounts]] | None = None
 ) -> PodSummary:
-    """Return the summary of a pod that has not ended.
-
-    Args:
-        shared: Returns requests and limits that may be known already.
-    """
+    """Return the summary of a pod that has not ended; `shared` returns amounts that may be known already."""
     requests, limits = (shared or pod_amounts)(pod)
     node = intern(pod.spec.node_name)
-    asks_gpus = any(parse_gpu_resource(name) is not None for name, _ in requests)
-    kind = scope_attributes(
-        pod, best_effort=_is_best_effort_pod(requests, limits) if pod.spec.resources is None else None
-    )
-    where = node_constraints(pod) if asks_gpus and not node else None
-    return PodSummary(
-        node, requests, limits, where, kind, _claim_template_names(pod) if pod.spec.resource_claims else ()
-    )
-
-
-def _claim_template_names(pod: Pod) -> tuple[str, ...]:
-    names = (claim.resource_claim_template_name for claim in pod.spec.resource_claims)
-    return tuple(intern(name) for name in names if name)
-
-
-def _is_best_effort_pod(requests: ResourceAmounts, limits: ResourceAmounts) -> bool:
-    return not any(name in ("cpu", "memory") for name, _ in (*requests, *limits))
+    requests_gpus = any(parse_gpu_resource(name) is not None for name, _ in requests)
+    best_effort = None
+    if pod.spec.resources is None:
+        best_effort = not any(name in ("cpu", "memory") for name, _ in (*requests, *limits))
+    kind = scope_attributes(pod, best_effort=best_effort)
+    constraints = node_constraints(pod) if requests_gpus and not node else None
+    templates = [claim.resource_claim_template_name for claim in pod.spec.resource_claims]
+    return PodSummary(node, requests, limits, constraints, kind, tuple(intern(name) for name in templates if name))
 
 
 def pod_amounts(pod: Pod) -> tuple[ResourceAmounts, ResourceAmounts]:
@@ -112,8 +98,3 @@ def allowed_nodes(where: NodeConstraints, fleet: Fleet) -> int:
     if not where.labels and where.terms is None:
         return fleet.all_nodes
     return fleet.select_nodes(dict(where.labels), where.terms)
-
-
-def selected_product(where: NodeConstraints) -> str:
-    """Return the product that a selector names, or ""."""
-    return dict(where.labels).get(PRODUCT_LABEL, "")

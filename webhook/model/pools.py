@@ -16,7 +16,8 @@ import msgspec
 
 from webhook.model.fleet import Fleet
 from webhook.model.gpu_resources import WHOLE_GPU, parse_gpu_resource
-from webhook.model.pod_summary import PodSummary, allowed_nodes, selected_product
+from webhook.model.node_labels import PRODUCT_LABEL
+from webhook.model.pod_summary import PodSummary, allowed_nodes
 
 
 class QuotaReservation(msgspec.Struct, frozen=True, gc=False):
@@ -60,25 +61,20 @@ class QuotaReservations:
 
     def without(self, uids: Collection[str]) -> QuotaReservations:
         """Remove pods; itself if none of them is known."""
-        gone = [uid for uid in uids if uid in self._by_uid] if self._by_uid else ()
-        if not gone:
+        known = frozenset(uid for uid in uids if uid in self._by_uid) if self._by_uid else ()
+        if not known:
             return self
-        leaving = frozenset(gone)
-        left = {uid: pod for uid, pod in self._by_uid.items() if uid not in leaving}
-        return QuotaReservations(left, _weights_by_namespace(left.values()))
+        left = {uid: pod for uid, pod in self._by_uid.items() if uid not in known}
+        weights: dict[str, list[GpuWeight]] = {}
+        for pod in left.values():
+            weights.setdefault(pod.namespace, []).append(pod.weight)
+        return QuotaReservations(left, {namespace: sum_weights(each) for namespace, each in weights.items()})
 
     def admitted_after(self, before: float) -> QuotaReservations:
         """Return the reservations after a time; itself if all are."""
         return self.without(
             [pod.uid for pod in takewhile(lambda pod: pod.admitted_at <= before, self._by_uid.values())]
         )
-
-
-def _weights_by_namespace(pods: Collection[QuotaReservation]) -> dict[str, GpuWeight]:
-    found: dict[str, list[GpuWeight]] = {}
-    for pod in pods:
-        found.setdefault(pod.namespace, []).append(pod.weight)
-    return {namespace: sum_weights(weights) for namespace, weights in found.items()}
 
 
 NO_QUOTA_RESERVATIONS = QuotaReservations({}, {})
@@ -156,16 +152,17 @@ def pod_weight(pod: PodSummary, fleet: Fleet) -> GpuWeight:
     if not units:
         return ()
     if pod.constraints is not None:
-        return weigh_units(units, fleet, allowed_nodes(pod.constraints, fleet), selected_product(pod.constraints))
+        product = dict(pod.constraints.labels).get(PRODUCT_LABEL, "")
+        return weigh_units(units, fleet, allowed_nodes(pod.constraints, fleet), product)
     return weigh_on_node(units, fleet, pod.node)
 
 
 def weigh_on_node(units: Sequence[tuple[str, int]], fleet: Fleet, node: str) -> GpuWeight:
     """Return the weight of GPU units on a node; under every product if the node is unknown or offers none."""
-    place = fleet.by_name.get(node, -1)
+    index = fleet.by_name.get(node, -1)
     if len(units) == 1:
-        return _weigh_resource(*units[0], place, fleet)
-    return sum_weights([_weigh_resource(name, count, place, fleet) for name, count in units])
+        return _weigh_resource(*units[0], index, fleet)
+    return sum_weights([_weigh_resource(name, count, index, fleet) for name, count in units])
 
 
 def _weigh_resource(name: str, count: int, node: int, fleet: Fleet) -> GpuWeight:

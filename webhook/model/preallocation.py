@@ -1,4 +1,4 @@
-"""Frameworks that allocate GPU memory whether they need it or not, recognised by how a container is started.
+"""Frameworks that allocate GPU memory whether they need it or not, recognized by how a container is started.
 
 Their usage is a setting and says nothing about their need, unless the container configures them to allocate on demand.
 Defaults: vLLM 0.9 of the visible memory, JAX 0.75, TensorFlow all; SGLang, TGI and Triton keep pools, and TensorRT-LLM
@@ -81,7 +81,9 @@ def preallocating_framework(image: str, command: Sequence[str] = (), variables: 
     if not command and not variables:
         return signs[0] if signs else ""
     settings = {name: value for name, value in variables if _framework_of_variable(name)}
-    signs = (*_frameworks_in_command(command), *map(_framework_of_variable, settings), *signs)
+    texts = [text for text in command[:_MOST_TEXTS] if _IN_TEXT.search(text)]
+    words = [_framework_of_word(word) for text in texts for word in _IN_SHELL.findall(text)]
+    signs = (*filter(None, words), *map(_framework_of_variable, settings), *signs)
     return next((sign for sign in signs if not _grows_on_demand(sign, settings)), "") if signs else ""
 
 
@@ -91,11 +93,6 @@ def _grows_on_demand(framework: str, settings: Mapping[str, str]) -> bool:
         return False
     name, values = _ON_DEMAND_SETTINGS[framework]
     return settings.get(name, "").lower() in values
-
-
-def _frameworks_in_command(command: Sequence[str]) -> list[str]:
-    texts = [text for text in command[:_MOST_TEXTS] if _IN_TEXT.search(text)]
-    return [found for text in texts for word in _IN_SHELL.findall(text) if (found := _framework_of_word(word))]
 
 
 def _framework_of_word(word: str) -> str:

@@ -96,6 +96,7 @@ def parse_micro(text: str) -> int | None:
 def node_prices(nodes: Collection[FleetNode], prices: PriceTable) -> NodePrices:
     """Price the nodes with GPUs: by node labels, otherwise by product."""
     known: dict[str, int] = {}
+    max_prices: dict[str, int] = {}
     notes: list[str] = []
     unpriced: dict[str, int] = {}
     for node in nodes:
@@ -110,21 +111,13 @@ def node_prices(nodes: Collection[FleetNode], prices: PriceTable) -> NodePrices:
                 unpriced[product] = unpriced.get(product, 0) + 1
         if price is not None:
             known[node.name] = price
+            max_prices[product] = max(max_prices.get(product, 0), price)
     notes += _unpriced_notes(unpriced)
     if not prices.example:
         notes += _unused_price_notes(prices, {normalized_product(node.labels.get(PRODUCT_LABEL, "")) for node in nodes})
-    return NodePrices(
-        prices.currency, known, _price_source_text(prices), tuple(notes), _max_price_by_product(nodes, known)
-    )
-
-
-def _max_price_by_product(nodes: Iterable[FleetNode], known: Mapping[str, int]) -> dict[str, int]:
-    found: dict[str, int] = {}
-    for node in nodes:
-        if node.name in known:
-            product = node.labels.get(PRODUCT_LABEL, "")
-            found[product] = max(found.get(product, 0), known[node.name])
-    return found
+    kind = "example prices, not yours: " if prices.example else ""
+    source = f"{kind}{prices.source} ({prices.as_of}, {prices.currency} for a card and hour)"
+    return NodePrices(prices.currency, known, source, tuple(notes), max_prices)
 
 
 def _price_from_labels(node: FleetNode, currency: str) -> tuple[list[str], int | None]:
@@ -146,9 +139,9 @@ def _unpriced_notes(unpriced: Mapping[str, int]) -> Iterator[str]:
         where = f"{count} node{'s' if count > 1 else ''}"
         if product:
             card = product[: len(card_product(product))]
-            add = "it" if card == product else card
-            said = f"no price for {product} ({where}): its GPUs are counted without a cost"
-            yield f"{said}. Add {add} to the price table"
+            missing = "it" if card == product else card
+            problem = f"no price for {product} ({where}): its GPUs are counted without a cost"
+            yield f"{problem}. Add {missing} to the price table"
         else:
             yield f"{where} without the label {PRODUCT_LABEL}: not priced. Label the node with {PRICE_LABEL}"
 
@@ -158,10 +151,5 @@ def _unused_price_notes(prices: PriceTable, products: Set[str]) -> Iterator[str]
     unused = sorted(set(prices.by_product) - products)
     if unused:
         more = f" and {len(unused) - MAX_NAMED_PRODUCTS} more" if len(unused) > MAX_NAMED_PRODUCTS else ""
-        said = f"no node has the product {', '.join(unused[:MAX_NAMED_PRODUCTS])}{more} of the price table"
-        yield f"{said}: its price is not used. Write a product as the label {PRODUCT_LABEL} of nodes has it"
-
-
-def _price_source_text(prices: PriceTable) -> str:
-    kind = "example prices, not yours: " if prices.example else ""
-    return f"{kind}{prices.source} ({prices.as_of}, {prices.currency} for a card and hour)"
+        problem = f"no node has the product {', '.join(unused[:MAX_NAMED_PRODUCTS])}{more} of the price table"
+        yield f"{problem}: its price is not used. Write a product as the label {PRODUCT_LABEL} of nodes has it"

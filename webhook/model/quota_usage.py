@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from webhook.model.claims import ClaimContext
@@ -13,7 +13,6 @@ from webhook.model.pools import (
     NO_QUOTA_RESERVATIONS,
     GpuWeight,
     QuotaPool,
-    QuotaReservation,
     QuotaReservations,
     pod_weight,
     sum_weights,
@@ -48,18 +47,20 @@ class PoolHolders(NamedTuple):
 
 
 class QuotaUsage:
-    """Usage by pods and claims. Immutable except for caches; every change returns a new value that shares the rest."""
+    """Usage by pods and claims. Immutable except for caches; every change returns a new value that shares the rest.
 
-    __slots__ = ("_fleet", "_members", "_pods", "_reserved", "_usage_by_pool", "_users", "_weights")
+    Attributes:
+        reserved: Pods that were admitted a moment ago and have not been observed since.
+    """
+
+    __slots__ = ("_fleet", "_members", "_pods", "_usage_by_pool", "_users", "_weights", "reserved")
 
     def __init__(self, fleet: Fleet, pods: PodSummaries, reserved: QuotaReservations = NO_QUOTA_RESERVATIONS) -> None:
-        self._fleet, self._pods, self._reserved = fleet, pods, reserved
+        self._fleet, self._pods, self.reserved = fleet, pods, reserved
         self._users: dict[tuple[str, str, CountedResource], tuple[QuotaConsumer, ...]] = {}
         self._weights: dict[str, GpuWeight] = {}
         self._members: dict[tuple[QuotaPool, str], bool] = {}
         self._usage_by_pool: dict[QuotaPool, tuple[int, Mapping[str, int]]] = {}
-
-    # Who holds it.
 
     def quota_users(self, quota: ResourceQuota, namespace: str, what: CountedResource) -> tuple[QuotaConsumer, ...]:
         """Return the pods that use what a quota counts, the largest first."""
@@ -81,15 +82,15 @@ class QuotaUsage:
             labels: Returns a namespace's labels.
             but: The uid of a pod whose own reservation does not count.
         """
-        seen, _ = self._observed_usage(pool, labels)
-        return seen + self._reserved_milli(pool, labels, but)
+        observed, _ = self._observed_usage(pool, labels)
+        return observed + self._reserved_milli(pool, labels, but)
 
     def _reserved_milli(self, pool: QuotaPool, labels: NamespaceLabels, but: str = "") -> int:
-        coming = self._reserved.weights(but).items()
-        return sum([pool.counted_milli(weight) for name, weight in coming if self._is_in_pool(pool, name, labels)])
+        weights = self.reserved.weights(but).items()
+        return sum([pool.counted_milli(weight) for name, weight in weights if self._is_in_pool(pool, name, labels)])
 
     def pool_holders(self, pool: QuotaPool, labels: NamespaceLabels) -> PoolHolders:
-        """Return the largest users of a pool, among pods that have been seen."""
+        """Return the largest users of a pool, among observed pods."""
         spaces = sort_consumers(
             QuotaConsumer(milli, name) for name, milli in self._observed_usage(pool, labels)[1].items()
         )
@@ -131,44 +132,30 @@ class QuotaUsage:
         for name in self._pods if other._usage_by_pool else ():
             self._namespace_weight(name)
 
-    # What changes.
-
-    def has_reserved(self, uid: str) -> bool:
-        """Return whether this pod was admitted a moment ago and has not been seen since."""
-        return uid in self._reserved
-
-    def with_reservation(self, pod: QuotaReservation) -> QuotaUsage:
-        """Add an admitted pod; a known one counts once."""
-        return self._with_reservations(self._reserved.with_pod(pod))
-
-    def without_reservations(self, uids: Collection[str]) -> QuotaUsage:
-        """Remove the reservations of pods that have been seen."""
-        return self._with_reservations(self._reserved.without(uids))
-
-    def without_reservations_before(self, before: float) -> QuotaUsage:
-        """Remove reservations up to a time: pods that have not appeared by then will not."""
-        return self._with_reservations(self._reserved.admitted_after(before))
-
-    def with_reservations_of(self, other: QuotaUsage) -> QuotaUsage:
-        """Take over the reservations of another value."""
-        return self._with_reservations(other._reserved)
+    def with_reservations(self, reserved: QuotaReservations) -> QuotaUsage:
+        """Replace the reservations."""
+        if reserved is self.reserved:
+            return self
+        after = self._copy_caches()
+        after.reserved = reserved
+        return after
 
     def with_pods(self, pods: PodSummaries) -> QuotaUsage:
         """Replace all pods of some namespaces."""
-        there = {name: some for name, some in {**self._pods, **pods}.items() if some}
-        after = QuotaUsage(self._fleet, there, self._reserved)
+        remaining = {name: some for name, some in {**self._pods, **pods}.items() if some}
+        after = QuotaUsage(self._fleet, remaining, self.reserved)
         after._weights = {name: weight for name, weight in self._weights.items() if name not in pods}
         after._members = self._members
         return after
 
     def without_pod(self, namespace: str, name: str) -> QuotaUsage:
         """Remove one pod."""
-        there = self._pods.get(namespace, {})
-        return self.with_pods({namespace: {key: pod for key, pod in there.items() if key != name}})
+        pods = self._pods.get(namespace, {})
+        return self.with_pods({namespace: {key: pod for key, pod in pods.items() if key != name}})
 
     def with_changed_labels(self) -> QuotaUsage:
         """Return a copy for changed namespace labels."""
-        after = QuotaUsage(self._fleet, self._pods, self._reserved)
+        after = QuotaUsage(self._fleet, self._pods, self.reserved)
         after._users, after._weights = self._users, self._weights
         return after
 
@@ -178,15 +165,8 @@ class QuotaUsage:
         after._users = {}
         return after
 
-    def _with_reservations(self, reserved: QuotaReservations) -> QuotaUsage:
-        if reserved is self._reserved:
-            return self
-        after = self._copy_caches()
-        after._reserved = reserved
-        return after
-
     def _copy_caches(self) -> QuotaUsage:
-        after = QuotaUsage(self._fleet, self._pods, self._reserved)
+        after = QuotaUsage(self._fleet, self._pods, self.reserved)
         after._users, after._weights = self._users, self._weights
         after._members, after._usage_by_pool = self._members, self._usage_by_pool
         return after

@@ -41,5 +41,9 @@ def tolerates_all(tolerations: Sequence[Toleration], taints: Iterable[Taint]) ->
 
 def hard_taints(taints: Iterable[Taint]) -> tuple[Taint, ...]:
     """Return the taints that exclude pods, in a fixed order."""
-    kept = {taint for taint in taints if taint.effect in HARD_EFFECTS}
-    return tuple(sorted(kept, key=lambda taint: (taint.key, taint.value, taint.effect)))
+    hard = {taint for taint in taints if taint.effect in HARD_EFFECTS}
+    return tuple(sorted(hard, key=taint_sort_key))
+
+
+def taint_sort_key(taint: Taint) -> tuple[str, str, str]:
+    return (taint.key, taint.value, taint.effect)
