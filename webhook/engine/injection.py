@@ -40,9 +40,10 @@ def apply_injection(section: InjectionRules, mutation: PodMutation, context: Gpu
     """Add the hints of an injection section; report what was added and what could not be."""
     before = len(mutation.changed)
     violations: list[Violation] = []
-    tolerations = section.tolerations_auto or section.tolerations
-    if tolerations and TOLERATIONS_WHITELIST not in context.namespace_annotations:
-        _add_tolerations(section, mutation, context)
+    if section.tolerations_auto or section.tolerations:
+        namespace = context.view.namespace(context.request.namespace)
+        if namespace is None or TOLERATIONS_WHITELIST not in namespace.metadata.annotations:
+            _add_tolerations(section, mutation, context)
     if section.node_affinity or section.node_affinity_auto:
         violations += _add_node_affinity(section, mutation, context)
     if section.runtime_class_name:

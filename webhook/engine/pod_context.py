@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 
 import msgspec
@@ -19,6 +19,7 @@ from webhook.model.cluster_view import ClusterView
 from webhook.model.enums import GpuForm, PolicyMode
 from webhook.model.gpu_resources import WHOLE_GPU
 from webhook.model.node_masks import bit_positions, union_masks
+from webhook.model.offers import GpuOffer
 from webhook.model.pod_resources import cpu_and_memory
 from webhook.model.pods import Pod
 from webhook.model.quantity import parse_mebibytes, parse_nano
@@ -48,7 +49,7 @@ NOTHING_DECLARED = DeclaredNeed()
 KEEP_VALUES = ("true", "false")
 
 
-class PodContext:
+class PodContext(msgspec.Struct, frozen=True):
     """A pod with the policies that match it, and the cluster.
 
     Attributes:
@@ -56,71 +57,31 @@ class PodContext:
         limit_range_gpus: GPUs that LimitRanges inject.
     """
 
-    __slots__ = ("gpu_requests", "limit_range_gpus", "pod", "policies", "request", "usage", "view")
-
-    def __init__(
-        self,
-        request: AdmissionRequest,
-        pod: Pod,
-        gpu_requests: PodGpuRequests,
-        policies: MatchedPolicies,
-        view: ClusterView,
-        usage: UsageView,
-        limit_range_gpus: InjectedGpus = NO_INJECTED_GPUS,
-    ) -> None:
-        self.request = request
-        self.pod = pod
-        self.gpu_requests = gpu_requests
-        self.policies = policies
-        self.view = view
-        self.usage = usage
-        self.limit_range_gpus = limit_range_gpus
+    request: AdmissionRequest
+    pod: Pod
+    gpu_requests: PodGpuRequests
+    policies: MatchedPolicies
+    view: ClusterView
+    usage: UsageView
+    limit_range_gpus: InjectedGpus
 
 
-class GpuPodContext(PodContext):
+class GpuPodContext(PodContext, frozen=True):
     """The context of a new pod that requests GPUs.
 
     Attributes:
         declared_need: The GPU need by the pod's annotations.
-        namespace_annotations: Annotations of the pod's namespace.
         feasible: The nodes it may run on, with tolerations that policies enforce.
         offers: The offers of the requested names, on nodes that selector and affinity allow.
         offer_nodes: Mask of the nodes of these offers.
         mixes_whole_and_partial: True if its nodes offer whole cards and parts under the requested name.
     """
 
-    __slots__ = (
-        "declared_need",
-        "feasible",
-        "mixes_whole_and_partial",
-        "namespace_annotations",
-        "offer_nodes",
-        "offers",
-    )
-
-    def __init__(
-        self,
-        request: AdmissionRequest,
-        pod: Pod,
-        gpu_requests: PodGpuRequests,
-        policies: MatchedPolicies,
-        view: ClusterView,
-        usage: UsageView,
-        limit_range_gpus: InjectedGpus = NO_INJECTED_GPUS,
-    ) -> None:
-        super().__init__(request, pod, gpu_requests, policies, view, usage, limit_range_gpus)
-        fleet, additions, namespace = view.fleet, policies.additions, view.namespace(request.namespace)
-        self.declared_need = declared_need_of(pod)
-        self.namespace_annotations: Mapping[str, str] = namespace.metadata.annotations if namespace else {}
-        self.feasible = FeasibleNodes(view, pod, additions.tolerations, tolerate_gpu_taints=additions.gpu_taints)
-        nodes = self.feasible.selected
-        self.offers, self.offer_nodes = fleet.offers_on_nodes(gpu_requests.totals, nodes)
-        partial = nodes & self.feasible.tolerated & fleet.partial_gpu_nodes
-        self.mixes_whole_and_partial = (
-            bool(partial)
-            and WHOLE_GPU in gpu_requests.totals
-            and bool(fleet.nodes_advertising(WHOLE_GPU) & nodes & self.feasible.tolerated & ~fleet.partial_gpu_nodes)
-        )
+    declared_need: DeclaredNeed
+    feasible: FeasibleNodes
+    offers: tuple[GpuOffer, ...]
+    offer_nodes: int
+    mixes_whole_and_partial: bool
 
     def leaves_suitable_node(self, remaining: int, candidates: int) -> bool:
         """Can a remaining node take the pod when empty? If no candidate can, any remaining node will do."""
@@ -174,7 +135,7 @@ def build_context(
     mirror of a static pod stays unchanged.
     """
     if request.operation != "CREATE" or not policies.names:
-        return PodContext(request, pod, gpu_requests, policies, view, usage)
+        return PodContext(request, pod, gpu_requests, policies, view, usage, NO_INJECTED_GPUS)
     if pod.spec.node_name or is_mirror_pod(pod):
         policies = without_changes(policies) if is_mirror_pod(pod) else without_additions(policies)
     removed = NO_INJECTED_GPUS
@@ -188,9 +149,18 @@ def build_context(
                 gpu_requests.unknown_resources,
                 gpu_requests.errors,
             )
-    if gpu_requests.requests:
-        return GpuPodContext(request, pod, gpu_requests, policies, view, usage, removed)
-    return PodContext(request, pod, gpu_requests, policies, view, usage, removed)
+    if not gpu_requests.requests:
+        return PodContext(request, pod, gpu_requests, policies, view, usage, removed)
+    fleet, additions = view.fleet, policies.additions
+    feasible = FeasibleNodes(view, pod, additions.tolerations, tolerate_gpu_taints=additions.gpu_taints)
+    whole = fleet.nodes_advertising(WHOLE_GPU) & feasible.selected & feasible.tolerated
+    return GpuPodContext(
+        *(request, pod, gpu_requests, policies, view, usage, removed),
+        declared_need_of(pod),
+        feasible,
+        *fleet.offers_on_nodes(gpu_requests.totals, feasible.selected),
+        mixes_whole_and_partial=WHOLE_GPU in gpu_requests.totals and whole & fleet.partial_gpu_nodes not in (0, whole),
+    )
 
 
 def is_mirror_pod(pod: Pod) -> bool:
