@@ -7,7 +7,7 @@ from typing import Any
 from tests.builders import Json
 from webhook.engine.gpu_requests import gpu_requests_of_pod
 from webhook.engine.guard import find_bypasses
-from webhook.engine.violations import Violation
+from webhook.engine.policy_findings import PolicyFinding
 from webhook.model.admission import AdmissionRequest
 from webhook.model.field_paths import format_path
 from webhook.model.pods import parse_pod
@@ -17,7 +17,7 @@ KINDS = ("containers", "initContainers", "ephemeralContainers")
 
 def find_violations(
     pod: Json, *, old: Json | None = None, share: bool = False, **request: Any
-) -> list[tuple[str, Violation]]:
+) -> list[tuple[str, PolicyFinding]]:
     """Find the bypasses of a pod; its GPU requests are read from it."""
     read = parse_pod(pod)
     before = parse_pod(old) if old is not None else None
@@ -36,10 +36,10 @@ def find_violations(
     return find_bypasses(coming, read, gpu_requests_of_pod(read), requests_share=share, **allowed)
 
 
-def names(found: list[tuple[str, Violation]]) -> list[str]:
+def names(found: list[tuple[str, PolicyFinding]]) -> list[str]:
     return [name for name, _ in found]
 
 
-def places(found: list[tuple[str, Violation]]) -> list[tuple[str, str]]:
+def places(found: list[tuple[str, PolicyFinding]]) -> list[tuple[str, str]]:
     """The findings with their fields as text."""
     return [(name, format_path(remark.path)) for name, remark in found]

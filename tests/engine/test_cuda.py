@@ -13,13 +13,13 @@ from tests.builders import Json, PodMaker, make_pod
 from tests.strategies import pods
 from webhook.engine.cuda import cuda_violations
 from webhook.engine.gpu_requests import gpu_requests_of_pod
-from webhook.engine.violations import Violation
+from webhook.engine.policy_findings import PolicyFinding
 from webhook.model.enums import GpuForm, IsolationLevel, PolicyMode
 from webhook.model.offers import GpuOffer
 from webhook.model.pods import Pod, parse_pod
 
 
-def remarks(pod: Pod, offers: Sequence[GpuOffer]) -> list[Violation]:
+def remarks(pod: Pod, offers: Sequence[GpuOffer]) -> list[PolicyFinding]:
     """What is said about a pod, its GPU containers found as the engine finds them."""
     return cuda_violations(pod, offers, gpu_requests_of_pod(pod).requesting_containers())
 

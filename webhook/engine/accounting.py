@@ -15,10 +15,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
+from webhook.engine.gpu_requests import container_at, init_then_main_containers
 from webhook.engine.limitrange.findings import paths_below_minimum
 from webhook.engine.mutation import PodMutation
 from webhook.engine.pod_context import GpuPodContext
-from webhook.engine.violations import Violation
+from webhook.engine.policy_findings import PolicyFinding
 from webhook.model.apimachinery import MAX_MILLI
 from webhook.model.enums import PolicyMode
 from webhook.model.field_paths import FieldPath
@@ -26,7 +27,7 @@ from webhook.model.gpu_resources import ACCOUNTING_RESOURCE
 from webhook.model.limit_ranges import NamespaceLimitRanges
 from webhook.model.node_masks import union_masks
 from webhook.model.pod_summary import allowed_nodes, node_constraints
-from webhook.model.pods import Container, Pod, QuantityText
+from webhook.model.pods import QuantityText
 from webhook.model.pools import max_unit_milli
 from webhook.model.quantity import NANO, parse_nano_or_none
 from webhook.policy.policy_set import LimitRules
@@ -41,7 +42,7 @@ def write_accounting(context: GpuPodContext, mutation: PodMutation) -> None:
 
 
 def is_accounting_schedulable(context: GpuPodContext, mutation: PodMutation) -> bool:
-    """Can a pod that requests the accounting resource be scheduled?"""
+    """Return whether a pod that requests the accounting resource can be scheduled."""
     if context.policies.accounting_ignored:
         return True
     fleet, names = context.view.fleet, _final_resource_names(context, mutation)
@@ -85,14 +86,12 @@ def zero_remaining_accounting(
     If a LimitRange would reject the zero as below its minimum, the present value stays: too high a value bypasses no
     quota.
     """
-    spec = mutation.pod.spec
-    others: list[FieldPath] = [
-        ("spec", kind, index)
-        for kind, containers in (("initContainers", spec.init_containers), ("containers", spec.containers))
-        for index, container in enumerate(containers)
+    others = [
+        path
+        for path, container in init_then_main_containers(mutation.pod.spec)
         if ACCOUNTING_RESOURCE in container.resources.limits or ACCOUNTING_RESOURCE in container.resources.requests
+        if path not in accounted
     ]
-    others = [path for path in others if path not in accounted]
     kept = _zeros_below_minimum(mutation, others, ranges) if ranges and others else set()
     for path in others:
         if not kept & {path, ("spec",)}:
@@ -123,17 +122,11 @@ def _write_accounting_amount(mutation: PodMutation, path: FieldPath, amount: str
 def _current_resources(
     mutation: PodMutation, path: FieldPath
 ) -> tuple[Mapping[str, QuantityText], Mapping[str, QuantityText]]:
-    resources = _container_at(mutation.pod, path).resources
+    resources = container_at(mutation.pod, path).resources
     return mutation.limits.get(path, resources.limits), mutation.requests.get(path, resources.requests)
 
 
-def _container_at(pod: Pod, path: FieldPath) -> Container:
-    _, kind, index = path
-    assert isinstance(index, int)
-    return pod.spec.containers[index] if kind == "containers" else pod.spec.init_containers[index]
-
-
-def accounting_mismatches(context: GpuPodContext, mutation: PodMutation) -> list[Violation]:
+def accounting_mismatches(context: GpuPodContext, mutation: PodMutation) -> list[PolicyFinding]:
     """Report accounting amounts of a final pod that are too low.
 
     Nodes may have changed since the amounts were written, here or on another replica. So the amounts by the previous
@@ -151,21 +144,21 @@ def accounting_mismatches(context: GpuPodContext, mutation: PodMutation) -> list
         before = _sum_by_container(
             (one.path, one.count * max_unit_milli(one.resource.name, fleet, nodes)) for one in requests
         )
-    violations: list[Violation] = []
+    findings: list[PolicyFinding] = []
     for path, milli in amounts.items():
-        limits = _container_at(pod, path).resources.limits
+        limits = container_at(pod, path).resources.limits
         amount = parse_nano_or_none(limits.get(ACCOUNTING_RESOURCE))
         if amount is None or amount < min(milli, before.get(path, milli)) * NANO:
             present = limits.get(ACCOUNTING_RESOURCE, "none")
             message = f"{ACCOUNTING_RESOURCE} must be {milli}, the amount of its GPUs (found {present})"
             field = (*path, "resources", "limits", ACCOUNTING_RESOURCE)
-            violations.append(Violation("GPU-Q302", field, message, "Omit it: it is added when the pod is created."))
-    return violations
+            findings.append(PolicyFinding("GPU-Q302", field, message, "Omit it: it is added when the pod is created."))
+    return findings
 
 
 def missing_accounting(
     context: GpuPodContext, mutation: PodMutation, sections: Sequence[LimitRules]
-) -> list[Violation]:
+) -> list[PolicyFinding]:
     """Report that the accounting resource is required and not written.
 
     Args:
@@ -180,4 +173,4 @@ def missing_accounting(
         "and no scheduler is configured to ignore it"
     )
     fix = "For admins: rightslice accounting check shows what is missing."
-    return [Violation("GPU-Q305", ("spec",), message, fix, at_most=PolicyMode.WARN)]
+    return [PolicyFinding("GPU-Q305", ("spec",), message, fix, at_most=PolicyMode.WARN)]

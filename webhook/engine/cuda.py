@@ -33,7 +33,7 @@ from webhook.engine.cuda_requirements import (
 )
 from webhook.engine.feasible_nodes import FeasibleNodes
 from webhook.engine.pod_context import GpuPodContext
-from webhook.engine.violations import Violation
+from webhook.engine.policy_findings import PolicyFinding
 from webhook.errors import quote_text, shorten_text
 from webhook.model.annotations import CUDA_ANNOTATION, CUDA_COMPAT_ANNOTATION
 from webhook.model.enums import PolicyMode
@@ -71,11 +71,12 @@ class _CudaNeed(msgspec.Struct, frozen=True):
         return f"{self.source} requires {f'CUDA {format_version(toolkit)}' if toolkit else quote_text(self.text)}"
 
 
-def cuda_violations(pod: Pod, offers: Sequence[GpuOffer], containers: Mapping[FieldPath, Container]) -> list[Violation]:
+def cuda_violations(
+    pod: Pod, offers: Sequence[GpuOffer], containers: Mapping[FieldPath, Container]
+) -> list[PolicyFinding]:
     """Return why the pod's images may not run on the offers' nodes.
 
     Args:
-        pod: The pod.
         offers: The candidate offers; those without driver and CUDA version are ignored.
         containers: The containers that request GPUs, by path.
     """
@@ -87,20 +88,22 @@ def cuda_violations(pod: Pod, offers: Sequence[GpuOffer], containers: Mapping[Fi
         compat = compat or any(variable.name == _COMPAT_VARIABLE for one in containers.values() for variable in one.env)
         path: FieldPath = ("metadata", "annotations", CUDA_ANNOTATION)
         needs = [_CudaNeed(path, CUDA_ANNOTATION, text, parse_cuda_annotation(text), compat)]
-    return [violation for need in needs for violation in _check_cuda_need(need, offers)]
+    return [finding for need in needs for finding in _check_cuda_need(need, offers)]
 
 
-def _check_cuda_need(need: _CudaNeed, offers: Sequence[GpuOffer]) -> list[Violation]:
+def _check_cuda_need(need: _CudaNeed, offers: Sequence[GpuOffer]) -> list[PolicyFinding]:
     requirement = need.requirement
     if requirement is None:
         must = "must be a requirement such as cuda>=12.4; a comma is AND, a space is OR"
         message = f"{need.source} {must} (found {quote_text(need.text)})"
-        return [Violation("GPU-C104", need.path, message, "Write >=12.4, for example.", PolicyMode.WARN)]
+        return [PolicyFinding("GPU-C104", need.path, message, "Write >=12.4, for example.", PolicyMode.WARN)]
     violations = [] if all_drivers_fit(requirement, offers) else _driver_violations(need, requirement, offers)
     return violations + _architecture_violations(need, requirement, offers) if requirement.toolkit else violations
 
 
-def _driver_violations(need: _CudaNeed, requirement: CudaRequirement, offers: Sequence[GpuOffer]) -> list[Violation]:
+def _driver_violations(
+    need: _CudaNeed, requirement: CudaRequirement, offers: Sequence[GpuOffer]
+) -> list[PolicyFinding]:
     fits = [(offer, check_driver(requirement, offer)) for offer in offers]
     compatible = [offer for offer, fit in fits if fit is DriverFit.COMPATIBLE]
     below = [offer for offer, fit in fits if fit is DriverFit.BELOW]
@@ -129,12 +132,12 @@ def _driver_violations(need: _CudaNeed, requirement: CudaRequirement, offers: Se
         least = format_driver(floor) if floor else f"one with CUDA {requirement.toolkit[0]}"
         found = f"{_newest_driver(below)} on {_offer_names(below)}"
         message = f"{need}, so the driver must be {least} or newer (found {found})"
-    return [Violation(code, need.path, message, fix, at_most)]
+    return [PolicyFinding(code, need.path, message, fix, at_most)]
 
 
 def _architecture_violations(
     need: _CudaNeed, requirement: CudaRequirement, offers: Sequence[GpuOffer]
-) -> list[Violation]:
+) -> list[PolicyFinding]:
     reasons: dict[str, list[GpuOffer]] = {}
     for offer in offers:
         reason = missing_kernels_reason(requirement.toolkit, offer.compute_capability)
@@ -143,7 +146,7 @@ def _architecture_violations(
         reasons.setdefault(reason, []).append(offer)
     fix = "Use an image built with a toolkit that supports this GPU, or request another product."
     return [
-        Violation(
+        PolicyFinding(
             "GPU-C103",
             need.path,
             f"{need}, but a GPU this pod may get {reason} (found {_offer_names(unsupported)})",
@@ -197,7 +200,7 @@ def _container_cuda_needs(path: FieldPath, container: Container, *, compat: bool
 
 
 def _is_literal(variable: EnvVar) -> bool:
-    """Is the value written here, not taken from another object or variable?"""
+    """Return whether the value is written here, not taken from another object or variable."""
     return bool(variable.value) and variable.value_from is None and "$(" not in variable.value
 
 
@@ -295,7 +298,7 @@ def _same_gpu_model(one: NodeHardware, other: NodeHardware) -> bool:
 
 
 def _driver_no_older(one: NodeHardware, other: NodeHardware) -> bool:
-    """Is a node's driver as new as another's, by version, else by CUDA version? Not if only one of them is known."""
+    """Return whether a driver is as new as another, by version, else by CUDA version; False if only one is known."""
     if one.driver and other.driver:
         return one.driver >= other.driver
     if one.driver or other.driver or bool(one.cuda) != bool(other.cuda):

@@ -63,11 +63,6 @@ def own_driver(toolkit: Version) -> Version:
     return updates[min(update, len(updates) - 1)]
 
 
-def family_floor(toolkit: Version) -> Version:
-    """Return the driver below which no program of this toolkit runs; () if unknown."""
-    return FLOORS.get(toolkit[0]) or own_driver(toolkit)
-
-
 def missing_kernels_reason(toolkit: Version, capability: tuple[int, int] | None) -> str:
     """Return why a toolkit has no kernels for a compute capability; "" if it has, or if that is unknown."""
     if capability is None:

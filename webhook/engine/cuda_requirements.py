@@ -12,8 +12,9 @@ from functools import lru_cache
 from itertools import takewhile
 
 import msgspec
+from msgspec.structs import replace
 
-from webhook.engine.cuda_drivers import Version, family_floor, own_driver
+from webhook.engine.cuda_drivers import FLOORS, Version, own_driver
 from webhook.model.offers import GpuOffer, NodeHardware
 
 MAX_REQUIREMENT_LENGTH = 8192
@@ -45,22 +46,14 @@ class CudaRequirement(msgspec.Struct, frozen=True):
 
     Attributes:
         toolkit: The lowest CUDA version of any alternative; () without one.
-        own: The driver that this toolkit was released with; () if unknown.
-        floor: The driver below which no program of it runs; () if unknown.
+        own_driver: The driver that this toolkit was released with; () if unknown.
+        floor_driver: The driver below which no program of it runs; () if unknown.
     """
 
     alternatives: tuple[tuple[RequirementTerm, ...], ...] = ()
     toolkit: Version = ()
     own_driver: Version = ()
     floor_driver: Version = ()
-
-
-def _requirement_for_toolkit(
-    toolkit: Version, alternatives: tuple[tuple[RequirementTerm, ...], ...] = ()
-) -> CudaRequirement:
-    if not toolkit:
-        return CudaRequirement(alternatives)
-    return CudaRequirement(alternatives, toolkit, own_driver(toolkit), family_floor(toolkit))
 
 
 def parse_version(text: str) -> Version:
@@ -94,17 +87,13 @@ def _parse_requirement_text(text: str) -> CudaRequirement | None:
         alternatives.append(tuple(term for term in terms if term is not None))
     if not alternatives:
         return None
-    return _requirement_for_toolkit(_lowest_cuda(alternatives), tuple(alternatives))
-
-
-def _lowest_cuda(alternatives: list[tuple[RequirementTerm, ...]]) -> Version:
-    bounds = [
+    versions = [
         term.version
         for terms in alternatives
         for term in terms
         if term.name == "cuda" and term.comparison in (">=", ">", "=", "==")
     ]
-    return min(bounds, default=())
+    return replace(toolkit_requirement(min(versions, default=())), alternatives=tuple(alternatives))
 
 
 def _parse_requirement_term(text: str) -> RequirementTerm | None:
@@ -131,8 +120,11 @@ def parse_cuda_annotation(text: str) -> CudaRequirement | None:
 
 @lru_cache(maxsize=1024)
 def toolkit_requirement(toolkit: Version) -> CudaRequirement:
-    """Return the requirement of an image that only names its toolkit."""
-    return _requirement_for_toolkit(toolkit)
+    """Return the requirement of an image that only names its toolkit; an empty one for ()."""
+    if not toolkit:
+        return CudaRequirement()
+    own = own_driver(toolkit)
+    return CudaRequirement((), toolkit, own, FLOORS.get(toolkit[0]) or own)
 
 
 def image_cuda_version(image: str) -> Version:
@@ -186,7 +178,7 @@ def _plausible_version(number: Version) -> Version:
 
 
 class DriverFit(Enum):
-    """Return True if a driver satisfies a CUDA requirement.
+    """The fit of a driver to a CUDA requirement.
 
     * FITS: the driver is as new as the toolkit, or a written alternative holds.
     * COMPATIBLE: it runs by minor-version compatibility; run-time compilation (PTX) and new calls may fail.
@@ -211,7 +203,7 @@ def is_data_center_gpu(offer: GpuOffer | NodeHardware) -> bool:
 
 
 def all_drivers_fit(need: CudaRequirement, offers: Sequence[GpuOffer]) -> bool:
-    """Is every driver as new as the toolkit? A fast check of the common case; False is no answer."""
+    """Return True if every driver is as new as the toolkit: a fast check of the common case; False is no answer."""
     own = need.own_driver
     if not own or need.alternatives:
         return False
@@ -263,7 +255,9 @@ def _all_terms_hold(terms: tuple[RequirementTerm, ...], offer: GpuOffer | NodeHa
 
 def _term_holds(term: RequirementTerm, offer: GpuOffer | NodeHardware) -> bool | None:
     if term.name == "brand":
-        return _brand_holds(term, offer)
+        # NVML's brand is not a node label; the product name shows whether it is a data-center card.
+        known = is_data_center_gpu(offer) and term.comparison in ("=", "==")
+        return term.word in _DATA_CENTER_BRANDS if known else None
     if term.name == "driver":
         return _compare_version(offer.driver, term) if offer.driver else None
     if term.name == "arch":
@@ -272,13 +266,6 @@ def _term_holds(term: RequirementTerm, offer: GpuOffer | NodeHardware) -> bool |
         return _compare_version(offer.cuda, term)
     own = own_driver(term.version)
     return offer.driver >= own if own and term.comparison == ">=" else None
-
-
-def _brand_holds(term: RequirementTerm, offer: GpuOffer | NodeHardware) -> bool | None:
-    """Check the brand. NVML's brand is not a node label; the product name shows whether it is a data-center card."""
-    if not is_data_center_gpu(offer) or term.comparison not in ("=", "=="):
-        return None
-    return term.word in _DATA_CENTER_BRANDS
 
 
 def _compare_version(number: Version, term: RequirementTerm) -> bool:

@@ -13,7 +13,6 @@ from collections.abc import Iterable
 from webhook.policy.fair_share import FairShare, GroupShare, PodGpuTime
 
 HOUR_SECONDS = 3600.0
-WHOLE_PERMILLE = 1000
 
 
 def rank_fair_shares(uses: Iterable[PodGpuTime], rule: FairShare, now: float) -> list[GroupShare]:
@@ -49,4 +48,4 @@ def decay_gpu_time(use: PodGpuTime, half_life_hours: int, now: float) -> int:
 
 
 def _permille(amount: int, total: int) -> int:
-    return (WHOLE_PERMILLE * amount + total // 2) // total if total else 0
+    return (1000 * amount + total // 2) // total if total else 0

@@ -7,7 +7,7 @@ from functools import lru_cache
 
 import msgspec
 
-from webhook.engine.violations import Violation
+from webhook.engine.policy_findings import PolicyFinding
 from webhook.model.field_paths import FieldPath
 from webhook.model.fleet import Fleet
 from webhook.model.gpu_resources import GpuResource, parse_gpu_resource
@@ -44,7 +44,7 @@ class PodGpuRequests(msgspec.Struct, frozen=True, gc=False):
     requests: tuple[GpuRequest, ...] = ()
     totals: dict[str, int] = {}
     unknown_resources: tuple[str, ...] = ()
-    errors: tuple[Violation, ...] = ()
+    errors: tuple[PolicyFinding, ...] = ()
     max_count: int = 0
 
     def includes(self, path: FieldPath, resource: str) -> bool:
@@ -63,7 +63,7 @@ def gpu_requests_of_pod(pod: Pod) -> PodGpuRequests:
     """Return the GPU requests of a pod."""
     requests: list[GpuRequest] = []
     unknown_resources: list[str] = []
-    errors: list[Violation] = []
+    errors: list[PolicyFinding] = []
     for kind, containers in (("initContainers", pod.spec.init_containers), ("containers", pod.spec.containers)):
         for index, container in enumerate(containers):
             known, unknown = _split_nvidia_names((*container.resources.limits, *container.resources.requests))
@@ -91,7 +91,7 @@ def _split_nvidia_names(keys: tuple[str, ...]) -> tuple[tuple[GpuResource, ...],
 
 
 def sum_gpu_requests(
-    requests: tuple[GpuRequest, ...], unknown_resources: tuple[str, ...] = (), errors: tuple[Violation, ...] = ()
+    requests: tuple[GpuRequest, ...], unknown_resources: tuple[str, ...] = (), errors: tuple[PolicyFinding, ...] = ()
 ) -> PodGpuRequests:
     """Return requests of a pod, init containers first, with their totals."""
     totals: dict[str, int] = {}
@@ -109,7 +109,7 @@ def _peak_units(requests: Sequence[GpuRequest]) -> int:
     return peak_with_init(sum(one.count for one in requests[len(init) :]), init)
 
 
-def _check_gpu_amount(container: Container, path: FieldPath, name: str) -> tuple[Violation | None, int]:
+def _check_gpu_amount(container: Container, path: FieldPath, name: str) -> tuple[PolicyFinding | None, int]:
     """Return the error of an amount, if any, and its units."""
     limits, requests = container.resources.limits, container.resources.requests
     side = "limits" if name in limits else "requests"
@@ -118,26 +118,42 @@ def _check_gpu_amount(container: Container, path: FieldPath, name: str) -> tuple
     if count is None or count < 0:
         message = f"must be a whole number of at least 0 (found {amount!r})"
         fix = 'Write a whole number such as "1"; for a part of a GPU, request a MIG slice or a share.'
-        return Violation("GPU-L104", field, message, fix), 0
+        return PolicyFinding("GPU-L104", field, message, fix), 0
     if side == "requests":
         message = f"must have an equal limit (found request {amount!r} and no limit)"
         fix = "Write the amount under limits; requests default to limits."
-        return (Violation("GPU-L105", field, message, fix) if count else None), count
+        return (PolicyFinding("GPU-L105", field, message, fix) if count else None), count
     request = requests.get(name, amount)
     if request != amount and parse_whole_number(request) != count:
         message = (
             "must equal the request, because extended resources cannot be overcommitted "
             f"(found limit {amount!r}, request {request!r})"
         )
-        return Violation("GPU-L105", field, message, "Write limits only; requests default to limits."), count
+        return PolicyFinding("GPU-L105", field, message, "Write limits only; requests default to limits."), count
     return None, count
 
 
 def requests_gpu_share(totals: Mapping[str, int], fleet: Fleet) -> bool:
-    """Is one of the requested resources a share, by its name or by what nodes offer under it?"""
+    """Return whether one of the requested resources is a share, by its name or by what nodes offer under it."""
     if any((resource := parse_gpu_resource(name)) is not None and resource.shared for name in totals):
         return True
     return any(offer.replicas > 1 for offer in fleet.offers_on_nodes(totals, fleet.all_nodes).offers)
+
+
+def init_then_main_containers(spec: PodSpec) -> list[tuple[FieldPath, Container]]:
+    """Return the init containers and then the main ones, each with its path from the root of the Pod."""
+    found: list[tuple[FieldPath, Container]] = [
+        (("spec", "initContainers", i), container) for i, container in enumerate(spec.init_containers)
+    ]
+    found += [(("spec", "containers", i), container) for i, container in enumerate(spec.containers)]
+    return found
+
+
+def container_at(pod: Pod, path: FieldPath) -> Container:
+    """Return the init or main container at a path."""
+    _, kind, index = path
+    assert isinstance(index, int)
+    return pod.spec.containers[index] if kind == "containers" else pod.spec.init_containers[index]
 
 
 def containers_of_every_kind(spec: PodSpec) -> list[tuple[FieldPath, Container]]:

@@ -8,8 +8,8 @@ from webhook.engine.demand import exclusion_reason, unmodelled_constraints
 from webhook.engine.feasible_nodes import gpu_taints
 from webhook.engine.mutation import PodMutation
 from webhook.engine.pod_context import GpuPodContext
+from webhook.engine.policy_findings import PolicyFinding
 from webhook.engine.projected_pod import host_spread_constraint, project_feasible_nodes
-from webhook.engine.violations import Violation
 from webhook.model.annotations import TOPOLOGY_ANNOTATION
 from webhook.model.enums import GpuForm, PolicyMode
 from webhook.model.field_paths import FieldPath
@@ -36,36 +36,36 @@ _HINT_FIELDS: dict[str, FieldPath] = {
 """The field of each recorded change."""
 
 
-def apply_injection(section: InjectionRules, mutation: PodMutation, context: GpuPodContext) -> list[Violation]:
+def apply_injection(section: InjectionRules, mutation: PodMutation, context: GpuPodContext) -> list[PolicyFinding]:
     """Add the hints of an injection section; report what was added and what could not be."""
     before = len(mutation.changed)
-    violations: list[Violation] = []
+    findings: list[PolicyFinding] = []
     if section.tolerations_auto or section.tolerations:
         namespace = context.view.namespace(context.request.namespace)
         if namespace is None or TOLERATIONS_WHITELIST not in namespace.metadata.annotations:
             _add_tolerations(section, mutation, context)
     if section.node_affinity or section.node_affinity_auto:
-        violations += _add_node_affinity(section, mutation, context)
+        findings += _add_node_affinity(section, mutation, context)
     if section.runtime_class_name:
-        violations += _set_runtime_class(section, mutation)
+        findings += _set_runtime_class(section, mutation)
     if section.spread is not SpreadMode.OFF and not mutation.spread_constraints:
         constraint = host_spread_constraint(mutation.pod, required=section.spread is SpreadMode.REQUIRED)
         if constraint is not None:
             mutation.spread_constraints.append(constraint)
             mutation.record_change("topologySpreadConstraints")
     if section.labels:
-        violations += _add_labels(section, mutation)
+        findings += _add_labels(section, mutation)
     if len(mutation.changed) > before:
-        violations.append(report_additions(section.mode, mutation.changed[before:]))
-    return violations
+        findings.append(report_additions(section.mode, mutation.changed[before:]))
+    return findings
 
 
-def report_additions(mode: PolicyMode, added: list[str]) -> Violation:
+def report_additions(mode: PolicyMode, added: list[str]) -> PolicyFinding:
     """Report what was added, as a note, or would be, as a warning; at its field, or at `spec` for several."""
     field = _HINT_FIELDS.get(added[0], ("spec",)) if len(added) == 1 else ("spec",)
     if mode is PolicyMode.ENFORCE:
-        return Violation("GPU-I101", field, f"added {', '.join(added)}", at_most=PolicyMode.AUDIT)
-    return Violation("GPU-I101", field, f"would add {', '.join(added)}", at_most=PolicyMode.WARN)
+        return PolicyFinding("GPU-I101", field, f"added {', '.join(added)}", at_most=PolicyMode.AUDIT)
+    return PolicyFinding("GPU-I101", field, f"would add {', '.join(added)}", at_most=PolicyMode.WARN)
 
 
 def _add_tolerations(section: InjectionRules, mutation: PodMutation, context: GpuPodContext) -> None:
@@ -96,7 +96,9 @@ def candidate_nodes(mutation: PodMutation, context: GpuPodContext) -> int:
     return union_masks([offer.nodes for offer in mutation.applied_choice.offers]) & mutation.applied_choice.selected
 
 
-def _add_node_affinity(section: InjectionRules, mutation: PodMutation, context: GpuPodContext) -> tuple[Violation, ...]:
+def _add_node_affinity(
+    section: InjectionRules, mutation: PodMutation, context: GpuPodContext
+) -> tuple[PolicyFinding, ...]:
     rules, required = section.node_affinity, mutation.required_node_affinity
     if section.node_affinity_auto and mutation.applied_choice is None and context.mixes_whole_and_partial:
         rules += exclude_partitioned(context, section.mode)
@@ -117,7 +119,7 @@ def _add_node_affinity(section: InjectionRules, mutation: PodMutation, context: 
 
 
 def is_already_required(pod: Pod, rule: NodeSelectorRequirement) -> bool:
-    """Has every effective term of the pod's required node affinity this expression?
+    """Return whether every effective term of the pod's required node affinity has this expression.
 
     A required affinity without effective terms allows no node, so nothing can narrow it further.
     """
@@ -125,17 +127,16 @@ def is_already_required(pod: Pod, rule: NodeSelectorRequirement) -> bool:
     if affinity is None or affinity.required is None:
         return False
     return all(
-        any(_same_requirement(rule, present) for present in term.match_expressions)
+        any(
+            present.key == rule.key and present.operator == rule.operator and set(present.values) == set(rule.values)
+            for present in term.match_expressions
+        )
         for term in affinity.required.node_selector_terms
         if term.match_expressions or term.match_fields
     )
 
 
-def _same_requirement(one: NodeSelectorRequirement, other: NodeSelectorRequirement) -> bool:
-    return one.key == other.key and one.operator == other.operator and set(one.values) == set(other.values)
-
-
-def _set_runtime_class(section: InjectionRules, mutation: PodMutation) -> Iterator[Violation]:
+def _set_runtime_class(section: InjectionRules, mutation: PodMutation) -> Iterator[PolicyFinding]:
     wanted, own = section.runtime_class_name, mutation.pod.spec.runtime_class_name
     present = own or mutation.runtime_class_name
     if not present:
@@ -146,7 +147,7 @@ def _set_runtime_class(section: InjectionRules, mutation: PodMutation) -> Iterat
         yield _hint_conflict(("spec", "runtimeClassName"), f"runtimeClassName {wanted} ({source} sets {present})")
 
 
-def _add_labels(section: InjectionRules, mutation: PodMutation) -> Iterator[Violation]:
+def _add_labels(section: InjectionRules, mutation: PodMutation) -> Iterator[PolicyFinding]:
     own = mutation.pod.metadata.labels
     for key, value in section.labels:
         if key not in own and key not in mutation.labels:
@@ -157,8 +158,8 @@ def _add_labels(section: InjectionRules, mutation: PodMutation) -> Iterator[Viol
             yield _hint_conflict(("metadata", "labels", key), f"label {key}: {value} ({source} sets another value)")
 
 
-def _hint_conflict(path: tuple[str, ...], hint: str) -> Violation:
-    return Violation("GPU-I102", path, f"not added: {hint}", at_most=PolicyMode.WARN)
+def _hint_conflict(path: tuple[str, ...], hint: str) -> PolicyFinding:
+    return PolicyFinding("GPU-I102", path, f"not added: {hint}", at_most=PolicyMode.WARN)
 
 
 def exclude_partitioned(context: GpuPodContext, mode: PolicyMode) -> tuple[NodeSelectorRequirement, ...]:

@@ -6,10 +6,11 @@ A pod's amount is the most that it can use at one time (`pod_resources.max_consu
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from typing import NamedTuple
 
-from webhook.engine.gpu_requests import NO_GPU_REQUESTS, PodGpuRequests
-from webhook.engine.violations import Violation
+from webhook.engine.gpu_requests import NO_GPU_REQUESTS, PodGpuRequests, init_then_main_containers
+from webhook.engine.policy_findings import PolicyFinding
 from webhook.model.field_paths import FieldPath
 from webhook.model.gpu_resources import parse_gpu_resource
 from webhook.model.pod_amounts import ContainerAmounts, is_cacheable
@@ -62,7 +63,7 @@ def find_limit_violations(
     *,
     gpus_replaced: bool = False,
     sections: Sequence[LimitRules] = (),
-) -> list[Violation]:
+) -> list[PolicyFinding]:
     """Return every amount of a pod that a section does not allow.
 
     Args:
@@ -76,7 +77,7 @@ def find_limit_violations(
     key, sized_by_containers = (amounts, gpus_replaced), pod.spec.resources is None and not pod.spec.overhead
     if amounts and sized_by_containers and key in limits.passed_checks:
         return []
-    violations: list[Violation] = []
+    violations: list[PolicyFinding] = []
     binding = BindingLimits(sections or (limits,), sum(gpu_requests.totals.values()), len(gpu_requests.requests) == 1)
     if limits.per_pod.rules:
         if not gpus_replaced:
@@ -84,10 +85,8 @@ def find_limit_violations(
         violations += _check_pod_totals(limits.per_pod, pod, 1, binding)
     if limits.per_container.rules:
         counted = NO_GPU_REQUESTS if gpus_replaced else gpu_requests
-        for kind, containers in (("initContainers", pod.spec.init_containers), ("containers", pod.spec.containers)):
-            for index, container in enumerate(containers):
-                path: FieldPath = ("spec", kind, index)
-                violations += _check_container(limits.per_container, container, path, counted, binding)
+        for path, container in init_then_main_containers(pod.spec):
+            violations += _check_container(limits.per_container, container, path, counted, binding)
     if limits.per_gpu.rules and binding.devices:
         violations += _check_pod_totals(limits.per_gpu, pod, binding.devices, binding)
     if not violations and amounts and sized_by_containers and is_cacheable(amounts):
@@ -138,7 +137,9 @@ def nearest_allowed_amounts(bounds: Sequence[AmountBound], amount: int) -> str:
     return f"Write {', or '.join(nearest)}." if nearest else "No amount satisfies every policy: ask the admin."
 
 
-def _check_pod_gpus(rules: AmountRuleSet, gpu_requests: PodGpuRequests, binding: BindingLimits) -> Iterator[Violation]:
+def _check_pod_gpus(
+    rules: AmountRuleSet, gpu_requests: PodGpuRequests, binding: BindingLimits
+) -> Iterator[PolicyFinding]:
     for name, count in gpu_requests.totals.items():
         for rule in rules.rules_for(name):
             if _violated_code(rule, count * NANO, 1):
@@ -147,7 +148,7 @@ def _check_pod_gpus(rules: AmountRuleSet, gpu_requests: PodGpuRequests, binding:
                 yield _limit_violation((rule, 1), f"a pod's {name}", count * NANO, field, binding.pod_bounds(name))
 
 
-def _check_pod_totals(rules: AmountRuleSet, pod: Pod, times: int, binding: BindingLimits) -> Iterator[Violation]:
+def _check_pod_totals(rules: AmountRuleSet, pod: Pod, times: int, binding: BindingLimits) -> Iterator[PolicyFinding]:
     """Check everything but GPUs."""
     for name in rules.names or _resource_names_of_pod(pod):
         named_rules = rules.rules_for(name)
@@ -161,7 +162,7 @@ def _check_pod_totals(rules: AmountRuleSet, pod: Pod, times: int, binding: Bindi
 
 def _check_container(
     rules: AmountRuleSet, container: Container, path: FieldPath, gpu_requests: PodGpuRequests, binding: BindingLimits
-) -> Iterator[Violation]:
+) -> Iterator[PolicyFinding]:
     resources = container.resources
     for name in (*resources.limits, *(one for one in resources.requests if one not in resources.limits)):
         named_rules = rules.rules_for(name)
@@ -186,15 +187,9 @@ def _first_field_of(pod: Pod, name: str) -> FieldPath:
 
 
 def _resource_names_of_pod(pod: Pod) -> dict[str, None]:
-    names: dict[str, None] = {}
-    for container in (*pod.spec.containers, *pod.spec.init_containers):
-        names.update(dict.fromkeys(container.resources.limits))
-        names.update(dict.fromkeys(container.resources.requests))
-    if pod.spec.resources is not None:
-        names.update(dict.fromkeys(pod.spec.resources.limits))
-        names.update(dict.fromkeys(pod.spec.resources.requests))
-    names.update(dict.fromkeys(pod.spec.overhead))
-    return names
+    spec = pod.spec
+    levels = [*(container.resources for container in (*spec.containers, *spec.init_containers)), spec.resources]
+    return dict.fromkeys((*chain.from_iterable(map(_named_resources_of, levels)), *spec.overhead))
 
 
 def _amount_field(path: FieldPath, container: Container, name: str) -> FieldPath:
@@ -217,7 +212,7 @@ def _violated_code(rule: AmountRule, amount: int, times: int) -> str | None:
 
 def _limit_violation(
     bound: AmountBound, subject: str, amount: int, path: FieldPath, bounds: Sequence[AmountBound]
-) -> Violation:
+) -> PolicyFinding:
     rule, times = bound
     code = _violated_code(rule, amount, times) or ""
     if code == "GPU-L103":
@@ -228,7 +223,7 @@ def _limit_violation(
         must = f"one of {', '.join(format_nano(choice * times) for choice in rule.allowed)}"
     each = f" ({times} GPUs)" if times > 1 else ""
     message = f"{subject} must be {must}{each} (found {format_nano(amount)})"
-    return Violation(code, path, message, nearest_allowed_amounts(bounds, amount))
+    return PolicyFinding(code, path, message, nearest_allowed_amounts(bounds, amount))
 
 
 def _named_resources_of(resources: ResourceRequirements | None) -> tuple[str, ...]:

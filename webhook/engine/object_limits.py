@@ -12,12 +12,12 @@ from collections.abc import Iterable, Iterator
 from datetime import datetime
 from itertools import chain
 
+from webhook.engine.policy_findings import PolicyFinding, settle
 from webhook.engine.templates import read_templates
-from webhook.engine.violations import Violation, settle
 from webhook.model.admission import AdmissionRequest
 from webhook.model.decisions import Decision
 from webhook.model.enums import PolicyMode
-from webhook.model.pods import Container, Pod, PodSpec
+from webhook.model.pods import Container, Pod
 from webhook.policy.policy_set import PolicySet
 
 TEXT_LENGTH = "characters of images, host paths, and names and amounts of resources"
@@ -40,7 +40,9 @@ MAX_COUNTS = {
 def find_exceeded_limit(request: AdmissionRequest, policies: PolicySet) -> str:
     """Return the bound that an object exceeds, for example "500 containers"; "" if it can be evaluated."""
     if request.pod is None:
-        return _exceeded_limit(_template_pods(request, policies))
+        # Each template is read only once those before it are counted.
+        paths = policies.template_paths.get((request.group, request.kind), ())
+        return _exceeded_limit(template.pod for template in read_templates(request, paths))
     return _exceeded_limit([request.pod]) or (_exceeded_limit([request.old_pod]) if request.old_pod is not None else "")
 
 
@@ -53,11 +55,10 @@ def deny_oversized_pod(request: AdmissionRequest, bound: str, policies: PolicySe
     if request.pod is None or (request.old_pod is not None and _exceeded_limit([request.old_pod])):
         return Decision()
     enforcing = [each.name for each in policies.policies if each.security and each.security.mode is PolicyMode.ENFORCE]
-    violation = Violation(
-        "GPU-S401", (), f"a pod must have at most {bound} to be evaluated, found more", "Make it smaller."
-    )
-    violations = [((PolicyMode.ENFORCE, name), violation) for name in enforcing]
-    findings, exempted = settle(violations, policies.exemptions, request, request.pod, now)
+    message = f"a pod must have at most {bound} to be evaluated, found more"
+    finding = PolicyFinding("GPU-S401", (), message, "Make it smaller.")
+    reported = [((PolicyMode.ENFORCE, name), finding) for name in enforcing]
+    findings, exempted = settle(reported, policies.exemptions, request, request.pod, now)
     return Decision(findings, exempted, policies=tuple(enforcing), involves_gpus=bool(findings))
 
 
@@ -71,12 +72,6 @@ def _exceeded_limit(pods: Iterable[Pod]) -> str:
     return ""
 
 
-def _template_pods(request: AdmissionRequest, policies: PolicySet) -> Iterator[Pod]:
-    """The templates of a workload, each read only once those before it are counted."""
-    paths = policies.template_paths.get((request.group, request.kind), ())
-    return (template.pod for template in read_templates(request, paths))
-
-
 def _count_pod_parts(pod: Pod) -> Iterator[tuple[str, int]]:
     spec = pod.spec
     yield "pod templates", 1
@@ -84,7 +79,10 @@ def _count_pod_parts(pod: Pod) -> Iterator[tuple[str, int]]:
     yield "volumes", len(spec.volumes)
     yield TEXT_LENGTH, sum([len(volume.host_path.path) for volume in spec.volumes if volume.host_path])
     yield "tolerations", len(spec.tolerations)
-    yield "node affinity terms", _count_affinity_terms(spec)
+    affinity = spec.affinity.node_affinity if spec.affinity else None
+    if affinity is not None:
+        yield "node affinity terms", len(affinity.preferred)
+        yield "node affinity terms", len(affinity.required.node_selector_terms) if affinity.required else 0
     for container in chain(spec.containers, spec.init_containers, spec.ephemeral_containers):
         yield from _count_container_parts(container)
 
@@ -95,10 +93,3 @@ def _count_container_parts(container: Container) -> Iterator[tuple[str, int]]:
     amounts = [*container.resources.limits.items(), *container.resources.requests.items()]
     yield "resource amounts", len(amounts)
     yield TEXT_LENGTH, len(container.image) + sum([len(name) + len(str(amount)) for name, amount in amounts])
-
-
-def _count_affinity_terms(spec: PodSpec) -> int:
-    affinity = spec.affinity.node_affinity if spec.affinity else None
-    if affinity is None:
-        return 0
-    return len(affinity.preferred) + (len(affinity.required.node_selector_terms) if affinity.required else 0)

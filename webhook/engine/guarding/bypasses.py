@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from webhook.engine.violations import Violation
+from webhook.engine.policy_findings import PolicyFinding
 from webhook.model.codes import CODES
 from webhook.model.enums import PolicyMode
 from webhook.model.field_paths import FieldPath
 
-DetectedBypass = tuple[str, Violation]
+DetectedBypass = tuple[str, PolicyFinding]
 """The name of a bypass, and its violation."""
 
 BYPASS_CODES: dict[str, str] = {
@@ -61,4 +61,4 @@ def describe_bypass(
 ) -> DetectedBypass:
     """Build a bypass, by default with the fix of its code."""
     code = BYPASS_CODES[name]
-    return name, Violation(code, path, message, fix or CODES[code].fix, at_most)
+    return name, PolicyFinding(code, path, message, fix or CODES[code].fix, at_most)

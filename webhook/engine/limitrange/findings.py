@@ -14,7 +14,7 @@ from webhook.engine.limitrange.validation import (
     predict_limit_range_refusals,
 )
 from webhook.engine.mutation import PodMutation
-from webhook.engine.violations import Violation
+from webhook.engine.policy_findings import PolicyFinding
 from webhook.errors import QuantityError
 from webhook.model.apimachinery import canonical_text
 from webhook.model.defaulting import apply_defaults, apply_request_defaults
@@ -34,7 +34,7 @@ def final_amounts(mutation: PodMutation, ranges: Sequence[ParsedLimitRange]) -> 
 
 def limit_range_violations(
     mutation: PodMutation, amounts: PodAmounts, ranges: Sequence[ParsedLimitRange]
-) -> list[Violation]:
+) -> list[PolicyFinding]:
     """Return every rejection of a mutated pod that its namespace's LimitRanges cause.
 
     Args:
@@ -85,8 +85,8 @@ def first_rejection(predicted: PredictedAdmission) -> str:
     return ""
 
 
-def _refusal_to_violation(refusal: LimitRangeRefusal) -> Violation:
-    return Violation("GPU-L201", _refusal_field(refusal), _refusal_sentence(refusal), _refusal_fix(refusal))
+def _refusal_to_violation(refusal: LimitRangeRefusal) -> PolicyFinding:
+    return PolicyFinding("GPU-L201", _refusal_field(refusal), _refusal_sentence(refusal), _refusal_fix(refusal))
 
 
 def _refusal_sentence(refusal: LimitRangeRefusal) -> str:
@@ -107,7 +107,7 @@ def _refusal_fix(refusal: LimitRangeRefusal) -> str:
     return f"Request {words} {canonical_text(bound.amount)} {bound.resource}, in limits and requests."
 
 
-def _invalid_by_defaults(mutation: PodMutation, invalid: list[InvalidAmount]) -> Iterator[Violation]:
+def _invalid_by_defaults(mutation: PodMutation, invalid: list[InvalidAmount]) -> Iterator[PolicyFinding]:
     if not invalid:
         return
     written = apply_request_defaults(read_pod_amounts(mutation.pod, mutation.limits, mutation.requests))
@@ -115,6 +115,6 @@ def _invalid_by_defaults(mutation: PodMutation, invalid: list[InvalidAmount]) ->
     for one in invalid:
         if one not in already_invalid:
             message = f"amounts from a LimitRange make it invalid: {one.message}"
-            yield Violation(
+            yield PolicyFinding(
                 "GPU-L203", one.path, message, f"Set {one.path[-1]} yourself, equal in limits and requests."
             )

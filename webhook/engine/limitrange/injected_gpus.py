@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
+from webhook.engine.gpu_requests import container_at, init_then_main_containers
 from webhook.engine.limitrange.findings import first_rejection
 from webhook.engine.limitrange.validation import predict_admission
-from webhook.engine.violations import Violation
+from webhook.engine.policy_findings import PolicyFinding
 from webhook.errors import QuantityError
 from webhook.model.apimachinery import compare_quantities
 from webhook.model.defaulting import LIMIT_RANGER_ANNOTATION, LIMIT_RANGER_PREFIX
@@ -49,7 +50,7 @@ class InjectedGpus(NamedTuple):
     requests: Mapping[FieldPath, dict[str, QuantityText]] = {}
 
     def contains(self, path: FieldPath, resource: str) -> bool:
-        """Was this amount injected?"""
+        """Return whether this amount was injected."""
         return any(one.path == path and one.resource == resource for one in self.amounts)
 
 
@@ -60,7 +61,7 @@ def find_injected_gpus(pod: Pod, ranges: NamespaceLimitRanges) -> tuple[Injected
     """Return every GPU amount above zero that LimitRanger set in a pod, or will set."""
     found: dict[tuple[FieldPath, str], InjectedAmount] = {}
     for name, limit_range in ranges.gpu_defaults:
-        for path, container in _init_then_main_containers(pod):
+        for path, container in init_then_main_containers(pod.spec):
             injected = _find_injected_amount(pod, path, container, name, limit_range)
             if injected is not None:
                 found.setdefault((path, name), injected)
@@ -75,7 +76,7 @@ def remove_injected_gpus(pod: Pod, injected: tuple[InjectedAmount, ...], ranges:
     limits: dict[FieldPath, dict[str, QuantityText]] = {}
     requests: dict[FieldPath, dict[str, QuantityText]] = {}
     for one in injected:
-        resources = _resources_at_path(pod, one.path)
+        resources = container_at(pod, one.path).resources
         limits.setdefault(one.path, dict(resources.limits))[one.resource] = "0"
         requests.setdefault(one.path, dict(resources.requests or resources.limits))[one.resource] = "0"
     try:
@@ -87,7 +88,7 @@ def remove_injected_gpus(pod: Pod, injected: tuple[InjectedAmount, ...], ranges:
     return InjectedGpus(injected, removed=True, limits=limits, requests=requests)
 
 
-def injected_gpu_violations(injected: InjectedGpus) -> Iterator[Violation]:
+def injected_gpu_violations(injected: InjectedGpus) -> Iterator[PolicyFinding]:
     """Report injected GPUs, and whether they were removed."""
     outcome = "; it is removed" if injected.removed else ""
     if injected.kept_reason:
@@ -98,14 +99,7 @@ def injected_gpu_violations(injected: InjectedGpus) -> Iterator[Violation]:
             f"LimitRange {one.limit_range} adds {one.resource} to container {one.container}, which does not request it"
         )
         fix = "" if outcome else f'Write {one.resource}: "0" in its limits.'
-        yield Violation("GPU-L202", field, message + outcome, fix, at_most=PolicyMode.WARN)
-
-
-def _init_then_main_containers(pod: Pod) -> Iterator[tuple[FieldPath, Container]]:
-    for index, container in enumerate(pod.spec.init_containers):
-        yield ("spec", "initContainers", index), container
-    for index, container in enumerate(pod.spec.containers):
-        yield ("spec", "containers", index), container
+        yield PolicyFinding("GPU-L202", field, message + outcome, fix, at_most=PolicyMode.WARN)
 
 
 def _find_injected_amount(
@@ -125,7 +119,7 @@ def _find_injected_amount(
 
 
 def _equals_limit_range_default(limit_range: ParsedLimitRange, resources: ResourceRequirements, name: str) -> bool:
-    """Is it exactly the LimitRange's amount? The annotation alone could be forged."""
+    """Return whether it is exactly the LimitRange's amount; the annotation alone could be forged."""
     amount = resources.limits.get(name, resources.requests.get(name, "0"))
     if not parse_nano_or_none(amount):
         return False
@@ -140,10 +134,3 @@ def _annotation_names(annotation: str, container: str, name: str) -> bool:
         if where.rpartition(" ")[2] == container and name in names.rpartition(" ")[0].split(", "):
             return True
     return False
-
-
-def _resources_at_path(pod: Pod, path: FieldPath) -> ResourceRequirements:
-    _, kind, index = path
-    containers = pod.spec.containers if kind == "containers" else pod.spec.init_containers
-    assert isinstance(index, int)
-    return containers[index].resources

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
+from webhook.engine.policy_findings import PolicyFinding
 from webhook.engine.quota.admission import (
     QuotaExcess,
     QuotaRefusal,
@@ -12,7 +13,6 @@ from webhook.engine.quota.admission import (
     predict_resize_refusals,
     predict_update_refusals,
 )
-from webhook.engine.violations import Violation
 from webhook.errors import QuantityError
 from webhook.model.apimachinery import Quantity, add_quantities, canonical_text, negate_quantity
 from webhook.model.claims import ClaimContext, claim_unit
@@ -37,14 +37,14 @@ ClaimConsumerLookup = Callable[[str], Sequence[QuotaConsumer]]
 
 def quota_violations(
     pod: Pod, amounts: PodAmounts, quotas: Sequence[ResourceQuota], lookup: QuotaConsumerLookup
-) -> Iterator[Violation]:
+) -> Iterator[PolicyFinding]:
     """Yield the rejections of a new pod by its namespace's quotas; `amounts` are those after all defaults."""
     yield from _refusals_to_violations(predict_quota_refusals(pod, amounts, quotas), quotas, lookup)
 
 
 def update_quota_violations(
     old: Pod, pod: Pod, sub_resource: str, quotas: Sequence[ResourceQuota], lookup: QuotaConsumerLookup
-) -> Iterator[Violation]:
+) -> Iterator[PolicyFinding]:
     """Yield the rejections of an update or, with sub-resource "resize", of a resize. See `quota_violations`."""
     try:
         before, after = apply_defaults(old, ()), apply_defaults(pod, ())
@@ -58,7 +58,7 @@ def update_quota_violations(
 
 def claim_quota_violations(
     pod: Pod, claiming: ClaimContext, quotas: Sequence[ResourceQuota], lookup: ClaimConsumerLookup
-) -> Iterator[Violation]:
+) -> Iterator[PolicyFinding]:
     """Yield the rejections of a claim created for the pod later: warnings, since quota may be released by then."""
     refusal = find_refused_claim(pod, claiming, quotas)
     if refusal is None:
@@ -66,7 +66,7 @@ def claim_quota_violations(
     for one in refusal.quotas:
         summary = _claim_refusal_summary(one, lookup)
         message = f"claim {refusal.claim} cannot be created, and the pod stays Pending: {summary}"
-        yield Violation("GPU-Q306", refusal.path, message, _quota_fix(one), at_most=PolicyMode.WARN)
+        yield PolicyFinding("GPU-Q306", refusal.path, message, _quota_fix(one), at_most=PolicyMode.WARN)
 
 
 def _claim_refusal_summary(refusal: QuotaRefusal, lookup: ClaimConsumerLookup) -> str:
@@ -84,15 +84,15 @@ def _excess_figures(excess: QuotaExcess, consumers: Sequence[QuotaConsumer]) -> 
 
 def _refusals_to_violations(
     refusals: Sequence[QuotaRefusal], quotas: Sequence[ResourceQuota], lookup: QuotaConsumerLookup
-) -> Iterator[Violation]:
+) -> Iterator[PolicyFinding]:
     by_name = {quota.metadata.name: quota for quota in quotas}
     for refusal in refusals:
         if not refusal.excesses:
             fix = "Set the missing amounts, or ask the admin for a LimitRange."
-            yield Violation("GPU-Q301", ("spec",), refusal.message, fix)
+            yield PolicyFinding("GPU-Q301", ("spec",), refusal.message, fix)
             continue
         message = _quota_message(refusal, by_name[refusal.quota], lookup)
-        yield Violation("GPU-Q301", ("spec",), message, _quota_fix(refusal))
+        yield PolicyFinding("GPU-Q301", ("spec",), message, _quota_fix(refusal))
 
 
 def _quota_message(refusal: QuotaRefusal, quota: ResourceQuota, lookup: QuotaConsumerLookup) -> str:

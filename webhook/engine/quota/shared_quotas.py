@@ -10,8 +10,8 @@ from collections.abc import Iterator
 
 from webhook.engine.gpu_requests import PodGpuRequests
 from webhook.engine.mutation import PodMutation
+from webhook.engine.policy_findings import PolicyFinding
 from webhook.engine.quota.findings import REQUEST_LESS
-from webhook.engine.violations import Violation
 from webhook.model.cluster_view import ClusterView
 from webhook.model.fleet import Fleet
 from webhook.model.node_labels import PRODUCT_LABEL
@@ -41,7 +41,7 @@ def compute_pod_weight(gpu_requests: PodGpuRequests, mutation: PodMutation, flee
 
 def shared_quota_violations(
     quotas: QuotaRules, pod: Pod, namespace: str, weight: GpuWeight, view: ClusterView
-) -> Iterator[Violation]:
+) -> Iterator[PolicyFinding]:
     """Yield every shared quota of a policy section that a pod would exceed."""
     labels = view.labels_of(namespace)
     for quota in quotas.shared:
@@ -50,19 +50,19 @@ def shared_quota_violations(
             continue
         if view.stale:
             message = f"quota {quota.name} cannot be checked: the view of the cluster's pods is not current"
-            yield Violation("GPU-Q304", ("spec",), message, "Create the pod again later.")
+            yield PolicyFinding("GPU-Q304", ("spec",), message, "Create the pod again later.")
         elif not view.fits_pool(quota.pool, milli, quota.gpu_milli, pod.metadata.uid):
             yield _shared_quota_violation(quota, milli, view.pool_usage(quota.pool), view.pool_holders(quota.pool))
 
 
-def _shared_quota_violation(quota: SharedQuota, requested: int, used: int, holders: PoolHolders) -> Violation:
+def _shared_quota_violation(quota: SharedQuota, requested: int, used: int, holders: PoolHolders) -> PolicyFinding:
     remaining = max(0, quota.gpu_milli - used)
     of_product = f" of {quota.product}" if quota.product else ""
     message = (
         f"exceeded quota: {quota.name}, requested: {requested}, used: {used}, limited: {quota.gpu_milli} thousandths of"
         f" a GPU{of_product}; {remaining} would fit{_shared_quota_consumers(holders)}"
     )
-    return Violation("GPU-Q303", ("spec",), message, _shared_quota_fix(quota, requested, remaining))
+    return PolicyFinding("GPU-Q303", ("spec",), message, _shared_quota_fix(quota, requested, remaining))
 
 
 def _shared_quota_fix(quota: SharedQuota, requested: int, remaining: int) -> str:

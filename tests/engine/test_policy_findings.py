@@ -1,4 +1,4 @@
-"""Settle: the mode of a finding, and which of several equal violations becomes the finding."""
+"""Settle: the mode of a finding, and which of several equal findings remains."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 from tests.builders import make_pod
 from tests.example_cluster import request_of
-from webhook.engine.violations import PolicyViolation, Violation, settle
+from webhook.engine.policy_findings import PolicyFinding, SectionFinding, settle
 from webhook.model.enums import PolicyMode
 from webhook.model.findings import Finding
 from webhook.model.pods import parse_pod
@@ -18,16 +18,16 @@ POD = make_pod().build()
 NOW = datetime(2026, 6, 1, tzinfo=UTC)
 
 
-def settle_violations(*violations: PolicyViolation) -> tuple[Finding, ...]:
+def settle_violations(*violations: SectionFinding) -> tuple[Finding, ...]:
     """The findings of some violations, without exemptions."""
     findings, exempted = settle(violations, (), request_of(POD), parse_pod(POD), NOW)
     assert exempted == ()
     return findings
 
 
-def violation(mode: PolicyMode, policy: str, message: str = "m", code: str = "GPU-S101") -> PolicyViolation:
+def violation(mode: PolicyMode, policy: str, message: str = "m", code: str = "GPU-S101") -> SectionFinding:
     """A violation of a policy's section."""
-    return (mode, policy), Violation(code, PATH, message)
+    return (mode, policy), PolicyFinding(code, PATH, message)
 
 
 def finding(mode: PolicyMode, policy: str, message: str = "m", code: str = "GPU-S101") -> Finding:
@@ -40,7 +40,7 @@ def finding(mode: PolicyMode, policy: str, message: str = "m", code: str = "GPU-
 def test_a_finding_is_never_stricter_than_its_section_nor_than_its_violation_allows(
     mode: PolicyMode, at_most: PolicyMode
 ) -> None:
-    found = settle_violations(((mode, "p"), Violation("GPU-T201", PATH, "m", "f", at_most, "Word")))
+    found = settle_violations(((mode, "p"), PolicyFinding("GPU-T201", PATH, "m", "f", at_most, "Word")))
     assert found == (Finding("GPU-T201", min(mode, at_most), PATH, "m", "f", "p", reason="Word"),)
 
 
