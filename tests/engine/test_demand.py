@@ -119,7 +119,7 @@ def used(**containers: ObservedUsage) -> UsageView:
 
 def demand_message(size: str, risk: str = "0.0007%") -> str:
     """What a need by observed use is said by."""
-    return f"{size} from observed usage with {risk} risk per hour, by 500 windows of 1 h of its workload"
+    return f"{size} from observed usage with {risk} risk per hour, based on 500 windows of 1 h of its workload"
 
 
 def by_use(memory: int, compute: int | None, size: str, **fields: str) -> GpuNeed:
@@ -176,7 +176,7 @@ NEEDS = {
     ),
     "use that never moves, near the card": (
         need(ONE, used(main=observed_usage(70_000, preallocates=True))),
-        KeepRequest(KeepReason.PREALLOCATES, "constantly nearly all of its GPU"),
+        KeepRequest(KeepReason.PREALLOCATES, "its usage is constantly close to the whole GPU"),
     ),
     "a framework that preallocates is no evidence": (
         need(make_pod().gpus(1).image("vllm/vllm-openai:v0.11.0"), used(main=BIG)),
@@ -224,7 +224,7 @@ NEEDS = {
     ),
     "nor for use that never moves, near the card": (
         need(ONE, used(main=observed_usage(9000, preallocates=True)), default_memory_mib=9216),
-        KeepRequest(KeepReason.PREALLOCATES, "constantly nearly all of its GPU"),
+        KeepRequest(KeepReason.PREALLOCATES, "its usage is constantly close to the whole GPU"),
     ),
     "what such a framework declares rules, after the default too": (
         need(

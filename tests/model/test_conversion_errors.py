@@ -33,8 +33,8 @@ CASES: dict[str, tuple[Any, FieldPath, str]] = {
         LIMITS,
         "spec.containers[1].resources.limits: must be a number or text, found a list",
     ),
-    "no spec": ({"metadata": {}, "spec": None}, (), "spec: must be there, found nothing"),
-    "no metadata": ({"spec": {}}, (), "metadata: must be there, found nothing"),
+    "no spec": ({"metadata": {}, "spec": None}, (), "spec: must be set, found nothing"),
+    "no metadata": ({"spec": {}}, (), "metadata: must be set, found nothing"),
     "a label that is a number": (
         {"metadata": {"labels": {"a": "b", "c": 1}}, "spec": {}},
         ("metadata", "labels", "c"),

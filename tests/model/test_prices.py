@@ -65,7 +65,7 @@ def test_unused_product_is_named() -> None:
     nodes = view_of(node("n")).fleet.nodes
     assert node_prices(nodes, table).notes == (
         "no node has the product l40x-0, l40x-1, l40x-2, l40x-3, l40x-4 and 2 more of the price table: its price is "
-        "not used. Write a product as the label nvidia.com/gpu.product of nodes has it",
+        "not used. Write a product as in the node label nvidia.com/gpu.product",
     )
     example = PriceTable("USD", table.by_product, "ours", "2026-06-01", example=True)
     assert node_prices(nodes, example).notes == ()

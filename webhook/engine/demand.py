@@ -195,7 +195,9 @@ def _preallocation_reason(container: Container, use: ObservedUsage | None) -> st
     """Return why a container's usage does not show its need: its framework, or constant usage; "" if it does."""
     variables = [(variable.name, variable.value) for variable in container.env] if container.env else ()
     framework = preallocating_framework(container.image, container.command + container.args, variables)
-    return framework or ("constantly nearly all of its GPU" if use is not None and use.preallocates else "")
+    return framework or (
+        "its usage is constantly close to the whole GPU" if use is not None and use.preallocates else ""
+    )
 
 
 def _format_mib(mebibyte: int) -> str:
@@ -238,7 +240,7 @@ def describe_size(use: ObservedUsage, size: int) -> str:
     amount = f"{size}Mi" if size % 1024 else f"{size // 1024}Gi"
     risk = f"{use.risk_ppm(size) / 10_000:g}%"
     windows = f"{use.samples} windows of {use.horizon_hours} h of its {use.pool}"
-    return f"{amount} from observed usage with {risk} risk per hour, by {windows}"
+    return f"{amount} from observed usage with {risk} risk per hour, based on {windows}"
 
 
 def unmodelled_constraints(pod: Pod) -> Iterator[str]:

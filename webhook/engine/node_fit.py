@@ -155,7 +155,7 @@ def _untolerated_taint(name: str, offers: Iterable[GpuOffer], pod: Pod) -> Viola
     )
     taint = next(untolerated, Taint(key="(unknown)"))
     text = f"{taint.key}{'=' + taint.value if taint.value else ''}:{taint.effect}"
-    message = f"the taint {text} of the nodes that offer {name} must be tolerated"
+    message = f"must tolerate the taint {text} of the nodes that offer {name}"
     return _warn("GPU-T205", ("spec", "tolerations"), message, f"Tolerate {text}.")
 
 

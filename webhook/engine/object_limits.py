@@ -56,7 +56,7 @@ def deny_oversized_pod(request: AdmissionRequest, bound: str, policies: PolicySe
         return Decision()
     enforcing = [each.name for each in policies.policies if each.security and each.security.mode is PolicyMode.ENFORCE]
     message = f"a pod must have at most {bound} to be evaluated, found more"
-    finding = PolicyFinding("GPU-S401", (), message, "Make it smaller.")
+    finding = PolicyFinding("GPU-S401", (), message, "Reduce the pod to this limit.")
     reported = [((PolicyMode.ENFORCE, name), finding) for name in enforcing]
     findings, exempted = settle(reported, policies.exemptions, request, request.pod, now)
     return Decision(findings, exempted, policies=tuple(enforcing), involves_gpus=bool(findings))

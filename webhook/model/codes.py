@@ -59,7 +59,7 @@ _policy_file_code = partial(FindingCode, "")
 
 def _unschedulable_code(title: str, reason: str, fix: str) -> FindingCode:
     """A pod that current nodes cannot satisfy: see `webhook.engine.node_fit`."""
-    reason = f"{reason} It is never more than a warning, in any mode: an autoscaler may add a node."
+    reason = f"{reason} In any mode it is at most a warning, because an autoscaler may add a node."
     return _topology_code(title, reason, fix)
 
 
@@ -87,14 +87,14 @@ CODES: dict[str, FindingCode] = {
         "Remove the variable, or use an image that supports the driver.",
     ),
     "GPU-S105": _security_code(
-        "driver capabilities beyond compute and utility",
+        "driver capabilities other than compute and utility are requested",
         "NVIDIA_DRIVER_CAPABILITIES mounts additional driver libraries and devices (graphics, display, video).",
         "Write compute,utility, or ask the admin to allow the capability in security.allowedDriverCapabilities.",
     ),
     "GPU-S106": _security_code(
         "a loader variable is set",
-        "LD_PRELOAD, LD_AUDIT and LD_LIBRARY_PATH reach the container toolkit's hooks on unpatched nodes "
-        "(CVE-2025-23266) and run code on the host.",
+        "On unpatched nodes, LD_PRELOAD, LD_AUDIT and LD_LIBRARY_PATH make the container toolkit's hooks run the "
+        "container's code on the host (CVE-2025-23266).",
         "Remove the variable from the pod; set it inside the image's entry point if it is needed.",
     ),
     "GPU-S107": _security_code(
@@ -104,7 +104,7 @@ CODES: dict[str, FindingCode] = {
     ),
     "GPU-S108": _security_code(
         "CUDA_VISIBLE_DEVICES is set",
-        "It hides devices from CUDA, grants none, and breaks when the device plugin allocates other devices.",
+        "The variable hides devices from CUDA and grants none. It fails when the device plugin allocates others.",
         "Remove the variable; the container sees exactly the GPUs it requested.",
     ),
     "GPU-S109": _security_code(
@@ -113,49 +113,49 @@ CODES: dict[str, FindingCode] = {
         "Give envFrom a prefix that no GPU variable starts with, or list the variables in env.",
     ),
     "GPU-S201": _security_code(
-        "a privileged container",
+        "a container is privileged",
         "A privileged container sees every device of its node, including the GPUs of other pods.",
         "Remove securityContext.privileged: the device plugin mounts the devices.",
     ),
     "GPU-S202": _security_code(
-        "the SYS_ADMIN capability",
+        "a container adds the SYS_ADMIN capability",
         "The container toolkit treats SYS_ADMIN as privileged: such a container may select any GPU.",
         "Remove SYS_ADMIN from securityContext.capabilities.add.",
     ),
     "GPU-S203": _security_code(
-        "a host namespace",
-        "hostPID and hostIPC reach the processes and the shared memory of other pods on the GPU.",
+        "the pod uses a host namespace",
+        "hostPID and hostIPC give access to the processes and the shared memory of other pods on the GPU.",
         "Remove hostPID and hostIPC.",
     ),
     "GPU-S204": _security_code(
-        "privilege escalation together with host access",
+        "a container combines privilege escalation with host access",
         "allowPrivilegeEscalation together with host namespaces or added capabilities gives access to the whole node.",
         "Write securityContext.allowPrivilegeEscalation: false.",
     ),
     "GPU-S205": _security_code(
-        "a shared process namespace on a shared GPU",
+        "the containers share a process namespace on a shared GPU",
         "Sibling processes can open each other's GPU memory handles.",
         "Remove shareProcessNamespace, or request a whole GPU or a MIG slice.",
     ),
     "GPU-S206": _security_code(
-        "a user namespace with GPUs",
-        "Containers with hostUsers: false and GPUs cannot be created with today's container toolkit.",
+        "the pod uses a user namespace with GPUs",
+        "Containers with hostUsers: false and GPUs cannot be created with current versions of the container toolkit.",
         "Remove hostUsers: false from pods that request GPUs.",
     ),
     "GPU-S301": _security_code(
-        "a GPU runtime class without a GPU request",
+        "the pod sets a GPU runtime class and requests no GPU",
         "The NVIDIA runtime gives GPUs to images that name them in their environment, with or without a request.",
         "Request a GPU, or remove runtimeClassName.",
     ),
     "GPU-S302": _security_code(
-        "a device annotation",
+        "an annotation injects devices",
         "Annotations of cdi.k8s.io, and of its subdomains, inject GPUs that were not requested and bypass scheduler "
         "and quota. Annotations of other container runtime plugins are not checked.",
         "Remove the annotation and request GPUs in resources.limits.",
     ),
     "GPU-S303": _security_code(
-        "a host path to GPU devices or their managers",
-        "The path reaches GPU device files, the driver, or the sockets that allocate devices.",
+        "a host path gives access to GPU devices or the driver",
+        "The path gives access to GPU device files, the driver, or the sockets that allocate devices.",
         "Remove the hostPath volume: the device plugin mounts what a container needs.",
     ),
     "GPU-S304": _security_code(
@@ -164,53 +164,53 @@ CODES: dict[str, FindingCode] = {
         "Mount the volume somewhere else.",
     ),
     "GPU-S305": _security_code(
-        "a node is set in the pod",
+        "the pod sets spec.nodeName",
         "spec.nodeName bypasses the scheduler, its taints and its accounting of GPUs.",
         "Remove spec.nodeName; use a nodeSelector.",
     ),
     "GPU-S306": _security_code(
-        "a resource claim",
+        "the pod uses a resource claim",
         "This policy's limits do not count devices of a resource claim as nvidia.com resources.",
         "Request nvidia.com resources, or ask the admin to allow claims for this namespace.",
     ),
     "GPU-S307": _security_code(
-        "whole GPUs and slices in one container",
+        "a container requests whole GPUs and slices",
         "CUDA uses one of them only, and the pod waits for a node that offers both.",
         "Request one kind of GPU in a container.",
     ),
     "GPU-S308": _security_code(
-        "an annotation that only Rightslice writes",
+        "an annotation that only Rightslice may write is set",
         f"{DECISION_ANNOTATION} and {ORIGINAL_ANNOTATION} are records; a forged one hides the original request.",
         "Remove the annotation; Rightslice adds it when it changes a pod.",
     ),
     "GPU-S309": _security_code(
-        "a forged static pod",
+        "the pod has the annotation of a static pod",
         "Many tools ignore pods with the mirror annotation; only a node may create such pods.",
         "Remove the annotation kubernetes.io/config.mirror.",
     ),
     "GPU-S401": _security_code(
-        "a pod too large to evaluate",
-        "Pods are evaluated one at a time, so one that would take too long is rejected at once; admitted without "
-        "evaluation it could contain anything.",
-        "Stay below the amount in the message; real pods are far below it.",
+        "the pod is too large to evaluate",
+        "Rightslice evaluates pods one at a time, so it rejects a pod that would take too long. Without "
+        "evaluation, the pod could bypass every policy.",
+        "Reduce the pod to the limit in the message; typical pods are far below it.",
     ),
     "GPU-L101": _limits_code(
-        "below the minimum",
+        "the amount is below the minimum",
         "The policy sets a minimum for this resource.",
         "Request at least the amount in the message.",
     ),
     "GPU-L102": _limits_code(
-        "not an allowed amount",
-        "Odd numbers of GPUs leave the rest of a node unusable.",
+        "the amount is not allowed",
+        "Other amounts, such as three GPUs of a node with eight, leave GPUs that few pods can use.",
         "Request one of the amounts in the message.",
     ),
     "GPU-L103": _limits_code(
-        "above the maximum",
+        "the amount is above the maximum",
         "The policy sets a maximum for this resource.",
         "Request at most the amount in the message.",
     ),
     "GPU-L104": _limits_code(
-        "a GPU amount that is not a whole number",
+        "the GPU amount is not a whole number",
         "Extended resources are counted in whole, non-negative units; the API server rejects anything else.",
         "Write a whole number such as 1. For part of a GPU, request a MIG slice or a share.",
     ),
@@ -226,7 +226,7 @@ CODES: dict[str, FindingCode] = {
     ),
     "GPU-L202": _limits_code(
         "GPUs injected by a LimitRange",
-        "A LimitRange whose max or default names a GPU gives that many to every container that names none.",
+        "A LimitRange with max or default for a GPU adds that amount to every container that does not set it.",
         'Set the resource to "0" in containers that need no GPU; ask the admin to add default: 0.',
     ),
     "GPU-L203": _limits_code(
@@ -237,26 +237,26 @@ CODES: dict[str, FindingCode] = {
     ),
     "GPU-L301": _lint_code(
         "the LimitRange maximum also sets a default",
-        "The API server stores max as the default too: every container that does not name the GPU gets that number.",
+        "The API server stores max as the default too: every container that does not set the GPU gets that amount.",
         'Write default: "0" together with the maximum.',
     ),
     "GPU-L302": _lint_code(
-        "a minimum that makes pods without GPUs invalid",
+        "the LimitRange minimum makes pods without GPUs invalid",
         "The API server stores min as the default request, and an extended resource also needs a limit.",
         "Remove it; limits.perContainer of a policy applies only to containers that request the resource.",
     ),
     "GPU-L303": _lint_code(
-        "a default for every container",
+        "the LimitRange gives GPUs to every container by default",
         "Pods without GPUs, sidecars, and pods that request MIG slices all get a GPU.",
         'Write "0", or remove it.',
     ),
     "GPU-L304": _lint_code(
-        "a pod bound that rejects pods without GPUs",
-        "A bound of type Pod rejects every pod that does not name the resource, unless a LimitRange sets it to zero.",
+        "the LimitRange bound for pods rejects pods without GPUs",
+        "A bound of type Pod rejects every pod that does not set the resource, unless a LimitRange sets it to zero.",
         'Write default: "0" of type Container together with a maximum; remove a minimum.',
     ),
     "GPU-L305": _lint_code(
-        "a ratio on GPUs",
+        "the LimitRange sets a ratio for GPUs",
         "Limit and request of an extended resource are always equal: a ratio only rejects pods that request none.",
         "Remove it.",
     ),
@@ -266,9 +266,9 @@ CODES: dict[str, FindingCode] = {
         "Request what would fit, wait until a pod named in the message ends, or ask for a higher quota.",
     ),
     "GPU-Q302": _limits_code(
-        "a wrong amount of the accounting resource",
-        f"Quotas over every form of GPU count {ACCOUNTING_RESOURCE}; only Rightslice writes it.",
-        "Leave it out. If it is missing, the mutating webhook did not answer: create the pod again.",
+        "the amount of the accounting resource is wrong",
+        f"Quotas on every form of GPU count {ACCOUNTING_RESOURCE}; only Rightslice may set it.",
+        "Omit it. If it is missing, the mutating webhook did not answer: create the pod again.",
     ),
     "GPU-Q303": _quota_code(
         "a shared quota would be exceeded",
@@ -281,22 +281,22 @@ CODES: dict[str, FindingCode] = {
         "Create the pod again later. For admins: /readyz?verbose shows which check fails.",
     ),
     "GPU-Q305": _limits_code(
-        "the accounting resource is left out",
+        "the accounting resource is not added",
         f"A pod that requests {ACCOUNTING_RESOURCE} stays Pending unless the scheduler ignores the resource or every "
-        "candidate node has it. So it is not written, and no quota on it counts the pod.",
+        "candidate node has it. Rightslice therefore does not add it, and no quota on it counts the pod.",
         "For admins: rightslice accounting check shows what is missing.",
     ),
     "GPU-Q306": _limits_code(
         "a quota will reject a claim of this pod",
-        "Claims are created from their templates, and charged to quotas, after the pod is stored: the pod is accepted "
-        "and stays Pending without its claim.",
+        "Kubernetes creates a claim from its template, and charges it to quotas, after it stores the pod: the pod is "
+        "accepted and stays Pending without its claim.",
         "Use a template that requests what would fit, wait until a pod named in the message ends, or ask for a higher "
         "quota.",
     ),
     "GPU-Q401": _lint_code(
-        "a quota key that is never counted",
-        "GPUs count under requests. only; limits. and bare names are accepted and limit nothing. Devices of claims"
-        " count only in quotas without scopes, by the name of an existing DeviceClass.",
+        "the quota key has no effect",
+        "Quotas count GPUs only under keys with the prefix requests.; the API server accepts and ignores others. "
+        "Quotas count devices of claims only without scopes and only by the name of an existing DeviceClass.",
         "Write the key as in the message: with the prefix requests., or in a quota without scopes.",
     ),
     "GPU-Q402": _lint_code(
@@ -306,8 +306,8 @@ CODES: dict[str, FindingCode] = {
         " devices of claims count only under CLASS.deviceclass.resource.k8s.io/devices.",
     ),
     "GPU-Q403": _lint_code(
-        "a quota with a fraction of a GPU",
-        "The API server accepts a fraction, but pods request whole numbers: 1.5 limits like 1.",
+        "the quota is not a whole number of GPUs",
+        "The API server accepts a fraction, but pods request whole numbers: 1.5 has the same effect as 1.",
         "Write the whole number below it.",
     ),
     "GPU-R101": _right_sizing_code(
@@ -318,7 +318,7 @@ CODES: dict[str, FindingCode] = {
     "GPU-R102": _right_sizing_code(
         "the GPU request could be smaller",
         "A policy in audit or warn mode would give this pod a slice or share.",
-        "Nothing now; it shows the effect of enforcing the policy.",
+        "Nothing. The finding shows the effect of enforcing the policy.",
     ),
     "GPU-R103": _right_sizing_code(
         "the GPU request is unchanged",
@@ -358,7 +358,7 @@ CODES: dict[str, FindingCode] = {
         "Request one of the resources in the message.",
     ),
     "GPU-T202": _unschedulable_code(
-        "more than any node has",
+        "the pod requests more GPUs than any node has",
         "All GPUs of a pod come from one node: the pod will stay Pending.",
         "Request at most the number in the message, or split the work over several pods.",
     ),
@@ -396,7 +396,7 @@ CODES: dict[str, FindingCode] = {
     "GPU-C102": _cuda_code(
         "the driver is older than the image's toolkit",
         "Minor-version compatibility covers most programs; kernels compiled at run time (PTX) and newer calls fail.",
-        "Test it, or use an image whose CUDA version the driver supports.",
+        "Test the image, or use one whose CUDA version the driver supports.",
     ),
     "GPU-C103": _cuda_code(
         "the image may have no kernels for this GPU",
@@ -409,7 +409,9 @@ CODES: dict[str, FindingCode] = {
         "Correct the annotation or the variable.",
     ),
     "GPU-P101": _policy_file_code(
-        "a file cannot be read as a policy", "The last valid policies stay in force.", "See the position."
+        "a file cannot be read as a policy",
+        "The last valid policies stay in use.",
+        "Correct the file at the position shown.",
     ),
     "GPU-P102": _policy_file_code(
         "an unknown field",
@@ -418,11 +420,11 @@ CODES: dict[str, FindingCode] = {
     ),
     "GPU-P103": _policy_file_code(
         "an invalid value",
-        "The last valid policies stay in force.",
+        "The last valid policies stay in use.",
         "Write an allowed value.",
     ),
     "GPU-P104": _policy_file_code(
-        "two policies contradict each other",
+        "two policies conflict",
         "Both may apply to one pod, and they add different values to the same field.",
         "Make their matches disjoint, or the values equal.",
     ),
@@ -436,7 +438,7 @@ CODES: dict[str, FindingCode] = {
         "match",
         "a match condition failed on this object",
         "The expression read a field that the object does not have.",
-        "Guard optional fields with has(); failurePolicy decides meanwhile.",
+        "Guard optional fields with has(). Until then, failurePolicy decides whether the policy rejects the object.",
     ),
 }
 

@@ -50,10 +50,10 @@ def describe_mismatch(message: str, data: object) -> FieldMismatch:
     found = types[2] if types else ""
     path = _mismatch_path(way, data, found)
     if missing:
-        return FieldMismatch(path, f"{format_path((*path, missing[1]))}: must be there, found nothing")
+        return FieldMismatch(path, f"{format_path((*path, missing[1]))}: must be set, found nothing")
     where = f"{format_path(path)}: " if path else ""
     if types is None:
-        return FieldMismatch(path, f"{where}must be a value that this field can hold")
+        return FieldMismatch(path, f"{where}must be a valid value for this field")
     return FieldMismatch(path, f"{where}must be {_expected_types(types[1])}, found {_type_words(found)}")
 
 

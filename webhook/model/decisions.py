@@ -37,7 +37,7 @@ class KeepReason(StrEnum):
     PREALLOCATES = ("Preallocates", "its framework allocates all available memory, so its usage does not show its need")
     SHORT_HISTORY = ("ShortHistory", "its usage history is too short")
     DEFAULT_TOO_SMALL = ("DefaultTooSmall", "the policy's default is below its observed usage")
-    RISK_TOO_HIGH = ("RiskTooHigh", "no smaller GPU is safe enough by its observed usage")
+    RISK_TOO_HIGH = ("RiskTooHigh", "no smaller GPU is safe enough for its observed usage")
     RECENT_FAILURE = ("RecentFailure", "it failed recently")
     MULTIPLE_GPUS = (
         "MultipleGPUs",
@@ -48,7 +48,7 @@ class KeepReason(StrEnum):
     MIRROR = ("StaticPod", "static pods are never rewritten")
     BOUND = ("NodeAssigned", "the pod already has a node")
     RESOURCE_CLAIMS = ("ResourceClaims", "the pod uses resource claims")
-    QUEUED = ("QueuedWorkload", "a queueing system reserves quota for this pod by its template")
+    QUEUED = ("QueuedWorkload", "a queueing system reserves quota for the request in the pod's template")
     SCHEDULING_GATED = (
         "SchedulingGated",
         "a scheduling gate delays the pod, so the current free capacity does not count",
@@ -80,7 +80,7 @@ class KeepReason(StrEnum):
     LIMIT_RANGE = ("RejectedByLimitRange", "a LimitRange would reject the smaller request")
     QUOTA_NOT_COVERING = (
         "NotCoveredByQuota",
-        "a quota that covers the current request would not cover the smaller one as strictly",
+        "a quota limits the current request more strictly than the smaller one",
     )
     QUOTA_EXCEEDED = ("QuotaExceeded", "a quota has too little left for the smaller request")
     LIMITS = ("RejectedByLimits", "a policy's limits would reject the smaller request")
@@ -91,7 +91,7 @@ class KeepReason(StrEnum):
     )
     DRIVER = (
         "DriverUnsuitable",
-        "its image, by its CUDA version or rightslice.dev/cuda, may not run on every node with such a slice or share",
+        "its image may not run on every node with such a slice or share, by its CUDA version or rightslice.dev/cuda",
     )
     GRAPHICS = (
         "GraphicsRequired",

@@ -152,4 +152,4 @@ def _unused_price_notes(prices: PriceTable, products: Set[str]) -> Iterator[str]
     if unused:
         more = f" and {len(unused) - MAX_NAMED_PRODUCTS} more" if len(unused) > MAX_NAMED_PRODUCTS else ""
         problem = f"no node has the product {', '.join(unused[:MAX_NAMED_PRODUCTS])}{more} of the price table"
-        yield f"{problem}: its price is not used. Write a product as the label {PRODUCT_LABEL} of nodes has it"
+        yield f"{problem}: its price is not used. Write a product as in the node label {PRODUCT_LABEL}"

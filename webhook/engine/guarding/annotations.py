@@ -53,7 +53,7 @@ def find_changed_records(old: Pod, new: Pod) -> list[DetectedBypass]:
         describe_bypass(
             "forgedAnnotations",
             (*_ROOT, key) if key in after else _ROOT,
-            f"{key} must stay as Rightslice wrote it, found it {_describe_change(before.get(key), after.get(key))}",
+            f"{key} must not change, found it {_describe_change(before.get(key), after.get(key))}",
             "Leave the annotation unchanged: it is a record, not an instruction.",
         )
         for key in (DECISION_ANNOTATION, ORIGINAL_ANNOTATION)

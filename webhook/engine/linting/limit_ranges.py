@@ -95,7 +95,7 @@ def _lint_container_item(item: Json, name: str, path: FieldPath) -> Iterator[Fin
         yield lint_finding(
             "GPU-L301",
             (*path, "max", name),
-            f"max also sets the default: every container that does not name {name} gets {default}, "
+            f"max also sets the default: every container that does not set {name} gets {default}, "
             "including pods without GPUs and pods that request MIG slices",
             f'Add default: {{{name}: "0"}}.{without}',
         )
@@ -103,7 +103,7 @@ def _lint_container_item(item: Json, name: str, path: FieldPath) -> Iterator[Fin
         yield lint_finding(
             "GPU-L303",
             (*path, "default", name),
-            f"every container that does not name {name} gets {default}, "
+            f"every container that does not set {name} gets {default}, "
             "including pods without GPUs and pods that request MIG slices",
             f'Write "0".{without}',
         )
@@ -120,7 +120,7 @@ def _lint_request_default(item: Json, name: str, path: FieldPath) -> Iterator[Fi
             yield lint_finding(
                 "GPU-L303",
                 (*path, side, name),
-                f"it is the default request: every container that does not name {name} requests {request}, "
+                f"it is the default request: every container that does not set {name} requests {request}, "
                 "including pods without GPUs",
                 "Remove it.",
             )
@@ -131,7 +131,7 @@ def _missing_limit_finding(name: str, path: FieldPath) -> Finding:
     return lint_finding(
         "GPU-L302",
         path,
-        f"it is the default request of {name}, without a limit: every pod with a container that does not name it is "
+        f"it is the default request of {name}, without a limit: every pod with a container that does not set it is "
         "rejected as invalid",
         "Remove it; limits.perContainer of a policy applies only to containers that request the resource.",
     )
@@ -139,7 +139,7 @@ def _missing_limit_finding(name: str, path: FieldPath) -> Finding:
 
 def _lint_pod_item(item: Json, name: str, path: FieldPath, defaults: ResourceList) -> Iterator[Finding]:
     fixes = {
-        "max": f'Add default: {{{name}: "0"}} in an item of type Container: then it applies only to pods that name it.',
+        "max": f'Add default: {{{name}: "0"}} in an item of type Container: then it applies only to pods that set it.',
         "min": "Remove it; limits.perPod of a policy applies only to pods that request the resource.",
     }
     for side, fix in fixes.items():
@@ -149,7 +149,7 @@ def _lint_pod_item(item: Json, name: str, path: FieldPath, defaults: ResourceLis
             yield lint_finding(
                 "GPU-L304",
                 (*path, side, name),
-                f"{when}a bound of type Pod rejects every pod that does not name {name}, including pods without GPUs",
+                f"{when}a bound of type Pod rejects every pod that does not set {name}, including pods without GPUs",
                 fix,
             )
 

@@ -43,7 +43,7 @@ def lint_quota(data: Json, others: Collection[QuotaScopes], classes: Collection[
             yield lint_finding(
                 "GPU-Q403",
                 (*path, key),
-                f"{hard[key]} of {key} limits like {part}: pods request whole numbers",
+                f"{hard[key]} of {key} has the same effect as {part}: pods request whole numbers",
                 f"Write {part}.",
             )
     whole_gpus = next((key for key in hard if _counted_key(key) == WHOLE_GPUS), None)
@@ -110,15 +110,15 @@ def _explain_uncounted_key(
 ) -> Iterator[tuple[str, str]]:
     if _counted_key(key) != key:
         what = "devices of a class" if device_class_of_key(_counted_key(key)) else "GPUs"
-        message = f"{key} is accepted and never counted: {what} count under {_counted_key(key)} only"
+        message = f"{key} has no effect: quotas count {what} only under {_counted_key(key)}"
         yield message, _replacement_fix(key, hard)
     if scoped and is_claim_key(key):
-        message = f"{key} is accepted and never counted: a quota with scopes counts no resource claims"
+        message = f"{key} has no effect: a quota with scopes counts no resource claims"
         yield message, "Write it in a quota without scopes."
     if (name := _unknown_class(key, classes)) is not None:
         closest = _closest_class(name, classes)
         fix = f"Write {closest}." if closest else f"Use one of: {_list_some(classes)}."
-        yield f"{key} counts nothing: the cluster has no DeviceClass {name}", fix
+        yield f"{key} has no effect: the cluster has no DeviceClass {name}", fix
 
 
 def _replacement_fix(key: str, hard: Json) -> str:
