@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.cluster.fixtures import namespace, nodes, plane, plane_to_trouble
+from tests.cluster.fixtures import namespace, nodes, plane, plane_to_disrupt
 from tests.usage.fixtures import prometheus
 
-__all__ = ["namespace", "nodes", "plane", "plane_to_trouble", "prometheus", "shared"]
+__all__ = ["namespace", "nodes", "plane", "plane_to_disrupt", "prometheus", "shared"]
 
 ROOT = Path(__file__).resolve().parent.parent
 

@@ -1,7 +1,7 @@
-"""A control plane for people and measures.
+"""Start a control plane for manual tests and measurements.
 
-python -m tests.cluster up            # prints its KUBECONFIG, and stays until Ctrl-C
-python -m tests.cluster up --nodes    # with the nodes of the example cluster, which kwok plays
+python -m tests.cluster up            # prints its KUBECONFIG, and runs until Ctrl-C
+python -m tests.cluster up --nodes    # with the nodes of the example cluster, simulated by kwok
 """
 
 from __future__ import annotations
@@ -21,24 +21,24 @@ from tests.controlplane.errors import BuildError
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.cluster", description="A control plane on this machine.")
-    parser.add_argument("command", choices=["up"], help="start it, print its KUBECONFIG, and stay until Ctrl-C")
+    parser.add_argument("command", choices=["up"], help="start it, print its KUBECONFIG, and run until Ctrl-C")
     parser.add_argument("--nodes", action="store_true", help="with the nodes of the example cluster")
-    wishes = parser.parse_args()
+    arguments = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # also where a shell started us in the background
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # also if a shell started this in the background
     try:
         programs = control_plane(wanted_version())
         with tempfile.TemporaryDirectory(prefix="plane-") as folder, Plane(programs, Path(folder)) as plane:
-            if wishes.nodes:
+            if arguments.nodes:
                 add_nodes(plane, demo_nodes())
-            print(f"export KUBECONFIG={plane.kubeconfig} PATH={programs['kubectl'].parent}:$PATH", flush=True)  # noqa: T201  # what it is called for
-            tell("Ctrl-C ends it.")
+            print(f"export KUBECONFIG={plane.kubeconfig} PATH={programs['kubectl'].parent}:$PATH", flush=True)  # noqa: T201  # this is its output
+            tell("Press Ctrl-C to stop it.")
             signal.pause()
     except BuildError as error:
         tell(str(error))
         return 1
     except KeyboardInterrupt:
-        tell("Ended.")
+        tell("Stopped.")
     return 0
 
 

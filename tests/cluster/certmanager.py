@@ -1,6 +1,6 @@
-"""A stand-in for cert-manager: it processes the objects of the overlay, and nothing else.
+"""A stub of cert-manager that processes only the objects of the overlay.
 
-Its controllers run nowhere here. Secrets look as it writes them; certificates are signed as its `ca` issuer does.
+cert-manager itself does not run here. Secrets have its format; certificates are signed as by its `ca` issuer.
 """
 
 from __future__ import annotations
@@ -30,25 +30,25 @@ class CertManagerStub:
         self._plane = plane
         self._certificates = {_key(one): one for one in objects if one["kind"] == "Certificate"}
         self._issuers: dict[str, Json] = {_key(one): one["spec"] for one in objects if one["kind"] == "Issuer"}
-        self._hooks = [api_path(one) for one in objects if one["kind"].endswith("WebhookConfiguration")]
+        self._webhook_paths = [api_path(one) for one in objects if one["kind"].endswith("WebhookConfiguration")]
 
     def issue(self, name: str) -> None:
         """Issue or renew a Certificate into its Secret."""
         certificate = self._certificates[name]
         if "selfSigned" in self._issuer_of(certificate):
-            self._write(certificate, *self._authority(certificate))
+            self._write(certificate, *self._self_signed(certificate))
         else:
             self._write(certificate, *self._signed(certificate))
 
     def inject(self) -> None:
         """Write the CA of the annotated Certificate's Secret into each webhook configuration."""
-        for path in self._hooks:
-            found = self._plane.api.get(path)
-            certificate = self._certificates[found["metadata"]["annotations"][INJECTED]]
+        for path in self._webhook_paths:
+            configuration = self._plane.api.get(path)
+            certificate = self._certificates[configuration["metadata"]["annotations"][INJECTED]]
             bundle = self._secret(certificate)["ca.crt"]
             changes = [
                 {"op": "add", "path": f"/webhooks/{index}/clientConfig/caBundle", "value": bundle}
-                for index in range(len(found["webhooks"]))
+                for index in range(len(configuration["webhooks"]))
             ]
             self._plane.api.patch(path, changes, "json")
 
@@ -62,17 +62,17 @@ class CertManagerStub:
         ]
         return issuer
 
-    def _authority(self, certificate: Json) -> tuple[bytes, bytes, bytes]:
-        """Return a self-signed certificate, its key and CA. The rotation policy decides if a renewal keeps the key."""
+    def _self_signed(self, certificate: Json) -> tuple[bytes, bytes, bytes]:
+        """Return a self-signed certificate, its key and CA. The rotation policy decides if the key is kept."""
         spec = certificate["spec"]
-        keeps = spec["privateKey"]["rotationPolicy"] == "Never" and self._plane.api.exists(_secret_path(certificate))
-        key = b64decode(self._secret(certificate)["tls.key"]) if keeps else _new_key()
+        keep_key = spec["privateKey"]["rotationPolicy"] == "Never" and self._plane.api.exists(_secret_path(certificate))
+        key = b64decode(self._secret(certificate)["tls.key"]) if keep_key else _new_key()
         pem = authority_pem(spec["commonName"], key)
         return pem, key, pem
 
     def _signed(self, certificate: Json) -> tuple[bytes, bytes, bytes]:
-        holder = self._issuer_of(certificate)["ca"]["secretName"]
-        [authority] = [one for one in self._certificates.values() if one["spec"]["secretName"] == holder]
+        ca_secret = self._issuer_of(certificate)["ca"]["secretName"]
+        [authority] = [one for one in self._certificates.values() if one["spec"]["secretName"] == ca_secret]
         assert authority["spec"]["isCA"]
         secret = self._secret(authority)
         signer = load_signer(b64decode(secret["tls.crt"]), b64decode(secret["tls.key"]))
@@ -104,7 +104,7 @@ class CertManagerStub:
 
 
 class MountedSecret:
-    """A Secret as kubelet mounts it: a new version appears atomically, a while after the Secret changed."""
+    """A Secret as kubelet mounts it: a new version appears atomically, some time after the Secret changed."""
 
     def __init__(self, plane: Plane, path: str, folder: Path) -> None:
         self._plane, self._path, self._folder = plane, path, folder
@@ -127,7 +127,7 @@ class MountedSecret:
 
 
 def authority_pem(name: str, key: bytes) -> bytes:
-    """An authority that signed itself with a key, as cert-manager's `selfSigned` issuer makes it."""
+    """Return a self-signed CA certificate for a key, PEM, as cert-manager's `selfSigned` issuer creates it."""
     private = serialization.load_pem_private_key(key, password=None)
     assert isinstance(private, ec.EllipticCurvePrivateKey)
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])

@@ -25,7 +25,7 @@ class RefusedError(Exception):
 
     Attributes:
         status: The HTTP status.
-        message: Its own sentence.
+        message: The API server's message.
     """
 
     def __init__(self, status: int, message: str) -> None:
@@ -35,11 +35,11 @@ class RefusedError(Exception):
 
 
 class Client:
-    """Requests as one user. Every one has a deadline, and each its own connection, so a restart leaves none broken.
+    """Requests as one user, each with a deadline and its own connection, so a restart breaks no later request.
 
     Raises:
-        RefusedError: from every method, for every answer that is not a 2xx.
-        OSError: from every method, where nobody answers.
+        RefusedError: from every method, for every response that is not a 2xx.
+        OSError: from every method, if there is no response.
     """
 
     def __init__(self, url: str, ca: Path, token: str) -> None:
@@ -62,11 +62,11 @@ class Client:
             return False
 
     def get(self, path: str, **params: str) -> Json:
-        """An object or a list of them."""
+        """Return an object or a list of objects."""
         return self._json("GET", path, None, params)
 
     def exists(self, path: str) -> bool:
-        """There is such an object."""
+        """Return whether the object exists."""
         try:
             self.get(path)
         except RefusedError as refusal:
@@ -88,7 +88,7 @@ class Client:
         return self._json("PATCH", path, body, params, PATCHES[kind])
 
     def delete(self, path: str, **params: str) -> Json:
-        """Delete an object, and return the answer."""
+        """Delete an object, and return the response."""
         return self._json("DELETE", path, None, params)
 
     def _json(
@@ -115,7 +115,7 @@ class Client:
 
 
 def _sentence(text: str) -> str:
-    """The message of a Status, or the text that is none."""
+    """Return the message of a Status, or the text itself if it is not a Status."""
     try:
         message: str = json.loads(text)["message"]
     except (ValueError, LookupError, TypeError):

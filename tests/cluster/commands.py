@@ -1,4 +1,4 @@
-"""The command line of each program of a plane: what it needs to run here, and defaults otherwise."""
+"""The command line of each program of a plane: the flags it needs here, and defaults otherwise."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ AUDIT_POLICY: dict[str, Any] = {
         {"level": "None"},
     ],
 }
-"""Pods that are created, with the annotations that webhooks add; nothing else."""
+"""Records created pods with the annotations that webhooks add, and nothing else."""
 
 
-def etcd(program: Path, data: Path, port: int, peers: int) -> list[str]:
-    """etcd with one member. It need not outlive this machine, so it does not wait for the disk."""
-    url, peer = f"http://127.0.0.1:{port}", f"http://127.0.0.1:{peers}"
+def etcd(program: Path, data: Path, port: int, peer_port: int) -> list[str]:
+    """etcd with one member. Its data need not survive a crash, so it does not wait for the disk."""
+    url, peer = f"http://127.0.0.1:{port}", f"http://127.0.0.1:{peer_port}"
     return [
         str(program),
         f"--data-dir={data}",
@@ -54,7 +54,7 @@ def etcd(program: Path, data: Path, port: int, peers: int) -> list[str]:
 
 
 def apiserver(
-    program: Path, port: int, etcd_port: int, made: Credentials, folder: Path, gates: Mapping[str, bool]
+    program: Path, port: int, etcd_port: int, credentials: Credentials, folder: Path, gates: Mapping[str, bool]
 ) -> list[str]:
     """kube-apiserver with RBAC and its usual admission plugins."""
     return [
@@ -62,29 +62,29 @@ def apiserver(
         f"--etcd-servers=http://127.0.0.1:{etcd_port}",
         "--bind-address=127.0.0.1",
         f"--secure-port={port}",
-        f"--tls-cert-file={made.certificate}",
-        f"--tls-private-key-file={made.key}",
-        f"--client-ca-file={made.ca}",
-        f"--token-auth-file={made.tokens}",
+        f"--tls-cert-file={credentials.certificate}",
+        f"--tls-private-key-file={credentials.key}",
+        f"--client-ca-file={credentials.ca}",
+        f"--token-auth-file={credentials.tokens}",
         "--authorization-mode=RBAC",
         "--service-account-issuer=https://kubernetes.default.svc",
-        f"--service-account-key-file={made.signing_key}",
-        f"--service-account-signing-key-file={made.signing_key}",
+        f"--service-account-key-file={credentials.signing_key}",
+        f"--service-account-signing-key-file={credentials.signing_key}",
         "--service-cluster-ip-range=10.0.0.0/24",
         "--endpoint-reconciler-type=none",
         "--allow-privileged=true",
-        "--shutdown-watch-termination-grace-period=2s",  # else it waits a minute for its watchers to go
+        "--shutdown-watch-termination-grace-period=2s",  # otherwise it waits a minute for watchers to disconnect
         f"--audit-policy-file={folder / 'audit-policy.json'}",
         f"--audit-log-path={folder / 'audit.log'}",
         *feature_gates(gates),
     ]
 
 
-def controller_manager(program: Path, made: Credentials, gates: Mapping[str, bool]) -> list[str]:
-    """kube-controller-manager, not slowed down by its own limit on requests."""
+def controller_manager(program: Path, credentials: Credentials, gates: Mapping[str, bool]) -> list[str]:
+    """kube-controller-manager, with a client rate limit that does not slow tests down."""
     return [
         str(program),
-        f"--kubeconfig={made.kubeconfig}",
+        f"--kubeconfig={credentials.kubeconfig}",
         f"--controllers={','.join(CONTROLLERS)}",
         "--leader-elect=false",
         "--secure-port=0",
@@ -100,7 +100,7 @@ def scheduler(program: Path, config: Path, gates: Mapping[str, bool]) -> list[st
 
 
 def scheduler_config(kubeconfig: Path, more: Mapping[str, Any]) -> dict[str, Any]:
-    """A KubeSchedulerConfiguration: ours, and what is added to it (extenders, profiles)."""
+    """Return our KubeSchedulerConfiguration with additions (extenders, profiles)."""
     return {
         "apiVersion": "kubescheduler.config.k8s.io/v1",
         "kind": "KubeSchedulerConfiguration",
@@ -110,13 +110,19 @@ def scheduler_config(kubeconfig: Path, more: Mapping[str, Any]) -> dict[str, Any
     }
 
 
-def kwok(program: Path, made: Credentials, stages: Sequence[Path]) -> list[str]:
-    """kwok, which plays every node and what runs there."""
+def kwok(program: Path, credentials: Credentials, stages: Sequence[Path]) -> list[str]:
+    """kwok, which simulates every node and its pods."""
     configs = [f"--config={stage}" for stage in stages]
-    return [str(program), f"--kubeconfig={made.kubeconfig}", "--manage-all-nodes=true", "--enable-crds=", *configs]
+    return [
+        str(program),
+        f"--kubeconfig={credentials.kubeconfig}",
+        "--manage-all-nodes=true",
+        "--enable-crds=",
+        *configs,
+    ]
 
 
 def feature_gates(gates: Mapping[str, bool]) -> list[str]:
-    """The flag for gates; none without any."""
-    listed = ",".join(f"{name}={str(on).lower()}" for name, on in gates.items())
-    return [f"--feature-gates={listed}"] if listed else []
+    """Return the flag for feature gates; empty without gates."""
+    value = ",".join(f"{name}={str(enabled).lower()}" for name, enabled in gates.items())
+    return [f"--feature-gates={value}"] if value else []

@@ -13,7 +13,7 @@ import trustme
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """Files that the programs of a plane are given, and the token of its admin."""
+    """Files for the programs of a plane, and the token of its admin."""
 
     ca: Path
     certificate: Path
@@ -25,10 +25,10 @@ class Credentials:
 
 
 def make_credentials(folder: Path, url: str) -> Credentials:
-    """Write everything into a folder that only we can read."""
+    """Write all credentials into a folder that only the current user can read."""
     folder.mkdir(mode=0o700, parents=True)
     token = secrets.token_hex(16)
-    made = Credentials(
+    credentials = Credentials(
         ca=folder / "ca.crt",
         certificate=folder / "server.crt",
         key=folder / "server.key",
@@ -39,18 +39,18 @@ def make_credentials(folder: Path, url: str) -> Credentials:
     )
     authority = trustme.CA(organization_name="control plane of the tests")
     server = authority.issue_cert("127.0.0.1", "localhost", "kubernetes.default.svc")
-    authority.cert_pem.write_to_path(made.ca)
+    authority.cert_pem.write_to_path(credentials.ca)
     for blob in server.cert_chain_pems:
-        blob.write_to_path(made.certificate, append=True)
-    server.private_key_pem.write_to_path(made.key)
-    authority.issue_cert("accounts.test").private_key_pem.write_to_path(made.signing_key)
-    made.tokens.write_text(f'{token},admin,admin,"system:masters"\n', encoding="utf-8")
-    made.kubeconfig.write_text(kubeconfig(url, made.ca, token), encoding="utf-8")
-    return made
+        blob.write_to_path(credentials.certificate, append=True)
+    server.private_key_pem.write_to_path(credentials.key)
+    authority.issue_cert("accounts.test").private_key_pem.write_to_path(credentials.signing_key)
+    credentials.tokens.write_text(f'{token},admin,admin,"system:masters"\n', encoding="utf-8")
+    credentials.kubeconfig.write_text(kubeconfig(url, credentials.ca, token), encoding="utf-8")
+    return credentials
 
 
 def kubeconfig(url: str, ca: Path, token: str) -> str:
-    """A kubeconfig, as JSON, which every reader of YAML reads."""
+    """Return a kubeconfig as JSON, which every YAML parser reads."""
     authority = base64.b64encode(ca.read_bytes()).decode()
     return json.dumps(
         {

@@ -16,30 +16,30 @@ import aiohttp
 from tests.cluster.random_objects import PRIORITIES
 
 Json = dict[str, Any]
-MARKER_RESOURCE = "rightslice.test/seen"
+MARKER_RESOURCE = "rightslice.test/marker"
 TIMEOUT_SECONDS = 30
 CONNECTIONS = 24
 NO_LABELS: Mapping[str, str] = {}
 
 
 class ApiAnswer(NamedTuple):
-    """A status and a body."""
+    """HTTP status and body of a response."""
 
     status: int
     body: Json
 
 
 class DryRunClient:
-    """Requests to one API server, and a way to wait until its admission caches hold every LimitRange and quota.
+    """A client of one API server that can wait until its admission caches hold every LimitRange and quota.
 
-    Each of its two caches is filled by one ordered watch. So once a change made afterwards shows in what becomes of a
-    pod, everything before it has been seen too.
+    Each of its two caches is filled by one ordered watch. So once a later change affects a pod, every earlier change
+    is cached too.
     """
 
     def __init__(self, session: aiohttp.ClientSession, url: str) -> None:
         self._session, self._url = session, url
         self._rounds = count(1)
-        self._seen = ""
+        self._marker_namespace = ""
 
     async def send(self, method: str, path: str, body: Json | None = None, **params: str) -> ApiAnswer:
         """Send one request."""
@@ -60,8 +60,8 @@ class DryRunClient:
     async def add_namespace(self, name: str, labels: Mapping[str, str] = NO_LABELS) -> None:
         """Create a namespace, and wait for its default service account."""
         body = {"metadata": {"name": name, "labels": dict(labels)}}
-        made = await self.send("POST", "/api/v1/namespaces", body)
-        assert made.status == 201, made
+        created = await self.send("POST", "/api/v1/namespaces", body)
+        assert created.status == 201, created
         account = f"/api/v1/namespaces/{name}/serviceaccounts/default"
         async with asyncio.timeout(TIMEOUT_SECONDS):
             while (await self.send("GET", account)).status != 200:
@@ -69,7 +69,7 @@ class DryRunClient:
 
     async def create_marker_namespace(self, namespace: str) -> None:
         """Create the namespace of the cache markers, and the priority classes that pods use."""
-        self._seen = namespace
+        self._marker_namespace = namespace
         await self.add_namespace(namespace)
         for value, name in enumerate(PRIORITIES):
             body: Json = {"metadata": {"name": name}, "value": value}
@@ -77,10 +77,10 @@ class DryRunClient:
         for name, resource in (("first", "example.com/first"), ("mark", MARKER_RESOURCE)):
             spec: Json = {"limits": [{"type": "Container", "default": {resource: "0"}}]}
             await self.create(
-                f"/api/v1/namespaces/{self._seen}/limitranges", {"metadata": {"name": name}, "spec": spec}
+                f"/api/v1/namespaces/{self._marker_namespace}/limitranges", {"metadata": {"name": name}, "spec": spec}
             )
             quota = {"metadata": {"name": name}, "spec": {"hard": {f"requests.{resource}": "0"}}}
-            await self.create(f"/api/v1/namespaces/{self._seen}/resourcequotas", quota)
+            await self.create(f"/api/v1/namespaces/{self._marker_namespace}/resourcequotas", quota)
         await self.wait_for_quota_status(namespace, 2)
 
     async def create(self, path: str, body: Json) -> Json:
@@ -103,7 +103,7 @@ class DryRunClient:
     async def wait_for_admission_caches(self) -> None:
         """Wait until the API server enforces every LimitRange and quota created so far."""
         mark = str(next(self._rounds))
-        given = {
+        defaults = {
             "spec": {
                 "limits": [
                     {"type": "Container", "default": {MARKER_RESOURCE: mark}, "defaultRequest": {MARKER_RESOURCE: mark}}
@@ -113,20 +113,24 @@ class DryRunClient:
         status = {
             "status": {"hard": {f"requests.{MARKER_RESOURCE}": mark}, "used": {f"requests.{MARKER_RESOURCE}": "1000"}}
         }
-        for path, change in (("limitranges/mark", given), ("resourcequotas/mark/status", status)):
-            answer = await self.send("PATCH", f"/api/v1/namespaces/{self._seen}/{path}", change)
+        for path, change in (("limitranges/mark", defaults), ("resourcequotas/mark/status", status)):
+            answer = await self.send("PATCH", f"/api/v1/namespaces/{self._marker_namespace}/{path}", change)
             assert answer.status == 200, answer
         probe = {"metadata": {"name": "probe"}, "spec": {"containers": [{"name": "c", "image": "example.com/app:1"}]}}
         key = f"requests.{MARKER_RESOURCE}"
-        wanted = f"requested: {key}={mark}, used: {key}=1k, limited: {key}={mark}"
+        expected_end = f"requested: {key}={mark}, used: {key}=1k, limited: {key}={mark}"
         async with asyncio.timeout(TIMEOUT_SECONDS):
-            while not (await self.dry_run_pods(self._seen, [probe]))[0].body.get("message", "").endswith(wanted):
+            while (
+                not (await self.dry_run_pods(self._marker_namespace, [probe]))[0]
+                .body.get("message", "")
+                .endswith(expected_end)
+            ):
                 await asyncio.sleep(0.01)
 
 
 @asynccontextmanager
 async def open_dry_run_client(url: str, ca: Path, token: str) -> AsyncIterator[DryRunClient]:
-    """Inside, requests can be sent."""
+    """Open a client for the block."""
     connector = aiohttp.TCPConnector(limit=CONNECTIONS, ssl=ssl.create_default_context(cafile=str(ca)))
     headers = {"Authorization": f"Bearer {token}"}
     async with aiohttp.ClientSession(connector=connector, headers=headers) as session:

@@ -1,4 +1,4 @@
-"""One plane for a session, and in it a namespace and nodes for each test."""
+"""One plane for a session, and a namespace and nodes for each test."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.controlplane.build_cache import tell
 @pytest.fixture(scope="session")
 def plane(request: pytest.FixtureRequest) -> Iterator[Plane]:
     """A control plane of version KUBERNETES_VERSION. Its logs are kept if a test failed."""
-    with _aloud(request.config):
+    with _uncaptured(request.config):
         programs = control_plane(wanted_version())
     folder = Path(tempfile.mkdtemp(prefix="plane-"))
     failed = request.session.testsfailed
@@ -38,24 +38,24 @@ def plane(request: pytest.FixtureRequest) -> Iterator[Plane]:
 
 
 @pytest.fixture
-def plane_to_trouble(plane: Plane) -> Iterator[Plane]:
-    """The same plane, for a test that stops, kills or restarts its processes. They run again afterwards."""
+def plane_to_disrupt(plane: Plane) -> Iterator[Plane]:
+    """The same plane, for a test that stops, kills or restarts its processes; they are restarted afterwards."""
     yield plane
-    plane.mend()
+    plane.restore()
 
 
 @pytest.fixture
 def namespace(plane: Plane, request: pytest.FixtureRequest) -> Iterator[str]:
-    """A namespace of this test's own, which pods can be created in. It is deleted afterwards, with all in it."""
-    words = re.sub(r"[^a-z0-9]+", "-", request.node.name.lower()).strip("-")
-    name = plane.add_namespace(f"{words[:50].strip('-')}-{secrets.token_hex(3)}")
+    """A namespace for one test; deleted afterwards with everything in it."""
+    slug = re.sub(r"[^a-z0-9]+", "-", request.node.name.lower()).strip("-")
+    name = plane.add_namespace(f"{slug[:50].strip('-')}-{secrets.token_hex(3)}")
     yield name
     plane.api.delete(f"/api/v1/namespaces/{name}")
 
 
 @pytest.fixture
 def nodes(plane: Plane) -> Iterator[list[str]]:
-    """The nodes of the example cluster, by name, ready for pods. They are deleted afterwards."""
+    """The names of the example cluster's nodes, which are ready for pods; deleted afterwards."""
     names = add_nodes(plane, demo_nodes())
     yield names
     remove_nodes(plane, names)
@@ -65,11 +65,11 @@ def _keep_or_remove(folder: Path, config: pytest.Config, *, keep: bool) -> None:
     if not keep:
         shutil.rmtree(folder, ignore_errors=True)
         return
-    with _aloud(config):
+    with _uncaptured(config):
         tell(f"\nA test failed: the logs of its control plane are kept in {folder}")
 
 
-def _aloud(config: pytest.Config) -> AbstractContextManager[Any]:
-    """Inside, what is written to the terminal gets there."""
+def _uncaptured(config: pytest.Config) -> AbstractContextManager[Any]:
+    """Disable pytest's capture for the block, so that output reaches the terminal."""
     capture = config.pluginmanager.getplugin("capturemanager")
     return nullcontext() if capture is None else capture.global_and_fixture_disabled()

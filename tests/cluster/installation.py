@@ -1,4 +1,4 @@
-"""Rightslice installed as in docs/install.md: its webhooks in a plane, its server a process of this machine."""
+"""Rightslice installed as in docs/install.md: with its webhooks in a plane, and its server as a local process."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ from webhook.well_known import SYSTEM_NAMESPACE
 PAGE = read_checkout_file("docs/install.md").partition("## Out of cluster")[2].partition("\n## ")[0]
 
 POLICIES = ROOT / "policies"
-EVERYTHING = shipped_manifests(InstallMode.ENFORCE)
+ALL_MANIFESTS = shipped_manifests(InstallMode.ENFORCE)
 
 
 class Installation:
     """A running installation.
 
     Attributes:
-        plane: Where.
-        port: Where the API server calls.
-        replica: The server.
+        plane: The control plane.
+        port: The port that the API server calls.
+        replica: The server process.
     """
 
     def __init__(self, plane: Plane, folder: Path, *flags: str, policies: Path = POLICIES) -> None:
@@ -49,10 +49,10 @@ class Installation:
 
     def start_server(self, name: str, port: int, *flags: str) -> Process:
         """Start another server with the documented flags, on a port of this machine."""
-        words = [word.replace("0.0.0.0:8443", f"127.0.0.1:{port}") for word in self._serve[1:]]
-        words[words.index("policies")] = str(self._policies)
-        own = [f"--kubeconfig={self.plane.kubeconfig}", "--log-level=debug", *flags]
-        command = [sys.executable, "-m", "webhook.cli", *words, *own]
+        arguments = [argument.replace("0.0.0.0:8443", f"127.0.0.1:{port}") for argument in self._serve[1:]]
+        arguments[arguments.index("policies")] = str(self._policies)
+        extra = [f"--kubeconfig={self.plane.kubeconfig}", "--log-level=debug", *flags]
+        command = [sys.executable, "-m", "webhook.cli", *arguments, *extra]
         return Process(name, command, self._folder / f"{name}.log", lambda: is_ready(port))
 
     def fetch_page(self, path: str) -> str:
@@ -60,7 +60,7 @@ class Installation:
         return fetch_page(self.port, path)
 
     def metric_values(self, metric: str) -> list[float]:
-        """The values of the metrics whose name and labels, after "rightslice_", match an expression
+        """Return the values of metrics whose name and labels, after "rightslice_", match a regular expression
         without groups."""
         lines = re.findall(rf"^rightslice_{metric} (\S+)$", self.fetch_page("/metrics"), re.MULTILINE)
         return [float(value) for value in lines]
@@ -84,7 +84,7 @@ class Installation:
     async def uninstall(self) -> None:
         """Remove the installation."""
         async with await KubeClient.connect(str(self.plane.kubeconfig)) as api:
-            await uninstall_manifests(api, EVERYTHING, lambda _line: None, with_policies=True, seconds=120)
+            await uninstall_manifests(api, ALL_MANIFESTS, lambda _line: None, with_policies=True, seconds=120)
 
 
 async def dry_run_succeeds(api: KubeClient) -> bool:
@@ -99,15 +99,15 @@ def documented_commands() -> list[list[str]]:
 
 
 def fetch_page(port: int, path: str) -> str:
-    """What a path of a server on this machine answers. Probes do not look at the certificate.
+    """Return the response of a local server to a path. Like a probe, it does not verify the certificate.
 
     Raises:
-        OSError: nobody answers, or not with a 2xx.
+        OSError: there is no response, or not a 2xx.
     """
     context = ssl.create_default_context()
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-    with urllib.request.urlopen(f"https://127.0.0.1:{port}{path}", context=context, timeout=30) as answer:
-        return str(answer.read().decode())
+    with urllib.request.urlopen(f"https://127.0.0.1:{port}{path}", context=context, timeout=30) as response:
+        return str(response.read().decode())
 
 
 def is_ready(port: int) -> bool:
@@ -117,39 +117,39 @@ def is_ready(port: int) -> bool:
 
 @contextmanager
 def install_from_page(plane: Plane, folder: Path, *flags: str, policies: Path = POLICIES) -> Iterator[Installation]:
-    """Install within the block, and remove everything afterwards. `flags` are added to the server's."""
-    found = Installation(plane, folder, *flags, policies=policies)
-    overlay = copy_of(ROOT / "manifests", folder / "manifests") / "overlays" / "out-of-cluster"
+    """Install for the block, and remove everything afterwards. `flags` are added to the server's."""
+    installation = Installation(plane, folder, *flags, policies=policies)
+    overlay = copy_manifests(ROOT / "manifests", folder / "manifests") / "overlays" / "out-of-cluster"
     plane.wait_until_gone(SYSTEM_NAMESPACE)
     address = overlay / "address.yaml"
-    address.write_text(address.read_text().replace("127.0.0.1:8443", f"127.0.0.1:{found.port}"))
+    address.write_text(address.read_text().replace("127.0.0.1:8443", f"127.0.0.1:{installation.port}"))
     try:
-        plane.kubectl(*found.apply[1:-1], str(overlay), "--force-conflicts")
-        found.replica.start()
-        eventually(found.webhooks_answer)
-        yield found
+        plane.kubectl(*installation.apply[1:-1], str(overlay), "--force-conflicts")
+        installation.replica.start()
+        eventually(installation.webhooks_answer)
+        yield installation
     finally:
-        found.replica.kill()
-        asyncio.run(found.uninstall())
+        installation.replica.kill()
+        asyncio.run(installation.uninstall())
 
 
-def reachable(one: Json, port: int) -> Json:
-    """The same manifests where the API server reaches services of this machine only."""
-    if one["kind"] == "Service":
-        return {**one, "spec": {"type": "ExternalName", "externalName": "localhost"}}
-    if one["kind"] not in WEBHOOK_KINDS:
-        return one
+def with_local_address(manifest: Json, port: int) -> Json:
+    """Return a manifest changed so that the API server calls the webhook at a local port."""
+    if manifest["kind"] == "Service":
+        return {**manifest, "spec": {"type": "ExternalName", "externalName": "localhost"}}
+    if manifest["kind"] not in WEBHOOK_KINDS:
+        return manifest
     webhooks = [
         {**hook, "clientConfig": {"service": {**hook["clientConfig"]["service"], "port": port}}}
-        for hook in one["webhooks"]
+        for hook in manifest["webhooks"]
     ]
-    return {**one, "webhooks": webhooks}
+    return {**manifest, "webhooks": webhooks}
 
 
-def copy_of(folder: Path, to: Path) -> Path:
-    """Copy the manifests of a folder."""
+def copy_manifests(folder: Path, destination: Path) -> Path:
+    """Copy the manifests of a folder, and return the copy's folder."""
     for file in folder.rglob("*.yaml"):
-        target = to / file.relative_to(folder)
+        target = destination / file.relative_to(folder)
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_text(file.read_text(encoding="utf-8"), encoding="utf-8")
-    return to
+    return destination

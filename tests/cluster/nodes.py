@@ -17,7 +17,7 @@ NODES = "/api/v1/nodes"
 
 
 def demo_nodes() -> list[Json]:
-    """The nodes of the example cluster that ships with the program."""
+    """Return the nodes of the bundled example cluster."""
     files = sorted((bundled_folder("examples") / "cluster").glob("nodes-*.yaml"))
     documents = [document for file in files for document in read_documents(file.read_bytes(), file.name, aliases=True)]
     return [copy.deepcopy(document.data) for document in documents]
@@ -27,8 +27,8 @@ def add_nodes(plane: Plane, nodes: Iterable[Json]) -> list[str]:
     """Create nodes, and wait until pods can be scheduled on them.
 
     Args:
-        plane: Where.
-        nodes: Labels, taints and allocatable are taken over; kwok says the rest.
+        plane: The control plane.
+        nodes: Their labels, annotations, taints and resources are used; kwok sets the rest.
 
     Returns:
         Their names.
@@ -46,7 +46,7 @@ def remove_nodes(plane: Plane, names: Iterable[str]) -> None:
 
 
 def is_ready(node: Json) -> bool:
-    """Pods can be scheduled there, but for the node's own taints."""
+    """Return whether the node is ready; its own taints may still exclude pods."""
     conditions = {condition["type"]: condition["status"] for condition in node["status"].get("conditions", [])}
     return conditions.get("Ready") == "True"
 
@@ -62,6 +62,6 @@ def _add(plane: Plane, node: Json) -> str:
         "status": {"allocatable": allocatable, "capacity": node["status"].get("capacity", allocatable)},
     }
     plane.api.create(NODES, body)
-    # Every new node gets the taint not-ready, and nobody here takes it away: node-lifecycle does not run.
+    # Every new node gets the taint not-ready, which nothing else removes: node-lifecycle does not run.
     plane.api.patch(f"{NODES}/{name}", {"spec": {"taints": spec.get("taints")}})
     return name

@@ -17,7 +17,7 @@ def serve_operator_kinds(plane: Plane, operator: str, *kinds: str) -> Iterator[N
 
     Args:
         operator: One of `tests.controlplane.definitions.OPERATORS`.
-        kinds: As custom resource definitions are called: "issuers.cert-manager.io".
+        kinds: Names of custom resource definitions: "issuers.cert-manager.io".
     """
     files = [f"--filename={_file(operator, kind)}" for kind in kinds]
     plane.kubectl("apply", "--server-side", *files)
@@ -30,18 +30,18 @@ def serve_operator_kinds(plane: Plane, operator: str, *kinds: str) -> Iterator[N
 
 
 def _file(operator: str, kind: str) -> Path:
-    """Controller-gen calls files by group and plural."""
+    """Return the file of a kind; controller-gen names files by group and plural."""
     plural, _, group = kind.partition(".")
     return definitions(operator) / f"{group}_{plural}.yaml"
 
 
 def _served(plane: Plane, kinds: Sequence[str]) -> bool:
     """Return whether discovery lists them, which happens a moment after they are established."""
-    said = plane.kubectl("api-resources", "--output=name", "--cached=false").stdout.split()
-    return set(kinds) <= set(said)
+    names = plane.kubectl("api-resources", "--output=name", "--cached=false").stdout.split()
+    return set(kinds) <= set(names)
 
 
 def _read(plane: Plane, kinds: Sequence[str]) -> bool:
-    """Has it read their objects, all at once? Of a kind that it never read it may take minutes to let go:
+    """Return whether the API server can list their objects. It may take minutes to delete a kind that it never listed:
     see `webhook.installing.removal.is_deletion_stuck`."""
     return plane.kubectl("get", ",".join(kinds), "--all-namespaces", "--chunk-size=0", check=False).returncode == 0

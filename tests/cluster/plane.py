@@ -21,17 +21,17 @@ STAGES = Path(__file__).with_name("stages.yaml")
 
 
 class Plane:
-    """etcd, the API server, its controllers, the scheduler, and kwok for the nodes. A context manager: up inside.
+    """etcd, the API server, its controllers, the scheduler, and kwok for the nodes; they run within a `with` block.
 
     Attributes:
         folder: Data, logs (`*.log`) and credentials.
-        url: Where the API server is.
-        ca: The file of the CA that its certificate is from.
+        url: URL of the API server.
+        ca: File of the CA that signed its certificate.
         token: A bearer token of group system:masters.
-        kubeconfig: The file of a kubeconfig with that token.
-        api: Requests with that token.
-        audit_log: A line of JSON for each pod that was created, or refused.
-        etcd, apiserver, controllers, scheduler, kwok: The processes, to be stopped, killed and started again.
+        kubeconfig: Kubeconfig file with that token.
+        api: Client with that token.
+        audit_log: A line of JSON for each pod that was created or rejected.
+        etcd, apiserver, controllers, scheduler, kwok: The processes, which tests may stop, kill and restart.
     """
 
     def __init__(
@@ -42,21 +42,21 @@ class Plane:
         feature_gates: Mapping[str, bool] | None = None,
         apiserver_flags: Sequence[str] = (),
     ) -> None:
-        """Write the configuration of its programs; nothing runs yet.
+        """Write the configuration of the programs without starting them.
 
         Args:
-            programs: Paths by name, as `tests.controlplane.build.control_plane` gives them.
-            folder: An empty folder of ours.
-            feature_gates: Gates by name, for every program of Kubernetes.
+            programs: Paths by name, as `tests.controlplane.build.control_plane` returns them.
+            folder: An empty folder for its files.
+            feature_gates: Feature gates by name, for every Kubernetes program.
             apiserver_flags: Further flags of kube-apiserver, after our own.
         """
         gates = feature_gates or {}
         port, etcd_port = free_port(), free_port()
         self.folder = folder
         self.url = f"https://127.0.0.1:{port}"
-        made = make_credentials(folder / "credentials", self.url)
-        self.ca, self.token, self.kubeconfig = made.ca, made.token, made.kubeconfig
-        self.api = Client(self.url, made.ca, made.token)
+        credentials = make_credentials(folder / "credentials", self.url)
+        self.ca, self.token, self.kubeconfig = credentials.ca, credentials.token, credentials.kubeconfig
+        self.api = Client(self.url, credentials.ca, credentials.token)
         self.audit_log = folder / "audit.log"
         self._kubectl = programs["kubectl"]
         self._scheduler_config = folder / "scheduler.json"
@@ -64,10 +64,10 @@ class Plane:
         (folder / "audit-policy.json").write_text(json.dumps(commands.AUDIT_POLICY), encoding="utf-8")
 
         etcd = commands.etcd(programs["etcd"], folder / "etcd", etcd_port, free_port())
-        server = commands.apiserver(programs["kube-apiserver"], port, etcd_port, made, folder, gates)
-        manager = commands.controller_manager(programs["kube-controller-manager"], made, gates)
+        server = commands.apiserver(programs["kube-apiserver"], port, etcd_port, credentials, folder, gates)
+        manager = commands.controller_manager(programs["kube-controller-manager"], credentials, gates)
         scheduler = commands.scheduler(programs["kube-scheduler"], self._scheduler_config, gates)
-        kwok = commands.kwok(programs["kwok"], made, [STAGES])
+        kwok = commands.kwok(programs["kwok"], credentials, [STAGES])
         self.etcd = self._process("etcd", etcd, lambda: _is_up(f"http://127.0.0.1:{etcd_port}/readyz"))
         self.apiserver = self._process("kube-apiserver", [*server, *apiserver_flags], self._serves)
         self.controllers = self._process("kube-controller-manager", manager)
@@ -79,7 +79,7 @@ class Plane:
 
     @property
     def processes(self) -> tuple[Process, ...]:
-        """In the order they are started in."""
+        """Return all processes in start order."""
         return self.etcd, self.apiserver, self.controllers, self.scheduler, self.kwok
 
     def __enter__(self) -> Self:
@@ -96,11 +96,10 @@ class Plane:
         for process in reversed(self.processes):
             process.kill()
 
-    def mend(self) -> None:
+    def restore(self) -> None:
         """Restart whatever a test stopped.
 
-        What does not run is started, and the clients of the API server are started anew: each time it went away they
-        wait longer before they come back, a minute in the end.
+        The clients of the API server are restarted too: with each outage they back off for longer, up to a minute.
         """
         for process in (self.etcd, self.apiserver):
             if not process.running:
@@ -111,7 +110,7 @@ class Plane:
             process.start()
 
     def _wait_for_controllers(self) -> None:
-        """Wait until they have done their first work; a program that ended meanwhile is reported with its log."""
+        """Wait for the controllers' first result; a program that ended meanwhile is reported with its log."""
         account = "/api/v1/namespaces/default/serviceaccounts/default"
         eventually(lambda: self._ended() or self.api.exists(account))
         for process in self._ended():
@@ -126,12 +125,12 @@ class Plane:
         """Run kubectl as the admin.
 
         Args:
-            arguments: As people write them.
+            arguments: As on the command line.
             stdin: For `-f -`.
-            check: It must succeed.
+            check: Whether it must succeed.
 
         Raises:
-            AssertionError: it did not; with all that it said.
+            AssertionError: it failed; the message has its output.
         """
         home = {"HOME": str(self.folder), "KUBECONFIG": str(self.kubeconfig), "KUBECTL_KUBERC": "false"}
         done = subprocess.run(
@@ -163,7 +162,7 @@ class Plane:
             self.api.delete(f"/api/v1/namespaces/{name}")
 
     def wait_until_gone(self, namespace: str) -> None:
-        """Wait for the end of a namespace that is going. Its pods may have no node any more that would end them."""
+        """Wait until a namespace is deleted. Its pods are deleted by force, since their node may be gone."""
         path = f"/api/v1/namespaces/{namespace}"
 
         def is_gone() -> bool:

@@ -15,7 +15,7 @@ from tests.cluster.random_objects import limit_range, pod, quota, usage, with_qu
 
 Json = dict[str, Any]
 NAMESPACE_BATCH = 20
-"""Namespaces that are created in one batch."""
+"""Number of namespaces that are created in one batch."""
 
 
 class NamespaceObjects(NamedTuple):
@@ -35,60 +35,60 @@ class ComparisonResult(NamedTuple):
 
 async def compare_pods(url: str, ca: Path, token: str, *, seed: str, namespaces: int, pods: int) -> ComparisonResult:
     """Compare random pods in random namespaces."""
-    random, compared = Random(seed), ComparisonResult({}, [])
-    async with open_dry_run_client(url, ca, token) as asking:
+    random, result = Random(seed), ComparisonResult({}, [])
+    async with open_dry_run_client(url, ca, token) as client:
         run = secrets.token_hex(3)
-        await asking.create_marker_namespace(f"seen-{run}")
+        await client.create_marker_namespace(f"marker-{run}")
         for start in range(0, namespaces, NAMESPACE_BATCH):
-            names = [f"world-{run}-{n}" for n in range(start, min(namespaces, start + NAMESPACE_BATCH))]
-            worlds = [await create_random_namespace(asking, random, name) for name in names]
-            await asking.wait_for_admission_caches()
-            for world in worlds:
-                await _compare_in_namespace(world, asking, random, pods, compared)
-                await asking.send("DELETE", f"/api/v1/namespaces/{world.name}")
-    return compared
+            names = [f"random-{run}-{n}" for n in range(start, min(namespaces, start + NAMESPACE_BATCH))]
+            created = [await create_random_namespace(client, random, name) for name in names]
+            await client.wait_for_admission_caches()
+            for namespace in created:
+                await _compare_in_namespace(namespace, client, random, pods, result)
+                await client.send("DELETE", f"/api/v1/namespaces/{namespace.name}")
+    return result
 
 
 async def create_random_namespace(
-    asking: DryRunClient, random: Random, name: str, *, labels: Mapping[str, str] = NO_LABELS, more: Sequence[Json] = ()
+    client: DryRunClient, random: Random, name: str, *, labels: Mapping[str, str] = NO_LABELS, more: Sequence[Json] = ()
 ) -> NamespaceObjects:
-    """Create a namespace with random LimitRanges and quotas, without those that the API server rejects.
+    """Create a namespace with random LimitRanges and quotas, and return those that the API server accepts.
 
     Args:
-        labels: Of the namespace.
-        more: Quotas beside the random ones.
+        labels: Labels of the namespace.
+        more: Quotas to add to the random ones.
     """
-    await asking.add_namespace(name, labels)
+    await client.add_namespace(name, labels)
     path = f"/api/v1/namespaces/{name}"
     ranges = [limit_range(random, f"range-{n}") for n in range(random.choice((0, 1, 1, 1, 2, 2, 3, 4)))]
-    taken = [await asking.send("POST", f"{path}/limitranges", body) for body in ranges]
+    range_answers = [await client.send("POST", f"{path}/limitranges", body) for body in ranges]
     quotas = [quota(random, f"quota-{n}") for n in range(random.choice((0, 0, 1, 1, 2, 3)))]
     quotas += more
-    made = [await asking.send("POST", f"{path}/resourcequotas", body) for body in quotas]
-    counted = await asking.wait_for_quota_status(name, sum(answer.status == 201 for answer in made))
+    quota_answers = [await client.send("POST", f"{path}/resourcequotas", body) for body in quotas]
+    counted = await client.wait_for_quota_status(name, sum(answer.status == 201 for answer in quota_answers))
     for item in counted:
         change = {"status": {"used": usage(random, item["status"].get("used", {}))}}
-        item |= (await asking.send("PATCH", f"{path}/resourcequotas/{item['metadata']['name']}/status", change)).body
-    return NamespaceObjects(name, [answer.body for answer in taken if answer.status == 201], counted)
+        item |= (await client.send("PATCH", f"{path}/resourcequotas/{item['metadata']['name']}/status", change)).body
+    return NamespaceObjects(name, [answer.body for answer in range_answers if answer.status == 201], counted)
 
 
 async def _compare_in_namespace(
-    world: NamespaceObjects, asking: DryRunClient, random: Random, count: int, compared: ComparisonResult
+    namespace: NamespaceObjects, client: DryRunClient, random: Random, count: int, result: ComparisonResult
 ) -> None:
-    ranges, quotas = parse_limit_ranges(world.ranges), parse_quotas(world.quotas)
+    ranges, quotas = parse_limit_ranges(namespace.ranges), parse_quotas(namespace.quotas)
     pods = [with_quota_scope_fields(random, pod(random, f"pod-{n}")) for n in range(count)]
-    for data, answer in zip(pods, await asking.dry_run_pods(world.name, pods), strict=True):
-        compared.statuses[answer.status] = compared.statuses.get(answer.status, 0) + 1
+    for data, answer in zip(pods, await client.dry_run_pods(namespace.name, pods), strict=True):
+        result.statuses[answer.status] = result.statuses.get(answer.status, 0) + 1
         if not any(matches_answer(outcome, answer) for outcome in predict_outcomes(data, ranges, quotas)):
-            compared.differences.append(_describe_difference(world, data, answer))
+            result.differences.append(_describe_difference(namespace, data, answer))
 
 
-def _describe_difference(world: NamespaceObjects, data: Json, answer: ApiAnswer) -> str:
+def _describe_difference(namespace: NamespaceObjects, data: Json, answer: ApiAnswer) -> str:
     """Describe a difference with everything needed to reproduce it."""
-    ranges, quotas = parse_limit_ranges(world.ranges), parse_quotas(world.quotas)
+    ranges, quotas = parse_limit_ranges(namespace.ranges), parse_quotas(namespace.quotas)
     ours = next(predict_outcomes(data, ranges, quotas))
-    stored = {"limitRanges": [item["spec"] for item in world.ranges]} | {
-        "quotas": [{"spec": item["spec"], "status": item["status"]} for item in world.quotas]
+    stored = {"limitRanges": [item["spec"] for item in namespace.ranges]} | {
+        "quotas": [{"spec": item["spec"], "status": item["status"]} for item in namespace.quotas]
     }
-    said = answer.body.get("message") or answer.body["spec"]
-    return f"\n{json.dumps(stored)}\n{json.dumps(data['spec'])}\nAPI server: {answer.status} {said}\nours: {ours}\n"
+    outcome = answer.body.get("message") or answer.body["spec"]
+    return f"\n{json.dumps(stored)}\n{json.dumps(data['spec'])}\nAPI server: {answer.status} {outcome}\nours: {ours}\n"

@@ -21,10 +21,10 @@ class CreateResult(NamedTuple):
     """The result of one create.
 
     Attributes:
-        name: Of the pod.
+        name: Name of the pod.
         status: HTTP status; 0: no answer.
-        message: Why not, where it was not created.
-        seconds: From the moment it was due until the answer.
+        message: The reason if it was not created.
+        seconds: From its scheduled time until the answer.
     """
 
     name: str
@@ -34,7 +34,7 @@ class CreateResult(NamedTuple):
 
     @property
     def created(self) -> bool:
-        """It is there."""
+        """Return whether the pod was created."""
         return self.status == 201
 
 
@@ -44,37 +44,37 @@ def create_pods(
     *,
     rate: float | None = None,
     clients: int = CLIENTS,
-    answered: Callable[[int], None] = lambda _count: None,
+    on_answer: Callable[[int], None] = lambda _count: None,
 ) -> list[CreateResult]:
     """Create pods with concurrent clients.
 
     Args:
-        plane: Where.
-        pods: With names and namespaces, which are there.
-        rate: Pods a second, each due at its moment; None: as fast as they are taken.
-        clients: How many ask at one time, each over its own connection.
-        answered: Told after each answer how many there were.
+        plane: The control plane.
+        pods: Pods with names, in existing namespaces.
+        rate: Pods per second, each at its scheduled time; None: as fast as possible.
+        clients: Number of concurrent clients, each with its own connection.
+        on_answer: Called after each answer with the number of answers so far.
 
     Returns:
-        In the order of the answers.
+        The results in the order of the answers.
     """
-    return asyncio.run(_create_pods(plane, pods, rate, clients, answered))
+    return asyncio.run(_create_pods(plane, pods, rate, clients, on_answer))
 
 
 async def _create_pods(
-    plane: Plane, pods: Iterable[Json], rate: float | None, clients: int, answered: Callable[[int], None]
+    plane: Plane, pods: Iterable[Json], rate: float | None, clients: int, on_answer: Callable[[int], None]
 ) -> list[CreateResult]:
     answers: list[CreateResult] = []
-    left = _schedule(pods, rate)
+    scheduled = _schedule(pods, rate)
     context = ssl.create_default_context(cafile=str(plane.ca))
     connector = aiohttp.TCPConnector(ssl=context, limit=clients)
     headers = {"Authorization": f"Bearer {plane.token}", "Content-Type": "application/json"}
 
     async def client() -> None:
-        for due, pod in left:
+        for due, pod in scheduled:
             await asyncio.sleep(max(0.0, due - time.perf_counter()))
             answers.append(await _create(session, plane.url, pod, due or time.perf_counter()))
-            answered(len(answers))
+            on_answer(len(answers))
 
     async with aiohttp.ClientSession(connector=connector, headers=headers) as session:
         await asyncio.gather(*(client() for _ in range(clients)))
@@ -82,10 +82,10 @@ async def _create_pods(
 
 
 def _schedule(pods: Iterable[Json], rate: float | None) -> Iterator[tuple[float, Json]]:
-    """Pods, each with the moment at which it is due; 0: at once."""
-    begin = time.perf_counter()
+    """Yield each pod with its scheduled time; 0: at once."""
+    start = time.perf_counter()
     for index, pod in enumerate(pods):
-        yield (begin + index / rate if rate else 0.0), pod
+        yield (start + index / rate if rate else 0.0), pod
 
 
 async def _create(session: aiohttp.ClientSession, url: str, pod: Json, due: float) -> CreateResult:

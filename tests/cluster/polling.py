@@ -8,32 +8,32 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
-EVERY = 0.05
+POLL_SECONDS = 0.05
 """Seconds between two polls."""
 
 
-def eventually(ask: Callable[[], T], *, until: Callable[[T], object] = bool, within: float = 30) -> T:
+def eventually(get_result: Callable[[], T], *, until: Callable[[T], object] = bool, within: float = 30) -> T:
     """Return the first result that satisfies `until`.
 
     Args:
-        ask: The question. An OSError (nobody there) or LookupError (not there yet) is an answer that does not satisfy.
-        until: What must hold of the answer; unless given, that it is not empty.
-        within: Seconds from now on by which it must hold. A question that takes long is no lateness: it is failed by
-            an answer to a question that was asked after that.
+        get_result: Called repeatedly. An OSError (no connection) or LookupError (not there yet) counts as unsatisfied.
+        until: The condition on the result; by default, that it is not empty.
+        within: Seconds until the deadline. A slow call is not a failure: only a call that started after the deadline
+            fails.
 
     Raises:
-        AssertionError: no answer did in time; it has the last one.
+        AssertionError: no result satisfied `until` in time; the message has the last one.
     """
     deadline = time.monotonic() + within
     while True:
         last: object
-        asked = time.monotonic()
+        started = time.monotonic()
         try:
-            last = answer = ask()
-            if until(answer):
-                return answer
+            last = result = get_result()
+            if until(result):
+                return result
         except (OSError, LookupError) as error:
             last = error
-        if asked > deadline:
-            raise AssertionError(f"not so within {within} s; the last answer: {last!r}")
-        time.sleep(EVERY)
+        if started > deadline:
+            raise AssertionError(f"condition not met within {within} s; last result: {last!r}")
+        time.sleep(POLL_SECONDS)

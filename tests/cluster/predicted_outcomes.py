@@ -26,11 +26,11 @@ class PredictedOutcome(NamedTuple):
     """One possible outcome of creating a pod.
 
     Attributes:
-        status: 201 taken, 400 cannot be read, 403 LimitRanger or a quota refuses it, 422 the API's rules do.
-        words: What may be said: one message for each LimitRange or quota that refuses it, as its sentences.
+        status: 201 accepted, 400 cannot be parsed, 403 rejected by LimitRanger or a quota, 422 invalid.
+        messages: The possible messages, one for each LimitRange or quota that rejects the pod, as sentences.
         resources: Limits and requests of every container, in order.
-        seen: The same of the pod that a webhook is shown.
-        note: What LimitRanger leaves on it.
+        reviewed_resources: The same for the pod that a webhook reviews.
+        annotation: The annotation that LimitRanger adds.
     """
 
     status: int
@@ -70,22 +70,26 @@ def _predict_outcome(
     data: Json, order: Sequence[ParsedLimitRange], quotas: Sequence[ResourceQuota]
 ) -> PredictedOutcome:
     pod = parse_pod(data)
-    judged = predict_admission(pod, order)
-    if judged.invalid:
+    prediction = predict_admission(pod, order)
+    if prediction.invalid:
         return PredictedOutcome(422)
-    if judged.refusals:
-        names = dict.fromkeys(refusal.limit_range for refusal in judged.refusals)
-        return PredictedOutcome(403, tuple(tuple(_messages_of(judged.refusals, name)) for name in names))
-    refused = predict_quota_refusals(pod, judged.amounts, quotas)
-    if refused:
-        # A form that a quota does not take is told before any ceiling is looked at.
-        formal = [refusal for refusal in refused if not refusal.excesses]
-        return PredictedOutcome(403, tuple((refusal.message,) for refusal in formal or refused))
-    seen = default_pod_data(data, NamespaceLimitRanges(order))
-    note = seen["metadata"].get("annotations", {}).get(LIMIT_RANGER_ANNOTATION)
-    # What is read back has the API's own defaults put in once more.
+    if prediction.refusals:
+        names = dict.fromkeys(refusal.limit_range for refusal in prediction.refusals)
+        return PredictedOutcome(403, tuple(tuple(_messages_of(prediction.refusals, name)) for name in names))
+    quota_refusals = predict_quota_refusals(pod, prediction.amounts, quotas)
+    if quota_refusals:
+        # Missing amounts are reported before any limit is compared.
+        missing_amounts = [refusal for refusal in quota_refusals if not refusal.excesses]
+        return PredictedOutcome(403, tuple((refusal.message,) for refusal in missing_amounts or quota_refusals))
+    reviewed = default_pod_data(data, NamespaceLimitRanges(order))
+    annotation = reviewed["metadata"].get("annotations", {}).get(LIMIT_RANGER_ANNOTATION)
+    # The stored pod has the API's own request defaults applied once more.
     return PredictedOutcome(
-        201, (), format_resources(apply_request_defaults(judged.amounts)), format_resources(_stored_amounts(seen)), note
+        201,
+        (),
+        format_resources(apply_request_defaults(prediction.amounts)),
+        format_resources(_stored_amounts(reviewed)),
+        annotation,
     )
 
 
@@ -93,10 +97,10 @@ def _stored_amounts(data: Json) -> PodAmounts:
     return apply_request_defaults(read_pod_amounts(parse_pod(data), {}, {}))
 
 
-def format_resources(holders: PodAmounts) -> tuple[Any, ...]:
-    """Limits and requests of every container, and of the pod as a whole, as the API server writes them."""
-    each = [*holders.all_containers, *([holders.pod_level] if holders.pod_level else [])]
-    return tuple((_format_amounts(holder.limits), _format_amounts(holder.requests)) for holder in each)
+def format_resources(amounts: PodAmounts) -> tuple[Any, ...]:
+    """Return limits and requests of every container, and of the pod as a whole, as the API server writes them."""
+    each = [*amounts.all_containers, *([amounts.pod_level] if amounts.pod_level else [])]
+    return tuple((_format_amounts(item.limits), _format_amounts(item.requests)) for item in each)
 
 
 def answered_resources(answer: ApiAnswer) -> tuple[Any, ...]:
@@ -118,23 +122,23 @@ def matches_answer(outcome: PredictedOutcome, answer: ApiAnswer) -> bool:
     if outcome.status != answer.status:
         return False
     if answer.status == 403:
-        said = answer.body["message"].partition(" is forbidden: ")[2]
-        return any(_same_message(parts, said) for parts in outcome.messages)
+        message = answer.body["message"].partition(" is forbidden: ")[2]
+        return any(_same_message(sentences, message) for sentences in outcome.messages)
     if answer.status != 201:
         return True
-    notes = answer.body["metadata"].get("annotations", {})
+    annotations = answer.body["metadata"].get("annotations", {})
     return outcome.resources == outcome.reviewed_resources == answered_resources(
         answer
-    ) and outcome.annotation == notes.get(LIMIT_RANGER_ANNOTATION)
+    ) and outcome.annotation == annotations.get(LIMIT_RANGER_ANNOTATION)
 
 
-def _same_message(parts: tuple[str, ...], said: str) -> bool:
-    """Return whether a message holds the same sentences, each once; the API server iterates a map, so in any order."""
-    if len(parts) == 1:
-        return said == parts[0]
-    rest = said.removeprefix("[").removesuffix("]")
-    for part in sorted(parts, key=len, reverse=True):
-        if part not in rest:
+def _same_message(sentences: tuple[str, ...], message: str) -> bool:
+    """Return whether a message contains exactly these sentences, in any order: the API server iterates over a map."""
+    if len(sentences) == 1:
+        return message == sentences[0]
+    rest = message.removeprefix("[").removesuffix("]")
+    for sentence in sorted(sentences, key=len, reverse=True):
+        if sentence not in rest:
             return False
-        rest = rest.replace(part, "", 1)
-    return rest == ", " * (len(parts) - 1) and said.startswith("[") and said.endswith("]")
+        rest = rest.replace(sentence, "", 1)
+    return rest == ", " * (len(sentences) - 1) and message.startswith("[") and message.endswith("]")

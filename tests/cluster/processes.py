@@ -17,27 +17,27 @@ from tests.cluster.polling import eventually
 SUPERVISOR = Path(__file__).with_name("supervisor.py")
 
 START_SECONDS = 180
-"""An API server is ready in five, and in more than sixty on cores that ten others want too."""
+"""An API server starts in 5 s on an idle machine, and in more than 60 s on a busy one."""
 
 PORTS = range(20_000, 32_000)
-"""Below those that a system gives to outgoing connections, so that a stopped program gets its port back."""
+"""Below the ports of outgoing connections, so that a restarted program gets its port again."""
 
-LEFT = set(PORTS)
-"""Those that were not given out yet."""
+UNUSED_PORTS = set(PORTS)
+"""Ports that have not been returned yet."""
 
-CHANCE = random.SystemRandom()
-"""Not that of `random`, which property tests reseed: it would return the same ports again."""
+SYSTEM_RANDOM = random.SystemRandom()
+"""Independent of `random`, which property tests reseed: that would return the same ports again."""
 
 
 def free_port() -> int:
     """Return a TCP port of 127.0.0.1 that is free and has not been returned before."""
-    for port in CHANCE.sample(sorted(LEFT), 100):
+    for port in SYSTEM_RANDOM.sample(sorted(UNUSED_PORTS), 100):
         with socket.socket() as probe:
             try:
                 probe.bind(("127.0.0.1", port))
             except OSError:
                 continue
-            LEFT.discard(port)
+            UNUSED_PORTS.discard(port)
             return port
     raise OSError("no free port")
 
@@ -46,10 +46,10 @@ class Process:
     """One program under its supervisor, which ends it when it is stopped or garbage-collected, or when we are killed.
 
     Args:
-        name: What messages call it.
+        name: Its name in messages.
         command: Program and arguments.
-        log: Where its output goes; appended to.
-        ready: True once it serves; asked until then by `start`. May raise OSError while it does not.
+        log: The file that its output is appended to.
+        ready: Returns true once it serves; polled by `start`. May raise OSError before that.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class Process:
 
     @property
     def cpu_seconds(self) -> float:
-        """CPU time that it has used so far. On Linux."""
+        """Return the CPU time that it has used so far. Linux only."""
         assert self._supervisor is not None
         supervisor = self._supervisor.pid
         child = Path(f"/proc/{supervisor}/task/{supervisor}/children").read_text(encoding="ascii").split()[0]
@@ -86,9 +86,9 @@ class Process:
         self.wait(within)
 
     def launch(self) -> None:
-        """Start it, and do not wait."""
-        assert not self.running, f"{self.name} runs already"
-        self._forget()
+        """Start it without waiting."""
+        assert not self.running, f"{self.name} is already running"
+        self._close()
         with self.log.open("ab") as log:
             self._supervisor = subprocess.Popen(
                 [sys.executable, "-I", "-S", str(SUPERVISOR), *self.command],
@@ -105,7 +105,7 @@ class Process:
             eventually(lambda: not self.running or self._ready(), within=within)
             assert self.running, "it ended"
         except AssertionError as error:
-            self._forget()
+            self._close()
             raise AssertionError(f"{self.name} is not ready: {error}\n{self.tail()}") from None
 
     def send(self, number: signal.Signals) -> None:
@@ -115,24 +115,24 @@ class Process:
         self._supervisor.stdin.write(b"%d\n" % number)
 
     def stop(self, within: float = 90) -> None:
-        """End it in order (SIGTERM), and wait until it has gone and its port is free."""
-        self._end(signal.SIGTERM, within)
+        """Stop it gracefully (SIGTERM), and wait until it has exited and its port is free."""
+        self._stop_with(signal.SIGTERM, within)
 
     def kill(self) -> None:
-        """Kill it (SIGKILL), and wait until it has ended."""
-        self._end(signal.SIGKILL, 30)
+        """Kill it (SIGKILL), and wait until it has exited."""
+        self._stop_with(signal.SIGKILL, 30)
 
     def restart(self) -> None:
-        """End it in order and start it again with the same data on the same port."""
+        """Stop it gracefully, and start it again with the same data on the same port."""
         self.stop()
         self.start()
 
     def tail(self, lines: int = 15) -> str:
-        """The end of its log, and where the whole is."""
+        """Return the end of its log, and the path of the log."""
         text = self.log.read_text(encoding="utf-8", errors="replace") if self.log.exists() else ""
         return "\n".join([*text.splitlines()[-lines:], f"(all of it: {self.log})"])
 
-    def _end(self, number: signal.Signals, within: float) -> None:
+    def _stop_with(self, number: signal.Signals, within: float) -> None:
         if self._supervisor is None:
             return
         try:
@@ -140,10 +140,10 @@ class Process:
                 self.send(number)
             self._supervisor.wait(within)
         finally:
-            self._forget()
+            self._close()
 
-    def _forget(self) -> None:
-        """Close our end: the supervisor kills what is left, and ends."""
+    def _close(self) -> None:
+        """Close the pipe: the supervisor then kills what is left, and exits."""
         if self._supervisor is not None:
             assert self._supervisor.stdin is not None
             self._supervisor.stdin.close()

@@ -15,18 +15,18 @@ from tests.controlplane.build import prometheus_program
 from tests.usage.prometheus import Prometheus
 from webhook.well_known import SYSTEM_NAMESPACE
 
-OFTEN = "1s"
-"""How often is scraped and evaluated: what monitors and rules say is too seldom for a test."""
+INTERVAL = "1s"
+"""Scrape and evaluation interval: those of monitors and rules are too long for a test."""
 
 
 @contextmanager
 def scrape_service(plane: Plane, monitoring: Sequence[Json], service: Json, port: int) -> Iterator[Prometheus]:
-    """Inside, a Prometheus scrapes a Service at a port of this machine as the monitor says, and follows the rules.
+    """Run a Prometheus for the block that scrapes a local port as the monitor says, and evaluates the rules.
 
     Args:
         monitoring: A ServiceMonitor and a PrometheusRule.
-        service: A Service that the monitor selects, as its manifest is.
-        port: Where the one replica listens.
+        service: The manifest of a Service that the monitor selects.
+        port: The port of the only replica.
     """
     folder = plane.folder / "prometheus"
     folder.mkdir()
@@ -35,12 +35,12 @@ def scrape_service(plane: Plane, monitoring: Sequence[Json], service: Json, port
     assert _selects(monitor, service)
     jobs = [_job(plane, endpoint, service, port, folder) for endpoint in monitor["endpoints"]]
     config = {
-        "global": {"evaluation_interval": OFTEN},
+        "global": {"evaluation_interval": INTERVAL},
         "rule_files": [str(folder / "rules.yaml")],
         "scrape_configs": jobs,
     }
-    with Prometheus(prometheus_program(), folder, config) as running:
-        yield running
+    with Prometheus(prometheus_program(), folder, config) as prometheus:
+        yield prometheus
 
 
 def _of_kind(objects: Sequence[Json], kind: str) -> Json:
@@ -51,8 +51,8 @@ def _of_kind(objects: Sequence[Json], kind: str) -> Json:
 def _selects(monitor: Json, service: Json) -> bool:
     labels = service["metadata"].get("labels", {})
     ports = {port["name"] for port in service["spec"]["ports"]}
-    chosen = monitor["selector"]["matchLabels"].items() <= labels.items()
-    return chosen and {endpoint["port"] for endpoint in monitor["endpoints"]} <= ports
+    selected = monitor["selector"]["matchLabels"].items() <= labels.items()
+    return selected and {endpoint["port"] for endpoint in monitor["endpoints"]} <= ports
 
 
 def _job(plane: Plane, endpoint: Json, service: Json, port: int, folder: Path) -> dict[str, Any]:
@@ -63,8 +63,8 @@ def _job(plane: Plane, endpoint: Json, service: Json, port: int, folder: Path) -
         "job_name": service["metadata"]["name"],
         "scheme": endpoint["scheme"],
         "metrics_path": endpoint["path"],
-        "scrape_interval": OFTEN,
-        "scrape_timeout": OFTEN,
+        "scrape_interval": INTERVAL,
+        "scrape_timeout": INTERVAL,
         "tls_config": {"ca_file": str(folder / "ca.crt"), "server_name": endpoint["tlsConfig"]["serverName"]},
         "static_configs": [{"targets": [f"127.0.0.1:{port}"]}],
     }

@@ -11,31 +11,36 @@ CHUNK = 65536
 
 
 class TcpProxy:
-    """Where connections go.
+    """Forwards connections to backends in turn.
 
     Attributes:
-        backends: Ports of this machine; may be changed while it runs.
+        backends: Local ports; may be changed while it runs.
     """
 
     def __init__(self, backends: list[int]) -> None:
         self.backends = backends
-        self._taken = 0
+        self._accepted = 0
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """One connection, to its end."""
-        self._taken += 1
+        """Forward one connection until it ends."""
+        self._accepted += 1
         backends = self.backends
         with closing(writer):
             try:
-                there, away = await asyncio.open_connection("127.0.0.1", backends[self._taken % len(backends)])
+                backend_reader, backend_writer = await asyncio.open_connection(
+                    "127.0.0.1", backends[self._accepted % len(backends)]
+                )
             except OSError:
                 return
-            with closing(away):
-                ways = [asyncio.create_task(_pump(reader, away)), asyncio.create_task(_pump(there, writer))]
-                await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
-                for way in ways:
-                    way.cancel()
-                await asyncio.gather(*ways, return_exceptions=True)
+            with closing(backend_writer):
+                pumps = [
+                    asyncio.create_task(_pump(reader, backend_writer)),
+                    asyncio.create_task(_pump(backend_reader, writer)),
+                ]
+                await asyncio.wait(pumps, return_when=asyncio.FIRST_COMPLETED)
+                for pump in pumps:
+                    pump.cancel()
+                await asyncio.gather(*pumps, return_exceptions=True)
 
 
 async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -47,7 +52,7 @@ async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
 
 @contextmanager
 def serve_proxy(port: int, backends: list[int]) -> Iterator[TcpProxy]:
-    """Inside, a proxy listens on a port of this machine."""
+    """Serve a proxy on a local port for the block."""
     proxy, loop = TcpProxy(backends), asyncio.new_event_loop()
     server = loop.run_until_complete(_listen(proxy, port))
     thread = threading.Thread(target=loop.run_forever, daemon=True)
@@ -56,7 +61,7 @@ def serve_proxy(port: int, backends: list[int]) -> Iterator[TcpProxy]:
         yield proxy
     finally:
         loop.call_soon_threadsafe(server.close)
-        asyncio.run_coroutine_threadsafe(_end_all(), loop).result(10)
+        asyncio.run_coroutine_threadsafe(_cancel_other_tasks(), loop).result(10)
         loop.call_soon_threadsafe(loop.stop)
         thread.join(10)
         loop.close()
@@ -66,7 +71,7 @@ async def _listen(proxy: TcpProxy, port: int) -> asyncio.Server:
     return await asyncio.start_server(proxy.serve, "127.0.0.1", port)
 
 
-async def _end_all() -> None:
+async def _cancel_other_tasks() -> None:
     others = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
     for task in others:
         task.cancel()

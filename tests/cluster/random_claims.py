@@ -35,25 +35,25 @@ KEYS = (
 API = "/apis/resource.k8s.io/v1"
 
 
-async def create_device_classes(asking: DryRunClient, namespace: str) -> None:
+async def create_device_classes(client: DryRunClient, namespace: str) -> None:
     """Create the classes, and wait until quotas charge the extended resource name of the last one."""
     for name, extended in CLASSES.items():
         spec = {"extendedResourceName": extended} if extended else {}
-        await asking.send("POST", f"{API}/deviceclasses", {"metadata": {"name": name}, "spec": spec})
+        await client.send("POST", f"{API}/deviceclasses", {"metadata": {"name": name}, "spec": spec})
     last = list(CLASSES)[-1]
     key = f"requests.{CLASSES[last]}" if CHARGES_EXTENDED else f"{last}.deviceclass.resource.k8s.io/devices"
-    quota = {"metadata": {"name": "known"}, "spec": {"hard": {key: "0"}}}
-    await asking.create(f"/api/v1/namespaces/{namespace}/resourcequotas", quota)
+    quota = {"metadata": {"name": "class-known"}, "spec": {"hard": {key: "0"}}}
+    await client.create(f"/api/v1/namespaces/{namespace}/resourcequotas", quota)
     probe = [{"metadata": {"name": "probe"}, "spec": claim_spec([{"exactly": {"deviceClassName": last}}])}]
     async with asyncio.timeout(TIMEOUT_SECONDS):
-        while (await dry_run_claims(asking, namespace, probe))[0].status != 403:
+        while (await dry_run_claims(client, namespace, probe))[0].status != 403:
             await asyncio.sleep(0.05)
 
 
-async def dry_run_claims(asking: DryRunClient, namespace: str, claims: Sequence[Json]) -> list[ApiAnswer]:
+async def dry_run_claims(client: DryRunClient, namespace: str, claims: Sequence[Json]) -> list[ApiAnswer]:
     """Return the API server's dry-run answer for each claim."""
     path = f"{API}/namespaces/{namespace}/resourceclaims"
-    return await asyncio.gather(*(asking.send("POST", path, claim, dryRun="All") for claim in claims))
+    return await asyncio.gather(*(client.send("POST", path, claim, dryRun="All") for claim in claims))
 
 
 def random_quota(random: Random, name: str) -> Json:
@@ -84,21 +84,21 @@ def _request(random: Random) -> Json:
 
 
 def _devices(random: Random) -> Json:
-    asked: Json = {"deviceClassName": random.choice(NAMES)}
+    request: Json = {"deviceClassName": random.choice(NAMES)}
     kind = random.random()
     if kind < 0.2:
-        asked["allocationMode"] = "All"
+        request["allocationMode"] = "All"
     elif kind < 0.8:
-        asked["count"] = random.choice((1, 2, 3, 40))
-    return asked
+        request["count"] = random.choice((1, 2, 3, 40))
+    return request
 
 
 def describe_difference(data: Json, quotas: Sequence[Json], answer: ApiAnswer) -> str:
     """Describe how our answer for a claim differs from the API server's; "" if it does not."""
     charged = claim_charge(msgspec.convert(data["spec"], ClaimSpec), CLASSES)
     ours = [refusal.message for refusal in predict_claim_refusals(charged, parse_quotas(quotas), CLASSES)]
-    said = answer.body["message"].partition(" is forbidden: ")[2] if answer.status == 403 else ""
-    if answer.status in (201, 403) and (said in ours if said else not ours):
+    message = answer.body["message"].partition(" is forbidden: ")[2] if answer.status == 403 else ""
+    if answer.status in (201, 403) and (message in ours if message else not ours):
         return ""
     stored = [(one["spec"], one["status"]) for one in quotas]
     return f"\n{stored}\n{data['spec']}\nAPI server: {answer.status} {answer.body.get('message')}\nours: {ours}\n"

@@ -1,4 +1,4 @@
-"""Random namespaces and random pods: LimitRanges, and amounts in every notation that people write."""
+"""Random namespaces and random pods: LimitRanges, and amounts in every notation in use."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ RATIOS = ("1", "1", "2", "2.5", "1500m", "4", "10")
 
 
 def amount(random: Random, resource: str) -> str:
-    """An amount of a resource; now and then an odd one."""
+    """Return an amount of a resource, rarely an unusual or invalid one."""
     if random.random() < 0.004:
         return random.choice(ODD)
     if resource == "cpu":
@@ -30,13 +30,13 @@ def amount(random: Random, resource: str) -> str:
 
 
 def resource_names(random: Random) -> list[str]:
-    """A few resources."""
+    """Return the names of a few resources."""
     names = ("cpu", "cpu", "memory", "memory", "ephemeral-storage", *GPUS, "nvidia.com/gpu", "nvidia.com/gpu")
     return list(dict.fromkeys(random.choices(names, k=random.choice((0, 1, 1, 2, 2, 3)))))
 
 
 def limit_range(random: Random, name: str) -> Json:
-    """A LimitRange that an API server may or may not take."""
+    """Return a LimitRange that an API server may or may not accept."""
     types = random.sample(("Container", "Container", "Pod", "PersistentVolumeClaim"), k=random.randint(1, 3))
     items = [_item(random, kind) for kind in dict.fromkeys(types)]
     return {"metadata": {"name": name}, "spec": {"limits": items}}
@@ -55,42 +55,44 @@ def _item(random: Random, kind: str) -> Json:
 
 
 def pod(random: Random, name: str) -> Json:
-    """A pod that an API server may or may not take."""
-    rich = random.random()
+    """Return a pod that an API server may or may not accept."""
+    resource_probability = random.random()
     spec: Json = {
-        "containers": [_container(random, f"c{i}", rich) for i in range(random.choice((1, 1, 1, 2, 2, 3, 6)))]
+        "containers": [
+            _container(random, f"c{i}", resource_probability) for i in range(random.choice((1, 1, 1, 2, 2, 3, 6)))
+        ]
     }
     if random.random() < 0.35:
         count = random.choice((1, 1, 2, 3))
-        spec["initContainers"] = [_init_container(random, f"i{i}", rich) for i in range(count)]
+        spec["initContainers"] = [_init_container(random, f"i{i}", resource_probability) for i in range(count)]
     if random.random() < 0.12:
         spec["resources"] = resources(random, ["cpu", "memory", "hugepages-2Mi"][: random.randint(1, 3)])
     return {"metadata": {"name": name}, "spec": spec}
 
 
-def _container(random: Random, name: str, rich: float) -> Json:
+def _container(random: Random, name: str, resource_probability: float) -> Json:
     container: Json = {"name": name, "image": "example.com/app:1"}
-    if random.random() < 0.3 + 0.7 * rich:
+    if random.random() < 0.3 + 0.7 * resource_probability:
         container["resources"] = resources(random, resource_names(random))
     return container
 
 
-def _init_container(random: Random, name: str, rich: float) -> Json:
-    container = _container(random, name, rich)
+def _init_container(random: Random, name: str, resource_probability: float) -> Json:
+    container = _container(random, name, resource_probability)
     return container | {"restartPolicy": "Always"} if random.random() < 0.4 else container
 
 
 def resources(random: Random, names: list[str]) -> Json:
-    """Limits and requests that mostly agree with each other."""
+    """Return limits and requests that are mostly consistent."""
     limits: Json = {}
     requests: Json = {}
     for name in names:
-        kind, most = random.random(), amount(random, name)
+        kind, limit = random.random(), amount(random, name)
         if kind < 0.75 or name not in ("cpu", "memory", "ephemeral-storage"):
-            limits[name] = most
+            limits[name] = limit
         if kind > 0.5:
-            loose = name in ("cpu", "memory", "ephemeral-storage") or random.random() < 0.04
-            requests[name] = amount(random, name) if loose else most
+            independent = name in ("cpu", "memory", "ephemeral-storage") or random.random() < 0.04
+            requests[name] = amount(random, name) if independent else limit
     return {side: amounts for side, amounts in (("limits", limits), ("requests", requests)) if amounts}
 
 
@@ -105,9 +107,9 @@ PRIORITIES = ("low", "high")
 
 
 def quota(random: Random, name: str) -> Json:
-    """A ResourceQuota that an API server may or may not take."""
+    """Return a ResourceQuota that an API server may or may not accept."""
     keys = list(dict.fromkeys(random.choices(KEYS, k=random.choice((1, 1, 2, 3, 4)))))
-    spec: Json = {"hard": {key: _ceiling(random, key) for key in keys}}
+    spec: Json = {"hard": {key: _hard_limit(random, key) for key in keys}}
     if random.random() < 0.35:
         spec["scopes"] = random.sample(SCOPES, k=random.choice((1, 1, 2)))
     if random.random() < 0.2:
@@ -122,20 +124,20 @@ def _expression(random: Random) -> Json:
     return {"scopeName": random.choice(SCOPES), "operator": operator}
 
 
-def _ceiling(random: Random, key: str) -> str:
+def _hard_limit(random: Random, key: str) -> str:
     if key in ("pods", "count/pods", "count/configmaps"):
         return random.choice(("1", "2", "10"))
-    bare = key.removeprefix("requests.").removeprefix("limits.")
-    return random.choice(("0", "1", "2", "4", "8", "10")) if bare in GPUS else amount(random, bare)
+    resource = key.removeprefix("requests.").removeprefix("limits.")
+    return random.choice(("0", "1", "2", "4", "8", "10")) if resource in GPUS else amount(random, resource)
 
 
 def usage(random: Random, hard: Json) -> Json:
-    """What a quota has counted: nothing, a part, all of it, or more."""
-    return {key: random.choice(("0", "0", "0", "1", "2", most)) for key, most in hard.items()}
+    """Return the usage of a quota: nothing, a part, all of it, or more."""
+    return {key: random.choice(("0", "0", "0", "1", "2", limit)) for key, limit in hard.items()}
 
 
 def with_quota_scope_fields(random: Random, pod: Json) -> Json:
-    """The pod with what the scopes of quotas look at."""
+    """Return the pod with random fields that quota scopes match."""
     spec = pod["spec"]
     if random.random() < 0.3:
         spec["activeDeadlineSeconds"] = random.choice((1, 60))
@@ -143,13 +145,13 @@ def with_quota_scope_fields(random: Random, pod: Json) -> Json:
         spec["priorityClassName"] = random.choice(PRIORITIES)
     if random.random() < 0.2:
         term: Json = {"topologyKey": "zone", "labelSelector": {}}
-        far: Json = random.choice(({"namespaces": ["other"]}, {"namespaceSelector": {}}, {}))
-        wished = [{"weight": 1, "podAffinityTerm": term | far}]
+        namespaces: Json = random.choice(({"namespaces": ["other"]}, {"namespaceSelector": {}}, {}))
+        preferred = [{"weight": 1, "podAffinityTerm": term | namespaces}]
         kind = random.choice(("podAffinity", "podAntiAffinity"))
-        wish = random.random() < 0.5
+        is_preferred = random.random() < 0.5
         spec["affinity"] = {
-            kind: {"preferredDuringSchedulingIgnoredDuringExecution": wished}
-            if wish
-            else {"requiredDuringSchedulingIgnoredDuringExecution": [term | far]}
+            kind: {"preferredDuringSchedulingIgnoredDuringExecution": preferred}
+            if is_preferred
+            else {"requiredDuringSchedulingIgnoredDuringExecution": [term | namespaces]}
         }
     return pod

@@ -25,9 +25,9 @@ class RecordingWebhook:
     """A webhook server and the requests it received.
 
     Attributes:
-        reviews: Requests of AdmissionReviews, each with the path it came by.
-        url: Where it listens.
-        bundle: The caBundle to trust it by.
+        reviews: Requests of AdmissionReviews, each with its path.
+        url: Its URL.
+        bundle: The caBundle that signed its certificate.
     """
 
     def __init__(self, port: int, pair: SelfSignedPair) -> None:
@@ -113,7 +113,7 @@ def register_recording_webhook(plane: Any, namespace: str) -> Iterator[Recording
     """Register our configurations for one namespace, with a recording webhook as their server."""
     pod = make_pod("probe").gpus(1).namespace(namespace).build()
 
-    def is_asked() -> bool:
+    def is_called() -> bool:
         plane.api.create(f"/api/v1/namespaces/{namespace}/pods", pod, dryRun="All")
         return recorder.paths_called_for("probe") >= {"mutate", "validate"}
 
@@ -122,7 +122,7 @@ def register_recording_webhook(plane: Any, namespace: str) -> Iterator[Recording
         serve_recording_webhook() as recorder,
         apply_admission_objects(plane, [recorder.redirect(one) for one in webhook_configurations()]),
     ):
-        eventually(is_asked)
+        eventually(is_called)
         yield recorder
 
 

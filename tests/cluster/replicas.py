@@ -13,7 +13,7 @@ from tests.cluster.proxy import TcpProxy, serve_proxy
 
 
 class Replicas:
-    """Servers behind a proxy, in the order they were started in."""
+    """Servers behind a proxy, in start order."""
 
     def __init__(self, site: Installation, proxy: TcpProxy) -> None:
         self._site, self._proxy = site, proxy
@@ -21,7 +21,7 @@ class Replicas:
         self.all: list[Process] = []
 
     def add(self) -> None:
-        """Start one; connections go there once it is ready."""
+        """Start a server; the proxy uses it once it is ready."""
         port = free_port()
         server = self._site.start_server(f"replica-{len(self.all)}", port, "--drain-seconds=2")
         self.all.append(server)
@@ -30,7 +30,7 @@ class Replicas:
         self._proxy.backends = [port for port, _ in self.running]
 
     def remove_oldest(self) -> None:
-        """Stop the oldest one. Like an endpoint, it leaves the proxy when it is no longer ready, and not before."""
+        """Stop the oldest server. Like an endpoint, it is removed from the proxy once it is no longer ready."""
         port, server = self.running.pop(0)
         server.send(signal.SIGTERM)
         eventually(lambda: not serves(port))
@@ -51,14 +51,14 @@ def two_replicas(site: Installation) -> Iterator[Replicas]:
     """Replace the one server by two within the block."""
     site.replica.stop()
     with serve_proxy(site.port, []) as proxy:
-        found = Replicas(site, proxy)
+        replicas = Replicas(site, proxy)
         try:
-            found.add()
-            found.add()
+            replicas.add()
+            replicas.add()
             eventually(site.webhooks_answer)
-            yield found
+            yield replicas
         finally:
-            for server in found.all:
+            for server in replicas.all:
                 server.kill()
     site.replica.start()
     eventually(site.webhooks_answer)

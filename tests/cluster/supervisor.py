@@ -2,8 +2,8 @@
 
     python -I -S supervisor.py PROGRAM ARGUMENT...
 
-The asker holds the other end of standard input. Each line of it is the number of a signal to send; its end means that
-that process has ended, and kills the program and all that it started. Needs only the standard library.
+The parent process holds the other end of standard input. Each line is the number of a signal to send. End of file means
+that the parent has ended: the program and everything it started are killed. Needs only the standard library.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ POLL_SECONDS = 0.2
 
 
 def main() -> int:
-    asker = os.getppid()
+    parent = os.getppid()
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, lambda *_: sys.exit(1))
     child = subprocess.Popen(sys.argv[1:], stdin=subprocess.DEVNULL, start_new_session=True)
     try:
-        while child.poll() is None and os.getppid() == asker and forward_signals(child.pid):
+        while child.poll() is None and os.getppid() == parent and forward_signals(child.pid):
             pass
     finally:
         signal_group(child.pid, signal.SIGKILL)
@@ -36,14 +36,14 @@ def forward_signals(group: int) -> bool:
     """Wait briefly for signal numbers, and forward them; False at the end of input."""
     if not select.select([0], [], [], POLL_SECONDS)[0]:
         return True
-    orders = os.read(0, 1024).split()
-    for order in orders:
-        signal_group(group, int(order))
-    return bool(orders)
+    numbers = os.read(0, 1024).split()
+    for number in numbers:
+        signal_group(group, int(number))
+    return bool(numbers)
 
 
 def signal_group(group: int, number: int) -> None:
-    """Send a signal to all of a group that is left."""
+    """Send a signal to the remaining processes of a group."""
     try:
         os.killpg(group, number)
     except ProcessLookupError:

@@ -48,8 +48,8 @@ def test_a_pod_runs_and_the_next_one_exceeds_the_quota(plane: Plane, nodes: list
 
 
 def test_check_reports_what_a_dry_run_pod_lacks(plane: Plane, nodes: list[str], namespace: str) -> None:
-    nobody_has_it = "whether the scheduler ignores it cannot be read from any API"
-    ran = eventually(lambda: check(plane, namespace), until=lambda said: nobody_has_it in said.stdout)
+    unknown = "whether the scheduler ignores it cannot be read from any API"
+    ran = eventually(lambda: check(plane, namespace), until=lambda result: unknown in result.stdout)
     assert ran.exit_code == 1
     assert f"a dry-run pod with one GPU in {namespace} does not get it" in ran.stdout
     assert not plane.api.get(f"/api/v1/namespaces/{namespace}/pods")["items"]

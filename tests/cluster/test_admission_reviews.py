@@ -15,7 +15,7 @@ from tests.cluster.plane import Plane
 from tests.cluster.polling import eventually
 from tests.cluster.recording_webhook import RecordingWebhook, register_recording_webhook
 
-SPACE = "arriving"
+NAMESPACE = "arriving"
 SHM = {"name": "shm", "mountPath": "/dev/shm"}
 MAIN: Json = {
     "name": "main",
@@ -55,13 +55,13 @@ TEMPLATE: Json = {"metadata": {"labels": {"app": "train"}, "annotations": {"note
 DEPLOYMENT: Json = {
     "apiVersion": "apps/v1",
     "kind": "Deployment",
-    "metadata": {"name": "serve", "namespace": SPACE},
+    "metadata": {"name": "serve", "namespace": NAMESPACE},
     "spec": {"replicas": 1, "selector": {"matchLabels": {"app": "train"}}, "template": TEMPLATE},
 }
 JOB: Json = {
     "apiVersion": "batch/v1",
     "kind": "Job",
-    "metadata": {"name": "train", "namespace": SPACE},
+    "metadata": {"name": "train", "namespace": NAMESPACE},
     "spec": {
         "completionMode": "Indexed",
         "completions": 1,
@@ -73,16 +73,16 @@ JOB: Json = {
 @pytest.fixture(scope="module")
 def recorder(plane: Plane) -> Iterator[RecordingWebhook]:
     """Our configurations on a real API server, calling a recorder."""
-    with register_recording_webhook(plane, SPACE) as found:
+    with register_recording_webhook(plane, NAMESPACE) as found:
         yield found
 
 
-def recorded_review(recorder: RecordingWebhook, kind: str, start: str) -> Json:
-    """What came for the first object of a kind whose name begins so."""
+def recorded_review(recorder: RecordingWebhook, kind: str, prefix: str) -> Json:
+    """Return the first reviewed object of a kind whose name starts with a prefix."""
 
     def found() -> list[Json]:
         objects = [request["object"] for _, request in recorder.reviews if request["kind"]["kind"] == kind]
-        return [one for one in objects if generate_name(one).startswith(start)]
+        return [one for one in objects if generate_name(one).startswith(prefix)]
 
     return eventually(found)[0]
 
@@ -90,11 +90,11 @@ def recorded_review(recorder: RecordingWebhook, kind: str, start: str) -> Json:
 def test_a_benchmark_review_has_the_fields_of_a_real_one(recorder: RecordingWebhook) -> None:
     real = next(one for _, one in recorder.reviews if one["kind"]["kind"] == "Pod")
 
-    ours = json.loads(review_bytes(as_stored({"metadata": {"name": "probe"}, "spec": SPEC}, SPACE)))["request"]
+    ours = json.loads(review_bytes(as_stored({"metadata": {"name": "probe"}, "spec": SPEC}, NAMESPACE)))["request"]
 
     assert ours.keys() == real.keys()
-    same = ("kind", "resource", "requestKind", "requestResource", "name", "namespace", "operation", "oldObject")
-    assert {key: ours[key] for key in same} == {key: real[key] for key in same}
+    equal_keys = ("kind", "resource", "requestKind", "requestResource", "name", "namespace", "operation", "oldObject")
+    assert {key: ours[key] for key in equal_keys} == {key: real[key] for key in equal_keys}
 
 
 def generate_name(data: Json) -> str:
@@ -108,10 +108,10 @@ def token_of(pod: Json) -> str:
 
 
 def with_our_identifiers(ours: Json, real: Json) -> Json:
-    """The real one, with our name, uid and moment for what no two have alike."""
+    """Return the real pod with the benchmark's values of the fields that differ between any two pods."""
     text = json.dumps(real)
-    for mine, its in zip(differing_fields(ours), differing_fields(real), strict=True):
-        text = text.replace(its, mine)
+    for our_text, real_text in zip(differing_fields(ours), differing_fields(real), strict=True):
+        text = text.replace(real_text, our_text)
     pod: Json = json.loads(text)
     return pod
 
@@ -130,23 +130,23 @@ def test_a_pod_of_a_workload_equals_the_benchmark_pod(plane: Plane, recorder: Re
     real = recorded_review(recorder, "Pod", generate_name(workload))
 
     pod = with_owner_reference(workload["spec"]["template"], workload)
-    ours = as_stored(indexed(pod, 0) if workload is JOB else pod, SPACE, suffix=token_of(real))
+    ours = as_stored(indexed(pod, 0) if workload is JOB else pod, NAMESPACE, suffix=token_of(real))
     assert with_our_identifiers(ours, real) == ours
 
 
 def test_a_pod_without_an_owner_equals_the_benchmark_pod(plane: Plane, recorder: RecordingWebhook) -> None:
     pod = {"metadata": {"name": "alone", "labels": {"app": "train"}}, "spec": SPEC}
-    plane.api.create(f"/api/v1/namespaces/{SPACE}/pods", {"apiVersion": "v1", "kind": "Pod", **pod})
+    plane.api.create(f"/api/v1/namespaces/{NAMESPACE}/pods", {"apiVersion": "v1", "kind": "Pod", **pod})
 
     real = recorded_review(recorder, "Pod", "alone")
 
-    ours = as_stored(pod, SPACE, suffix=token_of(real))
+    ours = as_stored(pod, NAMESPACE, suffix=token_of(real))
     assert with_our_identifiers(ours, real) == ours
 
 
 def test_a_workload_contains_the_benchmark_workload(plane: Plane, recorder: RecordingWebhook) -> None:
-    """Benchmarks leave out what a Deployment has beside its template: a little less to read than what really comes."""
-    workload = DEPLOYMENT | {"metadata": {"name": "applied", "namespace": SPACE}}
+    """Benchmarks omit what a Deployment has beside its template, so their objects are slightly smaller."""
+    workload = DEPLOYMENT | {"metadata": {"name": "applied", "namespace": NAMESPACE}}
     plane.kubectl("apply", "-f", "-", stdin=json.dumps(workload))
 
     real = recorded_review(recorder, "Deployment", "applied")
@@ -159,11 +159,11 @@ def test_a_workload_contains_the_benchmark_workload(plane: Plane, recorder: Reco
 
 
 def managed_head(data: Json) -> Json:
-    """Who is noted as having applied a workload, the moment and the fields apart."""
+    """Return the managedFields entry of a workload without its time and fields."""
     [managed] = data["metadata"]["managedFields"]
     return {key: value for key, value in managed.items() if key not in ("time", "fieldsV1")}
 
 
 def template_fields(data: Json) -> Any:
-    """What is noted of a workload's template."""
+    """Return the managed fields of a workload's template."""
     return data["metadata"]["managedFields"][0]["fieldsV1"]["f:spec"]["f:template"]

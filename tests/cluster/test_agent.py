@@ -47,7 +47,7 @@ DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 
 @pytest.fixture(scope="module")
 def kind(plane: Plane) -> None:
-    """A plane that has the kind."""
+    """Create the CRD of GPUNode if it is missing."""
     if not plane.api.exists(f"{DEFINITIONS}/gpunodes.rightslice.dev"):
         plane.api.create(DEFINITIONS, gpunode_crd())
     eventually(lambda: is_served(plane))
@@ -71,13 +71,13 @@ def node(plane: Plane, kind: None) -> Iterator[str]:
 
 
 @pytest.fixture
-def space(plane: Plane, kind: None) -> Iterator[None]:
+def system_namespace(plane: Plane, kind: None) -> Iterator[None]:
     """Our namespace, which a dry run requires."""
     with plane.namespace_called(SYSTEM_NAMESPACE):
         yield
 
 
-class Process:
+class AgentProcess:
     """A running agent."""
 
     def __init__(self, process: subprocess.Popen[str], port: int) -> None:
@@ -89,7 +89,7 @@ class Process:
 
 
 @contextmanager
-def agent(plane: Plane, node: str, socket: Path) -> Iterator[Process]:
+def agent(plane: Plane, node: str, socket: Path) -> Iterator[AgentProcess]:
     """`rightslice serve agent`, until the block ends."""
     flags = ["--node", node, "--kubeconfig", str(plane.kubeconfig), "--listen", "127.0.0.1:0", "--poll", "1"]
     command = [sys.executable, "-m", "webhook.cli", "serve", "agent", *flags, "--kubelet-socket", str(socket)]
@@ -99,8 +99,8 @@ def agent(plane: Plane, node: str, socket: Path) -> Iterator[Process]:
             assert process.stderr is not None
             line = next((line for line in process.stderr if '"serving"' in line), "")
             port = re.search(r"127\.0\.0\.1:(\d+)", line)
-            assert port is not None, "the agent did not say where it listens"
-            yield Process(process, int(port[1]))
+            assert port is not None, "the agent did not log its address"
+            yield AgentProcess(process, int(port[1]))
         finally:
             process.send_signal(signal.SIGTERM)
             process.wait(60)
@@ -119,7 +119,7 @@ async def test_the_agent_is_ready_and_reports_why_it_has_no_gpus(plane: Plane, n
     socket = tmp_path / "kubelet.sock"
     async with kubelet_on(Kubelet(), socket):
 
-        def live() -> None:
+        def run_agent() -> None:
             with agent(plane, node, socket) as process:
                 eventually(lambda: get_gpu_node(plane, node)["status"]["message"])
                 found = get_gpu_node(plane, node)
@@ -130,34 +130,34 @@ async def test_the_agent_is_ready_and_reports_why_it_has_no_gpus(plane: Plane, n
                 assert 'rightslice_agent_gpunode_writes_total{result="success"}' in process.page("/metrics")
             assert process.process.returncode == 0
 
-        await asyncio.to_thread(live)
+        await asyncio.to_thread(run_agent)
 
 
-async def test_the_agent_renews_a_lease(plane: Plane, node: str, space: None, tmp_path: Path) -> None:
+async def test_the_agent_renews_a_lease(plane: Plane, node: str, system_namespace: None, tmp_path: Path) -> None:
     socket = tmp_path / "kubelet.sock"
     path = f"/apis/coordination.k8s.io/v1/namespaces/{SYSTEM_NAMESPACE}/leases/{node}"
     async with kubelet_on(Kubelet(), socket):
 
-        def live() -> None:
+        def run_agent() -> None:
             with agent(plane, node, socket) as process:
                 eventually(lambda: plane.api.exists(path))
                 lease = plane.api.get(path)
                 assert lease["metadata"]["ownerReferences"][0]["name"] == node
-                since = datetime.now(UTC) - datetime.fromisoformat(lease["spec"]["renewTime"])
-                assert since < timedelta(minutes=1)
+                age = datetime.now(UTC) - datetime.fromisoformat(lease["spec"]["renewTime"])
+                assert age < timedelta(minutes=1)
                 eventually(lambda: "[+]Lease ok" in process.page("/readyz?verbose"))
 
-        await asyncio.to_thread(live)
+        await asyncio.to_thread(run_agent)
 
 
-async def test_a_lease_is_created_again_with_a_new_node(plane: Plane, node: str, space: None) -> None:
+async def test_a_lease_is_created_again_with_a_new_node(plane: Plane, node: str, system_namespace: None) -> None:
     path = f"/apis/coordination.k8s.io/v1/namespaces/{SYSTEM_NAMESPACE}/leases/{node}"
     async with await KubeClient.connect(str(plane.kubeconfig)) as api:
         heartbeat = AgentLease(api, node, partial(next, count(0.0, 3600.0)), lambda: datetime.now(UTC), Random(1))
         await heartbeat.renew()
         remove_nodes(plane, [node])
         add_nodes(plane, [make_node(node, {}, cpu=8)])
-        eventually(lambda: not plane.api.exists(path), within=120)  # the garbage collector's work
+        eventually(lambda: not plane.api.exists(path), within=120)  # by the garbage collector
         await heartbeat.renew()
 
     owner = plane.api.get(path)["metadata"]["ownerReferences"][0]
@@ -185,7 +185,7 @@ def test_an_invalid_status_is_rejected(plane: Plane, node: str) -> None:
         plane.api.patch(f"{GPUNODES}/{node}/status", {"status": {"gpus": [{"index": "none"}]}}, "merge")
 
 
-def test_the_agent_manifests_are_accepted_without_warnings(plane: Plane, space: None) -> None:
+def test_the_agent_manifests_are_accepted_without_warnings(plane: Plane, system_namespace: None) -> None:
     folder = str(ROOT / "manifests" / "agent")
 
     done = plane.kubectl("apply", "--server-side", "--dry-run=server", "-k", folder)
@@ -195,7 +195,7 @@ def test_the_agent_manifests_are_accepted_without_warnings(plane: Plane, space: 
 
 
 def as_agent(plane: Plane, folder: Path, node: str) -> str:
-    """A kubeconfig by which an admin acts as the agent of a node. kubectl has flags for all of it from 1.35 on only."""
+    """Return the flag for a kubeconfig that impersonates a node's agent. kubectl has all flags for this since 1.35."""
     config = json.loads(plane.kubeconfig.read_text(encoding="utf-8"))
     config["users"][0]["user"] |= {
         "as": "system:serviceaccount:rightslice-system:rightslice-agent",
@@ -207,17 +207,19 @@ def as_agent(plane: Plane, folder: Path, node: str) -> str:
     return f"--kubeconfig={file}"
 
 
-def test_an_agent_writes_about_its_own_node_only(plane: Plane, node: str, space: None, tmp_path: Path) -> None:
-    for name in (node, "of-somebody"):
+def test_an_agent_writes_about_its_own_node_only(
+    plane: Plane, node: str, system_namespace: None, tmp_path: Path
+) -> None:
+    for name in (node, "another-node"):
         body = {"metadata": {"name": name}}
         plane.api.create(f"/apis/coordination.k8s.io/v1/namespaces/{SYSTEM_NAMESPACE}/leases", body)
     policy = [one for one in kustomize_build(plane) if one["kind"].startswith("ValidatingAdmissionPolicy")]
     for one, path in zip(policy, ("validatingadmissionpolicies", "validatingadmissionpolicybindings"), strict=True):
         plane.api.create(f"/apis/admissionregistration.k8s.io/v1/{path}", one)
 
-    def label(whose: str, *what: str) -> bool:
-        labelled = ["label", *(what or ("node", node)), f"try=t{monotonic_ns()}", "--overwrite"]
-        done = plane.kubectl(*labelled, as_agent(plane, tmp_path, whose), check=False)
+    def label(impersonated: str, *target: str) -> bool:
+        arguments = ["label", *(target or ("node", node)), f"try=t{monotonic_ns()}", "--overwrite"]
+        done = plane.kubectl(*arguments, as_agent(plane, tmp_path, impersonated), check=False)
         assert done.returncode == 0 or "an agent may write only the objects of its own node" in done.stderr, done.stderr
         return done.returncode == 0
 
@@ -225,7 +227,7 @@ def test_an_agent_writes_about_its_own_node_only(plane: Plane, node: str, space:
         eventually(lambda: not label("another"))
         assert label(node)
         assert label(node, "-n", SYSTEM_NAMESPACE, "lease", node)
-        assert not label(node, "-n", SYSTEM_NAMESPACE, "lease", "of-somebody")
+        assert not label(node, "-n", SYSTEM_NAMESPACE, "lease", "another-node")
     finally:
         for path in ("validatingadmissionpolicybindings", "validatingadmissionpolicies"):
             plane.api.delete(f"/apis/admissionregistration.k8s.io/v1/{path}/rightslice-agent")

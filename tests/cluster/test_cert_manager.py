@@ -18,7 +18,7 @@ from tests.builders import make_pod
 from tests.cluster.certmanager import CertManagerStub, MountedSecret
 from tests.cluster.client import Json, RefusedError
 from tests.cluster.credentials import kubeconfig
-from tests.cluster.installation import is_ready, reachable
+from tests.cluster.installation import is_ready, with_local_address
 from tests.cluster.operator_crds import serve_operator_kinds
 from tests.cluster.plane import Plane
 from tests.cluster.polling import eventually
@@ -44,7 +44,7 @@ NAME = f"rightslice.{SYSTEM_NAMESPACE}.svc"
 
 
 class CertManagerSite(NamedTuple):
-    """A control plane, what was applied, what cert-manager does there, the mounted Secret, and the one replica."""
+    """A control plane, the applied objects, the stub of cert-manager, the mounted Secret, and the only replica."""
 
     plane: Plane
     objects: list[Json]
@@ -69,16 +69,16 @@ class CertManagerSite(NamedTuple):
         return True
 
     def served(self) -> bytes:
-        """The certificate that a client gets which trusts what the hooks trust."""
+        """Return the certificate that is served to a client with the webhooks' CA bundle."""
         return served_certificate(self.port, self.manager.bundle(SERVING), NAME)
 
 
 @pytest.fixture(scope="module")
 def site(plane: Plane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[CertManagerSite]:
-    """The overlay, applied; its server runs with the service account's token, as one that is inside the cluster."""
+    """The applied overlay; its server runs with the service account's token, as in the cluster."""
     folder, port = tmp_path_factory.mktemp("cert-manager"), free_port()
     built = plane.kubectl("kustomize", str(ROOT / "manifests" / "overlays" / "cert-manager")).stdout
-    objects = [reachable(document.data, port) for document in read_documents(built, "built", aliases=True)]
+    objects = [with_local_address(document.data, port) for document in read_documents(built, "built", aliases=True)]
     manager = CertManagerStub(plane, objects)
     kinds = ("certificates.cert-manager.io", "issuers.cert-manager.io")
     with serve_operator_kinds(plane, "cert-manager", *kinds), applied(plane, objects):
@@ -91,21 +91,21 @@ def site(plane: Plane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cer
         try:
             replica.start()
             manager.inject()
-            found = CertManagerSite(plane, objects, manager, mount, replica, port)
-            eventually(found.answers)
-            yield found
+            installed = CertManagerSite(plane, objects, manager, mount, replica, port)
+            eventually(installed.answers)
+            yield installed
         finally:
             replica.kill()
 
 
 @contextmanager
 def applied(plane: Plane, objects: list[Json]) -> Iterator[None]:
-    """Inside, objects are there; afterwards nothing that `install` could have made."""
+    """Apply objects for the block, and uninstall everything afterwards."""
     plane.wait_until_gone(SYSTEM_NAMESPACE)
     kinds = [one for one in objects if one["kind"] in ("CustomResourceDefinition", "Namespace")]
     try:
-        for some in (kinds, objects):
-            everything = json.dumps({"apiVersion": "v1", "kind": "List", "items": some})
+        for items in (kinds, objects):
+            everything = json.dumps({"apiVersion": "v1", "kind": "List", "items": items})
             plane.kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", stdin=everything)
         yield
     finally:
@@ -120,44 +120,44 @@ async def remove(plane: Plane) -> None:
 
 
 def command(objects: list[Json], folder: Path, port: int) -> list[str]:
-    """The Deployment's own arguments, but for what lies elsewhere on this machine."""
+    """Return the Deployment's command with the paths and addresses of this machine."""
     [deployment] = [one for one in objects if one["kind"] == "Deployment"]
     [container] = deployment["spec"]["template"]["spec"]["containers"]
     [mount] = [one["mountPath"] for one in container["volumeMounts"] if one["name"] == "tls"]
-    own = [argument.replace(mount, str(folder / "tls")) for argument in container["args"]]
-    own = [argument for argument in own if not argument.startswith(("--listen=", "--policies="))]
-    here = [f"--listen=127.0.0.1:{port}", f"--kubeconfig={folder / 'account'}", f"--policies={ROOT / 'policies'}"]
-    return ["env", "KUBERNETES_SERVICE_HOST=127.0.0.1", sys.executable, "-m", "webhook.cli", *own, *here]
+    arguments = [argument.replace(mount, str(folder / "tls")) for argument in container["args"]]
+    arguments = [argument for argument in arguments if not argument.startswith(("--listen=", "--policies="))]
+    local = [f"--listen=127.0.0.1:{port}", f"--kubeconfig={folder / 'account'}", f"--policies={ROOT / 'policies'}"]
+    return ["env", "KUBERNETES_SERVICE_HOST=127.0.0.1", sys.executable, "-m", "webhook.cli", *arguments, *local]
 
 
 def test_no_call_fails_when_cert_manager_renews_the_certificate_or_ca(site: CertManagerSite) -> None:
-    """The injector is quicker than kubelet: what is served is from before, and what is trusted from after."""
-    seen = [site.served()]
+    """The CA injector is faster than kubelet: the old certificate is served for a while after the new CA is trusted."""
+    served = [site.served()]
     with ContinuousCaller(site) as caller:
         for renewed in ([SERVING], [AUTHORITY, SERVING]):
             for name in renewed:
                 site.manager.issue(name)
             site.manager.inject()
-            assert site.served() == seen[-1]
+            assert site.served() == served[-1]
             caller.wait_for(10)
             site.mount.sync()
-            seen.append(eventually(site.served, until=lambda found: found != seen[-1]))
+            served.append(eventually(site.served, until=lambda current: current != served[-1]))
             caller.wait_for(10)
     assert caller.failures == []
-    assert len(set(seen)) == 3
+    assert len(set(served)) == 3
 
 
 def test_a_replica_leads_and_writes_policy_status(site: CertManagerSite) -> None:
-    site.plane.api.create(POLICIES, json.loads(policy_text("said", match={"namespaces": ["nobody"]})))
+    site.plane.api.create(POLICIES, json.loads(policy_text("checked", match={"namespaces": ["no-such-namespace"]})))
     try:
-        conditions = eventually(lambda: site.plane.api.get(f"{POLICIES}/said")["status"]["conditions"])
+        conditions = eventually(lambda: site.plane.api.get(f"{POLICIES}/checked")["status"]["conditions"])
     finally:
-        site.plane.api.delete(f"{POLICIES}/said")
+        site.plane.api.delete(f"{POLICIES}/checked")
 
     assert [(one["type"], one["status"], one["reason"]) for one in conditions] == [("Ready", "True", "Active")]
 
 
-RIGHTS = {
+PERMISSIONS = {
     "get secrets/rightslice-tls": "no",
     "create secrets": "no",
     "patch mutatingwebhookconfigurations/rightslice": "no",
@@ -165,11 +165,11 @@ RIGHTS = {
 }
 
 
-@pytest.mark.parametrize(("right", "granted"), RIGHTS.items(), ids=RIGHTS)
-def test_permissions_for_certificates_are_not_granted(site: CertManagerSite, right: str, granted: str) -> None:
-    may = ["auth", "can-i", *right.split(), f"--as={ACCOUNT}", f"--namespace={SYSTEM_NAMESPACE}"]
+@pytest.mark.parametrize(("permission", "granted"), PERMISSIONS.items(), ids=PERMISSIONS)
+def test_permissions_for_certificates_are_not_granted(site: CertManagerSite, permission: str, granted: str) -> None:
+    can_i = ["auth", "can-i", *permission.split(), f"--as={ACCOUNT}", f"--namespace={SYSTEM_NAMESPACE}"]
 
-    assert site.plane.kubectl(*may, check=False).stdout.strip() == granted
+    assert site.plane.kubectl(*can_i, check=False).stdout.strip() == granted
 
 
 def test_doctor_accepts_the_certificate(site: CertManagerSite) -> None:
@@ -187,8 +187,8 @@ def test_no_request_is_forbidden(site: CertManagerSite) -> None:
     assert "forbidden" not in site.replica.log.read_text(encoding="utf-8")
 
 
-def rightslice(plane: Plane, *words: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "webhook.cli", *words, f"--kubeconfig={plane.kubeconfig}"]
+def rightslice(plane: Plane, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "webhook.cli", *arguments, f"--kubeconfig={plane.kubeconfig}"]
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
 
 

@@ -28,21 +28,21 @@ EXCEPTIONS = "/apis/rightslice.dev/v1alpha1/namespaces/{}/gpupolicyexceptions"
 
 def rightslice(plane: Plane, *arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
     """Run a command as the admin of the plane."""
-    where = ["--cluster", "live", "--kubeconfig", str(plane.kubeconfig)]
-    command = [sys.executable, "-m", "webhook.cli", *arguments, *where]
+    cluster_flags = ["--cluster", "live", "--kubeconfig", str(plane.kubeconfig)]
+    command = [sys.executable, "-m", "webhook.cli", *arguments, *cluster_flags]
     return subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=120, check=False, cwd=ROOT)
 
 
 @pytest.fixture
 def pods(plane: Plane, nodes: list[str], namespace: str) -> list[str]:
-    """Three pods with whole GPUs that run, and one without."""
+    """Create three running pods with a whole GPU and one without; return their names."""
     tolerations = [{"key": "nvidia.com/gpu", "operator": "Exists"}]
-    whole = {"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3"}  # elsewhere nvidia.com/gpu is a slice
+    node_selector = {"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3"}  # on other nodes nvidia.com/gpu is a slice
     names = ["one", "two", "three", "plain"]
     path = f"/api/v1/namespaces/{namespace}/pods"
     for name in names:
         made = make_pod(name).namespace(namespace).spec(tolerations=tolerations)
-        plane.api.create(path, (made if name == "plain" else made.gpus(1).spec(nodeSelector=whole)).build())
+        plane.api.create(path, (made if name == "plain" else made.gpus(1).spec(nodeSelector=node_selector)).build())
     eventually(lambda: all(plane.api.get(f"{path}/{name}")["spec"].get("nodeName") for name in names))
     return names
 
@@ -58,13 +58,13 @@ def test_an_audit_sums_running_pods(plane: Plane, namespace: str) -> None:
 
 @pytest.mark.usefixtures("pods")
 def test_running_pods_use_gpu_time(plane: Plane, namespace: str) -> None:
-    def held() -> int:
+    def allocated_milli() -> int:
         ran = rightslice(plane, "fairshare", "-o", "json")
         assert ran.returncode == 0, ran.stderr
         groups = {each["name"]: each for each in json.loads(ran.stdout)["groups"]}
         return groups[namespace]["gpuMilliAllocated"] if namespace in groups else 0
 
-    eventually(held, until=lambda milli: milli == 3000)
+    eventually(allocated_milli, until=lambda milli: milli == 3000)
 
 
 def test_an_audit_lists_page_by_page(plane: Plane, namespace: str, pods: list[str], tmp_path: Path) -> None:
@@ -96,18 +96,18 @@ def test_one_pod_is_explained(plane: Plane, namespace: str) -> None:
 
 def test_a_changed_pod_is_explained(plane: Plane, namespace: str) -> None:
     record = {"policies": ["sizing"], "digest": "0123456789ab", "changed": ["resources"]}
-    gave = {"need": "8Gi declared", "evidence": "declared", "resource": "nvidia.com/mig-1g.10gb"}
-    before = {"main": {"limits": {"nvidia.com/gpu": "1"}, "requests": {"nvidia.com/gpu": "1"}}}
+    decision = {"need": "8Gi declared", "evidence": "declared", "resource": "nvidia.com/mig-1g.10gb"}
+    original = {"main": {"limits": {"nvidia.com/gpu": "1"}, "requests": {"nvidia.com/gpu": "1"}}}
     pod = make_pod("cut").namespace(namespace).asks("nvidia.com/mig-1g.10gb", "1")
-    pod.annotate("rightslice.dev/decision", json.dumps(record | gave))
-    pod.annotate("rightslice.dev/original-resources", json.dumps(before))
+    pod.annotate("rightslice.dev/decision", json.dumps(record | decision))
+    pod.annotate("rightslice.dev/original-resources", json.dumps(original))
     plane.api.create(f"/api/v1/namespaces/{namespace}/pods", pod.build())
-    told = rightslice(plane, "explain", "cut", "-n", namespace, "--policies", "policies").stdout
-    assert "Rightslice changed resources" in told
-    assert "sizing (policy digest 0123456789ab)" in told
-    assert "main: nvidia.com/gpu 1" in told
-    assert "it needs 8Gi declared, which nvidia.com/mig-1g.10gb covers" in told
-    assert "denied" not in told
+    output = rightslice(plane, "explain", "cut", "-n", namespace, "--policies", "policies").stdout
+    assert "Rightslice changed resources" in output
+    assert "sizing (policy digest 0123456789ab)" in output
+    assert "main: nvidia.com/gpu 1" in output
+    assert "it needs 8Gi declared, which nvidia.com/mig-1g.10gb covers" in output
+    assert "denied" not in output
 
 
 @pytest.mark.usefixtures("nodes")
@@ -122,9 +122,9 @@ def test_events_of_a_pod_and_its_controller_are_shown(plane: Plane, namespace: s
     event = build_owner_event(notice, "replica-0", datetime.now(UTC))
     plane.api.create(f"/api/v1/namespaces/{namespace}/events", event)
 
-    told = rightslice(plane, "explain", "replica", "-n", namespace, "--policies", "policies")
+    ran = rightslice(plane, "explain", "replica", "-n", namespace, "--policies", "policies")
 
-    assert "GPU-L102 on ConfigMap/serve (rightslice): denied a pod: it asks for 3" in told.stdout, told.stderr
+    assert "GPU-L102 on ConfigMap/serve (rightslice): denied a pod: it asks for 3" in ran.stdout, ran.stderr
 
 
 @pytest.mark.usefixtures("nodes")
@@ -142,20 +142,20 @@ def policy_object(kind: str, name: str, **spec: object) -> Json:
 
 
 @pytest.fixture
-def in_force(plane: Plane, namespace: str) -> Iterator[str]:
-    """The name of a namespace with policies: an object, a file, and one that is both."""
+def policy_namespace(plane: Plane, namespace: str) -> Iterator[str]:
+    """A namespace with policies: an object, a file, and one that is both."""
     plane.kubectl("apply", "--server-side", "--force-conflicts", "-k", str(ROOT / "manifests" / "crds"))
     exceptions = EXCEPTIONS.format(namespace)
     eventually(lambda: is_served(plane, POLICIES) and is_served(plane, exceptions))
-    here = {"match": {"namespaces": [namespace]}, "mode": "enforce"}
+    enforced = {"match": {"namespaces": [namespace]}, "mode": "enforce"}
     one = {"resource": "nvidia.com/gpu", "max": 1}
     objects = [
-        policy_object("GPUPolicy", f"{namespace}-object", **here, limits={"perPod": [one]}),
-        policy_object("GPUPolicy", f"{namespace}-both", **here, limits={"perPod": [{**one, "max": 0}]}),
+        policy_object("GPUPolicy", f"{namespace}-object", **enforced, limits={"perPod": [one]}),
+        policy_object("GPUPolicy", f"{namespace}-both", **enforced, limits={"perPod": [{**one, "max": 0}]}),
     ]
     for each in objects:
         plane.api.create(POLICIES, each)
-    file = json.dumps(policy_object("GPUPolicy", f"{namespace}-both", **here, security={"deny": ["mirrorPod"]}))
+    file = json.dumps(policy_object("GPUPolicy", f"{namespace}-both", **enforced, security={"deny": ["mirrorPod"]}))
     data = {"metadata": {"name": "rightslice-policies"}, "data": {"guard.yaml": file}}
     plane.api.create(f"/api/v1/namespaces/{namespace}/configmaps", data)
     yield namespace
@@ -164,26 +164,26 @@ def in_force(plane: Plane, namespace: str) -> Iterator[str]:
 
 
 @pytest.mark.usefixtures("nodes")
-def test_the_clusters_own_policies_are_used(plane: Plane, in_force: str) -> None:
-    pod = json.dumps(make_pod("train").namespace(in_force).gpus(2).build())
-    where = ("--policy-namespace", in_force)
+def test_the_clusters_own_policies_are_used(plane: Plane, policy_namespace: str) -> None:
+    pod = json.dumps(make_pod("train").namespace(policy_namespace).gpus(2).build())
+    cluster_flags = ("--policy-namespace", policy_namespace)
 
     def denied(*flags: str) -> set[tuple[str, str]]:
         ran = rightslice(plane, "check", "-", "-o", "json", *flags, stdin=pod)
         (found,) = json.loads(ran.stdout)["objects"]
         return {(each["code"], each["policy"]) for each in found["findings"] if each["mode"] == "enforce"}
 
-    assert denied(*where) == {("GPU-L103", f"{in_force}-object")}
-    assert f"{in_force}-both" in {policy for _, policy in denied()}, "where there is no file, the object counts"
-    assert not {policy for _, policy in denied("--policies", "policies") if policy.startswith(in_force)}
+    assert denied(*cluster_flags) == {("GPU-L103", f"{policy_namespace}-object")}
+    assert f"{policy_namespace}-both" in {policy for _, policy in denied()}, "without a file, the object is used"
+    assert not {policy for _, policy in denied("--policies", "policies") if policy.startswith(policy_namespace)}
 
-    soon = (datetime.now(UTC) + timedelta(days=1)).isoformat(timespec="seconds")
-    match = {"namespaces": [in_force]}
-    policy = f"{in_force}-object"
-    text = exception_text(policyName=policy, codes=["GPU-L103"], match=match, expirationTime=soon)
+    expiry = (datetime.now(UTC) + timedelta(days=1)).isoformat(timespec="seconds")
+    match = {"namespaces": [policy_namespace]}
+    policy = f"{policy_namespace}-object"
+    text = exception_text(policyName=policy, codes=["GPU-L103"], match=match, expirationTime=expiry)
     exempt = {**json.loads(text), "metadata": {"name": "e"}}
-    plane.api.create(EXCEPTIONS.format(in_force), exempt)
-    assert denied(*where) == set()
+    plane.api.create(EXCEPTIONS.format(policy_namespace), exempt)
+    assert denied(*cluster_flags) == set()
 
 
 LIMITS = {
@@ -197,9 +197,9 @@ def test_lint_of_a_cluster_and_of_the_corrected_objects(plane: Plane, namespace:
         plane.api.create(f"/api/v1/namespaces/{namespace}/{plural}", {"metadata": {"name": "gpus"}, "spec": spec})
 
     found = rightslice(plane, "lint", "-n", namespace, "-o", "json")
-    told = [(one["location"], [f["code"] for f in one["findings"]]) for one in json.loads(found.stdout)]
+    findings = [(one["location"], [f["code"] for f in one["findings"]]) for one in json.loads(found.stdout)]
     assert found.returncode == 1, found.stderr
-    assert told == [
+    assert findings == [
         (f"limitrange/{namespace}/gpus", ["GPU-L301"]),
         (f"resourcequota/{namespace}/gpus", ["GPU-Q401", "GPU-Q402"]),
     ]

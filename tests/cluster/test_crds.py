@@ -19,7 +19,7 @@ from webhook.policy.loader import load_policies
 POLICIES = "/apis/rightslice.dev/v1alpha1/gpupolicies"
 EXCEPTIONS = "/apis/rightslice.dev/v1alpha1/gpupolicyexceptions"
 
-NOT_SEEN = {
+NOT_IN_SCHEMA = {
     "a misspelled section",
     "a field of another tool",
     "a misspelled field behind a choice of forms",
@@ -34,12 +34,12 @@ NOT_SEEN = {
     "a word that is not auto",
     "a comparison with a word",
 }
-"""What no schema can tell, or what two forms of one field hide from it: our own route refuses these."""
+"""Errors that a schema cannot express, or that a choice of forms hides from it. Our webhook rejects these."""
 
 
 @pytest.fixture(scope="module")
 def served(plane: Plane) -> Plane:
-    """A plane that knows our kinds."""
+    """A plane that serves our kinds."""
     plane.kubectl("apply", "--server-side", "--force-conflicts", "-k", str(ROOT / "manifests" / "crds"))
     eventually(lambda: all(is_served(plane, path) for path in (POLICIES, EXCEPTIONS)))
     return plane
@@ -64,7 +64,7 @@ def rejection_message(plane: Plane, data: Json, path: str = POLICIES) -> str:
 
 
 def test_the_schema_rejects_invalid_objects_that_it_can_express(served: Plane) -> None:
-    assert {name for name, data in OBJECTS.items() if not rejection_message(served, data)} == NOT_SEEN
+    assert {name for name, data in OBJECTS.items() if not rejection_message(served, data)} == NOT_IN_SCHEMA
 
 
 @pytest.mark.parametrize("text", [*dict(FILES).values(), WHOLE], ids=[*dict(FILES), "everything at once"])
@@ -78,21 +78,21 @@ def test_what_lint_accepts_is_accepted(served: Plane, text: str) -> None:
 EDGES: dict[str, dict[str, Any]] = {
     "amounts as numbers and as text": {"limits": {"perPod": [{"resource": "a/b", "allowed": [1, "2", "500m", "1e3"]}]}},
     "a memory in bytes": {"rightSizing": {"default": {"memory": 8 * 2**30}}},
-    "the least memory": {"rightSizing": {"default": {"memory": "1Mi", "compute": "0.1%"}}},
+    "the minimum memory": {"rightSizing": {"default": {"memory": "1Mi", "compute": "0.1%"}}},
     "a whole GPU of compute": {"rightSizing": {"default": {"memory": "1Gi", "compute": "100.0%"}}},
     "equal bounds and a default between them": {
         "limits": {"perContainer": [{"resource": "cpu", "min": 2, "max": "2000m", "default": "2"}]}
     },
-    "a default that is a choice, in other words": {
+    "a default that is an allowed value in another notation": {
         "limits": {"perContainer": [{"resource": "cpu", "allowed": ["1000m", 2], "default": 1}]}
     },
     "an operator without values, and an empty list": {
         "match": {"objectSelector": {"matchExpressions": [{"key": "a/b", "operator": "Exists", "values": []}]}}
     },
-    "as many entries as there can be": {
+    "the maximum number of entries": {
         "match": {"namespaces": ["n" * 253] * 256, "objectSelector": {"matchLabels": {f"k{i}": "" for i in range(64)}}}
     },
-    "nothing at all": {},
+    "an empty spec": {},
 }
 
 
@@ -113,7 +113,7 @@ def test_an_exception_is_accepted(served: Plane) -> None:
     assert "GPU-S999" in rejection_message(served, data | {"spec": data["spec"] | {"codes": ["GPU-S999"]}}, path)
 
 
-def test_a_misspelt_field_is_kept_and_no_default_is_written(served: Plane) -> None:
+def test_a_misspelled_field_is_kept_and_no_default_is_written(served: Plane) -> None:
     data = json.loads(policy_text("kept", securty={"deny": []}))
 
     stored = served.api.create(POLICIES, data, dryRun="All")
@@ -121,22 +121,22 @@ def test_a_misspelt_field_is_kept_and_no_default_is_written(served: Plane) -> No
     assert stored["spec"] == data["spec"]
 
 
-def test_kubectl_shows_what_matters(served: Plane) -> None:
+def test_kubectl_shows_mode_readiness_and_counts(served: Plane) -> None:
     served.api.create(POLICIES, json.loads(policy_text("shown", mode="warn", description="One sentence.")))
     try:
         served.api.patch(f"{POLICIES}/shown/status", {"status": status()})
 
-        head, row = served.kubectl("get", "gpupol", "shown", "-o", "wide").stdout.splitlines()
+        header, row = served.kubectl("get", "gpupol", "shown", "-o", "wide").stdout.splitlines()
     finally:
         served.api.delete(f"{POLICIES}/shown")
 
-    assert head.split() == ["NAME", "MODE", "READY", "MATCHED", "DENIED", "AGE", "DESCRIPTION", "MESSAGE"]
+    assert header.split() == ["NAME", "MODE", "READY", "MATCHED", "DENIED", "AGE", "DESCRIPTION", "MESSAGE"]
     assert row.split()[:5] == ["shown", "warn", "False", "12", "3"]
     assert row.endswith("One sentence.   spec.mode: must be …")
 
 
 def status() -> Json:
-    """A status as Rightslice writes it."""
+    """Return a status as Rightslice writes it."""
     ready = {
         "type": "Ready",
         "status": "False",

@@ -1,4 +1,4 @@
-"""The image of the Dockerfile, built in a folder: it runs as an arbitrary user with a read-only root.
+"""The image of the Dockerfile, built in a folder: it runs as an unprivileged user with a read-only root.
 
 No container engine is needed: the same commands install from the same lock into the same layout (only the
 bytecode of libraries is left out, for speed), and the kernel gives a mount namespace with a root that is read-only,
@@ -27,7 +27,7 @@ from tests.server.site import encoded, review
 
 USER = "65532"
 
-INSIDE = """\
+SANDBOX_SCRIPT = """\
 set -eu
 mount --rbind / {root}
 mount --bind {python} {layout}/python
@@ -41,7 +41,7 @@ exec chroot {root} {drop} env -i {variables} {command}
 
 @pytest.fixture(scope="module")
 def layout(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """The folder that the Dockerfile makes, and a place for an interpreter that strangers may read."""
+    """The folder that the Dockerfile creates, and a mount point for an interpreter that any user may read."""
     folder = tmp_path_factory.mktemp("image")
     target = folder / "opt" / "rightslice"
     (folder / "python").mkdir()
@@ -63,18 +63,18 @@ def run(command: list[str]) -> None:
 
 
 def sandboxed_entrypoint(layout: Path, *arguments: str) -> list[str]:
-    """A command that runs the image's entrypoint as its user, with a root that is read-only."""
+    """Return a command that runs the image's entrypoint as its user, with a read-only root."""
     python = f"/mnt/python/bin/python{sys.version_info[0]}.{sys.version_info[1]}"
     command = " ".join([python, *entrypoint()[1:], *arguments])
     return sandboxed_command(layout, command)
 
 
 def sandboxed_command(layout: Path, command: str) -> list[str]:
-    """Any command there."""
+    """Return a command that runs another command in the same sandbox."""
     is_root = os.geteuid() == 0
     drop = f"setpriv --reuid {USER} --regid {USER} --clear-groups --no-new-privs --bounding-set=-all --inh-caps=-all"
     variables = "PYTHONPATH=/mnt/opt/rightslice PYTHONDONTWRITEBYTECODE=1 LD_LIBRARY_PATH=/mnt/python/lib"
-    script = INSIDE.format(
+    script = SANDBOX_SCRIPT.format(
         root=layout.with_name("root"),
         python=sys.base_prefix,
         layout=layout,
@@ -82,24 +82,24 @@ def sandboxed_command(layout: Path, command: str) -> list[str]:
         command=command,
         drop=drop if is_root else "setpriv --no-new-privs",
     )
-    own = [] if is_root else ["--user", "--map-root-user"]
-    return ["unshare", *own, "--mount", *_propagation(own), "sh", "-c", script]
+    user_flags = [] if is_root else ["--user", "--map-root-user"]
+    return ["unshare", *user_flags, "--mount", *_propagation(user_flags), "sh", "-c", script]
 
 
-def _propagation(own: list[str]) -> list[str]:
-    """A root that is no mount, as in a chroot, cannot be made private: whoever made it has to have seen to that."""
-    if subprocess.run(["unshare", *own, "--mount", "true"], capture_output=True, check=False).returncode == 0:
+def _propagation(user_flags: list[str]) -> list[str]:
+    """Return the propagation flags. A root that is not a mount, as in a chroot, cannot be made private here."""
+    if subprocess.run(["unshare", *user_flags, "--mount", "true"], capture_output=True, check=False).returncode == 0:
         return []
     assert "shared:" not in Path("/proc/self/mountinfo").read_text(encoding="utf-8")
     return ["--propagation", "unchanged"]
 
 
 def entrypoint() -> list[str]:
-    """The image's entrypoint, as the Dockerfile has it."""
+    """Return the image's entrypoint from the Dockerfile."""
     found = re.search(r"^ENTRYPOINT (.*)$", read_checkout_file("Dockerfile"), re.MULTILINE)
     assert found is not None
-    words: list[str] = json.loads(found[1])
-    return words
+    arguments: list[str] = json.loads(found[1])
+    return arguments
 
 
 def run_captured(command: list[str]) -> subprocess.CompletedProcess[str]:
@@ -154,13 +154,13 @@ def ready(port: int) -> bool:
 
 
 def post(port: int, path: str, body: bytes) -> dict[str, dict[str, str]]:
-    """The answer to a review."""
+    """Return the response to a review."""
     answer: dict[str, dict[str, str]] = json.loads(curl(port, path, body))
     return answer
 
 
 def curl(port: int, path: str, body: bytes | None = None) -> str:
-    """Ask a server whose certificate nobody can know."""
+    """Send a request to a server with a self-signed certificate."""
     context = ssl._create_unverified_context()
     connection = http.client.HTTPSConnection("127.0.0.1", port, timeout=10, context=context)
     try:

@@ -1,4 +1,4 @@
-"""`rightslice install` on a real API server, the webhook running with the rights of its service account, and back."""
+"""`rightslice install` and `uninstall` on a real API server, with the webhook running as its service account."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ import pytest
 from tests.builders import make_node, make_pod
 from tests.cluster.client import Json, RefusedError
 from tests.cluster.credentials import kubeconfig
-from tests.cluster.installation import dry_run_succeeds, reachable
+from tests.cluster.installation import dry_run_succeeds, with_local_address
 from tests.cluster.nodes import add_nodes, demo_nodes
 from tests.cluster.plane import Plane
 from tests.cluster.polling import eventually
@@ -52,20 +52,20 @@ BINDING = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindin
 
 
 class InstalledSite(NamedTuple):
-    """A control plane, what was installed in it, the one real replica, where it listens, and what
-    `install_manifests` said.
+    """A control plane, the installed objects, the only real replica, its port, and the messages of
+    `install_manifests`.
     """
 
     plane: Plane
     objects: list[Json]
     replica: Process
     port: int
-    told: list[str]
+    messages: list[str]
 
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[InstalledSite]:
-    """Everything installed, enforced. Without WatchList, so that lists are read too, as on older servers."""
+    """Install everything, enforced. WatchList is disabled, so that objects are also listed, as on older servers."""
     folder = tmp_path_factory.mktemp("installed")
     rules = folder / "rules.json"
     rules.write_text(json.dumps(AUDIT), encoding="utf-8")
@@ -73,42 +73,42 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[InstalledSite]:
     with Plane(control_plane(wanted_version()), folder, apiserver_flags=flags) as plane:
         add_nodes(plane, demo_nodes())
         port = free_port()
-        objects = [reachable(one, port) for one in shipped_manifests(InstallMode.ENFORCE)]
+        objects = [with_local_address(one, port) for one in shipped_manifests(InstallMode.ENFORCE)]
         replica = Process("rightslice", command(folder, port), folder / "rightslice.log")
-        told: list[str] = []
+        messages: list[str] = []
         try:
-            asyncio.run(install_all(plane, objects, replica, told))
-            yield InstalledSite(plane, objects, replica, port, told)
+            asyncio.run(install_all(plane, objects, replica, messages))
+            yield InstalledSite(plane, objects, replica, port, messages)
         finally:
             replica.kill()
 
 
-async def install_all(plane: Plane, objects: list[Json], replica: Process, told: list[str]) -> None:
-    """Install; as soon as there is a service account, the replica runs beside it."""
+async def install_all(plane: Plane, objects: list[Json], replica: Process, messages: list[str]) -> None:
+    """Install, and start the replica once its service account exists."""
 
-    def say(line: str) -> None:
-        told.append(line)
+    def record(line: str) -> None:
+        messages.append(line)
         if line.startswith("applied Deployment"):
-            act_as_account(plane)
+            write_account_kubeconfig(plane)
             replica.launch()
 
     async with await KubeClient.connect(str(plane.kubeconfig)) as api:
-        await install_manifests(api, objects, say, seconds=90)
+        await install_manifests(api, objects, record, seconds=90)
 
 
-def act_as_account(plane: Plane) -> None:
+def write_account_kubeconfig(plane: Plane) -> None:
     """Write the kubeconfig of the service account."""
     token = plane.kubectl("create", "token", "rightslice", f"--namespace={SYSTEM_NAMESPACE}").stdout.strip()
     (plane.folder / "account").write_text(kubeconfig(plane.url, plane.ca, token), encoding="utf-8")
 
 
 def command(folder: Path, port: int) -> list[str]:
-    """The Deployment's own arguments, but for where it listens and how it reaches the API server."""
+    """Return the Deployment's command with another address, kubeconfig and policy folder."""
     [deployment] = [one for one in shipped_manifests(InstallMode.ENFORCE) if one["kind"] == "Deployment"]
     [container] = deployment["spec"]["template"]["spec"]["containers"]
-    own = [argument for argument in container["args"] if not argument.startswith(("--listen=", "--policies="))]
-    here = [f"--listen=127.0.0.1:{port}", f"--kubeconfig={folder / 'account'}", f"--policies={ROOT / 'policies'}"]
-    return [sys.executable, "-m", "webhook.cli", *own, *here]
+    arguments = [argument for argument in container["args"] if not argument.startswith(("--listen=", "--policies="))]
+    local = [f"--listen=127.0.0.1:{port}", f"--kubeconfig={folder / 'account'}", f"--policies={ROOT / 'policies'}"]
+    return [sys.executable, "-m", "webhook.cli", *arguments, *local]
 
 
 def rejection_message(plane: Plane, path: str, data: Json) -> str:
@@ -121,13 +121,13 @@ def rejection_message(plane: Plane, path: str, data: Json) -> str:
 
 
 def test_webhooks_are_registered_after_replicas_are_ready(site: InstalledSite) -> None:
-    ready = site.told.index("replicas are ready")
+    ready = site.messages.index("replicas are ready")
 
-    assert [line for line in site.told[ready:] if line.startswith("applied")] == [
+    assert [line for line in site.messages[ready:] if line.startswith("applied")] == [
         "applied MutatingWebhookConfiguration rightslice",
         "applied ValidatingWebhookConfiguration rightslice",
     ]
-    assert site.told[-1] == "the webhooks answer"
+    assert site.messages[-1] == "the webhooks answer"
 
 
 def test_a_bad_pod_is_rejected_and_a_good_pod_gets_tolerations(site: InstalledSite) -> None:
@@ -159,7 +159,9 @@ def test_an_invalid_policy_is_rejected_with_the_lint_message(site: InstalledSite
 
 def test_a_policy_that_conflicts_with_an_active_one_is_rejected(site: InstalledSite) -> None:
     one, other = (
-        json.loads(policy_text(name, match={"namespaces": ["nobody"]}, injection={"runtimeClassName": runtime}))
+        json.loads(
+            policy_text(name, match={"namespaces": ["no-such-namespace"]}, injection={"runtimeClassName": runtime})
+        )
         for name, runtime in (("first", "nvidia"), ("second", "kata"))
     )
     site.plane.api.create(POLICIES, one)
@@ -170,7 +172,7 @@ def test_a_policy_that_conflicts_with_an_active_one_is_rejected(site: InstalledS
 
 
 def ready_condition(plane: Plane, path: str) -> Json:
-    """The condition Ready of an object, once it is there."""
+    """Return the Ready condition of an object once it is written."""
     conditions = eventually(lambda: plane.api.get(path)["status"]["conditions"])
     (condition,) = [each for each in conditions if each["type"] == "Ready"]
     return dict(condition)
@@ -178,17 +180,17 @@ def ready_condition(plane: Plane, path: str) -> Json:
 
 def test_policies_and_exceptions_have_a_ready_condition(site: InstalledSite) -> None:
     plane = site.plane
-    exception = json.loads(exception_text("said", policyName="guard"))
+    exception = json.loads(exception_text("checked", policyName="guard"))
     exception["metadata"]["namespace"] = SYSTEM_NAMESPACE
-    plane.api.create(POLICIES, json.loads(policy_text("said", match={"namespaces": ["nobody"]})))
+    plane.api.create(POLICIES, json.loads(policy_text("checked", match={"namespaces": ["no-such-namespace"]})))
     plane.api.create(EXCEPTIONS, exception)
     try:
-        for path in (f"{POLICIES}/said", f"{EXCEPTIONS}/said"):
+        for path in (f"{POLICIES}/checked", f"{EXCEPTIONS}/checked"):
             condition = ready_condition(plane, path)
             assert (condition["status"], condition["reason"]) == ("True", "Active")
     finally:
-        plane.api.delete(f"{POLICIES}/said")
-        plane.api.delete(f"{EXCEPTIONS}/said")
+        plane.api.delete(f"{POLICIES}/checked")
+        plane.api.delete(f"{EXCEPTIONS}/checked")
 
 
 def test_the_owner_of_a_denied_pod_gets_an_event(site: InstalledSite) -> None:
@@ -199,11 +201,11 @@ def test_the_owner_of_a_denied_pod_gets_an_event(site: InstalledSite) -> None:
         with pytest.raises(RefusedError, match="denied the request"):
             plane.api.create(GPU_POD, bad.build())
 
-    path, mine = "/api/v1/namespaces/default/events", "involvedObject.name=train,source=rightslice"
-    events = eventually(lambda: plane.api.get(path, fieldSelector=mine)["items"])
+    path, selector = "/api/v1/namespaces/default/events", "involvedObject.name=train,source=rightslice"
+    events = eventually(lambda: plane.api.get(path, fieldSelector=selector)["items"])
 
     codes = [event["reason"] for event in events]
-    assert len(codes) == len(set(codes)), "once an owner, code and hour"
+    assert len(codes) == len(set(codes)), "one per owner, code and hour"
     assert any("privileged must be false" in event["message"] for event in events)
 
 
@@ -212,9 +214,11 @@ def test_each_granted_permission_is_used_and_none_is_missing(site: InstalledSite
     exception = json.loads(exception_text("some", policyName="guard"))
     exception["metadata"]["namespace"] = SYSTEM_NAMESPACE
     plane.api.create(EXCEPTIONS, exception)
-    granted = {right for one in site.objects for right in rights_of(one)}
+    granted = {permission for one in site.objects for permission in permissions_of(one)}
 
-    used, refused = eventually(lambda: audited(plane, granted), until=lambda found: found[0] >= granted, within=60)
+    used, refused = eventually(
+        lambda: used_and_missing_permissions(plane, granted), until=lambda found: found[0] >= granted, within=60
+    )
 
     assert used == granted
     assert refused == set()
@@ -235,22 +239,22 @@ def test_prometheus_has_every_alert_metric_and_no_alert_fires(site: InstalledSit
     named = set(re.findall(r"\brightslice_\w+", " ".join(rule["query"] for rule in rules)))
     assert len(rules) > 5
     assert {rule["health"] for rule in rules} == {"ok"}
-    assert {name.removesuffix("_bucket").removesuffix("_total") for name in named - OF_USE} <= known
+    assert {name.removesuffix("_bucket").removesuffix("_total") for name in named - USAGE_METRICS} <= known
     assert active_alerts(rules) <= {"RightsliceSlow"}
 
 
-OF_USE = {"rightslice_usage_loads_total"}
-"""Told by servers that read what GPUs are used for, which this one does not."""
+USAGE_METRICS = {"rightslice_usage_loads_total"}
+"""Metrics of servers that read GPU usage, which this one does not."""
 
 
 def rules_of(prometheus: Prometheus) -> list[Json]:
-    """The alerts, once each was reckoned."""
+    """Return the alerts; empty until each was evaluated."""
     rules = [rule for group in prometheus.api("rules")["groups"] for rule in group["rules"]]
     return [] if any(rule["health"] == "unknown" for rule in rules) else rules
 
 
 def active_alerts(rules: list[Json]) -> set[str]:
-    """The names of alerts that are on, or soon will be; where nothing is known, of all."""
+    """Return the names of pending and firing alerts; RightsliceDown if there are no alerts yet."""
     return {rule["name"] for rule in rules if rule["state"] != "inactive"} if rules else {"RightsliceDown"}
 
 
@@ -259,15 +263,15 @@ def test_doctor_reports_a_healthy_installation(site: InstalledSite) -> None:
         async with await KubeClient.connect(str(site.plane.kubeconfig)) as api:
             return await read_cluster_facts(api)
 
-    def look() -> list[DiagnosticResult]:
+    def run_doctor() -> list[DiagnosticResult]:
         return diagnose(asyncio.run(facts()), datetime.now(UTC))
 
-    lines = eventually(look, until=lambda found: "2 of 2 replicas ready" in {line.summary for line in found})
+    lines = eventually(run_doctor, until=lambda found: "2 of 2 replicas ready" in {line.summary for line in found})
 
-    wrong = [line for line in lines if line.state in (CheckState.WARN, CheckState.FAIL)]
+    problems = [line for line in lines if line.state in (CheckState.WARN, CheckState.FAIL)]
     assert [
-        line for line in wrong if "did not answer and failed open" not in line.summary
-    ] == []  # until the API server saw the caBundle
+        line for line in problems if "did not answer and failed open" not in line.summary
+    ] == []  # before the API server saw the caBundle
     skipped = [line.summary for line in lines if line.state is CheckState.SKIP]
     assert skipped == ["no replica could be queried", "no agent reports the GPUs of its node"]
     assert {
@@ -277,43 +281,45 @@ def test_doctor_reports_a_healthy_installation(site: InstalledSite) -> None:
     } <= {line.summary for line in lines}
 
 
-TRAPS = {
-    "a hook trusts somebody who has ended": ("fail", "caBundle: that of mutate.rightslice.dev has expired"),
-    "the certificate has ended": ("fail", "serving certificate has expired"),
-    "nobody is reached": ("fail", "the webhooks do not answer"),
-    "the mutating hook fails open": ("warn", "mutate.rightslice.dev did not answer and failed open"),
-    "the backstop only notes": ("fail", "the backstop denies nothing, but the mode is enforce"),
+PROBLEMS = {
+    "a webhook trusts an expired CA": ("fail", "caBundle: that of mutate.rightslice.dev has expired"),
+    "the certificate has expired": ("fail", "serving certificate has expired"),
+    "no replica is reachable": ("fail", "the webhooks do not answer"),
+    "the mutating webhook fails open": ("warn", "mutate.rightslice.dev did not answer and failed open"),
+    "the backstop only audits": ("fail", "the backstop denies nothing, but the mode is enforce"),
     "another version runs": ("warn", "image rightslice:0.0.9"),
-    "a policy gives what no node has": ("warn", "policy slicing allocates timeSlicing"),
+    "a policy allocates what no node has": ("warn", "policy slicing allocates timeSlicing"),
     "a node has no labels of GPU Feature Discovery": ("fail", "without nvidia.com/gpu.product"),
-    "a LimitRange gives GPUs away": ("warn", "LimitRange trapped/trap"),
-    "a quota bounds nothing": ("warn", "ResourceQuota trapped/trap"),
+    "a LimitRange sets a default of GPUs": ("warn", "LimitRange trapped/trap"),
+    "a quota has no effect": ("warn", "ResourceQuota trapped/trap"),
 }
 
 
 @pytest.fixture(scope="module")
-def trapped(site: InstalledSite) -> list[Json]:
-    """What doctor says of an installation in which everything went wrong at once. Nothing is mended afterwards."""
+def doctor_results(site: InstalledSite) -> list[Json]:
+    """Return doctor's results for an installation with all of these problems, which stay afterwards."""
     plane = site.plane
     sizing = {"isolation": "none", "forms": ["timeSlicing"], "evidence": ["declared"]}
     plane.api.create(POLICIES, json.loads(policy_text("slicing", mode="audit", rightSizing=sizing)))
     plane.api.delete("/api/v1/nodes/l40s-sliced-1")
     site.replica.kill()
-    others = create_self_signed(["localhost"], datetime.now(UTC) - timedelta(days=400))
-    bundle, certificate, key = (b64encode(pem).decode() for pem in (others.authority, others.certificate, others.key))
+    expired = create_self_signed(["localhost"], datetime.now(UTC) - timedelta(days=400))
+    bundle, certificate, key = (
+        b64encode(pem).decode() for pem in (expired.authority, expired.certificate, expired.key)
+    )
     trust = [{"op": "replace", "path": "/webhooks/0/clientConfig/caBundle", "value": bundle}]
-    ended = {"data": {"tls.crt": certificate, "tls.key": key}}
+    expired_secret = {"data": {"tls.crt": certificate, "tls.key": key}}
     image = {"spec": {"template": {"spec": {"containers": [{"name": "webhook", "image": "rightslice:0.0.9"}]}}}}
     limits = {"limits": [{"type": "Container", "default": {"nvidia.com/gpu": "1"}}]}
     [mutating] = [api_path(one) for one in site.objects if one["kind"] == "MutatingWebhookConfiguration"]
     plane.api.patch(mutating, trust, "json")
-    plane.api.patch(TLS_SECRET_PATH, ended)
+    plane.api.patch(TLS_SECRET_PATH, expired_secret)
     plane.api.patch(DEPLOYMENT_PATH, image, "strategic")
     plane.api.patch(BINDING, {"spec": {"validationActions": ["Audit"]}})
-    there = f"/api/v1/namespaces/{plane.add_namespace('trapped')}"
-    plane.api.create(f"{there}/limitranges", {"metadata": {"name": "trap"}, "spec": limits})
+    namespace_path = f"/api/v1/namespaces/{plane.add_namespace('trapped')}"
+    plane.api.create(f"{namespace_path}/limitranges", {"metadata": {"name": "trap"}, "spec": limits})
     hard = {"hard": {"limits.nvidia.com/gpu": "8"}}
-    plane.api.create(f"{there}/resourcequotas", {"metadata": {"name": "trap"}, "spec": hard})
+    plane.api.create(f"{namespace_path}/resourcequotas", {"metadata": {"name": "trap"}, "spec": hard})
     add_nodes(plane, [make_node("bare", {}, **{"nvidia.com/gpu": 8})])
     with pytest.raises(RefusedError, match="failed calling webhook"):
         plane.api.create(GPU_POD, make_pod("held").namespace("default").gpus(1).build(), dryRun="All")
@@ -324,20 +330,20 @@ def trapped(site: InstalledSite) -> list[Json]:
     return found
 
 
-@pytest.mark.parametrize(("state", "says"), TRAPS.values(), ids=TRAPS)
-def test_doctor_finds_each_of_many_problems(trapped: list[Json], state: str, says: str) -> None:
-    found = [line for line in trapped if says in line["summary"]]
+@pytest.mark.parametrize(("state", "text"), PROBLEMS.values(), ids=PROBLEMS)
+def test_doctor_finds_each_of_many_problems(doctor_results: list[Json], state: str, text: str) -> None:
+    found = [line for line in doctor_results if text in line["summary"]]
 
     assert {line["state"] for line in found} == {state}
     assert all(line["advice"] for line in found)
 
 
-Right = tuple[str, str, str, str]
+Permission = tuple[str, str, str, str]
 """Namespace ("" for all), API group, resource, verb."""
 
 
-def rights_of(one: Json) -> Iterator[Right]:
-    """What a role grants."""
+def permissions_of(one: Json) -> Iterator[Permission]:
+    """Yield the permissions that a role grants."""
     if one["kind"] not in ("ClusterRole", "Role"):
         return
     for rule in one["rules"]:
@@ -347,10 +353,11 @@ def rights_of(one: Json) -> Iterator[Right]:
                     yield one["metadata"].get("namespace", ""), group, resource, verb
 
 
-def audited(plane: Plane, granted: set[Right]) -> tuple[set[Right], set[Right]]:
-    """What the service account did, and what it was not let. A right for all namespaces is used in any of them."""
-    used: set[Right] = set()
-    refused: set[Right] = set()
+def used_and_missing_permissions(plane: Plane, granted: set[Permission]) -> tuple[set[Permission], set[Permission]]:
+    """Return the permissions that the service account used, and those that it lacked. One for all namespaces counts as
+    used in any of them."""
+    used: set[Permission] = set()
+    refused: set[Permission] = set()
     for line in plane.audit_log.read_text(encoding="utf-8").splitlines():
         event = json.loads(line)
         ref = event.get("objectRef")
@@ -359,21 +366,21 @@ def audited(plane: Plane, granted: set[Right]) -> tuple[set[Right], set[Right]]:
         resource = "/".join(filter(None, (ref["resource"], ref.get("subresource", ""))))
         namespace = ref.get("namespace", "")
         everywhere = ("", ref.get("apiGroup", ""), resource, event["verb"])
-        right = everywhere if everywhere in granted else (namespace, *everywhere[1:])
-        (refused if event["responseStatus"]["code"] == 403 else used).add(right)
+        permission = everywhere if everywhere in granted else (namespace, *everywhere[1:])
+        (refused if event["responseStatus"]["code"] == 403 else used).add(permission)
     return used, refused
 
 
 def test_uninstall_removes_webhooks_first_and_keeps_policies(site: InstalledSite) -> None:
-    plane, told = site.plane, list[str]()
+    plane, messages = site.plane, list[str]()
 
     async def remove(*, with_policies: bool) -> None:
         async with await KubeClient.connect(str(plane.kubeconfig)) as api:
-            await uninstall_manifests(api, site.objects, told.append, with_policies=with_policies, seconds=120)
+            await uninstall_manifests(api, site.objects, messages.append, with_policies=with_policies, seconds=120)
 
     asyncio.run(remove(with_policies=False))
 
-    assert {line.split()[1] for line in told[:2]} == set(WEBHOOK_KINDS)
+    assert {line.split()[1] for line in messages[:2]} == set(WEBHOOK_KINDS)
     kept = {"CustomResourceDefinition", "Namespace"}
     assert {one["kind"] for one in site.objects if plane.api.exists(api_path(one))} == kept
     assert rejection_message(plane, GPU_POD, make_pod("after").namespace("default").gpus(1).build()) == ""
@@ -384,7 +391,7 @@ def test_uninstall_removes_webhooks_first_and_keeps_policies(site: InstalledSite
 
 
 async def probe(plane: Plane) -> bool:
-    """Do both hooks answer?"""
+    """Return whether both webhooks answer."""
     async with await KubeClient.connect(str(plane.kubeconfig)) as api:
         return await dry_run_succeeds(api)
 

@@ -30,36 +30,36 @@ class ViewHolder:
 
     def __init__(self) -> None:
         self.view: ClusterView = empty_view()
-        self.broke: list[str] = []
-        self.following: ClusterInformers
+        self.errors: list[str] = []
+        self.informers: ClusterInformers
 
     def record_watch_error(self, resource: str, error: ApiError) -> None:
-        self.broke.append(f"{resource}: {error}")
+        self.errors.append(f"{resource}: {error}")
 
     def record_internal_error(self, component: str, error: Exception) -> None:
         raise AssertionError(component) from error
 
     def free(self, node: str) -> int:
-        """Whole GPUs that are free on a node."""
-        place = 1 << self.view.fleet.by_name[node]
-        return sum(self.view.free_units(offer, place) for offer in self.view.fleet.by_resource[GPU])
+        """Return the number of free whole GPUs on a node."""
+        node_mask = 1 << self.view.fleet.by_name[node]
+        return sum(self.view.free_units(offer, node_mask) for offer in self.view.fleet.by_resource[GPU])
 
 
-async def until(holds: Callable[[], object], within: float = 30.0) -> None:
-    """Wait until it holds; it is failed by a look that begins after that."""
+async def until(condition: Callable[[], object], within: float = 30.0) -> None:
+    """Wait until a condition holds; only a check that starts after the deadline fails."""
     deadline = asyncio.get_running_loop().time() + within
     while True:
-        looked = asyncio.get_running_loop().time()
-        if holds():
+        started = asyncio.get_running_loop().time()
+        if condition():
             return
-        if looked > deadline:
-            raise TimeoutError(f"not so within {within} s")
+        if started > deadline:
+            raise TimeoutError(f"condition not met within {within} s")
         await asyncio.sleep(0.02)
 
 
-async def run_blocking(work: Callable[..., Any], *arguments: Any, **more: Any) -> Any:
+async def run_blocking(function: Callable[..., Any], *arguments: Any, **keywords: Any) -> Any:
     """Run a blocking call in a thread."""
-    return await asyncio.to_thread(work, *arguments, **more)
+    return await asyncio.to_thread(function, *arguments, **keywords)
 
 
 @asynccontextmanager
@@ -71,9 +71,9 @@ async def follow_cluster(plane: Plane) -> AsyncIterator[ViewHolder]:
         return
 
     async with await KubeClient.connect(str(plane.kubeconfig)) as api:
-        site.following = ClusterInformers(api, site, Random(1), site, "rightslice-system")
+        site.informers = ClusterInformers(api, site, Random(1), site, "rightslice-system")
         ready = asyncio.Event()
-        task = asyncio.create_task(site.following.run(nothing, ready.set))
+        task = asyncio.create_task(site.informers.run(nothing, ready.set))
         try:
             await asyncio.wait_for(ready.wait(), 30)
             yield site
@@ -136,18 +136,18 @@ def by_name(site: ViewHolder, node: str) -> Any:
 
 async def test_a_changed_node_is_reindexed(plane: Plane, nodes: list[str]) -> None:
     async with follow_cluster(plane) as site:
-        place = site.view.fleet.by_name[nodes[0]]
-        assert site.view.fleet.usable_nodes >> place & 1
+        index = site.view.fleet.by_name[nodes[0]]
+        assert site.view.fleet.usable_nodes >> index & 1
         await run_blocking(plane.kubectl, "cordon", nodes[0])
-        await until(lambda: not site.view.fleet.usable_nodes >> place & 1)
+        await until(lambda: not site.view.fleet.usable_nodes >> index & 1)
         await run_blocking(plane.kubectl, "uncordon", nodes[0])
-        await until(lambda: site.view.fleet.usable_nodes >> place & 1)
+        await until(lambda: site.view.fleet.usable_nodes >> index & 1)
 
 
 async def test_the_view_is_correct_after_an_api_server_restart(plane: Plane, namespace: str) -> None:
     async with follow_cluster(plane) as site:
         await run_blocking(plane.apiserver.kill)
-        await until(lambda: site.broke)
+        await until(lambda: site.errors)
         await run_blocking(plane.apiserver.start)
         await run_blocking(plane.kubectl, "create", "quota", "after", f"--hard=requests.{GPU}=4", "-n", namespace)
         await until(lambda: site.view.quotas(namespace))
@@ -163,8 +163,8 @@ async def test_an_unconfirmed_view_is_reported_as_stale(
         await until(lambda: not site.view.stale)
         await run_blocking(plane.apiserver.kill)
         await until(lambda: site.view.stale)
-        assert site.following.ready, "readiness stays: guards go on"
-        assert site.following.age > 6.0
+        assert site.informers.ready, "it stays ready: security rules are still enforced"
+        assert site.informers.age > 6.0
         assert site.view.namespace(namespace) is not None
         await run_blocking(plane.apiserver.start)
         await until(lambda: not site.view.stale, within=60)
@@ -199,27 +199,27 @@ class RecordingWriter:
 
     def __init__(self) -> None:
         self.items: dict[str, Any] = {}
-        self.coming: dict[str, Any] | None = None
+        self.incoming: dict[str, Any] | None = None
 
     def begin(self) -> None:
-        self.coming = {}
+        self.incoming = {}
 
     def upsert(self, item: dict[str, Any]) -> None:
-        (self.items if self.coming is None else self.coming)[item["metadata"]["name"]] = item
+        (self.items if self.incoming is None else self.incoming)[item["metadata"]["name"]] = item
 
     def remove(self, item: dict[str, Any]) -> None:
-        (self.items if self.coming is None else self.coming).pop(item["metadata"]["name"], None)
+        (self.items if self.incoming is None else self.incoming).pop(item["metadata"]["name"], None)
 
     def swap(self) -> None:
-        self.items, self.coming = self.coming or {}, None
+        self.items, self.incoming = self.incoming or {}, None
 
 
-async def test_kinds_that_are_added_and_removed_are_followed(plane: Plane) -> None:
+async def test_kinds_that_are_added_and_removed_are_watched(plane: Plane) -> None:
     definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-    kept = RecordingWriter()
+    writer = RecordingWriter()
     resource = WatchedResource("widgets", "/apis/test.example/v1/widgets", dict[str, Any], optional=True)
     async with await KubeClient.connect(str(plane.kubeconfig)) as api:
-        watch = Reflector(api, resource, kept, Random(1), ViewHolder())
+        watch = Reflector(api, resource, writer, Random(1), ViewHolder())
         task = asyncio.create_task(watch.run())
         try:
             await until(lambda: watch.status.absent)
@@ -228,7 +228,7 @@ async def test_kinds_that_are_added_and_removed_are_followed(plane: Plane) -> No
             await until(lambda: watch.status.synced and not watch.status.absent)
             widget = {"apiVersion": "test.example/v1", "kind": "Widget", "metadata": {"name": "w"}, "spec": {"x": 1}}
             await api.create("/apis/test.example/v1/widgets", widget)
-            await until(lambda: kept.items["w"]["spec"] == {"x": 1} if kept.items else False, within=5)
+            await until(lambda: writer.items["w"]["spec"] == {"x": 1} if writer.items else False, within=5)
         finally:
             await api.delete(f"{definitions}/widgets.test.example")
             with suppress(TimeoutError):
@@ -236,19 +236,19 @@ async def test_kinds_that_are_added_and_removed_are_followed(plane: Plane) -> No
             task.cancel()
             with suppress(asyncio.CancelledError):
                 await task
-    assert (kept.items, watch.status.absent) == ({}, True)
+    assert (writer.items, watch.status.absent) == ({}, True)
 
 
 async def test_without_watch_list_objects_are_listed_by_page(plane: Plane, namespace: str) -> None:
     maps = f"/api/v1/namespaces/{namespace}/configmaps"
-    kept = RecordingWriter()
+    writer = RecordingWriter()
     async with await KubeClient.connect(str(plane.kubeconfig)) as api:
         for index in range(7):
             await api.create(maps, {"metadata": {"name": f"m{index}"}})
         watch = Reflector(
             api,
             WatchedResource("configmaps", maps, dict[str, Any]),
-            kept,
+            writer,
             Random(1),
             ViewHolder(),
         )
@@ -258,16 +258,16 @@ async def test_without_watch_list_objects_are_listed_by_page(plane: Plane, names
             task = asyncio.create_task(watch.run())
             try:
                 await until(lambda: watch.status.synced)
-                assert {f"m{index}" for index in range(7)} <= set(kept.items)
+                assert {f"m{index}" for index in range(7)} <= set(writer.items)
                 await api.delete(f"{maps}/m0")
-                await until(lambda: "m0" not in kept.items)
+                await until(lambda: "m0" not in writer.items)
             finally:
                 task.cancel()
                 with suppress(asyncio.CancelledError):
                     await task
 
 
-async def test_optimistic_writes_and_each_way_to_patch(plane: Plane, namespace: str) -> None:
+async def test_optimistic_writes_and_each_patch_type(plane: Plane, namespace: str) -> None:
     path = f"/api/v1/namespaces/{namespace}/configmaps"
     async with await KubeClient.connect(str(plane.kubeconfig)) as api:
         made = await api.create(path, {"metadata": {"name": "m"}, "data": {"a": "1"}})

@@ -1,4 +1,4 @@
-"""`python -m tests.cluster up`: a plane for people, until they end it."""
+"""`python -m tests.cluster up`: a plane that runs until it is stopped."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ def test_up_serves_until_it_is_stopped_and_leaves_no_process(end: signal.Signals
     assert ("node/a100-mixed-1" in listed) is (end == signal.SIGINT)
     folder = Path(kubeconfig).parent.parent
     eventually(lambda: running_in(folder) == [])
-    assert folder.exists() is (end == signal.SIGKILL), "only who was killed leaves its logs"
+    assert folder.exists() is (end == signal.SIGKILL), "only a killed process leaves its logs"
     shutil.rmtree(folder, ignore_errors=True)
 
 
 def running_in(folder: Path) -> list[str]:
-    """Command lines of the processes that name a folder."""
+    """Return the command lines of processes that contain a folder's path."""
     lines = []
     for process in Path("/proc").glob("[0-9]*/cmdline"):
         try:

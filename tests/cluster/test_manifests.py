@@ -12,7 +12,7 @@ import pytest
 
 from tests.builders import make_pod
 from tests.cluster.client import Json, RefusedError
-from tests.cluster.installation import copy_of
+from tests.cluster.installation import copy_manifests
 from tests.cluster.nodes import add_nodes, demo_nodes, remove_nodes
 from tests.cluster.operator_crds import serve_operator_kinds
 from tests.cluster.plane import Plane
@@ -26,7 +26,7 @@ from webhook.well_known import SYSTEM_NAMESPACE
 MANIFESTS = ROOT / "manifests"
 OVERLAYS = sorted(folder.name for folder in (MANIFESTS / "overlays").iterdir())
 APPLIED = [*(f"overlays/{overlay}" for overlay in OVERLAYS), "monitoring"]
-"""What people apply by its folder."""
+"""Folders that users apply."""
 
 
 def kustomize_build(plane: Plane, folder: str) -> list[Json]:
@@ -36,7 +36,7 @@ def kustomize_build(plane: Plane, folder: str) -> list[Json]:
 
 
 def by_name(objects: list[Json]) -> dict[str, Json]:
-    """Objects by kind and name."""
+    """Return objects by kind and name."""
     return {f"{one['kind']} {one['metadata']['name']}": one for one in objects}
 
 
@@ -48,8 +48,8 @@ def test_generated_files_equal_the_kustomize_build(plane: Plane, name: str, over
 
 
 @pytest.fixture(scope="module")
-def space(plane: Plane) -> Iterator[None]:
-    """Our namespace, which a dry run needs to be there, and the kinds that are ours."""
+def system_namespace(plane: Plane) -> Iterator[None]:
+    """Our namespace, which a dry run requires, and our CRDs."""
     plane.kubectl("apply", "--server-side", "--force-conflicts", "-k", str(MANIFESTS / "crds"))
     with plane.namespace_called(SYSTEM_NAMESPACE):
         yield
@@ -57,7 +57,7 @@ def space(plane: Plane) -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def operators(plane: Plane) -> Iterator[None]:
-    """The kinds of others that we write, as cert-manager and the Prometheus operator define them."""
+    """The CRDs of cert-manager and the Prometheus operator, whose kinds our manifests use."""
     with (
         serve_operator_kinds(plane, "cert-manager", "certificates.cert-manager.io", "issuers.cert-manager.io"),
         serve_operator_kinds(
@@ -71,14 +71,14 @@ def operators(plane: Plane) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("folder", APPLIED)
-@pytest.mark.parametrize("side", ["--server-side", "--server-side=false"])
+@pytest.mark.parametrize("flag", ["--server-side", "--server-side=false"])
 def test_overlays_are_accepted_without_warnings(
-    plane: Plane, space: None, operators: None, folder: str, side: str
+    plane: Plane, system_namespace: None, operators: None, folder: str, flag: str
 ) -> None:
     objects = kustomize_build(plane, folder)
     everything = json.dumps({"apiVersion": "v1", "kind": "List", "items": objects})
 
-    done = plane.kubectl("apply", side, "--force-conflicts" if side == "--server-side" else "--validate=strict",
+    done = plane.kubectl("apply", flag, "--force-conflicts" if flag == "--server-side" else "--validate=strict",
                          "--dry-run=server", "-f", "-", stdin=everything)  # fmt: skip
 
     assert [line for line in done.stderr.splitlines() if "last-applied-configuration" not in line] == []
@@ -86,16 +86,16 @@ def test_overlays_are_accepted_without_warnings(
 
 
 @pytest.mark.parametrize("kind", ["Certificate", "Issuer", "ServiceMonitor", "PrometheusRule"])
-def test_a_misspelt_field_of_an_operator_kind_is_reported(
-    plane: Plane, space: None, operators: None, kind: str
+def test_a_misspelled_field_of_an_operator_kind_is_reported(
+    plane: Plane, system_namespace: None, operators: None, kind: str
 ) -> None:
     everything = [*kustomize_build(plane, "overlays/cert-manager"), *kustomize_build(plane, "monitoring")]
     one = next(one for one in everything if one["kind"] == kind)
 
     done = plane.kubectl("apply", "--server-side", "--dry-run=server", "-f", "-", check=False,
-                         stdin=json.dumps(one | {"spec": one["spec"] | {"misspelt": 1}}))  # fmt: skip
+                         stdin=json.dumps(one | {"spec": one["spec"] | {"misspelled": 1}}))  # fmt: skip
 
-    assert ".spec.misspelt: field not declared in schema" in done.stderr
+    assert ".spec.misspelled: field not declared in schema" in done.stderr
 
 
 def test_audit_only_differs_where_something_could_be_changed_or_denied(plane: Plane) -> None:
@@ -141,7 +141,7 @@ def test_with_cert_manager_certificates_are_not_managed(plane: Plane) -> None:
 
 
 def test_out_of_cluster_every_webhook_has_the_configured_address(plane: Plane, tmp_path: Path) -> None:
-    copy_of(MANIFESTS, tmp_path)
+    copy_manifests(MANIFESTS, tmp_path)
     address = tmp_path / "overlays" / "out-of-cluster" / "address.yaml"
     address.write_text(address.read_text().replace("127.0.0.1:8443", "laptop.example.com:9443"))
 
@@ -149,57 +149,61 @@ def test_out_of_cluster_every_webhook_has_the_configured_address(plane: Plane, t
     objects = [document.data for document in read_documents(text, "built", aliases=True)]
 
     hooks = {hook["name"]: hook["clientConfig"] for one in objects for hook in one.get("webhooks", ())}
-    inside = {
+    in_cluster = {
         hook["name"]: {"url": f"https://laptop.example.com:9443{hook['clientConfig']['service']['path']}"}
         for one in kustomize_build(plane, "admission")
         for hook in one.get("webhooks", ())
     }
-    assert hooks == inside
+    assert hooks == in_cluster
     assert not [one for one in objects if one["kind"] in ("Deployment", "Service", "ClusterRole")]
 
 
-def ours(text: str) -> str:
-    """The kustomization that docs/usage.md shows."""
-    (shown,) = [each for each in re.findall(r"```yaml\n(.*?)```", text, re.DOTALL) if "kind: Kustomization" in each]
-    return str(shown)
+def documented_kustomization(text: str) -> str:
+    """Return the kustomization in docs/usage.md."""
+    (kustomization,) = [
+        each for each in re.findall(r"```yaml\n(.*?)```", text, re.DOTALL) if "kind: Kustomization" in each
+    ]
+    return str(kustomization)
 
 
 PLAIN = "resources: [../overlays/enforce]\ncomponents: [../components/prometheus]\n"
 KUSTOMIZATIONS = {
-    "by the words of the page": ours((ROOT / "docs" / "usage.md").read_text(encoding="utf-8")),
+    "as documented": documented_kustomization((ROOT / "docs" / "usage.md").read_text(encoding="utf-8")),
     "plain HTTP": PLAIN,
 }
 
 
 @pytest.mark.parametrize("text", KUSTOMIZATIONS.values(), ids=KUSTOMIZATIONS)
 def test_with_prometheus_the_webhook_has_its_url_and_network_access(
-    plane: Plane, space: None, tmp_path: Path, text: str
+    plane: Plane, system_namespace: None, tmp_path: Path, text: str
 ) -> None:
-    copy_of(MANIFESTS, tmp_path)
+    copy_manifests(MANIFESTS, tmp_path)
     (tmp_path / "ours").mkdir()
     (tmp_path / "ours" / "kustomization.yaml").write_text(text, encoding="utf-8")
-    made = plane.kubectl("kustomize", str(tmp_path / "ours")).stdout
+    built = plane.kubectl("kustomize", str(tmp_path / "ours")).stdout
 
-    done = plane.kubectl("apply", "--server-side", "--force-conflicts", "--dry-run=server", "-f", "-", stdin=made)
+    done = plane.kubectl("apply", "--server-side", "--force-conflicts", "--dry-run=server", "-f", "-", stdin=built)
     assert done.stderr == ""
-    objects = by_name([document.data for document in read_documents(made, "ours", aliases=True)])
+    objects = by_name([document.data for document in read_documents(built, "ours", aliases=True)])
     [container] = objects["Deployment rightslice"]["spec"]["template"]["spec"]["containers"]
-    told = {each["name"].removeprefix("RIGHTSLICE_").lower(): each["value"] for each in container["env"]}
-    assert told.keys() <= WebhookSettings.model_fields.keys()
-    files = {str(Path(told[name]).parent) for name in ("prometheus_token_file", "prometheus_ca") if name in told}
+    settings = {each["name"].removeprefix("RIGHTSLICE_").lower(): each["value"] for each in container["env"]}
+    assert settings.keys() <= WebhookSettings.model_fields.keys()
+    files = {
+        str(Path(settings[name]).parent) for name in ("prometheus_token_file", "prometheus_ca") if name in settings
+    }
     assert files <= {each["mountPath"] for each in container["volumeMounts"]}
-    address = urlsplit(told["prometheus"])
+    address = urlsplit(settings["prometheus"])
     assert (address.scheme == "https") is bool(files)
-    [way] = objects["NetworkPolicy rightslice-prometheus"]["spec"]["egress"]
-    assert way["ports"] == [{"port": address.port, "protocol": "TCP"}]
-    assert [*way["to"][0]["namespaceSelector"]["matchLabels"].values()] == [str(address.hostname).split(".")[1]]
+    [egress_rule] = objects["NetworkPolicy rightslice-prometheus"]["spec"]["egress"]
+    assert egress_rule["ports"] == [{"port": address.port, "protocol": "TCP"}]
+    assert [*egress_rule["to"][0]["namespaceSelector"]["matchLabels"].values()] == [str(address.hostname).split(".")[1]]
 
 
-def test_its_pods_run_in_a_restricted_namespace_on_two_hosts(plane: Plane, space: None) -> None:
-    """Pod Security refuses what is not restricted; the scheduler spreads; nobody of ours needs to be there."""
-    nodes = add_nodes(plane, [plain(node, index) for index, node in enumerate(demo_nodes()[:3])])
-    wanted = ("Namespace", "PriorityClass", "ServiceAccount", "ConfigMap", "Deployment")
-    objects = [one for one in kustomize_build(plane, "base") if one["kind"] in wanted]
+def test_its_pods_run_in_a_restricted_namespace_on_two_hosts(plane: Plane, system_namespace: None) -> None:
+    """Pod Security enforces the restricted profile and the scheduler spreads the replicas; our server need not run."""
+    nodes = add_nodes(plane, [node_without_gpus(node, index) for index, node in enumerate(demo_nodes()[:3])])
+    kinds = ("Namespace", "PriorityClass", "ServiceAccount", "ConfigMap", "Deployment")
+    objects = [one for one in kustomize_build(plane, "base") if one["kind"] in kinds]
     plane.kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", stdin=json.dumps(as_list(objects)))
     pods = f"/api/v1/namespaces/{SYSTEM_NAMESPACE}/pods"
     try:
@@ -217,12 +221,12 @@ def test_its_pods_run_in_a_restricted_namespace_on_two_hosts(plane: Plane, space
 
 
 def as_list(objects: list[Json]) -> Json:
-    """Objects as kubectl reads them in one go."""
+    """Return objects as one List for kubectl."""
     return {"apiVersion": "v1", "kind": "List", "items": objects}
 
 
-def plain(node: Json, index: int) -> Json:
-    """A node without GPUs and taints."""
+def node_without_gpus(node: Json, index: int) -> Json:
+    """Return a node without GPUs and taints."""
     name = f"plain-{index}"
     labels = {"kubernetes.io/hostname": name}
     return {
@@ -233,7 +237,7 @@ def plain(node: Json, index: int) -> Json:
 
 @pytest.mark.parametrize("component", ["prometheus", "prometheus-secured"])
 def test_the_prometheus_component_requires_the_webhook(plane: Plane, tmp_path: Path, component: str) -> None:
-    copy_of(MANIFESTS, tmp_path)
+    copy_manifests(MANIFESTS, tmp_path)
     (tmp_path / "ours").mkdir()
     text = f"resources: [../overlays/out-of-cluster]\ncomponents: [../components/{component}]\n"
     (tmp_path / "ours" / "kustomization.yaml").write_text(text, encoding="utf-8")

@@ -11,7 +11,7 @@ import pytest
 
 from tests.builders import make_pod
 from tests.cluster.client import RefusedError
-from tests.cluster.installation import EVERYTHING, documented_commands, install_from_page
+from tests.cluster.installation import ALL_MANIFESTS, documented_commands, install_from_page
 from tests.cluster.plane import Plane
 from tests.cluster.polling import eventually
 from tests.policy.policy_texts import exception_text
@@ -24,8 +24,8 @@ from webhook.manifests.objects import api_path
 from webhook.well_known import SYSTEM_NAMESPACE
 
 
-def refusal(plane: Plane, namespace: str) -> str:
-    """The message that rejects a privileged GPU pod."""
+def rejection_message(plane: Plane, namespace: str) -> str:
+    """Return the message that rejects a privileged GPU pod; "" if it is accepted."""
     pod = make_pod("greedy").namespace(namespace).gpus(1)
     pod.main["securityContext"] = {"privileged": True}
     try:
@@ -36,17 +36,20 @@ def refusal(plane: Plane, namespace: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("mode", "wanted"), [("enforce", "privileged must be false in a pod that uses GPUs"), ("audit", "")]
+    ("mode", "expected"), [("enforce", "privileged must be false in a pod that uses GPUs"), ("audit", "")]
 )
-def test_the_commands_of_the_page_work(plane: Plane, namespace: str, tmp_path: Path, mode: str, wanted: str) -> None:
+def test_the_commands_of_the_page_work(plane: Plane, namespace: str, tmp_path: Path, mode: str, expected: str) -> None:
     apply, serve = documented_commands()
     assert (apply[0], serve[:3]) == ("kubectl", ["rightslice", "serve", "webhook"])
 
     with install_from_page(plane, tmp_path, f"--mode={mode}"):
-        eventually(lambda: refusal(plane, namespace), until=lambda said: wanted in said and bool(said) is bool(wanted))
+        eventually(
+            lambda: rejection_message(plane, namespace),
+            until=lambda message: expected in message and bool(message) is bool(expected),
+        )
 
-    assert not [one for one in EVERYTHING if plane.api.exists(api_path(one))]
-    eventually(lambda: refusal(plane, namespace), until=lambda said: not said)
+    assert not [one for one in ALL_MANIFESTS if plane.api.exists(api_path(one))]
+    eventually(lambda: rejection_message(plane, namespace), until=lambda message: not message)
 
 
 async def facts_of(plane: Plane) -> ClusterFacts:
@@ -60,22 +63,22 @@ def test_commands_use_the_status_for_policies_in_server_files(
     exception = json.loads(exception_text("of-a-file", policyName="guard"))
     exception["metadata"]["namespace"] = SYSTEM_NAMESPACE
 
-    def look() -> dict[str, CheckState]:
+    def run_doctor() -> dict[str, CheckState]:
         return {line.summary: line.state for line in diagnose(asyncio.run(facts_of(plane)), datetime.now(UTC))}
 
     with install_from_page(plane, tmp_path):
         eventually(lambda: plane.api.create(exceptions_in(SYSTEM_NAMESPACE), exception))
-        lines = eventually(look, until=lambda found: "GPUPolicyException of-a-file is in use" in found)
+        lines = eventually(run_doctor, until=lambda found: "GPUPolicyException of-a-file is in use" in found)
         with ClusterReader(str(plane.kubeconfig)) as cluster:
             load_cluster_policies(cluster, None, SYSTEM_NAMESPACE)
 
     assert lines["policy files of a server outside the cluster are unknown"] is CheckState.SKIP
     assert lines["the backstop denies"] is CheckState.OK
-    assert not [what for what, state in lines.items() if state is CheckState.FAIL]
+    assert not [summary for summary, state in lines.items() if state is CheckState.FAIL]
     assert "/of-a-file is in use according to its status, but is not evaluated here" in (
-        said := capsys.readouterr().err
+        stderr := capsys.readouterr().err
     )
-    assert "not in use" not in said
+    assert "not in use" not in stderr
 
 
 def exceptions_in(namespace: str) -> str:

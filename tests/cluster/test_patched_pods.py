@@ -20,12 +20,12 @@ from webhook.model.cluster_view import ClusterView
 from webhook.model.defaulting import apply_defaults, apply_request_defaults
 from webhook.model.pods import parse_pod
 
-WORLDS, PODS = 50, 15
+NAMESPACES, PODS = 50, 15
 GPU = "nvidia.com/gpu"
 POLICIES = policies_of(policy("mode: enforce\nrightSizing: {}\nlimits: {limitRangeInjected: remove}"))
 
 
-def one_gpu(random: Random, name: str) -> Json:
+def random_gpu_pod(random: Random, name: str) -> Json:
     """Return a random pod whose first container also requests one GPU."""
     data = pod(random, name)
     data["metadata"]["annotations"] = {"rightslice.dev/gpu-memory": "8Gi"}
@@ -37,62 +37,66 @@ def one_gpu(random: Random, name: str) -> Json:
     return data
 
 
-def reviewed_pod(world: NamespaceObjects, answer: ApiAnswer) -> Json:
-    """The pod as a mutating webhook sees it: with all defaults, and without what is only given later."""
+def reviewed_pod(namespace: NamespaceObjects, answer: ApiAnswer) -> Json:
+    """Return the pod as a mutating webhook reviews it: with all defaults, without fields that are set later."""
     metadata = answer.body["metadata"]
     kept = {key: metadata[key] for key in ("name", "annotations", "labels") if key in metadata}
     return {
         "apiVersion": "v1",
         "kind": "Pod",
-        "metadata": kept | {"namespace": world.name},
+        "metadata": kept | {"namespace": namespace.name},
         "spec": answer.body["spec"],
     }
 
 
-def cluster(world: NamespaceObjects) -> ClusterView:
-    """The namespace as it is, and nodes with room for everything."""
-    objects = [*world.ranges, *world.quotas]
-    kinds = ["LimitRange"] * len(world.ranges) + ["ResourceQuota"] * len(world.quotas)
-    typed = [{"apiVersion": "v1", "kind": kind} | item for kind, item in zip(kinds, objects, strict=True)]
-    return view_of(whole_node(), mig_node(), *typed)
+def cluster(namespace: NamespaceObjects) -> ClusterView:
+    """Return a view with the namespace's objects and with free nodes."""
+    objects = [*namespace.ranges, *namespace.quotas]
+    kinds = ["LimitRange"] * len(namespace.ranges) + ["ResourceQuota"] * len(namespace.quotas)
+    with_kind = [{"apiVersion": "v1", "kind": kind} | item for kind, item in zip(kinds, objects, strict=True)]
+    return view_of(whole_node(), mig_node(), *with_kind)
 
 
-async def find_rejected_patches(world: NamespaceObjects, asking: DryRunClient, random: Random) -> tuple[int, list[Any]]:
+async def find_rejected_patches(
+    namespace: NamespaceObjects, client: DryRunClient, random: Random
+) -> tuple[int, list[Any]]:
     """Return the number of patched pods of a namespace, and those whose patch caused harm."""
-    changed, harmed = 0, list[Any]()
-    view = cluster(world)
-    pods = [one_gpu(random, f"pod-{number}") for number in range(PODS)]
-    for answer in await asking.dry_run_pods(world.name, pods):
+    changed, failures = 0, list[Any]()
+    view = cluster(namespace)
+    pods = [random_gpu_pod(random, f"pod-{number}") for number in range(PODS)]
+    for answer in await client.dry_run_pods(namespace.name, pods):
         if answer.status != 201:
             continue
-        seen = reviewed_pod(world, answer)
-        decision = decide(request_of(seen), POLICIES, view, NO_USAGE, NOW)
+        reviewed = reviewed_pod(namespace, answer)
+        decision = decide(request_of(reviewed), POLICIES, view, NO_USAGE, NOW)
         if not decision.patch:
             continue
         changed += 1
         patch: Any = list(decision.patch)
-        after = jsonpatch.apply_patch(seen, patch)
-        (again,) = await asking.dry_run_pods(world.name, [after])
-        if again.status != 201:
-            harmed.append((world, seen["spec"], decision.patch, again.body.get("message")))
+        after = jsonpatch.apply_patch(reviewed, patch)
+        (answer_after,) = await client.dry_run_pods(namespace.name, [after])
+        if answer_after.status != 201:
+            failures.append((namespace, reviewed["spec"], decision.patch, answer_after.body.get("message")))
             continue
         ours = format_resources(
-            apply_request_defaults(apply_defaults(parse_pod(after), parse_limit_ranges(world.ranges)))
+            apply_request_defaults(apply_defaults(parse_pod(after), parse_limit_ranges(namespace.ranges)))
         )
-        if ours != answered_resources(again):
-            harmed.append((world, ours, answered_resources(again)))
-    return changed, harmed
+        if ours != answered_resources(answer_after):
+            failures.append((namespace, ours, answered_resources(answer_after)))
+    return changed, failures
 
 
 async def test_an_accepted_pod_is_still_accepted_after_the_patch(plane: Plane) -> None:
     random, run, changed = Random("rewrites"), secrets.token_hex(3), 0
-    async with open_dry_run_client(plane.url, plane.ca, plane.token) as asking:
-        await asking.create_marker_namespace(f"seen-{run}")
-        worlds = [await create_random_namespace(asking, random, f"rewrite-{run}-{number}") for number in range(WORLDS)]
-        await asking.wait_for_admission_caches()
-        for world in worlds:
-            count, harmed = await find_rejected_patches(world, asking, random)
-            assert harmed[:1] == []
+    async with open_dry_run_client(plane.url, plane.ca, plane.token) as client:
+        await client.create_marker_namespace(f"marker-{run}")
+        namespaces = [
+            await create_random_namespace(client, random, f"rewrite-{run}-{number}") for number in range(NAMESPACES)
+        ]
+        await client.wait_for_admission_caches()
+        for namespace in namespaces:
+            count, failures = await find_rejected_patches(namespace, client, random)
+            assert failures[:1] == []
             changed += count
-            await asking.send("DELETE", f"/api/v1/namespaces/{world.name}")
+            await client.send("DELETE", f"/api/v1/namespaces/{namespace.name}")
     assert changed > 60

@@ -27,7 +27,7 @@ RULES = [
 ]
 
 
-def role(plane: Plane, rules: list[Json]) -> None:
+def write_role(plane: Plane, rules: list[Json]) -> None:
     body: Json = {"metadata": {"name": NAME}, "rules": rules}
     if plane.api.exists(f"{RBAC}/clusterroles/{NAME}"):
         plane.api.replace(f"{RBAC}/clusterroles/{NAME}", body)
@@ -36,9 +36,9 @@ def role(plane: Plane, rules: list[Json]) -> None:
 
 
 @pytest.fixture
-def reader(plane: Plane, namespace: str, tmp_path: Path) -> Iterator[Path]:
+def reader_kubeconfig(plane: Plane, namespace: str, tmp_path: Path) -> Iterator[Path]:
     """The kubeconfig of an account that may list what placement needs, and nothing else."""
-    role(plane, RULES)
+    write_role(plane, RULES)
     subject = {"kind": "ServiceAccount", "name": "default", "namespace": namespace}
     reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": NAME}
     binding = {"metadata": {"name": NAME}, "roleRef": reference, "subjects": [subject]}
@@ -60,23 +60,23 @@ def rightslice(*arguments: str, stdin: str = "") -> subprocess.CompletedProcess[
 
 @pytest.fixture
 def train(plane: Plane, nodes: list[str], namespace: str) -> str:
-    """A pod of two GPUs that runs; the node that it is on."""
+    """Create a pod with two GPUs; return its node once it runs."""
     pod = make_pod("train").namespace(namespace).gpus(2)
-    whole = {"kubernetes.io/hostname": "h100-1"}  # under this name others of the nodes have slices or shares
-    pod.spec(tolerations=[{"key": "nvidia.com/gpu", "operator": "Exists"}], nodeSelector=whole)
+    node_selector = {"kubernetes.io/hostname": "h100-1"}  # on other nodes nvidia.com/gpu is a slice or a share
+    pod.spec(tolerations=[{"key": "nvidia.com/gpu", "operator": "Exists"}], nodeSelector=node_selector)
     path = f"/api/v1/namespaces/{namespace}/pods"
     plane.api.create(path, pod.build())
     return str(eventually(lambda: plane.api.get(f"{path}/train")["spec"].get("nodeName")))
 
 
 def save_snapshot(plane: Plane, file: Path, kinds: str = "nodes,pods") -> str:
-    """A snapshot of the cluster, as the pages say to save one."""
+    """Save a snapshot of the cluster as documented; return its path."""
     file.write_text(plane.kubectl("get", kinds, "-A", "-o", "json").stdout)
     return str(file)
 
 
-def test_capacity_equals_that_of_a_snapshot(plane: Plane, train: str, reader: Path, tmp_path: Path) -> None:
-    live = rightslice("capacity", "-o", "json", "--cluster", "live", "--kubeconfig", str(reader))
+def test_capacity_equals_that_of_a_snapshot(plane: Plane, train: str, reader_kubeconfig: Path, tmp_path: Path) -> None:
+    live = rightslice("capacity", "-o", "json", "--cluster", "live", "--kubeconfig", str(reader_kubeconfig))
     snapshot = rightslice("capacity", "-o", "json", "--cluster", save_snapshot(plane, tmp_path / "cluster.json"))
     assert (live.returncode, live.stderr) == (0, "")
     assert json.loads(live.stdout) == json.loads(snapshot.stdout)
@@ -84,7 +84,7 @@ def test_capacity_equals_that_of_a_snapshot(plane: Plane, train: str, reader: Pa
     assert row["allocatedMilli"] == 2000
 
 
-def test_agent_reports_are_used(plane: Plane, kind: None, train: str, reader: Path, namespace: str) -> None:
+def test_agent_reports_are_used(plane: Plane, kind: None, train: str, reader_kubeconfig: Path, namespace: str) -> None:
     gpus = [
         {"index": i, "uuid": f"GPU-{i}", "healthy": True, "links": [{"gpu": 1 - i, "nvlinks": 4}] if i < 2 else []}
         for i in range(8)
@@ -93,13 +93,13 @@ def test_agent_reports_are_used(plane: Plane, kind: None, train: str, reader: Pa
     plane.api.create(GPUNODES, {"apiVersion": API_VERSION, "kind": "GPUNode", "metadata": {"name": train}})
     plane.api.patch(f"{GPUNODES}/{train}/status", {"status": {"gpus": gpus, "nvlinkGeneration": 3}}, "merge")
     try:
-        where = ("--cluster", "live", "--kubeconfig", str(reader))
-        assert f"{namespace}/train" in rightslice("capacity", train, *where).stdout
-        rows = json.loads(rightslice("capacity", "-o", "json", *where).stdout)["nodes"]
-        assert [each["largestIsland"] for each in rows if each["name"] == train] == [1], "a link whose end is taken"
+        cluster_flags = ("--cluster", "live", "--kubeconfig", str(reader_kubeconfig))
+        assert f"{namespace}/train" in rightslice("capacity", train, *cluster_flags).stdout
+        rows = json.loads(rightslice("capacity", "-o", "json", *cluster_flags).stdout)["nodes"]
+        assert [each["largestIsland"] for each in rows if each["name"] == train] == [1], "its NVLink peer is allocated"
 
-        role(plane, RULES[:1])
-        eventually(lambda: "which GPUs of a node are free is unknown" in rightslice("capacity", *where).stderr)
+        write_role(plane, RULES[:1])
+        eventually(lambda: "which GPUs of a node are free is unknown" in rightslice("capacity", *cluster_flags).stderr)
     finally:
         plane.api.delete(f"{GPUNODES}/{train}")
 
@@ -115,17 +115,20 @@ def test_place_and_simulate_use_the_live_cluster(plane: Plane, train: str, names
     place, simulate = ("place", "-f", str(file), "-o", "json"), ("simulate", "--pods", str(file), "-o", "json")
 
     def live_and_saved() -> tuple[list[Json], list[Json]]:
-        """What both say of the cluster, and of its snapshot: the same, unless a pod of others went meanwhile."""
-        ran = [
+        """Return both commands' output for the cluster and its snapshot: equal unless another pod ended meanwhile."""
+        from_cluster = [
             rightslice(*place, "--cluster", "live", *admin, *now),
             rightslice(*simulate, "--nodes", "live", *admin, *now),
         ]
         snapshot = save_snapshot(plane, tmp_path / "cluster.json", "nodes,namespaces,limitranges,resourcequotas,pods")
-        same = ("--policies", "policies", *now)
-        again = [rightslice(*place, "--cluster", snapshot, *same), rightslice(*simulate, "--nodes", snapshot, *same)]
-        return [json.loads(each.stdout) for each in ran], [json.loads(each.stdout) for each in again]
+        snapshot_flags = ("--policies", "policies", *now)
+        from_snapshot = [
+            rightslice(*place, "--cluster", snapshot, *snapshot_flags),
+            rightslice(*simulate, "--nodes", snapshot, *snapshot_flags),
+        ]
+        return [json.loads(each.stdout) for each in from_cluster], [json.loads(each.stdout) for each in from_snapshot]
 
-    (placed, _), _ = eventually(live_and_saved, until=lambda told: told[0] == told[1], within=60)
+    (placed, _), _ = eventually(live_and_saved, until=lambda outputs: outputs[0] == outputs[1], within=60)
     assert train in placed["pods"][0]["rejected"]
 
 

@@ -18,28 +18,28 @@ GPU_TOLERATION = {"key": "nvidia.com/gpu", "operator": "Exists"}
 
 
 def example(name: str, namespace: str) -> Json:
-    """An example pod as people apply it, in another namespace, and with the toleration that GPU nodes want."""
+    """Return an example pod in another namespace, with the toleration that GPU nodes require."""
     (document,) = read_documents((ROOT / "examples" / "pods" / name).read_bytes(), name, aliases=True)
     pod: Json = {**document.data, "metadata": {"name": document.data["metadata"]["name"], "namespace": namespace}}
     return {**pod, "spec": {**pod["spec"], "tolerations": [GPU_TOLERATION]}}
 
 
 def running(plane: Plane, namespace: str, name: str) -> Json:
-    """A pod once it runs; the clients of an API server that was restarted take their time."""
+    """Return a pod once it runs; clients reconnect slowly to a restarted API server."""
     path = f"/api/v1/namespaces/{namespace}/pods/{name}"
     return eventually(lambda: plane.api.get(path), until=lambda pod: pod["status"]["phase"] == "Running", within=120)
 
 
 def test_the_plane_has_the_requested_version(plane: Plane) -> None:
     versions = plane.api.get("/version")
-    said = plane.kubectl("version").stdout
+    output = plane.kubectl("version").stdout
 
     assert versions["gitVersion"].startswith(f"v1.{versions['minor']}.")
-    assert f"Client Version: {versions['gitVersion']}" in said
-    assert f"Server Version: {versions['gitVersion']}" in said
+    assert f"Client Version: {versions['gitVersion']}" in output
+    assert f"Server Version: {versions['gitVersion']}" in output
 
 
-def test_the_nodes_have_what_the_example_cluster_says(plane: Plane, nodes: list[str]) -> None:
+def test_the_nodes_equal_those_of_the_example_cluster(plane: Plane, nodes: list[str]) -> None:
     for wanted in demo_nodes():
         node = plane.api.get(f"/api/v1/nodes/{wanted['metadata']['name']}")
 
@@ -104,42 +104,42 @@ def test_a_deployment_gets_its_pods_and_a_job_ends(plane: Plane, nodes: list[str
     plane.kubectl("wait", "--for=condition=complete", "job/once", "--timeout=60s", f"--namespace={namespace}")
 
 
-def test_objects_survive_a_restart_of_etcd(plane_to_trouble: Plane, namespace: str) -> None:
-    plane = plane_to_trouble
-    kept = store_config_map(plane, namespace)
+def test_objects_survive_a_restart_of_etcd(plane_to_disrupt: Plane, namespace: str) -> None:
+    plane = plane_to_disrupt
+    path = store_config_map(plane, namespace)
 
     plane.etcd.stop()
     eventually(lambda: not plane.api.is_ready())
     plane.etcd.start()
 
     eventually(plane.api.is_ready)
-    assert plane.api.get(kept)["data"] == {"key": "value"}
+    assert plane.api.get(path)["data"] == {"key": "value"}
 
 
 @pytest.mark.parametrize("end", ["stop", "kill"])
-def test_objects_survive_a_restart_of_the_api_server(plane_to_trouble: Plane, namespace: str, end: str) -> None:
-    plane = plane_to_trouble
-    kept = store_config_map(plane, namespace)
+def test_objects_survive_a_restart_of_the_api_server(plane_to_disrupt: Plane, namespace: str, end: str) -> None:
+    plane = plane_to_disrupt
+    path = store_config_map(plane, namespace)
 
     getattr(plane.apiserver, end)()
     with pytest.raises(OSError, match="refused"):
-        plane.api.get(kept)
+        plane.api.get(path)
     plane.apiserver.start()
 
-    assert plane.api.get(kept)["data"] == {"key": "value"}
+    assert plane.api.get(path)["data"] == {"key": "value"}
 
 
 def store_config_map(plane: Plane, namespace: str) -> str:
-    """Store something; the path of it."""
+    """Create a ConfigMap, and return its path."""
     maps = f"/api/v1/namespaces/{namespace}/configmaps"
     plane.api.create(maps, {"metadata": {"name": "kept"}, "data": {"key": "value"}})
     return f"{maps}/kept"
 
 
-def test_the_controllers_go_on_after_a_restart_of_the_api_server(
-    plane_to_trouble: Plane, nodes: list[str], namespace: str
+def test_the_controllers_continue_after_a_restart_of_the_api_server(
+    plane_to_disrupt: Plane, nodes: list[str], namespace: str
 ) -> None:
-    plane = plane_to_trouble
+    plane = plane_to_disrupt
     plane.apiserver.restart()
 
     plane.api.create(f"/api/v1/namespaces/{namespace}/pods", make_pod().namespace(namespace).build())

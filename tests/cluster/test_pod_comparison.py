@@ -1,4 +1,4 @@
-"""LimitRange and ResourceQuota: what becomes of a pod is what we say becomes of it, as a real API server shows."""
+"""LimitRanges and ResourceQuotas: our prediction for a pod equals a real API server's decision."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from tests.cluster.pod_comparison import compare_pods
 
 PODS = 20
 NAMESPACES = max(60, int(os.environ.get("RIGHTSLICE_FUZZ", "0")) // 50 // PODS)
-"""A pod for every fifty quantities: 20,000 of a million."""
+"""One pod for every fifty quantities: 20,000 for a million."""
 
 SEED = os.environ.get("RIGHTSLICE_FUZZ_SEED", "limits")
 
 
 async def test_verdicts_defaults_and_messages_equal_the_api_servers(plane: Plane) -> None:
-    compared = await compare_pods(plane.url, plane.ca, plane.token, seed=SEED, namespaces=NAMESPACES, pods=PODS)
+    result = await compare_pods(plane.url, plane.ca, plane.token, seed=SEED, namespaces=NAMESPACES, pods=PODS)
 
-    assert compared.differences[:5] == []
-    assert sum(compared.statuses.values()) == NAMESPACES * PODS
-    assert min(compared.statuses[status] for status in (201, 403, 422)) > 50, compared.statuses
+    assert result.differences[:5] == []
+    assert sum(result.statuses.values()) == NAMESPACES * PODS
+    assert min(result.statuses[status] for status in (201, 403, 422)) > 50, result.statuses

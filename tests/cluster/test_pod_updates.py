@@ -23,13 +23,13 @@ RESIZES = {
 }
 
 
-def amounts(cpu: str, most: str, memory: str) -> Json:
-    """Requests and limits of the container."""
-    return {"requests": {"cpu": cpu, "memory": memory}, "limits": {"cpu": most, "memory": memory}}
+def amounts(cpu: str, cpu_limit: str, memory: str) -> Json:
+    """Return requests and limits of the container."""
+    return {"requests": {"cpu": cpu, "memory": memory}, "limits": {"cpu": cpu_limit, "memory": memory}}
 
 
 def with_resources(pod: Json, resources: Json) -> Pod:
-    """The pod with other amounts."""
+    """Return the pod with other amounts."""
     main, *others = pod["spec"]["containers"]
     return parse_pod(pod | {"spec": pod["spec"] | {"containers": [main | {"resources": resources}, *others]}})
 
@@ -45,17 +45,17 @@ def test_a_resize_is_charged_for_what_it_adds(plane: Plane, namespace: str) -> N
     eventually(lambda: resize_message(plane, path, "2500m", "3", "512Mi"))
     quota = plane.api.get(f"{path}/resourcequotas/q")
 
-    said = {name: resize_message(plane, path, *wanted) for name, wanted in RESIZES.items()}
-    ours = {
+    actual = {name: resize_message(plane, path, *wanted) for name, wanted in RESIZES.items()}
+    predicted = {
         name: predicted_resize_message(quota, stored, with_resources(stored, amounts(*wanted)))
         for name, wanted in RESIZES.items()
     }
 
-    assert said == ours
-    assert [name for name, reason in said.items() if not reason] == ["it fits", "less", "the same"]
+    assert actual == predicted
+    assert [name for name, reason in actual.items() if not reason] == ["it fits", "less", "the same"]
 
 
-LATE = {"requests.cpu": "2", "limits.memory": "4Gi", "pods": "9"}
+LATER_QUOTA = {"requests.cpu": "2", "limits.memory": "4Gi", "pods": "9"}
 
 
 def test_a_later_quota_rejects_updates_of_an_uncovered_pod(plane: Plane, namespace: str) -> None:
@@ -63,24 +63,24 @@ def test_a_later_quota_rejects_updates_of_an_uncovered_pod(plane: Plane, namespa
     pod = make_pod("p").namespace(namespace).container("side", resources={"requests": {"memory": "64Mi"}})
     pod.main["resources"] = amounts("1", "2", "512Mi")
     stored = plane.api.create(f"{path}/pods", pod.build())
-    plane.api.create(f"{path}/resourcequotas", {"metadata": {"name": "q"}, "spec": {"hard": LATE}})
+    plane.api.create(f"{path}/resourcequotas", {"metadata": {"name": "q"}, "spec": {"hard": LATER_QUOTA}})
     eventually(lambda: resize_message(plane, path, "2500m", "3", "512Mi"))
     quota = plane.api.get(f"{path}/resourcequotas/q")
-    more, ending = amounts("1500m", "2", "512Mi"), {"spec": {"activeDeadlineSeconds": 60}}
+    resized, deadline_patch = amounts("1500m", "2", "512Mi"), {"spec": {"activeDeadlineSeconds": 60}}
 
     resize = resize_message(plane, path, "1500m", "2", "512Mi")
-    deadline = patch_message(plane, f"{path}/pods/p", ending)
+    deadline = patch_message(plane, f"{path}/pods/p", deadline_patch)
 
-    assert resize == predicted_resize_message(quota, stored, with_resources(stored, more))
+    assert resize == predicted_resize_message(quota, stored, with_resources(stored, resized))
     assert deadline == predicted_deadline_message(
-        quota, stored, parse_pod(stored | {"spec": stored["spec"] | ending["spec"]})
+        quota, stored, parse_pod(stored | {"spec": stored["spec"] | deadline_patch["spec"]})
     )
     assert resize == deadline == "failed quota: q: must specify limits.memory for: side; requests.cpu for: side"
 
 
-def resize_message(plane: Plane, path: str, cpu: str, most: str, memory: str) -> str:
+def resize_message(plane: Plane, path: str, cpu: str, cpu_limit: str, memory: str) -> str:
     """Return the API server's message for a resize; "" if it is accepted."""
-    body = {"spec": {"containers": [{"name": "main", "resources": amounts(cpu, most, memory)}]}}
+    body = {"spec": {"containers": [{"name": "main", "resources": amounts(cpu, cpu_limit, memory)}]}}
     return patch_message(plane, f"{path}/pods/p/resize", body)
 
 

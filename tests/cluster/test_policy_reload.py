@@ -21,13 +21,13 @@ from webhook.cli.webhook_client import WebhookClient, run_webhook_process
 
 POLICIES = "/apis/rightslice.dev/v1alpha1/gpupolicies"
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-ANYTHING = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+ANY_OBJECT = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
 
 
 def definition() -> Json:
-    """GPUPolicy as a kind with any content: what it says is the loader's to judge here."""
+    """Return a CRD of GPUPolicy without a schema, so that only the loader validates its content."""
     names = {"plural": "gpupolicies", "singular": "gpupolicy", "kind": "GPUPolicy", "listKind": "GPUPolicyList"}
-    version = {"name": "v1alpha1", "served": True, "storage": True, "schema": {"openAPIV3Schema": ANYTHING}}
+    version = {"name": "v1alpha1", "served": True, "storage": True, "schema": {"openAPIV3Schema": ANY_OBJECT}}
     spec = {"group": "rightslice.dev", "scope": "Cluster", "names": names, "versions": [version]}
     metadata = {"name": "gpupolicies.rightslice.dev"}
     kind = {"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition"}
@@ -36,14 +36,14 @@ def definition() -> Json:
 
 @pytest.fixture(scope="module")
 def kind(plane: Plane) -> Iterator[None]:
-    """A plane that has the kind, for as long as these tests."""
+    """Serve the kind during these tests."""
     path = f"{DEFINITIONS}/gpupolicies.rightslice.dev"
-    known = plane.api.exists(path)
-    if not known:
+    existed = plane.api.exists(path)
+    if not existed:
         plane.api.create(DEFINITIONS, definition())
     eventually(lambda: is_served(plane))
     yield
-    if not known:
+    if not existed:
         plane.api.delete(path)
         eventually(lambda: not plane.api.exists(path))
 
@@ -73,7 +73,7 @@ class PolicyServer:
         except urllib.error.HTTPError as error:
             return str(error.read().decode())
 
-    def refuses(self, pod: Json) -> bool:
+    def rejects(self, pod: Json) -> bool:
         """Return whether this pod is rejected."""
         return not self.client.review("/validate", pod, "u").allowed
 
@@ -106,16 +106,16 @@ def test_a_policy_that_kubectl_applies_is_live_within_five_seconds(
     (tmp_path / "f.yaml").write_text(policy("from-a-file", "privileged"))
     with serve_webhook(plane, "--policies", str(tmp_path)) as site:
         try:
-            assert not site.refuses(bypass)
+            assert not site.rejects(bypass)
             plane.kubectl("apply", "-f", "-", stdin=policy("guard", "visibleDevicesEnv"))
-            eventually(lambda: site.refuses(bypass), within=5)
+            eventually(lambda: site.rejects(bypass), within=5)
             plane.kubectl("apply", "-f", "-", stdin=policy("guard", "visibleDevicesEnv", mode="audit"))
-            eventually(lambda: not site.refuses(bypass), within=5)
+            eventually(lambda: not site.rejects(bypass), within=5)
             plane.kubectl("apply", "-f", "-", stdin=policy("guard", "visibleDevicesEnv"))
-            eventually(lambda: site.refuses(bypass), within=5)
-            plane.api.patch(f"{POLICIES}/guard", {"status": {"seen": True}})
+            eventually(lambda: site.rejects(bypass), within=5)
+            plane.api.patch(f"{POLICIES}/guard", {"status": {"note": True}})
             plane.kubectl("delete", "gpupolicy", "guard")
-            eventually(lambda: not site.refuses(bypass), within=5)
+            eventually(lambda: not site.rejects(bypass), within=5)
         finally:
             plane.kubectl("delete", "gpupolicy", "guard", "--ignore-not-found")
 
@@ -131,7 +131,7 @@ def test_files_take_precedence_and_an_invalid_object_changes_nothing(
             plane.kubectl("apply", "-f", "-", stdin=policy("one", "visibleDevicesEnv", mode="audit"))
             plane.kubectl("apply", "-f", "-", stdin=policy("two", "privileged", **NOT_CEL))
             eventually(lambda: "[-]policy files GPUPolicy/two" in site.page("/readyz?verbose"), within=10)
-            assert site.refuses(bypass), "the file's policy of that name, and not the object's, is in use"
+            assert site.rejects(bypass), "the file takes precedence over the object of the same name"
             assert site.page("/readyz") == "ok\n"
         finally:
             plane.kubectl("delete", "gpupolicy", "one", "two", "--ignore-not-found")

@@ -1,4 +1,4 @@
-"""A supervised program: it starts, stops, restarts, and ends with the test process."""
+"""A supervised program starts, stops, restarts, and ends with the test process."""
 
 from __future__ import annotations
 
@@ -27,23 +27,23 @@ FAULTY = "raise SystemExit('no such flag')"
 
 @pytest.fixture
 def pids(tmp_path: Path) -> Path:
-    """Where the program writes its process id each time it starts."""
+    """The file that the program appends its process id to at each start."""
     return tmp_path / "pids"
 
 
 def program(code: str, pids: Path) -> Process:
-    """A Python program that is ready once it has said who it is."""
+    """Return a Python program that is ready once it has written its process id."""
     command = [sys.executable, "-c", code, str(pids)]
     return Process("server", command, pids.with_name("log"), lambda: not is_gone(started_pids(pids)[-1]))
 
 
 def started_pids(pids: Path) -> list[int]:
-    """The process ids of all starts."""
+    """Return the process ids of all starts."""
     return [int(line) for line in pids.read_text().split()] if pids.exists() else []
 
 
 def is_gone(pid: int) -> bool:
-    """There is no such process."""
+    """Return whether the process has ended."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
@@ -53,7 +53,7 @@ def is_gone(pid: int) -> bool:
 
 @pytest.fixture
 def server(pids: Path) -> Iterator[Process]:
-    """One that runs."""
+    """A running program."""
     process = program(SERVER, pids)
     process.start()
     yield process
@@ -101,7 +101,7 @@ def test_a_program_that_exited_is_not_running(server: Process, pids: Path) -> No
     server.stop()
 
 
-ASKER = f"""
+PARENT = f"""
 import sys
 sys.path.insert(0, {str(ROOT)!r})
 from pathlib import Path
@@ -116,11 +116,11 @@ sys.stdin.read()
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
 def test_a_program_ends_with_its_parent_process(pids: Path, number: signal.Signals) -> None:
-    command = [sys.executable, "-c", ASKER, str(pids)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as asker:
-        assert asker.stdout is not None
-        assert asker.stdout.readline() == b"up\n"
-        asker.send_signal(number)
+    command = [sys.executable, "-c", PARENT, str(pids)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as parent:
+        assert parent.stdout is not None
+        assert parent.stdout.readline() == b"up\n"
+        parent.send_signal(number)
 
     (pid,) = eventually(lambda: started_pids(pids))
     eventually(lambda: is_gone(pid))

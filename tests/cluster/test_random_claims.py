@@ -27,7 +27,7 @@ from tests.cluster.test_commands import rightslice
 from tests.policy.policy_texts import policy_text
 
 CLAIMS = 15
-WORLDS = max(12, int(os.environ.get("RIGHTSLICE_FUZZ", "0")) // 5000)
+NAMESPACES = max(12, int(os.environ.get("RIGHTSLICE_FUZZ", "0")) // 5000)
 """3,000 claims for a million quantities."""
 
 SEED = os.environ.get("RIGHTSLICE_FUZZ_SEED", "claims")
@@ -35,53 +35,55 @@ SEED = os.environ.get("RIGHTSLICE_FUZZ_SEED", "claims")
 
 async def test_claim_charges_and_messages_equal_the_api_servers(plane: Plane) -> None:
     random, run, differences, statuses = Random(SEED), secrets.token_hex(3), list[str](), list[int]()
-    async with open_dry_run_client(plane.url, plane.ca, plane.token) as asking:
-        await asking.create_marker_namespace(f"seen-{run}")
-        await create_device_classes(asking, f"seen-{run}")
-        worlds = {}
-        for name in (f"claims-{run}-{n}" for n in range(WORLDS)):
-            await asking.add_namespace(name)
+    async with open_dry_run_client(plane.url, plane.ca, plane.token) as client:
+        await client.create_marker_namespace(f"marker-{run}")
+        await create_device_classes(client, f"marker-{run}")
+        quotas_by_namespace = {}
+        for name in (f"claims-{run}-{n}" for n in range(NAMESPACES)):
+            await client.add_namespace(name)
             path = f"/api/v1/namespaces/{name}/resourcequotas"
-            taken = [
-                await asking.send("POST", path, random_quota(random, f"quota-{n}"))
+            answers = [
+                await client.send("POST", path, random_quota(random, f"quota-{n}"))
                 for n in range(random.choice((1, 2)))
             ]
-            worlds[name] = await asking.wait_for_quota_status(name, sum(answer.status == 201 for answer in taken))
-            for one in worlds[name]:
+            quotas_by_namespace[name] = await client.wait_for_quota_status(
+                name, sum(answer.status == 201 for answer in answers)
+            )
+            for one in quotas_by_namespace[name]:
                 change = {"status": {"used": usage(random, one["status"].get("used", {}))}}
-                one |= (await asking.send("PATCH", f"{path}/{one['metadata']['name']}/status", change)).body
-        await asking.wait_for_admission_caches()
-        for name, quotas in worlds.items():
+                one |= (await client.send("PATCH", f"{path}/{one['metadata']['name']}/status", change)).body
+        await client.wait_for_admission_caches()
+        for name, quotas in quotas_by_namespace.items():
             claims = [random_claim(random, f"claim-{n}") for n in range(CLAIMS)]
-            for data, answer in zip(claims, await dry_run_claims(asking, name, claims), strict=True):
+            for data, answer in zip(claims, await dry_run_claims(client, name, claims), strict=True):
                 statuses.append(answer.status)
                 differences += filter(None, [describe_difference(data, quotas, answer)])
-            await asking.send("DELETE", f"/api/v1/namespaces/{name}")
+            await client.send("DELETE", f"/api/v1/namespaces/{name}")
 
     assert differences[:3] == []
     assert min(statuses.count(201), statuses.count(403)) > 20, statuses
 
 
 def test_a_pod_is_warned_about_a_claim_over_quota(plane: Plane, namespace: str, tmp_path: Path) -> None:
-    space, hard = f"/api/v1/namespaces/{namespace}", {"waited-for.deviceclass.resource.k8s.io/devices": "1"}
+    namespace_path, hard = f"/api/v1/namespaces/{namespace}", {"waited-for.deviceclass.resource.k8s.io/devices": "1"}
     spec = {"spec": claim_spec([{"exactly": {"deviceClassName": "waited-for", "count": 2}}])}
     template = {"metadata": {"name": "two"}, "spec": spec}
     plane.api.create(f"{API}/namespaces/{namespace}/resourceclaimtemplates", template)
-    plane.api.create(f"{space}/resourcequotas", {"metadata": {"name": "devices"}, "spec": {"hard": hard}})
-    eventually(lambda: plane.api.get(f"{space}/resourcequotas/devices")["status"].get("used"))
+    plane.api.create(f"{namespace_path}/resourcequotas", {"metadata": {"name": "devices"}, "spec": {"hard": hard}})
+    eventually(lambda: plane.api.get(f"{namespace_path}/resourcequotas/devices")["status"].get("used"))
     claims = [{"name": "gpus", "resourceClaimTemplateName": "two"}]
     pod = make_pod("waiting").namespace(namespace).spec(resourceClaims=claims).build()
     policies = tmp_path / "policies.yaml"
     policies.write_text(policy_text("limits", mode="enforce", limits={"resourceQuotas": "evaluate"}))
 
     checked = rightslice(plane, "check", "-", "--policies", str(policies), "-o", "json", stdin=json.dumps(pod))
-    plane.api.create(f"{space}/pods", pod)
+    plane.api.create(f"{namespace_path}/pods", pod)
 
     (finding,) = json.loads(checked.stdout)["objects"][0]["findings"]
-    words = re.search("exceeded quota: [^;]*", finding["message"])
+    api_message = re.search("exceeded quota: [^;]*", finding["message"])
     assert (finding["code"], checked.returncode) == ("GPU-Q306", 0)
-    assert words is not None
-    assert words[0].endswith("limited: waited-for.deviceclass.resource.k8s.io/devices=1")
-    reason = "involvedObject.name=waiting,reason=FailedResourceClaimCreation"
-    (event, *_) = eventually(lambda: plane.api.get(f"{space}/events", fieldSelector=reason)["items"])
-    assert event["message"].endswith(words[0])
+    assert api_message is not None
+    assert api_message[0].endswith("limited: waited-for.deviceclass.resource.k8s.io/devices=1")
+    event_selector = "involvedObject.name=waiting,reason=FailedResourceClaimCreation"
+    (event, *_) = eventually(lambda: plane.api.get(f"{namespace_path}/events", fieldSelector=event_selector)["items"])
+    assert event["message"].endswith(api_message[0])

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 import pytest
 
 from tests.cluster.client import Json
-from tests.cluster.installation import EVERYTHING
+from tests.cluster.installation import ALL_MANIFESTS
 from tests.cluster.plane import Plane
 from tests.cluster.polling import eventually
 from tests.conftest import ROOT
@@ -25,29 +25,29 @@ from webhook.manifests.objects import DEPLOYMENT_PATH, OVERLAY_OBJECTS, WEBHOOK_
 from webhook.well_known import SYSTEM_NAMESPACE
 
 BINDING = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings/rightslice-pods"
-HOOK_OBJECTS = [one for one in EVERYTHING if one["kind"] in WEBHOOK_KINDS]
+WEBHOOK_OBJECTS = [one for one in ALL_MANIFESTS if one["kind"] in WEBHOOK_KINDS]
 
 
 @pytest.fixture
-def bare(plane: Plane) -> Iterator[Plane]:
-    """The plane; whatever is installed in it goes afterwards."""
+def clean_plane(plane: Plane) -> Iterator[Plane]:
+    """The plane; everything installed in it is removed afterwards."""
     yield plane
     asyncio.run(remove(plane))
 
 
 async def remove(plane: Plane, *, with_policies: bool = True) -> None:
     async with await KubeClient.connect(str(plane.kubeconfig)) as api:
-        await uninstall_manifests(api, EVERYTHING, lambda _line: None, with_policies=with_policies, seconds=120)
+        await uninstall_manifests(api, ALL_MANIFESTS, lambda _line: None, with_policies=with_policies, seconds=120)
 
 
-async def put_all(plane: Plane, objects: list[Json]) -> None:
+async def apply_all(plane: Plane, objects: list[Json]) -> None:
     async with await KubeClient.connect(str(plane.kubeconfig)) as api:
         for one in objects:
             await apply_object(api, one)
 
 
 def install(plane: Plane, *flags: str) -> str:
-    """What the command says. No replica ever gets ready here: it ends at that wait, before the hooks."""
+    """Return the output of the command. No replica becomes ready, so it times out before it applies the webhooks."""
     command = [sys.executable, "-m", "webhook.cli", "install", f"--kubeconfig={plane.kubeconfig}", "--timeout=1"]
     done = subprocess.run([*command, *flags], cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
     assert "a replica that is ready" in done.stderr or "Nothing was stored" in done.stdout, done.stderr
@@ -55,7 +55,7 @@ def install(plane: Plane, *flags: str) -> str:
 
 
 def apply(plane: Plane, overlay: str) -> None:
-    """As docs/install.md says it."""
+    """Apply an overlay as documented in docs/install.md."""
     folder = str(ROOT / "manifests" / "overlays" / overlay)
     eventually(lambda: plane.kubectl("apply", "--server-side", "-k", folder, check=False).returncode == 0)
 
@@ -69,64 +69,66 @@ def actions(plane: Plane) -> list[str]:
     return found
 
 
-def test_omitted_options_keep_their_values(bare: Plane) -> None:
-    first = install(bare, "--image=x/y:1")
+def test_omitted_options_keep_their_values(clean_plane: Plane) -> None:
+    first = install(clean_plane, "--image=x/y:1")
     assert "mode audit\nimage x/y:1\n" in first
-    assert (installed(bare), actions(bare)) == (CurrentInstall("audit", "x/y:1"), ["Audit"])
+    assert (installed(clean_plane), actions(clean_plane)) == (CurrentInstall("audit", "x/y:1"), ["Audit"])
 
-    tried = install(bare, "--mode=enforce", "--dry-run")
-    assert "mode enforce, before: audit\nimage x/y:1, unchanged\n" in tried
-    assert (installed(bare), actions(bare)) == (CurrentInstall("audit", "x/y:1"), ["Audit"])
+    dry_run = install(clean_plane, "--mode=enforce", "--dry-run")
+    assert "mode enforce, before: audit\nimage x/y:1, unchanged\n" in dry_run
+    assert (installed(clean_plane), actions(clean_plane)) == (CurrentInstall("audit", "x/y:1"), ["Audit"])
 
-    install(bare, "--mode=enforce")
-    assert (installed(bare), actions(bare)) == (CurrentInstall("enforce", "x/y:1"), ["Deny"])
+    install(clean_plane, "--mode=enforce")
+    assert (installed(clean_plane), actions(clean_plane)) == (CurrentInstall("enforce", "x/y:1"), ["Deny"])
 
-    third = install(bare, "--image=x/y:2")
+    third = install(clean_plane, "--image=x/y:2")
     assert "mode enforce, unchanged\nimage x/y:2, before: x/y:1\n" in third
-    assert (installed(bare), actions(bare)) == (CurrentInstall("enforce", "x/y:2"), ["Deny"])
+    assert (installed(clean_plane), actions(clean_plane)) == (CurrentInstall("enforce", "x/y:2"), ["Deny"])
 
 
-def test_audit_after_kubectl_enforced_denies_nothing(bare: Plane) -> None:
-    apply(bare, "enforce")
-    assert actions(bare) == ["Deny"]
+def test_audit_after_kubectl_enforced_denies_nothing(clean_plane: Plane) -> None:
+    apply(clean_plane, "enforce")
+    assert actions(clean_plane) == ["Deny"]
 
-    install(bare, "--mode=audit")
-    asyncio.run(put_all(bare, HOOK_OBJECTS))
+    install(clean_plane, "--mode=audit")
+    asyncio.run(apply_all(clean_plane, WEBHOOK_OBJECTS))
 
-    assert (installed(bare).mode, actions(bare)) == ("audit", ["Audit"])
-
-
-def hooks_of(plane: Plane) -> list[Json]:
-    return [hook for one in HOOK_OBJECTS for hook in plane.api.get(api_path(one))["webhooks"]]
+    assert (installed(clean_plane).mode, actions(clean_plane)) == ("audit", ["Audit"])
 
 
-@pytest.mark.parametrize("ours", [True, False], ids=["its own authority", "another"])
-def test_a_trial_out_of_cluster_becomes_an_installation(bare: Plane, *, ours: bool) -> None:
+def webhooks_of(plane: Plane) -> list[Json]:
+    return [hook for one in WEBHOOK_OBJECTS for hook in plane.api.get(api_path(one))["webhooks"]]
+
+
+@pytest.mark.parametrize("own_ca", [True, False], ids=["own CA", "another CA"])
+def test_a_trial_out_of_cluster_becomes_an_installation(clean_plane: Plane, *, own_ca: bool) -> None:
     bundle, other = (
         b64encode(create_self_signed(["127.0.0.1"], datetime.now(UTC)).authority).decode() for _ in range(2)
     )
-    apply(bare, "out-of-cluster")
-    secret = {"metadata": {"name": "rightslice-tls"}, "data": {"ca.crt": bundle if ours else other}}
-    bare.api.create(TLS_SECRET_PATH.rpartition("/")[0], secret)
+    apply(clean_plane, "out-of-cluster")
+    secret = {"metadata": {"name": "rightslice-tls"}, "data": {"ca.crt": bundle if own_ca else other}}
+    clean_plane.api.create(TLS_SECRET_PATH.rpartition("/")[0], secret)
     trust = [{"op": "add", "path": "/webhooks/0/clientConfig/caBundle", "value": bundle}]
-    for one in HOOK_OBJECTS:
-        bare.api.patch(api_path(one), trust, "json")
-        bare.api.patch(api_path(one), {"metadata": {"labels": {"team": "platform"}}})
+    for one in WEBHOOK_OBJECTS:
+        clean_plane.api.patch(api_path(one), trust, "json")
+        clean_plane.api.patch(api_path(one), {"metadata": {"labels": {"team": "platform"}}})
 
-    asyncio.run(put_all(bare, HOOK_OBJECTS))
+    asyncio.run(apply_all(clean_plane, WEBHOOK_OBJECTS))
 
-    assert {frozenset(hook["clientConfig"]) - {"caBundle"} for hook in hooks_of(bare)} == {frozenset({"service"})}
-    kept = {hook["name"] for hook in hooks_of(bare) if hook["clientConfig"].get("caBundle") == bundle}
-    assert kept == ({"mutate.rightslice.dev", "validate.rightslice.dev"} if ours else set())
-    assert {bare.api.get(api_path(one))["metadata"]["labels"]["team"] for one in HOOK_OBJECTS} == {"platform"}
+    assert {frozenset(hook["clientConfig"]) - {"caBundle"} for hook in webhooks_of(clean_plane)} == {
+        frozenset({"service"})
+    }
+    kept = {hook["name"] for hook in webhooks_of(clean_plane) if hook["clientConfig"].get("caBundle") == bundle}
+    assert kept == ({"mutate.rightslice.dev", "validate.rightslice.dev"} if own_ca else set())
+    assert {clean_plane.api.get(api_path(one))["metadata"]["labels"]["team"] for one in WEBHOOK_OBJECTS} == {"platform"}
 
 
-def test_uninstall_takes_the_address_of_a_trial_too(bare: Plane) -> None:
-    apply(bare, "out-of-cluster")
+def test_uninstall_also_removes_the_address_of_a_trial(clean_plane: Plane) -> None:
+    apply(clean_plane, "out-of-cluster")
     [address] = [one for one in OVERLAY_OBJECTS if one["kind"] == "ConfigMap"]
-    assert bare.api.exists(api_path(address))
+    assert clean_plane.api.exists(api_path(address))
 
-    asyncio.run(remove(bare, with_policies=False))
+    asyncio.run(remove(clean_plane, with_policies=False))
 
-    assert bare.api.exists(f"/api/v1/namespaces/{SYSTEM_NAMESPACE}")
-    assert not bare.api.exists(api_path(address))
+    assert clean_plane.api.exists(f"/api/v1/namespaces/{SYSTEM_NAMESPACE}")
+    assert not clean_plane.api.exists(api_path(address))

@@ -36,13 +36,13 @@ APIS = {"openreports": ReportApi.OPENREPORTS, "wgpolicy": ReportApi.WGPOLICY}
 def none_served(plane: Plane) -> Iterator[None]:
     """No report APIs, before and after. Removing them can take an API server over two minutes."""
     yield
-    if mine := report_crds(plane):
-        plane.kubectl("delete", "--wait=false", *mine)
+    if names := report_crds(plane):
+        plane.kubectl("delete", "--wait=false", *names)
         eventually(lambda: report_crds(plane), until=lambda left: not left, within=300)
 
 
 def report_crds(plane: Plane) -> list[str]:
-    """The CRDs of policy reports."""
+    """Return the CRDs of policy reports."""
     found = plane.kubectl("get", "crd", "-o", "name").stdout.split()
     return [each for each in found if each.endswith(("openreports.io", "wgpolicyk8s.io"))]
 
@@ -55,23 +55,23 @@ def install_report_crds(plane: Plane, publisher: str) -> None:
 
 def run_audit(plane: Plane, *flags: str, kubeconfig: Path | None = None) -> subprocess.CompletedProcess[str]:
     """Run an audit with --write."""
-    where = ["--cluster", "live", "--kubeconfig", str(kubeconfig or plane.kubeconfig)]
-    command = [sys.executable, "-m", "webhook.cli", "audit", "--write", *where, *flags]
+    cluster_flags = ["--cluster", "live", "--kubeconfig", str(kubeconfig or plane.kubeconfig)]
+    command = [sys.executable, "-m", "webhook.cli", "audit", "--write", *cluster_flags, *flags]
     return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, cwd=ROOT)
 
 
 def run_publish(plane: Plane, found: Sequence[CheckResult], *apis: ReportApi, dry_run: bool = False) -> list[str]:
     """Run an audit with --write and return its messages."""
-    said: list[str] = []
+    messages: list[str] = []
 
     async def run() -> None:
         async with await KubeClient.connect(str(plane.kubeconfig)) as api:
             await publish_reports(
-                api, build_policy_reports(rows_of(found), NOW, apis[0]), apis, said.append, dry_run=dry_run
+                api, build_policy_reports(rows_of(found), NOW, apis[0]), apis, messages.append, dry_run=dry_run
             )
 
     asyncio.run(run())
-    return said
+    return messages
 
 
 @pytest.mark.usefixtures("none_served")
@@ -101,10 +101,10 @@ def test_reports_are_stored_and_deleted_when_out_of_date(plane: Plane, namespace
     ]
     assert {each["manager"] for each in stored["metadata"]["managedFields"]} == {NAME}
 
-    gone = f"{kind} {namespace}/{NAME} {{}}deleted: out of date"
-    assert run_publish(plane, [], api, dry_run=True) == [gone.format("would be ")]
+    deleted = f"{kind} {namespace}/{NAME} {{}}deleted: out of date"
+    assert run_publish(plane, [], api, dry_run=True) == [deleted.format("would be ")]
     assert plane.api.exists(path)
-    assert run_publish(plane, [], api) == [gone.format("")]
+    assert run_publish(plane, [], api) == [deleted.format("")]
     assert not plane.api.exists(path)
 
 
@@ -131,13 +131,17 @@ def test_a_report_of_another_tool_with_our_name_is_left_alone(plane: Plane, name
     install_report_crds(plane, "openreports")
     path = REPORTS.format(namespace)
     labels = {"app.kubernetes.io/managed-by": "scanner"}
-    theirs = {"apiVersion": "openreports.io/v1alpha1", "kind": "Report", "metadata": {"name": NAME, "labels": labels}}
-    plane.api.create(path, {**theirs, "source": "scanner", "results": [{"policy": "p", "source": "scanner"}]})
+    foreign_report = {
+        "apiVersion": "openreports.io/v1alpha1",
+        "kind": "Report",
+        "metadata": {"name": NAME, "labels": labels},
+    }
+    plane.api.create(path, {**foreign_report, "source": "scanner", "results": [{"policy": "p", "source": "scanner"}]})
     before = plane.api.get(f"{path}/{NAME}")
 
-    [said] = run_publish(plane, [audited_pod("p", namespace=namespace, findings=[DENIED])], ReportApi.OPENREPORTS)
-    assert said.startswith(f"Report {namespace}/{NAME} belongs to another tool and is not changed: its label ")
-    assert "must be rightslice, found scanner. To store the results there, delete" in said
+    [message] = run_publish(plane, [audited_pod("p", namespace=namespace, findings=[DENIED])], ReportApi.OPENREPORTS)
+    assert message.startswith(f"Report {namespace}/{NAME} belongs to another tool and is not changed: its label ")
+    assert "must be rightslice, found scanner. To store the results there, delete" in message
     assert run_publish(plane, [], ReportApi.OPENREPORTS) == []
     assert plane.api.get(f"{path}/{NAME}") == before
 
@@ -147,16 +151,16 @@ def test_with_both_apis_the_newer_is_used_and_other_reports_stay(plane: Plane, n
     """By a service account with the role of docs/audit.md."""
     install_report_crds(plane, "wgpolicy")
     older = POLICY_REPORTS.format(namespace)
-    about = {"apiVersion": "wgpolicyk8s.io/v1alpha2", "kind": "PolicyReport", "metadata": {"name": "scanner"}}
-    plane.api.create(older, {**about, "results": [{"policy": "p"}]})
+    type_and_name = {"apiVersion": "wgpolicyk8s.io/v1alpha2", "kind": "PolicyReport", "metadata": {"name": "scanner"}}
+    plane.api.create(older, {**type_and_name, "results": [{"policy": "p"}]})
     run_publish(plane, [audited_pod("p", namespace=namespace, findings=[DENIED])], ReportApi.WGPOLICY)
     install_report_crds(plane, "openreports")
     plane.api.create(f"/api/v1/namespaces/{namespace}/pods", make_pod("greedy").namespace(namespace).gpus(2).build())
     policy = tmp_path / "policy.yaml"
-    most = {"perPod": [{"resource": "nvidia.com/gpu", "max": 1}]}
-    policy.write_text(policy_text("tight", match={"namespaces": [namespace]}, mode="enforce", limits=most))
+    limits = {"perPod": [{"resource": "nvidia.com/gpu", "max": 1}]}
+    policy.write_text(policy_text("tight", match={"namespaces": [namespace]}, mode="enforce", limits=limits))
 
-    account = account_of_the_page(plane, namespace, tmp_path)
+    account = documented_account(plane, namespace, tmp_path)
     ran = run_audit(plane, "--policies", str(policy), kubeconfig=account)
 
     assert ran.returncode == 1, ran.stderr
@@ -169,8 +173,8 @@ def test_with_both_apis_the_newer_is_used_and_other_reports_stay(plane: Plane, n
     assert (result["policy"], result["rule"], result["resources"][0]["name"]) == ("tight", "GPU-L103", "greedy")
 
 
-def account_of_the_page(plane: Plane, namespace: str, folder: Path) -> Path:
-    """The kubeconfig of a service account with the ClusterRole that docs/audit.md shows."""
+def documented_account(plane: Plane, namespace: str, folder: Path) -> Path:
+    """Return the kubeconfig of a service account with the ClusterRole in docs/audit.md."""
     text = (ROOT / "docs" / "audit.md").read_text(encoding="utf-8")
     (role,) = [each for each in re.findall(r"```yaml\n(.*?)```", text, re.DOTALL) if "kind: ClusterRole" in each]
     plane.kubectl("apply", "-f", "-", stdin=role)

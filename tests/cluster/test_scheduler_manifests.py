@@ -19,18 +19,18 @@ from tests.cluster.installation import fetch_page
 from tests.cluster.plane import Plane
 from tests.cluster.polling import eventually
 from tests.cluster.processes import Process, free_port
-from tests.cluster.test_manifests import MANIFESTS, kustomize_build, space
+from tests.cluster.test_manifests import MANIFESTS, kustomize_build, system_namespace
 from tests.controlplane.build import control_plane, wanted_version
 from webhook.documents.reader import read_documents
 from webhook.manifests.scheduler_config import EXTENDER_CA_FILE, SECOND_SCHEDULER_NAME
 from webhook.model.gpu_resources import ACCOUNTING_RESOURCE
 from webhook.well_known import SYSTEM_NAMESPACE
 
-__all__ = ["space"]
+__all__ = ["system_namespace"]
 
 
-def written(name: str, plane: Plane) -> Json:
-    """A configuration of ours, with what differs from cluster to cluster filled in."""
+def load_config(name: str, plane: Plane) -> Json:
+    """Return one of our configurations with this cluster's values."""
     text = (MANIFESTS / "scheduler" / name).read_text(encoding="utf-8")
     (document,) = read_documents(text.replace(EXTENDER_CA_FILE, str(plane.ca)).replace("ADDRESS", "127.0.0.1"), name)
     config: Json = document.data | {"clientConnection": {"kubeconfig": str(plane.kubeconfig)}}
@@ -39,28 +39,30 @@ def written(name: str, plane: Plane) -> Json:
 
 @pytest.mark.parametrize("name", ["first/extenders.yaml", "second/config.yaml"])
 def test_a_scheduler_accepts_the_configuration(plane: Plane, name: str, tmp_path: Path) -> None:
-    file, made = tmp_path / "config.json", tmp_path / "made.yaml"
-    file.write_text(json.dumps(written(name, plane)))
+    file, written = tmp_path / "config.json", tmp_path / "made.yaml"
+    file.write_text(json.dumps(load_config(name, plane)))
     command = [str(control_plane(wanted_version())["kube-scheduler"]), f"--config={file}", "--secure-port=0"]
 
     done = subprocess.run(
-        [*command, f"--write-config-to={made}"], capture_output=True, text=True, timeout=60, check=False
+        [*command, f"--write-config-to={written}"], capture_output=True, text=True, timeout=60, check=False
     )
 
     assert done.returncode == 0, done.stderr
-    (document,) = read_documents(made.read_text(), "made.yaml")
+    (document,) = read_documents(written.read_text(), "made.yaml")
     (found,) = document.data["extenders"]
     assert (found["ignorable"], found["nodeCacheCapable"], found["httpTimeout"]) == (True, True, "1s")
     assert {"name": ACCOUNTING_RESOURCE, "ignoredByScheduler": True} in found["managedResources"]
 
 
 def test_pods_of_the_second_scheduler_are_offered_every_node(plane: Plane) -> None:
-    (profile,) = written("second/config.yaml", plane)["profiles"]
+    (profile,) = load_config("second/config.yaml", plane)["profiles"]
     assert profile == {"schedulerName": SECOND_SCHEDULER_NAME, "percentageOfNodesToScore": 100}
 
 
 @pytest.mark.parametrize(("folder", "count"), [("scheduler/extender", 7), ("scheduler/second", 14)])
-def test_the_manifests_are_accepted_without_warnings(plane: Plane, space: None, folder: str, count: int) -> None:
+def test_the_manifests_are_accepted_without_warnings(
+    plane: Plane, system_namespace: None, folder: str, count: int
+) -> None:
     done = plane.kubectl("apply", "--server-side", "--dry-run=server", "-k", str(MANIFESTS / folder))
 
     assert done.stderr == ""
@@ -68,8 +70,8 @@ def test_the_manifests_are_accepted_without_warnings(plane: Plane, space: None, 
 
 
 def test_the_extender_has_the_certificate_of_the_webhook(plane: Plane) -> None:
-    """Its name is among those that the webhook's replicas, or cert-manager, have it made for."""
-    host = written("second/config.yaml", plane)["extenders"][0]["tlsConfig"]["serverName"]
+    """Its name is in the certificate that the webhook's replicas or cert-manager issue."""
+    host = load_config("second/config.yaml", plane)["extenders"][0]["tlsConfig"]["serverName"]
     (service,) = [one for one in kustomize_build(plane, "scheduler/extender") if one["kind"] == "Service"]
     assert host == f"{service['metadata']['name']}.{service['metadata']['namespace']}.svc"
     managed, issued = (json.dumps(kustomize_build(plane, f"overlays/{name}")) for name in ("enforce", "cert-manager"))
@@ -78,7 +80,7 @@ def test_the_extender_has_the_certificate_of_the_webhook(plane: Plane) -> None:
 
 
 def account(plane: Plane, folder: Path) -> Path:
-    """The kubeconfig of the extender's own account, with the rights of its manifests and no others."""
+    """Return the kubeconfig of the extender's account, which has only the permissions of its manifests."""
     plane.kubectl("apply", "--server-side", "-f", str(MANIFESTS / "scheduler" / "extender" / "rbac.yaml"),
                   "-n", SYSTEM_NAMESPACE)  # fmt: skip
     token = plane.kubectl("create", "token", "rightslice-extender", "-n", SYSTEM_NAMESPACE).stdout.strip()
@@ -90,9 +92,9 @@ def account(plane: Plane, folder: Path) -> Path:
 
 
 @pytest.fixture
-def asked(plane: Plane, space: None, tmp_path: Path) -> Iterator[int]:
-    """The extender as its Deployment starts it, and the scheduler of the plane that asks it; the extender's port."""
-    (entry,) = written("first/extenders.yaml", plane)["extenders"]
+def extender_port(plane: Plane, system_namespace: None, tmp_path: Path) -> Iterator[int]:
+    """Run the extender as its Deployment does, called by the plane's scheduler; yield its port."""
+    (entry,) = load_config("first/extenders.yaml", plane)["extenders"]
     authority, port = trustme.CA(), free_port()
     pair = authority.issue_cert(entry["tlsConfig"]["serverName"])
     authority.cert_pem.write_to_path(tmp_path / "ca.crt")
@@ -116,7 +118,7 @@ def asked(plane: Plane, space: None, tmp_path: Path) -> Iterator[int]:
 
 
 def test_a_scheduler_calls_the_extender_of_the_manifests(
-    plane: Plane, asked: int, nodes: list[str], namespace: str
+    plane: Plane, extender_port: int, nodes: list[str], namespace: str
 ) -> None:
     pod = make_pod("train").namespace(namespace).gpus(2)
     pod.spec(tolerations=[{"key": "nvidia.com/gpu", "operator": "Exists"}])
@@ -125,21 +127,21 @@ def test_a_scheduler_calls_the_extender_of_the_manifests(
 
     eventually(lambda: plane.api.get(f"{path}/train")["spec"].get("nodeName"))
 
-    metrics = fetch_page(asked, "/metrics")
+    metrics = fetch_page(extender_port, "/metrics")
     assert re.search(r'rightslice_extender_requests_total\{[^}]*verb="filter"[^}]*\} [1-9]', metrics), metrics
 
 
 @pytest.fixture
-def asked_for_nothing(plane: Plane) -> Iterator[None]:
-    """The scheduler of the plane, patched as the page says, with an extender that nobody serves."""
-    (entry,) = written("first/extenders.yaml", plane)["extenders"]
-    gone: dict[str, Any] = entry | {"urlPrefix": f"https://127.0.0.1:{free_port()}"}
-    with plane.scheduler_with(extenders=[gone]):
+def unreachable_extender(plane: Plane) -> Iterator[None]:
+    """Configure the plane's scheduler as documented, with an extender that does not run."""
+    (entry,) = load_config("first/extenders.yaml", plane)["extenders"]
+    unreachable: dict[str, Any] = entry | {"urlPrefix": f"https://127.0.0.1:{free_port()}"}
+    with plane.scheduler_with(extenders=[unreachable]):
         yield
 
 
 def test_scheduling_continues_without_the_extender_and_ignores_the_accounting_resource(
-    plane: Plane, asked_for_nothing: None, nodes: list[str], namespace: str
+    plane: Plane, unreachable_extender: None, nodes: list[str], namespace: str
 ) -> None:
     pod = make_pod("train").namespace(namespace).gpus(2).asks(ACCOUNTING_RESOURCE, "2000")
     pod.spec(tolerations=[{"key": "nvidia.com/gpu", "operator": "Exists"}])

@@ -19,17 +19,17 @@ from webhook.well_known import SYSTEM_NAMESPACE
 
 __all__ = ["served"]
 
-SPACE = "backstop-try"
+NAMESPACE = "backstop-try"
 CLASSES = "/apis/node.k8s.io/v1/runtimeclasses"
 DEVICES = {"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}
 BROKEN = make_pod().container("more", env=[DEVICES])
 
 
-FREE = "nvidia-device-plugin"
-"""A namespace whose pods nobody judges."""
+EXCLUDED_NAMESPACE = "nvidia-device-plugin"
+"""A namespace that is excluded from evaluation."""
 
 
-def rejection_message(plane: Plane, maker: PodMaker, namespace: str = SPACE) -> str:
+def rejection_message(plane: Plane, maker: PodMaker, namespace: str = NAMESPACE) -> str:
     """Return the message that rejects a pod in a dry run; "" if it is accepted."""
     try:
         plane.api.create(f"/api/v1/namespaces/{namespace}/pods", maker.namespace(namespace).build(), dryRun="All")
@@ -39,13 +39,13 @@ def rejection_message(plane: Plane, maker: PodMaker, namespace: str = SPACE) -> 
 
 
 @pytest.fixture(scope="module")
-def held(served: Plane) -> Iterator[Plane]:
+def protected(served: Plane) -> Iterator[Plane]:
     """A plane with the policies."""
     classes = ("nvidia", "kata")
     for name in classes:
         served.api.create(CLASSES, {"metadata": {"name": name}, "handler": name})
     with (
-        served.namespace_called(SPACE),
+        served.namespace_called(NAMESPACE),
         served.namespace_called(SYSTEM_NAMESPACE),
         apply_admission_objects(served, backstop_policies()),
     ):
@@ -73,14 +73,14 @@ def env_source_pod(source: Json) -> PodMaker:
     return make_pod().container("more", env=[{"name": "NVIDIA_VISIBLE_DEVICES", "valueFrom": source}])
 
 
-REFUSED = {
-    "all GPUs by a variable": (BROKEN, "must not set NVIDIA_VISIBLE_DEVICES, NVIDIA_IMEX_CHANNELS"),
-    "the same beside a request": (make_pod().gpus(1).container("m", env=[DEVICES]), "must not set NVIDIA_VISIBLE"),
-    "the same in an init container": (
+REJECTED = {
+    "a variable that requests all GPUs": (BROKEN, "must not set NVIDIA_VISIBLE_DEVICES, NVIDIA_IMEX_CHANNELS"),
+    "the variable and a GPU request": (make_pod().gpus(1).container("m", env=[DEVICES]), "must not set NVIDIA_VISIBLE"),
+    "the variable in an init container": (
         make_pod().container("m", kind="initContainers", env=[DEVICES]),
         "must not set NVIDIA_VISIBLE",
     ),
-    "a value that cannot be read": (
+    "a variable whose value is unknown": (
         env_source_pod({"fieldRef": {"fieldPath": "metadata.name"}}),
         "must not set NVIDIA_VISIBLE",
     ),
@@ -98,19 +98,31 @@ REFUSED = {
         "cdi.k8s.io annotations, which inject devices",
     ),
     "a GPU runtime class without a GPU": (with_class(), "must request a GPU"),
-    "the same beside none of a GPU": (with_class().gpus("0"), "must request a GPU"),
-    "the same beside none of a slice": (with_class().asks("nvidia.com/mig-1g.10gb", "0"), "must request a GPU"),
-    "the same beside a name that nobody knows": (with_class().asks("nvidia.com/anything", "1"), "must request a GPU"),
-    "the same beside another device of NVIDIA's": (with_class().asks("nvidia.com/hostdev", "1"), "must request a GPU"),
-    "the same beside what only counts": (with_class().asks("rightslice.dev/gpu-milli", "1"), "must request a GPU"),
-    "a device of the host": (host_path_pod("/dev/nvidia0"), "must not mount host paths"),
-    "the same with a detour": (host_path_pod("/dev//nvidia0"), "must not mount host paths"),
-    "the same with a step that goes nowhere": (host_path_pod("/dev/./nvidia0"), "must not mount host paths"),
-    "the same from nowhere": (host_path_pod("dev/nvidia0"), "must not mount host paths"),
+    "a GPU runtime class with zero GPUs": (with_class().gpus("0"), "must request a GPU"),
+    "a GPU runtime class with zero slices": (with_class().asks("nvidia.com/mig-1g.10gb", "0"), "must request a GPU"),
+    "a GPU runtime class with an unknown resource": (
+        with_class().asks("nvidia.com/anything", "1"),
+        "must request a GPU",
+    ),
+    "a GPU runtime class with another NVIDIA device": (
+        with_class().asks("nvidia.com/hostdev", "1"),
+        "must request a GPU",
+    ),
+    "a GPU runtime class with the accounting resource": (
+        with_class().asks("rightslice.dev/gpu-milli", "1"),
+        "must request a GPU",
+    ),
+    "a device path of the host": (host_path_pod("/dev/nvidia0"), "must not mount host paths"),
+    "a device path with a double slash": (host_path_pod("/dev//nvidia0"), "must not mount host paths"),
+    "a device path with a dot segment": (host_path_pod("/dev/./nvidia0"), "must not mount host paths"),
+    "a relative device path": (host_path_pod("dev/nvidia0"), "must not mount host paths"),
     "the device plugin's sockets": (host_path_pod("/var/lib/kubelet/device-plugins"), "must not mount host paths"),
-    "those of k0s": (host_path_pod("/var/lib/k0s/kubelet/device-plugins/kubelet.sock"), "must not mount host paths"),
+    "the device plugin's sockets of k0s": (
+        host_path_pod("/var/lib/k0s/kubelet/device-plugins/kubelet.sock"),
+        "must not mount host paths",
+    ),
     "the container toolkit": (host_path_pod("/usr/local/nvidia/toolkit"), "must not mount host paths"),
-    "the mark of a static pod": (
+    "the annotation of a mirror pod": (
         make_pod().annotate("kubernetes.io/config.mirror", "x").spec(nodeName="n1"),
         "which only nodes may write",
     ),
@@ -119,95 +131,103 @@ ACCEPTED = {
     "nothing": make_pod(),
     "a GPU": make_pod().gpus(1),
     "a GPU with its class": with_class().gpus(1),
-    "a slice with it": with_class().asks("nvidia.com/mig-1g.10gb.me", "1"),
-    "a share with it": with_class().asks("nvidia.com/gpu.shared", "1"),
-    "a claim by an extended resource with it": with_class().asks("deviceclass.resource.kubernetes.io/gpu", "1"),
-    "a GPU in another container with it": with_class().container("more", resources={"limits": {"nvidia.com/gpu": "1"}}),
+    "a slice with its class": with_class().asks("nvidia.com/mig-1g.10gb.me", "1"),
+    "a share with its class": with_class().asks("nvidia.com/gpu.shared", "1"),
+    "an extended resource of a claim with its class": with_class().asks("deviceclass.resource.kubernetes.io/gpu", "1"),
+    "a GPU in another container with its class": with_class().container(
+        "more", resources={"limits": {"nvidia.com/gpu": "1"}}
+    ),
     "another class": make_pod().spec(runtimeClassName="kata"),
-    "no devices, by a variable": make_pod().env("NVIDIA_VISIBLE_DEVICES", "void").env("NVIDIA_IMEX_CHANNELS", ""),
+    "variables that request no devices": make_pod()
+    .env("NVIDIA_VISIBLE_DEVICES", "void")
+    .env("NVIDIA_IMEX_CHANNELS", ""),
     "a variable without a value": make_pod().container("more", env=[{"name": "NVIDIA_VISIBLE_DEVICES"}]),
     "capabilities of the driver": make_pod().gpus(1).env("NVIDIA_DRIVER_CAPABILITIES", "compute,utility"),
-    "annotations that only look alike": make_pod().annotate("cdi.k8s.io.example.com/x", "y"),
-    "all of the host, as node exporters have it": host_path_pod("/"),
+    "similar annotations": make_pod().annotate("cdi.k8s.io.example.com/x", "y"),
+    "the root of the host, as for node exporters": host_path_pod("/"),
     "logs": host_path_pod("/var/log"),
 }
 
 
-@pytest.mark.parametrize(("maker", "why"), REFUSED.values(), ids=REFUSED)
-def test_bypasses_are_rejected_without_the_webhook(held: Plane, maker: PodMaker, why: str) -> None:
-    assert why in rejection_message(held, maker)
+@pytest.mark.parametrize(("maker", "message"), REJECTED.values(), ids=REJECTED)
+def test_bypasses_are_rejected_without_the_webhook(protected: Plane, maker: PodMaker, message: str) -> None:
+    assert message in rejection_message(protected, maker)
 
 
 @pytest.mark.parametrize("amount", ["0e3", "0Gi", "0.0", "-0", 0])
-def test_no_spelling_of_zero_counts_as_a_request(held: Plane, amount: object) -> None:
-    assert "must request a GPU" in rejection_message(held, with_class().gpus(amount))
+def test_no_spelling_of_zero_counts_as_a_request(protected: Plane, amount: object) -> None:
+    assert "must request a GPU" in rejection_message(protected, with_class().gpus(amount))
 
 
 @pytest.mark.parametrize("maker", ACCEPTED.values(), ids=ACCEPTED)
-def test_everything_else_is_left_to_the_webhook(held: Plane, maker: PodMaker) -> None:
-    assert rejection_message(held, maker) == ""
+def test_everything_else_is_left_to_the_webhook(protected: Plane, maker: PodMaker) -> None:
+    assert rejection_message(protected, maker) == ""
 
 
-def test_gpu_operator_namespaces_are_excluded(held: Plane) -> None:
-    assert rejection_message(held, BROKEN, SYSTEM_NAMESPACE) == ""
+def test_gpu_operator_namespaces_are_excluded(protected: Plane) -> None:
+    assert rejection_message(protected, BROKEN, SYSTEM_NAMESPACE) == ""
 
 
-def test_debug_containers_are_checked_and_existing_containers_are_not(held: Plane) -> None:
+def test_debug_containers_are_checked_and_existing_containers_are_not(protected: Plane) -> None:
     binding = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings/rightslice-pods"
-    held.api.patch(binding, {"spec": {"validationActions": ["Audit"]}})
-    eventually(lambda: rejection_message(held, BROKEN) == "")
-    pods = f"/api/v1/namespaces/{SPACE}/pods"
-    held.api.create(pods, make_pod("old").namespace(SPACE).container("more", env=[DEVICES]).build())
-    held.api.patch(binding, {"spec": {"validationActions": ["Deny"]}})
-    eventually(lambda: rejection_message(held, BROKEN))
+    protected.api.patch(binding, {"spec": {"validationActions": ["Audit"]}})
+    eventually(lambda: rejection_message(protected, BROKEN) == "")
+    pods = f"/api/v1/namespaces/{NAMESPACE}/pods"
+    protected.api.create(pods, make_pod("old").namespace(NAMESPACE).container("more", env=[DEVICES]).build())
+    protected.api.patch(binding, {"spec": {"validationActions": ["Deny"]}})
+    eventually(lambda: rejection_message(protected, BROKEN))
 
     def debug(name: str, **fields: object) -> None:
         containers = [{"name": name, "image": "i", **fields}]
-        held.api.patch(f"{pods}/old/ephemeralcontainers", {"spec": {"ephemeralContainers": containers}}, "strategic")
+        protected.api.patch(
+            f"{pods}/old/ephemeralcontainers", {"spec": {"ephemeralContainers": containers}}, "strategic"
+        )
 
     debug("plain")
     with pytest.raises(RefusedError, match="must not set NVIDIA_VISIBLE_DEVICES, NVIDIA_IMEX_CHANNELS"):
         debug("greedy", env=[DEVICES])
 
 
-def test_only_policy_admins_may_exclude_a_namespace(held: Plane) -> None:
+def test_only_policy_admins_may_exclude_a_namespace(protected: Plane) -> None:
     someone = ("--as=someone", "--as-group=system:authenticated")
-    held.kubectl("create", "clusterrole", "spaces", "--verb=get,create,patch,update", "--resource=namespaces")
-    held.kubectl("create", "clusterrolebinding", "spaces", "--clusterrole=spaces", "--user=someone")
+    protected.kubectl("create", "clusterrole", "spaces", "--verb=get,create,patch,update", "--resource=namespaces")
+    protected.kubectl("create", "clusterrolebinding", "spaces", "--clusterrole=spaces", "--user=someone")
     try:
         eventually(
-            lambda: held.kubectl("auth", "can-i", "update", "namespaces", *someone, check=False).stdout == "yes\n"
+            lambda: protected.kubectl("auth", "can-i", "update", "namespaces", *someone, check=False).stdout == "yes\n"
         )
-        other = held.kubectl("label", "namespace", SPACE, "team=vision", *someone, check=False)
-        other_space = held.kubectl("create", "namespace", "vision", "--dry-run=server", *someone, check=False)
-        left_out = held.kubectl("create", "namespace", FREE, "--dry-run=server", *someone, check=False)
-        turned = held.kubectl("label", "namespace", SPACE, f"{OPT_OUT_LABEL}=off", *someone, check=False)
+        other = protected.kubectl("label", "namespace", NAMESPACE, "team=vision", *someone, check=False)
+        other_namespace = protected.kubectl("create", "namespace", "vision", "--dry-run=server", *someone, check=False)
+        excluded = protected.kubectl(
+            "create", "namespace", EXCLUDED_NAMESPACE, "--dry-run=server", *someone, check=False
+        )
+        labeled = protected.kubectl("label", "namespace", NAMESPACE, f"{OPT_OUT_LABEL}=off", *someone, check=False)
     finally:
-        held.kubectl("delete", "clusterrolebinding/spaces", "clusterrole/spaces")
+        protected.kubectl("delete", "clusterrolebinding/spaces", "clusterrole/spaces")
 
     assert other.returncode == 0, other.stderr
-    assert other_space.returncode == 0, other_space.stderr
-    assert "must not have this name" in left_out.stderr
-    assert f"must not change the label {OPT_OUT_LABEL}" in turned.stderr
+    assert other_namespace.returncode == 0, other_namespace.stderr
+    assert "must not have this name" in excluded.stderr
+    assert f"must not change the label {OPT_OUT_LABEL}" in labeled.stderr
 
-    held.kubectl("create", "namespace", FREE, "--dry-run=server")
-    held.kubectl("label", "namespace", SPACE, f"{OPT_OUT_LABEL}=off")
-    eventually(lambda: rejection_message(held, BROKEN) == "")
-    held.kubectl("label", "namespace", SPACE, f"{OPT_OUT_LABEL}-")
-    eventually(lambda: rejection_message(held, BROKEN))
+    protected.kubectl("create", "namespace", EXCLUDED_NAMESPACE, "--dry-run=server")
+    protected.kubectl("label", "namespace", NAMESPACE, f"{OPT_OUT_LABEL}=off")
+    eventually(lambda: rejection_message(protected, BROKEN) == "")
+    protected.kubectl("label", "namespace", NAMESPACE, f"{OPT_OUT_LABEL}-")
+    eventually(lambda: rejection_message(protected, BROKEN))
 
 
-def test_exceptions_are_accepted_in_the_admin_namespace_only(held: Plane) -> None:
+def test_exceptions_are_accepted_in_the_admin_namespace_only(protected: Plane) -> None:
     (document,) = read_documents(exception_text(), "e.yaml")
 
-    def tried(namespace: str) -> str:
+    def exception_rejection(namespace: str) -> str:
         data = {**document.data, "metadata": {"name": "e", "namespace": namespace}}
         path = EXCEPTIONS.replace("gpupolicyexceptions", f"namespaces/{namespace}/gpupolicyexceptions")
         try:
-            held.api.create(path, data, dryRun="All")
+            protected.api.create(path, data, dryRun="All")
         except RefusedError as error:
             return error.message
         return ""
 
-    assert tried(SYSTEM_NAMESPACE) == ""
-    assert f"must be in namespace {SYSTEM_NAMESPACE}" in tried(SPACE)
+    assert exception_rejection(SYSTEM_NAMESPACE) == ""
+    assert f"must be in namespace {SYSTEM_NAMESPACE}" in exception_rejection(NAMESPACE)

@@ -16,20 +16,20 @@ from tests.cluster.recording_webhook import RecordingWebhook, register_recording
 from webhook.manifests.webhooks import EXCLUDED_NAMESPACES
 from webhook.policy.template_paths import WORKLOAD_TEMPLATES
 
-SPACE = "hooks-try"
+NAMESPACE = "hooks-try"
 
 
 @pytest.fixture(scope="module")
 def hooks(plane: Plane) -> Iterator[RecordingWebhook]:
     """Our configurations on a real API server, calling a recorder."""
-    with register_recording_webhook(plane, SPACE) as recorder:
+    with register_recording_webhook(plane, NAMESPACE) as recorder:
         yield recorder
 
 
 COUNTER = iter(range(10**6))
 
 
-def called_webhooks(plane: Plane, recorder: RecordingWebhook, maker: PodMaker, namespace: str = SPACE) -> set[str]:
+def called_webhooks(plane: Plane, recorder: RecordingWebhook, maker: PodMaker, namespace: str = NAMESPACE) -> set[str]:
     """Return the webhooks called for a new pod in a dry run."""
     pod = maker.namespace(namespace).build()
     pod["metadata"]["name"] = name = f"pod-{next(COUNTER)}"
@@ -38,7 +38,7 @@ def called_webhooks(plane: Plane, recorder: RecordingWebhook, maker: PodMaker, n
 
 
 def volumes(path: str, count: int) -> list[Json]:
-    """Many volumes of one host path."""
+    """Return many volumes of one host path."""
     return [{"name": f"v{index}", "hostPath": {"path": path}} for index in range(count)]
 
 
@@ -50,13 +50,13 @@ def with_env(kind: str, name: str) -> PodMaker:
     return make_pod().container("more", kind=kind, image="i", env=[{"name": name, "value": "all"}])
 
 
-ASKS = {
+GPU_PODS = {
     "a whole GPU": make_pod().gpus(1),
     "a MIG slice": make_pod().asks("nvidia.com/mig-1g.10gb", 1),
     "a share": make_pod().asks("nvidia.com/gpu.shared", 1),
-    "a name under nvidia.com that we do not know": make_pod().asks("nvidia.com/vgpu-x", 1),
-    "no GPUs, in words": make_pod().gpus("0"),
-    "an extended resource that stands for a claim": make_pod().asks("deviceclass.resource.kubernetes.io/gpu", 1),
+    "an unknown resource of nvidia.com": make_pod().asks("nvidia.com/vgpu-x", 1),
+    "an explicit zero": make_pod().gpus("0"),
+    "an extended resource of a claim": make_pod().asks("deviceclass.resource.kubernetes.io/gpu", 1),
     "the accounting resource": make_pod().asks("rightslice.dev/gpu-milli", 250),
     "a GPU in an init container": make_pod().container(
         "first", kind="initContainers", image="i", resources={"limits": {"nvidia.com/gpu": 1}}
@@ -70,13 +70,13 @@ ASKS = {
     ),
     "a variable": with_env("containers", "NVIDIA_VISIBLE_DEVICES"),
     "a variable in an init container": with_env("initContainers", "NVIDIA_IMEX_CHANNELS"),
-    "CUDA's own variable": with_env("containers", "CUDA_VISIBLE_DEVICES"),
+    "a variable of CUDA": with_env("containers", "CUDA_VISIBLE_DEVICES"),
     "a variable of MPS": with_env("containers", "CUDA_MPS_PIPE_DIRECTORY"),
     "a runtime class": make_pod().spec(runtimeClassName="nvidia-cdi"),
     "a claim": make_pod().spec(resourceClaims=[{"name": "gpu", "resourceClaimName": "one"}]),
-    "a device of the host": make_pod().spec(volumes=[volume("/dev/nvidia0")]),
-    "the same with a detour": make_pod().spec(volumes=[volume("/dev/./nvidia0")]),
-    "the same from nowhere": make_pod().spec(volumes=[volume("dev/nvidia0")]),
+    "a device path of the host": make_pod().spec(volumes=[volume("/dev/nvidia0")]),
+    "a device path with a dot segment": make_pod().spec(volumes=[volume("/dev/./nvidia0")]),
+    "a relative device path": make_pod().spec(volumes=[volume("dev/nvidia0")]),
     "the kubelet's device sockets": make_pod().spec(volumes=[volume("/var/lib/kubelet/device-plugins")]),
     "the device sockets of k0s": make_pod().spec(volumes=[volume("/var/lib/k0s/kubelet/device-plugins")]),
     "the container toolkit": make_pod().spec(volumes=[volume("/usr/local/nvidia")]),
@@ -88,34 +88,34 @@ ASKS = {
     "an annotation of CDI": make_pod().annotate(
         "nvidia.cdi.k8s.io/container.main", "k8s.device-plugin.nvidia.com/gpu=0"
     ),
-    "an annotation of ours": make_pod().annotate("rightslice.dev/keep", "true"),
-    "a record that looks like ours": make_pod().annotate("rightslice.dev/decision", "{}"),
-    "the mark of a static pod, by a person": make_pod()
+    "one of our annotations": make_pod().annotate("rightslice.dev/keep", "true"),
+    "a forged record": make_pod().annotate("rightslice.dev/decision", "{}"),
+    "the annotation of a mirror pod, from a user": make_pod()
     .annotate("kubernetes.io/config.mirror", "x")
     .spec(nodeName="n1"),
 }
-ON_THE_HOST = {
-    "all of the host": make_pod().spec(volumes=[volume("/")]),
+HOST_ACCESS_PODS = {
+    "the root of the host": make_pod().spec(volumes=[volume("/")]),
     "all devices": make_pod().spec(volumes=[volume("/dev")]),
     "the container runtime": make_pod().spec(volumes=[volume("/run/containerd/containerd.sock")]),
     "the container runtime of k0s": make_pod().spec(volumes=[volume("/run/k0s/containerd.sock")]),
-    "what K3s has beside its container runtime": make_pod().spec(volumes=[volume("/run/k3s/agent")]),
-    "what holds the files of MicroK8s": make_pod().spec(volumes=[volume("/var/snap/microk8s/common")]),
+    "the agent folder of K3s": make_pod().spec(volumes=[volume("/run/k3s/agent")]),
+    "the data folder of MicroK8s": make_pod().spec(volumes=[volume("/var/snap/microk8s/common")]),
     "all memory": make_pod().spec(volumes=[volume("/dev/mem")]),
-    "what every process has open": make_pod().spec(volumes=[volume("/proc")]),
+    "the proc file system": make_pod().spec(volumes=[volume("/proc")]),
 }
-PLAIN = {
+OTHER_PODS = {
     "nothing": make_pod(),
     "CPU and memory": make_pod().asks("cpu", "1").asks("memory", "1Gi"),
     "an accelerator of another vendor": make_pod().asks("amd.com/gpu", 1),
-    "variables of its own": with_env("containers", "PATH_NVIDIA_"),
+    "unrelated variables": with_env("containers", "PATH_NVIDIA_"),
     "many containers": make_pod().container("b", image="i").container("a", kind="initContainers", image="i"),
     "another runtime class": make_pod().spec(runtimeClassName="gvisor"),
     "logs of the host": make_pod().spec(volumes=[volume("/var/log/pods")]),
     "a network plug-in": make_pod().spec(
         volumes=[{"name": "a", "hostPath": {"path": "/etc/cni/net.d"}}, {"name": "b", "hostPath": {"path": "/opt/cni"}}]
     ),
-    "every other sort of volume": make_pod().spec(
+    "volumes that are not of the host": make_pod().spec(
         volumes=[{"name": "a", "emptyDir": {}}, {"name": "b", "configMap": {"name": "x"}}]
     ),
     "annotations of others": make_pod().annotate("example.com/gpu", "nvidia"),
@@ -126,7 +126,7 @@ PLAIN = {
 
 @pytest.fixture(scope="module", autouse=True)
 def classes(plane: Plane) -> Iterator[None]:
-    """The runtime classes that pods name: an API server refuses others itself."""
+    """The runtime classes of the pods: an API server rejects unknown ones."""
     names = ("nvidia-cdi", "gvisor")
     folder = "/apis/node.k8s.io/v1/runtimeclasses"
     for name in names:
@@ -138,7 +138,7 @@ def classes(plane: Plane) -> Iterator[None]:
 
 
 def try_class(plane: Plane) -> bool:
-    """Does admission know the last class by now?"""
+    """Return whether admission knows the last class."""
     pod = make_pod("class").spec(runtimeClassName="gvisor").namespace("default").build()
     try:
         plane.api.create("/api/v1/namespaces/default/pods", pod, dryRun="All")
@@ -147,17 +147,17 @@ def try_class(plane: Plane) -> bool:
     return True
 
 
-@pytest.mark.parametrize("maker", ASKS.values(), ids=ASKS)
+@pytest.mark.parametrize("maker", GPU_PODS.values(), ids=GPU_PODS)
 def test_gpu_pods_are_sent(plane: Plane, hooks: RecordingWebhook, maker: PodMaker) -> None:
     assert called_webhooks(plane, hooks, maker) == {"mutate", "validate"}
 
 
-@pytest.mark.parametrize("maker", ON_THE_HOST.values(), ids=ON_THE_HOST)
+@pytest.mark.parametrize("maker", HOST_ACCESS_PODS.values(), ids=HOST_ACCESS_PODS)
 def test_pods_with_host_access_are_sent_and_fail_open(plane: Plane, hooks: RecordingWebhook, maker: PodMaker) -> None:
     assert called_webhooks(plane, hooks, maker) == {"host"}
 
 
-@pytest.mark.parametrize("maker", PLAIN.values(), ids=PLAIN)
+@pytest.mark.parametrize("maker", OTHER_PODS.values(), ids=OTHER_PODS)
 def test_any_other_pod_is_not_sent(plane: Plane, hooks: RecordingWebhook, maker: PodMaker) -> None:
     assert called_webhooks(plane, hooks, maker) == set()
 
@@ -171,7 +171,9 @@ def test_pods_of_excluded_namespaces_are_not_sent(plane: Plane, hooks: Recording
 
 
 def test_mirror_pods_are_not_blocked(plane: Plane, hooks: RecordingWebhook) -> None:
-    pod = make_pod("mirror").namespace(SPACE).annotate("kubernetes.io/config.mirror", "x").spec(nodeName="n1").build()
+    pod = (
+        make_pod("mirror").namespace(NAMESPACE).annotate("kubernetes.io/config.mirror", "x").spec(nodeName="n1").build()
+    )
     as_node = ("--as=system:node:n1", "--as-group=system:nodes", "--as-group=system:masters")
 
     plane.kubectl("create", "--dry-run=server", "-f", "-", *as_node, stdin=as_json(pod))
@@ -180,29 +182,29 @@ def test_mirror_pods_are_not_blocked(plane: Plane, hooks: RecordingWebhook) -> N
 
 
 def as_json(data: Any) -> str:
-    """For kubectl's standard input."""
+    """Return JSON for kubectl's standard input."""
     return json.dumps(data)
 
 
 def test_only_relevant_updates_are_sent(plane: Plane, hooks: RecordingWebhook) -> None:
     name = "updated"
-    pod = make_pod(name).namespace(SPACE).gpus(1).build()
+    pod = make_pod(name).namespace(NAMESPACE).gpus(1).build()
     pod["metadata"]["finalizers"] = ["example.com/held"]
-    path = f"/api/v1/namespaces/{SPACE}/pods"
+    path = f"/api/v1/namespaces/{NAMESPACE}/pods"
     plane.api.create(path, pod)
 
-    def asked(patch: Json, sub: str = "") -> set[str]:
+    def webhooks_called_by(patch: Json, subresource: str = "") -> set[str]:
         hooks.reviews.clear()
-        plane.api.patch(f"{path}/{name}{sub}", patch, kind="strategic")
+        plane.api.patch(f"{path}/{name}{subresource}", patch, kind="strategic")
         return hooks.paths_called_for(name)
 
-    assert asked({"metadata": {"labels": {"a": "b"}}}) == set()
-    assert asked({"metadata": {"annotations": {"rightslice.dev/decision": "{}"}}}) == {"validate"}
-    assert asked({"spec": {"activeDeadlineSeconds": 600}}) == {"validate"}
-    assert asked({"status": {"phase": "Running"}}, "/status") == set()
+    assert webhooks_called_by({"metadata": {"labels": {"a": "b"}}}) == set()
+    assert webhooks_called_by({"metadata": {"annotations": {"rightslice.dev/decision": "{}"}}}) == {"validate"}
+    assert webhooks_called_by({"spec": {"activeDeadlineSeconds": 600}}) == {"validate"}
+    assert webhooks_called_by({"status": {"phase": "Running"}}, "/status") == set()
     debugger = {"name": "debug", "image": "i", "targetContainerName": "main"}
-    assert asked({"spec": {"ephemeralContainers": [debugger]}}, "/ephemeralcontainers") == {"validate"}
-    assert asked({"metadata": {"finalizers": None}}) == set()
+    assert webhooks_called_by({"spec": {"ephemeralContainers": [debugger]}}, "/ephemeralcontainers") == {"validate"}
+    assert webhooks_called_by({"metadata": {"finalizers": None}}) == set()
     hooks.reviews.clear()
     plane.api.delete(f"{path}/{name}", gracePeriodSeconds="0")
     assert hooks.paths_called_for(name) == set()
@@ -210,8 +212,8 @@ def test_only_relevant_updates_are_sent(plane: Plane, hooks: RecordingWebhook) -
 
 def test_a_debug_container_with_gpu_access_is_sent(plane: Plane, hooks: RecordingWebhook) -> None:
     name = "plain"
-    path = f"/api/v1/namespaces/{SPACE}/pods"
-    plane.api.create(path, make_pod(name).namespace(SPACE).build())
+    path = f"/api/v1/namespaces/{NAMESPACE}/pods"
+    plane.api.create(path, make_pod(name).namespace(NAMESPACE).build())
     debugger = {"name": "debug", "image": "i", "env": [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}]}
 
     plane.api.patch(f"{path}/{name}/ephemeralcontainers", {"spec": {"ephemeralContainers": [debugger]}}, "strategic")
@@ -235,20 +237,20 @@ TEMPLATES: dict[str, tuple[str, Json]] = {
 
 
 def of_kind(kind: str, maker: PodMaker, name: str) -> Json:
-    """A workload with a template."""
+    """Return a workload with the pod as its template."""
     pod = maker.build()
     template = {"metadata": {"labels": {"a": "b"}}, "spec": pod["spec"]}
     if kind in ("Job", "CronJob"):
         template["spec"] |= {"restartPolicy": "Never"}
     _, body = TEMPLATES[kind]
-    whole: Json = {"metadata": {"name": name}, **{key: {**value} for key, value in body.items()}}
+    workload: Json = {"metadata": {"name": name}, **{key: {**value} for key, value in body.items()}}
     if kind == "PodTemplate":
-        whole["template"] = template
+        workload["template"] = template
     elif kind == "CronJob":
-        whole["spec"]["jobTemplate"] = {"spec": {"template": template}}
+        workload["spec"]["jobTemplate"] = {"spec": {"template": template}}
     else:
-        whole["spec"]["template"] = template
-    return whole
+        workload["spec"]["template"] = template
+    return workload
 
 
 def test_every_built_in_kind_is_tested() -> None:
@@ -257,12 +259,12 @@ def test_every_built_in_kind_is_tested() -> None:
 
 @pytest.mark.parametrize("kind", TEMPLATES)
 def test_a_workload_is_sent_if_its_pods_are(plane: Plane, hooks: RecordingWebhook, kind: str) -> None:
-    path = TEMPLATES[kind][0].format(f"namespaces/{SPACE}")
-    for name, maker, wanted in (("with", make_pod().gpus(1), {"templates"}), ("without", make_pod(), set())):
-        called = f"{name}-{kind.lower()}"
-        plane.api.create(path, of_kind(kind, maker, called), dryRun="All")
+    path = TEMPLATES[kind][0].format(f"namespaces/{NAMESPACE}")
+    for name, maker, expected in (("with", make_pod().gpus(1), {"templates"}), ("without", make_pod(), set())):
+        workload_name = f"{name}-{kind.lower()}"
+        plane.api.create(path, of_kind(kind, maker, workload_name), dryRun="All")
 
-        assert hooks.paths_called_for(called) == wanted, name
+        assert hooks.paths_called_for(workload_name) == expected, name
 
 
 LIMITS: dict[str, Json] = {
@@ -275,7 +277,7 @@ LIMITS: dict[str, Json] = {
 def test_namespace_specs_are_sent_and_status_updates_are_not(
     plane: Plane, hooks: RecordingWebhook, plural: str
 ) -> None:
-    path, name = f"/api/v1/namespaces/{SPACE}/{plural}", f"one-of-{plural}"
+    path, name = f"/api/v1/namespaces/{NAMESPACE}/{plural}", f"one-of-{plural}"
     plane.api.create(path, {"metadata": {"name": name}, "spec": LIMITS[plural]})
     assert hooks.paths_called_for(name) == {"namespace-limits"}
 
@@ -300,14 +302,16 @@ def test_the_largest_pods_are_within_the_cel_cost_limit(plane: Plane, hooks: Rec
 
 
 ENV = [{"name": f"V{index}", "value": "x"} for index in range(20_000)]
-PADDED = {
+PADDED_PODS = {
     "long paths": make_pod().spec(volumes=[*volumes(f"/opt/{'x' * 4000}", 20), volume("/")]),
     "many volumes": make_pod().spec(volumes=[*volumes("/o", 8000), volume("/")]),
-    "as many as are looked at": make_pod().spec(volumes=[*volumes(f"/opt/{'x' * 251}", 127), volume("/")]),
+    "the maximum number of inspected volumes": make_pod().spec(
+        volumes=[*volumes(f"/opt/{'x' * 251}", 127), volume("/")]
+    ),
     "variables": make_pod().container("more", image="i", env=ENV).spec(volumes=[volume("/")]),
 }
 
 
-@pytest.mark.parametrize("maker", PADDED.values(), ids=PADDED)
+@pytest.mark.parametrize("maker", PADDED_PODS.values(), ids=PADDED_PODS)
 def test_padding_does_not_hide_host_access(plane: Plane, hooks: RecordingWebhook, maker: PodMaker) -> None:
     assert "host" in called_webhooks(plane, hooks, maker)

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from tests.builders import Json, PodMaker, make_pod
-from tests.cluster.test_validating_admission_policies import REFUSED
+from tests.cluster.test_validating_admission_policies import REJECTED
 from tests.conftest import ROOT
 from tests.engine.invariants import any_pods
 from tests.engine.test_guard_host import HOST_PATHS
@@ -190,7 +190,7 @@ def test_the_match_condition_covers_rejected_pods(pod: Json) -> None:
     assert holds(TOUCHES, pod) or not holds(GOES_ROUND, pod)
 
 
-@pytest.mark.parametrize("maker", [maker for maker, _ in REFUSED.values()], ids=REFUSED)
+@pytest.mark.parametrize("maker", [maker for maker, _ in REJECTED.values()], ids=REJECTED)
 def test_the_match_condition_covers_bypasses(maker: PodMaker) -> None:
     pod = maker.build()
 

@@ -17,19 +17,19 @@ OPTED_IN = {"rightslice.dev/right-sizing": "enforced"}
 
 @pytest.fixture(scope="package")
 def site(plane: Plane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installation]:
-    """Everything installed, the example cluster's nodes, and the shipped policies."""
+    """Install everything, with the example cluster's nodes and the shipped policies."""
     nodes = add_nodes(plane, demo_nodes())
     try:
-        with install_from_page(plane, tmp_path_factory.mktemp("installed")) as found:
-            yield found
+        with install_from_page(plane, tmp_path_factory.mktemp("installed")) as installation:
+            yield installation
     finally:
         remove_nodes(plane, nodes)
 
 
 @pytest.fixture
 def team(site: Installation, request: pytest.FixtureRequest) -> Iterator[str]:
-    """A namespace of this test's own whose pods are right-sized. It is deleted afterwards, with all in it."""
-    words = re.sub(r"[^a-z0-9]+", "-", request.node.name.lower()).strip("-")
-    name = site.plane.add_namespace(f"{words[:50].strip('-')}-{secrets.token_hex(3)}", OPTED_IN)
+    """A namespace for one test whose pods are right-sized; deleted afterwards with everything in it."""
+    slug = re.sub(r"[^a-z0-9]+", "-", request.node.name.lower()).strip("-")
+    name = site.plane.add_namespace(f"{slug[:50].strip('-')}-{secrets.token_hex(3)}", OPTED_IN)
     yield name
     site.plane.api.delete(f"/api/v1/namespaces/{name}")

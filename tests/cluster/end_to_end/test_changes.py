@@ -35,8 +35,8 @@ def test_a_policy_is_created_changed_and_deleted_with_kubectl(site: Installation
 
     assert rejection_message(site, four) == ""
     apply(1, 2)
-    refused = eventually(partial(rejection_message, site, four), within=POLICY_SECONDS)
-    assert f"(policy {team})" in refused
+    message = eventually(partial(rejection_message, site, four), within=POLICY_SECONDS)
+    assert f"(policy {team})" in message
     apply(1, 2, 4)
     eventually(partial(rejection_message, site, four), until=lambda message: not message, within=POLICY_SECONDS)
     apply(1)
@@ -46,40 +46,45 @@ def test_a_policy_is_created_changed_and_deleted_with_kubectl(site: Installation
 
 
 def test_a_gpu_mixture_from_a_limit_range_names_the_limit_range(site: Installation, team: str) -> None:
-    """The remedy in the message works."""
-    trap = {"metadata": {"name": "trap"}, "spec": {"limits": [{"type": "Container", "max": {"nvidia.com/gpu": "4"}}]}}
-    site.plane.api.create(f"/api/v1/namespaces/{team}/limitranges", trap)
+    """The correction in the message works."""
+    harmful = {
+        "metadata": {"name": "trap"},
+        "spec": {"limits": [{"type": "Container", "max": {"nvidia.com/gpu": "4"}}]},
+    }
+    site.plane.api.create(f"/api/v1/namespaces/{team}/limitranges", harmful)
     pod = make_pod("slice").namespace(team).asks("nvidia.com/mig-1g.10gb", "1")
 
-    said = eventually(partial(rejection_message, site, pod.build()), until=lambda message: "LimitRange trap" in message)
+    message = eventually(
+        partial(rejection_message, site, pod.build()), until=lambda message: "LimitRange trap" in message
+    )
 
-    assert "[GPU-S307]" in said
-    assert 'Write nvidia.com/gpu: "0" in its requests and limits.' in said
+    assert "[GPU-S307]" in message
+    assert 'Write nvidia.com/gpu: "0" in its requests and limits.' in message
     assert rejection_message(site, pod.gpus(0).build()) == ""
 
 
-def kubectl_warnings(site: Installation, tried: Json) -> str:
+def kubectl_warnings(site: Installation, manifest: Json) -> str:
     """Return the warnings that kubectl prints for a dry run."""
-    return site.plane.kubectl("create", "--dry-run=server", "-f", "-", stdin=json.dumps(tried)).stderr
+    return site.plane.kubectl("create", "--dry-run=server", "-f", "-", stdin=json.dumps(manifest)).stderr
 
 
-TRAPS = {
+HARMFUL_OBJECTS = {
     "GPU-L301": ("LimitRange", {"limits": [{"type": "Container", "max": {"nvidia.com/gpu": "4"}}]}),
     "GPU-Q402": ("ResourceQuota", {"hard": {"requests.nvidia.com/gpu": "4"}}),
 }
 
 
 def test_a_harmful_limit_range_is_warned_about_and_accepted(site: Installation, team: str) -> None:
-    for code, (kind, spec) in TRAPS.items():
-        trap = {"apiVersion": "v1", "kind": kind, "metadata": {"name": "trap", "namespace": team}, "spec": spec}
-        eventually(lambda: code in kubectl_warnings(site, trap), within=LIMIT_SECONDS)  # noqa: B023 - asked at once
+    for code, (kind, spec) in HARMFUL_OBJECTS.items():
+        harmful = {"apiVersion": "v1", "kind": kind, "metadata": {"name": "trap", "namespace": team}, "spec": spec}
+        eventually(lambda: code in kubectl_warnings(site, harmful), within=LIMIT_SECONDS)  # noqa: B023 - called at once
 
-        applied = site.plane.kubectl("apply", "-f", "-", stdin=json.dumps(trap))
-        instead = site.plane.kubectl("apply", "-f", "-", stdin=json.dumps(fix_object(trap, lint_object(trap))))
+        applied = site.plane.kubectl("apply", "-f", "-", stdin=json.dumps(harmful))
+        corrected = site.plane.kubectl("apply", "-f", "-", stdin=json.dumps(fix_object(harmful, lint_object(harmful))))
 
         assert [line.partition(": [")[0] for line in applied.stderr.splitlines()] == ["Warning"]
         assert f"[{code}]" in applied.stderr
-        assert instead.stderr == ""
+        assert corrected.stderr == ""
         site.plane.kubectl("delete", kind.lower(), "trap", f"--namespace={team}")
 
 
@@ -91,10 +96,10 @@ def test_created_and_deleted_limit_ranges_and_quotas_take_effect(site: Installat
         "GPU-L": {"apiVersion": "v1", "kind": "LimitRange", "spec": limits},
         "GPU-Q": {"apiVersion": "v1", "kind": "ResourceQuota", "spec": {"hard": {"requests.nvidia.com/gpu": "0"}}},
     }
-    for code, made in cases.items():
+    for code, limit in cases.items():
         assert code not in kubectl_warnings(site, deployment)
-        made["metadata"] = {"name": "none", "namespace": team}
-        site.plane.kubectl("create", "-f", "-", stdin=json.dumps(made))
-        eventually(lambda: code in kubectl_warnings(site, deployment), within=LIMIT_SECONDS)  # noqa: B023 - asked at once
-        site.plane.kubectl("delete", str(made["kind"]).lower(), "none", f"--namespace={team}")
+        limit["metadata"] = {"name": "none", "namespace": team}
+        site.plane.kubectl("create", "-f", "-", stdin=json.dumps(limit))
+        eventually(lambda: code in kubectl_warnings(site, deployment), within=LIMIT_SECONDS)  # noqa: B023 - called at once
+        site.plane.kubectl("delete", str(limit["kind"]).lower(), "none", f"--namespace={team}")
         eventually(lambda: code not in kubectl_warnings(site, deployment), within=LIMIT_SECONDS)  # noqa: B023 - the same

@@ -15,7 +15,7 @@ SECRET = "correct-horse-battery-staple"
 
 
 def audit_annotations(site: Installation, team: str, name: str) -> dict[str, str]:
-    """Our annotations in the API server's audit log for the create of a pod."""
+    """Return our annotations in the API server's audit log for the create of a pod."""
 
     def found() -> list[Json]:
         events = map(json.loads, site.plane.audit_log.read_text(encoding="utf-8").splitlines())
@@ -27,7 +27,7 @@ def audit_annotations(site: Installation, team: str, name: str) -> dict[str, str
 
 
 def privileged(team: str) -> Json:
-    """A GPU pod that is refused, and was given a secret."""
+    """Return a GPU pod that is rejected and contains a secret."""
     pod = make_pod("greedy").namespace(team).gpus(1).env("PASSWORD", SECRET)
     pod.main["securityContext"] = {"privileged": True}
     return pod.build()
@@ -37,14 +37,14 @@ def test_the_audit_log_names_policies_and_findings(site: Installation, team: str
     site.plane.kubectl("create", "-f", "-", stdin=json.dumps(notebook("sized", team)))
     site.plane.kubectl("create", "-f", "-", stdin=json.dumps(privileged(team)), check=False)
 
-    shaped, refused = audit_annotations(site, team, "sized"), audit_annotations(site, team, "greedy")
-    assert int(shaped["mutate.rightslice.dev/patched"]) > 0
-    assert "right-sizing" in shaped["mutate.rightslice.dev/policies"].split(",")
+    sized, refused = audit_annotations(site, team, "sized"), audit_annotations(site, team, "greedy")
+    assert int(sized["mutate.rightslice.dev/patched"]) > 0
+    assert "right-sizing" in sized["mutate.rightslice.dev/policies"].split(",")
     assert "GPU-S201=enforce" in refused["validate.rightslice.dev/codes"].split(",")
 
 
 def test_metrics_count_each_verdict_and_finding(site: Installation, team: str) -> None:
-    def counted() -> list[float]:
+    def metric_totals() -> list[float]:
         return [
             sum(site.metric_values(name))
             for name in (
@@ -56,11 +56,11 @@ def test_metrics_count_each_verdict_and_finding(site: Installation, team: str) -
             )
         ]
 
-    before = counted()
+    before = metric_totals()
     site.plane.kubectl("create", "-f", "-", stdin=json.dumps(notebook("sized", team)))
     site.plane.kubectl("create", "-f", "-", stdin=json.dumps(privileged(team)), check=False)
 
-    assert [after - once for after, once in zip(counted(), before, strict=True)] == [1, 2, 2, 1, 1]
+    assert [later - earlier for later, earlier in zip(metric_totals(), before, strict=True)] == [1, 2, 2, 1, 1]
     assert 0 <= site.metric_values("cluster_view_age_seconds")[0] < 30
     assert site.metric_values("certificate_expiration_timestamp_seconds")[0] > 0
     assert site.metric_values('policy_loads_total\\{result="success"\\}')[0] >= 1
@@ -70,14 +70,14 @@ def test_a_denial_is_one_log_line_without_secrets(site: Installation, team: str)
     site.plane.kubectl("create", "-f", "-", stdin=json.dumps(privileged(team)), check=False)
     site.plane.kubectl("create", "-f", "-", stdin=json.dumps(notebook("sized", team)))
 
-    told = eventually(
+    entries = eventually(
         lambda: [line for line in site.log_entries() if line.get("namespace") == team],
         until=lambda lines: len(lines) >= 4,
     )
-    [denied] = [line for line in told if line["event"] == "request denied"]
+    [denied] = [line for line in entries if line["event"] == "request denied"]
     assert (denied["level"], denied["name"], denied["codes"]) == ("info", "greedy", ["GPU-S201"])
     assert denied["policies"]
-    others = [(line["level"], line["name"], line["result"]) for line in told if line["event"] == "request evaluated"]
+    others = [(line["level"], line["name"], line["result"]) for line in entries if line["event"] == "request evaluated"]
     assert others == [("debug", "greedy", "patched"), ("debug", "sized", "patched"), ("debug", "sized", "allowed")]
     text = site.replica.log.read_text(encoding="utf-8")
     assert SECRET not in text
@@ -92,19 +92,19 @@ def test_the_owner_of_rejected_pods_gets_one_event(site: Installation, team: str
 
     path = f"/api/v1/namespaces/{team}/events"
 
-    def ours() -> list[Json]:
+    def our_events() -> list[Json]:
         events = site.plane.api.get(path)["items"]
         return [event for event in events if event["source"].get("component") == "rightslice"]
 
-    [event] = eventually(ours)
-    tries = eventually(
+    [event] = eventually(our_events)
+    denials = eventually(
         lambda: [
             line for line in site.log_entries() if line.get("namespace") == team and line["event"] == "request denied"
         ],
         until=lambda lines: len(lines) >= 3,
     )
-    assert tries
+    assert denials
     assert event["involvedObject"]["kind"] == "ReplicaSet"
     assert (event["reason"], event["type"], event["count"]) == ("GPU-S201", "Warning", 1)
     assert "privileged must be false" in event["message"]
-    assert len(ours()) == 1
+    assert len(our_events()) == 1

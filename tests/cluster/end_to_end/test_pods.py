@@ -15,13 +15,13 @@ from tests.cluster.polling import eventually
 from tests.cluster.recording_webhook import apply_admission_objects, serve_recording_webhook
 from tests.house.checkout import read_checkout_file
 
-CARD, SLICE, HALF = "nvidia.com/gpu", "nvidia.com/mig-1g.10gb", "nvidia.com/mig-3g.40gb"
-TAINT = {"key": CARD, "operator": "Equal", "value": "present", "effect": "NoSchedule"}
+GPU, SLICE, HALF = "nvidia.com/gpu", "nvidia.com/mig-1g.10gb", "nvidia.com/mig-3g.40gb"
+TAINT = {"key": GPU, "operator": "Equal", "value": "present", "effect": "NoSchedule"}
 PRIVILEGED = "privileged must be false in a pod that uses GPUs"
 
 
 def notebook(name: str, team: str) -> Json:
-    """Asks for a whole card, and says that it needs 8 GiB of it."""
+    """Return a pod that requests a whole GPU and declares that it needs 8 GiB of it."""
     return make_pod(name).namespace(team).needs("8Gi").gpus(1).build()
 
 
@@ -32,7 +32,7 @@ def container_requests(pod: Json) -> Json:
 
 
 def wait_until_running(site: Installation, team: str, name: str) -> Json:
-    """A pod, once it runs."""
+    """Return a pod once it runs."""
     path = f"/api/v1/namespaces/{team}/pods/{name}"
     return eventually(lambda: site.plane.api.get(path), until=lambda pod: pod["status"]["phase"] == "Running")
 
@@ -48,18 +48,18 @@ def test_a_right_sized_pod_is_scheduled_on_a_mig_node_and_runs(site: Installatio
     assert json.loads(pod["metadata"]["annotations"]["rightslice.dev/decision"])["resource"] == SLICE
 
 
-SEEN = read_checkout_file("docs/install.md").partition("## What users see")[2].partition("\n## ")[0]
-SHOWN = dict(re.findall(r"^\$ kubectl apply -f (\S+)\n(.*?)^```", SEEN, re.MULTILINE | re.DOTALL))
+USER_SECTION = read_checkout_file("docs/install.md").partition("## What users see")[2].partition("\n## ")[0]
+DOCUMENTED_OUTPUT = dict(re.findall(r"^\$ kubectl apply -f (\S+)\n(.*?)^```", USER_SECTION, re.MULTILINE | re.DOTALL))
 
 
-@pytest.mark.parametrize("file", sorted(SHOWN))
+@pytest.mark.parametrize("file", sorted(DOCUMENTED_OUTPUT))
 def test_the_documented_output_is_shown(site: Installation, team: str, file: str) -> None:
     manifest = read_checkout_file(file).replace("team-vision", team)
 
-    said = site.plane.kubectl("apply", "-f", "-", stdin=manifest, check=False)
+    result = site.plane.kubectl("apply", "-f", "-", stdin=manifest, check=False)
 
-    shown = (said.stderr + said.stdout).replace('"STDIN"', f'"{file}"')
-    assert shown.splitlines() == SHOWN[file].replace("team-vision", team).splitlines()
+    output = (result.stderr + result.stdout).replace('"STDIN"', f'"{file}"')
+    assert output.splitlines() == DOCUMENTED_OUTPUT[file].replace("team-vision", team).splitlines()
 
 
 def test_a_dry_run_changes_nothing(site: Installation, team: str) -> None:
@@ -69,10 +69,8 @@ def test_a_dry_run_changes_nothing(site: Installation, team: str) -> None:
     path = f"/api/v1/namespaces/{team}/pods"
 
     for _ in range(halves + 1):
-        tried = site.plane.kubectl("create", "--dry-run=server", "-o", "json", "-f", "-", stdin=json.dumps(half))
-        assert container_requests(json.loads(tried.stdout)) == {HALF: "1"}, (
-            "had a try been kept as taken, none would be left"
-        )
+        result = site.plane.kubectl("create", "--dry-run=server", "-o", "json", "-f", "-", stdin=json.dumps(half))
+        assert container_requests(json.loads(result.stdout)) == {HALF: "1"}, "a dry run must not reserve a slice"
 
     assert site.plane.api.get(path)["items"] == []
     assert site.plane.api.get(f"/api/v1/namespaces/{team}/events")["items"] == []
@@ -80,7 +78,7 @@ def test_a_dry_run_changes_nothing(site: Installation, team: str) -> None:
 
 
 def add_vendor_sidecar(request: Json) -> list[Json]:
-    """A sidecar for each pod that has none."""
+    """Return a patch that adds a sidecar to each pod that has none."""
     containers = request["object"]["spec"]["containers"]
     if any(container["name"] == "proxy" for container in containers):
         return []
@@ -88,7 +86,7 @@ def add_vendor_sidecar(request: Json) -> list[Json]:
 
 
 def vendor_webhook(team: str, url: str, bundle: str) -> Json:
-    """The configuration of a vendor whose hook runs after ours."""
+    """Return the configuration of a vendor's webhook that runs after ours."""
     return {
         "apiVersion": "admissionregistration.k8s.io/v1",
         "kind": "MutatingWebhookConfiguration",
@@ -107,17 +105,17 @@ def vendor_webhook(team: str, url: str, bundle: str) -> Json:
 
 
 def test_the_webhook_is_reinvoked_after_a_vendor_adds_a_sidecar(site: Installation, team: str) -> None:
-    seen = 'admission_requests_total\\{operation="CREATE",result="(?:allowed|patched)",route="mutate"\\}'
+    metric = 'admission_requests_total\\{operation="CREATE",result="(?:allowed|patched)",route="mutate"\\}'
     with (
         serve_recording_webhook(add_vendor_sidecar) as other,
         apply_admission_objects(site.plane, [vendor_webhook(team, other.url, other.bundle)]),
     ):
         path = f"/api/v1/namespaces/{team}/pods"
         eventually(lambda: other.reviews or not site.plane.api.create(path, notebook("try", team), dryRun="All"))
-        before = sum(site.metric_values(seen))
+        before = sum(site.metric_values(metric))
         site.plane.api.create(path, notebook("meshed", team))
         pod = wait_until_running(site, team, "meshed")
-        again = sum(site.metric_values(seen)) - before
+        calls = sum(site.metric_values(metric)) - before
 
     sidecar, main = pod["spec"]["containers"]
     assert (sidecar["name"], sidecar["resources"]) == ("proxy", {})
@@ -127,18 +125,18 @@ def test_the_webhook_is_reinvoked_after_a_vendor_adds_a_sidecar(site: Installati
         "nodeSelectorTerms"
     ]
     assert len(term["matchExpressions"]) == 1
-    assert again == 2
+    assert calls == 2
 
 
 def test_updates_are_evaluated_and_our_annotations_are_protected(site: Installation, team: str) -> None:
     site.plane.api.create(f"/api/v1/namespaces/{team}/pods", notebook("sized", team))
     wait_until_running(site, team, "sized")
-    where = f"--namespace={team}"
+    namespace_flag = f"--namespace={team}"
 
-    site.plane.kubectl("set", "image", "pod/sized", "main=example/app:2", where)
-    site.plane.kubectl("label", "pod", "sized", "seen=true", where)
+    site.plane.kubectl("set", "image", "pod/sized", "main=example/app:2", namespace_flag)
+    site.plane.kubectl("label", "pod", "sized", "reviewed=true", namespace_flag)
     record = "rightslice.dev/decision={}"
-    forged = site.plane.kubectl("annotate", "--overwrite", "pod", "sized", record, where, check=False)
+    forged = site.plane.kubectl("annotate", "--overwrite", "pod", "sized", record, namespace_flag, check=False)
 
     assert "[GPU-S308]" in forged.stderr
     assert container_requests(wait_until_running(site, team, "sized")) == {SLICE: "1"}
@@ -150,7 +148,7 @@ def test_a_debug_container_is_evaluated(site: Installation, team: str) -> None:
     debug = ("debug", "sized", f"--namespace={team}", "--image=busybox", "--container")
 
     site.plane.kubectl(*debug, "plain", "--profile=general")
-    refused = site.plane.kubectl(*debug, "mighty", "--profile=sysadmin", check=False)
+    refused = site.plane.kubectl(*debug, "privileged", "--profile=sysadmin", check=False)
 
     names = [one["name"] for one in wait_until_running(site, team, "sized")["spec"]["ephemeralContainers"]]
     assert names == ["plain"]
@@ -167,10 +165,10 @@ def test_mirror_pods_are_unchanged_and_cannot_be_forged(site: Installation, team
     node = ("--as=system:node:a100-mixed-1", "--as-group=system:nodes", "--as-group=system:masters")
 
     forged = site.plane.kubectl(*create, stdin=text, check=False)
-    real = site.plane.kubectl(*create, *node, stdin=text)
+    created = site.plane.kubectl(*create, *node, stdin=text)
 
     assert "kubernetes.io/config.mirror" in forged.stderr
-    assert container_requests(json.loads(real.stdout)) == {CARD: "1"}
+    assert container_requests(json.loads(created.stdout)) == {GPU: "1"}
 
 
 def test_a_pod_with_generate_name_is_right_sized_and_rejected(site: Installation, team: str) -> None:
@@ -186,8 +184,8 @@ def test_a_pod_with_generate_name_is_right_sized_and_rejected(site: Installation
         site.plane.api.create(path, pod)
 
 
-def large(team: str, size: int) -> Json:
-    """A pod of about so many bytes: much is passed in its environment."""
+def large_pod(team: str, size: int) -> Json:
+    """Return a pod of about this many bytes, most of them in environment variables."""
     pod = make_pod("large").namespace(team).needs("8Gi").gpus(1)
     for index in range(size // 100_000):
         pod.env(f"PART_{index}", "x" * 99_900)
@@ -197,12 +195,12 @@ def large(team: str, size: int) -> Json:
 def test_the_largest_pods_are_evaluated_and_right_sized(site: Installation, team: str) -> None:
     path = f"/api/v1/namespaces/{team}/pods"
 
-    assert container_requests(site.plane.api.create(path, large(team, 3_000_000), dryRun="All")) == {SLICE: "1"}
-    assert container_requests(site.plane.api.create(path, large(team, 1_400_000))) == {SLICE: "1"}, (
-        "etcd stores no more"
+    assert container_requests(site.plane.api.create(path, large_pod(team, 3_000_000), dryRun="All")) == {SLICE: "1"}
+    assert container_requests(site.plane.api.create(path, large_pod(team, 1_400_000))) == {SLICE: "1"}, (
+        "about the largest object that etcd stores"
     )
 
-    bad = large(team, 3_000_000)
-    bad["spec"]["containers"][0]["securityContext"] = {"privileged": True}
+    privileged = large_pod(team, 3_000_000)
+    privileged["spec"]["containers"][0]["securityContext"] = {"privileged": True}
     with pytest.raises(RefusedError, match=PRIVILEGED):
-        site.plane.api.create(path, bad)
+        site.plane.api.create(path, privileged)

@@ -20,7 +20,7 @@ NAMES = [f"train-{number}" for number in range(6)]
 
 @pytest.fixture
 def rolled_out(site: Installation) -> Iterator[str]:
-    """A namespace, and a policy of its name that right-sizes half of its workloads and is watched."""
+    """A namespace, and a policy of the same name that right-sizes half of its workloads and has a rollout."""
     name = site.plane.add_namespace(f"rolled-out-{secrets.token_hex(3)}")
     spec = {"mode": "enforce", "match": {"namespaces": [name]}, "rollout": ROLLOUT, "rightSizing": {}}
     site.plane.kubectl("apply", "-f", "-", stdin=policy_text(name, **spec))
@@ -38,11 +38,11 @@ def condition(site: Installation, policy: str) -> Json:
 
 
 def right_sized_workloads(site: Installation, team: str) -> set[str]:
-    """The workloads whose pods would be given a slice now."""
+    """Return the workloads whose pods would now get a slice."""
     path = f"/api/v1/namespaces/{team}/pods"
     pods = {name: make_pod(name).namespace(team).needs("8Gi").gpus(1).build() for name in NAMES}
-    made = {name: site.plane.api.create(path, pod, dryRun="All") for name, pod in pods.items()}
-    return {name for name, pod in made.items() if container_requests(pod) == {SLICE: "1"}}
+    answers = {name: site.plane.api.create(path, pod, dryRun="All") for name, pod in pods.items()}
+    return {name for name, pod in answers.items() if container_requests(pod) == {SLICE: "1"}}
 
 
 def test_half_is_right_sized_until_a_pod_runs_out_of_memory(site: Installation, rolled_out: str) -> None:
@@ -55,7 +55,7 @@ def test_half_is_right_sized_until_a_pod_runs_out_of_memory(site: Installation, 
     pod = make_pod(name).namespace(team).needs("8Gi").gpus(1).build()
     site.plane.api.create(f"/api/v1/namespaces/{team}/pods", pod)
     assert container_requests(wait_until_running(site, team, name)) == {SLICE: "1"}
-    site.plane.kubectl("label", "pod", name, "plays=out-of-memory", "-n", team)
+    site.plane.kubectl("label", "pod", name, "simulate=out-of-memory", "-n", team)
 
     halted = eventually(lambda: condition(site, team), until=lambda found: found["status"] == "True")
     assert halted["reason"] == "OutOfMemory"
@@ -63,15 +63,15 @@ def test_half_is_right_sized_until_a_pod_runs_out_of_memory(site: Installation, 
     site.plane.kubectl("delete", "pod", name, "-n", team)
     eventually(lambda: right_sized_workloads(site, team), until=lambda found: not found)
     assert eventually(lambda: site.metric_values(f'rollout_halted{{policy="{team}"}}')) == [1]
-    told = eventually(lambda: events(site, team))
-    assert [event["reason"] for event in told] == ["RolloutHalted"]
+    recorded = eventually(lambda: events(site, team))
+    assert [event["reason"] for event in recorded] == ["RolloutHalted"]
 
     site.plane.kubectl("patch", "gpupolicy", team, "--type=merge", "-p", '{"spec":{"rollout":{"percent":100}}}')
     eventually(lambda: right_sized_workloads(site, team), until=lambda found: found == set(NAMES))
 
 
 def events(site: Installation, policy: str) -> list[Json]:
-    """The Events on a policy."""
+    """Return the Events on a policy."""
     found = site.plane.api.get("/api/v1/namespaces/default/events", fieldSelector=f"involvedObject.name={policy}")
     items: list[Json] = found["items"]
     return items

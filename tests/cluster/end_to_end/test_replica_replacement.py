@@ -14,39 +14,39 @@ from tests.cluster.pod_creation import create_pods
 from tests.cluster.replicas import Replicas, two_replicas
 
 RATE = 200
-MOST = 6000
+MAX_PODS = 6000
 
 
 @pytest.fixture
 def replicas(site: Installation) -> Iterator[Replicas]:
-    """Two replicas in place of the one server."""
-    with two_replicas(site) as found:
-        yield found
+    """Two replicas instead of the one server."""
+    with two_replicas(site) as running:
+        yield running
 
 
 def test_replicas_are_replaced_without_a_failed_create(site: Installation, team: str, replicas: Replicas) -> None:
-    def roll() -> None:
+    def replace_replicas() -> None:
         for _ in range(2):
             replicas.add()
             replicas.remove_oldest()
 
-    rolling = threading.Thread(target=roll)
+    replacement = threading.Thread(target=replace_replicas)
 
-    def answered(count: int) -> None:
+    def start_replacement(count: int) -> None:
         if count == RATE:
-            rolling.start()
+            replacement.start()
 
     def pods() -> Iterator[dict[str, object]]:
-        """Until everything is rolled over, and a second longer."""
-        after = 0
-        for index in range(MOST):
-            after += index > RATE and not rolling.is_alive()
-            if after > RATE:
+        """Yield pods until both replicas are replaced, and for one more second."""
+        later_pods = 0
+        for index in range(MAX_PODS):
+            later_pods += index > RATE and not replacement.is_alive()
+            if later_pods > RATE:
                 return
             yield unscheduled_pod(f"slice-{index}", team).asks(SLICE, "1").build()
 
-    answers = create_pods(site.plane, pods(), rate=RATE, answered=answered)
-    rolling.join()
+    answers = create_pods(site.plane, pods(), rate=RATE, on_answer=start_replacement)
+    replacement.join()
 
     assert len(replicas.all) == 4
     assert [server.running for server in replicas.all] == [False, False, True, True]

@@ -1,6 +1,6 @@
 """Random namespaces and pods, dry-run with and without our webhook, and the violations found.
 
-In every namespace pods are right-sized. In every other one their GPUs are accounted too, under a quota.
+Every namespace has right-sizing; every second one also has GPU accounting with a quota.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ from webhook.model.quota_matching import quota_matches_pod
 BYPASS_LABEL = "rightslice.test/unsent"
 """Pods with this label bypass the webhook."""
 
-SIZED = {"rightslice.dev/right-sizing": "enforced"}
-ACCOUNTED = {**SIZED, "rightslice.test/accounted": "true"}
+RIGHT_SIZED = {"rightslice.dev/right-sizing": "enforced"}
+ACCOUNTED = {**RIGHT_SIZED, "rightslice.test/accounted": "true"}
 GPU, MILLI = "nvidia.com/gpu", f"requests.{ACCOUNTING_RESOURCE}"
 SLICES = ("nvidia.com/mig-1g.10gb", "nvidia.com/mig-2g.20gb", "nvidia.com/mig-3g.40gb")
-WHOLE = 1000
+WHOLE_GPU_MILLI = 1000
 FLEET = view_of(*demo_nodes()).fleet
 TIMEOUT_MESSAGE = re.compile("deadline exceeded|Timeout|took too long to arrive|arrived after its timeout")
 ORDER_SAMPLES = 128
@@ -54,11 +54,11 @@ class TrialResult(NamedTuple):
 
     Attributes:
         pods: All of them.
-        taken: Those that the API server takes without us.
-        changed: Those that came out in another shape.
-        weighed: Those whose GPUs were weighed.
-        over: Those that are over the accounting quota, and would be in their old shape too.
-        breaks: What must not be, each with all that is needed to see it again.
+        accepted: Pods that the API server accepts without the webhook.
+        changed: Accepted pods that got another GPU resource.
+        accounted: Accepted pods with gpu-milli.
+        over_quota: Accepted pods that exceed the accounting quota with the webhook.
+        violations: Each with everything needed to reproduce it.
     """
 
     pods: int = 0
@@ -73,55 +73,56 @@ class TrialResult(NamedTuple):
         return TrialResult(*map(add, self, other))
 
 
-async def try_random_namespaces(plane: Plane, *, seed: str, worlds: int, pods: int) -> TrialResult:
+async def try_random_namespaces(plane: Plane, *, seed: str, namespaces: int, pods: int) -> TrialResult:
     """Try random pods in random namespaces."""
     random = Random(seed)
-    return await _try(plane, random, worlds, lambda: [random_gpu_pod(random, f"pod-{n}") for n in range(pods)])
+    return await _try(plane, random, namespaces, lambda: [random_gpu_pod(random, f"pod-{n}") for n in range(pods)])
 
 
-async def try_pods(plane: Plane, pods: Sequence[Json], *, seed: str, worlds: int) -> TrialResult:
+async def try_pods(plane: Plane, pods: Sequence[Json], *, seed: str, namespaces: int) -> TrialResult:
     """Try these pods in two namespaces without limits, and in random ones."""
-    return await _try(plane, Random(seed), 2 + worlds, lambda: pods, calm=2)
+    return await _try(plane, Random(seed), 2 + namespaces, lambda: pods, unlimited=2)
 
 
 async def _try(
-    plane: Plane, random: Random, count: int, pods: Callable[[], Sequence[Json]], calm: int = 0
+    plane: Plane, random: Random, count: int, pods: Callable[[], Sequence[Json]], unlimited: int = 0
 ) -> TrialResult:
     """Every second namespace has GPU accounting; the first `calm` ones have no other limits."""
-    tried, run, left = TrialResult(), secrets.token_hex(3), iter(range(count))
-    async with open_dry_run_client(plane.url, plane.ca, plane.token) as asking:
-        await asking.create_marker_namespace(f"seen-{run}")
+    total, run, left = TrialResult(), secrets.token_hex(3), iter(range(count))
+    async with open_dry_run_client(plane.url, plane.ca, plane.token) as client:
+        await client.create_marker_namespace(f"marker-{run}")
         while numbers := list(islice(left, NAMESPACE_BATCH)):
-            worlds = {
-                n: await _create_namespace(asking, random, f"safe-{run}-{n}", bool(n % 2), n < calm) for n in numbers
+            namespaces = {
+                n: await _create_namespace(client, random, f"safe-{run}-{n}", bool(n % 2), n < unlimited)
+                for n in numbers
             }
-            await asking.wait_for_admission_caches()
-            await wait_for_webhook_caches(asking, f"mark-{run}-{numbers[0]}")
-            for n, world in worlds.items():
-                tried = tried.plus(await _try_in_namespace(world, asking, pods(), accounted=bool(n % 2)))
-                await asking.send("DELETE", f"/api/v1/namespaces/{world.name}")
-    return tried
+            await client.wait_for_admission_caches()
+            await wait_for_webhook_caches(client, f"mark-{run}-{numbers[0]}")
+            for n, namespace in namespaces.items():
+                total = total.plus(await _try_in_namespace(namespace, client, pods(), accounted=bool(n % 2)))
+                await client.send("DELETE", f"/api/v1/namespaces/{namespace.name}")
+    return total
 
 
 async def _create_namespace(
-    asking: DryRunClient, random: Random, name: str, accounted: bool, calm: bool
+    client: DryRunClient, random: Random, name: str, accounted: bool, unlimited: bool
 ) -> NamespaceObjects:
-    most = "1M" if calm else random.choice(("0", "143", "500", "1k", "2k", "4000"))
-    accounting = {"metadata": {"name": "accounting"}, "spec": {"hard": {MILLI: most}}}
-    labels, more = (ACCOUNTED, [accounting]) if accounted else (SIZED, [])
-    if not calm:
-        return await create_random_namespace(asking, random, name, labels=labels, more=more)
-    await asking.add_namespace(name, labels)
+    limit = "1M" if unlimited else random.choice(("0", "143", "500", "1k", "2k", "4000"))
+    accounting = {"metadata": {"name": "accounting"}, "spec": {"hard": {MILLI: limit}}}
+    labels, more = (ACCOUNTED, [accounting]) if accounted else (RIGHT_SIZED, [])
+    if not unlimited:
+        return await create_random_namespace(client, random, name, labels=labels, more=more)
+    await client.add_namespace(name, labels)
     for quota in more:
-        await asking.create(f"/api/v1/namespaces/{name}/resourcequotas", quota)
-    return NamespaceObjects(name, [], await asking.wait_for_quota_status(name, len(more)))
+        await client.create(f"/api/v1/namespaces/{name}/resourcequotas", quota)
+    return NamespaceObjects(name, [], await client.wait_for_quota_status(name, len(more)))
 
 
-async def wait_for_webhook_caches(asking: DryRunClient, name: str) -> None:
+async def wait_for_webhook_caches(client: DryRunClient, name: str) -> None:
     """Wait until our webhook has cached every namespace, LimitRange and quota created so far.
 
-    Each kind comes to it by one ordered watch. So two marks are made last, of which each keeps a pod from being
-    right-sized.
+    Each kind is cached by one ordered watch. So one object of each kind is created last; each of them prevents
+    right-sizing of a pod.
     """
     none = dict.fromkeys(SLICES, "0")
     marks = {
@@ -129,22 +130,26 @@ async def wait_for_webhook_caches(asking: DryRunClient, name: str) -> None:
         "resourcequotas": {"hard": {f"requests.{GPU}": "100"}},
     }
     for plural, spec in marks.items():
-        space = f"{name}-{plural}"
-        await asking.add_namespace(space, SIZED)
-        await asking.create(f"/api/v1/namespaces/{space}/{plural}", {"metadata": {"name": "mark"}, "spec": spec})
+        marked_namespace = f"{name}-{plural}"
+        await client.add_namespace(marked_namespace, RIGHT_SIZED)
+        await client.create(
+            f"/api/v1/namespaces/{marked_namespace}/{plural}", {"metadata": {"name": "mark"}, "spec": spec}
+        )
         async with asyncio.timeout(TIMEOUT_SECONDS):
-            while not _keeps_whole_gpu(await _probe(asking, space)):
+            while not _keeps_whole_gpu(await _probe(client, marked_namespace)):
                 await asyncio.sleep(0.02)
-        await asking.send("DELETE", f"/api/v1/namespaces/{space}")
+        await client.send("DELETE", f"/api/v1/namespaces/{marked_namespace}")
 
 
-async def _probe(asking: DryRunClient, space: str) -> ApiAnswer:
-    (answer,) = await asking.dry_run_pods(space, [make_pod("probe").namespace(space).needs("8Gi").gpus(1).build()])
+async def _probe(client: DryRunClient, marked_namespace: str) -> ApiAnswer:
+    (answer,) = await client.dry_run_pods(
+        marked_namespace, [make_pod("probe").namespace(marked_namespace).needs("8Gi").gpus(1).build()]
+    )
     return answer
 
 
 def _keeps_whole_gpu(answer: ApiAnswer) -> bool:
-    return answer.status == 201 and sum(max_gpu_milli(answer)) == WHOLE
+    return answer.status == 201 and sum(max_gpu_milli(answer)) == WHOLE_GPU_MILLI
 
 
 def random_gpu_pod(random: Random, name: str) -> Json:
@@ -163,9 +168,9 @@ def _request_one_gpu(random: Random, data: Json) -> None:
     """Request one GPU in one or two containers only, and annotate the memory it needs."""
     data["metadata"]["annotations"] = {"rightslice.dev/gpu-memory": random.choice(("4Gi", "8Gi", "15Gi", "60Gi"))}
     containers = data["spec"]["containers"]
-    plain = random.random() < 0.5
+    without_resources = random.random() < 0.5
     for container in [*containers, *data["spec"].get("initContainers", ())]:
-        if plain:
+        if without_resources:
             container.pop("resources", None)
         for side in container.get("resources", {}).values():
             for key in [key for key in side if key.startswith("nvidia.com/")]:
@@ -180,26 +185,32 @@ def _container_resources(container: Json, side: str) -> Json:
 
 
 async def _try_in_namespace(
-    world: NamespaceObjects, asking: DryRunClient, pods: Sequence[Json], *, accounted: bool
+    namespace: NamespaceObjects, client: DryRunClient, pods: Sequence[Json], *, accounted: bool
 ) -> TrialResult:
-    past = await asking.dry_run_pods(world.name, map(with_bypass_label, pods))
-    through = await _dry_run_with_retries(asking, world.name, pods)
-    breaks: list[str] = []
-    for data, without, ours in zip(pods, past, through, strict=True):
-        broken = list(_find_violations(world, without, ours, accounted=accounted))
-        left = [what for what in broken if not await _occurs_without_webhook(asking, world, data, without, ours, what)]
-        breaks += [_describe_violation(world, data, without, ours, what) for what in left]
-    taken = [(without, ours) for without, ours in zip(past, through, strict=True) if without.status == 201]
+    bypassed = await client.dry_run_pods(namespace.name, map(with_bypass_label, pods))
+    reviewed = await _dry_run_with_retries(client, namespace.name, pods)
+    violations: list[str] = []
+    for data, unpatched, patched in zip(pods, bypassed, reviewed, strict=True):
+        suspected = list(_find_violations(namespace, unpatched, patched, accounted=accounted))
+        left = [
+            violation
+            for violation in suspected
+            if not await _occurs_without_webhook(client, namespace, data, unpatched, patched, violation)
+        ]
+        violations += [_describe_violation(namespace, data, unpatched, patched, violation) for violation in left]
+    accepted = [
+        (unpatched, patched) for unpatched, patched in zip(bypassed, reviewed, strict=True) if unpatched.status == 201
+    ]
     return TrialResult(
         pods=len(pods),
-        accepted=len(taken),
+        accepted=len(accepted),
         changed=sum(
-            ours.status == 201 and requested_gpu_resources(ours) != requested_gpu_resources(without)
-            for without, ours in taken
+            patched.status == 201 and requested_gpu_resources(patched) != requested_gpu_resources(unpatched)
+            for unpatched, patched in accepted
         ),
-        accounted=sum(accounted and ours.status == 201 and any(max_gpu_milli(ours)) for _, ours in taken),
-        over_quota=sum(is_over_accounting_quota(ours) for _, ours in taken),
-        violations=tuple(breaks),
+        accounted=sum(accounted and patched.status == 201 and any(max_gpu_milli(patched)) for _, patched in accepted),
+        over_quota=sum(is_over_accounting_quota(patched) for _, patched in accepted),
+        violations=tuple(violations),
     )
 
 
@@ -211,67 +222,77 @@ def with_bypass_label(data: Json) -> Json:
     }
 
 
-async def _dry_run_with_retries(asking: DryRunClient, namespace: str, pods: Sequence[Json]) -> list[ApiAnswer]:
+async def _dry_run_with_retries(client: DryRunClient, namespace: str, pods: Sequence[Json]) -> list[ApiAnswer]:
     """Return each pod's answer with the webhook, retried after timeouts."""
-    answers = await asking.dry_run_pods(namespace, pods)
+    answers = await client.dry_run_pods(namespace, pods)
     for _ in range(MAX_RETRIES):
-        late = [
-            place for place, answer in enumerate(answers) if TIMEOUT_MESSAGE.search(str(answer.body.get("message", "")))
+        timed_out = [
+            index for index, answer in enumerate(answers) if TIMEOUT_MESSAGE.search(str(answer.body.get("message", "")))
         ]
-        again = await asking.dry_run_pods(namespace, [pods[place] for place in late])
-        for place, answer in zip(late, again, strict=True):
-            answers[place] = answer
+        repeated = await client.dry_run_pods(namespace, [pods[index] for index in timed_out])
+        for index, answer in zip(timed_out, repeated, strict=True):
+            answers[index] = answer
     return answers
 
 
-def _find_violations(world: NamespaceObjects, without: ApiAnswer, ours: ApiAnswer, *, accounted: bool) -> Iterator[str]:
-    """Yield every violation."""
-    if ours.status != 201:
-        if not _is_rejected_without_webhook(world, without, ours):
-            yield "refused with us only"
+def _find_violations(
+    namespace: NamespaceObjects, unpatched: ApiAnswer, patched: ApiAnswer, *, accounted: bool
+) -> Iterator[str]:
+    """Yield every violation, from the answers without and with the webhook."""
+    if patched.status != 201:
+        if not _is_rejected_without_webhook(namespace, unpatched, patched):
+            yield "rejected only with the webhook"
         return
-    if accounted and declared_gpu_milli(ours) != max_gpu_milli(ours):
-        yield f"weighed {declared_gpu_milli(ours)}, and weighs {max_gpu_milli(ours)}"
-    if without.status == 201:
-        each = list(zip(max_gpu_milli(without), max_gpu_milli(ours), strict=True))
+    if accounted and declared_gpu_milli(patched) != max_gpu_milli(patched):
+        yield f"declares gpu-milli {declared_gpu_milli(patched)}, expected {max_gpu_milli(patched)}"
+    if unpatched.status == 201:
+        each = list(zip(max_gpu_milli(unpatched), max_gpu_milli(patched), strict=True))
         if any(after > before for before, after in each):
-            yield f"heavier: {each}"
+            yield f"more gpu-milli: {each}"
         if any(before and not after for before, after in each):
-            yield f"left without GPUs: {each}"
-    yield from _find_uncounted_quotas(world, ours)
+            yield f"without GPUs: {each}"
+    yield from _find_uncounted_quotas(namespace, patched)
 
 
-def _find_uncounted_quotas(world: NamespaceObjects, ours: ApiAnswer) -> Iterator[str]:
+def _find_uncounted_quotas(namespace: NamespaceObjects, patched: ApiAnswer) -> Iterator[str]:
     """Yield quotas that counted the original resource but neither the new one nor its gpu-milli."""
-    record = json.loads(ours.body["metadata"].get("annotations", {}).get(DECISION_ANNOTATION, "{}"))
+    record = json.loads(patched.body["metadata"].get("annotations", {}).get(DECISION_ANNOTATION, "{}"))
     if "resource" not in record:
         return
-    for quota in parse_quotas(world.quotas):
+    for quota in parse_quotas(namespace.quotas):
         hard = quota.status.hard
         counted = f"requests.{record['resource']}" in hard or MILLI in hard
-        if f"requests.{GPU}" in hard and not counted and quota_matches_pod(quota, parse_pod(ours.body)):
-            yield f"escaped quota {quota.metadata.name}, which does not count {record['resource']}"
+        if f"requests.{GPU}" in hard and not counted and quota_matches_pod(quota, parse_pod(patched.body)):
+            yield f"bypassed quota {quota.metadata.name}, which does not count {record['resource']}"
 
 
 async def _occurs_without_webhook(
-    asking: DryRunClient, world: NamespaceObjects, data: Json, without: ApiAnswer, ours: ApiAnswer, what: str
+    client: DryRunClient,
+    namespace: NamespaceObjects,
+    data: Json,
+    unpatched: ApiAnswer,
+    patched: ApiAnswer,
+    violation: str,
 ) -> bool:
     """Return whether the same can happen without the webhook, since LimitRanges apply in any order."""
-    if len(world.ranges) < 2:
+    if len(namespace.ranges) < 2:
         return False
-    again = [*await asking.dry_run_pods(world.name, [with_bypass_label(data)] * ORDER_SAMPLES), without]
-    if ours.status != 201:
-        return any(_is_rejected_without_webhook(world, answer, ours) for answer in again)
-    seen = [max_gpu_milli(answer) for answer in again if answer.status == 201]
-    if what.startswith("left"):
-        return list(map(bool, max_gpu_milli(ours))) in [list(map(bool, each)) for each in seen]
-    return what.startswith("heavier") and sum(max_gpu_milli(ours)) <= max(map(sum, seen))
+    repeated = [
+        *await client.dry_run_pods(namespace.name, [with_bypass_label(data)] * ORDER_SAMPLES),
+        unpatched,
+    ]
+    if patched.status != 201:
+        return any(_is_rejected_without_webhook(namespace, answer, patched) for answer in repeated)
+    amounts = [max_gpu_milli(answer) for answer in repeated if answer.status == 201]
+    if violation.startswith("without GPUs"):
+        return list(map(bool, max_gpu_milli(patched))) in [list(map(bool, each)) for each in amounts]
+    return violation.startswith("more gpu-milli") and sum(max_gpu_milli(patched)) <= max(map(sum, amounts))
 
 
-def _is_rejected_without_webhook(world: NamespaceObjects, without: ApiAnswer, ours: ApiAnswer) -> bool:
+def _is_rejected_without_webhook(namespace: NamespaceObjects, unpatched: ApiAnswer, patched: ApiAnswer) -> bool:
     """Return whether a rejected pod is also rejected without the webhook, or is over the accounting quota then."""
-    return without.status != 201 or (
-        is_over_accounting_quota(ours) and _exceeds_accounting_quota_without_webhook(world, without)
+    return unpatched.status != 201 or (
+        is_over_accounting_quota(patched) and _exceeds_accounting_quota_without_webhook(namespace, unpatched)
     )
 
 
@@ -280,21 +301,21 @@ def is_over_accounting_quota(answer: ApiAnswer) -> bool:
     return answer.status == 403 and "exceeded quota: accounting," in answer.body["message"]
 
 
-def _exceeds_accounting_quota_without_webhook(world: NamespaceObjects, without: ApiAnswer) -> bool:
+def _exceeds_accounting_quota_without_webhook(namespace: NamespaceObjects, unpatched: ApiAnswer) -> bool:
     """Return whether the unpatched pod exceeds what the accounting quota leaves."""
-    (quota,) = [item for item in world.quotas if item["metadata"]["name"] == "accounting"]
+    (quota,) = [item for item in namespace.quotas if item["metadata"]["name"] == "accounting"]
     left = parse_units(quota["status"]["hard"][MILLI]) - parse_units(quota["status"]["used"][MILLI])
-    return quota_gpu_milli(without) > left
+    return quota_gpu_milli(unpatched) > left
 
 
 def containers_of(answer: ApiAnswer) -> list[Json]:
-    """Init containers first, as they run."""
+    """Return all containers, init containers first."""
     spec = answer.body["spec"]
     return [*spec.get("initContainers", ()), *spec["containers"]]
 
 
 def container_limits(container: Json) -> Json:
-    """Limits of a container."""
+    """Return the limits of a container."""
     found: Json = container.get("resources", {}).get("limits", {})
     return found
 
@@ -328,8 +349,8 @@ def max_gpu_milli(answer: ApiAnswer) -> list[int]:
 
 
 def _milli_per_unit(name: str, nodes: int) -> int:
-    reached = [offer.gpu_milli for offer in FLEET.by_resource.get(name, ()) if offer.nodes & nodes]
-    return max(reached) if reached else unit_milli(name, FLEET)
+    offered = [offer.gpu_milli for offer in FLEET.by_resource.get(name, ()) if offer.nodes & nodes]
+    return max(offered) if offered else unit_milli(name, FLEET)
 
 
 def declared_gpu_milli(answer: ApiAnswer) -> list[int]:
@@ -339,16 +360,28 @@ def declared_gpu_milli(answer: ApiAnswer) -> list[int]:
 
 def quota_gpu_milli(answer: ApiAnswer) -> int:
     """Return the gpu-milli charged to a quota: the maximum that can run at one time."""
-    beside = most = 0
+    running = peak = 0
     for one, weight in zip(containers_of(answer), max_gpu_milli(answer), strict=True):
-        runs_on = one.get("restartPolicy") == "Always" or one in answer.body["spec"]["containers"]
-        beside += weight if runs_on else 0
-        most = max(most, beside if runs_on else beside + weight)
-    return most
+        keeps_running = one.get("restartPolicy") == "Always" or one in answer.body["spec"]["containers"]
+        running += weight if keeps_running else 0
+        peak = max(peak, running if keeps_running else running + weight)
+    return peak
 
 
-def _describe_violation(world: NamespaceObjects, data: Json, without: ApiAnswer, ours: ApiAnswer, what: str) -> str:
-    stored = [item["spec"] for item in world.ranges], [(item["spec"], item["status"]) for item in world.quotas]
-    said = [answer.body.get("message") or answer.body["spec"] for answer in (without, ours)]
-    lines = [what, *stored, data, f"without us: {without.status} {said[0]}", f"with us: {ours.status} {said[1]}"]
+def _describe_violation(
+    namespace: NamespaceObjects,
+    data: Json,
+    unpatched: ApiAnswer,
+    patched: ApiAnswer,
+    violation: str,
+) -> str:
+    stored = [item["spec"] for item in namespace.ranges], [(item["spec"], item["status"]) for item in namespace.quotas]
+    results = [answer.body.get("message") or answer.body["spec"] for answer in (unpatched, patched)]
+    lines = [
+        violation,
+        *stored,
+        data,
+        f"without webhook: {unpatched.status} {results[0]}",
+        f"with webhook: {patched.status} {results[1]}",
+    ]
     return "\n".join(["", *(line if isinstance(line, str) else json.dumps(line) for line in lines), ""])

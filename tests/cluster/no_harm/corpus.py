@@ -1,4 +1,4 @@
-"""Pods of real manifests, as an API server without the rest of their cluster can take them."""
+"""Pods of real manifests, without references to objects that the test cluster lacks."""
 
 from __future__ import annotations
 
@@ -11,31 +11,31 @@ from tests.builders import Json
 from tests.engine.test_templates import templates_of
 from tests.engine.test_templates_odd import manifests
 
-ELSEWHERE = ("serviceAccount", "serviceAccountName", "priorityClassName", "runtimeClassName", "nodeName")
-"""Fields that reference objects which do not exist; an API server rejects such a pod with or without the webhook."""
+REFERENCE_FIELDS = ("serviceAccount", "serviceAccountName", "priorityClassName", "runtimeClassName", "nodeName")
+"""Fields that reference missing objects; an API server rejects such a pod with or without the webhook."""
 
-NEEDS = {"rightslice.dev/gpu-memory": "8Gi"}
+DECLARED_MEMORY = {"rightslice.dev/gpu-memory": "8Gi"}
 
 
 def corpus_pods(shared: Path) -> list[Json]:
-    """Each pod and each pod template of the corpus, as it stands there and once more with a need that is declared."""
+    """Return every pod and pod template of the corpus, unchanged and with declared memory."""
     found = [one for _, data in manifests(shared / "corpus" / "manifests") for one in _pods_of(data)]
     pods = [_pod(f"real-{n}", metadata, spec) for n, (metadata, spec) in enumerate(found)]
-    return pods + [_declaring(pod) for pod in pods]
+    return pods + [_with_declared_memory(pod) for pod in pods]
 
 
 def _pods_of(data: Json) -> Iterator[tuple[Json, Json]]:
-    """Metadata and spec of every pod of an object."""
+    """Yield metadata and spec of every pod of an object."""
     if data["kind"] == "Pod":
         yield data.get("metadata", {}), data["spec"]
         return
     for template in templates_of(data["apiVersion"].rpartition("/")[0], data["kind"], data):
-        spec, whole = _at(data, template.spec_path), _at(data, template.path)
+        spec, pod_template = _value_at(data, template.spec_path), _value_at(data, template.path)
         if isinstance(spec, dict) and "containers" in spec:
-            yield whole.get("metadata") or {}, spec
+            yield pod_template.get("metadata") or {}, spec
 
 
-def _at(data: Any, path: tuple[str | int, ...]) -> Any:
+def _value_at(data: Any, path: tuple[str | int, ...]) -> Any:
     return reduce(lambda value, key: value[key], path, data)
 
 
@@ -43,11 +43,11 @@ def _pod(name: str, metadata: Json, spec: Json) -> Json:
     kept = {key: metadata[key] for key in ("labels", "annotations") if metadata.get(key)}
     return {
         "metadata": {"name": name, **kept},
-        "spec": {key: value for key, value in spec.items() if key not in ELSEWHERE},
+        "spec": {key: value for key, value in spec.items() if key not in REFERENCE_FIELDS},
     }
 
 
-def _declaring(pod: Json) -> Json:
+def _with_declared_memory(pod: Json) -> Json:
     metadata = pod["metadata"]
-    annotations = {**metadata.get("annotations", {}), **NEEDS}
+    annotations = {**metadata.get("annotations", {}), **DECLARED_MEMORY}
     return {**pod, "metadata": {**metadata, "name": f"{metadata['name']}-declared", "annotations": annotations}}

@@ -10,26 +10,26 @@ from tests.cluster.no_harm.admission_trials import try_pods, try_random_namespac
 from tests.cluster.no_harm.corpus import corpus_pods
 
 PODS = 20
-WORLDS = max(30, int(os.environ.get("RIGHTSLICE_FUZZ", "0")) // 50 // PODS)
-"""A pod for every fifty quantities: 20,000 of a million."""
+NAMESPACES = max(30, int(os.environ.get("RIGHTSLICE_FUZZ", "0")) // 50 // PODS)
+"""One pod for every fifty quantities: 20,000 for a million."""
 
 SEED = os.environ.get("RIGHTSLICE_FUZZ_SEED", "safety")
 
 
 async def test_no_random_pod_is_rejected_and_no_quota_is_bypassed(sizing: Installation) -> None:
-    tried = await try_random_namespaces(sizing.plane, seed=SEED, worlds=WORLDS, pods=PODS)
+    total = await try_random_namespaces(sizing.plane, seed=SEED, namespaces=NAMESPACES, pods=PODS)
 
-    assert tried.violations[:3] == ()
-    assert tried.pods == WORLDS * PODS
-    assert tried.accepted > tried.pods / 6, tried
-    assert min(tried.changed, tried.accounted, tried.over_quota) > tried.pods / 100, tried
+    assert total.violations[:3] == ()
+    assert total.pods == NAMESPACES * PODS
+    assert total.accepted > total.pods / 6, total
+    assert min(total.changed, total.accounted, total.over_quota) > total.pods / 100, total
 
 
 async def test_no_real_pod_is_rejected_by_the_webhook(sizing: Installation, shared: Path) -> None:
     pods = corpus_pods(shared)
 
-    tried = await try_pods(sizing.plane, pods, seed=SEED, worlds=max(1, WORLDS // 50))
+    total = await try_pods(sizing.plane, pods, seed=SEED, namespaces=max(1, NAMESPACES // 50))
 
-    assert tried.violations[:3] == ()
-    assert tried.accepted > len(pods) / 4, tried
-    assert min(tried.changed, tried.accounted) > 5, tried
+    assert total.violations[:3] == ()
+    assert total.accepted > len(pods) / 4, total
+    assert min(total.changed, total.accounted) > 5, total

@@ -11,16 +11,16 @@ import pytest
 
 from tests.cluster.end_to_end.test_controllers import SELECTOR, workload
 from tests.cluster.installation import Installation
-from tests.cluster.no_harm.admission_trials import GPU, SIZED
+from tests.cluster.no_harm.admission_trials import GPU, RIGHT_SIZED
 from tests.cluster.polling import eventually
 from tests.policy.policy_texts import policy_text
 
 
 @pytest.fixture
-def spread(sizing: Installation) -> Iterator[str]:
+def spread_namespace(sizing: Installation) -> Iterator[str]:
     """A namespace whose pods are right-sized and must be spread over hosts."""
     plane, name = sizing.plane, f"spread-{secrets.token_hex(3)}"
-    plane.add_namespace(name, SIZED)
+    plane.add_namespace(name, RIGHT_SIZED)
     rules = {"match": {"namespaces": [name]}, "injection": {"spread": "required"}}
     plane.kubectl("apply", "-f", "-", stdin=policy_text(name, mode="enforce", **rules))
     yield name
@@ -29,11 +29,16 @@ def spread(sizing: Installation) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("kind", ["Deployment", "StatefulSet"])
-def test_workload_warnings_match_the_pods_with_spread_constraints(sizing: Installation, spread: str, kind: str) -> None:
-    kubectl, made = sizing.plane.kubectl, json.dumps(workload(kind, spread, replicas=1, selector=SELECTOR))
-    tried = partial(kubectl, "create", "--dry-run=server", "-f", "-", stdin=made)
-    eventually(lambda: "[GPU-R103]" in tried().stderr)
+def test_workload_warnings_match_the_pods_with_spread_constraints(
+    sizing: Installation, spread_namespace: str, kind: str
+) -> None:
+    kubectl, manifest = (
+        sizing.plane.kubectl,
+        json.dumps(workload(kind, spread_namespace, replicas=1, selector=SELECTOR)),
+    )
+    dry_run = partial(kubectl, "create", "--dry-run=server", "-f", "-", stdin=manifest)
+    eventually(lambda: "[GPU-R103]" in dry_run().stderr)
 
-    assert "[GPU-R101]" not in kubectl("apply", "-f", "-", stdin=made).stderr
-    (pod,) = eventually(lambda: sizing.plane.api.get(f"/api/v1/namespaces/{spread}/pods")["items"])
+    assert "[GPU-R101]" not in kubectl("apply", "-f", "-", stdin=manifest).stderr
+    (pod,) = eventually(lambda: sizing.plane.api.get(f"/api/v1/namespaces/{spread_namespace}/pods")["items"])
     assert pod["spec"]["containers"][0]["resources"]["limits"] == {GPU: "1"}
