@@ -64,20 +64,12 @@ class Document(msgspec.Struct, frozen=True):
 def _follow_path(positions: Positions, path: FieldPath) -> tuple[Positions, int]:
     """Follow a path as far as it exists; return the positions there and the number of steps taken."""
     for walked, step in enumerate(path):
-        below = _child_positions(positions, step)
-        if below is None:
+        members = positions.members if isinstance(positions, PositionTree) else {}
+        exists = step in members if isinstance(members, dict) else isinstance(step, int) and 0 <= step < len(members)
+        if not exists:
             return positions, walked
-        positions = below
+        positions = members[step]
     return positions, len(path)
-
-
-def _child_positions(positions: Positions, step: str | int) -> Positions | None:
-    if not isinstance(positions, PositionTree):
-        return None
-    members = positions.members
-    exists = step in members if isinstance(members, dict) else isinstance(step, int) and 0 <= step < len(members)
-    child: Positions | None = members[step] if exists else None
-    return child
 
 
 def start_mark(positions: Positions) -> Mark:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from webhook.documents.decode import (
@@ -48,14 +48,12 @@ def read_documents(content: str | bytes, file: str, *, aliases: bool = False) ->
     Raises:
         DocumentError: The content is not accepted; a `TemplateError` if it looks like an unrendered template.
     """
-    return tuple(_raise_errors(iter_documents(content, file, aliases=aliases)))
-
-
-def _raise_errors(results: Iterable[Document | DocumentError]) -> Iterator[Document]:
-    for result in results:
+    documents: list[Document] = []
+    for result in iter_documents(content, file, aliases=aliases):
         if isinstance(result, DocumentError):
             raise result
-        yield result
+        documents.append(result)
+    return tuple(documents)
 
 
 def iter_documents(content: str | bytes, file: str, *, aliases: bool = False) -> Iterator[Document | DocumentError]:
@@ -63,27 +61,21 @@ def iter_documents(content: str | bytes, file: str, *, aliases: bool = False) ->
     bounds = MANIFEST_BOUNDS if aliases else POLICY_BOUNDS
     try:
         text = decode_text(content, file, bounds)
+        looks_like_json = text.lstrip()[:1] in ("{", "[")
         invalid = find_invalid_character(text, file)
-        if invalid is not None and _looks_like_json(text):
+        if invalid is not None and looks_like_json:
             raise invalid
         if invalid is not None:
             text, errors = drop_invalid_documents(text, file)
             yield from errors
-        yield from _parse_text(text, file, bounds, aliases=aliases)
+        if not looks_like_json:
+            yield from read_yaml_documents(text, file, bounds, aliases=aliases)
+        elif len(text) > LARGE_JSON_BYTES:
+            yield from read_json_documents(text, file, bounds)
+        else:
+            yield from _parse_yaml_or_json(text, file, bounds, aliases=aliases)
     except DocumentError as error:
         yield error
-
-
-def _parse_text(text: str, file: str, bounds: SizeBounds, *, aliases: bool) -> Iterable[Document | DocumentError]:
-    if not _looks_like_json(text):
-        return read_yaml_documents(text, file, bounds, aliases=aliases)
-    if len(text) > LARGE_JSON_BYTES:
-        return read_json_documents(text, file, bounds)
-    return _parse_yaml_or_json(text, file, bounds, aliases=aliases)
-
-
-def _looks_like_json(text: str) -> bool:
-    return text.lstrip()[:1] in ("{", "[")
 
 
 def _parse_yaml_or_json(text: str, file: str, bounds: SizeBounds, *, aliases: bool) -> list[Document | DocumentError]:
@@ -211,7 +203,8 @@ def _check_json_bounds(data: Any, file: str, bounds: SizeBounds) -> None:
     level, depth, values = [data], 0, 1
     while level:
         depth += 1
-        level = [member for value in level if isinstance(value, (dict, list)) for member in _json_children(value)]
+        collections = (value for value in level if isinstance(value, (dict, list)))
+        level = [child for one in collections for child in (one.values() if isinstance(one, dict) else one)]
         values += len(level)
         if depth > bounds.depth + 1:
             raise DocumentError(SourceLocation(file), f"must be at most {bounds.depth} levels deep. Reduce the nesting")
@@ -225,7 +218,3 @@ def _check_surrogates(data: Any, file: str) -> None:
     except UnicodeEncodeError:
         message = "must be text, found half a surrogate pair (such as \\ud800 alone). Write the whole character"
         raise DocumentError(SourceLocation(file), message) from None
-
-
-def _json_children(value: dict[str, Any] | list[Any]) -> Any:
-    return value.values() if isinstance(value, dict) else value

@@ -122,16 +122,20 @@ class DocumentBuilder:
         self._anchors = {}
 
     def _scalar(self, event: Any, mark: Mark) -> None:
-        collection = self._open_collections[-1] if self._open_collections else None
         is_plain = event.style == "" or event.style is None
-        is_key = collection is not None and collection.key is None and isinstance(collection.data, dict)
         value = self._value(event, mark) if is_plain or event.tag else event.value
         if event.anchor:
             self._anchors[event.anchor] = AnchoredValue(value, mark, 1 + len(event.value) // 64)
-        if collection is not None and is_key:
-            self._read_key(collection, event.value, mark, merge=is_plain and event.value == MERGE)
-            return
-        self._add(value, mark, 1)
+        if self._expects_key():
+            self._read_key(event.value, mark, merge=is_plain and event.value == MERGE)
+        else:
+            self._add(value, mark, 1)
+
+    def _expects_key(self) -> bool:
+        if not self._open_collections:
+            return False
+        collection = self._open_collections[-1]
+        return collection.key is None and isinstance(collection.data, dict)
 
     def _value(self, event: Any, mark: Mark) -> Scalar:
         text: str = event.value
@@ -154,7 +158,8 @@ class DocumentBuilder:
             self._reject(mark, f"must be a finite number or text, found {shorten_text(text)}. Put text in quotes")
         return value
 
-    def _read_key(self, collection: OpenCollection, key: str, mark: Mark, *, merge: bool) -> None:
+    def _read_key(self, key: str, mark: Mark, *, merge: bool) -> None:
+        collection = self._open_collections[-1]
         if merge and not self._aliases:
             self._reject(mark, "must not use merge keys, found <<. Write the fields themselves")
         first = collection.positions.keys.get(key)
@@ -176,8 +181,7 @@ class DocumentBuilder:
         anchored = self._anchors[event.anchor]
         if anchored is None:
             self._reject(mark, f"must not contain itself, found *{name}. Write the value itself")
-        collection = self._open_collections[-1] if self._open_collections else None
-        if collection is not None and collection.key is None and isinstance(collection.data, dict):
+        if self._expects_key():
             self._reject(mark, "must have text as key, found an alias. Write the key itself")
         self._expanded += anchored.weight
         if self._expanded > self._bounds.expansion:
@@ -189,11 +193,7 @@ class DocumentBuilder:
         collection = OpenCollection(data, PositionTree(mark, {}, type(data)()), event.anchor)
         if event.tag:
             self._check_tag(event.tag, mark, _SHAPE_TAGS)
-        if (
-            self._open_collections
-            and self._open_collections[-1].key is None
-            and isinstance(self._open_collections[-1].data, dict)
-        ):
+        if self._expects_key():
             self._reject(mark, "must have text as key, found a map or a list. Put text with { or [ in quotes")
         if len(self._open_collections) >= self._bounds.depth:
             self._reject(mark, f"must be at most {self._bounds.depth} levels deep. Reduce the nesting")
@@ -223,16 +223,12 @@ class DocumentBuilder:
             collection.data.append(value)
             collection.positions.members.append(positions)
             return
-        self._set_key(collection, value, positions)
-
-    def _set_key(self, collection: OpenCollection, value: Any, positions: Positions) -> None:
         key, collection.key = collection.key, None
-        assert key is not None
         if key == MERGE and self._aliases:
             collection.merge_sources.append(AnchoredValue(value, positions, 0))
-            return
-        collection.data[key] = value
-        collection.positions.members[key] = positions
+        else:
+            collection.data[key] = value
+            collection.positions.members[key] = positions
 
     def _merge(self, collection: OpenCollection, source: AnchoredValue) -> None:
         """Apply a YAML 1.1 merge key: own keys take precedence over merged ones, earlier maps over later ones."""

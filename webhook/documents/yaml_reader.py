@@ -95,16 +95,16 @@ def _too_many_errors(location: SourceLocation) -> DocumentError:
 def drop_invalid_documents(text: str, file: str) -> tuple[str, list[DocumentError]]:
     """Blank out documents with forbidden characters, keeping all line numbers, and return their errors."""
     ends = [0, *(marker.start() for marker in _DOCUMENT_MARKER.finditer(text)), len(text)]
-    kept: list[str] = []
+    parts: list[str] = []
     errors: list[DocumentError] = []
     for start, end in pairwise(ends):
         error = find_invalid_character(text, file, start, end)
         if error is not None:
             errors.append(error)
         if len(errors) > MAX_FAULTY_DOCUMENTS:
-            return "".join(kept), [*errors[:-1], _too_many_errors(errors[-1].location)]
-        kept.append(text[start:end] if error is None else "".join(_LINE_BREAK.findall(text, start, end)))
-    return "".join(kept), errors
+            return "".join(parts), [*errors[:-1], _too_many_errors(errors[-1].location)]
+        parts.append(text[start:end] if error is None else "".join(_LINE_BREAK.findall(text, start, end)))
+    return "".join(parts), errors
 
 
 def positions_in(text: str, file: str, bounds: SizeBounds, mark: Mark) -> Positions:
@@ -135,23 +135,14 @@ def _parse_until_error(
         rest = text[mark.index - 1 :] if text.startswith("{{", mark.index - 1) else ""
         return _ParserStop(template_error(rest, error.location) or error, mark.line, mark.index)
     except MarkedYAMLError as error:
-        mark, problem = error.problem_mark, syntax_error(error, text, file, first_line)
-        document = _enclosing_document(text, mark.index)
-        return _ParserStop(template_error(document, problem.location) or problem, mark.line, mark.index)
+        mark = error.problem_mark
+        location = SourceLocation(file, first_line + mark.line + 1, mark.column + 1)
+        next_marker = _DOCUMENT_MARKER.search(text, mark.index)
+        end = next_marker.start() if next_marker else len(text)
+        document = text[max(text.rfind("\n---", 0, mark.index), 0) : end]
+        problem = template_error(document, location) or DocumentError(location, _syntax_message(error, text))
+        return _ParserStop(problem, mark.line, mark.index)
     return None
-
-
-def _enclosing_document(text: str, offset: int) -> str:
-    marker = _DOCUMENT_MARKER.search(text, offset)
-    return text[max(text.rfind("\n---", 0, offset), 0) : marker.start() if marker else len(text)]
-
-
-def syntax_error(error: Any, text: str, file: str, first_line: int = 0) -> DocumentError:
-    """Convert a parser exception; `first_line` is the number of lines before the text in its file."""
-    mark = error.problem_mark
-    return DocumentError(
-        SourceLocation(file, first_line + mark.line + 1, mark.column + 1), _syntax_message(error, text)
-    )
 
 
 def template_error(text: str, location: SourceLocation) -> TemplateError | None:
@@ -165,14 +156,10 @@ def template_error(text: str, location: SourceLocation) -> TemplateError | None:
 
 
 def _syntax_message(error: Any, text: str) -> str:
-    problem = str(error.problem)
-    if problem == "found character that cannot start any token" or "tab character" in problem:
-        return _unquoted_start_message(text, error.problem_mark.index)
-    known = _SYNTAX_MESSAGES.get(problem)
-    return known or f"must be YAML, found a syntax error: {shorten_text(problem, 120)}. Fix the syntax"
-
-
-def _unquoted_start_message(text: str, offset: int) -> str:
+    problem, offset = str(error.problem), error.problem_mark.index
+    if problem != "found character that cannot start any token" and "tab character" not in problem:
+        known = _SYNTAX_MESSAGES.get(problem)
+        return known or f"must be YAML, found a syntax error: {shorten_text(problem, 120)}. Fix the syntax"
     before = text[text.rfind("\n", 0, offset) + 1 : offset]
     character = text[offset : offset + 1]
     if character == "\t" or ("\t" in before and not before.strip()):

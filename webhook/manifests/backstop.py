@@ -1,8 +1,8 @@
 """ValidatingAdmissionPolicies that the API server enforces even when no replica answers.
 
 They reject the worst ways to bypass GPU accounting, and protect what only admins of Rightslice may write. Admins can
-exclude a namespace with the label `rightslice.dev/backstop: "off"`; nobody else may set it or create a namespace with
-an excluded name.
+exclude a namespace with the label `rightslice.dev/backstop: "off"`; only they may set it or create a namespace with an
+excluded name.
 """
 
 from __future__ import annotations
@@ -170,9 +170,4 @@ def _policy_binding(name: str, *, with_exclusions: bool = False) -> Json:
 
 
 def _admission_object(kind: str, name: str, spec: Json) -> Json:
-    return {
-        "apiVersion": "admissionregistration.k8s.io/v1",
-        "kind": kind,
-        "metadata": {"name": name},
-        "spec": spec,
-    }
+    return {"apiVersion": "admissionregistration.k8s.io/v1", "kind": kind, "metadata": {"name": name}, "spec": spec}

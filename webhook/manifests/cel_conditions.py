@@ -72,11 +72,6 @@ def containers_cel(pod: str) -> str:
     return f"({pod}.containers + {' + '.join(kinds)})"
 
 
-def gpu_names_cel(container: str) -> str:
-    """CEL: whether limits or requests of a container name a resource that may be a GPU."""
-    return _any_amount_cel(container, starts_with_cel("name", GPU_RESOURCE_PREFIXES))
-
-
 def gpu_request_cel(container: str) -> str:
     """CEL: whether a container requests a non-zero amount of a known GPU resource or of a device class.
 
@@ -127,7 +122,8 @@ def touches_gpus_cel(of: str) -> str:
         of: CEL expression for it, such as "object".
     """
     named = f"has(c.env) && c.env.exists(e, {starts_with_cel('e.name', GPU_VARIABLE_PREFIXES)})"
-    by_container = (gpu_names_cel("c"), named, _ENV_SOURCES, _MOUNTS_DEVICE_LIST)
+    names_gpu = _any_amount_cel("c", starts_with_cel("name", GPU_RESOURCE_PREFIXES))
+    by_container = (names_gpu, named, _ENV_SOURCES, _MOUNTS_DEVICE_LIST)
     claims = "has(pod.spec.resourceClaims) && size(pod.spec.resourceClaims) > 0"
     return _pod_cel(of, by_container, f"key.startsWith('{OWN_PREFIX}') || {_FORGED_ANNOTATIONS}", claims)
 

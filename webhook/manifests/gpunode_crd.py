@@ -9,6 +9,7 @@ import re
 from typing import Any
 
 import msgspec
+from pydantic.alias_generators import to_camel
 
 from webhook.model.gpu_node import BOUNDS, GPUNodeStatus
 from webhook.policy.crds import AGE_COLUMN, custom_resource_definition, printer_column
@@ -16,6 +17,7 @@ from webhook.policy.crds import AGE_COLUMN, custom_resource_definition, printer_
 Json = dict[str, Any]
 
 _ATTRIBUTE_LINE = re.compile(r"^ +(\w+(?:, \w+)*): (.*(?:\n {9,}.*)*)", re.MULTILINE)
+"""Names and description of attributes in a docstring."""
 
 
 def gpunode_crd() -> Json:
@@ -56,7 +58,11 @@ def _structural_field(node: Json, parts: Json) -> Json:
         return {"type": "array", "items": _structural_field(node["items"], parts)}
     if node["type"] != "object":
         return {"type": node["type"]}
-    descriptions = _attribute_descriptions(node["description"])
+    descriptions = {
+        to_camel(name): " ".join(words.split())
+        for names, words in _ATTRIBUTE_LINE.findall(node["description"])
+        for name in names.split(", ")
+    }
     properties = {}
     for name, field in node["properties"].items():
         properties[name] = _structural_field(field, parts)
@@ -70,17 +76,3 @@ def _structural_field(node: Json, parts: Json) -> Json:
         "properties": properties,
         "x-kubernetes-preserve-unknown-fields": True,
     }
-
-
-def _attribute_descriptions(text: str) -> dict[str, str]:
-    """Return the attribute descriptions of a docstring, by JSON name."""
-    return {
-        _camel_case(name): " ".join(words.split())
-        for names, words in _ATTRIBUTE_LINE.findall(text)
-        for name in names.split(", ")
-    }
-
-
-def _camel_case(name: str) -> str:
-    first, *others = name.split("_")
-    return first + "".join(map(str.capitalize, others))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from copy import deepcopy
 from typing import Any
 
 from webhook.well_known import APP_NAME, SYSTEM_NAMESPACE
@@ -34,14 +35,8 @@ _PLURALS = {
 
 def sort_for_apply(objects: Iterable[Json]) -> list[Json]:
     """Sort objects into the order to apply them."""
-    return sorted(objects, key=_apply_rank)
-
-
-def _apply_rank(one: Json) -> int:
-    kind = one["kind"]
-    if kind in WEBHOOK_KINDS:
-        return len(_APPLIED_FIRST) + 1
-    return _APPLIED_FIRST.index(kind) if kind in _APPLIED_FIRST else len(_APPLIED_FIRST)
+    first = {kind: rank - len(_APPLIED_FIRST) for rank, kind in enumerate(_APPLIED_FIRST)}
+    return sorted(objects, key=lambda one: 1 if one["kind"] in WEBHOOK_KINDS else first.get(one["kind"], 0))
 
 
 def api_path(one: Json) -> str:
@@ -108,7 +103,7 @@ AGENT_AND_EXTENDER_OBJECTS: tuple[Json, ...] = tuple(
     {"apiVersion": version, "kind": kind, "metadata": {"name": name}} for version, kind, name in _CLUSTER_WIDE_REFS
 )
 """Cluster-scoped objects of the agent and the extender. They are removed with the namespace, so that no rights remain
-for a service account that somebody could create again."""
+for a service account that could be created again."""
 
 
 def objects_to_remove(objects: Sequence[Json], *, with_policies: bool) -> list[Json]:
@@ -118,23 +113,19 @@ def objects_to_remove(objects: Sequence[Json], *, with_policies: bool) -> list[J
         objects: Everything that was installed.
         with_policies: Also remove the CRDs and the namespace, and with them all policies, the agent and the extender.
     """
-    installed = [
-        one for one in reversed(sort_for_apply(objects)) if with_policies or one["kind"] not in SLOW_DELETE_KINDS
-    ]
-    holds_policies = [one for one in installed if one["kind"] in SLOW_DELETE_KINDS]
-    rest = [one for one in installed if one["kind"] not in SLOW_DELETE_KINDS]
-    cluster_wide = AGENT_AND_EXTENDER_OBJECTS if with_policies else ()
-    return [*rest, *OVERLAY_OBJECTS, *RUNTIME_OBJECTS, *cluster_wide, *holds_policies]
+    installed = sort_for_apply(objects)[::-1]
+    others = [one for one in installed if one["kind"] not in SLOW_DELETE_KINDS]
+    removed = [*others, *OVERLAY_OBJECTS, *RUNTIME_OBJECTS]
+    if with_policies:
+        removed += [*AGENT_AND_EXTENDER_OBJECTS, *(one for one in installed if one["kind"] in SLOW_DELETE_KINDS)]
+    return removed
 
 
 def with_image(objects: Iterable[Json], image: str) -> list[Json]:
-    """Return the objects with another image in the Deployment."""
-    return [_deployment_with_image(one, image) if image and one["kind"] == "Deployment" else one for one in objects]
-
-
-def _deployment_with_image(deployment: Json, image: str) -> Json:
-    spec = deployment["spec"]
-    pod = spec["template"]["spec"]
-    containers = [{**container, "image": image} for container in pod["containers"]]
-    template = {**spec["template"], "spec": {**pod, "containers": containers}}
-    return {**deployment, "spec": {**spec, "template": template}}
+    """Return copies of the objects, with another image in the Deployment."""
+    copies = deepcopy(list(objects))
+    for one in copies:
+        if image and one["kind"] == "Deployment":
+            for container in one["spec"]["template"]["spec"]["containers"]:
+                container["image"] = image
+    return copies

@@ -46,11 +46,11 @@ def extender_entry(url: str = f"https://{EXTENDER_HOST}") -> Json:
         "httpTimeout": EXTENDER_TIMEOUT,
         "nodeCacheCapable": True,
         "ignorable": True,
-        "managedResources": managed_resources(),
+        "managedResources": _managed_resources(),
     }
 
 
-def managed_resources() -> list[Json]:
+def _managed_resources() -> list[Json]:
     """Return the resources whose pods the extender handles, and the accounting resource, which schedulers ignore."""
     mig = [f"{MIG_PREFIX}{name}" for name in all_mig_profiles()]
     media = [f"{name}.me" for name in mig if name.startswith(f"{MIG_PREFIX}1g.")]

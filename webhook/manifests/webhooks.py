@@ -110,7 +110,6 @@ def _webhook_entry(
     failure_policy: str = "Ignore",
     seconds: int = VALIDATE_SECONDS,
 ) -> Json:
-    namespaced = path != "/policies"
     selector = {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": list(EXCLUDED_NAMESPACES)}
     webhook: Json = {
         "name": f"{name}.{GROUP}",
@@ -118,7 +117,7 @@ def _webhook_entry(
         "rules": rules,
         "matchPolicy": "Equivalent",
     }
-    if namespaced:
+    if path != "/policies":
         webhook |= {
             "namespaceSelector": {"matchExpressions": [selector]},
             "matchConditions": [_NOT_SYSTEM_NAMESPACE, *conditions],
@@ -131,13 +130,13 @@ def _webhook_entry(
     }
 
 
-def _webhook_rule(group: str, resources: Sequence[str], operations: Sequence[str], versions: str = "*") -> Json:
+def _webhook_rule(group: str, resources: list[str], operations: list[str]) -> Json:
     scope = "*" if group == GROUP else "Namespaced"
     return {
         "apiGroups": [group],
-        "apiVersions": [versions],
-        "operations": list(operations),
-        "resources": list(resources),
+        "apiVersions": ["*"],
+        "operations": operations,
+        "resources": resources,
         "scope": scope,
     }
 
@@ -146,16 +145,8 @@ BUILT_IN_GROUPS = frozenset({"", "apps", "batch"})
 
 
 def _workload_rules(*, built_in: bool) -> list[Json]:
-    return [
-        _webhook_rule(group, plurals, ["CREATE", "UPDATE"]) | {"scope": "*"}
-        for group, plurals in _plurals_by_group().items()
-        if (group in BUILT_IN_GROUPS) == built_in
-    ]
-
-
-def _plurals_by_group() -> dict[str, list[str]]:
-    """Return the plural names of the known workload kinds by API group."""
     plurals: dict[str, list[str]] = defaultdict(list)
     for group, kind in WORKLOAD_TEMPLATES:
-        plurals[group].append(f"{kind.lower()}s")
-    return plurals
+        if (group in BUILT_IN_GROUPS) == built_in:
+            plurals[group].append(f"{kind.lower()}s")
+    return [_webhook_rule(group, names, ["CREATE", "UPDATE"]) | {"scope": "*"} for group, names in plurals.items()]

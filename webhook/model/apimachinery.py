@@ -81,8 +81,8 @@ def parse_quantity(text: str) -> Quantity:
         return Quantity(0, text="0")
     sign, whole, _, fraction, suffix = match.groups()
     form, ten, two = _parse_suffix(text, suffix)
-    held = _parse_int64_amount(text, sign, whole or "0", fraction or "", form, ten, two)
-    return held or _parse_decimal_amount(text, match.start(5), form, ten, two)
+    amount = _parse_int64_amount(text, sign, whole or "0", fraction or "", form, ten, two)
+    return amount or _parse_decimal_amount(text, match.start(5), form, ten, two)
 
 
 def _parse_suffix(text: str, suffix: str) -> tuple[str, int, int]:
@@ -174,22 +174,18 @@ def _format_canonical(quantity: Quantity) -> str:
     unscaled, exponent, form, wide, _ = quantity
     if not unscaled:
         return "0"
-    if form == BINARY and _is_beyond_1024(unscaled, exponent) and _is_whole_number(unscaled, exponent):
+    if form != BINARY:
+        return _format_decimal(unscaled, exponent, form)
+    is_whole = exponent >= 0 or unscaled % _power_of_ten(-exponent) == 0
+    if is_whole and _is_beyond_1024(abs(unscaled), exponent):
         return _format_binary(unscaled, exponent, wide=wide)
-    return _format_decimal(unscaled, exponent, DECIMAL if form == BINARY else form)
+    return _format_decimal(unscaled, exponent, DECIMAL)
 
 
-def _is_beyond_1024(unscaled: int, exponent: int) -> bool:
-    size = abs(unscaled)
-    return (
-        size >= 1024 * _power_of_ten(-exponent)
-        if exponent < 0
-        else exponent > 3 or size * _power_of_ten(exponent) >= 1024
-    )
-
-
-def _is_whole_number(unscaled: int, exponent: int) -> bool:
-    return exponent >= 0 or unscaled % _power_of_ten(-exponent) == 0
+def _is_beyond_1024(size: int, exponent: int) -> bool:
+    if exponent < 0:
+        return size >= 1024 * _power_of_ten(-exponent)
+    return exponent > 3 or size * _power_of_ten(exponent) >= 1024
 
 
 def _format_binary(unscaled: int, exponent: int, *, wide: bool) -> str:
@@ -217,14 +213,14 @@ def add_quantities(one: Quantity, other: Quantity) -> Quantity:
     """Return the sum, in the form of the first summand that is not zero."""
     form = one.form if one.unscaled else other.form
     if not one.wide and not other.wide:
-        held = _sum_in_int64(one, other)
-        if held is not None:
-            return Quantity(*held, form)
+        total = _sum_in_int64(one, other)
+        if total is not None:
+            return Quantity(*total, form)
     exponent = min(one.exponent, other.exponent)
     if max(one.exponent, other.exponent) - exponent > MAX_POWER:
         raise QuantityError(canonical_text(one), f"is too far from {canonical_text(other)} to be added to it")
-    total = sum(each.unscaled * _power_of_ten(each.exponent - exponent) for each in (one, other))
-    return Quantity(total, exponent, form, wide=True)
+    unscaled = sum(each.unscaled * _power_of_ten(each.exponent - exponent) for each in (one, other))
+    return Quantity(unscaled, exponent, form, wide=True)
 
 
 def _sum_in_int64(one: Quantity, other: Quantity) -> tuple[int, int] | None:
@@ -302,8 +298,8 @@ def _scaled_decimal_value(unscaled: int, up: int) -> int:
     if up > 0:
         return _wrap_int64(_wrap_int64(unscaled) * (_power_of_ten(up) if up <= _DIGITS_HELD else MIN_INT64))
     if unscaled < MAX_INT64 and up > -19:
-        held, divisor = _wrap_int64(unscaled), _power_of_ten(-up)
-        return _divide_toward_zero(held, divisor) + (1 if held % divisor else 0)
+        wrapped, divisor = _wrap_int64(unscaled), _power_of_ten(-up)
+        return _divide_toward_zero(wrapped, divisor) + (1 if wrapped % divisor else 0)
     result, rest = divmod(unscaled, _power_of_ten(-up))
     return _wrap_int64(result + (1 if rest else 0))
 

@@ -1,7 +1,7 @@
-"""Pods that were admitted a moment ago and are not seen in the cluster yet.
+"""Pods that were admitted a moment ago and are not observed in the cluster yet.
 
 Each value is immutable to its readers, and creating the next one costs the same at any length: both share one log, of
-which each sees its own range.
+which each uses its own range.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ COMPACT_AT = 1024
 
 
 class AssumedPod(msgspec.Struct, frozen=True, gc=False):
-    """A pod that was admitted a moment ago and is not seen yet: it holds units of one offer, CPU and memory.
+    """A pod that was admitted a moment ago and is not observed yet: it holds units of one offer, CPU and memory.
 
     Attributes:
         uid: The request's uid, so that one admission counts once; "" always counts.
@@ -69,9 +69,6 @@ class AssumedUnits(NamedTuple):
     memory: int
 
 
-NO_ASSUMED_UNITS = AssumedUnits(0, 0, 0)
-
-
 class AssumedPods:
     """Assumed pods, in the order of expiry."""
 
@@ -92,40 +89,37 @@ class AssumedPods:
 
     def assumed_units(self, resource: str, nodes: int) -> int:
         """Return the units of a resource of pods that may be on one of these nodes."""
-        held = self._units.get(resource)
-        return sum(units for kind, units in held.items() if kind[0] & nodes) if held else 0
+        return sum(units for kind, units in self._units.get(resource, {}).items() if kind[0] & nodes)
 
     def assumed_resources(self, resource: str, nodes: int) -> AssumedUnits:
         """Return these units with their CPU and memory."""
-        held = self._units.get(resource)
-        near = [(kind, units) for kind, units in held.items() if kind[0] & nodes] if held else []
-        if not near:
-            return NO_ASSUMED_UNITS
-        return AssumedUnits(
-            sum([units for _, units in near]), max([k[1] for k, _ in near]), max([k[2] for k, _ in near])
-        )
+        units = cpu_milli = memory = 0
+        for (mask, cpu, size), count in self._units.get(resource, {}).items():
+            if mask & nodes:
+                units, cpu_milli, memory = units + count, max(cpu_milli, cpu), max(memory, size)
+        return AssumedUnits(units, cpu_milli, memory)
 
     def other_assumed_resources(self, resource: str, nodes: int) -> tuple[int, int]:
         """Return millicores and bytes of memory of pods on these nodes that hold other resources."""
         cpu_milli = memory = 0
-        for name, held in self._units.items():
+        for name, kinds in self._units.items():
             if name != resource:
-                for (mask, cpu, size), units in held.items():
+                for (mask, cpu, size), units in kinds.items():
                     if mask & nodes:
                         cpu_milli, memory = cpu_milli + units * cpu, memory + units * size
         return cpu_milli, memory
 
     def without_expired(self, now: float) -> AssumedPods:
         """Return the pods that have not expired; itself if none has."""
-        start, held = self._start, self._units
+        start, remaining = self._start, self._units
         while start < self._end and self._log[start].expires_at <= now:
-            held = _with_units_changed(held, self._log[start], -self._log[start].count)
+            remaining = _with_units_changed(remaining, self._log[start], -self._log[start].count)
             start += 1
         if start == self._start:
             return self
         if start > COMPACT_AT and start * 2 > self._end:
             return AssumedPods(self._log[start : self._end])
-        return self._share_log(start, self._end, held)
+        return self._share_log(start, self._end, remaining)
 
     def with_pod(self, pod: AssumedPod) -> AssumedPods:
         """Return one more pod; itself if its uid is known."""
@@ -140,20 +134,20 @@ class AssumedPods:
         assumed_pods._append(pod)
         return assumed_pods
 
-    def without_bound(self, seen: Collection[BoundPod]) -> AssumedPods:
+    def without_bound(self, bound: Collection[BoundPod]) -> AssumedPods:
         """Return the pods without one entry for each pod that is bound now; itself if it has none of them."""
-        left: defaultdict[tuple[tuple[str, str], str], list[float]] = defaultdict(list)
-        for landing in sorted(seen, key=lambda landing: landing.created_at):
-            left[landing.pod_name, landing.resource].append(landing.created_at)
-        kept = []
-        for pod in self.all_pods() if left else ():
-            created = left[pod.pod_name, pod.resource]
-            came = next((created_at for created_at in created if created_at >= pod.admitted_at), None)
-            if came is None:
-                kept.append(pod)
+        unmatched: defaultdict[tuple[tuple[str, str], str], list[float]] = defaultdict(list)
+        for one in sorted(bound, key=lambda one: one.created_at):
+            unmatched[one.pod_name, one.resource].append(one.created_at)
+        remaining = []
+        for pod in self.all_pods() if bound else ():
+            created = unmatched[pod.pod_name, pod.resource]
+            match = next((created_at for created_at in created if created_at >= pod.admitted_at), None)
+            if match is None:
+                remaining.append(pod)
             else:
-                created.remove(came)
-        return AssumedPods(kept) if left and len(kept) < self._end - self._start else self
+                created.remove(match)
+        return AssumedPods(remaining) if bound and len(remaining) < self._end - self._start else self
 
     def with_masks(self, masks: Callable[[int], int]) -> AssumedPods:
         """Return the pods with translated node masks, after the order of the nodes changed."""
@@ -165,12 +159,12 @@ class AssumedPods:
         return AssumedPods(moved) if known else self
 
     def _has(self, uid: str) -> bool:
-        place = self._positions.get(uid, -1) if uid else -1
-        return self._start <= place < self._end
+        position = self._positions.get(uid, -1) if uid else -1
+        return self._start <= position < self._end
 
-    def _share_log(self, start: int, end: int, held: Mapping[str, Mapping[UnitKind, int]]) -> AssumedPods:
+    def _share_log(self, start: int, end: int, units: Mapping[str, Mapping[UnitKind, int]]) -> AssumedPods:
         assumed_pods = AssumedPods.__new__(AssumedPods)
-        assumed_pods._log, assumed_pods._positions, assumed_pods._units = self._log, self._positions, held
+        assumed_pods._log, assumed_pods._positions, assumed_pods._units = self._log, self._positions, units
         assumed_pods._start, assumed_pods._end = start, end
         return assumed_pods
 
@@ -182,10 +176,10 @@ class AssumedPods:
 
 
 def _with_units_changed(
-    held: Mapping[str, Mapping[UnitKind, int]], pod: AssumedPod, units: int
+    units: Mapping[str, Mapping[UnitKind, int]], pod: AssumedPod, change: int
 ) -> dict[str, Mapping[UnitKind, int]]:
-    kind, kinds = (pod.nodes, pod.cpu_milli, pod.memory), dict(held.get(pod.resource, {}))
-    kinds[kind] = kinds.get(kind, 0) + units
+    kind, kinds = (pod.nodes, pod.cpu_milli, pod.memory), dict(units.get(pod.resource, {}))
+    kinds[kind] = kinds.get(kind, 0) + change
     if not kinds[kind]:
         del kinds[kind]
-    return {**held, pod.resource: kinds}
+    return {**units, pod.resource: kinds}

@@ -59,7 +59,7 @@ MAX_GANG_SIZE = 100_000
 
 
 class Gang(NamedTuple):
-    """The gang of a pod, as far as the pod says.
+    """The gang of a pod, as far as the pod shows.
 
     Attributes:
         name: Equal for all of its pods, and unique to it.
@@ -134,11 +134,10 @@ def _own_affinity_term(pod: Pod) -> _PodAffinityTerm | None:
     affinity = pod.spec.affinity.pod_affinity if pod.spec.affinity else None
     if affinity is None:
         return None
-    wishes = [wish for wish in affinity.preferred if isinstance(wish, dict) and isinstance(wish.get("weight"), int)]
-    likes = (wish.get("podAffinityTerm") for wish in sorted(wishes, key=lambda wish: -wish["weight"]))
-    return next(
-        (term for term in map(_parse_affinity_term, (*affinity.required, *likes)) if _selects_pod(term, pod)), None
-    )
+    weighted = [each for each in affinity.preferred if isinstance(each, dict) and isinstance(each.get("weight"), int)]
+    preferred = [each.get("podAffinityTerm") for each in sorted(weighted, key=lambda each: -each["weight"])]
+    terms = map(_parse_affinity_term, (*affinity.required, *preferred))
+    return next((term for term in terms if _selects_pod(term, pod)), None)
 
 
 def _parse_affinity_term(data: Any) -> _PodAffinityTerm:

@@ -85,20 +85,12 @@ class ClusterView:
         complete: bool = False,
         stale: bool = False,
     ) -> None:
-        """Index the parts.
+        """Index the parts: namespaces by name, objects in them by namespace.
 
         Args:
-            fleet: Nodes and offers.
             free: Free resources by node name; other nodes are empty.
-            namespaces: By name.
-            limit_ranges: By namespace.
-            quotas: By namespace.
-            claim_templates: By namespace.
-            device_classes: Names of DeviceClasses as extended resources.
             pods: Pods that have not ended, by namespace and name.
             assumed: Pods admitted a moment ago.
-            complete: See the class.
-            stale: See the class.
         """
         self.fleet, self.complete, self.stale, self.before = fleet, complete, stale, None
         self._namespaces = {name: _with_name_label(name, found) for name, found in (namespaces or {}).items()}
@@ -221,13 +213,13 @@ class ClusterView:
             return False
         taken = self._assumed.assumed_resources(resource, fitting)
         cpu, size = self._assumed.other_assumed_resources(resource, fitting)
-        places, times = 0, 0
-        while fitting and places <= taken.units:
+        slots, times = 0, 0
+        while fitting and slots <= taken.units:
             more = times * taken.cpu_milli + cpu, times * taken.memory + size
             needs = cpu_milli and cpu_milli + more[0], memory and memory + more[1]
             fitting &= self._fitting(resource, count + times, *needs)
-            places, times = places + fitting.bit_count(), times + 1
-        return places > taken.units
+            slots, times = slots + fitting.bit_count(), times + 1
+        return slots > taken.units
 
     def _fitting(self, resource: str, count: int, cpu_milli: int, memory: int) -> int:
         """Return the mask of the nodes with enough units, CPU and memory, ignoring assumed pods."""
@@ -248,9 +240,9 @@ class ClusterView:
         """Return the view without expired assumed pods; itself if there are none."""
         return self._with_assumed_pods(self._assumed.without_expired(now))
 
-    def without_bound(self, seen: Collection[BoundPod]) -> ClusterView:
+    def without_bound(self, bound: Collection[BoundPod]) -> ClusterView:
         """Return the view without assumed pods that are bound now. See `AssumedPods.without_bound`."""
-        return self._with_assumed_pods(self._assumed.without_bound(seen))
+        return self._with_assumed_pods(self._assumed.without_bound(bound))
 
     def with_reservation(self, pod: QuotaReservation) -> ClusterView:
         """Return the view with one more admitted pod that counts until it is observed; a known one counts once."""
@@ -265,7 +257,7 @@ class ClusterView:
         return self._with_usage(self._usage.with_reservations(self._usage.reserved.admitted_after(before)))
 
     def precompute_weights(self, other: ClusterView) -> None:
-        """Compute now what takes long, if the other view was asked for it."""
+        """Compute the weight of every namespace now, if the other view was used for shared quotas."""
         self._usage.precompute_weights(other._usage)
 
     def with_pods(self, pods: PodSummaries) -> ClusterView:
@@ -329,28 +321,22 @@ class ClusterView:
         """Return the view after namespaces, or objects in them, changed.
 
         Args:
-            namespaces: By name; None for one that is gone.
-            limit_ranges: By namespace, all of each.
-            quotas: By namespace, all of each.
-            claim_templates: By namespace, all of each.
+            namespaces: By name; None for a deleted one. All other objects by namespace, all of each.
         """
         named = {name: _with_name_label(name, found) for name, found in namespaces.items() if found is not None}
-        there = {name: found for name, found in self._namespaces.items() if name not in namespaces}
+        others = {name: found for name, found in self._namespaces.items() if name not in namespaces}
         ranges = {name: _sort_by_name(found) for name, found in limit_ranges.items()}
+        templates = {name: claim_templates_by_name(found) for name, found in claim_templates.items()}
+        usage = self._usage.with_changed_labels() if namespaces else self._usage
         return self._copy_with(
-            _namespaces={**there, **named} if namespaces else self._namespaces,
+            _namespaces={**others, **named} if namespaces else self._namespaces,
             _limit_ranges={**self._limit_ranges, **ranges} if ranges else self._limit_ranges,
             _limited={**self._limited, **{name: _limited_resources(found) for name, found in ranges.items()}},
             _ranges={} if ranges else self._ranges,
             _quotas={**self._quotas, **{name: _sort_by_name(found) for name, found in quotas.items()}},
             _remaining={} if quotas else self._remaining,
-            _templates={
-                **self._templates,
-                **{name: claim_templates_by_name(found) for name, found in claim_templates.items()},
-            },
-            _usage=self._usage.with_changed_labels().with_changed_quotas()
-            if namespaces
-            else self._usage.with_changed_quotas(),
+            _templates={**self._templates, **templates},
+            _usage=usage.with_changed_quotas(),
         )
 
     def with_classes(self, classes: DeviceClasses) -> ClusterView:

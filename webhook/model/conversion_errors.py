@@ -45,10 +45,10 @@ def describe_mismatch(message: str, data: object) -> FieldMismatch:
         message: Text of its `ValidationError`.
         data: The data that was converted.
     """
-    said, _, way = message.partition(" - at `$")
-    missing, types = _MISSING.search(said), _TYPES.search(said)
+    problem, _, steps = message.partition(" - at `$")
+    missing, types = _MISSING.search(problem), _TYPES.search(problem)
     found = types[2] if types else ""
-    path = _mismatch_path(way, data, found)
+    path = _mismatch_path(steps, data, found)
     if missing:
         return FieldMismatch(path, f"{format_path((*path, missing[1]))}: must be set, found nothing")
     where = f"{format_path(path)}: " if path else ""
@@ -57,9 +57,9 @@ def describe_mismatch(message: str, data: object) -> FieldMismatch:
     return FieldMismatch(path, f"{where}must be {_expected_types(types[1])}, found {_type_words(found)}")
 
 
-def _mismatch_path(way: str, data: Any, found: str) -> FieldPath:
+def _mismatch_path(steps: str, data: Any, found: str) -> FieldPath:
     path: list[str | int] = []
-    for key, index in _STEP.findall(way):
+    for key, index in _STEP.findall(steps):
         step = key or (_mismatched_key(data, found) if index == "..." else int(index))
         if step is None:
             break

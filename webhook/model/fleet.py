@@ -156,8 +156,8 @@ class Fleet:
         whole = [offer for offer in self.offers if offer.resource == WHOLE_GPU]
         self.partial_gpu_nodes = union_masks(offer.nodes for offer in whole if offer.form is not GpuForm.WHOLE)
         products = {offer.product for offer in whole if offer.form is not GpuForm.WHOLE}
-        own = "" not in products and products.isdisjoint({o.product for o in whole if o.form is GpuForm.WHOLE})
-        self.partial_gpu_products = tuple(sorted(products)) if own else ()
+        distinct = "" not in products and products.isdisjoint({o.product for o in whole if o.form is GpuForm.WHOLE})
+        self.partial_gpu_products = tuple(sorted(products)) if distinct else ()
         taints = sorted({taint for node in self.nodes for taint in node.taints}, key=taint_sort_key)
         self.nodes_by_taint = tuple(
             (taint, union_masks(mask for carried, mask in self._by_taints.items() if taint in carried))
@@ -310,7 +310,7 @@ def fleet_node(node: Node) -> FleetNode:
     allocatable, labels = node.status.allocatable, node.metadata.labels
     gpus = gpu_units(allocatable)
     ready = all(condition.status == "True" for condition in node.status.conditions if condition.type == "Ready")
-    works = ready and (not gpus or is_gpu_setup_settled(labels))
+    healthy = ready and (not gpus or is_gpu_setup_settled(labels))
     return FleetNode(
         name=node.metadata.name,
         labels=labels,
@@ -319,9 +319,9 @@ def fleet_node(node: Node) -> FleetNode:
         memory=min(MAX_MEMORY, _readable_amount(allocatable.get("memory", 0)) // NANO),
         gpus=gpus,
         pods=_readable_amount(allocatable.get("pods", 0)) // NANO,
-        usable=works and not node.spec.unschedulable,
+        usable=healthy and not node.spec.unschedulable,
         implausible_gpus=implausible_gpu_units(allocatable),
-        cordoned=works and node.spec.unschedulable,
+        cordoned=healthy and node.spec.unschedulable,
     )
 
 

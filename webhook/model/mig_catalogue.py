@@ -3,7 +3,7 @@
 One profile name is not one size: `1g.10gb` is a quarter of an A100 with 40 GB and an eighth of one with 80 GB. So every
 look-up needs the product, and an unknown product has no answer.
 
-Source: NVIDIA's MIG user guide, mig-parted and live listings. `memory_mib` is the lowest figure seen of each profile,
+Source: NVIDIA's MIG user guide, mig-parted and live listings. `memory_mib` is the lowest known figure of each profile,
 well below the name: the smallest slice loses up to 13 percent.
 """
 
@@ -30,7 +30,7 @@ class MigProfileSpec(NamedTuple):
 
 
 class MigCardSpec(NamedTuple):
-    """Possible partitions of a product.
+    """Possible partitions of a product; the order of the figures in the tables below.
 
     Attributes:
         compute_slices: Compute slices to share.
@@ -45,15 +45,12 @@ class MigCardSpec(NamedTuple):
     profiles: Mapping[str, MigProfileSpec]
 
 
-def _card_spec(
-    geometry: tuple[int, int], sms: int | None, shapes: Mapping[str, tuple[int, int, int | None]]
-) -> MigCardSpec:
-    return MigCardSpec(*geometry, sms, {name: MigProfileSpec(*shape) for name, shape in shapes.items()})
+def _card_spec(card: tuple[int, int, int | None], profiles: Mapping[str, tuple[int, int, int | None]]) -> MigCardSpec:
+    return MigCardSpec(*card, {name: MigProfileSpec(*profile) for name, profile in profiles.items()})
 
 
 _A100_40 = _card_spec(
-    (7, 8),
-    108,
+    (7, 8, 108),
     {
         "1g.5gb": (1, 4864, 14),
         "1g.10gb": (2, 9856, 14),
@@ -64,8 +61,7 @@ _A100_40 = _card_spec(
     },
 )
 _A100_80 = _card_spec(
-    (7, 8),
-    108,
+    (7, 8, 108),
     {
         "1g.10gb": (1, 9728, 14),
         "1g.20gb": (2, 19968, 14),
@@ -76,8 +72,7 @@ _A100_80 = _card_spec(
     },
 )
 _H100_80 = _card_spec(
-    (7, 8),
-    132,
+    (7, 8, 132),
     {
         "1g.10gb": (1, 9850, 16),
         "1g.20gb": (2, 19968, 26),
@@ -88,8 +83,7 @@ _H100_80 = _card_spec(
     },
 )
 _H100_94 = _card_spec(
-    (7, 8),
-    132,
+    (7, 8, 132),
     {
         "1g.12gb": (1, 10874, 16),
         "1g.24gb": (2, 22016, 26),
@@ -100,8 +94,7 @@ _H100_94 = _card_spec(
     },
 )
 _GH200_96 = _card_spec(
-    (7, 8),
-    132,
+    (7, 8, 132),
     {
         "1g.12gb": (1, 11264, 16),
         "1g.24gb": (2, 23552, 26),
@@ -112,8 +105,7 @@ _GH200_96 = _card_spec(
     },
 )
 _H20_96 = _card_spec(
-    (7, 8),
-    78,
+    (7, 8, 78),
     {
         "1g.12gb": (1, 11264, None),
         "1g.24gb": (2, 23552, None),
@@ -124,8 +116,7 @@ _H20_96 = _card_spec(
     },
 )
 _H20_141 = _card_spec(
-    (7, 8),
-    78,
+    (7, 8, 78),
     {
         "1g.18gb": (1, 16384, None),
         "1g.35gb": (2, 33024, None),
@@ -136,8 +127,7 @@ _H20_141 = _card_spec(
     },
 )
 _GH200_144 = _card_spec(
-    (7, 8),
-    132,
+    (7, 8, 132),
     {
         "1g.18gb": (1, 17920, 16),
         "1g.36gb": (2, 36096, 26),
@@ -148,8 +138,7 @@ _GH200_144 = _card_spec(
     },
 )
 _H200_141 = _card_spec(
-    (7, 8),
-    132,
+    (7, 8, 132),
     {
         "1g.18gb": (1, 16384, 16),
         "1g.35gb": (2, 33024, 26),
@@ -160,8 +149,7 @@ _H200_141 = _card_spec(
     },
 )
 _B200 = _card_spec(
-    (7, 8),
-    148,
+    (7, 8, 148),
     {
         "1g.23gb": (1, 20992, 18),
         "1g.45gb": (2, 45312, 30),
@@ -172,8 +160,7 @@ _B200 = _card_spec(
     },
 )
 _GB200 = _card_spec(
-    (7, 8),
-    152,
+    (7, 8, 152),
     {
         "1g.23gb": (1, 20480, 18),
         "1g.24gb": (1, 20480, 18),  # as earlier drivers printed it; so are 3g.95gb, 4g.95gb and 7g.189gb
@@ -188,8 +175,7 @@ _GB200 = _card_spec(
     },
 )
 _B300 = _card_spec(
-    (7, 8),
-    None,
+    (7, 8, None),
     {
         "1g.34gb": (1, 29566, None),
         "1g.67gb": (2, 62571, None),
@@ -200,8 +186,7 @@ _B300 = _card_spec(
     },
 )
 _GB300 = _card_spec(
-    (7, 8),
-    None,
+    (7, 8, None),
     {
         "1g.35gb": (1, 30552, None),
         "1g.70gb": (2, 64657, None),
@@ -211,12 +196,12 @@ _GB300 = _card_spec(
         "7g.278gb": (8, 278523, None),
     },
 )
-_A30 = _card_spec((4, 4), 56, {"1g.6gb": (1, 5836, 14), "2g.12gb": (2, 11672, 28), "4g.24gb": (4, 23344, 56)})
+_A30 = _card_spec((4, 4, 56), {"1g.6gb": (1, 5836, 14), "2g.12gb": (2, 11672, 28), "4g.24gb": (4, 23344, 56)})
 _RTX_PRO_6000 = _card_spec(
-    (4, 4), 188, {"1g.24gb": (1, 23674, 46), "2g.48gb": (2, 48517, 94), "4g.96gb": (4, 97280, 188)}
+    (4, 4, 188), {"1g.24gb": (1, 23674, 46), "2g.48gb": (2, 48517, 94), "4g.96gb": (4, 97280, 188)}
 )
-_RTX_PRO_5000 = _card_spec((2, 2), None, {"1g.24gb": (1, 22118, None), "2g.48gb": (2, 44236, None)})
-_RTX_PRO_4500 = _card_spec((2, 2), None, {"1g.16gb": (1, 14745, None), "2g.32gb": (2, 29491, None)})
+_RTX_PRO_5000 = _card_spec((2, 2, None), {"1g.24gb": (1, 22118, None), "2g.48gb": (2, 44236, None)})
+_RTX_PRO_4500 = _card_spec((2, 2, None), {"1g.16gb": (1, 14745, None), "2g.32gb": (2, 29491, None)})
 
 _CARD_SPECS = {
     "a100-sxm4-40gb": _A100_40,
@@ -260,7 +245,7 @@ def mig_card_spec(product: str) -> MigCardSpec | None:
 
 
 def max_profile_milli(profile: str) -> int:
-    """Return the most that an instance of a profile takes of any product, in thousandths; 1000 for an unknown profile.
+    """Return the largest share of a card, of any product, that an instance takes; 1000 for an unknown profile.
 
     >>> max_profile_milli("1g.10gb")
     250
@@ -270,15 +255,9 @@ def max_profile_milli(profile: str) -> int:
     return max(found, default=1000)
 
 
-def profile_milli(known: MigCardSpec, shape: MigProfileSpec, slices: int) -> int:
-    """Return what an instance takes of a card, in thousandths: its part of memory or of compute, whichever is larger.
-
-    Args:
-        known: The card.
-        shape: The profile.
-        slices: Its compute slices.
-    """
-    return max(-(-1000 * slices // known.compute_slices), -(-1000 * shape.memory_units // known.memory_units))
+def profile_milli(card: MigCardSpec, profile: MigProfileSpec, slices: int) -> int:
+    """Return an instance's share of a card in thousandths: its part of memory or of compute, whichever is larger."""
+    return max(-(-1000 * slices // card.compute_slices), -(-1000 * profile.memory_units // card.memory_units))
 
 
 def all_mig_profiles() -> tuple[str, ...]:

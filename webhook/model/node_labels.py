@@ -143,10 +143,8 @@ def cuda_version(labels: Labels) -> tuple[int, ...]:
 
 def compute_capability(labels: Labels) -> tuple[int, int] | None:
     """Return the compute capability, or None. The family label is useless: it mixes different architectures."""
-    major, minor = (
-        parse_count(labels.get("nvidia.com/gpu.compute.major")),
-        parse_count(labels.get("nvidia.com/gpu.compute.minor")),
-    )
+    major = parse_count(labels.get("nvidia.com/gpu.compute.major"))
+    minor = parse_count(labels.get("nvidia.com/gpu.compute.minor"))
     return None if major is None or minor is None else (major, minor)
 
 

@@ -21,7 +21,7 @@ _POD_LEVEL_TOTALS = ("cpu", "memory")
 AmountItems = tuple[tuple[str, QuantityText], ...]
 
 ContainerAmounts = tuple[tuple[tuple[AmountItems, AmountItems, bool], ...], ...]
-"""Limits, requests and "is it a sidecar" of each main container, then of each init container, as written."""
+"""Limits, requests and whether it is a sidecar, of each main container, then of each init container, as written."""
 
 ResourceChanges = Mapping[FieldPath, Mapping[str, QuantityText]]
 """New limits or new requests of containers, by the container's path; whole maps."""
@@ -95,7 +95,7 @@ def _changed_amounts(
 
 
 def is_cacheable(amounts: ContainerAmounts) -> bool:
-    """Is the pod small enough to be cached by its amounts?"""
+    """Return whether the pod is small enough to be cached by its amounts."""
     main, init = amounts
     return len(main) + len(init) <= MAX_CACHED_CONTAINERS
 

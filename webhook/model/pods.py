@@ -259,14 +259,10 @@ def parse_pod(data: object) -> Pod:
         ReviewError: the data is not a Pod; the message names the field.
     """
     try:
-        return _pod_from_plain_data(without_nulls(data))
+        data = without_nulls(data)
+        return msgspec.convert(data, Pod)
     except RecursionError as error:
         raise ReviewError("is nested too deeply", about=NOT_A_POD) from error
-
-
-def _pod_from_plain_data(data: object) -> Pod:
-    try:
-        return msgspec.convert(data, Pod)
     except msgspec.ValidationError as error:
         path, sentence = describe_mismatch(str(error), data)
         raise ReviewError(shorten_text(sentence, 220), path, about=NOT_A_POD) from error

@@ -1,8 +1,8 @@
-"""Quota pools: namespaces that share a quota, what their pods weigh, and reservations of pods that are not seen yet.
+"""Quota pools: namespaces that share a quota, their pods' weights, and reservations of pods that are not observed yet.
 
 Weights are thousandths of a whole GPU. A pod weighs what its GPUs weigh on its node. Without a node it weighs the most
 that it may hold, under every product that it may get: what is unknown counts. A reservation is known by its pod's uid,
-which the API server sets before the last webhook: a repeated request counts once, and the pod seen later is the
+which the API server sets before the last webhook: a repeated request counts once, and the pod observed later is the
 admitted one.
 """
 
@@ -21,14 +21,7 @@ from webhook.model.pod_summary import PodSummary, allowed_nodes
 
 
 class QuotaReservation(msgspec.Struct, frozen=True, gc=False):
-    """One admitted pod.
-
-    Attributes:
-        uid: The pod's uid.
-        namespace: Its namespace.
-        weight: Its weight.
-        admitted_at: Seconds of the caller's clock.
-    """
+    """One admitted pod; `admitted_at` is in seconds of the caller's clock."""
 
     uid: str
     namespace: str

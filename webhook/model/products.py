@@ -3,7 +3,7 @@
 A fallback for missing node labels. Memory is never guessed from a name (`GH200-480GB` has 96 GB on the card, and an
 `L20X` is no L20): a product that is not in the table has no known memory.
 
-Source: totals and link listings as NVML and `nvidia-smi` print them; the lowest total seen of each product.
+Source: totals and link listings as NVML and `nvidia-smi` print them; the lowest known total of each product.
 """
 
 from __future__ import annotations
@@ -140,7 +140,7 @@ def card_product(product: str) -> str:
 
 
 def card_memory_mib(product: str) -> int | None:
-    """Return the memory of a whole card in MiB, the lowest total seen of this product; None if unknown."""
+    """Return the memory of a whole card in MiB, the lowest known total of this product; None if unknown."""
     return _MEMORY_MIB.get(normalized_product(product))
 
 

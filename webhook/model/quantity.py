@@ -24,11 +24,7 @@ def parse_nano(amount: QuantityText) -> int:
     Raises:
         QuantityError: it is not a quantity, or too large.
     """
-    if isinstance(amount, str):
-        return _parse_nano_text(amount)
-    if isinstance(amount, float):
-        return _parse_nano_text(repr(amount))
-    if abs(amount) >= 10**MAX_LENGTH:
+    if isinstance(amount, int) and abs(amount) >= 10**MAX_LENGTH:
         raise QuantityError("a number", "is too large")
     return _parse_nano_text(str(amount))
 

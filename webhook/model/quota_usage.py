@@ -37,7 +37,7 @@ class PoolHolders(NamedTuple):
         namespaces: The largest.
         namespace_count: Number of namespaces with any usage.
         pods: The largest pods in these.
-        reserved_milli: Thousandths of GPUs of pods admitted a moment ago and not seen yet.
+        reserved_milli: Thousandths of GPUs of pods admitted a moment ago and not observed yet.
     """
 
     namespaces: tuple[QuotaConsumer, ...]
@@ -128,7 +128,7 @@ class QuotaUsage:
         return found
 
     def precompute_weights(self, other: QuotaUsage) -> None:
-        """Compute the weight of every namespace now, if the other one was asked about pools."""
+        """Compute the weight of every namespace now, if the other value was used for pools."""
         for name in self._pods if other._usage_by_pool else ():
             self._namespace_weight(name)
 
