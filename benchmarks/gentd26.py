@@ -8,12 +8,14 @@ from __future__ import annotations
 import csv
 import io
 import tarfile
+from array import array
+from math import ceil
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
-from webhook.usage.history import UsageHistory, peaks_from_readings
+from webhook.usage.history import GAP, MIB_TYPECODE, UsageHistory
 from webhook.usage.usage_windows import Floats
 
 WHERE = "https://github.com/alibaba/clusterdata, cluster-trace-v2026-GenAI"
@@ -81,12 +83,10 @@ def _walk(rng: np.random.Generator, size: int) -> Floats:
 def history_of(pod: Pod) -> UsageHistory:
     """Return a pod's record for the estimator: one bin per sample, ending at the sample."""
     bins = ((pod.at - pod.at[0]) // STEP).astype(int)
-    readings: list[float | None] = [None] * (int(bins[-1]) + 1)
+    peaks_mib = array(MIB_TYPECODE, [GAP]) * (int(bins[-1]) + 1)
     for index, used in zip(bins.tolist(), pod.used.tolist(), strict=True):
-        readings[index] = used
-    return UsageHistory(
-        "gentd26", "Deployment/serve", "main", pod.name, int(pod.at[0]) - STEP, STEP, peaks_from_readings(readings)
-    )
+        peaks_mib[index] = ceil(used)
+    return UsageHistory("gentd26", "Deployment/serve", "main", pod.name, int(pod.at[0]) - STEP, STEP, peaks_mib)
 
 
 def decisions(pods: list[Pod]) -> list[Decision]:

@@ -1,23 +1,29 @@
-"""The estimator as a limiter that may change each hour: its windows, distribution and price, in the order of time."""
+"""The estimator as a limiter that may change each hour: its windows, distribution and price, in the order of time.
+
+A running pod has a past, so its windows are weighted by similarity to it too; admission has no such past.
+"""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
 import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
+from numpy.typing import NDArray
 
 from benchmarks.gentd26 import CARD_MIB, HOUR, STEP, Decision, Pod, history_of
 from webhook.usage.distribution import (
+    FICTITIOUS_PEAKS,
     PRICES,
     OverrunCounter,
     SizeGrid,
     build_size_grid,
     cheapest_limits,
-    fleet_tail,
     peak_distribution,
     recency_weights,
 )
-from webhook.usage.usage_windows import Floats, UsageWindows, concatenate_windows, windows_of_history
+from webhook.usage.history import GAP
+from webhook.usage.usage_windows import SAMPLED_ONE_IN, Floats, UsageWindows
 
 TYPICAL_MIB = 23 * 1024.0
 """Mean use by which the rule's units are GiB."""
@@ -35,6 +41,24 @@ PAST_HOURS = 10
 """How long a window is weighed: older ones, below a thousandth, only count in the tail."""
 
 
+class PastWindows(NamedTuple):
+    """Windows of an hour that have a past.
+
+    Attributes:
+        windows: Start, peak and end of each.
+        before: Peak in the hour before it, MiB; NaN without samples.
+        recent: Peak in the last quarter of that hour.
+    """
+
+    windows: UsageWindows
+    before: Floats
+    recent: Floats
+
+    def select(self, chosen: NDArray[np.bool_] | NDArray[np.int64] | slice) -> PastWindows:
+        """Return the chosen windows."""
+        return PastWindows(self.windows.select(chosen), self.before[chosen], self.recent[chosen])
+
+
 class Chosen(NamedTuple):
     """What the estimator chose for each decision.
 
@@ -49,26 +73,42 @@ class Chosen(NamedTuple):
     stated: dict[float, Floats]
 
 
-def pool_of(pods: list[Pod]) -> UsageWindows:
+def pool_of(pods: list[Pod]) -> PastWindows:
     """Return the hourly windows of all pods, by the time at which they became known."""
-    found = concatenate_windows([windows_of_history(history_of(pod), HOUR, starts=HOUR // STEP) for pod in pods])
-    return found.select(np.argsort(found.until, kind="stable"))
+    columns = zip(*(np.stack(_window_columns(pod)) for pod in pods), strict=True)
+    at, peaks, until, before, recent = (np.concatenate(column) for column in columns)
+    found = PastWindows(UsageWindows(at, peaks, until), before, recent)
+    return found.select(np.argsort(until, kind="stable"))
 
 
-def chosen(asked: list[Decision], pool: UsageWindows, targets: tuple[float, ...], *, rungs: bool = False) -> Chosen:
+def _window_columns(pod: Pod) -> list[Floats]:
+    """Return start, peak, end and past peaks of the windows at each sample, from half an hour after the first one."""
+    history, bins = history_of(pod), HOUR // STEP
+    readings = history.readings()
+    first = np.arange(bins // 2, max(bins // 2, readings.size - bins + 1))
+    padded = np.concatenate((np.full(bins, GAP), readings, np.full(bins, GAP)))
+    hours = sliding_window_view(padded, bins)
+    first = first[SAMPLED_ONE_IN * (hours[first + bins] != GAP).sum(axis=1) >= bins]
+    at = np.asarray(history.start + STEP * first, dtype=np.float64)
+    pasts = (hours[first].max(axis=1), hours[first][:, -bins // 4 :].max(axis=1))
+    before, recent = (np.where(past == GAP, np.nan, past) for past in pasts)
+    return [at, hours[first + bins].max(axis=1).astype(np.float64), at + HOUR, before, recent]
+
+
+def chosen(asked: list[Decision], pool: PastWindows, targets: tuple[float, ...], *, rungs: bool = False) -> Chosen:
     """Choose every limit from what was known at its time, prices included."""
     grid = build_size_grid(TYPICAL_MIB, CARD_MIB)
     steps = np.flatnonzero(grid.sizes % RUNG_MIB == 0) if rungs else np.arange(grid.sizes.size)
     rows = np.empty((len(asked), PRICES.size))
     priced = {target: np.empty(len(asked)) for target in targets}
     stated = {target: np.empty(len(asked)) for target in targets}
-    counted, known, fleet = OverrunCounter(), 0, pool.select(np.argsort(pool.after))
+    counted, known, fleet = OverrunCounter(), 0, pool.windows.select(np.argsort(pool.windows.after))
     for index, each in enumerate(asked):
         while asked[known].at + HOUR <= each.at:
             counted.add(rows[known], np.array([asked[known].peak]))
             known += 1
         below = _below(each, pool, fleet.after[fleet.until <= each.at], grid)
-        rows[index] = cheapest_limits(below, grid, steps)
+        rows[index] = cheapest_limits(below[steps], grid._replace(sizes=grid.sizes[steps]))
         for target in targets:
             limit = rows[index, np.searchsorted(PRICES, counted.least_price(target))]
             priced[target][index] = limit
@@ -76,7 +116,7 @@ def chosen(asked: list[Decision], pool: UsageWindows, targets: tuple[float, ...]
     return Chosen(rows, priced, stated)
 
 
-def _below(each: Decision, pool: UsageWindows, peaks: Floats, grid: SizeGrid) -> Floats:
+def _below(each: Decision, pool: PastWindows, peaks: Floats, grid: SizeGrid) -> Floats:
     """Chance of the next hour's peak to stay below each size; before any window is known, only a card is safe.
 
     Args:
@@ -85,14 +125,15 @@ def _below(each: Decision, pool: UsageWindows, peaks: Floats, grid: SizeGrid) ->
     """
     if not peaks.size:
         return np.asarray(grid.sizes >= CARD_MIB, dtype=np.float64)
-    first, last = np.searchsorted(pool.until, (each.at - PAST_HOURS * HOUR, each.at), side="right")
+    first, last = np.searchsorted(pool.windows.until, (each.at - PAST_HOURS * HOUR, each.at), side="right")
     past = pool.select(slice(int(first), int(last)))
     before, recent = (_peak(each.pod.between(each.at - span, each.at)) for span in (HOUR, HOUR / 4))
-    weight = recency_weights(past, each.at, HOUR) * similarity_weights(past, before, recent, grid.unit) / ALIKE
-    return peak_distribution(past.after, weight, fleet_tail(peaks, grid, ALIKE), grid)
+    weight = recency_weights(past.windows, each.at, HOUR) * similarity_weights(past, before, recent, grid.unit) / ALIKE
+    tail = peaks.searchsorted(grid.sizes, side="right") / (peaks.size + FICTITIOUS_PEAKS * ALIKE)
+    return peak_distribution(past.windows.after, weight, tail, grid)
 
 
-def similarity_weights(pool: UsageWindows, before: float, recent: float, unit: float) -> Floats:
+def similarity_weights(pool: PastWindows, before: float, recent: float, unit: float) -> Floats:
     """Return the weight of each window by similarity to a pod's peak in its last window and last quarter (MiB)."""
     off = ((pool.before - before) / (NEAR_BEFORE * unit)) ** 2 + ((pool.recent - recent) / (NEAR_LATELY * unit)) ** 2
     return np.nan_to_num(np.exp(-0.5 * off))

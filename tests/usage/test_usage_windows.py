@@ -8,64 +8,28 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.usage.usage_histories import NOW, QUARTER, record, steady
-from webhook.usage.history import GAP, MAX_MIB, UsageHistory, peaks_from_readings
-from webhook.usage.usage_windows import (
-    UNKNOWN_PEAK,
-    UsageWindows,
-    concatenate_windows,
-    windows_of_history,
-    windows_of_new_pods,
-)
+from webhook.usage.history import UsageHistory
+from webhook.usage.usage_windows import UNKNOWN_PEAK, UsageWindows, concatenate_windows, windows_of_new_pods
 
 HOUR = 3600
 BINS_OF_AN_HOUR = 4
 
 
 def alone(history: UsageHistory, seconds: int) -> UsageWindows:
-    """The windows of one new pod, processed alone."""
+    """Return the windows of one new pod, processed alone."""
     (found,) = windows_of_new_pods([history], seconds, NOW)
     return found
 
 
-READINGS = {
-    "rounded up": (10.2, 11),
-    "nothing in use": (0.0, 0),
-    "nothing seen": (None, GAP),
-    "no number": (float("nan"), GAP),
-    "infinite": (float("inf"), GAP),
-    "below nothing": (-1.0, GAP),
-    "more than any card": (MAX_MIB + 1.0, GAP),
-}
-
-
-@pytest.mark.parametrize(("reading", "want"), READINGS.values(), ids=READINGS)
-def test_readings(reading: float | None, want: int) -> None:
-    assert peaks_from_readings([reading]).tolist() == [want]
-
-
-def test_window_has_the_usage_before_and_after() -> None:
-    found = windows_of_history(record([1, 2, 3, 4, 5, 9, 7, 8]), HOUR)
-
-    assert found.at.tolist() == [NOW - 6 * QUARTER, NOW - 5 * QUARTER, NOW - 4 * QUARTER]
-    assert found.before.tolist() == [2, 3, 4]
-    assert found.recent.tolist() == [2, 3, 4]
-    assert found.after.tolist() == [9, 9, 9]
-    assert (found.until - found.at).tolist() == [HOUR] * 3
-
-
 def test_window_with_few_samples_is_dropped() -> None:
-    assert windows_of_history(record([5, 5, 5, None, None, None]), HOUR).at.size == 0
-    assert windows_of_history(record([5, 5, 5, 7, None, None]), HOUR).after.tolist() == [7]
-
-
-def test_window_without_past_samples_has_nan() -> None:
-    assert np.isnan(windows_of_history(record([None, None, 5, 5, 5, 5]), HOUR).before).tolist() == [True]
+    assert alone(record([5, None, None, None]), HOUR).at.size == 0
+    assert alone(record([5, 7, None, None]), HOUR).after.tolist() == [7]
 
 
 def test_peak_of_an_oom_kill_is_unknown() -> None:
-    found = windows_of_history(record([5] * 8, ooms=(NOW - 3 * QUARTER,)), HOUR)
+    found = alone(record([5] * 6, ooms=(NOW - 3 * QUARTER,)), HOUR)
     assert found.after.tolist() == [UNKNOWN_PEAK] * 3
-    before = windows_of_history(record([5] * 8, ooms=(NOW - 7 * QUARTER,)), HOUR)
+    before = alone(record([5] * 6, ooms=(NOW - 6 * QUARTER,)), HOUR)
     assert before.after.tolist() == [5] * 3
 
 
@@ -80,12 +44,7 @@ def test_windows_of_new_pods_start_at_any_age() -> None:
 
 
 def test_no_windows_without_bins() -> None:
-    assert (
-        windows_of_history(record([]), HOUR).at.size
-        == alone(record([]), HOUR).at.size
-        == concatenate_windows([]).at.size
-        == 0
-    )
+    assert alone(record([]), HOUR).at.size == concatenate_windows([]).at.size == 0
 
 
 def test_windows_of_a_day_start_every_two_hours() -> None:
@@ -96,11 +55,11 @@ def test_windows_of_a_day_start_every_two_hours() -> None:
 @given(st.lists(st.none() | st.integers(0, 50_000), min_size=1, max_size=60), st.integers(1, 6))
 def test_peak_is_the_largest_reading_of_the_window(readings: list[int | None], hours: int) -> None:
     length = hours * BINS_OF_AN_HOUR
-    for found in (windows_of_history(record(readings), hours * HOUR), alone(record(readings), hours * HOUR)):
-        first = NOW - QUARTER * len(readings)
-        for at, after in zip(found.at, found.after, strict=True):
-            begin = round((at - first) / QUARTER)
-            assert after == max(reading for reading in readings[begin : begin + length] if reading is not None)
+    found = alone(record(readings), hours * HOUR)
+    start = NOW - QUARTER * len(readings)
+    for at, after in zip(found.at, found.after, strict=True):
+        first = round((at - start) / QUARTER)
+        assert after == max(reading for reading in readings[first : first + length] if reading is not None)
 
 
 PODS = st.lists(st.tuples(st.lists(st.none() | st.integers(0, 9), max_size=12), st.integers(0, 9)), max_size=20)

@@ -18,7 +18,7 @@ from webhook.model.mig_catalogue import mig_card_spec, mig_profile_spec
 from webhook.usage.history import GAP, MAX_FAILURES, MAX_MIB, MIB_TYPECODE, UsageHistory
 from webhook.usage.prometheus import MetricSeries, Sample, finite_number
 from webhook.usage.prometheus_source import HOUR
-from webhook.usage.queries import LabelScheme
+from webhook.usage.queries import GPU_UTIL, LabelScheme
 from webhook.usage.workload_owners import OwnerChains
 
 ContainerKey = tuple[str, str, str]
@@ -118,29 +118,16 @@ def xid_code(text: str) -> int:
     return int(value) if value is not None and 0 < value < 10_000 else 0
 
 
-def add_mean(samples: ContainerSamples, _: MetricSeries, value: float) -> None:
-    samples.mean_mib = _larger_amount(samples.mean_mib, value)
+def compute_milli(metric: str, value: float, product: str, profile: str) -> float:
+    """Convert compute usage to thousandths of the card; NaN if that is impossible.
 
-
-def add_capacity(samples: ContainerSamples, _: MetricSeries, value: float) -> None:
-    samples.capacity_mib = _larger_amount(samples.capacity_mib, value)
-
-
-def add_activity(samples: ContainerSamples, _: MetricSeries, value: float) -> None:
-    samples.active_milli = _larger_amount(samples.active_milli, 1000 * value, most=1000)
-
-
-def add_compute_share(samples: ContainerSamples, series: MetricSeries, value: float) -> None:
-    """Add compute usage; a value relative to a MIG instance is converted to a share of the card."""
-    share = multiprocessor_share(series.metric.get("modelName", ""), series.metric.get("GPU_I_PROFILE", ""))
-    if share is not None:
-        samples.compute_milli = _larger_amount(samples.compute_milli, 1000 * value * share, most=1000)
-
-
-def add_gpu_utilization(samples: ContainerSamples, series: MetricSeries, value: float) -> None:
-    """Add `GPU_UTIL`. It is meaningless for MIG instances, and overstates the usage of cards, which is safe."""
-    if not series.metric.get("GPU_I_PROFILE"):
-        samples.compute_milli = _larger_amount(samples.compute_milli, 10 * value, most=1000)
+    `GPU_UTIL` is meaningless for MIG instances, and overstates the usage of cards, which is safe. Other metrics are
+    relative to the MIG instance.
+    """
+    if metric == GPU_UTIL:
+        return nan if profile else 10 * value
+    share = multiprocessor_share(product, profile)
+    return nan if share is None else 1000 * value * share
 
 
 def multiprocessor_share(product: str, profile: str) -> float | None:
@@ -160,7 +147,7 @@ def multiprocessor_share(product: str, profile: str) -> float | None:
     return int(profile.partition("g")[0]) / whole.compute_slices
 
 
-def _larger_amount(before: int | None, value: float, most: int = MAX_MIB) -> int | None:
+def larger_amount(before: int | None, value: float, most: int = MAX_MIB) -> int | None:
     """Return the larger of two amounts, rounded up; an invalid value is ignored."""
     if not 0 <= value <= most * 1.01:
         return before
@@ -173,11 +160,6 @@ _MAX_EVENTS_EACH = MAX_FAILURES // 2
 
 def has_memory_samples(samples: ContainerSamples) -> bool:
     return max(samples.peaks_mib, default=GAP) > GAP
-
-
-def has_evidence(samples: ContainerSamples) -> bool:
-    """Return True if there are memory samples, kills or XIDs."""
-    return has_memory_samples(samples) or bool(samples.ooms) or any(xid for _, xid in samples.xids)
 
 
 def build_history(

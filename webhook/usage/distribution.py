@@ -1,8 +1,7 @@
 """Distribution of the next peak of GPU memory, and the cheapest limit for a price of running out of memory.
 
-The distribution comes from the past windows of a pool, weighted by recency, and for the backtest of running pods also
-by similarity to the pod's own past (admission has no such past). The fleet's peaks and a few fictitious peaks of a
-whole card are added with the weight of one window, so that no probability is ever exactly one.
+The distribution comes from the past windows of a pool, weighted by recency. The fleet's peaks and a few fictitious
+peaks of a whole card are added with the weight of one window, so that no probability is ever exactly one.
 
 A limit minimises price x probability of a larger peak, plus the memory beyond typical usage. The price is the smallest
 at which the limits of the past, each chosen from what was known then, were overrun no more often than a target.
@@ -14,7 +13,6 @@ from math import ceil, erf, sqrt
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from webhook.usage.usage_windows import Floats, UsageWindows
 
@@ -71,13 +69,13 @@ def recency_weights(pool: UsageWindows, now: float, half_life: float) -> Floats:
     return np.exp2((pool.at - now) / half_life)
 
 
-def fleet_tail(peaks: Floats, grid: SizeGrid, alike: int = 1) -> Floats:
-    """Return the share of the fleet's sorted peaks at or below each size; `alike` of them count as one."""
-    return peaks.searchsorted(grid.sizes, side="right") / (peaks.size + FICTITIOUS_PEAKS * alike)
+def fleet_tail(peaks: Floats, grid: SizeGrid) -> Floats:
+    """Return the share of the fleet's sorted peaks at or below each size."""
+    return peaks.searchsorted(grid.sizes, side="right") / (peaks.size + FICTITIOUS_PEAKS)
 
 
 def peak_distribution(after: Floats, weight: Floats, tail: Floats, grid: SizeGrid) -> Floats:
-    """Return the probability that the next peak is at or below each size; 1 at the card.
+    """Return the probability that the next peak, smoothed by a Gaussian, is at or below each size; 1 at the card.
 
     Args:
         after: Peaks of the pool's windows, MiB.
@@ -88,7 +86,9 @@ def peak_distribution(after: Floats, weight: Floats, tail: Floats, grid: SizeGri
     masses = np.bincount(at, weight, minlength=grid.sizes.size).astype(np.float64, copy=False)
     masses[0] += PRIOR_WINDOWS * tail[0]
     masses[1:] += PRIOR_WINDOWS * (tail[1:] - tail[:-1])
-    below = _smooth_cumulative(masses / (weight.sum() + PRIOR_WINDOWS))
+    masses /= weight.sum() + PRIOR_WINDOWS
+    below = np.convolve(masses, _SPREAD)[_REACH : _REACH + masses.size]
+    below[_REACH + 1 :] += masses[: max(0, masses.size - _REACH - 1)].cumsum()
     below[-1] = 1.0
     return np.minimum(below, 1.0)
 
@@ -98,21 +98,11 @@ def hourly_probability(below: Floats, hours: float) -> Floats:
     return below if hours == 1 else 1 - np.minimum(1.0, (1 - below) / hours)
 
 
-def _smooth_cumulative(masses: Floats) -> Floats:
-    """Cumulate masses, each smoothed by a Gaussian of one unit."""
-    count = masses.size
-    below = np.convolve(masses, _SPREAD)[_REACH : _REACH + count]
-    below[_REACH + 1 :] += masses[: max(0, count - _REACH - 1)].cumsum()
-    return below
-
-
-def cheapest_limits(below: Floats, grid: SizeGrid, available: NDArray[np.int64] | None = None) -> Floats:
-    """Return the cheapest limit at each of `PRICES`, MiB, among all sizes or the available ones."""
-    sizes = grid.sizes if available is None else grid.sizes[available]
-    over = 1 - (below if available is None else below[available])
-    costs = np.outer(PRICES, over)
-    costs -= grid.typical / sizes
-    return np.asarray(sizes[np.argmin(costs, axis=1)])
+def cheapest_limits(below: Floats, grid: SizeGrid) -> Floats:
+    """Return the cheapest limit at each of `PRICES`, MiB."""
+    costs = np.outer(PRICES, 1 - below)
+    costs -= grid.typical / grid.sizes
+    return np.asarray(grid.sizes[np.argmin(costs, axis=1)])
 
 
 class OverrunCounter:

@@ -74,13 +74,6 @@ WorkloadKey = tuple[str, str, str]
 """Namespace, workload and container."""
 
 
-class FailureEvent(NamedTuple):
-    """A failure that blocks shrinking, with its time in Unix seconds."""
-
-    at: int
-    cause: str
-
-
 class PeakForecast(NamedTuple):
     """Estimate for one container: its pool, and the probability to stay below each size for an hour."""
 
@@ -149,21 +142,13 @@ def _forecast_workload(
     card = _card_memory(members)
     grid = build_size_grid(min(_typical_memory(members), card), card)
     below = _chance_below(choice.nearest, pools, grid, now)
-    if _needs_wider_pool(choice, now):
-        below = np.minimum(below, _chance_by_own_windows(choice.own, below, grid))
+    own = choice.own
+    # Its own windows are too few, or so old that they weigh less than the fleet's tail.
+    if choice.nearest is not own or _span_weights(own.run, now).sum() < PRIOR_WINDOWS:
+        by_own_runs, by_own_hours = (_chance_by_newest_window(span, below, grid) for span in (own.run, own.hour))
+        below = np.minimum(below, np.minimum(by_own_runs, by_own_hours))
         below[grid.sizes < _largest_peak(members)] = 0
     return PeakForecast(choice.nearest, grid, below)
-
-
-def _needs_wider_pool(choice: PoolChoice, now: float) -> bool:
-    """Return True if the workload's own windows are too few, or so old that they weigh less than the fleet's tail."""
-    own = choice.own
-    return choice.nearest is not own or _span_weights(own.run, now).sum() < PRIOR_WINDOWS
-
-
-def _chance_by_own_windows(own: EvidencePool, others: Floats, grid: SizeGrid) -> Floats:
-    """Return the probability by the workload's own windows, with `others` as their tail."""
-    return np.minimum(_chance_by_newest_window(own.run, others, grid), _chance_by_newest_window(own.hour, others, grid))
 
 
 def _chance_by_newest_window(span: WindowSpan, tail: Floats, grid: SizeGrid) -> Floats:
@@ -211,15 +196,16 @@ def _known_before(span: WindowSpan, at: float) -> WindowSpan:
 def _observed_usage(
     sampled: Sequence[UsageHistory], members: Sequence[UsageHistory], forecast: PeakForecast | None, now: float
 ) -> ObservedUsage:
-    """Summarise a workload: memory of the histories with readings, and failures of all its members."""
+    """Summarize a workload: memory of the histories with readings, and failures of all its members."""
     idle = workload_idle_until(members) if forecast else 0
+    sizes = np.ceil(forecast.grid.sizes[forecast.below.searchsorted(_LEVELS)]) if forecast else np.empty(0)
     compute = [known for member in sampled if (known := _compute_share(member)) is not None]
     return ObservedUsage(
         memory_mib=_largest_peak(sampled),
         compute_milli=max(compute, default=None),
         samples=forecast.pool.size if forecast else 0,
         preallocates=any(has_flat_usage(member) for member in sampled),
-        sizes_mib=_size_curve(forecast) if forecast else (),
+        sizes_mib=tuple(sizes.astype(int).tolist()),
         typical_mib=round(_typical_memory(sampled)),
         card_mib=_card_memory(sampled),
         horizon_hours=max(1, round(forecast.pool.run.hours)) if forecast else 1,
@@ -228,11 +214,6 @@ def _observed_usage(
         idle_pods=tuple(member.pod for member in members) if idle else (),
         blocked_reason=shrink_block_reason(members, now),
     )
-
-
-def _size_curve(forecast: PeakForecast) -> tuple[int, ...]:
-    at = forecast.below.searchsorted(_LEVELS)
-    return tuple(np.ceil(forecast.grid.sizes[at]).astype(int).tolist())
 
 
 def _largest_peak(members: Sequence[UsageHistory]) -> int:
@@ -257,18 +238,16 @@ def _typical_memory(members: Sequence[UsageHistory]) -> float:
 
 def shrink_block_reason(members: Sequence[UsageHistory], now: float) -> str:
     """Return why a workload must not shrink, and until when; "" if it may."""
-    last = max((event for member in members for event in _failure_events(member)), default=None)
-    if last is None or last.at + BLOCK_SECONDS <= now:
-        return ""
-    until = _utc_minute(last.at + BLOCK_SECONDS)
-    return f"{last.cause} on {_utc_minute(last.at)}, so it is not right-sized until {until}"
-
-
-def _failure_events(member: UsageHistory) -> list[FailureEvent]:
-    killed = [FailureEvent(at, "it ran out of memory") for at in member.ooms]
-    return killed + [
-        FailureEvent(at, f"its GPU reported XID {code}") for at, code in member.xids if code in APPLICATION_XIDS
+    failures = [(at, "it ran out of memory") for member in members for at in member.ooms] + [
+        (at, f"its GPU reported XID {code}")
+        for member in members
+        for at, code in member.xids
+        if code in APPLICATION_XIDS
     ]
+    at, cause = max(failures, default=(0, ""))
+    if not cause or at + BLOCK_SECONDS <= now:
+        return ""
+    return f"{cause} on {_utc_minute(at)}, so it is not right-sized until {_utc_minute(at + BLOCK_SECONDS)}"
 
 
 def _utc_minute(seconds: int) -> str:

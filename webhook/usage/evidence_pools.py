@@ -6,7 +6,7 @@ workload's pods usually run (the horizon), because a pod keeps for life what adm
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from itertools import chain, islice
 from statistics import median
 from typing import NamedTuple
@@ -77,11 +77,6 @@ class PoolChoice(NamedTuple):
     own: EvidencePool
 
 
-def total_observed_seconds(members: Iterable[UsageHistory]) -> int:
-    """Return the observation time of all pods together."""
-    return sum([member.observed_seconds for member in members])
-
-
 def usual_horizon(members: Sequence[UsageHistory]) -> int:
     """Return the longest horizon (hours) that a typical run fills, and the longest run `MIN_FILLED_HORIZONS` times."""
     runs = [member.end - member.start for member in members]
@@ -98,16 +93,15 @@ def build_pools(name: str, several: Sequence[Sequence[UsageHistory]], hours: int
 
 def _window_spans(several: Sequence[Sequence[UsageHistory]], hours: int, now: float) -> list[WindowSpan]:
     """Return the windows of each group; the whole life of shorter pods. All groups are processed together."""
-    found = iter(windows_of_new_pods(list(chain.from_iterable(several)), hours * HOUR, now))
-    return [_window_span(list(islice(found, len(members))), hours) for members in several]
-
-
-def _window_span(several: list[UsageWindows], hours: int) -> WindowSpan:
-    found = concatenate_windows(several)
-    if len(several) > 1:
-        found = found.select(np.argsort(found.until, kind="stable"))
-    length = float((found.until - found.at).sum()) / found.at.size / HOUR if found.at.size else float(hours)
-    return WindowSpan(found, length)
+    by_pod = iter(windows_of_new_pods(list(chain.from_iterable(several)), hours * HOUR, now))
+    spans = []
+    for members in several:
+        found = concatenate_windows(list(islice(by_pod, len(members))))
+        if len(members) > 1:
+            found = found.select(np.argsort(found.until, kind="stable"))
+        length = float((found.until - found.at).sum()) / found.at.size / HOUR if found.at.size else float(hours)
+        spans.append(WindowSpan(found, length))
+    return spans
 
 
 def thin_span(span: WindowSpan) -> WindowSpan:
@@ -116,15 +110,10 @@ def thin_span(span: WindowSpan) -> WindowSpan:
     return span if every <= 1 else span._replace(windows=span.windows.select(slice(None, None, every)))
 
 
-def _sample_histories(members: Sequence[UsageHistory], hours: int) -> Sequence[UsageHistory]:
-    each = max(1, STARTS_PER_LENGTH * sum([member.end - member.start for member in members]) // (hours * HOUR))
-    return members[:: -(-each // MAX_WINDOWS)]
-
-
 def _group_by_horizon(workloads: Sequence[Sequence[UsageHistory]]) -> dict[int, list[int]]:
     found: dict[int, list[int]] = {}
     for place, members in enumerate(workloads):
-        if total_observed_seconds(members) >= MIN_OBSERVED_SECONDS:
+        if sum([member.observed_seconds for member in members]) >= MIN_OBSERVED_SECONDS:
             found.setdefault(usual_horizon(members), []).append(place)
     return found
 
@@ -168,7 +157,9 @@ class PoolIndex:
     def _shared_pool(self, name: str, image: str, hours: int) -> EvidencePool:
         found = self._pools.get((image, hours))
         if found is None:
-            members = _sample_histories(self._by_image[image] if image else self._all, hours)
-            (found,) = build_pools(name, [members], hours, self._now)
+            members = self._by_image[image] if image else self._all
+            windows = STARTS_PER_LENGTH * sum([member.end - member.start for member in members]) // (hours * HOUR)
+            sample = members[:: -(-max(1, windows) // MAX_WINDOWS)]
+            (found,) = build_pools(name, [sample], hours, self._now)
             self._pools[image, hours] = found
         return found

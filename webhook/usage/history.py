@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable
-from math import ceil
 
 import msgspec
 import numpy as np
@@ -96,17 +95,6 @@ class UsageHistory(msgspec.Struct, frozen=True, gc=False):
     def readings(self) -> NDArray[np.int32]:
         """Return `peaks_mib` as a numpy array, without a copy."""
         return np.frombuffer(self.peaks_mib, dtype=np.int32)
-
-
-def peaks_from_readings(readings: Iterable[float | None]) -> array[int]:
-    """Convert readings in MiB: rounded up, and a gap for each invalid one."""
-    return array(MIB_TYPECODE, [_mib_or_gap(reading) for reading in readings])
-
-
-def _mib_or_gap(reading: float | None) -> int:
-    if reading is None or not 0 <= reading <= MAX_MIB:  # false for NaN too
-        return GAP
-    return ceil(reading)
 
 
 def count_pods(histories: Iterable[UsageHistory]) -> int:

@@ -17,21 +17,17 @@ from webhook.usage.container_samples import (
     ContainerKey,
     ContainerSamples,
     TimeGrid,
-    add_activity,
-    add_capacity,
-    add_compute_share,
-    add_gpu_utilization,
-    add_mean,
     add_memory_peaks,
     build_history,
+    compute_milli,
     container_key,
-    has_evidence,
     has_memory_samples,
+    larger_amount,
     samples_in_range,
     xid_code,
 )
 from webhook.usage.history import GAP, MIB_TYPECODE, UsageHistory
-from webhook.usage.prometheus import MAX_SERIES, NARROW, MetricSeries, PrometheusClient, finite_number
+from webhook.usage.prometheus import MAX_SERIES, NARROW, PrometheusClient, finite_number
 from webhook.usage.prometheus_source import DAY, HOUR
 from webhook.usage.queries import DeviceMetrics, LabelScheme
 from webhook.usage.workload_owners import OwnerChains, read_container_images, read_owner_chains
@@ -111,7 +107,7 @@ async def read_histories(prometheus: PrometheusClient, clock: Callable[[], float
     histories = {
         key: build_history(key, samples, grid, owners, images)
         for key, samples in containers.items()
-        if has_evidence(samples)
+        if has_memory_samples(samples) or samples.ooms or any(xid for _, xid in samples.xids)
     }
     with_gpus = {history.workload_key for key, history in histories.items() if containers[key].peaks_mib}
     kept = [history for history in histories.values() if history.workload_key in with_gpus]
@@ -173,9 +169,8 @@ async def _choose_time_grid(prometheus: PrometheusClient, devices: Sequence[Devi
 
 async def _max_containers(prometheus: PrometheusClient, device: DeviceMetrics, now: float, length: int) -> int:
     """Return the largest number of containers with GPUs at any of 48 times or more."""
-    counted = await prometheus.query_range(
-        queries.container_count_query(device), now - length, now, max(HOUR, length // 48)
-    )
+    query = f"count(group by ({device.scheme.labels}) ({device.select(queries.FB_USED)}))"
+    counted = await prometheus.query_range(query, now - length, now, max(HOUR, length // 48))
     values = (finite_number(value) for series in counted for _, value in series.values)
     return int(max((value for value in values if value is not None), default=0))
 
@@ -186,22 +181,29 @@ async def _read_device_metrics(
     await _read_memory_peaks(prometheus, device, grid, containers)
     window = grid.window
 
-    async def add_each(query: str, add: Callable[[ContainerSamples, MetricSeries, float], None]) -> None:
+    async def read_values(query: str) -> list[tuple[ContainerSamples, dict[str, str], float]]:
+        values = []
         for series in await prometheus.query(query, grid.now):
             samples = containers.get(container_key(series, device.scheme))
             value = finite_number(series.value[1]) if series.value else None
             if samples is not None and value is not None:
-                add(samples, series, value)
+                values.append((samples, series.metric, value))
+        return values
 
-    await add_each(queries.mean_memory_query(device, window), add_mean)
+    for samples, _, value in await read_values(
+        queries.container_query("avg_over_time(", device, queries.FB_USED, window)
+    ):
+        samples.mean_mib = larger_amount(samples.mean_mib, value)
     if device.first_existing(queries.FB_FREE):
-        await add_each(queries.memory_capacity_query(device, window), add_capacity)
+        for samples, _, value in await read_values(queries.memory_capacity_query(device, window)):
+            samples.capacity_mib = larger_amount(samples.capacity_mib, value)
     if engine := device.first_existing(*queries.ENGINE):
-        await add_each(queries.engine_activity_query(device, engine, window), add_activity)
-    if busy := device.first_existing(*queries.SM, *queries.ENGINE):
-        await add_each(queries.compute_query(device, busy, window), add_compute_share)
-    elif device.first_existing(queries.GPU_UTIL):
-        await add_each(queries.compute_query(device, queries.GPU_UTIL, window), add_gpu_utilization)
+        for samples, _, value in await read_values(queries.container_query("max_over_time(", device, engine, window)):
+            samples.active_milli = larger_amount(samples.active_milli, 1000 * value, most=1000)
+    if busy := device.first_existing(*queries.SM, *queries.ENGINE, queries.GPU_UTIL):
+        for samples, labels, value in await read_values(queries.compute_query(device, busy, window)):
+            milli = compute_milli(busy, value, labels.get("modelName", ""), labels.get("GPU_I_PROFILE", ""))
+            samples.compute_milli = larger_amount(samples.compute_milli, milli, most=1000)
     await _read_xid_errors(prometheus, device, grid, containers)
 
 
@@ -242,7 +244,9 @@ async def _read_xid_errors(
             samples = _samples_of(containers, container_key(series, device.scheme), grid)
             samples.xids |= {(moment, xid_code(value)) for moment, value in samples_in_range(series, grid, samples)}
     if device.first_existing(queries.XID_COUNT):
-        for series in await prometheus.query_range(queries.xid_count_query(device), grid.first_hour, grid.now, HOUR):
+        reported = f"max_over_time({device.select(queries.XID_COUNT)}[{queries.HOUR}])"
+        query = f"max by ({device.scheme.labels}, xid) ({reported}) > 0"
+        for series in await prometheus.query_range(query, grid.first_hour, grid.now, HOUR):
             samples = _samples_of(containers, container_key(series, device.scheme), grid)
             code = xid_code(series.metric.get("xid", ""))
             samples.xids |= {(moment, code) for moment, _ in samples_in_range(series, grid, samples)}

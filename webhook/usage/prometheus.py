@@ -170,14 +170,11 @@ class PrometheusClient:
         if response.status != "success":
             cause = f"{response.error_type}: {response.error}" if response.error else quote_text(response.status)
             raise self._query_error(query, f"answered with an error ({answer.status}): {shorten_text(cause, 300)}")
-        self._keep_warnings(response.warnings or [])
-        return response.data
-
-    def _keep_warnings(self, warnings: list[str]) -> None:
-        for warning in warnings[:MAX_WARNINGS]:
+        for warning in (response.warnings or [])[:MAX_WARNINGS]:
             text = shorten_text(warning, 200)
             if text not in self.warnings and len(self.warnings) < MAX_WARNINGS:
                 self.warnings.append(text)
+        return response.data
 
     def _decode_series(self, query: str, data: msgspec.Raw, kind: str) -> list[MetricSeries]:
         query = shorten_text(query, 200)

@@ -100,11 +100,6 @@ def over_window(function: str, device: DeviceMetrics, metric: str, window: str) 
     return f"({values} unless on (job, instance, namespace, pod) {up})"
 
 
-def container_count_query(device: DeviceMetrics) -> str:
-    """Count the containers that use GPUs at one time."""
-    return f"count(group by ({device.scheme.labels}) ({device.select(FB_USED)}))"
-
-
 def peak_memory_query(device: DeviceMetrics, step: int) -> str:
     """Return the peak memory in the last step, MiB, of the container's fullest GPU.
 
@@ -117,9 +112,9 @@ def peak_memory_query(device: DeviceMetrics, step: int) -> str:
     return f"max by ({scheme.labels}) ({values} unless on (UUID, GPU_I_ID) ({shared}))"
 
 
-def mean_memory_query(device: DeviceMetrics, window: str) -> str:
-    """Return the mean memory in use, MiB."""
-    return f"max by ({device.scheme.labels}) ({over_window('avg_over_time(', device, FB_USED, window)})"
+def container_query(function: str, device: DeviceMetrics, metric: str, window: str) -> str:
+    """Return a function over the last `window` of a metric, of the container's GPU with the largest value."""
+    return f"max by ({device.scheme.labels}) ({over_window(function, device, metric, window)})"
 
 
 def memory_capacity_query(device: DeviceMetrics, window: str) -> str:
@@ -133,11 +128,6 @@ def compute_query(device: DeviceMetrics, metric: str, window: str) -> str:
     """Return the 95th percentile of a compute metric by product and MIG profile, of the container's busiest GPU."""
     labels = f"{device.scheme.labels}, modelName, GPU_I_PROFILE"
     return f"max by ({labels}) ({over_window('quantile_over_time(0.95, ', device, metric, window)})"
-
-
-def engine_activity_query(device: DeviceMetrics, metric: str, window: str) -> str:
-    """Return the largest engine activity."""
-    return f"max by ({device.scheme.labels}) ({over_window('max_over_time(', device, metric, window)})"
 
 
 def changed_within_hour(series: str) -> str:
@@ -160,11 +150,6 @@ def last_xid_query(device: DeviceMetrics, metric: str) -> str:
     return f"max by ({device.scheme.labels}) (last_over_time({series}[{HOUR}]) and {changed_within_hour(series)})"
 
 
-def xid_count_query(device: DeviceMetrics) -> str:
-    """Return how often each XID was reported within the hour."""
-    return f"max by ({device.scheme.labels}, xid) (max_over_time({device.select(XID_COUNT)}[{HOUR}])) > 0"
-
-
 def oom_restart_query(scheme: LabelScheme, selector: str) -> str:
     """Return the containers that restarted within the hour after an OOM kill."""
     oom_killed = metric_selector(LAST_TERMINATION, scheme.matchers, 'reason="OOMKilled"', selector)
@@ -181,28 +166,10 @@ def oom_termination_query(scheme: LabelScheme, selector: str) -> str:
     return f"max by ({scheme.labels}) (max_over_time({oom_killed}[{HOUR}]) > 0)"
 
 
-def pod_owner_queries(scheme: LabelScheme, pods: Iterable[str], selector: str, window: str) -> Iterator[str]:
-    """Yield queries for the owners of pods."""
-    return _queries_by_name(POD_OWNER, scheme, scheme.pod, pods, selector, window, "owner_kind, owner_name")
-
-
-def owner_queries(
-    metric: str, label: str, scheme: LabelScheme, names: Iterable[str], selector: str, window: str
-) -> Iterator[str]:
-    """Yield queries for the owners of ReplicaSets or Jobs."""
-    bare = scheme._replace(matchers="")
-    return _queries_by_name(metric, bare, label, names, selector, window, "owner_kind, owner_name")
-
-
-def image_queries(scheme: LabelScheme, pods: Iterable[str], selector: str, window: str) -> Iterator[str]:
-    """Yield queries for the images of the containers of pods."""
-    return _queries_by_name(POD_INFO, scheme, scheme.pod, pods, selector, window, f"{scheme.container}, image")
-
-
-def _queries_by_name(
+def queries_by_name(
     metric: str, scheme: LabelScheme, label: str, names: Iterable[str], selector: str, window: str, also: str
 ) -> Iterator[str]:
-    """Yield one query per batch of names; invalid object names are skipped."""
+    """Yield a query for the labels `also` of objects, per batch of names; invalid object names are skipped."""
     usable = iter(sorted(name for name in names if OBJECT_NAME.fullmatch(name)))
     while some := list(islice(usable, NAMES_PER_QUERY)):
         pattern = "|".join(some).replace(".", "[.]")

@@ -87,7 +87,18 @@ def write_record(path: Path, recorded: UsageRecord) -> None:
     Raises:
         OSError: It cannot be written.
     """
-    text = msgspec.json.encode(_to_record_file(recorded))
+    histories = recorded.histories
+    containers = [
+        _RecordedContainer(
+            **{name: getattr(history, name) for name in _SHARED_FIELDS},
+            peaks_mib=history.peaks_mib.tolist(),
+            ooms=list(history.ooms),
+            xids=list(history.xids),
+        )
+        for history in histories
+    ]
+    step_seconds = histories[0].step_seconds if histories else 3600
+    text = msgspec.json.encode(_RecordFile(VERSION, recorded.now, step_seconds, containers))
     with _temporary_file_beside(path) as temporary:
         try:
             temporary.write(gzip.compress(text, mtime=0) if path.suffix == ".gz" else text)
@@ -101,20 +112,6 @@ def write_record(path: Path, recorded: UsageRecord) -> None:
 
 def _temporary_file_beside(path: Path) -> Any:
     return NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False)
-
-
-def _to_record_file(recorded: UsageRecord) -> _RecordFile:
-    every = recorded.histories
-    return _RecordFile(
-        VERSION, recorded.now, every[0].step_seconds if every else 3600, [_to_recorded_container(one) for one in every]
-    )
-
-
-def _to_recorded_container(history: UsageHistory) -> _RecordedContainer:
-    fields = {name: getattr(history, name) for name in _SHARED_FIELDS}
-    return _RecordedContainer(
-        **fields, peaks_mib=history.peaks_mib.tolist(), ooms=list(history.ooms), xids=list(history.xids)
-    )
 
 
 _SHARED_FIELDS = [name for name in _RecordedContainer.__struct_fields__ if name not in ("peaks_mib", "ooms", "xids")]
@@ -159,15 +156,10 @@ def _decode_record(path: Path, text: bytes, kind: type[Any]) -> Any:
     try:
         return msgspec.json.decode(text, type=kind)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise UsageError(
-            f"{path}: must be a file of recorded usage, found {_decode_error_text(error)}. {RECORD_AGAIN}"
-        ) from error
-
-
-def _decode_error_text(error: Exception) -> str:
-    if isinstance(error, RecursionError):
-        return "one that is nested too deeply"
-    return "one that ends early" if "truncated" in str(error) else shorten_text(str(error), 200)
+        found = "one that ends early" if "truncated" in str(error) else shorten_text(str(error), 200)
+        if isinstance(error, RecursionError):
+            found = "one that is nested too deeply"
+        raise UsageError(f"{path}: must be a file of recorded usage, found {found}. {RECORD_AGAIN}") from error
 
 
 def _record_error(file: _RecordFile) -> str:

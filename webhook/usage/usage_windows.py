@@ -1,4 +1,4 @@
-"""Windows of past usage: what a pod had used before some moment, and its peak in the time after it.
+"""Windows of past usage, each with its peak.
 
 A window is known once it has ended and enough of it was sampled. If the pod was killed for memory in it, the true peak
 is unknown and counts as more than the card.
@@ -35,15 +35,11 @@ class UsageWindows(NamedTuple):
 
     Attributes:
         at: Start of the window.
-        before: Peak in the time of one window before it; NaN for windows of new pods.
-        recent: Peak in the last quarter of that time.
         after: Peak in the window; `UNKNOWN_PEAK` if memory ran out.
         until: End of the window.
     """
 
     at: Floats
-    before: Floats
-    recent: Floats
     after: Floats
     until: Floats
 
@@ -68,24 +64,11 @@ def concatenate_windows(several: list[UsageWindows]) -> UsageWindows:
 
 
 class WindowRaster(NamedTuple):
-    """Positions of the windows of one history, in bins; the step divides the length."""
+    """Windows of one history, the first at its start, in bins; the step divides the length."""
 
-    first: int
     step: int
     many: int
     length: int
-
-
-def windows_of_history(history: UsageHistory, seconds: int, starts: int = STARTS_PER_LENGTH) -> UsageWindows:
-    """Return all complete windows of a length, starting half a length after the pod's start."""
-    length = bins_in(seconds, history)
-    raster = _window_raster(history, max(1, length // 2), length, starts)
-    if not raster.many:
-        return NO_WINDOWS
-    ends = raster.first + raster.step * np.arange(raster.many)
-    before, recent = (peaks_before(history.readings(), ends, each) for each in (length, max(1, length // 4)))
-    (found,) = _windows_without_past([history], raster)
-    return found._replace(before=before, recent=recent).with_known_future()
 
 
 def windows_of_new_pods(histories: Sequence[UsageHistory], seconds: int, now: float) -> list[UsageWindows]:
@@ -111,65 +94,46 @@ def _group_alike_histories(histories: Sequence[UsageHistory]) -> Iterator[list[i
 
 
 def _new_pod_windows(group: Sequence[UsageHistory], seconds: int, now: float) -> list[UsageWindows]:
-    whole, length = len(group[0].peaks_mib), bins_in(seconds, group[0])
+    whole, length = len(group[0].peaks_mib), max(1, round(seconds / group[0].step_seconds))
     if whole >= length:
-        return [one.with_known_future() for one in _windows_without_past(group, _window_raster(group[0], 0, length))]
+        step = next(each for each in range(max(1, length // STARTS_PER_LENGTH), 0, -1) if length % each == 0)
+        raster = WindowRaster(step, (whole - length) // step + 1, length)
+        return [one.with_known_future() for one in _windows_on_raster(group, raster)]
     if not whole:
         return [NO_WINDOWS] * len(group)
-    lives = _windows_without_past(group, WindowRaster(0, whole, 1, whole))
+    lives = _windows_on_raster(group, WindowRaster(whole, 1, whole))
     return [
         life.with_known_future() if history.end + 2 * history.step_seconds < now else NO_WINDOWS
         for history, life in zip(group, lives, strict=True)
     ]
 
 
-def bins_in(seconds: int, history: UsageHistory) -> int:
-    """Return the number of a history's bins in a length of time, at least one."""
-    return max(1, round(seconds / history.step_seconds))
-
-
-def peaks_before(peaks: NDArray[np.int32], ends: NDArray[np.int64], length: int) -> Floats:
-    """Return the peaks of the bins before each end; NaN without samples."""
-    padded = np.concatenate((np.full(length, GAP, np.int32), peaks))
-    found = padded[ends[:, None] + np.arange(length)].max(axis=1).astype(np.float64)
-    found[found == GAP] = np.nan
-    return np.asarray(found)
-
-
-def _window_raster(history: UsageHistory, first: int, length: int, starts: int = STARTS_PER_LENGTH) -> WindowRaster:
-    step = next(each for each in range(max(1, length // starts), 0, -1) if length % each == 0)
-    return WindowRaster(first, step, max(0, (len(history.peaks_mib) - length - first) // step + 1), length)
-
-
-def _windows_without_past(group: Sequence[UsageHistory], raster: WindowRaster) -> list[UsageWindows]:
-    """Return windows without a past; the peak is `GAP` if there are too few samples."""
+def _windows_on_raster(group: Sequence[UsageHistory], raster: WindowRaster) -> list[UsageWindows]:
+    """Return the windows of each history; a peak is `GAP` if there are too few samples."""
     readings = np.frombuffer(b"".join([history.peaks_mib for history in group]), dtype=np.int32)
-    futures = _future_peaks(readings.reshape(len(group), -1), raster)
-    return [_with_window_times(history, after, raster) for history, after in zip(group, futures, strict=True)]
-
-
-def _with_window_times(history: UsageHistory, after: Floats, raster: WindowRaster) -> UsageWindows:
-    at, until, nothing = _window_times(history.start, history.step_seconds, raster)
-    for time in history.ooms:
-        after[(at < time) & (time <= until)] = UNKNOWN_PEAK
-    return UsageWindows(at, nothing, nothing, after, until)
+    windows = []
+    for history, peaks in zip(group, _peaks_on_raster(readings.reshape(len(group), -1), raster), strict=True):
+        at, until = _window_times(history.start, history.step_seconds, raster)
+        for time in history.ooms:
+            peaks[(at < time) & (time <= until)] = UNKNOWN_PEAK
+        windows.append(UsageWindows(at, peaks, until))
+    return windows
 
 
 @lru_cache(maxsize=1024)
-def _window_times(start: int, step_seconds: int, raster: WindowRaster) -> tuple[Floats, Floats, Floats]:
-    """Return start, end and unknown past of windows: equal for most of a fleet."""
-    at = start + step_seconds * (raster.first + raster.step * np.arange(raster.many, dtype=np.float64))
-    found = at, at + raster.length * step_seconds, np.full(raster.many, np.nan)
+def _window_times(start: int, step_seconds: int, raster: WindowRaster) -> tuple[Floats, Floats]:
+    """Return start and end of windows: equal for most of a fleet."""
+    at = start + step_seconds * raster.step * np.arange(raster.many, dtype=np.float64)
+    found = at, at + raster.length * step_seconds
     for column in found:
         column.setflags(write=False)
     return found
 
 
-def _future_peaks(readings: NDArray[np.int32], raster: WindowRaster) -> Floats:
+def _peaks_on_raster(readings: NDArray[np.int32], raster: WindowRaster) -> Floats:
     """Return the peak of each window from the peaks of its steps; one row per history, in and out."""
     each = raster.length // raster.step
-    covered = readings[:, raster.first :][:, : (raster.many - 1 + each) * raster.step]
-    steps = covered.reshape(len(readings), -1, raster.step)
+    steps = readings[:, : (raster.many - 1 + each) * raster.step].reshape(len(readings), -1, raster.step)
     within = _steps_of_windows(raster.many, each)
     found = steps.max(axis=2)[:, within].max(axis=1).astype(np.float64)
     if steps.min() == GAP:

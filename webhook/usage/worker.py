@@ -15,7 +15,7 @@ import resource
 import sys
 import time
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
@@ -23,7 +23,6 @@ from pathlib import Path
 import msgspec
 
 from webhook.errors import UsageError
-from webhook.model.usage import ObservedUsage
 from webhook.usage.estimator import estimate_usage
 from webhook.usage.history import count_pods
 from webhook.usage.history_reader import PrometheusReading, read_histories
@@ -41,7 +40,10 @@ def usage_frames(request: UsageRequest) -> Iterator[Frame]:
     reading = asyncio.run(_read_request(request))
     view = estimate_usage(reading.histories, reading.now)
     yield HeadFrame(reading.now, count_pods(reading.histories), view.prices, reading.notes)
-    yield from _observed_frames(view.observed)
+    # Only the audit needs the names of idle pods.
+    entries = ((*key, msgspec.structs.replace(usage, idle_pods=())) for key, usage in view.observed.items())
+    while some := list(islice(entries, CONTAINERS_PER_FRAME)):
+        yield ObservedFrame(some)
     yield EndFrame()
 
 
@@ -55,13 +57,6 @@ def _with_error_frame(frames: Iterator[Frame]) -> Iterator[Frame]:
         yield ErrorFrame(f"loading usage needs more than {_memory_limit() >> 20} MiB of memory")
     except Exception:
         yield ErrorFrame(traceback.format_exc()[-4000:], internal=True)
-
-
-def _observed_frames(observed: Mapping[tuple[str, str, str], ObservedUsage]) -> Iterator[ObservedFrame]:
-    """Yield the usage without the names of idle pods, which only the audit needs."""
-    entries = ((*key, msgspec.structs.replace(seen, idle_pods=())) for key, seen in observed.items())
-    while some := list(islice(entries, CONTAINERS_PER_FRAME)):
-        yield ObservedFrame(some)
 
 
 async def _read_request(request: UsageRequest) -> PrometheusReading:

@@ -46,29 +46,25 @@ async def read_owner_chains(
         UsageError: See `PrometheusClient.query`.
     """
     selector = prometheus.source.selector
-    pod_queries = queries.pod_owner_queries(scheme, pods, selector, window)
-    direct = await _query_owners(prometheus, pod_queries, scheme.pod, scheme, moment)
 
-    async def read_parents(metric: str, label: str, kind: str) -> Mapping[OwnedKey, ControllerRef]:
-        names = {owner.name for owner in direct.values() if owner.kind == kind}
-        parent_queries = queries.owner_queries(metric, label, scheme, names, selector, window)
-        return await _query_owners(prometheus, parent_queries, label, scheme, moment)
+    async def read_owners(
+        metric: str, form: LabelScheme, label: str, names: Iterable[str]
+    ) -> dict[OwnedKey, ControllerRef]:
+        owners: dict[OwnedKey, ControllerRef] = {}
+        for query in queries.queries_by_name(metric, form, label, names, selector, window, "owner_kind, owner_name"):
+            for series in await prometheus.query(query, moment):
+                labels = series.metric
+                kind, name = labels.get("owner_kind", ""), labels.get("owner_name", "")
+                if kind and name and not kind.startswith("<"):
+                    owners[labels.get(form.namespace, ""), labels.get(label, "")] = ControllerRef(kind, name)
+        return owners
 
-    replica_sets = await read_parents("kube_replicaset_owner", "replicaset", "ReplicaSet")
-    return OwnerChains(direct, replica_sets, await read_parents("kube_job_owner", "job_name", "Job"))
-
-
-async def _query_owners(
-    prometheus: PrometheusClient, owner_queries: Iterable[str], label: str, scheme: LabelScheme, moment: float
-) -> dict[OwnedKey, ControllerRef]:
-    owners: dict[OwnedKey, ControllerRef] = {}
-    for query in owner_queries:
-        for series in await prometheus.query(query, moment):
-            labels = series.metric
-            kind, name = labels.get("owner_kind", ""), labels.get("owner_name", "")
-            if kind and name and not kind.startswith("<"):
-                owners[labels.get(scheme.namespace, ""), labels.get(label, "")] = ControllerRef(kind, name)
-    return owners
+    direct = await read_owners(queries.POD_OWNER, scheme, scheme.pod, pods)
+    any_series = scheme._replace(matchers="")
+    replica_set_names = {owner.name for owner in direct.values() if owner.kind == "ReplicaSet"}
+    replica_sets = await read_owners("kube_replicaset_owner", any_series, "replicaset", replica_set_names)
+    job_names = {owner.name for owner in direct.values() if owner.kind == "Job"}
+    return OwnerChains(direct, replica_sets, await read_owners("kube_job_owner", any_series, "job_name", job_names))
 
 
 async def read_container_images(
@@ -80,7 +76,8 @@ async def read_container_images(
         UsageError: See `PrometheusClient.query`.
     """
     images = {}
-    for query in queries.image_queries(scheme, pods, prometheus.source.selector, window):
+    also, selector = f"{scheme.container}, image", prometheus.source.selector
+    for query in queries.queries_by_name(queries.POD_INFO, scheme, scheme.pod, pods, selector, window, also):
         for series in await prometheus.query(query, moment):
             labels = series.metric
             key = labels.get(scheme.namespace, ""), labels.get(scheme.pod, ""), labels.get(scheme.container, "")
