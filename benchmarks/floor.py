@@ -23,7 +23,7 @@ from tests.cluster.plane import Plane
 from tests.cluster.polling import eventually
 from tests.cluster.processes import Process, free_port
 from tests.cluster.recording_webhook import apply_admission_objects
-from tests.controlplane.build_cache import cache, tell
+from tests.controlplane.build_cache import cache, print_message
 from tests.controlplane.toolchain import find_go
 from webhook.certs.issuer import create_self_signed
 from webhook.manifests.backstop import backstop_policies
@@ -59,7 +59,7 @@ def floors(plane: Plane, folder: Path) -> Iterator[Process]:
 
 def empty_server(folder: Path) -> tuple[Process, Json]:
     """Return the server, not started yet, and its client configuration."""
-    go = find_go("1.24", cache(), tell)
+    go = find_go("1.24", cache(), print_message)
     subprocess.run([str(go), "build", "-o", f"{folder}/", "./empty"], cwd=GO, check=True)
     certificate, port = create_self_signed(["127.0.0.1"], datetime.now(UTC)), free_port()
     certificate.write(folder)

@@ -15,7 +15,7 @@ from pathlib import Path
 from tests.cluster.nodes import add_nodes, demo_nodes
 from tests.cluster.plane import Plane
 from tests.controlplane.build import control_plane, wanted_version
-from tests.controlplane.build_cache import tell
+from tests.controlplane.build_cache import print_message
 from tests.controlplane.errors import BuildError
 
 
@@ -32,13 +32,13 @@ def main() -> int:
             if arguments.nodes:
                 add_nodes(plane, demo_nodes())
             print(f"export KUBECONFIG={plane.kubeconfig} PATH={programs['kubectl'].parent}:$PATH", flush=True)  # noqa: T201  # this is its output
-            tell("Press Ctrl-C to stop it.")
+            print_message("Press Ctrl-C to stop it.")
             signal.pause()
     except BuildError as error:
-        tell(str(error))
+        print_message(str(error))
         return 1
     except KeyboardInterrupt:
-        tell("Stopped.")
+        print_message("Stopped.")
     return 0
 
 

@@ -16,7 +16,7 @@ import pytest
 from tests.cluster.nodes import add_nodes, demo_nodes, remove_nodes
 from tests.cluster.plane import Plane
 from tests.controlplane.build import control_plane, wanted_version
-from tests.controlplane.build_cache import tell
+from tests.controlplane.build_cache import print_message
 
 
 @pytest.fixture(scope="session")
@@ -66,7 +66,7 @@ def _keep_or_remove(folder: Path, config: pytest.Config, *, keep: bool) -> None:
         shutil.rmtree(folder, ignore_errors=True)
         return
     with _uncaptured(config):
-        tell(f"\nA test failed: the logs of its control plane are kept in {folder}")
+        print_message(f"\nA test failed: the logs of its control plane are kept in {folder}")
 
 
 def _uncaptured(config: pytest.Config) -> AbstractContextManager[Any]:

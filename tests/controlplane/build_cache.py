@@ -9,12 +9,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-Say = Callable[[str], object]
+Printer = Callable[[str], object]
 
 
-def tell(line: str) -> None:
+def print_message(line: str) -> None:
     """Print a message about the progress."""
-    print(line, file=sys.stderr, flush=True)  # noqa: T201  # its place is the terminal
+    print(line, file=sys.stderr, flush=True)  # noqa: T201  # messages for the terminal
 
 
 def cache() -> Path:
@@ -24,13 +24,13 @@ def cache() -> Path:
 
 
 @contextmanager
-def alone(folder: Path, say: Say) -> Iterator[None]:
+def lock_folder(folder: Path, report: Printer) -> Iterator[None]:
     """Hold the lock of a folder, which is created if it is missing; the system releases it when the process ends."""
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "lock").open("w") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            say(f"Another process is building into {folder}: waiting for it")
+            report(f"Another process is building into {folder}: waiting for it")
             fcntl.flock(file, fcntl.LOCK_EX)
         yield

@@ -1,4 +1,4 @@
-"""CustomResourceDefinitions of other projects, for tests of objects of their kinds: from their Go modules, by hash.
+"""CustomResourceDefinitions of other projects, for tests of their kinds: from their Go modules, pinned by hash.
 
 They are cached beside the programs, under `crds/NAME-VERSION`, and never in the checkout. To add an operator, add a
 line to `OPERATORS` and its module to `crds/go.mod` (then run `go mod download PATH` in that folder, to update go.sum).
@@ -15,16 +15,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.controlplane.build_cache import Say, alone, cache, tell
+from tests.controlplane.build_cache import Printer, cache, lock_folder, print_message
 from tests.controlplane.errors import ToolError
 from tests.controlplane.programs import MODULES
 from tests.controlplane.toolchain import environment, find_go, go_line
 
 PINNED = MODULES / "crds"
-"""The folder whose go.mod says which releases, and whose go.sum what is in them."""
+"""The folder whose go.mod pins the releases, and whose go.sum their content."""
 
-LONGEST = 300
-"""Seconds until a download of some megabytes is given up."""
+DOWNLOAD_SECONDS = 300
+"""Timeout of a download of a few megabytes, in seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ OPERATORS: Mapping[str, Operator] = {
         "github.com/prometheus-operator/prometheus-operator", "example/prometheus-operator-crd"
     ),
     "openreports": Operator("github.com/openreports/reports-api", "config/crd"),
-    # As Kyverno ships it: the working group's own repository was never a module of the proxy.
+    # As shipped by Kyverno: the working group's own repository is not a module in the proxy.
     "wgpolicy": Operator("github.com/kyverno/kyverno", "config/crds/policyreport"),
 }
 
@@ -49,35 +49,35 @@ OPERATORS: Mapping[str, Operator] = {
 def version_of(name: str) -> str:
     """Return the release of an operator in go.mod, "v1.2.3"."""
     text = (PINNED / "go.mod").read_text(encoding="utf-8")
-    found: str = re.findall(rf"^\s+{re.escape(OPERATORS[name].module)} (v\S+)$", text, re.MULTILINE)[0]
-    return found
+    release: str = re.findall(rf"^\s+{re.escape(OPERATORS[name].module)} (v\S+)$", text, re.MULTILINE)[0]
+    return release
 
 
-def definitions(name: str, say: Say = tell) -> Path:
+def definitions(name: str, report: Printer = print_message) -> Path:
     """Return the folder with the definitions of one of `OPERATORS`, fetched first if it is not cached.
 
     Raises:
         ToolError: it could not be fetched, or differs from go.sum.
     """
-    kept = cache() / "crds" / f"{name}-{version_of(name)}"
-    if not kept.is_dir():
-        with alone(kept.parent, say):
-            if not kept.is_dir():
-                _fetch(name, kept, say)
-    return kept
+    cached = cache() / "crds" / f"{name}-{version_of(name)}"
+    if not cached.is_dir():
+        with lock_folder(cached.parent, report):
+            if not cached.is_dir():
+                _fetch(name, cached, report)
+    return cached
 
 
-def _fetch(name: str, kept: Path, say: Say) -> None:
-    """Store the definitions there, whole or not at all."""
-    say(f"Fetching the CustomResourceDefinitions of {name} {version_of(name)}, a few megabytes, once")
+def _fetch(name: str, cached: Path, report: Printer) -> None:
+    """Store the definitions atomically."""
+    report(f"Fetching the CustomResourceDefinitions of {name} {version_of(name)}, a few megabytes, once")
     operator = OPERATORS[name]
-    found = _download(operator.module, find_go(go_line(PINNED), cache(), say)) / operator.folder
-    with tempfile.TemporaryDirectory(dir=kept.parent) as new:
-        copied = Path(new) / name
-        copied.mkdir()
-        for file in found.glob("*.yaml"):
-            shutil.copyfile(file, copied / file.name)
-        copied.rename(kept)
+    source = _download(operator.module, find_go(go_line(PINNED), cache(), report)) / operator.folder
+    with tempfile.TemporaryDirectory(dir=cached.parent) as new:
+        copy = Path(new) / name
+        copy.mkdir()
+        for file in source.glob("*.yaml"):
+            shutil.copyfile(file, copy / file.name)
+        copy.rename(cached)
 
 
 def _download(module: str, go: Path) -> Path:
@@ -88,7 +88,7 @@ def _download(module: str, go: Path) -> Path:
         env=environment(),
         capture_output=True,
         text=True,
-        timeout=LONGEST,
+        timeout=DOWNLOAD_SECONDS,
         check=False,
     )
     if done.returncode:

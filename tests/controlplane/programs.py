@@ -6,15 +6,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 MODULES = Path(__file__).resolve().parent
-"""A folder for each Go module, and in it one for each version: go.mod and go.sum, and no code of our own."""
+"""One folder for each Go module with one for each version: go.mod and go.sum, without code of our own."""
 
 KUBERNETES = "1.36.3"
-"""The version that is tested unless another one is asked for."""
+"""The default version to test."""
 
 ETCD = "3.6.8"
 KWOK = "0.8.0"
 PROMETHEUS = "0.315.0"
-"""What Go's module proxy calls release 3.15.0."""
+"""The version of release 3.15.0 in Go's module proxy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ class Program:
         name: Name of its file.
         module: The folder of its go.mod.
         package: Argument of `go build`.
-        seconds: Usual duration on two cores, after those before it, with nothing cached.
+        seconds: Usual build time on two cores after the programs before it, with an empty cache.
         variables: Values that the linker sets, by the name of the Go variable.
         tags: Build tags.
     """

@@ -12,7 +12,7 @@ SUFFIXES = ("", "", "", "n", "u", "m", "k", "M", "G", "T", "P", "E", "Ki", "Mi",
 ODD_SUFFIXES = ("e", "E", "ki", "K", "KI", "mi", "e3", "E3", "e-3", "e+3", "e03", "ee3", "e3m", "Kim", "i", "m3", "k-")
 LETTERS = "0123456789.+-eEinumkKMGTP _x,\u0663\uff11"
 _POWER = re.compile(r"[eE]([+-]?[0-9]{1,25})\Z", re.ASCII)
-NAMED = (
+EDGE_CASES = (
     "", ".", "-", "+", "k", "Ki", "Ei", "-Ei", "1.G", "5.", ".5", "+1", " 1 ", "1_000", "\uff11", "\u0661", "0x10",
     "1ki", "NaN", "-0", "00", "0.0", "0Ki", "8Ei", "9E", "10E", "1000E", "9223372036854775807", "9223372036854775808",
     "-9223372036854775808", "-9223372036854775809", "7Ei", "8191Pi", "8192Pi", "1e18", "1e19", "1e4294967296",
@@ -20,22 +20,22 @@ NAMED = (
     "0.1n", "0.0000000001", "-0.0000000001", "1.5Gi", "0.5Gi", "0.1Ki", "1.1Ki", "1023Ki", "1024Ki", "1025Ki", "12e6",
     "123456789012345678901234567890e300", "1e-300", "1e300", "-1.5", "-1500m", "100m", "1000m", "1.500", "1500m",
 )  # fmt: skip
-"""Spellings worth naming: each end of a rule, and every one that our own reading once got wrong."""
+"""Edge cases of the rules, and every string that our parser once got wrong."""
 
 
 def quantity_strings(random: Random, count: int) -> Iterator[str]:
-    """Return this many strings, the named ones first. No exponent is so large that Go itself would take long."""
-    yield from NAMED[:count]
-    made = len(NAMED)
-    while made < count:
+    """Return this many strings, the named ones first. No exponent is so large that Go would be slow."""
+    yield from EDGE_CASES[:count]
+    yielded = len(EDGE_CASES)
+    while yielded < count:
         text = _from_grammar(random)
         text = _mutated(random, text) if random.random() < 0.25 else text
-        if len(text) <= MAX_LENGTH and not _takes_go_long(text):
-            made += 1
+        if len(text) <= MAX_LENGTH and not _is_slow_in_go(text):
+            yielded += 1
             yield text
 
 
-def _takes_go_long(text: str) -> bool:
+def _is_slow_in_go(text: str) -> bool:
     """Return whether sums and comparisons in Go would write out its power of ten, truncated to 32 bits."""
     found = _POWER.search(text)
     power = int(found[1]) if found else 0
@@ -53,11 +53,11 @@ def _from_grammar(random: Random) -> str:
     return text + random.choice(ODD_SUFFIXES if random.random() < 0.05 else SUFFIXES)
 
 
-def _digits(random: Random, most: int) -> str:
-    count = random.randint(0 if random.random() < 0.02 else 1, max(1, most))
+def _digits(random: Random, max_digits: int) -> str:
+    count = random.randint(0 if random.random() < 0.02 else 1, max(1, max_digits))
     kind = random.random()
     if kind < 0.1:
-        return str(1 << random.randint(0, 70))[:most]
+        return str(1 << random.randint(0, 70))[:max_digits]
     if kind < 0.2:
         return random.choice("123456789") + "0" * (count - 1)
     if kind < 0.25:
@@ -66,12 +66,12 @@ def _digits(random: Random, most: int) -> str:
 
 
 def _mutated(random: Random, text: str) -> str:
-    at = random.randint(0, len(text))
+    position = random.randint(0, len(text))
     kind = random.randrange(4)
     if kind == 0:
-        return text[:at] + random.choice(LETTERS) + text[at:]
+        return text[:position] + random.choice(LETTERS) + text[position:]
     if kind == 1:
-        return text[:at] + text[at + 1 :]
+        return text[:position] + text[position + 1 :]
     if kind == 2:
-        return text[:at] + random.choice(LETTERS) + text[at + 1 :]
-    return text[:at] + text[at:][::-1]
+        return text[:position] + random.choice(LETTERS) + text[position + 1 :]
+    return text[:position] + text[position:][::-1]

