@@ -43,7 +43,7 @@ class QuantityError(RightsliceError):
     """A text is not a Kubernetes quantity, or is out of bounds."""
 
     def __init__(self, text: object, why: str) -> None:
-        super().__init__(f"{why} (found {shorten_text(repr(text))})")
+        super().__init__(f"{why} (found {quote_text(text)})")
 
 
 class LocatedError(RightsliceError):
@@ -131,6 +131,6 @@ def shorten_text(text: str, limit: int = 60) -> str:
     return text if len(text) <= limit else f"{text[: limit - 1]}…"
 
 
-def quote_text(text: str, limit: int = 60) -> str:
-    """Quote untrusted text for a message: shortened, with control characters escaped."""
-    return repr(shorten_text(text, limit))
+def quote_text(value: object, limit: int = 60) -> str:
+    """Quote an untrusted value for a message: shortened, with control characters escaped."""
+    return repr(shorten_text(value, limit)) if isinstance(value, str) else shorten_text(repr(value), limit)

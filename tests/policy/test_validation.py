@@ -206,7 +206,7 @@ CASES = {
     "a pattern of 254 characters": Case(
         f"  match: {{namespaces: ['{'*' * 254}']}}",
         "GPU-P103",
-        f"p.yaml:5:24: spec.match.namespaces[0]: must be at most 253 characters, found '{'*' * 58}…. "
+        f"p.yaml:5:24: spec.match.namespaces[0]: must be at most 253 characters, found '{'*' * 59}…'. "
         "Write a shorter pattern",
     ),
     "a lowercase operation": Case(
@@ -394,7 +394,7 @@ CASES = {
         f"  injection: {{labels: {{a: {LONG}}}}}",
         "GPU-P103",
         "p.yaml:5:27: spec.injection.labels.a: must be a label value: at most 63 letters, digits, -, _ and ., with a "
-        f"letter or digit at both ends, found '{'a' * 58}…. Write a valid label value",
+        f"letter or digit at both ends, found '{'a' * 59}…'. Write a valid label value",
     ),
     "a label value with a newline": Case(
         '  injection: {labels: {a: "b\\n"}}',

@@ -30,7 +30,7 @@ NOW = datetime(2026, 6, 1, tzinfo=UTC)
 PRICES = NodePrices(
     "USD",
     {"n1": 4_000_000, "n2": 1_000_000},
-    "a list of ours (2026-06-01, USD for a card and hour)",
+    "a list of ours (2026-06-01, USD per card-hour)",
     by_product={"H100": 4_000_000},
 )
 NODES = (

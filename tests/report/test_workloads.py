@@ -205,7 +205,7 @@ def test_the_summary_has_each_figure_with_its_parts() -> None:
         "Scheduling efficiency  94.6% (allocated or usable, of 14)",
         "Cost per hour          36.00 USD for the 12 of 14 GPUs that have a price; wasted 17.96 USD "
         "(idle 2.00, over-requested 13.71, fragmented 2.25)",
-        "Prices                 a list of ours (2026-06-01, USD for a card and hour)",
+        "Prices                 a list of ours (2026-06-01, USD per card-hour)",
         "                       8 x 4 USD: H100-80GB-HBM3",
         "                       4 x 1 USD: L40S",
         "No usage data for 4 of 7 GPU workloads; it is unknown whether they are idle.",

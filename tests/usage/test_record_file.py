@@ -143,10 +143,13 @@ UNUSABLE: dict[str, tuple[bytes, str]] = {
     ),
     "of version 0": (packed(document(rightsliceUsage=0)), "must be of version 1, found 0. Write a new one"),
     "of a version below": (packed(document(rightsliceUsage=-1)), "must be of version 1, found -1. Write a new one"),
-    "something else": (b'{"kind": "List"}', "must be a file of recorded usage, found Object missing required field"),
-    "no JSON": (b"pods:\n", "must be a file of recorded usage, found"),
-    "empty": (b"", "must be a file of recorded usage, found one that ends early"),
-    "truncated": (packed(document())[:-20], "must be a file of recorded usage, found one that ends early"),
+    "something else": (
+        b'{"kind": "List"}',
+        "found other JSON: Object missing required field",
+    ),
+    "no JSON": (b"pods:\n", "must be a file of recorded usage, found no valid JSON: invalid character"),
+    "empty": (b"", "must be a file of recorded usage, found a truncated file"),
+    "truncated": (packed(document())[:-20], "must be a file of recorded usage, found a truncated file"),
     "truncated and compressed": (gzip.compress(packed(document()))[:-12], "must be a complete gzip file"),
     "compressed and damaged": (b"\x1f\x8b" + b"x" * 40, "must be a complete gzip file"),
     "a bin more than any GPU has": (
@@ -176,9 +179,12 @@ UNUSABLE: dict[str, tuple[bytes, str]] = {
     "a kill in the future": (packed(with_container(ooms=[int(NOW) + 7200])), "ooms and xids must be at most 1000"),
     "a fault beyond all time": (packed(with_container(xids=[[1 << 60, 31]])), "no later than the file's now"),
     "more kills than are kept": (packed(with_container(ooms=[1] * 1001)), "ooms and xids must be at most 1000"),
-    "a number that is none": (packed(with_container(meanMib="5")), "must be a file of recorded usage, found Expected"),
+    "a number that is none": (
+        packed(with_container(meanMib="5")),
+        "found other JSON: Expected",
+    ),
     "a number beyond all": (b'{"rightsliceUsage": 1e999}', "must be a file of recorded usage, found"),
-    "a thousand deep": (b'{"rightsliceUsage": 1, "now": ' + b"[" * 100_000, "found one that is nested too deeply"),
+    "a thousand deep": (b'{"rightsliceUsage": 1, "now": ' + b"[" * 100_000, "found JSON that is nested too deeply"),
 }
 
 

@@ -18,7 +18,7 @@ from webhook.audit.object_files import SkippedDocument, SourceObject
 from webhook.audit.simulation import ArrivingPod
 from webhook.engine.templates import invalid_counts
 from webhook.engine.workload_review import pods_of_workload
-from webhook.errors import ReviewError, shorten_text
+from webhook.errors import ReviewError, quote_text
 from webhook.model.field_paths import FieldPath, format_path
 from webhook.model.fleet import Fleet
 from webhook.model.node_masks import bit_positions
@@ -45,7 +45,7 @@ def _unplaceable_reason(source: SourceObject, context: EvaluationContext) -> Ski
         return None
     for template, _, _ in pods_of_workload(request, context.policies, context.view):
         for path, value in invalid_counts(source.data, template.path):
-            must = f"must be a whole number, 0 or more, found {shorten_text(repr(value))}"
+            must = f"must be a whole number, 0 or more, found {quote_text(value)}"
             return SkippedDocument(source.locate(path), f"{format_path(path)}: {must}. Write a number", invalid=True)
     return None
 

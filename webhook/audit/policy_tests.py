@@ -146,7 +146,8 @@ def read_test_bytes(file: str, place: SourceLocation) -> bytes:
     try:
         return read_content(file, MAX_FILE_BYTES)
     except OSError as error:
-        raise PolicyTestError(place, f"must be able to read {file}, found: {error.strerror or error}") from error
+        named = "" if place.file == file else f"{file} "
+        raise PolicyTestError(place, f"{named}cannot be read: {error.strerror or error}") from error
 
 
 def case_problems(result: CheckResult, expect: ExpectSpec, patched: Json | None) -> Iterator[str]:

@@ -17,8 +17,7 @@ from webhook.audit.adjusted_view import with_namespace_labels
 from webhook.audit.evaluate import EvaluationContext
 from webhook.audit.object_files import SkippedDocument, SourceObject, read_content, read_objects
 from webhook.audit.pod_audit import deduplicate_pods
-from webhook.cache.bundled_files import bundled_folder
-from webhook.cache.snapshot import DEMO, ClusterSnapshot, collect_snapshot
+from webhook.cache.snapshot import ClusterSnapshot, collect_snapshot
 from webhook.cache.snapshot_objects import RawObject
 from webhook.cli.cluster_access import LIVE, ClusterFlags, open_live_cluster, reject_access_flags
 from webhook.cli.inputs import (
@@ -28,7 +27,8 @@ from webhook.cli.inputs import (
     parse_timestamp,
     read_evaluation_context,
     read_usage_view,
-    relative_path,
+    shipped_path,
+    snapshot_path,
 )
 from webhook.cli.output import exit_with_error, print_note
 from webhook.documents.decode import POLICY_BOUNDS
@@ -48,7 +48,7 @@ T = TypeVar("T")
 AuditPaths = Annotated[
     list[str] | None,
     typer.Argument(
-        metavar="[FILE|DIR|-]",
+        metavar="FILE|DIR|-",
         help="A snapshot whose pods are evaluated. Default: the cluster that --cluster names.",
         show_default=False,
     ),
@@ -160,7 +160,7 @@ def _price_nodes(name: str, view: ClusterView) -> NodePrices | None:
 
 def load_prices(name: str) -> PriceTable:
     """Load a price table, by default the shipped example. Exits if it cannot be used."""
-    file = name or relative_path(bundled_folder("examples") / "prices" / "example.yaml")
+    file = name or shipped_path("examples", "prices", "example.yaml")
     try:
         loaded = load_price_list(read_content(file, POLICY_BOUNDS.size + 1), file)
     except OSError as error:
@@ -179,7 +179,7 @@ def audit_sources(paths: Sequence[str] | None, cluster: str | None) -> list[str]
     if cluster is None:
         choices = "--cluster live, a snapshot (rightslice audit FILE), or --cluster demo"
         exit_with_error(f"no cluster given. Write {choices}")
-    return [relative_path(bundled_folder("examples") / "cluster") if cluster == DEMO else cluster]
+    return [snapshot_path(cluster)]
 
 
 def build_snapshot(documents: Iterable[SourceObject | SkippedDocument], *, verbose: bool) -> ClusterSnapshot:

@@ -40,7 +40,7 @@ Paths = Annotated[
 ]
 Policies = Annotated[
     list[str] | None,
-    typer.Option("--policies", metavar="FILE|DIR", help=f"Policies to evaluate. Repeatable. Default: {LIBRARY}."),
+    typer.Option("--policies", metavar="FILE|DIR", help=f"Policy files or folders. Repeatable. Default: {LIBRARY}."),
 ]
 PoliciesOrLive = Annotated[
     list[str] | None,
@@ -87,7 +87,7 @@ Usage = Annotated[
     ),
 ]
 NamespaceFlag = Annotated[
-    str, typer.Option("-n", "--namespace", metavar="NAME", help="The namespace of objects that name none.")
+    str, typer.Option("-n", "--namespace", metavar="NAME", help="The namespace of objects that do not set one.")
 ]
 NamespaceLabels = Annotated[
     list[str] | None,
@@ -118,7 +118,7 @@ FailOnFlag = Annotated[
     FailOn,
     typer.Option("--fail-on", help="Exit with 1 on denials (also of a workload's pods), on warnings, or never."),
 ]
-NoColor = Annotated[bool, typer.Option("--no-color", help="Disable colours, as NO_COLOR and TERM=dumb do.")]
+NoColor = Annotated[bool, typer.Option("--no-color", help="Disable colors, as NO_COLOR and TERM=dumb do.")]
 Quiet = Annotated[bool, typer.Option("-q", "--quiet", help="Print only denials, warnings and errors, no totals.")]
 Verbose = Annotated[
     bool,
@@ -157,7 +157,7 @@ MaxInFlight = Annotated[
 
 PrometheusCa = Annotated[
     Path | None,
-    typer.Option("--prometheus-ca", metavar="FILE", help="CA of its certificate, PEM. Default: the system's."),
+    typer.Option("--prometheus-ca", metavar="FILE", help="CA of its certificate, PEM. Default: the system's CAs."),
 ]
 PrometheusTokenFile = Annotated[
     Path | None,

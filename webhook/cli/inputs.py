@@ -14,7 +14,7 @@ from webhook.audit.adjusted_view import with_namespace_labels
 from webhook.audit.evaluate import DEFAULT_NAMESPACE, EvaluationContext
 from webhook.audit.object_files import SkippedDocument, SourceObject, document_files, read_content
 from webhook.cache.bundled_files import bundled_folder
-from webhook.cache.snapshot import ClusterSnapshot, collect_snapshot, read_snapshot
+from webhook.cache.snapshot import DEMO, ClusterSnapshot, collect_snapshot, read_snapshot
 from webhook.cli.cluster_access import DEFAULT_ACCESS, LIVE, ClusterFlags, open_live_cluster, reject_access_flags
 from webhook.cli.output import EXIT_INVALID_INPUT, exit_with_error, print_note
 from webhook.documents.decode import POLICY_BOUNDS
@@ -66,7 +66,7 @@ def read_policy_files(paths: Sequence[str] | None) -> list[tuple[str, str]]:
 
     Exits if a path cannot be read.
     """
-    paths = list(paths) if paths else [relative_path(bundled_folder("policies"))]
+    paths = list(paths) if paths else [shipped_path("policies")]
     files = [file for path in paths for file in ([path] if path == STDIN else document_files(path))]
     if not files:
         missing = "no policy files (.yaml, .yml, .json) here. Name a file, or a folder that contains some"
@@ -83,9 +83,9 @@ def _policy_file_text(file: str) -> str:
         exit_with_error(f"{file}: cannot be read: {error.strerror or error}")
 
 
-def relative_path(path: Path) -> str:
-    """Return a path relative to the current directory, if it is below it."""
-    here = Path.cwd()
+def shipped_path(*names: str) -> str:
+    """Return the path of a shipped file or folder, relative to the current directory if it is below it."""
+    here, path = Path.cwd(), bundled_folder(names[0]).joinpath(*names[1:])
     return str(path.relative_to(here)) if path.is_relative_to(here) else str(path)
 
 
@@ -126,7 +126,7 @@ def load_cluster_policies(
         print_note(f"note: the rollout of policy {sanitize(name)} was halted, so it is in audit mode for all workloads")
     if not policies.policies and not sources.ready:
         unseen = "Policy files of a server outside the cluster cannot be seen"
-        hint = f"Name others: --policies {relative_path(bundled_folder('policies'))}"
+        hint = f"Name others: --policies {shipped_path('policies')}"
         places = "neither as objects nor in the ConfigMap rightslice-policies"
         print_note(f"note: this cluster has no policies, {places}. {unseen}. {hint}")
     if verbose:
@@ -183,6 +183,11 @@ def _fair_shares(policies: PolicySet) -> dict[str, FairShare]:
 
 
 # Clusters
+
+
+def snapshot_path(cluster: str) -> str:
+    """Return the file or folder of a snapshot; of `demo`, the shipped example."""
+    return shipped_path("examples", "cluster") if cluster == DEMO else cluster
 
 
 def read_live_view(

@@ -87,7 +87,7 @@ def join_lines(lines: Iterable[str]) -> str:
 
 
 def paint_for(*, no_color: bool) -> Paint:
-    """Return the styling of text: ANSI colours if stdout is a terminal and colour is wanted, else none."""
+    """Return the styling of text: ANSI colors if stdout is a terminal and color is wanted, else none."""
     unwanted = no_color or os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
     return without_style if unwanted or not sys.stdout.isatty() else _paint_ansi
 

@@ -26,7 +26,7 @@ from webhook.documents.decode import (
 )
 from webhook.documents.document import UNKNOWN_MARK, Document
 from webhook.documents.yaml_reader import advance_mark, drop_invalid_documents, positions_in, read_yaml_documents
-from webhook.errors import DocumentError, SourceLocation, shorten_text
+from webhook.errors import DocumentError, SourceLocation, quote_text, shorten_text
 
 DOCUMENT_SUFFIXES = (".yaml", ".yml", ".json")
 LARGE_JSON_BYTES = 2 * MIB
@@ -139,8 +139,8 @@ def _build_json_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     data = dict(pairs)
     if len(data) < len(pairs):
         [(key, _)] = Counter(key for key, _ in pairs).most_common(1)
-        shown = shorten_text(repr(key))
-        raise _UnsupportedJsonError(f"must have each key once in an object, found {shown} twice. Remove one of them")
+        must = f"must have each key once in an object, found {quote_text(key)} twice"
+        raise _UnsupportedJsonError(f"{must}. Remove one of them")
     return data
 
 

@@ -18,7 +18,7 @@ from yaml import events
 
 from webhook.documents.decode import SizeBounds
 from webhook.documents.document import Document, Mark, Positions, PositionTree, start_mark
-from webhook.errors import DocumentError, SourceLocation, shorten_text
+from webhook.errors import DocumentError, SourceLocation, quote_text, shorten_text
 
 Scalar = str | int | float | bool | None
 
@@ -166,7 +166,7 @@ class DocumentBuilder:
         if first is not None:
             self._reject(
                 mark,
-                f"must have each key once, found {shorten_text(repr(key))} again (first at line {first[0]}, "
+                f"must have each key once, found {quote_text(key)} again (first at line {first[0]}, "
                 f"column {first[1]}). Remove one of the two",
             )
         collection.key = key

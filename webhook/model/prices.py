@@ -116,7 +116,7 @@ def node_prices(nodes: Collection[FleetNode], prices: PriceTable) -> NodePrices:
     if not prices.example:
         notes += _unused_price_notes(prices, {normalized_product(node.labels.get(PRODUCT_LABEL, "")) for node in nodes})
     kind = "example prices, not yours: " if prices.example else ""
-    source = f"{kind}{prices.source} ({prices.as_of}, {prices.currency} for a card and hour)"
+    source = f"{kind}{prices.source} ({prices.as_of}, {prices.currency} per card-hour)"
     return NodePrices(prices.currency, known, source, tuple(notes), max_prices)
 
 

@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from webhook.documents.document import Document
-from webhook.errors import PolicyFileError, shorten_text
+from webhook.errors import PolicyFileError, quote_text, shorten_text
 from webhook.model.field_paths import FieldPath, format_path
 from webhook.policy.written.base import SPEC_ERROR, SpecModel
 from webhook.well_known import API_VERSION, GROUP
@@ -147,7 +147,7 @@ def describe_value(value: Any) -> str:
         return "a map" if value else "an empty map"
     if isinstance(value, list):
         return _describe_list(value) if value else "an empty list"
-    return shorten_text(repr(value))
+    return quote_text(value)
 
 
 def _describe_list(values: list[Any]) -> str:

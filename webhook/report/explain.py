@@ -76,7 +76,7 @@ def pod_history_lines(result: CheckResult, events: Sequence[str] = ()) -> Iterat
     yield f"{state}; it will not be changed"
     yield from record_lines(_dict_or_empty(_dict_or_empty(result.stored.get("metadata")).get("annotations")))
     yield from events
-    yield "Re-evaluated as if it were created again now:"
+    yield "Re-evaluated as if it were created now:"
 
 
 def _explain_sections(result: CheckResult, paint: Paint) -> Iterator[str]:

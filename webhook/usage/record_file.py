@@ -156,9 +156,12 @@ def _decode_record(path: Path, text: bytes, kind: type[Any]) -> Any:
     try:
         return msgspec.json.decode(text, type=kind)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        found = "one that ends early" if "truncated" in str(error) else shorten_text(str(error), 200)
+        reason = shorten_text(str(error).removeprefix("JSON is malformed: "), 200)
+        found = f"other JSON: {reason}" if isinstance(error, msgspec.ValidationError) else f"no valid JSON: {reason}"
+        if "truncated" in reason:
+            found = "a truncated file"
         if isinstance(error, RecursionError):
-            found = "one that is nested too deeply"
+            found = "JSON that is nested too deeply"
         raise UsageError(f"{path}: must be a file of recorded usage, found {found}. {RECORD_AGAIN}") from error
 
 

@@ -42,7 +42,7 @@ from webhook.report.text import sanitize
 
 FORMATS = ("table", "wide", "json", "yaml", "svg")
 NodeName = Annotated[
-    str, typer.Argument(metavar="[NODE]", help="Show one node: its GPU links and pods.", show_default=False)
+    str, typer.Argument(metavar="NODE", help="Show one node: its GPU links and pods.", show_default=False)
 ]
 LinksFile = Annotated[
     str,

@@ -14,9 +14,8 @@ import typer
 
 from webhook.audit.evaluate import EvaluationContext, evaluate_object, with_limit_range_defaults
 from webhook.audit.object_files import SourceObject, read_objects
-from webhook.cache.bundled_files import bundled_folder
 from webhook.cli import flags
-from webhook.cli.inputs import load_policy_set, parse_now, read_cluster_view, relative_path
+from webhook.cli.inputs import load_policy_set, parse_now, read_cluster_view, shipped_path
 from webhook.cli.output import EXIT_NO_ANSWER, exit_with_error, paint_for, print_note, print_result
 from webhook.cli.webhook_client import WebhookClient, WebhookProcessError, run_webhook_process
 from webhook.report.explain import gpu_requests_text
@@ -69,8 +68,8 @@ def demo_command(no_color: flags.NoColor = False) -> None:
 
     A real HTTPS server evaluates and patches the example pods with the shipped policies. Needs no cluster.
     """
-    policies = relative_path(bundled_folder("policies"))
-    pods = relative_path(bundled_folder("examples") / "pods")
+    policies = shipped_path("policies")
+    pods = shipped_path("examples", "pods")
     context = EvaluationContext(load_policy_set([policies]), read_cluster_view("demo", {}), parse_now(""))
     paint = paint_for(no_color=no_color)
     results: list[DemoResult] = []

@@ -18,7 +18,7 @@ from webhook.policy.policy_set import PolicySet
 from webhook.report.serialization import json_text
 from webhook.report.text import Paint, TextStyle, sanitize
 
-DoctorOutput = Annotated[str, typer.Option("-o", "--output", metavar="table|json", help="Default: table.")]
+DoctorOutput = Annotated[str, typer.Option("-o", "--output", metavar="table|json", help="The output format.")]
 
 CHECK_WIDTH = 46
 

@@ -135,7 +135,7 @@ def uninstall_command(
 ) -> None:
     """Delete everything that `install` created, the webhooks first.
 
-    With the policies, it waits until the CRDs and the namespace are deleted, with the agent and the extender in it.
+    With --with-policies, waits until the CRDs and the namespace, with the agent and the extender, are deleted.
 
     Exit code: 0 removed, 2 invalid input, 3 the cluster did not answer, or a deletion did not finish in time.
     """

@@ -8,10 +8,9 @@ from typing import Annotated, Any, NamedTuple
 import typer
 
 from webhook.audit.object_files import SkippedDocument, SourceObject, read_objects
-from webhook.cache.bundled_files import bundled_folder
-from webhook.cache.snapshot import DEMO
 from webhook.cli import flags
 from webhook.cli.cluster_access import LIVE, ClusterFlags, open_live_cluster, reject_access_flags
+from webhook.cli.inputs import snapshot_path
 from webhook.cli.output import (
     EXIT_FINDINGS,
     EXIT_INVALID_INPUT,
@@ -112,7 +111,7 @@ def _lint_inputs(
 ) -> list[SourceObject | SkippedDocument]:
     """Read the objects to lint. Exits if the flags are ambiguous."""
     if bool(files) == bool(cluster):
-        exit_with_error("no input given. Write -f FILE, or --cluster with live, a snapshot or demo")
+        exit_with_error("lint takes either -f FILE, or --cluster with live, a snapshot or demo")
     if cluster == LIVE:
         with open_live_cluster(access) as live:
             found = list(live.limit_objects(namespace))
@@ -128,7 +127,7 @@ def _lint_inputs(
 
 
 def _snapshot_objects(name: str, namespace: str | None) -> list[SourceObject | SkippedDocument]:
-    documents = list(read_objects([str(bundled_folder("examples") / "cluster") if name == DEMO else name]))
+    documents = list(read_objects([snapshot_path(name)]))
     if not namespace:
         return documents
     if not any(isinstance(each, SourceObject) and namespace in _object_namespaces(each.data) for each in documents):

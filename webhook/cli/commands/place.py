@@ -52,7 +52,7 @@ def place_command(
 ) -> None:
     """Show where a pod would be placed, and on which GPUs.
 
-    The pod is first patched as by the webhook. For each other node the reasons against it are shown.
+    The pod is first patched as the webhook would patch it. Each node that is ruled out is shown with the reasons.
 
     With --cluster live the cluster is listed and not changed. Scheduling constraints that are not evaluated here
     (affinity between pods, claims, volumes) are named, and do not change the exit code.

@@ -31,7 +31,7 @@ REJECT_ONLY_SECTIONS = ("quotas", "security")
 
 PolicyPaths = Annotated[
     list[str] | None,
-    typer.Argument(metavar="[FILE|DIR]", help=f"Policy files or folders. Default: {flags.LIBRARY}."),
+    typer.Argument(metavar="FILE|DIR", help=f"Policy files or folders. Default: {flags.LIBRARY}."),
 ]
 
 PolicyToShow = Annotated[str, typer.Argument(metavar="NAME", help="Name of the policy.")]

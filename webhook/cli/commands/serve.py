@@ -58,7 +58,7 @@ TlsSecret = Annotated[
 TlsNames = Annotated[
     str | None,
     typer.Option(
-        "--tls-names", metavar="NAME,...", help="Names of managed certificates. Default: the name of the Service."
+        "--tls-names", metavar="NAME,...", help="DNS names in managed certificates. Default: the name of the Service."
     ),
 ]
 WebhookConfigurations = Annotated[
@@ -130,7 +130,7 @@ ExtenderCluster = Annotated[
     typer.Option(
         "--cluster",
         metavar=flags.CLUSTER_FORMS,
-        help="The cluster to rank: live (the default in a pod), a snapshot, or demo.",
+        help="The cluster whose nodes are ranked: live (the default in a pod), a snapshot, or demo.",
     ),
 ]
 ExtenderListen = Annotated[

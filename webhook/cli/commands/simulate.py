@@ -98,7 +98,7 @@ def simulate_command(
     """Simulate scheduling; report allocation and unschedulable pods.
 
     A trace in the openb format starts on empty nodes. Kubernetes pods are first admitted by the policies, as in the
-    webhook, and then scheduled on the cluster in its current state; a live cluster is not changed. No pod ends.
+    webhook, and then scheduled on the cluster in its current state; a live cluster is not changed. Pods never end.
     REQUESTED, ALLOCATED and FRAGMENTED are fractions of all GPUs, including what running pods hold; slices and shares
     count as fractions of a GPU. FRAGMENTED is free but unusable by a typical arriving pod.
 

@@ -33,7 +33,7 @@ from webhook.report.serialization import json_text, yaml_text
 
 FORMATS = ("table", "json", "yaml", "name", "junit", "sarif", "github")
 TestPaths = Annotated[
-    list[str] | None, typer.Argument(metavar="[FILE|DIR]", help="Test files or folders. Default: policies.")
+    list[str] | None, typer.Argument(metavar="FILE|DIR", help="Test files or folders. Default: policies.")
 ]
 TestOutput = Annotated[list[str] | None, flags.output_option(f"{', '.join(FORMATS[:-1])} or {FORMATS[-1]}")]
 
