@@ -32,7 +32,7 @@ from benchmarks.compiled import World
 from benchmarks.openb import WHERE, Traces, traces
 from webhook.placement.capacity import GPU_MILLI, ClusterCapacity, PodDemand
 from webhook.placement.fragmentation.strategies import ScoringStrategy
-from webhook.placement.fragmentation.workload_mix import mix_from_demands
+from webhook.placement.fragmentation.workload_mix import HALF_LIFE, mix_from_demands
 from webhook.placement.nodes.score_table import GpuPlacement
 from webhook.placement.nodes.simulator import Simulator
 
@@ -87,11 +87,32 @@ def stream(needs: list[PodDemand], capacity: int, load: int, rng: np.random.Gene
     return [Pod(float(t), float(d), needs[int(i)]) for t, d, i in zip(arrives, lifetimes, drawn, strict=True)]
 
 
+class TurnoverEstimator:
+    """Learns how many pods leave for each that arrives; older ones count less, as in the mix."""
+
+    def __init__(self) -> None:
+        self._came = self._left = 0.0
+
+    def record_arrival(self) -> None:
+        """Count an arrival, placed or not."""
+        kept = 2 ** (-1 / HALF_LIFE)
+        self._came, self._left = kept * self._came + 1.0, kept * self._left
+
+    def record_departure(self) -> None:
+        """Count a pod that left."""
+        self._left += 1.0
+
+    @property
+    def ratio(self) -> float:
+        """From 0 (no pod leaves) to 1 (at least as many leave as arrive)."""
+        return min(1.0, self._left / self._came) if self._came else 0.0
+
+
 class Cluster:
-    """A cluster over time."""
+    """A cluster over time. Its score table knows the turnover."""
 
     def __init__(self, player: Simulator) -> None:
-        self._player = player
+        self._player, self._turnover = player, TurnoverEstimator()
         self._ends: list[tuple[float, int, GpuPlacement, PodDemand]] = []
         self._waiting: dict[PodDemand, deque[tuple[int, Pod]]] = {}
         self._number = 0
@@ -113,6 +134,8 @@ class Cluster:
             self.waited += counts
             self._queue(pod, 1)
             self._waiting.setdefault(pod.need, deque()).append((self._number, pod))
+        self._turnover.record_arrival()
+        self._player.score_table.turnover = self._turnover.ratio
         self._player.record_arrival(pod.need)
 
     def finish(self) -> None:
@@ -132,7 +155,9 @@ class Cluster:
     def _end(self) -> None:
         when, _, place, need = heapq.heappop(self._ends)
         self._pass(when)
-        self._player.remove_pod(place, need)
+        self._player.score_table.release(place, need)
+        self._turnover.record_departure()
+        self._player.score_table.turnover = self._turnover.ratio
         self._free += need.total_milli
         while (longest := self._next(place.node)) is not None:
             _, pod = self._waiting[longest].popleft()

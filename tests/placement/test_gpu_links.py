@@ -41,4 +41,4 @@ def test_unused_kinds_are_dropped_and_figures_stay_correct() -> None:
             ):
                 assert np.array_equal(linking.link_stats(turns), fresh.link_stats(turns))
                 assert np.array_equal(linking.connected_pod_counts(turns), fresh.connected_pod_counts(turns))
-    assert len(linking._topologies) <= MAX_TOPOLOGIES + 1
+    assert len(linking._topologies.keys) <= MAX_TOPOLOGIES + 1

@@ -5,12 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from tests.placement.machines import machines
 from webhook.errors import TopologyError
 from webhook.placement.nvlink import gpu_sets
 from webhook.placement.topology import (
-    NVLINK_RATES,
+    NVLINK_BRIDGE_RATE,
     PCIE_PATH_RATES,
     GpuTopology,
     PciePath,
@@ -36,8 +37,10 @@ Legend:
 PLAIN = "GPU0 GPU1\nGPU0 X PHB\nGPU1 PHB X\n"
 
 
-def test_matrix_with_nics_legend_and_colours(shared: Path) -> None:
-    assert parse_topology_matrix(BRIDGED, generation=3) == machines(shared)["a100-pcie-4-bridged"]
+def test_matrix_with_nics_legend_and_colors(shared: Path) -> None:
+    bridged = replace(machines(shared)["a100-pcie-4-bridged"], nvlink_rate=NVLINK_BRIDGE_RATE)
+
+    assert parse_topology_matrix(BRIDGED) == bridged
 
 
 def test_matrix_without_affinities_has_no_numa_nodes() -> None:
@@ -46,12 +49,6 @@ def test_matrix_without_affinities_has_no_numa_nodes() -> None:
     assert topology.numa_nodes == (-1, -1)
     assert topology.bandwidth(0, 1) == PCIE_PATH_RATES[PciePath.PHB]
     assert topology.nvlink_rate == 0
-
-
-def test_bridges_and_switches_are_parameters() -> None:
-    assert parse_topology_matrix(BRIDGED, bridged=True, generation=3).nvlink_rate < NVLINK_RATES[3]
-    assert parse_topology_matrix(BRIDGED, nvswitch=True).nvswitch
-    assert not parse_topology_matrix(PLAIN, nvswitch=True).nvswitch
 
 
 FAULTS = [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
+from benchmarks.churn import TurnoverEstimator
 from tests.placement.capacities import NO_GPU, ONE, SHARE
 from webhook.placement.capacity import PodDemand
 from webhook.placement.fragmentation.workload_mix import (
@@ -11,7 +12,6 @@ from webhook.placement.fragmentation.workload_mix import (
     HALF_LIFE,
     MAX_DEMANDS,
     MixEstimator,
-    TurnoverEstimator,
 )
 
 

@@ -118,5 +118,5 @@ def _place_pod(admitted: AdmittedPod, domain: str, placement: PlacementInput, ra
         fits=sum(capacity.values()),
         fixed_node=pod.spec.node_name,
         gang=_gang_placement(pod, gang, cluster, capacity, ranked[0].node) if ranked else None,
-        unevaluated=unsupported_constraints(pod),
+        unevaluated=tuple(unsupported_constraints(pod)),
     )

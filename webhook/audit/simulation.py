@@ -176,7 +176,7 @@ def _main_obstacle(cluster: SchedulingSnapshot, required: PodRequirements) -> st
     that its selectors exclude, or that do not offer its resource, are only considered if there are no others.
     """
     selected = list(bit_positions(required.selected_nodes)) or list(range(len(cluster.fleet.nodes)))
-    offering = [node for node in selected if cluster.offer(node, required.resource)] or selected
+    offering = [node for node in selected if cluster.fleet.offer_on(required.resource, node)] or selected
     admitting = [node for node in offering if not any(exclusion_reasons(cluster, required, node))]
     reasons = [
         list(dict.fromkeys(reason.scheduler_message for reason in filter_reasons(cluster, required, node)))
@@ -192,7 +192,7 @@ def _required_milli(cluster: SchedulingSnapshot, required: PodRequirements, node
 
 
 def _resource_unit_milli(cluster: SchedulingSnapshot, resource: str, nodes: Sequence[int]) -> int:
-    offers = (cluster.offer(node, resource) for node in nodes)
+    offers = (cluster.fleet.offer_on(resource, node) for node in nodes)
     return next((offer.gpu_milli for offer in offers if offer), GPU_MILLI)
 
 
@@ -201,5 +201,5 @@ def _total_allocated_milli(cluster: SchedulingSnapshot) -> int:
         cluster.used_units(position, resource) * offer.gpu_milli
         for position, node in enumerate(cluster.fleet.nodes)
         for resource in node.gpus
-        if (offer := cluster.offer(position, resource))
+        if (offer := cluster.fleet.offer_on(resource, position))
     )

@@ -120,7 +120,9 @@ class SplitTable:
         """Compute smaller sets first. A set without its lowest GPU is all that can be left of another."""
         if self._first[free]:
             return
-        left = _all_subsets(free & free - 1)
+        left = np.zeros(1, np.int32)
+        for bit in bit_positions(free & free - 1):
+            left = np.concatenate([left, left | 1 << bit])
         left = left[(self._first[left] == 0) & (left & self._required == self._required)]
         sizes = np.bitwise_count(left)
         for size in range(1, free.bit_count()):
@@ -144,13 +146,6 @@ class SplitTable:
 def best_effort_policy(topology: GpuTopology) -> BestEffortPolicy:
     """Return the policy on a kind of node, with cached answers."""
     return BestEffortPolicy(topology)
-
-
-def _all_subsets(mask: int) -> SetArray:
-    found = np.zeros(1, np.int32)
-    for bit in bit_positions(mask):
-        found = np.concatenate([found, found | 1 << bit])
-    return found
 
 
 def _candidate_first_sets(masks: SetArray, size: int, count: int) -> SetArray:
@@ -179,20 +174,16 @@ def _choice_matrix(size: int, count: int) -> ChoiceArray:
 
 
 def _set_scores(topology: GpuTopology) -> SetArray:
-    """Return the score of every set, shape (2 to the GPUs,)."""
+    """Return the score of every set, shape (2 to the GPUs,). Of a pair, the links that the lower index reports count.
+
+    An unknown PCIe path scores nothing, as on the original's own test nodes.
+    """
     scores = np.zeros(1, np.int32)
     for gpu in range(topology.gpu_count):
         added = np.zeros(1, np.int32)
         for other in range(gpu):
-            added = np.concatenate([added, added + _pair_points(topology, other, gpu)])
+            links, path = topology.nvlinks[other][gpu], topology.pcie_paths[other][gpu]
+            points = POINTS_PER_NVLINK * (0 if topology.nvswitch else links) + POINTS_PER_PCIE_STEP * (path or 0)
+            added = np.concatenate([added, added + points])
         scores = np.concatenate([scores, scores + added])
     return scores
-
-
-def _pair_points(topology: GpuTopology, one: int, other: int) -> int:
-    """Return the score of a pair; the links that the GPU with the lower index reports count.
-
-    An unknown PCIe path scores nothing, as on the original's own test nodes.
-    """
-    links = 0 if topology.nvswitch else topology.nvlinks[one][other]
-    return POINTS_PER_NVLINK * links + POINTS_PER_PCIE_STEP * (topology.pcie_paths[one][other] or 0)

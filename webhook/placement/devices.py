@@ -90,7 +90,11 @@ def release_absent_pods(devices: NodeDevices, node: GPUNode, there: Container[st
     """
     if all(pod in there for who in devices.holders.values() for pod in who):
         return devices
-    return _with_holders(devices, [_gpu_without_absent_pods(gpu, there) for gpu in node.status.gpus])
+    gpus = []
+    for gpu in node.status.gpus:
+        instances = tuple(one if one.pod in there else replace(one, pod="") for one in gpu.instances)
+        gpus.append(replace(gpu, pods=tuple(pod for pod in gpu.pods if pod in there), instances=instances))
+    return _with_holders(devices, gpus)
 
 
 def _with_holders(devices: NodeDevices, gpus: Sequence[GpuDevice]) -> NodeDevices:
@@ -121,12 +125,6 @@ def exclude_withdrawn_gpus(devices: NodeDevices, units: int) -> NodeDevices:
     if devices.free is None or not 0 < devices.degraded.bit_count() <= lacking:
         return devices
     return replace(devices, free=devices.free & ~devices.degraded, withdrawn=devices.degraded)
-
-
-def _gpu_without_absent_pods(gpu: GpuDevice, there: Container[str]) -> GpuDevice:
-    pods = tuple(pod for pod in gpu.pods if pod in there)
-    instances = tuple(one if one.pod in there else replace(one, pod="") for one in gpu.instances)
-    return replace(gpu, pods=pods, instances=instances)
 
 
 def devices_from_labels(node: FleetNode, whole: int, free: int) -> NodeDevices:
@@ -167,19 +165,16 @@ def _topology_from_report(node: GPUNode, gpus: list[GpuDevice]) -> GpuTopology:
         usable = [gpu.index not in without_links and other.index not in without_links for other in gpus]
         nvlinks.append(tuple(link.nvlinks if link and both else 0 for link, both in zip(row, usable, strict=True)))
         pcie_paths.append(tuple(PciePath.__members__.get(link.pcie_path) if link else None for link in row))
-    status, linked = node.status, any(map(any, nvlinks))
+    # Bandwidth of one link: a newer generation counts as the newest known, an unknown one as the slowest.
+    generation = min(node.status.nvlink_generation, max(NVLINK_RATES))
+    rate = NVLINK_RATES.get(generation, NVLINK_BRIDGE_RATE) if any(map(any, nvlinks)) else 0
     return GpuTopology(
         nvlinks=tuple(nvlinks),
         pcie_paths=tuple(pcie_paths),
         numa_nodes=tuple(gpu.numa_node for gpu in gpus),
-        nvlink_rate=status.nvlink_bandwidth or (_nvlink_rate(status.nvlink_generation) if linked else 0),
-        nvswitch=status.nvswitch,
+        nvlink_rate=node.status.nvlink_bandwidth or rate,
+        nvswitch=node.status.nvswitch,
     )
-
-
-def _nvlink_rate(generation: int) -> int:
-    """Return MB/s of one link; a newer generation counts as the newest known, an unknown one as the slowest."""
-    return NVLINK_RATES.get(min(generation, max(NVLINK_RATES)), NVLINK_BRIDGE_RATE)
 
 
 def _mig_card_from_report(gpu: GpuDevice) -> MigCard:

@@ -82,20 +82,14 @@ def mig_geometry(product: str) -> MigGeometry | None:
     known = mig_card_spec(product)
     if known is None:
         return None
-    profiles = [
-        _mig_profile(name, shape.memory_units, known.compute_slices, known.memory_units)
-        for name, shape in known.profiles.items()
-    ]
-    return MigGeometry(
-        known.memory_units, tuple(sorted(profiles, key=lambda profile: (profile.memory_units, profile.slices)))
-    )
-
-
-def _mig_profile(name: str, size: int, compute: int, units: int) -> MigProfile:
-    slices = int(name.partition("g")[0])
-    starts = tuple(start for start in range(0, units, size) if start + slices <= compute)
-    milli = max(-(-CARD_MILLI * slices // compute), -(-CARD_MILLI * size // units))
-    return MigProfile(name, slices, size, starts, milli)
+    compute, units = known.compute_slices, known.memory_units
+    profiles = []
+    for name, shape in known.profiles.items():
+        slices, size = int(name.partition("g")[0]), shape.memory_units
+        starts = tuple(start for start in range(0, units, size) if start + slices <= compute)
+        milli = max(-(-CARD_MILLI * slices // compute), -(-CARD_MILLI * size // units))
+        profiles.append(MigProfile(name, slices, size, starts, milli))
+    return MigGeometry(units, tuple(sorted(profiles, key=lambda profile: (profile.memory_units, profile.slices))))
 
 
 def occupied_units(geometry: MigGeometry, instances: frozenset[MigPlacement]) -> int:

@@ -119,21 +119,14 @@ class GpuSets:
 
     def _rank_sets(self, free: IntArray, chosen: IntArray) -> IntArray:
         """Return positions of the choices, the best first."""
-        rest = free & ~chosen
+        rest, gpus = free & ~chosen, self.topology.gpu_count
+        numa_nodes = [np.bitwise_count(chosen & mask) > 0 for mask in _numa_masks(self.topology)]
+        mirrored = [(chosen >> gpu & 1) << (gpus - 1 - gpu) for gpu in range(gpus)]
         keys = [-self._slowest[chosen], -self._total[chosen]]
         keys += [-kept[rest] for kept in self._kept_values]
-        keys += [
-            self._count_numa_nodes(chosen),
-            -self._numa_remainders(rest),
-            _index_order(chosen, self.topology.gpu_count),
-        ]
+        keys += [np.sum(numa_nodes, axis=0, dtype=np.int64), -self._numa_remainders(rest), -np.sum(mirrored, axis=0)]
         order: IntArray = np.lexsort(keys[::-1])
         return order
-
-    def _count_numa_nodes(self, chosen: IntArray) -> IntArray:
-        parts = [np.bitwise_count(chosen & mask) > 0 for mask in _numa_masks(self.topology)]
-        nodes: IntArray = np.sum(parts, axis=0, dtype=np.int64)
-        return nodes
 
     def _numa_remainders(self, rest: IntArray) -> IntArray:
         """Return how many GPUs stay free per NUMA node, the largest first, as one comparable number."""
@@ -202,9 +195,3 @@ def _numa_masks(topology: GpuTopology) -> list[int]:
         gpu_mask([i for i, at in enumerate(topology.numa_nodes) if at == node])
         for node in sorted(set(topology.numa_nodes))
     ]
-
-
-def _index_order(chosen: IntArray, gpus: int) -> IntArray:
-    """Return a number that is lower for sets with lower indexes; for sets of equal size, the order of their lists."""
-    mirrored: IntArray = np.sum([(chosen >> gpu & 1) << (gpus - 1 - gpu) for gpu in range(gpus)], axis=0)
-    return -mirrored

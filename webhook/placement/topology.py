@@ -185,31 +185,26 @@ def assumed_topology(product: str, gpus: int) -> GpuTopology:
     lower = product.lower()
     if MIG_MARK in lower or lower.endswith(SHARED_MARK) or has_nvlink(product) is False or gpus < 2:
         return topology_without_links(gpus)
-    name = normalized_product(product)
     if has_nvlink(product) is None:
         return topology_without_links(gpus, TopologyConfidence.UNKNOWN)
-    return _assumed_board(name, gpus)
+    return _assumed_board(normalized_product(product), gpus)
 
 
 def _assumed_board(name: str, gpus: int) -> GpuTopology:
     """Return the usual board of a product whose GPUs are all linked, or the part of it that a virtual machine sees."""
     if name.startswith(("tesla-v100-sxm2", "tesla-p100-sxm2")):
-        return (
-            _cube_mesh_topology(gpus)
-            if name.startswith("tesla-v100") and gpus == len(_CUBE_MESH_LINKS)
-            else topology_without_links(gpus, TopologyConfidence.UNKNOWN)
-        )
+        if name.startswith("tesla-v100") and gpus == len(_CUBE_MESH_LINKS):
+            return _cube_mesh_topology(gpus)
+        return topology_without_links(gpus, TopologyConfidence.UNKNOWN)
     if name in _DIRECT_BOARDS and gpus == 4:
         return msgspec.structs.replace(nvswitch_topology(gpus, *_DIRECT_BOARDS[name]), nvswitch=False)
     if name.startswith(("a100-sxm4", "a800-sxm4")):
         direct = gpus == 4
         return msgspec.structs.replace(nvswitch_topology(gpus, 4 if direct else 12, 3), nvswitch=not direct)
     most, links, generation = _NVSWITCH_BOARDS.get(name, (0, 0, 1))
-    return (
-        nvswitch_topology(gpus, links, generation)
-        if gpus <= most
-        else topology_without_links(gpus, TopologyConfidence.UNKNOWN)
-    )
+    if gpus > most:
+        return topology_without_links(gpus, TopologyConfidence.UNKNOWN)
+    return nvswitch_topology(gpus, links, generation)
 
 
 def _cube_mesh_topology(gpus: int) -> GpuTopology:
@@ -252,17 +247,10 @@ def _largest_clique(size: int, candidates: int, near: list[int], best: int) -> i
     return best
 
 
-def parse_topology_matrix(
-    text: str, *, generation: int = 0, nvswitch: bool = False, bridged: bool = False
-) -> GpuTopology:
-    """Read the output of `nvidia-smi topo -m`.
+def parse_topology_matrix(text: str) -> GpuTopology:
+    """Read the output of `nvidia-smi topo -m`; rows of NICs, the legend and colors are ignored.
 
-    Args:
-        text: The output; rows of NICs, the legend and colours are ignored.
-        generation: NVLink generation, 1 to 5, which the output does not contain; 0 counts as the slowest, which keeps
-            the order.
-        nvswitch: True if the links end at switches; the output does not contain this either.
-        bridged: True for the bridges of RTX A6000, A40 and RTX 3090, which are slower than their generation.
+    The output contains neither the NVLink generation nor switches: links count as the slowest, which keeps the order.
 
     Raises:
         TopologyError: a row or cell is invalid; names the line and what is expected.
@@ -283,27 +271,23 @@ def parse_topology_matrix(
     if len(rows) != gpus:
         must = f"must have a row for each of {gpus} GPUs, found {len(rows)}"
         raise TopologyError(f"topo -m: {must}. Pass the complete output")
-    numa = _numa_column_index(lines[start])
+    _, has_numa, after = lines[start].partition(_NUMA_HEADER)
+    numa_column = -1 - after.count("GPU NUMA") if has_numa else 0  # from the end; 0 if there is none
     return topology_from_cells(
         [cells for cells, _ in rows],
-        numa=[_parse_numa_node(rest, numa) for _, rest in rows],
-        rate=NVLINK_BRIDGE_RATE if bridged else NVLINK_RATES.get(generation, NVLINK_BRIDGE_RATE),
-        nvswitch=nvswitch,
+        numa=[_parse_numa_node(rest, numa_column) for _, rest in rows],
+        rate=NVLINK_BRIDGE_RATE,
     )
 
 
-def topology_from_cells(
-    cells: Sequence[Sequence[MatrixCell]], *, numa: Sequence[int], rate: int, nvswitch: bool = False
-) -> GpuTopology:
+def topology_from_cells(cells: Sequence[Sequence[MatrixCell]], *, numa: Sequence[int], rate: int) -> GpuTopology:
     """Return a topology from its cells, shape (GPUs, GPUs)."""
     nvlinks = tuple(tuple(links for links, _ in row) for row in cells)
-    linked = any(map(any, nvlinks))
     return GpuTopology(
         nvlinks=nvlinks,
         pcie_paths=tuple(tuple(bus for _, bus in row) for row in cells),
         numa_nodes=tuple(numa),
-        nvlink_rate=rate if linked else 0,
-        nvswitch=nvswitch and linked,
+        nvlink_rate=rate if any(map(any, nvlinks)) else 0,
     )
 
 
@@ -341,13 +325,7 @@ def _parse_matrix_row(words: Sequence[str], line: int, gpus: int) -> tuple[list[
     raise TopologyError(f"topo -m: line {line}: {must}, found {quote_text(wrong)}. Pass the output unchanged")
 
 
-def _numa_column_index(head: str) -> int:
-    """Return the index of the NUMA column from the end, -1 for the last; 0 if there is none."""
-    _, found, after = head.partition(_NUMA_HEADER)
-    return -1 - after.count("GPU NUMA") if found else 0
-
-
-def _parse_numa_node(rest: Sequence[str], place: int) -> int:
+def _parse_numa_node(rest: Sequence[str], column: int) -> int:
     """Return the NUMA node; -1 if unknown."""
-    text = rest[place] if place and len(rest) >= -place else ""
+    text = rest[column] if column and len(rest) >= -column else ""
     return int(text) if text.isascii() and text.isdigit() else -1

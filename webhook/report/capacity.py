@@ -97,7 +97,7 @@ def total_capacity(nodes: Sequence[NodeCapacity]) -> NodeCapacity:
 
 def _node_capacity(cluster: SchedulingSnapshot, index: int, fragmented: int) -> NodeCapacity:
     node, left = cluster.fleet.nodes[index], cluster.free[index]
-    offers = [offer for resource in node.gpus if (offer := cluster.offer(index, resource))]
+    offers = [offer for resource in node.gpus if (offer := cluster.fleet.offer_on(resource, index))]
     geometry = mig_geometry(node.labels.get(PRODUCT_LABEL, ""))
     cards = cluster.devices[index].mig_cards
     unpartitioned = sum(_unpartitioned_milli(geometry, card) for card in cards) if geometry else 0

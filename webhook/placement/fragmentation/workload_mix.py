@@ -73,7 +73,7 @@ class MixEstimator:
     def __init__(self) -> None:
         self._weights: dict[PodDemand, float] = {}
         self._weight = 1.0
-        self._seen = 0
+        self._arrivals = 0
         self._next = FIRST_REBUILD
 
     def record_arrival(self, demand: PodDemand) -> bool:
@@ -81,10 +81,12 @@ class MixEstimator:
         shape = demand.shape
         self._weights[shape] = self._weights.get(shape, 0.0) + self._weight
         self._weight *= 2 ** (1 / HALF_LIFE)
-        self._seen += 1
+        self._arrivals += 1
         if len(self._weights) > 2 * MAX_DEMANDS or self._weight > 1e9:
-            self._prune_weights()
-        if self._seen < self._next:
+            kept = sorted(self._weights.items(), key=lambda item: -item[1])[:MAX_DEMANDS]
+            self._weights = {demand: weight / self._weight for demand, weight in kept}
+            self._weight = 1.0
+        if self._arrivals < self._next:
             return False
         self._next += min(HALF_LIFE, int(self._next * (REBUILD_GROWTH - 1)))
         return True
@@ -92,29 +94,3 @@ class MixEstimator:
     def estimated_mix(self) -> WorkloadMix:
         """Return the learned mix; the flat mix while no GPU has been requested."""
         return WorkloadMix(dict(self._weights)) if any(demand.gpus for demand in self._weights) else FLAT_MIX
-
-    def _prune_weights(self) -> None:
-        kept = sorted(self._weights.items(), key=lambda item: -item[1])[:MAX_DEMANDS]
-        self._weights = {demand: weight / self._weight for demand, weight in kept}
-        self._weight = 1.0
-
-
-class TurnoverEstimator:
-    """Learns how many pods leave for each that arrives; older ones count less, as in the mix."""
-
-    def __init__(self) -> None:
-        self._came = self._left = 0.0
-
-    def record_arrival(self) -> None:
-        """Count an arrival, placed or not."""
-        kept = 2 ** (-1 / HALF_LIFE)
-        self._came, self._left = kept * self._came + 1.0, kept * self._left
-
-    def record_departure(self) -> None:
-        """Count a pod that left."""
-        self._left += 1.0
-
-    @property
-    def ratio(self) -> float:
-        """From 0 (no pod leaves) to 1 (at least as many leave as arrive)."""
-        return min(1.0, self._left / self._came) if self._came else 0.0

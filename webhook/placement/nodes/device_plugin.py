@@ -88,9 +88,7 @@ def gpu_container_requests(pod: Pod, resource: str) -> ContainerRequests:
 
 
 def multi_container_requests(pod: Pod) -> ContainerRequests:
-    """Return the requests for whole GPUs if several containers have one; otherwise (), because the pod's sum is
-    enough.
-    """
+    """Return the requests for whole GPUs; () unless several containers have one: then the pod's sum is enough."""
     requests = gpu_container_requests(pod, WHOLE_GPU)
     return requests if len(requests) > 1 else ()
 
@@ -134,7 +132,10 @@ def allocate_containers(
     for count, passes_on in requests:
         if count > (free | reused).bit_count():
             return None
-        allocated = _first_gpus(reused, count) if count <= reused.bit_count() else choose(topology, free, count, reused)
+        if count <= reused.bit_count():  # the kubelet may take any of them
+            allocated = gpu_mask(tuple(islice(bit_positions(reused), count)))
+        else:
+            allocated = choose(topology, free, count, reused)
         free &= ~allocated
         reused = reused | allocated if passes_on else reused & ~allocated
         sets.append(allocated)
@@ -206,11 +207,6 @@ def _are_sets_connected(topology: GpuTopology, free: int, requests: ContainerReq
     return sets is not None and all(gpu_sets(topology).is_nvlink_connected(each) for each in sets)
 
 
-def _first_gpus(gpus: int, count: int) -> int:
-    """Return the first `count` of some GPUs. The kubelet may take any."""
-    return gpu_mask(tuple(islice(bit_positions(gpus), count)))
-
-
 def current_devices(devices: NodeDevices, report: GPUNode, pods: Mapping[str, PodGpuUnits], units: int) -> NodeDevices:
     """Return the GPUs of a node as its pods hold them now.
 
@@ -221,15 +217,11 @@ def current_devices(devices: NodeDevices, report: GPUNode, pods: Mapping[str, Po
         units: Units of `nvidia.com/gpu` that the node advertises.
     """
     known = {pod for who in devices.holders.values() for pod in who}
-    unreported = {pod: requested for pod, requested in pods.items() if pod not in known}
-    return _allocate_pods(exclude_withdrawn_gpus(release_absent_pods(devices, report, pods), units), unreported)
-
-
-def _allocate_pods(devices: NodeDevices, pods: Mapping[str, PodGpuUnits]) -> NodeDevices:
-    for pod, (units, requests) in pods.items():
-        for resource, count in units.items():
-            devices = _allocate_resource(devices, pod, resource, count, requests)
-    return devices
+    current = exclude_withdrawn_gpus(release_absent_pods(devices, report, pods), units)
+    for pod, (gpu_units, requests) in pods.items():
+        for resource, count in gpu_units.items() if pod not in known else ():
+            current = _allocate_resource(current, pod, resource, count, requests)
+    return current
 
 
 def _allocate_resource(
@@ -237,7 +229,8 @@ def _allocate_resource(
 ) -> NodeDevices:
     known = parse_gpu_resource(resource)
     if resource == WHOLE_GPU and devices.whole_gpus and devices.free is not None:
-        gpus = _choose_whole_gpus(devices, devices.free, requests or (ContainerRequest(count),))
+        sets = allocate_containers(devices.topology, devices.free, requests or (ContainerRequest(count),))
+        gpus = devices.free if sets is None else union_masks(sets)  # all, if it requests more than are reported
         return replace(devices, free=devices.free & ~gpus, holders=_add_holder(devices, pod, bit_positions(gpus)))
     if known is not None and (known.mig or resource == WHOLE_GPU):
         chosen = _choose_idle_instances(devices.mig_cards, known.profile, count)
@@ -253,12 +246,6 @@ def _allocate_resource(
 
 def _add_holder(devices: NodeDevices, pod: str, gpus: Iterable[int]) -> Mapping[int, tuple[str, ...]]:
     return {**devices.holders, **{gpu: (*devices.holders.get(gpu, ()), pod) for gpu in gpus}}
-
-
-def _choose_whole_gpus(devices: NodeDevices, free: int, requests: ContainerRequests) -> int:
-    """Return the GPUs of a pod; all free ones if it requests more than are reported."""
-    sets = allocate_containers(devices.topology, free, requests)
-    return free if sets is None else union_masks(sets)
 
 
 def _choose_idle_instances(

@@ -17,7 +17,6 @@ from webhook.model.node_masks import bit_positions
 from webhook.model.taints import tolerates_all
 from webhook.placement.mig import mig_card_value, mig_geometry, plan_repartition
 from webhook.placement.nodes.device_plugin import (
-    ContainerRequests,
     allocate_containers,
     gets_connected_gpus,
     largest_request,
@@ -25,7 +24,6 @@ from webhook.placement.nodes.device_plugin import (
 from webhook.placement.nodes.pod_requirements import MIB, PodRequirements
 from webhook.placement.nodes.snapshot import SchedulingSnapshot
 from webhook.placement.nvlink import gpu_sets
-from webhook.placement.topology import GpuTopology
 
 NOT_CONNECTED = "node(s) had no free GPUs connected by NVLink"
 NEVER_CONNECTED = "node(s) could not connect that many GPUs by NVLink"
@@ -45,17 +43,11 @@ class FilterReason(msgspec.Struct, frozen=True):
 
 def filter_reasons(cluster: SchedulingSnapshot, requirements: PodRequirements, node: int) -> list[FilterReason]:
     """Return every reason against a node; none if the pod fits."""
-    return [*exclusion_reasons(cluster, requirements, node), *insufficient_resources(cluster, requirements, node)]
-
-
-def insufficient_resources(
-    cluster: SchedulingSnapshot, requirements: PodRequirements, node: int
-) -> Iterator[FilterReason]:
-    """Yield what a node has too little of, whether its taints and labels allow the pod or not."""
-    if cluster.free[node].full:
-        yield FilterReason("Too many pods", f"at its pod limit of {cluster.fleet.nodes[node].pods}")
-    yield from _insufficient_cpu_memory(cluster, requirements, node)
-    yield from _insufficient_gpus(cluster, requirements, node)
+    return [
+        *exclusion_reasons(cluster, requirements, node),
+        *_insufficient_cpu_memory_pods(cluster, requirements, node),
+        *_insufficient_gpus(cluster, requirements, node),
+    ]
 
 
 def exclusion_reasons(cluster: SchedulingSnapshot, requirements: PodRequirements, node: int) -> Iterator[FilterReason]:
@@ -71,9 +63,11 @@ def exclusion_reasons(cluster: SchedulingSnapshot, requirements: PodRequirements
             yield FilterReason(f"node(s) had untolerated taint {{{taint.key}: {taint.value}}}", f"taint {text}")
 
 
-def _insufficient_cpu_memory(
+def _insufficient_cpu_memory_pods(
     cluster: SchedulingSnapshot, requirements: PodRequirements, node: int
 ) -> Iterator[FilterReason]:
+    if cluster.free[node].full:
+        yield FilterReason("Too many pods", f"at its pod limit of {cluster.fleet.nodes[node].pods}")
     cpu, memory = max(0, cluster.free[node].cpu_milli), max(0, cluster.free[node].memory) // MIB
     if requirements.cpu_milli > cpu:
         yield FilterReason(
@@ -94,42 +88,32 @@ def _insufficient_gpus(cluster: SchedulingSnapshot, requirements: PodRequirement
     shortages = [(resource, count) for resource, count in requirements.gpu_resources if free.units(resource) < count]
     for resource, count in shortages:
         yield FilterReason(f"Insufficient {resource}", _insufficient_detail(cluster, resource, count, node))
-    if not shortages and requirements.nvlink_required and not gets_connected_gpus_on_node(cluster, requirements, node):
-        yield FilterReason(NOT_CONNECTED, _not_connected_detail(cluster, requirements, node))
-
-
-def gets_connected_gpus_on_node(cluster: SchedulingSnapshot, requirements: PodRequirements, node: int) -> bool:
-    """Return whether NVLink would connect the GPUs of each container on a node."""
-    devices, offer = cluster.devices[node], cluster.offer(node, requirements.resource)
-    whole = offer is not None and offer.form is GpuForm.WHOLE
-    return whole and gets_connected_gpus(
-        devices.topology, devices.free, requirements.container_requests, devices.free_count
-    )
+    if not shortages and requirements.nvlink_required:
+        detail = _not_connected_detail(cluster, requirements, node)
+        yield from [FilterReason(NOT_CONNECTED, detail)] if detail else []
 
 
 def _not_connected_detail(cluster: SchedulingSnapshot, requirements: PodRequirements, node: int) -> str:
-    offer, devices = cluster.offer(node, requirements.resource), cluster.devices[node]
-    free, most = cluster.free[node].units(requirements.resource), largest_request(requirements.container_requests)
+    """Return why NVLink would not connect the GPUs of each container on a node; "" if it would."""
+    offer, devices = cluster.fleet.offer_on(requirements.resource, node), cluster.devices[node]
+    free, requests = cluster.free[node].units(requirements.resource), requirements.container_requests
     if offer is None or offer.form is not GpuForm.WHOLE:
         return f"{free} free, but not as whole cards: NVLink connects none of them"
-    topology, known = devices.topology, devices.free
+    topology, known, most = devices.topology, devices.free, largest_request(requests)
+    if gets_connected_gpus(topology, known, requests, devices.free_count):
+        return ""
     if gpu_sets(topology).largest_island((1 << topology.gpu_count) - 1 if known is None else known) < most:
         return f"{free} free, no {most} of them connected by NVLink{_free_gpus_suffix(cluster, node)}"
     if known is None:
         return f"{free} free, unknown which, and NVLink does not connect every choice"
-    unconnected = _first_unconnected_set(topology, known, requirements.container_requests)
+    sets = allocate_containers(topology, known, requests) or ()  # () if there are too few GPUs
+    unconnected = next((each for each in sets if not gpu_sets(topology).is_nvlink_connected(each)), 0)
     if not unconnected:
         reported = f"{known.bit_count()} by the agent's report{_free_gpus_suffix(cluster, node)}"
         return f"{free} free by the pods' requests, {reported}"
-    whose = f" to the container with {unconnected.bit_count()}" if len(requirements.container_requests) > 1 else ""
+    whose = f" to the container with {unconnected.bit_count()}" if len(requests) > 1 else ""
     allocated = f"{_format_gpus(unconnected)}{whose}"
     return f"{free} free, and the device plugin allocates {allocated}, which NVLink does not connect"
-
-
-def _first_unconnected_set(topology: GpuTopology, free: int, requests: ContainerRequests) -> int:
-    """Return the first container's set that NVLink does not connect; 0 if there are too few GPUs."""
-    sets = allocate_containers(topology, free, requests) or ()
-    return next((each for each in sets if not gpu_sets(topology).is_nvlink_connected(each)), 0)
 
 
 def _insufficient_detail(cluster: SchedulingSnapshot, resource: str, count: int, node: int) -> str:
@@ -161,7 +145,7 @@ def _repartition_hint(cluster: SchedulingSnapshot, resource: str, node: int) -> 
 
 def _mig_profile_of_resource(cluster: SchedulingSnapshot, resource: str, node: int) -> str:
     """Return the MIG profile of a resource name on a node, or that it would have after repartitioning; "" for none."""
-    offer, named = cluster.offer(node, resource), parse_gpu_resource(resource)
+    offer, named = cluster.fleet.offer_on(resource, node), parse_gpu_resource(resource)
     if offer is not None:
         return offer.profile if offer.form is GpuForm.MIG else ""
     alike = cluster.fleet.nodes[node].labels.get(STRATEGY_LABEL) == "single"

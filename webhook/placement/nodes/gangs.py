@@ -76,18 +76,3 @@ def domain_suitability(domains: IntArray, pod_capacity: IntArray, gang: GangCont
     suits[0] = 0
     found: FloatArray = suits[domains]
     return found
-
-
-def nodes_for_remaining(domains: IntArray, pod_capacity: IntArray, gang: GangContext, ranked: IntArray) -> list[int]:
-    """Return nodes for the remaining pods once the pod has the best node; none if they do not all fit in its domain.
-
-    Args:
-        domains: As in `domain_suitability`.
-        pod_capacity: As there, before the pod is placed.
-        gang: The other pods.
-        ranked: The nodes, the best first; those of the domain are filled in this order.
-    """
-    best = int(ranked[0])
-    nodes = ranked[domains[ranked] == domains[best]]
-    each = np.repeat(nodes, np.minimum(pod_capacity[nodes], gang.remaining_count))[1 : gang.remaining_count]
-    return each.tolist() if domains[best] and len(each) == gang.remaining_count - 1 else []

@@ -95,16 +95,19 @@ class LinkTable:
         """
         self._errors = errors
         self._of = [each.topology for each in devices]
+        self._topologies = NodeStates(self._of, MAX_TOPOLOGIES)
         self._begin([(each.free, each.free_count, each.allocatable_unhealthy) for each in devices])
 
     def set(self, node: int, devices: NodeDevices) -> None:
         """Set the devices of a node."""
         if devices.topology is not self._of[node]:
             self._of[node] = devices.topology
-            self._kind[node] = self._kind_of(devices.topology)
-            if len(self._topologies) > max(MAX_TOPOLOGIES, 2 * len(self._of)):
+            generation = self._topologies.generation
+            self._topologies.set(node, devices.topology)
+            if self._topologies.generation != generation:
                 self._begin([self._states.keys[number][1:] for number in self._states.numbers.tolist()])
-        self._states.set(node, (self._kind[node], devices.free, devices.free_count, devices.allocatable_unhealthy))
+        kind = int(self._topologies.numbers[node])
+        self._states.set(node, (kind, devices.free, devices.free_count, devices.allocatable_unhealthy))
 
     def link_stats(self, requests: ContainerRequests) -> LinkStats:
         """Return the statistics of every node for a pod's container requests."""
@@ -123,41 +126,31 @@ class LinkTable:
 
     def _count_connected_pods(self, requests: ContainerRequests, state: LinkState) -> tuple[float]:
         kind, free, free_count, _ = state
-        return (float(count_connected_pods(self._topologies[kind], free, requests, free_count)),)
+        return (float(count_connected_pods(self._topologies.keys[kind], free, requests, free_count)),)
 
     def _begin(self, free: Sequence[tuple[int | None, int, int]]) -> None:
-        """Number the topologies; statistics of earlier numbers are dropped.
+        """Start with the current topology numbers; statistics of earlier numbers are dropped.
 
         Args:
             free: By node: mask of free GPUs, their number if that is unknown, and mask of unhealthy GPUs.
         """
-        self._kinds: dict[GpuTopology, int] = {}
-        self._topologies: list[GpuTopology] = []
-        self._kind = [self._kind_of(topology) for topology in self._of]
-        self._states: NodeStates[LinkState] = NodeStates(
-            (kind, *each) for kind, each in zip(self._kind, free, strict=True)
-        )
+        kinds = self._topologies.numbers.tolist()
+        self._states: NodeStates[LinkState] = NodeStates((kind, *each) for kind, each in zip(kinds, free, strict=True))
         self._link_stats: BoundedCache[ContainerRequests, StateStats[LinkState]] = BoundedCache(MAX_CACHED_STATS)
         self._connected_counts: BoundedCache[ContainerRequests, StateStats[LinkState]] = BoundedCache(MAX_CACHED_STATS)
 
-    def _kind_of(self, topology: GpuTopology) -> int:
-        kind = self._kinds.setdefault(topology, len(self._topologies))
-        if kind == len(self._topologies):
-            self._topologies.append(topology)
-        return kind
-
     def _compute_stats(self, requests: ContainerRequests, state: LinkState) -> tuple[float, ...]:
-        kind, free, spare, unhealthy = state
-        topology = self._topologies[kind]
+        kind, free, free_count, unhealthy = state
+        topology = self._topologies.keys[kind]
         links = pod_gpu_links(topology, free, requests, unhealthy)
         if links is None:
             return NO_LINK_STATS
         now, ever = (
-            gets_connected_gpus(topology, free, requests, spare),
+            gets_connected_gpus(topology, free, requests, free_count),
             can_ever_get_connected_gpus(topology, requests),
         )
-        sick = min(len(links.unhealthy), count_held_gpus(requests))
-        return tuple(map(float, (links.nvlink_connected, links.ratio, links.broken_sets, now, ever, sick)))
+        unhealthy_gpus = min(len(links.unhealthy), count_held_gpus(requests))
+        return tuple(map(float, (links.nvlink_connected, links.ratio, links.broken_sets, now, ever, unhealthy_gpus)))
 
 
 def pod_gpu_links(
@@ -176,28 +169,30 @@ def pod_gpu_links(
     got = None if free is None else allocate_containers(topology, free, requests)
     if free is None or got is None:
         return _worst_case_links(topology, requests)._replace(unhealthy=tuple(bit_positions(unhealthy)))
-    sick = unhealthy & union_masks(got) if topology.is_symmetric else unhealthy
-    return _allocated_links(topology, free, requests, got)._replace(unhealthy=tuple(bit_positions(sick)))
+    unhealthy = unhealthy & union_masks(got) if topology.is_symmetric else unhealthy
+    return _allocated_links(topology, free, requests, got)._replace(unhealthy=tuple(bit_positions(unhealthy)))
 
 
 def _worst_case_links(topology: GpuTopology, requests: ContainerRequests) -> GpuLinks:
     """For a node where it is unknown which GPUs are free."""
     sets = gpu_sets(topology)
     worst = [sets.worst_quality(count) for count, _ in requests]
-    nvlink_connected = all(count == 1 or sets.are_all_connected(count) for count, _ in requests)
-    return GpuLinks(
-        (), (), _combined_quality(requests, worst), nvlink_connected, _worst_bandwidth_percent(sets, requests, worst)
-    )
+    connected = all(count == 1 or sets.are_all_connected(count) for count, _ in requests)
+    ratio = _worst_bandwidth_percent(sets, requests, worst)
+    return GpuLinks((), (), _combined_quality(requests, worst), connected, ratio)
 
 
 def _allocated_links(topology: GpuTopology, free: int, requests: ContainerRequests, got: tuple[int, ...]) -> GpuLinks:
     sets, taken = gpu_sets(topology), union_masks(got)
     qualities = [sets.link_quality(each) for each in got]
     gpus = tuple(bit_positions(taken)) if topology.is_symmetric else ()
-    nvlink_connected = all(sets.is_nvlink_connected(each) for each in got)
+    connected = all(sets.is_nvlink_connected(each) for each in got)
     best = tuple(bit_positions(union_masks(allocate_containers(topology, free, requests, best_allocation) or ())))
-    ratio, broken = _worst_bandwidth_percent(sets, requests, qualities), _count_broken_sets(sets, free, free & ~taken)
-    return GpuLinks(gpus, best, _combined_quality(requests, qualities), nvlink_connected, ratio, broken)
+    ratio, broken_sets = _worst_bandwidth_percent(sets, requests, qualities), 0
+    if topology.gpu_count >= min(KEPT_SET_SIZES) and not sets.are_all_connected(min(KEPT_SET_SIZES)):
+        before, after = sets.largest_island(free), sets.largest_island(free & ~taken)
+        broken_sets = sum(before >= size > after for size in KEPT_SET_SIZES)
+    return GpuLinks(gpus, best, _combined_quality(requests, qualities), connected, ratio, broken_sets)
 
 
 def _combined_quality(requests: ContainerRequests, qualities: Sequence[LinkQuality]) -> LinkQuality:
@@ -217,9 +212,3 @@ def precompute_gpu_sets(topologies: Sequence[GpuTopology]) -> None:
     for topology in topologies:
         for count in range(1, topology.gpu_count + 1):
             pod_gpu_links(topology, (1 << topology.gpu_count) - 1, (ContainerRequest(count),))
-
-
-def _count_broken_sets(sets: GpuSets, before: int, after: int) -> int:
-    if sets.topology.gpu_count < min(KEPT_SET_SIZES) or sets.are_all_connected(min(KEPT_SET_SIZES)):
-        return 0
-    return sum(sets.largest_island(before) >= size > sets.largest_island(after) for size in KEPT_SET_SIZES)

@@ -7,7 +7,7 @@ GPUs, because the device plugin then chooses others, so combinations cannot be p
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from heapq import nlargest
 from typing import NamedTuple
 
@@ -136,20 +136,15 @@ def find_preemption(
 def _candidate_nodes(
     cluster: SchedulingSnapshot, requirements: PodRequirements, pods: Iterable[Pod], pod: Pod, free: Sequence[Amounts]
 ) -> Iterator[CandidateNode]:
-    running = _pods_by_node(pods)
+    running: defaultdict[str, list[Pod]] = defaultdict(list)
+    for each in pods:
+        running[each.spec.node_name].append(each)
     for node, known in enumerate(cluster.fleet.nodes):
         on_node = running.get(known.name, ())
         if not on_node or any(exclusion_reasons(cluster, requirements, node)):
             continue
         if _may_connect_gpus(cluster, requirements, node):
             yield from _candidate_node(cluster, requirements, node, on_node, pod, free[node])
-
-
-def _pods_by_node(pods: Iterable[Pod]) -> Mapping[str, Sequence[Pod]]:
-    found: defaultdict[str, list[Pod]] = defaultdict(list)
-    for pod in pods:
-        found[pod.spec.node_name].append(pod)
-    return found
 
 
 def _may_connect_gpus(cluster: SchedulingSnapshot, requirements: PodRequirements, node: int) -> bool:
@@ -180,13 +175,17 @@ def _candidate_node(
         if known.pods and len(remaining) >= known.pods:
             return False
         ports = {known.name: {port for each in remaining for port in host_ports(each)}} if requested else {}
-        if stock_filter_reasons(pod, (known,), (_free_after_eviction(free, evicted),), ports):
+        held = [effective_requests(each) for each in evicted]
+        after = {name: amount + sum(each.get(name, 0) for each in held) for name, amount in free.items()}
+        if stock_filter_reasons(pod, (known,), (after,), ports):
             return False
         return not filter_reasons(_snapshot_without_pods(cluster, node, evicted), requirements, node)
 
     shortages = _node_shortages(cluster, requirements, node, len(running), pod, free)
     for each in needed:
-        shortages = _shortages_without_pod(shortages, each)
+        held = effective_requests(each)
+        shortages = {name: amount - _held_units(name, held) for name, amount in shortages.items()}
+    shortages = {name: amount for name, amount in shortages.items() if amount > 0}
     evictable = [each for each in running if each not in needed and not _is_recreated(each)]
     victims = filter(None, [_victim_candidate(each, requirements, shortages) for each in evictable])
     yield CandidateNode(node, fits, needed, shortages, sorted(victims, key=lambda each: each[:2]))
@@ -195,12 +194,6 @@ def _candidate_node(
 def _is_recreated(pod: Pod) -> bool:
     """Return whether it is a pod of a DaemonSet, or a static pod."""
     return any(owner.kind in ("DaemonSet", "Node") for owner in pod.metadata.owner_references)
-
-
-def _free_after_eviction(free: Amounts, evicted: EvictedPods) -> Amounts:
-    """Return the free amounts of the node's resources after evictions."""
-    held = [effective_requests(each) for each in evicted]
-    return {name: amount + sum(each.get(name, 0) for each in held) for name, amount in free.items()}
 
 
 def _node_shortages(
@@ -216,12 +209,6 @@ def _node_shortages(
         **{name: amount - free.get(name, 0) for name, amount in other_requests(pod).items() if amount > 0},
     }
     return {name: amount for name, amount in shortages.items() if amount > 0}
-
-
-def _shortages_without_pod(shortages: Amounts, pod: Pod) -> Amounts:
-    held = effective_requests(pod)
-    left = {name: amount - _held_units(name, held) for name, amount in shortages.items()}
-    return {name: amount for name, amount in left.items() if amount > 0}
 
 
 def _held_units(name: str, held: Amounts) -> int:

@@ -24,7 +24,7 @@ from webhook.placement.devices import NodeDevices
 from webhook.placement.fragmentation.strategies import SCORERS, NodeScorer, ScoringStrategy
 from webhook.placement.fragmentation.workload_mix import FLAT_MIX, WorkloadMix
 from webhook.placement.mig import CARD_MILLI, MigCard, free_starts, mig_card_value, mig_geometry, occupied_units
-from webhook.placement.nodes.gangs import GangContext, TopologyDomains, domain_suitability, nodes_for_remaining
+from webhook.placement.nodes.gangs import GangContext, TopologyDomains, domain_suitability
 from webhook.placement.nodes.gpu_links import GpuLinks, LinkTable, pod_gpu_links
 from webhook.placement.nodes.pod_requirements import PodRequirements
 from webhook.placement.nodes.score_table import INFEASIBLE_SCORE, NodeStates, ScoreTable, StateStats
@@ -255,7 +255,7 @@ class NodeRanking:
         return NodeOrder(nodes, keys)
 
     def _ranked_node(self, requirements: PodRequirements, node: int, key: tuple[float, ...]) -> RankedNode:
-        devices, offer = self.cluster.devices[node], self.cluster.offer(node, requirements.resource)
+        devices, offer = self.cluster.devices[node], self.cluster.fleet.offer_on(requirements.resource, node)
         links = None
         if offer is not None and offer.form is GpuForm.WHOLE:
             requests, unhealthy = requirements.container_requests, devices.allocatable_unhealthy
@@ -306,11 +306,19 @@ class NodeRanking:
         return np.maximum(pod_capacity, 0)
 
     def nodes_for_gang(self, requirements: PodRequirements, gang: GangContext, order: NodeOrder) -> list[int]:
-        """Return nodes for the rest of the gang (see `nodes_for_remaining`); `order` is the order for this pod."""
-        domains = self._domains.domains_by_label(gang.domain)
-        if not len(order.nodes):
-            return []
-        return nodes_for_remaining(domains, self._eligible_pod_capacity(requirements), gang, order.nodes)
+        """Return nodes for the remaining pods once the pod has the best node; none if its domain cannot hold them all.
+
+        Args:
+            requirements: The pod, not placed yet.
+            gang: The other pods of its gang.
+            order: The order for this pod, with at least one node; those of the domain are filled in this order.
+        """
+        domains, remaining = self._domains.domains_by_label(gang.domain), gang.remaining_count
+        domain = domains[order.nodes[0]]
+        nodes = order.nodes[domains[order.nodes] == domain]
+        pod_capacity = self._eligible_pod_capacity(requirements)[nodes]
+        others = np.repeat(nodes, np.minimum(pod_capacity, remaining))[1:remaining]
+        return others.tolist() if domain and len(others) == remaining - 1 else []
 
     def _eligible_pod_capacity(self, requirements: PodRequirements) -> IntArray:
         """Return the pod capacity of nodes whose state, taints and selectors allow the pod, and 0 for others."""

@@ -25,13 +25,13 @@ from webhook.placement.capacity import (
 from webhook.placement.fragmentation.strategies import NodeScorer
 
 MAX_STATES = 16_384
-"""States that are remembered; beyond that those that no node is in are dropped."""
+"""States that are remembered, or twice the number of nodes if that is more."""
 
 K = TypeVar("K", bound=Hashable)
 
 
 class NodeStates(Generic[K]):
-    """The state of every node, as a number.
+    """The state of every node, as a number. Beyond `most` states, those that no node is in are dropped.
 
     Attributes:
         numbers: By node, shape (nodes,).
@@ -39,14 +39,14 @@ class NodeStates(Generic[K]):
         generation: Changes when states are renumbered.
     """
 
-    def __init__(self, keys: Iterable[K]) -> None:
-        self.generation = 0
+    def __init__(self, keys: Iterable[K], most: int = MAX_STATES) -> None:
+        self.generation, self._most = 0, most
         self._begin(keys)
 
     def set(self, node: int, key: K) -> None:
         """Set the state of a node."""
         self.numbers[node] = self._number(key)
-        if len(self.keys) > max(MAX_STATES, 2 * len(self.numbers)):
+        if len(self.keys) > max(self._most, 2 * len(self.numbers)):
             self.generation += 1
             self._begin([self.keys[number] for number in self.numbers.tolist()])
 

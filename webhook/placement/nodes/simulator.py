@@ -1,4 +1,4 @@
-"""Simulates scheduling: pods arrive one after the other, may leave, and are placed as in a live cluster."""
+"""Simulates scheduling: pods arrive one after the other and are placed as in a live cluster."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from webhook.placement.capacity import (
     units_per_gpu,
 )
 from webhook.placement.fragmentation.strategies import SCORERS, ScoringStrategy
-from webhook.placement.fragmentation.workload_mix import FLAT_MIX, MixEstimator, TurnoverEstimator, WorkloadMix
+from webhook.placement.fragmentation.workload_mix import FLAT_MIX, MixEstimator, WorkloadMix
 from webhook.placement.nodes.score_table import GpuPlacement, ScoreTable, best_nodes
 
 
@@ -61,7 +61,6 @@ class Simulator:
         self.capacity, self.strategy = capacity, strategy
         self._rng, self._order = rng, order
         self._learner = MixEstimator() if mix is None else None
-        self._turnover = TurnoverEstimator()
         self.score_table = ScoreTable(
             arrays or FreeCapacityArrays(capacity), SCORERS[strategy](capacity, mix or FLAT_MIX)
         )
@@ -76,16 +75,8 @@ class Simulator:
         self.score_table.allocate(place, demand)
         return place
 
-    def remove_pod(self, place: GpuPlacement, demand: PodDemand) -> None:
-        """Remove a pod from its node."""
-        self.score_table.release(place, demand)
-        self._turnover.record_departure()
-        self.score_table.turnover = self._turnover.ratio
-
     def record_arrival(self, demand: PodDemand) -> None:
         """Count an arrival, placed or not; it changes the mix unless that was given."""
-        self._turnover.record_arrival()
-        self.score_table.turnover = self._turnover.ratio
         if self._learner is not None and self._learner.record_arrival(demand):
             self.score_table.set_scorer(SCORERS[self.strategy](self.capacity, self._learner.estimated_mix()))
 
@@ -95,7 +86,8 @@ def unschedulable_reason(arrays: FreeCapacityArrays, demand: PodDemand) -> Unsch
     capacity, accepting = arrays.capacity, arrays.capacity.nodes_accepting(demand)
     if not accepting.any():
         return UnschedulableReason.NO_MODEL
-    if not (_fits_empty_nodes(capacity.cpu, capacity.memory, capacity.gpus, demand) & accepting).any():
+    fits_empty = (capacity.cpu >= demand.cpu_milli) & (capacity.memory >= demand.memory_mib)
+    if not (_has_enough_gpus(capacity.gpus, demand) & fits_empty & accepting).any():
         return UnschedulableReason.TOO_LARGE
     gpus = _has_enough_gpus(arrays.gpus, demand) & accepting
     if not gpus.any():
@@ -112,11 +104,6 @@ def unschedulable_reason(arrays: FreeCapacityArrays, demand: PodDemand) -> Unsch
         if (cpu & (arrays.memory >= demand.memory_mib)).any()
         else UnschedulableReason.NO_MEMORY
     )
-
-
-def _fits_empty_nodes(cpu: IntArray, memory: IntArray, gpus: IntArray, demand: PodDemand) -> BoolArray:
-    fits: BoolArray = _has_enough_gpus(gpus, demand) & (cpu >= demand.cpu_milli) & (memory >= demand.memory_mib)
-    return fits
 
 
 def _has_enough_gpus(gpus: IntArray, demand: PodDemand) -> BoolArray:

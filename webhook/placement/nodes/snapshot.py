@@ -13,7 +13,6 @@ from webhook.model.fleet import Fleet
 from webhook.model.gpu_resources import WHOLE_GPU
 from webhook.model.node_labels import PRODUCT_LABEL
 from webhook.model.node_masks import union_masks
-from webhook.model.offers import GpuOffer
 from webhook.model.products import normalized_product
 from webhook.placement.capacity import GPU_MILLI, ClusterCapacity, EmptyNode, FreeCapacityArrays, IntArray, PodDemand
 from webhook.placement.devices import NodeDevices, devices_from_labels, reconcile_free_count
@@ -52,15 +51,9 @@ class SchedulingSnapshot:
             if machine.gpus:
                 self._of_model[machine.model] = self._of_model.get(machine.model, 0) | 1 << i
 
-    def offer(self, node: int, resource: str) -> GpuOffer | None:
-        """Return the offer of a resource name on a node."""
-        return self.fleet.offer_on(resource, node)
-
     def used_units(self, node: int, resource: str) -> int:
         """Return the units of a GPU resource that pods of a node hold."""
-        free = self.free[node]
-        units = self.fleet.nodes[node].gpus.get(resource, 0)
-        return units - free.units(resource)
+        return self.fleet.nodes[node].gpus.get(resource, 0) - self.free[node].units(resource)
 
     def whole_gpu_nodes(self) -> int:
         """Return the mask of the nodes on which `nvidia.com/gpu` is a whole card."""
@@ -69,24 +62,20 @@ class SchedulingSnapshot:
 
     def whole_gpus(self, node: int) -> tuple[int, int]:
         """Return the whole GPUs of a node, and how many of them are free."""
-        offer = self.offer(node, WHOLE_GPU)
+        offer = self.fleet.offer_on(WHOLE_GPU, node)
         if offer is None or offer.form is not GpuForm.WHOLE:
             return 0, 0
         return self.fleet.nodes[node].gpus.get(WHOLE_GPU, 0), self.free[node].gpus.get(WHOLE_GPU, 0)
 
     def pod_demand(self, requirements: PodRequirements, node: int) -> PodDemand:
         """Return a pod's demand on a node as scorers see it; for MIG instances and their shares only CPU and memory."""
-        offer = self.offer(node, requirements.resource)
+        offer = self.fleet.offer_on(requirements.resource, node)
         if offer is None or offer.form is GpuForm.MIG or offer.profile:
             return PodDemand(requirements.cpu_milli, memory_mib=requirements.memory_mib)
         share = max(1, GPU_MILLI // offer.replicas)
-        return PodDemand(
-            requirements.cpu_milli,
-            requirements.count,
-            share,
-            self._allowed_models(requirements),
-            requirements.memory_mib,
-        )
+        models = [model for model, nodes in self._of_model.items() if nodes & requirements.selected_nodes]
+        allowed = tuple(sorted(models)) if len(models) < len(self._of_model) else ()
+        return PodDemand(requirements.cpu_milli, requirements.count, share, allowed, requirements.memory_mib)
 
     def free_arrays(self) -> FreeCapacityArrays:
         """Return the free capacity for scorers."""
@@ -144,11 +133,6 @@ class SchedulingSnapshot:
             return devices_from_labels(self.fleet.nodes[node], whole, free)
         return reconcile_free_count(devices, self.free[node].units(WHOLE_GPU)) if whole else devices
 
-    def _allowed_models(self, requirements: PodRequirements) -> tuple[str, ...]:
-        """Return the models that the selectors allow; () for all."""
-        left = [model for model, nodes in self._of_model.items() if nodes & requirements.selected_nodes]
-        return tuple(sorted(left)) if len(left) < len(self._of_model) else ()
-
     def _node_capacity(self, node: int) -> EmptyNode:
         known = self.fleet.nodes[node]
         gpus = self.whole_gpus(node)[0] + sum(gpus for gpus, _, _ in self._shared_gpus(node))
@@ -169,17 +153,15 @@ class SchedulingSnapshot:
 
     def _free_gpu_milli(self, node: int, most: int) -> IntArray:
         """Return free thousandths of each GPU. Shares are spread as the device plugin does: the emptiest card first."""
+        free = []
+        for gpus, replicas, shares in self._shared_gpus(node):
+            if gpus:
+                each, more = divmod(max(0, shares), gpus)
+                free.append(max(1, GPU_MILLI // replicas) * (each + (np.arange(gpus) < more)))
+        known = np.concatenate([*free, np.full(max(0, self.whole_gpus(node)[1]), GPU_MILLI)])
         levels = np.zeros(most, np.int64)
-        whole = np.full(max(0, self.whole_gpus(node)[1]), GPU_MILLI)
-        known = np.concatenate([*(_spread_shares(*each) for each in self._shared_gpus(node) if each[0]), whole])
         levels[: len(known)] = known
         return levels
-
-
-def _spread_shares(gpus: int, replicas: int, shares: int) -> IntArray:
-    each, more = divmod(max(0, shares), gpus)
-    levels: IntArray = max(1, GPU_MILLI // replicas) * (each + (np.arange(gpus) < more))
-    return levels
 
 
 def _subtract_requirements(free: FreeResources, requirements: PodRequirements) -> FreeResources:

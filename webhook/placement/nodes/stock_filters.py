@@ -13,7 +13,7 @@ from typing import NamedTuple
 from webhook.model.fleet import FleetNode
 from webhook.model.gpu_resources import ACCOUNTING_RESOURCE, DEVICE_CLASS_PREFIX, parse_gpu_resource
 from webhook.model.pod_resources import effective_requests, is_sidecar, negative_resources
-from webhook.model.pods import Container, Pod, PodSpec
+from webhook.model.pods import Pod
 from webhook.model.quantity import NANO, format_nano
 from webhook.placement.nodes.filtering import FilterReason
 
@@ -55,7 +55,12 @@ def stock_filter_reasons(
         ports: Allocated host ports, by node.
     """
     requested, ports_requested = other_requests(pod), host_ports(pod)
-    on_every_node = tuple(map(_negative_amount_reason, negative_resources(pod)))
+    on_every_node = tuple(
+        FilterReason(
+            f"Invalid value: {name} must be greater than or equal to 0", f"it requests a negative amount of {name}"
+        )
+        for name in negative_resources(pod)
+    )
     found = {
         i: (
             *on_every_node,
@@ -67,23 +72,15 @@ def stock_filter_reasons(
     return {node: reasons for node, reasons in found.items() if reasons}
 
 
-def _negative_amount_reason(name: str) -> FilterReason:
-    return FilterReason(
-        f"Invalid value: {name} must be greater than or equal to 0", f"it requests a negative amount of {name}"
-    )
-
-
 def _node_resource_reasons(pod: Pod, requested: Amounts, node: FleetNode, free: Amounts) -> Iterator[FilterReason]:
     if pod.spec.node_name not in ("", node.name):
         yield FilterReason("node(s) didn't match the requested node name", f"spec.nodeName is {pod.spec.node_name}")
     for name, amount in requested.items():
         if amount > max(0, free.get(name, 0)):
-            there = (
-                f"{format_nano(max(0, free[name]))} {name} free, {format_nano(amount)} requested"
-                if name in free
-                else ""
-            )
-            yield FilterReason(f"Insufficient {name}", there or f"offers no {name}")
+            detail = f"offers no {name}"
+            if name in free:
+                detail = f"{format_nano(max(0, free[name]))} {name} free, {format_nano(amount)} requested"
+            yield FilterReason(f"Insufficient {name}", detail)
 
 
 def _port_conflict_reasons(requested: Collection[HostPort], taken: Collection[HostPort]) -> Iterator[FilterReason]:
@@ -103,39 +100,28 @@ def host_ports(pod: Pod) -> frozenset[HostPort]:
     """Return the host ports of a pod's main containers and sidecars."""
     return frozenset(
         HostPort(port.host_port, port.protocol or "TCP", port.host_ip or ALL_INTERFACES)
-        for container in _long_running_containers(pod)
+        for container in (*pod.spec.containers, *filter(is_sidecar, pod.spec.init_containers))
         for port in container.ports
         if port.host_port > 0
     )
 
 
-def _long_running_containers(pod: Pod) -> Iterator[Container]:
-    yield from pod.spec.containers
-    yield from (each for each in pod.spec.init_containers if is_sidecar(each))
-
-
 def find_port_conflicts(requested: Iterable[HostPort], taken: Iterable[HostPort]) -> list[HostPort]:
     """Return the requested ports that conflict with allocated ones, ascending."""
-    allocated = list(taken)
-    return sorted(one for one in requested if any(_is_port_conflict(one, other) for other in allocated))
+    allocated = [(other[:2], other.address) for other in taken]
+    return sorted(
+        one
+        for one in requested
+        if any(
+            one[:2] == port and (one.address == address or ALL_INTERFACES in (one.address, address))
+            for port, address in allocated
+        )
+    )
 
 
-def _is_port_conflict(one: HostPort, other: HostPort) -> bool:
-    alike = one[:2] == other[:2]
-    return alike and (one.address == other.address or ALL_INTERFACES in (one.address, other.address))
-
-
-def unsupported_constraints(pod: Pod) -> tuple[str, ...]:
-    """Return the scheduling constraints of a pod that nothing here checks; () for most pods."""
-    return tuple(_unsupported_constraints(pod))
-
-
-def unsimulated_constraints(pod: Pod) -> tuple[str, ...]:
-    """Return those, and the ones that `place` checks but a simulation does not."""
-    return (*_unsupported_constraints(pod), *_unsimulated_fields(pod))
-
-
-def _unsimulated_fields(pod: Pod) -> Iterator[str]:
+def unsimulated_constraints(pod: Pod) -> Iterator[str]:
+    """Yield the scheduling constraints that nothing here checks, and those that `place` checks but no simulation."""
+    yield from unsupported_constraints(pod)
     spec = pod.spec
     if any(port.host_port for each in (*spec.containers, *spec.init_containers) for port in each.ports):
         yield "host ports"
@@ -144,8 +130,13 @@ def _unsimulated_fields(pod: Pod) -> Iterator[str]:
     yield from (f"resource {name}" for name in other_requests(pod) if name != ACCOUNTING_RESOURCE)
 
 
-def _unsupported_constraints(pod: Pod) -> Iterator[str]:
-    yield from _pod_affinity_constraints(pod.spec)
+def unsupported_constraints(pod: Pod) -> Iterator[str]:
+    """Yield the scheduling constraints of a pod that nothing here checks; none for most pods."""
+    affinity = pod.spec.affinity
+    if affinity and affinity.pod_affinity and affinity.pod_affinity.required:
+        yield "required pod affinity"
+    if affinity and affinity.pod_anti_affinity and affinity.pod_anti_affinity.required:
+        yield "required pod anti-affinity"
     if any(each.when_unsatisfiable == "DoNotSchedule" for each in pod.spec.topology_spread_constraints):
         yield "required topology spread"
     if pod.spec.resource_claims or any(name.startswith(DEVICE_CLASS_PREFIX) for name in effective_requests(pod)):
@@ -154,11 +145,3 @@ def _unsupported_constraints(pod: Pod) -> Iterator[str]:
         yield "volume topology"
     if pod.spec.scheduling_gates:
         yield "scheduling gates, which keep it off every node until they are removed"
-
-
-def _pod_affinity_constraints(spec: PodSpec) -> Iterator[str]:
-    affinity = spec.affinity
-    if affinity and affinity.pod_affinity and affinity.pod_affinity.required:
-        yield "required pod affinity"
-    if affinity and affinity.pod_anti_affinity and affinity.pod_anti_affinity.required:
-        yield "required pod anti-affinity"
