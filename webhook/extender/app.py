@@ -32,31 +32,6 @@ from webhook.web.limits import ServerLimits
 from webhook.web.listener import BackgroundTask, HttpListener, Poll
 from webhook.web.tls import ClientCertificateRules
 
-
-class ExtenderHealth:
-    """Ready once the nodes are known, until shutdown."""
-
-    def __init__(
-        self,
-        state: SchedulerState,
-        watched: Callable[[], Sequence[WatchStatus]],
-        draining: Callable[[], bool],
-        more: HealthChecks = tuple,
-    ) -> None:
-        self._state, self._watched, self._draining, self._more = state, watched, draining, more
-
-    def checks(self) -> list[HealthCheck]:
-        """Return the lines of `/readyz?verbose`."""
-        known, draining = self._state.ranking is not None, self._draining()
-        nodes = f"{len(self._state.fleet.nodes)} nodes" if known else "not known yet"
-        return [
-            HealthCheck("cluster", ok=known, message=nodes),
-            *map(watch_check, self._watched()),
-            *self._more(),
-            HealthCheck("serving", ok=not draining, message="shutting down" if draining else "ok"),
-        ]
-
-
 Verb = Callable[[SchedulerState, bytes, float], VerbResult]
 
 VERBS: Mapping[str, Verb] = {"filter": handle_filter, "prioritize": handle_prioritize, "preempt": handle_preempt}
@@ -79,7 +54,7 @@ class NodeWarnings:
         warnings = self._implausible | self._state.inventory.unusable_reports
         for node, warning in warnings.items():
             if self._logged.get(node) != warning:
-                self._metrics.warn_node(node, warning)
+                self._metrics.log.warning("implausible node data ignored", node=node, reason=warning)
         self._logged = warnings
 
 
@@ -110,9 +85,21 @@ def build_extender(
         watched: The watches, for health.
         more: Health checks of other parts.
     """
-    health = ExtenderHealth(state, watched, lambda: registry.draining, lambda: (metrics.certificate_check(), *more()))
-    page = MetricsPage(metrics)
-    paths = extender_routes(state, clock, metrics) | health_routes(health.checks, page.render)
+
+    def health_checks() -> list[HealthCheck]:
+        """Ready once the nodes are known, until shutdown."""
+        known, draining = state.ranking is not None, registry.draining
+        nodes = f"{len(state.fleet.nodes)} nodes" if known else "not known yet"
+        return [
+            HealthCheck("cluster", ok=known, message=nodes),
+            *map(watch_check, watched()),
+            metrics.certificate_check(),
+            *more(),
+            HealthCheck("serving", ok=not draining, message="shutting down" if draining else "ok"),
+        ]
+
+    routes = {f"/{name}": HttpRoute(name, True, _verb_handler(name, state, clock, metrics)) for name in VERBS}
+    paths = routes | health_routes(health_checks, MetricsPage(metrics).render)
     registry = ConnectionRegistry(paths, limits, metrics.record_rejection, clients)
     metrics.connections = lambda: len(registry.connections)
     metrics.nodes = lambda: len(state.fleet.nodes)
@@ -121,10 +108,6 @@ def build_extender(
     return HttpListener(
         registry, context, lambda error: metrics.record_internal_error("task", error), all_polls, companions
     )
-
-
-def extender_routes(state: SchedulerState, clock: Clock, metrics: ExtenderMetrics) -> dict[str, HttpRoute]:
-    return {f"/{name}": HttpRoute(name, True, _verb_handler(name, state, clock, metrics)) for name in VERBS}
 
 
 def _verb_handler(
@@ -193,10 +176,6 @@ class ExtenderMetrics(ServerTelemetry):
         """Count an answered request."""
         self.answers[verb, result] += 1
         self.durations.setdefault(verb, DurationHistogram()).observe(seconds)
-
-    def warn_node(self, node: str, reason: str) -> None:
-        """Log that implausible data of a node, or of its agent's report, is ignored."""
-        self.log.warning("implausible node data ignored", node=node, reason=reason)
 
     def certificate_check(self) -> HealthCheck:
         """Return the line of `/readyz?verbose`; an old certificate does not make the process unready."""

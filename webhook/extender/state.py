@@ -22,13 +22,12 @@ from webhook.model.objects import Node
 from webhook.model.pod_resources import effective_requests
 from webhook.model.pod_summary import PodSummary
 from webhook.model.pods import Pod, pod_key
-from webhook.placement.capacity import BoolArray, IntArray
+from webhook.placement.capacity import IntArray
 from webhook.placement.fragmentation.strategies import ScoringStrategy
 from webhook.placement.nodes.device_plugin import multi_container_requests
 from webhook.placement.nodes.gangs import GangContext
 from webhook.placement.nodes.gpu_links import precompute_gpu_sets
 from webhook.placement.nodes.node_reservations import NodeReservation, NodeReservations
-from webhook.placement.nodes.pod_requirements import PodRequirements
 from webhook.placement.nodes.ranking import FillOrder, NodeRanking
 from webhook.placement.nodes.snapshot import SchedulingSnapshot
 
@@ -47,10 +46,6 @@ INDEX_SECONDS = 2.0
 
 Clock = Callable[[], float]
 """Monotonic seconds."""
-
-
-def never_over_share(_pod: Pod) -> bool:
-    return False
 
 
 NO_FLEET = Fleet(())
@@ -73,7 +68,7 @@ class SchedulerState:
         fill: FillOrder = FillOrder.PACK,
     ) -> None:
         self.inventory, self._strategy, self._fill = inventory, strategy, fill
-        self.is_over_share: Callable[[Pod], bool] = never_over_share
+        self.is_over_share: Callable[[Pod], bool] = lambda _pod: False
         self.ranking: NodeRanking | None = None
         self.reservations = NodeReservations()
         self.learning = WorkloadLearner()
@@ -88,12 +83,6 @@ class SchedulerState:
         """Return the positions of nodes in the index; -1 for unknown ones."""
         positions = self.fleet.by_name
         return np.array([positions.get(name, -1) for name in names], np.int64)
-
-    def node_filter(self, positions: IntArray) -> BoolArray:
-        """Return a mask of the nodes at some positions, shape (nodes,)."""
-        chosen = np.zeros(len(self.fleet.nodes), np.bool_)
-        chosen[positions[positions >= 0]] = True
-        return chosen
 
     def refresh(self, now: float, most: int = NODES_PER_REFRESH) -> int:
         """Apply changes of the inventory and expired reservations. Return how many nodes changed.
@@ -142,11 +131,6 @@ class SchedulerState:
         placed = Counter(positions[node] for node in nodes if node in positions)
         return GangContext(gang.size, gang.domain, placed, waiting=len(members) - len(nodes))
 
-    def record_arrival(self, pod: Pod, requirements: PodRequirements) -> None:
-        """Count a pod that is being scheduled, once."""
-        if self.ranking is not None:
-            self.learning.record_arrival(self.ranking.cluster, pod_uid(pod), requirements)
-
     async def run(self, clock: Clock, indexed: Callable[[], None] = lambda: None) -> None:
         """Build new indexes and scorers, and apply changes that no request did, until cancelled.
 
@@ -162,7 +146,9 @@ class SchedulerState:
                 indexed()
             if self.learning.has_new_mix:
                 await self._update_scorer()
-            await self._record_other_arrivals()
+            arrivals, self.inventory.arrivals = self.inventory.arrivals, Counter()
+            if self.ranking is not None and self.ranking.cluster.free:
+                await self.learning.record_other_arrivals(self.ranking.cluster, arrivals)
             while self.refresh(clock()) >= NODES_PER_REFRESH:
                 await asyncio.sleep(0)
             await asyncio.sleep(STEP_SECONDS)
@@ -171,7 +157,9 @@ class SchedulerState:
         """Index the nodes; changes that happen meanwhile are applied afterwards."""
         self.inventory.index_outdated = False
         self._missed = set()
-        running = self._running_pods() if self.ranking is None else ()
+        running: Sequence[PodSummary] = ()
+        if self.ranking is None:  # pods on nodes at the start count as arrivals, so the inventory's count is reset
+            self.inventory.arrivals, running = Counter(), self.inventory.bound_pods()
         try:
             ranking = await asyncio.to_thread(self._build_ranking, self.inventory.all_nodes(), running)
         except BaseException:
@@ -213,22 +201,10 @@ class SchedulerState:
         positions = ((fleet.by_name[name], name) for name in names if name in fleet.by_name)
         self.ranking.set_nodes(
             {
-                reservation: self.inventory.free_on_node(fleet.nodes[reservation], self.reservations.on_node(name))
-                for reservation, name in positions
+                position: self.inventory.free_on_node(fleet.nodes[position], self.reservations.on_node(name))
+                for position, name in positions
             }
         )
-
-    def _running_pods(self) -> tuple[PodSummary, ...]:
-        """Return the pods on nodes at the start, which count as arrivals; the inventory's own count of them is
-        reset.
-        """
-        self.inventory.arrivals = Counter()
-        return self.inventory.bound_pods()
-
-    async def _record_other_arrivals(self) -> None:
-        arrivals, self.inventory.arrivals = self.inventory.arrivals, Counter()
-        if self.ranking is not None and self.ranking.cluster.free:
-            await self.learning.record_other_arrivals(self.ranking.cluster, arrivals)
 
 
 def gang_name(pod: Pod) -> str:

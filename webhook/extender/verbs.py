@@ -12,24 +12,23 @@ The score: `placement.nodes.ranking` orders the feasible nodes by a key, and `_e
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
 
 from webhook.errors import ReviewError, quote_text
-from webhook.extender.state import SchedulerState
+from webhook.extender.state import SchedulerState, pod_uid
 from webhook.model.gpu_resources import WHOLE_GPU
 from webhook.model.pod_resources import negative_resources
 from webhook.model.pods import Pod, without_nulls
 from webhook.placement.capacity import IntArray
-from webhook.placement.devices import NodeDevices, devices_from_labels, reconcile_free_count
+from webhook.placement.devices import devices_from_labels, reconcile_free_count
 from webhook.placement.nodes.device_plugin import gets_connected_gpus
 from webhook.placement.nodes.filtering import NEVER_CONNECTED, NOT_CONNECTED
 from webhook.placement.nodes.pod_requirements import PodRequirements, pod_requirements
 from webhook.placement.nodes.ranking import NodeOrder, NodeRanking
-from webhook.placement.nodes.snapshot import SchedulingSnapshot
 
 NODE_NAMES_REQUIRED = "NodeNames must be set: write nodeCacheCapable: true in the scheduler's configuration"
 
@@ -88,7 +87,7 @@ def handle_filter(state: SchedulerState, body: bytes, now: float) -> VerbResult:
     pod, names, requirements, ranking = _begin_verb(state, body, now)
     if ranking is None:
         return VerbResult(encode_filter_result(names, {}, {}), "passed")
-    state.record_arrival(pod, requirements)
+    state.learning.record_arrival(ranking.cluster, pod_uid(pod), requirements)
     failed, unresolvable = _nvlink_rejections(state, ranking, requirements, names)
     passed = (
         [name for name in names if name not in failed and name not in unresolvable] if failed or unresolvable else names
@@ -109,9 +108,8 @@ def handle_prioritize(state: SchedulerState, body: bytes, now: float) -> VerbRes
     if ranking is None:
         return VerbResult(encode_host_priorities(names, [0] * len(names)), "passed")
     positions, gang = state.positions(names), state.gang_context(pod)
-    order = ranking.order(
-        requirements, candidates=state.node_filter(positions), gang=gang, over_fair_share=state.is_over_share(pod)
-    )
+    candidates = np.isin(np.arange(len(state.fleet.nodes)), positions)
+    order = ranking.order(requirements, candidates=candidates, gang=gang, over_fair_share=state.is_over_share(pod))
     if len(order.nodes):
         others = ranking.nodes_for_gang(requirements, gang, order) if gang is not None else []
         best, *reserved = (state.fleet.nodes[node].name for node in (int(order.nodes[0]), *others))
@@ -127,13 +125,17 @@ def handle_preempt(state: SchedulerState, body: bytes, now: float) -> VerbResult
     Raises:
         ReviewError: the body is not an ExtenderPreemptionArgs.
     """
-    args = decode_preemption_args(body)
-    victims = args.victims or {}
+    args: ExtenderPreemptionArgs = _decode_args(body, ExtenderPreemptionArgs)
+    if args.victims is None:
+        raise ReviewError(NODE_NAMES_REQUIRED.replace("NodeNames", "NodeNameToMetaVictims"))
     ranking, requirements = _refresh_and_require(state, args.pod, now)
-    if ranking is None or not requirements.nvlink_required:
-        return VerbResult(encode_preemption_result(victims), "passed")
-    helped = {name: some for name, some in victims.items() if _eviction_helps(state, ranking, requirements, name, some)}
-    return VerbResult(encode_preemption_result(helped), "narrowed" if helped else "none")
+    victims, result = args.victims, "passed"
+    if ranking is not None and requirements.nvlink_required:
+        victims = {
+            name: some for name, some in victims.items() if _eviction_helps(state, ranking, requirements, name, some)
+        }
+        result = "narrowed" if victims else "none"
+    return VerbResult(msgspec.json.encode({"NodeNameToMetaVictims": victims}), result)
 
 
 class _VerbContext(NamedTuple):
@@ -146,12 +148,15 @@ class _VerbContext(NamedTuple):
 
 
 def _begin_verb(state: SchedulerState, body: bytes, now: float) -> _VerbContext:
-    args = decode_extender_args(body)
+    args: ExtenderArgs = _decode_args(body, ExtenderArgs)
+    if args.node_names is None:
+        raise ReviewError(NODE_NAMES_REQUIRED)
     ranking, requirements = _refresh_and_require(state, args.pod, now)
-    if ranking is None or not requirements.count:
-        return _VerbContext(args.pod, args.node_names or (), requirements, None)
-    state.release(args.pod)
-    return _VerbContext(args.pod, args.node_names or (), requirements, ranking)
+    if not requirements.count:
+        ranking = None
+    if ranking is not None:
+        state.release(args.pod)
+    return _VerbContext(args.pod, args.node_names, requirements, ranking)
 
 
 def _refresh_and_require(state: SchedulerState, pod: Pod, now: float) -> tuple[NodeRanking | None, PodRequirements]:
@@ -199,53 +204,24 @@ def _eviction_helps(
     node = state.fleet.by_name.get(name, -1)
     if node < 0 or not ranking.cluster.whole_gpu_nodes() >> node & 1:
         return False
-    gone = {victim.uid for victim in victims.pods}
-    known = _devices_after_eviction(state, ranking.cluster, node, gone)
-    return gets_connected_gpus(known.topology, known.free, requirements.container_requests, known.free_count)
+    cluster, evicted = ranking.cluster, {victim.uid for victim in victims.pods}
+    running = state.inventory.gpu_pods.on_node(name).values()
+    freed = sum(each.units.get(WHOLE_GPU, 0) for each in running if each.uid in evicted)
+    devices = state.inventory.devices_without(cluster.fleet.nodes[node], evicted)
+    if devices is None:
+        whole, free = cluster.whole_gpus(node)
+        devices = devices_from_labels(cluster.fleet.nodes[node], whole, free + freed)
+    else:
+        devices = reconcile_free_count(devices, cluster.free[node].units(WHOLE_GPU) + freed)
+    return gets_connected_gpus(devices.topology, devices.free, requirements.container_requests, devices.free_count)
 
 
-def _devices_after_eviction(
-    state: SchedulerState, cluster: SchedulingSnapshot, node: int, gone: Container[str]
-) -> NodeDevices:
-    known = cluster.fleet.nodes[node]
-    there = state.inventory.gpu_pods.on_node(known.name).values()
-    freed = sum(each.units.get(WHOLE_GPU, 0) for each in there if each.uid in gone)
-    devices = state.inventory.devices_without(known, gone)
-    if devices is not None:
-        return reconcile_free_count(devices, cluster.free[node].units(WHOLE_GPU) + freed)
-    whole, free = cluster.whole_gpus(node)
-    return devices_from_labels(known, whole, free + freed)
-
-
-def decode_extender_args(body: bytes) -> ExtenderArgs:
-    """Read the body of /filter or /prioritize.
-
-    Raises:
-        ReviewError: it is invalid, has whole nodes instead of names, or a pod that no API server admits.
-    """
-    args: ExtenderArgs = _decode_body(body, ExtenderArgs)
-    _reject_negative_amounts(args.pod)
-    if args.node_names is None:
-        raise ReviewError(NODE_NAMES_REQUIRED)
-    return args
-
-
-def decode_preemption_args(body: bytes) -> ExtenderPreemptionArgs:
-    """Read the body of /preempt.
-
-    Raises:
-        ReviewError: it is invalid, has whole pods instead of uids, or a pod that no API server admits.
-    """
-    args: ExtenderPreemptionArgs = _decode_body(body, ExtenderPreemptionArgs)
-    _reject_negative_amounts(args.pod)
-    if args.victims is None:
-        raise ReviewError(NODE_NAMES_REQUIRED.replace("NodeNames", "NodeNameToMetaVictims"))
-    return args
-
-
-def _reject_negative_amounts(pod: Pod) -> None:
-    for name in negative_resources(pod):
+def _decode_args(body: bytes, kind: type[Any]) -> Any:
+    """Read a body, whose pod must be one that an API server admits."""
+    args = _decode_body(body, kind)
+    for name in negative_resources(args.pod):
         raise ReviewError(f"{quote_text(name)} must not be negative")
+    return args
 
 
 def _decode_body(body: bytes, kind: type[Any]) -> Any:
@@ -277,8 +253,3 @@ def encode_filter_result(passed: Sequence[str], failed: Mapping[str, str], unres
 def encode_host_priorities(names: Sequence[str], scores: Sequence[int]) -> bytes:
     """Return the answer of /prioritize: a score of 0 to 10 for each node."""
     return msgspec.json.encode([{"Host": name, "Score": score} for name, score in zip(names, scores, strict=True)])
-
-
-def encode_preemption_result(victims: Mapping[str, MetaVictims]) -> bytes:
-    """Return the answer of /preempt: the nodes where evicting the victims helps."""
-    return msgspec.json.encode({"NodeNameToMetaVictims": victims})

@@ -92,11 +92,7 @@ class WorkloadLearner:
         if node < 0:
             return
         if resource is not None and resource.mig:
-            self._count_profile(resource.profile, requirements.count)
+            self._profiles[resource.profile] += requirements.count
+            if self._profiles.total() > 2 * HALF_LIFE:  # older requests count less
+                self._profiles = Counter({name: (times + 1) // 2 for name, times in self._profiles.items()})
         self.has_new_mix |= self._learner.record_arrival(cluster.pod_demand(requirements, node))
-
-    def _count_profile(self, profile: str, count: int) -> None:
-        """Older requests count less: all counts are halved each time there are many."""
-        self._profiles[profile] += count
-        if self._profiles.total() > 2 * HALF_LIFE:
-            self._profiles = Counter({name: (times + 1) // 2 for name, times in self._profiles.items()})
