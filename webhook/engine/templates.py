@@ -58,11 +58,13 @@ _KSERVE_MODELS = (
 )
 
 
-PathStep = tuple[dict[str, Any], str]
+PathStep = tuple[Json, str]
 """A map on the path to a template, and the key followed in it."""
 
+FoundValue = tuple[FieldPath, tuple[PathStep, ...], Any]
+"""A value at a path, with the maps on the way."""
+
 _NO_POD = Pod(ObjectMeta(), PodSpec())
-_NO_METADATA: dict[str, Any] = {"metadata": {}}
 _MULTIPLIER_KEYS = ("replicas", "numOfHosts")
 _COUNT_KEYS = (*_MULTIPLIER_KEYS, "parallelism", "completions")
 """Keys of pod counts on the path to a template."""
@@ -91,7 +93,7 @@ class PodTemplate(msgspec.Struct, frozen=True):
     has_several_pods: bool = False
     error: str = ""
     error_path: FieldPath = ()
-    moves: tuple[tuple[FieldPath, FieldPath], ...] = ()
+    moves: tuple[PathMove, ...] = ()
 
     def field_path(self, path: FieldPath) -> FieldPath:
         """Return the path in the workload of a field of the pod.
@@ -118,25 +120,18 @@ def read_templates(request: AdmissionRequest, paths: Iterable[TemplatePath]) -> 
         container are skipped. Never raises.
     """
     data = request.load_object()
-    seen: set[FieldPath] = set()
+    read: set[FieldPath] = set()
     for path in paths:
-        for place, steps, value in _values_at_path(data, path):
-            if place not in seen and (form := read_template_form(value, place, steps)) is not None:
-                seen.add(place)
+        values: list[FoundValue] = [((), (), data)]
+        for key in path:
+            values = [child for place, steps, value in values for child in _child_values(place, steps, value, key)]
+        for place, steps, value in values:
+            if place not in read and (form := read_template_form(value, place, steps)) is not None:
+                read.add(place)
                 yield _build_template(request.kind, place, steps, form)
 
 
-def _values_at_path(data: Any, path: TemplatePath) -> Iterator[tuple[FieldPath, tuple[PathStep, ...], Any]]:
-    """Yield the values at a path, with the maps on the way; missing values are skipped."""
-    values: list[tuple[FieldPath, tuple[PathStep, ...], Any]] = [((), (), data)]
-    for key in path:
-        values = [child for place, steps, value in values for child in _child_values(place, steps, value, key)]
-    yield from values
-
-
-def _child_values(
-    place: FieldPath, steps: tuple[PathStep, ...], value: Any, key: str
-) -> Iterator[tuple[FieldPath, tuple[PathStep, ...], Any]]:
+def _child_values(place: FieldPath, steps: tuple[PathStep, ...], value: Any, key: str) -> Iterator[FoundValue]:
     if key == "*" and isinstance(value, list):
         members: Iterable[tuple[str | int, Any]] = enumerate(value)
     elif isinstance(value, dict):
@@ -165,7 +160,7 @@ def _build_template(kind: str, place: FieldPath, steps: tuple[PathStep, ...], fo
 
 def _parse_template_pod(data: object) -> Pod:
     if isinstance(data, dict):
-        data = _NO_METADATA | data
+        data = {"metadata": {}} | data
     try:
         return msgspec.convert(data, Pod)
     except (msgspec.ValidationError, RecursionError):
@@ -199,12 +194,15 @@ def _valid_count(value: object, default: int) -> int:
     return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else default
 
 
-def read_template_form(value: object, place: FieldPath, steps: Sequence[tuple[Json, str]]) -> TemplateForm | None:
+def read_template_form(value: object, place: FieldPath, steps: Sequence[PathStep]) -> TemplateForm | None:
     """Read a value in the form it has; None for steps of a workflow without container."""
     if not isinstance(value, dict):
         return _form_error(place, f"must be a pod template, found {quote_text(repr(value))}")
     if "spec" in value:
-        return _form_of_template(value, place)
+        spec = value["spec"]
+        if not isinstance(spec, dict):
+            return _form_error(place, f"must have a map under spec, found {quote_text(repr(spec))}")
+        return TemplateForm({"metadata": value.get("metadata") or {}, "spec": spec}, (*place, "spec"))
     if any(isinstance(value.get(key), dict) for key in _KSERVE_MODELS):
         return _form_of_predictor(value, place)
     if "containers" in value:
@@ -221,13 +219,6 @@ def read_template_form(value: object, place: FieldPath, steps: Sequence[tuple[Js
 
 def _form_error(place: FieldPath, sentence: str) -> TemplateForm:
     return TemplateForm({}, (*place, "spec"), error=sentence)
-
-
-def _form_of_template(value: Json, place: FieldPath) -> TemplateForm:
-    spec = value["spec"]
-    if not isinstance(spec, dict):
-        return _form_error(place, f"must have a map under spec, found {quote_text(repr(spec))}")
-    return TemplateForm({"metadata": value.get("metadata") or {}, "spec": spec}, (*place, "spec"))
 
 
 def _form_of_predictor(value: Json, place: FieldPath) -> TemplateForm:
@@ -247,7 +238,7 @@ def _form_of_predictor(value: Json, place: FieldPath) -> TemplateForm:
     return TemplateForm({"metadata": metadata, "spec": spec}, place, moves, replicas)
 
 
-def _enclosing_workflow(steps: Sequence[tuple[Json, str]]) -> tuple[Json, int]:
+def _enclosing_workflow(steps: Sequence[PathStep]) -> tuple[Json, int]:
     """Return the spec of the workflow around a template, and the number of keys that lead to it."""
     for depth in range(len(steps), 0, -1):
         members, key = steps[depth - 1]

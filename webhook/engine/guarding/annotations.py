@@ -42,7 +42,7 @@ def find_device_annotations(request: AdmissionRequest, pod: Pod) -> list[Detecte
 
 
 def is_kubelet_request(request: AdmissionRequest) -> bool:
-    """Is the requester a kubelet? Username and group must agree; policy tests may give the username alone."""
+    """Return whether the requester is a kubelet, by username and group; policy tests may give the username alone."""
     return request.user.startswith("system:node:") and (not request.groups or "system:nodes" in request.groups)
 
 
@@ -97,9 +97,12 @@ def _decision_error(text: str, pod: Pod) -> str:
     record = parse_decision_record(text)
     if record is None:
         return quote_text(text)
-    if record.resource and not any(
-        _requests_resource(record.resource, one.resources) for _, one in containers_of_every_kind(pod.spec)
-    ):
+    requested = any(
+        parse_whole_number(amounts.get(record.resource, 0)) != 0
+        for _, container in containers_of_every_kind(pod.spec)
+        for amounts in (container.resources.limits, container.resources.requests)
+    )
+    if record.resource and not requested:
         return f"one that gives {quote_text(record.resource)}, which no container requests"
     return ""
 
@@ -121,17 +124,7 @@ def _container_record_error(name: str, before: ResourceRequirements, containers:
         (parse_whole_number(amounts.get(WHOLE_GPU, 0)) or 0) > 0 for amounts in (before.limits, before.requests)
     ):
         return f"no whole GPU in the record of container {quote_text(name)}"
-    if not _requests_gpus(containers[name].resources):
+    present = containers[name].resources.requests | containers[name].resources.limits
+    if not any(parse_gpu_resource(key) is not None and parse_whole_number(one) != 0 for key, one in present.items()):
         return f"no GPU request left in container {quote_text(name)}"
     return ""
-
-
-def _requests_resource(name: str, resources: ResourceRequirements) -> bool:
-    return any(parse_whole_number(amounts.get(name, 0)) != 0 for amounts in (resources.limits, resources.requests))
-
-
-def _requests_gpus(resources: ResourceRequirements) -> bool:
-    amounts = resources.requests | resources.limits
-    return any(
-        parse_gpu_resource(name) is not None and parse_whole_number(amount) != 0 for name, amount in amounts.items()
-    )

@@ -60,8 +60,7 @@ PROCESS_LINKS = frozenset({"root", "cwd", "exe", "fd", "map_files", "ns", "task"
 """Entries of a process's folder that lead out of it, directly or through their content."""
 
 DEVICE_LIST_NAME = "nvidia-container-devices"
-DEVICE_LIST = f"/run/{DEVICE_LIST_NAME}"
-"""The toolkit reads the names of mounts under this folder (as /var/run/…) as a list of GPUs."""
+"""The toolkit reads the names of mounts under this folder of /run (as /var/run/…) as a list of GPUs."""
 
 
 _PRIVILEGED_CAPABILITIES = frozenset({"SYS_ADMIN", "ALL"})
@@ -92,7 +91,8 @@ def find_device_mounts(path: FieldPath, mounts: Sequence[VolumeMount]) -> list[D
             f"{must}, found {quote_text(mount.mount_path)}",
         )
         for i, mount in enumerate(mounts)
-        if DEVICE_LIST_NAME in mount.mount_path and is_device_list_mount(mount.mount_path)
+        if DEVICE_LIST_NAME in mount.mount_path
+        and f"{normalize_host_path(mount.mount_path)}/".startswith(f"/run/{DEVICE_LIST_NAME}/")
     ]
 
 
@@ -147,15 +147,12 @@ def normalize_host_path(path: str) -> str:
 def path_reaches_gpus(host_path: str) -> bool:
     """Return whether a host path reaches GPU devices or their managers."""
     path = normalize_host_path(host_path)
-    if path == "/" or path.startswith(GUARDED_PREFIXES) or _is_process_folder(path):
+    parent, _, name = path.rpartition("/")
+    is_process = parent == "/proc" and ((name.isascii() and name.isdecimal()) or name in PROCESS_NAMES)
+    if path == "/" or path.startswith(GUARDED_PREFIXES) or is_process:
         return True
     inside = path + "/"
     return any(inside.startswith(tree + "/") or tree.startswith(inside) for tree in GUARDED_TREES)
-
-
-def is_device_list_mount(mount_path: str) -> bool:
-    """Return whether the container toolkit reads this mount as a list of GPUs."""
-    return (normalize_host_path(mount_path) + "/").startswith(DEVICE_LIST + "/")
 
 
 def _find_host_namespaces(spec: PodSpec) -> list[DetectedBypass]:
@@ -193,8 +190,3 @@ def _find_privileges(path: FieldPath, context: SecurityContext, *, shares_host: 
         message = f"allowPrivilegeEscalation must be false together with {access}, found true"
         results.append(describe_bypass("privilegeEscalation", (*path, "allowPrivilegeEscalation"), message))
     return results
-
-
-def _is_process_folder(path: str) -> bool:
-    proc, _, name = path.rpartition("/")
-    return proc == "/proc" and ((name.isascii() and name.isdecimal()) or name in PROCESS_NAMES)

@@ -1,4 +1,4 @@
-"""Recognise most pods that LimitRanges and quotas accept, without the exact check of each quota.
+"""Recognize most pods that LimitRanges and quotas accept, without the exact check of each quota.
 
 `is_surely_admitted` is True only if the exact checks would find nothing; otherwise they run. LimitRanges are checked
 exactly, once for all pods with equal amounts; quotas are compared in integers.
@@ -50,14 +50,7 @@ class PodMilli(NamedTuple):
 def is_surely_admitted(
     pod: Pod, containers: ContainerAmounts, ranges: NamespaceLimitRanges, quotas: Sequence[RemainingQuota] = ()
 ) -> bool:
-    """Return whether LimitRanges and quotas surely accept a pod with these amounts.
-
-    Args:
-        pod: The pod, for pod-level resources, overhead and quota scopes.
-        containers: Its amounts, or those that it will have.
-        ranges: The namespace's LimitRanges.
-        quotas: The namespace's quotas.
-    """
+    """Return whether LimitRanges and quotas surely accept a pod with these amounts, its own or future ones."""
     if pod.spec.resources is not None or pod.spec.overhead:
         return False
     summarize = _summarize_pod if is_cacheable(containers) else _summarize_pod.__wrapped__

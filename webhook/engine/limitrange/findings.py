@@ -35,16 +35,10 @@ def final_amounts(mutation: PodMutation, ranges: Sequence[ParsedLimitRange]) -> 
 def limit_range_violations(
     mutation: PodMutation, amounts: PodAmounts, ranges: Sequence[ParsedLimitRange]
 ) -> list[PolicyFinding]:
-    """Return every rejection of a mutated pod that its namespace's LimitRanges cause.
-
-    Args:
-        mutation: The pod and its changes.
-        amounts: Its `final_amounts`.
-        ranges: The LimitRanges.
-    """
+    """Return every rejection of a mutated pod by its namespace's LimitRanges; `amounts` are its `final_amounts`."""
     return [
         *_invalid_by_defaults(mutation, find_invalid_amounts(amounts)),
-        *map(_refusal_to_violation, predict_limit_range_refusals(amounts, ranges)),
+        *map(_refusal_finding, predict_limit_range_refusals(amounts, ranges)),
     ]
 
 
@@ -85,8 +79,13 @@ def first_rejection(predicted: PredictedAdmission) -> str:
     return ""
 
 
-def _refusal_to_violation(refusal: LimitRangeRefusal) -> PolicyFinding:
-    return PolicyFinding("GPU-L201", _refusal_field(refusal), _refusal_sentence(refusal), _refusal_fix(refusal))
+def _refusal_finding(refusal: LimitRangeRefusal) -> PolicyFinding:
+    bound = refusal.bound
+    fix = f"Set a request of {bound.resource}, and a limit of at most {canonical_text(bound.amount)} times it."
+    if bound.kind != "maxLimitRequestRatio":
+        words = "at least" if bound.kind == "min" else "at most"
+        fix = f"Request {words} {canonical_text(bound.amount)} {bound.resource}, in limits and requests."
+    return PolicyFinding("GPU-L201", _refusal_field(refusal), _refusal_sentence(refusal), fix)
 
 
 def _refusal_sentence(refusal: LimitRangeRefusal) -> str:
@@ -97,14 +96,6 @@ def _refusal_field(refusal: LimitRangeRefusal) -> FieldPath:
     if refusal.path == ("spec",):
         return refusal.path
     return (*refusal.path, "resources", refusal.side, refusal.bound.resource)
-
-
-def _refusal_fix(refusal: LimitRangeRefusal) -> str:
-    bound = refusal.bound
-    if bound.kind == "maxLimitRequestRatio":
-        return f"Set a request of {bound.resource}, and a limit of at most {canonical_text(bound.amount)} times it."
-    words = "at least" if bound.kind == "min" else "at most"
-    return f"Request {words} {canonical_text(bound.amount)} {bound.resource}, in limits and requests."
 
 
 def _invalid_by_defaults(mutation: PodMutation, invalid: list[InvalidAmount]) -> Iterator[PolicyFinding]:

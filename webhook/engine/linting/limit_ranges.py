@@ -43,7 +43,8 @@ def lint_limit_range(data: Json, others: ResourceList) -> Iterator[Finding]:
             elif item.get("type") == POD:
                 yield from _lint_pod_item(item, name, path, defaults)
             if name in as_mapping(item.get(RATIO)):
-                yield _ratio_finding(name, path)
+                message = f"a ratio rejects every pod that does not request {name}, including pods without GPUs"
+                yield lint_finding("GPU-L305", (*path, RATIO, name), message, "Remove it.")
 
 
 def written_default_limits(data: Json) -> ResourceList:
@@ -79,7 +80,8 @@ def fix_limit_range(data: Json) -> Json:
                 _remove_gpu_defaults(item, name)
             elif item.get("type") == POD:
                 _fix_pod_item(item, name, items)
-    return rebuild_object(data, {"limits": [rest for item in items if len(rest := _without_empty_sides(item)) > 1]})
+    filled = [{side: value for side, value in item.items() if value not in ({}, None)} for item in items]
+    return rebuild_object(data, {"limits": [item for item in filled if len(item) > 1]})
 
 
 def _lint_container_item(item: Json, name: str, path: FieldPath) -> Iterator[Finding]:
@@ -167,15 +169,6 @@ def _is_outside_bound(side: str, bound: Quantity, amount: Quantity) -> bool:
     return compare_quantities(amount, bound) > 0 if side == "max" else compare_quantities(amount, bound) < 0
 
 
-def _ratio_finding(name: str, path: FieldPath) -> Finding:
-    return lint_finding(
-        "GPU-L305",
-        (*path, RATIO, name),
-        f"a ratio rejects every pod that does not request {name}, including pods without GPUs",
-        "Remove it.",
-    )
-
-
 def _copy_item(item: Json) -> Json:
     """Return a copy to change; sides that are not maps are left out."""
     kept = {side: value for side, value in item.items() if side not in SIDES}
@@ -187,11 +180,7 @@ def _remove_gpu_defaults(item: Json, name: str) -> None:
     for side in ("min", "defaultRequest", RATIO):
         as_mapping(item.get(side)).pop(name, None)
     if name in as_mapping(item.get("max")) or name in as_mapping(item.get("default")):
-        _set_zero_default(item, name)
-
-
-def _set_zero_default(item: Json, name: str) -> None:
-    item.setdefault("default", {})[name] = "0"
+        item.setdefault("default", {})[name] = "0"
 
 
 def _fix_pod_item(item: Json, name: str, items: list[Json]) -> None:
@@ -199,19 +188,10 @@ def _fix_pod_item(item: Json, name: str, items: list[Json]) -> None:
     for side in ("min", RATIO):
         as_mapping(item.get(side)).pop(name, None)
     if name in as_mapping(item.get("max")):
-        container = _ensure_container_item(items)
+        # There can be only one item of type Container.
+        container = next((one for one in items if one.get("type") == CONTAINER), None)
+        if container is None:
+            container = {"type": CONTAINER}
+            items.append(container)
         _remove_gpu_defaults(container, name)
-        _set_zero_default(container, name)
-
-
-def _ensure_container_item(items: list[Json]) -> Json:
-    """Return the item of type Container, added if missing; there can be only one."""
-    for item in items:
-        if item.get("type") == CONTAINER:
-            return item
-    items.append({"type": CONTAINER})
-    return items[-1]
-
-
-def _without_empty_sides(item: Json) -> Json:
-    return {side: value for side, value in item.items() if value not in ({}, None)}
+        container.setdefault("default", {})[name] = "0"

@@ -30,7 +30,6 @@ def lint_quota(data: Json, others: Collection[QuotaScopes], classes: Collection[
     """Yield the findings of a quota.
 
     Args:
-        data: The quota.
         others: The scopes of other quotas of its namespace that count every form of GPU.
         classes: The DeviceClasses of the cluster; empty if unknown.
     """
@@ -47,7 +46,9 @@ def lint_quota(data: Json, others: Collection[QuotaScopes], classes: Collection[
                 f"Write {part}.",
             )
     whole_gpus = next((key for key in hard if _counted_key(key) == WHOLE_GPUS), None)
-    if whole_gpus is not None and not _covers_all_gpus(data, others):
+    scopes = _read_scopes(as_mapping(data.get("spec")))
+    covered = ALL_GPUS in map(_counted_key, hard) or any(other <= scopes for other in others)
+    if whole_gpus is not None and not covered:
         yield _uncovered_forms_finding((*path, whole_gpus), _effective_hard(data, classes))
 
 
@@ -86,12 +87,6 @@ def _uncovered_forms_finding(path: FieldPath, hard: Json) -> Finding:
     )
 
 
-def _covers_all_gpus(data: Json, others: Collection[QuotaScopes]) -> bool:
-    """Return whether the quota, or another one over at least the same pods, counts every form of GPU."""
-    scopes = _read_scopes(as_mapping(data.get("spec")))
-    return ALL_GPUS in map(_counted_key, _written_hard(data)) or any(other <= scopes for other in others)
-
-
 def _read_scopes(spec: Json) -> QuotaScopes:
     plain = ((str(scope), "Exists", ()) for scope in as_list(spec.get("scopes")))
     selected = (
@@ -108,10 +103,13 @@ def _written_hard(data: Json) -> Json:
 def _explain_uncounted_key(
     key: str, hard: Json, classes: Collection[str], *, scoped: bool
 ) -> Iterator[tuple[str, str]]:
-    if _counted_key(key) != key:
-        what = "devices of a class" if device_class_of_key(_counted_key(key)) else "GPUs"
-        message = f"{key} has no effect: quotas count {what} only under {_counted_key(key)}"
-        yield message, _replacement_fix(key, hard)
+    counted = _counted_key(key)
+    if counted != key:
+        what = "devices of a class" if device_class_of_key(counted) else "GPUs"
+        fix = f"Write {counted}."
+        if _valid_amount(hard.get(counted)) is not None:
+            fix = f"Remove it: {counted}: {str(hard[counted])[:60]} is present and applies."
+        yield f"{key} has no effect: quotas count {what} only under {counted}", fix
     if scoped and is_claim_key(key):
         message = f"{key} has no effect: a quota with scopes counts no resource claims"
         yield message, "Write it in a quota without scopes."
@@ -119,14 +117,6 @@ def _explain_uncounted_key(
         closest = _closest_class(name, classes)
         fix = f"Write {closest}." if closest else f"Use one of: {_list_some(classes)}."
         yield f"{key} has no effect: the cluster has no DeviceClass {name}", fix
-
-
-def _replacement_fix(key: str, hard: Json) -> str:
-    """Return the fix for an ignored key: its counted form, unless that is present."""
-    counted = _counted_key(key)
-    if _valid_amount(hard.get(counted)) is None:
-        return f"Write {counted}."
-    return f"Remove it: {counted}: {str(hard[counted])[:60]} is present and applies."
 
 
 def _counted_key(key: str) -> str:
@@ -165,11 +155,14 @@ def _round_down_gpus(key: str, amount: Any) -> int | None:
 
 
 def _effective_hard(data: Json, classes: Collection[str]) -> Json:
-    """Return the limits of a quota under keys that count."""
+    """Return the limits of a quota under keys that count, with the closest class that exists for an unknown one."""
     hard: Json = {}
     written = _written_hard(data)
     for key, amount in written.items():
-        counted, rounded = _intended_key(key, classes), _round_down_gpus(key, amount)
+        counted, rounded = _counted_key(key), _round_down_gpus(key, amount)
+        unknown = _unknown_class(key, classes)
+        if unknown and (closest := _closest_class(unknown, classes)):
+            counted = counted.replace(unknown, closest, 1)
         if counted != key and _valid_amount(written.get(counted)) is not None:
             continue
         hard[counted] = _smaller_amount(amount if rounded is None else str(rounded), hard.get(counted))
@@ -177,7 +170,7 @@ def _effective_hard(data: Json, classes: Collection[str]) -> Json:
 
 
 def _total_gpu_milli(hard: Json) -> int:
-    """Return the largest total weight of the GPUs that a quota allows, in thousandths of a GPU."""
+    """Return the most that the GPUs allowed by a quota can count, in thousandths of a GPU."""
     return sum(_max_gpu_milli(key) * (_allowed_count(hard, key) or 0) for key in hard)
 
 
@@ -189,18 +182,11 @@ def _allowed_count(hard: Json, key: str) -> int | None:
 
 
 def _max_gpu_milli(key: str) -> int:
-    """Return the largest weight of one unit of a key on any node, in thousandths of a GPU; 0 if it counts no GPUs."""
+    """Return the most that one unit of a key counts on any node, in thousandths of a GPU; 0 if it counts no GPUs."""
     resource = parse_gpu_resource(key.removeprefix(REQUESTS)) if key.startswith(REQUESTS) else None
     if resource is None:
         return 0
     return max_profile_milli(resource.profile) if resource.mig else 1000
-
-
-def _intended_key(key: str, classes: Collection[str]) -> str:
-    """Return the key that counts, with the closest class that exists."""
-    counted, name = _counted_key(key), _unknown_class(key, classes)
-    closest = _closest_class(name, classes) if name else None
-    return counted.replace(name, closest, 1) if name and closest else counted
 
 
 def _split_off_claim_keys(data: Json, spec: Json) -> Json:

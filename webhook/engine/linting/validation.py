@@ -110,25 +110,23 @@ def _validate_range_spec(spec: Json) -> Iterator[ObjectError]:
 
 
 def _validate_range_items(items: list[Any], path: FieldPath) -> Iterator[ObjectError]:
-    for place, item in enumerate(items):
+    for index, item in enumerate(items):
         if not isinstance(item, dict):
-            yield _wrong_type("a map", (*path, place), item)
+            yield _wrong_type("a map", (*path, index), item)
         for side in SIDES:
-            yield from _validate_amounts(as_mapping(item).get(side), (*path, place, side))
+            yield from _validate_amounts(as_mapping(item).get(side), (*path, index, side))
 
 
-def _validate_amounts(amounts: Any, path: FieldPath, least: float = -inf) -> Iterable[ObjectError]:
+def _validate_amounts(amounts: Any, path: FieldPath, least: float = -inf) -> Iterator[ObjectError]:
     if amounts is not None and not isinstance(amounts, dict):
-        return [_wrong_type("a map", path, amounts)]
-    errors = (_validate_amount(amount, (*path, name), least) for name, amount in as_mapping(amounts).items())
-    return [one for one in errors if one is not None]
-
-
-def _validate_amount(amount: Any, path: FieldPath, least: float) -> ObjectError | None:
-    if amount is None:
-        return ObjectError(path, "null, which the API server reads as 0", rejected=False)
-    value = parse_nano_or_none(amount) if isinstance(amount, QuantityText) and not isinstance(amount, bool) else None
-    return _wrong_type("an amount", path, amount) if value is None or value < least else None
+        yield _wrong_type("a map", path, amounts)
+    for name, amount in as_mapping(amounts).items():
+        readable = isinstance(amount, QuantityText) and not isinstance(amount, bool)
+        value = parse_nano_or_none(amount) if readable else None
+        if amount is None:
+            yield ObjectError((*path, name), "null, which the API server reads as 0", rejected=False)
+        elif value is None or value < least:
+            yield _wrong_type("an amount", (*path, name), amount)
 
 
 def _wrong_type(must: str, path: FieldPath, found: Any) -> ObjectError:
@@ -192,21 +190,17 @@ def _validate_scope_operator(requirement: Json, path: FieldPath) -> Iterator[Obj
 
 def validate_limit_range(items: list[Json], path: FieldPath) -> Iterator[ObjectError]:
     """Yield every rule that the items of a LimitRange break."""
-    seen: set[object] = set()
-    for place, item in enumerate(items):
-        here = (*path, place)
+    types: set[str] = set()
+    for index, item in enumerate(items):
+        item_path = (*path, index)
         kind = item.get("type")
-        yield from _validate_item_type(kind, (*here, "type"))
-        if isinstance(kind, str) and kind in seen:
-            yield ObjectError((*here, "type"), f'Duplicate value: "{kind}"')
-        seen |= {kind} if isinstance(kind, str) else set()
-        yield from _validate_item(item, kind, here)
-
-
-def _validate_item_type(kind: Any, path: FieldPath) -> Iterator[ObjectError]:
-    known = kind in ITEM_TYPES if isinstance(kind, str) and "/" not in kind else is_qualified_name(str(kind))
-    if not isinstance(kind, str) or not known:
-        yield invalid_value(path, kind or "", "must be a standard limit type or fully qualified")
+        if not isinstance(kind, str) or not (is_qualified_name(kind) if "/" in kind else kind in ITEM_TYPES):
+            yield invalid_value((*item_path, "type"), kind or "", "must be a standard limit type or fully qualified")
+        if isinstance(kind, str):
+            if kind in types:
+                yield ObjectError((*item_path, "type"), f'Duplicate value: "{kind}"')
+            types.add(kind)
+        yield from _validate_item(item, kind, item_path)
 
 
 def _validate_item(item: Json, kind: Any, path: FieldPath) -> Iterator[ObjectError]:

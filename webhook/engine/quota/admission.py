@@ -55,7 +55,7 @@ class QuotaExcess(NamedTuple):
 
     @property
     def fits_alone(self) -> bool:
-        """Would it fit if nothing else used the quota?"""
+        """Return whether it would fit if nothing else used the quota."""
         return compare_quantities(add_quantities(self.own_usage, self.requested), self.hard) <= 0
 
 
@@ -89,10 +89,7 @@ class ClaimRefusal(NamedTuple):
 def predict_quota_refusals(pod: Pod, amounts: PodAmounts, quotas: Sequence[ResourceQuota]) -> list[QuotaRefusal]:
     """Return every quota that rejects a new pod: formal reasons first, as the API server checks them first.
 
-    Args:
-        pod: The pod.
-        amounts: Its amounts after all defaults.
-        quotas: The quotas of its namespace.
+    `amounts` are the pod's after all defaults.
     """
     matching = _matching_quotas(pod, quotas, best_effort=is_best_effort_amounts(amounts))
     return _formal_refusals(amounts, matching) + _capacity_refusals(pod, amounts, matching)
@@ -106,7 +103,7 @@ def predict_update_refusals(
     Every matching quota checks the form, also one created after the pod. One that counted the pod before charges
     nothing, since amounts change by resize only.
     """
-    if _has_deadline(old) == _has_deadline(pod):
+    if (old.spec.active_deadline_seconds is None) == (pod.spec.active_deadline_seconds is None):
         return []
     best_effort = is_best_effort_amounts(before)
     matching = _matching_quotas(pod, quotas, best_effort=best_effort)
@@ -123,8 +120,14 @@ def predict_resize_refusals(
     """
     matching = _matching_quotas(pod, quotas, best_effort=is_best_effort_amounts(before))
     overhead = parse_resource_list(pod.spec.overhead)
-    exceeded = [refusal for one in matching if (refusal := _resize_refusal(before, after, overhead, *one))]
-    return _formal_refusals(after, matching) + exceeded
+    refusals = _formal_refusals(after, matching)
+    for quota, hard in matching:
+        own, new = compute_pod_charge(before, overhead, hard), compute_pod_charge(after, overhead, hard)
+        increase = {key: add_quantities(amount, negate_quantity(own.get(key, ZERO))) for key, amount in new.items()}
+        charged = {key: more for key, more in increase.items() if more.unscaled > 0}
+        if refusal := _capacity_refusal(quota, hard, charged, own):
+            refusals.append(refusal)
+    return refusals
 
 
 def find_refused_claim(pod: Pod, claiming: ClaimContext, quotas: Sequence[ResourceQuota]) -> ClaimRefusal | None:
@@ -198,28 +201,27 @@ def check_quota_capacity(
     return QuotaRefusal(name, message, tuple(excesses))
 
 
-def enforced_hard(quota: ResourceQuota) -> ResourceList:
-    """Return the limits that pods are held to: of the status, or of the spec if the quota was not counted yet."""
-    hard = parse_resource_list(quota.status.hard or quota.spec.hard)
-    return {key: amount for key, amount in hard.items() if resource_of_quota_key(key)}
-
-
 def _matching_quotas(pod: Pod, quotas: Sequence[ResourceQuota], *, best_effort: bool) -> list[EnforcedQuota]:
-    return [(quota, enforced_hard(quota)) for quota in quotas if quota_matches_pod(quota, pod, best_effort=best_effort)]
+    """Return the quotas that match a pod, with the limits in their status, or in their spec if not counted yet."""
+    matching: list[EnforcedQuota] = []
+    for quota in quotas:
+        if quota_matches_pod(quota, pod, best_effort=best_effort):
+            hard = parse_resource_list(quota.status.hard or quota.spec.hard)
+            matching.append((quota, {key: amount for key, amount in hard.items() if resource_of_quota_key(key)}))
+    return matching
 
 
 def _formal_refusals(amounts: PodAmounts, matching: Sequence[EnforcedQuota]) -> list[QuotaRefusal]:
-    return [refusal for one in matching if (refusal := _formal_refusal(amounts, *one))]
-
-
-def _formal_refusal(amounts: PodAmounts, quota: ResourceQuota, hard: ResourceList) -> QuotaRefusal | None:
-    name, missing = quota.metadata.name, missing_required_resources(amounts, hard)
-    if missing:
-        each = "; ".join(f"{key} for: {','.join(names)}" for key, names in missing.items())
-        return QuotaRefusal(name, f"failed quota: {name}: must specify {each}")
-    if not hard.keys() <= quota.status.used.keys():
-        return QuotaRefusal(name, f"status unknown for quota: {name}, resources: {','.join(sorted(hard))}")
-    return None
+    refusals: list[QuotaRefusal] = []
+    for quota, hard in matching:
+        name, missing = quota.metadata.name, missing_required_resources(amounts, hard)
+        if missing:
+            each = "; ".join(f"{key} for: {','.join(names)}" for key, names in missing.items())
+            refusals.append(QuotaRefusal(name, f"failed quota: {name}: must specify {each}"))
+        elif not hard.keys() <= quota.status.used.keys():
+            message = f"status unknown for quota: {name}, resources: {','.join(sorted(hard))}"
+            refusals.append(QuotaRefusal(name, message))
+    return refusals
 
 
 def _capacity_refusals(pod: Pod, amounts: PodAmounts, matching: Sequence[EnforcedQuota]) -> list[QuotaRefusal]:
@@ -228,22 +230,10 @@ def _capacity_refusals(pod: Pod, amounts: PodAmounts, matching: Sequence[Enforce
     return [refusal for one in charged if (refusal := _capacity_refusal(*one))]
 
 
-def _resize_refusal(
-    before: PodAmounts, after: PodAmounts, overhead: ResourceList, quota: ResourceQuota, hard: ResourceList
-) -> QuotaRefusal | None:
-    own, new = compute_pod_charge(before, overhead, hard), compute_pod_charge(after, overhead, hard)
-    increase = {key: add_quantities(amount, negate_quantity(own.get(key, ZERO))) for key, amount in new.items()}
-    return _capacity_refusal(quota, hard, {key: more for key, more in increase.items() if more.unscaled > 0}, own)
-
-
 def _capacity_refusal(
     quota: ResourceQuota, hard: ResourceList, charged: ResourceList, own: Mapping[str, Quantity] = NO_OWN_USAGE
 ) -> QuotaRefusal | None:
     return check_quota_capacity(quota.metadata.name, charged, parse_resource_list(quota.status.used), hard, own)
-
-
-def _has_deadline(pod: Pod) -> bool:
-    return pod.spec.active_deadline_seconds is not None
 
 
 def _format_amount_list(amounts: Iterable[tuple[str, Quantity]]) -> str:

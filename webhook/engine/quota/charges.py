@@ -1,4 +1,4 @@
-"""Compute what a pod is charged under the keys of a ResourceQuota, and give it back when the pod goes.
+"""Compute what a pod is charged under the keys of a ResourceQuota, and release it when the pod is deleted.
 
 Like LimitRanger's totals, with pod-level huge pages and overhead.
 Source: `pkg/quota/v1/evaluator/core` and `k8s.io/component-helpers/resource`.
@@ -21,7 +21,7 @@ from webhook.model.apimachinery import (
 )
 from webhook.model.limit_ranges import ResourceList, parse_resource_list
 from webhook.model.objects import ResourceQuota
-from webhook.model.pod_amounts import LIMITS, LimitsAndRequests, PodAmounts, read_pod_amounts, sum_containers
+from webhook.model.pod_amounts import LIMITS, PodAmounts, read_pod_amounts, sum_containers
 from webhook.model.pods import Pod
 from webhook.model.quota_matching import CountedResource, has_scopes, quota_matches_pod, resource_of_quota_key
 from webhook.model.remaining_quota import REQUIRED_KEYS
@@ -51,9 +51,7 @@ def release_pod_usage(
     A pod with an amount that is not a quantity was never charged.
 
     Args:
-        quotas: The quotas of its namespace.
-        pod: The pod.
-        claims: The charges of claims that go with it; quotas with scopes count none.
+        claims: The charges of claims that are deleted with it; quotas with scopes count none.
     """
     try:
         amounts = read_pod_amounts(pod)
@@ -76,7 +74,12 @@ def missing_required_resources(amounts: PodAmounts, keys: Iterable[str]) -> Mapp
         return {}
     missing: dict[str, list[str]] = {}
     for key in sorted(set(keys).intersection(REQUIRED_KEYS)):
-        names = {holder.name for holder in amounts.all_containers if not _names_key_resource(holder, key)}
+        counted = resource_of_quota_key(key)
+        names = {
+            holder.name
+            for holder in amounts.all_containers
+            if counted is None or counted.resource not in holder.amounts(counted.side)
+        }
         if names:
             missing[key] = sorted(names)
     return missing
@@ -102,27 +105,19 @@ def _charged_amount(amounts: PodAmounts, overhead: ResourceList, counted: Counte
         amount: Quantity | None = whole.amounts(side)[resource]
     else:
         amount = sum_containers(amounts, resource, side)
-    return _add_overhead(amount, overhead.get(resource), side)
-
-
-def _add_overhead(amount: Quantity | None, overhead: Quantity | None, side: str) -> Quantity | None:
-    if overhead is None or (side == LIMITS and (amount is None or not amount.unscaled)):
+    added = overhead.get(resource)
+    if added is None or (side == LIMITS and (amount is None or not amount.unscaled)):
         return amount
-    return overhead if amount is None else add_quantities(amount, overhead)
-
-
-def _names_key_resource(holder: LimitsAndRequests, key: str) -> bool:
-    counted = resource_of_quota_key(key)
-    return counted is not None and counted.resource in holder.amounts(counted.side)
+    return added if amount is None else add_quantities(amount, added)
 
 
 def _subtract_usage(
     quota: ResourceQuota, used: ResourceList, charged: ResourceList, claims: ClaimCharges
 ) -> ResourceQuota:
-    left: dict[str, str] = {}
+    remaining: dict[str, str] = {}
     for key in used:
         if key in charged or key in claims:
             amount = add_quantities(charged.get(key, ZERO), Quantity(claims.get(key, 0)))
             rest = add_quantities(used[key], negate_quantity(amount))
-            left[key] = canonical_text(rest if compare_quantities(rest, ZERO) > 0 else ZERO)
-    return replace(quota, status=replace(quota.status, used={**quota.status.used, **left}))
+            remaining[key] = canonical_text(rest if compare_quantities(rest, ZERO) > 0 else ZERO)
+    return replace(quota, status=replace(quota.status, used={**quota.status.used, **remaining}))

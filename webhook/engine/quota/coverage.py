@@ -21,11 +21,9 @@ def find_full_quota(quotas: Sequence[ResourceQuota], pod: Pod, target: str) -> s
 
 
 def escapes_quota(quotas: Sequence[ResourceQuota], pod: Pod, source: str, target: str, *, accounted: str = "") -> bool:
-    """Would a quota that counts `source` not count `target`?
+    """Return whether a quota that counts `source` would not count `target`.
 
     Args:
-        quotas: The quotas of the namespace.
-        pod: The pod.
         source: The requested resource.
         target: The resource that replaces it.
         accounted: The accounting resource, if the pod carries it: a quota on it counts both.

@@ -39,7 +39,7 @@ def quota_violations(
     pod: Pod, amounts: PodAmounts, quotas: Sequence[ResourceQuota], lookup: QuotaConsumerLookup
 ) -> Iterator[PolicyFinding]:
     """Yield the rejections of a new pod by its namespace's quotas; `amounts` are those after all defaults."""
-    yield from _refusals_to_violations(predict_quota_refusals(pod, amounts, quotas), quotas, lookup)
+    yield from _refusal_findings(predict_quota_refusals(pod, amounts, quotas), quotas, lookup)
 
 
 def update_quota_violations(
@@ -51,9 +51,9 @@ def update_quota_violations(
     except QuantityError:
         return
     if sub_resource == "resize":
-        yield from _refusals_to_violations(predict_resize_refusals(old, before, after, quotas), quotas, lookup)
+        yield from _refusal_findings(predict_resize_refusals(old, before, after, quotas), quotas, lookup)
     elif not sub_resource:
-        yield from _refusals_to_violations(predict_update_refusals(old, pod, before, after, quotas), quotas, lookup)
+        yield from _refusal_findings(predict_update_refusals(old, pod, before, after, quotas), quotas, lookup)
 
 
 def claim_quota_violations(
@@ -64,15 +64,13 @@ def claim_quota_violations(
     if refusal is None:
         return
     for one in refusal.quotas:
-        summary = _claim_refusal_summary(one, lookup)
-        message = f"claim {refusal.claim} cannot be created, and the pod stays Pending: {summary}"
+        # Figures first, the API server's message last, since its keys fill a line.
+        figures = "; ".join(dict.fromkeys(_excess_figures(excess, lookup(excess.key)) for excess in one.excesses))
+        message = (
+            f"claim {refusal.claim} cannot be created, and the pod stays Pending: "
+            f"quota {one.quota}: {figures}; {one.message}"
+        )
         yield PolicyFinding("GPU-Q306", refusal.path, message, _quota_fix(one), at_most=PolicyMode.WARN)
-
-
-def _claim_refusal_summary(refusal: QuotaRefusal, lookup: ClaimConsumerLookup) -> str:
-    """Figures first, the API server's message last, since its keys fill a line."""
-    figures = dict.fromkeys(_excess_figures(excess, lookup(excess.key)) for excess in refusal.excesses)
-    return f"quota {refusal.quota}: {'; '.join(figures)}; {refusal.message}"
 
 
 def _excess_figures(excess: QuotaExcess, consumers: Sequence[QuotaConsumer]) -> str:
@@ -82,22 +80,22 @@ def _excess_figures(excess: QuotaExcess, consumers: Sequence[QuotaConsumer]) -> 
     return f"{figures}{_top_consumers(consumers, ',')}"
 
 
-def _refusals_to_violations(
+def _refusal_findings(
     refusals: Sequence[QuotaRefusal], quotas: Sequence[ResourceQuota], lookup: QuotaConsumerLookup
 ) -> Iterator[PolicyFinding]:
     by_name = {quota.metadata.name: quota for quota in quotas}
     for refusal in refusals:
         if not refusal.excesses:
-            fix = "Set the missing amounts, or ask the admin for a LimitRange."
-            yield PolicyFinding("GPU-Q301", ("spec",), refusal.message, fix)
-            continue
-        message = _quota_message(refusal, by_name[refusal.quota], lookup)
-        yield PolicyFinding("GPU-Q301", ("spec",), message, _quota_fix(refusal))
+            message, fix = refusal.message, "Set the missing amounts, or ask the admin for a LimitRange."
+        else:
+            message, fix = _quota_message(refusal, by_name[refusal.quota], lookup), _quota_fix(refusal)
+        yield PolicyFinding("GPU-Q301", ("spec",), message, fix)
 
 
 def _quota_message(refusal: QuotaRefusal, quota: ResourceQuota, lookup: QuotaConsumerLookup) -> str:
-    message = f"{refusal.message}; {_fitting_amounts(refusal.excesses)} would fit"
     several = len(refusal.excesses) > 1
+    fitting = [_remaining_text(one) + (f" {one.key}" if several else "") for one in refusal.excesses]
+    message = f"{refusal.message}; {', '.join(fitting)} would fit"
     for excess in refusal.excesses:
         if counted := resource_of_quota_key(excess.key):
             message += _top_consumers(lookup(quota, counted), f"; {excess.key}" if several else ";")
@@ -112,12 +110,6 @@ def _quota_fix(refusal: QuotaRefusal) -> str:
         return "Wait until another pod of the namespace ends."
     instead = "ask for a higher quota, or use another namespace."
     return f"{REQUEST_LESS}, {instead}" if some_left else f"Ending other pods is not enough: {instead}"
-
-
-def _fitting_amounts(excesses: Sequence[QuotaExcess]) -> str:
-    if len(excesses) == 1:
-        return _remaining_text(excesses[0])
-    return ", ".join(f"{_remaining_text(excess)} {excess.key}" for excess in excesses)
 
 
 def _remaining_quantity(excess: QuotaExcess) -> Quantity:
