@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tests.conftest import ROOT
+from tests.manifests.field_descriptions import add_field_descriptions
 from webhook.manifests.backstop import backstop_policies
 from webhook.manifests.gpunode_crd import gpunode_crd
 from webhook.manifests.scheduler_config import first_scheduler_config, second_scheduler_config
@@ -16,7 +17,7 @@ from webhook.policy.crds import policy_crds
 from webhook.report.serialization import yaml_text
 
 GENERATED: Mapping[str, tuple[str, Callable[[], Sequence[Any]]]] = {
-    "crds/crds.yaml": ("webhook/policy/crds.py", policy_crds),
+    "crds/crds.yaml": ("webhook/policy/crds.py and docs/policy.md", lambda: add_field_descriptions(policy_crds())),
     "crds/gpunodes.yaml": ("webhook/model/gpu_node.py", lambda: [gpunode_crd()]),
     "admission/webhooks.yaml": ("webhook/manifests/webhooks.py", webhook_configurations),
     "scheduler/first/extenders.yaml": ("webhook/manifests/scheduler_config.py", lambda: [first_scheduler_config()]),
