@@ -7,7 +7,7 @@ import pytest
 from tests.report.sample import BROKEN, DENIED, EVERYTHING, HELM, SHAPED, THREE, TRIAL, WARNED, checked, located
 from webhook.model.enums import PolicyMode
 from webhook.model.findings import Finding
-from webhook.report.check import check_lines, check_summary_line, finding_lines, object_names, wide_table
+from webhook.report.check import OBJECTS, check_lines, check_summary_line, finding_lines, object_names
 from webhook.report.results import CheckResult, CheckVerdict, decision_verdict, summarize_results
 from webhook.report.text import TextStyle
 
@@ -57,7 +57,7 @@ def test_summary(results: list[CheckResult], want: str) -> None:
 
 
 def test_wide_has_one_row_per_object() -> None:
-    rows = wide_table([DENIED, HELM])
+    rows = OBJECTS.to_lines([DENIED, HELM])
     assert rows[0].split() == ["VERDICT", "KIND", "NAMESPACE", "NAME", "GPUS", "AFTER", "CODES", "LOCATION", "REASON"]
     assert rows[1].split()[:8] == [
         "denied", "Pod", "team-vision", "train-0", "3", "3", "GPU-L102", "deploy/train.yaml:1:1"

@@ -107,7 +107,7 @@ GITHUB = {
 
 @pytest.mark.parametrize(("note", "want"), GITHUB.values(), ids=GITHUB)
 def test_github(note: CodeAnnotation, want: str) -> None:
-    assert github_commands([note]) == [want]
+    assert list(github_commands([note])) == [want]
 
 
 def test_clean_and_skipped_objects_have_no_annotation() -> None:

@@ -12,7 +12,7 @@ from webhook.report.check import Json, check_document
 from webhook.report.costs import prices_document
 from webhook.report.results import CheckResult, CheckVerdict, summarize_results
 from webhook.report.tables import Column, Table, gpu_column
-from webhook.report.text import Paint, format_gpus, pluralize, without_style
+from webhook.report.text import format_gpus, pluralize
 from webhook.report.utilization import ClusterUtilization, utilization_document
 from webhook.report.workload_report import WORKLOADS
 from webhook.report.workloads import WorkloadReport
@@ -124,11 +124,6 @@ def _namespace_totals(namespace: str, members: Sequence[CheckResult]) -> Namespa
 def sum_all_namespaces(results: Iterable[CheckResult]) -> NamespaceTotals:
     """Sum up all namespaces, under the name "*"."""
     return _namespace_totals("*", [result for result in results if result.verdict is not CheckVerdict.SKIPPED])
-
-
-def namespace_table(results: Sequence[CheckResult], paint: Paint = without_style) -> list[str]:
-    """Return the table: the total, then one row per namespace."""
-    return NAMESPACES.to_lines([sum_all_namespaces(results), *totals_by_namespace(results)], paint)
 
 
 def audit_summary(results: Iterable[CheckResult]) -> str:

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from webhook.errors import SourceLocation
 from webhook.model.decisions import OfferChoice
 from webhook.model.enums import PolicyMode
 from webhook.model.field_paths import format_path
@@ -47,8 +46,9 @@ def finding_lines(found: LocatedFinding, title: str, paint: Paint = without_styl
     label = paint(LABELS[finding.mode], STYLES[finding.mode])
     yield f"{sanitize(str(found.location))}  {label}  {finding.code}  {sanitize(title)}"
     yield f"  {finding_sentence(finding)}"
-    source = paint(finding_source(finding, found.policy_location), TextStyle.FAINT)
-    last = "  ".join(filter(None, (sanitize(finding.fix), source)))
+    policy_location = f", {found.policy_location}" if found.policy_location else ""
+    source = sanitize(f"({finding.policy}{policy_location})") if finding.policy else ""
+    last = "  ".join(filter(None, (sanitize(finding.fix), paint(source, TextStyle.FAINT))))
     if last:
         yield f"  {last}"
 
@@ -57,13 +57,6 @@ def finding_sentence(finding: Finding) -> str:
     """Return the field, what must be true, and what was found."""
     path = f"{format_path(finding.path)}: " if finding.path else ""
     return sanitize(f"{path}{finding.message}")
-
-
-def finding_source(finding: Finding, location: SourceLocation | None) -> str:
-    """Return the policy a finding comes from, and the location of its section."""
-    if not finding.policy:
-        return ""
-    return sanitize(f"({finding.policy}, {location})" if location else f"({finding.policy})")
 
 
 def skip_line(result: CheckResult, paint: Paint = without_style) -> str:
@@ -144,11 +137,6 @@ OBJECTS = Table[CheckResult](
     )
 )
 """Objects as `-o wide` and JSON show them."""
-
-
-def wide_table(results: Iterable[CheckResult]) -> list[str]:
-    """Return one row per object: its verdict, GPUs, codes and reason."""
-    return OBJECTS.to_lines(results)
 
 
 def check_document(results: Sequence[CheckResult]) -> Json:
@@ -235,10 +223,10 @@ def _offer_product(offer: GpuOffer) -> str:
 
 def object_names(results: Iterable[CheckResult]) -> list[str]:
     """Return kind and name of every evaluated object, in lower case, with the API group after a dot."""
-    return [_object_name(result) for result in results if result.verdict is not CheckVerdict.SKIPPED]
-
-
-def _object_name(result: CheckResult) -> str:
-    group, slash, _ = result.api_version.partition("/")
-    kind = f"{result.kind.lower()}.{group}" if slash else result.kind.lower()
-    return sanitize(f"{kind}/{result.name}")
+    names = []
+    for result in results:
+        if result.verdict is not CheckVerdict.SKIPPED:
+            group, slash, _ = result.api_version.partition("/")
+            kind = f"{result.kind.lower()}.{group}" if slash else result.kind.lower()
+            names.append(sanitize(f"{kind}/{result.name}"))
+    return names

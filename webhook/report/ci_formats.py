@@ -19,14 +19,14 @@ from webhook.errors import SourceLocation
 from webhook.model.codes import CODES
 from webhook.model.enums import PolicyMode
 from webhook.report.check import finding_lines, finding_sentence
-from webhook.report.results import CheckResult, CheckVerdict, LocatedFinding
+from webhook.report.results import CheckResult, CheckVerdict
 from webhook.report.text import sanitize
 
 Json = dict[str, Any]
 
 SARIF_SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
 UNREADABLE = "unreadable"
-"""Stands for a code if a file could not be evaluated."""
+"""The code of a file that could not be evaluated."""
 
 
 class AnnotationLevel(StrEnum):
@@ -58,30 +58,26 @@ def finding_annotations(results: Iterable[CheckResult]) -> Iterator[CodeAnnotati
     for result in results:
         if result.verdict is CheckVerdict.SKIPPED and result.invalid:
             yield CodeAnnotation(result.location, AnnotationLevel.ERROR, UNREADABLE, result.reason)
-        yield from (_finding_annotation(found, result.title) for found in result.findings)
-
-
-def _finding_annotation(found: LocatedFinding, title: str) -> CodeAnnotation:
-    finding = found.finding
-    message = f"{title}: {finding_sentence(finding)}. {finding.fix}".strip()
-    return CodeAnnotation(found.location, ANNOTATION_LEVELS[finding.effective_mode], finding.code, message)
+        for located in result.findings:
+            finding = located.finding
+            message = f"{result.title}: {finding_sentence(finding)}. {finding.fix}".strip()
+            level = ANNOTATION_LEVELS[finding.effective_mode]
+            yield CodeAnnotation(located.location, level, finding.code, message)
 
 
 _GITHUB_LEVELS = {AnnotationLevel.ERROR: "error", AnnotationLevel.WARNING: "warning", AnnotationLevel.NOTE: "notice"}
 
 
-def github_commands(annotations: Iterable[CodeAnnotation]) -> list[str]:
-    """Return one workflow command per annotation."""
-    return [_github_command(annotation) for annotation in annotations]
-
-
-def _github_command(annotation: CodeAnnotation) -> str:
-    location = annotation.location
-    where = [f"file={_escape_github_property(location.file)}"]
-    if location.line:
-        where += [f"line={location.line}", f"col={location.column}"]
-    where.append(f"title={_escape_github_property(annotation.code)}")
-    return f"::{_GITHUB_LEVELS[annotation.level]} {','.join(where)}::{_escape_github_data(annotation.message)}"
+def github_commands(annotations: Iterable[CodeAnnotation]) -> Iterator[str]:
+    """Yield one workflow command per annotation."""
+    for annotation in annotations:
+        location = annotation.location
+        properties = [f"file={_escape_github_property(location.file)}"]
+        if location.line:
+            properties += [f"line={location.line}", f"col={location.column}"]
+        properties.append(f"title={_escape_github_property(annotation.code)}")
+        message = _escape_github_data(annotation.message)
+        yield f"::{_GITHUB_LEVELS[annotation.level]} {','.join(properties)}::{message}"
 
 
 def _escape_github_data(text: str) -> str:
@@ -157,10 +153,8 @@ def finding_junit_cases(results: Iterable[CheckResult], *, least: PolicyMode = P
 
 
 def _junit_case(result: CheckResult, least: PolicyMode) -> JUnitCase:
-    suite, name = (
-        result.location.file,
-        result.title or (f"line {result.location.line}" if result.location.line else "file"),
-    )
+    suite, line = result.location.file, result.location.line
+    name = result.title or (f"line {line}" if line else "file")
     if result.verdict is CheckVerdict.SKIPPED:
         if result.invalid:
             return JUnitCase(suite, name, error=result.reason)

@@ -35,7 +35,6 @@ KnownUids = Mapping[tuple[str, str], Set[str]]
 
 NO_UIDS: KnownUids = MappingProxyType({})
 
-
 INDENT = "  "
 
 OUTCOME_UNKNOWN = ("Outcome   unknown without a cluster. Add --cluster SNAPSHOT, or --cluster demo",)
@@ -46,7 +45,7 @@ def explain_lines(result: CheckResult, paint: Paint = without_style, events: Seq
 
     Args:
         result: The decision.
-        paint: Colours.
+        paint: Applies colors.
         events: Lines about its Events.
     """
     yield paint(sanitize(f"{result.title or 'document'}  {result.location}"), TextStyle.STRONG)
@@ -125,18 +124,18 @@ def offer_text(offer: GpuOffer) -> str:
 
 def gpu_requests_text(data: Any) -> str:
     """Return the GPU resources that the containers of a pod name, in brackets; "" for other objects."""
-    each = [f"{name}: {resource} {amount}" for name, resource, amount in _container_gpu_requests(data)]
-    return f" ({sanitize(', '.join(each))})" if each else ""
+    requests = ", ".join(_container_gpu_requests(data))
+    return f" ({sanitize(requests)})" if requests else ""
 
 
-def _container_gpu_requests(data: Any) -> Iterator[tuple[str, str, object]]:
+def _container_gpu_requests(data: Any) -> Iterator[str]:
     spec = _dict_or_empty(_dict_or_empty(data).get("spec"))
     for key in ("initContainers", "containers"):
         for container in spec.get(key) or () if isinstance(spec.get(key), list) else ():
             limits = _dict_or_empty(_dict_or_empty(_dict_or_empty(container).get("resources")).get("limits"))
             for resource, amount in limits.items():
                 if parse_gpu_resource(str(resource)) is not None:
-                    yield str(_dict_or_empty(container).get("name", "")), str(resource), amount
+                    yield f"{_dict_or_empty(container).get('name', '')}: {resource} {amount}"
 
 
 def _dict_or_empty(value: Any) -> dict[str, Any]:
@@ -209,7 +208,13 @@ def record_lines(annotations: Mapping[str, Any]) -> Iterator[str]:
 def _resize_lines(record: DecisionRecord, before: Mapping[str, ResourceRequirements] | None) -> Iterator[str]:
     """Yield why it got another form of GPU; nothing if it did not."""
     if before:
-        yield f"{'Before':<10}{sanitize(', '.join(_original_gpu_requests(before)))}"
+        requests = (
+            f"{container}: {name} {amount}"
+            for container, resources in before.items()
+            for name, amount in (resources.requests | resources.limits).items()
+            if parse_gpu_resource(name) is not None
+        )
+        yield f"{'Before':<10}{sanitize(', '.join(requests))}"
     if record.resource == WHOLE_GPU and not before:
         yield f"{'Before':<10}{WHOLE_GPU}, as now: node affinity selects the form"
     if record.resource and record.gpu_milli:
@@ -218,10 +223,3 @@ def _resize_lines(record: DecisionRecord, before: Mapping[str, ResourceRequireme
     if record.resource:
         yield f"{'Reason':<10}it needs {sanitize(record.need)}, which {sanitize(record.resource)} covers"
         yield f'{"Opt out":<10}annotate the pod, or the template of its workload, with {KEEP_ANNOTATION}: "true"'
-
-
-def _original_gpu_requests(before: Mapping[str, ResourceRequirements]) -> Iterator[str]:
-    for container, resources in before.items():
-        for name, amount in (resources.requests | resources.limits).items():
-            if parse_gpu_resource(name) is not None:
-                yield f"{container}: {name} {amount}"

@@ -97,7 +97,9 @@ EXEMPTIONS = Table[ExemptionUsage](
 def html_report(page: AuditPage) -> str:
     """Return the report as HTML."""
     style, script = _template_text("audit.css"), _template_text("audit.js")
-    findings, unevaluated = group_findings(page.workloads), list_unevaluated(page.workloads)
+    findings = group_findings(page.workloads)
+    unevaluated = [UnevaluatedPods(row, *each) for row in page.workloads for each in row.unevaluated]
+    unevaluated.sort(key=lambda each: (-each.pods, each.workload.namespace, each.workload.name))
     figures = page.utilization
     nodes = sorted(page.nodes, key=lambda node: (-node.fragmented_milli, node.name))[:MAX_NODES]
     context = {
@@ -233,12 +235,6 @@ def _product_bar_group(name: str, nodes: Sequence[NodeCapacity]) -> BarGroup:
             ("unschedulable", unschedulable, f"{format_gpus(unschedulable)} on unschedulable nodes"),
         ),
     )
-
-
-def list_unevaluated(rows: Iterable[WorkloadReport]) -> list[UnevaluatedPods]:
-    """Return the workloads with pods that were not evaluated at admission, those with most of them first."""
-    found = [UnevaluatedPods(row, *each) for row in rows for each in row.unevaluated]
-    return sorted(found, key=lambda each: (-each.pods, each.workload.namespace, each.workload.name))
 
 
 def group_findings(rows: Iterable[WorkloadReport]) -> list[FindingGroup]:

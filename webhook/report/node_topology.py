@@ -49,7 +49,11 @@ def node_lines(cluster: SchedulingSnapshot, node: int, pods: Sequence[NodePodGpu
         TopologyConfidence.ASSUMED: ["Links assumed from the product; no agent reports them."],
     }
     note = notes.get(topology.confidence, ["It is unknown how these GPUs are linked."])
-    return [*_link_matrix_lines(topology, "STATE", states), *partitions, *note, *map(_pod_gpus_line, pods)]
+    pod_lines = []
+    for pod in pods:
+        units = ", ".join(f"{count} {name}" for name, count in pod.gpus.items())
+        pod_lines.append(f"{sanitize(pod.namespace)}/{sanitize(pod.name)}  {units}")
+    return [*_link_matrix_lines(topology, "STATE", states), *partitions, *note, *pod_lines]
 
 
 def _link_matrix_lines(topology: GpuTopology, header: str = "", cells: Sequence[str] = ()) -> list[str]:
@@ -60,11 +64,6 @@ def _link_matrix_lines(topology: GpuTopology, header: str = "", cells: Sequence[
         for i in gpus
     ]
     return align_columns([("", *(f"GPU{i}" for i in gpus), "NUMA", *([header] if cells else [])), *rows])
-
-
-def _pod_gpus_line(pod: NodePodGpus) -> str:
-    units = ", ".join(f"{count} {name}" for name, count in pod.gpus.items())
-    return f"{sanitize(pod.namespace)}/{sanitize(pod.name)}  {units}"
 
 
 def node_document(

@@ -16,7 +16,7 @@ from webhook.report.text import Paint, TextStyle, sanitize, without_style
 
 RECORD_ANNOTATIONS = frozenset({DECISION_ANNOTATION, ORIGINAL_ANNOTATION})
 MISSING = object()
-"""Stands for a field that does not exist."""
+"""The value of a field that does not exist."""
 
 _REQUESTS = "requests"
 _RULE_KEYS = frozenset({"key", "operator", "value", "values", "effect", "tolerationSeconds"})
@@ -40,13 +40,9 @@ def apply_json_patch(data: Any, patch: Iterable[PatchOperation]) -> Any:
     for operation in patch:
         if operation["op"] not in ("add", "replace"):
             raise ValueError(f"cannot apply {operation['op']!r}")
-        data = _set_at(data, pointer_steps(operation["path"]), operation["value"], insert=operation["op"] == "add")
+        steps = [step.replace("~1", "/").replace("~0", "~") for step in operation["path"].split("/")[1:]]
+        data = _set_at(data, steps, operation["value"], insert=operation["op"] == "add")
     return data
-
-
-def pointer_steps(pointer: str) -> list[str]:
-    """Split a JSON pointer (RFC 6901) into its steps."""
-    return [step.replace("~1", "/").replace("~0", "~") for step in pointer.split("/")[1:]]
 
 
 def _set_at(data: Any, path: list[str], value: Any, *, insert: bool) -> Any:
@@ -98,7 +94,7 @@ def diff_lines(before: Any, after: Any, paint: Paint = without_style, *, width: 
     Args:
         before: The object.
         after: The patched object.
-        paint: Colours.
+        paint: Applies colors.
         width: Columns to fit into, 0 for any number. A new value that does not fit is split into its members.
     """
     return [

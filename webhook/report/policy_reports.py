@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from datetime import datetime
 from enum import StrEnum
-from itertools import accumulate, takewhile
+from itertools import accumulate
 from typing import Any
 
 import orjson
@@ -74,7 +74,8 @@ def build_policy_reports(
 
 def _namespace_report(namespace: str, results: list[Json], api: ReportApi) -> Json:
     ranked = sorted(results, key=lambda each: (each["result"], each["rule"], each["properties"]["workload"]))
-    kept = _results_within_limit(ranked[:MAX_RESULTS])
+    sizes = accumulate(len(orjson.dumps(each)) + 1 for each in ranked[:MAX_RESULTS])
+    kept = ranked[: sum(size <= MAX_RESULT_BYTES for size in sizes)]
     omitted = len(ranked) - len(kept)
     counts = {word: sum(each["result"] == word for each in ranked) for word in ("fail", "warn")}
     report: Json = {
@@ -94,12 +95,6 @@ def _namespace_report(namespace: str, results: list[Json], api: ReportApi) -> Js
         limits = {"maxResults": MAX_RESULTS, "statusFilter": ["fail", "warn", "error"]}
         report |= {"source": SOURCE, "configuration": {"limits": limits}}
     return report
-
-
-def _results_within_limit(results: list[Json]) -> list[Json]:
-    """Return the first results that together stay within the size limit."""
-    sizes = accumulate(len(orjson.dumps(each)) + 1 for each in results)
-    return results[: sum(1 for _ in takewhile(lambda size: size <= MAX_RESULT_BYTES, sizes))]
 
 
 def _policy_report_result(row: WorkloadReport, located: LocatedFinding, pods: int, moment: datetime) -> Json:

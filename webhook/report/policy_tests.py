@@ -13,7 +13,7 @@ from webhook.report.ci_formats import UNREADABLE, AnnotationLevel, CodeAnnotatio
 from webhook.report.text import Paint, TextStyle, pluralize, sanitize, without_style
 
 TEST_FAILED = "test-failed"
-"""Stands for a code if a policy test failed."""
+"""The code of a failed policy test."""
 
 
 class CaseResult(msgspec.Struct, frozen=True):
@@ -40,15 +40,12 @@ def policy_test_table(results: Iterable[FileResult], paint: Paint = without_styl
             yield f"  {paint('error', TextStyle.BAD)}  {sanitize(str(error.location))}  {sanitize(error.message)}"
         width = max((len(sanitize(case.name)) for case in result.cases if case.problems), default=0)
         for case in result.cases:
-            yield from _policy_test_lines(case, width, paint)
-
-
-def _policy_test_lines(case: CaseResult, width: int, paint: Paint) -> Iterator[str]:
-    if not case.problems:
-        yield f"  {paint('ok', TextStyle.GOOD)}    {sanitize(case.name)}"
-        return
-    yield f"  {paint('FAIL', TextStyle.BAD)}  {sanitize(case.name):<{width}}  {sanitize(str(case.location))}"
-    yield from (f"        {sanitize(problem)}" for problem in case.problems)
+            if case.problems:
+                name = f"{sanitize(case.name):<{width}}"
+                yield f"  {paint('FAIL', TextStyle.BAD)}  {name}  {sanitize(str(case.location))}"
+                yield from (f"        {sanitize(problem)}" for problem in case.problems)
+            else:
+                yield f"  {paint('ok', TextStyle.GOOD)}    {sanitize(case.name)}"
 
 
 def _count_cases(results: Iterable[FileResult]) -> dict[str, int]:

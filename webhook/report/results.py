@@ -86,7 +86,7 @@ class CheckResult(msgspec.Struct, frozen=True):
     """One object and the result of its evaluation.
 
     Attributes:
-        place: Location of its start.
+        location: Of its start.
         api_version: As written; "" if the document is not a Kubernetes object.
         kind: As written.
         namespace: The namespace it was evaluated in; "" if it was skipped.

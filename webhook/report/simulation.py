@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -11,6 +11,9 @@ import msgspec
 from webhook.report.svg import line_chart
 from webhook.report.tables import Column, Table
 from webhook.report.text import Paint, format_gpus, pluralize, sanitize, without_style
+
+TABLE_STEPS = 8
+"""Steps that a table shows, evenly spread."""
 
 
 class SimulationStep(msgspec.Struct, frozen=True):
@@ -73,21 +76,17 @@ def _percent_of(amount: int, capacity: int) -> str:
 def simulation_table(run: SimulationResult, paint: Paint = without_style) -> list[str]:
     """Return some steps, the reasons of unschedulable pods, and the end in one sentence."""
     last, total = run.steps[-1], format_gpus(run.capacity)
+    stride = max(1, len(run.steps) // TABLE_STEPS)
+    shown = [*run.steps[stride - 1 : -1 : stride], last]
     allocated = f"{format_gpus(last.allocated)} of {total} GPUs allocated ({_percent_of(last.allocated, run.capacity)})"
     before = f", {format_gpus(run.initially_allocated)} of them at the start" if run.initially_allocated else ""
     return [
-        *simulation_columns(run.capacity).to_lines(_sample_steps(run.steps), paint),
+        *simulation_columns(run.capacity).to_lines(shown, paint),
         "",
         *(f"{number:>6}  {sanitize(reason)}" for reason, number in Counter(run.reasons).most_common()),
         f"{run.policy} on {pluralize(run.nodes, 'node')}: {pluralize(last.placed, 'pod')} placed, {last.unplaced} "
         f"unschedulable; {allocated}{before}.",
     ]
-
-
-def _sample_steps(steps: Sequence[SimulationStep], number: int = 8) -> list[SimulationStep]:
-    """Return evenly spread steps, the last among them."""
-    stride = max(1, len(steps) // number)
-    return [*steps[stride - 1 : -1 : stride], steps[-1]]
 
 
 def simulation_document(run: SimulationResult) -> dict[str, Any]:

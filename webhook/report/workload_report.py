@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import groupby
 from operator import itemgetter
-from typing import Any
 
 from webhook.model.enums import PolicyMode
 from webhook.model.prices import NodePrices
@@ -98,7 +97,14 @@ def workload_columns(prices: NodePrices | None = None) -> Table[WorkloadReport]:
             Column("", lambda _: currency, csv="currency"),
             Column("denied", lambda row: row.denied, "Denied", html=False),
             Column("warned", lambda row: row.warned, "Warned", html=False),
-            Column("unevaluated", _unevaluated_documents, csv_value=lambda row: sum(n for *_, n in row.unevaluated)),
+            Column(
+                "unevaluated",
+                lambda row: [
+                    {"reason": reason.name.title(), "pods": pods, "wouldBe": change}
+                    for reason, change, pods in row.unevaluated
+                ],
+                csv_value=lambda row: sum(pods for *_, pods in row.unevaluated),
+            ),
             Column("", lambda row: "; ".join(dict.fromkeys(map(usage_text, row.usages))), "Used", terminal=False),
             Column("outcome", lambda row: row.outcome, "Outcome", terminal=False),
             Column(
@@ -110,20 +116,14 @@ def workload_columns(prices: NodePrices | None = None) -> Table[WorkloadReport]:
                 css=lambda row: "bad" if row.denied else "warning" if row.warned else "",
                 code=True,
             ),
-            Column("findings", _finding_documents, csv=""),
+            Column(
+                "findings",
+                lambda row: [finding_document(located) | {"pods": pods} for located, pods in row.findings],
+                csv="",
+            ),
             Column("", lambda _: source, csv="price_source"),
         )
     )
-
-
-def _unevaluated_documents(row: WorkloadReport) -> list[dict[str, Any]]:
-    return [
-        {"reason": reason.name.title(), "pods": pods, "wouldBe": change} for reason, change, pods in row.unevaluated
-    ]
-
-
-def _finding_documents(row: WorkloadReport) -> list[dict[str, Any]]:
-    return [finding_document(located) | {"pods": pods} for located, pods in row.findings]
 
 
 WORKLOADS = workload_columns()
@@ -152,15 +152,11 @@ def workload_finding_lines(
 ) -> Iterator[str]:
     """Yield each finding once per workload, with its location in the first of the pods."""
     for row in rows:
+        kind, _, name = row.name.partition("/")
         for located, pods in row.findings:
             if located.finding.mode >= least:
-                yield from finding_lines(located, workload_title(row, pods), paint)
-
-
-def workload_title(row: WorkloadReport, pods: int) -> str:
-    """Return kind and name of the workload, and how many of its pods are meant if it has several."""
-    kind, _, name = row.name.partition("/")
-    return f"{kind} {row.namespace}/{name}" + (f" ({pods} of {row.pods} pods)" if row.pods > 1 else "")
+                number = f" ({pods} of {row.pods} pods)" if row.pods > 1 else ""
+                yield from finding_lines(located, f"{kind} {row.namespace}/{name}{number}", paint)
 
 
 def unevaluated_lines(rows: Iterable[WorkloadReport]) -> Iterator[str]:

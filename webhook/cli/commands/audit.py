@@ -27,12 +27,13 @@ from webhook.cli.output import (
 )
 from webhook.model.enums import PolicyMode
 from webhook.report.audit import (
+    NAMESPACES,
     AuditPage,
     ExemptionUsage,
     audit_document,
     audit_mode_summary,
     audit_summary,
-    namespace_table,
+    sum_all_namespaces,
     totals_by_namespace,
 )
 from webhook.report.check import audit_findings_line, skip_line
@@ -155,7 +156,7 @@ def _audit_table_lines(
     notes = audit_findings_line(summarize_results(results)) if not verbose else ""
     yield from _join_blocks(
         utilization_lines(figures) if figures else (),
-        namespace_table(results, paint),
+        NAMESPACES.to_lines([sum_all_namespaces(results), *totals_by_namespace(results)], paint),
         workload_table(workloads, paint, every=verbose),
         findings,
         unevaluated_lines(workloads),

@@ -24,12 +24,12 @@ from webhook.cli.output import (
 )
 from webhook.model.enums import PolicyMode
 from webhook.report.check import (
+    OBJECTS,
     audit_findings_line,
     check_document,
     check_lines,
     check_summary_line,
     object_names,
-    wide_table,
 )
 from webhook.report.ci_formats import (
     finding_annotations,
@@ -93,7 +93,7 @@ def check_reports(
     least = MINIMUM_MODE.get(fail_on, PolicyMode.ENFORCE)
     return {
         "table": lambda: join_lines(check_table_lines(results, paint, quiet=quiet, verbose=verbose)),
-        "wide": lambda: join_lines(wide_table(results)),
+        "wide": lambda: join_lines(OBJECTS.to_lines(results)),
         "json": lambda: json_text(check_document(results)),
         "yaml": lambda: yaml_text(check_document(results)),
         "name": lambda: join_lines(object_names(results)),
