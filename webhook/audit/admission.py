@@ -80,7 +80,9 @@ def admitted_pods(source: SourceObject, context: EvaluationContext) -> Iterator[
         pod = _with_claim_volumes(pod, source.data, template.path)
         result = msgspec.structs.replace(result, name=f"{checked.name.removesuffix('-*')}-*")
         if checked.kind == "DaemonSet":
-            yield _daemon_pod(result, pod, context)
+            pod = daemon_set_pod(pod, host_network=result.stored["spec"].get("hostNetwork") is True)
+            nodes = daemon_set_nodes(pod, context.view.fleet).bit_count()
+            yield AdmittedPod(result, pod, max(1, nodes), daemon=True)
         else:
             yield AdmittedPod(result, pod, template.replicas)
 
@@ -95,11 +97,6 @@ def _with_claim_volumes(pod: Pod, workload: Mapping[str, Any], template: FieldPa
         return pod
     volumes = (*pod.spec.volumes, *(Volume(persistent_volume_claim={"claimName": ""}) for _ in claims))
     return msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, volumes=volumes))
-
-
-def _daemon_pod(checked: CheckResult, template: Pod, context: EvaluationContext) -> AdmittedPod:
-    pod = daemon_set_pod(template, host_network=checked.stored["spec"].get("hostNetwork") is True)
-    return AdmittedPod(checked, pod, max(1, daemon_set_nodes(pod, context.view.fleet).bit_count()), daemon=True)
 
 
 def denial_codes(checked: CheckResult) -> tuple[str, ...]:

@@ -19,7 +19,7 @@ from webhook.audit.adjusted_view import with_namespace_labels
 from webhook.audit.evaluate import EvaluationContext
 from webhook.audit.object_files import SkippedDocument, SourceObject
 from webhook.audit.pod_audit import audit_pods, is_active_pod
-from webhook.audit.stored_pods import created_since, lacks_creation_time
+from webhook.audit.stored_pods import created_since, creation_time
 from webhook.cache.placement_input import PodMixCounter, build_placement_input
 from webhook.cache.snapshot import ClusterSnapshot
 from webhook.model.decisions import Decision
@@ -126,7 +126,7 @@ def _collect_undated_pods(
     documents: Documents, undated: list[SourceObject]
 ) -> Iterator[SourceObject | SkippedDocument]:
     for each in documents:
-        if isinstance(each, SourceObject) and is_active_pod(each.data) and lacks_creation_time(each.data):
+        if isinstance(each, SourceObject) and is_active_pod(each.data) and creation_time(each.data) is None:
             undated.append(each)
         yield each
 

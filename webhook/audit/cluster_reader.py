@@ -184,9 +184,10 @@ class ClusterReader:
         try:
             self._run(self._api.get(f"/api/v1/namespaces/{namespace}"))
         except ApiError as error:
-            if error.status not in (HTTPStatus.NOT_FOUND, HTTPStatus.FORBIDDEN):
+            if error.status == HTTPStatus.NOT_FOUND:
+                return True
+            if error.status != HTTPStatus.FORBIDDEN:
                 raise
-            return error.status == HTTPStatus.NOT_FOUND
         return False
 
     def pod(self, namespace: str, name: str) -> SourceObject:
@@ -225,8 +226,8 @@ class ClusterReader:
             group_by_namespace(await self._list_all(LIMIT_RANGES)),
             group_by_namespace(await self._list_all(QUOTAS)),
             usage.summaries(),
-            group_by_namespace(await self._list_permitted(CLAIM_TEMPLATES)),
-            device_classes_by_name(await self._list_permitted(DEVICE_CLASSES)),
+            group_by_namespace(await self._list_optional(CLAIM_TEMPLATES, HTTPStatus.FORBIDDEN)),
+            device_classes_by_name(await self._list_optional(DEVICE_CLASSES, HTTPStatus.FORBIDDEN)),
         )
         self.free_by_node = dict(zip(fleet.by_name, built.free, strict=True))
         return built.view
@@ -253,21 +254,12 @@ class ClusterReader:
         halted, ready = tuple(objects.halted_names()), tuple(objects.ready_names())
         return PolicySources(files, tuple(objects.texts()), unread_reason, halted, ready)
 
-    async def _list_optional(self, resource: WatchedResource[T]) -> list[T]:
-        """List a resource; none if the cluster does not have it."""
+    async def _list_optional(self, resource: WatchedResource[T], *ignored: HTTPStatus) -> list[T]:
+        """List a resource; none if the cluster does not have it, or answers with an ignored status."""
         try:
             return await self._list_all(resource)
         except ApiError as error:
-            if error.status == HTTPStatus.NOT_FOUND:
-                return []
-            raise
-
-    async def _list_permitted(self, resource: WatchedResource[T]) -> list[T]:
-        """List a resource; none if the cluster does not have it, or does not permit listing it."""
-        try:
-            return await self._list_optional(resource)
-        except ApiError as error:
-            if error.status != HTTPStatus.FORBIDDEN:
+            if error.status not in (HTTPStatus.NOT_FOUND, *ignored):
                 raise
             return []
 

@@ -89,22 +89,22 @@ def unreadable_result(source: SourceObject, context: EvaluationContext) -> Check
     for each in read_templates(request, context.policies.template_paths.get(kind, ())):
         if each.error:
             return _invalid_result(source, ReviewError(f"{format_path(each.path)}: {each.error}", each.error_path))
-    if kind == POD and _lacks_containers(source.data):
+    containers = source.data["spec"].get("containers") if kind == POD else ()
+    if containers is None or (isinstance(containers, list) and all(one is None for one in containers)):
         sentence = "spec.containers: must have at least one container, found none. Write name and image of one"
         return _invalid_result(source, ReviewError(sentence, ("spec", "containers")))
     return None
-
-
-def _lacks_containers(pod: dict[str, Any]) -> bool:
-    containers = pod["spec"].get("containers")
-    return containers is None or (isinstance(containers, list) and all(one is None for one in containers))
 
 
 def evaluate_object(source: SourceObject, context: EvaluationContext, *, operation: str = "CREATE") -> CheckResult:
     """Evaluate one object as if it were created now."""
     kind = _group_kind(source)
     if kind != POD and kind not in context.policies.template_paths:
-        return _non_workload_result(source)
+        skipped = _skipped_result(source)
+        if not _contains_containers(source.data):
+            return msgspec.structs.replace(skipped, reason=NOT_A_WORKLOAD, quiet=True)
+        reason = f"no policy names the pod templates of a {source.data['kind']}: add them to spec.match.templates"
+        return msgspec.structs.replace(skipped, reason=reason)
     try:
         request = build_admission_request(source.data, context, operation)
     except ReviewError as error:
@@ -120,7 +120,14 @@ def evaluate_object(source: SourceObject, context: EvaluationContext, *, operati
         _skipped_result(source),
         namespace=request.namespace,
         verdict=decision_verdict(decision),
-        findings=tuple(_locate_finding(finding, source, context.policies) for finding in decision.findings),
+        findings=tuple(
+            LocatedFinding(
+                finding,
+                source.locate(_path_as_written(finding.path, source.data)),
+                policy_place(finding, context.policies),
+            )
+            for finding in decision.findings
+        ),
         decision=decision,
         stored=request.load_object(),
         without_nodes=without_nodes,
@@ -205,13 +212,6 @@ def _skipped_result(source: SourceObject) -> CheckResult:
     )
 
 
-def _non_workload_result(source: SourceObject) -> CheckResult:
-    if not _contains_containers(source.data):
-        return msgspec.structs.replace(_skipped_result(source), reason=NOT_A_WORKLOAD, quiet=True)
-    reason = f"no policy names the pod templates of a {source.data['kind']}: add them to spec.match.templates"
-    return msgspec.structs.replace(_skipped_result(source), reason=reason)
-
-
 def _contains_containers(data: Any) -> bool:
     """Return whether there is a list under the key `containers` anywhere in the object."""
     stack = [data]
@@ -231,25 +231,16 @@ def _invalid_result(source: SourceObject, error: ReviewError) -> CheckResult:
     return msgspec.structs.replace(_skipped_result(source), location=place, reason=error.message, invalid=True)
 
 
-def _locate_finding(finding: Finding, source: SourceObject, policies: PolicySet) -> LocatedFinding:
-    place = source.locate(_path_as_written(finding.path, source.data))
-    return LocatedFinding(finding, place, policy_place(finding, policies))
-
-
 def _path_as_written(path: FieldPath, data: Any) -> FieldPath:
     """Return the path in the file: requests that the API server copied from limits are written there."""
-    if "requests" not in path or _path_exists(path, data):
+    if "requests" not in path:
         return path
-    return tuple("limits" if step == "requests" else step for step in path)
-
-
-def _path_exists(path: FieldPath, data: Any) -> bool:
-    for step in path:
-        try:
+    try:
+        for step in path:
             data = data[step]
-        except (LookupError, TypeError):
-            return False
-    return True
+    except (LookupError, TypeError):
+        return tuple("limits" if step == "requests" else step for step in path)
+    return path
 
 
 def policy_place(finding: Finding, policies: PolicySet) -> SourceLocation | None:

@@ -1,4 +1,4 @@
-"""The GPUs that pods hold, and the time for which they held them, as far as existing pods show."""
+"""The GPUs that are allocated to pods, and for how long, as far as existing pods show."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class PodLifetime(ApiStruct, frozen=True):
 
 
 def gpu_time_of_pods(pods: Iterable[Json], fleet: Fleet, by: str, skip: Callable[[str], None]) -> Iterator[PodGpuTime]:
-    """Yield the GPU time of each pod with a start time and an existing node; others hold nothing.
+    """Yield the GPU time of each pod with a start time and an existing node; others have no GPUs.
 
     Args:
         pods: Pods as in the API, including ended ones.
@@ -69,7 +69,7 @@ def _pod_title(data: Json) -> str:
 
 
 def gpu_time_of_pod(lifetime: PodLifetime, fleet: Fleet, by: str) -> PodGpuTime | None:
-    """Return the GPU time of one pod; None if it holds nothing that counts.
+    """Return the GPU time of one pod; None if it has no GPUs.
 
     A pod that ended and has no end time counts as having ended when it started.
     """
@@ -136,7 +136,7 @@ def bound_node(pod: Mapping[str, Any]) -> str:
 
 
 def allocated_milli(totals: Mapping[str, int], node: str, fleet: Fleet) -> int:
-    """Return the thousandths of whole cards that a pod holds on its node.
+    """Return the thousandths of whole cards that a pod has on its node.
 
     `nvidia.com/gpu` is a whole card on one node, and a MIG instance or a share on another. It counts as a whole card if
     the node does not advertise it, or is not in the fleet.
@@ -144,12 +144,9 @@ def allocated_milli(totals: Mapping[str, int], node: str, fleet: Fleet) -> int:
     Args:
         totals: Requested units by resource name.
     """
-    return sum(count * _unit_milli_on_node(name, node, fleet) for name, count in totals.items())
-
-
-def _unit_milli_on_node(name: str, node: str, fleet: Fleet) -> int:
-    position = fleet.by_name.get(node)
-    if position is None:
-        return unit_milli(name, fleet)
-    offered = [offer.gpu_milli for offer in fleet.by_resource.get(name, ()) if offer.nodes >> position & 1]
-    return max(offered, default=unit_milli(name, fleet))
+    node_mask = 1 << fleet.by_name[node] if node in fleet.by_name else 0
+    total = 0
+    for name, count in totals.items():
+        offered = [offer.gpu_milli for offer in fleet.by_resource.get(name, ()) if offer.nodes & node_mask]
+        total += count * max(offered, default=unit_milli(name, fleet))
+    return total

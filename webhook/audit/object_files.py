@@ -104,18 +104,12 @@ def parse_objects(file: str, text: bytes) -> Iterator[SourceObject | SkippedDocu
         empty = False
         if isinstance(found, DocumentError):
             yield SkippedDocument(found.location, found.message, invalid=not isinstance(found, TemplateError))
+        elif reason := _reject_reason(found):
+            yield SkippedDocument(found.locate(()), reason)
         else:
-            yield from _objects_of_document(found)
+            yield from _expand_list(SourceObject(found.data, found))
     if empty:
         yield SkippedDocument(SourceLocation(file), "an empty file")
-
-
-def _objects_of_document(document: Document) -> Iterator[SourceObject | SkippedDocument]:
-    reason = _reject_reason(document)
-    if reason:
-        yield SkippedDocument(document.locate(()), reason)
-    else:
-        yield from _expand_list(SourceObject(document.data, document))
 
 
 def _reject_reason(document: Document) -> str:
@@ -154,16 +148,13 @@ def read_content(file: str, most: int) -> bytes:
         OSError: it cannot be read, or is a special file: reading a pipe without a writer would never end.
     """
     if not file.startswith(SHELL_STREAMS):
-        _reject_special_file(file, Path(file).stat().st_mode)
+        mode = Path(file).stat().st_mode
+        if S_ISFIFO(mode):
+            raise OSError(errno.EINVAL, "a pipe, not a file. Pass its content on standard input, as -", file)
+        if not S_ISREG(mode):
+            raise OSError(errno.EINVAL, "not a regular file", file)
     with Path(file).open("rb") as stream:
         return stream.read(most)
-
-
-def _reject_special_file(file: str, mode: int) -> None:
-    if S_ISFIFO(mode):
-        raise OSError(errno.EINVAL, "a pipe, not a file. Pass its content on standard input, as -", file)
-    if not S_ISREG(mode):
-        raise OSError(errno.EINVAL, "not a regular file", file)
 
 
 def document_files(path: str) -> list[str]:

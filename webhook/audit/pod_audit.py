@@ -37,7 +37,7 @@ from webhook.audit.stored_pods import (
 from webhook.cache.stored_objects import FINISHED_PHASES
 from webhook.engine.gpu_requests import PodGpuRequests, gpu_requests_of_pod
 from webhook.errors import ReviewError
-from webhook.model.decisions import Decision, KeepReason, KeepRequest, OfferChoice
+from webhook.model.decisions import KeepReason, KeepRequest, OfferChoice
 from webhook.model.workloads import workload_of
 from webhook.policy.policy_set import PolicySet
 from webhook.report.results import CheckResult, ClusterPodDetails, UnevaluatedReason, skipped_result
@@ -89,8 +89,9 @@ def audit_pod(source: SourceObject, context: EvaluationContext, unsized: PolicyS
     context_without_pod = msgspec.structs.replace(context, view=view)
     unsized_context = msgspec.structs.replace(context_without_pod, policies=unsized)
     result = evaluate_object(recreated, context_without_pod)
-    if not _fit_saves_gpus(result.decision, measure):
-        result = evaluate_object(recreated, unsized_context)
+    fit = result.decision.outcome
+    if isinstance(fit, OfferChoice) and fit.gpu_milli >= measure(result.decision.remaining_units):
+        result = evaluate_object(recreated, unsized_context)  # the offer saves no GPUs
     result = _measure_result(result, requests, measure)
     missed = missed_admission(source.data, request.namespace, result.decision)
     change = describe_admission_change(result.decision) if missed else ""
@@ -99,12 +100,6 @@ def audit_pod(source: SourceObject, context: EvaluationContext, unsized: PolicyS
     uses = container_uses(requests, request.namespace, request.pod, context, result.decision.outcome)
     details = ClusterPodDetails(workload_of(request.pod), missed, change, uses)
     return msgspec.structs.replace(result, node=node, pod_details=details)
-
-
-def _fit_saves_gpus(decision: Decision, measure: MeasureMilli) -> bool:
-    """Return whether the chosen offer is smaller than the remaining request; True without an offer."""
-    fit = decision.outcome
-    return not isinstance(fit, OfferChoice) or fit.gpu_milli < measure(decision.remaining_units)
 
 
 def _measure_result(result: CheckResult, requests: PodGpuRequests, measure: MeasureMilli) -> CheckResult:

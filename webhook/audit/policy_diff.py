@@ -12,7 +12,6 @@ from webhook.audit.evaluate import EvaluationContext
 from webhook.audit.object_files import SkippedDocument, SourceObject
 from webhook.audit.pod_audit import audit_pod, is_active_pod, without_right_sizing
 from webhook.model.annotations import DECISION_ANNOTATION
-from webhook.model.decisions import PatchOperation
 from webhook.model.field_paths import json_pointer
 from webhook.policy.policy_set import PolicySet
 from webhook.report.results import CheckResult, CheckVerdict, skipped_result
@@ -110,17 +109,15 @@ def _compare_results(old: CheckResult, new: CheckResult) -> PodPolicyDiff:
 
 
 def _patch_without_record(result: CheckResult) -> list[object]:
-    return [_operation_without_record(operation) for operation in result.decision.patch]
-
-
-def _operation_without_record(operation: PatchOperation) -> object:
-    """Remove our record, whose policy digest always differs."""
-    value = operation["value"]
-    if operation["path"].endswith(_RECORD):
-        return None
-    if isinstance(value, dict) and DECISION_ANNOTATION in value:
-        value = {key: each for key, each in value.items() if key != DECISION_ANNOTATION}
-    return operation["op"], operation["path"], value
+    """Return the operations without our record, whose policy digest always differs."""
+    operations: list[object] = []
+    for operation in result.decision.patch:
+        value = operation["value"]
+        if isinstance(value, dict) and DECISION_ANNOTATION in value:
+            value = {key: each for key, each in value.items() if key != DECISION_ANNOTATION}
+        is_record = operation["path"].endswith(_RECORD)
+        operations.append(None if is_record else (operation["op"], operation["path"], value))
+    return operations
 
 
 def policy_diffs_by_workload(compared: Iterable[PodPolicyDiff]) -> list[WorkloadPolicyDiff]:

@@ -59,23 +59,24 @@ def run_test_file(file: str, now: datetime) -> FileResult:
         tests, errors = load_test_files(read_test_bytes(file, SourceLocation(file)), file)
         if errors:
             return FileResult(file, (), errors)
-        return FileResult(file, tuple(result for test in tests for result in _run_test(test, now)))
+        results = []
+        for test in tests:
+            folder = Path(test.location.file).parent
+            policies, view = load_test_policies(test, folder), load_test_cluster(test, folder)
+            results += [run_test_case(case, folder, policies, view, now) for case in test.cases]
+        return FileResult(file, tuple(results))
     except LocatedError as error:
         return FileResult(file, (), (error,))
-
-
-def _run_test(test: PolicyTestFile, now: datetime) -> Iterator[CaseResult]:
-    folder = Path(test.location.file).parent
-    policies, view = load_test_policies(test, folder), load_test_cluster(test, folder)
-    for case in test.cases:
-        yield run_test_case(case, folder, policies, view, now)
 
 
 def run_test_case(
     case: PolicyTestCase, folder: Path, policies: PolicySet, view: ClusterView, now: datetime
 ) -> CaseResult:
     """Run one case. Paths are relative to the folder of the test file."""
-    source = _with_namespace(load_case_object(case.pod, folder, case.location), case.namespace)
+    source = load_case_object(case.pod, folder, case.location)
+    if case.namespace:
+        metadata = {**(source.data.get("metadata") or {}), "namespace": case.namespace}
+        source = SourceObject({**source.data, "metadata": metadata}, source.document, source.prefix)
     namespace = written_namespace(source.data) or DEFAULT_NAMESPACE
     labels = case.namespace_labels
     context = EvaluationContext(
@@ -109,27 +110,16 @@ def load_test_cluster(test: PolicyTestFile, folder: Path) -> ClusterView:
 def load_case_object(given: PathOrManifest, folder: Path, place: SourceLocation) -> SourceObject:
     """Load the object of a case: written inline, or the only object of a file."""
     if isinstance(given, Mapping):
-        return _inline_object(given, place)
+        for key in ("apiVersion", "kind"):
+            if not isinstance(given.get(key), str):
+                raise PolicyTestError(place, f"pod must be a Kubernetes object, found none with {key}. Write {key}")
+        return SourceObject(dict(given), Document(given, place.file, (place.line, place.column)))
     file = str(_resolve_path(folder, given))
     found: Sequence[SourceObject | SkippedDocument] = list(read_objects([file]))
     if len(found) == 1 and isinstance(found[0], SourceObject):
         return found[0]
     reason = next((each.reason for each in found if isinstance(each, SkippedDocument)), f"{len(found)} objects")
     raise PolicyTestError(place, f"must name a file with one Kubernetes object, found {file}: {reason}")
-
-
-def _inline_object(given: Mapping[str, Any], place: SourceLocation) -> SourceObject:
-    for key in ("apiVersion", "kind"):
-        if not isinstance(given.get(key), str):
-            raise PolicyTestError(place, f"pod must be a Kubernetes object, found none with {key}. Write {key}")
-    return SourceObject(dict(given), Document(given, place.file, (place.line, place.column)))
-
-
-def _with_namespace(source: SourceObject, namespace: str) -> SourceObject:
-    if not namespace:
-        return source
-    metadata = {**(source.data.get("metadata") or {}), "namespace": namespace}
-    return SourceObject({**source.data, "metadata": metadata}, source.document, source.prefix)
 
 
 def _resolve_path(folder: Path, path: str) -> Path:

@@ -29,7 +29,7 @@ class SimulationProgress:
     """The state of a simulation."""
 
     def __init__(self, strategy: ScoringStrategy, nodes: int, capacity: int, expected: int, allocated: int = 0) -> None:
-        """Start with GPU amounts in thousandths: the capacity, and what running pods hold."""
+        """Start with GPU amounts in thousandths: the capacity, and what running pods have."""
         self._strategy, self._nodes, self._capacity, self._initial = strategy, nodes, capacity, allocated
         self._pods_per_step = max(1, expected // MAX_STEPS)
         self._requested = self._allocated = allocated
@@ -66,14 +66,14 @@ def simulate_trace(
     strategy: ScoringStrategy,
     rng: np.random.Generator,
     *,
-    learnt: bool,
+    learned: bool,
 ) -> Iterator[SimulationProgress]:
     """Simulate a trace on empty nodes; yields after each pod.
 
-    With `learnt`, the mix of requests is learnt from arriving pods; else that of the trace is known.
+    With `learned`, the mix of requests is learned from arriving pods; else that of the trace is known.
     """
     mix = mix_from_demands(demands)
-    simulator = Simulator(capacity, strategy, rng, None if learnt else mix)
+    simulator = Simulator(capacity, strategy, rng, None if learned else mix)
     fragmentation = FgdScorer(capacity, mix)
     simulation = SimulationProgress(strategy, len(capacity.nodes), capacity.total_milli, len(demands))
     for number, demand in enumerate(demands, 1):
@@ -96,7 +96,7 @@ class PlacementOutcome(NamedTuple):
     """The result of placing a pod.
 
     Attributes:
-        milli: Thousandths of GPUs that it requests, or holds on its node.
+        milli: Thousandths of GPUs that it requests, or has on its node.
         reason: Why it was not placed; "" if it was.
     """
 
@@ -150,13 +150,16 @@ def simulate_pods(
     placement: PlacementInput, pods: Sequence[ArrivingPod], strategy: ScoringStrategy, fill: FillOrder
 ) -> Iterator[SimulationProgress]:
     """Simulate Kubernetes pods on a cluster in its current state; yields after each pod."""
-    cluster, capacity = (
-        placement.cluster,
-        sum(each.capacity * each.gpu_milli for each in placement.cluster.fleet.offers),
+    cluster = placement.cluster
+    capacity = sum(each.capacity * each.gpu_milli for each in cluster.fleet.offers)
+    allocated = sum(
+        cluster.used_units(position, resource) * offer.gpu_milli
+        for position, node in enumerate(cluster.fleet.nodes)
+        for resource in node.gpus
+        if (offer := cluster.fleet.offer_on(resource, position))
     )
     fragmentation = FgdScorer(cluster.capacity, placement.mix.with_gpus())
     simulated = SimulatedCluster(placement, strategy, fill)
-    allocated = _total_allocated_milli(cluster)
     simulation = SimulationProgress(strategy, len(cluster.fleet.nodes), capacity, len(pods), allocated)
     for number, pod in enumerate(pods, 1):
         milli, reason = simulated.place_pod(pod)
@@ -188,18 +191,8 @@ def _main_obstacle(cluster: SchedulingSnapshot, required: PodRequirements) -> st
 
 def _required_milli(cluster: SchedulingSnapshot, required: PodRequirements, nodes: Sequence[int]) -> int:
     """Return the requested thousandths of GPUs, each resource as on the first of the nodes that offers it."""
-    return sum(count * _resource_unit_milli(cluster, resource, nodes) for resource, count in required.gpu_resources)
-
-
-def _resource_unit_milli(cluster: SchedulingSnapshot, resource: str, nodes: Sequence[int]) -> int:
-    offers = (cluster.fleet.offer_on(resource, node) for node in nodes)
-    return next((offer.gpu_milli for offer in offers if offer), GPU_MILLI)
-
-
-def _total_allocated_milli(cluster: SchedulingSnapshot) -> int:
-    return sum(
-        cluster.used_units(position, resource) * offer.gpu_milli
-        for position, node in enumerate(cluster.fleet.nodes)
-        for resource in node.gpus
-        if (offer := cluster.fleet.offer_on(resource, position))
-    )
+    total = 0
+    for resource, count in required.gpu_resources:
+        offers = (cluster.fleet.offer_on(resource, node) for node in nodes)
+        total += count * next((offer.gpu_milli for offer in offers if offer), GPU_MILLI)
+    return total

@@ -10,15 +10,16 @@ from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
+import msgspec
+
 from webhook.audit.evaluate import EvaluationContext
 from webhook.audit.object_files import SkippedDocument, SourceObject
-from webhook.engine.gpu_requests import GpuRequest, PodGpuRequests
+from webhook.engine.gpu_requests import PodGpuRequests
 from webhook.manifests.webhooks import EXCLUDED_NAMESPACES
 from webhook.model.annotations import DECISION_ANNOTATION, MIRROR_ANNOTATION
 from webhook.model.decisions import Decision, KeepRequest, OfferChoice
 from webhook.model.enums import EvidenceSource
 from webhook.model.pods import Pod
-from webhook.model.usage import ObservedUsage
 from webhook.model.workloads import workload_of
 from webhook.report.results import ContainerUsage, UnevaluatedReason
 
@@ -38,42 +39,25 @@ def container_uses(
     Args:
         outcome: The offer that the pod would get, or why it keeps its request.
     """
-    workload, recommended_mib, now = workload_of(pod), _usage_based_mib(outcome), context.now.timestamp()
-    return tuple(
-        _container_use(
-            request,
-            context.usage.find(namespace, workload, request.container.name),
-            recommended_mib,
-            now,
-            pod.metadata.name,
-        )
-        for request in requests.requests
-    )
-
-
-def _usage_based_mib(outcome: OfferChoice | KeepRequest) -> int | None:
-    """Return the recommended memory if it is based on observed usage, else None."""
-    if not isinstance(outcome, OfferChoice) or outcome.need.evidence is not EvidenceSource.OBSERVED:
-        return None
-    return outcome.need.memory_mib
-
-
-def _container_use(
-    request: GpuRequest, usage: ObservedUsage | None, recommended_mib: int | None, now: float, pod: str
-) -> ContainerUsage:
-    if usage is None:
-        return ContainerUsage(request.container.name, request.resource.name, request.count)
-    return ContainerUsage(
-        container=request.container.name,
-        resource=request.resource.name,
-        count=request.count,
-        memory_mib=usage.memory_mib,
-        compute_milli=usage.compute_milli,
-        samples=usage.samples,
-        preallocates=usage.preallocates,
-        idle=usage.is_idle(now) and pod in usage.idle_pods,
-        risk_ppm=usage.risk_ppm(recommended_mib) if recommended_mib and usage.sizes_mib else None,
-    )
+    recommended_mib = None
+    if isinstance(outcome, OfferChoice) and outcome.need.evidence is EvidenceSource.OBSERVED:
+        recommended_mib = outcome.need.memory_mib
+    workload, uses = workload_of(pod), []
+    for request in requests.requests:
+        use = ContainerUsage(request.container.name, request.resource.name, request.count)
+        usage = context.usage.find(namespace, workload, request.container.name)
+        if usage is not None:
+            use = msgspec.structs.replace(
+                use,
+                memory_mib=usage.memory_mib,
+                compute_milli=usage.compute_milli,
+                samples=usage.samples,
+                preallocates=usage.preallocates,
+                idle=usage.is_idle(context.now.timestamp()) and pod.metadata.name in usage.idle_pods,
+                risk_ppm=usage.risk_ppm(recommended_mib) if recommended_mib and usage.sizes_mib else None,
+            )
+        uses.append(use)
+    return tuple(uses)
 
 
 def missed_admission(pod: Mapping[str, Any], namespace: str, decision: Decision) -> UnevaluatedReason | None:
@@ -130,17 +114,13 @@ def created_since(
 ) -> Iterator[SourceObject | SkippedDocument]:
     """Yield what was created at or after this time; objects without a creation time are included."""
     for each in documents:
-        created = _creation_time(each.data) if isinstance(each, SourceObject) and moment is not None else None
+        created = creation_time(each.data) if isinstance(each, SourceObject) and moment is not None else None
         if moment is None or created is None or created >= moment:
             yield each
 
 
-def lacks_creation_time(data: Mapping[str, Any]) -> bool:
-    """Return whether an object has no creation time."""
-    return _creation_time(data) is None
-
-
-def _creation_time(data: Mapping[str, Any]) -> datetime | None:
+def creation_time(data: Mapping[str, Any]) -> datetime | None:
+    """Return the creation time of an object; None if it has none, or an invalid one."""
     metadata = data.get("metadata")
     text = metadata.get("creationTimestamp") if isinstance(metadata, dict) else None
     try:

@@ -114,7 +114,7 @@ def simulate_command(
         site, demands = _read_trace(nodes, pods)
         rng = np.random.default_rng(seed)
         order = demands if in_order else [demands[i] for i in rng.permutation(len(demands))]
-        steps: Iterator[SimulationProgress] = simulate_trace(site, order, policy, rng, learnt=learn)
+        steps: Iterator[SimulationProgress] = simulate_trace(site, order, policy, rng, learned=learn)
         expected = len(demands)
     else:
         if nodes != LIVE:
