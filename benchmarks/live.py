@@ -30,10 +30,10 @@ import uvloop
 
 from benchmarks.apiserver import GPU_PODS, NODES, PODS
 from benchmarks.decide import manifests, request_of
+from tests.cluster.processes import free_port
 from webhook.cache.bundled_files import bundled_folder
 from webhook.cache.informers import ClusterInformers, empty_view
 from webhook.certs.issuer import create_self_signed
-from webhook.cli.webhook_client import find_free_port
 from webhook.engine.decide import decide
 from webhook.errors import ApiError
 from webhook.kube.api import KubeClient
@@ -146,7 +146,7 @@ def until(holds: Callable[[], object]) -> None:
 
 def of_process(site: Site) -> list[Figure]:
     """Start the real server over it, and measure that process."""
-    port = find_free_port()
+    port = free_port()
     command = [sys.executable, "-m", "webhook.cli", "serve", "webhook", "--cluster", "live"]
     command += ["--kubeconfig", str(site.kubeconfig), "--policies", str(bundled_folder("policies"))]
     command += ["--listen", f"127.0.0.1:{port}", "--self-signed", "--log-level", "error"]

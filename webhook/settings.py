@@ -239,25 +239,12 @@ class WebhookSettings(ServerSettings):
         return namespace, name
 
 
-def load_webhook_settings(**flags: object) -> WebhookSettings:
-    """Load the webhook's settings from flags (None if not given) and the environment.
+def load_settings(kind: type[AnySettings], **flags: object) -> AnySettings:
+    """Load the settings of a server from flags (None if not given) and the environment.
 
     Raises:
         SettingsError: One of them is invalid.
     """
-    return _load_settings(WebhookSettings, flags)
-
-
-def load_extender_settings(**flags: object) -> ExtenderSettings:
-    """Load the extender's settings from flags (None if not given) and the environment.
-
-    Raises:
-        SettingsError: One of them is invalid.
-    """
-    return _load_settings(ExtenderSettings, flags)
-
-
-def _load_settings(kind: type[AnySettings], flags: dict[str, object]) -> AnySettings:
     try:
         return kind(**{name: value for name, value in flags.items() if value is not None})  # type: ignore[arg-type] # it validates
     except ValidationError as error:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from webhook.settings import SettingsError, load_webhook_settings
+from webhook.settings import SettingsError, WebhookSettings, load_settings
 
 CASES = {
     "a mode that a server has not": ({"mode": "warn"}, "--mode: must be 'audit' or 'enforce', found 'warn'"),
@@ -34,7 +34,7 @@ CASES = {
 @pytest.mark.parametrize(("flags", "sentence"), CASES.values(), ids=CASES)
 def test_an_invalid_flag_has_a_message(flags: dict[str, str], sentence: str) -> None:
     with pytest.raises(SettingsError) as caught:
-        load_webhook_settings(**{"policies": "policies", "cluster": "demo", **flags})
+        load_settings(WebhookSettings, **{"policies": "policies", "cluster": "demo", **flags})
     assert str(caught.value) == sentence
 
 
@@ -45,5 +45,5 @@ def test_the_policies_variable_is_split_like_path(
     written: str, want: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("RIGHTSLICE_POLICIES", written)
-    settings = load_webhook_settings(cluster="live", self_signed=True)
+    settings = load_settings(WebhookSettings, cluster="live", self_signed=True)
     assert [str(path) for path in settings.policies] == want

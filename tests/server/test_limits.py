@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from webhook.settings import CLUSTER_DRAIN_SECONDS, SettingsError, load_webhook_settings
+from webhook.settings import CLUSTER_DRAIN_SECONDS, SettingsError, WebhookSettings, load_settings
 from webhook.web.limits import request_deadline
 
 DEADLINES = {
@@ -48,29 +48,28 @@ GIVEN = {"policies": "policies", "cluster": "demo", "self_signed": True}
 def test_flags_come_before_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RIGHTSLICE_LISTEN", "0.0.0.0:9443")
     monkeypatch.setenv("RIGHTSLICE_DRAIN_SECONDS", "3")
-    settings = load_webhook_settings(**GIVEN, listen="127.0.0.1:1", drain_seconds=None)
+    settings = load_settings(WebhookSettings, **GIVEN, listen="127.0.0.1:1", drain_seconds=None)
     assert (settings.host, settings.port, settings.drain_period) == ("127.0.0.1", 1, 3.0)
-    assert load_webhook_settings(**GIVEN).listen == "0.0.0.0:9443"
+    assert load_settings(WebhookSettings, **GIVEN).listen == "0.0.0.0:9443"
 
 
 def test_only_a_loopback_server_ends_without_a_pause() -> None:
-    assert load_webhook_settings(**GIVEN).drain_period == 0.0
-    assert load_webhook_settings(**GIVEN, listen="[::1]:8443").drain_period == 0.0
-    assert load_webhook_settings(**GIVEN, listen="localhost:8443").drain_period == 0.0
-    assert load_webhook_settings(**GIVEN, listen="0.0.0.0:8443").drain_period == CLUSTER_DRAIN_SECONDS
-    assert load_webhook_settings(**GIVEN, listen="webhook.example:8443").drain_period == CLUSTER_DRAIN_SECONDS
+    assert load_settings(WebhookSettings, **GIVEN).drain_period == 0.0
+    assert load_settings(WebhookSettings, **GIVEN, listen="[::1]:8443").drain_period == 0.0
+    assert load_settings(WebhookSettings, **GIVEN, listen="localhost:8443").drain_period == 0.0
+    assert load_settings(WebhookSettings, **GIVEN, listen="0.0.0.0:8443").drain_period == CLUSTER_DRAIN_SECONDS
+    assert load_settings(WebhookSettings, **GIVEN, listen="webhook.example:8443").drain_period == CLUSTER_DRAIN_SECONDS
 
 
 def test_an_ipv6_address_loses_its_brackets() -> None:
-    assert load_webhook_settings(**GIVEN, listen="[::]:8443").host == "::"
+    assert load_settings(WebhookSettings, **GIVEN, listen="[::]:8443").host == "::"
 
 
 def test_a_client_s_name_needs_an_authority() -> None:
     with pytest.raises(SettingsError, match="--client-name requires --client-ca"):
-        load_webhook_settings(**GIVEN, client_name="kube-apiserver")
-    assert (
-        load_webhook_settings(**GIVEN, client_name="kube-apiserver", client_ca="ca.pem").client_name == "kube-apiserver"
-    )
+        load_settings(WebhookSettings, **GIVEN, client_name="kube-apiserver")
+    settings = load_settings(WebhookSettings, **GIVEN, client_name="kube-apiserver", client_ca="ca.pem")
+    assert settings.client_name == "kube-apiserver"
 
 
 WRONG = {
@@ -85,4 +84,4 @@ WRONG = {
 @pytest.mark.parametrize(("name", "value"), WRONG.items(), ids=WRONG)
 def test_a_wrong_setting_is_named_as_its_flag(name: str, value: object) -> None:
     with pytest.raises(SettingsError, match=f"^--{name.replace('_', '-')}: "):
-        load_webhook_settings(**{**GIVEN, name: value})
+        load_settings(WebhookSettings, **{**GIVEN, name: value})

@@ -19,7 +19,7 @@ from webhook.model.objects import Namespace
 from webhook.model.usage import UsageView
 from webhook.policy.policy_set import PolicySet
 from webhook.server.admission_state import AdmissionState, PolicyLoadStatus
-from webhook.settings import SettingsError, load_webhook_settings
+from webhook.settings import SettingsError, WebhookSettings, load_settings
 
 TEAM = {"team": Namespace()}
 
@@ -96,7 +96,7 @@ def test_the_process_serves_on_while_the_cluster_does_not_answer(tmp_path: Path)
 def test_in_a_pod_the_cluster_is_the_one_that_the_pod_is_in(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
     with pytest.raises(SettingsError, match="--cluster: is required"):
-        load_webhook_settings(self_signed=True, policies=[Path("policies")])
+        load_settings(WebhookSettings, self_signed=True, policies=[Path("policies")])
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
-    assert load_webhook_settings(self_signed=True).is_live, "policies may be in the cluster"
-    assert not load_webhook_settings(self_signed=True, policies=[Path("policies")], cluster="demo").is_live
+    assert load_settings(WebhookSettings, self_signed=True).is_live, "policies may be in the cluster"
+    assert not load_settings(WebhookSettings, self_signed=True, policies=[Path("policies")], cluster="demo").is_live

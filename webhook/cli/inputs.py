@@ -71,16 +71,14 @@ def read_policy_files(paths: Sequence[str] | None) -> list[tuple[str, str]]:
     if not files:
         missing = "no policy files (.yaml, .yml, .json) here. Name a file, or a folder that contains some"
         exit_with_error(f"{', '.join(paths)}: {missing}")
-    return [(file, _policy_file_text(file)) for file in files]
-
-
-def _policy_file_text(file: str) -> str:
-    if file == STDIN:
-        return sys.stdin.buffer.read(POLICY_BOUNDS.size + 1).decode(errors="surrogateescape")
-    try:
-        return read_content(file, POLICY_BOUNDS.size + 1).decode(errors="surrogateescape")
-    except OSError as error:
-        exit_with_error(f"{file}: cannot be read: {error.strerror or error}")
+    limit, texts = POLICY_BOUNDS.size + 1, []
+    for file in files:
+        try:
+            content = sys.stdin.buffer.read(limit) if file == STDIN else read_content(file, limit)
+        except OSError as error:
+            exit_with_error(f"{file}: cannot be read: {error.strerror or error}")
+        texts.append((file, content.decode(errors="surrogateescape")))
+    return texts
 
 
 def shipped_path(*names: str) -> str:

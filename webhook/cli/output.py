@@ -44,11 +44,16 @@ def parse_targets(outputs: Sequence[str] | None, formats: Sequence[str]) -> list
 
     Exits if a format is unknown or two reports have the same destination.
     """
-    targets = [ReportTarget(*_split_target(each)) for each in outputs or [formats[0]]]
-    for target in targets:
-        if target.form not in formats:
-            choices = f"must be one of {', '.join(formats)}, found {target.form!r}"
+    targets = []
+    for output in outputs or [formats[0]]:
+        form, equals, path = output.partition("=")
+        if equals and not path:
+            must = f"must name a file after =, found {output!r}"
+            exit_with_error(f"-o: {must}. Write -o {output}PATH, or -o {form} for stdout")
+        if form not in formats:
+            choices = f"must be one of {', '.join(formats)}, found {form!r}"
             exit_with_error(f"-o: {choices}. Write -o {formats[0]}, or -o FORMAT=PATH")
+        targets.append(ReportTarget(form, path))
     if sum(not target.path for target in targets) > 1:
         exit_with_error("-o: only one report can go to stdout. Give the others a file: -o FORMAT=PATH")
     files = Counter(os.path.realpath(target.path) for target in targets if target.path)
@@ -56,13 +61,6 @@ def parse_targets(outputs: Sequence[str] | None, formats: Sequence[str]) -> list
         if times > 1:
             exit_with_error(f"-o: each report needs its own file, found {times} for {file}. Name another file")
     return targets
-
-
-def _split_target(text: str) -> tuple[str, str]:
-    form, equals, path = text.partition("=")
-    if equals and not path:
-        exit_with_error(f"-o: must name a file after =, found {text!r}. Write -o {text}PATH, or -o {form} for stdout")
-    return form, path
 
 
 def write_reports(targets: Sequence[ReportTarget], renderers: Mapping[str, ReportRenderer]) -> None:
@@ -89,11 +87,9 @@ def join_lines(lines: Iterable[str]) -> str:
 def paint_for(*, no_color: bool) -> Paint:
     """Return the styling of text: ANSI colors if stdout is a terminal and color is wanted, else none."""
     unwanted = no_color or os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
-    return without_style if unwanted or not sys.stdout.isatty() else _paint_ansi
-
-
-def _paint_ansi(text: str, style: TextStyle) -> str:
-    return f"\x1b[{_ANSI_CODES[style]}m{text}\x1b[0m"
+    if unwanted or not sys.stdout.isatty():
+        return without_style
+    return lambda text, style: f"\x1b[{_ANSI_CODES[style]}m{text}\x1b[0m"
 
 
 def print_result(result: str | Iterable[str]) -> None:
@@ -103,16 +99,12 @@ def print_result(result: str | Iterable[str]) -> None:
         sys.stdout.write(text)
         sys.stdout.flush()
     except OSError as error:
-        _discard_stdout()
+        # discard the unwritten rest, or Python would fail on it when it exits
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, sys.stdout.fileno())
+        os.close(null)
         if not isinstance(error, BrokenPipeError):
             exit_with_error(f"stdout: cannot be written: {error.strerror or error}")
-
-
-def _discard_stdout() -> None:
-    """Redirect stdout to the null device, or Python would fail on the unwritten rest when it exits."""
-    null = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(null, sys.stdout.fileno())
-    os.close(null)
 
 
 def print_note(line: str) -> None:

@@ -52,7 +52,8 @@ def read_placement_input(name: str, access: ClusterFlags, *, verbose: bool = Fal
     if name == LIVE:
         with open_live_cluster(access) as cluster:
             return _placement_of_cluster(cluster, verbose=verbose)
-    return _placement_of_snapshot(_read_placement_snapshot(name, access, verbose=verbose))
+    snapshot = _read_placement_snapshot(name, access, verbose=verbose)
+    return build_placement_input(snapshot.view.fleet, snapshot.objects)
 
 
 def read_placement_and_context(
@@ -72,11 +73,8 @@ def read_placement_and_context(
             return placement, EvaluationContext(policies, cluster.view(), now)
     snapshot = _read_placement_snapshot(name, access, verbose=verbose)
     policies = load_policy_set(policy_paths, verbose=verbose)
-    return _placement_of_snapshot(snapshot), EvaluationContext(policies, snapshot.view, now)
-
-
-def _placement_of_snapshot(snapshot: ClusterSnapshot) -> PlacementInput:
-    return build_placement_input(snapshot.view.fleet, snapshot.objects)
+    placement = build_placement_input(snapshot.view.fleet, snapshot.objects)
+    return placement, EvaluationContext(policies, snapshot.view, now)
 
 
 def _placement_of_cluster(cluster: ClusterReader, *, verbose: bool) -> PlacementInput:

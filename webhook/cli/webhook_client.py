@@ -129,7 +129,8 @@ def run_webhook_process(arguments: Sequence[str]) -> Iterator[tuple[WebhookClien
         folder = Path(name)
         pair = create_self_signed([HOST], datetime.now(UTC))
         certificate, key = pair.write(folder)
-        port = find_free_port()
+        with socket.create_server((HOST, 0)) as listener:
+            port: int = listener.getsockname()[1]
         log = folder / "log"
         command = [sys.executable, "-m", "webhook.cli", "serve", "webhook", "--listen", f"{HOST}:{port}"]
         command += ["--tls-cert", str(certificate), "--tls-key", str(key), *arguments]
@@ -142,13 +143,6 @@ def run_webhook_process(arguments: Sequence[str]) -> Iterator[tuple[WebhookClien
         finally:
             client.close()
             _stop_process(server)
-
-
-def find_free_port() -> int:
-    """Return an unused loopback port."""
-    with socket.create_server((HOST, 0)) as listener:
-        port: int = listener.getsockname()[1]
-        return port
 
 
 def _wait_until_ready(server: subprocess.Popen[bytes], client: WebhookClient, log: Path) -> None:

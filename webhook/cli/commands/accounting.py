@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -43,7 +43,10 @@ def enable_accounting(namespace: QuotaNamespace = "default", gpus: QuotaGpus = 8
     print_result(yaml_text({"extenders": [extender]}))
     policy = "limits: {accounting: native, accountingScheduler: configured}"
     print_result(f"---\n# Then set {policy} in a policy, and create a quota:\n")
-    print_result(yaml_text(_starting_quota(namespace, gpus)))
+    metadata = {"name": "gpus", "namespace": namespace}
+    hard = {f"requests.{ACCOUNTING_RESOURCE}": str(1000 * gpus)}
+    quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": metadata, "spec": {"hard": hard}}
+    print_result(yaml_text(quota))
 
 
 @accounting.command("check")
@@ -61,9 +64,3 @@ def check_accounting(
     results = list(accounting_results(facts))
     print_result(diagnosis_table(results, paint_for(no_color=no_color)))
     raise typer.Exit(diagnosis_exit_code(results))
-
-
-def _starting_quota(namespace: str, gpus: int) -> dict[str, Any]:
-    metadata = {"name": "gpus", "namespace": namespace}
-    hard = {f"requests.{ACCOUNTING_RESOURCE}": str(1000 * gpus)}
-    return {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": metadata, "spec": {"hard": hard}}

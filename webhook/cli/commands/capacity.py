@@ -12,14 +12,7 @@ from webhook.audit.object_files import read_content
 from webhook.cache.placement_input import PlacementInput
 from webhook.cli import flags
 from webhook.cli.cluster_access import ClusterFlags
-from webhook.cli.output import (
-    ReportRenderer,
-    exit_with_error,
-    join_lines,
-    paint_for,
-    parse_targets,
-    write_reports,
-)
+from webhook.cli.output import ReportRenderer, exit_with_error, join_lines, paint_for, parse_targets, write_reports
 from webhook.cli.placement_inputs import CapacityOutput, ClusterName, read_placement_input
 from webhook.errors import TopologyError
 from webhook.model.gpu_resources import parse_gpu_resource
@@ -115,11 +108,12 @@ def _read_topology(file: str) -> GpuTopology:
 
 def _machine_reports(topology: GpuTopology) -> dict[str, ReportRenderer]:
     """Return the reports on a machine whose GPUs are all free."""
+    table, document = join_lines(machine_topology_lines(topology)), machine_topology_document(topology)
     return {
-        "table": lambda: join_lines(machine_topology_lines(topology)),
-        "wide": lambda: join_lines(machine_topology_lines(topology)),
-        "json": lambda: json_text(machine_topology_document(topology)),
-        "yaml": lambda: yaml_text(machine_topology_document(topology)),
+        "table": lambda: table,
+        "wide": lambda: table,
+        "json": lambda: json_text(document),
+        "yaml": lambda: yaml_text(document),
         "svg": lambda: node_links_svg("this machine", topology, ["free"] * topology.gpu_count),
     }
 
@@ -127,20 +121,23 @@ def _machine_reports(topology: GpuTopology) -> dict[str, ReportRenderer]:
 def _node_reports(
     placement: PlacementInput, name: str, capacities: Sequence[NodeCapacity]
 ) -> dict[str, ReportRenderer]:
-    position = placement.cluster.fleet.by_name.get(name)
+    cluster = placement.cluster
+    position = cluster.fleet.by_name.get(name)
     if position is None:
-        names = ", ".join(node.name for node in placement.cluster.fleet.nodes[:10])
+        names = ", ".join(node.name for node in cluster.fleet.nodes[:10])
         exit_with_error(f"{sanitize(name)}: no such node in this cluster. It has, for example: {sanitize(names)}")
     pods = _pods_on_node(placement.pods, name)
     capacity = next((each for each in capacities if each.name == name), None)
-    table = join_lines(node_lines(placement.cluster, position, pods))
-    document = node_document(placement.cluster, position, capacity, pods)
+    table = join_lines(node_lines(cluster, position, pods))
+    document = node_document(cluster, position, capacity, pods)
+    topology = cluster.devices[position].topology
+    states = [gpu_state(cluster, position, gpu) for gpu in range(topology.gpu_count)]
     return {
         "table": lambda: table,
         "wide": lambda: table,
         "json": lambda: json_text(document),
         "yaml": lambda: yaml_text(document),
-        "svg": lambda: _draw_node(placement, position),
+        "svg": lambda: node_links_svg(name, topology, states),
     }
 
 
@@ -152,10 +149,3 @@ def _pods_on_node(pods: Sequence[Pod], node: str) -> list[NodePodGpus]:
         if pod.spec.node_name == node and gpus:
             found.append(NodePodGpus(pod.metadata.namespace or "default", pod_display_name(pod), gpus))
     return found
-
-
-def _draw_node(placement: PlacementInput, position: int) -> str:
-    cluster = placement.cluster
-    topology = cluster.devices[position].topology
-    states = [gpu_state(cluster, position, gpu) for gpu in range(topology.gpu_count)]
-    return node_links_svg(cluster.fleet.nodes[position].name, topology, states)

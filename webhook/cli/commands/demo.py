@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import takewhile
 from pathlib import Path
 from textwrap import wrap
 from typing import Any
 
 import msgspec
-import typer
 
 from webhook.audit.evaluate import EvaluationContext, evaluate_object, with_limit_range_defaults
 from webhook.audit.object_files import SourceObject, read_objects
@@ -84,7 +83,6 @@ def demo_command(no_color: flags.NoColor = False) -> None:
     except (WebhookProcessError, OSError, ValueError) as error:
         exit_with_error(str(error), EXIT_NO_ANSWER)
     print_result(["", *demo_summary(results), "To keep a server running: make serve"])
-    raise typer.Exit
 
 
 def review_objects(client: WebhookClient, paths: list[str], context: EvaluationContext) -> Iterator[DemoResult]:
@@ -107,6 +105,8 @@ def _review_object(
     if result.kind == "Pod":
         reviewed = evaluate_object(SourceObject(patched, source.document, source.prefix), context)
         milli_after = reviewed.decision.gpu_milli_before
+    lines = Path(source.document.file).read_text(encoding="utf-8").splitlines()
+    comment = takewhile(lambda line: line.startswith("#"), lines)
     return DemoResult(
         result=result,
         patched=patched,
@@ -115,15 +115,8 @@ def _review_object(
         gpu_milli_before=result.decision.gpu_milli_before,
         gpu_milli_after=milli_after,
         milliseconds=(mutated.milliseconds, validated.milliseconds),
-        description=leading_comment(Path(source.document.file)),
+        description=" ".join(line.lstrip("#").strip() for line in comment),
     )
-
-
-def leading_comment(file: Path) -> str:
-    """Return the comment at the start of a file; "" without one."""
-    with file.open(encoding="utf-8") as lines:
-        comment = takewhile(lambda line: line.startswith("#"), lines)
-        return " ".join(line.lstrip("#").strip() for line in comment)
 
 
 def demo_lines(one: DemoResult, paint: Paint = without_style) -> Iterator[str]:
@@ -136,7 +129,7 @@ def demo_lines(one: DemoResult, paint: Paint = without_style) -> Iterator[str]:
     if not one.denied:
         changed = diff_lines(result.stored, object_without_records(one.patched, result.stored), paint, width=WIDTH - 2)
         yield from (f"  {line}" for line in changed)
-    for text in unique_texts(one.warnings):
+    for text in dict.fromkeys(one.warnings):
         yield from _demo_message_lines("warn", TextStyle.WARNING, text, result, paint)
     for text in denial_reasons(one.denied):
         yield from _demo_message_lines("deny", TextStyle.BAD, text, result, paint)
@@ -173,11 +166,6 @@ def denial_reasons(message: str) -> list[str]:
     return lines or ([message] if message else [])
 
 
-def unique_texts(texts: Iterable[str]) -> list[str]:
-    """Return the texts without duplicates, in order."""
-    return list(dict.fromkeys(texts))
-
-
 def _demo_message_lines(label: str, style: TextStyle, text: str, result: CheckResult, paint: Paint) -> Iterator[str]:
     match = _CODED.match(text)
     if match is None:
@@ -186,13 +174,10 @@ def _demo_message_lines(label: str, style: TextStyle, text: str, result: CheckRe
     code, words = match.groups()
     found = finding_for_message(code, words, result)
     yield f"  {paint(label, style)}  {code}  {sanitize(str(found.location if found else result.location))}"
-    yield from (f"    {line}" for line in _wrap_text(_message_with_fix(words, found)))
-
-
-def _message_with_fix(words: str, found: LocatedFinding | None) -> str:
-    """Append the fix, which the server omits if the warning would be longer than kubectl shows."""
     fix = found.finding.fix if found else ""
-    return words if not fix or fix in words else f"{words} {fix}"
+    if fix not in words:  # the server omits it if the warning would be longer than kubectl shows
+        words = f"{words} {fix}"
+    yield from (f"    {line}" for line in _wrap_text(words))
 
 
 def _wrap_text(text: str) -> Sequence[str]:

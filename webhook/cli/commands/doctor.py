@@ -85,9 +85,8 @@ def diagnosis_table(results: Sequence[DiagnosticResult], paint: Paint) -> list[s
     """Return a line for each check, and the totals."""
     counts = Counter(result.state for result in results)
     total = ", ".join(f"{counts[state]} {state}" for state in CheckState if counts[state])
-    return [*(_diagnosis_row(result, paint) for result in results), "", f"{len(results)} checks: {total}"]
-
-
-def _diagnosis_row(result: DiagnosticResult, paint: Paint) -> str:
-    state = paint(f"{result.state:<6}", _STATE_STYLES[result.state])
-    return f"{state}{sanitize(result.summary):<{CHECK_WIDTH}}  {sanitize(result.advice)}".rstrip()
+    rows = []
+    for result in results:
+        state = paint(f"{result.state:<6}", _STATE_STYLES[result.state])
+        rows.append(f"{state}{sanitize(result.summary):<{CHECK_WIDTH}}  {sanitize(result.advice)}".rstrip())
+    return [*rows, "", f"{len(results)} checks: {total}"]

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from webhook.audit.evaluate import DEFAULT_NAMESPACE, EvaluationContext
-from webhook.audit.object_files import Json, SourceObject, read_objects
+from webhook.audit.object_files import SourceObject, read_objects
 from webhook.audit.pod_audit import audit_pod, evaluate_for_explain, find_pod, without_right_sizing
 from webhook.cli import flags
 from webhook.cli.cluster_access import LIVE, ClusterFlags, open_live_cluster
@@ -27,7 +26,7 @@ from webhook.errors import ApiError
 from webhook.model.annotations import MIRROR_ANNOTATION
 from webhook.model.codes import CODES
 from webhook.report.code_pages import closest_code, code_list, code_page, codes_markdown
-from webhook.report.explain import KnownUids, event_lines, explain_lines
+from webhook.report.explain import event_lines, explain_lines
 from webhook.report.text import sanitize
 from webhook.well_known import SYSTEM_NAMESPACE
 
@@ -136,18 +135,18 @@ def pod_event_lines(cluster: ClusterReader, pod: SourceObject) -> list[str]:
     metadata = pod.data["metadata"]
     owners = [each for each in metadata.get("ownerReferences") or () if each.get("controller")]
     names = [metadata["name"], *(each["name"] for each in owners)]
+    mirrored = (metadata.get("annotations") or {}).get(MIRROR_ANNOTATION, "")  # a static pod: the digest of its file
+    own_uids = {str(metadata.get("uid", "")), str(mirrored)} - {""}
+    uids = {
+        ("Pod", str(metadata["name"])): own_uids,
+        **{(each["kind"], each["name"]): {each["uid"]} for each in owners},
+    }
     try:
-        return list(event_lines(cluster.events(metadata["namespace"], names), involved_uids(metadata, owners)))
+        return list(event_lines(cluster.events(metadata["namespace"], names), uids))
     except ApiError as error:
         if error.status != HTTPStatus.FORBIDDEN:
             raise
         return [f"{'Events':<10}unknown: {sanitize(str(error))}"]
-
-
-def involved_uids(metadata: Json, owners: Iterable[Json]) -> KnownUids:
-    """Return the UIDs in Events about a pod and its controllers: of a static pod, also the digest of its file."""
-    own = {str(metadata.get("uid", "")), str((metadata.get("annotations") or {}).get(MIRROR_ANNOTATION, ""))} - {""}
-    return {("Pod", str(metadata["name"])): own} | {(each["kind"], each["name"]): {each["uid"]} for each in owners}
 
 
 def code_page_lines(code: str | None) -> list[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Annotated
 
 import typer
@@ -26,7 +25,7 @@ from webhook.cli.output import (
 from webhook.cli.placement_inputs import ClusterName, FillBy, PlaceOutput, RankBy, read_placement_and_context
 from webhook.placement.fragmentation.strategies import ScoringStrategy
 from webhook.placement.nodes.ranking import FillOrder
-from webhook.report.placement import PlacementResult, placement_document, placement_lines
+from webhook.report.placement import placement_document, placement_lines
 from webhook.report.serialization import json_text, yaml_text
 from webhook.well_known import SYSTEM_NAMESPACE
 
@@ -78,9 +77,5 @@ def place_command(
         "yaml": lambda: yaml_text({"pods": [placement_document(each) for each in results]}),
     }
     write_reports(targets, reports)
-    raise typer.Exit(EXIT_INVALID_INPUT if broken else exit_code_of_placements(results))
-
-
-def exit_code_of_placements(results: Sequence[PlacementResult]) -> int:
-    """Return 0 if every pod is admitted and all its replicas fit at once, else 1."""
-    return EXIT_OK if all(each.fits >= each.replicas and not each.denied for each in results) else EXIT_FINDINGS
+    all_fit = all(each.fits >= each.replicas and not each.denied for each in results)
+    raise typer.Exit(EXIT_INVALID_INPUT if broken else EXIT_OK if all_fit else EXIT_FINDINGS)

@@ -95,14 +95,12 @@ def diff_policies(
 
 def load_policies_or_empty(path: str, *, verbose: bool) -> PolicySet:
     """Load policies; an empty folder, or one with only hidden files, means none."""
-    return PolicySet() if _is_empty_folder(Path(path)) else load_policy_set([path], verbose=verbose)
-
-
-def _is_empty_folder(folder: Path) -> bool:
+    folder = Path(path)
     try:
-        return folder.is_dir() and all(each.name.startswith(".") for each in folder.iterdir())
+        empty = folder.is_dir() and all(each.name.startswith(".") for each in folder.iterdir())
     except OSError as error:
-        exit_with_error(f"{sanitize(str(folder))}: cannot be read: {error.strerror or error}")
+        exit_with_error(f"{sanitize(path)}: cannot be read: {error.strerror or error}")
+    return PolicySet() if empty else load_policy_set([path], verbose=verbose)
 
 
 def _relevant_diffs(

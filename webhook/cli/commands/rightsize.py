@@ -24,7 +24,6 @@ from webhook.cli.output import (
 from webhook.model.prices import NodePrices
 from webhook.report.check import resource_with_meaning
 from webhook.report.costs import (
-    GpuCost,
     ProductPrice,
     cost_csv,
     cost_text,
@@ -94,24 +93,15 @@ def rightsize_command(
         print_note(f"note: no workload with GPUs in namespace {sanitize(namespace)}")
     priced, paint = audit.prices, paint_for(no_color=no_color)
     rates = product_prices(audit.capacities, priced) if priced else ()
+    price_rows = ["", *price_lines(priced, rates)] if priced else []
     reports = {
-        "table": lambda: join_lines(_rightsize_table_lines(workloads, paint, priced, rates)),
+        "table": lambda: join_lines([*recommendation_table(workloads, paint, priced), *price_rows]),
         "json": lambda: json_text(recommendation_document(workloads, priced, rates)),
         "yaml": lambda: yaml_text(recommendation_document(workloads, priced, rates)),
         "csv": lambda: recommendation_csv(workloads, priced),
     }
     write_reports(targets, reports)
     raise typer.Exit(EXIT_INVALID_INPUT if any(each.invalid for each in audit.results) else EXIT_OK)
-
-
-def _rightsize_table_lines(
-    workloads: Sequence[WorkloadReport], paint: Paint, prices: NodePrices | None, rates: Sequence[ProductPrice]
-) -> Iterator[str]:
-    """Yield the recommendations, and the prices of the cluster's GPUs if costs are shown."""
-    yield from recommendation_table(workloads, paint, prices)
-    if prices:
-        yield ""
-        yield from price_lines(prices, rates)
 
 
 class ContainerRow(NamedTuple):
@@ -142,24 +132,16 @@ def risk_text(usage: ContainerUsage) -> str:
 
 def savings_text(row: WorkloadReport, currency: str) -> str:
     """Format the GPUs that would be freed, and the money that is saved or spent if it is known."""
-    milli = row.gpu_milli_saved + row.gpu_milli_audit_saved
+    milli, savings = row.gpu_milli_saved + row.gpu_milli_audit_saved, row.savings
     if not milli:
         return NO_VALUE
-    return f"{format_gpus(milli)} GPUs{_savings_cost(row.savings, currency) if currency and row.savings.milli else ''}"
-
-
-def _savings_cost(savings: GpuCost, currency: str) -> str:
+    gpus = f"{format_gpus(milli)} GPUs"
+    if not currency or not savings.milli:
+        return gpus
     if savings.micro >= 0:
-        return f", {cost_text(savings, savings, f' {currency}/h')}"
+        return f"{gpus}, {cost_text(savings, savings, f' {currency}/h')}"
     more = replace(savings, micro=-savings.micro)
-    return f", costs {cost_text(more, more, f' {currency}/h more')}"
-
-
-def recommendation_reason(row: WorkloadReport) -> str:
-    """Return why the request stays; "audit mode" for a recommendation that is not enforced."""
-    if not row.recommended:
-        return row.outcome
-    return "" if row.gpu_milli_saved else "audit mode"
+    return f"{gpus}, costs {cost_text(more, more, f' {currency}/h more')}"
 
 
 def recommendation_columns(prices: NodePrices | None = None) -> Table[ContainerRow]:
@@ -173,7 +155,11 @@ def recommendation_columns(prices: NodePrices | None = None) -> Table[ContainerR
         return cost_csv(row.saved.savings, row.saved.savings) if prices and row.saved else ""
 
     def reason(row: ContainerRow) -> str:
-        return recommendation_reason(row.saved) if row.saved else ""
+        if not row.saved:
+            return ""
+        if not row.saved.recommended:
+            return row.saved.outcome
+        return "" if row.saved.gpu_milli_saved else "audit mode"
 
     return Table(
         (

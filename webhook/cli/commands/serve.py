@@ -120,9 +120,9 @@ def serve_webhook(
     """
     given = {**locals(), "policies": policies or None}
     from webhook.cli.processes.webhook import run_webhook
-    from webhook.settings import load_webhook_settings
+    from webhook.settings import WebhookSettings, load_settings
 
-    _exit_on_start_errors(lambda: run_webhook(load_webhook_settings(**given)))
+    _exit_on_start_errors(lambda: run_webhook(load_settings(WebhookSettings, **given)))
 
 
 ExtenderCluster = Annotated[
@@ -179,9 +179,9 @@ def serve_extender(
     """
     given = dict(locals())
     from webhook.cli.processes.extender import run_extender
-    from webhook.settings import load_extender_settings
+    from webhook.settings import ExtenderSettings, load_settings
 
-    _exit_on_start_errors(lambda: run_extender(load_extender_settings(**given)))
+    _exit_on_start_errors(lambda: run_extender(load_settings(ExtenderSettings, **given)))
 
 
 def _exit_on_start_errors(run: Callable[[], None]) -> None:

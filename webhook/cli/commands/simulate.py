@@ -23,13 +23,13 @@ from webhook.cli.output import exit_with_error, join_lines, paint_for, parse_tar
 from webhook.cli.placement_inputs import FillBy, RankBy, SimulateOutput, read_placement_and_context
 from webhook.errors import RightsliceError
 from webhook.model.fleet import Fleet
-from webhook.placement.capacity import ClusterCapacity, PodDemand
+from webhook.placement.capacity import ClusterCapacity
 from webhook.placement.fragmentation.strategies import ScoringStrategy
 from webhook.placement.nodes.pod_requirements import pod_requirements
 from webhook.placement.nodes.ranking import FillOrder
 from webhook.placement.nodes.stock_filters import unsimulated_constraints
 from webhook.report.serialization import json_text, yaml_text
-from webhook.report.simulation import SimulationResult, simulation_document, simulation_svg, simulation_table
+from webhook.report.simulation import simulation_document, simulation_svg, simulation_table
 from webhook.report.text import pluralize, sanitize
 from webhook.well_known import SYSTEM_NAMESPACE
 
@@ -111,7 +111,10 @@ def simulate_command(
     if _is_trace(nodes):
         if policies or access != DEFAULT_ACCESS:
             exit_with_error("--policies, --kubeconfig and --context cannot be used with a trace")
-        site, demands = _read_trace(nodes, pods)
+        try:
+            site, demands = ClusterCapacity(read_trace_nodes(Path(nodes))), read_trace_pods(Path(pods))
+        except RightsliceError as error:
+            exit_with_error(str(error))
         rng = np.random.default_rng(seed)
         order = demands if in_order else [demands[i] for i in rng.permutation(len(demands))]
         steps: Iterator[SimulationProgress] = simulate_trace(site, order, policy, rng, learned=learn)
@@ -125,7 +128,10 @@ def simulate_command(
         arriving = _read_arriving_pods(pods, evaluation, placement.cluster.fleet)
         steps = simulate_pods(placement, arriving, policy, fill)
         expected = len(arriving)
-    result = _final_result(_with_progress(steps, expected), pods)
+    last = deque(_with_progress(steps, expected), maxlen=1)
+    if not last:
+        exit_with_error(f"{sanitize(pods)}: no pods here. Name a trace, or files with Pods or Deployments")
+    result = last[0].result()
     paint = paint_for(no_color=no_color)
     reports = {
         "table": lambda: join_lines(simulation_table(result, paint)),
@@ -138,13 +144,6 @@ def simulate_command(
 
 def _is_trace(path: str) -> bool:
     return path.removesuffix(".gz").endswith(".csv")
-
-
-def _read_trace(nodes: str, pods: str) -> tuple[ClusterCapacity, list[PodDemand]]:
-    try:
-        return ClusterCapacity(read_trace_nodes(Path(nodes))), read_trace_pods(Path(pods))
-    except RightsliceError as error:
-        exit_with_error(str(error))
 
 
 def _read_arriving_pods(path: str, evaluation: EvaluationContext, fleet: Fleet) -> list[ArrivingPod]:
@@ -180,10 +179,3 @@ def _with_progress(steps: Iterable[SimulationProgress], expected: int) -> Iterat
     from rich.progress import track
 
     yield from track(steps, description="placing", total=expected, console=Console(stderr=True), transient=True)
-
-
-def _final_result(steps: Iterable[SimulationProgress], pods: str) -> SimulationResult:
-    last = deque(steps, maxlen=1)
-    if not last:
-        exit_with_error(f"{sanitize(pods)}: no pods here. Name a trace, or files with Pods or Deployments")
-    return last[0].result()

@@ -135,12 +135,11 @@ def _is_valid_original(before: Mapping[str, ResourceRequirements], pod: Mapping[
         for container in containers
         if any(offer in amounts for amounts in (container.get("resources") or {}).values())
     }
-    return bool(before) and set(before) <= changed and all(map(_had_whole_gpus, before.values()))
-
-
-def _had_whole_gpus(before: ResourceRequirements) -> bool:
-    amounts = [side[WHOLE_GPU] for side in (before.limits, before.requests) if WHOLE_GPU in side]
-    return bool(amounts) and all((parse_whole_number(amount) or 0) > 0 for amount in amounts)
+    for original in before.values():
+        amounts = [side[WHOLE_GPU] for side in (original.limits, original.requests) if WHOLE_GPU in side]
+        if not amounts or not all((parse_whole_number(amount) or 0) > 0 for amount in amounts):
+            return False
+    return bool(before) and set(before) <= changed
 
 
 def _restored_spec(pod: Mapping[str, Any], offer: str, before: Mapping[str, ResourceRequirements]) -> dict[str, Any]:

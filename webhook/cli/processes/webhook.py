@@ -14,7 +14,6 @@ import uvloop
 
 from webhook.cache.informers import ClusterInformers, empty_view
 from webhook.cache.pod_outcomes import PODS, OutcomePod, OutcomeStore
-from webhook.cache.policy_objects import PolicyObjects
 from webhook.cache.snapshot import read_snapshot_view
 from webhook.certs.issuer import expiry_of
 from webhook.certs.reconciler import CertificateReconciler, ManagedCertificateSpec
@@ -84,18 +83,33 @@ async def _serve_webhook(settings: WebhookSettings) -> None:
 
 
 def _join_cluster(server: AdmissionServer, api: KubeClient, settings: WebhookSettings, stack: AsyncExitStack) -> None:
-    """Connect the server to its cluster, and to the other replicas if it is one of them."""
+    """Connect the server to its cluster, and to the other replicas if it is one of them.
+
+    The leader maintains the certificate and the status of policies, and halts rollouts whose pods fail.
+    """
     informers = follow_cluster(server, api, settings) if settings.is_live else None
     if not settings.is_cluster_replica:
         return
-    elector = join_leader_election(server, api, settings)
+    state, telemetry, clock = server.state, server.telemetry, server.clock
+    lease = LeaseName(settings.tls_secret_ref[0], LEASE_NAME)
+    elector = LeaderElector(api, lease, f"{socket.gethostname()}_{uuid4().hex[:8]}")
     stack.push_async_callback(elector.release)
+    server.tasks = [*server.tasks, elector.run]
     if settings.manages_tls:
-        manage_certificate(server, api, settings, elector)
-    if informers is not None:
-        update_policy_statuses(server, api, informers.policies, elector)
-        watch_rollouts(server, api, informers.policies, elector)
-        write_pod_events(server, api)
+        _manage_certificate(server, api, settings, elector)
+    if informers is None:
+        return
+
+    def is_leader() -> bool:
+        return elector.is_leader
+
+    def watch_pods(outcomes: OutcomeStore) -> Reflector[OutcomePod]:
+        return Reflector(api, PODS, outcomes, SystemRandom(), telemetry)
+
+    statuses = PolicyStatusWriter(api, informers.policies, state, is_leader, telemetry, clock)
+    rollouts = RolloutController(api, informers.policies, state, watch_pods, is_leader, telemetry, clock)
+    events = EventWriter(api, telemetry, socket.gethostname(), clock)
+    server.tasks = [*server.tasks, statuses.run, rollouts.run, events.run]
 
 
 def build_webhook_server(settings: WebhookSettings, log: StructuredLogger) -> AdmissionServer:
@@ -161,8 +175,21 @@ def follow_usage(server: AdmissionServer, settings: WebhookSettings) -> None:
     Raises:
         UsageError: the source or its credentials cannot be used.
     """
-    request = _usage_request(settings)
-    if request is None:
+    if settings.usage is not None:
+        request = UsageRequest(file=str(settings.usage.absolute()))
+    elif settings.prometheus is not None:
+        source = PrometheusSource(
+            url=settings.prometheus,
+            ca=_absolute_path(settings.prometheus_ca),
+            token=_absolute_path(settings.prometheus_token_file),
+            user=settings.prometheus_user,
+            password=_absolute_path(settings.prometheus_password_file),
+            selector=settings.prometheus_selector,
+            days=settings.prometheus_days,
+        )
+        source.check()
+        request = UsageRequest(source)
+    else:
         return
     seconds = 60 * settings.usage_minutes
     refresher = UsageRefresher(request, seconds, server.state, utc_now, server.telemetry, SystemRandom())
@@ -170,36 +197,18 @@ def follow_usage(server: AdmissionServer, settings: WebhookSettings) -> None:
     server.health_checks = [*server.health_checks, refresher.checks]
 
 
-def _usage_request(settings: WebhookSettings) -> UsageRequest | None:
-    if settings.usage is not None:
-        return UsageRequest(file=str(settings.usage.absolute()))
-    if settings.prometheus is None:
-        return None
-    source = PrometheusSource(
-        url=settings.prometheus,
-        ca=_absolute_path(settings.prometheus_ca),
-        token=_absolute_path(settings.prometheus_token_file),
-        user=settings.prometheus_user,
-        password=_absolute_path(settings.prometheus_password_file),
-        selector=settings.prometheus_selector,
-        days=settings.prometheus_days,
-    )
-    source.check()
-    return UsageRequest(source)
-
-
 def _absolute_path(path: Path | None) -> str:
     return str(path.absolute()) if path is not None else ""
 
 
 def _policy_loader(settings: WebhookSettings) -> PolicyLoader:
-    return load_policies if settings.mode == "enforce" else _load_as_audit
+    """Return the function that loads policies, with every mode lowered to audit if the server only audits."""
 
+    def load_as_audit(sources: Iterable[tuple[str, str]]) -> LoadResult:
+        loaded = load_policies(sources)
+        return loaded if loaded.policies is None else loaded._replace(policies=policies_as_audit(loaded.policies))
 
-def _load_as_audit(sources: Iterable[tuple[str, str]]) -> LoadResult:
-    """Load policies with every mode lowered to audit."""
-    loaded = load_policies(sources)
-    return loaded if loaded.policies is None else loaded._replace(policies=policies_as_audit(loaded.policies))
+    return load_policies if settings.mode == "enforce" else load_as_audit
 
 
 def utc_now() -> datetime:
@@ -207,15 +216,7 @@ def utc_now() -> datetime:
     return datetime.now(UTC)
 
 
-def join_leader_election(server: AdmissionServer, api: KubeClient, settings: WebhookSettings) -> LeaderElector:
-    """Make the server take part in leader election once it listens. The caller releases the lease at the end."""
-    lease = LeaseName(settings.tls_secret_ref[0], LEASE_NAME)
-    elector = LeaderElector(api, lease, f"{socket.gethostname()}_{uuid4().hex[:8]}")
-    server.tasks = [*server.tasks, elector.run]
-    return elector
-
-
-def manage_certificate(
+def _manage_certificate(
     server: AdmissionServer, api: KubeClient, settings: WebhookSettings, elector: LeaderElector
 ) -> None:
     """Make the server use a certificate from a Secret once it listens. It is not ready before it has one."""
@@ -225,29 +226,3 @@ def manage_certificate(
     certificate = ManagedCertificate(reconciler, elector, server.context, server.telemetry, server.clock)
     server.tasks = [*server.tasks, certificate.run]
     server.health_checks = [*server.health_checks, certificate.checks]
-
-
-def write_pod_events(server: AdmissionServer, api: KubeClient) -> None:
-    """Make the server write Events about decisions to the owners of pods."""
-    writer = EventWriter(api, server.telemetry, socket.gethostname(), server.clock)
-    server.tasks = [*server.tasks, writer.run]
-
-
-def watch_rollouts(server: AdmissionServer, api: KubeClient, objects: PolicyObjects, elector: LeaderElector) -> None:
-    """Make the server halt rollouts whose pods do worse than the others, while it is the leader."""
-
-    def watch_pods(outcomes: OutcomeStore) -> Reflector[OutcomePod]:
-        return Reflector(api, PODS, outcomes, SystemRandom(), server.telemetry)
-
-    controller = RolloutController(
-        api, objects, server.state, watch_pods, lambda: elector.is_leader, server.telemetry, server.clock
-    )
-    server.tasks = [*server.tasks, controller.run]
-
-
-def update_policy_statuses(
-    server: AdmissionServer, api: KubeClient, objects: PolicyObjects, elector: LeaderElector
-) -> None:
-    """Make the server update the status of policy objects, while it is the leader."""
-    writer = PolicyStatusWriter(api, objects, server.state, lambda: elector.is_leader, server.telemetry, server.clock)
-    server.tasks = [*server.tasks, writer.run]
