@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -34,12 +32,10 @@ from webhook.policy.policy_set import (
     TopologyRules,
 )
 from webhook.policy.rollout import HaltThresholds, Rollout
-from webhook.policy.template_paths import TemplatePath
 from webhook.policy.written.kinds import ExceptionSpec, ExemptionSpec, FairShareSpec, PolicySpec, RolloutSpec
-from webhook.policy.written.match import LabelSelectorSpec, MatchSpec, ScopeSpec, SelectorExpressionSpec
+from webhook.policy.written.match import LabelSelectorSpec, MatchSpec, SelectorExpressionSpec
 from webhook.policy.written.sections import (
     AmountRuleSpec,
-    CudaSpec,
     InjectionSpec,
     LimitsSpec,
     NodeExpressionSpec,
@@ -49,12 +45,6 @@ from webhook.policy.written.sections import (
     TolerationSpec,
     TopologySpec,
 )
-
-
-def spec_digest(data: Any) -> str:
-    """Return the first 12 hex digits of the SHA-256 of the data as canonical JSON."""
-    text = json.dumps(data, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-    return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
 def effective_mode(section: str | None, policy: str) -> PolicyMode:
@@ -108,24 +98,15 @@ def compile_rollout(spec: RolloutSpec | None, policy: str) -> Rollout | None:
     return Rollout(spec.percent, spec.seed or policy, thresholds)
 
 
-def compile_template_paths(spec: MatchSpec) -> dict[tuple[str, str], tuple[TemplatePath, ...]]:
-    """Return the template paths of the workload kinds that a policy defines."""
-    templates: dict[tuple[str, str], tuple[TemplatePath, ...]] = {}
-    for kind in spec.templates:
-        key = (kind.api_group, kind.kind)
-        templates[key] = templates.get(key, ()) + tuple(tuple(path.split(".")) for path in kind.paths)
-    return templates
-
-
 def compile_sections(spec: PolicySpec) -> dict[str, Any]:
-    """Compile every section that is spec, by attribute of `Policy`."""
+    """Compile the written sections, by attribute of `Policy`."""
     compilers: dict[str, Callable[[Any, PolicyMode], Any]] = {
         "right_sizing": _compile_right_sizing,
         "limits": _compile_limits,
         "quotas": partial(_compile_quotas, spec.match),
         "injection": _compile_injection,
         "topology": _compile_topology,
-        "cuda": _compile_cuda,
+        "cuda": lambda section, mode: CudaRules(mode, section.driver == "evaluate"),
         "security": _compile_security,
     }
     return {
@@ -227,10 +208,6 @@ def _compile_topology(spec: TopologySpec, mode: PolicyMode) -> TopologyRules:
     )
 
 
-def _compile_cuda(spec: CudaSpec, mode: PolicyMode) -> CudaRules:
-    return CudaRules(mode=mode, driver=spec.driver == "evaluate")
-
-
 def _compile_security(spec: SecuritySpec, mode: PolicyMode) -> SecurityRules:
     return SecurityRules(
         mode=mode,
@@ -242,9 +219,7 @@ def _compile_security(spec: SecuritySpec, mode: PolicyMode) -> SecurityRules:
 
 def compile_exemption(name: str, policy: str, spec: ExemptionSpec | ExceptionSpec) -> Exemption:
     """Compile an exemption of a policy, or the spec of a GPUPolicyException."""
-    return Exemption(name, policy, frozenset(spec.codes), _compile_scope(spec.match), spec.reason, spec.expiration_time)
-
-
-def _compile_scope(spec: ScopeSpec) -> ExemptionScope:
-    labels = selectors.label_matcher(selector_requirements(spec.object_selector)) or (lambda _labels: True)
-    return ExemptionScope(selectors.glob_matcher(spec.namespaces), frozenset(spec.service_accounts), labels)
+    match = spec.match
+    labels = selectors.label_matcher(selector_requirements(match.object_selector)) or (lambda _labels: True)
+    scope = ExemptionScope(selectors.glob_matcher(match.namespaces), frozenset(match.service_accounts), labels)
+    return Exemption(name, policy, frozenset(spec.codes), scope, spec.reason, spec.expiration_time)

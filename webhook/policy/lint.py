@@ -60,15 +60,14 @@ def find_unmatched(policy: GPUPolicy) -> Iterator[str]:
     if globs is not None and not any(globs_overlap(glob, EVALUATED_RESOURCES) for glob in globs):
         must = f"match.resources must include a name of {EVALUATED_RESOURCES}, found {', '.join(globs[:3])}"
         yield f"policy {name} matches no pod: {must}. {IGNORED_RESOURCES_NOTE}"
-    elif foreign := ", ".join(_foreign_resources(policy.spec.limits)[:3]):
-        only = f"apply only to pods that also request {EVALUATED_RESOURCES}"
-        yield f"limits of policy {name} on {foreign} {only}. {IGNORED_RESOURCES_NOTE}"
-
-
-def _foreign_resources(limits: LimitsSpec | None) -> list[str]:
-    """Return the resources of other vendors and of device classes that limits name."""
+        return
+    limits = policy.spec.limits
     rules = (*limits.per_pod, *limits.per_container, *limits.per_gpu) if limits is not None else ()
-    return [rule.resource for rule in rules if rule.resource.startswith((*OTHER_VENDOR_PREFIXES, DEVICE_CLASS_PREFIX))]
+    foreign_prefixes = (*OTHER_VENDOR_PREFIXES, DEVICE_CLASS_PREFIX)
+    foreign = [rule.resource for rule in rules if rule.resource.startswith(foreign_prefixes)]
+    if foreign:
+        only = f"apply only to pods that also request {EVALUATED_RESOURCES}"
+        yield f"limits of policy {name} on {', '.join(foreign[:3])} {only}. {IGNORED_RESOURCES_NOTE}"
 
 
 def _conflict_error(
@@ -91,22 +90,18 @@ def spec_conflicts(ours: PolicySpec, theirs: PolicySpec) -> Iterator[PolicyConfl
 
 
 def _injection_conflicts(ours: InjectionSpec, theirs: InjectionSpec) -> Iterator[PolicyConflict]:
-    yield from _scalar_conflicts(ours, theirs)
+    set_in_both = ours.model_fields_set & theirs.model_fields_set
+    for field, key in (("runtime_class_name", "runtimeClassName"), ("spread", "spread")):
+        mine, other = getattr(ours, field), getattr(theirs, field)
+        if field in set_in_both and mine != other:
+            path: FieldPath = (*_INJECTION, key)
+            yield PolicyConflict(path, path, repr(mine), repr(other))
     for key in sorted(ours.labels.keys() & theirs.labels.keys()):
         if ours.labels[key] != theirs.labels[key]:
             path = (*_INJECTION, "labels", key)
             yield PolicyConflict(path, path, repr(ours.labels[key]), repr(theirs.labels[key]))
     yield from _affinity_conflicts(ours, theirs)
     yield from _toleration_conflicts(ours, theirs)
-
-
-def _scalar_conflicts(ours: InjectionSpec, theirs: InjectionSpec) -> Iterator[PolicyConflict]:
-    set_in_both = ours.model_fields_set & theirs.model_fields_set
-    for field, key in (("runtime_class_name", "runtimeClassName"), ("spread", "spread")):
-        mine, other = getattr(ours, field), getattr(theirs, field)
-        if field in set_in_both and mine != other:
-            path = (*_INJECTION, key)
-            yield PolicyConflict(path, path, repr(mine), repr(other))
 
 
 def _affinity_conflicts(ours: InjectionSpec, theirs: InjectionSpec) -> Iterator[PolicyConflict]:
@@ -189,17 +184,17 @@ def _remaining_namespaces(one: MatchSpec, other: MatchSpec) -> tuple[str, ...] |
     if one.namespaces is None:
         return None
     excluded = (*one.exclude_namespaces, *other.exclude_namespaces)
-    return tuple(glob for glob in one.namespaces if not any(glob_covers(wider, glob) for wider in excluded))
+    is_excluded = selectors.glob_matcher(excluded)
+    if "*" in excluded:
+        return ()
+    # A glob with wildcards is removed only if an equal one is excluded.
+    remaining = (glob for glob in one.namespaces if glob not in excluded)
+    return tuple(glob for glob in remaining if not (selectors.is_literal(glob) and is_excluded(glob)))
 
 
 def _any_globs_overlap(ours: Iterable[str], theirs: Iterable[str]) -> bool:
     others = tuple(theirs)
     return any(globs_overlap(one, other) for one in ours for other in others)
-
-
-def glob_covers(wider: str, narrower: str) -> bool:
-    """Return whether every name of one glob matches the other; decided only for literals and equal globs."""
-    return wider in (narrower, "*") or (selectors.is_literal(narrower) and selectors.glob_matcher([wider])(narrower))
 
 
 @lru_cache(maxsize=1024)

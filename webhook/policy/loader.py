@@ -5,6 +5,8 @@ A set with an error is not loaded at all: the caller keeps the last set, so a mi
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -15,7 +17,7 @@ from webhook.policy import compiler
 from webhook.policy.lint import find_conflicts
 from webhook.policy.match_conditions import ExpressionError, compile_match_condition
 from webhook.policy.policy_set import Exemption, MatchCondition, Policy, PolicySet
-from webhook.policy.template_paths import merge_template_paths
+from webhook.policy.template_paths import WORKLOAD_TEMPLATES
 from webhook.policy.validation import (
     UNREADABLE,
     closest_word,
@@ -37,10 +39,6 @@ class PolicySource(NamedTuple):
     def name(self) -> str:
         """Name of the object."""
         return self.model.metadata.name
-
-    def is_replaced_by(self, other: PolicySource) -> bool:
-        """Return whether the other has the same kind and name."""
-        return self.name == other.name and self.model.kind == other.model.kind
 
 
 Json = Mapping[str, Any]
@@ -83,8 +81,10 @@ def load_policies(sources: Iterable[tuple[str, str | bytes]]) -> LoadResult:
     errors += find_conflicts([(source.document, model) for source, model in models])
     if not errors:
         errors += _unknown_policy_errors(exceptions, {policy.name for policy in policies})
-    if not errors and not policies:
-        errors += _no_policy_errors(texts)
+    if texts and not errors and not policies:
+        files = f" in {len(texts)} files" if len(texts) > 1 else ""
+        message = f"must contain at least one GPUPolicy, found none{files}. Write one: rightslice policy new NAME"
+        errors.append(PolicyFileError(SourceLocation(texts[0][0], 1, 1), message, UNREADABLE))
     if errors:
         return LoadResult(None, tuple(errors))
     return LoadResult(_build_policy_set(policies, loaded), ())
@@ -101,7 +101,7 @@ def check_with_others(document: Document, others: Sequence[PolicySource]) -> lis
     if model is None:
         return errors
     new = PolicySource(document, model)
-    kept = [other for other in others if not other.is_replaced_by(new)]
+    kept = [other for other in others if (other.model.kind, other.name) != (model.kind, new.name)]
     if isinstance(model, GPUPolicy):
         _compile_conditions(document, model, errors)
         for other in kept:
@@ -115,16 +115,18 @@ def check_with_others(document: Document, others: Sequence[PolicySource]) -> lis
 def _build_policy_set(policies: list[Policy], sources: list[PolicySource]) -> PolicySet:
     exemptions: list[Exemption] = []
     exceptions: list[Exemption] = []
-    templates: dict[tuple[str, str], tuple[tuple[str, ...], ...]] = {}
+    templates = dict(WORKLOAD_TEMPLATES)
     for source in sources:
         if isinstance(source.model, GPUPolicyException):
             spec = source.model.spec
             exceptions.append(compiler.compile_exemption(source.name, spec.policy_name, spec))
             continue
         exemptions += [compiler.compile_exemption(one.name, source.name, one) for one in source.model.spec.exemptions]
-        for kind, paths in compiler.compile_template_paths(source.model.spec.match).items():
-            templates[kind] = templates.get(kind, ()) + paths
-    return PolicySet(policies, exemptions + exceptions, merge_template_paths(templates), tuple(sources))
+        for kind in source.model.spec.match.templates:
+            key = (kind.api_group, kind.kind)
+            paths = (tuple(path.split(".")) for path in kind.paths)
+            templates[key] = tuple(dict.fromkeys((*templates.get(key, ()), *paths)))
+    return PolicySet(policies, exemptions + exceptions, templates, tuple(sources))
 
 
 def _read_policy_file(file: str, text: str | bytes, errors: list[PolicyFileError]) -> Iterator[PolicySource]:
@@ -154,10 +156,11 @@ def _validate_policy(document: Document, errors: list[PolicyFileError]) -> GPUPo
 def _compile_policy(document: Document, model: GPUPolicy, errors: list[PolicyFileError]) -> Policy:
     spec, name = model.spec, model.metadata.name
     conditions = _compile_conditions(document, model, errors)
+    canonical = json.dumps(document.data["spec"], sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     return Policy(
         name=name,
         location=document.locate(),
-        digest=compiler.spec_digest(document.data["spec"]),
+        digest=hashlib.sha256(canonical.encode()).hexdigest()[:12],
         mode=compiler.effective_mode(None, spec.mode),
         match=compiler.compile_match(spec.match, conditions, fail=spec.failure_policy == "Fail"),
         description=spec.description,
@@ -198,13 +201,6 @@ def _repeated_name_errors(sources: Iterable[PolicySource]) -> Iterator[PolicyFil
         if first.setdefault(name, location) is not location:
             message = f"metadata.name: must be unique, found {name!r} again (first at {first[name]})"
             yield PolicyFileError(location, f"{message}. Rename one of the two", SAME_NAME)
-
-
-def _no_policy_errors(texts: Sequence[tuple[str, str | bytes]]) -> Iterator[PolicyFileError]:
-    for file, _ in texts[:1]:
-        files = f" in {len(texts)} files" if len(texts) > 1 else ""
-        message = f"must contain at least one GPUPolicy, found none{files}. Write one: rightslice policy new NAME"
-        yield PolicyFileError(SourceLocation(file, 1, 1), message, UNREADABLE)
 
 
 def _unknown_policy_errors(

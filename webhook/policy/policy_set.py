@@ -331,7 +331,9 @@ class PolicySet:
         self.has_shared_quotas = any(policy.quotas is not None and policy.quotas.shared for policy in self.policies)
         self.template_paths = template_paths
         self.sources = sources
-        self.digest = _policy_set_digest(self.policies, self.exemptions)
+        lines = [f"{policy.name} {policy.digest}" for policy in self.policies]
+        lines += [f"{one.policy} {one.name} {sorted(one.codes)} {one.expires.isoformat()}" for one in self.exemptions]
+        self.digest = hashlib.sha256("\n".join(lines).encode()).hexdigest()[:12]
         self._candidates_by_request: BoundedCache[tuple[object, ...], CandidatePolicies] = BoundedCache(
             MAX_CACHE_ENTRIES
         )
@@ -363,12 +365,6 @@ class PolicySet:
             else:
                 conditional.append((index, policy))
         return CandidatePolicies(certain, tuple(conditional))
-
-
-def _policy_set_digest(policies: tuple[Policy, ...], exemptions: tuple[Exemption, ...]) -> str:
-    lines = [f"{policy.name} {policy.digest}" for policy in policies]
-    lines += [f"{one.policy} {one.name} {sorted(one.codes)} {one.expires.isoformat()}" for one in exemptions]
-    return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:12]
 
 
 def policies_as_audit(policies: PolicySet, names: Collection[str] | None = None) -> PolicySet:

@@ -7,16 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple, Self
 
 import msgspec
-from pydantic import Field, PlainValidator, Strict
+from pydantic import Field, PlainValidator, Strict, model_validator
 
 from webhook.documents.document import Document
 from webhook.documents.reader import read_documents
 from webhook.errors import DocumentError, PolicyFileError, SourceLocation
-from webhook.policy.validation import UNREADABLE, document_kind, kind_error, validate_document, value_error
-from webhook.policy.written.base import SpecModel, spec_error
+from webhook.policy.validation import UNREADABLE, document_kind, kind_error, validate_document
+from webhook.policy.written.base import SpecModel, require_unique_names, spec_error
 from webhook.policy.written.kinds import GPUPolicy, GPUPolicyException, MetadataSpec
 from webhook.policy.written.match import OperationName
 from webhook.policy.written.values import FindingCode, Labels, Name, Text, Time
@@ -95,6 +95,11 @@ class GPUPolicyTest(SpecModel):
     given: GivenSpec = GivenSpec()
     cases: tuple[CaseSpec, ...] = Field(min_length=1)
 
+    @model_validator(mode="after")
+    def _check_case_names(self) -> Self:
+        require_unique_names([case.name for case in self.cases], "cases", "cases")
+        return self
+
 
 POLICY_TEST_KIND = GPUPolicyTest.__name__
 _IGNORED_KINDS = (GPUPolicy.__name__, GPUPolicyException.__name__)
@@ -171,15 +176,6 @@ def _parse_test_file(document: Document, errors: list[PolicyFileError]) -> Polic
         return None
     test = validate_document(document, GPUPolicyTest, errors)
     if test is None:
-        return None
-    names = [case.name for case in test.cases]
-    repeated = [
-        value_error(document, ("cases", index, "name"), "be unique among the cases", "another name")
-        for index, name in enumerate(names)
-        if name in names[:index]
-    ]
-    errors += repeated
-    if repeated:
         return None
     return PolicyTestFile(
         name=test.metadata.name,

@@ -99,18 +99,12 @@ def find_halt(
             in_share = policy in pod.policies and rollout.includes(pod.namespace, pod.workload)
             (share if in_share else rest).append(pod)
 
-    def is_oom_killed(pod: PodOutcome) -> bool:
-        return pod.oom_killed >= start
-
-    def is_evicted(pod: PodOutcome) -> bool:
-        return pod.evicted >= start
-
     def is_pending(pod: PodOutcome) -> bool:
         return bool(pod.pending) and not pod.deleted and since <= pod.pending <= now - PENDING_GRACE_SECONDS
 
     checks = (
-        ("OutOfMemory", "were OOMKilled", thresholds.oom, is_oom_killed),
-        ("Evictions", "were evicted", thresholds.evictions, is_evicted),
+        ("OutOfMemory", "were OOMKilled", thresholds.oom, lambda pod: pod.oom_killed >= start),
+        ("Evictions", "were evicted", thresholds.evictions, lambda pod: pod.evicted >= start),
         ("Pending", "are pending", thresholds.pending, is_pending),
     )
     for reason, verb, points, is_harmed in checks:

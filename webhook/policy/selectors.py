@@ -27,7 +27,7 @@ def is_literal(pattern: str) -> bool:
 def glob_matcher(patterns: Iterable[str]) -> NameMatcher:
     """Return a matcher for names that match at least one pattern; "*" is any text, "?" one character.
 
-    >>> matches = globs(["team-*", "ml"])
+    >>> matches = glob_matcher(["team-*", "ml"])
     >>> matches("team-vision"), matches("ml"), matches("ml-2")
     (True, True, False)
     """

@@ -76,13 +76,3 @@ WORKLOAD_TEMPLATES: Mapping[WorkloadKind, tuple[TemplatePath, ...]] = {
     ),
 }
 """TrainJob is missing on purpose: it overrides fields of a runtime's template and contains none."""
-
-
-def merge_template_paths(
-    own: Mapping[WorkloadKind, tuple[TemplatePath, ...]],
-) -> Mapping[WorkloadKind, tuple[TemplatePath, ...]]:
-    """Return the built-in paths with those of policies added."""
-    merged = dict(WORKLOAD_TEMPLATES)
-    for kind, paths in own.items():
-        merged[kind] = tuple(dict.fromkeys(merged.get(kind, ()) + paths))
-    return merged

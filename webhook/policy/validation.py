@@ -145,16 +145,13 @@ def describe_value(value: Any) -> str:
         return str(value).lower()
     if isinstance(value, dict):
         return "a map" if value else "an empty map"
+    if value == []:
+        return "an empty list"
     if isinstance(value, list):
-        return _describe_list(value) if value else "an empty list"
+        plain = len(value) <= MAX_LISTED_CHOICES and all(type(entry) in (str, int) for entry in value)
+        entries = f"[{', '.join(map(str, value))}]" if plain else ""
+        return entries if entries.isprintable() and 0 < len(entries) <= MAX_LIST_LENGTH else "a list"
     return quote_text(value)
-
-
-def _describe_list(values: list[Any]) -> str:
-    """Return the entries of a list if they are few and simple, else "a list"."""
-    plain = len(values) <= MAX_LISTED_CHOICES and all(type(value) in (str, int) for value in values)
-    words = f"[{', '.join(map(str, values))}]" if plain else ""
-    return words if words and words.isprintable() and len(words) <= MAX_LIST_LENGTH else "a list"
 
 
 def closest_word(found: object, known: Iterable[str]) -> str:
@@ -184,7 +181,9 @@ def _validation_error(detail: ErrorDetails, document: Document, model: type[Spec
     if kind == "missing":
         return _missing_field_error(document, path, str(detail["loc"][-1]))
     if kind == SPEC_ERROR and detail["loc"][-1:] == ("[key]",):
-        return _key_error(document, path, context)
+        must, write = context["must"], context["write"]
+        message = f"{format_path(path)}: the key must {must}, found {describe_value(path[-1])}. Write {write}"
+        return PolicyFileError(document.locate_key(path), message, BAD_VALUE)
     if kind == SPEC_ERROR:
         at = existing_path(document.data, (*path, *context["at"]))
         whole_map = isinstance(value_at(document.data, at), dict)
@@ -192,12 +191,6 @@ def _validation_error(detail: ErrorDetails, document: Document, model: type[Spec
     if kind == "literal_error":
         return _choice_error(document, path, re.findall(r"'([^']+)'", context["expected"]))
     return value_error(document, path, *_requirement_and_fix(kind, context, document, path))
-
-
-def _key_error(document: Document, path: FieldPath, context: dict[str, Any]) -> PolicyFileError:
-    must, write = context["must"], context["write"]
-    message = f"{format_path(path)}: the key must {must}, found {describe_value(path[-1])}. Write {write}"
-    return PolicyFileError(document.locate_key(path), message, BAD_VALUE)
 
 
 def existing_path(data: Any, location: Iterable[str | int]) -> FieldPath:

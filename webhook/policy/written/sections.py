@@ -189,21 +189,18 @@ class AmountRuleSpec(SpecModel):
 
     @model_validator(mode="after")
     def _check_rule(self) -> Self:
-        self._check_has_bound()
-        self._check_order()
+        self._check_bounds()
         self._check_default()
         if self.resource.startswith("nvidia.com/"):
             self._check_whole()
         return self
 
-    def _check_has_bound(self) -> None:
+    def _check_bounds(self) -> None:
         bounds = (self.min, self.max, self.default)
         if self.allowed is None and all(bound is None for bound in bounds):
             raise spec_error("have allowed, min, max or default", f"resource: {self.resource} and max: 8")
         if self.allowed is not None and (self.min is not None or self.max is not None):
             raise spec_error("not be combined with min or max", "only allowed, or only min and max", at="allowed")
-
-    def _check_order(self) -> None:
         if self.min is not None and self.max is not None and self.min > self.max:
             maximum = quantity.format_nano(self.max)
             raise spec_error(
@@ -230,16 +227,12 @@ class AmountRuleSpec(SpecModel):
         for name in ("min", "max"):
             value = getattr(self, name)
             if value is not None and value % quantity.NANO:
-                raise spec_error(
-                    "be a whole number, because GPUs are counted in units", _nearest_whole(name, value), at=name
-                )
+                below = value // quantity.NANO
+                lower = f"{name}: {below} or " if below else ""
+                must = "be a whole number, because GPUs are counted in units"
+                raise spec_error(must, f"{lower}{name}: {below + 1}", at=name)
         if any(value % quantity.NANO for value in self.allowed or ()):
             raise spec_error("be whole numbers, because GPUs are counted in units", "allowed: [1, 2, 4]", at="allowed")
-
-
-def _nearest_whole(name: str, nano: int) -> str:
-    below = nano // quantity.NANO
-    return f"{name}: {below + 1}" if not below else f"{name}: {below} or {name}: {below + 1}"
 
 
 class LimitsSpec(SectionSpec):
@@ -277,10 +270,6 @@ class LimitsSpec(SectionSpec):
                 "the default under perContainer or perGPU",
                 at="perPod",
             )
-        self._check_one_default()
-        return self
-
-    def _check_one_default(self) -> None:
         with_default: set[str] = set()
         for key, rules in (("perContainer", self.per_container), ("perGPU", self.per_gpu)):
             for rule in rules:
@@ -288,6 +277,7 @@ class LimitsSpec(SectionSpec):
                     raise spec_error("set at most one default per resource", f"one default for {rule.resource}", at=key)
                 if rule.default is not None:
                     with_default.add(rule.resource)
+        return self
 
 
 MAX_GPU_MILLI = 10**12
