@@ -12,7 +12,6 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from types import TracebackType
 from typing import Any, Self
 
 import grpc
@@ -24,9 +23,6 @@ from google.protobuf.message_factory import GetMessages
 from webhook.model.gpu_node import GpuDevice, GPUNodeStatus, MigInstance
 
 _GKE_DEVICE_ID = re.compile(r"nvidia(\d{1,3})(?:/gi(\d{1,3}))?(?:/vgpu\d{1,4})?\Z")
-
-PodNames = tuple[str, ...]
-
 
 SOCKET = "/var/lib/kubelet/pod-resources/kubelet.sock"
 LIST_METHOD = "/v1.PodResourcesLister/List"
@@ -91,9 +87,7 @@ class PodResourcesClient:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self._channel.close()
 
     async def device_owners(self) -> DeviceOwners:
@@ -153,5 +147,5 @@ def _with_gpu_owners(gpu: GpuDevice, owners: Mapping[str, set[str]]) -> GpuDevic
     return msgspec.structs.replace(gpu, pods=_owners_of_ids(owners, (gpu.uuid, whole)), instances=instances)
 
 
-def _owners_of_ids(owners: Mapping[str, set[str]], ids: Iterable[str]) -> PodNames:
+def _owners_of_ids(owners: Mapping[str, set[str]], ids: Iterable[str]) -> tuple[str, ...]:
     return tuple(sorted({pod for device in ids for pod in owners.get(device, ())}))

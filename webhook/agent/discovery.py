@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from ctypes import byref, c_uint
+from itertools import combinations
 from math import ceil
 from pathlib import Path
 from typing import Any
@@ -21,14 +22,13 @@ from webhook.agent import nvml
 from webhook.agent.gpu_health import GpuHealth, assess_gpu
 from webhook.agent.gpu_links import (
     NVLINK_GENERATIONS,
+    PCIE_PATHS,
     NvlinkEnds,
-    build_gpu_links,
     normalize_bus_id,
     read_nvlink_ends,
-    read_pcie_path,
 )
 from webhook.agent.nvml import DriverUnavailableError, GpuQueryError, XidEvents, call_nvml, nvml_text, read_field
-from webhook.model.gpu_node import GpuDevice, GPUNodeStatus, MigInstance
+from webhook.model.gpu_node import GpuDevice, GpuLink, GPUNodeStatus, MigInstance
 from webhook.placement.topology import NVLINK_RATES
 
 MIB = 1024 * 1024
@@ -50,7 +50,7 @@ class GpuDiscovery:
     """The GPUs of this machine. All methods block."""
 
     def __init__(self, clock: Callable[[], float], sysfs: Path = SYSFS) -> None:
-        """Prepare; NVML is initialised at the first discovery.
+        """Prepare; NVML is initialized at the first discovery.
 
         Args:
             clock: A monotonic clock, seconds.
@@ -89,7 +89,8 @@ class GpuDiscovery:
     def _shut_down(self) -> None:
         if self._initialized:
             self._xids.reset()
-            nvml.shutdown_nvml()
+            with suppress(pynvml.NVMLError):
+                pynvml.nvmlShutdown()
         self._initialized = False
         self._listed = ()
         self._links_valid_until = float("-inf")
@@ -109,7 +110,8 @@ class GpuDiscovery:
         gpus = [*self._with_links(present), *(self._as_lost(self._known[pci]) for pci in lost)]
         gpus += map(self._as_lost, self._unidentified_gpus())
         first = next(iter(present.values()), None)
-        return self._build_status(first, _sort_by_index(gpus), _common_value(map(_fabric_clique, present.values())))
+        cliques = set(map(_fabric_clique, present.values()))
+        return self._build_status(first, _sort_by_index(gpus), cliques.pop() if len(cliques) == 1 else "")
 
     def _read_handles(self) -> dict[str, Any]:
         """Return the handles of the GPUs that answer, by bus id, and give new ones an index."""
@@ -140,15 +142,17 @@ class GpuDiscovery:
     def _read_gpu(self, known: GpuDevice, handle: Any) -> GpuDevice | None:
         try:
             memory = call_nvml(pynvml.nvmlDeviceGetMemoryInfo, handle)
-            mib = memory.total // MIB if memory is not None else 0
+            uuid = nvml_text(call_nvml(pynvml.nvmlDeviceGetUUID, handle))
+            mig_modes = call_nvml(pynvml.nvmlDeviceGetMigMode, handle)
+            ecc_kinds = (pynvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, pynvml.NVML_VOLATILE_ECC)
             gpu = GpuDevice(
                 index=known.index,
-                uuid=nvml_text(call_nvml(pynvml.nvmlDeviceGetUUID, handle)),
+                uuid=uuid,
                 numa_node=self._numa_node(known.pci_bus_id),
-                memory_mib=mib,
+                memory_mib=memory.total // MIB if memory is not None else 0,
                 pci_bus_id=known.pci_bus_id,
-                mig=is_mig_enabled(handle),
-                ecc_errors=_ecc_error_count(handle),
+                mig=mig_modes is not None and mig_modes[0] == pynvml.NVML_DEVICE_MIG_ENABLE,
+                ecc_errors=call_nvml(pynvml.nvmlDeviceGetTotalEccErrors, handle, *ecc_kinds) or 0,
             )
             return _with_mig_instances(_with_health(gpu, self._assess(known.pci_bus_id, handle)), handle)
         except GpuQueryError:
@@ -184,34 +188,34 @@ class GpuDiscovery:
             with suppress(GpuQueryError):
                 ends[pci] = read_nvlink_ends(handle, pcis)
         self._ends = ends
-        self._read_pcie_paths(handles)
-        self._rate = next((rate for handle in handles.values() if (rate := _link_speed_or_zero(handle))), 0)
+        for one, other in combinations(sorted(handles), 2):
+            if (one, other) not in self._pcie_paths:  # they never change
+                with suppress(GpuQueryError):
+                    level = call_nvml(pynvml.nvmlDeviceGetTopologyCommonAncestor, handles[one], handles[other])
+                    self._pcie_paths[one, other] = PCIE_PATHS.get(level, "") if level is not None else ""
+        self._rate = 0
+        for handle in handles.values():
+            with suppress(GpuQueryError):  # the rate of one link and direction
+                self._rate = self._rate or read_field(handle, pynvml.NVML_FI_DEV_NVLINK_SPEED_MBPS_COMMON)
         end = self._clock()
         self._links_valid_until = end + (
             SLOW_LINKS_VALID_SECONDS if end - start > SLOW_READ_SECONDS else LINKS_VALID_SECONDS
         )
 
-    def _read_pcie_paths(self, handles: Mapping[str, Any]) -> None:
-        """Read PCIe paths of new pairs; they never change."""
-        names = sorted(handles)
-        for place, one in enumerate(names):
-            for other in names[place + 1 :]:
-                if (one, other) not in self._pcie_paths:
-                    with suppress(GpuQueryError):
-                        self._pcie_paths[one, other] = read_pcie_path(handles[one], handles[other])
-
     def _with_links(self, handles: Mapping[str, Any]) -> list[GpuDevice]:
-        index = {pci: self._known[pci].index for pci in handles}
-        pcis = {index[pci]: pci for pci in handles}
-        ends = {index[pci]: self._ends.get(pci, NvlinkEnds({}, 0, 0, 0)) for pci in handles}
-        levels = {
-            (min(index[one], index[other]), max(index[one], index[other])): path
-            for (one, other), path in self._pcie_paths.items()
-            if one in index and other in index
-        }
-        links = build_gpu_links(ends, pcis, levels)
+        ends = {pci: self._ends.get(pci, NvlinkEnds({}, 0, 0, 0)) for pci in handles}
+
+        def link(one: str, other: str) -> GpuLink:
+            nvlinks = ends[one].gpus.get(other, 0) + (ends[one].switch if ends[other].switch else 0)
+            path = self._pcie_paths.get((min(one, other), max(one, other)), "")
+            return GpuLink(self._known[other].index, nvlinks, path)
+
         return [
-            msgspec.structs.replace(self._known[pci], links=links[index[pci]], nvlinks_down=ends[index[pci]].down)
+            msgspec.structs.replace(
+                self._known[pci],
+                links=tuple(link(pci, other) for other in handles if other != pci),
+                nvlinks_down=ends[pci].down,
+            )
             for pci in handles
         ]
 
@@ -254,23 +258,6 @@ def _fabric_clique(handle: Any) -> str:
     return ""
 
 
-def _common_value(found: Any) -> str:
-    """Return the common value; "" if values differ."""
-    values = set(found)
-    return values.pop() if len(values) == 1 else ""
-
-
-def _ecc_error_count(handle: Any) -> int:
-    kinds = (pynvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, pynvml.NVML_VOLATILE_ECC)
-    return call_nvml(pynvml.nvmlDeviceGetTotalEccErrors, handle, *kinds) or 0
-
-
-def _link_speed_or_zero(handle: Any) -> int:
-    with suppress(GpuQueryError):
-        return read_field(handle, pynvml.NVML_FI_DEV_NVLINK_SPEED_MBPS_COMMON)  # of one link and direction
-    return 0
-
-
 def _with_mig_instances(gpu: GpuDevice, handle: Any) -> GpuDevice:
     """Return the GPU with its MIG instances; unhealthy if they cannot be read."""
     if not gpu.mig:
@@ -292,12 +279,6 @@ def _sort_by_index(gpus: Any) -> tuple[GpuDevice, ...]:
     return tuple(sorted(gpus, key=lambda gpu: gpu.index))
 
 
-def is_mig_enabled(handle: Any) -> bool:
-    """Return True if MIG mode is enabled."""
-    modes = call_nvml(pynvml.nvmlDeviceGetMigMode, handle)
-    return modes is not None and modes[0] == pynvml.NVML_DEVICE_MIG_ENABLE
-
-
 def read_mig_instances(handle: Any, memory: int) -> tuple[MigInstance, ...]:
     """Read the GPU instances in order of placement.
 
@@ -310,7 +291,11 @@ def read_mig_instances(handle: Any, memory: int) -> tuple[MigInstance, ...]:
     """
     uuids = _uuids_by_instance(handle)
     found: dict[int, MigInstance] = {}
-    for profile in _instance_profiles(handle):
+    for index in range(pynvml.NVML_GPU_INSTANCE_PROFILE_COUNT):
+        versions = (call_nvml(pynvml.nvmlDeviceGetGpuInstanceProfileInfo, handle, index, version) for version in (2, 1))
+        profile = next(filter(None, versions), None)
+        if profile is None:
+            continue
         for info in _instances_of_profile(handle, profile):
             place = info.placement
             name = mig_profile_name(profile, memory)
@@ -331,15 +316,6 @@ def mig_profile_name(profile: Any, memory: int) -> str:
     eighths = ceil(8 * profile.memorySizeMB / memory)
     size = (eighths * ceil(memory / 1024) + 4) // 8  # halves go up
     return f"{profile.sliceCount}g.{size}gb"
-
-
-def _instance_profiles(handle: Any) -> Iterator[Any]:
-    for index in range(pynvml.NVML_GPU_INSTANCE_PROFILE_COUNT):
-        profile = call_nvml(pynvml.nvmlDeviceGetGpuInstanceProfileInfo, handle, index, 2) or call_nvml(
-            pynvml.nvmlDeviceGetGpuInstanceProfileInfo, handle, index, 1
-        )
-        if profile is not None:
-            yield profile
 
 
 def _instances_of_profile(handle: Any, profile: Any) -> Iterator[Any]:

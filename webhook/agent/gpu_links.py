@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 import pynvml
 
 from webhook.agent.nvml import call_nvml, nvml_text
-from webhook.model.gpu_node import GpuLink
 
 PCIE_PATHS = {0: "BOARD", 10: "PIX", 20: "PXB", 30: "PHB", 40: "NODE", 50: "SYS"}
 """NVML's topology levels, as `nvidia-smi topo -m` prints them."""
@@ -65,30 +64,6 @@ def _remote_gpu(handle: Any, link: int, pcis: frozenset[str]) -> str | None:
     kind = call_nvml(pynvml.nvmlDeviceGetNvLinkRemoteDeviceType, handle, link)
     hidden = not name or name.startswith("fffffff")
     return "" if kind == pynvml.NVML_NVLINK_DEVICE_TYPE_SWITCH or hidden else None
-
-
-def read_pcie_path(one: Any, other: Any) -> str:
-    """Return the PCIe path between two GPUs; "" if it is unknown."""
-    return PCIE_PATHS.get(call_nvml(pynvml.nvmlDeviceGetTopologyCommonAncestor, one, other), "")  # type: ignore[arg-type] # None is in no table
-
-
-def build_gpu_links(
-    ends: Mapping[int, NvlinkEnds], pcis: Mapping[int, str], levels: Mapping[tuple[int, int], str]
-) -> dict[int, tuple[GpuLink, ...]]:
-    """Build the links of each GPU to the others, by index.
-
-    Args:
-        ends: NVLinks by index.
-        pcis: Bus ids by index.
-        levels: PCIe paths by pair of indexes, the lower first.
-    """
-
-    def link(one: int, other: int) -> GpuLink:
-        direct = ends[one].gpus.get(pcis[other], 0)
-        through = ends[one].switch if ends[other].switch else 0
-        return GpuLink(other, direct + through, levels.get((min(one, other), max(one, other)), ""))
-
-    return {one: tuple(link(one, other) for other in ends if other != one) for one in ends}
 
 
 def normalize_bus_id(raw: bytes | str) -> str:

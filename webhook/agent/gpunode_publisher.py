@@ -72,7 +72,9 @@ class GpuNodePublisher:
         if self._clock() < self._due or (self.is_published(status) and self._clock() < self._recheck_at):
             return False
         try:
-            await self._refresh_stored()
+            if not self._is_stored_known or self._clock() >= self._recheck_at:
+                self._stored_status, self._is_stored_known = await self._read_stored(), True
+                self._recheck_at = self._clock() + self._random.uniform(RECHECK_SECONDS / 2, RECHECK_SECONDS)
             if written := status != self._stored_status:
                 await self._write_status(status)
         except ApiError as error:
@@ -84,12 +86,6 @@ class GpuNodePublisher:
         if written:
             self._due = self._clock() + self._random.uniform(MIN_WRITE_SECONDS, MIN_WRITE_SECONDS * 1.5)
         return written
-
-    async def _refresh_stored(self) -> None:
-        if self._is_stored_known and self._clock() < self._recheck_at:
-            return
-        self._stored_status, self._is_stored_known = await self._read_stored(), True
-        self._recheck_at = self._clock() + self._random.uniform(RECHECK_SECONDS / 2, RECHECK_SECONDS)
 
     async def _read_stored(self) -> GPUNodeStatus | None:
         """Return the stored status; None if there is none, or one of another version."""
@@ -104,26 +100,18 @@ class GpuNodePublisher:
             return None
 
     async def _write_status(self, status: GPUNodeStatus) -> None:
-        body = {
-            "apiVersion": API_VERSION,
-            "kind": "GPUNode",
-            "metadata": {"name": self._node},
-            "status": msgspec.to_builtins(status),
-        }
+        head = {"apiVersion": API_VERSION, "kind": "GPUNode"}
+        body = {**head, "metadata": {"name": self._node}, "status": msgspec.to_builtins(status)}
         path = f"{GROUP_PATH}/gpunodes/{self._node}/status"
         try:
             await self._api.patch(path, body, "apply", FIELD_MANAGER)
         except ApiError as error:
             if error.status != 404:
                 raise
-            await self._create_object()
+            owner = await node_owner_reference(self._api, self._node)
+            metadata = {"name": self._node, "ownerReferences": [owner]}
+            await self._api.create(f"{GROUP_PATH}/gpunodes", {**head, "metadata": metadata})
             await self._api.patch(path, body, "apply", FIELD_MANAGER)
-
-    async def _create_object(self) -> None:
-        metadata = {"name": self._node, "ownerReferences": [await node_owner_reference(self._api, self._node)]}
-        await self._api.create(
-            f"{GROUP_PATH}/gpunodes", {"apiVersion": API_VERSION, "kind": "GPUNode", "metadata": metadata}
-        )
 
 
 RENEW_SECONDS = 120.0
@@ -167,21 +155,17 @@ class AgentLease:
         if self._clock() < self._due:
             return False
         try:
-            await self._renew_with_owner()
+            fresh, before = self._owner is None, self._uid
+            self._uid = await self._apply()
+            if self._uid != before and not fresh:  # it was deleted, maybe because the Node was registered again
+                self._owner = None
+                self._uid = await self._apply()
         except ApiError as error:
             self._due = self._clock() + self._backoff.next_delay(error.retry_after)
             raise
         self._backoff.reset()
         self._due = self._clock() + self._random.uniform(RENEW_SECONDS * 0.9, RENEW_SECONDS)
         return True
-
-    async def _renew_with_owner(self) -> None:
-        """Apply it; if it had been deleted, with a fresh owner, because its Node may have been registered again."""
-        fresh = self._owner is None
-        before, self._uid = self._uid, await self._apply()
-        if self._uid != before and not fresh:
-            self._owner = None
-            self._uid = await self._apply()
 
     async def _apply(self) -> str:
         if self._owner is None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -10,7 +10,7 @@ import msgspec
 from webhook.agent.gpunode_publisher import ObjectClient
 from webhook.errors import ApiError
 from webhook.kube.backoff import ExponentialBackoff, RandomSource
-from webhook.model.gpu_node import GpuDevice, GPUNodeStatus
+from webhook.model.gpu_node import GPUNodeStatus
 from webhook.model.gpu_resources import ACCOUNTING_RESOURCE
 from webhook.model.node_labels import ISLAND_LABEL
 from webhook.placement.topology import largest_island
@@ -41,15 +41,10 @@ class NodeAdvertisement(msgspec.Struct, frozen=True):
 def build_advertisement(status: GPUNodeStatus) -> NodeAdvertisement:
     """Compute the values. Unhealthy GPUs and those with NVLink errors belong to no island."""
     usable = [gpu for gpu in status.gpus if gpu.healthy]
-    return NodeAdvertisement(
-        largest_island(_link_matrix(gpu for gpu in usable if not gpu.mig and not gpu.nvlink_degraded)),
-        MILLI_PER_GPU * len(usable),
-    )
-
-
-def _link_matrix(gpus: Iterable[GpuDevice]) -> list[list[int]]:
-    by_index = [(gpu.index, {link.gpu: link.nvlinks for link in gpu.links}) for gpu in gpus]
-    return [[links.get(other, 0) for other, _ in by_index] for _, links in by_index]
+    linked = [gpu for gpu in usable if not gpu.mig and not gpu.nvlink_degraded]
+    by_index = [(gpu.index, {link.gpu: link.nvlinks for link in gpu.links}) for gpu in linked]
+    matrix = [[links.get(other, 0) for other, _ in by_index] for _, links in by_index]
+    return NodeAdvertisement(largest_island(matrix), MILLI_PER_GPU * len(usable))
 
 
 class NodeAdvertiser:

@@ -50,7 +50,8 @@ class AgentMetrics(Collector):
         yield counter_family("rightslice_agent_gpunode_writes_total", self.writes)
         yield gauge_family("rightslice_agent_gpus", len(gpus))
         yield gauge_family("rightslice_agent_gpus_unhealthy", sum(not gpu.healthy for gpu in gpus))
-        yield gauge_family("rightslice_agent_gpus_allocated", sum(map(_is_allocated, gpus)))
+        allocated = sum(bool(gpu.pods) or any(one.pod for one in gpu.instances) for gpu in gpus)
+        yield gauge_family("rightslice_agent_gpus_allocated", allocated)
         yield gauge_family("rightslice_agent_nvlinks_down", sum(gpu.nvlinks_down for gpu in gpus))
 
 
@@ -109,7 +110,7 @@ class NodeAgent:
 
         Args:
             gpus: Discovers the GPUs.
-            kubelet: Tells the pods of devices.
+            kubelet: Reports the pods of devices.
             publisher: Writes the GPUNode.
             advertiser: Writes the Node's label and resource; None to leave them alone.
             log: The log.
@@ -255,7 +256,3 @@ def run_in_daemon_thread(
 
     Thread(target=run, name="nvml", daemon=True).start()
     return future
-
-
-def _is_allocated(gpu: object) -> bool:
-    return bool(getattr(gpu, "pods", ())) or any(one.pod for one in getattr(gpu, "instances", ()))

@@ -38,11 +38,11 @@ _DRIVER_UNAVAILABLE = frozenset(
         pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH,
     }
 )
-"""Nothing works until NVML is initialised again."""
+"""Nothing works until NVML is initialized again."""
 
 
 class DriverUnavailableError(Exception):
-    """There is no driver, or not the one with which NVML was initialised."""
+    """There is no driver, or not the one with which NVML was initialized."""
 
 
 class DriverReplacedError(DriverUnavailableError):
@@ -73,7 +73,7 @@ def call_nvml(function: Callable[..., T], *arguments: Any) -> T | None:
 
 
 def init_nvml() -> None:
-    """Initialise NVML.
+    """Initialize NVML.
 
     Raises:
         DriverUnavailableError: There is no driver, or no driver library.
@@ -83,14 +83,6 @@ def init_nvml() -> None:
     except pynvml.NVMLError as error:
         replaced = error.value == pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH
         raise (DriverReplacedError if replaced else DriverUnavailableError)(str(error)) from error
-
-
-def shutdown_nvml() -> None:
-    """Shut NVML down, whatever its state."""
-    try:
-        pynvml.nvmlShutdown()
-    except pynvml.NVMLError:
-        return
 
 
 def read_field(handle: Any, field: int) -> int:
@@ -105,7 +97,7 @@ def nvml_text(value: str | bytes | None) -> str:
 
 
 class XidEvents:
-    """The XIDs since NVML was initialised, by bus id."""
+    """The XIDs since NVML was initialized, by bus id."""
 
     def __init__(self) -> None:
         self._xids: defaultdict[str, set[int]] = defaultdict(set)
@@ -116,14 +108,23 @@ class XidEvents:
         """Register for the XIDs of GPUs (bus id and handle), if the driver supports events."""
         self._event_set = self._event_set or call_nvml(pynvml.nvmlEventSetCreate)
         for pci, handle in devices:
-            if self._pci_by_address.get(_handle_address(handle)) != pci:
-                self._pci_by_address[_handle_address(handle)] = pci
-                self._register_device(handle)
+            if self._pci_by_address.get(_handle_address(handle)) == pci:
+                continue
+            self._pci_by_address[_handle_address(handle)] = pci
+            if self._event_set is not None:
+                with suppress(GpuQueryError):  # the GPU's other calls fail too and report it
+                    kinds = pynvml.nvmlEventTypeXidCriticalError
+                    call_nvml(pynvml.nvmlDeviceRegisterEvents, handle, kinds, self._event_set)
 
     def collect(self) -> None:
         """Collect the events since the last call."""
+        if self._event_set is None:
+            return
         for _ in range(MAX_EVENTS):
-            event = self._next_event()
+            try:
+                event = call_nvml(pynvml.nvmlEventSetWait, self._event_set, 0)
+            except GpuQueryError:
+                return  # a timeout: there is no further event
             if event is None:
                 return
             pci = self._pci_by_address.get(_handle_address(event.device))
@@ -135,29 +136,13 @@ class XidEvents:
         return frozenset(self._xids[pci])
 
     def reset(self) -> None:
-        """Forget all XIDs, because NVML is initialised again."""
+        """Forget all XIDs, because NVML is initialized again."""
         if self._event_set is not None:
             with suppress(DriverUnavailableError, GpuQueryError):
                 call_nvml(pynvml.nvmlEventSetFree, self._event_set)
         self._xids.clear()
         self._pci_by_address.clear()
         self._event_set = None
-
-    def _register_device(self, handle: Any) -> None:
-        if self._event_set is None:
-            return
-        try:
-            call_nvml(pynvml.nvmlDeviceRegisterEvents, handle, pynvml.nvmlEventTypeXidCriticalError, self._event_set)
-        except GpuQueryError:
-            return  # the GPU's other calls fail too and report it
-
-    def _next_event(self) -> Any:
-        if self._event_set is None:
-            return None
-        try:
-            return call_nvml(pynvml.nvmlEventSetWait, self._event_set, 0)
-        except GpuQueryError:
-            return None  # a timeout: there is no further event
 
 
 def _handle_address(handle: Any) -> int | None:

@@ -54,13 +54,13 @@ def _format_exception(_logger: object, _name: str, values: EventDict) -> EventDi
 
 
 def _render_json(_logger: object, _name: str, values: EventDict) -> str:
-    shown = {key: _sanitise_value(key, value) for key, value in values.items()}
+    shown = {key: _sanitize_value(key, value) for key, value in values.items()}
     return orjson.dumps(shown, default=str).decode()
 
 
-def _sanitise_value(key: str, value: Any) -> Any:
+def _sanitize_value(key: str, value: Any) -> Any:
     if isinstance(value, list | tuple):
-        return [_sanitise_value(key, item) for item in value]
+        return [_sanitize_value(key, item) for item in value]
     if not isinstance(value, str):
         return value
     text = value if key == "exception" else value[:MAX_VALUE_LENGTH]

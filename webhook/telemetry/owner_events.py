@@ -58,7 +58,8 @@ class OwnerEventQueue:
 
     def enqueue(self, request: AdmissionRequest, decision: Decision) -> None:
         """Queue the findings that the pod's owner did not get within this hour."""
-        owner = _controller_of(request)
+        owners = request.pod.metadata.owner_references if request.pod is not None else ()
+        owner = next((each for each in owners if each.controller), None)
         if not self.enabled or owner is None or request.dry_run or request.operation != "CREATE":
             return
         hour = int(self._clock()) // SECONDS_PER_HOUR
@@ -78,17 +79,8 @@ class OwnerEventQueue:
             return
         self._sent.add(key)
         result = "denied a pod" if finding.mode is PolicyMode.ENFORCE else "warning about a pod"
-        message = f"{result}: {_without_secrets(finding)}"
+        if "env" in finding.path:  # more people may read Events than pods, and the value may be a secret
+            code = CODES[finding.code]
+            finding = msgspec.structs.replace(finding, message=code.title, fix=code.fix)
+        message = f"{result}: {finding}"
         self.pending.append(OwnerEvent(namespace, owner, finding.code, message, self._hour))
-
-
-def _without_secrets(finding: Finding) -> Finding:
-    """Remove the value of an environment variable: more people may read Events than pods, and it may be a secret."""
-    if "env" not in finding.path:
-        return finding
-    return msgspec.structs.replace(finding, message=CODES[finding.code].title, fix=CODES[finding.code].fix)
-
-
-def _controller_of(request: AdmissionRequest) -> OwnerReference | None:
-    owners = request.pod.metadata.owner_references if request.pod is not None else ()
-    return next((owner for owner in owners if owner.controller), None)

@@ -12,7 +12,7 @@ from prometheus_client.registry import Collector
 from webhook.errors import ApiError
 from webhook.kube.reflector import WatchStatus
 from webhook.telemetry.logs import StructuredLogger
-from webhook.telemetry.metrics import counter_family, gauge_family, watch_families
+from webhook.telemetry.metrics import counter_family, gauge_family
 
 
 class ServerTelemetry(Collector):
@@ -45,7 +45,12 @@ class ServerTelemetry(Collector):
         yield gauge_family("rightslice_open_connections", self.connections())
         if self.view_age is not None:
             yield gauge_family("rightslice_cluster_view_age_seconds", self.view_age())
-            yield from watch_families(self.watches())
+            watches = self.watches()
+            yield counter_family("rightslice_watch_lists_total", {(each.name,): each.lists for each in watches})
+            yield counter_family("rightslice_watch_events_total", {(each.name,): each.events for each in watches})
+            yield counter_family("rightslice_watch_errors_total", {(each.name,): each.errors for each in watches})
+            skipped = {(each.name,): each.skipped for each in watches}
+            yield counter_family("rightslice_watch_skipped_objects_total", skipped)
 
     def record_rejection(self, reason: str) -> None:
         """Count a request or connection that was rejected before evaluation; the reasons are a closed set."""
