@@ -85,7 +85,7 @@ def find_condition(data: Mapping[str, Any], kind: str) -> Mapping[str, Any] | No
 
 
 def is_ready_condition_true(data: Mapping[str, Any]) -> bool:
-    """Has a server accepted the current generation of a policy or exception?"""
+    """Return whether a server has accepted the current generation of a policy or exception."""
     return _is_condition_true(data, READY)
 
 

@@ -21,7 +21,7 @@ MAX_COMMON_NAME = 64
 """The limit of RFC 5280."""
 
 CLOCK_SKEW = timedelta(minutes=5)
-"""How far a client's clock may be behind."""
+"""Largest lag of a client's clock."""
 
 
 @dataclass(frozen=True, slots=True)

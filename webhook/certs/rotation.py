@@ -27,10 +27,10 @@ from webhook.certs.secret_state import (
 )
 
 BUNDLE_SETTLE_TIME = timedelta(seconds=30)
-"""How long bundles must be unchanged before a certificate relies on them: API servers load them one by one."""
+"""Time that bundles must be unchanged before a certificate relies on them: API servers load them one by one."""
 
 AUTHORITY_OVERLAP = timedelta(hours=24)
-"""How long an old authority stays trusted after its last certificate was replaced."""
+"""Time that an old authority stays trusted after its last certificate was replaced."""
 
 URGENT_REMAINING = timedelta(days=9)
 """With less time left, a new certificate does not wait for the bundles to settle. So even with a daily run of a process

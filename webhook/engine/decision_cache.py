@@ -6,8 +6,8 @@ decision equals the one of `decide` for three reasons:
 * A key is everything known about a pod, serialised. On a miss `decide` receives only what the key contains, so nothing
   else can affect the decision.
 * Between two copies, free capacity and observed usage may change. Queries about them are recorded with their answers,
-and an entry is used only if every query has the same answer now. * New policies or nodes clear the cache, and so does
-the first usage data.
+  and an entry is used only if every query has the same answer now.
+* New policies or nodes clear the cache, and so does the first usage data.
 
 The cache is bounded, and keys are compared as a whole: untrusted input can evict entries and never change a decision.
 `tests/engine/test_decision_cache.py` has the property test: on generated pods, every cached decision equals that of

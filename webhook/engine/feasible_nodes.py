@@ -106,7 +106,7 @@ class FeasibleNodes:
         return self.selected & self.view.fleet.select_nodes({}, (NodeSelectorTerm(match_expressions=tuple(rules)),))
 
     def has_free_node(self, resource: str, count: int, nodes: int) -> bool:
-        """Has a node of the mask these units, and the pod's CPU and memory, free now?"""
+        """Return whether a node of the mask has these units, and the pod's CPU and memory, free now."""
         if self._cpu_milli < 0:
             self._cpu_milli, self._memory = cpu_and_memory(self.pod)
         return self.view.has_free_node(resource, count, nodes, cpu_milli=self._cpu_milli, memory=self._memory)

@@ -213,7 +213,7 @@ def _reason_by_policies(context: GpuPodContext, resource: str, right_sizing: Com
 
 
 def may_need_graphics(requests: Sequence[GpuRequest]) -> bool:
-    """May a container with a GPU name graphics, display or video among its driver capabilities?
+    """Return whether a container with a GPU may name graphics, display or video among its driver capabilities.
 
     MIG instances have no graphics, and the smallest of some cards no video engine (NVIDIA's MIG user guide). "all" does
     not count, because images set it by habit. A value that cannot be read may contain anything.

@@ -40,7 +40,7 @@ _ISOLATION_NOTES = {
     IsolationLevel.MEMORY: "; there is no fault isolation from other pods on the GPU",
     IsolationLevel.NONE: "; there is no memory or fault isolation from other pods on the GPU",
 }
-"""What a share gives up."""
+"""The isolation that a share gives up."""
 
 
 INJECTED_GPUS_CHANGE = "injected GPUs"

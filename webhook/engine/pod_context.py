@@ -84,13 +84,13 @@ class GpuPodContext(PodContext, frozen=True):
     mixes_whole_and_partial: bool
 
     def leaves_suitable_node(self, remaining: int, candidates: int) -> bool:
-        """Can a remaining node take the pod when empty? If no candidate can, any remaining node will do."""
+        """Return whether a remaining node can take the pod when empty. If no candidate can, any remaining node will do."""
         if not remaining:
             return False
         return self.fits_empty_node(self.pod, remaining) or not self.fits_empty_node(self.pod, candidates)
 
     def fits_empty_node(self, pod: Pod, nodes: int) -> bool:
-        """Could an empty node of a mask take the whole pod: its GPUs, its CPU and its memory?
+        """Return whether an empty node of a mask can take the whole pod: its GPUs, its CPU and its memory.
 
         Args:
             pod: The pod, as it came or with additions.
@@ -98,7 +98,7 @@ class GpuPodContext(PodContext, frozen=True):
         return self.has_large_enough_node(pod, self.nodes_with_all_gpus(nodes))
 
     def has_large_enough_node(self, pod: Pod, nodes: int) -> bool:
-        """Is a node of a mask large enough for the pod's CPU and memory?"""
+        """Return whether a node of a mask is large enough for the pod's CPU and memory."""
         known, (cpu_milli, memory) = self.view.fleet.nodes, cpu_and_memory(pod)
         return any(known[node].cpu_milli >= cpu_milli and known[node].memory >= memory for node in bit_positions(nodes))
 

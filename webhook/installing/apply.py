@@ -31,7 +31,7 @@ Progress = Callable[[str], None]
 
 POLL_SECONDS = 0.5
 OTHERS_GRACE_SECONDS = 10.0
-"""How long others may reject the dry-run pod: a new namespace gets its service account late."""
+"""Time that others may reject the dry-run pod: a new namespace gets its service account late."""
 
 NOT_FOUND = 404
 

@@ -32,7 +32,7 @@ READ_SECONDS = 30.0
 """The time limit for reading credentials; an exec plugin may call a cloud."""
 
 EXPIRY_MARGIN = timedelta(minutes=5)
-"""How long before its expiry an exec plugin's token is renewed."""
+"""Time before its expiry at which an exec plugin's token is renewed."""
 
 NOT_A_KUBECONFIG = "must be a kubeconfig: one YAML map with clusters, contexts and users"
 DEFAULT_KUBECONFIG = "~/.kube/config"

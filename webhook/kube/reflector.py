@@ -51,7 +51,7 @@ W = TypeVar("W", contravariant=True)
 
 NO_SELECTOR: Mapping[str, str] = MappingProxyType({})
 NO_WATCH_LIST = frozenset({HTTPStatus.BAD_REQUEST, HTTPStatus.UNPROCESSABLE_ENTITY, HTTPStatus.INTERNAL_SERVER_ERROR})
-"""How a server without WatchList responds: it rejects the parameters, or sends an error event."""
+"""The response of a server without WatchList: it rejects the parameters, or sends an error event."""
 
 
 class ReflectorStore(Protocol[W]):

@@ -34,7 +34,7 @@ from webhook.model.offers import GpuOffer
 from webhook.model.taints import taint_sort_key
 
 SAME_SIZE_PERCENT = 8
-"""How much one GPU's memory size varies with driver branch and ECC."""
+"""Variation of one GPU's memory size with driver branch and ECC."""
 
 PRODUCT_LABELS = (PRODUCT_LABEL, GKE_ACCELERATOR, *(f"{prefix}name" for prefix in EC2_PREFIXES))
 """Labels that name the product. A selector always contains the first that all nodes of an offer share."""

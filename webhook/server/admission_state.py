@@ -29,13 +29,13 @@ Decide = Callable[[AdmissionRequest, PolicySet, ClusterView, UsageView, datetime
 """The signature of `webhook.engine.decide.decide`."""
 
 ASSUME_TTL_SECONDS = 30.0
-"""How long an admitted pod counts as using its GPUs if no view shows it."""
+"""Time that an admitted pod counts as using its GPUs if no view shows it."""
 
 MAX_CLOCK_SKEW_SECONDS = 3.0
-"""How far the API server's clock, which has whole seconds, may be behind ours."""
+"""Largest lag of the API server's clock, which has whole seconds."""
 
 RESERVATION_TTL_SECONDS = 120.0
-"""How long an admitted pod counts against shared quotas if no view shows it: twice the age of a stale view."""
+"""Time that an admitted pod counts against shared quotas if no view shows it: twice the age of a stale view."""
 
 
 class PolicyLoadStatus(msgspec.Struct, frozen=True):

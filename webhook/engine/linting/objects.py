@@ -58,7 +58,7 @@ def counts_gpus(name: str) -> bool:
 
 
 def is_positive_amount(value: Any) -> bool:
-    """Is it an amount above zero?"""
+    """Return whether it is an amount above zero."""
     return isinstance(value, QuantityText) and (parse_nano_or_none(value) or 0) > 0
 
 

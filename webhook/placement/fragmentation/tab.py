@@ -46,7 +46,7 @@ IDLE_SET_SIZES = (2, 4, 8)
 """Sizes of the sets of idle GPUs that are kept whole."""
 
 SET_RATE = 4.0
-"""How quickly a demand for sets makes idle GPUs worth keeping: a share q of all GPU pods counts 1 - exp(-4 q)."""
+"""Rate at which a demand for sets makes idle GPUs worth keeping: a share q of all GPU pods counts 1 - exp(-4 q)."""
 
 SCARCITY_PRICE = 800.0
 """Thousandths of a GPU that a GPU costs if demand equals capacity."""
