@@ -84,7 +84,7 @@ class GpuPodContext(PodContext, frozen=True):
     mixes_whole_and_partial: bool
 
     def leaves_suitable_node(self, remaining: int, candidates: int) -> bool:
-        """Return whether a remaining node can take the pod when empty. If no candidate can, any remaining node will do."""
+        """Return whether an empty remaining node can take the pod; if no candidate can, any remaining node will do."""
         if not remaining:
             return False
         return self.fits_empty_node(self.pod, remaining) or not self.fits_empty_node(self.pod, candidates)
