@@ -29,15 +29,15 @@ FAULTY = {
     "a template": ("{{ x }}\n", (TemplateError, "f:4:2")),
     "a template in a value": ("b:\n  c: {{ .x }}\n", (TemplateError, "f:5:7")),
     "a tab": ("b:\n\tc: 1\n", (DocumentError, "f:5:1")),
-    "a key twice": ("b: 1\nb: 2\n", (DocumentError, "f:5:1")),
-    "a key twice and braces in quotes": ("c: '{{ x }}'\nb: 1\nb: 2\n", (DocumentError, "f:6:1")),
+    "a duplicate key": ("b: 1\nb: 2\n", (DocumentError, "f:5:1")),
+    "a duplicate key and braces in quotes": ("c: '{{ x }}'\nb: 1\nb: 2\n", (DocumentError, "f:6:1")),
     "an open brace, detected at the next marker": ("b: {c\n", (DocumentError, "f:5:1")),
     "an open quote, detected at the next marker": ("b: 'c\n\n", (DocumentError, "f:6:1")),
     "a block of text above the error": ("a: |\n  ---\n  {{ x\nb: c: d\n", (DocumentError, "f:7:5")),
-    "no end of nesting": ("[" * 200 + "\n", (DocumentError, "f:4:101")),
+    "too deep nesting": ("[" * 200 + "\n", (DocumentError, "f:4:101")),
     "braces in a comment with an error": ("# {{ x }}\nb: c: d\n", (DocumentError, "f:5:5")),
     "braces in quotes with an error": ('c: "{{ x }}"\nb: c: d\n', (DocumentError, "f:5:5")),
-    "an alias of the document before": ("a: *x\n", (DocumentError, "f:4:4")),
+    "an alias from the previous document": ("a: *x\n", (DocumentError, "f:4:4")),
 }
 
 

@@ -23,9 +23,9 @@ def test_a_text_without_values_has_no_documents(text: str) -> None:
 
 
 BEYOND = {
-    "as many values as there may be": ("[1, 2, 3, 4, 5]", ""),
-    "one value more": ("[1, 2, 3, 4, 5, 6]", "at most 6 values. Split the file"),
-    "values below one another": ('{"a": [1, 2], "b": [3, 4, 5]}', "at most 6 values. Split the file"),
+    "the maximum number of values": ("[1, 2, 3, 4, 5]", ""),
+    "one value above the maximum": ("[1, 2, 3, 4, 5, 6]", "at most 6 values. Split the file"),
+    "nested values": ('{"a": [1, 2], "b": [3, 4, 5]}', "at most 6 values. Split the file"),
     "too deep": ("[[[[[1]]]]]", "at most 3 levels deep"),
 }
 
@@ -35,9 +35,9 @@ def test_size_bounds(text: str, sentence: str) -> None:
     if not sentence:
         assert len(tuple(read_json_documents(text, "f.json", SMALL))) == 1
         return
-    with pytest.raises(DocumentError) as refused:
+    with pytest.raises(DocumentError) as raised:
         tuple(read_json_documents(text, "f.json", SMALL))
-    assert sentence in str(refused.value)
+    assert sentence in str(raised.value)
 
 
 def test_values_before_an_error_are_read_from_large_texts() -> None:

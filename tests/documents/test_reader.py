@@ -175,10 +175,10 @@ def test_position_after_a_colon_in_braces() -> None:
 
 JSON_ONLY = {
     "an emoji in escapes": ('\n {"a": "\\ud83d\\ude00"}', [{"a": "😀"}], "f.json:2:2"),
-    "values in a row": ('{"b": 1}\n{"b": 2,\n "a": 3}\n', [{"b": 1}, {"b": 2, "a": 3}], "f.json:3:7"),
-    "values on a line": ('{"b": "é"} {"a": 3}', [{"b": "é"}, {"a": 3}], "f.json:1:18"),
-    "values on a line of Windows": ('{"b":\r\n1}{"a": 3}', [{"b": 1}, {"a": 3}], "f.json:2:9"),
-    "a key longer than YAML lets it be": (f'{{"{"k" * 2000}": 1}}', [{"k" * 2000: 1}], "f.json:1:1"),
+    "consecutive values": ('{"b": 1}\n{"b": 2,\n "a": 3}\n', [{"b": 1}, {"b": 2, "a": 3}], "f.json:3:7"),
+    "consecutive values on one line": ('{"b": "é"} {"a": 3}', [{"b": "é"}, {"a": 3}], "f.json:1:18"),
+    "consecutive values with CRLF": ('{"b":\r\n1}{"a": 3}', [{"b": 1}, {"a": 3}], "f.json:2:9"),
+    "a key longer than YAML allows": (f'{{"{"k" * 2000}": 1}}', [{"k" * 2000: 1}], "f.json:1:1"),
 }
 
 
@@ -217,7 +217,7 @@ REJECTED = {
     "two colons": ("a: b: c", "f.yaml:1:5: must have one `key: value` per line"),
     "an open quote": ('a: "b', "f.yaml:1:6: must have a closing quote"),
     "an at sign": ("a: @b", "f.yaml:1:4: must not begin with '@' unquoted. Put the text in quotes"),
-    "keys out of line": ("a: 1\n b: 2", "f.yaml:2:3: must have one `key: value` per line"),
+    "misaligned keys": ("a: 1\n b: 2", "f.yaml:2:3: must have one `key: value` per line"),
     "a colon inside braces": ("a: {b: 1:2:x: 3}", "f.yaml:1:"),
     "a NUL": ("a: \0", "f.yaml:1:4: must be text, found the character U+0000"),
     "an escape character": ("a: 1\nb: \x1b[0m", "f.yaml:2:4: must be text, found the character U+001B"),
@@ -225,20 +225,20 @@ REJECTED = {
     "bytes that are not UTF-8": (b"a: 1\nb: \xff", "f.yaml:2:4: must be UTF-8, found the byte 0xff"),
     "UTF-16": ("a: 1".encode("utf-16"), "f.yaml:1:1: must be UTF-8, found UTF-16"),
     "UTF-16 without a mark": ("a: 1".encode("utf-16-le"), "f.yaml:1:1: must be UTF-8, found UTF-16"),
-    "half a character in JSON": ('{"a": "\\ud800"}', "f.yaml:1:"),
-    "NaN in JSON in a row": ('{"a": 1}{"b": NaN}', "f.yaml:1:9: must be YAML, found a syntax error"),
+    "a lone surrogate in JSON": ('{"a": "\\ud800"}', "f.yaml:1:"),
+    "NaN in consecutive JSON values": ('{"a": 1}{"b": NaN}', "f.yaml:1:9: must be YAML, found a syntax error"),
 }
 REJECTED_IN_POLICIES = {
     "an alias": ("a: &x 1\nb: *x", "f.yaml:2:4: must not use aliases, found *x. Write the value itself"),
     "a merge key": ("a: {}\nb:\n  <<: 1", "f.yaml:3:3: must not use merge keys, found <<"),
-    "a key that may be true": ("on: 1", "f.yaml:1:1: must be unambiguous, found on"),
+    "an ambiguous key": ("on: 1", "f.yaml:1:1: must be unambiguous, found on"),
 }
 REJECTED_IN_MANIFESTS = {
-    "an alias of nothing": ("a: *x", "f.yaml:1:4: must refer to an anchor above it, found *x"),
+    "an alias without an anchor": ("a: *x", "f.yaml:1:4: must refer to an anchor above it, found *x"),
     "an alias inside itself": ("a: &x [*x]", "f.yaml:1:8: must not contain itself, found *x"),
     "an alias as a key": ("a: &x b\n*x : 1", "f.yaml:2:1: must have text as key, found an alias"),
     "an alias from another document": ("a: &x b\n---\na: *x", "f.yaml:3:4: must refer to an anchor above it"),
-    "a merge of no map": ("a:\n  <<: 1", "f.yaml:2:7: must merge a map"),
+    "a merge of a scalar": ("a:\n  <<: 1", "f.yaml:2:7: must merge a map"),
     "a custom tag": ("a: !mine 1", "f.yaml:1:4: must have no tags, found !mine"),
 }
 
@@ -249,7 +249,7 @@ def test_errors_in_any_file(text: str | bytes, sentence: str, aliases: bool) -> 
     with pytest.raises(DocumentError) as raised:
         read_documents(text, "f.yaml", aliases=aliases)
     assert str(raised.value).startswith(sentence)
-    assert ". " in raised.value.message, "the sentence says what to write"
+    assert ". " in raised.value.message, "the message says what to write"
 
 
 @pytest.mark.parametrize(("text", "sentence"), REJECTED_IN_POLICIES.values(), ids=REJECTED_IN_POLICIES)

@@ -46,7 +46,7 @@ def packages_below(graph: Graph, package: str) -> set[str]:
 
 
 def diagram_arrows() -> Graph:
-    """Return the arrows of the diagram; a chain stands for each of its links."""
+    """Return the arrows of the diagram; a chain is one arrow per link."""
     picture = read_checkout_file("docs/architecture.md").split("```mermaid", 1)[1].split("```", 1)[0]
     arrows: dict[str, frozenset[str]] = {package: frozenset() for package in re.findall(r'(\w+)\["<b>', picture)}
     for line in (line for line in picture.splitlines() if "-->" in line):
@@ -57,7 +57,7 @@ def diagram_arrows() -> Graph:
     return arrows
 
 
-def test_each_arrow_is_an_import_and_each_import_follows_from_arrows() -> None:
+def test_arrows_are_imports_and_every_import_is_an_arrow_or_a_chain_of_arrows() -> None:
     code, page = package_imports(), diagram_arrows()
     assert page.keys() == packages() - TOP_LEVEL
     assert {name: page[name] - code[name] for name in page if page[name] - code[name]} == {}
@@ -65,7 +65,7 @@ def test_each_arrow_is_an_import_and_each_import_follows_from_arrows() -> None:
     assert {name: found for name, found in missing.items() if found} == {}
 
 
-def test_no_arrow_follows_from_others() -> None:
+def test_no_arrow_is_redundant() -> None:
     page = diagram_arrows()
     redundant = {
         (name, below)
@@ -78,7 +78,7 @@ def test_no_arrow_follows_from_others() -> None:
 
 
 def code_pointers() -> list[tuple[str, str]]:
-    """Return the rows of the list that leads into the code: names, and the files they are in."""
+    """Return the rows of the list of entry points: names, and the files they are in."""
     section = (
         read_checkout_file("docs/architecture.md").split("## Find your way in the code", 1)[1].split("\n## ", 1)[0]
     )
@@ -87,7 +87,7 @@ def code_pointers() -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize(("names", "files"), code_pointers())
-def test_the_list_leads_to_existing_code(names: str, files: str) -> None:
+def test_listed_entry_points_exist(names: str, files: str) -> None:
     sources = "\n".join(read_checkout_file(file) for file in re.findall(r"`([\w/]+\.py)`", files))
 
     for name in re.findall(r"`(\w+)`", names):

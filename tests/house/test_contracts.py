@@ -29,7 +29,7 @@ def test_a_contract_covers_the_core(name: str) -> None:
     assert {"webhook.model", "webhook.engine"} <= set(contract(name)["source_modules"])
 
 
-def test_no_module_is_a_collection_of_helpers() -> None:
+def test_no_module_is_named_utils_or_helpers() -> None:
     vague = {"utils", "util", "helpers", "helper", "common", "misc"}
     sources = [file for file in files(ROOT / "webhook") if file.suffix == ".py"]
 

@@ -36,7 +36,7 @@ def pins(lock: str) -> dict[str, Version]:
     return {canonicalize_name(name): Version(version) for name, version in entries}
 
 
-COMES_WITH = {"pydantic-core": "pydantic"}
+PINNED_BY = {"pydantic-core": "pydantic"}
 """Distributions that belong to another one, which requires exactly one version of them."""
 
 
@@ -60,9 +60,7 @@ def distributions(modules: set[str]) -> dict[str, set[str]]:
     """Return the distributions that may contain each module."""
     known = packages_distributions()
     found = {module: {canonicalize_name(name) for name in known.get(module, [module])} for module in modules}
-    return {
-        module: names | {COMES_WITH[name] for name in names if name in COMES_WITH} for module, names in found.items()
-    }
+    return {module: names | {PINNED_BY[name] for name in names if name in PINNED_BY} for module, names in found.items()}
 
 
 @pytest.mark.parametrize(("folder", "lock"), [("webhook", "agent"), ("tests", "dev"), ("benchmarks", "dev")])
@@ -92,14 +90,14 @@ def test_a_lock_file_contains_the_requirements(lock: str) -> None:
     pinned = pins(lock)
 
     missing = [str(requirement) for requirement in required(lock) if canonicalize_name(requirement.name) not in pinned]
-    assert missing == [], "write the locks anew: make lock"
+    assert missing == [], "update the lock files: make lock"
 
     unlike = [
         str(requirement)
         for requirement in required(lock)
         if pinned[canonicalize_name(requirement.name)] not in requirement.specifier
     ]
-    assert unlike == [], "write the locks anew: make lock"
+    assert unlike == [], "update the lock files: make lock"
 
 
 @pytest.mark.parametrize("lock", ["run", "agent", "build"])

@@ -13,14 +13,14 @@ CHECKS = ["ruff check", "ruff format --check", "mypy", "lint-imports", "python -
 
 
 def call_make(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run make without the environment of a make that these tests may run under."""
+    """Run make without the environment of an outer make."""
     own = {"MAKEFLAGS", "MAKELEVEL", "MFLAGS", "GNUMAKEFLAGS", "VENV", "PYTHON"}
     environment = {key: value for key, value in os.environ.items() if key not in own}
     return subprocess.run(["make", *arguments], cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
 
 
 def make(*arguments: str) -> str:
-    """Return the output of a call of make that must succeed."""
+    """Run make, which must succeed, and return its output."""
     done = call_make(*arguments)
     assert done.returncode == 0, done.stderr
     return done.stdout
@@ -31,7 +31,7 @@ def targets() -> set[str]:
     return set(re.findall(r"^\.PHONY: (.*)$", read_checkout_file("Makefile"), re.MULTILINE)[0].split())
 
 
-def test_make_alone_lists_every_target_with_its_purpose() -> None:
+def test_make_without_arguments_lists_every_target_with_its_purpose() -> None:
     listed = re.findall(r"^make ([a-z-]+) +\S", make(), re.MULTILINE)
 
     assert set(listed) == targets()
@@ -82,7 +82,7 @@ def test_an_old_python_is_rejected_with_instructions(tmp_path: Path) -> None:
     assert "needs Python 3.11 or newer, found: Python 3.9.2. Name another one: make PYTHON=" in done.stderr
 
 
-def test_continuous_integration_calls_make_test_and_nothing_cleverer() -> None:
+def test_continuous_integration_only_calls_make_test() -> None:
     lines = [
         line
         for line in read_checkout_file(".ci/run").splitlines()

@@ -1,4 +1,4 @@
-"""Names in the package: one name for one thing, functions named by what they do, docstrings that say it."""
+"""Names are unique, functions are named by verbs, and docstrings open with what the function does."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ def test_the_wheel_has_both_commands_and_the_licence(wheel: zipfile.Path) -> Non
     assert "Apache License" in (about / "licenses" / "LICENSE").read_text()
 
 
-def test_the_wheel_works_away_from_the_checkout(wheel: zipfile.Path, tmp_path: Path) -> None:
+def test_the_wheel_works_outside_the_checkout(wheel: zipfile.Path, tmp_path: Path) -> None:
     names = [name for name in wheel.root.namelist() if not name.endswith("/")]  # Python 3.11.2 lists implied folders
     wheel.root.extractall(tmp_path, names)
     pods = tmp_path / "webhook" / "shipped" / "examples" / "pods"

@@ -1,4 +1,4 @@
-"""Pages: their links work, and no file of the checkout names one machine."""
+"""Links in pages work, and no file of the checkout contains a machine path."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ HISTORY = 30
 """Minutes of each situation."""
 
 Course = Callable[[int], float | None]
-"""A value by the remaining minutes; None before the series exists."""
+"""Returns a value by the remaining minutes; None before the series exists."""
 
 
 class Series(NamedTuple):
@@ -88,61 +88,61 @@ def loads(replica: str, **results: Course) -> tuple[Series, ...]:
 
 
 SITUATIONS = {
-    "nobody answers": Situation("RightsliceDown", True, ()),
+    "no targets exist": Situation("RightsliceDown", True, ()),
     "a replica does not answer": Situation("RightsliceDown", False, (
         Series("up", is_so(1), {"job": "rightslice", "instance": "a"}),
         Series("up", is_so(0), {"job": "rightslice", "instance": "b"}),
     )),
     "no replica answers": Situation("RightsliceDown", True, (Series("up", is_so(0), {"job": "rightslice"}),)),
-    "passed by for the first time ever": Situation("RightsliceFailedOpen", True, failed_open(once(None))),
-    "passed by once more": Situation("RightsliceFailedOpen", True, failed_open(once(7))),
-    "passed by long ago": Situation("RightsliceFailedOpen", False, failed_open(is_so(7))),
-    "another's hook passed by": Situation("RightsliceFailedOpen", False, failed_open(once(7), "a.example.com")),
+    "failed open for the first time": Situation("RightsliceFailedOpen", True, failed_open(once(None))),
+    "failed open once more": Situation("RightsliceFailedOpen", True, failed_open(once(7))),
+    "failed open long ago": Situation("RightsliceFailedOpen", False, failed_open(is_so(7))),
+    "another webhook failed open": Situation("RightsliceFailedOpen", False, failed_open(once(7), "a.example.com")),
     "a replica with old policies": Situation(
         "RightslicePoliciesNotLoaded", True, replicas("rightslice_policies_last_load_successful", 1, 0)
     ),
-    "policies as written": Situation(
+    "replicas with current policies": Situation(
         "RightslicePoliciesNotLoaded", False, replicas("rightslice_policies_last_load_successful", 1, 1)
     ),
     "a replica without policies": Situation(
         "RightsliceNoPolicies", True, replicas("rightslice_active_policies", 3, 0)
     ),
-    "policies everywhere": Situation("RightsliceNoPolicies", False, replicas("rightslice_active_policies", 3, 3)),
-    "a replica with an old view": Situation(
+    "replicas with policies": Situation("RightsliceNoPolicies", False, replicas("rightslice_active_policies", 3, 3)),
+    "a replica with a stale view": Situation(
         "RightsliceClusterViewStale", True, replicas("rightslice_cluster_view_age_seconds", 1, 61)
     ),
-    "views of today": Situation(
+    "replicas with current views": Situation(
         "RightsliceClusterViewStale", False, replicas("rightslice_cluster_view_age_seconds", 1, 59)
     ),
-    "six days left": Situation("RightsliceCertificateExpiring", True, replicas(CERTIFICATE_END, 30, 6)),
-    "eight days left": Situation("RightsliceCertificateExpiring", False, replicas(CERTIFICATE_END, 30, 8)),
-    "the first crash": Situation("RightsliceInternalErrors", True, crashes(once(None))),
-    "one more crash": Situation("RightsliceInternalErrors", True, crashes(once(7))),
-    "crashes of old": Situation("RightsliceInternalErrors", False, crashes(is_so(7))),
-    "two a second turned away": Situation(
+    "six days until expiry": Situation("RightsliceCertificateExpiring", True, replicas(CERTIFICATE_END, 30, 6)),
+    "eight days until expiry": Situation("RightsliceCertificateExpiring", False, replicas(CERTIFICATE_END, 30, 8)),
+    "the first internal error": Situation("RightsliceInternalErrors", True, crashes(once(None))),
+    "one more internal error": Situation("RightsliceInternalErrors", True, crashes(once(7))),
+    "old internal errors": Situation("RightsliceInternalErrors", False, crashes(is_so(7))),
+    "two rejected requests per second": Situation(
         "RightsliceOverloaded", True, rejections(120)
     ),
-    "one in two seconds turned away": Situation(
+    "one rejected request in two seconds": Situation(
         "RightsliceOverloaded", False, rejections(30)
     ),
-    "two of a hundred are slow": Situation("RightsliceSlow", True, reviews(2)),
-    "one of two hundred is slow": Situation("RightsliceSlow", False, reviews(0.5)),
-    "use that was never read": Situation("RightsliceUsageNotRefreshed", True, loads("a", error=rises(0.1))),
-    "use that is not read any more": Situation(
+    "two slow reviews of a hundred": Situation("RightsliceSlow", True, reviews(2)),
+    "one slow review of two hundred": Situation("RightsliceSlow", False, reviews(0.5)),
+    "usage that was never loaded": Situation("RightsliceUsageNotRefreshed", True, loads("a", error=rises(0.1))),
+    "usage that is no longer loaded": Situation(
         "RightsliceUsageNotRefreshed", True, loads("b", error=rises(0.1), success=is_so(4))
     ),
-    "use that once was not read": Situation(
+    "usage that failed to load once": Situation(
         "RightsliceUsageNotRefreshed", False, loads("c", error=once(2), success=rises(0.1))
     ),
-    "use that is always read": Situation(
+    "usage that always loads": Situation(
         "RightsliceUsageNotRefreshed", False, loads("d", error=is_so(0), success=rises(0.1))
     ),
 }  # fmt: skip
 
-BEGUN = now()
-MOMENTS = {name: BEGUN - (place + 1) * 2 * HISTORY * MINUTE for place, name in enumerate(SITUATIONS)}
-"""Each situation ends at a moment of its own: what is measured in one is forgotten in the next. The alert on use looks
-back further than one, but never ahead: those in which it is off stand last, and so are the oldest."""
+START = now()
+MOMENTS = {name: START - (index + 1) * 2 * HISTORY * MINUTE for index, name in enumerate(SITUATIONS)}
+"""The end of each situation; samples of one do not affect the next. The alert on usage looks
+back further than one situation, so those in which it does not fire are last, which makes them the oldest."""
 
 
 def samples(situation: Situation, end: float) -> Iterator[Sample]:
@@ -150,8 +150,8 @@ def samples(situation: Situation, end: float) -> Iterator[Sample]:
         for left in range(HISTORY, -1, -1):
             value = series.course(left)
             if value is not None:
-                told = end + value * DAY if series.metric == CERTIFICATE_END else value
-                yield Sample(series.metric, series.labels, end - left * MINUTE, told)
+                measured = end + value * DAY if series.metric == CERTIFICATE_END else value
+                yield Sample(series.metric, series.labels, end - left * MINUTE, measured)
 
 
 def history() -> Iterable[Sample]:

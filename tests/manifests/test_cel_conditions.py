@@ -44,7 +44,7 @@ from webhook.policy.written.sections import Bypass
 
 CEL = cel.NewEnv(variables=dict.fromkeys(("object", "request"), cel.Type.DYN))
 TOUCHES = CEL.compile(touches_gpus_cel("object"))
-ON_THE_HOST = CEL.compile(f"{host_mount_cel('object.spec', DEVICE_PATHS)} || {wide_host_mount_cel('object.spec')}")
+MOUNTS_HOST = CEL.compile(f"{host_mount_cel('object.spec', DEVICE_PATHS)} || {wide_host_mount_cel('object.spec')}")
 
 SEGMENTS = {segment for tree in (*GUARDED_TREES, *GUARDED_PREFIXES) for segment in tree.split("/")}
 ODD = {"..", ".", "x", "1", "self", "var", "nvidia0", "nvidia-caps", *PROCESS_LINKS}
@@ -63,50 +63,50 @@ def guarded_paths(draw: st.DrawFn) -> str:
     return draw(st.sampled_from(["/", "/", "/var/", "//", ""])) + "/".join(steps) + draw(st.sampled_from(["", "", "/"]))
 
 
-def holds(expression: Any, pod: Json) -> bool:
+def condition_matches(expression: Any, pod: Json) -> bool:
     """Evaluate a condition for a new pod."""
     value = expression.eval(data={"object": pod, "request": {"userInfo": {"username": "alice"}}}).plain_value()
     if str(value).startswith(("NOT_FOUND", "ALREADY_EXISTS")):
-        # A required field is missing, or two keys are one up to a NUL, which no API server sends.
-        # A condition that failed closed would refuse it.
+        # A required field is missing, or two keys are equal up to a NUL, which no API server sends.
+        # A condition that fails closed would reject it.
         return True
     assert isinstance(value, bool), value
     return value
 
 
-def mounting(path: str) -> Json:
+def pod_with_host_path(path: str) -> Json:
     return make_pod().spec(volumes=[{"name": "v", "hostPath": {"path": path}}]).build()
 
 
 @settings(max_examples=500)
 @given(guarded_paths() | st.builds(str.__add__, st.sampled_from(["", "/", "//"]), PATHS))
 def test_host_paths_that_reach_gpus_match(path: str) -> None:
-    assert holds(ON_THE_HOST, mounting(path)) or not path_reaches_gpus(path)
+    assert condition_matches(MOUNTS_HOST, pod_with_host_path(path)) or not path_reaches_gpus(path)
 
 
 @pytest.mark.parametrize("path", [path for path, bad in HOST_PATHS.values() if bad])
 def test_guarded_host_paths_match(path: str) -> None:
-    assert holds(ON_THE_HOST, mounting(path))
+    assert condition_matches(MOUNTS_HOST, pod_with_host_path(path))
 
 
 @pytest.mark.parametrize("path", [*DEVICE_TREES, *GUARDED_PREFIXES])
 def test_device_paths_always_match(path: str) -> None:
     for below in (path, f"{path}/x", f"/var{path}"):
-        assert holds(TOUCHES, mounting(below)) or not path_reaches_gpus(below)
+        assert condition_matches(TOUCHES, pod_with_host_path(below)) or not path_reaches_gpus(below)
 
 
 @pytest.mark.parametrize("path", ["/var/log", "/etc/cni/net.d", "/sys", "/lib/modules", "/opt/cni/bin", "/etc/hosts"])
 def test_paths_of_network_plug_ins_do_not_match(path: str) -> None:
-    assert not holds(ON_THE_HOST, mounting(path))
+    assert not condition_matches(MOUNTS_HOST, pod_with_host_path(path))
 
 
 @pytest.mark.parametrize("path", [path for path, bad in HOST_PATHS.values() if not bad and ".." not in path])
 def test_unguarded_host_paths_do_not_match(path: str) -> None:
-    assert not holds(ON_THE_HOST, mounting(path))
+    assert not condition_matches(MOUNTS_HOST, pod_with_host_path(path))
 
 
 SPELLINGS = ["/dev//nvidia0", "/dev/./nvidia0", "//dev/nvidia0", "dev/nvidia0", "/./dev/nvidia0", "/opt/../dev/nvidia0"]
-MOUNTS_DEVICES = CEL.compile(next(rule for rule, says in POD_VALIDATIONS if "host paths" in says))
+MOUNTS_DEVICES = CEL.compile(next(rule for rule, message in POD_VALIDATIONS if "host paths" in message))
 
 
 @pytest.mark.parametrize("path", SPELLINGS)
@@ -114,24 +114,24 @@ def test_the_backstop_rejects_all_spellings_of_a_device(path: str) -> None:
     request = {"operation": "CREATE", "userInfo": {"username": "alice"}}
 
     assert path_reaches_gpus(path)
-    assert holds(TOUCHES, mounting(path))
-    assert MOUNTS_DEVICES.eval(data={"object": mounting(path), "request": request}).plain_value() is False
+    assert condition_matches(TOUCHES, pod_with_host_path(path))
+    assert MOUNTS_DEVICES.eval(data={"object": pod_with_host_path(path), "request": request}).plain_value() is False
 
 
 VARIABLE = [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}]
 TOUCHING = {
-    "a source of NVIDIA's variables": make_pod().container("more", envFrom=[{"prefix": "NVIDIA_V", "secretRef": {}}]),
-    "a source whose prefix begins CUDA's": make_pod().container("more", envFrom=[{"prefix": "CU", "secretRef": {}}]),
-    "CUDA's own variable": make_pod().env("CUDA_VISIBLE_DEVICES", "0"),
-    "an extended resource that stands for a claim": make_pod().asks("deviceclass.resource.kubernetes.io/gpu", 1),
+    "envFrom with prefix NVIDIA_V": make_pod().container("more", envFrom=[{"prefix": "NVIDIA_V", "secretRef": {}}]),
+    "envFrom whose prefix begins CUDA_": make_pod().container("more", envFrom=[{"prefix": "CU", "secretRef": {}}]),
+    "a CUDA variable": make_pod().env("CUDA_VISIBLE_DEVICES", "0"),
+    "an extended resource of a device class": make_pod().asks("deviceclass.resource.kubernetes.io/gpu", 1),
     "a debug container": make_pod().container("debug", kind="ephemeralContainers", image="i", env=VARIABLE),
 }
 
 
 @pytest.mark.parametrize("maker", TOUCHING.values(), ids=TOUCHING)
 def test_rare_pods_match(maker: PodMaker) -> None:
-    assert holds(TOUCHES, maker.build())
-    assert not holds(TOUCHES, make_pod().build())
+    assert condition_matches(TOUCHES, maker.build())
+    assert not condition_matches(TOUCHES, make_pod().build())
 
 
 GUARD = policies_of(
@@ -146,12 +146,12 @@ def test_rejected_pods_match(pod: Json) -> None:
     decision = decide(request_of(pod), GUARD, view_of(), UsageView(), datetime(2026, 6, 1, tzinfo=UTC))
     assume(decision.findings)
 
-    if not holds(TOUCHES, pod):  # then nobody is held up while we do not answer: right for wide mounts, and only there
-        assert holds(ON_THE_HOST, pod)
+    if not condition_matches(TOUCHES, pod):  # then it fails open: acceptable for wide mounts only
+        assert condition_matches(MOUNTS_HOST, pod)
         assert {found.code for found in decision.findings} == {BYPASS_CODES["hostPathDevices"]}
 
 
-ASKS = CEL.compile(f"object.containers.exists(c, {gpu_request_cel('c')})")
+REQUESTS_GPU = CEL.compile(f"object.containers.exists(c, {gpu_request_cel('c')})")
 PARTS = ["nvidia.com/", "gpu", "mig-", "1g.10gb", "7g.80", "g.", "gb", ".me", "-me", ".me.all", ".gfx", ".shared", "x"]
 NAMES = st.builds(
     "nvidia.com/{}".format, st.lists(st.sampled_from(PARTS), max_size=5).map("".join) | st.text(max_size=5)
@@ -161,10 +161,10 @@ NAMES = st.builds(
 @settings(max_examples=500)
 @given(NAMES | RESOURCE_NAMES, st.sampled_from(["0", "1", 0, 1]), st.sampled_from(["limits", "requests"]))
 def test_the_expression_and_the_engine_agree_on_gpu_requests(name: str, amount: object, side: str) -> None:
-    asks = parse_gpu_resource(name) is not None or name.startswith(DEVICE_CLASS_PREFIX)
+    requests_gpu = parse_gpu_resource(name) is not None or name.startswith(DEVICE_CLASS_PREFIX)
     container = {"name": "main", "resources": {side: {name: amount}}}
 
-    assert holds(ASKS, {"containers": [container]}) == (asks and amount not in ("0", 0))
+    assert condition_matches(REQUESTS_GPU, {"containers": [container]}) == (requests_gpu and amount not in ("0", 0))
 
 
 BACKSTOP = next(one["spec"] for one in backstop_policies() if one["metadata"]["name"] == "rightslice-pods")
@@ -172,7 +172,7 @@ WITH_VARIABLES = cel.NewEnv(variables=dict.fromkeys(("object", "request", "varia
 VARIABLES = {one["name"]: WITH_VARIABLES.compile(one["expression"]) for one in BACKSTOP["variables"]}
 MUST_HOLD = [WITH_VARIABLES.compile(rule) for rule, _ in POD_VALIDATIONS]
 [CONDITION] = BACKSTOP["matchConditions"]
-GOES_ROUND = CEL.compile(CONDITION["expression"])
+BYPASSES = CEL.compile(CONDITION["expression"])
 
 
 def backstop_rejects(pod: Json) -> bool:
@@ -186,8 +186,8 @@ def backstop_rejects(pod: Json) -> bool:
 @settings(max_examples=300)
 @given(any_pods())
 def test_the_match_condition_covers_rejected_pods(pod: Json) -> None:
-    assert holds(GOES_ROUND, pod) or not backstop_rejects(pod)
-    assert holds(TOUCHES, pod) or not holds(GOES_ROUND, pod)
+    assert condition_matches(BYPASSES, pod) or not backstop_rejects(pod)
+    assert condition_matches(TOUCHES, pod) or not condition_matches(BYPASSES, pod)
 
 
 @pytest.mark.parametrize("maker", [maker for maker, _ in REJECTED.values()], ids=REJECTED)
@@ -195,22 +195,22 @@ def test_the_match_condition_covers_bypasses(maker: PodMaker) -> None:
     pod = maker.build()
 
     assert backstop_rejects(pod)
-    assert holds(GOES_ROUND, pod)
-    assert holds(TOUCHES, pod)
+    assert condition_matches(BYPASSES, pod)
+    assert condition_matches(TOUCHES, pod)
 
 
 ORDINARY = {
-    "asks": make_pod().gpus(1),
-    "asks, and says which capabilities": make_pod().gpus(1).env("NVIDIA_DRIVER_CAPABILITIES", "compute"),
-    "asks, and has our annotations": make_pod().gpus(1).annotate("rightslice.dev/gpu-memory", "8Gi"),
-    "asks for a slice": make_pod().asks("nvidia.com/mig-1g.10gb", 1),
+    "requests a GPU": make_pod().gpus(1),
+    "requests a GPU, with driver capabilities": make_pod().gpus(1).env("NVIDIA_DRIVER_CAPABILITIES", "compute"),
+    "requests a GPU, with Rightslice's annotations": make_pod().gpus(1).annotate("rightslice.dev/gpu-memory", "8Gi"),
+    "requests a slice": make_pod().asks("nvidia.com/mig-1g.10gb", 1),
 }
 
 
 @pytest.mark.parametrize("maker", ORDINARY.values(), ids=ORDINARY)
 def test_pods_that_only_request_gpus_do_not_match_the_backstop(maker: PodMaker) -> None:
-    assert holds(TOUCHES, maker.build())
-    assert not holds(GOES_ROUND, maker.build())
+    assert condition_matches(TOUCHES, maker.build())
+    assert not condition_matches(BYPASSES, maker.build())
 
 
 @pytest.mark.parametrize("name", ["validate.rightslice.dev", "host.rightslice.dev"])

@@ -18,11 +18,11 @@ OPTIONAL = {"rightslice_cluster_view_age_seconds", "rightslice_usage_loads_total
 def test_alerts_use_existing_metrics() -> None:
     telemetry = Telemetry(make_logger("error"))
     telemetry.record_policies_loaded("digest", 1, datetime.now(UTC))
-    told = set(re.findall(r"^# TYPE (rightslice_\w+)", telemetry.metrics_text().decode(), re.MULTILINE)) | OPTIONAL
+    metrics = set(re.findall(r"^# TYPE (rightslice_\w+)", telemetry.metrics_text().decode(), re.MULTILINE)) | OPTIONAL
     named = set(re.findall(r"\brightslice_\w+", read_checkout_file(ALERTS)))
 
     assert named
-    assert {name.removesuffix("_bucket") for name in named} <= told
+    assert {name.removesuffix("_bucket") for name in named} <= metrics
 
 
 def test_every_alert_has_a_summary() -> None:

@@ -1,4 +1,4 @@
-"""Nodes for the tests of this room: plain data read into a `Node`, with the labels each case is about."""
+"""Build nodes with GPU labels for the tests of `webhook.model`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ A100 = "NVIDIA-A100-SXM4-80GB"
 
 
 def node(name: str = "n", labels: dict[str, str] | None = None, /, **gpus: object) -> Node:
-    """A node with labels (short names stand under nvidia.com/) and GPU resources, whatever their amounts."""
+    """Return a node with labels and GPU resources of any amount; label names without a prefix get nvidia.com/."""
     spelled = {key if "/" in key else f"nvidia.com/{key}": value for key, value in (labels or {}).items()}
     data = make_node(name, spelled)
     for field in ("allocatable", "capacity"):
@@ -26,29 +26,29 @@ def node(name: str = "n", labels: dict[str, str] | None = None, /, **gpus: objec
 
 
 def read_node(data: Json) -> Node:
-    """Plain data as a Node."""
+    """Parse a node from plain data."""
     return msgspec.convert(data, Node)
 
 
 def reachable_nodes(fleet: Fleet, offer: GpuOffer) -> int:
-    """The nodes where a pod may run that requests an offer's resource with its selector.
+    """Return the nodes where a pod may run that requests an offer's resource with its selector.
 
-    More than the offer's own if taints separate them, or no label distinguishes another size.
+    These are more than the offer's own if taints separate them, or if no label distinguishes another size.
     """
     return fleet.select_nodes(dict(offer.selector), None) & fleet.nodes_advertising(offer.resource)
 
 
 def only(*nodes: Node) -> GpuOffer:
-    """The one offer of a fleet of these nodes."""
+    """Return the one offer of a fleet of these nodes."""
     (offer,) = Fleet(nodes).offers
     return offer
 
 
 def block(profile: str, **fields: str) -> dict[str, str]:
-    """The labels of one profile under the mixed strategy."""
+    """Return the labels of one profile under the mixed strategy."""
     return {f"mig-{profile}.{key.replace('_', '-')}": value for key, value in fields.items()}
 
 
 def names(fleet: Fleet, mask: int) -> set[str]:
-    """The names of the nodes of a mask."""
+    """Return the names of the nodes of a mask."""
     return {fleet.nodes[position].name for position in bit_positions(mask)}

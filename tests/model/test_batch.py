@@ -1,4 +1,4 @@
-"""Gangs and queues, as one pod shows them."""
+"""Recognize gangs and queueing systems by one pod."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ LWS, JOB = "leaderworkerset.sigs.k8s.io", "batch.kubernetes.io"
 ZONE = "topology.kubernetes.io/zone"
 
 
-def near(key: str, selector: Any, **more: Any) -> dict[str, Any]:
+def term(key: str, selector: Any, **more: Any) -> dict[str, Any]:
     return {"topologyKey": key, "labelSelector": selector, **more}
 
 
-def must(pod: PodMaker, *terms: Any) -> PodMaker:
+def requires(pod: PodMaker, *terms: Any) -> PodMaker:
     return pod.spec(affinity={"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": list(terms)}})
 
 
-def likes(pod: PodMaker, *wishes: tuple[Any, Any]) -> PodMaker:
-    said = [{"weight": weight, "podAffinityTerm": term} for weight, term in wishes]
-    return pod.spec(affinity={"podAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": said}})
+def prefers(pod: PodMaker, *terms: tuple[Any, Any]) -> PodMaker:
+    preferred = [{"weight": weight, "podAffinityTerm": term} for weight, term in terms]
+    return pod.spec(affinity={"podAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": preferred}})
 
 
 def job(**labels: str) -> PodMaker:
@@ -56,7 +56,7 @@ CASES = {
         make_pod().label("scheduling.x-k8s.io/pod-group", "g"),
         Gang("team/scheduling.x-k8s.io/pod-group=g", 0, CLIQUE_LABEL),
     ),
-    "its older labels say how many must be there": Case(
+    "older coscheduling labels with a minimum": Case(
         make_pod()
         .label("pod-group.scheduling.sigs.k8s.io/name", "g")
         .label("pod-group.scheduling.sigs.k8s.io/min-available", "4"),
@@ -70,50 +70,52 @@ CASES = {
         make_pod().label(f"{LWS}/name", "llm").label(f"{LWS}/group-key", "k1").annotate(f"{LWS}/size", "2"),
         Gang(f"team/{LWS}/group-key=k1", 2, CLIQUE_LABEL),
     ),
-    "a LeaderWorkerSet of single pods is none": Case(
+    "a LeaderWorkerSet of single pods is no gang": Case(
         make_pod().label(f"{LWS}/group-key", "k1").annotate(f"{LWS}/size", "1"), None
     ),
     "a JobSet, and not the Jobs in it": Case(
         job(**{"jobset.sigs.k8s.io/jobset-name": "js"}),
         Gang("team/jobset.sigs.k8s.io/jobset-name=js", 0, CLIQUE_LABEL),
     ),
-    "torchrun is told how many it waits for": Case(
+    "torchrun with a number of nodes": Case(
         make_pod().label("training.kubeflow.org/job-name", "pt").env("PET_NNODES", "8"),
         Gang("team/training.kubeflow.org/job-name=pt", 8, CLIQUE_LABEL),
     ),
-    "an elastic training says no number": Case(
+    "torchrun with a range of nodes": Case(
         make_pod().label("training.kubeflow.org/job-name", "pt").env("PET_NNODES", "1:8"),
         Gang("team/training.kubeflow.org/job-name=pt", 0, CLIQUE_LABEL),
     ),
     "an Indexed Job": Case(
         job(**{f"{JOB}/job-completion-index": "0"}), Gang(f"team/{JOB}/job-name=train", 0, CLIQUE_LABEL)
     ),
-    "a Job whose pods take what comes is none": Case(job(), None),
-    "a Job whose user says how many belong together": Case(
+    "a Job without an index is no gang": Case(job(), None),
+    "a Job with the gang size annotation": Case(
         job().annotate(GANG_SIZE_ANNOTATION, "4"), Gang(f"team/{JOB}/job-name=train", 4, CLIQUE_LABEL)
     ),
-    "the user's word before the controller's": Case(
+    "the annotation overrides the controller's size": Case(
         make_pod().label(f"{LWS}/group-key", "k").annotate(f"{LWS}/size", "2").annotate(GANG_SIZE_ANNOTATION, "3"),
         Gang(f"team/{LWS}/group-key=k", 3, CLIQUE_LABEL),
     ),
-    "a number that nobody can tell whose it is": Case(make_pod().annotate(GANG_SIZE_ANNOTATION, "4"), None),
-    "a number that is none": Case(job().annotate(GANG_SIZE_ANNOTATION, "four"), None),
-    "a number beyond all pods": Case(job().annotate(GANG_SIZE_ANNOTATION, "9" * 18), None),
-    "it must be where its like are": Case(must(app(), near(ZONE, OWN)), Gang("team/app=x", 0, ZONE)),
-    "it would like to be, and the label of nodes is the one it says": Case(
-        likes(
+    "a size on a pod without an owner": Case(make_pod().annotate(GANG_SIZE_ANNOTATION, "4"), None),
+    "an invalid size": Case(job().annotate(GANG_SIZE_ANNOTATION, "four"), None),
+    "a size above the maximum": Case(job().annotate(GANG_SIZE_ANNOTATION, "9" * 18), None),
+    "required affinity to its own labels": Case(requires(app(), term(ZONE, OWN)), Gang("team/app=x", 0, ZONE)),
+    "preferred affinity, with its topology key": Case(
+        prefers(
             job(app="x").annotate(GANG_SIZE_ANNOTATION, "2"),
-            (1, near("kubernetes.io/hostname", OWN)),
-            (50, near(ZONE, OWN)),
+            (1, term("kubernetes.io/hostname", OWN)),
+            (50, term(ZONE, OWN)),
         ),
         Gang(f"team/{JOB}/job-name=train", 2, ZONE),
     ),
-    "expressions that speak of its own labels": Case(must(app(), near(ZONE, EITHER)), Gang("team/app in x,y", 0, ZONE)),
-    "near others, and not its like": Case(must(app(), near(ZONE, OTHERS)), None),
-    "expressions that we do not follow": Case(must(app(), near(ZONE, ANY)), None),
-    "near those of another namespace": Case(must(app(), near(ZONE, OWN, namespaces=["o"])), None),
-    "near everybody": Case(must(make_pod(), near(ZONE, {})), None),
-    "what is no term": Case(likes(must(make_pod(), "x", {"topologyKey": 5}), ("a", 1), (1, [])), None),
+    "affinity by expressions over its own labels": Case(
+        requires(app(), term(ZONE, EITHER)), Gang("team/app in x,y", 0, ZONE)
+    ),
+    "affinity to other pods": Case(requires(app(), term(ZONE, OTHERS)), None),
+    "affinity by an unsupported expression": Case(requires(app(), term(ZONE, ANY)), None),
+    "affinity to pods of another namespace": Case(requires(app(), term(ZONE, OWN, namespaces=["o"])), None),
+    "affinity to all pods": Case(requires(make_pod(), term(ZONE, {})), None),
+    "invalid terms": Case(prefers(requires(make_pod(), "x", {"topologyKey": 5}), ("a", 1), (1, [])), None),
 }
 
 
@@ -133,10 +135,10 @@ def test_pods_with_only_an_owner_in_common() -> None:
 
 
 def test_invalid_size_is_reported() -> None:
-    said = [
+    pods = [
         make_pod(),
         make_pod().annotate(GANG_SIZE_ANNOTATION, "4"),
         make_pod().annotate(GANG_SIZE_ANNOTATION, "some"),
     ]
 
-    assert [invalid_gang_size(parse_pod(pod.build())) for pod in said] == [None, None, "some"]
+    assert [invalid_gang_size(parse_pod(pod.build())) for pod in pods] == [None, None, "some"]

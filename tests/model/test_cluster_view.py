@@ -23,7 +23,7 @@ GIB = 1 << 30
 BOTH, A, B = 0b11, 0b01, 0b10
 
 
-def _room(view: ClusterView, count: int, nodes: int = BOTH, cpu_milli: int = 0, memory: int = 0) -> bool:
+def _has_free_node(view: ClusterView, count: int, nodes: int = BOTH, cpu_milli: int = 0, memory: int = 0) -> bool:
     return view.has_free_node(GPU, count, nodes, cpu_milli=cpu_milli, memory=memory)
 
 
@@ -33,25 +33,25 @@ def _pod(uid: str, nodes: int = BOTH, count: int = 1, until: float = 10.0, resou
 
 def test_one_node_must_have_everything() -> None:
     view = ClusterView(FLEET, free=ROOMS)
-    assert _room(view, 2)
-    assert not _room(view, 3), "three are free, on two nodes"
-    assert not _room(view, 2, B)
-    assert not _room(view, 1, 0)
-    assert not view.has_free_node(SHARED, 1, BOTH, cpu_milli=0, memory=0), "nobody offers it"
+    assert _has_free_node(view, 2)
+    assert not _has_free_node(view, 3), "three units are free, but on two nodes"
+    assert not _has_free_node(view, 2, B)
+    assert not _has_free_node(view, 1, 0)
+    assert not view.has_free_node(SHARED, 1, BOTH, cpu_milli=0, memory=0), "no node offers it"
 
 
 def test_cpu_and_memory_must_be_free_on_the_same_node() -> None:
     view = ClusterView(FLEET, free=ROOMS)
-    assert _room(view, 2, cpu_milli=4000, memory=8 * GIB)
-    assert not _room(view, 2, cpu_milli=4001)
-    assert not _room(view, 2, memory=8 * GIB + 1)
-    assert _room(view, 1, cpu_milli=4001, memory=9 * GIB)
+    assert _has_free_node(view, 2, cpu_milli=4000, memory=8 * GIB)
+    assert not _has_free_node(view, 2, cpu_milli=4001)
+    assert not _has_free_node(view, 2, memory=8 * GIB + 1)
+    assert _has_free_node(view, 1, cpu_milli=4001, memory=9 * GIB)
 
 
 def test_node_without_given_resources_is_empty() -> None:
     view = ClusterView(FLEET)
-    assert _room(view, 8, cpu_milli=64000, memory=512 * GIB)
-    assert not _room(view, 9)
+    assert _has_free_node(view, 8, cpu_milli=64000, memory=512 * GIB)
+    assert not _has_free_node(view, 9)
 
 
 def test_free_units_are_summed_over_the_mask() -> None:
@@ -64,19 +64,19 @@ def test_assumed_pods_hold_their_units() -> None:
     view = ClusterView(FLEET, free=ROOMS)
     (offer,) = FLEET.offers
     once = view.with_assumed(_pod("1"), 0.0)
-    assert (once.free_units(offer, BOTH), view.free_units(offer, BOTH)) == (2, 3), "the old view stays as it was"
-    assert _room(once, 1), "three places, and one is taken"
-    assert not _room(once, 2), "the one place for two may be the one that is taken"
+    assert (once.free_units(offer, BOTH), view.free_units(offer, BOTH)) == (2, 3), "the old view does not change"
+    assert _has_free_node(once, 1), "three nodes fit, and one may be taken"
+    assert not _has_free_node(once, 2), "the only node that fits two may be taken"
     full = once.with_assumed(_pod("2"), 0.0).with_assumed(_pod("3"), 0.0)
-    assert not _room(full, 1)
+    assert not _has_free_node(full, 1)
     assert full.free_units(offer, BOTH) == 0
 
 
 def test_assumed_pods_elsewhere_hold_nothing_here() -> None:
     view = ClusterView(FLEET, free=ROOMS).with_assumed(_pod("1", B), 0.0)
-    assert _room(view, 2, A)
-    assert not _room(view, 1, B)
-    assert _room(view.with_assumed(_pod("2", BOTH, resource=SHARED), 0.0), 2, A)
+    assert _has_free_node(view, 2, A)
+    assert not _has_free_node(view, 1, B)
+    assert _has_free_node(view.with_assumed(_pod("2", BOTH, resource=SHARED), 0.0), 2, A)
 
 
 def test_known_uid_counts_once_and_no_uid_each_time() -> None:
@@ -120,8 +120,8 @@ Amounts = tuple[int, int, int, int]
 
 
 @st.composite
-def holding(draw: st.DrawFn) -> tuple[int, Amounts]:
-    """A pod that was admitted: the nodes that it may land on, and what it takes of one of the two and beside."""
+def assumed_amounts(draw: st.DrawFn) -> tuple[int, Amounts]:
+    """Return an assumed pod that may be on the nodes of a mask, and its resources."""
     units, other = draw(st.integers(1, 2)), draw(st.booleans())
     taken = (0, units) if other else (units, 0)
     return draw(st.integers(1, 7)), (*taken, draw(st.integers(0, 3)), draw(st.integers(0, 2)))
@@ -130,17 +130,19 @@ def holding(draw: st.DrawFn) -> tuple[int, Amounts]:
 @settings(max_examples=300)
 @given(
     st.lists(st.tuples(*[st.integers(0, 3)] * 2, *[st.integers(0, 6)] * 2), min_size=1, max_size=3),
-    st.lists(holding(), max_size=3),
+    st.lists(assumed_amounts(), max_size=3),
     st.tuples(st.integers(1, 3), st.just(0), st.integers(0, 3), st.integers(0, 2)),
     st.integers(1, 7),
 )
 def test_capacity_that_assumed_pods_may_have_taken_is_not_free(
     free: list[Amounts], pods: list[tuple[int, Amounts]], wanted: Amounts, nodes: int
 ) -> None:
-    """Against every way in which the pods assumed can land."""
+    """Compare with every possible placement of the assumed pods."""
     fleet = Fleet([node(f"n{i}", CARD, **{GPU: "3", SHARED: "3"}) for i in range(len(free))])
-    rooms = {f"n{i}": FreeResources(cpu, memory, {GPU: a, SHARED: b}) for i, (a, b, cpu, memory) in enumerate(free)}
-    view = ClusterView(fleet, free=rooms)
+    free_by_name = {
+        f"n{i}": FreeResources(cpu, memory, {GPU: a, SHARED: b}) for i, (a, b, cpu, memory) in enumerate(free)
+    }
+    view = ClusterView(fleet, free=free_by_name)
     for number, (mask, (units, others, cpu, memory)) in enumerate(pods):
         count = units or others
         each = (-(-cpu // count), -(-memory // count))
@@ -148,14 +150,14 @@ def test_capacity_that_assumed_pods_may_have_taken_is_not_free(
         view = view.with_assumed(one, 0.0)
     if not view.has_free_node(GPU, wanted[0], nodes & fleet.all_nodes, cpu_milli=wanted[2], memory=wanted[3]):
         return
-    for places in product(range(len(free)), repeat=len(pods)):
+    for placement in product(range(len(free)), repeat=len(pods)):
         left = [list(amounts) for amounts in free]
-        for place, (_, amounts) in zip(places, pods, strict=True):
-            left[place] = [have - gone for have, gone in zip(left[place], amounts, strict=True)]
-        allowed = all(mask >> place & 1 for place, (mask, _) in zip(places, pods, strict=True))
+        for position, (_, amounts) in zip(placement, pods, strict=True):
+            left[position] = [have - taken for have, taken in zip(left[position], amounts, strict=True)]
+        allowed = all(mask >> position & 1 for position, (mask, _) in zip(placement, pods, strict=True))
         if allowed and min(map(min, left)) >= 0:
             fits = [all(have >= need for have, need in zip(each, wanted, strict=True)) for each in left]
-            assert any(fit for place, fit in enumerate(fits) if nodes >> place & 1)
+            assert any(fit for position, fit in enumerate(fits) if nodes >> position & 1)
 
 
 BURST = [(4000, 3000, 1), (6000, 3000, 2), (6000, 2000, 3), (9000, 3000, 3), (4000, 0, 5)]

@@ -23,12 +23,12 @@ CASES: dict[str, tuple[Any, FieldPath, str]] = {
         (*LIMITS, "nvidia.com/gpu"),
         "spec.containers[1].resources.limits['nvidia.com/gpu']: must be a number or text, found a list",
     ),
-    "an amount that is true is no number": (
+    "an amount that is a boolean": (
         with_limits({"cpu": 1, "nvidia.com/gpu": True}),
         (*LIMITS, "nvidia.com/gpu"),
         "spec.containers[1].resources.limits['nvidia.com/gpu']: must be a number or text, found true or false",
     ),
-    "under a key that no terminal should see": (
+    "a value under an unprintable key": (
         with_limits({"\x1b[2J": [1]}),
         LIMITS,
         "spec.containers[1].resources.limits: must be a number or text, found a list",
@@ -40,12 +40,12 @@ CASES: dict[str, tuple[Any, FieldPath, str]] = {
         ("metadata", "labels", "c"),
         "metadata.labels.c: must be text, found a whole number",
     ),
-    "a field that may be absent": (
+    "an optional field": (
         {"metadata": {}, "spec": {"activeDeadlineSeconds": 1.5}},
         ("spec", "activeDeadlineSeconds"),
         "spec.activeDeadlineSeconds: must be a whole number, found a number",
     ),
-    "no map at all": (7, (), "must be a map, found a whole number"),
+    "not a map": (7, (), "must be a map, found a whole number"),
 }
 
 

@@ -1,4 +1,4 @@
-"""defaulting: objects of files as admission sees them."""
+"""defaulting: objects of files get the API server's defaults."""
 
 from __future__ import annotations
 
@@ -29,13 +29,16 @@ def resources(**given: Any) -> Any:
 
 CASES = {
     "requests follow limits": ({"limits": {"a": 1}}, {"limits": {"a": 1}, "requests": {"a": 1}}),
-    "a request that is written stays": (
+    "an explicit request is not changed": (
         {"limits": {"a": 2, "b": 3}, "requests": {"a": 1, "c": 4}},
         {"limits": {"a": 2, "b": 3}, "requests": {"a": 1, "b": 3, "c": 4}},
     ),
-    "null requests are none": ({"limits": {"a": 1}, "requests": None}, {"limits": {"a": 1}, "requests": {"a": 1}}),
-    "no limits, nothing to follow": ({"requests": {"a": 1}}, {"requests": {"a": 1}}),
-    "what is no map is left alone": ({"limits": [1], "requests": "x"}, {"limits": [1], "requests": "x"}),
+    "null requests": (
+        {"limits": {"a": 1}, "requests": None},
+        {"limits": {"a": 1}, "requests": {"a": 1}},
+    ),
+    "no limits": ({"requests": {"a": 1}}, {"requests": {"a": 1}}),
+    "invalid resources are not changed": ({"limits": [1], "requests": "x"}, {"limits": [1], "requests": "x"}),
 }
 
 
@@ -67,9 +70,9 @@ def test_any_object_is_accepted_and_left_unchanged(container: Any, spec: Any) ->
 
 PORTS: dict[str, tuple[Any, bool, Any]] = {
     "a port on the host's network": ([{"containerPort": 80}], True, [{"containerPort": 80, "hostPort": 80}]),
-    "one that says its own": ([{"containerPort": 80, "hostPort": 81}], True, [{"containerPort": 80, "hostPort": 81}]),
+    "an explicit host port": ([{"containerPort": 80, "hostPort": 81}], True, [{"containerPort": 80, "hostPort": 81}]),
     "a port on the pod's network": ([{"containerPort": 80}], False, [{"containerPort": 80}]),
-    "what is no port": ([7, {}], True, [7, {}]),
+    "invalid ports": ([7, {}], True, [7, {}]),
 }
 
 
@@ -81,16 +84,16 @@ def test_ports(ports: Any, on_host: bool, want: Any) -> None:
 
 GPU = "nvidia.com/gpu"
 DEFAULTS: dict[str, tuple[Json, Json, Json]] = {
-    "the trap: a ceiling is the default too": ({"max": {GPU: "4"}}, {GPU: "4"}, {GPU: "4"}),
-    "the safe form": ({"max": {GPU: "4"}, "default": {GPU: "0"}}, {GPU: "0"}, {GPU: "0"}),
-    "a floor is the default request alone": ({"min": {GPU: "1"}}, {}, {GPU: "1"}),
-    "a ceiling comes before a floor": ({"min": {GPU: "1"}, "max": {GPU: "4"}}, {GPU: "4"}, {GPU: "4"}),
-    "a default request stays": (
+    "max sets the default too": ({"max": {GPU: "4"}}, {GPU: "4"}, {GPU: "4"}),
+    "max with a default of zero": ({"max": {GPU: "4"}, "default": {GPU: "0"}}, {GPU: "0"}, {GPU: "0"}),
+    "min sets the default request only": ({"min": {GPU: "1"}}, {}, {GPU: "1"}),
+    "max takes precedence over min": ({"min": {GPU: "1"}, "max": {GPU: "4"}}, {GPU: "4"}, {GPU: "4"}),
+    "an explicit default request": (
         {"max": {"cpu": "4"}, "defaultRequest": {"cpu": "1"}, "min": {"cpu": "500m"}},
         {"cpu": "4"},
         {"cpu": "1"},
     ),
-    "keys do not mix": ({"max": {"cpu": "4"}, "min": {GPU: "1"}}, {"cpu": "4"}, {"cpu": "4", GPU: "1"}),
+    "resources are independent": ({"max": {"cpu": "4"}, "min": {GPU: "1"}}, {"cpu": "4"}, {"cpu": "4", GPU: "1"}),
 }
 
 

@@ -13,17 +13,17 @@ UNUSABLE: dict[str, dict[str, str]] = {
     "MIG is being changed": {"mig.config": "all-1g.10gb", "mig.config.state": "pending"},
     "MIG change needs a reboot": {"mig.config": "all-1g.10gb", "mig.config.state": "rebooting"},
     "MIG change failed": {"mig.config.state": "failed"},
-    "MIG is wished for, and nobody has answered": {"mig.config": "all-1g.10gb"},
+    "MIG configuration is requested but not started": {"mig.config": "all-1g.10gb"},
     "the driver is being upgraded": {"gpu-driver-upgrade-state": "drain-required"},
     "the plugin is paused for MIG": {"gpu.deploy.device-plugin": "paused-for-mig-change"},
     "the plugin is paused for the driver": {"gpu.deploy.device-plugin": "paused-for-driver-upgrade"},
-    "the operator sees no GPU": {"gpu.present": "false"},
+    "the operator finds no GPU": {"gpu.present": "false"},
 }
 USABLE: dict[str, dict[str, str]] = {
-    "no label says otherwise": {},
+    "no labels": {},
     "MIG is configured": {"mig.config": "all-1g.10gb", "mig.config.state": "success"},
     "the driver is upgraded": {"gpu-driver-upgrade-state": "upgrade-done"},
-    "no upgrade ever": {"gpu-driver-upgrade-state": ""},
+    "never upgraded": {"gpu-driver-upgrade-state": ""},
     "the plugin runs": {"gpu.deploy.device-plugin": "true"},
 }
 

@@ -39,7 +39,7 @@ def test_every_profile_is_parsed_from_its_resource_name(shared: Path) -> None:
             assert (read.profile, read.slices) == (row["name"], row["g"])
 
 
-def test_paths_for_people_and_for_patches() -> None:
+def test_paths_in_messages_and_patches() -> None:
     path = ("spec", "containers", 0, "resources", "limits", "nvidia.com/gpu", "a~b")
     assert format_path(path) == "spec.containers[0].resources.limits['nvidia.com/gpu']['a~b']"
     assert json_pointer(path) == "/spec/containers/0/resources/limits/nvidia.com~1gpu/a~0b"

@@ -1,4 +1,4 @@
-"""Fleet.select: node selectors and affinity terms, case by case."""
+"""Fleet.select_nodes: node selectors and affinity terms, case by case."""
 
 from __future__ import annotations
 
@@ -32,20 +32,20 @@ SELECTIONS = {
     "Gt": Select((_is("size", "Gt", "9"),), {"one"}),
     "Gt is strict": Select((_is("size", "Gt", "10"),), set()),
     "Lt, below zero, without nodes that lack the label": Select((_is("size", "Lt", "0"),), {"two"}),
-    "a label that is no number does not match": Select((_is("a", "Lt", "9"),), set()),
-    "a literal that is no number never matches": Select((_is("size", "Gt", "1.5"),), set()),
-    "Python's underscores are no number": Select((_is("size", "Gt", "1_0"),), set()),
-    "nor are blanks": Select((_is("size", "Gt", " 1"),), set()),
-    "nor other digits": Select((_is("size", "Gt", "٣"),), set()),
-    "beyond 64 bits is no number": Select((_is("size", "Lt", str(2**63)),), set()),
-    "the largest number is one": Select((_is("size", "Lt", str(2**63 - 1)),), {"one", "two"}),
+    "a label that is not a number does not match": Select((_is("a", "Lt", "9"),), set()),
+    "a literal that is not a number never matches": Select((_is("size", "Gt", "1.5"),), set()),
+    "underscores are not a number": Select((_is("size", "Gt", "1_0"),), set()),
+    "blanks are not a number": Select((_is("size", "Gt", " 1"),), set()),
+    "non-ASCII digits are not a number": Select((_is("size", "Gt", "٣"),), set()),
+    "a number beyond 64 bits never matches": Select((_is("size", "Lt", str(2**63)),), set()),
+    "the largest 64-bit number": Select((_is("size", "Lt", str(2**63 - 1)),), {"one", "two"}),
     "Gt takes one value": Select((_is("size", "Gt", "1", "2"),), set()),
     "In without values does not parse": Select((_is("a", "In"),), set()),
     "NotIn without values does not parse": Select((_is("a", "NotIn"),), set()),
     "Exists with a value does not parse": Select((_is("a", "Exists", "x"),), set()),
     "DoesNotExist with a value does not parse": Select((_is("b", "DoesNotExist", "x"),), set()),
     "an unknown operator": Select((_is("a", "in", "x"),), set()),
-    "all expressions of a term must hold": Select((_is("a", "Exists"), _is("size", "Gt", "0")), {"one"}),
+    "all expressions of a term must match": Select((_is("a", "Exists"), _is("size", "Gt", "0")), {"one"}),
     "an empty term matches nothing": Select((), set()),
     "a name": Select((), {"two"}, (_is("metadata.name", "In", "two"),)),
     "not a name": Select((), {"one", "none"}, (_is("metadata.name", "NotIn", "two"),)),
@@ -54,7 +54,7 @@ SELECTIONS = {
     "an unknown name": Select((), set(), (_is("metadata.name", "In", "three"),)),
     "not an unknown name": Select((), {"one", "two", "none"}, (_is("metadata.name", "NotIn", "three"),)),
     "no other field exists": Select((), set(), (_is("metadata.uid", "NotIn", "three"),)),
-    "other operators are not for fields": Select((), set(), (_is("metadata.name", "Exists", "one"),)),
+    "fields support only In and NotIn": Select((), set(), (_is("metadata.name", "Exists", "one"),)),
 }
 
 

@@ -40,7 +40,7 @@ LABEL_KEYS = st.sampled_from(
 
 @st.composite
 def odd_nodes(draw: st.DrawFn) -> Node:
-    """A node with any labels and any amounts."""
+    """Draw nodes with any labels and any amounts."""
     labels = draw(st.dictionaries(LABEL_KEYS, TEXTS, max_size=8))
     if product := draw(PRODUCTS):
         labels[PRODUCT_LABEL] = product
@@ -55,10 +55,10 @@ def odd_nodes(draw: st.DrawFn) -> Node:
 def test_capacities_add_up_to_allocatable(nodes: list[Node]) -> None:
     fleet = Fleet(nodes)
     for resource in fleet.resources():
-        speaking = [
+        labeled = [
             one for one in fleet.nodes if "mig-" in resource or "-MIG-INVALID" not in one.labels.get(PRODUCT_LABEL, "")
         ]
-        allocatable = sum(one.gpus.get(resource, 0) for one in speaking)
+        allocatable = sum(one.gpus.get(resource, 0) for one in labeled)
         assert sum(offer.capacity for offer in fleet.by_resource[resource]) == allocatable
     for offer in fleet.offers:
         assert 1 <= offer.gpu_milli <= 1000

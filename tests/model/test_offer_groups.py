@@ -15,7 +15,7 @@ def _tainted(one: Json, *taints: Json) -> Json:
 
 
 def _reached(fleet: Fleet) -> list[tuple[set[str], set[str]]]:
-    """For each offer the nodes it lives on, and the advertising nodes that its selector reaches."""
+    """Return the nodes of each offer, and the advertising nodes that its selector matches."""
     return [(names(fleet, o.nodes), names(fleet, reachable_nodes(fleet, o))) for o in fleet.offers]
 
 

@@ -1,4 +1,4 @@
-"""Offers: what one node advertises, trap by trap."""
+"""Offers of one node, case by case."""
 
 from __future__ import annotations
 
@@ -23,38 +23,40 @@ class Case(NamedTuple):
     labels: dict[str, str]
     gpus: dict[str, object]
     want: dict[str, Any] | None
-    """Fields of the one offer; None: no offer."""
+
+
+"""Expected fields of the one offer; None for no offer."""
 
 
 WHOLE = {
     "a whole card": Case(
         CARD, {GPU: "8"}, {"form": GpuForm.WHOLE, "memory_mib": 81920, "gpu_milli": 1000, "capacity": 8}
     ),
-    "an unlabelled card is offered, and its size is not known": Case(
+    "an unlabeled card is offered with unknown memory": Case(
         {}, {GPU: "8"}, {"form": GpuForm.WHOLE, "memory_mib": None, "product": "", "selector": (), "capacity": 8}
     ),
     "a missing memory label is filled from the product": Case(
         {"gpu.product": "Tesla-T4"}, {GPU: "1"}, {"memory_mib": 15109}
     ),
     "memory is never read from a name": Case({"gpu.product": "NVIDIA-Z900-80GB"}, {GPU: "1"}, {"memory_mib": None}),
-    "an old release wrote bytes": Case(
+    "memory in bytes, from an old release": Case(
         {"gpu.product": "Tesla-T4", "gpu.memory": "16106127360"}, {GPU: "1"}, {"memory_mib": 15360}
     ),
     "capacity is what is allocatable, not the count": Case(CARD, {GPU: "5"}, {"capacity": 5}),
     "count times replicas on an unshared node is still unshared": Case(
         CARD | {"gpu.replicas": "8"}, {GPU: "8"}, {"form": GpuForm.WHOLE, "replicas": 1, "memory_mib": 81920}
     ),
-    "several models under one label: nobody knows what a unit is": Case(
+    "several models under one label: the memory is unknown": Case(
         {"gpu.product": "Tesla-V100-PCIE-16GB", "gpu.memory": "16384", "gpu.count": "1", "gpu.replicas": "1"},
         {GPU: "3"},
         {"memory_mib": None, "gpu_milli": 1000, "capacity": 3},
     ),
-    "nothing allocatable, nothing offered": Case(CARD, {GPU: "0"}, None),
-    "below zero counts as nothing": Case(CARD, {GPU: "-1"}, None),
-    "a fraction counts as nothing": Case(CARD, {GPU: "0.5"}, None),
-    "no quantity counts as nothing": Case(CARD, {GPU: "eight"}, None),
-    "thousands are whole numbers too": Case(CARD, {GPU: "1k"}, {"capacity": 1000}),
-    "other vendors are none of ours": Case(CARD, {"amd.com/gpu": "8", "nvidia.com/gpumem": "8"}, None),
+    "zero allocatable: no offer": Case(CARD, {GPU: "0"}, None),
+    "a negative amount: no offer": Case(CARD, {GPU: "-1"}, None),
+    "a fraction: no offer": Case(CARD, {GPU: "0.5"}, None),
+    "an invalid quantity: no offer": Case(CARD, {GPU: "eight"}, None),
+    "a whole number with a suffix": Case(CARD, {GPU: "1k"}, {"capacity": 1000}),
+    "resources of other vendors are ignored": Case(CARD, {"amd.com/gpu": "8", "nvidia.com/gpumem": "8"}, None),
 }
 
 MIG = {
@@ -75,13 +77,13 @@ MIG = {
     "mixed without a block: the catalogue": Case(
         {"gpu.product": H100}, {SMALL: "7"}, {"memory_mib": 9850, "compute_milli": 121, "gpu_milli": 143}
     ),
-    "one name, another shape: a quarter of the smaller card": Case(
+    "the same profile is a quarter of a smaller card": Case(
         {"gpu.product": A40GB}, {SMALL: "4"}, {"memory_mib": 9856, "gpu_milli": 250, "compute_milli": 129}
     ),
-    "half of the memory outweighs three sevenths of the compute": Case(
+    "the memory share is larger than the compute share": Case(
         {"gpu.product": A100}, {"nvidia.com/mig-3g.40gb": "2"}, {"gpu_milli": 500, "compute_milli": 388}
     ),
-    "all of it is a whole card less what MIG costs": Case(
+    "the full profile is a whole card without MIG overhead": Case(
         {"gpu.product": A100}, {"nvidia.com/mig-7g.80gb": "1"}, {"gpu_milli": 1000, "compute_milli": 907}
     ),
     "a card of four slices": Case(
@@ -98,7 +100,7 @@ MIG = {
     "media engines are an attribute": Case(
         {"gpu.product": A100}, {"nvidia.com/mig-1g.10gb.me": "1"}, {"profile": "1g.10gb+me", "memory_mib": 9728}
     ),
-    "a minus stays a minus": Case(
+    "no media engines, as a minus": Case(
         {"gpu.product": "NVIDIA-RTX-PRO-6000-Blackwell-Server-Edition"},
         {"nvidia.com/mig-1g.24gb-me": "1"},
         {"profile": "1g.24gb-me", "gpu_milli": 250},
@@ -129,13 +131,13 @@ MIG = {
     "single with media engines, a full stop in the label": Case(
         {"gpu.product": f"{A40GB}-MIG-1g.5gb.me"}, {GPU: "1"}, {"profile": "1g.5gb+me", "memory_mib": 4864}
     ),
-    "single, invalid: nothing, whatever allocatable says": Case(
+    "single, invalid: no offer despite allocatable": Case(
         {"gpu.product": f"{A40GB}-MIG-INVALID", "gpu.count": "0", "gpu.memory": "0"}, {GPU: "8"}, None
     ),
     "single without MIG: whole cards": Case(
         CARD | {"mig.strategy": "single"}, {GPU: "8"}, {"form": GpuForm.WHOLE, "memory_mib": 81920}
     ),
-    "mixed, all cards cut up: gpu.count speaks of no unit": Case(
+    "mixed, all cards partitioned: gpu.count is ignored": Case(
         CARD | {"gpu.replicas": "0", "mig.strategy": "mixed"}, {GPU: "0", SMALL: "56"}, {"resource": SMALL}
     ),
 }
@@ -159,7 +161,7 @@ SHARING = {
         {GPU: "32"},
         {"form": GpuForm.TIME_SLICING, "replicas": 4, "product": f"{A100}-SHARED"},
     ),
-    "three shares: what one takes away rounds up, what it gets rounds down": Case(
+    "three shares: weight rounds up, compute rounds down": Case(
         CARD | {"gpu.product": f"{A100}-SHARED", "gpu.replicas": "3"},
         {GPU: "24"},
         {"gpu_milli": 334, "compute_milli": 333, "memory_mib": 27306},
@@ -170,7 +172,7 @@ SHARING = {
     "replicas missing: allocatable over count": Case(
         {"gpu.product": f"{A100}-SHARED", "gpu.memory": "81920", "gpu.count": "8"}, {GPU: "32"}, {"replicas": 4}
     ),
-    "replicas and count missing: the smallest share that it can be": Case(
+    "replicas and count missing: the smallest possible share": Case(
         {"gpu.product": f"{A100}-SHARED", "gpu.memory": "81920"}, {GPU: "32"}, {"replicas": 32, "memory_mib": 2560}
     ),
     "MPS by its strategy": Case(
@@ -181,12 +183,12 @@ SHARING = {
     "MPS by the older label": Case(
         CARD | {"gpu.replicas": "4", "mps.capable": "true"}, {SHARED: "32"}, {"form": GpuForm.MPS}
     ),
-    "the strategy's word counts before the older label": Case(
+    "the strategy label overrides the older label": Case(
         CARD | {"gpu.replicas": "4", "mps.capable": "true", "gpu.sharing-strategy": "time-slicing"},
         {SHARED: "32"},
         {"form": GpuForm.TIME_SLICING},
     ),
-    "a strategy alone shares nothing": Case(
+    "a strategy without replicas is not shared": Case(
         CARD | {"gpu.sharing-strategy": "time-slicing"}, {GPU: "8"}, {"form": GpuForm.WHOLE, "replicas": 1}
     ),
     "shared slices, renamed": Case(
@@ -211,7 +213,7 @@ SHARING = {
         {GPU: "112"},
         {"form": GpuForm.TIME_SLICING, "profile": "1g.5gb", "memory_mib": 2432},
     ),
-    "the plugin refuses MPS on slices, so it is no MPS": Case(
+    "MPS on MIG slices counts as time slicing: the plugin rejects it": Case(
         CARD | {"mps.capable": "true"} | block("1g.10gb", count="7", replicas="2"),
         {f"{SMALL}.shared": "14"},
         {"form": GpuForm.TIME_SLICING},
@@ -234,12 +236,12 @@ CLOUDS = {
         {GPU: "56"},
         {"form": GpuForm.MIG, "profile": "1g.5gb", "memory_mib": 4864, "gpu_milli": 143},
     ),
-    "GKE time sharing, in a selector's letters": Case(
+    "GKE time sharing, spelled as in a node selector": Case(
         GKE_L4 | {f"{GKE}gpu-sharing-strategy": "time-sharing"},
         {GPU: "4"},
         {"form": GpuForm.TIME_SLICING, "replicas": 4, "memory_mib": 5758},
     ),
-    "GKE MPS, in auto-provisioning's letters": Case(
+    "GKE MPS, spelled as in auto-provisioning": Case(
         {
             f"{GKE}accelerator": "nvidia-l4",
             f"{GKE}gpu-sharing-strategy": "MPS",
@@ -258,12 +260,12 @@ CLOUDS = {
         {GPU: "32"},
         {"form": GpuForm.MPS, "memory_mib": 9984, "gpu_milli": 250},
     ),
-    "GKE shares a card and does not say by how many": Case(
+    "GKE sharing without a number of clients": Case(
         {f"{GKE}accelerator": "nvidia-l4", f"{GKE}gpu-sharing-strategy": "mps", f"{GKE}accelerator-count": "2"},
         {GPU: "16"},
         {"form": GpuForm.MPS, "replicas": 8, "memory_mib": 2879},
     ),
-    "GKE's clients count before what a GFD beside it writes": Case(
+    "GKE's number of clients overrides GFD's replicas": Case(
         GKE_L4 | {f"{GKE}gpu-sharing-strategy": "mps", "gpu.product": "NVIDIA-L4", "gpu.replicas": "1"},
         {GPU: "4"},
         {"form": GpuForm.MPS, "replicas": 4},
@@ -272,20 +274,20 @@ CLOUDS = {
     "Karpenter names one product": Case(
         {f"{EC2}name": "t4", f"{EC2}memory": "16384"}, {GPU: "1"}, {"memory_mib": 15109}
     ),
-    "Karpenter's memory is a catalogue figure, and ECC takes its share": Case(
+    "Karpenter's nominal memory is reduced for ECC": Case(
         {f"{EC2}name": "a100", f"{EC2}memory": "40960", f"{EC2}manufacturer": "nvidia"},
         {GPU: "8"},
         {"memory_mib": 37683},
     ),
-    "another maker's card under the name": Case(
+    "another manufacturer's card with the same name": Case(
         {f"{EC2}name": "t4", f"{EC2}memory": "8192", f"{EC2}manufacturer": "amd"}, {GPU: "1"}, {"memory_mib": None}
     ),
     "EKS auto mode": Case({"eks.amazonaws.com/instance-gpu-name": "l40s"}, {GPU: "4"}, {"memory_mib": 46068}),
     "CoreWeave": Case({"gpu.nvidia.com/model": "H200"}, {GPU: "8"}, {"memory_mib": 143771}),
-    "Azure names a family that comes in two sizes": Case(
+    "an Azure name with two memory sizes": Case(
         {"karpenter.azure.com/sku-gpu-name": "A100"}, {GPU: "8"}, {"memory_mib": None}
     ),
-    "GFD's own labels count before the cloud's": Case(
+    "GFD labels override cloud labels": Case(
         {f"{GKE}accelerator": "nvidia-tesla-a100"} | CARD, {GPU: "8"}, {"memory_mib": 81920, "product": A100}
     ),
 }

@@ -36,14 +36,14 @@ CASES = {
     "one container": (make_pod().gpus(2), "2"),
     "none": (make_pod(), "0"),
     "two containers add up": (_with(make_pod().gpus(2), _asks("containers", "1")), "3"),
-    "a smaller init container is covered": (_with(make_pod().gpus(2), _init("1")), "2"),
-    "a larger init container rules": (_with(make_pod().gpus(1), _init("2")), "2"),
+    "a smaller init container does not count": (_with(make_pod().gpus(2), _init("1")), "2"),
+    "a larger init container sets the amount": (_with(make_pod().gpus(1), _init("2")), "2"),
     "init containers do not add up": (_with(make_pod().gpus(1), _init("2"), _init("2")), "2"),
     "a sidecar runs with the main container": (_with(make_pod().gpus(1), _sidecar("1")), "2"),
     "an init container after a sidecar runs with it": (_with(make_pod().gpus(1), _sidecar("1"), _init("2")), "3"),
     "an init container before a sidecar does not": (_with(make_pod().gpus(1), _init("2"), _sidecar("1")), "2"),
-    "ephemeral containers ask for nothing": (_with(make_pod(), _asks("ephemeralContainers", "4")), "0"),
-    "zero is nothing": (make_pod().gpus(0), "0"),
+    "ephemeral containers do not count": (_with(make_pod(), _asks("ephemeralContainers", "4")), "0"),
+    "zero": (make_pod().gpus(0), "0"),
     "an amount that is not a quantity is zero": (make_pod().gpus("many"), "0"),
     "the pod level has no GPUs": (make_pod().gpus(1).spec(resources={"requests": {GPU: "4"}}), "1"),
 }
@@ -69,11 +69,15 @@ CPU = {
     "a request below its limit": (_cpu("1", "2"), "1", "2"),
     "a limit is the request": (_cpu(None, "2"), "2", "2"),
     "no limit": (_cpu("1"), "1", "0"),
-    "the pod as a whole rules": (_cpu("1", "2", {"requests": {"cpu": "4"}, "limits": {"cpu": "8"}}), "4", "8"),
-    "its limit alone leaves the containers' request": (_cpu("1", None, {"limits": {"cpu": "8"}}), "1", "8"),
-    "its limit applies if no container has a request": (_cpu(None, None, {"limits": {"cpu": "8"}}), "8", "8"),
+    "the pod level comes first": (
+        _cpu("1", "2", {"requests": {"cpu": "4"}, "limits": {"cpu": "8"}}),
+        "4",
+        "8",
+    ),
+    "a pod-level limit keeps the containers' request": (_cpu("1", None, {"limits": {"cpu": "8"}}), "1", "8"),
+    "a pod-level limit is the request if no container has one": (_cpu(None, None, {"limits": {"cpu": "8"}}), "8", "8"),
     "overhead is added": (_cpu("1", "2", None, "250m"), "1250m", "2250m"),
-    "overhead is no limit where there is none": (_cpu("1", None, None, "250m"), "1250m", "0"),
+    "overhead adds no limit if there is none": (_cpu("1", None, None, "250m"), "1250m", "0"),
 }
 
 
@@ -89,11 +93,11 @@ def test_cpu(pod: PodMaker, requests: str, limits: str) -> None:
 TAKEN = {
     "a limit": (_cpu("1", "2"), "2"),
     "a request where there is no limit": (_cpu("1"), "1"),
-    "the pod's limit as a whole": (_cpu("1", "4", {"limits": {"cpu": "3"}}), "3"),
-    "the pod's request as a whole, above the containers": (_cpu("1", None, {"requests": {"cpu": "3"}}), "3"),
-    "a container's limit above the pod's request": (_cpu("1", "8", {"requests": {"cpu": "3"}}), "8"),
+    "a pod-level limit": (_cpu("1", "4", {"limits": {"cpu": "3"}}), "3"),
+    "a pod-level request above the containers": (_cpu("1", None, {"requests": {"cpu": "3"}}), "3"),
+    "a container's limit above the pod-level request": (_cpu("1", "8", {"requests": {"cpu": "3"}}), "8"),
     "overhead is added": (_cpu("1", "2", None, "250m"), "2250m"),
-    "a limit of one and a request of another": (
+    "a limit of one container and a request of another": (
         _cpu("1", "4").container("b", resources={"requests": {"cpu": "3"}}),
         "7",
     ),

@@ -25,16 +25,16 @@ def nested(levels: int) -> object:
 
 
 SAME: dict[str, dict[str, Any]] = {
-    "nulls where lists and maps go": spec(nodeSelector=None, tolerations=[None], volumes=None),
+    "nulls for lists and maps": spec(nodeSelector=None, tolerations=[None], volumes=None),
     "nulls in the metadata": {**PLAIN, "metadata": {**PLAIN["metadata"], "labels": None}},
     "fields of a later Kubernetes": spec(newField={"a": 1}),
 }
 BAD: dict[str, object] = {
-    "no map": [],
-    "no parts": {},
+    "not a map": [],
+    "no metadata and spec": {},
     "text for a list": spec(containers="one"),
     "a number for a name": {**PLAIN, "metadata": {"name": 1}},
-    "a truth value for an amount": spec(containers=[{"resources": {"limits": {"nvidia.com/gpu": True}}}]),
+    "a boolean for an amount": spec(containers=[{"resources": {"limits": {"nvidia.com/gpu": True}}}]),
     "too deep": nested(100_000),
 }
 

@@ -82,16 +82,16 @@ def test_part_of_a_card_costs_its_part() -> None:
     assert found.price_of("elsewhere", 1000) is None
 
 
-DEAREST: dict[str, tuple[tuple[str, ...], int | None]] = {
-    "the dearest node of a product": (("NVIDIA-L40S",), 3_000_000),
-    "the dearer of two products": (("NVIDIA-L40S", "NVIDIA-L40S-SHARED"), 3_000_000),
-    "a product whose nodes have no price, and one that has": (("NVIDIA-L40S", "NVIDIA-B300"), None),
+HIGHEST_PRICES: dict[str, tuple[tuple[str, ...], int | None]] = {
+    "the most expensive node of a product": (("NVIDIA-L40S",), 3_000_000),
+    "the more expensive of two products": (("NVIDIA-L40S", "NVIDIA-L40S-SHARED"), 3_000_000),
+    "a product with a price and one without": (("NVIDIA-L40S", "NVIDIA-B300"), None),
     "a product that no node has": (("NVIDIA-B200",), None),
     "no product": ((), None),
 }
 
 
-@pytest.mark.parametrize(("products", "price"), DEAREST.values(), ids=DEAREST)
+@pytest.mark.parametrize(("products", "price"), HIGHEST_PRICES.values(), ids=HIGHEST_PRICES)
 def test_highest_price_of_several_products(products: tuple[str, ...], price: int | None) -> None:
     found = priced(node("a"), node("b", per_hour="3"), node("s", "NVIDIA-L40S-SHARED"), node("odd", "NVIDIA-B300"))
     assert found.max_price(products) == price

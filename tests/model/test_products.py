@@ -10,12 +10,12 @@ import yaml
 from webhook.model.products import card_memory_mib, has_nvlink, normalized_product
 
 NAMES = {
-    "the prefix goes": ("NVIDIA-H100-80GB-HBM3", "h100-80gb-hbm3"),
-    "a share is the card": ("NVIDIA-L4-SHARED", "l4"),
-    "an instance is its card": ("NVIDIA-A100-SXM4-40GB-MIG-1g.5gb", "a100-sxm4-40gb"),
-    "a shared instance too": ("NVIDIA-A100-SXM4-40GB-MIG-1g.5gb-SHARED", "a100-sxm4-40gb"),
+    "the prefix is removed": ("NVIDIA-H100-80GB-HBM3", "h100-80gb-hbm3"),
+    "a share has the name of its card": ("NVIDIA-L4-SHARED", "l4"),
+    "a MIG instance has the name of its card": ("NVIDIA-A100-SXM4-40GB-MIG-1g.5gb", "a100-sxm4-40gb"),
+    "a shared MIG instance has the name of its card": ("NVIDIA-A100-SXM4-40GB-MIG-1g.5gb-SHARED", "a100-sxm4-40gb"),
     "old drivers have no prefix": ("A100-SXM4-80GB", "a100-sxm4-80gb"),
-    "Tesla stays": ("NVIDIA-Tesla-T4", "tesla-t4"),
+    "Tesla is kept": ("NVIDIA-Tesla-T4", "tesla-t4"),
     "no name": ("", ""),
 }
 
@@ -24,12 +24,12 @@ LINKS = {
     "an unknown SXM board is linked": ("NVIDIA-Z900-SXM9", True),
     "an NVSwitch machine is linked": ("NVIDIA-H200", True),
     "the DGX-1 is linked": ("Tesla-V100-SXM2-32GB", True),
-    "no NVLink exists for the L40S": ("NVIDIA-L40S", False),
-    "bridges cannot be told from a label": ("NVIDIA-A100-80GB-PCIe", None),
-    "H100 NVL has bridges between pairs": ("NVIDIA-H100-NVL", None),
-    "an unknown product is not known": ("NVIDIA-Z900", None),
-    "a MIG instance never is": ("NVIDIA-A100-SXM4-80GB-MIG-1g.10gb", False),
-    "a share never is": ("NVIDIA-A100-SXM4-80GB-SHARED", False),
+    "the L40S has no NVLink": ("NVIDIA-L40S", False),
+    "A100 PCIe may have bridges": ("NVIDIA-A100-80GB-PCIe", None),
+    "H100 NVL may have bridges between pairs": ("NVIDIA-H100-NVL", None),
+    "an unknown product": ("NVIDIA-Z900", None),
+    "a MIG instance is not linked": ("NVIDIA-A100-SXM4-80GB-MIG-1g.10gb", False),
+    "a share is not linked": ("NVIDIA-A100-SXM4-80GB-SHARED", False),
 }
 
 
@@ -43,7 +43,7 @@ def test_nvlink_of_products(product: str, want: bool | None) -> None:
     assert has_nvlink(product) is want
 
 
-def test_memory_is_the_lowest_total_seen(shared: Path) -> None:
+def test_memory_is_the_lowest_known_total(shared: Path) -> None:
     listed = yaml.safe_load((shared / "reference" / "gpu-node-labels.yaml").read_text())["products"]
     assert {p["gfd"]: card_memory_mib(p["gfd"]) for p in listed} == {
         p["gfd"]: min(p["mem_mib"]) if p["mem_mib"] else None for p in listed

@@ -26,37 +26,37 @@ READ: dict[str, tuple[str | int | float, str]] = {
     "thousandths": ("1500m", "1.5"),
     "millionths": ("3u", "0.000003"),
     "billionths": ("7n", "0.000000007"),
-    "finer than that rounds up": ("0.0000000001", "0.000000001"),
-    "and away from zero": ("-0.0000000001", "-0.000000001"),
+    "finer amounts round up": ("0.0000000001", "0.000000001"),
+    "finer negative amounts round away from zero": ("-0.0000000001", "-0.000000001"),
     "thousands": ("1k", "1000"),
     "an exponent": ("1e3", "1000"),
     "an exponent below zero": ("15e-1", "1.5"),
-    "exa is no exponent": ("1E", "1000000000000000000"),
+    "E alone is exa": ("1E", "1000000000000000000"),
     "binary": ("8Gi", str(8 << 30)),
     "a binary fraction": ("1.5Ki", "1536"),
     "below zero": ("-1", "-1"),
     "with a plus": ("+1", "1"),
     "no digit before the point": (".5", "0.5"),
     "no digit after it": ("5.", "5"),
-    "no digit at all, as the API server reads it": (".", "0"),
-    "a suffix alone, of k": ("k", "0"),
+    "no digits, which the API server reads as zero": (".", "0"),
+    "a suffix alone": ("k", "0"),
     "binary, capped at 64 bits": ("8Ei", str((1 << 63) - 1)),
 }
-REFUSED: dict[str, str | int | float] = {
+INVALID: dict[str, str | int | float] = {
     "nothing": "",
     "a binary suffix too large for 64 bits, alone": "Ei",
     "a word": "many",
-    "two points": "1.2.3",
+    "two decimal points": "1.2.3",
     "an unknown suffix": "1gi",
     "a blank inside": "1 Gi",
     "an exponent and a suffix": "1Ki3",
     "hexadecimal": "0x10",
     "not a number": float("nan"),
-    "no end": float("inf"),
-    "other digits": "٣",
+    "infinity": float("inf"),
+    "non-ASCII digits": "٣",
     "a number of a thousand digits": "9" * 1000,
-    "an exponent that would take a second": "1e999999999",
-    "an integer out of all bounds": 10**100,
+    "an exponent that would be slow to compute": "1e999999999",
+    "an integer above the maximum": 10**100,
 }
 
 
@@ -65,7 +65,7 @@ def test_parse(amount: str | int | float, want: str) -> None:
     assert parse_nano(amount) == int(Decimal(want) * NANO)
 
 
-@pytest.mark.parametrize("amount", REFUSED.values(), ids=REFUSED)
+@pytest.mark.parametrize("amount", INVALID.values(), ids=INVALID)
 def test_errors(amount: str | int | float) -> None:
     with pytest.raises(QuantityError):
         parse_nano(amount)

@@ -1,4 +1,4 @@
-"""quota_scopes: which pods a quota counts."""
+"""quota_matching: a quota counts the pods that match its scopes."""
 
 from __future__ import annotations
 
@@ -37,27 +37,27 @@ ON_A_NODE = make_pod().spec(affinity={"nodeAffinity": {}})
 
 CASES: dict[str, tuple[dict[str, Any], PodMaker, bool]] = {
     "no scope counts every pod": ({}, PLAIN, True),
-    "a deadline terminates": ({"scopes": ["Terminating"]}, BATCH, True),
-    "no deadline does not": ({"scopes": ["Terminating"]}, PLAIN, False),
-    "a pod without a deadline": ({"scopes": ["NotTerminating"]}, PLAIN, True),
-    "a pod of GPUs alone is best effort": ({"scopes": ["BestEffort"]}, PLAIN, True),
-    "a pod with CPU is not": ({"scopes": ["BestEffort"]}, SIZED, False),
-    "a pod with CPU is not best effort": ({"scopes": ["NotBestEffort"]}, SIZED, True),
-    "every scope must hold": ({"scopes": ["NotTerminating", "NotBestEffort"]}, PLAIN, False),
+    "Terminating matches a pod with a deadline": ({"scopes": ["Terminating"]}, BATCH, True),
+    "Terminating does not match a pod without a deadline": ({"scopes": ["Terminating"]}, PLAIN, False),
+    "NotTerminating matches a pod without a deadline": ({"scopes": ["NotTerminating"]}, PLAIN, True),
+    "a pod that requests only GPUs is best effort": ({"scopes": ["BestEffort"]}, PLAIN, True),
+    "a pod with CPU is not matched by BestEffort": ({"scopes": ["BestEffort"]}, SIZED, False),
+    "NotBestEffort matches a pod with CPU": ({"scopes": ["NotBestEffort"]}, SIZED, True),
+    "every scope must match": ({"scopes": ["NotTerminating", "NotBestEffort"]}, PLAIN, False),
     "a priority class": ({"scopes": ["PriorityClass"]}, BATCH, True),
     "no priority class": ({"scopes": ["PriorityClass"]}, PLAIN, False),
     "this priority class": (_priority("In", "low"), BATCH, True),
     "another priority class": (_priority("In", "high"), BATCH, False),
     "not this priority class": (_priority("NotIn", "low"), BATCH, False),
-    "none at all": (_priority("DoesNotExist"), PLAIN, True),
-    "an operator is unknown": (_priority("Near", "low"), BATCH, False),
+    "the absence of a priority class": (_priority("DoesNotExist"), PLAIN, True),
+    "an unknown operator matches no pod": (_priority("Near", "low"), BATCH, False),
     "a scope and an expression": ({"scopes": ["NotTerminating"], **_priority("In", "low")}, BATCH, False),
     "affinity across namespaces": ({"scopes": ["CrossNamespacePodAffinity"]}, NEAR, True),
     "affinity within the namespace": ({"scopes": ["CrossNamespacePodAffinity"]}, ALONE, False),
     "affinity to nodes": ({"scopes": ["CrossNamespacePodAffinity"]}, ON_A_NODE, False),
-    "a priority class that must exist": (_priority("Exists"), BATCH, True),
+    "any priority class": (_priority("Exists"), BATCH, True),
     "no affinity": ({"scopes": ["CrossNamespacePodAffinity"]}, PLAIN, False),
-    "a scope is unknown counts nothing": ({"scopes": ["Odd"]}, PLAIN, False),
+    "an unknown scope matches no pod": ({"scopes": ["Odd"]}, PLAIN, False),
 }
 
 

@@ -16,7 +16,7 @@ from webhook.model.node_labels import compute_capability, cuda_version, driver_v
 
 @pytest.fixture(scope="module")
 def facts(shared: Path) -> dict[str, Any]:
-    """The reference labels as data."""
+    """Return the reference labels."""
     data: dict[str, Any] = yaml.safe_load((shared / "reference" / "gpu-node-labels.yaml").read_text())
     return data
 

@@ -11,14 +11,14 @@ AMOUNTS = st.dictionaries(st.integers(0, 6), st.integers(0, 9), min_size=1)
 
 
 @given(AMOUNTS, st.lists(st.tuples(st.integers(0, 6), st.integers(0, 9)), max_size=12))
-def test_changed_index_equals_a_new_one(start: dict[int, int], wishes: list[tuple[int, int]]) -> None:
+def test_changed_index_equals_a_new_one(start: dict[int, int], changes: list[tuple[int, int]]) -> None:
     now, moves = dict(start), []
-    for node, amount in wishes:
+    for node, amount in changes:
         if node in now:
             moves.append((node, now[node], amount))
             now[node] = amount
     before = ThresholdIndex(start)
-    said = (list(before.amounts), list(before.masks))
-    moved, made = before.with_changes(moves), ThresholdIndex(now)
-    assert (moved.amounts, moved.masks) == (made.amounts, made.masks)
-    assert (before.amounts, before.masks) == said, "what others read stays as it was"
+    original = (list(before.amounts), list(before.masks))
+    moved, rebuilt = before.with_changes(moves), ThresholdIndex(now)
+    assert (moved.amounts, moved.masks) == (rebuilt.amounts, rebuilt.masks)
+    assert (before.amounts, before.masks) == original, "the original index does not change"

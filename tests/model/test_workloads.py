@@ -12,7 +12,7 @@ from webhook.model.workloads import workload_name, workload_of
 
 
 class Case(NamedTuple):
-    """What a pod says of its owners: kind, name, and whether it controls."""
+    """Owners of a pod (kind, name, controller), and the expected workload."""
 
     owners: tuple[tuple[str, str, bool], ...]
     want: str
@@ -27,10 +27,10 @@ POD_CASES = {
     "an Argo Rollout's": Case(
         (("ReplicaSet", "serve-5d4f", True),), "Rollout/serve", (("rollouts-pod-template-hash", "5d4f"),)
     ),
-    "of a ReplicaSet of somebody else": Case((("ReplicaSet", "serve", True),), "ReplicaSet/serve", HASH),
-    "of a ReplicaSet, and without labels": Case((("ReplicaSet", "serve-", True),), "ReplicaSet/serve-"),
-    "of an owner that does not control it": Case((("Trial", "a", False),), "Pod/pod"),
-    "of the owner that does": Case((("Trial", "a", False), ("Job", "b", True)), "Job/b"),
+    "a ReplicaSet without a Deployment": Case((("ReplicaSet", "serve", True),), "ReplicaSet/serve", HASH),
+    "a ReplicaSet, with no labels on the pod": Case((("ReplicaSet", "serve-", True),), "ReplicaSet/serve-"),
+    "an owner that is not the controller": Case((("Trial", "a", False),), "Pod/pod"),
+    "several owners, one of them the controller": Case((("Trial", "a", False), ("Job", "b", True)), "Job/b"),
     "a CronJob's": Case((("Job", "nightly-29912345", True),), "CronJob/nightly"),
     "a JobSet's, and so a Kubeflow TrainJob's": Case(
         (("Job", "llm-node-0", True),), "JobSet/llm", (("jobset.sigs.k8s.io/jobset-name", "llm"),)
@@ -52,12 +52,12 @@ def test_workload_of_a_pod(case: Case) -> None:
 
 
 NAMES = {
-    "a Job that ends in a date is none of a CronJob's": (("Job", "train-20261121"), "Job/train-20261121"),
+    "a Job that ends in a date is not from a CronJob": (("Job", "train-20261121"), "Job/train-20261121"),
     "a Job with another number": (("Job", "train-12"), "Job/train-12"),
     "a CronWorkflow's run": (("Workflow", "etl-1793000000"), "CronWorkflow/etl"),
-    "a Workflow with a name of its own": (("Workflow", "train-small"), "Workflow/train-small"),
-    "a Workflow whose name only looks made up": (("Workflow", "finetune-llm9b"), "Workflow/finetune-llm9b"),
-    "five such letters that no API server made up": (("Job", "train-x7k2p"), "Job/train-x7k2p"),
+    "a Workflow with its own name": (("Workflow", "train-small"), "Workflow/train-small"),
+    "a Workflow whose name looks generated": (("Workflow", "finetune-llm9b"), "Workflow/finetune-llm9b"),
+    "a Job whose name looks generated": (("Job", "train-x7k2p"), "Job/train-x7k2p"),
     "a StatefulSet that looks like a run": (("StatefulSet", "db-29912345"), "StatefulSet/db-29912345"),
 }
 
