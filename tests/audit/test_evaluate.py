@@ -14,7 +14,7 @@ from tests.example_cluster import mig_node, view_of, whole_node
 from webhook.audit.evaluate import EvaluationContext, evaluate_all, evaluate_object
 from webhook.audit.object_files import SourceObject, parse_objects, read_objects
 from webhook.cache.bundled_files import bundled_folder
-from webhook.cache.snapshot import read_snapshot_view, view_of_objects
+from webhook.cache.snapshot import read_snapshot, view_of_objects
 from webhook.policy.loader import load_policies
 from webhook.policy.policy_set import PolicySet
 from webhook.report.object_diff import apply_json_patch
@@ -53,7 +53,7 @@ def library() -> EvaluationContext:
     files = sorted(bundled_folder("policies").glob("*.yaml"))
     loaded = load_policies((file.name, file.read_text()) for file in files)
     assert loaded.policies is not None, loaded.errors
-    return EvaluationContext(policies=loaded.policies, view=read_snapshot_view("demo"), now=NOW)
+    return EvaluationContext(policies=loaded.policies, view=read_snapshot("demo").view, now=NOW)
 
 
 def evaluate_data(data: Any, world: EvaluationContext) -> CheckResult:

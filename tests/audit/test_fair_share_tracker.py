@@ -12,7 +12,7 @@ import pytest
 from tests.builders import Json, PodMaker, make_pod
 from tests.extender.harness import body, stand
 from tests.extender.test_serving import serve_extender
-from tests.kube.scripted import Answer, Calm, error_answer, json_answer, playing
+from tests.kube.scripted import Answer, MinimumRandom, error_answer, json_answer, scripted_api
 from tests.placement.clusters import gpu_node, running
 from webhook.audit.fair_share_tracker import STALE_SECONDS, FairShareTracker
 from webhook.extender.state import SchedulerState
@@ -66,12 +66,12 @@ def cluster() -> SchedulerState:
 
 def sharing(api: KubeClient, rule: FairShare = EQUAL, clock: Clock | None = None) -> FairShareTracker:
     fleet = cluster().fleet
-    return FairShareTracker(api, rule, lambda: fleet, Calm(), clock or Clock())
+    return FairShareTracker(api, rule, lambda: fleet, MinimumRandom(), clock or Clock())
 
 
 async def test_a_group_with_more_than_its_share_is_over_it(tmp_path: Path) -> None:
     pages = page(running_pod("greedy", 4), more="next"), page(running_pod("modest", 1), make_pod("plain").build())
-    async with playing(tmp_path, *pages) as (server, api):
+    async with scripted_api(tmp_path, *pages) as (server, api):
         shares = await asyncio.to_thread(sharing, api)
         assert not shares.is_over_share(of("greedy"))
         await shares.refresh()
@@ -83,7 +83,7 @@ async def test_a_group_with_more_than_its_share_is_over_it(tmp_path: Path) -> No
 
 async def test_shares_by_weight_and_label(tmp_path: Path) -> None:
     rule = FairShare("teams", "queue", 24, (("large", 9), ("small", 1)))
-    async with playing(tmp_path, page(running_pod("a", 4, queue="large"), running_pod("b", 1, queue="small"))) as (
+    async with scripted_api(tmp_path, page(running_pod("a", 4, queue="large"), running_pod("b", 1, queue="small"))) as (
         _,
         api,
     ):
@@ -95,7 +95,7 @@ async def test_shares_by_weight_and_label(tmp_path: Path) -> None:
 
 async def test_after_a_failed_refresh_the_result_is_used_until_it_is_stale(tmp_path: Path) -> None:
     clock = Clock()
-    async with playing(tmp_path, page(running_pod("greedy", 4), running_pod("modest", 1)), error_answer(403)) as (
+    async with scripted_api(tmp_path, page(running_pod("greedy", 4), running_pod("modest", 1)), error_answer(403)) as (
         _,
         api,
     ):
@@ -112,7 +112,7 @@ async def test_after_a_failed_refresh_the_result_is_used_until_it_is_stale(tmp_p
 
 
 async def test_before_the_first_refresh_no_group_is_over_and_errors_are_reported(tmp_path: Path) -> None:
-    async with playing(tmp_path, error_answer(403, "Forbidden", "pods is forbidden")) as (_, api):
+    async with scripted_api(tmp_path, error_answer(403, "Forbidden", "pods is forbidden")) as (_, api):
         shares = await asyncio.to_thread(sharing, api)
         assert tuple(shares.readiness_check()) == ("fair share", True, "not computed yet", False)
         await shares.refresh()
@@ -127,8 +127,8 @@ async def test_over_https_only_groups_over_their_share_avoid_the_empty_node(
 ) -> None:
     standing = await asyncio.to_thread(cluster)
     pod: PodMaker = make_pod("new").namespace(namespace).gpus(1).asks("cpu", "4")
-    async with playing(tmp_path, page(running_pod("greedy", 4), running_pod("modest", 1))) as (_, api):
-        shares = FairShareTracker(api, EQUAL, lambda: standing.fleet, Calm(), Clock())
+    async with scripted_api(tmp_path, page(running_pod("greedy", 4), running_pod("modest", 1))) as (_, api):
+        shares = FairShareTracker(api, EQUAL, lambda: standing.fleet, MinimumRandom(), Clock())
         standing.is_over_share = shares.is_over_share
         async with serve_extender(standing) as site:
             before = await ranked(site, pod)

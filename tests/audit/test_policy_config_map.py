@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.kube.scripted import Answer, error_answer, json_answer, playing
+from tests.kube.scripted import Answer, error_answer, json_answer, scripted_api
 from webhook.audit.cluster_reader import PolicyTexts, read_policy_config_map
 from webhook.errors import ApiError
 
@@ -30,15 +30,15 @@ FILES: dict[str, tuple[Answer, PolicyTexts, str]] = {
 
 @pytest.mark.parametrize(("answer", "want", "why"), FILES.values(), ids=FILES)
 async def test_policy_files(answer: Answer, want: PolicyTexts, why: str, tmp_path: Path) -> None:
-    async with playing(tmp_path, answer) as (server, api):
+    async with scripted_api(tmp_path, answer) as (server, api):
         found, unread = await read_policy_config_map(api, "ours")
     assert found == want
     assert unread.endswith(why)
     assert bool(unread) is bool(why)
-    assert [each.path for each in server.asked] == ["/api/v1/namespaces/ours/configmaps/rightslice-policies"]
+    assert [each.path for each in server.requests] == ["/api/v1/namespaces/ours/configmaps/rightslice-policies"]
 
 
 async def test_a_failing_server_is_an_error(tmp_path: Path) -> None:
-    async with playing(tmp_path, error_answer(500, "InternalError")) as (_, api):
+    async with scripted_api(tmp_path, error_answer(500, "InternalError")) as (_, api):
         with pytest.raises(ApiError, match="500 InternalError"):
             await read_policy_config_map(api, "ours")

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.kube.scripted import Answer, error_answer, json_answer, playing
+from tests.kube.scripted import Answer, error_answer, json_answer, scripted_api
 from tests.report.audit_samples import DENIED, NOW, audited_pod, rows_of
 from webhook.audit.report_writer import REPORT_MANAGER, publish_reports
 from webhook.report.policy_reports import NAME, OWNER_LABELS, ReportApi, build_policy_reports
@@ -32,9 +32,9 @@ def published(folder: Path, *answers: Answer, empty: bool = False) -> tuple[bool
     found = [] if empty else [audited_pod("p", namespace="a", findings=[DENIED])]
 
     async def run() -> tuple[bool, list[str]]:
-        async with playing(folder, *answers) as (server, api):
+        async with scripted_api(folder, *answers) as (server, api):
             everything = await publish_reports(api, build_policy_reports(rows_of(found), NOW, API), [API], told.append)
-            return everything, [f"{each.method} {each.query.get('force', '')}".strip() for each in server.asked[1:]]
+            return everything, [f"{each.method} {each.query.get('force', '')}".strip() for each in server.requests[1:]]
 
     everything, asked = asyncio.run(run())
     return everything, told, asked

@@ -17,7 +17,7 @@ from tests.builders import Json, make_node, make_pod
 from webhook.cache.build_view import build_view
 from webhook.cache.informers import empty_view
 from webhook.cache.live_view import ViewPublisher
-from webhook.cache.node_usage import NodeUsage, NodeUsageWriter
+from webhook.cache.node_usage import NodeUsage
 from webhook.cache.stored_objects import StoredPod
 from webhook.model.claims import DeviceClass, ResourceClaimTemplate
 from webhook.model.cluster_view import AssumedPod, ClusterView
@@ -458,13 +458,12 @@ async def test_views_are_published_after_sync() -> None:
 
 def test_namespaces_without_pods_are_forgotten() -> None:
     """Without a new list of all pods, which may never happen."""
-    holdings = NodeUsage()
-    writer = NodeUsageWriter(holdings)
+    usage = NodeUsage()
     for number in range(5):
         one = msgspec.convert({"metadata": {"name": "p", "namespace": f"ci-{number}"}, "spec": {}}, Pod)
-        writer.upsert(one)
-        holdings.summaries([f"ci-{number}"])
-        writer.remove(one)
-        holdings.summaries([f"ci-{number}"])
+        usage.upsert(one)
+        usage.summaries([f"ci-{number}"])
+        usage.remove(one)
+        usage.summaries([f"ci-{number}"])
 
-    assert (holdings.totals.summaries, holdings.totals.shared_namespaces) == ({}, set())
+    assert (usage.totals.summaries, usage.totals.shared_namespaces) == ({}, set())

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.builders import Json, make_namespace, make_node, make_pod
-from webhook.cache.snapshot import read_snapshot, read_snapshot_view, view_of_objects
+from webhook.cache.snapshot import read_snapshot, view_of_objects
 from webhook.errors import SnapshotError, SourceLocation
 from webhook.model.cluster_view import ClusterView
 
@@ -65,7 +65,7 @@ WRITTEN = {
 def test_all_file_layouts_give_the_same_view(write: Any, tmp_path: Path) -> None:
     file = tmp_path / "cluster"
     file.write_text(write([NODE, make_namespace("team", tier="research"), _bound("p", 3)]), encoding="utf-8")
-    view = read_snapshot_view(str(file))
+    view = read_snapshot(str(file)).view
     assert [node.name for node in view.fleet.nodes] == ["gpu-1"]
     assert _free(view) == 1
     found = view.namespace("team")
@@ -76,7 +76,7 @@ def test_all_file_layouts_give_the_same_view(write: Any, tmp_path: Path) -> None
 def test_typed_list_has_the_kind_of_its_items(tmp_path: Path) -> None:
     bare = {key: value for key, value in NODE.items() if key not in ("apiVersion", "kind")}
     file = _file(tmp_path, {"apiVersion": "v1", "kind": "NodeList", "items": [bare]})
-    assert [node.name for node in read_snapshot_view(str(file)).fleet.nodes] == ["gpu-1"]
+    assert [node.name for node in read_snapshot(str(file)).view.fleet.nodes] == ["gpu-1"]
 
 
 def test_folder_includes_all_files(tmp_path: Path) -> None:
@@ -87,7 +87,7 @@ def test_folder_includes_all_files(tmp_path: Path) -> None:
     (tmp_path / "README.md").write_text("not: [a cluster")
     (tmp_path / "..2026_06_01").mkdir()
     _file(tmp_path / "..2026_06_01", NODE, name="a.yaml")
-    assert _free(read_snapshot_view(str(tmp_path))) == 2
+    assert _free(read_snapshot(str(tmp_path)).view) == 2
 
 
 def test_active_pods_use_their_requests() -> None:
@@ -117,7 +117,7 @@ def test_nulls_count_as_absent() -> None:
 
 def test_a_node_without_labels_is_a_node(tmp_path: Path) -> None:
     file = _file(tmp_path, {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "bare"}})
-    assert read_snapshot_view(str(file)).fleet.nodes[0].gpus == {}
+    assert read_snapshot(str(file)).view.fleet.nodes[0].gpus == {}
 
 
 def test_an_empty_snapshot_is_a_cluster_without_nodes() -> None:
@@ -194,7 +194,7 @@ def test_invalid_object_is_an_error_with_place_and_fix(rest: str, want: str, tmp
     file = tmp_path / "bad.yaml"
     file.write_text(f"apiVersion: v1\nkind: Node\nmetadata:\n  name: gpu-1\n{rest}", encoding="utf-8")
     with pytest.raises(SnapshotError) as caught:
-        read_snapshot_view(str(file))
+        read_snapshot(str(file))
     assert str(caught.value) == f"{file}{want}"
 
 
@@ -203,7 +203,7 @@ def test_error_in_a_list_has_the_place_of_the_item(tmp_path: Path) -> None:
     item = "- {apiVersion: v1, kind: Node, metadata: {name: gpu-1}, status: {allocatable: {cpu: -1}}}"
     file.write_text(f"apiVersion: v1\nkind: List\nitems:\n{item}\n", encoding="utf-8")
     with pytest.raises(SnapshotError, match="must be zero or more") as caught:
-        read_snapshot_view(str(file))
+        read_snapshot(str(file))
     assert caught.value.location == SourceLocation(str(file), 4, item.rindex("-1") + 1)
 
 
@@ -241,16 +241,16 @@ def test_invalid_pod_amounts_are_left_to_the_evaluation() -> None:
 
 def test_missing_and_empty_files(tmp_path: Path) -> None:
     with pytest.raises(SnapshotError, match="found no such file"):
-        read_snapshot_view(str(tmp_path / "gone"))
+        read_snapshot(str(tmp_path / "gone"))
     with pytest.raises(SnapshotError, match="found a folder without any of these"):
-        read_snapshot_view(str(tmp_path))
+        read_snapshot(str(tmp_path))
 
 
 def test_invalid_yaml_is_a_snapshot_error(tmp_path: Path) -> None:
     file = tmp_path / "bad.yaml"
     file.write_text("kind: Node\n\tname: n\n", encoding="utf-8")
     with pytest.raises(SnapshotError) as caught:
-        read_snapshot_view(str(file))
+        read_snapshot(str(file))
     assert caught.value.location.line == 2
 
 
@@ -259,12 +259,12 @@ def test_unreadable_file(tmp_path: Path) -> None:
     folder.mkdir()
     _file(folder, NODE, name="a.yaml")
     with pytest.raises(SnapshotError, match="must be readable"):
-        read_snapshot_view(str(tmp_path))
+        read_snapshot(str(tmp_path))
 
 
 def test_ten_thousand_pods_are_read_quickly(tmp_path: Path) -> None:
     file = tmp_path / "large.json"
     pods = [_bound(f"p{number}", 0) for number in range(10_000)]
     file.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": [NODE, *pods]}))
-    view = read_snapshot_view(str(file))
+    view = read_snapshot(str(file)).view
     assert not view.has_free_node(GPU, 1, 1, cpu_milli=1, memory=0), "20000 CPUs are held of 64"

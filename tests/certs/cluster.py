@@ -25,20 +25,20 @@ from webhook.errors import ApiError
 START = datetime(2026, 6, 1, tzinfo=UTC)
 SECRET = SecretName("rightslice", "rightslice-tls")
 NAMES = ("rightslice.rightslice.svc", "127.0.0.1")
-KEEPING = ManagedCertificateSpec(SECRET, WebhookConfigSelector(names=("rightslice",)), NAMES)
-HOOKS = tuple(f"{folder}/rightslice" for folder in CONFIG_PATHS)
+SPEC = ManagedCertificateSpec(SECRET, WebhookConfigSelector(names=("rightslice",)), NAMES)
+CONFIGS = tuple(f"{folder}/rightslice" for folder in CONFIG_PATHS)
 
 
 class Cluster:
     """Stored objects. Every write needs the version that was read, as on a real API server."""
 
-    def __init__(self, hooks: tuple[str, ...] = HOOKS) -> None:
+    def __init__(self, configs: tuple[str, ...] = CONFIGS) -> None:
         self.objects: dict[str, dict[str, Any]] = {}
         self.moment = START
         self.seconds = 0.0
         self.calls: list[str] = []
         self._version = 0
-        for path in hooks:
+        for path in configs:
             webhooks = [{"name": f"{name}.rightslice.dev", "clientConfig": {"url": "https://x"}} for name in "ab"]
             self.store(path, {"metadata": {"name": path.rpartition("/")[2]}, "webhooks": webhooks})
 
@@ -50,57 +50,57 @@ class Cluster:
         return self.read(path)
 
     def read(self, path: str) -> dict[str, Any]:
-        """GET."""
+        """Return an object; 404 if it does not exist."""
         if path not in self.objects:
-            raise ApiError(f"GET {path}", 404, "NotFound", "there is none")
+            raise ApiError(f"GET {path}", 404, "NotFound", "not found")
         return _sent(self.objects[path])
 
     def change(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
-        """A conditional write."""
+        """Write an object if its version matches."""
         if body["metadata"].get("resourceVersion") != self.read(path)["metadata"]["resourceVersion"]:
             raise ApiError(f"PUT {path}", 409, "Conflict", "the object has been modified")
         metadata = {**self.objects[path]["metadata"], **body["metadata"]}
         return self.store(path, {**self.objects[path], **body, "metadata": metadata})
 
     def pass_time(self, time: timedelta) -> None:
-        """Time passes, for clocks that step and for those that do not."""
+        """Advance the wall clock and the monotonic clock."""
         self.moment += time
         self.seconds += time.total_seconds()
 
     @property
-    def held(self) -> SecretState | None:
+    def state(self) -> SecretState | None:
         """The content of the Secret."""
         return secret_state_of(self.objects.get(SECRET.path))
 
     @property
     def leaf(self) -> ServingCertificate:
-        """The certificate in the Secret, which has to be there."""
-        assert self.held is not None
-        assert self.held.serving is not None
-        return self.held.serving
+        """The certificate in the Secret, which must exist."""
+        assert self.state is not None
+        assert self.state.serving is not None
+        return self.state.serving
 
     def bundles(self) -> list[bytes]:
         """The caBundle of every webhook."""
         return [
             bundle
-            for path in HOOKS
+            for path in CONFIGS
             if path in self.objects
             for bundle in webhook_config_of(path, self.objects[path]).bundles
         ]
 
     def trusted_everywhere(self, authority: CertificateAuthority | None) -> bool:
-        """Does every webhook trust it?"""
+        """Return whether every webhook trusts an authority."""
         return all(authority in parse_authorities(bundle) for bundle in self.bundles())
 
     def set_bundles(self, bundle: str, path: str | None = None) -> None:
-        """Change every `caBundle` (base64)."""
-        for each in HOOKS if path is None else (path,):
+        """Set every `caBundle` (base64), or those of one configuration."""
+        for each in CONFIGS if path is None else (path,):
             for webhook in self.objects[each]["webhooks"]:
                 webhook["clientConfig"]["caBundle"] = bundle
             self.store(each, self.objects[each])
 
-    def spoil(self, key: str, value: str) -> None:
-        """Somebody edits the Secret (base64)."""
+    def damage(self, key: str, value: str) -> None:
+        """Overwrite a key of the Secret (base64)."""
         if SECRET.path in self.objects:
             self.objects[SECRET.path]["data"][key] = value
             self.store(SECRET.path, self.objects[SECRET.path])
@@ -114,20 +114,20 @@ def _sent(body: Mapping[str, Any]) -> dict[str, Any]:
 
 @coroutine
 def _turn() -> Generator[None, None, None]:
-    """Wait for the test to say that this call is next."""
+    """Wait until the test continues this call."""
     yield
 
 
 class Client:
-    """One replica's way to the API server: it waits for its turn before each call.
+    """One replica's API client; each call waits until the test continues it.
 
     Attributes:
-        refusal: What every call comes to that has `about` in it; None: to an answer.
+        error: Raised by every call that contains `about`; None for no error.
     """
 
-    def __init__(self, cluster: Cluster, refusal: ApiError | None = None, about: str = "") -> None:
+    def __init__(self, cluster: Cluster, error: ApiError | None = None, about: str = "") -> None:
         self._cluster = cluster
-        self.refusal = refusal
+        self.error = error
         self._about = about
         self.server_time: datetime | None = None
 
@@ -141,7 +141,7 @@ class Client:
         await self._begin(f"POST {path}")
         item = f"{path}/{body['metadata']['name']}"
         if item in self._cluster.objects:
-            raise ApiError(f"POST {path}", 409, "AlreadyExists", "it is there")
+            raise ApiError(f"POST {path}", 409, "AlreadyExists", "already exists")
         return self._cluster.store(item, body)
 
     async def replace(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
@@ -156,8 +156,8 @@ class Client:
 
     async def _begin(self, call: str) -> None:
         await _turn()
-        if self.refusal is not None and self._about in call:
-            raise self.refusal
+        if self.error is not None and self._about in call:
+            raise self.error
         self.server_time = self._cluster.moment
         self._cluster.calls.append(call)
 
@@ -171,50 +171,50 @@ class Replica:
         self.start()
 
     def start(self) -> None:
-        """A new process, which knows nothing."""
+        """Start a new process without state."""
         self.served: ServingCertificate | None = None
         self.last: ReconcileResult | None = None
-        self._looking: Coroutine[Any, Any, ReconcileResult] | None = None
-        clock = lambda: self.cluster.moment  # noqa: E731 - handed on at once
-        self.keeper = CertificateReconciler(
-            Client(self.cluster), KEEPING, lambda: self.leads, clock, monotonic=lambda: self.cluster.seconds
+        self._reconciling: Coroutine[Any, Any, ReconcileResult] | None = None
+        clock = lambda: self.cluster.moment  # noqa: E731 - passed on at once
+        self.reconciler = CertificateReconciler(
+            Client(self.cluster), SPEC, lambda: self.leads, clock, monotonic=lambda: self.cluster.seconds
         )
 
     def crash(self) -> None:
-        """End in the middle of whatever it does."""
-        if self._looking is not None:
-            self._looking.close()
+        """End, possibly in the middle of a reconciliation, and start again."""
+        if self._reconciling is not None:
+            self._reconciling.close()
         self.start()
 
     @property
     def busy(self) -> bool:
-        """Is it in the middle of a look?"""
-        return self._looking is not None
+        """True in the middle of a reconciliation."""
+        return self._reconciling is not None
 
     def advance(self) -> bool:
-        """Go on by one call, beginning a look if none has begun; True once the look is over."""
-        if self._looking is None:
-            self._looking = self.keeper.reconcile()
+        """Do one more call of a reconciliation, a new one if none has begun; return True once it is complete."""
+        if self._reconciling is None:
+            self._reconciling = self.reconciler.reconcile()
         try:
-            self._looking.send(None)
+            self._reconciling.send(None)
         except StopIteration as end:
-            self._looking, self.last = None, end.value
+            self._reconciling, self.last = None, end.value
             assert self.last is not None
             self.served = self.last.serving or self.served
             return True
         return False
 
-    def look(self) -> ReconcileResult:
-        """One whole look."""
+    def reconcile(self) -> ReconcileResult:
+        """Reconcile once, to the end."""
         while not self.advance():
             pass
         assert self.last is not None
         return self.last
 
     def settle(self, most: int = 12) -> ReconcileResult:
-        """Look until there is nothing to do."""
+        """Reconcile until there is nothing to do."""
         for _ in range(most):
-            looked = self.look()
-            if isinstance(looked.step, NoAction):
-                return looked
-        raise AssertionError("it still finds something to do")
+            result = self.reconcile()
+            if isinstance(result.step, NoAction):
+                return result
+        raise AssertionError("there is still something to do")

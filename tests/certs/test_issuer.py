@@ -20,8 +20,8 @@ NOW = datetime.now(UTC)
 PAIR = create_self_signed(["rightslice.example.svc", "127.0.0.1", "::1"], NOW)
 
 
-def shakes_hands(name: str) -> None:
-    """A handshake with a client that trusts the authority and expects a name."""
+def handshake(name: str) -> None:
+    """Do a handshake with a client that trusts the authority and expects a name."""
     client = ssl.create_default_context(cadata=PAIR.authority.decode())
     client.verify_flags |= ssl.VERIFY_X509_STRICT
     left, right = socket.socketpair()
@@ -44,15 +44,15 @@ def shakes_hands(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["rightslice.example.svc", "127.0.0.1", "::1"])
 def test_a_strict_client_accepts_each_name(name: str) -> None:
-    shakes_hands(name)
+    handshake(name)
 
 
 def test_another_name_is_rejected() -> None:
     with pytest.raises(ssl.SSLCertVerificationError):
-        shakes_hands("elsewhere.example")
+        handshake("elsewhere.example")
 
 
-def test_it_is_small_and_short_lived() -> None:
+def test_the_certificate_is_small_and_short_lived() -> None:
     certificate = x509.load_pem_x509_certificate(PAIR.certificate)
     key = certificate.public_key()
     assert isinstance(key, ec.EllipticCurvePublicKey)
@@ -68,6 +68,6 @@ def test_only_the_owner_reads_the_key(tmp_path: Path) -> None:
     assert (tmp_path / "new" / "ca.crt").read_bytes() == PAIR.authority
 
 
-def test_no_name_is_no_certificate() -> None:
+def test_a_certificate_needs_a_name() -> None:
     with pytest.raises(ValueError, match="at least one name"):
         create_self_signed([], NOW)

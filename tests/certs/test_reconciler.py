@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from tests.certs.cluster import HOOKS, KEEPING, NAMES, SECRET, START, Client, Cluster, Replica
+from tests.certs.cluster import CONFIGS, NAMES, SECRET, SPEC, START, Client, Cluster, Replica
 from webhook.certs.reconciler import CertificateReconciler
 from webhook.certs.rotation import AUTHORITY_OVERLAP, BUNDLE_SETTLE_TIME, CreateAuthority, NoAction
 from webhook.certs.secret_state import MANAGED_BY_LABEL
@@ -23,7 +23,7 @@ def cluster() -> Cluster:
 
 @pytest.fixture
 def leader(cluster: Cluster) -> Replica:
-    """A leader that has nothing left to do."""
+    """A leader with no step due."""
     replica = Replica(cluster, leads=True)
     replica.settle()
     replica.settle()
@@ -31,7 +31,7 @@ def leader(cluster: Cluster) -> Replica:
 
 
 def settle_later(replica: Replica, time: timedelta = BUNDLE_SETTLE_TIME) -> None:
-    """Let time pass, and the replica take all due steps."""
+    """Advance the clocks, and take all due steps."""
     replica.cluster.pass_time(time)
     replica.settle()
     replica.settle()
@@ -40,16 +40,16 @@ def settle_later(replica: Replica, time: timedelta = BUNDLE_SETTLE_TIME) -> None
 def test_the_first_certificate_is_served_once_it_is_trusted(cluster: Cluster) -> None:
     replica = Replica(cluster, leads=True)
     while replica.served is None:
-        replica.look()
+        replica.reconcile()
 
     assert frozenset(NAMES) == cluster.leaf.dns_names
-    assert set(cluster.bundles()) == {cluster.held.bundle} if cluster.held else False
+    assert set(cluster.bundles()) == {cluster.state.bundle} if cluster.state else False
     assert cluster.objects[SECRET.path]["metadata"]["labels"] == MANAGED_BY_LABEL
     writes = [call.split()[0] for call in cluster.calls if not call.startswith("GET")]
     assert writes == ["POST", "PATCH", "PATCH", "PUT"]
 
 
-def test_of_three_that_begin_at_once_one_creates_the_secret(cluster: Cluster) -> None:
+def test_only_one_of_three_concurrent_replicas_creates_the_secret(cluster: Cluster) -> None:
     replicas = [Replica(cluster) for _ in range(3)]
     while any(replica.last is None for replica in replicas):
         for replica in replicas:
@@ -78,19 +78,19 @@ def test_a_rotation_never_serves_an_untrusted_certificate(leader: Replica) -> No
     assert leader.served == cluster.leaf
 
 
-@pytest.mark.parametrize("bundle", ["", JUNK, "a", "é"], ids=["emptied", "another's", "cut short", "no base64"])
-@pytest.mark.parametrize("path", HOOKS)
-def test_a_bundle_that_was_edited_away_is_put_back(leader: Replica, path: str, bundle: str) -> None:
+@pytest.mark.parametrize("bundle", ["", JUNK, "a", "é"], ids=["empty", "another authority", "truncated", "not base64"])
+@pytest.mark.parametrize("path", CONFIGS)
+def test_an_edited_bundle_is_restored(leader: Replica, path: str, bundle: str) -> None:
     cluster = leader.cluster
     cluster.set_bundles(bundle, path)
     leader.settle()
 
-    assert cluster.held is not None
-    assert set(cluster.bundles()) == {cluster.held.bundle}
+    assert cluster.state is not None
+    assert set(cluster.bundles()) == {cluster.state.bundle}
 
 
 def test_the_rest_of_a_configuration_is_unchanged(leader: Replica) -> None:
-    webhook = leader.cluster.objects[HOOKS[0]]["webhooks"][0]
+    webhook = leader.cluster.objects[CONFIGS[0]]["webhooks"][0]
 
     assert webhook["name"] == "a.rightslice.dev"
     assert webhook["clientConfig"].keys() == {"url", "caBundle"}
@@ -102,7 +102,7 @@ def test_a_deleted_secret_is_recreated_while_the_old_certificate_stays_trusted(l
     assert before is not None
     finder = leader if leads else Replica(cluster)
     del cluster.objects[SECRET.path]
-    finder.look()
+    finder.reconcile()
     leader.settle()
 
     assert leader.served == before
@@ -115,10 +115,10 @@ def test_a_deleted_secret_is_recreated_while_the_old_certificate_stays_trusted(l
 def test_a_damaged_secret_is_repaired_while_the_certificate_stays_trusted(leader: Replica, key: str) -> None:
     cluster, before = leader.cluster, leader.served
     assert before is not None
-    cluster.spoil(key, JUNK)
-    looked = leader.look()
+    cluster.damage(key, JUNK)
+    result = leader.reconcile()
 
-    assert [fault for fault in looked.errors if key[:3] in fault]
+    assert [error for error in result.errors if key[:3] in error]
     leader.settle()
     assert cluster.trusted_everywhere(before.signed_by)
     assert leader.served is not None
@@ -126,36 +126,36 @@ def test_a_damaged_secret_is_repaired_while_the_certificate_stays_trusted(leader
     settle_later(leader)
     settle_later(leader)
     assert leader.served == cluster.leaf
-    assert leader.look().errors == ()
+    assert leader.reconcile().errors == ()
 
 
-def test_a_secret_that_was_emptied_or_made_empty_is_filled(cluster: Cluster) -> None:
-    cluster.store(SECRET.path, {"metadata": {"name": SECRET.name, "annotations": {"kept": "yes"}}, "type": "Opaque"})
+def test_an_empty_secret_is_filled(cluster: Cluster) -> None:
+    cluster.store(SECRET.path, {"metadata": {"name": SECRET.name, "annotations": {"own": "yes"}}, "type": "Opaque"})
     Replica(cluster, leads=True).settle()
 
     assert cluster.leaf.dns_names == frozenset(NAMES)
-    assert cluster.objects[SECRET.path]["metadata"]["annotations"] == {"kept": "yes"}
+    assert cluster.objects[SECRET.path]["metadata"]["annotations"] == {"own": "yes"}
 
 
 def test_a_foreign_secret_is_not_written(cluster: Cluster) -> None:
     cluster.store(SECRET.path, {"metadata": {"name": SECRET.name}, "data": {"tls.crt": JUNK}})
-    looked = Replica(cluster, leads=True).look()
+    result = Replica(cluster, leads=True).reconcile()
 
-    assert isinstance(looked.step, NoAction)
-    assert looked.step.needs_attention
+    assert isinstance(result.step, NoAction)
+    assert result.step.needs_attention
     assert cluster.objects[SECRET.path]["data"] == {"tls.crt": JUNK}
-    assert looked.serving is None
+    assert result.serving is None
 
 
 def test_a_certificate_is_issued_without_webhook_configurations() -> None:
-    cluster = Cluster(hooks=())
-    looked = Replica(cluster, leads=True).settle()
+    cluster = Cluster(configs=())
+    result = Replica(cluster, leads=True).settle()
 
-    assert looked.serving == cluster.leaf
-    assert looked.config_count == 0
+    assert result.serving == cluster.leaf
+    assert result.config_count == 0
 
 
-@pytest.mark.parametrize("by", [timedelta(days=-1000), timedelta(days=1000)], ids=["back", "on"])
+@pytest.mark.parametrize("by", [timedelta(days=-1000), timedelta(days=1000)], ids=["behind", "ahead"])
 def test_a_wrong_clock_and_its_correction_are_both_handled(leader: Replica, by: timedelta) -> None:
     cluster = leader.cluster
     cluster.moment += by
@@ -171,40 +171,40 @@ def test_a_wrong_clock_and_its_correction_are_both_handled(leader: Replica, by: 
     assert cluster.leaf.not_before < cluster.moment < cluster.leaf.not_after
 
 
-async def test_the_api_servers_clock_decides_not_ours() -> None:
-    class Told(Client):
+async def test_the_api_servers_clock_is_used_not_the_local_one() -> None:
+    class FixedClockClient(Client):
         async def _begin(self, call: str) -> None:
             self.server_time = START
 
     wrong = datetime(1999, 1, 1, tzinfo=UTC)
     cluster = Cluster()
-    keeper = CertificateReconciler(Told(cluster), KEEPING, lambda: True, lambda: wrong)
+    reconciler = CertificateReconciler(FixedClockClient(cluster), SPEC, lambda: True, lambda: wrong)
     for _ in range(4):
-        await keeper.reconcile()
+        await reconciler.reconcile()
 
-    assert (await keeper.reconcile()).now == START
+    assert (await reconciler.reconcile()).now == START
     assert cluster.leaf.not_before == START - timedelta(hours=1)
 
 
 async def test_a_forbidden_call_raises() -> None:
     client = Client(Cluster(), ApiError("GET /", 403, "Forbidden", "no"))
     with pytest.raises(ApiError, match="403 Forbidden"):
-        await CertificateReconciler(client, KEEPING, lambda: True, lambda: START).reconcile()
+        await CertificateReconciler(client, SPEC, lambda: True, lambda: START).reconcile()
 
 
-async def test_a_namespace_that_is_not_there_is_no_conflict() -> None:
-    class Nowhere(Client):
+async def test_a_missing_namespace_is_an_error_not_a_conflict() -> None:
+    class NoNamespaceClient(Client):
         async def _begin(self, call: str) -> None:
             if call.startswith("POST"):
                 raise ApiError(call, 404, "NotFound", 'namespaces "rightslice" not found')
 
-    keeper = CertificateReconciler(Nowhere(Cluster()), KEEPING, lambda: False, lambda: START)
+    reconciler = CertificateReconciler(NoNamespaceClient(Cluster()), SPEC, lambda: False, lambda: START)
     with pytest.raises(ApiError, match="namespaces"):
-        await keeper.reconcile()
+        await reconciler.reconcile()
 
 
 def test_steps_are_returned(cluster: Cluster) -> None:
-    looked = Replica(cluster).look()
+    result = Replica(cluster).reconcile()
 
-    assert isinstance(looked.step, CreateAuthority)
-    assert looked.changed
+    assert isinstance(result.step, CreateAuthority)
+    assert result.changed

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from tests.certs.cluster import HOOKS, NAMES, SECRET, Cluster, Replica
+from tests.certs.cluster import CONFIGS, NAMES, SECRET, Cluster, Replica
 from webhook.certs.rotation import AUTHORITY_OVERLAP, BUNDLE_SETTLE_TIME, MAX_AUTHORITIES, is_within_validity
 
 REPLICAS = st.integers(0, 2)
@@ -19,7 +19,7 @@ ROUNDS = 12
 JUMPS = st.sampled_from([timedelta(hours=-2), timedelta(days=-400), timedelta(days=70), timedelta(days=4000)])
 
 
-class Rotating(RuleBasedStateMachine):
+class RotationMachine(RuleBasedStateMachine):
     """Three replicas, any of which may believe that it leads; the webhook configurations are not edited."""
 
     def __init__(self) -> None:
@@ -44,24 +44,24 @@ class Rotating(RuleBasedStateMachine):
         frozen=st.none() | REPLICAS, time=st.sampled_from([BUNDLE_SETTLE_TIME, AUTHORITY_OVERLAP, timedelta(days=31)])
     )
     def wait(self, frozen: int | None, time: timedelta) -> None:
-        """Running replicas look every few seconds; a frozen one stays in the middle of a call, and serves nobody.
+        """Running replicas reconcile every few seconds; a frozen one stays in the middle of a call, serving no one.
 
-        So whoever runs has seen every write before a long time is over: they look until none of them writes.
+        So each running replica has read every write before the time is over: they reconcile until none of them writes.
         """
         if frozen is not None:
             self.replicas[frozen].served = None
         running = [replica for number, replica in enumerate(self.replicas) if number != frozen]
         for _ in range(ROUNDS):
-            wrote = [replica.look().changed for replica in running]
+            wrote = [replica.reconcile().changed for replica in running]
             if not any(wrote):
                 break
         else:
-            raise AssertionError("they still find something to do")
+            raise AssertionError("there is still something to do")
         self.cluster.pass_time(time)
 
     @rule(by=JUMPS)
     def jump(self, by: timedelta) -> None:
-        """The API server's clock is set."""
+        """Set the API server's clock."""
         self.cluster.moment += by
 
     @rule()
@@ -69,11 +69,11 @@ class Rotating(RuleBasedStateMachine):
         self.cluster.objects.pop(SECRET.path, None)
 
     @rule(key=KEYS)
-    def spoil(self, key: str) -> None:
-        self.cluster.spoil(key, JUNK)
+    def damage(self, key: str) -> None:
+        self.cluster.damage(key, JUNK)
 
     @invariant()
-    def whatever_is_served_is_trusted_by_every_webhook(self) -> None:
+    def every_served_certificate_is_trusted_by_every_webhook(self) -> None:
         for replica in self.replicas:
             leaf = replica.served
             if leaf is not None and is_within_validity(leaf, self.cluster.moment):
@@ -81,24 +81,24 @@ class Rotating(RuleBasedStateMachine):
 
     @invariant()
     def there_are_never_many_authorities(self) -> None:
-        held = self.cluster.held
-        assert held is None or len(held.authorities) <= MAX_AUTHORITIES
+        state = self.cluster.state
+        assert state is None or len(state.authorities) <= MAX_AUTHORITIES
 
     def teardown(self) -> None:
-        """Whatever happened: one leader and a minute are enough."""
+        """After any history, one leader repairs everything within a minute."""
         heal(self.cluster, self.replicas)
 
 
-class Meddling(Rotating):
+class EditedBundlesMachine(RotationMachine):
     """Three replicas, and edits of the webhook configurations."""
 
-    @rule(path=st.sampled_from(HOOKS), bundle=st.sampled_from(["", JUNK]))
+    @rule(path=st.sampled_from(CONFIGS), bundle=st.sampled_from(["", JUNK]))
     def edit(self, path: str, bundle: str) -> None:
         self.cluster.set_bundles(bundle, path)
 
     @invariant()
-    def whatever_is_served_is_trusted_by_every_webhook(self) -> None:
-        """Not while somebody removes it."""
+    def every_served_certificate_is_trusted_by_every_webhook(self) -> None:
+        """Do not check it while bundles are edited."""
 
 
 def heal(cluster: Cluster, replicas: list[Replica]) -> None:
@@ -120,22 +120,22 @@ def heal(cluster: Cluster, replicas: list[Replica]) -> None:
         assert replica.settle().serving == cluster.leaf
 
 
-TestRotating = Rotating.TestCase
-TestMeddling = Meddling.TestCase
-TestRotating.settings = TestMeddling.settings = settings(max_examples=60, stateful_step_count=40)
+TestRotation = RotationMachine.TestCase
+TestEditedBundles = EditedBundlesMachine.TestCase
+TestRotation.settings = TestEditedBundles.settings = settings(max_examples=60, stateful_step_count=40)
 
 
 @settings(max_examples=8)
 @given(st.data())
 def test_a_week_is_always_left_with_one_reconciliation_a_day(data: st.DataObject) -> None:
-    """Though every process lives for a day and the one before it ends in the middle of a call."""
+    """Although every process lives for a day, and the previous one ends in the middle of a call."""
     cluster = Cluster()
     Replica(cluster, leads=True).settle()
     for _ in range(400):
-        unlucky = Replica(cluster, leads=True)
+        crashing = Replica(cluster, leads=True)
         for _ in range(data.draw(st.integers(0, 8), label="calls before it ends")):
-            unlucky.advance()
-        unlucky.crash()
+            crashing.advance()
+        crashing.crash()
         Replica(cluster, leads=True).settle()
         assert cluster.leaf.not_after - cluster.moment > timedelta(days=8)
         assert cluster.trusted_everywhere(cluster.leaf.signed_by)

@@ -16,8 +16,8 @@ import pytest
 from tests.cli.conftest import FILES, JUNE, WORLD, Run
 from tests.kube.scripted import kubeconfig
 from webhook.policy.loader import load_policies
-from webhook.server.policy_reload import NoPoliciesError, read_policies
-from webhook.server.policy_sources import PolicyFiles
+from webhook.server.policy_reload import read_policies
+from webhook.server.policy_sources import NoPoliciesError, PolicyFiles
 
 CODES = {
     "nothing to act on": (("check", "deploy/sized.json", *WORLD), 0),

@@ -20,7 +20,7 @@ from tests.cluster.client import RefusedError
 from tests.cluster.credentials import kubeconfig
 from tests.cluster.plane import Plane
 from tests.cluster.polling import eventually
-from tests.server.managed_site import managing, page, served_certificate
+from tests.server.managed_site import managed_server, read_readyz, served_certificate
 from tests.server.site import Site
 from tests.server.test_process import Process
 from webhook.certs.reconciler import CertificateReconciler, ManagedCertificateSpec, ReconcileResult, state_after_step
@@ -36,7 +36,9 @@ NAME = "rightslice"
 
 
 @contextmanager
-def serving(store: CertificateStore, file: Path, monotonic: Callable[[], float] = time.monotonic) -> Iterator[Site]:
+def secret_server(
+    store: CertificateStore, file: Path, monotonic: Callable[[], float] = time.monotonic
+) -> Iterator[Site]:
     """Run a server with a certificate from the Secret, which it reads with a kubeconfig."""
     api = KubeClient(asyncio.run(ClusterAccess(str(file)).read()))
 
@@ -47,7 +49,7 @@ def serving(store: CertificateStore, file: Path, monotonic: Callable[[], float] 
             await api.close()
 
     lease = LeaseName(store.namespace, NAME)
-    with managing(api, store.spec, lease, monotonic, [close_on_exit]) as site:
+    with managed_server(api, store.spec, lease, monotonic, [close_on_exit]) as site:
         yield site
 
 
@@ -191,7 +193,7 @@ def test_no_call_fails_while_a_ca_is_replaced(store: CertificateStore) -> None:
     old_authorities = store.secret_state.authorities
     clock_offset = 0.0
 
-    with serving(store, store.plane.kubeconfig, lambda: time.monotonic() + clock_offset) as site:
+    with secret_server(store, store.plane.kubeconfig, lambda: time.monotonic() + clock_offset) as site:
         store.register_webhooks(site.port)
         eventually(store.is_called)
         with ContinuousCaller(store) as caller:
@@ -242,10 +244,10 @@ def _end(process: Process) -> None:
 
 def test_three_processes_share_a_certificate_and_repair_it(store: CertificateStore, replicas: list[Process]) -> None:
     eventually(store.is_called, within=60)
-    eventually(lambda: [page(process.port)[0] for process in replicas] == [200, 200, 200])
+    eventually(lambda: [read_readyz(process.port)[0] for process in replicas] == [200, 200, 200])
     certificates = {served_certificate(process.port, store.secret_state.bundle, ADDRESS) for process in replicas}
     assert certificates == {_leaf(store)}
-    leaders = [process for process in replicas if "leader this replica" in page(process.port)[1]]
+    leaders = [process for process in replicas if "leader this replica" in read_readyz(process.port)[1]]
     assert len(leaders) == 1
 
     for path in store.paths:
@@ -271,7 +273,7 @@ def test_three_processes_share_a_certificate_and_repair_it(store: CertificateSto
 
     others = [process for process in replicas if process is not leaders[0]]
     leaders[0].popen.kill()
-    eventually(lambda: any("leader this replica" in page(process.port)[1] for process in others), within=60)
+    eventually(lambda: any("leader this replica" in read_readyz(process.port)[1] for process in others), within=60)
 
 
 MINIMUM_RULES = [
@@ -295,10 +297,10 @@ def test_missing_permissions_are_reported_and_the_minimum_suffices(store: Certif
     file = tmp_path / "kubeconfig"
     file.write_text(kubeconfig(store.plane.url, store.plane.ca, token))
 
-    with serving(store, file) as site:
+    with secret_server(store, file) as site:
         store.register_webhooks(site.port)
-        lines = eventually(lambda: page(site.port), until=lambda found: "is forbidden" in found[1])[1]
-        assert page(site.port)[0] == 503
+        lines = eventually(lambda: read_readyz(site.port), until=lambda found: "is forbidden" in found[1])[1]
+        assert read_readyz(site.port)[0] == 503
         assert (
             f"Required are get, create and update on Secret {store.secret} and Lease {store.namespace}/{NAME}" in lines
         )
@@ -320,7 +322,7 @@ def test_missing_permissions_are_reported_and_the_minimum_suffices(store: Certif
         role = {"apiGroup": group, "kind": "Role", "name": store.configuration_name}
         api.create(f"{namespace_rbac}/rolebindings", {**name, "roleRef": role, "subjects": [subject]})
 
-        eventually(lambda: page(site.port)[0] == 200, within=60)
+        eventually(lambda: read_readyz(site.port)[0] == 200, within=60)
         eventually(store.is_called)
     api.delete(f"{rbac}/clusterrolebindings/{store.configuration_name}")
     api.delete(f"{rbac}/clusterroles/{store.configuration_name}")

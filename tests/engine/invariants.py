@@ -24,7 +24,7 @@ from tests.example_cluster import (
 )
 from tests.strategies import odd_pods, pods
 from webhook.cache.bundled_files import bundled_folder
-from webhook.cache.snapshot import read_snapshot_view
+from webhook.cache.snapshot import read_snapshot
 from webhook.engine.decide import decide
 from webhook.model.admission import AdmissionRequest
 from webhook.model.cluster_view import ClusterView
@@ -101,7 +101,7 @@ VIEWS = {
         make_node("cards", L40S | {"nvidia.com/gpu.replicas": "1"}, cpu=6, **{GPU: 4}),
         make_node("slices", MIXED | {"nvidia.com/gpu.product": "NVIDIA-A100-PCIE-80GB"}, cpu=5, **{GPU: 2, SMALL: 7}),
     ),
-    "demo": read_snapshot_view("demo"),
+    "demo": read_snapshot("demo").view,
     "empty": view_of(),
 }
 

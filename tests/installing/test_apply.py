@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.kube.scripted import Answer, error_answer, json_answer, playing
+from tests.kube.scripted import Answer, error_answer, json_answer, scripted_api
 from webhook.cli.commands.install import InstallMode, shipped_manifests
 from webhook.installing import apply
 from webhook.installing.apply import InstallError, install_manifests
@@ -37,7 +37,7 @@ def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 async def last_word(folder: Path, *tried: Answer, seconds: float = 60) -> str:
     """The last message of `install_manifests` for these answers to the dry-run pod."""
     told: list[str] = []
-    async with playing(folder, READY, TRUSTED, TRUSTED, *tried) as (_, api):
+    async with scripted_api(folder, READY, TRUSTED, TRUSTED, *tried) as (_, api):
         await install_manifests(api, [], told.append, seconds=seconds)
     return told[-1]
 
@@ -68,7 +68,7 @@ UNTRUSTED = json_answer({"webhooks": [{"clientConfig": {}}]})
 async def test_timeout_reports_the_effect_on_pods(tmp_path: Path, mode: str, closed: bool) -> None:
     objects = [one for one in shipped_manifests(InstallMode(mode)) if one["kind"] in WEBHOOK_KINDS]
     made = [answer for one in objects for answer in (error_answer(404, "NotFound"), json_answer(one, 201))]
-    async with playing(tmp_path, READY, *made, UNTRUSTED) as (_, api):
+    async with scripted_api(tmp_path, READY, *made, UNTRUSTED) as (_, api):
         with pytest.raises(InstallError) as caught:
             await install_manifests(api, objects, lambda _: None, seconds=-1)
     assert ("Until then GPU pods are rejected. To admit them: rightslice install" in str(caught.value)) is closed

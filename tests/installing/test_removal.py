@@ -8,7 +8,7 @@ import pytest
 
 from tests.builders import Json
 from tests.conftest import ROOT
-from tests.kube.scripted import Answer, error_answer, json_answer, playing
+from tests.kube.scripted import Answer, error_answer, json_answer, scripted_api
 from webhook.documents.reader import read_documents
 from webhook.installing import removal
 from webhook.installing.apply import install_manifests
@@ -66,15 +66,15 @@ async def test_uninstall_waits_for_the_deletion_of_crds(
     tmp_path: Path, answers: tuple[Answer, ...], asked: list[str]
 ) -> None:
     told: list[str] = []
-    async with playing(tmp_path, *NOTHING_BESIDE_IT, json_answer({}), *answers) as (server, api):
+    async with scripted_api(tmp_path, *NOTHING_BESIDE_IT, json_answer({}), *answers) as (server, api):
         await uninstall_manifests(api, [gpunode_crd()], told.append, with_policies=True, seconds=20)
 
     assert told == ["removed CustomResourceDefinition gpunodes.rightslice.dev"]
-    assert [request.method for request in server.asked] == ["DELETE"] * (len(ALL_BESIDE_IT) + 1) + asked
+    assert [request.method for request in server.requests] == ["DELETE"] * (len(ALL_BESIDE_IT) + 1) + asked
 
 
 async def test_timeout_names_the_object(tmp_path: Path) -> None:
-    async with playing(tmp_path, *NOTHING_BESIDE_IT, json_answer({}), PENDING) as (_, api):
+    async with scripted_api(tmp_path, *NOTHING_BESIDE_IT, json_answer({}), PENDING) as (_, api):
         with pytest.raises(DeletionTimeoutError) as told:
             await uninstall_manifests(api, [gpunode_crd()], lambda _line: None, with_policies=True, seconds=-1)
 
@@ -85,27 +85,27 @@ async def test_timeout_names_the_object(tmp_path: Path) -> None:
 
 
 async def test_uninstall_without_policies_does_not_wait(tmp_path: Path) -> None:
-    async with playing(tmp_path, *NOTHING_BESIDE_IT) as (server, api):
+    async with scripted_api(tmp_path, *NOTHING_BESIDE_IT) as (server, api):
         await uninstall_manifests(api, [gpunode_crd()], (told := list[str]()).append, with_policies=False, seconds=20)
 
     assert told == ["nothing to remove"]
-    assert [request.method for request in server.asked] == ["DELETE"] * len(BESIDE_IT)
+    assert [request.method for request in server.requests] == ["DELETE"] * len(BESIDE_IT)
 
 
 async def test_install_waits_for_terminating_objects(tmp_path: Path) -> None:
     """Objects that are applied to a terminating kind are deleted with it."""
-    async with playing(tmp_path, PENDING) as (server, api):
+    async with scripted_api(tmp_path, PENDING) as (server, api):
         with pytest.raises(DeletionTimeoutError):
             await install_manifests(api, [gpunode_crd()], lambda _line: None, seconds=-1)
 
-    assert [request.method for request in server.asked] == ["GET"]
+    assert [request.method for request in server.requests] == ["GET"]
 
 
 async def test_object_with_a_finalizer_is_reported_as_deleting(tmp_path: Path) -> None:
     held = json_answer({"metadata": {"deletionTimestamp": "2026-06-01T00:00:00Z", "finalizers": ["example.com/a"]}})
     gone = json_answer({"kind": "Status", "metadata": {}, "status": "Success"})
     told: list[str] = []
-    async with playing(tmp_path, held, gone, *NOTHING_BESIDE_IT[2:]) as (_, api):
+    async with scripted_api(tmp_path, held, gone, *NOTHING_BESIDE_IT[2:]) as (_, api):
         await uninstall_manifests(api, [], told.append, with_policies=False, seconds=20)
 
     assert told == [
@@ -118,7 +118,7 @@ async def test_object_with_a_finalizer_is_reported_as_deleting(tmp_path: Path) -
     ("answer", "kept"), [(GONE, False), (json_answer({}), True)], ids=["nothing there", "a kind there"]
 )
 async def test_remaining_policy_kinds_are_found(tmp_path: Path, answer: Answer, *, kept: bool) -> None:
-    async with playing(tmp_path, answer) as (_, api):
+    async with scripted_api(tmp_path, answer) as (_, api):
         assert await has_policy_kinds(api, [gpunode_crd()]) is kept
 
 

@@ -20,30 +20,30 @@ Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 PATIENCE = 20.0
 END = object()
-"""In a stream: end it as it should end, and stay silent no longer."""
+"""In a stream: end the response normally instead of staying silent."""
 
 
-class Calm:
-    """Randomness that always takes the least."""
+class MinimumRandom:
+    """A random source that always returns the minimum."""
 
     def uniform(self, a: float, _b: float) -> float:
         return a
 
 
-class Server:
-    """Plays answers in order; when there are none left, watches stay open and silent.
+class ScriptedServer:
+    """Sends the scripted responses in order; after the last one, watches stay open and silent.
 
     Attributes:
-        asked: The requests so far.
+        requests: The requests so far.
     """
 
     def __init__(self, answers: tuple[Answer, ...]) -> None:
-        self.asked: list[web.Request] = []
+        self.requests: list[web.Request] = []
         self._answers = list(answers)
         self._ended = asyncio.Event()
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
-        self.asked.append(request)
+        self.requests.append(request)
         await request.read()
         if self._answers:
             return await self._answers.pop(0)(request)
@@ -51,15 +51,15 @@ class Server:
 
     def queries(self) -> list[dict[str, str]]:
         """The parameters of each request, without the random length of watches."""
-        return [{key: value for key, value in each.query.items() if key != "timeoutSeconds"} for each in self.asked]
+        return [{key: value for key, value in each.query.items() if key != "timeoutSeconds"} for each in self.requests]
 
 
 @asynccontextmanager
-async def playing(
+async def scripted_api(
     folder: Path, *answers: Answer, token: str = "t0", seconds: float = 10.0
-) -> AsyncIterator[tuple[Server, KubeClient]]:
-    """A scripted server, and a client with a kubeconfig for it."""
-    server = Server(answers)
+) -> AsyncIterator[tuple[ScriptedServer, KubeClient]]:
+    """Run a scripted server, and a client with a kubeconfig for it."""
+    server = ScriptedServer(answers)
     app = web.Application()
     app.router.add_route("*", "/{path:.*}", server.handle)
     async with TestServer(app) as running:
@@ -69,7 +69,7 @@ async def playing(
 
 
 def kubeconfig(folder: Path, url: str, token: str, user: Json | None = None) -> Path:
-    """A kubeconfig file with one context."""
+    """Write a kubeconfig file with one context."""
     config = {
         "apiVersion": "v1",
         "kind": "Config",
@@ -84,7 +84,7 @@ def kubeconfig(folder: Path, url: str, token: str, user: Json | None = None) -> 
 
 
 def json_answer(body: Any, status: int = 200, **headers: str) -> Answer:
-    """One answer: JSON, or text as it is."""
+    """Return a JSON response, or a text as it is."""
 
     async def answer(_request: web.Request) -> web.StreamResponse:
         named = {key.replace("_", "-"): value for key, value in headers.items()}
@@ -96,7 +96,7 @@ def json_answer(body: Any, status: int = 200, **headers: str) -> Answer:
 
 
 def error_answer(status: int, reason: str = "", message: str = "no", **headers: str) -> Answer:
-    """The API's way of saying no."""
+    """Return an error response of the API."""
     body = {
         "kind": "Status",
         "apiVersion": "v1",
@@ -108,13 +108,13 @@ def error_answer(status: int, reason: str = "", message: str = "no", **headers: 
     return json_answer(body, status, **headers)
 
 
-def stream(*lines: Any, torn: bytes = b"", cut: bool = False) -> Answer:
-    """A watch: events or bytes, then silence; END ends it.
+def stream(*lines: Any, partial_line: bytes = b"", cut: bool = False) -> Answer:
+    """Return the response of a watch: events or bytes, then silence; END ends it.
 
     Args:
         lines: Events as data, bytes that are sent as they are, or an asyncio.Event to wait for.
         torn: Half a line to send at the end.
-        cut: Then break the connection, and do not end the answer.
+        cut: Then break the connection without ending the response.
     """
 
     async def answer(request: web.Request) -> web.StreamResponse:
@@ -128,8 +128,8 @@ def stream(*lines: Any, torn: bytes = b"", cut: bool = False) -> Answer:
                 await line.wait()
                 continue
             await response.write(line if isinstance(line, bytes) else json.dumps(line).encode() + b"\n")
-        if torn:
-            await response.write(torn)
+        if partial_line:
+            await response.write(partial_line)
         if cut:
             assert request.transport is not None
             request.transport.close()
@@ -140,8 +140,8 @@ def stream(*lines: Any, torn: bytes = b"", cut: bool = False) -> Answer:
     return answer
 
 
-def thing(name: str, version: int = 1, **labels: str) -> Json:
-    """A namespace."""
+def namespace_data(name: str, version: int = 1, **labels: str) -> Json:
+    """Return a namespace as JSON data."""
     return {"metadata": {"name": name, "resourceVersion": str(version), "labels": labels}}
 
 
@@ -159,8 +159,8 @@ def error(code: int, reason: str = "Expired") -> Json:
     return event("ERROR", {**status, "metadata": {}})
 
 
-async def until(holds: Callable[[], object]) -> None:
-    """Wait until it holds."""
+async def until(condition: Callable[[], object]) -> None:
+    """Wait until the condition is true."""
     async with asyncio.timeout(PATIENCE):
-        while not holds():
+        while not condition():
             await asyncio.sleep(0.005)

@@ -1,4 +1,4 @@
-"""One call to the API server: its deadline, its errors, and credentials that change."""
+"""Calls to the API server: deadlines, errors, and credentials that change."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from tests.kube.scripted import Answer, Json, error_answer, json_answer, kubeconfig, playing, stream
+from tests.kube.scripted import Answer, Json, error_answer, json_answer, kubeconfig, scripted_api, stream
 from webhook.certs.issuer import create_self_signed
 from webhook.errors import AccessError, ApiError, ApiUnreachable
 from webhook.kube import access, api
@@ -28,13 +28,13 @@ POD = {"kind": "Pod", "metadata": {"name": "p"}}
 async def test_the_five_verbs_send_the_right_requests(tmp_path: Path) -> None:
     bodies: list[tuple[str, str, str, Any]] = []
 
-    async def note(request: web.Request) -> web.StreamResponse:
+    async def record(request: web.Request) -> web.StreamResponse:
         text = await request.text()
-        said_type = request.headers.get("Content-Type", "")
-        bodies.append((request.method, request.path_qs, said_type, json.loads(text) if text else None))
+        content_type = request.headers.get("Content-Type", "")
+        bodies.append((request.method, request.path_qs, content_type, json.loads(text) if text else None))
         return web.json_response(POD)
 
-    async with playing(tmp_path, note, note, note, note, note) as (server, client):
+    async with scripted_api(tmp_path, record, record, record, record, record) as (server, client):
         assert await client.get("/x", {"a": "b c"}) == POD
         assert await client.create("/x", POD) == POD
         assert await client.replace("/x/p", POD) == POD
@@ -48,8 +48,8 @@ async def test_the_five_verbs_send_the_right_requests(tmp_path: Path) -> None:
         ("PATCH", "/x/p?dryRun=All", "application/json-patch+json", []),
         ("DELETE", "/x/p", "", None),
     ]
-    assert {each.headers["Authorization"] for each in server.asked} == {"Bearer t0"}
-    assert {each.headers["User-Agent"] for each in server.asked} == {"rightslice"}
+    assert {each.headers["Authorization"] for each in server.requests} == {"Bearer t0"}
+    assert {each.headers["User-Agent"] for each in server.requests} == {"rightslice"}
 
 
 REFUSALS: dict[str, tuple[Answer, tuple[int, str, str]]] = {
@@ -66,7 +66,7 @@ REFUSALS: dict[str, tuple[Answer, tuple[int, str, str]]] = {
 async def test_an_error_has_the_message_of_the_server(
     tmp_path: Path, answer: Answer, want: tuple[int, str, str]
 ) -> None:
-    async with playing(tmp_path, answer) as (_, client):
+    async with scripted_api(tmp_path, answer) as (_, client):
         with pytest.raises(ApiError) as caught:
             await client.get("/x")
     assert (caught.value.status, caught.value.reason, caught.value.message) == want
@@ -75,19 +75,19 @@ async def test_an_error_has_the_message_of_the_server(
 
 async def test_a_response_that_is_too_long_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(api, "MAX_RESPONSE_BYTES", 1000)
-    async with playing(tmp_path, json_answer({"x": "y" * 1000})) as (_, client):
+    async with scripted_api(tmp_path, json_answer({"x": "y" * 1000})) as (_, client):
         with pytest.raises(ApiError, match="TooLong"):
             await client.get("/x")
 
 
 async def test_a_server_that_does_not_respond_fails_at_the_deadline(tmp_path: Path) -> None:
-    async with playing(tmp_path, stream(b"{"), seconds=0.3) as (_, client):
+    async with scripted_api(tmp_path, stream(b"{"), seconds=0.3) as (_, client):
         with pytest.raises(ApiUnreachable, match="timed out") as caught:
             await client.get("/x")
     assert caught.value.status == 0
 
 
-async def test_a_server_that_is_not_there_is_named(tmp_path: Path) -> None:
+async def test_an_unreachable_server_is_named_in_the_error(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
     file = kubeconfig(tmp_path, f"http://127.0.0.1:{port}", "t")
@@ -98,21 +98,21 @@ async def test_a_server_that_is_not_there_is_named(tmp_path: Path) -> None:
 
 async def test_a_call_is_retried_after_retry_after(tmp_path: Path) -> None:
     busy = error_answer(429, "TooManyRequests", Retry_After="1")
-    async with playing(tmp_path, busy, json_answer(POD)) as (server, client):
+    async with scripted_api(tmp_path, busy, json_answer(POD)) as (server, client):
         start = asyncio.get_running_loop().time()
         assert await client.create("/x", POD) == POD
         assert asyncio.get_running_loop().time() - start >= 1.0
-        assert len(server.asked) == 2
+        assert len(server.requests) == 2
 
 
-async def test_a_repetition_that_would_come_too_late_is_not_made(tmp_path: Path) -> None:
-    async with playing(tmp_path, error_answer(429, "TooManyRequests", Retry_After="60"), seconds=20.0) as (
+async def test_a_call_is_not_retried_after_its_deadline(tmp_path: Path) -> None:
+    async with scripted_api(tmp_path, error_answer(429, "TooManyRequests", Retry_After="60"), seconds=20.0) as (
         server,
         client,
     ):
         with pytest.raises(ApiError) as caught:
             await client.get("/x")
-    assert (caught.value.status, caught.value.retry_after, len(server.asked)) == (429, 60.0, 1)
+    assert (caught.value.status, caught.value.retry_after, len(server.requests)) == (429, 60.0, 1)
 
 
 async def test_a_rejected_token_is_read_again_once(tmp_path: Path) -> None:
@@ -121,31 +121,31 @@ async def test_a_rejected_token_is_read_again_once(tmp_path: Path) -> None:
         file.write_text(file.read_text().replace("t0", "t1"))
         return await error_answer(401, "Unauthorized")(_request)
 
-    async with playing(tmp_path, change, json_answer(POD)) as (server, client):
+    async with scripted_api(tmp_path, change, json_answer(POD)) as (server, client):
         assert await client.get("/x") == POD
-        assert [each.headers["Authorization"] for each in server.asked] == ["Bearer t0", "Bearer t1"]
+        assert [each.headers["Authorization"] for each in server.requests] == ["Bearer t0", "Bearer t1"]
 
 
 async def test_a_token_that_stays_rejected_is_an_error(tmp_path: Path) -> None:
     denied = error_answer(401, "Unauthorized", "no")
-    async with playing(tmp_path, denied, denied) as (server, client):
+    async with scripted_api(tmp_path, denied, denied) as (server, client):
         with pytest.raises(ApiError) as caught:
             await client.get("/x")
-    assert (caught.value.status, len(server.asked)) == (401, 2)
+    assert (caught.value.status, len(server.requests)) == (401, 2)
 
 
 async def test_proxy_environment_variables_are_ignored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY"):
         monkeypatch.setenv(name, "http://127.0.0.1:9")
-    async with playing(tmp_path, json_answer(POD)) as (_, client):
+    async with scripted_api(tmp_path, json_answer(POD)) as (_, client):
         assert await client.get("/x") == POD
 
 
-# Where the server is, and who we are.
+# Address and credentials.
 
 
 def plugin(folder: Path, status: Json | None, code: int = 0) -> Json:
-    """A user with an exec plugin that prints this and counts its calls."""
+    """Return a user with an exec plugin that prints this status and counts its calls."""
     script = folder / "plugin"
     answer = {"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", "status": status}
     script.write_text(f"#!/bin/sh\necho . >> {folder}/asked\necho '{json.dumps(answer)}'\necho oops >&2\nexit {code}\n")
@@ -153,7 +153,7 @@ def plugin(folder: Path, status: Json | None, code: int = 0) -> Json:
     return {"exec": {"command": str(script), "apiVersion": "client.authentication.k8s.io/v1"}}
 
 
-def asked(folder: Path) -> int:
+def plugin_calls(folder: Path) -> int:
     return len((folder / "asked").read_text().splitlines())
 
 
@@ -162,7 +162,7 @@ async def test_an_exec_plugin_provides_the_token_and_runs_once(tmp_path: Path) -
     user = plugin(tmp_path, {"token": "made", "expirationTimestamp": later})
     found = await ClusterAccess(str(kubeconfig(tmp_path, "http://x", "", user))).read()
     assert [await found.authorization() for _ in range(3)] == ["Bearer made"] * 3
-    assert asked(tmp_path) == 1
+    assert plugin_calls(tmp_path) == 1
 
 
 async def test_a_token_about_to_expire_is_renewed(tmp_path: Path) -> None:
@@ -170,7 +170,7 @@ async def test_a_token_about_to_expire_is_renewed(tmp_path: Path) -> None:
     user = plugin(tmp_path, {"token": "made", "expirationTimestamp": soon})
     found = await ClusterAccess(str(kubeconfig(tmp_path, "http://x", "", user))).read()
     await found.authorization()
-    assert asked(tmp_path) == 2
+    assert plugin_calls(tmp_path) == 2
 
 
 MUST = "must be a kubeconfig: one YAML map with clusters, contexts and users"
@@ -178,22 +178,24 @@ NO_KUBECONFIG = {
     "a word": ("hello", f"odd: {MUST}. Write --kubeconfig FILE"),
     "a list": ("- a", f"odd: {MUST}. Write"),
     "nothing": ("", f"odd: {MUST}. Write"),
-    "a list that does not end": ("[1", f"odd: {MUST}, found: while parsing a flow sequence in"),
-    "indented as no YAML is": ("a\n b: c\n", f"odd: {MUST}, found: mapping values are not allowed here in"),
+    "an unterminated list": ("[1", f"odd: {MUST}, found: while parsing a flow sequence in"),
+    "invalid indentation": ("a\n b: c\n", f"odd: {MUST}, found: mapping values are not allowed here in"),
     "another encoding": ("\udcff", f"odd: {MUST}, found: 'utf-8' codec can't decode"),
-    "users that are no list": ("{clusters: [], contexts: [], users: 3}", f"odd: {MUST}. Write"),
-    "a map of something else": ("{}", "odd: Invalid kube-config file"),
+    "users that are not a list": ("{clusters: [], contexts: [], users: 3}", f"odd: {MUST}. Write"),
+    "an unrelated map": ("{}", "odd: Invalid kube-config file"),
 }
 
 
-@pytest.mark.parametrize(("text", "said"), NO_KUBECONFIG.values(), ids=NO_KUBECONFIG)
-async def test_an_invalid_kubeconfig_is_reported_with_the_expected_form(tmp_path: Path, text: str, said: str) -> None:
+@pytest.mark.parametrize(("text", "message"), NO_KUBECONFIG.values(), ids=NO_KUBECONFIG)
+async def test_an_invalid_kubeconfig_is_reported_with_the_expected_form(
+    tmp_path: Path, text: str, message: str
+) -> None:
     (tmp_path / "odd").write_text(text, encoding="utf-8", errors="surrogateescape")
 
     with pytest.raises(AccessError) as caught:
         await ClusterAccess(str(tmp_path / "odd")).read()
 
-    assert said in str(caught.value)
+    assert message in str(caught.value)
 
 
 async def test_a_failed_plugin_is_reported_with_its_message(tmp_path: Path) -> None:
@@ -205,11 +207,11 @@ async def test_a_failed_plugin_is_reported_with_its_message(tmp_path: Path) -> N
 async def test_a_plugin_that_hangs_times_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     begin, begun = asyncio.create_subprocess_exec, list[asyncio.subprocess.Process]()
 
-    async def noted(*words: str, **how: Any) -> asyncio.subprocess.Process:
+    async def recording_exec(*words: str, **how: Any) -> asyncio.subprocess.Process:
         begun.append(await begin(*words, **how))
         return begun[-1]
 
-    monkeypatch.setattr(asyncio, "create_subprocess_exec", noted)
+    monkeypatch.setattr(asyncio, "create_subprocess_exec", recording_exec)
     user = {"exec": {"command": "sleep", "args": ["60"], "apiVersion": "v1"}}
     patience = iter((0.5, 5, 50))  # on a busy machine the time may be over before anything has begun
     while not begun:
@@ -231,12 +233,12 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize(("text", "says"), WRONG.values(), ids=WRONG)
-async def test_a_kubeconfig_that_cannot_be_used_is_named(tmp_path: Path, text: str, says: str) -> None:
+@pytest.mark.parametrize(("text", "message"), WRONG.values(), ids=WRONG)
+async def test_a_kubeconfig_that_cannot_be_used_is_named(tmp_path: Path, text: str, message: str) -> None:
     file = tmp_path / "kubeconfig"
     if text:
         file.write_text(text)
-    with pytest.raises(AccessError, match=says) as caught:
+    with pytest.raises(AccessError, match=message) as caught:
         await ClusterAccess(str(file)).read()
     assert str(file) in str(caught.value)
 
@@ -248,20 +250,20 @@ async def test_an_unknown_context_is_named(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def _nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A machine that knows of no cluster."""
+def _no_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine without access to a cluster."""
     for name in ("KUBECONFIG", "KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
 
 
-@pytest.mark.usefixtures("_nowhere")
-def test_without_anything_all_ways_are_named() -> None:
+@pytest.mark.usefixtures("_no_cluster")
+def test_the_error_names_all_ways_to_configure_access() -> None:
     with pytest.raises(AccessError, match=r"--kubeconfig FILE, set KUBECONFIG, .* service account"):
         ClusterAccess()
 
 
-@pytest.mark.usefixtures("_nowhere")
+@pytest.mark.usefixtures("_no_cluster")
 async def test_a_pod_uses_its_service_account_and_reads_its_token_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -278,7 +280,7 @@ async def test_a_pod_uses_its_service_account_and_reads_its_token_again(
     await found.reload("bearer first")
     assert await found.authorization() == "bearer second"
     await found.reload("bearer first")
-    assert await found.authorization() == "bearer second", "somebody else was faster"
+    assert await found.authorization() == "bearer second", "another task has reloaded it"
     token.write_text(" ")
     with pytest.raises(AccessError, match="must hold a token, found nothing"):
         await found.reload("bearer second")
@@ -287,15 +289,15 @@ async def test_a_pod_uses_its_service_account_and_reads_its_token_again(
         await ClusterAccess().read()
 
 
-def trusting(file: Path, authority: Path) -> Path:
-    """A kubeconfig whose cluster is signed by an authority."""
+def with_authority(file: Path, authority: Path) -> Path:
+    """Set the certificate authority in a kubeconfig."""
     config = json.loads(file.read_text())
     config["clusters"][0]["cluster"]["certificate-authority"] = str(authority)
     file.write_text(json.dumps(config))
     return file
 
 
-async def test_the_server_must_be_the_one_that_its_authority_signed(tmp_path: Path) -> None:
+async def test_the_server_certificate_must_be_signed_by_the_configured_authority(tmp_path: Path) -> None:
     ours, other = (create_self_signed(["127.0.0.1"], datetime.now(UTC)) for _ in range(2))
     certificate, key = ours.write(tmp_path)
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
@@ -310,18 +312,18 @@ async def test_the_server_must_be_the_one_that_its_authority_signed(tmp_path: Pa
     await running.start_server(ssl=context)
     authority = tmp_path / "authority"
     authority.write_bytes(other.authority)
-    file = trusting(kubeconfig(tmp_path, str(running.make_url("/")), "t"), authority)
+    file = with_authority(kubeconfig(tmp_path, str(running.make_url("/")), "t"), authority)
     try:
         async with KubeClient(await ClusterAccess(str(file)).read()) as client:
             with pytest.raises(ApiUnreachable, match="certificate"):
                 await client.get("/x")
             authority.write_bytes(ours.authority)
-            assert await client.get("/x") == POD, "the authority that was put right is read again"
+            assert await client.get("/x") == POD, "the corrected authority is read again"
     finally:
         await running.close()
 
 
-class Hanging:
+class HangingServer:
     """A TLS server that starts an endless response, and then neither reads nor closes."""
 
     def __init__(self, context: ssl.SSLContext) -> None:
@@ -331,7 +333,7 @@ class Hanging:
         self.url = f"https://127.0.0.1:{self._listener.getsockname()[1]}"
 
     def serve(self) -> None:
-        """Take one request."""
+        """Accept one request."""
         with self._listener:
             plain, _ = self._listener.accept()
         encrypted = self._context.wrap_socket(plain, server_side=True)
@@ -339,8 +341,8 @@ class Hanging:
         encrypted.sendall(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\n{}\n\r\n")
         self._raw = socket.socket(fileno=encrypted.detach())
 
-    def is_left(self) -> bool:
-        """Did the other side close the connection?"""
+    def client_closed(self) -> bool:
+        """Return whether the client closed the connection."""
         assert self._raw is not None
         with self._raw as raw:
             raw.settimeout(5)
@@ -360,13 +362,13 @@ async def test_closing_a_session_closes_connections_to_a_hung_server(tmp_path: P
     context.load_cert_chain(*ours.write(tmp_path))
     authority = tmp_path / "authority"
     authority.write_bytes(ours.authority)
-    server = Hanging(context)
+    server = HangingServer(context)
     serving = asyncio.create_task(asyncio.to_thread(server.serve))
-    file = trusting(kubeconfig(tmp_path, server.url, "t"), authority)
+    file = with_authority(kubeconfig(tmp_path, server.url, "t"), authority)
 
     async with KubeClient(await ClusterAccess(str(file)).read()) as client:
         async with client.stream("/x", {"watch": "1"}, 30.0) as pieces:
             assert await anext(pieces) == b"{}\n"
         await serving
 
-    assert await asyncio.to_thread(server.is_left)
+    assert await asyncio.to_thread(server.client_closed)

@@ -1,4 +1,4 @@
-"""Leader election: at most one leader, and a new one soon after the last has gone, with any clocks."""
+"""Leader election: at most one leader, and a new one soon after the last one stops, with any clocks."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ REPLICAS = st.integers(0, 2)
 
 
 class Candidate:
-    """One replica on a cluster whose calls a test lets through one at a time; its monotonic clock began anywhere."""
+    """One replica; the test continues its calls one at a time, and its monotonic clock starts at any value."""
 
     def __init__(self, cluster: Cluster, name: str, began: float = 0.0) -> None:
         self.client = Client(cluster)
-        self.leading = LeaderElector(self.client, LEASE, name, monotonic=lambda: cluster.seconds + began)
+        self.elector = LeaderElector(self.client, LEASE, name, monotonic=lambda: cluster.seconds + began)
         self._trying: Coroutine[Any, Any, None] | None = None
 
     def advance(self) -> bool:
-        """Go on by one call; True once the attempt is over."""
-        self._trying = self._trying or self.leading.try_acquire_or_renew()
+        """Do one more call; return True once the attempt is over."""
+        self._trying = self._trying or self.elector.try_acquire_or_renew()
         try:
             self._trying.send(None)
         except StopIteration:
@@ -37,14 +37,14 @@ class Candidate:
         return False
 
     def attempt(self) -> bool:
-        """One whole try; does it lead now?"""
+        """Make one complete attempt; return whether it leads now."""
         while not self.advance():
             pass
-        return self.leading.is_leader
+        return self.elector.is_leader
 
 
 def release(candidate: Candidate) -> None:
-    leaving = candidate.leading.release()
+    leaving = candidate.elector.release()
     try:
         while True:
             leaving.send(None)
@@ -52,12 +52,12 @@ def release(candidate: Candidate) -> None:
         return
 
 
-class Electing(RuleBasedStateMachine):
+class ElectionMachine(RuleBasedStateMachine):
     """Three candidates whose calls interleave in any order, while time passes between them."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.cluster = Cluster(hooks=())
+        self.cluster = Cluster(configs=())
         self.candidates = [Candidate(self.cluster, f"pod-{n}", began=1000.0 * n) for n in range(3)]
 
     @rule(who=REPLICAS)
@@ -78,22 +78,22 @@ class Electing(RuleBasedStateMachine):
 
     @rule()
     def delete(self) -> None:
-        """No Lease is deleted while it is held."""
-        if not any(candidate.leading.is_leader for candidate in self.candidates):
+        """Delete the Lease, but not while there is a leader."""
+        if not any(candidate.elector.is_leader for candidate in self.candidates):
             self.cluster.objects.pop(LEASE.path, None)
 
     @invariant()
-    def one_at_most_leads(self) -> None:
-        assert sum(candidate.leading.is_leader for candidate in self.candidates) <= 1
+    def at_most_one_candidate_leads(self) -> None:
+        assert sum(candidate.elector.is_leader for candidate in self.candidates) <= 1
 
 
-TestElecting = Electing.TestCase
-TestElecting.settings = settings(max_examples=150, stateful_step_count=40)
+TestElection = ElectionMachine.TestCase
+TestElection.settings = settings(max_examples=150, stateful_step_count=40)
 
 
 @pytest.fixture
 def cluster() -> Cluster:
-    return Cluster(hooks=())
+    return Cluster(configs=())
 
 
 def test_the_first_candidate_leads_and_the_next_waits(cluster: Cluster) -> None:
@@ -101,11 +101,11 @@ def test_the_first_candidate_leads_and_the_next_waits(cluster: Cluster) -> None:
 
     assert first.attempt()
     assert not second.attempt()
-    assert second.leading.holder == "a"
+    assert second.elector.holder == "a"
     assert cluster.objects[LEASE.path]["spec"]["leaseDurationSeconds"] == LEASE_SECONDS
 
 
-def test_one_that_renews_leads_on(cluster: Cluster) -> None:
+def test_a_leader_that_renews_keeps_leading(cluster: Cluster) -> None:
     first, second = Candidate(cluster, "a"), Candidate(cluster, "b")
     for _ in range(20):
         assert first.attempt()
@@ -115,12 +115,12 @@ def test_one_that_renews_leads_on(cluster: Cluster) -> None:
     assert (spec["holderIdentity"], spec["leaseTransitions"]) == ("a", 0)
 
 
-def test_one_that_does_not_renew_stops_before_the_next_begins(cluster: Cluster) -> None:
+def test_a_leader_that_does_not_renew_stops_before_the_next_starts(cluster: Cluster) -> None:
     first, second = Candidate(cluster, "a"), Candidate(cluster, "b")
     first.attempt()
     second.attempt()
     cluster.seconds += RENEW_SECONDS
-    assert not first.leading.is_leader
+    assert not first.elector.is_leader
     assert not second.attempt()
     cluster.seconds += LEASE_SECONDS - RENEW_SECONDS
     assert second.attempt()
@@ -133,7 +133,7 @@ def test_a_released_lease_is_acquired_at_once(cluster: Cluster) -> None:
     second.attempt()
     release(first)
 
-    assert not first.leading.is_leader
+    assert not first.elector.is_leader
     assert second.attempt()
 
 
@@ -145,7 +145,7 @@ def test_a_lease_of_another_holder_is_not_released(cluster: Cluster) -> None:
     assert cluster.objects[LEASE.path]["spec"]["holderIdentity"] == "a"
 
 
-@pytest.mark.parametrize("spec", [None, {}, {"holderIdentity": ""}], ids=["none", "empty", "left"])
+@pytest.mark.parametrize("spec", [None, {}, {"holderIdentity": ""}], ids=["none", "empty", "released"])
 def test_a_lease_without_holder_is_acquired_at_once(cluster: Cluster, spec: dict[str, Any] | None) -> None:
     cluster.store(LEASE.path, {"metadata": {"name": LEASE.name}, "spec": spec})
 
@@ -158,11 +158,11 @@ def test_a_lease_without_holder_is_acquired_at_once(cluster: Cluster, spec: dict
 def test_a_rejected_call_is_recorded_and_retried(cluster: Cluster, error: ApiError) -> None:
     candidate = Candidate(cluster, "a")
     assert candidate.attempt()
-    well, candidate.client.refusal = candidate.client.refusal, error
-    assert candidate.attempt(), "it leads for as long as nobody else can"
-    assert candidate.leading.last_error == error
+    no_error, candidate.client.error = candidate.client.error, error
+    assert candidate.attempt(), "it leads for as long as no other candidate can"
+    assert candidate.elector.last_error == error
     cluster.seconds += RENEW_SECONDS
     assert not candidate.attempt()
-    candidate.client.refusal = well
+    candidate.client.error = no_error
     assert candidate.attempt()
-    assert candidate.leading.last_error is None
+    assert candidate.elector.last_error is None

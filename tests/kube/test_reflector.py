@@ -15,20 +15,20 @@ import pytest
 from tests.kube.scripted import (
     END,
     Answer,
-    Calm,
     Json,
-    Server,
+    MinimumRandom,
+    ScriptedServer,
     bookmark,
     error,
     error_answer,
     event,
     json_answer,
-    playing,
+    namespace_data,
+    scripted_api,
     stream,
-    thing,
     until,
 )
-from webhook.cache.store import StoreReader, StoreWriter
+from webhook.cache.store import ObjectStore
 from webhook.errors import ApiError
 from webhook.kube import reflector
 from webhook.kube.backoff import ExponentialBackoff
@@ -41,29 +41,29 @@ NO_STREAM = error_answer(422, "Invalid", "sendInitialEvents is forbidden for wat
 
 
 def after(version: int) -> dict[str, str]:
-    """The parameters of a watch that goes on."""
+    """Return the parameters of a watch that resumes from a version."""
     return {"watch": "1", "allowWatchBookmarks": "true", "resourceVersion": str(version)}
 
 
-class Site:
-    """A watch at work."""
+class WatchHarness:
+    """A running watch with its server and store."""
 
     def __init__(
         self,
-        server: Server,
+        server: ScriptedServer,
         watch: Reflector[Namespace],
-        store: StoreReader[Namespace],
-        broken: list[ApiError],
-        crashed: list[Exception],
+        store: ObjectStore[Namespace],
+        errors: list[ApiError],
+        exceptions: list[Exception],
     ) -> None:
-        self.server, self.watch, self.store, self.broken, self.crashed = server, watch, store, broken, crashed
+        self.server, self.watch, self.store, self.errors, self.exceptions = server, watch, store, errors, exceptions
 
     @property
     def state(self) -> WatchStatus:
         return self.watch.status
 
     async def has(self, *names: str) -> None:
-        """Wait until these are there, and no others."""
+        """Wait until the store has exactly these objects."""
         await until(lambda: sorted(self.store.items) == sorted(names))
 
 
@@ -81,76 +81,84 @@ class WatchErrors(NamedTuple):
 
 
 def key(item: Namespace) -> str:
-    """Its name; of one that is labelled odd there is none to be had."""
+    """Return the name; fail for an object that is labeled odd."""
     if "odd" in item.metadata.labels:
         raise ValueError("odd")
     return item.metadata.name
 
 
 @asynccontextmanager
-async def watched(folder: Path, *answers: Answer, optional: bool = False) -> AsyncIterator[Site]:
-    store: StoreReader[Namespace] = StoreReader()
-    writer = StoreWriter(store, key, lambda *_: None)
-    broken: list[ApiError] = []
-    crashed: list[Exception] = []
+async def running_watch(folder: Path, *answers: Answer, optional: bool = False) -> AsyncIterator[WatchHarness]:
+    store: ObjectStore[Namespace] = ObjectStore(key, lambda *_: None)
+    errors: list[ApiError] = []
+    exceptions: list[Exception] = []
     resource = WatchedResource("namespaces", PATH, Namespace, {"labelSelector": "x"}, optional=optional)
-    async with playing(folder, *answers) as (server, api):
+    async with scripted_api(folder, *answers) as (server, api):
         watch = Reflector(
             api,
             resource,
-            writer,
-            Calm(),
-            WatchErrors(broken, crashed),
+            store,
+            MinimumRandom(),
+            WatchErrors(errors, exceptions),
         )
         task = asyncio.create_task(watch.run())
         try:
-            yield Site(server, watch, store, broken, crashed)
+            yield WatchHarness(server, watch, store, errors, exceptions)
         finally:
             task.cancel()
             with suppress(asyncio.CancelledError):
                 await task
 
 
-STARTED = stream(event("ADDED", thing("a", 3)), bookmark(5, end=True), END)
+STARTED = stream(event("ADDED", namespace_data("a", 3)), bookmark(5, end=True), END)
 """One object, and the end of the initial list."""
 
 
 async def test_the_initial_list_is_one_stream_and_changes_follow_in_the_next(tmp_path: Path) -> None:
-    everything = stream(event("ADDED", thing("a")), event("ADDED", thing("b")), bookmark(5, end=True))
+    everything = stream(event("ADDED", namespace_data("a")), event("ADDED", namespace_data("b")), bookmark(5, end=True))
     changes = stream(
-        event("ADDED", thing("c", 6)),
-        event("DELETED", thing("a", 7)),
-        event("MODIFIED", thing("b", 8, tier="x")),
+        event("ADDED", namespace_data("c", 6)),
+        event("DELETED", namespace_data("a", 7)),
+        event("MODIFIED", namespace_data("b", 8, tier="x")),
     )
-    async with watched(tmp_path, everything, changes) as site:
-        await site.has("b", "c")
-        await until(lambda: site.store.items["b"].metadata.labels == {"tier": "x"})
-        assert site.server.queries() == [ALL | {"labelSelector": "x"}, after(5) | {"labelSelector": "x"}]
-        assert (site.state.synced, site.state.lists, site.broken) == (True, 1, [])
+    async with running_watch(tmp_path, everything, changes) as harness:
+        await harness.has("b", "c")
+        await until(lambda: harness.store.items["b"].metadata.labels == {"tier": "x"})
+        assert harness.server.queries() == [ALL | {"labelSelector": "x"}, after(5) | {"labelSelector": "x"}]
+        assert (harness.state.synced, harness.state.lists, harness.errors) == (True, 1, [])
 
 
-async def test_changes_that_come_with_the_mark_are_not_lost(tmp_path: Path) -> None:
-    lines = [event("ADDED", thing("a")), bookmark(5, end=True), event("ADDED", thing("b", 6))]
+async def test_changes_in_the_same_chunk_as_the_bookmark_are_not_lost(tmp_path: Path) -> None:
+    lines = [event("ADDED", namespace_data("a")), bookmark(5, end=True), event("ADDED", namespace_data("b", 6))]
     together = b"".join(json.dumps(each).encode() + b"\n" for each in lines)
-    async with watched(tmp_path, stream(together)) as site:
-        await site.has("a", "b")
-        await until(lambda: len(site.server.asked) == 2)
-        assert site.server.queries()[1]["resourceVersion"] == "6"
+    async with running_watch(tmp_path, stream(together)) as harness:
+        await harness.has("a", "b")
+        await until(lambda: len(harness.server.requests) == 2)
+        assert harness.server.queries()[1]["resourceVersion"] == "6"
 
 
 async def test_nothing_is_visible_before_the_list_is_complete(tmp_path: Path) -> None:
-    script = stream(event("ADDED", thing("a")), event("ADDED", thing("b")), event("DELETED", thing("b")), bookmark(4))
-    async with watched(tmp_path, script) as site:
-        await until(lambda: site.state.events == 3)
-        assert (dict(site.store.items), site.state.synced) == ({}, False)
+    script = stream(
+        event("ADDED", namespace_data("a")),
+        event("ADDED", namespace_data("b")),
+        event("DELETED", namespace_data("b")),
+        bookmark(4),
+    )
+    async with running_watch(tmp_path, script) as harness:
+        await until(lambda: harness.state.events == 3)
+        assert (dict(harness.store.items), harness.state.synced) == ({}, False)
 
 
 async def test_a_server_without_watchlist_is_listed_page_by_page(tmp_path: Path) -> None:
-    first = json_answer({"metadata": {"resourceVersion": "9", "continue": "more"}, "items": [thing("a"), thing("b")]})
-    second = json_answer({"metadata": {"resourceVersion": "9"}, "items": [thing("c")]})
-    async with watched(tmp_path, NO_STREAM, first, second, stream(event("ADDED", thing("d", 10)))) as site:
-        await site.has("a", "b", "c", "d")
-        assert [{**each, "labelSelector": ""} for each in site.server.queries()[1:]] == [
+    first = json_answer(
+        {"metadata": {"resourceVersion": "9", "continue": "more"}, "items": [namespace_data("a"), namespace_data("b")]}
+    )
+    second = json_answer({"metadata": {"resourceVersion": "9"}, "items": [namespace_data("c")]})
+    async with running_watch(
+        tmp_path, NO_STREAM, first, second, stream(event("ADDED", namespace_data("d", 10)))
+    ) as harness:
+        await harness.has("a", "b", "c", "d")
+        assert [{**each, "labelSelector": ""} for each in harness.server.queries()[1:]] == [
             {"limit": "500", "labelSelector": ""},
             {"limit": "500", "labelSelector": "", "continue": "more"},
             {**after(9), "labelSelector": ""},
@@ -159,238 +167,248 @@ async def test_a_server_without_watchlist_is_listed_page_by_page(tmp_path: Path)
 
 async def test_an_old_store_reports_missing_watch_list_in_the_stream(tmp_path: Path) -> None:
     script = stream(error(500, "InternalError"), END)
-    async with watched(
-        tmp_path, script, json_answer({"metadata": {"resourceVersion": "9"}, "items": [thing("a")]})
-    ) as site:
-        await site.has("a")
+    async with running_watch(
+        tmp_path, script, json_answer({"metadata": {"resourceVersion": "9"}, "items": [namespace_data("a")]})
+    ) as harness:
+        await harness.has("a")
 
 
 async def test_a_server_without_an_initial_events_end_is_listed(tmp_path: Path) -> None:
-    script = stream(event("ADDED", thing("a")), END)
-    async with watched(
-        tmp_path, script, json_answer({"metadata": {"resourceVersion": "9"}, "items": [thing("a")]})
-    ) as site:
-        await site.has("a")
-        assert site.state.lists == 1
+    script = stream(event("ADDED", namespace_data("a")), END)
+    async with running_watch(
+        tmp_path, script, json_answer({"metadata": {"resourceVersion": "9"}, "items": [namespace_data("a")]})
+    ) as harness:
+        await harness.has("a")
+        assert harness.state.lists == 1
 
 
 async def test_a_watch_that_ends_resumes_from_its_last_version(tmp_path: Path) -> None:
     second = stream(bookmark(8), END)
-    third = stream(event("DELETED", thing("a", 9)), END)
-    async with watched(tmp_path, STARTED, second, third) as site:
-        await until(lambda: len(site.server.asked) == 4)
-        assert [each.get("resourceVersion") for each in site.server.queries()] == [None, "5", "8", "9"]
-        await site.has()
-        assert (site.state.lists, site.broken) == (1, [])
+    third = stream(event("DELETED", namespace_data("a", 9)), END)
+    async with running_watch(tmp_path, STARTED, second, third) as harness:
+        await until(lambda: len(harness.server.requests) == 4)
+        assert [each.get("resourceVersion") for each in harness.server.queries()] == [None, "5", "8", "9"]
+        await harness.has()
+        assert (harness.state.lists, harness.errors) == (1, [])
 
 
-GONE = {"as an event": stream(error(410), END), "as a status": error_answer(410, "Expired")}
+GONE = {"an error event": stream(error(410), END), "an error status": error_answer(410, "Expired")}
 
 
 @pytest.mark.parametrize("gone", GONE.values(), ids=GONE)
 async def test_after_410_everything_is_listed_and_replaced_at_once(tmp_path: Path, gone: Answer) -> None:
-    script = stream(event("ADDED", thing("b", 20)), bookmark(21, end=True))
-    async with watched(tmp_path, STARTED, gone, script) as site:
-        await site.has("b")
-        assert (site.state.lists, [each.status for each in site.broken]) == (2, [410])
+    script = stream(event("ADDED", namespace_data("b", 20)), bookmark(21, end=True))
+    async with running_watch(tmp_path, STARTED, gone, script) as harness:
+        await harness.has("b")
+        assert (harness.state.lists, [each.status for each in harness.errors]) == (2, [410])
 
 
 async def test_the_old_content_stays_during_a_new_list(tmp_path: Path) -> None:
-    half = stream(event("ADDED", thing("b", 20)))
-    async with watched(tmp_path, STARTED, GONE["as a status"], half) as site:
-        await until(lambda: site.state.events == 2)
-        assert list(site.store.items) == ["a"]
+    half = stream(event("ADDED", namespace_data("b", 20)))
+    async with running_watch(tmp_path, STARTED, GONE["an error status"], half) as harness:
+        await until(lambda: harness.state.events == 2)
+        assert list(harness.store.items) == ["a"]
 
 
-TORN = {
-    "half a line, then the end": stream(b'{"type":"DELETED","object":{"metadata":{"na', END),
-    "half a line, then a cut": stream(torn=b'{"type":"DELETED","object":{"meta', cut=True),
-    "no line, then a cut": stream(cut=True),
+BROKEN_RESPONSES = {
+    "half a line, then a normal end": stream(b'{"type":"DELETED","object":{"metadata":{"na', END),
+    "half a line, then a broken connection": stream(partial_line=b'{"type":"DELETED","object":{"meta', cut=True),
+    "no line, then a broken connection": stream(cut=True),
     "a line that is not JSON": stream(b"{]\n"),
     "a page of HTML": json_answer("<html><body>gateway</body></html>"),
     "a page of HTML with an end of line": json_answer("<html>\n<body>gateway</body></html>\n"),
-    "an event of no known type": stream(event("SURPRISE", thing("a"))),
+    "an event of an unknown type": stream(event("SURPRISE", namespace_data("a"))),
     "HTML and 502": json_answer("<html>bad gateway</html>", 502),
     "500": error_answer(500, "InternalError"),
 }
 
 
-@pytest.mark.parametrize("torn", TORN.values(), ids=TORN)
-async def test_a_failed_watch_resumes_from_the_last_version(tmp_path: Path, torn: Answer) -> None:
-    async with watched(tmp_path, STARTED, torn, stream(event("ADDED", thing("b", 6)))) as site:
-        await site.has("a", "b")
-        assert [each.get("resourceVersion") for each in site.server.queries()] == [None, "5", "5"]
-        assert (site.state.lists, site.state.errors, len(site.broken)) == (1, 1, 1)
-        assert site.state.error == ""
+@pytest.mark.parametrize("broken", BROKEN_RESPONSES.values(), ids=BROKEN_RESPONSES)
+async def test_a_failed_watch_resumes_from_the_last_version(tmp_path: Path, broken: Answer) -> None:
+    async with running_watch(tmp_path, STARTED, broken, stream(event("ADDED", namespace_data("b", 6)))) as harness:
+        await harness.has("a", "b")
+        assert [each.get("resourceVersion") for each in harness.server.queries()] == [None, "5", "5"]
+        assert (harness.state.lists, harness.state.errors, len(harness.errors)) == (1, 1, 1)
+        assert harness.state.error == ""
 
 
 async def test_a_connection_that_hangs_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reflector, "READ_TIMEOUT_SECONDS", 0.2)
-    async with watched(tmp_path, STARTED, stream(), stream(event("ADDED", thing("b", 6)))) as site:
-        await site.has("a", "b")
-        assert "timed out" in str(site.broken[0])
+    async with running_watch(tmp_path, STARTED, stream(), stream(event("ADDED", namespace_data("b", 6)))) as harness:
+        await harness.has("a", "b")
+        assert "timed out" in str(harness.errors[0])
 
 
 async def test_a_reopened_watch_counts_as_contact_before_its_first_event(tmp_path: Path) -> None:
-    async with watched(tmp_path, STARTED, error_answer(500), stream()) as site:
-        await until(lambda: len(site.broken) == 1)
-        await until(lambda: not site.state.error)
-        assert site.state.last_contact > 0
+    async with running_watch(tmp_path, STARTED, error_answer(500), stream()) as harness:
+        await until(lambda: len(harness.errors) == 1)
+        await until(lambda: not harness.state.error)
+        assert harness.state.last_contact > 0
 
 
-async def test_silence_three_times_means_that_the_version_is_not_the_server_s(tmp_path: Path) -> None:
-    """After a restore from a backup the server is behind our version, and silent until it has caught up."""
-    script = stream(event("ADDED", thing("older", 2)), bookmark(3, end=True))
-    async with watched(tmp_path, STARTED, stream(END), stream(END), stream(END), script) as site:
-        await site.has("older")
-        assert site.state.lists == 2
+async def test_three_silent_watches_lead_to_a_new_list(tmp_path: Path) -> None:
+    """A server that was restored from a backup is behind our version, and silent until it has caught up."""
+    script = stream(event("ADDED", namespace_data("older", 2)), bookmark(3, end=True))
+    async with running_watch(tmp_path, STARTED, stream(END), stream(END), stream(END), script) as harness:
+        await harness.has("older")
+        assert harness.state.lists == 2
 
 
 async def test_a_line_that_is_too_long_is_skipped_and_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("webhook.kube.decoder.LineBuffer.__init__.__defaults__", (1000,))
-    script = stream(event("ADDED", thing("a", 6, x="y" * 5000)), event("ADDED", thing("b", 7)))
-    async with watched(tmp_path, STARTED, script) as site:
-        await site.has("a", "b")
-        assert site.state.skipped == 1
-        assert site.store.items["a"].metadata.labels == {}
+    script = stream(event("ADDED", namespace_data("a", 6, x="y" * 5000)), event("ADDED", namespace_data("b", 7)))
+    async with running_watch(tmp_path, STARTED, script) as harness:
+        await harness.has("a", "b")
+        assert harness.state.skipped == 1
+        assert harness.store.items["a"].metadata.labels == {}
 
 
-async def test_nulls_are_absent_and_one_odd_object_does_not_blind_us(tmp_path: Path) -> None:
-    odd = [{"metadata": {"name": 7}}, {"metadata": {"name": "nulls", "labels": None}}, thing("a")]
+async def test_nulls_count_as_absent_and_an_invalid_object_does_not_hide_the_others(tmp_path: Path) -> None:
+    odd = [{"metadata": {"name": 7}}, {"metadata": {"name": "nulls", "labels": None}}, namespace_data("a")]
     page = json_answer({"metadata": {"resourceVersion": "9"}, "items": odd})
     odder: list[Json] = [{"metadata": {"name": ["b"]}}, {"metadata": None}, {"metadata": 7}]
-    script = stream(*(event("ADDED", each) for each in odder), event("ADDED", thing("c", 11)), event("ADDED", odder[1]))
-    async with watched(tmp_path, NO_STREAM, page, script) as site:
-        await until(lambda: {"nulls", "a", "c"} <= set(site.store.items))
-        assert site.state.skipped >= 3
-        assert site.broken == []
+    script = stream(
+        *(event("ADDED", each) for each in odder), event("ADDED", namespace_data("c", 11)), event("ADDED", odder[1])
+    )
+    async with running_watch(tmp_path, NO_STREAM, page, script) as harness:
+        await until(lambda: {"nulls", "a", "c"} <= set(harness.store.items))
+        assert harness.state.skipped >= 3
+        assert harness.errors == []
 
 
-UNREAD = {
-    "a change": event("MODIFIED", thing("a", 6) | {"metadata": {"name": "a", "labels": 7}}),
-    "an end": event("DELETED", thing("a", 6) | {"metadata": {"name": "a", "labels": 7}}),
+INVALID_CHANGES = {
+    "a modification": event("MODIFIED", namespace_data("a", 6) | {"metadata": {"name": "a", "labels": 7}}),
+    "a deletion": event("DELETED", namespace_data("a", 6) | {"metadata": {"name": "a", "labels": 7}}),
 }
 
 
-@pytest.mark.parametrize("odd", UNREAD.values(), ids=UNREAD)
+@pytest.mark.parametrize("odd", INVALID_CHANGES.values(), ids=INVALID_CHANGES)
 async def test_an_object_that_became_invalid_is_dropped(tmp_path: Path, odd: Json) -> None:
-    async with watched(tmp_path, STARTED, stream(odd, event("ADDED", thing("b", 7)))) as site:
-        await site.has("b")
-        assert (site.state.skipped, site.broken) == (1, [])
+    async with running_watch(tmp_path, STARTED, stream(odd, event("ADDED", namespace_data("b", 7)))) as harness:
+        await harness.has("b")
+        assert (harness.state.skipped, harness.errors) == (1, [])
 
 
-PASSED_OVER = {
-    "in a watch": stream(event("ADDED", thing("b", 6, odd="")), event("ADDED", thing("c", 7)), END),
-    "where it ends": stream(event("DELETED", thing("b", 6, odd="")), event("ADDED", thing("c", 7)), END),
+STORE_ERRORS = {
+    "an addition": stream(event("ADDED", namespace_data("b", 6, odd="")), event("ADDED", namespace_data("c", 7)), END),
+    "a deletion": stream(event("DELETED", namespace_data("b", 6, odd="")), event("ADDED", namespace_data("c", 7)), END),
 }
 
 
-@pytest.mark.parametrize("odd", PASSED_OVER.values(), ids=PASSED_OVER)
-async def test_an_object_that_the_writer_fails_on_does_not_hold_up_the_others(tmp_path: Path, odd: Answer) -> None:
-    async with watched(tmp_path, STARTED, odd) as site:
-        await site.has("a", "c")
-        await until(lambda: len(site.server.asked) == 3)
-        assert site.server.queries()[-1]["resourceVersion"] == "7"
-        assert (site.state.skipped, site.broken, [str(each) for each in site.crashed]) == (1, [], ["odd"])
+@pytest.mark.parametrize("odd", STORE_ERRORS.values(), ids=STORE_ERRORS)
+async def test_an_object_that_the_store_rejects_does_not_block_the_others(tmp_path: Path, odd: Answer) -> None:
+    async with running_watch(tmp_path, STARTED, odd) as harness:
+        await harness.has("a", "c")
+        await until(lambda: len(harness.server.requests) == 3)
+        assert harness.server.queries()[-1]["resourceVersion"] == "7"
+        assert (harness.state.skipped, harness.errors, [str(each) for each in harness.exceptions]) == (1, [], ["odd"])
 
 
-async def test_an_object_of_a_list_that_the_writer_fails_on_does_not_hold_up_the_others(tmp_path: Path) -> None:
-    page = json_answer({"metadata": {"resourceVersion": "9"}, "items": [thing("a", odd=""), thing("b")]})
-    async with watched(tmp_path, NO_STREAM, page) as site:
-        await site.has("b")
-        assert (site.state.skipped, site.broken, len(site.crashed)) == (1, [], 1)
+async def test_a_listed_object_that_the_store_rejects_does_not_block_the_others(tmp_path: Path) -> None:
+    page = json_answer(
+        {"metadata": {"resourceVersion": "9"}, "items": [namespace_data("a", odd=""), namespace_data("b")]}
+    )
+    async with running_watch(tmp_path, NO_STREAM, page) as harness:
+        await harness.has("b")
+        assert (harness.state.skipped, harness.errors, len(harness.exceptions)) == (1, [], 1)
 
 
 def deep(name: str, version: int, levels: int = 20_000) -> bytes:
     """An object with managedFields deeper than any decoder supports, and labels after them."""
     notes = b'[{"f:a]":' * levels + b"1" + b"}]" * levels
-    said = json.dumps(thing(name, version, tier="x")["metadata"])[1:-1].encode()
-    return b'{"metadata":{"managedFields":%s,%s}}' % (notes, said)
+    message = json.dumps(namespace_data(name, version, tier="x")["metadata"])[1:-1].encode()
+    return b'{"metadata":{"managedFields":%s,%s}}' % (notes, message)
 
 
 async def test_an_object_of_any_depth_is_read(tmp_path: Path) -> None:
     page = stream(b'{"metadata":{"resourceVersion":"9"},"items":[%s]}' % deep("listed", 8), END)
     script = stream(b'{"type":"ADDED","object":%s}\n' % deep("watched", 11), END)
-    async with watched(tmp_path, NO_STREAM, page, script) as site:
-        await site.has("listed", "watched")
-        assert [each.metadata.labels for each in site.store.items.values()] == [{"tier": "x"}] * 2
-        await until(lambda: len(site.server.asked) == 4)
-        assert site.server.queries()[-1]["resourceVersion"] == "11"
-        assert (site.state.skipped, site.broken) == (0, [])
+    async with running_watch(tmp_path, NO_STREAM, page, script) as harness:
+        await harness.has("listed", "watched")
+        assert [each.metadata.labels for each in harness.store.items.values()] == [{"tier": "x"}] * 2
+        await until(lambda: len(harness.server.requests) == 4)
+        assert harness.server.queries()[-1]["resourceVersion"] == "11"
+        assert (harness.state.skipped, harness.errors) == (0, [])
 
 
 async def test_a_required_field_that_is_too_deep_is_not_read_as_empty(tmp_path: Path) -> None:
     odd = b'{"metadata":{"name":"a","labels":{"x":%s}}}' % (b"[" * 20_000 + b"]" * 20_000)
-    script = stream(b'{"type":"ADDED","object":%s}\n' % odd, event("ADDED", thing("b", 7)))
-    async with watched(tmp_path, STARTED, script) as site:
-        await site.has("b")
-        assert site.state.skipped == 1
+    script = stream(b'{"type":"ADDED","object":%s}\n' % odd, event("ADDED", namespace_data("b", 7)))
+    async with running_watch(tmp_path, STARTED, script) as harness:
+        await harness.has("b")
+        assert harness.state.skipped == 1
 
 
 async def test_a_list_without_items_is_empty(tmp_path: Path) -> None:
-    async with watched(tmp_path, NO_STREAM, json_answer({"metadata": {"resourceVersion": "9"}, "items": None})) as site:
-        await until(lambda: site.state.synced)
-        assert dict(site.store.items) == {}
+    async with running_watch(
+        tmp_path, NO_STREAM, json_answer({"metadata": {"resourceVersion": "9"}, "items": None})
+    ) as harness:
+        await until(lambda: harness.state.synced)
+        assert dict(harness.store.items) == {}
 
 
 async def test_an_expired_page_restarts_the_list(tmp_path: Path) -> None:
-    first = json_answer({"metadata": {"resourceVersion": "9", "continue": "more"}, "items": [thing("gone meanwhile")]})
-    again = json_answer({"metadata": {"resourceVersion": "12"}, "items": [thing("a")]})
-    async with watched(tmp_path, NO_STREAM, first, error_answer(410, "Expired"), again) as site:
-        await site.has("a")
+    first = json_answer(
+        {"metadata": {"resourceVersion": "9", "continue": "more"}, "items": [namespace_data("gone meanwhile")]}
+    )
+    again = json_answer({"metadata": {"resourceVersion": "12"}, "items": [namespace_data("a")]})
+    async with running_watch(tmp_path, NO_STREAM, first, error_answer(410, "Expired"), again) as harness:
+        await harness.has("a")
 
 
-async def test_retry_after_is_honoured(tmp_path: Path) -> None:
-    async with watched(tmp_path, STARTED, error_answer(429, "TooManyRequests", Retry_After="1")) as site:
-        await until(lambda: len(site.server.asked) == 2)
+async def test_retry_after_is_honored(tmp_path: Path) -> None:
+    async with running_watch(tmp_path, STARTED, error_answer(429, "TooManyRequests", Retry_After="1")) as harness:
+        await until(lambda: len(harness.server.requests) == 2)
         start = asyncio.get_running_loop().time()
-        await until(lambda: len(site.server.asked) == 3)
+        await until(lambda: len(harness.server.requests) == 3)
         assert asyncio.get_running_loop().time() - start >= 1.0
 
 
-async def test_a_kind_that_the_server_does_not_have_is_empty_until_it_has_it(
+async def test_a_missing_resource_type_is_empty_until_it_exists(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(reflector, "ABSENT_SECONDS", 0.02)
     missing = json_answer("404 page not found\n", 404)
-    async with watched(tmp_path, missing, missing, STARTED, stream(), optional=True) as site:
-        await until(lambda: site.state.synced)
-        assert (site.state.absent, site.state.error) == (True, "")
-        await site.has("a")
-        assert (site.state.absent, site.broken) == (False, [])
+    async with running_watch(tmp_path, missing, missing, STARTED, stream(), optional=True) as harness:
+        await until(lambda: harness.state.synced)
+        assert (harness.state.absent, harness.state.error) == (True, "")
+        await harness.has("a")
+        assert (harness.state.absent, harness.errors) == (False, [])
 
 
 async def test_a_removed_resource_type_is_empty_again(tmp_path: Path) -> None:
     seen = asyncio.Event()
-    async with watched(
+    async with running_watch(
         tmp_path, STARTED, stream(seen, END), json_answer("404 page not found\n", 404), optional=True
-    ) as site:
-        await site.has("a")
+    ) as harness:
+        await harness.has("a")
         seen.set()
-        await site.has()
-        assert site.state.absent
+        await harness.has()
+        assert harness.state.absent
 
 
 async def test_objects_stay_when_access_is_lost(tmp_path: Path) -> None:
     forbidden = error_answer(403, "Forbidden")
-    async with watched(tmp_path, STARTED, forbidden, stream(), optional=True) as site:
-        await until(lambda: site.broken)
-        assert list(site.store.items) == ["a"]
+    async with running_watch(tmp_path, STARTED, forbidden, stream(), optional=True) as harness:
+        await until(lambda: harness.errors)
+        assert list(harness.store.items) == ["a"]
 
 
 @pytest.mark.parametrize("optional", [False, True])
 async def test_missing_access_is_reported_and_retried(tmp_path: Path, optional: bool) -> None:
-    async with watched(tmp_path, error_answer(403, "Forbidden", "may not"), STARTED, optional=optional) as site:
-        await until(lambda: site.broken)
-        assert not site.state.synced
-        assert "403 Forbidden: may not" in str(site.broken[0])
-        await site.has("a")
+    async with running_watch(
+        tmp_path, error_answer(403, "Forbidden", "may not"), STARTED, optional=optional
+    ) as harness:
+        await until(lambda: harness.errors)
+        assert not harness.state.synced
+        assert "403 Forbidden: may not" in str(harness.errors[0])
+        await harness.has("a")
 
 
 async def test_watching_resumes_when_the_server_is_back(tmp_path: Path) -> None:
-    async with watched(tmp_path, STARTED, error_answer(503, "ServiceUnavailable"), error_answer(503)) as site:
-        await until(lambda: len(site.server.asked) == 4)
-        assert [each.status for each in site.broken] == [503, 503]
+    async with running_watch(tmp_path, STARTED, error_answer(503, "ServiceUnavailable"), error_answer(503)) as harness:
+        await until(lambda: len(harness.server.requests) == 4)
+        assert [each.status for each in harness.errors] == [503, 503]
 
 
 def test_delays_grow_and_have_jitter() -> None:

@@ -13,7 +13,7 @@ import pytest
 from tests.conftest import ROOT
 from webhook.audit.evaluate import EvaluationContext, evaluate_object
 from webhook.audit.object_files import SourceObject, read_objects
-from webhook.cache.snapshot import read_snapshot_view
+from webhook.cache.snapshot import read_snapshot
 from webhook.policy.loader import load_policies
 from webhook.report.results import CheckResult, CheckVerdict
 
@@ -68,7 +68,7 @@ def world() -> EvaluationContext:
     loaded = load_policies([(str(file), file.read_text()) for file in sorted((ROOT / "policies").glob("*.yaml"))])
     assert loaded.policies is not None
     return EvaluationContext(
-        policies=loaded.policies, view=read_snapshot_view("demo"), now=datetime(2026, 6, 1, tzinfo=UTC)
+        policies=loaded.policies, view=read_snapshot("demo").view, now=datetime(2026, 6, 1, tzinfo=UTC)
     )
 
 

@@ -1,4 +1,4 @@
-"""A server whose certificate is kept in a Secret, for tests on an API server in memory and on a real one."""
+"""A server whose certificate is in a Secret, for tests on an API server in memory and on a real one."""
 
 from __future__ import annotations
 
@@ -21,37 +21,37 @@ from webhook.web.tls import PemPair, server_context
 
 
 class AnyApi(CertificateApi, LeaseApi, Protocol):
-    """Both things that an API server is used for."""
+    """The API for certificates and for leader election."""
 
 
 @contextmanager
-def managing(
+def managed_server(
     api: AnyApi,
-    keeping: ManagedCertificateSpec,
+    spec: ManagedCertificateSpec,
     lease: LeaseName,
     monotonic: Callable[[], float] = time.monotonic,
-    beside: Sequence[BackgroundTask] = (),
+    extra_tasks: Sequence[BackgroundTask] = (),
 ) -> Iterator[Site]:
-    """Serve what is kept. `monotonic` tells how long bundles have been right; what is `beside` runs there too."""
+    """Serve the managed certificate. `monotonic` measures how long bundles are unchanged; `extra_tasks` run too."""
     context = server_context(PemPair(PAIR.certificate, PAIR.key))
 
     def prepare(server: AdmissionServer) -> None:
-        leading = LeaderElector(api, lease, "pod-1")
-        keeper = CertificateReconciler(api, keeping, lambda: leading.is_leader, _now, monotonic)
-        kept = ManagedCertificate(keeper, leading, context, server.telemetry, _now)
-        server.tasks, server.health_checks = (leading.run, kept.run, *beside), (kept.checks,)
+        elector = LeaderElector(api, lease, "pod-1")
+        reconciler = CertificateReconciler(api, spec, lambda: elector.is_leader, _now, monotonic)
+        managed = ManagedCertificate(reconciler, elector, context, server.telemetry, _now)
+        server.tasks, server.health_checks = (elector.run, managed.run, *extra_tasks), (managed.checks,)
 
     with serve_site(context=context, prepare=prepare) as site:
         yield site
 
 
-def page(port: int) -> tuple[int, str]:
-    """The status of /readyz and its lines. Probes do not look at the certificate."""
-    blind = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    blind.check_hostname, blind.verify_mode = False, ssl.CERT_NONE
+def read_readyz(port: int) -> tuple[int, str]:
+    """Return the status of /readyz and its lines. Probes do not verify the certificate."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     with (
         socket.create_connection(("127.0.0.1", port), PATIENCE) as plain,
-        blind.wrap_socket(plain) as talk,
+        context.wrap_socket(plain) as talk,
     ):
         talk.sendall(http("GET", "/readyz?verbose", b"", "Connection: close"))
         answer = b"".join(iter(lambda: talk.recv(65536), b"")).decode()
@@ -60,10 +60,10 @@ def page(port: int) -> tuple[int, str]:
 
 
 def served_certificate(port: int, bundle: bytes, name: str) -> bytes:
-    """The certificate that a client gets which trusts a bundle and calls by a name.
+    """Return the certificate that a client gets that trusts a bundle and connects by a name.
 
     Raises:
-        OSError: it does not trust what it gets.
+        OSError: the client does not trust the certificate.
     """
     talk = Talk(port, authority=bundle, name=name)
     try:

@@ -1,4 +1,4 @@
-"""A server whose certificate the replicas keep in a Secret: it waits for it, serves it, and takes each new one."""
+"""A server whose certificate is in a Secret of all replicas: it waits for it, serves it, and reloads it."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from tests.certs.cluster import HOOKS, KEEPING, SECRET, Client, Cluster, Replica
+from tests.certs.cluster import CONFIGS, SECRET, SPEC, Client, Cluster, Replica
 from tests.kube.test_leader_election import LEASE
-from tests.server.managed_site import managing, page, served_certificate
+from tests.server.managed_site import managed_server, read_readyz, served_certificate
 from tests.server.site import PAIR, Site, Talk, encoded, post, review
 from webhook.certs.reconciler import CertificateReconciler
 from webhook.certs.rotation import BUNDLE_SETTLE_TIME
@@ -30,7 +30,7 @@ REVIEW = post("/validate", encoded(review()))
 
 @pytest.fixture
 def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
-    """A cluster of today, looked at often."""
+    """A cluster with the current time, and a server that reconciles often."""
     monkeypatch.setattr(managed_certificate, "RECONCILE_SECONDS", 0.05)
     one = Cluster()
     one.moment = datetime.now(UTC)
@@ -38,9 +38,9 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
 
 
 @contextmanager
-def managing_in(cluster: Cluster, client: Client | None = None) -> Iterator[Site]:
+def managed_server_in(cluster: Cluster, client: Client | None = None) -> Iterator[Site]:
     """A server with a managed certificate, and its API client."""
-    with managing(client or Client(cluster), KEEPING, LEASE, lambda: cluster.seconds) as site:
+    with managed_server(client or Client(cluster), SPEC, LEASE, lambda: cluster.seconds) as site:
         yield site
 
 
@@ -48,15 +48,15 @@ def events(site: Site) -> list[dict[str, object]]:
     return [json.loads(line) for line in site.log.getvalue().splitlines()]
 
 
-def test_it_is_ready_once_a_trusted_certificate_is_there(cluster: Cluster) -> None:
-    with managing_in(cluster) as site:
-        site.until(lambda: page(site.port)[0] == 200)
+def test_the_server_is_ready_once_it_has_a_trusted_certificate(cluster: Cluster) -> None:
+    with managed_server_in(cluster) as site:
+        site.until(lambda: read_readyz(site.port)[0] == 200)
         (bundle,) = set(cluster.bundles())
 
         assert served_certificate(site.port, bundle, NAME) == cluster.leaf.certificate
         ends = f"{cluster.leaf.not_after:%Y-%m-%dT%H:%M:%SZ}"
-        assert f"[+]certificate from Secret rightslice/rightslice-tls, expires {ends}" in page(site.port)[1]
-        assert "[+]leader this replica" in page(site.port)[1]
+        assert f"[+]certificate from Secret rightslice/rightslice-tls, expires {ends}" in read_readyz(site.port)[1]
+        assert "[+]leader this replica" in read_readyz(site.port)[1]
         metrics = site.server.telemetry.metrics
         assert site.server.telemetry.certificate_expiry == cluster.leaf.not_after.timestamp()
         assert metrics.is_leader == 1
@@ -74,11 +74,11 @@ def test_a_new_certificate_is_served_and_open_connections_stay(cluster: Cluster)
     Replica(cluster, leads=True).settle()
     before = cluster.leaf
     cluster.moment += timedelta(days=61)
-    with managing_in(cluster) as site:
-        site.until(lambda: page(site.port)[0] == 200)
+    with managed_server_in(cluster) as site:
+        site.until(lambda: read_readyz(site.port)[0] == 200)
         talk = Talk(site.port, authority=cluster.bundles()[0], name=NAME)
         assert served_certificate(site.port, cluster.bundles()[0], NAME) == before.certificate
-        site.until(lambda: "management waiting for API servers to load the bundles" in page(site.port)[1])
+        site.until(lambda: "management waiting for API servers to load the bundles" in read_readyz(site.port)[1])
         assert cluster.leaf == before
 
         cluster.seconds += BUNDLE_SETTLE_TIME.total_seconds()
@@ -95,21 +95,21 @@ def test_a_new_certificate_is_served_and_open_connections_stay(cluster: Cluster)
         assert answer.status == 200
 
 
-def test_missing_permissions_are_listed_and_make_it_unready(cluster: Cluster) -> None:
+def test_missing_permissions_are_reported_and_the_server_is_not_ready(cluster: Cluster) -> None:
     sentence = 'secrets "rightslice-tls" is forbidden: User "x" cannot get resource "secrets"'
     client = Client(cluster, ApiError(f"GET {SECRET.path}", 403, "Forbidden", sentence))
-    with managing_in(cluster, client) as site:
-        site.until(lambda: "is forbidden" in page(site.port)[1])
-        status, lines = page(site.port)
+    with managed_server_in(cluster, client) as site:
+        site.until(lambda: "is forbidden" in read_readyz(site.port)[1])
+        status, lines = read_readyz(site.port)
 
         assert status == 503
         assert "[-]certificate waiting for Secret rightslice/rightslice-tls" in lines
         assert "Required are get, create and update on Secret rightslice/rightslice-tls and Lease" in lines
-        said = [event for event in events(site) if event["event"] == "certificate management failed"]
-        assert len(said) == 1, "said once, not at every look"
+        failures = [event for event in events(site) if event["event"] == "certificate management failed"]
+        assert len(failures) == 1, "logged once, not at every reconciliation"
 
-        client.refusal = None
-        site.until(lambda: page(site.port)[0] == 200)
+        client.error = None
+        site.until(lambda: read_readyz(site.port)[0] == 200)
         assert "certificate management recovered" in site.log.getvalue()
 
 
@@ -117,67 +117,69 @@ def test_missing_permissions_are_listed_and_make_it_unready(cluster: Cluster) ->
 def test_a_leader_without_access_to_configurations_serves_the_certificate(cluster: Cluster, about: str) -> None:
     Replica(cluster, leads=True).settle()
     cluster.set_bundles("")
-    with managing_in(cluster, Client(cluster, ApiError("", 403, "Forbidden", "not yours"), about)) as site:
-        site.until(lambda: "not yours. Required are" in page(site.port)[1])
+    with managed_server_in(cluster, Client(cluster, ApiError("", 403, "Forbidden", "not yours"), about)) as site:
+        site.until(lambda: "not yours. Required are" in read_readyz(site.port)[1])
 
-        site.until(lambda: page(site.port)[0] == 200)
+        site.until(lambda: read_readyz(site.port)[0] == 200)
 
 
 def test_an_unreachable_api_server_changes_nothing(cluster: Cluster) -> None:
     client = Client(cluster)
-    with managing_in(cluster, client) as site:
-        site.until(lambda: page(site.port)[0] == 200)
-        client.refusal = ApiError("GET /", 500, "InternalError", "etcd is gone")
+    with managed_server_in(cluster, client) as site:
+        site.until(lambda: read_readyz(site.port)[0] == 200)
+        client.error = ApiError("GET /", 500, "InternalError", "etcd is gone")
         site.until(lambda: site.server.telemetry.metrics.rotation_failing == 1)
 
-        assert page(site.port)[0] == 200
+        assert read_readyz(site.port)[0] == 200
         assert served_certificate(site.port, cluster.bundles()[0], NAME) == cluster.leaf.certificate
 
 
-def test_an_unexpected_exception_stops_nothing(cluster: Cluster) -> None:
-    with managing_in(cluster) as site:
-        site.until(lambda: page(site.port)[0] == 200)
-        spoilt = cluster.objects[HOOKS[0]].pop("metadata")
+def test_serving_continues_after_an_unexpected_exception(cluster: Cluster) -> None:
+    with managed_server_in(cluster) as site:
+        site.until(lambda: read_readyz(site.port)[0] == 200)
+        metadata = cluster.objects[CONFIGS[0]].pop("metadata")
         site.until(lambda: site.server.telemetry.internal_errors["certificate"] > 0)
-        assert page(site.port)[0] == 200
+        assert read_readyz(site.port)[0] == 200
 
-        cluster.objects[HOOKS[0]]["metadata"] = spoilt
+        cluster.objects[CONFIGS[0]]["metadata"] = metadata
         site.until(lambda: site.server.telemetry.metrics.rotation_failing == 0)
 
 
 def test_a_foreign_secret_is_reported(cluster: Cluster) -> None:
     cluster.store(SECRET.path, {"metadata": {"name": SECRET.name}, "data": {"tls.crt": "eA=="}})
-    with managing_in(cluster) as site:
-        site.until(lambda: "another application" in page(site.port)[1])
-        assert page(site.port)[0] == 503
+    with managed_server_in(cluster) as site:
+        site.until(lambda: "another application" in read_readyz(site.port)[1])
+        assert read_readyz(site.port)[0] == 503
 
 
 def test_a_missing_configuration_is_reported(cluster: Cluster) -> None:
-    for path in HOOKS:
+    for path in CONFIGS:
         del cluster.objects[path]
-    with managing_in(cluster) as site:
-        site.until(lambda: "there is no webhook configuration rightslice, so" in page(site.port)[1])
-        site.until(lambda: page(site.port)[0] == 200)
+    with managed_server_in(cluster) as site:
+        site.until(lambda: "there is no webhook configuration rightslice, so" in read_readyz(site.port)[1])
+        site.until(lambda: read_readyz(site.port)[0] == 200)
 
 
 def test_a_wrong_clock_is_reported(cluster: Cluster) -> None:
     cluster.moment -= timedelta(hours=1)
-    with managing_in(cluster) as site:
-        site.until(lambda: "the clocks of this machine" in page(site.port)[1])
-        site.until(lambda: page(site.port)[0] == 200)
+    with managed_server_in(cluster) as site:
+        site.until(lambda: "the clocks of this machine" in read_readyz(site.port)[1])
+        site.until(lambda: read_readyz(site.port)[0] == 200)
 
 
 async def test_conflicting_programs_are_slowed_down() -> None:
     cluster, log = Cluster(), io.StringIO()
-    leading = LeaderElector(Client(cluster), LEASE, "pod-1")
-    keeper = CertificateReconciler(Client(cluster), KEEPING, lambda: leading.is_leader, lambda: cluster.moment)
+    elector = LeaderElector(Client(cluster), LEASE, "pod-1")
+    reconciler = CertificateReconciler(Client(cluster), SPEC, lambda: elector.is_leader, lambda: cluster.moment)
     context = server_context(PemPair(PAIR.certificate, PAIR.key))
-    kept = ManagedCertificate(keeper, leading, context, Telemetry(make_logger("info", log)), lambda: cluster.moment)
-    await leading.try_acquire_or_renew()
+    managed = ManagedCertificate(
+        reconciler, elector, context, Telemetry(make_logger("info", log)), lambda: cluster.moment
+    )
+    await elector.try_acquire_or_renew()
     pauses = []
     for _ in range(20):
-        pauses.append(await kept.reconcile())
+        pauses.append(await managed.reconcile())
         cluster.set_bundles("")
 
-    assert kept.telemetry.metrics.rotation_steps["update_bundles"] >= 15
-    assert sum(pauses) > len(pauses), "less than one write a second"
+    assert managed.telemetry.metrics.rotation_steps["update_bundles"] >= 15
+    assert sum(pauses) > len(pauses), "fewer than one write per second"

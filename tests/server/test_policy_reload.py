@@ -33,8 +33,8 @@ from webhook.policy.loader import load_policies
 from webhook.policy.policy_set import PolicySet
 from webhook.server.admission_state import AdmissionState, PolicyLoadStatus
 from webhook.server.app import AdmissionServer
-from webhook.server.policy_reload import NoPoliciesError, PolicyReloader, read_policies
-from webhook.server.policy_sources import PolicyFiles
+from webhook.server.policy_reload import PolicyReloader, read_policies
+from webhook.server.policy_sources import NoPoliciesError, PolicyFiles
 from webhook.telemetry.logs import make_logger
 from webhook.telemetry.telemetry import Telemetry
 from webhook.web.listener import Poll

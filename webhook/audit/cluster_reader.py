@@ -23,7 +23,7 @@ from webhook.cache.informers import (
     exception_resource,
     policy_resource,
 )
-from webhook.cache.node_usage import NodeUsage, NodeUsageWriter
+from webhook.cache.node_usage import NodeUsage
 from webhook.cache.policy_objects import PolicyObjects
 from webhook.cache.snapshot_objects import SnapshotObject
 from webhook.cache.stored_objects import StoredPod
@@ -210,14 +210,13 @@ class ClusterReader:
     async def _view(self, observer: PodObserver | None) -> ClusterView:
         fleet = Fleet(sorted(await self._list_all(NODES), key=lambda node: node.metadata.name))
         usage = NodeUsage()
-        writer = NodeUsageWriter(usage)
         observe = observer(fleet) if observer is not None else lambda _pod: None
-        writer.begin()
+        usage.begin()
         async for page in self._pages(PODS):
             for pod in page:
-                writer.upsert(pod)
+                usage.upsert(pod)
                 observe(pod)
-        writer.swap()
+        usage.swap()
         self.active_pods = usage.pod_count
         built = build_live_view(
             fleet,

@@ -17,7 +17,7 @@ from webhook.audit.object_files import (
     read_content,
     read_objects,
 )
-from webhook.cache.snapshot import DEMO, read_snapshot_view, view_of_objects
+from webhook.cache.snapshot import DEMO, read_snapshot, view_of_objects
 from webhook.documents.document import Document
 from webhook.errors import LocatedError, SourceLocation
 from webhook.model.cluster_view import ClusterView
@@ -104,7 +104,7 @@ def load_test_cluster(test: PolicyTestFile, folder: Path) -> ClusterView:
     """Load the cluster of a test; an unknown cluster if it names none."""
     if not test.cluster:
         return view_of_objects(())
-    return read_snapshot_view(DEMO if test.cluster == DEMO else str(_resolve_path(folder, test.cluster)))
+    return read_snapshot(DEMO if test.cluster == DEMO else str(_resolve_path(folder, test.cluster))).view
 
 
 def load_case_object(given: PathOrManifest, folder: Path, place: SourceLocation) -> SourceObject:

@@ -45,11 +45,10 @@ def build_view(
     fleet, classes = Fleet(nodes), device_classes_by_name(device_classes)
     active = group_by_namespace(pod for pod in pods if pod.status.phase not in FINISHED_PHASES)
     templates = group_by_namespace(claim_templates)
-
-    def with_status(namespace: str, quota: ResourceQuota) -> ResourceQuota:
-        claims = ClaimContext(claim_templates_by_name(templates.get(namespace, ())), classes)
-        return with_quota_status(quota, active.get(namespace, ()), claims)
-
+    quotas_with_status: dict[str, tuple[ResourceQuota, ...]] = {}
+    for name, some in group_by_namespace(quotas).items():
+        claims = ClaimContext(claim_templates_by_name(templates.get(name, ())), classes)
+        quotas_with_status[name] = tuple(with_quota_status(quota, active.get(name, ()), claims) for quota in some)
     return ClusterView(
         fleet,
         free=free_resources_by_node(fleet.nodes, (pod for some in active.values() for pod in some)),
@@ -60,9 +59,7 @@ def build_view(
         claim_templates=templates,
         device_classes=classes,
         pods={name: _summarize_pods(some) for name, some in active.items()},
-        quotas={
-            name: tuple(with_status(name, quota) for quota in some) for name, some in group_by_namespace(quotas).items()
-        },
+        quotas=quotas_with_status,
     )
 
 
@@ -85,17 +82,16 @@ def build_live_view(
 ) -> BuiltView:
     """Build the view of a live cluster.
 
-    It may run in a thread: of what changes meanwhile it only reads single numbers in `usage`. The caller applies
-    afterwards what changed on nodes since.
+    It may run in a thread: the only changing data it reads are single numbers in `usage`, and the caller then applies
+    the changes on nodes since.
 
     Args:
         nodes: The nodes, or the fleet if no node changed.
         usage: Requests by node.
-        namespaces: By name.
+        namespaces, device_classes: By name.
         limit_ranges, quotas: By namespace, with the defaults and status of the API server.
         summaries: The active pods.
         claim_templates: By namespace.
-        device_classes: By name.
     """
     fleet = nodes if isinstance(nodes, Fleet) else Fleet(sorted(nodes, key=lambda node: node.metadata.name))
     free = [free_resources_on_node(node, usage) for node in fleet.nodes]
@@ -114,7 +110,7 @@ def build_live_view(
 
 
 def group_by_namespace(objects: Iterable[Namespaced]) -> Mapping[str, list[Namespaced]]:
-    """Group objects by namespace."""
+    """Return the objects of each namespace."""
     groups: dict[str, list[Namespaced]] = {}
     for each in objects:
         groups.setdefault(object_namespace(each), []).append(each)
@@ -122,7 +118,7 @@ def group_by_namespace(objects: Iterable[Namespaced]) -> Mapping[str, list[Names
 
 
 def _summarize_pods(pods: Iterable[Pod]) -> dict[str, PodSummary]:
-    """Summarise the pods of one namespace by name; pods without a name get a number."""
+    """Summarize the pods of one namespace by name; pods without a name get a number."""
     return {pod.metadata.name or f"{pod_display_name(pod)} {i}": summarize_pod(pod) for i, pod in enumerate(pods)}
 
 

@@ -109,7 +109,10 @@ class GpuPodTracker:
 
     def on_pod(self, pod: Pod, before: PodSummary | None, after: PodSummary | None) -> None:
         """Store one pod."""
-        entry, node = _as_gpu_pod(pod, after), after.node if after else ""
+        node = after.node if after else ""
+        amounts = after.requests if after and node else ()
+        units = {name: -(-amount // NANO) for name, amount in amounts if parse_gpu_resource(name)}
+        entry = GpuPod(pod.metadata.uid, units, multi_container_requests(pod)) if units else None
         if after is not None and node and entry is None and not (before is not None and before.node):
             self._on_cpu_pod(after)
         gang = gang_of(pod) if after is not None and after.gpu_units() else None
@@ -126,10 +129,3 @@ class GpuPodTracker:
         if self._incoming is not None:
             self.index, self._incoming = self._incoming, None
         self._on_relist()
-
-
-def _as_gpu_pod(pod: Pod, summary: PodSummary | None) -> GpuPod | None:
-    """Return the index entry of a pod; None if it holds no GPUs on a node."""
-    amounts = summary.requests if summary and summary.node else ()
-    units = {name: -(-amount // NANO) for name, amount in amounts if parse_gpu_resource(name)}
-    return GpuPod(pod.metadata.uid, units, multi_container_requests(pod)) if units else None

@@ -29,7 +29,7 @@ STALE_SECONDS = 60.0
 """Without contact for longer, free resources are not known well enough to right-size anything."""
 
 UNSEEN_POD_SECONDS = 30.0
-"""An admitted pod that the API server has not shown after this time was rejected by someone else."""
+"""An admitted pod that the API server has not reported after this time was rejected after our answer."""
 
 AGE_CHECK_SECONDS = 1.0
 SYNC_CHECK_SECONDS = 0.1
@@ -37,7 +37,7 @@ RESTART_SECONDS = 5.0
 """Pause before a task that raised an unexpected error is started again."""
 
 INVENTORY_PAUSE_SECONDS = 0.1
-"""Longest pause between two watches of the extender: a scheduler asks once, a second after a pod is deleted."""
+"""Longest pause between two watches of the extender: a scheduler calls it once, a second after a pod is deleted."""
 
 NODES = WatchedResource("nodes", "/api/v1/nodes", Node)
 NAMESPACES = WatchedResource("namespaces", "/api/v1/namespaces", Namespace)
@@ -89,9 +89,7 @@ class ReflectorGroup:
 
     def add(self, resource: WatchedResource[Any], store: Any) -> WatchStatus:
         """Add a reflector for a resource that writes to a store."""
-        reflector: Reflector[Any] = Reflector(
-            self._api, resource, store, self._random, self._events, max_pause=self._max_pause
-        )
+        reflector = Reflector(self._api, resource, store, self._random, self._events, max_pause=self._max_pause)
         self._reflectors.append(reflector)
         return reflector.status
 
@@ -143,18 +141,18 @@ class ClusterInformers:
         self._holder, self._events = holder, events
         self._publisher = ViewPublisher(holder)
         self.policies = PolicyObjects()
-        self._reflectors = ReflectorGroup(api, random, events)
-        self._reflectors.add(NODES, self._publisher.nodes)
-        self._reflectors.add(NAMESPACES, self._publisher.namespaces)
-        self._reflectors.add(LIMIT_RANGES, self._publisher.limit_ranges)
-        self._reflectors.add(QUOTAS, self._publisher.quotas)
-        self._pods = self._reflectors.add(PODS, self._publisher.pods)
-        self._reflectors.add(CLAIM_TEMPLATES, self._publisher.claim_templates)
-        self._reflectors.add(DEVICE_CLASSES, self._publisher.device_classes)
-        self._cluster_states = self._reflectors.states
-        self._reflectors.add(policy_resource(), self.policies.policies)
-        self._reflectors.add(exception_resource(namespace), self.policies.exceptions)
-        self.states = self._reflectors.states
+        self._reflectors = reflectors = ReflectorGroup(api, random, events)
+        reflectors.add(NODES, self._publisher.nodes)
+        reflectors.add(NAMESPACES, self._publisher.namespaces)
+        reflectors.add(LIMIT_RANGES, self._publisher.limit_ranges)
+        reflectors.add(QUOTAS, self._publisher.quotas)
+        self._pods = reflectors.add(PODS, self._publisher.pods)
+        reflectors.add(CLAIM_TEMPLATES, self._publisher.claim_templates)
+        reflectors.add(DEVICE_CLASSES, self._publisher.device_classes)
+        self._cluster_states = reflectors.states
+        reflectors.add(policy_resource(), self.policies.policies)
+        reflectors.add(exception_resource(namespace), self.policies.exceptions)
+        self.states = reflectors.states
 
     async def run(self, policies_changed: Callable[[], Awaitable[None]], synced: Callable[[], None]) -> None:
         """Watch until cancelled.
@@ -184,7 +182,7 @@ class ClusterInformers:
         return seconds_without_contact(self._cluster_states)
 
     async def _mark_staleness(self) -> None:
-        """Mark the view stale while it is too old or cannot be built, and forget admitted pods that never appeared."""
+        """Mark the view stale while it is too old or cannot be built; drop reservations of pods that never appeared."""
         while True:
             await asyncio.sleep(AGE_CHECK_SECONDS)
             if self._publisher.has_view:

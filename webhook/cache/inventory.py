@@ -13,8 +13,8 @@ from typing import TypeVar
 
 from webhook.cache.build_view import free_resources_of_node
 from webhook.cache.gpu_pods import GpuPodIndex, GpuPodTracker
-from webhook.cache.node_usage import POD_COUNT, NodeUsage, NodeUsageWriter
-from webhook.cache.store import StoreReader, StoreWriter
+from webhook.cache.node_usage import POD_COUNT, NodeUsage
+from webhook.cache.store import ObjectStore
 from webhook.cache.stored_objects import creation_order
 from webhook.kube.reflector import ReflectorStore
 from webhook.model.cluster_view import FreeResources
@@ -46,17 +46,15 @@ class NodeInventory:
     """
 
     def __init__(self) -> None:
-        self._nodes: StoreReader[Node] = StoreReader()
-        self._usage = NodeUsage()
         self._reports: dict[str, tuple[GPUNode, NodeDevices]] = {}
         self.unusable_reports: dict[str, str] = {}
         self._changed_nodes: dict[str, None] = {}
         self.index_outdated = True
         self.arrivals: Counter[ResourceAmounts] = Counter()
-        self.nodes = StoreWriter(self._nodes, _node_key, self._on_node_change)
-        self.gpunodes = StoreWriter(StoreReader[GPUNode](), _node_key, self._on_report_change)
+        self.nodes: ObjectStore[Node] = ObjectStore(_node_key, self._on_node_change)
+        self.gpunodes: ObjectStore[GPUNode] = ObjectStore(_node_key, self._on_report_change)
         self._tracker = GpuPodTracker(self._on_pod_change, self._on_cpu_pod, self._on_relist)
-        self.pods = NodeUsageWriter(self._usage, self._tracker)
+        self.pods = NodeUsage(self._tracker)
 
     @property
     def gpu_pods(self) -> GpuPodIndex:
@@ -65,11 +63,11 @@ class NodeInventory:
 
     def all_nodes(self) -> tuple[Node, ...]:
         """Return the nodes in order of name."""
-        return tuple(sorted(self._nodes.items.values(), key=_node_key))
+        return tuple(sorted(self.nodes.items.values(), key=_node_key))
 
     def bound_pods(self) -> tuple[PodSummary, ...]:
         """Return the summaries of all pods on nodes."""
-        return tuple(each for some in self._usage.totals.summaries.values() for each in some.values() if each.node)
+        return tuple(each for some in self.pods.totals.summaries.values() for each in some.values() if each.node)
 
     def take_changed_nodes(self, limit: int) -> list[str]:
         """Return and forget the names of some changed nodes."""
@@ -89,24 +87,21 @@ class NodeInventory:
         """
         present = self.gpu_pods.on_node(node.name)
         pending = [each for each in reserved if each.pod not in present]
-        used = dict(self._usage.on_node(node.name))
+        used = dict(self.pods.on_node(node.name))
         used[POD_COUNT] = used.get(POD_COUNT, 0) + len(pending)
+        pods = {name: PodGpuUnits(pod.units, pod.container_requests) for name, pod in present.items()}
         for each in pending:
             for resource, amount in each.amounts.items():
                 used[resource] = used.get(resource, 0) + amount
-        pods = {name: PodGpuUnits(pod.units, pod.container_requests) for name, pod in present.items()}
-        pods |= {each.pod or each.uid: PodGpuUnits(_reserved_units(each), each.container_requests) for each in pending}
+            units = {name: -(-amount // NANO) for name, amount in each.amounts.items() if parse_gpu_resource(name)}
+            pods[each.pod or each.uid] = PodGpuUnits(units, each.container_requests)
         return free_resources_of_node(node, used, used[POD_COUNT]), self._current_devices(node, pods)
 
     def devices_without(self, node: FleetNode, uids: Container[str]) -> NodeDevices | None:
         """Return the GPUs of a node as if the pods with these uids were deleted; None without a usable report."""
-        remaining = {name: pod for name, pod in self.gpu_pods.on_node(node.name).items() if pod.uid not in uids}
-        pods = {name: PodGpuUnits(pod.units, pod.container_requests) for name, pod in remaining.items()}
-        return self._current_devices(node, pods)
-
-    def has_gpu_pod(self, pod: str) -> bool:
-        """Return True if a pod with GPUs, "namespace/name", is on a node."""
-        return self.gpu_pods.has_pod(pod)
+        present = self.gpu_pods.on_node(node.name).items()
+        remaining = {n: PodGpuUnits(pod.units, pod.container_requests) for n, pod in present if pod.uid not in uids}
+        return self._current_devices(node, remaining)
 
     def _current_devices(self, node: FleetNode, pods: Mapping[str, PodGpuUnits]) -> NodeDevices | None:
         """Return the last report, updated with the pods that are on the node now."""
@@ -140,11 +135,7 @@ class NodeInventory:
             self.arrivals[pod.requests] += 1
 
     def _on_relist(self) -> None:
-        self._changed_nodes.update(dict.fromkeys(self._nodes.items))
-
-
-def _reserved_units(reservation: NodeReservation) -> dict[str, int]:
-    return {name: -(-amount // NANO) for name, amount in reservation.amounts.items() if parse_gpu_resource(name)}
+        self._changed_nodes.update(dict.fromkeys(self.nodes.items))
 
 
 def _node_key(item: Node | GPUNode) -> str:

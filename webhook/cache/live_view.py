@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from typing import Literal, Protocol, TypeVar
 
 from webhook.cache.build_view import BuiltView, build_live_view, free_resources_on_node
-from webhook.cache.node_usage import NodeUsage, NodeUsageWriter
+from webhook.cache.node_usage import NodeUsage
 from webhook.cache.quota_status import with_quota_status
-from webhook.cache.store import NamespaceIndex, StoreReader, StoreWriter
+from webhook.cache.store import NamespaceIndex, ObjectStore
 from webhook.cache.stored_objects import created_at, object_namespace
 from webhook.model.assumed_pods import BoundPod
 from webhook.model.claims import DeviceClass, ResourceClaimTemplate, device_classes_by_name
@@ -33,9 +33,6 @@ FLEET_SECONDS = 2.0
 """Pause between two indexes of the nodes. Building one takes a quarter of a second of CPU for 5,000 nodes."""
 
 T = TypeVar("T", LimitRange, ResourceQuota, ResourceClaimTemplate)
-
-PodNameKey = tuple[str, str]
-"""Namespace and name, or generateName followed by "*"."""
 
 
 class ViewHolder(Protocol):
@@ -89,20 +86,16 @@ class ViewPublisher:
             fleet_seconds: The least time between two indexes of the nodes.
         """
         self._holder, self._fleet_seconds = holder, fleet_seconds
-        self._nodes: StoreReader[Node] = StoreReader()
-        self._namespaces: StoreReader[Namespace] = StoreReader()
         self._limit_ranges: NamespaceIndex[LimitRange] = NamespaceIndex()
         self._quotas: NamespaceIndex[ResourceQuota] = NamespaceIndex()
         self._templates: NamespaceIndex[ResourceClaimTemplate] = NamespaceIndex()
-        self._classes: StoreReader[DeviceClass] = StoreReader()
-        self._usage = NodeUsage()
-        self.nodes = StoreWriter(self._nodes, _cluster_object_key, self._on_node_change)
-        self.namespaces = StoreWriter(self._namespaces, _cluster_object_key, self._on_namespace_change)
+        self.nodes: ObjectStore[Node] = ObjectStore(_cluster_object_key, self._on_node_change)
+        self.namespaces: ObjectStore[Namespace] = ObjectStore(_cluster_object_key, self._on_namespace_change)
         self.limit_ranges = self._namespaced_store(self._limit_ranges, "limit_ranges")
         self.quotas = self._namespaced_store(self._quotas, "quotas")
         self.claim_templates = self._namespaced_store(self._templates, "claim_templates")
-        self.device_classes = StoreWriter(self._classes, _cluster_object_key, self._on_class_change)
-        self.pods = NodeUsageWriter(self._usage, self)
+        self.device_classes: ObjectStore[DeviceClass] = ObjectStore(_cluster_object_key, self._on_class_change)
+        self.pods = NodeUsage(self)
         self._changes = ViewChanges(fleet=True)
         self._listed: ViewChanges | None = None
         self._built: BuiltView | None = None
@@ -132,40 +125,35 @@ class ViewPublisher:
     async def publish(self) -> None:
         """Apply the changes, and publish the resulting view."""
         self._wake.clear()
-        built = self._built
-        if built is None or self._changes.relisted or (self._changes.fleet and self._is_fleet_due()):
+        built, loop = self._built, asyncio.get_running_loop()
+        is_fleet_due = loop.time() >= self._built_at + self._fleet_seconds
+        if built is None or self._changes.relisted or (self._changes.fleet and is_fleet_due):
             built = await self._rebuild_view(built)
         try:
-            self._holder.view = self._apply_changes(self._base_view(built), built)
+            view = before = self._holder.view
+            if built is not self._built:  # the view that replaces the current one keeps the pods assumed so far
+                stale = before.stale and self._built is not None
+                view = built.view.with_pending_of(before).with_staleness(stale=stale)
+            self._holder.view = self._apply_changes(view, built)
         except BaseException:
             self._changes.fleet = self._changes.relisted = True
             raise
         self._built = built
         if self._changes.fleet:
-            asyncio.get_running_loop().call_later(self._fleet_seconds, self._wake.set)
-
-    def _base_view(self, built: BuiltView) -> ClusterView:
-        """Return the current view, or the one that was built to replace it, with the pods assumed so far."""
-        before = self._holder.view
-        if built is self._built:
-            return before
-        return built.view.with_pending_of(before).with_staleness(stale=before.stale and self._built is not None)
-
-    def _is_fleet_due(self) -> bool:
-        return asyncio.get_running_loop().time() >= self._built_at + self._fleet_seconds
+            loop.call_later(self._fleet_seconds, self._wake.set)
 
     async def _rebuild_view(self, before: BuiltView | None) -> BuiltView:
         """Build a view from scratch in a thread; changes made meanwhile are applied afterwards."""
         fleet = before.view.fleet if before is not None and not self._changes.fleet else None
         inputs = (
-            fleet or tuple(self._nodes.items.values()),
-            self._usage,
-            dict(self._namespaces.items),
+            fleet or tuple(self.nodes.items.values()),
+            self.pods,
+            dict(self.namespaces.items),
             self._limit_ranges.all(),
             self._quotas.all(),
-            self._usage.summaries(),
+            self.pods.summaries(),
             self._templates.all(),
-            device_classes_by_name(self._classes.items.values()),
+            device_classes_by_name(self.device_classes.items.values()),
         )
         changes = self._changes
         self._changes = ViewChanges(bound=changes.bound, arrived_uids=changes.arrived_uids)
@@ -187,15 +175,15 @@ class ViewPublisher:
         if changes.namespaces or changes.limit_ranges or changes.quotas or changes.claim_templates:
             quotas = {name: self._quotas.in_namespace(name) for name in changes.quotas}
             view = view.with_objects(
-                {name: self._namespaces.items.get(name) for name in changes.namespaces},
+                {name: self.namespaces.items.get(name) for name in changes.namespaces},
                 {name: self._limit_ranges.in_namespace(name) for name in changes.limit_ranges},
                 {name: [with_quota_status(quota, ()) for quota in found] for name, found in quotas.items()},
                 {name: self._templates.in_namespace(name) for name in changes.claim_templates},
             )
         if changes.device_classes:
-            view = view.with_classes(device_classes_by_name(self._classes.items.values()))
+            view = view.with_classes(device_classes_by_name(self.device_classes.items.values()))
         if changes.pod_namespaces:
-            view = view.with_pods(self._usage.summaries(changes.pod_namespaces))
+            view = view.with_pods(self.pods.summaries(changes.pod_namespaces))
         view = view.without_bound(changes.bound).without_reservations(changes.arrived_uids)
         self._changes = ViewChanges(fleet=changes.fleet, relisted=changes.relisted)
         return view
@@ -207,7 +195,7 @@ class ViewPublisher:
             index = fleet.by_name.get(name)
             if index is None or not fleet.nodes[index].gpus:
                 continue
-            before, after = built.free[index], free_resources_on_node(fleet.nodes[index], self._usage)
+            before, after = built.free[index], free_resources_on_node(fleet.nodes[index], self.pods)
             if before != after:
                 built.free[index] = after
                 changed[index] = (before, after)
@@ -229,7 +217,7 @@ class ViewPublisher:
 
     def _namespaced_store(
         self, index: NamespaceIndex[T], kind: Literal["limit_ranges", "quotas", "claim_templates"]
-    ) -> StoreWriter[T]:
+    ) -> ObjectStore[T]:
         """Return a store that writes to an index, and records the namespaces of changes under their kind."""
 
         def on_change(key: str, _before: T | None, after: T | None) -> None:
@@ -239,7 +227,7 @@ class ViewPublisher:
             changes.add(namespace)
             self._wake.set()
 
-        return StoreWriter(StoreReader[T](), _namespaced_object_key, on_change)
+        return ObjectStore(_namespaced_object_key, on_change)
 
     # Handlers of pods: see PodEventHandler. While a list is not complete, its pods are collected.
 
@@ -271,24 +259,16 @@ class ViewPublisher:
 def bound_pods_of(pod: Pod) -> list[BoundPod]:
     """Return the names under which a pod on a node may have been assumed at admission, by each GPU resource.
 
-    Pods of one template share a generateName; the creation time tells them apart.
+    That is its name, and its generateName followed by "*" if the API server made the name of it. Pods of one template
+    share a generateName; the creation time tells them apart.
     """
-    created, (name, *generated) = created_at(pod), names_at_admission(pod)
-    resources = [resource for resource in effective_requests(pod) if parse_gpu_resource(resource)]
-    return [
-        bound
-        for resource in resources
-        for bound in (BoundPod(name, resource), *(BoundPod(prefix, resource, created) for prefix in generated))
-    ]
-
-
-def names_at_admission(pod: Pod) -> tuple[PodNameKey, ...]:
-    """Return the names that a pod may have had at admission: its name, and its generateName if that made the name."""
-    namespace, metadata = object_namespace(pod), pod.metadata
+    namespace, metadata, bound = object_namespace(pod), pod.metadata, []
     prefix = metadata.generate_name
-    if prefix and metadata.name.startswith(prefix):
-        return (namespace, metadata.name), (namespace, f"{prefix}*")
-    return ((namespace, metadata.name),)
+    for resource in filter(parse_gpu_resource, effective_requests(pod)):
+        bound.append(BoundPod((namespace, metadata.name), resource))
+        if prefix and metadata.name.startswith(prefix):
+            bound.append(BoundPod((namespace, f"{prefix}*"), resource, created_at(pod)))
+    return bound
 
 
 def _cluster_object_key(item: Node | Namespace | DeviceClass) -> str:

@@ -22,6 +22,9 @@ MAX_POD_SHAPES = 20_000
 PodShape = tuple[tuple[tuple[tuple[str, QuantityText], ...], tuple[tuple[str, QuantityText], ...]], ...]
 """Requests and limits of each container, as they are written."""
 
+OTHER_COUNTED_RESOURCES = frozenset({"cpu", "memory", "ephemeral-storage", ACCOUNTING_RESOURCE})
+"""Resources that are summed besides GPUs."""
+
 NO_USAGE: Mapping[str, int] = MappingProxyType({})
 
 
@@ -31,7 +34,7 @@ class UsageTotals(NamedTuple):
     Attributes:
         summaries: By namespace and name.
         by_node: Nano-units by resource by node; the number of pods under "pods".
-        shared_namespaces: Namespaces whose summaries a reader holds; they are copied before they change.
+        shared_namespaces: Namespaces whose summaries a reader uses; they are copied before they change.
     """
 
     summaries: dict[str, dict[str, PodSummary]]
@@ -77,34 +80,8 @@ def empty_usage() -> UsageTotals:
     return UsageTotals({}, {}, set())
 
 
-class NodeUsage:
-    """The readers' side of the index."""
-
-    def __init__(self) -> None:
-        self.totals = empty_usage()
-
-    def on_node(self, node: str) -> Mapping[str, int]:
-        """Return the requests on a node, nano-units by resource, and the number of pods under "pods"."""
-        return self.totals.by_node.get(node, NO_USAGE)
-
-    def summaries(self, namespaces: Iterable[str] | None = None) -> dict[str, Mapping[str, PodSummary]]:
-        """Return the summaries of some or all namespaces. The returned mappings never change."""
-        names = list(self.totals.summaries) if namespaces is None else list(namespaces)
-        self.totals.shared_namespaces.update(self.totals.summaries.keys() & names)
-        return {name: self.totals.summaries.get(name, {}) for name in names}
-
-    def summary(self, namespace: str, name: str) -> PodSummary | None:
-        """Return the summary of one pod."""
-        return self.totals.summaries.get(namespace, {}).get(name)
-
-    @property
-    def pod_count(self) -> int:
-        """The number of active pods."""
-        return sum(map(len, self.totals.summaries.values()))
-
-
 class PodEventHandler(Protocol):
-    """Receives every pod that a `NodeUsageWriter` stores."""
+    """Receives every pod that a `NodeUsage` stores."""
 
     def on_list_start(self) -> None:
         """A list of all pods begins; its pods become visible when it is complete."""
@@ -116,14 +93,31 @@ class PodEventHandler(Protocol):
         """The list is complete and replaced everything."""
 
 
-class NodeUsageWriter:
-    """The writer's side of the index: a store for a reflector."""
+class NodeUsage:
+    """The index, which is the store of one reflector."""
 
-    def __init__(self, usage: NodeUsage, handler: PodEventHandler | None = None) -> None:
-        """Take over the index; nothing else may write to it."""
-        self._usage, self._handler = usage, handler
+    def __init__(self, handler: PodEventHandler | None = None) -> None:
+        self._handler = handler
+        self.totals = empty_usage()
         self._incoming: UsageTotals | None = None
         self._amounts: dict[PodShape, tuple[ResourceAmounts, ResourceAmounts]] = {}
+
+    def on_node(self, node: str) -> Mapping[str, int]:
+        """Return the requests on a node, nano-units by resource, and the number of pods under "pods"."""
+        return self.totals.by_node.get(node, NO_USAGE)
+
+    def summaries(self, namespaces: Iterable[str] | None = None) -> dict[str, Mapping[str, PodSummary]]:
+        """Return the summaries of some or all namespaces. The returned mappings never change."""
+        names = list(self.totals.summaries) if namespaces is None else list(namespaces)
+        self.totals.shared_namespaces.update(self.totals.summaries.keys() & names)
+        return {name: self.totals.summaries.get(name, {}) for name in names}
+
+    @property
+    def pod_count(self) -> int:
+        """The number of active pods."""
+        return sum(map(len, self.totals.summaries.values()))
+
+    # Written by the reflector.
 
     def begin(self) -> None:
         """Start a list."""
@@ -142,17 +136,17 @@ class NodeUsageWriter:
 
     def swap(self) -> None:
         """Replace everything by the list."""
-        self._usage.totals, self._incoming = self._incoming or empty_usage(), None
+        self.totals, self._incoming = self._incoming or empty_usage(), None
         if self._handler is not None:
             self._handler.on_list_end()
 
     def _set(self, pod: Pod, after: PodSummary | None) -> None:
         namespace, name = intern(object_namespace(pod)), pod.metadata.name
-        before = self._usage.summary(namespace, name)
+        before = self.totals.summaries.get(namespace, {}).get(name)
         if self._incoming is not None:
             before = self._incoming.set_summary(namespace, name, after) or before
         else:
-            self._usage.totals.set_summary(namespace, name, after)
+            self.totals.set_summary(namespace, name, after)
         if self._handler is not None:
             self._handler.on_pod(pod, before, after)
 
@@ -161,7 +155,8 @@ class NodeUsageWriter:
         amounts = self._amounts.get(shape) if shape else None
         if amounts is None:
             requests, limits = pod_amounts(pod)
-            amounts = tuple((intern(name), amount) for name, amount in requests if _is_counted_resource(name)), limits
+            counted = (each for each in requests if each[0] in OTHER_COUNTED_RESOURCES or parse_gpu_resource(each[0]))
+            amounts = tuple((intern(name), amount) for name, amount in counted), limits
             if len(self._amounts) >= MAX_POD_SHAPES:
                 self._amounts.clear()
             if shape:
@@ -177,9 +172,3 @@ def _pod_shape(spec: PodSpec) -> PodShape:
         (tuple(container.resources.requests.items()), tuple(container.resources.limits.items()))
         for container in spec.containers
     )
-
-
-def _is_counted_resource(resource: str) -> bool:
-    if resource in ("cpu", "memory", "ephemeral-storage", ACCOUNTING_RESOURCE):
-        return True
-    return parse_gpu_resource(resource) is not None

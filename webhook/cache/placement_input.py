@@ -82,7 +82,9 @@ def _devices_by_node(
     pods_by_node: dict[str, dict[str, PodGpuUnits]] = {name: {} for name in usable}
     for pod in pods:
         on_node = pods_by_node.get(pod.spec.node_name)
-        if on_node is not None and (requested := _gpu_units_of_pod(pod)):
+        amounts = effective_requests(pod).items() if on_node is not None else ()
+        requested = {name: -(-amount // NANO) for name, amount in amounts if parse_gpu_resource(name)}
+        if on_node is not None and requested:
             on_node[pod_key(pod)] = PodGpuUnits(requested, multi_container_requests(pod))
     return {
         name: current_devices(devices, node, pods_by_node[name], units.get(name, 0))
@@ -90,24 +92,21 @@ def _devices_by_node(
     }
 
 
-def _gpu_units_of_pod(pod: Pod) -> dict[str, int]:
-    amounts = effective_requests(pod).items()
-    return {name: -(-amount // NANO) for name, amount in amounts if parse_gpu_resource(name)}
-
-
 def _free_other_resources(nodes: Iterable[Node], pods: Iterable[Pod]) -> dict[str, dict[str, int]]:
-    free = {node.metadata.name: _other_allocatable(node) for node in nodes}
+    free = {
+        node.metadata.name: {
+            name: parse_nano_or_none(amount) or 0
+            for name, amount in node.status.allocatable.items()
+            if name not in ("cpu", "memory") and not parse_gpu_resource(name)
+        }
+        for node in nodes
+    }
     for pod in pods:
         on_node = free.get(pod.spec.node_name, {})
         for name, amount in {**other_requests(pod), PODS_RESOURCE: NANO}.items():
             if name in on_node:
                 on_node[name] -= amount
     return free
-
-
-def _other_allocatable(node: Node) -> dict[str, int]:
-    amounts = ((name, parse_nano_or_none(amount) or 0) for name, amount in node.status.allocatable.items())
-    return {name: amount for name, amount in amounts if name not in ("cpu", "memory") and not parse_gpu_resource(name)}
 
 
 class PodMixCounter:
@@ -122,11 +121,10 @@ class PodMixCounter:
 
     def add(self, pod: Pod) -> None:
         """Count one pod."""
-        cluster = self._cluster
-        required = pod_requirements(pod, cluster.fleet)
-        node = cluster.fleet.by_name.get(pod.spec.node_name, -1)
+        cluster, fleet = self._cluster, self._cluster.fleet
+        required = pod_requirements(pod, fleet)
+        node = fleet.by_name.get(pod.spec.node_name, -1)
         if node < 0:
-            fleet = cluster.fleet
             offering = fleet.nodes_advertising(required.resource) if required.resource else fleet.all_nodes
             node = next(bit_positions(offering), -1)
         if node >= 0:

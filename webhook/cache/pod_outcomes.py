@@ -84,7 +84,7 @@ class OutcomeStore:
         outcome, key = read_outcome(pod), _outcome_key(pod)
         if outcome is not None:
             items = self._present if self._incoming is None else self._incoming
-            items[key] = self._merge_earlier(self._present.get(key), outcome)
+            items[key] = self._with_earlier_events(self._present.get(key), outcome)
 
     def remove(self, pod: OutcomePod) -> None:
         """Record a deletion, with the pod's last status."""
@@ -103,18 +103,15 @@ class OutcomeStore:
             if key not in self._present:
                 self._record_deletion(key, outcome)
 
-    def _merge_earlier(self, before: PodOutcome | None, outcome: PodOutcome) -> PodOutcome:
+    def _with_earlier_events(self, before: PodOutcome | None, outcome: PodOutcome) -> PodOutcome:
         """Keep earlier events: a status has only the last two terminations of a container."""
         if before is None:
             return outcome
-        oom, pending = max(before.oom_killed, outcome.oom_killed), self._pending_since(before, outcome)
-        return msgspec.structs.replace(outcome, oom_killed=oom, pending=pending)
-
-    def _pending_since(self, before: PodOutcome, outcome: PodOutcome) -> float:
-        """Count from when waiting was first seen: the condition of a pod that was gated keeps an older time."""
-        if not outcome.pending:
-            return 0
-        return max(before.pending or self._clock().timestamp(), outcome.pending)
+        pending = outcome.pending
+        if pending:  # from when waiting was first seen: the condition of a pod that was gated keeps an older time
+            pending = max(before.pending or self._clock().timestamp(), pending)
+        oom_killed = max(before.oom_killed, outcome.oom_killed)
+        return msgspec.structs.replace(outcome, oom_killed=oom_killed, pending=pending)
 
     def _record_deletion(self, key: str, outcome: PodOutcome) -> None:
         now = self._clock().timestamp()
@@ -127,8 +124,13 @@ class OutcomeStore:
 
 def read_outcome(pod: OutcomePod) -> PodOutcome | None:
     """Return the outcome of a pod; None for a pod without GPUs."""
-    asking = {one.name for one in (*pod.spec.containers, *pod.spec.init_containers) if _requests_gpu(one)}
-    if not asking:
+    limits = [(each.name, each.resources.limits) for each in (*pod.spec.containers, *pod.spec.init_containers)]
+    gpu_containers = {
+        container
+        for container, amounts in limits
+        if any(parse_whole_number(amount) and parse_gpu_resource(name) for name, amount in amounts.items())
+    }
+    if not gpu_containers:
         return None
     statuses = (*pod.status.container_statuses, *pod.status.init_container_statuses)
     record, ended = parse_decision_record(pod.metadata.annotations.get(DECISION_ANNOTATION, "")), _finished_at(pod)
@@ -136,16 +138,10 @@ def read_outcome(pod: OutcomePod) -> PodOutcome | None:
         namespace=pod.metadata.namespace,
         workload=rollout_workload(WholePod(pod.metadata, PodSpec())),
         policies=record.changing_policies if record else (),
-        oom_killed=max((_oom_killed_at(status) for status in statuses if status.name in asking), default=0),
+        oom_killed=max((_oom_killed_at(status) for status in statuses if status.name in gpu_containers), default=0),
         evicted=_evicted_at(pod, ended),
         pending=_unschedulable_since(pod),
         ended=ended,
-    )
-
-
-def _requests_gpu(container: SlimContainer) -> bool:
-    return any(
-        parse_whole_number(amount) and parse_gpu_resource(name) for name, amount in container.resources.limits.items()
     )
 
 
@@ -184,13 +180,8 @@ def _unschedulable_since(pod: OutcomePod) -> float:
 
 
 def _last_condition_change(pod: OutcomePod) -> float:
-    return max(
-        (_seconds_or_zero(one.last_transition_time) for one in pod.status.conditions), default=_creation_seconds(pod)
-    )
-
-
-def _creation_seconds(pod: OutcomePod) -> float:
-    return _seconds_or_zero(pod.metadata.creation_timestamp)
+    changes = [_seconds_or_zero(one.last_transition_time) for one in pod.status.conditions]
+    return max(changes, default=_seconds_or_zero(pod.metadata.creation_timestamp))
 
 
 def _seconds_or_zero(moment: datetime | None) -> float:

@@ -11,7 +11,7 @@ from typing import Any
 
 import orjson
 
-from webhook.cache.store import StoreReader, StoreWriter
+from webhook.cache.store import ObjectStore
 from webhook.well_known import API_VERSION
 
 TEXT_METADATA = ("name", "namespace", "labels")
@@ -32,10 +32,8 @@ class PolicyObjects:
     """
 
     def __init__(self) -> None:
-        self._policies: StoreReader[ObjectData] = StoreReader()
-        self._exceptions: StoreReader[ObjectData] = StoreReader()
-        self.policies = StoreWriter(self._policies, _policy_object_key, self._on_change)
-        self.exceptions = StoreWriter(self._exceptions, _policy_object_key, self._on_change)
+        self.policies: ObjectStore[ObjectData] = ObjectStore(_policy_object_key, self._on_change)
+        self.exceptions: ObjectStore[ObjectData] = ObjectStore(_policy_object_key, self._on_change)
         self.version = 0
         self.wake = asyncio.Event()
         self.delivered = False
@@ -46,16 +44,16 @@ class PolicyObjects:
 
     def objects(self) -> dict[str, ObjectData]:
         """Return the objects by display name (kind and name)."""
-        kinds = (("GPUPolicy", self._policies), ("GPUPolicyException", self._exceptions))
+        kinds = (("GPUPolicy", self.policies), ("GPUPolicyException", self.exceptions))
         return {f"{kind}/{name}": data for kind, store in kinds for name, data in store.items.items()}
 
     def halted_names(self) -> list[str]:
         """Return the display names of policies whose rollout is halted."""
-        return [f"GPUPolicy/{name}" for name, data in self._policies.items.items() if is_rollout_halted(data)]
+        return [f"GPUPolicy/{name}" for name, data in self.policies.items.items() if is_rollout_halted(data)]
 
     def ready_names(self) -> list[str]:
         """Return the display names of objects whose Ready condition is true."""
-        return [name for name, data in self.objects().items() if is_ready_condition_true(data)]
+        return [name for name, data in self.objects().items() if _is_condition_true(data, READY)]
 
     def _on_change(self, _key: str, before: ObjectData | None, after: ObjectData | None) -> None:
         if before is not None and after is not None and _evaluated_part(before) == _evaluated_part(after):
@@ -84,13 +82,8 @@ def find_condition(data: Mapping[str, Any], kind: str) -> Mapping[str, Any] | No
     return next(current, None)
 
 
-def is_ready_condition_true(data: Mapping[str, Any]) -> bool:
-    """Return whether a server has accepted the current generation of a policy or exception."""
-    return _is_condition_true(data, READY)
-
-
 def is_rollout_halted(data: Mapping[str, Any]) -> bool:
-    """Was the rollout of the current generation halted?"""
+    """Return whether the rollout of the current generation was halted."""
     return _is_condition_true(data, HALTED)
 
 

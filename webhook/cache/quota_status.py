@@ -26,10 +26,10 @@ def with_quota_status(quota: ResourceQuota, pods: Sequence[Pod], claiming: Claim
     hard = status.hard or quota.spec.hard
     if status.used:
         return msgspec.structs.replace(quota, status=ResourceQuotaStatus(hard=hard, used=status.used))
-    holding = [pod for pod in pods if quota_matches_pod(quota, pod)]
+    matching = [pod for pod in pods if quota_matches_pod(quota, pod)]
     claiming_pods = () if has_scopes(quota) else pods
     used: dict[str, QuantityText] = {
-        key: format_nano(_used_by_pods(key, holding) + _used_by_claims(key, claiming_pods, claiming))
+        key: format_nano(_used_by_pods(key, matching) + _used_by_claims(key, claiming_pods, claiming))
         for key in hard
         if resource_of_quota_key(key) or is_filled_by_claims(key, claiming.classes)
     }

@@ -41,20 +41,11 @@ class ClusterSnapshot(msgspec.Struct, frozen=True):
     objects: tuple[SnapshotObject, ...] = ()
 
 
-def read_snapshot_view(source: str) -> ClusterView:
-    """Read the view of a file, a folder, or the example snapshot ("demo").
-
-    Raises:
-        SnapshotError: There is nothing to read, or an object is invalid; with place and fix.
-    """
-    return read_snapshot(source).view
-
-
 def read_snapshot(source: str) -> ClusterSnapshot:
     """Read a file, a folder, or the example snapshot ("demo").
 
     Raises:
-        SnapshotError: See `read_snapshot_view`.
+        SnapshotError: There is nothing to read, or an object is invalid; with place and fix.
     """
     return collect_snapshot(raw for file in _snapshot_files(source) for raw in _read_documents(file))
 
@@ -82,19 +73,14 @@ def collect_snapshot(documents: Iterable[RawObject]) -> ClusterSnapshot:
             skipped.setdefault(kind, []).append(raw.place_at(()))
             continue
         item = read_snapshot_object(raw)
-        key = _object_identity(item, len(by_identity))
+        namespace = "" if isinstance(item, Node | Namespace | GPUNode | DeviceClass) else object_namespace(item)
+        key = type(item).__name__, namespace, item.metadata.name or f"#{len(by_identity)}"  # pods may have no name
         if key in by_identity:
             notes.append(f"{raw.place_at(())}: {' '.join(filter(None, key))} appears twice; this one is used")
         by_identity[key] = item
     counts = (f"{places[0]}: {len(places)} of kind {kind} skipped" for kind, places in skipped.items())
     objects = tuple(by_identity.values())
     return ClusterSnapshot(_snapshot_view(objects), (*counts, *notes), objects)
-
-
-def _object_identity(item: SnapshotObject, position: int) -> tuple[str, ...]:
-    """Return kind, namespace and name; the position instead of the name for a pod without one."""
-    namespace = "" if isinstance(item, Node | Namespace | GPUNode | DeviceClass) else object_namespace(item)
-    return type(item).__name__, namespace, item.metadata.name or f"#{position}"
 
 
 def _snapshot_view(objects: tuple[SnapshotObject, ...]) -> ClusterView:
@@ -111,7 +97,9 @@ def _snapshot_view(objects: tuple[SnapshotObject, ...]) -> ClusterView:
 
 def _snapshot_files(source: str) -> list[FilePath]:
     path = bundled_folder("examples") / "cluster" if source == DEMO else FilePath(source)
-    files = _documents_under(path) if path.is_dir() else [path]
+    files = [path]
+    if path.is_dir():
+        files = sorted(file for file in path.rglob("*") if is_document_file(file.relative_to(path).parts))
     if not files or not path.exists():
         found = "no such file" if not path.exists() else "a folder without any of these"
         must = "must be a YAML or JSON file, a folder of them, or demo"
@@ -119,10 +107,6 @@ def _snapshot_files(source: str) -> list[FilePath]:
             SourceLocation(str(path)), f"{must}, found {found}. Write what kubectl get -o yaml prints to it"
         )
     return files
-
-
-def _documents_under(folder: FilePath) -> list[FilePath]:
-    return sorted(file for file in folder.rglob("*") if is_document_file(file.relative_to(folder).parts))
 
 
 def _read_documents(file: FilePath) -> Iterator[RawObject]:

@@ -117,12 +117,9 @@ def _amounts_to_check(item: SnapshotObject) -> Iterator[tuple[FieldPath, Mapping
         yield ("status", "used"), item.status.used
     elif isinstance(item, LimitRange):
         for place, limit in enumerate(item.spec.limits):
-            for field in ("max", "min", "default", "defaultRequest", "maxLimitRequestRatio"):
-                yield ("spec", "limits", place, field), getattr(limit, _to_snake_case(field))
-
-
-def _to_snake_case(field: str) -> str:
-    return re.sub(r"([A-Z])", r"_\1", field).lower()
+            for field in msgspec.structs.fields(limit):
+                if field.name != "type":
+                    yield ("spec", "limits", place, field.encode_name), getattr(limit, field.name)
 
 
 def _check_amounts(raw: RawObject, path: FieldPath, amounts: Mapping[str, QuantityText]) -> None:
@@ -170,23 +167,18 @@ def _decoder_path(data: Any, where: str, sentence: str) -> FieldPath:
     path: FieldPath = ()
     wrong = _JSON_TYPES.get(sentence.rpartition("got `")[2].rstrip("`"))
     for name, position in _PATH_STEP.findall(where):
-        step = name or (int(position) if position.isdigit() else _key_of_wrong_type(data, wrong))
-        data = _value_at_step(data, step)
+        step: str | int = name
+        if position.isdigit():
+            step = place = int(position)
+            data = data[place] if isinstance(data, list) and place < len(data) else None
+        else:
+            values = data if isinstance(data, dict) else {}
+            step = name or next((key for key, value in values.items() if type(value) is wrong), "")
+            data = values.get(step)
         if data is None:
             break
         path = (*path, step)
     return path
-
-
-def _key_of_wrong_type(data: Any, wrong: type | None) -> str:
-    values = data.items() if isinstance(data, dict) else ()
-    return next((key for key, value in values if type(value) is wrong), "")
-
-
-def _value_at_step(data: Any, step: str | int) -> Any:
-    if isinstance(step, int):
-        return data[step] if isinstance(data, list) and step < len(data) else None
-    return data.get(step) if isinstance(data, dict) else None
 
 
 def _object_title(raw: RawObject) -> str:

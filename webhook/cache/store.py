@@ -1,8 +1,8 @@
-"""Store for one kind of object: one task writes, everybody reads, and a list becomes visible only when complete."""
+"""Store for one kind of object: one task writes, others read, and a list becomes visible only when complete."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from types import MappingProxyType
 from typing import Generic, TypeVar
 
@@ -12,26 +12,18 @@ ChangeCallback = Callable[[str, T | None, T | None], None]
 """Called with a key and the object before and after, if they differ."""
 
 
-class StoreReader(Generic[T]):
-    """The readers' side of a store.
+class ObjectStore(Generic[T]):
+    """The store of one reflector, which alone writes to it.
 
     Attributes:
-        items: The current objects by key.
+        items: The current objects by key, for readers.
     """
 
-    def __init__(self) -> None:
-        self.items: Mapping[str, T] = MappingProxyType({})
-
-
-class StoreWriter(Generic[T]):
-    """The writer's side of a store, for a reflector."""
-
-    def __init__(self, store: StoreReader[T], key: Callable[[T], str], on_change: ChangeCallback[T]) -> None:
-        """Take over a store; nothing else may write to it. `key` returns the unique name of an object."""
-        self._store, self._key, self._on_change = store, key, on_change
-        self._items: dict[str, T] = {}
+    def __init__(self, key: Callable[[T], str], on_change: ChangeCallback[T]) -> None:
+        """Start empty; `key` returns the unique name of an object."""
+        self._key, self._on_change = key, on_change
         self._incoming: dict[str, T] | None = None
-        self._publish(self._items)
+        self._set_items({})
 
     def begin(self) -> None:
         """Start a list."""
@@ -61,15 +53,15 @@ class StoreWriter(Generic[T]):
     def swap(self) -> None:
         """Replace everything by the list, and report the differences."""
         before, after = self._items, self._incoming or {}
-        self._items, self._incoming = after, None
-        self._publish(after)
+        self._incoming = None
+        self._set_items(after)
         for key in before.keys() | after.keys():
             old, new = before.get(key), after.get(key)
             if old != new:
                 self._on_change(key, old, new)
 
-    def _publish(self, items: dict[str, T]) -> None:
-        self._store.items = MappingProxyType(items)
+    def _set_items(self, items: dict[str, T]) -> None:
+        self._items, self.items = items, MappingProxyType(items)
 
 
 class NamespaceIndex(Generic[T]):

@@ -94,10 +94,6 @@ def _parse_unique_node(row: Row, place: SourceLocation, lines: dict[str, int]) -
     if first != place.line:
         sentence = f"sn: must be unique, found {quote_text(row['sn'])} here and in line {first}. Remove one"
         raise SnapshotError(place, sentence)
-    return _parse_trace_node(row, place)
-
-
-def _parse_trace_node(row: Row, place: SourceLocation) -> EmptyNode:
     gpus = _parse_trace_number(row, "gpu", place, MAX_TRACE_GPUS)
     cpu, memory = _parse_trace_number(row, "cpu_milli", place), _parse_trace_number(row, "memory_mib", place)
     return EmptyNode(row["sn"], cpu, memory, gpus, row["model"] or "")

@@ -150,11 +150,6 @@ def expiry_of(certificates: bytes) -> datetime | None:
         return None
 
 
-def renewal_time(not_before: datetime, not_after: datetime) -> datetime:
-    """Return the end of the first two thirds of a certificate's lifetime."""
-    return not_after - (not_after - not_before) / 3
-
-
 def _certificate_builder(
     subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey, not_before: datetime, not_after: datetime
 ) -> x509.CertificateBuilder:

@@ -108,7 +108,7 @@ class CertificateReconciler:
     is_leader: Callable[[], bool]
     clock: Callable[[], datetime]
     monotonic: Callable[[], float] = time.monotonic
-    _state: object = field(init=False, default=None)
+    _last_observed: object = field(init=False, default=None)
     _since: float = field(init=False, default=0.0)
 
     async def reconcile(self) -> ReconcileResult:
@@ -118,7 +118,10 @@ class CertificateReconciler:
         if observed.state is None and not is_leader:  # the first Secret must contain the authorities in the bundles
             observed = await self._observe(with_configs=True)
         now = self.api.server_time or self.clock()
-        names, unchanged_for = frozenset(self.spec.dns_names), self._unchanged_for(observed)
+        monotonic, names = self.monotonic(), frozenset(self.spec.dns_names)
+        if self._last_observed != (observed.state, observed.configs):
+            self._last_observed, self._since = (observed.state, observed.configs), monotonic
+        unchanged_for = timedelta(seconds=monotonic - self._since)
         step = next_rotation_step(RotationInput(observed.state, observed.configs, now, unchanged_for, names, is_leader))
         changed = await self._apply_step(step, observed, now)
         state = observed.state or SecretState()
@@ -141,12 +144,6 @@ class CertificateReconciler:
             secret = None
         configs = tuple(webhook_config_of(path, each) for path, each in configurations.items())
         return ObservedState(secret, secret_state_of(secret), configurations, configs)
-
-    def _unchanged_for(self, observed: ObservedState) -> timedelta:
-        now, state = self.monotonic(), (observed.state, observed.configs)
-        if self._state != state:
-            self._state, self._since = state, now
-        return timedelta(seconds=now - self._since)
 
     async def _apply_step(self, step: RotationStep, observed: ObservedState, now: datetime) -> bool:
         if isinstance(step, NoAction):

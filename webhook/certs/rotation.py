@@ -17,7 +17,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from webhook.certs.issuer import renewal_time
 from webhook.certs.secret_state import (
     CertificateAuthority,
     SecretState,
@@ -107,7 +106,7 @@ class PruneAuthorities:
 
 @dataclass(frozen=True, slots=True)
 class NoAction:
-    """Nothing to do; `needs_attention` if somebody else has to act."""
+    """Nothing to do; `needs_attention` if a person has to act."""
 
     reason: str
     needs_attention: bool = False
@@ -168,7 +167,7 @@ def is_within_validity(certificate: CertificateAuthority | ServingCertificate, n
 def _expiry_reason(subject: str, certificate: CertificateAuthority | ServingCertificate, now: datetime) -> str:
     if now < certificate.not_before:
         return f"{subject} is not valid before {certificate.not_before:%Y-%m-%dT%H:%M:%SZ}"
-    if now >= renewal_time(certificate.not_before, certificate.not_after):
+    if now >= certificate.not_after - (certificate.not_after - certificate.not_before) / 3:
         expiry = f"{certificate.not_after:%Y-%m-%dT%H:%M:%SZ}"
         return f"two thirds of the lifetime of {subject} are over; it expires at {expiry}"
     return ""

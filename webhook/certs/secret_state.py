@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import re
 from base64 import b64decode, b64encode
-from binascii import Error as NotBase64
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -96,7 +95,7 @@ class SecretState:
     @property
     def bundle(self) -> bytes:
         """All trusted authorities as one PEM text."""
-        return encode_bundle(self.authorities)
+        return b"".join(authority.pem for authority in self.authorities)
 
     def data(self) -> dict[str, str]:
         """Return the `data` of the Secret."""
@@ -108,9 +107,9 @@ class SecretState:
 
 def parse_secret_data(data: Mapping[str, str], *, foreign: bool = False) -> SecretState:
     """Parse a Secret's `data`. Invalid values are listed in `errors`; nothing is raised."""
-    values = {name: _decode_base64(value) for name, value in data.items()}
+    values = {name: decode_base64(value) for name, value in data.items()}
     authorities = parse_authorities(values.get("ca.crt", b""))
-    bundle_modified = encode_bundle(authorities) != values.get("ca.crt", b"")
+    bundle_modified = b"".join(each.pem for each in authorities) != values.get("ca.crt", b"")
     errors = ["ca.crt was modified"] if bundle_modified else []
     key = _matching_key(values.get("ca.key", b""), authorities)
     if key is None and "ca.key" in values:
@@ -125,11 +124,6 @@ def parse_authorities(pem: bytes) -> tuple[CertificateAuthority, ...]:
     """Return our authorities in a PEM text, each once, in their order; anything else is skipped."""
     parsed = (_parse_authority(block) for block in _CERTIFICATE.findall(pem))
     return unique_authorities(each for each in parsed if each is not None)
-
-
-def encode_bundle(authorities: Sequence[CertificateAuthority]) -> bytes:
-    """Return authorities as one PEM text."""
-    return b"".join(authority.pem for authority in authorities)
 
 
 def unique_authorities(authorities: Iterable[CertificateAuthority]) -> tuple[CertificateAuthority, ...]:
@@ -153,10 +147,11 @@ def parse_serving_certificate(
     return ServingCertificate(certificate, key, not_before, not_after, frozenset(dns_names), signer)
 
 
-def _decode_base64(value: str) -> bytes:
+def decode_base64(value: str) -> bytes:
+    """Decode base64; empty if the text is invalid."""
     try:
         return b64decode(value, validate=True)
-    except (NotBase64, ValueError):
+    except ValueError:
         return b""
 
 

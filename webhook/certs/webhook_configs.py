@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from base64 import b64decode, b64encode
+from base64 import b64encode
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal, Protocol
 
 from webhook.certs.rotation import WebhookConfig
+from webhook.certs.secret_state import decode_base64
 from webhook.errors import ApiError
+from webhook.kube.leader_election import LeaseApi
 
 ADMISSION_API = "/apis/admissionregistration.k8s.io/v1"
 CONFIG_PATHS = (f"{ADMISSION_API}/mutatingwebhookconfigurations", f"{ADMISSION_API}/validatingwebhookconfigurations")
 
 
-class CertificateApi(Protocol):
+class CertificateApi(LeaseApi, Protocol):
     """The methods of `webhook.kube.api.KubeClient` that are used."""
 
     @property
@@ -24,12 +26,6 @@ class CertificateApi(Protocol):
 
     async def get(self, path: str, params: Mapping[str, str] = ...) -> dict[str, Any]:
         """Read an object or a list."""
-
-    async def create(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
-        """Create an object."""
-
-    async def replace(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
-        """Replace an object if its `resourceVersion` matches."""
 
     async def patch(self, path: str, body: Any, kind: Literal["merge"]) -> dict[str, Any]:
         """Patch an object."""
@@ -70,15 +66,8 @@ class WebhookConfigSelector:
 def webhook_config_of(path: str, configuration: Mapping[str, Any]) -> WebhookConfig:
     """Return path, version and bundles of a configuration."""
     clients = [webhook.get("clientConfig") or {} for webhook in configuration.get("webhooks") or ()]
-    bundles = tuple(_decode_ca_bundle(client.get("caBundle") or "") for client in clients)
+    bundles = tuple(decode_base64(client.get("caBundle") or "") for client in clients)
     return WebhookConfig(path, str(configuration["metadata"].get("resourceVersion", "")), bundles)
-
-
-def _decode_ca_bundle(text: str) -> bytes:
-    try:
-        return b64decode(text, validate=True)
-    except ValueError:
-        return b""
 
 
 def ca_bundle_patch(configuration: Mapping[str, Any], bundle: bytes) -> dict[str, Any]:

@@ -91,7 +91,7 @@ class SchedulerState:
             now: Seconds of the clock.
             most: Most nodes to update, besides those of expired reservations.
         """
-        expired = self.reservations.expire(now, self.inventory.has_gpu_pod)
+        expired = self.reservations.expire(now, self.inventory.gpu_pods.has_pod)
         names = expired.union(self.inventory.take_changed_nodes(most))
         self._update_nodes(names)
         return len(names)

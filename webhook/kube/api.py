@@ -197,11 +197,14 @@ class KubeClient:
     async def _open_response(
         self, request: ApiRequest, timeout: aiohttp.ClientTimeout
     ) -> AsyncIterator[aiohttp.ClientResponse]:
-        authorization = await self._authorization(request.label)
+        with _access_as_api_error(request.label):
+            authorization = await self._access.authorization()
         response = await self._send_authenticated(request, timeout, authorization)
         if response is None:
-            await self._reload_credentials(request.label, authorization)
-            response = await self._send(request, timeout, await self._authorization(request.label))
+            with _access_as_api_error(request.label):
+                await self._access.reload(authorization)
+                authorization = await self._access.authorization()
+            response = await self._send(request, timeout, authorization)
         try:
             if response.status >= 300:
                 raise await self._api_error_of(request.label, response)
@@ -246,18 +249,6 @@ class KubeClient:
             )
         self.server_time = _parse_http_date(response.headers.get("Date", "")) or self.server_time
         return response
-
-    async def _authorization(self, call: str) -> str:
-        try:
-            return await self._access.authorization()
-        except AccessError as error:
-            raise ApiError(call, 401, "Unauthorized", str(error)) from error
-
-    async def _reload_credentials(self, call: str, rejected: str) -> None:
-        try:
-            await self._access.reload(rejected)
-        except AccessError as error:
-            raise ApiError(call, 401, "Unauthorized", str(error)) from error
 
     async def _api_error_of(self, call: str, response: aiohttp.ClientResponse) -> ApiError:
         with self._translate_errors(call):
@@ -318,6 +309,15 @@ class SocketTracker:
             async with asyncio.timeout(SOCKET_CLOSE_SECONDS):
                 while any(each.fileno() >= 0 for each in list(self._sockets)):
                     await asyncio.sleep(0.005)
+
+
+@contextmanager
+def _access_as_api_error(call: str) -> Iterator[None]:
+    """Report credentials that cannot be read like credentials that the server rejects."""
+    try:
+        yield
+    except AccessError as error:
+        raise ApiError(call, 401, "Unauthorized", str(error)) from error
 
 
 async def _read_bounded(call: str, response: aiohttp.ClientResponse) -> bytes:

@@ -186,7 +186,10 @@ class ResourceDecoder(Generic[T]):
         try:
             event = decode_any_depth(_RAW_LINE, line)
             if event.type in CHANGES:
-                return self._decode_change(event.type, event.object)
+                item = self._decode_without_nulls(event.object)
+                if item is not None:
+                    return WatchEvent(event.type, item)
+                return WatchEvent(event.type, self._decode_name_only(event.object), undecodable=True)
             if event.type == "BOOKMARK":
                 meta = _VERSIONED.decode(event.object).metadata
                 initial_events_end = INITIAL_EVENTS_END in (meta.annotations or ())
@@ -195,12 +198,6 @@ class ResourceDecoder(Generic[T]):
         except msgspec.MsgspecError as error:
             raise self._not_json_error(line, error) from error
         raise ApiError(self._call, status.code, status.reason, status.message)
-
-    def _decode_change(self, event_type: str, raw: msgspec.Raw) -> WatchEvent[T]:
-        item = self._decode_without_nulls(raw)
-        if item is not None:
-            return WatchEvent(event_type, item)
-        return WatchEvent(event_type, self._decode_name_only(raw), undecodable=True)
 
     def _decode_name_only(self, raw: msgspec.Raw) -> T | None:
         try:
@@ -242,15 +239,11 @@ def decode_any_depth(decoder: msgspec.json.Decoder[T], text: bytes) -> T:
     try:
         return decoder.decode(text)
     except RecursionError:
-        return decoder.decode(replace_deep_values(text))
-
-
-def replace_deep_values(text: bytes) -> bytes:
-    """Replace each list and map below 100 levels by a string."""
-    return _TOO_DEEP.join(_shallow_parts(text))
+        return decoder.decode(_TOO_DEEP.join(_shallow_parts(text)))
 
 
 def _shallow_parts(text: bytes) -> Iterator[bytes]:
+    """Yield the text between lists and maps that are below 100 levels."""
     depth = start = 0
     for token in _JSON_TOKEN.finditer(text):
         if token[0] in (b"[", b"{"):

@@ -1,8 +1,8 @@
 """Leader election with a Lease, like client-go's.
 
 Clocks are not compared. A candidate acquires a Lease after it has seen it unchanged for the Lease's duration, by its
-own monotonic clock. A leader counts from the moment when it sent its last successful renewal, and stops before anyone
-else can start. A Lease is not a fence: a leader that was paused in the middle of a call may still finish it, so its
+own monotonic clock. A leader counts from the moment when it sent its last successful renewal, and stops before another
+can start. A Lease is not a fence: a leader that was paused in the middle of a call may still finish it, so its
 writes must be conditional on the `resourceVersion` that it read.
 
 `kubernetes.aio` has leader election too, but it uses the wall clock, which can jump, and ends at the first failed
@@ -91,7 +91,7 @@ class LeaderElector:
             await asyncio.sleep(RETRY_SECONDS * random.uniform(1.0, 1.2))  # noqa: S311 - jitter, not a secret
 
     async def try_acquire_or_renew(self) -> None:
-        """Renew our Lease, or acquire one that nobody renews. Stores an `ApiError` in `last_error`."""
+        """Renew our Lease, or acquire one that is not renewed. Stores an `ApiError` in `last_error`."""
         started = self._monotonic()
         try:
             if await self._write_lease(await self._read_lease(), started):
@@ -135,16 +135,11 @@ class LeaderElector:
             body = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata}
             await self._api.create(self.lease.collection_path, body | acquired)
             return True
-        if not can_acquire(spec, self._identity, now - self._observed_at):
+        holder, unchanged = spec.get("holderIdentity"), now - self._observed_at
+        if holder not in (None, "", self._identity) and unchanged < (spec.get("leaseDurationSeconds") or LEASE_SECONDS):
             return False
         await self._api.replace(self.lease.path, lease | acquired)
         return True
-
-
-def can_acquire(spec: Mapping[str, Any], identity: str, unchanged: float) -> bool:
-    """Return whether a candidate may acquire a Lease that it has seen unchanged for so many seconds."""
-    holder = spec.get("holderIdentity")
-    return not holder or holder == identity or unchanged >= (spec.get("leaseDurationSeconds") or LEASE_SECONDS)
 
 
 def acquired_lease_spec(spec: Mapping[str, Any], identity: str, now: datetime) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from http import HTTPStatus
 from types import MappingProxyType
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from webhook.errors import ApiError
 from webhook.kube.api import KubeClient
@@ -80,7 +80,7 @@ class WatchEventSink(Protocol):
         """The store raised an exception for an object, which is skipped."""
 
 
-class WatchedResource(Generic[T]):
+class WatchedResource(NamedTuple, Generic[T]):
     """A collection to watch.
 
     Attributes:
@@ -91,12 +91,11 @@ class WatchedResource(Generic[T]):
         optional: True if the server may not have the resource type, which then counts as empty.
     """
 
-    __slots__ = ("model", "name", "optional", "params", "path")
-
-    def __init__(
-        self, name: str, path: str, model: type[T], params: Mapping[str, str] = NO_SELECTOR, *, optional: bool = False
-    ) -> None:
-        self.name, self.path, self.model, self.params, self.optional = name, path, model, params, optional
+    name: str
+    path: str
+    model: type[T]
+    params: Mapping[str, str] = NO_SELECTOR
+    optional: bool = False
 
 
 @dataclass(slots=True)
@@ -260,7 +259,7 @@ class Reflector(Generic[T]):
 
     def _note_failure(self, error: ApiError) -> float:
         if self._resource.optional and error.status == HTTPStatus.NOT_FOUND:
-            return self._note_absent_kind()
+            return self._note_absent_resource()
         if not self._resource_version and self._uses_watch_list and error.status in NO_WATCH_LIST:
             self._uses_watch_list = False
             return 0.0
@@ -272,7 +271,7 @@ class Reflector(Generic[T]):
         self._resource_version = ""
         return self._backoff.next_delay(self._random.uniform(0, RELIST_SECONDS))
 
-    def _note_absent_kind(self) -> float:
+    def _note_absent_resource(self) -> float:
         """Treat a resource type that the server does not have as empty. A forbidden one (403) is not."""
         self._store.begin()
         self._store.swap()

@@ -158,8 +158,11 @@ def _convert_pod(review: ReviewRequest, data: Any) -> Pod | None:
         return None
     if not isinstance(data, dict):
         raise ReviewError("request.object and request.oldObject must be objects or null")
-    kind = data.get("kind", review.kind.kind)
-    if kind != review.kind.kind or _api_group(data.get("apiVersion", "")) not in (review.kind.group, None):
+    kind, api_version = data.get("kind", review.kind.kind), data.get("apiVersion")
+    group = review.kind.group
+    if isinstance(api_version, str) and api_version:
+        group = api_version.partition("/")[0] if "/" in api_version else ""
+    if kind != review.kind.kind or group != review.kind.group:
         raise ReviewError("request.object must be of the kind in request.kind")
     if not _is_pod_request(review):
         return None
@@ -170,13 +173,6 @@ def _convert_pod(review: ReviewRequest, data: Any) -> Pod | None:
     if not pod.metadata.name.isprintable():
         raise ReviewError("request.object.metadata.name must be printable characters")
     return pod
-
-
-def _api_group(api_version: object) -> str | None:
-    if not isinstance(api_version, str) or not api_version:
-        return None
-    group, slash, _version = api_version.partition("/")
-    return group if slash else ""
 
 
 def _build_request(

@@ -38,11 +38,8 @@ MAX_CACHED_BYTES = 8 * 1024
 
 MUTATE_REACHED = "mutate answers"
 
-Renderer = Callable[[AdmissionRequest, Decision, str], bytes]
-"""Renders request, decision and policy digest as one AdmissionReview."""
-
 DecisionRenderer = Callable[[Decision, str], bytes]
-"""Renders the part that depends only on decision and policy digest."""
+"""Renders the part of a response that depends only on decision and policy digest."""
 
 _REVIEW_HEADER = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview"}
 _MUTATION_PREFIX = orjson.dumps(_REVIEW_HEADER)[:-1] + b',"response":{"uid":'
@@ -81,7 +78,8 @@ def _render_mutation_body(decision: Decision, digest: str) -> bytes:
         response["patchType"] = "JSONPatch"
     if decision.findings or decision.policies:
         findings = [finding for finding in decision.findings if finding.code in MUTATION_CODES]
-        _add_warnings(response, [finding for finding in findings if finding.mode is not PolicyMode.AUDIT])
+        if warnings := warning_lines(finding for finding in findings if finding.mode is not PolicyMode.AUDIT):
+            response["warnings"] = warnings
         response["auditAnnotations"] = annotations = _audit_annotations(decision, findings, digest)
         if decision.patch:
             annotations["patched"] = str(len(decision.patch))
@@ -102,7 +100,8 @@ def render_validation(request: AdmissionRequest, decision: Decision, digest: str
             response["allowed"] = False
             message = denial_message(request, denials)
             response["status"] = {"code": 403, "reason": "Forbidden", "message": message}
-        _add_warnings(response, [finding for finding in findings if finding.mode is PolicyMode.WARN])
+        if warnings := warning_lines(finding for finding in findings if finding.mode is PolicyMode.WARN):
+            response["warnings"] = warnings
         response["auditAnnotations"] = _audit_annotations(decision, findings, digest)
     return orjson.dumps({**_REVIEW_HEADER, "response": response})
 
@@ -145,11 +144,6 @@ def _warning_line(finding: Finding) -> str:
     if len(line) > MAX_WARNING_LENGTH:
         line = escape_to_ascii(str(Finding(finding.code, finding.mode, finding.path, finding.message)))
     return line if len(line) <= MAX_WARNING_LENGTH else f"{line[: MAX_WARNING_LENGTH - 3]}..."
-
-
-def _add_warnings(response: dict[str, Any], findings: list[Finding]) -> None:
-    if findings:
-        response["warnings"] = warning_lines(findings)
 
 
 def _audit_annotations(decision: Decision, findings: list[Finding], digest: str) -> dict[str, str]:

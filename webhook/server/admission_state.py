@@ -83,11 +83,6 @@ class AdmissionState:
         """True once policies and cluster are loaded; before, every response would be as without policies."""
         return self.policy_load.loaded_at is not None and (self.cluster is None or self.cluster.ready)
 
-    def knows_namespace(self, name: str) -> bool:
-        """Return False if the view is complete and lacks the namespace, so that its labels are unknown."""
-        view = self.view
-        return not (view.complete and name and view.namespace(name) is None)
-
     def reserve_quota(self, request: AdmissionRequest, decision: Decision, now: float) -> None:
         """Count an admitted pod against shared quotas until a view shows it; `now` is of the clock of the watches."""
         pod = request.pod
@@ -95,10 +90,6 @@ class AdmissionState:
             return
         reservation = QuotaReservation(pod.metadata.uid, request.namespace, decision.weight, now)
         self.view = self.view.with_reservation(reservation).without_reservations_before(now - RESERVATION_TTL_SECONDS)
-
-    def expire_assumed_pods(self, now: datetime) -> None:
-        """Release the capacity of assumed pods that did not appear in time."""
-        self.view = self.view.without_expired(now.timestamp())
 
     def assume_requested(self, request: AdmissionRequest, decision: Decision, now: datetime) -> None:
         """Count the requests of an admitted pod as used, until a view shows it.
@@ -110,7 +101,9 @@ class AdmissionState:
             return
         if request.dry_run or request.operation != "CREATE":
             return
-        uid, full_name = pod.metadata.uid or request.uid, (request.namespace, original_pod_name(pod))
+        uid, prefix = pod.metadata.uid or request.uid, pod.metadata.generate_name
+        is_generated = bool(prefix) and pod.metadata.name.startswith(prefix)
+        full_name = (request.namespace, f"{prefix}*" if is_generated else pod_display_name(pod))
         for resource, nodes, units in assumed_usage(pod, self.view):
             self._assume(uid and f"{uid} {resource}", full_name, pod, resource, nodes, units, now)
 
@@ -136,15 +129,9 @@ class AdmissionState:
         seconds = now.timestamp()
         cpu_milli, memory = cpu_and_memory(pod) if pod is not None else (0, 0)
         per_unit = -(-cpu_milli // units), -(-memory // units)
-        until, since = seconds + ASSUME_TTL_SECONDS, seconds - MAX_CLOCK_SKEW_SECONDS
-        assumed = AssumedPod(key, resource, nodes, units, until, full_name, *per_unit, since)
+        expires_at, earliest = seconds + ASSUME_TTL_SECONDS, seconds - MAX_CLOCK_SKEW_SECONDS
+        assumed = AssumedPod(key, resource, nodes, units, expires_at, full_name, *per_unit, earliest)
         self.view = self.view.with_assumed(assumed, seconds)
-
-
-def original_pod_name(pod: Pod) -> str:
-    """Return the pod's name, or the prefix of a generated name with an asterisk."""
-    prefix = pod.metadata.generate_name
-    return f"{prefix}*" if prefix and pod.metadata.name.startswith(prefix) else pod_display_name(pod)
 
 
 def admits_object(decision: Decision) -> bool:

@@ -8,7 +8,8 @@ Decisions are made in `webhook.engine`; policies are validated like files, toget
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from http import HTTPStatus
 from time import monotonic, perf_counter
 from typing import Any
@@ -29,11 +30,10 @@ from webhook.policy.loader import (
 )
 from webhook.policy.policy_set import PolicySet
 from webhook.report.text import pluralize
-from webhook.server.admission_request import parse_api_server_review, parse_review
+from webhook.server.admission_request import REVIEW_API_VERSION, REVIEW_KIND, parse_api_server_review, parse_review
 from webhook.server.admission_response import (
     MAX_MESSAGE_LENGTH,
     MAX_REASON_LENGTH,
-    Renderer,
     is_self_probe,
     render_mutation,
     render_self_probe,
@@ -68,42 +68,32 @@ def admission_routes(
     clock: Clock,
     decide: Decide,
     telemetry: Telemetry,
-    health: AdmissionHealth,
+    checks: HealthChecks,
     receive_timeout: float,
 ) -> Mapping[str, HttpRoute]:
     """Return all routes; a request must arrive within `receive_timeout` seconds."""
 
-    def admission(name: str) -> HttpRoute:
-        return HttpRoute(name, True, AdmissionHandler(name, state, clock, decide, telemetry, receive_timeout).handle)
+    def handle_policy(request: HttpRequest) -> HttpResponse:
+        return review_policy(request, state.policies.sources, telemetry)
 
-    policy_handler = PolicyAdmissionHandler(lambda: state.policies.sources, telemetry)
+    handlers = [AdmissionHandler(each, state, clock, decide, telemetry, receive_timeout) for each in (MUTATE, VALIDATE)]
     return {
-        "/mutate": admission(MUTATE),
-        "/validate": admission(VALIDATE),
-        "/policies": HttpRoute(ROUTE_NAME, True, policy_handler.handle),
-        **health_routes(health.checks, telemetry.metrics_text),
+        **{f"/{handler.route}": HttpRoute(handler.route, True, handler.handle) for handler in handlers},
+        "/policies": HttpRoute(ROUTE_NAME, True, handle_policy),
+        **health_routes(checks, telemetry.metrics_text),
     }
 
 
+@dataclass(slots=True)
 class AdmissionHandler:
     """Handles one admission route, `MUTATE` or `VALIDATE`."""
 
-    def __init__(
-        self,
-        route: str,
-        state: AdmissionState,
-        clock: Clock,
-        decide: Decide,
-        telemetry: Telemetry,
-        receive_timeout: float,
-    ) -> None:
-        self._route = route
-        self._render: Renderer = render_mutation if route == MUTATE else render_validation
-        self._state = state
-        self._clock = clock
-        self._decide = decide
-        self._telemetry = telemetry
-        self._receive_timeout = receive_timeout
+    route: str
+    state: AdmissionState
+    clock: Clock
+    decide: Decide
+    telemetry: Telemetry
+    receive_timeout: float
 
     def handle(self, http_request: HttpRequest) -> HttpResponse:
         """Evaluate one review."""
@@ -115,14 +105,15 @@ class AdmissionHandler:
             return self._invalid_review(error)
         except Exception as error:
             return self._internal_error("", error)
-        if http_request.elapsed > request_deadline(http_request.query, self._receive_timeout):
-            self._telemetry.record_rejection("deadline")
+        if http_request.elapsed > request_deadline(http_request.query, self.receive_timeout):
+            self.telemetry.record_rejection("deadline")
             return busy_response("the request arrived after its timeout", uid=request.uid)
-        if not self._state.ready:
-            self._telemetry.record_rejection("not_ready")
+        if not self.state.ready:
+            self.telemetry.record_rejection("not_ready")
             return busy_response("could not evaluate: policies and cluster are not loaded yet", uid=request.uid)
-        if not self._state.knows_namespace(request.namespace):
-            self._telemetry.record_rejection("unknown_namespace")
+        namespace, view = request.namespace, self.state.view
+        if view.complete and namespace and view.namespace(namespace) is None:  # so its labels are unknown
+            self.telemetry.record_rejection("unknown_namespace")
             return busy_response("could not evaluate: the namespace is not known yet", uid=request.uid)
         try:
             return self._reject_oversized(request, len(body), start) or self._evaluate(request, start)
@@ -133,28 +124,28 @@ class AdmissionHandler:
 
     def _reject_oversized(self, request: AdmissionRequest, size: int, start: float) -> HttpResponse | None:
         """Reject an object that would take too long, because evaluation blocks all other requests."""
-        policies = self._state.policies
+        policies = self.state.policies
         limit = find_exceeded_limit(request, policies) if size > SMALL_BODY else ""
         if not limit:
             return None
-        if self._route == VALIDATE:
-            decision = deny_oversized_pod(request, limit, policies, self._clock())
+        if self.route == VALIDATE:
+            decision = deny_oversized_pod(request, limit, policies, self.clock())
             if decision.denials:
                 return self._respond(request, decision, policies, start)
-        self._telemetry.record_rejection("object_too_large")
+        self.telemetry.record_rejection("object_too_large")
         message = f"could not evaluate: request.object must have at most {limit}"
         return error_response(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, message, uid=request.uid)
 
     def _evaluate(self, request: AdmissionRequest, start: float) -> HttpResponse:
         if is_self_probe(request):
-            return HttpResponse(HTTPStatus.OK, render_self_probe(self._route, request))
-        state = self._state
+            return HttpResponse(HTTPStatus.OK, render_self_probe(self.route, request))
+        state = self.state
         policies = state.policies
-        now = self._clock()
-        state.expire_assumed_pods(now)
-        decision = self._decide(request, policies, state.view, state.usage, now)
+        now = self.clock()
+        state.view = state.view.without_expired(now.timestamp())  # assumed pods that did not appear in time
+        decision = self.decide(request, policies, state.view, state.usage, now)
         response = self._respond(request, decision, policies, start)
-        if self._route == MUTATE:
+        if self.route == MUTATE:
             state.assume_fit(request, decision, now)
         else:
             state.reserve_quota(request, decision, monotonic())  # watches use the monotonic clock
@@ -164,75 +155,66 @@ class AdmissionHandler:
     def _respond(
         self, request: AdmissionRequest, decision: Decision, policies: PolicySet, start: float
     ) -> HttpResponse:
-        content = self._render(request, decision, policies.digest)
+        render = render_mutation if self.route == MUTATE else render_validation
+        content = render(request, decision, policies.digest)
 
         def record() -> None:
-            self._telemetry.record_decision(self._route, request, decision, perf_counter() - start)
+            self.telemetry.record_decision(self.route, request, decision, perf_counter() - start)
 
         return HttpResponse(HTTPStatus.OK, content, after_send=record)
 
     def _invalid_review(self, error: ReviewError) -> HttpResponse:
-        self._telemetry.record_rejection("invalid_review")
+        self.telemetry.record_rejection("invalid_review")
         return error_response(HTTPStatus.BAD_REQUEST, str(error))
 
     def _internal_error(self, uid: str, error: Exception) -> HttpResponse:
-        self._telemetry.record_internal_error(self._route, error, uid)
+        self.telemetry.record_internal_error(self.route, error, uid)
         return error_response(HTTPStatus.INTERNAL_SERVER_ERROR, "internal error; see the log", uid=uid)
 
 
-class AdmissionHealth:
-    """Health of the webhook: ready with policies, a cluster view and a certificate, until it shuts down."""
-
-    def __init__(self, state: AdmissionState, draining: Callable[[], bool], extra_checks: HealthChecks = tuple) -> None:
-        self._state = state
-        self._draining = draining
-        self._extra_checks = extra_checks
-
-    def checks(self) -> list[HealthCheck]:
-        """Return the lines of `/readyz?verbose`."""
-        policies, load = self._state.policies, self._state.policy_load
-        active = f"{pluralize(len(policies.policies), 'policy', 'policies')}, digest {policies.digest}"
-        message = f"{active}, loaded {load.loaded_at:%Y-%m-%dT%H:%M:%SZ}" if load.loaded_at else "not loaded yet"
-        errors = [HealthCheck("policy files", ok=False, message=each, required=False) for each in load.errors[:20]]
-        return [
-            HealthCheck("policies", ok=load.loaded_at is not None, message=message),
-            *(errors or [HealthCheck("policy files", ok=True, message="in use", required=False)]),
-            *self._cluster_checks(),
-            *self._extra_checks(),
-            HealthCheck("serving", not self._draining(), "shutting down" if self._draining() else "ok"),
-        ]
-
-    def _cluster_checks(self) -> list[HealthCheck]:
-        view, cluster = self._state.view, self._state.cluster
-        nodes = pluralize(len(view.fleet.nodes), "node")
-        if cluster is None:
-            return [HealthCheck("cluster", ok=True, message=nodes)]
-        if not cluster.ready:
-            return [HealthCheck("cluster", ok=False, message="not known yet"), *map(watch_check, cluster.states)]
-        stale = ": stale, right-sizing is off" if view.stale else ""
-        message = f"{nodes}, confirmed {cluster.age:.0f} s ago{stale}"
-        return [HealthCheck("cluster", ok=True, message=message), *map(watch_check, cluster.states)]
+def admission_checks(state: AdmissionState, extra: Sequence[HealthCheck], *, draining: bool) -> list[HealthCheck]:
+    """Return the lines of `/readyz?verbose`: ready with policies and a cluster view, until the server shuts down."""
+    policies, load = state.policies, state.policy_load
+    active = f"{pluralize(len(policies.policies), 'policy', 'policies')}, digest {policies.digest}"
+    message = f"{active}, loaded {load.loaded_at:%Y-%m-%dT%H:%M:%SZ}" if load.loaded_at else "not loaded yet"
+    errors = [HealthCheck("policy files", ok=False, message=each, required=False) for each in load.errors[:20]]
+    return [
+        HealthCheck("policies", ok=load.loaded_at is not None, message=message),
+        *(errors or [HealthCheck("policy files", ok=True, message="in use", required=False)]),
+        *_cluster_checks(state),
+        *extra,
+        HealthCheck("serving", not draining, "shutting down" if draining else "ok"),
+    ]
 
 
-class PolicyAdmissionHandler:
-    """Validates a policy or exception together with the active ones."""
+def _cluster_checks(state: AdmissionState) -> list[HealthCheck]:
+    view, cluster = state.view, state.cluster
+    nodes = pluralize(len(view.fleet.nodes), "node")
+    if cluster is None:
+        return [HealthCheck("cluster", ok=True, message=nodes)]
+    stale = ": stale, right-sizing is off" if view.stale else ""
+    message = f"{nodes}, confirmed {cluster.age:.0f} s ago{stale}" if cluster.ready else "not known yet"
+    return [HealthCheck("cluster", ok=cluster.ready, message=message), *map(watch_check, cluster.states)]
 
-    def __init__(self, active_sources: Callable[[], Sequence[PolicySource]], telemetry: Telemetry) -> None:
-        self._active_sources = active_sources
-        self._telemetry = telemetry
 
-    def handle(self, http_request: HttpRequest) -> HttpResponse:
-        """Evaluate one review."""
-        try:
-            request = parse_review(http_request.body)
-            errors = _policy_errors(request, self._active_sources())
-            return HttpResponse(HTTPStatus.OK, _render_policy_review(request, errors))
-        except ReviewError as error:
-            self._telemetry.record_rejection("invalid_review")
-            return error_response(HTTPStatus.BAD_REQUEST, str(error))
-        except Exception as error:
-            self._telemetry.record_internal_error(ROUTE_NAME, error)
-            return error_response(HTTPStatus.INTERNAL_SERVER_ERROR, "internal error; see the log")
+def review_policy(
+    http_request: HttpRequest, active_sources: Sequence[PolicySource], telemetry: Telemetry
+) -> HttpResponse:
+    """Validate a policy or exception together with the active ones."""
+    try:
+        request = parse_review(http_request.body)
+        errors = _policy_errors(request, active_sources)
+        response: dict[str, Any] = {"uid": request.uid, "allowed": not errors}
+        if errors:
+            response["status"] = {"code": 403, "reason": "Forbidden", "message": policy_error_message(request, errors)}
+        review = {"apiVersion": REVIEW_API_VERSION, "kind": REVIEW_KIND, "response": response}
+        return HttpResponse(HTTPStatus.OK, orjson.dumps(review))
+    except ReviewError as error:
+        telemetry.record_rejection("invalid_review")
+        return error_response(HTTPStatus.BAD_REQUEST, str(error))
+    except Exception as error:
+        telemetry.record_internal_error(ROUTE_NAME, error)
+        return error_response(HTTPStatus.INTERNAL_SERVER_ERROR, "internal error; see the log")
 
 
 def _policy_errors(request: AdmissionRequest, active_sources: Sequence[PolicySource]) -> Sequence[PolicyFileError]:
@@ -245,13 +227,6 @@ def _policy_errors(request: AdmissionRequest, active_sources: Sequence[PolicySou
     if is_being_deleted(data) or is_spec_unchanged(data, request.load_old_object()):
         return ()
     return check_with_others(document_from_object(data), active_sources)
-
-
-def _render_policy_review(request: AdmissionRequest, errors: Sequence[PolicyFileError]) -> bytes:
-    response: dict[str, Any] = {"uid": request.uid, "allowed": not errors}
-    if errors:
-        response["status"] = {"code": 403, "reason": "Forbidden", "message": policy_error_message(request, errors)}
-    return orjson.dumps({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response})
 
 
 def policy_error_message(request: AdmissionRequest, errors: Sequence[PolicyFileError]) -> str:

@@ -82,7 +82,8 @@ class ManagedCertificate:
             error = self._explain_api_error(self.elector.last_error) or self._attention_message(result)
         except ApiError as api_error:
             error = self._explain_api_error(api_error)
-            await self._serve_from_secret()
+            with suppress(ApiError, CertificateError):  # serve even if the webhook configurations cannot be read
+                self._serve(await self.reconciler.read_serving_certificate())
         except CertificateError as certificate_error:
             error = f"Secret {self.reconciler.spec.secret}: {certificate_error}"
         except Exception as exception:
@@ -119,11 +120,6 @@ class ManagedCertificate:
             replace_certificate(self.context, PemPair(serving.certificate, serving.key))
             self._served = serving
             self.telemetry.record_certificate_loaded(serving.not_after)
-
-    async def _serve_from_secret(self) -> None:
-        """Serve the certificate in the Secret even if the webhook configurations cannot be read."""
-        with suppress(ApiError, CertificateError):
-            self._serve(await self.reconciler.read_serving_certificate())
 
     def _next_delay(self, result: ReconcileResult | None) -> float:
         self._consecutive_steps = self._consecutive_steps + 1 if result is not None and result.changed else 0

@@ -20,6 +20,14 @@ PolicyTextList = Sequence[tuple[str, str]]
 """Source name, for messages, and text of each document."""
 
 
+class NoPoliciesError(Exception):
+    """There is no usable set of policies; `errors` has the reasons."""
+
+    def __init__(self, errors: Sequence[str]) -> None:
+        super().__init__("\n".join(errors))
+        self.errors = tuple(errors)
+
+
 class PolicyFiles(NamedTuple):
     """Folders and files of policies; a mounted ConfigMap is replaced through its `..data` symlink."""
 
@@ -27,23 +35,29 @@ class PolicyFiles(NamedTuple):
 
     def fingerprint(self) -> Hashable:
         """Return a value that changes with the files, also when they are created or deleted."""
+        parts: list[Hashable] = []
         try:
-            return tuple(map(_path_fingerprint, self.paths))
+            for path in self.paths:
+                link = path / "..data"
+                parts.append(str(link.readlink()) if link.is_symlink() else "")
+                for file in list_policy_files(path):
+                    stat = file.stat()
+                    parts.append((str(file), stat.st_mtime_ns, stat.st_size, stat.st_ino))
         except OSError as error:
             return ("missing", error.errno)
-
-    def empty_folders(self) -> list[Path]:
-        """Return the folders without policy files."""
-        return [path for path in self.paths if not _list_policy_files(path)]
+        return tuple(parts)
 
     def read(self) -> list[tuple[str, str]]:
         """Return file names and texts.
 
         Raises:
-            OSError: a folder or a file cannot be read.
-            ValueError: a file is too large or not UTF-8.
+            NoPoliciesError: a folder or a file cannot be read, is too large, or is not UTF-8.
         """
-        return [(str(file), _read_policy_text(file)) for path in self.paths for file in _list_policy_files(path)]
+        try:
+            return [(str(file), _read_policy_text(file)) for path in self.paths for file in list_policy_files(path)]
+        except OSError as error:
+            message = f"{error.filename}: must be a folder or file of policies ({error.strerror})"
+            raise NoPoliciesError([message]) from error
 
 
 PolicyLoader = Callable[[PolicyTextList], LoadResult]
@@ -119,14 +133,7 @@ def _revert_object(named: dict[str, str], source: str, text: str, last_loaded: L
         named[source] = former
 
 
-def _path_fingerprint(path: Path) -> Hashable:
-    link = path / "..data"
-    target = str(link.readlink()) if link.is_symlink() else ""
-    stats = [(str(file), file.stat()) for file in _list_policy_files(path)]
-    return target, tuple((name, stat.st_mtime_ns, stat.st_size, stat.st_ino) for name, stat in stats)
-
-
-def _list_policy_files(path: Path) -> list[Path]:
+def list_policy_files(path: Path) -> list[Path]:
     if not path.is_dir():
         return [path]
     return sorted(file for file in path.rglob("*") if is_document_file(file.relative_to(path).parts) and file.is_file())
@@ -134,8 +141,8 @@ def _list_policy_files(path: Path) -> list[Path]:
 
 def _read_policy_text(path: Path) -> str:
     if path.stat().st_size > MAX_FILE_BYTES:
-        raise ValueError(f"{path}: must be at most {MAX_FILE_BYTES} bytes")
+        raise NoPoliciesError([f"{path}: must be at most {MAX_FILE_BYTES} bytes"])
     try:
         return path.read_text(encoding="utf-8")
     except UnicodeDecodeError:
-        raise ValueError(f"{path}: must be UTF-8") from None
+        raise NoPoliciesError([f"{path}: must be UTF-8"]) from None

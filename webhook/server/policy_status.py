@@ -23,6 +23,7 @@ SYNC_SECONDS = 2.0
 COUNT_SECONDS = 60.0
 MAX_CONDITION_MESSAGE = 2000
 CONFLICT, GONE = 409, 404
+"""The object was changed meanwhile; the next write uses the change."""
 
 
 class PolicyCounts(NamedTuple):
@@ -30,10 +31,6 @@ class PolicyCounts(NamedTuple):
 
     matched: int = 0
     denied: int = 0
-
-    def minus(self, before: PolicyCounts) -> PolicyCounts:
-        """Return the increase since earlier counts."""
-        return PolicyCounts(self.matched - before.matched, self.denied - before.denied)
 
 
 class StatusApi(Protocol):
@@ -147,7 +144,7 @@ class PolicyStatusWriter:
         if reported_generation != generation:
             reported = counts
             self._reported[source] = (generation, counts)
-        return counts, counts.minus(reported)
+        return counts, PolicyCounts(counts.matched - reported.matched, counts.denied - reported.denied)
 
 
 def status_path(source: str) -> str:

@@ -21,26 +21,18 @@ from webhook.kube.reflector import WatchStatus
 from webhook.policy.policy_set import Policy
 from webhook.policy.rollout import RolloutHalt, find_halt
 from webhook.server.admission_state import AdmissionState, Clock
-from webhook.server.event_writer import build_event
+from webhook.server.event_writer import EventApi, build_event
 from webhook.server.policy_sources import FILE_WINS
-from webhook.server.policy_status import PolicyObjectSource, status_path
+from webhook.server.policy_status import CONFLICT, GONE, PolicyObjectSource, StatusApi, status_path
 from webhook.telemetry.telemetry import Telemetry
 from webhook.well_known import API_VERSION
 
 EVALUATE_SECONDS = 5.0
 MAX_STATUS_MESSAGE = 1024
-CONFLICT, GONE = 409, 404
-"""The object was changed meanwhile; the next evaluation sees the change."""
 
 
-class RolloutApi(Protocol):
+class RolloutApi(StatusApi, EventApi, Protocol):
     """The methods of `webhook.kube.api.KubeClient` that are used."""
-
-    async def patch(self, path: str, body: Any, kind: Any) -> dict[str, Any]:
-        """Patch an object."""
-
-    async def create(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
-        """Create an object."""
 
 
 class PodReflector(Protocol):
@@ -142,8 +134,12 @@ class RolloutController:
 
     async def _create_event(self, data: Mapping[str, Any], halt: RolloutHalt, now: datetime) -> None:
         """Create an Event on the policy; a failure is only counted, because the condition has the same message."""
+        name, uid = data["metadata"]["name"], data["metadata"].get("uid", "")
+        metadata = {"namespace": "default", "generateName": f"{name[:200]}."}  # as for any cluster-scoped object
+        involved = {"apiVersion": API_VERSION, "kind": "GPUPolicy", "name": name, "uid": uid}
+        event = build_event(metadata, involved, HALTED, f"{halt.reason}: {halt.message}", now)
         try:
-            await self.api.create("/api/v1/namespaces/default/events", build_rollout_event(data["metadata"], halt, now))
+            await self.api.create("/api/v1/namespaces/default/events", event)
         except ApiError:
             self.telemetry.count_event("error")
         else:
@@ -170,10 +166,3 @@ def halted_condition(halt: RolloutHalt | None, generation: int, now: datetime) -
         "observedGeneration": generation,
         "lastTransitionTime": f"{now:%Y-%m-%dT%H:%M:%SZ}",
     }
-
-
-def build_rollout_event(policy: Mapping[str, Any], halt: RolloutHalt, now: datetime) -> dict[str, Any]:
-    """Return the Event on a policy, given its metadata; Events of cluster-scoped objects are stored in `default`."""
-    metadata = {"namespace": "default", "generateName": f"{policy['name'][:200]}."}
-    involved = {"apiVersion": API_VERSION, "kind": "GPUPolicy", "name": policy["name"], "uid": policy.get("uid", "")}
-    return build_event(metadata, involved, HALTED, f"{halt.reason}: {halt.message}", now)

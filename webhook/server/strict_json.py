@@ -59,10 +59,14 @@ def _escape_like_go(text: bytes) -> bytes:
 def _explain_decode_error(body: bytes) -> str:
     """Return why the fast decoder rejects a body, by decoding it with the exact parser."""
     try:
-        data = _decode_exactly(body)
+        json.dumps(_decode_exactly(body), ensure_ascii=False).encode()
     except ReviewError as error:
         return str(error)
-    return _TOO_DEEP if _is_valid_unicode(data) else _NOT_UNICODE
+    except UnicodeEncodeError:
+        return _NOT_UNICODE
+    except RecursionError:
+        pass
+    return _TOO_DEEP
 
 
 def _decode_exactly(body: bytes) -> Any:
@@ -79,16 +83,12 @@ def _decode_exactly(body: bytes) -> Any:
     except UnicodeDecodeError:
         raise ReviewError(_NOT_UTF8) from None
     except json.JSONDecodeError as error:
-        raise ReviewError(_syntax_error_message(error)) from None
+        sentence = _MORE if error.msg == "Extra data" else _BROKEN
+        starts_with_mark = error.doc.startswith("\ufeff")
+        message = _NOT_UTF8 if starts_with_mark else sentence.format(line=error.lineno, column=error.colno)
+        raise ReviewError(message) from None
     except RecursionError:
         raise ReviewError(_TOO_DEEP) from None
-
-
-def _syntax_error_message(error: json.JSONDecodeError) -> str:
-    if error.doc.startswith("\ufeff"):
-        return _NOT_UTF8
-    sentence = _MORE if error.msg == "Extra data" else _BROKEN
-    return sentence.format(line=error.lineno, column=error.colno)
 
 
 def _reject_duplicate_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -113,13 +113,3 @@ def _parse_bounded_int(text: str) -> int:
     if len(text) > MAX_DIGITS:
         raise ReviewError(_TOO_LARGE)
     return int(text)
-
-
-def _is_valid_unicode(data: Any) -> bool:
-    try:
-        json.dumps(data, ensure_ascii=False).encode()
-    except UnicodeEncodeError:
-        return False
-    except RecursionError:
-        return True
-    return True

@@ -85,7 +85,9 @@ class UsageRefresher:
     def _record_failure(self, error: str) -> None:
         self._error, self._failures = error, self._failures + 1
         self._telemetry.record_usage_rejected(error)
-        self._drop_stale_view()
+        max_age = MAX_PROMETHEUS_AGE if self._source.prometheus is not None else MAX_AGE_SECONDS
+        if self.age is not None and self.age > max_age:
+            self._last_load, self._state.usage = None, UsageView()
 
     def _check_timestamp(self, loaded: LoadedUsage) -> None:
         """Reject a file from the future or too old; for Prometheus the loader checks the clock."""
@@ -111,8 +113,3 @@ class UsageRefresher:
         if self._failures:
             usual = min(self._interval, FIRST_RETRY_SECONDS * 2.0 ** min(self._failures - 1, 20))
         return self._random.uniform(0.9 * usual, 1.1 * usual)
-
-    def _drop_stale_view(self) -> None:
-        max_age = MAX_PROMETHEUS_AGE if self._source.prometheus is not None else MAX_AGE_SECONDS
-        if self.age is not None and self.age > max_age:
-            self._last_load, self._state.usage = None, UsageView()

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import cast
 
@@ -27,7 +28,7 @@ from webhook.web.http_messages import (
     error_response,
 )
 from webhook.web.limits import ServerLimits, ServerLoad, request_deadline
-from webhook.web.tls import ClientCertificateRules, PeerCertificate
+from webhook.web.tls import ClientCertificateRules
 
 MAX_LINE = 8190
 MAX_HEADERS = 64
@@ -71,7 +72,8 @@ class HttpConnection(asyncio.Protocol):
         """Start the deadline for the first request; the TLS handshake is complete."""
         self._transport = cast("asyncio.Transport", transport)
         self.expires = self._loop.time() + self._registry.limits.request_time
-        self._client_allowed = self._registry.allows_client(transport.get_extra_info("peercert"))
+        rules = self._registry.client_rules
+        self._client_allowed = rules is None or rules.allows(transport.get_extra_info("peercert"))
         if not self._registry.add(self):
             self._closing = True
             self._transport.abort()
@@ -81,7 +83,7 @@ class HttpConnection(asyncio.Protocol):
         self._transport = None
         self._closing = True
         self._release_buffers()
-        self._registry.remove(self)
+        self._registry.connections.discard(self)
 
     def data_received(self, data: bytes) -> None:
         """Parse the data, and respond if it completes a request."""
@@ -172,16 +174,11 @@ class HttpConnection(asyncio.Protocol):
         if head.upgrade:
             self._close_after_response = True
             return self._reject("bad_request", error_response(HTTPStatus.BAD_REQUEST, "upgrades are not supported"))
-        if route.accepts_json:
-            return self._check_json(head)
-        return True
-
-    def _check_json(self, head: RawRequestMessage) -> bool:
         content_type = head.headers.get("Content-Type", "")
-        if content_type not in _JSON_TYPES and not _is_json_content_type(content_type):
+        if route.accepts_json and content_type not in _JSON_TYPES and not _is_json_content_type(content_type):
             message = "Content-Type must be application/json"
             return self._reject("content_type", error_response(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, message))
-        if head.headers.get("Content-Encoding", "identity").strip().lower() != "identity":
+        if route.accepts_json and head.headers.get("Content-Encoding", "identity").strip().lower() != "identity":
             message = "Content-Encoding must be identity, or absent"
             return self._reject("content_encoding", error_response(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, message))
         return True
@@ -290,6 +287,7 @@ class HttpConnection(asyncio.Protocol):
             self._reading = False
 
 
+@dataclass(slots=True, eq=False)
 class ConnectionRegistry:
     """The connections of one event loop.
 
@@ -299,20 +297,16 @@ class ConnectionRegistry:
         draining: True once the process shuts down: every response then closes its connection.
     """
 
-    def __init__(
-        self,
-        routes: Mapping[str, HttpRoute],
-        limits: ServerLimits,
-        on_rejected: Callable[[str], None],
-        client_rules: ClientCertificateRules | None = None,
-    ) -> None:
-        self.routes = routes
-        self.limits = limits
-        self.on_rejected = on_rejected
-        self.client_rules = client_rules
-        self.load = ServerLoad(limits)
-        self.draining = False
-        self.connections: set[HttpConnection] = set()
+    routes: Mapping[str, HttpRoute]
+    limits: ServerLimits
+    on_rejected: Callable[[str], None]
+    client_rules: ClientCertificateRules | None = None
+    draining: bool = field(init=False, default=False)
+    connections: set[HttpConnection] = field(init=False, default_factory=set)
+    load: ServerLoad = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.load = ServerLoad(self.limits)
 
     def add(self, connection: HttpConnection) -> bool:
         """Add a connection; False if there are too many."""
@@ -322,16 +316,9 @@ class ConnectionRegistry:
         self.connections.add(connection)
         return True
 
-    def remove(self, connection: HttpConnection) -> None:
-        """Remove a closed connection."""
-        self.connections.discard(connection)
-
-    def allows_client(self, certificate: PeerCertificate | None) -> bool:
-        """Return whether a client with this verified certificate, or none, may call routes with JSON."""
-        return self.client_rules is None or self.client_rules.allows(certificate)
-
-    def close_expired(self, now: float) -> None:
+    async def close_expired(self) -> None:
         """Close connections whose deadline has passed. Checking all of them is cheaper than a timer for each."""
+        now = asyncio.get_running_loop().time()
         for connection in [each for each in self.connections if each.expires < now]:
             connection.expire()
 

@@ -15,11 +15,11 @@ class ServerLimits:
     """Limits of one process. Times in seconds.
 
     Attributes:
-        body: Bytes of one request body: two objects of at most 3 MiB each, and 1 MiB for the rest. connections: Open
-        connections; a further one is closed immediately. in_flight: Requests whose body is being received, and also
-        requests evaluated in one iteration of the event loop,
-            that is, how many were waiting at the same time. Further ones get 503. Iterations are recognised by uvloop's
-            clock only: asyncio's own loop evaluates all waiting requests.
+        body: Bytes of one request body: two objects of at most 3 MiB each, and 1 MiB for the rest.
+        connections: Open connections; a further one is closed immediately.
+        in_flight: Requests whose body is being received, and also requests evaluated in one iteration of the event
+            loop, that is, how many were waiting at the same time. Further ones get 503. Only uvloop's clock shows
+            where an iteration ends: asyncio's own loop evaluates all waiting requests.
         buffered: Bytes of incomplete bodies, all connections together.
         request_time: From the first byte of a request to the last.
         keepalive: An idle connection. API servers close theirs after 90 s; if we closed first, a call would fail.

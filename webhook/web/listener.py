@@ -81,7 +81,7 @@ class HttpListener:
             ssl_shutdown_timeout=TLS_SHUTDOWN_SECONDS if self.context else None,
         )
         tasks: list[BackgroundTask] = [
-            partial(_poll_forever, self.sweep_seconds, self._close_expired),
+            partial(_poll_forever, self.sweep_seconds, self.registry.close_expired),
             *(partial(_poll_forever, self.poll_seconds, poll) for poll in self.polls),
             *self.tasks,
         ]
@@ -106,9 +106,6 @@ class HttpListener:
             await asyncio.sleep(CLOSE_POLL_SECONDS)
         self.registry.abort_all()
         await asyncio.sleep(CLOSE_POLL_SECONDS)
-
-    async def _close_expired(self) -> None:
-        self.registry.close_expired(asyncio.get_running_loop().time())
 
 
 def require_c_parser() -> None:

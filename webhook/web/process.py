@@ -13,10 +13,9 @@ import gc
 import signal
 from contextlib import suppress
 from resource import RLIM_INFINITY, RLIMIT_NOFILE, getrlimit, setrlimit
-from typing import Protocol
 
 from webhook.telemetry.logs import StructuredLogger
-from webhook.web.connection import ConnectionRegistry
+from webhook.web.listener import HttpListener
 
 FINISH_SECONDS = 6.0
 """For requests that have started: the longest request time and a second."""
@@ -30,19 +29,7 @@ SPARE_DESCRIPTORS = 64
 """For the listening socket, the event loop, and files that are read while all connections are open."""
 
 
-class DrainableServer(Protocol):
-    """A server to shut down."""
-
-    registry: ConnectionRegistry
-
-    def stop_listening(self) -> None:
-        """Accept no more connections."""
-
-    async def close(self) -> None:
-        """Close all connections and cancel the tasks."""
-
-
-async def serve_until_signal(server: DrainableServer, drain_seconds: float, log: StructuredLogger) -> None:
+async def serve_until_signal(server: HttpListener, drain_seconds: float, log: StructuredLogger) -> None:
     """Serve until SIGTERM or SIGINT, then drain. A second signal stops draining."""
     stop, stop_now = asyncio.Event(), asyncio.Event()
 
@@ -58,7 +45,7 @@ async def serve_until_signal(server: DrainableServer, drain_seconds: float, log:
     log.info("stopped")
 
 
-async def drain_connections(server: DrainableServer, seconds: float, stop_now: asyncio.Event) -> None:
+async def drain_connections(server: HttpListener, seconds: float, stop_now: asyncio.Event) -> None:
     """Report not ready, serve for `seconds` more, then finish open requests and close."""
     server.registry.draining = True
     with suppress(TimeoutError):

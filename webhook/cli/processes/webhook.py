@@ -14,7 +14,7 @@ import uvloop
 
 from webhook.cache.informers import ClusterInformers, empty_view
 from webhook.cache.pod_outcomes import PODS, OutcomePod, OutcomeStore
-from webhook.cache.snapshot import read_snapshot_view
+from webhook.cache.snapshot import read_snapshot
 from webhook.certs.issuer import expiry_of
 from webhook.certs.reconciler import CertificateReconciler, ManagedCertificateSpec
 from webhook.certs.secret_state import SecretName
@@ -37,8 +37,8 @@ from webhook.server.admission_state import AdmissionState, PolicyLoadStatus
 from webhook.server.app import AdmissionServer
 from webhook.server.event_writer import EventWriter
 from webhook.server.managed_certificate import ManagedCertificate
-from webhook.server.policy_reload import NoPoliciesError, PolicyReloader, read_policies
-from webhook.server.policy_sources import PolicyFiles, PolicyLoader
+from webhook.server.policy_reload import PolicyReloader, read_policies
+from webhook.server.policy_sources import NoPoliciesError, PolicyFiles, PolicyLoader
 from webhook.server.policy_status import PolicyStatusWriter
 from webhook.server.rollouts import RolloutController
 from webhook.server.usage_refresh import UsageRefresher
@@ -126,7 +126,7 @@ def build_webhook_server(settings: WebhookSettings, log: StructuredLogger) -> Ad
         policies = read_policies(files, load) if files is not None else PolicySet()
     except NoPoliciesError as error:
         raise StartError(str(error)) from error
-    view = empty_view() if settings.is_live else read_snapshot_view(settings.cluster)
+    view = empty_view() if settings.is_live else read_snapshot(settings.cluster).view
     state = AdmissionState(policies, view, UsageView(), PolicyLoadStatus(now if files else None))
     if files is not None:
         telemetry.record_policies_loaded(policies.digest, len(policies.policies), now)
