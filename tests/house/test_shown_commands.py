@@ -17,7 +17,8 @@ CALL = re.compile(r"(?:^\$ |^|`)rightslice ([^`\n]+)", re.MULTILINE)
 
 def documented_commands() -> list[tuple[str, str]]:
     """Return the commands of the pages and the Makefile: file, and arguments of `rightslice`."""
-    found = [(page, call) for page in pages() for call in CALL.findall(page.read_text(encoding="utf-8"))]
+    texts = {page: page.read_text(encoding="utf-8").replace("\\\n", "") for page in pages()}
+    found = [(page, call) for page, text in texts.items() for call in CALL.findall(text)]
     called = [("Makefile", call) for call in re.findall(r"/rightslice (.*)", read_checkout_file("Makefile"))]
     return called + [(str(page.relative_to(ROOT)), re.split(r" [#>|]", call)[0].strip()) for page, call in found]
 
