@@ -35,7 +35,7 @@ def test_milder_findings_can_be_omitted() -> None:
     assert "GPU-R102" not in "\n".join(check_lines(EVERYTHING, least=PolicyMode.WARN))
 
 
-def test_colour_is_added_and_never_replaces_a_word() -> None:
+def test_color_is_added_and_never_replaces_a_word() -> None:
     painted = "\n".join(check_lines([DENIED], lambda text, style: f"<{style}>{text}</>"))
     assert f"<{TextStyle.BAD}>deny</>" in painted
 

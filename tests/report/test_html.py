@@ -79,10 +79,10 @@ def test_light_and_dark_themes_have_enough_contrast(text: str) -> None:
 
 
 def contrast(one: str, other: str) -> float:
-    """Return the contrast of two colours by WCAG 2."""
+    """Return the contrast of two colors by WCAG 2."""
 
-    def luminance(colour: str) -> float:
-        parts = [int(part) / 255 for part in re.findall(r"\d+", colour)[:3]]
+    def luminance(color: str) -> float:
+        parts = [int(part) / 255 for part in re.findall(r"\d+", color)[:3]]
         linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
         return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
 

@@ -82,16 +82,13 @@ def total_capacity(nodes: Sequence[NodeCapacity]) -> NodeCapacity:
     for node in nodes:
         fits.update(dict(node.mig_fits))
     islands = [node.largest_island for node in nodes if node.largest_island is not None]
+    summed = ("installed_gpus", "allocated_milli", "free_milli", "fragmented_milli", "unschedulable_milli")
     return NodeCapacity(
         name="*",
         product="*",
-        installed_gpus=sum(node.installed_gpus for node in nodes),
-        allocated_milli=sum(node.allocated_milli for node in nodes),
-        free_milli=sum(node.free_milli for node in nodes),
         largest_island=max(islands, default=None if nodes else 0),
         mig_fits=_largest_profile_first(fits),
-        fragmented_milli=sum(node.fragmented_milli for node in nodes),
-        unschedulable_milli=sum(node.unschedulable_milli for node in nodes),
+        **{field: sum(getattr(node, field) for node in nodes) for field in summed},
     )
 
 

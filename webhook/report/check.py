@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from webhook.model.decisions import OfferChoice
@@ -103,8 +103,11 @@ def _exemptions_text(summary: CheckSummary) -> str:
     return f" {pluralize(len(summary.exemptions), 'exemption')} in use ({sanitize(each)})."
 
 
-def _gpu_cell(result: CheckResult, milli: int) -> str:
-    return "" if result.verdict is CheckVerdict.SKIPPED else format_gpus(milli)
+def _gpu_column(key: str, value: Callable[[CheckResult], int], header: str) -> Column[CheckResult]:
+    """Return a column of GPUs that is empty for a skipped document."""
+    return Column(
+        key, value, header, lambda result: "" if result.verdict is CheckVerdict.SKIPPED else format_gpus(value(result))
+    )
 
 
 OBJECTS = Table[CheckResult](
@@ -116,18 +119,8 @@ OBJECTS = Table[CheckResult](
         Column("kind", lambda result: result.kind, "Kind"),
         Column("namespace", lambda result: result.namespace, "Namespace"),
         Column("name", lambda result: result.name, "Name"),
-        Column(
-            "gpuMilliBefore",
-            lambda result: result.decision.gpu_milli_before,
-            "GPUs",
-            lambda result: _gpu_cell(result, result.decision.gpu_milli_before),
-        ),
-        Column(
-            "gpuMilliAfter",
-            lambda result: result.decision.gpu_milli_after,
-            "After",
-            lambda result: _gpu_cell(result, result.decision.gpu_milli_after),
-        ),
+        _gpu_column("gpuMilliBefore", lambda result: result.decision.gpu_milli_before, "GPUs"),
+        _gpu_column("gpuMilliAfter", lambda result: result.decision.gpu_milli_after, "After"),
         Column("", lambda result: ",".join(dict.fromkeys(found.finding.code for found in result.findings)), "Codes"),
         Column("", lambda result: result.location, "Location"),
         Column("reason", lambda result: result.decision.reason),

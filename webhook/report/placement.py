@@ -121,7 +121,11 @@ def placement_lines(placed: PlacementResult, paint: Paint = without_style) -> li
         lines.append(f"  Not evaluated: {sanitize(', '.join(placed.unevaluated))}. A scheduler may reject this node.")
     if placed.denied:
         lines.append(f"  The webhook would deny it: {', '.join(placed.denied)}. See rightslice check.")
-    return [*lines, "", *NODES.to_lines(rows, paint), *_preemption_lines(placed)]
+    lines += ["", *NODES.to_lines(rows, paint)]
+    if placed.nearest is not None:
+        pods = " and ".join(sanitize(_namespaced_pod_name(pod)) for pod in placed.nearest.pods)
+        lines += ["", f"Nearest  {sanitize(placed.node_name(placed.nearest.node))}: would fit if {pods} ended."]
+    return lines
 
 
 def _request_text(request: PodRequirements) -> str:
@@ -207,13 +211,6 @@ def _reason_cell(row: PlacementRow) -> str:
 def node_domain(cluster: SchedulingSnapshot, node: int, label: str) -> str:
     """Return the domain that a node's label names; "" without the label."""
     return cluster.fleet.nodes[node].labels.get(label, "")
-
-
-def _preemption_lines(placed: PlacementResult) -> list[str]:
-    if placed.nearest is None:
-        return []
-    pods = " and ".join(sanitize(_namespaced_pod_name(pod)) for pod in placed.nearest.pods)
-    return ["", f"Nearest  {sanitize(placed.node_name(placed.nearest.node))}: would fit if {pods} ended."]
 
 
 def _namespaced_pod_name(pod: Pod) -> str:

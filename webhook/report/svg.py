@@ -11,7 +11,7 @@ from webhook.report.text import sanitize
 
 WIDTH, HEIGHT = 720, 420
 LEFT, RIGHT, TOP, BOTTOM = 60, 20, 40, 50
-COLOURS = ("#1b6ca8", "#c0392b", "#2e8b57", "#8e5aa8")
+COLORS = ("#1b6ca8", "#c0392b", "#2e8b57", "#8e5aa8")
 FONT = 'font-family="sans-serif" font-size="12"'
 
 Point = tuple[float, float]
@@ -46,9 +46,9 @@ def line_chart(title: str, lines: Mapping[str, Sequence[Point]], *, across: str,
     ticks = [(tick, float(at((tick, 0)).split(",")[0])) for tick in range(0, int(most) + 1, 20)]
     body += [_svg_text(x, HEIGHT - BOTTOM + 18, str(tick), "middle") for tick, x in ticks]
     for i, (name, points) in enumerate(lines.items()):
-        colour = COLOURS[i % len(COLOURS)]
-        body.append(f'<polyline points="{" ".join(map(at, points))}" fill="none" stroke="{colour}" stroke-width="2"/>')
-        body.append(_svg_text(LEFT + 12, TOP + 16 + 16 * i, name, colour=colour))
+        color = COLORS[i % len(COLORS)]
+        body.append(f'<polyline points="{" ".join(map(at, points))}" fill="none" stroke="{color}" stroke-width="2"/>')
+        body.append(_svg_text(LEFT + 12, TOP + 16 + 16 * i, name, color=color))
     return _svg_document(WIDTH, HEIGHT, body)
 
 
@@ -84,10 +84,8 @@ def node_links_svg(name: str, topology: GpuTopology, states: Sequence[str]) -> s
     return _svg_document(size, size, body)
 
 
-def _svg_text(x: float, y: float, text: str, anchor: str = "start", colour: str = "#222") -> str:
-    return (
-        f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" fill="{colour}" {FONT}>{escape(sanitize(text))}</text>'
-    )
+def _svg_text(x: float, y: float, text: str, anchor: str = "start", color: str = "#222") -> str:
+    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" fill="{color}" {FONT}>{escape(sanitize(text))}</text>'
 
 
 def _svg_document(width: float, height: float, body: Iterable[str]) -> str:

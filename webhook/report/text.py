@@ -16,7 +16,7 @@ LABELS = {PolicyMode.ENFORCE: "deny", PolicyMode.WARN: "warn", PolicyMode.AUDIT:
 
 
 class TextStyle(StrEnum):
-    """Meaning of a piece of text. A terminal may show it in colour; colour never carries meaning alone."""
+    """Meaning of a piece of text. A terminal may show it in color; color never carries meaning alone."""
 
     BAD = "bad"
     WARNING = "warning"
@@ -32,7 +32,7 @@ STYLES = {PolicyMode.ENFORCE: TextStyle.BAD, PolicyMode.WARN: TextStyle.WARNING,
 
 
 def without_style(text: str, style: TextStyle) -> str:  # noqa: ARG001 - the signature of Paint
-    """Return the text without colour."""
+    """Return the text without color."""
     return text
 
 

@@ -200,16 +200,19 @@ def _pods_are(number: int) -> str:
 
 def utilization_document(figures: ClusterUtilization) -> dict[str, Any]:
     """Return the figures as plain data."""
+    parts = {
+        "effective": figures.effective,
+        "wasted": figures.waste,
+        "idle": figures.idle,
+        "overRequested": figures.over_requested,
+        "fragmented": figures.fragmented,
+        "unschedulable": figures.unschedulable,
+    }
     data: dict[str, Any] = {
         "installedGpus": figures.installed,
         "allocatableMilli": figures.allocatable.milli,
         "allocatedMilli": figures.allocated.milli,
-        "effectiveMilli": figures.effective.milli,
-        "wastedMilli": figures.waste.milli,
-        "idleMilli": figures.idle.milli,
-        "overRequestedMilli": figures.over_requested.milli,
-        "fragmentedMilli": figures.fragmented.milli,
-        "unschedulableMilli": figures.unschedulable.milli,
+        **{f"{name}Milli": part.milli for name, part in parts.items()},
         "usableMilli": figures.usable.milli,
         "utilizationMilli": figures.utilization,
         "schedulingEfficiencyMilli": figures.scheduling_efficiency,
@@ -220,14 +223,10 @@ def utilization_document(figures: ClusterUtilization) -> dict[str, Any]:
         "gpuWorkloadsWithUsage": figures.usage_coverage[0],
     }
     if figures.prices is not None:
-        data["cost"] = prices_document(figures.prices, figures.rates) | {
+        data["cost"] = {
+            **prices_document(figures.prices, figures.rates),
             "microPerHour": figures.allocatable.micro,
-            "effectiveMicroPerHour": figures.effective.micro,
-            "wastedMicroPerHour": figures.waste.micro,
-            "idleMicroPerHour": figures.idle.micro,
-            "overRequestedMicroPerHour": figures.over_requested.micro,
-            "fragmentedMicroPerHour": figures.fragmented.micro,
-            "unschedulableMicroPerHour": figures.unschedulable.micro,
+            **{f"{name}MicroPerHour": part.micro for name, part in parts.items()},
             "unpricedMilli": figures.allocatable.unpriced_milli,
         }
     return data

@@ -134,17 +134,18 @@ def workload_table(
 ) -> Iterator[str]:
     """Yield a row for each workload that needs action, or with `every` for each that has to do with GPUs."""
     gpu_workloads = [row for row in rows if row.touches_gpus]
-    listed = [row for row in gpu_workloads if every or _needs_action(row)]
+    listed = [
+        row
+        for row in gpu_workloads
+        if every
+        or (row.gpu_milli_saved or row.gpu_milli_audit_saved or row.idle.milli)
+        or (row.denied or row.warned or row.unevaluated)
+    ]
     if listed:
         yield from WORKLOADS.to_lines(listed, paint)
     omitted = len(gpu_workloads) - len(listed)
     if omitted:
         yield f"{pluralize(omitted, 'workload')} without anything to act on omitted; -v shows all."
-
-
-def _needs_action(row: WorkloadReport) -> bool:
-    savings = row.gpu_milli_saved or row.gpu_milli_audit_saved or row.idle.milli
-    return bool(savings or row.denied or row.warned or row.unevaluated)
 
 
 def workload_finding_lines(

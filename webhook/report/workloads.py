@@ -28,11 +28,6 @@ class PodAllocation(msgspec.Struct, frozen=True, gc=False):
     node_exists: bool
 
     @property
-    def on_missing_node(self) -> bool:
-        """True if it requests GPUs on a node that does not exist or has none."""
-        return bool(self.pod.node and self.pod.decision.gpu_milli_before and not self.node_exists)
-
-    @property
     def overcommitted_milli(self) -> int:
         """Thousandths of a GPU that it requests beyond what its node has."""
         return self.pod.decision.gpu_milli_before - self.milli if self.node_exists else 0
@@ -155,7 +150,9 @@ def _workload_report(
         name=name,
         pods=len(pods),
         pending=sum(not pod.node for pod in gpu_pods),
-        pods_on_missing_nodes=sum(each.on_missing_node for each in group),
+        pods_on_missing_nodes=sum(
+            bool(each.pod.node and each.pod.decision.gpu_milli_before and not each.node_exists) for each in group
+        ),
         overcommitted_milli=sum(each.overcommitted_milli for each in group),
         gpu_milli_before=sum(pod.decision.gpu_milli_before for pod in pods),
         gpu_milli_after=sum(pod.decision.gpu_milli_after for pod in pods),
