@@ -9,10 +9,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from webhook.errors import ApiError, shorten_text
-from webhook.installing.facts import PAGE_SIZE, ClusterFacts, DiagnosticResult, list_all, read_cluster_facts
+from webhook.installing.facts import PAGE_SIZE, ClusterFacts, DiagnosticResult, Json, list_all, read_cluster_facts
 from webhook.installing.policies_health import load_installed_policies
 from webhook.installing.scheduling_health import is_ignored_by_scheduler, pods_waiting_for_accounting
 from webhook.kube.api import KubeClient
@@ -20,8 +19,6 @@ from webhook.manifests.scheduler_config import SECOND_SCHEDULER_NAME
 from webhook.model.gpu_resources import ACCOUNTING_RESOURCE, parse_gpu_resource
 from webhook.policy.policy_set import LimitRules, Policy, PolicySet
 from webhook.report.text import pluralize
-
-Json = dict[str, Any]
 
 QUOTA_KEY = f"requests.{ACCOUNTING_RESOURCE}"
 SCHEDULER_SETTING = "limits.accountingScheduler: configured"
@@ -69,15 +66,12 @@ async def read_accounting_facts(api: KubeClient, namespace: str) -> AccountingFa
         ApiError: The API server does not answer, or pods cannot be read.
     """
     running, cluster, dry_run, namespaces = await asyncio.gather(
-        _list_running_pods(api), read_cluster_facts(api), _create_dry_run_pod(api, namespace), _list_namespaces(api)
+        api.get("/api/v1/pods", {"fieldSelector": "status.phase=Running", "limit": PAGE_SIZE}),
+        read_cluster_facts(api),
+        _create_dry_run_pod(api, namespace),
+        _list_namespaces(api),
     )
-    return AccountingFacts(cluster, running, dry_run, namespace, namespaces)
-
-
-async def _list_running_pods(api: KubeClient) -> list[Json]:
-    found = await api.get("/api/v1/pods", {"fieldSelector": "status.phase=Running", "limit": PAGE_SIZE})
-    pods: list[Json] = found["items"]
-    return pods
+    return AccountingFacts(cluster, running["items"], dry_run, namespace, namespaces)
 
 
 async def _list_namespaces(api: KubeClient) -> list[Json]:
@@ -101,17 +95,14 @@ def accounting_results(facts: AccountingFacts) -> Iterator[DiagnosticResult]:
     policies = load_installed_policies(facts.cluster).policies or PolicySet()
     adding = [policy for policy in policies.policies if policy.limits and policy.limits.accounting]
     limits = [policy.limits for policy in adding if policy.limits]
-    yield _policy_result(limits)
+    if limits:
+        yield DiagnosticResult.ok(f"{pluralize(len(limits), 'policy adds', 'policies add')} {ACCOUNTING_RESOURCE}")
+    else:
+        yield DiagnosticResult.warn("no GPUPolicy object adds it", "set limits.accounting: native in a policy")
     yield _scheduler_result(facts, limits)
     yield _node_result(facts)
     yield _dry_run_result(facts, adding)
     yield _quota_result(facts.cluster)
-
-
-def _policy_result(limits: list[LimitRules]) -> DiagnosticResult:
-    if limits:
-        return DiagnosticResult.ok(f"{pluralize(len(limits), 'policy adds', 'policies add')} {ACCOUNTING_RESOURCE}")
-    return DiagnosticResult.warn("no GPUPolicy object adds it", "set limits.accounting: native in a policy")
 
 
 def _scheduler_result(facts: AccountingFacts, limits: list[LimitRules]) -> DiagnosticResult:
@@ -165,7 +156,8 @@ def _dry_run_result(facts: AccountingFacts, adding: Sequence[Policy]) -> Diagnos
 
 def _not_counted_result(facts: AccountingFacts, adding: Sequence[Policy], pod: str) -> DiagnosticResult:
     """Return the result for a pod without the resource: no policy adds it there, or accounting is off."""
-    covered = [one["metadata"]["name"] for one in facts.namespaces if _covers_namespace(adding, one)]
+    named = [(one["metadata"]["name"], one["metadata"].get("labels") or {}) for one in facts.namespaces]
+    covered = [name for name, labels in named if any(policy.match.namespace(name, labels) for policy in adding)]
     if adding and facts.namespaces and facts.namespace not in covered:
         summary = f"no policy adds it in {facts.namespace}, so a pod with one GPU does not get it there"
         advice = f"check a namespace with such a policy: rightslice accounting check -n {(covered or ['NAMESPACE'])[0]}"
@@ -175,11 +167,6 @@ def _not_counted_result(facts: AccountingFacts, adding: Sequence[Policy], pod: s
         "the policy must be enforced there"
     )
     return DiagnosticResult.warn(f"{pod} does not get it: accounting is off (GPU-Q305)", advice)
-
-
-def _covers_namespace(adding: Sequence[Policy], namespace: Json) -> bool:
-    metadata = namespace["metadata"]
-    return any(policy.match.namespace(metadata["name"], metadata.get("labels") or {}) for policy in adding)
 
 
 def _quota_result(facts: ClusterFacts) -> DiagnosticResult:

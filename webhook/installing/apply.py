@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any
+from http import HTTPStatus
 
 from webhook.errors import ApiError, RightsliceError
-from webhook.installing.current_install import ABSENT_STATUSES, find_object
+from webhook.installing.current_install import Json, find_object
 from webhook.installing.facts import BOTH_ANSWERED, all_have_ca_bundle, is_rejected_by_others, probe_webhooks
-from webhook.installing.removal import wait_deleted
+from webhook.installing.removal import Progress, wait_deleted
 from webhook.kube.api import KubeClient
 from webhook.manifests.objects import DEPLOYMENT_PATH, WEBHOOK_KINDS, api_path, display_name, sort_for_apply
 from webhook.well_known import APP_NAME, SYSTEM_NAMESPACE
@@ -23,17 +23,10 @@ FIELD_MANAGER = "rightslice-install"
 REPLACED_GROUP = "admissionregistration.k8s.io/"
 TLS_SECRET_PATH = f"/api/v1/namespaces/{SYSTEM_NAMESPACE}/secrets/{APP_NAME}-tls"
 MAX_TRIES = 5
-FORBIDDEN, CONFLICT = 403, 409
-
-
-Json = dict[str, Any]
-Progress = Callable[[str], None]
 
 POLL_SECONDS = 0.5
 OTHERS_GRACE_SECONDS = 10.0
 """Time that others may reject the dry-run pod: a new namespace gets its service account late."""
-
-NOT_FOUND = 404
 
 
 class InstallError(RightsliceError):
@@ -86,12 +79,10 @@ async def _wait_for_webhooks(api: KubeClient, configurations: Sequence[Json], se
         await _wait_until(lambda: all_have_ca_bundle(api), seconds, "the caBundle of the webhooks", _DOCTOR_HINT)
         return await _wait_for_probe(api, seconds)
     except InstallError as error:
-        raise InstallError(f"{error}. {_FAIL_CLOSED_HINT}" if _fails_closed(configurations) else str(error)) from None
-
-
-def _fails_closed(configurations: Sequence[Json]) -> bool:
-    webhooks = [each for one in configurations for each in one.get("webhooks", ()) if each["failurePolicy"] == "Fail"]
-    return any("pods" in rule["resources"] for each in webhooks for rule in each["rules"])
+        webhooks = [webhook for one in configurations for webhook in one.get("webhooks", ())]
+        rules = [rule for webhook in webhooks if webhook["failurePolicy"] == "Fail" for rule in webhook["rules"]]
+        fails_closed = any("pods" in rule["resources"] for rule in rules)
+        raise InstallError(f"{error}. {_FAIL_CLOSED_HINT}" if fails_closed else str(error)) from None
 
 
 async def _apply_and_report(api: KubeClient, one: Json, say: Progress, *, dry_run: bool) -> None:
@@ -99,7 +90,7 @@ async def _apply_and_report(api: KubeClient, one: Json, say: Progress, *, dry_ru
     try:
         await apply_object(api, one, dry_run=dry_run)
     except ApiError as error:
-        if not (dry_run and error.status == NOT_FOUND):
+        if not (dry_run and error.status == HTTPStatus.NOT_FOUND):
             raise
         say(f"{display_name(one)}: not checked, because its namespace does not exist yet")
         return
@@ -154,7 +145,7 @@ async def apply_object(api: KubeClient, one: Json, *, dry_run: bool = False) -> 
         try:
             await _replace_object(api, one, params)
         except ApiError as error:
-            if error.status != CONFLICT:
+            if error.status != HTTPStatus.CONFLICT:
                 raise
         else:
             return
@@ -167,7 +158,10 @@ async def _replace_object(api: KubeClient, one: Json, params: dict[str, str]) ->
     if before is None:
         await api.create(path.rpartition("/")[0], one, params)
         return
-    bundle = await _own_ca_bundle(api) if "webhooks" in one else ""
+    bundle = ""  # of the serving certificate's Secret, if that can be read
+    if "webhooks" in one:
+        secret = await find_object(api, TLS_SECRET_PATH, (HTTPStatus.NOT_FOUND, HTTPStatus.FORBIDDEN))
+        bundle = str(((secret or {}).get("data") or {}).get("ca.crt") or "")
     await api.replace(path, build_replacement(one, before, bundle), params)
 
 
@@ -198,9 +192,3 @@ def build_replacement(one: Json, before: Json, bundle: str) -> Json:
         for webhook in one["webhooks"]
     ]
     return {**one, "metadata": metadata, "webhooks": webhooks}
-
-
-async def _own_ca_bundle(api: KubeClient) -> str:
-    """Return the CA certificates in the Secret of the serving certificate, base64; "" if it cannot be read."""
-    secret = await find_object(api, TLS_SECRET_PATH, (*ABSENT_STATUSES, FORBIDDEN))
-    return str(((secret or {}).get("data") or {}).get("ca.crt") or "")

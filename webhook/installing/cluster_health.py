@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 from webhook.cache.snapshot import view_of_objects
 from webhook.engine.linting import LIMIT_RANGE, QUOTA, lint_all_objects
 from webhook.errors import RightsliceError, SourceLocation, shorten_text
-from webhook.installing.facts import ClusterFacts, DiagnosticResult, unread_part_result
+from webhook.installing.facts import ClusterFacts, DiagnosticResult, Json, unread_part_result
 from webhook.manifests.objects import display_name
-from webhook.model.enums import GpuForm
 from webhook.model.field_paths import format_path
 from webhook.policy.policy_set import Policy
 from webhook.report.text import pluralize
-
-Json = dict[str, Any]
 
 PRODUCT_LABEL = "nvidia.com/gpu.product"
 
@@ -56,7 +52,9 @@ def check_gpu_forms(facts: ClusterFacts, policies: Sequence[Policy]) -> Iterator
     if not sizing or not facts.nodes:
         return
     try:
-        offered = _offered_forms(facts.nodes)
+        nodes = [{"apiVersion": "v1", "kind": "Node", **node} for node in facts.nodes]
+        view = view_of_objects((node, SourceLocation(node["metadata"]["name"])) for node in nodes)
+        offered = {offer.form for offer in view.fleet.offers}
     except RightsliceError as error:
         yield DiagnosticResult.skip("the GPUs that nodes advertise cannot be read", shorten_text(str(error), 160))
         return
@@ -64,22 +62,11 @@ def check_gpu_forms(facts: ClusterFacts, policies: Sequence[Policy]) -> Iterator
         assert policy.right_sizing is not None
         forms = set(policy.right_sizing.forms)
         if forms & offered:
-            text = _forms_text(forms & offered)
-            yield DiagnosticResult.ok(f"policy {policy.name} allocates {text}, and nodes advertise it")
+            allocated = " or ".join(sorted(forms & offered))
+            yield DiagnosticResult.ok(f"policy {policy.name} allocates {allocated}, and nodes advertise it")
         else:
             advice = "no node advertises it: set the device plugin's strategy (MIG: mixed) or the policy's forms"
-            yield DiagnosticResult.warn(f"policy {policy.name} allocates {_forms_text(forms)}", advice)
-
-
-def _offered_forms(nodes: Sequence[Json]) -> set[GpuForm]:
-    objects = (
-        ({"apiVersion": "v1", "kind": "Node", **node}, SourceLocation(node["metadata"]["name"])) for node in nodes
-    )
-    return {offer.form for offer in view_of_objects(objects).fleet.offers}
-
-
-def _forms_text(forms: set[GpuForm]) -> str:
-    return " or ".join(sorted(forms))
+            yield DiagnosticResult.warn(f"policy {policy.name} allocates {' or '.join(sorted(forms))}", advice)
 
 
 def check_limits_and_quotas(facts: ClusterFacts) -> Iterator[DiagnosticResult]:
@@ -90,14 +77,11 @@ def check_limits_and_quotas(facts: ClusterFacts) -> Iterator[DiagnosticResult]:
     kinds = ((LIMIT_RANGE, facts.limit_ranges), (QUOTA, facts.quotas))
     objects = [{**one, "kind": kind} for kind, found in kinds for one in found]
     classes = [one["metadata"]["name"] for one in facts.device_classes or ()]
-    problems = list(_lint_results(objects, classes))
+    problems = [
+        DiagnosticResult.warn(
+            display_name(one), f"[{found.code}] {format_path(found.path)}: {found.message}. {found.fix}"
+        )
+        for one, findings in zip(objects, lint_all_objects(objects, classes), strict=True)
+        for found in findings
+    ]
     yield from problems or [DiagnosticResult.ok("no lint finding for LimitRanges and quotas")]
-
-
-def _lint_results(objects: Sequence[Json], classes: Sequence[str]) -> Iterator[DiagnosticResult]:
-    for one, findings in zip(objects, lint_all_objects(objects, classes), strict=True):
-        for found in findings:
-            yield DiagnosticResult.warn(
-                display_name(one),
-                f"[{found.code}] {format_path(found.path)}: {found.message}. {found.fix}",
-            )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from http import HTTPStatus
 from typing import Any, NamedTuple
 
@@ -10,8 +10,7 @@ from webhook.errors import ApiError
 from webhook.kube.api import KubeClient
 from webhook.manifests.objects import DEPLOYMENT_PATH
 
-ABSENT_STATUSES = (HTTPStatus.NOT_FOUND,)
-
+Json = dict[str, Any]
 
 MODE_VARIABLE = "RIGHTSLICE_MODE"
 CONTAINER = "webhook"
@@ -50,7 +49,7 @@ def parse_deployment(deployment: Mapping[str, Any]) -> CurrentInstall:
     return CurrentInstall(variables.get(MODE_VARIABLE, ""), str(container.get("image") or ""), external)
 
 
-async def find_object(api: KubeClient, path: str, absent: tuple[int, ...] = ABSENT_STATUSES) -> dict[str, Any] | None:
+async def find_object(api: KubeClient, path: str, absent: Container[int] = (HTTPStatus.NOT_FOUND,)) -> Json | None:
     """Read an object; return None if the API server answers with one of these statuses.
 
     Raises:

@@ -9,11 +9,11 @@ import asyncio
 from collections.abc import Awaitable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from types import MappingProxyType
+from http import HTTPStatus
 from typing import Any, NamedTuple, Self
 
 from webhook.errors import ApiError, ApiUnreachable, shorten_text
-from webhook.kube.api import KubeClient
+from webhook.kube.api import NO_PARAMS, KubeClient
 from webhook.manifests.objects import DEPLOYMENT_PATH
 from webhook.manifests.scheduler_config import EXTENDER_NAME, SECOND_SCHEDULER_NAME
 from webhook.model.annotations import PROBE_ANNOTATION, PROBE_ANSWER
@@ -60,26 +60,12 @@ class DiagnosticResult(NamedTuple):
 Json = dict[str, Any]
 
 PAGE_SIZE = "500"
-
 FAIL_OPEN_METRIC = "apiserver_admission_webhook_fail_open_count"
-
-_ADMISSION = "/apis/admissionregistration.k8s.io/v1"
-
-_IN_SPACE = f"/api/v1/namespaces/{SYSTEM_NAMESPACE}"
-
-_SERVICE = f"{_IN_SPACE}/services/https:{APP_NAME}:https/proxy"
-
-_EXTENDER = f"/apis/apps/v1/namespaces/{SYSTEM_NAMESPACE}/deployments/{EXTENDER_NAME}"
-
-_SCHEDULER = f"/apis/apps/v1/namespaces/{SYSTEM_NAMESPACE}/deployments/{SECOND_SCHEDULER_NAME}"
-
-NOT_FOUND = 404
-
-INSTALL_COMMAND = "rightslice install"
-
 OUTSIDE_COMMAND = "kubectl apply --server-side -k manifests/overlays/out-of-cluster (docs/install.md#out-of-cluster)"
 
-NO_PARAMS: Mapping[str, str] = MappingProxyType({})
+_ADMISSION = "/apis/admissionregistration.k8s.io/v1"
+_IN_SPACE = f"/api/v1/namespaces/{SYSTEM_NAMESPACE}"
+_DEPLOYMENTS = f"/apis/apps/v1/namespaces/{SYSTEM_NAMESPACE}/deployments"
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,19 +120,17 @@ async def read_cluster_facts(api: KubeClient) -> ClusterFacts:
         "deployment": api.get(DEPLOYMENT_PATH),
         "secret": api.get(f"{_IN_SPACE}/secrets/{APP_NAME}-tls"),
         "settings": api.get(f"{_IN_SPACE}/configmaps/{APP_NAME}-policies"),
-        "ready": _get_text(api, f"{_SERVICE}/readyz", {"verbose": ""}),
+        "ready": _read_status(api, APP_NAME),
         "answer": probe_webhooks(api),
-        "metrics": _get_text(api, "/metrics"),
+        "metrics": _read_text(api, "/metrics"),
         "policies": list_all(api, f"{GROUP_PATH}/gpupolicies"),
         "exceptions": list_all(api, f"{GROUP_PATH}/namespaces/{SYSTEM_NAMESPACE}/gpupolicyexceptions"),
         "nodes": list_all(api, "/api/v1/nodes"),
         "limit_ranges": list_all(api, "/api/v1/limitranges"),
         "quotas": list_all(api, "/api/v1/resourcequotas"),
         "device_classes": list_all(api, "/apis/resource.k8s.io/v1/deviceclasses"),
-        "extender": api.get(_EXTENDER),
-        "extender_ready": _get_text(
-            api, f"{_IN_SPACE}/services/https:{EXTENDER_NAME}:https/proxy/readyz", {"verbose": ""}
-        ),
+        "extender": api.get(f"{_DEPLOYMENTS}/{EXTENDER_NAME}"),
+        "extender_ready": _read_status(api, EXTENDER_NAME),
         "scheduler": _read_scheduler_configuration(api),
         "waiting": list_all(api, "/api/v1/pods", {"fieldSelector": "status.phase=Pending"}),
         "agents": list_all(api, f"{GROUP_PATH}/gpunodes"),
@@ -158,7 +142,7 @@ async def read_cluster_facts(api: KubeClient) -> ClusterFacts:
 
 async def _read_scheduler_configuration(api: KubeClient) -> str:
     """Read the configuration of the second scheduler from the ConfigMap that its Deployment mounts."""
-    deployment = await api.get(_SCHEDULER)
+    deployment = await api.get(f"{_DEPLOYMENTS}/{SECOND_SCHEDULER_NAME}")
     volumes = deployment["spec"]["template"]["spec"].get("volumes") or ()
     names = [volume["configMap"]["name"] for volume in volumes if "configMap" in volume]
     maps = [await api.get(f"{_IN_SPACE}/configmaps/{name}") for name in names]
@@ -182,13 +166,17 @@ async def list_all(api: KubeClient, path: str, selectors: Mapping[str, str] = NO
         params = {**params, "continue": more}
 
 
-async def _get_text(api: KubeClient, path: str, params: dict[str, str] | None = None) -> str:
-    return (await api.get_bytes(path, params or {})).decode(errors="replace")
+async def _read_status(api: KubeClient, service: str) -> str:
+    return await _read_text(api, f"{_IN_SPACE}/services/https:{service}:https/proxy/readyz", {"verbose": ""})
+
+
+async def _read_text(api: KubeClient, path: str, params: Mapping[str, str] = NO_PARAMS) -> str:
+    return (await api.get_bytes(path, params)).decode(errors="replace")
 
 
 def runs_outside_cluster(facts: ClusterFacts) -> bool:
     """Return True if there is no Deployment, so that a server can only run outside the cluster."""
-    return facts.deployment is None and facts.refused["deployment"].status == NOT_FOUND
+    return facts.deployment is None and facts.refused["deployment"].status == HTTPStatus.NOT_FOUND
 
 
 def repair_command(facts: ClusterFacts) -> str:
@@ -197,17 +185,14 @@ def repair_command(facts: ClusterFacts) -> str:
     webhooks = [webhook for one in configurations for webhook in one.get("webhooks") or ()]
     if any("url" in webhook["clientConfig"] for webhook in webhooks):
         return OUTSIDE_COMMAND
-    return (
-        f"{INSTALL_COMMAND}; for a server outside the cluster: {OUTSIDE_COMMAND}"
-        if runs_outside_cluster(facts)
-        else INSTALL_COMMAND
-    )
+    outside = f"; for a server outside the cluster: {OUTSIDE_COMMAND}"
+    return f"rightslice install{outside if runs_outside_cluster(facts) else ''}"
 
 
 def unread_part_result(facts: ClusterFacts, name: str, absent: str, advice: str) -> DiagnosticResult:
     """Return the result for a part that could not be read: missing, or not permitted."""
     error = facts.refused[name]
-    if error.status == 404:
+    if error.status == HTTPStatus.NOT_FOUND:
         return DiagnosticResult.fail(absent, advice)
     return DiagnosticResult.skip(f"{name} cannot be read", shorten_text(error.message, 160))
 
@@ -273,7 +258,7 @@ def is_rejected_by_others(answer: str) -> bool:
 async def all_have_ca_bundle(api: KubeClient) -> bool:
     """Return True if every webhook has a caBundle; without it the webhooks are not called."""
     for plural in ("mutatingwebhookconfigurations", "validatingwebhookconfigurations"):
-        configuration = await api.get(f"/apis/admissionregistration.k8s.io/v1/{plural}/{APP_NAME}")
+        configuration = await api.get(f"{_ADMISSION}/{plural}/{APP_NAME}")
         if not all(webhook["clientConfig"].get("caBundle") for webhook in configuration["webhooks"]):
             return False
     return True

@@ -7,7 +7,6 @@ server writes is reported, above all for exceptions.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 from webhook.cache.policy_objects import READY, find_condition, policy_text
 from webhook.documents.reader import is_document_file, read_documents
@@ -16,14 +15,13 @@ from webhook.installing.facts import (
     CheckState,
     ClusterFacts,
     DiagnosticResult,
+    Json,
     repair_command,
     runs_outside_cluster,
     unread_part_result,
 )
 from webhook.policy.loader import LoadResult, load_policies
 from webhook.report.text import pluralize
-
-Json = dict[str, Any]
 
 FILE_WINS = "OverriddenByFile"
 """Condition reason of an object that a file with the same name overrides, which is intended."""

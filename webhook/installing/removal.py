@@ -5,24 +5,19 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from typing import Any
+from http import HTTPStatus
 
 from webhook.errors import ApiError, RightsliceError
-from webhook.installing.current_install import find_object
+from webhook.installing.current_install import Json, find_object
 from webhook.kube.api import KubeClient
 from webhook.manifests.objects import SLOW_DELETE_KINDS, api_path, display_name, objects_to_remove
 from webhook.well_known import GROUP
 
 DELETION_POLL_SECONDS = 0.5
-
 RETRIGGER_ANNOTATION = f"{GROUP}/deletion-retriggered"
 """Annotation with the resourceVersion at which `_retrigger_deletion` wrote it."""
 
-
-Json = dict[str, Any]
 Progress = Callable[[str], None]
-
-NOT_FOUND = 404
 
 
 class DeletionTimeoutError(RightsliceError):
@@ -55,18 +50,16 @@ async def _delete_object(api: KubeClient, one: Json, say: Progress) -> bool:
     try:
         answer = await api.delete(api_path(one), {"propagationPolicy": "Background"})
     except ApiError as error:
-        if error.status != NOT_FOUND:
+        if error.status != HTTPStatus.NOT_FOUND:
             raise
         return False
-    say(_deletion_message(one, answer.get("metadata") or {}))
-    return True
-
-
-def _deletion_message(one: Json, metadata: Json) -> str:
+    metadata = answer.get("metadata") or {}
     if "deletionTimestamp" not in metadata:
-        return f"removed {display_name(one)}"
+        say(f"removed {display_name(one)}")
+        return True
     finalizers = "" if one["kind"] in SLOW_DELETE_KINDS else ", ".join(metadata.get("finalizers") or ())
-    return f"deleting {display_name(one)}{f', blocked by the finalizer {finalizers}' if finalizers else ''}"
+    say(f"deleting {display_name(one)}{f', blocked by the finalizer {finalizers}' if finalizers else ''}")
+    return True
 
 
 async def has_policy_kinds(api: KubeClient, objects: Sequence[Json]) -> bool:

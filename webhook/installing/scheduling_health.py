@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
-from typing import Any
+from http import HTTPStatus
 
 from webhook.documents.reader import read_documents
 from webhook.errors import DocumentError, shorten_text
 from webhook.installing.cluster_health import abbreviate_names, list_gpu_nodes
-from webhook.installing.facts import CheckState, ClusterFacts, DiagnosticResult, unread_part_result
+from webhook.installing.facts import CheckState, ClusterFacts, DiagnosticResult, Json, unread_part_result
 from webhook.manifests.scheduler_config import SECOND_SCHEDULER_NAME
 from webhook.model.gpu_resources import ACCOUNTING_RESOURCE
 from webhook.policy.policy_set import Policy
 from webhook.report.text import pluralize
 from webhook.well_known import SYSTEM_NAMESPACE
-
-Json = dict[str, Any]
 
 SILENT_AFTER = timedelta(minutes=6)
 """Three missed renewals of a Lease."""
@@ -85,7 +83,7 @@ def is_ignored_by_scheduler(configuration: str) -> bool:
 def check_extender(facts: ClusterFacts) -> Iterator[DiagnosticResult]:
     """Check the replicas of the extender and their status, if it is installed."""
     if facts.extender is None:
-        if facts.refused["extender"].status != 404:
+        if facts.refused["extender"].status != HTTPStatus.NOT_FOUND:
             yield unread_part_result(facts, "extender", "", "")
         return
     ready = (facts.extender.get("status") or {}).get("readyReplicas", 0)
@@ -96,8 +94,8 @@ def check_extender(facts: ClusterFacts) -> Iterator[DiagnosticResult]:
         CheckState.OK if good else CheckState.FAIL, f"{ready} of {wanted} replicas of the extender ready", advice
     )
     if facts.extender_ready is None:
-        unseen = "its Service cannot be reached through the API server"
-        yield DiagnosticResult.skip("the extender could not be queried", unseen)
+        advice = "its Service cannot be reached through the API server"
+        yield DiagnosticResult.skip("the extender could not be queried", advice)
         return
     for line in facts.extender_ready.splitlines():
         if line.startswith("[-]"):
@@ -106,7 +104,7 @@ def check_extender(facts: ClusterFacts) -> Iterator[DiagnosticResult]:
 
 def check_agents(facts: ClusterFacts, now: datetime) -> Iterator[DiagnosticResult]:
     """Check that each GPU node has a current GPUNode without errors."""
-    if facts.agents is None and facts.refused["agents"].status != 404:
+    if facts.agents is None and facts.refused["agents"].status != HTTPStatus.NOT_FOUND:
         yield unread_part_result(facts, "agents", "", "")
         return
     if not facts.agents:
@@ -134,9 +132,9 @@ def _lease_results(agents: list[Json], leases: list[Json] | None, now: datetime)
         yield DiagnosticResult.skip(f"{every}; whether they are current is unknown")
         return
     renewed = {one["metadata"]["name"]: (one.get("spec") or {}).get("renewTime") for one in leases}
-    made = {one["metadata"]["name"]: one["metadata"].get("creationTimestamp") for one in agents}
-    late = [name for name in sorted(made) if not _is_recent(renewed.get(name), now)]
-    young = [name for name in late if _is_recent(made[name], now)]
+    created = {one["metadata"]["name"]: one["metadata"].get("creationTimestamp") for one in agents}
+    late = [name for name in sorted(created) if not _is_recent(renewed.get(name), now)]
+    young = [name for name in late if _is_recent(created[name], now)]
     silent = [name for name in late if name not in young]
     minutes = SILENT_AFTER.seconds // 60
     if silent:

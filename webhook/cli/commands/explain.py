@@ -137,10 +137,8 @@ def pod_event_lines(cluster: ClusterReader, pod: SourceObject) -> list[str]:
     names = [metadata["name"], *(each["name"] for each in owners)]
     mirrored = (metadata.get("annotations") or {}).get(MIRROR_ANNOTATION, "")  # a static pod: the digest of its file
     own_uids = {str(metadata.get("uid", "")), str(mirrored)} - {""}
-    uids = {
-        ("Pod", str(metadata["name"])): own_uids,
-        **{(each["kind"], each["name"]): {each["uid"]} for each in owners},
-    }
+    uids = {("Pod", str(metadata["name"])): own_uids}
+    uids |= {(each["kind"], each["name"]): {each["uid"]} for each in owners}
     try:
         return list(event_lines(cluster.events(metadata["namespace"], names), uids))
     except ApiError as error:
