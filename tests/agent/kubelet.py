@@ -1,4 +1,4 @@
-"""A kubelet's PodResources: a real gRPC server on a Unix socket. Its bytes are written here, by no library."""
+"""The PodResources API of a kubelet: a real gRPC server on a Unix socket. Messages are encoded without a library."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Entry = tuple[str, str, Mapping[str, list[str]]]
 
 
 def _field(number: int, content: bytes) -> bytes:
-    """One field of bytes, on the wire of protobuf."""
+    """Encode one field of bytes for protobuf."""
     length, head = len(content), bytes([number << 3 | 2])
     while length > 127:
         head += bytes([length & 127 | 128])
@@ -23,7 +23,7 @@ def _field(number: int, content: bytes) -> bytes:
 
 
 def answer(pods: Iterable[Entry]) -> bytes:
-    """A ListPodResourcesResponse, with a field of a later version in each message."""
+    """Encode a ListPodResourcesResponse, with a field of a later version in each message."""
     later = _field(15, b"later")
     whole = []
     for namespace, name, resources in pods:
@@ -37,7 +37,7 @@ def answer(pods: Iterable[Entry]) -> bytes:
 
 
 class Kubelet:
-    """Its answers, and the calls that it received."""
+    """The pods that it reports, and the number of calls that it received."""
 
     def __init__(self) -> None:
         self.pods: list[Entry] = []
@@ -53,7 +53,7 @@ class Kubelet:
 
 @asynccontextmanager
 async def serve_kubelet(kubelet: Kubelet, socket: Path) -> AsyncIterator[None]:
-    """Serve until the block ends; the socket goes with it, as with a kubelet that restarts."""
+    """Serve until the block ends; the socket is removed then, as when a kubelet restarts."""
     server = grpc.aio.server()
     handler = grpc.unary_unary_rpc_method_handler(kubelet._list)
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("v1.PodResourcesLister", {"List": handler}),))

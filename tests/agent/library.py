@@ -1,7 +1,7 @@
-"""A scripted libnvidia-ml: the C functions as `pynvml` calls them, over a machine that a test describes and changes.
+"""A scripted libnvidia-ml: the C functions as `pynvml` calls them, for a machine that a test describes and changes.
 
-It takes the library's place (`pynvml.nvmlLib`), so all of `pynvml` and all of ours runs: structs are filled through
-the pointers that are passed, handles are opaque addresses, and trouble is the library's own return codes.
+It replaces the library (`pynvml.nvmlLib`), so all of `pynvml` and of the agent runs: structs are filled through the
+pointers that are passed, handles are opaque addresses, and errors are the library's return codes.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ SWITCH = "switch"
 MIB = 1024 * 1024
 
 PROFILES = {
-    # NVML's index: id, slices, memory in MiB, name; as an A100 with 80 GB has them
+    # NVML's index: id, slices, memory in MiB, name; those of an A100 with 80 GB
     0: (19, 1, 9728, "MIG 1g.10gb"),
     1: (14, 2, 19968, "MIG 2g.20gb"),
     2: (9, 3, 40192, "MIG 3g.40gb"),
@@ -29,7 +29,7 @@ PROFILES = {
 
 
 @dataclass
-class Cut:
+class InstanceState:
     """A GPU instance with one compute instance in it."""
 
     id: int
@@ -44,9 +44,9 @@ class Cut:
 
 @dataclass
 class Card:
-    """One GPU. `links`: (up, where the other end is: a bus id, SWITCH, or another word).
+    """One GPU. `links`: whether each is up, and its remote end: a bus id, SWITCH, or another word.
 
-    One that is lost has no handle; one that is silent has, and does not answer.
+    A lost GPU has no handle; a silent one has a handle and does not answer.
     """
 
     pci: str
@@ -56,7 +56,7 @@ class Card:
     version: int = 4
     speed: int = 25_000
     mig: bool = False
-    cuts: list[Cut] = field(default_factory=list)
+    instances: list[InstanceState] = field(default_factory=list)
     xids: list[int] = field(default_factory=list)
     action: int | None = 0
     ecc: int = 0
@@ -73,7 +73,7 @@ class Card:
 
 @dataclass
 class Library:
-    """The library and the machine under it."""
+    """The library and its machine; `before` is called with the name of each called function."""
 
     cards: list[Card] = field(default_factory=list)
     levels: dict[tuple[int, int], int] = field(default_factory=dict)
@@ -81,7 +81,7 @@ class Library:
     cuda: int = 13000
     loaded: bool = True
     replaced: bool = False
-    begun: bool = False
+    initialized: bool = False
     calls: Counter[str] = field(default_factory=Counter)
     before: Callable[[str], None] = lambda _name: None
 
@@ -97,19 +97,19 @@ class Library:
                 return int(pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH)
             if not self.loaded and name.startswith("nvmlInit"):
                 return int(pynvml.NVML_ERROR_DRIVER_NOT_LOADED)
-            if not (self.begun and self.loaded) and not name.startswith("nvmlInit"):
+            if not (self.initialized and self.loaded) and not name.startswith("nvmlInit"):
                 return int(pynvml.NVML_ERROR_UNINITIALIZED)
             return int(script(self, *arguments) or 0)
 
         return function
 
-    # The functions. What is passed by reference is `argument._obj`.
+    # The functions. An argument that is passed by reference is `argument._obj`.
 
     def _nvmlInitWithFlags(self, _flags: Any) -> None:
-        self.begun = True
+        self.initialized = True
 
     def _nvmlShutdown(self) -> None:
-        self.begun = False
+        self.initialized = False
 
     def _nvmlSystemGetDriverVersion(self, text: Any, _size: Any) -> None:
         text.value = self.driver.encode()
@@ -137,7 +137,7 @@ class Library:
     def _nvmlDeviceGetUUID(self, handle: Any, text: Any, _size: Any) -> None:
         address = _address(handle)
         card = self._card(handle)
-        text.value = (card.cuts[address % 0x1000 - 1].uuid if address % 0x1000 else card.uuid).encode()
+        text.value = (card.instances[address % 0x1000 - 1].uuid if address % 0x1000 else card.uuid).encode()
 
     def _nvmlDeviceGetName(self, handle: Any, text: Any, _size: Any) -> None:
         text.value = self._card(handle).name.encode()
@@ -150,9 +150,9 @@ class Library:
 
     def _nvmlDeviceGetFieldValues(self, handle: Any, _count: Any, values: Any) -> None:
         card, value = self._card(handle), values._obj[0]
-        said = {pynvml.NVML_FI_DEV_GET_GPU_RECOVERY_ACTION: card.action}
-        said[pynvml.NVML_FI_DEV_NVLINK_SPEED_MBPS_COMMON] = card.speed if card.links else None
-        found = said.get(value.fieldId)
+        values_by_field = {pynvml.NVML_FI_DEV_GET_GPU_RECOVERY_ACTION: card.action}
+        values_by_field[pynvml.NVML_FI_DEV_NVLINK_SPEED_MBPS_COMMON] = card.speed if card.links else None
+        found = values_by_field.get(value.fieldId)
         value.nvmlReturn = pynvml.NVML_ERROR_NOT_SUPPORTED if found is None else 0
         value.value.uiVal = found or 0
 
@@ -197,14 +197,14 @@ class Library:
         count._obj.value = 7
 
     def _nvmlDeviceGetMigDeviceHandleByIndex(self, handle: Any, index: Any, device: Any) -> int:
-        holes = [None, *self._card(handle).cuts]  # NVML leaves holes
-        if index.value >= len(holes) or holes[index.value] is None:
+        devices = [None, *self._card(handle).instances]  # NVML's indexes have gaps
+        if index.value >= len(devices) or devices[index.value] is None:
             return int(pynvml.NVML_ERROR_NOT_FOUND)
         _point(device, _address(handle) + index.value)
         return 0
 
     def _nvmlDeviceGetGpuInstanceId(self, device: Any, number: Any) -> None:
-        number._obj.value = self._card(device).cuts[_address(device) % 0x1000 - 1].id
+        number._obj.value = self._card(device).instances[_address(device) % 0x1000 - 1].id
 
     def _nvmlDeviceGetGpuInstanceProfileInfoV(self, handle: Any, index: int, info: Any) -> int:
         if index not in PROFILES:
@@ -217,15 +217,15 @@ class Library:
         card = self._card(handle)
         if not card.root:
             return int(pynvml.NVML_ERROR_NO_PERMISSION)
-        cuts = [place for place, cut in enumerate(card.cuts) if PROFILES[cut.profile][0] == profile]
-        for index, place in enumerate(cuts):
+        instances = [place for place, instance in enumerate(card.instances) if PROFILES[instance.profile][0] == profile]
+        for index, place in enumerate(instances):
             c_void_p.from_buffer(array, index * 8).value = _address(handle) + 0x800 + place
-        count._obj.value = len(cuts)
+        count._obj.value = len(instances)
         return 0
 
     def _nvmlGpuInstanceGetInfo(self, instance: Any, info: Any) -> None:
-        cut = self._card(instance).cuts[_address(instance) % 0x800]
-        info._obj.id, info._obj.placement.start, info._obj.placement.size = cut.id, cut.start, cut.size
+        state = self._card(instance).instances[_address(instance) % 0x800]
+        info._obj.id, info._obj.placement.start, info._obj.placement.size = state.id, state.start, state.size
 
     def _nvmlEventSetCreate(self, events: Any) -> None:
         _point(events, 0x10)
@@ -264,8 +264,8 @@ def _point_at(struct: Any, name: str, address: int) -> None:
 
 
 @contextmanager
-def installed(library: Library) -> Iterator[Library]:
-    """Let `pynvml` find this library instead of the driver's."""
+def install_library(library: Library) -> Iterator[Library]:
+    """Make `pynvml` use this library instead of the driver's."""
     before = pynvml.nvmlLib
     pynvml._nvmlGetFunctionPointer_cache.clear()
     pynvml.nvmlLib = library

@@ -1,4 +1,4 @@
-"""Machines for the scripted library: those of the reference, from their recorded `topo -m`."""
+"""Machines for the scripted library, built from recorded `nvidia-smi topo -m` outputs."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ SPEEDS = {1: 20_000, 2: 25_000, 3: 25_000, 4: 26_562, 5: 53_125}
 
 
 def pci(index: int) -> str:
-    """A bus id for a GPU."""
+    """Return the bus id of a GPU."""
     return f"0000:{index + 16:02x}:00.0"
 
 
 def cards(count: int, **fields: Any) -> list[Card]:
-    """Several equal GPUs."""
+    """Return several equal GPUs."""
     return [Card(pci(index), **fields) for index in range(count)]
 
 
 def bridged(*pairs: tuple[int, int], count: int = 4, links: int = 12) -> Library:
-    """PCIe cards with bridges between pairs."""
+    """Return a machine of PCIe cards with NVLink bridges between pairs."""
     library = Library(cards(count, name="NVIDIA A100-PCIE-80GB"))
     for one, other in pairs:
         library.cards[one].links += [(True, pci(other))] * links
@@ -32,7 +32,7 @@ def bridged(*pairs: tuple[int, int], count: int = 4, links: int = 12) -> Library
 
 
 def machine(entry: dict[str, Any]) -> Library:
-    """A machine of the reference."""
+    """Return a recorded machine."""
     generation = entry["nvlink_generation"]
     found = cards(entry["gpus"], version=VERSIONS.get(generation, 0), speed=SPEEDS.get(generation, 0))
     paths = entry.get("pcie_class") or entry["topo"]
@@ -49,7 +49,7 @@ def machine(entry: dict[str, Any]) -> Library:
 
 
 def numa_of(folder: Path, nodes: list[int]) -> Path:
-    """A sysfs folder with the NUMA nodes of GPUs."""
+    """Return a sysfs folder with the NUMA nodes of GPUs."""
     for index, node in enumerate(nodes):
         device = folder / pci(index)
         device.mkdir(parents=True)

@@ -20,9 +20,9 @@ pytestmark = pytest.mark.gpu
 
 
 def smi(*arguments: str) -> str:
-    """The output of nvidia-smi."""
+    """Return the output of nvidia-smi."""
     program = shutil.which("nvidia-smi")
-    assert program is not None, "there is no nvidia-smi here, and so no driver"
+    assert program is not None, "nvidia-smi must be installed"
     return subprocess.run([program, *arguments], capture_output=True, text=True, check=True, timeout=60).stdout
 
 
@@ -33,18 +33,18 @@ def test_discovery_matches_nvidia_smi() -> None:
     status = GpuDiscovery(monotonic).discover()
 
     assert status.message == ""
-    seen = [[str(gpu.index), gpu.uuid, str(gpu.memory_mib), status.driver_version] for gpu in status.gpus]
-    assert seen == rows
+    found = [[str(gpu.index), gpu.uuid, str(gpu.memory_mib), status.driver_version] for gpu in status.gpus]
+    assert found == rows
 
 
 def test_links_match_nvidia_smi_topo() -> None:
     devices = devices_from_report(GPUNode(status=GpuDiscovery(monotonic).discover()))
 
     assert devices is not None
-    told = parse_topology_matrix(smi("topo", "-m"))
-    assert devices.topology.nvlinks == told.nvlinks
-    if not any(map(any, told.nvlinks)):
-        assert devices.topology.pcie_paths == told.pcie_paths
+    topology = parse_topology_matrix(smi("topo", "-m"))
+    assert devices.topology.nvlinks == topology.nvlinks
+    if not any(map(any, topology.nvlinks)):
+        assert devices.topology.pcie_paths == topology.pcie_paths
 
 
 def test_repeated_discoveries_are_equal() -> None:
@@ -61,7 +61,7 @@ def test_catalogue_matches_the_drivers_mig_profiles() -> None:
     product = GpuDiscovery(monotonic).discover().product
     known, cuts = mig_card_spec(product), mig_geometry(product)
     if known is None or cuts is None:
-        pytest.skip(f"{product} cannot be cut")
+        pytest.skip(f"{product} cannot be partitioned")
     rows = {row: places for row, *places in PLACES.findall(smi("mig", "-i", "0", "-lgipp"))}
     profiles = PROFILE.findall(smi("mig", "-i", "0", "-lgip"))
     assert profiles

@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.agent.library import Library, installed
+from tests.agent.library import Library, install_library
 from tests.agent.recorded import bridged
 from tests.conftest import ROOT
 from webhook.agent import gpunode_publisher
@@ -31,7 +31,7 @@ from webhook.model.node_labels import ISLAND_LABEL
 from webhook.telemetry.logs import make_logger
 
 NODE = "/api/v1/nodes/gpu-1"
-OURS = "/apis/rightslice.dev/v1alpha1/gpunodes/gpu-1"
+GPU_NODE = "/apis/rightslice.dev/v1alpha1/gpunodes/gpu-1"
 
 
 class Cluster:
@@ -68,7 +68,7 @@ class Cluster:
 
     @property
     def node(self) -> GPUNodeStatus:
-        return msgspec.convert(self.objects[OURS], GPUNode).status
+        return msgspec.convert(self.objects[GPU_NODE], GPUNode).status
 
     def _fail(self) -> None:
         if self.failing:
@@ -85,15 +85,15 @@ def _merged(before: Any, patch: Any) -> Any:
 
 
 class Kubelet:
-    """The owners of devices, or an error."""
+    """Returns these device owners; raises an error if they are None."""
 
     def __init__(self) -> None:
-        self.held: DeviceOwners | None = {}
+        self.owners: DeviceOwners | None = {}
 
     async def device_owners(self) -> DeviceOwners:
-        if self.held is None:
+        if self.owners is None:
             raise KubeletUnavailableError("UNAVAILABLE: connection refused")
-        return self.held
+        return self.owners
 
 
 class Clock:
@@ -105,7 +105,7 @@ class Clock:
         return self.now
 
 
-class Beats:
+class CountingLease:
     """A Lease that counts its renewals."""
 
     def __init__(self) -> None:
@@ -121,18 +121,18 @@ class Node:
 
     def __init__(self, library: Library, *, nvml_timeout: float = 10.0, milli: bool = False) -> None:
         self.library, self.cluster, self.kubelet, self.clock = library, Cluster(), Kubelet(), Clock()
-        self.log, self.beats = io.StringIO(), Beats()
-        self.agent = self.started(nvml_timeout=nvml_timeout, milli=milli)
+        self.log, self.lease = io.StringIO(), CountingLease()
+        self.agent = self.start_agent(nvml_timeout=nvml_timeout, milli=milli)
 
-    def started(self, *, nvml_timeout: float = 10.0, milli: bool = False) -> NodeAgent:
-        """An agent that has just been started."""
+    def start_agent(self, *, nvml_timeout: float = 10.0, milli: bool = False) -> NodeAgent:
+        """Return a newly started agent."""
         publisher = GpuNodePublisher(self.cluster, "gpu-1", self.clock, Random(1))
         advertiser = NodeAdvertiser(self.cluster, "gpu-1", self.clock, Random(1), milli=milli)
         log = make_logger("info", self.log)
         machine, random = GpuDiscovery(self.clock), Random(1)
-        beats = self.beats
+        lease = self.lease
         return NodeAgent(
-            machine, self.kubelet, publisher, advertiser, log, random, nvml_timeout=nvml_timeout, lease=beats
+            machine, self.kubelet, publisher, advertiser, log, random, nvml_timeout=nvml_timeout, lease=lease
         )
 
     async def round(self, seconds: float = 60.0) -> None:
@@ -142,15 +142,15 @@ class Node:
 
 @pytest.fixture
 def node() -> Iterator[Node]:
-    with installed(bridged((0, 1), (2, 3))) as library:
+    with install_library(bridged((0, 1), (2, 3))) as library:
         yield Node(library)
 
 
 async def test_first_round_creates_the_gpunode_owned_by_its_node(node: Node) -> None:
-    node.kubelet.held = {node.library.cards[1].uuid: ("team/eval",)}
+    node.kubelet.owners = {node.library.cards[1].uuid: ("team/eval",)}
     await node.round()
 
-    owner = node.cluster.objects[OURS]["metadata"]["ownerReferences"][0]
+    owner = node.cluster.objects[GPU_NODE]["metadata"]["ownerReferences"][0]
     assert (owner["kind"], owner["uid"]) == ("Node", "u-1")
     assert [gpu.pods for gpu in node.cluster.node.gpus] == [(), ("team/eval",), (), ()]
     assert node.cluster.objects[NODE]["metadata"]["labels"] == {ISLAND_LABEL: "2"}
@@ -168,7 +168,7 @@ async def test_unchanged_status_is_not_written(node: Node) -> None:
 async def test_restarted_agent_does_not_write_an_equal_status(node: Node) -> None:
     await node.round()
     before = node.cluster.writes
-    node.agent = node.started()
+    node.agent = node.start_agent()
     await node.round()
 
     assert node.cluster.writes == before
@@ -179,7 +179,7 @@ async def test_rapid_changes_are_written_together(node: Node) -> None:
     before = node.cluster.writes
     uuids = [card.uuid for card in node.library.cards]
     for count in range(1, 4):
-        node.kubelet.held = dict.fromkeys(uuids[:count], ("team/a",))
+        node.kubelet.owners = dict.fromkeys(uuids[:count], ("team/a",))
         await node.round(MIN_WRITE_SECONDS / 10)
     assert node.cluster.writes == before
 
@@ -191,7 +191,7 @@ async def test_rapid_changes_are_written_together(node: Node) -> None:
 async def test_label_follows_the_links_and_is_removed_with_the_last_gpu(node: Node) -> None:
     await node.round()
     for card in (node.library.cards[0], node.library.cards[2]):
-        card.xids.append(74)  # it works, but must not talk to others
+        card.xids.append(74)  # healthy, but its NVLinks are degraded
     await node.round()
     assert node.cluster.objects[NODE]["metadata"]["labels"] == {ISLAND_LABEL: "1"}
     for card in node.library.cards:
@@ -210,20 +210,20 @@ async def test_removed_label_is_restored(node: Node) -> None:
 async def test_lease_is_renewed_while_the_gpunode_is_valid(node: Node) -> None:
     node.cluster.failing = [ApiError("GET", 503, "Unavailable", "later")]
     await node.round()
-    assert node.beats.count == 0, "the GPUNode is not written yet"
+    assert node.lease.count == 0, "the GPUNode was not written yet"
     await node.round(120)
-    assert node.beats.count == 1
-    node.kubelet.held = None
+    assert node.lease.count == 1
+    node.kubelet.owners = None
     await node.round()
-    assert node.beats.count == 1, "who holds what is not known"
-    node.kubelet.held = {}
+    assert node.lease.count == 1, "device owners are unknown"
+    node.kubelet.owners = {}
     await node.round()
-    assert node.beats.count == 2
+    assert node.lease.count == 2
 
 
 async def test_problem_ends_when_the_stored_status_is_right(node: Node) -> None:
     await node.round()
-    node.agent = node.started()
+    node.agent = node.start_agent()
     node.cluster.failing = [ApiError("GET", 503, "Unavailable", "later")]
     await node.round()
     await node.round(120)
@@ -231,9 +231,9 @@ async def test_problem_ends_when_the_stored_status_is_right(node: Node) -> None:
 
 
 async def test_owners_are_kept_while_the_kubelet_restarts(node: Node) -> None:
-    node.kubelet.held = {node.library.cards[0].uuid: ("team/a",)}
+    node.kubelet.owners = {node.library.cards[0].uuid: ("team/a",)}
     await node.round()
-    node.kubelet.held = None
+    node.kubelet.owners = None
     node.library.cards[3].xids.append(48)
     await node.round()
 
@@ -243,10 +243,10 @@ async def test_owners_are_kept_while_the_kubelet_restarts(node: Node) -> None:
 
 
 async def test_nothing_is_written_before_the_kubelet_answers(node: Node) -> None:
-    node.kubelet.held = None
+    node.kubelet.owners = None
     await node.round()
 
-    assert OURS not in node.cluster.objects
+    assert GPU_NODE not in node.cluster.objects
     assert "UNAVAILABLE" in next(check.message for check in node.agent.checks() if check.name == "kubelet")
 
 
@@ -254,8 +254,8 @@ async def test_failing_api_server_is_retried_with_backoff(node: Node) -> None:
     node.cluster.failing = [ApiError("GET", 503, "Unavailable", "later", 30.0)] * 2
     await node.round(1)
     await node.round(MIN_WRITE_SECONDS)
-    assert len(node.cluster.failing) == 0  # one for the GPUNode, one for the Node: the second round asks for neither
-    assert OURS not in node.cluster.objects
+    assert len(node.cluster.failing) == 0  # one for the GPUNode, one for the Node; the second round calls neither
+    assert GPU_NODE not in node.cluster.objects
 
     await node.round(120)
     assert len(node.cluster.node.gpus) == 4
@@ -263,7 +263,7 @@ async def test_failing_api_server_is_retried_with_backoff(node: Node) -> None:
 
 async def test_deleted_gpunode_is_created_again(node: Node) -> None:
     await node.round()
-    del node.cluster.objects[OURS]
+    del node.cluster.objects[GPU_NODE]
     await node.round(gpunode_publisher.RECHECK_SECONDS)
 
     assert len(node.cluster.node.gpus) == 4
@@ -271,7 +271,7 @@ async def test_deleted_gpunode_is_created_again(node: Node) -> None:
 
 async def test_edited_gpunode_is_restored(node: Node) -> None:
     await node.round()
-    node.cluster.objects[OURS]["status"] = {"gpus": []}
+    node.cluster.objects[GPU_NODE]["status"] = {"gpus": []}
     await node.round(gpunode_publisher.RECHECK_SECONDS)
 
     assert len(node.cluster.node.gpus) == 4
@@ -280,10 +280,10 @@ async def test_edited_gpunode_is_restored(node: Node) -> None:
 async def test_recreated_gpunode_is_owned_by_the_current_node(node: Node) -> None:
     await node.round()
     node.cluster.objects[NODE] = {"metadata": {"uid": "u-2", "labels": {}}, "status": {}}
-    del node.cluster.objects[OURS]  # as the garbage collector does once the owner is gone
+    del node.cluster.objects[GPU_NODE]  # as the garbage collector does once the owner is gone
     await node.round(gpunode_publisher.RECHECK_SECONDS)
 
-    assert node.cluster.objects[OURS]["metadata"]["ownerReferences"][0]["uid"] == "u-2"
+    assert node.cluster.objects[GPU_NODE]["metadata"]["ownerReferences"][0]["uid"] == "u-2"
 
 
 async def test_lease_is_not_renewed_while_the_gpunode_cannot_be_read(node: Node) -> None:
@@ -291,21 +291,21 @@ async def test_lease_is_not_renewed_while_the_gpunode_cannot_be_read(node: Node)
     node.cluster.failing = [ApiError("GET", 503, "Unavailable", "later")]
     await node.round(gpunode_publisher.RECHECK_SECONDS)
 
-    assert node.beats.count == 1
+    assert node.lease.count == 1
 
 
 async def test_unchanged_gpunode_is_checked_but_not_written(node: Node) -> None:
     await node.round()
-    before = node.cluster.writes, node.cluster.reads[OURS]
+    before = node.cluster.writes, node.cluster.reads[GPU_NODE]
     for _ in range(24 * 60):
         await node.round()
 
     assert node.cluster.writes == before[0]
-    assert 240 <= node.cluster.reads[OURS] - before[1] <= 480
+    assert 240 <= node.cluster.reads[GPU_NODE] - before[1] <= 480
 
 
 async def test_node_without_gpus_is_ready() -> None:
-    with installed(Library(loaded=False)):
+    with install_library(Library(loaded=False)):
         node = Node(Library())
         await node.round()
 
@@ -321,7 +321,7 @@ async def test_hanging_nvml_does_not_block_the_agent() -> None:
         if hang.is_set() and name == "nvmlDeviceGetCount_v2":
             gate.wait(30)
 
-    with installed(bridged((0, 1))) as library:
+    with install_library(bridged((0, 1))) as library:
         library.before = wait
         node = Node(library, nvml_timeout=0.2)
         await node.round()
@@ -329,63 +329,64 @@ async def test_hanging_nvml_does_not_block_the_agent() -> None:
         await node.round()
         await node.round()
         assert node.cluster.node.message == NVML_HUNG
-        assert library.calls["nvmlDeviceGetCount_v2"] == 2  # none was begun beside the one that hangs
+        assert library.calls["nvmlDeviceGetCount_v2"] == 2  # no second discovery starts while one hangs
         hang.clear()
         gate.set()
-        await _until(lambda: node.agent.metrics.discoveries["success"] == 2, node)
+        await _run_until(lambda: node.agent.metrics.discoveries["success"] == 2, node)
 
     assert node.cluster.node.message == ""
 
 
-def fault(name: str) -> None:
-    """An unexpected error with a long text that changes each time."""
+def raise_error(name: str) -> None:
+    """Raise an unexpected error with a long text that changes each time."""
     raise ZeroDivisionError(f"{name} {object()!r}" * 1000)
 
 
 async def test_failed_discovery_is_reported_until_one_succeeds(node: Node) -> None:
     await node.round()
-    node.library.before = fault
+    node.library.before = raise_error
     for _ in range(3):
         await node.round()
     assert node.cluster.node.message == "NVML cannot be read: ZeroDivisionError"
-    assert len(node.cluster.node.gpus) == 4, "what was seen last"
-    assert says(node, "nvml") == "NVML cannot be read: ZeroDivisionError"
+    assert len(node.cluster.node.gpus) == 4, "the last known GPUs"
+    assert check_message(node, "nvml") == "NVML cannot be read: ZeroDivisionError"
 
     node.library.before = lambda name: None
     await node.round()
-    assert (node.cluster.node.message, says(node, "nvml")) == ("", "ok")
+    assert (node.cluster.node.message, check_message(node, "nvml")) == ("", "ok")
 
 
 async def test_failed_first_discovery_is_reported(node: Node) -> None:
-    node.library.before = fault
+    node.library.before = raise_error
     await node.round()
 
     assert node.cluster.node == GPUNodeStatus(message="NVML cannot be read: ZeroDivisionError")
 
 
 async def test_stack_trace_is_logged_once(node: Node) -> None:
-    node.library.before = fault
+    node.library.before = raise_error
     for _ in range(3):
         await node.round()
     node.library.before = lambda name: None
     await node.round()
 
-    said = [json.loads(line)["event"] for line in node.log.getvalue().splitlines() if '"nvml"' in line]
-    assert said == ["internal error", "problem", "recovered"]
+    events = [json.loads(line)["event"] for line in node.log.getvalue().splitlines() if '"nvml"' in line]
+    assert events == ["internal error", "problem", "recovered"]
 
 
-def says(node: Node, part: str) -> str:
+def check_message(node: Node, part: str) -> str:
+    """Return the message of a status line."""
     return next(check.message for check in node.agent.checks() if check.name == part)
 
 
 HANGS = """
 import asyncio, io, threading
-from tests.agent.library import installed
+from tests.agent.library import install_library
 from tests.agent.recorded import bridged
 from tests.conftest import ROOT
 from tests.agent.test_node_agent import Node
 
-with installed(bridged((0, 1))) as library:
+with install_library(bridged((0, 1))) as library:
     library.before = lambda name: name.startswith("nvmlInit") or threading.Event().wait()
     asyncio.run(Node(library, nvml_timeout=0.1).round())
     print("ended")
@@ -398,13 +399,13 @@ def test_process_exits_while_nvml_hangs() -> None:
     assert (done.returncode, done.stdout) == (0, "ended\n"), done.stderr
 
 
-async def _until(true: Callable[[], bool], node: Node) -> None:
+async def _run_until(condition: Callable[[], bool], node: Node) -> None:
     for _ in range(100):
         await node.round()
-        if true():
+        if condition():
             return
         await asyncio.sleep(0.05)
-    raise AssertionError("it did not come to be within five seconds")
+    raise AssertionError("the condition was not true within five seconds")
 
 
 async def test_replaced_driver_ends_the_process(node: Node) -> None:
@@ -416,18 +417,18 @@ async def test_replaced_driver_ends_the_process(node: Node) -> None:
 
 
 async def test_each_problem_is_logged_once(node: Node) -> None:
-    node.kubelet.held = None
+    node.kubelet.owners = None
     for _ in range(3):
         await node.round()
-    node.kubelet.held = {}
+    node.kubelet.owners = {}
     await node.round()
 
-    said = [line for line in node.log.getvalue().splitlines() if '"kubelet"' in line]
-    assert ["problem" in line for line in said] == [True, False]
+    lines = [line for line in node.log.getvalue().splitlines() if '"kubelet"' in line]
+    assert ["problem" in line for line in lines] == [True, False]
 
 
 async def test_accounting_resource_is_advertised_for_healthy_gpus() -> None:
-    with installed(bridged((0, 1))) as library:
+    with install_library(bridged((0, 1))) as library:
         node = Node(library, milli=True)
         await node.round()
         assert node.cluster.objects[NODE]["status"]["allocatable"] == {"rightslice.dev/gpu-milli": "4000000"}
@@ -438,24 +439,24 @@ async def test_accounting_resource_is_advertised_for_healthy_gpus() -> None:
 
 
 @pytest.mark.parametrize(
-    ("sentence", "pairs", "count", "sick", "island"),
+    ("case", "pairs", "count", "unhealthy", "island"),
     [
         ("two bridged pairs", [(0, 1), (2, 3)], 4, [], 2),
-        ("a pair of which one is sick", [(0, 1)], 2, [1], 1),
-        ("a triangle and a tail", [(0, 1), (1, 2), (0, 2), (2, 3)], 4, [], 3),
-        ("all of four", [(0, 1), (0, 2), (0, 3), (1, 2), (1, 3), (2, 3)], 4, [], 4),
-        ("all of four but one that is sick", [(0, 1), (0, 2), (0, 3), (1, 2), (1, 3), (2, 3)], 4, [0], 3),
-        ("no links at all", [], 3, [], 1),
+        ("a pair with an unhealthy GPU", [(0, 1)], 2, [1], 1),
+        ("three linked GPUs, and one linked to one of them", [(0, 1), (1, 2), (0, 2), (2, 3)], 4, [], 3),
+        ("four linked GPUs", [(0, 1), (0, 2), (0, 3), (1, 2), (1, 3), (2, 3)], 4, [], 4),
+        ("four linked GPUs, one of them unhealthy", [(0, 1), (0, 2), (0, 3), (1, 2), (1, 3), (2, 3)], 4, [0], 3),
+        ("no links", [], 3, [], 1),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_largest_island(sentence: str, pairs: list[tuple[int, int]], count: int, sick: list[int], island: int) -> None:
-    with installed(bridged(*pairs, count=count)) as library:
-        seen = GpuDiscovery(Clock())
-        seen.discover()
-        for index in sick:
+def test_largest_island(case: str, pairs: list[tuple[int, int]], count: int, unhealthy: list[int], island: int) -> None:
+    with install_library(bridged(*pairs, count=count)) as library:
+        discovery = GpuDiscovery(Clock())
+        discovery.discover()
+        for index in unhealthy:
             library.cards[index].xids.append(79)
-        said = build_advertisement(seen.discover())
+        advertisement = build_advertisement(discovery.discover())
 
-    assert said.island == island, sentence
-    assert said.milli == MILLI_PER_GPU * (count - len(sick))
+    assert advertisement.island == island, case
+    assert advertisement.milli == MILLI_PER_GPU * (count - len(unhealthy))

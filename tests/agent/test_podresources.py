@@ -21,22 +21,22 @@ def socket(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-async def asking(socket: Path) -> AsyncIterator[PodResourcesClient]:
-    async with PodResourcesClient(str(socket)) as found:
-        yield found
+async def client(socket: Path) -> AsyncIterator[PodResourcesClient]:
+    async with PodResourcesClient(str(socket)) as connected:
+        yield connected
 
 
-async def until_it_answers(asking: PodResourcesClient) -> DeviceOwners:
-    """The answer once the channel is connected again."""
+async def wait_for_answer(client: PodResourcesClient) -> DeviceOwners:
+    """Return the answer once the channel is connected again."""
     for _ in range(200):
         try:
-            return await asking.device_owners()
+            return await client.device_owners()
         except KubeletUnavailableError:
             await asyncio.sleep(0.05)
     raise AssertionError("the kubelet did not answer within ten seconds")
 
 
-async def test_each_device_has_its_pods(asking: PodResourcesClient, socket: Path) -> None:
+async def test_each_device_has_its_pods(client: PodResourcesClient, socket: Path) -> None:
     kubelet = Kubelet()
     kubelet.pods = [
         ("team-a", "train", {GPU: ["GPU-0", "GPU-1"], "nvidia.com/mig-1g.10gb": ["MIG-1"]}),
@@ -45,7 +45,7 @@ async def test_each_device_has_its_pods(asking: PodResourcesClient, socket: Path
         ("team-c", "web", {}),
     ]
     async with serve_kubelet(kubelet, socket):
-        assert await asking.device_owners() == {
+        assert await client.device_owners() == {
             "GPU-0": ("team-a/train",),
             "GPU-1": ("team-a/train",),
             "MIG-1": ("team-a/train",),
@@ -54,33 +54,33 @@ async def test_each_device_has_its_pods(asking: PodResourcesClient, socket: Path
         }
 
 
-async def test_answer_larger_than_four_mebibytes_is_accepted(asking: PodResourcesClient, socket: Path) -> None:
+async def test_answer_larger_than_four_mebibytes_is_accepted(client: PodResourcesClient, socket: Path) -> None:
     kubelet = Kubelet()
     kubelet.pods = [("n" * 60, f"pod-{i}", {GPU: [f"GPU-{i}-{j}" + "x" * 90 for j in range(16)]}) for i in range(3000)]
     async with serve_kubelet(kubelet, socket):
-        assert len(await asking.device_owners()) == 48_000
+        assert len(await client.device_owners()) == 48_000
 
 
-async def test_missing_kubelet_is_unavailable(asking: PodResourcesClient) -> None:
+async def test_missing_kubelet_is_unavailable(client: PodResourcesClient) -> None:
     with pytest.raises(KubeletUnavailableError, match="UNAVAILABLE"):
-        await asking.device_owners()
+        await client.device_owners()
 
 
-async def test_restarted_kubelet_is_reconnected(asking: PodResourcesClient, socket: Path) -> None:
+async def test_restarted_kubelet_is_reconnected(client: PodResourcesClient, socket: Path) -> None:
     kubelet = Kubelet()
     kubelet.pods = [("team-a", "one", {GPU: ["GPU-0"]})]
     async with serve_kubelet(kubelet, socket):
-        await asking.device_owners()
+        await client.device_owners()
     with pytest.raises(KubeletUnavailableError):
-        await asking.device_owners()
+        await client.device_owners()
     kubelet.pods = [("team-a", "two", {GPU: ["GPU-0"]})]
     async with serve_kubelet(kubelet, socket):
-        assert await until_it_answers(asking) == {"GPU-0": ("team-a/two",)}
+        assert await wait_for_answer(client) == {"GPU-0": ("team-a/two",)}
 
 
-async def test_rate_limited_kubelet_is_unavailable(asking: PodResourcesClient, socket: Path) -> None:
+async def test_rate_limited_kubelet_is_unavailable(client: PodResourcesClient, socket: Path) -> None:
     kubelet = Kubelet()
     kubelet.code = grpc.StatusCode.RESOURCE_EXHAUSTED
     async with serve_kubelet(kubelet, socket):
         with pytest.raises(KubeletUnavailableError, match="RESOURCE_EXHAUSTED: rejected"):
-            await asking.device_owners()
+            await client.device_owners()

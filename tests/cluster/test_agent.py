@@ -24,7 +24,7 @@ import pytest
 
 from tests.agent.kubelet import Kubelet
 from tests.agent.kubelet import serve_kubelet as kubelet_on
-from tests.agent.library import installed
+from tests.agent.library import install_library
 from tests.agent.recorded import bridged
 from tests.builders import make_node
 from tests.cluster.client import Json, RefusedError
@@ -165,7 +165,7 @@ async def test_a_lease_is_created_again_with_a_new_node(plane: Plane, node: str,
 
 
 async def test_a_status_is_stored_without_losing_a_field(plane: Plane, node: str) -> None:
-    with installed(bridged((0, 1), (2, 3))) as library:
+    with install_library(bridged((0, 1), (2, 3))) as library:
         status = with_device_owners(GpuDiscovery(monotonic).discover(), {library.cards[0].uuid: ("team/a",)})
     async with await KubeClient.connect(str(plane.kubeconfig)) as api:
         publisher = GpuNodePublisher(api, node, monotonic, Random(1))

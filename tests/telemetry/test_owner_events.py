@@ -19,12 +19,12 @@ from webhook.telemetry.owner_events import MAX_PENDING, SECONDS_PER_HOUR, OwnerE
 
 DENIED = Finding("GPU-L102", PolicyMode.ENFORCE, (), "must be so")
 WARNED = Finding("GPU-T201", PolicyMode.WARN, (), "no node has it")
-NOTED = Finding("GPU-S201", PolicyMode.AUDIT, (), "is privileged")
-SHAPED = Finding("GPU-R101", PolicyMode.ENFORCE, (), "was right-sized")
+AUDITED = Finding("GPU-S201", PolicyMode.AUDIT, (), "is privileged")
+RESIZED = Finding("GPU-R101", PolicyMode.ENFORCE, (), "was right-sized")
 
 
 class Clock:
-    """Seconds since 1970, as a test sets them."""
+    """A clock that a test sets, in seconds since 1970."""
 
     seconds = 1e9
 
@@ -32,11 +32,11 @@ class Clock:
         return self.seconds
 
 
-def notices_of(clock: Clock) -> OwnerEventQueue:
-    """Notices that somebody writes."""
-    notices = OwnerEventQueue(clock)
-    notices.enabled = True
-    return notices
+def enabled_queue(clock: Clock) -> OwnerEventQueue:
+    """Return a queue whose Events are written."""
+    queue = OwnerEventQueue(clock)
+    queue.enabled = True
+    return queue
 
 
 def request(owner: str = "train", **fields: Any) -> AdmissionRequest:
@@ -46,56 +46,56 @@ def request(owner: str = "train", **fields: Any) -> AdmissionRequest:
 
 
 def test_denials_and_warnings_are_queued_for_the_owner() -> None:
-    notices = notices_of(Clock())
-    notices.enqueue(request(), Decision((DENIED, WARNED, NOTED, SHAPED)))
+    queue = enabled_queue(Clock())
+    queue.enqueue(request(), Decision((DENIED, WARNED, AUDITED, RESIZED)))
 
-    assert [(each.owner.name, each.code, each.message) for each in notices.pending] == [
+    assert [(each.owner.name, each.code, each.message) for each in queue.pending] == [
         ("train", "GPU-L102", "denied a pod: [GPU-L102] must be so."),
         ("train", "GPU-T201", "warning about a pod: [GPU-T201] no node has it."),
     ]
 
 
-QUIET: dict[str, AdmissionRequest] = {
-    "a pod of nobody": request(""),
-    "a trial": request(dry_run=True),
+NOT_QUEUED: dict[str, AdmissionRequest] = {
+    "a pod without an owner": request(""),
+    "a dry run": request(dry_run=True),
     "an update": request(operation="UPDATE"),
 }
 
 
-@pytest.mark.parametrize("one", QUIET.values(), ids=QUIET)
-def test_nothing_is_queued_for(one: AdmissionRequest) -> None:
-    notices = notices_of(Clock())
-    notices.enqueue(one, Decision((DENIED,)))
+@pytest.mark.parametrize("ignored", NOT_QUEUED.values(), ids=NOT_QUEUED)
+def test_request_queues_no_event(ignored: AdmissionRequest) -> None:
+    queue = enabled_queue(Clock())
+    queue.enqueue(ignored, Decision((DENIED,)))
 
-    assert not notices.pending
+    assert not queue.pending
 
 
-def test_a_code_is_queued_once_per_hour_and_owner() -> None:
+def test_code_is_queued_once_per_hour_and_owner() -> None:
     clock = Clock()
-    notices = notices_of(clock)
+    queue = enabled_queue(clock)
     for _ in range(5):
-        notices.enqueue(request(), Decision((DENIED,)))
-    notices.enqueue(request("other"), Decision((DENIED,)))
-    assert len(notices.pending) == 2
+        queue.enqueue(request(), Decision((DENIED,)))
+    queue.enqueue(request("other"), Decision((DENIED,)))
+    assert len(queue.pending) == 2
 
     clock.seconds += SECONDS_PER_HOUR
-    notices.enqueue(request(), Decision((DENIED,)))
-    assert len(notices.pending) == 3
+    queue.enqueue(request(), Decision((DENIED,)))
+    assert len(queue.pending) == 3
 
 
 def test_events_beyond_the_queue_are_dropped_and_counted() -> None:
-    notices = notices_of(Clock())
+    queue = enabled_queue(Clock())
     for number in range(MAX_PENDING + 7):
-        notices.enqueue(request(f"job-{number}"), Decision((DENIED,)))
+        queue.enqueue(request(f"job-{number}"), Decision((DENIED,)))
 
-    assert (len(notices.pending), notices.dropped) == (MAX_PENDING, 7)
+    assert (len(queue.pending), queue.dropped) == (MAX_PENDING, 7)
 
 
 def test_nothing_is_queued_before_a_writer_runs() -> None:
-    notices = OwnerEventQueue(Clock())
+    queue = OwnerEventQueue(Clock())
     for number in range(MAX_PENDING + 7):
-        notices.enqueue(request(f"job-{number}"), Decision((DENIED,)))
-    assert (len(notices.pending), notices.dropped) == (0, 0)
+        queue.enqueue(request(f"job-{number}"), Decision((DENIED,)))
+    assert (len(queue.pending), queue.dropped) == (0, 0)
 
 
 VALUES = {
@@ -109,16 +109,16 @@ VALUES = {
 
 
 @pytest.mark.parametrize(("name", "value"), VALUES.items(), ids=VALUES)
-def test_no_value_of_a_variable_is_in_an_event(name: str, value: str) -> None:
+def test_event_contains_no_value_of_an_environment_variable(name: str, value: str) -> None:
     """The API server returns a denial to the client that wrote the value; Events have other readers."""
     pod = make_pod().gpus(1).env(name, value).owned_by("Job", "train").build()
     policies = policies_of(policy(f"mode: enforce\nsecurity: {{deny: [{', '.join(BYPASS_CODES)}]}}\ncuda: {{}}\n"))
-    one = request_of(pod)
-    decision = decide(one, policies, view_of(whole_node()), NO_USAGE, NOW)
+    admission = request_of(pod)
+    decision = decide(admission, policies, view_of(whole_node()), NO_USAGE, NOW)
     assert any("env" in found.path for found in decision.findings)
 
-    notices = notices_of(Clock())
-    notices.enqueue(one, decision)
-    assert notices.pending
-    assert not any("s3cret" in each.message for each in notices.pending)
-    assert any(".env[" in each.message for each in notices.pending), "where it stands is told"
+    queue = enabled_queue(Clock())
+    queue.enqueue(admission, decision)
+    assert queue.pending
+    assert not any("s3cret" in each.message for each in queue.pending)
+    assert any(".env[" in each.message for each in queue.pending), "the message must contain the path"
