@@ -12,7 +12,7 @@ from typer.main import get_command
 from tests.house.checkout import ROOT, pages, read_checkout_file
 from webhook.cli.main import COMMANDS, build_app
 
-CALL = re.compile(r"(?:^\$ |^|`)rightslice ([^`\n]+)", re.MULTILINE)
+CALL = re.compile(r"(?:^ *(?:\$ )?|`)rightslice ([^`\n]+)", re.MULTILINE)
 
 
 def documented_commands() -> list[tuple[str, str]]:
