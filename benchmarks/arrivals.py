@@ -19,7 +19,7 @@ RATIO = 1.3
 
 
 def arrivals(needs: Sequence[PodDemand], capacity: int, rng: np.random.Generator) -> list[PodDemand]:
-    """The pods in the order of their arrival.
+    """Return the pods in the order of their arrival.
 
     Args:
         needs: The list.
@@ -27,31 +27,31 @@ def arrivals(needs: Sequence[PodDemand], capacity: int, rng: np.random.Generator
         rng: Draws and shuffles.
     """
     order = [needs[i] for i in rng.permutation(len(needs))]
-    asked, wanted = sum(need.total_milli for need in needs), RATIO * capacity
-    while asked < wanted:
+    requested, target = sum(need.total_milli for need in needs), RATIO * capacity
+    while requested < target:
         drawn = needs[int(rng.integers(len(needs)))]
-        if asked + drawn.gpu_milli > wanted:  # of each GPU, as the published code counts it
+        if requested + drawn.gpu_milli > target:  # of each GPU, as the published code counts it
             break
         order.append(drawn)
-        asked += drawn.total_milli
-    while asked > wanted:
-        asked -= order.pop(int(rng.integers(len(order)))).total_milli
+        requested += drawn.total_milli
+    while requested > target:
+        requested -= order.pop(int(rng.integers(len(order)))).total_milli
     return order
 
 
-def fill(player: Simulator, order: Sequence[PodDemand]) -> dict[int, float]:
-    """Play the arrivals.
+def fill(simulator: Simulator, order: Sequence[PodDemand]) -> dict[int, float]:
+    """Schedule the arrivals.
 
     Returns:
-        Percent of the cluster's GPUs that are allocated, by percent that have been asked for: the mean over the
-        arrivals that round to it.
+        Percent of the cluster's GPUs that are allocated, by percent requested: the mean over the arrivals that round
+        to it.
     """
-    capacity = player.capacity.total_milli
-    asked = allocated = 0
+    capacity = simulator.capacity.total_milli
+    requested = allocated = 0
     seen: defaultdict[int, list[float]] = defaultdict(list)
     for need in order:
-        asked += need.total_milli
-        allocated += need.total_milli if player.schedule_pod(need) else 0
-        player.record_arrival(need)
-        seen[round(100 * asked / capacity)].append(100 * allocated / capacity)
+        requested += need.total_milli
+        allocated += need.total_milli if simulator.schedule_pod(need) else 0
+        simulator.record_arrival(need)
+        seen[round(100 * requested / capacity)].append(100 * allocated / capacity)
     return {percent: sum(points) / len(points) for percent, points in seen.items()}

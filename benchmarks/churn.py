@@ -41,7 +41,7 @@ LOADS = (80, 90, 95)
 WARM, LENGTH = 1.0, 10.0
 """Mean lifetimes before anything is measured, and measured."""
 
-ENOUGH = 20_000
+MAX_QUEUE = 20_000
 """Queue length at which a run ends: the cluster cannot sustain this load."""
 
 
@@ -62,18 +62,18 @@ class Churn(NamedTuple):
 
     Attributes:
         waited: Percent of the pods that had to wait.
-        idle: GPUs that stand idle while a pod waits, mean over time.
-        queue: Pods that wait, mean over time.
-        asked: GPUs that those who wait ask for, mean over time.
+        idle: Idle GPUs while a pod waits, mean over time.
+        queue: Waiting pods, mean over time.
+        requested: GPUs that the waiting pods request, mean over time.
     """
 
     waited: float
     idle: float
     queue: float
-    asked: float
+    requested: float
 
 
-UNBEARABLE = Churn(100.0, float("nan"), float("inf"), float("inf"))
+OVERLOADED = Churn(100.0, float("nan"), float("inf"), float("inf"))
 
 
 def stream(needs: list[PodDemand], capacity: int, load: int, rng: np.random.Generator) -> list[Pod]:
@@ -111,19 +111,19 @@ class TurnoverEstimator:
 class Cluster:
     """A cluster over time. Its score table knows the turnover."""
 
-    def __init__(self, player: Simulator) -> None:
-        self._player, self._turnover = player, TurnoverEstimator()
+    def __init__(self, simulator: Simulator) -> None:
+        self._simulator, self._turnover = simulator, TurnoverEstimator()
         self._ends: list[tuple[float, int, GpuPlacement, PodDemand]] = []
         self._waiting: dict[PodDemand, deque[tuple[int, Pod]]] = {}
         self._number = 0
         self._now = 0.0
-        self._free = player.capacity.total_milli
-        self.waiting = self._asked = 0
-        self.idle = self.queued = self.asked = 0.0
+        self._free = simulator.capacity.total_milli
+        self.waiting = self._requested = 0
+        self.idle = self.queued = self.requested = 0.0
         self.measured = self.waited = 0
 
     def arrive(self, pod: Pod) -> None:
-        """Go on to the moment a pod comes, and place it or let it wait."""
+        """Advance to the arrival of a pod, and place or queue it."""
         while self._ends and self._ends[0][0] <= pod.arrives:
             self._end()
         self._pass(pod.arrives)
@@ -135,16 +135,16 @@ class Cluster:
             self._queue(pod, 1)
             self._waiting.setdefault(pod.need, deque()).append((self._number, pod))
         self._turnover.record_arrival()
-        self._player.score_table.turnover = self._turnover.ratio
-        self._player.record_arrival(pod.need)
+        self._simulator.score_table.turnover = self._turnover.ratio
+        self._simulator.record_arrival(pod.need)
 
     def finish(self) -> None:
-        """Let everybody end who can."""
+        """Advance until no pod is running."""
         while self._ends:
             self._end()
 
     def _start(self, pod: Pod) -> bool:
-        place = self._player.schedule_pod(pod.need)
+        place = self._simulator.schedule_pod(pod.need)
         if place is None:
             return False
         self._free -= pod.need.total_milli
@@ -155,9 +155,9 @@ class Cluster:
     def _end(self) -> None:
         when, _, place, need = heapq.heappop(self._ends)
         self._pass(when)
-        self._player.score_table.release(place, need)
+        self._simulator.score_table.release(place, need)
         self._turnover.record_departure()
-        self._player.score_table.turnover = self._turnover.ratio
+        self._simulator.score_table.turnover = self._turnover.ratio
         self._free += need.total_milli
         while (longest := self._next(place.node)) is not None:
             _, pod = self._waiting[longest].popleft()
@@ -168,14 +168,14 @@ class Cluster:
 
     def _queue(self, pod: Pod, change: int) -> None:
         self.waiting += change
-        self._asked += change * pod.need.total_milli
+        self._requested += change * pod.need.total_milli
 
     def _next(self, node: int) -> PodDemand | None:
-        """The need of the pod that has waited longest of those that fit on a node where room has appeared."""
+        """Return the demand of the longest-waiting pod that fits on a node with new free capacity."""
         if not self._waiting:
             return None
-        rooms, model = self._player.score_table.free, self._player.capacity.nodes[node].model
-        cpu, memory, gpus = int(rooms.cpu[node]), int(rooms.memory[node]), rooms.gpus[node].tolist()
+        free, model = self._simulator.score_table.free, self._simulator.capacity.nodes[node].model
+        cpu, memory, gpus = int(free.cpu[node]), int(free.memory[node]), free.gpus[node].tolist()
         fitting = (
             need
             for need in self._waiting
@@ -193,95 +193,97 @@ class Cluster:
         if self.waiting:
             self.idle += length * self._free
             self.queued += length * self.waiting
-            self.asked += length * self._asked
+            self.requested += length * self._requested
         self._now = now
 
 
-class How(NamedTuple):
+class RunOptions(NamedTuple):
     """Options of a run.
 
     Attributes:
-        learnt: The mix is learnt from arrivals instead of given.
+        learned: The mix is learned from arrivals instead of given.
         fixed: Ties are broken in the order of the nodes instead of at random.
-        compiled: By the compiled copy of the rules, which knows no learning.
+        compiled: With the compiled copy of the strategies, which cannot learn.
     """
 
-    learnt: bool = False
+    learned: bool = False
     fixed: bool = False
     compiled: bool = False
 
 
-AS_IT_IS = How()
+DEFAULT_OPTIONS = RunOptions()
 
 
-def run(known: Traces, pods: str, load: int, strategy: ScoringStrategy, seed: int, how: How = AS_IT_IS) -> Churn:
+def run(
+    known: Traces, pods: str, load: int, strategy: ScoringStrategy, seed: int, options: RunOptions = DEFAULT_OPTIONS
+) -> Churn:
     """Run one list at one load under one strategy."""
     rng = np.random.default_rng(seed)
     needs = known.lists[pods]
-    coming = stream(needs, known.site.total_milli, load, rng)
-    if how.compiled:
-        return compiled(World(known.site, needs, strategy, fixed=how.fixed), coming, seed)
-    order = np.arange(len(known.site.nodes)) if how.fixed else None
+    pods_in_order = stream(needs, known.capacity.total_milli, load, rng)
+    if options.compiled:
+        return compiled(World(known.capacity, needs, strategy, fixed=options.fixed), pods_in_order, seed)
+    order = np.arange(len(known.capacity.nodes)) if options.fixed else None
     cluster = Cluster(
-        Simulator(known.site, strategy, rng, None if how.learnt else mix_from_demands(needs), order=order)
+        Simulator(known.capacity, strategy, rng, None if options.learned else mix_from_demands(needs), order=order)
     )
-    for pod in coming:
+    for pod in pods_in_order:
         cluster.arrive(pod)
-        if cluster.waiting > ENOUGH:
-            return UNBEARABLE
-    length = coming[-1].arrives - WARM
-    idle, asked = cluster.idle / GPU_MILLI / length, cluster.asked / GPU_MILLI / length
-    return Churn(100 * cluster.waited / cluster.measured, idle, cluster.queued / length, asked)
+        if cluster.waiting > MAX_QUEUE:
+            return OVERLOADED
+    length = pods_in_order[-1].arrives - WARM
+    idle, requested = cluster.idle / GPU_MILLI / length, cluster.requested / GPU_MILLI / length
+    return Churn(100 * cluster.waited / cluster.measured, idle, cluster.queued / length, requested)
 
 
-def compiled(world: World, coming: list[Pod], seed: int) -> Churn:
+def compiled(world: World, pods_in_order: list[Pod], seed: int) -> Churn:
     """Run with the compiled copy."""
-    needs = [pod.need for pod in coming]
-    times = np.array([(pod.arrives, pod.lifetime) for pod in coming])
-    started, idle = world.play(needs, times, WARM, ENOUGH, seed)
+    needs = [pod.need for pod in pods_in_order]
+    times = np.array([(pod.arrives, pod.lifetime) for pod in pods_in_order])
+    started, idle = world.play(needs, times, WARM, MAX_QUEUE, seed)
     if np.isinf(idle):
-        return UNBEARABLE
+        return OVERLOADED
     arrives, end = times[:, 0], float(times[-1, 0])
     begun = np.where(started < 0, end, started)
     waiting = np.maximum(0.0, begun - np.maximum(arrives, WARM))
-    asked = float(waiting @ np.array([need.total_milli for need in needs])) / GPU_MILLI
+    requested = float(waiting @ np.array([need.total_milli for need in needs])) / GPU_MILLI
     waited = 100 * float((started != arrives)[arrives > WARM].mean())
     length = end - WARM
-    return Churn(waited, idle / length, float(waiting.sum()) / length, asked / length)
+    return Churn(waited, idle / length, float(waiting.sum()) / length, requested / length)
 
 
 def differences(known: Traces, load: int, seed: int) -> list[str]:
     """Return where the compiled copy differs from the product on a small part of the cluster.
 
-    Not asked of FGD: its whole hundredths turn on the last bit of a sum, which depends on the order of adding.
+    FGD is excluded: its whole hundredths depend on the last bit of a sum, and so on the order of addition.
     """
     small = part_of(known, SMALL)
     found = []
     for pods, strategy in product(known.lists, set(ScoringStrategy) - {ScoringStrategy.FGD}):
-        ours, theirs = (
-            run(small, pods, load, strategy, seed, How(fixed=True, compiled=each)) for each in (False, True)
+        ours, copied = (
+            run(small, pods, load, strategy, seed, RunOptions(fixed=True, compiled=each)) for each in (False, True)
         )
-        if not np.allclose(ours, theirs, rtol=1e-6):
-            found.append(f"{pods}, {strategy}: the product comes to {ours}, its compiled copy to {theirs}")
+        if not np.allclose(ours, copied, rtol=1e-6):
+            found.append(f"{pods}, {strategy}: the product gives {ours}, its compiled copy {copied}")
     return found
 
 
 def part_of(known: Traces, part: int) -> Traces:
     """Return every `part`-th node."""
-    return Traces(ClusterCapacity(known.site.nodes[::part]), known.lists)
+    return Traces(ClusterCapacity(known.capacity.nodes[::part]), known.lists)
 
 
 def table(found: dict[tuple[str, int, str], list[Churn]]) -> list[str]:
     """Return a table with a row per list, load and strategy."""
     lines = [
-        "| list | load % | rule | waited % | sd | GPUs idle while one waits | sd | pods waiting | GPUs they ask for |",
+        "| list | load % | strategy | waited % | sd | idle GPUs meanwhile | sd | waiting pods | GPUs they request |",
         "|---" * 9 + "|",
     ]
     for (pods, load, rule), runs in found.items():
         waited, idle = [each.waited for each in runs], [each.idle for each in runs]
         spread = [stdev(each) if len(each) > 1 else 0.0 for each in (waited, idle)]
         cells = [f"{fmean(waited):.2f}", f"{spread[0]:.2f}", f"{fmean(idle):.1f}", f"{spread[1]:.1f}"]
-        cells += [f"{fmean(each.queue for each in runs):.1f}", f"{fmean(each.asked for each in runs):.1f}"]
+        cells += [f"{fmean(each.queue for each in runs):.1f}", f"{fmean(each.requested for each in runs):.1f}"]
         lines.append(f"| {pods} | {load} | {rule} | {' | '.join(cells)} |")
     return lines
 
@@ -295,15 +297,17 @@ def main() -> int:
     parser.add_argument(
         "--rules", nargs="*", choices=list(ScoringStrategy), default=list(ScoringStrategy), help="only these"
     )
-    parser.add_argument("--learnt", action="store_true", help="the mix is learnt from arrivals instead of given")
-    parser.add_argument("--compiled", action="store_true", help="played by a compiled copy of the rules")
+    parser.add_argument(
+        "--learned", action="store_true", help="learn the mix from arrivals instead of using the list's"
+    )
+    parser.add_argument("--compiled", action="store_true", help="run a compiled copy of the strategies")
     parser.add_argument("--seeds", type=int, default=len(SEEDS), help="how many, from 42 on (default: 5)")
-    parser.add_argument("--part", type=int, default=1, help="play on every so manieth node (default: 1, all)")
+    parser.add_argument("--part", type=int, default=1, help="use every Nth node (default: 1, all)")
     parser.add_argument("--jobs", type=int, default=2, help="processes (default: 2)")
     flags = parser.parse_args()
     known = part_of(traces(flags.traces), flags.part)
-    if flags.compiled and flags.learnt:
-        parser.error("--compiled knows no --learnt: leave out one of the two")
+    if flags.compiled and flags.learned:
+        parser.error("--compiled and --learned cannot be combined")
     names = [name for name in known.lists if not flags.lists or name in flags.lists]
     work = [
         (name, load, ScoringStrategy(rule), seed)
@@ -315,10 +319,10 @@ def main() -> int:
     if flags.compiled and (wrong := differences(known._replace(lists={n: known.lists[n] for n in names}), 90, 7)):
         print("\n".join(wrong))
         return 1
-    how = How(flags.learnt, compiled=flags.compiled)
+    options = RunOptions(flags.learned, compiled=flags.compiled)
     found = []
     with ProcessPoolExecutor(flags.jobs) as pool:
-        jobs = [(key, pool.submit(run, known, *key, how)) for key in work]
+        jobs = [(key, pool.submit(run, known, *key, options)) for key in work]
         for key, job in jobs:
             found.append((key[:3], job.result()))
             print(f"\r{len(found)} of {len(work)} runs", end="", file=sys.stderr, flush=True)

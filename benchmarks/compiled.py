@@ -58,16 +58,21 @@ class World:
     """One list on one cluster under one rule, ready to run."""
 
     def __init__(
-        self, site: ClusterCapacity, needs: Sequence[PodDemand], policy: ScoringStrategy, *, fixed: bool = False
+        self, capacity: ClusterCapacity, needs: Sequence[PodDemand], policy: ScoringStrategy, *, fixed: bool = False
     ) -> None:
         mix = mix_from_demands(needs)
         self._needs = {need: place for place, need in enumerate(dict.fromkeys(needs))}
-        held = {**_nodes(site), **_shapes(site, list(self._needs)), **_tab(site, mix), **_fgd(site, mix)}
+        held = {
+            **_nodes(capacity),
+            **_shapes(capacity, list(self._needs)),
+            **_tab(capacity, mix),
+            **_fgd(capacity, mix),
+        }
         self._held = {name: np.ascontiguousarray(each) for name, each in held.items()}
         self._world = _World(
             policy=list(ScoringStrategy).index(policy),
-            nodes=len(site.nodes),
-            gpus=site.gpus.shape[1],
+            nodes=len(capacity.nodes),
+            gpus=capacity.gpus.shape[1],
             shapes=len(self._held["shape_cpu"]),
             needs=len(self._needs),
             fixed=fixed,
@@ -76,7 +81,7 @@ class World:
             step=MILLI_STEP,
             sizes=len(self._held["size"]),
             limits=len(self._held["limit"]),
-            claim=cpu_claim_factor(mix, site),
+            claim=cpu_claim_factor(mix, capacity),
             emptying=CONSOLIDATION_BONUS,
             relief=PRICE_RELIEF,
             grain=SCORE_STEPS,
@@ -124,14 +129,14 @@ def _library() -> Any:
         return ctypes.CDLL(str(built))
 
 
-def _nodes(site: ClusterCapacity) -> dict[str, np.ndarray]:
-    return {"cpu": site.cpu, "memory": site.memory, "free": site.gpus, "model": site.model_index}
+def _nodes(capacity: ClusterCapacity) -> dict[str, np.ndarray]:
+    return {"cpu": capacity.cpu, "memory": capacity.memory, "free": capacity.gpus, "model": capacity.model_index}
 
 
-def _shapes(site: ClusterCapacity, needs: Sequence[PodDemand]) -> dict[str, np.ndarray]:
+def _shapes(capacity: ClusterCapacity, needs: Sequence[PodDemand]) -> dict[str, np.ndarray]:
     shapes = list(dict.fromkeys(need.shape for need in needs))
     models = [
-        sum(1 << place for place, model in enumerate(site.models) if each.accepts_model(model)) for each in shapes
+        sum(1 << place for place, model in enumerate(capacity.models) if each.accepts_model(model)) for each in shapes
     ]
     return {
         "shape_cpu": np.array([each.cpu_milli for each in shapes], np.int64),
@@ -143,27 +148,27 @@ def _shapes(site: ClusterCapacity, needs: Sequence[PodDemand]) -> dict[str, np.n
     }
 
 
-def _tab(site: ClusterCapacity, mix: WorkloadMix) -> dict[str, np.ndarray]:
+def _tab(capacity: ClusterCapacity, mix: WorkloadMix) -> dict[str, np.ndarray]:
     shares = mix.gpu_demand_shares()
-    takes = [tuple(need.accepts_model(model) for need in shares) for model in site.models]
+    takes = [tuple(need.accepts_model(model) for need in shares) for model in capacity.models]
     kinds = list(dict.fromkeys(takes))
-    first = [site.models[takes.index(kind)] for kind in kinds]
-    most = site.gpus.shape[1]
+    first = [capacity.models[takes.index(kind)] for kind in kinds]
+    most = capacity.gpus.shape[1]
     eligible = [{need: share for need, share in shares.items() if need.accepts_model(model)} for model in first]
     return {
-        "table": np.array([kinds.index(each) for each in takes], np.int64)[site.model_index],
+        "table": np.array([kinds.index(each) for each in takes], np.int64)[capacity.model_index],
         "fill": np.concatenate([expected_fill_table(shares, model, count_offers(shares)).ravel() for model in first]),
         "idle": np.array([idle_gpu_values(each, most) for each in eligible]),
-        "price": SCARCITY_PRICE * scarcity_prices(mix, site)[site.kind_index],
+        "price": SCARCITY_PRICE * scarcity_prices(mix, capacity)[capacity.kind_index],
     }
 
 
-def _fgd(site: ClusterCapacity, mix: WorkloadMix) -> dict[str, np.ndarray]:
+def _fgd(capacity: ClusterCapacity, mix: WorkloadMix) -> dict[str, np.ndarray]:
     """Return, by model, size, GPUs with capacity and CPU limit, the part of typical pods that can run."""
     shares = {need: share for need, share in typical_demands(mix).items() if need.gpus}
     sizes, limits = sorted({need.gpu_milli for need in shares}), sorted({need.cpu_milli for need in shares})
-    runs = np.zeros((len(site.models), len(sizes), site.gpus.shape[1] + 1, len(limits) + 1))
+    runs = np.zeros((len(capacity.models), len(sizes), capacity.gpus.shape[1] + 1, len(limits) + 1))
     for need, share in shares.items():
-        takes = [place for place, model in enumerate(site.models) if need.accepts_model(model)]
+        takes = [place for place, model in enumerate(capacity.models) if need.accepts_model(model)]
         runs[takes, sizes.index(need.gpu_milli), need.gpus :, limits.index(need.cpu_milli) + 1 :] += share
     return {"size": np.array(sizes, np.int64), "limit": np.array(limits, np.int64), "runs": runs}

@@ -18,7 +18,7 @@ PODS = "openb_pod_list_"
 class Traces(NamedTuple):
     """A cluster and the lists of pods that are played on it, by name."""
 
-    site: ClusterCapacity
+    capacity: ClusterCapacity
     lists: dict[str, list[PodDemand]]
 
 
@@ -26,9 +26,9 @@ def traces(folder: Path | None) -> Traces:
     """Read every list of a folder, gzipped or not; without a folder, make small ones."""
     if folder is None:
         return made()
-    site = ClusterCapacity(read_trace_nodes(next(iter(sorted(folder.glob(f"{NODES}*"))))))
+    capacity = ClusterCapacity(read_trace_nodes(next(iter(sorted(folder.glob(f"{NODES}*"))))))
     files = sorted(folder.glob(f"{PODS}*.csv*"))
-    return Traces(site, {file.name.removeprefix(PODS).split(".")[0]: read_trace_pods(file) for file in files})
+    return Traces(capacity, {file.name.removeprefix(PODS).split(".")[0]: read_trace_pods(file) for file in files})
 
 
 def made(seed: int = 7) -> Traces:
@@ -37,7 +37,7 @@ def made(seed: int = 7) -> Traces:
     machines = [EmptyNode(f"node-{i:02}", 96_000, 400_000, 8, "A100") for i in range(16)]
     machines += [EmptyNode(f"node-{i:02}", 64_000, 256_000, 2, "T4") for i in range(16, 34)]
     machines += [EmptyNode(f"node-{i:02}", 32_000, 128_000, 4, "V100") for i in range(34, 40)]
-    site = ClusterCapacity(machines)
+    capacity = ClusterCapacity(machines)
     kinds = [
         PodDemand(6000, 1, 810),
         PodDemand(4000, 1, 470),
@@ -48,6 +48,6 @@ def made(seed: int = 7) -> Traces:
     kinds += [PodDemand(20_000, 2, 1000), PodDemand(80_000, 8, 1000, ("A100",)), PodDemand(8000, 1, 1000, ("T4",))]
     chances = np.array([0.2, 0.15, 0.1, 0.3, 0.12, 0.03, 0.02, 0.08])
     pods: list[PodDemand] = []
-    while sum(need.total_milli for need in pods) < site.total_milli:
+    while sum(need.total_milli for need in pods) < capacity.total_milli:
         pods.append(kinds[rng.choice(len(kinds), p=chances / chances.sum())])
-    return Traces(site, {"made": pods})
+    return Traces(capacity, {"made": pods})

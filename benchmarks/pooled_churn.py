@@ -68,16 +68,17 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--traces", type=Path, required=True, help=f"folder of the openb lists ({WHERE})")
     parser.add_argument("--loads", nargs="*", type=int, default=LOADS, help="percent (default: 80 90 95)")
-    parser.add_argument("--part", type=int, default=1, help="as large as every so manieth node (default: 1, all)")
+    parser.add_argument("--part", type=int, default=1, help="as large as every Nth node (default: 1, all)")
     flags = parser.parse_args()
     known = part_of(traces(flags.traces), flags.part)
     for name, needs in known.lists.items():
         if name not in KNOWN:
             continue
-        most = known.site.total_milli * KNOWN[name].bound / 100
+        most = known.capacity.total_milli * KNOWN[name].bound / 100
         for load in flags.loads:
             runs = [
-                waited(stream(needs, known.site.total_milli, load, np.random.default_rng(seed)), most) for seed in SEEDS
+                waited(stream(needs, known.capacity.total_milli, load, np.random.default_rng(seed)), most)
+                for seed in SEEDS
             ]
             print(f"{name}, {load} %: {fmean(runs):.2f} ± {stdev(runs):.2f} % of the pods had to wait", flush=True)
     return 0

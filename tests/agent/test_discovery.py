@@ -9,7 +9,7 @@ import pytest
 
 from tests.agent.library import SWITCH, Card, InstanceState, Library, install_library
 from tests.agent.recorded import bridged, cards, machine, numa_of, pci
-from tests.placement.machines import facts, machines
+from tests.placement.machines import reference_topologies, topologies_by_key
 from webhook.agent.discovery import LINKS_VALID_SECONDS, SLOW_LINKS_VALID_SECONDS, GpuDiscovery
 from webhook.agent.nvml import DriverReplacedError
 from webhook.model.gpu_node import GPUNode, GPUNodeStatus
@@ -50,13 +50,13 @@ KEYS = [
 
 
 def test_recorded_machines_are_discovered(shared: Path, tmp_path: Path) -> None:
-    entries = {entry["key"]: entry for entry in facts(shared)["machines"]}
+    entries = {entry["key"]: entry for entry in reference_topologies(shared)["machines"]}
     assert set(KEYS) <= set(entries)
     for key, entry in entries.items():
         with install_library(machine(entry)):
             status = GpuDiscovery(Clock(), numa_of(tmp_path / key, entry["numa"])).discover()
         devices = devices_from_report(GPUNode(status=status))
-        wanted = machines(shared)[key]
+        wanted = topologies_by_key(shared)[key]
 
         assert devices is not None, key
         assert devices.topology.nvlinks == wanted.nvlinks, key

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from tests.builders import Json, PodMaker, make_pod
-from tests.extender.harness import body, stand
+from tests.extender.harness import extender_body, scheduler_state
 from tests.extender.test_serving import serve_extender
 from tests.kube.scripted import Answer, MinimumRandom, error_answer, json_answer, scripted_api
-from tests.placement.clusters import gpu_node, running
+from tests.placement.clusters import gpu_node, running_gpu_pod
 from webhook.audit.fair_share_tracker import STALE_SECONDS, FairShareTracker
 from webhook.extender.state import SchedulerState
 from webhook.kube.api import KubeClient
@@ -38,7 +38,7 @@ class Clock:
 
 def running_pod(namespace: str, count: int, node: str = "used", **labels: str) -> Json:
     """A pod that has held GPUs for a day."""
-    pod = running(f"{namespace}-{count}", node, count=count, cpu="56")
+    pod = running_gpu_pod(f"{namespace}-{count}", node, count=count, cpu="56")
     pod["metadata"] |= {"namespace": namespace, "labels": labels}
     return pod | {"status": {"phase": "Running", "startTime": START}}
 
@@ -56,7 +56,7 @@ def of(namespace: str, **labels: str) -> Pod:
 
 def cluster() -> SchedulerState:
     """An extender that scores as the stock scheduler, which prefers empty nodes."""
-    return stand(
+    return scheduler_state(
         gpu_node("empty", 8, H100),
         gpu_node("used", 8, H100),
         running_pod("greedy", 4),
@@ -138,7 +138,7 @@ async def test_over_https_only_groups_over_their_share_avoid_the_empty_node(
                     await asyncio.sleep(0.01)
             task.cancel()
             after = await ranked(site, pod)
-            _, passed = await site.post("/filter", body(pod, ["empty", "used"]))
+            _, passed = await site.post("/filter", extender_body(pod, ["empty", "used"]))
 
     assert (before, after) == ("empty", want)
     assert passed["NodeNames"] == ["empty", "used"]
@@ -146,6 +146,6 @@ async def test_over_https_only_groups_over_their_share_avoid_the_empty_node(
 
 async def ranked(site: Any, pod: PodMaker) -> str:
     """The node with the highest score."""
-    status, answer = await site.post("/prioritize", body(pod, ["empty", "used"]))
+    status, answer = await site.post("/prioritize", extender_body(pod, ["empty", "used"]))
     assert status == 200
     return str(max(answer, key=lambda each: each["Score"])["Host"])

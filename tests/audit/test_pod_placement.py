@@ -10,7 +10,16 @@ import pytest
 
 from tests.builders import Json, PodMaker, make_node, make_pod
 from tests.example_cluster import mig_node, policies_of, policy, view_of, whole_node
-from tests.placement.clusters import BRIDGED, DGX1, GPU, ailing, gpu_node, placing, report, running
+from tests.placement.clusters import (
+    BRIDGED,
+    DGX1,
+    GPU,
+    gpu_node,
+    gpu_node_report,
+    placement_input,
+    running_gpu_pod,
+    with_gpu_conditions,
+)
 from webhook.audit.evaluate import EvaluationContext
 from webhook.audit.object_files import SourceObject, parse_objects
 from webhook.audit.pod_placement import place_pods
@@ -26,7 +35,7 @@ def place_pod(item: Json, *objects: Json, policies: str = "") -> PlacementResult
     """Place one object in a cluster."""
     world = EvaluationContext(policies_of(*([policies] if policies else [])), view_of(*objects), NOW)
     entries = [each for each in parse_objects("x.json", orjson.dumps(item)) if isinstance(each, SourceObject)]
-    (found,) = place_pods(entries, world, placing(*objects), ScoringStrategy.TAB, FillOrder.PACK)
+    (found,) = place_pods(entries, world, placement_input(*objects), ScoringStrategy.TAB, FillOrder.PACK)
     return found
 
 
@@ -64,7 +73,9 @@ ASKED: dict[str, tuple[str, object, list[str]]] = {
 
 @pytest.mark.parametrize(("resource", "amount", "fits"), ASKED.values(), ids=ASKED)
 def test_every_requested_resource_must_be_free(resource: str, amount: object, fits: list[str]) -> None:
-    found = place_pod(make_pod().asks(resource, amount).build(), storing("n"), running("x", "n", "example.com/card"))
+    found = place_pod(
+        make_pod().asks(resource, amount).build(), storing("n"), running_gpu_pod("x", "n", "example.com/card")
+    )
 
     assert nodes(found) == fits
     said = [each.scheduler_message for some in found.reasons.values() for each in some]
@@ -135,7 +146,7 @@ def test_a_placed_pod_is_named_after_its_owner(kind: str, wants: str) -> None:
 
 
 def test_pod_slots_of_nodes_limit_the_replicas() -> None:
-    found = place_pod(deployment(5, make_pod().build()), storing("n"), running("x", "n", "cpu"))
+    found = place_pod(deployment(5, make_pod().build()), storing("n"), running_gpu_pod("x", "n", "cpu"))
 
     assert (found.replicas, found.fits) == (5, 2)
 
@@ -161,9 +172,9 @@ def test_a_job_is_placed_in_the_domain_where_all_pods_fit() -> None:
 
 
 def test_the_reason_for_unknown_free_gpus_is_reported() -> None:
-    held = running("x", "n")
+    held = running_gpu_pod("x", "n")
     bare = place_pod(make_pod().gpus(2).build(), gpu_node("n"), held)
-    told = place_pod(make_pod().gpus(2).build(), gpu_node("n"), held, report("n", 17, {}))
+    told = place_pod(make_pod().gpus(2).build(), gpu_node("n"), held, gpu_node_report("n", 17, {}))
 
     why = "its agent's report cannot be used: it lists 17 GPUs, more than the supported 16"
     assert answer(bare) == "Would be placed on n (it is unknown which GPUs are free: no agent runs there)"
@@ -171,8 +182,12 @@ def test_the_reason_for_unknown_free_gpus_is_reported() -> None:
 
 
 def test_unhealthy_gpus_are_reported() -> None:
-    sick = [gpu_node("n"), ailing(report("n", 4, BRIDGED), 0, 2)]
-    unsure = [gpu_node("n"), ailing(report("n", 4, BRIDGED, {3: "team/x"}), 0, 2), running("x", "n", count=2)]
+    sick = [gpu_node("n"), with_gpu_conditions(gpu_node_report("n", 4, BRIDGED), 0, 2)]
+    unsure = [
+        gpu_node("n"),
+        with_gpu_conditions(gpu_node_report("n", 4, BRIDGED, {3: "team/x"}), 0, 2),
+        running_gpu_pod("x", "n", count=2),
+    ]
     pod = make_pod().gpus(1).build()
 
     assert answer(place_pod(pod, *sick)) == "Would be placed on n, GPUs 0; gets unhealthy GPUs 0"
@@ -184,7 +199,7 @@ def test_unhealthy_gpus_are_reported() -> None:
 def domain(name: str, *free: int) -> list[Json]:
     """Nodes of an NVLink domain with eight GPUs each, some of them free."""
     named = [(f"{name}{i}", units) for i, units in enumerate(free)]
-    held = [running(f"on-{node}", node, count=8 - units) for node, units in named if units < 8]
+    held = [running_gpu_pod(f"on-{node}", node, count=8 - units) for node, units in named if units < 8]
     return [*(gpu_node(node, 8, H100, **{"nvidia.com__gpu.clique": name}) for node, _ in named), *held]
 
 
@@ -392,8 +407,8 @@ NEWCOMERS: dict[str, tuple[object, object, list[int]]] = {
 
 @pytest.mark.parametrize(("single", "pair", "gpus"), NEWCOMERS.values(), ids=NEWCOMERS)
 def test_older_pods_got_their_gpus_first_in_any_order_of_input(single: object, pair: object, gpus: list[int]) -> None:
-    node = [gpu_node("v", 8, "Tesla-V100-SXM2-32GB"), report("v", 8, DGX1)]
-    pods = [created(running("zz", "v"), single), created(running("aa", "v", count=2), pair)]
+    node = [gpu_node("v", 8, "Tesla-V100-SXM2-32GB"), gpu_node_report("v", 8, DGX1)]
+    pods = [created(running_gpu_pod("zz", "v"), single), created(running_gpu_pod("aa", "v", count=2), pair)]
 
     answers = [place_pod(make_pod().gpus(5).build(), *node, *order).feasible[0].links for order in (pods, pods[::-1])]
 
@@ -432,7 +447,7 @@ def test_a_daemon_on_the_host_network_tolerates_an_unavailable_network(on_host: 
 
 def test_the_number_of_nodes_that_fit_a_daemon_set_is_reported() -> None:
     item = deployment(1, make_pod().gpus(1).build(), "DaemonSet")
-    full = running("x", "b", GPU, 4)
+    full = running_gpu_pod("x", "b", GPU, 4)
 
     assert answer(place_pod(item, gpu_node("a"), gpu_node("b"))).startswith("Would be placed on each of the 2 nodes")
     assert answer(place_pod(item, gpu_node("a"), gpu_node("b"), full)).startswith("Would be placed on 1 of the 2 nodes")
@@ -464,7 +479,7 @@ def test_a_gang_is_placed_in_the_domain_where_all_requests_fit() -> None:
 
 def test_preemption_considers_only_nodes_that_otherwise_fit() -> None:
     objects = [gpu_node("a", 2), with_adapter(gpu_node("b", 2))]
-    pods = [running("a1", "a"), running("a2", "a"), running("b12", "b", count=2)]
+    pods = [running_gpu_pod("a1", "a"), running_gpu_pod("a2", "a"), running_gpu_pod("b12", "b", count=2)]
 
     found = place_pod(make_pod().gpus(1).asks("rdma/hca", "1").build(), *objects, *pods)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.builders import Json, PodMaker, make_node, make_pod
-from tests.placement.clusters import GPU, asks, gpu_node, placing, running, shared_node
+from tests.placement.clusters import GPU, gpu_node, placement_input, requirements_of, running_gpu_pod, shared_node
 from webhook.audit.simulation import ArrivingPod, simulate_pods
 from webhook.placement.fragmentation.strategies import ScoringStrategy
 from webhook.placement.nodes.ranking import FillOrder
@@ -54,8 +54,8 @@ CASES = {
 
 @pytest.mark.parametrize(("nodes", "pod", "reason"), CASES.values(), ids=CASES)
 def test_an_unplaced_pod_has_the_reason_of_the_closest_nodes(nodes: list[Json], pod: PodMaker, reason: str) -> None:
-    cluster = placing(*nodes)
-    coming = [ArrivingPod(asks(pod, cluster.cluster))] * 3
+    cluster = placement_input(*nodes)
+    coming = [ArrivingPod(requirements_of(pod, cluster.cluster))] * 3
 
     *_, last = simulate_pods(cluster, coming, ScoringStrategy.TAB, FillOrder.PACK)
 
@@ -63,8 +63,8 @@ def test_an_unplaced_pod_has_the_reason_of_the_closest_nodes(nodes: list[Json], 
 
 
 def test_pods_are_placed_until_the_shares_are_used_up() -> None:
-    cluster = placing(shared_node())
-    coming = [ArrivingPod(asks(make_pod().asks(f"{GPU}.shared", "2"), cluster.cluster))] * 3
+    cluster = placement_input(shared_node())
+    coming = [ArrivingPod(requirements_of(make_pod().asks(f"{GPU}.shared", "2"), cluster.cluster))] * 3
 
     *_, last = simulate_pods(cluster, coming, ScoringStrategy.TAB, FillOrder.PACK)
 
@@ -75,16 +75,16 @@ def test_pods_are_placed_until_the_shares_are_used_up() -> None:
 
 TWO_KINDS: dict[str, tuple[list[Json], int, int]] = {
     "it finds a place": ([], 2001, 2001),
-    "the slices that it wants are held": ([running("a", "n", SLICE, 7)], 3002, 1001),
-    "the whole cards are": ([running("a", "n", count=7)], 9001, 7000),
+    "the slices that it wants are held": ([running_gpu_pod("a", "n", SLICE, 7)], 3002, 1001),
+    "the whole cards are": ([running_gpu_pod("a", "n", count=7)], 9001, 7000),
 }
 
 
 @pytest.mark.parametrize(("held", "asked", "allocated"), TWO_KINDS.values(), ids=TWO_KINDS)
 def test_both_kinds_of_gpus_of_a_pod_count(held: list[Json], asked: int, allocated: int) -> None:
     """A whole card and seven slices of 143 thousandths."""
-    cluster = placing(make_node("n", MIXED, **{GPU: 7, SLICE: 7}), *held)
-    coming = [ArrivingPod(asks(make_pod().gpus(1).asks(SLICE, "7"), cluster.cluster))]
+    cluster = placement_input(make_node("n", MIXED, **{GPU: 7, SLICE: 7}), *held)
+    coming = [ArrivingPod(requirements_of(make_pod().gpus(1).asks(SLICE, "7"), cluster.cluster))]
 
     *_, last = simulate_pods(cluster, coming, ScoringStrategy.TAB, FillOrder.PACK)
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.builders import Json
-from tests.placement.clusters import BRIDGED, gpu_node, report, running
+from tests.placement.clusters import BRIDGED, gpu_node, gpu_node_report, running_gpu_pod
 from webhook.cache.inventory import NodeInventory, build_inventory
 from webhook.model.fleet import fleet_node
 from webhook.model.gpu_node import GPUNode
@@ -22,13 +22,13 @@ KINDS: dict[str, Any] = {"pods": Pod, "nodes": Node, "gpunodes": GPUNode}
 
 
 def pod(name: str, node: str, count: int) -> Json:
-    made = running(name, node, count=count) if count else running(name, node, "cpu", 2)
+    made = running_gpu_pod(name, node, count=count) if count else running_gpu_pod(name, node, "cpu", 2)
     return made | {"metadata": {**made["metadata"], "uid": f"u-{name}"}}
 
 
 pods = st.builds(pod, st.sampled_from(["p1", "p2", "p3"]), st.sampled_from(["a", "b", ""]), st.integers(0, 2))
 reports = st.builds(
-    lambda name, held: report(name, 4, BRIDGED, held),
+    lambda name, held: gpu_node_report(name, 4, BRIDGED, held),
     st.sampled_from(NAMES),
     st.dictionaries(st.integers(0, 3), st.sampled_from(["team/p1", "team/p2", "team/gone"])),
 )

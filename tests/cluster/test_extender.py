@@ -23,7 +23,7 @@ from tests.cluster.processes import Process, free_port
 from tests.cluster.test_agent import DEFINITIONS, GPUNODES, is_served
 from tests.conftest import ROOT
 from tests.example_cluster import mig_node
-from tests.placement.clusters import BRIDGED, DGX1, gpu_node, report
+from tests.placement.clusters import BRIDGED, DGX1, gpu_node, gpu_node_report
 from webhook.certs.issuer import create_self_signed
 from webhook.manifests import scheduler_config
 from webhook.manifests.gpunode_crd import gpunode_crd
@@ -49,7 +49,7 @@ def node_with_report(
 ) -> list[Json]:
     """Return a node that advertises its free GPUs, and its agent's report, in which the others are unhealthy."""
     node = gpu_node(name, len(free), product)
-    node_report = report(name, gpus, links)
+    node_report = gpu_node_report(name, gpus, links)
     for device in node_report["status"]["gpus"]:
         device["healthy"] = device["index"] in free
     return [node, node_report]
@@ -69,14 +69,14 @@ def half_used_pairs_node(name: str, namespace: str) -> list[Json]:
     """Return a node with two bridged pairs of GPUs, each with one GPU allocated to a pod."""
     pods = [half_node_pod(i).namespace(namespace).spec(nodeName=name).build() for i in (0, 2)]
     owners = {i: f"{namespace}/half-{i}" for i in (0, 2)}
-    return [gpu_node(name), report(name, 4, BRIDGED, owners), *pods]
+    return [gpu_node(name), gpu_node_report(name, 4, BRIDGED, owners), *pods]
 
 
 def mig_objects(name: str, start: int, namespace: str) -> list[Json]:
     """Return a node with two MIG GPUs: the second has a free 1g slice at `start`, and one allocated to a pod at 5."""
     pod = make_pod(f"on-{name}").namespace(namespace).asks(MIG, "1").spec(nodeName=name).build()
     partitions = {0: [("3g.40gb", 4, "")], 1: [("1g.10gb", start, ""), ("1g.10gb", 5, f"{namespace}/on-{name}")]}
-    return [mig_node(name, small=2, large=1), report(name, 2, {}, cut=partitions), pod]
+    return [mig_node(name, small=2, large=1), gpu_node_report(name, 2, {}, cut=partitions), pod]
 
 
 def domain(name: str, nodes: int) -> list[Json]:

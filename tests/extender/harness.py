@@ -1,4 +1,4 @@
-"""Clusters that stand ready to be asked about, and what a scheduler says to them."""
+"""Extender states for tests, and the requests that a scheduler sends to them."""
 
 from __future__ import annotations
 
@@ -23,45 +23,45 @@ from webhook.placement.fragmentation.strategies import ScoringStrategy
 KINDS: dict[str, Any] = {"Pod": ("pods", Pod), "Node": ("nodes", Node), "GPUNode": ("gpunodes", GPUNode)}
 
 
-def stand(*objects: Json, strategy: ScoringStrategy = ScoringStrategy.TAB) -> SchedulerState:
-    """A cluster of these objects, ready."""
+def scheduler_state(*objects: Json, strategy: ScoringStrategy = ScoringStrategy.TAB) -> SchedulerState:
+    """Return the indexed state of a cluster with these objects."""
     snapshot = collect_snapshot(RawObject(item, lambda _path: SourceLocation("test.yaml", 1, 1)) for item in objects)
     state = SchedulerState(build_inventory(snapshot.objects), strategy)
     asyncio.run(state.rebuild_index())
     return state
 
 
-def write(state: SchedulerState, *objects: Json, gone: bool = False) -> None:
-    """What a watch writes: these objects are there, or gone."""
+def apply_watch_events(state: SchedulerState, *objects: Json, deleted: bool = False) -> None:
+    """Add, change or delete these objects, as a watch does."""
     for item in objects:
         name, kind = KINDS[item["kind"]]
         writer = getattr(state.inventory, name)
-        (writer.remove if gone else writer.upsert)(msgspec.convert(item, kind))
+        (writer.remove if deleted else writer.upsert)(msgspec.convert(item, kind))
 
 
-def body(pod: PodMaker | Json, names: Iterable[str] | None) -> bytes:
-    """What a scheduler sends about a pod, its uid the pod's name."""
+def extender_body(pod: PodMaker | Json, names: Iterable[str] | None) -> bytes:
+    """Return the request body for a pod, with the pod's name as its uid."""
     data = pod if isinstance(pod, dict) else pod.build()
     data = {**data, "metadata": {"uid": data["metadata"]["name"], **data["metadata"], "creationTimestamp": None}}
     return msgspec.json.encode({"Pod": data, "Nodes": None, "NodeNames": None if names is None else list(names)})
 
 
-def filter_(state: SchedulerState, pod: PodMaker | Json, *names: str, now: float = 0.0) -> Json:
-    """The answer of /filter."""
-    answer: Json = msgspec.json.decode(handle_filter(state, body(pod, names), now).body)
+def filter_nodes(state: SchedulerState, pod: PodMaker | Json, *names: str, now: float = 0.0) -> Json:
+    """Return the answer of /filter."""
+    answer: Json = msgspec.json.decode(handle_filter(state, extender_body(pod, names), now).body)
     return answer
 
 
-def scores(state: SchedulerState, pod: PodMaker | Json, *names: str, now: float = 0.0) -> dict[str, int]:
-    """The answer of /prioritize."""
-    answer = msgspec.json.decode(handle_prioritize(state, body(pod, names), now).body)
+def prioritize(state: SchedulerState, pod: PodMaker | Json, *names: str, now: float = 0.0) -> dict[str, int]:
+    """Return the scores of /prioritize by node."""
+    answer = msgspec.json.decode(handle_prioritize(state, extender_body(pod, names), now).body)
     return {each["Host"]: each["Score"] for each in answer}
 
 
 def preempt(state: SchedulerState, pod: PodMaker, victims: dict[str, list[str]], now: float = 0.0) -> list[str]:
-    """The nodes that are left of those where these pods, by uid, would be evicted."""
+    """Return the nodes that /preempt keeps. `victims` has the uids of the pods to evict by node."""
     named = {name: {"Pods": [{"UID": uid} for uid in uids], "NumPDBViolations": 0} for name, uids in victims.items()}
-    asked = {"Pod": pod.build(), "NodeNameToVictims": None, "NodeNameToMetaVictims": named}
-    answer = msgspec.json.decode(handle_preempt(state, msgspec.json.encode(asked), now).body)
+    body = {"Pod": pod.build(), "NodeNameToVictims": None, "NodeNameToMetaVictims": named}
+    answer = msgspec.json.decode(handle_preempt(state, msgspec.json.encode(body), now).body)
     assert all(answer["NodeNameToMetaVictims"][name] == named[name] for name in answer["NodeNameToMetaVictims"])
     return list(answer["NodeNameToMetaVictims"])

@@ -16,8 +16,8 @@ from msgspec.structs import replace
 
 from tests.builders import make_pod
 from tests.example_cluster import mig_node
-from tests.extender.harness import body, stand
-from tests.placement.clusters import BRIDGED, gpu_node, report
+from tests.extender.harness import extender_body, scheduler_state
+from tests.placement.clusters import BRIDGED, gpu_node, gpu_node_report
 from tests.server.site import PAIR
 from webhook.cache.inventory import NodeInventory
 from webhook.extender.app import ExtenderMetrics, build_extender
@@ -32,12 +32,12 @@ JSON = {"Content-Type": "application/json"}
 TWO = make_pod("two").gpus(2)
 
 
-def standing() -> SchedulerState:
-    return stand(gpu_node("n"), report("n", 4, BRIDGED))
+def state() -> SchedulerState:
+    return scheduler_state(gpu_node("n"), gpu_node_report("n", 4, BRIDGED))
 
 
 class Site:
-    """An extender that listens, and what clients ask of it."""
+    """A serving extender, and requests to it."""
 
     def __init__(self, listener: HttpListener, port: int, client: aiohttp.ClientSession, log: io.StringIO) -> None:
         self.listener, self._url, self._client, self.log = listener, f"https://localhost:{port}", client, log
@@ -68,13 +68,13 @@ async def serve_extender(of: SchedulerState, limits: ServerLimits | None = None)
 
 
 async def ready() -> SchedulerState:
-    return await asyncio.to_thread(standing)
+    return await asyncio.to_thread(state)
 
 
 async def test_scheduler_is_answered_over_tls() -> None:
     async with serve_extender(await ready()) as site:
-        filtered = await site.post("/filter", body(TWO, ["n"]))
-        ranked = await site.post("/prioritize", body(TWO, ["n"]))
+        filtered = await site.post("/filter", extender_body(TWO, ["n"]))
+        ranked = await site.post("/prioritize", extender_body(TWO, ["n"]))
 
     assert filtered == (
         200,
@@ -85,7 +85,7 @@ async def test_scheduler_is_answered_over_tls() -> None:
 
 async def test_before_the_nodes_are_known_it_is_unready() -> None:
     async with serve_extender(SchedulerState(NodeInventory())) as site:
-        status, answer = await site.post("/filter", body(TWO, ["n"]))
+        status, answer = await site.post("/filter", extender_body(TWO, ["n"]))
         page = await site.get("/readyz?verbose")
         alive = await site.get("/livez")
 
@@ -97,7 +97,7 @@ async def test_before_the_nodes_are_known_it_is_unready() -> None:
 async def test_invalid_requests_are_rejected_and_counted() -> None:
     async with serve_extender(await ready(), ServerLimits(body=4096)) as site:
         unread = await site.post("/filter", b"{")
-        large = await site.post("/filter", body(TWO, ["n" * 5000]))
+        large = await site.post("/filter", extender_body(TWO, ["n" * 5000]))
         text = await site.post("/filter", b"{}", {"Content-Type": "text/plain"})
         _, page = await site.get("/metrics")
 
@@ -108,7 +108,7 @@ async def test_invalid_requests_are_rejected_and_counted() -> None:
 
 async def test_metrics_have_no_client_text() -> None:
     async with serve_extender(await ready()) as site:
-        await site.post("/prioritize", body(TWO, ["n", "stranger"]))
+        await site.post("/prioritize", extender_body(TWO, ["n", "stranger"]))
         _, page = await site.get("/metrics")
 
     assert 'rightslice_extender_requests_total{result="ranked",verb="prioritize"} 1.0' in page
@@ -121,7 +121,7 @@ async def test_internal_error_is_logged() -> None:
     broken = await ready()
     async with serve_extender(broken) as site:
         broken.inventory = None  # type: ignore[assignment] # a fault that no test of the rest could provoke
-        status, answer = await site.post("/filter", body(TWO, ["n"]))
+        status, answer = await site.post("/filter", extender_body(TWO, ["n"]))
 
     assert (status, answer) == (500, {"error": "internal error; see the log"})
     assert "AttributeError" in site.log.getvalue()
@@ -133,7 +133,7 @@ async def test_it_answers_while_draining_but_is_not_ready() -> None:
         ending = asyncio.create_task(drain_connections(site.listener, 30.0, hurried))
         await asyncio.sleep(0)
         page = await site.get("/readyz")
-        status, _ = await site.post("/filter", body(TWO, ["n"]))
+        status, _ = await site.post("/filter", extender_body(TWO, ["n"]))
         hurried.set()
         await ending
 
@@ -142,13 +142,13 @@ async def test_it_answers_while_draining_but_is_not_ready() -> None:
 
 
 async def test_implausible_node_data_is_logged() -> None:
-    broken = report("n", 4, BRIDGED, cut={0: [("1g.10gb", 77, "")]})
+    broken = gpu_node_report("n", 4, BRIDGED, mig_instances={0: [("1g.10gb", 77, "")]})
     absurd = gpu_node("absurd", 10**15)
-    async with serve_extender(await asyncio.to_thread(stand, gpu_node("n"), broken, absurd)) as site:
+    async with serve_extender(await asyncio.to_thread(scheduler_state, gpu_node("n"), broken, absurd)) as site:
         async with asyncio.timeout(30):
             while site.log.getvalue().count("implausible node data ignored") < 2:
                 await asyncio.sleep(0.05)
-        ranked = await site.post("/prioritize", body(make_pod("small").gpus(1), ["n"]))
+        ranked = await site.post("/prioritize", extender_body(make_pod("small").gpus(1), ["n"]))
 
     assert ranked == (200, [{"Host": "n", "Score": 10}])
     assert "must be 0 to 15, found 77" in site.log.getvalue()
@@ -156,15 +156,15 @@ async def test_implausible_node_data_is_logged() -> None:
 
 
 async def test_failing_node_is_logged_and_others_are_ranked() -> None:
-    of = await asyncio.to_thread(stand, mig_node("well"), mig_node("ill"))
+    of = await asyncio.to_thread(scheduler_state, mig_node("healthy"), mig_node("unhealthy"))
     assert of.ranking is not None
     of.refresh(0.0)
-    ill = of.fleet.by_name["ill"]
+    ill = of.fleet.by_name["unhealthy"]
     broken = replace(of.ranking.cluster.devices[ill], mig_cards=(None,))  # no card at all
     of.ranking.set_nodes({ill: (of.ranking.cluster.free[ill], broken)})
     async with serve_extender(of) as site:
         small = make_pod("small").asks("nvidia.com/mig-1g.10gb", "1")
-        status, ranked = await site.post("/prioritize", body(small, ["well", "ill"]))
+        status, ranked = await site.post("/prioritize", extender_body(small, ["healthy", "unhealthy"]))
 
     assert (status, ranked[0]["Score"], ranked[1]["Score"] < 10) == (200, 10, True)
     assert site.log.getvalue().count('"internal error"') == 1

@@ -6,8 +6,16 @@ import pytest
 
 from tests.builders import Json, PodMaker, make_pod
 from tests.example_cluster import mig_node
-from tests.extender.harness import body, filter_, preempt, scores, stand, write
-from tests.placement.clusters import BRIDGED, GPU, ailing, gpu_node, report, running, shared_node
+from tests.extender.harness import apply_watch_events, extender_body, filter_nodes, preempt, prioritize, scheduler_state
+from tests.placement.clusters import (
+    BRIDGED,
+    GPU,
+    gpu_node,
+    gpu_node_report,
+    running_gpu_pod,
+    shared_node,
+    with_gpu_conditions,
+)
 from webhook.errors import ReviewError
 from webhook.extender.state import RESERVATION_SECONDS, SchedulerState
 from webhook.extender.verbs import UNKNOWN_NODE, handle_filter, handle_preempt, handle_prioritize
@@ -29,12 +37,12 @@ def strict(name: str = "strict") -> PodMaker:
 
 def bridged(name: str, held: dict[int, str] | None = None) -> list[Json]:
     """Four cards and two bridges; the pods that hold cards are there."""
-    pods = [running(pod.partition("/")[2], name) for pod in (held or {}).values()]
-    return [gpu_node(name), report(name, 4, BRIDGED, held), *pods]
+    pods = [running_gpu_pod(pod.partition("/")[2], name) for pod in (held or {}).values()]
+    return [gpu_node(name), gpu_node_report(name, 4, BRIDGED, held), *pods]
 
 
 def singles(name: str = "singles") -> list[Json]:
-    return [gpu_node(name, 8), report(name, 8, SINGLES)]
+    return [gpu_node(name, 8), gpu_node_report(name, 8, SINGLES)]
 
 
 def one_pair(name: str) -> list[Json]:
@@ -48,61 +56,63 @@ def holders(state: SchedulerState) -> dict[str, str]:
 
 
 def test_two_gpus_prefer_a_free_pair() -> None:
-    state = stand(*singles(), *bridged("pairs"))
+    state = scheduler_state(*singles(), *bridged("pairs"))
 
-    assert scores(state, two(), "singles", "pairs") == {"pairs": 10, "singles": 4}
+    assert prioritize(state, two(), "singles", "pairs") == {"pairs": 10, "singles": 4}
     assert holders(state) == {"team/two": "pairs"}
 
 
 def test_only_one_of_equal_nodes_is_best() -> None:
-    state = stand(gpu_node("a", 8, H100), gpu_node("b", 8, H100), gpu_node("c", 8, H100))
+    state = scheduler_state(gpu_node("a", 8, H100), gpu_node("b", 8, H100), gpu_node("c", 8, H100))
 
-    assert scores(state, two(), "a", "b", "c") == {"a": 10, "b": 9, "c": 9}
+    assert prioritize(state, two(), "a", "b", "c") == {"a": 10, "b": 9, "c": 9}
 
 
 def test_several_shares_are_ranked_and_reserved() -> None:
-    state = stand(shared_node("idle"), shared_node("fuller"), running("a", "fuller", f"{GPU}.shared"))
+    state = scheduler_state(shared_node("idle"), shared_node("fuller"), running_gpu_pod("a", "fuller", f"{GPU}.shared"))
     pod = make_pod("two").asks(f"{GPU}.shared", "2")
 
-    assert scores(state, pod, "idle", "fuller") == {"fuller": 10, "idle": 4}
+    assert prioritize(state, pod, "idle", "fuller") == {"fuller": 10, "idle": 4}
     assert holders(state) == {"team/two": "fuller"}
 
 
 def test_only_requested_nodes_are_ranked() -> None:
-    state = stand(*singles(), *bridged("pairs"))
+    state = scheduler_state(*singles(), *bridged("pairs"))
 
-    assert scores(state, two(), "singles") == {"singles": 10}
+    assert prioritize(state, two(), "singles") == {"singles": 10}
 
 
-@pytest.mark.parametrize("pod", [make_pod(), make_pod().asks("nvidia.com/gpu", "0")], ids=["none", "none of them"])
+@pytest.mark.parametrize(
+    "pod", [make_pod(), make_pod().asks("nvidia.com/gpu", "0")], ids=["no request", "a request for zero"]
+)
 def test_pod_without_gpus_passes(pod: PodMaker) -> None:
-    state = stand(*bridged("pairs"))
+    state = scheduler_state(*bridged("pairs"))
 
-    assert filter_(state, pod, "pairs")["NodeNames"] == ["pairs"]
-    assert scores(state, pod, "pairs") == {"pairs": 0}
+    assert filter_nodes(state, pod, "pairs")["NodeNames"] == ["pairs"]
+    assert prioritize(state, pod, "pairs") == {"pairs": 0}
     assert not holders(state)
 
 
 def test_without_enough_cpu_nothing_is_ranked_or_reserved() -> None:
-    state = stand(*bridged("pairs"))
+    state = scheduler_state(*bridged("pairs"))
 
-    assert scores(state, two().asks("cpu", "1000"), "pairs") == {"pairs": 0}
+    assert prioritize(state, two().asks("cpu", "1000"), "pairs") == {"pairs": 0}
     assert not holders(state)
 
 
 def test_unknown_node_passes_unless_links_are_required() -> None:
-    state = stand(*bridged("pairs"))
+    state = scheduler_state(*bridged("pairs"))
 
-    assert filter_(state, two(), "new", "pairs")["NodeNames"] == ["new", "pairs"]
-    assert scores(state, two(), "new", "pairs") == {"new": 0, "pairs": 10}
-    assert filter_(state, strict(), "new", "pairs")["FailedNodes"] == {"new": UNKNOWN_NODE}
+    assert filter_nodes(state, two(), "new", "pairs")["NodeNames"] == ["new", "pairs"]
+    assert prioritize(state, two(), "new", "pairs") == {"new": 0, "pairs": 10}
+    assert filter_nodes(state, strict(), "new", "pairs")["FailedNodes"] == {"new": UNKNOWN_NODE}
 
 
 def test_required_links_are_filtered_with_a_hint_about_eviction() -> None:
     torn = bridged("torn", {0: "team/a", 2: "team/b"})
-    state = stand(*singles(), *bridged("pairs"), *torn)
+    state = scheduler_state(*singles(), *bridged("pairs"), *torn)
 
-    assert filter_(state, strict(), "singles", "pairs", "torn") == {
+    assert filter_nodes(state, strict(), "singles", "pairs", "torn") == {
         "NodeNames": ["pairs"],
         "FailedNodes": {"torn": NOT_CONNECTED},
         "FailedAndUnresolvableNodes": {"singles": NEVER_CONNECTED},
@@ -111,142 +121,156 @@ def test_required_links_are_filtered_with_a_hint_about_eviction() -> None:
 
 
 def test_last_remaining_node_is_reserved_by_filter() -> None:
-    state = stand(*singles(), *bridged("pairs"))
+    state = scheduler_state(*singles(), *bridged("pairs"))
 
-    filter_(state, strict(), "singles", "pairs")
+    filter_nodes(state, strict(), "singles", "pairs")
 
     assert holders(state) == {"team/strict": "pairs"}
 
 
 def test_two_pods_at_once_do_not_get_the_same_pair() -> None:
-    state = stand(*one_pair("a"), *one_pair("b"))
+    state = scheduler_state(*one_pair("a"), *one_pair("b"))
 
-    first = scores(state, two("first"), "a", "b")
-    second = scores(state, two("second"), "a", "b")
+    first = prioritize(state, two("first"), "a", "b")
+    second = prioritize(state, two("second"), "a", "b")
 
     assert first == {"a": 10, "b": 9}
     assert second == {"a": 0, "b": 10}
-    assert filter_(state, strict("third"), "a", "b")["FailedNodes"] == {"a": NOT_CONNECTED, "b": NOT_CONNECTED}
+    assert filter_nodes(state, strict("third"), "a", "b")["FailedNodes"] == {"a": NOT_CONNECTED, "b": NOT_CONNECTED}
 
 
-@pytest.mark.parametrize("cut", [{}, {4: [("3g.40gb", 0, "")]}], ids=["no card is cut", "a card is cut"])
+@pytest.mark.parametrize("mig_instances", [{}, {4: [("3g.40gb", 0, "")]}], ids=["not partitioned", "partitioned"])
 def test_reserved_and_new_gpus_are_taken_beside_mig_cards(
-    cut: dict[int, list[tuple[str, int, str]]],
+    mig_instances: dict[int, list[tuple[str, int, str]]],
 ) -> None:
     """Six cards, two pairs among them: two pods fit, and no third."""
-    state = stand(mig_node("n"), report("n", 6, BRIDGED, {5: "team/x"}, cut), running("x", "n"))
+    state = scheduler_state(
+        mig_node("n"), gpu_node_report("n", 6, BRIDGED, {5: "team/x"}, mig_instances), running_gpu_pod("x", "n")
+    )
 
-    answers = [filter_(state, strict(name), "n")["NodeNames"] for name in ("first", "second", "third")]
-    write(state, running("second", "n", count=2))
+    answers = [filter_nodes(state, strict(name), "n")["NodeNames"] for name in ("first", "second", "third")]
+    apply_watch_events(state, running_gpu_pod("second", "n", count=2))
 
     assert answers == [["n"], ["n"], []]
-    assert filter_(state, strict("fourth"), "n")["FailedNodes"] == {"n": NOT_CONNECTED}
+    assert filter_nodes(state, strict("fourth"), "n")["FailedNodes"] == {"n": NOT_CONNECTED}
 
 
 def test_reservation_expires() -> None:
-    state = stand(*one_pair("a"))
-    scores(state, two("first"), "a")
+    state = scheduler_state(*one_pair("a"))
+    prioritize(state, two("first"), "a")
 
-    assert filter_(state, strict(), "a", now=RESERVATION_SECONDS - 0.1)["NodeNames"] == []
-    assert filter_(state, strict(), "a", now=RESERVATION_SECONDS)["NodeNames"] == ["a"]
+    assert filter_nodes(state, strict(), "a", now=RESERVATION_SECONDS - 0.1)["NodeNames"] == []
+    assert filter_nodes(state, strict(), "a", now=RESERVATION_SECONDS)["NodeNames"] == ["a"]
 
 
 def test_reservation_ends_when_the_pod_is_seen() -> None:
-    state = stand(*one_pair("a"), *one_pair("b"))
-    scores(state, two("first"), "a", "b")
+    state = scheduler_state(*one_pair("a"), *one_pair("b"))
+    prioritize(state, two("first"), "a", "b")
 
-    write(state, running("first", "b", count=2))
+    apply_watch_events(state, running_gpu_pod("first", "b", count=2))
 
-    assert filter_(state, strict(), "a", "b")["NodeNames"] == ["a"]
+    assert filter_nodes(state, strict(), "a", "b")["NodeNames"] == ["a"]
     assert holders(state) == {"team/strict": "a"}
 
 
 def test_own_reservation_does_not_block_a_retry() -> None:
-    state = stand(*one_pair("a"))
+    state = scheduler_state(*one_pair("a"))
 
-    assert [scores(state, two(), "a") for _ in range(2)] == [{"a": 10}, {"a": 10}]
-    assert filter_(state, strict("two"), "a")["NodeNames"] == ["a"]
+    assert [prioritize(state, two(), "a") for _ in range(2)] == [{"a": 10}, {"a": 10}]
+    assert filter_nodes(state, strict("two"), "a")["NodeNames"] == ["a"]
 
 
 def test_gpus_of_a_deleted_pod_are_free_before_the_report() -> None:
-    state = stand(*bridged("n", {0: "team/x", 2: "team/y"}))
-    assert filter_(state, strict(), "n")["NodeNames"] == []
+    state = scheduler_state(*bridged("n", {0: "team/x", 2: "team/y"}))
+    assert filter_nodes(state, strict(), "n")["NodeNames"] == []
 
-    write(state, running("x", "n"), gone=True)
+    apply_watch_events(state, running_gpu_pod("x", "n"), deleted=True)
 
-    assert filter_(state, strict(), "n")["NodeNames"] == ["n"]
+    assert filter_nodes(state, strict(), "n")["NodeNames"] == ["n"]
 
 
 def test_gpus_of_a_new_pod_are_taken_before_the_report() -> None:
-    state = stand(*bridged("n"))
+    state = scheduler_state(*bridged("n"))
 
-    write(state, running("x", "n", count=2))
-    assert filter_(state, strict(), "n")["NodeNames"] == ["n"]
-    write(state, running("y", "n"), running("z", "n"))
+    apply_watch_events(state, running_gpu_pod("x", "n", count=2))
+    assert filter_nodes(state, strict(), "n")["NodeNames"] == ["n"]
+    apply_watch_events(state, running_gpu_pod("y", "n"), running_gpu_pod("z", "n"))
 
-    assert filter_(state, strict(), "n")["FailedNodes"] == {"n": NOT_CONNECTED}
+    assert filter_nodes(state, strict(), "n")["FailedNodes"] == {"n": NOT_CONNECTED}
 
 
-@pytest.mark.parametrize("seen", [True, False])
-def test_unreported_pod_holds_the_devices_of_each_container(seen: bool) -> None:
-    crossed = report("n", 4, {(0, 2): 12, (1, 3): 12})
+@pytest.mark.parametrize("reported", [True, False])
+def test_unreported_pod_holds_the_devices_of_each_container(reported: bool) -> None:
+    crossed = gpu_node_report("n", 4, {(0, 2): 12, (1, 3): 12})
     ones = make_pod("ones").gpus(1).container("beside", resources={"limits": {"nvidia.com/gpu": "1"}})
-    state = stand(gpu_node("n"), crossed, *([ones.spec(nodeName="n").build()] if seen else []))
-    if not seen:
-        scores(state, ones, "n")
+    state = scheduler_state(gpu_node("n"), crossed, *([ones.spec(nodeName="n").build()] if reported else []))
+    if not reported:
+        prioritize(state, ones, "n")
 
-    assert filter_(state, strict(), "n")["FailedNodes"] == {"n": NOT_CONNECTED}
+    assert filter_nodes(state, strict(), "n")["FailedNodes"] == {"n": NOT_CONNECTED}
 
 
 def test_withdrawn_gpus_are_not_used() -> None:
-    torn = ailing(report("torn", 4, BRIDGED, {2: "team/a"}), 0, conditions=["XID 94: contained memory error"])
+    torn = with_gpu_conditions(
+        gpu_node_report("torn", 4, BRIDGED, {2: "team/a"}), 0, conditions=["XID 94: contained memory error"]
+    )
     connected = {(i, j): 18 for j in range(8) for i in range(j)}
-    alone = ailing(report("alone", 8, connected, nvswitch=True), 0, nvlinkDegraded=True)
-    state = stand(gpu_node("torn", 3), torn, gpu_node("alone", 7, H100), alone)
-    write(state, running("a", "torn") | {"metadata": {"name": "a", "namespace": "team", "uid": "u-a"}})
+    alone = with_gpu_conditions(gpu_node_report("alone", 8, connected, nvswitch=True), 0, nvlinkDegraded=True)
+    state = scheduler_state(gpu_node("torn", 3), torn, gpu_node("alone", 7, H100), alone)
+    apply_watch_events(
+        state, running_gpu_pod("a", "torn") | {"metadata": {"name": "a", "namespace": "team", "uid": "u-a"}}
+    )
 
-    assert filter_(state, strict(), "torn", "alone")["NodeNames"] == ["alone"]
+    assert filter_nodes(state, strict(), "torn", "alone")["NodeNames"] == ["alone"]
     assert preempt(state, strict(), {"torn": ["u-a"]}) == ["torn"]
     assert preempt(state, strict(), {"torn": []}) == []
 
 
 def test_unhealthy_gpus_are_used_last() -> None:
     held = {gpu: f"team/{gpu}" for gpu in (1, 2, 3)}
-    sick = [ailing(report("sick", 4, BRIDGED, held), 0), *(running(str(gpu), "sick") for gpu in held)]
-    state = stand(gpu_node("sick"), *sick, gpu_node("well"), report("well", 4, BRIDGED))
+    sick = [
+        with_gpu_conditions(gpu_node_report("unhealthy", 4, BRIDGED, held), 0),
+        *(running_gpu_pod(str(gpu), "unhealthy") for gpu in held),
+    ]
+    state = scheduler_state(gpu_node("unhealthy"), *sick, gpu_node("healthy"), gpu_node_report("healthy", 4, BRIDGED))
 
-    assert scores(state, make_pod().gpus(1), "sick", "well")["well"] == 10
+    assert prioritize(state, make_pod().gpus(1), "unhealthy", "healthy")["healthy"] == 10
 
 
 def test_new_report_counts() -> None:
-    state = stand(*bridged("n"))
+    state = scheduler_state(*bridged("n"))
 
-    write(state, report("n", 4, {}))
+    apply_watch_events(state, gpu_node_report("n", 4, {}))
 
-    assert filter_(state, strict(), "n")["FailedAndUnresolvableNodes"] == {"n": NEVER_CONNECTED}
+    assert filter_nodes(state, strict(), "n")["FailedAndUnresolvableNodes"] == {"n": NEVER_CONNECTED}
 
 
 def test_single_gpu_does_not_break_the_last_pair_for_the_scheduler() -> None:
-    state = stand(*one_pair("pair"), *bridged("odd", {1: "team/o1", 3: "team/o3"}))
+    state = scheduler_state(*one_pair("pair"), *bridged("odd", {1: "team/o1", 3: "team/o3"}))
 
-    assert scores(state, make_pod().gpus(1), "pair", "odd")["odd"] == 10
+    assert prioritize(state, make_pod().gpus(1), "pair", "odd")["odd"] == 10
 
 
 def test_mig_pods_keep_space_for_3g_for_the_scheduler() -> None:
     def card(name: str, start: int) -> list[Json]:
-        cut = {0: [("3g.40gb", 4, "")], 1: [("1g.10gb", start, ""), ("1g.10gb", 5, "team/a"), ("1g.10gb", 6, "")]}
-        return [mig_node(name, small=3, large=1), report(name, 2, {}, cut=cut)]
+        mig_instances = {
+            0: [("3g.40gb", 4, "")],
+            1: [("1g.10gb", start, ""), ("1g.10gb", 5, "team/a"), ("1g.10gb", 6, "")],
+        }
+        return [mig_node(name, small=3, large=1), gpu_node_report(name, 2, {}, mig_instances=mig_instances)]
 
-    state = stand(*card("torn", 4), *card("low", 0), running("a", "torn", MIG))
+    state = scheduler_state(*card("torn", 4), *card("low", 0), running_gpu_pod("a", "torn", MIG))
 
-    assert scores(state, make_pod().asks(MIG, "1"), "torn", "low")["torn"] == 10
+    assert prioritize(state, make_pod().asks(MIG, "1"), "torn", "low")["torn"] == 10
 
 
 def test_eviction_helps_only_if_it_connects_gpus() -> None:
     held = {0: "team/a", 2: "team/b"}
-    state = stand(*bridged("n", held), *singles())
+    state = scheduler_state(*bridged("n", held), *singles())
     for name in "ab":
-        write(state, running(name, "n") | {"metadata": {"name": name, "namespace": "team", "uid": f"u-{name}"}})
+        apply_watch_events(
+            state, running_gpu_pod(name, "n") | {"metadata": {"name": name, "namespace": "team", "uid": f"u-{name}"}}
+        )
 
     assert preempt(state, strict(), {"n": ["u-a"], "singles": ["u-z"], "new": ["u-y"]}) == ["n"]
     assert preempt(state, strict(), {"n": ["u-z"]}) == []
@@ -256,7 +280,7 @@ def test_eviction_helps_only_if_it_connects_gpus() -> None:
 BODIES = {
     "no JSON": b"{",
     "no pod": b'{"NodeNames": ["a"]}',
-    "whole nodes": body(two(), None),
+    "whole nodes": extender_body(two(), None),
     "another kind of thing": b"[]",
     "nested deeply": b'{"Pod": ' + b"[" * 100_000 + b"]" * 100_000 + b"}",
 }
@@ -267,14 +291,14 @@ BODIES = {
 def test_invalid_bodies_are_rejected(verb: object, sent: bytes) -> None:
     assert callable(verb)
     with pytest.raises(ReviewError, match=r"must (be|not be|have)"):
-        verb(stand(*bridged("n")), sent, 0.0)
+        verb(scheduler_state(*bridged("n")), sent, 0.0)
 
 
 def test_each_pod_is_learned_once() -> None:
-    state = stand(*bridged("n"))
+    state = scheduler_state(*bridged("n"))
     for _ in range(3):
-        filter_(state, two(), "n")
-    filter_(state, two("other"), "n")
+        filter_nodes(state, two(), "n")
+    filter_nodes(state, two("other"), "n")
 
     counts = state.learning.estimated_mix().counts
 
@@ -282,47 +306,49 @@ def test_each_pod_is_learned_once() -> None:
 
 
 def test_invalid_report_affects_no_answer_and_is_reported() -> None:
-    cut = {0: [("1g.10gb", -4, "")]}
-    state = stand(mig_node("well"), mig_node("ill"), report("well", 6, {}))
+    mig_instances = {0: [("1g.10gb", -4, "")]}
+    state = scheduler_state(mig_node("valid"), mig_node("invalid"), gpu_node_report("valid", 6, {}))
     small = make_pod("small").asks(MIG, "1")
-    assert scores(state, small, "well", "ill") == {"well": 9, "ill": 10}
+    assert prioritize(state, small, "valid", "invalid") == {"valid": 9, "invalid": 10}
 
-    write(state, report("ill", 6, {}, cut=cut))
+    apply_watch_events(state, gpu_node_report("invalid", 6, {}, mig_instances=mig_instances))
 
-    assert set(scores(state, small, "well", "ill").values()) == {10, 9}
-    assert state.inventory.unusable_reports == {"ill": "GPU 0: the start of '1g.10gb' must be 0 to 15, found -4"}
+    assert set(prioritize(state, small, "valid", "invalid").values()) == {10, 9}
+    assert state.inventory.unusable_reports == {"invalid": "GPU 0: the start of '1g.10gb' must be 0 to 15, found -4"}
 
-    write(state, report("ill", 6, {}, cut=cut), gone=True)
+    apply_watch_events(state, gpu_node_report("invalid", 6, {}, mig_instances=mig_instances), deleted=True)
     assert not state.inventory.unusable_reports
 
 
 def test_eviction_helps_without_an_agent_if_enough_are_free() -> None:
-    held = [running(f"x{i}", "dgx") for i in range(7)]
+    held = [running_gpu_pod(f"x{i}", "dgx") for i in range(7)]
     for pod in held:
         pod["metadata"]["uid"] = pod["metadata"]["name"]
-    state = stand(gpu_node("dgx", 8, "Tesla-V100-SXM2-32GB"), *held)
+    state = scheduler_state(gpu_node("dgx", 8, "Tesla-V100-SXM2-32GB"), *held)
 
-    assert filter_(state, strict(), "dgx")["FailedNodes"] == {"dgx": NOT_CONNECTED}
+    assert filter_nodes(state, strict(), "dgx")["FailedNodes"] == {"dgx": NOT_CONNECTED}
     assert preempt(state, strict(), {"dgx": ["x0"]}) == []
     assert preempt(state, strict(), {"dgx": ["x0", "x1"]}) == ["dgx"]
 
-    write(state, *held[:2], gone=True)
-    assert filter_(state, strict(), "dgx")["NodeNames"] == ["dgx"]
+    apply_watch_events(state, *held[:2], deleted=True)
+    assert filter_nodes(state, strict(), "dgx")["NodeNames"] == ["dgx"]
 
 
 @pytest.mark.parametrize("resource", ["nvidia.com/gpu", "cpu"])
 def test_negative_request_is_rejected_without_a_reservation(resource: str) -> None:
-    state = stand(*bridged("pairs"))
+    state = scheduler_state(*bridged("pairs"))
     pod = make_pod("debt").gpus(1).container("more").asks(resource, "-8")
 
     for verb in (handle_filter, handle_prioritize):
         with pytest.raises(ReviewError, match=f"'{resource}' must not be negative"):
-            verb(state, body(pod, ["pairs"]), 0.0)
+            verb(state, extender_body(pod, ["pairs"]), 0.0)
     assert not holders(state)
 
 
 def test_pod_with_two_gpu_resources_needs_both() -> None:
-    state = stand(mig_node("mixed", small=7), gpu_node("whole"), mig_node("full"), running("x", "full", count=6))
+    state = scheduler_state(
+        mig_node("mixed", small=7), gpu_node("whole"), mig_node("full"), running_gpu_pod("x", "full", count=6)
+    )
     both = make_pod("both").gpus(1).asks(MIG, "2")
 
-    assert scores(state, both, "mixed", "whole", "full") == {"mixed": 10, "whole": 0, "full": 0}
+    assert prioritize(state, both, "mixed", "whole", "full") == {"mixed": 10, "whole": 0, "full": 0}

@@ -1,4 +1,4 @@
-"""Clusters and pods for tests of placement, and ways to say what is free in plain Python."""
+"""Clusters, free capacity and pods for tests of placement."""
 
 from __future__ import annotations
 
@@ -15,30 +15,32 @@ EIGHT = PodDemand(32_000, 8, 1000)
 NO_GPU = PodDemand(2000)
 
 
-def machine(name: str = "n", gpus: int = 8, cores: int = 64, model: str = "A100", memory: int = 500_000) -> EmptyNode:
-    """A node."""
+def empty_node(
+    name: str = "n", gpus: int = 8, cores: int = 64, model: str = "A100", memory: int = 500_000
+) -> EmptyNode:
+    """Return an empty node."""
     return EmptyNode(name, cores * 1000, memory, gpus, model)
 
 
-def site(*machines: EmptyNode) -> ClusterCapacity:
-    """A cluster; of one node with eight GPUs where none is given."""
-    return ClusterCapacity(machines or (machine(),))
+def cluster_capacity(*machines: EmptyNode) -> ClusterCapacity:
+    """Return the capacity of some nodes; of one node with eight GPUs if none is given."""
+    return ClusterCapacity(machines or (empty_node(),))
 
 
-def rows(gpus: list[int], cores: int = 64, node: int = 0) -> CapacityRows:
-    """One node with so much free."""
+def capacity_rows(gpus: list[int], cores: int = 64, node: int = 0) -> CapacityRows:
+    """Return the free capacity of one node."""
     return CapacityRows(np.array([node]), np.array([cores * 1000]), np.array([gpus]))
 
 
-def rooms_with(of: ClusterCapacity, gpus: list[list[int]], cores: list[int] | None = None) -> FreeCapacityArrays:
-    """A cluster with so much free."""
+def free_capacity(of: ClusterCapacity, gpus: list[list[int]], cores: list[int] | None = None) -> FreeCapacityArrays:
+    """Return the free capacity of a cluster."""
     free = FreeCapacityArrays(of)
     free.gpus[:] = gpus
     free.cpu[:] = [1000 * each for each in cores] if cores else free.cpu
     return free
 
 
-needs = st.one_of(
+pod_demands = st.one_of(
     st.builds(PodDemand, st.integers(0, 40).map(lambda c: c * 500)),
     st.builds(
         PodDemand,
@@ -52,9 +54,9 @@ needs = st.one_of(
 )
 """Pods without GPUs, with a share or a GPU, and with several."""
 
-sites = st.lists(
+cluster_capacities = st.lists(
     st.builds(
-        machine,
+        empty_node,
         name=st.just("n"),
         gpus=st.integers(0, 8),
         cores=st.integers(0, 64),

@@ -28,13 +28,13 @@ DGX1 = {
 
 
 def gpu_node(name: str, gpus: int = 4, product: str = "NVIDIA-A100-80GB-PCIe", **labels: str) -> Json:
-    """A node with whole GPUs."""
+    """Return a node with whole GPUs."""
     more = {key.replace("__", "/").replace("_", "-"): value for key, value in labels.items()}
     return make_node(name, {"nvidia.com/gpu.product": product, "nvidia.com/gpu.count": str(gpus)} | more, **{GPU: gpus})
 
 
 def shared_node(name: str = "n", cards: int = 1, replicas: int = 4, resource: str = f"{GPU}.shared") -> Json:
-    """A node whose cards are shared by time."""
+    """Return a node with time-sliced cards."""
     labels = {
         "nvidia.com/gpu.product": "NVIDIA-L40S-SHARED",
         "nvidia.com/gpu.replicas": str(replicas),
@@ -44,23 +44,25 @@ def shared_node(name: str = "n", cards: int = 1, replicas: int = 4, resource: st
     return make_node(name, labels, **{resource: cards * replicas})
 
 
-def report(
+def gpu_node_report(
     name: str,
     gpus: int,
     links: Mapping[tuple[int, int], int],
-    held: Mapping[int, str] | None = None,
-    cut: Mapping[int, Sequence[tuple[str, int, str]]] | None = None,
+    pods: Mapping[int, str] | None = None,
+    mig_instances: Mapping[int, Sequence[tuple[str, int, str]]] | None = None,
     **status: Any,
 ) -> Json:
-    """What the node's agent says: links by pair, who holds which GPU, MIG instances as (profile, start, pod)."""
+    """Return a GPUNode: links by pair, the pod on each GPU, and MIG instances as (profile, start, pod)."""
     devices = [
         {
             "index": i,
             "numaNode": 2 * i // gpus,
-            "pods": [held[i]] if held and i in held else [],
-            "mig": bool(cut and i in cut),
-            "instances": [{"profile": p, "start": s, "pod": pod} for p, s, pod in (cut or {}).get(i, ())],
-            "links": [{"gpu": j, "nvlinks": _of(links, i, j), "pciePath": "SYS"} for j in range(gpus) if j != i],
+            "pods": [pods[i]] if pods and i in pods else [],
+            "mig": bool(mig_instances and i in mig_instances),
+            "instances": [{"profile": p, "start": s, "pod": pod} for p, s, pod in (mig_instances or {}).get(i, ())],
+            "links": [
+                {"gpu": j, "nvlinks": _count_links(links, i, j), "pciePath": "SYS"} for j in range(gpus) if j != i
+            ],
         }
         for i in range(gpus)
     ]
@@ -72,45 +74,49 @@ def report(
     }
 
 
-def ailing(report: Json, *gpus: int, **said: Any) -> Json:
-    """A report that says something against some GPUs: that they are ill, if nothing else."""
+def with_gpu_conditions(report: Json, *gpus: int, **fields: Any) -> Json:
+    """Return the report with fields of some GPUs changed; without fields, the GPUs are unhealthy."""
     for gpu in gpus:
-        report["status"]["gpus"][gpu] |= said or {"healthy": False}
+        report["status"]["gpus"][gpu] |= fields or {"healthy": False}
     return report
 
 
-def _of(links: Mapping[tuple[int, int], int], one: int, other: int) -> int:
+def _count_links(links: Mapping[tuple[int, int], int], one: int, other: int) -> int:
     return links.get((min(one, other), max(one, other)), 0)
 
 
-def running(name: str, node: str, resource: str = GPU, count: int = 1, cpu: str = "1") -> Json:
-    """A pod that holds GPUs of a node."""
+def running_gpu_pod(name: str, node: str, resource: str = GPU, count: int = 1, cpu: str = "1") -> Json:
+    """Return a running pod that holds GPUs of a node."""
     return make_pod(name).asks(resource, str(count)).asks("cpu", cpu).spec(nodeName=node).build()
 
 
-def placing(*objects: Json) -> PlacementInput:
-    """What these objects come to."""
+def placement_input(*objects: Json) -> PlacementInput:
+    """Return the placement input of a cluster with these objects."""
     snapshot = collect_snapshot(RawObject(item, lambda _path: SourceLocation("test.yaml", 1, 1)) for item in objects)
     return build_placement_input(snapshot.view.fleet, snapshot.objects)
 
 
-def asks(pod: PodMaker, cluster: SchedulingSnapshot) -> PodRequirements:
-    """What a pod wants."""
+def requirements_of(pod: PodMaker, cluster: SchedulingSnapshot) -> PodRequirements:
+    """Return the requirements of a pod."""
     return pod_requirements(parse_pod(pod.build()), cluster.fleet)
 
 
-def nearest(on: PlacementInput, pod: PodMaker) -> PreemptionPlan | None:
-    """Who would have to end for a pod that no node takes."""
-    asking, nodes = parse_pod(pod.build()), on.cluster.fleet.nodes
-    free = [on.others.get(node.name, {}) for node in nodes]
-    return find_preemption(on.cluster, pod_requirements(asking, on.cluster.fleet), iter(on.pods), asking, free)
+def preemption_plan(placement: PlacementInput, pod: PodMaker) -> PreemptionPlan | None:
+    """Return the preemption plan for a pod that fits on no node."""
+    parsed, nodes = parse_pod(pod.build()), placement.cluster.fleet.nodes
+    free = [placement.others.get(node.name, {}) for node in nodes]
+    return find_preemption(
+        placement.cluster, pod_requirements(parsed, placement.cluster.fleet), iter(placement.pods), parsed, free
+    )
 
 
-def ranked(on: PlacementInput, pod: PodMaker, **how: Any) -> list[RankedNode]:
-    """The nodes for a pod, the best first."""
-    return NodeRanking(on.cluster, mix=on.mix, profiles=on.profiles).rank(asks(pod, on.cluster), **how)
+def ranked_nodes(placement: PlacementInput, pod: PodMaker, **how: Any) -> list[RankedNode]:
+    """Return the nodes for a pod, the best first."""
+    return NodeRanking(placement.cluster, mix=placement.mix, profiles=placement.profiles).rank(
+        requirements_of(pod, placement.cluster), **how
+    )
 
 
-def order(on: PlacementInput, pod: PodMaker, **how: Any) -> list[str]:
-    """Their names."""
-    return [on.cluster.fleet.nodes[each.node].name for each in ranked(on, pod, **how)]
+def ranked_names(placement: PlacementInput, pod: PodMaker, **how: Any) -> list[str]:
+    """Return the names of the ranked nodes."""
+    return [placement.cluster.fleet.nodes[each.node].name for each in ranked_nodes(placement, pod, **how)]

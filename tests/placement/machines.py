@@ -12,20 +12,20 @@ from webhook.placement.topology import NVLINK_RATES, GpuTopology, PciePath, pars
 
 
 @cache
-def facts(shared: Path) -> dict[str, Any]:
-    """The reference topologies as data."""
+def reference_topologies(shared: Path) -> dict[str, Any]:
+    """Return the reference topologies as data."""
     data: dict[str, Any] = yaml.safe_load((shared / "reference" / "nvlink-topologies.yaml").read_text())
     return data
 
 
 @cache
-def machines(shared: Path) -> dict[str, GpuTopology]:
-    """Every machine by its key. Links count wherever they end, as the reference's own cases do."""
-    return {entry["key"]: machine(entry) for entry in facts(shared)["machines"]}
+def topologies_by_key(shared: Path) -> dict[str, GpuTopology]:
+    """Return every topology by its key. Links count wherever they end, as in the reference's own cases."""
+    return {entry["key"]: machine(entry) for entry in reference_topologies(shared)["machines"]}
 
 
 def machine(entry: dict[str, Any]) -> GpuTopology:
-    """One machine; where its PCIe paths are listed, they stand beside the links."""
+    """Return the topology of one machine, with its PCIe paths if they are listed."""
     cells = [[parse_matrix_cell(token) or (0, None) for token in row] for row in entry["topo"]]
     if paths := entry.get("pcie_class"):
         cells = [

@@ -8,7 +8,16 @@ import pytest
 
 from tests.builders import Json, make_node, make_pod
 from tests.example_cluster import mig_node
-from tests.placement.clusters import BRIDGED, GPU, ailing, gpu_node, placing, report, running, shared_node
+from tests.placement.clusters import (
+    BRIDGED,
+    GPU,
+    gpu_node,
+    gpu_node_report,
+    placement_input,
+    running_gpu_pod,
+    shared_node,
+    with_gpu_conditions,
+)
 from webhook.placement.capacity import PodDemand
 from webhook.placement.fragmentation.workload_mix import FLAT_MIX, WorkloadMix
 from webhook.report.capacity import NodeCapacity, capacity_table, node_capacities, total_capacity
@@ -30,62 +39,71 @@ def plain(count: int, where: str = "n") -> list[Json]:
     return [make_pod(f"web-{i}").asks("cpu", "100m").spec(nodeName=where).build() for i in range(count)]
 
 
-ONE = running("one", "n", cpu="100m")
-SLICES = [running(f"slice-{i}", "cut", SMALL, cpu="100m") for i in range(9)]
+ONE = running_gpu_pod("one", "n", cpu="100m")
+SLICES = [running_gpu_pod(f"slice-{i}", "cut", SMALL, cpu="100m") for i in range(9)]
 CARD = {"nvidia.com/gpu.product": "NVIDIA-A100-SXM4-80GB", "nvidia.com/mig.strategy": "mixed"}
 LARGE = "nvidia.com/mig-3g.40gb"
 
 
-def card(*cut: tuple[str, int, str], **units: int) -> list[Json]:
-    """A node with one card in MIG mode, cut so, and what its agent says of it."""
-    return [make_node("cut", CARD | {"nvidia.com/gpu.count": "1"}, **units), report("cut", 1, {}, cut={0: cut})]
+def card(*mig_instances: tuple[str, int, str], **units: int) -> list[Json]:
+    """Return a node with one partitioned MIG card, and its agent's report."""
+    return [
+        make_node("cut", CARD | {"nvidia.com/gpu.count": "1"}, **units),
+        gpu_node_report("cut", 1, {}, mig_instances={0: mig_instances}),
+    ]
 
 
 NOT_READY = {"status": node()["status"] | {"conditions": [{"type": "Ready", "status": "False"}]}}
 
 FOUND: dict[str, tuple[list[Json], tuple[int, int, int, int]]] = {
-    "one pod with a GPU, and nobody else": ([node(), ONE], (1000, 7000, 0, 0)),
+    "one pod with a GPU": ([node(), ONE], (1000, 7000, 0, 0)),
     "pods without GPUs beside it": ([node(), ONE, *plain(30)], (1000, 7000, 0, 0)),
     "pods without GPUs on another node": ([node(), node("cpu", 0), ONE, *plain(30, "cpu")], (1000, 7000, 0, 0)),
     "pods with MIG instances on another node": (
         [node(), mig_node("cut", small=9), ONE, *SLICES],
         (1000 + 9 * 143, 14_000, 0, 0),
     ),
-    "nobody asks for GPUs": ([node(), *plain(3)], (0, 8000, 0, 0)),
-    "nobody is there": ([node()], (0, 8000, 0, 0)),
-    "pods of three GPUs, and two are left": (
-        [node(), *(running(f"p{i}", "n", count=3, cpu="100m") for i in range(2)), *plain(5)],
+    "no pod requests GPUs": ([node(), *plain(3)], (0, 8000, 0, 0)),
+    "no pods": ([node()], (0, 8000, 0, 0)),
+    "pods of three GPUs, two free": (
+        [node(), *(running_gpu_pod(f"p{i}", "n", count=3, cpu="100m") for i in range(2)), *plain(5)],
         (6000, 2000, 2000, 0),
     ),
-    "as many pods as the node takes, none with GPUs": ([node(pods=4), *plain(4)], (0, 0, 0, 8000)),
-    "as many pods as the node takes, each with one GPU": (
-        [node(pods=2), running("a", "n"), running("b", "n")],
+    "at the pod limit, no pod with GPUs": ([node(pods=4), *plain(4)], (0, 0, 0, 8000)),
+    "at the pod limit, each pod with one GPU": (
+        [node(pods=2), running_gpu_pod("a", "n"), running_gpu_pod("b", "n")],
         (2000, 0, 0, 6000),
     ),
-    "as many pods as the node takes, with all its GPUs": ([node(pods=1), running("a", "n", count=8)], (8000, 0, 0, 0)),
-    "a cordoned node that nobody uses": (
-        [node(), node("shut", unschedulable=True), running("a", "n", count=8)],
+    "at the pod limit, all GPUs allocated": (
+        [node(pods=1), running_gpu_pod("a", "n", count=8)],
+        (8000, 0, 0, 0),
+    ),
+    "a cordoned node without pods": (
+        [node(), node("shut", unschedulable=True), running_gpu_pod("a", "n", count=8)],
         (8000, 0, 0, 8000),
     ),
-    "a card in MIG mode that is not cut yet": (card(**{GPU: 0}), (0, 1000, 0, 0)),
-    "half a card is held, and a part of the rest is cut": (
-        [*card(("3g.40gb", 0, "team/a"), ("1g.10gb", 4, ""), **{LARGE: 1, SMALL: 1}), running("a", "cut", LARGE)],
+    "a MIG card without instances": (card(**{GPU: 0}), (0, 1000, 0, 0)),
+    "half a card is allocated, part of the rest is partitioned": (
+        [
+            *card(("3g.40gb", 0, "team/a"), ("1g.10gb", 4, ""), **{LARGE: 1, SMALL: 1}),
+            running_gpu_pod("a", "cut", LARGE),
+        ],
         (500, 500, 0, 0),
     ),
-    "a card that takes no more cuts": (
+    "a card that fits no further instance": (
         card(("3g.40gb", 0, ""), *(("1g.10gb", start, "") for start in (4, 5, 6)), **{LARGE: 1, SMALL: 3}),
         (0, 500 + 3 * 143, 0, 0),
     ),
-    "shares of one card, of which a pod holds two": (
-        [shared_node(), running("a", "n", "nvidia.com/gpu.shared", 2)],
+    "shares of one card, two allocated": (
+        [shared_node(), running_gpu_pod("a", "n", "nvidia.com/gpu.shared", 2)],
         (500, 500, 0, 0),
     ),
-    "shares of one card, of which a pod holds three": (
-        [shared_node(), running("a", "n", "nvidia.com/gpu.shared", 3)],
+    "shares of one card, three allocated": (
+        [shared_node(), running_gpu_pod("a", "n", "nvidia.com/gpu.shared", 3)],
         (750, 250, 250, 0),
     ),
-    "a node that is not ready, with two GPUs held": (
-        [node() | NOT_READY, running("a", "n", count=2)],
+    "a node that is not ready, with two GPUs allocated": (
+        [node() | NOT_READY, running_gpu_pod("a", "n", count=2)],
         (2000, 0, 0, 6000),
     ),
 }
@@ -109,8 +127,8 @@ def test_audit_figures_equal_those_of_capacity(objects: list[Json], amounts: tup
 
 
 def of(*objects: Json) -> list[NodeCapacity]:
-    on = placing(*objects)
-    return node_capacities(on.cluster, on.mix)
+    placement = placement_input(*objects)
+    return node_capacities(placement.cluster, placement.mix)
 
 
 def head(*objects: Json) -> ClusterUtilization:
@@ -124,8 +142,10 @@ def test_node_at_its_pod_limit() -> None:
 
 
 def test_ranking_mix_includes_all_pods() -> None:
-    assert placing(node(), ONE, *plain(3)).mix == WorkloadMix({PodDemand(100, 1, 1000): 1.0, PodDemand(100): 3.0})
-    assert placing(node(), *plain(3)).mix == FLAT_MIX
+    assert placement_input(node(), ONE, *plain(3)).mix == WorkloadMix(
+        {PodDemand(100, 1, 1000): 1.0, PodDemand(100): 3.0}
+    )
+    assert placement_input(node(), *plain(3)).mix == FLAT_MIX
 
 
 def test_cluster_without_gpus_has_no_unknown_ones() -> None:
@@ -133,14 +153,18 @@ def test_cluster_without_gpus_has_no_unknown_ones() -> None:
 
 
 NOTES: dict[str, tuple[list[Json], int | None, list[str]]] = {
-    "an ill GPU that is counted as free": (
-        [gpu_node("n"), ailing(report("n", 4, BRIDGED), 0, 3)],
+    "an unhealthy GPU that is counted as free": (
+        [gpu_node("n"), with_gpu_conditions(gpu_node_report("n", 4, BRIDGED), 0, 3)],
         1,
         ["n: unhealthy GPUs that count as free: 0, 3"],
     ),
-    "an ill GPU that is counted no more": ([gpu_node("n", 3), ailing(report("n", 4, BRIDGED), 0)], 2, []),
+    "an unhealthy GPU that is no longer advertised": (
+        [gpu_node("n", 3), with_gpu_conditions(gpu_node_report("n", 4, BRIDGED), 0)],
+        2,
+        [],
+    ),
     "more are reported than the Node has": (
-        [gpu_node("n", 3), report("n", 4, BRIDGED)],
+        [gpu_node("n", 3), gpu_node_report("n", 4, BRIDGED)],
         None,
         ["n: it is unknown which of its GPUs are free: its agent reports more free GPUs than the Node has"],
     ),
@@ -156,23 +180,27 @@ def test_islands_exclude_unhealthy_gpus(objects: list[Json], island: int | None,
 
 
 STATES: dict[str, tuple[list[Json], list[str]]] = {
-    "an ill GPU that nobody holds, and one that somebody does": (
-        [gpu_node("n"), ailing(report("n", 4, BRIDGED, {1: "team/a"}), 0, 1), running("a", "n")],
+    "one unhealthy GPU free, one allocated": (
+        [
+            gpu_node("n"),
+            with_gpu_conditions(gpu_node_report("n", 4, BRIDGED, {1: "team/a"}), 0, 1),
+            running_gpu_pod("a", "n"),
+        ],
         ["unhealthy", "team/a (unhealthy)", "free", "free"],
     ),
     "one that the Node counts no more": (
-        [gpu_node("n", 3), ailing(report("n", 4, BRIDGED), 0, conditions=["XID 94"])],
+        [gpu_node("n", 3), with_gpu_conditions(gpu_node_report("n", 4, BRIDGED), 0, conditions=["XID 94"])],
         ["not advertised", "free", "free", "free"],
     ),
     "more are reported than the Node has": (
-        [gpu_node("n", 3), report("n", 4, BRIDGED, {2: "team/a"}), running("a", "n")],
+        [gpu_node("n", 3), gpu_node_report("n", 4, BRIDGED, {2: "team/a"}), running_gpu_pod("a", "n")],
         ["?", "?", "team/a", "?"],
     ),
-    "a pod that came holds an instance where every card is cut alike": (
+    "an unreported pod holds an instance on equally partitioned cards": (
         [
             make_node("n", CARD | {"nvidia.com/mig.strategy": "single"}, **{GPU: 2}),
-            report("n", 1, {}, cut={0: [("3g.40gb", 0, ""), ("3g.40gb", 4, "")]}),
-            running("a", "n"),
+            gpu_node_report("n", 1, {}, mig_instances={0: [("3g.40gb", 0, ""), ("3g.40gb", 4, "")]}),
+            running_gpu_pod("a", "n"),
         ],
         ["team/a"],
     ),
@@ -181,6 +209,6 @@ STATES: dict[str, tuple[list[Json], list[str]]] = {
 
 @pytest.mark.parametrize(("objects", "states"), STATES.values(), ids=STATES)
 def test_node_picture(objects: list[Json], states: list[str]) -> None:
-    on = placing(*objects)
+    placement = placement_input(*objects)
 
-    assert [gpu["state"] for gpu in node_document(on.cluster, 0, None, [])["gpus"]] == states
+    assert [gpu["state"] for gpu in node_document(placement.cluster, 0, None, [])["gpus"]] == states

@@ -10,8 +10,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.builders import Json, PodMaker, make_pod
-from tests.extender.harness import filter_, stand
-from tests.placement.clusters import BRIDGED, DGX1, asks, gpu_node, placing, ranked, report, running
+from tests.extender.harness import filter_nodes, scheduler_state
+from tests.placement.clusters import (
+    BRIDGED,
+    DGX1,
+    gpu_node,
+    gpu_node_report,
+    placement_input,
+    ranked_nodes,
+    requirements_of,
+    running_gpu_pod,
+)
 from webhook.model.annotations import TOPOLOGY_ANNOTATION
 from webhook.placement.nodes.device_plugin import (
     ContainerRequest,
@@ -36,7 +45,7 @@ Pair = tuple[int, int]
 
 
 def containers(*gpus: int, init: int = 0, sidecar: int = 0) -> PodMaker:
-    """A pod that requires NVLink and whose containers ask for so many GPUs."""
+    """Return a pod that requires NVLink, with these GPU requests by container."""
     pod = make_pod("strict").annotate(TOPOLOGY_ANNOTATION, "nvlink=required").gpus(gpus[0])
     for number, count in enumerate(gpus[1:]):
         pod.container(f"c{number}", resources=limits(count))
@@ -53,55 +62,59 @@ def limits(count: int) -> Json:
 
 def pairs(*held: int) -> tuple[Json, ...]:
     """A node with two bridged pairs, of which others hold some."""
-    told = {gpu: f"team/x{gpu}" for gpu in held}
-    return gpu_node("n"), report("n", 4, BRIDGED, told), *(running(f"x{gpu}", "n") for gpu in held)
+    report = {gpu: f"team/x{gpu}" for gpu in held}
+    return gpu_node("n"), gpu_node_report("n", 4, BRIDGED, report), *(running_gpu_pod(f"x{gpu}", "n") for gpu in held)
 
 
 def dgx(*free: int) -> tuple[Json, ...]:
     held = [gpu for gpu in range(8) if gpu not in free]
-    told = {gpu: f"team/x{gpu}" for gpu in held}
-    return gpu_node("n", 8, V100), report("n", 8, DGX1, told), *(running(f"x{gpu}", "n") for gpu in held)
+    report = {gpu: f"team/x{gpu}" for gpu in held}
+    return (
+        gpu_node("n", 8, V100),
+        gpu_node_report("n", 8, DGX1, report),
+        *(running_gpu_pod(f"x{gpu}", "n") for gpu in held),
+    )
 
 
 class Case(NamedTuple):
-    """A pod, the one node, and how many such pods it takes."""
+    """A pod, the only node, and the pod capacity of the node."""
 
     pod: PodMaker
     node: tuple[Json, ...]
-    want: int
+    expected: int
 
 
 CASES = {
     "two containers get a pair each": Case(containers(2, 2), pairs(), 1),
-    "two containers of which one would get no pair": Case(containers(2, 2), dgx(0, 1, 2, 7), 0),
+    "two containers, one without a pair": Case(containers(2, 2), dgx(0, 1, 2, 7), 0),
     "one container with two pairs": Case(containers(4), pairs(), 0),
     "one pair is free for two containers": Case(containers(2, 2), pairs(0), 0),
-    "one GPU in each container has nothing to be connected to": Case(containers(1, 1), pairs(0, 2), 1),
+    "one GPU per container needs no links": Case(containers(1, 1), pairs(0, 2), 1),
     "a pair, and one GPU beside it": Case(containers(2, 1), pairs(1), 1),
-    "an init container's pair goes to the next": Case(containers(2, init=2), pairs(0), 1),
-    "an init container's one GPU whose fellow is taken": Case(containers(2, init=1), pairs(1), 0),
+    "an init container passes its pair on": Case(containers(2, init=2), pairs(0), 1),
+    "an init container's single GPU, its peer allocated": Case(containers(2, init=1), pairs(1), 0),
     "a sidecar keeps its pair": Case(containers(2, sidecar=2), pairs(), 1),
     "a sidecar keeps the only pair": Case(containers(2, sidecar=2), pairs(0), 0),
-    "three are connected, but the plugin gives others": Case(containers(3), dgx(0, 1, 2, 4, 5), 0),
-    "three that the plugin gives": Case(containers(3), dgx(0, 1, 2, 4), 1),
-    "shares of cards": Case(containers(2), (gpu_node("n", 4, **SHARED), report("n", 4, BRIDGED)), 0),
+    "three are connected, but the plugin allocates others": Case(containers(3), dgx(0, 1, 2, 4, 5), 0),
+    "three that the plugin allocates": Case(containers(3), dgx(0, 1, 2, 4), 1),
+    "shares of cards": Case(containers(2), (gpu_node("n", 4, **SHARED), gpu_node_report("n", 4, BRIDGED)), 0),
     "no agent, and any choice is connected": Case(containers(4, 2), (gpu_node("n", 8, "NVIDIA-H100-80GB-HBM3"),), 1),
     "no agent, all are free": Case(containers(4, 4), (gpu_node("n", 8, V100),), 1),
     "no agent, and not every choice has two pairs": Case(
-        containers(2, 2), (gpu_node("n", 8, V100), running("x", "n", count=4)), 0
+        containers(2, 2), (gpu_node("n", 8, V100), running_gpu_pod("x", "n", count=4)), 0
     ),
 }
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_pod_fits_where_each_container_gets_connected_gpus(case: Case) -> None:
-    on = placing(*case.node)
-    wanted = asks(case.pod, on.cluster)
+    placement = placement_input(*case.node)
+    requirements = requirements_of(case.pod, placement.cluster)
 
-    assert len(ranked(on, case.pod)) == case.want
-    assert bool(filter_reasons(on.cluster, wanted, 0)) is not bool(case.want)
-    assert NodeRanking(on.cluster).pod_capacity(wanted).tolist() == [case.want]
-    assert len(filter_(stand(*case.node), case.pod, "n")["NodeNames"] or ()) == case.want
+    assert len(ranked_nodes(placement, case.pod)) == case.expected
+    assert bool(filter_reasons(placement.cluster, requirements, 0)) is not bool(case.expected)
+    assert NodeRanking(placement.cluster).pod_capacity(requirements).tolist() == [case.expected]
+    assert len(filter_nodes(scheduler_state(*case.node), case.pod, "n")["NodeNames"] or ()) == case.expected
 
 
 def test_largest_init_container_request_counts() -> None:
@@ -109,7 +122,7 @@ def test_largest_init_container_request_counts() -> None:
     for number in range(500):
         pod.container(f"i{number}", kind="initContainers", resources=limits(1 + number % 2))
 
-    assert asks(pod, placing(*pairs()).cluster).container_requests == (
+    assert requirements_of(pod, placement_input(*pairs()).cluster).container_requests == (
         ContainerRequest(1, passes_on_gpus=True),
         ContainerRequest(2, passes_on_gpus=True),
         ContainerRequest(2),
@@ -117,60 +130,60 @@ def test_largest_init_container_request_counts() -> None:
 
 
 def test_allocation_of_each_container() -> None:
-    (best,) = ranked(placing(*pairs(0)), containers(1, 2))
+    (best,) = ranked_nodes(placement_input(*pairs(0)), containers(1, 2))
 
     assert best.links is not None
     assert (best.links.gpus, best.links.nvlink_connected) == ((1, 2, 3), True)
 
 
-WHY = {
-    "the plugin gives others": (
+REASONS = {
+    "the plugin allocates others": (
         containers(3),
         dgx(0, 1, 2, 4, 5),
         "5 free, and the device plugin allocates 1, 2, 5, which NVLink does not connect",
     ),
-    "so many are not connected": (containers(3), pairs(), "4 free, no 3 of them connected by NVLink (GPUs 0, 1, 2, 3)"),
-    "so many are not connected for one of two containers": (
+    "too few are connected": (containers(3), pairs(), "4 free, no 3 of them connected by NVLink (GPUs 0, 1, 2, 3)"),
+    "too few are connected for one of two containers": (
         containers(3, 1),
         pairs(),
         "4 free, no 3 of them connected by NVLink (GPUs 0, 1, 2, 3)",
     ),
-    "a pair is connected, but another is given to the second container": (
+    "a pair is connected, but the second container gets another": (
         containers(1, 2, init=2),
         pairs(),
         "4 free, and the device plugin allocates 1, 2 to the container with 2, which NVLink does not connect",
     ),
-    "a pod holds more than it asks for": (
+    "a pod holds more than it requests": (
         containers(2, 1),
-        (gpu_node("n"), report("n", 4, BRIDGED, {2: "team/x", 3: "team/x"}), running("x", "n")),
+        (gpu_node("n"), gpu_node_report("n", 4, BRIDGED, {2: "team/x", 3: "team/x"}), running_gpu_pod("x", "n")),
         "3 free by the pods' requests, 2 by the agent's report (GPUs 0, 1)",
     ),
-    "nobody says which are free": (
+    "unknown which are free": (
         containers(2),
-        (gpu_node("n", 8, V100), running("x", "n", count=6)),
+        (gpu_node("n", 8, V100), running_gpu_pod("x", "n", count=6)),
         "2 free, unknown which, and NVLink does not connect every choice",
     ),
-    "nobody says which are free, and none would do": (
+    "unknown which are free, and no choice is connected": (
         containers(6),
-        (gpu_node("n", 8, V100), running("x", "n", count=1)),
+        (gpu_node("n", 8, V100), running_gpu_pod("x", "n", count=1)),
         "7 free, no 6 of them connected by NVLink",
     ),
 }
 
 
-@pytest.mark.parametrize(("pod", "node", "want"), WHY.values(), ids=WHY)
-def test_filter_reasons_of_nodes(pod: PodMaker, node: tuple[Json, ...], want: str) -> None:
-    on = placing(*node)
+@pytest.mark.parametrize(("pod", "node", "expected"), REASONS.values(), ids=REASONS)
+def test_filter_reasons_of_nodes(pod: PodMaker, node: tuple[Json, ...], expected: str) -> None:
+    placement = placement_input(*node)
 
-    (reason,) = filter_reasons(on.cluster, asks(pod, on.cluster), 0)
+    (reason,) = filter_reasons(placement.cluster, requirements_of(pod, placement.cluster), 0)
 
-    assert reason.detail == want
+    assert reason.detail == expected
 
 
 def test_eviction_helps_if_only_the_plugins_choice_is_in_the_way() -> None:
-    """And not on shares, whoever goes."""
-    shares = (gpu_node("shares", 4, **SHARED), report("shares", 4, BRIDGED))
-    answer = filter_(stand(*dgx(0, 1, 2, 4, 5), *shares), containers(3), "n", "shares")
+    """Shares are never connected, whatever is evicted."""
+    shares = (gpu_node("shares", 4, **SHARED), gpu_node_report("shares", 4, BRIDGED))
+    answer = filter_nodes(scheduler_state(*dgx(0, 1, 2, 4, 5), *shares), containers(3), "n", "shares")
 
     assert list(answer["FailedNodes"]) == ["n"]
     assert list(answer["FailedAndUnresolvableNodes"]) == ["shares"]
@@ -178,29 +191,31 @@ def test_eviction_helps_if_only_the_plugins_choice_is_in_the_way() -> None:
 
 NEVER = {
     "the plugin breaks both pairs for one each": (containers(1, 1, 2), CROSSED),
-    "what the first leaves of the init container's pair is no pair": (containers(1, 2, init=2), BRIDGED),
-    "more than there are": (containers(2, 2, 2), BRIDGED),
+    "the rest of the init container's pair is no pair": (containers(1, 2, init=2), BRIDGED),
+    "more than installed": (containers(2, 2, 2), BRIDGED),
 }
 
 
 @pytest.mark.parametrize(("pod", "links"), NEVER.values(), ids=NEVER)
 def test_eviction_does_not_help_if_no_choice_of_free_gpus_does(pod: PodMaker, links: dict[Pair, int]) -> None:
-    answer = filter_(stand(gpu_node("n"), report("n", 4, links)), pod, "n")
+    answer = filter_nodes(scheduler_state(gpu_node("n"), gpu_node_report("n", 4, links)), pod, "n")
 
     assert (list(answer["FailedNodes"]), list(answer["FailedAndUnresolvableNodes"])) == ([], ["n"])
 
 
 def test_eviction_helps_if_some_choice_of_free_gpus_does() -> None:
     """Not all: with the link of 0 and 1 down the plugin gives just these two of an idle board."""
-    board = {pair: 18 for pair in combinations(range(8), 2) if pair != (0, 1)}
-    answer = filter_(stand(gpu_node("n", 8), report("n", 8, board, nvswitch=True)), containers(2), "n")
+    score_table = {pair: 18 for pair in combinations(range(8), 2) if pair != (0, 1)}
+    answer = filter_nodes(
+        scheduler_state(gpu_node("n", 8), gpu_node_report("n", 8, score_table, nvswitch=True)), containers(2), "n"
+    )
 
     assert (list(answer["FailedNodes"]), list(answer["FailedAndUnresolvableNodes"])) == (["n"], [])
 
 
 def test_too_many_choices_of_sixteen_gpus_count_as_resolvable() -> None:
     crossed = {(gpu, 15 - gpu): 1 for gpu in range(8)}
-    topology = placing(gpu_node("n", 16), report("n", 16, crossed)).cluster.devices[0].topology
+    topology = placement_input(gpu_node("n", 16), gpu_node_report("n", 16, crossed)).cluster.devices[0].topology
 
     assert can_ever_get_connected_gpus(topology, (*[ContainerRequest(1)] * 8, ContainerRequest(2)))
     assert not can_ever_get_connected_gpus(topology, (*[ContainerRequest(1)] * 13, ContainerRequest(2)))

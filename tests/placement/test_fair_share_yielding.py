@@ -1,4 +1,4 @@
-"""Pods over their fair share: what changes in their order of nodes, and what does not."""
+"""Node order for pods over their fair share."""
 
 from __future__ import annotations
 
@@ -10,7 +10,14 @@ from hypothesis import strategies as st
 
 from tests.builders import Json, PodMaker, make_pod
 from tests.example_cluster import mig_node
-from tests.placement.clusters import BRIDGED, asks, gpu_node, placing, report, running
+from tests.placement.clusters import (
+    BRIDGED,
+    gpu_node,
+    gpu_node_report,
+    placement_input,
+    requirements_of,
+    running_gpu_pod,
+)
 from tests.placement.test_ranking import NODES, PODS
 from webhook.cache.placement_input import PlacementInput
 from webhook.placement.fragmentation.strategies import ScoringStrategy
@@ -19,55 +26,73 @@ from webhook.placement.nodes.ranking import NodeRanking
 H100, MIG = "NVIDIA-H100-80GB-HBM3", "nvidia.com/mig-1g.10gb"
 
 
-def names(on: PlacementInput, pod: PodMaker, strategy: ScoringStrategy = ScoringStrategy.TAB, **how: Any) -> list[str]:
-    order = NodeRanking(on.cluster, strategy, mix=on.mix, profiles=on.profiles).order(asks(pod, on.cluster), **how)
-    return [on.cluster.fleet.nodes[node].name for node in order.nodes.tolist()]
+def names(
+    placement: PlacementInput, pod: PodMaker, strategy: ScoringStrategy = ScoringStrategy.TAB, **how: Any
+) -> list[str]:
+    order = NodeRanking(placement.cluster, strategy, mix=placement.mix, profiles=placement.profiles).order(
+        requirements_of(pod, placement.cluster), **how
+    )
+    return [placement.cluster.fleet.nodes[node].name for node in order.nodes.tolist()]
 
 
 def half_used(name: str, count: int, cpu: str) -> list[Json]:
-    return [gpu_node(name, 8, H100), running(f"on-{name}", name, count=count, cpu=cpu)]
+    return [gpu_node(name, 8, H100), running_gpu_pod(f"on-{name}", name, count=count, cpu=cpu)]
 
 
 def test_goes_to_the_node_with_the_fewest_free_units() -> None:
-    on = placing(gpu_node("empty", 8, H100), *half_used("used", 4, "56"))
+    placement = placement_input(gpu_node("empty", 8, H100), *half_used("used", 4, "56"))
     pod = make_pod().gpus(1).asks("cpu", "4")
 
-    assert names(on, pod, ScoringStrategy.DEFAULT) == ["empty", "used"]
-    assert names(on, pod, ScoringStrategy.DEFAULT, over_fair_share=True) == ["used", "empty"]
+    assert names(placement, pod, ScoringStrategy.DEFAULT) == ["empty", "used"]
+    assert names(placement, pod, ScoringStrategy.DEFAULT, over_fair_share=True) == ["used", "empty"]
 
 
 def test_applies_to_mig_instances() -> None:
-    on = placing(mig_node("empty", small=7), mig_node("used", small=7), running("x", "used", MIG, 5))
+    placement = placement_input(
+        mig_node("empty", small=7), mig_node("used", small=7), running_gpu_pod("x", "used", MIG, 5)
+    )
 
-    assert names(on, make_pod().asks(MIG, "1"), over_fair_share=True) == ["used", "empty"]
+    assert names(placement, make_pod().asks(MIG, "1"), over_fair_share=True) == ["used", "empty"]
 
 
 def test_does_not_break_a_pair() -> None:
     held = {2: "team/x", 3: "team/y"}
-    pair = [gpu_node("pair"), report("pair", 4, BRIDGED, held), running("x", "pair"), running("y", "pair")]
-    on = placing(gpu_node("empty", 8, H100), *pair)
+    pair = [
+        gpu_node("pair"),
+        gpu_node_report("pair", 4, BRIDGED, held),
+        running_gpu_pod("x", "pair"),
+        running_gpu_pod("y", "pair"),
+    ]
+    placement = placement_input(gpu_node("empty", 8, H100), *pair)
 
-    assert names(on, make_pod().gpus(1), over_fair_share=True) == ["empty", "pair"]
+    assert names(placement, make_pod().gpus(1), over_fair_share=True) == ["empty", "pair"]
 
 
 def test_gets_links_as_good_as_other_pods() -> None:
     held = {0: "team/x", 2: "team/y"}
-    torn = [gpu_node("torn"), report("torn", 4, BRIDGED, held), running("x", "torn"), running("y", "torn")]
-    on = placing(gpu_node("empty", 8, H100), *torn)
+    torn = [
+        gpu_node("torn"),
+        gpu_node_report("torn", 4, BRIDGED, held),
+        running_gpu_pod("x", "torn"),
+        running_gpu_pod("y", "torn"),
+    ]
+    placement = placement_input(gpu_node("empty", 8, H100), *torn)
 
-    assert names(on, make_pod().gpus(2), over_fair_share=True) == ["empty", "torn"]
+    assert names(placement, make_pod().gpus(2), over_fair_share=True) == ["empty", "torn"]
 
 
 @settings(max_examples=60)
 @given(st.sampled_from(PODS), st.lists(st.tuples(st.sampled_from("abcd"), st.integers(1, 4)), max_size=6))
 def test_may_use_the_same_nodes_as_other_pods(pod: PodMaker, held: list[tuple[str, int]]) -> None:
-    on = placing(*NODES, *(running(f"p{i}", name, count=count) for i, (name, count) in enumerate(held)))
+    placement = placement_input(
+        *NODES, *(running_gpu_pod(f"p{i}", name, count=count) for i, (name, count) in enumerate(held))
+    )
 
-    assert set(names(on, pod, over_fair_share=True)) == set(names(on, pod))
+    assert set(names(placement, pod, over_fair_share=True)) == set(names(placement, pod))
 
 
 @pytest.mark.parametrize("pod", [make_pod().asks("cpu", "4")])
 def test_does_not_affect_pods_without_gpus(pod: PodMaker) -> None:
-    on = placing(*NODES)
+    placement = placement_input(*NODES)
 
-    assert names(on, pod, over_fair_share=True) == names(on, pod)
+    assert names(placement, pod, over_fair_share=True) == names(placement, pod)

@@ -10,7 +10,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.placement.capacities import EIGHT, NO_GPU, ONE, PAIR, SHARE, SMALL, machine, needs, rooms_with, rows, site
+from tests.placement.capacities import (
+    EIGHT,
+    NO_GPU,
+    ONE,
+    PAIR,
+    SHARE,
+    SMALL,
+    capacity_rows,
+    cluster_capacity,
+    empty_node,
+    free_capacity,
+    pod_demands,
+)
 from webhook.placement.capacity import FreeCapacityArrays, PodDemand
 from webhook.placement.fragmentation.strategies import DefaultScorer, FgdScorer, MostAllocatedScorer, typical_demands
 from webhook.placement.fragmentation.tab import (
@@ -41,9 +53,9 @@ def filled(shares: Mapping[PodDemand, float], cores: int, free: int, rounds: int
             return 0.0
         worth = 0.0
         for demand, share in shares.items():
-            asked = demand.cpu_milli // 1000
-            if demand.gpus == 1 and asked <= cores and demand.gpu_milli <= free:
-                worth += share * (demand.gpu_milli + expect(cores - asked, free - demand.gpu_milli, left - 1))
+            requested = demand.cpu_milli // 1000
+            if demand.gpus == 1 and requested <= cores and demand.gpu_milli <= free:
+                worth += share * (demand.gpu_milli + expect(cores - requested, free - demand.gpu_milli, left - 1))
             else:
                 worth += share * expect(cores, free, left - 1)
         return worth
@@ -60,7 +72,7 @@ def test_fill_table_is_the_expected_fill() -> None:
             assert table[cores, level] == pytest.approx(filled(shares, cores, 10 * level, 6)), (cores, level)
 
 
-@given(st.dictionaries(needs.filter(lambda demand: demand.gpus > 0), st.integers(1, 9), min_size=1, max_size=5))
+@given(st.dictionaries(pod_demands.filter(lambda demand: demand.gpus > 0), st.integers(1, 9), min_size=1, max_size=5))
 def test_value_is_at_most_the_size_and_grows_with_cores(counts: dict[PodDemand, float]) -> None:
     table = expected_fill_table(WorkloadMix(counts).gpu_demand_shares(), "A100", 20)
 
@@ -74,7 +86,9 @@ def test_pod_with_several_shares_counts_as_several_pods() -> None:
         PodDemand(1000, 1, 250): 0.75,
         ONE: 0.25,
     }
-    assert scarcity_prices(WorkloadMix({PodDemand(3000, 3, 250): 1}), site(machine(gpus=1))).tolist() == [1.0]
+    assert scarcity_prices(
+        WorkloadMix({PodDemand(3000, 3, 250): 1}), cluster_capacity(empty_node(gpus=1))
+    ).tolist() == [1.0]
 
 
 def test_rarer_shares_mean_more_offers() -> None:
@@ -85,24 +99,27 @@ def test_rarer_shares_mean_more_offers() -> None:
 
 
 def test_values_of_full_and_idle_nodes() -> None:
-    tab = TabScorer(site(), SHARES)
+    tab = TabScorer(cluster_capacity(), SHARES)
 
-    assert tab.node_values(rows([0] * 8))[0] == 0
-    assert 0 < tab.node_values(rows([1000] * 8))[0] <= 8000
+    assert tab.node_values(capacity_rows([0] * 8))[0] == 0
+    assert 0 < tab.node_values(capacity_rows([1000] * 8))[0] <= 8000
 
 
 def test_gpus_without_cores_are_worth_nothing() -> None:
-    assert TabScorer(site(), SHARES).node_values(rows([1000] * 8, cores=0))[0] == 0
+    assert TabScorer(cluster_capacity(), SHARES).node_values(capacity_rows([1000] * 8, cores=0))[0] == 0
 
 
 def test_unusable_free_part_is_worth_nothing() -> None:
-    assert TabScorer(site(), WorkloadMix({SHARE: 1})).node_values(rows([490] + [0] * 7))[0] == 0
+    assert TabScorer(cluster_capacity(), WorkloadMix({SHARE: 1})).node_values(capacity_rows([490] + [0] * 7))[0] == 0
 
 
 def test_share_is_placed_where_it_fills_a_partial_gpu() -> None:
-    tab = TabScorer(site(), SHARES)
-    before = tab.node_values(rows([500, 1000]))[0]
-    hole, idle = tab.node_values(rows([0, 1000], cores=63))[0], tab.node_values(rows([500, 500], cores=63))[0]
+    tab = TabScorer(cluster_capacity(), SHARES)
+    before = tab.node_values(capacity_rows([500, 1000]))[0]
+    hole, idle = (
+        tab.node_values(capacity_rows([0, 1000], cores=63))[0],
+        tab.node_values(capacity_rows([500, 500], cores=63))[0],
+    )
 
     assert before > hole > idle
 
@@ -126,7 +143,7 @@ def test_idle_sets_are_filled_with_the_probability_of_demand() -> None:
 
 
 def test_price_is_demand_over_capacity() -> None:
-    mixed = site(machine("a", 6, 64, "A100"), machine("b", 2, 64, "T4"))
+    mixed = cluster_capacity(empty_node("a", 6, 64, "A100"), empty_node("b", 2, 64, "T4"))
     tied, free = PodDemand(0, 1, 1000, ("T4",)), PodDemand(0, 1, 1000)
 
     assert scarcity_prices(WorkloadMix({free: 1}), mixed).tolist() == [1, 1]
@@ -134,7 +151,7 @@ def test_price_is_demand_over_capacity() -> None:
 
 
 def test_small_node_that_few_pods_fit_is_cheap() -> None:
-    mixed = site(machine("big", 8, 64), machine("small", 8, 8))
+    mixed = cluster_capacity(empty_node("big", 8, 64), empty_node("small", 8, 8))
 
     small, big = scarcity_prices(WorkloadMix({EIGHT: 1, ONE: 1}), mixed)
 
@@ -142,7 +159,7 @@ def test_small_node_that_few_pods_fit_is_cheap() -> None:
 
 
 def test_flexible_pod_avoids_the_scarce_model() -> None:
-    mixed = site(machine("a", 6, 64, "A100"), machine("b", 2, 64, "T4"))
+    mixed = cluster_capacity(empty_node("a", 6, 64, "A100"), empty_node("b", 2, 64, "T4"))
     tab = TabScorer(mixed, WorkloadMix({PodDemand(1000, 1, 1000, ("T4",)): 1, PodDemand(1000, 1, 1000): 1}))
     same = np.zeros(2)
 
@@ -154,13 +171,13 @@ def test_flexible_pod_avoids_the_scarce_model() -> None:
 def test_pod_without_gpus_pays_no_price() -> None:
     same = np.zeros(1)
 
-    assert TabScorer(site(), SHARES).placement_scores(same, same, np.array([0]), NO_GPU)[0] == 0
+    assert TabScorer(cluster_capacity(), SHARES).placement_scores(same, same, np.array([0]), NO_GPU)[0] == 0
 
 
 def test_with_turnover_nearly_empty_nodes_are_avoided() -> None:
-    """Three idle GPUs of eight or seven of eight: without a need for sets they are worth the same each."""
-    pair = site(machine("fuller"), machine("emptier"))
-    free = rooms_with(pair, [[0, 0, 0, 0, 0, 1000, 1000, 1000], [0, *[1000] * 7]], [24, 56])
+    """Three or seven idle GPUs of eight: if no pod requests sets, each GPU has the same value."""
+    pair = cluster_capacity(empty_node("fuller"), empty_node("emptier"))
+    free = free_capacity(pair, [[0, 0, 0, 0, 0, 1000, 1000, 1000], [0, *[1000] * 7]], [24, 56])
     rule = TabScorer(pair, WorkloadMix({ONE: 1, SHARE: 1}))
 
     stays = ScoreTable(free, rule).scores(ONE)
@@ -171,7 +188,7 @@ def test_with_turnover_nearly_empty_nodes_are_avoided() -> None:
 
 
 def test_with_turnover_a_scarce_model_costs_half() -> None:
-    pair = site(machine("scarce", model="T4"), machine("plenty", model="A100"))
+    pair = cluster_capacity(empty_node("scarce", model="T4"), empty_node("plenty", model="A100"))
     rule = TabScorer(pair, WorkloadMix({ONE: 1, PodDemand(4000, 1, 1000, ("T4",)): 3}))
 
     stays = ScoreTable(FreeCapacityArrays(pair), rule).scores(ONE)
@@ -183,8 +200,8 @@ def test_with_turnover_a_scarce_model_costs_half() -> None:
 
 @pytest.mark.parametrize("turnover", [0.0, 1.0])
 def test_pod_without_gpus_is_placed_by_value_alone(turnover: float) -> None:
-    pair = site(machine("used"), machine("empty"))
-    free = rooms_with(pair, [[0] * 8, [1000] * 8], [16, 16])
+    pair = cluster_capacity(empty_node("used"), empty_node("empty"))
+    free = free_capacity(pair, [[0] * 8, [1000] * 8], [16, 16])
 
     used, empty = ScoreTable(free, TabScorer(pair, SHARES), turnover).scores(NO_GPU)
 
@@ -192,7 +209,7 @@ def test_pod_without_gpus_is_placed_by_value_alone(turnover: float) -> None:
 
 
 def test_cpu_claim_falls_as_pods_request_more_cores() -> None:
-    one = site(machine(gpus=8, cores=64))
+    one = cluster_capacity(empty_node(gpus=8, cores=64))
 
     assert cpu_claim_factor(WorkloadMix({PodDemand(8000, 1, 1000): 1}), one) == pytest.approx(0.8)
     assert cpu_claim_factor(WorkloadMix({PodDemand(16_000, 1, 1000): 1}), one) == pytest.approx(0.8 / 16)
@@ -217,7 +234,7 @@ def lost(mix: WorkloadMix, gpus: list[int], cores: int) -> float:
 
 
 @given(
-    st.dictionaries(needs.map(any_model), st.integers(1, 9), min_size=1),
+    st.dictionaries(pod_demands.map(any_model), st.integers(1, 9), min_size=1),
     st.lists(st.integers(0, 100).map(lambda m: 10 * m), min_size=8, max_size=8),
     st.integers(0, 64),
 )  # fmt: skip
@@ -226,7 +243,9 @@ def test_fragments_are_capacity_that_typical_pods_cannot_use(
 ) -> None:
     mix = WorkloadMix(counts)
 
-    assert -FgdScorer(site(), mix).node_values(rows(gpus, cores))[0] == pytest.approx(lost(mix, gpus, cores))
+    assert -FgdScorer(cluster_capacity(), mix).node_values(capacity_rows(gpus, cores))[0] == pytest.approx(
+        lost(mix, gpus, cores)
+    )
 
 
 def test_typical_pods_are_the_most_frequent_95_percent() -> None:
@@ -234,19 +253,24 @@ def test_typical_pods_are_the_most_frequent_95_percent() -> None:
 
 
 def test_fgd_scores_in_whole_hundredths_as_published() -> None:
-    fgd = FgdScorer(site(), WorkloadMix({SHARE: 1}))
+    fgd = FgdScorer(cluster_capacity(), WorkloadMix({SHARE: 1}))
     was, becomes = np.array([0.0, 0.0, 0.0]), np.array([0.0, -1000.0, 1000.0])
 
     assert fgd.placement_scores(was, becomes, np.arange(3), SHARE).tolist() == [50, 26, 73]
 
 
 def test_most_allocated_is_hundredths_of_gpus_in_use() -> None:
-    assert MostAllocatedScorer(site(), FLAT_MIX).node_values(rows([0, 0, 333, 1000, 1000, 1000, 1000, 1000]))[0] == 33
+    assert (
+        MostAllocatedScorer(cluster_capacity(), FLAT_MIX).node_values(
+            capacity_rows([0, 0, 333, 1000, 1000, 1000, 1000, 1000])
+        )[0]
+        == 33
+    )
 
 
 def test_default_strategy_spreads_by_cpu_and_memory() -> None:
-    pair = site(machine("used", 2), machine("empty", 2))
-    free = rooms_with(pair, [[1000, 1000], [1000, 1000]], [32, 64])
+    pair = cluster_capacity(empty_node("used", 2), empty_node("empty", 2))
+    free = free_capacity(pair, [[1000, 1000], [1000, 1000]], [32, 64])
 
     used, empty = ScoreTable(free, DefaultScorer(pair, FLAT_MIX)).scores(NO_GPU)
 

@@ -37,20 +37,20 @@ MIXES: list[dict[str, float]] = [
 """Even, small-heavy, large-heavy, bimodal: the mixes that papers on MIG scheduling try."""
 
 
-def known(product: str) -> MigGeometry:
+def geometry_of(product: str) -> MigGeometry:
     """A product's geometry."""
     found = mig_geometry(product)
     assert found is not None
     return found
 
 
-def without(of: MigGeometry, *names: str) -> MigGeometry:
+def without(geometry: MigGeometry, *names: str) -> MigGeometry:
     """The geometry without some profiles."""
-    return MigGeometry(of.units, tuple(profile for profile in of.profiles if profile.name not in names))
+    return MigGeometry(geometry.units, tuple(profile for profile in geometry.profiles if profile.name not in names))
 
 
 def all_layouts(geometry: MigGeometry) -> set[frozenset[MigPlacement]]:
-    """Every way to partition a card, the empty layout included."""
+    """Return every partition of a card, the empty layout included."""
     found = {frozenset[MigPlacement]()}
     edge = list(found)
     while edge:
@@ -77,22 +77,24 @@ def best_start(worth: MigCardValue, name: str, mask: int) -> int | None:
 
 
 COUNTS = [
-    ("A100_without_1g.20gb", without(known(A100), "1g.20gb")),
-    ("A100_with_1g.20gb", known(A100)),
-    ("A30", known("NVIDIA-A30")),
+    ("A100_without_1g.20gb", without(geometry_of(A100), "1g.20gb")),
+    ("A100_with_1g.20gb", geometry_of(A100)),
+    ("A30", geometry_of("NVIDIA-A30")),
 ]
 
 
-@pytest.mark.parametrize(("key", "of"), COUNTS, ids=[key for key, _ in COUNTS])
-def test_number_of_layouts(shared: Path, key: str, of: MigGeometry) -> None:
-    wanted = json.loads((shared / "traces" / "topo" / "mig_placements.json").read_text())["test_vectors"][key]
-    every = all_layouts(of)
-    maximal = [layout for layout in every if not any(count_instances(of, occupied_units(of, layout)).values())]
+@pytest.mark.parametrize(("key", "geometry"), COUNTS, ids=[key for key, _ in COUNTS])
+def test_number_of_layouts(shared: Path, key: str, geometry: MigGeometry) -> None:
+    requirements = json.loads((shared / "traces" / "topo" / "mig_placements.json").read_text())["test_vectors"][key]
+    every = all_layouts(geometry)
+    maximal = [
+        layout for layout in every if not any(count_instances(geometry, occupied_units(geometry, layout)).values())
+    ]
 
     def kinds(some: Any) -> int:
         return len({tuple(sorted(instance.profile for instance in layout)) for layout in some})
 
-    assert wanted == {
+    assert requirements == {
         "states": len(every),
         "maximal_states": len(maximal),
         "feasible_multisets": kinds(every),
@@ -106,12 +108,12 @@ def test_starts_and_sizes_of_every_reference_product(shared: Path) -> None:
     for product in facts["products"]:
         grid = facts["geometries"][product["geometry"]]["grid"]
         for name in product["gfd_products"]:
-            of = mig_geometry(name)
-            for row in product["profiles"] if of else ():
-                profile = of.profile(row["name"]) if of else None
+            geometry = mig_geometry(name)
+            for row in product["profiles"] if geometry else ():
+                profile = geometry.profile(row["name"]) if geometry else None
                 if profile is None or not row.get("starts"):
                     continue
-                scale = grid // of.units if of else 1
+                scale = grid // geometry.units if geometry else 1
                 assert [start * scale for start in profile.starts] == row["starts"], (name, row["name"])
                 assert profile.memory_units * scale == row["size"], (name, row["name"])
                 compared += 1
@@ -119,17 +121,17 @@ def test_starts_and_sizes_of_every_reference_product(shared: Path) -> None:
 
 
 def test_no_layout_exceeds_the_compute_slices() -> None:
-    of = known(A100)
-    for layout in all_layouts(of):
+    geometry = geometry_of(A100)
+    for layout in all_layouts(geometry):
         assert sum(int(instance.profile[0]) for instance in layout) <= 7
 
 
 def test_instance_counts_equal_brute_force() -> None:
-    of = known(A100)
-    for layout in all_layouts(of):
-        mask = occupied_units(of, layout)
-        for profile in of.profiles:
-            assert count_instances(of, mask)[profile.name] == most(profile, mask), (layout, profile.name)
+    geometry = geometry_of(A100)
+    for layout in all_layouts(geometry):
+        mask = occupied_units(geometry, layout)
+        for profile in geometry.profiles:
+            assert count_instances(geometry, mask)[profile.name] == most(profile, mask), (layout, profile.name)
 
 
 def most(profile: MigProfile, mask: int) -> int:
@@ -151,34 +153,34 @@ def taken_by(spans: list[int]) -> int:
     return mask
 
 
-def holds(of: MigGeometry, mix: dict[str, float], layout: frozenset[MigPlacement]) -> float:
+def holds(geometry: MigGeometry, mix: dict[str, float], layout: frozenset[MigPlacement]) -> float:
     """What the free starts hold, by the words, on layouts and not on masks."""
     total = 0.0
-    for profile in of.profiles:
-        share = mix.get(profile.name, 0) / sum(mix.values()) if mix else 1 / len(of.profiles)
+    for profile in geometry.profiles:
+        share = mix.get(profile.name, 0) / sum(mix.values()) if mix else 1 / len(geometry.profiles)
         for start in profile.starts:
-            if not any(overlap(of, each, profile.unit_mask(start)) for each in layout):
+            if not any(overlap(geometry, each, profile.unit_mask(start)) for each in layout):
                 total += share * profile.milli
     return total
 
 
-def overlap(of: MigGeometry, instance: MigPlacement, span: int) -> bool:
+def overlap(geometry: MigGeometry, instance: MigPlacement, span: int) -> bool:
     """Do an instance and a span share a unit?"""
-    profile = of.profile(instance.profile)
+    profile = geometry.profile(instance.profile)
     assert profile is not None
     return bool(profile.unit_mask(instance.start) & span)
 
 
 @pytest.mark.parametrize("mix", MIXES, ids=["even", "small", "large", "bimodal"])
 def test_values_and_best_starts_equal_brute_force(mix: dict[str, float]) -> None:
-    of = known(A100)
-    worth = MigCardValue(of, mix)
-    for layout in all_layouts(of):
-        mask = occupied_units(of, layout)
-        assert worth.value_of(mask) == pytest.approx(holds(of, mix, layout))
-        for profile in of.profiles:
+    geometry = geometry_of(A100)
+    worth = MigCardValue(geometry, mix)
+    for layout in all_layouts(geometry):
+        mask = occupied_units(geometry, layout)
+        assert worth.value_of(mask) == pytest.approx(holds(geometry, mix, layout))
+        for profile in geometry.profiles:
             after = {
-                start: holds(of, mix, layout | {MigPlacement(profile.name, start)})
+                start: holds(geometry, mix, layout | {MigPlacement(profile.name, start)})
                 for start in free_starts(profile, mask)
             }
             best = best_start(worth, profile.name, mask)
@@ -188,10 +190,10 @@ def test_values_and_best_starts_equal_brute_force(mix: dict[str, float]) -> None
 
 
 STARTS = [
-    ("a small one leaves the more room for four slices", {"3g.40gb": 1, "4g.40gb": 1}, [], "1g.10gb", 4),
-    ("the next one stands beside it", {"3g.40gb": 1}, [("1g.10gb", 4)], "1g.10gb", 5),
-    ("a 3g takes the upper half where a 4g may come", {"4g.40gb": 1, "3g.40gb": 1}, [], "3g.40gb", 4),
-    ("one that has no room has no start", {}, [("1g.10gb", 0), ("1g.10gb", 4)], "3g.40gb", None),
+    ("a small instance leaves space for four slices", {"3g.40gb": 1, "4g.40gb": 1}, [], "1g.10gb", 4),
+    ("the next one is next to it", {"3g.40gb": 1}, [("1g.10gb", 4)], "1g.10gb", 5),
+    ("a 3g is in the upper half if a 4g is likely", {"4g.40gb": 1, "3g.40gb": 1}, [], "3g.40gb", 4),
+    ("no start if there is no space", {}, [("1g.10gb", 0), ("1g.10gb", 4)], "3g.40gb", None),
     ("a profile of another card has no start", {}, [], "2g.10gb", None),
 ]  # fmt: skip
 
@@ -200,34 +202,34 @@ STARTS = [
 def test_best_start(
     sentence: str, mix: dict[str, float], used: list[tuple[str, int]], name: str, start: int | None
 ) -> None:
-    of = known(A100)
-    mask = occupied_units(of, frozenset(MigPlacement(*each) for each in used))
+    geometry = geometry_of(A100)
+    mask = occupied_units(geometry, frozenset(MigPlacement(*each) for each in used))
 
-    assert best_start(MigCardValue(of, mix), name, mask) == start
+    assert best_start(MigCardValue(geometry, mix), name, mask) == start
 
 
 def test_empty_gpu_counts_fully_if_it_can_be_filled() -> None:
-    assert MigCardValue(known(A100), {"7g.80gb": 1}).value_of(0) == pytest.approx(1000)
-    assert MigCardValue(known(A100), {"7g.80gb": 1}).value_of(1) == 0
-    assert MigCardValue(known(A100), {"7g.80gb": 1}).value_change("7g.80gb", 0, 0) == pytest.approx(-1000)
+    assert MigCardValue(geometry_of(A100), {"7g.80gb": 1}).value_of(0) == pytest.approx(1000)
+    assert MigCardValue(geometry_of(A100), {"7g.80gb": 1}).value_of(1) == 0
+    assert MigCardValue(geometry_of(A100), {"7g.80gb": 1}).value_change("7g.80gb", 0, 0) == pytest.approx(-1000)
 
 
 def test_unrequested_card_is_worth_nothing() -> None:
-    assert MigCardValue(known(A100), {"4g.24gb": 1}).value_of(0) == 0
-    assert MigCardValue(known(A100), {}).value_change("4g.24gb", 0, 0) == 0
+    assert MigCardValue(geometry_of(A100), {"4g.24gb": 1}).value_of(0) == 0
+    assert MigCardValue(geometry_of(A100), {}).value_change("4g.24gb", 0, 0) == 0
 
 
 def test_only_one_instance_has_the_media_engines() -> None:
-    of = known(A100)
+    geometry = geometry_of(A100)
 
-    assert profile_fits(of, frozenset({MigPlacement("1g.10gb", 0)}), "1g.10gb+me")
-    assert not profile_fits(of, frozenset({MigPlacement("1g.10gb+me", 0)}), "1g.10gb+me")
-    assert profile_fits(of, frozenset({MigPlacement("1g.10gb+me", 0)}), "1g.10gb")
-    assert not profile_fits(of, frozenset(), "1g.6gb")
+    assert profile_fits(geometry, frozenset({MigPlacement("1g.10gb", 0)}), "1g.10gb+me")
+    assert not profile_fits(geometry, frozenset({MigPlacement("1g.10gb+me", 0)}), "1g.10gb+me")
+    assert profile_fits(geometry, frozenset({MigPlacement("1g.10gb+me", 0)}), "1g.10gb")
+    assert not profile_fits(geometry, frozenset(), "1g.6gb")
 
 
 def test_instance_of_an_unknown_profile_occupies_nothing() -> None:
-    assert occupied_units(known(A100), frozenset({MigPlacement("9g.90gb", 0)})) == 0
+    assert occupied_units(geometry_of(A100), frozenset({MigPlacement("9g.90gb", 0)})) == 0
 
 
 def test_unknown_product_has_no_geometry() -> None:
@@ -239,7 +241,7 @@ def pieces(*each: tuple[str, int]) -> frozenset[MigPlacement]:
     return frozenset(MigPlacement(*one) for one in each)
 
 
-CUTS = [
+REPARTITION_PLANS = [
     (
         "idle small ones are removed for a large one",
         [MigCard(0, pieces(("3g.40gb", 4)), pieces(("1g.10gb", 0), ("1g.10gb", 1)))],
@@ -260,15 +262,19 @@ CUTS = [
     ),
     ("none is needed", [MigCard(0, pieces(), pieces(("3g.40gb", 4)))], "3g.40gb", None),
     (
-        "what pods hold is never removed",
+        "instances in use are never removed",
         [MigCard(0, pieces(("1g.10gb", 2), ("1g.10gb", 5)), pieces())],
         "3g.40gb",
         None,
     ),
-    ("there is one set of media engines", [MigCard(0, pieces(("1g.10gb+me", 0)), pieces())], "1g.10gb+me", None),
+    ("only one instance has media engines", [MigCard(0, pieces(("1g.10gb+me", 0)), pieces())], "1g.10gb+me", None),
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("sentence", "cards", "name", "cut"), CUTS, ids=[each[0] for each in CUTS])
-def test_repartition_plan(sentence: str, cards: list[MigCard], name: str, cut: RepartitionPlan | None) -> None:
-    assert plan_repartition(mig_card_value(known(A100)), tuple(cards), name) == cut
+@pytest.mark.parametrize(
+    ("sentence", "cards", "name", "mig_instances"), REPARTITION_PLANS, ids=[each[0] for each in REPARTITION_PLANS]
+)
+def test_repartition_plan(
+    sentence: str, cards: list[MigCard], name: str, mig_instances: RepartitionPlan | None
+) -> None:
+    assert plan_repartition(mig_card_value(geometry_of(A100)), tuple(cards), name) == mig_instances

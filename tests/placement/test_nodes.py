@@ -16,16 +16,16 @@ from tests.placement.clusters import (
     BRIDGED,
     DGX1,
     GPU,
-    ailing,
-    asks,
     gpu_node,
-    nearest,
-    order,
-    placing,
-    ranked,
-    report,
-    running,
+    gpu_node_report,
+    placement_input,
+    preemption_plan,
+    ranked_names,
+    ranked_nodes,
+    requirements_of,
+    running_gpu_pod,
     shared_node,
+    with_gpu_conditions,
 )
 from webhook.cache.inventory import build_inventory
 from webhook.model.annotations import TOPOLOGY_ANNOTATION
@@ -56,11 +56,16 @@ SINGLES = {(i, j): 0 for i in range(8) for j in range(i)}
 
 
 def test_pod_with_two_gpus_prefers_a_free_bonded_pair() -> None:
-    on = placing(gpu_node("singles", 8), report("singles", 8, SINGLES), gpu_node("pairs"), report("pairs", 4, BRIDGED))
+    placement = placement_input(
+        gpu_node("singles", 8),
+        gpu_node_report("singles", 8, SINGLES),
+        gpu_node("pairs"),
+        gpu_node_report("pairs", 4, BRIDGED),
+    )
 
-    best, other = ranked(on, PAIR)
+    best, other = ranked_nodes(placement, PAIR)
 
-    assert order(on, PAIR) == ["pairs", "singles"]
+    assert ranked_names(placement, PAIR) == ["pairs", "singles"]
     assert best.links is not None
     assert other.links is not None
     assert best.links.nvlink_connected
@@ -71,35 +76,43 @@ def test_pod_with_two_gpus_prefers_a_free_bonded_pair() -> None:
 def test_pod_with_four_gpus_gets_one_island() -> None:
     torn = dict.fromkeys((1, 2, 6, 7), "team/on-torn")
     whole = dict.fromkeys((4, 5, 6, 7), "team/on-whole")
-    on = placing(
+    placement = placement_input(
         *(item for name, held in (("torn", torn), ("whole", whole)) for item in (
             gpu_node(name, 8, "Tesla-V100-SXM2-32GB"),
-            report(name, 8, DGX1, held),
-            running(f"on-{name}", name, count=4),
+            gpu_node_report(name, 8, DGX1, held),
+            running_gpu_pod(f"on-{name}", name, count=4),
         ))
     )  # fmt: skip
 
-    best = ranked(on, make_pod().gpus(4))[0]
+    best = ranked_nodes(placement, make_pod().gpus(4))[0]
 
-    assert on.cluster.fleet.nodes[best.node].name == "whole"
+    assert placement.cluster.fleet.nodes[best.node].name == "whole"
     assert best.links is not None
     assert best.links.gpus == (0, 1, 2, 3)
 
 
 def test_single_gpu_does_not_break_the_last_pair() -> None:
-    on = placing(
-        gpu_node("pair"), report("pair", 4, BRIDGED, {2: "team/a", 3: "team/a"}), running("a", "pair", count=2),
-        gpu_node("odd"), report("odd", 4, BRIDGED, {1: "team/b", 3: "team/b"}), running("b", "odd", count=2),
-    )  # fmt: skip
+    placement = placement_input(
+        gpu_node("pair"),
+        gpu_node_report("pair", 4, BRIDGED, {2: "team/a", 3: "team/a"}),
+        running_gpu_pod("a", "pair", count=2),
+        gpu_node("odd"),
+        gpu_node_report("odd", 4, BRIDGED, {1: "team/b", 3: "team/b"}),
+        running_gpu_pod("b", "odd", count=2),
+    )
 
-    assert order(on, make_pod().gpus(1)) == ["odd", "pair"]
+    assert ranked_names(placement, make_pod().gpus(1)) == ["odd", "pair"]
 
 
 def test_predicted_and_optimal_sets_are_both_reported() -> None:
     free = dict.fromkeys((1, 3, 6, 7), "team/a")
-    on = placing(gpu_node("dgx", 8, "Tesla-V100-SXM2-32GB"), report("dgx", 8, DGX1, free), running("a", "dgx", count=4))
+    placement = placement_input(
+        gpu_node("dgx", 8, "Tesla-V100-SXM2-32GB"),
+        gpu_node_report("dgx", 8, DGX1, free),
+        running_gpu_pod("a", "dgx", count=4),
+    )
 
-    links = ranked(on, PAIR)[0].links
+    links = ranked_nodes(placement, PAIR)[0].links
 
     assert links is not None
     assert (links.gpus, links.optimal) == ((0, 2), (0, 4))
@@ -108,37 +121,42 @@ def test_predicted_and_optimal_sets_are_both_reported() -> None:
 
 
 def test_behind_a_switch_the_value_of_free_capacity_decides() -> None:
-    on = placing(gpu_node("empty", 8, H100), gpu_node("used", 8, H100), running("a", "used", count=5))
+    placement = placement_input(
+        gpu_node("empty", 8, H100), gpu_node("used", 8, H100), running_gpu_pod("a", "used", count=5)
+    )
 
-    assert order(on, PAIR) == ["used", "empty"]
+    assert ranked_names(placement, PAIR) == ["used", "empty"]
 
 
 def test_pod_without_communication_ignores_links() -> None:
     quiet = make_pod().gpus(2).annotate(TOPOLOGY_ANNOTATION, "nvlink=ignored")
-    on = placing(gpu_node("a"), report("a", 4, BRIDGED))
+    placement = placement_input(gpu_node("a"), gpu_node_report("a", 4, BRIDGED))
 
-    assert not asks(quiet, on.cluster).communicates
-    assert asks(PAIR, on.cluster).communicates
-    assert not asks(make_pod().gpus(1), on.cluster).communicates
+    assert not requirements_of(quiet, placement.cluster).communicates
+    assert requirements_of(PAIR, placement.cluster).communicates
+    assert not requirements_of(make_pod().gpus(1), placement.cluster).communicates
 
 
 def test_mig_pods_keep_space_for_3g() -> None:
     def card(name: str, start: int) -> list[Json]:
         node = mig_node(name, small=7, large=1)
-        cut = {0: [("3g.40gb", 4, "")], 1: [("1g.10gb", start, "team/a"), ("1g.10gb", 5, ""), ("1g.10gb", 6, "")]}
-        return [node, report(name, 2, {}, cut=cut)]
+        mig_instances = {
+            0: [("3g.40gb", 4, "")],
+            1: [("1g.10gb", start, "team/a"), ("1g.10gb", 5, ""), ("1g.10gb", 6, "")],
+        }
+        return [node, gpu_node_report(name, 2, {}, mig_instances=mig_instances)]
 
     small = make_pod().asks("nvidia.com/mig-1g.10gb", "1")
     wanting = make_pod("w").asks("nvidia.com/mig-3g.40gb", "1").build()
-    on = placing(*card("torn", 4), *card("low", 0), wanting)
+    placement = placement_input(*card("torn", 4), *card("low", 0), wanting)
 
-    assert order(on, small) == ["torn", "low"]
+    assert ranked_names(placement, small) == ["torn", "low"]
 
 
 def test_unknown_layouts_are_equal() -> None:
-    on = placing(mig_node("a"), mig_node("b"))
+    placement = placement_input(mig_node("a"), mig_node("b"))
 
-    assert {each.score for each in ranked(on, make_pod().asks("nvidia.com/mig-1g.10gb", "1"))} == {0.0}
+    assert {each.score for each in ranked_nodes(placement, make_pod().asks("nvidia.com/mig-1g.10gb", "1"))} == {0.0}
 
 
 def test_gang_is_placed_in_the_smallest_sufficient_domain() -> None:
@@ -149,8 +167,8 @@ def test_gang_is_placed_in_the_smallest_sufficient_domain() -> None:
         for i in range(n)
     ]
 
-    on = placing(*nodes, gpu_node("lonely", 4, "NVIDIA-GB200"))
-    names = order(on, make_pod().gpus(4), gang=GangContext(2))
+    placement = placement_input(*nodes, gpu_node("lonely", 4, "NVIDIA-GB200"))
+    names = ranked_names(placement, make_pod().gpus(4), gang=GangContext(2))
 
     assert names[:2] == ["b0", "b1"]
     assert names[2:6] == ["a0", "a1", "a2", "a3"]
@@ -160,26 +178,26 @@ def test_gang_is_placed_in_the_smallest_sufficient_domain() -> None:
 def test_domain_capacity_is_limited_by_cpu_and_memory() -> None:
     clique = "nvidia.com__gpu.clique"
     big = make_pod().gpus(1).asks("cpu", "40").asks("memory", "300Gi")
-    on = placing(
+    placement = placement_input(
         *(gpu_node(f"{c}{i}", 4, "NVIDIA-GB200", **{clique: c}) for c, n in (("a", 1), ("b", 3)) for i in range(n))
     )
 
-    assert order(on, big, gang=GangContext(2))[0].startswith("b")
+    assert ranked_names(placement, big, gang=GangContext(2))[0].startswith("b")
 
 
 def test_equal_nodes_are_packed_or_spread() -> None:
-    on = placing(gpu_node("a", 4, H100), gpu_node("b", 4, H100), running("x", "b", cpu="0"))
-    cpu_only = asks(make_pod().asks("cpu", "1"), on.cluster)
+    placement = placement_input(gpu_node("a", 4, H100), gpu_node("b", 4, H100), running_gpu_pod("x", "b", cpu="0"))
+    cpu_only = requirements_of(make_pod().asks("cpu", "1"), placement.cluster)
 
     def first(fill: FillOrder) -> str:
-        ranking = NodeRanking(on.cluster, ScoringStrategy.DEFAULT, FLAT_MIX, fill=fill)
-        return on.cluster.fleet.nodes[ranking.rank(cpu_only)[0].node].name
+        ranking = NodeRanking(placement.cluster, ScoringStrategy.DEFAULT, FLAT_MIX, fill=fill)
+        return placement.cluster.fleet.nodes[ranking.rank(cpu_only)[0].node].name
 
     assert first(FillOrder.PACK) == "b"
     assert first(FillOrder.SPREAD) == "a"
 
 
-WHY_NOT = [
+REJECTIONS = [
     ("cordoned", {"unschedulable": True}, make_pod().gpus(1), "node(s) were unschedulable", "cordoned"),
     ("of another pool", {}, make_pod().gpus(1).spec(nodeSelector={"pool": "x"}),
      "node(s) didn't match Pod's node affinity/selector", "excluded by node selector"),
@@ -191,18 +209,18 @@ WHY_NOT = [
     ("a MiB short", {}, make_pod().gpus(1).asks("memory", f"{512 * 1024 + 1}Mi"),
      "Insufficient memory", "512 GiB of memory free, 512.001 requested"),
     ("smaller", {}, make_pod().gpus(8), "Insufficient nvidia.com/gpu", "has 4, 8 requested"),
-    ("without that kind", {}, make_pod().asks("nvidia.com/mig-1g.10gb", "1"),
+    ("without that resource", {}, make_pod().asks("nvidia.com/mig-1g.10gb", "1"),
      "Insufficient nvidia.com/mig-1g.10gb", "offers no nvidia.com/mig-1g.10gb"),
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("sentence", "spec", "pod", "words", "detail"), WHY_NOT, ids=[w[0] for w in WHY_NOT])
-def test_filter_reasons(sentence: str, spec: Json, pod: PodMaker, words: str, detail: str) -> None:
-    on = placing(gpu_node("n") | {"spec": spec})
+@pytest.mark.parametrize(("sentence", "spec", "pod", "message", "detail"), REJECTIONS, ids=[w[0] for w in REJECTIONS])
+def test_filter_reasons(sentence: str, spec: Json, pod: PodMaker, message: str, detail: str) -> None:
+    placement = placement_input(gpu_node("n") | {"spec": spec})
 
-    (found,) = filter_reasons(on.cluster, asks(pod, on.cluster), 0)
+    (found,) = filter_reasons(placement.cluster, requirements_of(pod, placement.cluster), 0)
 
-    assert found.scheduler_message == words
+    assert found.scheduler_message == message
     assert detail in found.detail
 
 
@@ -229,30 +247,34 @@ def test_cordoned_node_accepts_pods_that_tolerate_it(
     node["metadata"]["labels"] |= labels
     node["spec"] = {"unschedulable": True, "taints": [{"key": CORDON["key"], "effect": "NoSchedule"}]}
     node["status"]["conditions"] = [{"type": "Ready", "status": ready}]
-    on, pod = placing(node), make_pod().gpus(1).spec(tolerations=tolerations)
+    placement, pod = placement_input(node), make_pod().gpus(1).spec(tolerations=tolerations)
 
-    assert order(on, pod) == (["n"] if fits else [])
-    assert (not filter_reasons(on.cluster, asks(pod, on.cluster), 0)) is fits
+    assert ranked_names(placement, pod) == (["n"] if fits else [])
+    assert (not filter_reasons(placement.cluster, requirements_of(pod, placement.cluster), 0)) is fits
 
 
 def test_node_at_its_pod_limit_accepts_no_pod() -> None:
     node = gpu_node("n")
     node["status"]["allocatable"]["pods"] = "1"
-    on = placing(node, running("a", "n"))
+    placement = placement_input(node, running_gpu_pod("a", "n"))
 
-    (found,) = filter_reasons(on.cluster, asks(make_pod().gpus(3).asks("cpu", "4"), on.cluster), 0)
-    freed = nearest(on, make_pod().gpus(4).asks("cpu", "4"))
+    (found,) = filter_reasons(
+        placement.cluster, requirements_of(make_pod().gpus(3).asks("cpu", "4"), placement.cluster), 0
+    )
+    freed = preemption_plan(placement, make_pod().gpus(4).asks("cpu", "4"))
 
-    assert not order(on, make_pod().gpus(1))
+    assert not ranked_names(placement, make_pod().gpus(1))
     assert (found.scheduler_message, found.detail) == ("Too many pods", "at its pod limit of 1")
     assert freed is not None
     assert [pod.metadata.name for pod in freed.pods] == ["a"]
 
 
 def test_all_reasons_are_reported() -> None:
-    on = placing(tainted(gpu_node("n"), GPU_TAINT), running("a", "n", count=4, cpu="60"))
+    placement = placement_input(tainted(gpu_node("n"), GPU_TAINT), running_gpu_pod("a", "n", count=4, cpu="60"))
 
-    found = filter_reasons(on.cluster, asks(make_pod().gpus(2).asks("cpu", "8"), on.cluster), 0)
+    found = filter_reasons(
+        placement.cluster, requirements_of(make_pod().gpus(2).asks("cpu", "8"), placement.cluster), 0
+    )
 
     assert [reason.detail for reason in found] == [
         "taint nvidia.com/gpu=present:NoSchedule",
@@ -264,9 +286,11 @@ def test_all_reasons_are_reported() -> None:
 def test_free_but_unconnected_gpus_are_named() -> None:
     strict = make_pod().gpus(2).annotate(TOPOLOGY_ANNOTATION, "nvlink=required")
     held = {1: "team/a", 3: "team/a"}
-    on = placing(gpu_node("n"), report("n", 4, BRIDGED, held), running("a", "n", count=2))
+    placement = placement_input(
+        gpu_node("n"), gpu_node_report("n", 4, BRIDGED, held), running_gpu_pod("a", "n", count=2)
+    )
 
-    (reason,) = filter_reasons(on.cluster, asks(strict, on.cluster), 0)
+    (reason,) = filter_reasons(placement.cluster, requirements_of(strict, placement.cluster), 0)
 
     assert reason.scheduler_message == NOT_CONNECTED
     assert reason.detail == "2 free, no 2 of them connected by NVLink (GPUs 0, 2)"
@@ -274,58 +298,75 @@ def test_free_but_unconnected_gpus_are_named() -> None:
 
 def test_without_an_agent_connected_means_any_choice() -> None:
     strict = make_pod().gpus(2).annotate(TOPOLOGY_ANNOTATION, "nvlink=required")
-    on = placing(gpu_node("n"), gpu_node("h", 8, H100), running("a", "n"), running("b", "h"))
+    placement = placement_input(
+        gpu_node("n"), gpu_node("h", 8, H100), running_gpu_pod("a", "n"), running_gpu_pod("b", "h")
+    )
 
-    assert order(on, strict) == ["h"]
+    assert ranked_names(placement, strict) == ["h"]
 
 
 def test_repartitioning_is_suggested_if_it_helps() -> None:
     node = mig_node("n", small=2, large=1)
-    cut = {0: [("1g.10gb", 0, ""), ("1g.10gb", 1, ""), ("3g.40gb", 4, "team/a")]}
-    on = placing(node, report("n", 1, {}, cut=cut), running("a", "n", "nvidia.com/mig-3g.40gb"))
+    mig_instances = {0: [("1g.10gb", 0, ""), ("1g.10gb", 1, ""), ("3g.40gb", 4, "team/a")]}
+    placement = placement_input(
+        node,
+        gpu_node_report("n", 1, {}, mig_instances=mig_instances),
+        running_gpu_pod("a", "n", "nvidia.com/mig-3g.40gb"),
+    )
 
-    (reason,) = filter_reasons(on.cluster, asks(make_pod().asks("nvidia.com/mig-3g.40gb", "1"), on.cluster), 0)
+    (reason,) = filter_reasons(
+        placement.cluster, requirements_of(make_pod().asks("nvidia.com/mig-3g.40gb", "1"), placement.cluster), 0
+    )
 
     advice = "GPU 0 could be repartitioned: remove 1g.10gb at 0, 1g.10gb at 1, create 3g.40gb at 0"
     assert reason.detail == f"full; {advice}"
 
 
 SLICES = [("1g.10gb", start, "") for start in range(7)]
-ANEW: dict[str, tuple[Json, Json, str]] = {
-    "idle instances of another profile are in the way": (
-        mig_node("n", small=7, large=0), report("n", 1, {}, cut={0: SLICES}),
+REPARTITIONING: dict[str, tuple[Json, Json, str]] = {
+    "idle instances of another profile occupy the space": (
+        mig_node("n", small=7, large=0),
+        gpu_node_report("n", 1, {}, mig_instances={0: SLICES}),
         "offers no nvidia.com/mig-3g.40gb; GPU 0 could be repartitioned: remove 1g.10gb at 4, 1g.10gb at 5, "
         "1g.10gb at 6, create 3g.40gb at 4",
     ),
-    "nothing is cut yet": (
-        mig_node("n", small=0, large=0), report("n", 1, {}, cut={0: []}),
+    "no instances yet": (
+        mig_node("n", small=0, large=0),
+        gpu_node_report("n", 1, {}, mig_instances={0: []}),
         "offers no nvidia.com/mig-3g.40gb; GPU 0 could be repartitioned: remove nothing, create 3g.40gb at 4",
     ),
-    "all is held": (
-        mig_node("n", small=7, large=0), report("n", 1, {}, cut={0: [(*one[:2], "team/a") for one in SLICES]}),
+    "all instances are in use": (
+        mig_node("n", small=7, large=0),
+        gpu_node_report("n", 1, {}, mig_instances={0: [(*one[:2], "team/a") for one in SLICES]}),
         "offers no nvidia.com/mig-3g.40gb",
     ),
-    "its cards are all cut alike": (
-        make_node("n", SINGLE, **{GPU: 7}), report("n", 1, {}, cut={0: SLICES}), "offers no nvidia.com/mig-3g.40gb",
+    "all cards are partitioned equally": (
+        make_node("n", SINGLE, **{GPU: 7}),
+        gpu_node_report("n", 1, {}, mig_instances={0: SLICES}),
+        "offers no nvidia.com/mig-3g.40gb",
     ),
-}  # fmt: skip
+}
 
 
-@pytest.mark.parametrize(("node", "told", "said"), ANEW.values(), ids=ANEW)
-def test_repartitioning_is_suggested_for_a_missing_profile(node: Json, told: Json, said: str) -> None:
-    there = running("a", "n", "nvidia.com/mig-1g.10gb", 7)
-    on = placing(node, told, *([there] if "team/a" in str(told) else []))
+@pytest.mark.parametrize(("node", "report", "detail"), REPARTITIONING.values(), ids=REPARTITIONING)
+def test_repartitioning_is_suggested_for_a_missing_profile(node: Json, report: Json, detail: str) -> None:
+    there = running_gpu_pod("a", "n", "nvidia.com/mig-1g.10gb", 7)
+    placement = placement_input(node, report, *([there] if "team/a" in str(report) else []))
 
-    (reason,) = filter_reasons(on.cluster, asks(make_pod().asks("nvidia.com/mig-3g.40gb", "1"), on.cluster), 0)
+    (reason,) = filter_reasons(
+        placement.cluster, requirements_of(make_pod().asks("nvidia.com/mig-3g.40gb", "1"), placement.cluster), 0
+    )
 
-    assert reason.detail == said
+    assert reason.detail == detail
 
 
 def test_shares_are_spread_as_by_the_plugin() -> None:
-    on = placing(shared_node(cards=2), running("a", "n", SHARE, 3))
+    placement = placement_input(shared_node(cards=2), running_gpu_pod("a", "n", SHARE, 3))
 
-    assert on.cluster.free_arrays().gpus.tolist() == [[750, 500]]
-    assert on.cluster.pod_demand(asks(make_pod().asks(SHARE, "1"), on.cluster), 0) == PodDemand(0, 1, 250)
+    assert placement.cluster.free_arrays().gpus.tolist() == [[750, 500]]
+    assert placement.cluster.pod_demand(
+        requirements_of(make_pod().asks(SHARE, "1"), placement.cluster), 0
+    ) == PodDemand(0, 1, 250)
 
 
 SLICE_SHARED = {
@@ -345,38 +386,38 @@ UNITS: dict[str, tuple[Json, str, int]] = {
     "shares under the plain name": (shared_node(resource=GPU), GPU, 4),
     "more shares of a card than it has thousandths": (shared_node(replicas=3000), SHARE, 3000),
     "shares of MIG instances": (make_node("n", MIG_SHARED, **{f"{MIG}.shared": 14}), f"{MIG}.shared", 14),
-    "shares of cards cut alike": (make_node("n", SLICE_SHARED, **{GPU: 14}), GPU, 14),
+    "shares of equally partitioned cards": (make_node("n", SLICE_SHARED, **{GPU: 14}), GPU, 14),
     "shares under both names, of the one": (make_node("n", BOTH_NAMES, **{SHARE: 8, GPU: 2}), SHARE, 8),
     "shares under both names, of the other": (make_node("n", BOTH_NAMES, **{SHARE: 8, GPU: 2}), GPU, 2),
     "whole cards": (gpu_node("n"), GPU, 4),
     "MIG instances": (mig_node("n"), MIG, 7),
 }
-"""A node, the units that it is asked for, and how many it has."""
+"""A node, the requested resource, and its units."""
 
 
 @pytest.mark.parametrize(("node", "resource", "units"), UNITS.values(), ids=UNITS)
 def test_node_accepts_as_many_units_as_are_free(node: Json, resource: str, units: int) -> None:
     """The scheduler compares two numbers: which cards shares are of is the device plugin's business."""
-    on = placing(node, running("a", "n", resource, 1))
+    placement = placement_input(node, running_gpu_pod("a", "n", resource, 1))
 
     for count in (1, units - 1, units):
         pod = make_pod().asks(resource, str(count))
-        assert order(on, pod) == (["n"] if count < units else [])
-        assert bool(filter_reasons(on.cluster, asks(pod, on.cluster), 0)) is (count == units)
+        assert ranked_names(placement, pod) == (["n"] if count < units else [])
+        assert bool(filter_reasons(placement.cluster, requirements_of(pod, placement.cluster), 0)) is (count == units)
 
 
 def test_several_shares_go_to_the_fuller_node() -> None:
-    on = placing(shared_node("idle"), shared_node("fuller"), running("a", "fuller", SHARE, 2))
+    placement = placement_input(shared_node("idle"), shared_node("fuller"), running_gpu_pod("a", "fuller", SHARE, 2))
 
-    assert order(on, make_pod().asks(SHARE, "2")) == ["fuller", "idle"]
+    assert ranked_names(placement, make_pod().asks(SHARE, "2")) == ["fuller", "idle"]
 
 
 def test_node_that_the_strategy_cannot_score_is_last() -> None:
-    """The scheduler lets the pod in there, though its selector leaves out the node's model."""
-    on = placing(gpu_node("a"), gpu_node("h", 8, H100))
-    picky = asks(make_pod().gpus(1).spec(nodeSelector={"nvidia.com/gpu.product": H100}), on.cluster)
+    """The scheduler accepts the pod on a node whose model its selector excludes."""
+    placement = placement_input(gpu_node("a"), gpu_node("h", 8, H100))
+    picky = requirements_of(make_pod().gpus(1).spec(nodeSelector={"nvidia.com/gpu.product": H100}), placement.cluster)
 
-    found = NodeRanking(on.cluster, mix=on.mix).order(picky, candidates=np.array([True, True]))
+    found = NodeRanking(placement.cluster, mix=placement.mix).order(picky, candidates=np.array([True, True]))
 
     assert found.nodes.tolist() == [1, 0]
     assert np.isfinite(found.keys).all()
@@ -384,163 +425,199 @@ def test_node_that_the_strategy_cannot_score_is_last() -> None:
 
 def test_demand_names_models_if_selectors_exclude_some() -> None:
     picky = make_pod().gpus(1).spec(nodeSelector={"nvidia.com/gpu.product": H100})
-    on = placing(gpu_node("a"), gpu_node("h", 8, H100))
+    placement = placement_input(gpu_node("a"), gpu_node("h", 8, H100))
 
-    assert on.cluster.pod_demand(asks(picky, on.cluster), 1).models == ("h100-80gb-hbm3",)
-    assert on.cluster.pod_demand(asks(make_pod().gpus(1), on.cluster), 1).models == ()
+    assert placement.cluster.pod_demand(requirements_of(picky, placement.cluster), 1).models == ("h100-80gb-hbm3",)
+    assert placement.cluster.pod_demand(requirements_of(make_pod().gpus(1), placement.cluster), 1).models == ()
 
 
 def test_required_affinity() -> None:
     terms = [{"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "In", "values": ["h"]}]}]
     affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}}
-    on = placing(gpu_node("a"), gpu_node("h"))
+    placement = placement_input(gpu_node("a"), gpu_node("h"))
 
-    assert order(on, make_pod().gpus(1).spec(affinity=affinity)) == ["h"]
+    assert ranked_names(placement, make_pod().gpus(1).spec(affinity=affinity)) == ["h"]
 
 
 def test_snapshot_with_a_pod() -> None:
-    on = placing(gpu_node("n"), report("n", 4, BRIDGED))
-    after = on.cluster.with_pod(asks(make_pod().gpus(2).asks("cpu", "4"), on.cluster), 0, (0, 1))
+    placement = placement_input(gpu_node("n"), gpu_node_report("n", 4, BRIDGED))
+    after = placement.cluster.with_pod(
+        requirements_of(make_pod().gpus(2).asks("cpu", "4"), placement.cluster), 0, (0, 1)
+    )
 
     assert after.devices[0].free == 0b1100
     assert after.free[0].gpus[GPU] == 2
     assert after.free[0].cpu_milli == 60_000
-    assert on.cluster.free[0].gpus[GPU] == 4
-    unknown: SchedulingSnapshot = on.cluster.with_pod(asks(PAIR, on.cluster), 0)
+    assert placement.cluster.free[0].gpus[GPU] == 4
+    unknown: SchedulingSnapshot = placement.cluster.with_pod(requirements_of(PAIR, placement.cluster), 0)
     assert unknown.devices[0].free is None
 
 
 def test_slice_leaves_whole_gpus_unchanged() -> None:
-    on = placing(gpu_node("n"), report("n", 4, BRIDGED, {0: "team/x"}), running("x", "n"))
-    after = on.cluster.with_pod(asks(make_pod().asks("nvidia.com/mig-1g.10gb", "1"), on.cluster), 0)
+    placement = placement_input(
+        gpu_node("n"), gpu_node_report("n", 4, BRIDGED, {0: "team/x"}), running_gpu_pod("x", "n")
+    )
+    after = placement.cluster.with_pod(
+        requirements_of(make_pod().asks("nvidia.com/mig-1g.10gb", "1"), placement.cluster), 0
+    )
     assert after.devices[0].free == 0b1110
 
 
 def test_implausible_reports_fall_back_to_labels() -> None:
-    odd = report("n", 4, BRIDGED)
+    odd = gpu_node_report("n", 4, BRIDGED)
     odd["status"]["gpus"][0]["index"] = 7
-    on = placing(gpu_node("n"), odd)
+    placement = placement_input(gpu_node("n"), odd)
 
-    assert on.cluster.devices[0].topology.confidence is TopologyConfidence.UNKNOWN
+    assert placement.cluster.devices[0].topology.confidence is TopologyConfidence.UNKNOWN
 
 
-class Lacking(NamedTuple):
-    """A node of four cards: how many it gives out, what its agent says, who is there, and what is free then."""
+class WithdrawnCase(NamedTuple):
+    """A node of four cards: advertised units, agent report, running pods, and the resulting free GPUs."""
 
     units: int
-    told: Json
+    report: Json
     free: int | None
     pods: Mapping[str, int] = MappingProxyType({})
     spare: int = 0
 
 
-HELD_FIRST, HELD_THIRD = (report("n", 4, BRIDGED, {gpu: "team/a"}) for gpu in (0, 2))
+HELD_FIRST, HELD_THIRD = (gpu_node_report("n", 4, BRIDGED, {gpu: "team/a"}) for gpu in (0, 2))
 CONTAINED = {"conditions": ["XID 94: contained memory error"]}
-LACKING = {
-    "all are given out, and one is ill: it may be given": Lacking(4, ailing(report("n", 4, BRIDGED), 0), 0b1111),
-    "one is lacking, and one is ill": Lacking(3, ailing(report("n", 4, BRIDGED), 0), 0b1110),
-    "one is lacking, and of one there is something to watch": Lacking(
-        3, ailing(HELD_THIRD, 0, **CONTAINED), 0b1010, {"a": 1}
+WITHDRAWN = {
+    "all are advertised, one is unhealthy: it may be allocated": WithdrawnCase(
+        4, with_gpu_conditions(gpu_node_report("n", 4, BRIDGED), 0), 0b1111
     ),
-    "one is lacking, and one is to be alone": Lacking(
-        3, ailing(report("n", 4, BRIDGED), 0, nvlinkDegraded=True), 0b1110
+    "one is withdrawn, one is unhealthy": WithdrawnCase(
+        3, with_gpu_conditions(gpu_node_report("n", 4, BRIDGED), 0), 0b1110
     ),
-    "one is lacking, and two are ill": Lacking(3, ailing(report("n", 4, BRIDGED), 0, 1), None, spare=3),
-    "two are lacking, and one is ill": Lacking(2, ailing(report("n", 4, BRIDGED), 0), None, spare=2),
-    "one is lacking, and all are well": Lacking(3, report("n", 4, BRIDGED), None, spare=3),
-    "a pod holds the one that is lacking": Lacking(3, ailing(HELD_FIRST, 0), 0b1110, {"a": 1}),
-    "a pod came that is not reported: it got none that is lacking": Lacking(
-        3, ailing(report("n", 4, BRIDGED), 0), 0b1100, {"new": 1}
+    "one is withdrawn, one has conditions": WithdrawnCase(
+        3, with_gpu_conditions(HELD_THIRD, 0, **CONTAINED), 0b1010, {"a": 1}
     ),
-    "a pod holds more than is reported": Lacking(4, report("n", 4, BRIDGED, {0: "team/b"}), None, {"b": 2}, 2),
+    "one is withdrawn, one has degraded NVLink": WithdrawnCase(
+        3, with_gpu_conditions(gpu_node_report("n", 4, BRIDGED), 0, nvlinkDegraded=True), 0b1110
+    ),
+    "one is withdrawn, two are unhealthy": WithdrawnCase(
+        3, with_gpu_conditions(gpu_node_report("n", 4, BRIDGED), 0, 1), None, spare=3
+    ),
+    "two are withdrawn, one is unhealthy": WithdrawnCase(
+        2, with_gpu_conditions(gpu_node_report("n", 4, BRIDGED), 0), None, spare=2
+    ),
+    "one is withdrawn, all are healthy": WithdrawnCase(3, gpu_node_report("n", 4, BRIDGED), None, spare=3),
+    "a pod holds the withdrawn one": WithdrawnCase(3, with_gpu_conditions(HELD_FIRST, 0), 0b1110, {"a": 1}),
+    "an unreported pod got none of the withdrawn ones": WithdrawnCase(
+        3, with_gpu_conditions(gpu_node_report("n", 4, BRIDGED), 0), 0b1100, {"new": 1}
+    ),
+    "a pod holds more than reported": WithdrawnCase(
+        4, gpu_node_report("n", 4, BRIDGED, {0: "team/b"}), None, {"b": 2}, 2
+    ),
 }
 
 
-@pytest.mark.parametrize("case", LACKING.values(), ids=LACKING)
-def test_reported_free_gpus_are_limited_by_the_nodes_units(case: Lacking) -> None:
+@pytest.mark.parametrize("case", WITHDRAWN.values(), ids=WITHDRAWN)
+def test_reported_free_gpus_are_limited_by_the_nodes_units(case: WithdrawnCase) -> None:
     node = make_node("n", {"nvidia.com/gpu.product": "NVIDIA-A100-80GB-PCIe", COUNT: "4"}, **{GPU: case.units})
-    on = placing(node, case.told, *(running(name, "n", count=count) for name, count in case.pods.items()))
+    placement = placement_input(
+        node, case.report, *(running_gpu_pod(name, "n", count=count) for name, count in case.pods.items())
+    )
 
-    assert (on.cluster.devices[0].free, on.cluster.devices[0].free_count) == (case.free, case.spare)
+    assert (placement.cluster.devices[0].free, placement.cluster.devices[0].free_count) == (case.free, case.spare)
 
 
 def test_pair_is_connected_among_advertised_gpus() -> None:
-    torn = ailing(report("torn", 4, BRIDGED, {2: "team/a"}), 0, **CONTAINED)
-    alone = ailing(
-        report("alone", 8, {(i, j): 18 for j in range(8) for i in range(j)}, nvswitch=True), 0, nvlinkDegraded=True
+    torn = with_gpu_conditions(gpu_node_report("torn", 4, BRIDGED, {2: "team/a"}), 0, **CONTAINED)
+    alone = with_gpu_conditions(
+        gpu_node_report("alone", 8, {(i, j): 18 for j in range(8) for i in range(j)}, nvswitch=True),
+        0,
+        nvlinkDegraded=True,
     )
-    on = placing(gpu_node("torn", 3), torn, running("a", "torn"), gpu_node("alone", 7, H100), alone)
+    placement = placement_input(
+        gpu_node("torn", 3), torn, running_gpu_pod("a", "torn"), gpu_node("alone", 7, H100), alone
+    )
 
-    (best,) = ranked(on, STRICT)
+    (best,) = ranked_nodes(placement, STRICT)
 
-    assert on.cluster.fleet.nodes[best.node].name == "alone"
+    assert placement.cluster.fleet.nodes[best.node].name == "alone"
     assert best.links is not None
     assert best.links.gpus == (1, 2)
-    assert [each.detail for each in filter_reasons(on.cluster, asks(STRICT, on.cluster), 0)] == [
-        "2 free, no 2 of them connected by NVLink (GPUs 1, 3)"
-    ]
+    assert [
+        each.detail for each in filter_reasons(placement.cluster, requirements_of(STRICT, placement.cluster), 0)
+    ] == ["2 free, no 2 of them connected by NVLink (GPUs 1, 3)"]
 
 
 def test_unknown_free_gpus_are_the_reason() -> None:
-    on = placing(gpu_node("n", 2), report("n", 4, BRIDGED))
+    placement = placement_input(gpu_node("n", 2), gpu_node_report("n", 4, BRIDGED))
 
-    assert [each.detail for each in filter_reasons(on.cluster, asks(STRICT, on.cluster), 0)] == [
-        "2 free, unknown which, and NVLink does not connect every choice"
-    ]
+    assert [
+        each.detail for each in filter_reasons(placement.cluster, requirements_of(STRICT, placement.cluster), 0)
+    ] == ["2 free, unknown which, and NVLink does not connect every choice"]
 
 
 def test_node_with_a_possible_unhealthy_gpu_is_last() -> None:
     held = {gpu: f"team/{gpu}" for gpu in (1, 2, 3)}
-    full = [ailing(report("full", 4, BRIDGED, held), 0), *(running(str(gpu), "full") for gpu in held)]
-    unsure = [ailing(report("unsure", 4, BRIDGED, {1: "team/b"}), 0), running("b", "unsure", count=2)]
-    lacking = [gpu_node("lacking", 2), ailing(report("lacking", 4, BRIDGED), 0)]
-    on = placing(gpu_node("full"), *full, gpu_node("unsure"), *unsure, *lacking, gpu_node("well"))
-    found = ranked(on, make_pod().gpus(1))
+    full = [
+        with_gpu_conditions(gpu_node_report("full", 4, BRIDGED, held), 0),
+        *(running_gpu_pod(str(gpu), "full") for gpu in held),
+    ]
+    unsure = [
+        with_gpu_conditions(gpu_node_report("unsure", 4, BRIDGED, {1: "team/b"}), 0),
+        running_gpu_pod("b", "unsure", count=2),
+    ]
+    lacking = [gpu_node("lacking", 2), with_gpu_conditions(gpu_node_report("lacking", 4, BRIDGED), 0)]
+    placement = placement_input(gpu_node("full"), *full, gpu_node("unsure"), *unsure, *lacking, gpu_node("healthy"))
+    found = ranked_nodes(placement, make_pod().gpus(1))
 
-    assert on.cluster.fleet.nodes[found[0].node].name == "well"
+    assert placement.cluster.fleet.nodes[found[0].node].name == "healthy"
     assert [each.links.unhealthy for each in found if each.links] == [(), (0,), (0,), (0,)]
 
 
 def test_unhealthy_gpus_that_the_plugin_does_not_allocate_do_not_matter() -> None:
     held = {gpu: f"team/{gpu}" for gpu in (0, 1)}
-    on = placing(
-        gpu_node("sick"), ailing(report("sick", 4, {}, held), 3), *(running(str(gpu), "sick") for gpu in held),
-        gpu_node("well", 8), report("well", 8, SINGLES),
-    )  # fmt: skip
+    placement = placement_input(
+        gpu_node("unhealthy"),
+        with_gpu_conditions(gpu_node_report("unhealthy", 4, {}, held), 3),
+        *(running_gpu_pod(str(gpu), "unhealthy") for gpu in held),
+        gpu_node("healthy", 8),
+        gpu_node_report("healthy", 8, SINGLES),
+    )
 
-    assert order(on, make_pod().gpus(1)) == ["sick", "well"]
-    assert order(on, PAIR) == ["well", "sick"]
+    assert ranked_names(placement, make_pod().gpus(1)) == ["unhealthy", "healthy"]
+    assert ranked_names(placement, PAIR) == ["healthy", "unhealthy"]
 
 
 def test_idle_instance_of_an_unhealthy_card_is_last() -> None:
-    cut = {0: [("1g.10gb", 0, ""), ("1g.10gb", 1, "")]}
-    sick, well = ailing(report("sick", 1, {}, cut=cut), 0), report("well", 1, {}, cut=cut)
-    on = placing(mig_node("sick"), sick, mig_node("well"), well)
+    mig_instances = {0: [("1g.10gb", 0, ""), ("1g.10gb", 1, "")]}
+    unhealthy, well = (
+        with_gpu_conditions(gpu_node_report("unhealthy", 1, {}, mig_instances=mig_instances), 0),
+        gpu_node_report("healthy", 1, {}, mig_instances=mig_instances),
+    )
+    placement = placement_input(mig_node("unhealthy"), unhealthy, mig_node("healthy"), well)
 
-    assert order(on, make_pod().asks("nvidia.com/mig-1g.10gb", "1")) == ["well", "sick"]
+    assert ranked_names(placement, make_pod().asks("nvidia.com/mig-1g.10gb", "1")) == ["healthy", "unhealthy"]
 
 
 def test_holders() -> None:
-    on = placing(gpu_node("n"), report("n", 4, BRIDGED, {1: "team/a"}), running("a", "n"))
+    placement = placement_input(
+        gpu_node("n"), gpu_node_report("n", 4, BRIDGED, {1: "team/a"}), running_gpu_pod("a", "n")
+    )
 
-    assert on.cluster.devices[0].holders == {1: ("team/a",)}
+    assert placement.cluster.devices[0].holders == {1: ("team/a",)}
 
 
 def test_mig_cards_have_no_links() -> None:
-    on = placing(gpu_node("n"), report("n", 4, BRIDGED, cut={0: []}))
+    placement = placement_input(gpu_node("n"), gpu_node_report("n", 4, BRIDGED, mig_instances={0: []}))
 
-    assert on.cluster.devices[0].topology.count_nvlinks(0, 1) == 0
-    assert on.cluster.devices[0].topology.count_nvlinks(2, 3) == 12
+    assert placement.cluster.devices[0].topology.count_nvlinks(0, 1) == 0
+    assert placement.cluster.devices[0].topology.count_nvlinks(2, 3) == 12
 
 
 def test_largest_of_several_resources_ranks() -> None:
-    on = placing(gpu_node("n"))
+    placement = placement_input(gpu_node("n"))
     both = parse_pod(make_pod().gpus(2).asks("nvidia.com/mig-1g.10gb", "1").build())
 
-    assert pod_requirements(both, on.cluster.fleet).resource == GPU
+    assert pod_requirements(both, placement.cluster.fleet).resource == GPU
 
 
-SHORT = [
+UNSCHEDULABLE = [
     (UnschedulableReason.NO_MODEL, PodDemand(0, 1, 1000, ("T4",)), [1000, 1000], 64, 100),
     (UnschedulableReason.TOO_LARGE, PodDemand(0, 3, 1000), [1000, 1000], 64, 100),
     (UnschedulableReason.FULL, PodDemand(0, 2, 1000), [500, 500], 64, 100),
@@ -553,103 +630,112 @@ SHORT = [
 ]
 
 
-@pytest.mark.parametrize(("why", "demand", "gpus", "cores", "memory"), SHORT, ids=[str(case[0]) for case in SHORT])
+@pytest.mark.parametrize(
+    ("reason", "demand", "gpus", "cores", "memory"), UNSCHEDULABLE, ids=[str(case[0]) for case in UNSCHEDULABLE]
+)
 def test_unschedulable_reason(
-    why: UnschedulableReason, demand: PodDemand, gpus: list[int], cores: int, memory: int
+    reason: UnschedulableReason, demand: PodDemand, gpus: list[int], cores: int, memory: int
 ) -> None:
     free = FreeCapacityArrays(ClusterCapacity([EmptyNode("n", 64_000, 100, 2, "A100")]))
     free.gpus[0], free.cpu[0], free.memory[0] = gpus, cores * 1000, memory
 
-    assert unschedulable_reason(free, demand) is why
+    assert unschedulable_reason(free, demand) is reason
 
 
 def test_report_with_fewer_free_gpus_than_advertised_units() -> None:
-    on = placing(gpu_node("n"), report("n", 4, BRIDGED, dict.fromkeys((1, 2, 3), "team/a")), running("a", "n"))
+    placement = placement_input(
+        gpu_node("n"), gpu_node_report("n", 4, BRIDGED, dict.fromkeys((1, 2, 3), "team/a")), running_gpu_pod("a", "n")
+    )
 
-    links = ranked(on, PAIR)[0].links
+    links = ranked_nodes(placement, PAIR)[0].links
 
     assert links is not None
     assert (links.gpus, links.nvlink_connected) == ((), False)
 
 
 def test_one_ranking_for_several_kinds_of_pods() -> None:
-    on = placing(mig_node("n"))
-    ranking = NodeRanking(on.cluster, mix=on.mix)
+    placement = placement_input(mig_node("n"))
+    ranking = NodeRanking(placement.cluster, mix=placement.mix)
     pods = [make_pod().asks("nvidia.com/mig-1g.10gb", "1"), make_pod().gpus(1), make_pod().asks("cpu", "1")]
 
-    links = [ranking.rank(asks(pod, on.cluster))[0].links is not None for pod in pods]
+    links = [ranking.rank(requirements_of(pod, placement.cluster))[0].links is not None for pod in pods]
 
     assert links == [False, True, False]
 
 
 def test_free_start_is_scored_without_idle_instances() -> None:
     small = make_pod().asks("nvidia.com/mig-1g.10gb", "1")
-    torn = [mig_node("torn"), report("torn", 1, {}, cut={0: [("1g.10gb", 4, "team/a")]})]
-    torn += [running("a", "torn", "nvidia.com/mig-1g.10gb")]
-    on = placing(*torn, mig_node("new"), report("new", 1, {}, cut={0: []}))
+    torn = [mig_node("torn"), gpu_node_report("torn", 1, {}, mig_instances={0: [("1g.10gb", 4, "team/a")]})]
+    torn += [running_gpu_pod("a", "torn", "nvidia.com/mig-1g.10gb")]
+    placement = placement_input(*torn, mig_node("new"), gpu_node_report("new", 1, {}, mig_instances={0: []}))
 
-    assert order(on, small) == ["torn", "new"]
+    assert ranked_names(placement, small) == ["torn", "new"]
 
 
 OUTDATED: dict[str, tuple[dict[int, str], dict[str, int], int]] = {
-    "who held the pair has ended": ({0: "team/done", 1: "team/done", 2: "team/run"}, {"run": 1}, 0b1011),
-    "two came that it does not tell": ({}, {"run": 1, "more": 1}, 0b1100),
-    "one came that did not fit beside those that have ended": ({0: "team/done"}, {"run": 4}, 0),
+    "the pod with the pair has ended": ({0: "team/done", 1: "team/done", 2: "team/run"}, {"run": 1}, 0b1011),
+    "two arrived that the report lacks": ({}, {"run": 1, "more": 1}, 0b1100),
+    "one arrived after others ended, too large for the rest": ({0: "team/done"}, {"run": 4}, 0),
 }
 
 
-@pytest.mark.parametrize(("held", "there", "free"), OUTDATED.values(), ids=OUTDATED)
-def test_report_is_updated_by_pods_as_in_the_extender(held: dict[int, str], there: dict[str, int], free: int) -> None:
-    objects = [gpu_node("n"), report("n", 4, BRIDGED, held)]
-    objects += [running(name, "n", count=count) for name, count in there.items()]
-    on, node = placing(*objects), msgspec.convert(objects[0], Node)
+@pytest.mark.parametrize(("holders", "running_pods", "free"), OUTDATED.values(), ids=OUTDATED)
+def test_report_is_updated_by_pods_as_in_the_extender(
+    holders: dict[int, str], running_pods: dict[str, int], free: int
+) -> None:
+    objects = [gpu_node("n"), gpu_node_report("n", 4, BRIDGED, holders)]
+    objects += [running_gpu_pod(name, "n", count=count) for name, count in running_pods.items()]
+    placement, node = placement_input(*objects), msgspec.convert(objects[0], Node)
 
     _, live = build_inventory([msgspec.convert(item, KINDS[item["kind"]]) for item in objects]).free_on_node(
         fleet_node(node)
     )
 
-    assert on.cluster.devices == [live]
-    assert on.cluster.devices[0].free == free
+    assert placement.cluster.devices == [live]
+    assert placement.cluster.devices[0].free == free
 
 
 def test_stale_report_needs_no_eviction() -> None:
     strict = make_pod().gpus(2).annotate(TOPOLOGY_ANNOTATION, "nvlink=required")
     held = {0: "team/done", 1: "team/done", 2: "team/run"}
-    on = placing(gpu_node("n"), report("n", 4, BRIDGED, held), running("run", "n"))
+    placement = placement_input(gpu_node("n"), gpu_node_report("n", 4, BRIDGED, held), running_gpu_pod("run", "n"))
 
-    assert order(on, strict) == ["n"]
+    assert ranked_names(placement, strict) == ["n"]
 
 
-@pytest.mark.parametrize(("held", "fits"), [(0, True), (4, True), (5, True), (6, False)])
-def test_connected_pair_is_certain_if_any_three_of_eight_are_free(held: int, fits: bool) -> None:
+@pytest.mark.parametrize(("allocated", "fits"), [(0, True), (4, True), (5, True), (6, False)])
+def test_connected_pair_is_certain_if_any_three_of_eight_are_free(allocated: int, fits: bool) -> None:
     strict = make_pod().gpus(2).annotate(TOPOLOGY_ANNOTATION, "nvlink=required")
-    pods = [running("x", "dgx", count=held)] if held else []
-    on = placing(gpu_node("dgx", 8, "Tesla-V100-SXM2-32GB"), *pods)
+    pods = [running_gpu_pod("x", "dgx", count=allocated)] if allocated else []
+    placement = placement_input(gpu_node("dgx", 8, "Tesla-V100-SXM2-32GB"), *pods)
 
-    assert order(on, strict) == (["dgx"] if fits else [])
-    assert [each.scheduler_message for each in filter_reasons(on.cluster, asks(strict, on.cluster), 0)] == (
-        [] if fits else [NOT_CONNECTED]
-    )
+    assert ranked_names(placement, strict) == (["dgx"] if fits else [])
+    assert [
+        each.scheduler_message
+        for each in filter_reasons(placement.cluster, requirements_of(strict, placement.cluster), 0)
+    ] == ([] if fits else [NOT_CONNECTED])
 
 
 def test_all_gpu_resources_must_be_free_on_one_node() -> None:
     both = make_pod().gpus(1).asks("nvidia.com/mig-1g.10gb", "2")
-    on = placing(mig_node("a"), mig_node("full"), running("x", "full", count=6), gpu_node("whole"))
-    wanted = asks(both, on.cluster)
-    said = [[each.detail for each in filter_reasons(on.cluster, wanted, node)] for node in range(3)]
+    placement = placement_input(
+        mig_node("a"), mig_node("full"), running_gpu_pod("x", "full", count=6), gpu_node("whole")
+    )
+    requirements = requirements_of(both, placement.cluster)
+    detail = [[each.detail for each in filter_reasons(placement.cluster, requirements, node)] for node in range(3)]
 
-    assert order(on, both) == ["a"]
-    assert said == [[], ["full"], ["offers no nvidia.com/mig-1g.10gb"]]
-    assert not order(placing(gpu_node("whole")), both)
+    assert ranked_names(placement, both) == ["a"]
+    assert detail == [[], ["full"], ["offers no nvidia.com/mig-1g.10gb"]]
+    assert not ranked_names(placement_input(gpu_node("whole")), both)
 
 
 @pytest.mark.parametrize("count", [4097, 10**15, 10**40])
 def test_implausible_gpu_count_is_ignored(count: int) -> None:
-    on = placing(gpu_node("absurd", count), gpu_node("well"))
+    placement = placement_input(gpu_node("absurd", count), gpu_node("healthy"))
     one = make_pod().gpus(1)
 
-    assert order(on, one) == ["well"]
-    assert [each.detail for each in filter_reasons(on.cluster, asks(one, on.cluster), 0)] == [
+    assert ranked_names(placement, one) == ["healthy"]
+    assert [each.detail for each in filter_reasons(placement.cluster, requirements_of(one, placement.cluster), 0)] == [
         f"advertises {count} nvidia.com/gpu, more than any node can have: ignored"
     ]
 
@@ -657,4 +743,4 @@ def test_implausible_gpu_count_is_ignored(count: int) -> None:
 def test_implausible_cpu_and_memory_do_not_prevent_ranking() -> None:
     vast = make_node("vast", {}, **{GPU: 1, "cpu": 10**40, "memory": 10**40})
 
-    assert order(placing(vast), make_pod().gpus(1).asks("cpu", "4")) == ["vast"]
+    assert ranked_names(placement_input(vast), make_pod().gpus(1).asks("cpu", "4")) == ["vast"]

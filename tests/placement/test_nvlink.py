@@ -11,7 +11,7 @@ from time import process_time
 
 import pytest
 
-from tests.placement.machines import facts, machines
+from tests.placement.machines import reference_topologies, topologies_by_key
 from webhook.model.node_masks import bit_positions
 from webhook.placement.best_effort_policy import BestEffortPolicy, best_effort_policy
 from webhook.placement.nvlink import KEPT_SET_SIZES, GpuSets, gpu_mask, gpu_sets
@@ -27,7 +27,7 @@ Key = tuple[object, ...]
 
 
 def by_force(topology: GpuTopology, keep: tuple[int, ...] = KEPT_SET_SIZES) -> Callable[[int, int], int]:
-    """The best set by trying all of them, each weighed as the words say it."""
+    """Return the best set by brute force over the documented criteria."""
 
     @cache
     def quality(chosen: int) -> tuple[int, int]:
@@ -55,12 +55,12 @@ def by_force(topology: GpuTopology, keep: tuple[int, ...] = KEPT_SET_SIZES) -> C
 
 
 def test_every_reference_machine_is_covered(shared: Path) -> None:
-    assert list(machines(shared)) == KEYS
+    assert list(topologies_by_key(shared)) == KEYS
 
 
 @pytest.mark.parametrize("key", [key for key in KEYS if key != "dgx2-v100"])
 def test_optimal_set_equals_brute_force(shared: Path, key: str) -> None:
-    topology = machines(shared)[key]
+    topology = topologies_by_key(shared)[key]
     sets, best = GpuSets(topology), by_force(topology)
 
     unlike = [
@@ -74,7 +74,7 @@ def test_optimal_set_equals_brute_force(shared: Path, key: str) -> None:
 
 
 def test_order_of_kept_sizes_matters(shared: Path) -> None:
-    topology = machines(shared)["dgx1-v100"]
+    topology = topologies_by_key(shared)["dgx1-v100"]
     sets, best = GpuSets(topology, (4, 2)), by_force(topology, (4, 2))
 
     assert all(sets.optimal_set(free, 1) == best(free, 1) for free in range(1, 256))
@@ -110,9 +110,9 @@ def test_broken_and_one_sided_links(seed: int) -> None:
     )
 
 
-@pytest.mark.parametrize(("key", "ruined"), [("dgx1-v100", 54), ("dgx1-p100", 62)])
-def test_single_gpu_never_costs_the_best_pair_unlike_the_plugin(shared: Path, key: str, ruined: int) -> None:
-    topology = machines(shared)[key]
+@pytest.mark.parametrize(("key", "broken"), [("dgx1-v100", 54), ("dgx1-p100", 62)])
+def test_single_gpu_never_costs_the_best_pair_unlike_the_plugin(shared: Path, key: str, broken: int) -> None:
+    topology = topologies_by_key(shared)[key]
     sets, rule = gpu_sets(topology), best_effort_policy(topology)
 
     def pair(free: int) -> int:
@@ -123,7 +123,7 @@ def test_single_gpu_never_costs_the_best_pair_unlike_the_plugin(shared: Path, ke
         return sum(pair(free & ~(choose(free) or 0)) < best[free] for free in range(1, 256))
 
     assert ruins(lambda free: sets.optimal_set(free, 1)) == 0
-    assert ruins(lambda free: rule.predict_set(free, 1)) == ruined
+    assert ruins(lambda free: rule.predict_set(free, 1)) == broken
 
 
 @pytest.mark.parametrize(
@@ -138,7 +138,9 @@ def test_single_gpu_never_costs_the_best_pair_unlike_the_plugin(shared: Path, ke
     ],
 )
 def test_optimal_sets(shared: Path, sentence: str, key: str, free: list[int], count: int, chosen: list[int]) -> None:
-    assert list(bit_positions(gpu_sets(machines(shared)[key]).optimal_set(gpu_mask(free), count) or 0)) == chosen
+    assert (
+        list(bit_positions(gpu_sets(topologies_by_key(shared)[key]).optimal_set(gpu_mask(free), count) or 0)) == chosen
+    )
 
 
 def test_too_few_free_gpus() -> None:
@@ -150,28 +152,30 @@ def test_too_few_free_gpus() -> None:
 
 
 def test_largest_island_connects_every_pair(shared: Path) -> None:
-    assert gpu_sets(machines(shared)["dgx1-v100"]).largest_island(255) == 4
-    assert gpu_sets(machines(shared)["dgx1-v100"]).largest_island(gpu_mask([0, 5, 6])) == 2
-    assert gpu_sets(machines(shared)["a100-pcie-4-bridged"]).largest_island(gpu_mask([0, 2])) == 1
-    assert gpu_sets(machines(shared)["dgx-h100-8"]).largest_island(gpu_mask([0, 3, 7])) == 3
-    assert gpu_sets(machines(shared)["dgx2-v100"]).largest_island((1 << 16) - 1) == 16
+    assert gpu_sets(topologies_by_key(shared)["dgx1-v100"]).largest_island(255) == 4
+    assert gpu_sets(topologies_by_key(shared)["dgx1-v100"]).largest_island(gpu_mask([0, 5, 6])) == 2
+    assert gpu_sets(topologies_by_key(shared)["a100-pcie-4-bridged"]).largest_island(gpu_mask([0, 2])) == 1
+    assert gpu_sets(topologies_by_key(shared)["dgx-h100-8"]).largest_island(gpu_mask([0, 3, 7])) == 3
+    assert gpu_sets(topologies_by_key(shared)["dgx2-v100"]).largest_island((1 << 16) - 1) == 16
     assert gpu_sets(topology_without_links(8)).largest_island(0) == 0
 
 
 def test_equal_topologies_share_their_sets(shared: Path) -> None:
-    assert gpu_sets(machines(shared)["dgx-h100-8"]) is gpu_sets(machines(shared)["dgx-h100-8"])
+    assert gpu_sets(topologies_by_key(shared)["dgx-h100-8"]) is gpu_sets(topologies_by_key(shared)["dgx-h100-8"])
 
 
 def cases(shared: Path, policy: str) -> list[dict[str, object]]:
     """The published cases of a rule."""
-    return [case for case in facts(shared)["go_gpuallocator"]["upstream_cases"] if case["policy"] == policy]
+    return [
+        case for case in reference_topologies(shared)["go_gpuallocator"]["upstream_cases"] if case["policy"] == policy
+    ]
 
 
 def test_plugin_answers_every_published_case(shared: Path) -> None:
-    known = machines(shared)
+    known = topologies_by_key(shared)
     wrong = [
         case
-        for case in facts(shared)["go_gpuallocator"]["upstream_cases"]
+        for case in reference_topologies(shared)["go_gpuallocator"]["upstream_cases"]
         if case["policy"] == "best_effort"
         and best_effort_policy(known[case["node"]]).predict_set(
             gpu_mask(case["available"]), case["size"], gpu_mask(case["required"])
@@ -183,8 +187,8 @@ def test_plugin_answers_every_published_case(shared: Path) -> None:
 
 
 def test_plugin_answers_every_published_sequence(shared: Path) -> None:
-    for case in facts(shared)["go_gpuallocator"]["upstream_sequences"]:
-        topology = machines(shared)[case["node"]]
+    for case in reference_topologies(shared)["go_gpuallocator"]["upstream_sequences"]:
+        topology = topologies_by_key(shared)[case["node"]]
         free, given = (1 << topology.gpu_count) - 1, []
         for _ in case["results"]:
             chosen = best_effort_policy(topology).predict_set(free, case["size"]) or 0
@@ -194,17 +198,17 @@ def test_plugin_answers_every_published_sequence(shared: Path) -> None:
 
 
 def test_plugin_answers_derived_cases(shared: Path) -> None:
-    for case in facts(shared)["computed_cases"]:
-        rule = best_effort_policy(machines(shared)[case["node"]])
+    for case in reference_topologies(shared)["computed_cases"]:
+        rule = best_effort_policy(topologies_by_key(shared)[case["node"]])
         chosen = rule.predict_set(gpu_mask(case["available"]), case["size"], gpu_mask(case["required"])) or 0
         assert list(bit_positions(chosen)) in case["any_of"], case
         assert rule.set_score(chosen) == case["set_score"], case
 
 
 def test_plugin_scores_as_published(shared: Path) -> None:
-    rule = best_effort_policy(machines(shared)["dgx1-v100"])
+    rule = best_effort_policy(topologies_by_key(shared)["dgx1-v100"])
 
-    for case in facts(shared)["go_gpuallocator"]["set_scores_dgx1_v100"]:
+    for case in reference_topologies(shared)["go_gpuallocator"]["set_scores_dgx1_v100"]:
         assert rule.set_score(gpu_mask(case["set"])) == case["score"], case
 
 
@@ -223,7 +227,7 @@ def splits(free: list[int], size: int) -> list[list[list[int]]]:
 
 
 def by_splits(rule: BestEffortPolicy, gpus: list[int], size: int, required: Sequence[int] = ()) -> int:
-    """What the original would find: of the best split whose full set holds what must be in it, the best full set."""
+    """Return the original's answer: of the best split with the required GPUs in one full set, the best full set."""
 
     def points(some: Sequence[int]) -> int:
         return rule.set_score(gpu_mask([gpu for gpu in some if gpu < 100]))
@@ -238,7 +242,7 @@ def by_splits(rule: BestEffortPolicy, gpus: list[int], size: int, required: Sequ
 
 @pytest.mark.parametrize("key", ["dgx1-v100", "a100-pcie-4-bridged", "l40s-4"])
 def test_plugin_equals_the_search_through_all_splits(shared: Path, key: str) -> None:
-    topology = machines(shared)[key]
+    topology = topologies_by_key(shared)[key]
     rule = BestEffortPolicy(topology)
     random = Random(1)
     frees = random.sample(range(1, 1 << topology.gpu_count), min(60, (1 << topology.gpu_count) - 1))
@@ -253,14 +257,14 @@ def test_plugin_equals_the_search_through_all_splits(shared: Path, key: str) -> 
 
 def test_required_gpus_are_never_in_the_smaller_set(shared: Path) -> None:
     """The best split of 0, 1 and 5 into pairs is 0 alone, and 1 with 5; the original leaves it out."""
-    rule = best_effort_policy(machines(shared)["dgx1-v100"])
+    rule = best_effort_policy(topologies_by_key(shared)["dgx1-v100"])
 
     assert rule.predict_set(gpu_mask([0, 1, 5]), 2) == gpu_mask([1, 5])
     assert rule.predict_set(gpu_mask([0, 1, 5]), 2, gpu_mask([0])) == gpu_mask([0, 1])
 
 
 def mixed(gpus: int, random: Random) -> GpuTopology:
-    """Links of all kinds, alike at both ends."""
+    """Links of all kinds, equal at both ends."""
     links, buses = [[0] * gpus for _ in range(gpus)], [[PciePath.SYS] * gpus for _ in range(gpus)]
     for one, other in combinations(range(gpus), 2):
         links[one][other] = links[other][one] = random.choice([0, 0, 1, 2])
@@ -283,8 +287,8 @@ def test_plugin_equals_the_search_on_samples_of_sixteen_gpus(free_gpus: int, siz
 
 @pytest.mark.parametrize("size", range(1, 17))
 def test_plugin_handles_sixteen_gpus(shared: Path, size: int) -> None:
-    """Going through all splits takes 43 s for fifteen."""
-    for topology in (machines(shared)["dgx2-v100"], mixed(16, Random(1))):
+    """Trying all splits takes 43 s for fifteen GPUs."""
+    for topology in (topologies_by_key(shared)["dgx2-v100"], mixed(16, Random(1))):
         rule, every, started = BestEffortPolicy(topology), (1 << 16) - 1, process_time()
         chosen = [rule.predict_set(every, size) or 0, rule.predict_set(every, size, every >> 16 - size) or 0]
         assert [each.bit_count() for each in chosen] == [size, size]
@@ -292,7 +296,7 @@ def test_plugin_handles_sixteen_gpus(shared: Path, size: int) -> None:
 
 
 def test_plugin_ignores_links_to_a_switch(shared: Path) -> None:
-    plain = machines(shared)["dgx-h100-8"]
+    plain = topologies_by_key(shared)["dgx-h100-8"]
     switched = GpuTopology(plain.nvlinks, plain.pcie_paths, plain.numa_nodes, plain.nvlink_rate, nvswitch=True)
 
     assert best_effort_policy(switched).set_score(0b11) == 0

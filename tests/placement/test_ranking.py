@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from tests.builders import Json, make_pod
 from tests.example_cluster import mig_node
-from tests.placement.clusters import BRIDGED, DGX1, asks, gpu_node, placing, report
+from tests.placement.clusters import BRIDGED, DGX1, gpu_node, gpu_node_report, placement_input, requirements_of
 from webhook.model.annotations import TOPOLOGY_ANNOTATION
 from webhook.model.cluster_view import FreeResources
 from webhook.placement.devices import NodeDevices
@@ -18,11 +18,11 @@ from webhook.placement.nodes.ranking import NodeRanking
 from webhook.placement.nodes.score_table import NodeStates, StateStats
 from webhook.placement.nodes.snapshot import SchedulingSnapshot
 
-CUT = {0: [("1g.10gb", 0, ""), ("1g.10gb", 1, ""), ("3g.40gb", 4, "")], 1: []}
+PARTITIONED = {0: [("1g.10gb", 0, ""), ("1g.10gb", 1, ""), ("3g.40gb", 4, "")], 1: []}
 NODES: tuple[Json, ...] = (
-    gpu_node("a"), report("a", 4, BRIDGED), gpu_node("b"), report("b", 4, BRIDGED),
-    gpu_node("c", 8, "Tesla-V100-SXM2-32GB"), report("c", 8, DGX1), gpu_node("d", 8, "NVIDIA-H100-80GB-HBM3"),
-    mig_node("e"), report("e", 2, {}, cut=CUT), mig_node("f"),
+    gpu_node("a"), gpu_node_report("a", 4, BRIDGED), gpu_node("b"), gpu_node_report("b", 4, BRIDGED),
+    gpu_node("c", 8, "Tesla-V100-SXM2-32GB"), gpu_node_report("c", 8, DGX1), gpu_node("d", 8, "NVIDIA-H100-80GB-HBM3"),
+    mig_node("e"), gpu_node_report("e", 2, {}, mig_instances=PARTITIONED), mig_node("f"),
 )  # fmt: skip
 
 PODS = [
@@ -39,7 +39,7 @@ PODS = [
 ]
 
 Step = tuple[int, int, int, int | None, bool]
-"""A node, and the cores, units and GPUs that are free there, and whether it takes no more pods."""
+"""A node, its free cores, units and GPUs, and whether it is at its pod limit."""
 
 changes = st.lists(
     st.tuples(st.integers(0, 5), st.integers(0, 64), st.integers(0, 8), st.none() | st.integers(0, 255), st.booleans()),
@@ -47,17 +47,17 @@ changes = st.lists(
 )
 
 
-def changed(
+def changed_node(
     cluster: SchedulingSnapshot, node: int, cores: int, gpus: int, free: int | None, full: bool
 ) -> tuple[FreeResources, NodeDevices]:
-    """Another room on a node, and other GPUs."""
-    devices, room = cluster.devices[node], cluster.free[node]
+    """Return other free resources and GPUs of a node."""
+    devices, node_free = cluster.devices[node], cluster.free[node]
     mask = free if free is None else free & (1 << devices.topology.gpu_count) - 1
     cards = tuple(
         MigCard(card.index, frozenset({MigPlacement("1g.10gb", gpus % 7)}), card.idle) for card in devices.mig_cards
     )
     units = {name: min(gpus, most) for name, most in cluster.fleet.nodes[node].gpus.items()}
-    return FreeResources(cores * 1000, room.memory, units, full), replace(devices, free=mask, mig_cards=cards)
+    return FreeResources(cores * 1000, node_free.memory, units, full), replace(devices, free=mask, mig_cards=cards)
 
 
 @settings(max_examples=60)
@@ -65,36 +65,36 @@ def changed(
 def test_updated_ranking_equals_a_new_one(
     steps: list[tuple[int, int, int, int | None, bool]],
 ) -> None:
-    on = placing(*NODES)
-    live = NodeRanking(on.cluster, mix=on.mix)
-    wanted = [asks(pod, on.cluster) for pod in PODS]
-    for want in wanted:
-        live.order(want)
+    placement = placement_input(*NODES)
+    live = NodeRanking(placement.cluster, mix=placement.mix)
+    requirements = [requirements_of(pod, placement.cluster) for pod in PODS]
+    for expected in requirements:
+        live.order(expected)
     for node, *step in steps:
-        live.set_nodes({node: changed(on.cluster, node, *step)})  # type: ignore[arg-type] # the parts of a step
+        live.set_nodes({node: changed_node(placement.cluster, node, *step)})  # type: ignore[arg-type] # the parts of a step
 
-    fresh = NodeRanking(on.cluster, mix=on.mix)
-    for want in wanted:
-        assert live.rank(want) == fresh.rank(want)
+    fresh = NodeRanking(placement.cluster, mix=placement.mix)
+    for expected in requirements:
+        assert live.rank(expected) == fresh.rank(expected)
 
 
 @given(st.lists(st.sampled_from("abcd"), min_size=1), st.lists(st.sampled_from("abcd")))
 def test_figures_are_computed_once_per_state(first: list[str], later: list[str]) -> None:
-    judged: list[str] = []
+    computed: list[str] = []
 
-    def judge(key: str) -> tuple[float, ...]:
-        judged.append(key)
+    def compute(key: str) -> tuple[float, ...]:
+        computed.append(key)
         return (float(ord(key)),)
 
     states = NodeStates(first)
-    stats = StateStats(states, judge)
+    stats = StateStats(states, compute)
     for place, key in enumerate(later):
         stats.by_node()
         states.set(place % len(first), key)
         first[place % len(first)] = key
 
     assert np.array_equal(stats.by_node()[:, 0], [ord(key) for key in first])
-    assert len(judged) == len(set(judged))
+    assert len(computed) == len(set(computed))
 
 
 def test_unused_states_are_dropped() -> None:

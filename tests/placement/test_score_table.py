@@ -9,7 +9,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.placement.capacities import EIGHT, NO_GPU, ONE, PAIR, SHARE, SMALL, machine, needs, rooms_with, site, sites
+from tests.placement.capacities import (
+    EIGHT,
+    NO_GPU,
+    ONE,
+    PAIR,
+    SHARE,
+    SMALL,
+    cluster_capacities,
+    cluster_capacity,
+    empty_node,
+    free_capacity,
+    pod_demands,
+)
 from webhook.placement.capacity import ClusterCapacity, FreeCapacityArrays, PodDemand
 from webhook.placement.fragmentation.strategies import SCORERS, ScoringStrategy
 from webhook.placement.fragmentation.workload_mix import WorkloadMix
@@ -20,46 +32,54 @@ MIX = WorkloadMix({SHARE: 3, SMALL: 1, ONE: 3, PAIR: 1, EIGHT: 1, NO_GPU: 1})
 
 
 @settings(max_examples=60)
-@given(sites, st.lists(needs, max_size=30), st.sampled_from(list(ScoringStrategy)), st.randoms(use_true_random=False))
+@given(
+    cluster_capacities,
+    st.lists(pod_demands, max_size=30),
+    st.sampled_from(list(ScoringStrategy)),
+    st.randoms(use_true_random=False),
+)
 def test_cached_scores_equal_new_scores(
     of: ClusterCapacity, pods: list[PodDemand], strategy: ScoringStrategy, random: Random
 ) -> None:
     rule = SCORERS[strategy](of, MIX)
-    board = ScoreTable(FreeCapacityArrays(of), rule)
+    score_table = ScoreTable(FreeCapacityArrays(of), rule)
     held: list[tuple[GpuPlacement, PodDemand]] = []
     for demand in pods:
         if held and random.random() < 0.3:
-            board.release(*held.pop(random.randrange(len(held))))
-        best = best_nodes(board.scores(demand))
+            score_table.release(*held.pop(random.randrange(len(held))))
+        best = best_nodes(score_table.scores(demand))
         if len(best):
-            place = _take(board, int(best[0]), demand)
+            place = _take(score_table, int(best[0]), demand)
             held.append((place, demand))
-        assert (board.scores(demand) == ScoreTable(board.free, rule).scores(demand)).all()
+        assert (score_table.scores(demand) == ScoreTable(score_table.free, rule).scores(demand)).all()
 
     for place, demand in held:
-        board.release(place, demand)
-    assert (board.free.gpus == of.gpus).all()
-    assert (board.free.cpu == of.cpu).all()
-    assert (board.free.memory == of.memory).all()
+        score_table.release(place, demand)
+    assert (score_table.free.gpus == of.gpus).all()
+    assert (score_table.free.cpu == of.cpu).all()
+    assert (score_table.free.memory == of.memory).all()
 
 
-def _take(board: ScoreTable, node: int, demand: PodDemand) -> GpuPlacement:
-    place = GpuPlacement(node, board.choose_gpus(node, demand))
-    board.allocate(place, demand)
+def _take(score_table: ScoreTable, node: int, demand: PodDemand) -> GpuPlacement:
+    place = GpuPlacement(node, score_table.choose_gpus(node, demand))
+    score_table.allocate(place, demand)
     return place
 
 
 def test_scores_stay_correct_after_the_log_is_cut() -> None:
-    board = ScoreTable(FreeCapacityArrays(site()), SCORERS[ScoringStrategy.TAB](site(), MIX))
+    score_table = ScoreTable(
+        FreeCapacityArrays(cluster_capacity()), SCORERS[ScoringStrategy.TAB](cluster_capacity(), MIX)
+    )
     for _ in range(3000):
-        board.release(_take(board, 0, SHARE), SHARE)
+        score_table.release(_take(score_table, 0, SHARE), SHARE)
 
     assert (
-        board.scores(SHARE) == ScoreTable(board.free, SCORERS[ScoringStrategy.TAB](site(), MIX)).scores(SHARE)
+        score_table.scores(SHARE)
+        == ScoreTable(score_table.free, SCORERS[ScoringStrategy.TAB](cluster_capacity(), MIX)).scores(SHARE)
     ).all()
 
 
-NOT = [
+INFEASIBLE = [
     ("without the CPU", PodDemand(65_000, 1, 1000)),
     ("without the memory", PodDemand(0, 1, 1000, (), 600_000)),
     ("without so many GPUs", PodDemand(0, 9, 1000)),
@@ -67,36 +87,38 @@ NOT = [
 ]
 
 
-@pytest.mark.parametrize(("sentence", "demand"), NOT, ids=[case[0] for case in NOT])
+@pytest.mark.parametrize(("sentence", "demand"), INFEASIBLE, ids=[case[0] for case in INFEASIBLE])
 def test_infeasible_nodes(sentence: str, demand: PodDemand) -> None:
-    board = ScoreTable(FreeCapacityArrays(site()), SCORERS[ScoringStrategy.TAB](site(), MIX))
+    score_table = ScoreTable(
+        FreeCapacityArrays(cluster_capacity()), SCORERS[ScoringStrategy.TAB](cluster_capacity(), MIX)
+    )
 
-    assert board.scores(demand).tolist() == [INFEASIBLE_SCORE]
-    assert not len(best_nodes(board.scores(demand)))
+    assert score_table.scores(demand).tolist() == [INFEASIBLE_SCORE]
+    assert not len(best_nodes(score_table.scores(demand)))
 
 
 def test_equally_scored_shares_go_to_the_fullest_gpu_or_to_the_lowest() -> None:
-    one = site(machine(gpus=3))
+    one = cluster_capacity(empty_node(gpus=3))
     free = [[1000, 700, 600]]
     mix = WorkloadMix({PodDemand(0, 1, 10): 1})
 
-    assert ScoreTable(rooms_with(one, free), SCORERS[ScoringStrategy.MOST_ALLOCATED](one, mix)).choose_gpus(
+    assert ScoreTable(free_capacity(one, free), SCORERS[ScoringStrategy.MOST_ALLOCATED](one, mix)).choose_gpus(
         0, SHARE
     ) == (2,)
-    assert ScoreTable(rooms_with(one, free), SCORERS[ScoringStrategy.FGD](one, mix)).choose_gpus(0, SHARE) == (0,)
+    assert ScoreTable(free_capacity(one, free), SCORERS[ScoringStrategy.FGD](one, mix)).choose_gpus(0, SHARE) == (0,)
 
 
 def test_table_places_a_share_on_the_gpu_it_fills() -> None:
-    one = site(machine(gpus=3))
+    one = cluster_capacity(empty_node(gpus=3))
 
-    assert ScoreTable(rooms_with(one, [[1000, 700, 500]]), SCORERS[ScoringStrategy.TAB](one, MIX)).choose_gpus(
+    assert ScoreTable(free_capacity(one, [[1000, 700, 500]]), SCORERS[ScoringStrategy.TAB](one, MIX)).choose_gpus(
         0, SHARE
     ) == (2,)
 
 
 @pytest.mark.parametrize("strategy", list(ScoringStrategy))
 def test_cluster_without_nodes(strategy: ScoringStrategy) -> None:
-    """A cluster may be scaled down to nothing, and come back."""
+    """A cluster may be scaled down to zero nodes and up again."""
     assert (
         Simulator(ClusterCapacity(()), strategy, np.random.default_rng(1)).schedule_pod(PodDemand(1000, 1, 1000))
         is None
@@ -104,12 +126,12 @@ def test_cluster_without_nodes(strategy: ScoringStrategy) -> None:
 
 
 def test_equal_nodes_are_chosen_at_random_or_in_the_given_order() -> None:
-    of = site(*(machine(f"n{i}", 1) for i in range(6)))
+    of = cluster_capacity(*(empty_node(f"n{i}", 1) for i in range(6)))
 
     def first(seed: int, order: list[int] | None = None) -> int:
         rank = None if order is None else np.array(order)
-        player = Simulator(of, ScoringStrategy.MOST_ALLOCATED, np.random.default_rng(seed), MIX, order=rank)
-        place = player.schedule_pod(ONE)
+        simulator = Simulator(of, ScoringStrategy.MOST_ALLOCATED, np.random.default_rng(seed), MIX, order=rank)
+        place = simulator.schedule_pod(ONE)
         assert place is not None
         return place.node
 
@@ -118,30 +140,32 @@ def test_equal_nodes_are_chosen_at_random_or_in_the_given_order() -> None:
 
 
 def test_unschedulable_pods_change_nothing() -> None:
-    player = Simulator(site(machine(gpus=1)), ScoringStrategy.TAB, np.random.default_rng(1), MIX)
+    simulator = Simulator(cluster_capacity(empty_node(gpus=1)), ScoringStrategy.TAB, np.random.default_rng(1), MIX)
 
-    assert player.schedule_pod(ONE) is not None
-    assert player.schedule_pod(ONE) is None
-    assert player.score_table.free.gpus.tolist() == [[0]]
+    assert simulator.schedule_pod(ONE) is not None
+    assert simulator.schedule_pod(ONE) is None
+    assert simulator.score_table.free.gpus.tolist() == [[0]]
 
 
 def test_simulator_without_a_mix_learns_it() -> None:
     tied = PodDemand(1000, 1, 1000, ("T4",))
-    of = site(machine("a", 8, 64, "A100"), machine("b", 8, 64, "T4"))
-    player = Simulator(of, ScoringStrategy.TAB, np.random.default_rng(1))
+    of = cluster_capacity(empty_node("a", 8, 64, "A100"), empty_node("b", 8, 64, "T4"))
+    simulator = Simulator(of, ScoringStrategy.TAB, np.random.default_rng(1))
     for _ in range(40):
-        player.record_arrival(tied)
+        simulator.record_arrival(tied)
 
-    place = player.schedule_pod(ONE)
+    place = simulator.schedule_pod(ONE)
 
     assert place is not None
     assert of.nodes[place.node].model == "A100"
 
 
 def test_rows_are_dropped_beyond_the_limit() -> None:
-    board = ScoreTable(FreeCapacityArrays(site()), SCORERS[ScoringStrategy.TAB](site(), MIX))
-    before = board.scores(SHARE)
+    score_table = ScoreTable(
+        FreeCapacityArrays(cluster_capacity()), SCORERS[ScoringStrategy.TAB](cluster_capacity(), MIX)
+    )
+    before = score_table.scores(SHARE)
     for cpu in range(MAX_SCORE_ROWS + 1):
-        board.scores(PodDemand(cpu, 1, 500))
+        score_table.scores(PodDemand(cpu, 1, 500))
 
-    assert (board.scores(SHARE) == before).all()
+    assert (score_table.scores(SHARE) == before).all()

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from tests.placement.machines import machines
+from tests.placement.machines import topologies_by_key
 from webhook.errors import TopologyError
 from webhook.placement.nvlink import gpu_sets
 from webhook.placement.topology import (
@@ -38,7 +38,7 @@ PLAIN = "GPU0 GPU1\nGPU0 X PHB\nGPU1 PHB X\n"
 
 
 def test_matrix_with_nics_legend_and_colors(shared: Path) -> None:
-    bridged = replace(machines(shared)["a100-pcie-4-bridged"], nvlink_rate=NVLINK_BRIDGE_RATE)
+    bridged = replace(topologies_by_key(shared)["a100-pcie-4-bridged"], nvlink_rate=NVLINK_BRIDGE_RATE)
 
     assert parse_topology_matrix(BRIDGED) == bridged
 
@@ -51,7 +51,7 @@ def test_matrix_without_affinities_has_no_numa_nodes() -> None:
     assert topology.nvlink_rate == 0
 
 
-FAULTS = [
+ERRORS = [
     ("no head", "hello\n", "must have a header line that starts with GPU0"),
     ("a row that is missing", "GPU0 GPU1\nGPU0 X PHB\n", "must have a row for each of 2 GPUs, found 1"),
     ("a cell of another kind", PLAIN.replace("GPU1 PHB", "GPU1 FAR"), "line 3: must have 2 of X, NV#, PIX"),
@@ -60,7 +60,7 @@ FAULTS = [
 ]
 
 
-@pytest.mark.parametrize(("sentence", "text", "message"), FAULTS, ids=[fault[0] for fault in FAULTS])
+@pytest.mark.parametrize(("sentence", "text", "message"), ERRORS, ids=[error[0] for error in ERRORS])
 def test_invalid_matrix_is_rejected(sentence: str, text: str, message: str) -> None:
     with pytest.raises(TopologyError, match=message):
         parse_topology_matrix(text)
@@ -88,17 +88,17 @@ LABELS = [
 ]
 
 
-@pytest.mark.parametrize(("sentence", "product", "gpus", "key", "sure"), LABELS, ids=[each[0] for each in LABELS])
+@pytest.mark.parametrize(("sentence", "product", "gpus", "key", "confidence"), LABELS, ids=[each[0] for each in LABELS])
 def test_usual_topology_of_products(
-    shared: Path, sentence: str, product: str, gpus: int, key: str | None, sure: TopologyConfidence
+    shared: Path, sentence: str, product: str, gpus: int, key: str | None, confidence: TopologyConfidence
 ) -> None:
     topology = assumed_topology(product, gpus)
 
-    assert topology.confidence is sure
+    assert topology.confidence is confidence
     assert topology.gpu_count == gpus
     if key:
-        assert topology.nvlinks == machines(shared)[key].nvlinks
-        assert topology.nvlink_rate == machines(shared)[key].nvlink_rate
+        assert topology.nvlinks == topologies_by_key(shared)[key].nvlinks
+        assert topology.nvlink_rate == topologies_by_key(shared)[key].nvlink_rate
 
 
 @pytest.mark.parametrize(
@@ -124,9 +124,9 @@ def test_more_gpus_than_the_usual_board() -> None:
 
 
 def test_near_pcie_path_decides_only_between_equal_links() -> None:
-    board = nvswitch_topology(3, 1, 3)
+    score_table = nvswitch_topology(3, 1, 3)
     near = GpuTopology(
-        board.nvlinks, ((None, PciePath.PIX, None), (PciePath.PIX, None, None), (None,) * 3), (0, 0, 0), 25_000
+        score_table.nvlinks, ((None, PciePath.PIX, None), (PciePath.PIX, None, None), (None,) * 3), (0, 0, 0), 25_000
     )
 
     assert 0 < near.bandwidth(0, 1) - near.bandwidth(0, 2) < 10
