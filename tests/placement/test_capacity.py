@@ -28,7 +28,7 @@ OPTIONS = [
     ("two GPUs are the two lowest", PAIR, [1000, 0, 1000, 1000], [[0, 0, 0, 1000]]),
     ("eight need eight", EIGHT, [1000] * 7 + [999], []),
     ("a pod without GPUs leaves them", NO_GPU, [0, 300], [[0, 300]]),
-    ("several shares go to the fullest GPUs that fit", PodDemand(0, 2, 300), [1000, 400, 200, 300], [[1000, 100, 200, 0]]),
+    ("several shares go to the fullest GPUs", PodDemand(0, 2, 300), [1000, 400, 200, 300], [[1000, 100, 200, 0]]),
     ("several shares may be of one GPU", PodDemand(0, 3, 300), [0, 1000], [[0, 100]]),
     ("shares fill up the fullest GPU first", PodDemand(0, 3, 300), [1000, 700, 200], [[700, 100, 200]]),
     ("no option for more shares than fit", PodDemand(0, 4, 300), [700, 500], []),
