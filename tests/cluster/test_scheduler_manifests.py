@@ -79,7 +79,7 @@ def test_the_extender_has_the_certificate_of_the_webhook(plane: Plane) -> None:
     assert host in issued
 
 
-def account(plane: Plane, folder: Path) -> Path:
+def extender_kubeconfig(plane: Plane, folder: Path) -> Path:
     """Return the kubeconfig of the extender's account, which has only the permissions of its manifests."""
     plane.kubectl("apply", "--server-side", "-f", str(MANIFESTS / "scheduler" / "extender" / "rbac.yaml"),
                   "-n", SYSTEM_NAMESPACE)  # fmt: skip
@@ -104,7 +104,7 @@ def extender_port(plane: Plane, system_namespace: None, tmp_path: Path) -> Itera
     (deployment,) = [one for one in kustomize_build(plane, "scheduler/extender") if one["kind"] == "Deployment"]
     text = " ".join(deployment["spec"]["template"]["spec"]["containers"][0]["args"])
     arguments = text.replace("0.0.0.0:8444", f"127.0.0.1:{port}").replace("/etc/rightslice/tls", str(tmp_path)).split()
-    command = [sys.executable, "-m", "webhook.cli", *arguments, f"--kubeconfig={account(plane, tmp_path)}"]
+    command = [sys.executable, "-m", "webhook.cli", *arguments, f"--kubeconfig={extender_kubeconfig(plane, tmp_path)}"]
     extender = Process("extender", command, tmp_path / "extender.log", lambda: fetch_page(port, "/readyz"))
     extender.start()
     try:

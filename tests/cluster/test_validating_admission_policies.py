@@ -39,8 +39,8 @@ def rejection_message(plane: Plane, maker: PodMaker, namespace: str = NAMESPACE)
 
 
 @pytest.fixture(scope="module")
-def protected(served: Plane) -> Iterator[Plane]:
-    """A plane with the policies."""
+def guarded_plane(served: Plane) -> Iterator[Plane]:
+    """Yield a plane with the admission policies of the backstop."""
     classes = ("nvidia", "kata")
     for name in classes:
         served.api.create(CLASSES, {"metadata": {"name": name}, "handler": name})
@@ -60,12 +60,12 @@ def host_path_pod(path: str) -> PodMaker:
     return make_pod().spec(volumes=[{"name": "v", "hostPath": {"path": path}}])
 
 
-def mounted_at(path: str) -> PodMaker:
+def mount_pod(path: str) -> PodMaker:
     volume = {"name": "v", "emptyDir": {}}
     return make_pod().spec(volumes=[volume]).container("more", volumeMounts=[{"name": "v", "mountPath": path}])
 
 
-def with_class() -> PodMaker:
+def nvidia_pod() -> PodMaker:
     return make_pod().spec(runtimeClassName="nvidia")
 
 
@@ -88,7 +88,7 @@ REJECTED = {
         make_pod().env("NVIDIA_IMEX_CHANNELS", "0"),
         "must not set NVIDIA_VISIBLE_DEVICES, NVIDIA_IMEX_CHANNELS",
     ),
-    "a list of GPUs as mounts": (mounted_at("/var/run/nvidia-container-devices/all"), "is read as a list of GPUs"),
+    "a list of GPUs as mounts": (mount_pod("/var/run/nvidia-container-devices/all"), "is read as a list of GPUs"),
     "an annotation of CDI": (
         make_pod().annotate("cdi.k8s.io/x", "nvidia.com/gpu=all"),
         "cdi.k8s.io annotations, which inject devices",
@@ -97,19 +97,19 @@ REJECTED = {
         make_pod().annotate("nvidia.cdi.k8s.io/container.main", "nvidia.com/gpu=0"),
         "cdi.k8s.io annotations, which inject devices",
     ),
-    "a GPU runtime class without a GPU": (with_class(), "must request a GPU"),
-    "a GPU runtime class with zero GPUs": (with_class().gpus("0"), "must request a GPU"),
-    "a GPU runtime class with zero slices": (with_class().asks("nvidia.com/mig-1g.10gb", "0"), "must request a GPU"),
+    "a GPU runtime class without a GPU": (nvidia_pod(), "must request a GPU"),
+    "a GPU runtime class with zero GPUs": (nvidia_pod().gpus("0"), "must request a GPU"),
+    "a GPU runtime class with zero slices": (nvidia_pod().asks("nvidia.com/mig-1g.10gb", "0"), "must request a GPU"),
     "a GPU runtime class with an unknown resource": (
-        with_class().asks("nvidia.com/anything", "1"),
+        nvidia_pod().asks("nvidia.com/anything", "1"),
         "must request a GPU",
     ),
     "a GPU runtime class with another NVIDIA device": (
-        with_class().asks("nvidia.com/hostdev", "1"),
+        nvidia_pod().asks("nvidia.com/hostdev", "1"),
         "must request a GPU",
     ),
     "a GPU runtime class with the accounting resource": (
-        with_class().asks("rightslice.dev/gpu-milli", "1"),
+        nvidia_pod().asks("rightslice.dev/gpu-milli", "1"),
         "must request a GPU",
     ),
     "a device path of the host": (host_path_pod("/dev/nvidia0"), "must not mount host paths"),
@@ -130,11 +130,11 @@ REJECTED = {
 ACCEPTED = {
     "nothing": make_pod(),
     "a GPU": make_pod().gpus(1),
-    "a GPU with its class": with_class().gpus(1),
-    "a slice with its class": with_class().asks("nvidia.com/mig-1g.10gb.me", "1"),
-    "a share with its class": with_class().asks("nvidia.com/gpu.shared", "1"),
-    "an extended resource of a claim with its class": with_class().asks("deviceclass.resource.kubernetes.io/gpu", "1"),
-    "a GPU in another container with its class": with_class().container(
+    "a GPU with its class": nvidia_pod().gpus(1),
+    "a slice with its class": nvidia_pod().asks("nvidia.com/mig-1g.10gb.me", "1"),
+    "a share with its class": nvidia_pod().asks("nvidia.com/gpu.shared", "1"),
+    "an extended resource of a claim with its class": nvidia_pod().asks("deviceclass.resource.kubernetes.io/gpu", "1"),
+    "a GPU in another container with its class": nvidia_pod().container(
         "more", resources={"limits": {"nvidia.com/gpu": "1"}}
     ),
     "another class": make_pod().spec(runtimeClassName="kata"),
@@ -150,36 +150,36 @@ ACCEPTED = {
 
 
 @pytest.mark.parametrize(("maker", "message"), REJECTED.values(), ids=REJECTED)
-def test_bypasses_are_rejected_without_the_webhook(protected: Plane, maker: PodMaker, message: str) -> None:
-    assert message in rejection_message(protected, maker)
+def test_bypasses_are_rejected_without_the_webhook(guarded_plane: Plane, maker: PodMaker, message: str) -> None:
+    assert message in rejection_message(guarded_plane, maker)
 
 
 @pytest.mark.parametrize("amount", ["0e3", "0Gi", "0.0", "-0", 0])
-def test_no_spelling_of_zero_counts_as_a_request(protected: Plane, amount: object) -> None:
-    assert "must request a GPU" in rejection_message(protected, with_class().gpus(amount))
+def test_no_spelling_of_zero_counts_as_a_request(guarded_plane: Plane, amount: object) -> None:
+    assert "must request a GPU" in rejection_message(guarded_plane, nvidia_pod().gpus(amount))
 
 
 @pytest.mark.parametrize("maker", ACCEPTED.values(), ids=ACCEPTED)
-def test_everything_else_is_left_to_the_webhook(protected: Plane, maker: PodMaker) -> None:
-    assert rejection_message(protected, maker) == ""
+def test_everything_else_is_left_to_the_webhook(guarded_plane: Plane, maker: PodMaker) -> None:
+    assert rejection_message(guarded_plane, maker) == ""
 
 
-def test_gpu_operator_namespaces_are_excluded(protected: Plane) -> None:
-    assert rejection_message(protected, BROKEN, SYSTEM_NAMESPACE) == ""
+def test_gpu_operator_namespaces_are_excluded(guarded_plane: Plane) -> None:
+    assert rejection_message(guarded_plane, BROKEN, SYSTEM_NAMESPACE) == ""
 
 
-def test_debug_containers_are_checked_and_existing_containers_are_not(protected: Plane) -> None:
+def test_debug_containers_are_checked_and_existing_containers_are_not(guarded_plane: Plane) -> None:
     binding = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings/rightslice-pods"
-    protected.api.patch(binding, {"spec": {"validationActions": ["Audit"]}})
-    eventually(lambda: rejection_message(protected, BROKEN) == "")
+    guarded_plane.api.patch(binding, {"spec": {"validationActions": ["Audit"]}})
+    eventually(lambda: rejection_message(guarded_plane, BROKEN) == "")
     pods = f"/api/v1/namespaces/{NAMESPACE}/pods"
-    protected.api.create(pods, make_pod("old").namespace(NAMESPACE).container("more", env=[DEVICES]).build())
-    protected.api.patch(binding, {"spec": {"validationActions": ["Deny"]}})
-    eventually(lambda: rejection_message(protected, BROKEN))
+    guarded_plane.api.create(pods, make_pod("old").namespace(NAMESPACE).container("more", env=[DEVICES]).build())
+    guarded_plane.api.patch(binding, {"spec": {"validationActions": ["Deny"]}})
+    eventually(lambda: rejection_message(guarded_plane, BROKEN))
 
     def debug(name: str, **fields: object) -> None:
         containers = [{"name": name, "image": "i", **fields}]
-        protected.api.patch(
+        guarded_plane.api.patch(
             f"{pods}/old/ephemeralcontainers", {"spec": {"ephemeralContainers": containers}}, "strategic"
         )
 
@@ -188,43 +188,47 @@ def test_debug_containers_are_checked_and_existing_containers_are_not(protected:
         debug("greedy", env=[DEVICES])
 
 
-def test_only_policy_admins_may_exclude_a_namespace(protected: Plane) -> None:
+def test_only_policy_admins_may_exclude_a_namespace(guarded_plane: Plane) -> None:
     someone = ("--as=someone", "--as-group=system:authenticated")
-    protected.kubectl("create", "clusterrole", "spaces", "--verb=get,create,patch,update", "--resource=namespaces")
-    protected.kubectl("create", "clusterrolebinding", "spaces", "--clusterrole=spaces", "--user=someone")
+    guarded_plane.kubectl("create", "clusterrole", "spaces", "--verb=get,create,patch,update", "--resource=namespaces")
+    guarded_plane.kubectl("create", "clusterrolebinding", "spaces", "--clusterrole=spaces", "--user=someone")
     try:
         eventually(
-            lambda: protected.kubectl("auth", "can-i", "update", "namespaces", *someone, check=False).stdout == "yes\n"
+            lambda: (
+                guarded_plane.kubectl("auth", "can-i", "update", "namespaces", *someone, check=False).stdout == "yes\n"
+            )
         )
-        other = protected.kubectl("label", "namespace", NAMESPACE, "team=vision", *someone, check=False)
-        other_namespace = protected.kubectl("create", "namespace", "vision", "--dry-run=server", *someone, check=False)
-        excluded = protected.kubectl(
+        other = guarded_plane.kubectl("label", "namespace", NAMESPACE, "team=vision", *someone, check=False)
+        other_namespace = guarded_plane.kubectl(
+            "create", "namespace", "vision", "--dry-run=server", *someone, check=False
+        )
+        excluded = guarded_plane.kubectl(
             "create", "namespace", EXCLUDED_NAMESPACE, "--dry-run=server", *someone, check=False
         )
-        labeled = protected.kubectl("label", "namespace", NAMESPACE, f"{OPT_OUT_LABEL}=off", *someone, check=False)
+        labeled = guarded_plane.kubectl("label", "namespace", NAMESPACE, f"{OPT_OUT_LABEL}=off", *someone, check=False)
     finally:
-        protected.kubectl("delete", "clusterrolebinding/spaces", "clusterrole/spaces")
+        guarded_plane.kubectl("delete", "clusterrolebinding/spaces", "clusterrole/spaces")
 
     assert other.returncode == 0, other.stderr
     assert other_namespace.returncode == 0, other_namespace.stderr
     assert "must not have this name" in excluded.stderr
     assert f"must not change the label {OPT_OUT_LABEL}" in labeled.stderr
 
-    protected.kubectl("create", "namespace", EXCLUDED_NAMESPACE, "--dry-run=server")
-    protected.kubectl("label", "namespace", NAMESPACE, f"{OPT_OUT_LABEL}=off")
-    eventually(lambda: rejection_message(protected, BROKEN) == "")
-    protected.kubectl("label", "namespace", NAMESPACE, f"{OPT_OUT_LABEL}-")
-    eventually(lambda: rejection_message(protected, BROKEN))
+    guarded_plane.kubectl("create", "namespace", EXCLUDED_NAMESPACE, "--dry-run=server")
+    guarded_plane.kubectl("label", "namespace", NAMESPACE, f"{OPT_OUT_LABEL}=off")
+    eventually(lambda: rejection_message(guarded_plane, BROKEN) == "")
+    guarded_plane.kubectl("label", "namespace", NAMESPACE, f"{OPT_OUT_LABEL}-")
+    eventually(lambda: rejection_message(guarded_plane, BROKEN))
 
 
-def test_exceptions_are_accepted_in_the_admin_namespace_only(protected: Plane) -> None:
+def test_exceptions_are_accepted_in_the_admin_namespace_only(guarded_plane: Plane) -> None:
     (document,) = read_documents(exception_text(), "e.yaml")
 
     def exception_rejection(namespace: str) -> str:
         data = {**document.data, "metadata": {"name": "e", "namespace": namespace}}
         path = EXCEPTIONS.replace("gpupolicyexceptions", f"namespaces/{namespace}/gpupolicyexceptions")
         try:
-            protected.api.create(path, data, dryRun="All")
+            guarded_plane.api.create(path, data, dryRun="All")
         except RefusedError as error:
             return error.message
         return ""

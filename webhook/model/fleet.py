@@ -29,7 +29,7 @@ from webhook.model.offer_groups import AdvertOnNode, build_offers
 from webhook.model.offers import GpuOffer, NodeHardware
 from webhook.model.pods import NodeSelectorTerm, PodSpec, QuantityText, Toleration
 from webhook.model.quantity import NANO, parse_nano_or_none
-from webhook.model.taints import CORDON_TAINT, hard_taints, taint_sort_key, tolerates_all
+from webhook.model.taints import CORDON_TAINT, HARD_EFFECTS, taint_sort_key, tolerates_all
 
 MAX_CACHED_ANSWERS = 1024
 """Selectors, toleration lists and names per cache: workloads share a few."""
@@ -314,7 +314,7 @@ def fleet_node(node: Node) -> FleetNode:
     return FleetNode(
         name=node.metadata.name,
         labels=labels,
-        taints=hard_taints(node.spec.taints),
+        taints=tuple(sorted({taint for taint in node.spec.taints if taint.effect in HARD_EFFECTS}, key=taint_sort_key)),
         cpu_milli=min(MAX_CPU_MILLI, _readable_amount(allocatable.get("cpu", 0)) // 1_000_000),
         memory=min(MAX_MEMORY, _readable_amount(allocatable.get("memory", 0)) // NANO),
         gpus=gpus,

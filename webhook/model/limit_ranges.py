@@ -120,4 +120,4 @@ def parse_api_quantity(amount: QuantityText) -> Quantity:
     Raises:
         QuantityError: it is not a quantity.
     """
-    return round_to_milli(parse_quantity(amount.strip(" ") if isinstance(amount, str) else str(amount)))
+    return round_to_milli(parse_quantity(str(amount).strip(" ")))

@@ -39,11 +39,5 @@ def tolerates_all(tolerations: Sequence[Toleration], taints: Iterable[Taint]) ->
     return True
 
 
-def hard_taints(taints: Iterable[Taint]) -> tuple[Taint, ...]:
-    """Return the taints that exclude pods, in a fixed order."""
-    hard = {taint for taint in taints if taint.effect in HARD_EFFECTS}
-    return tuple(sorted(hard, key=taint_sort_key))
-
-
 def taint_sort_key(taint: Taint) -> tuple[str, str, str]:
     return (taint.key, taint.value, taint.effect)

@@ -18,7 +18,7 @@ IDLE_BELOW = 20
 """Thousandths of a card: engine activity, or compute in 95 of 100 samples, below this is idle."""
 
 
-LATELY_SECONDS = 86_400
+MAX_IDLE_AGE_SECONDS = 86_400
 """Older observations say nothing about current pods."""
 
 
@@ -64,7 +64,7 @@ class ObservedUsage(msgspec.Struct, frozen=True, gc=False):
 
     def is_idle(self, now: float) -> bool:
         """Return whether no engine was active until recently, at this time in Unix seconds."""
-        return bool(self.idle_until) and now - self.idle_until <= LATELY_SECONDS
+        return bool(self.idle_until) and now - self.idle_until <= MAX_IDLE_AGE_SECONDS
 
     def size_mib(self, risk_ppm: int) -> int:
         """Return the least memory with at most this risk; the card's if the curve has none."""
