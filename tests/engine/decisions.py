@@ -1,4 +1,4 @@
-"""Policies and a pod that the tests of `decide` share."""
+"""Policies and a pod shared by the tests of `decide`."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ NODES = (whole_node(), mig_node())
 
 
 def bad() -> PodMaker:
-    """A pod that opens every GPU of its node and requests eight more."""
+    """Return a pod that requests eight GPUs and, by an environment variable, sees every GPU of its node."""
     return make_pod().gpus(8).env("NVIDIA_VISIBLE_DEVICES", "all")
 
 
 def exempt(codes: str = "[GPU-S101]", match: str = "{namespaces: [team]}", until: str = "2026-12-01T00:00:00Z") -> str:
-    """An exemption to write into a policy."""
+    """Return an exemption as YAML for a policy."""
     parts = f"name: here, codes: {codes}, match: {match}, reason: INC-1, expirationTime: '{until}'"
     return f"\nexemptions: [{{{parts}}}]"

@@ -21,7 +21,7 @@ def find_violations(
     """Find the bypasses of a pod; its GPU requests are read from it."""
     read = parse_pod(pod)
     before = parse_pod(old) if old is not None else None
-    coming = AdmissionRequest(
+    admission_request = AdmissionRequest(
         operation=request.pop("operation", "CREATE" if old is None else "UPDATE"),
         group="",
         kind="Pod",
@@ -33,7 +33,7 @@ def find_violations(
         **{key: value for key, value in request.items() if not key.startswith("allowed")},
     )
     allowed = {key: value for key, value in request.items() if key.startswith("allowed")}
-    return find_bypasses(coming, read, gpu_requests_of_pod(read), requests_share=share, **allowed)
+    return find_bypasses(admission_request, read, gpu_requests_of_pod(read), requests_share=share, **allowed)
 
 
 def names(found: list[tuple[str, PolicyFinding]]) -> list[str]:
@@ -41,5 +41,5 @@ def names(found: list[tuple[str, PolicyFinding]]) -> list[str]:
 
 
 def places(found: list[tuple[str, PolicyFinding]]) -> list[tuple[str, str]]:
-    """The findings with their fields as text."""
-    return [(name, format_path(remark.path)) for name, remark in found]
+    """Return the bypass names and the fields of findings, as text."""
+    return [(name, format_path(finding.path)) for name, finding in found]

@@ -1,4 +1,4 @@
-"""What the laws of `decide` are held in: pods that lean towards GPUs, four clusters, and policies of every kind."""
+"""Generated inputs for the invariants of `decide`: mostly GPU pods, four clusters, and policies of every kind."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ RANGE = {
 
 
 def quota(name: str, hard: Json, **spec: Any) -> Json:
-    """A quota of the team, half used."""
+    """Return a quota of the team's namespace, half used."""
     status = {"hard": hard, "used": dict.fromkeys(hard, "1")}
     metadata = {"name": name, "namespace": "team"}
     return {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": metadata, "spec": {"hard": hard} | spec} | {
@@ -76,7 +76,7 @@ def quota(name: str, hard: Json, **spec: Any) -> Json:
 
 
 def island(name: str, size: str) -> Json:
-    """A node of eight A100 whose agent says how many of them are joined."""
+    """Return a node with eight A100 whose agent reports the size of its NVLink islands."""
     return make_node(name, A100 | {ISLAND_LABEL: size, "nvidia.com/gpu.clique": "domain-1"}, **{GPU: 8})
 
 
@@ -130,7 +130,7 @@ topology: {nvlink: required, multiNodeDomain: nvidia.com/gpu.clique}
 
 
 def everything(mode: str = "enforce", *, shapes: bool = True) -> str:
-    """The text of one policy with every section, or with those that validate only, all in one mode."""
+    """Return a policy with every section, or only with those that validate, all in one mode."""
     spec = JUDGING.replace("DENY", ", ".join(get_args(Bypass))) + (SHAPING if shapes else "")
     return policy(f"mode: {mode}\n{spec}", "everything")
 
@@ -154,24 +154,24 @@ ABOUT_PARTS = policies_of(
 POLICIES = {"the library": LIBRARY, "everything": STRICT, "shrinking": SHRINKING}
 
 
-class World(NamedTuple):
+class Scenario(NamedTuple):
     """A cluster and the policies in it, by their names: what an example shows when it fails."""
 
     view: str
     policies: str
 
     def decide(self, pod: Json, operation: str = "CREATE") -> Decision:
-        """The decision about a pod of the team."""
+        """Return the decision about a pod in the team's namespace."""
         return decision(pod, VIEWS[self.view], POLICIES[self.policies], operation)
 
 
-def worlds() -> st.SearchStrategy[World]:
-    """Any cluster under any policies."""
-    return st.builds(World, st.sampled_from(sorted(VIEWS)), st.sampled_from(sorted(POLICIES)))
+def scenarios() -> st.SearchStrategy[Scenario]:
+    """Generate any cluster with any policies."""
+    return st.builds(Scenario, st.sampled_from(sorted(VIEWS)), st.sampled_from(sorted(POLICIES)))
 
 
 def decision(pod: Json, view: ClusterView, policies: PolicySet, operation: str = "CREATE") -> Decision:
-    """What a pod comes to in a namespace: the team's, or the one it names."""
+    """Return the decision about a pod in its namespace, by default the team's."""
     metadata = pod.get("metadata")
     namespace = metadata.get("namespace", "team") if isinstance(metadata, dict) else "team"
     read = parse_pod(pod)
@@ -205,14 +205,14 @@ NAMESPACES = ["team", "team", "team", "team-vision", "notebooks", "batch"]
 
 
 def gpu_requests() -> st.SearchStrategy[Json]:
-    """Resources as people write them for GPUs."""
+    """Generate GPU resources as users write them."""
     amount = st.sampled_from([*ONE, *ONE, *ONE, *OTHERS])
     both = amount.map(lambda amounts: {"limits": amounts, "requests": dict(amounts)})
     return st.one_of(both, amount.map(lambda amounts: {"limits": amounts}), st.just({}))
 
 
 def plain_containers(prefix: str) -> st.SearchStrategy[list[Json]]:
-    """One to three containers with different names, with GPU requests or without."""
+    """Generate one to three containers with different names, with or without GPU requests."""
     image = st.sampled_from(["example/app:1", "nvidia/cuda:12.4.1-base"])
     one = st.fixed_dictionaries({"resources": gpu_requests(), "image": image})
     return st.lists(one, min_size=1, max_size=3).map(
@@ -222,7 +222,7 @@ def plain_containers(prefix: str) -> st.SearchStrategy[list[Json]]:
 
 @st.composite
 def gpu_metadata(draw: st.DrawFn) -> Json:
-    """Metadata of a pod that may declare its need, and may belong to a workload."""
+    """Generate metadata of a pod that may declare its need and may belong to a workload."""
     metadata: Json = {"name": "pod", "namespace": draw(st.sampled_from(NAMESPACES))}
     memory = draw(st.sampled_from(["", "4Gi", "8Gi", "8Gi", "20Gi", "60Gi"]))
     if memory:
@@ -235,7 +235,7 @@ def gpu_metadata(draw: st.DrawFn) -> Json:
 
 @st.composite
 def gpu_pods(draw: st.DrawFn) -> Json:
-    """Pods that are valid and mostly get a new shape."""
+    """Generate valid pods, most of which are mutated."""
     spec: Json = {"containers": draw(plain_containers("main-"))}
     if draw(st.booleans()):
         spec["shareProcessNamespace"] = True
@@ -252,17 +252,17 @@ def gpu_pods(draw: st.DrawFn) -> Json:
 
 
 def any_pods() -> st.SearchStrategy[Json]:
-    """Pods that decode: likely ones twice as often as strange ones."""
+    """Generate pods that can be parsed, likely ones twice as often as unusual ones."""
     return st.one_of(gpu_pods(), gpu_pods(), pods())
 
 
 def all_pods() -> st.SearchStrategy[Json]:
-    """Those, and pods with a part of the wrong shape."""
+    """Generate the same pods, and pods with a part of the wrong type."""
     return st.one_of(any_pods(), odd_pods())
 
 
 def containers_of(pod: Json) -> Iterable[tuple[str, int, Json]]:
-    """Main and init containers with their places."""
+    """Return main and init containers with their fields and indices."""
     for kind in ("containers", "initContainers"):
         for index, container in enumerate(pod["spec"].get(kind) or ()):
             yield kind, index, container

@@ -1,4 +1,4 @@
-"""The accounting resource: what GPUs weigh, written by us alone, and checked where nothing can be written any more."""
+"""The accounting resource: its amounts, overwritten user values, and checks of pods that can no longer be changed."""
 
 from __future__ import annotations
 
@@ -29,16 +29,20 @@ WEIGHTS: dict[str, tuple[PodMaker, Json, str]] = {
     "a whole GPU": (make_pod().gpus(2), whole_node(), "2000"),
     "a slice by compute, 1 of 7": (make_pod().asks(SMALL, "1"), mig_node(), "143"),
     "a slice by memory, 4 of 8": (make_pod().asks(LARGE, "1"), mig_node(), "500"),
-    "a turn of four": (make_pod().asks(SHARED, "1"), TURNS, "250"),
+    "a time slice, 1 of 4": (make_pod().asks(SHARED, "1"), TURNS, "250"),
     "a third by MPS, rounded up": (make_pod().asks(SHARED, "1"), MPS, "334"),
     "a slice that no node offers": (make_pod().asks(LARGE, "1"), whole_node(), "429"),
-    "more GPUs than an API server counts thousandths of": (make_pod().gpus("9E"), whole_node(), str(MAX_MILLI)),
+    "more GPUs than the API server's largest integer in thousandths": (
+        make_pod().gpus("9E"),
+        whole_node(),
+        str(MAX_MILLI),
+    ),
     "several kinds": (make_pod().asks(SMALL, "2").asks(LARGE, "1"), mig_node(), "786"),
 }
 
 
 @pytest.mark.parametrize(("pod", "node", "milli"), WEIGHTS.values(), ids=WEIGHTS)
-def test_weights(pod: PodMaker, node: Json, milli: str) -> None:
+def test_gpu_milli_amounts(pod: PodMaker, node: Json, milli: str) -> None:
     after = apply_patch(pod, ask(pod, NATIVE, nodes=(node,)))
     resources = after["spec"]["containers"][0]["resources"]
     assert (resources["limits"][ACCOUNTING_RESOURCE], resources["requests"][ACCOUNTING_RESOURCE]) == (milli, milli)
@@ -91,14 +95,14 @@ MILLI_RANGE: dict[str, Json] = {
     },
     "a ratio": {"maxLimitRequestRatio": {ACCOUNTING_RESOURCE: "1"}, "default": {ACCOUNTING_RESOURCE: "20"}},
     "a minimum of pods": {"type": "Pod", "min": {ACCOUNTING_RESOURCE: "10"}},
-    "a minimum of pods that the GPUs alone weigh less than": {"type": "Pod", "min": {ACCOUNTING_RESOURCE: "1015"}},
+    "a minimum of pods above the amount of the GPUs": {"type": "Pod", "min": {ACCOUNTING_RESOURCE: "1015"}},
     "a maximum": {"max": {ACCOUNTING_RESOURCE: "2000"}, "default": {ACCOUNTING_RESOURCE: "20"}},
     "a maximum of pods": {"type": "Pod", "max": {ACCOUNTING_RESOURCE: "1005"}},
 }
 
 
 def ranging(*items: Json) -> ClusterView:
-    """A namespace with one LimitRange, and a node of whole cards."""
+    """Return a view of a namespace with one LimitRange, and a node with whole cards."""
     spec = {"limits": [{"type": "Container"} | item for item in items]}
     metadata = {"name": "milli", "namespace": "team"}
     return view_of(
@@ -109,7 +113,7 @@ def ranging(*items: Json) -> ClusterView:
 
 
 def twenty(pod: PodMaker, amount: str = "20") -> PodMaker:
-    """The pod with a sidecar, and in both what a LimitRange gives, or a user writes."""
+    """Return the pod with a sidecar; both containers have an amount from a LimitRange or a user."""
     amounts = {ACCOUNTING_RESOURCE: amount}
     return pod.asks(ACCOUNTING_RESOURCE, amount).container("side", resources={"limits": amounts, "requests": amounts})
 
@@ -130,16 +134,16 @@ LEFT: dict[str, tuple[str, PodMaker, str, list[str]]] = {
     ),
     "accounting is off": (PLAIN, twenty(make_pod().gpus(1)), "a minimum", ["20", "20"]),
     "GPUs next to a ratio": (NATIVE, twenty(make_pod().gpus(1)), "a ratio", ["1000", "20"]),
-    "the pod as a whole": (NATIVE, twenty(make_pod()), "a minimum of pods", ["20", "20"]),
-    "the pod as a whole weighs enough": (NATIVE, twenty(make_pod().gpus(1)), "a minimum of pods", ["1000", "0"]),
-    "the pod as a whole weighs too little": (
+    "the total of the pod": (NATIVE, twenty(make_pod()), "a minimum of pods", ["20", "20"]),
+    "the total of the pod is enough": (NATIVE, twenty(make_pod().gpus(1)), "a minimum of pods", ["1000", "0"]),
+    "the total of the pod is too low": (
         NATIVE,
         twenty(make_pod().gpus(1)),
-        "a minimum of pods that the GPUs alone weigh less than",
+        "a minimum of pods above the amount of the GPUs",
         ["1000", "20"],
     ),
-    "a maximum takes the zero": (NATIVE, twenty(make_pod().gpus(1)), "a maximum", ["1000", "0"]),
-    "a maximum that only the zero meets": (NATIVE, twenty(make_pod().gpus(1)), "a maximum of pods", ["1000", "0"]),
+    "a maximum allows the zero": (NATIVE, twenty(make_pod().gpus(1)), "a maximum", ["1000", "0"]),
+    "a maximum that only the zero satisfies": (NATIVE, twenty(make_pod().gpus(1)), "a maximum of pods", ["1000", "0"]),
 }
 
 
@@ -171,7 +175,7 @@ def test_a_pod_that_a_limit_range_rejects_for_its_own_amount_gets_a_fix() -> Non
 
 
 def stored_pod(pod: PodMaker) -> PodMaker:
-    """The pod as /validate sees it: no webhook changes it any more."""
+    """Return the pod as /validate receives it, after all mutating webhooks."""
     pod.data["metadata"]["uid"] = "0a1b"
     return pod
 
@@ -181,18 +185,18 @@ FINAL: dict[str, tuple[PodMaker, list[str]]] = {
     "the right value, written another way": (stored_pod(make_pod().gpus(1).asks(ACCOUNTING_RESOURCE, "1k")), []),
     "less": (stored_pod(make_pod().gpus(1).asks(ACCOUNTING_RESOURCE, "1")), ["enforce GPU-Q302"]),
     "none": (stored_pod(make_pod().gpus(1)), ["enforce GPU-Q302"]),
-    "none, and it will still be written": (make_pod().gpus(1), []),
-    "less, and it will still be overwritten": (make_pod().gpus(1).asks(ACCOUNTING_RESOURCE, "1"), []),
+    "no value yet, before mutation": (make_pod().gpus(1), []),
+    "a lower value, before mutation": (make_pod().gpus(1).asks(ACCOUNTING_RESOURCE, "1"), []),
 }
 
 
 @pytest.mark.parametrize(("pod", "want"), FINAL.values(), ids=FINAL)
-def test_a_pod_that_can_no_longer_be_changed_must_have_the_right_value(pod: PodMaker, want: list[str]) -> None:
+def test_a_pod_that_cannot_be_changed_must_have_the_right_value(pod: PodMaker, want: list[str]) -> None:
     assert codes(ask(pod, NATIVE, nodes=(whole_node(),))) == want
 
 
 def test_a_whole_gpu_is_not_counted_as_its_possible_slice() -> None:
-    """Found on a real plane: another webhook had put the GPU back, or ours was not asked."""
+    """Seen on a real control plane: another webhook restored the GPU, or ours was not called."""
     pod = stored_pod(make_pod().gpus(1).needs("8Gi").asks(ACCOUNTING_RESOURCE, "143"))
 
     decision = ask(pod, NATIVE, "mode: enforce\nrightSizing: {}", nodes=(whole_node(), mig_node()))
@@ -203,7 +207,7 @@ def test_a_whole_gpu_is_not_counted_as_its_possible_slice() -> None:
 
 
 def test_mutate_output_passes_validate() -> None:
-    """One name, two shapes: the affinity that right-sizing adds says which, so both calls see one weight."""
+    """One name has two sizes: the added affinity selects one, so both calls compute the same amount."""
     smaller = A100 | {
         "nvidia.com/gpu.product": "NVIDIA-A100-SXM4-40GB",
         "nvidia.com/mig.strategy": "mixed",
@@ -221,7 +225,7 @@ def test_mutate_output_passes_validate() -> None:
 
 
 def counting(node: Json, milli: str = "8000000") -> Json:
-    """The node, with the accounting resource."""
+    """Return the node with the accounting resource."""
     allocatable = node["status"]["allocatable"] | {ACCOUNTING_RESOURCE: milli}
     return node | {"status": node["status"] | {"allocatable": allocatable}}
 
@@ -230,44 +234,44 @@ COUNTING = counting(whole_node("counting", 8))
 PINNED = make_pod().gpus(1).spec(nodeSelector={"kubernetes.io/hostname": "whole"})
 
 TAKEN: dict[str, tuple[str, PodMaker, tuple[Json, ...], str | None]] = {
-    "an admin says that schedulers ignore it": (NATIVE, make_pod().gpus(1), (whole_node(),), "1000"),
+    "an admin declares that schedulers ignore it": (NATIVE, make_pod().gpus(1), (whole_node(),), "1000"),
     "no declaration": (PLAIN, make_pod().gpus(1), (whole_node(),), None),
     "a node advertises it": (PLAIN, make_pod().gpus(1), (COUNTING,), "1000"),
-    "one of two nodes does": (PLAIN, make_pod().gpus(1), (COUNTING, whole_node()), None),
+    "one of two nodes advertises it": (PLAIN, make_pod().gpus(1), (COUNTING, whole_node()), None),
     "both do": (PLAIN, make_pod().gpus(1), (COUNTING, counting(make_node("turns", A100, **{GPU: 8}))), "1000"),
-    "a cordoned one does, and one that takes pods does not": (
+    "a cordoned node advertises it, and a schedulable one does not": (
         PLAIN,
         make_pod().gpus(1),
         (COUNTING | {"spec": {"unschedulable": True}}, whole_node()),
         None,
     ),
-    "one that takes pods does, and a tainted one does not": (
+    "a schedulable node advertises it, and a tainted one does not": (
         PLAIN,
         make_pod().gpus(1),
         (COUNTING, whole_node() | {"spec": {"taints": [{"key": "kept", "value": "", "effect": "NoSchedule"}]}}),
         None,
     ),
-    "one with too few GPUs does, and one with enough does not": (
+    "a node with too few GPUs advertises it, and one with enough does not": (
         PLAIN,
         make_pod().gpus(4),
         (counting(whole_node("few", 2)), whole_node()),
         None,
     ),
-    "all that the pod can come to do": (
+    "all nodes that the pod may run on advertise it": (
         PLAIN,
         make_pod().gpus(1).spec(nodeSelector={"kubernetes.io/hostname": "counting"}),
         (COUNTING, whole_node()),
         "1000",
     ),
-    "the node has less of it than its GPUs can weigh": (
+    "the node advertises less than its GPUs count": (
         PLAIN,
         make_pod().gpus(1),
         (counting(whole_node("counting", 8), "7999"),),
         None,
     ),
-    "one does that the pod cannot come to": (PLAIN, PINNED, (COUNTING, whole_node()), None),
-    "one does that has no such GPU": (PLAIN, make_pod().asks(SMALL, "1"), (COUNTING, mig_node()), None),
-    "a user wrote it where nobody takes it": (
+    "only a node that the pod cannot run on advertises it": (PLAIN, PINNED, (COUNTING, whole_node()), None),
+    "only a node without such a GPU advertises it": (PLAIN, make_pod().asks(SMALL, "1"), (COUNTING, mig_node()), None),
+    "a user wrote it and no node advertises it": (
         PLAIN,
         make_pod().gpus(1).asks(ACCOUNTING_RESOURCE, "1"),
         (whole_node(),),
@@ -290,27 +294,27 @@ def test_a_pod_is_admitted_without_gpu_milli_where_it_is_omitted() -> None:
     assert codes(ask(stored_pod(make_pod().gpus(1)), PLAIN, nodes=(whole_node(),))) == ["warn GPU-Q305"]
 
 
-def test_a_pod_does_not_shrink_out_of_a_quota_that_would_not_count_the_slice() -> None:
-    """A quota on the accounting resource covers a slice only where the slice will carry it."""
+def test_a_pod_is_not_right_sized_to_a_slice_that_its_quota_does_not_count() -> None:
+    """A quota on the accounting resource covers a slice only if the amount is written for the slice."""
     both = {"requests.nvidia.com/gpu": "8", f"requests.{ACCOUNTING_RESOURCE}": "8000"}
     quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "q", "namespace": "team"}}
-    world = view_of(make_namespace("team"), mig_node(), quota | {"spec": {"hard": both}})
+    view = view_of(make_namespace("team"), mig_node(), quota | {"spec": {"hard": both}})
     pod, sizing = make_pod().gpus(1).needs("8Gi"), "mode: enforce\nrightSizing: {}"
-    assert ask(pod, NATIVE, sizing, view=world).applied
-    assert not ask(pod, PLAIN, sizing, view=world).applied
+    assert ask(pod, NATIVE, sizing, view=view).applied
+    assert not ask(pod, PLAIN, sizing, view=view).applied
 
 
 def turned(before: tuple[Json, ...], after: tuple[Json, ...]) -> ClusterView:
-    """The view after nodes changed."""
+    """Return the view after a change of nodes."""
     space = make_namespace("team")
     return view_of(space, *after).with_pending_of(view_of(space, *before))
 
 
 CHANGED: dict[str, tuple[str, list[str]]] = {
-    "priced before the change": ("250", []),
-    "priced after it": ("1000", []),
+    "computed before the change": ("250", []),
+    "computed after the change": ("1000", []),
     "less than either": ("249", ["enforce GPU-Q302"]),
-    "more, which escapes no quota": ("2000", []),
+    "more, which bypasses no quota": ("2000", []),
 }
 FOUR = make_node("turns", A100 | {"nvidia.com/gpu.replicas": "4"}, **{GPU: 32})
 
@@ -322,27 +326,25 @@ def test_a_change_of_nodes_between_two_calls_denies_nothing(milli: str, want: li
     assert [code for code in found if "GPU-Q" in code] == want
 
 
-def test_the_change_before_the_last_counts_no_more() -> None:
+def test_the_change_before_the_last_no_longer_counts() -> None:
     pod, later = stored_pod(make_pod().gpus(1).asks(ACCOUNTING_RESOURCE, "250")), turned((FOUR,), (whole_node(),))
     latest = view_of(make_namespace("team"), whole_node()).with_pending_of(later)
     assert [codes(ask(pod, NATIVE, view=view)) for view in (later, latest)] == [[], ["enforce GPU-Q302"]]
 
 
 LEFT_OUT: dict[str, tuple[ClusterView, list[str]]] = {
-    "the node without it goes": (turned((COUNTING, whole_node()), (COUNTING,)), []),
-    "it comes to the last node": (turned((whole_node(),), (counting(whole_node()),)), []),
-    "it was written before the change too": (
+    "the node that does not advertise it is deleted": (turned((COUNTING, whole_node()), (COUNTING,)), []),
+    "the last node starts to advertise it": (turned((whole_node(),), (counting(whole_node()),)), []),
+    "it was also written before the change": (
         turned((COUNTING,), (COUNTING, counting(whole_node()))),
         ["enforce GPU-Q302"],
     ),
-    "it is written no more": (turned((COUNTING,), (COUNTING, whole_node())), ["warn GPU-Q305"]),
+    "it is no longer written": (turned((COUNTING,), (COUNTING, whole_node())), ["warn GPU-Q305"]),
 }
 
 
 @pytest.mark.parametrize(("view", "want"), LEFT_OUT.values(), ids=LEFT_OUT)
-def test_a_pod_of_which_it_was_omitted_passes_when_nodes_change_between_two_calls(
-    view: ClusterView, want: list[str]
-) -> None:
+def test_a_pod_without_gpu_milli_passes_when_nodes_change_between_two_calls(view: ClusterView, want: list[str]) -> None:
     found = codes(ask(stored_pod(make_pod().gpus(1)), PLAIN, view=view))
     assert [code for code in found if "GPU-Q" in code] == want
 
@@ -353,7 +355,7 @@ def test_a_newly_free_slice_does_not_change_a_stored_pods_gpu_milli() -> None:
     assert "enforce GPU-Q302" not in found
 
 
-def test_a_policy_in_audit_mode_does_not_switch_accounting_on_for_one_that_is_enforced() -> None:
+def test_a_policy_in_audit_mode_does_not_enable_accounting_for_an_enforced_policy() -> None:
     enforced = "mode: enforce\nlimits: {accounting: native}"
     decision = ask(make_pod().gpus(1), enforced, NATIVE.replace("enforce", "audit"), nodes=(whole_node(),))
     assert decision.patch == ()

@@ -16,33 +16,33 @@ FILLERS = {"of one byte": "a", "of two bytes": "ö", "of four bytes": "𝄞"}
 
 
 def annotated_pod(text: str, gpus: int = 1) -> PodMaker:
-    """A pod of a small need, with a long note."""
+    """Return a pod with a small need and a long annotation."""
     return make_pod().gpus(gpus).needs("8Gi").annotate(NOTE, text)
 
 
 def size(pod: Json) -> int:
-    """The bytes of its annotations, as the API server counts them."""
+    """Return the bytes of the pod's annotations, as the API server counts them."""
     return sum(len(key.encode()) + len(value.encode()) for key, value in pod["metadata"]["annotations"].items())
 
 
-def room() -> int:
-    """The bytes of the longest note next to which our records still fit."""
+def max_annotation_bytes() -> int:
+    """Return the bytes of the longest annotation beside which our records fit."""
     pod = annotated_pod("")
     return MOST - size(apply_patch(pod, ask(pod, SIZING, nodes=NODES)))
 
 
 @pytest.mark.parametrize("letter", FILLERS.values(), ids=FILLERS)
-def test_a_note_of_letters_that_just_fits_leaves_the_patch(letter: str) -> None:
+def test_an_annotation_that_just_fits_keeps_the_patch(letter: str) -> None:
     width = len(letter.encode())
-    text = letter * (room() // width) + "a" * (room() % width)
+    text = letter * (max_annotation_bytes() // width) + "a" * (max_annotation_bytes() % width)
     pod = annotated_pod(text)
     assert size(apply_patch(pod, ask(pod, SIZING, nodes=NODES))) == MOST
 
 
 @pytest.mark.parametrize("letter", FILLERS.values(), ids=FILLERS)
-def test_a_note_of_letters_one_byte_longer_leaves_the_pod_as_it_is(letter: str) -> None:
+def test_an_annotation_one_byte_longer_leaves_the_pod_unchanged(letter: str) -> None:
     width = len(letter.encode())
-    text = letter * (room() // width) + "a" * (room() % width + 1)
+    text = letter * (max_annotation_bytes() // width) + "a" * (max_annotation_bytes() % width + 1)
     decision = ask(annotated_pod(text), SIZING, nodes=NODES)
     assert decision.patch == ()
     assert decision.outcome == KeepRequest(KeepReason.RECORD_TOO_LARGE)
@@ -53,8 +53,8 @@ def test_a_note_of_letters_one_byte_longer_leaves_the_pod_as_it_is(letter: str) 
 
 
 LEFT = {
-    "a change that is no right-sizing": (annotated_pod("a" * MOST), (INJECTING,), ["warn GPU-R103"]),
-    "what it may not request is rejected anyway": (
+    "a change other than right-sizing": (annotated_pod("a" * MOST), (INJECTING,), ["warn GPU-R103"]),
+    "a forbidden request is rejected anyway": (
         annotated_pod("a" * MOST, gpus=8),
         (INJECTING, FOUR),
         ["warn GPU-R103", "enforce GPU-L103"],

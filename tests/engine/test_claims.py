@@ -23,29 +23,29 @@ EVALUATED = "limits: {mode: enforce, resourceQuotas: evaluate}\nmode: enforce"
 
 
 def devices(name: str) -> str:
-    """The key that counts devices of a class."""
+    """Return the quota key that counts devices of a class."""
     return f"{name}.deviceclass.resource.k8s.io/devices"
 
 
 def implicit(name: str) -> str:
-    """The key that counts them as an extended resource."""
+    """Return the quota key that counts them as an extended resource."""
     return f"requests.deviceclass.resource.kubernetes.io/{name}"
 
 
 def exactly(name: str, **fields: Any) -> Json:
-    """A request for devices of a class."""
+    """Return a request for devices of a class."""
     return {"exactly": {"deviceClassName": name, **fields}}
 
 
 def first(*choices: tuple[str, int]) -> Json:
-    """A request for the first that there is."""
+    """Return a request for the first available alternative."""
     return {"firstAvailable": [{"deviceClassName": name, "count": count} for name, count in choices]}
 
 
 CHARGES: dict[str, tuple[list[Json], dict[str, int]]] = {
     "one device": ([exactly(A)], {devices(A): 1, implicit(A): 1}),
     "several": ([exactly(A, allocationMode="ExactCount", count=3)], {devices(A): 3, implicit(A): 3}),
-    "all of them count as the most there can be": (
+    "a request for all devices counts as the maximum": (
         [exactly(A, allocationMode="All")],
         {devices(A): 32, implicit(A): 32},
     ),
@@ -66,20 +66,20 @@ def test_a_claim_is_charged_by_class(requests: list[Json], want: dict[str, int])
 
 
 def template(name: str, *requests: Json) -> Json:
-    """A template of claims."""
+    """Return a template of claims."""
     spec = {"spec": {"devices": {"requests": list(requests)}}}
     metadata = {"name": name, "namespace": "team"}
     return {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaimTemplate", "metadata": metadata, "spec": spec}
 
 
 def device_class(name: str, extended: str = "") -> Json:
-    """A class of devices."""
+    """Return a DeviceClass."""
     spec = {"extendedResourceName": extended} if extended else {}
     return {"apiVersion": "resource.k8s.io/v1", "kind": "DeviceClass", "metadata": {"name": name}, "spec": spec}
 
 
 def quota(hard: dict[str, str], used: dict[str, str], **spec: Any) -> Json:
-    """A quota that the controller has counted."""
+    """Return a quota whose usage the controller has counted."""
     return {
         "apiVersion": "v1",
         "kind": "ResourceQuota",
@@ -90,7 +90,7 @@ def quota(hard: dict[str, str], used: dict[str, str], **spec: Any) -> Json:
 
 
 def claiming(*templates: str, name: str = "pod") -> PodMaker:
-    """A pod with a claim from each template."""
+    """Return a pod with a claim from each template."""
     claims = [{"name": f"c{place}", "resourceClaimTemplateName": each} for place, each in enumerate(templates)]
     return make_pod(name).spec(resourceClaims=claims)
 
@@ -106,9 +106,9 @@ class Said:
         self.pod, self.objects, self.words = pod, (limit, *others), words
 
 
-def full(asked: int, used: int, hard: int, key: str = devices(A)) -> str:
-    """The API server's words."""
-    return f"exceeded quota: devices, requested: {key}={asked}, used: {key}={used}, limited: {key}={hard}"
+def full(requested: int, used: int, hard: int, key: str = devices(A)) -> str:
+    """Return the API server's message."""
+    return f"exceeded quota: devices, requested: {key}={requested}, used: {key}={used}, limited: {key}={hard}"
 
 
 CASES = {
@@ -122,14 +122,14 @@ CASES = {
     "too many claims": Said(
         claiming("one"), quota({OBJECTS: "1"}, {OBJECTS: "1"}), ONE, words=f"0 would fit; {full(1, 1, 1, OBJECTS)}"
     ),
-    "by the name of a class as an extended resource": Said(
+    "by the class's name as an extended resource": Said(
         claiming("b"),
         quota({"requests.example.com/b": "0"}, {"requests.example.com/b": "0"}),
         template("b", exactly(B)),
         NAMED,
         words=full(1, 0, 0, "requests.example.com/b"),
     ),
-    "the name of a class that is unknown counts nothing": Said(
+    "the name of an unknown class counts nothing": Said(
         claiming("b"),
         quota({"requests.example.com/b": "0"}, {"requests.example.com/b": "0"}),
         template("b", exactly(B)),
@@ -138,13 +138,13 @@ CASES = {
     "a quota with a scope counts no claims": Said(
         claiming("two"), quota({devices(A): "0"}, {devices(A): "0"}, scopes=["NotTerminating"]), TWO, words=""
     ),
-    "a quota of a file, not counted yet": Said(
+    "a quota from a file, not counted yet": Said(
         claiming("one"), quota({devices(A): "2"}, {}), ONE, TWO, claiming("two", name="x").build(), words=full(1, 2, 2)
     ),
-    "a template that is unknown stops the rest": Said(
+    "an unknown template ends the prediction": Said(
         claiming("unknown", "two"), quota({devices(A): "0"}, {devices(A): "0"}), TWO, words=""
     ),
-    "a claim that is there already is not made": Said(
+    "an existing claim is not created": Said(
         make_pod().spec(resourceClaims=[{"name": "c0", "resourceClaimName": "two"}]),
         quota({devices(A): "0"}, {devices(A): "0"}),
         TWO,

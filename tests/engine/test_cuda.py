@@ -1,4 +1,4 @@
-"""driver_remarks: what an image needs of CUDA, against the nodes it may land on."""
+"""CUDA requirements of images, checked against the nodes that the pod may run on."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from webhook.model.offers import GpuOffer
 from webhook.model.pods import Pod, parse_pod
 
 
-def remarks(pod: Pod, offers: Sequence[GpuOffer]) -> list[PolicyFinding]:
-    """What is said about a pod, its GPU containers found as the engine finds them."""
+def cuda_findings(pod: Pod, offers: Sequence[GpuOffer]) -> list[PolicyFinding]:
+    """Return the CUDA findings of a pod, with its GPU containers found as the engine finds them."""
     return cuda_violations(pod, offers, gpu_requests_of_pod(pod).requesting_containers())
 
 
@@ -76,7 +76,7 @@ class Case(NamedTuple):
 
 CASES = {
     "the driver is newer: nothing": Case(gpu().image("nvidia/cuda:12.2.2-base"), [NEW, MIDDLE], []),
-    "no image says nothing": Case(gpu(), [OLD], []),
+    "no version in the image: nothing": Case(gpu(), [OLD], []),
     "a pod without GPUs is ignored": Case(make_pod().image("nvidia/cuda:13.0.0"), [OLD], []),
     "no GPUs requested, explicitly": Case(
         make_pod().asks("nvidia.com/gpu", "0").image("nvidia/cuda:13.0.0"), [OLD], []
@@ -126,19 +126,21 @@ CASES = {
     "on some nodes only: name them": Case(
         gpu().image("x:cu128"), [NEW, OLD], ["GPU-C102"], "found NVIDIA-H100-80GB-HBM3; the others have"
     ),
-    "nodes that say nothing": Case(gpu().image("x:cu128"), [SILENT], []),
-    "one node may fit, nobody knows: no refusal": Case(gpu().image("x:cu128"), [SILENT, OLD], ["GPU-C101"], "Tesla-T4"),
-    "the newest CUDA is all that a node names": Case(
+    "nodes without driver labels": Case(gpu().image("x:cu128"), [SILENT], []),
+    "one node has an unknown driver: no rejection": Case(
+        gpu().image("x:cu128"), [SILENT, OLD], ["GPU-C101"], "Tesla-T4"
+    ),
+    "a node with only its newest CUDA": Case(
         gpu().image("x:cu128"), [LABEL_ONLY], ["GPU-C102"], "found CUDA 12.2 on NVIDIA-L40S"
     ),
     "the newest CUDA is enough": Case(gpu().image("x:cuda12.2"), [LABEL_ONLY], []),
-    "the newest CUDA is of an older major": Case(
+    "the newest CUDA has an older major version": Case(
         gpu().image("x:cu130"), [LABEL_ONLY], ["GPU-C101"], "must be 580 or newer (found CUDA 12.2", PolicyMode.ENFORCE
     ),
-    "a toolkit that the table does not have": Case(
+    "a toolkit that is not in the table": Case(
         gpu().image("x:cuda14.0"), [NEW], ["GPU-C101"], "must be one with CUDA 14 or newer", PolicyMode.ENFORCE
     ),
-    "a major alone requests its floor": Case(gpu().image("jax:cuda12"), [MIDDLE], []),
+    "a major version alone requires its floor": Case(gpu().image("jax:cuda12"), [MIDDLE], []),
     "forward compatibility by annotation": Case(
         gpu().image("x:cu128").annotate("rightslice.dev/cuda-compat", "true"), [OLD], ["GPU-C101"]
     ),
@@ -171,8 +173,8 @@ CASES = {
         "CUDA_VERSION requires CUDA 12.8.1",
         PolicyMode.ENFORCE,
     ),
-    "an alternative for data-center cards holds": Case(gpu().env(REQUIRE, WITH_BRANDS), [OLD], []),
-    "an alternative that depends on what nobody knows": Case(gpu().env(REQUIRE, WITH_BRANDS), [GEFORCE], ["GPU-C102"]),
+    "an alternative for data-center cards is satisfied": Case(gpu().env(REQUIRE, WITH_BRANDS), [OLD], []),
+    "an alternative that depends on an unknown driver": Case(gpu().env(REQUIRE, WITH_BRANDS), [GEFORCE], ["GPU-C102"]),
     "alternatives for another driver": Case(
         gpu().env(REQUIRE, "cuda>=12.4 brand=tesla,driver>=450,driver<451"),
         [OLD],
@@ -189,66 +191,66 @@ CASES = {
     "requirements not switched off": Case(
         gpu().image("x:cu130").env("NVIDIA_DISABLE_REQUIRE", "false"), [OLD], ["GPU-C101"], mode=PolicyMode.ENFORCE
     ),
-    "a variable made of others is not read": Case(gpu().env(REQUIRE, "cuda>=$(V)"), [OLD], []),
+    "a variable that refers to others is not read": Case(gpu().env(REQUIRE, "cuda>=$(V)"), [OLD], []),
     "B200 needs a newer toolkit": Case(gpu().image("x:cu124"), [B200], ["GPU-C103"], "CUDA 12.8 or newer"),
     "B200 with its toolkit": Case(gpu().image("x:cu128"), [B200], []),
-    "B300 needs a newer one still": Case(gpu().image("x:cu128"), [B300], ["GPU-C103"], "CUDA 12.9 or newer"),
+    "B300 needs an even newer toolkit": Case(gpu().image("x:cu128"), [B300], ["GPU-C103"], "CUDA 12.9 or newer"),
     "an older GPU is among them": Case(gpu().image("x:cu124"), [B200, NEW], []),
-    "a major alone does not say": Case(gpu().image("x:cuda12"), [B200], []),
+    "a major version alone is not enough to decide": Case(gpu().image("x:cuda12"), [B200], []),
     "V100 ended with CUDA 12": Case(gpu().image("x:cu130"), [V100], ["GPU-C103"], "is not supported by CUDA 13"),
-    "an annotation that cannot be read": Case(
+    "an invalid annotation": Case(
         gpu().annotate("rightslice.dev/cuda", "twelve"), [NEW], ["GPU-C104"], "found 'twelve'"
     ),
-    "a requirement that cannot be read": Case(gpu().env(REQUIRE, "cuda~12"), [NEW], ["GPU-C104"], "found 'cuda~12'"),
-    "a requirement without end": Case(gpu().env(REQUIRE, "cuda>=12.4 " * 10_000), [NEW], ["GPU-C104"]),
-    "a version that is none": Case(gpu().env("CUDA_VERSION", "latest"), [NEW], ["GPU-C104"]),
+    "an invalid requirement": Case(gpu().env(REQUIRE, "cuda~12"), [NEW], ["GPU-C104"], "found 'cuda~12'"),
+    "a very long requirement": Case(gpu().env(REQUIRE, "cuda>=12.4 " * 10_000), [NEW], ["GPU-C104"]),
+    "an invalid version": Case(gpu().env("CUDA_VERSION", "latest"), [NEW], ["GPU-C104"]),
 }
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_a_need_against_nodes(case: Case) -> None:
-    found = remarks(parse_pod(case.pod.build()), case.offers)
-    assert [remark.code for remark in found] == case.want
+    found = cuda_findings(parse_pod(case.pod.build()), case.offers)
+    assert [finding.code for finding in found] == case.want
     if found:
         assert case.words in found[0].message
         assert found[0].at_most is case.mode
 
 
-def test_the_place_is_what_says_so() -> None:
+def test_the_field_is_where_the_requirement_was_stated() -> None:
     places = {
         gpu().image("x:cu130"): ("spec", "containers", 0, "image"),
         gpu().env("A", "b").env(REQUIRE, "cuda>=13"): ("spec", "containers", 0, "env", 1),
         gpu().annotate("rightslice.dev/cuda", "13"): ("metadata", "annotations", "rightslice.dev/cuda"),
     }
     for pod, path in places.items():
-        assert [remark.path for remark in remarks(parse_pod(pod.build()), [OLD])] == [path]
+        assert [finding.path for finding in cuda_findings(parse_pod(pod.build()), [OLD])] == [path]
 
 
 def test_only_containers_that_request_gpus_count() -> None:
     pod = gpu().container("helper").build()
     pod["spec"]["containers"][1]["image"] = "nvidia/cuda:13.0.0"
-    assert remarks(parse_pod(pod), [OLD]) == []
+    assert cuda_findings(parse_pod(pod), [OLD]) == []
 
 
-def test_many_products_are_cut_short() -> None:
+def test_a_long_list_of_products_is_shortened() -> None:
     many = [offer(f"NVIDIA-P{i}", (470, 57, 2)) for i in range(9)]
-    (remark,) = remarks(parse_pod(gpu().image("x:cu130").build()), many)
-    assert "NVIDIA-P3 and 5 more" in remark.message
+    (finding,) = cuda_findings(parse_pod(gpu().image("x:cu130").build()), many)
+    assert "NVIDIA-P3 and 5 more" in finding.message
 
 
 @settings(max_examples=150)
 @given(pods(), st.lists(st.sampled_from([OLD, MIDDLE, NEW, SILENT, LABEL_ONLY, GEFORCE, B200, V100]), max_size=4))
 def test_any_pod_is_evaluated_without_an_error(pod: Json, offers: list[GpuOffer]) -> None:
-    for remark in remarks(parse_pod(pod), offers):
-        assert remark.code in ("GPU-C101", "GPU-C102", "GPU-C103", "GPU-C104")
-        assert remark.message.isprintable()
+    for finding in cuda_findings(parse_pod(pod), offers):
+        assert finding.code in ("GPU-C101", "GPU-C102", "GPU-C103", "GPU-C104")
+        assert finding.message.isprintable()
 
 
 @settings(max_examples=100)
 @given(st.sampled_from(["11.0", "11.8", "12.4.1", "12.8.0", "13.0", "13.3"]), st.sampled_from([OLD, MIDDLE, NEW]))
 def test_a_newer_driver_never_fits_less(toolkit: str, older: GpuOffer) -> None:
     def worst(one: GpuOffer) -> str:
-        found = remarks(parse_pod(gpu().image(f"nvidia/cuda:{toolkit}").build()), [one])
-        return min((remark.code for remark in found if remark.code != "GPU-C103"), default="GPU-Z")
+        found = cuda_findings(parse_pod(gpu().image(f"nvidia/cuda:{toolkit}").build()), [one])
+        return min((finding.code for finding in found if finding.code != "GPU-C103"), default="GPU-Z")
 
     assert worst(NEW) >= worst(older)

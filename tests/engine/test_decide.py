@@ -1,4 +1,4 @@
-"""decide: which operations it looks at, and what several policies say together."""
+"""decide: the operations it evaluates, and how several policies combine."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_an_update_is_never_patched() -> None:
     assert updated.gpu_milli_after == updated.gpu_milli_before == 1000
 
 
-def test_a_policy_for_one_operation_is_silent_at_the_other() -> None:
+def test_a_policy_for_one_operation_does_not_apply_to_the_other() -> None:
     only_updates = "match: {operations: [UPDATE]}\n" + ENV
     assert codes(ask(bad(), only_updates)) == []
     assert codes(ask(bad(), only_updates, operation="UPDATE")) == ["enforce GPU-S101"]

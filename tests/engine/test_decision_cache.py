@@ -1,4 +1,4 @@
-"""A decision that is remembered is the one that would be made: for copies, for strangers, and as the world turns."""
+"""A cached decision equals a new one: for copies, for other pods, and after the cluster changes."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ SETS = {**POLICIES, "exempting": EXEMPTING, "choosy": CHOOSY, "whole object": WH
 
 
 def copies(pod: Json) -> st.SearchStrategy[Json]:
-    """The pod as a controller would make it again: another name, other numbers."""
+    """Generate the pod as a controller would create it again, with another name and other numbers."""
 
     def numbered(number: int) -> Json:
         copy: Json = json.loads(json.dumps(pod))
@@ -77,14 +77,14 @@ def copies(pod: Json) -> st.SearchStrategy[Json]:
 
 @st.composite
 def sequences(draw: st.DrawFn) -> list[Json]:
-    """Pods of few kinds, each several times."""
+    """Generate sequences of few kinds of pods, each several times."""
     kinds = draw(st.lists(any_pods() | gpu_pods(), min_size=1, max_size=2))
     return draw(st.lists(st.sampled_from(kinds).flatmap(copies), min_size=2, max_size=6))
 
 
 @st.composite
-def moments(draw: st.DrawFn) -> tuple[ClusterView, PolicySet, datetime]:
-    """A cluster, with some room taken, under some policies, at some time."""
+def cluster_states(draw: st.DrawFn) -> tuple[ClusterView, PolicySet, datetime]:
+    """Generate a cluster with some capacity used, policies, and a time."""
     view = VIEWS[draw(st.sampled_from(["free", "free", "counted", "demo"]))]
     taken = draw(st.sampled_from([0, 0, 6, 7, 100]))
     if taken:
@@ -95,15 +95,15 @@ def moments(draw: st.DrawFn) -> tuple[ClusterView, PolicySet, datetime]:
 
 
 @law
-@given(sequences(), st.lists(moments(), min_size=1, max_size=2), st.data())
+@given(sequences(), st.lists(cluster_states(), min_size=1, max_size=2), st.data())
 def test_cached_decisions_equal_uncached_ones(
-    pods: list[Json], world: list[tuple[ClusterView, PolicySet, datetime]], data: st.DataObject
+    pods: list[Json], states: list[tuple[ClusterView, PolicySet, datetime]], data: st.DataObject
 ) -> None:
-    memory = DecisionCache()
+    cache = DecisionCache()
     for pod in pods:
-        view, policies, now = data.draw(st.sampled_from(world))
+        view, policies, now = data.draw(st.sampled_from(states))
         request = request_of(pod)
-        assert memory.decide(request, policies, view, NO_USAGE, now) == decide(request, policies, view, NO_USAGE, now)
+        assert cache.decide(request, policies, view, NO_USAGE, now) == decide(request, policies, view, NO_USAGE, now)
 
 
 POD = make_pod().gpus(1).needs("8Gi").owned_by("Job", "train")
@@ -113,7 +113,7 @@ VIEW = view_of(TRUSTED, mig_node(), whole_node())
 
 
 def renamed(number: int) -> Json:
-    """A copy of the pod."""
+    """Return a numbered copy of the pod."""
     pod = POD.build()
     pod["metadata"] |= {"name": f"train-{number}", "uid": f"uid-{number}"}
     pod["metadata"]["annotations"]["batch.kubernetes.io/job-completion-index"] = str(number)
@@ -124,18 +124,18 @@ def renamed(number: int) -> Json:
 
 
 def test_copies_of_a_pod_share_one_decision() -> None:
-    memory = DecisionCache()
-    first, second = (memory.decide(request_of(renamed(i)), SIZING, VIEW, NO_USAGE, NOW) for i in (1, 2))
+    cache = DecisionCache()
+    first, second = (cache.decide(request_of(renamed(i)), SIZING, VIEW, NO_USAGE, NOW) for i in (1, 2))
     assert isinstance(first.outcome, OfferChoice)
     assert second is first
 
 
 def test_capacity_used_since_then_invalidates_the_cache() -> None:
-    memory = DecisionCache()
-    assert isinstance(memory.decide(request_of(renamed(1)), SIZING, VIEW, NO_USAGE, NOW).outcome, OfferChoice)
+    cache = DecisionCache()
+    assert isinstance(cache.decide(request_of(renamed(1)), SIZING, VIEW, NO_USAGE, NOW).outcome, OfferChoice)
     taken = [AssumedPod("", name, VIEW.fleet.all_nodes, 100, 1e12) for name in (SMALL, "nvidia.com/mig-3g.40gb")]
     full = VIEW.with_assumed(taken[0], 0).with_assumed(taken[1], 0)
-    outcome = memory.decide(request_of(renamed(2)), SIZING, full, NO_USAGE, NOW).outcome
+    outcome = cache.decide(request_of(renamed(2)), SIZING, full, NO_USAGE, NOW).outcome
     assert isinstance(outcome, KeepRequest)
     assert outcome.reason is KeepReason.NO_FREE_CAPACITY
 
@@ -151,121 +151,121 @@ DIFFERENT: dict[str, PodMaker] = {
 
 @pytest.mark.parametrize("pod", DIFFERENT.values(), ids=DIFFERENT)
 def test_a_pod_that_differs_is_decided_again(pod: PodMaker) -> None:
-    memory = DecisionCache()
-    memory.decide(request_of(POD.build()), SIZING, VIEW, NO_USAGE, NOW)
+    cache = DecisionCache()
+    cache.decide(request_of(POD.build()), SIZING, VIEW, NO_USAGE, NOW)
     request = request_of(pod.build())
-    assert memory.decide(request, SIZING, VIEW, NO_USAGE, NOW) == decide(request, SIZING, VIEW, NO_USAGE, NOW)
+    assert cache.decide(request, SIZING, VIEW, NO_USAGE, NOW) == decide(request, SIZING, VIEW, NO_USAGE, NOW)
 
 
-def test_a_pod_that_can_still_be_changed_and_one_that_cannot_are_two() -> None:
+def test_mutable_and_stored_pods_are_cached_separately() -> None:
     policies = policies_of(policy("mode: enforce\nlimits: {accounting: native, accountingScheduler: configured}"))
-    memory, pod = DecisionCache(), make_pod().gpus(1).build()
+    cache, pod = DecisionCache(), make_pod().gpus(1).build()
     final = {**pod, "metadata": {**pod["metadata"], "uid": "0a1b"}}
     view = view_of(make_namespace("team"), whole_node())
     for data, want in ((pod, []), (final, ["enforce GPU-Q302"]), (pod, [])):
-        assert codes(memory.decide(request_of(data), policies, view, NO_USAGE, NOW)) == want
+        assert codes(cache.decide(request_of(data), policies, view, NO_USAGE, NOW)) == want
 
 
 NODE = {"user": "system:node:a", "groups": ("system:nodes",)}
 SENDERS: dict[str, dict[str, Any]] = {
-    "a user in its groups": NODE | {"user": "alice"},
-    "a user of its name": NODE | {"groups": ("system:authenticated",)},
+    "a condition on the user's groups": NODE | {"user": "alice"},
+    "a condition on the user's name": NODE | {"groups": ("system:authenticated",)},
 }
 
 
 @pytest.mark.parametrize("other", SENDERS.values(), ids=SENDERS)
 def test_node_permissions_are_not_cached_for_others(other: dict[str, Any]) -> None:
     policies = policies_of(policy("mode: enforce\nsecurity: {deny: [mirrorPod]}"))
-    memory, pod = DecisionCache(), make_pod().annotate("kubernetes.io/config.mirror", "0a1b").build()
+    cache, pod = DecisionCache(), make_pod().annotate("kubernetes.io/config.mirror", "0a1b").build()
     for sender, denied in ((NODE, False), (other, True), (NODE, False)):
-        assert bool(memory.decide(request_of(pod, **sender), policies, VIEW, NO_USAGE, NOW).denials) is denied
+        assert bool(cache.decide(request_of(pod, **sender), policies, VIEW, NO_USAGE, NOW).denials) is denied
 
 
 def test_an_owner_that_does_not_control_the_pod_counts() -> None:
-    memory, owned = DecisionCache(), POD.build()
+    cache, owned = DecisionCache(), POD.build()
     owned["metadata"]["ownerReferences"] += [{"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "d", "uid": "v"}]
     for pod, fits in ((POD.build(), True), (owned, False), (POD.build(), True)):
-        assert isinstance(memory.decide(request_of(pod), SIZING, VIEW, NO_USAGE, NOW).outcome, OfferChoice) is fits
+        assert isinstance(cache.decide(request_of(pod), SIZING, VIEW, NO_USAGE, NOW).outcome, OfferChoice) is fits
 
 
 def test_a_stale_view_invalidates_the_cache() -> None:
-    memory, request = DecisionCache(), request_of(renamed(1))
+    cache, request = DecisionCache(), request_of(renamed(1))
     for stale in (False, True, False):
-        outcome = memory.decide(request, SIZING, VIEW.with_staleness(stale=stale), NO_USAGE, NOW).outcome
+        outcome = cache.decide(request, SIZING, VIEW.with_staleness(stale=stale), NO_USAGE, NOW).outcome
         assert outcome == KeepRequest(KeepReason.STALE_VIEW) if stale else isinstance(outcome, OfferChoice)
 
 
-def test_an_exemption_ends_in_time() -> None:
-    memory, request = DecisionCache(), request_of(make_pod().gpus(1).container("root", securityContext=RAISED).build())
-    found = [memory.decide(request, EXEMPTING, VIEW, NO_USAGE, NOW + timedelta(minutes=after)) for after in (9, 10)]
+def test_an_exemption_ends_at_its_time() -> None:
+    cache, request = DecisionCache(), request_of(make_pod().gpus(1).container("root", securityContext=RAISED).build())
+    found = [cache.decide(request, EXEMPTING, VIEW, NO_USAGE, NOW + timedelta(minutes=after)) for after in (9, 10)]
     assert [bool(one.denials) for one in found] == [False, True]
 
 
 def test_a_filled_quota_invalidates_the_cache() -> None:
-    memory, request = DecisionCache(), request_of(renamed(1))
-    assert isinstance(memory.decide(request, SIZING, VIEW, NO_USAGE, NOW).outcome, OfferChoice)
+    cache, request = DecisionCache(), request_of(renamed(1))
+    assert isinstance(cache.decide(request, SIZING, VIEW, NO_USAGE, NOW).outcome, OfferChoice)
     hard = ResourceQuota(spec=ResourceQuotaSpec(hard={"requests.nvidia.com/gpu": "4"}))
     counted = ClusterView(VIEW.fleet, quotas={"team": (hard,)})
-    outcome = memory.decide(request, SIZING, counted, NO_USAGE, NOW).outcome
+    outcome = cache.decide(request, SIZING, counted, NO_USAGE, NOW).outcome
     assert outcome == KeepRequest(KeepReason.QUOTA_NOT_COVERING, SMALL)
 
 
-def test_use_that_was_observed_meanwhile_counts() -> None:
-    memory, request = DecisionCache(), request_of(make_pod("lone").gpus(1).build())
-    before = memory.decide(request, SIZING, VIEW, NO_USAGE, NOW)
+def test_usage_observed_since_then_invalidates_the_cache() -> None:
+    cache, request = DecisionCache(), request_of(make_pod("lone").gpus(1).build())
+    before = cache.decide(request, SIZING, VIEW, NO_USAGE, NOW)
     assert before.outcome == KeepRequest(KeepReason.NO_EVIDENCE)
     use = workload_usage("Pod/lone", main=observed_usage(4096))
-    assert isinstance(memory.decide(request, SIZING, VIEW, use, NOW).outcome, OfferChoice)
+    assert isinstance(cache.decide(request, SIZING, VIEW, use, NOW).outcome, OfferChoice)
 
 
-def test_use_of_others_changes_nothing() -> None:
-    memory, request = DecisionCache(), request_of(make_pod("lone").gpus(1).build())
+def test_usage_of_other_workloads_keeps_the_cached_decision() -> None:
+    cache, request = DecisionCache(), request_of(make_pod("lone").gpus(1).build())
     use = workload_usage("Pod/lone", main=observed_usage(4096))
-    before = memory.decide(request, SIZING, VIEW, use, NOW)
+    before = cache.decide(request, SIZING, VIEW, use, NOW)
     others = msgspec.structs.replace(use, observed={**use.observed, ("team", "Pod/other", "main"): observed_usage(1)})
-    assert memory.decide(request, SIZING, VIEW, others, NOW) is before
+    assert cache.decide(request, SIZING, VIEW, others, NOW) is before
     dearer = msgspec.structs.replace(use, prices=((1, 2000),))
-    assert memory.decide(request, SIZING, VIEW, dearer, NOW) is not before
+    assert cache.decide(request, SIZING, VIEW, dearer, NOW) is not before
 
 
 def test_a_policy_that_requests_the_whole_object_gets_it() -> None:
-    memory = DecisionCache()
+    cache = DecisionCache()
     outcomes = [
-        memory.decide(request_of(make_pod(f"pod-{i}").gpus(1).build()), WHOLE_OBJECT, VIEW, NO_USAGE, NOW).outcome
+        cache.decide(request_of(make_pod(f"pod-{i}").gpus(1).build()), WHOLE_OBJECT, VIEW, NO_USAGE, NOW).outcome
         for i in range(3)
     ]
     assert [isinstance(outcome, OfferChoice) for outcome in outcomes] == [True, False, True]
 
 
-def same(memory: DecisionCache, pod: Json, between: Callable[[], Any]) -> bool:
-    """Is a pod's decision still there after something happened?"""
-    first = memory.decide(request_of(pod), SIZING, VIEW, NO_USAGE, NOW)
-    between()
-    return memory.decide(request_of(pod), SIZING, VIEW, NO_USAGE, NOW) is first
+def stays_cached(cache: DecisionCache, pod: Json, change: Callable[[], Any]) -> bool:
+    """Return whether a pod's decision is still cached after a change."""
+    first = cache.decide(request_of(pod), SIZING, VIEW, NO_USAGE, NOW)
+    change()
+    return cache.decide(request_of(pod), SIZING, VIEW, NO_USAGE, NOW) is first
 
 
 @pytest.mark.parametrize(("others", "kept"), [(MAX_ENTRIES - 1, True), (MAX_ENTRIES, False)])
-def test_the_oldest_is_forgotten_when_there_are_too_many(others: int, kept: bool) -> None:
-    memory = DecisionCache()
+def test_the_oldest_entry_is_evicted_when_the_cache_is_full(others: int, kept: bool) -> None:
+    cache = DecisionCache()
 
-    def judge_others() -> None:
+    def decide_others() -> None:
         for number in range(others):
-            memory.decide(request_of(make_pod(f"other-{number}").build()), SIZING, VIEW, NO_USAGE, NOW)
+            cache.decide(request_of(make_pod(f"other-{number}").build()), SIZING, VIEW, NO_USAGE, NOW)
 
-    assert same(memory, POD.build(), judge_others) is kept
+    assert stays_cached(cache, POD.build(), decide_others) is kept
 
 
-def test_a_pod_that_cannot_be_written_out_is_decided_anyway() -> None:
+def test_a_pod_that_cannot_be_serialized_is_still_decided() -> None:
     request = request_of(POD.build() | {"metadata": {"name": "p", "labels": {"odd": "\ud800"}}})
     assert DecisionCache().decide(request, SIZING, VIEW, NO_USAGE, NOW) == decide(request, SIZING, VIEW, NO_USAGE, NOW)
 
 
 @pytest.mark.parametrize("key", sorted(INDEX_KEYS))
-def test_a_number_that_is_longer_than_any_name_counts_as_it_is(key: str) -> None:
-    """The API server counts its bytes: what is left for notes may be too little."""
+def test_a_number_longer_than_any_name_is_kept_in_the_key(key: str) -> None:
+    """The API server counts the bytes of the name: too little may remain for annotations."""
     request = request_of(make_pod().gpus(1).needs("8Gi").annotate(key, "x" * (256 * 1024 - 60)).build())
     assert DecisionCache().decide(request, SIZING, VIEW, NO_USAGE, NOW) == decide(request, SIZING, VIEW, NO_USAGE, NOW)
 
 
-def test_a_pod_that_is_too_large_is_not_kept() -> None:
-    assert not same(DecisionCache(), make_pod().gpus(1).env("BIG", "x" * MAX_KEY_BYTES).build(), lambda: None)
+def test_a_too_large_pod_is_not_cached() -> None:
+    assert not stays_cached(DecisionCache(), make_pod().gpus(1).env("BIG", "x" * MAX_KEY_BYTES).build(), lambda: None)

@@ -1,4 +1,4 @@
-"""Demand: what a pod declares, whose use is looked up, and which evidence is believed first."""
+"""Demand: declared needs, observed usage, and the order of evidence."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ALL = (EvidenceSource.DECLARED, EvidenceSource.OBSERVED, EvidenceSource.DEFAULT)
 
 
 def declared(**notes: str) -> DeclaredNeed:
-    """What a pod with these annotations declares."""
+    """Return the need that a pod with these annotations declares."""
     pod = make_pod()
     for key, value in notes.items():
         pod.annotate(f"rightslice.dev/gpu-{key}", value)
@@ -34,13 +34,13 @@ MEMORY = {
     "binary": ("8Gi", 8192),
     "decimal, rounded up": ("8G", 7630),
     "one MiB": ("1Mi", 1),
-    "bytes, where the unit was forgotten": ("8", None),
-    "bytes that are enough": ("8589934592", 8192),
+    "bytes, because the unit is missing": ("8", None),
+    "a plausible number of bytes": ("8589934592", 8192),
     "more than any card has": ("17Ti", None),
-    "no number": ("eight", None),
+    "not a number": ("eight", None),
     "nothing": ("0", None),
-    "below nothing": ("-8Gi", None),
-    "a unit that people write": ("8GB", None),
+    "negative": ("-8Gi", None),
+    "a unit that users often write": ("8GB", None),
 }
 
 
@@ -57,8 +57,8 @@ def test_bytes_without_a_unit_are_reported_with_the_minimum() -> None:
 
 COMPUTE = {
     "a percentage": ("20%", 200),
-    "a fine one": ("12.5%", 125),
-    "a very fine one, rounded up": ("12.51%", 126),
+    "a fraction of a percent": ("12.5%", 125),
+    "a very small fraction, rounded up": ("12.51%", 126),
     "with a space": ("20 %", 200),
     "a whole card": ("100%", 1000),
     "more than a card": ("101%", None),
@@ -77,14 +77,14 @@ def test_declared_compute(text: str, want: int | None) -> None:
     assert [fault.fix for fault in found.errors] == ([] if want else ['Write rightslice.dev/gpu-compute: "20%".'])
 
 
-def test_both_errors_of_a_declaration_are_reported_in_short() -> None:
+def test_both_errors_of_a_declaration_are_reported_briefly() -> None:
     faults = declared(memory="x" * 500, compute="y").errors
     assert len(faults) == 2
     assert all(len(fault.message) < 120 for fault in faults)
 
 
 def rule(**fields: Any) -> RightSizingRules:
-    """A rule that believes everything, with a margin of 15 %."""
+    """Return a rule that accepts every kind of evidence, with a margin of 15 %."""
     plain: dict[str, Any] = {
         "mode": PolicyMode.ENFORCE,
         "isolation": IsolationLevel.HARDWARE,
@@ -105,7 +105,7 @@ LADDER = (4864, 9856, 19_968)
 
 
 def need(pod: PodMaker, usage: UsageView | None = None, **fields: Any) -> GpuNeed | KeepRequest:
-    """The need of a pod."""
+    """Return the need of a pod."""
     read = parse_pod(pod.build())
     requests, declared = gpu_requests_of_pod(read).requests, declared_need_of(read)
     demand = DemandInput(requests, "team", workload_of(read), rule(**fields), lambda: LADDER, declared)
@@ -113,17 +113,17 @@ def need(pod: PodMaker, usage: UsageView | None = None, **fields: Any) -> GpuNee
 
 
 def used(**containers: ObservedUsage) -> UsageView:
-    """Use of the containers of the pod "pod"."""
+    """Return the observed usage of the containers of the pod "pod"."""
     return workload_usage("Pod/pod", **containers)
 
 
 def demand_message(size: str, risk: str = "0.0007%") -> str:
-    """What a need by observed use is said by."""
+    """Return the description of a need from observed usage."""
     return f"{size} from observed usage with {risk} risk per hour, based on 500 windows of 1 h of its workload"
 
 
 def by_use(memory: int, compute: int | None, size: str, **fields: str) -> GpuNeed:
-    """A need by observed use."""
+    """Return a need from observed usage."""
     blind = "" if compute else "; its compute need is unknown"
     return GpuNeed(memory, compute, EvidenceSource.OBSERVED, demand_message(size, **fields) + blind)
 
@@ -143,20 +143,20 @@ NEEDS = {
         need(ONE, used(main=BIG)),
         by_use(9856, 345, "9856Mi"),
     ),
-    "observed compute is a card at most": (
+    "observed compute is at most a whole card": (
         need(ONE, used(main=observed_usage(1000, compute_milli=990))),
         by_use(4864, 1000, "4864Mi"),
     ),
-    "a risk that the policy bears": (need(ONE, used(main=RISKY)), by_use(9856, None, "9856Mi", risk="0.3%")),
-    "a risk that it does not bear": (
+    "a risk that the policy accepts": (need(ONE, used(main=RISKY)), by_use(9856, None, "9856Mi", risk="0.3%")),
+    "a risk that the policy does not accept": (
         need(ONE, used(main=RISKY), risk_ppm=1000),
         by_use(19_968, None, "19968Mi"),
     ),
-    "a risk that it bears, at a price that is too high": (
+    "a risk that the policy accepts, at too high a price": (
         need(ONE, msgspec.structs.replace(used(main=RISKY), prices=((1, 300_000),))),
         by_use(19_968, None, "19968Mi"),
     ),
-    "no slice is safe enough: the least that would be": (
+    "no slice is safe enough: the smallest that would be": (
         need(ONE, used(main=observed_usage(30_000))),
         by_use(30_000, None, "30000Mi"),
     ),
@@ -169,12 +169,12 @@ NEEDS = {
         need(TWO, used(main=SMALL)),
         KeepRequest(KeepReason.NO_EVIDENCE, "its container side has no usage data"),
     ),
-    "neither container was ever seen": (need(TWO), KeepRequest(KeepReason.NO_EVIDENCE)),
-    "too little was observed": (
+    "neither container has usage data": (need(TWO), KeepRequest(KeepReason.NO_EVIDENCE)),
+    "too few samples": (
         need(ONE, used(main=observed_usage(9000, sizes_mib=()))),
         KeepRequest(KeepReason.SHORT_HISTORY),
     ),
-    "use that never moves, near the card": (
+    "constant usage near the whole card": (
         need(ONE, used(main=observed_usage(70_000, preallocates=True))),
         KeepRequest(KeepReason.PREALLOCATES, "its usage is constantly close to the whole GPU"),
     ),
@@ -182,27 +182,27 @@ NEEDS = {
         need(make_pod().gpus(1).image("vllm/vllm-openai:v0.11.0"), used(main=BIG)),
         KeepRequest(KeepReason.PREALLOCATES, "vLLM"),
     ),
-    "trouble blocks whatever the evidence": (
+    "a problem blocks every kind of evidence": (
         need(make_pod().gpus(1).needs("8Gi"), used(main=observed_usage(9000, blocked_reason="it ran out of memory"))),
         KeepRequest(KeepReason.RECENT_FAILURE, "it ran out of memory"),
     ),
-    "the policy's default where nothing was observed": (
+    "the policy's default without usage data": (
         need(TWO, used(main=SMALL), default_memory_mib=8192, default_compute_milli=200),
         GpuNeed(8192, 200, EvidenceSource.DEFAULT, "8Gi by the policy's default"),
     ),
-    "too little was observed, and the policy's default covers it": (
+    "too few samples, and the policy's default covers them": (
         need(ONE, used(main=observed_usage(6000, sizes_mib=())), default_memory_mib=8192),
         GpuNeed(8192, None, EvidenceSource.DEFAULT, "8Gi by the policy's default"),
     ),
-    "the default is less than the little that was observed": (
+    "the default is below the few observed samples": (
         need(ONE, used(main=observed_usage(60_000, sizes_mib=())), default_memory_mib=8192),
         KeepRequest(KeepReason.DEFAULT_TOO_SMALL, "8Gi, and 60000Mi observed"),
     ),
-    "the default covers the memory that was observed, and what it needs of compute is known": (
+    "the default covers the observed memory, and the compute need is known": (
         need(ONE, used(main=observed_usage(6000, sizes_mib=(), compute_milli=600)), default_memory_mib=8192),
         GpuNeed(8192, 690, EvidenceSource.DEFAULT, "8Gi by the policy's default"),
     ),
-    "the default is too risky for a container that was observed, and another was not": (
+    "the default is too risky for the observed container; the other has no usage data": (
         need(TWO, used(main=RISKY), default_memory_mib=9001, risk_ppm=1000),
         KeepRequest(KeepReason.DEFAULT_TOO_SMALL, "9001Mi, at 0.3% risk per hour"),
     ),
@@ -222,11 +222,11 @@ NEEDS = {
         need(make_pod().gpus(1).image("vllm/vllm-openai:v0.11.0"), default_memory_mib=8192),
         KeepRequest(KeepReason.PREALLOCATES, "vLLM"),
     ),
-    "nor for use that never moves, near the card": (
+    "no default is used for constant usage near the whole card": (
         need(ONE, used(main=observed_usage(9000, preallocates=True)), default_memory_mib=9216),
         KeepRequest(KeepReason.PREALLOCATES, "its usage is constantly close to the whole GPU"),
     ),
-    "what such a framework declares rules, after the default too": (
+    "a declared need takes precedence for such a framework, also over the default": (
         need(
             make_pod().gpus(1).image("vllm/vllm-openai:v0.11.0").needs("8Gi"),
             used(main=BIG),
@@ -235,11 +235,11 @@ NEEDS = {
         ),
         GpuNeed(8192, None, EvidenceSource.DECLARED, "8Gi declared"),
     ),
-    "observed use before what is declared, where the policy says so": (
+    "observed usage takes precedence over a declared need if the policy says so": (
         need(make_pod().gpus(1).needs("8Gi"), used(main=BIG), evidence=ALL[1::-1], margin_percent=0),
         by_use(9856, 300, "9856Mi"),
     ),
-    "what the policy does not believe": (
+    "evidence that the policy does not accept": (
         need(make_pod().gpus(1).needs("8Gi"), used(main=BIG), evidence=(EvidenceSource.DEFAULT,)),
         KeepRequest(KeepReason.NO_EVIDENCE),
     ),

@@ -1,4 +1,4 @@
-"""fit: one requirement against one offer."""
+"""check_driver: one requirement against one offer."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ UNNAMED = offer("", (535, 104, 5), (12, 2))
 NO_ARCH = GpuOffer(**{name: getattr(MIDDLE, name) for name in MIDDLE.__struct_fields__} | {"compute_capability": None})
 
 WRITTEN: dict[str, tuple[str, GpuOffer, DriverFit]] = {
-    "at least, and it is": ("driver>=535", MIDDLE, DriverFit.FITS),
-    "at least, and it is not": ("driver>=535.129", MIDDLE, DriverFit.COMPATIBLE),
+    "at least, satisfied": ("driver>=535", MIDDLE, DriverFit.FITS),
+    "at least, not satisfied": ("driver>=535.129", MIDDLE, DriverFit.COMPATIBLE),
     "more than": ("driver>535", MIDDLE, DriverFit.FITS),
     "at most": ("driver<=535.104.5", MIDDLE, DriverFit.FITS),
     "less than": ("driver<535", MIDDLE, DriverFit.COMPATIBLE),
@@ -31,23 +31,23 @@ WRITTEN: dict[str, tuple[str, GpuOffer, DriverFit]] = {
     "an upper bound on CUDA": ("cuda>=11.0,cuda<12", MIDDLE, DriverFit.COMPATIBLE),
     "the architecture": ("arch>=8.0", MIDDLE, DriverFit.FITS),
     "an older architecture": ("arch<8.0", MIDDLE, DriverFit.COMPATIBLE),
-    "an architecture that the node does not name": ("arch>=8.0", NO_ARCH, DriverFit.UNKNOWN),
-    "a driver that the node does not name": ("driver>=535", LABEL_ONLY, DriverFit.UNKNOWN),
-    "a driver that the node does not name, next to what fails": (
+    "an architecture that the node has no label for": ("arch>=8.0", NO_ARCH, DriverFit.UNKNOWN),
+    "a driver that the node has no label for": ("driver>=535", LABEL_ONLY, DriverFit.UNKNOWN),
+    "a driver that the node has no label for, with a term that fails": (
         "driver>=535,cuda>=12.8",
         LABEL_ONLY,
         DriverFit.COMPATIBLE,
     ),
     "CUDA version by driver alone": ("cuda>=12.2", NO_LABEL, DriverFit.FITS),
     "CUDA version by a driver that is too old": ("cuda>=12.4", NO_LABEL, DriverFit.COMPATIBLE),
-    "a CUDA that no driver tells": ("cuda<12.4", NO_LABEL, DriverFit.UNKNOWN),
+    "a CUDA version that no driver in the table implies": ("cuda<12.4", NO_LABEL, DriverFit.UNKNOWN),
     "a data-center brand": ("brand=tesla", MIDDLE, DriverFit.FITS),
     "another brand": ("brand=quadro", MIDDLE, DriverFit.COMPATIBLE),
     "any brand but one": ("brand!=geforce", MIDDLE, DriverFit.UNKNOWN),
-    "the brand of a card that is not named": ("brand=tesla", UNNAMED, DriverFit.UNKNOWN),
+    "the brand of an unnamed card": ("brand=tesla", UNNAMED, DriverFit.UNKNOWN),
     "the brand of a consumer card": ("brand=geforce", GEFORCE, DriverFit.UNKNOWN),
     "one alternative of three": ("cuda>=13 brand=quadro driver>=535", MIDDLE, DriverFit.FITS),
-    "a node that says nothing": ("cuda>=11", SILENT, DriverFit.UNKNOWN),
+    "a node without labels": ("cuda>=11", SILENT, DriverFit.UNKNOWN),
 }
 
 
@@ -62,7 +62,7 @@ TOOLKITS: dict[str, tuple[tuple[int, ...], GpuOffer, DriverFit]] = {
     "older than the driver": ((12, 1), MIDDLE, DriverFit.FITS),
     "newer than the driver": ((12, 4), MIDDLE, DriverFit.COMPATIBLE),
     "of a newer major": ((13, 0), MIDDLE, DriverFit.BELOW),
-    "not in the table, but the label knows it": ((11, 9), MIDDLE, DriverFit.FITS),
+    "not in the table, but covered by the label": ((11, 9), MIDDLE, DriverFit.FITS),
     "not in the table, and newer than the label": ((12, 7), MIDDLE, DriverFit.COMPATIBLE),
     "not in the table, and the driver is below the floor": ((12, 7), OLD, DriverFit.BELOW),
     "not in the table, and no label": ((12, 7), NO_LABEL, DriverFit.UNKNOWN),

@@ -1,4 +1,4 @@
-"""Judge: what depends on the shape a pod will have, and on who put a request in."""
+"""Evaluate: checks that depend on the final size of a pod, and on the origin of a request."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TURNS = make_node("turns", A100 | {"nvidia.com/gpu.replicas": "4"}, **{GPU: 32})
 
 
 def together() -> PodMaker:
-    """A pod whose containers see each other's processes."""
+    """Return a pod whose containers share a process namespace."""
     return make_pod().spec(shareProcessNamespace=True)
 
 
@@ -24,7 +24,7 @@ SHARES = {
     "no GPU": (together(), whole_node(), False),
     "a whole card": (together().gpus(1), whole_node(), False),
     "a share by its name": (together().asks(SHARED, "1"), whole_node(), True),
-    "a share by what the nodes make of the name": (together().gpus(1), TURNS, True),
+    "a share by the nodes' configuration": (together().gpus(1), TURNS, True),
     "a share without a common namespace": (make_pod().asks(SHARED, "1"), whole_node(), False),
 }
 
@@ -47,7 +47,7 @@ NOTED = make_pod().gpus(1).annotate("kubernetes.io/limit-ranger", NOTE)
 
 
 def view_with_limit_range(*nodes: Json) -> ClusterView:
-    """A namespace whose LimitRange gives a GPU to containers that name none."""
+    """Return a view of a namespace whose LimitRange adds a GPU to containers that set none."""
     return view_of(make_namespace("team"), RANGE, *nodes)
 
 
@@ -64,17 +64,17 @@ def test_user_requests_next_to_injected_ones_are_checked() -> None:
 
 
 FORGED = {
-    "no LimitRange gives such an amount": (NOTED, view_of(make_namespace("team"))),
-    "the note is about another container": (
+    "no LimitRange has such a default": (NOTED, view_of(make_namespace("team"))),
+    "the annotation names another container": (
         make_pod().gpus(1).annotate("kubernetes.io/limit-ranger", NOTE.replace("main", "side")),
         view_with_limit_range(),
     ),
-    "there is no note": (make_pod().gpus(1), view_with_limit_range()),
+    "there is no annotation": (make_pod().gpus(1), view_with_limit_range()),
 }
 
 
 @pytest.mark.parametrize(("pod", "view"), FORGED.values(), ids=FORGED)
-def test_a_request_counts_as_the_users(pod: PodMaker, view: ClusterView) -> None:
+def test_an_amount_counts_as_requested_by_the_user(pod: PodMaker, view: ClusterView) -> None:
     assert codes(ask(pod, AT_LEAST_TWO, view=view)) == ["enforce GPU-L101"]
 
 
@@ -90,8 +90,8 @@ MILLI = {
     "whole cards": ({GPU: 2}, 2000),
     "a slice that is offered": ({SMALL: 1}, 143),
     "a slice that no node offers, by its slices of seven": ({"nvidia.com/mig-3g.20gb": 2}, 858),
-    "a slice larger than seven is a card": ({"nvidia.com/mig-9g.90gb": 1}, 1000),
-    "a share that no node offers is a card": ({SHARED: 1}, 1000),
+    "a slice larger than seven counts as a card": ({"nvidia.com/mig-9g.90gb": 1}, 1000),
+    "a share that no node offers counts as a card": ({SHARED: 1}, 1000),
     "together": ({GPU: 1, SMALL: 2}, 1286),
     "nothing": ({}, 0),
 }
@@ -122,7 +122,7 @@ TWO = {
 
 @pytest.mark.parametrize("given", TWO.values(), ids=TWO)
 def test_a_second_gpu_that_a_limit_range_injected_is_the_reason_that_is_given(given: Json) -> None:
-    """Not that several GPUs are kept: the user requested one."""
+    """The reason must not be that several GPUs are kept: the user requested one."""
     (name,) = given
     note = NOTE.replace("main", "side").replace(GPU, name)
     pod = make_pod().gpus(1).needs("8Gi").annotate("kubernetes.io/limit-ranger", note)

@@ -1,4 +1,4 @@
-"""Exemptions: which findings are taken back, where, for whom and until when."""
+"""Exemptions: which findings they cover, where, for whom and until when."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from webhook.model.enums import PolicyMode
 
 class Taken(NamedTuple):
     exemption: str
-    holds: bool
+    applies: bool
     pod: PodMaker = bad()
     now: datetime = NOW
 
@@ -31,15 +31,15 @@ EXEMPTIONS = {
     "a second before its end": Taken(
         exempt(until="2026-06-01T00:00:01Z"), True, now=datetime(2026, 6, 1, 0, 0, 0, tzinfo=UTC)
     ),
-    "at its very end": Taken(exempt(until="2026-06-01T00:00:00Z"), False),
-    "at its very end in another zone": Taken(exempt(until="2026-06-01T02:00:00+02:00"), False),
+    "exactly at its end": Taken(exempt(until="2026-06-01T00:00:00Z"), False),
+    "exactly at its end in another time zone": Taken(exempt(until="2026-06-01T02:00:00+02:00"), False),
     "for the pod's service account": Taken(
         exempt(match="{namespaces: [team], serviceAccounts: [bench]}"), True, bad().spec(serviceAccountName="bench")
     ),
     "for another service account": Taken(
         exempt(match="{namespaces: [team], serviceAccounts: [bench]}"), False, bad().spec(serviceAccountName="web")
     ),
-    "a pod that names no account has the default one": Taken(
+    "a pod without an account has the default one": Taken(
         exempt(match="{namespaces: [team], serviceAccounts: [default]}"), True
     ),
     "for the pod's labels": Taken(
@@ -52,10 +52,10 @@ EXEMPTIONS = {
 
 
 @pytest.mark.parametrize("case", EXEMPTIONS.values(), ids=EXEMPTIONS)
-def test_an_exemption_holds(case: Taken) -> None:
+def test_an_exemption_applies(case: Taken) -> None:
     decision = ask(case.pod, ENV + case.exemption, now=case.now)
-    assert codes(decision) == ([] if case.holds else ["enforce GPU-S101"])
-    assert [taken.exemption for taken in decision.exempted] == (["here"] if case.holds else [])
+    assert codes(decision) == ([] if case.applies else ["enforce GPU-S101"])
+    assert [taken.exemption for taken in decision.exempted] == (["here"] if case.applies else [])
 
 
 def test_exempted_findings_are_reported_with_their_expiration() -> None:
@@ -70,7 +70,7 @@ def test_an_exemption_applies_to_findings_of_its_own_policy_only() -> None:
     assert [taken.finding.policy for taken in decision.exempted] == ["test-0"]
 
 
-def test_an_exempted_pod_without_gpus_still_counts_as_touching_them() -> None:
+def test_an_exempted_pod_without_gpus_still_counts_as_involving_them() -> None:
     pod = make_pod().env("NVIDIA_VISIBLE_DEVICES", "all")
     assert ask(pod, ENV + exempt()).involves_gpus
     assert not ask(make_pod(), ENV + exempt()).involves_gpus
@@ -90,17 +90,17 @@ spec:
 
 
 @pytest.mark.parametrize(
-    ("policy_name", "namespace", "holds"),
+    ("policy_name", "namespace", "applies"),
     [
         pytest.param("guard", "team", True, id="of this policy, here"),
         pytest.param("other", "team", False, id="of another policy"),
         pytest.param("guard", "far", False, id="in another namespace"),
     ],
 )
-def test_an_exception_object_exempts_findings(policy_name: str, namespace: str, holds: bool) -> None:
+def test_an_exception_object_exempts_findings(policy_name: str, namespace: str, applies: bool) -> None:
     exception = EXCEPTION.format(policy=policy_name, namespace=namespace)
     policies = policies_of(policy(ENV, "guard"), policy(FOUR, "other"), exception)
     decision = decide(request_of(bad().build()), policies, view_of(), NO_USAGE, NOW)
-    standing = [] if holds else ["enforce GPU-S101"]
-    assert codes(decision) == [*standing, "enforce GPU-L103"]
-    assert [taken.exemption for taken in decision.exempted] == (["incident"] if holds else [])
+    remaining = [] if applies else ["enforce GPU-S101"]
+    assert codes(decision) == [*remaining, "enforce GPU-L103"]
+    assert [taken.exemption for taken in decision.exempted] == (["incident"] if applies else [])

@@ -17,7 +17,7 @@ RULE = FairShare(half_life_hours=WEEK)
 
 
 def gpu_time(hours: float, *, ago: float = 0, milli: int = 1000, group: str = "a") -> PodGpuTime:
-    """GPUs held for some hours that ended some hours ago; ago 0: still held."""
+    """Return GPUs allocated for some hours, until some hours ago; 0 means they are still allocated."""
     end = NOW - ago * HOUR_SECONDS
     return PodGpuTime(group, milli, end - hours * HOUR_SECONDS, end if ago else 0)
 
@@ -25,12 +25,12 @@ def gpu_time(hours: float, *, ago: float = 0, milli: int = 1000, group: str = "a
 COUNTS: dict[str, tuple[PodGpuTime, int]] = {
     "an hour just now": (gpu_time(1), 998),
     "an hour a half-life ago": (gpu_time(1, ago=WEEK), 499),
-    "for ever": (gpu_time(1e6), round(1000 * WEEK / math.log(2))),
+    "forever": (gpu_time(1e6), round(1000 * WEEK / math.log(2))),
     "a seventh of a card": (gpu_time(7, milli=143), 987),
     "nothing": (gpu_time(0), 0),
-    "what has yet to begin": (PodGpuTime("a", 1000, NOW + HOUR_SECONDS), 0),
+    "a start in the future": (PodGpuTime("a", 1000, NOW + HOUR_SECONDS), 0),
     "an end before its start": (PodGpuTime("a", 1000, NOW - HOUR_SECONDS, NOW - 2 * HOUR_SECONDS), 0),
-    "an end by a clock that is ahead": (PodGpuTime("a", 1000, NOW - HOUR_SECONDS, NOW + HOUR_SECONDS), 998),
+    "an end from a clock that is ahead": (PodGpuTime("a", 1000, NOW - HOUR_SECONDS, NOW + HOUR_SECONDS), 998),
 }
 
 
@@ -39,7 +39,7 @@ def test_usage_decays_with_age(use: PodGpuTime, want: int) -> None:
     assert decay_gpu_time(use, WEEK, NOW) == want
 
 
-def test_shares_are_checked_against_weights() -> None:
+def test_shares_are_compared_with_weights() -> None:
     rule = FairShare("teams", half_life_hours=WEEK, shares=(("a", 3), ("b", 1), ("idle", 4)))
     found = {one.group: one for one in rank_fair_shares([gpu_time(3, group="a"), gpu_time(3, group="b")], rule, NOW)}
     assert {name: (one.used, one.entitled, one.excess_share) for name, one in found.items()} == {
@@ -61,7 +61,7 @@ def test_no_usage() -> None:
 
 
 @given(st.floats(0, 1e4), st.floats(0, 1e4), st.integers(1, 8000), st.integers(1, 8760))
-def test_a_use_cut_in_two_counts_the_same(first: float, second: float, milli: int, half_life: int) -> None:
+def test_usage_split_in_two_counts_the_same(first: float, second: float, milli: int, half_life: int) -> None:
     middle, end = NOW - second * HOUR_SECONDS, NOW
     whole = decay_gpu_time(PodGpuTime("a", milli, middle - first * HOUR_SECONDS, end), half_life, NOW)
     parts = decay_gpu_time(PodGpuTime("a", milli, middle - first * HOUR_SECONDS, middle), half_life, NOW)
@@ -70,7 +70,7 @@ def test_a_use_cut_in_two_counts_the_same(first: float, second: float, milli: in
 
 
 @given(st.lists(st.tuples(st.sampled_from("abcd"), st.floats(0.1, 1e3), st.integers(1, 8000)), min_size=1))
-def test_all_parts_make_a_whole(uses: list[tuple[str, float, int]]) -> None:
+def test_shares_add_up_to_the_total(uses: list[tuple[str, float, int]]) -> None:
     found = rank_fair_shares([gpu_time(hours, milli=milli, group=group) for group, hours, milli in uses], RULE, NOW)
     assert abs(sum(one.entitled for one in found) - 1000) <= len(found)
     if any(one.milli_hours for one in found):

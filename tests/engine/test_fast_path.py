@@ -23,19 +23,19 @@ WORLDS, PODS = 150, 20
 
 
 def random_ranges(random: Random) -> NamespaceLimitRanges:
-    """A few LimitRanges as stored; amounts that no API server accepts are left out of them."""
+    """Return a few LimitRanges as stored, without amounts that the API server rejects."""
     made = [msgspec.convert(limit_range(random, f"lr-{n}"), LimitRange) for n in range(random.choice((0, 1, 2)))]
     return NamespaceLimitRanges(parse_limit_range(default_limit_range(each)) for each in made)
 
 
 def with_usage(random: Random, data: Json) -> ResourceQuota:
-    """A quota with a random usage."""
+    """Return a quota with random usage."""
     hard = data["spec"]["hard"]
     return msgspec.convert(data | {"status": {"hard": hard, "used": usage(random, hard)}}, ResourceQuota)
 
 
 def exactly_admitted(pod: Pod, ranges: NamespaceLimitRanges, quotas: list[ResourceQuota]) -> bool:
-    """The answer of the exact checks."""
+    """Return the result of the exact checks."""
     try:
         predicted = predict_admission(pod, ranges)
     except QuantityError:
@@ -43,7 +43,7 @@ def exactly_admitted(pod: Pod, ranges: NamespaceLimitRanges, quotas: list[Resour
     return predicted.is_accepted and not predict_quota_refusals(pod, predicted.amounts, quotas)
 
 
-def test_whatever_the_fast_path_admits_the_exact_checks_admit() -> None:
+def test_the_exact_checks_accept_every_pod_that_the_fast_path_accepts() -> None:
     random = Random("fast path")
     fast = exact = 0
     for _ in range(WORLDS):
@@ -57,4 +57,4 @@ def test_whatever_the_fast_path_admits_the_exact_checks_admit() -> None:
             assert exactly or not quickly, (data, ranges, quotas)
             fast, exact = fast + quickly, exact + exactly
 
-    assert fast > 0.7 * exact > 200, "a fast path that recognises few pods is useless"
+    assert fast > 0.7 * exact > 200, "a fast path that recognizes few pods is useless"

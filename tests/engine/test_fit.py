@@ -1,4 +1,4 @@
-"""Right-sizing: what one request becomes, or why it stays, case by case."""
+"""Right-sizing: the chosen size of one request, or the reason for keeping it."""
 
 from __future__ import annotations
 
@@ -44,19 +44,19 @@ MIG_ONLY = make_node("slices", MIXED, **{SMALL: 7})
 
 
 def sizing(**fields: Any) -> str:
-    """An enforced right-sizing policy."""
+    """Return an enforced right-sizing policy."""
     inner = ", ".join(f"{key}: {value}" for key, value in fields.items())
     return f"mode: enforce\nrightSizing: {{{inner}}}"
 
 
 def limit_range(**item: Any) -> Json:
-    """A LimitRange for containers in the team's namespace."""
+    """Return a LimitRange for containers in the team's namespace."""
     spec = {"limits": [{"type": "Container"} | item]}
     return {"apiVersion": "v1", "kind": "LimitRange", "metadata": {"name": "lr", "namespace": "team"}, "spec": spec}
 
 
 def quota(hard: dict[str, str], used: dict[str, str] | None = None) -> Json:
-    """A counted quota in the team's namespace."""
+    """Return a counted quota in the team's namespace."""
     return {
         "apiVersion": "v1",
         "kind": "ResourceQuota",
@@ -67,7 +67,7 @@ def quota(hard: dict[str, str], used: dict[str, str] | None = None) -> Json:
 
 
 def small() -> PodMaker:
-    """One GPU requested, 8Gi needed."""
+    """Return a pod that requests one GPU and needs 8Gi."""
     return make_pod().gpus(1).needs("8Gi")
 
 
@@ -84,11 +84,11 @@ CASES = {
     "one MiB more needs the next": Case(make_pod().gpus(1).needs("9729Mi"), LARGE),
     "compute counts too": Case(make_pod().gpus(1).needs("8Gi", "30%"), LARGE),
     "more than any slice has": Case(make_pod().gpus(1).needs("60Gi"), KeepReason.NO_OFFER),
-    "nothing declared": Case(make_pod().gpus(1), KeepReason.NO_EVIDENCE),
+    "no declared need": Case(make_pod().gpus(1), KeepReason.NO_EVIDENCE),
     "compute alone is no evidence of memory": Case(make_pod().gpus(1).needs(compute="10%"), KeepReason.NO_EVIDENCE),
     "an unreadable declaration is no evidence": Case(make_pod().gpus(1).needs("eight"), KeepReason.NO_EVIDENCE),
     "the policy's default": Case(make_pod().gpus(1), SMALL, policy=sizing(default="{memory: 8Gi}")),
-    "a default that is not believed": Case(
+    "a default that the policy does not accept": Case(
         make_pod().gpus(1), KeepReason.NO_EVIDENCE, policy=sizing(default="{memory: 8Gi}", evidence="[declared]")
     ),
     "too small a saving": Case(
@@ -108,12 +108,12 @@ CASES = {
     "an init container with two GPUs keeps them": Case(
         small().container("warm", kind="initContainers", resources={"limits": {GPU: "2"}}), KeepReason.MULTIPLE_GPUS
     ),
-    "one GPU after the other is one": Case(small().container("warm", kind="initContainers", resources=ONE), SMALL),
+    "one GPU after another counts as one": Case(small().container("warm", kind="initContainers", resources=ONE), SMALL),
     "a slice requested is ignored": Case(make_pod().asks(SMALL, "1").needs("4Gi"), KeepReason.NO_WHOLE_GPU),
     "two kinds stay": Case(small().asks(SMALL, "1"), KeepReason.MIXED_RESOURCES),
-    "a name nobody knows stays": Case(small().asks("nvidia.com/gpumem", "1"), KeepReason.MIXED_RESOURCES),
+    "an unknown name stays": Case(small().asks("nvidia.com/gpumem", "1"), KeepReason.MIXED_RESOURCES),
     "a fraction stays": Case(make_pod().gpus("0.5").needs("8Gi"), KeepReason.INVALID_AMOUNT),
-    "requests unlike limits stay": Case(
+    "requests that differ from limits stay": Case(
         small().spec(containers=[{"name": "a", "resources": {"limits": {GPU: "1"}, "requests": {GPU: "2"}}}]),
         KeepReason.INVALID_AMOUNT,
     ),
@@ -122,14 +122,14 @@ CASES = {
     "a pod with a node": Case(small().spec(nodeName="whole"), KeepReason.BOUND),
     "a pod with claims": Case(small().spec(resourceClaims=[{"name": "c"}]), KeepReason.RESOURCE_CLAIMS),
     "a queued pod": Case(small().label("kueue.x-k8s.io/queue-name", "q"), KeepReason.QUEUED),
-    "a queued pod that may wait": Case(
+    "a queued pod that may wait for a slice": Case(
         small().label("kueue.x-k8s.io/queue-name", "q"), KeepReason.QUEUED, policy=sizing(whenFull="wait")
     ),
     "a pod with a scheduling gate": Case(
         small().spec(schedulingGates=[{"name": "example.com/budget"}]), KeepReason.SCHEDULING_GATED
     ),
     "a pod of the second scheduler": Case(small().spec(schedulerName="rightslice"), SMALL),
-    "no such node": Case(small(), KeepReason.NO_OFFER, (whole_node(),)),
+    "no node matches": Case(small(), KeepReason.NO_OFFER, (whole_node(),)),
     "all slices taken by allocatable": Case(small(), LARGE, (whole_node(), mig_node(small=0))),
     "the node's selector rules slices out": Case(
         small().spec(nodeSelector={"kubernetes.io/hostname": "whole"}), KeepReason.UNREACHABLE
@@ -143,21 +143,21 @@ CASES = {
     "a GPU taint that the policy tolerates for it": Case(
         small(), SMALL, (tainted(mig_node(), GPU_TAINT),), SIZING + "\ninjection: {tolerations: auto}"
     ),
-    "a taint that reserves nodes is never opened": Case(
+    "a taint that reserves nodes is never tolerated for it": Case(
         small(),
         KeepReason.UNREACHABLE,
         (tainted(mig_node(), {"key": "team", "value": "b", "effect": "NoSchedule"}),),
         SIZING + "\ninjection: {tolerations: auto}",
     ),
     "no CPU left next to the slices": Case(small().asks("cpu", "100"), KeepReason.NO_FREE_CAPACITY),
-    "time slicing is not given where hardware isolation is due": Case(small(), KeepReason.FORM_NOT_ALLOWED, (SLICED,)),
-    "time slicing where the policy says so": Case(small(), SHARED, (SLICED,), sizing(isolation="none")),
-    "MPS needs less trust than time slicing": Case(small(), SHARED, (MPS,), sizing(isolation="memory")),
+    "no time slicing where hardware isolation is required": Case(small(), KeepReason.FORM_NOT_ALLOWED, (SLICED,)),
+    "time slicing where the policy allows it": Case(small(), SHARED, (SLICED,), sizing(isolation="none")),
+    "MPS requires less isolation than time slicing": Case(small(), SHARED, (MPS,), sizing(isolation="memory")),
     "MPS is not hardware isolation": Case(small(), KeepReason.FORM_NOT_ALLOWED, (MPS,)),
     "forms are tried in order": Case(
         small(), SHARED, (MIG_ONLY, SLICED), sizing(isolation="none", forms="[timeSlicing, mig]")
     ),
-    "a form that is not named is not given": Case(
+    "a form that the policy does not list is not chosen": Case(
         small(), KeepReason.FORM_NOT_ALLOWED, policy=sizing(isolation="memory", forms="[mps]")
     ),
 }
@@ -209,20 +209,20 @@ QUEUED = {
 
 
 @pytest.mark.parametrize(("pod", "sign"), QUEUED.values(), ids=QUEUED)
-def test_a_pod_that_another_system_queues_keeps_its_gpu_with_the_sign_of_the_queue(pod: PodMaker, sign: str) -> None:
+def test_a_pod_queued_by_another_system_keeps_its_gpu_and_the_reason_names_the_queue(pod: PodMaker, sign: str) -> None:
     assert ask(pod, SIZING, nodes=NODES).outcome == KeepRequest(KeepReason.QUEUED, sign)
 
 
 LIMITED = {
-    "no LimitRange names GPUs: the key goes": ((), {SMALL: "1"}),
+    "no LimitRange names GPUs: the key is removed": ((), {SMALL: "1"}),
     "a maximum on GPUs: the key becomes zero": (
         (limit_range(max={GPU: "4"}, default={GPU: "0"}, defaultRequest={GPU: "0"}),),
         {GPU: "0", SMALL: "1"},
     ),
     "a minimum on GPUs: nothing changes": ((limit_range(min={GPU: "1"}),), {GPU: "1"}),
     "a ratio on GPUs: nothing changes": ((limit_range(maxLimitRequestRatio={GPU: "1"}),), {GPU: "1"}),
-    "a maximum of no small slices: the next larger": ((limit_range(max={SMALL: "0"}),), {LARGE: "1"}),
-    "a maximum of no slices: nothing changes": ((limit_range(max={SMALL: "0", LARGE: "0"}),), {GPU: "1"}),
+    "a maximum of zero small slices: the next larger": ((limit_range(max={SMALL: "0"}),), {LARGE: "1"}),
+    "a maximum of zero slices: nothing changes": ((limit_range(max={SMALL: "0", LARGE: "0"}),), {GPU: "1"}),
     "a quota on GPUs alone: nothing changes": ((quota({f"requests.{GPU}": "8"}),), {GPU: "1"}),
     "a quota on both": ((quota({f"requests.{GPU}": "8", f"requests.{SMALL}": "8"}),), {SMALL: "1"}),
     "a quota whose slices are used up": (
@@ -233,7 +233,7 @@ LIMITED = {
 
 
 @pytest.mark.parametrize(("objects", "want"), LIMITED.values(), ids=LIMITED)
-def test_limit_ranges_and_quotas_steer_the_rewrite(objects: tuple[Json, ...], want: dict[str, str]) -> None:
+def test_limit_ranges_and_quotas_determine_the_rewrite(objects: tuple[Json, ...], want: dict[str, str]) -> None:
     decision = ask(small(), SIZING, nodes=(*NODES, *objects))
     resources = apply_patch(small(), decision)["spec"]["containers"][0]["resources"]
     assert resources["limits"] == want
@@ -260,8 +260,8 @@ NONE_GIVEN = {
 
 
 @pytest.mark.parametrize(("given", "want"), NONE_GIVEN.values(), ids=NONE_GIVEN)
-def test_a_slice_that_a_limit_range_injected_as_none_is_no_answer(given: Json, want: dict[str, str]) -> None:
-    """Found on a real plane: the zero came last, and the pod was left without any GPU."""
+def test_a_slice_that_a_limit_range_sets_to_zero_is_not_chosen(given: Json, want: dict[str, str]) -> None:
+    """Seen on a real control plane: the zero was applied last, and the pod lost its GPU."""
     pod = small().asks(SMALL, "0")
 
     resources = apply_patch(pod, ask(pod, SIZING, nodes=(*NODES, given)))["spec"]["containers"][0]["resources"]
@@ -277,12 +277,12 @@ def test_a_policy_limit_on_slices_keeps_the_request() -> None:
 
 
 def about(resource: str, rest: str = "limits: {perPod: [{resource: memory, max: 16Gi}]}", mode: str = "enforce") -> str:
-    """A policy that matches pods that request one resource."""
+    """Return a policy that matches pods that request one resource."""
     return f'mode: {mode}\nmatch: {{resources: ["{resource}"]}}\n{rest}'
 
 
 def narrowed(field: str) -> str:
-    """A policy about slices that matches some pods only."""
+    """Return a policy for slices that matches only some pods."""
     return about("nvidia.com/mig-*").replace("match: {", f"match: {{{field}, ")
 
 
@@ -290,41 +290,41 @@ LABELLED = narrowed("objectSelector: {matchLabels: {tier: slices}}")
 CONDITIONAL = narrowed("matchConditions: [{name: c, expression: 'request.dryRun'}]")
 
 NEWCOMERS = {
-    "one about slices matches the smaller request": (
+    "a policy for slices matches the smaller request": (
         small(),
         (about("nvidia.com/mig-*"),),
         KeepReason.NEW_POLICY,
     ),
-    "one about the smallest slice alone: the next larger": (small(), (about(SMALL),), LARGE),
-    "one about shares: a slice": (small(), (about(SHARED),), SMALL),
-    "one about whole GPUs falls silent": (small(), (about(GPU),), SMALL),
-    "one about both spoke before": (
+    "a policy only for the smallest slice: the next larger": (small(), (about(SMALL),), LARGE),
+    "a policy for shares: a slice": (small(), (about(SHARED),), SMALL),
+    "a policy for whole GPUs no longer matches": (small(), (about(GPU),), SMALL),
+    "a policy for both matched before": (
         small(),
         (about("nvidia.com/*"),),
         SMALL,
     ),
-    "one in audit mode denies nothing": (small(), (about("nvidia.com/mig-*", mode="warn"),), SMALL),
-    "one in audit mode, a section of it enforced": (
+    "a policy in audit mode denies nothing": (small(), (about("nvidia.com/mig-*", mode="warn"),), SMALL),
+    "a policy in audit mode with an enforced section": (
         small(),
         (about("nvidia.com/mig-*", "limits: {mode: enforce, perPod: [{resource: memory, max: 16Gi}]}", "audit"),),
         KeepReason.NEW_POLICY,
     ),
-    "one about updates": (small(), (narrowed("operations: [UPDATE]"),), SMALL),
-    "one about pods with another label": (small(), (LABELLED,), SMALL),
-    "one about pods with its label": (small().label("tier", "slices"), (LABELLED,), KeepReason.NEW_POLICY),
-    "one whose condition may hold then": (small(), (CONDITIONAL,), KeepReason.NEW_POLICY),
+    "a policy for updates": (small(), (narrowed("operations: [UPDATE]"),), SMALL),
+    "a policy for pods with another label": (small(), (LABELLED,), SMALL),
+    "a policy for pods with its label": (small().label("tier", "slices"), (LABELLED,), KeepReason.NEW_POLICY),
+    "a policy whose condition may hold after the change": (small(), (CONDITIONAL,), KeepReason.NEW_POLICY),
 }
 
 
 @pytest.mark.parametrize(("pod", "policies", "want"), NEWCOMERS.values(), ids=NEWCOMERS)
-def test_a_smaller_request_brings_no_policy_to_match(
+def test_a_smaller_request_must_match_no_further_policy(
     pod: PodMaker, policies: tuple[str, ...], want: str | KeepReason
 ) -> None:
     outcome = ask(pod, SIZING, *policies, nodes=NODES).outcome
     assert (outcome.resource if isinstance(outcome, OfferChoice) else outcome.reason) == want
 
 
-def test_a_pod_that_a_policy_about_slices_would_reject_keeps_its_gpu_and_names_the_policy() -> None:
+def test_a_pod_that_a_policy_for_slices_would_reject_keeps_its_gpu_and_the_reason_names_the_policy() -> None:
     pod = small().asks("memory", "32Gi")
     first = ask(pod, SIZING, about("nvidia.com/mig-*"), nodes=NODES)
     assert first.patch == ()
@@ -335,9 +335,9 @@ TOGETHER = "mode: enforce\nsecurity: {deny: [sharedProcessNamespace]}"
 COMMON = {
     "rejected on a share": (TOGETHER, (SLICED,), KeepReason.SHARED_PROCESSES),
     "rejected on an MPS share": (TOGETHER, (MPS,), KeepReason.SHARED_PROCESSES),
-    "a slice has no neighbours": (TOGETHER, (SLICED, mig_node()), SMALL),
-    "nobody rejects it": (TOGETHER.replace("sharedProcessNamespace", "privileged"), (SLICED,), SHARED),
-    "rejected in audit mode only": (TOGETHER.replace("enforce", "warn"), (SLICED,), SHARED),
+    "a slice is not shared": (TOGETHER, (SLICED, mig_node()), SMALL),
+    "no policy rejects it": (TOGETHER.replace("sharedProcessNamespace", "privileged"), (SLICED,), SHARED),
+    "rejected only by a policy in audit mode": (TOGETHER.replace("enforce", "warn"), (SLICED,), SHARED),
 }
 
 
@@ -357,7 +357,7 @@ RESERVED = {"key": "team", "value": "b", "effect": "NoSchedule"}
 
 
 def driven(driver: str, **labels: str) -> Json:
-    """Labels of A100 nodes with another driver, which has not said its CUDA, or with none that is known."""
+    """Return labels of A100 nodes with another driver without a CUDA version, or with no known driver."""
     silent = {key: value for key, value in MIXED.items() if ".cuda." not in key and "/cuda." not in key}
     return silent | ({"nvidia.com/cuda.driver-version.full": driver} if driver else {}) | labels
 
@@ -378,7 +378,7 @@ def image(name: str = IMAGE, **variables: str) -> PodMaker:
 
 
 class Landing(NamedTuple):
-    """A pod, the nodes, and what comes of it."""
+    """A pod, the nodes, and the expected result."""
 
     pod: PodMaker
     nodes: tuple[Json, ...]
@@ -391,11 +391,13 @@ LANDINGS = {
     "only whole cards have a driver for it": Landing(
         image(), (cards("550.54.15"), slices("535.183.01")), KeepReason.DRIVER
     ),
-    "no node has one, all have the same": Landing(image(TOO_NEW), (cards("535.183.01"), slices("535.183.01")), SMALL),
-    "no node has one, the slice's is older": Landing(
+    "no node has a driver for it, all have the same": Landing(
+        image(TOO_NEW), (cards("535.183.01"), slices("535.183.01")), SMALL
+    ),
+    "no node has a driver for it, the slice's is older": Landing(
         image(TOO_NEW), (cards("550.54.15"), slices("535.183.01")), KeepReason.DRIVER
     ),
-    "no node has one, some slices' are older still": Landing(
+    "no node has a driver for it, those of some slices are even older": Landing(
         image(), (cards("535.183.01"), slices("535.183.01"), slices("470.82.01", "old")), KeepReason.DRIVER
     ),
     "the slice's driver is not known": Landing(image(), (cards("570.124.06"), slices("")), KeepReason.DRIVER),
@@ -403,10 +405,10 @@ LANDINGS = {
         image(), (cards("570.124.06"), slices("570.124.06"), slices("", "silent")), KeepReason.DRIVER
     ),
     "no driver is known": Landing(image(), (cards(""), slices("")), SMALL),
-    "no check at run time, the image is unchanged": Landing(
+    "the check at run time is off, the image is unchanged": Landing(
         image(NVIDIA_DISABLE_REQUIRE="1"), FROM_570, KeepReason.DRIVER
     ),
-    "no check of a variable's requirement": Landing(
+    "the check is off for a variable's requirement": Landing(
         image("app", NVIDIA_DISABLE_REQUIRE="true", NVIDIA_REQUIRE_CUDA="cuda>=12.8"), FROM_570, KeepReason.DRIVER
     ),
     "a requirement of drivers next to the image's CUDA": Landing(
@@ -415,9 +417,9 @@ LANDINGS = {
     "a requirement of GPUs next to the image's CUDA": Landing(
         image(NVIDIA_REQUIRE_ARCH="arch>=7.0"), FROM_570, KeepReason.DRIVER
     ),
-    "a requirement that nobody can read": Landing(image("app", NVIDIA_REQUIRE_CUDA="foo"), FROM_570, KeepReason.DRIVER),
-    "a version that another variable holds": Landing(image("app", CUDA_VERSION="$(V)"), FROM_570, KeepReason.DRIVER),
-    "the pod's own word goes before the image's": Landing(
+    "an invalid requirement": Landing(image("app", NVIDIA_REQUIRE_CUDA="foo"), FROM_570, KeepReason.DRIVER),
+    "a version from another variable": Landing(image("app", CUDA_VERSION="$(V)"), FROM_570, KeepReason.DRIVER),
+    "the pod's own version takes precedence over the image's": Landing(
         image().annotate("rightslice.dev/cuda", ">=11.4"), FROM_570, SMALL
     ),
     "a taint keeps the pod off the older cards": Landing(
@@ -434,7 +436,7 @@ LANDINGS = {
     ),
     "CUDA not known, a driver as new": Landing(image("app"), (cards("535.183.01"), slices("570.124.06")), SMALL),
     "CUDA not known, an older driver": Landing(image("app"), FROM_570, KeepReason.DRIVER),
-    "CUDA not known, the pod may land on the older driver too": Landing(
+    "CUDA not known, the pod may also run on the older driver": Landing(
         image("app"), (*FROM_570, cards("470.82.01", "old")), SMALL
     ),
     "CUDA not known, the pod selects the newer driver": Landing(
@@ -458,7 +460,7 @@ def test_a_smaller_gpu_is_sure_to_run_the_image(landing: Landing) -> None:
 
 
 def card(name: str, product: str, driver: str, major: str, minor: str, **gpus: int) -> Json:
-    """A node of cards, whole or in four shares."""
+    """Return a node with cards, whole or in four shares."""
     shared = (
         {"nvidia.com/gpu.replicas": "4", "nvidia.com/gpu.sharing-strategy": "time-slicing"} if SHARED in gpus else {}
     )
@@ -480,7 +482,7 @@ TWO_PRODUCTS = {
 
 
 @pytest.mark.parametrize("unfit", TWO_PRODUCTS.values(), ids=TWO_PRODUCTS)
-def test_of_two_products_only_the_one_that_runs_the_image_is_given(unfit: Json) -> None:
+def test_only_the_product_that_runs_the_image_is_chosen(unfit: Json) -> None:
     good = card("l4", "NVIDIA-L4", "580.95.05", "8", "9", **{SHARED: 4})
     pod = image("nvidia/cuda:13.0.1-base-ubuntu24.04")
     outcome = ask(pod, sizing(isolation="none", forms="[timeSlicing]"), nodes=(H100, unfit, good)).outcome
@@ -490,11 +492,11 @@ def test_of_two_products_only_the_one_that_runs_the_image_is_given(unfit: Json) 
 
 CAPABILITIES = {
     "it draws": ("compute,utility, graphics", (mig_node(),), KeepReason.GRAPHICS),
-    "it decodes": ("video", (mig_node(),), KeepReason.GRAPHICS),
-    "it computes": ("compute,utility", (mig_node(),), SMALL),
-    "all is a habit": ("all", (mig_node(),), SMALL),
-    "a share can draw": ("graphics", (MIG_ONLY, SLICED), SHARED),
-    "what another variable holds may be graphics": ("$(CAPS)", (mig_node(),), KeepReason.GRAPHICS),
+    "video decoding": ("video", (mig_node(),), KeepReason.GRAPHICS),
+    "compute": ("compute,utility", (mig_node(),), SMALL),
+    "all capabilities": ("all", (mig_node(),), SMALL),
+    "graphics on a share": ("graphics", (MIG_ONLY, SLICED), SHARED),
+    "a value from another variable may be graphics": ("$(CAPS)", (mig_node(),), KeepReason.GRAPHICS),
 }
 
 
@@ -505,7 +507,7 @@ def test_a_pod_with_driver_capabilities(value: str, nodes: tuple[Json, ...], wan
     assert (outcome.resource if isinstance(outcome, OfferChoice) else outcome.reason) == want
 
 
-def test_driver_capabilities_that_stand_elsewhere_may_be_graphics() -> None:
+def test_driver_capabilities_from_another_source_may_be_graphics() -> None:
     pod = small()
     source = {"configMapKeyRef": {"name": "settings", "key": "capabilities"}}
     pod.main["env"] = [{"name": "NVIDIA_DRIVER_CAPABILITIES", "valueFrom": source}]
@@ -514,7 +516,7 @@ def test_driver_capabilities_that_stand_elsewhere_may_be_graphics() -> None:
     assert outcome.reason is KeepReason.GRAPHICS
 
 
-def test_a_limit_on_whole_gpus_lets_a_pod_pass_only_while_it_can_still_become_a_slice() -> None:
+def test_a_limit_on_whole_gpus_admits_a_pod_only_while_it_can_become_a_slice() -> None:
     limits = 'mode: enforce\nlimits: {perPod: [{resource: "nvidia.com/gpu", max: 0}]}'
     final = small()
     final.data["metadata"]["uid"] = "0a1b"
@@ -528,11 +530,11 @@ def test_every_requesting_container_gets_the_same_form() -> None:
     for name in ("fetch", "warm"):
         pod.container(name, kind="initContainers", resources=ONE)
     after = apply_patch(pod, ask(pod, SIZING, nodes=NODES))["spec"]
-    asked = [c["resources"]["limits"] for c in (*after["containers"], *after["initContainers"])]
-    assert asked == [{SMALL: "1"}] * 3
+    limits = [c["resources"]["limits"] for c in (*after["containers"], *after["initContainers"])]
+    assert limits == [{SMALL: "1"}] * 3
 
 
-def test_a_slice_comes_with_the_affinity_that_reaches_its_product() -> None:
+def test_a_slice_is_added_with_the_affinity_for_its_product() -> None:
     a30 = make_node("a30", {"nvidia.com/gpu.product": "NVIDIA-A30", "nvidia.com/mig.strategy": "mixed"}, **{SMALL: 4})
     after = apply_patch(small(), ask(small(), SIZING, nodes=(mig_node(), a30)))
     terms = after["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
@@ -547,7 +549,7 @@ def test_a_slice_comes_with_the_affinity_that_reaches_its_product() -> None:
     }
 
 
-def test_a_single_strategy_slice_is_given_by_affinity_alone() -> None:
+def test_a_single_strategy_slice_is_selected_by_affinity_alone() -> None:
     labels = A100 | {
         "nvidia.com/mig.strategy": "single",
         "nvidia.com/gpu.product": "NVIDIA-A100-SXM4-80GB-MIG-1g.10gb",
@@ -561,7 +563,7 @@ def test_a_single_strategy_slice_is_given_by_affinity_alone() -> None:
     assert (decision.gpu_milli_before, decision.gpu_milli_after) == (1000, 143)
 
 
-def test_pods_admitted_just_now_are_counted() -> None:
+def test_recently_admitted_pods_count_against_free_slices() -> None:
     view = view_of(make_namespace("team"), mig_node(small=1, large=0))
     assert isinstance(ask(small(), SIZING, view=view).outcome, OfferChoice)
     taken = view.with_assumed(AssumedPod("uid", SMALL, view.fleet.all_nodes, 1, expires_at=30.0), now=0.0)
@@ -576,31 +578,31 @@ def test_a_policy_may_wait_for_a_slice() -> None:
 
 SERVED = make_pod().gpus(1).label("pod-template-hash", "abc").owned_by("ReplicaSet", "serve-abc")
 USES = {
-    "observed use fits": (workload_usage("Deployment/serve", main=observed_usage(8000)), SMALL),
+    "observed usage fits": (workload_usage("Deployment/serve", main=observed_usage(8000)), SMALL),
     "it may need more": (workload_usage("Deployment/serve", main=observed_usage(11_000)), LARGE),
     "it may need more than any slice": (
         workload_usage("Deployment/serve", main=observed_usage(60_000)),
         KeepReason.NO_OFFER,
     ),
-    "a framework that preallocates says nothing": (
+    "a framework that preallocates is no evidence": (
         workload_usage("Deployment/serve", main=observed_usage(8000, preallocates=True)),
         KeepReason.PREALLOCATES,
     ),
-    "another workload's use says nothing": (UsageView(), KeepReason.NO_EVIDENCE),
+    "another workload's usage is no evidence": (UsageView(), KeepReason.NO_EVIDENCE),
 }
 
 
 @pytest.mark.parametrize(("usage", "want"), USES.values(), ids=USES)
-def test_observed_use(usage: UsageView, want: str | KeepReason) -> None:
+def test_need_from_observed_usage(usage: UsageView, want: str | KeepReason) -> None:
     outcome = ask(SERVED, SIZING, nodes=NODES, usage=usage).outcome
     assert (outcome.resource if isinstance(outcome, OfferChoice) else outcome.reason) == want
 
 
 COMPUTE = {
-    "compute rules the smallest out": (small().needs("8Gi", "30%"), "8Gi declared, and 30% of a GPU's compute"),
+    "compute excludes the smallest": (small().needs("8Gi", "30%"), "8Gi declared, and 30% of a GPU's compute"),
     "compute that the smallest has": (small().needs("8Gi", "10%"), "8Gi declared"),
-    "memory alone rules the smallest out": (small().needs("30Gi", "30%"), "30Gi declared"),
-    "compute that no slice has": (small().needs("8Gi", "90%"), "8Gi declared, and 90% of a GPU's compute"),
+    "memory alone excludes the smallest": (small().needs("30Gi", "30%"), "30Gi declared"),
+    "compute above every slice": (small().needs("8Gi", "90%"), "8Gi declared, and 90% of a GPU's compute"),
 }
 
 
@@ -617,7 +619,7 @@ def test_a_declared_need_takes_precedence_over_observed_usage() -> None:
     assert (outcome.resource, outcome.need.words) == (LARGE, "30Gi declared")
 
 
-def test_several_policies_are_merged_part_by_part_to_the_most_careful() -> None:
+def test_several_policies_are_merged_to_the_most_conservative_values() -> None:
     loose = sizing(isolation="none", forms="[timeSlicing, mig]")
     strict = sizing(isolation="hardware", forms="[mig]")
     outcome = ask(small(), loose, strict, nodes=(mig_node(), SLICED)).outcome
@@ -635,7 +637,7 @@ def test_a_policy_in_audit_mode_changes_nothing_and_reports() -> None:
     assert decision.gpu_milli_before == decision.gpu_milli_after == 1000
 
 
-def test_a_view_too_old_to_be_sure_shrinks_nothing() -> None:
+def test_a_stale_view_right_sizes_nothing() -> None:
     view = ClusterView(view_of(*NODES).fleet, stale=True)
     assert ask(small(), SIZING, view=view).outcome == KeepRequest(KeepReason.STALE_VIEW)
 
@@ -667,8 +669,8 @@ def test_the_record_holds_policy_changes_and_allocated_gpus() -> None:
     assert record["gpuMilli"] == 143
 
 
-def test_mixed_labels_are_those_of_the_facts() -> None:
-    """The builders' node offers what the cases rely on: 1/7 and half of a card."""
+def test_mixed_labels_match_the_node_facts() -> None:
+    """The builders' node offers the slices that the cases rely on: 1/7 and half of a card."""
     fleet = view_of(make_node("n", MIXED, **{SMALL: 7, LARGE: 2})).fleet
     assert [(offer.resource, offer.memory_mib, offer.gpu_milli) for offer in fleet.offers] == [
         (SMALL, 9728, 143),
@@ -676,7 +678,7 @@ def test_mixed_labels_are_those_of_the_facts() -> None:
     ]
 
 
-def test_a_name_that_stands_for_other_gpus_too_is_not_given() -> None:
+def test_an_ambiguous_resource_name_is_not_chosen() -> None:
     labels = L40S | {"nvidia.com/gpu.sharing-strategy": "time-slicing", "nvidia.com/gpu.count": "1"}
     nodes = (make_node("plain", labels, **{SHARED: 4}), make_node("several-models", labels, **{SHARED: 16}))
     assert ask(small(), sizing(isolation="none"), nodes=nodes).outcome == KeepRequest(KeepReason.AMBIGUOUS_NAME, SHARED)
@@ -698,7 +700,7 @@ def test_a_saving_below_the_strictest_minimum_is_reported_with_both_figures() ->
 WHOLE_SLICE = make_node("seven", MIXED, **{"nvidia.com/mig-7g.80gb": 1})
 
 
-def test_a_slice_that_is_a_whole_card_saves_nothing() -> None:
+def test_a_slice_of_a_whole_card_saves_nothing() -> None:
     outcome = ask(make_pod().gpus(1).needs("60Gi"), sizing(minSavingPercent=0), nodes=(WHOLE_SLICE,)).outcome
     assert isinstance(outcome, KeepRequest)
     assert str(outcome).endswith("nvidia.com/mig-7g.80gb saves 0% of a GPU, the policy requires 1% or more")
@@ -708,15 +710,15 @@ NAMELESS = make_node("nameless", {"nvidia.com/gpu.present": "true"}, **{GPU: 4})
 STRANGE = make_node("strange", {"nvidia.com/gpu.product": "NVIDIA-X9"}, **{GPU: 4})
 UNKNOWN = {
     "a card without labels": ((NAMELESS,), "8Gi", KeepReason.SIZE_UNKNOWN, GPU),
-    "a product that nobody knows": ((STRANGE,), "8Gi", KeepReason.SIZE_UNKNOWN, "NVIDIA-X9"),
+    "an unknown product": ((STRANGE,), "8Gi", KeepReason.SIZE_UNKNOWN, "NVIDIA-X9"),
     "next to cards that are too small": ((whole_node(), STRANGE), "90Gi", KeepReason.SIZE_UNKNOWN, "NVIDIA-X9"),
-    "next to a card that would do": ((whole_node(), STRANGE), "8Gi", KeepReason.NO_OFFER, "8Gi declared"),
+    "next to a card that is large enough": ((whole_node(), STRANGE), "8Gi", KeepReason.NO_OFFER, "8Gi declared"),
     "every size is known": ((whole_node(),), "90Gi", KeepReason.NEED_TOO_LARGE, "90Gi declared"),
 }
 
 
 @pytest.mark.parametrize(("nodes", "need", "why", "words"), UNKNOWN.values(), ids=UNKNOWN)
-def test_a_size_that_is_not_known_is_not_called_too_small(
+def test_an_unknown_size_is_not_reported_as_too_small(
     nodes: tuple[Json, ...], need: str, why: KeepReason, words: str
 ) -> None:
     outcome = ask(make_pod().gpus(1).needs(need), SIZING, nodes=nodes).outcome
@@ -724,7 +726,7 @@ def test_a_size_that_is_not_known_is_not_called_too_small(
     assert (outcome.reason, words in outcome.detail) == (why, True)
 
 
-def test_a_pod_steered_to_shares_of_the_same_name_is_ignored_the_second_time() -> None:
+def test_a_pod_moved_to_shares_of_the_same_name_is_ignored_in_the_second_pass() -> None:
     labels = L40S | {"nvidia.com/gpu.product": "NVIDIA-L40S-SHARED", "nvidia.com/gpu.sharing-strategy": "time-slicing"}
     node = make_node("turns", labels, **{GPU: 16})
     first = ask(small(), sizing(isolation="none"), nodes=(node,))

@@ -1,4 +1,4 @@
-"""What a pod requests: sums as the scheduler makes them, and amounts that the API server would reject."""
+"""The GPU requests of a pod: totals as the scheduler computes them, and amounts that the API server rejects."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SLICE = "nvidia.com/mig-1g.10gb"
 
 
 def limits(resource: str, count: str) -> dict[str, Any]:
-    """Resources with equal limits and requests."""
+    """Return resources with equal limits and requests."""
     return {"limits": {resource: count}, "requests": {resource: count}}
 
 
@@ -39,18 +39,20 @@ TOTALS = {
     "one container": Case(make_pod().gpus(2), {GPU: 2}),
     "containers add up": Case(make_pod().gpus(1).container("b", resources=limits(GPU, "2")), {GPU: 3}),
     "an init container counts where it requests more": Case(with_init(make_pod().gpus(1), "i", "2"), {GPU: 2}),
-    "an init container that requests less is free": Case(with_init(make_pod().gpus(4), "i", "2"), {GPU: 4}),
-    "a sidecar is added to what runs": Case(with_init(make_pod().gpus(1), "s", "1", sidecar=True), {GPU: 2}),
+    "an init container that requests less adds nothing": Case(with_init(make_pod().gpus(4), "i", "2"), {GPU: 4}),
+    "a sidecar is added to the main containers": Case(with_init(make_pod().gpus(1), "s", "1", sidecar=True), {GPU: 2}),
     "an init container after a sidecar runs next to it": Case(
         with_init(with_init(make_pod().gpus(1), "s", "1", sidecar=True), "i", "2"), {GPU: 3}
     ),
     "an init container before a sidecar runs alone": Case(
         with_init(with_init(make_pod().gpus(1), "i", "2"), "s", "1", sidecar=True), {GPU: 2}
     ),
-    "kinds are counted apart": Case(
+    "kinds are counted separately": Case(
         make_pod().gpus(1).container("b", resources=limits(SLICE, "1")), {GPU: 1, SLICE: 1}
     ),
-    "limits alone ask": Case(make_pod().spec(containers=[{"name": "a", "resources": {"limits": {GPU: 1}}}]), {GPU: 1}),
+    "limits alone are a request": Case(
+        make_pod().spec(containers=[{"name": "a", "resources": {"limits": {GPU: 1}}}]), {GPU: 1}
+    ),
     "a thousand milli is one": Case(make_pod().gpus("1000m"), {GPU: 1}),
     "zero requests nothing": Case(make_pod().gpus(0), {}),
     "other vendors are ignored": Case(make_pod().asks("amd.com/gpu", "1"), {}),
@@ -66,7 +68,7 @@ COUNTS = st.lists(st.tuples(st.sampled_from(["main", "init", "sidecar"]), st.int
 
 
 @given(COUNTS)
-def test_where_limits_are_requests_all_sums_of_a_pod_are_one(containers: list[tuple[str, int]]) -> None:
+def test_all_totals_of_a_pod_are_equal_if_limits_equal_requests(containers: list[tuple[str, int]]) -> None:
     pod = make_pod()
     for index, (kind, count) in enumerate(containers):
         if kind == "main":
@@ -80,11 +82,11 @@ def test_where_limits_are_requests_all_sums_of_a_pod_are_one(containers: list[tu
 
 FAULTS = {
     "half a GPU": (make_pod().gpus("0.5"), ["GPU-L104"]),
-    "fewer than none": (make_pod().gpus("-1"), ["GPU-L104"]),
-    "no quantity at all": (make_pod().gpus("one"), ["GPU-L104"]),
-    "a number in an exponent that is whole": (make_pod().gpus(1e3), []),
+    "a negative number": (make_pod().gpus("-1"), ["GPU-L104"]),
+    "not a quantity": (make_pod().gpus("one"), ["GPU-L104"]),
+    "a whole number with an exponent": (make_pod().gpus(1e3), []),
     "a thousand GPUs": (make_pod().gpus("1k"), []),
-    "limits unlike requests": (
+    "limits that differ from requests": (
         make_pod().spec(containers=[{"name": "a", "resources": {"limits": {GPU: "2"}, "requests": {GPU: "1"}}}]),
         ["GPU-L105"],
     ),
@@ -101,15 +103,15 @@ FAULTS = {
 
 @pytest.mark.parametrize(("pod", "want"), FAULTS.values(), ids=FAULTS)
 def test_errors(pod: PodMaker, want: list[str]) -> None:
-    asked = gpu_requests_of_pod(parse_pod(pod.build()))
-    assert [remark.code for remark in asked.errors] == want
+    gpu_requests = gpu_requests_of_pod(parse_pod(pod.build()))
+    assert [finding.code for finding in gpu_requests.errors] == want
 
 
-def test_an_error_in_one_container_leaves_the_count_of_another() -> None:
+def test_an_error_in_one_container_does_not_change_the_count_of_another() -> None:
     pod = make_pod().gpus("0.5").container("b", resources=limits(GPU, "2"))
     assert gpu_requests_of_pod(parse_pod(pod.build())).totals == {GPU: 2}
 
 
 def test_unknown_names_of_nvidia_are_reported_not_dropped() -> None:
-    asked = gpu_requests_of_pod(parse_pod(make_pod().asks("nvidia.com/gpumem", "3000").build()))
-    assert asked.unknown_resources == ("nvidia.com/gpumem",)
+    gpu_requests = gpu_requests_of_pod(parse_pod(make_pod().asks("nvidia.com/gpumem", "3000").build()))
+    assert gpu_requests.unknown_resources == ("nvidia.com/gpumem",)

@@ -1,4 +1,4 @@
-"""guard: pods of each check, updates, and properties."""
+"""guard: pods for each check, updates, and properties."""
 
 from __future__ import annotations
 
@@ -35,19 +35,19 @@ ORDINARY_PODS = {
 
 
 @pytest.mark.parametrize("pod", ORDINARY_PODS.values(), ids=ORDINARY_PODS)
-def test_a_pod_that_has_nothing_to_do_with_gpus(pod: Any) -> None:
+def test_a_pod_unrelated_to_gpus(pod: Any) -> None:
     assert find_violations(pod.build()) == []
 
 
 SIGNS = {
     "a GPU variable": make_pod().env("NVIDIA_VISIBLE_DEVICES", "all"),
-    "a variable that is fine in itself": make_pod().env("NVIDIA_DRIVER_CAPABILITIES", "compute"),
+    "a harmless variable": make_pod().env("NVIDIA_DRIVER_CAPABILITIES", "compute"),
     "a requirement": make_pod().env("NVIDIA_REQUIRE_CUDA", "cuda>=12"),
     "an MPS variable": make_pod().env("CUDA_MPS_PIPE_DIRECTORY", "/x"),
     "a GPU runtime class": make_pod().spec(runtimeClassName="nvidia"),
     "a device annotation": make_pod().annotate("cdi.k8s.io/x", "nvidia.com/gpu=0"),
     "a claim": make_pod().spec(resourceClaims=[{"name": "x"}]),
-    "a name of NVIDIA's that is no GPU of ours": make_pod().asks("nvidia.com/vgpu-x", "1"),
+    "an NVIDIA resource that is not a known GPU": make_pod().asks("nvidia.com/vgpu-x", "1"),
     "a list of devices": make_pod().container(
         "y", volumeMounts=[{"name": "v", "mountPath": "/var/run/nvidia-container-devices/0"}]
     ),
@@ -64,10 +64,10 @@ def test_a_pod_with_signs_of_gpus_and_no_request(pod: Any) -> None:
 NODE: Json = {"user": "system:node:n1", "groups": ("system:nodes", "system:authenticated")}
 REQUESTERS = {
     "a kubelet": (NODE, False),
-    "a kubelet by its name alone": ({"user": "system:node:n1"}, False),
+    "a kubelet by its username alone": ({"user": "system:node:n1"}, False),
     "a user": ({"user": "alice"}, True),
     "unknown user": ({}, True),
-    "a name that begins like a node's, in other groups": ({"user": "system:node:x", "groups": ("team",)}, True),
+    "a username that starts like a node's, in other groups": ({"user": "system:node:x", "groups": ("team",)}, True),
     "a service account in the nodes' group": ({"user": "system:serviceaccount:a:b", "groups": ("system:nodes",)}, True),
 }
 
@@ -82,7 +82,7 @@ def test_a_static_pod_of_a_node_is_recorded_and_never_rejected() -> None:
     pod = make_pod().gpus(1).annotate("kubernetes.io/config.mirror", "x").env("LD_PRELOAD", "x").spec(nodeName="n1")
     found = find_violations(pod.build(), **NODE)
     assert names(found) == ["loaderEnv", "nodeName"]
-    assert {remark.at_most for _, remark in found} == {PolicyMode.AUDIT}
+    assert {finding.at_most for _, finding in found} == {PolicyMode.AUDIT}
 
 
 class Update(NamedTuple):
@@ -112,7 +112,7 @@ UPDATES = {
     "a device annotation, added": Update(
         make_pod().build(), make_pod().annotate("cdi.k8s.io/x", "nvidia.com/gpu=0").build(), ["cdiAnnotations"]
     ),
-    "a device annotation, turned to another device": Update(
+    "a device annotation, changed to another device": Update(
         make_pod().annotate("cdi.k8s.io/x", "nvidia.com/gpu=0").build(),
         make_pod().annotate("cdi.k8s.io/x", "nvidia.com/gpu=1").build(),
         ["cdiAnnotations"],
@@ -131,12 +131,12 @@ def test_an_update_without_the_old_pod_reports_everything() -> None:
 
 def test_messages_escape_and_shorten_untrusted_text() -> None:
     value = "all\n\x1b[31m\u202e" + "x" * 1000
-    ((_, remark),) = find_violations(make_pod().gpus(1).env("NVIDIA_VISIBLE_DEVICES", value).build())
-    assert "\\n\\x1b[31m\\u202e" in remark.message
-    assert len(remark.message) < 200
+    ((_, finding),) = find_violations(make_pod().gpus(1).env("NVIDIA_VISIBLE_DEVICES", value).build())
+    assert "\\n\\x1b[31m\\u202e" in finding.message
+    assert len(finding.message) < 200
 
 
-def test_every_name_has_its_code() -> None:
+def test_every_bypass_has_its_code() -> None:
     of_size = {"GPU-S401"}
     assert set(BYPASS_CODES.values()) == {code for code in CODES if code.startswith("GPU-S")} - of_size
     assert set(BYPASS_CODES) > GPU_POD_BYPASSES
@@ -147,12 +147,12 @@ def test_every_name_has_its_code() -> None:
 def test_any_pod_is_checked_without_an_error(pod: Json, old: Json | None, share: bool) -> None:
     operation = "CREATE" if old is None else "UPDATE"
     read, before = parse_pod(pod), parse_pod(old) if old is not None else None
-    coming = AdmissionRequest(operation, "", "Pod", "team", "pod", read, lambda: pod, before)
-    for name, remark in find_bypasses(coming, read, gpu_requests_of_pod(read), requests_share=share):
-        assert remark.code == BYPASS_CODES[name]
-        assert remark.fix.endswith(".")
-        assert not remark.message.endswith(".")
-        assert remark.message.isprintable()
+    request = AdmissionRequest(operation, "", "Pod", "team", "pod", read, lambda: pod, before)
+    for name, finding in find_bypasses(request, read, gpu_requests_of_pod(read), requests_share=share):
+        assert finding.code == BYPASS_CODES[name]
+        assert finding.fix.endswith(".")
+        assert not finding.message.endswith(".")
+        assert finding.message.isprintable()
 
 
 @settings(max_examples=100)

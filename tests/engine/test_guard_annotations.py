@@ -29,12 +29,12 @@ BEFORE = {"main": {"limits": {"nvidia.com/gpu": "1"}, "requests": {"nvidia.com/g
 
 
 def right_sized_pod() -> PodMaker:
-    """A pod that was right-sized; the whole GPU stays as "0"."""
+    """Return a pod that was right-sized; the whole GPU stays as "0"."""
     return make_pod().asks("nvidia.com/gpu", "0").asks("nvidia.com/mig-1g.10gb", "1")
 
 
 def recorded(pod: PodMaker, decision: Any = WRITTEN, original: Any = BEFORE) -> Json:
-    """The pod with records; text is used as it is, None left out."""
+    """Return the pod with records; text is used as it is, None omits a record."""
     for key, value in ((DECISION_ANNOTATION, decision), (ORIGINAL_ANNOTATION, original)):
         if value is not None:
             pod.annotate(key, value if isinstance(value, str) else json.dumps(value))
@@ -49,7 +49,7 @@ class Case(NamedTuple):
 
 CASES = {
     "both records of a right-sized pod": Case(recorded(right_sized_pod()), ""),
-    "a decision that only injected": Case(recorded(make_pod().gpus(1), INJECTED, None), ""),
+    "a decision about injection only": Case(recorded(make_pod().gpus(1), INJECTED, None), ""),
     "a decision that gave a slice to an init container": Case(
         recorded(
             make_pod().container("warm", kind="initContainers", resources={"limits": {"nvidia.com/mig-1g.10gb": 1}}),
@@ -63,7 +63,7 @@ CASES = {
     "a decision that was copied to a pod whose slice is 0": Case(
         recorded(make_pod().asks("nvidia.com/mig-1g.10gb", "0"), original=None), "which no container requests"
     ),
-    "a decision without the keys that may be left out": Case(
+    "a decision without the optional keys": Case(
         recorded(make_pod(), {"policies": [], "digest": "0123456789ab", "changed": []}, None), ""
     ),
     "the original of a container that kept its whole GPU": Case(
@@ -89,8 +89,8 @@ CASES = {
         recorded(right_sized_pod(), decision=None), f"it without {DECISION_ANNOTATION}"
     ),
     "an original that is not JSON": Case(recorded(right_sized_pod(), original="{"), "'{'"),
-    "an original nested without end": Case(recorded(right_sized_pod(), original="[" * 100_000), "'[[["),
-    "an original of a container that is not there": Case(
+    "a deeply nested original": Case(recorded(right_sized_pod(), original="[" * 100_000), "'[[["),
+    "an original of a missing container": Case(
         recorded(right_sized_pod(), original={"side": BEFORE["main"]}), "the container 'side'"
     ),
     "an original without a whole GPU": Case(
@@ -125,15 +125,15 @@ PLAIN = make_pod().gpus(1).build()
 OURS = recorded(right_sized_pod())
 UPDATES: dict[str, tuple[Json, Json, list[Any]]] = {
     "both stay": (OURS, recorded(right_sized_pod().label("a", "b")), []),
-    "one is taken away": (OURS, recorded(right_sized_pod(), original=None), ["annotations"]),
-    "both are taken away": (OURS, right_sized_pod().build(), ["annotations", "annotations"]),
-    "one is changed, though it stays one that we could have written": (
+    "one is removed": (OURS, recorded(right_sized_pod(), original=None), ["annotations"]),
+    "both are removed": (OURS, right_sized_pod().build(), ["annotations", "annotations"]),
+    "one is changed to another valid record": (
         OURS,
         recorded(right_sized_pod(), WRITTEN | {"need": "1Gi declared"}),
         [DECISION_ANNOTATION],
     ),
-    "one is added to a pod that runs": (PLAIN, recorded(make_pod().gpus(1), original=None), [DECISION_ANNOTATION]),
-    "a forged one that was there before stays": (
+    "one is added to a running pod": (PLAIN, recorded(make_pod().gpus(1), original=None), [DECISION_ANNOTATION]),
+    "an earlier forged one stays": (
         recorded(make_pod(), "x", None),
         recorded(make_pod().label("a", "b"), "x", None),
         [],

@@ -1,4 +1,4 @@
-"""guard: environment variables that give more than was requested, each with a harmless counterpart."""
+"""guard: environment variables that grant more than was requested, each with a harmless counterpart."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ class Variable(NamedTuple):
 VARIABLES = {
     "all GPUs by variable": Variable("NVIDIA_VISIBLE_DEVICES", "all", "void", "visibleDevicesEnv"),
     "one GPU by index": Variable("NVIDIA_VISIBLE_DEVICES", "0", "none", "visibleDevicesEnv"),
-    "a value that another variable makes": Variable("NVIDIA_VISIBLE_DEVICES", "$(GPUS)", "", "visibleDevicesEnv"),
-    "void with something behind it": Variable("NVIDIA_VISIBLE_DEVICES", "void,0", "void", "visibleDevicesEnv"),
-    "none in capitals is not none": Variable("NVIDIA_VISIBLE_DEVICES", "None", "none", "visibleDevicesEnv"),
+    "a value from another variable": Variable("NVIDIA_VISIBLE_DEVICES", "$(GPUS)", "", "visibleDevicesEnv"),
+    "void with a suffix": Variable("NVIDIA_VISIBLE_DEVICES", "void,0", "void", "visibleDevicesEnv"),
+    "NONE in capitals is not none": Variable("NVIDIA_VISIBLE_DEVICES", "None", "none", "visibleDevicesEnv"),
     "IMEX channels": Variable("NVIDIA_IMEX_CHANNELS", "0", "", "imexChannelsEnv"),
     "MIG configuration": Variable("NVIDIA_MIG_CONFIG_DEVICES", "all", "", "migManagementEnv"),
     "MIG monitor": Variable("NVIDIA_MIG_MONITOR_DEVICES", "all", "", "migManagementEnv"),
@@ -38,11 +38,11 @@ VARIABLES = {
         "LD_LIBRARY_PATH", "/usr/lib:/tmp", "/usr/local/nvidia/lib64:/opt/x", "loaderEnv"
     ),
     "libraries from the working folder": Variable("LD_LIBRARY_PATH", "/usr/lib:", "/usr/lib", "loaderEnv"),
-    "libraries through a step up": Variable("LD_LIBRARY_PATH", "/usr/../tmp", "/usr/lib/", "loaderEnv"),
+    "libraries through a parent folder": Variable("LD_LIBRARY_PATH", "/usr/../tmp", "/usr/lib/", "loaderEnv"),
     "libraries from a variable": Variable("LD_LIBRARY_PATH", "/usr/$(X)", "/lib64", "loaderEnv"),
     "another MPS server": Variable("CUDA_MPS_PIPE_DIRECTORY", "/tmp/mps", "", "mpsEnv"),
-    "an MPS variable still to come": Variable("CUDA_MPS_SOMETHING_NEW", "1", "", "mpsEnv"),
-    "devices by hand": Variable("CUDA_VISIBLE_DEVICES", "3", "-1", "cudaVisibleDevicesEnv"),
+    "an unknown MPS variable": Variable("CUDA_MPS_SOMETHING_NEW", "1", "", "mpsEnv"),
+    "devices chosen by the user": Variable("CUDA_VISIBLE_DEVICES", "3", "-1", "cudaVisibleDevicesEnv"),
 }
 """Variables rejected with a GPU request, each with a harmless value."""
 
@@ -76,14 +76,14 @@ def test_an_unreadable_value_is_a_bypass(case: Variable) -> None:
     assert "valueFrom" in found[0][1].message
 
 
-def test_the_bad_one_of_two_equal_names_is_reported_whichever_comes_last() -> None:
+def test_the_harmful_one_of_two_equal_names_is_reported_in_either_order() -> None:
     first, second = ("all", "void"), ("void", "all")
     for values in (first, second):
         pod = make_pod().gpus(1)
         for value in values:
             pod.env("NVIDIA_VISIBLE_DEVICES", value)
         found = find_violations(pod.build())
-        assert [remark.path[-1] for _, remark in found] == [values.index("all")]
+        assert [finding.path[-1] for _, finding in found] == [values.index("all")]
 
 
 FROM_ELSEWHERE = {"configMapKeyRef": {"name": "c", "key": "k", "optional": True}}
@@ -91,10 +91,10 @@ VERSION = {"name": "CUDA_VERSION", "value": "12.4.1"}
 LEGACY = {
     "alone": ([VERSION], True),
     "from elsewhere": ([{"name": "CUDA_VERSION", "valueFrom": FROM_ELSEWHERE}], True),
-    "made by another variable": ([{"name": "CUDA_VERSION", "value": "$(V)"}], True),
+    "a value from another variable": ([{"name": "CUDA_VERSION", "value": "$(V)"}], True),
     "with requirements of another kind": ([VERSION, {"name": "NVIDIA_REQUIRE_DRIVER", "value": "driver>=535"}], True),
     "with empty requirements": ([VERSION, {"name": "NVIDIA_REQUIRE_CUDA", "value": ""}], True),
-    "with requirements that may be absent": (
+    "with requirements whose source may be absent": (
         [VERSION, {"name": "NVIDIA_REQUIRE_CUDA", "valueFrom": FROM_ELSEWHERE}],
         True,
     ),
@@ -105,10 +105,10 @@ LEGACY = {
     ),
     "with requirements": ([VERSION, {"name": "NVIDIA_REQUIRE_CUDA", "value": "cuda>=12"}], False),
     "with void": ([VERSION, {"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"}], False),
-    "with none, which comes first": ([{"name": "NVIDIA_VISIBLE_DEVICES", "value": "none"}, VERSION], False),
-    "with devices that are named but empty": ([VERSION, {"name": "NVIDIA_VISIBLE_DEVICES", "value": ""}], False),
+    "with none, which is listed first": ([{"name": "NVIDIA_VISIBLE_DEVICES", "value": "none"}, VERSION], False),
+    "with an empty list of devices": ([VERSION, {"name": "NVIDIA_VISIBLE_DEVICES", "value": ""}], False),
     "empty": ([{"name": "CUDA_VERSION", "value": ""}], False),
-    "emptied again": ([VERSION, {"name": "CUDA_VERSION", "value": ""}], False),
+    "set and then emptied": ([VERSION, {"name": "CUDA_VERSION", "value": ""}], False),
 }
 """CUDA_VERSION in a container without a GPU, and whether the container toolkit gives that container every GPU."""
 
@@ -175,7 +175,7 @@ ORDINARY_VARIABLES = {
     "lower case is another variable": ("nvidia_visible_devices", "all"),
     "a longer name": ("NVIDIA_VISIBLE_DEVICES_COUNT", "all"),
     "a fraction that a library reads": ("CUDA_MEMORY_FRACTION", "0.9"),
-    "no name at all": ("", "all"),
+    "an empty name": ("", "all"),
 }
 
 
@@ -187,8 +187,8 @@ def test_a_similar_variable(variable: tuple[str, str]) -> None:
 CAPABILITIES = {
     "the one that is allowed": ("compute,video", {"video"}, []),
     "another one": ("compute,graphics", {"video"}, ["driverCapabilitiesEnv"]),
-    "all of them, where one is allowed": ("all", {"video"}, ["driverCapabilitiesEnv"]),
-    "any, where all are allowed": ("graphics,display", {"all"}, []),
+    "all of them, if one is allowed": ("all", {"video"}, ["driverCapabilitiesEnv"]),
+    "any, if all are allowed": ("graphics,display", {"all"}, []),
 }
 
 
@@ -204,8 +204,8 @@ SOURCES = {
     "a prefix of one letter": ("N", True),
     "a prefix of CUDA's": ("CUDA_", True),
     "a prefix that begins CUDA_VERSION": ("CUDA_VERS", True),
-    "a prefix that goes on after CUDA_MPS_": ("CUDA_MPS_PIPE_", True),
-    "a prefix of NVIDIA's that no such name has": ("NVIDIA_API_", False),
+    "a prefix that starts with CUDA_MPS_": ("CUDA_MPS_PIPE_", True),
+    "a prefix of NVIDIA's that no guarded name starts with": ("NVIDIA_API_", False),
     "a prefix that begins the loader's variables": ("LD_", False),
     "a prefix of its own": ("APP_", False),
     "no prefix": ("", False),

@@ -27,13 +27,13 @@ def test_a_runtime_class_without_a_gpu_request(name: str, bad: bool) -> None:
 
 
 NO_GPU = {
-    "none of a GPU": ("nvidia.com/gpu", "0"),
-    "none of a GPU, as a number": ("nvidia.com/gpu", 0),
-    "none of a slice": ("nvidia.com/mig-1g.10gb", "0"),
+    "zero GPUs": ("nvidia.com/gpu", "0"),
+    "zero GPUs, as a number": ("nvidia.com/gpu", 0),
+    "zero of a slice": ("nvidia.com/mig-1g.10gb", "0"),
     "zero of an unknown name": ("nvidia.com/anything", "0"),
     "an unknown name": ("nvidia.com/anything", "1"),
-    "something else of NVIDIA's": ("nvidia.com/hostdev", "1"),
-    "a profile that is none": ("nvidia.com/mig-", "1"),
+    "another resource of NVIDIA's": ("nvidia.com/hostdev", "1"),
+    "an invalid profile": ("nvidia.com/mig-", "1"),
     "the accounting resource": ("rightslice.dev/gpu-milli", "1000"),
     "another vendor's": ("amd.com/gpu", "1"),
 }
@@ -56,8 +56,8 @@ ANNOTATIONS = {
     "a device by CDI": ("cdi.k8s.io/gpu", True),
     "a device by NVIDIA's plugin": ("nvidia.cdi.k8s.io/container.main", True),
     "a device for the whole pod": ("nvidia.cdi.k8s.io", True),
-    "a domain that ends alike": ("notcdi.k8s.io/x", False),
-    "a name that says it": ("example.com/cdi.k8s.io", False),
+    "a domain with the same ending": ("notcdi.k8s.io/x", False),
+    "a key that contains the domain in its name": ("example.com/cdi.k8s.io", False),
 }
 
 
@@ -65,18 +65,18 @@ ANNOTATIONS = {
 def test_a_device_annotation(key: str, bad: bool) -> None:
     found = find_violations(make_pod().annotate(key, "nvidia.com/gpu=0").build())
     want = [("cdiAnnotations", ("metadata", "annotations", key))] if bad else []
-    assert [(name, remark.path) for name, remark in found] == want
+    assert [(name, finding.path) for name, finding in found] == want
 
 
 MIXTURES = {
     "whole and slice": ({"nvidia.com/gpu": "1", "nvidia.com/mig-1g.10gb": "1"}, True),
     "whole and share": ({"nvidia.com/gpu": "1", "nvidia.com/gpu.shared": "1"}, True),
     "slice and share of a slice": ({"nvidia.com/mig-1g.10gb": 1, "nvidia.com/mig-1g.10gb.shared": 1}, True),
-    "an amount that cannot be read": ({"nvidia.com/gpu": "1", "nvidia.com/mig-1g.10gb": "x"}, True),
-    "whole and none of a slice": ({"nvidia.com/gpu": "0", "nvidia.com/mig-1g.10gb": "1"}, False),
+    "an invalid amount": ({"nvidia.com/gpu": "1", "nvidia.com/mig-1g.10gb": "x"}, True),
+    "whole and zero of a slice": ({"nvidia.com/gpu": "0", "nvidia.com/mig-1g.10gb": "1"}, False),
     "whole and memory": ({"nvidia.com/gpu": "1", "memory": "8Gi"}, False),
     "whole and another vendor's": ({"nvidia.com/gpu": "1", "amd.com/gpu": "1"}, False),
-    "whole and something else of NVIDIA's": ({"nvidia.com/gpu": "1", "nvidia.com/hostdev": "1"}, False),
+    "whole and another resource of NVIDIA's": ({"nvidia.com/gpu": "1", "nvidia.com/hostdev": "1"}, False),
 }
 
 
@@ -100,4 +100,4 @@ def test_two_containers_with_one_kind_each_are_fine() -> None:
 def test_a_device_class_as_an_extended_resource() -> None:
     key = "deviceclass.resource.kubernetes.io/gpu.nvidia.com"
     found = find_violations(make_pod().asks(key, "1").build())
-    assert [(name, remark.path[-2:]) for name, remark in found] == [("resourceClaims", ("limits", key))]
+    assert [(name, finding.path[-2:]) for name, finding in found] == [("resourceClaims", ("limits", key))]

@@ -21,7 +21,7 @@ ZERO = {GPU: "0"}
 
 
 def view_with_limit_ranges(*items: Json, nodes: tuple[Json, ...] = ()) -> ClusterView:
-    """A namespace with one LimitRange."""
+    """Return a view of a namespace with one LimitRange."""
     spec = {"limits": [{"type": "Container"} | item for item in items]}
     found = {"apiVersion": "v1", "kind": "LimitRange", "metadata": {"name": "trap", "namespace": "team"}, "spec": spec}
     return view_of(make_namespace("team"), found, whole_node(), *nodes)
@@ -31,7 +31,7 @@ TRAP = view_with_limit_ranges({"max": {GPU: "4"}})
 GIVEN = make_pod().gpus(4).annotate("kubernetes.io/limit-ranger", NOTE)
 
 
-def test_injection_to_come_is_reported() -> None:
+def test_future_injection_is_reported() -> None:
     decision = ask(make_pod(), LIMITS, view=TRAP)
     assert codes(decision) == ["warn GPU-L202"]
     assert decision.findings[0].message == (
@@ -106,7 +106,7 @@ def test_the_fix_of_mixed_gpus_works() -> None:
 
 
 def one_given() -> PodMaker:
-    """One requested GPU and one injected GPU."""
+    """Return a pod with one requested and one injected GPU."""
     pod = make_pod().gpus(1).container("side", resources={"limits": {GPU: "1"}, "requests": {GPU: "1"}})
     return pod.annotate("kubernetes.io/limit-ranger", NOTE.replace("main", "side"))
 
@@ -123,7 +123,7 @@ COUNTED: dict[str, tuple[PodMaker, tuple[str, ...], tuple[int, int, int]]] = {
         (1000, 0, 0),
     ),
     "not injected yet": (make_pod().gpus(1).container("side"), (REMOVE,), (1000, 1000, 1000)),
-    "on a node that it names": (one_given().spec(nodeName="whole"), (REMOVE,), (2000, 1000, 1000)),
+    "with a node name": (one_given().spec(nodeName="whole"), (REMOVE,), (2000, 1000, 1000)),
     "two of them with a requesting init container": (
         make_pod()
         .gpus(1)
@@ -153,14 +153,14 @@ def test_removed_gpus_do_not_count(pod: PodMaker, policies: tuple[str, ...], wan
     assert (decision.gpu_milli_before, decision.gpu_milli_after, sum(milli for _, milli in decision.weight)) == want
 
 
-def test_a_shared_quota_counts_gpus_after_removal_and_all_of_a_stored_pod() -> None:
+def test_a_shared_quota_counts_gpus_after_removal_and_all_gpus_of_a_stored_pod() -> None:
     pod = one_given().build()
     full = "mode: enforce\nquotas: {shared: [{name: lab, gpuMilli: 1000}]}"
     assert codes(ask(pod, REMOVE, full, view=GIVES_ONE)) == ["warn GPU-L202"]
     pod["metadata"]["uid"] = "0a1b"
     final = ask(pod, REMOVE, full, view=GIVES_ONE)
     assert codes(final) == ["warn GPU-L202", "enforce GPU-Q303"]
-    assert (final.patch, final.gpu_milli_after) == ((), 2000), "no webhook takes anything out now"
+    assert (final.patch, final.gpu_milli_after) == ((), 2000), "no webhook removes anything now"
     assert final.findings[0].fix == 'Write nvidia.com/gpu: "0" in its limits.'
 
 
@@ -188,7 +188,7 @@ def test_the_rest_of_the_pod_is_right_sized() -> None:
 
 SAID: dict[str, tuple[PodMaker, Json, list[str]]] = {
     "CPU over its maximum": (make_pod().asks("cpu", "8"), {"max": {"cpu": "4"}}, ["enforce GPU-L201"]),
-    "CPU inside": (make_pod().asks("cpu", "2"), {"max": {"cpu": "4"}}, []),
+    "CPU within its bounds": (make_pod().asks("cpu", "2"), {"max": {"cpu": "4"}}, []),
     "CPU without a request gets the maximum": (make_pod(), {"max": {"cpu": "4"}}, []),
     "memory under its minimum": (make_pod().asks("memory", "1Mi"), {"min": {"memory": "64Mi"}}, ["enforce GPU-L201"]),
     "a GPU minimum alone makes pods invalid": (

@@ -1,4 +1,4 @@
-"""What is added to a pod: tolerations, affinity, runtime class, labels, spread."""
+"""Additions to a pod: tolerations, affinity, runtime class, labels, spread."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ ZONED = [make_node(f"node-{zone}", A100 | {"zone": zone}, **{"nvidia.com/gpu": 8
 
 
 def injected(pod: PodMaker, section: str, nodes: Any = (), **fields: Any) -> Json:
-    """The pod's spec after an enforced injection."""
+    """Return the pod's spec after an enforced injection."""
     spec: Json = apply_patch(pod, ask(pod, f"mode: enforce\ninjection: {section}", nodes=nodes, **fields))["spec"]
     return spec
 
 
 def terms(spec: Json) -> Any:
-    """The required node affinity terms."""
+    """Return the required node affinity terms."""
     return spec["affinity"]["nodeAffinity"][REQUIRED]["nodeSelectorTerms"]
 
 
@@ -69,7 +69,7 @@ def test_no_toleration_where_a_whitelist_could_reject_it() -> None:
 
 
 def affinity(*have: Json) -> PodMaker:
-    """A pod with required terms."""
+    """Return a pod with required terms."""
     return make_pod().gpus(1).spec(affinity={"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": list(have)}}})
 
 
@@ -87,11 +87,11 @@ AFFINITIES = {
             {"matchFields": [FIELD], "matchExpressions": [EXPRESSION]},
         ],
     ),
-    "a term that matches nothing goes on matching nothing": (
+    "a term that matches nothing still matches nothing": (
         affinity({}, {"matchExpressions": [OTHER]}),
         [{}, {"matchExpressions": [OTHER, EXPRESSION]}],
     ),
-    "what is there is not added again": (
+    "an existing expression is not added again": (
         affinity({"matchExpressions": [EXPRESSION]}),
         [{"matchExpressions": [EXPRESSION]}],
     ),
@@ -127,7 +127,7 @@ def test_labels_are_added_and_never_changed() -> None:
 
 
 def test_conflicting_additions_of_policies_are_reported() -> None:
-    """Two policies about resources of which this pod requests both."""
+    """Two policies match: the pod requests the resources of both."""
     kinds = {"nvidia.com/gpu": "nvidia", "nvidia.com/mig-*": "nvidia-cdi"}
     texts = [
         f'mode: enforce\nmatch: {{resources: ["{name}"]}}\n'
@@ -159,17 +159,17 @@ def test_pods_of_one_workload_are_spread_over_hosts(spread: str, want: str) -> N
     ]
 
 
-def test_a_pod_on_its_own_is_not_spread() -> None:
+def test_a_single_pod_is_not_spread() -> None:
     assert "topologySpreadConstraints" not in injected(make_pod().gpus(1), "{spread: required}")
 
 
-def test_a_spread_of_the_user_stays() -> None:
+def test_a_spread_constraint_of_the_user_stays() -> None:
     mine = {"maxSkew": 2, "topologyKey": "kubernetes.io/hostname", "whenUnsatisfiable": "ScheduleAnyway"}
     pod = make_pod().gpus(1).label("job-name", "train").owned_by("Job", "train").spec(topologySpreadConstraints=[mine])
     assert injected(pod, "{spread: required}")["topologySpreadConstraints"] == [mine]
 
 
-def test_a_pod_without_gpus_is_given_nothing() -> None:
+def test_a_pod_without_gpus_gets_no_additions() -> None:
     section = "mode: enforce\ninjection: {runtimeClassName: nvidia, labels: {a: b}, tolerations: auto}"
     assert ask(make_pod(), section, nodes=(tainted(whole_node(), GPU_TAINT),)).patch == ()
 
@@ -189,7 +189,7 @@ def test_audit_mode_adds_nothing_and_reports_the_additions() -> None:
 
 
 @pytest.mark.parametrize("required", [{}, {"nodeSelectorTerms": []}, {"nodeSelectorTerms": None}])
-def test_a_required_affinity_without_terms_is_not_made_one_that_matches(required: Json) -> None:
+def test_a_required_affinity_without_terms_still_matches_nothing(required: Json) -> None:
     wrong = {"nodeAffinity": {REQUIRED: required}}
     pod = make_pod().gpus(1).spec(affinity=wrong)
     assert injected(pod, f"{{nodeAffinity: {{required: [{RULE}]}}}}", (whole_node(),))["affinity"] == wrong
@@ -203,12 +203,12 @@ def zoned(zone: str, labels: Any = None, **amounts: int) -> Json:
 
 
 def mig_in(zone: str) -> Json:
-    """A node with whole cards and slices."""
+    """Return a node with whole cards and slices."""
     return make_node(f"mig-{zone}", MIXED | {"zone": zone}, **{GPU: 4, SLICE: 7})
 
 
 def sidecar_pod(resource: str) -> PodMaker:
-    """A pod of two containers: one requests a whole GPU, the other one of these."""
+    """Return a pod with two containers: one requests a whole GPU, the other one of this resource."""
     return make_pod().gpus(1).container("b", resources={"limits": {resource: "1"}})
 
 
@@ -222,8 +222,8 @@ LARGE_IN_B = zoned("b", **{GPU: 4, "memory": 2**40})
 CORDONED = zoned("a", **{GPU: 4}) | {"spec": {"unschedulable": True}}
 TWO = make_pod().gpus(2)
 LEFT: dict[str, tuple[PodMaker, tuple[Json, ...], bool]] = {
-    "shares of which the kubelet rejects two": (TWO, (zoned("a", SHARES, **{GPU: 8}), CARDS_IN_B), False),
-    "the same, one of them": (make_pod().gpus(1), (zoned("a", SHARES, **{GPU: 8}), CARDS_IN_B), True),
+    "two shares, which the kubelet rejects": (TWO, (zoned("a", SHARES, **{GPU: 8}), CARDS_IN_B), False),
+    "one share": (make_pod().gpus(1), (zoned("a", SHARES, **{GPU: 8}), CARDS_IN_B), True),
     "too few GPUs on a node": (TWO, (zoned("a", **{GPU: 1}), CARDS_IN_B), False),
     "too few for two containers": (sidecar_pod(GPU), (zoned("a", **{GPU: 1}), CARDS_IN_B), False),
     "two names, and no node with both": (

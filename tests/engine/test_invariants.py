@@ -1,4 +1,4 @@
-"""Laws of `decide`, for any pod, in several clusters, under several policies."""
+"""Invariants of `decide`, for any pod, in several clusters, with several policies."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from tests.engine.invariants import (
     GPU,
     POLICIES,
     VIEWS,
-    World,
+    Scenario,
     all_pods,
     any_pods,
     containers_of,
     decision,
     everything,
     gpu_pods,
-    worlds,
+    scenarios,
 )
 from tests.example_cluster import policies_of
 from webhook.engine.gpu_requests import gpu_requests_of_pod
@@ -38,24 +38,24 @@ TRIAL = policies_of(everything("audit"))
 JUDGE, TRIAL_JUDGE = (policies_of(everything(mode, shapes=False)) for mode in ("enforce", "audit"))
 
 
-def shape(pod: Json, world: World) -> Json:
-    """The pod after its patch."""
-    after: Json = apply_json_patch(pod, world.decide(pod).patch)
+def mutate(pod: Json, scenario: Scenario) -> Json:
+    """Return the pod after its patch."""
+    after: Json = apply_json_patch(pod, scenario.decide(pod).patch)
     return after
 
 
 @law
-@given(any_pods(), worlds())
-def test_a_second_and_a_third_pass_change_nothing(pod: Json, world: World) -> None:
-    once = shape(pod, world)
-    assert world.decide(once).patch == ()
-    assert world.decide(copy.deepcopy(once)).patch == ()
+@given(any_pods(), scenarios())
+def test_a_second_and_a_third_pass_change_nothing(pod: Json, scenario: Scenario) -> None:
+    once = mutate(pod, scenario)
+    assert scenario.decide(once).patch == ()
+    assert scenario.decide(copy.deepcopy(once)).patch == ()
 
 
 @law
-@given(any_pods(), worlds())
-def test_the_patch_is_additions_and_replacements_that_any_library_applies_alike(pod: Json, world: World) -> None:
-    operations: Any = list(world.decide(pod).patch)
+@given(any_pods(), scenarios())
+def test_the_patch_only_adds_and_replaces_and_libraries_agree_on_the_result(pod: Json, scenario: Scenario) -> None:
+    operations: Any = list(scenario.decide(pod).patch)
     assert {operation["op"] for operation in operations} <= {"add", "replace"}
     before = copy.deepcopy(pod)
     after = jsonpatch.apply_patch(pod, operations)
@@ -68,7 +68,7 @@ OWNED_SPEC = ("tolerations", "topologySpreadConstraints", "runtimeClassName", "a
 
 
 def without_ours(pod: Json) -> Json:
-    """What is left of a pod once the fields that are ours to change are out."""
+    """Return a pod without the fields that Rightslice may change."""
     rest = copy.deepcopy(pod)
     for key in ("annotations", "labels"):
         rest["metadata"].pop(key, None)
@@ -86,15 +86,15 @@ def without_ours(pod: Json) -> Json:
 
 
 @law
-@given(any_pods(), worlds())
-def test_only_owned_fields_change(pod: Json, world: World) -> None:
-    assert without_ours(shape(pod, world)) == without_ours(pod)
+@given(any_pods(), scenarios())
+def test_only_owned_fields_change(pod: Json, scenario: Scenario) -> None:
+    assert without_ours(mutate(pod, scenario)) == without_ours(pod)
 
 
 @law
-@given(any_pods(), worlds())
-def test_user_fields_are_preserved(pod: Json, world: World) -> None:
-    after = shape(pod, world)
+@given(any_pods(), scenarios())
+def test_user_fields_are_preserved(pod: Json, scenario: Scenario) -> None:
+    after = mutate(pod, scenario)
     ours = {"rightslice.dev/decision", "rightslice.dev/original-resources"}
     for key in ("annotations", "labels"):
         had, has = pod["metadata"].get(key) or {}, after["metadata"].get(key) or {}
@@ -106,46 +106,46 @@ def test_user_fields_are_preserved(pod: Json, world: World) -> None:
         written = before.get(key) or []
         assert (now.get(key) or [])[: len(written)] == written
     assert now.get("runtimeClassName", "") == before["runtimeClassName"] if before.get("runtimeClassName") else True
-    others_survive(pod, after)
+    check_other_amounts(pod, after)
 
 
-def others_survive(pod: Json, after: Json) -> None:
-    """Amounts of resources that are no GPU stay as they were."""
+def check_other_amounts(pod: Json, after: Json) -> None:
+    """Check that amounts of resources other than GPUs are unchanged."""
     for (_, _, had), (_, _, has) in zip(containers_of(pod), containers_of(after), strict=True):
         for side in ("limits", "requests"):
             written = (had.get("resources") or {}).get(side) or {}
-            stands = (has.get("resources") or {}).get(side) or {}
+            present = (has.get("resources") or {}).get(side) or {}
             kept = {name: amount for name, amount in written.items() if name not in (GPU, ACCOUNTING_RESOURCE)}
-            assert {name: stands.get(name) for name in kept} == kept
+            assert {name: present.get(name) for name in kept} == kept
 
 
 @law
-@given(all_pods(), worlds(), st.sampled_from(["CREATE", "UPDATE", "DELETE", "CONNECT"]))
-def test_a_pod_that_can_be_read_is_decided(pod: Json, world: World, operation: str) -> None:
+@given(all_pods(), scenarios(), st.sampled_from(["CREATE", "UPDATE", "DELETE", "CONNECT"]))
+def test_a_decision_is_returned_for_every_pod_that_can_be_parsed(pod: Json, scenario: Scenario, operation: str) -> None:
     try:
         parse_pod(pod)
     except ReviewError:
         assume(False)
-    found = world.decide(pod, operation)
+    found = scenario.decide(pod, operation)
     assert operation == "CREATE" or found.patch == ()
     assert all(finding.message and str(finding) for finding in found.findings)
 
 
 @law
-@given(any_pods(), worlds())
-def test_gpu_thousandths_never_rise(pod: Json, world: World) -> None:
-    found = world.decide(pod)
+@given(any_pods(), scenarios())
+def test_gpu_milli_never_rises(pod: Json, scenario: Scenario) -> None:
+    found = scenario.decide(pod)
     assert 0 <= found.gpu_milli_after <= found.gpu_milli_before
-    assert world.decide(apply_json_patch(pod, found.patch)).gpu_milli_before <= found.gpu_milli_before
+    assert scenario.decide(apply_json_patch(pod, found.patch)).gpu_milli_before <= found.gpu_milli_before
 
 
 @law
-@given(any_pods(), worlds())
-def test_shaping_never_makes_an_admissible_pod_inadmissible(pod: Json, world: World) -> None:
+@given(any_pods(), scenarios())
+def test_mutation_never_makes_an_admissible_pod_inadmissible(pod: Json, scenario: Scenario) -> None:
     names = [container["name"] for _, _, container in containers_of(pod)]
-    first = world.decide(pod)
+    first = scenario.decide(pod)
     assume(not first.denials and len(set(names)) == len(names))
-    again = world.decide(apply_json_patch(pod, first.patch))
+    again = scenario.decide(apply_json_patch(pod, first.patch))
     assert [str(finding) for finding in again.denials] == []
 
 
@@ -162,8 +162,8 @@ def test_right_sizing_triggers_no_other_policy_or_denial(pod: Json, view: str) -
 
 @law
 @given(gpu_pods(), st.sampled_from(sorted(POLICIES)), st.sampled_from(["counted", "demo"]))
-def test_a_counted_pod_never_escapes_its_quota(pod: Json, policies: str, view: str) -> None:
-    after = shape(pod, World(view, policies))
+def test_a_counted_pod_never_bypasses_its_quota(pod: Json, policies: str, view: str) -> None:
+    after = mutate(pod, Scenario(view, policies))
     namespace = pod["metadata"]["namespace"]
     for quota in VIEWS[view].quotas(namespace):
         hard = quota.status.hard or quota.spec.hard
@@ -180,9 +180,9 @@ def test_a_counted_pod_never_escapes_its_quota(pod: Json, policies: str, view: s
 
 
 @law
-@given(any_pods(), worlds())
-def test_required_affinity_only_narrows(pod: Json, world: World) -> None:
-    fleet = VIEWS[world.view].fleet
+@given(any_pods(), scenarios())
+def test_required_affinity_only_narrows(pod: Json, scenario: Scenario) -> None:
+    fleet = VIEWS[scenario.view].fleet
 
     def selected(data: Json) -> int:
         spec = parse_pod(data).spec
@@ -190,16 +190,16 @@ def test_required_affinity_only_narrows(pod: Json, world: World) -> None:
         terms = node.required.node_selector_terms if node and node.required else None
         return fleet.select_nodes(spec.node_selector, terms)
 
-    assert selected(shape(pod, world)) & ~selected(pod) == 0
+    assert selected(mutate(pod, scenario)) & ~selected(pod) == 0
 
 
 @law
-@given(gpu_pods(), worlds(), st.randoms(use_true_random=False))
-def test_the_order_of_containers_does_not_change_the_codes(pod: Json, world: World, random: Any) -> None:
+@given(gpu_pods(), scenarios(), st.randoms(use_true_random=False))
+def test_the_order_of_containers_does_not_change_the_codes(pod: Json, scenario: Scenario, random: Any) -> None:
     shuffled = copy.deepcopy(pod)
     random.shuffle(shuffled["spec"]["containers"])
-    codes = {(finding.code, finding.mode) for finding in world.decide(pod).findings}
-    assert {(finding.code, finding.mode) for finding in world.decide(shuffled).findings} == codes
+    codes = {(finding.code, finding.mode) for finding in scenario.decide(pod).findings}
+    assert {(finding.code, finding.mode) for finding in scenario.decide(shuffled).findings} == codes
 
 
 @law

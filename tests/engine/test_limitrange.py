@@ -1,4 +1,4 @@
-"""LimitRanges: defaults, validation and injected GPUs, as the API server has them."""
+"""LimitRanges: defaults, validation and injected GPUs, as in the API server."""
 
 from __future__ import annotations
 
@@ -34,18 +34,18 @@ ONE = ("spec", "containers", 0)
 
 
 def limits(*items: dict[str, Any], name: str = "lr") -> ParsedLimitRange:
-    """A LimitRange as the API server stores it."""
+    """Return a LimitRange as the API server stores it."""
     data = {"metadata": {"name": name}, "spec": {"limits": [{"type": "Container"} | item for item in items]}}
     return parse_limit_range(default_limit_range(msgspec.convert(data, LimitRange)))
 
 
 def texts(amounts: ResourceList) -> dict[str, str]:
-    """Amounts as text."""
+    """Return amounts as text."""
     return {name: canonical_text(amount) for name, amount in amounts.items()}
 
 
 def first(pod: PodMaker, *ranges: ParsedLimitRange) -> LimitsAndRequests:
-    """The first container after defaults."""
+    """Return the amounts of the first container after defaults."""
     return apply_defaults(parse_pod(pod.build()), ranges).containers[0]
 
 
@@ -57,7 +57,7 @@ class Gives(NamedTuple):
 
 
 GIVEN = {
-    "max is the default of a container that names none": Gives(
+    "max is the default of a container that sets none": Gives(
         make_pod(), [limits({"max": {GPU: "4"}})], {GPU: "4"}, {GPU: "4"}
     ),
     "an explicit zero is named": Gives(make_pod().gpus(0), [limits({"max": {GPU: "4"}})], {GPU: "0"}, {GPU: "0"}),
@@ -71,17 +71,17 @@ GIVEN = {
         {"cpu": "2"},
         {"cpu": "500m"},
     ),
-    "a limit alone is its request before LimitRanger comes": Gives(
+    "a limit alone sets the request before LimitRanger runs": Gives(
         make_pod().spec(containers=[{"name": "main", "resources": {"limits": {"cpu": "3"}}}]),
         [limits({"defaultRequest": {"cpu": "1"}})],
         {"cpu": "3"},
         {"cpu": "3"},
     ),
-    "the first LimitRange that names it wins": Gives(
+    "the first LimitRange that names it takes precedence": Gives(
         make_pod(), [limits({"default": {GPU: "1"}}), limits({"default": {GPU: "2"}})], {GPU: "1"}, {GPU: "1"}
     ),
     "bounds of pods set no defaults": Gives(make_pod(), [limits({"type": "Pod", "max": {GPU: "1"}})], {}, {}),
-    "thousandths are the finest": Gives(make_pod().asks("cpu", "1u"), [], {"cpu": "1m"}, {"cpu": "1m"}),
+    "amounts are rounded up to thousandths": Gives(make_pod().asks("cpu", "1u"), [], {"cpu": "1m"}, {"cpu": "1m"}),
 }
 
 
@@ -92,12 +92,12 @@ def test_defaults_of_a_container(case: Gives) -> None:
 
 
 def sidecar(pod: PodMaker, **resources: Any) -> PodMaker:
-    """The pod with a sidecar before its containers."""
+    """Return the pod with a sidecar before its containers."""
     return pod.container("side", kind="initContainers", restartPolicy="Always", resources=resources)
 
 
 def of_limits(**amounts: str) -> dict[str, Any]:
-    """Limits of GPUs: `gpu="2"`."""
+    """Return limits of GPUs: `gpu="2"`."""
     return {"limits": {f"nvidia.com/{name}": amount for name, amount in amounts.items()}}
 
 
@@ -130,9 +130,9 @@ SAID = {
             "maximum cpu usage per Container is 2, but limit is 4",
         ],
     ),
-    "a pod bound rejects pods that name none": Says(make_pod(), limits({"type": "Pod", "max": {GPU: "2"}}), [NO_LIMIT]),
+    "a pod bound rejects pods that set none": Says(make_pod(), limits({"type": "Pod", "max": {GPU: "2"}}), [NO_LIMIT]),
     "an explicit zero passes it": Says(make_pod().gpus(0), limits({"type": "Pod", "max": {GPU: "2"}}), []),
-    "a pod's sum counts": Says(
+    "the total of the pod counts": Says(
         make_pod().gpus(2).container("two", resources=of_limits(gpu="1")),
         limits({"type": "Pod", "max": {GPU: "2"}}),
         ["maximum nvidia.com/gpu usage per Pod is 2, but limit is 3"],
@@ -169,7 +169,7 @@ SAID = {
         limits({"maxLimitRequestRatio": {"cpu": "2"}}),
         ["cpu max limit to request ratio per Container is 2, but provided ratio is 3.333333"],
     ),
-    "a claim's bounds are not about pods": Says(
+    "bounds of claims do not apply to pods": Says(
         make_pod().gpus(1), limits({"type": "PersistentVolumeClaim", "max": {GPU: "0"}}), []
     ),
     "an unreadable bound is ignored": Says(make_pod().gpus(9), limits({"max": {GPU: "many"}}), []),
@@ -184,7 +184,7 @@ def test_refusals_of_limit_ranger(case: Says) -> None:
 
 
 BROKEN = {
-    "min alone makes a pod invalid that names no GPU": (
+    "min alone makes a pod without GPUs invalid": (
         make_pod(),
         limits({"min": {GPU: "1"}}),
         ["Limit must be set for non overcommitable resources"],
@@ -196,7 +196,7 @@ BROKEN = {
         None,
         ["is not a resource that is allowed here"],
     ),
-    "a name that only quotas know": (
+    "a name that is valid only in quotas": (
         make_pod().asks("requests.nvidia.com/gpu", "1"),
         None,
         ["is not a resource that is allowed here"] * 2,
@@ -210,7 +210,7 @@ BROKEN = {
         ],
     ),
     "huge pages alone": (make_pod().asks("hugepages-2Mi", "4Mi"), None, ["HugePages require cpu or memory"]),
-    "a broken huge page": (
+    "a part of a huge page": (
         make_pod().asks("cpu", "1").asks("hugepages-2Mi", "3Mi"),
         None,
         ["3Mi is not positive integer multiple of hugepages-2Mi"] * 2,
@@ -238,7 +238,7 @@ def test_an_amount_that_is_not_a_quantity_is_an_error() -> None:
         predict_admission(parse_pod(make_pod().gpus("many").build()), [])
 
 
-def test_the_annotation_is_that_of_the_last_limit_range_that_sets_something() -> None:
+def test_the_annotation_is_from_the_last_limit_range_that_sets_something() -> None:
     pod = sidecar(make_pod(), limits={"cpu": "1"})
     holders = apply_request_defaults(read_pod_amounts(parse_pod(pod.build()), {}, {}))
     assert limit_ranger_annotation(
@@ -260,7 +260,12 @@ INJECTED = {
     "another amount: written by the user": (NOTED, "2", [DEFAULTING], False),
     "a forged annotation without a LimitRange": (NOTED, "4", [], False),
     "annotated for another container": (NOTED.replace("main", "side"), "4", [DEFAULTING], False),
-    "annotated for a container whose name ends alike": (NOTED.replace("main", "no-main"), "4", [DEFAULTING], False),
+    "annotated for a container whose name has the same ending": (
+        NOTED.replace("main", "no-main"),
+        "4",
+        [DEFAULTING],
+        False,
+    ),
     "annotated for another resource": (NOTED.replace(GPU, "nvidia.com/gpu.shared"), "4", [DEFAULTING], False),
     "zeros are not injected": (NOTED, "0", [limits({"default": {GPU: "0"}})], False),
 }
@@ -274,7 +279,7 @@ def test_injected_gpus_that_are_present(note: str, count: str, ranges: list[Pars
     assert [(one.path, one.resource, one.present) for one in given] == ([(ONE, GPU, True)] if want else [])
 
 
-def test_injected_gpus_of_the_first_pass_to_come() -> None:
+def test_injected_gpus_of_a_future_first_pass() -> None:
     trap = NamespaceLimitRanges([limits({"type": "Pod"}, {"max": {GPU: "2"}}, name="trap")])
     (given,) = find_injected_gpus(parse_pod(make_pod().build()), trap)
     assert (given.path, given.resource, given.limit_range, given.present) == (ONE, GPU, "trap", False)

@@ -1,4 +1,4 @@
-"""A policy's own limits: for a pod, a container, and each GPU."""
+"""The limits of a policy: for a pod, a container, and each GPU."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def with_init(pod: PodMaker, name: str, resource: str, amount: str, *, sidecar: 
 
 
 def with_sidecars(pod: PodMaker, count: int, resource: str, amount: str) -> PodMaker:
-    """Add so many sidecars."""
+    """Add a number of sidecars."""
     for index in range(count):
         pod = with_init(pod, f"side-{index}", resource, amount, sidecar=True)
     return pod
@@ -61,11 +61,11 @@ class Case(NamedTuple):
 
 CASES = {
     "an allowed number": Case(CHOICES, make_pod().gpus(4), []),
-    "three is not allowed, two and four are near": Case(
+    "three is not allowed, two and four are nearest": Case(
         CHOICES, make_pod().gpus(3), ["enforce GPU-L102"], "must be one of 1, 2, 4, 8 (found 3). Write 4, or 2."
     ),
     "no request violates no limit": Case(CHOICES, make_pod().asks("cpu", "3"), []),
-    "two containers are one sum": Case(
+    "two containers count together": Case(
         CHOICES,
         make_pod().gpus(1).container("b", resources={"limits": {GPU: "2"}}),
         ["enforce GPU-L102"],
@@ -86,7 +86,7 @@ CASES = {
         ["enforce GPU-L103"],
         "a pod's cpu must be at most 24 (2 GPUs) (found 25). Write 24.",
     ),
-    "a pod without GPUs has no ceiling for each": Case(PER_GPU, make_pod().asks("cpu", "99"), []),
+    "a pod without GPUs has no ceiling per GPU": Case(PER_GPU, make_pod().asks("cpu", "99"), []),
     "a glob matches every profile": Case(GLOB, make_pod().asks("nvidia.com/mig-1g.10gb", "3"), ["enforce GPU-L103"]),
     "sidecars run with the main container": Case(
         MEMORY,
@@ -128,13 +128,13 @@ CASES = {
         ["enforce GPU-L103"],
         "(found 80Gi)",
     ),
-    "a glob holds what only an init container names": Case(
+    "a glob covers a resource that only an init container sets": Case(
         FOREIGN,
         with_init(make_pod().gpus(1), "i", "example.com/fpga", "2"),
         ["enforce GPU-L103"],
         "spec.initContainers[0].resources.limits",
     ),
-    "a glob holds what only sidecars name": Case(
+    "a glob covers a resource that only sidecars set": Case(
         FOREIGN, with_sidecars(make_pod().gpus(1), 2, "example.com/fpga", "1"), ["enforce GPU-L103"], "(found 2)"
     ),
     "each sidecar within its ceiling": Case(
@@ -149,7 +149,7 @@ CASES = {
     "a sidecar over its ceiling of GPUs": Case(
         EACH_GPU, with_sidecars(make_pod().gpus(1), 1, GPU, "2"), ["enforce GPU-L103"], "spec.initContainers[0]"
     ),
-    "a ceiling for each GPU holds sidecars": Case(
+    "a ceiling per GPU covers sidecars": Case(
         PER_GPU,
         with_sidecars(make_pod().gpus(2).asks("cpu", "12"), 2, "cpu", "8"),
         ["enforce GPU-L103"],
@@ -164,7 +164,7 @@ CASES = {
         ["enforce GPU-L103"],
         "a pod's nvidia.com/gpumem must be at most 1000 (found 5000). Write 1000.",
     ),
-    "audit mode does not reach the user": Case(
+    "audit mode reports nothing to the user": Case(
         f"limits: {{perPod: [{{resource: {GPU}, max: 1}}]}}", make_pod().gpus(2), ["audit GPU-L103"]
     ),
 }
@@ -189,7 +189,7 @@ DEFAULTS = (
 )
 
 
-def test_defaults_are_for_containers_that_request_gpus_and_name_no_amount() -> None:
+def test_defaults_apply_to_containers_that_request_gpus_and_set_no_amount() -> None:
     pod = make_pod().gpus(2).container("side", resources={})
     after = apply_patch(pod, ask(pod, DEFAULTS))["spec"]["containers"]
     assert after[0]["resources"]["requests"] == {GPU: "2", "cpu": "16", "memory": "4Gi"}
@@ -207,7 +207,7 @@ BEARABLE: dict[str, tuple[int, ClusterView, bool]] = {
     "it fits": (8, view_of(make_namespace("team"), LARGEST), True),
     "more than any node has": (8, view_of(make_namespace("team"), SMALLER), False),
     "it does not fit now, and fits without": (2, view_of(make_namespace("team"), SMALLER), False),
-    "it fits neither way now": (
+    "it fits neither with nor without now": (
         2,
         view_of(make_namespace("team"), LARGEST, make_pod("x").gpus(8).spec(nodeName="whole").build()),
         True,
@@ -224,7 +224,10 @@ def test_a_default_is_set_if_the_pod_still_fits(gpus: int, view: ClusterView, gi
 AS_A_WHOLE = {
     "a limit of the whole pod, below the default": ({"limits": {"cpu": "2"}}, {GPU: "1", "memory": "4Gi"}),
     "a request of the whole pod": ({"requests": {"memory": "1Gi"}}, {GPU: "1", "cpu": "8"}),
-    "both of both": ({"limits": {"cpu": "2", "memory": "1Gi"}, "requests": {"cpu": "1", "memory": "1Gi"}}, {GPU: "1"}),
+    "limit and request of the whole pod": (
+        {"limits": {"cpu": "2", "memory": "1Gi"}, "requests": {"cpu": "1", "memory": "1Gi"}},
+        {GPU: "1"},
+    ),
     "another resource": ({"limits": {"hugepages-2Mi": "4Mi"}}, {GPU: "1", "cpu": "8", "memory": "4Gi"}),
 }
 
@@ -288,7 +291,7 @@ def test_injected_gpus_violate_no_limit() -> None:
         "spec": {"limits": [{"type": "Container", "max": {GPU: "4"}}]},
     }
     assert codes(ask(pod, CHOICES, nodes=(limit_range,))) == ["warn GPU-L202"]
-    assert codes(ask(pod, CHOICES)) == ["enforce GPU-L102"], "a forged note alone changes nothing"
+    assert codes(ask(pod, CHOICES)) == ["enforce GPU-L102"], "a forged annotation alone changes nothing"
 
 
 HELD = view_of(
@@ -313,11 +316,14 @@ def test_injected_gpus_with_a_requesting_init_container_violate_no_limit(rule: s
 
 def test_a_cached_result_for_injected_gpus_is_not_used_for_requested_ones() -> None:
     policies = policies_of(policy(limits("perContainer", f"resource: {GPU}, max: 1")))
-    asking = with_init(make_pod().gpus(4), "i", GPU, "4")
-    noted = f"{NOTED}; {GPU} request for init container i; {GPU} limit for init container i"
+    requesting = with_init(make_pod().gpus(4), "i", GPU, "4")
+    annotation = f"{NOTED}; {GPU} request for init container i; {GPU} limit for init container i"
     found = [
         codes(decide(request_of(pod.build()), policies, HELD, NO_USAGE, NOW))
-        for pod in (with_init(make_pod().gpus(4), "i", GPU, "4").annotate("kubernetes.io/limit-ranger", noted), asking)
+        for pod in (
+            with_init(make_pod().gpus(4), "i", GPU, "4").annotate("kubernetes.io/limit-ranger", annotation),
+            requesting,
+        )
     ]
     assert "enforce GPU-L103" not in found[0]
     assert found[1] == ["enforce GPU-L103", "enforce GPU-L103"]
@@ -333,7 +339,7 @@ TOGETHER = {
         make_pod().gpus(5),
         ["Write 4."],
     ),
-    "choices that two have in common": (
+    "choices that two policies have in common": (
         (
             limits("perPod", f"resource: {GPU}, allowed: [1, 2, 4, 8]"),
             limits("perPod", f"resource: {GPU}, allowed: [1, 3, 8]"),
@@ -388,7 +394,7 @@ FIELDS = {
         make_pod().gpus(1).container("b", resources={"requests": {"cpu": "9"}}),
         "spec.containers[1].resources.requests.cpu",
     ),
-    "the pod itself": (
+    "the pod level": (
         make_pod().gpus(1).spec(resources={"limits": {"cpu": "9"}}),
         "spec.resources.limits.cpu",
     ),

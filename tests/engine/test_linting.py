@@ -21,25 +21,25 @@ MILLI, CLASS = "rightslice.dev/gpu-milli", "deviceclass.resource.kubernetes.io/a
 
 
 def limit_range(*items: Json) -> Json:
-    """A LimitRange of a file."""
+    """Return a LimitRange as in a file."""
     spec = {"limits": [{"type": "Container"} | item for item in items]}
     return {"apiVersion": "v1", "kind": "LimitRange", "metadata": {"name": "lr", "namespace": "team"}, "spec": spec}
 
 
 def quota(**hard: Any) -> Json:
-    """A quota; `__` in a key is a slash, `_` a point."""
+    """Return a quota; `__` in a key is a slash, `_` a dot."""
     keys = {key.replace("__", "/").replace("_", "."): value for key, value in hard.items()}
     metadata = {"name": "quota", "namespace": "team"}
     return {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": metadata, "spec": {"hard": keys}}
 
 
 def fixed(data: Json) -> Json:
-    """The object, fixed on its own."""
+    """Return the fixed object, linted alone."""
     return fix_object(data, lint_object(data))
 
 
 def scoped(data: Json) -> Json:
-    """The quota for pods without a deadline."""
+    """Return the quota with a scope: only pods without a deadline."""
     return data | {"spec": data["spec"] | {"scopes": ["NotTerminating"]}}
 
 
@@ -53,8 +53,8 @@ TRAPS: dict[str, tuple[Json, list[str], Json]] = {
         ["GPU-L301"],
         {"limits": [{"type": "Container", "max": {GPU: "4"}, "default": {GPU: "0"}}]},
     ),
-    "a maximum that gives nothing": (limit_range(FREE), [], {"limits": [{"type": "Container"} | FREE]}),
-    "a maximum of none": (limit_range({"max": {GPU: 0}}), [], {}),
+    "a maximum with a default of zero": (limit_range(FREE), [], {"limits": [{"type": "Container"} | FREE]}),
+    "a maximum of zero": (limit_range({"max": {GPU: 0}}), [], {}),
     "a minimum alone": (
         limit_range({"min": {GPU: 1}, "max": {"cpu": 4}}),
         ["GPU-L302"],
@@ -86,12 +86,12 @@ TRAPS: dict[str, tuple[Json, list[str], Json]] = {
         ["GPU-L304"],
         {"limits": [NONE, {"type": "Pod", "max": {GPU: 4}}]},
     ),
-    "a minimum of pods that only a default keeps from refusing": (
+    "a minimum of pods that would reject pods without a default": (
         limit_range({"type": "Pod", "min": {GPU: 1}}, {"default": {GPU: 1}}),
         ["GPU-L304", "GPU-L303"],
         {"limits": [NONE]},
     ),
-    "a minimum of pods, of none": (limit_range(NONE, {"type": "Pod", "min": {GPU: 0}}), [], {}),
+    "a minimum of zero for pods": (limit_range(NONE, {"type": "Pod", "min": {GPU: 0}}), [], {}),
     "a bound on pods, and a maximum within it that is the default": (
         limit_range({"max": {GPU: 4}}, {"type": "Pod", "max": {GPU: 8}}),
         ["GPU-L301"],
@@ -126,7 +126,7 @@ TRAPS: dict[str, tuple[Json, list[str], Json]] = {
         ["GPU-L302", "GPU-L303"],
         {"limits": []},
     ),
-    "a minimum of no devices": (limit_range({"min": {CLASS: "0"}}), [], {}),
+    "a minimum of zero devices": (limit_range({"min": {CLASS: "0"}}), [], {}),
     "a ratio": (limit_range({"maxLimitRequestRatio": {GPU: 1}}), ["GPU-L305"], {"limits": []}),
     "CPU and memory": (limit_range({"max": {"cpu": 4}, "min": {"memory": "1Mi"}}), [], {}),
     "limits. of a GPU": (
@@ -140,7 +140,7 @@ TRAPS: dict[str, tuple[Json, list[str], Json]] = {
         ["GPU-Q402"],
         {"hard": {f"requests.{GPU}": "2k", "requests.rightslice.dev/gpu-milli": "2000000"}},
     ),
-    "GPUs and slices, which weigh the most on a card of 40 GB": (
+    "GPUs and slices, which count the most on a card of 40 GB": (
         quota(**{"requests_nvidia_com__gpu": 4, "requests_nvidia_com__mig-1g_10gb": 8}),
         ["GPU-Q402"],
         {"hard": {f"requests.{GPU}": 4, f"requests.{SLICE}": 8, "requests.rightslice.dev/gpu-milli": "6000"}},
@@ -163,12 +163,12 @@ TRAPS: dict[str, tuple[Json, list[str], Json]] = {
             }
         },
     ),
-    "nothing written for an amount, which is zero": (
+    "a null amount, which is zero": (
         quota(nvidia_com__gpu=4, requests_nvidia_com__gpu=None),
         ["GPU-Q401", "GPU-Q402"],
         {"hard": {f"requests.{GPU}": "0", "requests.rightslice.dev/gpu-milli": "0"}},
     ),
-    "a maximum for which nothing is written, which is zero": (limit_range({"max": {GPU: None}}), [], {}),
+    "a null maximum, which is zero": (limit_range({"max": {GPU: None}}), [], {}),
     "GPUs and thousandths": (
         quota(**{"requests_nvidia_com__gpu": 2, "requests_rightslice_dev__gpu-milli": 2000}),
         [],
@@ -189,12 +189,12 @@ TRAPS: dict[str, tuple[Json, list[str], Json]] = {
         ["GPU-Q401", "GPU-Q401", "GPU-Q402"],
         {"hard": {f"requests.{GPU}": "3", "requests.rightslice.dev/gpu-milli": "3000"}},
     ),
-    "an amount that cannot be read, with one that can": (
+    "an invalid amount, with a valid one": (
         quota(nvidia_com__gpu="many", requests_nvidia_com__gpu=5),
         ["GPU-Q401", "GPU-Q402"],
         {"hard": {f"requests.{GPU}": 5, "requests.rightslice.dev/gpu-milli": "5000"}},
     ),
-    "an amount below zero, with one that is not": (
+    "a negative amount, with a valid one": (
         quota(limits_nvidia_com__gpu="-3", requests_nvidia_com__gpu=5),
         ["GPU-Q401", "GPU-Q402"],
         {"hard": {f"requests.{GPU}": 5, "requests.rightslice.dev/gpu-milli": "5000"}},
@@ -209,7 +209,7 @@ TRAPS: dict[str, tuple[Json, list[str], Json]] = {
         ["GPU-Q401"],
         {"hard": {"requests.deviceclass.resource.kubernetes.io/a": 1}},
     ),
-    "devices of a class as if they were requested": (
+    "devices of a class under requests.": (
         quota(requests_a_deviceclass_resource_k8s_io__devices=1),
         ["GPU-Q401"],
         {"hard": {DEVICES: 1}},
@@ -273,7 +273,7 @@ TRAPPED = [
 
 
 def places(value: Any, *at: Any) -> Iterator[tuple[Any, ...]]:
-    """The way to every part."""
+    """Yield the path of every part."""
     yield at
     items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for key, each in items:
@@ -286,7 +286,7 @@ PLACES = [
 
 
 def put(data: Any, place: tuple[Any, ...], value: Any) -> Any:
-    """The same with another value in one place."""
+    """Return a copy with another value at one path."""
     if not place:
         return value
     whole = dict(data) if isinstance(data, dict) else list(data)
@@ -311,7 +311,7 @@ def test_another_quota_of_the_namespace_may_count_every_form() -> None:
 
 
 def in_scope(data: Json, *scopes: str, **selector: Any) -> Json:
-    """The quota for some pods only."""
+    """Return the quota with scopes."""
     expressions = [{"scopeName": "PriorityClass", "operator": "In", **selector}] if selector else []
     some = {"scopes": list(scopes), "scopeSelector": {"matchExpressions": expressions}}
     return data | {"spec": data["spec"] | (some if scopes or selector else {})}
@@ -329,7 +329,7 @@ COUNTED: dict[str, tuple[Json, Json, bool]] = {
 
 
 @pytest.mark.parametrize(("gpus", "thousandths", "counted"), COUNTED.values(), ids=COUNTED)
-def test_another_quota_covers_one_of_gpus_if_it_counts_the_same_pods(
+def test_another_quota_covers_a_gpu_quota_if_it_counts_the_same_pods(
     gpus: Json, thousandths: Json, *, counted: bool
 ) -> None:
     other = thousandths | {"metadata": {"name": "other", "namespace": "team"}}
@@ -405,7 +405,7 @@ def test_another_limit_range_of_the_namespace_may_set_zero() -> None:
     assert codes(ask(bound, nodes=[none | {"metadata": bound["metadata"]}], operation="UPDATE")) == ["warn GPU-L304"]
 
 
-def test_fields_of_the_api_server_are_left_out() -> None:
+def test_fields_of_the_api_server_are_omitted() -> None:
     stored = limit_range({"max": {GPU: "4"}})
     stored["metadata"] |= {"uid": "1", "resourceVersion": "7", "labels": {"a": "b"}}
     assert fixed(stored)["metadata"] == {"name": "lr", "namespace": "team", "labels": {"a": "b"}}
@@ -416,7 +416,7 @@ def test_applying_one_returns_warnings_only() -> None:
     assert codes(ask(quota(requests_nvidia_com__gpu=2), operation="UPDATE")) == ["warn GPU-Q402"]
 
 
-def test_claims_get_a_quota_of_their_own_where_pods_stay_under_the_scopes() -> None:
+def test_claims_get_their_own_quota_if_pods_stay_under_the_scopes() -> None:
     data = scoped(quota(pods=3, count__resourceclaims_resource_k8s_io=1))
     assert [finding.code for finding in lint_object(data)] == ["GPU-Q401"]
     pods, claims = fixed(data)["items"]
@@ -429,7 +429,7 @@ def test_claims_get_a_quota_of_their_own_where_pods_stay_under_the_scopes() -> N
     "key",
     ["gpu.exmaple.com.deviceclass.resource.k8s.io/devices", "deviceclass.resource.kubernetes.io/gpu.exmaple.com"],
 )
-def test_a_class_that_the_cluster_lacks_counts_nothing(key: str) -> None:
+def test_a_class_missing_from_the_cluster_counts_nothing(key: str) -> None:
     data, classes = quota(**{key: "1"}), ["gpu.example.com", "other"]
     said = [finding.fix for finding in lint_object(data, (), classes) if "has no DeviceClass" in finding.message]
     assert said == ["Write gpu.example.com."]

@@ -15,7 +15,7 @@ RATIO = "maxLimitRequestRatio"
 
 
 def scoped(*scopes: str, selector: Any = None, **hard: str) -> Json:
-    """A quota with scopes; `__` in a key is a slash, `_` a point."""
+    """Return a quota with scopes; `__` in a key is a slash, `_` a dot."""
     keys = {key.replace("__", "/").replace("_", "."): value for key, value in hard.items()}
     spec = {"hard": keys, "scopes": list(scopes)} | (
         {"scopeSelector": {"matchExpressions": selector}} if selector else {}
@@ -69,7 +69,7 @@ REFUSED: dict[str, tuple[Json, str, str]] = {
         "spec.limits[0].type",
         'Invalid value: "Job": must be a standard limit type or fully qualified',
     ),
-    "a default of pods": (
+    "a default in an item of type Pod": (
         limit_range({"type": "Pod", "default": {"cpu": "4"}}),
         "spec.limits[0].default",
         "Forbidden: may not be specified when `type` is 'Pod'",
@@ -100,12 +100,12 @@ REFUSED: dict[str, tuple[Json, str, str]] = {
         f'Invalid value: "requests.{GPU}": doesn\'t follow extended resource name standard',
     ),
     "a quota below zero": (scoped(pods="-1"), "spec.hard.pods", ""),
-    "a quota of no resource": (
+    "a quota key that is no resource": (
         scoped(gpu="4"),
         "spec.hard.gpu",
         'Invalid value: "gpu": must be a standard resource for quota',
     ),
-    "a quota of a part of a pod": (
+    "a quota of a fraction of a pod": (
         scoped(pods="1500m"),
         "spec.hard.pods",
         'Invalid value: "1500m": must be an integer',
@@ -120,7 +120,7 @@ REFUSED: dict[str, tuple[Json, str, str]] = {
         "spec.scopes",
         'Invalid value: ["Late"]: unsupported scope',
     ),
-    "a scope that does not go with a resource": (
+    "a scope that a resource does not allow": (
         scoped("BestEffort", requests_cpu="4"),
         "spec.scopes",
         'Invalid value: ["BestEffort"]: unsupported scope applied to resource',

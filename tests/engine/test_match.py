@@ -19,7 +19,7 @@ LABELLED = make_namespace("team", tier="research")
 
 class Matched(NamedTuple):
     match: str
-    speaks: bool
+    applies: bool
     pod: PodMaker = bad()
 
 
@@ -32,22 +32,22 @@ MATCHES = {
         "{objectSelector: {matchLabels: {app: train}}}", False, bad().label("app", "serve")
     ),
     "an object without labels": Matched("{objectSelector: {matchLabels: {app: train}}}", False),
-    "an object without the label that must not be": Matched(
+    "an object without the excluded label": Matched(
         "{objectSelector: {matchExpressions: [{key: app, operator: DoesNotExist}]}}", True
     ),
     "the namespace's name": Matched("{namespaces: ['te*']}", True),
     "another namespace's name": Matched("{namespaces: ['other']}", False),
     "a namespace that is omitted": Matched("{excludeNamespaces: [team]}", False),
-    "kube-system is omitted unless said otherwise": Matched("{}", False, bad().namespace("kube-system")),
+    "kube-system is omitted by default": Matched("{}", False, bad().namespace("kube-system")),
     "the namespace's label": Matched("{namespaceSelector: {matchLabels: {tier: research}}}", True),
     "a label that the namespace lacks": Matched("{namespaceSelector: {matchLabels: {tier: batch}}}", False),
-    "a namespace that nobody knows has its name": Matched(
+    "an unknown namespace has its name label": Matched(
         "{namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: far}}}", True, bad().namespace("far")
     ),
     "a resource that is requested": Matched("{resources: ['nvidia.com/*']}", True),
-    "a resource that is not": Matched("{resources: ['nvidia.com/mig-*']}", False),
+    "a resource that is not requested": Matched("{resources: ['nvidia.com/mig-*']}", False),
     "a condition that holds": Matched("{matchConditions: [{name: a, expression: 'object.kind == \"Pod\"'}]}", True),
-    "a condition that does not": Matched(
+    "a condition that does not hold": Matched(
         "{matchConditions: [{name: a, expression: 'request.namespace == \"x\"'}]}", False
     ),
     "two conditions of which one does not hold": Matched(
@@ -74,31 +74,31 @@ FACTS = {
 
 @pytest.mark.parametrize("expression", FACTS.values(), ids=FACTS)
 def test_a_condition_may_request(expression: str) -> None:
-    noted = LABELLED | {"metadata": LABELLED["metadata"] | {"annotations": {"team/cost": "7"}}}
+    annotated = LABELLED | {"metadata": LABELLED["metadata"] | {"annotations": {"team/cost": "7"}}}
     match = f"match: {{matchConditions: [{{name: a, expression: {json.dumps(expression)}}}]}}\n"
-    decision = ask(bad(), match + ENV, view=view_of(noted), user="ann", user_uid="u-1", groups=("g",), uid="r-1")
+    decision = ask(bad(), match + ENV, view=view_of(annotated), user="ann", user_uid="u-1", groups=("g",), uid="r-1")
     assert codes(decision) == ["enforce GPU-S101"]
 
 
-def test_every_field_that_a_condition_may_request_is_there() -> None:
+def test_every_field_that_a_condition_may_use_exists() -> None:
     data = bad().build()
     facts = condition_variables(request_of(data), view_of(LABELLED))
     assert {name: shape_of(facts[name], tree) for name, tree in KNOWN_FIELDS.items()} == KNOWN_FIELDS
 
 
 def shape_of(value: Any, tree: Any) -> Any:
-    """The names of the fields of a map, as deep as a tree goes."""
+    """Return the names of the fields of a map, as deep as `tree`."""
     return {key: shape_of(below, tree.get(key)) for key, below in value.items()} if tree is not None else None
 
 
 @pytest.mark.parametrize("case", MATCHES.values(), ids=MATCHES)
 def test_a_policy_matches(case: Matched) -> None:
     decision = ask(case.pod, f"match: {case.match}\n{ENV}", view=view_of(LABELLED))
-    assert bool(decision.policies) is case.speaks
-    assert codes(decision) == (["enforce GPU-S101"] if case.speaks else [])
+    assert bool(decision.policies) is case.applies
+    assert codes(decision) == (["enforce GPU-S101"] if case.applies else [])
 
 
-def test_a_namespace_that_a_live_cluster_does_not_have_has_its_name_still() -> None:
+def test_a_namespace_missing_from_the_view_still_has_its_name() -> None:
     live = ClusterView(view_of().fleet, complete=True)
     match = "match: {namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: team}}}\n"
     assert codes(ask(bad(), match + ENV, view=live)) == ["enforce GPU-S101"]
@@ -118,14 +118,16 @@ ON_TRIAL = "so the policy would deny it if it were enforced"
 REFUSED = "so the policy denies it"
 SECTION = "security: {deny: [visibleDevicesEnv]"
 FAILURES = {
-    "an enforced policy is silent": Failed(ENV, ["warn GPU-P201"], SILENT),
+    "an enforced policy does not apply": Failed(ENV, ["warn GPU-P201"], SILENT),
     "an enforced policy that fails rejects": Failed(f"failurePolicy: Fail\n{ENV}", ["enforce GPU-P201"], REFUSED),
-    "a warning one that fails warns": Failed(
+    "a policy in warn mode that fails warns": Failed(
         f"failurePolicy: Fail\nmode: warn\n{SECTION}}}", ["warn GPU-P201"], ON_TRIAL
     ),
-    "one in audit mode that fails notes": Failed(f"failurePolicy: Fail\n{SECTION}}}", ["audit GPU-P201"], ON_TRIAL),
-    "one in audit mode notes that it is silent": Failed(f"{SECTION}}}", ["audit GPU-P201"], SILENT),
-    "a section that is enforced makes it reject": Failed(
+    "a policy in audit mode that fails records it": Failed(
+        f"failurePolicy: Fail\n{SECTION}}}", ["audit GPU-P201"], ON_TRIAL
+    ),
+    "a policy in audit mode records that it does not apply": Failed(f"{SECTION}}}", ["audit GPU-P201"], SILENT),
+    "an enforced section makes it reject": Failed(
         f"failurePolicy: Fail\n{SECTION}, mode: enforce}}", ["enforce GPU-P201"], REFUSED
     ),
     "a policy without sections has its mode": Failed("failurePolicy: Fail\nmode: warn", ["warn GPU-P201"], ON_TRIAL),
@@ -133,7 +135,7 @@ FAILURES = {
 
 
 @pytest.mark.parametrize("case", FAILURES.values(), ids=FAILURES)
-def test_of_the_policies_whose_condition_fails(case: Failed) -> None:
+def test_a_policy_whose_condition_fails(case: Failed) -> None:
     decision = ask(bad(), FAILING + case.policy)
     assert codes(decision) == case.said
     assert "policy test-0 failed on this object" in decision.findings[0].message

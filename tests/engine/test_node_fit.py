@@ -1,4 +1,4 @@
-"""What would only fail later, each with the nearest thing that exists."""
+"""Pods that would fail after admission, each with the nearest available alternative."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Case(NamedTuple):
 
 CASES = {
     "a whole GPU on a node that has it": Case(make_pod().gpus(1), (whole_node(),), []),
-    "a cluster that is not known says nothing": Case(make_pod().gpus(99), (), []),
+    "an unknown cluster gives no finding": Case(make_pod().gpus(99), (), []),
     "a profile that no node has": Case(
         make_pod().asks("nvidia.com/mig-2g.20gb", "1"),
         (mig_node(),),
@@ -75,11 +75,11 @@ CASES = {
     "two MPS shares next to whole cards that are not tolerated": Case(
         make_pod().gpus(2), (tainted(whole_node(), GPU_TAINT), PLAIN_MPS), ["enforce GPU-T102"]
     ),
-    "two MPS shares next to whole cards that would do": Case(
+    "two MPS shares next to whole cards that fit": Case(
         make_pod().gpus(2), (whole_node(), PLAIN_MPS), ["audit GPU-T302"]
     ),
     "one MPS share is fine": Case(make_pod().asks(SHARED, "1"), (MPS,), []),
-    "two turns on one card": Case(make_pod().asks(SHARED, "2"), (SLICED,), ["warn GPU-T101"]),
+    "two time slices on one card": Case(make_pod().asks(SHARED, "2"), (SLICED,), ["warn GPU-T101"]),
     "a plain GPU that may be a share": Case(make_pod().gpus(1), (whole_node(), UNRENAMED), ["audit GPU-T302"]),
     "a plain GPU whose share would be too small": Case(
         make_pod().gpus(1).needs("60Gi"), (whole_node(), UNRENAMED), ["warn GPU-T302"]
@@ -102,13 +102,13 @@ def test_placement(case: Case) -> None:
 @pytest.mark.parametrize("nodes", [(make_node("plain"),), (tainted(whole_node(), GPU_TAINT),)])
 def test_resources_that_claims_may_provide_have_no_finding(nodes: tuple[Json, ...]) -> None:
     view, pod = view_of(make_namespace("team"), *nodes), make_pod().gpus(1)
-    assert codes(ask(pod, POLICY, view=view)), "without the class something is said"
+    assert codes(ask(pod, POLICY, view=view)), "without the class there is a finding"
     assert codes(ask(pod, POLICY, view=view.with_classes({"other.example.com": "example.com/other", "plain": ""})))
     assert codes(ask(pod, POLICY, view=view.with_classes({"gpu.nvidia.com": GPU}))) == []
 
 
 def affinity(*terms: dict[str, str]) -> Json:
-    """Required terms, each a label to a value."""
+    """Return an affinity with required terms, each one label and value."""
     expressions = [[{"key": k, "operator": "In", "values": [v]} for k, v in term.items()] for term in terms]
     return {
         "nodeAffinity": {
@@ -123,12 +123,12 @@ PRODUCT = "nvidia.com/gpu.product"
 TERMS = "spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution"
 FIELDS: dict[str, tuple[Json, str, str]] = {
     "one label of the selector": ({"nodeSelector": {"a": "b"}}, "GPU-T204", "spec.nodeSelector.a"),
-    "the label that leaves none, not the one that would do": (
+    "the label that leaves no node, not the one that matches": (
         {"nodeSelector": {PRODUCT: A100[PRODUCT], "zone": "moon"}},
         "GPU-T204",
         "spec.nodeSelector.zone",
     ),
-    "labels that stand on no one node": (
+    "labels that no single node has together": (
         {"nodeSelector": {PRODUCT: A100[PRODUCT], "zone": "a"}},
         "GPU-T204",
         "spec.nodeSelector",

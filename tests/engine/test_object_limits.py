@@ -32,10 +32,10 @@ def terms(count: int) -> Json:
 PODS = {
     "one container": (pod(), ""),
     "300 containers": (pod(containers=containers(300)), ""),
-    "as many containers as may be": (pod(containers=containers(500)), ""),
+    "the maximum number of containers": (pod(containers=containers(500)), ""),
     "one more": (pod(containers=containers(501)), "500 containers"),
     "50,000 containers": (pod(containers=containers(50_000)), "500 containers"),
-    "containers of three kinds": (
+    "main, init and ephemeral containers": (
         pod(
             containers=containers(200),
             initContainers=containers(200),
@@ -48,18 +48,18 @@ PODS = {
         pod(containers=containers(201, env=[{"name": "A"}] * 100)),
         "20000 environment variables",
     ),
-    "environment variables as they are": (pod(containers=containers(20, env=[{"name": "A"}] * 100)), ""),
+    "a realistic number of environment variables": (pod(containers=containers(20, env=[{"name": "A"}] * 100)), ""),
     "mounts": (pod(containers=containers(1, volumeMounts=[{"mountPath": "/a"}] * 20_001)), "20000 volume mounts"),
     "amounts": (
         pod(containers=containers(1, resources={"limits": {f"r{number}/x": "1" for number in range(5_001)}})),
         "5000 resource amounts",
     ),
-    "a resource name without an end": (
+    "a very long resource name": (
         pod(containers=containers(1, resources={"limits": {"nvidia.com/" + "g" * 100_000: "1"}})),
         f"100000 {TEXT_LENGTH}",
     ),
-    "an image without an end": (pod(containers=containers(1, image="a" * 100_001)), f"100000 {TEXT_LENGTH}"),
-    "host paths without an end": (
+    "a very long image name": (pod(containers=containers(1, image="a" * 100_001)), f"100000 {TEXT_LENGTH}"),
+    "very long host paths": (
         pod(volumes=[{"name": "v", "hostPath": {"path": "/" * 60_000}}] * 2),
         f"100000 {TEXT_LENGTH}",
     ),
@@ -76,7 +76,7 @@ def test_a_pod(obj: Json, words: str) -> None:
     )
 
 
-def test_an_old_pod_is_counted_by_itself() -> None:
+def test_an_old_pod_is_counted_separately() -> None:
     large, larger = parse_pod(pod(containers=containers(500))), parse_pod(pod(containers=containers(501)))
     assert find_exceeded_limit(AdmissionRequest("UPDATE", "", "Pod", "team", "a", large, dict, large), POLICIES) == ""
     assert (
@@ -94,7 +94,7 @@ WORKLOADS = {
     "a few templates": (jobs(10, 3), ""),
     "many templates": (jobs(201, 1), "200 pod templates"),
     "many containers in all": (jobs(100, 6), "500 containers"),
-    "many templates that are none": (
+    "many invalid templates": (
         {"spec": {"replicatedJobs": [{"template": {"spec": {"template": 7}}} for _ in range(201)]}},
         "200 pod templates",
     ),
@@ -113,7 +113,7 @@ def test_a_workload(obj: Any, words: str) -> None:
     )
 
 
-def test_templates_beyond_the_most_are_not_even_read() -> None:
+def test_templates_beyond_the_maximum_are_not_read() -> None:
     read = 0
 
     class Job(dict[str, Any]):

@@ -1,4 +1,4 @@
-"""A plain nvidia.com/gpu may come as a slice or a share: who is kept on whole cards, and who must not wait for one."""
+"""A plain nvidia.com/gpu may be a slice or a share: pods that are kept on whole cards, and pods that must not wait."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
 def running_pod(count: int, node: str = "whole") -> Json:
-    """A pod that runs on a node and holds its GPUs."""
+    """Return a running pod that uses GPUs of a node."""
     return make_pod(f"on-{node}-{count}").gpus(count).spec(nodeName=node).build()
 
 
@@ -40,43 +40,43 @@ class Case(NamedTuple):
 
 
 def needing(memory: str) -> PodMaker:
-    """A pod for one GPU that declares its need."""
+    """Return a pod with one GPU and a declared need."""
     return make_pod().gpus(1).needs(memory)
 
 
 CLAIM = {"name": "data", "persistentVolumeClaim": {"claimName": "data"}}
 CASES = {
     "several GPUs that work together": Case(make_pod().gpus(4), (SLICE, SHARE)),
-    "a need that no part covers": Case(needing("30Gi"), (SLICE, SHARE)),
-    "a need that one kind of part covers is kept off the other": Case(needing("8Gi"), (SHARE,)),
-    "a need that every part covers": Case(needing("5Gi"), ()),
-    "nothing known of the need": Case(make_pod().gpus(1), ()),
-    "a part of a size that nobody knows": Case(needing("30Gi"), (), (whole_node(), UNSIZED)),
-    "a need that a part covers which has free capacity, while whole cards have none": Case(
+    "a need that no partial GPU covers": Case(needing("30Gi"), (SLICE, SHARE)),
+    "a need that one partial GPU covers is kept off the other": Case(needing("8Gi"), (SHARE,)),
+    "a need that every partial GPU covers": Case(needing("5Gi"), ()),
+    "an unknown need": Case(make_pod().gpus(1), ()),
+    "a partial GPU of unknown size": Case(needing("30Gi"), (), (whole_node(), UNSIZED)),
+    "a need covered by a partial GPU with free capacity, while whole cards have none": Case(
         needing("8Gi"), (SHARE,), FULL
     ),
-    "whole cards are all taken, and no part covers the need": Case(needing("60Gi"), (), FULL),
-    "whole cards are all taken, several GPUs": Case(make_pod().gpus(2), (), FULL),
+    "all whole cards are in use, and no partial GPU covers the need": Case(needing("60Gi"), (), FULL),
+    "all whole cards are in use, several GPUs": Case(make_pod().gpus(2), (), FULL),
     "too few whole cards are free on one node": Case(make_pod().gpus(4), (), (*CLUSTER, running_pod(5))),
     "enough whole cards are free on one node": Case(make_pod().gpus(3), (SLICE, SHARE), (*CLUSTER, running_pod(5))),
     "no node has so many whole cards": Case(make_pod().gpus(4), (), (whole_node(count=2), SINGLE)),
-    "the CPU next to whole cards is taken": Case(make_pod().gpus(2).asks("cpu", "1000"), ()),
-    "whole cards stand on nodes whose taint is not tolerated": Case(
+    "the CPU of nodes with whole cards is in use": Case(make_pod().gpus(2).asks("cpu", "1000"), ()),
+    "whole cards are on nodes whose taint is not tolerated": Case(
         make_pod().gpus(2), (), (tainted(whole_node(), {"key": "team", "value": "b", "effect": "NoSchedule"}), SINGLE)
     ),
     "the user opts out": Case(needing("30Gi").annotate(*KEEP), ()),
-    "its user keeps several GPUs": Case(make_pod().gpus(4).annotate(*KEEP), ()),
-    "a queue starts it some other time": Case(make_pod().gpus(4).label(*KUEUE), ()),
-    "it is gated": Case(make_pod().gpus(4).spec(schedulingGates=[{"name": "g"}]), ()),
+    "the user keeps several GPUs": Case(make_pod().gpus(4).annotate(*KEEP), ()),
+    "a queue starts it later": Case(make_pod().gpus(4).label(*KUEUE), ()),
+    "it has a scheduling gate": Case(make_pod().gpus(4).spec(schedulingGates=[{"name": "g"}]), ()),
     "it is a DaemonSet's": Case(make_pod().gpus(4).owned_by("DaemonSet", "d"), ()),
     "it names its node": Case(make_pod().gpus(4).spec(nodeName="single"), ()),
-    "a claim ties it to nodes that nobody knows here": Case(make_pod().gpus(4).spec(volumes=[CLAIM]), ()),
-    "it requests slices too": Case(make_pod().gpus(2).asks("nvidia.com/mig-1g.10gb", "1"), ()),
+    "a claim restricts it to unknown nodes": Case(make_pod().gpus(4).spec(volumes=[CLAIM]), ()),
+    "it also requests slices": Case(make_pod().gpus(2).asks("nvidia.com/mig-1g.10gb", "1"), ()),
 }
 
 
-def kept_off(spec: Json) -> tuple[str, ...]:
-    """The products that a pod's required node affinity rules out."""
+def excluded_products(spec: Json) -> tuple[str, ...]:
+    """Return the products that a pod's required node affinity excludes."""
     terms = spec.get("affinity", {}).get("nodeAffinity", {}).get(REQUIRED, {}).get("nodeSelectorTerms", [])
     rules = [rule for term in terms for rule in term["matchExpressions"]]
     assert all((rule["key"], rule["operator"]) == ("nvidia.com/gpu.product", "NotIn") for rule in rules)
@@ -86,13 +86,13 @@ def kept_off(spec: Json) -> tuple[str, ...]:
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_unsuitable_partial_gpus_are_excluded_without_making_the_pod_pending(case: Case) -> None:
     decision = ask(case.pod, AUTO, view=view_of(make_namespace("team"), *case.cluster))
-    assert kept_off(apply_patch(case.pod, decision)["spec"]) == case.want
+    assert excluded_products(apply_patch(case.pod, decision)["spec"]) == case.want
 
 
 def test_a_second_pass_adds_nothing() -> None:
     for pod in (make_pod().gpus(4), needing("8Gi")):
         once = apply_patch(pod, ask(pod, AUTO, nodes=CLUSTER))
-        assert kept_off(once["spec"])
+        assert excluded_products(once["spec"])
         assert ask(once, AUTO, nodes=CLUSTER).patch == ()
 
 
@@ -107,7 +107,7 @@ def test_requirements_of_other_policies_are_considered_first() -> None:
     assert [rule["key"] for rule in terms["nodeSelectorTerms"][0]["matchExpressions"]] == ["zone"]
 
 
-def test_nothing_is_required_by_a_view_that_is_too_old() -> None:
+def test_no_affinity_is_added_from_a_stale_view() -> None:
     view = view_of(make_namespace("team"), *CLUSTER).with_staleness(stale=True)
     assert ask(make_pod().gpus(4), AUTO, view=view).patch == ()
 

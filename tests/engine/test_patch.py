@@ -1,4 +1,4 @@
-"""The patch: additions and replacements that apply to a pod whichever of its members are absent, null or empty."""
+"""The patch: its additions and replacements apply whether fields of the pod are absent, null or empty."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ NEAR = {"weight": 1, "podAffinityTerm": {"topologyKey": "zone"}}
 
 
 def patched(data: Json, **changes: Any) -> Json:
-    """A pod with changes made to its shape, applied by two libraries alike."""
+    """Return a pod with changes, after checking that two JSON Patch libraries give the same result."""
     shape = PodMutation(parse_pod(data))
     for name, value in changes.items():
         setattr(shape, name, value)
@@ -38,12 +38,12 @@ def patched(data: Json, **changes: Any) -> Json:
 
 
 def required(*terms: Json) -> Json:
-    """A required node affinity."""
+    """Return a required node affinity."""
     return {REQUIRED: {"nodeSelectorTerms": list(terms)}}
 
 
 def one(*expressions: Json) -> Json:
-    """A term of expressions."""
+    """Return a term with expressions."""
     return {"matchExpressions": list(expressions)}
 
 
@@ -56,7 +56,7 @@ AFFINITIES: dict[str, tuple[Json, Json]] = {
         {"podAffinity": {PREFERRED: [NEAR]}, "nodeAffinity": required(one(ZONE))},
     ),
     "a null node affinity": ({"affinity": {"nodeAffinity": None}}, {"nodeAffinity": required(one(ZONE))}),
-    "wishes only": (
+    "preferred terms only": (
         {"affinity": {"nodeAffinity": {PREFERRED: [WISH]}}},
         {"nodeAffinity": {PREFERRED: [WISH]} | required(one(ZONE))},
     ),
@@ -65,11 +65,11 @@ AFFINITIES: dict[str, tuple[Json, Json]] = {
         {"affinity": {"nodeAffinity": required(one(DISK), {"matchFields": [FIELD]})}},
         {"nodeAffinity": required(one(DISK, ZONE), {"matchFields": [FIELD]} | one(ZONE))},
     ),
-    "a term that says it already": (
+    "a term that already has the expression": (
         {"affinity": {"nodeAffinity": required(one(ZONE), one(DISK))}},
         {"nodeAffinity": required(one(ZONE), one(DISK, ZONE))},
     ),
-    "a term that matches nothing is left to match nothing": (
+    "a term that matches nothing still matches nothing": (
         {"affinity": {"nodeAffinity": required({}, one(DISK))}},
         {"nodeAffinity": required({}, one(DISK, ZONE))},
     ),
@@ -77,7 +77,7 @@ AFFINITIES: dict[str, tuple[Json, Json]] = {
 
 
 @pytest.mark.parametrize(("spec", "want"), AFFINITIES.values(), ids=AFFINITIES)
-def test_an_expression_is_required_existing_ones(spec: Json, want: Json) -> None:
+def test_a_required_expression_is_added_to_existing_ones(spec: Json, want: Json) -> None:
     assert patched(make_pod().spec(**spec).build(), required_node_affinity=[RULE])["spec"]["affinity"] == want
 
 
@@ -92,11 +92,11 @@ WISHES: dict[str, tuple[Json, Json]] = {
         {"affinity": {}},
         {"nodeAffinity": {PREFERRED: [WISH]}, "podAffinity": {PREFERRED: [NEAR]}},
     ),
-    "wishes of the user": (
+    "preferred terms of the user": (
         {"affinity": {"nodeAffinity": {PREFERRED: [WISH]}, "podAffinity": {PREFERRED: [NEAR]}}},
         {"nodeAffinity": {PREFERRED: [WISH, WISH]}, "podAffinity": {PREFERRED: [NEAR, NEAR]}},
     ),
-    "what must be stays": (
+    "required terms stay": (
         {"affinity": {"nodeAffinity": required(one(DISK)), "podAffinity": {REQUIRED: [NEAR]}}},
         {
             "nodeAffinity": required(one(DISK)) | {PREFERRED: [WISH]},
@@ -115,7 +115,7 @@ WISHES: dict[str, tuple[Json, Json]] = {
 
 
 @pytest.mark.parametrize(("spec", "want"), WISHES.values(), ids=WISHES)
-def test_wishes_are_added_existing_ones(spec: Json, want: Json) -> None:
+def test_preferred_terms_are_added_to_existing_ones(spec: Json, want: Json) -> None:
     assert (
         patched(make_pod().spec(**spec).build(), preferred_node_affinity=[WISH], preferred_pod_affinity=[NEAR])["spec"][
             "affinity"
@@ -124,7 +124,7 @@ def test_wishes_are_added_existing_ones(spec: Json, want: Json) -> None:
     )
 
 
-def test_a_pod_that_is_only_to_be_near_gets_no_node_affinity() -> None:
+def test_a_pod_with_only_pod_affinity_gets_no_node_affinity() -> None:
     affinity = {"podAntiAffinity": {REQUIRED: [NEAR]}}
     after = patched(make_pod().spec(affinity=affinity).build(), preferred_pod_affinity=[NEAR])
     assert after["spec"]["affinity"] == affinity | {"podAffinity": {PREFERRED: [NEAR]}}
@@ -136,7 +136,7 @@ def test_an_affinity_with_nothing_to_add_stays() -> None:
 
 
 @pytest.mark.parametrize("have", [{}, {"tolerations": None}, {"tolerations": []}, {"tolerations": [{"key": "a"}]}])
-def test_tolerations_are_appended_or_made(have: Json) -> None:
+def test_tolerations_are_appended_or_created(have: Json) -> None:
     added = Toleration(key="k", operator="Equal", value="v", effect="NoExecute", toleration_seconds=0)
     written = {"key": "k", "operator": "Equal", "value": "v", "effect": "NoExecute", "tolerationSeconds": 0}
     after = patched(make_pod().spec(**have).build(), tolerations=[added])
@@ -144,7 +144,7 @@ def test_tolerations_are_appended_or_made(have: Json) -> None:
 
 
 @pytest.mark.parametrize("have", [{}, {"labels": None}, {"labels": {}}, {"labels": {"x": "y", "a/~b": "old"}}])
-def test_labels_are_set_or_made_whatever_their_keys(have: Json) -> None:
+def test_labels_with_any_key_are_set_or_created(have: Json) -> None:
     data = make_pod().build()
     data["metadata"] |= have
     after = patched(data, labels={"example.com/a": "b", "a/~1": "c"})
@@ -161,7 +161,7 @@ RESOURCES: dict[str, tuple[Json, Json]] = {
         {"limits": {"nvidia.com/gpu": "1"}, "requests": None},
         {"limits": {"new": "1"}, "requests": {"new": "2"}},
     ),
-    "claims next to them stay": (
+    "claims beside them stay": (
         {"limits": {"nvidia.com/gpu": "1"}, "claims": [{"name": "c"}]},
         {"limits": {"new": "1"}, "requests": {"new": "2"}, "claims": [{"name": "c"}]},
     ),
@@ -177,11 +177,11 @@ def test_a_containers_amounts_are_replaced(kind: str, have: Json, want: Json) ->
     assert after["spec"][kind][-1]["resources"] == want
 
 
-def test_a_shape_that_nothing_was_noted_in_is_the_pod_itself() -> None:
+def test_a_mutation_without_changes_returns_the_pod_itself() -> None:
     assert build_patch(PodMutation(parse_pod(make_pod().build())), ("p",), "0" * 12) == ()
 
 
-def test_the_same_change_is_noted_once() -> None:
+def test_the_same_change_is_recorded_once() -> None:
     shape = PodMutation(parse_pod(make_pod().build()))
     for what in ("labels", "tolerations", "labels"):
         shape.record_change(what)

@@ -19,32 +19,32 @@ NOW = datetime(2026, 6, 1, tzinfo=UTC)
 
 
 def settle_violations(*violations: SectionFinding) -> tuple[Finding, ...]:
-    """The findings of some violations, without exemptions."""
+    """Return the findings of a decision without exemptions."""
     findings, exempted = settle(violations, (), request_of(POD), parse_pod(POD), NOW)
     assert exempted == ()
     return findings
 
 
 def violation(mode: PolicyMode, policy: str, message: str = "m", code: str = "GPU-S101") -> SectionFinding:
-    """A violation of a policy's section."""
+    """Return a finding reported for a policy's section."""
     return (mode, policy), PolicyFinding(code, PATH, message)
 
 
 def finding(mode: PolicyMode, policy: str, message: str = "m", code: str = "GPU-S101") -> Finding:
-    """The finding of that violation."""
+    """Return the finding of the decision for the same report."""
     return Finding(code, mode, PATH, message, policy=policy)
 
 
 @pytest.mark.parametrize("mode", list(PolicyMode))
 @pytest.mark.parametrize("at_most", list(PolicyMode))
-def test_a_finding_is_never_stricter_than_its_section_nor_than_its_violation_allows(
+def test_a_finding_is_never_stricter_than_its_section_or_its_maximum_mode(
     mode: PolicyMode, at_most: PolicyMode
 ) -> None:
     found = settle_violations(((mode, "p"), PolicyFinding("GPU-T201", PATH, "m", "f", at_most, "Word")))
     assert found == (Finding("GPU-T201", min(mode, at_most), PATH, "m", "f", "p", reason="Word"),)
 
 
-def test_the_strictest_of_equal_violations_takes_the_place_of_the_first() -> None:
+def test_the_strictest_of_equal_findings_replaces_the_first() -> None:
     found = settle_violations(
         violation(PolicyMode.AUDIT, "a"),
         violation(PolicyMode.WARN, "a", code="GPU-S102"),
@@ -54,12 +54,12 @@ def test_the_strictest_of_equal_violations_takes_the_place_of_the_first() -> Non
     assert found == (finding(PolicyMode.ENFORCE, "b"), finding(PolicyMode.WARN, "a", code="GPU-S102"))
 
 
-def test_of_two_equally_strict_violations_the_first_is_reported() -> None:
+def test_the_first_of_two_equally_strict_findings_is_reported() -> None:
     found = settle_violations(violation(PolicyMode.WARN, "a"), violation(PolicyMode.WARN, "b"))
     assert found == (finding(PolicyMode.WARN, "a"),)
 
 
-def test_violations_with_different_messages_are_both_reported() -> None:
+def test_findings_with_different_messages_are_both_reported() -> None:
     found = settle_violations(
         violation(PolicyMode.WARN, "a", "at most 2"), violation(PolicyMode.WARN, "b", "at most 4")
     )

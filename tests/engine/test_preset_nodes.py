@@ -1,4 +1,4 @@
-"""Pods that come with their node: nothing may come between the two, and no quota is escaped so."""
+"""Pods created with a node name: they are not changed, and bypass no quota."""
 
 from __future__ import annotations
 
@@ -30,35 +30,35 @@ GIVEN: Json = {
 
 
 def training() -> PodMaker:
-    """One of the pods of a job, for whole cards."""
+    """Return one pod of a job, for whole cards."""
     return make_pod().gpus(2).label("job-name", "train").owned_by("Job", "train")
 
 
 def mirror() -> PodMaker:
-    """What a kubelet shows of a pod that it runs by a file."""
+    """Return the mirror pod of a static pod."""
     return training().annotate("kubernetes.io/config.mirror", "0a1b").spec(nodeName="mine")
 
 
 def injected_pod() -> PodMaker:
-    """A pod into which a LimitRange put GPUs."""
+    """Return a pod with GPUs that a LimitRange injected."""
     said = "LimitRanger plugin set: nvidia.com/gpu request for container main; nvidia.com/gpu limit for container main"
     return make_pod().gpus(2).annotate("kubernetes.io/limit-ranger", said)
 
 
 @pytest.mark.parametrize("section", SECTIONS.values(), ids=SECTIONS)
 @pytest.mark.parametrize("pod", [mirror(), training().spec(nodeName="mine")], ids=["mirror", "named"])
-def test_a_pod_that_comes_with_its_node_is_unchanged(pod: PodMaker, section: str) -> None:
+def test_a_pod_created_with_a_node_name_is_unchanged(pod: PodMaker, section: str) -> None:
     decision = ask(pod, f"mode: enforce\n{section}", nodes=NODES)
     assert decision.patch == ()
     assert not any("GPU-I101" in code for code in codes(decision))
 
 
 @pytest.mark.parametrize("section", SECTIONS.values(), ids=SECTIONS)
-def test_the_same_pod_is_changed_where_a_scheduler_places_it(section: str) -> None:
+def test_the_same_pod_is_changed_if_a_scheduler_places_it(section: str) -> None:
     assert ask(training(), f"mode: enforce\n{section}", nodes=NODES).patch
 
 
-def test_gpus_that_a_limit_range_gave_are_not_counted_where_a_pod_names_its_node_and_stay_in_a_mirror() -> None:
+def test_injected_gpus_are_not_counted_in_a_pod_with_a_node_name_and_stay_in_a_mirror_pod() -> None:
     remove, pod = "mode: enforce\nlimits: {limitRangeInjected: remove}", injected_pod().spec(nodeName="mine")
     assert ask(pod, remove, nodes=(*NODES, GIVEN)).remaining_units == {}
     assert ask(pod.annotate("kubernetes.io/config.mirror", "0a1b"), remove, nodes=(*NODES, GIVEN)).patch == ()
@@ -76,7 +76,7 @@ def test_gpu_milli_is_written_to_a_pod_with_a_node_name() -> None:
     assert "tolerations" not in after["spec"]
 
 
-def test_a_queued_pod_is_counted_and_reaches_its_nodes() -> None:
+def test_a_queued_pod_is_counted_and_can_reach_its_nodes() -> None:
     pod = (
         training().label("kueue.x-k8s.io/queue-name", "q").spec(schedulingGates=[{"name": "kueue.x-k8s.io/admission"}])
     )
@@ -85,7 +85,7 @@ def test_a_queued_pod_is_counted_and_reaches_its_nodes() -> None:
     assert after["spec"]["tolerations"]
 
 
-def test_a_mirror_is_neither_counted_nor_rejected_for_it() -> None:
+def test_a_mirror_pod_is_neither_counted_nor_rejected() -> None:
     assert ask(mirror(), NATIVE, nodes=NODES).patch == ()
     stored = mirror()
     stored.data["metadata"]["uid"] = "0a1b"
@@ -96,6 +96,6 @@ def test_a_mirror_is_neither_counted_nor_rejected_for_it() -> None:
 
 
 @pytest.mark.parametrize("section", ["injection: {tolerations: auto}", "injection: {labels: {a: b}}"])
-def test_a_taint_that_a_pod_with_its_node_does_not_tolerate_is_reported_with_any_policy(section: str) -> None:
+def test_an_untolerated_taint_is_reported_for_a_pod_with_a_node_name(section: str) -> None:
     pod = training().spec(nodeName="mine")
     assert "warn GPU-T205" in codes(ask(pod, f"mode: enforce\n{section}", nodes=NODES))

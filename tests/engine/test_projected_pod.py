@@ -1,4 +1,4 @@
-"""A slice is given only where the pod fits once everything else that is enforced has been added to it."""
+"""A slice is chosen only where the pod fits with all other enforced additions."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ FAR = KeepRequest(KeepReason.UNREACHABLE, SLICE)
 
 
 def small() -> PodMaker:
-    """One GPU requested, 8Gi needed."""
+    """Return a pod that requests one GPU and needs 8Gi."""
     return make_pod().gpus(1).needs("8Gi")
 
 
 def of_workload() -> PodMaker:
-    """The same, in a Job."""
+    """Return the same pod, owned by a Job."""
     return small().label("batch.kubernetes.io/job-name", "train").owned_by("Job", "train")
 
 
 def slices(name: str, zone: str, free: int = 7, cpu: int = 64) -> Json:
-    """A node that offers slices and nothing else."""
+    """Return a node that offers only slices."""
     return make_node(name, MIXED | {"zone": zone, "host": name}, cpu=cpu, **{SLICE: free})
 
 
 def cards(name: str, zone: str) -> Json:
-    """A node that offers whole cards."""
+    """Return a node that offers whole cards."""
     return make_node(name, A100 | {"zone": zone, "host": name}, cpu=64, **{"nvidia.com/gpu": 8})
 
 
@@ -49,7 +49,7 @@ ROOMY = (slices("s1", "a"), cards("h1", "a"))
 
 
 class Case(NamedTuple):
-    """A pod, the cluster it comes to, the sections next to the right-sizing, and what comes of it."""
+    """A pod, the cluster, the sections beside right-sizing, and the expected result."""
 
     policies: tuple[str, ...]
     nodes: tuple[Json, ...]
@@ -70,10 +70,10 @@ CASES = {
     "the same, required by another policy": Case((SIZING, enforced(ZONE_B)), FREE_IN_A, FAR),
     "the same zone in audit mode": Case((SIZING, audit_policy(ZONE_B)), FREE_IN_A),
     "a required zone with a slice": Case((SIZING, enforced(ZONE_B)), FREE_IN_B),
-    "a required zone without nodes is not added, and counts for nothing": Case(
+    "a required zone without nodes is not added and not considered": Case(
         (SIZING, enforced(ZONE_B)), (slices("s1", "a"), cards("h1", "a"))
     ),
-    "two requirements that leave no node: the second is not added, and counts for nothing": Case(
+    "two requirements that leave no node: the second is not added and not considered": Case(
         (SIZING, enforced(ZONE_B), enforced(ON_H1)), FREE_IN_B
     ),
     "a default of more CPU than the slices' node has": Case((SIZING, enforced(DEFAULTS)), FEW_CORES, FULL),
@@ -82,18 +82,18 @@ CASES = {
     "a default that the user's own amount replaces": Case(
         (SIZING, enforced(DEFAULTS)), FEW_CORES, pod=small().asks("cpu", "2")
     ),
-    "a default of what no view holds": Case(
+    "a default of a resource that no view contains": Case(
         (SIZING, enforced(SCRATCH)), ROOMY, KeepRequest(KeepReason.UNMODELLED_CONSTRAINT, "resource ephemeral-storage")
     ),
-    "a spread that must hold": Case(
+    "a required spread": Case(
         (SIZING, enforced(SPREAD)),
         ROOMY,
         KeepRequest(KeepReason.UNMODELLED_CONSTRAINT, "spread over kubernetes.io/hostname"),
         of_workload(),
     ),
-    "the same, of a pod on its own": Case((SIZING, enforced(SPREAD)), ROOMY),
+    "the same, for a single pod": Case((SIZING, enforced(SPREAD)), ROOMY),
     "the same spread in audit mode": Case((SIZING, audit_policy(SPREAD)), ROOMY, pod=of_workload()),
-    "a spread that may fail": Case((SIZING, enforced("injection: {spread: preferred}")), ROOMY, pod=of_workload()),
+    "a preferred spread": Case((SIZING, enforced("injection: {spread: preferred}")), ROOMY, pod=of_workload()),
 }
 
 
@@ -108,7 +108,7 @@ TEMPLATES = {
     "a StatefulSet": ("StatefulSet", "apps/v1", True),
     "a Job": ("Job", "batch/v1", True),
     "a CronJob": ("CronJob", "batch/v1", True),
-    "a ReplicaSet of nobody, whose pods have nothing in common that we know": ("ReplicaSet", "apps/v1", False),
+    "a ReplicaSet without owner, whose pods have no known common label": ("ReplicaSet", "apps/v1", False),
 }
 
 
@@ -129,7 +129,7 @@ TRIALS = {
 
 @pytest.mark.parametrize(("section", "nodes", "want"), TRIALS.values(), ids=TRIALS)
 @pytest.mark.parametrize("mode", [enforced, audit_policy])
-def test_a_size_in_audit_mode_considers_everything_next_to_it(
+def test_a_size_in_audit_mode_considers_all_other_additions(
     section: str, nodes: tuple[Json, ...], want: KeepRequest | None, mode: Any
 ) -> None:
     outcome = ask(small(), audit_policy("rightSizing: {}"), mode(section), nodes=nodes).outcome
@@ -148,7 +148,7 @@ def test_no_default_is_considered_if_a_quota_prevents_it() -> None:
 
 
 def required(pod: PodMaker, decision: Decision) -> list[str]:
-    """The keys of the required node affinity after the patch."""
+    """Return the keys of the required node affinity after the patch."""
     spec = apply_patch(pod, decision)["spec"]
     [term] = spec["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
     return [rule["key"] for rule in term["matchExpressions"]]
@@ -167,7 +167,7 @@ JOINT = {
 
 
 @pytest.mark.parametrize(("sections", "nodes", "want"), JOINT.values(), ids=JOINT)
-def test_requirements_of_several_policies_leave_a_node(
+def test_requirements_of_several_policies_leave_at_least_one_node(
     sections: tuple[str, str], nodes: tuple[Json, ...], want: list[str]
 ) -> None:
     pod = make_pod().gpus(1)
@@ -218,7 +218,7 @@ SECOND_LOOKS = {
         ),
         pod=small().asks("cpu", "2"),
     ),
-    "the same, where the cards' requirement is of other nodes too": Case(
+    "the same, where the requirement also matches other nodes with cards": Case(
         (SIZING, enforced(ZONE_B), enforced(ON_AMPERE)),
         (
             make_node("b", MIXED | AMPERE | {"zone": "b"}, cpu=1, **PART),
@@ -245,28 +245,28 @@ IN_A, IN_B = H100S | {"zone": "a"}, L40S | {"zone": "b"}
 
 
 def with_slice() -> PodMaker:
-    """Two whole cards in one container, a slice in another."""
+    """Return a pod with two whole cards in one container and a slice in another."""
     return make_pod().gpus(2).container("b", resources={"limits": {SLICE: "1"}})
 
 
 def running_pod(node: str) -> Json:
-    """A pod that holds all cards of a node."""
+    """Return a pod that uses all cards of a node."""
     return make_pod("busy").gpus(4).spec(nodeName=node).build() | {"status": {"phase": "Running"}}
 
 
 def both(name: str, cpu: int) -> Json:
-    """A node that joins its cards and has slices."""
+    """Return a node with NVLink between its cards, and with slices."""
     return make_node(name, MIXED | H100S, cpu=cpu, **WHOLE, **PART)
 
 
 DEFAULTED = {
-    "the joined cards' node has too few cores for the default": (
+    "the node with NVLink has too few cores for the default": (
         make_pod().gpus(2),
         LINKED,
         (make_node("h", IN_A, cpu=8, **WHOLE), make_node("l", IN_B, cpu=64, **WHOLE)),
         [],
     ),
-    "it is full, and the default is too much where there is room": (
+    "it is full, and the default is too large for the node with free capacity": (
         make_pod().gpus(2),
         LINKED,
         (make_node("h", IN_A, cpu=64, **WHOLE), running_pod("h"), make_node("l", IN_B, cpu=8, **WHOLE)),
@@ -278,24 +278,24 @@ DEFAULTED = {
         (make_node("l", IN_B, cpu=64, **WHOLE), running_pod("l"), make_node("h", IN_A, cpu=8, **WHOLE)),
         ["24"],
     ),
-    "two names, and the node with both has too few cores": (
+    "two resource names, and the node with both has too few cores": (
         with_slice(),
         LINKED,
         (both("h", 30), make_node("l", MIXED | IN_B, cpu=64, **WHOLE, **PART)),
         [],
     ),
-    "two names, each on a node of its own": (
+    "two resource names, each on its own node": (
         with_slice(),
         LINKED,
         (make_node("h", IN_A, cpu=64, **WHOLE), make_node("s", MIXED | L40S, cpu=64, **PART), both("both", 30)),
         [],
     ),
-    "two names, with capacity for both": (with_slice(), LINKED, (both("h", 64),), ["24", "12"]),
+    "two resource names, with capacity for both": (with_slice(), LINKED, (both("h", 64),), ["24", "12"]),
 }
 
 
 @pytest.mark.parametrize(("pod", "section", "nodes", "want"), DEFAULTED.values(), ids=DEFAULTED)
-def test_defaults_are_evaluated_by_the_nodes_that_the_pod_is_held_to(
+def test_defaults_are_evaluated_on_the_nodes_that_the_pod_is_restricted_to(
     pod: PodMaker, section: str, nodes: tuple[Json, ...], want: list[str]
 ) -> None:
     policies = (enforced(DEFAULTS), enforced(section))

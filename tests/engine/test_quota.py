@@ -24,7 +24,7 @@ CLASS = "deviceclass.resource.kubernetes.io/a"
 
 
 def quota(hard: dict[str, str], used: dict[str, str] | None = None, **spec: Any) -> ResourceQuota:
-    """A quota that the controller has counted."""
+    """Return a quota whose usage the controller has counted."""
     data = {
         "metadata": {"name": "team"},
         "spec": {"hard": hard} | spec,
@@ -34,7 +34,7 @@ def quota(hard: dict[str, str], used: dict[str, str] | None = None, **spec: Any)
 
 
 def quota_messages(limit: ResourceQuota, pod: PodMaker, *others: PodMaker) -> list[str]:
-    """The messages about a pod, in a namespace of others."""
+    """Return the messages about a pod, in a namespace with other pods."""
     read = parse_pod(pod.build())
     pods = {other.data["metadata"]["name"]: summarize_pod(parse_pod(other.build())) for other in others}
 
@@ -57,12 +57,12 @@ SAID = {
         make_pod().gpus(1),
         FULL.format(1, 1) + "limited: requests.nvidia.com/gpu=1; 0 would fit",
     ),
-    "over already": (
+    "already exceeded": (
         quota({f"requests.{GPU}": "1"}, {f"requests.{GPU}": "3"}),
         make_pod().gpus(1),
         FULL.format(1, 3) + "limited: requests.nvidia.com/gpu=1; 0 would fit",
     ),
-    "zero is never too much": (quota({f"requests.{GPU}": "0"}, {f"requests.{GPU}": "3"}), make_pod().gpus(0), ""),
+    "zero is never rejected": (quota({f"requests.{GPU}": "0"}, {f"requests.{GPU}": "3"}), make_pod().gpus(0), ""),
     "limits. keys are never enforced": (quota({f"limits.{GPU}": "0"}), make_pod().gpus(1), ""),
     "bare keys are never enforced": (quota({GPU: "0"}), make_pod().gpus(1), ""),
     "an unreadable limit is ignored": (quota({f"requests.{GPU}": "many"}), make_pod().gpus(1), ""),
@@ -71,12 +71,12 @@ SAID = {
         make_pod(),
         "exceeded quota: team, requested: pods=1, used: pods=2, limited: pods=2; 0 would fit",
     ),
-    "CPU must be named where it is counted": (
+    "CPU must be set where it is counted": (
         quota({"limits.cpu": "8", "requests.memory": "8Gi"}, {"limits.cpu": "0", "requests.memory": "0"}),
         make_pod().container("side"),
         "failed quota: team: must specify limits.cpu for: main,side; requests.memory for: main,side",
     ),
-    "the pod level names it for all containers": (
+    "the pod level sets it for all containers": (
         quota({"limits.cpu": "8"}, {"limits.cpu": "0"}),
         make_pod().spec(resources={"limits": {"cpu": "1"}}),
         "",
@@ -101,7 +101,7 @@ SAID = {
         f"exceeded quota: team, requested: requests.{CLASS}=1, used: requests.{CLASS}=1, limited: requests.{CLASS}=1; "
         "0 would fit",
     ),
-    "best effort is about CPU and memory only": (
+    "best effort depends only on CPU and memory": (
         quota({f"requests.{GPU}": "0"}, {f"requests.{GPU}": "0"}, scopes=["BestEffort"]),
         make_pod().gpus(1).asks("cpu", "0"),
         FULL.format(1, 0) + "limited: requests.nvidia.com/gpu=0; 0 would fit",
@@ -130,17 +130,17 @@ ADVICE = {
         "4",
         f"Ending other pods is not enough: {RAISED}",
     ),
-    "more than all": (
+    "more than the limit": (
         quota({"requests.cpu": "2"}, {"requests.cpu": "0"}),
         "4",
         f"Request at most what would fit, {RAISED}",
     ),
-    "more than all, and none is left": (
+    "more than the limit, and nothing is left": (
         quota({"requests.cpu": "2"}, {"requests.cpu": "2"}),
         "4",
         f"Ending other pods is not enough: {RAISED}",
     ),
-    "more than all of one key": (
+    "more than the limit of one key": (
         quota({"pods": "0", "requests.cpu": "9"}, {"pods": "0", "requests.cpu": "8"}),
         "4",
         f"Request at most what would fit, {RAISED}",
@@ -158,7 +158,7 @@ def test_the_fix_suggests_waiting_only_if_it_can_help(limit: ResourceQuota, cpu:
 @pytest.mark.parametrize(
     ("before", "want"),
     [("1", "Wait until another pod of the namespace ends."), ("3", f"Ending other pods is not enough: {RAISED}")],
-    ids=["others hold the rest", "it holds all itself"],
+    ids=["others use the rest", "it uses all itself"],
 )
 def test_own_usage_is_not_released_for_a_resize(before: str, want: str) -> None:
     old, new = (parse_pod(make_pod().asks("cpu", cpu).build()) for cpu in (before, str(int(before) + 1)))
@@ -177,15 +177,15 @@ def test_consumers_are_named_largest_first() -> None:
 def test_consumers_of_every_exceeded_key_are_named() -> None:
     hard = {f"requests.{GPU}": "2", "requests.nvidia.com/mig-1g.10gb": "1"}
     others = make_pod("a").gpus(2), make_pod("b").asks("nvidia.com/mig-1g.10gb", "1")
-    asking = make_pod().gpus(1).asks("nvidia.com/mig-1g.10gb", "1")
-    (message,) = quota_messages(quota(hard, hard), asking, *others)
+    pod = make_pod().gpus(1).asks("nvidia.com/mig-1g.10gb", "1")
+    (message,) = quota_messages(quota(hard, hard), pod, *others)
     assert message.endswith("; requests.nvidia.com/gpu used by a (2); requests.nvidia.com/mig-1g.10gb used by b (1)")
 
 
 UPDATES = {
-    "nothing moves": (None, None, False),
-    "a deadline moves it into a quota that is full": (None, 60, True),
-    "out of it": (60, None, False),
+    "no change of quotas": (None, None, False),
+    "a deadline moves it into a full quota": (None, 60, True),
+    "out of a full quota": (60, None, False),
     "a shorter deadline": (60, 30, False),
 }
 
@@ -199,9 +199,13 @@ def test_an_update_is_charged_if_it_moves_between_quotas(before: int | None, aft
 
 
 RESIZES = {
-    "it grows within what is left": ("2", "3", []),
-    "it grows beyond": ("2", "4", ["requested: requests.cpu=2, used: requests.cpu=8, limited: requests.cpu=9"]),
-    "it shrinks in a quota that is over": ("9", "1", []),
+    "it grows within the remaining quota": ("2", "3", []),
+    "it grows beyond the remaining quota": (
+        "2",
+        "4",
+        ["requested: requests.cpu=2, used: requests.cpu=8, limited: requests.cpu=9"],
+    ),
+    "it shrinks in an exceeded quota": ("9", "1", []),
 }
 
 
@@ -216,8 +220,8 @@ def test_a_resize_is_charged_for_what_it_adds(before: str, after: str, want: lis
 NAMELESS = make_pod().gpus(1).build()
 NAMED = make_pod().gpus(1).asks("cpu", "1").build()
 LATE = {
-    "a container names no CPU": (NAMELESS, {}, ["failed quota: team: must specify requests.cpu for: main"]),
-    "every container names CPU": (NAMED, {}, []),
+    "a container sets no CPU": (NAMELESS, {}, ["failed quota: team: must specify requests.cpu for: main"]),
+    "every container sets CPU": (NAMED, {}, []),
     "the quota does not match": (NAMELESS, {"scopes": ["Terminating"]}, []),
 }
 
@@ -231,7 +235,7 @@ def test_a_quota_created_after_the_pod_checks_its_form(pod: Json, scope: Json, w
     assert [one.message for one in predict_resize_refusals(old, held, held, [late])] == want
     assert [one.message for one in predict_update_refusals(ending, old, held, held, [late])] == want
     assert predict_update_refusals(old, old, held, held, [late]) == [], (
-        "quotas look at a deadline that comes or goes only"
+        "only adding or removing a deadline matters to quotas"
     )
 
 
@@ -263,7 +267,7 @@ def test_escapes_quota(quotas: list[ResourceQuota], want: bool) -> None:
 WITHOUT_ROOM = {
     "nothing counted": ([], ""),
     "enough left": ([quota({f"requests.{SLICE}": "1"})], ""),
-    "no enough left": ([quota({f"requests.{SLICE}": "1"}, {f"requests.{SLICE}": "1"})], "team"),
+    "not enough left": ([quota({f"requests.{SLICE}": "1"}, {f"requests.{SLICE}": "1"})], "team"),
     "a limit of zero": ([quota({f"requests.{SLICE}": "0"})], "team"),
     "nothing left in one that does not match": ([quota({f"requests.{SLICE}": "0"}, scopes=["Terminating"])], ""),
 }

@@ -1,4 +1,4 @@
-"""A resize of a GPU pod that runs: the limits that hold at creation hold here too."""
+"""A resize of a running GPU pod: the limits for new pods apply."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ CHOICE = "perContainer: [{resource: cpu, allowed: [1, 2, 4]}]"
 
 
 def pod(memory: str = "1Gi", cpu: str = "2", side: str = "") -> Json:
-    """A pod with a GPU, and perhaps memory of a second container."""
+    """Return a pod with a GPU, and a second container whose memory can be set."""
     maker = make_pod().gpus(1).asks("memory", memory)
     maker.main["resources"]["requests"] = {"memory": memory, "cpu": cpu}
     if side:
@@ -33,23 +33,28 @@ RESIZES = {
     "from above a limit of a container to less": (PER_CONTAINER, pod("500Gi"), pod("400Gi"), []),
     "above the limit, and only CPU changes": (PER_POD, pod("500Gi"), pod("500Gi", cpu="4"), []),
     "from above the limit to more": (PER_POD, pod("500Gi"), pod("501Gi"), ["enforce GPU-L103"]),
-    "one container above, the other grows past its own": (
+    "one container above its limit, the other grows past its own": (
         PER_CONTAINER,
         pod("500Gi", side="1Gi"),
         pod("400Gi", side="80Gi"),
         ["enforce GPU-L103"],
     ),
-    "one container above, the other grows within its own": (
+    "one container above its limit, the other grows within its own": (
         PER_CONTAINER,
         pod("500Gi", side="1Gi"),
         pod("500Gi", side="2Gi"),
         [],
     ),
-    "one container grows, the pod above shrinks": (PER_POD, pod("100Gi", side="90Gi"), pod("120Gi", side="1Gi"), []),
-    "below the least": (FLOOR, pod(cpu="2"), pod(cpu="1"), ["enforce GPU-L101"]),
-    "from below the least to more": (FLOOR, pod(cpu="500m"), pod(cpu="1"), []),
-    "away from the choices": (CHOICE, pod(cpu="2"), pod(cpu="3"), ["enforce GPU-L102"]),
-    "not of the choices, and it stays": (CHOICE, pod(cpu="3"), pod("2Gi", cpu="3"), []),
+    "one container grows, the pod above its limit shrinks": (
+        PER_POD,
+        pod("100Gi", side="90Gi"),
+        pod("120Gi", side="1Gi"),
+        [],
+    ),
+    "below the minimum": (FLOOR, pod(cpu="2"), pod(cpu="1"), ["enforce GPU-L101"]),
+    "from below the minimum to more": (FLOOR, pod(cpu="500m"), pod(cpu="1"), []),
+    "from an allowed amount to another": (CHOICE, pod(cpu="2"), pod(cpu="3"), ["enforce GPU-L102"]),
+    "not an allowed amount, unchanged": (CHOICE, pod(cpu="3"), pod("2Gi", cpu="3"), []),
 }
 
 
@@ -62,7 +67,7 @@ def test_a_resize(limits: str, old: Json, new: Json, want: list[str]) -> None:
     assert codes(ask(new, spec, view=view, operation="UPDATE", old_pod=before)) == [], "only a resize changes amounts"
 
 
-def test_a_resize_of_a_pod_without_gpus_is_no_business_of_limits() -> None:
+def test_a_resize_of_a_pod_without_gpus_is_not_checked_against_limits() -> None:
     spec, small, large = f"mode: enforce\nlimits: {{{PER_POD}}}", make_pod(), make_pod().asks("memory", "500Gi")
     decision = ask(large, spec, operation="UPDATE", sub_resource="resize", old_pod=parse_pod(small.build()))
 

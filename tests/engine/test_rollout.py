@@ -1,4 +1,4 @@
-"""A policy that is rolled out to a share of the workloads: who is in it, and that it stays so."""
+"""A policy that is rolled out to a share of the workloads: which are included, and that they stay included."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def controller_reference(kind: str, name: str) -> Json:
 
 
 def rejected_workloads(percent: int, **more: Any) -> set[str]:
-    """The StatefulSets whose pods are denied by a policy that is in audit mode for all others."""
+    """Return the StatefulSets whose pods are denied; the policy is in audit mode for all others."""
     found = {name: codes(ask(controller_reference("StatefulSet", name), rolled(percent, **more))) for name in NAMES}
     assert set(map(tuple, found.values())) <= {("enforce GPU-S101",), ("audit GPU-S101",)}
     return {name for name, said in found.items() if said == ["enforce GPU-S101"]}
@@ -65,14 +65,14 @@ BELONGS: dict[str, tuple[Json, str]] = {
     ),
     "a run of a CronJob": ({"ownerReferences": [{"kind": "Job", "name": "nightly-29412345"}]}, "CronJob/nightly"),
     "a Job with a number": ({"ownerReferences": [{"kind": "Job", "name": "train-7"}]}, "Job/train-7"),
-    "a pod by itself": ({"name": "shell"}, "Pod/shell"),
-    "a pod whose name is made, before it is": ({"generateName": "shell-"}, "Pod/shell-"),
-    "a pod whose name is made, after it was": ({"generateName": "shell-", "name": "shell-x7f"}, "Pod/shell-"),
+    "a pod without owner": ({"name": "shell"}, "Pod/shell"),
+    "a pod with a generated name, before generation": ({"generateName": "shell-"}, "Pod/shell-"),
+    "a pod with a generated name, after generation": ({"generateName": "shell-", "name": "shell-x7f"}, "Pod/shell-"),
 }
 
 
 @pytest.mark.parametrize(("metadata", "workload"), BELONGS.values(), ids=BELONGS)
-def test_rollout_workload_of_a_pod(metadata: Json, workload: str) -> None:
+def test_the_rollout_workload_of_a_pod(metadata: Json, workload: str) -> None:
     for owner in metadata.get("ownerReferences", ()):
         owner["controller"] = True
     assert rollout_workload(parse_pod({"metadata": metadata, "spec": {}})) == workload
@@ -87,13 +87,13 @@ def test_a_workload_of_a_share_is_in_every_larger_share(percent: int, seed: str,
 
 
 @pytest.mark.parametrize("name", ["shell-a", "shell-b", "shell-c", "shell-d"])
-def test_copies_of_one_generated_name_are_remembered_as_they_are_decided(name: str) -> None:
-    memory, policies, view = DecisionCache(), policies_of(policy(rolled(50))), view_of(make_namespace("team"))
+def test_copies_of_one_generated_name_are_cached_as_decided(name: str) -> None:
+    cache, policies, view = DecisionCache(), policies_of(policy(rolled(50))), view_of(make_namespace("team"))
     for called in ({"generateName": "shell-"}, {"generateName": "shell-", "name": name}, {"name": name}):
         pod = bad().build()
         pod["metadata"] = {"namespace": "team", **called}
-        asked = (request_of(pod), policies, view, NO_USAGE, NOW)
-        assert memory.decide(*asked) == decide(*asked)
+        arguments = (request_of(pod), policies, view, NO_USAGE, NOW)
+        assert cache.decide(*arguments) == decide(*arguments)
 
 
 def test_a_condition_that_fails_rejects_no_pod_outside_the_share() -> None:
@@ -102,7 +102,7 @@ def test_a_condition_that_fails_rejects_no_pod_outside_the_share() -> None:
     assert codes(ask(bad(), match + rolled(0))) == ["audit GPU-P201"]
 
 
-def test_a_template_is_reported_the_findings_of_its_pods() -> None:
+def test_a_template_has_the_findings_of_its_pods() -> None:
     template = bad().build()
     for number in range(8):
         name = f"serve-{number}"
@@ -114,6 +114,6 @@ def test_a_template_is_reported_the_findings_of_its_pods() -> None:
         }
         pod = controller_reference("ReplicaSet", f"{name}-abc")
         pod["metadata"]["labels"] = {"pod-template-hash": "abc"}
-        told = codes(ask(deployment, rolled(50)))
-        heard = codes(ask(pod, rolled(50)))
-        assert [re.sub("enforce", "warn", each) for each in heard] == told
+        reported = codes(ask(deployment, rolled(50)))
+        for_pod = codes(ask(pod, rolled(50)))
+        assert [re.sub("enforce", "warn", each) for each in for_pod] == reported

@@ -35,21 +35,21 @@ WORLD = [*RESEARCH, make_namespace("sales", tier="sales"), *NODES]
 
 
 def shared(milli: int, product: str = "", mode: str = "enforce") -> str:
-    """A policy with one quota for the research namespaces."""
+    """Return a policy with one quota for the research namespaces."""
     about = f", product: '{product}'" if product else ""
     selector = "namespaceSelector: {matchLabels: {tier: research}}"
     return f"mode: {mode}\nquotas: {{shared: [{{name: lab, gpuMilli: {milli}, {selector}{about}}}]}}"
 
 
 def running(name: str, space: str = "other", on: str = "a", pod: PodMaker | None = None) -> Json:
-    """A pod of the cluster, on a node unless that is ""."""
+    """Return a pod of the cluster; it has no node if `on` is ""."""
     made = (pod or make_pod().gpus(1)).namespace(space)
     made.data["metadata"]["name"] = name
     return made.spec(nodeName=on).build() if on else made.build()
 
 
 def evaluate(pod: PodMaker, *texts: str, pods: list[Json]) -> list[str]:
-    """The findings of a pod, with other pods in the cluster."""
+    """Return the findings of a pod, with other pods in the cluster."""
     return codes(ask(pod, *texts, view=view_of(*WORLD, *pods)))
 
 
@@ -57,16 +57,16 @@ TWO = make_pod().gpus(2)
 OVER = ["enforce GPU-Q303"]
 COUNTED: dict[str, tuple[PodMaker, str, list[Json], list[str]]] = {
     "it just fits": (TWO, shared(2000), [], []),
-    "it is too much alone": (TWO, shared(1999), [], OVER),
+    "it exceeds the quota alone": (TWO, shared(1999), [], OVER),
     "another namespace uses the rest": (TWO, shared(2999), [running("p")], OVER),
     "usage of another tier does not count": (TWO, shared(2000), [running("p", "sales")], []),
     "a pending pod counts": (TWO, shared(2999), [running("p", on="")], OVER),
     "an ended pod does not count": (TWO, shared(2000), [running("p") | {"status": {"phase": "Failed"}}], []),
-    "a slice weighs its share": (TWO, shared(2143), [running("p", on="cut", pod=make_pod().asks(SMALL, "1"))], []),
-    "and no less": (TWO, shared(2142), [running("p", on="cut", pod=make_pod().asks(SMALL, "1"))], OVER),
-    "a pod of a namespace outside": (make_pod().gpus(2).namespace("sales"), shared(0), [], []),
+    "a slice counts as its share": (TWO, shared(2143), [running("p", on="cut", pod=make_pod().asks(SMALL, "1"))], []),
+    "a slice counts as no less": (TWO, shared(2142), [running("p", on="cut", pod=make_pod().asks(SMALL, "1"))], OVER),
+    "a pod of another namespace": (make_pod().gpus(2).namespace("sales"), shared(0), [], []),
     "a pod without GPUs": (make_pod(), shared(0), [running("p")], []),
-    "GPUs at a ceiling of nothing": (make_pod().gpus(1), shared(0), [], OVER),
+    "GPUs with a limit of zero": (make_pod().gpus(1), shared(0), [], OVER),
     "warned": (TWO, shared(0, mode="warn"), [], ["warn GPU-Q303"]),
     "noted": (TWO, shared(0, mode="audit"), [], ["audit GPU-Q303"]),
     "the product that it selects is full": (
@@ -94,8 +94,8 @@ COUNTED: dict[str, tuple[PodMaker, str, list[Json], list[str]]] = {
         OVER,
     ),
     "on an unknown node": (make_pod().gpus(1).spec(nodeName="x"), shared(0, "NVIDIA-H100-*"), [], OVER),
-    "it may come to the product that is full": (make_pod().gpus(1), shared(0, "NVIDIA-H100-*"), [], OVER),
-    "a product that no node has yet, selected": (
+    "it may run on the product that is full": (make_pod().gpus(1), shared(0, "NVIDIA-H100-*"), [], OVER),
+    "it selects a product that no node has yet": (
         make_pod().gpus(1).spec(nodeSelector={"nvidia.com/gpu.product": "NVIDIA-L4"}),
         shared(0, "NVIDIA-H100-*"),
         [],
@@ -105,11 +105,11 @@ COUNTED: dict[str, tuple[PodMaker, str, list[Json], list[str]]] = {
 
 
 @pytest.mark.parametrize(("pod", "text", "pods", "want"), COUNTED.values(), ids=COUNTED)
-def test_what_counts(pod: PodMaker, text: str, pods: list[Json], want: list[str]) -> None:
+def test_counted_usage(pod: PodMaker, text: str, pods: list[Json], want: list[str]) -> None:
     assert evaluate(pod, text, pods=pods) == want
 
 
-def test_the_message_has_usage_what_fits_and_consumers() -> None:
+def test_the_message_has_usage_remaining_amount_and_consumers() -> None:
     pods = [running("small"), running("large", pod=make_pod().gpus(3)), running("mine", "team", on="")]
     (found,) = ask(TWO, shared(6500), view=view_of(*WORLD, *pods)).findings
     assert found.message == (
@@ -128,7 +128,7 @@ ADVICE = {
         "Request at most what would fit, or wait until another pod ends.",
     ),
     "none would fit": (shared(2000), 1, [running("p"), running("q")], "Wait until another pod ends."),
-    "more than all": (shared(2000), 3, [], "Request at most what would fit, or ask for a higher quota."),
+    "more than the limit": (shared(2000), 3, [], "Request at most what would fit, or ask for a higher quota."),
     "a limit of zero": (shared(0), 1, [], "Ending other pods is not enough: ask for a higher quota."),
 }
 
@@ -149,7 +149,7 @@ def test_the_fix_suggests_waiting_only_if_it_can_help(text: str, gpus: int, pods
             "; 6000 admitted just now",
         ),
     ],
-    ids=["nothing is seen yet", "with seen pods"],
+    ids=["without observed pods", "with observed pods"],
 )
 def test_reserved_usage_is_in_the_message(pods: list[Json], says: str) -> None:
     view = view_of(*WORLD, *pods).with_reservation(QuotaReservation("u1", "team", (((), 6000),), 0.0))
@@ -171,7 +171,9 @@ def test_a_pod_that_will_be_right_sized_is_charged_for_its_slice() -> None:
     sizing = "mode: enforce\nrightSizing: {}"
     assert codes(ask(pod, shared(143), sizing, view=view_of(*WORLD))) == ["warn GPU-R101"]
     pod.data["metadata"]["uid"] = "0a1b"
-    assert "enforce GPU-Q303" in codes(ask(pod, shared(143), sizing, view=view_of(*WORLD))), "nothing shrinks it now"
+    assert "enforce GPU-Q303" in codes(ask(pod, shared(143), sizing, view=view_of(*WORLD))), (
+        "it is no longer right-sized"
+    )
 
 
 def test_a_stale_view_is_reported() -> None:
@@ -198,7 +200,7 @@ def test_recently_admitted_pods_count_once() -> None:
     assert codes(ask(TWO, shared(2000), view=view.without_reservations_before(0.0))) == []
 
 
-def test_a_pod_without_policies_is_weighed_for_shared_quotas() -> None:
+def test_a_pod_without_policies_is_counted_for_shared_quotas() -> None:
     choosy = "mode: enforce\nmatch: {objectSelector: {matchLabels: {a: b}}}\nquotas: {shared: [{name: q, gpuMilli: 0}]}"
     assert ask(TWO, choosy, view=view_of(*WORLD)).weight
     assert not ask(TWO, "mode: enforce\nquotas: {}", view=view_of(*WORLD)).weight
@@ -235,8 +237,8 @@ def _after(view: ClusterView, action: str, number: int) -> ClusterView:
         case "arrive":
             return view.without_reservations([f"u{number}"])
         case "lines":
-            seen = view_of(*WORLD, *[running(f"p{i}") for i in range(number)])
-            return view.with_pods({"other": seen._usage._pods["other"]})
+            observed = view_of(*WORLD, *[running(f"p{i}") for i in range(number)])
+            return view.with_pods({"other": observed._usage._pods["other"]})
         case "relabel":
             tier = "research" if number % 2 else "sales"
             space = view_of(make_namespace("other", tier=tier)).namespace("other")

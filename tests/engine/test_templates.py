@@ -1,4 +1,4 @@
-"""templates: the pods that will come of a workload, each field with its place in the workload."""
+"""templates: the pods of a workload, each field with its path in the workload."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ POD = {"metadata": {"annotations": {"a": "b"}}, "spec": SPEC}
 
 
 def templates_of(group: str, kind: str, data: Any, *paths: tuple[str, ...]) -> list[PodTemplate]:
-    asked = AdmissionRequest("CREATE", group, kind, "team", "x", None, lambda: data)
-    return list(read_templates(asked, paths or WORKLOAD_TEMPLATES[group, kind]))
+    request = AdmissionRequest("CREATE", group, kind, "team", "x", None, lambda: data)
+    return list(read_templates(request, paths or WORKLOAD_TEMPLATES[group, kind]))
 
 
 class Case(NamedTuple):
@@ -36,13 +36,13 @@ CASES = {
     "a Deployment": Case(
         "apps", "Deployment", {"replicas": 3, "template": POD}, {"spec.template.spec.containers[0]": 3}
     ),
-    "a Deployment that names no number": Case(
+    "a Deployment without replicas": Case(
         "apps", "Deployment", {"template": POD}, {"spec.template.spec.containers[0]": 1}
     ),
     "a Deployment scaled to nothing": Case(
         "apps", "Deployment", {"replicas": 0, "template": POD}, {"spec.template.spec.containers[0]": 0}
     ),
-    "a Job with more room than work": Case(
+    "a Job with more parallelism than completions": Case(
         "batch", "Job", {"parallelism": 8, "completions": 2, "template": POD}, {"spec.template.spec.containers[0]": 2}
     ),
     "a CronJob": Case(
@@ -88,7 +88,7 @@ CASES = {
             "spec.leaderWorkerTemplate.workerTemplate.spec.containers[0]": 6,
         },
     ),
-    "a LeaderWorkerSet whose worker template is everybody's": Case(
+    "a LeaderWorkerSet whose worker template is also the leader's": Case(
         "leaderworkerset.x-k8s.io",
         "LeaderWorkerSet",
         {"replicas": 2, "leaderWorkerTemplate": {"size": 4, "workerTemplate": POD}},
@@ -163,7 +163,7 @@ def test_a_workload(case: Case) -> None:
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-def test_the_place_of_a_container_leads_back_to_it(case: Case) -> None:
+def test_the_path_of_a_container_leads_back_to_it(case: Case) -> None:
     data = {"kind": case.kind, "spec": case.spec}
     for template in templates_of(case.group, case.kind, data):
         for path, container in containers_of_every_kind(template.pod.spec):
@@ -178,12 +178,12 @@ def at(data: Any, path: tuple[str | int, ...]) -> Any:
     return data
 
 
-def test_a_daemon_set_makes_several_pods() -> None:
+def test_a_daemon_set_has_several_pods() -> None:
     (template,) = templates_of("apps", "DaemonSet", {"spec": {"template": POD}})
     assert (template.replicas, template.has_several_pods) == (1, True)
 
 
-def test_fields_next_to_the_containers_have_their_places() -> None:
+def test_fields_beside_the_containers_have_their_paths() -> None:
     (template,) = templates_of("apps", "Deployment", {"spec": {"template": POD}})
     assert template.path == ("spec", "template")
     assert template.spec_path == ("spec", "template", "spec")

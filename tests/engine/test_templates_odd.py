@@ -1,4 +1,4 @@
-"""templates: paths that admins write, what is no template, and every real workload we have."""
+"""templates: paths that admins write, invalid templates, and every real workload of the corpus."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ OWN_PATHS: dict[str, tuple[Any, tuple[str, ...], list[str]]] = {
     "every member of a map": ({"roles": {"a": POD, "b": POD}}, ("roles", "*"), ["roles.a", "roles.b"]),
     "a bare pod spec": ({"spec": {"pod": SPEC}}, ("spec", "pod"), ["spec.pod"]),
     "a bare container": ({"spec": {"runner": GPU}}, ("spec", "runner"), ["spec.runner"]),
-    "a path that leads nowhere": ({"spec": {}}, ("spec", "template"), []),
+    "a path that does not exist": ({"spec": {}}, ("spec", "template"), []),
     "a path through a text": ({"spec": "x"}, ("spec", "template"), []),
     "a star over a number": ({"spec": 1}, ("spec", "*"), []),
     "a null": ({"spec": {"template": None}}, ("spec", "template"), []),
-    "no object at all": (["x"], ("spec", "template"), []),
+    "no object": (["x"], ("spec", "template"), []),
 }
 
 
@@ -38,7 +38,7 @@ def test_paths_that_an_admin_wrote(data: Any, path: tuple[str, ...], want: list[
     assert len(gpu_counts(found)) == len(want)
 
 
-def test_two_paths_to_one_place_give_one_template() -> None:
+def test_two_paths_to_one_value_give_one_template() -> None:
     found = templates_of("example.com", "Trainer", {"spec": {"a": POD}}, ("spec", "a"), ("spec", "*"))
     assert [template.path for template in found] == [("spec", "a")]
 
@@ -46,14 +46,14 @@ def test_two_paths_to_one_place_give_one_template() -> None:
 NO_TEMPLATES: dict[str, tuple[Any, str]] = {
     "a text": ("x", "must be a pod template, found \"'x'\""),
     "a list": ([SPEC], "must be a pod template, found"),
-    "a map of other things": ({"replicas": 1}, "must be a pod template with spec.containers, found 'replicas'"),
+    "a map without template fields": ({"replicas": 1}, "must be a pod template with spec.containers, found 'replicas'"),
     "an empty map": ({}, "must be a pod template with spec.containers, found 'nothing'"),
     "a spec that is a text": ({"spec": "x"}, "must have a map under spec"),
     "a container that is a text": (
         {"spec": {"containers": ["x"]}},
         "is not a Pod: spec.containers[0]: must be a map, found text",
     ),
-    "a number where text goes": (
+    "a number instead of text": (
         {"spec": {"containers": [{"image": 1}]}},
         "is not a Pod: spec.containers[0].image: must be text, found a whole number",
     ),
@@ -74,11 +74,11 @@ def test_nulls_are_absent() -> None:
     assert (template.error, template.pod.spec.volumes) == ("", ())
 
 
-REPLICAS = {"a text": "3", "a truth": True, "below nothing": -1, "a fraction": 1.5, "a null": None}
+REPLICAS = {"a text": "3", "a truth": True, "a negative number": -1, "a fraction": 1.5, "a null": None}
 
 
 @pytest.mark.parametrize("value", REPLICAS.values(), ids=REPLICAS)
-def test_a_number_of_replicas_that_is_none_counts_as_one(value: Any) -> None:
+def test_an_invalid_number_of_replicas_counts_as_one(value: Any) -> None:
     (template,) = templates_of("apps", "Deployment", {"spec": {"replicas": value, "template": POD}})
     assert template.replicas == 1
 
@@ -87,7 +87,7 @@ def test_a_number_of_replicas_that_is_none_counts_as_one(value: Any) -> None:
 @given(st.sampled_from(sorted(WORKLOAD_TEMPLATES)), odd_pods() | anything())
 def test_any_value_at_a_template_path_is_handled(kind: tuple[str, str], value: Any) -> None:
     for path in WORKLOAD_TEMPLATES[kind]:
-        found = templates_of(*kind, standing(value, path), path)
+        found = templates_of(*kind, nest_at_path(value, path), path)
         assert len(found) <= 1
         for template in found:
             assert not (template.error and template.pod.spec.containers)
@@ -98,13 +98,13 @@ def test_any_value_at_a_template_path_is_handled(kind: tuple[str, str], value: A
 @given(st.sampled_from(sorted(WORKLOAD_TEMPLATES)), pods())
 def test_every_container_is_found_where_it_was_read(kind: tuple[str, str], pod: Json) -> None:
     for path in WORKLOAD_TEMPLATES[kind]:
-        data = standing(pod, path)
+        data = nest_at_path(pod, path)
         for template in templates_of(*kind, data, path):
             for place, container in containers_of_every_kind(template.pod.spec):
                 assert at(data, template.field_path(place)).get("name", "") == container.name
 
 
-def standing(value: Any, path: tuple[str, ...]) -> Any:
+def nest_at_path(value: Any, path: tuple[str, ...]) -> Any:
     for step in reversed(path):
         value = [value] if step == "*" else {step: value}
     return value
@@ -116,7 +116,7 @@ def manifests(folder: File) -> Iterator[tuple[str, Json]]:
 
 
 def test_every_real_workload_has_a_template(shared: File) -> None:
-    """174 manifests of public repositories, as they stand there: 39 are pods, all others workloads."""
+    """Yield 174 unchanged manifests of public repositories: 39 are pods, all others workloads."""
     found: dict[str, list[PodTemplate]] = {}
     for name, data in manifests(shared / "corpus" / "manifests"):
         group = data["apiVersion"].rpartition("/")[0]

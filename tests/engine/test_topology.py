@@ -1,4 +1,4 @@
-"""NVLink in affinity: what no scheduler can violate as far as labels say, and what the extender is reported."""
+"""NVLink affinity: requirements that every scheduler honors by labels, and what the extender receives."""
 
 from __future__ import annotations
 
@@ -27,30 +27,30 @@ TOLD = [
 
 
 def node(name: str, island: int | None = None, product: str = "NVIDIA-A100-SXM4-80GB", gpus: int = 8) -> Json:
-    """A node of whole cards; with an island where an agent has labelled it."""
-    told = {} if island is None else {ISLAND_LABEL: str(island)}
-    return make_node(name, A100 | {PRODUCT_LABEL: product, **told}, **{"nvidia.com/gpu": gpus})
+    """Return a node with whole cards; with an island label if an agent runs there."""
+    labels_by_agent = {} if island is None else {ISLAND_LABEL: str(island)}
+    return make_node(name, A100 | {PRODUCT_LABEL: product, **labels_by_agent}, **{"nvidia.com/gpu": gpus})
 
 
 def shared(name: str, product: str, **labels: str) -> Json:
-    """A node of shared cards, all joined."""
-    told = {PRODUCT_LABEL: product, ISLAND_LABEL: "8", "nvidia.com/gpu.replicas": "4", **labels}
-    return make_node(name, A100 | told, **{"nvidia.com/gpu": 32})
+    """Return a node with shared cards, all linked by NVLink."""
+    labels_by_agent = {PRODUCT_LABEL: product, ISLAND_LABEL: "8", "nvidia.com/gpu.replicas": "4", **labels}
+    return make_node(name, A100 | labels_by_agent, **{"nvidia.com/gpu": 32})
 
 
 def topology(pod: PodMaker | Json, section: str, *nodes: Json) -> Json:
-    """The pod after an enforced topology section."""
+    """Return the pod after an enforced topology section."""
     return apply_patch(pod, ask(pod, f"mode: enforce\ntopology: {section}", nodes=nodes))
 
 
 def affinity(pod: PodMaker, section: str, *nodes: Json) -> Json:
-    """Its affinity."""
+    """Return the affinity of that pod."""
     found: Json = topology(pod, section, *nodes)["spec"].get("affinity", {})
     return found
 
 
 def allowed(pod: Json, *nodes: Json) -> set[str]:
-    """The nodes that the pod's required affinity allows, by the masks that are checked against a real scheduler."""
+    """Return the nodes that the pod's required affinity allows, by masks tested against a real scheduler."""
     view, spec = view_of(*nodes), parse_pod(pod).spec
     required = spec.affinity.node_affinity.required if spec.affinity and spec.affinity.node_affinity else None
     mask = view.fleet.select_nodes(spec.node_selector, required.node_selector_terms if required else None)
@@ -58,7 +58,7 @@ def allowed(pod: Json, *nodes: Json) -> set[str]:
 
 
 def several(*gpus: int) -> PodMaker:
-    """A pod of containers that request so many GPUs."""
+    """Return a pod whose containers request these numbers of GPUs."""
     pod = make_pod().gpus(gpus[0])
     for number, count in enumerate(gpus[1:]):
         pod.container(f"c{number}", resources=limits(count))
@@ -73,7 +73,7 @@ SIDECAR: dict[str, Any] = {"kind": "initContainers", "restartPolicy": "Always", 
 
 
 class Case(NamedTuple):
-    """A pod that requires NVLink between some GPUs, and the nodes it may use then."""
+    """A pod that requires NVLink between some GPUs, and the nodes that it may use."""
 
     gpus: int
     nodes: tuple[Json, ...]
@@ -90,21 +90,25 @@ SHARES = (
 """The second says only by its product's name that its cards are shared."""
 
 CASES = {
-    "without agents the product tells": Case(8, (whole_node("a"), L40S), {"a"}),
-    "too few GPUs on a node of the product are the scheduler's own to see": Case(
+    "without agents the product decides": Case(8, (whole_node("a"), L40S), {"a"}),
+    "a node of the product with too few GPUs is left to the scheduler": Case(
         8, (whole_node("a"), whole_node("b", count=4), L40S), {"a", "b"}
     ),
     "an agent's island must be large enough": Case(8, (JOINED, HALVES, BROKEN), {"joined"}),
     "a smaller set fits more islands": Case(4, (JOINED, HALVES, BROKEN), {"joined", "halves"}),
-    "a bridge that no name tells": Case(2, (BRIDGED, BARE, L40S), {"bridged"}),
-    "a name for nodes without an agent, and never against an agent": Case(4, (SILENT, BROKEN, L40S), {"silent"}),
-    "an agent's word where it covers what names would": Case(2, (JOINED, BRIDGED, BARE, BROKEN), {"joined", "bridged"}),
-    "names alone where some node has no agent": Case(2, (SILENT, JOINED, BRIDGED, BARE, BROKEN), {"silent", "joined"}),
+    "a bridge that no product name shows": Case(2, (BRIDGED, BARE, L40S), {"bridged"}),
+    "a product name for nodes without an agent, never against an agent": Case(4, (SILENT, BROKEN, L40S), {"silent"}),
+    "an agent's label where it covers the product names": Case(
+        2, (JOINED, BRIDGED, BARE, BROKEN), {"joined", "bridged"}
+    ),
+    "product names alone where a node has no agent": Case(
+        2, (SILENT, JOINED, BRIDGED, BARE, BROKEN), {"silent", "joined"}
+    ),
 }
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-def test_required_links_leave_the_nodes_that_have_them(case: Case) -> None:
+def test_required_links_allow_only_nodes_with_links(case: Case) -> None:
     after = topology(make_pod().gpus(case.gpus), "{nvlink: required}", *case.nodes)
     assert allowed(after, *case.nodes) == case.want
 
@@ -114,7 +118,7 @@ def test_the_constraint_also_applies_to_later_nodes() -> None:
     assert allowed(after, node("new"), node("small", 2), node("other", 8)) == {"other"}
 
 
-def test_where_agents_run_any_product_that_comes_later_is_admitted_and_shares_of_cards_are_not() -> None:
+def test_with_agents_later_products_are_allowed_and_shared_cards_are_not() -> None:
     after = topology(make_pod().gpus(2), "{nvlink: required}", BRIDGED, *SHARES)
     h100, later = (
         node("h100", 8, "NVIDIA-H100-80GB-HBM3"),
@@ -123,7 +127,7 @@ def test_where_agents_run_any_product_that_comes_later_is_admitted_and_shares_of
     assert allowed(after, BRIDGED, *SHARES, h100, later) == {"bridged", "h100"}
 
 
-def test_required_links_are_added_to_every_term_that_is_there() -> None:
+def test_required_links_are_added_to_every_existing_term() -> None:
     term = {"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a"]}]}
     pod = make_pod().gpus(4).spec(affinity={"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [term]}}})
     zoned = JOINED | {"metadata": {"name": "joined", "labels": JOINED["metadata"]["labels"] | {"zone": "a"}}}
@@ -151,7 +155,7 @@ def test_one_gpu_needs_no_link(section: str) -> None:
     assert topology(pod, section, whole_node(), L40S) == pod.build()
 
 
-def test_too_few_links_are_reported_with_their_number() -> None:
+def test_too_few_linked_gpus_are_reported_with_their_number() -> None:
     decision = ask(make_pod().gpus(8), "mode: enforce\ntopology: {nvlink: required}", nodes=(whole_node(count=4), L40S))
     assert decision.patch == ()
     field = "spec.containers[0].resources.limits['nvidia.com/gpu']"
@@ -160,7 +164,7 @@ def test_too_few_links_are_reported_with_their_number() -> None:
 
 
 TOO_FEW_TOGETHER: dict[str, tuple[PodMaker, tuple[Json, ...]]] = {
-    "those that link them are too small": (several(4, 2), (node("small", 4, gpus=4), node("large", 2))),
+    "the nodes that link them are too small": (several(4, 2), (node("small", 4, gpus=4), node("large", 2))),
     "next to a sidecar": (several(4).container("s", **SIDECAR), (node("small", 4, gpus=4), node("large", 2))),
     "without agents": (several(4, 2), (whole_node(count=4), L40S)),
 }
@@ -181,7 +185,7 @@ WITH_SLICE = make_pod().gpus(2).container("b", resources={"limits": {SLICE: "1"}
 CORES = make_node("cores", {PRODUCT_LABEL: "NVIDIA-L40S"}, **{"nvidia.com/gpu": 8, "cpu": 128})
 TOO_LITTLE_BESIDE: dict[str, tuple[PodMaker, tuple[Json, ...]]] = {
     "no slice for another container": (WITH_SLICE, (whole_node(), MIG)),
-    "the same, where agents run": (WITH_SLICE, (JOINED, MIG)),
+    "no slice for another container, where agents run": (WITH_SLICE, (JOINED, MIG)),
     "too few cores": (make_pod().gpus(2).asks("cpu", "100"), (whole_node(), CORES)),
 }
 
@@ -194,12 +198,12 @@ def test_nodes_that_link_gpus_must_be_able_to_take_the_whole_pod(pod: PodMaker, 
     assert "2 GPUs must be linked by NVLink, and no node with 2 linked GPUs can take the pod" in found
 
 
-def test_links_are_required_where_slices_stand_next_to_them() -> None:
+def test_links_are_required_on_nodes_that_also_have_slices() -> None:
     joined = make_node("both", MIXED | {PRODUCT_LABEL: "NVIDIA-H100-80GB-HBM3"}, **{"nvidia.com/gpu": 4, SLICE: 7})
     assert allowed(topology(WITH_SLICE, "{nvlink: required}", whole_node(), joined, MIG), joined, MIG) == {"both"}
 
 
-def test_an_init_container_takes_no_free_capacity_from_those_after_it() -> None:
+def test_an_init_container_uses_no_capacity_of_later_containers() -> None:
     init = make_pod().gpus(4).container("i", kind="initContainers", resources=limits(4))
     found = affinity(init, "{nvlink: required}", node("small", 4, gpus=4), node("large", 2))
     assert found["nodeAffinity"][REQUIRED]["nodeSelectorTerms"] == [{"matchExpressions": TOLD}]
@@ -211,8 +215,8 @@ def test_islands_report_their_maximum_size() -> None:
     assert "Request at most 4 GPUs." in str(decision.warnings[0])
 
 
-def test_more_gpus_than_any_machine_has_are_evaluated_like_any_other_number() -> None:
-    """Whoever may create a pod may write this number; and a node may lie about its own."""
+def test_more_gpus_than_any_node_has_are_evaluated_like_any_other_number() -> None:
+    """Any user who may create a pod can write this number, and a node may report a wrong one."""
     liar = node("liar", 8, gpus=10**9)
     decision = ask(make_pod().gpus(10**9), "mode: enforce\ntopology: {nvlink: required}", nodes=(JOINED, liar))
     (found,) = [str(warning) for warning in decision.warnings if "[GPU-T301]" in str(warning)]
@@ -224,7 +228,7 @@ SAYS: dict[str, tuple[PodMaker, str, str | None]] = {
     "preferred": (make_pod().gpus(4), "preferred", "nvlink=preferred"),
     "ignored": (make_pod().gpus(4), "ignored", None),
     "one GPU": (make_pod().gpus(1), "required", None),
-    "the user's own word stays": (
+    "the user's own value stays": (
         make_pod().gpus(4).annotate(TOPOLOGY_ANNOTATION, "nvlink=ignored"),
         "required",
         "nvlink=ignored",
@@ -247,7 +251,7 @@ def test_the_pod_annotation_applies_if_the_policy_allows_a_choice(said: str, kin
     assert set(found.get("nodeAffinity", {})) == kinds
 
 
-def test_of_two_policies_the_stricter_one_is_reported() -> None:
+def test_the_stricter_of_two_policies_is_reported() -> None:
     sections = [f"mode: enforce\ntopology: {{nvlink: {each}}}" for each in ("required", "preferred")]
     pod = make_pod().gpus(4)
     after = apply_patch(pod, ask(pod, *sections, nodes=(JOINED, L40S)))
@@ -255,26 +259,26 @@ def test_of_two_policies_the_stricter_one_is_reported() -> None:
 
 
 def workload(label: str, kind: str) -> PodMaker:
-    """A pod of eight GPUs that a controller made."""
+    """Return a pod with eight GPUs that a controller owns."""
     return make_pod().gpus(8).label(label, "x").owned_by(kind, "x")
 
 
 def in_domain(name: str) -> Json:
-    """A node in a multi-node NVLink domain."""
+    """Return a node in a multi-node NVLink domain."""
     found: Json = make_node(name, A100 | {CLIQUE: "d.0"}, **{"nvidia.com/gpu": 8})
     return found
 
 
 DOMAINS: dict[str, tuple[PodMaker, str, tuple[Json, ...], str]] = {
-    "a job that must": (workload("job-name", "Job"), "required", (in_domain("a"),), REQUIRED),
-    "a job that would like to": (workload("job-name", "Job"), "preferred", (in_domain("a"),), PREFERRED),
-    "copies need not be together": (
+    "a job that requires one domain": (workload("job-name", "Job"), "required", (in_domain("a"),), REQUIRED),
+    "a job that prefers one domain": (workload("job-name", "Job"), "preferred", (in_domain("a"),), PREFERRED),
+    "replicas need not be together": (
         workload("pod-template-hash", "ReplicaSet"),
         "required",
         (in_domain("a"),),
         PREFERRED,
     ),
-    "no node says its domain": (workload("job-name", "Job"), "required", (whole_node(),), PREFERRED),
+    "no node has a domain label": (workload("job-name", "Job"), "required", (whole_node(),), PREFERRED),
 }
 
 
@@ -313,7 +317,7 @@ def test_an_unknown_value_is_reported(said: str | None, want: bool) -> None:
 
 
 @pytest.mark.parametrize(("said", "want"), [("4", False), ("0", True), ("all", True), ("1000000", True)])
-def test_a_size_of_a_gang_that_is_no_number_of_pods_is_reported(said: str, want: bool) -> None:
+def test_an_invalid_gang_size_is_reported(said: str, want: bool) -> None:
     pod = make_pod().gpus(1).annotate(GANG_SIZE_ANNOTATION, said)
 
     found = codes(ask(pod, "mode: enforce\ntopology: {nvlink: preferred}", nodes=(JOINED,)))

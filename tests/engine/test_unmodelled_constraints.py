@@ -1,4 +1,4 @@
-"""What a view does not hold keeps a pod as it is, where a slice might make it wait."""
+"""A pod with constraints that the view does not model is unchanged if a slice might make it wait."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ REQUIRED = {"requiredDuringSchedulingIgnoredDuringExecution": [TERM]}
 
 
 def small() -> PodMaker:
-    """One GPU requested, 8Gi needed."""
+    """Return a pod that requests one GPU and needs 8Gi."""
     return make_pod().gpus(1).needs("8Gi")
 
 
@@ -24,7 +24,7 @@ TIES = {
         small().spec(resources={"requests": {"hugepages-2Mi": "4Mi"}, "limits": {"hugepages-2Mi": "4Mi"}}),
         "resource hugepages-2Mi",
     ),
-    "another resource that its runtime takes": (
+    "another resource in the overhead of its runtime": (
         small().spec(overhead={"ephemeral-storage": "1Gi"}),
         "resource ephemeral-storage",
     ),
@@ -32,20 +32,20 @@ TIES = {
         small().spec(volumes=[{"name": "data", "persistentVolumeClaim": {"claimName": "c"}}]),
         "volume claim c",
     ),
-    "a volume made for the pod": (small().spec(volumes=[{"name": "tmp", "ephemeral": {}}]), "an ephemeral volume"),
-    "required nearness to other pods": (
+    "an ephemeral volume": (small().spec(volumes=[{"name": "tmp", "ephemeral": {}}]), "an ephemeral volume"),
+    "required affinity to other pods": (
         small().spec(affinity={"podAffinity": REQUIRED}),
         "required affinity between pods",
     ),
-    "required distance from other pods": (
+    "required anti-affinity to other pods": (
         small().spec(affinity={"podAntiAffinity": REQUIRED}),
         "required affinity between pods",
     ),
-    "a spread that must hold": (
+    "a required spread": (
         small().spec(topologySpreadConstraints=[{"topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}]),
         "spread over zone",
     ),
-    "a port of the host": (
+    "a host port": (
         small().container("web", ports=[{"containerPort": 80, "hostPort": 80}]),
         "host port 80",
     ),
@@ -53,7 +53,7 @@ TIES = {
 
 
 @pytest.mark.parametrize(("pod", "tie"), TIES.values(), ids=TIES)
-def test_a_tied_pod_is_unchanged(pod: PodMaker, tie: str) -> None:
+def test_a_pod_with_unmodelled_constraints_is_unchanged(pod: PodMaker, tie: str) -> None:
     nodes = (whole_node(), mig_node())
     assert ask(pod, SIZING, nodes=nodes).outcome == KeepRequest(KeepReason.UNMODELLED_CONSTRAINT, tie)
     assert isinstance(ask(pod, "mode: enforce\nrightSizing: {whenFull: wait}", nodes=nodes).outcome, OfferChoice)
@@ -63,13 +63,13 @@ LOOSE = {
     "volumes that every node has": small().spec(
         volumes=[{"name": "a", "emptyDir": {}}, {"name": "b", "configMap": {}}]
     ),
-    "preferred nearness": small().spec(
+    "preferred affinity": small().spec(
         affinity={"podAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1}]}}
     ),
-    "a spread that may fail": small().spec(
+    "a preferred spread": small().spec(
         topologySpreadConstraints=[{"topologyKey": "zone", "whenUnsatisfiable": "ScheduleAnyway"}]
     ),
-    "a port of its own": small().container("web", ports=[{"containerPort": 80}]),
+    "a container port": small().container("web", ports=[{"containerPort": 80}]),
     "CPU and memory": small().asks("cpu", "1").asks("memory", "1Gi"),
 }
 
@@ -90,7 +90,7 @@ def test_a_node_at_its_pod_limit_offers_no_slice() -> None:
 
 
 @pytest.mark.parametrize("compute", ["101%", "0%", "abc", "0.2", "-5%", ""])
-def test_a_compute_need_that_cannot_be_read_is_no_evidence(compute: str) -> None:
+def test_an_invalid_compute_need_is_no_evidence(compute: str) -> None:
     pod = small().annotate("rightslice.dev/gpu-compute", compute)
     decision = ask(pod, SIZING, nodes=(mig_node(),))
     assert isinstance(decision.outcome, KeepRequest)

@@ -18,7 +18,7 @@ from webhook.model.field_paths import format_path
 
 
 def workload(kind: str, pod: PodMaker, group: str = "apps/v1", **spec: Any) -> Json:
-    """A workload whose template is a pod."""
+    """Return a workload whose template is a pod."""
     data = pod.build()
     template = {"metadata": {"labels": {"app": "a"}} | _notes(data), "spec": data["spec"]}
     metadata = {"name": "work", "namespace": "team"}
@@ -70,8 +70,8 @@ def test_a_workload_is_unchanged_and_gets_the_projection_of_its_pods() -> None:
 
 REFUSED_PODS = {
     "rejected by a policy that is enforced": (ENV, [True]),
-    "only noted by one in audit mode": (ENV.replace("enforce", "audit"), [False]),
-    "only warned by one that warns": (ENV.replace("enforce", "warn"), [False]),
+    "recorded by a policy in audit mode": (ENV.replace("enforce", "audit"), [False]),
+    "warned about by a policy in warn mode": (ENV.replace("enforce", "warn"), [False]),
 }
 
 
@@ -89,7 +89,7 @@ def test_pods_that_will_be_rejected_save_nothing() -> None:
 
 
 @pytest.mark.parametrize(("replicas", "before"), [(0, 0), (1, 1000), (3, 3000)])
-def test_a_workloads_thousandths_are_those_of_all_its_pods(replicas: int, before: int) -> None:
+def test_gpu_milli_of_a_workload_is_the_sum_of_its_pods(replicas: int, before: int) -> None:
     data = workload("Deployment", make_pod().gpus(1).needs("8Gi"), replicas=replicas)
     decision = ask(data, SIZING, nodes=NODES)
     single = ask(make_pod().gpus(1).needs("8Gi"), SIZING, nodes=NODES)
@@ -103,7 +103,7 @@ def test_the_pods_of_a_daemon_set_are_never_right_sized() -> None:
     assert codes(decision) == ["warn GPU-R103"]
 
 
-def test_an_exemption_for_the_templates_labels_is_reported_at_its_place() -> None:
+def test_an_exemption_by_template_labels_is_reported_at_the_template_field() -> None:
     exemption = exempt(match="{namespaces: [team], objectSelector: {matchLabels: {app: a}}}")
     decision = ask(workload("Deployment", bad()), ENV + exemption)
     assert codes(decision) == []
@@ -126,10 +126,10 @@ def test_each_template_of_a_workload_is_evaluated_and_its_policies_are_named_onc
 
 
 NOTHING_IN_IT = {
-    "a kind that makes no pods": {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}},
+    "a kind without pods": {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}},
     "a Deployment without a template": {"apiVersion": "apps/v1", "kind": "Deployment", "spec": {}},
-    "a template that is no map": {"apiVersion": "apps/v1", "kind": "Deployment", "spec": {"template": "x"}},
-    "a template whose containers are no list": {
+    "a template that is not a map": {"apiVersion": "apps/v1", "kind": "Deployment", "spec": {"template": "x"}},
+    "a template whose containers are not a list": {
         "apiVersion": "apps/v1",
         "kind": "Deployment",
         "spec": {"template": {"spec": {"containers": 5}}},
@@ -144,7 +144,7 @@ def test_an_object_without_a_pod_has_no_findings(data: Json) -> None:
 
 
 def when(expression: str, fails: str = "Ignore") -> str:
-    """A policy that matches where a match condition holds."""
+    """Return a policy that matches if a match condition holds."""
     condition = {"name": "a", "expression": expression}
     return f"failurePolicy: {fails}\nmatch: {{matchConditions: [{json.dumps(condition)}]}}\n{ENV}"
 
@@ -158,17 +158,17 @@ POD_HAS = {
     "its containers": "object.spec.containers.all(c, c.name == 'main')",
     "the requests that limits set": "object.spec.containers.all(c, c.resources.requests['nvidia.com/gpu'] == '8')",
     "no name yet": "!has(object.metadata.name) && !has(object.metadata.uid) && request.name == ''",
-    "nothing before it": "oldObject == null && request.operation == 'CREATE'",
+    "no previous object": "oldObject == null && request.operation == 'CREATE'",
 }
 
 
 @pytest.mark.parametrize("operation", ["CREATE", "UPDATE"])
 @pytest.mark.parametrize("expression", POD_HAS.values(), ids=POD_HAS)
-def test_a_match_condition_is_requested_of_the_pod_that_will_come(expression: str, operation: str) -> None:
+def test_a_match_condition_evaluates_the_future_pod(expression: str, operation: str) -> None:
     data = workload("Deployment", bad())
     for fails in ("Ignore", "Fail"):
-        told = ask(data, when(expression, fails), operation=operation, load_old_object=lambda: data)
-        assert codes(told) == ["warn GPU-S101"]
+        decision = ask(data, when(expression, fails), operation=operation, load_old_object=lambda: data)
+        assert codes(decision) == ["warn GPU-S101"]
 
 
 FORMS: dict[str, tuple[str, str, Json]] = {
@@ -194,7 +194,7 @@ def test_a_match_condition_sees_the_pod_of_every_form(group: str, kind: str, spe
     assert codes(ask(data, when(expression, "Fail"))) == ["warn GPU-S101"]
 
 
-def test_a_match_condition_knows_that_no_step_of_a_workflow_is_started_again() -> None:
+def test_a_match_condition_sees_that_workflow_steps_are_not_restarted() -> None:
     group, kind, spec = FORMS["a step of a workflow"]
     data = {"apiVersion": group, "kind": kind, "metadata": {"name": "work"}, "spec": spec}
     assert codes(ask(data, when("object.spec.restartPolicy == 'Never'", "Fail"))) == ["warn GPU-S101"]
@@ -206,5 +206,5 @@ def test_the_notebook_policy_reports_the_same_for_workloads_and_pods(restart: st
     view = view_of(make_namespace("team", **{"rightslice.dev/workload": "notebooks"}), *NODES)
     pod = make_pod().gpus(1).needs("8Gi").spec(restartPolicy=restart)
     for data in (pod.build(), workload("Job", pod, "batch/v1")):
-        told = decide(request_of(data), policies, view, NO_USAGE, NOW)
-        assert [line.endswith("GPU-R101") for line in codes(told)] == [True] * matches
+        decision = decide(request_of(data), policies, view, NO_USAGE, NOW)
+        assert [line.endswith("GPU-R101") for line in codes(decision)] == [True] * matches

@@ -22,11 +22,11 @@ FILES = sorted(EXAMPLES.glob("*.yaml"))
 
 
 class Story(NamedTuple):
-    """How one example ends.
+    """The expected outcome of one example.
 
     Attributes:
-        denied: Codes of every reason to refuse it.
-        warned: Codes that its user is told among others.
+        denied: Codes of all rejections.
+        warned: Codes that must be among the user's warnings.
         gpus: GPU limits of the first container after the patch; None: it has no containers of its own.
     """
 
@@ -37,7 +37,7 @@ class Story(NamedTuple):
 
 
 def codes(*found: str) -> frozenset[str]:
-    """Finding codes."""
+    """Return finding codes with their prefix."""
     return frozenset(found)
 
 
@@ -63,8 +63,8 @@ STORIES = {
 
 
 @pytest.fixture(scope="module")
-def world() -> EvaluationContext:
-    """The whole library and the example cluster."""
+def context() -> EvaluationContext:
+    """Return the whole library and the example cluster."""
     loaded = load_policies([(str(file), file.read_text()) for file in sorted((ROOT / "policies").glob("*.yaml"))])
     assert loaded.policies is not None
     return EvaluationContext(
@@ -72,32 +72,32 @@ def world() -> EvaluationContext:
     )
 
 
-def the_object(file: Path) -> SourceObject:
-    """The one object of an example."""
+def only_object(file: Path) -> SourceObject:
+    """Return the only object of an example."""
     (entry,) = read_objects([str(file)])
     assert isinstance(entry, SourceObject)
     return entry
 
 
 def after(checked: CheckResult) -> dict[str, Any]:
-    """The object once its patch is applied."""
+    """Return the object after its patch."""
     patched: dict[str, Any] = jsonpatch.apply_patch(checked.stored, json.dumps(checked.decision.patch))
     return patched
 
 
 def gpus_of(pod: dict[str, Any]) -> dict[str, str]:
-    """GPU limits of the first container."""
+    """Return the GPU limits of the first container."""
     limits = pod["spec"]["containers"][0].get("resources", {}).get("limits", {})
     return {name: amount for name, amount in limits.items() if name.startswith("nvidia.com/")}
 
 
-def test_each_example_has_a_story() -> None:
+def test_each_example_has_an_expected_outcome() -> None:
     assert [file.stem for file in FILES] == sorted(STORIES)
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
-def test_an_example_has_the_documented_outcome(file: Path, world: EvaluationContext) -> None:
-    story, checked = STORIES[file.stem], evaluate_object(the_object(file), world)
+def test_an_example_has_the_documented_outcome(file: Path, context: EvaluationContext) -> None:
+    story, checked = STORIES[file.stem], evaluate_object(only_object(file), context)
     assert {found.code for found in checked.decision.denials} == story.denied
     assert {found.code for found in checked.decision.warnings} >= story.warned
     assert checked.verdict is story.verdict
@@ -108,10 +108,10 @@ def test_an_example_has_the_documented_outcome(file: Path, world: EvaluationCont
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
-def test_a_right_sized_example_is_not_changed_again(file: Path, world: EvaluationContext) -> None:
-    entry = the_object(file)
-    first = evaluate_object(entry, world)
-    second = evaluate_object(SourceObject(after(first), entry.document, entry.prefix), world)
+def test_a_right_sized_example_is_not_changed_again(file: Path, context: EvaluationContext) -> None:
+    entry = only_object(file)
+    first = evaluate_object(entry, context)
+    second = evaluate_object(SourceObject(after(first), entry.document, entry.prefix), context)
     assert second.decision.patch == ()
     assert {found.code for found in second.decision.denials} == {found.code for found in first.decision.denials}
 
