@@ -15,7 +15,9 @@ from webhook.model.decisions import Decision
 from webhook.report.results import CheckResult, CheckVerdict
 
 STORED = make_pod("train").gpus(3).build()
-SHAPED = make_pod("train").gpus(3).spec(runtimeClassName="nvidia").annotate("rightslice.dev/decision", "{}").build()
+RIGHT_SIZED = (
+    make_pod("train").gpus(3).spec(runtimeClassName="nvidia").annotate("rightslice.dev/decision", "{}").build()
+)
 DENIAL = (
     "2 problems in Pod team/train (policy research)\n[GPU-L102] spec: must be one of 1, 2 (found 3). Write 4, or 2."
 )
@@ -44,7 +46,7 @@ def one(**changes: Any) -> DemoResult:
 
 
 def test_a_changed_pod() -> None:
-    assert list(demo_lines(one(patched=SHAPED, gpu_milli_after=143))) == [
+    assert list(demo_lines(one(patched=RIGHT_SIZED, gpu_milli_after=143))) == [
         "Pod team/train  changed  examples/pods/train.yaml:2:1",
         "  requests 3 GPUs, gets 0.14 (main: nvidia.com/gpu 3)",
         "  + spec.runtimeClassName: nvidia",
@@ -53,7 +55,7 @@ def test_a_changed_pod() -> None:
 
 
 def test_a_denied_pod_has_reasons_and_no_changes() -> None:
-    assert list(demo_lines(one(patched=SHAPED, denied=DENIAL))) == [
+    assert list(demo_lines(one(patched=RIGHT_SIZED, denied=DENIAL))) == [
         "Pod team/train  denied  examples/pods/train.yaml:2:1",
         "  requests 3 GPUs, denied (main: nvidia.com/gpu 3)",
         "  deny  GPU-L102  deploy/train.yaml:31:31",
@@ -99,7 +101,7 @@ def test_a_fix_that_the_server_omitted_is_printed() -> None:
 
 
 def test_totals_count_allowed_pods() -> None:
-    every = [one(patched=SHAPED, gpu_milli_after=1000), one(denied=DENIAL), one(), one(kind="Deployment")]
+    every = [one(patched=RIGHT_SIZED, gpu_milli_after=1000), one(denied=DENIAL), one(), one(kind="Deployment")]
     assert demo_summary(every) == [
         "3 pods: 2 allowed (1 changed, 1 unchanged), 1 denied.",
         "GPUs requested 6, after 4, saved 2; by denied pods 3.",

@@ -16,8 +16,8 @@ from webhook.policy.selectors import glob_matcher
 ANY: dict[str, Any] = {}
 
 
-def labels(**wanted: str) -> dict[str, Any]:
-    return {"matchLabels": wanted}
+def labels(**values: str) -> dict[str, Any]:
+    return {"matchLabels": values}
 
 
 def expression(operator: str, *values: str) -> dict[str, Any]:
@@ -25,60 +25,64 @@ def expression(operator: str, *values: str) -> dict[str, Any]:
 
 
 OVERLAP = {
-    "both about everything": (ANY, ANY, True),
-    "one about everything": (ANY, {"namespaces": ["a"]}, True),
+    "both match everything": (ANY, ANY, True),
+    "one matches everything": (ANY, {"namespaces": ["a"]}, True),
     "different namespaces": ({"namespaces": ["a"]}, {"namespaces": ["b", "c"]}, False),
-    "a namespace in common": ({"namespaces": ["a", "b"]}, {"namespaces": ["b"]}, True),
-    "a namespace and a pattern that has it": ({"namespaces": ["team-a"]}, {"namespaces": ["team-*"]}, True),
-    "a namespace and a pattern that has it not": ({"namespaces": ["ml"]}, {"namespaces": ["team-*"]}, False),
-    "patterns with names in common": ({"namespaces": ["team-*"]}, {"namespaces": ["*-dev"]}, True),
-    "patterns without": ({"namespaces": ["team-*"]}, {"namespaces": ["ml-*"]}, False),
-    "one excludes what the other is about": ({"namespaces": ["team-*"]}, {"excludeNamespaces": ["team-*"]}, False),
-    "one excludes some of it": ({"namespaces": ["team-*"]}, {"excludeNamespaces": ["team-a"]}, True),
-    "one excludes all of the other's names": ({"namespaces": ["team-a"]}, {"excludeNamespaces": ["team-*"]}, False),
-    "one is about nothing that is not excluded": ({"namespaces": ["kube-system"]}, ANY, False),
+    "a common namespace": ({"namespaces": ["a", "b"]}, {"namespaces": ["b"]}, True),
+    "a namespace and a pattern that matches it": ({"namespaces": ["team-a"]}, {"namespaces": ["team-*"]}, True),
+    "a namespace and a pattern that does not match it": ({"namespaces": ["ml"]}, {"namespaces": ["team-*"]}, False),
+    "patterns that match a common name": ({"namespaces": ["team-*"]}, {"namespaces": ["*-dev"]}, True),
+    "patterns without a common name": ({"namespaces": ["team-*"]}, {"namespaces": ["ml-*"]}, False),
+    "one excludes the pattern of the other": ({"namespaces": ["team-*"]}, {"excludeNamespaces": ["team-*"]}, False),
+    "one excludes one name of the other's pattern": (
+        {"namespaces": ["team-*"]},
+        {"excludeNamespaces": ["team-a"]},
+        True,
+    ),
+    "one excludes every name of the other": ({"namespaces": ["team-a"]}, {"excludeNamespaces": ["team-*"]}, False),
+    "one matches only an excluded namespace": ({"namespaces": ["kube-system"]}, ANY, False),
     "different resources": ({"resources": ["nvidia.com/gpu"]}, {"resources": ["nvidia.com/mig-*"]}, False),
-    "a resource in common": ({"resources": ["nvidia.com/*"]}, {"resources": ["nvidia.com/mig-*"]}, True),
-    "one about any resource": ({"resources": ["nvidia.com/gpu"]}, ANY, True),
+    "a common resource": ({"resources": ["nvidia.com/*"]}, {"resources": ["nvidia.com/mig-*"]}, True),
+    "one matches any resource": ({"resources": ["nvidia.com/gpu"]}, ANY, True),
     "different operations": ({"operations": ["CREATE"]}, {"operations": ["UPDATE"]}, False),
-    "labels that differ": ({"objectSelector": labels(a="1")}, {"objectSelector": labels(a="2")}, False),
-    "labels of other keys": ({"objectSelector": labels(a="1")}, {"objectSelector": labels(b="2")}, True),
+    "different values of a label": ({"objectSelector": labels(a="1")}, {"objectSelector": labels(a="2")}, False),
+    "labels with different keys": ({"objectSelector": labels(a="1")}, {"objectSelector": labels(b="2")}, True),
     "a label and its absence": (
         {"objectSelector": labels(a="1")},
         {"objectSelector": expression("DoesNotExist")},
         False,
     ),
-    "a label and another refused": (
+    "a label value, and NotIn with another": (
         {"objectSelector": labels(a="1")},
         {"objectSelector": expression("NotIn", "2")},
         True,
     ),
-    "a label and the same refused": (
+    "a label value, and NotIn with the same": (
         {"objectSelector": labels(a="1")},
         {"objectSelector": expression("NotIn", "1")},
         False,
     ),
-    "absence twice": (
+    "DoesNotExist twice": (
         {"objectSelector": expression("DoesNotExist")},
         {"objectSelector": expression("DoesNotExist")},
         True,
     ),
-    "presence and absence": (
+    "Exists and DoesNotExist": (
         {"objectSelector": expression("Exists")},
         {"objectSelector": expression("DoesNotExist")},
         False,
     ),
-    "presence and a value refused": (
+    "Exists, and NotIn with a value": (
         {"objectSelector": expression("Exists")},
         {"objectSelector": expression("NotIn", "1")},
         True,
     ),
-    "namespace labels that differ": (
+    "different values of a namespace label": (
         {"namespaceSelector": labels(tier="a")},
         {"namespaceSelector": labels(tier="b")},
         False,
     ),
-    "conditions nobody can compare": (
+    "conditions that cannot be compared": (
         {"matchConditions": [{"name": "a", "expression": "object.x == 1"}]},
         {"matchConditions": [{"name": "a", "expression": "object.x == 2"}]},
         True,
@@ -108,15 +112,15 @@ CONFLICTS: dict[str, tuple[dict[str, Any], dict[str, Any], list[str]]] = {
     "equal runtime classes": ({"runtimeClassName": "x"}, {"runtimeClassName": "x"}, []),
     "one runtime class": ({"runtimeClassName": "x"}, {}, []),
     "spread twice": ({"spread": "required"}, {"spread": "preferred"}, ["spec.injection.spread"]),
-    "spread that one does not write": ({"spread": "required"}, {"labels": {"x": "1"}}, []),
+    "spread in only one": ({"spread": "required"}, {"labels": {"x": "1"}}, []),
     "a label with two values": ({"labels": {"x": "1"}}, {"labels": {"x": "2"}}, ["spec.injection.labels.x"]),
-    "labels of two keys": ({"labels": {"x": "1"}}, {"labels": {"z": "2"}}, []),
-    "affinities without a node in common": (
+    "labels with two keys": ({"labels": {"x": "1"}}, {"labels": {"z": "2"}}, []),
+    "affinities without a common node": (
         required("In", "a"),
         required("In", "b", "c"),
         ["spec.injection.nodeAffinity.required[0]"],
     ),
-    "affinities with a node in common": (required("In", "a", "b"), required("In", "b", "c"), []),
+    "affinities with a common node": (required("In", "a", "b"), required("In", "b", "c"), []),
     "affinity to a label and to its absence": (
         required("Exists"),
         required("DoesNotExist"),
@@ -125,32 +129,36 @@ CONFLICTS: dict[str, tuple[dict[str, Any], dict[str, Any], list[str]]] = {
     "affinity auto beside a list": ({"nodeAffinity": "auto"}, required("In", "b"), []),
     "tolerations add up": ({"tolerations": [{"key": "a"}]}, {"tolerations": [{"key": "b"}]}, []),
     "one toleration twice": ({"tolerations": [{"key": "a"}]}, {"tolerations": [{"key": "a"}]}, []),
-    "one taint, every value of it and one": (
+    "one taint, with every value and with one value": (
         {"tolerations": [{"key": "a", "operator": "Exists"}]},
         {"tolerations": [{"key": "a", "value": "x"}]},
         [],
     ),
-    "one taint tolerated for two times": (toleration("a", 60), toleration("a", 300), ["spec.injection.tolerations[0]"]),
-    "one taint tolerated for one time": (toleration("a", 60), toleration("a", 60), []),
-    "two taints tolerated for two times": (toleration("a", 60), toleration("b", 300), []),
+    "one taint tolerated for different times": (
+        toleration("a", 60),
+        toleration("a", 300),
+        ["spec.injection.tolerations[0]"],
+    ),
+    "one taint tolerated for equal times": (toleration("a", 60), toleration("a", 60), []),
+    "two taints tolerated for different times": (toleration("a", 60), toleration("b", 300), []),
     "two values of one taint": (toleration("a", 60, value="x"), toleration("a", 300, value="y"), []),
-    "every value for one time and one for another": (
+    "every value and one value, for different times": (
         toleration("a", 60, operator="Exists"),
         toleration("a", 300, value="y"),
         ["spec.injection.tolerations[0]"],
     ),
-    "for a time and for ever": (
+    "for a time and forever": (
         toleration("a", 60),
         {"tolerations": [{"key": "b"}, {"key": "a"}]},
         ["spec.injection.tolerations[1]"],
     ),
-    "for a time, and for ever where nothing ends": (
+    "for a time, and forever with an effect that does not evict": (
         toleration("a", 60),
         {"tolerations": [{"key": "a", "effect": "NoSchedule"}]},
         [],
     ),
     "tolerations auto beside a list": ({"tolerations": "auto"}, toleration("a", 60), []),
-    "several at once": (
+    "several fields": (
         {"runtimeClassName": "x", "labels": {"x": "1"}},
         {"runtimeClassName": "z", "labels": {"x": "2"}},
         ["spec.injection.runtimeClassName", "spec.injection.labels.x"],
@@ -169,8 +177,8 @@ def default_rule(key: str, amount: str, resource: str = "cpu") -> dict[str, Any]
 
 
 DEFAULTS: dict[str, tuple[dict[str, Any], dict[str, Any], list[str]]] = {
-    "one default for each container, twice": (default_rule("perContainer", "2"), default_rule("perContainer", "2"), []),
-    "the same amount, written otherwise": (
+    "the same default for each container": (default_rule("perContainer", "2"), default_rule("perContainer", "2"), []),
+    "the same amount in another notation": (
         default_rule("perContainer", "2"),
         default_rule("perContainer", "2000m"),
         [],
@@ -185,7 +193,7 @@ DEFAULTS: dict[str, tuple[dict[str, Any], dict[str, Any], list[str]]] = {
         default_rule("perGPU", "4"),
         ["spec.limits.perGPU[0].default"],
     ),
-    "one for each container, one for each GPU": (
+    "a default for each container and one for each GPU": (
         default_rule("perContainer", "2"),
         default_rule("perGPU", "2"),
         ["spec.limits.perGPU[0].default"],

@@ -10,7 +10,7 @@ import pytest
 from tests.house.checkout import read_checkout_file
 from tests.manifests.field_descriptions import add_field_descriptions
 from webhook.cache.bundled_files import bundled_folder
-from webhook.documents.reader import read_documents as documents_of
+from webhook.documents.reader import read_documents
 from webhook.policy.crds import policy_crds
 
 CRDS = {crd["spec"]["names"]["kind"]: crd for crd in policy_crds()}
@@ -33,32 +33,34 @@ def nodes(node: dict[str, Any], name: str = "") -> Iterator[tuple[str, dict[str,
 
 
 NODES = {f"{kind}{path}": node for kind in CRDS for path, node in nodes(schema(kind))}
-WRITTEN = {path: node for path, node in NODES.items() if ".spec" in path}
+SPEC_NODES = {path: node for path, node in NODES.items() if ".spec" in path}
 
 
 def test_the_manifest_is_generated_from_the_models() -> None:
-    written = [document.data for document in documents_of(read_checkout_file("manifests/crds/crds.yaml"), "crds.yaml")]
+    written = [
+        document.data for document in read_documents(read_checkout_file("manifests/crds/crds.yaml"), "crds.yaml")
+    ]
 
     assert written == add_field_descriptions(policy_crds()), "run make manifests"
 
 
 def test_every_node_has_a_type_or_preserves_unknown_fields() -> None:
-    open_marks = ("x-kubernetes-int-or-string", "x-kubernetes-preserve-unknown-fields")
+    untyped_keys = ("x-kubernetes-int-or-string", "x-kubernetes-preserve-unknown-fields")
 
-    assert [path for path, node in NODES.items() if "type" not in node and not any(map(node.get, open_marks))] == []
+    assert [path for path, node in NODES.items() if "type" not in node and not any(map(node.get, untyped_keys))] == []
 
 
 def test_lists_and_maps_are_bounded() -> None:
-    lists = [path for path, node in WRITTEN.items() if node.get("type") == "array" and "maxItems" not in node]
-    maps = [path for path, node in WRITTEN.items() if "additionalProperties" in node and "maxProperties" not in node]
+    lists = [path for path, node in SPEC_NODES.items() if node.get("type") == "array" and "maxItems" not in node]
+    maps = [path for path, node in SPEC_NODES.items() if "additionalProperties" in node and "maxProperties" not in node]
 
     assert (lists, maps) == ([], [])
 
 
 def test_unknown_fields_are_preserved() -> None:
-    kept = "x-kubernetes-preserve-unknown-fields"
+    key = "x-kubernetes-preserve-unknown-fields"
 
-    assert [path for path, node in WRITTEN.items() if "properties" in node and not node.get(kept)] == []
+    assert [path for path, node in SPEC_NODES.items() if "properties" in node and not node.get(key)] == []
 
 
 def test_there_are_no_defaults() -> None:
@@ -79,7 +81,7 @@ def test_the_sections_of_shipped_policies_are_in_the_schema() -> None:
     used = {
         key
         for file in files
-        for document in documents_of(file.read_bytes(), file.name)
+        for document in read_documents(file.read_bytes(), file.name)
         for key in document.data["spec"]
     }
 

@@ -168,8 +168,8 @@ def test_an_empty_policy_is_in_audit_mode_and_excludes_system_namespaces() -> No
     assert policy.match.resource is None
     assert policy.match.labels is None
     assert not policy.match.fail_closed
-    spared = ("kube-system", "gpu-operator", "rightslice-system")
-    assert not any(policy.match.namespace(name, {}) for name in spared)
+    excluded = ("kube-system", "gpu-operator", "rightslice-system")
+    assert not any(policy.match.namespace(name, {}) for name in excluded)
     assert policy.match.namespace("kube-system-2", {})
     assert [policy.limits, policy.right_sizing, policy.injection, policy.topology, policy.cuda] == [None] * 5
 
@@ -221,8 +221,8 @@ def test_policy_tests_are_ignored() -> None:
 
 NO_POLICY = {
     "an empty file": [("a.yaml", "")],
-    "nothing but remarks": [("a.yaml", "# later\n---\n# more\n")],
-    "nothing but a test": [("a.yaml", "apiVersion: rightslice.dev/v1alpha1\nkind: GPUPolicyTest\n")],
+    "only comments": [("a.yaml", "# later\n---\n# more\n")],
+    "only a test": [("a.yaml", "apiVersion: rightslice.dev/v1alpha1\nkind: GPUPolicyTest\n")],
 }
 
 
@@ -235,7 +235,7 @@ def test_files_without_a_policy_are_an_error(files: list[tuple[str, str]]) -> No
     assert loaded.policies is None
 
 
-def test_an_empty_file_with_a_policy_is_no_error() -> None:
+def test_an_empty_file_beside_a_policy_is_not_an_error() -> None:
     assert load_policies([("a.yaml", ""), ("b.yaml", policy_text())]).errors == ()
     (error,) = load_policies([("a.yaml", ""), ("b.yaml", "")]).errors
     assert "found none in 2 files" in str(error)

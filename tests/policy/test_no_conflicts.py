@@ -28,11 +28,11 @@ NUMBERS = {
     "a large number": ("object.share * 1e300 > 1.0", True),
     "an unsigned number": ("uint(size(object.kind)) == 1u", True),
     "a negative number": ("object.share > -1.0", True),
-    "a fraction that is reached": ("object.share < 0.25", False),
+    "a fraction equal to the bound": ("object.share < 0.25", False),
 }
 
 
 @pytest.mark.parametrize(("text", "holds"), NUMBERS.values(), ids=NUMBERS)
 def test_numbers_in_conditions(text: str, holds: bool) -> None:
-    world: dict[str, Any] = {"object": {"share": 0.25, "kind": "x"}, "oldObject": None, "request": {}}
-    assert compile_match_condition("c", text).evaluate(world | {"namespaceObject": {}}) is holds
+    variables: dict[str, Any] = {"object": {"share": 0.25, "kind": "x"}, "oldObject": None, "request": {}}
+    assert compile_match_condition("c", text).evaluate(variables | {"namespaceObject": {}}) is holds

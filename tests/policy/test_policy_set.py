@@ -21,7 +21,7 @@ def policies() -> PolicySet:
 GPU = ("nvidia.com/gpu",)
 
 
-NOBODY = CandidatePolicies(0, ())
+NO_CANDIDATES = CandidatePolicies(0, ())
 
 
 def certain(policies: PolicySet, found: CandidatePolicies) -> list[str]:
@@ -62,13 +62,13 @@ def test_candidates_by_operation_and_resource() -> None:
         policy_text("slices", match={"resources": ["nvidia.com/mig-*"]}),
     )
 
-    def met(operation: str, *resources: str) -> list[str]:
+    def matching(operation: str, *resources: str) -> list[str]:
         return certain(policies, policies.candidates_for("team", {}, operation, resources))
 
-    assert met("CREATE") == ["any"]
-    assert met("CREATE", "cpu", "nvidia.com/mig-1g.5gb") == ["any", "slices"]
-    assert met("UPDATE", "nvidia.com/mig-1g.5gb") == ["slices"]
-    assert met("UPDATE", "nvidia.com/gpu") == []
+    assert matching("CREATE") == ["any"]
+    assert matching("CREATE", "cpu", "nvidia.com/mig-1g.5gb") == ["any", "slices"]
+    assert matching("UPDATE", "nvidia.com/mig-1g.5gb") == ["slices"]
+    assert matching("UPDATE", "nvidia.com/gpu") == []
 
 
 def test_changed_labels_are_not_served_from_the_cache(policies: PolicySet) -> None:
@@ -85,7 +85,7 @@ def test_the_cache_is_bounded_and_correct(policies: PolicySet) -> None:
 
 def test_an_empty_set_has_no_candidates() -> None:
     empty = PolicySet()
-    assert empty.candidates_for("team", {}, "CREATE", GPU) == NOBODY
+    assert empty.candidates_for("team", {}, "CREATE", GPU) == NO_CANDIDATES
     assert empty.template_paths is WORKLOAD_TEMPLATES
     assert len(empty.digest) == 12
 

@@ -16,7 +16,7 @@ WHOLE = (
     + """\
 given: {now: "2026-06-01T00:00:00Z", cluster: demo}
 cases:
-  - name: three GPUs is refused
+  - name: three GPUs are rejected
     pod: pods/three.yaml
     namespace: {name: vision-dev, labels: {tier: research}}
     expect: {allowed: false, codes: [GPU-L102, GPU-S101], audited: []}
@@ -40,7 +40,7 @@ def test_a_complete_file() -> None:
     assert (test.name, test.policies, test.cluster) == ("t", ("../p.yaml",), "demo")
     first, second = test.cases
     assert first == PolicyTestCase(
-        name="three GPUs is refused",
+        name="three GPUs are rejected",
         location=SourceLocation("t.yaml", 7, 5),
         now=datetime(2026, 6, 1, tzinfo=UTC),
         operation="CREATE",
@@ -61,31 +61,31 @@ def test_a_complete_file() -> None:
     )
 
 
-FAULTS = {
+ERRORS = {
     "no cases": (HEAD + "cases: []", "t.yaml:5:8: cases: must not be empty"),
     "no expectation": (
         HEAD + "cases: [{name: a, pod: b}]",
         "t.yaml:5:9: cases[0]: must have the field expect, found none. Write expect: {allowed: true}",
     ),
-    "an expectation that says nothing": (
+    "an empty expectation": (
         HEAD + "cases: [{name: a, pod: b, expect: {}}]",
         "t.yaml:5:35: cases[0].expect: must have the field allowed, found none. Write allowed: true or allowed: false",
     ),
-    "a misspelt expectation": (
+    "a misspelled expectation": (
         HEAD + "cases: [{name: a, pod: b, expect: {allowed: true, code: [GPU-S101]}}]",
         "t.yaml:5:51: cases[0].expect.code: must be a field of expect, found 'code'. Did you mean codes? Write codes",
     ),
-    "a word where truth goes": (
+    "text instead of a boolean": (
         HEAD + 'cases: [{name: a, pod: b, expect: {allowed: "true"}}]',
         "t.yaml:5:45: cases[0].expect.allowed: must be true or false, found 'true'. "
         "Write true or false, without quotes",
     ),
-    "a list where the pod goes": (
+    "a list instead of the pod": (
         HEAD + "cases: [{name: a, pod: [b], expect: {allowed: true}}]",
         "t.yaml:5:24: cases[0].pod: must be the path of a file, or an object written here, found [b]. "
         "Write a path such as pods/one-gpu.yaml",
     ),
-    "two cases of one name": (
+    "two cases with the same name": (
         HEAD + "cases: [{name: a, pod: b, expect: {allowed: true}}, {name: a, pod: b, expect: {allowed: true}}]",
         "t.yaml:5:60: cases[1].name: must be unique among the cases, found 'a'. Write another name",
     ),
@@ -93,15 +93,15 @@ FAULTS = {
         HEAD.replace("policies: [../p.yaml]", "given: {}") + "cases: [{name: a, pod: b, expect: {allowed: true}}]",
         "t.yaml:1:1: GPUPolicyTest: must have the field policies, found none. Write policies: [../my-policy.yaml]",
     ),
-    "a pod instead": (
+    "a pod instead of a test": (
         "apiVersion: v1\nkind: Pod",
         "t.yaml:1:13: apiVersion: must be rightslice.dev/v1alpha1, found 'v1'",
     ),
-    "no YAML": ("a: [", "t.yaml:2:1: must be YAML, found a syntax error"),
+    "invalid YAML": ("a: [", "t.yaml:2:1: must be YAML, found a syntax error"),
 }
 
 
-@pytest.mark.parametrize(("text", "message"), FAULTS.values(), ids=FAULTS)
+@pytest.mark.parametrize(("text", "message"), ERRORS.values(), ids=ERRORS)
 def test_errors_have_a_location_and_a_fix(text: str, message: str) -> None:
     tests, (error,) = load_test_files(text, "t.yaml")
     assert tests == ()

@@ -26,16 +26,16 @@ def table(prices: str, head: str = HEAD) -> str:
 
 ONE = "[{product: NVIDIA-L40S, perHour: '1.86'}]"
 
-FAULTS = {
+ERRORS = {
     "an amount below zero": (
         table("[{product: A, perHour: -1}]"),
         "p:7:32: prices[0].perHour: must be the price of one GPU per hour, from 0 to 1000000, with at most six "
         'decimals, found -1. Write an amount such as "2.50"',
     ),
-    "an amount that is a word": (table("[{product: A, perHour: cheap}]"), "found 'cheap'"),
-    "an amount that is true": (table("[{product: A, perHour: true}]"), "found true"),
-    "an amount that is no number at all": (table("[{product: A, perHour: '.nan'}]"), "found '.nan'"),
-    "an amount that is more than any card costs": (table("[{product: A, perHour: '1000001'}]"), "from 0 to 1000000"),
+    "a word as an amount": (table("[{product: A, perHour: cheap}]"), "found 'cheap'"),
+    "true as an amount": (table("[{product: A, perHour: true}]"), "found true"),
+    "NaN as an amount": (table("[{product: A, perHour: '.nan'}]"), "found '.nan'"),
+    "an amount above the maximum": (table("[{product: A, perHour: '1000001'}]"), "from 0 to 1000000"),
     "seven decimals": (table("[{product: A, perHour: '0.1234567'}]"), "at most six decimals"),
     "a currency in words": (
         table(ONE, HEAD.replace("USD", "dollars")),
@@ -43,7 +43,7 @@ FAULTS = {
     ),
     "no currency": (table(ONE, HEAD.replace("currency: USD\n", "")), "currency"),
     "a day that does not exist": (table(ONE, HEAD.replace("06-01", "02-30")), "must be the date of the prices"),
-    "a product twice, written in two ways": (
+    "one product under two names": (
         table("[{product: NVIDIA-L40S, perHour: 1}, {product: L40S-SHARED, perHour: 2}]"),
         "prices[1].product: must have one price, found 'L40S-SHARED'",
     ),
@@ -53,20 +53,20 @@ FAULTS = {
         "GPUPriceList: must have the field metadata, found none. Write metadata: {name: my-prices}",
     ),
     "no prices": (table("[]"), "prices"),
-    "a key that is misspelt": (table("[{product: A, perhour: 1}]"), "Did you mean perHour?"),
+    "a misspelled key": (table("[{product: A, perhour: 1}]"), "Did you mean perHour?"),
     "another kind": (table(ONE, HEAD.replace("GPUPriceList", "GPUPolicy")), "GPUPriceList"),
     "a newer version": (table(ONE, HEAD.replace("v1alpha1", "v2")), "must be rightslice.dev/v1alpha1"),
     "two tables": (f"{table(ONE)}---\n{table(ONE)}", "must contain one GPUPriceList, found 2 documents"),
-    "nothing": ("", "found 0 documents"),
-    "no YAML": ("{", "p:"),
+    "an empty file": ("", "found 0 documents"),
+    "invalid YAML": ("{", "p:"),
 }
 
 
-@pytest.mark.parametrize(("text", "said"), FAULTS.values(), ids=FAULTS)
-def test_errors(text: str, said: str) -> None:
-    read = load_price_list(text, "p")
-    assert read.prices is None
-    assert said in "\n".join(map(str, read.errors))
+@pytest.mark.parametrize(("text", "message"), ERRORS.values(), ids=ERRORS)
+def test_errors(text: str, message: str) -> None:
+    loaded = load_price_list(text, "p")
+    assert loaded.prices is None
+    assert message in "\n".join(map(str, loaded.errors))
 
 
 def test_a_valid_list() -> None:

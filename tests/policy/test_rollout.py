@@ -87,17 +87,19 @@ def test_a_rollout_without_thresholds_is_never_halted() -> None:
 
 
 def test_pods_outside_the_share_are_the_rest() -> None:
-    nobody = Rollout(0, "s", ROLLOUT.halt_thresholds)
-    assert find_halt("sizing", nobody, pods(3, "sizing", oom_killed=JUST_NOW), since=0, now=NOW) is None
+    no_workloads = Rollout(0, "s", ROLLOUT.halt_thresholds)
+    assert find_halt("sizing", no_workloads, pods(3, "sizing", oom_killed=JUST_NOW), since=0, now=NOW) is None
 
 
 @given(st.integers(0, 20), st.integers(1, 20), st.integers(0, 20), st.integers(1, 20))
 def test_halted_exactly_above_the_threshold(a: int, b: int, c: int, d: int) -> None:
-    harmed, well, others_harmed, others_well = a, b, c, d
+    harmed, unharmed, others_harmed, others_unharmed = a, b, c, d
     outcomes = (
-        pods(harmed, "sizing", oom_killed=JUST_NOW) + pods(well, "sizing") + pods(others_harmed, oom_killed=JUST_NOW)
+        pods(harmed, "sizing", oom_killed=JUST_NOW)
+        + pods(unharmed, "sizing")
+        + pods(others_harmed, oom_killed=JUST_NOW)
     )
-    halt = find_halt("sizing", ROLLOUT, outcomes + pods(others_well), since=0, now=NOW)
-    ours, theirs = harmed / (harmed + well), others_harmed / (others_harmed + others_well)
+    halt = find_halt("sizing", ROLLOUT, outcomes + pods(others_unharmed), since=0, now=NOW)
+    ours, theirs = harmed / (harmed + unharmed), others_harmed / (others_harmed + others_unharmed)
     if abs(ours - theirs - 0.1) > 1e-9:
         assert (halt is not None) is (harmed > 0 and ours > theirs + 0.1)

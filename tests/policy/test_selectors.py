@@ -13,21 +13,21 @@ from webhook.model.pods import NodeSelectorRequirement
 from webhook.policy.selectors import glob_matcher, label_matcher, namespace_matcher
 
 GLOBS = {
-    "a name is only itself": (["kube-system"], "kube-system", True),
-    "a longer name is another": (["kube-system"], "kube-system-2", False),
-    "a newline is another character": (["kube-system"], "kube-system\n", False),
-    "capitals are other letters": (["team"], "Team", False),
-    "a letter that looks alike is another": (["kube-system"], "kubе-system", False),
-    "a dot is a dot": (["a.b"], "axb", False),
-    "a star is any text": (["team-*"], "team-a-b", True),
-    "a star is no text": (["team-*"], "team-", True),
-    "a star needs what stands before it": (["team-*"], "steam-a", False),
+    "a name matches itself": (["kube-system"], "kube-system", True),
+    "a name does not match a longer one": (["kube-system"], "kube-system-2", False),
+    "a final newline is not ignored": (["kube-system"], "kube-system\n", False),
+    "case matters": (["team"], "Team", False),
+    "a homoglyph does not match": (["kube-system"], "kubе-system", False),
+    "a dot is literal": (["a.b"], "axb", False),
+    "a star matches any text": (["team-*"], "team-a-b", True),
+    "a star matches empty text": (["team-*"], "team-", True),
+    "the text before a star must match": (["team-*"], "steam-a", False),
     "a star in the middle": (["team-*-dev"], "team-a-b-dev", True),
-    "a star in the middle, and more behind": (["team-*-dev"], "team-a-dev2", False),
-    "a star and a newline": (["a*b"], "a\nb", True),
-    "a question mark is one character": (["team-?"], "team-a", True),
-    "a question mark is not two": (["team-?"], "team-ab", False),
-    "a question mark is not none": (["team-?"], "team-", False),
+    "the text after a star must match to the end": (["team-*-dev"], "team-a-dev2", False),
+    "a star matches a newline": (["a*b"], "a\nb", True),
+    "a question mark matches one character": (["team-?"], "team-a", True),
+    "a question mark does not match two": (["team-?"], "team-ab", False),
+    "a question mark does not match none": (["team-?"], "team-", False),
     "one of several": (["x", "team-*", "*-dev"], "ml-dev", True),
     "none of several": (["x", "team-*", "*-dev"], "y", False),
     "everything": (["*"], "anything", True),
@@ -53,15 +53,15 @@ def test_matching_takes_linear_time() -> None:
 
 
 LABELS = {
-    "In, and it is": (("a", "In", ("x", "y")), {"a": "y"}, True),
-    "In, and it is not": (("a", "In", ("x",)), {"a": "z"}, False),
-    "In, and there is none": (("a", "In", ("x",)), {}, False),
-    "NotIn, and it is": (("a", "NotIn", ("x",)), {"a": "x"}, False),
-    "NotIn, and there is none": (("a", "NotIn", ("x",)), {}, True),
+    "In, with the value": (("a", "In", ("x", "y")), {"a": "y"}, True),
+    "In, with another value": (("a", "In", ("x",)), {"a": "z"}, False),
+    "In, without the label": (("a", "In", ("x",)), {}, False),
+    "NotIn, with the value": (("a", "NotIn", ("x",)), {"a": "x"}, False),
+    "NotIn, without the label": (("a", "NotIn", ("x",)), {}, True),
     "Exists, with an empty value": (("a", "Exists", ()), {"a": ""}, True),
-    "Exists, and there is none": (("a", "Exists", ()), {"b": ""}, False),
-    "DoesNotExist, and there is one": (("a", "DoesNotExist", ()), {"a": ""}, False),
-    "DoesNotExist, and there is none": (("a", "DoesNotExist", ()), {}, True),
+    "Exists, without the label": (("a", "Exists", ()), {"b": ""}, False),
+    "DoesNotExist, with the label": (("a", "DoesNotExist", ()), {"a": ""}, False),
+    "DoesNotExist, without the label": (("a", "DoesNotExist", ()), {}, True),
 }
 
 
@@ -82,7 +82,7 @@ def test_every_requirement_must_hold() -> None:
     assert not test({"a": "1", "b": "2"})
 
 
-def test_no_requirements_are_no_matcher() -> None:
+def test_without_requirements_there_is_no_matcher() -> None:
     assert label_matcher([]) is None
 
 

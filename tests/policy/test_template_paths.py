@@ -32,12 +32,12 @@ def gpu_containers(data: Any) -> int:
         return sum(map(gpu_containers, data))
     if not isinstance(data, dict):
         return 0
-    asks = "image" in data and "nvidia.com/" in str(data.get("resources"))
-    return asks + sum(map(gpu_containers, data.values()))
+    requests_gpus = "image" in data and "nvidia.com/" in str(data.get("resources"))
+    return requests_gpus + sum(map(gpu_containers, data.values()))
 
 
 def test_every_gpu_container_of_a_workload_is_below_a_template(shared: Path) -> None:
-    seen: Counter[tuple[str, str]] = Counter()
+    counts: Counter[tuple[str, str]] = Counter()
     for file in sorted((shared / "corpus/manifests").iterdir()):
         for document in read_documents(file.read_bytes(), file.name, aliases=True):
             group, _, _ = document.data["apiVersion"].rpartition("/")
@@ -47,8 +47,8 @@ def test_every_gpu_container_of_a_workload_is_below_a_template(shared: Path) -> 
                 continue
             found = [value for path in WORKLOAD_TEMPLATES[kind] for value in follow(document.data, path)]
             assert gpu_containers(found) == gpu_containers(document.data), file.name
-            seen[kind] += 1
-    assert {kind for _, kind in seen} >= {
+            counts[kind] += 1
+    assert {kind for _, kind in counts} >= {
         "Deployment",
         "PyTorchJob",
         "MPIJob",

@@ -11,18 +11,18 @@ from webhook.policy.written.kinds import GPUPolicy
 
 AMD = "limits: {perPod: [{resource: amd.com/gpu, max: 2}]}"
 CASES = {
-    "another vendor's": ('match: {resources: ["amd.com/*", "gpu.intel.com/*"]}\ncuda: {}', "matches no pod"),
-    "devices by claim": (
+    "resources of another vendor": ('match: {resources: ["amd.com/*", "gpu.intel.com/*"]}\ncuda: {}', "matches no pod"),
+    "devices of a claim": (
         'match: {resources: ["deviceclass.resource.kubernetes.io/*"]}\ncuda: {}',
         "matches no pod",
     ),
     "CPU": ("match: {resources: [cpu]}\ncuda: {}", "matches no pod"),
-    "limits of another vendor's": (AMD, "apply only to pods that also request nvidia.com/*"),
-    "ours beside theirs": ('match: {resources: ["amd.com/*", "nvidia.com/gpu"]}\ncuda: {}', ""),
-    "any": ('match: {resources: ["*"]}\ncuda: {}', ""),
+    "limits on resources of another vendor": (AMD, "apply only to pods that also request nvidia.com/*"),
+    "resources of NVIDIA and another vendor": ('match: {resources: ["amd.com/*", "nvidia.com/gpu"]}\ncuda: {}', ""),
+    "any resource": ('match: {resources: ["*"]}\ncuda: {}', ""),
     "slices": ('match: {resources: ["nvidia.com/mig-?g*"]}\ncuda: {}', ""),
     "every object": ("cuda: {}", ""),
-    "limits of ours and of memory": (
+    "limits on GPUs and memory": (
         "limits: {perPod: [{resource: nvidia.com/gpu, max: 2}, {resource: memory, max: 1Gi}]}",
         "",
     ),
@@ -31,8 +31,8 @@ CASES = {
 
 def sentences(*texts: str) -> list[str]:
     """Return all sentences about some policies."""
-    written = (one.model for one in policies_of(*texts).sources)
-    return [sentence for one in written if isinstance(one, GPUPolicy) for sentence in find_unmatched(one)]
+    models = (one.model for one in policies_of(*texts).sources)
+    return [sentence for one in models if isinstance(one, GPUPolicy) for sentence in find_unmatched(one)]
 
 
 @pytest.mark.parametrize(("spec", "want"), CASES.values(), ids=CASES)

@@ -62,7 +62,7 @@ CASES = {
         "p.yaml:5:19: spec.fairShare.by: must be a label key: at most 63 letters, digits, -, _ and . after an optional "
         "domain and /, found ''. Write a key such as example.com/team",
     ),
-    "two quotas of one name": Case(
+    "two quotas with the same name": Case(
         "  quotas: {shared: [{name: q, gpuMilli: 1}, {name: q, gpuMilli: 2}]}",
         "GPU-P103",
         "p.yaml:5:52: spec.quotas.shared[1].name: must be unique among the quotas, found 'q'. Write another name",
@@ -258,7 +258,7 @@ CASES = {
         "p.yaml:5:51: spec.match.matchConditions[0].expression: must be true or false, found an expression of type "
         "int. Write a comparison, for example … == true",
     ),
-    "conditions of one name": Case(
+    "conditions with the same name": Case(
         '  match: {matchConditions: [{name: c, expression: "true"}, {name: c, expression: "true"}]}',
         "GPU-P103",
         "p.yaml:5:67: spec.match.matchConditions[1].name: must be unique among the conditions, found 'c'. Write "
@@ -487,12 +487,12 @@ def test_the_only_error(case: Case) -> None:
 
 def test_all_errors_are_reported_in_file_order() -> None:
     text = HEAD + "  mode: Warn\n  descripton: x\n  cuda: {driver: true}\n  limits: {perGpu: []}\n"
-    places = [(error.location.line, error.location.column) for error in load_policies([("p.yaml", text)]).errors]
-    assert places == [(5, 9), (6, 3), (7, 18), (8, 12)]
+    locations = [(error.location.line, error.location.column) for error in load_policies([("p.yaml", text)]).errors]
+    assert locations == [(5, 9), (6, 3), (7, 18), (8, 12)]
 
 
 WHOLE = {
-    "no map": (
+    "a list instead of a map": (
         "[]",
         "p.yaml:1:1: must be a map with apiVersion and kind, found an empty list. Write apiVersion: right",
     ),
@@ -504,7 +504,7 @@ WHOLE = {
         "kind: GPUPolicy",
         "p.yaml:1:1: apiVersion: must be rightslice.dev/v1alpha1, found nothing. Write apiVersion: rightslice",
     ),
-    "a kind misspelled": (
+    "a misspelled kind": (
         "apiVersion: rightslice.dev/v1alpha1\nkind: GpuPolicy",
         "p.yaml:2:7: kind: must be a kind of rightslice.dev: GPUPolicy, GPUPolicyException, GPUPolicyTest, found "
         "'GpuPolicy'. Write kind: GPUPolicy",

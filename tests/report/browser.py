@@ -17,7 +17,7 @@ SECONDS, TRIES = 20, 3
 """This old Chromium sometimes hangs at start; otherwise it takes a second or two."""
 
 
-def program() -> Path:
+def browser_path() -> Path:
     """Return the path of the browser."""
     found = find_spec("kaleido")
     assert found is not None
@@ -26,21 +26,21 @@ def program() -> Path:
 
 
 def evaluate_in_browser(html: str, script: str, *, dark: bool = False, width: int = 1200) -> Any:
-    """Open a page and run a script that sees it as `document` and `window`; return its result as plain data."""
-    stand_in = Path(__file__).with_name("browser.js")
-    command = [str(program()), "plotly", f"--plotlyjs={stand_in}", *FLAGS, *([DARK] if dark else [])]
-    order = {"data": {"data": [{"html": html, "script": script, "width": width}]}, "format": "svg"}
-    ran = _run(command, json.dumps(order) + "\n")
-    answers = [json.loads(line) for line in ran.stdout.splitlines()]
-    assert len(answers) == 2, ran.stderr
+    """Open a page and run a script with it as `document` and `window`; return its result as plain data."""
+    page = Path(__file__).with_name("browser.js")
+    command = [str(browser_path()), "plotly", f"--plotlyjs={page}", *FLAGS, *([DARK] if dark else [])]
+    job = {"data": {"data": [{"html": html, "script": script, "width": width}]}, "format": "svg"}
+    process = _run(command, json.dumps(job) + "\n")
+    answers = [json.loads(line) for line in process.stdout.splitlines()]
+    assert len(answers) == 2, process.stderr
     assert answers[1]["code"] == 0, answers[1]["message"]
     return json.loads(answers[1]["result"])
 
 
-def _run(command: list[str], order: str) -> subprocess.CompletedProcess[str]:
+def _run(command: list[str], job: str) -> subprocess.CompletedProcess[str]:
     for left in reversed(range(TRIES)):
         try:
-            return subprocess.run(command, input=order, capture_output=True, text=True, timeout=SECONDS, check=False)
+            return subprocess.run(command, input=job, capture_output=True, text=True, timeout=SECONDS, check=False)
         except subprocess.TimeoutExpired:
             if not left:
                 raise

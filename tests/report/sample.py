@@ -14,7 +14,7 @@ THREE = Finding(
     "GPU-L102", PolicyMode.ENFORCE, GPU, "must be one of 1, 2, 4, 8 (found 3)", "Write 4, or 2.", "research-baseline"
 )
 PRIVILEGED = Finding("GPU-S201", PolicyMode.WARN, ("spec",), "must not be privileged", "Remove it.", "guard")
-TRIAL = Finding("GPU-R102", PolicyMode.AUDIT, (), "could be nvidia.com/mig-1g.10gb", "", "trial")
+AUDITED = Finding("GPU-R102", PolicyMode.AUDIT, (), "could be nvidia.com/mig-1g.10gb", "", "audit")
 
 
 def located(finding: Finding, line: int = 31, column: int = 31) -> LocatedFinding:
@@ -45,8 +45,8 @@ def checked(
 
 
 DENIED = checked(CheckVerdict.DENIED, THREE)
-WARNED = checked(CheckVerdict.WARNED, PRIVILEGED, TRIAL, name="shell")
-SHAPED = checked(
+WARNED = checked(CheckVerdict.WARNED, PRIVILEGED, AUDITED, name="shell")
+RIGHT_SIZED = checked(
     CheckVerdict.ALLOWED,
     name="serve",
     decision=Decision(
@@ -68,4 +68,4 @@ BROKEN = CheckResult(
     invalid=True,
 )
 HELM = CheckResult(SourceLocation("chart/pod.yaml", 3, 1), "", "", "", "", CheckVerdict.SKIPPED, reason="a template")
-EVERYTHING = (DENIED, WARNED, SHAPED, BROKEN, HELM)
+EVERYTHING = (DENIED, WARNED, RIGHT_SIZED, BROKEN, HELM)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.report.sample import BROKEN, DENIED, EVERYTHING, HELM, SHAPED, THREE, TRIAL, WARNED, checked, located
+from tests.report.sample import AUDITED, BROKEN, DENIED, EVERYTHING, HELM, RIGHT_SIZED, THREE, WARNED, checked, located
 from webhook.model.enums import PolicyMode
 from webhook.model.findings import Finding
 from webhook.report.check import OBJECTS, check_lines, check_summary_line, finding_lines, object_names
@@ -70,7 +70,7 @@ def test_names_are_those_of_kubectl() -> None:
 
 
 def test_the_verdict_is_the_strictest_finding() -> None:
-    assert [each.verdict for each in (DENIED, WARNED, SHAPED)] == [
-        decision_verdict(each.decision) for each in (DENIED, WARNED, SHAPED)
+    assert [each.verdict for each in (DENIED, WARNED, RIGHT_SIZED)] == [
+        decision_verdict(each.decision) for each in (DENIED, WARNED, RIGHT_SIZED)
     ]
-    assert decision_verdict(checked(CheckVerdict.ALLOWED, TRIAL).decision) is CheckVerdict.ALLOWED
+    assert decision_verdict(checked(CheckVerdict.ALLOWED, AUDITED).decision) is CheckVerdict.ALLOWED

@@ -7,7 +7,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from tests.report.sample import BROKEN, DENIED, EVERYTHING, HELM, SHAPED, WARNED
+from tests.report.sample import BROKEN, DENIED, EVERYTHING, HELM, RIGHT_SIZED, WARNED
 from webhook.errors import SourceLocation
 from webhook.model.codes import CODES
 from webhook.model.enums import PolicyMode
@@ -22,7 +22,7 @@ from webhook.report.ci_formats import (
     sarif_document,
 )
 
-NASTY = "a<b>&\"'\x00\x1b[2J\r\n::error::x,y:z%25\ud800\ufffe"
+HOSTILE = "a<b>&\"'\x00\x1b[2J\r\n::error::x,y:z%25\ud800\ufffe"
 
 
 def test_junit_has_a_case_per_object_and_counts_them() -> None:
@@ -43,7 +43,8 @@ def test_junit_can_fail_on_warnings() -> None:
 
 def test_junit_is_one_document_with_one_prolog() -> None:
     text = junit_xml(
-        [JUnitCase(NASTY, NASTY, failures=((NASTY, "long"),)), JUnitCase(NASTY, "b", skipped=NASTY)], NASTY[:1]
+        [JUnitCase(HOSTILE, HOSTILE, failures=((HOSTILE, "long"),)), JUnitCase(HOSTILE, "b", skipped=HOSTILE)],
+        HOSTILE[:1],
     )
     assert text.count("<?xml") == 1
     assert text.startswith('<?xml version="1.0" encoding="UTF-8"?>')
@@ -75,7 +76,7 @@ def test_sarif_has_the_meaning_of_a_code() -> None:
 
 def test_sarif_of_a_file_without_a_line_has_no_region() -> None:
     [run] = sarif_document(
-        [CodeAnnotation(SourceLocation("a b.yaml"), AnnotationLevel.ERROR, "unreadable", NASTY)], "1"
+        [CodeAnnotation(SourceLocation("a b.yaml"), AnnotationLevel.ERROR, "unreadable", HOSTILE)], "1"
     )["runs"]
     physical = run["results"][0]["locations"][0]["physicalLocation"]
     assert physical == {"artifactLocation": {"uri": "a%20b.yaml"}}
@@ -90,11 +91,11 @@ GITHUB = {
         CodeAnnotation(SourceLocation("a.yaml"), AnnotationLevel.WARNING, "X", "y"),
         "::warning file=a.yaml,title=X::y",
     ),
-    "line ends and per cent are escaped in the message": (
+    "line ends and percent signs are escaped in the message": (
         CodeAnnotation(SourceLocation("a", 1, 1), AnnotationLevel.NOTE, "X", "50%\r\n::error::no"),
         r"::notice file=a,line=1,col=1,title=X::50%25\r%0A::error::no",
     ),
-    "what a terminal would obey is seen": (
+    "control characters are escaped": (
         CodeAnnotation(SourceLocation("a\x1b[2J", 1, 1), AnnotationLevel.NOTE, "X", "pod \x1b]0;pwn\x07\u202e"),
         r"::notice file=a\x1b[2J,line=1,col=1,title=X::pod \x1b]0;pwn\x07\u202e",
     ),
@@ -111,5 +112,5 @@ def test_github(note: CodeAnnotation, want: str) -> None:
 
 
 def test_clean_and_skipped_objects_have_no_annotation() -> None:
-    assert list(finding_annotations([SHAPED, HELM])) == []
+    assert list(finding_annotations([RIGHT_SIZED, HELM])) == []
     assert [note.message for note in finding_annotations([BROKEN])] == ["must be YAML"]

@@ -1,4 +1,4 @@
-"""Pages of finding codes: every code has one, and a misspelt code is recognized."""
+"""Pages of finding codes: every code has one, and a misspelled code is recognized."""
 
 from __future__ import annotations
 

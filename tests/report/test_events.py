@@ -47,12 +47,12 @@ def test_there_are_no_lines_without_events() -> None:
     assert list(event_lines([])) == []
 
 
-REFUSED = 'Error creating: admission webhook denied the request: Pod "serve-7d4-{}" asks for 3 GPUs'
+REJECTED = 'Error creating: admission webhook denied the request: Pod "serve-7d4-{}" requests 3 GPUs'
 
 
 def rejection_event(pod: str, minute: int, *, count: int = 1) -> CoreEvent:
     """Return an Event about a pod that a controller could not create."""
-    event = core_event("FailedCreate", minute, by="replicaset-controller", message=REFUSED.format(pod), count=count)
+    event = core_event("FailedCreate", minute, by="replicaset-controller", message=REJECTED.format(pod), count=count)
     return msgspec.structs.replace(event, involved_object=InvolvedObject("ReplicaSet", "serve-7d4", "r1"))
 
 
@@ -74,8 +74,8 @@ def test_events_of_an_earlier_pod_of_the_name_are_omitted() -> None:
         msgspec.structs.replace(core_event(reason), involved_object=InvolvedObject("Pod", "p", uid))
         for reason, uid in about.items()
     ]
-    told = " ".join(event_lines(events, known))
-    assert [reason for reason in about if f" {reason} on Pod/p" in told] == ["now", "static", "unknown"]
+    lines = " ".join(event_lines(events, known))
+    assert [reason for reason in about if f" {reason} on Pod/p" in lines] == ["now", "static", "unknown"]
 
 
 def test_a_series_has_its_count_and_last_time() -> None:

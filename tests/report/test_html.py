@@ -17,15 +17,15 @@ from webhook.report.html import MAX_UNEVALUATED, html_report
 from webhook.report.results import UnevaluatedReason
 
 HOSTILE = (
-    "<script>window.hurt = 1</script>",
-    "\"><img src=x onerror='top.hurt = 1'>",
-    "</title></style></script><svg onload=top.hurt=1>",
+    "<script>window.attacked = 1</script>",
+    "\"><img src=x onerror='top.attacked = 1'>",
+    "</title></style></script><svg onload=top.attacked=1>",
     "{{ 7 * 7 }}{% raw %}",
     "javascript:alert(1)",
     "\u202ereversed\u0000",
 )
 
-LONG = ("w" * 63, "team-of-those-who-look-into-what-nobody-else-has-time-for-at-all")
+LONG = ("w" * 63, "team-for-long-running-exploratory-training-and-evaluation-research")
 
 SORTED = """
 const table = document.querySelector("#workloads");
@@ -97,7 +97,7 @@ def test_nothing_overflows_a_narrow_or_a_wide_window(text: str) -> None:
 
 
 A4 = 718
-"""CSS pixels between margins of a centimetre."""
+"""CSS pixels between margins of one centimeter."""
 
 PRINTED = """
 const rules = [...document.styleSheets].flatMap((sheet) => [...sheet.cssRules]);
@@ -159,25 +159,28 @@ def test_untrusted_names_are_text(hostile: str) -> None:
         """
         const cells = [...document.querySelectorAll("#workloads td:nth-child(2)")].map((each) => each.textContent);
         const count = (selector) => document.querySelectorAll(selector).length;
-        return [cells, count("script"), count("img"), count("[onload],[onerror]"), window.hurt ?? window.top.hurt ?? 0];
+        const attacked = window.attacked ?? window.top.attacked ?? 0;
+        return [cells, count("script"), count("img"), count("[onload],[onerror]"), attacked];
         """,
     )
-    seen = {cell.removeprefix("Deployment/") for cell in found[0]}
-    assert seen >= {*HOSTILE[:-1], "\\u202ereversed\\x00"}
+    names = {cell.removeprefix("Deployment/") for cell in found[0]}
+    assert names >= {*HOSTILE[:-1], "\\u202ereversed\\x00"}
     assert found[1:] == [1, 0, 0, 0]
 
 
 def test_an_injected_script_does_not_run(text: str) -> None:
     attacked = text.replace(
-        "</footer>", "<script>window.hurt = 1</script><img src=x onerror='window.hurt = 1'></footer>"
+        "</footer>", "<script>window.attacked = 1</script><img src=x onerror='window.attacked = 1'></footer>"
     )
-    assert evaluate_in_browser(attacked, "return [document.querySelectorAll('script').length, window.hurt ?? 0]") == [
+    assert evaluate_in_browser(
+        attacked, "return [document.querySelectorAll('script').length, window.attacked ?? 0]"
+    ) == [
         2,
         0,
     ]
 
 
-class Reading(HTMLParser):
+class ReferenceParser(HTMLParser):
     """Collects the references of a page, and checks that every element is closed."""
 
     VOID = frozenset({"meta", "link", "img", "br", "rect", "path", "line"})
@@ -185,10 +188,10 @@ class Reading(HTMLParser):
     def __init__(self) -> None:
         super().__init__()
         self.open: list[str] = []
-        self.refers: list[str] = []
+        self.references: list[str] = []
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.refers += [f"{tag} {name}" for name, _ in attrs if name in ("src", "href", "action", "srcset", "data")]
+        self.references += [f"{tag} {name}" for name, _ in attrs if name in ("src", "href", "action", "srcset", "data")]
         if tag not in self.VOID:
             self.open.append(tag)
 
@@ -198,11 +201,11 @@ class Reading(HTMLParser):
 
 
 @pytest.mark.parametrize("which", ["text", "hostile"])
-def test_it_refers_to_nothing_outside(which: str, request: pytest.FixtureRequest) -> None:
-    reading = Reading()
-    reading.feed(request.getfixturevalue(which))
-    reading.close()
-    assert (reading.open, reading.refers) == ([], [])
+def test_the_page_has_no_external_references(which: str, request: pytest.FixtureRequest) -> None:
+    parser = ReferenceParser()
+    parser.feed(request.getfixturevalue(which))
+    parser.close()
+    assert (parser.open, parser.references) == ([], [])
     assert "url(" not in request.getfixturevalue(which)
     assert "@import" not in request.getfixturevalue(which)
 
@@ -215,9 +218,9 @@ def test_an_expired_exemption_is_marked(text: str) -> None:
 
 
 def test_without_nodes_there_is_no_summary(page: AuditPage) -> None:
-    bare = html_report(msgspec.structs.replace(page, utilization=None, nodes=()))
+    report = html_report(msgspec.structs.replace(page, utilization=None, nodes=()))
     assert evaluate_in_browser(
-        bare, "return [document.querySelectorAll('.heads').length, document.querySelectorAll('svg').length]"
+        report, "return [document.querySelectorAll('.heads').length, document.querySelectorAll('svg').length]"
     ) == [
         0,
         1,
@@ -225,7 +228,7 @@ def test_without_nodes_there_is_no_summary(page: AuditPage) -> None:
 
 
 @pytest.mark.parametrize("condition", ["at least six hours", "less than one day old", "GPU_UTIL"])
-def test_its_footer_defines_idle_as_the_docs_do(text: str, condition: str) -> None:
+def test_the_footer_defines_idle_as_the_docs_do(text: str, condition: str) -> None:
     assert condition in text
     assert condition in read_checkout_file("docs/usage.md").split("## Idle", 1)[1].split("\n## ")[0].replace("**", "")
 
@@ -241,13 +244,13 @@ def test_the_list_of_unevaluated_pods_is_limited() -> None:
 
 
 def test_zero_usage_and_unknown_usage_differ() -> None:
-    pods = [audited_pod("a", namespace="still", compute=0, idle=True), audited_pod("b", namespace="unseen")]
-    waiting = audited_pod("c", namespace="later", node="", compute=0, idle=True)
-    results = [*pods, waiting]
+    pods = [audited_pod("a", namespace="idle", compute=0, idle=True), audited_pod("b", namespace="unknown")]
+    pending = audited_pod("c", namespace="pending", node="", compute=0, idle=True)
+    results = [*pods, pending]
     page = msgspec.structs.replace(
         audited_page(), workloads=tuple(rows_of(results)), namespaces=tuple(totals_by_namespace(results))
     )
-    drawn = html_report(page)
-    assert "still: 0 used" in drawn
-    assert "unseen: no usage data" in drawn
-    assert "later: no usage data" in drawn
+    report = html_report(page)
+    assert "idle: 0 used" in report
+    assert "unknown: no usage data" in report
+    assert "pending: no usage data" in report

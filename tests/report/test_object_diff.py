@@ -19,17 +19,17 @@ DATA = st.recursive(LEAVES, lambda inner: st.lists(inner, max_size=3) | st.dicti
 OBJECTS = st.dictionaries(KEYS, DATA, min_size=1, max_size=3)
 
 
-def ways(data: Any, path: tuple[str | int, ...] = ()) -> list[tuple[str | int, ...]]:
+def all_paths(data: Any, path: tuple[str | int, ...] = ()) -> list[tuple[str | int, ...]]:
     """Return every path in some data."""
     items = data.items() if isinstance(data, dict) else enumerate(data) if isinstance(data, list) else ()
-    return [path, *(way for key, value in items for way in ways(value, (*path, key)))]
+    return [path, *(below for key, value in items for below in all_paths(value, (*path, key)))]
 
 
 @st.composite
 def patched_objects(draw: st.DrawFn) -> tuple[Any, list[PatchOperation]]:
     """Draw an object and one operation that can be applied to it."""
     data = draw(OBJECTS)
-    path = draw(st.sampled_from(ways(data)[1:]))
+    path = draw(st.sampled_from(all_paths(data)[1:]))
     value = draw(DATA)
     return data, [draw(st.sampled_from([patch_add, patch_replace]))(path, value)]
 
@@ -41,7 +41,7 @@ def test_apply_agrees_with_jsonpatch(case: tuple[Any, list[PatchOperation]]) -> 
     before = copy.deepcopy(data)
     theirs: Any = copy.deepcopy(patch)
     assert apply_json_patch(data, patch) == jsonpatch.apply_patch(data, theirs)
-    assert data == before, "the object given stays as it is"
+    assert data == before, "the given object is not changed"
 
 
 @given(OBJECTS, OBJECTS)
@@ -51,15 +51,15 @@ def test_there_are_no_changes_exactly_if_the_objects_are_equal(before: Any, afte
     assert before == after or list(field_changes(before, after)) != []
 
 
-REFUSED: dict[str, tuple[Any, PatchOperation]] = {
-    "a parent that is not there": ({}, patch_add(("a", "b"), 1)),
-    "replace where nothing is": ({}, patch_replace(("a",), 1)),
-    "a place past the end of a list": ([], patch_add((1,), 1)),
-    "a value that holds nothing": ({"a": 1}, patch_add(("a", "b"), 1)),
+INVALID: dict[str, tuple[Any, PatchOperation]] = {
+    "a missing parent": ({}, patch_add(("a", "b"), 1)),
+    "replace of a missing field": ({}, patch_replace(("a",), 1)),
+    "an index past the end of a list": ([], patch_add((1,), 1)),
+    "a field of a number": ({"a": 1}, patch_add(("a", "b"), 1)),
 }
 
 
-@pytest.mark.parametrize(("data", "operation"), REFUSED.values(), ids=REFUSED)
+@pytest.mark.parametrize(("data", "operation"), INVALID.values(), ids=INVALID)
 def test_an_operation_on_a_missing_field_is_rejected(data: Any, operation: PatchOperation) -> None:
     with pytest.raises(LookupError):
         apply_json_patch(data, [operation])
@@ -91,7 +91,7 @@ def test_a_value_with_one_member_has_the_whole_path() -> None:
     assert diff_lines({}, {"a": {"b": [{"c": [1, {"d": 2}]}]}}) == ["+ a.b[0].c: [1, {d: 2}]"]
 
 
-def test_a_line_too_long_loses_the_middle_of_its_path_first() -> None:
+def test_a_long_line_omits_the_middle_of_its_path_first() -> None:
     after = {"spec": {"affinity": {"a" * 60: {"terms": [{"key": "k", "operator": "In", "values": ["v" * 30]}]}}}}
     [line] = diff_lines({}, after, width=78)
     assert line == f"+ spec.affinity…terms[0]: k In {'v' * 30}"

@@ -13,10 +13,10 @@ from webhook.report.policy_tests import (
     policy_test_table,
 )
 
-FINE = CaseResult("fine", SourceLocation("a.yaml", 3, 5))
-OFF = CaseResult("off", SourceLocation("a.yaml", 9, 5), ("want 1",))
+PASSED = CaseResult("passing", SourceLocation("a.yaml", 3, 5))
+FAILED = CaseResult("failing", SourceLocation("a.yaml", 9, 5), ("want 1",))
 RESULTS = [
-    FileResult("a.yaml", (FINE, OFF)),
+    FileResult("a.yaml", (PASSED, FAILED)),
     FileResult("b.yaml", (), (LocatedError(SourceLocation("b.yaml", 2, 1), "must be a map"),)),
 ]
 
@@ -24,8 +24,8 @@ RESULTS = [
 def test_the_table_has_each_case_and_the_location_of_failures() -> None:
     assert list(policy_test_table(RESULTS)) == [
         "a.yaml",
-        "  ok    fine",
-        "  FAIL  off  a.yaml:9:5",
+        "  ok    passing",
+        "  FAIL  failing  a.yaml:9:5",
         "        want 1",
         "b.yaml",
         "  error  b.yaml:2:1  must be a map",
@@ -38,7 +38,7 @@ def test_the_document_has_each_case() -> None:
     document = policy_test_document(RESULTS)
     assert document["summary"] == {"cases": 2, "ok": 1, "failed": 1, "invalid": 1}
     assert document["files"][0]["cases"][1] == {
-        "name": "off",
+        "name": "failing",
         "line": 9,
         "column": 5,
         "ok": False,
@@ -49,11 +49,11 @@ def test_the_document_has_each_case() -> None:
 
 def test_junit_and_annotations_have_failures_and_errors() -> None:
     assert [(note.code, note.location.line, note.message) for note in policy_test_annotations(RESULTS)] == [
-        ("test-failed", 9, "off: want 1"),
+        ("test-failed", 9, "failing: want 1"),
         ("unreadable", 2, "must be a map"),
     ]
     assert [(case.name, len(case.failures), case.error) for case in policy_test_junit_cases(RESULTS)] == [
-        ("fine", 0, ""),
-        ("off", 1, ""),
+        ("passing", 0, ""),
+        ("failing", 1, ""),
         ("b.yaml:2:1", 0, "must be a map"),
     ]

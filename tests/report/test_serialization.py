@@ -74,7 +74,7 @@ def test_yaml_of_scalars_and_empty_collections(data: Any, want: str) -> None:
 
 
 PARTS: dict[str, Any] = {
-    "nothing": {},
+    "empty": {},
     "values": {"a": 1, "b": {"c": [1, 2, {"d": "x\ny"}]}, "e": [], "f": {}},
     "text that JSON escapes": {'k"\n': "\ud800", "n": 2**70},
 }

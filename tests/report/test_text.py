@@ -8,19 +8,19 @@ from hypothesis import strategies as st
 
 from webhook.report.text import align_columns, format_gpus, pluralize, sanitize
 
-SHOWN = {
-    "plain text stays": ("train-0", "train-0"),
-    "other scripts stay": ("größe 模型", "größe 模型"),
-    "an escape sequence is seen": ("\x1b[2J", "\\x1b[2J"),
-    "a line end is seen": ("a\nb\r\tc", "a\\nb\\r\\tc"),
-    "a direction override is seen": ("\u202ecod", "\\u202ecod"),
-    "a zero-width character is seen": ("a\u200bb", "a\\u200bb"),
-    "a lone surrogate is seen": ("\ud800", "\\ud800"),
-    "a private plane is seen": ("\U000f0000", "\\U000f0000"),
+SANITIZED = {
+    "plain text is unchanged": ("train-0", "train-0"),
+    "other scripts are unchanged": ("größe 模型", "größe 模型"),
+    "an escape sequence is escaped": ("\x1b[2J", "\\x1b[2J"),
+    "a line end is escaped": ("a\nb\r\tc", "a\\nb\\r\\tc"),
+    "a direction override is escaped": ("\u202ecod", "\\u202ecod"),
+    "a zero-width character is escaped": ("a\u200bb", "a\\u200bb"),
+    "a lone surrogate is escaped": ("\ud800", "\\ud800"),
+    "a private plane is escaped": ("\U000f0000", "\\U000f0000"),
 }
 
 
-@pytest.mark.parametrize(("text", "want"), SHOWN.values(), ids=SHOWN)
+@pytest.mark.parametrize(("text", "want"), SANITIZED.values(), ids=SANITIZED)
 def test_sanitize(text: str, want: str) -> None:
     assert sanitize(text) == want
 

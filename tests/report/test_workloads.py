@@ -53,17 +53,17 @@ def result_with_usage(*uses: ContainerUsage) -> CheckResult:
 
 
 IDLE = {
-    "seen with no engine active": (audited_pod("a", idle=True), GpuCost(1000, 4_000_000)),
-    "seen with little compute, and nothing of its engines": (audited_pod("a", compute=0), GpuCost()),
-    "one container idle, the other at work": (
+    "no engine active": (audited_pod("a", idle=True), GpuCost(1000, 4_000_000)),
+    "no compute, and no data on engines": (audited_pod("a", compute=0), GpuCost()),
+    "one container idle, the other active": (
         result_with_usage(
             ContainerUsage("a", "nvidia.com/gpu", 1, 8192, 0, 9, idle=True),
             ContainerUsage("b", "nvidia.com/gpu", 1, 8192, 500, 9),
         ),
         GpuCost(),
     ),
-    "not seen": (audited_pod("a"), GpuCost()),
-    "seen, but it waits for a node": (audited_pod("a", idle=True, node=""), GpuCost()),
+    "no usage data": (audited_pod("a"), GpuCost()),
+    "idle and pending": (audited_pod("a", idle=True, node=""), GpuCost()),
     "on a node without a price": (audited_pod("a", idle=True, node="n3"), GpuCost(1000, 0, 1000)),
 }
 
@@ -73,63 +73,63 @@ def test_idle(pod: CheckResult, idle: GpuCost) -> None:
     assert row(pod).idle == idle
 
 
-def without_gpus(name: str, node: str = "n1") -> CheckResult:
-    """Return a launcher: a pod of the job without GPUs."""
+def launcher_pod(name: str, node: str = "n1") -> CheckResult:
+    """Return a pod of the job without GPUs."""
     pod = audited_pod(name, workload="MPIJob/train", node=node, milli=0)
     decision = msgspec.structs.replace(pod.decision, involves_gpus=False)
     return msgspec.structs.replace(pod, decision=decision, pod_details=ClusterPodDetails("MPIJob/train"))
 
 
-def worker(name: str, count: int = 8, node: str = "") -> CheckResult:
+def worker_pod(name: str, count: int = 8, node: str = "") -> CheckResult:
     return audited_pod(name, workload="MPIJob/train", node=node, milli=1000 * count, count=count)
 
 
 NO_EVIDENCE = row(audited_pod("alone")).outcome
-OF_MANY_KINDS = {
-    "a launcher comes first, and its workers wait": (
-        [without_gpus("a"), worker("w0"), worker("w1")],
+MIXED_PODS = {
+    "a launcher first, and pending workers": (
+        [launcher_pod("a"), worker_pod("w0"), worker_pod("w1")],
         [(8, 2, 2)],
         2,
     ),
-    "a launcher comes first, and its workers run": (
-        [without_gpus("a"), worker("w0", node="n1"), worker("w1", node="n1")],
+    "a launcher first, and running workers": (
+        [launcher_pod("a"), worker_pod("w0", node="n1"), worker_pod("w1", node="n1")],
         [(8, 2, 0)],
         0,
     ),
-    "the pod that waits asks for no GPU": ([worker("w0", node="n1"), without_gpus("x", "")], [(8, 1, 0)], 0),
-    "most of the pods ask for no GPU": (
-        [without_gpus("a"), without_gpus("b"), worker("w0", node="n1")],
+    "the pending pod requests no GPU": ([worker_pod("w0", node="n1"), launcher_pod("x", "")], [(8, 1, 0)], 0),
+    "most of the pods request no GPU": (
+        [launcher_pod("a"), launcher_pod("b"), worker_pod("w0", node="n1")],
         [(8, 1, 0)],
         0,
     ),
-    "pods ask for different amounts": (
-        [worker("w0", 1, "n1"), worker("w1", 4, "n1"), worker("w2", 4)],
+    "pods request different amounts": (
+        [worker_pod("w0", 1, "n1"), worker_pod("w1", 4, "n1"), worker_pod("w2", 4)],
         [(1, 1, 0), (4, 2, 1)],
         1,
     ),
 }
 
 
-@pytest.mark.parametrize(("pods", "asked", "waiting"), OF_MANY_KINDS.values(), ids=OF_MANY_KINDS)
+@pytest.mark.parametrize(("pods", "requested", "pending"), MIXED_PODS.values(), ids=MIXED_PODS)
 def test_a_workload_is_described_by_all_of_its_gpu_pods(
-    pods: list[CheckResult], asked: list[tuple[int, int, int]], waiting: int
+    pods: list[CheckResult], requested: list[tuple[int, int, int]], pending: int
 ) -> None:
     found = row(*pods)
     figures = compute_utilization(NODES, [found], PRICES)
     table = [line.split() for line in recommendation_table([found])][1:]
 
-    assert [(use.count, use.pods, use.pending) for use in found.usages] == asked
-    assert [(int(cells[4]), int(cells[3])) for cells in table] == [(count, pods) for count, pods, _ in asked]
-    assert (found.pending, figures.pending_pods, figures.usage_coverage) == (waiting, waiting, (0, 1))
+    assert [(use.count, use.pods, use.pending) for use in found.usages] == requested
+    assert [(int(cells[4]), int(cells[3])) for cells in table] == [(count, pods) for count, pods, _ in requested]
+    assert (found.pending, figures.pending_pods, figures.usage_coverage) == (pending, pending, (0, 1))
     assert found.outcome == NO_EVIDENCE
 
 
 def test_measured_usage_counts_pods_on_nodes_by_their_own_amount() -> None:
-    one, four, waits = (
+    one, four, pending = (
         audited_pod(name, workload="StatefulSet/s", count=count, milli=1000 * count, compute=500, node=node)
         for name, count, node in (("a", 1, "n1"), ("b", 4, "n1"), ("c", 4, ""))
     )
-    assert measured_usage_milli(row(one, four, waits)) == 500 + 4 * 500
+    assert measured_usage_milli(row(one, four, pending)) == 500 + 4 * 500
 
 
 def test_only_pods_that_were_measured_count_as_idle() -> None:
@@ -148,8 +148,8 @@ def test_audit_mode_savings_are_over_requested() -> None:
 
 def test_a_finding_of_many_pods_is_listed_once_with_their_number() -> None:
     found = row(*(audited_pod(f"p{i}", workload="Job/j", findings=[DENIED, NOTED]) for i in range(3)))
-    said = list(workload_finding_lines([found]))
-    assert [line.split("  ")[-1] for line in said if "GPU-" in line and not line.startswith(" ")] == [
+    lines = list(workload_finding_lines([found]))
+    assert [line.split("  ")[-1] for line in lines if "GPU-" in line and not line.startswith(" ")] == [
         "Job team/j (3 of 3 pods)"
     ] * 2
     assert found.codes == ("GPU-L102", "GPU-R102")
@@ -221,9 +221,9 @@ def test_without_prices_there_is_no_cost() -> None:
 
 
 amounts = st.integers(0, 9000)
-held_and_after = st.tuples(st.integers(1, 4000), amounts, st.booleans())
+request_and_after = st.tuples(st.integers(1, 4000), amounts, st.booleans())
 on_nodes = st.lists(
-    st.tuples(st.lists(held_and_after, max_size=4), st.integers(0, 20_000), amounts, st.integers(0, 100), amounts),
+    st.tuples(st.lists(request_and_after, max_size=4), st.integers(0, 20_000), amounts, st.integers(0, 100), amounts),
     min_size=1,
     max_size=4,
 )
@@ -237,16 +237,20 @@ def test_the_parts_are_all_gpus_and_never_overlap(
 
     The pods of the first are on a node that does not exist.
     """
-    stocks, pods = [], []
-    for i, (here, most, free, lost, closed) in enumerate(nodes):
-        used = min(most, sum(held for held, _, _ in here))
-        stocks.append(NodeCapacity(f"n{i}", "X", 8, used, free, 0, (), free * lost // 100, unschedulable_milli=closed))
+    capacities, pods = [], []
+    for i, (node_pods, most, free, fragmented, unschedulable) in enumerate(nodes):
+        used = min(most, sum(before for before, _, _ in node_pods))
+        capacities.append(
+            NodeCapacity(
+                f"n{i}", "X", 8, used, free, 0, (), free * fragmented // 100, unschedulable_milli=unschedulable
+            )
+        )
         pods += [
-            audited_pod(f"p{i}-{j}", node=f"n{i}" if i else "gone", milli=held, after=min(held, after), idle=idle)
-            for j, (held, after, idle) in enumerate(here)
+            audited_pod(f"p{i}-{j}", node=f"n{i}" if i else "gone", milli=before, after=min(before, after), idle=idle)
+            for j, (before, after, idle) in enumerate(node_pods)
         ]
     known = NodePrices("USD", prices, "ours")
-    found = compute_utilization(stocks, rows_of(pods, known, stocks), known)
+    found = compute_utilization(capacities, rows_of(pods, known, capacities), known)
     parts = [part for _, part in found.parts]
     assert all(min(part.milli, part.micro, part.unpriced_milli) >= 0 for part in parts)
     assert sum(part.milli for part in parts) == found.allocatable.milli
@@ -257,24 +261,24 @@ def test_the_parts_are_all_gpus_and_never_overlap(
 
 
 def test_requests_beyond_the_nodes_are_reported_apart() -> None:
-    stocks = [NodeCapacity("n1", "X", 2, 2000, 0, 0, (), 0)]
+    capacities = [NodeCapacity("n1", "X", 2, 2000, 0, 0, (), 0)]
     pods = [
         audited_pod("a", milli=1500, idle=True),
         audited_pod("b", milli=1500, after=143),
         audited_pod("c", node="gone", milli=4000, idle=True),
         audited_pod("d", node="gone", milli=4000),
     ]
-    rows = rows_of(pods, nodes=stocks)
-    found = compute_utilization(stocks, rows)
+    rows = rows_of(pods, nodes=capacities)
+    found = compute_utilization(capacities, rows)
     assert {row.name: (row.allocated.milli, row.idle.milli, row.over_requested.milli) for row in rows} == {
         "Pod/a": (1500, 1500, 0),
         "Pod/b": (500, 0, 500),
         "Pod/c": (0, 0, 0),
         "Pod/d": (0, 0, 0),
     }
-    said = list(utilization_lines(found))
-    assert said[1] == "Effective GPUs         0 (allocated, less 1.5 idle and 0.5 over-requested)"
-    assert said[-2:] == [
+    lines = list(utilization_lines(found))
+    assert lines[1] == "Effective GPUs         0 (allocated, less 1.5 idle and 0.5 over-requested)"
+    assert lines[-2:] == [
         "2 pods with GPUs are on nodes that do not exist or have no GPUs.",
         "1 GPU is requested beyond what the pods' nodes have; not allocated.",
     ]
@@ -343,27 +347,32 @@ def test_the_risk_belongs_to_the_recommendation(pods: list[CheckResult], want: l
     assert [found.recommended, *map(risk_text, found.usages)] == want
 
 
-DEAR = msgspec.structs.replace(SLICE, product="B300")
+UNPRICED = msgspec.structs.replace(SLICE, product="B300")
 FREED: dict[str, tuple[CheckResult, tuple[GpuOffer, ...], GpuCost, str]] = {
     "a slice of the same card": (audited_pod("a", after=143), (SLICE,), GpuCost(857, 3_428_000), "3.43 USD/h"),
-    "a slice of a dearer card, and it still saves": (
+    "a slice of a more expensive card that still saves": (
         *(audited_pod("a", node="n2", after=143), (SLICE,), GpuCost(857, 428_000)),
         "0.43 USD/h",
     ),
-    "a slice of a card so dear that it saves nothing": (
+    "a slice of a more expensive card that saves nothing": (
         *(audited_pod("a", node="n2", after=429), (SLICE,), GpuCost(571, -716_000)),
         "costs 0.72 USD/h more",
     ),
-    "the same on trial": (
+    "the same in audit mode": (
         *(audited_pod("a", node="n2", audit_saved=571), (SLICE,), GpuCost(571, -716_000)),
         "costs 0.72 USD/h more",
     ),
-    "a slice of a card without a price": (audited_pod("a", after=143), (DEAR,), GpuCost(857, 0, 857), "no price"),
+    "a slice of a card without a price": (audited_pod("a", after=143), (UNPRICED,), GpuCost(857, 0, 857), "no price"),
     "a slice of one card or another, one without a price": (
-        *(audited_pod("a", after=143), (SLICE, DEAR), GpuCost(857, 0, 857)),
+        *(audited_pod("a", after=143), (SLICE, UNPRICED), GpuCost(857, 0, 857)),
         "no price",
     ),
-    "of a node without a price": (audited_pod("a", node="n3", after=143), (SLICE,), GpuCost(857, 0, 857), "no price"),
+    "a slice for a pod on a node without a price": (
+        audited_pod("a", node="n3", after=143),
+        (SLICE,),
+        GpuCost(857, 0, 857),
+        "no price",
+    ),
 }
 
 
@@ -377,22 +386,22 @@ def test_savings_are_net_of_the_cost_of_the_recommendation(
     assert recommendation_cells(pod)[0][3] == f"{format_gpus(freed.milli)} GPUs, {words}"
 
 
-MEANT = {
-    "an instance whose label tells": ({"product": "H100-MIG-1g.10gb"}, "H100-MIG-1g.10gb"),
-    "an instance whose label does not": ({"product": "H100"}, "H100 1g.10gb"),
+MEANINGS = {
+    "an instance with the profile in its label": ({"product": "H100-MIG-1g.10gb"}, "H100-MIG-1g.10gb"),
+    "an instance without the profile in its label": ({"product": "H100"}, "H100 1g.10gb"),
     "a share": ({"product": "L4-SHARED", "profile": "", "replicas": 4}, "L4-SHARED, 1 of 4 shares"),
     "no label": ({"product": ""}, "product not labelled 1g.10gb"),
 }
 
 
-@pytest.mark.parametrize(("offer", "meant"), MEANT.values(), ids=MEANT)
-def test_a_slice_named_like_a_gpu_has_its_meaning(offer: dict[str, Any], meant: str) -> None:
-    sold = msgspec.structs.replace(SLICE, resource="nvidia.com/gpu", **offer)
-    fit = msgspec.structs.replace(FIT, resource="nvidia.com/gpu", offers=(sold,))
+@pytest.mark.parametrize(("offer", "meaning"), MEANINGS.values(), ids=MEANINGS)
+def test_a_slice_named_like_a_gpu_has_its_meaning(offer: dict[str, Any], meaning: str) -> None:
+    named_gpu = msgspec.structs.replace(SLICE, resource="nvidia.com/gpu", **offer)
+    fit = msgspec.structs.replace(FIT, resource="nvidia.com/gpu", offers=(named_gpu,))
     pod = audited_pod("a", after=143)
     pod = msgspec.structs.replace(pod, decision=msgspec.structs.replace(pod.decision, outcome=fit))
-    assert recommendation_cells(pod)[0][1] == f"nvidia.com/gpu ({meant})"
-    assert row(pod).outcome == f"now nvidia.com/gpu ({meant})"
+    assert recommendation_cells(pod)[0][1] == f"nvidia.com/gpu ({meaning})"
+    assert row(pod).outcome == f"now nvidia.com/gpu ({meaning})"
 
 
 def test_the_csv_of_rightsize_has_a_line_for_each_container() -> None:
@@ -411,18 +420,18 @@ def test_the_csv_of_rightsize_has_a_line_for_each_container() -> None:
 
 
 def test_without_any_price_there_is_no_sum() -> None:
-    bare = NodePrices("USD", {}, "ours")
+    no_prices = NodePrices("USD", {}, "ours")
     pods = [audited_pod("a", after=143), audited_pod("b")]
-    said = "\n".join(utilization_lines(compute_utilization(NODES, rows_of(pods, bare), bare)))
-    assert "Cost per hour          unknown: no GPU has a price" in said
-    assert "0.00" not in said
-    for line in csv.DictReader(StringIO(workload_columns(bare).to_csv(rows_of(pods, bare)))):
+    lines = "\n".join(utilization_lines(compute_utilization(NODES, rows_of(pods, no_prices), no_prices)))
+    assert "Cost per hour          unknown: no GPU has a price" in lines
+    assert "0.00" not in lines
+    for line in csv.DictReader(StringIO(workload_columns(no_prices).to_csv(rows_of(pods, no_prices)))):
         assert (
             line["allocated_micro_per_hour"],
             line["idle_micro_per_hour"],
             line["over_requested_micro_per_hour"],
         ) == (("",) * 3)
-    assert "0.86 GPUs, no price" in "\n".join(recommendation_table(rows_of(pods, bare), prices=bare))
+    assert "0.86 GPUs, no price" in "\n".join(recommendation_table(rows_of(pods, no_prices), prices=no_prices))
 
 
 def test_a_partial_sum_reports_its_number_of_gpus() -> None:
@@ -436,19 +445,19 @@ def test_a_partial_sum_reports_its_number_of_gpus() -> None:
 
 
 def test_the_summary_counts_workloads_without_usage_data() -> None:
-    def said(*pods: CheckResult) -> list[str]:
+    def caveats(*pods: CheckResult) -> list[str]:
         return [
             line
             for line in utilization_lines(compute_utilization(NODES, rows_of(pods)))
             if line.startswith("No usage data")
         ]
 
-    assert said(audited_pod("a", compute=60)) == []
-    assert said(audited_pod("b")) == ["No usage data for 1 of 1 GPU workload; idle is unknown."]
-    assert said(audited_pod("a", compute=60), audited_pod("b")) == [
+    assert caveats(audited_pod("a", compute=60)) == []
+    assert caveats(audited_pod("b")) == ["No usage data for 1 of 1 GPU workload; idle is unknown."]
+    assert caveats(audited_pod("a", compute=60), audited_pod("b")) == [
         "No usage data for 1 of 2 GPU workloads; it is unknown whether they are idle."
     ]
-    assert said() == []
+    assert caveats() == []
 
 
 def test_money_is_rounded_to_the_nearest_hundredth() -> None:
@@ -462,5 +471,5 @@ def test_money_is_rounded_to_the_nearest_hundredth() -> None:
 
 def test_the_source_of_prices_is_sanitized() -> None:
     prices = NodePrices("USD", {}, "ours\x1b[2J\u202e")
-    said = list(utilization_lines(compute_utilization(NODES, [], prices)))
-    assert "Prices                 ours\\x1b[2J\\u202e" in said
+    lines = list(utilization_lines(compute_utilization(NODES, [], prices)))
+    assert "Prices                 ours\\x1b[2J\\u202e" in lines
