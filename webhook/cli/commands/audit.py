@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from webhook import __version__
 from webhook.cli import flags
 from webhook.cli.audit_inputs import AuditOptions, AuditPaths, PriceFile, Since, parse_since, run_audit
 from webhook.cli.cluster_access import LIVE, ClusterFlags, call_api
 from webhook.cli.commands.check import FORMATS as CHECK_FORMATS
 from webhook.cli.commands.check import check_reports, exit_code_of_checks
-from webhook.cli.commands.version import rightslice_version
 from webhook.cli.inputs import parse_labels, parse_now
 from webhook.cli.output import (
     EXIT_NO_ANSWER,
@@ -206,7 +206,7 @@ def _render_html(
             nodes=tuple(audit.capacities),
             utilization=figures,
             exemptions=tuple(exemptions),
-            version=rightslice_version(),
+            version=__version__,
         )
     )
 

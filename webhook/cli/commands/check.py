@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 import typer
 
+from webhook import __version__
 from webhook.audit.evaluate import DEFAULT_NAMESPACE, evaluate_all
 from webhook.audit.object_files import read_objects
 from webhook.cli import flags
 from webhook.cli.cluster_access import ClusterFlags
-from webhook.cli.commands.version import rightslice_version
 from webhook.cli.inputs import parse_labels, parse_now, read_evaluation_context, read_usage_view
 from webhook.cli.output import (
     EXIT_FINDINGS,
@@ -98,7 +98,7 @@ def check_reports(
         "yaml": lambda: yaml_text(check_document(results)),
         "name": lambda: join_lines(object_names(results)),
         "junit": lambda: junit_xml(finding_junit_cases(results, least=least), "rightslice"),
-        "sarif": lambda: json_text(sarif_document(list(finding_annotations(results)), rightslice_version())),
+        "sarif": lambda: json_text(sarif_document(list(finding_annotations(results)), __version__)),
         "github": lambda: join_lines(github_commands(finding_annotations(results))),
     }
 

@@ -6,9 +6,9 @@ from typing import Annotated
 
 import typer
 
+from webhook import __version__
 from webhook.audit.policy_tests import find_test_files, run_test_file
 from webhook.cli import flags
-from webhook.cli.commands.version import rightslice_version
 from webhook.cli.inputs import parse_now
 from webhook.cli.output import (
     EXIT_FINDINGS,
@@ -66,7 +66,7 @@ def policy_test_command(
         "yaml": lambda: yaml_text(policy_test_document(results)),
         "name": lambda: join_lines(f"{each.file}: {case.name}" for each in results for case in each.cases),
         "junit": lambda: junit_xml(policy_test_junit_cases(results), "rightslice test"),
-        "sarif": lambda: json_text(sarif_document(list(policy_test_annotations(results)), rightslice_version())),
+        "sarif": lambda: json_text(sarif_document(list(policy_test_annotations(results)), __version__)),
         "github": lambda: join_lines(github_commands(policy_test_annotations(results))),
     }
     write_reports(targets, reports)

@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import sys
-from importlib.metadata import version
 
-
-def rightslice_version() -> str:
-    """Return the version of this package."""
-    return version("rightslice")
+from webhook import __version__
 
 
 def version_command() -> None:
     """Print the version."""
-    sys.stdout.write(f"rightslice {rightslice_version()}\n")
+    sys.stdout.write(f"rightslice {__version__}\n")
