@@ -28,9 +28,9 @@ class CertManagerStub:
 
     def __init__(self, plane: Plane, objects: Sequence[Json]) -> None:
         self._plane = plane
-        self._certificates = {_key(one): one for one in objects if one["kind"] == "Certificate"}
-        self._issuers: dict[str, Json] = {_key(one): one["spec"] for one in objects if one["kind"] == "Issuer"}
-        self._webhook_paths = [api_path(one) for one in objects if one["kind"].endswith("WebhookConfiguration")]
+        self._certificates = {_key(item): item for item in objects if item["kind"] == "Certificate"}
+        self._issuers: dict[str, Json] = {_key(item): item["spec"] for item in objects if item["kind"] == "Issuer"}
+        self._webhook_paths = [api_path(item) for item in objects if item["kind"].endswith("WebhookConfiguration")]
 
     def issue(self, name: str) -> None:
         """Issue or renew a Certificate into its Secret."""
@@ -72,7 +72,7 @@ class CertManagerStub:
 
     def _signed(self, certificate: Json) -> tuple[bytes, bytes, bytes]:
         ca_secret = self._issuer_of(certificate)["ca"]["secretName"]
-        [authority] = [one for one in self._certificates.values() if one["spec"]["secretName"] == ca_secret]
+        [authority] = [item for item in self._certificates.values() if item["spec"]["secretName"] == ca_secret]
         assert authority["spec"]["isCA"]
         secret = self._secret(authority)
         signer = load_signer(b64decode(secret["tls.crt"]), b64decode(secret["tls.key"]))
@@ -154,8 +154,8 @@ def _new_key() -> bytes:
     return key.private_bytes(serialization.Encoding.PEM, form, serialization.NoEncryption())
 
 
-def _key(one: Json) -> str:
-    return f"{one['metadata']['namespace']}/{one['metadata']['name']}"
+def _key(item: Json) -> str:
+    return f"{item['metadata']['namespace']}/{item['metadata']['name']}"
 
 
 def _secret_path(certificate: Json) -> str:

@@ -44,7 +44,7 @@ def scrape_service(plane: Plane, monitoring: Sequence[Json], service: Json, port
 
 
 def _of_kind(objects: Sequence[Json], kind: str) -> Json:
-    [spec] = [one["spec"] for one in objects if one["kind"] == kind]
+    [spec] = [item["spec"] for item in objects if item["kind"] == kind]
     return dict(spec)
 
 

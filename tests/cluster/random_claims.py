@@ -100,5 +100,5 @@ def describe_difference(data: Json, quotas: Sequence[Json], answer: ApiAnswer) -
     message = answer.body["message"].partition(" is forbidden: ")[2] if answer.status == 403 else ""
     if answer.status in (201, 403) and (message in ours if message else not ours):
         return ""
-    stored = [(one["spec"], one["status"]) for one in quotas]
+    stored = [(item["spec"], item["status"]) for item in quotas]
     return f"\n{stored}\n{data['spec']}\nAPI server: {answer.status} {answer.body.get('message')}\nours: {ours}\n"

@@ -120,7 +120,7 @@ def register_recording_webhook(plane: Any, namespace: str) -> Iterator[Recording
     with (
         plane.namespace_called(namespace),
         serve_recording_webhook() as recorder,
-        apply_admission_objects(plane, [recorder.redirect(one) for one in webhook_configurations()]),
+        apply_admission_objects(plane, [recorder.redirect(item) for item in webhook_configurations()]),
     ):
         eventually(is_called)
         yield recorder
@@ -135,15 +135,15 @@ def admission_object_paths(objects: Sequence[Json]) -> list[str]:
         "ValidatingAdmissionPolicyBinding": "validatingadmissionpolicybindings",
     }
     folder = "/apis/admissionregistration.k8s.io/v1"
-    return [f"{folder}/{plurals[one['kind']]}/{one['metadata']['name']}" for one in objects]
+    return [f"{folder}/{plurals[item['kind']]}/{item['metadata']['name']}" for item in objects]
 
 
 @contextmanager
 def apply_admission_objects(plane: Any, objects: Sequence[Json]) -> Iterator[None]:
     """Create these admissionregistration objects for the block."""
     try:
-        for path, one in zip(admission_object_paths(objects), objects, strict=True):
-            plane.api.create(path.rpartition("/")[0], one)
+        for path, item in zip(admission_object_paths(objects), objects, strict=True):
+            plane.api.create(path.rpartition("/")[0], item)
         yield
     finally:
         for path in admission_object_paths(objects):

@@ -82,13 +82,13 @@ def recorded_review(recorder: RecordingWebhook, kind: str, prefix: str) -> Json:
 
     def found() -> list[Json]:
         objects = [request["object"] for _, request in recorder.reviews if request["kind"]["kind"] == kind]
-        return [one for one in objects if generate_name(one).startswith(prefix)]
+        return [item for item in objects if generate_name(item).startswith(prefix)]
 
     return eventually(found)[0]
 
 
 def test_a_benchmark_review_has_the_fields_of_a_real_one(recorder: RecordingWebhook) -> None:
-    real = next(one for _, one in recorder.reviews if one["kind"]["kind"] == "Pod")
+    real = next(item for _, item in recorder.reviews if item["kind"]["kind"] == "Pod")
 
     ours = json.loads(review_bytes(as_stored({"metadata": {"name": "probe"}, "spec": SPEC}, NAMESPACE)))["request"]
 

@@ -213,9 +213,9 @@ def test_an_agent_writes_about_its_own_node_only(
     for name in (node, "another-node"):
         body = {"metadata": {"name": name}}
         plane.api.create(f"/apis/coordination.k8s.io/v1/namespaces/{SYSTEM_NAMESPACE}/leases", body)
-    policy = [one for one in kustomize_build(plane) if one["kind"].startswith("ValidatingAdmissionPolicy")]
-    for one, path in zip(policy, ("validatingadmissionpolicies", "validatingadmissionpolicybindings"), strict=True):
-        plane.api.create(f"/apis/admissionregistration.k8s.io/v1/{path}", one)
+    policy = [item for item in kustomize_build(plane) if item["kind"].startswith("ValidatingAdmissionPolicy")]
+    for item, path in zip(policy, ("validatingadmissionpolicies", "validatingadmissionpolicybindings"), strict=True):
+        plane.api.create(f"/apis/admissionregistration.k8s.io/v1/{path}", item)
 
     def label(impersonated: str, *target: str) -> bool:
         arguments = ["label", *(target or ("node", node)), f"try=t{monotonic_ns()}", "--overwrite"]

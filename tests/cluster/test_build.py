@@ -82,8 +82,8 @@ def test_concurrent_callers_build_once(tmp_path: Path, home: Path) -> None:
     command = [sys.executable, "-c", BUILDER, str(program(tmp_path).module), str(home)]
     builders = [subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True) for _ in range(2)]
 
-    messages = [one.communicate(timeout=300)[1] for one in builders]
+    messages = [builder.communicate(timeout=300)[1] for builder in builders]
 
-    assert [one.returncode for one in builders] == [0, 0], messages
+    assert [builder.returncode for builder in builders] == [0, 0], messages
     assert "".join(messages).count("[1/1] small 1.0.0") == 1
     assert (home / "small").is_file()

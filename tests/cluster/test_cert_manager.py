@@ -102,7 +102,7 @@ def site(plane: Plane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cer
 def applied(plane: Plane, objects: list[Json]) -> Iterator[None]:
     """Apply objects for the block, and uninstall everything afterwards."""
     plane.wait_until_gone(SYSTEM_NAMESPACE)
-    kinds = [one for one in objects if one["kind"] in ("CustomResourceDefinition", "Namespace")]
+    kinds = [item for item in objects if item["kind"] in ("CustomResourceDefinition", "Namespace")]
     try:
         for items in (kinds, objects):
             everything = json.dumps({"apiVersion": "v1", "kind": "List", "items": items})
@@ -121,9 +121,9 @@ async def remove(plane: Plane) -> None:
 
 def command(objects: list[Json], folder: Path, port: int) -> list[str]:
     """Return the Deployment's command with the paths and addresses of this machine."""
-    [deployment] = [one for one in objects if one["kind"] == "Deployment"]
+    [deployment] = [item for item in objects if item["kind"] == "Deployment"]
     [container] = deployment["spec"]["template"]["spec"]["containers"]
-    [mount] = [one["mountPath"] for one in container["volumeMounts"] if one["name"] == "tls"]
+    [mount] = [item["mountPath"] for item in container["volumeMounts"] if item["name"] == "tls"]
     arguments = [argument.replace(mount, str(folder / "tls")) for argument in container["args"]]
     arguments = [argument for argument in arguments if not argument.startswith(("--listen=", "--policies="))]
     local = [f"--listen=127.0.0.1:{port}", f"--kubeconfig={folder / 'account'}", f"--policies={ROOT / 'policies'}"]
@@ -154,7 +154,7 @@ def test_a_replica_leads_and_writes_policy_status(site: CertManagerSite) -> None
     finally:
         site.plane.api.delete(f"{POLICIES}/checked")
 
-    assert [(one["type"], one["status"], one["reason"]) for one in conditions] == [("Ready", "True", "Active")]
+    assert [(item["type"], item["status"], item["reason"]) for item in conditions] == [("Ready", "True", "Active")]
 
 
 PERMISSIONS = {
@@ -207,6 +207,6 @@ def test_uninstall_removes_the_overlay_and_its_certificates(site: CertManagerSit
 
     assert rightslice(site.plane, "uninstall").returncode == 0
 
-    kept = {one["kind"] for one in site.objects if site.plane.api.exists(api_path(one))}
+    kept = {item["kind"] for item in site.objects if site.plane.api.exists(api_path(item))}
     assert kept == {"CustomResourceDefinition", "Namespace"}
     assert not site.plane.api.exists(authority)

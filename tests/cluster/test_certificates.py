@@ -125,9 +125,9 @@ class CertificateStore:
 @pytest.fixture
 def store(plane: Plane, namespace: str) -> Iterator[CertificateStore]:
     """A Secret that does not exist yet, and webhook configurations, which are deleted afterwards."""
-    one = CertificateStore(plane, namespace)
-    yield one
-    for path in one.paths:
+    created = CertificateStore(plane, namespace)
+    yield created
+    for path in created.paths:
         if plane.api.exists(path):
             plane.api.delete(path)
 

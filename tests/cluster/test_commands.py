@@ -148,10 +148,10 @@ def policy_namespace(plane: Plane, namespace: str) -> Iterator[str]:
     exceptions = EXCEPTIONS.format(namespace)
     eventually(lambda: is_served(plane, POLICIES) and is_served(plane, exceptions))
     enforced = {"match": {"namespaces": [namespace]}, "mode": "enforce"}
-    one = {"resource": "nvidia.com/gpu", "max": 1}
+    gpu_limit = {"resource": "nvidia.com/gpu", "max": 1}
     objects = [
-        policy_object("GPUPolicy", f"{namespace}-object", **enforced, limits={"perPod": [one]}),
-        policy_object("GPUPolicy", f"{namespace}-both", **enforced, limits={"perPod": [{**one, "max": 0}]}),
+        policy_object("GPUPolicy", f"{namespace}-object", **enforced, limits={"perPod": [gpu_limit]}),
+        policy_object("GPUPolicy", f"{namespace}-both", **enforced, limits={"perPod": [{**gpu_limit, "max": 0}]}),
     ]
     for each in objects:
         plane.api.create(POLICIES, each)
@@ -197,7 +197,7 @@ def test_lint_of_a_cluster_and_of_the_corrected_objects(plane: Plane, namespace:
         plane.api.create(f"/api/v1/namespaces/{namespace}/{plural}", {"metadata": {"name": "gpus"}, "spec": spec})
 
     found = rightslice(plane, "lint", "-n", namespace, "-o", "json")
-    findings = [(one["location"], [f["code"] for f in one["findings"]]) for one in json.loads(found.stdout)]
+    findings = [(item["location"], [f["code"] for f in item["findings"]]) for item in json.loads(found.stdout)]
     assert found.returncode == 1, found.stderr
     assert findings == [
         (f"limitrange/{namespace}/gpus", ["GPU-L301"]),
@@ -215,9 +215,9 @@ REPORTS = "policyreports.wgpolicyk8s.io"
 
 @pytest.mark.usefixtures("pods")
 def test_policy_reports_use_the_api_of_the_cluster(plane: Plane, namespace: str, tmp_path: Path) -> None:
-    one = {"resource": "nvidia.com/gpu", "max": 0}
+    gpu_limit = {"resource": "nvidia.com/gpu", "max": 0}
     policy = tmp_path / "p.yaml"
-    policy.write_text(json.dumps(policy_object("GPUPolicy", "none", mode="enforce", limits={"perPod": [one]})))
+    policy.write_text(json.dumps(policy_object("GPUPolicy", "none", mode="enforce", limits={"perPod": [gpu_limit]})))
     audit = ("audit", "-o", "policyreport", "--policies", str(policy))
     ran = rightslice(plane, *audit)
     assert (ran.returncode, ran.stdout) == (1, "")

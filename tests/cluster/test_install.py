@@ -73,7 +73,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[InstalledSite]:
     with Plane(control_plane(wanted_version()), folder, apiserver_flags=flags) as plane:
         add_nodes(plane, demo_nodes())
         port = free_port()
-        objects = [with_local_address(one, port) for one in shipped_manifests(InstallMode.ENFORCE)]
+        objects = [with_local_address(item, port) for item in shipped_manifests(InstallMode.ENFORCE)]
         replica = Process("rightslice", command(folder, port), folder / "rightslice.log")
         messages: list[str] = []
         try:
@@ -104,7 +104,7 @@ def write_account_kubeconfig(plane: Plane) -> None:
 
 def command(folder: Path, port: int) -> list[str]:
     """Return the Deployment's command with another address, kubeconfig and policy folder."""
-    [deployment] = [one for one in shipped_manifests(InstallMode.ENFORCE) if one["kind"] == "Deployment"]
+    [deployment] = [item for item in shipped_manifests(InstallMode.ENFORCE) if item["kind"] == "Deployment"]
     [container] = deployment["spec"]["template"]["spec"]["containers"]
     arguments = [argument for argument in container["args"] if not argument.startswith(("--listen=", "--policies="))]
     local = [f"--listen=127.0.0.1:{port}", f"--kubeconfig={folder / 'account'}", f"--policies={ROOT / 'policies'}"]
@@ -158,15 +158,15 @@ def test_an_invalid_policy_is_rejected_with_the_lint_message(site: InstalledSite
 
 
 def test_a_policy_that_conflicts_with_an_active_one_is_rejected(site: InstalledSite) -> None:
-    one, other = (
+    first, second = (
         json.loads(
             policy_text(name, match={"namespaces": ["no-such-namespace"]}, injection={"runtimeClassName": runtime})
         )
         for name, runtime in (("first", "nvidia"), ("second", "kata"))
     )
-    site.plane.api.create(POLICIES, one)
+    site.plane.api.create(POLICIES, first)
     try:
-        eventually(lambda: "GPU-P104" in rejection_message(site.plane, POLICIES, other))
+        eventually(lambda: "GPU-P104" in rejection_message(site.plane, POLICIES, second))
     finally:
         site.plane.api.delete(f"{POLICIES}/first")
 
@@ -214,7 +214,7 @@ def test_each_granted_permission_is_used_and_none_is_missing(site: InstalledSite
     exception = json.loads(exception_text("some", policyName="guard"))
     exception["metadata"]["namespace"] = SYSTEM_NAMESPACE
     plane.api.create(EXCEPTIONS, exception)
-    granted = {permission for one in site.objects for permission in permissions_of(one)}
+    granted = {permission for item in site.objects for permission in permissions_of(item)}
 
     used, refused = eventually(
         lambda: used_and_missing_permissions(plane, granted), until=lambda found: found[0] >= granted, within=60
@@ -227,7 +227,7 @@ def test_each_granted_permission_is_used_and_none_is_missing(site: InstalledSite
 def test_prometheus_has_every_alert_metric_and_no_alert_fires(site: InstalledSite) -> None:
     built = site.plane.kubectl("kustomize", str(ROOT / "manifests" / "monitoring")).stdout
     monitoring = [document.data for document in read_documents(built, "monitoring", aliases=True)]
-    [service] = [one for one in shipped_manifests(InstallMode.ENFORCE) if one["kind"] == "Service"]
+    [service] = [item for item in shipped_manifests(InstallMode.ENFORCE) if item["kind"] == "Service"]
 
     with scrape_service(site.plane, monitoring, service, site.port) as prometheus:
         eventually(lambda: prometheus.ask('up{job="rightslice"} == 1'))
@@ -311,7 +311,7 @@ def doctor_results(site: InstalledSite) -> list[Json]:
     expired_secret = {"data": {"tls.crt": certificate, "tls.key": key}}
     image = {"spec": {"template": {"spec": {"containers": [{"name": "webhook", "image": "rightslice:0.0.9"}]}}}}
     limits = {"limits": [{"type": "Container", "default": {"nvidia.com/gpu": "1"}}]}
-    [mutating] = [api_path(one) for one in site.objects if one["kind"] == "MutatingWebhookConfiguration"]
+    [mutating] = [api_path(item) for item in site.objects if item["kind"] == "MutatingWebhookConfiguration"]
     plane.api.patch(mutating, trust, "json")
     plane.api.patch(TLS_SECRET_PATH, expired_secret)
     plane.api.patch(DEPLOYMENT_PATH, image, "strategic")
@@ -342,15 +342,15 @@ Permission = tuple[str, str, str, str]
 """Namespace ("" for all), API group, resource, verb."""
 
 
-def permissions_of(one: Json) -> Iterator[Permission]:
+def permissions_of(item: Json) -> Iterator[Permission]:
     """Yield the permissions that a role grants."""
-    if one["kind"] not in ("ClusterRole", "Role"):
+    if item["kind"] not in ("ClusterRole", "Role"):
         return
-    for rule in one["rules"]:
+    for rule in item["rules"]:
         for group in rule["apiGroups"]:
             for resource in rule["resources"]:
                 for verb in rule["verbs"]:
-                    yield one["metadata"].get("namespace", ""), group, resource, verb
+                    yield item["metadata"].get("namespace", ""), group, resource, verb
 
 
 def used_and_missing_permissions(plane: Plane, granted: set[Permission]) -> tuple[set[Permission], set[Permission]]:
@@ -382,12 +382,12 @@ def test_uninstall_removes_webhooks_first_and_keeps_policies(site: InstalledSite
 
     assert {line.split()[1] for line in messages[:2]} == set(WEBHOOK_KINDS)
     kept = {"CustomResourceDefinition", "Namespace"}
-    assert {one["kind"] for one in site.objects if plane.api.exists(api_path(one))} == kept
+    assert {item["kind"] for item in site.objects if plane.api.exists(api_path(item))} == kept
     assert rejection_message(plane, GPU_POD, make_pod("after").namespace("default").gpus(1).build()) == ""
 
     asyncio.run(remove(with_policies=True))
 
-    assert [one for one in site.objects if plane.api.exists(api_path(one))] == []
+    assert [item for item in site.objects if plane.api.exists(api_path(item))] == []
 
 
 async def probe(plane: Plane) -> bool:

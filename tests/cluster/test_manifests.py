@@ -37,7 +37,7 @@ def kustomize_build(plane: Plane, folder: str) -> list[Json]:
 
 def by_name(objects: list[Json]) -> dict[str, Json]:
     """Return objects by kind and name."""
-    return {f"{one['kind']} {one['metadata']['name']}": one for one in objects}
+    return {f"{item['kind']} {item['metadata']['name']}": item for item in objects}
 
 
 @pytest.mark.parametrize(("name", "overlay"), BUILT.items(), ids=BUILT)
@@ -90,10 +90,10 @@ def test_a_misspelled_field_of_an_operator_kind_is_reported(
     plane: Plane, system_namespace: None, operators: None, kind: str
 ) -> None:
     everything = [*kustomize_build(plane, "overlays/cert-manager"), *kustomize_build(plane, "monitoring")]
-    one = next(one for one in everything if one["kind"] == kind)
+    item = next(item for item in everything if item["kind"] == kind)
 
     done = plane.kubectl("apply", "--server-side", "--dry-run=server", "-f", "-", check=False,
-                         stdin=json.dumps(one | {"spec": one["spec"] | {"misspelled": 1}}))  # fmt: skip
+                         stdin=json.dumps(item | {"spec": item["spec"] | {"misspelled": 1}}))  # fmt: skip
 
     assert ".spec.misspelled: field not declared in schema" in done.stderr
 
@@ -148,14 +148,14 @@ def test_out_of_cluster_every_webhook_has_the_configured_address(plane: Plane, t
     text = plane.kubectl("kustomize", str(address.parent)).stdout
     objects = [document.data for document in read_documents(text, "built", aliases=True)]
 
-    hooks = {hook["name"]: hook["clientConfig"] for one in objects for hook in one.get("webhooks", ())}
+    hooks = {hook["name"]: hook["clientConfig"] for item in objects for hook in item.get("webhooks", ())}
     in_cluster = {
         hook["name"]: {"url": f"https://laptop.example.com:9443{hook['clientConfig']['service']['path']}"}
-        for one in kustomize_build(plane, "admission")
-        for hook in one.get("webhooks", ())
+        for item in kustomize_build(plane, "admission")
+        for hook in item.get("webhooks", ())
     }
     assert hooks == in_cluster
-    assert not [one for one in objects if one["kind"] in ("Deployment", "Service", "ClusterRole")]
+    assert not [item for item in objects if item["kind"] in ("Deployment", "Service", "ClusterRole")]
 
 
 def documented_kustomization(text: str) -> str:
@@ -203,7 +203,7 @@ def test_its_pods_run_in_a_restricted_namespace_on_two_hosts(plane: Plane, syste
     """Pod Security enforces the restricted profile and the scheduler spreads the replicas; our server need not run."""
     nodes = add_nodes(plane, [node_without_gpus(node, index) for index, node in enumerate(demo_nodes()[:3])])
     kinds = ("Namespace", "PriorityClass", "ServiceAccount", "ConfigMap", "Deployment")
-    objects = [one for one in kustomize_build(plane, "base") if one["kind"] in kinds]
+    objects = [item for item in kustomize_build(plane, "base") if item["kind"] in kinds]
     plane.kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", stdin=json.dumps(as_list(objects)))
     pods = f"/api/v1/namespaces/{SYSTEM_NAMESPACE}/pods"
     try:

@@ -48,7 +48,7 @@ def test_the_commands_of_the_page_work(plane: Plane, namespace: str, tmp_path: P
             until=lambda message: expected in message and bool(message) is bool(expected),
         )
 
-    assert not [one for one in ALL_MANIFESTS if plane.api.exists(api_path(one))]
+    assert not [item for item in ALL_MANIFESTS if plane.api.exists(api_path(item))]
     eventually(lambda: rejection_message(plane, namespace), until=lambda message: not message)
 
 

@@ -49,9 +49,9 @@ async def test_claim_charges_and_messages_equal_the_api_servers(plane: Plane) ->
             quotas_by_namespace[name] = await client.wait_for_quota_status(
                 name, sum(answer.status == 201 for answer in answers)
             )
-            for one in quotas_by_namespace[name]:
-                change = {"status": {"used": usage(random, one["status"].get("used", {}))}}
-                one |= (await client.send("PATCH", f"{path}/{one['metadata']['name']}/status", change)).body
+            for item in quotas_by_namespace[name]:
+                change = {"status": {"used": usage(random, item["status"].get("used", {}))}}
+                item |= (await client.send("PATCH", f"{path}/{item['metadata']['name']}/status", change)).body
         await client.wait_for_admission_caches()
         for name, quotas in quotas_by_namespace.items():
             claims = [random_claim(random, f"claim-{n}") for n in range(CLAIMS)]

@@ -25,7 +25,7 @@ from webhook.manifests.objects import DEPLOYMENT_PATH, OVERLAY_OBJECTS, WEBHOOK_
 from webhook.well_known import SYSTEM_NAMESPACE
 
 BINDING = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings/rightslice-pods"
-WEBHOOK_OBJECTS = [one for one in ALL_MANIFESTS if one["kind"] in WEBHOOK_KINDS]
+WEBHOOK_OBJECTS = [item for item in ALL_MANIFESTS if item["kind"] in WEBHOOK_KINDS]
 
 
 @pytest.fixture
@@ -42,8 +42,8 @@ async def remove(plane: Plane, *, with_policies: bool = True) -> None:
 
 async def apply_all(plane: Plane, objects: list[Json]) -> None:
     async with await KubeClient.connect(str(plane.kubeconfig)) as api:
-        for one in objects:
-            await apply_object(api, one)
+        for item in objects:
+            await apply_object(api, item)
 
 
 def install(plane: Plane, *flags: str) -> str:
@@ -97,7 +97,7 @@ def test_audit_after_kubectl_enforced_denies_nothing(clean_plane: Plane) -> None
 
 
 def webhooks_of(plane: Plane) -> list[Json]:
-    return [hook for one in WEBHOOK_OBJECTS for hook in plane.api.get(api_path(one))["webhooks"]]
+    return [hook for item in WEBHOOK_OBJECTS for hook in plane.api.get(api_path(item))["webhooks"]]
 
 
 @pytest.mark.parametrize("own_ca", [True, False], ids=["own CA", "another CA"])
@@ -109,9 +109,9 @@ def test_a_trial_out_of_cluster_becomes_an_installation(clean_plane: Plane, *, o
     secret = {"metadata": {"name": "rightslice-tls"}, "data": {"ca.crt": bundle if own_ca else other}}
     clean_plane.api.create(TLS_SECRET_PATH.rpartition("/")[0], secret)
     trust = [{"op": "add", "path": "/webhooks/0/clientConfig/caBundle", "value": bundle}]
-    for one in WEBHOOK_OBJECTS:
-        clean_plane.api.patch(api_path(one), trust, "json")
-        clean_plane.api.patch(api_path(one), {"metadata": {"labels": {"team": "platform"}}})
+    for item in WEBHOOK_OBJECTS:
+        clean_plane.api.patch(api_path(item), trust, "json")
+        clean_plane.api.patch(api_path(item), {"metadata": {"labels": {"team": "platform"}}})
 
     asyncio.run(apply_all(clean_plane, WEBHOOK_OBJECTS))
 
@@ -120,12 +120,14 @@ def test_a_trial_out_of_cluster_becomes_an_installation(clean_plane: Plane, *, o
     }
     kept = {hook["name"] for hook in webhooks_of(clean_plane) if hook["clientConfig"].get("caBundle") == bundle}
     assert kept == ({"mutate.rightslice.dev", "validate.rightslice.dev"} if own_ca else set())
-    assert {clean_plane.api.get(api_path(one))["metadata"]["labels"]["team"] for one in WEBHOOK_OBJECTS} == {"platform"}
+    assert {clean_plane.api.get(api_path(item))["metadata"]["labels"]["team"] for item in WEBHOOK_OBJECTS} == {
+        "platform"
+    }
 
 
 def test_uninstall_also_removes_the_address_of_a_trial(clean_plane: Plane) -> None:
     apply(clean_plane, "out-of-cluster")
-    [address] = [one for one in OVERLAY_OBJECTS if one["kind"] == "ConfigMap"]
+    [address] = [item for item in OVERLAY_OBJECTS if item["kind"] == "ConfigMap"]
     assert clean_plane.api.exists(api_path(address))
 
     asyncio.run(remove(clean_plane, with_policies=False))

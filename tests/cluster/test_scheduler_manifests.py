@@ -72,7 +72,7 @@ def test_the_manifests_are_accepted_without_warnings(
 def test_the_extender_has_the_certificate_of_the_webhook(plane: Plane) -> None:
     """Its name is in the certificate that the webhook's replicas or cert-manager issue."""
     host = load_config("second/config.yaml", plane)["extenders"][0]["tlsConfig"]["serverName"]
-    (service,) = [one for one in kustomize_build(plane, "scheduler/extender") if one["kind"] == "Service"]
+    (service,) = [item for item in kustomize_build(plane, "scheduler/extender") if item["kind"] == "Service"]
     assert host == f"{service['metadata']['name']}.{service['metadata']['namespace']}.svc"
     managed, issued = (json.dumps(kustomize_build(plane, f"overlays/{name}")) for name in ("enforce", "cert-manager"))
     assert host in managed
@@ -101,7 +101,7 @@ def extender_port(plane: Plane, system_namespace: None, tmp_path: Path) -> Itera
     pair.cert_chain_pems[0].write_to_path(tmp_path / "tls.crt")
     pair.private_key_pem.write_to_path(tmp_path / "tls.key")
     entry["tlsConfig"]["caFile"] = str(tmp_path / "ca.crt")
-    (deployment,) = [one for one in kustomize_build(plane, "scheduler/extender") if one["kind"] == "Deployment"]
+    (deployment,) = [item for item in kustomize_build(plane, "scheduler/extender") if item["kind"] == "Deployment"]
     text = " ".join(deployment["spec"]["template"]["spec"]["containers"][0]["args"])
     arguments = text.replace("0.0.0.0:8444", f"127.0.0.1:{port}").replace("/etc/rightslice/tls", str(tmp_path)).split()
     command = [sys.executable, "-m", "webhook.cli", *arguments, f"--kubeconfig={extender_kubeconfig(plane, tmp_path)}"]

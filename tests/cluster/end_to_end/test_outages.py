@@ -54,8 +54,8 @@ def audit(plane: Plane, team: str) -> set[str]:
     flags = ["--cluster=live", f"--kubeconfig={plane.kubeconfig}", "--policies=policies", "-o", "json"]
     command = [sys.executable, "-m", "webhook.cli", "audit", *flags, "--fail-on=never"]
     ran = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True, cwd=ROOT)
-    objects = [one for one in json.loads(ran.stdout)["objects"] if one["namespace"] == team]
-    return {one["name"] for one in objects if one["verdict"] == "denied" or one["patch"]}
+    objects = [item for item in json.loads(ran.stdout)["objects"] if item["namespace"] == team]
+    return {item["name"] for item in objects if item["verdict"] == "denied" or item["patch"]}
 
 
 def test_a_killed_server_follows_its_failure_policy_and_an_audit_lists_unevaluated_pods(

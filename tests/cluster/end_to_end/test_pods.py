@@ -150,7 +150,7 @@ def test_a_debug_container_is_evaluated(site: Installation, team: str) -> None:
     site.plane.kubectl(*debug, "plain", "--profile=general")
     refused = site.plane.kubectl(*debug, "privileged", "--profile=sysadmin", check=False)
 
-    names = [one["name"] for one in wait_until_running(site, team, "sized")["spec"]["ephemeralContainers"]]
+    names = [item["name"] for item in wait_until_running(site, team, "sized")["spec"]["ephemeralContainers"]]
     assert names == ["plain"]
     assert 'webhook "validate.rightslice.dev" denied the request: 1 problem in Pod' in refused.stderr
     assert f"spec.ephemeralContainers[1].securityContext.privileged: {PRIVILEGED}" in refused.stderr

@@ -34,7 +34,7 @@ def condition(site: Installation, policy: str) -> Json:
     """Return the rollout condition of the policy's status; empty before it is written."""
     found = site.plane.api.get(f"/apis/rightslice.dev/v1alpha1/gpupolicies/{policy}")
     conditions: list[Json] = found.get("status", {}).get("conditions", [])
-    return next((one for one in conditions if one["type"] == "RolloutHalted"), {"status": ""})
+    return next((item for item in conditions if item["type"] == "RolloutHalted"), {"status": ""})
 
 
 def right_sized_workloads(site: Installation, team: str) -> set[str]:

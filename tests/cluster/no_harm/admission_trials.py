@@ -323,7 +323,10 @@ def container_limits(container: Json) -> Json:
 def requested_gpu_resources(answer: ApiAnswer) -> set[str]:
     """Return the GPU resources that a stored pod requests."""
     found = {
-        name for one in containers_of(answer) for name, count in container_limits(one).items() if parse_units(count)
+        name
+        for container in containers_of(answer)
+        for name, count in container_limits(container).items()
+        if parse_units(count)
     }
     return {name for name in found if name.startswith("nvidia.com/")}
 
@@ -340,11 +343,11 @@ def max_gpu_milli(answer: ApiAnswer) -> list[int]:
             MAX_MILLI,
             sum(
                 parse_units(count) * _milli_per_unit(name, nodes)
-                for name, count in container_limits(one).items()
+                for name, count in container_limits(container).items()
                 if parse_gpu_resource(name)
             ),
         )
-        for one in containers_of(answer)
+        for container in containers_of(answer)
     ]
 
 
@@ -355,14 +358,14 @@ def _milli_per_unit(name: str, nodes: int) -> int:
 
 def declared_gpu_milli(answer: ApiAnswer) -> list[int]:
     """Return the gpu-milli that each container declares."""
-    return [parse_units(container_limits(one).get(ACCOUNTING_RESOURCE, 0)) for one in containers_of(answer)]
+    return [parse_units(container_limits(container).get(ACCOUNTING_RESOURCE, 0)) for container in containers_of(answer)]
 
 
 def quota_gpu_milli(answer: ApiAnswer) -> int:
     """Return the gpu-milli charged to a quota: the maximum that can run at one time."""
     running = peak = 0
-    for one, weight in zip(containers_of(answer), max_gpu_milli(answer), strict=True):
-        keeps_running = one.get("restartPolicy") == "Always" or one in answer.body["spec"]["containers"]
+    for container, weight in zip(containers_of(answer), max_gpu_milli(answer), strict=True):
+        keeps_running = container.get("restartPolicy") == "Always" or container in answer.body["spec"]["containers"]
         running += weight if keeps_running else 0
         peak = max(peak, running if keeps_running else running + weight)
     return peak

@@ -19,7 +19,7 @@ DECLARED_MEMORY = {"rightslice.dev/gpu-memory": "8Gi"}
 
 def corpus_pods(shared: Path) -> list[Json]:
     """Return every pod and pod template of the corpus, unchanged and with declared memory."""
-    found = [one for _, data in manifests(shared / "corpus" / "manifests") for one in _pods_of(data)]
+    found = [item for _, data in manifests(shared / "corpus" / "manifests") for item in _pods_of(data)]
     pods = [_pod(f"real-{n}", metadata, spec) for n, (metadata, spec) in enumerate(found)]
     return pods + [_with_declared_memory(pod) for pod in pods]
 

@@ -91,7 +91,7 @@ def create_concurrently(site: Installation, random: Random, limit: int) -> tuple
 
 def wait_for_quota_status(plane: Plane, quota: str) -> None:
     """Wait until a quota's status matches its spec."""
-    eventually(lambda: plane.api.get(quota), until=lambda one: one["status"].get("hard") == one["spec"]["hard"])
+    eventually(lambda: plane.api.get(quota), until=lambda item: item["status"].get("hard") == item["spec"]["hard"])
 
 
 def force_recount(plane: Plane, quota: str) -> None:

@@ -34,7 +34,7 @@ PatchFunction = Callable[[Json], list[Json]]
 
 def add_sidecar(pod: Json) -> list[Json]:
     """Return a patch that inserts a sidecar first, which shifts the index of every other container."""
-    if any(one["name"] == "proxy" for one in pod["spec"]["containers"]):
+    if any(item["name"] == "proxy" for item in pod["spec"]["containers"]):
         return []
     return [{"op": "add", "path": "/spec/containers/0", "value": {"name": "proxy", "image": "example/proxy:1"}}]
 
@@ -58,7 +58,7 @@ def request_gpus(count: str) -> PatchFunction:
         operations = []
         for index, resources in _gpu_containers(pod):
             for side in ("limits", "requests"):
-                others = {name: one for name, one in resources[side].items() if not name.startswith("nvidia.com/")}
+                others = {name: item for name, item in resources[side].items() if not name.startswith("nvidia.com/")}
                 expected = {**others, GPU: count}
                 if resources[side] != expected:
                     path = f"/spec/containers/{index}/resources/{side}"
@@ -77,7 +77,7 @@ def remove_annotations(pod: Json) -> list[Json]:
 
 def _gpu_containers(pod: Json) -> list[tuple[int, Json]]:
     """Return the index and resources of every container that requests GPUs."""
-    each = [(index, one.get("resources", {})) for index, one in enumerate(pod["spec"]["containers"])]
+    each = [(index, item.get("resources", {})) for index, item in enumerate(pod["spec"]["containers"])]
     return [(index, found) for index, found in each if any("nvidia" in name for name in found.get("limits", ()))]
 
 
@@ -188,10 +188,10 @@ def register_other_webhook(
 
 def assert_consistent(pod: ApiAnswer, expected: Json) -> None:
     """Assert the resource, its gpu-milli, and that a node offers it."""
-    (main,) = [one for one in containers_of(pod) if one["name"] == "main"]
+    (main,) = [item for item in containers_of(pod) if item["name"] == "main"]
     for side in ("limits", "requests"):
         assert {
-            name: one for name, one in main["resources"][side].items() if name.startswith("nvidia.com/")
+            name: item for name, item in main["resources"][side].items() if name.startswith("nvidia.com/")
         } == expected
     assert declared_gpu_milli(pod) == max_gpu_milli(pod)
     spec = parse_pod(pod.body).spec
