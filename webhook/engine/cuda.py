@@ -119,11 +119,8 @@ def _driver_violations(
             f"the others have {_newest_driver(other)} on {_offer_names(other)})"
         )
     elif compatible:
-        own, code, fix = (
-            requirement.own_driver,
-            "GPU-C102",
-            "Test the image on these nodes, or use an image with an older CUDA.",
-        )
+        own, code = requirement.own_driver, "GPU-C102"
+        fix = "Test the image on these nodes, or use an image with an older CUDA."
         should = f"should be {format_driver(own)} or newer" if own else "should satisfy that"
         older = f", and an older one on {_offer_names(below)}" if below else ""
         found = f"{_newest_driver(compatible)} on {_offer_names(compatible)}{older}"

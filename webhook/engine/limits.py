@@ -67,8 +67,6 @@ def find_limit_violations(
     """Return every amount of a pod that a section does not allow.
 
     Args:
-        limits: The section.
-        pod: The pod.
         gpu_requests: The GPU requests that count.
         amounts: The pod's amounts as a cache key for accepted pods; None if LimitRanges set some of them.
         gpus_replaced: True if the pod will request other GPUs, which `allows_resource` has accepted.

@@ -17,7 +17,7 @@ from webhook.engine.templates import read_templates
 from webhook.model.admission import AdmissionRequest
 from webhook.model.decisions import Decision
 from webhook.model.enums import PolicyMode
-from webhook.model.pods import Container, Pod
+from webhook.model.pods import Pod
 from webhook.policy.policy_set import PolicySet
 
 TEXT_LENGTH = "characters of images, host paths, and names and amounts of resources"
@@ -84,12 +84,8 @@ def _count_pod_parts(pod: Pod) -> Iterator[tuple[str, int]]:
         yield "node affinity terms", len(affinity.preferred)
         yield "node affinity terms", len(affinity.required.node_selector_terms) if affinity.required else 0
     for container in chain(spec.containers, spec.init_containers, spec.ephemeral_containers):
-        yield from _count_container_parts(container)
-
-
-def _count_container_parts(container: Container) -> Iterator[tuple[str, int]]:
-    yield "environment variables", len(container.env) + len(container.env_from)
-    yield "volume mounts", len(container.volume_mounts)
-    amounts = [*container.resources.limits.items(), *container.resources.requests.items()]
-    yield "resource amounts", len(amounts)
-    yield TEXT_LENGTH, len(container.image) + sum([len(name) + len(str(amount)) for name, amount in amounts])
+        yield "environment variables", len(container.env) + len(container.env_from)
+        yield "volume mounts", len(container.volume_mounts)
+        amounts = [*container.resources.limits.items(), *container.resources.requests.items()]
+        yield "resource amounts", len(amounts)
+        yield TEXT_LENGTH, len(container.image) + sum([len(name) + len(str(amount)) for name, amount in amounts])

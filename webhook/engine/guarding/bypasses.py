@@ -8,7 +8,7 @@ from webhook.model.enums import PolicyMode
 from webhook.model.field_paths import FieldPath
 
 DetectedBypass = tuple[str, PolicyFinding]
-"""The name of a bypass, and its violation."""
+"""The name of a bypass, and its finding."""
 
 BYPASS_CODES: dict[str, str] = {
     "visibleDevicesEnv": "GPU-S101",

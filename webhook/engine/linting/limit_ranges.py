@@ -35,8 +35,8 @@ SIDES = ("max", "min", "default", "defaultRequest", RATIO)
 def lint_limit_range(data: Json, others: ResourceList) -> Iterator[Finding]:
     """Yield the findings of a LimitRange; `others` are the default limits of other LimitRanges of its namespace."""
     defaults = others | written_default_limits(data)
-    for place, item in enumerate(read_items(data)):
-        path: FieldPath = ("spec", "limits", place)
+    for index, item in enumerate(read_items(data)):
+        path: FieldPath = ("spec", "limits", index)
         for name in gpu_resources_of_item(item):
             if item.get("type") == CONTAINER:
                 yield from _lint_container_item(item, name, path)
@@ -157,7 +157,7 @@ def _lint_pod_item(item: Json, name: str, path: FieldPath, defaults: ResourceLis
 
 
 def _rejection_condition(side: str, bound: Quantity, default: Quantity | None) -> str | None:
-    """Return when a bound rejects pods that name nothing: "" for now, None for never."""
+    """Return when a bound rejects pods that do not set the resource: "" for always, None for never."""
     if default is None or _is_outside_bound(side, bound, default):
         return ""
     if _is_outside_bound(side, bound, ZERO):

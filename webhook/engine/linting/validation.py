@@ -105,16 +105,12 @@ def _validate_range_spec(spec: Json) -> Iterator[ObjectError]:
     elif not isinstance(items, list):
         yield _wrong_type("a list", path, items)
     else:
-        yield from _validate_range_items(items, path)
+        for index, item in enumerate(items):
+            if not isinstance(item, dict):
+                yield _wrong_type("a map", (*path, index), item)
+            for side in SIDES:
+                yield from _validate_amounts(as_mapping(item).get(side), (*path, index, side))
         yield from validate_limit_range([as_mapping(item) for item in items], path)
-
-
-def _validate_range_items(items: list[Any], path: FieldPath) -> Iterator[ObjectError]:
-    for index, item in enumerate(items):
-        if not isinstance(item, dict):
-            yield _wrong_type("a map", (*path, index), item)
-        for side in SIDES:
-            yield from _validate_amounts(as_mapping(item).get(side), (*path, index, side))
 
 
 def _validate_amounts(amounts: Any, path: FieldPath, least: float = -inf) -> Iterator[ObjectError]:
@@ -148,8 +144,8 @@ def validate_quota(spec: Json) -> Iterator[ObjectError]:
     path: FieldPath = ("spec", "scopeSelector", "matchExpressions")
     names = [str(one.get("scopeName", "")) for one in requirements]
     yield from (invalid_value(path, names, error) for error in _scope_errors(names, hard))
-    for place, one in enumerate(requirements):
-        yield from _validate_scope_operator(one, (*path, place))
+    for index, one in enumerate(requirements):
+        yield from _validate_scope_operator(one, (*path, index))
 
 
 def _validate_quota_key(key: str, path: FieldPath) -> Iterator[ObjectError]:
@@ -231,10 +227,10 @@ def _validate_item_names(sides: AmountsBySide, path: FieldPath) -> Iterator[Obje
 
 
 def _validate_item_order(amounts: ResourceList, name: str, path: FieldPath) -> Iterator[ObjectError]:
-    for low, high, place, shown, message in ORDER_RULES:
+    for low, high, field, shown, message in ORDER_RULES:
         if low in amounts and high in amounts and compare_quantities(amounts[low], amounts[high]) > 0:
             text = message.format(canonical_text(amounts[low]), canonical_text(amounts[high]))
-            yield invalid_value((*path, place, name), canonical_text(amounts[shown]), text)
+            yield invalid_value((*path, field, name), canonical_text(amounts[shown]), text)
     if RATIO in amounts:
         yield from _validate_item_ratio(amounts, (*path, RATIO, name))
     if (

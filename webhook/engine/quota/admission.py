@@ -165,8 +165,6 @@ def predict_claim_refusals(
 
     Args:
         charged: The charge of the claim.
-        quotas: The quotas of its namespace.
-        classes: The DeviceClasses of the cluster.
         created: The charge of claims created before it, not counted in the quotas yet.
     """
     for quota in quotas:

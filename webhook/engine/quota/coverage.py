@@ -12,10 +12,20 @@ from webhook.model.quota_matching import quota_matches_pod
 
 
 def find_full_quota(quotas: Sequence[ResourceQuota], pod: Pod, target: str) -> str:
-    """Return the name of the first quota with less than one unit of `target` left; "" if there is none."""
+    """Return the name of the first quota with less than one unit of `target` left; "" if there is none.
+
+    A quota whose amounts cannot be read is skipped.
+    """
+    key = f"requests.{target}"
     for quota in quotas:
-        remaining = _remaining_units(quota, target) if quota_matches_pod(quota, pod) else None
-        if remaining is not None and remaining < 1:
+        hard = (quota.status.hard or quota.spec.hard).get(key)
+        if hard is None or not quota_matches_pod(quota, pod):
+            continue
+        try:
+            remaining = parse_units(hard) - parse_units(quota.status.used.get(key, 0))
+        except QuantityError:
+            continue
+        if remaining < 1:
             return quota.metadata.name or "without a name"
     return ""
 
@@ -36,15 +46,3 @@ def escapes_quota(quotas: Sequence[ResourceQuota], pod: Pod, source: str, target
         if source_key in hard and target_key not in hard and not (accounted and f"requests.{accounted}" in hard):
             return True
     return False
-
-
-def _remaining_units(quota: ResourceQuota, name: str) -> int | None:
-    """Return the remaining units of a resource; None if the quota does not count it, or cannot be read."""
-    key = f"requests.{name}"
-    hard = (quota.status.hard or quota.spec.hard).get(key)
-    if hard is None:
-        return None
-    try:
-        return parse_units(hard) - parse_units(quota.status.used.get(key, 0))
-    except QuantityError:
-        return None

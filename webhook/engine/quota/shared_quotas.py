@@ -40,12 +40,12 @@ def compute_pod_weight(gpu_requests: PodGpuRequests, mutation: PodMutation, flee
 
 
 def shared_quota_violations(
-    quotas: QuotaRules, pod: Pod, namespace: str, weight: GpuWeight, view: ClusterView
+    quotas: QuotaRules, pod: Pod, namespace: str, quota_charge: GpuWeight, view: ClusterView
 ) -> Iterator[PolicyFinding]:
     """Yield every shared quota of a policy section that a pod would exceed."""
     labels = view.labels_of(namespace)
     for quota in quotas.shared:
-        milli = quota.pool.counted_milli(weight) if quota.pool.includes_namespace(namespace, labels) else 0
+        milli = quota.pool.counted_milli(quota_charge) if quota.pool.includes_namespace(namespace, labels) else 0
         if not milli:
             continue
         if view.stale:
