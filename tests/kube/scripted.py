@@ -113,7 +113,7 @@ def stream(*lines: Any, partial_line: bytes = b"", cut: bool = False) -> Answer:
 
     Args:
         lines: Events as data, bytes that are sent as they are, or an asyncio.Event to wait for.
-        torn: Half a line to send at the end.
+        partial_line: Half a line to send at the end.
         cut: Then break the connection without ending the response.
     """
 

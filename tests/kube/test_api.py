@@ -62,15 +62,15 @@ REFUSALS: dict[str, tuple[Answer, tuple[int, str, str]]] = {
 }
 
 
-@pytest.mark.parametrize(("answer", "want"), REFUSALS.values(), ids=REFUSALS)
+@pytest.mark.parametrize(("answer", "expected"), REFUSALS.values(), ids=REFUSALS)
 async def test_an_error_has_the_message_of_the_server(
-    tmp_path: Path, answer: Answer, want: tuple[int, str, str]
+    tmp_path: Path, answer: Answer, expected: tuple[int, str, str]
 ) -> None:
     async with scripted_api(tmp_path, answer) as (_, client):
         with pytest.raises(ApiError) as caught:
             await client.get("/x")
-    assert (caught.value.status, caught.value.reason, caught.value.message) == want
-    assert str(caught.value).startswith(f"GET /x: {want[0]} ")
+    assert (caught.value.status, caught.value.reason, caught.value.message) == expected
+    assert str(caught.value).startswith(f"GET /x: {expected[0]} ")
 
 
 async def test_a_response_that_is_too_long_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -148,13 +148,13 @@ def plugin(folder: Path, status: Json | None, code: int = 0) -> Json:
     """Return a user with an exec plugin that prints this status and counts its calls."""
     script = folder / "plugin"
     answer = {"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", "status": status}
-    script.write_text(f"#!/bin/sh\necho . >> {folder}/asked\necho '{json.dumps(answer)}'\necho oops >&2\nexit {code}\n")
+    script.write_text(f"#!/bin/sh\necho . >> {folder}/calls\necho '{json.dumps(answer)}'\necho oops >&2\nexit {code}\n")
     script.chmod(script.stat().st_mode | stat.S_IXUSR)
     return {"exec": {"command": str(script), "apiVersion": "client.authentication.k8s.io/v1"}}
 
 
 def plugin_calls(folder: Path) -> int:
-    return len((folder / "asked").read_text().splitlines())
+    return len((folder / "calls").read_text().splitlines())
 
 
 async def test_an_exec_plugin_provides_the_token_and_runs_once(tmp_path: Path) -> None:
