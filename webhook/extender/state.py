@@ -85,26 +85,14 @@ class SchedulerState:
         return np.array([positions.get(name, -1) for name in names], np.int64)
 
     def refresh(self, now: float, most: int = NODES_PER_REFRESH) -> int:
-        """Apply changes of the inventory and expired reservations. Return how many nodes changed.
-
-        Args:
-            now: Seconds of the clock.
-            most: Most nodes to update, besides those of expired reservations.
-        """
+        """Apply expired reservations and up to `most` other changes. Return how many nodes changed."""
         expired = self.reservations.expire(now, self.inventory.gpu_pods.has_pod)
         names = expired.union(self.inventory.take_changed_nodes(most))
         self._update_nodes(names)
         return len(names)
 
     def reserve(self, pod: Pod, node: str, now: float, others: Iterable[str] = ()) -> None:
-        """Reserve a node for a pod.
-
-        Args:
-            pod: The pod.
-            node: Its node.
-            now: Seconds of the clock.
-            others: Nodes to reserve for one more pod of its gang each, until those pods arrive.
-        """
+        """Reserve a node for a pod, and `others` for one more pod of its gang each, until those pods arrive."""
         amounts, expires_at, gang = effective_requests(pod), now + RESERVATION_SECONDS, gang_name(pod)
         reservation = NodeReservation(
             pod_uid(pod), pod_key(pod), node, amounts, expires_at, gang, multi_container_requests(pod)
@@ -134,9 +122,7 @@ class SchedulerState:
     async def run(self, clock: Clock, indexed: Callable[[], None] = lambda: None) -> None:
         """Build new indexes and scorers, and apply changes that no request did, until cancelled.
 
-        Args:
-            clock: Monotonic seconds.
-            indexed: Called after each new index.
+        `indexed` is called after each new index.
         """
         built_at = float("-inf")
         while True:

@@ -239,13 +239,7 @@ def _decode_body(body: bytes, kind: type[Any]) -> Any:
 
 
 def encode_filter_result(passed: Sequence[str], failed: Mapping[str, str], unresolvable: Mapping[str, str]) -> bytes:
-    """Return the answer of /filter.
-
-    Args:
-        passed: Names of the nodes that are left.
-        failed: Reasons for others, where eviction may help.
-        unresolvable: Reasons where it cannot.
-    """
+    """Return the answer of /filter; `failed` and `unresolvable` have reasons by node: eviction may help, or cannot."""
     answer = {"NodeNames": passed, "FailedNodes": failed, "FailedAndUnresolvableNodes": unresolvable, "Error": ""}
     return msgspec.json.encode(answer)
 

@@ -68,11 +68,9 @@ class WorkloadLearner:
         self._count(cluster, requirements, -1)
 
     async def record_other_arrivals(self, cluster: SchedulingSnapshot, arrivals: Mapping[ResourceAmounts, int]) -> None:
-        """Count pods without GPUs, which the scheduler does not send: they are seen when they are on a node.
+        """Count pods without GPUs, which the scheduler does not send: they are counted once they are on a node.
 
-        Args:
-            cluster: The nodes; there is at least one.
-            arrivals: How many pods arrived with these amounts.
+        The cluster has at least one node; `arrivals` is the number of pods by amounts.
         """
         anywhere = cluster.fleet.all_nodes
         demands = (

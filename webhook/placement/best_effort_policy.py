@@ -49,12 +49,9 @@ class BestEffortPolicy:
         self._answers: dict[tuple[int, int, int], int | None] = {}
 
     def predict_set(self, free: int, count: int, required: int = 0) -> int | None:
-        """Return the set that the plugin allocates; None if it allocates none or fails.
+        """Return the set of `count` free GPUs that the plugin allocates; None if it allocates none or fails.
 
-        Args:
-            free: Mask of the free GPUs.
-            count: One or more.
-            required: Mask of GPUs that the set must contain: the kubelet asks this for a container that reuses some.
+        `required` is a mask of GPUs that the set must contain: the kubelet requires those that a container reuses.
         """
         if required & ~free or not required.bit_count() <= count <= free.bit_count():
             return None
@@ -85,12 +82,7 @@ class SplitTable:
     """The best split of each set of GPUs into sets of one size, computed on demand."""
 
     def __init__(self, scores: SetArray, count: int) -> None:
-        """Prepare; nothing is computed yet.
-
-        Args:
-            scores: Score of each set of GPUs.
-            count: The size. GPUs left over form a smaller set.
-        """
+        """Compute nothing yet. `scores` has the score of each set; GPUs left over form a smaller set than `count`."""
         self._scores = scores
         self._count = count
         self._required = 0

@@ -184,12 +184,7 @@ def placement_options(rows: CapacityRows, demand: PodDemand, accepting: BoolArra
     """Return every way to place a pod on these nodes, as the rows after the placement. Memory is not checked.
 
     One share may go to any GPU where it fits (the first of equal ones). Several whole GPUs are the lowest idle ones;
-    several shares fill the fullest GPUs first.
-
-    Args:
-        rows: The nodes.
-        demand: The pod's demand.
-        accepting: Which nodes of the cluster have an acceptable model, shape (nodes,).
+    several shares fill the fullest GPUs first. `accepting`: which nodes of the cluster have an acceptable model.
     """
     feasible = (rows.cpu >= demand.cpu_milli) & accepting[rows.nodes]
     if demand.gpus == 0:

@@ -81,13 +81,7 @@ def devices_from_report(node: GPUNode) -> NodeDevices | None:
 
 
 def release_absent_pods(devices: NodeDevices, node: GPUNode, there: Container[str]) -> NodeDevices:
-    """Return the devices without the pods that have left the node since the report.
-
-    Args:
-        devices: The reported devices.
-        node: The report.
-        there: The pods that are still on the node, "namespace/name".
-    """
+    """Return the devices without the pods that have left the node since the report; `there` are those still on it."""
     if all(pod in there for who in devices.holders.values() for pod in who):
         return devices
     gpus = []
@@ -114,12 +108,8 @@ def exclude_withdrawn_gpus(devices: NodeDevices, units: int) -> NodeDevices:
     """Return reported devices without the GPUs that the device plugin has withdrawn.
 
     The plugin withdraws GPUs for more errors than the agent calls unhealthy. If the Node lacks at least as many units
-    as there are GPUs with conditions, those are the withdrawn ones; if it lacks fewer, it is unknown which. A Node
-    without units advertises its GPUs under another name.
-
-    Args:
-        devices: The reported devices.
-        units: Units of `nvidia.com/gpu` that the Node advertises.
+    of `nvidia.com/gpu` as there are GPUs with conditions, those are the withdrawn ones; if it lacks fewer, it is
+    unknown which. A Node without units advertises its GPUs under another name.
     """
     lacking = devices.whole_gpus.bit_count() - units if units else 0
     if devices.free is None or not 0 < devices.degraded.bit_count() <= lacking:
@@ -128,12 +118,9 @@ def exclude_withdrawn_gpus(devices: NodeDevices, units: int) -> NodeDevices:
 
 
 def devices_from_labels(node: FleetNode, whole: int, free: int) -> NodeDevices:
-    """Return the devices that labels suggest. Which GPUs are free is known only if all of them are.
+    """Return the devices that labels suggest, of `whole` advertised GPUs and `free` free ones.
 
-    Args:
-        node: The node.
-        whole: Whole GPUs that it advertises.
-        free: Number of free ones.
+    Which GPUs are free is known only if all of them are.
     """
     gpus = min(MAX_GPUS, max(whole, parse_count(node.labels.get(GPU_COUNT_LABEL)) or 0))
     return reconcile_free_count(NodeDevices(assumed_topology(node.labels.get(PRODUCT_LABEL, ""), gpus)), free)

@@ -69,12 +69,7 @@ class GpuSets:
         return LinkQuality(int(self._slowest[chosen]) if self._size[chosen] > 1 else 0, int(self._total[chosen]))
 
     def optimal_set(self, free: int, count: int) -> int | None:
-        """Return the best set of `count` free GPUs; None if there are too few.
-
-        Args:
-            free: Mask of the free GPUs.
-            count: One or more.
-        """
+        """Return the best set of `count` GPUs of a mask of free ones; None if there are too few."""
         if not 1 <= count <= free.bit_count():
             return None
         if (free, count) not in self._answers:

@@ -173,14 +173,10 @@ _DIRECT_BOARDS = {"h100-80gb-hbm3": (6, 4), "h200": (6, 4), "gh200-480gb": (6, 4
 
 @lru_cache(maxsize=4096)
 def assumed_topology(product: str, gpus: int) -> GpuTopology:
-    """Return the product's usual topology, from labels alone.
+    """Return the usual topology of a product (label `nvidia.com/gpu.product`) with this many physical GPUs.
 
-    Args:
-        product: Label `nvidia.com/gpu.product`. Shares and MIG instances have no links.
-        gpus: Physical GPUs of the node.
-
-    Returns:
-        The usual board with confidence ASSUMED; without links and UNKNOWN if bridges decide.
+    The usual board has confidence ASSUMED; if bridges decide, there are no links and it is UNKNOWN. Shares and MIG
+    instances have no links.
     """
     lower = product.lower()
     if MIG_MARK in lower or lower.endswith(SHARED_MARK) or has_nvlink(product) is False or gpus < 2:
@@ -224,9 +220,8 @@ MatrixCell = tuple[int, PciePath | None]
 def largest_island(nvlinks: Sequence[Sequence[int]]) -> int:
     """Return the size of the largest set of GPUs in which NVLink connects every pair; 1 without links, 0 without GPUs.
 
-    Args:
-        nvlinks: Active links from each GPU to each, shape (GPUs, GPUs); a pair is connected if both ends have one. Free
-            and allocated GPUs count.
+    `nvlinks` has the active links from each GPU to each; a pair is connected if both ends have one. Free and allocated
+    GPUs count.
     """
     gpus = range(len(nvlinks))
     if len(gpus) > MAX_ISLAND_GPUS:

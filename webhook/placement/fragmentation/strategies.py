@@ -35,8 +35,8 @@ class NodeScorer(Protocol):
     def node_values(self, rows: CapacityRows) -> FloatArray:
         """Return the value of free capacity, in the strategy's own unit, shape (n,)."""
 
-    def placement_scores(self, was: FloatArray, becomes: FloatArray, nodes: IntArray, demand: PodDemand) -> FloatArray:
-        """Return the score of placing a pod; higher is better, equal scores are equally good.
+    def placement_scores(self, was: FloatArray, becomes: FloatArray, nodes: IntArray, demand: PodDemand) -> FloatArray:  # noqa: ARG002 - for overriding
+        """Return the score of placing a pod; higher is better, equal scores are equally good. Here the value after it.
 
         Args:
             was: Value of each node before the pod, shape (n,).
@@ -44,8 +44,9 @@ class NodeScorer(Protocol):
             nodes: Node positions, shape (n,).
             demand: The pod's demand.
         """
+        return becomes
 
-    def node_adjustments(self, free: FreeCapacityArrays, demand: PodDemand, turnover: float) -> FloatArray | float:
+    def node_adjustments(self, free: FreeCapacityArrays, demand: PodDemand, turnover: float) -> FloatArray | float:  # noqa: ARG002 - for overriding
         """Return what is added to all scores because it cannot be cached by shape, shape (nodes,) or one number.
 
         Args:
@@ -53,9 +54,10 @@ class NodeScorer(Protocol):
             demand: The pod's demand, memory included.
             turnover: Pods that leave for each that arrives, from 0 (none leave) to 1.
         """
+        return 0.0
 
 
-class MostAllocatedScorer:
+class MostAllocatedScorer(NodeScorer):
     """NodeResourcesFit with MostAllocated on GPUs alone: whole hundredths of the node's GPUs in use."""
 
     prefers_full_gpus = True
@@ -69,16 +71,8 @@ class MostAllocatedScorer:
         used: FloatArray = np.floor(100 * (all_ - rows.gpus.sum(1)) / all_)
         return used
 
-    def placement_scores(self, was: FloatArray, becomes: FloatArray, nodes: IntArray, demand: PodDemand) -> FloatArray:  # noqa: ARG002 - protocol
-        """The value after the pod."""
-        return becomes
 
-    def node_adjustments(self, free: FreeCapacityArrays, demand: PodDemand, turnover: float) -> float:  # noqa: ARG002 - protocol
-        """No adjustment."""
-        return 0.0
-
-
-class DefaultScorer:
+class DefaultScorer(NodeScorer):
     """The stock scheduler's default: LeastAllocated and BalancedAllocation on CPU and memory, each from 0 to 100."""
 
     prefers_full_gpus = True
@@ -89,10 +83,6 @@ class DefaultScorer:
     def node_values(self, rows: CapacityRows) -> FloatArray:
         """Zero."""
         return np.zeros(len(rows.nodes))
-
-    def placement_scores(self, was: FloatArray, becomes: FloatArray, nodes: IntArray, demand: PodDemand) -> FloatArray:  # noqa: ARG002 - protocol
-        """Zero."""
-        return becomes
 
     def node_adjustments(self, free: FreeCapacityArrays, demand: PodDemand, turnover: float) -> FloatArray:  # noqa: ARG002 - protocol
         """The whole score: memory is not part of a shape."""
@@ -107,7 +97,7 @@ TYPICAL_SHARE = 0.95
 """Part of all pods that the typical demands must cover."""
 
 
-class FgdScorer:
+class FgdScorer(NodeScorer):
     """Fragmentation gradient descent: the best node is the one whose fragmentation grows least.
 
     A baseline, as published and programmed by its authors (Weng et al., "Beware of Fragmentation", USENIX ATC 2023).
@@ -145,18 +135,12 @@ class FgdScorer:
         scores: FloatArray = np.floor(100 / (1 + np.exp((was - becomes) / GPU_MILLI)))
         return scores
 
-    def node_adjustments(self, free: FreeCapacityArrays, demand: PodDemand, turnover: float) -> float:  # noqa: ARG002 - protocol
-        """No adjustment."""
-        return 0.0
-
 
 def typical_demands(mix: WorkloadMix) -> dict[PodDemand, float]:
     """Return the most frequent demands that together are 95 % of all pods, with their share."""
     order = sorted(mix.counts.items(), key=lambda item: -item[1])
-    requirements = TYPICAL_SHARE * sum(mix.counts.values())
-    enough = next(
-        (i for i, reached in enumerate(accumulate(n for _, n in order), 1) if reached >= requirements), len(order)
-    )
+    target = TYPICAL_SHARE * sum(mix.counts.values())
+    enough = next((i for i, reached in enumerate(accumulate(n for _, n in order), 1) if reached >= target), len(order))
     whole = sum(count for _, count in order[:enough])
     return {demand: count / whole for demand, count in order[:enough]}
 

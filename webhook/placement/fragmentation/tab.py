@@ -162,14 +162,10 @@ def idle_gpu_values(shares: dict[PodDemand, float], most: int) -> FloatArray:
 
 
 def count_offers(shares: Mapping[PodDemand, float]) -> int:
-    """Return how many pods are offered to a piece of GPU.
-
-    Args:
-        shares: Demands with GPUs and their share of all of them.
-    """
-    parts = sum(share for demand, share in shares.items() if demand.gpu_milli < GPU_MILLI)
-    requirements = MAX_OFFERS if not parts else int(BASE_OFFERS / parts)
-    return max(MIN_OFFERS, min(MAX_OFFERS, requirements))
+    """Return how many pods are offered to a piece of GPU; `shares` is the share of each demand with GPUs."""
+    shared = sum(share for demand, share in shares.items() if demand.gpu_milli < GPU_MILLI)
+    offers = MAX_OFFERS if not shared else int(BASE_OFFERS / shared)
+    return max(MIN_OFFERS, min(MAX_OFFERS, offers))
 
 
 def expected_fill_table(shares: Mapping[PodDemand, float], model: str, rounds: int) -> FloatArray:
@@ -187,7 +183,11 @@ def expected_fill_table(shares: Mapping[PodDemand, float], model: str, rounds: i
         Expected thousandths, shape (MAX_CORES + 2, MILLI_LEVELS): by whole cores (the last row twice, for
         interpolation) and by free thousandths in steps of MILLI_STEP, rounded down.
     """
-    steps = _single_gpu_demands(shares, model)
+    steps: defaultdict[tuple[int, int], float] = defaultdict(float)  # by cores and levels of one GPU, rounded up
+    for demand, share in shares.items():
+        cores, levels = -(-demand.cpu_milli // 1000), -(-demand.gpu_milli // MILLI_STEP)
+        if demand.gpus == 1 and demand.accepts_model(model) and cores <= MAX_CORES:
+            steps[cores, levels] += share
     table = np.zeros((MAX_CORES + 1, MILLI_LEVELS))
     for _ in range(rounds):
         following = table.copy()
@@ -196,16 +196,6 @@ def expected_fill_table(shares: Mapping[PodDemand, float], model: str, rounds: i
             following[cores:, levels:] += share * (taken - table[cores:, levels:])
         table = following
     return np.vstack([table, table[-1]])
-
-
-def _single_gpu_demands(shares: Mapping[PodDemand, float], model: str) -> dict[tuple[int, int], float]:
-    """Return demands for single GPUs as (cores, levels), both rounded up, with their share of all GPU pods."""
-    steps: defaultdict[tuple[int, int], float] = defaultdict(float)
-    for demand, share in shares.items():
-        cores, levels = -(-demand.cpu_milli // 1000), -(-demand.gpu_milli // MILLI_STEP)
-        if demand.gpus == 1 and demand.accepts_model(model) and cores <= MAX_CORES:
-            steps[cores, levels] += share
-    return steps
 
 
 def cpu_claim_factor(mix: WorkloadMix, capacity: ClusterCapacity) -> float:

@@ -4,6 +4,7 @@ arrivals.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 
 import msgspec
@@ -53,11 +54,7 @@ class WorkloadMix(msgspec.Struct, frozen=True):
 
 def mix_from_demands(demands: Iterable[PodDemand]) -> WorkloadMix:
     """Return the mix of a list of pods."""
-    counts: dict[PodDemand, float] = {}
-    for demand in demands:
-        shape = demand.shape
-        counts[shape] = counts.get(shape, 0.0) + 1.0
-    return WorkloadMix(counts)
+    return WorkloadMix({shape: float(count) for shape, count in Counter(demand.shape for demand in demands).items()})
 
 
 FLAT_MIX = WorkloadMix({PodDemand(1000, 1, share): 1.0 for share in range(50, GPU_MILLI + 1, 50)})

@@ -101,11 +101,7 @@ def largest_request(requests: ContainerRequests) -> int:
 def predict_allocation(topology: GpuTopology, free: int, count: int, reused: int = 0) -> int:
     """Return the set that one container gets: the plugin's choice, or the best set if the plugin fails; 0 for none.
 
-    Args:
-        topology: The node's GPUs.
-        free: Mask of the free ones.
-        count: Requested number.
-        reused: Mask of the GPUs that earlier init containers pass on.
+    `free` and `reused` are masks: the free GPUs, and those that earlier init containers pass on.
     """
     predicted = best_effort_policy(topology).predict_set(free | reused, count, reused)
     return best_allocation(topology, free, count, reused) if predicted is None else predicted
@@ -120,14 +116,7 @@ def best_allocation(topology: GpuTopology, free: int, count: int, reused: int = 
 def allocate_containers(
     topology: GpuTopology, free: int, requests: ContainerRequests, choose: ChooseSet = predict_allocation
 ) -> tuple[int, ...] | None:
-    """Return the set of each container; None if there are too few GPUs.
-
-    Args:
-        topology: The node's GPUs.
-        free: Mask of the free ones.
-        requests: The containers.
-        choose: Chooses the set of one container.
-    """
+    """Return the set of each container, each chosen from the free GPUs by `choose`; None if there are too few GPUs."""
     sets, reused = [], 0
     for count, passes_on in requests:
         if count > (free | reused).bit_count():
@@ -147,11 +136,7 @@ def gets_connected_gpus(
 ) -> bool:
     """Return whether NVLink connects every two GPUs that the plugin allocates to a container, for each container.
 
-    Args:
-        topology: The node's GPUs.
-        free: Mask of the free ones; None if unknown.
-        requests: The containers of the pod.
-        free_count: Number of free GPUs if the mask is unknown: true only if it holds whichever they are.
+    If the mask of free GPUs is unknown (None), it must hold whichever `free_count` GPUs are free.
     """
     if free is not None:
         return _are_sets_connected(topology, free, requests)

@@ -62,11 +62,7 @@ def domain_suitability(domains: IntArray, pod_capacity: IntArray, gang: GangCont
     """Return how well each node's domain suits a pod, higher is better, shape (nodes, 3).
 
     The columns: whether the rest of the gang fits, how many of its pods are there, and how well the capacity matches.
-
-    Args:
-        domains: Domain of each node, shape (nodes,).
-        pod_capacity: How many such pods fit on each node, shape (nodes,).
-        gang: The other pods.
+    `domains` and `pod_capacity` have the domain of each node and how many such pods fit on it, shape (nodes,).
     """
     domain_count = int(domains.max(initial=0)) + 1
     free_capacity = np.bincount(domains, pod_capacity, domain_count)

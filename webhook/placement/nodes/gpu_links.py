@@ -87,12 +87,7 @@ class LinkTable:
     """Link statistics of all nodes, updated as GPUs are allocated and released. It has one writer."""
 
     def __init__(self, devices: Sequence[NodeDevices], errors: list[Exception] | None = None) -> None:
-        """Prepare.
-
-        Args:
-            devices: GPUs of each node.
-            errors: Receives errors; nodes with an error count as nodes without GPUs.
-        """
+        """Index the GPUs of each node. `errors` receives errors; nodes with an error count as nodes without GPUs."""
         self._errors = errors
         self._of = [each.topology for each in devices]
         self._topologies = NodeStates(self._of, MAX_TOPOLOGIES)
@@ -158,11 +153,7 @@ def pod_gpu_links(
 ) -> GpuLinks | None:
     """Return the GPUs that a pod would get; None for none, or if the node has too few.
 
-    Args:
-        topology: The node's GPUs.
-        free: Mask of the free ones; None if unknown.
-        requests: The containers that request GPUs.
-        unhealthy: Mask of unhealthy GPUs that may be allocated.
+    The mask of free GPUs is None if unknown; `unhealthy` is a mask of unhealthy GPUs that may be allocated.
     """
     if not requests or allocate_containers(topology, (1 << topology.gpu_count) - 1, requests) is None:
         return None

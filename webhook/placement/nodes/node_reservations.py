@@ -1,7 +1,6 @@
 """Nodes reserved for pods that are not bound yet.
 
-A scheduler asks about the next pod before the last one is bound. An answer counts as taken until the pod is seen on a
-node or the reservation expires.
+A scheduler sends the next pod before the last one is bound. A reservation ends when the pod is on a node, or expires.
 """
 
 from __future__ import annotations
@@ -81,12 +80,7 @@ class NodeReservations:
         """Return the reservations of a gang, including those for pods that have not arrived."""
         return [each for each in self._by_uid.values() if each.gang == gang] if gang else []
 
-    def expire(self, now: float, seen: Callable[[str], bool]) -> set[str]:
-        """Remove expired reservations and those of pods that are on a node.
-
-        Args:
-            now: Seconds of the caller's clock.
-            seen: Whether a pod, "namespace/name", is on a node.
-        """
-        expired = [each.uid for each in self._by_uid.values() if each.expires_at <= now or seen(each.pod)]
+    def expire(self, now: float, is_bound: Callable[[str], bool]) -> set[str]:
+        """Remove expired reservations, and those of pods ("namespace/name") that `is_bound`."""
+        expired = [each.uid for each in self._by_uid.values() if each.expires_at <= now or is_bound(each.pod)]
         return {node for uid in expired for node in self.release(uid)}

@@ -102,12 +102,7 @@ def pod_requirements(pod: Pod, fleet: Fleet) -> PodRequirements:
 
 
 def requirements_from_amounts(amounts: Mapping[str, int], selected_nodes: int) -> PodRequirements:
-    """Return the requirements of a pod with one container; amounts below zero are ignored.
-
-    Args:
-        amounts: Nano-units by resource.
-        selected_nodes: Mask of the nodes that its selectors allow.
-    """
+    """Return the requirements of a pod with one container, from nano-units by resource; negative ones are ignored."""
     gpus = {name: -(-amount // NANO) for name, amount in amounts.items() if amount > 0 and parse_gpu_resource(name)}
     resource = max(gpus, key=lambda name: gpus[name], default="")
     return PodRequirements(

@@ -103,16 +103,10 @@ class CandidateNode(NamedTuple):
 def find_preemption(
     cluster: SchedulingSnapshot, requirements: PodRequirements, pods: Iterable[Pod], pod: Pod, free: Sequence[Amounts]
 ) -> PreemptionPlan | None:
-    """Return the plan with the fewest victims, and of equal ones those that hold least.
+    """Return the plan with the fewest victims, and of equal ones those that hold least, for a pod that fits on no node.
 
-    Pods of DaemonSets and static pods are never victims: they would be recreated.
-
-    Args:
-        cluster: The nodes; the pod fits on none of them.
-        requirements: The pod's requirements.
-        pods: The running pods.
-        pod: The pod.
-        free: Free amounts of other resources than CPU, memory and GPUs, by node.
+    Pods of DaemonSets and static pods are never victims: they would be recreated. `free`: free amounts of other
+    resources than CPU, memory and GPUs, by node.
     """
     candidates = _candidate_nodes(cluster, requirements, pods, pod, free)
     bounded = [(each, low) for each in candidates if (low := each.min_victims) <= each.max_victims]
@@ -270,18 +264,14 @@ def _plan_by_elimination(candidates: Sequence[CandidateNode], requirements: PodR
     all_evicted = [(each, (*each.required_victims, *(one.pod for one in each.candidates))) for each in candidates]
     fitting = [(candidate, evicted) for candidate, evicted in all_evicted if candidate.fits(evicted)]
     fitting.sort(key=lambda each: each[0].min_victims)
-    minimal = ((each, _minimal_victims(evicted, each.fits)) for each, evicted in fitting[:MAX_SHORTCUT_NODES])
-    plans = [PreemptionPlan(each.node, evicted) for each, evicted in minimal]
+    plans = []
+    for candidate, evicted in fitting[:MAX_SHORTCUT_NODES]:
+        needed = evicted
+        for pod in evicted:
+            rest = tuple(each for each in needed if each is not pod)
+            needed = rest if candidate.fits(rest) else needed
+        plans.append(PreemptionPlan(candidate.node, needed))
     return min(plans, key=lambda plan: (len(plan.pods), _victims_size(plan.pods, requirements)), default=None)
-
-
-def _minimal_victims(evicted: EvictedPods, fits: Callable[[EvictedPods], bool]) -> EvictedPods:
-    """Return the victims without those that need not be evicted, checking the smallest first."""
-    needed = evicted
-    for pod in evicted:
-        rest = tuple(each for each in needed if each is not pod)
-        needed = rest if fits(rest) else needed
-    return needed
 
 
 def _snapshot_without_pods(cluster: SchedulingSnapshot, node: int, pods: Iterable[Pod]) -> SchedulingSnapshot:

@@ -106,7 +106,7 @@ class NodeRanking:
 
         Args:
             cluster: The nodes.
-            policy: Scoring strategy.
+            strategy: Scoring strategy.
             mix: Workload mix of whole GPUs and shares.
             profiles: Requested MIG profiles, with weights.
             fill: Order of equal nodes.
@@ -128,12 +128,7 @@ class NodeRanking:
         self._write_arrays(nodes)
 
     def rank(self, requirements: PodRequirements, gang: GangContext | None = None) -> list[RankedNode]:
-        """Return the feasible nodes, the best first; equal nodes in the order of the cluster.
-
-        Args:
-            requirements: The pod.
-            gang: The other pods of its gang; None for a pod without one.
-        """
+        """Return the feasible nodes, the best first; equal nodes in the order of the cluster. `gang`: see `order`."""
         order = self.order(requirements, gang=gang)
         keys = map(tuple, order.keys.tolist())
         return [
@@ -180,10 +175,9 @@ class NodeRanking:
         return whole & (stats.connectable > 0), whole & (stats.ever_connectable > 0)
 
     def set_nodes(self, changes: Mapping[int, tuple[FreeResources, NodeDevices | None]]) -> None:
-        """Change free resources or GPUs of some nodes; the cost depends on the number of changes.
+        """Change free resources or GPUs of some nodes, by position; the cost depends on the number of changes.
 
-        Args:
-            changes: By position: free resources, and GPUs (None for those that the labels suggest).
+        Without devices, the GPUs are those that the labels suggest.
         """
         for node, (free, devices) in changes.items():
             self.cluster.set_node(node, free, devices)
@@ -308,10 +302,7 @@ class NodeRanking:
     def nodes_for_gang(self, requirements: PodRequirements, gang: GangContext, order: NodeOrder) -> list[int]:
         """Return nodes for the remaining pods once the pod has the best node; none if its domain cannot hold them all.
 
-        Args:
-            requirements: The pod, not placed yet.
-            gang: The other pods of its gang.
-            order: The order for this pod, with at least one node; those of the domain are filled in this order.
+        `order` is the order for this pod, with at least one node; nodes of the domain are filled in this order.
         """
         domains, remaining = self._domains.domains_by_label(gang.domain), gang.remaining_count
         domain = domains[order.nodes[0]]

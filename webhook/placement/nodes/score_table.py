@@ -75,13 +75,9 @@ class StateStats(Generic[K]):
         worst: tuple[float, ...] = (),
         errors: list[Exception] | None = None,
     ) -> None:
-        """Prepare.
+        """Compute nothing yet. If `compute` fails, `errors` receives the error and the state gets the worst statistics.
 
-        Args:
-            states: The states.
-            compute: Computes the statistics of one state.
-            worst: Statistics if that fails.
-            errors: Receives the errors; without it, an error ends the call.
+        Without `errors`, an error ends the call.
         """
         self._states, self._compute = states, compute
         self._worst, self._errors = worst, errors

@@ -46,13 +46,13 @@ class Simulator:
         mix: WorkloadMix | None = None,
         *,
         arrays: FreeCapacityArrays | None = None,
-        order: np.ndarray[tuple[int], np.dtype[np.int64]] | None = None,
+        order: IntArray | None = None,
     ) -> None:
         """Prepare.
 
         Args:
             capacity: The nodes.
-            policy: Strategy that ranks them.
+            strategy: Ranks them.
             rng: Chooses among equal nodes.
             mix: Workload mix; None to learn it from arrivals.
             arrays: Free capacity; None for an empty cluster.
@@ -91,19 +91,13 @@ def unschedulable_reason(arrays: FreeCapacityArrays, demand: PodDemand) -> Unsch
         return UnschedulableReason.TOO_LARGE
     gpus = _has_enough_gpus(arrays.gpus, demand) & accepting
     if not gpus.any():
-        return (
-            UnschedulableReason.FULL
-            if int(arrays.gpus[accepting].sum()) < demand.total_milli
-            else UnschedulableReason.FRAGMENTED
-        )
+        is_full = int(arrays.gpus[accepting].sum()) < demand.total_milli
+        return UnschedulableReason.FULL if is_full else UnschedulableReason.FRAGMENTED
     cpu = gpus & (arrays.cpu >= demand.cpu_milli)
     if not cpu.any():
         return UnschedulableReason.NO_CPU
-    return (
-        UnschedulableReason.FITS
-        if (cpu & (arrays.memory >= demand.memory_mib)).any()
-        else UnschedulableReason.NO_MEMORY
-    )
+    fits = (cpu & (arrays.memory >= demand.memory_mib)).any()
+    return UnschedulableReason.FITS if fits else UnschedulableReason.NO_MEMORY
 
 
 def _has_enough_gpus(gpus: IntArray, demand: PodDemand) -> BoolArray:

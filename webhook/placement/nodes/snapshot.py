@@ -92,24 +92,15 @@ class SchedulingSnapshot:
             arrays.gpus[node] = self._free_gpu_milli(node, arrays.gpus.shape[1])
 
     def set_node(self, node: int, free: FreeResources, devices: NodeDevices | None) -> None:
-        """Change the free resources of a node in place. Only for the owner of an unshared snapshot.
+        """Change a node in place; without devices, its GPUs are those that its labels suggest.
 
-        Args:
-            node: The node.
-            free: Its free resources.
-            devices: Its GPUs; None for those that its labels suggest.
+        Only for the owner of an unshared snapshot.
         """
         self.free[node] = free
         self.devices[node] = self._devices_of_node(node, devices)
 
     def with_pod(self, requirements: PodRequirements, node: int, gpus: tuple[int, ...] = ()) -> SchedulingSnapshot:
-        """Return the snapshot with a pod placed on a node.
-
-        Args:
-            requirements: The pod.
-            node: Its node.
-            gpus: The whole GPUs that it gets; () if unknown.
-        """
+        """Return the snapshot with a pod placed on a node; `gpus` are the whole GPUs that it gets, () if unknown."""
         known = self.devices[node]
         free = known.free
         if dict(requirements.gpu_resources).get(WHOLE_GPU):

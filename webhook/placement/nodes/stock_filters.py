@@ -48,11 +48,7 @@ def stock_filter_reasons(
 ) -> dict[int, tuple[FilterReason, ...]]:
     """Return why the scheduler or the API server rejects a pod, GPUs aside, by node position.
 
-    Args:
-        pod: The pod.
-        nodes: The nodes.
-        free: Free amounts of other resources on each node.
-        ports: Allocated host ports, by node.
+    `free` has the free amounts of other resources on each node, `ports` the allocated host ports by node name.
     """
     requested, ports_requested = other_requests(pod), host_ports(pod)
     on_every_node = tuple(
