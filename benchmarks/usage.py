@@ -140,7 +140,7 @@ def main() -> None:
         end = now()
         samples = {"dcgm": gpus(told.containers, told.hours, end), "ksm": owners(told.containers, end)}
         fed = prometheus.feed(samples, within=1800)
-        prometheus.silence()
+        prometheus.stop_exporters()
         asked = UsageRequest(PrometheusSource(prometheus.url, selector=fed, days=max(1, told.hours // 24)))
         say(f"{told.containers} containers, {told.hours} h; idle: longest delay {1000 * asyncio.run(idle(5)):.1f} ms")
         view = UsageView()

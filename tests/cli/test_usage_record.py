@@ -20,7 +20,7 @@ import webhook
 from tests.builders import make_pod
 from tests.cli.conftest import JUNE, WORLD, Run
 from tests.house.checkout import read_checkout_file as read_page
-from tests.usage.hostile_servers import plays, says, serve_answer
+from tests.usage.hostile_servers import fake_prometheus, fixed_answer, serve_answer
 from webhook.cli.inputs import read_usage_view
 from webhook.usage.history import MIB_TYPECODE, UsageHistory
 from webhook.usage.record_file import UsageRecord, _RecordedContainer, _RecordFile, read_record, write_record
@@ -124,7 +124,7 @@ def test_a_missing_folder_is_rejected_before_prometheus_is_queried(tmp_path: Pat
 def test_an_existing_file_is_replaced(tmp_path: Path, rightslice: Run) -> None:
     """By an empty record, with notes about the missing series."""
     file = recorded(tmp_path, timedelta())
-    with serve_answer(plays()) as url:
+    with serve_answer(fake_prometheus()) as url:
         ran = rightslice("usage", "record", "--prometheus", url, "--file", file)
 
     assert ran.code == 0, ran.err
@@ -135,7 +135,7 @@ def test_an_existing_file_is_replaced(tmp_path: Path, rightslice: Run) -> None:
 
 
 def test_control_characters_from_prometheus_are_escaped(tmp_path: Path, rightslice: Run) -> None:
-    answer = says('{"status":"error","errorType":"bad","error":"\\u001b[2J"}')
+    answer = fixed_answer('{"status":"error","errorType":"bad","error":"\\u001b[2J"}')
     with serve_answer(answer) as url:
         ran = rightslice("usage", "record", "--prometheus", url, "--file", str(tmp_path / "use"))
 
@@ -146,7 +146,7 @@ def test_control_characters_from_prometheus_are_escaped(tmp_path: Path, rightsli
 
 def test_a_terminal_shows_that_reading_takes_minutes(tmp_path: Path) -> None:
     ours, theirs = pty.openpty()
-    with serve_answer(plays()) as url:
+    with serve_answer(fake_prometheus()) as url:
         command = [sys.executable, "-m", "webhook.cli", "usage", "record", "--prometheus", url]
         home = Path(webhook.__file__).parents[1]
         subprocess.run([*command, "--file", tmp_path / "use"], cwd=home, stderr=theirs, timeout=60, check=True)

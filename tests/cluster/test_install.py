@@ -230,7 +230,7 @@ def test_prometheus_has_every_alert_metric_and_no_alert_fires(site: InstalledSit
     [service] = [item for item in shipped_manifests(InstallMode.ENFORCE) if item["kind"] == "Service"]
 
     with scrape_service(site.plane, monitoring, service, site.port) as prometheus:
-        eventually(lambda: prometheus.ask('up{job="rightslice"} == 1'))
+        eventually(lambda: prometheus.instant_query('up{job="rightslice"} == 1'))
         rules = eventually(
             lambda: rules_of(prometheus), until=lambda found: "RightsliceDown" not in active_alerts(found)
         )

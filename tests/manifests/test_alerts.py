@@ -169,7 +169,7 @@ def server_with_metrics(prometheus: PrometheusServer) -> PrometheusServer:
 def test_alerts_fire_as_expected(server_with_metrics: PrometheusServer, name: str) -> None:
     situation = SITUATIONS[name]
 
-    assert bool(server_with_metrics.ask(EXPRESSIONS[situation.alert], at=MOMENTS[name])) is situation.on
+    assert bool(server_with_metrics.instant_query(EXPRESSIONS[situation.alert], at=MOMENTS[name])) is situation.on
 
 
 def test_each_alert_is_tested_firing_and_not_firing() -> None:

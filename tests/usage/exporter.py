@@ -8,7 +8,7 @@ from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import NamedTuple
 
-LINES_A_PAGE = 20_000
+LINES_PER_PAGE = 20_000
 
 
 class Exporter:
@@ -16,25 +16,25 @@ class Exporter:
 
     def __init__(self) -> None:
         self._pages: list[str] = []
-        self._taken = 0
+        self._scraped = 0
         exporter = self
 
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
-            given = -1
+            page_served = -1
 
             def do_GET(self) -> None:
-                """A connection is kept only by who has read all of the answer before: so that one arrived."""
-                if self.given == exporter._taken < len(exporter._pages):
-                    exporter._taken += 1
-                page = exporter._pages[exporter._taken : exporter._taken + 1]
-                self.given = exporter._taken if page else -1
+                """Serve the next page; a client that reuses its connection has received the last one."""
+                if self.page_served == exporter._scraped < len(exporter._pages):
+                    exporter._scraped += 1
+                page = exporter._pages[exporter._scraped : exporter._scraped + 1]
+                self.page_served = exporter._scraped if page else -1
                 body = "".join(page).encode()
                 self.send_response(200)
                 self.send_header("Content-Type", "text/plain; version=0.0.4")
                 self.send_header("Content-Length", str(len(body)))
                 self.end_headers()
-                with suppress(OSError):  # it was given up; the page is served again
+                with suppress(OSError):  # the client disconnected; the page is served again
                     self.wfile.write(body)
 
             def log_message(self, *_: object) -> None:
@@ -44,11 +44,11 @@ class Exporter:
         self.address = f"127.0.0.1:{self._server.server_port}"
 
     def listen(self) -> None:
-        """Begin."""
+        """Start listening."""
         threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
 
     def close(self) -> None:
-        """End."""
+        """Stop listening."""
         self._server.shutdown()
         self._server.server_close()
 
@@ -56,11 +56,11 @@ class Exporter:
         """Serve more pages.
 
         Returns:
-            Whether they were taken in.
+            A function that returns whether they were scraped.
         """
         self._pages += texts
         end = len(self._pages)
-        return lambda: self._taken >= end
+        return lambda: self._scraped >= end
 
 
 class Listening(ThreadingHTTPServer):
@@ -69,7 +69,7 @@ class Listening(ThreadingHTTPServer):
     daemon_threads = True
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """Say nothing."""
+        """Ignore it."""
 
 
 class Sample(NamedTuple):
@@ -82,12 +82,12 @@ class Sample(NamedTuple):
 
 
 def pages(samples: Iterable[Sample], cluster: str) -> Iterator[str]:
-    """Samples as texts of a page's length, each with a label that says whose they are."""
+    """Yield the pages with these samples; each sample gets the label `cluster`."""
     lines: list[str] = []
     for sample in samples:
         labels = ",".join(f'{key}="{value}"' for key, value in {**sample.labels, "cluster": cluster}.items())
         lines.append(f"{sample.name}{{{labels}}} {sample.value} {round(sample.moment * 1000)}")
-        if len(lines) == LINES_A_PAGE:
+        if len(lines) == LINES_PER_PAGE:
             yield "\n".join(lines) + "\n"
             lines = []
     if lines:

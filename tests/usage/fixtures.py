@@ -1,4 +1,4 @@
-"""One Prometheus for a session; the samples of each test have a label of their own."""
+"""One Prometheus for a session; the samples of each test have their own label."""
 
 from __future__ import annotations
 

@@ -9,17 +9,17 @@ from tests.usage.exporter import Sample
 from webhook.usage import queries
 
 EVERY = 300
-"""Seconds between two samples: below that, Prometheus takes a series for gone after five minutes."""
+"""Seconds between two samples; Prometheus considers a series gone after five minutes without one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """One GPU, or MIG instance, that a container held.
+    """Usage of one GPU or MIG instance by a container.
 
     Attributes:
-        memory: MiB in use, sample by sample; the last one is at the end. A text is written as it is.
-        engine: Activity 0..1, likewise, or one figure for all the time; None: no profiling fields.
-        labels: More labels of its series, or others in place of ours.
+        memory: Samples of the memory in use, MiB, the latest last. Text is written unchanged.
+        engine: Engine activity, 0 to 1, of every sample; None for no profiling fields.
+        labels: Additional or different labels of its series.
     """
 
     pod: str
@@ -34,15 +34,15 @@ class Use:
     labels: Mapping[str, str] = field(default_factory=dict)
 
     def series(self) -> dict[str, str]:
-        """The labels."""
+        """Return the labels."""
         uuid = self.uuid or f"GPU-{self.namespace}-{self.pod}-{self.container}"
-        held = {"namespace": self.namespace, "pod": self.pod, "container": self.container}
+        owner = {"namespace": self.namespace, "pod": self.pod, "container": self.container}
         model = {"modelName": "NVIDIA A100-SXM4-40GB", "Hostname": "node-1"}
-        return {"UUID": uuid, **model, **held, **self.labels}
+        return {"UUID": uuid, **model, **owner, **self.labels}
 
 
 def dcgm(uses: Iterable[Use], end: float) -> Iterator[Sample]:
-    """The series of DCGM exporter."""
+    """Yield the series of DCGM exporter."""
     for use in uses:
         labels = use.series()
         moments = [end - use.every * back for back in range(len(use.memory) - 1, -1, -1)]
@@ -59,9 +59,9 @@ def dcgm(uses: Iterable[Use], end: float) -> Iterator[Sample]:
 def owner_samples(
     pod: str, owners: Sequence[tuple[str, str]], end: float, *, namespace: str = "ml", image: str = ""
 ) -> Iterator[Sample]:
-    """The series of kube-state-metrics for a pod and its owners, such as ReplicaSet and Deployment."""
+    """Yield the series of kube-state-metrics for a pod and its owners, such as ReplicaSet and Deployment."""
     metric, label, name = queries.POD_OWNER, "pod", pod
-    for kind, owner in owners or [NOBODY]:
+    for kind, owner in owners or [NO_OWNER]:
         labels = {"namespace": namespace, label: name, "owner_kind": kind, "owner_name": owner}
         yield Sample(metric, labels, end, 1)
         metric, label = OWNERS.get(kind, ("", ""))
@@ -70,5 +70,5 @@ def owner_samples(
     yield Sample(queries.POD_INFO, info, end, 1)
 
 
-NOBODY = ("<none>", "<none>")
+NO_OWNER = ("<none>", "<none>")
 OWNERS = {"ReplicaSet": ("kube_replicaset_owner", "replicaset"), "Job": ("kube_job_owner", "job_name")}

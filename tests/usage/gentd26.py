@@ -20,7 +20,7 @@ Readings = Mapping[str, list[tuple[float, float]]]
 
 
 def readings(folder: Path, name: str) -> Readings:
-    """One of the two files."""
+    """Return the readings of one of the two files."""
     found: dict[str, list[tuple[float, float]]] = defaultdict(list)
     with tarfile.open(folder / f"{name}.tar.gz") as packed:
         text = packed.extractfile(f"{name}.csv")
@@ -31,7 +31,7 @@ def readings(folder: Path, name: str) -> Readings:
 
 
 def replayed(memory: Readings, duty: Readings, end: float) -> Iterator[Sample]:
-    """The series of DCGM exporter with the last sample at `end`. All pods belong to one Deployment."""
+    """Yield the series of DCGM exporter with the last sample at `end`. All pods belong to one Deployment."""
     late = end - max(moment for series in memory.values() for moment, _ in series)
     for pod in memory:
         labels = {"UUID": f"GPU-{pod}", "namespace": "serving", "pod": pod, "container": "model"}

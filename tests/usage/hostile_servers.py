@@ -18,7 +18,7 @@ Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 @contextmanager
 def serve_answer(answer: Answer) -> Iterator[str]:
-    """The URL of a server that treats every request the same, in a thread of its own."""
+    """Serve this answer to every request, in a thread; yields the URL."""
     loop = asyncio.new_event_loop()
     runner = loop.run_until_complete(_start(answer))
     thread = threading.Thread(target=loop.run_forever, daemon=True)
@@ -41,10 +41,10 @@ async def _start(answer: Answer) -> web.AppRunner:
     return runner
 
 
-def says(
+def fixed_answer(
     text: str | bytes, kind: str = "application/json", status: int = 200, headers: Mapping[str, str] = NONE
 ) -> Answer:
-    """Always the same answer."""
+    """Return a handler that always gives the same answer."""
     body = text.encode() if isinstance(text, str) else text
 
     async def answer(_: web.Request) -> web.StreamResponse:
@@ -53,14 +53,14 @@ def says(
     return answer
 
 
-async def never(_: web.Request) -> web.StreamResponse:
-    """No answer at all."""
+async def never_answer(_: web.Request) -> web.StreamResponse:
+    """Do not answer."""
     await asyncio.sleep(60)
     return web.Response()
 
 
-async def drips(request: web.Request) -> web.StreamResponse:
-    """An answer that never ends, a byte at a time."""
+async def slow_answer(request: web.Request) -> web.StreamResponse:
+    """Answer without end, a byte at a time."""
     response = web.StreamResponse(headers={"Content-Type": "application/json"})
     await response.prepare(request)
     while True:
@@ -68,16 +68,16 @@ async def drips(request: web.Request) -> web.StreamResponse:
         await asyncio.sleep(0.02)
 
 
-async def pours(request: web.Request) -> web.StreamResponse:
-    """An endless answer, as fast as it is read."""
+async def endless_answer(request: web.Request) -> web.StreamResponse:
+    """Answer without end, as fast as it is read."""
     response = web.StreamResponse(headers={"Content-Type": "application/json"})
     await response.prepare(request)
     while True:
         await response.write(b" " * 262_144)
 
 
-async def breaks_off(request: web.Request) -> web.StreamResponse:
-    """An answer that ends before its length."""
+async def truncated_answer(request: web.Request) -> web.StreamResponse:
+    """Close the connection before the end of the answer."""
     response = web.StreamResponse(headers={"Content-Type": "application/json", "Content-Length": "1000"})
     await response.prepare(request)
     await response.write(b'{"status":')
@@ -86,40 +86,40 @@ async def breaks_off(request: web.Request) -> web.StreamResponse:
     return response
 
 
-def plays(
+def fake_prometheus(
     *,
     clock: Callable[[], object] = time.time,
-    ranges: Mapping[str, Any] | None = None,
-    about: Mapping[str, Any] | None = None,
+    starting: Mapping[str, Any] | None = None,
+    containing: Mapping[str, Any] | None = None,
     names: Sequence[str] = ("DCGM_FI_DEV_FB_USED",),
-    beside: Mapping[str, Any] | None = None,
+    extra: Mapping[str, Any] | None = None,
 ) -> Answer:
-    """Something that says all the right words: one GPU, and for queries of ranges what is given, by how they begin.
+    """Return a handler that answers as Prometheus does, with one GPU and these series for range queries.
 
     Args:
-        clock: What it says the moment is.
-        ranges: Series by how a query begins.
-        about: The same by what a query speaks of, where no beginning fits.
-        names: Metrics that it has.
-        beside: What stands beside the data of each answer.
+        clock: Returns the server's time.
+        ranges: Series by the beginning of the query.
+        about: Series by a part of the query, if no beginning matches.
+        names: The metrics that exist.
+        beside: Further fields of each answer.
     """
 
-    more = dict(beside or {})
+    more = dict(extra or {})
 
     async def answer(request: web.Request) -> web.StreamResponse:
-        asked = {**request.query, **(await request.post())}
+        parameters = {**request.query, **(await request.post())}
         if request.path.endswith("/values"):
-            match = str(asked["match[]"])
+            match = str(parameters["match[]"])
             kind = "DCGM" if "DCGM" in match else "kube"
             there = [name for name in names if name.startswith(kind) and 'exported_pod=""' in match]
             return _success(there, **more)
-        query = str(asked["query"])
+        query = str(parameters["query"])
         if query == "time()":
             return _success({"resultType": "scalar", "result": [0, str(clock())]}, **more)
         if request.path.endswith("query_range"):
-            spoken_of = [value for word, value in (about or {}).items() if word in query]
-            found: Any = [value for start, value in (ranges or {}).items() if query.startswith(start)]
-            return _success({"resultType": "matrix", "result": [*found, *spoken_of, []][0]}, **more)
+            found: Any = [value for start, value in (starting or {}).items() if query.startswith(start)]
+            found += [value for part, value in (containing or {}).items() if part in query]
+            return _success({"resultType": "matrix", "result": [*found, []][0]}, **more)
         return _success({"resultType": "vector", "result": []}, **more)
 
     return answer

@@ -1,7 +1,7 @@
-"""A real Prometheus, and how hours of history get into it within a second.
+"""A real Prometheus, and a way to load hours of history into it within a second.
 
-Exporters state the time of each sample, and Prometheus takes samples that are older than others: so a page of a whole
-day is scraped at once, by the same way of relabelling as in a cluster.
+Exporters state the time of each sample, and Prometheus accepts samples out of order, so the samples of a whole day are
+scraped at once, with the same relabeling as in a cluster.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from tests.usage.exporter import Exporter, Sample, pages
 OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 EXPORTER_POD = {"namespace": "gpu-operator", "pod": "dcgm-exporter-7x2", "container": "exporter"}
-"""What a ServiceMonitor has every series of a target say: which pod was scraped."""
+"""The labels that a ServiceMonitor adds to every series of a target: the scraped pod."""
 
 
 class Job(NamedTuple):
-    """How one exporter is scraped.
+    """The scrape settings of one exporter.
 
     Attributes:
         honor: Prometheus' honor_labels.
@@ -38,7 +38,7 @@ class Job(NamedTuple):
     target: Mapping[str, str] = EXPORTER_POD
 
     def configuration(self, name: str, address: str) -> dict[str, Any]:
-        """As Prometheus reads it."""
+        """Return the scrape configuration."""
         return {
             "job_name": name,
             "honor_labels": self.honor,
@@ -59,14 +59,14 @@ JOBS = {
 
 
 class Prometheus:
-    """One Prometheus, as it is configured. A context manager: up inside.
+    """One Prometheus. As a context manager it runs inside the block.
 
     Attributes:
-        url: Where it is.
+        url: Its base URL.
     """
 
     def __init__(self, program: Path, folder: Path, config: Mapping[str, Any], flags: Sequence[str] = ()) -> None:
-        """Write what it needs into an empty folder of ours."""
+        """Write its configuration into an empty folder."""
         port = free_port()
         self.url = f"http://127.0.0.1:{port}"
         file = folder / "prometheus.yaml"
@@ -90,15 +90,15 @@ class Prometheus:
     def __exit__(self, *_: object) -> None:
         self.process.kill()
 
-    def ask(self, query: str, at: float | None = None) -> list[Any]:
-        """The result of an instant query: of now, or of a moment in Unix seconds."""
+    def instant_query(self, query: str, at: float | None = None) -> list[Any]:
+        """Return the result of an instant query, now or at a time in Unix seconds."""
         moment = {} if at is None else {"time": at}
         found: list[Any] = self.api("query", query=query, **moment)["result"]
         return found
 
-    def api(self, path: str, **asked: str | float) -> Any:
-        """What a path of its API answers."""
-        with OPENER.open(f"{self.url}/api/v1/{path}?{urllib.parse.urlencode(asked)}", timeout=30) as answer:
+    def api(self, path: str, **parameters: str | float) -> Any:
+        """Return the data of an API answer."""
+        with OPENER.open(f"{self.url}/api/v1/{path}?{urllib.parse.urlencode(parameters)}", timeout=30) as answer:
             return json.load(answer)["data"]
 
     def _serves(self) -> bool:
@@ -111,10 +111,10 @@ class Prometheus:
 
 
 class PrometheusServer(Prometheus):
-    """One Prometheus, and an exporter for each of `JOBS`. A context manager: up inside."""
+    """One Prometheus, and an exporter for each of `JOBS`. As a context manager they run inside the block."""
 
     def __init__(self, program: Path, folder: Path, flags: Sequence[str] = ()) -> None:
-        """Write what it needs into an empty folder of ours."""
+        """Write its configuration into an empty folder."""
         self._exporters = {name: Exporter() for name in JOBS}
         jobs = [JOBS[name].configuration(name, each.address) for name, each in self._exporters.items()]
         config = {"storage": {"tsdb": {"out_of_order_time_window": "60d"}}, "scrape_configs": jobs}
@@ -131,22 +131,22 @@ class PrometheusServer(Prometheus):
             each.close()
 
     def feed(self, samples: Mapping[str, Iterable[Sample]], within: float = 120) -> str:
-        """Have it scrape samples, by job, until it has all of them. Keys are those of `JOBS`.
+        """Have Prometheus scrape all of these samples, by job of `JOBS`.
 
         Returns:
-            A selector for what was fed, and nothing else.
+            A selector for these samples only.
         """
         cluster = f"c{secrets.token_hex(4)}"
         waits = [self._exporters[name].serve(pages(some, cluster)) for name, some in samples.items()]
         eventually(lambda: all(served() for served in waits), within=within)
         return f'cluster="{cluster}"'
 
-    def silence(self) -> None:
-        """End the exporters: nothing more is fed."""
+    def stop_exporters(self) -> None:
+        """Stop the exporters."""
         for each in self._exporters.values():
             each.close()
 
 
 def now() -> int:
-    """The moment that histories end at: Prometheus has no other clock than the machine's."""
+    """Return the current time, at which histories end; Prometheus has the same clock."""
     return int(time.time())

@@ -14,11 +14,11 @@ from webhook.usage.prometheus_source import PrometheusSource
 
 
 def read_from(source: PrometheusSource, clock: Callable[[], float] = time.time) -> PrometheusReading:
-    """Everything that a source selects in a Prometheus."""
+    """Return the usage that a source selects."""
 
     async def reading() -> PrometheusReading:
-        async with PrometheusClient(source) as asked:
-            return await read_histories(asked, clock)
+        async with PrometheusClient(source) as client:
+            return await read_histories(client, clock)
 
     return asyncio.run(reading())
 
@@ -32,6 +32,6 @@ def reading_of(
     gpus_by: str = "dcgm",
     owners_by: str = "ksm",
 ) -> PrometheusReading:
-    """The usage read from a Prometheus that scraped these samples, by job."""
+    """Return the usage read from a Prometheus that scraped these samples, by job."""
     selector = server.feed({gpus_by: gpus, owners_by: owners})
     return read_from(PrometheusSource(server.url, selector=selector, days=days))

@@ -18,12 +18,12 @@ from tests.usage.prometheus_readings import read_from
 from webhook.errors import UsageError
 from webhook.usage.prometheus_source import PrometheusSource
 
-PASSWORD = "hunter2"  # of this test
+PASSWORD = "hunter2"
 HASH = "$2b$04$abcdefghijklmnopqrstuuV3duMsC0HpUex6N9qapiuOHHWkwRXVm"
-"""Its bcrypt hash, of the least cost."""
+"""Its bcrypt hash, with the lowest cost."""
 
 
-class Guarded:
+class SecuredPrometheus:
     """A Prometheus with TLS and one user."""
 
     def __init__(self, server: PrometheusServer, ca: Path, password: Path) -> None:
@@ -33,7 +33,7 @@ class Guarded:
 
 
 @pytest.fixture(scope="module")
-def guarded(prometheus: PrometheusServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
+def secured(prometheus: PrometheusServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredPrometheus]:
     """A running Prometheus with TLS and one user."""
     assert prometheus.process.running
     folder = tmp_path_factory.mktemp("guarded")
@@ -48,37 +48,39 @@ def guarded(prometheus: PrometheusServer, tmp_path_factory: pytest.TempPathFacto
     )
     (folder / "password").write_text(f"{PASSWORD}\n")
     with PrometheusServer(prometheus_program(), folder, [f"--web.config.file={config}"]) as server:
-        made_known = Guarded(server, folder / "ca.pem", folder / "password")
-        eventually(lambda: "503" not in refusal(made_known.source))
+        made_known = SecuredPrometheus(server, folder / "ca.pem", folder / "password")
+        eventually(lambda: "503" not in read_error(made_known.source))
         yield made_known
 
 
-def refusal(source: PrometheusSource) -> str:
-    """The error when it is read."""
+def read_error(source: PrometheusSource) -> str:
+    """Return the error of reading from this source."""
     with pytest.raises(UsageError) as error:
         read_from(source)
     return str(error.value)
 
 
-def test_ca_and_password_are_accepted(guarded: Guarded) -> None:
+def test_ca_and_password_are_accepted(secured: SecuredPrometheus) -> None:
     """An empty result is an answer."""
-    assert "must have metrics of DCGM exporter, found none" in refusal(guarded.source)
+    assert "must have metrics of DCGM exporter, found none" in read_error(secured.source)
 
 
-def test_unknown_ca_is_rejected(guarded: Guarded) -> None:
-    assert "certificate verify failed" in refusal(PrometheusSource(guarded.url, user="ana", password=guarded.password))
-
-
-def test_wrong_host_name_is_rejected(guarded: Guarded) -> None:
-    url = guarded.url.replace("127.0.0.1", "localhost")
-
-    assert "certificate verify failed" in refusal(
-        PrometheusSource(url, ca=guarded.ca, user="ana", password=guarded.password)
+def test_unknown_ca_is_rejected(secured: SecuredPrometheus) -> None:
+    assert "certificate verify failed" in read_error(
+        PrometheusSource(secured.url, user="ana", password=secured.password)
     )
 
 
-def test_missing_password_is_rejected(guarded: Guarded) -> None:
-    assert "rejected the credentials (401)" in refusal(PrometheusSource(guarded.url, ca=guarded.ca))
+def test_wrong_host_name_is_rejected(secured: SecuredPrometheus) -> None:
+    url = secured.url.replace("127.0.0.1", "localhost")
+
+    assert "certificate verify failed" in read_error(
+        PrometheusSource(url, ca=secured.ca, user="ana", password=secured.password)
+    )
+
+
+def test_missing_password_is_rejected(secured: SecuredPrometheus) -> None:
+    assert "rejected the credentials (401)" in read_error(PrometheusSource(secured.url, ca=secured.ca))
 
 
 def test_bearer_token_is_sent(prometheus: PrometheusServer, tmp_path: Path) -> None:
@@ -89,30 +91,30 @@ def test_bearer_token_is_sent(prometheus: PrometheusServer, tmp_path: Path) -> N
         if request.headers.get("Authorization") != "Bearer t0ken":
             return web.Response(status=403, text="no")
         async with ClientSession() as session:
-            asked = await request.read()
+            body = await request.read()
             url = prometheus.url + str(request.rel_url)
             kind = {"Content-Type": request.content_type}
-            async with session.request(request.method, url, data=asked, headers=kind) as answer:
+            async with session.request(request.method, url, data=body, headers=kind) as answer:
                 return web.Response(status=answer.status, body=await answer.read(), content_type=answer.content_type)
 
     with serve_answer(proxy) as url:
         found = read_from(PrometheusSource(url, token=str(tmp_path / "token"), selector=selector, days=1))
-        assert "rejected the credentials (403)" in refusal(PrometheusSource(url))
+        assert "rejected the credentials (403)" in read_error(PrometheusSource(url))
 
     assert [history.pod for history in found.histories] == ["a"]
 
 
-UNUSABLE = {
+INVALID_SOURCES = {
     "no URL": (PrometheusSource("prometheus:9090"), "must be an http or https URL, found 'prometheus:9090'"),
     "nothing": (PrometheusSource(""), "must be an http or https URL, found ''"),
     "another scheme": (PrometheusSource("ftp://a"), "must be an http or https URL"),
-    "a port that is none": (PrometheusSource("http://a:x"), "must be an http or https URL"),
-    "brackets that do not close": (PrometheusSource("http://[::1"), "must be an http or https URL"),
+    "an invalid port": (PrometheusSource("http://a:x"), "must be an http or https URL"),
+    "an unclosed bracket": (PrometheusSource("http://[::1"), "must be an http or https URL"),
     "a query": (PrometheusSource("http://a/?b"), "must be an http or https URL"),
-    "a secret in it": (PrometheusSource("http://ana:hunter2@a"), "must not contain credentials"),
-    "no such authority": (PrometheusSource("https://a", ca="/none"), "/none: must be a PEM file of CA certificates"),
-    "no such token": (PrometheusSource("http://a", token="/none"), "/none: cannot be read"),
-    "a token beside a user": (
+    "credentials in the URL": (PrometheusSource("http://ana:hunter2@a"), "must not contain credentials"),
+    "a missing CA file": (PrometheusSource("https://a", ca="/none"), "/none: must be a PEM file of CA certificates"),
+    "a missing token file": (PrometheusSource("http://a", token="/none"), "/none: cannot be read"),
+    "a token and a user": (
         PrometheusSource("http://a", token="/none", user="ana", password="/none"),
         "--prometheus-token-file and --prometheus-user: are mutually exclusive, found both",
     ),
@@ -120,7 +122,7 @@ UNUSABLE = {
 }
 
 
-@pytest.mark.parametrize(("source", "word"), UNUSABLE.values(), ids=UNUSABLE)
+@pytest.mark.parametrize(("source", "word"), INVALID_SOURCES.values(), ids=INVALID_SOURCES)
 def test_invalid_source_is_reported_before_any_request(source: PrometheusSource, word: str) -> None:
     with pytest.raises(UsageError) as error:
         source.check()

@@ -12,13 +12,13 @@ from webhook.usage.workload_owners import OwnerChains
 
 HOUR = 3600
 NOW = 500_000 * HOUR + 1000
-SPAN = TimeGrid(NOW // HOUR * HOUR - 90 * 24 * HOUR, NOW // HOUR * HOUR, HOUR, 100, NOW)
+GRID = TimeGrid(NOW // HOUR * HOUR - 90 * 24 * HOUR, NOW // HOUR * HOUR, HOUR, 100, NOW)
 
 
-def handed_on(tmp_path: Path, seen: ContainerSamples) -> UsageHistory:
-    """The histories, written to a file and read back."""
+def written_and_read(tmp_path: Path, samples: ContainerSamples) -> UsageHistory:
+    """Build the history, write it to a file and read it back."""
     write_record(
-        tmp_path / "use.json", UsageRecord([build_history(("ml", "a", "main"), seen, SPAN, OwnerChains(), {})], NOW)
+        tmp_path / "use.json", UsageRecord([build_history(("ml", "a", "main"), samples, GRID, OwnerChains(), {})], NOW)
     )
     (found,) = read_record(tmp_path / "use.json").histories
     return found
@@ -26,15 +26,15 @@ def handed_on(tmp_path: Path, seen: ContainerSamples) -> UsageHistory:
 
 def test_mean_is_at_most_the_largest_peak(tmp_path: Path) -> None:
     """Low usage in the last whole bin, and high usage since."""
-    found = handed_on(tmp_path, ContainerSamples(array(MIB_TYPECODE, [GAP, 100, 200]), mean_mib=5000))
+    found = written_and_read(tmp_path, ContainerSamples(array(MIB_TYPECODE, [GAP, 100, 200]), mean_mib=5000))
 
     assert (found.mean_mib, found.peak_mib) == (200, 200)
 
 
 def test_only_the_latest_failures_are_kept(tmp_path: Path) -> None:
-    """One each hour for ninety days."""
-    hours = range(SPAN.start, SPAN.end, HOUR)
-    found = handed_on(
+    """One failure each hour for ninety days."""
+    hours = range(GRID.start, GRID.end, HOUR)
+    found = written_and_read(
         tmp_path, ContainerSamples(array(MIB_TYPECODE, [100]), ooms=set(hours), xids={(moment, 31) for moment in hours})
     )
 

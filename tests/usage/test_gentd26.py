@@ -13,10 +13,10 @@ from webhook.usage.prometheus_source import PrometheusSource
 
 
 def peaks_of(memory: Readings, pod: str, history: UsageHistory, late: float) -> list[int]:
-    """The peaks of one pod in the bins of a history, from the trace alone."""
+    """Return the peaks of one pod in the bins of a history, computed from the trace."""
     bins = [GAP] * len(history.peaks_mib)
     for moment, used in memory[pod]:
-        index = ceil((moment + late - history.start) / history.step_seconds) - 1  # a bin ends with its last moment
+        index = ceil((moment + late - history.start) / history.step_seconds) - 1  # a bin includes its end
         if 0 <= index < len(bins):
             bins[index] = max(bins[index], ceil(used / MIB))
     return bins

@@ -17,25 +17,25 @@ from webhook.usage.history import GAP, UsageHistory
 from webhook.usage.prometheus_source import PrometheusSource
 
 HOURS_2 = 24
-"""Samples of two hours."""
+"""Number of samples in two hours."""
 
 
 def by_pod(histories: Sequence[UsageHistory]) -> Mapping[str, UsageHistory]:
-    """Each pod's only container."""
+    """Return the history of each pod's only container."""
     assert len({history.pod for history in histories}) == len(histories)
     return {history.pod: history for history in histories}
 
 
 OLD = {"namespace": "", "pod": "", "container": "", "pod_namespace": "ml", "pod_name": "a", "container_name": "main"}
-SCRAPED: dict[str, tuple[str, Mapping[str, str]]] = {
-    "with honorLabels": ("dcgm", {}),
-    "without, so that they become exported_pod": ("dcgm, exported", {}),
-    "by a scrape configuration without labels of its own": ("dcgm, static", {}),
-    "of an exporter that says pod_name": ("dcgm, exported", OLD),
+LABELS: dict[str, tuple[str, Mapping[str, str]]] = {
+    "honorLabels": ("dcgm", {}),
+    "exported_pod": ("dcgm, exported", {}),
+    "no target labels": ("dcgm, static", {}),
+    "pod_name": ("dcgm, exported", OLD),
 }
 
 
-@pytest.mark.parametrize(("job", "labels"), SCRAPED.values(), ids=SCRAPED)
+@pytest.mark.parametrize(("job", "labels"), LABELS.values(), ids=LABELS)
 def test_all_label_schemes_identify_the_container(
     prometheus: PrometheusServer, job: str, labels: Mapping[str, str]
 ) -> None:
@@ -56,9 +56,9 @@ def test_all_label_schemes_identify_the_container(
 def test_unallocated_gpu_is_not_the_exporters(prometheus: PrometheusServer, job: str) -> None:
     """Without honorLabels its series have the name of the exporter's own pod, as `up` has."""
     end = now()
-    nobody = {"namespace": "", "pod": "", "container": ""}
-    up = [Sample("up", nobody, end - 300 * back, 1) for back in range(HOURS_2)]
-    samples = [*dcgm([Use("a", [1000] * HOURS_2), Use("", [0] * HOURS_2, labels=nobody)], end), *up]
+    no_pod = {"namespace": "", "pod": "", "container": ""}
+    up = [Sample("up", no_pod, end - 300 * back, 1) for back in range(HOURS_2)]
+    samples = [*dcgm([Use("a", [1000] * HOURS_2), Use("", [0] * HOURS_2, labels=no_pod)], end), *up]
 
     found = reading_of(prometheus, samples, owner_samples("a", [], end), gpus_by=job).histories
 
@@ -98,7 +98,7 @@ def test_mig_usage_is_a_share_of_the_card(prometheus: PrometheusServer) -> None:
     """Activity is relative to the instance, and converted to a share of the card."""
     end = now()
     mig = [
-        Use(f"i{i}", [1000 * i] * HOURS_2, engine=0.5, uuid="GPU-1", labels={"GPU_I_PROFILE": profile, "GPU_I_ID": i})  # type: ignore[dict-item] # as a text it is the same
+        Use(f"i{i}", [1000 * i] * HOURS_2, engine=0.5, uuid="GPU-1", labels={"GPU_I_PROFILE": profile, "GPU_I_ID": i})  # type: ignore[dict-item] # written as text
         for i, profile in ((1, "1g.5gb"), (2, "3g.20gb"))
     ]
 
@@ -144,26 +144,26 @@ def test_usage_of_a_shared_gpu_is_ignored(prometheus: PrometheusServer) -> None:
     assert [history.pod for history in reading.histories] == ["alone"]
 
 
-class Odd(NamedTuple):
-    """Samples, oldest first, and the bins that they come to."""
+class InvalidSamples(NamedTuple):
+    """Samples, oldest first, and the expected bins."""
 
     memory: Sequence[float | str]
     want: set[int]
 
 
-ODD = {
-    "NaN among others": Odd([1000, "NaN", 1000, 1000] * 6, {1000}),
-    "infinite: no reading at all": Odd([1000] * 12 + ["+Inf"] * 12, {1000, GAP}),
-    "negative": Odd([1000] * 12 + [-5] * 12, {1000, GAP}),
-    "more than any GPU has": Odd([1000] * 12 + [1e15] * 12, {1000, GAP}),
+INVALID_SAMPLES = {
+    "NaN": InvalidSamples([1000, "NaN", 1000, 1000] * 6, {1000}),
+    "infinite": InvalidSamples([1000] * 12 + ["+Inf"] * 12, {1000, GAP}),
+    "negative": InvalidSamples([1000] * 12 + [-5] * 12, {1000, GAP}),
+    "above the maximum": InvalidSamples([1000] * 12 + [1e15] * 12, {1000, GAP}),
 }
 
 
-@pytest.mark.parametrize("odd", ODD.values(), ids=ODD)
-def test_invalid_amounts_are_ignored(prometheus: PrometheusServer, odd: Odd) -> None:
-    (found,) = reading_of(prometheus, dcgm([Use("a", odd.memory)], now())).histories
+@pytest.mark.parametrize("samples", INVALID_SAMPLES.values(), ids=INVALID_SAMPLES)
+def test_invalid_amounts_are_ignored(prometheus: PrometheusServer, samples: InvalidSamples) -> None:
+    (found,) = reading_of(prometheus, dcgm([Use("a", samples.memory)], now())).histories
 
-    assert set(found.peaks_mib) | {GAP} == odd.want | {GAP}
+    assert set(found.peaks_mib) | {GAP} == samples.want | {GAP}
 
 
 @pytest.mark.parametrize("word", ["NaN", "+Inf", "-1"])
@@ -187,18 +187,18 @@ def test_gap_is_not_zero_usage(prometheus: PrometheusServer) -> None:
 def test_xid_counts_when_the_code_changes(prometheus: PrometheusServer) -> None:
     """The metric keeps the last code, so the first code of a pod is that of the pod before."""
     end = now()
-    uses = [Use("faulty", [5] * 48, xids=[0] * 24 + [31] * 24), Use("heir", [5] * 48, xids=[43] * 48)]
+    uses = [Use("faulty", [5] * 48, xids=[0] * 24 + [31] * 24), Use("next", [5] * 48, xids=[43] * 48)]
 
     found = by_pod(reading_of(prometheus, dcgm(uses, end)).histories)
 
     ((moment, code),) = found["faulty"].xids
     assert code == 31
     assert end - 7200 <= moment <= end - 3600 + 300
-    assert found["heir"].xids == ()
+    assert found["next"].xids == ()
 
 
-def counts(pod: str, restarts: Sequence[int], end: float) -> list[Sample]:
-    """The series of kube-state-metrics for a container that was OOM-killed."""
+def restart_samples(pod: str, restarts: Sequence[int], end: float) -> list[Sample]:
+    """Return the series of kube-state-metrics for an OOM-killed container."""
     labels = {"namespace": "ml", "pod": pod, "container": "main"}
     moments = [end - 300 * back for back in range(len(restarts) - 1, -1, -1)]
     return [
@@ -212,18 +212,18 @@ def counts(pod: str, restarts: Sequence[int], end: float) -> list[Sample]:
 
 RESTARTS = {
     "killed twice, hours apart": ([0] * 24 + [1] * 24 + [2] * 6, 2),
-    "killed, and the counter begins anew": ([0] * 24 + [3] * 24 + [0] * 6, 2),
+    "killed, and the counter was reset": ([0] * 24 + [3] * 24 + [0] * 6, 2),
     "never": ([0] * 48, 0),
-    "killed before we look": ([4] * 48, 0),
+    "killed before the period": ([4] * 48, 0),
 }
 
 
 @pytest.mark.parametrize(("restarts", "kills"), RESTARTS.values(), ids=RESTARTS)
 def test_oom_kills_are_counted(prometheus: PrometheusServer, restarts: list[int], kills: int) -> None:
     end = now()
-    told = [*owner_samples("a", [], end), *counts("a", restarts, end)]
+    owners = [*owner_samples("a", [], end), *restart_samples("a", restarts, end)]
 
-    (found,) = reading_of(prometheus, dcgm([Use("a", [5] * 48)], end), told).histories
+    (found,) = reading_of(prometheus, dcgm([Use("a", [5] * 48)], end), owners).histories
 
     assert len(found.ooms) == kills
     assert all(end - 86_400 < moment <= end + 60 for moment in found.ooms)
@@ -232,12 +232,12 @@ def test_oom_kills_are_counted(prometheus: PrometheusServer, restarts: list[int]
 def test_oom_kill_without_restart_counts_once(prometheus: PrometheusServer) -> None:
     end = now()
     dead = {"namespace": "ml", "pod": "a", "container": "main", "reason": "OOMKilled"}
-    told = [
+    owners = [
         *owner_samples("a", [], end),
         *(Sample(queries.TERMINATION, dead, end - 300 * back, 1) for back in range(40)),
     ]
 
-    (found,) = reading_of(prometheus, dcgm([Use("a", [5] * 48)], end), told).histories
+    (found,) = reading_of(prometheus, dcgm([Use("a", [5] * 48)], end), owners).histories
 
     assert len(found.ooms) == 1
 
@@ -247,10 +247,10 @@ SERVE = [("StatefulSet", "serve")]
 
 def test_oom_kill_without_gpu_samples_counts(prometheus: PrometheusServer) -> None:
     end, killed = now(), [0] * 24 + [1] * 24
-    told = [*owner_samples("a", SERVE, end), *owner_samples("b", SERVE, end), *owner_samples("web", [], end)]
-    told += [*counts("b", killed, end), *counts("web", killed, end)]
+    owners = [*owner_samples("a", SERVE, end), *owner_samples("b", SERVE, end), *owner_samples("web", [], end)]
+    owners += [*restart_samples("b", killed, end), *restart_samples("web", killed, end)]
 
-    reading = reading_of(prometheus, dcgm([Use("a", [5] * 48)], end), told)
+    reading = reading_of(prometheus, dcgm([Use("a", [5] * 48)], end), owners)
 
     assert {pod: len(one.ooms) for pod, one in by_pod(reading.histories).items()} == {"a": 0, "b": 1}
     assert by_pod(reading.histories)["b"].lacks_readings
@@ -259,10 +259,10 @@ def test_oom_kill_without_gpu_samples_counts(prometheus: PrometheusServer) -> No
 
 def test_failures_count_without_valid_memory_samples(prometheus: PrometheusServer) -> None:
     end = now()
-    told = [*owner_samples("a", [], end), *counts("a", [0] * 24 + [1] * 24, end)]
+    owners = [*owner_samples("a", [], end), *restart_samples("a", [0] * 24 + [1] * 24, end)]
     gpu = Use("a", ["NaN"] * 48, xids=[0] * 24 + [31] * 24)
 
-    (found,) = reading_of(prometheus, dcgm([gpu], end), told).histories
+    (found,) = reading_of(prometheus, dcgm([gpu], end), owners).histories
 
     assert found.lacks_readings
     assert (len(found.ooms), [code for _, code in found.xids]) == (1, [31])
@@ -287,17 +287,17 @@ def test_without_profiling_compute_is_gpu_util_and_idle_is_unknown(prometheus: P
     assert any("DCGM_FI_DEV_FB_FREE has no series" in note for note in reading.notes)
 
 
-NOTHING = {
+MISSING_METRICS = {
     "no exporter": ([Sample("up", {}, now(), 1)], "must have metrics of DCGM exporter, found none"),
     "an exporter without memory": ([Sample("DCGM_FI_DEV_GPU_TEMP", {}, now(), 40)], "must have DCGM_FI_DEV_FB_USED"),
-    "labels that relabelling has renamed": (
+    "relabeled pod labels": (
         [Sample("DCGM_FI_DEV_FB_USED", {"k8s_pod": "a"}, now(), 5)],
         "must have a label with the pod (pod, exported_pod or pod_name), found none",
     ),
 }
 
 
-@pytest.mark.parametrize(("samples", "sentence"), NOTHING.values(), ids=NOTHING)
+@pytest.mark.parametrize(("samples", "sentence"), MISSING_METRICS.values(), ids=MISSING_METRICS)
 def test_missing_metrics_are_reported(prometheus: PrometheusServer, samples: list[Sample], sentence: str) -> None:
     with pytest.raises(UsageError) as error:
         reading_of(prometheus, samples, gpus_by="dcgm, static")

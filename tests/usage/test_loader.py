@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from tests.usage import hostile_servers
-from tests.usage.hostile_servers import says, serve_answer
+from tests.usage.hostile_servers import fixed_answer, serve_answer
 from tests.usage.test_record_file import FULL, NOW, history
 from webhook.errors import UsageError
 from webhook.usage import loader
@@ -22,12 +22,12 @@ from webhook.usage.prometheus_source import PrometheusSource
 from webhook.usage.record_file import UsageRecord, write_record
 from webhook.usage.worker import usage_frames
 
-DYING = """\
+FAILING_WORKER = """\
 import sys
 sys.stderr.write("not the last line\\n" + "a word too many " * 20_000 + "\\n")
 sys.exit(7)
 """
-CRAMPED = """\
+LIMITED_WORKER = """\
 import resource
 resource.setrlimit(resource.RLIMIT_DATA, (1 << 30, 1 << 30))
 from webhook.usage.worker import main
@@ -35,9 +35,9 @@ main()
 """
 
 
-def run_loader(asked: UsageRequest) -> LoadedUsage:
-    """The loaded usage."""
-    return asyncio.run(load_usage(asked))
+def run_loader(request: UsageRequest) -> LoadedUsage:
+    """Return the loaded usage."""
+    return asyncio.run(load_usage(request))
 
 
 def test_worker_gives_the_same_estimate(tmp_path: Path) -> None:
@@ -63,13 +63,13 @@ def test_file_error_is_reported(tmp_path: Path) -> None:
 
 
 def test_prometheus_error_is_reported() -> None:
-    with serve_answer(says("<html>", "text/html")) as url, pytest.raises(UsageError, match="found text/html"):
+    with serve_answer(fixed_answer("<html>", "text/html")) as url, pytest.raises(UsageError, match="found text/html"):
         run_loader(UsageRequest(PrometheusSource(url)))
 
 
 def test_load_has_a_deadline() -> None:
     begin = time.monotonic()
-    with serve_answer(hostile_servers.never) as url, pytest.raises(UsageError, match="not loaded within 1 s"):
+    with serve_answer(hostile_servers.never_answer) as url, pytest.raises(UsageError, match="not loaded within 1 s"):
         run_loader(UsageRequest(PrometheusSource(url, seconds=1.0)))
 
     assert time.monotonic() - begin < 30
@@ -83,9 +83,9 @@ def test_early_exit_of_the_worker_is_reported(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_stderr_of_the_worker_is_shortened(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    (tmp_path / "dying.py").write_text(DYING)
+    (tmp_path / "failing_worker.py").write_text(FAILING_WORKER)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    monkeypatch.setattr(loader, "WORKER_MODULE", "dying")
+    monkeypatch.setattr(loader, "WORKER_MODULE", "failing_worker")
 
     with pytest.raises(UsageError, match=r"\(exit code 7\): .*a word too many") as caught:
         run_loader(UsageRequest(file="any"))
@@ -96,9 +96,9 @@ def test_stderr_of_the_worker_is_shortened(monkeypatch: pytest.MonkeyPatch, tmp_
 
 def test_inherited_memory_limit_is_respected(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """A hard limit below the worker's own, as set by `ulimit -d`."""
-    (tmp_path / "cramped.py").write_text(CRAMPED)
+    (tmp_path / "limited_worker.py").write_text(LIMITED_WORKER)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    monkeypatch.setattr(loader, "WORKER_MODULE", "cramped")
+    monkeypatch.setattr(loader, "WORKER_MODULE", "limited_worker")
     write_record(tmp_path / "use.json", UsageRecord([FULL], NOW))
 
     assert run_loader(UsageRequest(file=str(tmp_path / "use.json"))).pods == 1
@@ -109,23 +109,25 @@ def test_invalid_request_is_reported() -> None:
         [sys.executable, "-m", loader.WORKER_MODULE], input=b'{"file": 7}', capture_output=True, check=False
     )
 
-    fault = loader.FRAME_DECODER.decode(ran.stdout[FRAME_LENGTH.size :])
-    assert isinstance(fault, ErrorFrame)
-    assert fault.internal
-    assert "Expected `str`, got `int`" in fault.reason
+    frame = loader.FRAME_DECODER.decode(ran.stdout[FRAME_LENGTH.size :])
+    assert isinstance(frame, ErrorFrame)
+    assert frame.internal
+    assert "Expected `str`, got `int`" in frame.reason
 
 
-ODD = {
-    "no msgpack": b"\xc1",
-    "half of it": b"\x83\xa4type",
-    "no frame": msgspec.msgpack.encode({"type": "Surprise"}),
-    "an end without a beginning": msgspec.msgpack.encode(EndFrame()),
+INVALID_OUTPUTS = {
+    "invalid msgpack": b"\xc1",
+    "a truncated frame": b"\x83\xa4type",
+    "an unknown frame": msgspec.msgpack.encode({"type": "Surprise"}),
+    "an end without a head": msgspec.msgpack.encode(EndFrame()),
 }
 
 
-@pytest.mark.parametrize("said", ODD.values(), ids=ODD)
-def test_invalid_frames_are_reported(said: bytes, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    (tmp_path / "odd.py").write_text(f"import sys\nsys.stdout.buffer.write({FRAME_LENGTH.pack(len(said)) + said!r})\n")
+@pytest.mark.parametrize("output", INVALID_OUTPUTS.values(), ids=INVALID_OUTPUTS)
+def test_invalid_frames_are_reported(output: bytes, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "odd.py").write_text(
+        f"import sys\nsys.stdout.buffer.write({FRAME_LENGTH.pack(len(output)) + output!r})\n"
+    )
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     monkeypatch.setattr(loader, "WORKER_MODULE", "odd")
 

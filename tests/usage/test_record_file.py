@@ -22,7 +22,7 @@ NOW = 1_795_000_000.0
 
 
 def history(**fields: Any) -> UsageHistory:
-    """Four hours of one container."""
+    """Return the history of one container over four hours."""
     made: dict[str, Any] = {
         "namespace": "ml",
         "workload": "Deployment/serve",
@@ -36,7 +36,7 @@ def history(**fields: Any) -> UsageHistory:
 
 
 def blind(**fields: Any) -> UsageHistory:
-    """The history of another pod without memory samples."""
+    """Return the history of another pod without memory samples."""
     return history(pod="blind", peaks_mib=array(MIB_TYPECODE, [GAP] * 4), **fields)
 
 
@@ -87,10 +87,10 @@ def test_failed_write_keeps_the_old_file(tmp_path: Path, monkeypatch: pytest.Mon
     file = tmp_path / "use.json"
     write_record(file, UsageRecord([FULL], NOW))
 
-    def full(*_: object) -> bytes:
+    def fail(*_: object) -> bytes:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("webhook.usage.record_file.Path.replace", full)
+    monkeypatch.setattr("webhook.usage.record_file.Path.replace", fail)
     with pytest.raises(OSError, match="No space"):
         write_record(file, UsageRecord([], NOW))
 
@@ -104,15 +104,15 @@ def test_containers_with_only_gaps_are_dropped(tmp_path: Path) -> None:
     assert read_record(tmp_path / "use.json").histories == [FULL]
 
 
-@pytest.mark.parametrize("trouble", [{"ooms": (int(NOW) - 60,)}, {"xids": ((int(NOW) - 60, 31),)}], ids=str)
-def test_failures_are_kept_without_memory_samples(tmp_path: Path, trouble: dict[str, Any]) -> None:
-    write_record(tmp_path / "use.json", UsageRecord([FULL, blind(**trouble)], NOW))
+@pytest.mark.parametrize("failures", [{"ooms": (int(NOW) - 60,)}, {"xids": ((int(NOW) - 60, 31),)}], ids=str)
+def test_failures_are_kept_without_memory_samples(tmp_path: Path, failures: dict[str, Any]) -> None:
+    write_record(tmp_path / "use.json", UsageRecord([FULL, blind(**failures)], NOW))
 
-    assert read_record(tmp_path / "use.json").histories == [FULL, blind(**trouble)]
+    assert read_record(tmp_path / "use.json").histories == [FULL, blind(**failures)]
 
 
 def document(**fields: Any) -> dict[str, Any]:
-    """A file as JSON, with some fields changed."""
+    """Return a file as JSON data, with some fields changed."""
     one = {
         "namespace": "n",
         "workload": "Job/a",
@@ -125,70 +125,73 @@ def document(**fields: Any) -> dict[str, Any]:
 
 
 def with_container(**fields: Any) -> dict[str, Any]:
-    """A file whose one container has some fields changed."""
+    """Return a file as JSON data, with some fields of its container changed."""
     made = document()
     made["containers"][0] |= fields
     return made
 
 
-def packed(data: Any) -> bytes:
-    """As JSON."""
+def to_json(data: Any) -> bytes:
+    """Encode as JSON."""
     return json.dumps(data).encode()
 
 
-UNUSABLE: dict[str, tuple[bytes, str]] = {
+INVALID_FILES: dict[str, tuple[bytes, str]] = {
     "from a newer version": (
-        packed({"rightsliceUsage": 2, "what": "ever"}),
+        to_json({"rightsliceUsage": 2, "what": "ever"}),
         "must be of version 1, found 2: a newer rightslice wrote it. Write a new one: rightslice usage record",
     ),
-    "of version 0": (packed(document(rightsliceUsage=0)), "must be of version 1, found 0. Write a new one"),
-    "of a version below": (packed(document(rightsliceUsage=-1)), "must be of version 1, found -1. Write a new one"),
+    "of version 0": (to_json(document(rightsliceUsage=0)), "must be of version 1, found 0. Write a new one"),
+    "of a negative version": (to_json(document(rightsliceUsage=-1)), "must be of version 1, found -1. Write a new one"),
     "something else": (
         b'{"kind": "List"}',
         "found other JSON: Object missing required field",
     ),
     "no JSON": (b"pods:\n", "must be a file of recorded usage, found no valid JSON: invalid character"),
     "empty": (b"", "must be a file of recorded usage, found a truncated file"),
-    "truncated": (packed(document())[:-20], "must be a file of recorded usage, found a truncated file"),
-    "truncated and compressed": (gzip.compress(packed(document()))[:-12], "must be a complete gzip file"),
+    "truncated": (to_json(document())[:-20], "must be a file of recorded usage, found a truncated file"),
+    "truncated and compressed": (gzip.compress(to_json(document()))[:-12], "must be a complete gzip file"),
     "compressed and damaged": (b"\x1f\x8b" + b"x" * 40, "must be a complete gzip file"),
-    "a bin more than any GPU has": (
-        packed(with_container(peaksMib=[MAX_MIB + 1])),
+    "a bin above the maximum": (
+        to_json(with_container(peaksMib=[MAX_MIB + 1])),
         f"containers[0]: peaksMib must be 0 to {MAX_MIB} MiB, or -1 for a gap",
     ),
-    "a bin below a gap": (packed(with_container(peaksMib=[-2])), "containers[0]: peaksMib must be"),
-    "no bins": (packed(with_container(peaksMib=[])), "containers[0]: peaksMib must be 1 to 10000 amounts, found 0"),
-    "a future": (packed(with_container(start=int(NOW) + 7200)), "its bins must end no later than the file's now"),
-    "steps of nothing": (packed(document(stepSeconds=0)), "stepSeconds must be 1 to 604800, found 0"),
-    "no moment": (packed(document(now=-1)), "now must be Unix seconds, found -1"),
-    "a negative amount": (packed(with_container(meanMib=-5)), "containers[0]: meanMib must be 0 to 5"),
+    "a bin below a gap": (to_json(with_container(peaksMib=[-2])), "containers[0]: peaksMib must be"),
+    "no bins": (to_json(with_container(peaksMib=[])), "containers[0]: peaksMib must be 1 to 10000 amounts, found 0"),
+    "a bin in the future": (
+        to_json(with_container(start=int(NOW) + 7200)),
+        "its bins must end no later than the file's now",
+    ),
+    "a step of zero": (to_json(document(stepSeconds=0)), "stepSeconds must be 1 to 604800, found 0"),
+    "a negative time": (to_json(document(now=-1)), "now must be Unix seconds, found -1"),
+    "a negative amount": (to_json(with_container(meanMib=-5)), "containers[0]: meanMib must be 0 to 5"),
     "a mean above every peak": (
-        packed(with_container(meanMib=6)),
+        to_json(with_container(meanMib=6)),
         "containers[0]: meanMib must be 0 to 5 (the largest of peaksMib), found 6",
     ),
-    "more memory than any GPU has": (packed(with_container(capacityMib=MAX_MIB + 1)), "capacityMib must be 0 to"),
-    "more than all of the compute": (
-        packed(with_container(computeMilli=1001)),
+    "memory above the maximum": (to_json(with_container(capacityMib=MAX_MIB + 1)), "capacityMib must be 0 to"),
+    "compute above 1000": (
+        to_json(with_container(computeMilli=1001)),
         "computeMilli must be 0 to 1000 (thousandths of a GPU), found 1001",
     ),
-    "more than active": (packed(with_container(activeMilli=5_000_000)), "activeMilli must be 0 to 1000"),
+    "activity above 1000": (to_json(with_container(activeMilli=5_000_000)), "activeMilli must be 0 to 1000"),
     "a container twice": (
-        packed(document(containers=document()["containers"] * 2)),
+        to_json(document(containers=document()["containers"] * 2)),
         "containers[1]: must be unique, found 'n/p/c' again",
     ),
-    "a kill in the future": (packed(with_container(ooms=[int(NOW) + 7200])), "ooms and xids must be at most 1000"),
-    "a fault beyond all time": (packed(with_container(xids=[[1 << 60, 31]])), "no later than the file's now"),
-    "more kills than are kept": (packed(with_container(ooms=[1] * 1001)), "ooms and xids must be at most 1000"),
-    "a number that is none": (
-        packed(with_container(meanMib="5")),
+    "a kill in the future": (to_json(with_container(ooms=[int(NOW) + 7200])), "ooms and xids must be at most 1000"),
+    "an XID in the far future": (to_json(with_container(xids=[[1 << 60, 31]])), "no later than the file's now"),
+    "too many kills": (to_json(with_container(ooms=[1] * 1001)), "ooms and xids must be at most 1000"),
+    "text instead of a number": (
+        to_json(with_container(meanMib="5")),
         "found other JSON: Expected",
     ),
-    "a number beyond all": (b'{"rightsliceUsage": 1e999}', "must be a file of recorded usage, found"),
-    "a thousand deep": (b'{"rightsliceUsage": 1, "now": ' + b"[" * 100_000, "found JSON that is nested too deeply"),
+    "an infinite number": (b'{"rightsliceUsage": 1e999}', "must be a file of recorded usage, found"),
+    "deeply nested": (b'{"rightsliceUsage": 1, "now": ' + b"[" * 100_000, "found JSON that is nested too deeply"),
 }
 
 
-@pytest.mark.parametrize(("content", "word"), UNUSABLE.values(), ids=UNUSABLE)
+@pytest.mark.parametrize(("content", "word"), INVALID_FILES.values(), ids=INVALID_FILES)
 def test_invalid_file_is_rejected(tmp_path: Path, content: bytes, word: str) -> None:
     file = tmp_path / "use"
     file.write_bytes(content)
@@ -218,7 +221,7 @@ def test_missing_file(tmp_path: Path) -> None:
         read_record(tmp_path / "none")
 
 
-@given(st.binary(max_size=200) | st.recursive(st.none() | st.integers() | st.text(), st.lists).map(packed))
+@given(st.binary(max_size=200) | st.recursive(st.none() | st.integers() | st.text(), st.lists).map(to_json))
 def test_any_content_is_read_or_rejected(tmp_path_factory: pytest.TempPathFactory, content: bytes) -> None:
     file = tmp_path_factory.getbasetemp() / "anything"
     file.write_bytes(content)
