@@ -44,7 +44,7 @@ def test_the_wheel_contains_the_package_with_its_types_and_nothing_else(wheel: z
     assert {name.split("/")[0].removesuffix(".dist-info") for name in inside(wheel)} == {"webhook", wheel_name()}
 
 
-def test_the_wheel_has_both_commands_and_the_licence(wheel: zipfile.Path) -> None:
+def test_the_wheel_has_both_commands_and_the_license(wheel: zipfile.Path) -> None:
     about = wheel / f"{wheel_name()}.dist-info"
 
     commands = (about / "entry_points.txt").read_text()

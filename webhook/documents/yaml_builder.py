@@ -14,6 +14,7 @@ import math
 import re
 from typing import Any, NamedTuple, NoReturn
 
+import msgspec
 from yaml import events
 
 from webhook.documents.decode import SizeBounds
@@ -57,18 +58,15 @@ class AnchoredValue(NamedTuple):
     weight: int
 
 
-class OpenCollection:
+class OpenCollection(msgspec.Struct):
     """A map or list that is being parsed."""
 
-    __slots__ = ("anchor", "data", "key", "merge_sources", "positions", "weight")
-
-    def __init__(self, data: Any, positions: PositionTree, anchor: str | None) -> None:
-        self.data = data
-        self.positions = positions
-        self.anchor = anchor
-        self.key: str | None = None
-        self.merge_sources: list[AnchoredValue] = []
-        self.weight = 1
+    data: Any
+    positions: PositionTree
+    anchor: str | None
+    key: str | None = None
+    merge_sources: list[AnchoredValue] = []
+    weight: int = 1
 
 
 class DocumentBuilder:

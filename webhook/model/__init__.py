@@ -1,4 +1,1 @@
-"""The words of the project as frozen values: pods, nodes, offers, findings, decisions.
-
-Nothing here decides anything, and nothing here can do I/O.
-"""
+"""The project's types as frozen values: pods, nodes, offers, findings, decisions. No I/O, and no decisions."""

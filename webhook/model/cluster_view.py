@@ -64,12 +64,6 @@ class ClusterView:
         classes: The DeviceClasses.
     """
 
-    classes: DeviceClasses
-    fleet: Fleet
-    before: Fleet | None
-    complete: bool
-    stale: bool
-
     def __init__(
         self,
         fleet: Fleet,
@@ -92,7 +86,8 @@ class ClusterView:
             pods: Pods that have not ended, by namespace and name.
             assumed: Pods admitted a moment ago.
         """
-        self.fleet, self.complete, self.stale, self.before = fleet, complete, stale, None
+        self.fleet, self.complete, self.stale = fleet, complete, stale
+        self.before: Fleet | None = None
         self._namespaces = {name: _with_name_label(name, found) for name, found in (namespaces or {}).items()}
         self._limit_ranges = {name: _sort_by_name(found) for name, found in (limit_ranges or {}).items()}
         self._limited = {name: _limited_resources(found) for name, found in self._limit_ranges.items()}
@@ -100,7 +95,7 @@ class ClusterView:
         self._remaining: dict[str, tuple[RemainingQuota, ...]] = {}
         self._quotas = {name: _sort_by_name(found) for name, found in (quotas or {}).items()}
         self._templates = {name: claim_templates_by_name(found) for name, found in (claim_templates or {}).items()}
-        self.classes = device_classes or {}
+        self.classes: DeviceClasses = device_classes or {}
         self._usage = QuotaUsage(fleet, pods or {})
         self._assumed = AssumedPods(assumed)
         self._index_free(free or {})

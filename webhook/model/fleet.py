@@ -107,18 +107,6 @@ class Fleet:
         accounting_nodes: Mask of the nodes that advertise enough of the accounting resource for all their GPUs.
     """
 
-    nodes: tuple[FleetNode, ...]
-    offers: tuple[GpuOffer, ...]
-    by_resource: Mapping[str, tuple[GpuOffer, ...]]
-    all_nodes: int
-    usable_nodes: int
-    cordoned_nodes: int
-    by_name: Mapping[str, int]
-    partial_gpu_nodes: int
-    partial_gpu_products: tuple[str, ...]
-    nodes_by_taint: tuple[tuple[Taint, int], ...]
-    accounting_nodes: int
-
     def __init__(self, nodes: Sequence[Node]) -> None:
         self.nodes = tuple(map(fleet_node, nodes))
         self.all_nodes = (1 << len(self.nodes)) - 1

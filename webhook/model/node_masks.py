@@ -122,18 +122,14 @@ class LabelIndex:
 
     __slots__ = ("keys", "values")
 
-    values: Mapping[str, Mapping[str, int]]
-    keys: Mapping[str, int]
-
     def __init__(self, nodes: Iterable[Labels]) -> None:
-        values: dict[str, dict[str, int]] = {}
+        self.values: dict[str, dict[str, int]] = {}
         for position, labels in enumerate(nodes):
             bit = 1 << position
             for key, value in labels.items():
-                masks = values.setdefault(key, {})
+                masks = self.values.setdefault(key, {})
                 masks[value] = masks.get(value, 0) | bit
-        self.values = values
-        self.keys = {key: union_masks(masks.values()) for key, masks in values.items()}
+        self.keys = {key: union_masks(masks.values()) for key, masks in self.values.items()}
 
     def nodes_with(self, key: str, value: str) -> int:
         """Return the nodes with this label."""
