@@ -8,7 +8,7 @@ import pytest
 
 from tests.policy.policy_texts import policy_text
 from webhook.errors import SourceLocation
-from webhook.policy.policy_tests import ExpectSpec, PolicyTestCase, load_test_files
+from webhook.policy.policy_tests import CaseNamespaceSpec, CaseSpec, ExpectSpec, PolicyTestCase, load_test_files
 
 HEAD = "apiVersion: rightslice.dev/v1alpha1\nkind: GPUPolicyTest\nmetadata: {name: t}\npolicies: [../p.yaml]\n"
 WHOLE = (
@@ -39,21 +39,18 @@ def test_a_complete_file() -> None:
     assert errors == ()
     assert (test.name, test.policies, test.cluster) == ("t", ("../p.yaml",), "demo")
     first, second = test.cases
-    assert first == PolicyTestCase(
+    spec = CaseSpec(
         name="three GPUs are rejected",
-        location=SourceLocation("t.yaml", 7, 5),
-        now=datetime(2026, 6, 1, tzinfo=UTC),
-        operation="CREATE",
         pod="pods/three.yaml",
-        namespace="vision-dev",
-        namespace_labels={"tier": "research"},
-        user="",
+        namespace=CaseNamespaceSpec(name="vision-dev", labels={"tier": "research"}),
         expect=ExpectSpec(allowed=False, codes=("GPU-L102", "GPU-S101"), audited=()),
     )
+    assert first == PolicyTestCase(spec, SourceLocation("t.yaml", 7, 5), datetime(2026, 6, 1, tzinfo=UTC))
+    assert first.spec.operation == "CREATE"
     assert second.now == datetime(2026, 12, 1, 23, tzinfo=UTC)
-    assert (second.operation, second.user, second.pod) == ("UPDATE", "alice", {"apiVersion": "v1", "kind": "Pod"})
-    assert (second.namespace, second.namespace_labels) == ("", None)
-    assert second.expect == ExpectSpec(
+    assert (second.spec.operation, second.spec.user) == ("UPDATE", "alice")
+    assert (second.spec.pod, second.spec.namespace) == ({"apiVersion": "v1", "kind": "Pod"}, None)
+    assert second.spec.expect == ExpectSpec(
         allowed=True,
         patched="pods/after.yaml",
         limits={"main": {"nvidia.com/mig-1g.10gb": "1"}},

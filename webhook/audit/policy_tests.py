@@ -73,22 +73,23 @@ def run_test_case(
     case: PolicyTestCase, folder: Path, policies: PolicySet, view: ClusterView, now: datetime
 ) -> CaseResult:
     """Run one case. Paths are relative to the folder of the test file."""
-    source = load_case_object(case.pod, folder, case.location)
-    if case.namespace:
-        metadata = {**(source.data.get("metadata") or {}), "namespace": case.namespace}
+    spec = case.spec
+    source = load_case_object(spec.pod, folder, case.location)
+    if spec.namespace is not None:
+        metadata = {**(source.data.get("metadata") or {}), "namespace": spec.namespace.name}
         source = SourceObject({**source.data, "metadata": metadata}, source.document, source.prefix)
     namespace = written_namespace(source.data) or DEFAULT_NAMESPACE
-    labels = case.namespace_labels
+    labels = spec.namespace.labels if spec.namespace is not None else None
     context = EvaluationContext(
         policies=policies,
         view=view if labels is None else with_only_namespace_labels(view, namespace, labels),
         now=case.now or now,
-        user=case.user,
+        user=spec.user,
     )
-    result = evaluate_object(source, context, operation=case.operation)
-    patched = case.expect.patched
+    result = evaluate_object(source, context, operation=spec.operation)
+    patched = spec.expect.patched
     expected = load_case_object(patched, folder, case.location).data if patched is not None else None
-    return CaseResult(case.name, case.location, tuple(case_problems(result, case.expect, expected)))
+    return CaseResult(spec.name, case.location, tuple(case_problems(result, spec.expect, expected)))
 
 
 def load_test_policies(test: PolicyTestFile, folder: Path) -> PolicySet:

@@ -19,19 +19,17 @@ Json = dict[str, Any]
 _PRESERVE_UNKNOWN = "x-kubernetes-preserve-unknown-fields"
 _DROPPED_KEYWORDS = frozenset({"title", "default", "additionalProperties", "propertyNames"})
 
-_READY = {
-    "name": "Ready",
-    "type": "string",
-    "description": "Whether this version is in use.",
-    "jsonPath": '.status.conditions[?(@.type=="Ready")].status',
-}
-AGE_COLUMN = {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"}
-_MESSAGE = {
-    "name": "Message",
-    "type": "string",
-    "priority": 1,
-    "jsonPath": '.status.conditions[?(@.type=="Ready")].message',
-}
+
+def printer_column(name: str, path: str, kind: str = "string", *, priority: int = 0) -> Json:
+    """Return a column of `kubectl get`; those with a priority are printed with `-o wide`."""
+    column: Json = {"name": name, "type": kind, "jsonPath": path}
+    return column | {"priority": priority} if priority else column
+
+
+_READY = printer_column("Ready", '.status.conditions[?(@.type=="Ready")].status')
+_READY["description"] = "Whether this version is in use."
+_MESSAGE = printer_column("Message", '.status.conditions[?(@.type=="Ready")].message', priority=1)
+AGE_COLUMN = printer_column("Age", ".metadata.creationTimestamp", "date")
 
 
 def policy_crds() -> list[Json]:
@@ -69,12 +67,6 @@ def policy_crds() -> list[Json]:
             ],
         ),
     ]
-
-
-def printer_column(name: str, path: str, kind: str = "string", *, priority: int = 0) -> Json:
-    """Return a column of `kubectl get`; those with a priority are printed with `-o wide`."""
-    column: Json = {"name": name, "type": kind, "jsonPath": path}
-    return column | {"priority": priority} if priority else column
 
 
 def custom_resource_definition(

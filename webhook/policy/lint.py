@@ -204,35 +204,17 @@ def globs_overlap(one: str, other: str) -> bool:
     >>> globs_overlap("team-*", "*-dev"), globs_overlap("team-*", "ml-?")
     (True, False)
     """
-    reached = {0} | _positions_after_stars(other, 0)
+    # overlaps[i]: whether some text matches the part of `one` before this character and other[:i].
+    overlaps = [not other[:i].strip("*") for i in range(len(other) + 1)]
     for character in one:
-        reached = _advance_positions(character, other, reached)
-    return len(other) in reached
-
-
-def _advance_positions(character: str, other: str, reached: set[int]) -> set[int]:
-    """Return the positions in `other` after one more character of the first glob."""
-    if character == "*":
-        return {after for position in reached for after in range(position, len(other) + 1)}
-    following: set[int] = set()
-    for position in reached:
-        if position == len(other):
-            continue
-        facing = other[position]
-        if facing == "*":
-            following |= {position} | _positions_after_stars(other, position)
-        elif facing == "?" or character in ("?", facing):
-            following |= {position + 1} | _positions_after_stars(other, position + 1)
-    return following
-
-
-def _positions_after_stars(glob: str, position: int) -> set[int]:
-    """Return the positions after a run of stars, each of which may match nothing."""
-    found = set()
-    while position < len(glob) and glob[position] == "*":
-        position += 1
-        found.add(position)
-    return found
+        extended = [overlaps[0] and character == "*"]
+        for i, facing in enumerate(other):
+            if "*" in (character, facing):
+                extended.append(overlaps[i + 1] or extended[i])
+            else:
+                extended.append(overlaps[i] and (character == facing or "?" in (character, facing)))
+        overlaps = extended
+    return overlaps[-1]
 
 
 def requirements_conflict(requirements: Iterable[NodeSelectorRequirement]) -> bool:

@@ -74,7 +74,13 @@ class ExpectSpec(SpecModel):
 
 
 class CaseSpec(SpecModel):
-    """One case."""
+    """One case.
+
+    Attributes:
+        pod: The object under review, of any kind.
+        namespace: Its labels replace those in the cluster.
+        user: Username of the requester.
+    """
 
     name: Annotated[str, Strict(), Field(min_length=1)]
     given: CaseGivenSpec = CaseGivenSpec()
@@ -108,28 +114,12 @@ PathOrManifest = str | Mapping[str, Any]
 """A path relative to the test file, or the object itself."""
 
 
-class PolicyTestCase(msgspec.Struct, frozen=True):
-    """One test case.
+class PolicyTestCase(NamedTuple):
+    """One test case, its location, and the time of its request; None if the file sets none."""
 
-    Attributes:
-        location: File and line.
-        now: Time of the request; None if the file sets none.
-        operation: "CREATE", "UPDATE", "DELETE" or "CONNECT".
-        pod: The object under review, of any kind.
-        namespace: Name of the namespace; "" for the object's own, or "default".
-        namespace_labels: Labels of the namespace, instead of those in the cluster; None to use the cluster's.
-        user: Username of the requester.
-    """
-
-    name: str
+    spec: CaseSpec
     location: SourceLocation
     now: datetime | None
-    operation: str
-    pod: PathOrManifest
-    namespace: str
-    namespace_labels: Mapping[str, str] | None
-    user: str
-    expect: ExpectSpec
 
 
 class PolicyTestFile(msgspec.Struct, frozen=True):
@@ -183,21 +173,7 @@ def _parse_test_file(document: Document, errors: list[PolicyFileError]) -> Polic
         policies=test.policies,
         cluster=test.given.cluster or "",
         cases=tuple(
-            _build_test_case(case, document.locate(("cases", index)), test.given.now)
+            PolicyTestCase(case, document.locate(("cases", index)), case.given.now or test.given.now)
             for index, case in enumerate(test.cases)
         ),
-    )
-
-
-def _build_test_case(spec: CaseSpec, location: SourceLocation, now: datetime | None) -> PolicyTestCase:
-    return PolicyTestCase(
-        name=spec.name,
-        location=location,
-        now=spec.given.now or now,
-        operation=spec.operation,
-        pod=spec.pod,
-        namespace=spec.namespace.name if spec.namespace else "",
-        namespace_labels=spec.namespace.labels if spec.namespace else None,
-        user=spec.user,
-        expect=spec.expect,
     )

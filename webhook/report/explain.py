@@ -79,20 +79,20 @@ def pod_history_lines(result: CheckResult, events: Sequence[str] = ()) -> Iterat
 
 
 def _explain_sections(result: CheckResult, paint: Paint) -> Iterator[str]:
-    changed = diff_lines(result.stored, apply_json_patch(result.stored, result.decision.patch), paint)
-    if changed:
-        yield f"{INDENT}Changed"
-        yield from (f"{INDENT * 2}{line}" for line in changed)
-    if result.findings:
-        yield f"{INDENT}Findings"
-        yield from (
-            f"{INDENT * 2}{line}" for found in result.findings for line in finding_lines(found, result.title, paint)
-        )
-    if result.decision.exempted:
-        yield f"{INDENT}Exempted"
-    for each in result.decision.exempted:
-        until = f"by {each.exemption}, until {each.expires}"
-        yield f"{INDENT * 2}{each.finding.code}  {finding_sentence(each.finding)} ({sanitize(until)})"
+    exempted = [
+        f"{each.finding.code}  {finding_sentence(each.finding)} "
+        f"({sanitize(f'by {each.exemption}, until {each.expires}')})"
+        for each in result.decision.exempted
+    ]
+    sections = {
+        "Changed": diff_lines(result.stored, apply_json_patch(result.stored, result.decision.patch), paint),
+        "Findings": [line for found in result.findings for line in finding_lines(found, result.title, paint)],
+        "Exempted": exempted,
+    }
+    for title, lines in sections.items():
+        if lines:
+            yield f"{INDENT}{title}"
+            yield from (f"{INDENT * 2}{line}" for line in lines)
 
 
 def outcome_lines(decision: Decision) -> Iterator[str]:

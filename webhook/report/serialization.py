@@ -61,27 +61,20 @@ def _yaml_block(data: Any, indent: int) -> Iterator[str]:
     pad = " " * indent
     if isinstance(data, dict):
         for key, value in data.items():
-            yield from _yaml_entry(f"{pad}{_yaml_scalar(str(key))}:", value, indent + 2)
-    else:
-        for value in data:
-            yield from _yaml_item(pad, value, indent)
-
-
-def _yaml_entry(head: str, value: Any, indent: int) -> Iterator[str]:
-    if isinstance(value, dict | list | tuple) and value:
-        yield head
-        yield from _yaml_block(value, indent)
-    else:
-        yield f"{head} {_yaml_scalar(value)}"
-
-
-def _yaml_item(pad: str, value: Any, indent: int) -> Iterator[str]:
-    if not isinstance(value, dict | list | tuple) or not value:
-        yield f"{pad}- {_yaml_scalar(value)}"
+            head = f"{pad}{_yaml_scalar(str(key))}:"
+            if isinstance(value, dict | list | tuple) and value:
+                yield head
+                yield from _yaml_block(value, indent + 2)
+            else:
+                yield f"{head} {_yaml_scalar(value)}"
         return
-    first, *rest = _yaml_block(value, indent + 2)
-    yield f"{pad}- {first[indent + 2 :]}"
-    yield from rest
+    for value in data:
+        if isinstance(value, dict | list | tuple) and value:
+            first, *rest = _yaml_block(value, indent + 2)
+            yield f"{pad}- {first[indent + 2 :]}"
+            yield from rest
+        else:
+            yield f"{pad}- {_yaml_scalar(value)}"
 
 
 def _yaml_scalar(value: Any) -> str:
