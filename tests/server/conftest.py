@@ -1,4 +1,4 @@
-"""One server for all tests that leave it as it was."""
+"""One server for all tests that do not change it."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from tests.server.site import OPEN, Site, serve_site
 
 @pytest.fixture(scope="module")
 def site() -> Iterator[Site]:
-    """A server that decides nothing."""
+    """A server that returns empty decisions."""
     with serve_site() as one:
         yield one
 
 
 @pytest.fixture(autouse=True)
-def _hang_up() -> Iterator[None]:
-    """Close what a test opened."""
+def _close_connections() -> Iterator[None]:
+    """Close the connections of a test."""
     yield
     while OPEN:
         OPEN.pop().close()

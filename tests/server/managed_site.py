@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Protocol
 
-from tests.server.site import PAIR, PATIENCE, Site, Talk, http, serve_site
+from tests.server.site import PAIR, PATIENCE, Site, TlsConnection, http, serve_site
 from webhook.certs.reconciler import CertificateReconciler, ManagedCertificateSpec
 from webhook.certs.webhook_configs import CertificateApi
 from webhook.kube.leader_election import LeaderElector, LeaseApi, LeaseName
@@ -51,10 +51,10 @@ def read_readyz(port: int) -> tuple[int, str]:
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     with (
         socket.create_connection(("127.0.0.1", port), PATIENCE) as plain,
-        context.wrap_socket(plain) as talk,
+        context.wrap_socket(plain) as connection,
     ):
-        talk.sendall(http("GET", "/readyz?verbose", b"", "Connection: close"))
-        answer = b"".join(iter(lambda: talk.recv(65536), b"")).decode()
+        connection.sendall(http("GET", "/readyz?verbose", b"", "Connection: close"))
+        answer = b"".join(iter(lambda: connection.recv(65536), b"")).decode()
     status, _, body = answer.partition("\r\n\r\n")
     return int(status.split()[1]), body
 
@@ -65,11 +65,11 @@ def served_certificate(port: int, bundle: bytes, name: str) -> bytes:
     Raises:
         OSError: the client does not trust the certificate.
     """
-    talk = Talk(port, authority=bundle, name=name)
+    connection = TlsConnection(port, authority=bundle, name=name)
     try:
-        return ssl.DER_cert_to_PEM_cert(talk.socket.getpeercert(binary_form=True) or b"").encode()
+        return ssl.DER_cert_to_PEM_cert(connection.socket.getpeercert(binary_form=True) or b"").encode()
     finally:
-        talk.close()
+        connection.close()
 
 
 def _now() -> datetime:

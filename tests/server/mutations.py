@@ -1,4 +1,4 @@
-"""Reviews of real objects, and a thousand ways to spoil them: a byte, a value, a type, a shape."""
+"""Reviews of real objects, and random mutations of them: of bytes, values, types and structure."""
 
 from __future__ import annotations
 
@@ -54,15 +54,15 @@ TOKENS = (
 )
 
 
-class Spoilt(NamedTuple):
-    """A body, and whether it is still the JSON that its object is: only bytes can be broken beyond that."""
+class MutatedReview(NamedTuple):
+    """A body, and whether it is still valid JSON: only mutations of bytes can break that."""
 
     body: bytes
     whole: bool
 
 
 def bases(sources: Iterable[str]) -> list[bytes]:
-    """A review of every object in these files and folders, created and updated."""
+    """Return a CREATE and an UPDATE review of every object in these files and folders."""
     entries = [entry for entry in read_objects(sources) if isinstance(entry, SourceObject)]
     created = [_review(entry.data) for entry in entries]
     updated = [_review(entry.data, operation="UPDATE", oldObject=entry.data) for entry in entries]
@@ -76,14 +76,14 @@ def _review(data: Json, **request: Any) -> Json:
     return review(json.loads(encoded(data)), kind=kind, resource=resource, **request)
 
 
-def spoil(base: bytes, others: Sequence[bytes], chance: Random) -> Spoilt:
-    """One to six mutations of a review, of its values or of its bytes."""
+def damage(base: bytes, others: Sequence[bytes], chance: Random) -> MutatedReview:
+    """Apply one to six mutations to a review, to its values or its bytes."""
     if chance.random() < 0.2:
-        return Spoilt(_in_bytes(base, chance), whole=False)
+        return MutatedReview(_in_bytes(base, chance), whole=False)
     data = json.loads(base)
     for _ in range(chance.choice((1, 1, 1, 2, 3, 6))):
         chance.choice(CHANGES)(data, others, chance)
-    return Spoilt(encoded(data), whole=True)
+    return MutatedReview(encoded(data), whole=True)
 
 
 def _in_bytes(base: bytes, chance: Random) -> bytes:
@@ -104,7 +104,7 @@ def _in_bytes(base: bytes, chance: Random) -> bytes:
 
 
 def _somewhere(data: Json, chance: Random) -> tuple[Holder, Any]:
-    """A map or list, and one of its keys; deep ones as likely as shallow ones."""
+    """Return a random map or list, and one of its keys; deep ones are as likely as shallow ones."""
     holder: Holder = data
     key: Any = "request"
     for _ in range(chance.choice((0, 1, 1, 2, 3, 4, 5, 6, 7, 8, 10))):

@@ -38,7 +38,7 @@ from webhook.web.tls import ClientCertificateRules, PemPair, server_context
 NOW = datetime(2026, 6, 1, tzinfo=UTC)
 PAIR: SelfSignedPair = create_self_signed(["127.0.0.1", "localhost"], datetime.now(UTC))
 PATIENCE = 30.0
-"""Seconds after which a test gives up waiting. Far more than any of them needs."""
+"""Seconds after which a test stops waiting; far more than any test needs."""
 
 POLICY = """\
 apiVersion: rightslice.dev/v1alpha1
@@ -67,7 +67,7 @@ class Answer(NamedTuple):
 
 
 def review(obj: Json | None = None, **request: Any) -> Json:
-    """A CREATE review of a pod, as an API server sends it; fields of the request can be given."""
+    """Return a CREATE review of a pod, as an API server sends it, with these fields of the request."""
     pod = make_pod().gpus(1).build() if obj is None else obj
     body = {
         "uid": "u-1",
@@ -85,12 +85,12 @@ def review(obj: Json | None = None, **request: Any) -> Json:
 
 
 def encoded(data: Any) -> bytes:
-    """JSON as an API server writes it."""
+    """Return JSON as an API server writes it."""
     return json.dumps(data, separators=(",", ":")).encode()
 
 
 def http(method: str, path: str, body: bytes = b"", *headers: str) -> bytes:
-    """A request as bytes."""
+    """Return a request as bytes."""
     lines = [f"{method} {path} HTTP/1.1", "Host: localhost", *headers]
     if body or method == "POST":
         lines.append(f"Content-Length: {len(body)}")
@@ -98,19 +98,19 @@ def http(method: str, path: str, body: bytes = b"", *headers: str) -> bytes:
 
 
 def post(path: str, body: bytes, *headers: str) -> bytes:
-    """A POST of JSON as bytes."""
+    """Return a POST request with JSON as bytes."""
     return http("POST", path, body, "Content-Type: application/json", *headers)
 
 
-OPEN: list[Talk] = []
-"""Connections of the running test; they are closed after it."""
+OPEN: list[TlsConnection] = []
+"""Connections of the current test; they are closed after it."""
 
 QUICK = ServerLimits(close_time=0.05)
-"""The bounds of a server whose refused clients are not waited for long."""
+"""The limits of a server that soon closes connections of rejected clients."""
 
 
-class Talk:
-    """One TLS connection of a client that trusts an authority and calls by a name."""
+class TlsConnection:
+    """One TLS connection of a client that trusts an authority and connects by a name."""
 
     def __init__(
         self,
@@ -129,14 +129,14 @@ class Talk:
         OPEN.append(self)
 
     def send(self, data: bytes) -> None:
-        """Send bytes; a server that has closed already is no error."""
+        """Send bytes; it is not an error if the server has closed the connection."""
         try:
             self.socket.sendall(data)
         except OSError:
             return
 
     def read(self) -> Answer | None:
-        """The next response; None where the server closes instead."""
+        """Return the next response; None if the server closes the connection instead."""
         while b"\r\n\r\n" not in self._left:
             if not self._more():
                 return None
@@ -153,11 +153,11 @@ class Talk:
         return Answer(int(first.split()[1]), headers, rest[:length])
 
     def closed(self) -> bool:
-        """Wait for the server to close; True if it sent nothing more."""
+        """Wait for the server to close the connection; return True if it sent nothing more."""
         return not self._left and not self._more()
 
     def close(self) -> None:
-        """Leave."""
+        """Close the connection."""
         self.socket.close()
 
     def _more(self) -> bool:
@@ -180,29 +180,29 @@ class Site:
         self.port = 0
         self.loop: asyncio.AbstractEventLoop
 
-    def talk(self) -> Talk:
+    def connect(self) -> TlsConnection:
         """Open a connection."""
-        return Talk(self.port)
+        return TlsConnection(self.port)
 
-    def ask(self, request: bytes) -> Answer:
+    def send_request(self, request: bytes) -> Answer:
         """Send one request on a connection of its own."""
-        talk = self.talk()
+        connection = self.connect()
         try:
-            talk.send(request)
-            answer = talk.read()
+            connection.send(request)
+            answer = connection.read()
         finally:
-            talk.close()
+            connection.close()
         assert answer is not None, "the server closed without an answer"
         return answer
 
     def evaluate(self, data: Any, route: str = "/validate") -> Answer:
         """Post a review."""
-        return self.ask(post(route, data if isinstance(data, bytes) else encoded(data)))
+        return self.send_request(post(route, data if isinstance(data, bytes) else encoded(data)))
 
-    def figure(self, name: str, **labels: str) -> float:
-        """One sample of /metrics; 0 where it is not there."""
+    def metric(self, name: str, **labels: str) -> float:
+        """Return one sample of /metrics; 0 if it is missing."""
         wanted = {f'{key}="{value}"' for key, value in labels.items()}
-        for line in self.ask(http("GET", "/metrics")).body.decode().splitlines():
+        for line in self.send_request(http("GET", "/metrics")).body.decode().splitlines():
             sample, _, value = line.rpartition(" ")
             key, _, rest = sample.partition("{")
             if key == name and wanted <= set(rest.strip("}").split(",")):
@@ -210,27 +210,27 @@ class Site:
         return 0.0
 
     def until(self, true: Callable[[], bool]) -> None:
-        """Wait until something is so."""
+        """Wait until the condition is true."""
         end = time.monotonic() + PATIENCE
         while not true():
-            assert time.monotonic() < end, "it did not come to be"
+            assert time.monotonic() < end, "the condition did not become true"
             time.sleep(0.01)
 
 
 def nothing(*_: object) -> Decision:
-    """Decide nothing."""
+    """Return an empty decision."""
     return Decision()
 
 
 def policies(name: str = "guard") -> PolicySet:
-    """A set of one small policy."""
+    """Return a set of one small policy."""
     loaded = load_policies([("policy.yaml", POLICY.format(name=name))])
     assert loaded.policies is not None, loaded.errors
     return loaded.policies
 
 
-def make_world(view: ClusterView | None = None) -> AdmissionState:
-    """One small policy and a cluster without anything."""
+def make_state(view: ClusterView | None = None) -> AdmissionState:
+    """Return the state with one small policy and an empty cluster."""
     return AdmissionState(policies(), view or view_of_objects(()), UsageView(), PolicyLoadStatus(NOW))
 
 
@@ -239,24 +239,24 @@ def serve_site(
     decide: Decide = nothing,
     *,
     limits: ServerLimits | None = None,
-    world: AdmissionState | None = None,
+    state: AdmissionState | None = None,
     context: ssl.SSLContext | None = None,
-    looks: Callable[[AdmissionState, Telemetry], list[Poll]] = lambda _world, _telemetry: [],
+    make_polls: Callable[[AdmissionState, Telemetry], list[Poll]] = lambda _world, _telemetry: [],
     prepare: Callable[[AdmissionServer], None] = lambda _server: None,
     clients: ClientCertificateRules | None = None,
 ) -> Iterator[Site]:
-    """Serve in a thread until the block ends."""
+    """Run a server in a thread until the block ends."""
     log = io.StringIO()
     telemetry = Telemetry(make_logger("info", log))
-    world = world or make_world()
+    state = state or make_state()
     context = context or server_context(PemPair(PAIR.certificate, PAIR.key), clients)
     server = AdmissionServer(
-        world,
+        state,
         telemetry,
         lambda: NOW,
         context,
         limits or QUICK,
-        looks(world, telemetry),
+        make_polls(state, telemetry),
         0.02,
         0.02,
         decide=decide,

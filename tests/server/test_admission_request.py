@@ -31,12 +31,12 @@ TWICE = "duplicate keys"
 
 
 def with_pod(text: str) -> bytes:
-    """The review with this text as its object."""
+    """Return the review with this text as its object."""
     return encoded(review()).replace(encoded(make_pod().gpus(1).build()), text.encode())
 
 
 def pod(fields: str = "", *, metadata: str = "{}", spec: str = "{}") -> str:
-    """A pod as text: its two parts, and more fields if given."""
+    """Return a pod as text, with metadata, spec and further fields."""
     return f'{{"kind":"Pod","metadata":{metadata},"spec":{spec}{"," if fields else ""}{fields}}}'
 
 
@@ -66,11 +66,11 @@ REFUSED: dict[str, tuple[bytes, str]] = {
     "a list": (b"[]", "must be a JSON object"),
     "an empty object": (b"{}", "apiVersion must be"),
     "broken": (GOOD[:-1], JSON),
-    "followed by another": (GOOD + GOOD, MORE),
+    "followed by another document": (GOOD + GOOD, MORE),
     "followed by a word": (GOOD + b" x", MORE),
     "with a byte order mark": (b"\xef\xbb\xbf" + GOOD, UTF8),
     "UTF-16": (GOOD.decode().encode("utf-16"), UTF8),
-    "no UTF-8": (with_pod('{"kind":"Pod","x":"?"}').replace(b"?", b"\xff"), UTF8),
+    "not UTF-8": (with_pod('{"kind":"Pod","x":"?"}').replace(b"?", b"\xff"), UTF8),
     "a surrogate alone": (with_pod('{"kind":"Pod","x":"\\ud800"}'), UNICODE),
     "a surrogate as bytes": (with_pod('{"kind":"Pod","x":"?"}').replace(b"?", b"\xed\xa0\x80"), UTF8),
     "NaN": (with_pod('{"kind":"Pod","x":NaN}'), CONSTANT),
@@ -137,7 +137,7 @@ REFUSED: dict[str, tuple[bytes, str]] = {
         "is not a Pod",
     ),
     "labels with numbers": (with_pod(pod(metadata='{"labels":{"a":1}}')), "is not a Pod"),
-    "an old object that is no pod": (encoded(review(operation="UPDATE", oldObject={"spec": []})), "is not a Pod"),
+    "an old object that is not a pod": (encoded(review(operation="UPDATE", oldObject={"spec": []})), "is not a Pod"),
 }
 
 
@@ -156,7 +156,7 @@ def test_rejected_from_an_api_server_when_the_whole_object_is_read(body: bytes, 
 
 
 def deep(levels: int) -> dict[str, Any]:
-    """managedFields as deep as real ones get, and deeper."""
+    """Return a pod with deeply nested managedFields."""
     fields: dict[str, Any] = {}
     for _ in range(levels):
         fields = {"f:x": fields}
@@ -198,12 +198,12 @@ def test_another_kind_is_not_read_as_a_pod() -> None:
 
 
 TAKEN = {
-    "nulls where lists and maps go": pod(metadata='{"labels":null}', spec='{"containers":null}'),
-    "fields that nobody knows yet": pod(spec='{"fromTheFuture":{"a":[1]}}'),
+    "nulls instead of lists and maps": pod(metadata='{"labels":null}', spec='{"containers":null}'),
+    "unknown fields": pod(spec='{"fromTheFuture":{"a":[1]}}'),
     "a text that looks like a pair": pod(metadata='{"annotations":{"a":"\\",\\"a\\":1"}}'),
     "the same key in two objects": pod('"a":{"x":1},"b":{"x":1}'),
-    "an escape nobody needs": pod(metadata='{"name":"\\u0061"}'),
-    "what HTML knows, as Go writes it": pod(metadata='{"annotations":{"a":"\\u003c\\u0026\\u003e"}}'),
+    "an unnecessary escape": pod(metadata='{"name":"\\u0061"}'),
+    "HTML characters, as Go escapes them": pod(metadata='{"annotations":{"a":"\\u003c\\u0026\\u003e"}}'),
     "a NUL in an annotation": pod(metadata='{"annotations":{"a":"\\u0000"}}'),
     "white space": ' {\n "kind" : "Pod", "metadata" : { }, "spec":{}}\t',
     "2^64": pod('"x":18446744073709551616'),
@@ -223,7 +223,7 @@ SENT = {
     **{name: with_pod(text) for name, text in TAKEN.items()},
     "a plain pod": GOOD,
     "a pod of the benchmark": bench_review(),
-    "a pod with everything of its kind": with_pod(pod('"apiVersion":"v1"', spec='{"containers":[{"name":"a"}]}')),
+    "a pod with kind and apiVersion": with_pod(pod('"apiVersion":"v1"', spec='{"containers":[{"name":"a"}]}')),
     "an update": encoded(review(operation="UPDATE", oldObject=make_pod("old").build())),
     "a delete": encoded({**review(), "request": {**review()["request"], "operation": "DELETE", "object": None}}),
     "a job": encoded(review({"apiVersion": "batch/v1", "kind": "Job"}, **of_kind("Job", "batch", "jobs"))),
@@ -232,7 +232,7 @@ SENT = {
 
 
 @pytest.mark.parametrize("body", SENT.values(), ids=SENT)
-def test_both_ways_of_reading_read_the_same(body: bytes) -> None:
+def test_both_parsers_return_the_same_request(body: bytes) -> None:
     one, other = parse_review(body), parse_api_server_review(body)
     loose = {"pod": None, "old_pod": None, "load_object": dict, "load_old_object": dict}
     assert msgspec.structs.replace(one, **loose) == msgspec.structs.replace(other, **loose)
@@ -243,7 +243,7 @@ def test_both_ways_of_reading_read_the_same(body: bytes) -> None:
             assert (left.metadata, left.spec, left.status) == (right.metadata, right.spec, right.status)
 
 
-def test_numbers_are_never_bent() -> None:
+def test_numbers_are_never_changed() -> None:
     data = parse_review(with_pod(pod('"a":18446744073709551616,"b":9223372036854775808,"c":1.5'))).load_object()
     assert [(type(data[key]), data[key]) for key in "abc"] == [(int, 2**64), (int, 2**63), (float, 1.5)]
 
@@ -271,7 +271,7 @@ def test_decoding_is_exact_for_every_notation(value: Any, ascii_only: bool, spac
 
 @settings(max_examples=200)
 @given(st.dictionaries(st.text(max_size=6), json_values, min_size=1, max_size=5), st.randoms(use_true_random=False))
-def test_a_key_twice_is_always_found(members: dict[str, Any], random: Any) -> None:
+def test_a_duplicate_key_is_always_found(members: dict[str, Any], random: Any) -> None:
     pairs = [*members.items(), random.choice(list(members.items()))]
     random.shuffle(pairs)
     parts = [f"{json.dumps(key)}:{json.dumps(value, separators=(',', ':'))}" for key, value in pairs]
@@ -282,7 +282,7 @@ def test_a_key_twice_is_always_found(members: dict[str, Any], random: Any) -> No
 
 @settings(max_examples=200)
 @given(st.binary(max_size=200), st.integers(0, len(GOOD)), st.integers(0, 40))
-def test_no_bytes_raise_anything_else(noise: bytes, at: int, cut: int) -> None:
+def test_random_bytes_raise_only_review_errors(noise: bytes, at: int, cut: int) -> None:
     for way in (parse_review, parse_api_server_review):
         with suppress(ReviewError):
             way(GOOD[:at] + noise + GOOD[at + cut :]).load_object()

@@ -1,4 +1,4 @@
-"""The two faces of a decision, as an API server will read them."""
+"""The responses of /mutate and /validate, as an API server reads them."""
 
 from __future__ import annotations
 
@@ -115,12 +115,12 @@ def test_validate_denies_with_every_reason_and_never_patches() -> None:
     assert response["auditAnnotations"]["codes"] == "GPU-L102=enforce,GPU-S201=enforce,GPU-T201=warn"
 
 
-def test_one_problem_is_one() -> None:
+def test_a_single_problem_is_in_the_singular() -> None:
     message = validate_response(Decision(findings=(REFUSED,)))["status"]["message"]
     assert message.startswith("1 problem in Pod team/train-0 (policy team)\n")
 
 
-def test_a_pod_without_a_name_is_called_by_its_generated_one() -> None:
+def test_a_pod_without_a_name_is_named_by_its_generate_name() -> None:
     pod = make_pod("").build()
     pod["metadata"]["generateName"] = "train-"
     nameless = AdmissionRequest("CREATE", "", "Pod", "team", "", parse_pod(pod), dict, uid="u-1")
@@ -208,13 +208,13 @@ def test_denied_if_and_only_if_a_validation_finding_denies() -> None:
         assert mutate_response(Decision(findings=(found,)))["allowed"] is True
 
 
-def test_copies_that_share_a_decision_get_their_own_uid_and_the_digest_of_the_moment() -> None:
+def test_copies_that_share_a_decision_get_their_own_uid_and_the_current_digest() -> None:
     decision = Decision(patch=(patch_add(("metadata", "labels"), {"a": "b"}),), policies=("p",))
-    asked = [msgspec.structs.replace(request(), uid=uid) for uid in ("one", "two", 'quo"ted')]
-    first, second, third = (json.loads(render_mutation(one, decision, "d1"))["response"] for one in asked)
-    assert [answer.pop("uid") for answer in (first, second, third)] == [one.uid for one in asked]
+    requests = [msgspec.structs.replace(request(), uid=uid) for uid in ("one", "two", 'quo"ted')]
+    first, second, third = (json.loads(render_mutation(one, decision, "d1"))["response"] for one in requests)
+    assert [answer.pop("uid") for answer in (first, second, third)] == [one.uid for one in requests]
     assert first == second == third
-    later = json.loads(render_mutation(asked[0], decision, "d2"))["response"]
+    later = json.loads(render_mutation(requests[0], decision, "d2"))["response"]
     assert later["auditAnnotations"]["digest"] == "d2"
 
 

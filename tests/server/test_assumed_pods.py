@@ -24,15 +24,15 @@ POLICY = policies_of(policy("mode: enforce\nsecurity: {deny: [visibleDevicesEnv]
 RECORD = {"policies": ["sizes"], "digest": "0123456789ab", "changed": ["resources"], "resource": SMALL}
 
 
-def world_with(slices: int) -> AdmissionState:
-    """A cluster with so many free slices."""
+def state_with(slices: int) -> AdmissionState:
+    """Return the state of a cluster with so many free slices."""
     view = view_of(make_namespace("team"), mig_node(small=slices, large=0))
     return AdmissionState(POLICY, view, UsageView(), PolicyLoadStatus(NOW))
 
 
-def free(world: AdmissionState) -> int:
-    [offer] = world.view.fleet.by_resource[SMALL]
-    return world.view.free_units(offer, offer.nodes)
+def free(state: AdmissionState) -> int:
+    [offer] = state.view.fleet.by_resource[SMALL]
+    return state.view.free_units(offer, offer.nodes)
 
 
 def gpu_pod(name: str = "a", count: int = 1) -> PodMaker:
@@ -59,33 +59,33 @@ CASES = {
     "a whole card": Case(make_pod().gpus(1), 0),
     "a dry run": Case(gpu_pod(), 0, {"dryRun": True}),
     "an update": Case(gpu_pod(), 0, {"operation": "UPDATE", "oldObject": gpu_pod().build()}),
-    "a pod that is refused": Case(gpu_pod().env("NVIDIA_VISIBLE_DEVICES", "all"), 0),
-    "what was given by /mutate, and is assumed since": Case(
+    "a rejected pod": Case(gpu_pod().env("NVIDIA_VISIBLE_DEVICES", "all"), 0),
+    "a slice that /mutate assigned, and that is assumed already": Case(
         gpu_pod().annotate(DECISION_ANNOTATION, json.dumps(RECORD)), 0
     ),
     "more than any node has": Case(gpu_pod(count=8), 0),
-    "a pod that no node with slices takes": Case(gpu_pod().spec(nodeSelector={"zone": "b"}), 0),
+    "a pod that does not match a node with slices": Case(gpu_pod().spec(nodeSelector={"zone": "b"}), 0),
 }
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_requests_of_an_admitted_pod_are_assumed(case: Case) -> None:
-    world = world_with(7)
-    with serve_site(decide, world=world) as site:
+    state = state_with(7)
+    with serve_site(decide, state=state) as site:
         site.evaluate(review(case.pod.build(), **(case.request or {})))
-    assert 7 - free(world) == case.want
+    assert 7 - free(state) == case.want
 
 
 def test_nothing_is_assumed_before_admission() -> None:
-    world = world_with(7)
-    with serve_site(decide, world=world) as site:
+    state = state_with(7)
+    with serve_site(decide, state=state) as site:
         site.evaluate(review(gpu_pod().build()), "/mutate")
-    assert free(world) == 7
+    assert free(state) == 7
 
 
 @pytest.mark.parametrize("first", [True, False])
 def test_the_last_slice_is_not_assigned_after_a_pod_that_requests_it(first: bool) -> None:
-    with serve_site(decide, world=world_with(1)) as site:
+    with serve_site(decide, state=state_with(1)) as site:
         if first:
             site.evaluate(review(gpu_pod().build()))
         answer = site.evaluate(review(make_pod("b").gpus(1).needs("8Gi").build(), uid="u-2"), "/mutate").response
@@ -93,30 +93,30 @@ def test_the_last_slice_is_not_assigned_after_a_pod_that_requests_it(first: bool
 
 
 def test_cpu_of_a_right_sized_pod_is_assumed_too() -> None:
-    with serve_site(decide, world=world_with(7)) as site:
+    with serve_site(decide, state=state_with(7)) as site:
         pods = [make_pod(name).gpus(1).asks("cpu", "40").needs("8Gi").build() for name in ("a", "b")]
         answers = [site.evaluate(review(pod, uid=pod["metadata"]["name"]), "/mutate").response for pod in pods]
     assert ["patch" in answer for answer in answers] == [True, False]
 
 
 @pytest.mark.parametrize(("left", "given"), [(0, True), (1, False)])
-def test_a_slice_of_a_pod_that_did_not_come_in_time_is_given_to_the_next(left: float, given: bool) -> None:
-    """Also where everything was full meanwhile, so that nothing else was taken."""
-    world = world_with(1)
-    [offer] = world.view.fleet.by_resource[SMALL]
+def test_the_slice_of_an_assumed_pod_that_expired_is_assigned_to_the_next(left: float, given: bool) -> None:
+    """Even if everything was full meanwhile, and no other slice was assigned."""
+    state = state_with(1)
+    [offer] = state.view.fleet.by_resource[SMALL]
     moment = NOW.timestamp()
-    world.view = world.view.with_assumed(AssumedPod("gone", SMALL, offer.nodes, 1, moment + left), moment - 30)
-    with serve_site(decide, world=world) as site:
+    state.view = state.view.with_assumed(AssumedPod("gone", SMALL, offer.nodes, 1, moment + left), moment - 30)
+    with serve_site(decide, state=state) as site:
         answer = site.evaluate(review(make_pod().gpus(1).needs("8Gi").build()), "/mutate").response
     assert ("patch" in answer) is given
 
 
 def test_each_copy_counts_and_the_same_pod_once() -> None:
-    world = world_with(7)
-    with serve_site(DecisionCache().decide, world=world) as site:
+    state = state_with(7)
+    with serve_site(DecisionCache().decide, state=state) as site:
         for number, name in enumerate(["a", "b", "c", "c"]):
             site.evaluate(review(gpu_pod(name).owned_by("ReplicaSet", "r").build(), uid=f"u-{number}"))
-    assert free(world) == 4
+    assert free(state) == 4
 
 
 def generated(name: str) -> Json:
@@ -126,14 +126,14 @@ def generated(name: str) -> Json:
 
 
 @pytest.mark.parametrize("name", ["train-x1", "by-hand"])
-def test_an_assumed_pod_counts_on_its_node_once_it_is_seen(name: str) -> None:
-    world, pod = world_with(7), generated(name)
-    with serve_site(decide, world=world) as site:
+def test_an_assumed_pod_counts_on_its_node_once_it_is_bound(name: str) -> None:
+    state, pod = state_with(7), generated(name)
+    with serve_site(decide, state=state) as site:
         site.evaluate(review(pod))
-    assert free(world) == 6
-    assert free_after(world, bound_pods_of(parse_pod(pod))) == 7
+    assert free(state) == 6
+    assert free_after(state, bound_pods_of(parse_pod(pod))) == 7
 
 
-def free_after(world: AdmissionState, seen: list[Any]) -> int:
-    world.view = world.view.without_bound(seen)
-    return free(world)
+def free_after(state: AdmissionState, bound: list[Any]) -> int:
+    state.view = state.view.without_bound(bound)
+    return free(state)

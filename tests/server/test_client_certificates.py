@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 import trustme
 
-from tests.server.site import PAIR, Talk, encoded, http, post, review, serve_site
+from tests.server.site import PAIR, TlsConnection, encoded, http, post, review, serve_site
 from webhook.model.admission import AdmissionRequest
 from webhook.model.decisions import Decision
 from webhook.web.tls import CertificateError, ClientCertificateRules, PemPair, server_context
@@ -21,63 +21,67 @@ CLIENTS = ClientCertificateRules(OURS.cert_pem.bytes().decode(), NAME)
 GOOD = OURS.issue_cert(NAME)
 REFUSED = {
     "no certificate": None,
-    "one of another name": OURS.issue_cert("somebody-else"),
-    "one whose name only begins like it": OURS.issue_cert(f"{NAME}.example.com"),
+    "another name": OURS.issue_cert("somebody-else"),
+    "a name with the required name as a prefix": OURS.issue_cert(f"{NAME}.example.com"),
 }
 UNTRUSTED = {
-    "another authority's": OTHERS.issue_cert(NAME),
-    "one that has ended": OURS.issue_cert(NAME, not_before=NOW - timedelta(9), not_after=NOW - timedelta(1)),
-    "one that has not begun": OURS.issue_cert(NAME, not_before=NOW + timedelta(1), not_after=NOW + timedelta(9)),
+    "another authority": OTHERS.issue_cert(NAME),
+    "an expired certificate": OURS.issue_cert(NAME, not_before=NOW - timedelta(9), not_after=NOW - timedelta(1)),
+    "a certificate that is not valid yet": OURS.issue_cert(
+        NAME, not_before=NOW + timedelta(1), not_after=NOW + timedelta(9)
+    ),
 }
 
 
-def judged_by(certificate: trustme.LeafCert | None, clients: ClientCertificateRules | None) -> tuple[int, int, float]:
-    """The status of a review, the number of evaluations, and the number of rejected clients."""
-    judged: list[str] = []
+def review_as_client(
+    certificate: trustme.LeafCert | None, clients: ClientCertificateRules | None
+) -> tuple[int, int, float]:
+    """Return the status of a review, the number of evaluations, and the number of rejected clients."""
+    evaluated: list[str] = []
 
-    def judging(request: AdmissionRequest, *_: object) -> Decision:
-        judged.append(request.uid)
+    def record_evaluation(request: AdmissionRequest, *_: object) -> Decision:
+        evaluated.append(request.uid)
         return Decision()
 
-    with serve_site(judging, clients=clients) as site:
+    with serve_site(record_evaluation, clients=clients) as site:
         status = 0
         for route in ("/mutate", "/validate"):
             try:
-                talk = Talk(site.port, certificate)
-                talk.send(post(route, encoded(review())))
-                answer = talk.read()
+                connection = TlsConnection(site.port, certificate)
+                connection.send(post(route, encoded(review())))
+                answer = connection.read()
             except ssl.SSLError:
                 answer = None
             status = answer.status if answer is not None else 0
-        return status, len(judged), site.figure("rightslice_http_rejections_total", reason="client_certificate")
+        return status, len(evaluated), site.metric("rightslice_http_rejections_total", reason="client_certificate")
 
 
-def test_the_right_client_is_served() -> None:
-    assert judged_by(GOOD, CLIENTS) == (200, 2, 0)
+def test_the_configured_client_is_accepted() -> None:
+    assert review_as_client(GOOD, CLIENTS) == (200, 2, 0)
 
 
 @pytest.mark.parametrize("certificate", REFUSED.values(), ids=REFUSED)
 def test_other_clients_are_rejected_without_evaluation(certificate: trustme.LeafCert | None) -> None:
-    assert judged_by(certificate, CLIENTS) == (403, 0, 2)
+    assert review_as_client(certificate, CLIENTS) == (403, 0, 2)
 
 
 @pytest.mark.parametrize("certificate", UNTRUSTED.values(), ids=UNTRUSTED)
 def test_a_certificate_that_is_not_trusted_ends_the_connection(certificate: trustme.LeafCert) -> None:
-    assert judged_by(certificate, CLIENTS) == (0, 0, 0)
+    assert review_as_client(certificate, CLIENTS) == (0, 0, 0)
 
 
-def test_any_name_of_the_authority_without_a_required_name() -> None:
-    assert judged_by(REFUSED["one of another name"], ClientCertificateRules(CLIENTS.authorities)) == (200, 2, 0)
+def test_any_name_is_accepted_without_a_required_name() -> None:
+    assert review_as_client(REFUSED["another name"], ClientCertificateRules(CLIENTS.authorities)) == (200, 2, 0)
 
 
-def test_anyone_without_client_rules() -> None:
-    assert judged_by(None, None) == (200, 2, 0)
+def test_any_client_is_accepted_without_client_rules() -> None:
+    assert review_as_client(None, None) == (200, 2, 0)
 
 
-def test_probes_and_scrapers_need_none() -> None:
+def test_probes_and_scrapers_need_no_certificate() -> None:
     with serve_site(clients=CLIENTS) as site:
         for path in ("/livez", "/readyz", "/metrics"):
-            assert site.ask(http("GET", path)).status == 200
+            assert site.send_request(http("GET", path)).status == 200
 
 
 def test_invalid_authorities_are_reported() -> None:

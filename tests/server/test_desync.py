@@ -1,4 +1,4 @@
-"""Requests that two parsers could read differently: 400 or one answer, and the connection is closed."""
+"""Requests that two parsers could read differently get 400 or one response, and the connection is closed."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ REFUSED = {
     "200 headers": raw(LENGTH, *(f"X-{number}: x" for number in range(200))),
     "a header of 9 KB": raw(LENGTH, f"X-A: {'a' * 9000}"),
     "a path of 9 KB": http("GET", "/" + "a" * 9000),
-    "no HTTP at all": b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n",
+    "not HTTP": b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n",
     "another version": raw(LENGTH).replace(b"HTTP/1.1", b"HTTP/3.7"),
     "a trailer of 1 MB": raw("Transfer-Encoding: chunked", body=b"0\r\nX-A: " + b"a" * 2**20 + b"\r\n\r\n"),
     "forged trailers": raw("Transfer-Encoding: chunked", body=b"0\r\nContent-Length: 5\r\nHost: x\r\n\r\n" + SMUGGLED),
@@ -55,52 +55,52 @@ REFUSED = {
 
 @pytest.mark.parametrize("request_", REFUSED.values(), ids=REFUSED)
 def test_bad_requests_are_rejected_and_closed(site: Site, request_: bytes) -> None:
-    talk = site.talk()
-    talk.send(request_)
-    answer = talk.read()
+    connection = site.connect()
+    connection.send(request_)
+    answer = connection.read()
     assert answer is not None
     assert answer.status == 400
     assert b"smuggled" not in answer.body
-    talk.send(SMUGGLED)
-    assert talk.closed()
+    connection.send(SMUGGLED)
+    assert connection.closed()
 
 
 def test_a_header_in_single_bytes_is_still_bounded(site: Site) -> None:
-    talk = site.talk()
-    talk.send(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nX-A: ")
+    connection = site.connect()
+    connection.send(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nX-A: ")
     for _ in range(90):
-        talk.send(b"a" * 100)
-    answer = talk.read()
+        connection.send(b"a" * 100)
+    answer = connection.read()
     assert answer is not None
     assert answer.status == 400
 
 
 def test_a_client_that_pipelines_gets_one_answer_and_a_closed_connection(site: Site) -> None:
-    talk = site.talk()
-    talk.send(b"".join(post("/mutate", encoded(review(uid=f"u-{number}"))) for number in range(1000)))
-    answer = talk.read()
+    connection = site.connect()
+    connection.send(b"".join(post("/mutate", encoded(review(uid=f"u-{number}"))) for number in range(1000)))
+    answer = connection.read()
     assert answer is not None
     assert answer.response["uid"] == "u-0"
     assert answer.headers["connection"] == "close"
-    assert talk.closed()
+    assert connection.closed()
 
 
 def test_an_upgrade_is_rejected_and_the_rest_is_not_read(site: Site) -> None:
-    talk = site.talk()
-    talk.send(http("GET", "/healthz", b"", "Upgrade: websocket", "Connection: Upgrade") + SMUGGLED)
-    answer = talk.read()
+    connection = site.connect()
+    connection.send(http("GET", "/healthz", b"", "Upgrade: websocket", "Connection: Upgrade") + SMUGGLED)
+    answer = connection.read()
     assert answer is not None
     assert answer.status == 400
-    assert talk.closed()
+    assert connection.closed()
 
 
 def test_http_1_0_is_answered_once(site: Site) -> None:
-    talk = site.talk()
-    talk.send(post("/validate", GOOD).replace(b"HTTP/1.1", b"HTTP/1.0"))
-    answer = talk.read()
+    connection = site.connect()
+    connection.send(post("/validate", GOOD).replace(b"HTTP/1.1", b"HTTP/1.0"))
+    answer = connection.read()
     assert answer is not None
     assert answer.status == 200
-    assert talk.closed()
+    assert connection.closed()
 
 
 def test_the_server_does_not_start_on_the_python_parser(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""Queued findings become Events once, whichever replica writes them, and block nothing."""
+"""Queued findings become Events once, whichever replica writes them, without blocking requests."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_an_event_is_about_the_owner() -> None:
     assert (event["reason"], event["message"]) == ("GPU-S101", NOTICE.message)
 
 
-def test_every_replica_gives_it_the_same_name_and_every_hour_another() -> None:
+def test_the_name_is_the_same_on_every_replica_and_differs_each_hour() -> None:
     def name(notice: OwnerEvent) -> str:
         return str(build_owner_event(notice, "any", NOW)["metadata"]["name"])
 
@@ -43,7 +43,7 @@ def test_every_replica_gives_it_the_same_name_and_every_hour_another() -> None:
     assert len({name(NOTICE), name(NOTICE._replace(hour=1)), name(NOTICE._replace(code="GPU-S102"))}) == 3
 
 
-def test_long_names_and_messages_are_cut() -> None:
+def test_long_names_and_messages_are_truncated() -> None:
     owner = OwnerReference(kind="Job", name="x" * 253, controller=True)
     event = build_owner_event(NOTICE._replace(owner=owner, message="y" * 5000), "pod-1", NOW)
 
@@ -52,14 +52,14 @@ def test_long_names_and_messages_are_cut() -> None:
 
 
 CUT = {
-    "a hyphen where it is cut": "x" * 235 + "-" + "y" * 17,
-    "a dot where it is cut": "x" * 235 + "." + "y" * 17,
+    "a hyphen at the end": "x" * 235 + "-" + "y" * 17,
+    "a dot at the end": "x" * 235 + "." + "y" * 17,
     "both": "x" * 234 + ".-" + "y" * 17,
 }
 
 
 @pytest.mark.parametrize("owner", CUT.values(), ids=CUT)
-def test_a_name_that_is_cut_is_still_one(owner: str) -> None:
+def test_a_truncated_name_is_valid(owner: str) -> None:
     notice = NOTICE._replace(owner=OwnerReference(kind="Job", name=owner, controller=True))
     parts = build_owner_event(notice, "pod-1", NOW)["metadata"]["name"].split(".")
     assert all(re.fullmatch("[a-z0-9]([-a-z0-9]*[a-z0-9])?", part) for part in parts)
@@ -67,14 +67,14 @@ def test_a_name_that_is_cut_is_still_one(owner: str) -> None:
 
 OUTCOMES: dict[str, tuple[Exception | None, Mapping[str, int]]] = {
     "written": (None, {"success": 1}),
-    "another replica was faster": (ApiError("POST /", 409, "AlreadyExists", "there"), {"success": 1}),
+    "already written by another replica": (ApiError("POST /", 409, "AlreadyExists", "there"), {"success": 1}),
     "not allowed": (ApiError("POST /", 403, "Forbidden", "no"), {"error": 1}),
-    "a fault of ours": (ValueError("odd"), {}),
+    "an internal error": (ValueError("odd"), {}),
 }
 
 
 @pytest.mark.parametrize(("error", "counted"), OUTCOMES.values(), ids=OUTCOMES)
-async def test_loads_are_counted(error: Exception | None, counted: Mapping[str, int]) -> None:
+async def test_writes_are_counted(error: Exception | None, counted: Mapping[str, int]) -> None:
     class Server:
         async def create(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
             if error is not None:

@@ -1,4 +1,4 @@
-"""Spoilt reviews through the whole way of a review: each is answered, and none of them breaks anything.
+"""Mutated reviews through the complete admission path: each gets a valid response.
 
 A short run is part of every test run; `make fuzz` goes on for a million, from another seed each time, and
 `make fuzz FUZZ=10000000` for longer. A failure names its seed and number: `make fuzz SEED=…` comes by it again.
@@ -26,7 +26,7 @@ import pytest
 
 from benchmarks.reviews import review as bench_review
 from tests.conftest import ROOT
-from tests.server.mutations import Spoilt, bases, spoil
+from tests.server.mutations import MutatedReview, bases, damage
 from tests.server.site import NOW
 from webhook.cache.snapshot import read_snapshot
 from webhook.engine.decision_cache import DecisionCache
@@ -41,7 +41,7 @@ from webhook.web.http_messages import MAX_ERROR_LENGTH, HttpRequest, HttpRespons
 COUNT = int(os.environ.get("RIGHTSLICE_FUZZ", "2000"))
 SEED = os.environ.get("RIGHTSLICE_FUZZ_SEED", "rightslice")
 HANGING = 20.0
-"""Seconds of this process after which one review hangs. A slow machine needs a hundredth of them."""
+"""CPU seconds after which one review counts as hung. A slow machine needs a hundredth of that."""
 
 EVERYTHING = """\
 apiVersion: rightslice.dev/v1alpha1
@@ -71,11 +71,11 @@ spec:
 
 
 def routes() -> dict[str, AdmissionHandler]:
-    """Both routes of a server with a strict policy and the shipped ones, in the demo cluster."""
+    """Return both routes of a server with a strict policy and the shipped ones, in the demo cluster."""
     library = [(str(file), file.read_text()) for file in sorted((ROOT / "policies").glob("*.yaml"))]
     loaded = load_policies([*library, ("everything.yaml", EVERYTHING)])
     assert loaded.policies is not None, loaded.errors
-    world = AdmissionState(loaded.policies, read_snapshot("demo").view, UsageView(), PolicyLoadStatus(NOW))
+    state = AdmissionState(loaded.policies, read_snapshot("demo").view, UsageView(), PolicyLoadStatus(NOW))
     seconds = count()
     telemetry = Telemetry(make_logger("info", io.StringIO()))
 
@@ -83,12 +83,12 @@ def routes() -> dict[str, AdmissionHandler]:
         return NOW + timedelta(seconds=next(seconds))
 
     decide = DecisionCache().decide
-    return {route: AdmissionHandler(route, world, clock, decide, telemetry, 5.0) for route in ("mutate", "validate")}
+    return {route: AdmissionHandler(route, state, clock, decide, telemetry, 5.0) for route in ("mutate", "validate")}
 
 
 @contextmanager
 def patience() -> Iterator[None]:
-    """A review that takes longer fails the test, wherever it hangs."""
+    """Fail the test if a review takes longer."""
 
     def stop(*_: object) -> None:
         raise TimeoutError
@@ -102,7 +102,7 @@ def patience() -> Iterator[None]:
         signal.signal(signal.SIGPROF, before)
 
 
-def check(route: str, spoilt: Spoilt, reply: HttpResponse) -> None:
+def check(route: str, mutated: MutatedReview, reply: HttpResponse) -> None:
     """Check a response to any input."""
     answer = json.loads(reply.body)
     if reply.status != 200:
@@ -112,8 +112,8 @@ def check(route: str, spoilt: Spoilt, reply: HttpResponse) -> None:
         return
     response = answer["response"]
     assert (answer["apiVersion"], answer["kind"]) == ("admission.k8s.io/v1", "AdmissionReview")
-    if spoilt.whole:
-        assert response["uid"] == json.loads(spoilt.body)["request"]["uid"]
+    if mutated.whole:
+        assert response["uid"] == json.loads(mutated.body)["request"]["uid"]
     assert all(line.isprintable() and len(line) <= 256 for line in response.get("warnings", ()))
     if route == "validate":
         assert "patch" not in response
@@ -121,38 +121,38 @@ def check(route: str, spoilt: Spoilt, reply: HttpResponse) -> None:
         return
     assert response["allowed"] is True
     if "patch" in response:
-        check_patch(json.loads(b64decode(response["patch"])), spoilt.body)
+        check_patch(json.loads(b64decode(response["patch"])), mutated.body)
 
 
 def check_patch(operations: list[Any], body: bytes) -> None:
-    """A patch that an API server cannot apply fails the request, even where a webhook may fail."""
+    """Apply the patch: one that cannot be applied fails the request, whatever the failure policy."""
     assert {operation["op"] for operation in operations} <= {"add", "replace"}
     jsonpatch.apply_patch(json.loads(body)["request"]["object"], operations)
 
 
 def sources() -> list[str]:
-    """Examples, and the corpus if it exists."""
+    """Return the examples, and the corpus if it exists."""
     corpus = Path(os.environ.get("RIGHTSLICE_SHARED", ROOT.parent / "shared")) / "corpus" / "manifests"
     return [str(ROOT / "examples" / "pods"), *([str(corpus)] if corpus.is_dir() else [])]
 
 
-def test_every_spoilt_review_is_answered() -> None:
+def test_every_mutated_review_gets_a_valid_response() -> None:
     reviews = [bench_review(), *bases(sources())]
     answering, outcomes = routes(), Counter[str]()
     for number in range(COUNT):
         chance = Random(f"{SEED}-{number}")
-        spoilt = spoil(chance.choice(reviews), reviews, chance)
+        mutated = damage(chance.choice(reviews), reviews, chance)
         route, sender = chance.choice(("mutate", "validate")), chance.choice((API_SERVER, "curl"))
         try:
             with patience():
-                reply = answering[route].handle(HttpRequest(spoilt.body, "", 0.0, sender))
-                check(route, spoilt, reply)
+                reply = answering[route].handle(HttpRequest(mutated.body, "", 0.0, sender))
+                check(route, mutated, reply)
                 if reply.after_send is not None:
                     reply.after_send()
         except Exception as error:
-            pytest.fail(f"seed {SEED}, number {number}, to /{route} by {sender}: {error!r}\n{spoilt.body[:4000]!r}")
+            pytest.fail(f"seed {SEED}, number {number}, to /{route} by {sender}: {error!r}\n{mutated.body[:4000]!r}")
         outcomes[str(reply.status)] += 1
         if number % 100_000 == 99_999:
-            sys.stdout.write(f"{number + 1} spoilt reviews, seed {SEED}: {dict(outcomes)}\n")
+            sys.stdout.write(f"{number + 1} mutated reviews, seed {SEED}: {dict(outcomes)}\n")
             sys.stdout.flush()
-    assert min(outcomes["200"], outcomes["400"]) > COUNT // 20, "reviews of both sorts came out of it"
+    assert min(outcomes["200"], outcomes["400"]) > COUNT // 20, "there are valid and invalid reviews"

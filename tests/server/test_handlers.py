@@ -12,7 +12,7 @@ import pytest
 
 from tests.builders import make_namespace, make_node, make_pod
 from tests.example_cluster import policies_of, policy
-from tests.server.site import NOW, Site, encoded, http, make_world, nothing, post, review, serve_site
+from tests.server.site import NOW, Site, encoded, http, make_state, nothing, post, review, serve_site
 from webhook.cache.snapshot import view_of_objects
 from webhook.engine.decide import decide
 from webhook.errors import SourceLocation
@@ -33,72 +33,72 @@ def small_cluster() -> ClusterView:
     return view_of_objects([(node, PLACE), (make_namespace("team"), PLACE)])
 
 
-def fitting(view: ClusterView) -> Decision:
-    """A decision that gives one unit of the cluster's only offer."""
+def fit_decision(view: ClusterView) -> Decision:
+    """Return a decision that assigns one unit of the cluster's only offer."""
     offers = view.fleet.offers
     fit = OfferChoice(offers[0].resource, offers, GpuNeed(8192, None, EvidenceSource.DECLARED, "8Gi declared"), "sizes")
     return Decision(outcome=fit, applied=True, gpu_milli_before=1000, gpu_milli_after=fit.gpu_milli)
 
 
-def free(world: AdmissionState) -> int:
-    offer = world.view.fleet.offers[0]
-    return world.view.free_units(offer, offer.nodes)
+def free(state: AdmissionState) -> int:
+    offer = state.view.fleet.offers[0]
+    return state.view.free_units(offer, offer.nodes)
 
 
-def given_out(route: str, changed: Callable[[Decision], Decision] = lambda it: it, **request: Any) -> int:
-    """How many units a review of this kind takes off the world."""
+def assumed_units(route: str, change: Callable[[Decision], Decision] = lambda it: it, **request: Any) -> int:
+    """Return the number of units that are assumed after such a review."""
     view = small_cluster()
-    world = make_world(view)
-    before = free(world)
-    decision = changed(fitting(view))
-    with serve_site(lambda *_: decision, world=world) as site:
+    state = make_state(view)
+    before = free(state)
+    decision = change(fit_decision(view))
+    with serve_site(lambda *_: decision, state=state) as site:
         site.evaluate(review(**request), route)
-        site.until(lambda: site.figure("rightslice_admission_requests_total") == 1)
-    return before - free(world)
+        site.until(lambda: site.metric("rightslice_admission_requests_total") == 1)
+    return before - free(state)
 
 
 def test_an_assigned_slice_is_not_free_for_the_next_pod() -> None:
-    assert given_out("/mutate") == 1
+    assert assumed_units("/mutate") == 1
 
 
 def test_a_dry_run_assumes_nothing() -> None:
-    assert given_out("/mutate", dryRun=True) == 0
+    assert assumed_units("/mutate", dryRun=True) == 0
 
 
 def test_validate_assumes_no_fit() -> None:
-    assert given_out("/validate") == 0
+    assert assumed_units("/validate") == 0
 
 
 def test_an_update_assumes_nothing() -> None:
-    assert given_out("/mutate", operation="UPDATE") == 0
+    assert assumed_units("/mutate", operation="UPDATE") == 0
 
 
 def test_a_fit_in_audit_mode_assumes_nothing() -> None:
-    assert given_out("/mutate", lambda it: msgspec.structs.replace(it, applied=False)) == 0
+    assert assumed_units("/mutate", lambda it: msgspec.structs.replace(it, applied=False)) == 0
 
 
 def test_assumed_capacity_expires() -> None:
-    world = make_world(small_cluster())
-    decision = fitting(world.view)
+    state = make_state(small_cluster())
+    decision = fit_decision(state.view)
     request = AdmissionRequest("CREATE", "", "Pod", "team", "a", None, dict, uid="u-1")
-    world.assume_fit(request, decision, NOW)
+    state.assume_fit(request, decision, NOW)
     later = datetime.fromtimestamp(NOW.timestamp() + ASSUME_TTL_SECONDS + 1, NOW.tzinfo)
-    world.assume_fit(msgspec.structs.replace(request, uid="u-2"), decision, later)
-    assert free(world) == 1
+    state.assume_fit(msgspec.structs.replace(request, uid="u-2"), decision, later)
+    assert free(state) == 1
 
 
 def test_the_same_review_twice_counts_once() -> None:
-    world = make_world(small_cluster())
+    state = make_state(small_cluster())
     request = AdmissionRequest("CREATE", "", "Pod", "team", "a", None, dict, uid="u-1")
-    world.assume_fit(request, fitting(world.view), NOW)
-    world.assume_fit(request, fitting(world.view), NOW)
-    assert free(world) == 1
+    state.assume_fit(request, fit_decision(state.view), NOW)
+    state.assume_fit(request, fit_decision(state.view), NOW)
+    assert free(state) == 1
 
 
 def test_an_unknown_namespace_of_a_complete_view_is_rejected() -> None:
     view = small_cluster()
     view.complete = True
-    with serve_site(world=make_world(view)) as site:
+    with serve_site(state=make_state(view)) as site:
         answer = site.evaluate(review(namespace="nowhere", uid="u-7"))
         assert (answer.status, answer.headers["retry-after"]) == (503, "1")
         assert answer.json["uid"] == "u-7"
@@ -116,31 +116,31 @@ def test_a_delete_is_allowed_without_a_message() -> None:
 SECRET = "canary-5e1f"
 
 
-def crashing(request: AdmissionRequest, *_: object) -> Decision:
+def failing_decide(request: AdmissionRequest, *_: object) -> Decision:
     """A `decide` that raises."""
     if request.name == "bad":
         raise KeyError(f"{SECRET} {request.load_object()}")
     if request.name == "deep":
-        return crashing(request)
+        return failing_decide(request)
     return Decision()
 
 
 @pytest.mark.parametrize("name", ["bad", "deep"])
 def test_an_internal_error_is_500_and_the_server_continues(name: str) -> None:
-    with serve_site(crashing) as site:
-        talk = site.talk()
+    with serve_site(failing_decide) as site:
+        connection = site.connect()
         pod = make_pod(name).env("TOKEN", SECRET).build()
-        talk.send(post("/validate", encoded(review(pod, name=name, uid="u-13"))))
-        answer = talk.read()
+        connection.send(post("/validate", encoded(review(pod, name=name, uid="u-13"))))
+        answer = connection.read()
         assert answer is not None
         assert answer.status == 500
         assert answer.json["uid"] == "u-13"
         assert len(answer.body) <= 256
         assert b"Traceback" not in answer.body
         assert SECRET.encode() not in answer.body
-        talk.send(post("/validate", encoded(review())))
-        assert (talk.read() or (0,))[0] == 200
-        assert site.figure("rightslice_internal_errors_total", component="validate") == 1
+        connection.send(post("/validate", encoded(review())))
+        assert (connection.read() or (0,))[0] == 200
+        assert site.metric("rightslice_internal_errors_total", component="validate") == 1
         lines = [json.loads(line) for line in site.log.getvalue().splitlines()]
         logged = next(line for line in lines if line["event"] == "internal error")
         assert logged["uid"] == "u-13"
@@ -148,7 +148,7 @@ def test_an_internal_error_is_500_and_the_server_continues(name: str) -> None:
         assert SECRET not in site.log.getvalue()
 
 
-def looking_at_the_whole(request: AdmissionRequest, *_: object) -> Decision:
+def load_whole_object(request: AdmissionRequest, *_: object) -> Decision:
     """A `decide` with match conditions."""
     request.load_object()
     return Decision()
@@ -156,73 +156,75 @@ def looking_at_the_whole(request: AdmissionRequest, *_: object) -> Decision:
 
 def test_a_duplicate_key_is_rejected_when_the_whole_object_is_read() -> None:
     body = encoded(review()).replace(b'"spec"', b'"spec":{},"spec"', 1)
-    with serve_site(looking_at_the_whole) as site:
-        answer = site.ask(post("/validate", body, "User-Agent: kube-apiserver-admission"))
+    with serve_site(load_whole_object) as site:
+        answer = site.send_request(post("/validate", body, "User-Agent: kube-apiserver-admission"))
         assert answer.status == 400
         assert "duplicate keys" in answer.json["error"]
 
 
-def test_a_decision_that_cannot_be_written_is_a_crash_too() -> None:
+def test_a_decision_that_cannot_be_encoded_is_an_internal_error() -> None:
     with serve_site(lambda *_: Decision(patch=(patch_add(("a",), object()),))) as site:
         answer = site.evaluate(review(), "/mutate")
         assert (answer.status, answer.json["uid"]) == (500, "u-1")
 
 
 def test_metrics_count_the_responses(site: Site) -> None:
-    before = site.figure("rightslice_admission_requests_total", route="validate", operation="CREATE", result="allowed")
+    before = site.metric("rightslice_admission_requests_total", route="validate", operation="CREATE", result="allowed")
     site.evaluate(review())
-    after = site.figure("rightslice_admission_requests_total", route="validate", operation="CREATE", result="allowed")
+    after = site.metric("rightslice_admission_requests_total", route="validate", operation="CREATE", result="allowed")
     assert after == before + 1
-    assert site.figure("rightslice_admission_duration_seconds_count", route="validate") == after
+    assert site.metric("rightslice_admission_duration_seconds_count", route="validate") == after
 
 
 def test_untrusted_names_create_no_series() -> None:
     with serve_site(nothing) as site:
-        talk = site.talk()
+        connection = site.connect()
 
         def series() -> int:
-            talk.send(http("GET", "/metrics"))
-            answer = talk.read()
+            connection.send(http("GET", "/metrics"))
+            answer = connection.read()
             assert answer is not None
             return len(answer.body.splitlines())
 
-        talk.send(post("/validate", encoded(review())))
-        talk.read()
+        connection.send(post("/validate", encoded(review())))
+        connection.read()
         before = series()
         for number in range(300):
-            talk.send(post("/validate", encoded(review(namespace=f"n-{number}", name=f"p-{number}", uid=f"{number}"))))
-            talk.read()
+            connection.send(
+                post("/validate", encoded(review(namespace=f"n-{number}", name=f"p-{number}", uid=f"{number}")))
+            )
+            connection.read()
         assert series() == before
 
 
 @pytest.mark.parametrize("route", ["/mutate", "/validate"])
 def test_an_oversized_object_is_not_evaluated(route: str) -> None:
-    judged: list[str] = []
+    evaluated: list[str] = []
 
-    def judging(request: AdmissionRequest, *_: object) -> Decision:
-        judged.append(request.uid)
+    def record_evaluation(request: AdmissionRequest, *_: object) -> Decision:
+        evaluated.append(request.uid)
         return Decision()
 
-    def holding(count: int) -> dict[str, Any]:
+    def pod_with_containers(count: int) -> dict[str, Any]:
         pod = make_pod().gpus(1).build()
         [main] = pod["spec"]["containers"]
         pod["spec"]["containers"] = [{**main, "name": f"c{index}"} for index in range(count)]
         return pod
 
-    with serve_site(judging) as site:
-        answer = site.evaluate(review(holding(20_000), uid="too-much"), route)
+    with serve_site(record_evaluation) as site:
+        answer = site.evaluate(review(pod_with_containers(20_000), uid="too-large"), route)
         assert answer.status == 413
         assert answer.json == {
             "error": "could not evaluate: request.object must have at most 500 containers",
-            "uid": "too-much",
+            "uid": "too-large",
         }
-        assert site.evaluate(review(holding(500), uid="enough"), route).response["allowed"]
-        assert judged == ["enough"]
-        assert site.figure("rightslice_http_rejections_total", reason="object_too_large") == 1
+        assert site.evaluate(review(pod_with_containers(500), uid="largest"), route).response["allowed"]
+        assert evaluated == ["largest"]
+        assert site.metric("rightslice_http_rejections_total", reason="object_too_large") == 1
 
 
-def tolerating(count: int, **fields: Any) -> dict[str, Any]:
-    """A pod that reaches for the whole host, with so many tolerations."""
+def pod_with_tolerations(count: int, **fields: Any) -> dict[str, Any]:
+    """Return a pod with a hostPath volume and so many tolerations."""
     pod = make_pod().spec(
         volumes=[{"name": "host", "hostPath": {"path": "/"}}],
         tolerations=[{"key": f"k{number}", "operator": "Exists"} for number in range(count)],
@@ -239,33 +241,33 @@ EXEMPTING = """exemptions:
     reason: a test
     expirationTime: "2026-06-02T00:00:00Z"
 """
-UNJUDGED = {
+OVERSIZED = {
     "a policy enforces security": (GUARDED, {}, (200, False)),
-    "an update makes it so large": (
+    "an update makes it too large": (
         GUARDED,
-        {"operation": "UPDATE", "oldObject": tolerating(1)},
+        {"operation": "UPDATE", "oldObject": pod_with_tolerations(1)},
         (200, False),
     ),
-    "it was as large before": (
+    "it was too large before": (
         GUARDED,
-        {"operation": "UPDATE", "oldObject": tolerating(1001)},
+        {"operation": "UPDATE", "oldObject": pod_with_tolerations(1001)},
         (413, None),
     ),
-    "security is on trial": ("mode: audit\nsecurity: {deny: [hostPathDevices]}\n", {}, (413, None)),
-    "no policy speaks of security": ("mode: enforce\nlimits: {}\n", {}, (413, None)),
-    "an exemption takes it back": (GUARDED + EXEMPTING, {}, (413, None)),
+    "security is in audit mode": ("mode: audit\nsecurity: {deny: [hostPathDevices]}\n", {}, (413, None)),
+    "no policy covers security": ("mode: enforce\nlimits: {}\n", {}, (413, None)),
+    "an exemption applies": (GUARDED + EXEMPTING, {}, (413, None)),
 }
 
 
-@pytest.mark.parametrize(("spec", "request_", "want"), UNJUDGED.values(), ids=UNJUDGED)
+@pytest.mark.parametrize(("spec", "request_", "want"), OVERSIZED.values(), ids=OVERSIZED)
 def test_an_oversized_pod_is_denied_where_security_is_enforced(
     spec: str, request_: dict[str, Any], want: tuple[int, bool | None]
 ) -> None:
     [host] = [hook for one in webhook_configurations() for hook in one["webhooks"] if hook["name"].startswith("host.")]
     assert host["failurePolicy"] == "Ignore"
-    world = AdmissionState(policies_of(policy(spec)), small_cluster(), UsageView(), PolicyLoadStatus(NOW))
-    with serve_site(decide, world=world) as site:
-        answer = site.evaluate(review(tolerating(1001), **request_), host["clientConfig"]["service"]["path"])
+    state = AdmissionState(policies_of(policy(spec)), small_cluster(), UsageView(), PolicyLoadStatus(NOW))
+    with serve_site(decide, state=state) as site:
+        answer = site.evaluate(review(pod_with_tolerations(1001), **request_), host["clientConfig"]["service"]["path"])
         allowed = answer.response["allowed"] if answer.status == 200 else None
         assert (answer.status, allowed) == want
         if allowed is False:
@@ -274,6 +276,6 @@ def test_an_oversized_pod_is_denied_where_security_is_enforced(
 
 
 def test_mutate_never_denies_an_oversized_pod() -> None:
-    world = AdmissionState(policies_of(policy(GUARDED)), small_cluster(), UsageView(), PolicyLoadStatus(NOW))
-    with serve_site(decide, world=world) as site:
-        assert site.evaluate(review(tolerating(1001)), "/mutate").status == 413
+    state = AdmissionState(policies_of(policy(GUARDED)), small_cluster(), UsageView(), PolicyLoadStatus(NOW))
+    with serve_site(decide, state=state) as site:
+        assert site.evaluate(review(pod_with_tolerations(1001)), "/mutate").status == 413

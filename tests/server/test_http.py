@@ -1,4 +1,4 @@
-"""The HTTP edge: which requests are answered, which are refused, and with what."""
+"""HTTP: the status of valid and invalid requests."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ API_SERVER = "User-Agent: kube-apiserver-admission"
 
 
 def padded(size: int) -> bytes:
-    """An UPDATE review of exactly so many bytes."""
+    """Return an UPDATE review of exactly so many bytes."""
     data = review(operation="UPDATE", oldObject=review()["request"]["object"])
     notes = data["request"]["object"]["metadata"]
     notes["annotations"] = {"example.com/pad": ""}
@@ -50,7 +50,7 @@ CASES = {
     "a review": Case(post("/validate", GOOD), 200),
     "a review with a query": Case(post("/validate?timeout=3s", GOOD), 200),
     "a review from an API server": Case(post("/validate", GOOD, API_SERVER), 200),
-    "no review from an API server": Case(post("/validate", b"{}", API_SERVER), 400),
+    "an invalid review from an API server": Case(post("/validate", b"{}", API_SERVER), 400),
     "JSON with its character set": Case(typed("application/json; charset=utf-8"), 200),
     "JSON in capitals": Case(typed("Application/JSON;Charset=UTF-8"), 200),
     "another character set": Case(typed("application/json; charset=latin-1"), 415),
@@ -72,15 +72,15 @@ CASES = {
     "DELETE": Case(http("DELETE", "/validate"), 405),
     "POST of a page": Case(post("/healthz", b"{}"), 405),
     "two slashes": Case(post("//mutate", GOOD), 404),
-    "a way up": Case(http("GET", "/../metrics"), 404),
-    "an escaped way up": Case(http("GET", "/%2e%2e/metrics"), 404),
+    "a parent folder": Case(http("GET", "/../metrics"), 404),
+    "an escaped parent folder": Case(http("GET", "/%2e%2e/metrics"), 404),
     "an escaped letter": Case(post("/%6dutate", GOOD), 404),
-    "a whole URL": Case(post("https://localhost/mutate", GOOD), 404),
+    "a complete URL": Case(post("https://localhost/mutate", GOOD), 404),
     "nothing": Case(http("GET", "/"), 404),
     "a websocket": Case(http("GET", "/healthz", b"", "Upgrade: websocket", "Connection: Upgrade"), 400),
-    "another expectation": Case(post("/validate", padded(MIB), "Expect: wonders"), 417),
+    "another expectation": Case(post("/validate", padded(MIB), "Expect: other"), 417),
     "alive": Case(http("GET", "/healthz"), 200),
-    "alive by its other name": Case(http("GET", "/livez"), 200),
+    "alive by the other path": Case(http("GET", "/livez"), 200),
     "ready": Case(http("GET", "/readyz"), 200),
     "metrics": Case(http("GET", "/metrics"), 200),
 }
@@ -88,7 +88,7 @@ CASES = {
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_status(site: Site, case: Case) -> None:
-    answer = site.ask(case.request)
+    answer = site.send_request(case.request)
     assert answer.status == case.status
     assert "server" not in answer.headers
     if answer.status != 200:
@@ -96,13 +96,13 @@ def test_status(site: Site, case: Case) -> None:
         assert set(json.loads(answer.body)) == {"error"}
 
 
-def test_the_largest_body_passes_and_one_byte_more_does_not(site: Site) -> None:
-    assert site.ask(post("/validate", padded(BODY_MOST))).response["allowed"] is True
-    assert site.ask(post("/validate", padded(BODY_MOST + 1))).status == 413
+def test_the_largest_body_is_accepted_and_one_byte_more_is_not(site: Site) -> None:
+    assert site.send_request(post("/validate", padded(BODY_MOST))).response["allowed"] is True
+    assert site.send_request(post("/validate", padded(BODY_MOST + 1))).status == 413
 
 
 def test_a_large_content_length_is_rejected_before_the_body(site: Site) -> None:
-    answer = site.ask(post("/validate", b"").replace(b"Length: 0", b"Length: 100000000") + b"{")
+    answer = site.send_request(post("/validate", b"").replace(b"Length: 0", b"Length: 100000000") + b"{")
     assert answer.status == 413
     assert answer.headers["connection"] == "close"
 
@@ -110,10 +110,10 @@ def test_a_large_content_length_is_rejected_before_the_body(site: Site) -> None:
 def test_chunks_over_the_limit_are_rejected(site: Site) -> None:
     head = http("POST", "/validate", b"", "Content-Type: application/json", "Transfer-Encoding: chunked")
     chunk = b"100000\r\n" + b" " * MIB + b"\r\n"
-    talk = site.talk()
-    talk.send(head.replace(b"Content-Length: 0\r\n", b"") + chunk * 7)
-    talk.send(b"1\r\n \r\n")
-    answer = talk.read()
+    connection = site.connect()
+    connection.send(head.replace(b"Content-Length: 0\r\n", b"") + chunk * 7)
+    connection.send(b"1\r\n \r\n")
+    answer = connection.read()
     assert answer is not None
     assert answer.status == 413
 
@@ -122,59 +122,59 @@ def test_a_chunked_review_is_evaluated(site: Site) -> None:
     head = http("POST", "/validate", b"", "Content-Type: application/json", "Transfer-Encoding: chunked")
     pieces = [GOOD[:100], GOOD[100:]]
     body = b"".join(b"%x\r\n%b\r\n" % (len(piece), piece) for piece in pieces) + b"0\r\n\r\n"
-    assert site.ask(head.replace(b"Content-Length: 0\r\n", b"") + body).response["uid"] == "u-1"
+    assert site.send_request(head.replace(b"Content-Length: 0\r\n", b"") + body).response["uid"] == "u-1"
 
 
-def test_200000_chunks_of_one_byte_end_with_an_answer(site: Site) -> None:
+def test_200000_chunks_of_one_byte_are_rejected(site: Site) -> None:
     head = http("POST", "/validate", b"", "Content-Type: application/json", "Transfer-Encoding: chunked")
     body = b"1\r\n \r\n" * 200_000 + b"0\r\n\r\n"
-    assert site.ask(head.replace(b"Content-Length: 0\r\n", b"") + body).status in (400, 413)
+    assert site.send_request(head.replace(b"Content-Length: 0\r\n", b"") + body).status in (400, 413)
 
 
 def test_expect_100_continue_is_answered(site: Site) -> None:
-    talk = site.talk()
+    connection = site.connect()
     request = post("/validate", GOOD, "Expect: 100-continue")
     head, _, body = request.partition(b"\r\n\r\n")
-    talk.send(head + b"\r\n\r\n")
-    first = talk.read()
+    connection.send(head + b"\r\n\r\n")
+    first = connection.read()
     assert first is not None
     assert first.status == 100
-    talk.send(body)
-    second = talk.read()
+    connection.send(body)
+    second = connection.read()
     assert second is not None
     assert second.response["allowed"] is True
 
 
 def test_head_has_no_body(site: Site) -> None:
-    talk = site.talk()
-    talk.send(http("HEAD", "/healthz") + http("GET", "/livez"))
-    talk.socket.settimeout(2)
-    raw = talk.socket.recv(65536)
+    connection = site.connect()
+    connection.send(http("HEAD", "/healthz") + http("GET", "/livez"))
+    connection.socket.settimeout(2)
+    raw = connection.socket.recv(65536)
     assert raw.startswith(b"HTTP/1.1 200 OK")
     assert raw.endswith(b"\r\n\r\n")
 
 
 def test_a_connection_serves_many_reviews(site: Site) -> None:
-    talk = site.talk()
+    connection = site.connect()
     for number in range(50):
-        talk.send(post("/mutate", encoded(review(uid=f"u-{number}"))))
-        answer = talk.read()
+        connection.send(post("/mutate", encoded(review(uid=f"u-{number}"))))
+        answer = connection.read()
         assert answer is not None
         assert answer.response["uid"] == f"u-{number}"
         assert "connection" not in answer.headers
 
 
 def test_a_complete_rejected_request_keeps_its_connection(site: Site) -> None:
-    talk = site.talk()
-    talk.send(post("/nowhere", GOOD))
-    assert (talk.read() or (0,))[0] == 404
-    talk.send(post("/validate", GOOD))
-    assert (talk.read() or (0,))[0] == 200
+    connection = site.connect()
+    connection.send(post("/nowhere", GOOD))
+    assert (connection.read() or (0,))[0] == 404
+    connection.send(post("/validate", GOOD))
+    assert (connection.read() or (0,))[0] == 200
 
 
 @pytest.mark.parametrize("junk", ["timeout=-1", "timeout=999h", "timeout=", "timeout=3", "x", "timeout=%00", "&&&=&="])
-def test_a_timeout_that_is_none_does_no_harm(site: Site, junk: str) -> None:
-    assert site.ask(post(f"/validate?{junk}", GOOD)).status == 200
+def test_an_invalid_timeout_is_ignored(site: Site, junk: str) -> None:
+    assert site.send_request(post(f"/validate?{junk}", GOOD)).status == 200
 
 
 def test_error_responses_contain_nothing_of_the_client(site: Site) -> None:
@@ -188,6 +188,6 @@ def test_error_responses_contain_nothing_of_the_client(site: Site) -> None:
         b"GET / HTTP/1.1\r\ncanary-7f3a\r\n\r\n",
     ]
     for request in requests:
-        answer = site.ask(request)
+        answer = site.send_request(request)
         assert 400 <= answer.status < 500
         assert canary not in answer.body + str(answer.headers).encode()

@@ -1,4 +1,4 @@
-"""Deadlines out of a query, and settings out of flags and environment."""
+"""Deadlines from a query, and settings from flags and environment."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_deadline(query: str, seconds: float) -> None:
 
 
 @given(st.text())
-def test_no_query_gives_more_than_the_most_or_nothing(query: str) -> None:
+def test_a_deadline_is_positive_and_at_most_the_maximum(query: str) -> None:
     assert 0 < request_deadline(query, 5.0) <= 5.0
 
 
@@ -53,7 +53,7 @@ def test_flags_come_before_the_environment(monkeypatch: pytest.MonkeyPatch) -> N
     assert load_settings(WebhookSettings, **GIVEN).listen == "0.0.0.0:9443"
 
 
-def test_only_a_loopback_server_ends_without_a_pause() -> None:
+def test_only_a_loopback_server_stops_without_draining() -> None:
     assert load_settings(WebhookSettings, **GIVEN).drain_period == 0.0
     assert load_settings(WebhookSettings, **GIVEN, listen="[::1]:8443").drain_period == 0.0
     assert load_settings(WebhookSettings, **GIVEN, listen="localhost:8443").drain_period == 0.0

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.kube.scripted import kubeconfig
-from tests.server.site import NOW, PAIR, Site, Talk, encoded, http, nothing, post, review, serve_site
+from tests.server.site import NOW, PAIR, Site, TlsConnection, encoded, http, nothing, post, review, serve_site
 from tests.server.test_process import Process
 from webhook.cache.informers import empty_view
 from webhook.kube.reflector import WatchStatus
@@ -33,67 +33,67 @@ class Cluster:
     states: tuple[WatchStatus, ...] = (WatchStatus("nodes", synced=True), WatchStatus("pods"))
 
 
-def world(followed: Cluster, view: ClusterView) -> AdmissionState:
+def state_with(cluster: Cluster, view: ClusterView) -> AdmissionState:
     made = AdmissionState(PolicySet(), view, UsageView(), PolicyLoadStatus(NOW))
-    made.cluster = followed
+    made.cluster = cluster
     return made
 
 
 def ready_page(site: Site) -> tuple[int, list[str]]:
-    answer = site.ask(http("GET", "/readyz?verbose"))
+    answer = site.send_request(http("GET", "/readyz?verbose"))
     return answer.status, answer.body.decode().splitlines()
 
 
-def test_it_is_not_ready_and_evaluates_nothing_before_the_first_lists() -> None:
-    followed = Cluster()
-    with serve_site(nothing, world=world(followed, empty_view())) as site:
+def test_the_server_is_not_ready_before_the_first_lists() -> None:
+    cluster = Cluster()
+    with serve_site(nothing, state=state_with(cluster, empty_view())) as site:
         status, lines = ready_page(site)
         assert status == 503
         assert lines[2:5] == ["[-]cluster not known yet", "[+]nodes synced", "[-]pods not synced yet"]
         answer = site.evaluate(encoded(review()))
-        assert answer.status == 503, "the failure policy decides, not we"
+        assert answer.status == 503, "the failure policy decides"
 
 
-def test_with_a_view_and_no_policies_yet_it_evaluates_nothing() -> None:
+def test_nothing_is_evaluated_before_policies_are_loaded() -> None:
     """The view may exist before the policies are loaded."""
     known = ClusterView(Fleet(()), namespaces=TEAM, complete=True)
-    with serve_site(nothing, world=world(Cluster(), known)) as site:
+    with serve_site(nothing, state=state_with(Cluster(), known)) as site:
         assert [site.evaluate(encoded(review()), route).status for route in ("/validate", "/mutate")] == [503, 503]
-        assert site.figure("rightslice_http_rejections_total", reason="not_ready") == 2
+        assert site.metric("rightslice_http_rejections_total", reason="not_ready") == 2
 
 
 def test_a_stale_view_is_reported_and_the_server_stays_ready() -> None:
-    followed = Cluster(ready=True, age=75.4)
-    followed.states[1].synced, followed.states[1].error = True, "GET /api/v1/pods: 403 Forbidden: no\nmore"
+    cluster = Cluster(ready=True, age=75.4)
+    cluster.states[1].synced, cluster.states[1].error = True, "GET /api/v1/pods: 403 Forbidden: no\nmore"
     old = ClusterView(Fleet(()), namespaces=TEAM, complete=True, stale=True)
-    with serve_site(nothing, world=world(followed, old)) as site:
+    with serve_site(nothing, state=state_with(cluster, old)) as site:
         status, lines = ready_page(site)
         assert status == 200
         assert lines[2] == "[+]cluster 0 nodes, confirmed 75 s ago: stale, right-sizing is off"
         assert lines[4].startswith("[-]pods synced; GET /api/v1/pods: 403 Forbidden")
-        assert site.evaluate(encoded(review())).status == 200, "guards go on"
+        assert site.evaluate(encoded(review())).status == 200, "guards stay active"
 
 
-def test_the_process_serves_on_while_the_cluster_does_not_answer(tmp_path: Path) -> None:
+def test_the_process_keeps_serving_while_the_cluster_does_not_respond(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         url = f"http://127.0.0.1:{taken.getsockname()[1]}"
     certificate, key = PAIR.write(tmp_path)
     arguments = ["--cluster", "live", "--kubeconfig", str(kubeconfig(tmp_path, url, "t")), "--listen", "127.0.0.1:0"]
     process = Process([*arguments, "--tls-cert", str(certificate), "--tls-key", str(key)])
     try:
-        why = str(process.wait_for("watch failed")["error"])
-        assert f"no answer from {url}" in why
-        talk = Talk(process.port)
-        talk.send(http("GET", "/readyz"))
-        assert (talk.read() or (0,))[0] == 503
-        talk.send(post("/validate", encoded(review())))
-        assert (talk.read() or (0,))[0] == 503
+        error = str(process.wait_for("watch failed")["error"])
+        assert f"no answer from {url}" in error
+        connection = TlsConnection(process.port)
+        connection.send(http("GET", "/readyz"))
+        assert (connection.read() or (0,))[0] == 503
+        connection.send(post("/validate", encoded(review())))
+        assert (connection.read() or (0,))[0] == 503
     finally:
         process.popen.terminate()
         assert process.end() == 0
 
 
-def test_in_a_pod_the_cluster_is_the_one_that_the_pod_is_in(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_in_a_pod_the_default_cluster_is_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
     with pytest.raises(SettingsError, match="--cluster: is required"):
         load_settings(WebhookSettings, self_signed=True, policies=[Path("policies")])

@@ -13,7 +13,7 @@ import pytest
 from tests.certs.cluster import CONFIGS, SECRET, SPEC, Client, Cluster, Replica
 from tests.kube.test_leader_election import LEASE
 from tests.server.managed_site import managed_server, read_readyz, served_certificate
-from tests.server.site import PAIR, Site, Talk, encoded, post, review
+from tests.server.site import PAIR, Site, TlsConnection, encoded, post, review
 from webhook.certs.reconciler import CertificateReconciler
 from webhook.certs.rotation import BUNDLE_SETTLE_TIME
 from webhook.errors import ApiError
@@ -76,7 +76,7 @@ def test_a_new_certificate_is_served_and_open_connections_stay(cluster: Cluster)
     cluster.moment += timedelta(days=61)
     with managed_server_in(cluster) as site:
         site.until(lambda: read_readyz(site.port)[0] == 200)
-        talk = Talk(site.port, authority=cluster.bundles()[0], name=NAME)
+        connection = TlsConnection(site.port, authority=cluster.bundles()[0], name=NAME)
         assert served_certificate(site.port, cluster.bundles()[0], NAME) == before.certificate
         site.until(lambda: "management waiting for API servers to load the bundles" in read_readyz(site.port)[1])
         assert cluster.leaf == before
@@ -89,8 +89,8 @@ def test_a_new_certificate_is_served_and_open_connections_stay(cluster: Cluster)
                 != before.certificate
             )
         )
-        talk.send(REVIEW)
-        answer = talk.read()
+        connection.send(REVIEW)
+        answer = connection.read()
         assert answer is not None
         assert answer.status == 200
 

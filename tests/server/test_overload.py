@@ -7,7 +7,7 @@ import ssl
 import time
 from concurrent.futures import ThreadPoolExecutor
 
-from tests.server.site import NOW, PAIR, Answer, Site, Talk, encoded, post, review, serve_site
+from tests.server.site import NOW, PAIR, Answer, Site, TlsConnection, encoded, post, review, serve_site
 from webhook.model.admission import AdmissionRequest
 from webhook.model.cluster_view import ClusterView
 from webhook.model.decisions import Decision, patch_add
@@ -20,38 +20,38 @@ REQUEST = post("/validate", encoded(review()))
 
 def test_one_connection_too_many_is_closed() -> None:
     with serve_site(limits=ServerLimits(connections=3, close_time=0.05)) as site:
-        kept = [site.talk() for _ in range(3)]
+        kept = [site.connect() for _ in range(3)]
         site.until(lambda: len(site.server.registry.connections) == 3)
-        assert site.talk().closed()
+        assert site.connect().closed()
         kept[0].send(REQUEST)
         assert (kept[0].read() or (0,))[0] == 200
         kept[0].close()
         site.until(lambda: len(site.server.registry.connections) == 2)
-        assert site.ask(REQUEST).status == 200
-        assert site.figure("rightslice_http_rejections_total", reason="too_many_connections") == 1
+        assert site.send_request(REQUEST).status == 200
+        assert site.metric("rightslice_http_rejections_total", reason="too_many_connections") == 1
 
 
 def test_one_body_too_many_gets_503_with_retry_after() -> None:
     with serve_site(limits=ServerLimits(in_flight=2, close_time=0.05)) as site:
         half = REQUEST[:-10]
-        taken = [site.talk() for _ in range(2)]
-        for talk in taken:
-            talk.send(half)
+        taken = [site.connect() for _ in range(2)]
+        for connection in taken:
+            connection.send(half)
         site.until(lambda: site.server.registry.load.reading == 2)
-        answer = site.ask(half)
+        answer = site.send_request(half)
         assert (answer.status, answer.headers["retry-after"]) == (503, "1")
-        for talk in taken:
-            talk.send(REQUEST[-10:])
-            assert (talk.read() or (0,))[0] == 200
-        assert site.ask(REQUEST).status == 200
+        for connection in taken:
+            connection.send(REQUEST[-10:])
+            assert (connection.read() or (0,))[0] == 200
+        assert site.send_request(REQUEST).status == 200
 
 
-def test_bodies_are_bounded_together_too() -> None:
+def test_all_bodies_together_are_limited() -> None:
     with serve_site(limits=ServerLimits(buffered=100_000, close_time=0.05)) as site:
         big = post("/validate", b" " * 1_000_000)
-        assert site.ask(big[:300_000]).status == 503
+        assert site.send_request(big[:300_000]).status == 503
         site.until(lambda: site.server.registry.load.buffered == 0)
-        assert site.ask(REQUEST).status == 200
+        assert site.send_request(REQUEST).status == 200
 
 
 def test_requests_of_one_loop_iteration_are_bounded() -> None:
@@ -60,7 +60,7 @@ def test_requests_of_one_loop_iteration_are_bounded() -> None:
     assert load.can_answer(1.001)
 
 
-def test_a_flood_is_answered_or_turned_away_and_over_at_once() -> None:
+def test_a_flood_of_requests_is_answered_or_rejected_at_once() -> None:
     """In every loop iteration all clients wait: eight are evaluated, the others retry."""
 
     def slow(*_: object) -> Decision:
@@ -72,7 +72,7 @@ def test_a_flood_is_answered_or_turned_away_and_over_at_once() -> None:
         assert set(answers) <= {200, 503}
         assert len(answers) == 64 * 5
         assert answers.count(200) >= 8
-        assert site.ask(REQUEST).status == 200
+        assert site.send_request(REQUEST).status == 200
 
 
 async def _flood(site: Site, clients: int, each: int) -> list[int]:
@@ -102,16 +102,16 @@ def decide_by_uid(request: AdmissionRequest, _p: PolicySet, _v: ClusterView, _u:
 def test_every_response_carries_its_own_uid() -> None:
     """Mixed routes and sizes over many connections at once."""
     with serve_site(decide_by_uid) as site, ThreadPoolExecutor(16) as pool:
-        list(pool.map(lambda client: _ask_many(site.talk(), client), range(16)))
+        list(pool.map(lambda client: _ask_many(site.connect(), client), range(16)))
 
 
-def _ask_many(talk: Talk, client: int) -> None:
+def _ask_many(connection: TlsConnection, client: int) -> None:
     for number in range(60):
         uid = f"client-{client}-{number}"
         pod = review()["request"]["object"] | {"x": "y" * (number * 997)}
         sender = "User-Agent: " + ("kube-apiserver-admission" if number % 3 else "curl")
-        talk.send(post("/mutate" if number % 2 else "/validate", encoded(review(pod, uid=uid)), sender))
-        answer: Answer | None = talk.read()
+        connection.send(post("/mutate" if number % 2 else "/validate", encoded(review(pod, uid=uid)), sender))
+        answer: Answer | None = connection.read()
         assert answer is not None
         assert answer.response["uid"] == uid
         assert answer.response["auditAnnotations"]["policies"] == uid

@@ -24,15 +24,15 @@ RULED = policy_text("classes", injection={"runtimeClassName": "nvidia"})
 OF_THE_SERVER = {"uid": "1", "generation": 2, "resourceVersion": "7", "managedFields": [], "selfLink": "", "x": {}}
 
 
-def world(*texts: str) -> AdmissionState:
-    """A world with these policies in force."""
+def state_with(*texts: str) -> AdmissionState:
+    """Return the state with these policies active."""
     loaded = load_policies([(f"{number}.yaml", text) for number, text in enumerate(texts)])
     assert loaded.policies is not None, loaded.errors
     return AdmissionState(loaded.policies, view_of_objects(()), UsageView(), PolicyLoadStatus(NOW))
 
 
 def of(data: Json, **request: Any) -> Json:
-    """A review of a policy or exception."""
+    """Return a review of a policy or exception."""
     kind = {"group": "rightslice.dev", "version": "v1alpha1", "kind": data["kind"]}
     resource = {"group": "rightslice.dev", "version": "v1alpha1", "resource": "gpupolicies"}
     name = data["metadata"].get("name", "")
@@ -40,8 +40,8 @@ def of(data: Json, **request: Any) -> Json:
 
 
 def answers(data: Json, *in_force: str, **request: Any) -> Json:
-    """The response of the route."""
-    with serve_site(world=world(*in_force)) as site:
+    """Return the response of the route."""
+    with serve_site(state=state_with(*in_force)) as site:
         answer = site.evaluate(of(data, **request), "/policies")
     assert answer.status == 200, answer.body
     response: Json = answer.response
@@ -49,7 +49,7 @@ def answers(data: Json, *in_force: str, **request: Any) -> Json:
 
 
 def response_lines(response: Json) -> list[str]:
-    """The errors, without the first line."""
+    """Return the errors, without the first line."""
     if response["allowed"]:
         return []
     lines: list[str] = response["status"]["message"].splitlines()
@@ -57,7 +57,7 @@ def response_lines(response: Json) -> list[str]:
 
 
 def whole(text: str) -> Json | None:
-    """The one document of a text as an object; None for invalid YAML or a missing value."""
+    """Return the single document of a text; None for invalid YAML or a missing value."""
     try:
         (document,) = read_documents(text, "p.yaml")
     except DocumentError:
@@ -71,7 +71,7 @@ OBJECTS = {name: data for name, case in CASES.items() if (data := whole(HEAD + c
 
 def test_errors_are_those_of_lint() -> None:
     assert len(OBJECTS) > 40
-    with serve_site(world=world()) as site:
+    with serve_site(state=state_with()) as site:
         for name, data in OBJECTS.items():
             faults = load_policies([("p.yaml", HEAD + CASES[name].spec)]).errors
             response = site.evaluate(of(data), "/policies").response
@@ -126,13 +126,13 @@ def test_an_exception_needs_its_policy() -> None:
 BROKEN = json.loads(policy_text("broken", mode="enforced"))
 LEFT_ALONE = {
     "a deletion": {"operation": "DELETE", "object": None, "oldObject": BROKEN},
-    "its status": {"operation": "UPDATE", "subResource": "status", "oldObject": BROKEN},
+    "a status": {"operation": "UPDATE", "subResource": "status", "oldObject": BROKEN},
     "new labels only": {
         "operation": "UPDATE",
         "oldObject": BROKEN,
         "object": BROKEN | {"metadata": {"name": "broken", "labels": {"a": "b"}}},
     },
-    "the last finalizer of one that is deleted": {
+    "the last finalizer of a deleted object": {
         "operation": "UPDATE",
         "oldObject": json.loads(policy_text("broken")),
         "object": BROKEN | {"metadata": {"name": "broken", "deletionTimestamp": "2026-06-01T00:00:00Z"}},

@@ -1,4 +1,4 @@
-"""Policies and certificates change on disk while the server runs, and it neither stops nor forgets."""
+"""Policies and certificates that change on disk while the server runs."""
 
 from __future__ import annotations
 
@@ -48,21 +48,21 @@ def names(site: Site) -> list[str]:
 
 
 def ready_page(site: Site) -> str:
-    answer = site.ask(http("GET", "/readyz?verbose"))
+    answer = site.send_request(http("GET", "/readyz?verbose"))
     assert answer.status == 200
     return answer.body.decode()
 
 
 @contextmanager
 def serve_watched_paths(*paths: Path) -> Iterator[Site]:
-    """A server over policies at these paths."""
+    """Run a server with the policies at these paths."""
     files = PolicyFiles(paths)
 
-    def looks(world: AdmissionState, telemetry: Telemetry) -> list[Poll]:
-        return [PolicyReloader(files, load_policies, world, lambda: NOW, telemetry).reload_if_changed]
+    def make_polls(state: AdmissionState, telemetry: Telemetry) -> list[Poll]:
+        return [PolicyReloader(files, load_policies, state, lambda: NOW, telemetry).reload_if_changed]
 
-    world = AdmissionState(read_policies(files, load_policies), view_of_objects(()), UsageView(), PolicyLoadStatus(NOW))
-    with serve_site(nothing, world=world, looks=looks) as site:
+    state = AdmissionState(read_policies(files, load_policies), view_of_objects(()), UsageView(), PolicyLoadStatus(NOW))
+    with serve_site(nothing, state=state, make_polls=make_polls) as site:
         yield site
 
 
@@ -87,19 +87,19 @@ def test_a_changed_file_is_loaded(folder: Path) -> None:
 
 
 def test_each_of_several_paths_is_read_and_watched(folder: Path) -> None:
-    beside, alone = folder / "more", folder / "alone.txt"
-    beside.mkdir()
-    (beside / "second.yaml").write_text(POLICY.format(name="second"))
-    alone.write_text(POLICY.format(name="third"))
-    with serve_watched_paths(folder / "first.yaml", beside, alone) as site:
+    subfolder, single_file = folder / "more", folder / "alone.txt"
+    subfolder.mkdir()
+    (subfolder / "second.yaml").write_text(POLICY.format(name="second"))
+    single_file.write_text(POLICY.format(name="third"))
+    with serve_watched_paths(folder / "first.yaml", subfolder, single_file) as site:
         assert names(site) == ["first", "second", "third"]
         (folder / "first.yaml").write_text(POLICY.format(name="changed"))
         site.until(lambda: names(site) == ["changed", "second", "third"])
-        alone.write_text(POLICY.format(name="other"))
+        single_file.write_text(POLICY.format(name="other"))
         site.until(lambda: names(site) == ["changed", "other", "second"])
-        (beside / "second.yaml").unlink()
-        site.until(lambda: f"{beside}: must hold policy files" in ready_page(site))
-        assert names(site) == ["changed", "other", "second"], "the last good set is in use"
+        (subfolder / "second.yaml").unlink()
+        site.until(lambda: f"{subfolder}: must hold policy files" in ready_page(site))
+        assert names(site) == ["changed", "other", "second"], "the last valid set is in use"
 
 
 def test_a_replaced_config_map_is_loaded(tmp_path: Path) -> None:
@@ -121,115 +121,119 @@ def _version(folder: Path, name: str, policy: str) -> None:
     (folder / "..data_tmp").rename(folder / "..data")
 
 
-def broken(folder: Path) -> None:
+def write_invalid_policy(folder: Path) -> None:
     (folder / "first.yaml").write_text("apiVersion: rightslice.dev/v1alpha1\nkind: GPUPolicy\nspec: {mode: Enforce}\n")
 
 
-def emptied(folder: Path) -> None:
+def delete_file(folder: Path) -> None:
     (folder / "first.yaml").unlink()
 
 
-def removed(folder: Path) -> None:
+def delete_folder(folder: Path) -> None:
     shutil.rmtree(folder)
 
 
-def without_policies(folder: Path) -> None:
+def empty_file(folder: Path) -> None:
     (folder / "first.yaml").write_text("")
 
 
-def not_text(folder: Path) -> None:
+def write_invalid_utf8(folder: Path) -> None:
     (folder / "first.yaml").write_bytes(b"\xff\xfe")
 
 
-@pytest.mark.parametrize("spoil", [broken, emptied, removed, without_policies, not_text], ids=lambda it: it.__name__)
-def test_invalid_files_keep_the_last_valid_set(folder: Path, spoil: object) -> None:
+@pytest.mark.parametrize(
+    "damage",
+    [write_invalid_policy, delete_file, delete_folder, empty_file, write_invalid_utf8],
+    ids=lambda it: it.__name__,
+)
+def test_invalid_files_keep_the_last_valid_set(folder: Path, damage: object) -> None:
     with serve_watched_paths(folder) as site:
         digest = site.server.state.policies.digest
-        assert callable(spoil)
-        spoil(folder)
+        assert callable(damage)
+        damage(folder)
         site.until(lambda: bool(site.server.state.policy_load.errors))
         assert names(site) == ["first"]
         assert site.evaluate(GOOD).status == 200
         assert "[-]policy files" in ready_page(site)
         assert f"digest {digest}" in ready_page(site)
-        assert site.figure("rightslice_policies_last_load_successful") == 0
-        assert site.figure("rightslice_policy_loads_total", result="error") == 1
+        assert site.metric("rightslice_policies_last_load_successful") == 0
+        assert site.metric("rightslice_policy_loads_total", result="error") == 1
         assert "keeping the last valid ones" in site.log.getvalue()
         folder.mkdir(exist_ok=True)
-        (folder / "first.yaml").write_text(POLICY.format(name="mended"))
-        site.until(lambda: names(site) == ["mended"])
+        (folder / "first.yaml").write_text(POLICY.format(name="repaired"))
+        site.until(lambda: names(site) == ["repaired"])
         assert "[+]policy files" in ready_page(site)
-        assert site.figure("rightslice_policies_last_load_successful") == 1
+        assert site.metric("rightslice_policies_last_load_successful") == 1
 
 
 class Objects:
-    """Policies that are objects of a cluster."""
+    """The policy objects of a cluster."""
 
     def __init__(self) -> None:
         self.version = 0
-        self.held: dict[str, str] = {}
-        self.stopped: set[str] = set()
+        self.stored: dict[str, str] = {}
+        self.halted: set[str] = set()
 
     def set(self, name: str, text: str | None) -> None:
         if text is None:
-            del self.held[name]
+            del self.stored[name]
         else:
-            self.held[name] = text
+            self.stored[name] = text
         self.version += 1
 
     def halted_names(self) -> list[str]:
-        return sorted(self.stopped)
+        return sorted(self.halted)
 
     def texts(self) -> list[tuple[str, str]]:
-        return sorted(self.held.items())
+        return sorted(self.stored.items())
 
 
 @contextmanager
-def following(path: Path | None, objects: Objects) -> Iterator[Site]:
-    """A server over files and objects."""
+def serve_with_objects(path: Path | None, objects: Objects) -> Iterator[Site]:
+    """Run a server with policies from files and objects."""
     files = PolicyFiles((path,)) if path is not None else None
 
-    def looks(world: AdmissionState, telemetry: Telemetry) -> list[Poll]:
-        return [PolicyReloader(files, load_policies, world, lambda: NOW, telemetry, objects).reload_if_changed]
+    def make_polls(state: AdmissionState, telemetry: Telemetry) -> list[Poll]:
+        return [PolicyReloader(files, load_policies, state, lambda: NOW, telemetry, objects).reload_if_changed]
 
     policies = read_policies(files, load_policies) if files is not None else PolicySet()
-    world = AdmissionState(policies, view_of_objects(()), UsageView(), PolicyLoadStatus(NOW if path else None))
-    with serve_site(nothing, world=world, looks=looks) as site:
+    state = AdmissionState(policies, view_of_objects(()), UsageView(), PolicyLoadStatus(NOW if path else None))
+    with serve_site(nothing, state=state, make_polls=make_polls) as site:
         yield site
 
 
 def test_objects_are_added_and_removed_next_to_files(folder: Path) -> None:
     objects = Objects()
-    with following(folder, objects) as site:
+    with serve_with_objects(folder, objects) as site:
         objects.set("GPUPolicy/o", POLICY.format(name="o"))
         site.until(lambda: names(site) == ["first", "o"])
         (folder / "first.yaml").write_text(POLICY.format(name="second"))
         site.until(lambda: names(site) == ["o", "second"])
         objects.set("GPUPolicy/o", None)
         site.until(lambda: names(site) == ["second"])
-        assert site.figure("rightslice_policies_last_load_successful") == 1
+        assert site.metric("rightslice_policies_last_load_successful") == 1
 
 
 def test_an_invalid_object_is_reported_and_changes_nothing(folder: Path) -> None:
     objects = Objects()
-    with following(folder, objects) as site:
+    with serve_with_objects(folder, objects) as site:
         objects.set("GPUPolicy/o", POLICY.format(name="o"))
         site.until(lambda: names(site) == ["first", "o"])
         objects.set("GPUPolicy/o", "kind: GPUPolicy\n")
         site.until(lambda: bool(site.server.state.policy_load.errors))
         assert names(site) == ["first", "o"]
         assert "GPUPolicy/o" in ready_page(site)
-        assert site.figure("rightslice_policies_last_load_successful") == 0
+        assert site.metric("rightslice_policies_last_load_successful") == 0
         shutil.rmtree(folder)
         objects.set("GPUPolicy/p", POLICY.format(name="p"))
         site.until(lambda: names(site) == ["first", "o", "p"])
         objects.set("GPUPolicy/o", POLICY.format(name="o"))
-        site.until(lambda: any("must be a folder" in fault for fault in site.server.state.policy_load.errors))
+        site.until(lambda: any("must be a folder" in error for error in site.server.state.policy_load.errors))
 
 
 def test_deleting_the_last_policy_does_not_allow_everything() -> None:
     objects = Objects()
-    with following(None, objects) as site:
+    with serve_with_objects(None, objects) as site:
         objects.set("GPUPolicy/o", POLICY.format(name="o"))
         site.until(lambda: names(site) == ["o"])
         objects.set("GPUPolicy/o", None)
@@ -241,21 +245,21 @@ def test_deleting_the_last_policy_does_not_allow_everything() -> None:
 ROLLED = POLICY.format(name="o").replace("spec: {", "spec: {mode: enforce, rollout: {percent: 100}, ")
 
 
-def test_a_policy_whose_rollout_was_halted_is_on_trial() -> None:
+def test_a_policy_with_a_halted_rollout_is_in_audit_mode() -> None:
     objects = Objects()
-    with following(None, objects) as site:
+    with serve_with_objects(None, objects) as site:
 
         def modes() -> list[str]:
             return [str(policy.mode) for policy in site.server.state.policies.policies]
 
         objects.set("GPUPolicy/o", ROLLED)
         site.until(lambda: modes() == ["enforce"])
-        assert site.figure("rightslice_rollout_halted", policy="o") == 0
-        objects.stopped.add("GPUPolicy/o")
+        assert site.metric("rightslice_rollout_halted", policy="o") == 0
+        objects.halted.add("GPUPolicy/o")
         objects.set("GPUPolicy/o", ROLLED)
         site.until(lambda: modes() == ["audit"])
-        assert site.figure("rightslice_rollout_halted", policy="o") == 1
-        objects.stopped.clear()
+        assert site.metric("rightslice_rollout_halted", policy="o") == 1
+        objects.halted.clear()
         objects.set("GPUPolicy/o", ROLLED)
         site.until(lambda: modes() == ["enforce"])
 
@@ -264,17 +268,17 @@ BAD = "kind: GPUPolicy\n"
 
 
 async def test_an_invalid_change_neither_resumes_nor_protects_a_rollout() -> None:
-    """The policy stays as it was when it last loaded."""
-    objects, world = Objects(), AdmissionState(PolicySet(), view_of_objects(()), UsageView(), PolicyLoadStatus(None))
-    watch = PolicyReloader(
-        None, load_policies, world, lambda: NOW, Telemetry(make_logger("info", io.StringIO())), objects
+    """The last valid version of the policy stays active."""
+    objects, state = Objects(), AdmissionState(PolicySet(), view_of_objects(()), UsageView(), PolicyLoadStatus(None))
+    reloader = PolicyReloader(
+        None, load_policies, state, lambda: NOW, Telemetry(make_logger("info", io.StringIO())), objects
     )
 
     async def mode(text: str, *, halted: bool) -> str:
-        objects.stopped = {"GPUPolicy/o"} if halted else set()
+        objects.halted = {"GPUPolicy/o"} if halted else set()
         objects.set("GPUPolicy/o", text)
-        await watch.reload_if_changed()
-        [policy] = world.policies.policies
+        await reloader.reload_if_changed()
+        [policy] = state.policies.policies
         return str(policy.mode)
 
     assert await mode(ROLLED, halted=True) == "audit"
@@ -287,26 +291,26 @@ async def test_an_invalid_change_neither_resumes_nor_protects_a_rollout() -> Non
 
 FIRST: dict[str, tuple[dict[str, str], int]] = {
     "no policy was ever written": ({}, 200),
-    "no policy, and an exception that does not load": ({"GPUPolicyException/ours/e": BAD}, 200),
-    "only policies that do not load": ({"GPUPolicy/o": BAD}, 503),
-    "one that loads beside one that does not": ({"GPUPolicy/a": POLICY.format(name="a"), "GPUPolicy/o": BAD}, 200),
+    "no policy, and an invalid exception": ({"GPUPolicyException/ours/e": BAD}, 200),
+    "only invalid policies": ({"GPUPolicy/o": BAD}, 503),
+    "a valid and an invalid policy": ({"GPUPolicy/a": POLICY.format(name="a"), "GPUPolicy/o": BAD}, 200),
 }
 
 
-@pytest.mark.parametrize(("held", "status"), FIRST.values(), ids=FIRST)
-def test_a_new_process_accepts_an_empty_set_only_without_objects(held: dict[str, str], status: int) -> None:
+@pytest.mark.parametrize(("stored", "status"), FIRST.values(), ids=FIRST)
+def test_a_new_process_accepts_an_empty_set_only_without_objects(stored: dict[str, str], status: int) -> None:
     objects = Objects()
-    objects.held = held
-    with following(None, objects) as site:
-        site.until(lambda: site.figure("rightslice_policy_loads_total") > 0)
-        assert site.ask(http("GET", "/readyz")).status == status
+    objects.stored = stored
+    with serve_with_objects(None, objects) as site:
+        site.until(lambda: site.metric("rightslice_policy_loads_total") > 0)
+        assert site.send_request(http("GET", "/readyz")).status == status
         assert site.evaluate(GOOD).status == status
         if status == 503:
-            assert "[-]policies not loaded yet" in site.ask(http("GET", "/readyz?verbose")).body.decode()
-            assert site.figure("rightslice_active_policies") == 0
+            assert "[-]policies not loaded yet" in site.send_request(http("GET", "/readyz?verbose")).body.decode()
+            assert site.metric("rightslice_active_policies") == 0
             objects.set("GPUPolicy/o", POLICY.format(name="o"))
             site.until(lambda: site.evaluate(GOOD).status == 200)
-            assert site.figure("rightslice_active_policies") == 1
+            assert site.metric("rightslice_active_policies") == 1
 
 
 def test_policy_tests_next_to_policies_are_skipped(folder: Path) -> None:
@@ -329,19 +333,19 @@ def test_a_missing_folder_is_reported(tmp_path: Path) -> None:
 def test_an_exception_in_loading_is_recorded_and_reloading_continues(folder: Path) -> None:
     calls: list[int] = []
 
-    def faulty(_sources: object) -> object:
+    def failing_load(_sources: object) -> object:
         calls.append(1)
         raise ZeroDivisionError
 
-    def looks(world: AdmissionState, telemetry: Telemetry) -> list[Poll]:
-        return [PolicyReloader(PolicyFiles((folder,)), faulty, world, lambda: NOW, telemetry).reload_if_changed]  # type: ignore[arg-type] # it is faulty
+    def make_polls(state: AdmissionState, telemetry: Telemetry) -> list[Poll]:
+        return [PolicyReloader(PolicyFiles((folder,)), failing_load, state, lambda: NOW, telemetry).reload_if_changed]  # type: ignore[arg-type] # it fails
 
-    with serve_site(looks=looks) as site:
+    with serve_site(make_polls=make_polls) as site:
         for count in (1, 2):
             (folder / f"{count}.yaml").write_text("")
-            site.until(lambda count=count: len(calls) == count)  # type: ignore[misc] # bound for this turn
+            site.until(lambda count=count: len(calls) == count)  # type: ignore[misc] # bound for this iteration
         assert [policy.name for policy in site.server.state.policies.policies] == [policies().policies[0].name]
-        assert site.figure("rightslice_internal_errors_total", component="policies") == 2
+        assert site.metric("rightslice_internal_errors_total", component="policies") == 2
 
 
 def test_an_exception_in_the_objects_is_recorded_and_reloading_continues() -> None:
@@ -352,70 +356,70 @@ def test_an_exception_in_the_objects_is_recorded_and_reloading_continues() -> No
             return super().texts()
 
     objects = Odd()
-    with following(None, objects) as site:
+    with serve_with_objects(None, objects) as site:
         objects.set("GPUPolicy/o", POLICY.format(name="o"))
-        site.until(lambda: site.figure("rightslice_internal_errors_total", component="policies") == 1)
+        site.until(lambda: site.metric("rightslice_internal_errors_total", component="policies") == 1)
         objects.set("GPUPolicy/p", POLICY.format(name="p"))
         site.until(lambda: names(site) == ["o", "p"])
 
 
 @contextmanager
-def with_files(folder: Path) -> Iterator[tuple[Site, CertificateFiles]]:
-    """A server with certificate files."""
+def serve_with_certificate(folder: Path) -> Iterator[tuple[Site, CertificateFiles]]:
+    """Run a server with certificate files."""
     files = CertificateFiles(*PAIR.write(folder))
     context = server_context(files.read())
 
-    def watch(server: AdmissionServer) -> None:
+    def reloader(server: AdmissionServer) -> None:
         certificate = CertificateReloader(files, context, server.telemetry)
         server.polls, server.health_checks = [certificate.reload_if_changed], [certificate.checks]
 
-    with serve_site(nothing, context=context, prepare=watch) as site:
+    with serve_site(nothing, context=context, prepare=reloader) as site:
         yield site, files
 
 
-def serial(site: Site) -> str:
-    """The certificate that a new client is shown."""
+def served_certificate(site: Site) -> str:
+    """Return the certificate that a new client gets."""
     return ssl.get_server_certificate(("127.0.0.1", site.port))
 
 
-def test_a_new_certificate_is_shown_and_open_connections_go_on(tmp_path: Path) -> None:
-    with with_files(tmp_path) as (site, _):
-        open_one = site.talk()
-        before = serial(site)
+def test_a_new_certificate_is_served_and_open_connections_stay(tmp_path: Path) -> None:
+    with serve_with_certificate(tmp_path) as (site, _):
+        connection = site.connect()
+        before = served_certificate(site)
         create_self_signed(["127.0.0.1"], datetime.now(UTC)).write(tmp_path)
-        site.until(lambda: serial(site) != before)
-        open_one.send(post("/validate", GOOD))
-        assert (open_one.read() or (0,))[0] == 200
+        site.until(lambda: served_certificate(site) != before)
+        connection.send(post("/validate", GOOD))
+        assert (connection.read() or (0,))[0] == 200
         assert "certificate loaded" in site.log.getvalue()
 
 
-def cut(files: CertificateFiles) -> None:
+def truncate_certificate(files: CertificateFiles) -> None:
     files.certificate.write_bytes(files.certificate.read_bytes()[:100])
 
 
-def of_another(files: CertificateFiles) -> None:
+def replace_key(files: CertificateFiles) -> None:
     files.key.write_bytes(create_self_signed(["a"], datetime.now(UTC)).key)
 
 
-def gone(files: CertificateFiles) -> None:
+def delete_key(files: CertificateFiles) -> None:
     files.key.unlink()
 
 
-@pytest.mark.parametrize("spoil", [cut, of_another, gone], ids=lambda it: it.__name__)
-def test_invalid_files_keep_the_last_certificate(tmp_path: Path, spoil: object) -> None:
-    with with_files(tmp_path) as (site, files):
-        before = serial(site)
-        assert callable(spoil)
-        spoil(files)
+@pytest.mark.parametrize("damage", [truncate_certificate, replace_key, delete_key], ids=lambda it: it.__name__)
+def test_invalid_files_keep_the_last_certificate(tmp_path: Path, damage: object) -> None:
+    with serve_with_certificate(tmp_path) as (site, files):
+        before = served_certificate(site)
+        assert callable(damage)
+        damage(files)
         site.until(lambda: "keeping the last valid one" in site.log.getvalue())
-        assert serial(site) == before
+        assert served_certificate(site) == before
         assert "[-]certificate files not in use: " in ready_page(site)
         assert site.evaluate(GOOD).status == 200
-        trusting = site.talk()
+        connection = site.connect()
         create_self_signed(["127.0.0.1"], datetime.now(UTC)).write(tmp_path)
-        site.until(lambda: serial(site) != before)
-        trusting.send(http("GET", "/readyz?verbose"))
-        page = trusting.read()
+        site.until(lambda: served_certificate(site) != before)
+        connection.send(http("GET", "/readyz?verbose"))
+        page = connection.read()
         assert page is not None
         assert b"[+]certificate files in use" in page.body
 
@@ -433,14 +437,14 @@ def test_old_protocols_are_rejected() -> None:
 
 def test_negotiated_tls_is_modern() -> None:
     with serve_site() as site:
-        talk = site.talk()
-        assert talk.socket.version() == "TLSv1.3"
+        connection = site.connect()
+        assert connection.socket.version() == "TLSv1.3"
         context = server_context(PemPair(PAIR.certificate, PAIR.key))
         assert context.minimum_version is ssl.TLSVersion.TLSv1_2
         assert all("GCM" in cipher["name"] or "CHACHA20" in cipher["name"] for cipher in context.get_ciphers())
 
 
-def test_plain_http_is_no_answer() -> None:
+def test_plain_http_gets_no_response() -> None:
     with serve_site() as site, socket.create_connection(("127.0.0.1", site.port)) as plain:
         plain.settimeout(8)
         plain.sendall(http("GET", "/healthz"))

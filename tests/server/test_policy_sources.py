@@ -30,7 +30,7 @@ FILE = ("policies/f.yaml", policy("f"))
 
 
 def names(combined: CombinedPolicies) -> dict[str, str]:
-    """Each policy of a set, with its mode."""
+    """Return the mode of each policy of a set by name."""
     assert combined.policies is not None
     return {each.name: each.mode.name.lower() for each in combined.policies.policies}
 
@@ -42,31 +42,33 @@ class Case(NamedTuple):
     want: dict[str, str]
     files: tuple[tuple[str, str], ...] = (FILE,)
     good: LastLoaded = LastLoaded()
-    faults: tuple[str, ...] = ()
+    errors: tuple[str, ...] = ()
 
 
 CASES = {
-    "an object joins the files": Case([("GPUPolicy/o", policy("o"))], {"f": "warn", "o": "warn"}),
-    "on equal names the file wins, and all is well": Case([("GPUPolicy/f", policy("f", "enforce"))], {"f": "warn"}),
-    "a bad object is left out, the others stay": Case(
-        [("GPUPolicy/o", policy("o")), ("GPUPolicy/x", BAD)], {"f": "warn", "o": "warn"}, faults=("GPUPolicy/x",)
+    "an object besides a file": Case([("GPUPolicy/o", policy("o"))], {"f": "warn", "o": "warn"}),
+    "a file takes precedence over an object of the same name": Case(
+        [("GPUPolicy/f", policy("f", "enforce"))], {"f": "warn"}
     ),
-    "a bad object stays as it was when it last loaded, and others change": Case(
+    "an invalid object is left out, and the others stay": Case(
+        [("GPUPolicy/o", policy("o")), ("GPUPolicy/x", BAD)], {"f": "warn", "o": "warn"}, errors=("GPUPolicy/x",)
+    ),
+    "an invalid object keeps its last valid version, and others change": Case(
         [("GPUPolicy/o", policy("o", "enforce")), ("GPUPolicy/x", BAD)],
         {"f": "warn", "o": "enforce", "x": "warn"},
         good=LastLoaded((FILE,), {"GPUPolicy/o": policy("o"), "GPUPolicy/x": policy("x")}),
-        faults=("GPUPolicy/x",),
+        errors=("GPUPolicy/x",),
     ),
-    "an object that is gone is gone": Case([], {"f": "warn"}, good=LastLoaded((FILE,), {"GPUPolicy/o": policy("o")})),
-    "bad files stay as they were, and objects go on": Case(
+    "a deleted object is removed": Case([], {"f": "warn"}, good=LastLoaded((FILE,), {"GPUPolicy/o": policy("o")})),
+    "invalid files keep their last valid version, and objects change": Case(
         [("GPUPolicy/o", policy("o"))],
         {"f": "warn", "o": "warn"},
         files=(("policies/f.yaml", BAD),),
         good=LastLoaded((FILE,), {}),
-        faults=("policies/f.yaml",),
+        errors=("policies/f.yaml",),
     ),
-    "an exception to no policy is left out": Case(
-        [("GPUPolicyException/e", exception("e", "nobody"))], {"f": "warn"}, faults=("GPUPolicyException/e",)
+    "an exception without its policy is left out": Case(
+        [("GPUPolicyException/e", exception("e", "missing"))], {"f": "warn"}, errors=("GPUPolicyException/e",)
     ),
     "an exception follows its policy, whether that is a file or an object": Case(
         [
@@ -83,7 +85,7 @@ CASES = {
 def test_sources(case: Case) -> None:
     combined = combine_sources(case.files, case.objects, case.good, load_policies)
     assert names(combined) == case.want
-    assert [fault.partition(":")[0] for fault in combined.errors] == list(case.faults)
+    assert [error.partition(":")[0] for error in combined.errors] == list(case.errors)
 
 
 def test_the_last_valid_version_is_the_fallback() -> None:
@@ -94,7 +96,7 @@ def test_the_last_valid_version_is_the_fallback() -> None:
     assert third.errors == second.errors != {}
 
 
-def test_files_that_never_loaded_are_no_set() -> None:
+def test_there_is_no_set_if_files_never_loaded() -> None:
     combined = combine_sources((("policies/f.yaml", BAD),), [], LastLoaded(), load_policies)
-    assert names(combined) == {}, "nothing was good before, and nothing is left"
-    assert [fault.partition(":")[0] for fault in combined.errors] == ["policies/f.yaml"]
+    assert names(combined) == {}, "there is no valid version"
+    assert [error.partition(":")[0] for error in combined.errors] == ["policies/f.yaml"]

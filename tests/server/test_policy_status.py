@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.builders import Json
-from tests.server.site import make_world
+from tests.server.site import make_state
 from webhook.errors import ApiError
 from webhook.server.admission_state import PolicyLoadStatus
 from webhook.server.policy_sources import FILE_WINS, UnusedReason
@@ -32,7 +32,7 @@ IN_USE = {
 
 
 def policy(status: Json | None = None, *, generation: int = 1, version: str = "1") -> Json:
-    """A policy as a watch has it."""
+    """Return a policy as a watch stores it."""
     metadata = {"name": "guard", "generation": generation, "resourceVersion": version}
     return {"metadata": metadata, "spec": {}} | ({"status": status} if status is not None else {})
 
@@ -70,9 +70,9 @@ def test_a_policy_shadowed_by_a_file_is_reported() -> None:
 
 
 EXCEPTIONS = {
-    "one that holds is in use": ("2026-06-01T12:00:01Z", "True", "Active"),
-    "one whose time is up is over": ("2026-06-01T12:00:00Z", "False", "Expired"),
-    "of another zone": ("2026-06-01T13:00:00+02:00", "False", "Expired"),
+    "before its expiration": ("2026-06-01T12:00:01Z", "True", "Active"),
+    "at its expiration": ("2026-06-01T12:00:00Z", "False", "Expired"),
+    "in another time zone": ("2026-06-01T13:00:00+02:00", "False", "Expired"),
 }
 
 
@@ -101,9 +101,9 @@ def test_conditions_of_others_stay() -> None:
 
 
 COUNTED: dict[str, tuple[Json, PolicyCounts, Json | None]] = {
-    "a share is added": (policy(KNOWN), PolicyCounts(3, 1), {"matched": 10, "denied": 3}),
-    "nothing is not written": (policy(KNOWN), PolicyCounts(), None),
-    "a spec that nobody has seen is not counted yet": (policy(KNOWN, generation=2), PolicyCounts(3, 1), None),
+    "counts are added": (policy(KNOWN), PolicyCounts(3, 1), {"matched": 10, "denied": 3}),
+    "zero counts are not written": (policy(KNOWN), PolicyCounts(), None),
+    "an unobserved spec is not counted": (policy(KNOWN, generation=2), PolicyCounts(3, 1), None),
     "no status yet": (policy(), PolicyCounts(3, 1), None),
 }
 
@@ -120,26 +120,26 @@ PATHS = {
 
 
 @pytest.mark.parametrize(("source", "path"), PATHS.items())
-def test_where_a_status_is(source: str, path: str) -> None:
+def test_status_path(source: str, path: str) -> None:
     assert status_path(source) == path
 
 
 class Shared:
-    """One policy of a cluster, which several replicas write to."""
+    """One policy of a cluster, whose status several replicas write."""
 
     def __init__(self) -> None:
         self.stored = policy()
         self.patches = 0
-        self.refusal: ApiError | None = None
+        self.error: ApiError | None = None
 
     def objects(self) -> Mapping[str, Json]:
-        """As a watch that is up to date has it."""
+        """Return the objects of a watch that is up to date."""
         return {"GPUPolicy/guard": self.stored}
 
     async def patch(self, path: str, body: Any, kind: str) -> Json:
-        """Change the status, if the object is the one that was read."""
-        if self.refusal is not None:
-            raise self.refusal
+        """Change the status if the version matches."""
+        if self.error is not None:
+            raise self.error
         if body["metadata"]["resourceVersion"] != self.stored["metadata"]["resourceVersion"]:
             raise ApiError(path, 409, "Conflict", "modified")
         self.patches += 1
@@ -153,16 +153,16 @@ class Shared:
 
 
 class Replica:
-    """One that counts and writes."""
+    """A replica that counts reviews and writes status."""
 
     def __init__(self, shared: Shared, *, leads: bool) -> None:
         self.log = io.StringIO()
         self.telemetry = Telemetry(make_logger("info", self.log))
-        self.world = make_world()
-        self.statuses = PolicyStatusWriter(shared, shared, self.world, lambda: leads, self.telemetry, lambda: NOW)
+        self.state = make_state()
+        self.writer = PolicyStatusWriter(shared, shared, self.state, lambda: leads, self.telemetry, lambda: NOW)
 
     def count(self, matched: int, denied: int) -> None:
-        """Reviews come."""
+        """Count reviews."""
         self.telemetry.metrics.matches["guard"] += matched
         self.telemetry.metrics.denials["guard"] += denied
 
@@ -171,15 +171,15 @@ async def test_the_status_has_the_counts_of_all_replicas() -> None:
     shared = Shared()
     leader, other = Replica(shared, leads=True), Replica(shared, leads=False)
     for replica in (other, leader):
-        await replica.statuses.sync(with_counts=False)
-    assert shared.patches == 1, "only the leader says that it is in use"
+        await replica.writer.sync(with_counts=False)
+    assert shared.patches == 1, "only the leader writes the condition"
 
     leader.count(5, 1)
     other.count(2, 2)
     for _ in range(2):
         for replica in (leader, other):
-            await replica.statuses.sync(with_counts=False)
-            await replica.statuses.sync(with_counts=True)
+            await replica.writer.sync(with_counts=False)
+            await replica.writer.sync(with_counts=True)
     assert (shared.stored["status"]["matched"], shared.stored["status"]["denied"]) == (7, 3)
     assert shared.patches == 3
 
@@ -187,26 +187,26 @@ async def test_the_status_has_the_counts_of_all_replicas() -> None:
 async def test_counts_that_were_not_written_are_written_later() -> None:
     shared = Shared()
     leader = Replica(shared, leads=True)
-    await leader.statuses.sync(with_counts=False)
+    await leader.writer.sync(with_counts=False)
     leader.count(5, 0)
-    shared.refusal = ApiError("PATCH /", 409, "Conflict", "modified")
-    await leader.statuses.sync(with_counts=True)
-    shared.refusal = None
-    await leader.statuses.sync(with_counts=True)
+    shared.error = ApiError("PATCH /", 409, "Conflict", "modified")
+    await leader.writer.sync(with_counts=True)
+    shared.error = None
+    await leader.writer.sync(with_counts=True)
 
     assert shared.stored["status"]["matched"] == 5
     assert leader.log.getvalue() == ""
 
 
-async def test_a_changed_policy_is_counted_from_nothing() -> None:
+async def test_counts_of_a_changed_policy_start_at_zero() -> None:
     shared = Shared()
     leader = Replica(shared, leads=True)
-    await leader.statuses.sync(with_counts=False)
+    await leader.writer.sync(with_counts=False)
     leader.count(5, 5)
     shared.stored["metadata"]["generation"] = 2
-    await leader.statuses.sync(with_counts=True)
+    await leader.writer.sync(with_counts=True)
     leader.count(1, 0)
-    await leader.statuses.sync(with_counts=True)
+    await leader.writer.sync(with_counts=True)
 
     assert (shared.stored["status"]["matched"], shared.stored["status"]["denied"]) == (1, 0)
 
@@ -216,44 +216,44 @@ async def test_counts_of_an_older_spec_are_not_added_to_the_new_one() -> None:
     shared = Shared()
     leader, other = Replica(shared, leads=True), Replica(shared, leads=False)
     for replica in (leader, other):
-        await replica.statuses.sync(with_counts=False)
+        await replica.writer.sync(with_counts=False)
     other.count(5, 5)
     shared.stored["metadata"]["generation"] = 2
-    await leader.statuses.sync(with_counts=False)
+    await leader.writer.sync(with_counts=False)
     assert shared.stored["status"]["observedGeneration"] == 2
     for matched in (0, 1):
         other.count(matched, 0)
-        await other.statuses.sync(with_counts=True)
+        await other.writer.sync(with_counts=True)
 
     assert (shared.stored["status"]["matched"], shared.stored["status"]["denied"]) == (1, 0)
 
 
-class Passing(Shared):
-    """Where one policy after another comes and goes."""
+class ChangingPolicies(Shared):
+    """A cluster in which one policy replaces another."""
 
     def objects(self) -> Mapping[str, Json]:
-        """The one that there is now."""
+        """Return the current policy."""
         return {f"GPUPolicy/{self.stored['metadata']['name']}": self.stored}
 
 
 async def test_deleted_objects_are_forgotten() -> None:
-    shared = Passing()
+    shared = ChangingPolicies()
     leader = Replica(shared, leads=True)
     for number in range(5):
         shared.stored = policy()
         shared.stored["metadata"]["name"] = f"guard-{number}"
-        await leader.statuses.sync(with_counts=True)
+        await leader.writer.sync(with_counts=True)
 
-    assert list(leader.statuses._reported) == ["GPUPolicy/guard-4"]
+    assert list(leader.writer._reported) == ["GPUPolicy/guard-4"]
 
 
-async def test_one_that_is_not_in_use_is_not_counted() -> None:
+async def test_an_unused_policy_is_not_counted() -> None:
     shared = Shared()
     leader = Replica(shared, leads=True)
-    leader.world.policy_load = PolicyLoadStatus(NOW, unused={"GPUPolicy/guard": FILE_WINS})
-    await leader.statuses.sync(with_counts=False)
+    leader.state.policy_load = PolicyLoadStatus(NOW, unused={"GPUPolicy/guard": FILE_WINS})
+    await leader.writer.sync(with_counts=False)
     leader.count(5, 0)
-    await leader.statuses.sync(with_counts=True)
+    await leader.writer.sync(with_counts=True)
 
     assert shared.stored["status"]["matched"] == 0
 
@@ -261,8 +261,8 @@ async def test_one_that_is_not_in_use_is_not_counted() -> None:
 async def test_a_forbidden_write_is_logged_once() -> None:
     shared = Shared()
     leader = Replica(shared, leads=True)
-    shared.refusal = ApiError("PATCH /", 403, "Forbidden", "cannot patch gpupolicies/status")
+    shared.error = ApiError("PATCH /", 403, "Forbidden", "cannot patch gpupolicies/status")
     for _ in range(3):
-        await leader.statuses.sync(with_counts=False)
+        await leader.writer.sync(with_counts=False)
 
     assert leader.log.getvalue().count("policy status not written") == 1

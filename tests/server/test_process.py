@@ -1,4 +1,4 @@
-"""The real process: from its start to its end."""
+"""The real process, from start to exit."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import ROOT
-from tests.server.site import PAIR, PATIENCE, POLICY, Talk, encoded, http, post, review
+from tests.server.site import PAIR, PATIENCE, POLICY, TlsConnection, encoded, http, post, review
 
 REQUEST = post("/validate", encoded(review()))
 
@@ -51,7 +51,7 @@ class Process:
         raise AssertionError(f"no {event!r} in {self.lines}")
 
     def wait_until(self, true: Callable[[], bool]) -> None:
-        """Wait until something is so."""
+        """Wait until the condition is true."""
         end = time.monotonic() + 3 * PATIENCE
         while not true():
             assert time.monotonic() < end, self.lines
@@ -59,11 +59,11 @@ class Process:
 
     @property
     def port(self) -> int:
-        """The port it listens on."""
+        """The port of the server."""
         return int(str(self.wait_for("serving")["listen"]).rpartition(":")[2])
 
     def end(self) -> int:
-        """Its exit code."""
+        """Wait for the process to exit, and return its exit code."""
         code = self.popen.wait(3 * PATIENCE)
         self._reader.join()
         return code
@@ -71,7 +71,7 @@ class Process:
 
 @contextmanager
 def running(folder: Path, *more: str, files: int | None = None) -> Iterator[Process]:
-    """The process with one small policy, until the block ends; `files` is how many it may open."""
+    """Run the process with one small policy until the block ends; `files` limits its open files."""
     (folder / "policies").mkdir()
     (folder / "policies" / "policy.yaml").write_text(POLICY.format(name="guard"))
     certificate, key = PAIR.write(folder)
@@ -86,7 +86,7 @@ def running(folder: Path, *more: str, files: int | None = None) -> Iterator[Proc
 
 
 def listens(port: int) -> bool:
-    """Are connections taken on a port of this machine?"""
+    """Return whether a port of this machine accepts connections."""
     try:
         socket.create_connection(("127.0.0.1", port), PATIENCE).close()
     except ConnectionRefusedError:
@@ -94,7 +94,7 @@ def listens(port: int) -> bool:
     return True
 
 
-def test_policies_may_be_named_more_than_once(tmp_path: Path) -> None:
+def test_the_policies_flag_is_repeatable(tmp_path: Path) -> None:
     more = tmp_path / "more.yaml"
     more.write_text(POLICY.format(name="more"))
     with running(tmp_path, "--policies", str(more)) as process:
@@ -103,7 +103,7 @@ def test_policies_may_be_named_more_than_once(tmp_path: Path) -> None:
 
 def test_sigterm_drains_and_exits_with_0(tmp_path: Path) -> None:
     with running(tmp_path, "--drain-seconds", "1") as process:
-        kept, late, slow = (Talk(process.port) for _ in range(3))
+        kept, late, slow = (TlsConnection(process.port) for _ in range(3))
         kept.send(REQUEST)
         first = kept.read()
         assert first is not None
@@ -117,7 +117,7 @@ def test_sigterm_drains_and_exits_with_0(tmp_path: Path) -> None:
         second = kept.read()
         assert second is not None
         assert (second.status, second.headers["connection"]) == (200, "close")
-        newcomer = Talk(process.port)
+        newcomer = TlsConnection(process.port)
         newcomer.send(REQUEST)
         assert (newcomer.read() or (0,))[0] == 200
 
@@ -139,18 +139,18 @@ def test_a_second_signal_ends_the_server_at_once(tmp_path: Path) -> None:
         start = time.monotonic()
         process.popen.send_signal(signal.SIGTERM)
         assert process.end() == 0
-        assert time.monotonic() - start < 30, "half of the pause that it was told to make"
+        assert time.monotonic() - start < 30, "half of the configured drain period"
 
 
 def test_a_low_limit_of_open_files_keeps_spare_descriptors(tmp_path: Path) -> None:
     with running(tmp_path, files=128) as process:
-        told = process.wait_for("fewer connections than requested: the limit of open files is low")
-        assert (told["connections"], told["requested"]) == (64, 2000)
-        kept = [Talk(process.port) for _ in range(64)]
-        for talk in kept:
-            talk.send(REQUEST)
-            assert (talk.read() or (0,))[0] == 200
-        assert all(Talk(process.port).closed() for _ in range(100)), "more are closed at once"
+        warning = process.wait_for("fewer connections than requested: the limit of open files is low")
+        assert (warning["connections"], warning["requested"]) == (64, 2000)
+        kept = [TlsConnection(process.port) for _ in range(64)]
+        for connection in kept:
+            connection.send(REQUEST)
+            assert (connection.read() or (0,))[0] == 200
+        assert all(TlsConnection(process.port).closed() for _ in range(100)), "further connections are closed at once"
 
         (tmp_path / "policies" / "policy.yaml").write_text(POLICY.format(name="other"))
         process.wait_until(lambda: any('"policies loaded"' in line for line in process.lines[2:]))
@@ -158,20 +158,20 @@ def test_a_low_limit_of_open_files_keeps_spare_descriptors(tmp_path: Path) -> No
 
         kept.pop().close()
         end = time.monotonic() + PATIENCE
-        newcomer = Talk(process.port)
+        newcomer = TlsConnection(process.port)
         newcomer.send(REQUEST)
         while (newcomer.read() or (0,))[0] != 200:
-            assert time.monotonic() < end, "room for one again"
-            newcomer = Talk(process.port)
+            assert time.monotonic() < end, "a new connection is not accepted"
+            newcomer = TlsConnection(process.port)
             newcomer.send(REQUEST)
 
 
 def test_the_server_starts_fast_and_uses_little_memory(tmp_path: Path) -> None:
     start = time.monotonic()
     with running(tmp_path) as process:
-        talk = Talk(process.port)
-        talk.send(http("GET", "/readyz"))
-        assert (talk.read() or (0,))[0] == 200
+        connection = TlsConnection(process.port)
+        connection.send(http("GET", "/readyz"))
+        assert (connection.read() or (0,))[0] == 200
         assert time.monotonic() - start < 2 * PATIENCE  # the measure of 2 s is taken by the benchmark
         resident = int(Path(f"/proc/{process.popen.pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
         assert resident < 120 * 2**20
@@ -183,17 +183,17 @@ DEMO = ["--policies", "policies", "--cluster", "demo"]
 
 WRONG = {
     "no policies": (["--cluster", "demo", "--self-signed"], "--policies: is required"),
-    "policies that are not there": (
+    "missing policies": (
         ["--policies", "nowhere", "--cluster", "demo", "--self-signed"],
         "nowhere: must be a folder or file of policies",
     ),
     "no cluster": (["--policies", "policies", "--self-signed"], "--cluster: is required"),
-    "a cluster that is not there": (["--policies", "policies", "--cluster", "nowhere", "--self-signed"], "nowhere"),
+    "a missing cluster": (["--policies", "policies", "--cluster", "nowhere", "--self-signed"], "nowhere"),
     "no certificate": (
         ["--policies", "policies", "--cluster", "demo"],
         "--tls-key, or --managed-tls, or --self-signed",
     ),
-    "a live cluster that nothing says where it is": (
+    "a live cluster without access": (
         ["--cluster", "live", "--kubeconfig", "nowhere", "--self-signed"],
         "nowhere: must be a kubeconfig file, found none. Write --kubeconfig FILE",
     ),
@@ -214,27 +214,27 @@ WRONG = {
         [*DEMO, "--managed-tls", "--tls-secret", "tls"],
         "--tls-secret: must be NAMESPACE/NAME, found 'tls'",
     ),
-    "a Secret and a certificate for this run": (
+    "a Secret and a self-signed certificate": (
         [*DEMO, "--self-signed", "--tls-secret", "a/b"],
         "must have only one of",
     ),
-    "names that no certificate will have": (
+    "names without a managed certificate": (
         [*DEMO, "--self-signed", "--tls-names", "x"],
         "--tls-names requires --managed-tls",
     ),
-    "managed certificates in a cluster that nothing leads to": (
+    "managed certificates without access to a cluster": (
         [*DEMO, "--managed-tls", "--kubeconfig", "nowhere"],
         "nowhere: must be a kubeconfig file",
     ),
-    "a certificate that is not there": (
+    "a missing certificate": (
         ["--policies", "policies", "--cluster", "demo", "--tls-cert", "x", "--tls-key", "y"],
         "x: cannot be read",
     ),
-    "an authority of clients that is not there": (
+    "a missing client authority": (
         ["--policies", "policies", "--cluster", "demo", "--self-signed", "--client-ca", "nowhere.pem"],
         "--client-ca nowhere.pem: cannot be read",
     ),
-    "an authority of clients that is none": (
+    "an invalid client authority": (
         ["--policies", "policies", "--cluster", "demo", "--self-signed", "--client-ca", "README.md"],
         "--client-ca README.md: must be certificates of authorities",
     ),
@@ -242,7 +242,7 @@ WRONG = {
         ["--policies", "policies", "--cluster", "demo", "--self-signed", "--listen", "localhost"],
         "--listen: must be ADDRESS:PORT",
     ),
-    "an address that is not ours": (
+    "an address of another machine": (
         ["--policies", "policies", "--cluster", "demo", "--self-signed", "--listen", "192.0.2.1:0"],
         "--listen 192.0.2.1:0",
     ),

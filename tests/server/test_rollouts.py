@@ -13,14 +13,14 @@ import pytest
 
 from tests.builders import Json
 from tests.policy.policy_texts import load_texts, policy_text
-from tests.server.site import make_world
+from tests.server.site import make_state
 from webhook.cache.pod_outcomes import OutcomeStore
 from webhook.cache.policy_objects import PolicyObjects
 from webhook.errors import ApiError
 from webhook.kube.reflector import WatchStatus
 from webhook.model.pod_outcomes import PodOutcome
 from webhook.policy.rollout import RolloutHalt
-from webhook.server import rollouts as room
+from webhook.server import rollouts as rollouts_module
 from webhook.server.admission_state import PolicyLoadStatus
 from webhook.server.policy_sources import FILE_WINS, UnusedReason
 from webhook.server.rollouts import RolloutController, halted_condition, rollout_started_at
@@ -80,14 +80,14 @@ class Leader:
 
     def __init__(self, shared: Shared, *found: PodOutcome) -> None:
         self.log, self.now, self.leads = io.StringIO(), NOW, True
-        self.world = make_world()
-        self.world.policies = load_texts(policy_text("sizing", **SPEC))
+        self.state = make_state()
+        self.state.policies = load_texts(policy_text("sizing", **SPEC))
         self.outcomes = OutcomeStore(lambda: self.now)
         self.outcomes._present = {str(index): one for index, one in enumerate(found)}
         self.rollouts = RolloutController(
             shared,
             shared,
-            self.world,
+            self.state,
             lambda outcomes: Pods(outcomes, list(found)),
             lambda: self.leads,
             Telemetry(make_logger("info", self.log)),
@@ -100,7 +100,7 @@ def killed(after: timedelta = timedelta(minutes=1)) -> PodOutcome:
     return PodOutcome("team", "StatefulSet/train", ("sizing",), oom_killed=moment)
 
 
-async def test_a_new_rollout_is_watched_from_now_on() -> None:
+async def test_monitoring_of_a_new_rollout_starts_now() -> None:
     shared = Shared()
     leader = Leader(shared, killed(-timedelta(minutes=1)))
     for _ in range(3):
@@ -145,9 +145,9 @@ async def test_conditions_of_others_stay_and_a_conflict_is_retried() -> None:
     shared = Shared()
     ready = {"type": "Ready", "status": "True"}
     shared.stored["status"] = {"conditions": [ready]}
-    leader, seen = Leader(shared), shared.stored
-    shared.stored = {**seen, "metadata": {**seen["metadata"], "resourceVersion": "9"}}
-    leader.rollouts.objects = type("Old", (), {"objects": lambda _self: {"GPUPolicy/sizing": seen}})()
+    leader, outdated = Leader(shared), shared.stored
+    shared.stored = {**outdated, "metadata": {**outdated["metadata"], "resourceVersion": "9"}}
+    leader.rollouts.objects = type("Old", (), {"objects": lambda _self: {"GPUPolicy/sizing": outdated}})()
     await leader.rollouts.evaluate_rollouts(leader.outcomes)
     assert shared.stored["status"]["conditions"] == [ready]
     leader.rollouts.objects = shared
@@ -156,19 +156,19 @@ async def test_conditions_of_others_stay_and_a_conflict_is_retried() -> None:
     assert len(shared.stored["status"]["conditions"]) == 2
 
 
-async def test_a_policy_of_a_file_is_not_watched() -> None:
+async def test_a_policy_in_a_file_is_not_monitored() -> None:
     shared = Shared()
     leader = Leader(shared, killed())
-    leader.world.policy_load = PolicyLoadStatus(NOW, unused={"GPUPolicy/sizing": FILE_WINS})
+    leader.state.policy_load = PolicyLoadStatus(NOW, unused={"GPUPolicy/sizing": FILE_WINS})
     await leader.rollouts.evaluate_rollouts(leader.outcomes)
     assert "status" not in shared.stored
 
 
-async def test_a_policy_is_watched_while_a_change_of_it_does_not_load() -> None:
-    """It is in force as it was when it last loaded."""
+async def test_a_policy_is_monitored_while_its_changed_spec_is_invalid() -> None:
+    """Its last valid version is active."""
     shared = Shared()
     leader = Leader(shared, killed())
-    leader.world.policy_load = PolicyLoadStatus(
+    leader.state.policy_load = PolicyLoadStatus(
         NOW, unused={"GPUPolicy/sizing": UnusedReason("Invalid", "spec.rollout")}
     )
     await leader.rollouts.evaluate_rollouts(leader.outcomes)
@@ -178,8 +178,8 @@ async def test_a_policy_is_watched_while_a_change_of_it_does_not_load() -> None:
 
 
 @pytest.mark.parametrize("leads", [True, False])
-async def test_only_the_leader_watches(leads: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(room, "EVALUATE_SECONDS", 0.01)
+async def test_only_the_leader_monitors(leads: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rollouts_module, "EVALUATE_SECONDS", 0.01)
     shared = Shared()
     leader = Leader(shared, killed())
     leader.leads = leads
@@ -201,7 +201,7 @@ def test_halted_names_come_from_the_status_of_objects() -> None:
     objects.policies.upsert(data)
     version = objects.version
     assert objects.halted_names() == []
-    halted = {"conditions": [halted_condition(RolloutHalt("Pending", "they wait"), 1, NOW)]}
+    halted = {"conditions": [halted_condition(RolloutHalt("Pending", "pods are pending"), 1, NOW)]}
     objects.policies.upsert({**data, "status": halted})
     assert objects.halted_names() == ["GPUPolicy/sizing"]
     assert objects.version == version + 1

@@ -1,7 +1,7 @@
-"""Quotas that namespaces share, with one replica and with several: what they let in, and by how much too much.
+"""Quotas that namespaces share, with one and several replicas: what they admit, and by how much they exceed the quota.
 
-Replicas are the real thing from the watch to the reservation: each has its own live view, which hears of every pod
-late, and counts what it admitted itself. Only the API server is played: it stores what was admitted, or does not.
+Replicas use the real code from the watch to the reservation: each has its own live view, which receives every pod with
+a delay, and counts what it admitted itself. Only the API server is simulated: it stores what was admitted, or does not.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ SPACES = ("red", "blue")
 
 
 class Event(NamedTuple):
-    """The events of every watch."""
+    """One event of every watch."""
 
     at: int
     gone: bool
@@ -40,55 +40,55 @@ class Replica:
     """One replica: a delayed view, its reservations and its decision cache."""
 
     def __init__(self) -> None:
-        self.world = AdmissionState(POLICY, empty_view(), NO_USAGE, PolicyLoadStatus(NOW))
-        self.live = ViewPublisher(self.world, fleet_seconds=0.0)
-        self.memory = DecisionCache()
-        self.heard = 0
+        self.state = AdmissionState(POLICY, empty_view(), NO_USAGE, PolicyLoadStatus(NOW))
+        self.live = ViewPublisher(self.state, fleet_seconds=0.0)
+        self.cache = DecisionCache()
+        self.applied = 0
 
     async def start(self) -> None:
-        """Take in a cluster without pods."""
+        """Load a cluster without pods."""
         for node in NODES:
             self.live.nodes.upsert(msgspec.convert(node, Node))
         for space in SPACES:
             self.live.namespaces.upsert(msgspec.convert(make_namespace(space), Namespace))
         await self.live.publish()
 
-    async def hear(self, events: list[Event], until: int) -> None:
+    async def apply_events(self, events: list[Event], until: int) -> None:
         """Apply the events up to this one."""
-        for event in events[self.heard : until]:
+        for event in events[self.applied : until]:
             (self.live.pods.remove if event.gone else self.live.pods.upsert)(msgspec.convert(event.pod, Pod))
-        self.heard = max(self.heard, until)
+        self.applied = max(self.applied, until)
         await self.live.publish()
 
     def admits(self, pod: Json) -> bool:
         """Evaluate as /validate does."""
         request = request_of(pod)
-        decision = self.memory.decide(request, POLICY, self.world.view, NO_USAGE, NOW)
-        self.world.reserve_quota(request, decision, 0.0)
+        decision = self.cache.decide(request, POLICY, self.state.view, NO_USAGE, NOW)
+        self.state.reserve_quota(request, decision, 0.0)
         return admits_object(decision)
 
 
 class Cluster:
     """The stored pods, the events, and the admissions by replica."""
 
-    def __init__(self, replicas: list[Replica], most_late: int) -> None:
-        self.replicas, self.most_late = replicas, most_late
+    def __init__(self, replicas: list[Replica], max_delay: int) -> None:
+        self.replicas, self.max_delay = replicas, max_delay
         self.events: list[Event] = []
-        self.there: dict[str, Json] = {}
-        self.by: dict[str, tuple[Replica, int, int]] = {}
+        self.stored_pods: dict[str, Json] = {}
+        self.admissions: dict[str, tuple[Replica, int, int]] = {}
         self.now = 0
 
     def milli(self, among: Any = lambda _uid: True) -> int:
-        """The sum of the stored pods."""
-        return sum(self.by[uid][2] for uid in self.there if among(uid))
+        """Return the sum over the stored pods."""
+        return sum(self.admissions[uid][2] for uid in self.stored_pods if among(uid))
 
     async def tick(self) -> None:
-        """Time passes: no replica hears of anything later than it may."""
+        """Advance the clock; each replica receives the events that reach the maximum delay."""
         self.now += 1
-        due = sum(event.at <= self.now - self.most_late for event in self.events)
+        due = sum(event.at <= self.now - self.max_delay for event in self.events)
         for replica in self.replicas:
-            if replica.heard < due:
-                await replica.hear(self.events, due)
+            if replica.applied < due:
+                await replica.apply_events(self.events, due)
 
     def create(self, replica: Replica, number: int, space: str, gpus: int, *, stored: bool, again: bool) -> None:
         """Admit one pod; others may deny it afterwards, and a response may be requested twice."""
@@ -96,26 +96,26 @@ class Cluster:
         uid = pod["metadata"]["uid"] = f"u{number}"
         admitted = replica.admits(pod)
         if admitted and again:
-            assert replica.admits(pod), "the same answer twice"
+            assert replica.admits(pod), "the same response twice"
         if not (admitted and stored):
             return
-        self.there[uid], self.by[uid] = pod, (replica, self.now, 1000 * gpus)
+        self.stored_pods[uid], self.admissions[uid] = pod, (replica, self.now, 1000 * gpus)
         self.events.append(Event(self.now, False, pod))
         self.check(replica)
 
     def check(self, replica: Replica) -> None:
-        """The two bounds of docs/limits.md at an admission."""
-        heard = {event.pod["metadata"]["uid"] for event in self.events[: replica.heard]}
-        unseen = self.milli(lambda uid: self.by[uid][0] is not replica and uid not in heard)
+        """Check the two bounds of docs/limits.md at an admission."""
+        applied = {event.pod["metadata"]["uid"] for event in self.events[: replica.applied]}
+        unseen = self.milli(lambda uid: self.admissions[uid][0] is not replica and uid not in applied)
         assert self.milli() <= CEILING + unseen
-        lasting = self.milli(lambda uid: self.by[uid][1] < self.now - 2 * self.most_late)
+        lasting = self.milli(lambda uid: self.admissions[uid][1] < self.now - 2 * self.max_delay)
         assert self.milli() <= CEILING + (len(self.replicas) - 1) * (CEILING - lasting)
 
     def delete(self, number: int) -> None:
-        """A stored pod goes."""
-        if self.there:
-            uid = sorted(self.there)[number % len(self.there)]
-            self.events.append(Event(self.now, True, self.there.pop(uid)))
+        """Delete a stored pod."""
+        if self.stored_pods:
+            uid = sorted(self.stored_pods)[number % len(self.stored_pods)]
+            self.events.append(Event(self.now, True, self.stored_pods.pop(uid)))
 
 
 CREATE = st.tuples(
@@ -127,16 +127,16 @@ CREATE = st.tuples(
     st.booleans(),
 )
 DELETE = st.tuples(st.just("delete"), st.integers(0, 9))
-HEAR = st.tuples(st.just("hear"), st.integers(0, 3), st.integers(0, 4))
-STEPS = st.lists(st.one_of(CREATE, CREATE, CREATE, DELETE, HEAR), min_size=4, max_size=40)
+APPLY = st.tuples(st.just("events"), st.integers(0, 3), st.integers(0, 4))
+STEPS = st.lists(st.one_of(CREATE, CREATE, CREATE, DELETE, APPLY), min_size=4, max_size=40)
 
 
-async def play(count: int, most_late: int, steps: list[tuple[Any, ...]]) -> Cluster:
+async def run_steps(count: int, max_delay: int, steps: list[tuple[Any, ...]]) -> Cluster:
     """Run the steps on a cluster."""
     replicas = [Replica() for _ in range(count)]
     for replica in replicas:
         await replica.start()
-    cluster = Cluster(replicas, most_late)
+    cluster = Cluster(replicas, max_delay)
     for number, (action, *given_) in enumerate(steps):
         await cluster.tick()
         if action == "create":
@@ -147,31 +147,31 @@ async def play(count: int, most_late: int, steps: list[tuple[Any, ...]]) -> Clus
         else:
             which, more = given_
             replica = replicas[which % count]
-            await replica.hear(cluster.events, min(len(cluster.events), replica.heard + more))
+            await replica.apply_events(cluster.events, min(len(cluster.events), replica.applied + more))
     return cluster
 
 
 @settings(max_examples=100)
 @given(st.integers(1, 50), STEPS)
 def test_one_replica_never_exceeds_a_shared_quota_even_with_an_old_view(
-    most_late: int, steps: list[tuple[Any, ...]]
+    max_delay: int, steps: list[tuple[Any, ...]]
 ) -> None:
-    cluster = asyncio.run(play(1, most_late, steps))
+    cluster = asyncio.run(run_steps(1, max_delay, steps))
     assert cluster.milli() <= CEILING
 
 
 @settings(max_examples=100)
 @given(st.integers(2, 4), st.integers(1, 8), STEPS)
 def test_several_replicas_exceed_a_quota_at_most_by_unseen_pods(
-    count: int, most_late: int, steps: list[tuple[Any, ...]]
+    count: int, max_delay: int, steps: list[tuple[Any, ...]]
 ) -> None:
-    asyncio.run(play(count, most_late, steps))
+    asyncio.run(run_steps(count, max_delay, steps))
 
 
 async def test_the_bound_is_reached() -> None:
-    """Two replicas that hear of nothing each let in as much as there is: the bound says no more than it must."""
+    """Two replicas that receive no events each admit up to the quota, so the bound is tight."""
     steps = [("create", which, "red", 1, True, False) for which in (0, 1) for _ in range(7)]
-    cluster = await play(2, 100, steps)
+    cluster = await run_steps(2, 100, steps)
     assert cluster.milli() == 2 * CEILING
 
 
@@ -184,7 +184,7 @@ async def test_a_reservation_of_a_pod_that_others_deny_is_released() -> None:
     pod = make_pod("late").gpus(1).namespace("blue").build()
     pod["metadata"]["uid"] = "late"
     assert not replica.admits(pod)
-    replica.world.view = replica.world.view.without_reservations_before(0.0)
+    replica.state.view = replica.state.view.without_reservations_before(0.0)
     assert replica.admits(pod)
 
 
@@ -195,6 +195,6 @@ async def test_a_dry_run_reserves_nothing() -> None:
         pod = make_pod(f"p{number}").gpus(1).namespace("red").build()
         pod["metadata"]["uid"] = f"u{number}"
         request = request_of(pod, dry_run=True)
-        decision = replica.memory.decide(request, POLICY, replica.world.view, NO_USAGE, NOW)
-        replica.world.reserve_quota(request, decision, 0.0)
+        decision = replica.cache.decide(request, POLICY, replica.state.view, NO_USAGE, NOW)
+        replica.state.reserve_quota(request, decision, 0.0)
         assert admits_object(decision)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.server.site import PATIENCE, Answer, Site, Talk, encoded, http, post, review, serve_site
+from tests.server.site import PATIENCE, Answer, Site, TlsConnection, encoded, http, post, review, serve_site
 from webhook.web.connection import ConnectionRegistry, HttpConnection
 from webhook.web.http_messages import HttpRoute, text_response
 from webhook.web.limits import ServerLimits
@@ -42,18 +42,18 @@ STALLS = {
 @pytest.mark.parametrize("sent", STALLS.values(), ids=STALLS)
 def test_a_stalled_request_gets_408_and_its_connection_is_closed(site: Site, sent: bytes) -> None:
     start = time.monotonic()
-    talk = site.talk()
-    talk.send(sent)
-    answer = talk.read()
+    connection = site.connect()
+    connection.send(sent)
+    answer = connection.read()
     assert answer is not None
     assert answer.status == 408
     assert b"too long to arrive" in answer.body
-    assert talk.read() is None
+    assert connection.read() is None
     assert time.monotonic() - start > ALLOWED - 0.1
 
 
 def test_a_silent_client_is_closed_after_the_handshake(site: Site) -> None:
-    assert site.talk().read() is None
+    assert site.connect().read() is None
 
 
 DRIPPED = {
@@ -63,99 +63,99 @@ DRIPPED = {
 
 
 @pytest.mark.parametrize("request_", DRIPPED.values(), ids=DRIPPED)
-def test_the_deadline_is_absolute_however_steadily_bytes_drip(site: Site, request_: bytes) -> None:
-    talk = site.talk()
-    talk.send(request_[:-4000])
-    assert (dripping(talk, request_[-4000:]) or (408,))[0] == 408
-    assert talk.read() is None
+def test_slowly_arriving_bytes_do_not_extend_the_deadline(site: Site, request_: bytes) -> None:
+    connection = site.connect()
+    connection.send(request_[:-4000])
+    assert (send_slowly(connection, request_[-4000:]) or (408,))[0] == 408
+    assert connection.read() is None
 
 
-def dripping(talk: Talk, data: bytes) -> Answer | None:
-    """The response while bytes arrive, one every 10 ms; None if the server closes instead."""
+def send_slowly(connection: TlsConnection, data: bytes) -> Answer | None:
+    """Send one byte every 10 ms; return the response, or None if the server closes the connection instead."""
     end = time.monotonic() + PATIENCE
-    talk.socket.settimeout(0.01)
+    connection.socket.settimeout(0.01)
     for position in range(len(data)):
-        assert time.monotonic() < end, "it would wait for the last of them"
-        talk.send(data[position : position + 1])
+        assert time.monotonic() < end, "the server would wait for all bytes"
+        connection.send(data[position : position + 1])
         with suppress(TimeoutError):
-            closed = talk.closed()
-            talk.socket.settimeout(PATIENCE)
-            return None if closed else talk.read()
+            closed = connection.closed()
+            connection.socket.settimeout(PATIENCE)
+            return None if closed else connection.read()
     raise AssertionError("it waited for the last of them")
 
 
 def test_the_timeout_parameter_shortens_the_deadline() -> None:
     with serve_site(limits=ServerLimits(request_time=10 * PATIENCE, close_time=0.05)) as site:
-        talk = site.talk()
-        talk.send(post("/validate?timeout=100ms", GOOD)[:HALF])
-        assert (talk.read() or (0,))[0] == 408
+        connection = site.connect()
+        connection.send(post("/validate?timeout=100ms", GOOD)[:HALF])
+        assert (connection.read() or (0,))[0] == 408
 
 
 def test_a_review_after_its_own_timeout_is_not_evaluated(site: Site) -> None:
-    talk = site.talk()
+    connection = site.connect()
     request = post("/validate?timeout=1ns", GOOD)
     load, refused = site.server.registry.load, site.server.telemetry.rejections
     before = refused["timeout"]
-    talk.send(request[:HALF])
+    connection.send(request[:HALF])
     site.until(lambda: load.reading > 0 or refused["timeout"] > before)
-    talk.send(request[HALF:])
-    answer = talk.read()
+    connection.send(request[HALF:])
+    answer = connection.read()
     assert answer is None or answer.status in (408, 503)
 
 
 def test_idle_connections_outlast_the_request_timeout(site: Site) -> None:
-    talk = site.talk()
+    connection = site.connect()
     for _ in range(2):
-        talk.send(REQUEST)
-        assert (talk.read() or (0,))[0] == 200
+        connection.send(REQUEST)
+        assert (connection.read() or (0,))[0] == 200
         time.sleep(ALLOWED + 0.3)
 
 
-def test_idle_connections_outlast_those_of_an_api_server() -> None:
+def test_idle_connections_stay_open_longer_than_those_of_an_api_server() -> None:
     assert ServerLimits().keepalive >= 120
 
 
-def test_idle_connections_end_too() -> None:
+def test_idle_connections_are_closed_eventually() -> None:
     with serve_site(limits=ServerLimits(keepalive=0.1, close_time=0.05)) as site:
-        talk = site.talk()
-        talk.send(REQUEST)
-        assert talk.read() is not None
-        assert talk.closed()
+        connection = site.connect()
+        connection.send(REQUEST)
+        assert connection.read() is not None
+        assert connection.closed()
 
 
-def test_many_silent_clients_do_not_hold_up_another() -> None:
+def test_many_silent_clients_do_not_delay_others() -> None:
     with serve_site(limits=ServerLimits(request_time=10 * PATIENCE)) as site, silent_clients(site):
-        assert site.ask(REQUEST).status == 200
+        assert site.send_request(REQUEST).status == 200
 
 
 def test_many_silent_clients_are_closed_at_their_deadline(site: Site) -> None:
     with silent_clients(site) as stalled:
-        assert all(talk.closed() for talk in stalled)
+        assert all(connection.closed() for connection in stalled)
     site.until(lambda: not site.server.registry.connections)
     assert site.server.registry.load.reading == site.server.registry.load.buffered == 0
 
 
 @contextmanager
-def silent_clients(site: Site) -> Iterator[list[Talk]]:
-    """Inside, 200 connections without a byte, and 50 that end with the handshake, which are given."""
+def silent_clients(site: Site) -> Iterator[list[TlsConnection]]:
+    """Open 200 connections that send nothing, and 50 that stop after the handshake; yield those 50."""
     silent = [socket.create_connection(("127.0.0.1", site.port)) for _ in range(200)]
     try:
-        yield [site.talk() for _ in range(50)]
+        yield [site.connect() for _ in range(50)]
     finally:
         for one in silent:
             one.close()
 
 
 def test_a_client_that_reads_no_responses_is_closed(site: Site) -> None:
-    talk = site.talk()
-    talk.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-    talk.socket.settimeout(PATIENCE)
+    connection = site.connect()
+    connection.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    connection.socket.settimeout(PATIENCE)
     page = http("GET", "/metrics")
     end = time.monotonic() + PATIENCE
-    talk.socket.setblocking(False)
+    connection.socket.setblocking(False)
     while site.server.registry.connections and time.monotonic() < end:
         try:
-            talk.socket.send(page)
+            connection.socket.send(page)
             time.sleep(0.0005)
         except BlockingIOError:
             time.sleep(0.01)
@@ -165,35 +165,35 @@ def test_a_client_that_reads_no_responses_is_closed(site: Site) -> None:
 
 
 class Full(asyncio.Transport):
-    """To a client that takes nothing: its buffer is full with the first byte."""
+    """A transport whose client reads nothing: its buffer is full with the first byte."""
 
     def __init__(self, connection: HttpConnection) -> None:
         super().__init__()
         self._connection, self._full = connection, False
 
     def pause_reading(self) -> None:
-        """Nothing more is read."""
+        """Ignore it."""
 
     def resume_reading(self) -> None:
-        """It is again."""
+        """Ignore it."""
 
     def write(self, _data: object) -> None:
-        """Full, which is reported once."""
+        """Report once that the buffer is full."""
         if not self._full:
             self._full = True
             self._connection.pause_writing()
 
     def close(self) -> None:
-        """Wait for the client to take the rest."""
+        """Ignore it; the client would read the rest first."""
 
 
-def seconds_left(asks: bytes, *, after: bool = False) -> float:
-    """The deadline of a client that sends requests and reads no response, or reads it later."""
+def seconds_left(requests: bytes, *, after: bool = False) -> float:
+    """Return the deadline of a client that sends requests and reads no response, or reads it later."""
     loop = asyncio.new_event_loop()
     routes = {"/page": HttpRoute("page", False, lambda _call: text_response(200, "x"))}
     connection = HttpConnection(ConnectionRegistry(routes, ServerLimits(), lambda _reason: None), loop)
     connection.connection_made(Full(connection))
-    connection.data_received(asks)
+    connection.data_received(requests)
     if after:
         connection.resume_writing()
     left = connection.expires - loop.time()
@@ -203,15 +203,15 @@ def seconds_left(asks: bytes, *, after: bool = False) -> float:
 
 PAGE = http("GET", "/page")
 UNTAKEN = {
-    "an answer": (PAGE, ServerLimits().stall_time),
-    "an answer, and half a request after it": (PAGE + PAGE[:10], ServerLimits().stall_time),
-    "its last answer": (http("GET", "/page", b"", "Connection: close"), ServerLimits().close_time),
+    "a response": (PAGE, ServerLimits().stall_time),
+    "a response, followed by half a request": (PAGE + PAGE[:10], ServerLimits().stall_time),
+    "its last response": (http("GET", "/page", b"", "Connection: close"), ServerLimits().close_time),
 }
 
 
-@pytest.mark.parametrize(("asks", "most"), UNTAKEN.values(), ids=UNTAKEN)
-def test_an_unread_response_does_not_get_the_idle_timeout(asks: bytes, most: float) -> None:
-    assert seconds_left(asks) <= most
+@pytest.mark.parametrize(("requests", "most"), UNTAKEN.values(), ids=UNTAKEN)
+def test_an_unread_response_does_not_get_the_idle_timeout(requests: bytes, most: float) -> None:
+    assert seconds_left(requests) <= most
 
 
 def test_a_client_that_reads_again_gets_the_idle_timeout() -> None:
@@ -219,11 +219,11 @@ def test_a_client_that_reads_again_gets_the_idle_timeout() -> None:
 
 
 def test_a_peer_that_disconnects_in_a_body_releases_its_buffers(site: Site) -> None:
-    talk: Talk = site.talk()
-    talk.send(REQUEST[:HALF])
+    connection: TlsConnection = site.connect()
+    connection.send(REQUEST[:HALF])
     site.until(lambda: site.server.registry.load.reading == 1)
     assert site.server.registry.load.buffered > 0
-    talk.close()
+    connection.close()
     site.until(lambda: site.server.registry.load.reading == 0 and site.server.registry.load.buffered == 0)
 
 
@@ -234,25 +234,25 @@ def open_files() -> int:
 def test_clients_that_disconnect_leak_nothing() -> None:
     with serve_site(limits=ServerLimits(request_time=5.0, keepalive=0.3, close_time=0.05)) as site:
         before = open_files()
-        gone = [site.talk() for _ in range(40)]
-        for talk in gone[:20]:
-            talk.send(REQUEST)
-            assert (talk.read() or (0,))[0] == 200
-        for talk in gone[20:]:
-            talk.send(REQUEST)
+        gone = [site.connect() for _ in range(40)]
+        for connection in gone[:20]:
+            connection.send(REQUEST)
+            assert (connection.read() or (0,))[0] == 200
+        for connection in gone[20:]:
+            connection.send(REQUEST)
         site.until(lambda: not site.server.registry.connections)
         ours = len(gone)
         site.until(lambda: open_files() <= before + ours)
-    assert ServerLimits().keepalive <= 180, "seconds until nobody is waited for any more"
+    assert ServerLimits().keepalive <= 180, "seconds until an idle connection is closed"
 
 
 def test_hundreds_of_new_connections_neither_disturb_others_nor_leak() -> None:
     with serve_site(limits=ServerLimits(close_time=0.05)) as site:
-        canary = site.talk()
+        canary = site.connect()
         before = open_files()
         for round_ in range(10):
             for _ in range(20):
-                assert site.ask(REQUEST).status == 200
+                assert site.send_request(REQUEST).status == 200
             canary.send(REQUEST)
             answer = canary.read()
             assert answer is not None, f"after {20 * (round_ + 1)} connections"

@@ -11,7 +11,7 @@ import pytest
 
 from tests.builders import make_pod
 from tests.cluster.polling import eventually
-from tests.server.site import Talk, encoded, http, post, review
+from tests.server.site import TlsConnection, encoded, http, post, review
 from tests.server.test_process import Process, running
 from tests.usage import hostile_servers
 from tests.usage.fleets import Use, dcgm, owner_samples
@@ -47,9 +47,9 @@ def pod() -> dict[str, Any]:
 
 def send_request(process: Process, request: bytes) -> bytes:
     """Send a request; return the body of the answer."""
-    talk = Talk(process.port)
-    talk.send(request)
-    answer = talk.read()
+    connection = TlsConnection(process.port)
+    connection.send(request)
+    answer = connection.read()
     assert answer is not None
     return answer.body
 
