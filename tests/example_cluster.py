@@ -99,7 +99,7 @@ def request_of(data: Json, *, operation: str = "CREATE", **fields: Any) -> Admis
     )
 
 
-def ask(
+def review(
     pod: PodMaker | Json,
     *policies: str,
     nodes: Sequence[Json] = (),

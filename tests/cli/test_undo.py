@@ -9,7 +9,7 @@ import yaml
 
 from tests.builders import Json, make_node, make_pod
 from tests.engine.decisions import NODES, SIZING
-from tests.example_cluster import apply_patch, ask, whole_node
+from tests.example_cluster import apply_patch, review, whole_node
 from webhook.cli.commands.undo import original_yaml
 
 ACCOUNTED = SIZING + "\nlimits: {accounting: native, accountingScheduler: configured}"
@@ -29,7 +29,7 @@ def resources(pod: Json, name: str) -> Any:
 def test_the_original_request_is_restored(policy: str) -> None:
     pod = make_pod().gpus(1).needs("8Gi").asks("cpu", "2").container("plain", resources={"limits": {"cpu": "1"}})
     written = pod.build()
-    after = apply_patch(written, ask(written, policy, nodes=NODES))
+    after = apply_patch(written, review(written, policy, nodes=NODES))
     assert after != written
     undo = back(after)
     assert resources(undo, "main") == resources(written, "main")
@@ -39,11 +39,11 @@ def test_the_original_request_is_restored(policy: str) -> None:
 
 def test_a_restored_pod_is_not_changed_again() -> None:
     written = make_pod().gpus(1).needs("8Gi").build()
-    after = apply_patch(written, ask(written, SIZING, nodes=NODES))
+    after = apply_patch(written, review(written, SIZING, nodes=NODES))
     again = make_pod().gpus(1).needs("8Gi")
     for key, value in back(after)["metadata"]["annotations"].items():
         again.annotate(key, value)
-    assert not ask(again, SIZING, nodes=NODES).applied
+    assert not review(again, SIZING, nodes=NODES).applied
 
 
 def test_a_slice_selected_by_node_affinity_alone_is_described() -> None:
@@ -51,7 +51,7 @@ def test_a_slice_selected_by_node_affinity_alone_is_described() -> None:
     labels = {**single, "nvidia.com/gpu.count": "7", "nvidia.com/gpu.memory": "4864", "nvidia.com/gpu.replicas": "1"}
     node = make_node("single", labels, **{"nvidia.com/gpu": 7})
     written = make_pod().gpus(1).needs("4Gi").build()
-    after = apply_patch(written, ask(written, SIZING, nodes=[node, whole_node()]))
+    after = apply_patch(written, review(written, SIZING, nodes=[node, whole_node()]))
     assert resources(after, "main") == resources(written, "main")
     assert back(after) == {"metadata": {"annotations": {"rightslice.dev/keep": "true"}}}
     assert "only selected nodes where it is a slice" in str(original_yaml(after))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.builders import Json, PodMaker, make_namespace, make_node, make_pod
-from tests.example_cluster import A100, apply_patch, ask, codes, mig_node, view_of, whole_node
+from tests.example_cluster import A100, apply_patch, codes, mig_node, review, view_of, whole_node
 from webhook.model.apimachinery import MAX_MILLI
 from webhook.model.cluster_view import ClusterView
 from webhook.model.defaulting import LIMIT_RANGER_ANNOTATION, LIMIT_RANGER_PREFIX
@@ -43,7 +43,7 @@ WEIGHTS: dict[str, tuple[PodMaker, Json, str]] = {
 
 @pytest.mark.parametrize(("pod", "node", "milli"), WEIGHTS.values(), ids=WEIGHTS)
 def test_gpu_milli_amounts(pod: PodMaker, node: Json, milli: str) -> None:
-    after = apply_patch(pod, ask(pod, NATIVE, nodes=(node,)))
+    after = apply_patch(pod, review(pod, NATIVE, nodes=(node,)))
     resources = after["spec"]["containers"][0]["resources"]
     assert (resources["limits"][ACCOUNTING_RESOURCE], resources["requests"][ACCOUNTING_RESOURCE]) == (milli, milli)
 
@@ -56,7 +56,7 @@ def test_every_profile_has_the_catalogued_gpu_milli(product: str, profile: str) 
     card, name = CARDS[product], f"nvidia.com/mig-{profile}"
     labels = {"nvidia.com/gpu.product": f"NVIDIA-{product.upper()}", "nvidia.com/mig.strategy": "mixed"}
     pod = make_pod().asks(name, "1")
-    after = apply_patch(pod, ask(pod, NATIVE, nodes=(make_node("node", labels, **{name: 1}),)))
+    after = apply_patch(pod, review(pod, NATIVE, nodes=(make_node("node", labels, **{name: 1}),)))
 
     milli = int(after["spec"]["containers"][0]["resources"]["limits"][ACCOUNTING_RESOURCE])
     compute, memory = int(profile.partition("g")[0]), card.profiles[profile].memory_units
@@ -73,17 +73,17 @@ def test_a_users_own_value_is_overwritten() -> None:
         .asks(ACCOUNTING_RESOURCE, "1")
         .container("side", resources={"limits": {ACCOUNTING_RESOURCE: "7"}})
     )
-    main, side = (each["resources"] for each in apply_patch(pod, ask(pod, NATIVE))["spec"]["containers"])
+    main, side = (each["resources"] for each in apply_patch(pod, review(pod, NATIVE))["spec"]["containers"])
     assert main["limits"][ACCOUNTING_RESOURCE] == main["requests"][ACCOUNTING_RESOURCE] == "1000"
     assert side["limits"][ACCOUNTING_RESOURCE] == side["requests"][ACCOUNTING_RESOURCE] == "0"
 
 
 def test_it_is_zero_for_a_pod_without_gpus() -> None:
     pod = make_pod().asks(ACCOUNTING_RESOURCE, "5")
-    assert apply_patch(pod, ask(pod, NATIVE))["spec"]["containers"][0]["resources"]["limits"] == {
+    assert apply_patch(pod, review(pod, NATIVE))["spec"]["containers"][0]["resources"]["limits"] == {
         ACCOUNTING_RESOURCE: "0"
     }
-    assert not ask(make_pod(), NATIVE).patch
+    assert not review(make_pod(), NATIVE).patch
 
 
 MILLI_RANGE: dict[str, Json] = {
@@ -152,7 +152,7 @@ def test_a_zero_that_a_limit_range_would_reject_is_not_written(
     text: str, pod: PodMaker, item: str, want: list[str]
 ) -> None:
     view = ranging(MILLI_RANGE[item])
-    decision = ask(pod, text, view=view)
+    decision = review(pod, text, view=view)
     after = apply_patch(pod, decision)
     each = [one["resources"] for one in after["spec"]["containers"]]
     assert (
@@ -161,17 +161,17 @@ def test_a_zero_that_a_limit_range_would_reject_is_not_written(
         == want
     )
     assert not decision.denials
-    assert not ask(after, text, view=view).patch
+    assert not review(after, text, view=view).patch
     after["metadata"]["uid"] = "0a1b"
-    assert not ask(after, text, view=view).denials
+    assert not review(after, text, view=view).denials
 
 
 def test_a_pod_that_a_limit_range_rejects_for_its_own_amount_gets_a_fix() -> None:
     pod, view = twenty(make_pod().gpus(1), "5"), ranging({"min": {ACCOUNTING_RESOURCE: "10"}})
-    (denied,) = ask(pod, NATIVE, view=view).denials
+    (denied,) = review(pod, NATIVE, view=view).denials
     assert denied.message.endswith("but request is 5 (LimitRange milli)")
     assert denied.fix == f"Request at least 10 {ACCOUNTING_RESOURCE}, in limits and requests."
-    assert not ask(twenty(make_pod().gpus(1), "10"), NATIVE, view=view).denials
+    assert not review(twenty(make_pod().gpus(1), "10"), NATIVE, view=view).denials
 
 
 def stored_pod(pod: PodMaker) -> PodMaker:
@@ -192,14 +192,14 @@ FINAL: dict[str, tuple[PodMaker, list[str]]] = {
 
 @pytest.mark.parametrize(("pod", "want"), FINAL.values(), ids=FINAL)
 def test_a_pod_that_cannot_be_changed_must_have_the_right_value(pod: PodMaker, want: list[str]) -> None:
-    assert codes(ask(pod, NATIVE, nodes=(whole_node(),))) == want
+    assert codes(review(pod, NATIVE, nodes=(whole_node(),))) == want
 
 
 def test_a_whole_gpu_is_not_counted_as_its_possible_slice() -> None:
     """Seen on a real control plane: another webhook restored the GPU, or ours was not called."""
     pod = stored_pod(make_pod().gpus(1).needs("8Gi").asks(ACCOUNTING_RESOURCE, "143"))
 
-    decision = ask(pod, NATIVE, "mode: enforce\nrightSizing: {}", nodes=(whole_node(), mig_node()))
+    decision = review(pod, NATIVE, "mode: enforce\nrightSizing: {}", nodes=(whole_node(), mig_node()))
 
     assert [found.message for found in decision.findings if found.code == "GPU-Q302"] == [
         "rightslice.dev/gpu-milli must be 1000, the amount of its GPUs (found 143)"
@@ -217,11 +217,11 @@ def test_mutate_output_passes_validate() -> None:
     nodes = (mig_node(), make_node("small", smaller, **{GPU: 1, SMALL: 4}))
     pod = make_pod().gpus(1).needs("8Gi")
     policies = (NATIVE, "mode: enforce\nrightSizing: {}")
-    first = ask(pod, *policies, nodes=nodes)
+    first = review(pod, *policies, nodes=nodes)
     assert first.applied
     after = apply_patch(pod, first)
     after["metadata"]["uid"] = "0a1b"
-    assert codes(ask(after, *policies, nodes=nodes)) == []
+    assert codes(review(after, *policies, nodes=nodes)) == []
 
 
 def counting(node: Json, milli: str = "8000000") -> Json:
@@ -284,14 +284,14 @@ TAKEN: dict[str, tuple[str, PodMaker, tuple[Json, ...], str | None]] = {
 def test_gpu_milli_is_written_only_if_no_pod_becomes_pending(
     text: str, pod: PodMaker, nodes: tuple[Json, ...], milli: str | None
 ) -> None:
-    decision = ask(pod, text, nodes=nodes)
+    decision = review(pod, text, nodes=nodes)
     after = apply_patch(pod, decision)["spec"]["containers"][0]["resources"]["limits"]
     assert after.get(ACCOUNTING_RESOURCE) == milli
     assert ("warn GPU-Q305" in codes(decision)) is (milli in (None, "0"))
 
 
 def test_a_pod_is_admitted_without_gpu_milli_where_it_is_omitted() -> None:
-    assert codes(ask(stored_pod(make_pod().gpus(1)), PLAIN, nodes=(whole_node(),))) == ["warn GPU-Q305"]
+    assert codes(review(stored_pod(make_pod().gpus(1)), PLAIN, nodes=(whole_node(),))) == ["warn GPU-Q305"]
 
 
 def test_a_pod_is_not_right_sized_to_a_slice_that_its_quota_does_not_count() -> None:
@@ -300,8 +300,8 @@ def test_a_pod_is_not_right_sized_to_a_slice_that_its_quota_does_not_count() -> 
     quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "q", "namespace": "team"}}
     view = view_of(make_namespace("team"), mig_node(), quota | {"spec": {"hard": both}})
     pod, sizing = make_pod().gpus(1).needs("8Gi"), "mode: enforce\nrightSizing: {}"
-    assert ask(pod, NATIVE, sizing, view=view).applied
-    assert not ask(pod, PLAIN, sizing, view=view).applied
+    assert review(pod, NATIVE, sizing, view=view).applied
+    assert not review(pod, PLAIN, sizing, view=view).applied
 
 
 def turned(before: tuple[Json, ...], after: tuple[Json, ...]) -> ClusterView:
@@ -322,14 +322,14 @@ FOUR = make_node("turns", A100 | {"nvidia.com/gpu.replicas": "4"}, **{GPU: 32})
 @pytest.mark.parametrize(("milli", "want"), CHANGED.values(), ids=CHANGED)
 def test_a_change_of_nodes_between_two_calls_denies_nothing(milli: str, want: list[str]) -> None:
     pod = stored_pod(make_pod().gpus(1).asks(ACCOUNTING_RESOURCE, milli))
-    found = codes(ask(pod, NATIVE, view=turned((FOUR,), (FOUR, whole_node()))))
+    found = codes(review(pod, NATIVE, view=turned((FOUR,), (FOUR, whole_node()))))
     assert [code for code in found if "GPU-Q" in code] == want
 
 
 def test_the_change_before_the_last_no_longer_counts() -> None:
     pod, later = stored_pod(make_pod().gpus(1).asks(ACCOUNTING_RESOURCE, "250")), turned((FOUR,), (whole_node(),))
     latest = view_of(make_namespace("team"), whole_node()).with_pending_of(later)
-    assert [codes(ask(pod, NATIVE, view=view)) for view in (later, latest)] == [[], ["enforce GPU-Q302"]]
+    assert [codes(review(pod, NATIVE, view=view)) for view in (later, latest)] == [[], ["enforce GPU-Q302"]]
 
 
 LEFT_OUT: dict[str, tuple[ClusterView, list[str]]] = {
@@ -345,17 +345,17 @@ LEFT_OUT: dict[str, tuple[ClusterView, list[str]]] = {
 
 @pytest.mark.parametrize(("view", "want"), LEFT_OUT.values(), ids=LEFT_OUT)
 def test_a_pod_without_gpu_milli_passes_when_nodes_change_between_two_calls(view: ClusterView, want: list[str]) -> None:
-    found = codes(ask(stored_pod(make_pod().gpus(1)), PLAIN, view=view))
+    found = codes(review(stored_pod(make_pod().gpus(1)), PLAIN, view=view))
     assert [code for code in found if "GPU-Q" in code] == want
 
 
 def test_a_newly_free_slice_does_not_change_a_stored_pods_gpu_milli() -> None:
     pod = stored_pod(make_pod().gpus(1).needs("8Gi").asks(ACCOUNTING_RESOURCE, "1000"))
-    found = codes(ask(pod, NATIVE, "mode: enforce\nrightSizing: {}", nodes=(mig_node(),)))
+    found = codes(review(pod, NATIVE, "mode: enforce\nrightSizing: {}", nodes=(mig_node(),)))
     assert "enforce GPU-Q302" not in found
 
 
 def test_a_policy_in_audit_mode_does_not_enable_accounting_for_an_enforced_policy() -> None:
     enforced = "mode: enforce\nlimits: {accounting: native}"
-    decision = ask(make_pod().gpus(1), enforced, NATIVE.replace("enforce", "audit"), nodes=(whole_node(),))
+    decision = review(make_pod().gpus(1), enforced, NATIVE.replace("enforce", "audit"), nodes=(whole_node(),))
     assert decision.patch == ()

@@ -6,7 +6,7 @@ import pytest
 
 from tests.builders import Json, PodMaker, make_pod
 from tests.engine.decisions import FOUR, NODES, SIZING
-from tests.example_cluster import apply_patch, ask, codes
+from tests.example_cluster import apply_patch, codes, review
 from webhook.model.decisions import KeepReason, KeepRequest
 
 MOST = 256 * 1024
@@ -28,7 +28,7 @@ def size(pod: Json) -> int:
 def max_annotation_bytes() -> int:
     """Return the bytes of the longest annotation beside which our records fit."""
     pod = annotated_pod("")
-    return MOST - size(apply_patch(pod, ask(pod, SIZING, nodes=NODES)))
+    return MOST - size(apply_patch(pod, review(pod, SIZING, nodes=NODES)))
 
 
 @pytest.mark.parametrize("letter", FILLERS.values(), ids=FILLERS)
@@ -36,14 +36,14 @@ def test_an_annotation_that_just_fits_keeps_the_patch(letter: str) -> None:
     width = len(letter.encode())
     text = letter * (max_annotation_bytes() // width) + "a" * (max_annotation_bytes() % width)
     pod = annotated_pod(text)
-    assert size(apply_patch(pod, ask(pod, SIZING, nodes=NODES))) == MOST
+    assert size(apply_patch(pod, review(pod, SIZING, nodes=NODES))) == MOST
 
 
 @pytest.mark.parametrize("letter", FILLERS.values(), ids=FILLERS)
 def test_an_annotation_one_byte_longer_leaves_the_pod_unchanged(letter: str) -> None:
     width = len(letter.encode())
     text = letter * (max_annotation_bytes() // width) + "a" * (max_annotation_bytes() % width + 1)
-    decision = ask(annotated_pod(text), SIZING, nodes=NODES)
+    decision = review(annotated_pod(text), SIZING, nodes=NODES)
     assert decision.patch == ()
     assert decision.outcome == KeepRequest(KeepReason.RECORD_TOO_LARGE)
     assert not decision.applied
@@ -66,10 +66,10 @@ LEFT = {
 def test_a_pod_without_annotation_space_is_evaluated_unchanged(
     pod: PodMaker, policies: tuple[str, ...], want: list[str]
 ) -> None:
-    decision = ask(pod, *policies, nodes=NODES)
+    decision = review(pod, *policies, nodes=NODES)
     assert decision.patch == ()
     assert codes(decision) == want
 
 
 def test_a_pod_without_annotation_space_and_without_changes_has_no_finding() -> None:
-    assert codes(ask(make_pod().gpus(1).annotate(NOTE, "a" * MOST), SIZING, nodes=NODES)) == []
+    assert codes(review(make_pod().gpus(1).annotate(NOTE, "a" * MOST), SIZING, nodes=NODES)) == []

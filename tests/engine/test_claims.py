@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from tests.builders import Json, PodMaker, make_namespace, make_pod
-from tests.example_cluster import NO_USAGE, NOW, ask, codes, policies_of, policy, request_of, view_of
+from tests.example_cluster import NO_USAGE, NOW, codes, policies_of, policy, request_of, review, view_of
 from webhook.engine.decision_cache import DecisionCache
 from webhook.model.claims import ClaimSpec, ResourceClaimTemplate, claim_charge
 from webhook.model.cluster_view import ClusterView
@@ -155,7 +155,7 @@ CASES = {
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_a_claim_that_will_be_rejected_is_a_warning(case: Said) -> None:
-    decision = ask(case.pod, EVALUATED, nodes=case.objects)
+    decision = review(case.pod, EVALUATED, nodes=case.objects)
     assert codes(decision) == (["warn GPU-Q306"] if case.words else [])
     assert case.words in "".join(finding.message for finding in decision.findings)
 
@@ -163,7 +163,7 @@ def test_a_claim_that_will_be_rejected_is_a_warning(case: Said) -> None:
 def test_the_warning_has_field_consumers_and_fix() -> None:
     pods = [claiming(*names, name=name).build() for name, names in (("x", ["one"]), ("y", ["two", "one"]))]
     full_quota = quota({devices(A): "4"}, {devices(A): "4"})
-    (finding,) = ask(claiming("one"), EVALUATED, nodes=[full_quota, ONE, TWO, *pods]).findings
+    (finding,) = review(claiming("one"), EVALUATED, nodes=[full_quota, ONE, TWO, *pods]).findings
     assert finding.path == ("spec", "resourceClaims", 0, "resourceClaimTemplateName")
     assert finding.message == (
         "claim c0 cannot be created, and the pod stays Pending: quota devices: "
@@ -175,14 +175,14 @@ def test_the_warning_has_field_consumers_and_fix() -> None:
 
 def test_waiting_is_no_fix_if_the_pods_own_claims_fill_the_quota() -> None:
     limit = quota({devices(A): "2"}, {devices(A): "0"})
-    (finding,) = ask(claiming("two", "one"), EVALUATED, nodes=[limit, ONE, TWO]).findings
+    (finding,) = review(claiming("two", "one"), EVALUATED, nodes=[limit, ONE, TWO]).findings
     assert finding.fix == ("Ending other pods is not enough: ask for a higher quota, or use another namespace.")
 
 
 def test_a_warning_about_many_keys_keeps_the_figures() -> None:
     hard = {devices(A): "4", implicit(A): "4", OBJECTS: "2"}
     pods = [claiming("two", name=name).build() for name in ("x", "y")]
-    decision = ask(
+    decision = review(
         claiming("big"), EVALUATED, nodes=[quota(hard, hard), template("big", exactly(A, count=32)), TWO, *pods]
     )
     (warning,) = warning_lines(decision.findings)

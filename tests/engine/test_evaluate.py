@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.builders import Json, PodMaker, make_namespace, make_node, make_pod
-from tests.example_cluster import A100, ask, codes, mig_node, view_of, whole_node
+from tests.example_cluster import A100, codes, mig_node, review, view_of, whole_node
 from webhook.engine.decide import total_milli
 from webhook.model.cluster_view import ClusterView
 from webhook.model.decisions import KeepReason, KeepRequest
@@ -31,7 +31,7 @@ SHARES = {
 
 @pytest.mark.parametrize(("pod", "node", "found"), SHARES.values(), ids=SHARES)
 def test_a_common_process_namespace_on_a_shared_card(pod: PodMaker, node: Json, found: bool) -> None:
-    denials = ask(pod, ONE_NAMESPACE, nodes=(node,)).denials
+    denials = review(pod, ONE_NAMESPACE, nodes=(node,)).denials
     assert [finding.code for finding in denials] == (["GPU-S205"] if found else [])
 
 
@@ -52,15 +52,15 @@ def view_with_limit_range(*nodes: Json) -> ClusterView:
 
 
 def test_injected_requests_are_reported_and_not_checked() -> None:
-    assert codes(ask(NOTED, AT_LEAST_TWO, view=view_with_limit_range())) == ["warn GPU-L202"]
+    assert codes(review(NOTED, AT_LEAST_TWO, view=view_with_limit_range())) == ["warn GPU-L202"]
 
 
 def test_user_requests_next_to_injected_ones_are_checked() -> None:
     pod = make_pod().gpus(1).annotate("kubernetes.io/limit-ranger", NOTE)
     pod.container("side", resources={"limits": {GPU: "1"}})
     at_least_three = AT_LEAST_TWO.replace("min: 2", "min: 3")
-    assert codes(ask(pod, at_least_three, view=view_with_limit_range())) == ["enforce GPU-L101", "warn GPU-L202"]
-    assert "found 1)" in ask(pod, at_least_three, view=view_with_limit_range()).denials[0].message
+    assert codes(review(pod, at_least_three, view=view_with_limit_range())) == ["enforce GPU-L101", "warn GPU-L202"]
+    assert "found 1)" in review(pod, at_least_three, view=view_with_limit_range()).denials[0].message
 
 
 FORGED = {
@@ -75,15 +75,15 @@ FORGED = {
 
 @pytest.mark.parametrize(("pod", "view"), FORGED.values(), ids=FORGED)
 def test_an_amount_counts_as_requested_by_the_user(pod: PodMaker, view: ClusterView) -> None:
-    assert codes(ask(pod, AT_LEAST_TWO, view=view)) == ["enforce GPU-L101"]
+    assert codes(review(pod, AT_LEAST_TWO, view=view)) == ["enforce GPU-L101"]
 
 
 def test_quota_and_limit_ranges_can_be_left_to_the_api_server() -> None:
     ignoring = "mode: enforce\nlimits: {limitRanges: ignore, resourceQuotas: ignore}"
     strict = RANGE | {"spec": {"limits": [{"type": "Container", "max": {GPU: "1"}}]}}
     view = view_of(make_namespace("team"), strict, whole_node())
-    assert codes(ask(make_pod().gpus(2), "mode: enforce\nlimits: {}", view=view)) == ["enforce GPU-L201"]
-    assert codes(ask(make_pod().gpus(2), ignoring, view=view)) == []
+    assert codes(review(make_pod().gpus(2), "mode: enforce\nlimits: {}", view=view)) == ["enforce GPU-L201"]
+    assert codes(review(make_pod().gpus(2), ignoring, view=view)) == []
 
 
 MILLI = {
@@ -109,7 +109,7 @@ def test_a_gpu_that_a_limit_range_injected_is_not_right_sized() -> None:
         (view_with_limit_range(mig_node()), KeepReason.INJECTED),
         (view_of(make_namespace("team"), mig_node()), None),
     ):
-        decision = ask(pod, "mode: enforce\nrightSizing: {}", view=view)
+        decision = review(pod, "mode: enforce\nrightSizing: {}", view=view)
         assert decision.applied is (why is None)
         assert why is None or decision.outcome == KeepRequest(why)
 
@@ -130,4 +130,4 @@ def test_a_second_gpu_that_a_limit_range_injected_is_the_reason_that_is_given(gi
     spec = {"limits": [{"type": "Container", "default": given, "defaultRequest": given}]}
     view = view_of(make_namespace("team"), RANGE | {"spec": spec}, mig_node())
 
-    assert ask(pod, "mode: enforce\nrightSizing: {}", view=view).outcome == KeepRequest(KeepReason.INJECTED)
+    assert review(pod, "mode: enforce\nrightSizing: {}", view=view).outcome == KeepRequest(KeepReason.INJECTED)

@@ -9,7 +9,7 @@ import pytest
 
 from tests.builders import PodMaker, make_pod
 from tests.engine.decisions import ENV, FOUR, bad, exempt
-from tests.example_cluster import NO_USAGE, NOW, ask, codes, policies_of, policy, request_of, view_of
+from tests.example_cluster import NO_USAGE, NOW, codes, policies_of, policy, request_of, review, view_of
 from webhook.engine.decide import decide
 from webhook.model.enums import PolicyMode
 
@@ -53,27 +53,27 @@ EXEMPTIONS = {
 
 @pytest.mark.parametrize("case", EXEMPTIONS.values(), ids=EXEMPTIONS)
 def test_an_exemption_applies(case: Taken) -> None:
-    decision = ask(case.pod, ENV + case.exemption, now=case.now)
+    decision = review(case.pod, ENV + case.exemption, now=case.now)
     assert codes(decision) == ([] if case.applies else ["enforce GPU-S101"])
     assert [taken.exemption for taken in decision.exempted] == (["here"] if case.applies else [])
 
 
 def test_exempted_findings_are_reported_with_their_expiration() -> None:
-    (taken,) = ask(bad(), ENV + exempt()).exempted
+    (taken,) = review(bad(), ENV + exempt()).exempted
     assert (taken.finding.code, taken.finding.mode) == ("GPU-S101", PolicyMode.ENFORCE)
     assert taken.expires == "2026-12-01T00:00:00+00:00"
 
 
 def test_an_exemption_applies_to_findings_of_its_own_policy_only() -> None:
-    decision = ask(bad(), ENV + exempt(), ENV)
+    decision = review(bad(), ENV + exempt(), ENV)
     assert [(found.code, found.policy) for found in decision.denials] == [("GPU-S101", "test-1")]
     assert [taken.finding.policy for taken in decision.exempted] == ["test-0"]
 
 
 def test_an_exempted_pod_without_gpus_still_counts_as_involving_them() -> None:
     pod = make_pod().env("NVIDIA_VISIBLE_DEVICES", "all")
-    assert ask(pod, ENV + exempt()).involves_gpus
-    assert not ask(make_pod(), ENV + exempt()).involves_gpus
+    assert review(pod, ENV + exempt()).involves_gpus
+    assert not review(make_pod(), ENV + exempt()).involves_gpus
 
 
 EXCEPTION = """

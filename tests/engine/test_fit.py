@@ -13,9 +13,9 @@ from tests.example_cluster import (
     GPU_TAINT,
     MIXED,
     apply_patch,
-    ask,
     codes,
     mig_node,
+    review,
     tainted,
     view_of,
     whole_node,
@@ -165,7 +165,7 @@ CASES = {
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_fit(case: Case) -> None:
-    outcome = ask(case.pod, case.policy, nodes=case.nodes).outcome
+    outcome = review(case.pod, case.policy, nodes=case.nodes).outcome
     assert (outcome.resource if isinstance(outcome, OfferChoice) else outcome.reason) == case.want
 
 
@@ -180,7 +180,7 @@ KEEPS = {
 
 @pytest.mark.parametrize(("said", "want"), KEEPS.items(), ids=KEEPS)
 def test_an_opt_out_with_another_value_counts_and_is_reported(said: str, want: list[str]) -> None:
-    decision = ask(small().annotate("rightslice.dev/keep", said), SIZING, nodes=NODES)
+    decision = review(small().annotate("rightslice.dev/keep", said), SIZING, nodes=NODES)
     assert [code for code in codes(decision) if "GPU-R" in code] == want
 
 
@@ -210,7 +210,7 @@ QUEUED = {
 
 @pytest.mark.parametrize(("pod", "sign"), QUEUED.values(), ids=QUEUED)
 def test_a_pod_queued_by_another_system_keeps_its_gpu_and_the_reason_names_the_queue(pod: PodMaker, sign: str) -> None:
-    assert ask(pod, SIZING, nodes=NODES).outcome == KeepRequest(KeepReason.QUEUED, sign)
+    assert review(pod, SIZING, nodes=NODES).outcome == KeepRequest(KeepReason.QUEUED, sign)
 
 
 LIMITED = {
@@ -234,7 +234,7 @@ LIMITED = {
 
 @pytest.mark.parametrize(("objects", "want"), LIMITED.values(), ids=LIMITED)
 def test_limit_ranges_and_quotas_determine_the_rewrite(objects: tuple[Json, ...], want: dict[str, str]) -> None:
-    decision = ask(small(), SIZING, nodes=(*NODES, *objects))
+    decision = review(small(), SIZING, nodes=(*NODES, *objects))
     resources = apply_patch(small(), decision)["spec"]["containers"][0]["resources"]
     assert resources["limits"] == want
     assert resources["requests"] == want
@@ -242,14 +242,14 @@ def test_limit_ranges_and_quotas_determine_the_rewrite(objects: tuple[Json, ...]
 
 def test_a_quota_without_capacity_for_a_slice_is_named() -> None:
     both = {f"requests.{GPU}": "8", f"requests.{SMALL}": "1", f"requests.{LARGE}": "0"}
-    decision = ask(small(), SIZING, nodes=(*NODES, quota(both, {f"requests.{SMALL}": "1"})))
+    decision = review(small(), SIZING, nodes=(*NODES, quota(both, {f"requests.{SMALL}": "1"})))
     assert decision.outcome == KeepRequest(KeepReason.QUOTA_EXCEEDED, f"{SMALL} in quota team")
     assert codes(decision) == ["warn GPU-R103"]
 
 
 def test_a_request_without_a_limit_is_not_called_an_odd_number() -> None:
     pod = small().spec(containers=[{"name": "a", "resources": {"requests": {GPU: "1"}}}])
-    outcome = ask(pod, SIZING, nodes=NODES).outcome
+    outcome = review(pod, SIZING, nodes=NODES).outcome
     assert str(outcome) == "its GPU amount is not one whole number, equal in limits and requests"
 
 
@@ -264,14 +264,14 @@ def test_a_slice_that_a_limit_range_sets_to_zero_is_not_chosen(given: Json, want
     """Seen on a real control plane: the zero was applied last, and the pod lost its GPU."""
     pod = small().asks(SMALL, "0")
 
-    resources = apply_patch(pod, ask(pod, SIZING, nodes=(*NODES, given)))["spec"]["containers"][0]["resources"]
+    resources = apply_patch(pod, review(pod, SIZING, nodes=(*NODES, given)))["spec"]["containers"][0]["resources"]
 
     assert resources == {"limits": want, "requests": want}
 
 
 def test_a_policy_limit_on_slices_keeps_the_request() -> None:
     limits = 'mode: enforce\nlimits: {perPod: [{resource: "nvidia.com/mig-*", max: 0}]}'
-    outcome = ask(small(), SIZING, limits, nodes=NODES).outcome
+    outcome = review(small(), SIZING, limits, nodes=NODES).outcome
     assert isinstance(outcome, KeepRequest)
     assert outcome.reason is KeepReason.LIMITS
 
@@ -320,13 +320,13 @@ NEWCOMERS = {
 def test_a_smaller_request_must_match_no_further_policy(
     pod: PodMaker, policies: tuple[str, ...], want: str | KeepReason
 ) -> None:
-    outcome = ask(pod, SIZING, *policies, nodes=NODES).outcome
+    outcome = review(pod, SIZING, *policies, nodes=NODES).outcome
     assert (outcome.resource if isinstance(outcome, OfferChoice) else outcome.reason) == want
 
 
 def test_a_pod_that_a_policy_for_slices_would_reject_keeps_its_gpu_and_the_reason_names_the_policy() -> None:
     pod = small().asks("memory", "32Gi")
-    first = ask(pod, SIZING, about("nvidia.com/mig-*"), nodes=NODES)
+    first = review(pod, SIZING, about("nvidia.com/mig-*"), nodes=NODES)
     assert first.patch == ()
     assert str(first.outcome).endswith(f"policy test-1 matches {SMALL} and not {GPU}")
 
@@ -344,10 +344,10 @@ COMMON = {
 @pytest.mark.parametrize(("guard", "nodes", "want"), COMMON.values(), ids=COMMON)
 def test_one_process_namespace_and_a_share(guard: str, nodes: tuple[Json, ...], want: str | KeepReason) -> None:
     pod = small().spec(shareProcessNamespace=True)
-    decision = ask(pod, sizing(isolation="none", forms="[timeSlicing, mps, mig]"), guard, nodes=nodes)
+    decision = review(pod, sizing(isolation="none", forms="[timeSlicing, mps, mig]"), guard, nodes=nodes)
     outcome = decision.outcome
     assert (outcome.resource if isinstance(outcome, OfferChoice) else outcome.reason) == want
-    assert ask(apply_patch(pod, decision), guard, nodes=nodes).denials == ()
+    assert review(apply_patch(pod, decision), guard, nodes=nodes).denials == ()
 
 
 IMAGE = "nvidia/cuda:12.4.1-base-ubuntu22.04"
@@ -455,7 +455,7 @@ LANDINGS = {
 
 @pytest.mark.parametrize("landing", LANDINGS.values(), ids=LANDINGS)
 def test_a_smaller_gpu_is_sure_to_run_the_image(landing: Landing) -> None:
-    outcome = ask(landing.pod, SIZING, nodes=landing.nodes).outcome
+    outcome = review(landing.pod, SIZING, nodes=landing.nodes).outcome
     assert (outcome.resource if isinstance(outcome, OfferChoice) else outcome.reason) == landing.want
 
 
@@ -485,7 +485,7 @@ TWO_PRODUCTS = {
 def test_only_the_product_that_runs_the_image_is_chosen(unfit: Json) -> None:
     good = card("l4", "NVIDIA-L4", "580.95.05", "8", "9", **{SHARED: 4})
     pod = image("nvidia/cuda:13.0.1-base-ubuntu24.04")
-    outcome = ask(pod, sizing(isolation="none", forms="[timeSlicing]"), nodes=(H100, unfit, good)).outcome
+    outcome = review(pod, sizing(isolation="none", forms="[timeSlicing]"), nodes=(H100, unfit, good)).outcome
     assert isinstance(outcome, OfferChoice)
     assert [offer.product for offer in outcome.offers] == ["NVIDIA-L4"]
 
@@ -503,7 +503,7 @@ CAPABILITIES = {
 @pytest.mark.parametrize(("value", "nodes", "want"), CAPABILITIES.values(), ids=CAPABILITIES)
 def test_a_pod_with_driver_capabilities(value: str, nodes: tuple[Json, ...], want: str | KeepReason) -> None:
     pod = small().env("NVIDIA_DRIVER_CAPABILITIES", value)
-    outcome = ask(pod, sizing(isolation="none", forms="[mig, timeSlicing]"), nodes=nodes).outcome
+    outcome = review(pod, sizing(isolation="none", forms="[mig, timeSlicing]"), nodes=nodes).outcome
     assert (outcome.resource if isinstance(outcome, OfferChoice) else outcome.reason) == want
 
 
@@ -511,7 +511,7 @@ def test_driver_capabilities_from_another_source_may_be_graphics() -> None:
     pod = small()
     source = {"configMapKeyRef": {"name": "settings", "key": "capabilities"}}
     pod.main["env"] = [{"name": "NVIDIA_DRIVER_CAPABILITIES", "valueFrom": source}]
-    outcome = ask(pod, SIZING, nodes=NODES).outcome
+    outcome = review(pod, SIZING, nodes=NODES).outcome
     assert isinstance(outcome, KeepRequest)
     assert outcome.reason is KeepReason.GRAPHICS
 
@@ -521,22 +521,22 @@ def test_a_limit_on_whole_gpus_admits_a_pod_only_while_it_can_become_a_slice() -
     final = small()
     final.data["metadata"]["uid"] = "0a1b"
 
-    assert ask(small(), SIZING, limits, nodes=NODES).denials == ()
-    assert [found.code for found in ask(final, SIZING, limits, nodes=NODES).denials] == ["GPU-L103"]
+    assert review(small(), SIZING, limits, nodes=NODES).denials == ()
+    assert [found.code for found in review(final, SIZING, limits, nodes=NODES).denials] == ["GPU-L103"]
 
 
 def test_every_requesting_container_gets_the_same_form() -> None:
     pod = small()
     for name in ("fetch", "warm"):
         pod.container(name, kind="initContainers", resources=ONE)
-    after = apply_patch(pod, ask(pod, SIZING, nodes=NODES))["spec"]
+    after = apply_patch(pod, review(pod, SIZING, nodes=NODES))["spec"]
     limits = [c["resources"]["limits"] for c in (*after["containers"], *after["initContainers"])]
     assert limits == [{SMALL: "1"}] * 3
 
 
 def test_a_slice_is_added_with_the_affinity_for_its_product() -> None:
     a30 = make_node("a30", {"nvidia.com/gpu.product": "NVIDIA-A30", "nvidia.com/mig.strategy": "mixed"}, **{SMALL: 4})
-    after = apply_patch(small(), ask(small(), SIZING, nodes=(mig_node(), a30)))
+    after = apply_patch(small(), review(small(), SIZING, nodes=(mig_node(), a30)))
     terms = after["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
     assert terms == {
         "nodeSelectorTerms": [
@@ -556,7 +556,7 @@ def test_a_single_strategy_slice_is_selected_by_affinity_alone() -> None:
         "nvidia.com/gpu.memory": "9728",
         "nvidia.com/gpu.count": "56",
     }
-    decision = ask(small(), SIZING, nodes=(whole_node(), make_node("single", labels, **{GPU: 56})))
+    decision = review(small(), SIZING, nodes=(whole_node(), make_node("single", labels, **{GPU: 56})))
     after = apply_patch(small(), decision)
     assert after["spec"]["containers"][0]["resources"]["limits"] == {GPU: "1"}
     assert "NVIDIA-A100-SXM4-80GB-MIG-1g.10gb" in str(after["spec"]["affinity"])
@@ -565,15 +565,15 @@ def test_a_single_strategy_slice_is_selected_by_affinity_alone() -> None:
 
 def test_recently_admitted_pods_count_against_free_slices() -> None:
     view = view_of(make_namespace("team"), mig_node(small=1, large=0))
-    assert isinstance(ask(small(), SIZING, view=view).outcome, OfferChoice)
+    assert isinstance(review(small(), SIZING, view=view).outcome, OfferChoice)
     taken = view.with_assumed(AssumedPod("uid", SMALL, view.fleet.all_nodes, 1, expires_at=30.0), now=0.0)
-    assert ask(small(), SIZING, view=taken).outcome == KeepRequest(KeepReason.NO_FREE_CAPACITY, SMALL)
+    assert review(small(), SIZING, view=taken).outcome == KeepRequest(KeepReason.NO_FREE_CAPACITY, SMALL)
 
 
 def test_a_policy_may_wait_for_a_slice() -> None:
     view = view_of(make_namespace("team"), mig_node(small=1, large=0))
     taken = view.with_assumed(AssumedPod("uid", SMALL, view.fleet.all_nodes, 1, expires_at=30.0), now=0.0)
-    assert isinstance(ask(small(), sizing(whenFull="wait"), view=taken).outcome, OfferChoice)
+    assert isinstance(review(small(), sizing(whenFull="wait"), view=taken).outcome, OfferChoice)
 
 
 SERVED = make_pod().gpus(1).label("pod-template-hash", "abc").owned_by("ReplicaSet", "serve-abc")
@@ -594,7 +594,7 @@ USES = {
 
 @pytest.mark.parametrize(("usage", "want"), USES.values(), ids=USES)
 def test_need_from_observed_usage(usage: UsageView, want: str | KeepReason) -> None:
-    outcome = ask(SERVED, SIZING, nodes=NODES, usage=usage).outcome
+    outcome = review(SERVED, SIZING, nodes=NODES, usage=usage).outcome
     assert (outcome.resource if isinstance(outcome, OfferChoice) else outcome.reason) == want
 
 
@@ -608,13 +608,15 @@ COMPUTE = {
 
 @pytest.mark.parametrize(("pod", "want"), COMPUTE.values(), ids=COMPUTE)
 def test_the_reason_names_compute_where_it_narrowed_the_choice(pod: PodMaker, want: str) -> None:
-    outcome = ask(pod, SIZING, nodes=NODES).outcome
+    outcome = review(pod, SIZING, nodes=NODES).outcome
     assert (outcome.need.words if isinstance(outcome, OfferChoice) else outcome.detail) == want
 
 
 def test_a_declared_need_takes_precedence_over_observed_usage() -> None:
     pod = make_pod().gpus(1).label("pod-template-hash", "abc").owned_by("ReplicaSet", "serve-abc").needs("30Gi")
-    outcome = ask(pod, SIZING, nodes=NODES, usage=workload_usage("Deployment/serve", main=observed_usage(4000))).outcome
+    outcome = review(
+        pod, SIZING, nodes=NODES, usage=workload_usage("Deployment/serve", main=observed_usage(4000))
+    ).outcome
     assert isinstance(outcome, OfferChoice)
     assert (outcome.resource, outcome.need.words) == (LARGE, "30Gi declared")
 
@@ -622,14 +624,14 @@ def test_a_declared_need_takes_precedence_over_observed_usage() -> None:
 def test_several_policies_are_merged_to_the_most_conservative_values() -> None:
     loose = sizing(isolation="none", forms="[timeSlicing, mig]")
     strict = sizing(isolation="hardware", forms="[mig]")
-    outcome = ask(small(), loose, strict, nodes=(mig_node(), SLICED)).outcome
+    outcome = review(small(), loose, strict, nodes=(mig_node(), SLICED)).outcome
     assert isinstance(outcome, OfferChoice)
     assert outcome.resource == SMALL
     assert outcome.policy == "test-0, test-1"
 
 
 def test_a_policy_in_audit_mode_changes_nothing_and_reports() -> None:
-    decision = ask(small(), "rightSizing: {mode: warn}", nodes=NODES)
+    decision = review(small(), "rightSizing: {mode: warn}", nodes=NODES)
     assert decision.patch == ()
     assert [finding.code for finding in decision.warnings] == ["GPU-R102"]
     assert isinstance(decision.outcome, OfferChoice)
@@ -639,11 +641,11 @@ def test_a_policy_in_audit_mode_changes_nothing_and_reports() -> None:
 
 def test_a_stale_view_right_sizes_nothing() -> None:
     view = ClusterView(view_of(*NODES).fleet, stale=True)
-    assert ask(small(), SIZING, view=view).outcome == KeepRequest(KeepReason.STALE_VIEW)
+    assert review(small(), SIZING, view=view).outcome == KeepRequest(KeepReason.STALE_VIEW)
 
 
 def test_the_record_holds_the_original_request_and_the_reason() -> None:
-    notes = apply_patch(small(), ask(small(), SIZING, nodes=NODES))["metadata"]["annotations"]
+    notes = apply_patch(small(), review(small(), SIZING, nodes=NODES))["metadata"]["annotations"]
     assert (
         notes["rightslice.dev/original-resources"]
         == '{"main":{"limits":{"nvidia.com/gpu":"1"},"requests":{"nvidia.com/gpu":"1"}}}'
@@ -657,7 +659,7 @@ def test_the_record_holds_policy_changes_and_allocated_gpus() -> None:
     accounting = "mode: enforce\nlimits: {accounting: native, accountingScheduler: configured}"
     silent = "mode: warn\ninjection: {tolerations: auto}"
     nodes = (whole_node(), tainted(mig_node(), GPU_TAINT))
-    decision = ask(small(), SIZING, adding, accounting, silent, nodes=nodes)
+    decision = review(small(), SIZING, adding, accounting, silent, nodes=nodes)
     record = json.loads(apply_patch(small(), decision)["metadata"]["annotations"]["rightslice.dev/decision"])
 
     assert record["policies"] == ["test-0", "test-1", "test-2", "test-3"]
@@ -681,17 +683,19 @@ def test_mixed_labels_match_the_node_facts() -> None:
 def test_an_ambiguous_resource_name_is_not_chosen() -> None:
     labels = L40S | {"nvidia.com/gpu.sharing-strategy": "time-slicing", "nvidia.com/gpu.count": "1"}
     nodes = (make_node("plain", labels, **{SHARED: 4}), make_node("several-models", labels, **{SHARED: 16}))
-    assert ask(small(), sizing(isolation="none"), nodes=nodes).outcome == KeepRequest(KeepReason.AMBIGUOUS_NAME, SHARED)
+    assert review(small(), sizing(isolation="none"), nodes=nodes).outcome == KeepRequest(
+        KeepReason.AMBIGUOUS_NAME, SHARED
+    )
 
 
 def test_a_need_beyond_every_gpu_is_reported() -> None:
-    assert ask(make_pod().gpus(1).needs("90Gi"), SIZING, nodes=NODES).outcome == KeepRequest(
+    assert review(make_pod().gpus(1).needs("90Gi"), SIZING, nodes=NODES).outcome == KeepRequest(
         KeepReason.NEED_TOO_LARGE, "90Gi declared"
     )
 
 
 def test_a_saving_below_the_strictest_minimum_is_reported_with_both_figures() -> None:
-    outcome = ask(small(), sizing(minSavingPercent=20), sizing(minSavingPercent=90), nodes=NODES).outcome
+    outcome = review(small(), sizing(minSavingPercent=20), sizing(minSavingPercent=90), nodes=NODES).outcome
     assert outcome == KeepRequest(
         KeepReason.SAVING_TOO_SMALL, f"8Gi declared, {SMALL} saves 85.7% of a GPU, the policy requires 90% or more"
     )
@@ -701,7 +705,7 @@ WHOLE_SLICE = make_node("seven", MIXED, **{"nvidia.com/mig-7g.80gb": 1})
 
 
 def test_a_slice_of_a_whole_card_saves_nothing() -> None:
-    outcome = ask(make_pod().gpus(1).needs("60Gi"), sizing(minSavingPercent=0), nodes=(WHOLE_SLICE,)).outcome
+    outcome = review(make_pod().gpus(1).needs("60Gi"), sizing(minSavingPercent=0), nodes=(WHOLE_SLICE,)).outcome
     assert isinstance(outcome, KeepRequest)
     assert str(outcome).endswith("nvidia.com/mig-7g.80gb saves 0% of a GPU, the policy requires 1% or more")
 
@@ -721,7 +725,7 @@ UNKNOWN = {
 def test_an_unknown_size_is_not_reported_as_too_small(
     nodes: tuple[Json, ...], need: str, why: KeepReason, words: str
 ) -> None:
-    outcome = ask(make_pod().gpus(1).needs(need), SIZING, nodes=nodes).outcome
+    outcome = review(make_pod().gpus(1).needs(need), SIZING, nodes=nodes).outcome
     assert isinstance(outcome, KeepRequest)
     assert (outcome.reason, words in outcome.detail) == (why, True)
 
@@ -729,6 +733,6 @@ def test_an_unknown_size_is_not_reported_as_too_small(
 def test_a_pod_moved_to_shares_of_the_same_name_is_ignored_in_the_second_pass() -> None:
     labels = L40S | {"nvidia.com/gpu.product": "NVIDIA-L40S-SHARED", "nvidia.com/gpu.sharing-strategy": "time-slicing"}
     node = make_node("turns", labels, **{GPU: 16})
-    first = ask(small(), sizing(isolation="none"), nodes=(node,))
+    first = review(small(), sizing(isolation="none"), nodes=(node,))
     assert first.applied
-    assert ask(apply_patch(small(), first), sizing(isolation="none"), nodes=(node,)).patch == ()
+    assert review(apply_patch(small(), first), sizing(isolation="none"), nodes=(node,)).patch == ()

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.builders import Json, PodMaker, make_namespace, make_pod
-from tests.example_cluster import apply_patch, ask, codes, mig_node, view_of, whole_node
+from tests.example_cluster import apply_patch, codes, mig_node, review, view_of, whole_node
 from webhook.model.cluster_view import ClusterView
 from webhook.model.pods import parse_pod
 
@@ -32,7 +32,7 @@ GIVEN = make_pod().gpus(4).annotate("kubernetes.io/limit-ranger", NOTE)
 
 
 def test_future_injection_is_reported() -> None:
-    decision = ask(make_pod(), LIMITS, view=TRAP)
+    decision = review(make_pod(), LIMITS, view=TRAP)
     assert codes(decision) == ["warn GPU-L202"]
     assert decision.findings[0].message == (
         "LimitRange trap adds nvidia.com/gpu to container main, which does not request it"
@@ -41,28 +41,28 @@ def test_future_injection_is_reported() -> None:
 
 def test_a_policy_for_gpu_pods_applies_to_injected_gpus() -> None:
     about = "match: {resources: [nvidia.com/gpu]}\n" + LIMITS
-    assert codes(ask(make_pod(), about, view=TRAP)) == ["warn GPU-L202"]
+    assert codes(review(make_pod(), about, view=TRAP)) == ["warn GPU-L202"]
 
 
 def test_keep_reports_nothing() -> None:
-    assert codes(ask(make_pod(), KEEP, view=TRAP)) == []
-    assert codes(ask(GIVEN, KEEP, view=TRAP)) == []
+    assert codes(review(make_pod(), KEEP, view=TRAP)) == []
+    assert codes(review(GIVEN, KEEP, view=TRAP)) == []
 
 
 @pytest.mark.parametrize(
     "pod", [pytest.param(make_pod(), id="as it is written"), pytest.param(GIVEN, id="as LimitRanger leaves it")]
 )
 def test_injected_gpus_are_removed_with_zeros(pod: PodMaker) -> None:
-    decision = ask(pod, REMOVE, view=TRAP)
+    decision = review(pod, REMOVE, view=TRAP)
     after = apply_patch(pod, decision)
     assert after["spec"]["containers"][0]["resources"] == {"limits": ZERO, "requests": ZERO}
     assert "it is removed" in decision.findings[0].message
-    assert not ask(after, REMOVE, view=TRAP).patch
+    assert not review(after, REMOVE, view=TRAP).patch
 
 
 def test_requested_gpus_stay() -> None:
     pod = make_pod().gpus(4)
-    assert not ask(pod, REMOVE, view=TRAP).patch
+    assert not review(pod, REMOVE, view=TRAP).patch
 
 
 MIXING = "mode: enforce\nsecurity: {deny: [mixedGPURequests]}"
@@ -96,13 +96,13 @@ MIXED: dict[str, tuple[PodMaker, ClusterView, str, str]] = {
 def test_mixed_gpus_by_injection_name_the_limit_range_and_the_fix(
     pod: PodMaker, view: ClusterView, put_in: str, fix: str
 ) -> None:
-    (denied,) = ask(pod, MIXING, view=view).denials
+    (denied,) = review(pod, MIXING, view=view).denials
     message = "a container must request one kind of GPU, found 'nvidia.com/gpu and nvidia.com/mig-1g.10gb'"
     assert (denied.message, denied.fix) == (f"{message}; {put_in}" if put_in else message, fix)
 
 
 def test_the_fix_of_mixed_gpus_works() -> None:
-    assert not ask(make_pod().gpus(0).asks(SMALL, "1"), MIXING, view=TRAP).denials
+    assert not review(make_pod().gpus(0).asks(SMALL, "1"), MIXING, view=TRAP).denials
 
 
 def one_given() -> PodMaker:
@@ -149,16 +149,16 @@ COUNTED: dict[str, tuple[PodMaker, tuple[str, ...], tuple[int, int, int]]] = {
 @pytest.mark.parametrize(("pod", "policies", "want"), COUNTED.values(), ids=COUNTED)
 def test_removed_gpus_do_not_count(pod: PodMaker, policies: tuple[str, ...], want: tuple[int, int, int]) -> None:
     roomy = "mode: enforce\nquotas: {shared: [{name: lab, gpuMilli: 9000}]}"
-    decision = ask(pod, *policies, roomy, view=GIVES_ONE)
+    decision = review(pod, *policies, roomy, view=GIVES_ONE)
     assert (decision.gpu_milli_before, decision.gpu_milli_after, sum(milli for _, milli in decision.weight)) == want
 
 
 def test_a_shared_quota_counts_gpus_after_removal_and_all_gpus_of_a_stored_pod() -> None:
     pod = one_given().build()
     full = "mode: enforce\nquotas: {shared: [{name: lab, gpuMilli: 1000}]}"
-    assert codes(ask(pod, REMOVE, full, view=GIVES_ONE)) == ["warn GPU-L202"]
+    assert codes(review(pod, REMOVE, full, view=GIVES_ONE)) == ["warn GPU-L202"]
     pod["metadata"]["uid"] = "0a1b"
-    final = ask(pod, REMOVE, full, view=GIVES_ONE)
+    final = review(pod, REMOVE, full, view=GIVES_ONE)
     assert codes(final) == ["warn GPU-L202", "enforce GPU-Q303"]
     assert (final.patch, final.gpu_milli_after) == ((), 2000), "no webhook removes anything now"
     assert final.findings[0].fix == 'Write nvidia.com/gpu: "0" in its limits.'
@@ -172,7 +172,7 @@ REFUSING = {
 
 @pytest.mark.parametrize("item", REFUSING.values(), ids=REFUSING)
 def test_zeros_that_would_be_rejected_are_not_written(item: Json) -> None:
-    decision = ask(make_pod(), REMOVE, view=view_with_limit_ranges(item))
+    decision = review(make_pod(), REMOVE, view=view_with_limit_ranges(item))
     assert not decision.patch
     assert "it cannot be removed" in decision.findings[0].message
     assert "(LimitRange trap) at spec.containers[0].resources" in decision.findings[0].message
@@ -180,7 +180,7 @@ def test_zeros_that_would_be_rejected_are_not_written(item: Json) -> None:
 
 def test_the_rest_of_the_pod_is_right_sized() -> None:
     pod = make_pod().gpus(1).needs("8Gi").container("side")
-    decision = ask(pod, REMOVE, RIGHT_SIZE, view=view_with_limit_ranges({"max": {GPU: "4"}}, nodes=(mig_node(),)))
+    decision = review(pod, REMOVE, RIGHT_SIZE, view=view_with_limit_ranges({"max": {GPU: "4"}}, nodes=(mig_node(),)))
     main, side = (container["resources"] for container in apply_patch(pod, decision)["spec"]["containers"])
     assert main["limits"] == {GPU: "0", SMALL: "1"}
     assert side == {"limits": ZERO, "requests": ZERO}
@@ -201,13 +201,13 @@ SAID: dict[str, tuple[PodMaker, Json, list[str]]] = {
 
 @pytest.mark.parametrize(("pod", "item", "want"), SAID.values(), ids=SAID)
 def test_pods_without_gpus_get_limit_range_findings(pod: PodMaker, item: Json, want: list[str]) -> None:
-    assert codes(ask(pod, LIMITS, view=view_with_limit_ranges(item))) == want
+    assert codes(review(pod, LIMITS, view=view_with_limit_ranges(item))) == want
 
 
 def test_an_update_is_not_checked_against_limit_ranges() -> None:
     assert (
         codes(
-            ask(
+            review(
                 make_pod().asks("cpu", "8"),
                 LIMITS,
                 view=view_with_limit_ranges({"max": {"cpu": "4"}}),
@@ -220,7 +220,7 @@ def test_an_update_is_not_checked_against_limit_ranges() -> None:
 
 def test_a_rewrite_that_a_limit_range_rejects_is_not_made() -> None:
     pod = make_pod().gpus(1).needs("8Gi")
-    decision = ask(
+    decision = review(
         pod, RIGHT_SIZE, view=view_with_limit_ranges({"min": {GPU: "1"}, "max": {GPU: "2"}}, nodes=(mig_node(),))
     )
     assert not decision.patch
@@ -242,9 +242,9 @@ def test_a_deadline_that_moves_a_pod_into_a_full_quota_is_reported() -> None:
     view = view_of(make_namespace("team"), full)
     old = parse_pod(make_pod().build())
     ends = make_pod().spec(activeDeadlineSeconds=60)
-    assert codes(ask(ends, LIMITS, view=view, operation="UPDATE", old_pod=old)) == ["enforce GPU-Q301"]
-    assert codes(ask(make_pod(), LIMITS, view=view, operation="UPDATE", old_pod=old)) == []
-    assert codes(ask(ends, LIMITS, view=view, operation="UPDATE", old_pod=parse_pod(ends.build()))) == []
+    assert codes(review(ends, LIMITS, view=view, operation="UPDATE", old_pod=old)) == ["enforce GPU-Q301"]
+    assert codes(review(make_pod(), LIMITS, view=view, operation="UPDATE", old_pod=old)) == []
+    assert codes(review(ends, LIMITS, view=view, operation="UPDATE", old_pod=parse_pod(ends.build()))) == []
 
 
 def test_a_quota_exceeded_by_a_pod_without_gpus_is_reported() -> None:
@@ -256,4 +256,4 @@ def test_a_quota_exceeded_by_a_pod_without_gpus_is_reported() -> None:
         "spec": hard,
         "status": hard | {"used": {"pods": "0"}},
     }
-    assert codes(ask(make_pod(), LIMITS, view=view_of(make_namespace("team"), full))) == ["enforce GPU-Q301"]
+    assert codes(review(make_pod(), LIMITS, view=view_of(make_namespace("team"), full))) == ["enforce GPU-Q301"]

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.builders import Json, PodMaker, make_namespace, make_node, make_pod
-from tests.example_cluster import A100, GPU_TAINT, MIXED, apply_patch, ask, codes, tainted, view_of, whole_node
+from tests.example_cluster import A100, GPU_TAINT, MIXED, apply_patch, codes, review, tainted, view_of, whole_node
 
 RULE = "{key: zone, operator: In, values: [a]}"
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
@@ -17,7 +17,7 @@ ZONED = [make_node(f"node-{zone}", A100 | {"zone": zone}, **{"nvidia.com/gpu": 8
 
 def injected(pod: PodMaker, section: str, nodes: Any = (), **fields: Any) -> Json:
     """Return the pod's spec after an enforced injection."""
-    spec: Json = apply_patch(pod, ask(pod, f"mode: enforce\ninjection: {section}", nodes=nodes, **fields))["spec"]
+    spec: Json = apply_patch(pod, review(pod, f"mode: enforce\ninjection: {section}", nodes=nodes, **fields))["spec"]
     return spec
 
 
@@ -105,14 +105,14 @@ def test_required_expressions_only_narrow(pod: PodMaker, want: list[Json]) -> No
 
 def test_an_affinity_that_would_leave_no_node_is_not_added() -> None:
     pod = make_pod().gpus(1).spec(nodeSelector={"zone": "b"})
-    decision = ask(pod, f"mode: enforce\ninjection: {{nodeAffinity: {{required: [{RULE}]}}}}", nodes=ZONED)
+    decision = review(pod, f"mode: enforce\ninjection: {{nodeAffinity: {{required: [{RULE}]}}}}", nodes=ZONED)
     assert decision.patch == ()
     assert codes(decision) == ["warn GPU-I102"]
 
 
 def test_the_runtime_class_of_the_user_stays() -> None:
     pod = make_pod().gpus(1).spec(runtimeClassName="kata")
-    decision = ask(pod, "mode: enforce\ninjection: {runtimeClassName: nvidia}")
+    decision = review(pod, "mode: enforce\ninjection: {runtimeClassName: nvidia}")
     assert decision.patch == ()
     assert codes(decision) == ["warn GPU-I102"]
     assert injected(make_pod().gpus(1), "{runtimeClassName: nvidia}")["runtimeClassName"] == "nvidia"
@@ -121,7 +121,7 @@ def test_the_runtime_class_of_the_user_stays() -> None:
 def test_labels_are_added_and_never_changed() -> None:
     section = "mode: enforce\ninjection: {labels: {example.com/a: b, tier: gpu}}"
     pod = make_pod().gpus(1).label("tier", "mine")
-    decision = ask(pod, section)
+    decision = review(pod, section)
     assert apply_patch(pod, decision)["metadata"]["labels"] == {"tier": "mine", "example.com/a": "b"}
     assert "warn GPU-I102" in codes(decision)
 
@@ -136,7 +136,7 @@ def test_conflicting_additions_of_policies_are_reported() -> None:
     ]
     pod = make_pod().gpus(1).asks("nvidia.com/mig-1g.10gb", "1")
 
-    said = [found.message for found in ask(pod, *texts).findings if found.code == "GPU-I102"]
+    said = [found.message for found in review(pod, *texts).findings if found.code == "GPU-I102"]
 
     assert said == [
         "not added: runtimeClassName nvidia-cdi (another policy sets nvidia)",
@@ -171,17 +171,17 @@ def test_a_spread_constraint_of_the_user_stays() -> None:
 
 def test_a_pod_without_gpus_gets_no_additions() -> None:
     section = "mode: enforce\ninjection: {runtimeClassName: nvidia, labels: {a: b}, tolerations: auto}"
-    assert ask(make_pod(), section, nodes=(tainted(whole_node(), GPU_TAINT),)).patch == ()
+    assert review(make_pod(), section, nodes=(tainted(whole_node(), GPU_TAINT),)).patch == ()
 
 
 def test_several_additions_report_their_common_field() -> None:
     policy = "injection: {mode: warn, runtimeClassName: nvidia, tolerations: [{key: a}]}"
-    [warning] = ask(make_pod().gpus(1), policy).warnings
+    [warning] = review(make_pod().gpus(1), policy).warnings
     assert str(warning) == "[GPU-I101] spec: would add tolerations, runtimeClassName."
 
 
 def test_audit_mode_adds_nothing_and_reports_the_additions() -> None:
-    decision = ask(make_pod().gpus(1), "injection: {mode: warn, runtimeClassName: nvidia}")
+    decision = review(make_pod().gpus(1), "injection: {mode: warn, runtimeClassName: nvidia}")
     assert decision.patch == ()
     assert [str(finding) for finding in decision.warnings] == [
         "[GPU-I101] spec.runtimeClassName: would add runtimeClassName."
@@ -244,7 +244,7 @@ def test_a_requirement_leaves_a_node_that_could_take_the_whole_pod(
     pod: PodMaker, nodes: tuple[Json, ...], added: bool
 ) -> None:
     policies = (f"mode: enforce\ninjection: {{nodeAffinity: {{required: [{RULE}]}}}}",)
-    first = ask(pod, *policies, nodes=nodes)
+    first = review(pod, *policies, nodes=nodes)
     assert bool(first.patch) is added
     assert ("warn GPU-I102" in codes(first)) is not added
-    assert ask(apply_patch(pod, first), *policies, nodes=nodes).patch == ()
+    assert review(apply_patch(pod, first), *policies, nodes=nodes).patch == ()

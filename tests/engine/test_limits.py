@@ -12,12 +12,12 @@ from tests.example_cluster import (
     NO_USAGE,
     NOW,
     apply_patch,
-    ask,
     codes,
     mig_node,
     policies_of,
     policy,
     request_of,
+    review,
     view_of,
     whole_node,
 )
@@ -172,7 +172,7 @@ CASES = {
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_limits(case: Case) -> None:
-    decision = ask(case.pod, case.policy)
+    decision = review(case.pod, case.policy)
     assert codes(decision) == case.want
     assert all(case.words in str(finding) for finding in decision.findings)
 
@@ -180,7 +180,7 @@ def test_limits(case: Case) -> None:
 def test_the_strictest_of_two_limits_applies() -> None:
     loose = f"mode: enforce\nlimits: {{perPod: [{{resource: {GPU}, max: 8}}]}}"
     tight = f"mode: enforce\nlimits: {{perPod: [{{resource: {GPU}, max: 2}}]}}"
-    denials = ask(make_pod().gpus(4), loose, tight).denials
+    denials = review(make_pod().gpus(4), loose, tight).denials
     assert [(finding.code, finding.policy) for finding in denials] == [("GPU-L103", "test-1")]
 
 
@@ -191,14 +191,14 @@ DEFAULTS = (
 
 def test_defaults_apply_to_containers_that_request_gpus_and_set_no_amount() -> None:
     pod = make_pod().gpus(2).container("side", resources={})
-    after = apply_patch(pod, ask(pod, DEFAULTS))["spec"]["containers"]
+    after = apply_patch(pod, review(pod, DEFAULTS))["spec"]["containers"]
     assert after[0]["resources"]["requests"] == {GPU: "2", "cpu": "16", "memory": "4Gi"}
     assert after[1]["resources"] == {}
 
 
 def test_a_default_never_replaces_what_the_user_wrote() -> None:
     pod = make_pod().gpus(1).asks("cpu", "2")
-    after = apply_patch(pod, ask(pod, DEFAULTS))["spec"]["containers"][0]["resources"]["requests"]
+    after = apply_patch(pod, review(pod, DEFAULTS))["spec"]["containers"][0]["resources"]["requests"]
     assert after["cpu"] == "2"
 
 
@@ -218,7 +218,7 @@ BEARABLE: dict[str, tuple[int, ClusterView, bool]] = {
 
 @pytest.mark.parametrize(("gpus", "view", "given"), BEARABLE.values(), ids=BEARABLE)
 def test_a_default_is_set_if_the_pod_still_fits(gpus: int, view: ClusterView, given: bool) -> None:
-    assert bool(ask(make_pod().gpus(gpus), DEFAULTS, view=view).patch) is given
+    assert bool(review(make_pod().gpus(gpus), DEFAULTS, view=view).patch) is given
 
 
 AS_A_WHOLE = {
@@ -235,7 +235,7 @@ AS_A_WHOLE = {
 @pytest.mark.parametrize(("whole", "want"), AS_A_WHOLE.values(), ids=AS_A_WHOLE)
 def test_no_default_with_a_pod_level_amount(whole: Json, want: Json) -> None:
     pod = make_pod().gpus(1).spec(resources=whole)
-    assert apply_patch(pod, ask(pod, DEFAULTS))["spec"]["containers"][0]["resources"]["requests"] == want
+    assert apply_patch(pod, review(pod, DEFAULTS))["spec"]["containers"][0]["resources"]["requests"] == want
 
 
 def test_no_default_if_a_quota_could_reject_it() -> None:
@@ -246,19 +246,19 @@ def test_no_default_if_a_quota_could_reject_it() -> None:
         "spec": {"hard": {"requests.cpu": "1"}},
     }
     view = view_of(make_namespace("team"), quota)
-    assert ask(make_pod().gpus(1), DEFAULTS, view=view).patch == ()
+    assert review(make_pod().gpus(1), DEFAULTS, view=view).patch == ()
 
 
 def test_accounting_requests_thousandths_for_every_gpu() -> None:
     policy = "mode: enforce\nlimits: {accounting: native, accountingScheduler: configured}\nrightSizing: {}"
     pod = make_pod().gpus(1).needs("8Gi")
-    limits = apply_patch(pod, ask(pod, policy, nodes=(mig_node(),)))["spec"]["containers"][0]["resources"]["limits"]
+    limits = apply_patch(pod, review(pod, policy, nodes=(mig_node(),)))["spec"]["containers"][0]["resources"]["limits"]
     assert limits == {"nvidia.com/mig-1g.10gb": "1", "rightslice.dev/gpu-milli": "143"}
 
 
 def test_accounting_of_whole_gpus() -> None:
     pod = make_pod().gpus(2)
-    decision = ask(
+    decision = review(
         pod, "mode: enforce\nlimits: {accounting: native, accountingScheduler: configured}", nodes=(whole_node(),)
     )
     limits = apply_patch(pod, decision)["spec"]["containers"][0]["resources"]["limits"]
@@ -274,10 +274,10 @@ def test_a_quota_rejection_names_the_quota_and_what_would_fit() -> None:
         "status": {"hard": {f"requests.{GPU}": "4"}, "used": {f"requests.{GPU}": "3"}},
     }
     view = view_of(make_namespace("team"), quota, whole_node())
-    decision = ask(make_pod().gpus(2), "mode: enforce\nlimits: {}", view=view)
+    decision = review(make_pod().gpus(2), "mode: enforce\nlimits: {}", view=view)
     assert codes(decision) == ["enforce GPU-Q301"]
     assert "1 would fit" in decision.findings[0].message
-    assert ask(make_pod().gpus(2), "mode: enforce\nlimits: {resourceQuotas: ignore}", view=view).findings == ()
+    assert review(make_pod().gpus(2), "mode: enforce\nlimits: {resourceQuotas: ignore}", view=view).findings == ()
 
 
 def test_injected_gpus_violate_no_limit() -> None:
@@ -290,8 +290,8 @@ def test_injected_gpus_violate_no_limit() -> None:
         "metadata": {"name": "lr", "namespace": "team"},
         "spec": {"limits": [{"type": "Container", "max": {GPU: "4"}}]},
     }
-    assert codes(ask(pod, CHOICES, nodes=(limit_range,))) == ["warn GPU-L202"]
-    assert codes(ask(pod, CHOICES)) == ["enforce GPU-L102"], "a forged annotation alone changes nothing"
+    assert codes(review(pod, CHOICES, nodes=(limit_range,))) == ["warn GPU-L202"]
+    assert codes(review(pod, CHOICES)) == ["enforce GPU-L102"], "a forged annotation alone changes nothing"
 
 
 HELD = view_of(
@@ -310,8 +310,8 @@ NOTED = f"LimitRanger plugin set: {GPU} request for container main; {GPU} limit 
 def test_injected_gpus_with_a_requesting_init_container_violate_no_limit(rule: str) -> None:
     pod = with_init(make_pod().gpus(4), "i", GPU, "1").annotate("kubernetes.io/limit-ranger", NOTED)
     policy = limits(rule, f"resource: {GPU}, max: 1")
-    assert codes(ask(pod, policy, view=HELD)) == ["warn GPU-L202"]
-    assert codes(ask(pod, policy)) == ["enforce GPU-L103"], "nothing is injected without a LimitRange"
+    assert codes(review(pod, policy, view=HELD)) == ["warn GPU-L202"]
+    assert codes(review(pod, policy)) == ["enforce GPU-L103"], "nothing is injected without a LimitRange"
 
 
 def test_a_cached_result_for_injected_gpus_is_not_used_for_requested_ones() -> None:
@@ -380,7 +380,7 @@ TOGETHER = {
 
 @pytest.mark.parametrize(("policies", "pod", "fixes"), TOGETHER.values(), ids=TOGETHER)
 def test_the_fix_satisfies_every_section(policies: tuple[str, ...], pod: PodMaker, fixes: list[str]) -> None:
-    found = ask(pod, *policies).findings
+    found = review(pod, *policies).findings
     assert list(dict.fromkeys(finding.fix for finding in found)) == fixes
 
 
@@ -408,5 +408,5 @@ FIELDS = {
 
 @pytest.mark.parametrize(("pod", "field"), FIELDS.values(), ids=FIELDS)
 def test_a_violation_of_a_total_names_a_field_that_adds_to_it(pod: PodMaker, field: str) -> None:
-    [finding] = ask(pod, POD_CPU).findings
+    [finding] = review(pod, POD_CPU).findings
     assert format_path(finding.path) == field

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.builders import Json
-from tests.example_cluster import ask, codes
+from tests.example_cluster import codes, review
 from tests.strategies import anything
 from webhook.engine.linting import fix_object, lint_all_objects, lint_object
 from webhook.engine.linting.validation import find_object_errors
@@ -307,7 +307,7 @@ def test_any_content_is_linted_without_an_error(spoilt: tuple[Json, tuple[Any, .
 def test_another_quota_of_the_namespace_may_count_every_form() -> None:
     gpus, all_forms = quota(requests_nvidia_com__gpu=2), quota(**{"requests_rightslice_dev__gpu-milli": 2000})
     assert lint_all_objects([gpus, all_forms]) == [[], []]
-    assert codes(ask(gpus, nodes=[all_forms | {"metadata": {"name": "all", "namespace": "team"}}])) == []
+    assert codes(review(gpus, nodes=[all_forms | {"metadata": {"name": "all", "namespace": "team"}}])) == []
 
 
 def in_scope(data: Json, *scopes: str, **selector: Any) -> Json:
@@ -335,7 +335,7 @@ def test_another_quota_covers_a_gpu_quota_if_it_counts_the_same_pods(
     other = thousandths | {"metadata": {"name": "other", "namespace": "team"}}
     want = [] if counted else ["GPU-Q402"]
     assert [found.code for found in lint_all_objects([gpus, other])[0]] == want
-    assert codes(ask(gpus, nodes=[other])) == [f"warn {code}" for code in want]
+    assert codes(review(gpus, nodes=[other])) == [f"warn {code}" for code in want]
 
 
 def test_a_fix_adds_nothing_without_a_finding() -> None:
@@ -400,9 +400,9 @@ def test_another_limit_range_of_the_namespace_may_set_zero() -> None:
 
     assert lint_all_objects([none, bound]) == [[], []]
     assert [finding.code for found in lint_all_objects([elsewhere, bound]) for finding in found] == ["GPU-L304"]
-    assert codes(ask(bound, nodes=[none])) == []
-    assert codes(ask(bound, nodes=[elsewhere])) == ["warn GPU-L304"]
-    assert codes(ask(bound, nodes=[none | {"metadata": bound["metadata"]}], operation="UPDATE")) == ["warn GPU-L304"]
+    assert codes(review(bound, nodes=[none])) == []
+    assert codes(review(bound, nodes=[elsewhere])) == ["warn GPU-L304"]
+    assert codes(review(bound, nodes=[none | {"metadata": bound["metadata"]}], operation="UPDATE")) == ["warn GPU-L304"]
 
 
 def test_fields_of_the_api_server_are_omitted() -> None:
@@ -412,8 +412,8 @@ def test_fields_of_the_api_server_are_omitted() -> None:
 
 
 def test_applying_one_returns_warnings_only() -> None:
-    assert codes(ask(limit_range({"max": {GPU: 4}}))) == ["warn GPU-L301"]
-    assert codes(ask(quota(requests_nvidia_com__gpu=2), operation="UPDATE")) == ["warn GPU-Q402"]
+    assert codes(review(limit_range({"max": {GPU: 4}}))) == ["warn GPU-L301"]
+    assert codes(review(quota(requests_nvidia_com__gpu=2), operation="UPDATE")) == ["warn GPU-Q402"]
 
 
 def test_claims_get_their_own_quota_if_pods_stay_under_the_scopes() -> None:
@@ -444,5 +444,5 @@ def test_an_unknown_class_lists_known_ones() -> None:
 
 def test_applying_a_quota_of_an_unknown_class_returns_a_warning() -> None:
     known = {"apiVersion": "resource.k8s.io/v1", "kind": "DeviceClass", "metadata": {"name": "b"}, "spec": {}}
-    assert codes(ask(quota(**{DEVICES: "1"}), nodes=[known])) == ["warn GPU-Q401"]
-    assert codes(ask(quota(**{DEVICES: "1"}))) == []
+    assert codes(review(quota(**{DEVICES: "1"}), nodes=[known])) == ["warn GPU-Q401"]
+    assert codes(review(quota(**{DEVICES: "1"}))) == []

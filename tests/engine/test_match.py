@@ -9,7 +9,7 @@ import pytest
 
 from tests.builders import PodMaker, make_namespace
 from tests.engine.decisions import ENV, FOUR, bad
-from tests.example_cluster import ask, codes, request_of, view_of
+from tests.example_cluster import codes, request_of, review, view_of
 from webhook.engine.match import condition_variables
 from webhook.model.cluster_view import ClusterView
 from webhook.policy.match_conditions import KNOWN_FIELDS
@@ -76,7 +76,7 @@ FACTS = {
 def test_a_condition_may_request(expression: str) -> None:
     annotated = LABELLED | {"metadata": LABELLED["metadata"] | {"annotations": {"team/cost": "7"}}}
     match = f"match: {{matchConditions: [{{name: a, expression: {json.dumps(expression)}}}]}}\n"
-    decision = ask(bad(), match + ENV, view=view_of(annotated), user="ann", user_uid="u-1", groups=("g",), uid="r-1")
+    decision = review(bad(), match + ENV, view=view_of(annotated), user="ann", user_uid="u-1", groups=("g",), uid="r-1")
     assert codes(decision) == ["enforce GPU-S101"]
 
 
@@ -93,7 +93,7 @@ def shape_of(value: Any, tree: Any) -> Any:
 
 @pytest.mark.parametrize("case", MATCHES.values(), ids=MATCHES)
 def test_a_policy_matches(case: Matched) -> None:
-    decision = ask(case.pod, f"match: {case.match}\n{ENV}", view=view_of(LABELLED))
+    decision = review(case.pod, f"match: {case.match}\n{ENV}", view=view_of(LABELLED))
     assert bool(decision.policies) is case.applies
     assert codes(decision) == (["enforce GPU-S101"] if case.applies else [])
 
@@ -101,7 +101,7 @@ def test_a_policy_matches(case: Matched) -> None:
 def test_a_namespace_missing_from_the_view_still_has_its_name() -> None:
     live = ClusterView(view_of().fleet, complete=True)
     match = "match: {namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: team}}}\n"
-    assert codes(ask(bad(), match + ENV, view=live)) == ["enforce GPU-S101"]
+    assert codes(review(bad(), match + ENV, view=live)) == ["enforce GPU-S101"]
 
 
 FAILING = "match: {matchConditions: [{name: a, expression: 'object.spec.nodeName == \"n\"'}]}\n"
@@ -136,7 +136,7 @@ FAILURES = {
 
 @pytest.mark.parametrize("case", FAILURES.values(), ids=FAILURES)
 def test_a_policy_whose_condition_fails(case: Failed) -> None:
-    decision = ask(bad(), FAILING + case.policy)
+    decision = review(bad(), FAILING + case.policy)
     assert codes(decision) == case.said
     assert "policy test-0 failed on this object" in decision.findings[0].message
     assert decision.findings[0].message.endswith(case.then)
@@ -144,6 +144,6 @@ def test_a_policy_whose_condition_fails(case: Failed) -> None:
 
 
 def test_a_failing_condition_does_not_affect_other_policies() -> None:
-    decision = ask(bad(), FAILING + ENV, FOUR)
+    decision = review(bad(), FAILING + ENV, FOUR)
     assert codes(decision) == ["warn GPU-P201", "enforce GPU-L103"]
     assert decision.policies == ("test-1",)

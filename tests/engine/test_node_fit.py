@@ -7,7 +7,7 @@ from typing import NamedTuple
 import pytest
 
 from tests.builders import Json, PodMaker, make_namespace, make_node, make_pod
-from tests.example_cluster import A100, GPU_TAINT, ask, codes, mig_node, tainted, view_of, whole_node
+from tests.example_cluster import A100, GPU_TAINT, codes, mig_node, review, tainted, view_of, whole_node
 from webhook.model.field_paths import format_path
 
 GPU, SHARED = "nvidia.com/gpu", "nvidia.com/gpu.shared"
@@ -94,7 +94,7 @@ CASES = {
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_placement(case: Case) -> None:
-    decision = ask(case.pod, POLICY, nodes=case.nodes)
+    decision = review(case.pod, POLICY, nodes=case.nodes)
     assert codes(decision) == case.want
     assert all(case.words in str(finding) for finding in decision.findings)
 
@@ -102,9 +102,9 @@ def test_placement(case: Case) -> None:
 @pytest.mark.parametrize("nodes", [(make_node("plain"),), (tainted(whole_node(), GPU_TAINT),)])
 def test_resources_that_claims_may_provide_have_no_finding(nodes: tuple[Json, ...]) -> None:
     view, pod = view_of(make_namespace("team"), *nodes), make_pod().gpus(1)
-    assert codes(ask(pod, POLICY, view=view)), "without the class there is a finding"
-    assert codes(ask(pod, POLICY, view=view.with_classes({"other.example.com": "example.com/other", "plain": ""})))
-    assert codes(ask(pod, POLICY, view=view.with_classes({"gpu.nvidia.com": GPU}))) == []
+    assert codes(review(pod, POLICY, view=view)), "without the class there is a finding"
+    assert codes(review(pod, POLICY, view=view.with_classes({"other.example.com": "example.com/other", "plain": ""})))
+    assert codes(review(pod, POLICY, view=view.with_classes({"gpu.nvidia.com": GPU}))) == []
 
 
 def affinity(*terms: dict[str, str]) -> Json:
@@ -150,10 +150,10 @@ ZONED = make_node("zoned", {PRODUCT: "NVIDIA-L40S", "zone": "a"}, **{GPU: 4})
 
 @pytest.mark.parametrize(("spec", "code", "field"), FIELDS.values(), ids=FIELDS)
 def test_the_constraint_that_excludes_nodes_is_named(spec: Json, code: str, field: str) -> None:
-    [finding] = ask(make_pod().gpus(1).spec(**spec), POLICY, nodes=(whole_node(), ZONED)).findings
+    [finding] = review(make_pod().gpus(1).spec(**spec), POLICY, nodes=(whole_node(), ZONED)).findings
     assert (finding.code, format_path(finding.path)) == (code, field)
 
 
 def test_a_toleration_that_a_policy_adds_counts() -> None:
     pod, nodes = make_pod().gpus(1), (tainted(whole_node(), GPU_TAINT),)
-    assert "warn GPU-T205" not in codes(ask(pod, "mode: enforce\ninjection: {tolerations: auto}", nodes=nodes))
+    assert "warn GPU-T205" not in codes(review(pod, "mode: enforce\ninjection: {tolerations: auto}", nodes=nodes))

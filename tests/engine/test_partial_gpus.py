@@ -7,7 +7,7 @@ from typing import NamedTuple
 import pytest
 
 from tests.builders import Json, PodMaker, make_namespace, make_node, make_pod
-from tests.example_cluster import A100, apply_patch, ask, codes, tainted, view_of, whole_node
+from tests.example_cluster import A100, apply_patch, codes, review, tainted, view_of, whole_node
 
 GPU = "nvidia.com/gpu"
 SLICE, SHARE = "NVIDIA-A100-SXM4-80GB-MIG-1g.10gb", "NVIDIA-L4-SHARED"
@@ -85,15 +85,15 @@ def excluded_products(spec: Json) -> tuple[str, ...]:
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_unsuitable_partial_gpus_are_excluded_without_making_the_pod_pending(case: Case) -> None:
-    decision = ask(case.pod, AUTO, view=view_of(make_namespace("team"), *case.cluster))
+    decision = review(case.pod, AUTO, view=view_of(make_namespace("team"), *case.cluster))
     assert excluded_products(apply_patch(case.pod, decision)["spec"]) == case.want
 
 
 def test_a_second_pass_adds_nothing() -> None:
     for pod in (make_pod().gpus(4), needing("8Gi")):
-        once = apply_patch(pod, ask(pod, AUTO, nodes=CLUSTER))
+        once = apply_patch(pod, review(pod, AUTO, nodes=CLUSTER))
         assert excluded_products(once["spec"])
-        assert ask(once, AUTO, nodes=CLUSTER).patch == ()
+        assert review(once, AUTO, nodes=CLUSTER).patch == ()
 
 
 def test_requirements_of_other_policies_are_considered_first() -> None:
@@ -102,17 +102,17 @@ def test_requirements_of_other_policies_are_considered_first() -> None:
         "RULE", "{key: zone, operator: NotIn, values: [a]}"
     )
     pod, cluster = make_pod().gpus(2), view_of(make_namespace("team"), *FULL, zoned)
-    assert "NotIn" in str(ask(pod, AUTO, view=cluster).patch)
-    terms = apply_patch(pod, ask(pod, AUTO, elsewhere, view=cluster))["spec"]["affinity"]["nodeAffinity"][REQUIRED]
+    assert "NotIn" in str(review(pod, AUTO, view=cluster).patch)
+    terms = apply_patch(pod, review(pod, AUTO, elsewhere, view=cluster))["spec"]["affinity"]["nodeAffinity"][REQUIRED]
     assert [rule["key"] for rule in terms["nodeSelectorTerms"][0]["matchExpressions"]] == ["zone"]
 
 
 def test_no_affinity_is_added_from_a_stale_view() -> None:
     view = view_of(make_namespace("team"), *CLUSTER).with_staleness(stale=True)
-    assert ask(make_pod().gpus(4), AUTO, view=view).patch == ()
+    assert review(make_pod().gpus(4), AUTO, view=view).patch == ()
 
 
 def test_a_possible_partial_gpu_is_reported_unless_excluded() -> None:
     view = view_of(make_namespace("team"), *FULL)
-    assert codes(ask(needing("60Gi"), AUTO, view=view)) == ["warn GPU-T302"]
-    assert codes(ask(needing("60Gi"), AUTO, nodes=CLUSTER)) == ["audit GPU-I101"]
+    assert codes(review(needing("60Gi"), AUTO, view=view)) == ["warn GPU-T302"]
+    assert codes(review(needing("60Gi"), AUTO, nodes=CLUSTER)) == ["audit GPU-I101"]

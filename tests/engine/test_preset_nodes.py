@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.builders import Json, PodMaker, make_node, make_pod
-from tests.example_cluster import A100, GPU_TAINT, apply_patch, ask, codes, tainted
+from tests.example_cluster import A100, GPU_TAINT, apply_patch, codes, review, tainted
 from webhook.model.decisions import KeepReason, KeepRequest
 from webhook.model.gpu_resources import ACCOUNTING_RESOURCE, WHOLE_GPU
 
@@ -48,30 +48,30 @@ def injected_pod() -> PodMaker:
 @pytest.mark.parametrize("section", SECTIONS.values(), ids=SECTIONS)
 @pytest.mark.parametrize("pod", [mirror(), training().spec(nodeName="mine")], ids=["mirror", "named"])
 def test_a_pod_created_with_a_node_name_is_unchanged(pod: PodMaker, section: str) -> None:
-    decision = ask(pod, f"mode: enforce\n{section}", nodes=NODES)
+    decision = review(pod, f"mode: enforce\n{section}", nodes=NODES)
     assert decision.patch == ()
     assert not any("GPU-I101" in code for code in codes(decision))
 
 
 @pytest.mark.parametrize("section", SECTIONS.values(), ids=SECTIONS)
 def test_the_same_pod_is_changed_if_a_scheduler_places_it(section: str) -> None:
-    assert ask(training(), f"mode: enforce\n{section}", nodes=NODES).patch
+    assert review(training(), f"mode: enforce\n{section}", nodes=NODES).patch
 
 
 def test_injected_gpus_are_not_counted_in_a_pod_with_a_node_name_and_stay_in_a_mirror_pod() -> None:
     remove, pod = "mode: enforce\nlimits: {limitRangeInjected: remove}", injected_pod().spec(nodeName="mine")
-    assert ask(pod, remove, nodes=(*NODES, GIVEN)).remaining_units == {}
-    assert ask(pod.annotate("kubernetes.io/config.mirror", "0a1b"), remove, nodes=(*NODES, GIVEN)).patch == ()
+    assert review(pod, remove, nodes=(*NODES, GIVEN)).remaining_units == {}
+    assert review(pod.annotate("kubernetes.io/config.mirror", "0a1b"), remove, nodes=(*NODES, GIVEN)).patch == ()
 
 
 def test_the_reason_for_no_change_is_reported() -> None:
     pod = make_pod().gpus(1).needs("8Gi").spec(nodeName="mine")
-    assert ask(pod, "mode: enforce\nrightSizing: {}", nodes=NODES).outcome == KeepRequest(KeepReason.BOUND)
+    assert review(pod, "mode: enforce\nrightSizing: {}", nodes=NODES).outcome == KeepRequest(KeepReason.BOUND)
 
 
 def test_gpu_milli_is_written_to_a_pod_with_a_node_name() -> None:
     pod = training().spec(nodeName="mine")
-    after = apply_patch(pod, ask(pod, NATIVE, "mode: enforce\ninjection: {tolerations: auto}", nodes=NODES))
+    after = apply_patch(pod, review(pod, NATIVE, "mode: enforce\ninjection: {tolerations: auto}", nodes=NODES))
     assert after["spec"]["containers"][0]["resources"]["limits"] == {WHOLE_GPU: "2", ACCOUNTING_RESOURCE: "2000"}
     assert "tolerations" not in after["spec"]
 
@@ -80,22 +80,22 @@ def test_a_queued_pod_is_counted_and_can_reach_its_nodes() -> None:
     pod = (
         training().label("kueue.x-k8s.io/queue-name", "q").spec(schedulingGates=[{"name": "kueue.x-k8s.io/admission"}])
     )
-    after = apply_patch(pod, ask(pod, NATIVE, "mode: enforce\ninjection: {tolerations: auto}", nodes=NODES))
+    after = apply_patch(pod, review(pod, NATIVE, "mode: enforce\ninjection: {tolerations: auto}", nodes=NODES))
     assert after["spec"]["containers"][0]["resources"]["limits"] == {WHOLE_GPU: "2", ACCOUNTING_RESOURCE: "2000"}
     assert after["spec"]["tolerations"]
 
 
 def test_a_mirror_pod_is_neither_counted_nor_rejected() -> None:
-    assert ask(mirror(), NATIVE, nodes=NODES).patch == ()
+    assert review(mirror(), NATIVE, nodes=NODES).patch == ()
     stored = mirror()
     stored.data["metadata"]["uid"] = "0a1b"
-    assert "enforce GPU-Q302" not in codes(ask(stored, NATIVE, nodes=NODES))
+    assert "enforce GPU-Q302" not in codes(review(stored, NATIVE, nodes=NODES))
     named = training().spec(nodeName="mine")
     named.data["metadata"]["uid"] = "0a1b"
-    assert "enforce GPU-Q302" in codes(ask(named, NATIVE, nodes=NODES))
+    assert "enforce GPU-Q302" in codes(review(named, NATIVE, nodes=NODES))
 
 
 @pytest.mark.parametrize("section", ["injection: {tolerations: auto}", "injection: {labels: {a: b}}"])
 def test_an_untolerated_taint_is_reported_for_a_pod_with_a_node_name(section: str) -> None:
     pod = training().spec(nodeName="mine")
-    assert "warn GPU-T205" in codes(ask(pod, f"mode: enforce\n{section}", nodes=NODES))
+    assert "warn GPU-T205" in codes(review(pod, f"mode: enforce\n{section}", nodes=NODES))

@@ -9,7 +9,7 @@ import pytest
 from tests.builders import Json, PodMaker, make_namespace, make_node, make_pod
 from tests.engine.decisions import SIZING
 from tests.engine.test_workload_review import workload
-from tests.example_cluster import A100, MIXED, apply_patch, ask, codes, view_of
+from tests.example_cluster import A100, MIXED, apply_patch, codes, review, view_of
 from webhook.model.decisions import Decision, KeepReason, KeepRequest, OfferChoice
 
 SLICE = "nvidia.com/mig-1g.10gb"
@@ -99,7 +99,7 @@ CASES = {
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_planned_additions_are_considered_before_right_sizing(case: Case) -> None:
-    outcome = ask(case.pod, *case.policies, nodes=case.nodes).outcome
+    outcome = review(case.pod, *case.policies, nodes=case.nodes).outcome
     assert outcome == case.want if case.want else isinstance(outcome, OfferChoice)
 
 
@@ -114,7 +114,7 @@ TEMPLATES = {
 
 @pytest.mark.parametrize(("kind", "group", "tied"), TEMPLATES.values(), ids=TEMPLATES)
 def test_pods_of_a_template_get_warnings_about_their_spread(kind: str, group: str, tied: bool) -> None:
-    decision = ask(workload(kind, small(), group, replicas=3), SIZING, enforced(SPREAD), nodes=ROOMY)
+    decision = review(workload(kind, small(), group, replicas=3), SIZING, enforced(SPREAD), nodes=ROOMY)
     assert isinstance(decision.outcome, KeepRequest) == tied
     assert (decision.gpu_milli_after == decision.gpu_milli_before) == tied
     assert codes(decision)[0] == ("warn GPU-R103" if tied else "warn GPU-R101")
@@ -132,7 +132,7 @@ TRIALS = {
 def test_a_size_in_audit_mode_considers_all_other_additions(
     section: str, nodes: tuple[Json, ...], want: KeepRequest | None, mode: Any
 ) -> None:
-    outcome = ask(small(), audit_policy("rightSizing: {}"), mode(section), nodes=nodes).outcome
+    outcome = review(small(), audit_policy("rightSizing: {}"), mode(section), nodes=nodes).outcome
     assert outcome == want if want else isinstance(outcome, OfferChoice)
 
 
@@ -144,7 +144,7 @@ def test_no_default_is_considered_if_a_quota_prevents_it() -> None:
         "spec": {"hard": {"requests.cpu": "1"}},
     }
     view = view_of(make_namespace("team"), quota, *FEW_CORES)
-    assert isinstance(ask(small(), SIZING, enforced(DEFAULTS), view=view).outcome, OfferChoice)
+    assert isinstance(review(small(), SIZING, enforced(DEFAULTS), view=view).outcome, OfferChoice)
 
 
 def required(pod: PodMaker, decision: Decision) -> list[str]:
@@ -171,13 +171,13 @@ def test_requirements_of_several_policies_leave_at_least_one_node(
     sections: tuple[str, str], nodes: tuple[Json, ...], want: list[str]
 ) -> None:
     pod = make_pod().gpus(1)
-    decision = ask(pod, *map(enforced, sections), nodes=nodes)
+    decision = review(pod, *map(enforced, sections), nodes=nodes)
     assert required(pod, decision) == want
     assert ("warn GPU-I102" in codes(decision)) is (len(want) == 1)
 
 
 def test_a_slice_and_other_requirements_share_a_node() -> None:
-    decision = ask(small(), SIZING, enforced(ZONE_B), enforced(ON_H1), nodes=FREE_IN_B)
+    decision = review(small(), SIZING, enforced(ZONE_B), enforced(ON_H1), nodes=FREE_IN_B)
     assert "zone" in required(small(), decision)
     assert "host" not in required(small(), decision)
     assert "warn GPU-I102" in codes(decision)
@@ -233,8 +233,8 @@ SECOND_LOOKS = {
 
 @pytest.mark.parametrize("case", SECOND_LOOKS.values(), ids=SECOND_LOOKS)
 def test_a_second_pass_changes_nothing(case: Case) -> None:
-    first = ask(case.pod, *case.policies, nodes=case.nodes)
-    again = ask(apply_patch(case.pod, first), *case.policies, nodes=case.nodes)
+    first = review(case.pod, *case.policies, nodes=case.nodes)
+    again = review(apply_patch(case.pod, first), *case.policies, nodes=case.nodes)
     assert first.outcome == case.want if case.want else isinstance(first.outcome, OfferChoice)
     assert again.patch == ()
 
@@ -299,7 +299,7 @@ def test_defaults_are_evaluated_on_the_nodes_that_the_pod_is_restricted_to(
     pod: PodMaker, section: str, nodes: tuple[Json, ...], want: list[str]
 ) -> None:
     policies = (enforced(DEFAULTS), enforced(section))
-    after = apply_patch(pod, ask(pod, *policies, nodes=nodes))
+    after = apply_patch(pod, review(pod, *policies, nodes=nodes))
     requests = [each["resources"].get("requests", {}) for each in after["spec"]["containers"]]
     assert [each["cpu"] for each in requests if "cpu" in each] == want
-    assert ask(after, *policies, nodes=nodes).patch == ()
+    assert review(after, *policies, nodes=nodes).patch == ()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.builders import Json, make_namespace, make_pod
-from tests.example_cluster import ask, codes, view_of, whole_node
+from tests.example_cluster import codes, review, view_of, whole_node
 from webhook.model.pods import parse_pod
 
 PER_POD = "perPod: [{resource: memory, max: 64Gi}]"
@@ -63,12 +63,14 @@ def test_a_resize(limits: str, old: Json, new: Json, want: list[str]) -> None:
     spec = f"mode: enforce\nlimits: {{{limits}}}"
     view, before = view_of(make_namespace("team"), whole_node()), parse_pod(old)
 
-    assert codes(ask(new, spec, view=view, operation="UPDATE", sub_resource="resize", old_pod=before)) == want
-    assert codes(ask(new, spec, view=view, operation="UPDATE", old_pod=before)) == [], "only a resize changes amounts"
+    assert codes(review(new, spec, view=view, operation="UPDATE", sub_resource="resize", old_pod=before)) == want
+    assert codes(review(new, spec, view=view, operation="UPDATE", old_pod=before)) == [], (
+        "only a resize changes amounts"
+    )
 
 
 def test_a_resize_of_a_pod_without_gpus_is_not_checked_against_limits() -> None:
     spec, small, large = f"mode: enforce\nlimits: {{{PER_POD}}}", make_pod(), make_pod().asks("memory", "500Gi")
-    decision = ask(large, spec, operation="UPDATE", sub_resource="resize", old_pod=parse_pod(small.build()))
+    decision = review(large, spec, operation="UPDATE", sub_resource="resize", old_pod=parse_pod(small.build()))
 
-    assert codes(decision) == codes(ask(large, spec)) == []
+    assert codes(decision) == codes(review(large, spec)) == []

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tests.builders import Json, make_namespace
 from tests.engine.decisions import ENV, bad
-from tests.example_cluster import NO_USAGE, NOW, ask, codes, policies_of, policy, request_of, view_of
+from tests.example_cluster import NO_USAGE, NOW, codes, policies_of, policy, request_of, review, view_of
 from webhook.engine.decide import decide
 from webhook.engine.decision_cache import DecisionCache
 from webhook.model.pods import parse_pod
@@ -34,7 +34,7 @@ def controller_reference(kind: str, name: str) -> Json:
 
 def rejected_workloads(percent: int, **more: Any) -> set[str]:
     """Return the StatefulSets whose pods are denied; the policy is in audit mode for all others."""
-    found = {name: codes(ask(controller_reference("StatefulSet", name), rolled(percent, **more))) for name in NAMES}
+    found = {name: codes(review(controller_reference("StatefulSet", name), rolled(percent, **more))) for name in NAMES}
     assert set(map(tuple, found.values())) <= {("enforce GPU-S101",), ("audit GPU-S101",)}
     return {name for name, said in found.items() if said == ["enforce GPU-S101"]}
 
@@ -46,7 +46,7 @@ def test_zero_partial_and_full_share() -> None:
 
 
 def test_a_decision_names_the_policies_that_are_in_audit_mode_for_it() -> None:
-    assert [ask(bad(), rolled(percent)).audit_policies for percent in (0, 100)] == [("test-0",), ()]
+    assert [review(bad(), rolled(percent)).audit_policies for percent in (0, 100)] == [("test-0",), ()]
 
 
 def test_a_growing_share_keeps_its_workloads() -> None:
@@ -98,8 +98,8 @@ def test_copies_of_one_generated_name_are_cached_as_decided(name: str) -> None:
 
 def test_a_condition_that_fails_rejects_no_pod_outside_the_share() -> None:
     match = "failurePolicy: Fail\nmatch: {matchConditions: [{name: c, expression: 'object.spec.nope == 1'}]}\n"
-    assert codes(ask(bad(), match + rolled(100))) == ["enforce GPU-P201"]
-    assert codes(ask(bad(), match + rolled(0))) == ["audit GPU-P201"]
+    assert codes(review(bad(), match + rolled(100))) == ["enforce GPU-P201"]
+    assert codes(review(bad(), match + rolled(0))) == ["audit GPU-P201"]
 
 
 def test_a_template_has_the_findings_of_its_pods() -> None:
@@ -114,6 +114,6 @@ def test_a_template_has_the_findings_of_its_pods() -> None:
         }
         pod = controller_reference("ReplicaSet", f"{name}-abc")
         pod["metadata"]["labels"] = {"pod-template-hash": "abc"}
-        reported = codes(ask(deployment, rolled(50)))
-        for_pod = codes(ask(pod, rolled(50)))
+        reported = codes(review(deployment, rolled(50)))
+        for_pod = codes(review(pod, rolled(50)))
         assert [re.sub("enforce", "warn", each) for each in for_pod] == reported

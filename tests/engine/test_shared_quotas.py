@@ -12,12 +12,12 @@ from tests.example_cluster import (
     A100,
     NO_USAGE,
     NOW,
-    ask,
     codes,
     mig_node,
     policies_of,
     policy,
     request_of,
+    review,
     view_of,
     whole_node,
 )
@@ -50,7 +50,7 @@ def running(name: str, space: str = "other", on: str = "a", pod: PodMaker | None
 
 def evaluate(pod: PodMaker, *texts: str, pods: list[Json]) -> list[str]:
     """Return the findings of a pod, with other pods in the cluster."""
-    return codes(ask(pod, *texts, view=view_of(*WORLD, *pods)))
+    return codes(review(pod, *texts, view=view_of(*WORLD, *pods)))
 
 
 TWO = make_pod().gpus(2)
@@ -111,7 +111,7 @@ def test_counted_usage(pod: PodMaker, text: str, pods: list[Json], want: list[st
 
 def test_the_message_has_usage_remaining_amount_and_consumers() -> None:
     pods = [running("small"), running("large", pod=make_pod().gpus(3)), running("mine", "team", on="")]
-    (found,) = ask(TWO, shared(6500), view=view_of(*WORLD, *pods)).findings
+    (found,) = review(TWO, shared(6500), view=view_of(*WORLD, *pods)).findings
     assert found.message == (
         "exceeded quota: lab, requested: 2000, used: 5000, limited: 6500 thousandths of a GPU; 1500 would fit; "
         "used in other (4000), team (1000), most by other/large (3000), other/small (1000), team/mine (1000)"
@@ -135,7 +135,7 @@ ADVICE = {
 
 @pytest.mark.parametrize(("text", "gpus", "pods", "want"), ADVICE.values(), ids=ADVICE)
 def test_the_fix_suggests_waiting_only_if_it_can_help(text: str, gpus: int, pods: list[Json], want: str) -> None:
-    (found,) = ask(make_pod().gpus(gpus), text, view=view_of(*WORLD, *pods)).findings
+    (found,) = review(make_pod().gpus(gpus), text, view=view_of(*WORLD, *pods)).findings
     assert found.fix == want
 
 
@@ -153,14 +153,14 @@ def test_the_fix_suggests_waiting_only_if_it_can_help(text: str, gpus: int, pods
 )
 def test_reserved_usage_is_in_the_message(pods: list[Json], says: str) -> None:
     view = view_of(*WORLD, *pods).with_reservation(QuotaReservation("u1", "team", (((), 6000),), 0.0))
-    (found,) = ask(TWO, shared(7000), view=view).findings
+    (found,) = review(TWO, shared(7000), view=view).findings
     assert found.message == f"exceeded quota: lab, requested: 2000, {says}"
 
 
 def test_few_consumers_are_named() -> None:
     spaces = [make_namespace(f"n{i}", tier="research") for i in range(9)]
     pods = [running(f"p{j}", f"n{i}") for i in range(9) for j in range(9)]
-    (found,) = ask(TWO, shared(0), view=view_of(*WORLD, *spaces, *pods)).findings
+    (found,) = review(TWO, shared(0), view=view_of(*WORLD, *spaces, *pods)).findings
     assert found.message.endswith(
         "used in n0 (9000), n1 (9000), n2 (9000) and 6 more, most by n0/p0 (1000), n0/p1 (1000), n0/p2 (1000)"
     )
@@ -169,41 +169,41 @@ def test_few_consumers_are_named() -> None:
 def test_a_pod_that_will_be_right_sized_is_charged_for_its_slice() -> None:
     pod = make_pod().gpus(1).needs("8Gi")
     sizing = "mode: enforce\nrightSizing: {}"
-    assert codes(ask(pod, shared(143), sizing, view=view_of(*WORLD))) == ["warn GPU-R101"]
+    assert codes(review(pod, shared(143), sizing, view=view_of(*WORLD))) == ["warn GPU-R101"]
     pod.data["metadata"]["uid"] = "0a1b"
-    assert "enforce GPU-Q303" in codes(ask(pod, shared(143), sizing, view=view_of(*WORLD))), (
+    assert "enforce GPU-Q303" in codes(review(pod, shared(143), sizing, view=view_of(*WORLD))), (
         "it is no longer right-sized"
     )
 
 
 def test_a_stale_view_is_reported() -> None:
     view = view_of(*WORLD).with_staleness(stale=True)
-    assert codes(ask(TWO, shared(9000), view=view)) == ["enforce GPU-Q304"]
-    assert codes(ask(make_pod().gpus(2).namespace("sales"), shared(0), view=view)) == []
+    assert codes(review(TWO, shared(9000), view=view)) == ["enforce GPU-Q304"]
+    assert codes(review(make_pod().gpus(2).namespace("sales"), shared(0), view=view)) == []
 
 
 def test_an_update_is_charged_nothing() -> None:
-    assert codes(ask(TWO, shared(0), view=view_of(*WORLD), operation="UPDATE")) == []
-    resize = ask(TWO, shared(0), view=view_of(*WORLD), operation="UPDATE", sub_resource="resize")
+    assert codes(review(TWO, shared(0), view=view_of(*WORLD), operation="UPDATE")) == []
+    resize = review(TWO, shared(0), view=view_of(*WORLD), operation="UPDATE", sub_resource="resize")
     assert codes(resize) == [], "GPUs cannot be resized"
 
 
 def test_recently_admitted_pods_count_once() -> None:
     view = view_of(*WORLD).with_reservation(QuotaReservation("u1", "other", ((("NVIDIA-A100-SXM4-80GB",), 1000),), 0.0))
     view = view.with_reservation(QuotaReservation("u1", "other", (((), 1000),), 1.0))
-    assert codes(ask(TWO, shared(3000), view=view)) == []
-    assert codes(ask(TWO, shared(2999), view=view)) == OVER
+    assert codes(review(TWO, shared(3000), view=view)) == []
+    assert codes(review(TWO, shared(2999), view=view)) == OVER
     again = make_pod().gpus(1)
     again.data["metadata"]["uid"] = "u1"
-    assert codes(ask(again, shared(1000), view=view)) == [], "the same request does not count twice"
-    assert codes(ask(TWO, shared(2000), view=view.without_reservations(["u1"]))) == []
-    assert codes(ask(TWO, shared(2000), view=view.without_reservations_before(0.0))) == []
+    assert codes(review(again, shared(1000), view=view)) == [], "the same request does not count twice"
+    assert codes(review(TWO, shared(2000), view=view.without_reservations(["u1"]))) == []
+    assert codes(review(TWO, shared(2000), view=view.without_reservations_before(0.0))) == []
 
 
 def test_a_pod_without_policies_is_counted_for_shared_quotas() -> None:
     choosy = "mode: enforce\nmatch: {objectSelector: {matchLabels: {a: b}}}\nquotas: {shared: [{name: q, gpuMilli: 0}]}"
-    assert ask(TWO, choosy, view=view_of(*WORLD)).weight
-    assert not ask(TWO, "mode: enforce\nquotas: {}", view=view_of(*WORLD)).weight
+    assert review(TWO, choosy, view=view_of(*WORLD)).weight
+    assert not review(TWO, "mode: enforce\nquotas: {}", view=view_of(*WORLD)).weight
 
 
 POLICY = policies_of(policy(shared(3000)))

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from tests.builders import Json, PodMaker, make_node, make_pod
-from tests.example_cluster import A100, MIXED, apply_patch, ask, codes, view_of, whole_node
+from tests.example_cluster import A100, MIXED, apply_patch, codes, review, view_of, whole_node
 from webhook.model.annotations import GANG_SIZE_ANNOTATION, TOPOLOGY_ANNOTATION
 from webhook.model.node_labels import ISLAND_LABEL, PRODUCT_LABEL, SHARING_LABEL
 from webhook.model.pods import parse_pod
@@ -40,7 +40,7 @@ def shared(name: str, product: str, **labels: str) -> Json:
 
 def topology(pod: PodMaker | Json, section: str, *nodes: Json) -> Json:
     """Return the pod after an enforced topology section."""
-    return apply_patch(pod, ask(pod, f"mode: enforce\ntopology: {section}", nodes=nodes))
+    return apply_patch(pod, review(pod, f"mode: enforce\ntopology: {section}", nodes=nodes))
 
 
 def affinity(pod: PodMaker, section: str, *nodes: Json) -> Json:
@@ -156,7 +156,9 @@ def test_one_gpu_needs_no_link(section: str) -> None:
 
 
 def test_too_few_linked_gpus_are_reported_with_their_number() -> None:
-    decision = ask(make_pod().gpus(8), "mode: enforce\ntopology: {nvlink: required}", nodes=(whole_node(count=4), L40S))
+    decision = review(
+        make_pod().gpus(8), "mode: enforce\ntopology: {nvlink: required}", nodes=(whole_node(count=4), L40S)
+    )
     assert decision.patch == ()
     field = "spec.containers[0].resources.limits['nvidia.com/gpu']"
     assert f"[GPU-T301] {field}: 8 GPUs must be linked by NVLink" in str(decision.warnings[0])
@@ -172,7 +174,7 @@ TOO_FEW_TOGETHER: dict[str, tuple[PodMaker, tuple[Json, ...]]] = {
 
 @pytest.mark.parametrize(("pod", "nodes"), TOO_FEW_TOGETHER.values(), ids=TOO_FEW_TOGETHER)
 def test_nodes_that_link_one_container_must_have_free_capacity_for_all(pod: PodMaker, nodes: tuple[Json, ...]) -> None:
-    decision = ask(pod, "mode: enforce\ntopology: {nvlink: required}", nodes=nodes)
+    decision = review(pod, "mode: enforce\ntopology: {nvlink: required}", nodes=nodes)
     assert decision.patch == ()
     (found,) = [str(warning) for warning in decision.warnings if "[GPU-T301]" in str(warning)]
     assert "GPUs must be linked by NVLink, and no node with 4 linked GPUs has" in found
@@ -192,7 +194,7 @@ TOO_LITTLE_BESIDE: dict[str, tuple[PodMaker, tuple[Json, ...]]] = {
 
 @pytest.mark.parametrize(("pod", "nodes"), TOO_LITTLE_BESIDE.values(), ids=TOO_LITTLE_BESIDE)
 def test_nodes_that_link_gpus_must_be_able_to_take_the_whole_pod(pod: PodMaker, nodes: tuple[Json, ...]) -> None:
-    decision = ask(pod, "mode: enforce\ntopology: {nvlink: required}", nodes=nodes)
+    decision = review(pod, "mode: enforce\ntopology: {nvlink: required}", nodes=nodes)
     assert decision.patch == ()
     (found,) = [str(warning) for warning in decision.warnings if "[GPU-T301]" in str(warning)]
     assert "2 GPUs must be linked by NVLink, and no node with 2 linked GPUs can take the pod" in found
@@ -210,7 +212,7 @@ def test_an_init_container_uses_no_capacity_of_later_containers() -> None:
 
 
 def test_islands_report_their_maximum_size() -> None:
-    decision = ask(make_pod().gpus(8), "mode: enforce\ntopology: {nvlink: required}", nodes=(HALVES, BRIDGED))
+    decision = review(make_pod().gpus(8), "mode: enforce\ntopology: {nvlink: required}", nodes=(HALVES, BRIDGED))
     assert codes(decision) == ["warn GPU-T301"]
     assert "Request at most 4 GPUs." in str(decision.warnings[0])
 
@@ -218,7 +220,7 @@ def test_islands_report_their_maximum_size() -> None:
 def test_more_gpus_than_any_node_has_are_evaluated_like_any_other_number() -> None:
     """Any user who may create a pod can write this number, and a node may report a wrong one."""
     liar = node("liar", 8, gpus=10**9)
-    decision = ask(make_pod().gpus(10**9), "mode: enforce\ntopology: {nvlink: required}", nodes=(JOINED, liar))
+    decision = review(make_pod().gpus(10**9), "mode: enforce\ntopology: {nvlink: required}", nodes=(JOINED, liar))
     (found,) = [str(warning) for warning in decision.warnings if "[GPU-T301]" in str(warning)]
     assert "Request at most 8 GPUs." in found
 
@@ -254,7 +256,7 @@ def test_the_pod_annotation_applies_if_the_policy_allows_a_choice(said: str, kin
 def test_the_stricter_of_two_policies_is_reported() -> None:
     sections = [f"mode: enforce\ntopology: {{nvlink: {each}}}" for each in ("required", "preferred")]
     pod = make_pod().gpus(4)
-    after = apply_patch(pod, ask(pod, *sections, nodes=(JOINED, L40S)))
+    after = apply_patch(pod, review(pod, *sections, nodes=(JOINED, L40S)))
     assert after["metadata"]["annotations"][TOPOLOGY_ANNOTATION] == "nvlink=required"
 
 
@@ -299,7 +301,7 @@ def test_a_second_pass_adds_nothing(nvlink: str) -> None:
 
 
 def test_a_section_in_audit_mode_reports_what_it_would_add() -> None:
-    decision = ask(make_pod().gpus(4), "mode: warn\ntopology: {nvlink: required}", nodes=(JOINED, L40S))
+    decision = review(make_pod().gpus(4), "mode: warn\ntopology: {nvlink: required}", nodes=(JOINED, L40S))
     assert decision.patch == ()
     assert "would add nodeAffinity, topology" in str(decision.warnings[0])
 
@@ -311,7 +313,7 @@ def test_a_section_in_audit_mode_reports_what_it_would_add() -> None:
 def test_an_unknown_value_is_reported(said: str | None, want: bool) -> None:
     pod = make_pod().gpus(1) if said is None else make_pod().gpus(1).annotate(TOPOLOGY_ANNOTATION, said)
 
-    found = codes(ask(pod, "mode: enforce\ntopology: {nvlink: preferred}", nodes=(JOINED,)))
+    found = codes(review(pod, "mode: enforce\ntopology: {nvlink: preferred}", nodes=(JOINED,)))
 
     assert ("warn GPU-R104" in found) == want
 
@@ -320,6 +322,6 @@ def test_an_unknown_value_is_reported(said: str | None, want: bool) -> None:
 def test_an_invalid_gang_size_is_reported(said: str, want: bool) -> None:
     pod = make_pod().gpus(1).annotate(GANG_SIZE_ANNOTATION, said)
 
-    found = codes(ask(pod, "mode: enforce\ntopology: {nvlink: preferred}", nodes=(JOINED,)))
+    found = codes(review(pod, "mode: enforce\ntopology: {nvlink: preferred}", nodes=(JOINED,)))
 
     assert ("warn GPU-R104" in found) == want

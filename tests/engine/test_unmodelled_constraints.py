@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.builders import PodMaker, make_node, make_pod
-from tests.example_cluster import ask, mig_node, whole_node
+from tests.example_cluster import mig_node, review, whole_node
 from webhook.model.decisions import KeepReason, KeepRequest, OfferChoice
 
 SIZING = "mode: enforce\nrightSizing: {}"
@@ -55,8 +55,8 @@ TIES = {
 @pytest.mark.parametrize(("pod", "tie"), TIES.values(), ids=TIES)
 def test_a_pod_with_unmodelled_constraints_is_unchanged(pod: PodMaker, tie: str) -> None:
     nodes = (whole_node(), mig_node())
-    assert ask(pod, SIZING, nodes=nodes).outcome == KeepRequest(KeepReason.UNMODELLED_CONSTRAINT, tie)
-    assert isinstance(ask(pod, "mode: enforce\nrightSizing: {whenFull: wait}", nodes=nodes).outcome, OfferChoice)
+    assert review(pod, SIZING, nodes=nodes).outcome == KeepRequest(KeepReason.UNMODELLED_CONSTRAINT, tie)
+    assert isinstance(review(pod, "mode: enforce\nrightSizing: {whenFull: wait}", nodes=nodes).outcome, OfferChoice)
 
 
 LOOSE = {
@@ -76,23 +76,23 @@ LOOSE = {
 
 @pytest.mark.parametrize("pod", LOOSE.values(), ids=LOOSE)
 def test_a_pod_that_may_run_anywhere_is_right_sized(pod: PodMaker) -> None:
-    assert isinstance(ask(pod, SIZING, nodes=(whole_node(), mig_node())).outcome, OfferChoice)
+    assert isinstance(review(pod, SIZING, nodes=(whole_node(), mig_node())).outcome, OfferChoice)
 
 
 def test_a_node_at_its_pod_limit_offers_no_slice() -> None:
     full = mig_node()
     full["status"]["allocatable"]["pods"] = "1"
     running = make_pod("other").spec(nodeName="mig").build() | {"status": {"phase": "Running"}}
-    assert ask(small(), SIZING, nodes=(full, running)).outcome == KeepRequest(
+    assert review(small(), SIZING, nodes=(full, running)).outcome == KeepRequest(
         KeepReason.NO_FREE_CAPACITY, "nvidia.com/mig-1g.10gb"
     )
-    assert isinstance(ask(small(), SIZING, nodes=(full,)).outcome, OfferChoice)
+    assert isinstance(review(small(), SIZING, nodes=(full,)).outcome, OfferChoice)
 
 
 @pytest.mark.parametrize("compute", ["101%", "0%", "abc", "0.2", "-5%", ""])
 def test_an_invalid_compute_need_is_no_evidence(compute: str) -> None:
     pod = small().annotate("rightslice.dev/gpu-compute", compute)
-    decision = ask(pod, SIZING, nodes=(mig_node(),))
+    decision = review(pod, SIZING, nodes=(mig_node(),))
     assert isinstance(decision.outcome, KeepRequest)
     assert "GPU-R104" in [finding.code for finding in decision.warnings]
 
@@ -100,5 +100,5 @@ def test_an_invalid_compute_need_is_no_evidence(compute: str) -> None:
 def test_pod_level_resources_count_against_limits() -> None:
     policy = 'mode: enforce\nlimits: {perPod: [{resource: cpu, max: "50"}]}'
     for extra in ({"resources": {"limits": {"cpu": "100"}}}, {"overhead": {"cpu": "100"}}):
-        denials = ask(make_pod().gpus(1).spec(**extra), policy, nodes=(make_node("n"),)).denials
+        denials = review(make_pod().gpus(1).spec(**extra), policy, nodes=(make_node("n"),)).denials
         assert [finding.code for finding in denials] == ["GPU-L103"]

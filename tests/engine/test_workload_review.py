@@ -9,7 +9,7 @@ import pytest
 
 from tests.builders import Json, PodMaker, make_namespace, make_pod
 from tests.engine.decisions import ENV, FOUR, NODES, SIZING, bad, exempt
-from tests.example_cluster import NO_USAGE, NOW, ask, codes, policies_of, request_of, view_of
+from tests.example_cluster import NO_USAGE, NOW, codes, policies_of, request_of, review, view_of
 from webhook.cache.bundled_files import bundled_folder
 from webhook.engine.decide import decide
 from webhook.model.decisions import Decision, KeepReason, KeepRequest, OfferChoice
@@ -44,7 +44,7 @@ PLACES = {
 
 @pytest.mark.parametrize(("data", "place"), PLACES.values(), ids=PLACES)
 def test_a_workload_is_warned_at_its_own_field_and_never_rejected(data: Json, place: str) -> None:
-    decision = ask(data, ENV, FOUR, nodes=NODES)
+    decision = review(data, ENV, FOUR, nodes=NODES)
     assert codes(decision) == ["warn GPU-S101", "warn GPU-L103"]
     assert [format_path(found.path) for found in decision.findings] == [
         f"{place}.containers[0].env[0]",
@@ -55,12 +55,12 @@ def test_a_workload_is_warned_at_its_own_field_and_never_rejected(data: Json, pl
 
 
 def test_an_audit_finding_of_a_workload_stays_an_audit_finding() -> None:
-    assert codes(ask(workload("Deployment", bad()), ENV.replace("enforce", "audit"))) == ["audit GPU-S101"]
+    assert codes(review(workload("Deployment", bad()), ENV.replace("enforce", "audit"))) == ["audit GPU-S101"]
 
 
 def test_a_workload_is_unchanged_and_gets_the_projection_of_its_pods() -> None:
     data = workload("Deployment", make_pod().gpus(1).needs("8Gi"), replicas=3)
-    decision = ask(data, SIZING, nodes=NODES)
+    decision = review(data, SIZING, nodes=NODES)
     assert codes(decision) == ["warn GPU-R101"]
     assert decision.patch == ()
     assert not decision.applied
@@ -77,35 +77,35 @@ REFUSED_PODS = {
 
 @pytest.mark.parametrize(("policy", "want"), REFUSED_PODS.values(), ids=REFUSED_PODS)
 def test_a_finding_of_a_workload_refers_to_its_pods(policy: str, want: list[bool]) -> None:
-    findings = ask(workload("Deployment", bad()), policy).findings
+    findings = review(workload("Deployment", bad()), policy).findings
     assert [found.denies_pods for found in findings] == want
     assert all(found.mode is not PolicyMode.ENFORCE for found in findings)
 
 
 def test_pods_that_will_be_rejected_save_nothing() -> None:
     pod = make_pod().gpus(1).needs("8Gi").env("NVIDIA_VISIBLE_DEVICES", "all")
-    decision = ask(workload("Deployment", pod, replicas=3), SIZING, ENV, nodes=NODES)
+    decision = review(workload("Deployment", pod, replicas=3), SIZING, ENV, nodes=NODES)
     assert decision.gpu_milli_after == decision.gpu_milli_before == 3000
 
 
 @pytest.mark.parametrize(("replicas", "before"), [(0, 0), (1, 1000), (3, 3000)])
 def test_gpu_milli_of_a_workload_is_the_sum_of_its_pods(replicas: int, before: int) -> None:
     data = workload("Deployment", make_pod().gpus(1).needs("8Gi"), replicas=replicas)
-    decision = ask(data, SIZING, nodes=NODES)
-    single = ask(make_pod().gpus(1).needs("8Gi"), SIZING, nodes=NODES)
+    decision = review(data, SIZING, nodes=NODES)
+    single = review(make_pod().gpus(1).needs("8Gi"), SIZING, nodes=NODES)
     assert decision.gpu_milli_before == before
     assert decision.gpu_milli_after == single.gpu_milli_after * replicas
 
 
 def test_the_pods_of_a_daemon_set_are_never_right_sized() -> None:
-    decision = ask(workload("DaemonSet", make_pod().gpus(1).needs("8Gi")), SIZING, nodes=NODES)
+    decision = review(workload("DaemonSet", make_pod().gpus(1).needs("8Gi")), SIZING, nodes=NODES)
     assert decision.outcome == KeepRequest(KeepReason.DAEMON_SET)
     assert codes(decision) == ["warn GPU-R103"]
 
 
 def test_an_exemption_by_template_labels_is_reported_at_the_template_field() -> None:
     exemption = exempt(match="{namespaces: [team], objectSelector: {matchLabels: {app: a}}}")
-    decision = ask(workload("Deployment", bad()), ENV + exemption)
+    decision = review(workload("Deployment", bad()), ENV + exemption)
     assert codes(decision) == []
     assert [format_path(taken.finding.path) for taken in decision.exempted] == [
         "spec.template.spec.containers[0].env[0]"
@@ -116,7 +116,7 @@ def test_each_template_of_a_workload_is_evaluated_and_its_policies_are_named_onc
     template = {"spec": bad().build()["spec"]}
     tasks = [{"name": "a", "replicas": 2, "template": template}, {"name": "b", "template": template}]
     data = {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", "metadata": {}, "spec": {"tasks": tasks}}
-    decision = ask(data, ENV)
+    decision = review(data, ENV)
     assert [format_path(found.path) for found in decision.findings] == [
         "spec.tasks[0].template.spec.containers[0].env[0]",
         "spec.tasks[1].template.spec.containers[0].env[0]",
@@ -139,7 +139,7 @@ NOTHING_IN_IT = {
 
 @pytest.mark.parametrize("data", NOTHING_IN_IT.values(), ids=NOTHING_IN_IT)
 def test_an_object_without_a_pod_has_no_findings(data: Json) -> None:
-    decision = ask(data, ENV, FOUR)
+    decision = review(data, ENV, FOUR)
     assert decision == Decision()
 
 
@@ -167,7 +167,7 @@ POD_HAS = {
 def test_a_match_condition_evaluates_the_future_pod(expression: str, operation: str) -> None:
     data = workload("Deployment", bad())
     for fails in ("Ignore", "Fail"):
-        decision = ask(data, when(expression, fails), operation=operation, load_old_object=lambda: data)
+        decision = review(data, when(expression, fails), operation=operation, load_old_object=lambda: data)
         assert codes(decision) == ["warn GPU-S101"]
 
 
@@ -191,13 +191,13 @@ FORMS: dict[str, tuple[str, str, Json]] = {
 def test_a_match_condition_sees_the_pod_of_every_form(group: str, kind: str, spec: Json) -> None:
     data = {"apiVersion": group, "kind": kind, "metadata": {"name": "work"}, "spec": spec}
     expression = "object.kind == 'Pod' && object.spec.containers.exists(c, c.env[0].value == 'all')"
-    assert codes(ask(data, when(expression, "Fail"))) == ["warn GPU-S101"]
+    assert codes(review(data, when(expression, "Fail"))) == ["warn GPU-S101"]
 
 
 def test_a_match_condition_sees_that_workflow_steps_are_not_restarted() -> None:
     group, kind, spec = FORMS["a step of a workflow"]
     data = {"apiVersion": group, "kind": kind, "metadata": {"name": "work"}, "spec": spec}
-    assert codes(ask(data, when("object.spec.restartPolicy == 'Never'", "Fail"))) == ["warn GPU-S101"]
+    assert codes(review(data, when("object.spec.restartPolicy == 'Never'", "Fail"))) == ["warn GPU-S101"]
 
 
 @pytest.mark.parametrize(("restart", "matches"), [("Never", False), ("Always", True)])
