@@ -43,80 +43,80 @@ def policies(text: str = POLICY) -> PolicySet:
 
 
 @pytest.fixture(scope="module")
-def world() -> EvaluationContext:
+def context() -> EvaluationContext:
     return EvaluationContext(policies=policies(), view=view_of_objects(()), now=NOW)
 
 
 @pytest.fixture(scope="module")
 def library() -> EvaluationContext:
-    """The shipped policies and the shipped cluster."""
+    """Return a context with the shipped policies and the shipped cluster."""
     files = sorted(bundled_folder("policies").glob("*.yaml"))
     loaded = load_policies((file.name, file.read_text()) for file in files)
     assert loaded.policies is not None, loaded.errors
     return EvaluationContext(policies=loaded.policies, view=read_snapshot("demo").view, now=NOW)
 
 
-def evaluate_data(data: Any, world: EvaluationContext) -> CheckResult:
-    """Evaluate one object as from a JSON file."""
+def evaluate_data(data: Any, context: EvaluationContext) -> CheckResult:
+    """Evaluate one object as if it were in a JSON file."""
     [entry] = parse_objects("f.json", orjson.dumps(data))
-    [result] = evaluate_all([entry], world)
+    [result] = evaluate_all([entry], context)
     return result
 
 
-def yaml(text: str, world: EvaluationContext) -> list[CheckResult]:
-    return list(evaluate_all(parse_objects("f.yaml", text.encode()), world))
+def yaml(text: str, context: EvaluationContext) -> list[CheckResult]:
+    return list(evaluate_all(parse_objects("f.yaml", text.encode()), context))
 
 
-def test_a_finding_is_located_at_its_field(world: EvaluationContext) -> None:
+def test_finding_is_located_at_its_field(context: EvaluationContext) -> None:
     text = (
         "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec:\n  containers:\n    - name: m\n"
         "      resources:\n        limits:\n          nvidia.com/gpu: 3\n"
     )
-    [result] = yaml(text, world)
+    [result] = yaml(text, context)
     [found] = result.findings
     assert (str(found.location), found.finding.code) == ("f.yaml:9:27", "GPU-L102")
     assert str(found.policy_location) == "p.yaml:6:3"
     assert (result.namespace, result.verdict) == ("default", CheckVerdict.DENIED)
 
 
-def test_a_defaulted_field_is_located_at_its_source(world: EvaluationContext) -> None:
+def test_defaulted_field_is_located_at_its_source(context: EvaluationContext) -> None:
     text = (
         "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec:\n  containers:\n    - name: m\n"
         "      resources:\n        limits: {nvidia.com/gpu: 0.5}\n"
     )
-    [result] = yaml(text, world)
+    [result] = yaml(text, context)
     assert result.findings
     assert {found.location.line for found in result.findings} == {8}
 
 
-BAD_PODS: dict[str, tuple[Any, str]] = {
+INVALID_AMOUNTS: dict[str, tuple[Any, str]] = {
     "half a GPU": (make_pod().gpus("0.5").build(), "GPU-L104"),
     "a thousand GPUs with a suffix": (make_pod().gpus("1k").build(), "GPU-L102"),
     "a GPU amount with an exponent": (make_pod().asks("nvidia.com/gpu", 1e3).build(), "GPU-L102"),
-    "less than no GPU": (make_pod().gpus("-1").build(), "GPU-L104"),
-    "an amount that is none": (make_pod().gpus("many").build(), "GPU-L104"),
+    "a negative amount": (make_pod().gpus("-1").build(), "GPU-L104"),
+    "an invalid amount": (make_pod().gpus("many").build(), "GPU-L104"),
 }
 
 
-@pytest.mark.parametrize(("pod", "code"), BAD_PODS.values(), ids=BAD_PODS)
-def test_an_invalid_gpu_amount_is_denied(pod: Any, code: str, world: EvaluationContext) -> None:
-    result = evaluate_data(pod, world)
+@pytest.mark.parametrize(("pod", "code"), INVALID_AMOUNTS.values(), ids=INVALID_AMOUNTS)
+def test_invalid_gpu_amount_is_denied(pod: Any, code: str, context: EvaluationContext) -> None:
+    result = evaluate_data(pod, context)
     codes = {found.finding.code for found in result.findings}
     assert result.verdict is CheckVerdict.DENIED
     assert code in codes
     assert all(len(found.finding.message.split()) > 3 for found in result.findings)
 
 
-def test_requests_unlike_limits_are_denied(world: EvaluationContext) -> None:
+def test_requests_unlike_limits_are_denied(context: EvaluationContext) -> None:
     pod = make_pod().gpus(1).build()
     pod["spec"]["containers"][0]["resources"]["requests"]["nvidia.com/gpu"] = "2"
-    assert "GPU-L105" in {found.finding.code for found in evaluate_data(pod, world).findings}
+    assert "GPU-L105" in {found.finding.code for found in evaluate_data(pod, context).findings}
 
 
-ODD_PODS: dict[str, dict[str, Any]] = {
+UNUSUAL_PODS: dict[str, dict[str, Any]] = {
     "300 containers": {"containers": [{"name": f"c{i}", "resources": {"limits": {}}} for i in range(300)]},
-    "fields that nobody knows": {"containers": [{"name": "a", "wings": 2}], "colour": "red"},
-    "nulls where lists go": {
+    "unknown fields": {"containers": [{"name": "a", "wings": 2}], "color": "red"},
+    "nulls instead of lists": {
         "containers": [{"name": "a"}],
         "initContainers": None,
         "tolerations": None,
@@ -126,14 +126,14 @@ ODD_PODS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("spec", ODD_PODS.values(), ids=ODD_PODS)
-def test_an_unusual_pod_has_a_verdict(spec: dict[str, Any], library: EvaluationContext) -> None:
+@pytest.mark.parametrize("spec", UNUSUAL_PODS.values(), ids=UNUSUAL_PODS)
+def test_unusual_pod_has_a_verdict(spec: dict[str, Any], library: EvaluationContext) -> None:
     result = evaluate_data({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}, "spec": spec}, library)
     assert result.verdict is CheckVerdict.NO_GPU
 
 
 NO_CONTAINERS = "spec.containers: must have at least one container, found none"
-NOT_PODS: dict[str, tuple[dict[str, Any], str]] = {
+INVALID_PODS: dict[str, tuple[dict[str, Any], str]] = {
     "containers that are text": ({"spec": {"containers": "main"}}, "spec.containers: must be a list, found text"),
     "a container that is a number": ({"spec": {"containers": [1]}}, "spec.containers[0]: must be a map"),
     "limits that are a list": (
@@ -141,9 +141,9 @@ NOT_PODS: dict[str, tuple[dict[str, Any], str]] = {
         "spec.containers[0].resources.limits: must be a map, found a list",
     ),
     "no containers": ({"spec": {"containers": []}}, NO_CONTAINERS),
-    "a null for a container": ({"spec": {"containers": [None]}}, NO_CONTAINERS),
-    "a null for the list of containers": ({"spec": {"containers": None}}, NO_CONTAINERS),
-    "no list of containers": ({"spec": {"initContainers": [{"name": "a"}]}}, NO_CONTAINERS),
+    "a null container": ({"spec": {"containers": [None]}}, NO_CONTAINERS),
+    "null containers": ({"spec": {"containers": None}}, NO_CONTAINERS),
+    "no containers field": ({"spec": {"initContainers": [{"name": "a"}]}}, NO_CONTAINERS),
     "no spec": ({}, "spec: must be a map"),
     "a spec that is text": ({"spec": "x"}, "spec: must be a map"),
     "metadata that is a list": ({"metadata": [], "spec": {"containers": [{"name": "a"}]}}, "metadata must be a map"),
@@ -154,16 +154,18 @@ NOT_PODS: dict[str, tuple[dict[str, Any], str]] = {
 }
 
 
-@pytest.mark.parametrize(("data", "reason"), NOT_PODS.values(), ids=NOT_PODS)
-def test_an_invalid_pod_is_invalid_input(data: dict[str, Any], reason: str, world: EvaluationContext) -> None:
-    result = evaluate_data({"apiVersion": "v1", "kind": "Pod", **data}, world)
+@pytest.mark.parametrize(("data", "reason"), INVALID_PODS.values(), ids=INVALID_PODS)
+def test_invalid_pod_is_invalid_input(data: dict[str, Any], reason: str, context: EvaluationContext) -> None:
+    result = evaluate_data({"apiVersion": "v1", "kind": "Pod", **data}, context)
     assert (result.verdict, result.invalid) == (CheckVerdict.SKIPPED, True)
     assert reason in result.reason
 
 
-def test_an_invalid_pod_template_is_an_error_at_its_position(world: EvaluationContext) -> None:
+def test_invalid_pod_template_is_an_error_at_its_position(context: EvaluationContext) -> None:
     spec = {"containers": [{"name": "a", "image": "i", "resources": {"limits": {"nvidia.com/gpu": [1]}}}]}
-    result = evaluate_data({"apiVersion": "apps/v1", "kind": "Deployment", "spec": {"template": {"spec": spec}}}, world)
+    result = evaluate_data(
+        {"apiVersion": "apps/v1", "kind": "Deployment", "spec": {"template": {"spec": spec}}}, context
+    )
     assert (result.verdict, result.invalid) == (CheckVerdict.SKIPPED, True)
     assert "spec.containers[0].resources.limits['nvidia.com/gpu']: must be a number or text" in result.reason
 
@@ -172,7 +174,7 @@ OTHERS = {
     "a Service": ({"apiVersion": "v1", "kind": "Service", "spec": {}}, "not a workload", True),
     "a Node": ({"apiVersion": "v1", "kind": "Node"}, "not a workload", True),
     "a Pod of another group": ({"apiVersion": "example.com/v1", "kind": "Pod"}, "not a workload", True),
-    "a workload that no policy knows": (
+    "a workload of an unknown kind": (
         {"apiVersion": "example.com/v1", "kind": "Trainer", "spec": {"t": [{"spec": {"containers": []}}]}},
         "spec.match.templates",
         False,
@@ -181,21 +183,21 @@ OTHERS = {
 
 
 @pytest.mark.parametrize(("data", "reason", "quiet"), OTHERS.values(), ids=OTHERS)
-def test_an_object_without_pods_is_skipped(
-    data: dict[str, Any], reason: str, quiet: bool, world: EvaluationContext
+def test_object_without_pods_is_skipped(
+    data: dict[str, Any], reason: str, quiet: bool, context: EvaluationContext
 ) -> None:
-    result = evaluate_data(data, world)
+    result = evaluate_data(data, context)
     assert (result.verdict, result.invalid, result.quiet) == (CheckVerdict.SKIPPED, False, quiet)
     assert reason in result.reason
 
 
-def test_a_policy_can_name_the_pod_templates_of_a_kind() -> None:
+def test_policy_can_name_the_pod_templates_of_a_kind() -> None:
     trainer = "  match: {templates: [{apiGroup: example.com, kind: Trainer, paths: [spec.template]}]}\n  limits:"
-    world = EvaluationContext(
+    context = EvaluationContext(
         policies=policies(POLICY.replace("  limits:", trainer)), view=view_of_objects(()), now=NOW
     )
     template = make_pod().gpus(3).build()
-    result = evaluate_data({"apiVersion": "example.com/v1", "kind": "Trainer", "spec": {"template": template}}, world)
+    result = evaluate_data({"apiVersion": "example.com/v1", "kind": "Trainer", "spec": {"template": template}}, context)
     assert result.verdict is CheckVerdict.WARNED
 
 
@@ -212,7 +214,7 @@ def test_evaluating_the_patched_pod_again_adds_no_denials(library: EvaluationCon
         assert again.decision.patch == ()
 
 
-def test_the_whole_corpus_has_verdicts(shared: Path, library: EvaluationContext) -> None:
+def test_whole_corpus_has_verdicts(shared: Path, library: EvaluationContext) -> None:
     results = list(evaluate_all(read_objects([str(shared / "corpus/manifests")]), library))
     assert len(results) >= 174
     assert [(str(result.location), result.reason) for result in results if result.invalid] == []
@@ -242,13 +244,13 @@ def with_helper() -> Json:
     return make_pod("a").gpus(1).needs("8Gi").container("helper", image="i").namespace("team").build()
 
 
-def test_a_pod_is_evaluated_after_limit_range_defaults(bounded: EvaluationContext) -> None:
+def test_pod_is_evaluated_after_limit_range_defaults(bounded: EvaluationContext) -> None:
     result = evaluate_data(with_helper(), bounded)
 
     assert "GPU-L202" in {found.finding.code for found in result.findings}
     assert result.decision.gpu_milli_before == 3000
-    given = result.stored["spec"]["containers"][1]["resources"]
-    assert given == {
+    resources = result.stored["spec"]["containers"][1]["resources"]
+    assert resources == {
         "limits": {"cpu": "500m", "nvidia.com/gpu": "2"},
         "requests": {"cpu": "500m", "nvidia.com/gpu": "2"},
     }
@@ -261,11 +263,11 @@ def test_pods_of_a_template_are_evaluated_after_limit_range_defaults(bounded: Ev
 
     result = evaluate_data(job, bounded)
 
-    [said] = [found for found in result.findings if found.finding.code == "GPU-L202"]
-    assert said.finding.path[:6] == ("spec", "template", "spec", "containers", 1, "resources")
+    [missing] = [found for found in result.findings if found.finding.code == "GPU-L202"]
+    assert missing.finding.path[:6] == ("spec", "template", "spec", "containers", 1, "resources")
     assert result.decision.gpu_milli_before == 3000
 
 
-def test_a_pod_with_all_amounts_is_not_defaulted(bounded: EvaluationContext) -> None:
+def test_pod_with_all_amounts_is_not_defaulted(bounded: EvaluationContext) -> None:
     pod = make_pod("a").asks("cpu", "1000m").gpus(1).namespace("team").build()
     assert evaluate_data(pod, bounded).stored["spec"] == pod["spec"]

@@ -37,7 +37,7 @@ class Clock:
 
 
 def running_pod(namespace: str, count: int, node: str = "used", **labels: str) -> Json:
-    """A pod that has held GPUs for a day."""
+    """Return a pod that has had GPUs for a day."""
     pod = running_gpu_pod(f"{namespace}-{count}", node, count=count, cpu="56")
     pod["metadata"] |= {"namespace": namespace, "labels": labels}
     return pod | {"status": {"phase": "Running", "startTime": START}}
@@ -69,14 +69,14 @@ def sharing(api: KubeClient, rule: FairShare = EQUAL, clock: Clock | None = None
     return FairShareTracker(api, rule, lambda: fleet, MinimumRandom(), clock or Clock())
 
 
-async def test_a_group_with_more_than_its_share_is_over_it(tmp_path: Path) -> None:
+async def test_group_with_more_than_its_share_is_over_it(tmp_path: Path) -> None:
     pages = page(running_pod("greedy", 4), more="next"), page(running_pod("modest", 1), make_pod("plain").build())
     async with scripted_api(tmp_path, *pages) as (server, api):
         shares = await asyncio.to_thread(sharing, api)
         assert not shares.is_over_share(of("greedy"))
         await shares.refresh()
 
-    assert [shares.is_over_share(of(name)) for name in ("greedy", "modest", "stranger")] == [True, False, False]
+    assert [shares.is_over_share(of(name)) for name in ("greedy", "modest", "unknown")] == [True, False, False]
     assert server.queries() == [{"limit": "500"}, {"limit": "500", "continue": "next"}]
     assert tuple(shares.readiness_check()) == ("fair share", True, "1 of 2 over their share 0 min ago", False)
 

@@ -28,13 +28,13 @@ def on_node(gpus: int = 2, node: str = "whole", **status: Any) -> Json:
 CASES: dict[str, tuple[Json, list[PodGpuTime]]] = {
     "it runs": (on_node(), [PodGpuTime("team", 2000, AT)]),
     "it has ended": (on_node(phase="Succeeded", containerStatuses=ENDED), [PodGpuTime("team", 2000, AT, TILL)]),
-    "it failed and does not say when": (on_node(phase="Failed"), [PodGpuTime("team", 2000, AT, AT)]),
-    "it asks for none": (on_node(0), []),
-    "its node is not there": (on_node(node="gone"), []),
-    "it never began": (on_node(startTime=None), []),
+    "it failed without an end time": (on_node(phase="Failed"), [PodGpuTime("team", 2000, AT, AT)]),
+    "it requests no GPUs": (on_node(0), []),
+    "its node does not exist": (on_node(node="gone"), []),
+    "it never started": (on_node(startTime=None), []),
     "nulls": (on_node(containerStatuses=None), [PodGpuTime("team", 2000, AT)]),
-    "no pod": ({"kind": "Pod", "metadata": [], "spec": {}}, []),
-    "a start that is no time": (on_node(startTime="soon"), []),
+    "invalid metadata": ({"kind": "Pod", "metadata": [], "spec": {}}, []),
+    "an invalid start time": (on_node(startTime="soon"), []),
 }
 
 
@@ -53,31 +53,31 @@ WITHOUT_AN_END: dict[str, tuple[list[Json], Json, float | None]] = {
         {},
         TILL,
     ),
-    "its sandbox was taken down": ([condition("PodReadyToStartContainers", "False")], {}, TILL),
-    "it is ready no more": ([condition("Ready", "False"), condition("ContainersReady", "False", LATER)], {}, TILL),
+    "its sandbox was removed": ([condition("PodReadyToStartContainers", "False")], {}, TILL),
+    "it is no longer ready": ([condition("Ready", "False"), condition("ContainersReady", "False", LATER)], {}, TILL),
     "it was deleted": ([], {"deletionTimestamp": END}, TILL),
-    "it was deleted after it was ready no more": ([condition("Ready", "False")], {"deletionTimestamp": LATER}, TILL),
+    "it was deleted after it became unready": ([condition("Ready", "False")], {"deletionTimestamp": LATER}, TILL),
     "it was deleted, and never ready": ([condition("Ready", "False", START)], {"deletionTimestamp": END}, TILL),
-    "never ready, as when it was set up": (
+    "never ready since it was created": (
         [condition("Initialized", "True", BEFORE), condition("Ready", "False", BEFORE)],
         {},
         None,
     ),
-    "a condition without a moment": ([{"type": "DisruptionTarget", "status": "True"}], {}, None),
-    "nothing says when": ([], {}, None),
+    "a condition without a time": ([{"type": "DisruptionTarget", "status": "True"}], {}, None),
+    "no sign of the end": ([], {}, None),
 }
 
 
 @pytest.mark.parametrize(("conditions", "metadata", "end"), WITHOUT_AN_END.values(), ids=WITHOUT_AN_END)
-def test_a_pod_whose_containers_have_no_end_time(conditions: list[Json], metadata: Json, end: float | None) -> None:
+def test_pod_whose_containers_have_no_end_time(conditions: list[Json], metadata: Json, end: float | None) -> None:
     pod = on_node(phase="Failed", containerStatuses=UNKNOWN, conditions=conditions)
     pod["metadata"] |= metadata
-    said: list[str] = []
+    notes: list[str] = []
 
-    [use] = gpu_time_of_pods([pod], FLEET, "namespace", said.append)
+    [use] = gpu_time_of_pods([pod], FLEET, "namespace", notes.append)
 
     assert (use.start, use.end) == (AT, AT if end is None else end)
-    assert [line.partition(":")[2] for line in said] == [" it ended and has no end time"] * (end is None)
+    assert [line.partition(":")[2] for line in notes] == [" it ended and has no end time"] * (end is None)
 
 
 def test_if_only_one_container_has_an_end_time_the_other_may_have_run_longer() -> None:
@@ -94,19 +94,21 @@ def test_gpu_time(pod: Json, want: list[PodGpuTime]) -> None:
 
 
 def test_only_an_unreadable_pod_is_skipped() -> None:
-    odd = on_node(startTime="soon")
-    odd["metadata"]["name"] = "odd"
-    said: list[str] = []
+    unreadable = on_node(startTime="soon")
+    unreadable["metadata"]["name"] = "unreadable"
+    notes: list[str] = []
     assert (
         len(
             list(
-                gpu_time_of_pods([odd, on_node(), on_node(0), on_node(startTime=None)], FLEET, "namespace", said.append)
+                gpu_time_of_pods(
+                    [unreadable, on_node(), on_node(0), on_node(startTime=None)], FLEET, "namespace", notes.append
+                )
             )
         )
         == 1
     )
-    [line] = said
-    assert line.startswith("pod team/odd is not counted: ")
+    [line] = notes
+    assert line.startswith("pod team/unreadable is not counted: ")
     assert line.endswith("`$.status.startTime`")
 
 

@@ -35,14 +35,14 @@ LINKS = {
 
 
 @pytest.mark.parametrize("link", LINKS)
-def test_a_skipped_symlink_has_a_reason(folder: Path, link: str) -> None:
+def test_skipped_symlink_has_a_reason(folder: Path, link: str) -> None:
     target, reason = LINKS[link]
     (folder / link).symlink_to(target)
     assert names(folder, document_files(str(folder))) == ["a.yaml", "sub/b.json"]
     assert list(skipped_paths(str(folder))) == [(str(folder / link), reason)]
 
 
-def test_a_pipe_in_a_folder_is_skipped_with_a_reason(folder: Path) -> None:
+def test_pipe_in_a_folder_is_skipped_with_a_reason(folder: Path) -> None:
     os.mkfifo(folder / "p.yaml")
     assert list(skipped_paths(str(folder))) == [(str(folder / "p.yaml"), "not a regular file")]
 
@@ -55,18 +55,18 @@ def test_symlinks_to_files_and_hidden_files_are_not_reported(folder: Path) -> No
     assert list(skipped_paths(str(folder / "a.yaml"))) == []
 
 
-def test_a_named_pipe_is_rejected_without_waiting(tmp_path: Path) -> None:
+def test_named_pipe_is_rejected_without_waiting(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "p.yaml")
     with pytest.raises(OSError, match=r"a pipe, not a file\. Pass its content on standard input, as -"):
         read_content(str(tmp_path / "p.yaml"), 100)
 
 
-def test_a_device_is_rejected() -> None:
+def test_device_is_rejected() -> None:
     with pytest.raises(OSError, match="not a regular file"):
         read_content("/dev/zero", 100)
 
 
-def test_a_pipe_from_the_shell_is_read() -> None:
+def test_pipe_from_the_shell_is_read() -> None:
     reading, writing = os.pipe()
     os.write(writing, POD.encode())
     os.close(writing)

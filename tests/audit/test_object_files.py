@@ -9,31 +9,31 @@ import pytest
 from webhook.audit.object_files import SkippedDocument, SourceObject, document_files, parse_objects, read_objects
 
 POD = "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\n"
-PASSED = {
+SKIPPED = {
     "an empty file": ("", "an empty file", False),
     "comments only": ("# nothing\n---\n# here\n", "an empty file", False),
-    "a text": ("hello", "must be a map", False),
+    "text": ("hello", "must be a map", False),
     "a list": ("[1, 2]", "must be a map", False),
-    "values of a chart": ("replicas: 2", "no apiVersion and no kind", False),
-    "a kind that is no text": ("apiVersion: v1\nkind: 2", "no kind", False),
+    "Helm values": ("replicas: 2", "no apiVersion and no kind", False),
+    "a kind that is not text": ("apiVersion: v1\nkind: 2", "no kind", False),
     "a Helm template": ("kind: Pod\nmetadata:\n  name: {{ .Name }}\n", "helm template", False),
     "a kustomization": ("apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization", "kustomize build", False),
     "a tab": ("kind: Pod\nmetadata:\n\tname: a", "tab", True),
     "an open bracket": ("kind: [Pod", "must", True),
     "UTF-16": ("kind: Pod".encode("utf-16"), "UTF-8", True),
     "a key twice": ("kind: Pod\nkind: Pod", "once", True),
-    "nesting without end": ("a: " + "[" * 10_000, "levels deep", True),
+    "deep nesting": ("a: " + "[" * 10_000, "levels deep", True),
     "an alias bomb": (
         "a0: &a0 [1]\n" + "".join(f"a{i + 1}: &a{i + 1} [{', '.join([f'*a{i}'] * 10)}]\n" for i in range(9)),
         "aliases",
         True,
     ),
-    "an item of a List that is none": ("apiVersion: v1\nkind: List\nitems: [1]", "must be a map", False),
+    "an invalid item of a List": ("apiVersion: v1\nkind: List\nitems: [1]", "must be a map", False),
 }
 
 
-@pytest.mark.parametrize(("text", "reason", "broken"), PASSED.values(), ids=PASSED)
-def test_a_document_that_is_not_an_object_has_a_reason(text: str | bytes, reason: str, broken: bool) -> None:
+@pytest.mark.parametrize(("text", "reason", "broken"), SKIPPED.values(), ids=SKIPPED)
+def test_document_that_is_not_an_object_has_a_reason(text: str | bytes, reason: str, broken: bool) -> None:
     [found] = parse_objects("f.yaml", text if isinstance(text, bytes) else text.encode())
     assert isinstance(found, SkippedDocument)
     assert reason in found.reason
@@ -50,16 +50,16 @@ def test_each_document_is_an_object() -> None:
     assert [each.locate().line for each in entries(f"{POD}---\n---\n{POD}")] == [1, 6]
 
 
-FAULTS = {
+INVALID_DOCUMENTS = {
     "a tab": "kind: Pod\n\tname: b\n",
     "a key twice": "kind: Pod\nkind: Pod\n",
     "a template": "name: {{ .Name }}\n",
 }
 
 
-@pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS)
-def test_an_invalid_document_does_not_affect_the_others(fault: str) -> None:
-    first, second, faulty, last = parse_objects("f.yaml", f"{POD}---\n{POD}---\n{fault}---\n{POD}".encode())
+@pytest.mark.parametrize("invalid", INVALID_DOCUMENTS.values(), ids=INVALID_DOCUMENTS)
+def test_invalid_document_does_not_affect_the_others(invalid: str) -> None:
+    first, second, faulty, last = parse_objects("f.yaml", f"{POD}---\n{POD}---\n{invalid}---\n{POD}".encode())
 
     assert [type(each) for each in (first, second, last)] == [SourceObject, SourceObject, SourceObject]
     assert isinstance(faulty, SkippedDocument)
@@ -94,7 +94,7 @@ def test_json_has_positions_too() -> None:
     assert str(found.locate(("metadata", "name"))) == "f.yaml:2:23"
 
 
-def test_a_folder_without_manifests_is_an_error(tmp_path: Path) -> None:
+def test_folder_without_manifests_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text(POD)
     [found] = read_objects([str(tmp_path)])
     assert isinstance(found, SkippedDocument)
@@ -112,7 +112,7 @@ def test_manifests_of_a_folder_are_sorted_by_name(tmp_path: Path) -> None:
     assert len(list(read_objects([str(tmp_path), str(tmp_path / "c.txt")]))) == 4, "a file that is named is read"
 
 
-def test_an_unreadable_file_is_an_error(tmp_path: Path) -> None:
+def test_unreadable_file_is_an_error(tmp_path: Path) -> None:
     [found] = read_objects([str(tmp_path / "nowhere.yaml")])
     assert isinstance(found, SkippedDocument)
     assert found.invalid

@@ -41,7 +41,7 @@ ACCOUNTED = {"requests.rightslice.dev/gpu-milli": "1k"}
 NODE = make_node("n", {"nvidia.com/gpu.product": "A"}, **{"nvidia.com/gpu": 8})
 
 
-def world_of(view: ClusterView, policy: str = POLICY) -> EvaluationContext:
+def context_of(view: ClusterView, policy: str = POLICY) -> EvaluationContext:
     loaded = load_policies([("p.yaml", policy)])
     assert loaded.policies is not None, loaded.errors
     return EvaluationContext(policies=loaded.policies, view=view, now=datetime(2026, 6, 1, tzinfo=UTC))
@@ -51,7 +51,7 @@ def run_audit(*objects: dict[str, Any], policy: str = POLICY) -> list[CheckResul
     """Audit a snapshot of these objects."""
     found = list(parse_objects("f.json", orjson.dumps({"apiVersion": "v1", "kind": "List", "items": list(objects)})))
     view = view_of_objects((each.data, each.locate()) for each in found if isinstance(each, SourceObject))
-    return list(audit_pods(found, world_of(view, policy)))
+    return list(audit_pods(found, context_of(view, policy)))
 
 
 def running(name: str, gpus: int, phase: str = "Running") -> dict[str, Any]:
@@ -68,7 +68,7 @@ def test_only_active_pods_are_evaluated() -> None:
 
 
 SAME = {
-    "its phase has changed since": ([running("a", 1), running("a", 1, "Succeeded")], ["Succeeded"]),
+    "the phase has changed": ([running("a", 1), running("a", 1, "Succeeded")], ["Succeeded"]),
     "another namespace": ([running("a", 1), make_pod("a").namespace("other").build()], ["Running", ""]),
     "no name yet": ([make_pod("").build(), make_pod("").build()], ["", ""]),
 }
@@ -84,24 +84,24 @@ def test_of_duplicate_pods_the_last_one_counts(pods: list[dict[str, Any]], phase
     assert [data.get("status", {}).get("phase", "") for data in found[1:-1]] == phases
 
 
-def test_the_node_of_a_bound_pod_is_not_a_finding() -> None:
+def test_node_of_a_bound_pod_is_not_a_finding() -> None:
     [result] = run_audit(NODE, running("a", 1))
     assert result.verdict is CheckVerdict.ALLOWED
 
 
-def test_a_pods_own_usage_does_not_exceed_its_quota() -> None:
+def test_pods_own_usage_does_not_exceed_its_quota() -> None:
     results = run_audit(NODE, QUOTA, running("a", 3), running("b", 1))
     assert [result.verdict for result in results] == [CheckVerdict.ALLOWED, CheckVerdict.ALLOWED]
 
 
 def quota(*, scopes: tuple[str, ...] = (), **full: str) -> dict[str, Any]:
-    """A quota that is used up; in keys, `_` means a dot and `__` a slash."""
+    """Return an exhausted quota; in keys, `_` means a dot and `__` a slash."""
     amounts = {key.replace("__", "/").replace("_", "."): amount for key, amount in full.items()}
     return {**QUOTA, "spec": {"hard": amounts, "scopes": scopes}, "status": {"hard": amounts, "used": amounts}}
 
 
 def using(name: str, **spec: Any) -> dict[str, Any]:
-    """A running pod with one GPU, four CPUs and 8 GiB."""
+    """Return a running pod with one GPU, four CPUs and 8 GiB."""
     pod = running(name, 1)
     (container,) = pod["spec"]["containers"]
     whole = {**container["resources"]["limits"], "cpu": "4", "memory": "8Gi", "rightslice.dev/gpu-milli": "1000"}
@@ -144,21 +144,21 @@ CLAIMS: tuple[dict[str, Any], ...] = (
 )
 
 
-@pytest.mark.parametrize(("node", "told"), [("n", []), ("", ["GPU-Q306"])], ids=["it runs", "it waits for its claim"])
-def test_the_claims_of_a_running_pod_are_its_own_usage(node: str, told: list[str]) -> None:
+@pytest.mark.parametrize(("node", "codes"), [("n", []), ("", ["GPU-Q306"])], ids=["it runs", "it waits for its claim"])
+def test_claims_of_a_running_pod_are_its_own_usage(node: str, codes: list[str]) -> None:
     amounts = {DEVICES: "2"}
     full = {**QUOTA, "spec": {"hard": amounts}, "status": {"hard": amounts, "used": amounts}}
     pod = make_pod("a").spec(resourceClaims=[{"name": "c", "resourceClaimTemplateName": "two"}], nodeName=node).build()
     [result] = run_audit(NODE, *CLAIMS, full, pod)
-    assert [found.finding.code for found in result.findings] == told
+    assert [found.finding.code for found in result.findings] == codes
 
 
-def test_a_pod_larger_than_its_quota_is_denied() -> None:
+def test_pod_larger_than_its_quota_is_denied() -> None:
     [result] = run_audit(NODE, quota(requests_cpu="3"), using("a"))
     assert [found.finding.code for found in result.findings] == ["GPU-Q301"]
 
 
-def test_a_pod_that_exceeds_its_quota_without_usage_is_denied() -> None:
+def test_pod_that_exceeds_its_quota_without_usage_is_denied() -> None:
     [result] = run_audit(NODE, QUOTA, running("a", 5))
     assert [found.finding.code for found in result.findings] == ["GPU-Q301"]
 
@@ -169,7 +169,7 @@ def test_errors_are_returned_and_other_documents_are_skipped() -> None:
         SkippedDocument(SourceLocation("a"), "gone", invalid=True),
         SkippedDocument(SourceLocation("b"), "a kustomization"),
     ]
-    results = list(audit_pods(found, world_of(view_of_objects(()))))
+    results = list(audit_pods(found, context_of(view_of_objects(()))))
     assert [result.reason for result in results] == ["spec.containers: must be a list, found a whole number", "gone"]
     assert all(result.invalid for result in results)
 
@@ -208,8 +208,8 @@ def cuda_12(minor: str) -> dict[str, str]:
     }
 
 
-def labelled(product: str, count: int, strategy: str = "none", replicas: int = 1) -> dict[str, str]:
-    """Labels of GPU feature discovery."""
+def labeled(product: str, count: int, strategy: str = "none", replicas: int = 1) -> dict[str, str]:
+    """Return the labels of GPU feature discovery."""
     return {
         "nvidia.com/gpu.product": product,
         "nvidia.com/gpu.count": str(count),
@@ -222,7 +222,7 @@ def labelled(product: str, count: int, strategy: str = "none", replicas: int = 1
 
 
 def single(profile: str, slices: int, memory: int) -> dict[str, Any]:
-    """A node of A100 cards that advertises MIG instances under the name of whole cards."""
+    """Return a node of A100 cards that advertises MIG instances under the name of whole cards."""
     labels = {
         "nvidia.com/gpu.product": f"NVIDIA-A100-SXM4-40GB-MIG-{profile}",
         "nvidia.com/gpu.count": "7",
@@ -238,18 +238,18 @@ def single(profile: str, slices: int, memory: int) -> dict[str, Any]:
     return make_node("single", labels, **{"nvidia.com/gpu": 7})
 
 
-QUARTERS = labelled("NVIDIA-L40S", 2, "time-slicing", 4)
+QUARTERS = labeled("NVIDIA-L40S", 2, "time-slicing", 4)
 NODES = {
-    "a whole card": make_node("whole", labelled("NVIDIA-L40S", 8), **{"nvidia.com/gpu": 8}),
+    "a whole card": make_node("whole", labeled("NVIDIA-L40S", 8), **{"nvidia.com/gpu": 8}),
     "a small instance": single("1g.5gb", 1, 4864),
     "a large instance": single("3g.20gb", 3, 19968),
-    "an MPS share": make_node("mps", labelled("NVIDIA-L4-SHARED", 1, "mps", 4), **{"nvidia.com/gpu": 4}),
+    "an MPS share": make_node("mps", labeled("NVIDIA-L4-SHARED", 1, "mps", 4), **{"nvidia.com/gpu": 4}),
     "an unrenamed share": make_node(
-        "sliced", labelled("NVIDIA-L4-SHARED", 1, "time-slicing", 10), **{"nvidia.com/gpu": 10}
+        "sliced", labeled("NVIDIA-L4-SHARED", 1, "time-slicing", 10), **{"nvidia.com/gpu": 10}
     ),
     "a renamed share": make_node("renamed", QUARTERS, **{"nvidia.com/gpu.shared": 8}),
 }
-HELD = {
+UNITS = {
     "a whole card": ("nvidia.com/gpu", 1000, 250),
     "a small instance": ("nvidia.com/gpu", 143, 143),
     "a large instance": ("nvidia.com/gpu", 500, 250),
@@ -259,28 +259,28 @@ HELD = {
 }
 
 
-@pytest.mark.parametrize("kind", HELD)
-def test_a_bound_pod_is_measured_on_its_node(kind: str) -> None:
+@pytest.mark.parametrize("kind", UNITS)
+def test_bound_pod_is_measured_on_its_node(kind: str) -> None:
     node = NODES[kind]
     quarters = make_node("quarters", QUARTERS, **{"nvidia.com/gpu.shared": 8})
-    resource, before, after = HELD[kind]
+    resource, before, after = UNITS[kind]
     pod = make_pod("a").image(IMAGE).asks(resource, 1).spec(nodeName=node["metadata"]["name"]).build()
     [result] = run_audit(node, quarters, pod, policy=POLICY + SIZING)
     decision = result.decision
     assert (decision.gpu_milli_before, decision.gpu_milli_after) == (before, after)
     sized = {"GPU-R101", "GPU-R102"} & {found.finding.code for found in result.findings}
-    assert bool(sized) == (after < before), "a pod that gains nothing is not told to change"
+    assert bool(sized) == (after < before), "a pod that saves nothing keeps its request"
 
 
 ENFORCED, ON_TRIAL = "mode: enforce\n  rightSizing", "mode: {}\n  rightSizing"
 
 
 @pytest.mark.parametrize("mode", ["audit", "warn"])
-@pytest.mark.parametrize("kind", HELD)
+@pytest.mark.parametrize("kind", UNITS)
 def test_savings_in_audit_mode_are_reported_separately(mode: str, kind: str) -> None:
     node = NODES[kind]
     quarters = make_node("quarters", QUARTERS, **{"nvidia.com/gpu.shared": 8})
-    resource, before, after = HELD[kind]
+    resource, before, after = UNITS[kind]
     pod = make_pod("a").image(IMAGE).asks(resource, 1).spec(nodeName=node["metadata"]["name"]).build()
     trial = SIZING.replace(ENFORCED, ON_TRIAL.format(mode))
     [result] = results = run_audit(node, quarters, pod, policy=POLICY + trial)
@@ -318,7 +318,7 @@ def test_gpus_that_a_policy_removes_are_saved(mode: str, after: int) -> None:
     assert (result.decision.gpu_milli_before, result.decision.gpu_milli_after) == (2000, after)
 
 
-def test_a_pod_that_would_be_denied_saves_nothing() -> None:
+def test_pod_that_would_be_denied_saves_nothing() -> None:
     quarters = make_node("quarters", QUARTERS, **{"nvidia.com/gpu.shared": 8})
     pod = make_pod("a").gpus(1).spec(nodeName="whole", hostPID=True).build()
     deny = POLICY.replace("[nodeName]", "[hostNamespaces]")
@@ -327,7 +327,7 @@ def test_a_pod_that_would_be_denied_saves_nothing() -> None:
     assert result.decision.gpu_milli_before == result.decision.gpu_milli_after == 1000
 
 
-def test_a_pod_on_a_node_that_is_not_in_the_snapshot_holds_whole_cards() -> None:
+def test_pod_on_a_node_that_is_not_in_the_snapshot_holds_whole_cards() -> None:
     [result] = run_audit(NODE, make_pod("a").gpus(2).spec(nodeName="gone").build())
     assert result.decision.gpu_milli_before == 2000
 
@@ -335,7 +335,7 @@ def test_a_pod_on_a_node_that_is_not_in_the_snapshot_holds_whole_cards() -> None
 NAME = {"kubernetes.io/metadata.name": "team"}
 
 
-def test_given_labels_are_added_to_those_of_the_cluster(view: ClusterView) -> None:
+def test_labels_are_added_to_those_of_the_cluster(view: ClusterView) -> None:
     assert labels(with_namespace_labels(view, {"sized": "true"}), "team") == {**NAME, "tier": "a", "sized": "true"}
     assert labels(with_namespace_labels(view, {"tier": "b"}), "team") == {**NAME, "tier": "b"}
     assert with_namespace_labels(view, {}) is view
@@ -347,7 +347,7 @@ def test_labels_of_one_namespace_replace_only_its_own(view: ClusterView) -> None
     assert labels(with_only_namespace_labels(view, "other", {"x": "y"}), "team") == {**NAME, "tier": "a"}
 
 
-def test_given_labels_keep_annotations() -> None:
+def test_labels_keep_annotations() -> None:
     noted = make_namespace("team")
     noted["metadata"]["annotations"] = {"note": "1"}
     view = view_of_objects([(noted, SourceLocation("f"))])
@@ -389,6 +389,6 @@ def test_each_quota_is_reduced_by_the_charge_of_the_pod(
     assert found.status.used == left
 
 
-def test_a_pod_with_an_invalid_amount_releases_nothing(view: ClusterView) -> None:
+def test_pod_with_an_invalid_amount_releases_nothing(view: ClusterView) -> None:
     pod = parse_pod(make_pod("a").gpus("many").build())
     assert without_pod_usage(view, "team", pod, runs=True).quotas("team") == view.quotas("team")

@@ -33,9 +33,9 @@ H100 = "NVIDIA-H100-80GB-HBM3"
 
 def place_pod(item: Json, *objects: Json, policies: str = "") -> PlacementResult:
     """Place one object in a cluster."""
-    world = EvaluationContext(policies_of(*([policies] if policies else [])), view_of(*objects), NOW)
+    context = EvaluationContext(policies_of(*([policies] if policies else [])), view_of(*objects), NOW)
     entries = [each for each in parse_objects("x.json", orjson.dumps(item)) if isinstance(each, SourceObject)]
-    (found,) = place_pods(entries, world, placement_input(*objects), ScoringStrategy.TAB, FillOrder.PACK)
+    (found,) = place_pods(entries, context, placement_input(*objects), ScoringStrategy.TAB, FillOrder.PACK)
     return found
 
 
@@ -55,34 +55,36 @@ def deployment(replicas: int, pod: Json, kind: str = "Deployment") -> Json:
     return {"apiVersion": group, "kind": kind, "metadata": {"name": "a", "namespace": "team"}, "spec": spec}
 
 
-def storing(name: str) -> Json:
-    """A node with GPUs, a scratch disk, and cards of another vendor."""
+def node_with_other_resources(name: str) -> Json:
+    """Return a node with GPUs, ephemeral storage, and cards of another vendor."""
     return make_node(name, {}, **{GPU: 1, "ephemeral-storage": 10 * 2**30, "example.com/card": 2, "pods": 3})
 
 
-ASKED: dict[str, tuple[str, object, list[str]]] = {
-    "the accounting resource, where no node has it": ("rightslice.dev/gpu-milli", "500", []),
-    "huge pages, where no node has any": ("hugepages-2Mi", "64Mi", []),
-    "more scratch disk than any has": ("ephemeral-storage", "11Gi", []),
-    "as much scratch disk as there is": ("ephemeral-storage", "10Gi", ["n"]),
-    "a card that another pod holds": ("example.com/card", "2", []),
-    "one that nobody holds": ("example.com/card", "1", ["n"]),
-    "a device class, which no node advertises": ("deviceclass.resource.kubernetes.io/gpu", "1", ["n"]),
+OTHER_RESOURCES: dict[str, tuple[str, object, list[str]]] = {
+    "the accounting resource": ("rightslice.dev/gpu-milli", "500", []),
+    "huge pages": ("hugepages-2Mi", "64Mi", []),
+    "too much ephemeral storage": ("ephemeral-storage", "11Gi", []),
+    "all ephemeral storage": ("ephemeral-storage", "10Gi", ["n"]),
+    "allocated cards": ("example.com/card", "2", []),
+    "free cards": ("example.com/card", "1", ["n"]),
+    "a device class": ("deviceclass.resource.kubernetes.io/gpu", "1", ["n"]),
 }
 
 
-@pytest.mark.parametrize(("resource", "amount", "fits"), ASKED.values(), ids=ASKED)
+@pytest.mark.parametrize(("resource", "amount", "fits"), OTHER_RESOURCES.values(), ids=OTHER_RESOURCES)
 def test_every_requested_resource_must_be_free(resource: str, amount: object, fits: list[str]) -> None:
     found = place_pod(
-        make_pod().asks(resource, amount).build(), storing("n"), running_gpu_pod("x", "n", "example.com/card")
+        make_pod().asks(resource, amount).build(),
+        node_with_other_resources("n"),
+        running_gpu_pod("x", "n", "example.com/card"),
     )
 
     assert nodes(found) == fits
-    said = [each.scheduler_message for some in found.reasons.values() for each in some]
-    assert said == ([] if fits else [f"Insufficient {resource}"])
+    reasons = [each.scheduler_message for some in found.reasons.values() for each in some]
+    assert reasons == ([] if fits else [f"Insufficient {resource}"])
 
 
-def test_a_pod_with_a_node_name_is_placed_only_there() -> None:
+def test_pod_with_a_node_name_is_placed_only_there() -> None:
     there = place_pod(make_pod().gpus(1).spec(nodeName="b").build(), gpu_node("a"), gpu_node("b"))
     nowhere = place_pod(make_pod().gpus(1).spec(nodeName="ghost").build(), gpu_node("a"))
 
@@ -92,7 +94,7 @@ def test_a_pod_with_a_node_name_is_placed_only_there() -> None:
     assert (nodes(nowhere), answer(nowhere)) == ([], "spec.nodeName is ghost, which does not exist.")
 
 
-def test_a_negative_request_is_an_error() -> None:
+def test_negative_request_is_an_error() -> None:
     found = place_pod(make_pod().gpus("-8").build(), gpu_node("a"))
 
     assert nodes(found) == []
@@ -100,30 +102,30 @@ def test_a_negative_request_is_an_error() -> None:
 
 
 @pytest.mark.parametrize(
-    ("count", "replicas", "said"),
+    ("count", "replicas", "text"),
     [(2, 4, ""), (2, 5, "; 4 of 5 replicas fit now"), (3, 3, "; 2 of 3 replicas fit now")],
 )
-def test_the_number_of_fitting_replicas_is_reported(count: int, replicas: int, said: str) -> None:
+def test_number_of_fitting_replicas_is_reported(count: int, replicas: int, text: str) -> None:
     found = place_pod(deployment(replicas, make_pod().gpus(count).build()), gpu_node("a", 4), gpu_node("b", 4))
 
-    assert answer(found).endswith(said or "GPUs 0,1")
+    assert answer(found).endswith(text or "GPUs 0,1")
     assert placement_document(found)["fits"] == min(replicas, found.fits)
 
 
 def without_template(group: str, kind: str, spec: Json) -> Json:
-    """A workload that has no pod template, and one container with a GPU."""
+    """Return a workload without a pod template, with one GPU container."""
     return {"apiVersion": group, "kind": kind, "metadata": {"name": "a", "namespace": "team"}, "spec": spec}
 
 
 (CONTAINER,) = make_pod().gpus(1).build()["spec"]["containers"]
 WITHOUT_TEMPLATE = {
-    "a step of a workflow": without_template(
+    "a workflow step": without_template(
         "argoproj.io/v1alpha1", "Workflow", {"templates": [{"name": "step", "container": CONTAINER}]}
     ),
-    "a model to serve": without_template(
+    "a served model": without_template(
         "serving.kserve.io/v1beta1", "InferenceService", {"predictor": {"model": CONTAINER}}
     ),
-    "a predictor of its own": without_template(
+    "a custom predictor": without_template(
         "serving.kserve.io/v1beta1", "InferenceService", {"predictor": {"containers": [CONTAINER]}}
     ),
 }
@@ -138,7 +140,7 @@ def test_every_kind_of_workload_is_placed(item: Json) -> None:
 
 
 @pytest.mark.parametrize(("kind", "wants"), [("Deployment", "nvidia.com/mig-1g.10gb"), ("DaemonSet", GPU)])
-def test_a_placed_pod_is_named_after_its_owner(kind: str, wants: str) -> None:
+def test_placed_pod_is_named_after_its_owner(kind: str, wants: str) -> None:
     sizing = policy("mode: enforce\nrightSizing: {evidence: [default], default: {memory: 8Gi}}")
     found = place_pod(deployment(1, make_pod().gpus(1).build(), kind), whole_node(), mig_node(), policies=sizing)
 
@@ -146,7 +148,9 @@ def test_a_placed_pod_is_named_after_its_owner(kind: str, wants: str) -> None:
 
 
 def test_pod_slots_of_nodes_limit_the_replicas() -> None:
-    found = place_pod(deployment(5, make_pod().build()), storing("n"), running_gpu_pod("x", "n", "cpu"))
+    found = place_pod(
+        deployment(5, make_pod().build()), node_with_other_resources("n"), running_gpu_pod("x", "n", "cpu")
+    )
 
     assert (found.replicas, found.fits) == (5, 2)
 
@@ -159,7 +163,7 @@ def test_connected_gpu_sets_limit_the_replicas() -> None:
     assert place_pod(item, gpu_node("dgx", 8, "Tesla-V100-SXM2-32GB")).fits == 2
 
 
-def test_a_job_is_placed_in_the_domain_where_all_pods_fit() -> None:
+def test_job_is_placed_in_the_domain_where_all_pods_fit() -> None:
     domains = {"a-small": "d1", "large-1": "d2", "large-2": "d2"}
     cluster = [gpu_node(name, 8, H100) for name in domains]
     for node, at in zip(cluster, domains.values(), strict=True):
@@ -171,14 +175,14 @@ def test_a_job_is_placed_in_the_domain_where_all_pods_fit() -> None:
     assert nodes(place_pod(job, *cluster))[0] == "a-small"
 
 
-def test_the_reason_for_unknown_free_gpus_is_reported() -> None:
-    held = running_gpu_pod("x", "n")
-    bare = place_pod(make_pod().gpus(2).build(), gpu_node("n"), held)
-    told = place_pod(make_pod().gpus(2).build(), gpu_node("n"), held, gpu_node_report("n", 17, {}))
+def test_reason_for_unknown_free_gpus_is_reported() -> None:
+    occupant = running_gpu_pod("x", "n")
+    without_report = place_pod(make_pod().gpus(2).build(), gpu_node("n"), occupant)
+    mismatched = place_pod(make_pod().gpus(2).build(), gpu_node("n"), occupant, gpu_node_report("n", 17, {}))
 
     why = "its agent's report cannot be used: it lists 17 GPUs, more than the supported 16"
-    assert answer(bare) == "Would be placed on n (it is unknown which GPUs are free: no agent runs there)"
-    assert answer(told) == f"Would be placed on n (it is unknown which GPUs are free: {why})"
+    assert answer(without_report) == "Would be placed on n (it is unknown which GPUs are free: no agent runs there)"
+    assert answer(mismatched) == f"Would be placed on n (it is unknown which GPUs are free: {why})"
 
 
 def test_unhealthy_gpus_are_reported() -> None:
@@ -197,14 +201,14 @@ def test_unhealthy_gpus_are_reported() -> None:
 
 
 def domain(name: str, *free: int) -> list[Json]:
-    """Nodes of an NVLink domain with eight GPUs each, some of them free."""
+    """Return the nodes of an NVLink domain with eight GPUs each, some of them free."""
     named = [(f"{name}{i}", units) for i, units in enumerate(free)]
-    held = [running_gpu_pod(f"on-{node}", node, count=8 - units) for node, units in named if units < 8]
-    return [*(gpu_node(node, 8, H100, **{"nvidia.com__gpu.clique": name}) for node, _ in named), *held]
+    pods = [running_gpu_pod(f"on-{node}", node, count=8 - units) for node, units in named if units < 8]
+    return [*(gpu_node(node, 8, H100, **{"nvidia.com__gpu.clique": name}) for node, _ in named), *pods]
 
 
 def job(replicas: int) -> Json:
-    """A Job whose pods are a gang, eight GPUs each."""
+    """Return a Job whose pods are a gang, eight GPUs each."""
     made = deployment(replicas, make_pod().gpus(8).build(), "Job")
     made["spec"]["template"]["metadata"]["annotations"] = {"rightslice.dev/gang-size": str(replicas)}
     return made
@@ -212,7 +216,7 @@ def job(replicas: int) -> Json:
 
 CLUSTER = (*domain("a", 8, 8, 8), *domain("b", 8, 8), *domain("c", 8, 4), gpu_node("alone", 8, H100))
 GANGS = {
-    "the smallest domain that takes all": (
+    "the smallest domain that fits all": (
         2,
         "b has capacity for it and 1 other",
         {
@@ -223,12 +227,12 @@ GANGS = {
             "alone": "has no label nvidia.com/gpu.clique",
         },
     ),
-    "the only domain that takes all": (
+    "the only domain that fits all": (
         3,
         "a has capacity for it and 2 others",
         {"a0": "", "b0": "b has capacity for 2 of the 3 pending pods"},
     ),
-    "no domain takes all": (
+    "no domain fits all": (
         5,
         "no domain has capacity for it and 4 others; a is nearest, with 3: 2 too few",
         {"a2": "", "b0": "b has capacity for 2, a for 3", "c0": "c has capacity for 1, a for 3"},
@@ -236,20 +240,20 @@ GANGS = {
 }
 
 
-@pytest.mark.parametrize(("size", "said", "why"), GANGS.values(), ids=GANGS)
-def test_the_domain_of_a_gang_and_the_reasons_against_others(size: int, said: str, why: dict[str, str]) -> None:
+@pytest.mark.parametrize(("size", "text", "why"), GANGS.values(), ids=GANGS)
+def test_domain_of_a_gang_and_the_reasons_against_others(size: int, text: str, why: dict[str, str]) -> None:
     found = place_pod(job(size), *CLUSTER)
     lines = placement_lines(found)
     rows = {line.split()[0]: line for line in lines[lines.index("") + 2 :] if line}
 
-    assert lines[2].strip() == f"Its workload of {size} pods, in one domain of nvidia.com/gpu.clique: {said}"
+    assert lines[2].strip() == f"Its workload of {size} pods, in one domain of nvidia.com/gpu.clique: {text}"
     assert {name: rows[name].partition("NVLink")[2].strip() for name in why} == why
 
 
-def test_a_gang_as_json() -> None:
-    told = placement_document(place_pod(job(2), *CLUSTER))
+def test_gang_as_json() -> None:
+    document = placement_document(place_pod(job(2), *CLUSTER))
 
-    assert told["gang"] == {
+    assert document["gang"] == {
         "name": "",
         "size": 2,
         "placed": 0,
@@ -259,11 +263,11 @@ def test_a_gang_as_json() -> None:
         "capacity": 2,
         "domains": {"a": 3, "b": 2, "c": 1},
     }
-    assert {each["node"]: each["domain"] for each in told["nodes"]}["c0"] == "c"
+    assert {each["node"]: each["domain"] for each in document["nodes"]}["c0"] == "c"
 
 
 def member(name: str) -> Any:
-    """A pod of a gang of three, with a controller's label."""
+    """Return a pod of a gang of three, with a controller's label."""
     return make_pod(name).gpus(8).label("jobset.sigs.k8s.io/jobset-name", "t").annotate("rightslice.dev/gang-size", "3")
 
 
@@ -278,7 +282,7 @@ def test_placed_pods_of_a_gang_count_for_their_domain() -> None:
     assert "b has 0 of the gang, a 1" in "\n".join(placement_lines(found))
 
 
-def test_a_gang_of_unknown_size_is_placed_where_most_is_free() -> None:
+def test_gang_of_unknown_size_is_placed_where_most_is_free() -> None:
     pod = make_pod().gpus(8).label("jobset.sigs.k8s.io/jobset-name", "t").build()
     found = place_pod(pod, *CLUSTER)
 
@@ -288,11 +292,11 @@ def test_a_gang_of_unknown_size_is_placed_where_most_is_free() -> None:
     assert "b has capacity for 2, a for 3" in "\n".join(placement_lines(found))
 
 
-def test_a_gang_without_domains() -> None:
+def test_gang_without_domains() -> None:
     assert placement_lines(place_pod(job(2), gpu_node("x", 8, H100)))[2].endswith("no suitable node has that label")
 
 
-def test_a_pod_on_its_own_has_no_gang() -> None:
+def test_pod_on_its_own_has_no_gang() -> None:
     found = place_pod(make_pod().gpus(8).build(), *CLUSTER)
 
     assert placement_document(found)["gang"] is None
@@ -302,36 +306,36 @@ def test_a_pod_on_its_own_has_no_gang() -> None:
 BY_HOST = [{"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"app": "a"}}}]
 REQUIRED = {"requiredDuringSchedulingIgnoredDuringExecution": BY_HOST}
 SPREAD = {"topologyKey": "zone", "maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule"}
-UNSEEN: dict[str, tuple[Json, list[str]]] = {
+UNEVALUATED: dict[str, tuple[Json, list[str]]] = {
     "nothing": ({}, []),
-    "a place apart from others of its kind": (
+    "anti-affinity": (
         {"affinity": {"podAntiAffinity": REQUIRED}},
         ["required pod anti-affinity"],
     ),
-    "a place beside others": ({"affinity": {"podAffinity": REQUIRED}}, ["required pod affinity"]),
-    "zones in balance": ({"topologySpreadConstraints": [SPREAD]}, ["required topology spread"]),
-    "zones in balance, if it can be": (
+    "pod affinity": ({"affinity": {"podAffinity": REQUIRED}}, ["required pod affinity"]),
+    "a required topology spread": ({"topologySpreadConstraints": [SPREAD]}, ["required topology spread"]),
+    "a preferred topology spread": (
         {"topologySpreadConstraints": [SPREAD | {"whenUnsatisfiable": "ScheduleAnyway"}]},
         [],
     ),
-    "devices by a claim": ({"resourceClaims": [{"name": "g", "resourceClaimTemplateName": "t"}]}, ["resource claims"]),
-    "a volume that is there": (
+    "a resource claim": ({"resourceClaims": [{"name": "g", "resourceClaimTemplateName": "t"}]}, ["resource claims"]),
+    "a volume": (
         {"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "v"}}]},
         ["volume topology"],
     ),
-    "gates before it": (
+    "scheduling gates": (
         {"schedulingGates": [{"name": "kueue.x-k8s.io/admission"}]},
         ["scheduling gates, which keep it off every node until they are removed"],
     ),
 }
 
 
-@pytest.mark.parametrize(("spec", "said"), UNSEEN.values(), ids=UNSEEN)
-def test_constraints_that_are_not_evaluated_are_named(spec: Json, said: list[str]) -> None:
+@pytest.mark.parametrize(("spec", "unevaluated"), UNEVALUATED.values(), ids=UNEVALUATED)
+def test_constraints_that_are_not_evaluated_are_named(spec: Json, unevaluated: list[str]) -> None:
     found = place_pod(make_pod().gpus(1).spec(**spec).build(), gpu_node("a"))
 
-    assert list(placement_document(found)["unevaluated"]) == said
-    assert any("Not evaluated" in line for line in placement_lines(found)) is bool(said)
+    assert list(placement_document(found)["unevaluated"]) == unevaluated
+    assert any("Not evaluated" in line for line in placement_lines(found)) is bool(unevaluated)
     assert nodes(found) == ["a"]
 
 
@@ -340,43 +344,45 @@ def test_volumes_that_a_controller_adds_are_named_too(claims: object) -> None:
     workload = deployment(2, make_pod().gpus(1).build(), "StatefulSet")
     workload["spec"]["volumeClaimTemplates"] = claims
 
-    said = placement_document(place_pod(workload, gpu_node("a")))["unevaluated"]
+    unevaluated = placement_document(place_pod(workload, gpu_node("a")))["unevaluated"]
 
-    assert list(said) == (["volume topology"] if isinstance(claims, list) and claims else [])
+    assert list(unevaluated) == (["volume topology"] if isinstance(claims, list) and claims else [])
 
 
 def with_port(number: int, *, init: bool = False, sidecar: bool = False, **port: str) -> PodMaker:
-    """A pod with a GPU and a host port."""
+    """Return a pod with a GPU and a host port."""
     ports = [{"containerPort": 80, "hostPort": number, **port}]
     if not init:
-        pod = make_pod("asking").gpus(1)
+        pod = make_pod("new").gpus(1)
         pod.main["ports"] = ports
         return pod
     restart = {"restartPolicy": "Always"} if sidecar else {}
-    return make_pod("asking").gpus(1).container("first", kind="initContainers", ports=ports, **restart)
+    return make_pod("new").gpus(1).container("first", kind="initContainers", ports=ports, **restart)
 
 
 PORTS: dict[str, tuple[PodMaker, bool]] = {
-    "the same": (with_port(8080), False),
-    "the same, its protocol written out": (with_port(8080, protocol="TCP"), False),
-    "the same of one interface": (with_port(8080, hostIP="10.0.0.1"), False),
-    "the same in a sidecar": (with_port(8080, init=True, sidecar=True), False),
-    "the same in a container that ends before": (with_port(8080, init=True), True),
-    "another": (with_port(8081), True),
-    "the same for another protocol": (with_port(8080, protocol="UDP"), True),
-    "none of the host's": (with_port(0), True),
+    "the same port": (with_port(8080), False),
+    "the same port with protocol": (with_port(8080, protocol="TCP"), False),
+    "the same port on one address": (with_port(8080, hostIP="10.0.0.1"), False),
+    "the same port in a sidecar": (with_port(8080, init=True, sidecar=True), False),
+    "the same port in an init container": (with_port(8080, init=True), True),
+    "another port": (with_port(8081), True),
+    "the same port with another protocol": (with_port(8080, protocol="UDP"), True),
+    "no host port": (with_port(0), True),
 }
 
 
 @pytest.mark.parametrize(("pod", "fits"), PORTS.values(), ids=PORTS)
-def test_a_host_port_is_used_once_per_node(pod: PodMaker, fits: bool) -> None:
+def test_host_port_is_used_once_per_node(pod: PodMaker, fits: bool) -> None:
     holder = with_port(8080).spec(nodeName="a").build()
     found = place_pod(pod.build(), gpu_node("a"), gpu_node("b"), holder)
 
     assert nodes(found) == (["a", "b"] if fits else ["b"])
-    said = [each for some in found.reasons.values() for each in some]
-    assert {each.scheduler_message for each in said} <= {"node(s) didn't have free ports for the requested pod ports"}
-    assert {each.detail for each in said} <= {"host port 8080/TCP is in use"}
+    reasons = [each for some in found.reasons.values() for each in some]
+    assert {each.scheduler_message for each in reasons} <= {
+        "node(s) didn't have free ports for the requested pod ports"
+    }
+    assert {each.detail for each in reasons} <= {"host port 8080/TCP is in use"}
 
 
 def test_ports_of_two_interfaces_do_not_conflict() -> None:
@@ -386,26 +392,26 @@ def test_ports_of_two_interfaces_do_not_conflict() -> None:
     assert nodes(place_pod(with_port(8080, hostIP="10.0.0.1").build(), gpu_node("a"), holder)) == []
 
 
-def test_a_workload_with_a_host_port_fits_once_per_node() -> None:
+def test_workload_with_a_host_port_fits_once_per_node() -> None:
     found = place_pod(deployment(3, with_port(8080).build()), gpu_node("a"), gpu_node("b"))
 
     assert (found.fits, answer(found).split("; ")[-1]) == (2, "2 of 3 replicas fit now")
 
 
 def created(pod: Json, moment: object) -> Json:
-    """The pod with this creation time."""
+    """Return the pod with this creation time."""
     return pod | {"metadata": pod["metadata"] | {"creationTimestamp": moment}}
 
 
-NEWCOMERS: dict[str, tuple[object, object, list[int]]] = {
+CREATION_TIMES: dict[str, tuple[object, object, list[int]]] = {
     "the single came first": ("2026-06-01T08:00:00Z", "2026-06-01T08:00:05Z", [3, 4, 5, 6, 7]),
     "the pair came first": ("2026-06-01T08:00:05Z", "2026-06-01T08:00:00Z", [2, 4, 5, 6, 7]),
     "both at once": ("2026-06-01T08:00:00Z", "2026-06-01T08:00:00Z", [2, 4, 5, 6, 7]),
-    "nobody says when": (None, 5, [2, 4, 5, 6, 7]),
+    "unknown creation times": (None, 5, [2, 4, 5, 6, 7]),
 }
 
 
-@pytest.mark.parametrize(("single", "pair", "gpus"), NEWCOMERS.values(), ids=NEWCOMERS)
+@pytest.mark.parametrize(("single", "pair", "gpus"), CREATION_TIMES.values(), ids=CREATION_TIMES)
 def test_older_pods_got_their_gpus_first_in_any_order_of_input(single: object, pair: object, gpus: list[int]) -> None:
     node = [gpu_node("v", 8, "Tesla-V100-SXM2-32GB"), gpu_node_report("v", 8, DGX1)]
     pods = [created(running_gpu_pod("zz", "v"), single), created(running_gpu_pod("aa", "v", count=2), pair)]
@@ -415,16 +421,16 @@ def test_older_pods_got_their_gpus_first_in_any_order_of_input(single: object, p
     assert [list(links.gpus) for links in answers if links] == [gpus, gpus]
 
 
-HOMES: dict[str, tuple[Json, list[str], int]] = {
+ELIGIBLE_NODES: dict[str, tuple[Json, list[str], int]] = {
     "three nodes, one of them cordoned": ({}, ["a", "b", "shut"], 3),
-    "the nodes of a pool": ({"nodeSelector": {"kubernetes.io/hostname": "b"}}, ["b"], 1),
-    "the tainted one too": ({"tolerations": [{"operator": "Exists"}]}, ["a", "b", "shut", "taken"], 4),
-    "none": ({"nodeSelector": {"kubernetes.io/hostname": "nowhere"}}, [], 1),
+    "a node selector": ({"nodeSelector": {"kubernetes.io/hostname": "b"}}, ["b"], 1),
+    "tolerated taints": ({"tolerations": [{"operator": "Exists"}]}, ["a", "b", "shut", "taken"], 4),
+    "no node": ({"nodeSelector": {"kubernetes.io/hostname": "nowhere"}}, [], 1),
 }
 
 
-@pytest.mark.parametrize(("spec", "names", "wanted"), HOMES.values(), ids=HOMES)
-def test_a_daemon_set_has_a_pod_on_each_eligible_node(spec: Json, names: list[str], wanted: int) -> None:
+@pytest.mark.parametrize(("spec", "names", "wanted"), ELIGIBLE_NODES.values(), ids=ELIGIBLE_NODES)
+def test_daemon_set_has_a_pod_on_each_eligible_node(spec: Json, names: list[str], wanted: int) -> None:
     shut, taken = gpu_node("shut"), gpu_node("taken")
     shut["spec"], taken["spec"] = {"unschedulable": True}, {"taints": [{"key": "team", "effect": "NoSchedule"}]}
     found = place_pod(
@@ -437,7 +443,7 @@ def test_a_daemon_set_has_a_pod_on_each_eligible_node(spec: Json, names: list[st
 
 
 @pytest.mark.parametrize(("on_host", "homes"), [(True, ["a", "offline"]), (False, ["a"])])
-def test_a_daemon_on_the_host_network_tolerates_an_unavailable_network(on_host: bool, homes: list[str]) -> None:
+def test_daemon_on_the_host_network_tolerates_an_unavailable_network(on_host: bool, homes: list[str]) -> None:
     offline = gpu_node("offline")
     offline["spec"] = {"taints": [{"key": "node.kubernetes.io/network-unavailable", "effect": "NoSchedule"}]}
     item = deployment(1, make_pod().gpus(1).spec(hostNetwork=on_host).build(), "DaemonSet")
@@ -445,7 +451,7 @@ def test_a_daemon_on_the_host_network_tolerates_an_unavailable_network(on_host: 
     assert sorted(nodes(place_pod(item, gpu_node("a"), offline))) == homes
 
 
-def test_the_number_of_nodes_that_fit_a_daemon_set_is_reported() -> None:
+def test_number_of_nodes_that_fit_a_daemon_set_is_reported() -> None:
     item = deployment(1, make_pod().gpus(1).build(), "DaemonSet")
     full = running_gpu_pod("x", "b", GPU, 4)
 
@@ -454,13 +460,13 @@ def test_the_number_of_nodes_that_fit_a_daemon_set_is_reported() -> None:
 
 
 def with_adapter(node: Json, count: int = 4) -> Json:
-    """The node with network adapters as a resource."""
+    """Return the node with network adapters as a resource."""
     for amounts in (node["status"]["allocatable"], node["status"]["capacity"]):
         amounts["rdma/hca"] = str(count)
     return node
 
 
-def test_a_gang_is_placed_in_the_domain_where_all_requests_fit() -> None:
+def test_gang_is_placed_in_the_domain_where_all_requests_fit() -> None:
     clique = "nvidia.com/gpu.clique"
     short = [gpu_node("a1", 1), gpu_node("a2", 1)]
     for node in short:

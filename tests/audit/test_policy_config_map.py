@@ -12,19 +12,19 @@ from webhook.errors import ApiError
 
 WHERE = "configmap/ours/rightslice-policies"
 FILES: dict[str, tuple[Answer, PolicyTexts, str]] = {
-    "files are taken by name": (
+    "files are sorted by name": (
         json_answer({"data": {"b.yaml": "b", "a.json": "a"}}),
         ((f"{WHERE}/a.json", "a"), (f"{WHERE}/b.yaml", "b")),
         "",
     ),
-    "what a mounted folder would not be read for is left out": (
+    "other files are skipped": (
         json_answer({"data": {"README.md": "x", ".hidden.yaml": "x", "c.yml": "c"}}),
         ((f"{WHERE}/c.yml", "c"),),
         "",
     ),
-    "an empty one holds none": (json_answer({"kind": "ConfigMap"}), (), ""),
-    "there need not be one": (error_answer(404, "NotFound"), (), ""),
-    "one that may not be read is told": (error_answer(403, "Forbidden", "not yours"), (), "403 Forbidden: not yours"),
+    "an empty ConfigMap": (json_answer({"kind": "ConfigMap"}), (), ""),
+    "no ConfigMap": (error_answer(404, "NotFound"), (), ""),
+    "a forbidden ConfigMap": (error_answer(403, "Forbidden", "not yours"), (), "403 Forbidden: not yours"),
 }
 
 
@@ -38,7 +38,7 @@ async def test_policy_files(answer: Answer, want: PolicyTexts, why: str, tmp_pat
     assert [each.path for each in server.requests] == ["/api/v1/namespaces/ours/configmaps/rightslice-policies"]
 
 
-async def test_a_failing_server_is_an_error(tmp_path: Path) -> None:
+async def test_failing_server_is_an_error(tmp_path: Path) -> None:
     async with scripted_api(tmp_path, error_answer(500, "InternalError")) as (_, api):
         with pytest.raises(ApiError, match="500 InternalError"):
             await read_policy_config_map(api, "ours")

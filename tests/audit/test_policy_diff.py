@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import msgspec
 import orjson
 
-from tests.audit.test_pod_audit import NODE, running, world_of
+from tests.audit.test_pod_audit import NODE, context_of, running
 from tests.builders import Json, make_pod
 from tests.example_cluster import policies_of, policy
 from webhook.audit.object_files import SkippedDocument, SourceObject, parse_objects
@@ -33,11 +33,11 @@ def compared(old: Sequence[str], new: Sequence[str], *pods: Json) -> list[PodPol
     found = list(parse_objects("f.json", orjson.dumps(items)))
     view = view_of_objects((each.data, each.locate()) for each in found if isinstance(each, SourceObject))
     before, after = (policies_of(*(policy(spec, f"p{i}") for i, spec in enumerate(specs))) for specs in (old, new))
-    world = msgspec.structs.replace(world_of(view), policies=before)
-    return [each for each in compare_policies(found, world, after) if isinstance(each, PodPolicyDiff)]
+    context = msgspec.structs.replace(context_of(view), policies=before)
+    return [each for each in compare_policies(found, context, after) if isinstance(each, PodPolicyDiff)]
 
 
-def test_a_tighter_limit_denies_and_a_wider_one_allows() -> None:
+def test_tighter_limit_denies_and_a_wider_one_allows() -> None:
     pods = [running("a", 1), running("b", 3)]
     [_, tighter] = compared([MOST.format(4)], [MOST.format(2)], *pods)
     assert (tighter.denied, tighter.allowed, tighter.patched, tighter.codes) == (True, False, False, ("GPU-L103",))
@@ -45,17 +45,17 @@ def test_a_tighter_limit_denies_and_a_wider_one_allows() -> None:
     assert (wider.denied, wider.allowed, wider.codes) == (False, True, ("GPU-L103",))
 
 
-def test_the_same_policies_change_nothing() -> None:
+def test_same_policies_change_nothing() -> None:
     specs = [MOST.format(2), TOLERATES]
     assert not [each for each in compared(specs, specs, running("a", 1), running("b", 3)) if each.differs]
 
 
-def test_an_added_field_is_patched_differently() -> None:
+def test_added_field_is_patched_differently() -> None:
     [found] = compared([MOST.format(2)], [MOST.format(2), TOLERATES], running("a", 1))
     assert (found.denied, found.allowed, found.patched) == (False, False, True)
 
 
-def test_a_different_digest_alone_is_not_a_change() -> None:
+def test_different_digest_alone_is_not_a_change() -> None:
     """Our record has the digest of all policies, including those that do not match the pod."""
     [bare, noted] = compared(
         [TOLERATES],
@@ -67,11 +67,11 @@ def test_a_different_digest_alone_is_not_a_change() -> None:
     assert not noted.differs
 
 
-def test_an_invalid_document_is_returned() -> None:
-    world = world_of(view_of_objects(()))
+def test_invalid_document_is_returned() -> None:
+    context = context_of(view_of_objects(()))
     [fault] = compare_policies(
         [SkippedDocument(SourceLocation("a"), "gone", invalid=True), SkippedDocument(SourceLocation("b"), "no object")],
-        world,
+        context,
         policies_of(),
     )
     assert isinstance(fault, CheckResult)
@@ -125,6 +125,6 @@ def test_gpus_of_an_admitted_and_patched_pod_count_once() -> None:
     assert lines[-1] == "  GPUs                 0.86 less for pods that are patched differently"
 
 
-def test_the_table_names_a_few_and_counts_the_rest() -> None:
+def test_table_names_a_few_and_counts_the_rest() -> None:
     lines = list(policy_diff_table([], policy_diffs_by_workload(one(f"Job/{i}", "allowed") for i in range(9))))
     assert lines[1].endswith("team/Job/4 GPU-L103, 4 more")

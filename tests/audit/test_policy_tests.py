@@ -21,16 +21,16 @@ def case(pod: str, expect: str = "{allowed: true}", head: str = USES) -> str:
     return f"{HEAD}{head}cases:\n  - name: one\n    pod: {pod}\n    expect: {expect}\n"
 
 
-FAULTS = {
-    "a file that is not there": (case("nowhere.yaml"), "t.yaml:6:5", "nowhere.yaml: cannot be read"),
+INVALID_TESTS = {
+    "a missing file": (case("nowhere.yaml"), "t.yaml:6:5", "nowhere.yaml: cannot be read"),
     "a file without an object": (case("empty.yaml"), "t.yaml:6:5", "an empty file"),
     "a file with two objects": (case("two.yaml"), "t.yaml:6:5", "2 objects"),
     "an object without a kind": (case("{apiVersion: v1}"), "t.yaml:6:5", "Write kind"),
-    "policies that are not there": (case(POD, head="policies: [no.yaml]\n"), "t.yaml:1:1", "no.yaml"),
-    "policies with faults": (case(POD, head="policies: [bad.yaml]\n"), "bad.yaml:4:14", "found 'Enforce'"),
-    "a cluster that is not there": (case(POD, head=f"{USES}given: {{cluster: lost}}\n"), "lost", "no such file"),
-    "a field that does not exist": (case(POD, "{allowed: true, cods: []}"), "t.yaml:8:29", "Did you mean codes?"),
-    "no YAML": ("\t", "t.yaml:1:1", "tab"),
+    "missing policies": (case(POD, head="policies: [no.yaml]\n"), "t.yaml:1:1", "no.yaml"),
+    "invalid policies": (case(POD, head="policies: [bad.yaml]\n"), "bad.yaml:4:14", "found 'Enforce'"),
+    "a missing cluster": (case(POD, head=f"{USES}given: {{cluster: lost}}\n"), "lost", "no such file"),
+    "an unknown field": (case(POD, "{allowed: true, cods: []}"), "t.yaml:8:29", "Did you mean codes?"),
+    "invalid YAML": ("\t", "t.yaml:1:1", "tab"),
 }
 
 
@@ -43,8 +43,8 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize(("text", "place", "sentence"), FAULTS.values(), ids=FAULTS)
-def test_a_test_that_cannot_be_run_has_a_reason(
+@pytest.mark.parametrize(("text", "place", "sentence"), INVALID_TESTS.values(), ids=INVALID_TESTS)
+def test_test_that_cannot_be_run_has_a_reason(
     text: str, place: str, sentence: str, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (folder / "t.yaml").write_text(text)
@@ -55,14 +55,14 @@ def test_a_test_that_cannot_be_run_has_a_reason(
     assert sentence in result.errors[0].message
 
 
-def test_an_object_that_is_not_evaluated_is_a_failure(folder: Path) -> None:
+def test_object_that_is_not_evaluated_is_a_failure(folder: Path) -> None:
     file = folder / "t.yaml"
     file.write_text(case("{apiVersion: v1, kind: Service}"))
     [result] = run_test_file(str(file), NOW).cases
     assert result.problems == ("want a verdict, got none: not a workload: it runs no pods",)
 
 
-def test_an_unexpected_denial_names_its_codes(folder: Path) -> None:
+def test_unexpected_denial_names_its_codes(folder: Path) -> None:
     (folder / "p.yaml").write_text(POLICY.replace("{mode: enforce}", "{mode: enforce, security: {deny: [nodeName]}}"))
     file = folder / "t.yaml"
     spec = "{nodeName: node-1, containers: [{name: a, resources: {limits: {nvidia.com/gpu: 1}}}]}"
@@ -78,11 +78,11 @@ kind: Namespace
 metadata: {name: team, labels: {tier: gold}}
 """
 NAMESPACES = {
-    "labels that are not given are the cluster's": ("{name: team}", False),
-    "no labels clear the cluster's": ("{name: team, labels: {}}", True),
-    "labels replace the cluster's": ("{name: team, labels: {tier: lead}}", True),
-    "labels that are given count": ("{name: other, labels: {tier: gold}}", False),
-    "another namespace keeps its own": ("{name: other}", True),
+    "labels of the cluster are the default": ("{name: team}", False),
+    "an empty map clears the labels of the cluster": ("{name: team, labels: {}}", True),
+    "labels replace those of the cluster": ("{name: team, labels: {tier: lead}}", True),
+    "labels of a new namespace": ("{name: other, labels: {tier: gold}}", False),
+    "another namespace has no labels": ("{name: other}", True),
 }
 
 
@@ -99,13 +99,13 @@ def test_labels_of_a_case(namespace: str, allowed: bool, folder: Path) -> None:
     assert [result.problems for result in run_test_file(str(file), NOW).cases] == [()]
 
 
-def test_the_default_time_is_the_callers(folder: Path) -> None:
+def test_default_time_is_the_callers(folder: Path) -> None:
     file = folder / "t.yaml"
     file.write_text(case(POD))
     assert [result.problems for result in run_test_file(str(file), NOW).cases] == [()]
 
 
-def test_the_shipped_policies_pass_their_tests() -> None:
+def test_shipped_policies_pass_their_tests() -> None:
     files = sorted(str(file) for file in (bundled_folder("policies") / "tests").glob("*.yaml"))
     assert files
     results = [run_test_file(file, NOW) for file in files]

@@ -21,30 +21,30 @@ def tainted(node: Json) -> Json:
     return {**node, "spec": {"taints": [{"key": "team", "value": "x", "effect": "NoSchedule"}]}}
 
 
-def wanting(gpus: int = 4) -> PodMaker:
-    """A pod that requires an H100."""
+def pod_for_h100(gpus: int = 4) -> PodMaker:
+    """Return a pod that requires an H100."""
     return make_pod().gpus(gpus).spec(nodeSelector={"nvidia.com/gpu.product": H100})
 
 
 OTHERS = [gpu_node(f"l4-{i}", product=L4) for i in range(5)]
 CASES = {
-    "the nodes that suit it are full, and the selector rules out most others": (
+    "suitable nodes are full, and the selector excludes most others": (
         [*OTHERS, gpu_node("h100", product=H100)],
-        wanting(),
+        pod_for_h100(),
         FULL,
     ),
-    "the selector rules out every node": (OTHERS, wanting(), SELECTOR),
+    "the selector excludes every node": (OTHERS, pod_for_h100(), SELECTOR),
     "the one node that its selectors allow has no GPUs": (
         [*OTHERS, make_node("cpu")],
         make_pod().gpus(1).spec(nodeSelector={"kubernetes.io/hostname": "cpu"}),
         FULL,
     ),
-    "no node lets it in, and a taint alone keeps it off one": (
+    "no node admits it, and one excludes it by a taint only": (
         [*OTHERS, tainted(gpu_node("h100", 8, product=H100))],
-        wanting(5),
+        pod_for_h100(5),
         "node(s) had untolerated taint {team: x}",
     ),
-    "the one node that lets it in is full, and all others are tainted": (
+    "the only node that admits it is full, and all others are tainted": (
         [*(tainted(node) for node in OTHERS), gpu_node("free", product=L4)],
         make_pod().gpus(4),
         FULL,
@@ -53,7 +53,7 @@ CASES = {
 
 
 @pytest.mark.parametrize(("nodes", "pod", "reason"), CASES.values(), ids=CASES)
-def test_an_unplaced_pod_has_the_reason_of_the_closest_nodes(nodes: list[Json], pod: PodMaker, reason: str) -> None:
+def test_unplaced_pod_has_the_reason_of_the_closest_nodes(nodes: list[Json], pod: PodMaker, reason: str) -> None:
     cluster = placement_input(*nodes)
     coming = [ArrivingPod(requirements_of(pod, cluster.cluster))] * 3
 
@@ -74,19 +74,19 @@ def test_pods_are_placed_until_the_shares_are_used_up() -> None:
 
 
 TWO_KINDS: dict[str, tuple[list[Json], int, int]] = {
-    "it finds a place": ([], 2001, 2001),
-    "the slices that it wants are held": ([running_gpu_pod("a", "n", SLICE, 7)], 3002, 1001),
-    "the whole cards are": ([running_gpu_pod("a", "n", count=7)], 9001, 7000),
+    "it fits": ([], 2001, 2001),
+    "the slices are allocated": ([running_gpu_pod("a", "n", SLICE, 7)], 3002, 1001),
+    "the whole cards are allocated": ([running_gpu_pod("a", "n", count=7)], 9001, 7000),
 }
 
 
-@pytest.mark.parametrize(("held", "asked", "allocated"), TWO_KINDS.values(), ids=TWO_KINDS)
-def test_both_kinds_of_gpus_of_a_pod_count(held: list[Json], asked: int, allocated: int) -> None:
+@pytest.mark.parametrize(("running_pods", "requested", "allocated"), TWO_KINDS.values(), ids=TWO_KINDS)
+def test_both_kinds_of_gpus_of_a_pod_count(running_pods: list[Json], requested: int, allocated: int) -> None:
     """A whole card and seven slices of 143 thousandths."""
-    cluster = placement_input(make_node("n", MIXED, **{GPU: 7, SLICE: 7}), *held)
+    cluster = placement_input(make_node("n", MIXED, **{GPU: 7, SLICE: 7}), *running_pods)
     coming = [ArrivingPod(requirements_of(make_pod().gpus(1).asks(SLICE, "7"), cluster.cluster))]
 
     *_, last = simulate_pods(cluster, coming, ScoringStrategy.TAB, FillOrder.PACK)
 
     moment = last.result().steps[-1]
-    assert (moment.requested, moment.allocated) == (asked, allocated)
+    assert (moment.requested, moment.allocated) == (requested, allocated)

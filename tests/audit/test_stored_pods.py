@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.audit.test_pod_audit import NODE, SIZING, labelled, run_audit
+from tests.audit.test_pod_audit import NODE, SIZING, labeled, run_audit
 from tests.builders import Json, PodMaker, make_node, make_pod
 from webhook.audit.evaluate import EvaluationContext
 from webhook.audit.object_files import SourceObject
@@ -33,18 +33,18 @@ spec:
   mode: enforce
   limits: {perPod: [{resource: nvidia.com/gpu, max: 2}]}
 """
-WHOLE = make_node("n", labelled("NVIDIA-L40S", 2), **{"nvidia.com/gpu": 2})
-SHARES = make_node("m", labelled("NVIDIA-L40S-SHARED", 2, "time-slicing", 4), **{"nvidia.com/gpu.shared": 8})
+WHOLE = make_node("n", labeled("NVIDIA-L40S", 2), **{"nvidia.com/gpu": 2})
+SHARES = make_node("m", labeled("NVIDIA-L40S-SHARED", 2, "time-slicing", 4), **{"nvidia.com/gpu.shared": 8})
 RECORD = '{"policies": ["sizing"], "digest": "0123456789ab", "changed": ["resources"]}'
 
 
 def here(pod: PodMaker) -> Json:
-    """A pod that runs on the node."""
+    """Return a pod that runs on the node."""
     return pod.spec(nodeName="n").build()
 
 
 def static(pod: PodMaker) -> PodMaker:
-    """A static pod as the kubelet reports it."""
+    """Return a static pod as the kubelet reports it."""
     marks = {"config.mirror": "m", "config.source": "file", "config.hash": "h", "config.seen": "2026-01-01T00:00:00Z"}
     for mark, value in marks.items():
         pod.annotate(f"kubernetes.io/{mark}", value)
@@ -52,21 +52,21 @@ def static(pod: PodMaker) -> PodMaker:
 
 
 CASES: dict[str, tuple[Json, UnevaluatedReason | None, str]] = {
-    "a pod that every policy lets through": (here(make_pod().gpus(1)), None, ""),
-    "a pod that would be refused": (here(make_pod().gpus(3)), UnevaluatedReason.UNRECORDED, "denied: GPU-L103"),
-    "one that would be refused, and bears our record": (
+    "an allowed pod": (here(make_pod().gpus(1)), None, ""),
+    "a denied pod": (here(make_pod().gpus(3)), UnevaluatedReason.UNRECORDED, "denied: GPU-L103"),
+    "a denied pod with our record": (
         here(make_pod().gpus(3).annotate("rightslice.dev/decision", RECORD)),
         None,
         "",
     ),
     "a static pod": (here(static(make_pod().gpus(1))), UnevaluatedReason.STATIC, "admitted unchanged"),
-    "a static pod that would be refused": (
+    "a denied static pod": (
         here(static(make_pod().gpus(3))),
         UnevaluatedReason.STATIC,
         "denied: GPU-L103",
     ),
     "a static pod without GPUs": (here(static(make_pod())), None, ""),
-    "in a namespace that the hooks leave out": (
+    "a pod in an excluded namespace": (
         here(make_pod().gpus(1).namespace("gpu-operator")),
         UnevaluatedReason.EXCLUDED,
         "admitted unchanged",
@@ -86,7 +86,7 @@ def standing_of(pod: Json, policy: str, node: Json = NODE) -> ClusterPodDetails:
     return result.pod_details
 
 
-def test_a_pod_that_would_be_resized_names_the_change() -> None:
+def test_pod_that_would_be_resized_names_the_change() -> None:
     [result] = run_audit(WHOLE, SHARES, here(make_pod().gpus(1)), policy=SIZING)
     assert result.pod_details is not None
     assert result.pod_details.unevaluated_reason is UnevaluatedReason.UNRECORDED
@@ -94,7 +94,7 @@ def test_a_pod_that_would_be_resized_names_the_change() -> None:
 
 
 @pytest.mark.parametrize(("mode", "becomes"), {"enforce": "given resources", "audit": "admitted unchanged"}.items())
-def test_a_static_pod_names_the_change_and_saves_nothing(mode: str, becomes: str) -> None:
+def test_static_pod_names_the_change_and_saves_nothing(mode: str, becomes: str) -> None:
     """The kubelet runs it from a file: no policy can free its GPU."""
     policy = SIZING.replace("mode: enforce", f"mode: {mode}")
     [result] = run_audit(WHOLE, SHARES, here(static(make_pod().gpus(1))), policy=policy)
@@ -121,17 +121,17 @@ def test_created_since() -> None:
         entry("then", "2026-06-01T00:00:00Z"),
         entry("elsewhere", "2026-06-01T01:59:59+02:00"),
         entry("never", None),
-        entry("odd", "yesterday"),
+        entry("invalid", "yesterday"),
         entry("naive", "2026-06-02T00:00:00"),
     ]
     moment = datetime(2026, 6, 1, tzinfo=UTC)
     names = [each.data["metadata"]["name"] for each in created_since(found, moment) if isinstance(each, SourceObject)]
-    assert names == ["then", "never", "odd", "naive"]
+    assert names == ["then", "never", "invalid", "naive"]
     assert len(list(created_since(found, None))) == len(found)
 
 
 NOW = datetime(2026, 6, 1, tzinfo=UTC)
-SEEN = ObservedUsage(6000, 100, 99, sizes_mib=tuple(range(1000, 31_000, 1000)), card_mib=40_000)
+OBSERVED = ObservedUsage(6000, 100, 99, sizes_mib=tuple(range(1000, 31_000, 1000)), card_mib=40_000)
 
 
 def context_with_usage(use: ObservedUsage, now: datetime) -> EvaluationContext:
@@ -144,18 +144,16 @@ def fit_by(evidence: EvidenceSource) -> OfferChoice:
 
 
 RISKS = {
-    "advised by its use": (fit_by(EvidenceSource.OBSERVED), SEEN.risk_ppm(9728)),
-    "advised by what it declares": (fit_by(EvidenceSource.DECLARED), None),
-    "not advised": (KeepRequest(KeepReason.RISK_TOO_HIGH), None),
+    "sized by usage": (fit_by(EvidenceSource.OBSERVED), OBSERVED.risk_ppm(9728)),
+    "sized by its declaration": (fit_by(EvidenceSource.DECLARED), None),
+    "not right-sized": (KeepRequest(KeepReason.RISK_TOO_HIGH), None),
 }
 
 
 @pytest.mark.parametrize(("outcome", "risk"), RISKS.values(), ids=RISKS)
-def test_the_risk_is_that_of_the_usage_based_recommendation(
-    outcome: OfferChoice | KeepRequest, risk: int | None
-) -> None:
+def test_risk_is_that_of_the_usage_based_recommendation(outcome: OfferChoice | KeepRequest, risk: int | None) -> None:
     pod = parse_pod(make_pod("a").gpus(1).build())
-    [use] = container_uses(gpu_requests_of_pod(pod), "team", pod, context_with_usage(SEEN, NOW), outcome)
+    [use] = container_uses(gpu_requests_of_pod(pod), "team", pod, context_with_usage(OBSERVED, NOW), outcome)
     assert use.memory_mib == 6000
     assert use.risk_ppm == risk
 
@@ -166,19 +164,19 @@ IDLE: dict[str, Any] = {"idle_until": int(NOW.timestamp()), "idle_pods": ("a",)}
 def test_only_recorded_pods_of_an_idle_workload_are_idle() -> None:
     for name, idle in {"a": True, "b": False}.items():
         pod = parse_pod(make_pod(name).gpus(1).owned_by("StatefulSet", "s").build())
-        uses = UsageView({("team", "StatefulSet/s", "main"): msgspec.structs.replace(SEEN, **IDLE)})
-        world = EvaluationContext(PolicySet(), empty_view(), NOW, uses)
+        uses = UsageView({("team", "StatefulSet/s", "main"): msgspec.structs.replace(OBSERVED, **IDLE)})
+        context = EvaluationContext(PolicySet(), empty_view(), NOW, uses)
         assert [
             use.idle
             for use in container_uses(
-                gpu_requests_of_pod(pod), "team", pod, world, KeepRequest(KeepReason.RISK_TOO_HIGH)
+                gpu_requests_of_pod(pod), "team", pod, context, KeepRequest(KeepReason.RISK_TOO_HIGH)
             )
         ] == [idle]
 
 
 def test_idle_is_evaluated_at_the_time_of_the_audit() -> None:
-    """Recorded use may be weeks old."""
-    pod, then = parse_pod(make_pod("a").gpus(1).build()), msgspec.structs.replace(SEEN, **IDLE)
+    """Recorded usage may be weeks old."""
+    pod, then = parse_pod(make_pod("a").gpus(1).build()), msgspec.structs.replace(OBSERVED, **IDLE)
     moments = (NOW, NOW + timedelta(days=1), NOW + timedelta(days=28))
     found = [
         container_uses(
