@@ -133,7 +133,11 @@ def audit_command(
     }
     write_reports(targets, reports)
     if write:
-        _store_policy_reports(audit.report_apis, workloads, moment, access, dry_run=dry_run)
+        from webhook.audit.report_writer import publish_reports  # the HTTP client is slow to import
+
+        objects, apis = build_policy_reports(workloads, moment, audit.report_apis[0]), audit.report_apis
+        if not call_api(access, lambda api: publish_reports(api, objects, apis, print_note, dry_run=dry_run)):
+            raise typer.Exit(EXIT_NO_ANSWER)
     raise typer.Exit(exit_code_of_checks(results, fail_on))
 
 
@@ -229,22 +233,3 @@ def _reject_partial_write(
         exit_with_error("--write: stores reports in the audited cluster. Write --cluster live, and no files")
     if write and since:
         exit_with_error("--write: results for some of the pods would replace those for all. Leave out --since")
-
-
-def _store_policy_reports(
-    apis: Sequence[ReportApi],
-    workloads: Sequence[WorkloadReport],
-    moment: datetime,
-    access: ClusterFlags,
-    *,
-    dry_run: bool,
-) -> None:
-    """Store policy reports in the audited cluster, and print what was done with each.
-
-    Exits, after storing the others, if an object of another tool has the name of one of ours.
-    """
-    from webhook.audit.report_writer import publish_reports  # the HTTP client is slow to import
-
-    reports = build_policy_reports(workloads, moment, apis[0])
-    if not call_api(access, lambda api: publish_reports(api, reports, apis, print_note, dry_run=dry_run)):
-        raise typer.Exit(EXIT_NO_ANSWER)

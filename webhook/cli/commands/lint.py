@@ -82,12 +82,15 @@ def lint_command(
     objects = [each for each in documents if isinstance(each, SourceObject)]
     linted = [each for each in objects if each.data["kind"] in LINTED_KINDS]
     skipped = [each for each in documents if isinstance(each, SkippedDocument)]
-    skipped += [error for each in linted for error in _schema_errors(each)]
+    for each in linted:
+        for error in find_object_errors(each.data):
+            reason = f"{format_path(error.path)}: {error.message}"
+            skipped.append(SkippedDocument(each.locate(error.path), reason, invalid=error.rejected))
     classes = [_metadata_map(each.data) for each in objects if cluster and each.data["kind"] == DEVICE_CLASS]
     results = _lint_objects(linted, [str(each["name"]) for each in classes if each.get("name")])
     print_result(LINT_RENDERERS[output](results))
-    for each in skipped:
-        print_note(f"{sanitize(str(each.location))}: {sanitize(each.reason)}")
+    for document in skipped:
+        print_note(f"{sanitize(str(document.location))}: {sanitize(document.reason)}")
     findings, errors = sum(len(result.findings) for result in results), sum(each.invalid for each in skipped)
     totals = pluralize(findings, "finding") if findings else "no findings"
     totals += f", {pluralize(errors, 'error')}" if errors else ""
@@ -151,15 +154,6 @@ def _object_namespaces(data: dict[str, Any]) -> tuple[str, str]:
 def _metadata_map(data: dict[str, Any]) -> dict[str, Any]:
     metadata = data.get("metadata")
     return metadata if isinstance(metadata, dict) else {}
-
-
-def _schema_errors(source: SourceObject) -> list[SkippedDocument]:
-    return [
-        SkippedDocument(
-            source.locate(error.path), f"{format_path(error.path)}: {error.message}", invalid=error.rejected
-        )
-        for error in find_object_errors(source.data)
-    ]
 
 
 def _lint_text(results: list[LintResult]) -> str:
