@@ -12,18 +12,18 @@ from webhook.cli.main import COMPLETION_VARIABLE, build_app_for
 
 FILES = Path(__file__).parent / "files"
 JUNE = "2026-06-01T00:00:00Z"
-WORLD = ["--policies", "policies", "--cluster", "cluster.yaml", "--now", JUNE]
+INPUTS = ["--policies", "policies", "--cluster", "cluster.yaml", "--now", JUNE]
 """The policies, cluster and time of most tests."""
 
 
-class Ran:
+class CommandResult:
     """The exit code and output of a command."""
 
     def __init__(self, code: int, out: str, err: str) -> None:
         self.code, self.out, self.err = code, out, err
 
 
-Run = Callable[..., Ran]
+Run = Callable[..., CommandResult]
 
 
 @pytest.fixture
@@ -33,12 +33,12 @@ def rightslice(monkeypatch: pytest.MonkeyPatch) -> Run:
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.setenv(COMPLETION_VARIABLE, "")
 
-    def run(*arguments: str, stdin: bytes | str = b"") -> Ran:
+    def run(*arguments: str, stdin: bytes | str = b"") -> CommandResult:
         result = CliRunner().invoke(
             build_app_for(list(arguments)), list(arguments), input=stdin, prog_name="rightslice"
         )
         if result.exception is not None and not isinstance(result.exception, SystemExit):
             raise result.exception
-        return Ran(result.exit_code, result.stdout, result.stderr)
+        return CommandResult(result.exit_code, result.stdout, result.stderr)
 
     return run

@@ -16,8 +16,8 @@ HERE = ("audit", "cluster.yaml", "--policies", "policies")
 
 
 def test_the_html_report_of_the_demo_opens_in_a_browser(rightslice: Run, tmp_path: Path) -> None:
-    ran = rightslice("audit", "--cluster", "demo", "-o", f"html={tmp_path / 'a.html'}", "-o", "table")
-    assert ran.out.startswith("Total GPUs ")
+    result = rightslice("audit", "--cluster", "demo", "-o", f"html={tmp_path / 'a.html'}", "-o", "table")
+    assert result.out.startswith("Total GPUs ")
     text = (tmp_path / "a.html").read_text()
     title, rows = evaluate_in_browser(
         text, "return [document.title, document.querySelectorAll('#workloads tbody tr').length]"
@@ -47,43 +47,43 @@ def test_since_excludes_older_pods(rightslice: Run, tmp_path: Path) -> None:
 
 
 def test_partial_reports_are_not_stored(rightslice: Run) -> None:
-    ran = rightslice("audit", "--cluster", "live", "--write", "--since", "1d")
-    assert (ran.code, ran.out) == (2, "")
-    assert "would replace those for all. Leave out --since" in ran.err
+    result = rightslice("audit", "--cluster", "live", "--write", "--since", "1d")
+    assert (result.code, result.out) == (2, "")
+    assert "would replace those for all. Leave out --since" in result.err
 
 
-WRONG = {
-    "an age that is none": (("--since", "last week"), "--since: must be a time with its zone, or an age, found 'last"),
-    "an age beyond all time": (
+BAD_INPUT = {
+    "an invalid age": (("--since", "last week"), "--since: must be a time with its zone, or an age, found 'last"),
+    "an age before the year 1": (
         ("--since", "99999d", "--now", "0100-01-01T00:00:00Z"),
         "--since: must be after the year",
     ),
-    "a moment without a zone": (("--since", "2026-06-01"), "--since: must be a time with its zone"),
-    "reports stored where nothing was judged": (("--write",), "--write: stores reports in the audited cluster"),
-    "a dry run of nothing": (("--dry-run",), "--dry-run: needs --write"),
-    "a price table that is not there": (("--prices", "nowhere.yaml"), "nowhere.yaml: cannot be read: No such file"),
-    "a price table that is a policy": (
+    "a time without a zone": (("--since", "2026-06-01"), "--since: must be a time with its zone"),
+    "--write for a snapshot": (("--write",), "--write: stores reports in the audited cluster"),
+    "--dry-run without --write": (("--dry-run",), "--dry-run: needs --write"),
+    "a missing price table": (("--prices", "nowhere.yaml"), "nowhere.yaml: cannot be read: No such file"),
+    "a policy as a price table": (
         ("--prices", "policies/research.yaml"),
         "must be a kind of rightslice.dev: GPUPriceList",
     ),
     "two reports into one file": (("-o", "html=./x", "-o", "csv=x"), "-o: each report needs its own file"),
-    "a format that is none": (("-o", "pdf"), "-o: must be one of table, wide, json"),
+    "an unknown format": (("-o", "pdf"), "-o: must be one of table, wide, json"),
 }
 
 
-@pytest.mark.parametrize(("flags", "said"), WRONG.values(), ids=WRONG)
-def test_invalid_input_has_a_message(rightslice: Run, flags: tuple[str, ...], said: str) -> None:
-    ran = rightslice(*HERE, *flags)
-    assert (ran.code, ran.out) == (2, "")
-    assert said in ran.err
+@pytest.mark.parametrize(("flags", "message"), BAD_INPUT.values(), ids=BAD_INPUT)
+def test_invalid_input_has_a_message(rightslice: Run, flags: tuple[str, ...], message: str) -> None:
+    result = rightslice(*HERE, *flags)
+    assert (result.code, result.out) == (2, "")
+    assert message in result.err
 
 
 def test_a_product_without_a_price_is_named(rightslice: Run, tmp_path: Path) -> None:
     example = (ROOT / "examples" / "prices" / "example.yaml").read_text()
     (tmp_path / "p.yaml").write_text("".join(line for line in example.splitlines(True) if "A100-SXM4-80GB" not in line))
-    ran = rightslice(*HERE, "--prices", str(tmp_path / "p.yaml"))
-    assert "prices: no price for NVIDIA-A100-SXM4-80GB (1 node): its GPUs are counted without a cost." in ran.err
-    assert "8 GPUs are without a price; the cost does not include them." in ran.out
+    result = rightslice(*HERE, "--prices", str(tmp_path / "p.yaml"))
+    assert "prices: no price for NVIDIA-A100-SXM4-80GB (1 node): its GPUs are counted without a cost." in result.err
+    assert "8 GPUs are without a price; the cost does not include them." in result.out
 
 
 def test_a_stricter_policy_is_exit_code_1(rightslice: Run) -> None:
@@ -96,8 +96,8 @@ def test_a_stricter_policy_is_exit_code_1(rightslice: Run) -> None:
 
 def test_an_empty_folder_means_no_policies(rightslice: Run, tmp_path: Path) -> None:
     def diff(old: object, new: object) -> tuple[int, str]:
-        ran = rightslice("policy", "diff", str(old), str(new), "--cluster", "cluster.yaml")
-        return ran.code, ran.out + ran.err
+        result = rightslice("policy", "diff", str(old), str(new), "--cluster", "cluster.yaml")
+        return result.code, result.out + result.err
 
     empty, notes = tmp_path / "empty", tmp_path / "notes"
     empty.mkdir()
@@ -116,19 +116,19 @@ def test_an_empty_folder_means_no_policies(rightslice: Run, tmp_path: Path) -> N
 
 
 def test_rightsize_reports_a_namespace_without_workloads(rightslice: Run) -> None:
-    ran = rightslice("rightsize", "cluster.yaml", "--policies", "policies", "-n", "nosuch")
-    assert ran.code == 0
-    assert "note: no workload with GPUs in namespace nosuch\n" in ran.err
+    result = rightslice("rightsize", "cluster.yaml", "--policies", "policies", "-n", "nosuch")
+    assert result.code == 0
+    assert "note: no workload with GPUs in namespace nosuch\n" in result.err
 
 
-TWICE = {
-    "two dumps that overlap in a folder": ("both",),
+DUPLICATES = {
+    "two overlapping files in a folder": ("both",),
     "a file that is named twice": ("one.json", "one.json"),
-    "a list that holds all of it twice": ("twice.json",),
+    "a list with every object twice": ("twice.json",),
 }
 
 
-@pytest.mark.parametrize("paths", TWICE.values(), ids=TWICE)
+@pytest.mark.parametrize("paths", DUPLICATES.values(), ids=DUPLICATES)
 @pytest.mark.parametrize("command", ["audit", "rightsize"])
 def test_a_duplicate_pod_counts_once(rightslice: Run, tmp_path: Path, paths: tuple[str, ...], command: str) -> None:
     node = make_node("n", {"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3"}, **{"nvidia.com/gpu": 8})
@@ -141,28 +141,28 @@ def test_a_duplicate_pod_counts_once(rightslice: Run, tmp_path: Path, paths: tup
     args = ("--policies", "policies", "-o", "json")
 
     once = rightslice(command, str(tmp_path / "one.json"), *args)
-    ran = rightslice(command, *(str(tmp_path / path) for path in paths), *args)
-    told, alone = json.loads(ran.out), json.loads(once.out)
+    result = rightslice(command, *(str(tmp_path / path) for path in paths), *args)
+    audited, alone = json.loads(result.out), json.loads(once.out)
 
-    assert sorted(each["name"] for each in told.pop("objects", ())) == [
+    assert sorted(each["name"] for each in audited.pop("objects", ())) == [
         each["name"] for each in alone.pop("objects", ())
     ]
-    assert (ran.code, told) == (once.code, alone)
-    assert "the last copy of each is evaluated" in ran.err
+    assert (result.code, audited) == (once.code, alone)
+    assert "the last copy of each is evaluated" in result.err
     assert "duplicate" not in once.err
 
 
 @pytest.mark.parametrize("command", ["audit", "rightsize", "fairshare", "policy diff"])
 def test_the_help_of_cluster_commands_names_the_required_cluster(rightslice: Run, command: str) -> None:
-    said = " ".join(rightslice(*command.split(), "--help").out.split())
-    assert "The cluster to evaluate: live" in said
-    assert "Without it no cluster" not in said
+    message = " ".join(rightslice(*command.split(), "--help").out.split())
+    assert "The cluster to evaluate: live" in message
+    assert "Without it no cluster" not in message
 
 
 def test_fairshare_writes_the_formats_of_its_help(rightslice: Run) -> None:
-    said = " ".join(rightslice("fairshare", "--help").out.split())
-    assert "table, json, yaml or csv" in said
-    assert "sarif" not in said
+    message = " ".join(rightslice("fairshare", "--help").out.split())
+    assert "table, json, yaml or csv" in message
+    assert "sarif" not in message
 
 
 def test_a_diff_names_the_change_of_a_rollout(rightslice: Run, tmp_path: Path) -> None:
@@ -184,8 +184,8 @@ def test_an_overcommitted_node_has_no_negative_figures(rightslice: Run, tmp_path
     node = make_node("n", {"nvidia.com/gpu.product": "NVIDIA-L40S"}, **{"nvidia.com/gpu": 2})
     pods = [make_pod(f"p{i}").gpus(2).spec(nodeName=where).build() for i, where in enumerate(("n", "n", "gone"))]
     (tmp_path / "c.json").write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": [node, *pods]}))
-    ran = rightslice("audit", str(tmp_path / "c.json"), "--policies", "policies", "-o", "json")
-    figures = json.loads(ran.out)["utilization"]
+    result = rightslice("audit", str(tmp_path / "c.json"), "--policies", "policies", "-o", "json")
+    figures = json.loads(result.out)["utilization"]
     assert [figures[key] for key in ("allocatableMilli", "allocatedMilli", "effectiveMilli", "usableMilli")] == [
         2000
     ] * 3 + [0]

@@ -8,16 +8,16 @@ from typing import Any
 import jsonpatch
 import pytest
 
-from tests.cli.conftest import FILES, JUNE, WORLD, Run
+from tests.cli.conftest import FILES, INPUTS, JUNE, Run
 from webhook.model.defaulting import default_object
 
 GUARD = ("--policies", "../../../policies/guard.yaml", "--cluster", "cluster.yaml", "--now", JUNE)
 
 
 @pytest.fixture
-def shrunk(rightslice: Run) -> dict[str, Any]:
+def sized_pod(rightslice: Run) -> dict[str, Any]:
     """The notebook as stored: changed at admission, and bound."""
-    (found,) = json.loads(rightslice("check", "deploy/sized.json", *WORLD, "-o", "json").out)["objects"]
+    (found,) = json.loads(rightslice("check", "deploy/sized.json", *INPUTS, "-o", "json").out)["objects"]
     written = default_object(json.loads((FILES / "deploy/sized.json").read_text()), "team-vision")
     pod: dict[str, Any] = jsonpatch.apply_patch(written, found["patch"])
     pod["metadata"]["uid"] = "2b1f"
@@ -25,11 +25,11 @@ def shrunk(rightslice: Run) -> dict[str, Any]:
     return pod
 
 
-def test_a_shrunk_pod_is_explained(shrunk: dict[str, Any], rightslice: Run) -> None:
-    ran = rightslice("explain", "-f", "-", *WORLD, stdin=json.dumps(shrunk))
-    assert ran.code == 0, ran.err
-    digest = json.loads(shrunk["metadata"]["annotations"]["rightslice.dev/decision"])["digest"]
-    lines = [line.strip() for line in ran.out.splitlines()]
+def test_a_right_sized_pod_is_explained(sized_pod: dict[str, Any], rightslice: Run) -> None:
+    result = rightslice("explain", "-f", "-", *INPUTS, stdin=json.dumps(sized_pod))
+    assert result.code == 0, result.err
+    digest = json.loads(sized_pod["metadata"]["annotations"]["rightslice.dev/decision"])["digest"]
+    lines = [line.strip() for line in result.out.splitlines()]
     assert lines[1] == "Running   on node mig-1; it will not be changed"
     assert lines[2].startswith("Record    Rightslice changed resources")
     assert lines[3] == f"By        sizing: resources, nodeAffinity (policy digest {digest})"
@@ -40,48 +40,48 @@ def test_a_shrunk_pod_is_explained(shrunk: dict[str, Any], rightslice: Run) -> N
     assert lines[8].endswith('rightslice.dev/keep: "true"')
 
 
-def test_a_pod_whose_resource_kept_its_name_is_explained(shrunk: dict[str, Any], rightslice: Run) -> None:
-    notes = shrunk["metadata"]["annotations"]
+def test_a_pod_whose_resource_kept_its_name_is_explained(sized_pod: dict[str, Any], rightslice: Run) -> None:
+    notes = sized_pod["metadata"]["annotations"]
     record = json.loads(notes["rightslice.dev/decision"])
     steered = {"changed": ["nodeAffinity", "tolerations"], "resource": "nvidia.com/gpu", "gpuMilli": 143}
     by = {"sizing": ["nodeAffinity"], "trial": ["tolerations"]}
     notes["rightslice.dev/decision"] = json.dumps(record | steered | {"changedBy": by})
     del notes["rightslice.dev/original-resources"]
-    told = rightslice("explain", "-f", "-", *WORLD, stdin=json.dumps(shrunk)).out
+    output = rightslice("explain", "-f", "-", *INPUTS, stdin=json.dumps(sized_pod)).out
 
-    assert "By        sizing: nodeAffinity; trial: tolerations (policy digest" in told
-    assert "Before    nvidia.com/gpu, as now: node affinity selects the form" in told
-    assert "Now       0.14 GPUs instead of each requested whole GPU, as nvidia.com/gpu" in told
+    assert "By        sizing: nodeAffinity; trial: tolerations (policy digest" in output
+    assert "Before    nvidia.com/gpu, as now: node affinity selects the form" in output
+    assert "Now       0.14 GPUs instead of each requested whole GPU, as nvidia.com/gpu" in output
 
 
-def test_an_older_record_names_the_policies(shrunk: dict[str, Any], rightslice: Run) -> None:
-    notes = shrunk["metadata"]["annotations"]
+def test_an_older_record_names_the_policies(sized_pod: dict[str, Any], rightslice: Run) -> None:
+    notes = sized_pod["metadata"]["annotations"]
     record = json.loads(notes["rightslice.dev/decision"])
     older = {key: value for key, value in record.items() if key not in ("changedBy", "gpuMilli")}
     notes["rightslice.dev/decision"] = json.dumps(older)
-    told = rightslice("explain", "-f", "-", *WORLD, stdin=json.dumps(shrunk)).out
+    output = rightslice("explain", "-f", "-", *INPUTS, stdin=json.dumps(sized_pod)).out
 
-    assert "By        research, sizing, trial (policy digest" in told
-    assert "Matched" not in told
-    assert "Now " not in told
+    assert "By        research, sizing, trial (policy digest" in output
+    assert "Matched" not in output
+    assert "Now " not in output
 
 
-def test_the_node_of_a_stored_pod_is_not_a_finding(shrunk: dict[str, Any], rightslice: Run) -> None:
-    stored = rightslice("explain", "-f", "-", *GUARD, stdin=json.dumps(shrunk)).out
+def test_the_node_of_a_stored_pod_is_not_a_finding(sized_pod: dict[str, Any], rightslice: Run) -> None:
+    stored = rightslice("explain", "-f", "-", *GUARD, stdin=json.dumps(sized_pod)).out
     assert "Verdict   allowed" in stored
-    del shrunk["metadata"]["uid"]
-    fresh = rightslice("explain", "-f", "-", *GUARD, stdin=json.dumps(shrunk)).out
+    del sized_pod["metadata"]["uid"]
+    fresh = rightslice("explain", "-f", "-", *GUARD, stdin=json.dumps(sized_pod)).out
     assert "Verdict   denied" in fresh
     assert "Running" not in fresh
 
 
-def test_an_invalid_record_is_ignored(shrunk: dict[str, Any], rightslice: Run) -> None:
-    shrunk["metadata"]["annotations"]["rightslice.dev/decision"] = "approved"
-    ran = rightslice("explain", "-f", "-", *GUARD, stdin=json.dumps(shrunk)).out
-    assert "Record" not in ran.partition("Re-evaluated")[0]
-    assert "GPU-S" in ran
+def test_an_invalid_record_is_ignored(sized_pod: dict[str, Any], rightslice: Run) -> None:
+    sized_pod["metadata"]["annotations"]["rightslice.dev/decision"] = "approved"
+    result = rightslice("explain", "-f", "-", *GUARD, stdin=json.dumps(sized_pod)).out
+    assert "Record" not in result.partition("Re-evaluated")[0]
+    assert "GPU-S" in result
 
 
-def test_a_pending_pod_is_named_pending(shrunk: dict[str, Any], rightslice: Run) -> None:
-    del shrunk["spec"]["nodeName"]
-    assert "Pending   no node yet" in rightslice("explain", "-f", "-", *WORLD, stdin=json.dumps(shrunk)).out
+def test_a_pending_pod_is_named_pending(sized_pod: dict[str, Any], rightslice: Run) -> None:
+    del sized_pod["spec"]["nodeName"]
+    assert "Pending   no node yet" in rightslice("explain", "-f", "-", *INPUTS, stdin=json.dumps(sized_pod)).out

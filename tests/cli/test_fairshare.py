@@ -41,20 +41,20 @@ def cluster(tmp_path: Path) -> str:
     return str(path)
 
 
-def shares(folder: Path, name: str = "teams", **rule: Any) -> str:
+def write_policy(folder: Path, name: str = "teams", **rule: Any) -> str:
     path = folder / f"{name}.yaml"
     path.write_text(policy_text(name, fairShare={"halfLifeHours": 8760, **rule}))
     return str(path)
 
 
 def test_usage_is_compared_with_the_weights_of_the_policy(rightslice: Run, cluster: str, tmp_path: Path) -> None:
-    policy = shares(tmp_path, shares=[{"name": "vision", "weight": 3}])
-    ran = rightslice("fairshare", "--cluster", cluster, "--policies", policy, "--now", NOW, "-o", "json")
-    told = json.loads(ran.out)
+    policy = write_policy(tmp_path, shares=[{"name": "vision", "weight": 3}])
+    result = rightslice("fairshare", "--cluster", cluster, "--policies", policy, "--now", NOW, "-o", "json")
+    shares = json.loads(result.out)
 
-    assert ran.code == 0
-    assert (told["policy"], told["by"], told["halfLifeHours"]) == ("teams", "namespace", 8760)
-    nlp, vision = told["groups"]
+    assert result.code == 0
+    assert (shares["policy"], shares["by"], shares["halfLifeHours"]) == ("teams", "namespace", 8760)
+    nlp, vision = shares["groups"]
     assert [nlp["name"], nlp["usedMilli"], nlp["entitledMilli"], nlp["excessMilli"]] == ["nlp", 600, 250, 350]
     assert [vision["name"], vision["usedMilli"], vision["entitledMilli"], vision["excessMilli"]] == [
         *("vision", 400, 750, -350)
@@ -64,30 +64,30 @@ def test_usage_is_compared_with_the_weights_of_the_policy(rightslice: Run, clust
 
 
 def test_an_unreadable_pod_is_named_and_not_counted(rightslice: Run, cluster: str) -> None:
-    ran = rightslice("fairshare", "--cluster", cluster, "--now", NOW)
-    assert "note: pod odd/p1 is not counted: " in ran.err
-    assert "odd" not in ran.out
+    result = rightslice("fairshare", "--cluster", cluster, "--now", NOW)
+    assert "note: pod odd/p1 is not counted: " in result.err
+    assert "odd" not in result.out
 
 
 def test_a_duplicate_pod_counts_once(rightslice: Run, cluster: str, tmp_path: Path) -> None:
     twice = tmp_path / "twice.json"
     twice.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": [NODE, *PODS, PODS[0]]}))
-    once, ran = (rightslice("fairshare", "--cluster", name, "--now", NOW) for name in (cluster, str(twice)))
+    once, result = (rightslice("fairshare", "--cluster", name, "--now", NOW) for name in (cluster, str(twice)))
 
-    assert ran.out == once.out
-    assert "note: 1 duplicate pod: the last copy of each is evaluated" in ran.err
+    assert result.out == once.out
+    assert "note: 1 duplicate pod: the last copy of each is evaluated" in result.err
 
 
 def test_the_table_starts_with_groups_over_their_share(rightslice: Run, cluster: str) -> None:
-    said, head, first, second = rightslice("fairshare", "--cluster", cluster, "--now", NOW).out.splitlines()
-    assert said == "no policy: equal shares; by namespace; half-life 168 h"
+    message, head, first, second = rightslice("fairshare", "--cluster", cluster, "--now", NOW).out.splitlines()
+    assert message == "no policy: equal shares; by namespace; half-life 168 h"
     assert head.split() == ["NAMESPACE", "GPU-HOURS", "USED", "SHARE", "OVER", "ALLOCATED"]
     assert (first.split()[0], first.split()[3:]) == ("nlp", ["50.0%", "+9.8%", "1"])
     assert (second.split()[0], second.split()[3:]) == ("vision", ["50.0%", "-9.8%", "2"])
 
 
 def test_a_queue_is_a_label_of_pods(rightslice: Run, cluster: str, tmp_path: Path) -> None:
-    flags = ("--cluster", cluster, "--policies", shares(tmp_path, by="queue"), "--now", NOW)
+    flags = ("--cluster", cluster, "--policies", write_policy(tmp_path, by="queue"), "--now", NOW)
     assert rightslice("fairshare", *flags).out.splitlines()[1].startswith("QUEUE ")
     (row,) = csv.DictReader(StringIO(rightslice("fairshare", *flags, "-o", "csv").out))
     assert (row["name"], row["used_milli"], row["excess_milli"], row["gpu_milli_allocated"]) == (
@@ -99,7 +99,12 @@ def test_a_queue_is_a_label_of_pods(rightslice: Run, cluster: str, tmp_path: Pat
 
 
 def test_one_of_several_policies_is_chosen(rightslice: Run, cluster: str, tmp_path: Path) -> None:
-    both = ("--policies", shares(tmp_path, "teams"), "--policies", shares(tmp_path, "guests", defaultWeight=2))
+    both = (
+        "--policies",
+        write_policy(tmp_path, "teams"),
+        "--policies",
+        write_policy(tmp_path, "guests", defaultWeight=2),
+    )
     flags = ("fairshare", "--cluster", cluster, *both, "--now", NOW)
     unclear, chosen, unknown = (rightslice(*flags, *more) for more in ((), ("--policy", "guests"), ("--policy", "x")))
     assert (unclear.code, unclear.out) == (2, "")
@@ -110,28 +115,30 @@ def test_one_of_several_policies_is_chosen(rightslice: Run, cluster: str, tmp_pa
 
 
 CLUSTERS = {
-    "a file that is not there": ({}, "none.yaml: cannot be read: No such file"),
-    "a file that is broken YAML": ({"c.yaml": "kind: [Pod\n"}, "c.yaml:"),
+    "a missing file": ({}, "none.yaml: cannot be read: No such file"),
+    "invalid YAML": ({"c.yaml": "kind: [Pod\n"}, "c.yaml:"),
     "a broken file beside a good one": ({"a.json": json.dumps(PODS[0]), "b.yaml": "{"}, "b.yaml:"),
 }
 
 
-@pytest.mark.parametrize(("files", "says"), CLUSTERS.values(), ids=CLUSTERS)
-def test_an_unreadable_cluster_is_an_error(rightslice: Run, files: dict[str, str], says: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("files", "message"), CLUSTERS.values(), ids=CLUSTERS)
+def test_an_unreadable_cluster_is_an_error(
+    rightslice: Run, files: dict[str, str], message: str, tmp_path: Path
+) -> None:
     for name, text in files.items():
         (tmp_path / name).write_text(text)
-    ran = rightslice("fairshare", "--cluster", str(tmp_path if files else tmp_path / "none.yaml"), "--now", NOW)
-    assert (ran.code, ran.out) == (2, "")
-    assert says in ran.err
+    result = rightslice("fairshare", "--cluster", str(tmp_path if files else tmp_path / "none.yaml"), "--now", NOW)
+    assert (result.code, result.out) == (2, "")
+    assert message in result.err
 
 
 def test_a_kubeconfig_for_a_snapshot_is_an_error(rightslice: Run, cluster: str) -> None:
-    ran = rightslice("fairshare", "--cluster", cluster, "--kubeconfig", "k")
-    assert (ran.code, ran.out) == (2, "")
-    assert "write --cluster live" in ran.err
+    result = rightslice("fairshare", "--cluster", cluster, "--kubeconfig", "k")
+    assert (result.code, result.out) == (2, "")
+    assert "write --cluster live" in result.err
 
 
 def test_without_a_cluster_the_message_names_the_flag(rightslice: Run) -> None:
-    ran = rightslice("fairshare")
-    assert (ran.code, ran.out) == (2, "")
-    assert "a snapshot (--cluster FILE), or --cluster demo" in ran.err
+    result = rightslice("fairshare")
+    assert (result.code, result.out) == (2, "")
+    assert "a snapshot (--cluster FILE), or --cluster demo" in result.err

@@ -24,10 +24,10 @@ EXCEPTION: dict[str, Any] = {
 IN_USE = ["GPUPolicyException/ours/e is in use according to its status, but is not evaluated here"]
 NOT_IN_USE = ["not in use as it is written"]
 READY: dict[str, tuple[dict[str, object] | None, list[str]]] = {
-    "a server uses it with a policy of a file": ({"status": "True", "observedGeneration": 2}, IN_USE),
-    "a server used it as it was before": ({"status": "True", "observedGeneration": 1}, NOT_IN_USE),
+    "a server uses it with a policy from a file": ({"status": "True", "observedGeneration": 2}, IN_USE),
+    "a server used an earlier generation": ({"status": "True", "observedGeneration": 1}, NOT_IN_USE),
     "a server does not use it": ({"status": "False", "observedGeneration": 2}, NOT_IN_USE),
-    "no server has said anything": (None, NOT_IN_USE),
+    "no server has reported its status": (None, NOT_IN_USE),
 }
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.cli.conftest import WORLD, Run
+from tests.cli.conftest import INPUTS, Run
 from tests.conftest import ROOT
 from webhook.model.codes import CODES
 
@@ -55,7 +55,7 @@ SUMMARY: dict[str, type] = {
     "exemptions": list,
     "skips": list,
 }
-SPENT: dict[str, type] = {"milli": int, "microPerHour": int, "unpricedMilli": int}
+AMOUNT: dict[str, type] = {"milli": int, "microPerHour": int, "unpricedMilli": int}
 WORKLOAD: dict[str, type] = {
     "namespace": str,
     "workload": str,
@@ -118,7 +118,7 @@ def assert_shape(data: Any, want: dict[str, type]) -> None:
 
 @pytest.fixture
 def document(rightslice: Run) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(rightslice("check", "deploy", "odd", "bad", *WORLD, "-o", "json").out)
+    found: dict[str, Any] = json.loads(rightslice("check", "deploy", "odd", "bad", *INPUTS, "-o", "json").out)
     return found
 
 
@@ -149,20 +149,20 @@ def test_the_sums_are_correct(document: dict[str, Any]) -> None:
 
 
 def test_a_kept_request_has_a_stable_reason_for_scripts(rightslice: Run) -> None:
-    [pod] = json.loads(rightslice("check", "deploy/train.yaml", *WORLD, "-o", "json").out)["objects"]
+    [pod] = json.loads(rightslice("check", "deploy/train.yaml", *INPUTS, "-o", "json").out)["objects"]
     assert pod["reason"] == "MultipleGPUs"
     assert "several GPUs" in pod["message"]
 
 
 def test_audit_adds_namespaces(rightslice: Run) -> None:
-    document = json.loads(rightslice("audit", "cluster.yaml", *WORLD, "-o", "json").out)
+    document = json.loads(rightslice("audit", "cluster.yaml", *INPUTS, "-o", "json").out)
     assert set(document) == {"objects", "summary", "namespaces", "workloads", "utilization"}
     for each in document["namespaces"]:
         assert_shape(each, NAMESPACE)
     for each in document["workloads"]:
         assert_shape(each, WORKLOAD)
         for part in ("allocated", "idle", "overRequested"):
-            assert_shape(each[part], SPENT)
+            assert_shape(each[part], AMOUNT)
     assert_shape(document["utilization"], FIGURES)
     assert_shape(document["utilization"]["cost"], COST)
     for each in document["utilization"]["cost"]["rates"]:
@@ -174,21 +174,21 @@ PRICES: dict[str, type] = {"currency": str, "source": str, "rates": list, "notes
 
 @pytest.mark.parametrize(("command", "rates"), [(("audit", "--since", "9999d"), 0), (("rightsize",), 1)])
 def test_costs_without_utilization_have_their_prices(rightslice: Run, command: tuple[str, ...], rates: int) -> None:
-    ran = rightslice(
-        command[0], "cluster.yaml", *WORLD[:2], *command[1:], "-o", "json", "--now", "2026-06-01T00:00:00Z"
+    result = rightslice(
+        command[0], "cluster.yaml", *INPUTS[:2], *command[1:], "-o", "json", "--now", "2026-06-01T00:00:00Z"
     )
-    prices = json.loads(ran.out)["prices"]
+    prices = json.loads(result.out)["prices"]
     assert_shape(prices, PRICES)
     assert prices["source"].startswith("example prices, not yours")
     assert len(prices["rates"]) == rates
 
 
-@pytest.mark.parametrize("field", [*OBJECT, *FINDING, *SUMMARY, *NAMESPACE, *WORKLOAD, *SPENT, *FIGURES, *COST, *RATE])
+@pytest.mark.parametrize("field", [*OBJECT, *FINDING, *SUMMARY, *NAMESPACE, *WORKLOAD, *AMOUNT, *FIGURES, *COST, *RATE])
 def test_the_page_names_every_field(field: str) -> None:
     assert f"`{field}`" in PAGE
 
 
 def test_the_documented_example_equals_the_check_output(rightslice: Run) -> None:
     [example] = re.findall(r"```json\n(.*?)```", PAGE, re.DOTALL)
-    written = rightslice("check", "deploy/train.yaml", *WORLD, "-o", "json").out
+    written = rightslice("check", "deploy/train.yaml", *INPUTS, "-o", "json").out
     assert json.loads(example) == json.loads(written)

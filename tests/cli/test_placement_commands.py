@@ -15,56 +15,56 @@ from tests.cli.conftest import FILES, JUNE, Run
 from tests.placement.clusters import gpu_node
 
 GPU = "nvidia.com/gpu"
-ROOM = ["--cluster", "room/cluster.yaml"]
+SMALL = ["--cluster", "room/cluster.yaml"]
 TRACE = ["--nodes", "room/nodes.csv", "--pods", "room/pods.csv"]
 
-WRONG = [
+BAD_INPUT = [
     ("capacity without a cluster", ["capacity"], "no cluster given. Write --cluster live, a snapshot"),
-    ("a kubeconfig for a snapshot", ["capacity", *ROOM, "--context", "a"], "a live cluster: write --cluster live"),
-    ("a cluster that is not there", ["capacity", "--cluster", "none.yaml"], "none.yaml: must be a YAML or JSON file"),
+    ("a kubeconfig for a snapshot", ["capacity", *SMALL, "--context", "a"], "a live cluster: write --cluster live"),
+    ("a missing snapshot", ["capacity", "--cluster", "none.yaml"], "none.yaml: must be a YAML or JSON file"),
     ("a cluster without nodes", ["capacity", "--cluster", "room/pods.yaml"], "room/pods.yaml: no nodes here"),
-    ("a node that is not there", ["capacity", "nope", *ROOM], "nope: no such node in this cluster. It has"),
-    ("all nodes, drawn", ["capacity", *ROOM, "-o", "svg"], "-o svg: draws one node. Name it"),
-    ("a machine in a cluster", ["capacity", *ROOM, "--links", "room/dgx-1.txt"], "describes one machine. Leave"),
-    ("a machine that is not there", ["capacity", "--links", "none.txt"], "none.txt: cannot be read: No such file"),
-    ("links of another kind", ["capacity", "--links", "room/pods.csv"], "must have a header line that starts"),
-    ("no pods to place", ["place", "-f", "policies", *ROOM], "policies: no pods and no workloads here"),
-    ("pods that cannot be read", ["place", "-f", "bad/broken.yaml", *ROOM], "bad/broken.yaml"),
-    ("a trace and YAML", ["simulate", "--nodes", "room/nodes.csv", "--pods", "room"], "must both be traces"),
-    ("a trace that is none", ["simulate", "--nodes", "room/pods.csv", "--pods", "room/pods.csv"],
+    ("an unknown node", ["capacity", "nope", *SMALL], "nope: no such node in this cluster. It has"),
+    ("a drawing of all nodes", ["capacity", *SMALL, "-o", "svg"], "-o svg: draws one node. Name it"),
+    ("--links with --cluster", ["capacity", *SMALL, "--links", "room/dgx-1.txt"], "describes one machine. Leave"),
+    ("a missing --links file", ["capacity", "--links", "none.txt"], "none.txt: cannot be read: No such file"),
+    ("an invalid --links file", ["capacity", "--links", "room/pods.csv"], "must have a header line that starts"),
+    ("no pods to place", ["place", "-f", "policies", *SMALL], "policies: no pods and no workloads here"),
+    ("unreadable pods", ["place", "-f", "bad/broken.yaml", *SMALL], "bad/broken.yaml"),
+    ("a trace with YAML pods", ["simulate", "--nodes", "room/nodes.csv", "--pods", "room"], "must both be traces"),
+    ("an invalid trace", ["simulate", "--nodes", "room/pods.csv", "--pods", "room/pods.csv"],
      "room/pods.csv:1:1: must have the columns sn,"),
     ("policies for a trace", ["simulate", *TRACE, "--policies", "policies"], "cannot be used with a trace"),
     ("a kubeconfig for a trace", ["simulate", *TRACE, "--kubeconfig", "k"], "cannot be used with a trace"),
-    ("a kubeconfig for nodes of a file", ["simulate", "--nodes", "room/cluster.yaml", "--pods", "room/pods.yaml",
+    ("a kubeconfig for a snapshot of nodes", ["simulate", "--nodes", "room/cluster.yaml", "--pods", "room/pods.yaml",
      "--context", "a"], "select a live cluster: write --nodes live"),
-    ("no pods to play", ["simulate", "--nodes", "room/cluster.yaml", "--pods", "policies"], "policies: no pods here"),
-    ("pods to play that cannot be read", ["simulate", "--nodes", "room/cluster.yaml", "--pods", "bad"], "error: bad/"),
+    ("no pods", ["simulate", "--nodes", "room/cluster.yaml", "--pods", "policies"], "policies: no pods here"),
+    ("unreadable pods to simulate", ["simulate", "--nodes", "room/cluster.yaml", "--pods", "bad"], "error: bad/"),
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("sentence", "arguments", "message"), WRONG, ids=[case[0] for case in WRONG])
+@pytest.mark.parametrize(("sentence", "arguments", "message"), BAD_INPUT, ids=[case[0] for case in BAD_INPUT])
 def test_invalid_input_is_exit_code_2_with_a_message(
     rightslice: Run, sentence: str, arguments: list[str], message: str
 ) -> None:
-    ran = rightslice(*arguments)
+    result = rightslice(*arguments)
 
-    assert ran.code == 2
-    assert message in ran.err
-    assert ran.out == ""
+    assert result.code == 2
+    assert message in result.err
+    assert result.out == ""
 
 
 def test_place_exits_with_0_if_every_pod_fits(rightslice: Run) -> None:
     pod = b"{apiVersion: v1, kind: Pod, metadata: {name: a}, spec: {containers: [{name: m, image: i}]}}"
 
-    assert rightslice("place", "-f", "-", *ROOM, "--now", JUNE, stdin=pod).code == 0
+    assert rightslice("place", "-f", "-", *SMALL, "--now", JUNE, stdin=pod).code == 0
 
 
 def test_a_machine_shows_which_gpus_pods_of_each_size_would_get(rightslice: Run) -> None:
     text = (FILES / "room" / "dgx-1.txt").read_bytes()
-    told = orjson.loads(rightslice("capacity", "--links", "-", "-o", "json", stdin=text).out)
+    document = orjson.loads(rightslice("capacity", "--links", "-", "-o", "json", stdin=text).out)
 
-    assert [gpu["numaNode"] for gpu in told["gpus"]] == [0, 0, 0, 0, 1, 1, 1, 1]
-    assert [(one["allocated"], one["nvlinkConnected"]) for one in told["sets"][1:5]] == [
+    assert [gpu["numaNode"] for gpu in document["gpus"]] == [0, 0, 0, 0, 1, 1, 1, 1]
+    assert [(one["allocated"], one["nvlinkConnected"]) for one in document["sets"][1:5]] == [
         ([0, 3], True),
         ([0, 2, 3], True),
         ([0, 1, 2, 3], True),
@@ -77,10 +77,10 @@ def test_a_machine_shows_which_gpus_pods_of_each_size_would_get(rightslice: Run)
 def test_if_the_plugin_fails_no_gpus_are_allocated(rightslice: Run) -> None:
     text = b"GPU0 GPU1\nGPU0 X NV4\nGPU1 SYS X\n"
     *_, one, two = rightslice("capacity", "--links", "-", stdin=text).out.splitlines()
-    told = orjson.loads(rightslice("capacity", "--links", "-", "-o", "json", stdin=text).out)
+    document = orjson.loads(rightslice("capacity", "--links", "-", "-o", "json", stdin=text).out)
 
     assert [one.split(), two.split()] == [["1", "0", "-", "same"], ["2", "fails", "-", "0,1"]]
-    assert [(each["allocated"], each["nvlinkConnected"]) for each in told["sets"]] == [([0], True), ([], False)]
+    assert [(each["allocated"], each["nvlinkConnected"]) for each in document["sets"]] == [([0], True), ([], False)]
 
 
 def test_links_that_only_one_end_reports_in_full_are_links(rightslice: Run) -> None:
@@ -91,55 +91,55 @@ def test_links_that_only_one_end_reports_in_full_are_links(rightslice: Run) -> N
 
 
 def test_place_handles_pods_of_workloads(rightslice: Run) -> None:
-    ran = rightslice("place", "-f", "room/pods.yaml", *ROOM, "--policies", "room/policy.yaml", "-o", "json")
-    wanted = {each["object"]: (each["resource"], each["count"]) for each in orjson.loads(ran.out)["pods"]}
+    result = rightslice("place", "-f", "room/pods.yaml", *SMALL, "--policies", "room/policy.yaml", "-o", "json")
+    requests = {each["object"]: (each["resource"], each["count"]) for each in orjson.loads(result.out)["pods"]}
 
-    assert wanted["Pod team-vision/serve-*"] == ("nvidia.com/mig-3g.40gb", 1)
+    assert requests["Pod team-vision/serve-*"] == ("nvidia.com/mig-3g.40gb", 1)
 
 
 def test_replicas_are_simulated_one_by_one(rightslice: Run) -> None:
-    ran = rightslice("simulate", "--nodes", "room/cluster.yaml", "--pods", "room/pods.yaml", "-o", "json")
-    last = orjson.loads(ran.out)["steps"][-1]
+    result = rightslice("simulate", "--nodes", "room/cluster.yaml", "--pods", "room/pods.yaml", "-o", "json")
+    last = orjson.loads(result.out)["steps"][-1]
 
     assert last["placed"] + last["unplaced"] == 6
 
 
 @pytest.mark.parametrize("policy", ["tab", "fgd", "most-allocated", "default"])
 def test_every_policy_simulates_a_trace(rightslice: Run, policy: str) -> None:
-    told = orjson.loads(rightslice("simulate", *TRACE, "--policy", policy, "-o", "json").out)
+    document = orjson.loads(rightslice("simulate", *TRACE, "--policy", policy, "-o", "json").out)
 
-    assert told["policy"] == policy
-    assert told["capacityMilli"] == 6000
-    assert all(one["requestedMilli"] <= next_["requestedMilli"] for one, next_ in pairwise(told["steps"]))
-    assert told["steps"][-1]["placed"] + sum(told["unplaced"].values()) == 8
+    assert document["policy"] == policy
+    assert document["capacityMilli"] == 6000
+    assert all(one["requestedMilli"] <= next_["requestedMilli"] for one, next_ in pairwise(document["steps"]))
+    assert document["steps"][-1]["placed"] + sum(document["unplaced"].values()) == 8
 
 
 def test_a_seed_is_reproducible_and_another_one_differs(rightslice: Run) -> None:
-    def played(seed: int) -> str:
+    def simulated(seed: int) -> str:
         return rightslice("simulate", *TRACE, "--seed", str(seed), "-o", "json").out
 
-    assert played(1) == played(1)
-    assert len({played(seed) for seed in range(8)}) > 1
+    assert simulated(1) == simulated(1)
+    assert len({simulated(seed) for seed in range(8)}) > 1
 
 
-def test_a_mix_can_be_learnt_and_pods_can_come_in_order(rightslice: Run) -> None:
-    told = orjson.loads(rightslice("simulate", *TRACE, "--learn", "--in-order", "-o", "json").out)
+def test_a_mix_can_be_learned_and_pods_can_come_in_order(rightslice: Run) -> None:
+    document = orjson.loads(rightslice("simulate", *TRACE, "--learn", "--in-order", "-o", "json").out)
 
-    assert told["steps"][0]["requestedMilli"] == 500
+    assert document["steps"][0]["requestedMilli"] == 500
 
 
 def test_pictures_are_xml_files(rightslice: Run, tmp_path: Path) -> None:
     file = tmp_path / "curve.svg"
 
-    ran = rightslice("simulate", *TRACE, "-o", "table", "-o", f"svg={file}")
+    result = rightslice("simulate", *TRACE, "-o", "table", "-o", f"svg={file}")
 
-    assert ran.code == 0
-    assert "6 of 6 GPUs" in ran.out or "GPUs allocated" in ran.out
+    assert result.code == 0
+    assert "6 of 6 GPUs" in result.out or "GPUs allocated" in result.out
     assert ElementTree.parse(file).getroot().tag.endswith("svg")
 
 
 def test_verbose_prints_sources(rightslice: Run) -> None:
-    assert "cluster: room/cluster.yaml (3 nodes" in rightslice("capacity", *ROOM, "-v").err
+    assert "cluster: room/cluster.yaml (3 nodes" in rightslice("capacity", *SMALL, "-v").err
 
 
 def deployment(replicas: object, amount: str = '{nvidia.com/gpu: "1"}') -> bytes:
@@ -152,23 +152,23 @@ def deployment(replicas: object, amount: str = '{nvidia.com/gpu: "1"}') -> bytes
     return f"{{apiVersion: apps/v1, kind: Deployment, metadata: {{name: many}}, spec: {spec}}}".encode()
 
 
-def simulated(rightslice: Run, pods: bytes) -> Any:
+def simulate(rightslice: Run, pods: bytes) -> Any:
     """Simulate pods on the example cluster without policies."""
-    ran = rightslice(
+    result = rightslice(
         "simulate", "--nodes", "demo", "--pods", "-", "--policies", "room/policy.yaml", "-o", "json", stdin=pods
     )
-    assert ran.code == 0, ran.err
-    return orjson.loads(ran.out)
+    assert result.code == 0, result.err
+    return orjson.loads(result.out)
 
 
 def test_no_more_is_allocated_than_the_capacity(rightslice: Run) -> None:
-    told = simulated(rightslice, deployment(100))
-    stocks = orjson.loads(rightslice("capacity", "--cluster", "demo", "-o", "json").out)["total"]
+    document = simulate(rightslice, deployment(100))
+    totals = orjson.loads(rightslice("capacity", "--cluster", "demo", "-o", "json").out)["total"]
 
-    assert told["initiallyAllocatedMilli"] == stocks["allocatedMilli"]
-    assert told["steps"][0]["allocatedMilli"] >= stocks["allocatedMilli"]
-    assert told["steps"][-1]["allocatedMilli"] <= told["capacityMilli"]
-    assert told["steps"][-1]["unplaced"] > 0
+    assert document["initiallyAllocatedMilli"] == totals["allocatedMilli"]
+    assert document["steps"][0]["allocatedMilli"] >= totals["allocatedMilli"]
+    assert document["steps"][-1]["allocatedMilli"] <= document["capacityMilli"]
+    assert document["steps"][-1]["unplaced"] > 0
 
 
 def test_steps_of_a_workflow_are_simulated(rightslice: Run) -> None:
@@ -176,22 +176,22 @@ def test_steps_of_a_workflow_are_simulated(rightslice: Run) -> None:
     step = f"container: {container}, tolerations: [{{operator: Exists}}]"
     spec = f"{{templates: [{{name: a, {step}}}, {{name: b, {step}}}]}}"
     workflow = f"{{apiVersion: argoproj.io/v1alpha1, kind: Workflow, metadata: {{name: many}}, spec: {spec}}}"
-    asked = [simulated(rightslice, each)["steps"][-1]["requestedMilli"] for each in (workflow.encode(), deployment(2))]
+    amounts = [simulate(rightslice, each)["steps"][-1]["requestedMilli"] for each in (workflow.encode(), deployment(2))]
 
-    assert asked[0] == asked[1]
+    assert amounts[0] == amounts[1]
 
 
-def test_a_hundred_thousand_replicas_of_which_few_fit_are_counted(rightslice: Run) -> None:
-    last, few = (simulated(rightslice, deployment(replicas))["steps"][-1] for replicas in (100_000, 100))
+def test_unplaced_replicas_are_counted(rightslice: Run) -> None:
+    last, few = (simulate(rightslice, deployment(replicas))["steps"][-1] for replicas in (100_000, 100))
 
     assert last["placed"] == few["placed"]
     assert last["placed"] + last["unplaced"] == 100_000
 
 
 def test_a_node_accepts_as_many_pods_as_it_declares(rightslice: Run) -> None:
-    told = simulated(rightslice, deployment(1500, "{}"))
+    document = simulate(rightslice, deployment(1500, "{}"))
 
-    assert told["unplaced"] == {"Too many pods": told["steps"][-1]["unplaced"]}
+    assert document["unplaced"] == {"Too many pods": document["steps"][-1]["unplaced"]}
 
 
 @pytest.mark.parametrize(
@@ -203,19 +203,19 @@ def test_a_node_accepts_as_many_pods_as_it_declares(rightslice: Run) -> None:
         ),
         (deployment(2_000_000), "must have at most 1000000 pods"),
     ],
-    ids=["a pod that no node could take", "pods without end"],
+    ids=["a request larger than any node", "too many replicas"],
 )
 def test_the_size_of_a_simulation_is_limited(rightslice: Run, pods: bytes, message: str) -> None:
-    ran = rightslice("simulate", "--nodes", "demo", "--pods", "-", stdin=pods)
+    result = rightslice("simulate", "--nodes", "demo", "--pods", "-", stdin=pods)
 
-    assert ran.code == 2
-    assert message in ran.err
+    assert result.code == 2
+    assert message in result.err
 
 
 @pytest.mark.parametrize(
     ("replicas", "code"),
     [(0, 0), (2, 0), (500, 1)],
-    ids=["none are to be", "there is room for all", "some find no room"],
+    ids=["no replicas", "all replicas fit", "some replicas do not fit"],
 )
 def test_place_exits_with_0_if_all_replicas_fit(rightslice: Run, replicas: int, code: int) -> None:
     assert rightslice("place", "-f", "-", "--cluster", "demo", stdin=deployment(replicas)).code == code
@@ -224,14 +224,14 @@ def test_place_exits_with_0_if_all_replicas_fit(rightslice: Run, replicas: int, 
 @pytest.mark.parametrize("command", ["place --cluster demo -f -", "simulate --nodes demo --pods -"])
 @pytest.mark.parametrize("replicas", ["-1", '"3"', "1.5", "true", "[]"])
 def test_invalid_replica_counts_are_an_error(rightslice: Run, command: str, replicas: str) -> None:
-    ran = rightslice(*command.split(), stdin=deployment(replicas))
+    result = rightslice(*command.split(), stdin=deployment(replicas))
 
-    assert ran.code == 2
-    assert "stdin:1:" in ran.err
-    assert "spec.replicas: must be a whole number, 0 or more, found " in ran.err
+    assert result.code == 2
+    assert "stdin:1:" in result.err
+    assert "spec.replicas: must be a whole number, 0 or more, found " in result.err
 
 
-UNREAD = {
+BAD_PODS = {
     "a pod": (b"apiVersion: v1\nkind: Pod\nmetadata: {name: bad}\nspec: {tolerations: [{value: y}]}", (4, 30),
               "Pod bad: spec.tolerations[0].value: must be text, found true or false"),
     "a pod without containers": (b"apiVersion: v1\nkind: Pod\nmetadata: {name: bad}\nspec: {containers: []}", (4, 20),
@@ -245,27 +245,27 @@ UNREAD = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("pods", UNREAD.values(), ids=UNREAD)
+@pytest.mark.parametrize("pods", BAD_PODS.values(), ids=BAD_PODS)
 def test_unreadable_pods_are_reported_and_the_others_placed(
     rightslice: Run, pods: tuple[bytes, tuple[int, int], str]
 ) -> None:
     bad, (line, column), sentence = pods
     good = b"\n---\n{apiVersion: v1, kind: Pod, metadata: {name: good}, spec: {containers: [{name: m, image: i}]}}"
-    alone = rightslice("place", "-f", "-", *ROOM, stdin=bad)
-    beside = rightslice("place", "-f", "-", *ROOM, stdin=bad + good)
-    played = rightslice("simulate", "--nodes", "demo", "--pods", "-", stdin=bad + good)
+    alone = rightslice("place", "-f", "-", *SMALL, stdin=bad)
+    beside = rightslice("place", "-f", "-", *SMALL, stdin=bad + good)
+    simulated = rightslice("simulate", "--nodes", "demo", "--pods", "-", stdin=bad + good)
 
-    assert (alone.code, beside.code, played.code) == (2, 2, 2)
-    for ran in (alone, beside, played):
-        assert ran.err.startswith(f"error: stdin:{line}:{column}: {sentence}")
+    assert (alone.code, beside.code, simulated.code) == (2, 2, 2)
+    for result in (alone, beside, simulated):
+        assert result.err.startswith(f"error: stdin:{line}:{column}: {sentence}")
     assert "Pod default/good" in beside.out
     assert "bad" not in beside.out
-    assert played.out == ""
+    assert simulated.out == ""
 
 
 def test_no_replicas_are_no_pods(rightslice: Run) -> None:
     pods = deployment(0) + b"\n---\n" + deployment(2)
-    last = simulated(rightslice, pods)["steps"][-1]
+    last = simulate(rightslice, pods)["steps"][-1]
 
     assert last["placed"] + last["unplaced"] == 2
 
@@ -273,19 +273,19 @@ def test_no_replicas_are_no_pods(rightslice: Run) -> None:
 def test_a_trace_without_nodes_is_rejected(rightslice: Run, tmp_path: Path) -> None:
     (tmp_path / "nodes.csv").write_text("sn,cpu_milli,memory_mib,gpu,model\n")
 
-    ran = rightslice("simulate", "--nodes", str(tmp_path / "nodes.csv"), "--pods", "room/pods.csv")
+    result = rightslice("simulate", "--nodes", str(tmp_path / "nodes.csv"), "--pods", "room/pods.csv")
 
-    assert ran.code == 2
-    assert "nodes.csv:1:1: must have rows under its header, found none" in ran.err
+    assert result.code == 2
+    assert "nodes.csv:1:1: must have rows under its header, found none" in result.err
 
 
-CLOSED = {
+UNUSABLE = {
     "cordoned": ({"unschedulable": True}, "True"),
     "not ready": ({}, "False"),
 }
 
 
-@pytest.mark.parametrize(("spec", "ready"), CLOSED.values(), ids=CLOSED)
+@pytest.mark.parametrize(("spec", "ready"), UNUSABLE.values(), ids=UNUSABLE)
 def test_unused_gpus_of_unschedulable_nodes_are_not_free(
     spec: Json, ready: str, rightslice: Run, tmp_path: Path
 ) -> None:
@@ -295,11 +295,11 @@ def test_unused_gpus_of_unschedulable_nodes_are_not_free(
     file = tmp_path / "cluster.json"
     file.write_bytes(orjson.dumps({"apiVersion": "v1", "kind": "List", "items": nodes}))
 
-    told = orjson.loads(rightslice("capacity", "--cluster", str(file), "-o", "json").out)
+    document = orjson.loads(rightslice("capacity", "--cluster", str(file), "-o", "json").out)
     table = rightslice("capacity", "--cluster", str(file)).out
 
-    assert (told["total"]["freeMilli"], told["total"]["unschedulableMilli"]) == (4000, 8000)
-    assert [(one["name"], one["freeMilli"], one["schedulable"]) for one in told["nodes"]] == [
+    assert (document["total"]["freeMilli"], document["total"]["unschedulableMilli"]) == (4000, 8000)
+    assert [(one["name"], one["freeMilli"], one["schedulable"]) for one in document["nodes"]] == [
         ("open", 4000, True),
         ("closed", 0, False),
     ]
@@ -307,14 +307,14 @@ def test_unused_gpus_of_unschedulable_nodes_are_not_free(
 
 
 def test_a_node_as_json_has_its_links_and_pods(rightslice: Run) -> None:
-    told = orjson.loads(rightslice("capacity", "h100-1", "--cluster", "demo", "-o", "json").out)
+    document = orjson.loads(rightslice("capacity", "h100-1", "--cluster", "demo", "-o", "json").out)
 
-    assert told["node"]["name"] == "h100-1"
-    assert [gpu["links"][:2] for gpu in told["gpus"][:2]] == [["X", "NV18"], ["NV18", "X"]]
-    assert told["pods"] == [{"namespace": "team-nlp", "name": "llm-train-0", "gpus": {GPU: 8}}]
+    assert document["node"]["name"] == "h100-1"
+    assert [gpu["links"][:2] for gpu in document["gpus"][:2]] == [["X", "NV18"], ["NV18", "X"]]
+    assert document["pods"] == [{"namespace": "team-nlp", "name": "llm-train-0", "gpus": {GPU: 8}}]
 
 
-UNPLAYED = {
+UNSIMULATED = {
     "host ports": {"containers": [{"name": "a", "ports": [{"hostPort": 80}]}]},
     "resource ephemeral-storage": {
         "containers": [{"name": "a", "resources": {"requests": {"ephemeral-storage": "1Gi", "cpu": "1"}}}]
@@ -325,7 +325,7 @@ UNPLAYED = {
 }
 
 
-@pytest.mark.parametrize(("what", "spec"), UNPLAYED.items())
+@pytest.mark.parametrize(("what", "spec"), UNSIMULATED.items())
 def test_simulate_names_constraints_that_it_does_not_evaluate(rightslice: Run, what: str, spec: object) -> None:
     template = {"metadata": {"labels": {"a": "b"}}, "spec": spec}
     workload = {
@@ -335,10 +335,12 @@ def test_simulate_names_constraints_that_it_does_not_evaluate(rightslice: Run, w
         "spec": {"replicas": 6, "selector": {"matchLabels": {"a": "b"}}, "template": template},
     }
 
-    ran = rightslice("simulate", "--nodes", "demo", "--pods", "-", stdin=orjson.dumps(workload))
+    result = rightslice("simulate", "--nodes", "demo", "--pods", "-", stdin=orjson.dumps(workload))
 
-    assert ran.code == 0
-    assert ran.err == (f"note: not evaluated: {what} (6 pods). A scheduler may place fewer of them\n" if what else "")
+    assert result.code == 0
+    assert result.err == (
+        f"note: not evaluated: {what} (6 pods). A scheduler may place fewer of them\n" if what else ""
+    )
 
 
 @pytest.mark.parametrize(("gpus", "placed"), [(1, 3), (5, 0)])
@@ -348,8 +350,8 @@ def test_a_daemon_set_is_simulated_with_a_pod_per_node(rightslice: Run, tmp_path
     daemons = deployment(1, f'{{nvidia.com/gpu: "{gpus}"}}').replace(b"kind: Deployment", b"kind: DaemonSet")
     daemons = daemons.replace(b"replicas: 1, ", b"")
 
-    ran = rightslice("simulate", "--nodes", str(file), "--pods", "-", "-o", "json", stdin=daemons)
-    told = orjson.loads(ran.out)
+    result = rightslice("simulate", "--nodes", str(file), "--pods", "-", "-o", "json", stdin=daemons)
+    document = orjson.loads(result.out)
 
-    assert told["steps"][-1]["placed"] == placed
-    assert sum(told["unplaced"].values()) == 3 - placed
+    assert document["steps"][-1]["placed"] == placed
+    assert sum(document["unplaced"].values()) == 3 - placed

@@ -1,4 +1,4 @@
-"""The installed commands, as processes: names, speed, colour, pipes that close, and the demonstration."""
+"""The installed commands, as processes: names, speed, color, pipes that close, and the demonstration."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import FILES, WORLD
+from tests.cli.conftest import FILES, INPUTS
 from tests.conftest import ROOT
 from webhook.cli.main import program_name
 
@@ -52,8 +52,8 @@ def start(
 def test_the_version_is_printed_fast() -> None:
     version, libraries = ["-m", "webhook.cli", "version"], ["-c", "import typer, pydantic, msgspec"]
     tries = [(cpu_seconds(version), cpu_seconds(libraries)) for _ in range(3)]
-    ours, theirs = map(min, zip(*tries, strict=True))
-    assert ours < theirs, "before what other commands need could even be imported"
+    controller, theirs = map(min, zip(*tries, strict=True))
+    assert controller < theirs, "before what other commands need could even be imported"
 
 
 def cpu_seconds(arguments: list[str]) -> float:
@@ -86,25 +86,25 @@ def test_help_shows_the_called_name(program: str, want: str) -> None:
 
 def on_a_terminal(*arguments: str, **env: str) -> bytes:
     """The output on a terminal."""
-    ours, theirs = pty.openpty()
+    controller, theirs = pty.openpty()
     process = start(*arguments, stdout=theirs, env=env)
     os.close(theirs)
     text = b""
     while True:
         try:
-            part = os.read(ours, 4096)
+            part = os.read(controller, 4096)
         except OSError:
             break
         if not part:
             break
         text += part
     process.communicate()
-    os.close(ours)
+    os.close(controller)
     return text
 
 
-CHECK = ("check", "deploy/train.yaml", *WORLD)
-COLOURS: dict[str, tuple[tuple[str, ...], dict[str, str], bool]] = {
+CHECK = ("check", "deploy/train.yaml", *INPUTS)
+COLORS: dict[str, tuple[tuple[str, ...], dict[str, str], bool]] = {
     "a terminal": (CHECK, {}, True),
     "NO_COLOR": (CHECK, {"NO_COLOR": "1"}, False),
     "a dumb terminal": (CHECK, {"TERM": "dumb"}, False),
@@ -112,14 +112,14 @@ COLOURS: dict[str, tuple[tuple[str, ...], dict[str, str], bool]] = {
 }
 
 
-@pytest.mark.parametrize(("arguments", "env", "coloured"), COLOURS.values(), ids=COLOURS)
-def test_colour(arguments: tuple[str, ...], env: dict[str, str], coloured: bool) -> None:
+@pytest.mark.parametrize(("arguments", "env", "colored"), COLORS.values(), ids=COLORS)
+def test_color(arguments: tuple[str, ...], env: dict[str, str], colored: bool) -> None:
     text = on_a_terminal(*arguments, **env)
     assert b"GPU-L102" in text
-    assert (b"\x1b[" in text) is coloured
+    assert (b"\x1b[" in text) is colored
 
 
-def test_no_colour_into_a_pipe() -> None:
+def test_no_color_in_a_pipe() -> None:
     out, _ = start(*CHECK).communicate()
     assert b"GPU-L102" in out
     assert b"\x1b[" not in out
@@ -146,14 +146,14 @@ def test_a_closed_pipe_keeps_the_exit_code(tmp_path: Path) -> None:
 
 def test_an_unwritable_result_is_an_error(tmp_path: Path) -> None:
     script = 'ulimit -f 0; exec "$@" > out'
-    ran = subprocess.run(
+    result = subprocess.run(
         ["sh", "-c", script, "sh", *COMMAND, "explain"], cwd=tmp_path, env=ENVIRONMENT, capture_output=True, check=False
     )
-    assert (ran.returncode, ran.stderr) == (2, b"error: stdout: cannot be written: File too large\n")
+    assert (result.returncode, result.stderr) == (2, b"error: stdout: cannot be written: File too large\n")
 
 
 def test_ctrl_c_exits_quietly() -> None:
-    with start("check", "-", *WORLD, "-v", stdin=subprocess.PIPE) as process:
+    with start("check", "-", *INPUTS, "-v", stdin=subprocess.PIPE) as process:
         assert process.stderr is not None
         assert process.stderr.readline().startswith(b"policies: ")
         assert process.stderr.readline().startswith(b"cluster: "), "its input is what it waits for next"
@@ -164,7 +164,7 @@ def test_ctrl_c_exits_quietly() -> None:
 def test_control_characters_are_escaped(tmp_path: Path) -> None:
     file = tmp_path / "a.yaml"
     file.write_text('apiVersion: v1\nkind: "Po\\e[2Jd"\nmetadata: {name: "größe\\u202e"}\n', encoding="utf-8")
-    out, err = start("check", str(file), *WORLD, "-o", "wide", env={"PYTHONIOENCODING": "ascii"}).communicate()
+    out, err = start("check", str(file), *INPUTS, "-o", "wide", env={"PYTHONIOENCODING": "ascii"}).communicate()
     assert b"Po\\x1b[2Jd" in out
     assert b"gr\\xf6\\xdfe" in out
     assert b"Traceback" not in err

@@ -33,12 +33,12 @@ def test_an_unknown_log_level() -> None:
 
 def test_an_agent_does_not_import_the_policy_engine_or_placement() -> None:
     """It runs on every node, so its memory matters."""
-    asked = (
+    code = (
         "import sys, webhook.cli.processes.agent, webhook.agent.node_agent, webhook.agent.discovery\n"
         "import webhook.agent.node_advertiser\n"
         "loaded = ('numpy', 'kubernetes', 'pydantic', 'typer', 're2', 'webhook.engine')\n"
         "print([name for name in loaded if name in sys.modules])"
     )
-    done = subprocess.run([sys.executable, "-c", asked], cwd=ROOT, capture_output=True, text=True, timeout=60)
+    process = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60)
 
-    assert done.stdout == "[]\n", done.stderr
+    assert process.stdout == "[]\n", process.stderr

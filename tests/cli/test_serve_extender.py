@@ -34,14 +34,14 @@ def test_policies_without_a_single_fair_share_are_rejected(
     file = tmp_path / "shares.yaml"
     file.write_text(text, encoding="utf-8")
 
-    ran = rightslice("serve", "extender", "--cluster", "live", "--self-signed", "--fair-share", str(file))
+    result = rightslice("serve", "extender", "--cluster", "live", "--self-signed", "--fair-share", str(file))
 
-    assert ran.code == 2
-    assert want in ran.err
+    assert result.code == 2
+    assert want in result.err
 
 
 def test_fair_shares_need_a_live_cluster(rightslice: Run) -> None:
-    ran = rightslice("serve", "extender", "--cluster", "demo", "--self-signed", "--fair-share", "x.yaml")
+    result = rightslice("serve", "extender", "--cluster", "demo", "--self-signed", "--fair-share", "x.yaml")
 
-    assert ran.code == 2
-    assert "--fair-share requires --cluster live" in ran.err
+    assert result.code == 2
+    assert "--fair-share requires --cluster live" in result.err

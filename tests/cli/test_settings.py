@@ -7,12 +7,12 @@ import pytest
 from webhook.settings import SettingsError, WebhookSettings, load_settings
 
 CASES = {
-    "a mode that a server has not": ({"mode": "warn"}, "--mode: must be 'audit' or 'enforce', found 'warn'"),
-    "a word where a number goes": (
+    "an unknown mode": ({"mode": "warn"}, "--mode: must be 'audit' or 'enforce', found 'warn'"),
+    "text instead of a number": (
         {"max_connections": "many"},
         "--max-connections: must be a valid integer, found 'many'",
     ),
-    "less than there can be": (
+    "below the minimum": (
         {"max_in_flight": "0"},
         "--max-in-flight: must be greater than or equal to 1, found '0'",
     ),
@@ -20,11 +20,11 @@ CASES = {
         {"webhook_configurations": ""},
         "--webhook-configurations: must have at least 1 character, found ''",
     ),
-    "no port": (
+    "an address without a port": (
         {"listen": "localhost"},
         "--listen: must be ADDRESS:PORT, for example 127.0.0.1:8443 or [::]:8443",
     ),
-    "half a pair": (
+    "a certificate without a key": (
         {"tls_cert": "a.pem"},
         "flags: must have --tls-cert and --tls-key, or --managed-tls, or --self-signed",
     ),

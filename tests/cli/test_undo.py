@@ -15,7 +15,7 @@ from webhook.cli.commands.undo import original_yaml
 ACCOUNTED = SIZING + "\nlimits: {accounting: native, accountingScheduler: configured}"
 
 
-def back(pod: Json) -> Any:
+def undone(pod: Json) -> Any:
     text = original_yaml(pod)
     assert isinstance(text, str)
     return yaml.safe_load(text)
@@ -31,7 +31,7 @@ def test_the_original_request_is_restored(policy: str) -> None:
     written = pod.build()
     after = apply_patch(written, review(written, policy, nodes=NODES))
     assert after != written
-    undo = back(after)
+    undo = undone(after)
     assert resources(undo, "main") == resources(written, "main")
     assert [one["name"] for one in undo["spec"]["containers"]] == ["main"]
     assert undo["metadata"]["annotations"] == {"rightslice.dev/keep": "true"}
@@ -41,7 +41,7 @@ def test_a_restored_pod_is_not_changed_again() -> None:
     written = make_pod().gpus(1).needs("8Gi").build()
     after = apply_patch(written, review(written, SIZING, nodes=NODES))
     again = make_pod().gpus(1).needs("8Gi")
-    for key, value in back(after)["metadata"]["annotations"].items():
+    for key, value in undone(after)["metadata"]["annotations"].items():
         again.annotate(key, value)
     assert not review(again, SIZING, nodes=NODES).applied
 
@@ -53,19 +53,19 @@ def test_a_slice_selected_by_node_affinity_alone_is_described() -> None:
     written = make_pod().gpus(1).needs("4Gi").build()
     after = apply_patch(written, review(written, SIZING, nodes=[node, whole_node()]))
     assert resources(after, "main") == resources(written, "main")
-    assert back(after) == {"metadata": {"annotations": {"rightslice.dev/keep": "true"}}}
+    assert undone(after) == {"metadata": {"annotations": {"rightslice.dev/keep": "true"}}}
     assert "only selected nodes where it is a slice" in str(original_yaml(after))
 
 
 RECORD = '{"policies": ["p"], "digest": "0123456789ab", "changed": ["resources"], "resource": ""}'
-STRANGERS = {
+UNCHANGED_PODS = {
     "never changed": make_pod().gpus(1),
-    "a record that is none": make_pod().gpus(1).annotate("rightslice.dev/decision", "{}"),
+    "an invalid record": make_pod().gpus(1).annotate("rightslice.dev/decision", "{}"),
     "a record of other changes": make_pod().gpus(1).annotate("rightslice.dev/decision", RECORD),
     "no resources recorded": make_pod().annotate("rightslice.dev/original-resources", '{"main": {}}'),
 }
 
 
-@pytest.mark.parametrize("pod", STRANGERS.values(), ids=STRANGERS)
+@pytest.mark.parametrize("pod", UNCHANGED_PODS.values(), ids=UNCHANGED_PODS)
 def test_there_is_nothing_to_undo(pod: Any) -> None:
     assert original_yaml(pod.build()) == ""

@@ -18,7 +18,7 @@ import pytest
 
 import webhook
 from tests.builders import make_pod
-from tests.cli.conftest import JUNE, WORLD, Run
+from tests.cli.conftest import INPUTS, JUNE, Run
 from tests.house.checkout import read_checkout_file as read_page
 from tests.usage.hostile_servers import fake_prometheus, fixed_answer, serve_answer
 from webhook.cli.inputs import read_usage_view
@@ -39,7 +39,7 @@ def recorded(folder: Path, ago: timedelta) -> str:
 
 
 @pytest.mark.parametrize(
-    ("ago", "used", "said"),
+    ("ago", "used", "message"),
     [
         (timedelta(hours=1), True, ""),
         (timedelta(minutes=-4), True, ""),
@@ -49,14 +49,14 @@ def recorded(folder: Path, ago: timedelta) -> str:
     ],
 )
 def test_an_old_record_is_noted_and_a_stale_one_is_not_used(
-    ago: timedelta, used: bool, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ago: timedelta, used: bool, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     view = read_usage_view(recorded(tmp_path, ago), NOW)
 
     assert bool(view.observed) is used
     error = capsys.readouterr().err
-    assert said in error
-    assert bool(error) is bool(said)
+    assert message in error
+    assert bool(error) is bool(message)
 
 
 def test_a_pod_of_two_containers_is_one_pod(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -70,20 +70,20 @@ def test_a_pod_of_two_containers_is_one_pod(tmp_path: Path, capsys: pytest.Captu
 
 
 COMMANDS = [
-    ("check", "deploy/train.yaml", *WORLD),
-    ("explain", "-f", "deploy/train.yaml", *WORLD),
+    ("check", "deploy/train.yaml", *INPUTS),
+    ("explain", "-f", "deploy/train.yaml", *INPUTS),
     ("audit", "cluster.yaml", "--policies", "policies", "--now", JUNE),
     ("rightsize", "cluster.yaml", "--policies", "policies", "--now", JUNE),
-    ("policy", "diff", "policies", "policies", *WORLD[2:]),
+    ("policy", "diff", "policies", "policies", *INPUTS[2:]),
 ]
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command[0])
 def test_a_record_from_the_future_is_rejected(command: tuple[str, ...], tmp_path: Path, rightslice: Run) -> None:
-    ran = rightslice(*command, "--usage", recorded(tmp_path, timedelta(days=-3)))
+    result = rightslice(*command, "--usage", recorded(tmp_path, timedelta(days=-3)))
 
-    assert (ran.code, ran.out) == (2, "")
-    assert "use.json: must be recorded before now, found 3 days from now" in ran.err
+    assert (result.code, result.out) == (2, "")
+    assert "use.json: must be recorded before now, found 3 days from now" in result.err
 
 
 def names(folder: Path) -> list[str]:
@@ -99,61 +99,61 @@ PLACES: dict[str, tuple[Callable[[Path], object], str]] = {
 }
 
 
-@pytest.mark.parametrize(("make", "said"), PLACES.values(), ids=PLACES)
+@pytest.mark.parametrize(("make", "message"), PLACES.values(), ids=PLACES)
 def test_a_special_file_is_rejected_before_prometheus_is_queried(
-    make: Callable[[Path], object], said: str, tmp_path: Path, rightslice: Run
+    make: Callable[[Path], object], message: str, tmp_path: Path, rightslice: Run
 ) -> None:
     """Querying Prometheus would exit with 3."""
     make(tmp_path / "use")
     before = (tmp_path / "use").lstat()
-    ran = rightslice("usage", "record", "--prometheus", "http://127.0.0.1:1", "--file", str(tmp_path / "use"))
+    result = rightslice("usage", "record", "--prometheus", "http://127.0.0.1:1", "--file", str(tmp_path / "use"))
 
-    assert (ran.code, ran.out) == (2, "")
-    assert said in ran.err
+    assert (result.code, result.out) == (2, "")
+    assert message in result.err
     assert (tmp_path / "use").lstat() == before
     assert names(tmp_path) == ["use"]
 
 
 def test_a_missing_folder_is_rejected_before_prometheus_is_queried(tmp_path: Path, rightslice: Run) -> None:
-    ran = rightslice("usage", "record", "--prometheus", "http://127.0.0.1:1", "--file", str(tmp_path / "no" / "use"))
+    result = rightslice("usage", "record", "--prometheus", "http://127.0.0.1:1", "--file", str(tmp_path / "no" / "use"))
 
-    assert (ran.code, ran.out) == (2, "")
-    assert "cannot be written: No such file or directory" in ran.err
+    assert (result.code, result.out) == (2, "")
+    assert "cannot be written: No such file or directory" in result.err
 
 
 def test_an_existing_file_is_replaced(tmp_path: Path, rightslice: Run) -> None:
     """By an empty record, with notes about the missing series."""
     file = recorded(tmp_path, timedelta())
     with serve_answer(fake_prometheus()) as url:
-        ran = rightslice("usage", "record", "--prometheus", url, "--file", file)
+        result = rightslice("usage", "record", "--prometheus", url, "--file", file)
 
-    assert ran.code == 0, ran.err
+    assert result.code == 0, result.err
     assert read_record(Path(file)).histories == []
     assert read_record(Path(file)).now == pytest.approx(datetime.now(UTC).timestamp(), abs=60)
     assert names(tmp_path) == ["use.json"]
-    assert "this may take minutes" not in ran.err
+    assert "this may take minutes" not in result.err
 
 
 def test_control_characters_from_prometheus_are_escaped(tmp_path: Path, rightslice: Run) -> None:
     answer = fixed_answer('{"status":"error","errorType":"bad","error":"\\u001b[2J"}')
     with serve_answer(answer) as url:
-        ran = rightslice("usage", "record", "--prometheus", url, "--file", str(tmp_path / "use"))
+        result = rightslice("usage", "record", "--prometheus", url, "--file", str(tmp_path / "use"))
 
-    assert ran.code == 3
-    assert "answered with an error (200): bad: \\x1b[2J (query: time())" in ran.err
+    assert result.code == 3
+    assert "answered with an error (200): bad: \\x1b[2J (query: time())" in result.err
     assert names(tmp_path) == []
 
 
 def test_a_terminal_shows_that_reading_takes_minutes(tmp_path: Path) -> None:
-    ours, theirs = pty.openpty()
+    controller, terminal = pty.openpty()
     with serve_answer(fake_prometheus()) as url:
         command = [sys.executable, "-m", "webhook.cli", "usage", "record", "--prometheus", url]
         home = Path(webhook.__file__).parents[1]
-        subprocess.run([*command, "--file", tmp_path / "use"], cwd=home, stderr=theirs, timeout=60, check=True)
+        subprocess.run([*command, "--file", tmp_path / "use"], cwd=home, stderr=terminal, timeout=60, check=True)
 
-    assert f"reading 7 days of usage from {url}; this may take minutes" in os.read(ours, 65_536).decode()
-    os.close(ours)
-    os.close(theirs)
+    assert f"reading 7 days of usage from {url}; this may take minutes" in os.read(controller, 65_536).decode()
+    os.close(controller)
+    os.close(terminal)
 
 
 def test_the_file_on_the_page_can_be_read(rightslice: Run, tmp_path: Path) -> None:
@@ -165,9 +165,9 @@ def test_the_file_on_the_page_can_be_read(rightslice: Run, tmp_path: Path) -> No
     labels = {"pod-template-hash": "5d9c7"}
     metadata = {"name": one.pod, "namespace": one.namespace, "labels": labels, "ownerReferences": [OWNER]}
     pod.write_text(json.dumps({**built, "metadata": metadata}))
-    ran = rightslice("rightsize", str(pod), "--usage", str(file), "--now", JUNE)
-    assert ran.code == 0, ran.err
-    assert "its usage history is too short" in ran.out
+    result = rightslice("rightsize", str(pod), "--usage", str(file), "--now", JUNE)
+    assert result.code == 0, result.err
+    assert "its usage history is too short" in result.out
 
 
 def test_the_page_names_every_field_of_the_file() -> None:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from tests.builders import Json, make_node, make_pod
-from tests.installing.test_doctor import WELL, policy
+from tests.installing.test_doctor import HEALTHY, policy
 from tests.policy.policy_texts import load_policy
 from webhook.documents.reader import read_documents
 from webhook.installing.accounting_check import QUOTA_KEY, AccountingFacts, accounting_results
@@ -18,56 +18,56 @@ from webhook.manifests.scheduler_config import second_scheduler_config
 from webhook.model.gpu_resources import ACCOUNTING_RESOURCE
 
 NATIVE: Json = {"mode": "enforce", "limits": {"accounting": "native"}}
-TOLD: Json = {"mode": "enforce", "limits": {"accounting": "native", "accountingScheduler": "configured"}}
+CONFIGURED: Json = {"mode": "enforce", "limits": {"accounting": "native", "accountingScheduler": "configured"}}
 QUOTA = {"metadata": {"name": "q", "namespace": "team"}, "spec": {"hard": {QUOTA_KEY: "8000"}}}
-GIVEN = make_pod("tried").gpus(1).asks(ACCOUNTING_RESOURCE, "1000").build()
+COUNTED = make_pod("tried").gpus(1).asks(ACCOUNTING_RESOURCE, "1000").build()
 PLAIN = make_pod("tried").gpus(1).build()
 GPUS = make_node("n1", {}, **{"nvidia.com/gpu": 8})
 COUNTING = make_node("n2", {}, **{"nvidia.com/gpu": 8, ACCOUNTING_RESOURCE: 8_000_000})
 SPACES: list[Json] = [{"metadata": {"name": "ml", "labels": {"gpus": "yes"}}}, {"metadata": {"name": "team"}}]
-LACKING = f"0/2 nodes are available: 2 Insufficient {ACCOUNTING_RESOURCE}."
+PENDING = f"0/2 nodes are available: 2 Insufficient {ACCOUNTING_RESOURCE}."
 
 
-def waiting() -> Json:
+def pending_pod() -> Json:
     """A pod that waits for the resource."""
-    conditions = [{"type": "PodScheduled", "status": "False", "message": LACKING}]
+    conditions = [{"type": "PodScheduled", "status": "False", "message": PENDING}]
     return make_pod("stuck").asks(ACCOUNTING_RESOURCE, "1000").build() | {"status": {"conditions": conditions}}
 
 
-def account_facts(running: list[Json] | None = None, tried: Json | str = GIVEN, **facts: Any) -> AccountingFacts:
+def account_facts(running: list[Json] | None = None, dry_run: Json | str = COUNTED, **facts: Any) -> AccountingFacts:
     """A cluster with working accounting, except for the arguments."""
-    well = {"policies": [policy(**TOLD)], "quotas": [QUOTA], "nodes": [GPUS]}
-    return AccountingFacts(replace(WELL, **{**well, **facts}), running or [], tried, "team", SPACES)
+    well = {"policies": [policy(**CONFIGURED)], "quotas": [QUOTA], "nodes": [GPUS]}
+    return AccountingFacts(replace(HEALTHY, **{**well, **facts}), running or [], dry_run, "team", SPACES)
 
 
 class Case(NamedTuple):
-    seen: AccountingFacts
+    facts: AccountingFacts
     state: CheckState
-    says: str
+    summary: str
 
 
 CASES = {
-    "a policy that asks for it": Case(account_facts(), CheckState.OK, "1 policy adds rightslice.dev/gpu-milli"),
-    "none that does": Case(account_facts(policies=[]), CheckState.WARN, "no GPUPolicy object adds it"),
-    "an admin's word": Case(account_facts(), CheckState.OK, "a policy says that schedulers ignore it"),
-    "no word": Case(
+    "a policy that adds it": Case(account_facts(), CheckState.OK, "1 policy adds rightslice.dev/gpu-milli"),
+    "no policy that adds it": Case(account_facts(policies=[]), CheckState.WARN, "no GPUPolicy object adds it"),
+    "accountingScheduler: configured": Case(account_facts(), CheckState.OK, "a policy says that schedulers ignore it"),
+    "an unknown scheduler": Case(
         account_facts(policies=[policy(**NATIVE)]),
         CheckState.SKIP,
         "whether the scheduler ignores it cannot be read from any API",
     ),
-    "no word, and a pod that shows it": Case(
+    "a running pod shows that the scheduler ignores it": Case(
         account_facts(
             [make_pod("runs").asks(ACCOUNTING_RESOURCE, "500").spec(nodeName="n1").build()], policies=[policy(**NATIVE)]
         ),
         CheckState.OK,
         "the scheduler ignores it: a pod",
     ),
-    "no word, and a second scheduler that ignores it": Case(
+    "the second scheduler ignores it": Case(
         account_facts(policies=[policy(**NATIVE)], scheduler=json.dumps(second_scheduler_config())),
         CheckState.OK,
         "rightslice-scheduler ignores it",
     ),
-    "a pod on a node that has it shows nothing": Case(
+    "a running pod on a node that advertises it": Case(
         account_facts(
             [make_pod("runs").asks(ACCOUNTING_RESOURCE, "500").spec(nodeName="n2").build()],
             policies=[policy(**NATIVE)],
@@ -76,35 +76,36 @@ CASES = {
         CheckState.SKIP,
         "whether the scheduler ignores it cannot be read",
     ),
-    "a word, and a pod that shows the contrary": Case(
-        account_facts(waiting=[waiting()]), CheckState.FAIL, "team/stuck is Pending"
+    "a pending pod in spite of accountingScheduler: configured": Case(
+        account_facts(waiting=[pending_pod()]), CheckState.FAIL, "team/stuck is Pending"
     ),
-    "nodes that do not have it": Case(
+    "a node that does not advertise it": Case(
         account_facts(nodes=[GPUS, COUNTING]), CheckState.SKIP, "1 of 2 GPU nodes do not advertise it"
     ),
-    "nodes that have it": Case(account_facts(nodes=[COUNTING]), CheckState.OK, "1 GPU node advertises it"),
-    "a pod that is given it": Case(account_facts(), CheckState.OK, "a dry-run pod with one GPU in team gets"),
-    "a pod that is not": Case(
-        account_facts(tried=PLAIN), CheckState.WARN, "a dry-run pod with one GPU in team does not get it"
+    "nodes that advertise it": Case(account_facts(nodes=[COUNTING]), CheckState.OK, "1 GPU node advertises it"),
+    "a dry-run pod gets it": Case(account_facts(), CheckState.OK, "a dry-run pod with one GPU in team gets"),
+    "a dry-run pod does not get it": Case(
+        account_facts(dry_run=PLAIN), CheckState.WARN, "a dry-run pod with one GPU in team does not get it"
     ),
-    "a pod that is not, because no policy asks there": Case(
+    "no policy covers the namespace of the dry-run pod": Case(
         account_facts(
-            tried=PLAIN, policies=[policy(**TOLD, match={"namespaceSelector": {"matchLabels": {"gpus": "yes"}}})]
+            dry_run=PLAIN,
+            policies=[policy(**CONFIGURED, match={"namespaceSelector": {"matchLabels": {"gpus": "yes"}}})],
         ),
         CheckState.SKIP,
         "no policy adds it in team",
     ),
-    "a pod that is not, though a policy asks there": Case(
-        account_facts(tried=PLAIN, policies=[policy(**TOLD, match={"namespaces": ["team"]})]),
+    "a policy covers the namespace but does not add it": Case(
+        account_facts(dry_run=PLAIN, policies=[policy(**CONFIGURED, match={"namespaces": ["team"]})]),
         CheckState.WARN,
         "a dry-run pod with one GPU in team does not get it",
     ),
-    "a pod that is refused": Case(
-        account_facts(tried="full"), CheckState.WARN, "a dry-run pod with one GPU in team was"
+    "a rejected dry-run pod": Case(
+        account_facts(dry_run="full"), CheckState.WARN, "a dry-run pod with one GPU in team was"
     ),
-    "a pod that a full quota refuses": Case(
+    "a dry-run pod rejected by a full quota": Case(
         account_facts(
-            tried=(
+            dry_run=(
                 f"pods is forbidden: exceeded quota: gpus, requested: {QUOTA_KEY}=1000, "
                 f"used: {QUOTA_KEY}=8000, limited: 8000"
             )
@@ -119,7 +120,7 @@ CASES = {
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_lines(case: Case) -> None:
-    found = [line for line in accounting_results(case.seen) if line.summary.startswith(case.says)]
+    found = [line for line in accounting_results(case.facts) if line.summary.startswith(case.summary)]
     assert [line.state for line in found] == [case.state]
     assert case.state in (CheckState.OK,) or all(line.advice for line in found)
 
@@ -129,21 +130,23 @@ def test_working_accounting_has_no_problem() -> None:
 
 
 def test_advice_names_a_covered_namespace() -> None:
-    elsewhere = account_facts(tried=PLAIN, policies=[policy(**TOLD, match={"namespaces": ["ml*"]})])
+    elsewhere = account_facts(dry_run=PLAIN, policies=[policy(**CONFIGURED, match={"namespaces": ["ml*"]})])
     [line] = [line for line in accounting_results(elsewhere) if line.summary.startswith("no policy adds it in team")]
 
     assert line.advice == "check a namespace with such a policy: rightslice accounting check -n ml"
 
 
 def test_unknown_namespaces_give_no_advice() -> None:
-    elsewhere = account_facts(tried=PLAIN, policies=[policy(**TOLD, match={"namespaces": ["ml"]})])
+    elsewhere = account_facts(dry_run=PLAIN, policies=[policy(**CONFIGURED, match={"namespaces": ["ml"]})])
 
     assert "does not get it" in " ".join(line.summary for line in accounting_results(replace(elsewhere, namespaces=[])))
 
 
 def test_advice_is_a_valid_policy_setting() -> None:
     advice = next(
-        line.advice for line in accounting_results(account_facts(waiting=[waiting()])) if line.state is CheckState.FAIL
+        line.advice
+        for line in accounting_results(account_facts(waiting=[pending_pod()]))
+        if line.state is CheckState.FAIL
     )
     (key, value), *_ = read_documents(advice.partition("until then ")[2], "advice")[0].data.items()
 

@@ -34,23 +34,23 @@ def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(apply, "POLL_SECONDS", 0.001)
 
 
-async def last_word(folder: Path, *tried: Answer, seconds: float = 60) -> str:
+async def last_message(folder: Path, *answers: Answer, seconds: float = 60) -> str:
     """The last message of `install_manifests` for these answers to the dry-run pod."""
-    told: list[str] = []
-    async with scripted_api(folder, READY, TRUSTED, TRUSTED, *tried) as (_, api):
-        await install_manifests(api, [], told.append, seconds=seconds)
-    return told[-1]
+    messages: list[str] = []
+    async with scripted_api(folder, READY, TRUSTED, TRUSTED, *answers) as (_, api):
+        await install_manifests(api, [], messages.append, seconds=seconds)
+    return messages[-1]
 
 
-@pytest.mark.parametrize("before", [SILENT, OTHERS], ids=["silence", "a refusal by others"])
+@pytest.mark.parametrize("before", [SILENT, OTHERS], ids=["no answer", "a rejection by others"])
 async def test_temporary_answers_are_waited_for(tmp_path: Path, before: Answer) -> None:
-    assert await last_word(tmp_path, before, BOTH) == "the webhooks answer"
+    assert await last_message(tmp_path, before, BOTH) == "the webhooks answer"
 
 
 async def test_persistent_rejection_by_others_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(apply, "OTHERS_GRACE_SECONDS", -1)
 
-    assert await last_word(tmp_path, OTHERS) == (
+    assert await last_message(tmp_path, OTHERS) == (
         "the webhooks could not be tested, because the API server rejects the dry-run pod: "
         "minimum cpu usage per Container is 1, but request is 100m"
     )
@@ -58,7 +58,7 @@ async def test_persistent_rejection_by_others_is_reported(tmp_path: Path, monkey
 
 async def test_timeout_reports_the_last_answer(tmp_path: Path) -> None:
     with pytest.raises(InstallError, match=r"last: failed calling webhook .validate.rightslice.dev.: connection"):
-        await last_word(tmp_path, SILENT, seconds=-1)
+        await last_message(tmp_path, SILENT, seconds=-1)
 
 
 UNTRUSTED = json_answer({"webhooks": [{"clientConfig": {}}]})
@@ -67,8 +67,8 @@ UNTRUSTED = json_answer({"webhooks": [{"clientConfig": {}}]})
 @pytest.mark.parametrize(("mode", "closed"), [("enforce", True), ("audit", False)])
 async def test_timeout_reports_the_effect_on_pods(tmp_path: Path, mode: str, closed: bool) -> None:
     objects = [one for one in shipped_manifests(InstallMode(mode)) if one["kind"] in WEBHOOK_KINDS]
-    made = [answer for one in objects for answer in (error_answer(404, "NotFound"), json_answer(one, 201))]
-    async with scripted_api(tmp_path, READY, *made, UNTRUSTED) as (_, api):
+    created = [answer for one in objects for answer in (error_answer(404, "NotFound"), json_answer(one, 201))]
+    async with scripted_api(tmp_path, READY, *created, UNTRUSTED) as (_, api):
         with pytest.raises(InstallError) as caught:
             await install_manifests(api, objects, lambda _: None, seconds=-1)
     assert ("Until then GPU pods are rejected. To admit them: rightslice install" in str(caught.value)) is closed

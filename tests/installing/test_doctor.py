@@ -31,18 +31,18 @@ def text(content: bytes) -> str:
     return b64encode(content).decode()
 
 
-def trusting(configuration: Json, bundle: bytes = PAIR.authority) -> Json:
+def with_ca_bundle(configuration: Json, bundle: bytes = PAIR.authority) -> Json:
     """A configuration with a caBundle in each webhook."""
-    hooks = [
-        {**hook, "clientConfig": {**hook["clientConfig"], "caBundle": text(bundle)}}
-        for hook in configuration["webhooks"]
+    webhooks = [
+        {**webhook, "clientConfig": {**webhook["clientConfig"], "caBundle": text(bundle)}}
+        for webhook in configuration["webhooks"]
     ]
-    return {**configuration, "webhooks": hooks}
+    return {**configuration, "webhooks": webhooks}
 
 
 def deployment(ready: int = 2, image: str = "rightslice:0.1.0", name: str = "webhook", mode: str = "enforce") -> Json:
-    ours = {"name": name, "image": image, "env": [{"name": "RIGHTSLICE_MODE", "value": mode}]}
-    containers = [{"name": "mesh-proxy", "image": "proxy:2"}, ours]
+    container = {"name": name, "image": image, "env": [{"name": "RIGHTSLICE_MODE", "value": mode}]}
+    containers = [{"name": "mesh-proxy", "image": "proxy:2"}, container]
     spec: Json = {"replicas": 2, "template": {"spec": {"containers": containers}}}
     return {"spec": spec, "status": {"readyReplicas": ready}}
 
@@ -59,7 +59,7 @@ def policy(name: str = "guard", **spec: Any) -> Json:
 
 def exception() -> Json:
     """An exception for a policy that is not among the objects."""
-    found: Json = json.loads(exception_text("said", policyName="in-a-file"))
+    found: Json = json.loads(exception_text("e1", policyName="in-a-file"))
     return found
 
 
@@ -87,8 +87,8 @@ def with_condition(one: Json, status: str, reason: str, *, generation: int = 1) 
     }
 
 
-MUTATING, VALIDATING = map(trusting, webhook_configurations())
-WELL = ClusterFacts(
+MUTATING, VALIDATING = map(with_ca_bundle, webhook_configurations())
+HEALTHY = ClusterFacts(
     version={"gitVersion": "v1.36.3", "minor": "36"},
     mutating=MUTATING,
     validating=VALIDATING,
@@ -117,19 +117,19 @@ ABSENT, FORBIDDEN = ApiError("GET /x", 404, "NotFound", "gone"), ApiError("GET /
 
 def without(name: str, why: ApiError = ABSENT) -> ClusterFacts:
     changed: Json = {name: None, "refused": {name: why}}
-    return replace(WELL, **changed)
+    return replace(HEALTHY, **changed)
 
 
 class Case(NamedTuple):
     facts: ClusterFacts
     state: CheckState
-    says: str
+    summary: str
 
 
 MIG: Json = {"rightSizing": {"forms": ["mig"]}}
 LIMIT_RANGE = {"metadata": {"name": "lr", "namespace": "team"}}
 QUOTA = {"metadata": {"name": "q", "namespace": "team"}}
-COUNTED = replace(WELL, policies=[policy(limits={"accounting": "native"})])
+COUNTED = replace(HEALTHY, policies=[policy(limits={"accounting": "native"})])
 COUNTING = {**gpu_node(), "status": {"allocatable": {"nvidia.com/gpu": "8", ACCOUNTING_RESOURCE: "8000"}}}
 WAITING = {
     "metadata": {"name": "p"},
@@ -140,122 +140,124 @@ WAITING = {
     },
 }
 CASES = {
-    "an old cluster": Case(
-        replace(WELL, version={"gitVersion": "v1.29.1", "minor": "29+"}), CheckState.FAIL, "v1.29.1"
+    "a version that is too old": Case(
+        replace(HEALTHY, version={"gitVersion": "v1.29.1", "minor": "29+"}), CheckState.FAIL, "v1.29.1"
     ),
-    "a cluster from the future": Case(
-        replace(WELL, version={"gitVersion": "v1.50.0", "minor": "50"}), CheckState.WARN, "v1.50.0"
+    "a version that is not tested": Case(
+        replace(HEALTHY, version={"gitVersion": "v1.50.0", "minor": "50"}), CheckState.WARN, "v1.50.0"
     ),
-    "no mutating hooks": Case(without("mutating"), CheckState.FAIL, "no mutating webhook configuration"),
-    "hooks that may not be read": Case(without("validating", FORBIDDEN), CheckState.SKIP, "validating cannot be read"),
-    "one hook is gone": Case(
-        replace(WELL, validating={**VALIDATING, "webhooks": VALIDATING["webhooks"][1:]}),
+    "no mutating webhooks": Case(without("mutating"), CheckState.FAIL, "no mutating webhook configuration"),
+    "forbidden webhooks": Case(without("validating", FORBIDDEN), CheckState.SKIP, "validating cannot be read"),
+    "one webhook is missing": Case(
+        replace(HEALTHY, validating={**VALIDATING, "webhooks": VALIDATING["webhooks"][1:]}),
         CheckState.FAIL,
         "validating webhook configuration without validate.rightslice.dev",
     ),
     "an empty caBundle": Case(
-        replace(WELL, mutating=webhook_configurations()[0]),
+        replace(HEALTHY, mutating=webhook_configurations()[0]),
         CheckState.FAIL,
         "caBundle: empty in mutate.rightslice.dev, policies",
     ),
-    "a caBundle of another authority": Case(
-        replace(WELL, validating=trusting(webhook_configurations()[1], OTHER.authority)),
+    "a caBundle of another CA": Case(
+        replace(HEALTHY, validating=with_ca_bundle(webhook_configurations()[1], OTHER.authority)),
         CheckState.FAIL,
         "caBundle: that of validate.rightslice.dev does not contain the CA of the serving certificate",
     ),
-    "a caBundle that is no certificate": Case(
-        replace(WELL, mutating=trusting(webhook_configurations()[0], b"junk")),
+    "a caBundle without certificates": Case(
+        replace(HEALTHY, mutating=with_ca_bundle(webhook_configurations()[0], b"junk")),
         CheckState.FAIL,
         "caBundle: no certificates in that of mutate.rightslice.dev",
     ),
-    "no Secret to read": Case(without("secret", FORBIDDEN), CheckState.SKIP, "the serving certificate cannot be read"),
-    "nobody answers": Case(
-        replace(WELL, answer="the pod was admitted without an answer from the webhooks"),
+    "a forbidden Secret": Case(without("secret", FORBIDDEN), CheckState.SKIP, "the serving certificate cannot be read"),
+    "no webhook answers": Case(
+        replace(HEALTHY, answer="the pod was admitted without an answer from the webhooks"),
         CheckState.FAIL,
         "the webhooks do not answer",
     ),
-    "a hook is not reached": Case(
-        replace(WELL, answer='Internal error occurred: failed calling webhook "validate.rightslice.dev": refused'),
+    "a webhook is unreachable": Case(
+        replace(HEALTHY, answer='Internal error occurred: failed calling webhook "validate.rightslice.dev": refused'),
         CheckState.FAIL,
         "the webhooks do not answer",
     ),
-    "a LimitRange refuses the pod first": Case(
-        replace(WELL, answer="minimum cpu usage per Container is 1, but request is 100m"),
+    "a LimitRange rejects the dry-run pod": Case(
+        replace(HEALTHY, answer="minimum cpu usage per Container is 1, but request is 100m"),
         CheckState.SKIP,
         "the webhooks could not be tested",
     ),
-    "who looks may not create pods": Case(
-        replace(WELL, answer='pods is forbidden: User "eve" cannot create resource "pods" in the namespace "default"'),
+    "the user may not create pods": Case(
+        replace(
+            HEALTHY, answer='pods is forbidden: User "eve" cannot create resource "pods" in the namespace "default"'
+        ),
         CheckState.SKIP,
         "the webhooks could not be tested",
     ),
-    "a hook of others is not reached": Case(
-        replace(WELL, answer='Internal error occurred: failed calling webhook "mutate.other.example": refused'),
+    "another webhook is unreachable": Case(
+        replace(HEALTHY, answer='Internal error occurred: failed calling webhook "mutate.other.example": refused'),
         CheckState.SKIP,
         "the webhooks could not be tested",
     ),
-    "only one hook answers": Case(
-        replace(WELL, answer="rightslice answers: validate, but not mutate"),
+    "only one webhook answers": Case(
+        replace(HEALTHY, answer="rightslice answers: validate, but not mutate"),
         CheckState.FAIL,
         "only the validating webhook",
     ),
-    "a replica is missing": Case(replace(WELL, deployment=deployment(1)), CheckState.FAIL, "1 of 2 replicas ready"),
+    "a replica is missing": Case(replace(HEALTHY, deployment=deployment(1)), CheckState.FAIL, "1 of 2 replicas ready"),
     "another version runs": Case(
-        replace(WELL, deployment=deployment(image="rightslice:0.0.9")), CheckState.WARN, "image rightslice:0.0.9"
+        replace(HEALTHY, deployment=deployment(image="rightslice:0.0.9")), CheckState.WARN, "image rightslice:0.0.9"
     ),
-    "a Deployment that is not ours": Case(
-        replace(WELL, deployment=deployment(name="other")), CheckState.WARN, "no container webhook in the Deployment"
+    "a Deployment without the webhook's container": Case(
+        replace(HEALTHY, deployment=deployment(name="other")), CheckState.WARN, "no container webhook in the Deployment"
     ),
     "no backstop": Case(without("backstop"), CheckState.FAIL, "the backstop is not installed"),
     "a backstop that denies in audit mode": Case(
-        replace(WELL, deployment=deployment(mode="audit"), backstop=binding("Deny", "Audit")),
+        replace(HEALTHY, deployment=deployment(mode="audit"), backstop=binding("Deny", "Audit")),
         CheckState.FAIL,
         "the backstop denies, but the mode is audit",
     ),
     "a backstop that denies nothing in enforce mode": Case(
-        replace(WELL, backstop=binding("Audit")),
+        replace(HEALTHY, backstop=binding("Audit")),
         CheckState.FAIL,
         "the backstop denies nothing, but the mode is enforce",
     ),
     "an exception for no policy": Case(
-        replace(WELL, exceptions=[exception()]), CheckState.FAIL, "GPUPolicyException said: GPU-P103"
+        replace(HEALTHY, exceptions=[exception()]), CheckState.FAIL, "GPUPolicyException e1: GPU-P103"
     ),
-    "a replica's own complaint": Case(
-        replace(WELL, ready="[-]policy files p.yaml: bad\nready\n"),
+    "a problem reported by a replica": Case(
+        replace(HEALTHY, ready="[-]policy files p.yaml: bad\nready\n"),
         CheckState.WARN,
         "replica: policy files p.yaml: bad",
     ),
     "no CRDs": Case(without("policies"), CheckState.FAIL, "the CRD of GPUPolicy is not installed"),
-    "no policies": Case(replace(WELL, policies=[]), CheckState.WARN, "no policies"),
-    "a policy with a fault": Case(
-        replace(WELL, policies=[policy(mode="enforced")]), CheckState.FAIL, "GPUPolicy guard: GPU-P103"
+    "no policies": Case(replace(HEALTHY, policies=[]), CheckState.WARN, "no policies"),
+    "an invalid policy": Case(
+        replace(HEALTHY, policies=[policy(mode="enforced")]), CheckState.FAIL, "GPUPolicy guard: GPU-P103"
     ),
-    "one name in file and object": Case(
-        replace(WELL, settings={"data": {"guard.yaml": policy_text("guard")}}),
+    "a policy in a file and as an object": Case(
+        replace(HEALTHY, settings={"data": {"guard.yaml": policy_text("guard")}}),
         CheckState.WARN,
         "policy guard exists in the ConfigMap and as an object",
     ),
-    "no GPU nodes": Case(replace(WELL, nodes=[make_node("cpu")]), CheckState.WARN, "no node advertises GPUs"),
-    "nodes without discovery": Case(
-        replace(WELL, nodes=[gpu_node(), {**gpu_node(), "metadata": {"name": "n1"}}]),
+    "no GPU nodes": Case(replace(HEALTHY, nodes=[make_node("cpu")]), CheckState.WARN, "no node advertises GPUs"),
+    "a node without product label": Case(
+        replace(HEALTHY, nodes=[gpu_node(), {**gpu_node(), "metadata": {"name": "n1"}}]),
         CheckState.FAIL,
         "1 of 2 GPU nodes without nvidia.com/gpu.product",
     ),
-    "nodes that cannot be read": Case(
-        replace(WELL, policies=[policy(**MIG)], nodes=[{**gpu_node(), "spec": {"taints": "none"}}]),
+    "nodes that cannot be parsed": Case(
+        replace(HEALTHY, policies=[policy(**MIG)], nodes=[{**gpu_node(), "spec": {"taints": "none"}}]),
         CheckState.SKIP,
         "the GPUs that nodes advertise cannot be read",
     ),
-    "slices that no node has": Case(
-        replace(WELL, policies=[policy(**MIG)]), CheckState.WARN, "policy guard allocates mig"
+    "slices that no node offers": Case(
+        replace(HEALTHY, policies=[policy(**MIG)]), CheckState.WARN, "policy guard allocates mig"
     ),
-    "accounting that no node knows": Case(COUNTED, CheckState.WARN, "a policy has native accounting"),
-    "accounting that one of two nodes knows": Case(
+    "accounting that no node advertises": Case(COUNTED, CheckState.WARN, "a policy has native accounting"),
+    "accounting that one of two nodes advertises": Case(
         replace(COUNTED, nodes=[COUNTING, gpu_node()]),
         CheckState.WARN,
         "1 of 2 GPU nodes do not advertise its resource",
     ),
-    "a scheduler's configuration that is none": Case(
+    "an invalid scheduler configuration": Case(
         replace(COUNTED, scheduler="extenders: ["), CheckState.WARN, "a policy has native accounting"
     ),
     "pods that wait for the accounting resource": Case(
@@ -264,7 +266,7 @@ CASES = {
         "1 pod waits for rightslice.dev/gpu-milli",
     ),
     "a replica of the extender is missing": Case(
-        replace(WELL, extender={"spec": {"replicas": 2}, "status": {}}),
+        replace(HEALTHY, extender={"spec": {"replicas": 2}, "status": {}}),
         CheckState.FAIL,
         "0 of 2 replicas of the extender",
     ),
@@ -272,78 +274,80 @@ CASES = {
         without("extender", FORBIDDEN), CheckState.SKIP, "extender cannot be read"
     ),
     "an extender that cannot be reached": Case(without("extender_ready"), CheckState.SKIP, "the extender could not be"),
-    "the extender's own complaint": Case(
-        replace(WELL, extender_ready="[-]pods not synced\nready\n"), CheckState.WARN, "extender: pods not synced"
+    "a problem reported by the extender": Case(
+        replace(HEALTHY, extender_ready="[-]pods not synced\nready\n"), CheckState.WARN, "extender: pods not synced"
     ),
     "no agents": Case(without("agents"), CheckState.SKIP, "no agent reports the GPUs of its node"),
     "agents that may not be read": Case(without("agents", FORBIDDEN), CheckState.SKIP, "agents cannot be read"),
     "a node without an agent": Case(
-        replace(WELL, nodes=[gpu_node("n1"), gpu_node("n2")]), CheckState.WARN, "1 GPU node without GPUNode: n2"
+        replace(HEALTHY, nodes=[gpu_node("n1"), gpu_node("n2")]), CheckState.WARN, "1 GPU node without GPUNode: n2"
     ),
-    "an agent that is silent": Case(
-        replace(WELL, leases=[lease("n1", NOW - timedelta(minutes=7))]), CheckState.WARN, "1 of 1 GPUNode outdated: n1"
-    ),
-    "an agent that has hardly begun": Case(
-        replace(WELL, leases=[], agents=[gpu_node_report(NOW - timedelta(seconds=20))]),
-        CheckState.SKIP,
-        "1 of 1 GPUNode created less than 6 minutes ago",
-    ),
-    "an agent that never spoke since its GPUNode was made": Case(
-        replace(WELL, leases=[], agents=[gpu_node_report(NOW - timedelta(minutes=7))]),
+    "a silent agent": Case(
+        replace(HEALTHY, leases=[lease("n1", NOW - timedelta(minutes=7))]),
         CheckState.WARN,
         "1 of 1 GPUNode outdated: n1",
     ),
-    "an agent that never spoke": Case(replace(WELL, leases=[]), CheckState.WARN, "1 of 1 GPUNode outdated: n1"),
+    "an agent that has just started": Case(
+        replace(HEALTHY, leases=[], agents=[gpu_node_report(NOW - timedelta(seconds=20))]),
+        CheckState.SKIP,
+        "1 of 1 GPUNode created less than 6 minutes ago",
+    ),
+    "an agent that never reported after its GPUNode was created": Case(
+        replace(HEALTHY, leases=[], agents=[gpu_node_report(NOW - timedelta(minutes=7))]),
+        CheckState.WARN,
+        "1 of 1 GPUNode outdated: n1",
+    ),
+    "an agent that never reported": Case(replace(HEALTHY, leases=[]), CheckState.WARN, "1 of 1 GPUNode outdated: n1"),
     "leases that may not be read": Case(
         without("leases", FORBIDDEN), CheckState.SKIP, "1 GPUNode; whether they are current is unknown"
     ),
-    "an agent in trouble": Case(
-        replace(WELL, agents=[{"metadata": {"name": "n1"}, "status": {"message": "NVML does not answer"}}]),
+    "an agent that reports an error": Case(
+        replace(HEALTHY, agents=[{"metadata": {"name": "n1"}, "status": {"message": "NVML does not answer"}}]),
         CheckState.WARN,
         "GPUNode n1: NVML does not answer",
     ),
-    "a LimitRange that gives GPUs away": Case(
+    "a LimitRange maximum that sets a default": Case(
         replace(
-            WELL,
+            HEALTHY,
             limit_ranges=[{**LIMIT_RANGE, "spec": {"limits": [{"type": "Container", "max": {"nvidia.com/gpu": "4"}}]}}],
         ),
         CheckState.WARN,
         "LimitRange team/lr",
     ),
-    "a LimitRange with a floor": Case(
+    "a LimitRange with a minimum": Case(
         replace(
-            WELL,
+            HEALTHY,
             limit_ranges=[{**LIMIT_RANGE, "spec": {"limits": [{"type": "Container", "min": {"nvidia.com/gpu": 1}}]}}],
         ),
         CheckState.WARN,
         "LimitRange team/lr",
     ),
-    "a quota that bounds nothing": Case(
-        replace(WELL, quotas=[{**QUOTA, "spec": {"hard": {"limits.nvidia.com/mig-1g.10gb": "4"}}}]),
+    "a quota without effect": Case(
+        replace(HEALTHY, quotas=[{**QUOTA, "spec": {"hard": {"limits.nvidia.com/mig-1g.10gb": "4"}}}]),
         CheckState.WARN,
         "ResourceQuota team/q",
     ),
-    "a quota on devices of a class that is not there": Case(
+    "a quota on devices of a missing class": Case(
         replace(
-            WELL,
+            HEALTHY,
             quotas=[{**QUOTA, "spec": {"hard": {"gpus.deviceclass.resource.k8s.io/devices": "4"}}}],
             device_classes=[{"metadata": {"name": "gpu.nvidia.com"}}],
         ),
         CheckState.WARN,
         "ResourceQuota team/q",
     ),
-    "a quota that slices escape": Case(
-        replace(WELL, quotas=[{**QUOTA, "spec": {"hard": {"requests.nvidia.com/gpu": "4"}}}]),
+    "a quota that slices bypass": Case(
+        replace(HEALTHY, quotas=[{**QUOTA, "spec": {"hard": {"requests.nvidia.com/gpu": "4"}}}]),
         CheckState.WARN,
         "ResourceQuota team/q",
     ),
-    "a hook that was passed by": Case(
-        replace(WELL, metrics=f'{FAIL_OPEN_METRIC}{{name="mutate.rightslice.dev",type="admit"}} 3\n'),
+    "a webhook that failed open": Case(
+        replace(HEALTHY, metrics=f'{FAIL_OPEN_METRIC}{{name="mutate.rightslice.dev",type="admit"}} 3\n'),
         CheckState.WARN,
         "mutate.rightslice.dev did not answer and failed open 3 times",
     ),
-    "a hook that was passed by a single time": Case(
-        replace(WELL, metrics=f'{FAIL_OPEN_METRIC}{{name="mutate.rightslice.dev",type="admit"}} 1\n'),
+    "a webhook that failed open once": Case(
+        replace(HEALTHY, metrics=f'{FAIL_OPEN_METRIC}{{name="mutate.rightslice.dev",type="admit"}} 1\n'),
         CheckState.WARN,
         "mutate.rightslice.dev did not answer and failed open 1 time",
     ),
@@ -351,7 +355,7 @@ CASES = {
 
 
 def test_healthy_installation_has_no_problem() -> None:
-    lines = diagnose(WELL, NOW)
+    lines = diagnose(HEALTHY, NOW)
 
     assert {line.state for line in lines} == {CheckState.OK}, lines
     assert len(lines) > 10
@@ -359,7 +363,7 @@ def test_healthy_installation_has_no_problem() -> None:
 
 def test_other_keys_of_the_config_map_are_ignored() -> None:
     others = {"README.txt": "see: [the wiki", ".hidden.yaml": policy_text("guard"), "notes": "kind: GPUPolicy"}
-    assert diagnose(replace(WELL, settings={"data": others}), NOW) == diagnose(WELL, NOW)
+    assert diagnose(replace(HEALTHY, settings={"data": others}), NOW) == diagnose(HEALTHY, NOW)
 
 
 KNOWN = {
@@ -383,7 +387,7 @@ def test_problem_is_reported_and_nothing_else(case: Case) -> None:
     lines = [line for line in diagnose(case.facts, NOW) if line.state is not CheckState.OK]
 
     assert [line.state for line in lines] == [case.state], lines
-    assert lines[0].summary.startswith(case.says) or case.says in lines[0].summary
+    assert lines[0].summary.startswith(case.summary) or case.summary in lines[0].summary
     assert lines[0].advice or case.state is CheckState.SKIP
 
 
@@ -397,29 +401,29 @@ OUTSIDE_CASES = {
     "an exception in use": (
         replace(OUTSIDE, exceptions=[with_condition(exception(), "True", "Active")]),
         CheckState.OK,
-        "GPUPolicyException said is in use",
+        "GPUPolicyException e1 is in use",
     ),
-    "an exception that no server saw": (
+    "an exception without status": (
         replace(OUTSIDE, exceptions=[exception()]),
         CheckState.SKIP,
-        "GPUPolicyException said: no server has reported",
+        "GPUPolicyException e1: no server has reported",
     ),
-    "an exception that was changed since": (
+    "an exception with an outdated status": (
         replace(OUTSIDE, exceptions=[with_condition(exception(), "True", "Active", generation=2)]),
         CheckState.SKIP,
-        "GPUPolicyException said: no server has reported",
+        "GPUPolicyException e1: no server has reported",
     ),
     "an exception that a server cannot use": (
         replace(OUTSIDE, exceptions=[with_condition(exception(), "False", "Invalid")]),
         CheckState.FAIL,
-        "GPUPolicyException said: Invalid",
+        "GPUPolicyException e1: Invalid",
     ),
-    "a policy that a file has too": (
+    "a policy that a file overrides": (
         replace(OUTSIDE, policies=[with_condition(policy(), "False", "OverriddenByFile")]),
         CheckState.WARN,
         "GPUPolicy guard: OverriddenByFile",
     ),
-    "a policy with a fault": (
+    "an invalid policy": (
         replace(OUTSIDE, policies=[policy(mode="enforced")]),
         CheckState.FAIL,
         "GPUPolicy guard: GPU-P103",
@@ -428,61 +432,63 @@ OUTSIDE_CASES = {
 }
 
 
-@pytest.mark.parametrize(("facts", "state", "says"), OUTSIDE_CASES.values(), ids=OUTSIDE_CASES)
-def test_server_outside_the_cluster(facts: ClusterFacts, state: CheckState, says: str) -> None:
+@pytest.mark.parametrize(("facts", "state", "summary"), OUTSIDE_CASES.values(), ids=OUTSIDE_CASES)
+def test_server_outside_the_cluster(facts: ClusterFacts, state: CheckState, summary: str) -> None:
     lines = diagnose(facts, NOW)
 
-    assert [line.state for line in lines if line.summary.startswith(says)] == [state]
-    acted_on = [line for line in lines if line.state in (CheckState.WARN, CheckState.FAIL)]
-    assert len(acted_on) == (1 if state in (CheckState.WARN, CheckState.FAIL) else 0), acted_on
+    assert [line.state for line in lines if line.summary.startswith(summary)] == [state]
+    problems = [line for line in lines if line.state in (CheckState.WARN, CheckState.FAIL)]
+    assert len(problems) == (1 if state in (CheckState.WARN, CheckState.FAIL) else 0), problems
     assert any(line.summary == "no Deployment" and line.state is CheckState.SKIP for line in lines)
 
 
 @pytest.mark.parametrize(("days", "state"), [(1, CheckState.OK), (-1, CheckState.FAIL)])
 def test_certificate_must_be_valid_for_a_week(days: int, state: CheckState) -> None:
-    ends = x509.load_pem_x509_certificate(PAIR.certificate).not_valid_after_utc
-    moment = ends - timedelta(days=7) - timedelta(days=days)
+    expires = x509.load_pem_x509_certificate(PAIR.certificate).not_valid_after_utc
+    moment = expires - timedelta(days=7) - timedelta(days=days)
 
-    lines = [line for line in diagnose(WELL, moment) if "serving certificate expires" in line.summary]
+    lines = [line for line in diagnose(HEALTHY, moment) if "serving certificate expires" in line.summary]
 
     assert [line.state for line in lines] == [state]
 
 
 def test_expired_certificate_is_reported() -> None:
-    ends = x509.load_pem_x509_certificate(PAIR.certificate).not_valid_after_utc
+    expires = x509.load_pem_x509_certificate(PAIR.certificate).not_valid_after_utc
 
-    lines = diagnose(WELL, ends + timedelta(hours=1))
+    lines = diagnose(HEALTHY, expires + timedelta(hours=1))
 
     [line] = [line for line in lines if "serving certificate" in line.summary and "caBundle" not in line.summary]
-    assert (line.state, line.summary) == (CheckState.FAIL, f"serving certificate has expired ({ends:%Y-%m-%d})")
+    assert (line.state, line.summary) == (CheckState.FAIL, f"serving certificate has expired ({expires:%Y-%m-%d})")
     assert "see the leader's log" in line.advice
 
 
 def test_advice_for_cert_manager() -> None:
     issued = deployment()
     issued["spec"]["template"]["spec"]["containers"][1]["args"] = ["serve", "--tls-cert=/tls/tls.crt"]
-    lines = diagnose(replace(WELL, deployment=issued, mutating=webhook_configurations()[0]), NOW + timedelta(days=300))
+    lines = diagnose(
+        replace(HEALTHY, deployment=issued, mutating=webhook_configurations()[0]), NOW + timedelta(days=300)
+    )
 
     wrong = [line for line in lines if line.summary.startswith(("caBundle", "serving certificate"))]
     assert len(wrong) == 2
     assert all("describe certificates,issuers" in line.advice for line in wrong)
 
 
-def by_url(configuration: Json) -> Json:
+def with_urls(configuration: Json) -> Json:
     """A configuration with URLs, as in the overlay out-of-cluster."""
-    hooks = [{**hook, "clientConfig": {"url": "https://10.0.0.1:8443"}} for hook in configuration["webhooks"]]
-    return {**configuration, "webhooks": hooks}
+    webhooks = [{**webhook, "clientConfig": {"url": "https://10.0.0.1:8443"}} for webhook in configuration["webhooks"]]
+    return {**configuration, "webhooks": webhooks}
 
 
 IN, OUT = "rightslice install", "kubectl apply --server-side -k manifests/overlays/out-of-cluster"
-OUTSIDE = replace(without("deployment"), mutating=by_url(MUTATING), validating=by_url(VALIDATING))
+OUTSIDE = replace(without("deployment"), mutating=with_urls(MUTATING), validating=with_urls(VALIDATING))
 
 
 @pytest.mark.parametrize("part", ["mutating", "validating", "backstop", "policies"])
-@pytest.mark.parametrize(("facts", "command"), [(WELL, IN), (OUTSIDE, OUT)], ids=["inside", "outside"])
+@pytest.mark.parametrize(("facts", "command"), [(HEALTHY, IN), (OUTSIDE, OUT)], ids=["inside", "outside"])
 def test_repair_command_by_location(facts: ClusterFacts, command: str, part: str) -> None:
-    lacking: Json = {part: None, "refused": {**facts.refused, part: ABSENT}}
-    [line] = [line for line in diagnose(replace(facts, **lacking), NOW) if IN in line.advice or OUT in line.advice]
+    missing: Json = {part: None, "refused": {**facts.refused, part: ABSENT}}
+    [line] = [line for line in diagnose(replace(facts, **missing), NOW) if IN in line.advice or OUT in line.advice]
 
     assert line.state is CheckState.FAIL
     assert line.advice.startswith(command)
@@ -490,8 +496,8 @@ def test_repair_command_by_location(facts: ClusterFacts, command: str, part: str
 
 def test_repair_command_without_any_installation() -> None:
     nothing = ("mutating", "validating", "deployment")
-    lacking: Json = {**dict.fromkeys(nothing), "refused": dict.fromkeys(nothing, ABSENT)}
-    facts = replace(WELL, **lacking)
+    missing: Json = {**dict.fromkeys(nothing), "refused": dict.fromkeys(nothing, ABSENT)}
+    facts = replace(HEALTHY, **missing)
     advice = {line.advice for line in diagnose(facts, NOW) if "configuration" in line.summary}
 
     assert len(advice) == 1
