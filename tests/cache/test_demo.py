@@ -68,13 +68,13 @@ def test_quota_status_counts_the_pods_of_the_snapshot() -> None:
 
 
 def test_no_node_is_overcommitted(demo: ClusterSnapshot) -> None:
-    held: dict[str, Counter[str]] = {node.name: Counter() for node in demo.view.fleet.nodes}
+    used: dict[str, Counter[str]] = {node.name: Counter() for node in demo.view.fleet.nodes}
     for pod in (parse_pod(item) for item in demo_objects() if item["kind"] == "Pod"):
-        held[pod.spec.node_name].update(effective_requests(pod))
+        used[pod.spec.node_name].update(effective_requests(pod))
     for node in demo.view.fleet.nodes:
         has = {name: units * NANO for name, units in node.gpus.items()}
         has |= {"cpu": node.cpu_milli * NANO // 1000, "memory": node.memory * NANO}
-        assert all(amount <= has.get(name, 0) for name, amount in held[node.name].items()), node.name
+        assert all(amount <= has.get(name, 0) for name, amount in used[node.name].items()), node.name
 
 
 def test_scaled_snapshot_has_the_requested_nodes_and_the_same_offers(demo: ClusterSnapshot) -> None:

@@ -28,7 +28,7 @@ def pod(name: str, node: str, count: int) -> Json:
 
 pods = st.builds(pod, st.sampled_from(["p1", "p2", "p3"]), st.sampled_from(["a", "b", ""]), st.integers(0, 2))
 reports = st.builds(
-    lambda name, held: gpu_node_report(name, 4, BRIDGED, held),
+    lambda name, devices_held: gpu_node_report(name, 4, BRIDGED, devices_held),
     st.sampled_from(NAMES),
     st.dictionaries(st.integers(0, 3), st.sampled_from(["team/p1", "team/p2", "team/gone"])),
 )
@@ -51,8 +51,8 @@ def write(inventory: NodeInventory, kind: str, action: str, item: Any) -> None:
         (writer.remove if action == "remove" else writer.upsert)(item)
 
 
-def keep(objects: dict[tuple[str, str], Any], kind: str, action: str, item: Any) -> None:
-    """The objects of the API server after an event."""
+def apply_event(objects: dict[tuple[str, str], Any], kind: str, action: str, item: Any) -> None:
+    """Apply an event to the objects of the API server."""
     if action == "list":
         for key in [key for key in objects if key[0] == kind]:
             del objects[key]
@@ -69,22 +69,22 @@ def test_any_events_lead_to_the_inventory_of_the_remaining_objects(events: list[
     live = build_inventory(nodes)
     objects: dict[tuple[str, str], Any] = {}
     live.take_changed_nodes(10)
-    seen = {node.metadata.name: live.free_on_node(fleet_node(node)) for node in nodes}
+    before = {node.metadata.name: live.free_on_node(fleet_node(node)) for node in nodes}
     for kind, action, data in events:
         item = msgspec.convert(data, KINDS[kind])
         write(live, kind, action, item)
-        keep(objects, kind, action, item)
+        apply_event(objects, kind, action, item)
 
     fresh = build_inventory([*nodes, *objects.values()])
-    told = live.take_changed_nodes(10)
+    changed = live.take_changed_nodes(10)
     for node in map(fleet_node, nodes):
-        room, devices = live.free_on_node(node)
-        assert (room, _known(devices)) == (fresh.free_on_node(node)[0], _known(fresh.free_on_node(node)[1]))
-        assert node.name in told or live.free_on_node(node) == seen[node.name]
+        free, devices = live.free_on_node(node)
+        assert (free, _known(devices)) == (fresh.free_on_node(node)[0], _known(fresh.free_on_node(node)[1]))
+        assert node.name in changed or live.free_on_node(node) == before[node.name]
 
 
 def _known(devices: Any) -> Any:
-    """The number of free GPUs; which ones depends on the order of arrival."""
+    """Return what does not depend on the order of arrival: the number of free GPUs, not which ones."""
     return None if devices is None else devices.free.bit_count()
 
 
@@ -125,9 +125,9 @@ def test_pod_that_is_twice_in_a_list_is_counted_once() -> None:
 def test_reservation_of_a_pod_on_the_node_does_not_count_twice() -> None:
     node = msgspec.convert(gpu_node("a"), Node)
     inventory = build_inventory([node, msgspec.convert(pod("p", "a", 2), Pod)])
-    place = NodeReservation("u-p", "team/p", "a", {"nvidia.com/gpu": 2 * 10**9}, 10.0)
+    reservation = NodeReservation("u-p", "team/p", "a", {"nvidia.com/gpu": 2 * 10**9}, 10.0)
     other = NodeReservation("u-q", "team/q", "a", {"nvidia.com/gpu": 1 * 10**9}, 10.0)
 
-    room, _ = inventory.free_on_node(fleet_node(node), [place, other])
+    free, _ = inventory.free_on_node(fleet_node(node), [reservation, other])
 
-    assert room.gpus == {"nvidia.com/gpu": 1}
+    assert free.gpus == {"nvidia.com/gpu": 1}

@@ -47,12 +47,12 @@ KINDS: dict[str, Any] = {
 
 
 def node(name: str, gpus: int = 4, **fields: Any) -> Json:
-    """A node with whole GPUs, or without GPUs."""
+    """Return a node with whole GPUs, or without GPUs."""
     return make_node(name, A100 if gpus else {}, **({GPU: gpus} if gpus else {})) | fields
 
 
 def pod(name: str, on: str = "", gpus: int = 1, phase: str = "Running", resource: str = GPU) -> Json:
-    """A pod, on a node unless that is ""."""
+    """Return a pod, on a node unless `on` is ""."""
     made = make_pod(name).asks("cpu", "2").asks("memory", "8Gi")
     if gpus:
         made.asks(resource, str(gpus))
@@ -82,10 +82,10 @@ def device_class(name: str, extended: str) -> Json:
     return {"metadata": {"name": name}, "spec": {"extendedResourceName": extended}}
 
 
-class Site(NamedTuple):
+class ViewHarness(NamedTuple):
     """A view publisher and its holder."""
 
-    live: ViewPublisher
+    publisher: ViewPublisher
     holder: Any
 
     @property
@@ -95,7 +95,7 @@ class Site(NamedTuple):
 
     def write(self, kind: str, action: str, *objects: Json) -> None:
         """Write as a reflector does: "upsert", "remove", or "list" of all objects."""
-        writer = getattr(self.live, kind)
+        writer = getattr(self.publisher, kind)
         if action == "list":
             writer.begin()
         for data in objects:
@@ -105,13 +105,13 @@ class Site(NamedTuple):
             writer.swap()
 
 
-def site() -> Site:
+def make_harness() -> ViewHarness:
     holder = SimpleNamespace(view=empty_view())
-    return Site(ViewPublisher(holder, fleet_seconds=0.0), holder)
+    return ViewHarness(ViewPublisher(holder, fleet_seconds=0.0), holder)
 
 
-def facts(view: ClusterView, namespaces: Iterable[str] = ("team", "other")) -> dict[str, Any]:
-    """The contents of a view by name, independent of the order of nodes."""
+def view_facts(view: ClusterView, namespaces: Iterable[str] = ("team", "other")) -> dict[str, Any]:
+    """Return the contents of a view by name, independent of the order of nodes."""
     fleet = view.fleet
     places = {each.name: 1 << i for i, each in enumerate(fleet.nodes)}
     sizes = [(0, 0), (63_000, 0), (61_000, 0), (1, 505 << 30), (1, 500 << 30)]
@@ -144,8 +144,8 @@ def facts(view: ClusterView, namespaces: Iterable[str] = ("team", "other")) -> d
     }
 
 
-def from_nothing(objects: dict[str, dict[str, Json]]) -> ClusterView:
-    """The view of a snapshot with these objects."""
+def snapshot_view(objects: dict[str, dict[str, Json]]) -> ClusterView:
+    """Return the view of a snapshot with these objects."""
     found = {kind: [msgspec.convert(data, KINDS[kind]) for data in objects[kind].values()] for kind in KINDS}
     view = build_view(*found.values())
     complete = view._copy_with(complete=True)
@@ -177,7 +177,7 @@ PUTS = {
 }
 LISTS = {kind: st.tuples(st.just(kind), st.just("list"), st.lists(OBJECTS[kind], max_size=4)) for kind in OBJECTS}
 OFTEN = [PUBLISH] * 4 + [PUTS["pods"]] * 12
-"""Pods come and go far more often than anything else; views are handed over in between."""
+"""Pods change far more often than anything else; views are published in between."""
 STEPS = st.lists(st.one_of(*OFTEN, *PUTS.values(), *LISTS.values()), max_size=25)
 START = st.lists(NODES, min_size=1, max_size=4)
 
@@ -187,85 +187,89 @@ START = st.lists(NODES, min_size=1, max_size=4)
 def test_any_events_lead_to_the_view_of_the_remaining_objects(start: list[Json], steps: list[tuple[Any, ...]]) -> None:
     objects: dict[str, dict[str, Json]] = {kind: {} for kind in KINDS}
 
-    async def play() -> ClusterView:
-        here = site()
-        here.write("nodes", "list", *start)
-        _note(objects["nodes"], "list", start)
-        await here.live.publish()
+    async def apply_steps() -> ClusterView:
+        harness = make_harness()
+        harness.write("nodes", "list", *start)
+        _apply_to_objects(objects["nodes"], "list", start)
+        await harness.publisher.publish()
         for step in steps:
             if step == ("publish",):
-                await here.live.publish()
+                await harness.publisher.publish()
                 continue
             kind, action, what = step
-            _note(objects[kind], action, what)
-            here.write(kind, action, *(what if action == "list" else [what]))
-        await here.live.publish()
-        return here.view
+            _apply_to_objects(objects[kind], action, what)
+            harness.write(kind, action, *(what if action == "list" else [what]))
+        await harness.publisher.publish()
+        return harness.view
 
-    assert facts(asyncio.run(play())) == facts(from_nothing(objects))
+    assert view_facts(asyncio.run(apply_steps())) == view_facts(snapshot_view(objects))
 
 
-def _note(known: dict[str, Json], action: str, what: Any) -> None:
-    """The objects of the API server after this event."""
+def _apply_to_objects(objects_of_kind: dict[str, Json], action: str, what: Any) -> None:
+    """Apply an event to the objects of the API server."""
     if action == "list":
-        known.clear()
-        known.update({each["metadata"]["name"]: each for each in what})
+        objects_of_kind.clear()
+        objects_of_kind.update({each["metadata"]["name"]: each for each in what})
     elif action == "upsert":
-        known[what["metadata"]["name"]] = what
+        objects_of_kind[what["metadata"]["name"]] = what
     else:
-        known.pop(what["metadata"]["name"], None)
+        objects_of_kind.pop(what["metadata"]["name"], None)
 
 
 async def test_pod_arrival_and_deletion_change_free_resources_of_its_node() -> None:
-    here = site()
-    here.write("nodes", "list", node("a"), node("b"))
-    await here.live.publish()
-    (offer,) = here.view.fleet.offers
-    before = here.view
-    here.write("pods", "upsert", pod("p", on="a", gpus=3))
-    await here.live.publish()
-    assert (before.free_units(offer, 0b01), here.view.free_units(offer, 0b01), here.view.free_units(offer, 0b10)) == (
+    harness = make_harness()
+    harness.write("nodes", "list", node("a"), node("b"))
+    await harness.publisher.publish()
+    (offer,) = harness.view.fleet.offers
+    before = harness.view
+    harness.write("pods", "upsert", pod("p", on="a", gpus=3))
+    await harness.publisher.publish()
+    assert (
+        before.free_units(offer, 0b01),
+        harness.view.free_units(offer, 0b01),
+        harness.view.free_units(offer, 0b10),
+    ) == (
         4,
         1,
         4,
     )
-    assert here.view.fleet is before.fleet, "the nodes were not indexed anew"
-    here.write("pods", "upsert", pod("p", on="a", gpus=3, phase="Succeeded"))
-    await here.live.publish()
-    assert here.view.free_units(offer, 0b01) == 4
+    assert harness.view.fleet is before.fleet, "the nodes were not indexed again"
+    harness.write("pods", "upsert", pod("p", on="a", gpus=3, phase="Succeeded"))
+    await harness.publisher.publish()
+    assert harness.view.free_units(offer, 0b01) == 4
 
 
 async def test_incomplete_list_is_not_visible() -> None:
-    here = site()
-    here.write("nodes", "list", node("a"))
-    here.write("pods", "list", pod("p", on="a", gpus=3))
-    await here.live.publish()
-    here.live.pods.begin()
-    here.live.nodes.begin()
-    await here.live.publish()
-    (offer,) = here.view.fleet.offers
-    assert here.view.free_units(offer, 0b1) == 1
-    here.live.nodes.upsert(msgspec.convert(node("a"), Node))
-    here.live.nodes.swap()
-    here.live.pods.swap()
-    await here.live.publish()
-    assert here.view.free_units(offer, 0b1) == 4
+    harness = make_harness()
+    harness.write("nodes", "list", node("a"))
+    harness.write("pods", "list", pod("p", on="a", gpus=3))
+    await harness.publisher.publish()
+    harness.publisher.pods.begin()
+    harness.publisher.nodes.begin()
+    await harness.publisher.publish()
+    (offer,) = harness.view.fleet.offers
+    assert harness.view.free_units(offer, 0b1) == 1
+    harness.publisher.nodes.upsert(msgspec.convert(node("a"), Node))
+    harness.publisher.nodes.swap()
+    harness.publisher.pods.swap()
+    await harness.publisher.publish()
+    assert harness.view.free_units(offer, 0b1) == 4
 
 
 async def test_node_update_without_relevant_change_does_not_rebuild_the_view() -> None:
-    here = site()
-    here.write("nodes", "list", node("a"))
-    await here.live.publish()
-    fleet = here.view.fleet
-    here.write("nodes", "upsert", node("a"))
-    here.write("nodes", "list", node("a"))
-    here.write("nodes", "upsert", annotated(node("a"), "csi.volume.kubernetes.io/nodeid", "seen at 12:00"))
-    await here.live.publish()
-    assert here.view.fleet is fleet
+    harness = make_harness()
+    harness.write("nodes", "list", node("a"))
+    await harness.publisher.publish()
+    fleet = harness.view.fleet
+    harness.write("nodes", "upsert", node("a"))
+    harness.write("nodes", "list", node("a"))
+    harness.write("nodes", "upsert", annotated(node("a"), "csi.volume.kubernetes.io/nodeid", "updated at 12:00"))
+    await harness.publisher.publish()
+    assert harness.view.fleet is fleet
 
 
-def assumed(uid: str, called: str, count: int = 1) -> AssumedPod:
-    return AssumedPod(uid, GPU, 0b11, count, 1e12, ("team", called))
+def assumed(uid: str, pod_name: str, count: int = 1) -> AssumedPod:
+    return AssumedPod(uid, GPU, 0b11, count, 1e12, ("team", pod_name))
 
 
 def annotated(data: Json, key: str, value: str) -> Json:
@@ -278,110 +282,114 @@ def generated(name: str, prefix: str, on: str) -> Json:
 
 
 async def test_assumed_pod_counts_once_when_it_appears() -> None:
-    here = site()
-    here.write("nodes", "list", node("a"), node("b"))
-    await here.live.publish()
-    (offer,) = here.view.fleet.offers
+    harness = make_harness()
+    harness.write("nodes", "list", node("a"), node("b"))
+    await harness.publisher.publish()
+    (offer,) = harness.view.fleet.offers
     for each in (assumed("1", "named"), assumed("2", "train-*"), assumed("3", "train-*")):
-        here.holder.view = here.view.with_assumed(each, 0.0)
-    assert here.view.free_units(offer, 0b11) == 8 - 3
-    here.write("pods", "upsert", pod("named", on=""), generated("train-x1", "train-", on=""))
-    await here.live.publish()
-    assert here.view.free_units(offer, 0b11) == 8 - 3, "they wait for a node, and will take what is assumed"
-    here.write("pods", "upsert", pod("named", on="a"), generated("train-x1", "train-", on="b"))
-    await here.live.publish()
-    assert here.view.free_units(offer, 0b11) == 8 - 3, "two are seen, one is assumed"
-    assert [each.uid for each in here.view.assumed_pods] == ["3"]
-    here.write("pods", "list", pod("named", on="a"), generated("train-x1", "train-", on="b"))
-    await here.live.publish()
-    assert [each.uid for each in here.view.assumed_pods] == ["3"], "what was seen before is not seen again by a list"
+        harness.holder.view = harness.view.with_assumed(each, 0.0)
+    assert harness.view.free_units(offer, 0b11) == 8 - 3
+    harness.write("pods", "upsert", pod("named", on=""), generated("train-x1", "train-", on=""))
+    await harness.publisher.publish()
+    assert harness.view.free_units(offer, 0b11) == 8 - 3, "they have no node yet, and are still assumed"
+    harness.write("pods", "upsert", pod("named", on="a"), generated("train-x1", "train-", on="b"))
+    await harness.publisher.publish()
+    assert harness.view.free_units(offer, 0b11) == 8 - 3, "two are bound, one is assumed"
+    assert [each.uid for each in harness.view.assumed_pods] == ["3"]
+    harness.write("pods", "list", pod("named", on="a"), generated("train-x1", "train-", on="b"))
+    await harness.publisher.publish()
+    assert [each.uid for each in harness.view.assumed_pods] == ["3"], (
+        "a list does not release pods that were bound before"
+    )
 
 
 @pytest.mark.parametrize(("made", "left"), [("2026-11-22T10:00:00Z", ["2"]), ("2026-11-22T12:00:01Z", [])])
 async def test_older_pending_sibling_does_not_release_a_newly_assumed_pod(made: str, left: list[str]) -> None:
-    here, admitted = site(), datetime(2026, 11, 22, 12, tzinfo=UTC).timestamp()
-    here.write("nodes", "list", node("a"), node("b"))
-    await here.live.publish()
-    here.holder.view = here.view.with_assumed(
+    harness, admitted = make_harness(), datetime(2026, 11, 22, 12, tzinfo=UTC).timestamp()
+    harness.write("nodes", "list", node("a"), node("b"))
+    await harness.publisher.publish()
+    harness.holder.view = harness.view.with_assumed(
         msgspec.structs.replace(assumed("2", "train-*"), admitted_at=admitted), 0.0
     )
     sibling = generated("train-x1", "train-", on="a")
     sibling["metadata"]["creationTimestamp"] = made
-    here.write("pods", "upsert", sibling)
-    await here.live.publish()
-    assert [each.uid for each in here.view.assumed_pods] == left
+    harness.write("pods", "upsert", sibling)
+    await harness.publisher.publish()
+    assert [each.uid for each in harness.view.assumed_pods] == left
 
 
 async def test_admitted_pod_counts_once_from_admission_to_deletion() -> None:
-    here = site()
-    here.write("nodes", "list", node("a"))
-    here.write("namespaces", "list", namespace("team", "x"))
-    await here.live.publish()
-    (everybody, *_) = POOLS
-    here.holder.view = here.view.with_reservation(QuotaReservation("u-1", "team", (((), 2000),), 0.0))
-    assert here.view.pool_usage(everybody) == 2000
+    harness = make_harness()
+    harness.write("nodes", "list", node("a"))
+    harness.write("namespaces", "list", namespace("team", "x"))
+    await harness.publisher.publish()
+    (whole_cluster, *_) = POOLS
+    harness.holder.view = harness.view.with_reservation(QuotaReservation("u-1", "team", (((), 2000),), 0.0))
+    assert harness.view.pool_usage(whole_cluster) == 2000
     waiting = pod("p", gpus=2)
     waiting["metadata"]["uid"] = "u-1"
-    here.write("pods", "upsert", waiting)
-    await here.live.publish()
-    assert (here.view.pool_usage(everybody), here.view.has_reserved("u-1")) == (2000, False), "seen, without a node yet"
-    here.write("pods", "upsert", waiting | {"spec": waiting["spec"] | {"nodeName": "a"}})
-    await here.live.publish()
-    assert here.view.pool_usage(everybody) == 2000
-    here.write("pods", "remove", waiting)
-    await here.live.publish()
-    assert here.view.pool_usage(everybody) == 0
+    harness.write("pods", "upsert", waiting)
+    await harness.publisher.publish()
+    assert (harness.view.pool_usage(whole_cluster), harness.view.has_reserved("u-1")) == (2000, False), (
+        "known, without a node yet"
+    )
+    harness.write("pods", "upsert", waiting | {"spec": waiting["spec"] | {"nodeName": "a"}})
+    await harness.publisher.publish()
+    assert harness.view.pool_usage(whole_cluster) == 2000
+    harness.write("pods", "remove", waiting)
+    await harness.publisher.publish()
+    assert harness.view.pool_usage(whole_cluster) == 0
 
 
 async def test_published_view_does_not_change() -> None:
-    here = site()
-    here.write("nodes", "list", node("a"))
-    here.write("pods", "upsert", pod("p", on="a"))
-    await here.live.publish()
-    before, (everybody, *_) = here.view, POOLS
-    here.write("pods", "upsert", pod("q", on="a"))
-    assert before.pool_usage(everybody) == 1000
-    await here.live.publish()
-    assert (before.pool_usage(everybody), here.view.pool_usage(everybody)) == (1000, 2000)
+    harness = make_harness()
+    harness.write("nodes", "list", node("a"))
+    harness.write("pods", "upsert", pod("p", on="a"))
+    await harness.publisher.publish()
+    before, (whole_cluster, *_) = harness.view, POOLS
+    harness.write("pods", "upsert", pod("q", on="a"))
+    assert before.pool_usage(whole_cluster) == 1000
+    await harness.publisher.publish()
+    assert (before.pool_usage(whole_cluster), harness.view.pool_usage(whole_cluster)) == (1000, 2000)
 
 
 async def test_complete_list_releases_assumed_pods_once() -> None:
-    here = site()
-    here.write("nodes", "list", node("a"), node("b"))
-    await here.live.publish()
+    harness = make_harness()
+    harness.write("nodes", "list", node("a"), node("b"))
+    await harness.publisher.publish()
     for uid in "12":
-        here.holder.view = here.view.with_assumed(assumed(uid, "train-*"), 0.0)
-    landed = msgspec.convert(generated("train-x1", "train-", on="a"), Pod)
-    for _ in range(3):  # lists that break, and one that does not
-        here.live.pods.begin()
-        here.live.pods.upsert(landed)
-        here.live.pods.upsert(landed)
-        here.write("namespaces", "upsert", namespace("team", "x"))
-        await here.live.publish()
-        assert [each.uid for each in here.view.assumed_pods] == ["1", "2"]
-    here.live.pods.swap()
-    await here.live.publish()
-    (offer,) = here.view.fleet.offers
-    assert [each.uid for each in here.view.assumed_pods] == ["2"]
-    assert here.view.free_units(offer, 0b11) == 8 - 2, "one is seen, one is assumed"
+        harness.holder.view = harness.view.with_assumed(assumed(uid, "train-*"), 0.0)
+    bound_pod = msgspec.convert(generated("train-x1", "train-", on="a"), Pod)
+    for _ in range(3):  # incomplete lists, and one that is complete
+        harness.publisher.pods.begin()
+        harness.publisher.pods.upsert(bound_pod)
+        harness.publisher.pods.upsert(bound_pod)
+        harness.write("namespaces", "upsert", namespace("team", "x"))
+        await harness.publisher.publish()
+        assert [each.uid for each in harness.view.assumed_pods] == ["1", "2"]
+    harness.publisher.pods.swap()
+    await harness.publisher.publish()
+    (offer,) = harness.view.fleet.offers
+    assert [each.uid for each in harness.view.assumed_pods] == ["2"]
+    assert harness.view.free_units(offer, 0b11) == 8 - 2, "one is bound, one is assumed"
 
 
 async def test_view_that_failed_to_build_is_built_next_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    here = site()
-    here.write("nodes", "list", node("a"))
-    await here.live.publish()
-    with monkeypatch.context() as broken:
-        broken.setattr("webhook.cache.live_view.build_live_view", lambda *_: 1 // 0)
-        here.write("nodes", "upsert", node("b"))
-        here.write("pods", "list", pod("p", on="a", gpus=3))
-        here.write("namespaces", "upsert", namespace("team", "x"))
+    harness = make_harness()
+    harness.write("nodes", "list", node("a"))
+    await harness.publisher.publish()
+    with monkeypatch.context() as patched:
+        patched.setattr("webhook.cache.live_view.build_live_view", lambda *_: 1 // 0)
+        harness.write("nodes", "upsert", node("b"))
+        harness.write("pods", "list", pod("p", on="a", gpus=3))
+        harness.write("namespaces", "upsert", namespace("team", "x"))
         with pytest.raises(ZeroDivisionError):
-            await here.live.publish()
-    await here.live.publish()
-    assert {each.name for each in here.view.fleet.nodes} == {"a", "b"}
-    (offer,) = here.view.fleet.offers
-    assert here.view.free_units(offer, here.view.fleet.all_nodes) == 8 - 3
-    assert here.view.namespace("team")
+            await harness.publisher.publish()
+    await harness.publisher.publish()
+    assert {each.name for each in harness.view.fleet.nodes} == {"a", "b"}
+    (offer,) = harness.view.fleet.offers
+    assert harness.view.free_units(offer, harness.view.fleet.all_nodes) == 8 - 3
+    assert harness.view.namespace("team")
 
 
 @pytest.mark.parametrize("step", ["free_resources_on_node", "with_quota_status"])
@@ -389,66 +397,66 @@ async def test_view_that_failed_to_build_is_built_next_time(monkeypatch: pytest.
 async def test_changes_that_failed_to_apply_are_applied_next_time(
     monkeypatch: pytest.MonkeyPatch, step: str, during: str
 ) -> None:
-    here = site()
-    here.write("nodes", "list", node("a"), node("b"))
+    harness = make_harness()
+    harness.write("nodes", "list", node("a"), node("b"))
     if during != "the first view":
-        await here.live.publish()
-        here.holder.view = here.view.with_assumed(assumed("1", "p"), 0.0)
+        await harness.publisher.publish()
+        harness.holder.view = harness.view.with_assumed(assumed("1", "p"), 0.0)
     if during == "an index":
-        here.write("nodes", "upsert", node("c"))
-    with monkeypatch.context() as broken:
-        broken.setattr(f"webhook.cache.live_view.{step}", lambda *_: 1 // 0)
-        began = asyncio.create_task(here.live.publish())
+        harness.write("nodes", "upsert", node("c"))
+    with monkeypatch.context() as patched:
+        patched.setattr(f"webhook.cache.live_view.{step}", lambda *_: 1 // 0)
+        began = asyncio.create_task(harness.publisher.publish())
         await asyncio.sleep(0)
-        here.write("pods", "upsert", pod("p", on="a"))
-        here.write("namespaces", "upsert", namespace("team", "x"))
-        here.write("quotas", "upsert", quota("q", "0"))
+        harness.write("pods", "upsert", pod("p", on="a"))
+        harness.write("namespaces", "upsert", namespace("team", "x"))
+        harness.write("quotas", "upsert", quota("q", "0"))
         with pytest.raises(ZeroDivisionError):
-            await (here.live.publish() if began.done() else began)
-    await here.live.publish()
-    (offer,) = here.view.fleet.offers
-    assert (here.view.stale, len(here.view.fleet.nodes)) == (False, 3 if during == "an index" else 2)
-    assert (here.view.free_units(offer, 0b11), here.view.assumed_pods) == (8 - 1, ())
-    assert here.view.namespace("team")
-    assert here.view.quotas("team")
+            await (harness.publisher.publish() if began.done() else began)
+    await harness.publisher.publish()
+    (offer,) = harness.view.fleet.offers
+    assert (harness.view.stale, len(harness.view.fleet.nodes)) == (False, 3 if during == "an index" else 2)
+    assert (harness.view.free_units(offer, 0b11), harness.view.assumed_pods) == (8 - 1, ())
+    assert harness.view.namespace("team")
+    assert harness.view.quotas("team")
 
 
 async def test_assumed_pods_keep_their_nodes_when_nodes_change() -> None:
-    here = site()
-    here.write("nodes", "list", node("b"), node("d"))
-    await here.live.publish()
-    (offer,) = here.view.fleet.offers
-    here.holder.view = here.view.with_assumed(AssumedPod("1", GPU, offer.nodes & 0b10, 2, 1e12), 0.0)
-    here.write("nodes", "list", node("a"), node("c"), node("d"))
-    await here.live.publish()
-    (offer,) = here.view.fleet.offers
-    assert [here.view.free_units(offer, 1 << i) for i in range(3)] == [4, 4, 2]
+    harness = make_harness()
+    harness.write("nodes", "list", node("b"), node("d"))
+    await harness.publisher.publish()
+    (offer,) = harness.view.fleet.offers
+    harness.holder.view = harness.view.with_assumed(AssumedPod("1", GPU, offer.nodes & 0b10, 2, 1e12), 0.0)
+    harness.write("nodes", "list", node("a"), node("c"), node("d"))
+    await harness.publisher.publish()
+    (offer,) = harness.view.fleet.offers
+    assert [harness.view.free_units(offer, 1 << i) for i in range(3)] == [4, 4, 2]
 
 
 async def test_stale_view_stays_stale_in_new_views() -> None:
-    here = site()
-    await here.live.publish()
-    assert not here.view.stale
-    here.holder.view = here.view.with_staleness(stale=True)
-    here.write("nodes", "list", node("a"))
-    await here.live.publish()
-    assert here.view.stale
-    assert len(here.view.fleet.nodes) == 1
+    harness = make_harness()
+    await harness.publisher.publish()
+    assert not harness.view.stale
+    harness.holder.view = harness.view.with_staleness(stale=True)
+    harness.write("nodes", "list", node("a"))
+    await harness.publisher.publish()
+    assert harness.view.stale
+    assert len(harness.view.fleet.nodes) == 1
 
 
 async def test_views_are_published_after_sync() -> None:
-    here = site()
+    harness = make_harness()
     synced = asyncio.Event()
-    task = asyncio.create_task(here.live.run(synced.is_set))
+    task = asyncio.create_task(harness.publisher.run(synced.is_set))
     try:
-        here.write("nodes", "list", node("a"))
-        assert not here.live.has_view
+        harness.write("nodes", "list", node("a"))
+        assert not harness.publisher.has_view
         synced.set()
         async with asyncio.timeout(10):
-            while not here.view.fleet.nodes:
+            while not harness.view.fleet.nodes:
                 await asyncio.sleep(0.01)
-            here.write("nodes", "upsert", node("b"))
-            while len(here.view.fleet.nodes) < 2:
+            harness.write("nodes", "upsert", node("b"))
+            while len(harness.view.fleet.nodes) < 2:
                 await asyncio.sleep(0.01)
     finally:
         task.cancel()
@@ -457,7 +465,7 @@ async def test_views_are_published_after_sync() -> None:
 
 
 def test_namespaces_without_pods_are_forgotten() -> None:
-    """Without a new list of all pods, which may never happen."""
+    """They are removed without a new list of all pods, which may never happen."""
     usage = NodeUsage()
     for number in range(5):
         one = msgspec.convert({"metadata": {"name": "p", "namespace": f"ci-{number}"}, "spec": {}}, Pod)

@@ -1,4 +1,4 @@
-"""Property of snapshots: any file gives a view, or an error with a place."""
+"""Property of snapshots: any file gives a view, or an error with its location."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ OBJECTS = st.fixed_dictionaries(
 
 @settings(max_examples=200)
 @given(st.lists(OBJECTS | ANYTHING, max_size=4))
-def test_any_input_gives_a_view_or_an_error_with_its_place(objects: list[Any]) -> None:
+def test_any_input_gives_a_view_or_an_error_with_its_location(objects: list[Any]) -> None:
     try:
         view = view_of_objects((item, SourceLocation("odd.yaml", 1, 1)) for item in objects)
     except SnapshotError as error:
-        place, sentence = error.location, error.message
+        location, sentence = error.location, error.message
     else:
         assert all(view.free_units(offer, view.fleet.all_nodes) <= offer.capacity for offer in view.fleet.offers)
         return
-    assert place == SourceLocation("odd.yaml", 1, 1)
+    assert location == SourceLocation("odd.yaml", 1, 1)
     assert "Write" in sentence

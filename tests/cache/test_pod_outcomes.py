@@ -42,57 +42,60 @@ def disrupted(moment: str) -> list[Json]:
 
 
 HARM: dict[str, tuple[Json, str]] = {
-    "it runs": ({"phase": "Running", "containerStatuses": [{"state": {"running": {}}}]}, ""),
-    "a container was ended for its memory": ({"containerStatuses": [{"name": "main", "state": KILLED}]}, "oom_killed"),
-    "one without GPUs was": ({"containerStatuses": [{"name": "logs", "state": KILLED}]}, ""),
-    "one was, and was started again": (
+    "running": ({"phase": "Running", "containerStatuses": [{"state": {"running": {}}}]}, ""),
+    "an OOM-killed container": ({"containerStatuses": [{"name": "main", "state": KILLED}]}, "oom_killed"),
+    "an OOM-killed container without GPUs": ({"containerStatuses": [{"name": "logs", "state": KILLED}]}, ""),
+    "an OOM-killed container that was restarted": (
         {"containerStatuses": [{"name": "main", "lastState": KILLED, "state": {}}]},
         "oom_killed",
     ),
-    "a sidecar with a GPU was": ({"initContainerStatuses": [{"name": "sidecar", "state": KILLED}]}, "oom_killed"),
-    "it failed by itself": ({"containerStatuses": [{"name": "main", "state": FAILED}]}, ""),
-    "its kubelet evicted it": ({"phase": "Failed", "reason": "Evicted"}, "evicted ended"),
-    "it was evicted through the API": ({"conditions": disrupted(MOMENT)}, "evicted"),
-    "it was evicted, and ended as it was asked to": (
+    "an OOM-killed sidecar with a GPU": (
+        {"initContainerStatuses": [{"name": "sidecar", "state": KILLED}]},
+        "oom_killed",
+    ),
+    "a failed container": ({"containerStatuses": [{"name": "main", "state": FAILED}]}, ""),
+    "evicted by the kubelet": ({"phase": "Failed", "reason": "Evicted"}, "evicted ended"),
+    "evicted through the API": ({"conditions": disrupted(MOMENT)}, "evicted"),
+    "evicted, and then terminated": (
         {"phase": "Succeeded", "conditions": disrupted(MOMENT), **ENDED},
         "evicted ended",
     ),
-    "a drain cleared it away when it had ended": (
+    "removed by a drain after it finished": (
         {"phase": "Succeeded", "conditions": disrupted(LATER), **ENDED},
         "ended",
     ),
-    "it ended": ({"phase": "Succeeded", **ENDED}, "ended"),
-    "it ended before it had containers": (
+    "finished": ({"phase": "Succeeded", **ENDED}, "ended"),
+    "finished without containers": (
         {"phase": "Failed", "reason": "DeadlineExceeded", "conditions": unscheduled("False")},
         "ended",
     ),
-    "one of its containers ended": ({"phase": "Running", **ENDED}, ""),
-    "no node takes it": ({"phase": "Pending", "conditions": unscheduled("False")}, "pending"),
-    "a gate keeps it from the scheduler": (
+    "one finished container": ({"phase": "Running", **ENDED}, ""),
+    "unschedulable": ({"phase": "Pending", "conditions": unscheduled("False")}, "pending"),
+    "gated": (
         {"phase": "Pending", "conditions": unscheduled("False", "SchedulingGated")},
         "",
     ),
-    "it has a node and starts": ({"phase": "Pending", "conditions": unscheduled("True")}, ""),
+    "scheduled and starting": ({"phase": "Pending", "conditions": unscheduled("True")}, ""),
 }
 
 
-@pytest.mark.parametrize(("status", "became"), HARM.values(), ids=HARM)
-def test_outcome_of_a_pod(status: Json, became: str) -> None:
-    want = PodOutcome("team", "StatefulSet/train", (), **dict.fromkeys(became.split(), AT))
+@pytest.mark.parametrize(("status", "outcomes"), HARM.values(), ids=HARM)
+def test_outcome_of_a_pod(status: Json, outcomes: str) -> None:
+    want = PodOutcome("team", "StatefulSet/train", (), **dict.fromkeys(outcomes.split(), AT))
     assert read_outcome(watched(**status)) == want
 
 
 CHANGED_BY: dict[str, tuple[Json, set[str]]] = {
-    "one changed it": ({"changedBy": {"sizing": ["resources"]}}, {"sizing"}),
-    "another changed it, and one that spoke did not": ({"changedBy": {"labels": ["labels"]}}, {"labels"}),
-    "several changed it as one": ({"changedBy": {"a, b": ["resources"], "c": ["labels"]}}, {"a", "b", "c"}),
-    "the record does not say which of those that spoke": ({}, {"sizing", "labels"}),
+    "changed by one policy": ({"changedBy": {"sizing": ["resources"]}}, {"sizing"}),
+    "changed by one of two matching policies": ({"changedBy": {"labels": ["labels"]}}, {"labels"}),
+    "changed by several policies together": ({"changedBy": {"a, b": ["resources"], "c": ["labels"]}}, {"a", "b", "c"}),
+    "a record without the changing policies": ({}, {"sizing", "labels"}),
 }
 
 
-@pytest.mark.parametrize(("said", "policies"), CHANGED_BY.values(), ids=CHANGED_BY)
-def test_outcome_has_the_policies_that_changed_the_pod(said: Json, policies: set[str]) -> None:
-    data = make_pod().gpus(1).annotate("rightslice.dev/decision", json.dumps(DECISION | said)).build()
+@pytest.mark.parametrize(("record", "policies"), CHANGED_BY.values(), ids=CHANGED_BY)
+def test_outcome_has_the_policies_that_changed_the_pod(record: Json, policies: set[str]) -> None:
+    data = make_pod().gpus(1).annotate("rightslice.dev/decision", json.dumps(DECISION | record)).build()
     outcome = read_outcome(msgspec.convert(data, OutcomePod))
     assert outcome is not None
     assert set(outcome.policies) == policies
@@ -116,9 +119,9 @@ def test_pod_with_a_gpu_in_an_init_container_counts() -> None:
 
 
 NO_GPUS = {
-    "it names none": make_pod(),
-    "it asks for none of them": make_pod().gpus(0),
-    "a count of what is no number": make_pod().gpus("some"),
+    "no GPU resource": make_pod(),
+    "a request for zero GPUs": make_pod().gpus(0),
+    "an invalid amount": make_pod().gpus("some"),
 }
 
 
@@ -146,7 +149,7 @@ def test_terminating_pod_is_not_pending() -> None:
 
 
 class Clock:
-    """A clock that a test sets."""
+    """An adjustable clock."""
 
     seconds = AT
 

@@ -28,23 +28,23 @@ PODS = [
 
 USED: dict[str, tuple[ResourceQuota, Json]] = {
     "GPUs": (_quota({f"requests.{GPU}": "8"}), {f"requests.{GPU}": "3"}),
-    "a resource that nobody asks for": (
+    "a resource without requests": (
         _quota({"requests.nvidia.com/gpu.shared": "8"}),
         {"requests.nvidia.com/gpu.shared": "0"},
     ),
-    "CPU, in both spellings": (
+    "CPU, by both names": (
         _quota({"cpu": "8", "requests.cpu": "8", "limits.cpu": "8"}),
         {"cpu": "1500m", "requests.cpu": "1500m", "limits.cpu": "1500m"},
     ),
     "memory": (_quota({"requests.memory": "8Gi"}), {"requests.memory": "3Gi"}),
     "pods": (_quota({"pods": "8", "count/pods": "8"}), {"pods": "2", "count/pods": "2"}),
     "limits of a GPU are never counted": (_quota({f"limits.{GPU}": "8", GPU: "8"}), {}),
-    "nor is what pods do not fill": (_quota({"services": "8", "requests.storage": "1Ti"}), {}),
+    "resources that pods do not use are not counted": (_quota({"services": "8", "requests.storage": "1Ti"}), {}),
     "only the pods of its scopes": (
         _quota({f"requests.{GPU}": "8"}, spec={"scopes": ["BestEffort"]}),
         {f"requests.{GPU}": "1"},
     ),
-    "what somebody has counted stays": (
+    "counted usage stays": (
         _quota({f"requests.{GPU}": "8"}, status={"used": {f"requests.{GPU}": "7"}}),
         {f"requests.{GPU}": "7"},
     ),
@@ -69,13 +69,13 @@ def test_snapshot_counts_active_pods_of_the_quotas_namespace() -> None:
     }
     limits = {"kind": "LimitRange", "metadata": {"name": "l", "namespace": "team"}}
     limits["spec"] = {"limits": [{"type": "Container", "max": {GPU: "4"}}]}
-    here, pending = make_pod("a").gpus(2).spec(nodeName="n").build(), make_pod("b").gpus(1).build()
+    bound, pending = make_pod("a").gpus(2).spec(nodeName="n").build(), make_pod("b").gpus(1).build()
     ended, elsewhere = make_pod("c").gpus(4).build() | {"status": {"phase": "Failed"}}, make_pod("d").gpus(4)
     objects = [
         make_node("n", {}, **{GPU: 8}),
         quota,
         limits,
-        here,
+        bound,
         pending,
         ended,
         elsewhere.namespace("other").build(),

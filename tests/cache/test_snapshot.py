@@ -1,4 +1,4 @@
-"""Snapshots: a cluster in files, valid or not."""
+"""Snapshots: valid and invalid files of a cluster."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def _file(folder: Path, *objects: Any, name: str = "cluster.yaml") -> Path:
 
 
 def deep(levels: int) -> Json:
-    """A node with annotations nested this deep."""
+    """Return a node with annotations nested this deep."""
     inside: Json = {}
     for _ in range(levels):
         inside = {"a": inside}
@@ -115,7 +115,7 @@ def test_nulls_count_as_absent() -> None:
     assert _view(node, make_namespace("a") | {"spec": None}).fleet.nodes[0].taints == ()
 
 
-def test_a_node_without_labels_is_a_node(tmp_path: Path) -> None:
+def test_a_node_without_labels_is_valid(tmp_path: Path) -> None:
     file = _file(tmp_path, {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "bare"}})
     assert read_snapshot(str(file)).view.fleet.nodes[0].gpus == {}
 
@@ -154,12 +154,12 @@ def test_pods_without_names_are_distinct() -> None:
 
 
 BAD = {
-    "an amount that is true": (
+    "a boolean amount": (
         "status:\n  allocatable:\n    cpu: 8\n    memory: yes\n",
         ":8:13: Node gpu-1: status.allocatable.memory: must be text or a number, "
         "found true or false. Write text or a number",
     ),
-    "an amount below zero": (
+    "a negative amount": (
         "status:\n  allocatable:\n    nvidia.com/gpu: '-1'\n",
         ":7:21: Node gpu-1: status.allocatable['nvidia.com/gpu']: must be zero or more, found -1. Write \"0\" or more",
     ),
@@ -168,7 +168,7 @@ BAD = {
         ":7:21: Node gpu-1: status.allocatable['nvidia.com/gpu']: must be a whole number of GPUs, found 1.5. "
         'Write "1"',
     ),
-    "no quantity": (
+    "not a quantity": (
         "status:\n  allocatable:\n    cpu: many\n",
         ":7:10: Node gpu-1: status.allocatable.cpu: must be a quantity such as 1, 500m or 8Gi (found 'many'). "
         'Write a quantity such as "8" or 512Gi',
@@ -178,11 +178,11 @@ BAD = {
         ":7:27: Node gpu-1: metadata.labels['nvidia.com/gpu.count']: must be text, found a whole number. "
         'Write it in quotes, as in "8"',
     ),
-    "taints that are no list": (
+    "taints that are not a list": (
         "spec:\n  taints: none\n",
         ":6:11: Node gpu-1: spec.taints: must be a list, found text. Write a list",
     ),
-    "a taint that is no map": (
+    "a taint that is not a map": (
         "spec:\n  taints:\n    - none\n",
         ":7:7: Node gpu-1: spec.taints[0]: must be a map, found text. Write a map",
     ),
@@ -190,7 +190,7 @@ BAD = {
 
 
 @pytest.mark.parametrize(("rest", "want"), BAD.values(), ids=BAD)
-def test_invalid_object_is_an_error_with_place_and_fix(rest: str, want: str, tmp_path: Path) -> None:
+def test_invalid_object_is_an_error_with_location_and_fix(rest: str, want: str, tmp_path: Path) -> None:
     file = tmp_path / "bad.yaml"
     file.write_text(f"apiVersion: v1\nkind: Node\nmetadata:\n  name: gpu-1\n{rest}", encoding="utf-8")
     with pytest.raises(SnapshotError) as caught:
@@ -198,7 +198,7 @@ def test_invalid_object_is_an_error_with_place_and_fix(rest: str, want: str, tmp
     assert str(caught.value) == f"{file}{want}"
 
 
-def test_error_in_a_list_has_the_place_of_the_item(tmp_path: Path) -> None:
+def test_error_in_a_list_has_the_location_of_the_item(tmp_path: Path) -> None:
     file = tmp_path / "bad.yaml"
     item = "- {apiVersion: v1, kind: Node, metadata: {name: gpu-1}, status: {allocatable: {cpu: -1}}}"
     file.write_text(f"apiVersion: v1\nkind: List\nitems:\n{item}\n", encoding="utf-8")
@@ -211,16 +211,16 @@ FAULTS: dict[str, tuple[Json, str]] = {
     "a node without a name": ({"kind": "Node", "metadata": {}}, "metadata.name must be given"),
     "metadata that is a list": ({"kind": "Node", "metadata": []}, "must be a map, found a list"),
     "a pod without a spec": ({"kind": "Pod", "metadata": {"name": "p"}}, "Object missing required field `spec`. Write"),
-    "a node too deep to be read": (deep(2000), "is nested too deeply"),
-    "a pod that is none": (
+    "a node that is nested too deeply": (deep(2000), "is nested too deeply"),
+    "an invalid pod": (
         {"kind": "Pod", "metadata": {"name": "p"}, "spec": {"containers": "one"}},
         "must be a list, found text",
     ),
-    "a quota below zero": (
+    "a negative quota": (
         {"kind": "ResourceQuota", "metadata": {"name": "q"}, "spec": {"hard": {"pods": "-1"}}},
         "ResourceQuota q: spec.hard.pods: must be zero or more",
     ),
-    "a limit that is no quantity": (
+    "a limit that is not a quantity": (
         {"kind": "LimitRange", "metadata": {"name": "l"}, "spec": {"limits": [{"maxLimitRequestRatio": {"cpu": "x"}}]}},
         "LimitRange l: spec.limits[0].maxLimitRequestRatio.cpu: must be a quantity",
     ),
@@ -235,7 +235,7 @@ def test_invalid_objects(data: Json, sentence: str) -> None:
     assert caught.value.location == SourceLocation("test.yaml")
 
 
-def test_invalid_pod_amounts_are_left_to_the_evaluation() -> None:
+def test_invalid_pod_amounts_are_reported_at_evaluation() -> None:
     assert _free(_view(NODE, make_pod("p").gpus("many").spec(nodeName="gpu-1").build())) == 4
 
 
@@ -267,4 +267,4 @@ def test_ten_thousand_pods_are_read_quickly(tmp_path: Path) -> None:
     pods = [_bound(f"p{number}", 0) for number in range(10_000)]
     file.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": [NODE, *pods]}))
     view = read_snapshot(str(file)).view
-    assert not view.has_free_node(GPU, 1, 1, cpu_milli=1, memory=0), "20000 CPUs are held of 64"
+    assert not view.has_free_node(GPU, 1, 1, cpu_milli=1, memory=0), "20000 of 64 CPUs are requested"

@@ -54,7 +54,7 @@ FAULTS = [
 
 
 @pytest.mark.parametrize(("sentence", "text", "message"), FAULTS, ids=[fault[0] for fault in FAULTS])
-def test_error_has_its_place(tmp_path: Path, sentence: str, text: str | bytes, message: str) -> None:
+def test_error_has_its_location(tmp_path: Path, sentence: str, text: str | bytes, message: str) -> None:
     file = tmp_path / "pods.csv"
     file.write_bytes(text if isinstance(text, bytes) else text.encode())
 
