@@ -176,7 +176,7 @@ def serve(site: Site, wanted: bool) -> None:
 def pod(kind: str, namespace: str, index: int) -> Json:
     """Return a pod for a scheduler that does not exist."""
     made = make_pod(f"bench-{index}").namespace(namespace).spec(schedulerName="nobody")
-    return (made.asks("nvidia.com/mig-1g.10gb", "1") if kind == GPUS else made).build()
+    return (made.requests("nvidia.com/mig-1g.10gb", "1") if kind == GPUS else made).build()
 
 
 def create(site: Site, pods: Sequence[Json], rate: float | None) -> Round:

@@ -35,7 +35,7 @@ class PodMaker:
         self.data["metadata"]["namespace"] = name
         return self
 
-    def asks(self, resource: str, amount: object, *, container: Json | None = None) -> Self:
+    def requests(self, resource: str, amount: object, *, container: Json | None = None) -> Self:
         """Request an amount of one resource, in limits and requests."""
         resources = (container or self.main).setdefault("resources", {})
         resources.setdefault("limits", {})[resource] = amount
@@ -44,7 +44,7 @@ class PodMaker:
 
     def gpus(self, count: object = "1") -> Self:
         """Request whole GPUs in the first container."""
-        return self.asks("nvidia.com/gpu", count if not isinstance(count, int) else str(count))
+        return self.requests("nvidia.com/gpu", count if not isinstance(count, int) else str(count))
 
     def needs(self, memory: str = "", compute: str = "") -> Self:
         """Declare the need in annotations."""

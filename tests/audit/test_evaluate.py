@@ -92,7 +92,7 @@ def test_defaulted_field_is_located_at_its_source(context: EvaluationContext) ->
 INVALID_AMOUNTS: dict[str, tuple[Any, str]] = {
     "half a GPU": (make_pod().gpus("0.5").build(), "GPU-L104"),
     "a thousand GPUs with a suffix": (make_pod().gpus("1k").build(), "GPU-L102"),
-    "a GPU amount with an exponent": (make_pod().asks("nvidia.com/gpu", 1e3).build(), "GPU-L102"),
+    "a GPU amount with an exponent": (make_pod().requests("nvidia.com/gpu", 1e3).build(), "GPU-L102"),
     "a negative amount": (make_pod().gpus("-1").build(), "GPU-L104"),
     "an invalid amount": (make_pod().gpus("many").build(), "GPU-L104"),
 }
@@ -269,5 +269,5 @@ def test_pods_of_a_template_are_evaluated_after_limit_range_defaults(bounded: Ev
 
 
 def test_pod_with_all_amounts_is_not_defaulted(bounded: EvaluationContext) -> None:
-    pod = make_pod("a").asks("cpu", "1000m").gpus(1).namespace("team").build()
+    pod = make_pod("a").requests("cpu", "1000m").gpus(1).namespace("team").build()
     assert evaluate_data(pod, bounded).stored["spec"] == pod["spec"]

@@ -126,7 +126,7 @@ async def test_over_https_only_groups_over_their_share_avoid_the_empty_node(
     tmp_path: Path, namespace: str, want: str
 ) -> None:
     standing = await asyncio.to_thread(cluster)
-    pod: PodMaker = make_pod("new").namespace(namespace).gpus(1).asks("cpu", "4")
+    pod: PodMaker = make_pod("new").namespace(namespace).gpus(1).requests("cpu", "4")
     async with scripted_api(tmp_path, page(running_pod("greedy", 4), running_pod("modest", 1))) as (_, api):
         shares = FairShareTracker(api, EQUAL, lambda: standing.fleet, MinimumRandom(), Clock())
         standing.is_over_share = shares.is_over_share

@@ -264,7 +264,7 @@ def test_bound_pod_is_measured_on_its_node(kind: str) -> None:
     node = NODES[kind]
     quarters = make_node("quarters", QUARTERS, **{"nvidia.com/gpu.shared": 8})
     resource, before, after = UNITS[kind]
-    pod = make_pod("a").image(IMAGE).asks(resource, 1).spec(nodeName=node["metadata"]["name"]).build()
+    pod = make_pod("a").image(IMAGE).requests(resource, 1).spec(nodeName=node["metadata"]["name"]).build()
     [result] = run_audit(node, quarters, pod, policy=POLICY + SIZING)
     decision = result.decision
     assert (decision.gpu_milli_before, decision.gpu_milli_after) == (before, after)
@@ -281,7 +281,7 @@ def test_savings_in_audit_mode_are_reported_separately(mode: str, kind: str) -> 
     node = NODES[kind]
     quarters = make_node("quarters", QUARTERS, **{"nvidia.com/gpu.shared": 8})
     resource, before, after = UNITS[kind]
-    pod = make_pod("a").image(IMAGE).asks(resource, 1).spec(nodeName=node["metadata"]["name"]).build()
+    pod = make_pod("a").image(IMAGE).requests(resource, 1).spec(nodeName=node["metadata"]["name"]).build()
     trial = SIZING.replace(ENFORCED, ON_TRIAL.format(mode))
     [result] = results = run_audit(node, quarters, pod, policy=POLICY + trial)
     assert result.decision.gpu_milli_before == result.decision.gpu_milli_after == before, "nothing is saved yet"

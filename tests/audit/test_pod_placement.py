@@ -74,7 +74,7 @@ OTHER_RESOURCES: dict[str, tuple[str, object, list[str]]] = {
 @pytest.mark.parametrize(("resource", "amount", "fits"), OTHER_RESOURCES.values(), ids=OTHER_RESOURCES)
 def test_every_requested_resource_must_be_free(resource: str, amount: object, fits: list[str]) -> None:
     found = place_pod(
-        make_pod().asks(resource, amount).build(),
+        make_pod().requests(resource, amount).build(),
         node_with_other_resources("n"),
         running_gpu_pod("x", "n", "example.com/card"),
     )
@@ -475,7 +475,7 @@ def test_gang_is_placed_in_the_domain_where_all_requests_fit() -> None:
     for node in fitting:
         node["metadata"]["labels"][clique] = "b"
     with_adapter(short[0])
-    job = deployment(2, make_pod().gpus(1).asks("rdma/hca", "1").build(), "Job")
+    job = deployment(2, make_pod().gpus(1).requests("rdma/hca", "1").build(), "Job")
     job["spec"]["template"]["metadata"]["annotations"] = {"rightslice.dev/gang-size": "2"}
 
     found = place_pod(job, *short, *fitting)
@@ -487,7 +487,7 @@ def test_preemption_considers_only_nodes_that_otherwise_fit() -> None:
     objects = [gpu_node("a", 2), with_adapter(gpu_node("b", 2))]
     pods = [running_gpu_pod("a1", "a"), running_gpu_pod("a2", "a"), running_gpu_pod("b12", "b", count=2)]
 
-    found = place_pod(make_pod().gpus(1).asks("rdma/hca", "1").build(), *objects, *pods)
+    found = place_pod(make_pod().gpus(1).requests("rdma/hca", "1").build(), *objects, *pods)
 
     assert found.nearest is not None
     assert [pod.metadata.name for pod in found.nearest.pods] == ["b12"]

@@ -53,9 +53,9 @@ def node(name: str, gpus: int = 4, **fields: Any) -> Json:
 
 def pod(name: str, on: str = "", gpus: int = 1, phase: str = "Running", resource: str = GPU) -> Json:
     """Return a pod, on a node unless `on` is ""."""
-    made = make_pod(name).asks("cpu", "2").asks("memory", "8Gi")
+    made = make_pod(name).requests("cpu", "2").requests("memory", "8Gi")
     if gpus:
-        made.asks(resource, str(gpus))
+        made.requests(resource, str(gpus))
     claims = [{"name": "c", "resourceClaimTemplateName": template} for template in ("t", "u")[: 2 - gpus]]
     return made.spec(nodeName=on, resourceClaims=claims).build() | {"status": {"phase": phase}}
 

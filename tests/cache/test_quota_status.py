@@ -22,7 +22,7 @@ def _quota(hard: Json, **fields: Any) -> ResourceQuota:
 
 
 PODS = [
-    parse_pod(make_pod("a").gpus(2).asks("cpu", "1500m").asks("memory", "3Gi").build()),
+    parse_pod(make_pod("a").gpus(2).requests("cpu", "1500m").requests("memory", "3Gi").build()),
     parse_pod(make_pod("b").gpus(1).build()),
 ]
 

@@ -41,7 +41,7 @@ def _view(*objects: Json) -> ClusterView:
 
 
 def _bound(name: str, gpus: int = 1, node: str = "gpu-1", phase: str = "Running") -> Json:
-    pod = make_pod(name).gpus(gpus).asks("cpu", "2").asks("memory", "4Gi").spec(nodeName=node).build()
+    pod = make_pod(name).gpus(gpus).requests("cpu", "2").requests("memory", "4Gi").spec(nodeName=node).build()
     return pod | {"status": {"phase": phase}}
 
 

@@ -27,7 +27,7 @@ def resources(pod: Json, name: str) -> Any:
 
 @pytest.mark.parametrize("policy", [SIZING, ACCOUNTED], ids=["sized", "sized and accounted"])
 def test_the_original_request_is_restored(policy: str) -> None:
-    pod = make_pod().gpus(1).needs("8Gi").asks("cpu", "2").container("plain", resources={"limits": {"cpu": "1"}})
+    pod = make_pod().gpus(1).needs("8Gi").requests("cpu", "2").container("plain", resources={"limits": {"cpu": "1"}})
     written = pod.build()
     after = apply_patch(written, review(written, policy, nodes=NODES))
     assert after != written

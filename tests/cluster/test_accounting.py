@@ -35,7 +35,7 @@ def test_a_pod_runs_and_the_next_one_exceeds_the_quota(plane: Plane, nodes: list
     pods = f"/api/v1/namespaces/{namespace}/pods"
 
     with plane.scheduler_with(**entry):
-        plane.api.create(pods, make_pod("first").namespace(namespace).asks(ACCOUNTING_RESOURCE, "750").build())
+        plane.api.create(pods, make_pod("first").namespace(namespace).requests(ACCOUNTING_RESOURCE, "750").build())
         running(plane, namespace, "first")
     assert "the scheduler ignores it: a pod with it runs on a node that does not" in check(plane, namespace).stdout
 
@@ -44,7 +44,7 @@ def test_a_pod_runs_and_the_next_one_exceeds_the_quota(plane: Plane, nodes: list
         until=lambda it: it == "750",
     )
     with pytest.raises(RefusedError, match=r"exceeded quota: gpus, requested: .*=500, used: .*=750, limited: .*=1k"):
-        plane.api.create(pods, make_pod("second").namespace(namespace).asks(ACCOUNTING_RESOURCE, "500").build())
+        plane.api.create(pods, make_pod("second").namespace(namespace).requests(ACCOUNTING_RESOURCE, "500").build())
 
 
 def test_check_reports_what_a_dry_run_pod_lacks(plane: Plane, nodes: list[str], namespace: str) -> None:

@@ -98,7 +98,7 @@ def test_a_changed_pod_is_explained(plane: Plane, namespace: str) -> None:
     record = {"policies": ["sizing"], "digest": "0123456789ab", "changed": ["resources"]}
     decision = {"need": "8Gi declared", "evidence": "declared", "resource": "nvidia.com/mig-1g.10gb"}
     original = {"main": {"limits": {"nvidia.com/gpu": "1"}, "requests": {"nvidia.com/gpu": "1"}}}
-    pod = make_pod("cut").namespace(namespace).asks("nvidia.com/mig-1g.10gb", "1")
+    pod = make_pod("cut").namespace(namespace).requests("nvidia.com/mig-1g.10gb", "1")
     pod.annotate("rightslice.dev/decision", json.dumps(record | decision))
     pod.annotate("rightslice.dev/original-resources", json.dumps(original))
     plane.api.create(f"/api/v1/namespaces/{namespace}/pods", pod.build())

@@ -74,7 +74,7 @@ def half_used_pairs_node(name: str, namespace: str) -> list[Json]:
 
 def mig_objects(name: str, start: int, namespace: str) -> list[Json]:
     """Return a node with two MIG GPUs: the second has a free 1g slice at `start`, and one allocated to a pod at 5."""
-    pod = make_pod(f"on-{name}").namespace(namespace).asks(MIG, "1").spec(nodeName=name).build()
+    pod = make_pod(f"on-{name}").namespace(namespace).requests(MIG, "1").spec(nodeName=name).build()
     partitions = {0: [("3g.40gb", 4, "")], 1: [("1g.10gb", start, ""), ("1g.10gb", 5, f"{namespace}/on-{name}")]}
     return [mig_node(name, small=2, large=1), gpu_node_report(name, 2, {}, cut=partitions), pod]
 
@@ -223,7 +223,7 @@ def test_a_real_scheduler_respects_nvlink_fragmentation_and_gangs(
     assert site.schedule(make_pod("four").gpus(4), "ext-torn", "ext-island", "ext-singles") == "ext-island"
     assert site.schedule(make_pod("next").gpus(4), "ext-torn", "ext-hgx", "ext-singles") == "ext-hgx"
     # A small MIG pod does not take the last placement of a large one.
-    assert site.schedule(make_pod("small").asks(MIG, "1"), "ext-mig-low", "ext-mig-torn") == "ext-mig-torn"
+    assert site.schedule(make_pod("small").requests(MIG, "1"), "ext-mig-low", "ext-mig-torn") == "ext-mig-torn"
 
     # A pod whose required NVLink is not free stays pending with a reason; it runs once a pair is free, even if the
     # report is outdated.

@@ -152,7 +152,7 @@ def test_a_scheduler_ignores_a_configured_resource(plane: Plane, nodes: list[str
         "urlPrefix": "http://127.0.0.1:9",
         "managedResources": [{"name": "example.com/milli", "ignoredByScheduler": True}],
     }
-    pod = make_pod().namespace(namespace).asks("example.com/milli", "250").build()
+    pod = make_pod().namespace(namespace).requests("example.com/milli", "250").build()
 
     with plane.scheduler_with(extenders=[extender]):
         plane.api.create(f"/api/v1/namespaces/{namespace}/pods", pod)

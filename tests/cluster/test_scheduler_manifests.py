@@ -143,7 +143,7 @@ def unreachable_extender(plane: Plane) -> Iterator[None]:
 def test_scheduling_continues_without_the_extender_and_ignores_the_accounting_resource(
     plane: Plane, unreachable_extender: None, nodes: list[str], namespace: str
 ) -> None:
-    pod = make_pod("train").namespace(namespace).gpus(2).asks(ACCOUNTING_RESOURCE, "2000")
+    pod = make_pod("train").namespace(namespace).gpus(2).requests(ACCOUNTING_RESOURCE, "2000")
     pod.spec(tolerations=[{"key": "nvidia.com/gpu", "operator": "Exists"}])
     path = f"/api/v1/namespaces/{namespace}/pods"
     plane.api.create(path, pod.build())

@@ -99,17 +99,20 @@ REJECTED = {
     ),
     "a GPU runtime class without a GPU": (nvidia_pod(), "must request a GPU"),
     "a GPU runtime class with zero GPUs": (nvidia_pod().gpus("0"), "must request a GPU"),
-    "a GPU runtime class with zero slices": (nvidia_pod().asks("nvidia.com/mig-1g.10gb", "0"), "must request a GPU"),
+    "a GPU runtime class with zero slices": (
+        nvidia_pod().requests("nvidia.com/mig-1g.10gb", "0"),
+        "must request a GPU",
+    ),
     "a GPU runtime class with an unknown resource": (
-        nvidia_pod().asks("nvidia.com/anything", "1"),
+        nvidia_pod().requests("nvidia.com/anything", "1"),
         "must request a GPU",
     ),
     "a GPU runtime class with another NVIDIA device": (
-        nvidia_pod().asks("nvidia.com/hostdev", "1"),
+        nvidia_pod().requests("nvidia.com/hostdev", "1"),
         "must request a GPU",
     ),
     "a GPU runtime class with the accounting resource": (
-        nvidia_pod().asks("rightslice.dev/gpu-milli", "1"),
+        nvidia_pod().requests("rightslice.dev/gpu-milli", "1"),
         "must request a GPU",
     ),
     "a device path of the host": (host_path_pod("/dev/nvidia0"), "must not mount host paths"),
@@ -131,9 +134,11 @@ ACCEPTED = {
     "nothing": make_pod(),
     "a GPU": make_pod().gpus(1),
     "a GPU with its class": nvidia_pod().gpus(1),
-    "a slice with its class": nvidia_pod().asks("nvidia.com/mig-1g.10gb.me", "1"),
-    "a share with its class": nvidia_pod().asks("nvidia.com/gpu.shared", "1"),
-    "an extended resource of a claim with its class": nvidia_pod().asks("deviceclass.resource.kubernetes.io/gpu", "1"),
+    "a slice with its class": nvidia_pod().requests("nvidia.com/mig-1g.10gb.me", "1"),
+    "a share with its class": nvidia_pod().requests("nvidia.com/gpu.shared", "1"),
+    "an extended resource of a claim with its class": nvidia_pod().requests(
+        "deviceclass.resource.kubernetes.io/gpu", "1"
+    ),
     "a GPU in another container with its class": nvidia_pod().container(
         "more", resources={"limits": {"nvidia.com/gpu": "1"}}
     ),

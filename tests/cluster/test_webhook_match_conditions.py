@@ -52,12 +52,12 @@ def with_env(kind: str, name: str) -> PodMaker:
 
 GPU_PODS = {
     "a whole GPU": make_pod().gpus(1),
-    "a MIG slice": make_pod().asks("nvidia.com/mig-1g.10gb", 1),
-    "a share": make_pod().asks("nvidia.com/gpu.shared", 1),
-    "an unknown resource of nvidia.com": make_pod().asks("nvidia.com/vgpu-x", 1),
+    "a MIG slice": make_pod().requests("nvidia.com/mig-1g.10gb", 1),
+    "a share": make_pod().requests("nvidia.com/gpu.shared", 1),
+    "an unknown resource of nvidia.com": make_pod().requests("nvidia.com/vgpu-x", 1),
     "an explicit zero": make_pod().gpus("0"),
-    "an extended resource of a claim": make_pod().asks("deviceclass.resource.kubernetes.io/gpu", 1),
-    "the accounting resource": make_pod().asks("rightslice.dev/gpu-milli", 250),
+    "an extended resource of a claim": make_pod().requests("deviceclass.resource.kubernetes.io/gpu", 1),
+    "the accounting resource": make_pod().requests("rightslice.dev/gpu-milli", 250),
     "a GPU in an init container": make_pod().container(
         "first", kind="initContainers", image="i", resources={"limits": {"nvidia.com/gpu": 1}}
     ),
@@ -106,8 +106,8 @@ HOST_ACCESS_PODS = {
 }
 OTHER_PODS = {
     "nothing": make_pod(),
-    "CPU and memory": make_pod().asks("cpu", "1").asks("memory", "1Gi"),
-    "an accelerator of another vendor": make_pod().asks("amd.com/gpu", 1),
+    "CPU and memory": make_pod().requests("cpu", "1").requests("memory", "1Gi"),
+    "an accelerator of another vendor": make_pod().requests("amd.com/gpu", 1),
     "unrelated variables": with_env("containers", "PATH_NVIDIA_"),
     "many containers": make_pod().container("b", image="i").container("a", kind="initContainers", image="i"),
     "another runtime class": make_pod().spec(runtimeClassName="gvisor"),

@@ -27,17 +27,17 @@ MPS = make_node(
 
 WEIGHTS: dict[str, tuple[PodMaker, Json, str]] = {
     "a whole GPU": (make_pod().gpus(2), whole_node(), "2000"),
-    "a slice by compute, 1 of 7": (make_pod().asks(SMALL, "1"), mig_node(), "143"),
-    "a slice by memory, 4 of 8": (make_pod().asks(LARGE, "1"), mig_node(), "500"),
-    "a time slice, 1 of 4": (make_pod().asks(SHARED, "1"), TURNS, "250"),
-    "a third by MPS, rounded up": (make_pod().asks(SHARED, "1"), MPS, "334"),
-    "a slice that no node offers": (make_pod().asks(LARGE, "1"), whole_node(), "429"),
+    "a slice by compute, 1 of 7": (make_pod().requests(SMALL, "1"), mig_node(), "143"),
+    "a slice by memory, 4 of 8": (make_pod().requests(LARGE, "1"), mig_node(), "500"),
+    "a time slice, 1 of 4": (make_pod().requests(SHARED, "1"), TURNS, "250"),
+    "a third by MPS, rounded up": (make_pod().requests(SHARED, "1"), MPS, "334"),
+    "a slice that no node offers": (make_pod().requests(LARGE, "1"), whole_node(), "429"),
     "more GPUs than the API server's largest integer in thousandths": (
         make_pod().gpus("9E"),
         whole_node(),
         str(MAX_MILLI),
     ),
-    "several kinds": (make_pod().asks(SMALL, "2").asks(LARGE, "1"), mig_node(), "786"),
+    "several kinds": (make_pod().requests(SMALL, "2").requests(LARGE, "1"), mig_node(), "786"),
 }
 
 
@@ -55,7 +55,7 @@ PROFILES = [(product, profile) for product, card in CARDS.items() for profile in
 def test_every_profile_has_the_catalogued_gpu_milli(product: str, profile: str) -> None:
     card, name = CARDS[product], f"nvidia.com/mig-{profile}"
     labels = {"nvidia.com/gpu.product": f"NVIDIA-{product.upper()}", "nvidia.com/mig.strategy": "mixed"}
-    pod = make_pod().asks(name, "1")
+    pod = make_pod().requests(name, "1")
     after = apply_patch(pod, review(pod, NATIVE, nodes=(make_node("node", labels, **{name: 1}),)))
 
     milli = int(after["spec"]["containers"][0]["resources"]["limits"][ACCOUNTING_RESOURCE])
@@ -70,7 +70,7 @@ def test_a_users_own_value_is_overwritten() -> None:
     pod = (
         make_pod()
         .gpus(1)
-        .asks(ACCOUNTING_RESOURCE, "1")
+        .requests(ACCOUNTING_RESOURCE, "1")
         .container("side", resources={"limits": {ACCOUNTING_RESOURCE: "7"}})
     )
     main, side = (each["resources"] for each in apply_patch(pod, review(pod, NATIVE))["spec"]["containers"])
@@ -79,7 +79,7 @@ def test_a_users_own_value_is_overwritten() -> None:
 
 
 def test_it_is_zero_for_a_pod_without_gpus() -> None:
-    pod = make_pod().asks(ACCOUNTING_RESOURCE, "5")
+    pod = make_pod().requests(ACCOUNTING_RESOURCE, "5")
     assert apply_patch(pod, review(pod, NATIVE))["spec"]["containers"][0]["resources"]["limits"] == {
         ACCOUNTING_RESOURCE: "0"
     }
@@ -115,7 +115,9 @@ def ranging(*items: Json) -> ClusterView:
 def twenty(pod: PodMaker, amount: str = "20") -> PodMaker:
     """Return the pod with a sidecar; both containers have an amount from a LimitRange or a user."""
     amounts = {ACCOUNTING_RESOURCE: amount}
-    return pod.asks(ACCOUNTING_RESOURCE, amount).container("side", resources={"limits": amounts, "requests": amounts})
+    return pod.requests(ACCOUNTING_RESOURCE, amount).container(
+        "side", resources={"limits": amounts, "requests": amounts}
+    )
 
 
 LEFT: dict[str, tuple[str, PodMaker, str, list[str]]] = {
@@ -181,12 +183,12 @@ def stored_pod(pod: PodMaker) -> PodMaker:
 
 
 FINAL: dict[str, tuple[PodMaker, list[str]]] = {
-    "the right value": (stored_pod(make_pod().gpus(1).asks(ACCOUNTING_RESOURCE, "1000")), []),
-    "the right value, written another way": (stored_pod(make_pod().gpus(1).asks(ACCOUNTING_RESOURCE, "1k")), []),
-    "less": (stored_pod(make_pod().gpus(1).asks(ACCOUNTING_RESOURCE, "1")), ["enforce GPU-Q302"]),
+    "the right value": (stored_pod(make_pod().gpus(1).requests(ACCOUNTING_RESOURCE, "1000")), []),
+    "the right value, written another way": (stored_pod(make_pod().gpus(1).requests(ACCOUNTING_RESOURCE, "1k")), []),
+    "less": (stored_pod(make_pod().gpus(1).requests(ACCOUNTING_RESOURCE, "1")), ["enforce GPU-Q302"]),
     "none": (stored_pod(make_pod().gpus(1)), ["enforce GPU-Q302"]),
     "no value yet, before mutation": (make_pod().gpus(1), []),
-    "a lower value, before mutation": (make_pod().gpus(1).asks(ACCOUNTING_RESOURCE, "1"), []),
+    "a lower value, before mutation": (make_pod().gpus(1).requests(ACCOUNTING_RESOURCE, "1"), []),
 }
 
 
@@ -197,7 +199,7 @@ def test_a_pod_that_cannot_be_changed_must_have_the_right_value(pod: PodMaker, w
 
 def test_a_whole_gpu_is_not_counted_as_its_possible_slice() -> None:
     """Seen on a real control plane: another webhook restored the GPU, or ours was not called."""
-    pod = stored_pod(make_pod().gpus(1).needs("8Gi").asks(ACCOUNTING_RESOURCE, "143"))
+    pod = stored_pod(make_pod().gpus(1).needs("8Gi").requests(ACCOUNTING_RESOURCE, "143"))
 
     decision = review(pod, NATIVE, "mode: enforce\nrightSizing: {}", nodes=(whole_node(), mig_node()))
 
@@ -270,10 +272,15 @@ TAKEN: dict[str, tuple[str, PodMaker, tuple[Json, ...], str | None]] = {
         None,
     ),
     "only a node that the pod cannot run on advertises it": (PLAIN, PINNED, (COUNTING, whole_node()), None),
-    "only a node without such a GPU advertises it": (PLAIN, make_pod().asks(SMALL, "1"), (COUNTING, mig_node()), None),
+    "only a node without such a GPU advertises it": (
+        PLAIN,
+        make_pod().requests(SMALL, "1"),
+        (COUNTING, mig_node()),
+        None,
+    ),
     "a user wrote it and no node advertises it": (
         PLAIN,
-        make_pod().gpus(1).asks(ACCOUNTING_RESOURCE, "1"),
+        make_pod().gpus(1).requests(ACCOUNTING_RESOURCE, "1"),
         (whole_node(),),
         "0",
     ),
@@ -321,13 +328,13 @@ FOUR = make_node("turns", A100 | {"nvidia.com/gpu.replicas": "4"}, **{GPU: 32})
 
 @pytest.mark.parametrize(("milli", "want"), CHANGED.values(), ids=CHANGED)
 def test_a_change_of_nodes_between_two_calls_denies_nothing(milli: str, want: list[str]) -> None:
-    pod = stored_pod(make_pod().gpus(1).asks(ACCOUNTING_RESOURCE, milli))
+    pod = stored_pod(make_pod().gpus(1).requests(ACCOUNTING_RESOURCE, milli))
     found = codes(review(pod, NATIVE, view=turned((FOUR,), (FOUR, whole_node()))))
     assert [code for code in found if "GPU-Q" in code] == want
 
 
 def test_the_change_before_the_last_no_longer_counts() -> None:
-    pod, later = stored_pod(make_pod().gpus(1).asks(ACCOUNTING_RESOURCE, "250")), turned((FOUR,), (whole_node(),))
+    pod, later = stored_pod(make_pod().gpus(1).requests(ACCOUNTING_RESOURCE, "250")), turned((FOUR,), (whole_node(),))
     latest = view_of(make_namespace("team"), whole_node()).with_pending_of(later)
     assert [codes(review(pod, NATIVE, view=view)) for view in (later, latest)] == [[], ["enforce GPU-Q302"]]
 
@@ -350,7 +357,7 @@ def test_a_pod_without_gpu_milli_passes_when_nodes_change_between_two_calls(view
 
 
 def test_a_newly_free_slice_does_not_change_a_stored_pods_gpu_milli() -> None:
-    pod = stored_pod(make_pod().gpus(1).needs("8Gi").asks(ACCOUNTING_RESOURCE, "1000"))
+    pod = stored_pod(make_pod().gpus(1).needs("8Gi").requests(ACCOUNTING_RESOURCE, "1000"))
     found = codes(review(pod, NATIVE, "mode: enforce\nrightSizing: {}", nodes=(mig_node(),)))
     assert "enforce GPU-Q302" not in found
 

@@ -79,7 +79,7 @@ CASES = {
     "no version in the image: nothing": Case(gpu(), [OLD], []),
     "a pod without GPUs is ignored": Case(make_pod().image("nvidia/cuda:13.0.0"), [OLD], []),
     "no GPUs requested, explicitly": Case(
-        make_pod().asks("nvidia.com/gpu", "0").image("nvidia/cuda:13.0.0"), [OLD], []
+        make_pod().requests("nvidia.com/gpu", "0").image("nvidia/cuda:13.0.0"), [OLD], []
     ),
     "below the floor everywhere: reject": Case(
         gpu().image("nvidia/cuda:12.8.1-base"),

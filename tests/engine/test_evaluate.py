@@ -23,9 +23,9 @@ def together() -> PodMaker:
 SHARES = {
     "no GPU": (together(), whole_node(), False),
     "a whole card": (together().gpus(1), whole_node(), False),
-    "a share by its name": (together().asks(SHARED, "1"), whole_node(), True),
+    "a share by its name": (together().requests(SHARED, "1"), whole_node(), True),
     "a share by the nodes' configuration": (together().gpus(1), TURNS, True),
-    "a share without a common namespace": (make_pod().asks(SHARED, "1"), whole_node(), False),
+    "a share without a common namespace": (make_pod().requests(SHARED, "1"), whole_node(), False),
 }
 
 

@@ -109,9 +109,9 @@ CASES = {
         small().container("warm", kind="initContainers", resources={"limits": {GPU: "2"}}), KeepReason.MULTIPLE_GPUS
     ),
     "one GPU after another counts as one": Case(small().container("warm", kind="initContainers", resources=ONE), SMALL),
-    "a slice requested is ignored": Case(make_pod().asks(SMALL, "1").needs("4Gi"), KeepReason.NO_WHOLE_GPU),
-    "two kinds stay": Case(small().asks(SMALL, "1"), KeepReason.MIXED_RESOURCES),
-    "an unknown name stays": Case(small().asks("nvidia.com/gpumem", "1"), KeepReason.MIXED_RESOURCES),
+    "a slice requested is ignored": Case(make_pod().requests(SMALL, "1").needs("4Gi"), KeepReason.NO_WHOLE_GPU),
+    "two kinds stay": Case(small().requests(SMALL, "1"), KeepReason.MIXED_RESOURCES),
+    "an unknown name stays": Case(small().requests("nvidia.com/gpumem", "1"), KeepReason.MIXED_RESOURCES),
     "a fraction stays": Case(make_pod().gpus("0.5").needs("8Gi"), KeepReason.INVALID_AMOUNT),
     "requests that differ from limits stay": Case(
         small().spec(containers=[{"name": "a", "resources": {"limits": {GPU: "1"}, "requests": {GPU: "2"}}}]),
@@ -149,7 +149,7 @@ CASES = {
         (tainted(mig_node(), {"key": "team", "value": "b", "effect": "NoSchedule"}),),
         SIZING + "\ninjection: {tolerations: auto}",
     ),
-    "no CPU left next to the slices": Case(small().asks("cpu", "100"), KeepReason.NO_FREE_CAPACITY),
+    "no CPU left next to the slices": Case(small().requests("cpu", "100"), KeepReason.NO_FREE_CAPACITY),
     "no time slicing where hardware isolation is required": Case(small(), KeepReason.FORM_NOT_ALLOWED, (SLICED,)),
     "time slicing where the policy allows it": Case(small(), SHARED, (SLICED,), sizing(isolation="none")),
     "MPS requires less isolation than time slicing": Case(small(), SHARED, (MPS,), sizing(isolation="memory")),
@@ -262,7 +262,7 @@ NONE_GIVEN = {
 @pytest.mark.parametrize(("given", "want"), NONE_GIVEN.values(), ids=NONE_GIVEN)
 def test_a_slice_that_a_limit_range_sets_to_zero_is_not_chosen(given: Json, want: dict[str, str]) -> None:
     """Seen on a real control plane: the zero was applied last, and the pod lost its GPU."""
-    pod = small().asks(SMALL, "0")
+    pod = small().requests(SMALL, "0")
 
     resources = apply_patch(pod, review(pod, SIZING, nodes=(*NODES, given)))["spec"]["containers"][0]["resources"]
 
@@ -325,7 +325,7 @@ def test_a_smaller_request_must_match_no_further_policy(
 
 
 def test_a_pod_that_a_policy_for_slices_would_reject_keeps_its_gpu_and_the_reason_names_the_policy() -> None:
-    pod = small().asks("memory", "32Gi")
+    pod = small().requests("memory", "32Gi")
     first = review(pod, SIZING, about("nvidia.com/mig-*"), nodes=NODES)
     assert first.patch == ()
     assert str(first.outcome).endswith(f"policy test-1 matches {SMALL} and not {GPU}")

@@ -35,7 +35,7 @@ class Case(NamedTuple):
 
 
 TOTALS = {
-    "no GPU: nothing": Case(make_pod().asks("cpu", "2"), {}),
+    "no GPU: nothing": Case(make_pod().requests("cpu", "2"), {}),
     "one container": Case(make_pod().gpus(2), {GPU: 2}),
     "containers add up": Case(make_pod().gpus(1).container("b", resources=limits(GPU, "2")), {GPU: 3}),
     "an init container counts where it requests more": Case(with_init(make_pod().gpus(1), "i", "2"), {GPU: 2}),
@@ -55,7 +55,7 @@ TOTALS = {
     ),
     "a thousand milli is one": Case(make_pod().gpus("1000m"), {GPU: 1}),
     "zero requests nothing": Case(make_pod().gpus(0), {}),
-    "other vendors are ignored": Case(make_pod().asks("amd.com/gpu", "1"), {}),
+    "other vendors are ignored": Case(make_pod().requests("amd.com/gpu", "1"), {}),
 }
 
 
@@ -113,5 +113,5 @@ def test_an_error_in_one_container_does_not_change_the_count_of_another() -> Non
 
 
 def test_unknown_names_of_nvidia_are_reported_not_dropped() -> None:
-    gpu_requests = gpu_requests_of_pod(parse_pod(make_pod().asks("nvidia.com/gpumem", "3000").build()))
+    gpu_requests = gpu_requests_of_pod(parse_pod(make_pod().requests("nvidia.com/gpumem", "3000").build()))
     assert gpu_requests.unknown_resources == ("nvidia.com/gpumem",)

@@ -47,7 +47,7 @@ SIGNS = {
     "a GPU runtime class": make_pod().spec(runtimeClassName="nvidia"),
     "a device annotation": make_pod().annotate("cdi.k8s.io/x", "nvidia.com/gpu=0"),
     "a claim": make_pod().spec(resourceClaims=[{"name": "x"}]),
-    "an NVIDIA resource that is not a known GPU": make_pod().asks("nvidia.com/vgpu-x", "1"),
+    "an NVIDIA resource that is not a known GPU": make_pod().requests("nvidia.com/vgpu-x", "1"),
     "a list of devices": make_pod().container(
         "y", volumeMounts=[{"name": "v", "mountPath": "/var/run/nvidia-container-devices/0"}]
     ),

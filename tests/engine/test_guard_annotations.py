@@ -30,7 +30,7 @@ BEFORE = {"main": {"limits": {"nvidia.com/gpu": "1"}, "requests": {"nvidia.com/g
 
 def right_sized_pod() -> PodMaker:
     """Return a pod that was right-sized; the whole GPU stays as "0"."""
-    return make_pod().asks("nvidia.com/gpu", "0").asks("nvidia.com/mig-1g.10gb", "1")
+    return make_pod().requests("nvidia.com/gpu", "0").requests("nvidia.com/mig-1g.10gb", "1")
 
 
 def recorded(pod: PodMaker, decision: Any = WRITTEN, original: Any = BEFORE) -> Json:
@@ -61,7 +61,7 @@ CASES = {
         recorded(make_pod().gpus(1), original=None), "'nvidia.com/mig-1g.10gb', which no container requests"
     ),
     "a decision that was copied to a pod whose slice is 0": Case(
-        recorded(make_pod().asks("nvidia.com/mig-1g.10gb", "0"), original=None), "which no container requests"
+        recorded(make_pod().requests("nvidia.com/mig-1g.10gb", "0"), original=None), "which no container requests"
     ),
     "a decision without the optional keys": Case(
         recorded(make_pod(), {"policies": [], "digest": "0123456789ab", "changed": []}, None), ""
@@ -104,7 +104,7 @@ CASES = {
     ),
     "an original of a pod without a GPU request": Case(recorded(make_pod(), INJECTED), "no GPU request left"),
     "an original of a pod whose only GPU is 0": Case(
-        recorded(make_pod().asks("nvidia.com/gpu", "0"), INJECTED), "no GPU request left"
+        recorded(make_pod().requests("nvidia.com/gpu", "0"), INJECTED), "no GPU request left"
     ),
 }
 

@@ -210,7 +210,7 @@ def test_a_host_path_in_a_pod_without_gpus(path: str, bad: bool) -> None:
 
 
 def test_a_shared_process_namespace_matters_on_a_shared_gpu_only() -> None:
-    pod = make_pod().asks("nvidia.com/gpu.shared", "1").spec(shareProcessNamespace=True).build()
+    pod = make_pod().requests("nvidia.com/gpu.shared", "1").spec(shareProcessNamespace=True).build()
     assert names(find_violations(pod, share=True)) == ["sharedProcessNamespace"]
     assert find_violations(pod, share=False) == []
 

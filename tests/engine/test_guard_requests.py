@@ -42,7 +42,7 @@ NO_GPU = {
 
 @pytest.mark.parametrize(("resource", "amount"), NO_GPU.values(), ids=NO_GPU)
 def test_a_request_for_zero_gpus_permits_nothing(resource: str, amount: object) -> None:
-    pod = make_pod().asks(resource, amount).env("CUDA_VERSION", "12.4").spec(runtimeClassName="nvidia")
+    pod = make_pod().requests(resource, amount).env("CUDA_VERSION", "12.4").spec(runtimeClassName="nvidia")
     assert names(find_violations(pod.build())) == ["visibleDevicesEnv", "runtimeClass"]
 
 
@@ -99,5 +99,5 @@ def test_two_containers_with_one_kind_each_are_fine() -> None:
 
 def test_a_device_class_as_an_extended_resource() -> None:
     key = "deviceclass.resource.kubernetes.io/gpu.nvidia.com"
-    found = find_violations(make_pod().asks(key, "1").build())
+    found = find_violations(make_pod().requests(key, "1").build())
     assert [(name, finding.path[-2:]) for name, finding in found] == [("resourceClaims", ("limits", key))]

@@ -69,7 +69,7 @@ MIXING = "mode: enforce\nsecurity: {deny: [mixedGPURequests]}"
 TWO_TRAPS = view_with_limit_ranges({"max": {GPU: "4", SMALL: "1"}})
 MIXED: dict[str, tuple[PodMaker, ClusterView, str, str]] = {
     "a requested slice and injected whole GPUs": (
-        make_pod().gpus(4).asks(SMALL, "1").annotate("kubernetes.io/limit-ranger", NOTE),
+        make_pod().gpus(4).requests(SMALL, "1").annotate("kubernetes.io/limit-ranger", NOTE),
         TRAP,
         "LimitRange trap adds nvidia.com/gpu",
         'Write nvidia.com/gpu: "0" in its requests and limits.',
@@ -77,14 +77,14 @@ MIXED: dict[str, tuple[PodMaker, ClusterView, str, str]] = {
     "both injected": (
         make_pod()
         .gpus(4)
-        .asks(SMALL, "1")
+        .requests(SMALL, "1")
         .annotate("kubernetes.io/limit-ranger", NOTE.replace("gpu req", f"gpu, {SMALL} req")),
         TWO_TRAPS,
         "LimitRange trap adds nvidia.com/gpu, LimitRange trap adds nvidia.com/mig-1g.10gb",
         'Write nvidia.com/gpu: "0" and nvidia.com/mig-1g.10gb: "0" in its requests and limits.',
     ),
     "both requested": (
-        make_pod().gpus(4).asks(SMALL, "1"),
+        make_pod().gpus(4).requests(SMALL, "1"),
         TRAP,
         "",
         "Request one kind of GPU in a container.",
@@ -102,7 +102,7 @@ def test_mixed_gpus_by_injection_name_the_limit_range_and_the_fix(
 
 
 def test_the_fix_of_mixed_gpus_works() -> None:
-    assert not review(make_pod().gpus(0).asks(SMALL, "1"), MIXING, view=TRAP).denials
+    assert not review(make_pod().gpus(0).requests(SMALL, "1"), MIXING, view=TRAP).denials
 
 
 def one_given() -> PodMaker:
@@ -187,10 +187,14 @@ def test_the_rest_of_the_pod_is_right_sized() -> None:
 
 
 SAID: dict[str, tuple[PodMaker, Json, list[str]]] = {
-    "CPU over its maximum": (make_pod().asks("cpu", "8"), {"max": {"cpu": "4"}}, ["enforce GPU-L201"]),
-    "CPU within its bounds": (make_pod().asks("cpu", "2"), {"max": {"cpu": "4"}}, []),
+    "CPU over its maximum": (make_pod().requests("cpu", "8"), {"max": {"cpu": "4"}}, ["enforce GPU-L201"]),
+    "CPU within its bounds": (make_pod().requests("cpu", "2"), {"max": {"cpu": "4"}}, []),
     "CPU without a request gets the maximum": (make_pod(), {"max": {"cpu": "4"}}, []),
-    "memory under its minimum": (make_pod().asks("memory", "1Mi"), {"min": {"memory": "64Mi"}}, ["enforce GPU-L201"]),
+    "memory under its minimum": (
+        make_pod().requests("memory", "1Mi"),
+        {"min": {"memory": "64Mi"}},
+        ["enforce GPU-L201"],
+    ),
     "a GPU minimum alone makes pods invalid": (
         make_pod(),
         {"min": {GPU: "1"}},
@@ -208,7 +212,7 @@ def test_an_update_is_not_checked_against_limit_ranges() -> None:
     assert (
         codes(
             review(
-                make_pod().asks("cpu", "8"),
+                make_pod().requests("cpu", "8"),
                 LIMITS,
                 view=view_with_limit_ranges({"max": {"cpu": "4"}}),
                 operation="UPDATE",

@@ -134,7 +134,7 @@ def test_conflicting_additions_of_policies_are_reported() -> None:
         f"injection: {{runtimeClassName: {kind}, labels: {{tier: {kind}}}}}"
         for name, kind in kinds.items()
     ]
-    pod = make_pod().gpus(1).asks("nvidia.com/mig-1g.10gb", "1")
+    pod = make_pod().gpus(1).requests("nvidia.com/mig-1g.10gb", "1")
 
     said = [found.message for found in review(pod, *texts).findings if found.code == "GPU-I102"]
 
@@ -232,8 +232,8 @@ LEFT: dict[str, tuple[PodMaker, tuple[Json, ...], bool]] = {
         False,
     ),
     "two names, and a node with both": (sidecar_pod(SLICE), (mig_in("a"), mig_in("b")), True),
-    "too few cores": (make_pod().gpus(1).asks("cpu", "16"), (zoned("a", cpu=8, **{GPU: 4}), CARDS_IN_B), False),
-    "too little memory": (make_pod().gpus(1).asks("memory", "600Gi"), (zoned("a", **{GPU: 4}), LARGE_IN_B), False),
+    "too few cores": (make_pod().gpus(1).requests("cpu", "16"), (zoned("a", cpu=8, **{GPU: 4}), CARDS_IN_B), False),
+    "too little memory": (make_pod().gpus(1).requests("memory", "600Gi"), (zoned("a", **{GPU: 4}), LARGE_IN_B), False),
     "a cordoned node": (TWO, (CORDONED, CARDS_IN_B), True),
     "no node of any zone is large enough": (make_pod().gpus(8), (zoned("a", **{GPU: 1}), CARDS_IN_B), True),
 }

@@ -81,7 +81,7 @@ GIVEN = {
         make_pod(), [limits({"default": {GPU: "1"}}), limits({"default": {GPU: "2"}})], {GPU: "1"}, {GPU: "1"}
     ),
     "bounds of pods set no defaults": Gives(make_pod(), [limits({"type": "Pod", "max": {GPU: "1"}})], {}, {}),
-    "amounts are rounded up to thousandths": Gives(make_pod().asks("cpu", "1u"), [], {"cpu": "1m"}, {"cpu": "1m"}),
+    "amounts are rounded up to thousandths": Gives(make_pod().requests("cpu", "1u"), [], {"cpu": "1m"}, {"cpu": "1m"}),
 }
 
 
@@ -153,7 +153,7 @@ SAID = {
         ["maximum nvidia.com/gpu usage per Pod is 2, but limit is 3"],
     ),
     "the pod level replaces the containers": Says(
-        make_pod().asks("cpu", "1").spec(resources={"limits": {"cpu": "4"}}),
+        make_pod().requests("cpu", "1").spec(resources={"limits": {"cpu": "4"}}),
         limits({"type": "Pod", "max": {"cpu": "2"}}),
         ["maximum cpu usage per Pod is 2, but limit is 4"],
     ),
@@ -190,28 +190,28 @@ BROKEN = {
         ["Limit must be set for non overcommitable resources"],
     ),
     "a fraction": (make_pod().gpus("500m"), None, ["500m must be an integer", "500m must be an integer"]),
-    "below zero": (make_pod().asks("cpu", "-1"), None, ["-1 must be greater than or equal to 0"] * 2),
+    "below zero": (make_pod().requests("cpu", "-1"), None, ["-1 must be greater than or equal to 0"] * 2),
     "a GPU at pod level": (
         make_pod().spec(resources=of_limits(gpu="1")),
         None,
         ["is not a resource that is allowed here"],
     ),
     "a name that is valid only in quotas": (
-        make_pod().asks("requests.nvidia.com/gpu", "1"),
+        make_pod().requests("requests.nvidia.com/gpu", "1"),
         None,
         ["is not a resource that is allowed here"] * 2,
     ),
     "less for the pod than for its containers": (
-        make_pod().asks("cpu", "2").spec(resources={"limits": {"cpu": "1"}}),
+        make_pod().requests("cpu", "2").spec(resources={"limits": {"cpu": "1"}}),
         None,
         [
             "2 must be less than or equal to cpu limit of 1",
             "2 must be less than or equal to pod limits of 1",
         ],
     ),
-    "huge pages alone": (make_pod().asks("hugepages-2Mi", "4Mi"), None, ["HugePages require cpu or memory"]),
+    "huge pages alone": (make_pod().requests("hugepages-2Mi", "4Mi"), None, ["HugePages require cpu or memory"]),
     "a part of a huge page": (
-        make_pod().asks("cpu", "1").asks("hugepages-2Mi", "3Mi"),
+        make_pod().requests("cpu", "1").requests("hugepages-2Mi", "3Mi"),
         None,
         ["3Mi is not positive integer multiple of hugepages-2Mi"] * 2,
     ),

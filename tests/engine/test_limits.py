@@ -64,7 +64,7 @@ CASES = {
     "three is not allowed, two and four are nearest": Case(
         CHOICES, make_pod().gpus(3), ["enforce GPU-L102"], "must be one of 1, 2, 4, 8 (found 3). Write 4, or 2."
     ),
-    "no request violates no limit": Case(CHOICES, make_pod().asks("cpu", "3"), []),
+    "no request violates no limit": Case(CHOICES, make_pod().requests("cpu", "3"), []),
     "two containers count together": Case(
         CHOICES,
         make_pod().gpus(1).container("b", resources={"limits": {GPU: "2"}}),
@@ -72,39 +72,44 @@ CASES = {
     ),
     "a container over its ceiling": Case(
         PER_CONTAINER,
-        make_pod().gpus(1).asks("memory", "65Gi"),
+        make_pod().gpus(1).requests("memory", "65Gi"),
         ["enforce GPU-L103"],
         "spec.containers[0].resources.limits.memory: memory must be at most 64Gi (found 65Gi). Write 64Gi.",
     ),
     "a container under its floor": Case(
-        PER_CONTAINER, make_pod().gpus(1).asks("memory", "512Mi"), ["enforce GPU-L101"], "at least 1Gi (found 512Mi)"
+        PER_CONTAINER,
+        make_pod().gpus(1).requests("memory", "512Mi"),
+        ["enforce GPU-L101"],
+        "at least 1Gi (found 512Mi)",
     ),
-    "a ceiling grows with the GPUs": Case(PER_GPU, make_pod().gpus(2).asks("cpu", "24"), []),
+    "a ceiling grows with the GPUs": Case(PER_GPU, make_pod().gpus(2).requests("cpu", "24"), []),
     "over the ceiling of two GPUs": Case(
         PER_GPU,
-        make_pod().gpus(2).asks("cpu", "25"),
+        make_pod().gpus(2).requests("cpu", "25"),
         ["enforce GPU-L103"],
         "a pod's cpu must be at most 24 (2 GPUs) (found 25). Write 24.",
     ),
-    "a pod without GPUs has no ceiling per GPU": Case(PER_GPU, make_pod().asks("cpu", "99"), []),
-    "a glob matches every profile": Case(GLOB, make_pod().asks("nvidia.com/mig-1g.10gb", "3"), ["enforce GPU-L103"]),
+    "a pod without GPUs has no ceiling per GPU": Case(PER_GPU, make_pod().requests("cpu", "99"), []),
+    "a glob matches every profile": Case(
+        GLOB, make_pod().requests("nvidia.com/mig-1g.10gb", "3"), ["enforce GPU-L103"]
+    ),
     "sidecars run with the main container": Case(
         MEMORY,
-        with_sidecars(make_pod().gpus(1).asks("memory", "64Gi"), 3, "memory", "64Gi"),
+        with_sidecars(make_pod().gpus(1).requests("memory", "64Gi"), 3, "memory", "64Gi"),
         ["enforce GPU-L103"],
         "a pod's memory must be at most 64Gi (found 256Gi). Write 64Gi.",
     ),
     "with overhead too": Case(
         MEMORY,
-        with_sidecars(make_pod().gpus(1).asks("memory", "64Gi"), 3, "memory", "64Gi").spec(overhead={"cpu": "1m"}),
+        with_sidecars(make_pod().gpus(1).requests("memory", "64Gi"), 3, "memory", "64Gi").spec(overhead={"cpu": "1m"}),
         ["enforce GPU-L103"],
         "(found 256Gi)",
     ),
     "sidecars within the ceiling": Case(
-        MEMORY, with_sidecars(make_pod().gpus(1).asks("memory", "16Gi"), 3, "memory", "16Gi"), []
+        MEMORY, with_sidecars(make_pod().gpus(1).requests("memory", "16Gi"), 3, "memory", "16Gi"), []
     ),
     "init containers run before the main container": Case(
-        MEMORY, with_init(make_pod().gpus(1).asks("memory", "64Gi"), "i", "memory", "64Gi"), []
+        MEMORY, with_init(make_pod().gpus(1).requests("memory", "64Gi"), "i", "memory", "64Gi"), []
     ),
     "an init container runs with the sidecars before it": Case(
         MEMORY,
@@ -114,7 +119,7 @@ CASES = {
     ),
     "one container's limit and another's request": Case(
         MEMORY,
-        make_pod().gpus(1).asks("memory", "40Gi").container("b", resources={"requests": {"memory": "40Gi"}}),
+        make_pod().gpus(1).requests("memory", "40Gi").container("b", resources={"requests": {"memory": "40Gi"}}),
         ["enforce GPU-L103"],
         "(found 80Gi)",
     ),
@@ -151,16 +156,16 @@ CASES = {
     ),
     "a ceiling per GPU covers sidecars": Case(
         PER_GPU,
-        with_sidecars(make_pod().gpus(2).asks("cpu", "12"), 2, "cpu", "8"),
+        with_sidecars(make_pod().gpus(2).requests("cpu", "12"), 2, "cpu", "8"),
         ["enforce GPU-L103"],
         "a pod's cpu must be at most 24 (2 GPUs) (found 28). Write 24.",
     ),
     "the GPU of a sidecar raises that ceiling": Case(
-        PER_GPU, with_sidecars(make_pod().gpus(2).asks("cpu", "36"), 1, GPU, "1"), []
+        PER_GPU, with_sidecars(make_pod().gpus(2).requests("cpu", "36"), 1, GPU, "1"), []
     ),
     "an unknown NVIDIA resource counts for the pod": Case(
         'mode: enforce\nlimits: {perPod: [{resource: "nvidia.com/*", max: 1000}]}',
-        make_pod().gpus(1).asks("nvidia.com/gpumem", "5000"),
+        make_pod().gpus(1).requests("nvidia.com/gpumem", "5000"),
         ["enforce GPU-L103"],
         "a pod's nvidia.com/gpumem must be at most 1000 (found 5000). Write 1000.",
     ),
@@ -197,7 +202,7 @@ def test_defaults_apply_to_containers_that_request_gpus_and_set_no_amount() -> N
 
 
 def test_a_default_never_replaces_what_the_user_wrote() -> None:
-    pod = make_pod().gpus(1).asks("cpu", "2")
+    pod = make_pod().gpus(1).requests("cpu", "2")
     after = apply_patch(pod, review(pod, DEFAULTS))["spec"]["containers"][0]["resources"]["requests"]
     assert after["cpu"] == "2"
 
@@ -359,7 +364,7 @@ TOGETHER = {
     ),
     "a ceiling for the pod and one for each GPU": (
         (limits("perPod", "resource: cpu, max: 30"), limits("perGPU", "resource: cpu, max: 12")),
-        make_pod().gpus(2).asks("cpu", "40"),
+        make_pod().gpus(2).requests("cpu", "40"),
         ["Write 24."],
     ),
     "one forbids what the other requires": (

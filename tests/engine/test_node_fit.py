@@ -39,7 +39,7 @@ CASES = {
     "a whole GPU on a node that has it": Case(make_pod().gpus(1), (whole_node(),), []),
     "an unknown cluster gives no finding": Case(make_pod().gpus(99), (), []),
     "a profile that no node has": Case(
-        make_pod().asks("nvidia.com/mig-2g.20gb", "1"),
+        make_pod().requests("nvidia.com/mig-2g.20gb", "1"),
         (mig_node(),),
         ["warn GPU-T201"],
         "Nearest in this cluster: nvidia.com/mig-1g.10gb, nvidia.com/mig-3g.40gb",
@@ -64,7 +64,7 @@ CASES = {
         "Tolerate nvidia.com/gpu=present:NoSchedule.",
     ),
     "two MPS shares are rejected": Case(
-        make_pod().asks(SHARED, "2"),
+        make_pod().requests(SHARED, "2"),
         (MPS,),
         ["enforce GPU-T102"],
         "at most 1 per container, because",
@@ -78,8 +78,8 @@ CASES = {
     "two MPS shares next to whole cards that fit": Case(
         make_pod().gpus(2), (whole_node(), PLAIN_MPS), ["audit GPU-T302"]
     ),
-    "one MPS share is fine": Case(make_pod().asks(SHARED, "1"), (MPS,), []),
-    "two time slices on one card": Case(make_pod().asks(SHARED, "2"), (SLICED,), ["warn GPU-T101"]),
+    "one MPS share is fine": Case(make_pod().requests(SHARED, "1"), (MPS,), []),
+    "two time slices on one card": Case(make_pod().requests(SHARED, "2"), (SLICED,), ["warn GPU-T101"]),
     "a plain GPU that may be a share": Case(make_pod().gpus(1), (whole_node(), UNRENAMED), ["audit GPU-T302"]),
     "a plain GPU whose share would be too small": Case(
         make_pod().gpus(1).needs("60Gi"), (whole_node(), UNRENAMED), ["warn GPU-T302"]

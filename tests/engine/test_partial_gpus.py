@@ -60,7 +60,7 @@ CASES = {
     "too few whole cards are free on one node": Case(make_pod().gpus(4), (), (*CLUSTER, running_pod(5))),
     "enough whole cards are free on one node": Case(make_pod().gpus(3), (SLICE, SHARE), (*CLUSTER, running_pod(5))),
     "no node has so many whole cards": Case(make_pod().gpus(4), (), (whole_node(count=2), SINGLE)),
-    "the CPU of nodes with whole cards is in use": Case(make_pod().gpus(2).asks("cpu", "1000"), ()),
+    "the CPU of nodes with whole cards is in use": Case(make_pod().gpus(2).requests("cpu", "1000"), ()),
     "whole cards are on nodes whose taint is not tolerated": Case(
         make_pod().gpus(2), (), (tainted(whole_node(), {"key": "team", "value": "b", "effect": "NoSchedule"}), SINGLE)
     ),
@@ -71,7 +71,7 @@ CASES = {
     "it is a DaemonSet's": Case(make_pod().gpus(4).owned_by("DaemonSet", "d"), ()),
     "it names its node": Case(make_pod().gpus(4).spec(nodeName="single"), ()),
     "a claim restricts it to unknown nodes": Case(make_pod().gpus(4).spec(volumes=[CLAIM]), ()),
-    "it also requests slices": Case(make_pod().gpus(2).asks("nvidia.com/mig-1g.10gb", "1"), ()),
+    "it also requests slices": Case(make_pod().gpus(2).requests("nvidia.com/mig-1g.10gb", "1"), ()),
 }
 
 

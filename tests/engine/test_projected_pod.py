@@ -80,7 +80,7 @@ CASES = {
     "the same default in audit mode": Case((SIZING, audit_policy(DEFAULTS)), FEW_CORES),
     "a default that the slices' node has": Case((SIZING, enforced(DEFAULTS)), ROOMY),
     "a default that the user's own amount replaces": Case(
-        (SIZING, enforced(DEFAULTS)), FEW_CORES, pod=small().asks("cpu", "2")
+        (SIZING, enforced(DEFAULTS)), FEW_CORES, pod=small().requests("cpu", "2")
     ),
     "a default of a resource that no view contains": Case(
         (SIZING, enforced(SCRATCH)), ROOMY, KeepRequest(KeepReason.UNMODELLED_CONSTRAINT, "resource ephemeral-storage")
@@ -207,7 +207,7 @@ SECOND_LOOKS = {
             make_node("s", MIXED | AMPERE, cpu=64, **PART),
             make_node("h", A100 | AMPERE, cpu=64, **WHOLE),
         ),
-        pod=small().asks("cpu", "2"),
+        pod=small().requests("cpu", "2"),
     ),
     "the zone required has a node that is too small for the pod": Case(
         (SIZING, enforced(ZONE_B), enforced(ON_AMPERE)),
@@ -216,7 +216,7 @@ SECOND_LOOKS = {
             make_node("s", MIXED | AMPERE, cpu=64, **PART),
             make_node("h", A100 | AMPERE, cpu=64, **WHOLE),
         ),
-        pod=small().asks("cpu", "2"),
+        pod=small().requests("cpu", "2"),
     ),
     "the same, where the requirement also matches other nodes with cards": Case(
         (SIZING, enforced(ZONE_B), enforced(ON_AMPERE)),
@@ -226,7 +226,7 @@ SECOND_LOOKS = {
             make_node("h", A100 | AMPERE, cpu=64, **WHOLE),
         ),
         FULL,
-        small().asks("cpu", "2"),
+        small().requests("cpu", "2"),
     ),
 }
 

@@ -88,7 +88,7 @@ SAID = {
     ),
     "overhead counts": (
         quota({"requests.cpu": "1"}, {"requests.cpu": "0"}),
-        make_pod().asks("cpu", "1").spec(overhead={"cpu": "250m"}),
+        make_pod().requests("cpu", "1").spec(overhead={"cpu": "250m"}),
         "exceeded quota: team, requested: requests.cpu=1250m, used: requests.cpu=0, limited: requests.cpu=1; "
         "1 would fit",
     ),
@@ -97,13 +97,13 @@ SAID = {
             {"requests.deviceclass.resource.kubernetes.io/a": "1"},
             {"requests.deviceclass.resource.kubernetes.io/a": "1"},
         ),
-        make_pod().asks("deviceclass.resource.kubernetes.io/a", "1"),
+        make_pod().requests("deviceclass.resource.kubernetes.io/a", "1"),
         f"exceeded quota: team, requested: requests.{CLASS}=1, used: requests.{CLASS}=1, limited: requests.{CLASS}=1; "
         "0 would fit",
     ),
     "best effort depends only on CPU and memory": (
         quota({f"requests.{GPU}": "0"}, {f"requests.{GPU}": "0"}, scopes=["BestEffort"]),
-        make_pod().gpus(1).asks("cpu", "0"),
+        make_pod().gpus(1).requests("cpu", "0"),
         FULL.format(1, 0) + "limited: requests.nvidia.com/gpu=0; 0 would fit",
     ),
 }
@@ -150,7 +150,7 @@ ADVICE = {
 
 @pytest.mark.parametrize(("limit", "cpu", "want"), ADVICE.values(), ids=ADVICE)
 def test_the_fix_suggests_waiting_only_if_it_can_help(limit: ResourceQuota, cpu: str, want: str) -> None:
-    read = parse_pod(make_pod().asks("cpu", cpu).build())
+    read = parse_pod(make_pod().requests("cpu", cpu).build())
     (violation,) = quota_violations(read, apply_defaults(read, ()), [limit], lambda *_: ())
     assert violation.fix == want
 
@@ -161,7 +161,7 @@ def test_the_fix_suggests_waiting_only_if_it_can_help(limit: ResourceQuota, cpu:
     ids=["others use the rest", "it uses all itself"],
 )
 def test_own_usage_is_not_released_for_a_resize(before: str, want: str) -> None:
-    old, new = (parse_pod(make_pod().asks("cpu", cpu).build()) for cpu in (before, str(int(before) + 1)))
+    old, new = (parse_pod(make_pod().requests("cpu", cpu).build()) for cpu in (before, str(int(before) + 1)))
     limit = quota({"requests.cpu": "3"}, {"requests.cpu": "3"})
     (violation,) = update_quota_violations(old, new, "resize", [limit], lambda *_: ())
     assert violation.fix == want
@@ -176,8 +176,8 @@ def test_consumers_are_named_largest_first() -> None:
 
 def test_consumers_of_every_exceeded_key_are_named() -> None:
     hard = {f"requests.{GPU}": "2", "requests.nvidia.com/mig-1g.10gb": "1"}
-    others = make_pod("a").gpus(2), make_pod("b").asks("nvidia.com/mig-1g.10gb", "1")
-    pod = make_pod().gpus(1).asks("nvidia.com/mig-1g.10gb", "1")
+    others = make_pod("a").gpus(2), make_pod("b").requests("nvidia.com/mig-1g.10gb", "1")
+    pod = make_pod().gpus(1).requests("nvidia.com/mig-1g.10gb", "1")
     (message,) = quota_messages(quota(hard, hard), pod, *others)
     assert message.endswith("; requests.nvidia.com/gpu used by a (2); requests.nvidia.com/mig-1g.10gb used by b (1)")
 
@@ -212,13 +212,13 @@ RESIZES = {
 @pytest.mark.parametrize(("before", "after", "want"), RESIZES.values(), ids=RESIZES)
 def test_a_resize_is_charged_for_what_it_adds(before: str, after: str, want: list[str]) -> None:
     full = quota({"requests.cpu": "9"}, {"requests.cpu": "8"})
-    old, new = (apply_defaults(parse_pod(make_pod().asks("cpu", amount).build()), ()) for amount in (before, after))
+    old, new = (apply_defaults(parse_pod(make_pod().requests("cpu", amount).build()), ()) for amount in (before, after))
     found = predict_resize_refusals(parse_pod(make_pod().build()), old, new, [full])
     assert [one.message.removeprefix("exceeded quota: team, ") for one in found] == want
 
 
 NAMELESS = make_pod().gpus(1).build()
-NAMED = make_pod().gpus(1).asks("cpu", "1").build()
+NAMED = make_pod().gpus(1).requests("cpu", "1").build()
 LATE = {
     "a container sets no CPU": (NAMELESS, {}, ["failed quota: team: must specify requests.cpu for: main"]),
     "every container sets CPU": (NAMED, {}, []),

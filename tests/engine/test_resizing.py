@@ -17,7 +17,7 @@ CHOICE = "perContainer: [{resource: cpu, allowed: [1, 2, 4]}]"
 
 def pod(memory: str = "1Gi", cpu: str = "2", side: str = "") -> Json:
     """Return a pod with a GPU, and a second container whose memory can be set."""
-    maker = make_pod().gpus(1).asks("memory", memory)
+    maker = make_pod().gpus(1).requests("memory", memory)
     maker.main["resources"]["requests"] = {"memory": memory, "cpu": cpu}
     if side:
         maker.container("side", resources={"limits": {"memory": side}})
@@ -70,7 +70,7 @@ def test_a_resize(limits: str, old: Json, new: Json, want: list[str]) -> None:
 
 
 def test_a_resize_of_a_pod_without_gpus_is_not_checked_against_limits() -> None:
-    spec, small, large = f"mode: enforce\nlimits: {{{PER_POD}}}", make_pod(), make_pod().asks("memory", "500Gi")
+    spec, small, large = f"mode: enforce\nlimits: {{{PER_POD}}}", make_pod(), make_pod().requests("memory", "500Gi")
     decision = review(large, spec, operation="UPDATE", sub_resource="resize", old_pod=parse_pod(small.build()))
 
     assert codes(decision) == codes(review(large, spec)) == []

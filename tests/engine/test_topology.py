@@ -188,7 +188,7 @@ CORES = make_node("cores", {PRODUCT_LABEL: "NVIDIA-L40S"}, **{"nvidia.com/gpu": 
 TOO_LITTLE_BESIDE: dict[str, tuple[PodMaker, tuple[Json, ...]]] = {
     "no slice for another container": (WITH_SLICE, (whole_node(), MIG)),
     "no slice for another container, where agents run": (WITH_SLICE, (JOINED, MIG)),
-    "too few cores": (make_pod().gpus(2).asks("cpu", "100"), (whole_node(), CORES)),
+    "too few cores": (make_pod().gpus(2).requests("cpu", "100"), (whole_node(), CORES)),
 }
 
 

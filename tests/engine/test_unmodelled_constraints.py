@@ -19,7 +19,7 @@ def small() -> PodMaker:
 
 
 TIES = {
-    "another extended resource": (small().asks("rdma/hca", "1"), "resource rdma/hca"),
+    "another extended resource": (small().requests("rdma/hca", "1"), "resource rdma/hca"),
     "another resource of the pod as a whole": (
         small().spec(resources={"requests": {"hugepages-2Mi": "4Mi"}, "limits": {"hugepages-2Mi": "4Mi"}}),
         "resource hugepages-2Mi",
@@ -70,7 +70,7 @@ LOOSE = {
         topologySpreadConstraints=[{"topologyKey": "zone", "whenUnsatisfiable": "ScheduleAnyway"}]
     ),
     "a container port": small().container("web", ports=[{"containerPort": 80}]),
-    "CPU and memory": small().asks("cpu", "1").asks("memory", "1Gi"),
+    "CPU and memory": small().requests("cpu", "1").requests("memory", "1Gi"),
 }
 
 

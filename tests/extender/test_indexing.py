@@ -23,7 +23,7 @@ from webhook.placement.capacity import PodDemand
 
 def cpu_pod(name: str, cpu: str = "2") -> Json:
     """Return a running pod without GPUs."""
-    return make_pod(name).asks("cpu", cpu).spec(nodeName="n").build()
+    return make_pod(name).requests("cpu", cpu).spec(nodeName="n").build()
 
 
 def unindexed_state(*objects: Json) -> SchedulerState:

@@ -163,7 +163,7 @@ async def test_failing_node_is_logged_and_others_are_ranked() -> None:
     broken = replace(of.ranking.cluster.devices[ill], mig_cards=(None,))  # no card at all
     of.ranking.set_nodes({ill: (of.ranking.cluster.free[ill], broken)})
     async with serve_extender(of) as site:
-        small = make_pod("small").asks("nvidia.com/mig-1g.10gb", "1")
+        small = make_pod("small").requests("nvidia.com/mig-1g.10gb", "1")
         status, ranked = await site.post("/prioritize", extender_body(small, ["healthy", "unhealthy"]))
 
     assert (status, ranked[0]["Score"], ranked[1]["Score"] < 10) == (200, 10, True)

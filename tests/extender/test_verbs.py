@@ -70,7 +70,7 @@ def test_only_one_of_equal_nodes_is_best() -> None:
 
 def test_several_shares_are_ranked_and_reserved() -> None:
     state = scheduler_state(shared_node("idle"), shared_node("fuller"), running_gpu_pod("a", "fuller", f"{GPU}.shared"))
-    pod = make_pod("two").asks(f"{GPU}.shared", "2")
+    pod = make_pod("two").requests(f"{GPU}.shared", "2")
 
     assert prioritize(state, pod, "idle", "fuller") == {"fuller": 10, "idle": 4}
     assert holders(state) == {"team/two": "fuller"}
@@ -83,7 +83,7 @@ def test_only_requested_nodes_are_ranked() -> None:
 
 
 @pytest.mark.parametrize(
-    "pod", [make_pod(), make_pod().asks("nvidia.com/gpu", "0")], ids=["no request", "a request for zero"]
+    "pod", [make_pod(), make_pod().requests("nvidia.com/gpu", "0")], ids=["no request", "a request for zero"]
 )
 def test_pod_without_gpus_passes(pod: PodMaker) -> None:
     state = scheduler_state(*bridged("pairs"))
@@ -96,7 +96,7 @@ def test_pod_without_gpus_passes(pod: PodMaker) -> None:
 def test_without_enough_cpu_nothing_is_ranked_or_reserved() -> None:
     state = scheduler_state(*bridged("pairs"))
 
-    assert prioritize(state, two().asks("cpu", "1000"), "pairs") == {"pairs": 0}
+    assert prioritize(state, two().requests("cpu", "1000"), "pairs") == {"pairs": 0}
     assert not holders(state)
 
 
@@ -261,7 +261,7 @@ def test_mig_pods_keep_space_for_3g_for_the_scheduler() -> None:
 
     state = scheduler_state(*card("torn", 4), *card("low", 0), running_gpu_pod("a", "torn", MIG))
 
-    assert prioritize(state, make_pod().asks(MIG, "1"), "torn", "low")["torn"] == 10
+    assert prioritize(state, make_pod().requests(MIG, "1"), "torn", "low")["torn"] == 10
 
 
 def test_eviction_helps_only_if_it_connects_gpus() -> None:
@@ -308,7 +308,7 @@ def test_each_pod_is_learned_once() -> None:
 def test_invalid_report_affects_no_answer_and_is_reported() -> None:
     mig_instances = {0: [("1g.10gb", -4, "")]}
     state = scheduler_state(mig_node("valid"), mig_node("invalid"), gpu_node_report("valid", 6, {}))
-    small = make_pod("small").asks(MIG, "1")
+    small = make_pod("small").requests(MIG, "1")
     assert prioritize(state, small, "valid", "invalid") == {"valid": 9, "invalid": 10}
 
     apply_watch_events(state, gpu_node_report("invalid", 6, {}, mig_instances=mig_instances))
@@ -337,7 +337,7 @@ def test_eviction_helps_without_an_agent_if_enough_are_free() -> None:
 @pytest.mark.parametrize("resource", ["nvidia.com/gpu", "cpu"])
 def test_negative_request_is_rejected_without_a_reservation(resource: str) -> None:
     state = scheduler_state(*bridged("pairs"))
-    pod = make_pod("debt").gpus(1).container("more").asks(resource, "-8")
+    pod = make_pod("debt").gpus(1).container("more").requests(resource, "-8")
 
     for verb in (handle_filter, handle_prioritize):
         with pytest.raises(ReviewError, match=f"'{resource}' must not be negative"):
@@ -349,6 +349,6 @@ def test_pod_with_two_gpu_resources_needs_both() -> None:
     state = scheduler_state(
         mig_node("mixed", small=7), gpu_node("whole"), mig_node("full"), running_gpu_pod("x", "full", count=6)
     )
-    both = make_pod("both").gpus(1).asks(MIG, "2")
+    both = make_pod("both").gpus(1).requests(MIG, "2")
 
     assert prioritize(state, both, "mixed", "whole", "full") == {"mixed": 10, "whole": 0, "full": 0}

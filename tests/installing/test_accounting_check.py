@@ -20,7 +20,7 @@ from webhook.model.gpu_resources import ACCOUNTING_RESOURCE
 NATIVE: Json = {"mode": "enforce", "limits": {"accounting": "native"}}
 CONFIGURED: Json = {"mode": "enforce", "limits": {"accounting": "native", "accountingScheduler": "configured"}}
 QUOTA = {"metadata": {"name": "q", "namespace": "team"}, "spec": {"hard": {QUOTA_KEY: "8000"}}}
-COUNTED = make_pod("tried").gpus(1).asks(ACCOUNTING_RESOURCE, "1000").build()
+COUNTED = make_pod("tried").gpus(1).requests(ACCOUNTING_RESOURCE, "1000").build()
 PLAIN = make_pod("tried").gpus(1).build()
 GPUS = make_node("n1", {}, **{"nvidia.com/gpu": 8})
 COUNTING = make_node("n2", {}, **{"nvidia.com/gpu": 8, ACCOUNTING_RESOURCE: 8_000_000})
@@ -31,7 +31,7 @@ PENDING = f"0/2 nodes are available: 2 Insufficient {ACCOUNTING_RESOURCE}."
 def pending_pod() -> Json:
     """A pod that waits for the resource."""
     conditions = [{"type": "PodScheduled", "status": "False", "message": PENDING}]
-    return make_pod("stuck").asks(ACCOUNTING_RESOURCE, "1000").build() | {"status": {"conditions": conditions}}
+    return make_pod("stuck").requests(ACCOUNTING_RESOURCE, "1000").build() | {"status": {"conditions": conditions}}
 
 
 def account_facts(running: list[Json] | None = None, dry_run: Json | str = COUNTED, **facts: Any) -> AccountingFacts:
@@ -57,7 +57,8 @@ CASES = {
     ),
     "a running pod shows that the scheduler ignores it": Case(
         account_facts(
-            [make_pod("runs").asks(ACCOUNTING_RESOURCE, "500").spec(nodeName="n1").build()], policies=[policy(**NATIVE)]
+            [make_pod("runs").requests(ACCOUNTING_RESOURCE, "500").spec(nodeName="n1").build()],
+            policies=[policy(**NATIVE)],
         ),
         CheckState.OK,
         "the scheduler ignores it: a pod",
@@ -69,7 +70,7 @@ CASES = {
     ),
     "a running pod on a node that advertises it": Case(
         account_facts(
-            [make_pod("runs").asks(ACCOUNTING_RESOURCE, "500").spec(nodeName="n2").build()],
+            [make_pod("runs").requests(ACCOUNTING_RESOURCE, "500").spec(nodeName="n2").build()],
             policies=[policy(**NATIVE)],
             nodes=[COUNTING],
         ),

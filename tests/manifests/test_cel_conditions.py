@@ -123,7 +123,7 @@ TOUCHING = {
     "envFrom with prefix NVIDIA_V": make_pod().container("more", envFrom=[{"prefix": "NVIDIA_V", "secretRef": {}}]),
     "envFrom whose prefix begins CUDA_": make_pod().container("more", envFrom=[{"prefix": "CU", "secretRef": {}}]),
     "a CUDA variable": make_pod().env("CUDA_VISIBLE_DEVICES", "0"),
-    "an extended resource of a device class": make_pod().asks("deviceclass.resource.kubernetes.io/gpu", 1),
+    "an extended resource of a device class": make_pod().requests("deviceclass.resource.kubernetes.io/gpu", 1),
     "a debug container": make_pod().container("debug", kind="ephemeralContainers", image="i", env=VARIABLE),
 }
 
@@ -203,7 +203,7 @@ ORDINARY = {
     "requests a GPU": make_pod().gpus(1),
     "requests a GPU, with driver capabilities": make_pod().gpus(1).env("NVIDIA_DRIVER_CAPABILITIES", "compute"),
     "requests a GPU, with Rightslice's annotations": make_pod().gpus(1).annotate("rightslice.dev/gpu-memory", "8Gi"),
-    "requests a slice": make_pod().asks("nvidia.com/mig-1g.10gb", 1),
+    "requests a slice": make_pod().requests("nvidia.com/mig-1g.10gb", 1),
 }
 
 

@@ -115,7 +115,7 @@ def test_huge_pages_at_pod_level() -> None:
 
 
 def test_effective_requests_without_zeros() -> None:
-    pod = _with(make_pod().gpus(1).asks("cpu", "2"), _init("2")).asks("nvidia.com/mig-1g.10gb", "0")
+    pod = _with(make_pod().gpus(1).requests("cpu", "2"), _init("2")).requests("nvidia.com/mig-1g.10gb", "0")
     assert effective_requests(parse_pod(pod.spec(overhead={"memory": "1Gi"}).build())) == {
         GPU: parse_nano("2"),
         "cpu": parse_nano("2"),

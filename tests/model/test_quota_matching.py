@@ -20,7 +20,7 @@ def _priority(operator: str, *values: str) -> dict[str, Any]:
 
 PLAIN = make_pod().gpus(1)
 BATCH = make_pod().gpus(1).spec(activeDeadlineSeconds=60, priorityClassName="low")
-SIZED = make_pod().gpus(1).asks("cpu", "1")
+SIZED = make_pod().gpus(1).requests("cpu", "1")
 NEAR = make_pod().spec(
     affinity={
         "podAffinity": {

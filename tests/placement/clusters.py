@@ -87,7 +87,7 @@ def _count_links(links: Mapping[tuple[int, int], int], one: int, other: int) -> 
 
 def running_gpu_pod(name: str, node: str, resource: str = GPU, count: int = 1, cpu: str = "1") -> Json:
     """Return a running pod that holds GPUs of a node."""
-    return make_pod(name).asks(resource, str(count)).asks("cpu", cpu).spec(nodeName=node).build()
+    return make_pod(name).requests(resource, str(count)).requests("cpu", cpu).spec(nodeName=node).build()
 
 
 def placement_input(*objects: Json) -> PlacementInput:

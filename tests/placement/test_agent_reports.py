@@ -19,7 +19,7 @@ from webhook.placement.nodes.score_table import NodeStates, StateStats
 from webhook.report.capacity import NodeCapacity, capacity_table, node_capacities
 
 PRODUCT = "NVIDIA-A100-SXM4-80GB"
-SMALL = make_pod().asks("nvidia.com/mig-1g.10gb", "1")
+SMALL = make_pod().requests("nvidia.com/mig-1g.10gb", "1")
 
 
 def read_gpu_node(data: Json) -> GPUNode:

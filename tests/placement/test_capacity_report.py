@@ -36,7 +36,7 @@ def node(name: str = "n", gpus: int = 8, pods: int = 110, **spec: Any) -> Json:
 
 def plain(count: int, where: str = "n") -> list[Json]:
     """Pods without GPUs."""
-    return [make_pod(f"web-{i}").asks("cpu", "100m").spec(nodeName=where).build() for i in range(count)]
+    return [make_pod(f"web-{i}").requests("cpu", "100m").spec(nodeName=where).build() for i in range(count)]
 
 
 ONE = running_gpu_pod("one", "n", cpu="100m")

@@ -41,7 +41,7 @@ def half_used(name: str, count: int, cpu: str) -> list[Json]:
 
 def test_goes_to_the_node_with_the_fewest_free_units() -> None:
     placement = placement_input(gpu_node("empty", 8, H100), *half_used("used", 4, "56"))
-    pod = make_pod().gpus(1).asks("cpu", "4")
+    pod = make_pod().gpus(1).requests("cpu", "4")
 
     assert names(placement, pod, ScoringStrategy.DEFAULT) == ["empty", "used"]
     assert names(placement, pod, ScoringStrategy.DEFAULT, over_fair_share=True) == ["used", "empty"]
@@ -52,7 +52,7 @@ def test_applies_to_mig_instances() -> None:
         mig_node("empty", small=7), mig_node("used", small=7), running_gpu_pod("x", "used", MIG, 5)
     )
 
-    assert names(placement, make_pod().asks(MIG, "1"), over_fair_share=True) == ["used", "empty"]
+    assert names(placement, make_pod().requests(MIG, "1"), over_fair_share=True) == ["used", "empty"]
 
 
 def test_does_not_break_a_pair() -> None:
@@ -91,7 +91,7 @@ def test_may_use_the_same_nodes_as_other_pods(pod: PodMaker, held: list[tuple[st
     assert set(names(placement, pod, over_fair_share=True)) == set(names(placement, pod))
 
 
-@pytest.mark.parametrize("pod", [make_pod().asks("cpu", "4")])
+@pytest.mark.parametrize("pod", [make_pod().requests("cpu", "4")])
 def test_does_not_affect_pods_without_gpus(pod: PodMaker) -> None:
     placement = placement_input(*NODES)
 

@@ -132,11 +132,11 @@ def test_number_of_cached_labels_is_bounded() -> None:
 TWO = {"nvidia.com/gpu": "2"}
 PODS = (
     make_pod().gpus(1),
-    make_pod().gpus(2).asks("cpu", "8").asks("memory", "64Gi"),
+    make_pod().gpus(2).requests("cpu", "8").requests("memory", "64Gi"),
     make_pod().gpus(2).annotate("rightslice.dev/topology", "nvlink=required"),
     make_pod().gpus(1).annotate("rightslice.dev/topology", "nvlink=required").container("b", resources={"limits": TWO}),
-    make_pod().asks("nvidia.com/mig-1g.10gb", "2").asks("nvidia.com/mig-3g.40gb", "1"),
-    make_pod().asks("cpu", "4"),
+    make_pod().requests("nvidia.com/mig-1g.10gb", "2").requests("nvidia.com/mig-3g.40gb", "1"),
+    make_pod().requests("cpu", "4"),
 )
 
 

@@ -146,8 +146,8 @@ def test_mig_pods_keep_space_for_3g() -> None:
         }
         return [node, gpu_node_report(name, 2, {}, mig_instances=mig_instances)]
 
-    small = make_pod().asks("nvidia.com/mig-1g.10gb", "1")
-    wanting = make_pod("w").asks("nvidia.com/mig-3g.40gb", "1").build()
+    small = make_pod().requests("nvidia.com/mig-1g.10gb", "1")
+    wanting = make_pod("w").requests("nvidia.com/mig-3g.40gb", "1").build()
     placement = placement_input(*card("torn", 4), *card("low", 0), wanting)
 
     assert ranked_names(placement, small) == ["torn", "low"]
@@ -156,7 +156,7 @@ def test_mig_pods_keep_space_for_3g() -> None:
 def test_unknown_layouts_are_equal() -> None:
     placement = placement_input(mig_node("a"), mig_node("b"))
 
-    assert {each.score for each in ranked_nodes(placement, make_pod().asks("nvidia.com/mig-1g.10gb", "1"))} == {0.0}
+    assert {each.score for each in ranked_nodes(placement, make_pod().requests("nvidia.com/mig-1g.10gb", "1"))} == {0.0}
 
 
 def test_gang_is_placed_in_the_smallest_sufficient_domain() -> None:
@@ -177,7 +177,7 @@ def test_gang_is_placed_in_the_smallest_sufficient_domain() -> None:
 
 def test_domain_capacity_is_limited_by_cpu_and_memory() -> None:
     clique = "nvidia.com__gpu.clique"
-    big = make_pod().gpus(1).asks("cpu", "40").asks("memory", "300Gi")
+    big = make_pod().gpus(1).requests("cpu", "40").requests("memory", "300Gi")
     placement = placement_input(
         *(gpu_node(f"{c}{i}", 4, "NVIDIA-GB200", **{clique: c}) for c, n in (("a", 1), ("b", 3)) for i in range(n))
     )
@@ -187,7 +187,7 @@ def test_domain_capacity_is_limited_by_cpu_and_memory() -> None:
 
 def test_equal_nodes_are_packed_or_spread() -> None:
     placement = placement_input(gpu_node("a", 4, H100), gpu_node("b", 4, H100), running_gpu_pod("x", "b", cpu="0"))
-    cpu_only = requirements_of(make_pod().asks("cpu", "1"), placement.cluster)
+    cpu_only = requirements_of(make_pod().requests("cpu", "1"), placement.cluster)
 
     def first(fill: FillOrder) -> str:
         ranking = NodeRanking(placement.cluster, ScoringStrategy.DEFAULT, FLAT_MIX, fill=fill)
@@ -203,13 +203,14 @@ REJECTIONS = [
      "node(s) didn't match Pod's node affinity/selector", "excluded by node selector"),
     ("tainted", {"taints": [{"key": "maintenance", "value": "true", "effect": "NoSchedule"}]}, make_pod().gpus(1),
      "node(s) had untolerated taint {maintenance: true}", "taint maintenance=true:NoSchedule"),
-    ("without the CPU", {}, make_pod().gpus(1).asks("cpu", "65"), "Insufficient cpu", "64 cores free, 65 requested"),
-    ("without the memory", {}, make_pod().gpus(1).asks("memory", "600Gi"),
+    ("without the CPU", {}, make_pod().gpus(1).requests("cpu", "65"),
+     "Insufficient cpu", "64 cores free, 65 requested"),
+    ("without the memory", {}, make_pod().gpus(1).requests("memory", "600Gi"),
      "Insufficient memory", "512 GiB of memory free, 600 requested"),
-    ("a MiB short", {}, make_pod().gpus(1).asks("memory", f"{512 * 1024 + 1}Mi"),
+    ("a MiB short", {}, make_pod().gpus(1).requests("memory", f"{512 * 1024 + 1}Mi"),
      "Insufficient memory", "512 GiB of memory free, 512.001 requested"),
     ("smaller", {}, make_pod().gpus(8), "Insufficient nvidia.com/gpu", "has 4, 8 requested"),
-    ("without that resource", {}, make_pod().asks("nvidia.com/mig-1g.10gb", "1"),
+    ("without that resource", {}, make_pod().requests("nvidia.com/mig-1g.10gb", "1"),
      "Insufficient nvidia.com/mig-1g.10gb", "offers no nvidia.com/mig-1g.10gb"),
 ]  # fmt: skip
 
@@ -259,9 +260,9 @@ def test_node_at_its_pod_limit_accepts_no_pod() -> None:
     placement = placement_input(node, running_gpu_pod("a", "n"))
 
     (found,) = filter_reasons(
-        placement.cluster, requirements_of(make_pod().gpus(3).asks("cpu", "4"), placement.cluster), 0
+        placement.cluster, requirements_of(make_pod().gpus(3).requests("cpu", "4"), placement.cluster), 0
     )
-    freed = preemption_plan(placement, make_pod().gpus(4).asks("cpu", "4"))
+    freed = preemption_plan(placement, make_pod().gpus(4).requests("cpu", "4"))
 
     assert not ranked_names(placement, make_pod().gpus(1))
     assert (found.scheduler_message, found.detail) == ("Too many pods", "at its pod limit of 1")
@@ -273,7 +274,7 @@ def test_all_reasons_are_reported() -> None:
     placement = placement_input(tainted(gpu_node("n"), GPU_TAINT), running_gpu_pod("a", "n", count=4, cpu="60"))
 
     found = filter_reasons(
-        placement.cluster, requirements_of(make_pod().gpus(2).asks("cpu", "8"), placement.cluster), 0
+        placement.cluster, requirements_of(make_pod().gpus(2).requests("cpu", "8"), placement.cluster), 0
     )
 
     assert [reason.detail for reason in found] == [
@@ -315,7 +316,7 @@ def test_repartitioning_is_suggested_if_it_helps() -> None:
     )
 
     (reason,) = filter_reasons(
-        placement.cluster, requirements_of(make_pod().asks("nvidia.com/mig-3g.40gb", "1"), placement.cluster), 0
+        placement.cluster, requirements_of(make_pod().requests("nvidia.com/mig-3g.40gb", "1"), placement.cluster), 0
     )
 
     advice = "GPU 0 could be repartitioned: remove 1g.10gb at 0, 1g.10gb at 1, create 3g.40gb at 0"
@@ -354,7 +355,7 @@ def test_repartitioning_is_suggested_for_a_missing_profile(node: Json, report: J
     placement = placement_input(node, report, *([there] if "team/a" in str(report) else []))
 
     (reason,) = filter_reasons(
-        placement.cluster, requirements_of(make_pod().asks("nvidia.com/mig-3g.40gb", "1"), placement.cluster), 0
+        placement.cluster, requirements_of(make_pod().requests("nvidia.com/mig-3g.40gb", "1"), placement.cluster), 0
     )
 
     assert reason.detail == detail
@@ -365,7 +366,7 @@ def test_shares_are_spread_as_by_the_plugin() -> None:
 
     assert placement.cluster.free_arrays().gpus.tolist() == [[750, 500]]
     assert placement.cluster.pod_demand(
-        requirements_of(make_pod().asks(SHARE, "1"), placement.cluster), 0
+        requirements_of(make_pod().requests(SHARE, "1"), placement.cluster), 0
     ) == PodDemand(0, 1, 250)
 
 
@@ -401,7 +402,7 @@ def test_node_accepts_as_many_units_as_are_free(node: Json, resource: str, units
     placement = placement_input(node, running_gpu_pod("a", "n", resource, 1))
 
     for count in (1, units - 1, units):
-        pod = make_pod().asks(resource, str(count))
+        pod = make_pod().requests(resource, str(count))
         assert ranked_names(placement, pod) == (["n"] if count < units else [])
         assert bool(filter_reasons(placement.cluster, requirements_of(pod, placement.cluster), 0)) is (count == units)
 
@@ -409,7 +410,7 @@ def test_node_accepts_as_many_units_as_are_free(node: Json, resource: str, units
 def test_several_shares_go_to_the_fuller_node() -> None:
     placement = placement_input(shared_node("idle"), shared_node("fuller"), running_gpu_pod("a", "fuller", SHARE, 2))
 
-    assert ranked_names(placement, make_pod().asks(SHARE, "2")) == ["fuller", "idle"]
+    assert ranked_names(placement, make_pod().requests(SHARE, "2")) == ["fuller", "idle"]
 
 
 def test_node_that_the_strategy_cannot_score_is_last() -> None:
@@ -442,7 +443,7 @@ def test_required_affinity() -> None:
 def test_snapshot_with_a_pod() -> None:
     placement = placement_input(gpu_node("n"), gpu_node_report("n", 4, BRIDGED))
     after = placement.cluster.with_pod(
-        requirements_of(make_pod().gpus(2).asks("cpu", "4"), placement.cluster), 0, (0, 1)
+        requirements_of(make_pod().gpus(2).requests("cpu", "4"), placement.cluster), 0, (0, 1)
     )
 
     assert after.devices[0].free == 0b1100
@@ -458,7 +459,7 @@ def test_slice_leaves_whole_gpus_unchanged() -> None:
         gpu_node("n"), gpu_node_report("n", 4, BRIDGED, {0: "team/x"}), running_gpu_pod("x", "n")
     )
     after = placement.cluster.with_pod(
-        requirements_of(make_pod().asks("nvidia.com/mig-1g.10gb", "1"), placement.cluster), 0
+        requirements_of(make_pod().requests("nvidia.com/mig-1g.10gb", "1"), placement.cluster), 0
     )
     assert after.devices[0].free == 0b1110
 
@@ -592,7 +593,7 @@ def test_idle_instance_of_an_unhealthy_card_is_last() -> None:
     )
     placement = placement_input(mig_node("unhealthy"), unhealthy, mig_node("healthy"), well)
 
-    assert ranked_names(placement, make_pod().asks("nvidia.com/mig-1g.10gb", "1")) == ["healthy", "unhealthy"]
+    assert ranked_names(placement, make_pod().requests("nvidia.com/mig-1g.10gb", "1")) == ["healthy", "unhealthy"]
 
 
 def test_holders() -> None:
@@ -612,7 +613,7 @@ def test_mig_cards_have_no_links() -> None:
 
 def test_largest_of_several_resources_ranks() -> None:
     placement = placement_input(gpu_node("n"))
-    both = parse_pod(make_pod().gpus(2).asks("nvidia.com/mig-1g.10gb", "1").build())
+    both = parse_pod(make_pod().gpus(2).requests("nvidia.com/mig-1g.10gb", "1").build())
 
     assert pod_requirements(both, placement.cluster.fleet).resource == GPU
 
@@ -656,7 +657,7 @@ def test_report_with_fewer_free_gpus_than_advertised_units() -> None:
 def test_one_ranking_for_several_kinds_of_pods() -> None:
     placement = placement_input(mig_node("n"))
     ranking = NodeRanking(placement.cluster, mix=placement.mix)
-    pods = [make_pod().asks("nvidia.com/mig-1g.10gb", "1"), make_pod().gpus(1), make_pod().asks("cpu", "1")]
+    pods = [make_pod().requests("nvidia.com/mig-1g.10gb", "1"), make_pod().gpus(1), make_pod().requests("cpu", "1")]
 
     links = [ranking.rank(requirements_of(pod, placement.cluster))[0].links is not None for pod in pods]
 
@@ -664,7 +665,7 @@ def test_one_ranking_for_several_kinds_of_pods() -> None:
 
 
 def test_free_start_is_scored_without_idle_instances() -> None:
-    small = make_pod().asks("nvidia.com/mig-1g.10gb", "1")
+    small = make_pod().requests("nvidia.com/mig-1g.10gb", "1")
     torn = [mig_node("torn"), gpu_node_report("torn", 1, {}, mig_instances={0: [("1g.10gb", 4, "team/a")]})]
     torn += [running_gpu_pod("a", "torn", "nvidia.com/mig-1g.10gb")]
     placement = placement_input(*torn, mig_node("new"), gpu_node_report("new", 1, {}, mig_instances={0: []}))
@@ -717,7 +718,7 @@ def test_connected_pair_is_certain_if_any_three_of_eight_are_free(allocated: int
 
 
 def test_all_gpu_resources_must_be_free_on_one_node() -> None:
-    both = make_pod().gpus(1).asks("nvidia.com/mig-1g.10gb", "2")
+    both = make_pod().gpus(1).requests("nvidia.com/mig-1g.10gb", "2")
     placement = placement_input(
         mig_node("a"), mig_node("full"), running_gpu_pod("x", "full", count=6), gpu_node("whole")
     )
@@ -743,4 +744,4 @@ def test_implausible_gpu_count_is_ignored(count: int) -> None:
 def test_implausible_cpu_and_memory_do_not_prevent_ranking() -> None:
     vast = make_node("vast", {}, **{GPU: 1, "cpu": 10**40, "memory": 10**40})
 
-    assert ranked_names(placement_input(vast), make_pod().gpus(1).asks("cpu", "4")) == ["vast"]
+    assert ranked_names(placement_input(vast), make_pod().gpus(1).requests("cpu", "4")) == ["vast"]

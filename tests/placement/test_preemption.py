@@ -138,7 +138,7 @@ def running_pod(name: str, *, port: int = 0, daemon: bool = False, node: str = "
     names = {"gpus": GPU, "adapters": ADAPTER}
     pod = make_pod(name).spec(nodeName=node)
     for key, amount in amounts.items():
-        pod.asks(names.get(key, key), str(amount))
+        pod.requests(names.get(key, key), str(amount))
     if port:
         pod.main["ports"] = [{"containerPort": port, "hostPort": port}]
     return (pod.owned_by("DaemonSet", "d") if daemon else pod).build()
@@ -166,17 +166,17 @@ SINGLES = [running_pod(f"s{i:02}", gpus=1) for i in range(16)]
 REQUIRED_EVICTIONS: dict[str, tuple[list[Json], PodMaker, list[str]]] = {
     "a pod without GPUs has the CPU": (
         [sized(cpu=16), running_pod("hog", cpu="15500m"), running_pod("one", gpus=1, cpu=0)],
-        make_pod().gpus(1).asks("cpu", "4"),
+        make_pod().gpus(1).requests("cpu", "4"),
         ["hog"],
     ),
     "the smallest of those that have enough CPU": (
         [sized(cpu=16), running_pod("a", cpu=9), running_pod("b", cpu=6), running_pod("c", cpu=1)],
-        make_pod().gpus(1).asks("cpu", "6"),
+        make_pod().gpus(1).requests("cpu", "6"),
         ["b"],
     ),
     "one has the CPU, another the GPU": (
         [sized(1, cpu=4), running_pod("cpu", cpu=3), running_pod("idle"), running_pod("gpu", gpus=1, cpu=1)],
-        make_pod().gpus(1).asks("cpu", "4"),
+        make_pod().gpus(1).requests("cpu", "4"),
         ["cpu", "gpu"],
     ),
     "pods without GPUs reach the pod limit": (
@@ -212,12 +212,12 @@ REQUIRED_EVICTIONS: dict[str, tuple[list[Json], PodMaker, list[str]]] = {
     ),
     "one pod has the network adapter": (
         [sized(adapters=1), running_pod("net", adapters=1), running_pod("gpu", gpus=1)],
-        make_pod().gpus(1).asks(ADAPTER, "1"),
+        make_pod().gpus(1).requests(ADAPTER, "1"),
         ["net"],
     ),
     "a pod of a DaemonSet would be recreated": (
         [sized(cpu=8), running_pod("agent", cpu=7, daemon=True), running_pod("job", cpu=1)],
-        make_pod().gpus(1).asks("cpu", "2"),
+        make_pod().gpus(1).requests("cpu", "2"),
         [],
     ),
     "a port of a DaemonSet's pod stays in use": (
@@ -263,10 +263,10 @@ def clusters(draw: st.DrawFn) -> tuple[list[Json], PodMaker]:
         mine, left = left[: (size := draw(st.integers(0, 2)))], left[size:]
         held |= dict.fromkeys(mine, f"team/{name}")
         pods.append(running_pod(name, gpus=len(mine), cpu=draw(st.integers(0, 4)), port=draw(st.sampled_from([0, 80]))))
-    arriving = make_pod("coming").asks("cpu", str(draw(st.integers(0, 8))))
+    arriving = make_pod("coming").requests("cpu", str(draw(st.integers(0, 8))))
     for place, number in enumerate(draw(st.sampled_from([(1,), (2,), (3,), (4,), (1, 2), (2, 2)]))):
         main = arriving.main if not place else arriving.container("other").data["spec"]["containers"][-1]
-        arriving.asks(GPU, str(number), container=main)
+        arriving.requests(GPU, str(number), container=main)
     if draw(st.booleans()):
         arriving.annotate(TOPOLOGY_ANNOTATION, "nvlink=required")
     node = gpu_node("n", gpus)

@@ -27,15 +27,15 @@ NODES: tuple[Json, ...] = (
 
 PODS = [
     make_pod().gpus(1),
-    make_pod().gpus(2).asks("cpu", "8"),
+    make_pod().gpus(2).requests("cpu", "8"),
     make_pod().gpus(4),
     make_pod().gpus(2).annotate(TOPOLOGY_ANNOTATION, "nvlink=required"),
     make_pod()
     .gpus(2)
     .annotate(TOPOLOGY_ANNOTATION, "nvlink=required")
     .container("b", resources={"limits": {"nvidia.com/gpu": "2"}}),
-    make_pod().asks("nvidia.com/mig-1g.10gb", "1"),
-    make_pod().asks("cpu", "4"),
+    make_pod().requests("nvidia.com/mig-1g.10gb", "1"),
+    make_pod().requests("cpu", "4"),
 ]
 
 Step = tuple[int, int, int, int | None, bool]

@@ -37,7 +37,7 @@ def free(state: AdmissionState) -> int:
 
 def gpu_pod(name: str = "a", count: int = 1) -> PodMaker:
     """A final pod that requests slices."""
-    pod = make_pod(name).asks(SMALL, str(count))
+    pod = make_pod(name).requests(SMALL, str(count))
     pod.data["metadata"]["uid"] = f"uid-{name}"
     return pod
 
@@ -94,7 +94,7 @@ def test_the_last_slice_is_not_assigned_after_a_pod_that_requests_it(first: bool
 
 def test_cpu_of_a_right_sized_pod_is_assumed_too() -> None:
     with serve_site(decide, state=state_with(7)) as site:
-        pods = [make_pod(name).gpus(1).asks("cpu", "40").needs("8Gi").build() for name in ("a", "b")]
+        pods = [make_pod(name).gpus(1).requests("cpu", "40").needs("8Gi").build() for name in ("a", "b")]
         answers = [site.evaluate(review(pod, uid=pod["metadata"]["name"]), "/mutate").response for pod in pods]
     assert ["patch" in answer for answer in answers] == [True, False]
 

@@ -52,7 +52,7 @@ def test_a_gpu_mixture_from_a_limit_range_names_the_limit_range(site: Installati
         "spec": {"limits": [{"type": "Container", "max": {"nvidia.com/gpu": "4"}}]},
     }
     site.plane.api.create(f"/api/v1/namespaces/{team}/limitranges", harmful)
-    pod = make_pod("slice").namespace(team).asks("nvidia.com/mig-1g.10gb", "1")
+    pod = make_pod("slice").namespace(team).requests("nvidia.com/mig-1g.10gb", "1")
 
     message = eventually(
         partial(rejection_message, site, pod.build()), until=lambda message: "LimitRange trap" in message

@@ -34,10 +34,10 @@ def mixed_pods(team: str) -> list[Json]:
         elif index % 100 == 0:
             pod = unscheduled_pod(f"host-{index}", team).spec(volumes=[{"name": "root", "hostPath": {"path": "/"}}])
         elif index % 50 == 5:
-            pod = unscheduled_pod(f"privileged-{index}", team).asks(SLICE, "1")
+            pod = unscheduled_pod(f"privileged-{index}", team).requests(SLICE, "1")
             pod.main["securityContext"] = {"privileged": True}
         else:
-            pod = unscheduled_pod(f"slice-{index}", team).asks(SLICE, "1")
+            pod = unscheduled_pod(f"slice-{index}", team).requests(SLICE, "1")
         pods.append(pod.build())
     return pods
 

@@ -43,7 +43,7 @@ def test_replicas_are_replaced_without_a_failed_create(site: Installation, team:
             later_pods += index > RATE and not replacement.is_alive()
             if later_pods > RATE:
                 return
-            yield unscheduled_pod(f"slice-{index}", team).asks(SLICE, "1").build()
+            yield unscheduled_pod(f"slice-{index}", team).requests(SLICE, "1").build()
 
     answers = create_pods(site.plane, pods(), rate=RATE, on_answer=start_replacement)
     replacement.join()

@@ -51,9 +51,9 @@ def quota_pod(random: Random, namespace: str, name: str) -> Json:
     elif kind < 0.5:
         maker.gpus(random.choice((1, 2, 4)))
     else:
-        maker.asks(random.choice(SLICES), random.choice(("1", "1", "2")))
+        maker.requests(random.choice(SLICES), random.choice(("1", "1", "2")))
     if random.random() < 0.2:
-        maker.asks("rightslice.dev/gpu-milli", random.choice(("0", "1", "9000")))
+        maker.requests("rightslice.dev/gpu-milli", random.choice(("0", "1", "9000")))
     return maker.build()
 
 

@@ -25,7 +25,7 @@ USER_MILLI: Json = {"limits": {ACCOUNTING_RESOURCE: "10"}, "requests": {ACCOUNTI
 PODS: dict[str, tuple[PodMaker, list[int]]] = {
     "GPUs beside a sidecar": (make_pod().gpus(1).container("side"), [1000, 20]),
     "GPUs beside a user's own amount": (make_pod().gpus(1).container("side", resources=USER_MILLI), [1000, 10]),
-    "no GPUs, and a user's own amount": (make_pod().asks(ACCOUNTING_RESOURCE, "10").container("side"), [10, 20]),
+    "no GPUs, and a user's own amount": (make_pod().requests(ACCOUNTING_RESOURCE, "10").container("side"), [10, 20]),
 }
 
 
