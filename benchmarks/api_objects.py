@@ -21,7 +21,7 @@ ADMITTED: Json = {
     "priority": 0,
     "preemptionPolicy": "PreemptLowerPriority",
 }
-"""What the API server's own plug-ins add to every pod, before webhooks."""
+"""Fields that the API server's own plug-ins add to every pod, before webhooks."""
 
 LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 TOKEN_PATH = "/var/run/secrets/kubernetes.io/serviceaccount"  # a path, no password
@@ -49,7 +49,7 @@ WAITS: list[Json] = [
 
 
 def as_stored(pod: Json, namespace: str, *, suffix: str = "x7k2p") -> Json:
-    """A pod as the API server hands it to a mutating webhook.
+    """Return a pod as the API server sends it to a mutating webhook.
 
     Args:
         pod: Its `metadata` and `spec`.
@@ -69,7 +69,7 @@ def as_stored(pod: Json, namespace: str, *, suffix: str = "x7k2p") -> Json:
 
 
 def as_applied(workload: Json, places: Iterable[Sequence[str | int]]) -> Json:
-    """A workload as a webhook sees it after `kubectl apply`.
+    """Return a workload as a webhook receives it after `kubectl apply`.
 
     Args:
         workload: As it is written.

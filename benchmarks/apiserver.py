@@ -117,7 +117,7 @@ class Cluster:
 
 
 class Watch:
-    """One watch that is served."""
+    """A connected watch."""
 
     def __init__(self, cluster: Cluster, kind: str, response: web.StreamResponse) -> None:
         self._cluster, self._kind, self._response = cluster, kind, response

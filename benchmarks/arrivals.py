@@ -1,4 +1,4 @@
-"""The published protocol on openb lists: the order in which pods arrive, and what is measured.
+"""The published protocol on openb lists: order of arrival and metrics.
 
 Every pod of the list comes once, shuffled, then pods drawn from the list with replacement, until 1.3 times the
 cluster's GPUs have been requested (from a list that requests more, pods are removed). No pod ends, and unschedulable

@@ -11,9 +11,9 @@ MARGIN = 1.15
 """KRR's and VPA's."""
 
 
-def history_peaks(asked: list[Decision]) -> Floats:
+def history_peaks(cases: list[Decision]) -> Floats:
     """Return the most that each pod had used so far."""
-    return np.array([each.pod.between(-np.inf, each.at).max() for each in asked])
+    return np.array([each.pod.between(-np.inf, each.at).max() for each in cases])
 
 
 def vpa_bucket(peaks: Floats) -> Floats:
@@ -23,20 +23,20 @@ def vpa_bucket(peaks: Floats) -> Floats:
     return np.asarray(first * (1.05**n - 1) / 0.05)
 
 
-def constant(asked: list[Decision], gib: float) -> Floats:
+def constant(cases: list[Decision], gib: float) -> Floats:
     """Return the same limit for all."""
-    return np.full(len(asked), gib * 1024)
+    return np.full(len(cases), gib * 1024)
 
 
-def fleet_max(asked: list[Decision], pods: list[Pod]) -> Floats:
+def fleet_max(cases: list[Decision], pods: list[Pod]) -> Floats:
     """Return the most that any pod had used so far."""
     at = np.concatenate([pod.at for pod in pods])
     order = np.argsort(at, kind="stable")
     running = np.maximum.accumulate(np.concatenate([pod.used for pod in pods])[order])
-    known = np.searchsorted(at[order], [each.at for each in asked], side="right")
+    known = np.searchsorted(at[order], [each.at for each in cases], side="right")
     return np.asarray(running[known - 1])
 
 
-def oracle(asked: list[Decision]) -> Floats:
+def oracle(cases: list[Decision]) -> Floats:
     """Return the peak of the following hour."""
-    return np.minimum([each.peak for each in asked], CARD_MIB)
+    return np.minimum([each.peak for each in cases], CARD_MIB)

@@ -59,14 +59,14 @@ PLACES: Mapping[str, Mapping[str, str]] = {
     },
     PLAIN: {"without": WITHOUT, "conditions alone": CONDITIONS, "with us": WITH},
 }
-"""Namespaces by what stands before them, for each kind of pods, each dearer than the one before it."""
+"""Namespaces by the webhooks in front of them, for each kind of pods, each costlier than the previous one."""
 
 STEPS = {
     "an empty pair": "any two webhooks",
     "conditions alone": "any two webhooks",
     "our webhooks, an empty server": "our conditions and the backstop",
 }
-"""What one place costs more than the one before it; of the last, for pods with GPUs: our server and its patch."""
+"""Added cost of each namespace over the previous one; for pods with GPUs, the last one is our server and its patch."""
 
 
 class Site(NamedTuple):
@@ -93,7 +93,7 @@ class Round(NamedTuple):
 
 
 Rounds = dict[tuple[str, float | None, str], list[Round]]
-"""Rounds by the kind of pods, the rate (None: as fast as they are taken) and the namespace."""
+"""Rounds by the kind of pods, the rate (None: as fast as the server accepts them) and the namespace."""
 
 
 def main() -> int:
@@ -209,7 +209,7 @@ def report(found: Rounds) -> int:
     failed = 0
     for kind, places in PLACES.items():
         for rate in (None, RATE):
-            print(f"\nPods {kind}, {'as fast as they are taken' if rate is None else f'{rate} creates/s'}:")
+            print(f"\nPods {kind}, {'as fast as the server accepts them' if rate is None else f'{rate} creates/s'}:")
             rounds = {name: found[kind, rate, namespace] for name, namespace in places.items()}
             for name, each in rounds.items():
                 print(f"  {name:26}  {line(each)}")
@@ -241,7 +241,7 @@ def parts(costs: Mapping[str, float], unit: str) -> str:
     names = list(costs)
     last = "our server and its patch" if "our webhooks, an empty server" in costs else "our conditions and the backstop"
     beyond = {STEPS.get(name, last): costs[name] - costs[before] for before, name in pairwise(names)}
-    return " + ".join(f"{cost:.2f} {unit} {who}" for who, cost in beyond.items())
+    return " + ".join(f"{cost:.2f} {unit} {component}" for component, cost in beyond.items())
 
 
 def cost_of(rate: float | None, without: Sequence[Round], others: Sequence[Round]) -> float:

@@ -44,7 +44,7 @@ FACTORS = ("claim", "emptying", "relief", "grain", "half_life")
 
 
 class _World(ctypes.Structure):
-    """The fields of churn.cpp's World."""
+    """Fields of the World struct in churn.cpp."""
 
     _fields_ = (
         *((name, ctypes.c_int64) for name in NUMBERS),
@@ -55,7 +55,7 @@ class _World(ctypes.Structure):
 
 
 class World:
-    """One list on one cluster under one rule, ready to run."""
+    """One list on one cluster under one strategy, ready to run."""
 
     def __init__(
         self, capacity: ClusterCapacity, needs: Sequence[PodDemand], policy: ScoringStrategy, *, fixed: bool = False
@@ -95,7 +95,7 @@ class World:
         """Play pods in the order of their arrival.
 
         Args:
-            needs: What each asks for; all are in the list.
+            needs: Demand of each pod; all are in the list.
             times: When each comes and how long it runs, in mean lifetimes, shape (pods, 2).
             warm: From when on is measured.
             enough: Pods in the queue at which the run ends.

@@ -18,7 +18,7 @@ ORDINAL = "batch.kubernetes.io/job-completion-index"
 
 
 def with_owner_reference(template: Json, workload: Json) -> Json:
-    """The metadata and spec of a pod of a workload.
+    """Return the metadata and spec of a pod of a workload.
 
     Args:
         template: Its `metadata`, where it has any, and its `spec`.

@@ -1,4 +1,4 @@
-"""What the API server fills in while it decodes a spec; of pods alone it is the product's own `default_object`.
+"""Defaults that the API server sets when it decodes a spec; for pods alone, the product's own `default_object`.
 
 Source: kubernetes, `pkg/apis/core/v1/defaults.go`.
 """
@@ -30,7 +30,7 @@ FILES = ("configMap", "secret", "projected", "downwardAPI")
 
 
 def spec_defaulted(given: Json) -> Json:
-    """A spec with the defaults that pods and the templates of workloads have; the one given stays as it is."""
+    """Return a copy of a spec with the defaults of pods and workload templates."""
     spec: Json = POD | copy.deepcopy(given)
     for container in containers(spec):
         _fill(container)
@@ -42,7 +42,7 @@ def spec_defaulted(given: Json) -> Json:
 
 
 def containers(spec: Json) -> Iterator[Json]:
-    """Those of a spec, and its init containers."""
+    """Return the containers and init containers of a spec."""
     for kind in ("containers", "initContainers"):
         yield from spec.get(kind) or []
 

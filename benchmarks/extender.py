@@ -62,7 +62,7 @@ def name_of(node: int) -> str:
 
 
 def node_of(node: int, *, domains: bool) -> Json:
-    """One node."""
+    """Return one node."""
     product, _ = KINDS[node % len(KINDS)]
     cut = node % len(KINDS) == len(KINDS) - 1
     units = {MIG: "28", "nvidia.com/mig-3g.40gb": "4"} if cut else {GPU: "8"}
@@ -77,7 +77,7 @@ def node_of(node: int, *, domains: bool) -> Json:
 
 
 def report_of(node: int, held: dict[int, str]) -> Json:
-    """What its agent says."""
+    """Return the report of the node's agent."""
     _, links = KINDS[node % len(KINDS)]
     cut = node % len(KINDS) == len(KINDS) - 1
     instances = [{"profile": "1g.10gb", "start": i, "pod": ""} for i in range(4)]
@@ -101,9 +101,9 @@ def report_of(node: int, held: dict[int, str]) -> Json:
 
 
 def pod_of(name: str, node: int | None, resource_name: str = "", count: int = 0, cpu: str = "500m") -> Json:
-    """One pod."""
-    asked = {"cpu": cpu, "memory": "1Gi"} | ({resource_name: str(count)} if count else {})
-    resources = {"requests": asked, "limits": {resource_name: str(count)} if count else {}}
+    """Return one pod."""
+    requested = {"cpu": cpu, "memory": "1Gi"} | ({resource_name: str(count)} if count else {})
+    resources = {"requests": requested, "limits": {resource_name: str(count)} if count else {}}
     spec = {"containers": [{"name": "main", "image": "registry.example.com/app:1", "resources": resources}]}
     return {
         "metadata": {"name": name, "namespace": "team", "uid": f"uid-{name}", "labels": {"app": "some"}},
@@ -132,7 +132,7 @@ def fill(inventory: NodeInventory, rng: random.Random, *, domains: bool) -> list
 
 
 def extender_requests(rng: random.Random, *, gangs: bool) -> Iterator[bytes]:
-    """The bodies that a scheduler sends: pods of many shapes, every node a candidate."""
+    """Return the request bodies of a scheduler: pods of many shapes, every node a candidate."""
     names = [name_of(node) for node in range(NODES)]
     turn = 0
     while True:
@@ -150,7 +150,7 @@ def extender_requests(rng: random.Random, *, gangs: bool) -> Iterator[bytes]:
 
 
 def events(inventory: NodeInventory, tenants: list[Json], rng: random.Random) -> Callable[[], None]:
-    """What happens between two pods: one comes, one goes, an agent reports."""
+    """Apply the events between two pods: one starts, one ends, and an agent reports."""
 
     def happen() -> None:
         inventory.pods.remove(msgspec.convert(tenants.pop(rng.randrange(len(tenants))), Pod))
@@ -171,7 +171,7 @@ def timed(work: Callable[..., Any], *arguments: Any) -> tuple[float, Any]:
 
 
 def percentile(values: list[float], part: float) -> float:
-    """The value that so many of a hundred do not pass."""
+    """Return the value that this percentage does not exceed."""
     return sorted(values)[min(len(values) - 1, int(len(values) * part / 100))]
 
 
@@ -202,10 +202,10 @@ def main(gangs: bool) -> int:
     return _tell(made, taken, both, plain)
 
 
-def _json_alone(asked: bytes, *answers: bytes) -> None:
+def _json_alone(body: bytes, *answers: bytes) -> None:
     """Two requests read and two answers written by the standard library."""
     for answer in answers:
-        json.loads(asked)
+        json.loads(body)
         json.dumps(json.loads(answer))
 
 
@@ -214,10 +214,10 @@ def _tell(made: float, taken: list[float], both: list[float], plain: list[float]
     ratio = percentile(both, 50) / percentile(plain, 50)
     print(f"{NODES} nodes, {ROUNDS} pods, seed {SEED}; milliseconds of CPU")
     print(f"  /filter and /prioritize   median {percentile(both, 50):6.2f}   p99 {percentile(both, 99):6.2f}")
-    print(f"  json, reading and writing median {percentile(plain, 50):6.2f}   ratio of the medians {ratio:.2f}")
-    print(f"  three events taken in     median {percentile(taken, 50):6.2f}   p99 {percentile(taken, 99):6.2f}")
-    print(f"  an index of all nodes     {made:.0f}")
-    print(f"  memory, at its highest    {mib:.0f} MiB")
+    print(f"  JSON decoding and encoding median {percentile(plain, 50):6.2f}   ratio of the medians {ratio:.2f}")
+    print(f"  applying three events     median {percentile(taken, 50):6.2f}   p99 {percentile(taken, 99):6.2f}")
+    print(f"  index of all nodes        {made:.0f}")
+    print(f"  peak memory               {mib:.0f} MiB")
     return 0 if percentile(both, 99) <= MOST_MS and mib <= MOST_MIB else 1
 
 

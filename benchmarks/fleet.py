@@ -1,4 +1,4 @@
-"""A larger cluster for measures: the demo's nodes over and over, each with the pods that run on it.
+"""A larger cluster for measurements: copies of the demo's nodes, each with the pods that run on it.
 
 Run as a module, it prints what selecting nodes and asking for room cost.
 """
@@ -23,13 +23,13 @@ HOSTNAME = "kubernetes.io/hostname"
 
 
 def demo_objects() -> list[Json]:
-    """The shipped snapshot's objects as plain data."""
+    """Return the objects of the shipped snapshot as plain data."""
     files = sorted((bundled_folder("examples") / "cluster").glob("*.yaml"))
     return [document.data for file in files for document in read_documents(file.read_bytes(), str(file), aliases=True)]
 
 
 def grow(objects: Sequence[Json], nodes: int = 100) -> list[Json]:
-    """The same objects with nodes cloned in turn under new names, and their pods with them.
+    """Return the objects with nodes cloned in turn under new names, and their pods with them.
 
     Args:
         objects: Objects of a snapshot, as plain data.
@@ -50,12 +50,12 @@ def grow(objects: Sequence[Json], nodes: int = 100) -> list[Json]:
 
 
 def grown_view(nodes: int = 100) -> ClusterView:
-    """The demo cluster with so many nodes."""
+    """Return the demo cluster with this many nodes."""
     return view_of_objects((item, SourceLocation("grown")) for item in grow(demo_objects(), nodes))
 
 
 def roomy(objects: Sequence[Json], times: int = 10_000) -> list[Json]:
-    """The same objects with so many times the GPUs on each node: room for thousands of pods a second."""
+    """Return the objects with a multiple of the GPUs on each node: capacity for thousands of pods a second."""
     return [_enlarged(item, times) if item["kind"] == "Node" else item for item in objects]
 
 
@@ -84,7 +84,7 @@ def _moved_pod(pod: Json, node: str, turn: int) -> Json:
 
 
 def microseconds(work: Callable[[], object], rounds: int = 20_000) -> float:
-    """What one call costs, the best of five runs."""
+    """Return the time of one call, the best of five runs."""
     best = float("inf")
     for _ in range(5):
         start = time.perf_counter()

@@ -42,7 +42,7 @@ class Pod(NamedTuple):
 
 
 class Decision(NamedTuple):
-    """One limit to choose for a pod at a time, and the usage in the following hour."""
+    """A moment at which a limit is chosen for a pod, and the usage in the following hour."""
 
     pod: Pod
     at: float
@@ -114,11 +114,11 @@ class Score(NamedTuple):
     slack: float
 
 
-def score(asked: list[Decision], limits: Floats) -> Score:
+def score(cases: list[Decision], limits: Floats) -> Score:
     """Evaluate one limit for each decision, in MiB; none is above the card."""
     limits = np.minimum(limits, CARD_MIB)
-    over = np.array([each.peak for each in asked]) > limits
-    hit = {each.pod.name for each, overrun in zip(asked, over, strict=True) if overrun}
-    slack = 1 - np.array([each.mean for each in asked]) / limits
-    pods = len({each.pod.name for each in asked})
+    over = np.array([each.peak for each in cases]) > limits
+    hit = {each.pod.name for each, overrun in zip(cases, over, strict=True) if overrun}
+    slack = 1 - np.array([each.mean for each in cases]) / limits
+    pods = len({each.pod.name for each in cases})
     return Score(100 * over.mean(), 100 * len(hit) / pods, limits.mean() / 1024, 100 * slack.mean())

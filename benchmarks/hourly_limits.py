@@ -38,7 +38,7 @@ ALIKE = 10
 here one is cut at each sample, which is the mean of the ten ways."""
 
 PAST_HOURS = 10
-"""How long a window is weighed: older ones, below a thousandth, only count in the tail."""
+"""Age up to which a window has a weight: older ones, below a thousandth, only count in the tail."""
 
 
 class PastWindows(NamedTuple):
@@ -60,7 +60,7 @@ class PastWindows(NamedTuple):
 
 
 class Chosen(NamedTuple):
-    """What the estimator chose for each decision.
+    """The estimator's choice for each decision.
 
     Attributes:
         at_prices: A row a decision, a column for each of `PRICES`: MiB.
@@ -95,17 +95,17 @@ def _window_columns(pod: Pod) -> list[Floats]:
     return [at, hours[first + bins].max(axis=1).astype(np.float64), at + HOUR, before, recent]
 
 
-def chosen(asked: list[Decision], pool: PastWindows, targets: tuple[float, ...], *, rungs: bool = False) -> Chosen:
+def chosen(cases: list[Decision], pool: PastWindows, targets: tuple[float, ...], *, rungs: bool = False) -> Chosen:
     """Choose every limit from what was known at its time, prices included."""
     grid = build_size_grid(TYPICAL_MIB, CARD_MIB)
     steps = np.flatnonzero(grid.sizes % RUNG_MIB == 0) if rungs else np.arange(grid.sizes.size)
-    rows = np.empty((len(asked), PRICES.size))
-    priced = {target: np.empty(len(asked)) for target in targets}
-    stated = {target: np.empty(len(asked)) for target in targets}
+    rows = np.empty((len(cases), PRICES.size))
+    priced = {target: np.empty(len(cases)) for target in targets}
+    stated = {target: np.empty(len(cases)) for target in targets}
     counted, known, fleet = OverrunCounter(), 0, pool.windows.select(np.argsort(pool.windows.after))
-    for index, each in enumerate(asked):
-        while asked[known].at + HOUR <= each.at:
-            counted.add(rows[known], np.array([asked[known].peak]))
+    for index, each in enumerate(cases):
+        while cases[known].at + HOUR <= each.at:
+            counted.add(rows[known], np.array([cases[known].peak]))
             known += 1
         below = _below(each, pool, fleet.after[fleet.until <= each.at], grid)
         rows[index] = cheapest_limits(below[steps], grid._replace(sizes=grid.sizes[steps]))

@@ -56,7 +56,7 @@ MOST_START, MOST_RESIDENT, MOST_PEAK, MOST_CPU, MOST_P99 = 15.0, 512.0, 768.0, 2
 
 
 class Site(NamedTuple):
-    """A synthetic API server, and how to connect to it."""
+    """A synthetic API server and its kubeconfig."""
 
     folder: Path
     kubeconfig: Path
@@ -70,7 +70,7 @@ class Site(NamedTuple):
 
 
 class Figure(NamedTuple):
-    """One measure and its bound."""
+    """One measurement and its bound."""
 
     name: str
     value: float
@@ -85,7 +85,7 @@ class Figure(NamedTuple):
 def main() -> int:
     """Measure and print; return 1 if a bound is exceeded."""
     print(f"{NODES} nodes, {PODS} pods, {GPU_PODS} of them with GPUs; {time.strftime('%F %T')}")
-    print(f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}: what else runs here makes the start longer")
+    print(f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}: other load makes the start slower")
     with apiserver() as site:
         figures = [*of_process(site), uvloop.run(of_decide(site))]
     for figure in figures:
@@ -161,7 +161,7 @@ def of_process(site: Site) -> list[Figure]:
         busy = cpu(process.pid, CPU_SECONDS)
         site.post("/rate/0")
         peak = relisted(site, process.pid, port)
-    print(f"getting ready took {used:.1f} s of CPU; idle, the process takes {quiet:.1f} % of a core")
+    print(f"startup took {used:.1f} s of CPU; idle, the process uses {quiet:.1f} % of a core")
     return [
         Figure("cold start to ready", ready, MOST_START, "s"),
         Figure("resident", resident, MOST_RESIDENT, "MiB"),

@@ -31,14 +31,14 @@ REPLACED_WHOLE = {
     "requiredDuringSchedulingIgnoredDuringExecution",
 }
 ALWAYS_THERE = ("containers", "template", "metadata", "spec")
-"""What no object is without: it is not noted as added."""
+"""Fields that every object has; they are not recorded as added."""
 
 LEFT_OUT = ("name", "namespace", "uid", "creationTimestamp", "managedFields")
-"""Metadata that nobody owns."""
+"""Metadata without an owner."""
 
 
 def managed_fields(data: Json, manager: str) -> Json:
-    """The entry of whoever created an object.
+    """Return the entry of the object's creator.
 
     Args:
         data: The object with its defaults, before admission changes it.

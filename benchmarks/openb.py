@@ -16,7 +16,7 @@ PODS = "openb_pod_list_"
 
 
 class Traces(NamedTuple):
-    """A cluster and the lists of pods that are played on it, by name."""
+    """A cluster and the pod lists for it, by name."""
 
     capacity: ClusterCapacity
     lists: dict[str, list[PodDemand]]
@@ -32,7 +32,7 @@ def traces(folder: Path | None) -> Traces:
 
 
 def made(seed: int = 7) -> Traces:
-    """Forty nodes of three kinds, and a list of shares, whole GPUs and a few sets that asks for all of them."""
+    """Return forty nodes of three kinds, and a list of shares, whole GPUs and a few sets that requests all of them."""
     rng = np.random.default_rng(seed)
     machines = [EmptyNode(f"node-{i:02}", 96_000, 400_000, 8, "A100") for i in range(16)]
     machines += [EmptyNode(f"node-{i:02}", 64_000, 256_000, 2, "T4") for i in range(16, 34)]

@@ -55,17 +55,17 @@ AIMS = ((2.0, 38.5), (0.5, 46.0))
 """Percent of pod-hours overrun, and slack in percent, that some target must keep together."""
 
 
-def baseline_limits(asked: list[Decision], pods: list[Pod]) -> dict[str, Floats]:
+def baseline_limits(cases: list[Decision], pods: list[Pod]) -> dict[str, Floats]:
     """Return every rule with published figures."""
-    peaks, fleet = baselines.history_peaks(asked), baselines.fleet_max(asked, pods)
-    constants = {f"constant {gib} GiB": baselines.constant(asked, gib) for gib in (40, 44, 46, 47)}
+    peaks, fleet = baselines.history_peaks(cases), baselines.fleet_max(cases, pods)
+    constants = {f"constant {gib} GiB": baselines.constant(cases, gib) for gib in (40, 44, 46, 47)}
     return {
         "pod max x 1.15 (KRR)": peaks * baselines.MARGIN,
         "peak bucket x 1.15 (VPA-like)": baselines.vpa_bucket(peaks) * baselines.MARGIN,
         **constants,
         "fleet max": fleet,
         "fleet max x 1.02": fleet * 1.02,
-        "oracle": baselines.oracle(asked),
+        "oracle": baselines.oracle(cases),
     }
 
 
@@ -82,13 +82,13 @@ class Knobs(NamedTuple):
     hours: Floats
 
 
-def knobs(asked: list[Decision], limits: Floats) -> Knobs:
+def knobs(cases: list[Decision], limits: Floats) -> Knobs:
     """Evaluate every setting; `limits` has a row per decision."""
-    names = [each.pod.name for each in asked]
+    names = [each.pod.name for each in cases]
     pods = np.array(sorted(set(names)))
     mine = (pods[:, None] == np.array(names)).astype(float)
     capped = np.minimum(limits, CARD_MIB)
-    peaks, means = (np.array([[each[field]] for each in asked], dtype=float) for field in (2, 3))
+    peaks, means = (np.array([[each[field]] for each in cases], dtype=float) for field in (2, 3))
     return Knobs(mine @ (peaks > capped), mine @ (1 - means / capped), mine.sum(axis=1))
 
 
@@ -116,16 +116,16 @@ def between(values: Floats, digits: int) -> str:
     return f"{values[0]:.{digits}f} ({low:.{digits}f}..{high:.{digits}f})"
 
 
-def knobs_of_all(asked: list[Decision], found: Chosen, on_rungs: Chosen) -> dict[str, Knobs]:
+def knobs_of_all(cases: list[Decision], found: Chosen, on_rungs: Chosen) -> dict[str, Knobs]:
     """Return the rules of the frontier."""
-    peaks = baselines.history_peaks(asked)[:, None]
+    peaks = baselines.history_peaks(cases)[:, None]
     every = np.ones_like(peaks)
     return {
-        "pod max x m (KRR)": knobs(asked, peaks * MULTIPLES),
-        "peak bucket x m (VPA-like)": knobs(asked, baselines.vpa_bucket(peaks) * MULTIPLES),
-        "constant": knobs(asked, every * CONSTANTS_MIB),
-        "the estimator": knobs(asked, found.at_prices),
-        "the estimator on 4-GiB rungs": knobs(asked, on_rungs.at_prices),
+        "pod max x m (KRR)": knobs(cases, peaks * MULTIPLES),
+        "peak bucket x m (VPA-like)": knobs(cases, baselines.vpa_bucket(peaks) * MULTIPLES),
+        "constant": knobs(cases, every * CONSTANTS_MIB),
+        "the estimator": knobs(cases, found.at_prices),
+        "the estimator on 4-GiB rungs": knobs(cases, on_rungs.at_prices),
     }
 
 
@@ -149,14 +149,14 @@ def report_baselines(scores: dict[str, Score]) -> None:
         print(f"| {name} | {' | '.join(format_score(found))} |")
 
 
-def report_own(asked: list[Decision], ways: dict[str, Chosen], draws: Floats) -> None:
+def report_own(cases: list[Decision], ways: dict[str, Chosen], draws: Floats) -> None:
     """Print the estimator with the current price, by target."""
     print("\n| estimator, own prices | target, % | overrun, % | slack, % | pods ever hit, % | stated risk, % |")
     print("|---" * 6 + "|")
     for name, way in ways.items():
         for target in TARGETS:
-            overrun, slack = rates(knobs(asked, way.priced[target][:, None]), draws)
-            hit, stated = score(asked, way.priced[target]).pods, 100 * way.stated[target].mean()
+            overrun, slack = rates(knobs(cases, way.priced[target][:, None]), draws)
+            hit, stated = score(cases, way.priced[target]).pods, 100 * way.stated[target].mean()
             cells = (f"{100 * target:g}", between(overrun[:, 0], 2), between(slack[:, 0], 1))
             print(f"| {name} | {' | '.join(cells)} | {hit:.1f} | {stated:.2f} |")
 
@@ -178,17 +178,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if folder and not archive_in(folder).is_file():
         parser.error(f"--trace: must be a folder of the trace, found no {archive_in(folder)}. It is at {WHERE}")
     pods = read_trace(folder) if folder else synthetic_trace()
-    asked = decisions(pods)
+    cases = decisions(pods)
     if folder is None:
-        print(f"No --trace: {len(pods)} made pods. The real ones: {WHERE}.\n")
-    scores = {name: score(asked, limits) for name, limits in baseline_limits(asked, pods).items()}
+        print(f"No --trace: {len(pods)} synthetic pods. The real ones: {WHERE}.\n")
+    scores = {name: score(cases, limits) for name, limits in baseline_limits(cases, pods).items()}
     pool = pool_of(pods)
-    ways = {"any size": chosen(asked, pool, TARGETS), "4-GiB rungs": chosen(asked, pool, TARGETS, rungs=True)}
-    draws = resampled(len({each.pod.name for each in asked}))
+    ways = {"any size": chosen(cases, pool, TARGETS), "4-GiB rungs": chosen(cases, pool, TARGETS, rungs=True)}
+    draws = resampled(len({each.pod.name for each in cases}))
     report_baselines(scores)
-    report_own(asked, ways, draws)
-    report_frontier(knobs_of_all(asked, *ways.values()), draws)
-    own = {target: score(asked, ways["any size"].priced[target]) for target in TARGETS}
+    report_own(cases, ways, draws)
+    report_frontier(knobs_of_all(cases, *ways.values()), draws)
+    own = {target: score(cases, ways["any size"].priced[target]) for target in TARGETS}
     wrong = faults(scores, own) if folder else []
     print("\n".join(["", *wrong]) if wrong else "", file=sys.stderr)
     return 1 if wrong else 0

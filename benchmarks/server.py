@@ -70,10 +70,10 @@ def main() -> int:
     parser.add_argument("--requests", type=int, default=8000, choices=range(100, 100_001), metavar="N")
     parser.add_argument("--rounds", type=int, default=5, choices=range(1, 21), metavar="N")
     parser.add_argument("--policies", default=str(HERE.parent / "policies"))
-    parser.add_argument("--cluster", help="a snapshot in place of the grown demo")
+    parser.add_argument("--cluster", help="a snapshot instead of the enlarged demo")
     options = parser.parse_args()
     if shutil.which("go") is None:
-        print("Go is not installed: there is nothing to compare with.")
+        print("Go is not installed: nothing to compare with.")
         return 0
     with TemporaryDirectory(prefix="rightslice-bench-") as name:
         folder = Path(name)

@@ -59,11 +59,11 @@ def _record(number: int, workload: int, level: float, rng: np.random.Generator) 
     )
 
 
-def size_of(value: object, seen: set[int]) -> int:
+def size_of(value: object, observed: set[int]) -> int:
     """Return the bytes of a value and everything it references, each once."""
-    if id(value) in seen:
+    if id(value) in observed:
         return 0
-    seen.add(id(value))
+    observed.add(id(value))
     parts: list[object] = []
     if isinstance(value, dict):
         parts = [*value.keys(), *value.values()]
@@ -71,7 +71,7 @@ def size_of(value: object, seen: set[int]) -> int:
         parts = [*value]
     elif hasattr(value, "__struct_fields__"):
         parts = [getattr(value, field) for field in value.__struct_fields__]
-    return sys.getsizeof(value) + sum(size_of(part, seen) for part in parts)
+    return sys.getsizeof(value) + sum(size_of(part, observed) for part in parts)
 
 
 def pod(workload: int, annotations: dict[str, str]) -> Json:
@@ -111,13 +111,13 @@ def decided(view: UsageView) -> tuple[float, float]:
     by_word = request_of(pod(workload, {"rightslice.dev/gpu-memory": f"{outcome.need.memory_mib}Mi"}))
     without = UsageView()
     freeze_and_tune_gc()
-    seen, said = medians(
+    observed, declared = medians(
         (
             lambda: decide(by_use, policies, cluster, view, NOW),
             lambda: decide(by_word, policies, cluster, without, NOW),
         )
     )
-    return seen, said
+    return observed, declared
 
 
 def main() -> int:
@@ -128,9 +128,10 @@ def main() -> int:
     cpu = time.process_time() - start
     mib = size_of(view, set()) / 2**20
     print(f"{CONTAINERS:,} containers, {len(view.observed):,} workloads: {cpu:.1f} s of CPU, {mib:.1f} MiB")
-    seen, said = decided(view)
-    print(f"decide p50: {seen:.1f} µs by observed use, {said:.1f} µs by what is declared, ratio {seen / said:.2f}")
-    return 0 if cpu <= MOST_CPU and mib <= MOST_MIB and seen <= MOST_RATIO * said else 1
+    observed, declared = decided(view)
+    ratio = observed / declared
+    print(f"decide p50: {observed:.1f} µs by observed usage, {declared:.1f} µs by declared amounts, ratio {ratio:.2f}")
+    return 0 if cpu <= MOST_CPU and mib <= MOST_MIB and observed <= MOST_RATIO * declared else 1
 
 
 if __name__ == "__main__":

@@ -80,14 +80,14 @@ def devices_from_report(node: GPUNode) -> NodeDevices | None:
     return _with_holders(NodeDevices(_topology_from_report(node, gpus)), gpus)
 
 
-def release_absent_pods(devices: NodeDevices, node: GPUNode, there: Container[str]) -> NodeDevices:
-    """Return the devices without the pods that have left the node since the report; `there` are those still on it."""
-    if all(pod in there for who in devices.holders.values() for pod in who):
+def release_absent_pods(devices: NodeDevices, node: GPUNode, running_pods: Container[str]) -> NodeDevices:
+    """Return the devices without the pods that have left the node since the report; `running_pods` are still there."""
+    if all(pod in running_pods for pods in devices.holders.values() for pod in pods):
         return devices
     gpus = []
     for gpu in node.status.gpus:
-        instances = tuple(one if one.pod in there else replace(one, pod="") for one in gpu.instances)
-        gpus.append(replace(gpu, pods=tuple(pod for pod in gpu.pods if pod in there), instances=instances))
+        instances = tuple(one if one.pod in running_pods else replace(one, pod="") for one in gpu.instances)
+        gpus.append(replace(gpu, pods=tuple(pod for pod in gpu.pods if pod in running_pods), instances=instances))
     return _with_holders(devices, gpus)
 
 

@@ -49,8 +49,8 @@ class GpuSets:
     def __init__(self, topology: GpuTopology, keep: Sequence[int] = KEPT_SET_SIZES) -> None:
         self.topology = topology
         self.kept_sizes = tuple(keep)
-        everyone = np.arange(1 << topology.gpu_count)
-        self._size = np.bitwise_count(everyone).astype(np.int64)
+        all_sets = np.arange(1 << topology.gpu_count)
+        self._size = np.bitwise_count(all_sets).astype(np.int64)
         self._slowest, self._total = _set_qualities(topology)
         self._worth = (self._slowest << _SHIFT) + self._total
         self._kept_values = [
@@ -92,25 +92,25 @@ class GpuSets:
 
     def worst_quality(self, count: int) -> LinkQuality:
         """Return the least bandwidth that a pod gets, whichever GPUs are free."""
-        places = np.flatnonzero(self._size == count)
-        return self.link_quality(int(places[self._worth[places].argmin()]))
+        positions = np.flatnonzero(self._size == count)
+        return self.link_quality(int(positions[self._worth[positions].argmin()]))
 
     def best_quality(self, count: int) -> LinkQuality:
         """Return the highest bandwidth that a pod can get on this kind of node."""
-        places = np.flatnonzero(self._size == count)
-        return self.link_quality(int(places[self._worth[places].argmax()]))
+        positions = np.flatnonzero(self._size == count)
+        return self.link_quality(int(positions[self._worth[positions].argmax()]))
 
     def is_nvlink_connected(self, chosen: int) -> bool:
         """Return whether NVLink connects every pair of a set."""
         return bool(self._connected[chosen])
 
     def _precompute_all(self) -> None:
-        everyone = np.arange(1, 1 << self.topology.gpu_count)
-        free, chosen = (side.ravel() for side in np.meshgrid(everyone, everyone, indexing="ij"))
+        all_sets = np.arange(1, 1 << self.topology.gpu_count)
+        free, chosen = (side.ravel() for side in np.meshgrid(all_sets, all_sets, indexing="ij"))
         inside = chosen & free == chosen
         free, chosen = free[inside], chosen[inside]
-        for place in self._rank_sets(free, chosen)[::-1]:  # the best of each pair of free set and size comes last
-            self._answers[int(free[place]), int(self._size[chosen[place]])] = int(chosen[place])
+        for position in self._rank_sets(free, chosen)[::-1]:  # the best of each pair of free set and size comes last
+            self._answers[int(free[position]), int(self._size[chosen[position]])] = int(chosen[position])
 
     def _rank_sets(self, free: IntArray, chosen: IntArray) -> IntArray:
         """Return positions of the choices, the best first."""

@@ -115,8 +115,8 @@ class GpuTopology(msgspec.Struct, frozen=True):
 
         A nearer PCIe path adds a few MB/s to a pair over NVLink, so that it decides between equal pairs.
         """
-        links, bus = self.count_nvlinks(one, other), self.pcie_paths[one][other]
-        return links * self.nvlink_rate + (bus or 0) if links else PCIE_PATH_RATES[bus or PciePath.SYS]
+        links, pcie_path = self.count_nvlinks(one, other), self.pcie_paths[one][other]
+        return links * self.nvlink_rate + (pcie_path or 0) if links else PCIE_PATH_RATES[pcie_path or PciePath.SYS]
 
 
 def nvswitch_topology(gpus: int, links: int, generation: int) -> GpuTopology:
@@ -205,12 +205,12 @@ def _assumed_board(name: str, gpus: int) -> GpuTopology:
 
 def _cube_mesh_topology(gpus: int) -> GpuTopology:
     half = gpus // 2
-    buses = tuple(
+    pcie_paths = tuple(
         tuple(None if i == j else PciePath.PHB if i // half == j // half else PciePath.SYS for j in range(gpus))
         for i in range(gpus)
     )
     numa = tuple(i // half for i in range(gpus))
-    return GpuTopology(_CUBE_MESH_LINKS, buses, numa, NVLINK_RATES[2], confidence=TopologyConfidence.ASSUMED)
+    return GpuTopology(_CUBE_MESH_LINKS, pcie_paths, numa, NVLINK_RATES[2], confidence=TopologyConfidence.ASSUMED)
 
 
 MatrixCell = tuple[int, PciePath | None]
@@ -226,19 +226,19 @@ def largest_island(nvlinks: Sequence[Sequence[int]]) -> int:
     gpus = range(len(nvlinks))
     if len(gpus) > MAX_ISLAND_GPUS:
         return 0
-    near = [
+    neighbors = [
         sum(1 << other for other in gpus if other != one and nvlinks[one][other] and nvlinks[other][one])
         for one in gpus
     ]
-    return _largest_clique(0, (1 << len(gpus)) - 1, near, 0)
+    return _largest_clique(0, (1 << len(gpus)) - 1, neighbors, 0)
 
 
-def _largest_clique(size: int, candidates: int, near: list[int], best: int) -> int:
+def _largest_clique(size: int, candidates: int, neighbors: list[int], best: int) -> int:
     """Return the size of the largest clique that grows from one of `size` GPUs by candidates, if it beats `best`."""
     while candidates and size + candidates.bit_count() > best:
         one = candidates.bit_length() - 1
         candidates ^= 1 << one
-        best = max(best, size + 1, _largest_clique(size + 1, candidates & near[one], near, best))
+        best = max(best, size + 1, _largest_clique(size + 1, candidates & neighbors[one], neighbors, best))
     return best
 
 
@@ -280,7 +280,7 @@ def topology_from_cells(cells: Sequence[Sequence[MatrixCell]], *, numa: Sequence
     nvlinks = tuple(tuple(links for links, _ in row) for row in cells)
     return GpuTopology(
         nvlinks=nvlinks,
-        pcie_paths=tuple(tuple(bus for _, bus in row) for row in cells),
+        pcie_paths=tuple(tuple(pcie_path for _, pcie_path in row) for row in cells),
         numa_nodes=tuple(numa),
         nvlink_rate=rate if any(map(any, nvlinks)) else 0,
     )
@@ -300,9 +300,9 @@ def parse_matrix_cell(token: str) -> MatrixCell | None:
     return (0, PciePath[token]) if token in PciePath.__members__ else None
 
 
-def _count_header_gpus(head: Sequence[str]) -> int:
+def _count_header_gpus(header: Sequence[str]) -> int:
     gpus = 0
-    while gpus < len(head) and head[gpus] == f"GPU{gpus}":
+    while gpus < len(header) and header[gpus] == f"GPU{gpus}":
         gpus += 1
     if gpus > MAX_GPUS:
         raise TopologyError(f"topo -m: must have at most {MAX_GPUS} GPUs, found {gpus}")

@@ -67,8 +67,8 @@ class MostAllocatedScorer(NodeScorer):
 
     def node_values(self, rows: CapacityRows) -> FloatArray:
         """Hundredths of the node's GPUs in use."""
-        all_ = self._all[rows.nodes]
-        used: FloatArray = np.floor(100 * (all_ - rows.gpus.sum(1)) / all_)
+        totals = self._all[rows.nodes]
+        used: FloatArray = np.floor(100 * (totals - rows.gpus.sum(1)) / totals)
         return used
 
 
@@ -116,8 +116,10 @@ class FgdScorer(NodeScorer):
         sizes, place = np.unique([demand.gpu_milli for demand in with_gpus], return_inverse=True)
         self._sizes: IntArray = sizes.astype(np.int64)
         self._size: IntArray = place.astype(np.int64)
-        takes = np.array([[demand.accepts_model(model) for demand in with_gpus] for model in capacity.models], np.bool_)
-        self._takes = takes.reshape(len(capacity.models), len(with_gpus))
+        accepts = np.array(
+            [[demand.accepts_model(model) for demand in with_gpus] for model in capacity.models], np.bool_
+        )
+        self._accepts = accepts.reshape(len(capacity.models), len(with_gpus))
 
     def node_values(self, rows: CapacityRows) -> FloatArray:
         """Minus the fragments: free thousandths that a typical pod cannot use; all of them if it does not fit."""
@@ -125,7 +127,7 @@ class FgdScorer(NodeScorer):
         fitting_units = units_per_gpu(rows.gpus[:, None, :], self._sizes[:, None])
         usable = np.where(fitting_units > 0, rows.gpus[:, None, :], 0).sum(2)[:, self._size]
         runs = (fitting_units.sum(2)[:, self._size] >= self._count) & (rows.cpu[:, None] >= self._cpu)
-        runs &= self._takes[self._capacity.model_index[rows.nodes]]
+        runs &= self._accepts[self._capacity.model_index[rows.nodes]]
         lost: FloatArray = free[:, None] - np.where(runs, usable, 0)
         fragments: FloatArray = lost @ self._share + self._without * free
         return -fragments
@@ -141,8 +143,8 @@ def typical_demands(mix: WorkloadMix) -> dict[PodDemand, float]:
     order = sorted(mix.counts.items(), key=lambda item: -item[1])
     target = TYPICAL_SHARE * sum(mix.counts.values())
     enough = next((i for i, reached in enumerate(accumulate(n for _, n in order), 1) if reached >= target), len(order))
-    whole = sum(count for _, count in order[:enough])
-    return {demand: count / whole for demand, count in order[:enough]}
+    total = sum(count for _, count in order[:enough])
+    return {demand: count / total for demand, count in order[:enough]}
 
 
 class ScoringStrategy(StrEnum):

@@ -205,10 +205,10 @@ def cpu_claim_factor(mix: WorkloadMix, capacity: ClusterCapacity) -> float:
     """
     cores = sum(count * demand.cpu_milli for demand, count in mix.counts.items())
     milli = sum(count * demand.total_milli for demand, count in mix.counts.items())
-    there = int(capacity.cpu.sum()) / max(1, capacity.total_milli)
-    if not milli or not cores or not there:
+    cores_per_gpu = int(capacity.cpu.sum()) / max(1, capacity.total_milli)
+    if not milli or not cores or not cores_per_gpu:
         return MAX_CLAIM
-    return min(MAX_CLAIM, CLAIM * math.pow(cores / milli / there, -CLAIM_EXPONENT))
+    return min(MAX_CLAIM, CLAIM * math.pow(cores / milli / cores_per_gpu, -CLAIM_EXPONENT))
 
 
 def scarcity_prices(mix: WorkloadMix, cluster: ClusterCapacity) -> FloatArray:

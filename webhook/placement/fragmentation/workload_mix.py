@@ -38,13 +38,13 @@ class WorkloadMix(msgspec.Struct, frozen=True):
         counts: dict[PodDemand, float] = {}
         for demand, count in self.counts.items():
             if demand.gpus:
-                several = demand.gpus if demand.gpu_milli < GPU_MILLI else 1
+                share_count = demand.gpus if demand.gpu_milli < GPU_MILLI else 1
                 one = PodDemand(
-                    -(-demand.cpu_milli // several), demand.gpus // several, demand.gpu_milli, demand.models
+                    -(-demand.cpu_milli // share_count), demand.gpus // share_count, demand.gpu_milli, demand.models
                 )
-                counts[one] = counts.get(one, 0.0) + several * count
-        whole = sum(counts.values())
-        return {demand: count / whole for demand, count in counts.items()}
+                counts[one] = counts.get(one, 0.0) + share_count * count
+        total = sum(counts.values())
+        return {demand: count / total for demand, count in counts.items()}
 
     def with_gpus(self) -> WorkloadMix:
         """Return the part that requests whole GPUs or shares; `FLAT_MIX` if no pod does."""

@@ -99,20 +99,20 @@ def _not_connected_detail(cluster: SchedulingSnapshot, requirements: PodRequirem
     free, requests = cluster.free[node].units(requirements.resource), requirements.container_requests
     if offer is None or offer.form is not GpuForm.WHOLE:
         return f"{free} free, but not as whole cards: NVLink connects none of them"
-    topology, known, most = devices.topology, devices.free, largest_request(requests)
-    if gets_connected_gpus(topology, known, requests, devices.free_count):
+    topology, mask, most = devices.topology, devices.free, largest_request(requests)
+    if gets_connected_gpus(topology, mask, requests, devices.free_count):
         return ""
-    if gpu_sets(topology).largest_island((1 << topology.gpu_count) - 1 if known is None else known) < most:
+    if gpu_sets(topology).largest_island((1 << topology.gpu_count) - 1 if mask is None else mask) < most:
         return f"{free} free, no {most} of them connected by NVLink{_free_gpus_suffix(cluster, node)}"
-    if known is None:
+    if mask is None:
         return f"{free} free, unknown which, and NVLink does not connect every choice"
-    sets = allocate_containers(topology, known, requests) or ()  # () if there are too few GPUs
+    sets = allocate_containers(topology, mask, requests) or ()  # () if there are too few GPUs
     unconnected = next((each for each in sets if not gpu_sets(topology).is_nvlink_connected(each)), 0)
     if not unconnected:
-        reported = f"{known.bit_count()} by the agent's report{_free_gpus_suffix(cluster, node)}"
+        reported = f"{mask.bit_count()} by the agent's report{_free_gpus_suffix(cluster, node)}"
         return f"{free} free by the pods' requests, {reported}"
-    whose = f" to the container with {unconnected.bit_count()}" if len(requests) > 1 else ""
-    allocated = f"{_format_gpus(unconnected)}{whose}"
+    recipient = f" to the container with {unconnected.bit_count()}" if len(requests) > 1 else ""
+    allocated = f"{_format_gpus(unconnected)}{recipient}"
     return f"{free} free, and the device plugin allocates {allocated}, which NVLink does not connect"
 
 
@@ -134,8 +134,8 @@ def _insufficient_detail(cluster: SchedulingSnapshot, resource: str, count: int,
 def _repartition_hint(cluster: SchedulingSnapshot, resource: str, node: int) -> str:
     """Return how a MIG card could be repartitioned for the pod; "" if that does not help."""
     cards, profile = cluster.devices[node].mig_cards, _mig_profile_of_resource(cluster, resource, node)
-    known = mig_geometry(cluster.fleet.nodes[node].labels.get(PRODUCT_LABEL, "")) if cards and profile else None
-    plan = plan_repartition(mig_card_value(known), cards, profile) if known else None
+    geometry = mig_geometry(cluster.fleet.nodes[node].labels.get(PRODUCT_LABEL, "")) if cards and profile else None
+    plan = plan_repartition(mig_card_value(geometry), cards, profile) if geometry else None
     if plan is None:
         return ""
     removed = ", ".join(sorted(f"{one.profile} at {one.start}" for one in plan.remove)) or "nothing"
@@ -148,8 +148,8 @@ def _mig_profile_of_resource(cluster: SchedulingSnapshot, resource: str, node: i
     offer, named = cluster.fleet.offer_on(resource, node), parse_gpu_resource(resource)
     if offer is not None:
         return offer.profile if offer.form is GpuForm.MIG else ""
-    alike = cluster.fleet.nodes[node].labels.get(STRATEGY_LABEL) == "single"
-    return "" if named is None or alike else named.profile
+    is_single_strategy = cluster.fleet.nodes[node].labels.get(STRATEGY_LABEL) == "single"
+    return "" if named is None or is_single_strategy else named.profile
 
 
 def _free_gpus_suffix(cluster: SchedulingSnapshot, node: int) -> str:

@@ -157,11 +157,11 @@ def pod_gpu_links(
     """
     if not requests or allocate_containers(topology, (1 << topology.gpu_count) - 1, requests) is None:
         return None
-    got = None if free is None else allocate_containers(topology, free, requests)
-    if free is None or got is None:
+    allocated = None if free is None else allocate_containers(topology, free, requests)
+    if free is None or allocated is None:
         return _worst_case_links(topology, requests)._replace(unhealthy=tuple(bit_positions(unhealthy)))
-    unhealthy = unhealthy & union_masks(got) if topology.is_symmetric else unhealthy
-    return _allocated_links(topology, free, requests, got)._replace(unhealthy=tuple(bit_positions(unhealthy)))
+    unhealthy = unhealthy & union_masks(allocated) if topology.is_symmetric else unhealthy
+    return _allocated_links(topology, free, requests, allocated)._replace(unhealthy=tuple(bit_positions(unhealthy)))
 
 
 def _worst_case_links(topology: GpuTopology, requests: ContainerRequests) -> GpuLinks:
@@ -173,15 +173,17 @@ def _worst_case_links(topology: GpuTopology, requests: ContainerRequests) -> Gpu
     return GpuLinks((), (), _combined_quality(requests, worst), connected, ratio)
 
 
-def _allocated_links(topology: GpuTopology, free: int, requests: ContainerRequests, got: tuple[int, ...]) -> GpuLinks:
-    sets, taken = gpu_sets(topology), union_masks(got)
-    qualities = [sets.link_quality(each) for each in got]
-    gpus = tuple(bit_positions(taken)) if topology.is_symmetric else ()
-    connected = all(sets.is_nvlink_connected(each) for each in got)
+def _allocated_links(
+    topology: GpuTopology, free: int, requests: ContainerRequests, allocated: tuple[int, ...]
+) -> GpuLinks:
+    sets, allocated_mask = gpu_sets(topology), union_masks(allocated)
+    qualities = [sets.link_quality(each) for each in allocated]
+    gpus = tuple(bit_positions(allocated_mask)) if topology.is_symmetric else ()
+    connected = all(sets.is_nvlink_connected(each) for each in allocated)
     best = tuple(bit_positions(union_masks(allocate_containers(topology, free, requests, best_allocation) or ())))
     ratio, broken_sets = _worst_bandwidth_percent(sets, requests, qualities), 0
     if topology.gpu_count >= min(KEPT_SET_SIZES) and not sets.are_all_connected(min(KEPT_SET_SIZES)):
-        before, after = sets.largest_island(free), sets.largest_island(free & ~taken)
+        before, after = sets.largest_island(free), sets.largest_island(free & ~allocated_mask)
         broken_sets = sum(before >= size > after for size in KEPT_SET_SIZES)
     return GpuLinks(gpus, best, _combined_quality(requests, qualities), connected, ratio, broken_sets)
 

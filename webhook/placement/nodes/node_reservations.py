@@ -70,9 +70,9 @@ class NodeReservations:
         reservation = self._by_uid.pop(uid, None)
         if reservation is None:
             return set()
-        there = self._by_node[reservation.node]
-        del there[uid]
-        if not there:
+        on_node = self._by_node[reservation.node]
+        del on_node[uid]
+        if not on_node:
             del self._by_node[reservation.node]
         return {reservation.node}
 

@@ -290,6 +290,6 @@ def _devices_without_pods(devices: NodeDevices, pods: Iterable[Pod]) -> NodeDevi
     if devices.free is None:
         return devices
     evicted = {pod_key(pod) for pod in pods}
-    left = gpu_mask([gpu for gpu, who in devices.holders.items() if evicted.issuperset(who)])
+    left = gpu_mask([gpu for gpu, pods in devices.holders.items() if evicted.issuperset(pods)])
     free = devices.free | left & devices.whole_gpus & ~devices.withdrawn
     return msgspec.structs.replace(devices, free=free & ~devices.unhealthy)

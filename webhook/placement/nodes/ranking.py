@@ -205,8 +205,8 @@ class NodeRanking:
         self._at_pod_limit[some] = [each.full for each in free]
         for resource, units in self._units.items():
             units[some] = [each.gpus.get(resource, 0) for each in free]
-        all_ = np.maximum(self.cluster.capacity.gpus[some].sum(1), 1)
-        self._fullness[some] = self._sign * (1 - self._score_table.free.gpus[some].sum(1) / all_)
+        totals = np.maximum(self.cluster.capacity.gpus[some].sum(1), 1)
+        self._fullness[some] = self._sign * (1 - self._score_table.free.gpus[some].sum(1) / totals)
 
     def _eligible_nodes(self, requirements: PodRequirements) -> BoolArray:
         fleet = self.cluster.fleet

@@ -121,10 +121,10 @@ class GpuPlacement(NamedTuple):
 class _ScoreRow:
     """Scores of one shape, valid up to a position of the log."""
 
-    __slots__ = ("accepting", "scores", "seen")
+    __slots__ = ("accepting", "log_position", "scores")
 
-    def __init__(self, scores: FloatArray, accepting: BoolArray, seen: int) -> None:
-        self.scores, self.accepting, self.seen = scores, accepting, seen
+    def __init__(self, scores: FloatArray, accepting: BoolArray, log_position: int) -> None:
+        self.scores, self.accepting, self.log_position = scores, accepting, log_position
 
 
 class ScoreTable:
@@ -137,13 +137,13 @@ class ScoreTable:
 
     def __init__(self, arrays: FreeCapacityArrays, scorer: NodeScorer, turnover: float = 0.0) -> None:
         self.free, self.turnover = arrays, turnover
-        self._everyone = np.arange(len(arrays.capacity.nodes))
+        self._all_nodes = np.arange(len(arrays.capacity.nodes))
         self.set_scorer(scorer)
 
     def set_scorer(self, scorer: NodeScorer) -> None:
         """Use another scorer from now on."""
         self._scorer = scorer
-        self._values = scorer.node_values(self.free.rows(self._everyone))
+        self._values = scorer.node_values(self.free.rows(self._all_nodes))
         self._rows: BoundedCache[PodDemand, _ScoreRow] = BoundedCache(MAX_SCORE_ROWS)
         self._log: list[int] = []
 
@@ -165,39 +165,41 @@ class ScoreTable:
         scores = self._scorer.placement_scores(
             self._values[options.nodes], self._scorer.node_values(options), options.nodes, demand
         )
-        taken = units_per_gpu(free - options.gpus, demand.gpu_milli)
+        units_taken = units_per_gpu(free - options.gpus, demand.gpu_milli)
         best = np.flatnonzero(scores == scores.max())
-        way = min(best, key=lambda i: int(free[taken[i] > 0].sum())) if self._scorer.prefers_full_gpus else best[0]
-        return tuple(np.repeat(np.arange(len(free)), taken[way]).tolist())
+        option = (
+            min(best, key=lambda i: int(free[units_taken[i] > 0].sum())) if self._scorer.prefers_full_gpus else best[0]
+        )
+        return tuple(np.repeat(np.arange(len(free)), units_taken[option]).tolist())
 
-    def allocate(self, place: GpuPlacement, demand: PodDemand) -> None:
-        """Add a pod."""
-        self.free.allocate(place.node, demand, place.gpus)
-        self.refresh((place.node,))
+    def allocate(self, placement: GpuPlacement, demand: PodDemand) -> None:
+        """Add a pod and score its node again."""
+        self.free.allocate(placement.node, demand, placement.gpus)
+        self.refresh((placement.node,))
 
-    def release(self, place: GpuPlacement, demand: PodDemand) -> None:
-        """Remove a pod."""
-        self.free.release(place.node, demand, place.gpus)
-        self.refresh((place.node,))
+    def release(self, placement: GpuPlacement, demand: PodDemand) -> None:
+        """Remove a pod and score its node again."""
+        self.free.release(placement.node, demand, placement.gpus)
+        self.refresh((placement.node,))
 
     def refresh(self, nodes: Sequence[int]) -> None:
         """Score some nodes again after their free capacity was changed directly."""
         some = np.array(nodes, np.int64)
         self._values[some] = self._scorer.node_values(self.free.rows(some))
         self._log += nodes
-        if len(self._log) > 4 * max(GPU_MILLI, len(self._everyone)):
+        if len(self._log) > 4 * max(GPU_MILLI, len(self._all_nodes)):
             self._log.clear()
             self._rows.clear()
 
     def _score_row(self, shape: PodDemand) -> _ScoreRow:
         if (row := self._rows.get(shape)) is None:
             accepting = self.free.capacity.nodes_accepting(shape)
-            scores = self._score_nodes(self._everyone, shape, accepting)
+            scores = self._score_nodes(self._all_nodes, shape, accepting)
             return self._rows.store(shape, _ScoreRow(scores, accepting, len(self._log)))
-        if row.seen < len(self._log):
-            changed = np.array(sorted(set(self._log[row.seen :])))
+        if row.log_position < len(self._log):
+            changed = np.array(sorted(set(self._log[row.log_position :])))
             row.scores[changed] = self._score_nodes(changed, shape, row.accepting)
-            row.seen = len(self._log)
+            row.log_position = len(self._log)
         return row
 
     def _score_nodes(self, nodes: IntArray, shape: PodDemand, accepting: BoolArray) -> FloatArray:
@@ -208,12 +210,12 @@ class ScoreTable:
         return _best_option_scores(nodes, options.nodes, scores)
 
 
-def _best_option_scores(nodes: IntArray, of: IntArray, scores: FloatArray) -> FloatArray:
+def _best_option_scores(nodes: IntArray, option_nodes: IntArray, scores: FloatArray) -> FloatArray:
     """Return the best score of each node among its options; both lists of nodes are ascending."""
     found = np.full(len(nodes), INFEASIBLE_SCORE)
-    if len(of):
-        starts = np.flatnonzero(np.diff(of, prepend=-1))
-        found[np.searchsorted(nodes, of[starts])] = np.maximum.reduceat(scores, starts)
+    if len(option_nodes):
+        starts = np.flatnonzero(np.diff(option_nodes, prepend=-1))
+        found[np.searchsorted(nodes, option_nodes[starts])] = np.maximum.reduceat(scores, starts)
     return found
 
 

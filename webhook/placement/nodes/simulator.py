@@ -71,9 +71,9 @@ class Simulator:
         if not len(best):
             return None
         node = int(best[self._rng.integers(len(best)) if self._order is None else self._order[best].argmin()])
-        place = GpuPlacement(node, self.score_table.choose_gpus(node, demand))
-        self.score_table.allocate(place, demand)
-        return place
+        placement = GpuPlacement(node, self.score_table.choose_gpus(node, demand))
+        self.score_table.allocate(placement, demand)
+        return placement
 
     def record_arrival(self, demand: PodDemand) -> None:
         """Count an arrival, placed or not; it changes the mix unless that was given."""

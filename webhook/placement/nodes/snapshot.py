@@ -85,9 +85,9 @@ class SchedulingSnapshot:
 
     def write_free_arrays(self, arrays: FreeCapacityArrays, nodes: Sequence[int]) -> None:
         """Write the free capacity of some nodes."""
-        some = np.array(nodes, np.int64)
-        arrays.cpu[some] = [max(0, self.free[node].cpu_milli) for node in nodes]
-        arrays.memory[some] = [max(0, self.free[node].memory) // MIB for node in nodes]
+        changed = np.array(nodes, np.int64)
+        arrays.cpu[changed] = [max(0, self.free[node].cpu_milli) for node in nodes]
+        arrays.memory[changed] = [max(0, self.free[node].memory) // MIB for node in nodes]
         for node in nodes:
             arrays.gpus[node] = self._free_gpu_milli(node, arrays.gpus.shape[1])
 

@@ -60,7 +60,7 @@ def stock_filter_reasons(
     found = {
         i: (
             *on_every_node,
-            *_node_resource_reasons(pod, requested, node, free[i]),
+            *_node_reasons(pod, requested, node, free[i]),
             *_port_conflict_reasons(ports_requested, ports.get(node.name, ())),
         )
         for i, node in enumerate(nodes)
@@ -68,7 +68,7 @@ def stock_filter_reasons(
     return {node: reasons for node, reasons in found.items() if reasons}
 
 
-def _node_resource_reasons(pod: Pod, requested: Amounts, node: FleetNode, free: Amounts) -> Iterator[FilterReason]:
+def _node_reasons(pod: Pod, requested: Amounts, node: FleetNode, free: Amounts) -> Iterator[FilterReason]:
     if pod.spec.node_name not in ("", node.name):
         yield FilterReason("node(s) didn't match the requested node name", f"spec.nodeName is {pod.spec.node_name}")
     for name, amount in requested.items():
