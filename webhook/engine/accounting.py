@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from webhook.engine.gpu_requests import container_at, init_then_main_containers
+from webhook.engine.gpu_requests import container_at
 from webhook.engine.limitrange.findings import paths_below_minimum
 from webhook.engine.mutation import PodMutation
 from webhook.engine.pod_context import GpuPodContext
@@ -86,12 +86,14 @@ def zero_remaining_accounting(
     If a LimitRange would reject the zero as below its minimum, the present value stays: too high a value bypasses no
     quota.
     """
-    others = [
-        path
-        for path, container in init_then_main_containers(mutation.pod.spec)
+    spec = mutation.pod.spec
+    others: list[FieldPath] = [
+        ("spec", kind, index)
+        for kind, containers in (("initContainers", spec.init_containers), ("containers", spec.containers))
+        for index, container in enumerate(containers)
         if ACCOUNTING_RESOURCE in container.resources.limits or ACCOUNTING_RESOURCE in container.resources.requests
-        if path not in accounted
     ]
+    others = [path for path in others if path not in accounted]
     kept = _zeros_below_minimum(mutation, others, ranges) if ranges and others else set()
     for path in others:
         if not kept & {path, ("spec",)}:
