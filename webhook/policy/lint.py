@@ -81,35 +81,35 @@ def _conflict_error(
     return PolicyFileError(document.locate(conflict.path), message, CONFLICT_CODE)
 
 
-def spec_conflicts(ours: PolicySpec, theirs: PolicySpec) -> Iterator[PolicyConflict]:
+def spec_conflicts(first: PolicySpec, second: PolicySpec) -> Iterator[PolicyConflict]:
     """Yield the conflicts between two specs."""
-    if ours.injection is not None and theirs.injection is not None:
-        yield from _injection_conflicts(ours.injection, theirs.injection)
-    if ours.limits is not None and theirs.limits is not None:
-        yield from _default_conflicts(ours.limits, theirs.limits)
+    if first.injection is not None and second.injection is not None:
+        yield from _injection_conflicts(first.injection, second.injection)
+    if first.limits is not None and second.limits is not None:
+        yield from _default_conflicts(first.limits, second.limits)
 
 
-def _injection_conflicts(ours: InjectionSpec, theirs: InjectionSpec) -> Iterator[PolicyConflict]:
-    set_in_both = ours.model_fields_set & theirs.model_fields_set
+def _injection_conflicts(first: InjectionSpec, second: InjectionSpec) -> Iterator[PolicyConflict]:
+    set_in_both = first.model_fields_set & second.model_fields_set
     for field, key in (("runtime_class_name", "runtimeClassName"), ("spread", "spread")):
-        mine, other = getattr(ours, field), getattr(theirs, field)
-        if field in set_in_both and mine != other:
+        one, other = getattr(first, field), getattr(second, field)
+        if field in set_in_both and one != other:
             path: FieldPath = (*_INJECTION, key)
-            yield PolicyConflict(path, path, repr(mine), repr(other))
-    for key in sorted(ours.labels.keys() & theirs.labels.keys()):
-        if ours.labels[key] != theirs.labels[key]:
+            yield PolicyConflict(path, path, repr(one), repr(other))
+    for key in sorted(first.labels.keys() & second.labels.keys()):
+        if first.labels[key] != second.labels[key]:
             path = (*_INJECTION, "labels", key)
-            yield PolicyConflict(path, path, repr(ours.labels[key]), repr(theirs.labels[key]))
-    yield from _affinity_conflicts(ours, theirs)
-    yield from _toleration_conflicts(ours, theirs)
+            yield PolicyConflict(path, path, repr(first.labels[key]), repr(second.labels[key]))
+    yield from _affinity_conflicts(first, second)
+    yield from _toleration_conflicts(first, second)
 
 
-def _affinity_conflicts(ours: InjectionSpec, theirs: InjectionSpec) -> Iterator[PolicyConflict]:
+def _affinity_conflicts(first: InjectionSpec, second: InjectionSpec) -> Iterator[PolicyConflict]:
     path = (*_INJECTION, "nodeAffinity", "required")
-    pairs = product(enumerate(ours.required_expressions), enumerate(theirs.required_expressions))
-    for (index, mine), (other_index, other) in pairs:
-        if requirements_conflict((node_requirement(mine), node_requirement(other))):
-            yield PolicyConflict((*path, index), (*path, other_index), _expression_text(mine), _expression_text(other))
+    pairs = product(enumerate(first.required_expressions), enumerate(second.required_expressions))
+    for (index, one), (other_index, other) in pairs:
+        if requirements_conflict((node_requirement(one), node_requirement(other))):
+            yield PolicyConflict((*path, index), (*path, other_index), _expression_text(one), _expression_text(other))
 
 
 def _expression_text(expression: NodeExpressionSpec) -> str:
@@ -117,12 +117,12 @@ def _expression_text(expression: NodeExpressionSpec) -> str:
     return f"{expression.key} {expression.operator}{values}"
 
 
-def _toleration_conflicts(ours: InjectionSpec, theirs: InjectionSpec) -> Iterator[PolicyConflict]:
+def _toleration_conflicts(first: InjectionSpec, second: InjectionSpec) -> Iterator[PolicyConflict]:
     path = (*_INJECTION, "tolerations")
-    pairs = product(enumerate(ours.toleration_list), enumerate(theirs.toleration_list))
-    for (index, mine), (other_index, other) in pairs:
-        if _tolerate_same_taint(mine, other) and mine.toleration_seconds != other.toleration_seconds:
-            yield PolicyConflict((*path, index), (*path, other_index), _toleration_text(mine), _toleration_text(other))
+    pairs = product(enumerate(first.toleration_list), enumerate(second.toleration_list))
+    for (index, one), (other_index, other) in pairs:
+        if _tolerate_same_taint(one, other) and one.toleration_seconds != other.toleration_seconds:
+            yield PolicyConflict((*path, index), (*path, other_index), _toleration_text(one), _toleration_text(other))
 
 
 def _tolerate_same_taint(one: TolerationSpec, other: TolerationSpec) -> bool:
@@ -137,9 +137,9 @@ def _toleration_text(toleration: TolerationSpec) -> str:
     return f"{toleration.key} {'forever' if seconds is None else f'for {seconds} s'}"
 
 
-def _default_conflicts(ours: LimitsSpec, theirs: LimitsSpec) -> Iterator[PolicyConflict]:
+def _default_conflicts(first: LimitsSpec, second: LimitsSpec) -> Iterator[PolicyConflict]:
     for (path, resource, text), (other_path, other_resource, other_text) in product(
-        _written_defaults(ours), _written_defaults(theirs)
+        _written_defaults(first), _written_defaults(second)
     ):
         if resource == other_resource and text != other_text:
             yield PolicyConflict(path, other_path, text, other_text)
@@ -173,10 +173,10 @@ def may_overlap(one: MatchSpec, other: MatchSpec) -> bool:
 
 
 def _namespaces_overlap(one: MatchSpec, other: MatchSpec) -> bool:
-    ours, theirs = _remaining_namespaces(one, other), _remaining_namespaces(other, one)
-    if ours is not None and theirs is not None:
-        return _any_globs_overlap(ours, theirs)
-    return ours != () and theirs != ()
+    first, second = _remaining_namespaces(one, other), _remaining_namespaces(other, one)
+    if first is not None and second is not None:
+        return _any_globs_overlap(first, second)
+    return first != () and second != ()
 
 
 def _remaining_namespaces(one: MatchSpec, other: MatchSpec) -> tuple[str, ...] | None:
@@ -192,9 +192,9 @@ def _remaining_namespaces(one: MatchSpec, other: MatchSpec) -> tuple[str, ...] |
     return tuple(glob for glob in remaining if not (selectors.is_literal(glob) and is_excluded(glob)))
 
 
-def _any_globs_overlap(ours: Iterable[str], theirs: Iterable[str]) -> bool:
-    others = tuple(theirs)
-    return any(globs_overlap(one, other) for one in ours for other in others)
+def _any_globs_overlap(first: Iterable[str], second: Iterable[str]) -> bool:
+    others = tuple(second)
+    return any(globs_overlap(one, other) for one in first for other in others)
 
 
 @lru_cache(maxsize=1024)
@@ -208,11 +208,11 @@ def globs_overlap(one: str, other: str) -> bool:
     overlaps = [not other[:i].strip("*") for i in range(len(other) + 1)]
     for character in one:
         extended = [overlaps[0] and character == "*"]
-        for i, facing in enumerate(other):
-            if "*" in (character, facing):
+        for i, other_character in enumerate(other):
+            if "*" in (character, other_character):
                 extended.append(overlaps[i + 1] or extended[i])
             else:
-                extended.append(overlaps[i] and (character == facing or "?" in (character, facing)))
+                extended.append(overlaps[i] and (character == other_character or "?" in (character, other_character)))
         overlaps = extended
     return overlaps[-1]
 
@@ -229,8 +229,8 @@ def _no_value_possible(group: list[NodeSelectorRequirement]) -> bool:
     operators = {requirement.operator for requirement in group}
     if "DoesNotExist" in operators:
         return bool(operators & {"In", "Exists", "Gt", "Lt"})
-    wanted = [set(requirement.values) for requirement in group if requirement.operator == "In"]
-    if not wanted:
+    allowed = [set(requirement.values) for requirement in group if requirement.operator == "In"]
+    if not allowed:
         return False
-    refused = {value for one in group if one.operator == "NotIn" for value in one.values}
-    return not set.intersection(*wanted) - refused
+    excluded = {value for one in group if one.operator == "NotIn" for value in one.values}
+    return not set.intersection(*allowed) - excluded

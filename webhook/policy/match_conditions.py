@@ -125,21 +125,15 @@ def _compile_error_message(message: str) -> tuple[str, str]:
 
 def _fields_to_bind(paths: Iterable[FieldPath]) -> dict[str, FieldTree]:
     """Return the variables to bind, each with the fields to keep."""
-    root: dict[str, FieldTree] = {}
+    root: dict[str, Any] = {}
+    # The longest first, so that a path replaces the longer paths below it.
     for path in sorted(paths, key=len, reverse=True):
         if path[0] in CEL_VARIABLES:
-            _add_field(root, path)
+            tree = root
+            for name in path[:-1]:
+                tree = tree.setdefault(name, {})
+            tree[path[-1]] = None
     return root
-
-
-def _add_field(tree: dict[str, FieldTree], path: FieldPath) -> None:
-    first, *rest = path
-    below = tree.get(first, {})
-    if not rest or below is None:
-        tree[first] = None
-        return
-    tree[first] = below
-    _add_field(below, tuple(rest))
 
 
 def prune_object(value: Any, tree: FieldTree) -> Any:

@@ -23,9 +23,9 @@ from webhook.policy.written.values import FindingCode, Labels, Name, Text, Time
 from webhook.well_known import ApiVersion
 
 
-def _validate_manifest(found: Any) -> Any:
-    if isinstance(found, dict) or (isinstance(found, str) and found):
-        return found
+def _validate_manifest(value: Any) -> Any:
+    if isinstance(value, dict) or (isinstance(value, str) and value):
+        return value
     raise spec_error("be the path of a file, or an object written here", "a path such as pods/one-gpu.yaml")
 
 

@@ -37,9 +37,9 @@ def _validate_day(text: str) -> str:
         raise spec_error("be the date of the prices", 'a date such as "2026-06-01"') from None
 
 
-def _parse_price(found: Any) -> int:
+def _parse_price(value: Any) -> int:
     """Return millionths of the currency."""
-    amount = parse_micro(str(found)) if isinstance(found, str | int | float) and not isinstance(found, bool) else None
+    amount = parse_micro(str(value)) if isinstance(value, str | int | float) and not isinstance(value, bool) else None
     if amount is None:
         must = f"be the price of one GPU per hour, from 0 to {MAX_PRICE}, with at most six decimals"
         raise spec_error(must, 'an amount such as "2.50"')

@@ -108,16 +108,16 @@ def find_halt(
         ("Pending", "are pending", thresholds.pending, is_pending),
     )
     for reason, verb, points, is_harmed in checks:
-        ours, others = (_PodGroup(sum(map(is_harmed, group)), len(group)) for group in (share, rest))
-        if points is not None and _exceeds_rate(ours, others, points):
-            counts = f"{ours} pods in the share {verb} within {minutes} min, and {others} other pods"
+        share_group, rest_group = (_PodGroup(sum(map(is_harmed, group)), len(group)) for group in (share, rest))
+        if points is not None and _exceeds_rate(share_group, rest_group, points):
+            counts = f"{share_group} pods in the share {verb} within {minutes} min, and {rest_group} other pods"
             return RolloutHalt(reason, f"{counts}; the allowed difference is {points} percentage points")
     return None
 
 
-def _exceeds_rate(ours: _PodGroup, others: _PodGroup, points: int) -> bool:
+def _exceeds_rate(share_group: _PodGroup, rest_group: _PodGroup, points: int) -> bool:
     """Return whether the rate exceeds the other by more than the points. In integers: a/b > c/d + p/100."""
-    if not ours.harmed:
+    if not share_group.harmed:
         return False
-    pods = max(1, others.pods)
-    return 100 * ours.harmed * pods > (100 * others.harmed + points * pods) * ours.pods
+    pods = max(1, rest_group.pods)
+    return 100 * share_group.harmed * pods > (100 * rest_group.harmed + points * pods) * share_group.pods

@@ -50,20 +50,20 @@ def label_matcher(requirements: Sequence[NodeSelectorRequirement]) -> LabelMatch
     tests = tuple(map(_requirement_matcher, requirements))
     if len(tests) == 1:
         return tests[0]
-    return lambda found: all(test(found) for test in tests)
+    return lambda labels: all(test(labels) for test in tests)
 
 
 def _requirement_matcher(requirement: NodeSelectorRequirement) -> LabelMatcher:
     key, values = requirement.key, frozenset(requirement.values)
     match requirement.operator:
         case "In":
-            return lambda found: found.get(key) in values
+            return lambda labels: labels.get(key) in values
         case "NotIn":
-            return lambda found: found.get(key) not in values
+            return lambda labels: labels.get(key) not in values
         case "Exists":
-            return lambda found: key in found
+            return lambda labels: key in labels
         case _:
-            return lambda found: key not in found
+            return lambda labels: key not in labels
 
 
 def namespace_matcher(
@@ -79,11 +79,11 @@ def namespace_matcher(
     is_included = glob_matcher(included) if included is not None else None
     is_excluded = glob_matcher(excluded)
 
-    def test(name: str, found: Mapping[str, str]) -> bool:
+    def test(name: str, labels: Mapping[str, str]) -> bool:
         if (is_included is not None and not is_included(name)) or is_excluded(name):
             return False
         if selector is None:
             return True
-        return selector(found if NAMESPACE_NAME in found or not name else {**found, NAMESPACE_NAME: name})
+        return selector(labels if NAMESPACE_NAME in labels or not name else {**labels, NAMESPACE_NAME: name})
 
     return test

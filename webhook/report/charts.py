@@ -33,7 +33,7 @@ class WaterfallStep(NamedTuple):
     kind: str
     start: int
     amount: int
-    words: str
+    text: str
 
 
 def bar_chart(title: str, groups: Sequence[BarGroup]) -> Markup:
@@ -44,9 +44,9 @@ def bar_chart(title: str, groups: Sequence[BarGroup]) -> Markup:
     for group in drawn:
         middle = y + len(group.bars) * BAR / 2 + 4
         body.append(_bar_label(middle, group.name))
-        for kind, amount, words in group.bars:
-            body.append(_bar_rect(LEFT, y, _bar_length(amount, most), kind, f"{group.name}: {words}"))
-            body.append(_bar_value(LEFT + _bar_length(amount, most) + 6, y + BAR - 2, words))
+        for kind, amount, text in group.bars:
+            body.append(_bar_rect(LEFT, y, _bar_length(amount, most), kind, f"{group.name}: {text}"))
+            body.append(_bar_value(LEFT + _bar_length(amount, most) + 6, y + BAR - 2, text))
             y += BAR
         y += GAP
     return _chart_svg(title, y + 4, body)
@@ -59,8 +59,8 @@ def waterfall_chart(title: str, steps: Sequence[WaterfallStep]) -> Markup:
     for step in steps:
         x = LEFT + _bar_length(step.start, most)
         body.append(_bar_label(y + 16, step.name))
-        body.append(_bar_rect(x, y, _bar_length(step.amount, most), step.kind, f"{step.name}: {step.words}", 22))
-        body.append(_bar_value(x + _bar_length(step.amount, most) + 6, y + 16, step.words))
+        body.append(_bar_rect(x, y, _bar_length(step.amount, most), step.kind, f"{step.name}: {step.text}", 22))
+        body.append(_bar_value(x + _bar_length(step.amount, most) + 6, y + 16, step.text))
         y += 30
     return _chart_svg(title, y + 4, body)
 
@@ -71,9 +71,9 @@ def stacked_bar_chart(title: str, rows: Sequence[BarGroup], most: int) -> Markup
     for row in rows[:MAX_BAR_GROUPS]:
         body.append(_bar_label(y + 13, row.name))
         x = float(LEFT)
-        for kind, amount, words in row.bars:
+        for kind, amount, text in row.bars:
             length = _bar_length(amount, most or 1)
-            body.append(_bar_rect(x, y, length, kind, f"{row.name}: {words}", 16))
+            body.append(_bar_rect(x, y, length, kind, f"{row.name}: {text}", 16))
             x += length
         y += 16 + GAP
     return _chart_svg(title, y + 4, body)
@@ -83,13 +83,13 @@ def _bar_length(amount: int, most: int) -> float:
     return max(0, amount) / most * (WIDTH - LEFT - RIGHT)
 
 
-def _bar_rect(x: float, y: float, length: float, kind: str, words: str, height: int = BAR) -> str:
+def _bar_rect(x: float, y: float, length: float, kind: str, text: str, height: int = BAR) -> str:
     size = f'x="{x:.1f}" y="{y:.1f}" width="{length:.1f}" height="{height - 1}"'
-    return f'<rect class="{escape(kind)}" {size}><title>{escape(sanitize(words))}</title></rect>'
+    return f'<rect class="{escape(kind)}" {size}><title>{escape(sanitize(text))}</title></rect>'
 
 
-def _bar_value(x: float, y: float, words: str) -> str:
-    return f'<text class="small" x="{x:.1f}" y="{y:.1f}">{escape(sanitize(words))}</text>'
+def _bar_value(x: float, y: float, text: str) -> str:
+    return f'<text class="small" x="{x:.1f}" y="{y:.1f}">{escape(sanitize(text))}</text>'
 
 
 def _bar_label(y: float, name: str) -> str:

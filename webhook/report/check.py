@@ -35,18 +35,18 @@ def check_lines(
     for result in results:
         if result.verdict is CheckVerdict.SKIPPED and not result.quiet:
             yield skip_line(result, paint)
-        for found in result.findings:
-            if found.finding.mode >= least:
-                yield from finding_lines(found, result.title, paint)
+        for located in result.findings:
+            if located.finding.mode >= least:
+                yield from finding_lines(located, result.title, paint)
 
 
-def finding_lines(found: LocatedFinding, title: str, paint: Paint = without_style) -> Iterator[str]:
+def finding_lines(located: LocatedFinding, title: str, paint: Paint = without_style) -> Iterator[str]:
     """Yield one finding: location, mode, code and object; field and message; fix and policy."""
-    finding = found.finding
+    finding = located.finding
     label = paint(LABELS[finding.mode], STYLES[finding.mode])
-    yield f"{sanitize(str(found.location))}  {label}  {finding.code}  {sanitize(title)}"
+    yield f"{sanitize(str(located.location))}  {label}  {finding.code}  {sanitize(title)}"
     yield f"  {finding_sentence(finding)}"
-    policy_location = f", {found.policy_location}" if found.policy_location else ""
+    policy_location = f", {located.policy_location}" if located.policy_location else ""
     source = sanitize(f"({finding.policy}{policy_location})") if finding.policy else ""
     last = "  ".join(filter(None, (sanitize(finding.fix), paint(source, TextStyle.FAINT))))
     if last:
@@ -121,11 +121,13 @@ OBJECTS = Table[CheckResult](
         Column("name", lambda result: result.name, "Name"),
         _gpu_column("gpuMilliBefore", lambda result: result.decision.gpu_milli_before, "GPUs"),
         _gpu_column("gpuMilliAfter", lambda result: result.decision.gpu_milli_after, "After"),
-        Column("", lambda result: ",".join(dict.fromkeys(found.finding.code for found in result.findings)), "Codes"),
+        Column(
+            "", lambda result: ",".join(dict.fromkeys(located.finding.code for located in result.findings)), "Codes"
+        ),
         Column("", lambda result: result.location, "Location"),
         Column("reason", lambda result: result.decision.reason),
         Column("message", lambda result: result_reason(result), "Reason"),
-        Column("findings", lambda result: [finding_document(found) for found in result.findings]),
+        Column("findings", lambda result: [finding_document(located) for located in result.findings]),
         Column("patch", lambda result: list(result.decision.patch)),
     )
 )
@@ -140,25 +142,25 @@ def check_document(results: Sequence[CheckResult]) -> Json:
     }
 
 
-def finding_document(found: LocatedFinding) -> Json:
+def finding_document(located: LocatedFinding) -> Json:
     """Return one finding as plain data."""
     return {
-        "code": found.finding.code,
-        "mode": str(found.finding.mode),
-        "path": format_path(found.finding.path),
-        "line": found.location.line,
-        "column": found.location.column,
-        "message": found.finding.message,
-        "fix": found.finding.fix,
-        "policy": found.finding.policy,
-        "deniesPods": found.finding.denies_pods,
-        "reason": found.finding.reason,
+        "code": located.finding.code,
+        "mode": str(located.finding.mode),
+        "path": format_path(located.finding.path),
+        "line": located.location.line,
+        "column": located.location.column,
+        "message": located.finding.message,
+        "fix": located.finding.fix,
+        "policy": located.finding.policy,
+        "deniesPods": located.finding.denies_pods,
+        "reason": located.finding.reason,
     }
 
 
 def _check_summary_document(summary: CheckSummary, results: Sequence[CheckResult]) -> Json:
     counts = summary.counts
-    modes = [found.finding.mode for result in results for found in result.findings]
+    modes = [located.finding.mode for result in results for located in result.findings]
     return {
         "objects": summary.objects,
         "denied": counts[CheckVerdict.DENIED],
@@ -196,7 +198,7 @@ def resource_with_meaning(resource: str, meaning: str) -> str:
 
 
 def resource_meaning(choice: OfferChoice) -> str:
-    """Return the product and profile that `nvidia.com/gpu` stands for here; "" for names that say it themselves."""
+    """Return the product and profile that `nvidia.com/gpu` stands for here; "" for names that contain it."""
     if choice.resource != WHOLE_GPU:
         return ""
     products = tuple(dict.fromkeys(map(_offer_product, choice.offers)))

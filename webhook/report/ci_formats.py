@@ -159,7 +159,7 @@ def _junit_case(result: CheckResult, least: PolicyMode) -> JUnitCase:
         if result.invalid:
             return JUnitCase(suite, name, error=result.reason)
         return JUnitCase(suite, name, skipped=result.reason)
-    blocks = [(found.finding, "\n".join(finding_lines(found, result.title))) for found in result.findings]
+    blocks = [(located.finding, "\n".join(finding_lines(located, result.title))) for located in result.findings]
     return JUnitCase(
         suite,
         name,

@@ -63,8 +63,8 @@ def closest_code(code: str) -> str:
 
 def closest_name(name: str, known: Iterable[str]) -> str:
     """Return the name that was probably meant, or ""."""
-    found = get_close_matches(name, list(known), n=1, cutoff=0.7)
-    return found[0] if found else ""
+    close = get_close_matches(name, list(known), n=1, cutoff=0.7)
+    return close[0] if close else ""
 
 
 def codes_markdown() -> str:

@@ -67,11 +67,11 @@ def gpu_cost(node: str, milli: int, prices: NodePrices | None) -> GpuCost:
 
 def product_prices(nodes: Iterable[NodeCapacity], prices: NodePrices) -> tuple[ProductPrice, ...]:
     """Return the GPUs that have a price by product and price, most GPUs first."""
-    found: Counter[tuple[str, int]] = Counter()
+    gpus: Counter[tuple[str, int]] = Counter()
     for node in nodes:
         if node.name in prices.by_node:
-            found[node.product, prices.by_node[node.name]] += node.total_milli
-    return tuple(ProductPrice(product, milli, micro) for (product, micro), milli in found.most_common())
+            gpus[node.product, prices.by_node[node.name]] += node.total_milli
+    return tuple(ProductPrice(product, milli, micro) for (product, micro), milli in gpus.most_common())
 
 
 def cost_text(part: GpuCost, whole: GpuCost, unit: str = "") -> str:

@@ -86,7 +86,7 @@ def _explain_sections(result: CheckResult, paint: Paint) -> Iterator[str]:
     ]
     sections = {
         "Changed": diff_lines(result.stored, apply_json_patch(result.stored, result.decision.patch), paint),
-        "Findings": [line for found in result.findings for line in finding_lines(found, result.title, paint)],
+        "Findings": [line for located in result.findings for line in finding_lines(located, result.title, paint)],
         "Exempted": exempted,
     }
     for title, lines in sections.items():

@@ -146,12 +146,12 @@ def gpu_sets_by_size(topology: GpuTopology) -> list[GpuSet]:
     """Return the sets that pods with one, two, three … GPUs would get."""
     sets, plugin = gpu_sets(topology), best_effort_policy(topology)
     every = (1 << topology.gpu_count) - 1
-    found = []
+    rows = []
     for count in range(1, topology.gpu_count + 1):
         best, allocated = sets.optimal_set(every, count) or 0, plugin.predict_set(every, count) or 0
         connected = allocated > 0 and sets.is_nvlink_connected(allocated)
-        found.append(GpuSet(tuple(bit_positions(best)), tuple(bit_positions(allocated)), connected))
-    return found
+        rows.append(GpuSet(tuple(bit_positions(best)), tuple(bit_positions(allocated)), connected))
+    return rows
 
 
 def _connected_cell(row: GpuSet) -> str:

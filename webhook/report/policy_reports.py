@@ -1,7 +1,7 @@
 """The result of an audit as report objects for other tools of a cluster: one per namespace, of bounded size.
 
-A result stands for a workload and a code, never for a pod: the owner of the workload has to act, and its pods come and
-go. Only fail, warn and error are written, not passes.
+A result is about a workload and a code, never about a pod: the owner of the workload has to act, and pods are
+replaced. Only fail, warn and error are written, not passes.
 
 Source: openreports.io/v1alpha1 `Report`, and wgpolicyk8s.io/v1alpha2 `PolicyReport`, which has the same fields.
 """

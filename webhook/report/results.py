@@ -49,7 +49,7 @@ class ContainerUsage(msgspec.Struct, frozen=True, gc=False):
         memory_mib: Peak GPU memory in MiB; None if unknown.
         compute_milli: 95th percentile of compute, thousandths of the card; None if unknown.
         samples: Number of samples behind both.
-        preallocates: Whether the framework allocates all memory it sees, so that usage does not show the need.
+        preallocates: Whether the framework allocates all available memory, so that usage does not show the need.
         idle: Whether no engine of its GPU was active.
         risk_ppm: Pod-hours in a million that would need more than recommended from usage; None without such a
             recommendation.
@@ -172,11 +172,11 @@ def summarize_results(results: Iterable[CheckResult]) -> CheckSummary:
     """Sum up a run."""
     every = tuple(results)
     counts = {verdict: sum(result.verdict is verdict for result in every) for verdict in CheckVerdict}
-    in_use = {taken.exemption: taken for result in every for taken in result.decision.exempted}
+    in_use = {used.exemption: used for result in every for used in result.decision.exempted}
     return CheckSummary(
         counts=counts,
         invalid=sum(result.invalid for result in every),
-        audit_findings=sum(found.finding.mode is PolicyMode.AUDIT for result in every for found in result.findings),
+        audit_findings=sum(located.finding.mode is PolicyMode.AUDIT for result in every for located in result.findings),
         gpu_milli_before=sum(result.decision.gpu_milli_before for result in every),
         gpu_milli_after=sum(result.decision.gpu_milli_after for result in every),
         exemptions=tuple(in_use[name] for name in sorted(in_use)),

@@ -12,7 +12,7 @@ INVISIBLE = frozenset({"Cc", "Cf", "Cn", "Co", "Cs", "Zl", "Zp"})
 """Unicode categories of characters that a terminal or an XML parser interprets, or that are invisible."""
 
 LABELS = {PolicyMode.ENFORCE: "deny", PolicyMode.WARN: "warn", PolicyMode.AUDIT: "note"}
-"""The word that stands beside a finding, by its mode."""
+"""The word beside a finding, by its mode."""
 
 
 class TextStyle(StrEnum):
@@ -37,7 +37,7 @@ def without_style(text: str, style: TextStyle) -> str:  # noqa: ARG001 - the sig
 
 
 def sanitize(text: str) -> str:
-    r"""Escape control and invisible characters of untrusted text, so that they are seen and have no effect.
+    r"""Escape control and invisible characters of untrusted text, so that they are visible and have no effect.
 
     >>> sanitize("a\x1b[2Jb")
     'a\\x1b[2Jb'

@@ -40,7 +40,7 @@ class ClusterUtilization(msgspec.Struct, frozen=True):
         unschedulable: Free, on nodes that take no pods.
         pending_pods: Pods with GPUs that have no node.
         pods_on_missing_nodes: Pods with GPUs whose node does not exist or has none; nothing is allocated to them.
-        overcommitted_milli: What pods request beyond what their nodes have; allocated to nobody.
+        overcommitted_milli: What pods request beyond what their nodes have; not allocated.
         usage_coverage: Workloads with GPUs that have usage data, and all workloads with GPUs.
         prices: Prices behind the money; None if there are none.
         rates: The prices by product, most GPUs first.

@@ -162,10 +162,10 @@ def workload_finding_lines(
 
 def unevaluated_lines(rows: Iterable[WorkloadReport]) -> Iterator[str]:
     """Yield the pods that were not evaluated at admission, by reason and workload."""
-    found = sorted(
+    groups = sorted(
         (reason, row.namespace, row.name, change, pods) for row in rows for reason, change, pods in row.unevaluated
     )
-    for reason, group in groupby(found, key=itemgetter(0)):
+    for reason, group in groupby(groups, key=itemgetter(0)):
         members = list(group)
         number = sum(pods for *_, pods in members)
         yield f"{pluralize(number, 'pod was', 'pods were')} not evaluated at admission: {reason}"

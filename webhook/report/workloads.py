@@ -72,7 +72,7 @@ class WorkloadReport(msgspec.Struct, frozen=True):
         unevaluated: Pods that were not evaluated at admission: reason, what they would have become, number.
         usages: Each container and amount of GPUs once, with its usage.
         recommended: The resource that most of the pods with GPUs would request instead; "" if they keep theirs.
-        recommended_meaning: What it stands for if its name does not say: a slice may be called nvidia.com/gpu.
+        recommended_meaning: Its meaning if the name does not contain it: a slice may be called nvidia.com/gpu.
         outcome: What would become of the GPUs of most of these pods, or why they stay.
         findings: Each finding once, with the number of pods that have it.
         exemptions: Exemptions in use.

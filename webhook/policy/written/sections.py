@@ -135,9 +135,7 @@ class RightSizingSpec(SectionSpec):
         return self
 
 
-def _is_gpu_cel(text: str) -> str:
-    """CEL: whether a resource name has the prefix of a GPU resource."""
-    return "(" + " || ".join(f"{text}.startsWith('{prefix}')" for prefix in GPU_PREFIXES) + ")"
+_IS_GPU_CEL = " || ".join(f"rule.resource.startsWith('{prefix}')" for prefix in GPU_PREFIXES)
 
 
 def _quantity_cel(field: str) -> str:
@@ -241,7 +239,7 @@ class LimitsSpec(SectionSpec):
     model_config = ConfigDict(
         json_schema_extra=cel_rules(
             (
-                f"!has(self.perGPU) || !self.perGPU.exists(rule, {_is_gpu_cel('rule.resource')})",
+                f"!has(self.perGPU) || !self.perGPU.exists(rule, ({_IS_GPU_CEL}))",
                 "perGPU must not have rules for GPUs; write them under perPod",
             ),
             (

@@ -95,9 +95,11 @@ def _validate_code(text: str) -> str:
     return text
 
 
-def _parse_time(found: Any) -> datetime:
+def _parse_time(written: Any) -> datetime:
     try:
-        moment = datetime.fromisoformat(found.upper()) if isinstance(found, str) and _RFC3339.match(found) else None
+        moment = (
+            datetime.fromisoformat(written.upper()) if isinstance(written, str) and _RFC3339.match(written) else None
+        )
     except ValueError:
         moment = None
     if moment is None:
@@ -105,12 +107,12 @@ def _parse_time(found: Any) -> datetime:
     return moment
 
 
-def _parse_amount(found: Any) -> int:
+def _parse_amount(written: Any) -> int:
     """Return a quantity in nano-units."""
-    if isinstance(found, bool) or not isinstance(found, (str, int, float)):
+    if isinstance(written, bool) or not isinstance(written, (str, int, float)):
         raise spec_error("be a quantity", "a quantity such as 1, 500m or 8Gi")
     try:
-        value = quantity.parse_nano(found)
+        value = quantity.parse_nano(written)
     except QuantityError:
         raise spec_error("be a quantity", "a quantity such as 1, 500m or 8Gi") from None
     if value < 0:
@@ -118,33 +120,33 @@ def _parse_amount(found: Any) -> int:
     return value
 
 
-def _parse_gpu_memory(found: Any) -> int:
+def _parse_gpu_memory(written: Any) -> int:
     """Return GPU memory in MiB."""
-    value = _parse_amount(found)
+    value = _parse_amount(written)
     if value < MIB:
-        number = int(found) if str(found).isdecimal() and len(str(found)) < 9 else 0
+        number = int(written) if str(written).isdecimal() and len(str(written)) < 9 else 0
         raise spec_error(
             "be at least 1Mi of GPU memory (a number without unit is bytes)",
             f"{number or 8}{'Mi' if number >= LIKELY_MIB_FROM else 'Gi'}",
         )
-    return quantity.parse_mebibytes(found)
+    return quantity.parse_mebibytes(written)
 
 
-def _parse_compute_share(found: Any) -> int:
+def _parse_compute_share(written: Any) -> int:
     """Return a share of a GPU's compute in thousandths."""
-    match = _PERCENT.match(found) if isinstance(found, str) else None
+    match = _PERCENT.match(written) if isinstance(written, str) else None
     share = int(match[1]) * 10 + int(match[2] or 0) if match else 0
     if not 0 < share <= 1000:
-        number = found if isinstance(found, int) and not isinstance(found, bool) and 0 < found <= 100 else 20
+        number = written if isinstance(written, int) and not isinstance(written, bool) and 0 < written <= 100 else 20
         raise spec_error("be a share of one GPU in percent, above 0% and at most 100%", f'"{number}%"')
     return share
 
 
-def _parse_risk(found: Any) -> int:
+def _parse_risk(written: Any) -> int:
     """Return an hourly risk in millionths."""
-    if not isinstance(found, str) or not _RISK.fullmatch(found):
+    if not isinstance(written, str) or not _RISK.fullmatch(written):
         raise spec_error("be a risk per pod-hour in percent, from 0.001% to 50%", '"0.5%"')
-    return int(Decimal(found.removesuffix("%")) * 10_000)
+    return int(Decimal(written.removesuffix("%")) * 10_000)
 
 
 def _text_schema(most: int, pattern: str) -> WithJsonSchema:
