@@ -129,10 +129,15 @@ class Node:
         publisher = GpuNodePublisher(self.cluster, "gpu-1", self.clock, Random(1))
         advertiser = NodeAdvertiser(self.cluster, "gpu-1", self.clock, Random(1), milli=milli)
         log = make_logger("info", self.log)
-        machine, random = GpuDiscovery(self.clock), Random(1)
-        lease = self.lease
         return NodeAgent(
-            machine, self.kubelet, publisher, advertiser, log, random, nvml_timeout=nvml_timeout, lease=lease
+            GpuDiscovery(self.clock).discover,
+            self.kubelet.device_owners,
+            publisher,
+            advertiser,
+            log,
+            Random(1),
+            nvml_timeout=nvml_timeout,
+            renew_lease=self.lease.renew,
         )
 
     async def round(self, seconds: float = 60.0) -> None:

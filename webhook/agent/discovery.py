@@ -1,4 +1,4 @@
-"""Discover the GPUs of one machine, repeatedly. A GPU that was seen once and is gone is reported as lost.
+"""Discover the GPUs of one machine, repeatedly. A GPU that disappears is reported as lost.
 
 Between two discoveries the driver may be reloaded, and GPUs may be repartitioned, reset, or fall off the bus. Links are
 cached, because NVML takes half a second per pair on some machines.

@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import suppress
 from threading import Thread
-from typing import Protocol
 
 import msgspec
 from prometheus_client.core import Metric
@@ -64,27 +63,6 @@ NVML_HUNG = "NVML does not answer"
 NVML_UNREADABLE = "NVML cannot be read"
 
 
-class GpuSource(Protocol):
-    """The method of `GpuDiscovery` that is used."""
-
-    def discover(self) -> GPUNodeStatus:
-        """Return the GPUs."""
-
-
-class DeviceOwnerSource(Protocol):
-    """The method of `PodResourcesClient` that is used."""
-
-    async def device_owners(self) -> DeviceOwners:
-        """Return the pods of each device."""
-
-
-class LeaseRenewer(Protocol):
-    """The method of `AgentLease` that is used."""
-
-    async def renew(self) -> bool:
-        """Renew the Lease if it is due."""
-
-
 class NodeAgent:
     """The agent of one node.
 
@@ -95,8 +73,8 @@ class NodeAgent:
 
     def __init__(
         self,
-        gpus: GpuSource,
-        kubelet: DeviceOwnerSource,
+        discover: Callable[[], GPUNodeStatus],
+        list_owners: Callable[[], Awaitable[DeviceOwners]],
         publisher: GpuNodePublisher,
         advertiser: NodeAdvertiser | None,
         log: StructuredLogger,
@@ -104,24 +82,24 @@ class NodeAgent:
         *,
         poll: float = 10.0,
         nvml_timeout: float = NVML_TIMEOUT_SECONDS,
-        lease: LeaseRenewer | None = None,
+        renew_lease: Callable[[], Awaitable[bool]] | None = None,
     ) -> None:
         """Prepare.
 
         Args:
-            gpus: Discovers the GPUs.
-            kubelet: Reports the pods of devices.
+            discover: Returns the GPUs; it may block.
+            list_owners: Returns the pods of each device.
             publisher: Writes the GPUNode.
             advertiser: Writes the Node's label and resource; None to leave them alone.
             log: The log.
             random: Spreads the rounds of many nodes.
             poll: Seconds between two rounds.
             nvml_timeout: Seconds after which a discovery counts as hung.
-            lease: Renewed while the GPUNode is valid.
+            renew_lease: Renews the Lease if it is due; called while the GPUNode is valid.
         """
-        self._gpus, self._kubelet, self._publisher, self._advertiser = gpus, kubelet, publisher, advertiser
+        self._discover_gpus, self._list_owners, self._renew_lease = discover, list_owners, renew_lease
+        self._publisher, self._advertiser = publisher, advertiser
         self._log, self._random, self._poll, self._nvml_timeout = log, random, poll, nvml_timeout
-        self._lease = lease
         self._pending_discovery: asyncio.Future[GPUNodeStatus] | None = None
         self._last_status: GPUNodeStatus | None = None
         self._device_owners: DeviceOwners | None = None
@@ -150,8 +128,8 @@ class NodeAgent:
         if not self._publisher.is_published(status):
             return
         self._report_problem("GPUNode", "")
-        if self._lease is not None and not self._problems.get("kubelet"):
-            await self._write_part("Lease", self._lease.renew)
+        if self._renew_lease is not None and not self._problems.get("kubelet"):
+            await self._write_part("Lease", self._renew_lease)
 
     def checks(self) -> Sequence[HealthCheck]:
         """Return the status lines. None is required: a node without GPUs is ready too."""
@@ -169,7 +147,7 @@ class NodeAgent:
         loop = asyncio.get_running_loop()
         start = loop.time()
         if self._pending_discovery is None:
-            self._pending_discovery = run_in_daemon_thread(loop, self._gpus.discover)
+            self._pending_discovery = run_in_daemon_thread(loop, self._discover_gpus)
         try:
             self._last_status = await asyncio.wait_for(asyncio.shield(self._pending_discovery), self._nvml_timeout)
         except TimeoutError:
@@ -201,7 +179,7 @@ class NodeAgent:
     async def _query_kubelet(self) -> None:
         """Update the owners. While the kubelet is unavailable its pods keep running with their devices."""
         try:
-            self._device_owners = await self._kubelet.device_owners()
+            self._device_owners = await self._list_owners()
         except KubeletUnavailableError as error:
             self.metrics.kubelet_calls["error"] += 1
             self._report_problem("kubelet", str(error))

@@ -17,7 +17,7 @@ class AdjustedView(ClusterView):
     """A view that differs from another one in its namespaces and quotas."""
 
     _labels: Mapping[str, str] = {}
-    _relabelled_namespace: tuple[str, Mapping[str, str]] | None = None
+    _relabeled_namespace: tuple[str, Mapping[str, str]] | None = None
     _recreated_pod: tuple[str, Pod, bool] | None = None
     _released_quotas: tuple[ResourceQuota, ...] | None = None
 
@@ -29,8 +29,8 @@ class AdjustedView(ClusterView):
         """Return the namespace; one with given labels exists."""
         known = super().namespace(name)
         metadata = known.metadata if known is not None else ObjectMeta(name=name)
-        if self._relabelled_namespace is not None and self._relabelled_namespace[0] == name:
-            labels = self._relabelled_namespace[1]
+        if self._relabeled_namespace is not None and self._relabeled_namespace[0] == name:
+            labels = self._relabeled_namespace[1]
         elif self._labels:
             labels = {**metadata.labels, **self._labels}
         else:
@@ -61,7 +61,7 @@ def with_namespace_labels(view: ClusterView, labels: Mapping[str, str]) -> Clust
 def with_only_namespace_labels(view: ClusterView, name: str, labels: Mapping[str, str]) -> ClusterView:
     """Return a view in which one namespace exists and has only these labels."""
     adjusted = AdjustedView(view)
-    adjusted._relabelled_namespace = (name, dict(labels))
+    adjusted._relabeled_namespace = (name, dict(labels))
     return adjusted
 
 

@@ -196,13 +196,13 @@ class ClusterReader:
 
     def events(self, namespace: str, names: Iterable[str]) -> list[CoreEvent]:
         """Return Events about objects with these names, at most a page of each."""
-        return [each for name in names for each in self._run(self._events(namespace, name))]
-
-    async def _events(self, namespace: str, name: str) -> list[CoreEvent]:
         path = f"/api/v1/namespaces/{namespace}/events"
-        params = {"fieldSelector": f"involvedObject.name={name}", "limit": str(PAGE_SIZE)}
         decoder: ResourceDecoder[CoreEvent] = ResourceDecoder(f"GET {path}", CoreEvent)
-        return decoder.decode_page(await self._api.get_bytes(path, params)).items
+        events: list[CoreEvent] = []
+        for name in names:
+            params = {"fieldSelector": f"involvedObject.name={name}", "limit": str(PAGE_SIZE)}
+            events += decoder.decode_page(self._run(self._api.get_bytes(path, params))).items
+        return events
 
     def _run(self, work: Coroutine[Any, Any, T]) -> T:
         return self._runner.run(work)

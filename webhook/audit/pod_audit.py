@@ -96,7 +96,11 @@ def audit_pod(source: SourceObject, context: EvaluationContext, unsized: PolicyS
     missed = missed_admission(source.data, request.namespace, result.decision)
     change = describe_admission_change(result.decision) if missed else ""
     if missed is UnevaluatedReason.STATIC:
-        result = _keep_static_pod(evaluate_object(recreated, unsized_context), measure(requests.totals))
+        result, milli = evaluate_object(recreated, unsized_context), measure(requests.totals)
+        # A static pod keeps its GPUs whatever the findings are.
+        changes = {"outcome": KeepRequest(KeepReason.MIRROR), "applied": False, "patch": ()}
+        kept = msgspec.structs.replace(result.decision, **changes, gpu_milli_before=milli, gpu_milli_after=milli)
+        result = msgspec.structs.replace(result, decision=kept)
     uses = container_uses(requests, request.namespace, request.pod, context, result.decision.outcome)
     details = ClusterPodDetails(workload_of(request.pod), missed, change, uses)
     return msgspec.structs.replace(result, node=node, pod_details=details)
@@ -111,13 +115,6 @@ def _measure_result(result: CheckResult, requests: PodGpuRequests, measure: Meas
     after, audit_saved = (resized, 0) if decision.applied else (kept, kept - resized)
     decision = msgspec.structs.replace(decision, gpu_milli_before=measure(requests.totals), gpu_milli_after=after)
     return msgspec.structs.replace(result, decision=decision, gpu_milli_audit_saved=audit_saved)
-
-
-def _keep_static_pod(result: CheckResult, milli: int) -> CheckResult:
-    """Return the result of a static pod, which keeps its GPUs whatever the findings are."""
-    changes = {"outcome": KeepRequest(KeepReason.MIRROR), "applied": False, "patch": ()}
-    decision = msgspec.structs.replace(result.decision, **changes, gpu_milli_before=milli, gpu_milli_after=milli)
-    return msgspec.structs.replace(result, decision=decision)
 
 
 def without_right_sizing(policies: PolicySet) -> PolicySet:

@@ -62,7 +62,10 @@ def run_test_file(file: str, now: datetime) -> FileResult:
         results = []
         for test in tests:
             folder = Path(test.location.file).parent
-            policies, view = load_test_policies(test, folder), load_test_cluster(test, folder)
+            policies, view = load_test_policies(test, folder), view_of_objects(())
+            if test.cluster:
+                name = DEMO if test.cluster == DEMO else str(_resolve_path(folder, test.cluster))
+                view = read_snapshot(name).view
             results += [run_test_case(case, folder, policies, view, now) for case in test.cases]
         return FileResult(file, tuple(results))
     except LocatedError as error:
@@ -99,13 +102,6 @@ def load_test_policies(test: PolicyTestFile, folder: Path) -> PolicySet:
     if loaded.policies is None:
         raise loaded.errors[0]
     return loaded.policies
-
-
-def load_test_cluster(test: PolicyTestFile, folder: Path) -> ClusterView:
-    """Load the cluster of a test; an unknown cluster if it names none."""
-    if not test.cluster:
-        return view_of_objects(())
-    return read_snapshot(DEMO if test.cluster == DEMO else str(_resolve_path(folder, test.cluster))).view
 
 
 def load_case_object(given: PathOrManifest, folder: Path, place: SourceLocation) -> SourceObject:

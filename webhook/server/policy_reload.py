@@ -149,7 +149,8 @@ class PolicyReloader:
         halted |= self._halted_names & former  # a policy whose last valid version is active stays as it was
         self._halted_names = halted
         self.state.policies = halt_rollouts(policies, halted)
-        self.telemetry.set_rollouts({each.name: each.name in halted for each in policies.policies if each.rollout})
+        rollouts = {each.name: each.name in halted for each in policies.policies if each.rollout}
+        self.telemetry.metrics.rollouts = rollouts
         self.state.policy_load = PolicyLoadStatus(now, result.errors, result.unused)
         self.telemetry.record_policies_loaded(policies.digest, len(policies.policies), now)
         if result.errors:

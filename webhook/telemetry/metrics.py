@@ -145,7 +145,7 @@ QUERIES = (
         "histogram_quantile(0.99, sum by (le) (rate(rightslice_admission_duration_seconds_bucket[5m])))",
     ),
 )
-"""Questions that are asked most, and the PromQL that answers them."""
+"""Common questions, and the PromQL that answers them."""
 
 
 class DurationHistogram:

@@ -98,10 +98,6 @@ class Telemetry(ServerTelemetry):
         self.metrics.policies_current = 0
         self.log.error("policies not loaded, keeping the last valid ones", errors=[each[:500] for each in errors[:20]])
 
-    def set_rollouts(self, halted: Mapping[str, bool]) -> None:
-        """Set which policies have a rollout, and whether it is halted."""
-        self.metrics.rollouts = halted
-
     def record_rollout_halted(self, policy: str, reason: str, message: str) -> None:
         """Log that a rollout was halted."""
         self.log.error("rollout halted", policy=policy, reason=reason, message=message)
@@ -179,6 +175,7 @@ class WebhookMetrics(Collector):
     """The metrics of the webhook that no other process has.
 
     Attributes:
+        rollouts: Whether the rollout is halted, by the name of each policy that has one.
         matches, denials: Reviews on /validate by policy name; also written to the status of policies.
         usage_age: Seconds; None if usage is not loaded.
     """

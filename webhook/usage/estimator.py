@@ -264,7 +264,7 @@ def has_flat_usage(history: UsageHistory) -> bool:
 
 
 def workload_idle_until(members: Sequence[UsageHistory]) -> int:
-    """Return when a workload was last seen idle, Unix seconds; 0 if an engine was active or activity is unknown."""
+    """Return when a workload was last observed idle, Unix seconds; 0 if an engine was active or activity is unknown."""
     active = [member.active_milli for member in members]
     if any(each is None or each >= IDLE_BELOW for each in active):
         return 0

@@ -201,7 +201,9 @@ async def _read_device_metrics(
         for samples, _, value in await read_values(queries.container_query("max_over_time(", device, engine, window)):
             samples.active_milli = larger_amount(samples.active_milli, 1000 * value, most=1000)
     if busy := device.first_existing(*queries.SM, *queries.ENGINE, queries.GPU_UTIL):
-        for samples, labels, value in await read_values(queries.compute_query(device, busy, window)):
+        quantile = "quantile_over_time(0.95, "
+        query = queries.container_query(quantile, device, busy, window, "modelName", "GPU_I_PROFILE")
+        for samples, labels, value in await read_values(query):
             milli = compute_milli(busy, value, labels.get("modelName", ""), labels.get("GPU_I_PROFILE", ""))
             samples.compute_milli = larger_amount(samples.compute_milli, milli, most=1000)
     await _read_xid_errors(prometheus, device, grid, containers)

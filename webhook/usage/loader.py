@@ -1,4 +1,4 @@
-"""Load a `UsageView` in a worker process with a deadline, and tell how old recorded usage may be.
+"""Load a `UsageView` in a worker process with a deadline, and check the age of recorded usage.
 
 The worker gets one request and answers with small frames, each of which decodes within a millisecond.
 """
@@ -120,7 +120,7 @@ async def load_usage(request: UsageRequest) -> LoadedUsage:
 
 
 async def _start_worker() -> Process:
-    """Start the worker with this very code, whatever the working directory."""
+    """Start the worker from the same code, independent of the working directory."""
     home = Path(webhook.__file__).parents[1]
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONSAFEPATH"}
     single_threaded = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
@@ -158,7 +158,7 @@ async def _collect_view(process: Process, request: UsageRequest, stderr_line: Aw
             case EndFrame():
                 break
             case part:
-                observed |= {(namespace, workload, name): seen for namespace, workload, name, seen in part.observed}
+                observed |= {(namespace, workload, name): usage for namespace, workload, name, usage in part.observed}
         await asyncio.sleep(0)
     if head is None:
         raise UsageError("the usage worker sent no header")

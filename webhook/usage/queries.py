@@ -112,9 +112,9 @@ def peak_memory_query(device: DeviceMetrics, step: int) -> str:
     return f"max by ({scheme.labels}) ({values} unless on (UUID, GPU_I_ID) ({shared}))"
 
 
-def container_query(function: str, device: DeviceMetrics, metric: str, window: str) -> str:
+def container_query(function: str, device: DeviceMetrics, metric: str, window: str, *labels: str) -> str:
     """Return a function over the last `window` of a metric, of the container's GPU with the largest value."""
-    return f"max by ({device.scheme.labels}) ({over_window(function, device, metric, window)})"
+    return f"max by ({', '.join((device.scheme.labels, *labels))}) ({over_window(function, device, metric, window)})"
 
 
 def memory_capacity_query(device: DeviceMetrics, window: str) -> str:
@@ -122,12 +122,6 @@ def memory_capacity_query(device: DeviceMetrics, window: str) -> str:
     parts = [name for name in (FB_USED, FB_FREE, FB_RESERVED) if name in device.names]
     total = " + ".join(f"last_over_time({device.select(name)}[{window}])" for name in parts)
     return f"max by ({device.scheme.labels}) ({total})"
-
-
-def compute_query(device: DeviceMetrics, metric: str, window: str) -> str:
-    """Return the 95th percentile of a compute metric by product and MIG profile, of the container's busiest GPU."""
-    labels = f"{device.scheme.labels}, modelName, GPU_I_PROFILE"
-    return f"max by ({labels}) ({over_window('quantile_over_time(0.95, ', device, metric, window)})"
 
 
 def changed_within_hour(series: str) -> str:

@@ -173,21 +173,21 @@ def _record_error(file: _RecordFile) -> str:
     if len(file.containers) > MAX_CONTAINERS:
         return f"containers must be at most {MAX_CONTAINERS}, found {len(file.containers)}"
     errors = (
-        f"containers[{index}]: {odd}"
+        f"containers[{index}]: {error}"
         for index, one in enumerate(file.containers)
-        if (odd := _container_error(one, file))
+        if (error := _container_error(one, file))
     )
     return next(errors, "") or _duplicate_error(file.containers)
 
 
 def _duplicate_error(containers: list[_RecordedContainer]) -> str:
     """Return an error if a container appears twice, because it would count twice."""
-    seen: set[tuple[str, str, str]] = set()
+    keys: set[tuple[str, str, str]] = set()
     for index, one in enumerate(containers):
         key = one.namespace, one.pod, one.container
-        if key in seen:
+        if key in keys:
             return f"containers[{index}]: must be unique, found {quote_text('/'.join(key), 200)} again"
-        seen.add(key)
+        keys.add(key)
     return ""
 
 

@@ -120,12 +120,13 @@ async def _build_agent(stack: AsyncExitStack, api: KubeClient, flags: AgentFlags
     except ModuleNotFoundError as error:
         raise AgentError(f"{error.name} is not installed: pip install 'rightslice[agent]'") from error
     random = SystemRandom()
-    discovery = GpuDiscovery(monotonic)
+    discover = GpuDiscovery(monotonic).discover
     kubelet = await stack.enter_async_context(PodResourcesClient(flags.socket))
     publisher = GpuNodePublisher(api, flags.node, monotonic, random)
     advertiser = NodeAdvertiser(api, flags.node, monotonic, random, milli=flags.gpu_milli)
     lease = AgentLease(api, flags.node, monotonic, lambda: datetime.now(UTC), random)
-    return NodeAgent(discovery, kubelet, publisher, advertiser, log, random, poll=flags.poll, lease=lease)
+    owners = kubelet.device_owners
+    return NodeAgent(discover, owners, publisher, advertiser, log, random, poll=flags.poll, renew_lease=lease.renew)
 
 
 def _release_compile_memory() -> None:
