@@ -71,11 +71,11 @@ async def longest_turn(until: asyncio.Event) -> float:
     return worst
 
 
-async def measured(asked: UsageRequest) -> tuple[LoadedUsage, float]:
+async def measured(request: UsageRequest) -> tuple[LoadedUsage, float]:
     """Measure one load and the longest delay during it."""
     done = asyncio.Event()
     beside = asyncio.create_task(longest_turn(done))
-    loaded = await load_usage(asked)
+    loaded = await load_usage(request)
     done.set()
     return loaded, await beside
 
@@ -102,7 +102,7 @@ def size_of(view: UsageView) -> int:
     return taken
 
 
-def most_held(asked: UsageRequest) -> int:
+def most_held(request: UsageRequest) -> int:
     """The most memory that a process held which reads and estimates, bytes.
 
     Looked at in `/proc`, when it begins to answer: `ru_maxrss` of a child counts ours at the moment it was started.
@@ -112,7 +112,7 @@ def most_held(asked: UsageRequest) -> int:
     ) as reader:
         assert reader.stdin is not None
         assert reader.stdout is not None
-        reader.stdin.write(msgspec.json.encode(asked))
+        reader.stdin.write(msgspec.json.encode(request))
         reader.stdin.close()
         reader.stdout.read(FRAME_LENGTH.size)
         status = Path(f"/proc/{reader.pid}/status").read_text(encoding="ascii")
@@ -132,21 +132,21 @@ def main() -> None:
     parser.add_argument("--containers", type=int, default=20_000)
     parser.add_argument("--hours", type=int, default=24)
     parser.add_argument("--loads", type=int, default=3)
-    told = parser.parse_args()
+    flags = parser.parse_args()
     with (
         tempfile.TemporaryDirectory() as folder,
         PrometheusServer(prometheus_program(), Path(folder)) as prometheus,
     ):
         end = now()
-        samples = {"dcgm": gpus(told.containers, told.hours, end), "ksm": owners(told.containers, end)}
+        samples = {"dcgm": gpus(flags.containers, flags.hours, end), "ksm": owners(flags.containers, end)}
         fed = prometheus.feed(samples, within=1800)
         prometheus.stop_exporters()
-        asked = UsageRequest(PrometheusSource(prometheus.url, selector=fed, days=max(1, told.hours // 24)))
-        say(f"{told.containers} containers, {told.hours} h; idle: longest delay {1000 * asyncio.run(idle(5)):.1f} ms")
+        request = UsageRequest(PrometheusSource(prometheus.url, selector=fed, days=max(1, flags.hours // 24)))
+        say(f"{flags.containers} containers, {flags.hours} h; idle: longest delay {1000 * asyncio.run(idle(5)):.1f} ms")
         view = UsageView()
-        for _ in range(told.loads):
+        for _ in range(flags.loads):
             before, ours, wall = cpu(resource.RUSAGE_CHILDREN), cpu(resource.RUSAGE_SELF), time.perf_counter()
-            loaded, worst = asyncio.run(measured(asked))
+            loaded, worst = asyncio.run(measured(request))
             say(
                 f"{len(loaded.view.observed)} in view of {loaded.pods} pods: "
                 f"reading and estimating {cpu(resource.RUSAGE_CHILDREN) - before:.1f} s of CPU, "
@@ -155,7 +155,7 @@ def main() -> None:
             )
             view = loaded.view
         say(f"the view: {size_of(view) / MIB:.1f} MiB")
-        say(f"a reader used at most {most_held(asked) / MIB:.0f} MiB")
+        say(f"a reader used at most {most_held(request) / MIB:.0f} MiB")
 
 
 if __name__ == "__main__":

@@ -201,7 +201,7 @@ def current_devices(devices: NodeDevices, report: GPUNode, pods: Mapping[str, Po
         pods: GPUs that each pod of the node holds, by "namespace/name", in the order of arrival.
         units: Units of `nvidia.com/gpu` that the node advertises.
     """
-    known = {pod for who in devices.holders.values() for pod in who}
+    known = {pod for holders in devices.holders.values() for pod in holders}
     current = exclude_withdrawn_gpus(release_absent_pods(devices, report, pods), units)
     for pod, (gpu_units, requests) in pods.items():
         for resource, count in gpu_units.items() if pod not in known else ():

@@ -39,7 +39,7 @@ over their share), the scorer's score, fullness.
 UNHEALTHY, DOMAIN, LINKS, BROKEN_SETS, FREE_UNITS, SCORE, FULLNESS = 0, slice(1, 4), slice(4, 6), 6, 7, 8, 9
 
 LAST_SCORE = -1e9
-"""Score of a node that has the units but where the scorer cannot tell what the pod would hold."""
+"""Score of a node that has the units, if the scorer does not know what the pod would get."""
 
 MAX_PROFILES = 256
 """MIG profiles of products whose statistics are kept."""
