@@ -72,7 +72,7 @@ def test_unexpected_denial_names_its_codes(folder: Path) -> None:
     assert result.problems == ("want allowed, got denied GPU-S305", "want a change, got none")
 
 
-LABELLED = """\
+LABELED = """\
 apiVersion: v1
 kind: Namespace
 metadata: {name: team, labels: {tier: gold}}
@@ -88,7 +88,7 @@ NAMESPACES = {
 
 @pytest.mark.parametrize(("namespace", "allowed"), NAMESPACES.values(), ids=NAMESPACES)
 def test_labels_of_a_case(namespace: str, allowed: bool, folder: Path) -> None:
-    (folder / "cluster.yaml").write_text(LABELLED)
+    (folder / "cluster.yaml").write_text(LABELED)
     match = "{namespaceSelector: {matchLabels: {tier: gold}}}"
     deny = f"{{mode: enforce, match: {match}, security: {{deny: [nodeName]}}}}"
     (folder / "p.yaml").write_text(POLICY.replace("{mode: enforce}", deny))

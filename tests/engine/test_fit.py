@@ -286,7 +286,7 @@ def narrowed(field: str) -> str:
     return about("nvidia.com/mig-*").replace("match: {", f"match: {{{field}, ")
 
 
-LABELLED = narrowed("objectSelector: {matchLabels: {tier: slices}}")
+LABELED = narrowed("objectSelector: {matchLabels: {tier: slices}}")
 CONDITIONAL = narrowed("matchConditions: [{name: c, expression: 'request.dryRun'}]")
 
 NEWCOMERS = {
@@ -310,8 +310,8 @@ NEWCOMERS = {
         KeepReason.NEW_POLICY,
     ),
     "a policy for updates": (small(), (narrowed("operations: [UPDATE]"),), SMALL),
-    "a policy for pods with another label": (small(), (LABELLED,), SMALL),
-    "a policy for pods with its label": (small().label("tier", "slices"), (LABELLED,), KeepReason.NEW_POLICY),
+    "a policy for pods with another label": (small(), (LABELED,), SMALL),
+    "a policy for pods with its label": (small().label("tier", "slices"), (LABELED,), KeepReason.NEW_POLICY),
     "a policy whose condition may hold after the change": (small(), (CONDITIONAL,), KeepReason.NEW_POLICY),
 }
 

@@ -14,7 +14,7 @@ from webhook.engine.match import condition_variables
 from webhook.model.cluster_view import ClusterView
 from webhook.policy.match_conditions import KNOWN_FIELDS
 
-LABELLED = make_namespace("team", tier="research")
+LABELED = make_namespace("team", tier="research")
 
 
 class Matched(NamedTuple):
@@ -74,7 +74,7 @@ FACTS = {
 
 @pytest.mark.parametrize("expression", FACTS.values(), ids=FACTS)
 def test_a_condition_may_request(expression: str) -> None:
-    annotated = LABELLED | {"metadata": LABELLED["metadata"] | {"annotations": {"team/cost": "7"}}}
+    annotated = LABELED | {"metadata": LABELED["metadata"] | {"annotations": {"team/cost": "7"}}}
     match = f"match: {{matchConditions: [{{name: a, expression: {json.dumps(expression)}}}]}}\n"
     decision = review(bad(), match + ENV, view=view_of(annotated), user="ann", user_uid="u-1", groups=("g",), uid="r-1")
     assert codes(decision) == ["enforce GPU-S101"]
@@ -82,7 +82,7 @@ def test_a_condition_may_request(expression: str) -> None:
 
 def test_every_field_that_a_condition_may_use_exists() -> None:
     data = bad().build()
-    facts = condition_variables(request_of(data), view_of(LABELLED))
+    facts = condition_variables(request_of(data), view_of(LABELED))
     assert {name: shape_of(facts[name], tree) for name, tree in KNOWN_FIELDS.items()} == KNOWN_FIELDS
 
 
@@ -93,7 +93,7 @@ def shape_of(value: Any, tree: Any) -> Any:
 
 @pytest.mark.parametrize("case", MATCHES.values(), ids=MATCHES)
 def test_a_policy_matches(case: Matched) -> None:
-    decision = review(case.pod, f"match: {case.match}\n{ENV}", view=view_of(LABELLED))
+    decision = review(case.pod, f"match: {case.match}\n{ENV}", view=view_of(LABELED))
     assert bool(decision.policies) is case.applies
     assert codes(decision) == (["enforce GPU-S101"] if case.applies else [])
 

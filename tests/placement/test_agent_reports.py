@@ -140,7 +140,7 @@ COUNTED = {"as given out": ("4", 4), "more, as of MIG cards": ("8", 8), "as many
 IMPLAUSIBLE = {"more than any node has": "65", "a billion": "1000000000", "the most digits": "9" * 18}
 
 
-def labelled(count: str) -> NodeCapacity:
+def labeled(count: str) -> NodeCapacity:
     """A node that gives out four GPUs, and has a label of how many are built in."""
     node = gpu_node("n", 4)
     node["metadata"]["labels"]["nvidia.com/gpu.count"] = count
@@ -151,10 +151,10 @@ def labelled(count: str) -> NodeCapacity:
 
 @pytest.mark.parametrize(("label", "gpus"), COUNTED.values(), ids=COUNTED)
 def test_gpu_count_label_gives_installed_gpus(label: str, gpus: int) -> None:
-    assert (labelled(label).installed_gpus, labelled(label).warning) == (gpus, "")
+    assert (labeled(label).installed_gpus, labeled(label).warning) == (gpus, "")
 
 
 @pytest.mark.parametrize("label", IMPLAUSIBLE.values(), ids=IMPLAUSIBLE)
 def test_implausible_gpu_count_label_is_ignored(label: str) -> None:
-    assert labelled(label).installed_gpus == 4
-    assert f"nvidia.com/gpu.count is {label}, more than any node can have" in labelled(label).warning
+    assert labeled(label).installed_gpus == 4
+    assert f"nvidia.com/gpu.count is {label}, more than any node can have" in labeled(label).warning

@@ -390,7 +390,7 @@ MEANINGS = {
     "an instance with the profile in its label": ({"product": "H100-MIG-1g.10gb"}, "H100-MIG-1g.10gb"),
     "an instance without the profile in its label": ({"product": "H100"}, "H100 1g.10gb"),
     "a share": ({"product": "L4-SHARED", "profile": "", "replicas": 4}, "L4-SHARED, 1 of 4 shares"),
-    "no label": ({"product": ""}, "product not labelled 1g.10gb"),
+    "no label": ({"product": ""}, "product not labeled 1g.10gb"),
 }
 
 

@@ -5,7 +5,7 @@ expresses it to the extender, which knows each link. The nodes of one multi-node
 default of `nvidia.com/gpu.clique`.
 
 The agent writes the size of its node's largest NVLink island to a label, without unhealthy GPUs and broken links. Where
-agents run, this label decides, whatever the cards are: nodes that join later are labelled by their own agent. Where no
+agents run, this label decides, whatever the cards are: nodes that join later are labeled by their own agent. Where no
 agent runs, a product with NVLink is recognised by name (`model.products`).
 """
 
@@ -209,10 +209,10 @@ def find_linked_nodes(count: int, nodes: int, fleet: Fleet) -> LinkedNodes:
     wired = [offer for offer in whole if has_nvlink(offer.product)]
     if count < 2 or not fleet.nodes_with_label(ISLAND_LABEL):
         return _linked_by_product(wired, large, fleet)
-    labelled = _linked_by_agent_label(count, large & union_masks([offer.nodes for offer in whole]), fleet)
+    labeled = _linked_by_agent_label(count, large & union_masks([offer.nodes for offer in whole]), fleet)
     small = NodeSelectorRequirement(ISLAND_LABEL, "NotIn", tuple(str(size) for size in range(1, count)))
     named = _linked_by_product(wired, large, fleet, small)
-    return named if named.nodes & ~labelled.nodes else labelled
+    return named if named.nodes & ~labeled.nodes else labeled
 
 
 def _linked_by_agent_label(count: int, whole: int, fleet: Fleet) -> LinkedNodes:
@@ -221,10 +221,10 @@ def _linked_by_agent_label(count: int, whole: int, fleet: Fleet) -> LinkedNodes:
         NodeSelectorRequirement(ISLAND_LABEL, "Gt", (str(count - 1),)),
         NOT_SHARED,
     )
-    labelled = fleet.select_nodes({}, (NodeSelectorTerm(match_expressions=rules),))
-    if labelled & fleet.partial_gpu_nodes and fleet.partial_gpu_products:
+    labeled = fleet.select_nodes({}, (NodeSelectorTerm(match_expressions=rules),))
+    if labeled & fleet.partial_gpu_nodes and fleet.partial_gpu_products:
         rules += (NodeSelectorRequirement(PRODUCT_LABEL, "NotIn", fleet.partial_gpu_products),)
-    return LinkedNodes(labelled & whole, rules) if labelled & whole else NO_LINKED_NODES
+    return LinkedNodes(labeled & whole, rules) if labeled & whole else NO_LINKED_NODES
 
 
 def _linked_by_product(

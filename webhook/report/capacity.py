@@ -138,7 +138,7 @@ def _capacity_warnings(cluster: SchedulingSnapshot, index: int) -> Iterator[str]
     node, devices = cluster.fleet.nodes[index], cluster.devices[index]
     for resource, units in node.implausible_gpus.items():
         yield f"reports {units} {resource}, more than any node can have: ignored"
-    if _labelled_gpu_count(node.labels) > MAX_ISLAND_GPUS:
+    if _labeled_gpu_count(node.labels) > MAX_ISLAND_GPUS:
         count = node.labels[GPU_COUNT_LABEL]
         yield f"label {GPU_COUNT_LABEL} is {count}, more than any node can have: allocatable GPUs are counted instead"
     if node.name in cluster.report_errors:
@@ -152,11 +152,11 @@ def _capacity_warnings(cluster: SchedulingSnapshot, index: int) -> Iterator[str]
 
 def _count_installed_gpus(labels: Mapping[str, str], total_milli: int) -> int:
     """Return the physical GPUs. With MIG strategy single the label counts slices, so offers are added up instead."""
-    count = _labelled_gpu_count(labels)
+    count = _labeled_gpu_count(labels)
     return count if 0 < count <= MAX_ISLAND_GPUS else round(total_milli / 1000)
 
 
-def _labelled_gpu_count(labels: Mapping[str, str]) -> int:
+def _labeled_gpu_count(labels: Mapping[str, str]) -> int:
     return (parse_count(labels.get(GPU_COUNT_LABEL)) or 0) if labels.get(STRATEGY_LABEL) != "single" else 0
 
 

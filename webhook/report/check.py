@@ -211,7 +211,7 @@ def _offer_product(offer: GpuOffer) -> str:
 
     The label of an instance usually ends in its profile: NVIDIA-H100-80GB-HBM3-MIG-1g.10gb.
     """
-    product = offer.product or "product not labelled"
+    product = offer.product or "product not labeled"
     profile = f" {offer.profile}" if offer.profile and not offer.product.endswith(f"-{offer.profile}") else ""
     return f"{product}{profile}" + (f", 1 of {offer.replicas} shares" if offer.replicas > 1 else "")
 

@@ -49,7 +49,7 @@ class ProductPrice(NamedTuple):
     """Cards of one product that have the same price.
 
     Attributes:
-        product: From the node labels; "" if unlabelled.
+        product: From the node labels; "" if unlabeled.
         milli: Allocatable thousandths of a GPU at this price.
         micro: Millionths of the currency per card and hour.
     """
@@ -115,7 +115,7 @@ def prices_document(prices: NodePrices, rates: Iterable[ProductPrice]) -> dict[s
 def product_price_text(rate: ProductPrice, currency: str) -> str:
     """Format a number of GPUs and their price, both unrounded, so that a reader can recompute the sum."""
     price = f"{_exact_amount(rate.micro, MICRO)} {currency}"
-    return sanitize(f"{_exact_amount(rate.milli, 1000)} x {price}: {rate.product or 'product not labelled'}")
+    return sanitize(f"{_exact_amount(rate.milli, 1000)} x {price}: {rate.product or 'product not labeled'}")
 
 
 def _exact_amount(amount: int, unit: int) -> str:

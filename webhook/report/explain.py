@@ -117,7 +117,7 @@ def outcome_lines(decision: Decision) -> Iterator[str]:
 def offer_text(offer: GpuOffer) -> str:
     """Format one form of GPU."""
     memory = f"{offer.memory_mib} MiB" if offer.memory_mib is not None else "memory unknown"
-    product = offer.product or "product not labelled"
+    product = offer.product or "product not labeled"
     nodes = pluralize(offer.nodes.bit_count(), "node")
     return sanitize(f"{offer.resource} on {product}: {memory}, {offer.isolation} isolation, {nodes}")
 

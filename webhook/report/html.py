@@ -215,7 +215,7 @@ def measured_usage_milli(row: WorkloadReport) -> int | None:
 def _fragmentation_chart(nodes: Iterable[NodeCapacity]) -> Markup:
     products: defaultdict[str, list[NodeCapacity]] = defaultdict(list)
     for node in nodes:
-        products[node.product or "product not labelled"].append(node)
+        products[node.product or "product not labeled"].append(node)
     rows = [_product_bar_group(name, members) for name, members in sorted(products.items())]
     total = max((sum(amount for _, amount, _ in row.bars) for row in rows), default=0)
     return stacked_bar_chart("Allocated, usable, fragmented and unschedulable GPUs by product", rows, total)
