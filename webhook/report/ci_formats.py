@@ -147,27 +147,21 @@ class JUnitCase(msgspec.Struct, frozen=True):
     output: str = ""
 
 
-def finding_junit_cases(results: Iterable[CheckResult], *, least: PolicyMode = PolicyMode.ENFORCE) -> list[JUnitCase]:
-    """Return a case for each object; findings of at least this mode fail it."""
-    return [_junit_case(result, least) for result in results]
-
-
-def _junit_case(result: CheckResult, least: PolicyMode) -> JUnitCase:
-    suite, line = result.location.file, result.location.line
-    name = result.title or (f"line {line}" if line else "file")
-    if result.verdict is CheckVerdict.SKIPPED:
-        if result.invalid:
-            return JUnitCase(suite, name, error=result.reason)
-        return JUnitCase(suite, name, skipped=result.reason)
-    blocks = [(located.finding, "\n".join(finding_lines(located, result.title))) for located in result.findings]
-    return JUnitCase(
-        suite,
-        name,
-        failures=tuple(
-            (f"{finding.code} {finding.message}", text) for finding, text in blocks if finding.effective_mode >= least
-        ),
-        output="\n".join(text for finding, text in blocks if finding.effective_mode < least),
-    )
+def finding_junit_cases(
+    results: Iterable[CheckResult], *, least: PolicyMode = PolicyMode.ENFORCE
+) -> Iterator[JUnitCase]:
+    """Yield a case for each object; findings of at least this mode fail it."""
+    for result in results:
+        suite, line = result.location.file, result.location.line
+        name = result.title or (f"line {line}" if line else "file")
+        if result.verdict is CheckVerdict.SKIPPED:
+            error, skipped = (result.reason, "") if result.invalid else ("", result.reason)
+            yield JUnitCase(suite, name, error=error, skipped=skipped)
+            continue
+        blocks = [(located.finding, "\n".join(finding_lines(located, result.title))) for located in result.findings]
+        failures = tuple((f"{one.code} {one.message}", text) for one, text in blocks if one.effective_mode >= least)
+        output = "\n".join(text for one, text in blocks if one.effective_mode < least)
+        yield JUnitCase(suite, name, failures=failures, output=output)
 
 
 def junit_xml(cases: Iterable[JUnitCase], name: str) -> str:

@@ -57,12 +57,13 @@ def node_lines(cluster: SchedulingSnapshot, node: int, pods: Sequence[NodePodGpu
 
 
 def _link_matrix_lines(topology: GpuTopology, header: str = "", cells: Sequence[str] = ()) -> list[str]:
-    """Return the links between all GPUs and their NUMA nodes, with a last column of one's own."""
+    """Return the links between all GPUs and their NUMA nodes, and the given cells as the last column."""
     gpus = range(topology.gpu_count)
-    rows = [
-        (f"GPU{i}", *(link_label(topology, i, j) for j in gpus), numa_cell(topology, i), *cells[i : i + 1])
-        for i in gpus
-    ]
+    rows = []
+    for i in gpus:
+        numa = numa_node(topology, i)
+        numa_cell = "-" if numa is None else str(numa)
+        rows.append((f"GPU{i}", *(link_label(topology, i, j) for j in gpus), numa_cell, *cells[i : i + 1]))
     return align_columns([("", *(f"GPU{i}" for i in gpus), "NUMA", *([header] if cells else [])), *rows])
 
 
@@ -125,12 +126,6 @@ def gpu_state(cluster: SchedulingSnapshot, node: int, gpu: int) -> str:
 def numa_node(topology: GpuTopology, gpu: int) -> int | None:
     """Return the NUMA node of a GPU; None if it is unknown."""
     return topology.numa_nodes[gpu] if topology.numa_nodes[gpu] >= 0 else None
-
-
-def numa_cell(topology: GpuTopology, gpu: int) -> str:
-    """Return the NUMA node of a GPU for people."""
-    node = numa_node(topology, gpu)
-    return "-" if node is None else str(node)
 
 
 def _mig_instances_text(used: Iterable[Any], idle: Iterable[Any]) -> str:
