@@ -83,18 +83,14 @@ def read_objects(paths: Iterable[str]) -> Iterator[SourceObject | SkippedDocumen
             reason = "a folder without YAML or JSON files: name another"
             yield SkippedDocument(SourceLocation(path), reason, invalid=True)
         for file in files:
-            yield from _objects_of_file(file)
+            try:
+                text = read_content(file, MAX_FILE_BYTES)
+            except OSError as error:
+                yield SkippedDocument(SourceLocation(file), f"cannot be read: {error.strerror or error}", invalid=True)
+            else:
+                yield from parse_objects(file, text)
         for file, reason in skipped_paths(path):
             yield SkippedDocument(SourceLocation(file), reason)
-
-
-def _objects_of_file(file: str) -> Iterator[SourceObject | SkippedDocument]:
-    try:
-        text = read_content(file, MAX_FILE_BYTES)
-    except OSError as error:
-        yield SkippedDocument(SourceLocation(file), f"cannot be read: {error.strerror or error}", invalid=True)
-        return
-    yield from parse_objects(file, text)
 
 
 def parse_objects(file: str, text: bytes) -> Iterator[SourceObject | SkippedDocument]:

@@ -60,7 +60,11 @@ async def publish_reports(
     current = {api_path(one) for one in reports}
     for path, one in existing.items():
         if path not in current and not _foreign_reason(one):
-            await _delete_report(api, one, params)
+            try:
+                await api.delete(path, params)
+            except ApiError as error:
+                if error.status != HTTPStatus.NOT_FOUND:
+                    raise
             log(f"{display_name(one)} {would}deleted: out of date")
     return complete
 
@@ -97,14 +101,6 @@ async def _apply_report(api: KubeClient, one: Json, found: Json | None, params: 
             return False
         raise
     return True
-
-
-async def _delete_report(api: KubeClient, one: Json, params: dict[str, str]) -> None:
-    try:
-        await api.delete(api_path(one), params)
-    except ApiError as error:
-        if error.status != HTTPStatus.NOT_FOUND:
-            raise
 
 
 async def _list_reports(api: KubeClient, report_api: ReportApi) -> AsyncIterator[Json]:

@@ -83,8 +83,8 @@ def describe_admission_change(decision: Decision) -> str:
     if decision.denials:
         return f"denied: {', '.join(dict.fromkeys(found.code for found in decision.denials))}"
     fields = dict.fromkeys(_patched_field(operation["path"]) for operation in decision.patch)
-    named = [field for field in fields if field]
-    return f"given {', '.join(named)}" if named else "admitted unchanged"
+    fields.pop("", None)
+    return f"given {', '.join(fields)}" if fields else "admitted unchanged"
 
 
 def _patched_field(pointer: str) -> str:
