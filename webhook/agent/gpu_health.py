@@ -21,7 +21,7 @@ RESET_XIDS: Mapping[int, str] = {
     119: "GSP does not respond",
     120: "GSP failed",
     140: "unrecovered memory error",
-    143: "initialisation failed",
+    143: "initialization failed",
     155: "NVLink software error",
     156: "resource retired",
     158: "fatal timeout",

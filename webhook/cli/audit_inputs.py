@@ -164,7 +164,7 @@ def load_prices(name: str) -> PriceTable:
     try:
         loaded = load_price_list(read_content(file, POLICY_BOUNDS.size + 1), file)
     except OSError as error:
-        exit_with_error(f"{file}: cannot be read: {error.strerror or error}")
+        exit_with_error(f"--prices {file}: cannot be read: {error.strerror or error}")
     if loaded.prices is None:
         for each in loaded.errors:
             print_note(f"{each.location}  error  {each.message}")

@@ -3,7 +3,7 @@
 The pods of a ReplicaSet or Job differ in names, uids and indexes, and decisions do not depend on these. A cached
 decision equals the one of `decide` for three reasons:
 
-* A key is everything known about a pod, serialised. On a miss `decide` receives only what the key contains, so nothing
+* A key is everything known about a pod, serialized. On a miss `decide` receives only what the key contains, so nothing
   else can affect the decision.
 * Between two copies, free capacity and observed usage may change. Queries about them are recorded with their answers,
   and an entry is used only if every query has the same answer now.

@@ -6,7 +6,7 @@ default of `nvidia.com/gpu.clique`.
 
 The agent writes the size of its node's largest NVLink island to a label, without unhealthy GPUs and broken links. Where
 agents run, this label decides, whatever the cards are: nodes that join later are labeled by their own agent. Where no
-agent runs, a product with NVLink is recognised by name (`model.products`).
+agent runs, a product with NVLink is recognized by name (`model.products`).
 """
 
 from __future__ import annotations

@@ -103,16 +103,16 @@ def _parse_int64_amount(
         if fraction or 14 - len(whole) - two * 3 // 10 < 0:
             return None
         value, power = int(whole), 0
-        spelt = value & 7 != 0
+        spelled = value & 7 != 0
     else:
         digits = whole + fraction
         power = _wrap_int32(ten - len(fraction))
         if len(digits) > _DIGITS_HELD or power < -9:
             return None
         value = int(digits)
-        spelt = power % 3 == 0 and not digits.endswith("000") and digits[0] != "0"
+        spelled = power % 3 == 0 and not digits.endswith("000") and digits[0] != "0"
     value <<= two
-    return Quantity(-value if sign == "-" else value, power, form, text=text if spelt else "")
+    return Quantity(-value if sign == "-" else value, power, form, text=text if spelled else "")
 
 
 def _parse_decimal_amount(text: str, end: int, form: str, ten: int, two: int) -> Quantity:

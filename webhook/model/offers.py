@@ -22,7 +22,7 @@ class GpuOffer(msgspec.Struct, frozen=True, gc=False):
         compute_milli: Thousandths of the card's compute that one unit gets.
         gpu_milli: Thousandths of a whole card that one unit takes from others: the larger of its compute and memory
             shares, rounded up. A whole card is 1000.
-        isolation: Isolation between neighbours.
+        isolation: Isolation between neighbors.
         replicas: Shares of each card or instance; 1 if it is not shared.
         selector: Labels that select these nodes and none of another size, as (key, value) pairs.
         taints: NoSchedule and NoExecute taints of all these nodes.

@@ -146,7 +146,7 @@ def _missing_metrics_error(names: set[str]) -> str:
         return f"must have {queries.FB_USED}, found only other DCGM metrics. Add it to the exporter's list of metrics"
     return (
         f"{queries.FB_USED} must have a label with the pod (pod, exported_pod or pod_name), found none. "
-        "Set DCGM_EXPORTER_KUBERNETES=true on the exporter, and check that no relabelling drops the label"
+        "Set DCGM_EXPORTER_KUBERNETES=true on the exporter, and check that no relabeling drops the label"
     )
 
 
