@@ -9,7 +9,7 @@ from datetime import timedelta
 from tests.certs.cluster import CONFIGS, NAMES, START
 from webhook.certs.reconciler import state_after_step
 from webhook.certs.rotation import CreateAuthority, IssueCertificate, RotationInput, WebhookConfig
-from webhook.certs.secret_state import SecretState, unique_authorities
+from webhook.certs.secret_state import SecretState
 
 DAY = timedelta(days=1)
 NOTHING = timedelta(0)
@@ -46,4 +46,4 @@ def trusted_input(state: SecretState, *, steady: timedelta = NOTHING, names: Seq
 
 def with_authorities(*states: SecretState) -> SecretState:
     """Return the first state with the authorities of the others added."""
-    return replace(states[0], authorities=unique_authorities(each for state in states for each in state.authorities))
+    return replace(states[0], authorities=tuple(dict.fromkeys(each for state in states for each in state.authorities)))

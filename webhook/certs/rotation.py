@@ -22,7 +22,6 @@ from webhook.certs.secret_state import (
     SecretState,
     ServingCertificate,
     parse_authorities,
-    unique_authorities,
 )
 
 BUNDLE_SETTLE_TIME = timedelta(seconds=30)
@@ -188,4 +187,4 @@ def _authorities_in_use(observed: RotationInput) -> tuple[CertificateAuthority, 
     state = observed.secret or SecretState()
     serving = (state.serving.signed_by,) if state.serving and state.serving.signed_by else ()
     bundled = [each for config in observed.configs for bundle in config.bundles for each in parse_authorities(bundle)]
-    return unique_authorities((*serving, *state.authorities, *bundled))[: MAX_AUTHORITIES - 1]
+    return tuple(dict.fromkeys((*serving, *state.authorities, *bundled)))[: MAX_AUTHORITIES - 1]

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from base64 import b64decode, b64encode
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import lru_cache
@@ -105,8 +105,12 @@ class SecretState:
         return {name: b64encode(value).decode() for name, value in fields.items()}
 
 
-def parse_secret_data(data: Mapping[str, str], *, foreign: bool = False) -> SecretState:
-    """Parse a Secret's `data`. Invalid values are listed in `errors`; nothing is raised."""
+def secret_state_of(secret: Mapping[str, Any] | None) -> SecretState | None:
+    """Parse a Secret; None if it does not exist or is empty. Invalid values are in `errors`; nothing is raised."""
+    data = {key: value for key, value in ((secret or {}).get("data") or {}).items() if value}
+    if secret is None or not data:
+        return None
+    foreign = not MANAGED_BY_LABEL.items() <= (secret["metadata"].get("labels") or {}).items()
     values = {name: decode_base64(value) for name, value in data.items()}
     authorities = parse_authorities(values.get("ca.crt", b""))
     bundle_modified = b"".join(each.pem for each in authorities) != values.get("ca.crt", b"")
@@ -123,12 +127,7 @@ def parse_secret_data(data: Mapping[str, str], *, foreign: bool = False) -> Secr
 def parse_authorities(pem: bytes) -> tuple[CertificateAuthority, ...]:
     """Return our authorities in a PEM text, each once, in their order; anything else is skipped."""
     parsed = (_parse_authority(block) for block in _CERTIFICATE.findall(pem))
-    return unique_authorities(each for each in parsed if each is not None)
-
-
-def unique_authorities(authorities: Iterable[CertificateAuthority]) -> tuple[CertificateAuthority, ...]:
-    """Remove duplicates; the first occurrence stays."""
-    return tuple(dict.fromkeys(authorities))
+    return tuple(dict.fromkeys(each for each in parsed if each is not None))
 
 
 def parse_serving_certificate(
@@ -188,15 +187,6 @@ def _matching_key(key: bytes, authorities: Sequence[CertificateAuthority]) -> by
     except ValueError:
         return None
     return key
-
-
-def secret_state_of(secret: Mapping[str, Any] | None) -> SecretState | None:
-    """Parse a Secret; None if it does not exist or is empty."""
-    data = {key: value for key, value in ((secret or {}).get("data") or {}).items() if value}
-    if secret is None or not data:
-        return None
-    labels = secret["metadata"].get("labels") or {}
-    return parse_secret_data(data, foreign=not MANAGED_BY_LABEL.items() <= labels.items())
 
 
 def build_secret(state: SecretState, name: SecretName, before: Mapping[str, Any] | None) -> dict[str, Any]:

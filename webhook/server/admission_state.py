@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
@@ -68,15 +69,15 @@ class LiveCluster(Protocol):
         """The status of each watch."""
 
 
+@dataclass(slots=True, eq=False)
 class AdmissionState:
     """Policies, cluster view and usage, and how current they are. `cluster` is None for a snapshot."""
 
-    def __init__(self, policies: PolicySet, view: ClusterView, usage: UsageView, policy_load: PolicyLoadStatus) -> None:
-        self.policies = policies
-        self.view = view
-        self.usage = usage
-        self.policy_load = policy_load
-        self.cluster: LiveCluster | None = None
+    policies: PolicySet
+    view: ClusterView
+    usage: UsageView
+    policy_load: PolicyLoadStatus
+    cluster: LiveCluster | None = None
 
     @property
     def ready(self) -> bool:

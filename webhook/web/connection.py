@@ -164,8 +164,9 @@ class HttpConnection(asyncio.Protocol):
         self._route = route = self._registry.routes.get(path)
         if route is None:
             return self._reject("not_found", error_response(HTTPStatus.NOT_FOUND, "no such path"))
-        if not route.allows_method(head.method):
-            message, allow = "this path does not support this method", route.allow_header
+        if head.method not in (("POST",) if route.accepts_json else ("GET", "HEAD")):
+            message = "this path does not support this method"
+            allow = b"Allow: POST\r\n" if route.accepts_json else b"Allow: GET, HEAD\r\n"
             response = error_response(HTTPStatus.METHOD_NOT_ALLOWED, message, extra_headers=allow)
             return self._reject("method_not_allowed", response)
         if route.accepts_json and not self._client_allowed:
@@ -326,16 +327,6 @@ class ConnectionRegistry:
     def busy(self) -> bool:
         """True while any connection receives a request or sends a response."""
         return any(connection.busy for connection in self.connections)
-
-    def abort_all(self) -> None:
-        """Close all connections immediately."""
-        for connection in list(self.connections):
-            connection.abort()
-
-    def close_all(self) -> None:
-        """Close all connections after pending data was sent."""
-        for connection in list(self.connections):
-            connection.close_after_write()
 
 
 _TIMEOUT_RESPONSE = error_response(HTTPStatus.REQUEST_TIMEOUT, "the request took too long to arrive")

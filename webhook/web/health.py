@@ -31,28 +31,24 @@ HealthChecks = Callable[[], Sequence[HealthCheck]]
 
 
 def health_routes(checks: HealthChecks, metrics: Callable[[], bytes]) -> dict[str, HttpRoute]:
-    """Return the routes; `metrics` returns the text of /metrics."""
+    """Return the routes; `metrics` returns the text of /metrics. `/readyz?verbose` has one line for each check."""
 
     def live(_request: HttpRequest) -> HttpResponse:
         return text_response(HTTPStatus.OK, "ok\n")
 
     def ready(request: HttpRequest) -> HttpResponse:
-        return readiness(checks(), request)
+        results = checks()
+        is_ready = all(check.ok for check in results if check.required)
+        status, line = (HTTPStatus.OK, "ready") if is_ready else (HTTPStatus.SERVICE_UNAVAILABLE, "not ready")
+        if "verbose" not in dict(parse_qsl(request.query, keep_blank_values=True)):
+            return text_response(status, "ok\n" if is_ready else "not ready\n")
+        return text_response(status, "\n".join([*(check.line for check in results), line, ""]))
 
     def metrics_page(_request: HttpRequest) -> HttpResponse:
         return text_response(HTTPStatus.OK, metrics().decode(), METRICS_CONTENT_TYPE)
 
     handlers = {"healthz": live, "livez": live, "readyz": ready, "metrics": metrics_page}
     return {f"/{name}": HttpRoute(name, False, handler) for name, handler in handlers.items()}
-
-
-def readiness(checks: Sequence[HealthCheck], request: HttpRequest) -> HttpResponse:
-    """Return 200 or 503; with `?verbose` one line for each check."""
-    ready = all(check.ok for check in checks if check.required)
-    status = HTTPStatus.OK if ready else HTTPStatus.SERVICE_UNAVAILABLE
-    if "verbose" not in dict(parse_qsl(request.query, keep_blank_values=True)):
-        return text_response(status, "ok\n" if ready else "not ready\n")
-    return text_response(status, "\n".join([*(check.line for check in checks), "ready" if ready else "not ready", ""]))
 
 
 def watch_check(status: WatchStatus) -> HealthCheck:

@@ -58,15 +58,6 @@ class HttpRoute(NamedTuple):
     accepts_json: bool
     handle: Callable[[HttpRequest], HttpResponse]
 
-    def allows_method(self, method: str) -> bool:
-        """Return whether the path has this method."""
-        return method == "POST" if self.accepts_json else method in ("GET", "HEAD")
-
-    @property
-    def allow_header(self) -> bytes:
-        """The `Allow` header line."""
-        return b"Allow: POST\r\n" if self.accepts_json else b"Allow: GET, HEAD\r\n"
-
 
 def error_response(status: int, message: str, *, uid: str = "", extra_headers: bytes = b"") -> HttpResponse:
     """Return a JSON error. The message must not contain data of the client."""

@@ -99,12 +99,14 @@ class HttpListener:
         for task in self._running:
             task.cancel()
         await asyncio.gather(*self._running, return_exceptions=True)
-        self.registry.close_all()
+        for connection in list(self.registry.connections):
+            connection.close_after_write()
         loop = asyncio.get_running_loop()
         end = loop.time() + self.registry.limits.close_time
         while self.registry.connections and loop.time() < end:
             await asyncio.sleep(CLOSE_POLL_SECONDS)
-        self.registry.abort_all()
+        for connection in list(self.registry.connections):
+            connection.abort()
         await asyncio.sleep(CLOSE_POLL_SECONDS)
 
 
