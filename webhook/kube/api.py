@@ -160,12 +160,13 @@ class KubeClient:
         request = ApiRequest("GET", path, params)
         timeout = aiohttp.ClientTimeout(sock_connect=CONNECT_SECONDS, sock_read=read_timeout)
         async with self._open_response(request, timeout) as response:
-            yield self._read_chunks(request.label, response)
 
-    async def _read_chunks(self, call: str, response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
-        with self._translate_errors(call):
-            async for chunk in response.content.iter_any():
-                yield chunk
+            async def chunks() -> AsyncIterator[bytes]:
+                with self._translate_errors(request.label):
+                    async for chunk in response.content.iter_any():
+                        yield chunk
+
+            yield chunks()
 
     async def _request(
         self,
@@ -247,7 +248,10 @@ class KubeClient:
                 proxy=access.proxy,
                 allow_redirects=False,
             )
-        self.server_time = _parse_http_date(response.headers.get("Date", "")) or self.server_time
+        date = response.headers.get("Date", "")
+        if date.endswith("GMT"):
+            with suppress(ValueError):
+                self.server_time = parsedate_to_datetime(date)
         return response
 
     async def _api_error_of(self, call: str, response: aiohttp.ClientResponse) -> ApiError:
@@ -340,10 +344,3 @@ def _parse_json_object(method: str, path: str, body: bytes) -> dict[str, Any]:
         start = body[:120].decode(errors="replace")
         raise ApiError(f"{method} {path}", 200, "NotJson", f"the response must be a JSON object, found {start!r}")
     return data
-
-
-def _parse_http_date(header: str) -> datetime | None:
-    try:
-        return parsedate_to_datetime(header) if header.endswith("GMT") else None
-    except ValueError:
-        return None
