@@ -377,12 +377,12 @@ async def test_a_missing_resource_type_is_empty_until_it_exists(
 
 
 async def test_a_removed_resource_type_is_empty_again(tmp_path: Path) -> None:
-    seen = asyncio.Event()
+    listed = asyncio.Event()
     async with running_watch(
-        tmp_path, STARTED, stream(seen, END), json_answer("404 page not found\n", 404), optional=True
+        tmp_path, STARTED, stream(listed, END), json_answer("404 page not found\n", 404), optional=True
     ) as harness:
         await harness.has("a")
-        seen.set()
+        listed.set()
         await harness.has()
         assert harness.state.absent
 

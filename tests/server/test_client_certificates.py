@@ -21,7 +21,7 @@ CLIENTS = ClientCertificateRules(OURS.cert_pem.bytes().decode(), NAME)
 GOOD = OURS.issue_cert(NAME)
 REFUSED = {
     "no certificate": None,
-    "another name": OURS.issue_cert("somebody-else"),
+    "another name": OURS.issue_cert("another-client"),
     "a name with the required name as a prefix": OURS.issue_cert(f"{NAME}.example.com"),
 }
 UNTRUSTED = {

@@ -108,7 +108,7 @@ class OutcomeStore:
         if before is None:
             return outcome
         pending = outcome.pending
-        if pending:  # from when waiting was first seen: the condition of a pod that was gated keeps an older time
+        if pending:  # since it was first observed: the condition of a pod that was gated keeps an older time
             pending = max(before.pending or self._clock().timestamp(), pending)
         oom_killed = max(before.oom_killed, outcome.oom_killed)
         return msgspec.structs.replace(outcome, oom_killed=oom_killed, pending=pending)

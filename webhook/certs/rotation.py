@@ -60,7 +60,7 @@ class RotationInput:
         secret: None if the Secret does not exist or is empty.
         configs: Our webhook configurations, read before the Secret.
         now: The API server's time, because the API server verifies the certificate.
-        unchanged_for: How long this replica has seen Secret and configurations unchanged.
+        unchanged_for: How long Secret and configurations have been unchanged, as observed by this replica.
         names: Required names of the serving certificate.
     """
 

@@ -1,6 +1,6 @@
 """Leader election with a Lease, like client-go's.
 
-Clocks are not compared. A candidate acquires a Lease after it has seen it unchanged for the Lease's duration, by its
+Clocks are not compared. A candidate acquires a Lease after it was unchanged for its duration, by the candidate's
 own monotonic clock. A leader counts from the moment when it sent its last successful renewal, and stops before another
 can start. A Lease is not a fence: a leader that was paused in the middle of a call may still finish it, so its
 writes must be conditional on the `resourceVersion` that it read.
