@@ -113,13 +113,13 @@ class ExtenderSettings(ServerSettings):
     """Settings of `rightslice serve extender`.
 
     Attributes:
-        policy: Placement policy; see `webhook.placement.fragmentation`.
+        strategy: Scoring strategy; see `webhook.placement.fragmentation`.
         fill: Prefer fuller or emptier nodes among those with equal scores.
         fair_share: A file or folder of policies; pods of namespaces over their `fairShare` avoid empty nodes.
     """
 
     listen: str = "127.0.0.1:8444"
-    policy: Literal["tab", "fgd", "most-allocated", "default"] = "tab"
+    strategy: Literal["tab", "fgd", "most-allocated", "default"] = "tab"
     fill: Literal["pack", "spread"] = "pack"
     fair_share: Path | None = None
 

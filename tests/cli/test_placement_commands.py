@@ -104,11 +104,11 @@ def test_replicas_are_simulated_one_by_one(rightslice: Run) -> None:
     assert last["placed"] + last["unplaced"] == 6
 
 
-@pytest.mark.parametrize("policy", ["tab", "fgd", "most-allocated", "default"])
-def test_every_policy_simulates_a_trace(rightslice: Run, policy: str) -> None:
-    document = orjson.loads(rightslice("simulate", *TRACE, "--policy", policy, "-o", "json").out)
+@pytest.mark.parametrize("strategy", ["tab", "fgd", "most-allocated", "default"])
+def test_every_strategy_simulates_a_trace(rightslice: Run, strategy: str) -> None:
+    document = orjson.loads(rightslice("simulate", *TRACE, "--strategy", strategy, "-o", "json").out)
 
-    assert document["policy"] == policy
+    assert document["strategy"] == strategy
     assert document["capacityMilli"] == 6000
     assert all(one["requestedMilli"] <= next_["requestedMilli"] for one, next_ in pairwise(document["steps"]))
     assert document["steps"][-1]["placed"] + sum(document["unplaced"].values()) == 8

@@ -32,7 +32,7 @@ ClusterName = Annotated[
 RankBy = Annotated[
     ScoringStrategy,
     typer.Option(
-        "--policy",
+        "--strategy",
         help="How nodes are scored: tab (by the pods that are expected to arrive), fgd (fragmentation gradient "
         "descent), most-allocated, or default (as the stock scheduler does).",
     ),

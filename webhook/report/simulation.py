@@ -38,7 +38,7 @@ class SimulationResult(msgspec.Struct, frozen=True):
     """A simulation.
 
     Attributes:
-        policy: The placement rule.
+        strategy: The scoring strategy.
         nodes: Number of nodes.
         capacity: GPUs of the cluster, in thousandths.
         steps: From the first to the last.
@@ -46,7 +46,7 @@ class SimulationResult(msgspec.Struct, frozen=True):
         initially_allocated: GPUs allocated at the start, in thousandths.
     """
 
-    policy: str
+    strategy: str
     nodes: int
     capacity: int
     steps: tuple[SimulationStep, ...]
@@ -84,7 +84,7 @@ def simulation_table(run: SimulationResult, paint: Paint = without_style) -> lis
         *simulation_columns(run.capacity).to_lines(shown, paint),
         "",
         *(f"{number:>6}  {sanitize(reason)}" for reason, number in Counter(run.reasons).most_common()),
-        f"{run.policy} on {pluralize(run.nodes, 'node')}: {pluralize(last.placed, 'pod')} placed, {last.unplaced} "
+        f"{run.strategy} on {pluralize(run.nodes, 'node')}: {pluralize(last.placed, 'pod')} placed, {last.unplaced} "
         f"unschedulable; {allocated}{before}.",
     ]
 
@@ -92,7 +92,7 @@ def simulation_table(run: SimulationResult, paint: Paint = without_style) -> lis
 def simulation_document(run: SimulationResult) -> dict[str, Any]:
     """Return the simulation as plain data."""
     return {
-        "policy": run.policy,
+        "strategy": run.strategy,
         "nodes": run.nodes,
         "capacityMilli": run.capacity,
         "initiallyAllocatedMilli": run.initially_allocated,
@@ -108,5 +108,5 @@ def simulation_svg(run: SimulationResult) -> str:
         "allocated": [(step.requested * percent, step.allocated * percent) for step in run.steps],
         "fragmented": [(step.requested * percent, step.fragmented * percent) for step in run.steps],
     }
-    title = f"{run.policy}, {pluralize(run.nodes, 'node')}, {format_gpus(run.capacity)} GPUs"
+    title = f"{run.strategy}, {pluralize(run.nodes, 'node')}, {format_gpus(run.capacity)} GPUs"
     return line_chart(title, lines, across="requested, % of the GPUs", up="% of the GPUs")

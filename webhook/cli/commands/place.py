@@ -42,7 +42,7 @@ def place_command(
     kubeconfig: flags.Kubeconfig = None,
     context: flags.Context = None,
     policy_namespace: flags.PolicyNamespace = SYSTEM_NAMESPACE,
-    policy: RankBy = ScoringStrategy.TAB,
+    strategy: RankBy = ScoringStrategy.TAB,
     fill: FillBy = FillOrder.PACK,
     now: flags.Now = "",
     output: PlaceOutput = None,
@@ -67,7 +67,7 @@ def place_command(
     documents = list(reject_unplaceable(read_objects(file), evaluation))
     broken = report_broken_files(documents)
     sources = [each for each in documents if isinstance(each, SourceObject)]
-    results = list(place_pods(sources, evaluation, placement, policy, fill))
+    results = list(place_pods(sources, evaluation, placement, strategy, fill))
     if not results and not broken:
         exit_with_error(f"{', '.join(file)}: no pods and no workloads here. Name a file with a Pod or a Deployment")
     paint = paint_for(no_color=no_color)

@@ -136,9 +136,9 @@ ExtenderCluster = Annotated[
 ExtenderListen = Annotated[
     str | None, typer.Option("--listen", metavar="ADDRESS:PORT", help="Default: 127.0.0.1:8444.")
 ]
-ExtenderPolicy = Annotated[
+ExtenderStrategy = Annotated[
     str | None,
-    typer.Option("--policy", metavar="RULE", help="How nodes are scored: tab (default), fgd, most-allocated, default."),
+    typer.Option("--strategy", metavar="STRATEGY", help="How nodes are scored: tab (default), fgd, most-allocated, default."),
 ]
 ExtenderFill = Annotated[
     str | None,
@@ -165,7 +165,7 @@ def serve_extender(
     self_signed: flags.SelfSigned = None,
     client_ca: flags.ClientCa = None,
     client_name: flags.ClientName = None,
-    policy: ExtenderPolicy = None,
+    strategy: ExtenderStrategy = None,
     fill: ExtenderFill = None,
     fair_share: ExtenderFairShare = None,
     drain_seconds: flags.DrainSeconds = None,

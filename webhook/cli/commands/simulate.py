@@ -81,7 +81,7 @@ SimulationPolicyNamespace = Annotated[
 def simulate_command(
     nodes: SimulationNodes,
     pods: SimulationPods,
-    policy: RankBy = ScoringStrategy.TAB,
+    strategy: RankBy = ScoringStrategy.TAB,
     seed: Seed = 42,
     in_order: InOrder = False,
     learn: LearnMix = False,
@@ -117,7 +117,7 @@ def simulate_command(
             exit_with_error(str(error))
         rng = np.random.default_rng(seed)
         order = demands if in_order else [demands[i] for i in rng.permutation(len(demands))]
-        steps: Iterator[SimulationProgress] = simulate_trace(site, order, policy, rng, learned=learn)
+        steps: Iterator[SimulationProgress] = simulate_trace(site, order, strategy, rng, learned=learn)
         expected = len(demands)
     else:
         if nodes != LIVE:
@@ -126,7 +126,7 @@ def simulate_command(
             nodes, access, policies, policy_namespace, parse_now(now), verbose=verbose
         )
         arriving = _read_arriving_pods(pods, evaluation, placement.cluster.fleet)
-        steps = simulate_pods(placement, arriving, policy, fill)
+        steps = simulate_pods(placement, arriving, strategy, fill)
         expected = len(arriving)
     last = deque(_with_progress(steps, expected), maxlen=1)
     if not last:

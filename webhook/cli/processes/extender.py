@@ -64,7 +64,7 @@ async def _serve_extender(settings: ExtenderSettings, rule: FairShare | None) ->
             port = await listener.listen(settings.host, settings.port)
         except (NoParserError, OSError) as error:
             raise StartError(f"--listen {settings.listen}: {error}") from error
-        log.info("serving", listen=f"{settings.host}:{port}", policy=settings.policy)
+        log.info("serving", listen=f"{settings.host}:{port}", strategy=settings.strategy)
         await serve_until_signal(listener, settings.drain_period, log)
 
 
@@ -74,7 +74,7 @@ async def _build_listener(
     """Build the extender; what must be closed is pushed to the stack."""
     metrics = ExtenderMetrics(log)
     inventory = NodeInventory() if settings.is_live else build_inventory(read_snapshot(settings.cluster).objects)
-    state = SchedulerState(inventory, ScoringStrategy(settings.policy), FillOrder(settings.fill))
+    state = SchedulerState(inventory, ScoringStrategy(settings.strategy), FillOrder(settings.fill))
     informers, shares = None, None
     if settings.is_live:
         api = await stack.enter_async_context(await KubeClient.connect(settings.kubeconfig, settings.context))
