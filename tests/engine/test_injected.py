@@ -150,7 +150,11 @@ COUNTED: dict[str, tuple[PodMaker, tuple[str, ...], tuple[int, int, int]]] = {
 def test_removed_gpus_do_not_count(pod: PodMaker, policies: tuple[str, ...], want: tuple[int, int, int]) -> None:
     roomy = "mode: enforce\nquotas: {shared: [{name: lab, gpuMilli: 9000}]}"
     decision = review(pod, *policies, roomy, view=GIVES_ONE)
-    assert (decision.gpu_milli_before, decision.gpu_milli_after, sum(milli for _, milli in decision.weight)) == want
+    assert (
+        decision.gpu_milli_before,
+        decision.gpu_milli_after,
+        sum(milli for _, milli in decision.quota_charge),
+    ) == want
 
 
 def test_a_shared_quota_counts_gpus_after_removal_and_all_gpus_of_a_stored_pod() -> None:

@@ -212,8 +212,8 @@ def test_recently_admitted_pods_count_once() -> None:
 
 def test_a_pod_without_policies_is_counted_for_shared_quotas() -> None:
     choosy = "mode: enforce\nmatch: {objectSelector: {matchLabels: {a: b}}}\nquotas: {shared: [{name: q, gpuMilli: 0}]}"
-    assert review(TWO, choosy, view=view_of(*WORLD)).weight
-    assert not review(TWO, "mode: enforce\nquotas: {}", view=view_of(*WORLD)).weight
+    assert review(TWO, choosy, view=view_of(*WORLD)).quota_charge
+    assert not review(TWO, "mode: enforce\nquotas: {}", view=view_of(*WORLD)).quota_charge
 
 
 POLICY = policies_of(policy(shared(3000)))

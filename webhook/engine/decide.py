@@ -34,8 +34,8 @@ from webhook.engine.matched_policies import without_changes
 from webhook.engine.mutate import kept_violation, mutate_pod
 from webhook.engine.mutation import PodMutation, build_patch
 from webhook.engine.pod_context import build_context
-from webhook.engine.quota.shared_quotas import compute_pod_weight
-from webhook.engine.violations import PolicyViolation, settle
+from webhook.engine.policy_findings import SectionFinding, settle
+from webhook.engine.quota.shared_quotas import compute_quota_charge
 from webhook.engine.workload_review import TemplateDecision, combine_template_decisions, pods_of_workload
 from webhook.model.admission import AdmissionRequest
 from webhook.model.cluster_view import ClusterView
@@ -108,8 +108,8 @@ def decide_pod(
     charges_shared_quota = bool(
         policies.has_shared_quotas and created and context.gpu_requests.totals and not request.sub_resource
     )
-    weight = compute_pod_weight(context.gpu_requests, mutation, view.fleet) if charges_shared_quota else ()
-    violations = evaluate_pod(context, mutation, weight)
+    quota_charge = compute_quota_charge(context.gpu_requests, mutation, view.fleet) if charges_shared_quota else ()
+    violations = evaluate_pod(context, mutation, quota_charge)
     # 8 settle
     found = [*matched.failures, *bypasses, *additions, *violations]
     findings, exempted = settle(found, policies.exemptions, request, pod, now) if found else ((), ())
@@ -129,12 +129,12 @@ def decide_pod(
         remaining_units=context.gpu_requests.totals,
         policies=matched.policies.names,
         audit_policies=matched.policies.outside_rollout,
-        weight=weight,
+        quota_charge=quota_charge,
         involves_gpus=bool(gpu_requests.requests or gpu_requests.unknown_resources or findings or exempted),
     )
 
 
-def _record_too_large(mutation: PodMutation) -> PolicyViolation:
+def _record_too_large(mutation: PodMutation) -> SectionFinding:
     """Report, for the policies that would have changed the pod, that its annotations leave no room for the record."""
     path, fix = ("metadata", "annotations"), "Shorten its annotations; the total limit is 256 KiB."
     policy = (PolicyMode.WARN, ", ".join(mutation.changes_by_policy))

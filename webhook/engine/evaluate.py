@@ -17,6 +17,7 @@ from webhook.engine.limits import find_limit_violations
 from webhook.engine.mutation import PodMutation
 from webhook.engine.node_fit import node_fit_violations
 from webhook.engine.pod_context import GpuPodContext, PodContext, is_mirror_pod
+from webhook.engine.policy_findings import PolicyFinding, PolicyRef, SectionFinding
 from webhook.engine.quota.findings import (
     QuotaConsumerLookup,
     claim_quota_violations,
@@ -25,7 +26,6 @@ from webhook.engine.quota.findings import (
 )
 from webhook.engine.quota.shared_quotas import shared_quota_violations
 from webhook.engine.topology import invalid_annotations
-from webhook.engine.violations import PolicyRef, PolicyViolation, Violation
 from webhook.model.bounded_cache import BoundedCache
 from webhook.model.cluster_view import ClusterView
 from webhook.model.field_paths import FieldPath
@@ -38,7 +38,7 @@ from webhook.policy.policy_set import MAX_CACHE_ENTRIES, AmountRuleSet, Injected
 _NO_AMOUNT_RULES = AmountRuleSet()
 
 
-def evaluate_pod(context: PodContext, mutation: PodMutation, weight: GpuWeight) -> list[PolicyViolation]:
+def evaluate_pod(context: PodContext, mutation: PodMutation, quota_charge: GpuWeight) -> list[SectionFinding]:
     """Return everything that a pod with its changes violates.
 
     Args:
@@ -50,17 +50,17 @@ def evaluate_pod(context: PodContext, mutation: PodMutation, weight: GpuWeight) 
         violations = _evaluate_gpu_pod(context, mutation)
     else:
         violations = _evaluate_amounts(context, mutation)
-    if weight:
+    if quota_charge:
         namespace, view = context.request.namespace, context.view
         for policy_ref, section in context.policies.quotas:
-            exceeded = shared_quota_violations(section, context.pod, namespace, weight, view)
+            exceeded = shared_quota_violations(section, context.pod, namespace, quota_charge, view)
             violations += [(policy_ref, each) for each in exceeded]
     return violations
 
 
-def _evaluate_gpu_pod(context: GpuPodContext, mutation: PodMutation) -> list[PolicyViolation]:
+def _evaluate_gpu_pod(context: GpuPodContext, mutation: PodMutation) -> list[SectionFinding]:
     policies, pod, gpu_requests, fit = context.policies, context.pod, context.gpu_requests, mutation.applied_choice
-    violations: list[PolicyViolation] = []
+    violations: list[SectionFinding] = []
     if policies.limits:
         injected, amounts = context.limit_range_gpus, container_amounts(pod.spec)
         requested = _user_gpu_requests(gpu_requests, injected) if injected.amounts else gpu_requests
@@ -92,14 +92,14 @@ def _evaluate_gpu_pod(context: GpuPodContext, mutation: PodMutation) -> list[Pol
 class _NamespaceRejections(NamedTuple):
     """Predicted rejections of the API server: by LimitRanges, and by quotas for the pod and then its claims."""
 
-    ranges: Sequence[Violation] = ()
-    quotas: Sequence[Violation] = ()
+    ranges: Sequence[PolicyFinding] = ()
+    quotas: Sequence[PolicyFinding] = ()
 
 
 _NOT_REJECTED = _NamespaceRejections()
 
 
-def _evaluate_amounts(context: PodContext, mutation: PodMutation) -> list[PolicyViolation]:
+def _evaluate_amounts(context: PodContext, mutation: PodMutation) -> list[SectionFinding]:
     """Return what LimitRanges and quotas reject in a pod that requests no GPU."""
     if not context.policies.limits:
         return []
@@ -123,7 +123,7 @@ def _namespace_rejections(
     ranges, remaining = view.ranges(namespace), view.remaining_quotas(namespace)
     if not ranges and not remaining:
         return _NOT_REJECTED
-    claims: tuple[Violation, ...] = ()
+    claims: tuple[PolicyFinding, ...] = ()
     if pod.spec.resource_claims:
         claim_context, quotas = view.claim_context(namespace), view.quotas(namespace)
         claims = tuple(claim_quota_violations(pod, claim_context, quotas, lambda key: view.claim_users(namespace, key)))
@@ -142,8 +142,8 @@ def _namespace_rejections(
 
 def _reported_rejections(
     policy_ref: PolicyRef, limits: LimitRules, rejections: _NamespaceRejections, injected: InjectedGpus
-) -> list[PolicyViolation]:
-    reported: list[Violation] = []
+) -> list[SectionFinding]:
+    reported: list[PolicyFinding] = []
     if limits.limit_ranges:
         if injected.amounts and limits.injected_gpus is not InjectedGpuHandling.KEEP:
             reported += injected_gpu_violations(injected)
@@ -163,12 +163,12 @@ def _user_gpu_requests(gpu_requests: PodGpuRequests, injected: InjectedGpus) -> 
     return gpu_requests if len(own) == len(gpu_requests.requests) else sum_gpu_requests(own)
 
 
-def _evaluate_update(context: PodContext) -> list[PolicyViolation]:
+def _evaluate_update(context: PodContext) -> list[SectionFinding]:
     """Return the limits that a resize violates, and the quotas that a resize or a new deadline exceeds."""
     request, pod, view, old = context.request, context.pod, context.view, context.request.old_pod
     if old is None or not context.policies.limits:
         return []
-    violations: list[PolicyViolation] = []
+    violations: list[SectionFinding] = []
     if request.sub_resource == "resize" and context.gpu_requests.requests:
         violations += _evaluate_resize(PodResize(old, pod, context.gpu_requests), context)
     quotas = view.quotas(request.namespace)
@@ -188,7 +188,7 @@ class PodResize(NamedTuple):
     gpu_requests: PodGpuRequests
 
 
-def _evaluate_resize(resize: PodResize, context: PodContext) -> Iterator[PolicyViolation]:
+def _evaluate_resize(resize: PodResize, context: PodContext) -> Iterator[SectionFinding]:
     """Yield every limit that a resize violates.
 
     A pod that violated a limit before, because the limit is newer, may stay where it is or come closer to the limit.
@@ -203,7 +203,9 @@ def _evaluate_resize(resize: PodResize, context: PodContext) -> Iterator[PolicyV
                 yield policy_ref, violation
 
 
-def _resize_violations(limits: LimitRules, resize: PodResize, sections: tuple[LimitRules, ...] = ()) -> list[Violation]:
+def _resize_violations(
+    limits: LimitRules, resize: PodResize, sections: tuple[LimitRules, ...] = ()
+) -> list[PolicyFinding]:
     pod, gpu_requests = resize.new, resize.gpu_requests
     return find_limit_violations(
         limits, pod, gpu_requests, container_amounts(pod.spec), gpus_replaced=True, sections=sections
@@ -212,7 +214,7 @@ def _resize_violations(limits: LimitRules, resize: PodResize, sections: tuple[Li
 
 def _pod_resize_violations(
     limits: LimitRules, resize: PodResize, sections: tuple[LimitRules, ...]
-) -> Iterator[Violation]:
+) -> Iterator[PolicyFinding]:
     of_pod = replace(limits, per_container=_NO_AMOUNT_RULES, passed_checks=BoundedCache(MAX_CACHE_ENTRIES))
     for violation in _resize_violations(of_pod, resize, sections):
         name = str(violation.path[-1])
@@ -229,7 +231,7 @@ def _pod_resize_violations(
 
 def _container_resize_violations(
     limits: LimitRules, resize: PodResize, sections: tuple[LimitRules, ...]
-) -> Iterator[Violation]:
+) -> Iterator[PolicyFinding]:
     of_containers = replace(
         limits, per_pod=_NO_AMOUNT_RULES, per_gpu=_NO_AMOUNT_RULES, passed_checks=BoundedCache(MAX_CACHE_ENTRIES)
     )

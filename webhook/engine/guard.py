@@ -38,7 +38,7 @@ from webhook.engine.guarding.host_access import (
 )
 from webhook.engine.limitrange.injected_gpus import InjectedAmount
 from webhook.engine.matched_policies import MatchedPolicies
-from webhook.engine.violations import PolicyViolation, Violation
+from webhook.engine.policy_findings import PolicyFinding, SectionFinding
 from webhook.errors import quote_text
 from webhook.model.admission import AdmissionRequest
 from webhook.model.annotations import MIRROR_ANNOTATION
@@ -65,13 +65,13 @@ def guard_pod(
     injected: Sequence[InjectedAmount],
     policies: MatchedPolicies,
     view: ClusterView,
-) -> list[PolicyViolation]:
+) -> list[SectionFinding]:
     """Return every bypass in a pod that a policy denies; `injected` are GPUs that LimitRanges inject."""
     if not policies.security:
         return []
     shares_processes = bool(gpu_requests.requests) and pod.spec.share_process_namespace
     requests_share = shares_processes and requests_gpu_share(gpu_requests.totals, view.fleet)
-    violations: list[PolicyViolation] = []
+    violations: list[SectionFinding] = []
     for policy_ref, section in policies.security:
         bypasses = find_bypasses(
             request,
@@ -96,7 +96,7 @@ def find_bypasses(
     injected: Sequence[InjectedAmount] = (),
     allowed_capabilities: frozenset[str] = _NOTHING,
     allowed_runtime_classes: frozenset[str] = _NOTHING,
-) -> list[tuple[str, Violation]]:
+) -> list[tuple[str, PolicyFinding]]:
     """Find every bypass in a pod.
 
     Args:

@@ -11,7 +11,7 @@ from webhook.engine.gpu_requests import PodGpuRequests
 from webhook.engine.limitrange.injected_gpus import InjectedAmount
 from webhook.engine.matched_policies import MatchedPolicies, combine_policies
 from webhook.engine.pod_context import GpuPodContext
-from webhook.engine.violations import PolicyViolation, Violation
+from webhook.engine.policy_findings import PolicyFinding, SectionFinding
 from webhook.errors import shorten_text
 from webhook.model.admission import AdmissionRequest
 from webhook.model.cluster_view import ClusterView
@@ -25,7 +25,7 @@ class MatchResult(msgspec.Struct, frozen=True):
     """The policies that match a pod, and the match conditions that failed at run time."""
 
     policies: MatchedPolicies
-    failures: tuple[PolicyViolation, ...] = ()
+    failures: tuple[SectionFinding, ...] = ()
 
 
 def match_policies(
@@ -84,10 +84,10 @@ def matched_resource_names(gpu_requests: PodGpuRequests, injected: Sequence[Inje
 
 def _evaluate_conditions(
     matching: int, conditional: int, outside: int, request: AdmissionRequest, view: ClusterView, policies: PolicySet
-) -> tuple[int, tuple[PolicyViolation, ...]]:
+) -> tuple[int, tuple[SectionFinding, ...]]:
     """Return those of the matching policies whose conditions hold, and the conditions that failed."""
     variables = condition_variables(request, view)
-    failures: list[PolicyViolation] = []
+    failures: list[SectionFinding] = []
     for index, policy in enumerate(policies.policies):
         if not conditional >> index & 1:
             continue
@@ -137,7 +137,7 @@ def condition_variables(request: AdmissionRequest, view: ClusterView) -> dict[st
     }
 
 
-def _condition_failure(policy: Policy, error: ConditionError) -> Violation:
+def _condition_failure(policy: Policy, error: ConditionError) -> PolicyFinding:
     effect, at_most = "is ignored", PolicyMode.WARN
     if policy.match.fail_closed:
         enforced, at_most = policy.strictest_mode is PolicyMode.ENFORCE, PolicyMode.ENFORCE
@@ -146,7 +146,7 @@ def _condition_failure(policy: Policy, error: ConditionError) -> Violation:
         f"a match condition of policy {policy.name} failed on this object ({shorten_text(str(error), 120)}), "
         f"so the policy {effect}"
     )
-    return Violation("GPU-P201", (), message, "Ask the admin to guard optional fields with has().", at_most)
+    return PolicyFinding("GPU-P201", (), message, "Ask the admin to guard optional fields with has().", at_most)
 
 
 def newly_matching_policy(context: GpuPodContext, resource: str) -> Policy | None:

@@ -9,7 +9,7 @@ from operator import itemgetter
 import msgspec
 from msgspec.structs import replace
 
-from webhook.engine.violations import PolicyRef
+from webhook.engine.policy_findings import PolicyRef
 from webhook.model.enums import PolicyMode
 from webhook.model.pods import NodeSelectorRequirement, Toleration
 from webhook.policy.policy_set import (

@@ -10,9 +10,9 @@ from webhook.engine.injection import apply_injection, is_already_required
 from webhook.engine.matched_policies import CombinedRightSizing
 from webhook.engine.mutation import PodMutation
 from webhook.engine.pod_context import GpuPodContext, PodContext, invalid_keep_annotation
+from webhook.engine.policy_findings import PolicyFinding, SectionFinding
 from webhook.engine.projected_pod import default_requests, fits_with_defaults
 from webhook.engine.topology import add_nvlink_affinity
-from webhook.engine.violations import PolicyViolation, Violation
 from webhook.model.decisions import NEEDS_NODES, KeepReason, KeepRequest, OfferChoice
 from webhook.model.enums import IsolationLevel, PolicyMode
 from webhook.model.field_paths import FieldPath
@@ -47,7 +47,7 @@ INJECTED_GPUS_CHANGE = "injected GPUs"
 """Recorded where injected GPUs are removed."""
 
 
-def mutate_pod(context: PodContext, choice: OfferChoice | KeepRequest) -> tuple[PodMutation, list[PolicyViolation]]:
+def mutate_pod(context: PodContext, choice: OfferChoice | KeepRequest) -> tuple[PodMutation, list[SectionFinding]]:
     """Return the changed pod, and what was or could not be added.
 
     Sections that are not enforced change a copy that is discarded; only their violations are kept.
@@ -70,7 +70,7 @@ def mutate_pod(context: PodContext, choice: OfferChoice | KeepRequest) -> tuple[
 
 def _mutate_gpu_pod(
     context: GpuPodContext, choice: OfferChoice | KeepRequest, mutation: PodMutation
-) -> list[PolicyViolation]:
+) -> list[SectionFinding]:
     policies = context.policies
     violations = _apply_right_sizing(context, policies.right_sizing, choice, mutation) if policies.right_sizing else []
     for policy_ref, injection in policies.injections:
@@ -98,13 +98,13 @@ def _apply_right_sizing(
     right_sizing: CombinedRightSizing,
     choice: OfferChoice | KeepRequest,
     mutation: PodMutation,
-) -> list[PolicyViolation]:
+) -> list[SectionFinding]:
     mode, declared = right_sizing.rule.mode, context.declared_need
     policy_ref = (mode, right_sizing.policy)
     if isinstance(choice, OfferChoice) and mode is PolicyMode.ENFORCE:
         mutation.policy = choice.policy
         apply_choice(choice, context, mutation)
-    violations: list[PolicyViolation] = []
+    violations: list[SectionFinding] = []
     if context.pod.metadata.annotations:
         violations += [(policy_ref, each) for each in (*declared.errors, *invalid_keep_annotation(context.pod))]
     report = right_sizing_violation(choice, mode, context.gpu_requests, declared=declared.memory_mib is not None)
@@ -147,7 +147,7 @@ def apply_choice(choice: OfferChoice, context: GpuPodContext, mutation: PodMutat
 
 def right_sizing_violation(
     choice: OfferChoice | KeepRequest, mode: PolicyMode, gpu_requests: PodGpuRequests, *, declared: bool
-) -> Violation | None:
+) -> PolicyFinding | None:
     """Report the outcome of right-sizing to the user; None where it is not worth a message."""
     at_most = PolicyMode.WARN
     if isinstance(choice, KeepRequest):
@@ -165,18 +165,18 @@ def right_sizing_violation(
     )
 
 
-def kept_violation(kept: KeepRequest, path: FieldPath, at_most: PolicyMode, fix: str = "") -> Violation:
+def kept_violation(kept: KeepRequest, path: FieldPath, at_most: PolicyMode, fix: str = "") -> PolicyFinding:
     """Report that a pod keeps its GPU request, and why."""
-    return Violation("GPU-R103", path, f"not right-sized: {kept}", fix, at_most, kept.reason.value)
+    return PolicyFinding("GPU-R103", path, f"not right-sized: {kept}", fix, at_most, kept.reason.value)
 
 
-def _choice_violation(choice: OfferChoice, mode: PolicyMode, path: FieldPath) -> Violation:
+def _choice_violation(choice: OfferChoice, mode: PolicyMode, path: FieldPath) -> PolicyFinding:
     note = _ISOLATION_NOTES[min(offer.isolation for offer in choice.offers)]
     need = f"{choice.need.words}, {choice.resource} ({choice.gpu_milli / 1000:.2g} of a GPU) covers it{note}"
     if mode is PolicyMode.ENFORCE:
         fix = 'To keep a whole GPU, annotate the pod with rightslice.dev/keep: "true".'
-        return Violation("GPU-R101", path, f"right-sized: {need}", fix, at_most=PolicyMode.WARN)
-    return Violation("GPU-R102", path, f"could be smaller: {need}; not changed", at_most=PolicyMode.WARN)
+        return PolicyFinding("GPU-R101", path, f"right-sized: {need}", fix, at_most=PolicyMode.WARN)
+    return PolicyFinding("GPU-R102", path, f"could be smaller: {need}; not changed", at_most=PolicyMode.WARN)
 
 
 def offer_affinity(offers: tuple[GpuOffer, ...]) -> tuple[NodeSelectorRequirement, ...]:

@@ -14,7 +14,7 @@ from functools import lru_cache
 from webhook.engine.gpu_requests import GpuRequest
 from webhook.engine.mutation import PodMutation
 from webhook.engine.pod_context import GpuPodContext
-from webhook.engine.violations import Violation
+from webhook.engine.policy_findings import PolicyFinding
 from webhook.model.enums import GpuForm, PolicyMode
 from webhook.model.field_paths import FieldPath
 from webhook.model.fleet import Fleet
@@ -28,19 +28,19 @@ from webhook.model.taints import tolerates_all
 REQUIRED_AFFINITY: FieldPath = ("spec", "affinity", "nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution")
 
 
-def node_fit_violations(context: GpuPodContext, mutation: PodMutation) -> list[Violation]:
+def node_fit_violations(context: GpuPodContext, mutation: PodMutation) -> list[PolicyFinding]:
     """Return everything that prevents a pod from getting the GPUs it requests."""
     if not context.view.fleet.nodes:
         return []
     claimable = context.view.classes.values()
-    violations: list[Violation] = []
+    violations: list[PolicyFinding] = []
     for one in context.gpu_requests.requests:
         if one.count and one.resource.name not in claimable:
             violations += _check_gpu_request(one, context, mutation)
     return violations
 
 
-def _check_gpu_request(request: GpuRequest, context: GpuPodContext, mutation: PodMutation) -> list[Violation]:
+def _check_gpu_request(request: GpuRequest, context: GpuPodContext, mutation: PodMutation) -> list[PolicyFinding]:
     name, fleet, pod = request.resource.name, context.view.fleet, context.pod
     field = (*request.path, "resources", "limits", name)
     advertising, selected, tolerated = (
@@ -60,7 +60,7 @@ def _check_gpu_request(request: GpuRequest, context: GpuPodContext, mutation: Po
         message = f"must be at most {most}, the most on one node that this pod may use (found {total} in the pod)"
         elsewhere = f" Other nodes have up to {everywhere}." if everywhere >= total else ""
         return [_warn("GPU-T202", field, message, f"Request at most {most}.{elsewhere}")]
-    violations: list[Violation] = []
+    violations: list[PolicyFinding] = []
     if not advertising & selected & tolerated:
         violations.append(_untolerated_taint(name, context.offers, pod))
     if request.count > 1:
@@ -72,8 +72,8 @@ def _check_gpu_request(request: GpuRequest, context: GpuPodContext, mutation: Po
     return violations
 
 
-def _warn(code: str, field: FieldPath, message: str, fix: str) -> Violation:
-    return Violation(code, field, message, fix, at_most=PolicyMode.WARN)
+def _warn(code: str, field: FieldPath, message: str, fix: str) -> PolicyFinding:
+    return PolicyFinding(code, field, message, fix, at_most=PolicyMode.WARN)
 
 
 @lru_cache(maxsize=1024)
@@ -89,7 +89,7 @@ def nearest_resources(name: str, existing: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(sorted(existing, key=distance)[:3])
 
 
-def _excluded_by_selectors(name: str, pod: Pod, fleet: Fleet) -> Violation:
+def _excluded_by_selectors(name: str, pod: Pod, fleet: Fleet) -> PolicyFinding:
     offered = _products_by_resource(fleet)[name]
     required, path = _required_products(pod)
     if required and _known_products(fleet).isdisjoint(required):
@@ -149,7 +149,7 @@ def _required_terms(spec: PodSpec) -> tuple[NodeSelectorTerm, ...]:
     return affinity.required.node_selector_terms if affinity and affinity.required else ()
 
 
-def _untolerated_taint(name: str, offers: Iterable[GpuOffer], pod: Pod) -> Violation:
+def _untolerated_taint(name: str, offers: Iterable[GpuOffer], pod: Pod) -> PolicyFinding:
     untolerated = (
         taint for offer in offers for taint in offer.taints if not tolerates_all(pod.spec.tolerations, (taint,))
     )
@@ -159,19 +159,19 @@ def _untolerated_taint(name: str, offers: Iterable[GpuOffer], pod: Pod) -> Viola
     return _warn("GPU-T205", ("spec", "tolerations"), message, f"Tolerate {text}.")
 
 
-def _multiple_shares(request: GpuRequest, offers: list[GpuOffer], field: FieldPath) -> list[Violation]:
+def _multiple_shares(request: GpuRequest, offers: list[GpuOffer], field: FieldPath) -> list[PolicyFinding]:
     if not offers or any(offer.replicas == 1 for offer in offers):
         return []
     if all(offer.form is GpuForm.MPS for offer in offers):
         message = (
             f"must be at most 1 per container, because the kubelet rejects more MPS shares (found {request.count})"
         )
-        return [Violation("GPU-T102", field, message, "Request 1, or a whole GPU.")]
+        return [PolicyFinding("GPU-T102", field, message, "Request 1, or a whole GPU.")]
     message = f"{request.count} time-sliced shares may be on one card, and some nodes reject more than 1"
     return [_warn("GPU-T101", field, message, "Request 1, or whole GPUs.")]
 
 
-def _partial_gpu_violation(context: GpuPodContext, mutation: PodMutation, field: FieldPath) -> list[Violation]:
+def _partial_gpu_violation(context: GpuPodContext, mutation: PodMutation, field: FieldPath) -> list[PolicyFinding]:
     """Report that nvidia.com/gpu may be a slice, with MIG strategy single, or a share that is not renamed."""
     if any(rule.key == PRODUCT_LABEL and rule.operator == "NotIn" for rule in mutation.required_node_affinity):
         return []
@@ -183,4 +183,4 @@ def _partial_gpu_violation(context: GpuPodContext, mutation: PodMutation, field:
         offer.form is not GpuForm.WHOLE and (offer.memory_mib is None or offer.memory_mib < need)
         for offer in context.offers
     )
-    return [Violation("GPU-T302", field, message, fix, PolicyMode.WARN if too_small else PolicyMode.AUDIT)]
+    return [PolicyFinding("GPU-T302", field, message, fix, PolicyMode.WARN if too_small else PolicyMode.AUDIT)]

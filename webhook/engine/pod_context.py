@@ -11,7 +11,7 @@ from webhook.engine.feasible_nodes import FeasibleNodes
 from webhook.engine.gpu_requests import PodGpuRequests, sum_gpu_requests
 from webhook.engine.limitrange.injected_gpus import NO_INJECTED_GPUS, InjectedAmount, InjectedGpus, remove_injected_gpus
 from webhook.engine.matched_policies import MatchedPolicies, without_additions, without_changes
-from webhook.engine.violations import Violation
+from webhook.engine.policy_findings import PolicyFinding
 from webhook.errors import QuantityError
 from webhook.model.admission import AdmissionRequest
 from webhook.model.annotations import GPU_COMPUTE_ANNOTATION, GPU_MEMORY_ANNOTATION, KEEP_ANNOTATION, MIRROR_ANNOTATION
@@ -41,7 +41,7 @@ class DeclaredNeed(msgspec.Struct, frozen=True, gc=False):
     text: str = ""
     memory_mib: int | None = None
     compute_milli: int | None = None
-    errors: tuple[Violation, ...] = ()
+    errors: tuple[PolicyFinding, ...] = ()
 
 
 NOTHING_DECLARED = DeclaredNeed()
@@ -168,14 +168,14 @@ def is_mirror_pod(pod: Pod) -> bool:
     return MIRROR_ANNOTATION in pod.metadata.annotations
 
 
-def invalid_keep_annotation(pod: Pod) -> tuple[Violation, ...]:
+def invalid_keep_annotation(pod: Pod) -> tuple[PolicyFinding, ...]:
     """Report an opt-out annotation with another value. It counts as an opt-out, because that was the intention."""
     value = pod.metadata.annotations.get(KEEP_ANNOTATION, "true")
     if value in KEEP_VALUES:
         return ()
     message = f'must be "true" or "false" (found {value[:60]!r}); the pod keeps its request'
     return (
-        Violation(
+        PolicyFinding(
             "GPU-R104",
             ("metadata", "annotations", KEEP_ANNOTATION),
             message,
@@ -192,7 +192,7 @@ def declared_need_of(pod: Pod) -> DeclaredNeed:
         return NOTHING_DECLARED
     text, compute = annotations.get(GPU_MEMORY_ANNOTATION, ""), annotations.get(GPU_COMPUTE_ANNOTATION, "")
     memory_mib, compute_milli = _parse_memory_mib(text), _parse_percent_milli(compute)
-    errors: list[Violation] = []
+    errors: list[PolicyFinding] = []
     if GPU_MEMORY_ANNOTATION in annotations and memory_mib is None:
         errors.append(_unreadable_annotation(GPU_MEMORY_ANNOTATION, text, "1Mi to 16Ti of GPU memory", "8Gi"))
     if GPU_COMPUTE_ANNOTATION in annotations and compute_milli is None:
@@ -221,8 +221,8 @@ def _parse_percent_milli(text: str) -> int | None:
     return share if 0 < share <= 1000 else None
 
 
-def _unreadable_annotation(key: str, found: str, must: str, example: str) -> Violation:
-    return Violation(
+def _unreadable_annotation(key: str, found: str, must: str, example: str) -> PolicyFinding:
+    return PolicyFinding(
         "GPU-R104",
         ("metadata", "annotations", key),
         f"must be {must} (found {found[:60]!r})",

@@ -18,8 +18,8 @@ from webhook.engine.gpu_requests import GpuRequest
 from webhook.engine.injection import is_already_required, report_additions
 from webhook.engine.mutation import Json, PodMutation
 from webhook.engine.pod_context import GpuPodContext
+from webhook.engine.policy_findings import PolicyFinding
 from webhook.engine.projected_pod import workload_label_key
-from webhook.engine.violations import Violation
 from webhook.model.annotations import GANG_SIZE_ANNOTATION, TOPOLOGY_ANNOTATION
 from webhook.model.batch import MAX_GANG_SIZE, invalid_gang_size
 from webhook.model.enums import GpuForm, PolicyMode
@@ -63,7 +63,7 @@ NVLINK_ANNOTATIONS = {f"nvlink={each}": each for each in NvlinkMode}
 NVLINK_REQUIRED = f"nvlink={NvlinkMode.REQUIRED}"
 
 
-def add_nvlink_affinity(section: TopologyRules, mutation: PodMutation, context: GpuPodContext) -> list[Violation]:
+def add_nvlink_affinity(section: TopologyRules, mutation: PodMutation, context: GpuPodContext) -> list[PolicyFinding]:
     """Prefer or require nodes that link the GPUs of a pod; report what was added, or that no node does."""
     gpu_requests, feasible = context.gpu_requests, context.feasible
     if mutation.applied_choice is not None or gpu_requests.max_count < section.when_gpus_at_least:
@@ -115,7 +115,7 @@ def _add_links(
         mutation.record_change("topology")
 
 
-def invalid_annotations(pod: Pod) -> tuple[Violation, ...]:
+def invalid_annotations(pod: Pod) -> tuple[PolicyFinding, ...]:
     """Report topology and gang size annotations that cannot be parsed."""
     if not pod.metadata.annotations:
         return ()
@@ -130,9 +130,9 @@ def invalid_annotations(pod: Pod) -> tuple[Violation, ...]:
     return tuple(violations)
 
 
-def _invalid_annotation(key: str, value: str, must: str, fix: str) -> Violation:
+def _invalid_annotation(key: str, value: str, must: str, fix: str) -> PolicyFinding:
     message = f"must be {must} (found {value[:60]!r}); it is ignored"
-    return Violation("GPU-R104", ("metadata", "annotations", key), message, fix, PolicyMode.WARN)
+    return PolicyFinding("GPU-R104", ("metadata", "annotations", key), message, fix, PolicyMode.WARN)
 
 
 def _require_links(linked: LinkedNodes, mutation: PodMutation) -> None:
@@ -156,7 +156,7 @@ def _prefer_links(linked: LinkedNodes, mutation: PodMutation) -> None:
     mutation.record_change("nodeAffinity")
 
 
-def _no_links_violation(largest: GpuRequest, context: GpuPodContext) -> Violation:
+def _no_links_violation(largest: GpuRequest, context: GpuPodContext) -> PolicyFinding:
     field, count = (*largest.path, "resources", "limits", WHOLE_GPU), largest.count
     feasible, total, fleet = context.feasible, context.gpu_requests.totals[WHOLE_GPU], context.view.fleet
     nodes = feasible.selected & feasible.tolerated
@@ -172,7 +172,7 @@ def _no_links_violation(largest: GpuRequest, context: GpuPodContext) -> Violatio
         most = next((each for each in fewer if find_linked_nodes(each, nodes, fleet).nodes), 0)
         message = f"{count} GPUs must be linked by NVLink, and no node that this pod may use links that many"
         fix = f"Request at most {most} GPUs." if most > 1 else "Ask the admin for nvlink: preferred."
-    return Violation("GPU-T301", field, message, fix, at_most=PolicyMode.WARN)
+    return PolicyFinding("GPU-T301", field, message, fix, at_most=PolicyMode.WARN)
 
 
 def _add_domain_affinity(

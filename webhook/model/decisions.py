@@ -182,7 +182,7 @@ class Decision(msgspec.Struct, frozen=True, gc=False):
         remaining_units: Units that a pod requests without those that are removed, by resource name; not right-sized.
         policies: Names of the policies that apply.
         audit_policies: Those that only audit because the workload is outside their rollout.
-        weight: Weight of a new pod against shared quotas; () if no policy has one.
+        quota_charge: Weight of a new pod against shared quotas; () if no policy has one.
         involves_gpus: False if no request and no finding concerns GPUs.
     """
 
@@ -196,7 +196,7 @@ class Decision(msgspec.Struct, frozen=True, gc=False):
     remaining_units: Mapping[str, int] = {}
     policies: tuple[str, ...] = ()
     audit_policies: tuple[str, ...] = ()
-    weight: GpuWeight = ()
+    quota_charge: GpuWeight = ()
     involves_gpus: bool = False
 
     @property

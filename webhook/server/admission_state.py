@@ -87,9 +87,14 @@ class AdmissionState:
     def reserve_quota(self, request: AdmissionRequest, decision: Decision, now: float) -> None:
         """Count an admitted pod against shared quotas until a view shows it; `now` is of the clock of the watches."""
         pod = request.pod
-        if pod is None or not (decision.weight and pod.metadata.uid) or request.dry_run or not admits_object(decision):
+        if (
+            pod is None
+            or not (decision.quota_charge and pod.metadata.uid)
+            or request.dry_run
+            or not admits_object(decision)
+        ):
             return
-        reservation = QuotaReservation(pod.metadata.uid, request.namespace, decision.weight, now)
+        reservation = QuotaReservation(pod.metadata.uid, request.namespace, decision.quota_charge, now)
         self.view = self.view.with_reservation(reservation).without_reservations_before(now - RESERVATION_TTL_SECONDS)
 
     def assume_requested(self, request: AdmissionRequest, decision: Decision, now: datetime) -> None:

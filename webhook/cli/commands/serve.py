@@ -138,7 +138,9 @@ ExtenderListen = Annotated[
 ]
 ExtenderStrategy = Annotated[
     str | None,
-    typer.Option("--strategy", metavar="STRATEGY", help="How nodes are scored: tab (default), fgd, most-allocated, default."),
+    typer.Option(
+        "--strategy", metavar="STRATEGY", help="How nodes are scored: tab (default), fgd, most-allocated, default."
+    ),
 ]
 ExtenderFill = Annotated[
     str | None,

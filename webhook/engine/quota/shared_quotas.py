@@ -22,7 +22,7 @@ from webhook.model.remaining_quota import QuotaConsumer
 from webhook.policy.policy_set import QuotaRules, SharedQuota
 
 
-def compute_pod_weight(gpu_requests: PodGpuRequests, mutation: PodMutation, fleet: Fleet) -> GpuWeight:
+def compute_quota_charge(gpu_requests: PodGpuRequests, mutation: PodMutation, fleet: Fleet) -> GpuWeight:
     """Return the GPUs of a new pod as shared quotas count them: as changed, or as stored once it is final.
 
     Args:
