@@ -85,7 +85,7 @@ async def _create_dry_run_pod(api: KubeClient, namespace: str) -> Json | str:
     try:
         return await api.create(f"/api/v1/namespaces/{namespace}/pods", _DRY_RUN_POD, {"dryRun": "All"})
     except ApiError as error:
-        if error.status is None:
+        if not error.status:
             raise
         return error.message
 

@@ -49,7 +49,7 @@ def shared_quota_violations(
         if not milli:
             continue
         if view.stale:
-            message = f"quota {quota.name} cannot be checked: the view of the cluster's pods is not current"
+            message = f"quota {quota.name} cannot be checked: the view of the cluster's pods is stale"
             yield PolicyFinding("GPU-Q304", ("spec",), message, "Create the pod again later.")
         elif not view.fits_pool(quota.pool, milli, quota.gpu_milli, pod.metadata.uid):
             yield _shared_quota_violation(quota, milli, view.pool_usage(quota.pool), view.pool_holders(quota.pool))
