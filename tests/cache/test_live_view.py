@@ -295,10 +295,10 @@ async def test_assumed_pod_counts_once_when_it_appears() -> None:
     harness.write("pods", "upsert", pod("named", on="a"), generated("train-x1", "train-", on="b"))
     await harness.publisher.publish()
     assert harness.view.free_units(offer, 0b11) == 8 - 3, "two are bound, one is assumed"
-    assert [each.uid for each in harness.view.assumed_pods] == ["3"]
+    assert [each.key for each in harness.view.assumed_pods] == ["3"]
     harness.write("pods", "list", pod("named", on="a"), generated("train-x1", "train-", on="b"))
     await harness.publisher.publish()
-    assert [each.uid for each in harness.view.assumed_pods] == ["3"], (
+    assert [each.key for each in harness.view.assumed_pods] == ["3"], (
         "a list does not release pods that were bound before"
     )
 
@@ -315,7 +315,7 @@ async def test_older_pending_sibling_does_not_release_a_newly_assumed_pod(made: 
     sibling["metadata"]["creationTimestamp"] = made
     harness.write("pods", "upsert", sibling)
     await harness.publisher.publish()
-    assert [each.uid for each in harness.view.assumed_pods] == left
+    assert [each.key for each in harness.view.assumed_pods] == left
 
 
 async def test_admitted_pod_counts_once_from_admission_to_deletion() -> None:
@@ -366,11 +366,11 @@ async def test_complete_list_releases_assumed_pods_once() -> None:
         harness.publisher.pods.upsert(bound_pod)
         harness.write("namespaces", "upsert", namespace("team", "x"))
         await harness.publisher.publish()
-        assert [each.uid for each in harness.view.assumed_pods] == ["1", "2"]
+        assert [each.key for each in harness.view.assumed_pods] == ["1", "2"]
     harness.publisher.pods.swap()
     await harness.publisher.publish()
     (offer,) = harness.view.fleet.offers
-    assert [each.uid for each in harness.view.assumed_pods] == ["2"]
+    assert [each.key for each in harness.view.assumed_pods] == ["2"]
     assert harness.view.free_units(offer, 0b11) == 8 - 2, "one is bound, one is assumed"
 
 

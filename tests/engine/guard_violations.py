@@ -33,7 +33,9 @@ def find_violations(
         **{key: value for key, value in request.items() if not key.startswith("allowed")},
     )
     allowed = {key: value for key, value in request.items() if key.startswith("allowed")}
-    return find_bypasses(admission_request, read, gpu_requests_of_pod(read), requests_share=share, **allowed)
+    return find_bypasses(
+        admission_request, read, gpu_requests_of_pod(read), shares_processes_on_shared_gpu=share, **allowed
+    )
 
 
 def names(found: list[tuple[str, PolicyFinding]]) -> list[str]:

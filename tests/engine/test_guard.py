@@ -148,7 +148,7 @@ def test_any_pod_is_checked_without_an_error(pod: Json, old: Json | None, share:
     operation = "CREATE" if old is None else "UPDATE"
     read, before = parse_pod(pod), parse_pod(old) if old is not None else None
     request = AdmissionRequest(operation, "", "Pod", "team", "pod", read, lambda: pod, before)
-    for name, finding in find_bypasses(request, read, gpu_requests_of_pod(read), requests_share=share):
+    for name, finding in find_bypasses(request, read, gpu_requests_of_pod(read), shares_processes_on_shared_gpu=share):
         assert finding.code == BYPASS_CODES[name]
         assert finding.fix.endswith(".")
         assert not finding.message.endswith(".")

@@ -60,7 +60,7 @@ def test_the_same_pod_is_changed_if_a_scheduler_places_it(section: str) -> None:
 
 def test_injected_gpus_are_not_counted_in_a_pod_with_a_node_name_and_stay_in_a_mirror_pod() -> None:
     remove, pod = "mode: enforce\nlimits: {limitRangeInjected: remove}", injected_pod().spec(nodeName="mine")
-    assert review(pod, remove, nodes=(*NODES, GIVEN)).remaining_units == {}
+    assert review(pod, remove, nodes=(*NODES, GIVEN)).requested_units == {}
     assert review(pod.annotate("kubernetes.io/config.mirror", "0a1b"), remove, nodes=(*NODES, GIVEN)).patch == ()
 
 

@@ -17,13 +17,13 @@ def pod(uid: str, until: float, count: int = 1) -> AssumedPod:
 
 def test_pods_are_in_order_of_expiry() -> None:
     assumed = AssumedPods([pod("late", 30.0), pod("soon", 10.0)])
-    assert [each.uid for each in assumed.all_pods()] == ["soon", "late"]
-    assert [each.uid for each in assumed.without_expired(10.0).all_pods()] == ["late"]
+    assert [each.key for each in assumed.all_pods()] == ["soon", "late"]
+    assert [each.key for each in assumed.without_expired(10.0).all_pods()] == ["late"]
 
 
 def test_duplicate_uid_counts_once() -> None:
     assumed = AssumedPods([pod("a", 10.0, 2), pod("a", 20.0, 2), pod("b", 20.0)])
-    assert [each.uid for each in assumed.all_pods()] == ["a", "b"]
+    assert [each.key for each in assumed.all_pods()] == ["a", "b"]
     assert assumed.assumed_units("nvidia.com/gpu", 0b1) == 3
 
 
@@ -41,8 +41,8 @@ def test_bound_pod_removes_one_entry_of_its_name_and_resource() -> None:
         [assumed_pod("1", "train-*"), assumed_pod("2", "train-*"), assumed_pod("3", "train-*", "nvidia.com/gpu.shared")]
     )
     bound = BoundPod(("team", "train-*"), "nvidia.com/gpu")
-    assert [each.uid for each in assumed.without_bound([bound]).all_pods()] == ["2", "3"]
-    assert [each.uid for each in assumed.without_bound([bound, bound, bound]).all_pods()] == ["3"]
+    assert [each.key for each in assumed.without_bound([bound]).all_pods()] == ["2", "3"]
+    assert [each.key for each in assumed.without_bound([bound, bound, bound]).all_pods()] == ["3"]
     assert assumed.without_bound([bound]).assumed_units("nvidia.com/gpu", 0b1) == 1
     other = BoundPod(("other", "train-*"), "nvidia.com/gpu")
     assert assumed.without_bound([other]) is assumed
@@ -67,7 +67,7 @@ def test_bound_pod_removes_no_entry_admitted_after_its_creation(created: list[fl
         [msgspec.structs.replace(assumed_pod(uid, "web-*"), admitted_at=since) for uid, since in entries]
     )
     bound = [BoundPod(("team", "web-*"), "nvidia.com/gpu", created_at) for created_at in created]
-    assert [each.uid for each in assumed.without_bound(bound).all_pods()] == left
+    assert [each.key for each in assumed.without_bound(bound).all_pods()] == left
 
 
 def test_masks_follow_moved_nodes() -> None:

@@ -89,19 +89,19 @@ def test_assumed_pods_expire_in_any_order() -> None:
     view = ClusterView(FLEET, free=ROOMS)
     for uid, until in (("late", 30.0), ("soon", 10.0), ("next", 20.0)):
         view = view.with_assumed(_pod(uid, until=until), 0.0)
-    assert [pod.uid for pod in view.assumed_pods] == ["soon", "next", "late"]
+    assert [pod.key for pod in view.assumed_pods] == ["soon", "next", "late"]
     later = view.with_assumed(_pod("new", until=40.0), 10.0)
-    assert [pod.uid for pod in later.assumed_pods] == ["next", "late", "new"]
-    assert [pod.uid for pod in later.with_assumed(_pod("soon", until=50.0), 30.0).assumed_pods] == ["new", "soon"]
+    assert [pod.key for pod in later.assumed_pods] == ["next", "late", "new"]
+    assert [pod.key for pod in later.with_assumed(_pod("soon", until=50.0), 30.0).assumed_pods] == ["new", "soon"]
 
 
 def test_view_may_have_two_successors() -> None:
     view = ClusterView(FLEET, free=ROOMS, assumed=[_pod("0")])
     left, right = view.with_assumed(_pod("left"), 0.0), view.with_assumed(_pod("right"), 0.0)
-    assert [pod.uid for pod in view.assumed_pods] == ["0"]
-    assert [pod.uid for pod in left.assumed_pods] == ["0", "left"]
-    assert [pod.uid for pod in right.assumed_pods] == ["0", "right"]
-    assert [pod.uid for pod in left.with_assumed(_pod("right"), 0.0).assumed_pods] == ["0", "left", "right"]
+    assert [pod.key for pod in view.assumed_pods] == ["0"]
+    assert [pod.key for pod in left.assumed_pods] == ["0", "left"]
+    assert [pod.key for pod in right.assumed_pods] == ["0", "right"]
+    assert [pod.key for pod in left.with_assumed(_pod("right"), 0.0).assumed_pods] == ["0", "left", "right"]
 
 
 def test_long_day_of_admissions_keeps_only_current_pods() -> None:

@@ -90,7 +90,7 @@ def audit_pod(source: SourceObject, context: EvaluationContext, unsized: PolicyS
     unsized_context = msgspec.structs.replace(context_without_pod, policies=unsized)
     result = evaluate_object(recreated, context_without_pod)
     fit = result.decision.outcome
-    if isinstance(fit, OfferChoice) and fit.gpu_milli >= measure(result.decision.remaining_units):
+    if isinstance(fit, OfferChoice) and fit.gpu_milli >= measure(result.decision.requested_units):
         result = evaluate_object(recreated, unsized_context)  # the offer saves no GPUs
     result = _measure_result(result, requests, measure)
     missed = missed_admission(source.data, request.namespace, result.decision)
@@ -110,7 +110,7 @@ def _measure_result(result: CheckResult, requests: PodGpuRequests, measure: Meas
     """Replace the amounts of a decision by those on the pod's own node."""
     decision = result.decision
     fit = decision.outcome if not decision.denials else None
-    kept = measure(requests.totals if decision.denials else decision.remaining_units)
+    kept = measure(requests.totals if decision.denials else decision.requested_units)
     resized = fit.gpu_milli if isinstance(fit, OfferChoice) else kept
     after, audit_saved = (resized, 0) if decision.applied else (kept, kept - resized)
     decision = msgspec.structs.replace(decision, gpu_milli_before=measure(requests.totals), gpu_milli_after=after)

@@ -13,7 +13,7 @@ free capacity of these nodes do not matter, because they may change while the po
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from webhook.engine.gpu_requests import container_at
 from webhook.engine.limitrange.findings import paths_below_minimum
@@ -27,7 +27,6 @@ from webhook.model.gpu_resources import ACCOUNTING_RESOURCE
 from webhook.model.limit_ranges import NamespaceLimitRanges
 from webhook.model.node_masks import union_masks
 from webhook.model.pod_summary import allowed_nodes, node_constraints
-from webhook.model.pods import QuantityText
 from webhook.model.pools import max_unit_milli
 from webhook.model.quantity import NANO, parse_nano_or_none
 from webhook.policy.policy_set import LimitRules
@@ -60,13 +59,13 @@ def gpu_milli_by_container(context: GpuPodContext, mutation: PodMutation) -> dic
 
 
 def _accounting_nodes(context: GpuPodContext, mutation: PodMutation) -> int:
-    if context.pod.is_stored:
+    if context.pod.has_uid:
         return context.feasible.selected
     return context.feasible.matching_nodes(mutation.required_node_affinity)
 
 
 def _final_resource_names(context: GpuPodContext, mutation: PodMutation) -> list[str]:
-    if mutation.applied_choice is not None and not context.pod.is_stored:
+    if mutation.applied_choice is not None and not context.pod.has_uid:
         return [mutation.applied_choice.resource for _ in context.gpu_requests.requests]
     return [one.resource.name for one in context.gpu_requests.requests]
 
@@ -105,13 +104,13 @@ def _zeros_below_minimum(
 ) -> set[FieldPath]:
     limits, requests = dict(mutation.limits), dict(mutation.requests)
     for path in others:
-        limited, requested = _current_resources(mutation, path)
+        limited, requested = mutation.resources_at(path)
         limits[path], requests[path] = {**limited, ACCOUNTING_RESOURCE: "0"}, {**requested, ACCOUNTING_RESOURCE: "0"}
     return paths_below_minimum(mutation, ranges, limits, requests)
 
 
 def _write_accounting_amount(mutation: PodMutation, path: FieldPath, amount: str) -> None:
-    limits, requests = _current_resources(mutation, path)
+    limits, requests = mutation.resources_at(path)
     nano = int(amount) * NANO
     present = limits.get(ACCOUNTING_RESOURCE), requests.get(ACCOUNTING_RESOURCE, amount)
     if all(parse_nano_or_none(value) == nano for value in present):
@@ -121,13 +120,6 @@ def _write_accounting_amount(mutation: PodMutation, path: FieldPath, amount: str
     mutation.record_change("accounting")
 
 
-def _current_resources(
-    mutation: PodMutation, path: FieldPath
-) -> tuple[Mapping[str, QuantityText], Mapping[str, QuantityText]]:
-    resources = container_at(mutation.pod, path).resources
-    return mutation.limits.get(path, resources.limits), mutation.requests.get(path, resources.requests)
-
-
 def accounting_mismatches(context: GpuPodContext, mutation: PodMutation) -> list[PolicyFinding]:
     """Report accounting amounts of a final pod that are too low.
 
@@ -135,7 +127,7 @@ def accounting_mismatches(context: GpuPodContext, mutation: PodMutation) -> list
     nodes are accepted too, and a missing one if it was left out then. Too high an amount bypasses no quota.
     """
     fleet, pod = context.view.before, context.pod
-    if not pod.is_stored or not is_accounting_schedulable(context, mutation):
+    if not pod.has_uid or not is_accounting_schedulable(context, mutation):
         return []
     amounts, before = gpu_milli_by_container(context, mutation), {}
     if fleet is not None:

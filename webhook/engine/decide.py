@@ -11,7 +11,7 @@ A pod passes eight steps, in this order:
 7 evaluate  violations of limits, LimitRange, quota, node fit and CUDA by the changed pod
 8 settle    findings: the violations in their section's mode, without those that an exemption covers at `now`
 
-A stored pod keeps its resources: for an UPDATE, steps 3 to 6 return at once.
+On UPDATE a pod keeps its resources: steps 3 to 6 return at once.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from webhook.engine.linting import LINTED_KINDS, lint_object
 from webhook.engine.linting.quotas import scopes_covering_all_gpus
 from webhook.engine.match import match_policies
 from webhook.engine.matched_policies import without_changes
-from webhook.engine.mutate import kept_violation, mutate_pod
+from webhook.engine.mutate import kept_finding, mutate_pod
 from webhook.engine.mutation import PodMutation, build_patch
 from webhook.engine.pod_context import build_context
 from webhook.engine.policy_findings import SectionFinding, settle
@@ -126,7 +126,7 @@ def decide_pod(
         applied=mutation.applied_choice is not None,
         gpu_milli_before=before,
         gpu_milli_after=after,
-        remaining_units=context.gpu_requests.totals,
+        requested_units=context.gpu_requests.totals,
         policies=matched.policies.names,
         audit_policies=matched.policies.outside_rollout,
         quota_charge=quota_charge,
@@ -138,7 +138,7 @@ def _record_too_large(mutation: PodMutation) -> SectionFinding:
     """Report, for the policies that would have changed the pod, that its annotations leave no room for the record."""
     path, fix = ("metadata", "annotations"), "Shorten its annotations; the total limit is 256 KiB."
     policy = (PolicyMode.WARN, ", ".join(mutation.changes_by_policy))
-    return policy, kept_violation(RECORD_TOO_LARGE, path, PolicyMode.WARN, fix)
+    return policy, kept_finding(RECORD_TOO_LARGE, path, PolicyMode.WARN, fix)
 
 
 def _lint_object(request: AdmissionRequest, view: ClusterView) -> Decision:

@@ -42,7 +42,7 @@ def evaluate_pod(context: PodContext, mutation: PodMutation, quota_charge: GpuWe
     """Return everything that a pod with its changes violates.
 
     Args:
-        weight: The pod's GPUs as counted by quotas that namespaces share.
+        quota_charge: The pod's GPUs as counted by quotas that namespaces share.
     """
     if context.request.operation != "CREATE":
         violations = _evaluate_update(context)
@@ -66,10 +66,10 @@ def _evaluate_gpu_pod(context: GpuPodContext, mutation: PodMutation) -> list[Sec
         requested = _user_gpu_requests(gpu_requests, injected) if injected.amounts else gpu_requests
         rejections = _namespace_rejections(context, mutation, amounts)
         known = None if injected.amounts else amounts
-        gpus_aside = fit is not None and not pod.is_stored
+        resized = fit is not None and not pod.has_uid
         for policy_ref, limits in policies.limits:
             sections = policies.limits_by_mode[policy_ref[0]]
-            broken = find_limit_violations(limits, pod, requested, known, gpus_replaced=gpus_aside, sections=sections)
+            broken = find_limit_violations(limits, pod, requested, known, skip_gpu_amounts=resized, sections=sections)
             if broken:
                 violations += [(policy_ref, each) for each in broken]
             if rejections is not _NOT_REJECTED or injected.amounts:
@@ -208,7 +208,7 @@ def _resize_violations(
 ) -> list[PolicyFinding]:
     pod, gpu_requests = resize.new, resize.gpu_requests
     return find_limit_violations(
-        limits, pod, gpu_requests, container_amounts(pod.spec), gpus_replaced=True, sections=sections
+        limits, pod, gpu_requests, container_amounts(pod.spec), skip_gpu_amounts=True, sections=sections
     )
 
 

@@ -70,14 +70,14 @@ def guard_pod(
     if not policies.security:
         return []
     shares_processes = bool(gpu_requests.requests) and pod.spec.share_process_namespace
-    requests_share = shares_processes and requests_gpu_share(gpu_requests.totals, view.fleet)
+    shares_processes_on_shared_gpu = shares_processes and requests_gpu_share(gpu_requests.totals, view.fleet)
     violations: list[SectionFinding] = []
     for policy_ref, section in policies.security:
         bypasses = find_bypasses(
             request,
             pod,
             gpu_requests,
-            requests_share=requests_share,
+            shares_processes_on_shared_gpu=shares_processes_on_shared_gpu,
             injected=injected,
             allowed_capabilities=section.allowed_capabilities,
             allowed_runtime_classes=section.allowed_runtime_classes,
@@ -92,7 +92,7 @@ def find_bypasses(
     pod: Pod,
     gpu_requests: PodGpuRequests,
     *,
-    requests_share: bool,
+    shares_processes_on_shared_gpu: bool,
     injected: Sequence[InjectedAmount] = (),
     allowed_capabilities: frozenset[str] = _NOTHING,
     allowed_runtime_classes: frozenset[str] = _NOTHING,
@@ -104,7 +104,8 @@ def find_bypasses(
         pod: The pod, or a workload's template read as one.
         gpu_requests: Its GPU requests. Unknown NVIDIA resource names show that it is meant for GPUs; only a GPU request
             permits a GPU runtime class.
-        requests_share: True if it requests a time-sliced or MPS share.
+        shares_processes_on_shared_gpu: True if its containers share processes and it requests a time-sliced or
+            MPS share.
         injected: GPUs that LimitRanges inject into it.
         allowed_capabilities: Driver capabilities allowed besides compute and utility; "all" allows any.
         allowed_runtime_classes: GPU runtime classes allowed without a GPU request.
@@ -112,7 +113,7 @@ def find_bypasses(
     Returns:
         Pairs of bypass name (see `guarding.bypasses`) and violation.
     """
-    rules = gpu_requests, requests_share, injected, allowed_capabilities, allowed_runtime_classes
+    rules = gpu_requests, shares_processes_on_shared_gpu, injected, allowed_capabilities, allowed_runtime_classes
     old = request.old_pod if request.operation == "UPDATE" else None
     results = _scan_pod(request, pod, *rules)
     if old is not None:
@@ -130,7 +131,7 @@ def _scan_pod(
     request: AdmissionRequest,
     pod: Pod,
     gpu_requests: PodGpuRequests,
-    requests_share: bool,
+    shares_processes_on_shared_gpu: bool,
     injected: Sequence[InjectedAmount],
     capabilities: frozenset[str],
     classes: frozenset[str],
@@ -164,7 +165,7 @@ def _scan_pod(
     results += find_host_access(spec, containers)
     if spec.node_name and request.operation == "CREATE":
         results += find_preset_node(spec)
-    return results + find_shared_processes(spec) if requests_share else results
+    return results + find_shared_processes(spec) if shares_processes_on_shared_gpu else results
 
 
 def _touches_gpus(

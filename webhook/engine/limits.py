@@ -61,7 +61,7 @@ def find_limit_violations(
     gpu_requests: PodGpuRequests,
     amounts: ContainerAmounts | None,
     *,
-    gpus_replaced: bool = False,
+    skip_gpu_amounts: bool = False,
     sections: Sequence[LimitRules] = (),
 ) -> list[PolicyFinding]:
     """Return every amount of a pod that a section does not allow.
@@ -69,20 +69,21 @@ def find_limit_violations(
     Args:
         gpu_requests: The GPU requests that count.
         amounts: The pod's amounts as a cache key for accepted pods; None if LimitRanges set some of them.
-        gpus_replaced: True if the pod will request other GPUs, which `allows_resource` has accepted.
+        skip_gpu_amounts: True if GPU amounts are not checked: the pod will request other GPUs, which
+            `allows_resource` has accepted, or it is resized, which changes no GPUs.
         sections: Every section that applies with the same or a stricter mode, including this one: a fix satisfies all.
     """
-    key, sized_by_containers = (amounts, gpus_replaced), pod.spec.resources is None and not pod.spec.overhead
+    key, sized_by_containers = (amounts, skip_gpu_amounts), pod.spec.resources is None and not pod.spec.overhead
     if amounts and sized_by_containers and key in limits.passed_checks:
         return []
     violations: list[PolicyFinding] = []
     binding = BindingLimits(sections or (limits,), sum(gpu_requests.totals.values()), len(gpu_requests.requests) == 1)
     if limits.per_pod.rules:
-        if not gpus_replaced:
+        if not skip_gpu_amounts:
             violations += _check_pod_gpus(limits.per_pod, gpu_requests, binding)
         violations += _check_pod_totals(limits.per_pod, pod, 1, binding)
     if limits.per_container.rules:
-        counted = NO_GPU_REQUESTS if gpus_replaced else gpu_requests
+        counted = NO_GPU_REQUESTS if skip_gpu_amounts else gpu_requests
         for path, container in init_then_main_containers(pod.spec):
             violations += _check_container(limits.per_container, container, path, counted, binding)
     if limits.per_gpu.rules and binding.devices:

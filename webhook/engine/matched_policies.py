@@ -49,14 +49,14 @@ class PodAdditions(msgspec.Struct, frozen=True):
 
     Attributes:
         tolerations: Tolerations for every pod.
-        gpu_taints: True if GPU taints of the candidate nodes are tolerated.
+        tolerate_gpu_taints: True if GPU taints of the candidate nodes are tolerated.
         required: Node affinity expressions, a list per section.
         spread: True if pods of one workload must not share a host.
         defaults: Limits with default requests.
     """
 
     tolerations: tuple[Toleration, ...]
-    gpu_taints: bool
+    tolerate_gpu_taints: bool
     required: tuple[tuple[NodeSelectorRequirement, ...], ...]
     spread: bool
     defaults: tuple[LimitRules, ...]
@@ -150,11 +150,16 @@ def combine_policies(policy_set: PolicySet, matching: int, outside: int = 0) -> 
 
 def without_additions(policies: MatchedPolicies) -> MatchedPolicies:
     """Return the same policies without additions that affect where a pod can run or how it runs."""
-    return replace(policies, injections=(), topologies=(), defaults=(), additions=NO_ADDITIONS)
+    return replace(
+        policies, injections=(), topologies=(), defaults=(), additions=NO_ADDITIONS, all_additions=NO_ADDITIONS
+    )
 
 
 def without_changes(policies: MatchedPolicies) -> MatchedPolicies:
-    """Return the same policies without anything that changes a pod."""
+    """Return the same policies without anything that changes a pod.
+
+    Right-sizing stays: it excludes such pods itself, with a reason.
+    """
     return replace(without_additions(policies), accounting_policies="", limit_range_gpu_policies="")
 
 
@@ -174,7 +179,7 @@ def _combine_injections(policies: Sequence[Policy]) -> Iterator[tuple[PolicyRef,
 def _pod_additions(injections: Sequence[InjectionRules], limits: Sequence[LimitRules]) -> PodAdditions:
     return PodAdditions(
         tolerations=tuple(toleration for section in injections for toleration in section.tolerations),
-        gpu_taints=any(section.tolerations_auto for section in injections),
+        tolerate_gpu_taints=any(section.tolerations_auto for section in injections),
         required=tuple(section.node_affinity for section in injections if section.node_affinity),
         spread=any(section.spread is SpreadMode.REQUIRED for section in injections),
         defaults=tuple(section for section in limits if _has_default_amounts(section)),

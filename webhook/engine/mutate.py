@@ -48,7 +48,7 @@ INJECTED_GPUS_CHANGE = "injected GPUs"
 
 
 def mutate_pod(context: PodContext, choice: OfferChoice | KeepRequest) -> tuple[PodMutation, list[SectionFinding]]:
-    """Return the changed pod, and what was or could not be added.
+    """Return the changes of a pod, and findings about what was or could not be added.
 
     Sections that are not enforced change a copy that is discarded; only their violations are kept.
     """
@@ -107,19 +107,18 @@ def _apply_right_sizing(
     violations: list[SectionFinding] = []
     if context.pod.metadata.annotations:
         violations += [(policy_ref, each) for each in (*declared.errors, *invalid_keep_annotation(context.pod))]
-    report = right_sizing_violation(choice, mode, context.gpu_requests, declared=declared.memory_mib is not None)
+    report = right_sizing_finding(choice, mode, context.gpu_requests, declared=declared.memory_mib is not None)
     if report is not None:
         violations.append((policy_ref, report))
     return violations
 
 
 def _add_default_requests(context: GpuPodContext, mutation: PodMutation) -> None:
-    requests = {one.path: one for one in context.gpu_requests.requests}
     for policy, limits in context.policies.defaults:
         mutation.policy = policy
         for index, defaults in default_requests(context, (limits,)).items():
             path = ("spec", "containers", index)
-            _, present = mutation.resources_of(requests[path])
+            _, present = mutation.resources_at(path)
             mutation.requests[path] = {**defaults, **present}
             mutation.record_change("requests")
 
@@ -145,7 +144,7 @@ def apply_choice(choice: OfferChoice, context: GpuPodContext, mutation: PodMutat
     mutation.applied_choice = choice
 
 
-def right_sizing_violation(
+def right_sizing_finding(
     choice: OfferChoice | KeepRequest, mode: PolicyMode, gpu_requests: PodGpuRequests, *, declared: bool
 ) -> PolicyFinding | None:
     """Report the outcome of right-sizing to the user; None where it is not worth a message."""
@@ -159,18 +158,16 @@ def right_sizing_violation(
     side = "limits" if first.resource.name in first.container.resources.limits else "requests"
     path = (*first.path, "resources", side, first.resource.name)
     return (
-        _choice_violation(choice, mode, path)
-        if isinstance(choice, OfferChoice)
-        else kept_violation(choice, path, at_most)
+        _choice_finding(choice, mode, path) if isinstance(choice, OfferChoice) else kept_finding(choice, path, at_most)
     )
 
 
-def kept_violation(kept: KeepRequest, path: FieldPath, at_most: PolicyMode, fix: str = "") -> PolicyFinding:
+def kept_finding(kept: KeepRequest, path: FieldPath, at_most: PolicyMode, fix: str = "") -> PolicyFinding:
     """Report that a pod keeps its GPU request, and why."""
     return PolicyFinding("GPU-R103", path, f"not right-sized: {kept}", fix, at_most, kept.reason.value)
 
 
-def _choice_violation(choice: OfferChoice, mode: PolicyMode, path: FieldPath) -> PolicyFinding:
+def _choice_finding(choice: OfferChoice, mode: PolicyMode, path: FieldPath) -> PolicyFinding:
     note = _ISOLATION_NOTES[min(offer.isolation for offer in choice.offers)]
     need = f"{choice.need.words}, {choice.resource} ({choice.gpu_milli / 1000:.2g} of a GPU) covers it{note}"
     if mode is PolicyMode.ENFORCE:

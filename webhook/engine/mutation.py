@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from webhook.engine.gpu_requests import GpuRequest
+from webhook.engine.gpu_requests import container_at
 from webhook.model.annotations import DECISION_ANNOTATION, ORIGINAL_ANNOTATION
 from webhook.model.decisions import OfferChoice, PatchOperation, patch_add, patch_replace
 from webhook.model.field_paths import FieldPath
@@ -51,6 +51,7 @@ class PodMutation(msgspec.Struct):
     """Additions to a pod and replacements in it.
 
     Attributes:
+        pod: The pod before these changes.
         limits: New limits by container path, whole maps; likewise `requests`.
         original_resources: GPU amounts before right-sizing, by container name.
         applied_choice: The chosen offer, if it is applied.
@@ -88,9 +89,9 @@ class PodMutation(msgspec.Struct):
         if change not in recorded:
             recorded.append(change)
 
-    def resources_of(self, request: GpuRequest) -> tuple[Mapping[str, QuantityText], Mapping[str, QuantityText]]:
+    def resources_at(self, path: FieldPath) -> tuple[Mapping[str, QuantityText], Mapping[str, QuantityText]]:
         """Return limits and requests of a container with the changes so far."""
-        path, resources = request.path, request.container.resources
+        resources = container_at(self.pod, path).resources
         return self.limits.get(path, resources.limits), self.requests.get(path, resources.requests)
 
 
@@ -146,23 +147,16 @@ def _resource_operations(mutation: PodMutation) -> list[PatchOperation]:
     operations: list[PatchOperation] = []
     sides = (("limits", mutation.limits), ("requests", mutation.requests))
     for path in dict.fromkeys((*mutation.limits, *mutation.requests)):
-        if _container_resources(mutation.pod, path) == NO_RESOURCES:
+        if container_at(mutation.pod, path).resources == NO_RESOURCES:
             added = {side: changed[path] for side, changed in sides if changed.get(path)}
             operations.append(patch_add((*path, "resources"), added))
     for side, changed in sides:
         for path, amounts in changed.items():
-            resources, target = _container_resources(mutation.pod, path), (*path, "resources", side)
+            resources, target = container_at(mutation.pod, path).resources, (*path, "resources", side)
             if resources != NO_RESOURCES:
                 present = resources.limits if side == "limits" else resources.requests
                 operations.append(patch_replace(target, amounts) if present else patch_add(target, amounts))
     return operations
-
-
-def _container_resources(pod: Pod, path: FieldPath) -> ResourceRequirements:
-    _, kind, index = path
-    containers = pod.spec.containers if kind == "containers" else pod.spec.init_containers
-    assert isinstance(index, int)
-    return containers[index].resources
 
 
 def _affinity_operations(mutation: PodMutation) -> list[PatchOperation]:

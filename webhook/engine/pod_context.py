@@ -141,7 +141,7 @@ def build_context(
     removed = NO_INJECTED_GPUS
     if injected:
         removed = InjectedGpus(tuple(injected))
-        if policies.limit_range_gpu_policies and not pod.is_stored:
+        if policies.limit_range_gpu_policies and not pod.has_uid:
             removed = remove_injected_gpus(pod, removed.amounts, view.ranges(request.namespace))
         if removed.removed:
             gpu_requests = sum_gpu_requests(
@@ -152,7 +152,7 @@ def build_context(
     if not gpu_requests.requests:
         return PodContext(request, pod, gpu_requests, policies, view, usage, removed)
     fleet, additions = view.fleet, policies.additions
-    feasible = FeasibleNodes(view, pod, additions.tolerations, tolerate_gpu_taints=additions.gpu_taints)
+    feasible = FeasibleNodes(view, pod, additions.tolerations, tolerate_gpu_taints=additions.tolerate_gpu_taints)
     whole = fleet.nodes_advertising(WHOLE_GPU) & feasible.selected & feasible.tolerated
     return GpuPodContext(
         *(request, pod, gpu_requests, policies, view, usage, removed),

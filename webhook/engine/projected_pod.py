@@ -79,7 +79,7 @@ def _feasible_with_additions(
         context.view,
         _project_pod(context, additions),
         additions.tolerations,
-        tolerate_gpu_taints=additions.gpu_taints,
+        tolerate_gpu_taints=additions.tolerate_gpu_taints,
         required=additions.required,
         leaves_enough=leaves_enough,
     )

@@ -21,7 +21,7 @@ class AssumedPod(msgspec.Struct, frozen=True, gc=False):
     """A pod that was admitted a moment ago and is not observed yet: it holds units of one offer, CPU and memory.
 
     Attributes:
-        uid: The request's uid, so that one admission counts once; "" always counts.
+        key: Identifies the pod and the resource, so that one admission counts once; "" always counts.
         resource: Resource name that it will request.
         nodes: Mask of the nodes where it may run.
         count: Units.
@@ -32,7 +32,7 @@ class AssumedPod(msgspec.Struct, frozen=True, gc=False):
         admitted_at: Earliest time of its admission, seconds of the same clock: a pod created before is another one.
     """
 
-    uid: str
+    key: str
     resource: str
     nodes: int
     count: int
@@ -80,7 +80,7 @@ class AssumedPods:
         self._units: Mapping[str, Mapping[UnitKind, int]] = {}
         self._start = self._end = 0
         for pod in sorted(pods, key=lambda pod: pod.expires_at):
-            if not self._has(pod.uid):
+            if not self._has(pod.key):
                 self._append(pod)
 
     def all_pods(self) -> tuple[AssumedPod, ...]:
@@ -122,8 +122,8 @@ class AssumedPods:
         return self._share_log(start, self._end, remaining)
 
     def with_pod(self, pod: AssumedPod) -> AssumedPods:
-        """Return one more pod; itself if its uid is known."""
-        if self._has(pod.uid):
+        """Return one more pod; itself if its key is known."""
+        if self._has(pod.key):
             return self
         shared = len(self._log) == self._end and (
             self._start == self._end or self._log[-1].expires_at <= pod.expires_at
@@ -158,8 +158,8 @@ class AssumedPods:
         moved = (msgspec.structs.replace(pod, nodes=known[pod.nodes]) for pod in self.all_pods())
         return AssumedPods(moved) if known else self
 
-    def _has(self, uid: str) -> bool:
-        position = self._positions.get(uid, -1) if uid else -1
+    def _has(self, key: str) -> bool:
+        position = self._positions.get(key, -1) if key else -1
         return self._start <= position < self._end
 
     def _share_log(self, start: int, end: int, units: Mapping[str, Mapping[UnitKind, int]]) -> AssumedPods:
@@ -169,7 +169,7 @@ class AssumedPods:
         return assumed_pods
 
     def _append(self, pod: AssumedPod) -> None:
-        self._positions[pod.uid] = self._end
+        self._positions[pod.key] = self._end
         self._log.append(pod)
         self._end += 1
         self._units = _with_units_changed(self._units, pod, pod.count)

@@ -173,13 +173,13 @@ class Decision(msgspec.Struct, frozen=True, gc=False):
     Attributes:
         findings: Findings with their modes, without exempted ones, in the order of the steps.
         exempted: Findings that an exemption removed.
-        patch: JSON Patch operations from the object to its shape; empty if nothing changes.
+        patch: JSON Patch operations from the object to the changed one; empty if nothing changes.
         outcome: The choice that was applied (or would be, in audit mode), or why the request stays.
         applied: True if `outcome` is an `OfferChoice` and the patch applies it.
         gpu_milli_before: Thousandths of a GPU that the object would hold unchanged, including GPUs injected by a
             LimitRange (one replica of a template).
         gpu_milli_after: The same after the patch.
-        remaining_units: Units that a pod requests without those that are removed, by resource name; not right-sized.
+        requested_units: Units that a pod requests without those that are removed, by resource name; not right-sized.
         policies: Names of the policies that apply.
         audit_policies: Those that only audit because the workload is outside their rollout.
         quota_charge: Weight of a new pod against shared quotas; () if no policy has one.
@@ -193,7 +193,7 @@ class Decision(msgspec.Struct, frozen=True, gc=False):
     applied: bool = False
     gpu_milli_before: int = 0
     gpu_milli_after: int = 0
-    remaining_units: Mapping[str, int] = {}
+    requested_units: Mapping[str, int] = {}
     policies: tuple[str, ...] = ()
     audit_policies: tuple[str, ...] = ()
     quota_charge: GpuWeight = ()

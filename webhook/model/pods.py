@@ -247,7 +247,7 @@ class Pod(ApiStruct, frozen=True):
     status: PodStatus = PodStatus()
 
     @property
-    def is_stored(self) -> bool:
+    def has_uid(self) -> bool:
         """True once the pod has its uid, which the API server sets after all mutating webhooks."""
         return bool(self.metadata.uid)
 

@@ -32,7 +32,7 @@ def compute_quota_charge(gpu_requests: PodGpuRequests, mutation: PodMutation, fl
     if pod.spec.node_name:
         return weigh_on_node(tuple(totals.items()), fleet, pod.spec.node_name)
     nodes = fleet.nodes_selected_by(pod.spec)
-    if fit is not None and not pod.is_stored:
+    if fit is not None and not pod.has_uid:
         totals = {fit.resource: 1}
         required = NodeSelectorTerm(match_expressions=tuple(mutation.required_node_affinity))
         nodes &= fleet.select_nodes({}, (required,))

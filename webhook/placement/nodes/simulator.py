@@ -1,4 +1,4 @@
-"""Simulates scheduling: pods arrive one after the other and are placed as in a live cluster."""
+"""Simulates a trace: pods arrive one after the other on nodes known by capacity, without taints, links or health."""
 
 from __future__ import annotations
 
