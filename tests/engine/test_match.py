@@ -117,20 +117,26 @@ SILENT = "so the policy is ignored"
 ON_TRIAL = "so the policy would deny it if it were enforced"
 REFUSED = "so the policy denies it"
 SECTION = "security: {deny: [visibleDevicesEnv]"
+TOPOLOGY = "topology: {nvlink: ignored, mode: enforce}"
 FAILURES = {
-    "an enforced policy does not apply": Failed(ENV, ["warn GPU-P201"], SILENT),
-    "an enforced policy that fails rejects": Failed(f"failurePolicy: Fail\n{ENV}", ["enforce GPU-P201"], REFUSED),
-    "a policy in warn mode that fails warns": Failed(
-        f"failurePolicy: Fail\nmode: warn\n{SECTION}}}", ["warn GPU-P201"], ON_TRIAL
+    "an enforced policy rejects by default": Failed(ENV, ["enforce GPU-P201"], REFUSED),
+    "an enforced policy with Ignore does not apply": Failed(f"failurePolicy: Ignore\n{ENV}", ["warn GPU-P201"], SILENT),
+    "an enforced policy with Fail rejects": Failed(f"failurePolicy: Fail\n{ENV}", ["enforce GPU-P201"], REFUSED),
+    "enforced limits reject": Failed(FOUR, ["enforce GPU-P201"], REFUSED),
+    "an enforced topology rejects": Failed(TOPOLOGY, ["enforce GPU-P201"], REFUSED),
+    "a policy that only changes pods does not apply": Failed(
+        "mode: enforce\nrightSizing: {isolation: hardware}", ["warn GPU-P201"], SILENT
     ),
-    "a policy in audit mode that fails records it": Failed(
-        f"failurePolicy: Fail\n{SECTION}}}", ["audit GPU-P201"], ON_TRIAL
+    "security in audit mode does not reject beside an enforced change": Failed(
+        f"mode: enforce\ninjection: {{tolerations: auto}}\n{SECTION}, mode: audit}}", ["warn GPU-P201"], ON_TRIAL
     ),
-    "a policy in audit mode records that it does not apply": Failed(f"{SECTION}}}", ["audit GPU-P201"], SILENT),
-    "an enforced section makes it reject": Failed(
-        f"failurePolicy: Fail\n{SECTION}, mode: enforce}}", ["enforce GPU-P201"], REFUSED
+    "a policy in warn mode warns": Failed(f"mode: warn\n{SECTION}}}", ["warn GPU-P201"], ON_TRIAL),
+    "a policy in audit mode records it": Failed(f"{SECTION}}}", ["audit GPU-P201"], ON_TRIAL),
+    "a policy in audit mode records that it does not apply": Failed(
+        f"failurePolicy: Ignore\n{SECTION}}}", ["audit GPU-P201"], SILENT
     ),
-    "a policy without sections has its mode": Failed("failurePolicy: Fail\nmode: warn", ["warn GPU-P201"], ON_TRIAL),
+    "an enforced section makes it reject": Failed(f"{SECTION}, mode: enforce}}", ["enforce GPU-P201"], REFUSED),
+    "a policy without sections rejects nothing": Failed("mode: enforce", ["warn GPU-P201"], SILENT),
 }
 
 
@@ -144,6 +150,25 @@ def test_a_policy_whose_condition_fails(case: Failed) -> None:
 
 
 def test_a_failing_condition_does_not_affect_other_policies() -> None:
-    decision = review(bad(), FAILING + ENV, FOUR)
+    decision = review(bad(), f"failurePolicy: Ignore\n{FAILING}{ENV}", FOUR)
     assert codes(decision) == ["warn GPU-P201", "enforce GPU-L103"]
     assert decision.policies == ("test-1",)
+
+
+@pytest.mark.parametrize("conditions", [("fails", "false"), ("false", "fails")], ids=" before ".join)
+def test_a_false_condition_outweighs_one_that_fails(conditions: tuple[str, ...]) -> None:
+    """As in the API server: the policy is not meant for this object, whatever the other condition is."""
+    texts = {"fails": "object.spec.nodeName == 'n'", "false": "object.kind == 'Node'"}
+    match = {"matchConditions": [{"name": name, "expression": texts[name]} for name in conditions]}
+    assert codes(review(bad(), f"match: {json.dumps(match)}\n{ENV}")) == []
+
+
+@pytest.mark.parametrize("count", [0, 9_000, 9_999, 10_000, 15_000])
+def test_padding_does_not_admit_a_pod(count: int) -> None:
+    """More variables than CEL evaluates make the condition fail, which rejects the pod too."""
+    unlabeled = "!object.spec.containers.exists(c, has(c.env) && c.env.exists(e, e.name == 'EXEMPT'))"
+    match = f"match: {{matchConditions: [{{name: a, expression: {json.dumps(unlabeled)}}}]}}\n"
+    padded = bad()
+    for number in range(count):
+        padded.env(f"PAD_{number}", "x")
+    assert codes(review(padded, match + ENV)) in (["enforce GPU-S101"], ["enforce GPU-P201"])

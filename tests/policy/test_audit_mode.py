@@ -43,7 +43,8 @@ def test_nothing_is_denied_warned_or_changed(pod: Json) -> None:
 
 def test_a_failing_condition_does_not_deny() -> None:
     conditions = [{"name": "fails", "expression": "object.spec.missing == 1"}]
-    strict = load_texts(policy_text(mode="enforce", failurePolicy="Fail", match={"matchConditions": conditions}))
+    match = {"matchConditions": conditions}
+    strict = load_texts(policy_text(mode="enforce", match=match, security={"deny": ["visibleDevicesEnv"]}))
     pod = make_pod().gpus(1).build()
 
     def modes(findings: tuple[Finding, ...]) -> set[PolicyMode]:

@@ -167,7 +167,7 @@ def test_an_empty_policy_is_in_audit_mode_and_excludes_system_namespaces() -> No
     assert policy.match.operations == {"CREATE", "UPDATE"}
     assert policy.match.resource is None
     assert policy.match.labels is None
-    assert not policy.match.fail_closed
+    assert policy.match.fail_closed
     excluded = ("kube-system", "gpu-operator", "rightslice-system")
     assert not any(policy.match.namespace(name, {}) for name in excluded)
     assert policy.match.namespace("kube-system-2", {})

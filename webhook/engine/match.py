@@ -15,10 +15,11 @@ from webhook.engine.policy_findings import PolicyFinding, SectionFinding
 from webhook.errors import shorten_text
 from webhook.model.admission import AdmissionRequest
 from webhook.model.cluster_view import ClusterView
+from webhook.model.codes import CODES
 from webhook.model.enums import PolicyMode
 from webhook.model.pods import Pod
 from webhook.model.workloads import rollout_workload
-from webhook.policy.policy_set import ConditionError, Policy, PolicySet, as_audit
+from webhook.policy.policy_set import ConditionError, MatchCondition, Policy, PolicySet, as_audit
 
 
 class MatchResult(msgspec.Struct, frozen=True):
@@ -91,15 +92,25 @@ def _evaluate_conditions(
     for index, policy in enumerate(policies.policies):
         if not conditional >> index & 1:
             continue
-        try:
-            holds = all(condition.evaluate(variables) for condition in policy.match.conditions)
-        except ConditionError as error:
+        outcome = _evaluate_all(policy.match.conditions, variables)
+        if isinstance(outcome, ConditionError):
             effective = as_audit(policy) if outside >> index & 1 else policy
-            failures.append(((effective.strictest_mode, policy.name), _condition_failure(effective, error)))
-            holds = False
-        if not holds:
+            failures.append(((effective.strictest_mode, policy.name), _condition_failure(effective, outcome)))
+        if outcome is not True:
             matching &= ~(1 << index)
     return matching, tuple(failures)
+
+
+def _evaluate_all(conditions: Sequence[MatchCondition], variables: Mapping[str, Any]) -> bool | ConditionError:
+    """Return whether all conditions hold; as in the API server, a false one outweighs one that fails."""
+    failure: ConditionError | None = None
+    for condition in conditions:
+        try:
+            if not condition.evaluate(variables):
+                return False
+        except ConditionError as error:
+            failure = failure or error
+    return failure or True
 
 
 POD_KIND = {"group": "", "version": "v1", "kind": "Pod"}
@@ -138,15 +149,16 @@ def condition_variables(request: AdmissionRequest, view: ClusterView) -> dict[st
 
 
 def _condition_failure(policy: Policy, error: ConditionError) -> PolicyFinding:
+    rejecting = policy.rejecting_mode if policy.match.fail_closed else None
     effect, at_most = "is ignored", PolicyMode.WARN
-    if policy.match.fail_closed:
-        enforced, at_most = policy.strictest_mode is PolicyMode.ENFORCE, PolicyMode.ENFORCE
-        effect = "denies it" if enforced else "would deny it if it were enforced"
+    if rejecting is not None:
+        effect = "denies it" if rejecting is PolicyMode.ENFORCE else "would deny it if it were enforced"
+        at_most = max(rejecting, PolicyMode.WARN)
     message = (
         f"a match condition of policy {policy.name} failed on this object ({shorten_text(str(error), 120)}), "
         f"so the policy {effect}"
     )
-    return PolicyFinding("GPU-P201", (), message, "Ask the admin to guard optional fields with has().", at_most)
+    return PolicyFinding("GPU-P201", (), message, CODES["GPU-P201"].fix, at_most)
 
 
 def newly_matching_policy(context: GpuPodContext, resource: str) -> Policy | None:

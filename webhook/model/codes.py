@@ -437,8 +437,9 @@ CODES: dict[str, FindingCode] = {
     "GPU-P201": FindingCode(
         "match",
         "a match condition failed on this object",
-        "The expression read a field that the object does not have.",
-        "Guard optional fields with has(). Until then, failurePolicy decides whether the policy rejects the object.",
+        "The expression read a field that the object does not have, or exceeded its budget of 10,000 loop iterations. "
+        "Unless failurePolicy is Ignore, a policy then rejects what it cannot judge.",
+        "Use fewer list entries in the object (such as variables), or have the admin guard optional fields with has().",
     ),
 }
 

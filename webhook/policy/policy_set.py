@@ -232,8 +232,8 @@ class PolicyMatch(msgspec.Struct, frozen=True):
         resource: Returns whether a requested resource name matches; None for every object, with or without GPUs.
         namespace: Returns whether a namespace matches, by name and labels.
         labels: Returns whether object labels match; None for any.
-        fail_closed: True if a condition that fails at run time is a violation in the policy's strictest mode
-            (`failurePolicy: Fail`); False if the policy then does not apply, with a warning at most.
+        fail_closed: True if a condition that fails at run time is a violation in the mode of the sections that can
+            reject (`failurePolicy: Fail`); False if the policy then does not apply, with a warning at most.
     """
 
     operations: frozenset[str]
@@ -246,6 +246,9 @@ class PolicyMatch(msgspec.Struct, frozen=True):
 
 SECTIONS = ("right_sizing", "limits", "quotas", "injection", "topology", "cuda", "security")
 """Attributes of `Policy` with a mode of their own."""
+
+REJECTING_SECTIONS = ("limits", "quotas", "topology", "cuda", "security")
+"""Those that can reject a pod; the others only change it."""
 
 
 class Policy(msgspec.Struct, frozen=True):
@@ -277,9 +280,15 @@ class Policy(msgspec.Struct, frozen=True):
     @property
     def strictest_mode(self) -> PolicyMode:
         """The strictest mode of the policy and its sections."""
-        sections = [section for name in SECTIONS if (section := getattr(self, name)) is not None]
-        modes: list[PolicyMode] = [self.mode, *(section.mode for section in sections)]
-        return max(modes)
+        return max([self.mode, *self._modes(SECTIONS)])
+
+    @property
+    def rejecting_mode(self) -> PolicyMode | None:
+        """The strictest mode of the sections that can reject a pod; None without such a section."""
+        return max(self._modes(REJECTING_SECTIONS), default=None)
+
+    def _modes(self, sections: Iterable[str]) -> list[PolicyMode]:
+        return [section.mode for name in sections if (section := getattr(self, name)) is not None]
 
 
 class CandidatePolicies(NamedTuple):

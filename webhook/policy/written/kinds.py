@@ -115,7 +115,7 @@ class PolicySpec(SpecModel):
 
     description: Sentence = ""
     mode: ModeName = "audit"
-    failure_policy: Literal["Fail", "Ignore"] = "Ignore"
+    failure_policy: Literal["Fail", "Ignore"] = "Fail"
     match: MatchSpec = MatchSpec()
     rollout: RolloutSpec | None = None
     fair_share: FairShareSpec | None = None
