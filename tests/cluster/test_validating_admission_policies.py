@@ -97,6 +97,13 @@ REJECTED = {
         make_pod().annotate("nvidia.cdi.k8s.io/container.main", "nvidia.com/gpu=0"),
         "cdi.k8s.io annotations, which inject devices",
     ),
+    "a device annotation of GKE": (
+        make_pod().annotate("devices.gke.io/container.main", "- path: /dev/nvidia0"),
+        "annotations of NRI plug-ins",
+    ),
+    "a mount annotation of NRI": (make_pod().annotate("mounts.nri.io/pod", "x"), "annotations of NRI plug-ins"),
+    "NVSwitch devices": (make_pod().gpus(1).env("NVIDIA_NVSWITCH", "enabled"), "must not enable NVIDIA_NVSWITCH"),
+    "RDMA devices by an expansion": (make_pod().env("NVIDIA_MOFED", "$(ON)"), "must not enable NVIDIA_NVSWITCH"),
     "a GPU runtime class without a GPU": (nvidia_pod(), "must request a GPU"),
     "a GPU runtime class with zero GPUs": (nvidia_pod().gpus("0"), "must request a GPU"),
     "a GPU runtime class with zero slices": (
@@ -146,6 +153,11 @@ ACCEPTED = {
     "variables that request no devices": make_pod()
     .env("NVIDIA_VISIBLE_DEVICES", "void")
     .env("NVIDIA_IMEX_CHANNELS", ""),
+    "driver features that act on the own GPU": make_pod()
+    .gpus(1)
+    .env("NVIDIA_GDRCOPY", "enabled")
+    .env("NVIDIA_NVSWITCH", "disabled"),
+    "GKE's networks": make_pod().annotate("networking.gke.io/interfaces", "[]"),
     "a variable without a value": make_pod().container("more", env=[{"name": "NVIDIA_VISIBLE_DEVICES"}]),
     "capabilities of the driver": make_pod().gpus(1).env("NVIDIA_DRIVER_CAPABILITIES", "compute,utility"),
     "similar annotations": make_pod().annotate("cdi.k8s.io.example.com/x", "y"),

@@ -154,3 +154,28 @@ def test_records_are_read_back() -> None:
     assert (decision.policies, decision.need) == (("research-baseline",), "8Gi declared")
     assert original is not None
     assert original["main"].limits == {"nvidia.com/gpu": "1"}
+
+
+KAI = {"schedulerName": "kai-scheduler"}
+INJECTING = {
+    "GKE's device injector": ("devices.gke.io/container.main", {}, ["deviceAnnotations"]),
+    "the example plug-in of NRI": ("devices.nri.io/container.main", {}, ["deviceAnnotations"]),
+    "the same under its new name": ("devices.noderesource.dev/pod", {}, ["deviceAnnotations"]),
+    "without a container": ("devices.noderesource.dev", {}, ["deviceAnnotations"]),
+    "mounts of the host": ("mounts.nri.io/container.main", {}, ["deviceAnnotations"]),
+    "CDI devices by NRI": ("cdi-devices.nri.io/container.main", {}, ["deviceAnnotations"]),
+    "GKE's networks": ("networking.gke.io/interfaces", {}, []),
+    "another domain with that ending": ("devices.gke.io.example.com/container.main", {}, []),
+    "a fraction of KAI": ("gpu-fraction", KAI, ["fractionAnnotations"]),
+    "memory of Run:ai": ("gpu-memory", {"schedulerName": "runai-scheduler"}, ["fractionAnnotations"]),
+    "a fraction that no scheduler reads": ("gpu-fraction", {}, []),
+    "a fraction that the default scheduler ignores": ("gpu-memory", {"schedulerName": "default-scheduler"}, []),
+}
+
+
+@pytest.mark.parametrize(("key", "spec", "expected"), INJECTING.values(), ids=INJECTING)
+def test_an_annotation_that_gives_devices(key: str, spec: Json, expected: list[str]) -> None:
+    pod = make_pod().annotate(key, "- path: /dev/nvidia0").spec(**spec)
+    assert names(find_violations(pod.build())) == expected
+    privileged = pod.container("x", securityContext={"privileged": True})
+    assert names(find_violations(privileged.build())) == [*expected, *(["privileged"] if expected else [])]

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.builders import Json, make_pod
+from tests.builders import Json, PodMaker, make_pod
 from tests.engine.guard_violations import KINDS, find_violations, names, places
 
 
@@ -42,6 +42,10 @@ VARIABLES = {
     "libraries from a variable": Variable("LD_LIBRARY_PATH", "/usr/$(X)", "/lib64", "loaderEnv"),
     "another MPS server": Variable("CUDA_MPS_PIPE_DIRECTORY", "/tmp/mps", "", "mpsEnv"),
     "an unknown MPS variable": Variable("CUDA_MPS_SOMETHING_NEW", "1", "", "mpsEnv"),
+    "NVSwitch devices": Variable("NVIDIA_NVSWITCH", "enabled", "disabled", "extraDevicesEnv"),
+    "RDMA devices": Variable("NVIDIA_MOFED", "$(ON)", "1", "extraDevicesEnv"),
+    "GPUDirect Storage without a GPU": Variable("NVIDIA_GDS", "enabled", "", "extraDevicesEnv"),
+    "GDRCopy without a GPU": Variable("NVIDIA_GDRCOPY", "enabled", "1", "extraDevicesEnv"),
     "devices chosen by the user": Variable("CUDA_VISIBLE_DEVICES", "3", "-1", "cudaVisibleDevicesEnv"),
 }
 """Variables rejected with a GPU request, each with a harmless value."""
@@ -218,3 +222,18 @@ def test_a_source_of_variables_in_a_pod_without_gpus(prefix: str, bad: bool, kin
     source = {"prefix": prefix, "configMapRef": {"name": "c"}}
     pod = make_pod().container("other", kind=kind, envFrom=[source]).build()
     assert names(find_violations(pod)) == (["unreadableEnv"] if bad else [])
+
+
+FEATURES = {
+    "GPUDirect Storage of an own GPU": ("NVIDIA_GDS", make_pod().gpus(1), []),
+    "GDRCopy of an own GPU": ("NVIDIA_GDRCOPY", make_pod().gpus(1), []),
+    "GDRCopy of a vGPU": ("NVIDIA_GDRCOPY", make_pod().requests("nvidia.com/vgpu-x", 1), []),
+    "NVSwitch of an own GPU": ("NVIDIA_NVSWITCH", make_pod().gpus(8), ["extraDevicesEnv"]),
+    "RDMA beside an own GPU": ("NVIDIA_MOFED", make_pod().gpus(8), ["extraDevicesEnv"]),
+    "GDRCopy without a GPU": ("NVIDIA_GDRCOPY", make_pod(), ["extraDevicesEnv"]),
+}
+
+
+@pytest.mark.parametrize(("name", "pod", "expected"), FEATURES.values(), ids=FEATURES)
+def test_devices_of_a_driver_feature(name: str, pod: PodMaker, expected: list[str]) -> None:
+    assert names(find_violations(pod.env(name, "enabled").build())) == expected

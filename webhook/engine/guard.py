@@ -23,6 +23,7 @@ from webhook.engine.guarding.annotations import (
 from webhook.engine.guarding.bypasses import GPU_POD_BYPASSES, DetectedBypass, describe_bypass
 from webhook.engine.guarding.environment import (
     EnvVarAtPath,
+    find_driver_features,
     find_gpu_variables,
     find_legacy_images,
     find_unreadable_sources,
@@ -54,6 +55,19 @@ GPU_RUNTIME_CLASS_PREFIX = "nvidia"
 
 _DEVICE_PREFIXES = ("nvidia.com/", DEVICE_CLASS_PREFIX)
 
+
+_SIGNS = frozenset(
+    {
+        "visibleDevicesEnv",
+        "extraDevicesEnv",
+        "cdiAnnotations",
+        "deviceAnnotations",
+        "fractionAnnotations",
+        "containerDevicesMount",
+        "resourceClaims",
+    }
+)
+"""Bypasses that show that a pod without a request uses GPUs."""
 
 _NOTHING: frozenset[str] = frozenset()
 
@@ -141,7 +155,10 @@ def _scan_pod(
     variables = find_gpu_variables(containers)
     results = find_variable_bypasses(variables, capabilities) if variables else []
     if variables:
-        results += find_legacy_images(variables, gpu_requests.requesting_containers())
+        requesting = gpu_requests.requesting_containers()
+        others = bool(spec.resource_claims or gpu_requests.unknown_resources)
+        results += find_legacy_images(variables, requesting)
+        results += find_driver_features(variables, requesting, others_may_use_gpus=others)
     for path, container in containers:
         if container.volume_mounts:
             results += find_device_mounts(path, container.volume_mounts)
@@ -176,10 +193,9 @@ def _touches_gpus(
 ) -> bool:
     if spec.runtime_class_name.startswith(GPU_RUNTIME_CLASS_PREFIX) or has_gpu_env_prefix(containers):
         return True
-    signs = ("visibleDevicesEnv", "cdiAnnotations", "containerDevicesMount", "resourceClaims")
     if not results and not variables:
         return False
-    return any(name in signs for name, _ in results) or any(implies_gpu_use(variable) for _, variable in variables)
+    return any(name in _SIGNS for name, _ in results) or any(implies_gpu_use(variable) for _, variable in variables)
 
 
 def find_gpu_runtime_class(spec: PodSpec, allowed: frozenset[str]) -> list[DetectedBypass]:

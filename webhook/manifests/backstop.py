@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from webhook.engine.guarding.environment import VISIBLE_DEVICES
+from webhook.engine.guarding.annotations import INJECTOR_PATTERN
+from webhook.engine.guarding.environment import FEATURE_VARIABLES, VISIBLE_DEVICES
 from webhook.manifests.cel_conditions import (
     DEVICE_PATHS,
     bypasses_request_cel,
@@ -26,6 +27,7 @@ Json = dict[str, Any]
 OPT_OUT_LABEL = f"{GROUP}/backstop"
 
 DEVICE_VARIABLES = (VISIBLE_DEVICES, "NVIDIA_IMEX_CHANNELS", "NVIDIA_MIG_CONFIG_DEVICES", "NVIDIA_MIG_MONITOR_DEVICES")
+_FEATURE_VARIABLE_LIST = ", ".join(map(repr, FEATURE_VARIABLES))
 _DEVICE_VARIABLE_LIST = ", ".join(map(repr, DEVICE_VARIABLES))
 
 _NEW_CONTAINERS = (
@@ -44,6 +46,11 @@ POD_VALIDATIONS = (
         f"must not set {', '.join(DEVICE_VARIABLES)}: request nvidia.com resources instead",
     ),
     (
+        f"variables.containers.all(c, !has(c.env) || c.env.all(e, !(e.name in [{_FEATURE_VARIABLE_LIST}])"
+        " || (!has(e.valueFrom) && (!has(e.value) || !(e.value == 'enabled' || e.value.contains('$('))))))",
+        f"must not enable {' or '.join(FEATURE_VARIABLES)}, which add devices that were not requested",
+    ),
+    (
         "variables.containers.all(c, !has(c.volumeMounts)"
         " || c.volumeMounts.all(m, !m.mountPath.contains('nvidia-container-devices')))",
         "must not mount anything at /var/run/nvidia-container-devices, which is read as a list of GPUs",
@@ -51,6 +58,10 @@ POD_VALIDATIONS = (
     (
         "variables.annotations.all(key, !key.matches('^([a-z0-9.-]+[.])?cdi[.]k8s[.]io(/|$)'))",
         "must not have cdi.k8s.io annotations, which inject devices",
+    ),
+    (
+        f"variables.annotations.all(key, !key.matches('{INJECTOR_PATTERN}'))",
+        "must not have annotations of NRI plug-ins, which inject devices",
     ),
     (
         "request.operation != 'CREATE' || variables.requests_gpu"
@@ -83,7 +94,10 @@ _IS_EXCLUDED_NAME = (
 _MAY_UPDATE_POLICIES = f"authorizer.group('{GROUP}').resource('gpupolicies').check('update').allowed()"
 
 
-_BYPASSES_REQUEST = {"name": "bypasses-gpu-request", "expression": bypasses_request_cel("object", DEVICE_VARIABLES)}
+_BYPASSES_REQUEST = {
+    "name": "bypasses-gpu-request",
+    "expression": bypasses_request_cel("object", (*DEVICE_VARIABLES, *FEATURE_VARIABLES)),
+}
 """Only pods that match can violate a rule. For all others, most pods with GPUs among them, the API server converts the
 object once instead of four times."""
 

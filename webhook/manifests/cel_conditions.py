@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from itertools import accumulate
 
+from webhook.engine.guarding.annotations import FRACTION_ANNOTATIONS
 from webhook.engine.guarding.host_access import (
     DEVICE_TREES,
     GUARDED_PREFIXES,
@@ -125,7 +126,8 @@ def touches_gpus_cel(of: str) -> str:
     names_gpu = _any_amount_cel("c", starts_with_cel("name", GPU_RESOURCE_PREFIXES))
     by_container = (names_gpu, named, _ENV_SOURCES, _MOUNTS_DEVICE_LIST)
     claims = "has(pod.spec.resourceClaims) && size(pod.spec.resourceClaims) > 0"
-    return _pod_cel(of, by_container, f"key.startsWith('{OWN_PREFIX}') || {_FORGED_ANNOTATIONS}", claims)
+    fractions = f"key in [{', '.join(map(repr, FRACTION_ANNOTATIONS))}]"
+    return _pod_cel(of, by_container, f"key.startsWith('{OWN_PREFIX}') || {fractions} || {_FORGED_ANNOTATIONS}", claims)
 
 
 def bypasses_request_cel(of: str, variables: Iterable[str]) -> str:
@@ -162,8 +164,11 @@ _MOUNTS_DEVICE_LIST = (
     "has(c.volumeMounts) && c.volumeMounts.exists(m, m.mountPath.contains('nvidia-container-devices'))"
 )
 
+INJECTOR_STARTS = ("devices.", "mounts.", "cdi-devices.")
+"""Prefixes of all annotations that `INJECTOR_PATTERN` matches."""
+
 _FORGED_ANNOTATIONS = (
-    f"key.contains('cdi.k8s.io') || (key == '{MIRROR_ANNOTATION}' && "
+    f"key.contains('cdi.k8s.io') || {starts_with_cel('key', INJECTOR_STARTS)} || (key == '{MIRROR_ANNOTATION}' && "
     f"!request.userInfo.username.startsWith('system:node:'))"
 )
 """CEL: annotations that inject devices, and a mirror pod annotation that no node wrote."""

@@ -112,6 +112,12 @@ CODES: dict[str, FindingCode] = {
         "envFrom is resolved on the node: admission cannot know which variables it contains.",
         "Give envFrom a prefix that no GPU variable starts with, or list the variables in env.",
     ),
+    "GPU-S110": _security_code(
+        "a variable adds devices that nobody requested",
+        "The container toolkit adds the node's NVSwitch, RDMA, GPUDirect Storage or GDRCopy devices to a container "
+        "with visible GPUs. NVSwitch devices control the links of other tenants' GPUs.",
+        "Remove the variable; request RDMA devices from their device plugin.",
+    ),
     "GPU-S201": _security_code(
         "a container is privileged",
         "A privileged container sees every device of its node, including the GPUs of other pods.",
@@ -187,6 +193,17 @@ CODES: dict[str, FindingCode] = {
         "the pod has the annotation of a static pod",
         "Many tools ignore pods with the mirror annotation; only a node may create such pods.",
         "Remove the annotation kubernetes.io/config.mirror.",
+    ),
+    "GPU-S310": _security_code(
+        "an annotation asks a node's plug-in to add devices",
+        "NRI plug-ins, such as GKE's device injector, add any device of the node to a container, without a request.",
+        "Remove the annotation; request the GPU as a resource.",
+    ),
+    "GPU-S311": _security_code(
+        "an annotation requests a fraction of a GPU",
+        "KAI and Run:ai give the pod a share of a GPU that neither ResourceQuota nor a policy counts, and whose memory "
+        "they do not isolate.",
+        "Request a MIG slice or a share as a resource, or remove the annotation.",
     ),
     "GPU-S401": _security_code(
         "the pod is too large to evaluate",

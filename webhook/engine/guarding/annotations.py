@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 from webhook.engine.gpu_requests import containers_of_every_kind
@@ -22,9 +23,18 @@ from webhook.model.quantity import parse_whole_number
 _CDI = "cdi.k8s.io"
 _ROOT = ("metadata", "annotations")
 
+INJECTOR_PATTERN = "^(devices[.]gke[.]io|((cdi-)?devices|mounts)[.](nri[.]io|noderesource[.]dev))(/|$)"
+"""Annotations of NRI plug-ins that add devices or mounts of the node: GKE's injector, and the example of NRI."""
+
+FRACTION_ANNOTATIONS = ("gpu-fraction", "gpu-memory")
+"""Requests for a part of a GPU to KAI and Run:ai. Other schedulers ignore them."""
+
+_SCHEDULERS_WITHOUT_FRACTIONS = ("", "default-scheduler")
+_INJECTOR = re.compile(INJECTOR_PATTERN.replace("$", r"\Z"))
+
 
 def find_device_annotations(request: AdmissionRequest, pod: Pod) -> list[DetectedBypass]:
-    """Return annotations by which CDI or NVIDIA's NRI plugin injects devices, or a user imitates a static pod."""
+    """Return annotations by which CDI, an NRI plug-in or a scheduler adds devices, or a user imitates a static pod."""
     results = [
         describe_bypass(
             "cdiAnnotations",
@@ -34,11 +44,35 @@ def find_device_annotations(request: AdmissionRequest, pod: Pod) -> list[Detecte
         for key, value in pod.metadata.annotations.items()
         if _CDI in key and _is_device_annotation(key)
     ]
+    results += [
+        describe_bypass(
+            "deviceAnnotations",
+            (*_ROOT, key),
+            f"annotations that add devices of the node must be absent, found {quote_text(key)}",
+        )
+        for key in pod.metadata.annotations
+        if _INJECTOR.match(key)
+    ]
+    if pod.spec.scheduler_name not in _SCHEDULERS_WITHOUT_FRACTIONS:
+        results += _find_fractions(pod)
     if MIRROR_ANNOTATION in pod.metadata.annotations and not is_kubelet_request(request):
         who = quote_text(request.user) if request.user else "an unknown user"
         message = f"only a node may create a mirror pod, found {who}"
         results.append(describe_bypass("mirrorPod", (*_ROOT, MIRROR_ANNOTATION), message))
     return results
+
+
+def _find_fractions(pod: Pod) -> list[DetectedBypass]:
+    return [
+        describe_bypass(
+            "fractionAnnotations",
+            (*_ROOT, key),
+            f"GPUs must be requested as resources, found the annotation {key} for scheduler "
+            f"{quote_text(pod.spec.scheduler_name)}",
+        )
+        for key in FRACTION_ANNOTATIONS
+        if key in pod.metadata.annotations
+    ]
 
 
 def is_kubelet_request(request: AdmissionRequest) -> bool:

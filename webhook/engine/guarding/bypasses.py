@@ -20,6 +20,7 @@ BYPASS_CODES: dict[str, str] = {
     "mpsEnv": "GPU-S107",
     "cudaVisibleDevicesEnv": "GPU-S108",
     "unreadableEnv": "GPU-S109",
+    "extraDevicesEnv": "GPU-S110",
     "privileged": "GPU-S201",
     "sysAdminCapability": "GPU-S202",
     "hostNamespaces": "GPU-S203",
@@ -35,6 +36,8 @@ BYPASS_CODES: dict[str, str] = {
     "mixedGPURequests": "GPU-S307",
     "forgedAnnotations": "GPU-S308",
     "mirrorPod": "GPU-S309",
+    "deviceAnnotations": "GPU-S310",
+    "fractionAnnotations": "GPU-S311",
 }
 
 GPU_POD_BYPASSES = frozenset(

@@ -47,11 +47,20 @@ _LEGACY_FIX = (
     f"Set {VISIBLE_DEVICES} to void in this container, or remove {CUDA_VERSION}; for a GPU, request one in limits."
 )
 
+FEATURE_VARIABLES = ("NVIDIA_NVSWITCH", "NVIDIA_MOFED")
+"""Driver features whose devices belong to other tenants too."""
+
+_GPU_MEMORY_FEATURES = ("NVIDIA_GDS", "NVIDIA_GDRCOPY")
+"""Driver features whose devices act only on GPUs of the process; NVSHMEM and cuFile need them beside a GPU."""
+
+DRIVER_FEATURES = (*FEATURE_VARIABLES, *_GPU_MEMORY_FEATURES)
+"""If `enabled`, the toolkit adds the feature's devices to a container that sees GPUs."""
+
 _FREE_CAPABILITIES = frozenset({"", "compute", "utility"})
 _SYSTEM_FOLDERS = ("/usr/", "/lib/", "/lib32/", "/lib64/", "/opt/")
 _GPU_VARIABLES = frozenset({*_SAFE_VALUES, DRIVER_CAPABILITIES, REQUIRE_CUDA} - {"LD_PRELOAD", "LD_AUDIT"})
-_GUARDED_PREFIX_TARGETS = (*_SAFE_VALUES, DRIVER_CAPABILITIES, LIBRARY_PATH, CUDA_VERSION)
-_GPU_PREFIX_TARGETS = (*_GPU_VARIABLES, CUDA_VERSION)
+_GUARDED_PREFIX_TARGETS = (*_SAFE_VALUES, *DRIVER_FEATURES, DRIVER_CAPABILITIES, LIBRARY_PATH, CUDA_VERSION)
+_GPU_PREFIX_TARGETS = (*_GPU_VARIABLES, *DRIVER_FEATURES, CUDA_VERSION)
 
 _WATCHED_VARIABLES = frozenset({*_GPU_VARIABLES, *_GUARDED_PREFIX_TARGETS})
 
@@ -99,6 +108,26 @@ def find_legacy_images(variables: Sequence[EnvVarAtPath], requesting: Collection
         and (variable.value or variable.value_from is not None)
         and (container, VISIBLE_DEVICES) not in last
         and not _is_surely_set(last.get((container, REQUIRE_CUDA)))
+    ]
+
+
+def find_driver_features(
+    variables: Sequence[EnvVarAtPath], requesting: Collection[FieldPath], *, others_may_use_gpus: bool
+) -> list[DetectedBypass]:
+    """Return variables that add devices of driver features.
+
+    Args:
+        requesting: Containers that request GPUs; there, features that act only on own GPUs are allowed.
+        others_may_use_gpus: True if other containers may have GPUs too, by claims or unknown resources.
+    """
+    return [
+        describe_bypass(
+            "extraDevicesEnv", path, f"{variable.name} must not be enabled, found {_describe_value(variable)}"
+        )
+        for path, variable in variables
+        if variable.name in DRIVER_FEATURES
+        and (variable.value_from is not None or variable.value == "enabled" or "$(" in variable.value)
+        and not (variable.name in _GPU_MEMORY_FEATURES and (others_may_use_gpus or path[:-2] in requesting))
     ]
 
 

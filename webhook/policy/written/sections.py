@@ -54,6 +54,7 @@ Bypass = Literal[
     "mpsEnv",
     "cudaVisibleDevicesEnv",
     "unreadableEnv",
+    "extraDevicesEnv",
     "privileged",
     "sysAdminCapability",
     "hostNamespaces",
@@ -69,6 +70,8 @@ Bypass = Literal[
     "mixedGPURequests",
     "forgedAnnotations",
     "mirrorPod",
+    "deviceAnnotations",
+    "fractionAnnotations",
 ]
 
 
