@@ -74,6 +74,11 @@ class PodMaker:
         self.main["image"] = image
         return self
 
+    def command(self, *words: str) -> Self:
+        """Set the main container's command."""
+        self.main["command"] = list(words)
+        return self
+
     def container(self, name: str, *, kind: str = "containers", **fields: Any) -> Self:
         """Add a container: kind is containers, initContainers or ephemeralContainers."""
         self.data["spec"].setdefault(kind, []).append({"name": name, "image": "example/app:1", **fields})

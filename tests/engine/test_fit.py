@@ -563,6 +563,94 @@ def test_a_single_strategy_slice_is_selected_by_affinity_alone() -> None:
     assert (decision.gpu_milli_before, decision.gpu_milli_after) == (1000, 143)
 
 
+def worker(index: int) -> PodMaker:
+    """Return one of 40 equal NCCL ranks."""
+    labels = {"training.kubeflow.org/job-name": "ddp", "training.kubeflow.org/replica-index": str(index)}
+    pod = small().command("torchrun", "--nnodes=40", "--nproc_per_node=1", "train.py", "--backend=nccl")
+    for key, value in labels.items():
+        pod.label(key, value)
+    return pod
+
+
+def test_the_workers_of_one_job_keep_equal_cards_while_slices_run_out() -> None:
+    view = view_of(make_namespace("team"), whole_node(), mig_node(small=1, large=1))
+    outcomes = []
+    for index in range(4):
+        outcomes.append(review(worker(index), SIZING, view=view).outcome)
+        view = view.with_assumed(AssumedPod(f"u{index}", SMALL, view.fleet.all_nodes, 1, expires_at=30.0), now=0.0)
+
+    assert set(outcomes) == {KeepRequest(KeepReason.GANG_MEMBER, "--nnodes=40")}
+
+
+def test_equal_replicas_without_a_sign_are_right_sized_one_by_one() -> None:
+    pod = small().label("pod-template-hash", "abc").owned_by("ReplicaSet", "serve-abc")
+
+    assert isinstance(review(pod, SIZING, nodes=NODES).outcome, OfferChoice)
+
+
+ANY_SHARE = sizing(isolation="none")
+VLLM = ("vllm/vllm-openai:v0.9.1",)
+TAKERS = {
+    "vLLM gets a slice that its fraction fills": Case(small().image(*VLLM), SMALL),
+    "vLLM gets no time-sliced share": Case(small().image(*VLLM), KeepReason.NO_MEMORY_LIMIT, (SLICED,), ANY_SHARE),
+    "JAX gets none either": Case(
+        small().image("quay.io/jupyter/jax-notebook:cuda12"), KeepReason.NO_MEMORY_LIMIT, (SLICED,), ANY_SHARE
+    ),
+    "what allocates on demand gets one": Case(
+        small().env("TF_FORCE_GPU_ALLOW_GROWTH", "true").image("tensorflow/tensorflow:2.17.0-gpu"),
+        SHARED,
+        (SLICED,),
+        ANY_SHARE,
+    ),
+    "what is not known gets one": Case(small(), SHARED, (SLICED,), ANY_SHARE),
+    "a small fraction of a whole card is too little of the smallest slice": Case(
+        small().image(*VLLM).command("vllm", "serve", "--gpu-memory-utilization=0.25"), LARGE
+    ),
+    "and of every slice": Case(
+        small().image(*VLLM).command("vllm", "serve", "--gpu-memory-utilization=0.1"), KeepReason.MEMORY_FRACTION
+    ),
+    "an MPS share ends what takes more than its limit": Case(
+        small().image(*VLLM), KeepReason.MEMORY_FRACTION, (MPS,), ANY_SHARE
+    ),
+    "a fraction of the whole card within an MPS share's limit": Case(
+        small().image(*VLLM).command("--gpu-memory-utilization=0.2"), SHARED, (MPS,), ANY_SHARE
+    ),
+    "an unknown fraction suits a slice": Case(small().image("lmsysorg/sglang:v0.4.1"), SMALL),
+    "and no share of a card": Case(
+        small().image("lmsysorg/sglang:v0.4.1"), KeepReason.MEMORY_FRACTION, (MPS,), ANY_SHARE
+    ),
+}
+
+
+@pytest.mark.parametrize("case", TAKERS.values(), ids=TAKERS)
+def test_a_framework_that_takes_a_fraction_of_what_it_sees(case: Case) -> None:
+    outcome = review(case.pod, case.policy, nodes=case.nodes).outcome
+
+    assert (outcome.resource if isinstance(outcome, OfferChoice) else outcome.reason) == case.want
+
+
+def test_the_reason_says_what_to_write_for_the_slice() -> None:
+    pod = small().image(*VLLM).command("vllm", "serve", "m", "--gpu-memory-utilization=0.1")
+    outcome = review(pod, SIZING, nodes=NODES).outcome
+
+    assert isinstance(outcome, KeepRequest)
+    assert outcome.detail == (
+        "vLLM takes 0.1 of the 9728Mi that it sees on nvidia.com/mig-1g.10gb, and needs 8Gi; "
+        "write --gpu-memory-utilization=0.85"
+    )
+    followed = small().image(*VLLM).command("vllm", "serve", "m", "--gpu-memory-utilization=0.85")
+    assert isinstance(review(followed, SIZING, nodes=NODES).outcome, OfferChoice)
+
+
+def test_a_workload_that_always_fills_its_card_gets_no_time_sliced_share() -> None:
+    usage = workload_usage("Deployment/serve", main=observed_usage(40_000, preallocates=True))
+    served = make_pod().gpus(1).label("pod-template-hash", "abc").owned_by("ReplicaSet", "serve-abc")
+    outcome = review(served.needs("8Gi"), ANY_SHARE, nodes=(SLICED,), usage=usage).outcome
+
+    assert isinstance(outcome, KeepRequest)
+    assert outcome.reason is KeepReason.NO_MEMORY_LIMIT
+
+
 def test_recently_admitted_pods_count_against_free_slices() -> None:
     view = view_of(make_namespace("team"), mig_node(small=1, large=0))
     assert isinstance(review(small(), SIZING, view=view).outcome, OfferChoice)

@@ -208,3 +208,40 @@ def test_the_notebook_policy_reports_the_same_for_workloads_and_pods(restart: st
     for data in (pod.build(), workload("Job", pod, "batch/v1")):
         decision = decide(request_of(data), policies, view, NO_USAGE, NOW)
         assert [line.endswith("GPU-R101") for line in codes(decision)] == [True] * matches
+
+
+def group_workload(kind: str, group: str, inner: Json) -> Json:
+    """Return a workload whose controller labels its pods as a group."""
+    return {"apiVersion": group, "kind": kind, "metadata": {"name": "work", "namespace": "team"}, "spec": inner}
+
+
+ONE_GPU: Json = {"metadata": make_pod().needs("8Gi").build()["metadata"], "spec": make_pod().gpus(1).build()["spec"]}
+SETS = ("leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet")
+GANGS: dict[str, tuple[Json, str]] = {
+    "workers of a PyTorchJob": (
+        group_workload(
+            "PyTorchJob",
+            "kubeflow.org/v1",
+            {"pytorchReplicaSpecs": {"Worker": {"replicas": 2, "template": ONE_GPU}}},
+        ),
+        "label training.kubeflow.org/job-name",
+    ),
+    "pods of a LeaderWorkerSet with groups of two": (
+        group_workload(SETS[1], SETS[0], {"leaderWorkerTemplate": {"size": 2, "workerTemplate": ONE_GPU}}),
+        "label leaderworkerset.sigs.k8s.io/group-key",
+    ),
+    "pods of a LeaderWorkerSet with groups of one": (
+        group_workload(SETS[1], SETS[0], {"leaderWorkerTemplate": {"size": 1, "workerTemplate": ONE_GPU}}),
+        "",
+    ),
+}
+
+
+@pytest.mark.parametrize(("data", "sign"), GANGS.values(), ids=GANGS)
+def test_the_forecast_knows_which_pods_will_be_a_gang(data: Json, sign: str) -> None:
+    outcome = review(data, SIZING, nodes=NODES).outcome
+
+    if sign:
+        assert outcome == KeepRequest(KeepReason.GANG_MEMBER, sign)
+    else:
+        assert isinstance(outcome, OfferChoice)

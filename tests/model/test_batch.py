@@ -8,7 +8,7 @@ import pytest
 
 from tests.builders import PodMaker, make_pod
 from webhook.model.annotations import GANG_SIZE_ANNOTATION
-from webhook.model.batch import Gang, gang_of, invalid_gang_size
+from webhook.model.batch import GROUP_LABELS, Gang, gang_of, gang_sign, invalid_gang_size
 from webhook.model.node_labels import CLIQUE_LABEL
 from webhook.model.pods import parse_pod
 
@@ -142,3 +142,56 @@ def test_invalid_size_is_reported() -> None:
     ]
 
     assert [invalid_gang_size(parse_pod(pod.build())) for pod in pods] == [None, None, "some"]
+
+
+KUBEFLOW = "training.kubeflow.org/job-name"
+SIGNS: dict[str, tuple[PodMaker, str]] = {
+    "a pod on its own": (make_pod(), ""),
+    "a replica of a Deployment": (make_pod().label("pod-template-hash", "a").owned_by("ReplicaSet", "serve-a"), ""),
+    "a replica of a StatefulSet": (make_pod().label("controller-revision-hash", "a").owned_by("StatefulSet", "s"), ""),
+    "a pod of an Indexed Job": (job(**{f"{JOB}/job-completion-index": "0"}), ""),
+    "a pod that prefers its own kind": (prefers(app(), (1, term(ZONE, OWN))), ""),
+    "a worker of a Kubeflow job": (make_pod().label(KUBEFLOW, "ddp"), f"label {KUBEFLOW}"),
+    "the only worker of a Kubeflow job": (make_pod().label(KUBEFLOW, "ddp").env("WORLD_SIZE", "1"), ""),
+    "a Kubeflow job of one pod, as its user says": (
+        make_pod().label(KUBEFLOW, "ddp").annotate(GANG_SIZE_ANNOTATION, "1"),
+        "",
+    ),
+    "a size without an owner": (make_pod().annotate(GANG_SIZE_ANNOTATION, "4"), "one of 4 pods"),
+    "a LeaderWorkerSet of single pods": (
+        make_pod().label(f"{LWS}/group-key", "k1").annotate(f"{LWS}/size", "1"),
+        "",
+    ),
+    "an Indexed Job of several ranks": (
+        job(**{f"{JOB}/job-completion-index": "0"}).env("WORLD_SIZE", "8"),
+        "WORLD_SIZE=8",
+    ),
+    "torchrun on several nodes": (make_pod().command("torchrun", "--nnodes=4", "train.py"), "--nnodes=4"),
+    "torchrun on one node": (make_pod().label(KUBEFLOW, "x").command("torchrun", "--nnodes", "1", "t.py"), ""),
+    "elastic torchrun": (make_pod().command("sh", "-c", "torchrun --nnodes 1:8 train.py"), "--nnodes=1:8"),
+    "accelerate": (make_pod().command("accelerate", "launch", "--num_machines", "2"), "--num-machines=2"),
+    "a model over two GPUs": (make_pod().command("vllm", "--tensor-parallel-size", "2"), "--tensor-parallel-size=2"),
+    "a model on one GPU": (make_pod().command("sglang", "--tp", "1"), ""),
+    "one GPU for a model does not make a group a single pod": (
+        make_pod().label("ray.io/cluster", "r").command("vllm", "--tensor-parallel-size=1"),
+        "label ray.io/cluster",
+    ),
+    "a number that only the container knows": (make_pod().env("WORLD_SIZE", "$(N)"), ""),
+    "a scheduling group": (make_pod().spec(schedulingGroup={"podGroupName": "g"}), "schedulingGroup"),
+}
+
+
+@pytest.mark.parametrize(("pod", "want"), SIGNS.values(), ids=SIGNS)
+def test_sign_of_a_worker_of_several(pod: PodMaker, want: str) -> None:
+    assert gang_sign(parse_pod(pod.build())) == want
+
+
+@pytest.mark.parametrize("label", GROUP_LABELS)
+def test_every_label_of_a_group_is_such_a_sign(label: str) -> None:
+    assert gang_sign(parse_pod(make_pod().label(label, "g").build())) == f"label {label}"
+
+
+def test_pods_of_a_scheduling_group_are_a_gang() -> None:
+    pod = make_pod().spec(schedulingGroup={"podGroupName": "g"})
+
+    assert gang_of(parse_pod(pod.build())) == Gang("team/podGroupName=g", 0, CLIQUE_LABEL)

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from webhook.model.preallocation import preallocating_framework
+from tests.house.checkout import read_checkout_file
+from webhook.model.preallocation import (
+    FRAMEWORKS,
+    PreallocatingFramework,
+    frameworks_table,
+    memory_fraction,
+    preallocating_framework,
+)
 
 OPTED_OUT = {"XLA_PYTHON_CLIENT_MEM_FRACTION": ".5", "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
 CASES: dict[str, tuple[str, str, tuple[str, ...], dict[str, str]]] = {
@@ -65,9 +72,99 @@ CASES: dict[str, tuple[str, str, tuple[str, ...], dict[str, str]]] = {
         OPTED_OUT | {"TF_FORCE_GPU_ALLOW_GROWTH": "1"},
     ),
     "a name inside another word": ("", "example/ajax-server:1", (), {}),
+    "LMDeploy by its image": ("LMDeploy", "openmmlab/lmdeploy:v0.6.0", (), {}),
+    "LMDeploy by its command": ("LMDeploy", "app", ("lmdeploy", "serve", "api_server", "m"), {}),
+    "DJL-LMI by its image": ("DJL-LMI", "deepjavalibrary/djl-serving:0.29.0-lmi", (), {}),
+    "DJL-LMI by its variables": ("DJL-LMI", "app", (), {"OPTION_ROLLING_BATCH": "lmi-dist"}),
+    "Spark RAPIDS by its image": ("Spark RAPIDS", "nvcr.io/nvidia/spark-rapids:24.08", (), {}),
+    "Spark RAPIDS by a Java option": (
+        "Spark RAPIDS",
+        "apache/spark:3.5",
+        ("executor",),
+        {"SPARK_JAVA_OPT_0": "-Dspark.plugins=com.nvidia.spark.SQLPlugin"},
+    ),
+    "Spark RAPIDS by its configuration": (
+        "Spark RAPIDS",
+        "apache/spark:3.5",
+        ("spark-submit", "--conf", "spark.plugins=com.nvidia.spark.SQLPlugin"),
+        {},
+    ),
+    "Spark without RAPIDS": ("", "apache/spark:3.5", ("executor",), {"SPARK_JAVA_OPT_0": "-Dspark.driver.port=1"}),
+    "TF-Serving by its command": ("TensorFlow", "app", ("/usr/bin/tensorflow_model_server", "--port=8500"), {}),
+    "a worker of a TensorFlow job": ("TensorFlow", "app", ("python", "train.py"), {"TF_CONFIG": "{}"}),
+    "a Jupyter image with JAX": ("JAX", "quay.io/jupyter/jax-notebook:cuda12", (), {}),
+    "JAX by its own variable": ("JAX", "app", (), {"JAX_COORDINATOR_ADDRESS": "a:1"}),
+    "JAX in inline Python": ("JAX", "app", ("python", "-c", "import jax; jax.devices()"), {}),
+    "NIM by its start script": ("NVIDIA NIM", "app", ("/opt/nim/start_server.sh",), {}),
+    "TensorRT-LLM of Dynamo": ("TensorRT-LLM", "nvcr.io/nvidia/ai-dynamo/tensorrtllm-runtime:0.4", (), {}),
+    "vLLM by a flag in a variable": ("vLLM", "app", ("./run.sh",), {"ARGS": "--gpu-memory-utilization 0.8"}),
+    "the address of a vLLM server": ("", "app", ("python", "x.py"), {"LLM_URL": "http://vllm.serving.svc/v1"}),
 }
 
 
 @pytest.mark.parametrize(("want", "image", "command", "variables"), CASES.values(), ids=CASES)
 def test_preallocating_frameworks(want: str, image: str, command: tuple[str, ...], variables: dict[str, str]) -> None:
-    assert preallocating_framework(image, command, tuple(variables.items())) == want
+    found = preallocating_framework(image, command, tuple(variables.items()))
+    assert (found.name if found else "") == want
+
+
+FRACTIONS: dict[str, tuple[tuple[str, float | None], tuple[str, ...], dict[str, str]]] = {
+    "vLLM's default": (("--gpu-memory-utilization", 0.9), ("vllm", "serve"), {}),
+    "a flag with its value": (("--gpu-memory-utilization", 0.5), ("vllm", "--gpu-memory-utilization", "0.5"), {}),
+    "a flag with an equals sign": (("--gpu-memory-utilization", 0.5), ("vllm", "--gpu_memory_utilization=.5"), {}),
+    "the last flag counts": (
+        ("--gpu-memory-utilization", 0.2),
+        ("vllm", "--gpu-memory-utilization=0.5", "--gpu-memory-utilization=0.2"),
+        {},
+    ),
+    "a flag in a shell command": (
+        ("--gpu-memory-utilization", 0.4),
+        ("sh", "-c", "exec vllm serve m --gpu-memory-utilization 0.4 --port 80"),
+        {},
+    ),
+    "a value that only the container knows": (
+        ("--gpu-memory-utilization", None),
+        ("vllm", "--gpu-memory-utilization=$(UTILIZATION)"),
+        {},
+    ),
+    "a value above one": (("--gpu-memory-utilization", None), ("vllm", "--gpu-memory-utilization=90"), {}),
+    "SGLang computes it": (("--mem-fraction-static", None), ("sglang",), {}),
+    "JAX's default": (("XLA_PYTHON_CLIENT_MEM_FRACTION", 0.75), (), {"JAX_PLATFORMS": "cuda"}),
+    "JAX's variable": (("XLA_CLIENT_MEM_FRACTION", 0.25), (), {"XLA_CLIENT_MEM_FRACTION": ".25"}),
+    "TF-Serving chooses by itself": (
+        ("--per_process_gpu_memory_fraction", None),
+        ("tensorflow_model_server", "--per_process_gpu_memory_fraction=0.0"),
+        {},
+    ),
+    "Spark's property in a Java option": (
+        ("spark.rapids.memory.gpu.allocFraction", 0.5),
+        (),
+        {"X": "-Dspark.plugins=com.nvidia.spark.SQLPlugin -Dspark.rapids.memory.gpu.allocFraction=0.5"},
+    ),
+    "a fraction of what the model leaves is not of what it sees": (("", None), ("trtllm-serve",), {}),
+}
+
+
+@pytest.mark.parametrize(("want", "command", "variables"), FRACTIONS.values(), ids=FRACTIONS)
+def test_the_fraction_that_a_framework_takes(
+    want: tuple[str, float | None], command: tuple[str, ...], variables: dict[str, str]
+) -> None:
+    framework = preallocating_framework("app", command, tuple(variables.items()))
+    assert framework is not None
+    assert memory_fraction(framework, command, tuple(variables.items())) == want
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS, ids=[one.name for one in FRAMEWORKS])
+def test_every_sign_of_the_table_identifies_its_framework(framework: PreallocatingFramework) -> None:
+    starts = (*framework.commands, *framework.modules, *framework.flags)
+    by_command = [preallocating_framework("app", (word,)) for word in starts]
+    by_image = [preallocating_framework(f"example/{part}:1") for part in framework.images]
+    by_variable = [preallocating_framework("app", (), ((name.replace("*", "X"), "x"),)) for name in framework.variables]
+
+    assert {*by_command, *by_image, *by_variable} == {framework}
+
+
+def test_the_page_shows_the_table() -> None:
+    message = "paste the output of: python -m webhook.model.preallocation"
+
+    assert "\n".join(frameworks_table()) in read_checkout_file("docs/rightsizing.md"), message

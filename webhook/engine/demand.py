@@ -16,15 +16,15 @@ from operator import itemgetter
 import msgspec
 
 from webhook.engine.gpu_requests import GpuRequest
+from webhook.engine.memory_takers import CONSTANT_USAGE, framework_of
 from webhook.engine.pod_context import NOTHING_DECLARED, DeclaredNeed, GpuPodContext, PodContext, is_mirror_pod
 from webhook.model.annotations import KEEP_ANNOTATION
-from webhook.model.batch import queueing_sign
+from webhook.model.batch import gang_sign, queueing_sign
 from webhook.model.decisions import NO_RIGHT_SIZING, GpuNeed, KeepReason, KeepRequest
 from webhook.model.enums import EvidenceSource, GpuForm, IsolationLevel
 from webhook.model.gpu_resources import ACCOUNTING_RESOURCE, WHOLE_GPU
 from webhook.model.pods import Container, Pod
-from webhook.model.preallocation import preallocating_framework
-from webhook.model.quantity import format_nano, parse_nano
+from webhook.model.quantity import format_mib
 from webhook.model.usage import CERTAIN_PPM, ObservedUsage, UsageView
 from webhook.model.workloads import workload_of
 from webhook.policy.policy_set import RightSizingRules
@@ -68,6 +68,8 @@ def estimate_need(context: PodContext) -> GpuNeed | KeepRequest:
         return excluded
     if total > 1:
         return KeepRequest(KeepReason.MULTIPLE_GPUS)
+    if sign := gang_sign(context.pod):
+        return KeepRequest(KeepReason.GANG_MEMBER, sign)
     declared, usage, rule = context.declared_need, context.usage, right_sizing.rule
     if declared.errors:
         return UNREADABLE_NEED
@@ -173,14 +175,14 @@ def _need_from_default(
             return KeepRequest(KeepReason.PREALLOCATES, preallocation)
         against = _evidence_against(size, use, rule.risk_ppm) if use is not None else ""
         if against:
-            return KeepRequest(KeepReason.DEFAULT_TOO_SMALL, f"{_format_mib(size)}, {against}")
+            return KeepRequest(KeepReason.DEFAULT_TOO_SMALL, f"{format_mib(size)}, {against}")
     compute = max(rule.default_compute_milli or 0, _observed_compute(observed, rule) or 0) or None
-    return GpuNeed(size, compute, EvidenceSource.DEFAULT, f"{_format_mib(size)} by the policy's default")
+    return GpuNeed(size, compute, EvidenceSource.DEFAULT, f"{format_mib(size)} by the policy's default")
 
 
 def _evidence_against(size: int, use: ObservedUsage, max_risk_ppm: int) -> str:
     if use.memory_mib > size:
-        return f"and {_format_mib(use.memory_mib)} observed"
+        return f"and {format_mib(use.memory_mib)} observed"
     risk_ppm = use.risk_ppm(size) if use.sizes_mib else 0
     return f"at {risk_ppm / 10_000:g}% risk per hour" if risk_ppm > max_risk_ppm else ""
 
@@ -193,15 +195,10 @@ def _observed_compute(observed: Sequence[ObservedUsage | None], rule: RightSizin
 
 def _preallocation_reason(container: Container, use: ObservedUsage | None) -> str:
     """Return why a container's usage does not show its need: its framework, or constant usage; "" if it does."""
-    variables = [(variable.name, variable.value) for variable in container.env] if container.env else ()
-    framework = preallocating_framework(container.image, container.command + container.args, variables)
-    return framework or (
-        "its usage is constantly close to the whole GPU" if use is not None and use.preallocates else ""
-    )
-
-
-def _format_mib(mebibyte: int) -> str:
-    return format_nano(mebibyte * parse_nano("1Mi"))
+    framework = framework_of(container)
+    if framework is not None:
+        return framework.name
+    return CONSTANT_USAGE if use is not None and use.preallocates else ""
 
 
 @lru_cache(maxsize=SIZE_CACHE)

@@ -21,6 +21,7 @@ from webhook.engine.limitrange.findings import rejection_reason
 from webhook.engine.limits import allows_resource
 from webhook.engine.match import newly_matching_policy
 from webhook.engine.matched_policies import CombinedRightSizing
+from webhook.engine.memory_takers import reason_by_framework
 from webhook.engine.mutate import offer_affinity, substitute_resource
 from webhook.engine.pod_context import GpuPodContext, PodContext
 from webhook.engine.projected_pod import project_feasible_nodes, project_without_fit
@@ -89,13 +90,13 @@ def _smallest_choice(
         need = replace(need, words=f"{need.words}, and {need.compute_milli / 10:g}% of a GPU's compute")
     kept: KeepRequest | None = None
     for offers in _interchangeable_offers([offer for offer in allowed if _covers_need(offer, need)]):
-        reason = _reason_against_offers(context, offers, right_sizing, feasible)
+        reason = _reason_against_offers(context, offers, need, right_sizing, feasible)
         if reason is None:
             runnable = offers_sure_to_run(context, offers, feasible)
             if not runnable:
                 reason = KeepRequest(KeepReason.DRIVER, offers[0].resource)
             elif len(runnable) < len(offers):
-                reason = _reason_against_offers(context, runnable, right_sizing, feasible)
+                reason = _reason_against_offers(context, runnable, need, right_sizing, feasible)
             if reason is None:
                 return OfferChoice(runnable[0].resource, runnable, need, right_sizing.policy, feasible.selected)
         kept = kept or reason
@@ -150,7 +151,11 @@ def _explain_no_offer(context: GpuPodContext, need: GpuNeed, rule: RightSizingRu
 
 
 def _reason_against_offers(
-    context: GpuPodContext, offers: tuple[GpuOffer, ...], right_sizing: CombinedRightSizing, feasible: FeasibleNodes
+    context: GpuPodContext,
+    offers: tuple[GpuOffer, ...],
+    need: GpuNeed,
+    right_sizing: CombinedRightSizing,
+    feasible: FeasibleNodes,
 ) -> KeepRequest | None:
     resource, nodes = offers[0].resource, union_masks(offer.nodes for offer in offers)
     eligible = nodes & feasible.nodes
@@ -164,6 +169,8 @@ def _reason_against_offers(
         return KeepRequest(KeepReason.AMBIGUOUS_NAME, resource)
     if offers[0].form is GpuForm.MIG and may_need_graphics(context.gpu_requests.requests):
         return KeepRequest(KeepReason.GRAPHICS, resource)
+    if (reason := reason_by_framework(context, offers, need.memory_mib)) is not None:
+        return reason
     if resource == WHOLE_GPU:
         return None
     return _reason_in_namespace(context, resource, right_sizing) or _reason_by_policies(context, resource, right_sizing)

@@ -32,6 +32,8 @@ REPORTED_REASONS = NEEDS_NODES | {
     KeepReason.SHARED_PROCESSES,
     KeepReason.DRIVER,
     KeepReason.GRAPHICS,
+    KeepReason.NO_MEMORY_LIMIT,
+    KeepReason.MEMORY_FRACTION,
 }
 """Reasons reported even without a declared need: there is evidence, and something prevents the rewrite."""
 

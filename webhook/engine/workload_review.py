@@ -42,7 +42,7 @@ def pods_of_workload(
     paths = policies.template_paths.get((request.group, request.kind))
     if not paths:
         return
-    ranges, labels = view.ranges(request.namespace), expected_pod_labels((request.group, request.kind))
+    ranges, labels = view.ranges(request.namespace), expected_pod_labels(request)
     owner = OwnerReference(kind=request.kind, name=request.name, controller=True)
     for template in read_templates(request, paths):
         if template.error:
@@ -68,7 +68,7 @@ def _admission_data(workload: AdmissionRequest, template: PodTemplate, ranges: N
     """Return a pod of a template as plain data, with the API server's defaults."""
     owner = {"kind": workload.kind, "name": workload.name, "controller": True}
     metadata = {**(template.data.get("metadata") or {}), "ownerReferences": [owner]}
-    labels = {**expected_pod_labels((workload.group, workload.kind)), **(metadata.get("labels") or {})}
+    labels = {**expected_pod_labels(workload), **(metadata.get("labels") or {})}
     metadata |= {"labels": labels} if labels else {}
     data = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template.data["spec"]}
     return default_pod_data(default_object(data, workload.namespace), ranges)

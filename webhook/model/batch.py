@@ -6,12 +6,15 @@ topology key; the webhook writes that for policies with a `multiNodeDomain`. Que
 beside, or instead of, the scheduler, by its template or pod group.
 
 Sources: scheduler-plugins (coscheduling), Kueue, LeaderWorkerSet, JobSet, Kubeflow's training operator, KubeRay,
-Kubernetes (Indexed Jobs), torchrun (`PET_NNODES`), Volcano, YuniKorn, KAI-Scheduler (also under its older name).
+Kubernetes (Indexed Jobs, PodGroup), Grove, torchrun (`PET_NNODES`), Volcano, YuniKorn, KAI-Scheduler (also under its
+older name).
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
+from itertools import zip_longest
 from typing import Any, NamedTuple
 
 import msgspec
@@ -45,6 +48,7 @@ GROUP_LABELS: Mapping[str, str] = {
     "jobset.sigs.k8s.io/jobset-name": "",
     "training.kubeflow.org/job-name": "",
     "ray.io/cluster": "",
+    "grove.io/podgang": "",
 }
 """Labels whose value the pods of one gang share, and the label or annotation with its size."""
 
@@ -53,6 +57,21 @@ JOB_LABEL, INDEX_LABEL = "batch.kubernetes.io/job-name", "batch.kubernetes.io/jo
 
 NODES_VARIABLE = "PET_NNODES"
 """The number of pods that torchrun waits for; training operators set it."""
+
+RANK_VARIABLES = (NODES_VARIABLE, "NNODES", "WORLD_SIZE")
+"""Variables with the number of pods of a job whose pods have one GPU each."""
+
+NODE_FLAGS = frozenset({"--nnodes", "--num-machines", "--num-nodes"})
+"""Flags of torchrun, accelerate and others with the number of pods of a job; "1:8" for an elastic one."""
+
+PARALLEL_FLAGS = frozenset(
+    {"--tensor-parallel-size", "--pipeline-parallel-size", "-tp", "-pp", "--tp", "--tp-size", "--pp-size"}
+)
+"""Flags of inference servers with the number of GPUs of one model, at least one for each rank."""
+
+_IN_FLAGS = re.compile("nnodes|num[-_]|parallel|-tp|-pp")
+_SHELL_WORD = re.compile(r"[^\s;&|'\"()]+")
+_LONGEST_TEXT = 65_536
 
 MAX_GANG_SIZE = 100_000
 """A larger size is ignored."""
@@ -111,6 +130,8 @@ def _gang_names(pod: Pod, size: int) -> Iterator[str]:
     yield from (f"{key}={labels[key]}" for key in GROUP_LABELS if labels.get(key))
     if labels.get(JOB_LABEL) and (size or INDEX_LABEL in labels or INDEX_LABEL in pod.metadata.annotations):
         yield f"{JOB_LABEL}={labels[JOB_LABEL]}"
+    if pod.spec.scheduling_group and isinstance(group := pod.spec.scheduling_group.get("podGroupName"), str):
+        yield f"podGroupName={group}"
     if size:
         yield from (f"uid={owner.uid}" for owner in pod.metadata.owner_references if owner.controller and owner.uid)
 
@@ -122,6 +143,51 @@ def gang_size(pod: Pod) -> int:
     texts = [metadata.get(key, "") for key in keys]
     texts += [env.value for container in pod.spec.containers for env in container.env if env.name == NODES_VARIABLE]
     return next((size for size in map(_parse_gang_size, texts) if size), 0)
+
+
+def gang_sign(pod: Pod) -> str:
+    """Return the sign that a pod with one GPU is one of several workers of a job; "" if it is none or the only one.
+
+    Equal pods without such a sign are independent replicas: those of a Deployment, a StatefulSet or an Indexed Job.
+    """
+    size, ranks = gang_size(pod), _stated_ranks(pod)
+    if size:
+        return f"one of {size} pods" if size > 1 else ""
+    several = next((sign for sign, count in ranks if count > 1), "")
+    if several or any(_states_one_pod(sign) for sign, _ in ranks):
+        return several
+    group = next((key for key in GROUP_LABELS if key in pod.metadata.labels), "")
+    return f"label {group}" if group else "schedulingGroup" if pod.spec.scheduling_group else ""
+
+
+def _states_one_pod(sign: str) -> bool:
+    return sign.partition("=")[0] in (*RANK_VARIABLES, *NODE_FLAGS)
+
+
+def _stated_ranks(pod: Pod) -> list[tuple[str, int]]:
+    """Return the numbers of ranks that variables and flags state, each with its text."""
+    found: list[tuple[str, int]] = []
+    for container in pod.spec.containers:
+        variables = [env for env in container.env if env.name in RANK_VARIABLES]
+        found += [(f"{env.name}={env.value}", count) for env in variables if (count := _parse_ranks(env.value))]
+        command = container.command + container.args
+        if any(_IN_FLAGS.search(text, 0, _LONGEST_TEXT) for text in command):
+            found += _ranks_in_command(command)
+    return found
+
+
+def _ranks_in_command(command: tuple[str, ...]) -> Iterator[tuple[str, int]]:
+    words = [word for text in command for word in _SHELL_WORD.findall(text, 0, _LONGEST_TEXT)]
+    for word, following in zip_longest(words, words[1:], fillvalue=""):
+        name, separator, value = word.partition("=")
+        flag, value = name.replace("_", "-"), value if separator else following
+        if flag in NODE_FLAGS | PARALLEL_FLAGS and (count := _parse_ranks(value)):
+            yield f"{flag}={value}", count
+
+
+def _parse_ranks(text: str) -> int:
+    """Return a number of ranks, the largest of a range such as "1:8"; 0 for none."""
+    return _parse_gang_size(text.rpartition(":")[2])
 
 
 def _parse_gang_size(text: str) -> int:

@@ -43,6 +43,10 @@ class KeepReason(StrEnum):
         "MultipleGPUs",
         "MIG instances and shares have no peer-to-peer access, so a request for several GPUs is kept",
     )
+    GANG_MEMBER = (
+        "GangMember",
+        "it is one of several workers of a job, which get equal GPUs with access to each other, so all keep whole GPUs",
+    )
     MIXED_RESOURCES = ("MixedResources", "it requests several GPU resources")
     DAEMON_SET = ("DaemonSetPod", "pods of a DaemonSet are never rewritten")
     MIRROR = ("StaticPod", "static pods are never rewritten")
@@ -96,6 +100,14 @@ class KeepReason(StrEnum):
     GRAPHICS = (
         "GraphicsRequired",
         "a MIG instance may lack the graphics or video it may request (NVIDIA_DRIVER_CAPABILITIES)",
+    )
+    NO_MEMORY_LIMIT = (
+        "NoMemoryLimit",
+        "its framework takes a fraction of all the memory it sees, and a time-sliced share does not limit that",
+    )
+    MEMORY_FRACTION = (
+        "MemoryFractionUnsuitable",
+        "its framework would take less of the smaller GPU than the pod needs, or more than its limit",
     )
     UNREACHABLE = ("NoReachableNode", "no node with such a slice or share accepts this pod")
 

@@ -231,6 +231,7 @@ class PodSpec(ApiStruct, frozen=True):
     service_account_name: str = ""
     scheduler_name: str = ""
     scheduling_gates: tuple[PodSchedulingGate, ...] = ()
+    scheduling_group: dict[str, Any] | None = None
 
 
 class PodStatus(ApiStruct, frozen=True):

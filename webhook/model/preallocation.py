@@ -1,76 +1,202 @@
 """Frameworks that allocate GPU memory whether they need it or not, recognized by how a container is started.
 
 Their usage is a setting and says nothing about their need, unless the container configures them to allocate on demand.
-Defaults: vLLM 0.9 of the visible memory, JAX 0.75, TensorFlow all; SGLang, TGI and Triton keep pools, and TensorRT-LLM
-0.9 of what its model leaves; NIM, KServe's Hugging Face server and Ray LLM start one of these.
+Most take a fraction of the memory they see, so they fit a smaller GPU only if that limits what they see or may use.
+`FRAMEWORKS` is the one table: recognition, the memory fraction and docs/rightsizing.md are made from it.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
+from itertools import zip_longest
+from typing import NamedTuple
 
-_IMAGES = {
-    "vllm": "vLLM",
-    "sglang": "SGLang",
-    "text-generation-inference": "Text Generation Inference",
-    "tritonserver": "Triton",
-    "tensorflow": "TensorFlow",
-    "jax": "JAX",
-    "nvcr.io/nim": "NVIDIA NIM",
-    "huggingfaceserver": "KServe's Hugging Face server",
-    "ray-llm": "Ray LLM",
-    "tensorrt-llm": "TensorRT-LLM",
-}
-_IN_IMAGE = re.compile(f"(?<![a-z])({'|'.join(map(re.escape, _IMAGES))})(?![a-z])")
+Variables = Sequence[tuple[str, str]]
+"""Names and values of a container's environment, as far as known."""
 
-_WORDS = {
-    "--gpu-memory-utilization": "vLLM",
-    "vllm": "vLLM",
-    "--mem-fraction-static": "SGLang",
-    "sglang": "SGLang",
-    "text-generation-launcher": "Text Generation Inference",
-    "--cuda-memory-fraction": "Text Generation Inference",
-    "tritonserver": "Triton",
-    "--cuda-memory-pool-byte-size": "Triton",
-    "huggingfaceserver": "KServe's Hugging Face server",
-    "trtllm-serve": "TensorRT-LLM",
-    "trtllm": "TensorRT-LLM",
-    "tensorrt_llm": "TensorRT-LLM",
-    "--kv-cache-free-gpu-memory-fraction": "TensorRT-LLM",
+
+class PreallocatingFramework(NamedTuple):
+    """One framework, how it is recognized, and how much memory it takes.
+
+    Attributes:
+        name: As users know it.
+        images: Parts of image names.
+        commands: Programs, or prefixes of their paths.
+        modules: Python modules and Java classes, by any part of the dotted name, or by its prefix.
+        flags: Flags of the command line; "-" and "_" are equal.
+        variables: Environment variables that identify it whatever their value; "NAME*" is a prefix.
+        fractions: Flags, variables and properties whose value is the fraction of the visible memory that it takes.
+        percent: The fraction it takes by default, in percent; None if that depends on more.
+        on_demand: The variable, and its values, that make it allocate on demand.
+        takes_visible: False if it keeps pools of a size that does not depend on the memory it sees.
+    """
+
+    name: str
+    images: tuple[str, ...] = ()
+    commands: tuple[str, ...] = ()
+    modules: tuple[str, ...] = ()
+    flags: tuple[str, ...] = ()
+    variables: tuple[str, ...] = ()
+    fractions: tuple[str, ...] = ()
+    percent: int | None = None
+    on_demand: tuple[str, tuple[str, ...]] | None = None
+    takes_visible: bool = True
+
+
+_VLLM_FRACTION = "--gpu-memory-utilization"
+
+FRAMEWORKS = (
+    PreallocatingFramework(
+        "vLLM",
+        images=("vllm",),
+        commands=("vllm",),
+        modules=("vllm",),
+        flags=(_VLLM_FRACTION,),
+        variables=("VLLM_GPU_MEMORY_UTILIZATION", "VLLM_ATTENTION_BACKEND", "VLLM_WORKER_MULTIPROC_METHOD"),
+        fractions=(_VLLM_FRACTION, "VLLM_GPU_MEMORY_UTILIZATION"),
+        percent=90,
+    ),
+    PreallocatingFramework(
+        "SGLang",
+        images=("sglang",),
+        commands=("sglang",),
+        modules=("sglang",),
+        flags=("--mem-fraction-static",),
+        fractions=("--mem-fraction-static",),
+    ),
+    PreallocatingFramework(
+        "Text Generation Inference",
+        images=("text-generation-inference",),
+        commands=("text-generation-launcher", "text-generation-server"),
+        flags=("--cuda-memory-fraction",),
+        variables=("CUDA_MEMORY_FRACTION",),
+        fractions=("--cuda-memory-fraction", "CUDA_MEMORY_FRACTION"),
+        percent=100,
+    ),
+    PreallocatingFramework(
+        "Triton",
+        images=("tritonserver",),
+        commands=("tritonserver",),
+        flags=("--cuda-memory-pool-byte-size",),
+        takes_visible=False,
+    ),
+    PreallocatingFramework(
+        "TensorFlow",
+        images=("tensorflow",),
+        commands=("tensorflow_model_server",),
+        modules=("tensorflow",),
+        flags=("--per_process_gpu_memory_fraction",),
+        variables=("TF_FORCE_GPU_ALLOW_GROWTH", "TF_CONFIG"),
+        fractions=("--per_process_gpu_memory_fraction",),
+        percent=100,
+        on_demand=("TF_FORCE_GPU_ALLOW_GROWTH", ("true", "1")),
+    ),
+    PreallocatingFramework(
+        "JAX",
+        images=("jax",),
+        modules=("jax",),
+        variables=(
+            "XLA_PYTHON_CLIENT_MEM_FRACTION",
+            "XLA_CLIENT_MEM_FRACTION",
+            "XLA_PYTHON_CLIENT_PREALLOCATE",
+            "JAX_*",
+        ),
+        fractions=("XLA_PYTHON_CLIENT_MEM_FRACTION", "XLA_CLIENT_MEM_FRACTION"),
+        percent=75,
+        on_demand=("XLA_PYTHON_CLIENT_PREALLOCATE", ("false", "0")),
+    ),
+    PreallocatingFramework(
+        "NVIDIA NIM",
+        images=("nvcr.io/nim",),
+        commands=("/opt/nim/",),
+        variables=("NIM_*",),
+        fractions=(_VLLM_FRACTION,),
+    ),
+    PreallocatingFramework(
+        "KServe's Hugging Face server",
+        images=("huggingfaceserver",),
+        modules=("huggingfaceserver",),
+        fractions=(_VLLM_FRACTION,),
+    ),
+    PreallocatingFramework("Ray LLM", images=("ray-llm",), modules=("ray.serve.llm",), fractions=(_VLLM_FRACTION,)),
+    PreallocatingFramework(
+        "TensorRT-LLM",
+        images=("tensorrt-llm", "tensorrtllm", "trtllm"),
+        commands=("trtllm-serve",),
+        modules=("tensorrt_llm", "trtllm"),
+        flags=("--kv_cache_free_gpu_memory_fraction",),
+    ),
+    PreallocatingFramework(
+        "LMDeploy",
+        images=("lmdeploy",),
+        commands=("lmdeploy",),
+        modules=("lmdeploy",),
+        flags=("--cache-max-entry-count",),
+    ),
+    PreallocatingFramework(
+        "DJL-LMI",
+        images=("djl-serving", "djl-inference"),
+        commands=("djl-serving",),
+        modules=("djl_python",),
+        variables=("OPTION_ROLLING_BATCH", "OPTION_TENSOR_PARALLEL_DEGREE", "OPTION_GPU_MEMORY_UTILIZATION"),
+        fractions=("OPTION_GPU_MEMORY_UTILIZATION",),
+    ),
+    PreallocatingFramework(
+        "Spark RAPIDS",
+        images=("spark-rapids", "rapids-4-spark"),
+        modules=("com.nvidia.spark", "SQLPlugin"),
+        fractions=("spark.rapids.memory.gpu.allocFraction",),
+        percent=100,
+    ),
+)
+"""Defaults by the projects' own documentation. A fraction of the memory that is free after the model is loaded
+(TensorRT-LLM, LMDeploy) is not listed, because it says nothing about the whole."""
+
+_BY_IMAGE = {part: framework for framework in FRAMEWORKS for part in framework.images}
+_IN_IMAGE = re.compile(f"(?<![a-z])({'|'.join(map(re.escape, _BY_IMAGE))})(?![a-z])")
+
+_NAMES = {
+    name: framework
+    for framework in FRAMEWORKS
+    for name in (*framework.commands, *framework.modules)
+    if "/" not in name and "." not in name
 }
-_RAY_LLM = "ray.serve.llm"
-_IN_TEXT = re.compile("llm|utilization|sglang|fraction|text-generation|triton|pool|huggingface")
-"""Words of a command line: programs, modules and flags; and a quick test for texts worth parsing."""
+_PREFIXES = {
+    name: framework
+    for framework in FRAMEWORKS
+    for name in (*framework.commands, *framework.modules)
+    if "/" in name or "." in name
+}
+_FLAGS = {flag.replace("_", "-"): framework for framework in FRAMEWORKS for flag in framework.flags}
+_VARIABLES = {name: framework for framework in FRAMEWORKS for name in framework.variables if not name.endswith("*")}
+_VARIABLE_PREFIXES = {
+    name[:-1]: framework for framework in FRAMEWORKS for name in framework.variables if name.endswith("*")
+}
+
+_IN_TEXT = re.compile(
+    "|".join(sorted({re.escape(name).replace("_", "[-_]") for name in (*_NAMES, *_PREFIXES)}))
+    + "|--[a-z_-]*(?:fraction|utilization|pool|entry)"
+)
+"""A quick test for texts worth parsing: names of programs and modules, and parts of flags."""
 
 _IN_SHELL = re.compile(r"[^\s()\[\]{}<>;&|,`'\"$]+")
 """A word of a shell command, which is one argument."""
 
+_FRACTION = re.compile(r"\d{0,3}\.?\d{1,16}")
+
 _MOST_TEXTS = 1000
+_LONGEST_TEXT = 65_536
 _LONGEST_IMAGE = 512
 """Limits for a pod that was written to be slow to parse."""
 
-_VARIABLES = {
-    "VLLM_GPU_MEMORY_UTILIZATION": "vLLM",
-    "CUDA_MEMORY_FRACTION": "Text Generation Inference",
-    "XLA_PYTHON_CLIENT_MEM_FRACTION": "JAX",
-    "XLA_CLIENT_MEM_FRACTION": "JAX",
-    "XLA_PYTHON_CLIENT_PREALLOCATE": "JAX",
-    "TF_FORCE_GPU_ALLOW_GROWTH": "TensorFlow",
-}
-_NIM_PREFIX = "NIM_"
-"""Variables that identify a framework whatever their value, and the prefix of NIM's."""
 
-_ON_DEMAND_SETTINGS = {
-    "JAX": ("XLA_PYTHON_CLIENT_PREALLOCATE", ("false", "0")),
-    "TensorFlow": ("TF_FORCE_GPU_ALLOW_GROWTH", ("true", "1")),
-}
-"""The variable that makes a framework allocate on demand."""
-
-
-def preallocating_framework(image: str, command: Sequence[str] = (), variables: Sequence[tuple[str, str]] = ()) -> str:
-    """Return the framework that allocates all visible memory, for example "vLLM"; "" for none.
+def preallocating_framework(
+    image: str, command: Sequence[str] = (), variables: Variables = ()
+) -> PreallocatingFramework | None:
+    """Return the framework that allocates memory it may not need, or None.
 
     Args:
         image: As the pod names it.
@@ -79,34 +205,119 @@ def preallocating_framework(image: str, command: Sequence[str] = (), variables: 
     """
     signs = _frameworks_in_image(image[:_LONGEST_IMAGE])
     if not command and not variables:
-        return signs[0] if signs else ""
-    settings = {name: value for name, value in variables if _framework_of_variable(name)}
-    texts = [text for text in command[:_MOST_TEXTS] if _IN_TEXT.search(text)]
-    words = [_framework_of_word(word) for text in texts for word in _IN_SHELL.findall(text)]
-    signs = (*filter(None, words), *map(_framework_of_variable, settings), *signs)
-    return next((sign for sign in signs if not _grows_on_demand(sign, settings)), "") if signs else ""
+        return signs[0] if signs else None
+    by_word = map(_framework_of_word, _words_worth_parsing(command))
+    by_variable = map(_framework_of_variable, variables[:_MOST_TEXTS])
+    settings, found = dict(variables), (*filter(None, by_word), *filter(None, by_variable), *signs)
+    return next((sign for sign in found if not _grows_on_demand(sign, settings)), None)
 
 
-def _grows_on_demand(framework: str, settings: Mapping[str, str]) -> bool:
+def _words_worth_parsing(command: Sequence[str]) -> list[str]:
+    texts = [text for text in command[:_MOST_TEXTS] if _IN_TEXT.search(text, 0, _LONGEST_TEXT)]
+    return [word for text in texts for word in _IN_SHELL.findall(text, 0, _LONGEST_TEXT)]
+
+
+def _grows_on_demand(framework: PreallocatingFramework, settings: Mapping[str, str]) -> bool:
     """Return whether the container configures this framework to allocate on demand."""
-    if framework not in _ON_DEMAND_SETTINGS:
+    if framework.on_demand is None:
         return False
-    name, values = _ON_DEMAND_SETTINGS[framework]
+    name, values = framework.on_demand
     return settings.get(name, "").lower() in values
 
 
-def _framework_of_word(word: str) -> str:
+def _framework_of_word(word: str) -> PreallocatingFramework | None:
     if word.startswith("--"):
-        return _WORDS.get(word.partition("=")[0].replace("_", "-"), "")
-    if word.startswith(_RAY_LLM):
-        return "Ray LLM"
-    return next((_WORDS[part] for part in word.rpartition("/")[2].split(".") if part in _WORDS), "")
+        return _FLAGS.get(word.partition("=")[0].replace("_", "-"))
+    for prefix, framework in _PREFIXES.items():
+        if word.startswith(prefix):
+            return framework
+    return next((_NAMES[part] for part in word.rpartition("/")[2].split(".") if part in _NAMES), None)
 
 
-def _framework_of_variable(name: str) -> str:
-    return _VARIABLES.get(name) or ("NVIDIA NIM" if name.startswith(_NIM_PREFIX) else "")
+def _framework_of_variable(variable: tuple[str, str]) -> PreallocatingFramework | None:
+    """Recognize a variable by its name, or by a flag or a Java class in its value."""
+    name, value = variable
+    if name in _VARIABLES:
+        return _VARIABLES[name]
+    for prefix, framework in _VARIABLE_PREFIXES.items():
+        if name.startswith(prefix):
+            return framework
+    if "--" not in value and "SQLPlugin" not in value:
+        return None
+    words = [word for word in _words_worth_parsing((value,)) if word.startswith("--") or word.endswith("SQLPlugin")]
+    return next(filter(None, map(_framework_of_word, words)), None)
 
 
 @lru_cache(maxsize=1024)
-def _frameworks_in_image(image: str) -> tuple[str, ...]:
-    return tuple([_IMAGES[found[1]] for found in _IN_IMAGE.finditer(image.partition("@")[0].lower())])
+def _frameworks_in_image(image: str) -> tuple[PreallocatingFramework, ...]:
+    return tuple([_BY_IMAGE[found[1]] for found in _IN_IMAGE.finditer(image.partition("@")[0].lower())])
+
+
+class MemoryFraction(NamedTuple):
+    """The fraction of the visible memory that a framework takes.
+
+    Attributes:
+        setting: The flag, variable or property that sets it, for example "--gpu-memory-utilization".
+        value: From above 0 to 1; None if it cannot be read or is no setting of the container.
+    """
+
+    setting: str
+    value: float | None
+
+
+def memory_fraction(framework: PreallocatingFramework, command: Sequence[str], variables: Variables) -> MemoryFraction:
+    """Return the fraction that a container sets, the last one if several; else the framework's default."""
+    settings = {_setting_key(name): name for name in framework.fractions}
+    written = [(settings[key], value) for key, value in _assignments(command, variables) if key in settings]
+    if written:
+        setting, text = written[-1]
+        return MemoryFraction(setting, _parse_fraction(text))
+    default = framework.percent / 100 if framework.percent is not None else None
+    return MemoryFraction(framework.fractions[0] if framework.fractions else "", default)
+
+
+def _assignments(command: Sequence[str], variables: Variables) -> Iterator[tuple[str, str]]:
+    """Yield names and values: of variables and the settings in them, then of the command line."""
+    for name, value in variables:
+        yield name, value
+        yield from _assignments((value,), ())
+    words = [word for text in command[:_MOST_TEXTS] for word in _IN_SHELL.findall(text, 0, _LONGEST_TEXT)]
+    for word, following in zip_longest(words, words[1:], fillvalue=""):
+        key, separator, value = word.partition("=")
+        yield _setting_key(key), value if separator else following
+
+
+def _setting_key(name: str) -> str:
+    return name.replace("_", "-") if name.startswith("--") else name.removeprefix("-D")
+
+
+def _parse_fraction(text: str) -> float | None:
+    value = float(text) if _FRACTION.fullmatch(text) else 0.0
+    return value if 0 < value <= 1 else None
+
+
+def frameworks_table() -> list[str]:
+    """Return the table of docs/rightsizing.md as lines."""
+    lines = ["| framework | image | program or module | flag | variable | takes by default | on demand with |"]
+    lines.append("|---|---|---|---|---|---|---|")
+    for one in FRAMEWORKS:
+        started = (*one.commands, *(name for name in one.modules if name not in one.commands))
+        on_demand = (f"{one.on_demand[0]}={one.on_demand[1][0]}",) if one.on_demand else ()
+        cells = (one.images, started, one.flags, one.variables)
+        taken = _memory_taken(one)
+        lines.append(f"| {one.name} | {' | '.join(map(_cell, cells))} | {taken} | {_cell(on_demand)} |")
+    return lines
+
+
+def _cell(names: Sequence[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names)
+
+
+def _memory_taken(framework: PreallocatingFramework) -> str:
+    if not framework.takes_visible:
+        return "pools of a fixed size"
+    return f"{framework.percent} % of what it sees" if framework.percent else "most of what it sees"
+
+
+if __name__ == "__main__":
+    sys.stdout.write("\n".join(frameworks_table()) + "\n")

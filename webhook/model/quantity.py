@@ -81,3 +81,8 @@ def format_nano(value: int) -> str:
         if 0 < abs(count) <= MAX_INT64 and not count % (1 << power):
             return f"{count >> power}{suffix}"
     return str(count)
+
+
+def format_mib(mebibyte: int) -> str:
+    """Format MiB for people, for example "8Gi"."""
+    return format_nano(mebibyte * (NANO << 20))
