@@ -25,6 +25,7 @@ PLAIN_MPS = make_node(
     L4 | {"nvidia.com/gpu.product": "NVIDIA-L4-SHARED", "nvidia.com/gpu.sharing-strategy": "mps"},
     **{GPU: 16},
 )
+SINGLE = {"nvidia.com/gpu.product": "NVIDIA-A100-SXM4-80GB-MIG-1g.10gb", "nvidia.com/mig.strategy": "single"}
 PINNED: Json = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{}]}}
 
 
@@ -70,13 +71,13 @@ CASES = {
         "at most 1 per container, because",
     ),
     "two MPS shares next to whole cards that are too few": Case(
-        make_pod().gpus(2), (make_node("whole", A100, **{GPU: 1}), PLAIN_MPS), ["enforce GPU-T102", "audit GPU-T302"]
+        make_pod().gpus(2), (make_node("whole", A100, **{GPU: 1}), PLAIN_MPS), ["enforce GPU-T102", "warn GPU-T302"]
     ),
     "two MPS shares next to whole cards that are not tolerated": Case(
         make_pod().gpus(2), (tainted(whole_node(), GPU_TAINT), PLAIN_MPS), ["enforce GPU-T102"]
     ),
     "two MPS shares next to whole cards that fit": Case(
-        make_pod().gpus(2), (whole_node(), PLAIN_MPS), ["audit GPU-T302"]
+        make_pod().gpus(2), (whole_node(), PLAIN_MPS), ["warn GPU-T302"]
     ),
     "one MPS share is fine": Case(make_pod().requests(SHARED, "1"), (MPS,), []),
     "two time slices on one card": Case(make_pod().requests(SHARED, "2"), (SLICED,), ["warn GPU-T101"]),
@@ -84,6 +85,16 @@ CASES = {
     "a plain GPU whose share would be too small": Case(
         make_pod().gpus(1).needs("60Gi"), (whole_node(), UNRENAMED), ["warn GPU-T302"]
     ),
+    "a plain GPU that may be a share of what takes all it sees": Case(
+        make_pod().gpus(1).image("vllm/vllm-openai:v0.9.1"), (whole_node(), UNRENAMED), ["warn GPU-T302"]
+    ),
+    "several GPUs where all are slices": Case(
+        make_pod().gpus(2),
+        (make_node("single", A100 | SINGLE, **{GPU: 56}),),
+        ["warn GPU-T302"],
+        "may be partial GPUs, which do not reach each other,",
+    ),
+    "one GPU where all are slices": Case(make_pod().gpus(1), (make_node("single", A100 | SINGLE, **{GPU: 56}),), []),
     "pinned to whole cards": Case(
         make_pod().gpus(1).spec(nodeSelector={"nvidia.com/gpu.product": A100["nvidia.com/gpu.product"]}),
         (whole_node(), UNRENAMED),

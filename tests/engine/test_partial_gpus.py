@@ -56,11 +56,11 @@ CASES = {
         needing("8Gi"), (SHARE,), FULL
     ),
     "all whole cards are in use, and no partial GPU covers the need": Case(needing("60Gi"), (), FULL),
-    "all whole cards are in use, several GPUs": Case(make_pod().gpus(2), (), FULL),
-    "too few whole cards are free on one node": Case(make_pod().gpus(4), (), (*CLUSTER, running_pod(5))),
+    "all whole cards are in use, several GPUs": Case(make_pod().gpus(2), (SLICE, SHARE), FULL),
+    "too few whole cards are free on one node": Case(make_pod().gpus(4), (SLICE, SHARE), (*CLUSTER, running_pod(5))),
     "enough whole cards are free on one node": Case(make_pod().gpus(3), (SLICE, SHARE), (*CLUSTER, running_pod(5))),
     "no node has so many whole cards": Case(make_pod().gpus(4), (), (whole_node(count=2), SINGLE)),
-    "the CPU of nodes with whole cards is in use": Case(make_pod().gpus(2).requests("cpu", "1000"), ()),
+    "the nodes with whole cards have too little CPU": Case(make_pod().gpus(2).requests("cpu", "1000"), ()),
     "whole cards are on nodes whose taint is not tolerated": Case(
         make_pod().gpus(2), (), (tainted(whole_node(), {"key": "team", "value": "b", "effect": "NoSchedule"}), SINGLE)
     ),
@@ -70,7 +70,8 @@ CASES = {
     "it has a scheduling gate": Case(make_pod().gpus(4).spec(schedulingGates=[{"name": "g"}]), ()),
     "it is a DaemonSet's": Case(make_pod().gpus(4).owned_by("DaemonSet", "d"), ()),
     "it names its node": Case(make_pod().gpus(4).spec(nodeName="single"), ()),
-    "a claim restricts it to unknown nodes": Case(make_pod().gpus(4).spec(volumes=[CLAIM]), ()),
+    "a claim restricts several GPUs to unknown nodes": Case(make_pod().gpus(4).spec(volumes=[CLAIM]), (SLICE, SHARE)),
+    "a claim restricts one GPU to unknown nodes": Case(needing("30Gi").spec(volumes=[CLAIM]), ()),
     "it also requests slices": Case(make_pod().gpus(2).requests("nvidia.com/mig-1g.10gb", "1"), ()),
 }
 
@@ -101,7 +102,7 @@ def test_requirements_of_other_policies_are_considered_first() -> None:
     elsewhere = "mode: enforce\ninjection: {nodeAffinity: {offer: ignore, required: [RULE]}}".replace(
         "RULE", "{key: zone, operator: NotIn, values: [a]}"
     )
-    pod, cluster = make_pod().gpus(2), view_of(make_namespace("team"), *FULL, zoned)
+    pod, cluster = needing("30Gi"), view_of(make_namespace("team"), *FULL, zoned)
     assert "NotIn" in str(review(pod, AUTO, view=cluster).patch)
     terms = apply_patch(pod, review(pod, AUTO, elsewhere, view=cluster))["spec"]["affinity"]["nodeAffinity"][REQUIRED]
     assert [rule["key"] for rule in terms["nodeSelectorTerms"][0]["matchExpressions"]] == ["zone"]
@@ -109,7 +110,7 @@ def test_requirements_of_other_policies_are_considered_first() -> None:
 
 def test_no_affinity_is_added_from_a_stale_view() -> None:
     view = view_of(make_namespace("team"), *CLUSTER).with_staleness(stale=True)
-    assert review(make_pod().gpus(4), AUTO, view=view).patch == ()
+    assert review(needing("30Gi"), AUTO, view=view).patch == ()
 
 
 def test_a_possible_partial_gpu_is_reported_unless_excluded() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.builders import Json, PodMaker, make_pod
+from tests.builders import Json, PodMaker, make_node, make_pod
 from tests.example_cluster import mig_node
 from tests.extender.harness import apply_watch_events, extender_body, filter_nodes, preempt, prioritize, scheduler_state
 from tests.placement.clusters import (
@@ -74,6 +74,49 @@ def test_several_shares_are_ranked_and_reserved() -> None:
 
     assert prioritize(state, pod, "idle", "fuller") == {"fuller": 10, "idle": 4}
     assert holders(state) == {"team/two": "fuller"}
+
+
+SINGLE = {"nvidia.com/gpu.product": "NVIDIA-A100-SXM4-80GB-MIG-1g.10gb", "nvidia.com/mig.strategy": "single"}
+
+
+def mig_single_node(name: str) -> Json:
+    """Return a node on which nvidia.com/gpu is a slice."""
+    return make_node(name, SINGLE, **{GPU: 56})
+
+
+def test_several_gpus_never_get_slices_while_whole_cards_exist() -> None:
+    state = scheduler_state(gpu_node("cards", 4), mig_single_node("slices"), running_gpu_pod("a", "cards", count=4))
+    answer = filter_nodes(state, two(), "cards", "slices")
+
+    assert answer["NodeNames"] == ["cards"]
+    assert answer["FailedAndUnresolvableNodes"] == {
+        "slices": "nvidia.com/gpu is a 1g.10gb slice here, and several do not reach each other"
+    }
+
+
+def test_several_gpus_get_slices_where_no_whole_cards_accept_them() -> None:
+    state = scheduler_state(gpu_node("card", 1), mig_single_node("slices"))
+
+    assert filter_nodes(state, two(), "slices")["NodeNames"] == ["slices"]
+
+
+def test_one_gpu_prefers_a_whole_card() -> None:
+    state = scheduler_state(gpu_node("cards", 4), mig_single_node("slices"))
+
+    assert prioritize(state, make_pod().gpus(1), "slices", "cards") == {"cards": 10, "slices": 4}
+
+
+def test_a_container_gets_no_two_mps_shares() -> None:
+    labels = {"nvidia.com/gpu.product": "NVIDIA-L4", "nvidia.com/gpu.replicas": "4"}
+    mps = make_node("mps", labels | {"nvidia.com/gpu.sharing-strategy": "mps"}, **{f"{GPU}.shared": 16})
+    share = {"limits": {f"{GPU}.shared": "1"}}
+    one_each = make_pod().requests(f"{GPU}.shared", "1").container("second", resources=share)
+    state = scheduler_state(mps)
+
+    assert filter_nodes(state, make_pod().requests(f"{GPU}.shared", "2"), "mps")["FailedAndUnresolvableNodes"] == {
+        "mps": "it offers an MPS share, and the kubelet rejects several in one container"
+    }
+    assert filter_nodes(state, one_each, "mps")["NodeNames"] == ["mps"]
 
 
 def test_only_requested_nodes_are_ranked() -> None:

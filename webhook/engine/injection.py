@@ -166,8 +166,9 @@ def exclude_partitioned(context: GpuPodContext, mode: PolicyMode) -> tuple[NodeS
     """Return the expression that excludes products whose partial GPUs do not suffice for a request for whole cards.
 
     Partial GPUs do not suffice for a request for several GPUs, which have to communicate, nor for a larger declared
-    need. The pod must not wait because of it: the expression is added only where a remaining node has free capacity
-    now, and not to pods that opt out or that another component places.
+    need. A pod with one GPU must not wait because of it: the expression is added only where a remaining node has free
+    capacity now. Several GPUs are never served by parts: it is added where a remaining node is large enough. Pods that
+    opt out or that another component places do not get it.
 
     Args:
         mode: Mode of the section that adds it.
@@ -179,9 +180,12 @@ def exclude_partitioned(context: GpuPodContext, mode: PolicyMode) -> tuple[NodeS
         products = tuple(
             sorted({each.product for each in partial if each.memory_mib and each.memory_mib < (need or 0)})
         )
-    if not products or exclusion_reason(context) is not None or context.view.stale:
+    if not products or exclusion_reason(context) is not None or (context.view.stale and count == 1):
         return ()
     rule, feasible = NodeSelectorRequirement(PRODUCT_LABEL, "NotIn", products), project_feasible_nodes(context, mode)
-    nodes = feasible.nodes & feasible.matching_nodes((rule,))
+    remaining = feasible.matching_nodes((rule,)) & feasible.tolerated
+    if count > 1:
+        return (rule,) if context.fits_empty_node(feasible.pod, remaining) else ()
+    nodes = feasible.nodes & remaining
     free = not any(unmodelled_constraints(feasible.pod)) and feasible.has_free_node(WHOLE_GPU, count, nodes)
     return (rule,) if free else ()

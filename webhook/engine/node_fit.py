@@ -12,6 +12,7 @@ from difflib import SequenceMatcher
 from functools import lru_cache
 
 from webhook.engine.gpu_requests import GpuRequest
+from webhook.engine.memory_takers import takes_visible_memory
 from webhook.engine.mutation import PodMutation
 from webhook.engine.pod_context import GpuPodContext
 from webhook.engine.policy_findings import PolicyFinding
@@ -67,8 +68,9 @@ def _check_gpu_request(request: GpuRequest, context: GpuPodContext, mutation: Po
         able = (fleet.nodes_with_units(name, total) & selected & tolerated) or selected
         offers = [offer for offer in context.offers if offer.resource == name and offer.nodes & able]
         violations += _multiple_shares(request, offers, field)
-    if name == WHOLE_GPU and context.mixes_whole_and_partial:
-        violations += _partial_gpu_violation(context, mutation, field)
+    only_partial = total > 1 and not violations and not advertising & selected & tolerated & ~fleet.partial_gpu_nodes
+    if name == WHOLE_GPU and (context.mixes_whole_and_partial or only_partial):
+        violations += _partial_gpu_violation(context, mutation, field, total)
     return violations
 
 
@@ -171,16 +173,24 @@ def _multiple_shares(request: GpuRequest, offers: list[GpuOffer], field: FieldPa
     return [_warn("GPU-T101", field, message, "Request 1, or whole GPUs.")]
 
 
-def _partial_gpu_violation(context: GpuPodContext, mutation: PodMutation, field: FieldPath) -> list[PolicyFinding]:
-    """Report that nvidia.com/gpu may be a slice, with MIG strategy single, or a share that is not renamed."""
+def _partial_gpu_violation(
+    context: GpuPodContext, mutation: PodMutation, field: FieldPath, count: int
+) -> list[PolicyFinding]:
+    """Report that nvidia.com/gpu may be a slice, with MIG strategy single, or a share that is not renamed.
+
+    A warning if that would do harm: to several GPUs, which would not reach each other, to a larger declared need, or
+    to a framework that takes the memory it sees.
+    """
     if any(rule.key == PRODUCT_LABEL and rule.operator == "NotIn" for rule in mutation.required_node_affinity):
         return []
     products = ", ".join(context.view.fleet.partial_gpu_products) or "no product label"
-    message = f"may be a partial GPU on nodes with {products}"
+    several = "partial GPUs, which do not reach each other," if count > 1 else "a partial GPU"
+    message = f"may be {several} on nodes with {products}"
     fix = f"Add a node affinity on {PRODUCT_LABEL} to get whole GPUs only."
     need = context.declared_need.memory_mib
     too_small = need is not None and any(
         offer.form is not GpuForm.WHOLE and (offer.memory_mib is None or offer.memory_mib < need)
         for offer in context.offers
     )
-    return [PolicyFinding("GPU-T302", field, message, fix, PolicyMode.WARN if too_small else PolicyMode.AUDIT)]
+    harmful = count > 1 or too_small or takes_visible_memory(context)
+    return [PolicyFinding("GPU-T302", field, message, fix, PolicyMode.WARN if harmful else PolicyMode.AUDIT)]

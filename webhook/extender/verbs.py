@@ -3,8 +3,8 @@
 The wire structures are those of `k8s.io/kube-scheduler/extender/v1`.
 
 The scheduler has applied its own filters already, with a view of pods, labels and taints that is newer than ours. So
-only GPUs that NVLink does not connect are rejected here, for pods that require it. Everything else only affects the
-order.
+only GPUs that NVLink does not connect are rejected here, for pods that require it, and slices and shares that must not
+serve a request for several GPUs. Everything else only affects the order.
 
 The score: `placement.nodes.ranking` orders the feasible nodes by a key, and `_extender_scores` maps the order to 10 to
 0.
@@ -26,7 +26,7 @@ from webhook.model.pods import Pod, without_nulls
 from webhook.placement.capacity import IntArray
 from webhook.placement.devices import devices_from_labels, reconcile_free_count
 from webhook.placement.nodes.device_plugin import gets_connected_gpus
-from webhook.placement.nodes.filtering import NEVER_CONNECTED, NOT_CONNECTED
+from webhook.placement.nodes.filtering import NEVER_CONNECTED, NOT_CONNECTED, unsuitable_reason
 from webhook.placement.nodes.pod_requirements import PodRequirements, pod_requirements
 from webhook.placement.nodes.ranking import NodeOrder, NodeRanking
 
@@ -89,6 +89,7 @@ def handle_filter(state: SchedulerState, body: bytes, now: float) -> VerbResult:
         return VerbResult(encode_filter_result(names, {}, {}), "passed")
     state.learning.record_arrival(ranking.cluster, pod_uid(pod), requirements)
     failed, unresolvable = _nvlink_rejections(state, ranking, requirements, names)
+    unresolvable |= _unsuitable_rejections(state, ranking, requirements, names)
     passed = (
         [name for name in names if name not in failed and name not in unresolvable] if failed or unresolvable else names
     )
@@ -185,6 +186,20 @@ def _nvlink_rejections(
         elif not fits[node]:
             failed[name] = NOT_CONNECTED
     return failed, unresolvable
+
+
+def _unsuitable_rejections(
+    state: SchedulerState, ranking: NodeRanking, requirements: PodRequirements, names: tuple[str, ...]
+) -> dict[str, str]:
+    """Return the nodes whose slices or shares must not serve several units, with what they have."""
+    if not requirements.unsuitable_nodes:
+        return {}
+    nodes = zip(names, state.positions(names).tolist(), strict=True)
+    return {
+        name: unsuitable_reason(ranking.cluster, requirements, node).detail
+        for name, node in nodes
+        if node >= 0 and requirements.unsuitable_nodes >> node & 1
+    }
 
 
 def _extender_scores(order: NodeOrder, nodes: int) -> IntArray:

@@ -401,7 +401,8 @@ CODES: dict[str, FindingCode] = {
     ),
     "GPU-T302": _topology_code(
         "the request may be satisfied by a partial GPU",
-        "On some nodes of this cluster the same resource name stands for a MIG slice or a share.",
+        "On some nodes of this cluster the same resource name stands for a MIG slice or a share. A warning for several "
+        "GPUs, for a declared need that a part does not cover, and for frameworks that take the memory they see.",
         f"Add a node affinity on nvidia.com/gpu.product, or declare {GPU_MEMORY_ANNOTATION}.",
     ),
     "GPU-C101": _cuda_code(

@@ -7,9 +7,10 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from webhook.model.gpu_resources import WHOLE_GPU
 from webhook.model.pods import Pod, pod_display_name
 from webhook.placement.nodes.device_plugin import largest_request
-from webhook.placement.nodes.filtering import FilterReason
+from webhook.placement.nodes.filtering import FilterReason, partial_gpu_text
 from webhook.placement.nodes.gpu_links import GpuLinks
 from webhook.placement.nodes.pod_requirements import PodRequirements
 from webhook.placement.nodes.preemption import PreemptionPlan
@@ -150,8 +151,8 @@ def _placement_answer(placed: PlacementResult, paint: Paint) -> str:
     also = f" ({pluralize(equal, 'other node')} as good)" if equal else ""
     name = paint(sanitize(placed.node_name(best.node)), TextStyle.GOOD)
     fixed = " (fixed by spec.nodeName: the scheduler is bypassed)" if placed.fixed_node else ""
-    unhealthy = _unhealthy_gpus_text(best.links)
-    which = f"{_gpu_set_text(best.links)}{_unknown_gpus_text(placed, best)}{unhealthy and f'; {unhealthy}'}"
+    notes = filter(None, (_partial_text(placed, best.node), _unhealthy_gpus_text(best.links)))
+    which = f"{_gpu_set_text(best.links)}{_unknown_gpus_text(placed, best)}{''.join(f'; {note}' for note in notes)}"
     if not placed.replicas:
         which += "; it has no replicas"
     elif placed.fits < placed.replicas:
@@ -205,7 +206,13 @@ def _reason_cell(row: PlacementRow) -> str:
         return "; ".join(reason.detail for reason in row.reasons)
     gang = row.result.gang
     domain = other_domain_reason(gang, node_domain(row.result.cluster, row.node, gang.label)) if gang else ""
-    return "; ".join(filter(None, (_unhealthy_gpus_text(row.ranked.links), domain)))
+    partial = _partial_text(row.result, row.node)
+    return "; ".join(filter(None, (partial, _unhealthy_gpus_text(row.ranked.links), domain)))
+
+
+def _partial_text(placed: PlacementResult, node: int) -> str:
+    """Return what a request for whole GPUs gets on a node with slices or shares; "" on others."""
+    return partial_gpu_text(placed.cluster, WHOLE_GPU, node) if placed.request.resource == WHOLE_GPU else ""
 
 
 def node_domain(cluster: SchedulingSnapshot, node: int, label: str) -> str:
@@ -246,6 +253,7 @@ def _feasible_node_document(placed: PlacementResult, each: RankedNode) -> dict[s
         "node": placed.node_name(each.node),
         "score": each.score,
         "links": each.confidence,
+        "partial": _partial_text(placed, each.node),
     }
     if links:
         document |= {"gpus": links.gpus, "optimal": links.optimal, "nvlinkConnected": links.nvlink_connected}

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import msgspec
 
 from webhook.model.enums import GpuForm
-from webhook.model.gpu_resources import parse_gpu_resource
+from webhook.model.gpu_resources import WHOLE_GPU, parse_gpu_resource
 from webhook.model.node_labels import PRODUCT_LABEL, STRATEGY_LABEL
 from webhook.model.node_masks import bit_positions
 from webhook.model.taints import tolerates_all
@@ -26,6 +26,8 @@ from webhook.placement.nodes.snapshot import SchedulingSnapshot
 from webhook.placement.nvlink import gpu_sets
 
 NOT_CONNECTED = "node(s) had no free GPUs connected by NVLink"
+NOT_WHOLE = "node(s) had slices or shares instead of whole GPUs"
+_SHARES = {GpuForm.MPS: "an MPS share", GpuForm.TIME_SLICING: "a time-sliced share"}
 NEVER_CONNECTED = "node(s) could not connect that many GPUs by NVLink"
 
 
@@ -57,10 +59,28 @@ def exclusion_reasons(cluster: SchedulingSnapshot, requirements: PodRequirements
         yield FilterReason("node(s) were unschedulable", "cordoned, not ready, or its GPUs are being reconfigured")
     if not requirements.selected_nodes & bit:
         yield FilterReason("node(s) didn't match Pod's node affinity/selector", "excluded by node selector or affinity")
+    if requirements.unsuitable_nodes & bit:
+        yield unsuitable_reason(cluster, requirements, node)
     for taint in known.taints:
         if not tolerates_all(requirements.tolerations, (taint,)):
             text = f"{taint.key}{'=' + taint.value if taint.value else ''}:{taint.effect}"
             yield FilterReason(f"node(s) had untolerated taint {{{taint.key}: {taint.value}}}", f"taint {text}")
+
+
+def unsuitable_reason(cluster: SchedulingSnapshot, requirements: PodRequirements, node: int) -> FilterReason:
+    """Return why the slices or shares of a node must not serve a pod with several units."""
+    text = partial_gpu_text(cluster, requirements.resource, node)
+    why = "the kubelet rejects several in one container" if "MPS" in text else "several do not reach each other"
+    return FilterReason(NOT_WHOLE, f"{text}, and {why}")
+
+
+def partial_gpu_text(cluster: SchedulingSnapshot, resource: str, node: int) -> str:
+    """Return what a resource is on a node where it is no whole card; "" where it is one, or names a slice or share."""
+    offer = cluster.fleet.offer_on(resource, node)
+    if offer is None or offer.form is GpuForm.WHOLE:
+        return ""
+    part = f"a {offer.profile} slice" if offer.form is GpuForm.MIG else _SHARES[offer.form]
+    return f"{resource} is {part} here" if resource == WHOLE_GPU else f"it offers {part}"
 
 
 def _insufficient_cpu_memory_pods(

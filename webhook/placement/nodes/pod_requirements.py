@@ -11,8 +11,10 @@ import msgspec
 from msgspec.structs import replace
 
 from webhook.model.annotations import TOPOLOGY_ANNOTATION
+from webhook.model.enums import GpuForm
 from webhook.model.fleet import Fleet
 from webhook.model.gpu_resources import WHOLE_GPU, parse_gpu_resource
+from webhook.model.node_masks import union_masks
 from webhook.model.pod_resources import effective_requests
 from webhook.model.pods import Pod, Toleration
 from webhook.model.quantity import NANO
@@ -61,6 +63,7 @@ class PodRequirements(msgspec.Struct, frozen=True):
         communicates: True if the GPUs of a container communicate with each other.
         nvlink_required: True if it must not run unless NVLink connects the GPUs of each container.
         other_gpus: Other requested GPU resources, with units: a node must have these too.
+        unsuitable_nodes: Mask of the nodes whose slices or shares must not serve the pod: see `unsuitable_nodes`.
     """
 
     resource: str
@@ -73,6 +76,7 @@ class PodRequirements(msgspec.Struct, frozen=True):
     communicates: bool = False
     nvlink_required: bool = False
     other_gpus: tuple[tuple[str, int], ...] = ()
+    unsuitable_nodes: int = 0
 
     @property
     def gpu_resources(self) -> tuple[tuple[str, int], ...]:
@@ -91,14 +95,37 @@ def pod_requirements(pod: Pod, fleet: Fleet) -> PodRequirements:
     several = largest_request(requests) > 1
     affinity = pod.spec.affinity.node_affinity if pod.spec.affinity else None
     terms = affinity.required.node_selector_terms if affinity and affinity.required else None
+    selected = fleet.select_nodes(pod.spec.node_selector, terms)
     return replace(
         requirements,
-        selected_nodes=fleet.select_nodes(pod.spec.node_selector, terms),
+        selected_nodes=selected,
+        unsuitable_nodes=unsuitable_nodes(pod, requirements, selected, fleet) if requirements.count > 1 else 0,
         tolerations=pod.spec.tolerations,
         container_requests=requests,
         communicates=several and annotation != NVLINK_IGNORED,
         nvlink_required=several and annotation == NVLINK_REQUIRED,
     )
+
+
+def unsuitable_nodes(pod: Pod, requirements: PodRequirements, selected: int, fleet: Fleet) -> int:
+    """Return the nodes whose slices or shares must not serve a pod with several units.
+
+    The kubelet rejects a container with several MPS shares. Slices and shares that are advertised as `nvidia.com/gpu`
+    do not reach each other, so they serve no request for several where the pod may get whole cards elsewhere.
+    """
+    resource, count = requirements.resource, requirements.count
+    offers = fleet.by_resource.get(resource, ())
+    found = 0
+    if (
+        any(offer.form is GpuForm.MPS for offer in offers)
+        and largest_request(gpu_container_requests(pod, resource)) > 1
+    ):
+        found = union_masks(offer.nodes for offer in offers if offer.form is GpuForm.MPS)
+    if resource == WHOLE_GPU and fleet.partial_gpu_nodes:
+        whole = fleet.nodes_with_units(WHOLE_GPU, count) & ~fleet.partial_gpu_nodes
+        if whole & selected & fleet.tolerated_nodes(pod.spec.tolerations):
+            found |= fleet.partial_gpu_nodes
+    return found
 
 
 def requirements_from_amounts(amounts: Mapping[str, int], selected_nodes: int) -> PodRequirements:

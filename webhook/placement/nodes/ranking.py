@@ -18,6 +18,7 @@ import numpy as np
 from webhook.model.bounded_cache import BoundedCache
 from webhook.model.cluster_view import FreeResources
 from webhook.model.enums import GpuForm
+from webhook.model.gpu_resources import WHOLE_GPU
 from webhook.model.offers import GpuOffer
 from webhook.placement.capacity import BoolArray, FloatArray, IntArray, node_mask_array
 from webhook.placement.devices import NodeDevices
@@ -31,12 +32,12 @@ from webhook.placement.nodes.score_table import INFEASIBLE_SCORE, NodeStates, Sc
 from webhook.placement.nodes.snapshot import SchedulingSnapshot
 from webhook.placement.topology import TopologyConfidence
 
-KEY_PARTS = 10
-"""Length of a key: unhealthy GPUs, three for the gang's domain, two for links, broken sets, free units (for pods
+KEY_PARTS = 11
+"""Length of a key: whole cards, unhealthy GPUs, three for the gang's domain, two for links, broken sets, free units (if
 over their share), the scorer's score, fullness.
 """
 
-UNHEALTHY, DOMAIN, LINKS, BROKEN_SETS, FREE_UNITS, SCORE, FULLNESS = 0, slice(1, 4), slice(4, 6), 6, 7, 8, 9
+WHOLE, UNHEALTHY, DOMAIN, LINKS, BROKEN_SETS, FREE_UNITS, SCORE, FULLNESS = 0, 1, slice(2, 5), slice(5, 7), 7, 8, 9, 10
 
 LAST_SCORE = -1e9
 """Score of a node that has the units, if the scorer does not know what the pod would get."""
@@ -153,6 +154,8 @@ class NodeRanking:
                 connected sets, the one with the fewest free units of its resource is best.
         """
         eligible = self._eligible_nodes(requirements) if candidates is None else candidates
+        if requirements.unsuitable_nodes and candidates is not None:
+            eligible = eligible & ~node_mask_array(requirements.unsuitable_nodes, len(eligible))
         parts = list(self._orders_by_offer(requirements, eligible))
         if not parts:
             return NodeOrder(np.empty(0, np.int64), np.empty((0, KEY_PARTS)))
@@ -212,7 +215,8 @@ class NodeRanking:
         fleet = self.cluster.fleet
         tolerations = requirements.tolerations
         allowed = fleet.schedulable_nodes(tolerations) & fleet.tolerated_nodes(tolerations)
-        return node_mask_array(allowed & requirements.selected_nodes, len(self._at_pod_limit))
+        allowed &= requirements.selected_nodes & ~requirements.unsuitable_nodes
+        return node_mask_array(allowed, len(self._at_pod_limit))
 
     def _orders_by_offer(self, requirements: PodRequirements, allowed: BoolArray) -> Iterator[NodeOrder]:
         """Yield the feasible nodes, those of one offer together, unsorted."""
@@ -239,6 +243,8 @@ class NodeRanking:
         scores = self._score_table.scores(demand)[nodes]
         keys[:, SCORE] = np.where(scores > INFEASIBLE_SCORE, scores, LAST_SCORE)
         keys[:, FULLNESS] = self._fullness[nodes]
+        if requirements.resource == WHOLE_GPU:
+            keys[:, WHOLE] = offer is not None and offer.form is GpuForm.WHOLE
         if offer is not None and offer.form is GpuForm.WHOLE:
             stats = self._links.link_stats(requirements.container_requests)
             keys[:, UNHEALTHY], keys[:, BROKEN_SETS] = -stats.unhealthy[nodes], -stats.broken_sets[nodes]
