@@ -22,7 +22,7 @@ OBJECT: dict[str, type] = {
     "namespace": str,
     "name": str,
     "verdict": str,
-    "reason": str,
+    "keepReason": str,
     "message": str,
     "findings": list,
     "patch": list,
@@ -72,6 +72,7 @@ WORKLOAD: dict[str, type] = {
     "warned": int,
     "unevaluated": list,
     "outcome": str,
+    "keepReason": str,
     "findings": list,
 }
 COST: dict[str, type] = {
@@ -150,7 +151,7 @@ def test_the_sums_are_correct(document: dict[str, Any]) -> None:
 
 def test_a_kept_request_has_a_stable_reason_for_scripts(rightslice: Run) -> None:
     [pod] = json.loads(rightslice("check", "deploy/train.yaml", *INPUTS, "-o", "json").out)["objects"]
-    assert pod["reason"] == "MultipleGPUs"
+    assert pod["keepReason"] == "MultipleGPUs"
     assert "several GPUs" in pod["message"]
 
 

@@ -26,8 +26,8 @@ def test_a_reason_is_written_as_its_word_and_printed_as_its_sentence() -> None:
 
 def test_a_decision_without_gpus_has_no_reason() -> None:
     kept = KeepRequest(KeepReason.NO_EVIDENCE)
-    assert Decision(outcome=kept).reason == ""
-    assert Decision(outcome=kept, involves_gpus=True).reason == "NoEvidence"
+    assert Decision(outcome=kept, involves_gpus=True).keep_reason == ""
+    assert Decision(outcome=kept, gpu_milli_before=1000).keep_reason == "NoEvidence"
 
 
 def test_the_page_lists_every_reason() -> None:

@@ -58,7 +58,7 @@ def test_summary(results: list[CheckResult], want: str) -> None:
 
 def test_wide_has_one_row_per_object() -> None:
     rows = OBJECTS.to_lines([DENIED, HELM])
-    assert rows[0].split() == ["VERDICT", "KIND", "NAMESPACE", "NAME", "GPUS", "AFTER", "CODES", "LOCATION", "REASON"]
+    assert rows[0].split() == ["VERDICT", "KIND", "NAMESPACE", "NAME", "GPUS", "AFTER", "CODES", "LOCATION", "MESSAGE"]
     assert rows[1].split()[:8] == [
         "denied", "Pod", "team-vision", "train-0", "3", "3", "GPU-L102", "deploy/train.yaml:1:1"
     ]  # fmt: skip

@@ -127,9 +127,9 @@ def test_denial_is_logged_with_its_uid_and_codes() -> None:
 def test_decision_is_logged_with_the_reason_to_keep_the_request(decision: Decision, event: str) -> None:
     recorded = RecordedTelemetry("debug")
     kept = KeepRequest(KeepReason.MULTIPLE_GPUS)
-    decision = msgspec.structs.replace(decision, outcome=kept, involves_gpus=True)
+    decision = msgspec.structs.replace(decision, outcome=kept, gpu_milli_before=2000)
     recorded.telemetry.record_decision("validate", request(), decision, 0.1)
-    assert [line["reason"] for line in recorded.lines()] == ["MultipleGPUs"], event
+    assert [line["keepReason"] for line in recorded.lines()] == ["MultipleGPUs"], event
 
 
 @pytest.mark.parametrize(("level", "lines"), [("info", []), ("debug", ["allowed", "patched"])])

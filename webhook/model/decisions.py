@@ -212,9 +212,9 @@ class Decision(msgspec.Struct, frozen=True, gc=False):
     involves_gpus: bool = False
 
     @property
-    def reason(self) -> str:
-        """The stable word for why the pod keeps its GPU request; "" without GPUs or where an offer was chosen."""
-        return self.outcome.reason.value if self.involves_gpus and isinstance(self.outcome, KeepRequest) else ""
+    def keep_reason(self) -> str:
+        """The stable word for why the pod keeps its GPU request; "" if it requests none or an offer was chosen."""
+        return self.outcome.reason.value if self.gpu_milli_before and isinstance(self.outcome, KeepRequest) else ""
 
     @property
     def denials(self) -> tuple[Finding, ...]:

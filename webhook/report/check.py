@@ -83,10 +83,10 @@ def check_summary_line(summary: CheckSummary) -> str:
 
 
 def audit_findings_line(summary: CheckSummary) -> str:
-    """Return how many findings are in audit mode; "" if there are none."""
+    """Return the number of notes, the findings in audit mode; "" if there are none."""
     if not summary.audit_findings:
         return ""
-    return f"{pluralize(summary.audit_findings, 'finding')} in audit mode; -v shows them."
+    return f"{pluralize(summary.audit_findings, 'note')}; -v shows them."
 
 
 def _gpu_change_text(summary: CheckSummary) -> str:
@@ -125,8 +125,8 @@ OBJECTS = Table[CheckResult](
             "", lambda result: ",".join(dict.fromkeys(located.finding.code for located in result.findings)), "Codes"
         ),
         Column("", lambda result: result.location, "Location"),
-        Column("reason", lambda result: result.decision.reason),
-        Column("message", lambda result: result_reason(result), "Reason"),
+        Column("keepReason", lambda result: result.decision.keep_reason),
+        Column("message", lambda result: result_message(result), "Message"),
         Column("findings", lambda result: [finding_document(located) for located in result.findings]),
         Column("patch", lambda result: list(result.decision.patch)),
     )
@@ -181,7 +181,7 @@ def _check_summary_document(summary: CheckSummary, results: Sequence[CheckResult
     }
 
 
-def result_reason(result: CheckResult) -> str:
+def result_message(result: CheckResult) -> str:
     """Return what the GPUs became, or why the object is left as it is; "" for an object without GPUs."""
     if result.verdict is CheckVerdict.SKIPPED:
         return result.reason

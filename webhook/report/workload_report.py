@@ -107,6 +107,7 @@ def workload_columns(prices: NodePrices | None = None) -> Table[WorkloadReport]:
             ),
             Column("", lambda row: "; ".join(dict.fromkeys(map(usage_text, row.usages))), "Used", terminal=False),
             Column("outcome", lambda row: row.outcome, "Outcome", terminal=False),
+            Column("keepReason", lambda row: row.keep_reason),
             Column(
                 "",
                 lambda row: " ".join(row.codes),

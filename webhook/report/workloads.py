@@ -10,7 +10,7 @@ import msgspec
 from webhook.model.decisions import OfferChoice
 from webhook.model.prices import NodePrices
 from webhook.report.capacity import NodeCapacity
-from webhook.report.check import resource_meaning, result_reason
+from webhook.report.check import resource_meaning, result_message
 from webhook.report.costs import NO_COST, GpuCost, gpu_cost
 from webhook.report.results import CheckResult, CheckVerdict, ContainerUsage, LocatedFinding, UnevaluatedReason
 
@@ -74,6 +74,7 @@ class WorkloadReport(msgspec.Struct, frozen=True):
         recommended: The resource that most of the pods with GPUs would request instead; "" if they keep theirs.
         recommended_meaning: Its meaning if the name does not contain it: a slice may be called nvidia.com/gpu.
         outcome: What would become of the GPUs of most of these pods, or why they stay.
+        keep_reason: The stable word for why these pods keep their requests; "" if they do not.
         findings: Each finding once, with the number of pods that have it.
         exemptions: Exemptions in use.
     """
@@ -98,6 +99,7 @@ class WorkloadReport(msgspec.Struct, frozen=True):
     recommended: str
     recommended_meaning: str
     outcome: str
+    keep_reason: str
     findings: tuple[tuple[LocatedFinding, int], ...]
     exemptions: tuple[str, ...]
 
@@ -168,6 +170,7 @@ def _workload_report(
         recommended=recommended,
         recommended_meaning=meaning,
         outcome=outcome,
+        keep_reason=alike[0].decision.keep_reason,
         findings=_count_findings(pods),
         exemptions=tuple(sorted({used.exemption for pod in pods for used in pod.decision.exempted})),
     )
@@ -185,7 +188,7 @@ def _most_common_outcome(pods: Iterable[CheckResult]) -> tuple[tuple[str, str, s
     for pod in pods:
         choice = pod.decision.outcome
         resource = (choice.resource, resource_meaning(choice)) if isinstance(choice, OfferChoice) else ("", "")
-        groups.setdefault((*resource, result_reason(pod)), []).append(pod)
+        groups.setdefault((*resource, result_message(pod)), []).append(pod)
     return max(groups.items(), key=lambda each: (len(each[1]), each[0]))
 
 

@@ -81,7 +81,7 @@ class Telemetry(ServerTelemetry):
                 namespace=request.namespace,
                 name=request.name,
                 policies=decision.policies,
-                reason=decision.reason,
+                keepReason=decision.keep_reason,
             )
 
     def record_policies_loaded(self, digest: str, count: int, now: datetime) -> None:
@@ -151,7 +151,7 @@ class Telemetry(ServerTelemetry):
             user=request.user,
             codes=sorted({finding.code for finding in decision.denials}),
             policies=list(decision.policies),
-            reason=decision.reason,
+            keepReason=decision.keep_reason,
         )
 
 

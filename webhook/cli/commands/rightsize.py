@@ -154,7 +154,7 @@ def recommendation_columns(prices: NodePrices | None = None) -> Table[ContainerR
     def savings_csv(row: ContainerRow) -> object:
         return cost_csv(row.saved.savings, row.saved.savings) if prices and row.saved else ""
 
-    def reason(row: ContainerRow) -> str:
+    def outcome(row: ContainerRow) -> str:
         if not row.saved:
             return ""
         if not row.saved.recommended:
@@ -193,7 +193,8 @@ def recommendation_columns(prices: NodePrices | None = None) -> Table[ContainerR
                 csv="savings_micro_per_hour",
                 empty="",
             ),
-            Column("", reason, "Reason", csv="reason", empty=""),
+            Column("", outcome, "Outcome", csv="outcome", empty=""),
+            Column("", lambda row: row.saved.keep_reason if row.saved else "", csv="keep_reason"),
             Column("", lambda row: row.saved.savings.unpriced_milli if row.saved else "", csv="unpriced_milli"),
             Column("", lambda row: source if row.saved else "", csv="price_source"),
         )
