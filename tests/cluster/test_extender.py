@@ -76,7 +76,7 @@ def mig_objects(name: str, start: int, namespace: str) -> list[Json]:
     """Return a node with two MIG GPUs: the second has a free 1g slice at `start`, and one allocated to a pod at 5."""
     pod = make_pod(f"on-{name}").namespace(namespace).requests(MIG, "1").spec(nodeName=name).build()
     partitions = {0: [("3g.40gb", 4, "")], 1: [("1g.10gb", start, ""), ("1g.10gb", 5, f"{namespace}/on-{name}")]}
-    return [mig_node(name, small=2, large=1), gpu_node_report(name, 2, {}, cut=partitions), pod]
+    return [mig_node(name, small=2, large=1), gpu_node_report(name, 2, {}, mig_instances=partitions), pod]
 
 
 def domain(name: str, nodes: int) -> list[Json]:
