@@ -16,3 +16,5 @@ GROUP_PATH = f"/apis/{API_VERSION}"
 
 APP_NAME = "rightslice"
 SYSTEM_NAMESPACE = "rightslice-system"
+AGENT_NAMESPACE = "rightslice-agent"
+"""The namespace of the node agents. Their pods mount a host path, which Pod Security forbids in the other one."""

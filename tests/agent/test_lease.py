@@ -11,9 +11,9 @@ import pytest
 
 from webhook.agent.gpunode_publisher import RENEW_SECONDS, AgentLease
 from webhook.errors import ApiError
-from webhook.well_known import SYSTEM_NAMESPACE
+from webhook.well_known import AGENT_NAMESPACE
 
-LEASE = f"/apis/coordination.k8s.io/v1/namespaces/{SYSTEM_NAMESPACE}/leases/gpu-1"
+LEASE = f"/apis/coordination.k8s.io/v1/namespaces/{AGENT_NAMESPACE}/leases/gpu-1"
 
 
 class Cluster:

@@ -39,7 +39,7 @@ from webhook.documents.reader import read_documents
 from webhook.kube.api import KubeClient
 from webhook.manifests.gpunode_crd import gpunode_crd
 from webhook.model.gpu_node import GPUNode
-from webhook.well_known import SYSTEM_NAMESPACE
+from webhook.well_known import AGENT_NAMESPACE
 
 GPUNODES = "/apis/rightslice.dev/v1alpha1/gpunodes"
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
@@ -71,9 +71,9 @@ def node(plane: Plane, kind: None) -> Iterator[str]:
 
 
 @pytest.fixture
-def system_namespace(plane: Plane, kind: None) -> Iterator[None]:
-    """Our namespace, which a dry run requires."""
-    with plane.namespace_called(SYSTEM_NAMESPACE):
+def agents_namespace(plane: Plane, kind: None) -> Iterator[None]:
+    """The agents' namespace, which a dry run requires."""
+    with plane.namespace_called(AGENT_NAMESPACE):
         yield
 
 
@@ -133,9 +133,9 @@ async def test_the_agent_is_ready_and_reports_why_it_has_no_gpus(plane: Plane, n
         await asyncio.to_thread(run_agent)
 
 
-async def test_the_agent_renews_a_lease(plane: Plane, node: str, system_namespace: None, tmp_path: Path) -> None:
+async def test_the_agent_renews_a_lease(plane: Plane, node: str, agents_namespace: None, tmp_path: Path) -> None:
     socket = tmp_path / "kubelet.sock"
-    path = f"/apis/coordination.k8s.io/v1/namespaces/{SYSTEM_NAMESPACE}/leases/{node}"
+    path = f"/apis/coordination.k8s.io/v1/namespaces/{AGENT_NAMESPACE}/leases/{node}"
     async with kubelet_on(Kubelet(), socket):
 
         def run_agent() -> None:
@@ -150,8 +150,8 @@ async def test_the_agent_renews_a_lease(plane: Plane, node: str, system_namespac
         await asyncio.to_thread(run_agent)
 
 
-async def test_a_lease_is_created_again_with_a_new_node(plane: Plane, node: str, system_namespace: None) -> None:
-    path = f"/apis/coordination.k8s.io/v1/namespaces/{SYSTEM_NAMESPACE}/leases/{node}"
+async def test_a_lease_is_created_again_with_a_new_node(plane: Plane, node: str, agents_namespace: None) -> None:
+    path = f"/apis/coordination.k8s.io/v1/namespaces/{AGENT_NAMESPACE}/leases/{node}"
     async with await KubeClient.connect(str(plane.kubeconfig)) as api:
         heartbeat = AgentLease(api, node, partial(next, count(0.0, 3600.0)), lambda: datetime.now(UTC), Random(1))
         await heartbeat.renew()
@@ -185,20 +185,20 @@ def test_an_invalid_status_is_rejected(plane: Plane, node: str) -> None:
         plane.api.patch(f"{GPUNODES}/{node}/status", {"status": {"gpus": [{"index": "none"}]}}, "merge")
 
 
-def test_the_agent_manifests_are_accepted_without_warnings(plane: Plane, system_namespace: None) -> None:
+def test_the_agent_manifests_are_accepted_without_warnings(plane: Plane, agents_namespace: None) -> None:
     folder = str(ROOT / "manifests" / "agent")
 
     done = plane.kubectl("apply", "--server-side", "--dry-run=server", "-k", folder)
 
     assert done.stderr == ""
-    assert done.stdout.count("serverside-applied (server dry run)") == 8
+    assert done.stdout.count("serverside-applied (server dry run)") == 9
 
 
 def as_agent(plane: Plane, folder: Path, node: str) -> str:
     """Return the flag for a kubeconfig that impersonates a node's agent. kubectl has all flags for this since 1.35."""
     config = json.loads(plane.kubeconfig.read_text(encoding="utf-8"))
     config["users"][0]["user"] |= {
-        "as": "system:serviceaccount:rightslice-system:rightslice-agent",
+        "as": "system:serviceaccount:rightslice-agent:rightslice-agent",
         "as-groups": ["system:masters"],
         "as-user-extra": {"authentication.kubernetes.io/node-name": [node]},
     }
@@ -208,11 +208,11 @@ def as_agent(plane: Plane, folder: Path, node: str) -> str:
 
 
 def test_an_agent_writes_about_its_own_node_only(
-    plane: Plane, node: str, system_namespace: None, tmp_path: Path
+    plane: Plane, node: str, agents_namespace: None, tmp_path: Path
 ) -> None:
     for name in (node, "another-node"):
         body = {"metadata": {"name": name}}
-        plane.api.create(f"/apis/coordination.k8s.io/v1/namespaces/{SYSTEM_NAMESPACE}/leases", body)
+        plane.api.create(f"/apis/coordination.k8s.io/v1/namespaces/{AGENT_NAMESPACE}/leases", body)
     policy = [item for item in kustomize_build(plane) if item["kind"].startswith("ValidatingAdmissionPolicy")]
     for item, path in zip(policy, ("validatingadmissionpolicies", "validatingadmissionpolicybindings"), strict=True):
         plane.api.create(f"/apis/admissionregistration.k8s.io/v1/{path}", item)
@@ -226,8 +226,8 @@ def test_an_agent_writes_about_its_own_node_only(
     try:
         eventually(lambda: not label("another"))
         assert label(node)
-        assert label(node, "-n", SYSTEM_NAMESPACE, "lease", node)
-        assert not label(node, "-n", SYSTEM_NAMESPACE, "lease", "another-node")
+        assert label(node, "-n", AGENT_NAMESPACE, "lease", node)
+        assert not label(node, "-n", AGENT_NAMESPACE, "lease", "another-node")
     finally:
         for path in ("validatingadmissionpolicybindings", "validatingadmissionpolicies"):
             plane.api.delete(f"/apis/admissionregistration.k8s.io/v1/{path}/rightslice-agent")

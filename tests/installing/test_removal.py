@@ -66,15 +66,15 @@ async def test_uninstall_waits_for_the_deletion_of_crds(
     tmp_path: Path, answers: tuple[Answer, ...], methods: list[str]
 ) -> None:
     lines: list[str] = []
-    async with scripted_api(tmp_path, *NO_OTHERS, json_answer({}), *answers) as (server, api):
+    async with scripted_api(tmp_path, *NO_OTHERS, json_answer({}), GONE, *answers) as (server, api):
         await uninstall_manifests(api, [gpunode_crd()], lines.append, with_policies=True, seconds=20)
 
     assert lines == ["removed CustomResourceDefinition gpunodes.rightslice.dev"]
-    assert [request.method for request in server.requests] == ["DELETE"] * (len(ALL_OTHERS) + 1) + methods
+    assert [request.method for request in server.requests] == ["DELETE"] * (len(ALL_OTHERS) + 1) + ["GET", *methods]
 
 
 async def test_timeout_names_the_object(tmp_path: Path) -> None:
-    async with scripted_api(tmp_path, *NO_OTHERS, json_answer({}), PENDING) as (_, api):
+    async with scripted_api(tmp_path, *NO_OTHERS, json_answer({}), GONE, PENDING) as (_, api):
         with pytest.raises(DeletionTimeoutError) as lines:
             await uninstall_manifests(api, [gpunode_crd()], lambda _line: None, with_policies=True, seconds=-1)
 
@@ -126,7 +126,7 @@ async def test_remaining_policy_kinds_are_found(tmp_path: Path, answer: Answer, 
 def test_uninstall_deletes_cluster_wide_objects_of_other_manifests(folder: str) -> None:
     files = [file for file in (ROOT / "manifests" / folder).glob("*.yaml") if file.name != "kustomization.yaml"]
     objects = [one.data for file in files for one in read_documents(file.read_bytes(), file.name, aliases=True)]
-    global_paths = {api_path(one) for one in objects if one["kind"].startswith(("Cluster", "Validating"))}
+    global_paths = {api_path(one) for one in objects if one["kind"].startswith(("Cluster", "Validating", "Namespace"))}
 
     assert global_paths
     assert global_paths <= {api_path(one) for one in objects_to_remove([], with_policies=True)}

@@ -168,7 +168,7 @@ def test_an_empty_policy_is_in_audit_mode_and_excludes_system_namespaces() -> No
     assert policy.match.resource is None
     assert policy.match.labels is None
     assert policy.match.fail_closed
-    excluded = ("kube-system", "gpu-operator", "rightslice-system")
+    excluded = ("kube-system", "gpu-operator", "rightslice-system", "rightslice-agent")
     assert not any(policy.match.namespace(name, {}) for name in excluded)
     assert policy.match.namespace("kube-system-2", {})
     assert [policy.limits, policy.right_sizing, policy.injection, policy.topology, policy.cuda] == [None] * 5

@@ -15,7 +15,7 @@ import msgspec
 from webhook.errors import ApiError
 from webhook.kube.backoff import ExponentialBackoff, RandomSource
 from webhook.model.gpu_node import GPUNode, GPUNodeStatus
-from webhook.well_known import API_VERSION, GROUP_PATH, SYSTEM_NAMESPACE
+from webhook.well_known import API_VERSION, GROUP_PATH, AGENT_NAMESPACE
 
 FIELD_MANAGER = {"fieldManager": "rightslice-agent", "force": "true"}
 
@@ -173,14 +173,14 @@ class AgentLease:
         body = {
             "apiVersion": "coordination.k8s.io/v1",
             "kind": "Lease",
-            "metadata": {"name": self._node, "namespace": SYSTEM_NAMESPACE, "ownerReferences": [self._owner]},
+            "metadata": {"name": self._node, "namespace": AGENT_NAMESPACE, "ownerReferences": [self._owner]},
             "spec": {
                 "holderIdentity": self._node,
                 "leaseDurationSeconds": int(MISSED_RENEWALS * RENEW_SECONDS),
                 "renewTime": f"{self._now():%Y-%m-%dT%H:%M:%S.%fZ}",
             },
         }
-        path = f"/apis/coordination.k8s.io/v1/namespaces/{SYSTEM_NAMESPACE}/leases/{self._node}"
+        path = f"/apis/coordination.k8s.io/v1/namespaces/{AGENT_NAMESPACE}/leases/{self._node}"
         lease = await self._api.patch(path, body, "apply", FIELD_MANAGER)
         return str(lease["metadata"]["uid"])
 

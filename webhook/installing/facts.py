@@ -17,7 +17,7 @@ from webhook.kube.api import NO_PARAMS, KubeClient
 from webhook.manifests.objects import DEPLOYMENT_PATH
 from webhook.manifests.scheduler_config import EXTENDER_NAME, SECOND_SCHEDULER_NAME
 from webhook.model.annotations import PROBE_ANNOTATION, PROBE_ANSWER
-from webhook.well_known import APP_NAME, GROUP_PATH, SYSTEM_NAMESPACE
+from webhook.well_known import AGENT_NAMESPACE, APP_NAME, GROUP_PATH, SYSTEM_NAMESPACE
 
 
 class CheckState(StrEnum):
@@ -134,7 +134,7 @@ async def read_cluster_facts(api: KubeClient) -> ClusterFacts:
         "scheduler": _read_scheduler_configuration(api),
         "waiting": list_all(api, "/api/v1/pods", {"fieldSelector": "status.phase=Pending"}),
         "agents": list_all(api, f"{GROUP_PATH}/gpunodes"),
-        "leases": list_all(api, f"/apis/coordination.k8s.io/v1/namespaces/{SYSTEM_NAMESPACE}/leases"),
+        "leases": list_all(api, f"/apis/coordination.k8s.io/v1/namespaces/{AGENT_NAMESPACE}/leases"),
     }
     facts = await asyncio.gather(*(read_part(name, request) for name, request in parts.items()))
     return ClusterFacts(version=version, refused=refused, **dict(facts))

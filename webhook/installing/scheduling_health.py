@@ -14,7 +14,7 @@ from webhook.manifests.scheduler_config import SECOND_SCHEDULER_NAME
 from webhook.model.gpu_resources import ACCOUNTING_RESOURCE
 from webhook.policy.policy_set import Policy
 from webhook.report.text import pluralize
-from webhook.well_known import SYSTEM_NAMESPACE
+from webhook.well_known import AGENT_NAMESPACE, SYSTEM_NAMESPACE
 
 SILENT_AFTER = timedelta(minutes=6)
 """Three missed renewals of a Lease."""
@@ -23,7 +23,8 @@ IGNORE_ADVICE = (
     "configure the scheduler to ignore it (an extender's managedResources), "
     "or let the agents of all GPU nodes advertise it (--gpu-milli)"
 )
-AGENT_PODS_COMMAND = f"kubectl -n {SYSTEM_NAMESPACE} get pods -o wide -l app.kubernetes.io/component"
+AGENT_PODS_COMMAND = f"kubectl -n {AGENT_NAMESPACE} get pods -o wide"
+EXTENDER_PODS_COMMAND = f"kubectl -n {SYSTEM_NAMESPACE} get pods -o wide -l app.kubernetes.io/component=extender"
 
 
 def check_accounting_resource(facts: ClusterFacts, policies: Sequence[Policy]) -> Iterator[DiagnosticResult]:
@@ -89,7 +90,7 @@ def check_extender(facts: ClusterFacts) -> Iterator[DiagnosticResult]:
     ready = (facts.extender.get("status") or {}).get("readyReplicas", 0)
     wanted = facts.extender["spec"].get("replicas", 1)
     good = ready >= wanted
-    advice = "" if good else f"schedulers continue without it: {AGENT_PODS_COMMAND}=extender"
+    advice = "" if good else f"schedulers continue without it: {EXTENDER_PODS_COMMAND}"
     yield DiagnosticResult(
         CheckState.OK if good else CheckState.FAIL, f"{ready} of {wanted} replicas of the extender ready", advice
     )
@@ -116,7 +117,7 @@ def check_agents(facts: ClusterFacts, now: datetime) -> Iterator[DiagnosticResul
     if missing:
         yield DiagnosticResult.warn(
             f"{pluralize(len(missing), 'GPU node')} without GPUNode: {abbreviate_names(missing)}",
-            f"{AGENT_PODS_COMMAND}=agent",
+            AGENT_PODS_COMMAND,
         )
     yield from _lease_results(facts.agents, facts.leases, now)
     for name, status in statuses.items():
@@ -138,7 +139,7 @@ def _lease_results(agents: list[Json], leases: list[Json] | None, now: datetime)
     silent = [name for name in late if name not in young]
     minutes = SILENT_AFTER.seconds // 60
     if silent:
-        advice = f"their agents have not reported for {minutes} minutes or more: {AGENT_PODS_COMMAND}=agent"
+        advice = f"their agents have not reported for {minutes} minutes or more: {AGENT_PODS_COMMAND}"
         yield DiagnosticResult.warn(f"{len(silent)} of {every} outdated: {abbreviate_names(silent)}", advice)
     if young:
         summary = f"{len(young)} of {every} created less than {minutes} minutes ago, not renewed yet"

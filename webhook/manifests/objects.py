@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from copy import deepcopy
 from typing import Any
 
-from webhook.well_known import APP_NAME, SYSTEM_NAMESPACE
+from webhook.well_known import AGENT_NAMESPACE, APP_NAME, SYSTEM_NAMESPACE
 
 Json = dict[str, Any]
 
@@ -98,6 +98,7 @@ _CLUSTER_WIDE_REFS = (
     (_RBAC, "ClusterRole", f"{APP_NAME}-extender"),
     (_ADMISSION, "ValidatingAdmissionPolicyBinding", f"{APP_NAME}-agent"),
     (_ADMISSION, "ValidatingAdmissionPolicy", f"{APP_NAME}-agent"),
+    ("v1", "Namespace", AGENT_NAMESPACE),
 )
 AGENT_AND_EXTENDER_OBJECTS: tuple[Json, ...] = tuple(
     {"apiVersion": version, "kind": kind, "metadata": {"name": name}} for version, kind, name in _CLUSTER_WIDE_REFS
@@ -111,7 +112,7 @@ def objects_to_remove(objects: Sequence[Json], *, with_policies: bool) -> list[J
 
     Args:
         objects: Everything that was installed.
-        with_policies: Also remove the CRDs and the namespace, and with them all policies, the agent and the extender.
+        with_policies: Also remove the CRDs and the namespaces, and with them all policies, the agent and the extender.
     """
     installed = sort_for_apply(objects)[::-1]
     others = [one for one in installed if one["kind"] not in SLOW_DELETE_KINDS]

@@ -13,7 +13,7 @@ from typing import Any
 
 from webhook.manifests.cel_conditions import SPEC_OR_ANNOTATIONS_CHANGED, touches_gpus_cel, wide_host_mount_cel
 from webhook.policy.template_paths import WORKLOAD_TEMPLATES
-from webhook.well_known import APP_NAME, GROUP, SYSTEM_NAMESPACE
+from webhook.well_known import AGENT_NAMESPACE, APP_NAME, GROUP, SYSTEM_NAMESPACE
 
 Json = dict[str, Any]
 
@@ -22,6 +22,7 @@ EXCLUDED_NAMESPACES = (
     "kube-public",
     "kube-node-lease",
     SYSTEM_NAMESPACE,
+    AGENT_NAMESPACE,
     "gpu-operator",
     "nvidia-gpu-operator",
     "nvidia-device-plugin",

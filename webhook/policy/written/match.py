@@ -9,9 +9,9 @@ from pydantic.config import JsonDict
 
 from webhook.policy.written.base import SpecModel, cel_rules, require_unique_names, spec_error
 from webhook.policy.written.values import MAX_ENTRIES, Glob, LabelKey, Labels, LabelValue, Name, Text
-from webhook.well_known import SYSTEM_NAMESPACE
+from webhook.well_known import AGENT_NAMESPACE, SYSTEM_NAMESPACE
 
-DEFAULT_EXCLUDED_NAMESPACES = ("kube-system", "gpu-operator", SYSTEM_NAMESPACE)
+DEFAULT_EXCLUDED_NAMESPACES = ("kube-system", "gpu-operator", SYSTEM_NAMESPACE, AGENT_NAMESPACE)
 """Namespaces of system components; a policy that blocks them could block its own repair."""
 
 MAX_CONDITIONS = 64
