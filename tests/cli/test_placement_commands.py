@@ -355,3 +355,50 @@ def test_a_daemon_set_is_simulated_with_a_pod_per_node(rightslice: Run, tmp_path
 
     assert document["steps"][-1]["placed"] == placed
     assert sum(document["unplaced"].values()) == 3 - placed
+
+
+QUOTA_OF_FOUR = b"""
+apiVersion: v1
+kind: ResourceQuota
+metadata: {name: gpus, namespace: team}
+spec: {hard: {requests.nvidia.com/gpu: "4"}}
+status: {hard: {requests.nvidia.com/gpu: "4"}, used: {requests.nvidia.com/gpu: "0"}}
+---
+apiVersion: v1
+kind: Node
+metadata: {name: big, labels: {nvidia.com/gpu.product: NVIDIA-A100-SXM4-80GB, nvidia.com/gpu.memory: "81920"}}
+status: {allocatable: {cpu: "64", memory: 512Gi, pods: "110", nvidia.com/gpu: "8"}}
+"""
+
+
+def test_quotas_admit_the_replicas_of_all_objects_one_after_another(rightslice: Run, tmp_path: Path) -> None:
+    (tmp_path / "cluster.yaml").write_bytes(QUOTA_OF_FOUR)
+    pods = b"\n---\n".join(gpu_deployment(name, 3) for name in (b"one", b"two"))
+
+    run = rightslice("simulate", "--nodes", tmp_path / "cluster.yaml", "--pods", "-", "-o", "json", stdin=pods)
+
+    assert orjson.loads(run.out)["unplaced"] == {"rejected by a quota": 2}
+    assert orjson.loads(run.out)["steps"][-1]["placed"] == 4
+
+
+@pytest.mark.parametrize(("replicas", "admitted", "code"), [(4, 4, 0), (5, 4, 1)])
+def test_place_shows_how_many_replicas_a_quota_admits(
+    rightslice: Run, tmp_path: Path, replicas: int, admitted: int, code: int
+) -> None:
+    (tmp_path / "cluster.yaml").write_bytes(QUOTA_OF_FOUR)
+    flags = ("--cluster", tmp_path / "cluster.yaml", "-f", "-")
+
+    run = rightslice("place", *flags, "-o", "json", stdin=gpu_deployment(b"a", replicas))
+    table = rightslice("place", *flags, stdin=gpu_deployment(b"a", replicas)).out
+
+    assert orjson.loads(run.out)["pods"][0]["admitted"] == admitted
+    assert run.code == code
+    assert ("Quotas admit 4 of 5 replicas now." in table) is bool(code)
+
+
+def gpu_deployment(name: bytes, replicas: int) -> bytes:
+    template = (
+        b"{metadata: {labels: {a: b}}, spec: {containers: [{name: c, resources: {limits: {nvidia.com/gpu: 1}}}]}}"
+    )
+    head = b"{apiVersion: apps/v1, kind: Deployment, metadata: {name: %s, namespace: team}, spec: {replicas: %d,"
+    return head % (name, replicas) + b" template: " + template + b"}}"

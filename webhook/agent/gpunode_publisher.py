@@ -15,7 +15,7 @@ import msgspec
 from webhook.errors import ApiError
 from webhook.kube.backoff import ExponentialBackoff, RandomSource
 from webhook.model.gpu_node import GPUNode, GPUNodeStatus
-from webhook.well_known import API_VERSION, GROUP_PATH, AGENT_NAMESPACE
+from webhook.well_known import AGENT_NAMESPACE, API_VERSION, GROUP_PATH
 
 FIELD_MANAGER = {"fieldManager": "rightslice-agent", "force": "true"}
 

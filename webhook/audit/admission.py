@@ -16,9 +16,12 @@ from webhook.audit.evaluate import (
 )
 from webhook.audit.object_files import SkippedDocument, SourceObject
 from webhook.audit.simulation import ArrivingPod
+from webhook.engine.decide import decide_replicas
 from webhook.engine.templates import invalid_counts
 from webhook.engine.workload_review import pods_of_workload
 from webhook.errors import ReviewError, quote_text
+from webhook.model.admission import AdmissionRequest
+from webhook.model.cluster_view import ClusterView
 from webhook.model.field_paths import FieldPath, format_path
 from webhook.model.fleet import Fleet
 from webhook.model.node_masks import bit_positions
@@ -57,12 +60,16 @@ class AdmittedPod(NamedTuple):
         checked: The result of its evaluation.
         replicas: Number of such pods; of a DaemonSet, one per eligible node, and at least 1.
         daemon: It belongs to a DaemonSet.
+        admitted: How many of them quotas admit, one after another.
+        view: The cluster after these were created.
     """
 
     checked: CheckResult
     pod: Pod
-    replicas: int = 1
-    daemon: bool = False
+    replicas: int
+    daemon: bool
+    admitted: int
+    view: ClusterView
 
 
 def admitted_pods(source: SourceObject, context: EvaluationContext) -> Iterator[AdmittedPod]:
@@ -71,7 +78,9 @@ def admitted_pods(source: SourceObject, context: EvaluationContext) -> Iterator[
     if checked.verdict is CheckVerdict.SKIPPED:
         return
     if checked.kind == "Pod":
-        yield AdmittedPod(checked, parse_pod(apply_json_patch(checked.stored, checked.decision.patch)))
+        pod = parse_pod(apply_json_patch(checked.stored, checked.decision.patch))
+        request = build_admission_request(with_limit_range_defaults(source, context).data, context)
+        yield AdmittedPod(checked, pod, 1, False, *_charge_quotas(request, checked, 1, context))
         return
     workload = build_admission_request(source.data, context)
     for template, request, _ in pods_of_workload(workload, context.policies, context.view):
@@ -81,10 +90,22 @@ def admitted_pods(source: SourceObject, context: EvaluationContext) -> Iterator[
         result = msgspec.structs.replace(result, name=f"{checked.name.removesuffix('-*')}-*")
         if checked.kind == "DaemonSet":
             pod = daemon_set_pod(pod, host_network=result.stored["spec"].get("hostNetwork") is True)
-            nodes = daemon_set_nodes(pod, context.view.fleet).bit_count()
-            yield AdmittedPod(result, pod, max(1, nodes), daemon=True)
-        else:
-            yield AdmittedPod(result, pod, template.replicas)
+        daemon = checked.kind == "DaemonSet"
+        replicas = max(1, daemon_set_nodes(pod, context.view.fleet).bit_count()) if daemon else template.replicas
+        admitted = AdmittedPod(result, pod, replicas, daemon, *_charge_quotas(request, result, replicas, context))
+        context = msgspec.structs.replace(context, view=admitted.view)
+        yield admitted
+
+
+def _charge_quotas(
+    request: AdmissionRequest, checked: CheckResult, replicas: int, context: EvaluationContext
+) -> tuple[int, ClusterView]:
+    """Return how many replicas of an evaluated pod quotas admit, and the view after these were created."""
+    view, policies = context.view, context.policies
+    if request.pod is None or not (view.quotas(request.namespace) or checked.decision.quota_charge):
+        return 0 if checked.decision.denials else replicas, view
+    decided = decide_replicas(request, request.pod, replicas, policies, view, context.usage, context.now)
+    return decided.admitted, decided.view
 
 
 def _with_claim_volumes(pod: Pod, workload: Mapping[str, Any], template: FieldPath) -> Pod:
@@ -107,7 +128,8 @@ def denial_codes(checked: CheckResult) -> tuple[str, ...]:
 def arriving_replicas(admitted: AdmittedPod, required: PodRequirements, fleet: Fleet) -> list[ArrivingPod]:
     """Return the replicas of a pod; each pod of a DaemonSet is bound to its own node."""
     codes = denial_codes(admitted.checked)
-    denial = f"denied by the webhook: {', '.join(codes)}" if codes else ""
+    denial = f"denied by the webhook: {', '.join(codes)}" if codes else "rejected by a quota"
     nodes = list(bit_positions(daemon_set_nodes(admitted.pod, fleet))) if admitted.daemon else []
-    daemons = [ArrivingPod(msgspec.structs.replace(required, selected_nodes=1 << node), denial) for node in nodes]
-    return daemons or [ArrivingPod(required, denial)] * admitted.replicas
+    daemons = [msgspec.structs.replace(required, selected_nodes=1 << node) for node in nodes]
+    pods = daemons or [required] * admitted.replicas
+    return [ArrivingPod(pod, "" if number < admitted.admitted else denial) for number, pod in enumerate(pods)]

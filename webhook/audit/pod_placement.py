@@ -89,7 +89,7 @@ def _sum_by_domain(cluster: SchedulingSnapshot, label: str, pods_by_node: Mappin
 
 
 def _place_pod(admitted: AdmittedPod, domain: str, placement: PlacementInput, ranking: NodeRanking) -> PlacementResult:
-    checked, pod, replicas, daemon = admitted
+    checked, pod, replicas, daemon, allowed, _ = admitted
     cluster = placement.cluster
     required = pod_requirements(pod, cluster.fleet)
     free = [placement.others.get(node.name, {}) for node in cluster.fleet.nodes]
@@ -114,6 +114,7 @@ def _place_pod(admitted: AdmittedPod, domain: str, placement: PlacementInput, ra
         reasons={node: (*filter_reasons(cluster, required, node), *filtered.get(node, ())) for node in others},
         nearest=None if ranked else find_preemption(cluster, required, placement.pods, pod, free),
         replicas=replicas,
+        admitted=allowed,
         on_each_node=daemon,
         fits=sum(capacity.values()),
         fixed_node=pod.spec.node_name,

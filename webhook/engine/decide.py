@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
+from typing import NamedTuple
 
 import msgspec
 
@@ -26,6 +27,7 @@ from webhook.engine.evaluate import evaluate_pod
 from webhook.engine.fit import choose_offer
 from webhook.engine.gpu_requests import gpu_requests_of_pod
 from webhook.engine.guard import guard_pod
+from webhook.engine.limitrange.findings import final_amounts
 from webhook.engine.limitrange.injected_gpus import find_injected_gpus
 from webhook.engine.linting import LINTED_KINDS, lint_object
 from webhook.engine.linting.quotas import scopes_covering_all_gpus
@@ -35,12 +37,19 @@ from webhook.engine.mutate import kept_finding, mutate_pod
 from webhook.engine.mutation import PodMutation, build_patch
 from webhook.engine.pod_context import build_context
 from webhook.engine.policy_findings import SectionFinding, settle
+from webhook.engine.quota.replicas import ReplicaCharge, charge_replicas, count_within_quotas, count_within_shared
 from webhook.engine.quota.shared_quotas import compute_quota_charge
-from webhook.engine.workload_review import TemplateDecision, combine_template_decisions, pods_of_workload
+from webhook.engine.workload_review import (
+    TemplateDecision,
+    combine_template_decisions,
+    existing_replicas,
+    pods_of_workload,
+)
 from webhook.model.admission import AdmissionRequest
 from webhook.model.cluster_view import ClusterView
 from webhook.model.decisions import Decision, KeepReason, KeepRequest
 from webhook.model.enums import PolicyMode
+from webhook.model.findings import Finding
 from webhook.model.fleet import Fleet
 from webhook.model.pods import Pod
 from webhook.model.pools import unit_milli
@@ -70,18 +79,72 @@ def decide(
         return decide_pod(request, request.pod, policies, view, usage, now)
     if request.kind in LINTED_KINDS and not request.group:
         return _lint_object(request, view)
-    return combine_template_decisions(
-        [
-            TemplateDecision(template, decide_pod(pod_request, pod, policies, view, usage, now))
-            for template, pod_request, pod in pods_of_workload(request, policies, view)
-        ]
-    )
+    decisions: list[TemplateDecision] = []
+    for template, pod_request, pod in pods_of_workload(request, policies, view):
+        replicas = template.replicas - existing_replicas(request, template, policies)
+        decided = decide_replicas(pod_request, pod, replicas, policies, view, usage, now)
+        decisions.append(TemplateDecision(template, decided.decision, decided.partial, replicas))
+        view = decided.view
+    return combine_template_decisions(decisions)
+
+
+class ReplicaDecision(NamedTuple):
+    """The decision about the replicas of a template.
+
+    Attributes:
+        decision: About the first of them.
+        admitted: How many of them quotas admit; 0 if the first is denied.
+        partial: Findings about the first replica that a quota rejects after it admitted some, with their number.
+        view: The cluster after the admitted ones were created.
+    """
+
+    decision: Decision
+    admitted: int
+    partial: tuple[tuple[int, Finding], ...]
+    view: ClusterView
+
+
+def decide_replicas(
+    request: AdmissionRequest,
+    pod: Pod,
+    replicas: int,
+    policies: PolicySet,
+    view: ClusterView,
+    usage: UsageView,
+    now: datetime,
+) -> ReplicaDecision:
+    """Run the eight steps for a pod, and charge its replicas to the quotas one after another."""
+    decision, mutation = _decide_pod(request, pod, policies, view, usage, now)
+    quotas = view.quotas(request.namespace)
+    if not quotas and not decision.quota_charge:
+        return ReplicaDecision(decision, 0 if decision.denials else replicas, (), view)
+    amounts = final_amounts(mutation, view.ranges(request.namespace))
+    charge = ReplicaCharge(request.namespace, pod, amounts, decision.quota_charge)
+    sections = [one.quotas for one in policies.policies if one.quotas and one.name in decision.policies]
+    counts = {
+        "GPU-Q301": count_within_quotas(quotas, charge, replicas),
+        "GPU-Q303": count_within_shared(sections, charge, view, replicas),
+    }
+    partial: list[tuple[int, Finding]] = []
+    for code, count in counts.items():
+        if 0 < count < replicas:
+            after = decide_pod(request, pod, policies, charge_replicas(view, charge, count), usage, now)
+            partial += [(count, finding) for finding in after.findings if finding.code == code]
+    limits = [counts["GPU-Q301"], *(count for count, finding in partial if finding.mode is PolicyMode.ENFORCE)]
+    admitted = 0 if decision.denials else min(limits)
+    return ReplicaDecision(decision, admitted, tuple(partial), charge_replicas(view, charge, admitted))
 
 
 def decide_pod(
     request: AdmissionRequest, pod: Pod, policies: PolicySet, view: ClusterView, usage: UsageView, now: datetime
 ) -> Decision:
     """Run the eight steps for one pod."""
+    return _decide_pod(request, pod, policies, view, usage, now)[0]
+
+
+def _decide_pod(
+    request: AdmissionRequest, pod: Pod, policies: PolicySet, view: ClusterView, usage: UsageView, now: datetime
+) -> tuple[Decision, PodMutation]:
     created, gpu_requests = request.operation == "CREATE", gpu_requests_of_pod(pod)
     ranges = view.ranges(request.namespace)
     injected = find_injected_gpus(pod, ranges) if created and ranges.gpu_defaults else ()
@@ -118,7 +181,7 @@ def decide_pod(
         after = mutation.applied_choice.gpu_milli
     elif context.gpu_requests is not gpu_requests:
         after = total_milli(context.gpu_requests.totals, view.fleet)
-    return Decision(
+    decision = Decision(
         findings=findings,
         exempted=exempted,
         patch=patch,
@@ -132,6 +195,7 @@ def decide_pod(
         quota_charge=quota_charge,
         involves_gpus=bool(gpu_requests.requests or gpu_requests.unknown_resources or findings or exempted),
     )
+    return decision, mutation
 
 
 def _record_too_large(mutation: PodMutation) -> SectionFinding:

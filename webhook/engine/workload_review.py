@@ -26,10 +26,18 @@ from webhook.policy.policy_set import PolicySet
 
 
 class TemplateDecision(msgspec.Struct, frozen=True):
-    """One template, and the decision about a pod of it."""
+    """One template, and the decision about its pods.
+
+    Attributes:
+        decision: About the first pod.
+        partial: Findings about the first pod that a quota rejects after it admitted some, with their number.
+        created: How many of its pods are created.
+    """
 
     template: PodTemplate
     decision: Decision
+    partial: tuple[tuple[int, Finding], ...] = ()
+    created: int = 1
 
 
 def pods_of_workload(
@@ -64,6 +72,15 @@ def pods_of_workload(
         yield template, pod_request, pod
 
 
+def existing_replicas(request: AdmissionRequest, template: PodTemplate, policies: PolicySet) -> int:
+    """Return how many pods of a template a changed workload had before: quotas count them already."""
+    if request.operation == "CREATE":
+        return 0
+    before = replace(request, load_object=request.load_old_object)
+    paths = policies.template_paths[request.group, request.kind]
+    return next((old.replicas for old in read_templates(before, paths) if old.path == template.path), 0)
+
+
 def _admission_data(workload: AdmissionRequest, template: PodTemplate, ranges: NamespaceLimitRanges) -> dict[str, Any]:
     """Return a pod of a template as plain data, with the API server's defaults."""
     owner = {"kind": workload.kind, "name": workload.name, "controller": True}
@@ -80,9 +97,11 @@ def combine_template_decisions(decisions: Sequence[TemplateDecision]) -> Decisio
         return Decision()
     findings: list[Finding] = []
     exempted: list[ExemptedFinding] = []
-    for template, decision in ((one.template, one.decision) for one in decisions):
+    for each in decisions:
+        template, decision = each.template, each.decision
         findings += [_move_finding(finding, template) for finding in decision.findings]
-        exempted += [replace(each, finding=_move_finding(each.finding, template)) for each in decision.exempted]
+        findings += [_partial_finding(finding, count, each) for count, finding in each.partial]
+        exempted += [replace(one, finding=_move_finding(one.finding, template)) for one in decision.exempted]
     policies = dict.fromkeys(name for one in decisions for name in one.decision.policies)
     return Decision(
         findings=tuple(findings),
@@ -108,3 +127,12 @@ def _move_finding(finding: Finding, template: PodTemplate) -> Finding:
     elif finding.code == "GPU-R101":
         message = f"its pods will be {message}"
     return replace(finding, path=path, mode=mode, message=message, denies_pods=denied)
+
+
+def _partial_finding(finding: Finding, count: int, decided: TemplateDecision) -> Finding:
+    """Return the rejection of a later pod as a finding of its workload."""
+    path, mode = decided.template.field_path(finding.path), min(finding.mode, PolicyMode.WARN)
+    message = f"{count} of {decided.created} pods would be admitted, then: {finding.message}"
+    fix = f"Run at most {count} of them at once, wait until other pods end, or ask for a higher quota."
+    denied = finding.mode is PolicyMode.ENFORCE
+    return replace(finding, path=path, mode=mode, message=message, fix=fix, denies_pods=denied)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 import msgspec
 
@@ -16,7 +16,7 @@ from webhook.model.node_masks import EMPTY_INDEX, ThresholdIndex, bit_positions,
 from webhook.model.objects import LimitRange, Namespace, ResourceQuota
 from webhook.model.offers import GpuOffer
 from webhook.model.pods import ObjectMeta
-from webhook.model.pools import QuotaPool, QuotaReservation
+from webhook.model.pools import GpuWeight, QuotaPool, QuotaReservation
 from webhook.model.quota_matching import CountedResource
 from webhook.model.quota_usage import PodSummaries, PoolHolders, QuotaUsage
 from webhook.model.remaining_quota import QuotaConsumer, RemainingQuota, compute_remaining_quota
@@ -243,6 +243,10 @@ class ClusterView:
         """Return the view with one more admitted pod that counts until it is observed; a known one counts once."""
         return self._with_usage(self._usage.with_reservations(self._usage.reserved.with_pod(pod)))
 
+    def with_charged_weight(self, namespace: str, weight: GpuWeight) -> ClusterView:
+        """Return the view for one evaluation, after pods of this weight were admitted to a namespace."""
+        return self._with_usage(self._usage.with_reservations(self._usage.reserved.with_weight(namespace, weight)))
+
     def without_reservations(self, uids: Collection[str]) -> ClusterView:
         """Return the view without the reservations of pods that have been observed."""
         return self._with_usage(self._usage.with_reservations(self._usage.reserved.without(uids)))
@@ -338,8 +342,8 @@ class ClusterView:
         """Return the view with other DeviceClasses."""
         return self._copy_with(classes=classes)
 
-    def _copy_with(self, **parts: object) -> ClusterView:
-        view = object.__new__(ClusterView)
+    def _copy_with(self, **parts: object) -> Self:
+        view = object.__new__(type(self))
         view.__dict__.update(self.__dict__)
         view.__dict__.update(parts)
         return view

@@ -52,6 +52,11 @@ class QuotaReservations:
         weight = sum_weights((self._weights.get(pod.namespace, ()), pod.weight))
         return QuotaReservations({**self._by_uid, pod.uid: pod}, {**self._weights, pod.namespace: weight})
 
+    def with_weight(self, namespace: str, weight: GpuWeight) -> QuotaReservations:
+        """Add weight of pods without uid, in a view that is used once: `without` may drop it."""
+        total = sum_weights((self._weights.get(namespace, ()), weight))
+        return QuotaReservations(self._by_uid, {**self._weights, namespace: total})
+
     def without(self, uids: Collection[str]) -> QuotaReservations:
         """Remove pods; itself if none of them is known."""
         known = frozenset(uid for uid in uids if uid in self._by_uid) if self._by_uid else ()

@@ -62,6 +62,7 @@ class PlacementResult(msgspec.Struct, frozen=True):
         reasons: Why others are rejected, by position of the node.
         nearest: If no node fits, the pods whose end would make it fit.
         replicas: Number of wanted replicas.
+        admitted: Number of replicas that policies and quotas admit.
         fits: Number of replicas that fit now.
         fixed_node: The node it names itself; "" if a scheduler chooses.
         gang: The pods it runs together with; None for a pod on its own.
@@ -77,6 +78,7 @@ class PlacementResult(msgspec.Struct, frozen=True):
     reasons: dict[int, tuple[FilterReason, ...]]
     nearest: PreemptionPlan | None
     replicas: int = 1
+    admitted: int = 1
     fits: int = 1
     fixed_node: str = ""
     gang: GangPlacement | None = None
@@ -122,6 +124,9 @@ def placement_lines(placed: PlacementResult, paint: Paint = without_style) -> li
         lines.append(f"  Not evaluated: {sanitize(', '.join(placed.unevaluated))}. A scheduler may reject this node.")
     if placed.denied:
         lines.append(f"  The webhook would deny it: {', '.join(placed.denied)}. See rightslice check.")
+    elif placed.admitted < placed.replicas:
+        which = f"{placed.admitted} of {placed.replicas} replicas" if placed.replicas > 1 else "no pod"
+        lines.append(f"  Quotas admit {which} now. See rightslice check.")
     lines += ["", *NODES.to_lines(rows, paint)]
     if placed.nearest is not None:
         pods = " and ".join(sanitize(_namespaced_pod_name(pod)) for pod in placed.nearest.pods)
@@ -241,6 +246,7 @@ def placement_document(placed: PlacementResult) -> dict[str, Any]:
         "unevaluated": placed.unevaluated,
         "eachNode": placed.on_each_node,
         "replicas": placed.replicas,
+        "admitted": placed.admitted,
         "fits": min(placed.fits, placed.replicas) if placed.feasible else 0,
         "nearest": nearest
         and {"node": placed.node_name(nearest.node), "pods": list(map(_namespaced_pod_name, nearest.pods))},

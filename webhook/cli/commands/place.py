@@ -77,5 +77,5 @@ def place_command(
         "yaml": lambda: yaml_text({"pods": [placement_document(each) for each in results]}),
     }
     write_reports(targets, reports)
-    all_fit = all(each.fits >= each.replicas and not each.denied for each in results)
+    all_fit = all(min(each.fits, each.admitted) >= each.replicas and not each.denied for each in results)
     raise typer.Exit(EXIT_INVALID_INPUT if broken else EXIT_OK if all_fit else EXIT_FINDINGS)

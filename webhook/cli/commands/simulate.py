@@ -10,6 +10,7 @@ from typing import Annotated
 
 import numpy as np
 import typer
+from msgspec import structs
 
 from webhook.audit.admission import admitted_pods, arriving_replicas, reject_unplaceable
 from webhook.audit.evaluate import EvaluationContext
@@ -163,6 +164,7 @@ def _read_arriving_pods(path: str, evaluation: EvaluationContext, fleet: Fleet) 
                 must = f"must have at most {MAX_PODS} pods in all, found more. Write fewer replicas"
                 exit_with_error(f"{sanitize(path)}: {must}")
             arriving += arriving_replicas(admitted, required, fleet)
+            evaluation = structs.replace(evaluation, view=admitted.view)
             unsimulated.update(dict.fromkeys(unsimulated_constraints(admitted.pod), admitted.replicas))
     for constraint, count in (+unsimulated).items():
         affected = f"{sanitize(constraint)} ({pluralize(count, 'pod')})"

@@ -75,7 +75,7 @@ def _shared_quota_fix(quota: SharedQuota, requested: int, remaining: int) -> str
 
 
 def _shared_quota_consumers(holders: PoolHolders) -> str:
-    reserved = f"; {holders.reserved_milli} admitted just now" if holders.reserved_milli else ""
+    reserved = f"; {holders.reserved_milli} admitted just before" if holders.reserved_milli else ""
     if not holders.namespaces:
         return reserved
     unnamed = holders.namespace_count - len(holders.namespaces)

@@ -1,0 +1,99 @@
+"""Charge the replicas of a workload to quotas, one after another, as the API server does when it creates them."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from webhook.engine.quota.charges import compute_pod_charge, is_best_effort_amounts
+from webhook.model.apimachinery import Quantity, add_quantities, canonical_text, compare_quantities
+from webhook.model.cluster_view import ClusterView
+from webhook.model.limit_ranges import ResourceList, parse_resource_list
+from webhook.model.objects import ResourceQuota
+from webhook.model.pod_amounts import PodAmounts
+from webhook.model.pods import Pod
+from webhook.model.pools import GpuWeight
+from webhook.model.quota_matching import quota_matches_pod
+from webhook.policy.policy_set import QuotaRules
+
+
+class ReplicaCharge(NamedTuple):
+    """The charge of one replica of a template.
+
+    Attributes:
+        pod: One of them.
+        amounts: Its amounts after all changes and defaults; None if one is not a quantity.
+        weight: Its GPUs as shared quotas count them.
+    """
+
+    namespace: str
+    pod: Pod
+    amounts: PodAmounts | None
+    weight: GpuWeight
+
+
+def charge_replicas(view: ClusterView, charge: ReplicaCharge, count: int) -> ClusterView:
+    """Return the view after the API server has created this many replicas."""
+    quotas = view.quotas(charge.namespace)
+    if quotas and charge.amounts is not None:
+        charged = [_charge_quota(quota, _quota_charge(quota, charge), count) for quota in quotas]
+        view = view.with_objects({}, {}, {charge.namespace: charged})
+    if charge.weight:
+        weight = tuple((products, milli * count) for products, milli in charge.weight)
+        view = view.with_charged_weight(charge.namespace, weight)
+    return view
+
+
+def count_within_quotas(quotas: Sequence[ResourceQuota], charge: ReplicaCharge, replicas: int) -> int:
+    """Return how many of the replicas the ResourceQuotas of their namespace admit."""
+    for quota in quotas:
+        hard = parse_resource_list(quota.status.hard or quota.spec.hard)
+        used = parse_resource_list(quota.status.used)
+        for key, amount in _quota_charge(quota, charge).items():
+            if key in used and key in hard:
+                replicas = _count_within(used[key], amount, hard[key], replicas)
+    return replicas
+
+
+def count_within_shared(sections: Iterable[QuotaRules], charge: ReplicaCharge, view: ClusterView, replicas: int) -> int:
+    """Return how many of the replicas the shared quotas of these policies admit."""
+    labels = view.labels_of(charge.namespace)
+    for quota in [quota for section in sections for quota in section.shared]:
+        milli = quota.pool.counted_milli(charge.weight)
+        if milli and quota.pool.includes_namespace(charge.namespace, labels):
+            replicas = min(replicas, max(0, quota.gpu_milli - view.pool_usage(quota.pool)) // milli)
+    return replicas
+
+
+def _count_within(used: Quantity, amount: Quantity, hard: Quantity, most: int) -> int:
+    """Return how many times an amount fits, at most this many times."""
+    return bisect_left(range(most), x=True, key=lambda count: _exceeds(used, _multiply(amount, count + 1), hard))
+
+
+def _exceeds(used: Quantity, amount: Quantity, hard: Quantity) -> bool:
+    return compare_quantities(add_quantities(used, amount), hard) > 0
+
+
+def _multiply(amount: Quantity, count: int) -> Quantity:
+    return amount._replace(unscaled=amount.unscaled * count, text="")
+
+
+def _quota_charge(quota: ResourceQuota, charge: ReplicaCharge) -> ResourceList:
+    """Return what one replica is charged to a quota; nothing if the quota does not match it."""
+    pod, amounts = charge.pod, charge.amounts
+    if amounts is None or not quota_matches_pod(quota, pod, best_effort=is_best_effort_amounts(amounts)):
+        return ResourceList()
+    return compute_pod_charge(amounts, parse_resource_list(pod.spec.overhead), quota.status.hard or quota.spec.hard)
+
+
+def _charge_quota(quota: ResourceQuota, charged: ResourceList, count: int) -> ResourceQuota:
+    used = parse_resource_list(quota.status.used)
+    after = {
+        key: canonical_text(add_quantities(used[key], _multiply(amount, count)))
+        for key, amount in charged.items()
+        if key in used
+    }
+    return replace(quota, status=replace(quota.status, used={**quota.status.used, **after}))
