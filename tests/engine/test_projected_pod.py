@@ -83,12 +83,12 @@ CASES = {
         (SIZING, enforced(DEFAULTS)), FEW_CORES, pod=small().requests("cpu", "2")
     ),
     "a default of a resource that no view contains": Case(
-        (SIZING, enforced(SCRATCH)), ROOMY, KeepRequest(KeepReason.UNMODELLED_CONSTRAINT, "resource ephemeral-storage")
+        (SIZING, enforced(SCRATCH)), ROOMY, KeepRequest(KeepReason.UNMODELED_CONSTRAINT, "resource ephemeral-storage")
     ),
     "a required spread": Case(
         (SIZING, enforced(SPREAD)),
         ROOMY,
-        KeepRequest(KeepReason.UNMODELLED_CONSTRAINT, "spread over kubernetes.io/hostname"),
+        KeepRequest(KeepReason.UNMODELED_CONSTRAINT, "spread over kubernetes.io/hostname"),
         of_workload(),
     ),
     "the same, for a single pod": Case((SIZING, enforced(SPREAD)), ROOMY),

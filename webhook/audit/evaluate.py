@@ -22,13 +22,12 @@ from webhook.model.decisions import NEEDS_NODES
 from webhook.model.defaulting import default_object, default_pod_data
 from webhook.model.field_paths import FieldPath, format_path
 from webhook.model.findings import Finding
-from webhook.model.pods import Pod, parse_pod
+from webhook.model.pods import DEFAULT_NAMESPACE, Pod, parse_pod
 from webhook.model.usage import UsageView
 from webhook.policy.policy_set import PolicySet
 from webhook.report.results import CheckResult, CheckVerdict, LocatedFinding, decision_verdict, skipped_result
 
 POD = ("", "Pod")
-DEFAULT_NAMESPACE = "default"
 NOT_A_WORKLOAD = "not a workload: it runs no pods"
 
 POLICY_KEYS = {

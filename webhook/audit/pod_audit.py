@@ -17,7 +17,6 @@ import msgspec
 
 from webhook.audit.adjusted_view import without_pod_usage
 from webhook.audit.evaluate import (
-    DEFAULT_NAMESPACE,
     POD,
     EvaluationContext,
     api_group,
@@ -38,6 +37,7 @@ from webhook.cache.stored_objects import FINISHED_PHASES
 from webhook.engine.gpu_requests import PodGpuRequests, gpu_requests_of_pod
 from webhook.errors import ReviewError
 from webhook.model.decisions import KeepReason, KeepRequest, OfferChoice
+from webhook.model.pods import DEFAULT_NAMESPACE
 from webhook.model.workloads import workload_of
 from webhook.policy.policy_set import PolicySet
 from webhook.report.results import CheckResult, ClusterPodDetails, UnevaluatedReason, skipped_result

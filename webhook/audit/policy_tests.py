@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from webhook.audit.adjusted_view import with_only_namespace_labels
-from webhook.audit.evaluate import DEFAULT_NAMESPACE, EvaluationContext, evaluate_object, written_namespace
+from webhook.audit.evaluate import EvaluationContext, evaluate_object, written_namespace
 from webhook.audit.object_files import (
     MAX_FILE_BYTES,
     SkippedDocument,
@@ -24,6 +24,7 @@ from webhook.model.cluster_view import ClusterView
 from webhook.model.defaulting import default_object
 from webhook.model.enums import PolicyMode
 from webhook.model.gpu_resources import parse_gpu_resource
+from webhook.model.pods import DEFAULT_NAMESPACE
 from webhook.policy.loader import load_policies
 from webhook.policy.policy_set import PolicySet
 from webhook.policy.policy_tests import (

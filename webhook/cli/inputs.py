@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from webhook.audit.adjusted_view import with_namespace_labels
-from webhook.audit.evaluate import DEFAULT_NAMESPACE, EvaluationContext
+from webhook.audit.evaluate import EvaluationContext
 from webhook.audit.object_files import SkippedDocument, SourceObject, document_files, read_content
 from webhook.cache.bundled_files import bundled_folder
 from webhook.cache.snapshot import DEMO, ClusterSnapshot, collect_snapshot, read_snapshot
@@ -20,6 +20,7 @@ from webhook.cli.output import EXIT_INVALID_INPUT, exit_with_error, print_note
 from webhook.documents.decode import POLICY_BOUNDS
 from webhook.errors import RightsliceError
 from webhook.model.cluster_view import ClusterView
+from webhook.model.pods import DEFAULT_NAMESPACE
 from webhook.model.usage import UsageView
 from webhook.policy.fair_share import FairShare
 from webhook.policy.loader import LoadResult, load_policies
@@ -28,7 +29,7 @@ from webhook.report.text import pluralize, sanitize
 from webhook.server.policy_sources import LastLoaded, combine_sources
 
 if TYPE_CHECKING:
-    from webhook.audit.cluster_reader import ClusterReader, PodObserver
+    from webhook.audit.cluster_reader import ClusterReader
 
 STDIN = "-"
 
@@ -188,11 +189,9 @@ def snapshot_path(cluster: str) -> str:
     return shipped_path("examples", "cluster") if cluster == DEMO else cluster
 
 
-def read_live_view(
-    cluster: ClusterReader, labels: Mapping[str, str], *, verbose: bool = False, observer: PodObserver | None = None
-) -> ClusterView:
-    """List a live cluster; `observer` is called with each pod that is listed."""
-    view = cluster.view(observer)
+def read_live_view(cluster: ClusterReader, labels: Mapping[str, str], *, verbose: bool = False) -> ClusterView:
+    """List a live cluster."""
+    view = cluster.view()
     if verbose:
         note_snapshot(cluster.server, ClusterSnapshot(view))
     return with_namespace_labels(view, labels)

@@ -45,7 +45,7 @@ PROGRAM = "rightslice"
 COMPLETION_VARIABLE = "_RIGHTSLICE_COMPLETE"
 """Set by a shell that asks for completions; read by typer."""
 
-HELP = "Evaluate, right-size and place GPU pods at admission to Kubernetes."
+HELP = "Admission control, right-sizing and placement of GPU pods on Kubernetes."
 
 
 def run() -> None:

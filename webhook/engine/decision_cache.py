@@ -113,7 +113,7 @@ class CacheEntry(NamedTuple):
     decision: Decision
 
     def is_valid(self, view: ClusterView, usage: UsageView, namespace: str) -> bool:
-        """Do the views give the same answers now?"""
+        """True if the views still give the same answers."""
         return (
             all(method(usage, *arguments) == answer for (method, arguments), answer in self.usage_answers)
             and self.namespace_state == view.namespace_state(namespace)

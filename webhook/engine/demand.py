@@ -32,7 +32,7 @@ from webhook.policy.policy_set import RightSizingRules
 NO_EVIDENCE = KeepRequest(KeepReason.NO_EVIDENCE)
 UNREADABLE_NEED = KeepRequest(KeepReason.NO_EVIDENCE, "its declared need cannot be read")
 
-_MODELLED_RESOURCES = frozenset({"cpu", "memory", ACCOUNTING_RESOURCE})
+_MODELED_RESOURCES = frozenset({"cpu", "memory", ACCOUNTING_RESOURCE})
 
 _COST_UNIT = 1000 * CERTAIN_PPM
 """Unit of cost: thousandths of a pod-hour, times risk in ppm."""
@@ -240,7 +240,7 @@ def describe_size(use: ObservedUsage, size: int) -> str:
     return f"{amount} from observed usage with {risk} risk per hour, based on {windows}"
 
 
-def unmodelled_constraints(pod: Pod) -> Iterator[str]:
+def unmodeled_constraints(pod: Pod) -> Iterator[str]:
     """Yield the scheduling constraints of a pod that the cluster view does not hold.
 
     A pod that would have run must not wait for a slice on a node that such a constraint excludes. Ignored where a
@@ -262,5 +262,5 @@ def unmodelled_constraints(pod: Pod) -> Iterator[str]:
     resources = [one.resources for one in containers] + ([spec.resources] if spec.resources is not None else [])
     names = [name for one in resources for name in (*one.requests, *one.limits)]
     for name in (*names, *spec.overhead):
-        if name not in _MODELLED_RESOURCES and not name.startswith("nvidia.com/"):
+        if name not in _MODELED_RESOURCES and not name.startswith("nvidia.com/"):
             yield f"resource {name}"

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from msgspec.structs import replace
 
 from webhook.engine.cuda import offers_sure_to_run
-from webhook.engine.demand import allowed_shares, unmodelled_constraints
+from webhook.engine.demand import allowed_shares, unmodeled_constraints
 from webhook.engine.feasible_nodes import FeasibleNodes
 from webhook.engine.gpu_requests import GpuRequest, requests_gpu_share
 from webhook.engine.guarding.environment import DRIVER_CAPABILITIES, parse_capabilities
@@ -47,9 +47,9 @@ def choose_offer(context: PodContext, need: GpuNeed | KeepRequest) -> OfferChoic
     if right_sizing is None or not isinstance(context, GpuPodContext):
         return NO_RIGHT_SIZING
     feasible = project_feasible_nodes(context, right_sizing.rule.mode)
-    constraint = "" if right_sizing.rule.wait_when_full else next(unmodelled_constraints(feasible.pod), "")
+    constraint = "" if right_sizing.rule.wait_when_full else next(unmodeled_constraints(feasible.pod), "")
     if constraint:
-        return KeepRequest(KeepReason.UNMODELLED_CONSTRAINT, constraint)
+        return KeepRequest(KeepReason.UNMODELED_CONSTRAINT, constraint)
     if context.view.stale:
         return KeepRequest(KeepReason.STALE_VIEW)
     choice = _smallest_choice(context, need, right_sizing, feasible)

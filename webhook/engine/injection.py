@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from webhook.engine.demand import exclusion_reason, unmodelled_constraints
+from webhook.engine.demand import exclusion_reason, unmodeled_constraints
 from webhook.engine.feasible_nodes import gpu_taints
 from webhook.engine.mutation import PodMutation
 from webhook.engine.pod_context import GpuPodContext
@@ -187,5 +187,5 @@ def exclude_partitioned(context: GpuPodContext, mode: PolicyMode) -> tuple[NodeS
     if count > 1:
         return (rule,) if context.fits_empty_node(feasible.pod, remaining) else ()
     nodes = feasible.nodes & remaining
-    free = not any(unmodelled_constraints(feasible.pod)) and feasible.has_free_node(WHOLE_GPU, count, nodes)
+    free = not any(unmodeled_constraints(feasible.pod)) and feasible.has_free_node(WHOLE_GPU, count, nodes)
     return (rule,) if free else ()

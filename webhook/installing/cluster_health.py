@@ -10,10 +10,9 @@ from webhook.errors import RightsliceError, SourceLocation, shorten_text
 from webhook.installing.facts import ClusterFacts, DiagnosticResult, Json, unread_part_result
 from webhook.manifests.objects import display_name
 from webhook.model.field_paths import format_path
+from webhook.model.node_labels import PRODUCT_LABEL
 from webhook.policy.policy_set import Policy
 from webhook.report.text import pluralize
-
-PRODUCT_LABEL = "nvidia.com/gpu.product"
 
 
 def check_nodes(facts: ClusterFacts) -> Iterator[DiagnosticResult]:
@@ -41,9 +40,9 @@ def list_gpu_nodes(facts: ClusterFacts) -> list[Json]:
     return [node for node in facts.nodes or () if has_gpus(node)]
 
 
-def abbreviate_names(names: Sequence[str], limit: int = 3) -> str:
-    more = f" and {len(names) - limit} more" if len(names) > limit else ""
-    return ", ".join(names[:limit]) + more
+def abbreviate_names(names: Sequence[str]) -> str:
+    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+    return ", ".join(names[:3]) + more
 
 
 def check_gpu_forms(facts: ClusterFacts, policies: Sequence[Policy]) -> Iterator[DiagnosticResult]:

@@ -59,8 +59,8 @@ class KeepReason(StrEnum):
     )
     INVALID_AMOUNT = ("InvalidAmount", "its GPU amount is not one whole number, equal in limits and requests")
     INJECTED = ("InjectedByLimitRange", "a LimitRange injected these GPUs; the pod did not request them")
-    UNMODELLED_CONSTRAINT = (
-        "UnmodelledConstraint",
+    UNMODELED_CONSTRAINT = (
+        "UnmodeledConstraint",
         "it has a scheduling constraint that cannot be checked here, so it might wait for a slice",
     )
     RECORD_TOO_LARGE = ("AnnotationsTooLarge", "its annotations leave no space for the decision record")

@@ -87,14 +87,14 @@ class ThresholdIndex:
                 return amount
         return 0
 
-    def total_amount(self, nodes: int, beyond: int = 0) -> int:
-        """Return the sum over these nodes of what exceeds `beyond`."""
-        whole, below = 0, beyond
+    def total_amount(self, nodes: int) -> int:
+        """Return the sum of the positive amounts of these nodes."""
+        total, below = 0, 0
         for amount, mask in zip(self.amounts, self.masks, strict=True):
             if amount > below:
-                whole += (amount - below) * (mask & nodes).bit_count()
+                total += (amount - below) * (mask & nodes).bit_count()
                 below = amount
-        return whole
+        return total
 
 
 EMPTY_INDEX = ThresholdIndex({})

@@ -134,9 +134,9 @@ class GpuSets:
 
 
 @lru_cache(maxsize=MAX_CACHED_TOPOLOGIES)
-def gpu_sets(topology: GpuTopology, keep: tuple[int, ...] = KEPT_SET_SIZES) -> GpuSets:
+def gpu_sets(topology: GpuTopology) -> GpuSets:
     """Return the sets of a kind of node, computed once."""
-    return GpuSets(topology, keep)
+    return GpuSets(topology)
 
 
 def gpu_mask(gpus: Sequence[int]) -> int:

@@ -157,7 +157,7 @@ _STATUS: Json = {
             "format": "int64",
         },
         "matched": {
-            "description": "Number of requests that it matched since this generation is in use.",
+            "description": "Number of requests that it matched since this generation came into use.",
             "type": "integer",
             "format": "int64",
         },

@@ -92,7 +92,7 @@ def pluralize(number: int, one: str, many: str = "") -> str:
     return f"{number} {one if number == 1 else many or one + 's'}"
 
 
-def align_columns(rows: Sequence[Sequence[str]], *, gap: int = 3) -> list[str]:
+def align_columns(rows: Sequence[Sequence[str]]) -> list[str]:
     """Align rows in columns, as kubectl does: the first row is the header, the last column is not padded."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return ["".join(cell.ljust(width + gap) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    return ["".join(cell.ljust(width + 3) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]

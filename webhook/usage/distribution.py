@@ -3,7 +3,7 @@
 The distribution comes from the past windows of a pool, weighted by recency. The fleet's peaks and a few fictitious
 peaks of a whole card are added with the weight of one window, so that no probability is ever exactly one.
 
-A limit minimises price x probability of a larger peak, plus the memory beyond typical usage. The price is the smallest
+A limit minimizes price x probability of a larger peak, plus the memory beyond typical usage. The price is the smallest
 at which the limits of the past, each chosen from what was known then, were overrun no more often than a target.
 """
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import typer
 
 from webhook import __version__
-from webhook.audit.evaluate import DEFAULT_NAMESPACE, evaluate_all
+from webhook.audit.evaluate import evaluate_all
 from webhook.audit.object_files import read_objects
 from webhook.cli import flags
 from webhook.cli.cluster_access import ClusterFlags
@@ -23,6 +23,7 @@ from webhook.cli.output import (
     write_reports,
 )
 from webhook.model.enums import PolicyMode
+from webhook.model.pods import DEFAULT_NAMESPACE
 from webhook.report.check import (
     OBJECTS,
     audit_findings_line,

@@ -63,7 +63,7 @@ class DemoResult(msgspec.Struct, frozen=True):
 
 
 def demo_command(no_color: flags.NoColor = False) -> None:
-    """Run a webhook server on example pods.
+    """Start a webhook server and send it example pods.
 
     A real HTTPS server evaluates and patches the example pods with the shipped policies. Needs no cluster.
     """

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from webhook.audit.evaluate import DEFAULT_NAMESPACE, EvaluationContext
+from webhook.audit.evaluate import EvaluationContext
 from webhook.audit.object_files import SourceObject, read_objects
 from webhook.audit.pod_audit import audit_pod, evaluate_for_explain, find_pod, without_right_sizing
 from webhook.cli import flags
@@ -25,6 +25,7 @@ from webhook.cli.output import exit_with_error, paint_for, print_result
 from webhook.errors import ApiError
 from webhook.model.annotations import MIRROR_ANNOTATION
 from webhook.model.codes import CODES
+from webhook.model.pods import DEFAULT_NAMESPACE
 from webhook.report.code_pages import closest_code, code_list, code_page, codes_markdown
 from webhook.report.explain import event_lines, explain_lines
 from webhook.report.text import sanitize

@@ -7,7 +7,7 @@ from typing import Annotated, Any, NamedTuple
 
 import typer
 
-from webhook.audit.evaluate import DEFAULT_NAMESPACE, invalid_pod
+from webhook.audit.evaluate import invalid_pod
 from webhook.audit.object_files import SkippedDocument, SourceObject, read_objects
 from webhook.audit.pod_audit import is_pod
 from webhook.cli import flags
@@ -30,7 +30,7 @@ from webhook.model.annotations import (
     parse_original_resources,
 )
 from webhook.model.gpu_resources import ACCOUNTING_RESOURCE, WHOLE_GPU
-from webhook.model.pods import ResourceRequirements, without_nulls
+from webhook.model.pods import DEFAULT_NAMESPACE, ResourceRequirements, without_nulls
 from webhook.model.quantity import parse_whole_number
 from webhook.report.serialization import yaml_text
 from webhook.report.text import sanitize

@@ -100,7 +100,7 @@ TYPICAL_SHARE = 0.95
 class FgdScorer(NodeScorer):
     """Fragmentation gradient descent: the best node is the one whose fragmentation grows least.
 
-    A baseline, as published and programmed by its authors (Weng et al., "Beware of Fragmentation", USENIX ATC 2023).
+    A baseline, as published and implemented by its authors (Weng et al., "Beware of Fragmentation", USENIX ATC 2023).
     """
 
     prefers_full_gpus = False

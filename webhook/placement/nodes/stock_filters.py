@@ -1,5 +1,5 @@
 """The stock scheduler's other filters: node name, host ports, resources other than CPU, memory and GPUs; and
-constraints not modelled.
+constraints not modeled.
 
 Source: the scheduler's plugins NodeName, NodePorts (HostPortInfo: an address of all interfaces conflicts with every
 other) and NodeResourcesFit, whose messages are used, and the API server for negative amounts.

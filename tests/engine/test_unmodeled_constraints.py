@@ -53,9 +53,9 @@ TIES = {
 
 
 @pytest.mark.parametrize(("pod", "tie"), TIES.values(), ids=TIES)
-def test_a_pod_with_unmodelled_constraints_is_unchanged(pod: PodMaker, tie: str) -> None:
+def test_a_pod_with_unmodeled_constraints_is_unchanged(pod: PodMaker, tie: str) -> None:
     nodes = (whole_node(), mig_node())
-    assert review(pod, SIZING, nodes=nodes).outcome == KeepRequest(KeepReason.UNMODELLED_CONSTRAINT, tie)
+    assert review(pod, SIZING, nodes=nodes).outcome == KeepRequest(KeepReason.UNMODELED_CONSTRAINT, tie)
     assert isinstance(review(pod, "mode: enforce\nrightSizing: {whenFull: wait}", nodes=nodes).outcome, OfferChoice)
 
 
