@@ -52,6 +52,8 @@ GROUP_LABELS: Mapping[str, str] = {
 }
 """Labels whose value the pods of one gang share, and the label or annotation with its size."""
 
+_SIZES = {label: size for label, size in GROUP_LABELS.items() if size}
+
 JOB_LABEL, INDEX_LABEL = "batch.kubernetes.io/job-name", "batch.kubernetes.io/job-completion-index"
 """The pods of a Job are a gang if each has an index, or if one states the size."""
 
@@ -69,7 +71,7 @@ PARALLEL_FLAGS = frozenset(
 )
 """Flags of inference servers with the number of GPUs of one model, at least one for each rank."""
 
-_IN_FLAGS = re.compile("nnodes|num[-_]|parallel|-tp|-pp")
+_FLAG_PARTS = ("nnodes", "-num", "parallel", "-tp", "-pp")
 _SHELL_WORD = re.compile(r"[^\s;&|'\"()]+")
 _LONGEST_TEXT = 65_536
 
@@ -138,11 +140,11 @@ def _gang_names(pod: Pod, size: int) -> Iterator[str]:
 
 def gang_size(pod: Pod) -> int:
     """Return the size of the gang: from its user, its controller, or the program; 0 if unknown."""
-    metadata = {**pod.metadata.labels, **pod.metadata.annotations}
-    keys = (GANG_SIZE_ANNOTATION, *(size for key, size in GROUP_LABELS.items() if size and key in metadata))
-    texts = [metadata.get(key, "") for key in keys]
+    labels, annotations = pod.metadata.labels, pod.metadata.annotations
+    keys = (GANG_SIZE_ANNOTATION, *[size for key, size in _SIZES.items() if key in labels or key in annotations])
+    texts = [annotations.get(key) or labels.get(key, "") for key in keys]
     texts += [env.value for container in pod.spec.containers for env in container.env if env.name == NODES_VARIABLE]
-    return next((size for size in map(_parse_gang_size, texts) if size), 0)
+    return next((size for text in texts if text and (size := _parse_gang_size(text))), 0)
 
 
 def gang_sign(pod: Pod) -> str:
@@ -171,7 +173,8 @@ def _stated_ranks(pod: Pod) -> list[tuple[str, int]]:
         variables = [env for env in container.env if env.name in RANK_VARIABLES]
         found += [(f"{env.name}={env.value}", count) for env in variables if (count := _parse_ranks(env.value))]
         command = container.command + container.args
-        if any(_IN_FLAGS.search(text, 0, _LONGEST_TEXT) for text in command):
+        text = " ".join(command)
+        if any(part in text for part in _FLAG_PARTS):
             found += _ranks_in_command(command)
     return found
 

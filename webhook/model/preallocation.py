@@ -170,17 +170,19 @@ _PREFIXES = {
     for name in (*framework.commands, *framework.modules)
     if "/" in name or "." in name
 }
+_ALL_PREFIXES = tuple(_PREFIXES)
 _FLAGS = {flag.replace("_", "-"): framework for framework in FRAMEWORKS for flag in framework.flags}
 _VARIABLES = {name: framework for framework in FRAMEWORKS for name in framework.variables if not name.endswith("*")}
 _VARIABLE_PREFIXES = {
     name[:-1]: framework for framework in FRAMEWORKS for name in framework.variables if name.endswith("*")
 }
+_ALL_VARIABLE_PREFIXES = tuple(_VARIABLE_PREFIXES)
 
 _IN_TEXT = re.compile(
     "|".join(sorted({re.escape(name).replace("_", "[-_]") for name in (*_NAMES, *_PREFIXES)}))
     + "|--[a-z_-]*(?:fraction|utilization|pool|entry)"
 )
-"""A quick test for texts worth parsing: names of programs and modules, and parts of flags."""
+"""A quick test for long texts worth parsing: names of programs and modules, and parts of flags."""
 
 _IN_SHELL = re.compile(r"[^\s()\[\]{}<>;&|,`'\"$]+")
 """A word of a shell command, which is one argument."""
@@ -188,6 +190,7 @@ _IN_SHELL = re.compile(r"[^\s()\[\]{}<>;&|,`'\"$]+")
 _FRACTION = re.compile(r"\d{0,3}\.?\d{1,16}")
 
 _MOST_TEXTS = 1000
+_SHORT_TEXT = 64
 _LONGEST_TEXT = 65_536
 _LONGEST_IMAGE = 512
 """Limits for a pod that was written to be slow to parse."""
@@ -213,7 +216,8 @@ def preallocating_framework(
 
 
 def _words_worth_parsing(command: Sequence[str]) -> list[str]:
-    texts = [text for text in command[:_MOST_TEXTS] if _IN_TEXT.search(text, 0, _LONGEST_TEXT)]
+    short = _SHORT_TEXT
+    texts = [text for text in command[:_MOST_TEXTS] if len(text) < short or _IN_TEXT.search(text, 0, _LONGEST_TEXT)]
     return [word for text in texts for word in _IN_SHELL.findall(text, 0, _LONGEST_TEXT)]
 
 
@@ -228,10 +232,12 @@ def _grows_on_demand(framework: PreallocatingFramework, settings: Mapping[str, s
 def _framework_of_word(word: str) -> PreallocatingFramework | None:
     if word.startswith("--"):
         return _FLAGS.get(word.partition("=")[0].replace("_", "-"))
-    for prefix, framework in _PREFIXES.items():
-        if word.startswith(prefix):
-            return framework
-    return next((_NAMES[part] for part in word.rpartition("/")[2].split(".") if part in _NAMES), None)
+    if word.startswith(_ALL_PREFIXES):
+        return next(framework for prefix, framework in _PREFIXES.items() if word.startswith(prefix))
+    for part in word.rpartition("/")[2].split("."):
+        if part in _NAMES:
+            return _NAMES[part]
+    return None
 
 
 def _framework_of_variable(variable: tuple[str, str]) -> PreallocatingFramework | None:
@@ -239,9 +245,8 @@ def _framework_of_variable(variable: tuple[str, str]) -> PreallocatingFramework 
     name, value = variable
     if name in _VARIABLES:
         return _VARIABLES[name]
-    for prefix, framework in _VARIABLE_PREFIXES.items():
-        if name.startswith(prefix):
-            return framework
+    if name.startswith(_ALL_VARIABLE_PREFIXES):
+        return next(framework for prefix, framework in _VARIABLE_PREFIXES.items() if name.startswith(prefix))
     if "--" not in value and "SQLPlugin" not in value:
         return None
     words = [word for word in _words_worth_parsing((value,)) if word.startswith("--") or word.endswith("SQLPlugin")]
