@@ -134,7 +134,7 @@ _BY_NAME = {metric.name: metric for metric in METRICS}
 
 QUERIES = (
     ("Denied requests per second", 'sum(rate(rightslice_admission_requests_total{result="denied"}[5m]))'),
-    ("Denied requests by policy", "sum by (policy) (rate(rightslice_policy_denials_total[5m]))"),
+    ("Denials by policy (once per denying policy)", "sum by (policy) (rate(rightslice_policy_denials_total[5m]))"),
     ("Denials by finding code", 'sum by (code) (rate(rightslice_findings_total{mode="enforce"}[5m]))'),
     (
         "Share of requested GPU capacity saved by right-sizing",
