@@ -27,7 +27,8 @@ from tests.controlplane.build_cache import cache, print_message
 from tests.controlplane.toolchain import find_go
 from webhook.certs.issuer import create_self_signed
 from webhook.manifests.backstop import backstop_policies
-from webhook.manifests.webhooks import EXCLUDED_NAMESPACES, webhook_configurations
+from webhook.manifests.webhooks import webhook_configurations
+from webhook.well_known import EXCLUDED_NAMESPACES
 
 CONDITIONS, EMPTY, COPIED = "nvidia-gpu-operator", "gpu-operator", "kube-public"
 """Namespaces that our own hooks leave out."""

@@ -18,3 +18,16 @@ APP_NAME = "rightslice"
 SYSTEM_NAMESPACE = "rightslice-system"
 AGENT_NAMESPACE = "rightslice-agent"
 """The namespace of the node agents. Their pods mount a host path, which Pod Security forbids in the other one."""
+
+EXCLUDED_NAMESPACES = (
+    "kube-system",
+    "kube-public",
+    "kube-node-lease",
+    SYSTEM_NAMESPACE,
+    AGENT_NAMESPACE,
+    "gpu-operator",
+    "nvidia-gpu-operator",
+    "nvidia-device-plugin",
+)
+"""Namespaces of components that a cluster and its GPUs need to start, and of Rightslice. The webhooks leave them
+out, and so does a policy that does not list its own."""

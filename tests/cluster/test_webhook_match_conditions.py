@@ -13,8 +13,8 @@ from tests.cluster.client import Json, RefusedError
 from tests.cluster.plane import Plane
 from tests.cluster.polling import eventually
 from tests.cluster.recording_webhook import RecordingWebhook, register_recording_webhook
-from webhook.manifests.webhooks import EXCLUDED_NAMESPACES
 from webhook.policy.template_paths import WORKLOAD_TEMPLATES
+from webhook.well_known import EXCLUDED_NAMESPACES
 
 NAMESPACE = "hooks-try"
 

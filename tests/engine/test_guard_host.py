@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.builders import Json, make_pod
+from tests.builders import Json, PodMaker, make_pod
 from tests.engine.guard_violations import KINDS, find_violations, names, places
 
 
@@ -95,10 +95,43 @@ IN_A_CONTAINER = {
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("case", IN_A_CONTAINER.values(), ids=IN_A_CONTAINER)
 def test_a_container_of_a_gpu_pod(case: Place, kind: str) -> None:
-    bad = find_violations(make_pod().gpus(1).container("other", kind=kind, **case.bad).build())
+    sidecar = {"restartPolicy": "Always"} if kind == "initContainers" else {}
+    bad = find_violations(make_pod().gpus(1).container("other", kind=kind, **sidecar, **case.bad).build())
     place = 1 if kind == "containers" else 0
     assert places(bad) == [(case.bypass, f"spec.{kind}[{place}].{case.path}")]
     assert find_violations(make_pod().gpus(1).container("other", kind=kind, **case.fine).build()) == []
+
+
+GPU_LIMIT = {"limits": {"nvidia.com/gpu": 1}}
+SETUP_CONTAINERS = {
+    "that blocks addresses, as in JupyterHub": (make_pod().gpus(1), {}, []),
+    "that keeps running": (make_pod().gpus(1), {"restartPolicy": "Always"}, ["privileged"]),
+    "that requests the GPU": (make_pod(), {"resources": GPU_LIMIT}, ["privileged"]),
+    "with a GPU variable": (
+        make_pod().gpus(1),
+        {"env": [{"name": "NVIDIA_DRIVER_CAPABILITIES", "value": "compute"}]},
+        ["privileged"],
+    ),
+    "without GPUs by a variable": (
+        make_pod().gpus(1),
+        {"env": [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"}]},
+        [],
+    ),
+    "under a GPU runtime class": (make_pod().gpus(1).spec(runtimeClassName="nvidia"), {}, ["privileged"]),
+    "beside a list of devices": (
+        make_pod().gpus(1).annotate("cdi.k8s.io/x", "nvidia.com/gpu=0"),
+        {},
+        ["cdiAnnotations", "privileged"],
+    ),
+    "beside an unknown NVIDIA resource": (make_pod().requests("nvidia.com/vgpu-x", 1), {}, ["privileged"]),
+}
+
+
+@pytest.mark.parametrize(("pod", "fields", "expected"), SETUP_CONTAINERS.values(), ids=SETUP_CONTAINERS)
+def test_a_privileged_init_container(pod: PodMaker, fields: Json, expected: list[str]) -> None:
+    context = {"privileged": True, "capabilities": {"add": ["NET_ADMIN"]}}
+    maker = pod.container("setup", kind="initContainers", securityContext=context, **fields)
+    assert names(find_violations(maker.build())) == expected
 
 
 IN_THE_SPEC = {

@@ -10,6 +10,7 @@ import pytest
 from tests.conftest import ROOT
 from webhook.audit.policy_tests import run_test_file
 from webhook.policy.loader import LoadResult, load_policies
+from webhook.well_known import EXCLUDED_NAMESPACES
 
 POLICIES = ROOT / "policies"
 FILES = sorted(POLICIES.glob("*.yaml"))
@@ -41,6 +42,11 @@ def test_each_policy_has_a_test_file_that_names_it(file: Path) -> None:
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
 def test_each_policy_has_a_section_in_the_documentation(file: Path) -> None:
     assert f"\n## {file.stem}\n" in (ROOT / "docs" / "policies.md").read_text()
+
+
+def test_the_guard_leaves_out_the_namespaces_that_the_webhooks_leave_out() -> None:
+    [guard] = load_files(POLICIES / "guard.yaml").policies.policies  # type: ignore[union-attr]  # it loads
+    assert not [name for name in EXCLUDED_NAMESPACES if guard.match.namespace(name, {})]
 
 
 def test_the_shipped_exception_loads_with_the_guard() -> None:

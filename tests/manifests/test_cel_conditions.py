@@ -35,12 +35,12 @@ from webhook.manifests.cel_conditions import (
     touches_gpus_cel,
     wide_host_mount_cel,
 )
-from webhook.manifests.webhooks import EXCLUDED_NAMESPACES, webhook_configurations
+from webhook.manifests.webhooks import webhook_configurations
 from webhook.model.gpu_resources import DEVICE_CLASS_PREFIX, parse_gpu_resource
 from webhook.model.usage import UsageView
 from webhook.policy.template_paths import WORKLOAD_TEMPLATES
-from webhook.policy.written.match import DEFAULT_EXCLUDED_NAMESPACES
 from webhook.policy.written.sections import Bypass
+from webhook.well_known import EXCLUDED_NAMESPACES
 
 CEL = cel.NewEnv(variables=dict.fromkeys(("object", "request"), cel.Type.DYN))
 TOUCHES = CEL.compile(touches_gpus_cel("object"))
@@ -241,7 +241,8 @@ def test_system_namespaces_are_excluded() -> None:
 
     assert {operation for rule in rules for operation in rule["operations"]} == {"CREATE", "UPDATE"}
     assert not resources & {"*", "pods/*", "*/*", "pods/status", "pods/eviction", "pods/binding", "nodes", "leases"}
-    assert set(DEFAULT_EXCLUDED_NAMESPACES) <= set(EXCLUDED_NAMESPACES)
+    pods = [hook["namespaceSelector"] for hook in hooks if "namespaceSelector" in hook]
+    assert {tuple(each["matchExpressions"][0]["values"]) for each in pods} == {EXCLUDED_NAMESPACES}
     failing = {hook["name"] for hook in hooks if hook["failurePolicy"] == "Fail"}
     assert failing == {"validate.rightslice.dev", "policies.rightslice.dev"}
     assert all(hook["timeoutSeconds"] <= 3 for hook in hooks)

@@ -411,7 +411,7 @@ CASES = {
     "a bypass that does not exist": Case(
         "  security: {deny: [priviledged]}",
         "GPU-P103",
-        "p.yaml:5:21: spec.security.deny[0]: must be one of 24 allowed values, found 'priviledged'. Write privileged",
+        "p.yaml:5:21: spec.security.deny[0]: must be one of 27 allowed values, found 'priviledged'. Write privileged",
     ),
     "an unknown finding code": Case(
         f"  exemptions: [{{name: e, match: {{namespaces: [a]}}, reason: r, codes: [GPU-S999], {UNTIL}}}]",

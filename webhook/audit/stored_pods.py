@@ -15,13 +15,13 @@ import msgspec
 from webhook.audit.evaluate import EvaluationContext
 from webhook.audit.object_files import SkippedDocument, SourceObject
 from webhook.engine.gpu_requests import PodGpuRequests
-from webhook.manifests.webhooks import EXCLUDED_NAMESPACES
 from webhook.model.annotations import DECISION_ANNOTATION, MIRROR_ANNOTATION
 from webhook.model.decisions import Decision, KeepRequest, OfferChoice
 from webhook.model.enums import EvidenceSource
 from webhook.model.pods import Pod
 from webhook.model.workloads import workload_of
 from webhook.report.results import ContainerUsage, UnevaluatedReason
+from webhook.well_known import EXCLUDED_NAMESPACES
 
 KUBELET_CONFIG_PREFIX = "kubernetes.io/config."
 """Prefix of the kubelet's annotations on static pods."""

@@ -179,6 +179,9 @@ def _scan_pod(
     for path, container in containers:
         if container.env_from:
             results += find_unreadable_sources(path, container.env_from)
+    certain = not results and not gpu_requests.unknown_resources
+    if certain and not spec.runtime_class_name.startswith(GPU_RUNTIME_CLASS_PREFIX):
+        containers = _without_setup_containers(containers, gpu_requests, variables)
     results += find_host_access(spec, containers)
     if spec.node_name and request.operation == "CREATE":
         results += find_preset_node(spec)
@@ -196,6 +199,21 @@ def _touches_gpus(
     if not results and not variables:
         return False
     return any(name in _SIGNS for name, _ in results) or any(implies_gpu_use(variable) for _, variable in variables)
+
+
+def _without_setup_containers(
+    containers: Sequence[tuple[FieldPath, Container]], gpu_requests: PodGpuRequests, variables: Sequence[EnvVarAtPath]
+) -> list[tuple[FieldPath, Container]]:
+    """Leave out init containers that neither request a GPU nor set a variable for one, and end before the others start.
+
+    Each could be a pod of its own, whose privileges are not checked either.
+    """
+    using = {*gpu_requests.requesting_containers(), *(path[:-2] for path, each in variables if implies_gpu_use(each))}
+    return [
+        (path, container)
+        for path, container in containers
+        if path[1] != "initContainers" or container.restart_policy == "Always" or path in using
+    ]
 
 
 def find_gpu_runtime_class(spec: PodSpec, allowed: frozenset[str]) -> list[DetectedBypass]:

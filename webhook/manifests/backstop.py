@@ -18,9 +18,8 @@ from webhook.manifests.cel_conditions import (
     gpu_request_cel,
     host_mount_cel,
 )
-from webhook.manifests.webhooks import EXCLUDED_NAMESPACES
 from webhook.model.annotations import MIRROR_ANNOTATION
-from webhook.well_known import GROUP, SYSTEM_NAMESPACE
+from webhook.well_known import EXCLUDED_NAMESPACES, GROUP, SYSTEM_NAMESPACE
 
 Json = dict[str, Any]
 

@@ -13,21 +13,9 @@ from typing import Any
 
 from webhook.manifests.cel_conditions import SPEC_OR_ANNOTATIONS_CHANGED, touches_gpus_cel, wide_host_mount_cel
 from webhook.policy.template_paths import WORKLOAD_TEMPLATES
-from webhook.well_known import AGENT_NAMESPACE, APP_NAME, GROUP, SYSTEM_NAMESPACE
+from webhook.well_known import APP_NAME, EXCLUDED_NAMESPACES, GROUP, SYSTEM_NAMESPACE
 
 Json = dict[str, Any]
-
-EXCLUDED_NAMESPACES = (
-    "kube-system",
-    "kube-public",
-    "kube-node-lease",
-    SYSTEM_NAMESPACE,
-    AGENT_NAMESPACE,
-    "gpu-operator",
-    "nvidia-gpu-operator",
-    "nvidia-device-plugin",
-)
-"""Namespaces of components that a cluster and its GPUs need to start, and of Rightslice: they never depend on it."""
 
 MUTATE_SECONDS, VALIDATE_SECONDS = 2, 3
 

@@ -9,10 +9,7 @@ from pydantic.config import JsonDict
 
 from webhook.policy.written.base import SpecModel, cel_rules, require_unique_names, spec_error
 from webhook.policy.written.values import MAX_ENTRIES, Glob, LabelKey, Labels, LabelValue, Name, Text
-from webhook.well_known import AGENT_NAMESPACE, SYSTEM_NAMESPACE
-
-DEFAULT_EXCLUDED_NAMESPACES = ("kube-system", "gpu-operator", SYSTEM_NAMESPACE, AGENT_NAMESPACE)
-"""Namespaces of system components; a policy that blocks them could block its own repair."""
+from webhook.well_known import EXCLUDED_NAMESPACES
 
 MAX_CONDITIONS = 64
 """The bound of Kubernetes for matchConditions."""
@@ -107,7 +104,7 @@ class MatchSpec(SpecModel):
     operations: tuple[OperationName, ...] = Field(default=("CREATE", "UPDATE"), min_length=1, max_length=MAX_ENTRIES)
     resources: tuple[Glob, ...] | None = Field(default=None, min_length=1, max_length=MAX_ENTRIES)
     namespaces: tuple[Glob, ...] | None = Field(default=None, min_length=1, max_length=MAX_ENTRIES)
-    exclude_namespaces: tuple[Glob, ...] = Field(default=DEFAULT_EXCLUDED_NAMESPACES, max_length=MAX_ENTRIES)
+    exclude_namespaces: tuple[Glob, ...] = Field(default=EXCLUDED_NAMESPACES, max_length=MAX_ENTRIES)
     namespace_selector: LabelSelectorSpec = LabelSelectorSpec()
     object_selector: LabelSelectorSpec = LabelSelectorSpec()
     match_conditions: tuple[MatchConditionSpec, ...] = Field(
