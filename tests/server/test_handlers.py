@@ -181,10 +181,7 @@ def test_untrusted_names_create_no_series() -> None:
         connection = site.connect()
 
         def series() -> int:
-            connection.send(http("GET", "/metrics"))
-            answer = connection.read()
-            assert answer is not None
-            return len(answer.body.splitlines())
+            return len(site.send_request(http("GET", "/metrics")).body.splitlines())
 
         connection.send(post("/validate", encoded(review())))
         connection.read()

@@ -166,8 +166,8 @@ def test_a_connection_serves_many_reviews(site: Site) -> None:
 
 def test_a_complete_rejected_request_keeps_its_connection(site: Site) -> None:
     connection = site.connect()
-    connection.send(post("/nowhere", GOOD))
-    assert (connection.read() or (0,))[0] == 404
+    connection.send(typed("text/plain"))
+    assert (connection.read() or (0,))[0] == 415
     connection.send(post("/validate", GOOD))
     assert (connection.read() or (0,))[0] == 200
 

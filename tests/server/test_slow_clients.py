@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import ssl
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.server.site import PATIENCE, Answer, Site, TlsConnection, encoded, http, post, review, serve_site
+from webhook.model.decisions import Decision, patch_add
 from webhook.web.connection import ConnectionRegistry, HttpConnection
 from webhook.web.http_messages import HttpRoute, text_response
 from webhook.web.limits import ServerLimits
@@ -146,22 +148,22 @@ def silent_clients(site: Site) -> Iterator[list[TlsConnection]]:
             one.close()
 
 
-def test_a_client_that_reads_no_responses_is_closed(site: Site) -> None:
-    connection = site.connect()
-    connection.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-    connection.socket.settimeout(PATIENCE)
-    page = http("GET", "/metrics")
-    end = time.monotonic() + PATIENCE
-    connection.socket.setblocking(False)
-    while site.server.registry.connections and time.monotonic() < end:
-        try:
-            connection.socket.send(page)
-            time.sleep(0.0005)
-        except BlockingIOError:
-            time.sleep(0.01)
-        except OSError:
-            break
-    site.until(lambda: not site.server.registry.connections)
+def test_a_client_that_reads_no_responses_is_closed() -> None:
+    large = Decision(patch=(patch_add(("metadata", "labels"), {"x": "y" * 100_000}),))
+    with serve_site(lambda *_: large, limits=ServerLimits(stall_time=0.3)) as site:
+        connection = site.connect()
+        connection.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        end = time.monotonic() + PATIENCE
+        connection.socket.setblocking(False)
+        while site.server.registry.connections and time.monotonic() < end:
+            try:
+                connection.socket.send(post("/mutate", GOOD))
+                time.sleep(0.0005)
+            except (BlockingIOError, ssl.SSLWantWriteError):
+                time.sleep(0.01)
+            except OSError:
+                break
+        site.until(lambda: not site.server.registry.connections)
 
 
 class Full(asyncio.Transport):
@@ -190,7 +192,7 @@ class Full(asyncio.Transport):
 def seconds_left(requests: bytes, *, after: bool = False) -> float:
     """Return the deadline of a client that sends requests and reads no response, or reads it later."""
     loop = asyncio.new_event_loop()
-    routes = {"/page": HttpRoute("page", False, lambda _call: text_response(200, "x"))}
+    routes = {"/review": HttpRoute("review", True, lambda _call: text_response(200, "x"))}
     connection = HttpConnection(ConnectionRegistry(routes, ServerLimits(), lambda _reason: None), loop)
     connection.connection_made(Full(connection))
     connection.data_received(requests)
@@ -201,11 +203,11 @@ def seconds_left(requests: bytes, *, after: bool = False) -> float:
     return left
 
 
-PAGE = http("GET", "/page")
+SHORT = post("/review", b"{}")
 UNTAKEN = {
-    "a response": (PAGE, ServerLimits().stall_time),
-    "a response, followed by half a request": (PAGE + PAGE[:10], ServerLimits().stall_time),
-    "its last response": (http("GET", "/page", b"", "Connection: close"), ServerLimits().close_time),
+    "a response": (SHORT, ServerLimits().stall_time),
+    "a response, followed by half a request": (SHORT + SHORT[:10], ServerLimits().stall_time),
+    "its last response": (post("/review", b"{}", "Connection: close"), ServerLimits().close_time),
 }
 
 
@@ -215,7 +217,7 @@ def test_an_unread_response_does_not_get_the_idle_timeout(requests: bytes, most:
 
 
 def test_a_client_that_reads_again_gets_the_idle_timeout() -> None:
-    assert seconds_left(PAGE, after=True) > ServerLimits().keepalive - 1
+    assert seconds_left(SHORT, after=True) > ServerLimits().keepalive - 1
 
 
 def test_a_peer_that_disconnects_in_a_body_releases_its_buffers(site: Site) -> None:
@@ -233,6 +235,8 @@ def open_files() -> int:
 
 def test_clients_that_disconnect_leak_nothing() -> None:
     with serve_site(limits=ServerLimits(request_time=5.0, keepalive=0.3, close_time=0.05)) as site:
+        site.send_request(REQUEST)  # the event loop opens a descriptor of its own with the first connection
+        site.until(lambda: not site.server.registry.connections)
         before = open_files()
         gone = [site.connect() for _ in range(40)]
         for connection in gone[:20]:

@@ -6,6 +6,9 @@ CPU per request for HTTP and TLS together, instead of 69.
 
 Unusual requests are rejected: pipelined requests get one response and a closed connection; an upgrade or a malformed
 request gets 400 and a closed connection. So there is never a second interpretation of where one request ends.
+
+A connection is trusted if its client presented an accepted certificate or, where none is required, has sent a review.
+Only trusted ones stay open after a response; the others have slots of their own, so they cannot displace trusted ones.
 """
 
 from __future__ import annotations
@@ -19,6 +22,7 @@ from typing import cast
 from aiohttp.http import HttpProcessingError, HttpRequestParser, RawRequestMessage
 from aiohttp.streams import StreamReader
 
+from webhook.web.client_queues import ClientQueues
 from webhook.web.http_messages import (
     HttpRequest,
     HttpResponse,
@@ -38,7 +42,8 @@ _JSON_TYPES = frozenset({"application/json", "application/json; charset=utf-8", 
 class HttpConnection(asyncio.Protocol):
     """The asyncio protocol of one connection, also passed to aiohttp's parser and stream as their protocol."""
 
-    def __init__(self, registry: ConnectionRegistry, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, registry: ConnectionRegistry, loop: asyncio.AbstractEventLoop, address: str = "") -> None:
+        self.address = address
         self._registry = registry
         self._loop = loop
         self._parser = HttpRequestParser(
@@ -74,7 +79,7 @@ class HttpConnection(asyncio.Protocol):
         self.expires = self._loop.time() + self._registry.limits.request_time
         rules = self._registry.client_rules
         self._client_allowed = rules is None or rules.allows(transport.get_extra_info("peercert"))
-        if not self._registry.add(self):
+        if not self._registry.add(self, trusted=rules is not None and self._client_allowed):
             self._closing = True
             self._transport.abort()
 
@@ -83,7 +88,7 @@ class HttpConnection(asyncio.Protocol):
         self._transport = None
         self._closing = True
         self._release_buffers()
-        self._registry.connections.discard(self)
+        self._registry.discard(self)
 
     def data_received(self, data: bytes) -> None:
         """Parse the data, and respond if it completes a request."""
@@ -137,6 +142,11 @@ class HttpConnection(asyncio.Protocol):
         transport = self._transport
         return bool(self._started_at) or (transport is not None and transport.get_write_buffer_size() > 0)
 
+    @property
+    def receives_body(self) -> bool:
+        """True while a body is being received."""
+        return self._reading
+
     def expire(self) -> None:
         """Send 408 for a slow request; close an idle connection, or one whose client does not read."""
         if self._started_at and not self._closing:
@@ -147,6 +157,7 @@ class HttpConnection(asyncio.Protocol):
 
     def abort(self) -> None:
         """Close it immediately."""
+        self._closing = True
         if self._transport is not None:
             self._transport.abort()
 
@@ -247,7 +258,7 @@ class HttpConnection(asyncio.Protocol):
         assert head is not None
         if transport is None:
             return
-        close = self._close_after_response or head.should_close or self._registry.draining
+        close = self._close_after_response or head.should_close or self._registry.draining or not self._stays_open()
         transport.write(encode_response(response, close=close, with_body=head.method != "HEAD"))
         self._release_buffers()
         self._head = self._payload = self._route = None
@@ -261,6 +272,11 @@ class HttpConnection(asyncio.Protocol):
             self._set_deadline(self._registry.limits.keepalive)
         if response.after_send is not None:
             response.after_send()
+
+    def _stays_open(self) -> bool:
+        """Return whether the client may send more: it reviews. Probes, scrapers and others connect again."""
+        reviews = self._client_allowed and self._route is not None and self._route.accepts_json
+        return reviews and self._registry.trust(self)
 
     def _reject_and_close(self, response: HttpResponse) -> None:
         """Respond to an incomplete request, discard its rest for a moment, and close.
@@ -303,19 +319,50 @@ class ConnectionRegistry:
     on_rejected: Callable[[str], None]
     client_rules: ClientCertificateRules | None = None
     draining: bool = field(init=False, default=False)
-    connections: set[HttpConnection] = field(init=False, default_factory=set)
+    trusted: ClientQueues[HttpConnection] = field(init=False, default_factory=ClientQueues)
+    untrusted: ClientQueues[HttpConnection] = field(init=False, default_factory=ClientQueues)
     load: ServerLoad = field(init=False)
 
     def __post_init__(self) -> None:
         self.load = ServerLoad(self.limits)
 
-    def add(self, connection: HttpConnection) -> bool:
-        """Add a connection; False if there are too many."""
-        if len(self.connections) >= self.limits.connections:
-            self.on_rejected("too_many_connections")
+    @property
+    def connections(self) -> list[HttpConnection]:
+        """All connections."""
+        return [*self.trusted, *self.untrusted]
+
+    def add(self, connection: HttpConnection, *, trusted: bool = False) -> bool:
+        """Add a connection, in place of another if there are too many of its kind; False if none can be closed."""
+        queues, limit = (self.trusted, self.limits.trusted) if trusted else (self.untrusted, self.limits.untrusted)
+        if len(queues) >= limit and not self._displace(queues):
             return False
-        self.connections.add(connection)
+        queues.add(connection.address, connection)
         return True
+
+    def trust(self, connection: HttpConnection) -> bool:
+        """Make a connection trusted, the one used last; False if there are too many and none can be closed."""
+        if self.trusted.discard(connection.address, connection):
+            self.trusted.add(connection.address, connection)
+            return True
+        if not self.add(connection, trusted=True):
+            return False
+        self.untrusted.discard(connection.address, connection)
+        return True
+
+    def discard(self, connection: HttpConnection) -> None:
+        """Remove a connection that was closed."""
+        if not self.untrusted.discard(connection.address, connection):
+            self.trusted.discard(connection.address, connection)
+
+    def _displace(self, queues: ClientQueues[HttpConnection]) -> bool:
+        """Close the longest unused connection of the address with the most, unless its request is being received."""
+        self.on_rejected("too_many_connections")
+        for connection in queues.largest_queue():
+            if not connection.receives_body:
+                queues.discard(connection.address, connection)
+                connection.abort()
+                return True
+        return False
 
     async def close_expired(self) -> None:
         """Close connections whose deadline has passed. Checking all of them is cheaper than a timer for each."""

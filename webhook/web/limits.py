@@ -16,7 +16,10 @@ class ServerLimits:
 
     Attributes:
         body: Bytes of one request body: two objects of at most 3 MiB each, and 1 MiB for the rest.
-        connections: Open connections; a further one is closed immediately.
+        connections: Open connections. An eighth of them is for clients that are not trusted (see
+            `webhook.web.connection`), the others for those that are. A further one replaces one of its own kind.
+        handshakes: TLS handshakes that have started.
+        handshake_time: From accepting a connection to its first byte, and from there to the end of the handshake.
         in_flight: Requests whose body is being received, and also requests evaluated in one iteration of the event
             loop, that is, how many were waiting at the same time. Further ones get 503. Only uvloop's clock shows
             where an iteration ends: asyncio's own loop evaluates all waiting requests.
@@ -30,6 +33,8 @@ class ServerLimits:
 
     body: int = 7 * MIB
     connections: int = 2000
+    handshakes: int = 64
+    handshake_time: float = 5.0
     in_flight: int = 256
     buffered: int = 64 * MIB
     request_time: float = 5.0
@@ -37,6 +42,21 @@ class ServerLimits:
     close_time: float = 2.0
     stall_time: float = 10.0
     chunk_memory: int = 8 * MIB
+
+    @property
+    def untrusted(self) -> int:
+        """Open connections of clients that are not trusted."""
+        return -(-self.connections // 8)
+
+    @property
+    def trusted(self) -> int:
+        """Open connections of trusted clients."""
+        return max(1, self.connections - self.untrusted)
+
+    @property
+    def pending(self) -> int:
+        """Accepted connections whose TLS handshake is not complete, besides the open ones."""
+        return -(-self.connections // 2)
 
 
 class ServerLoad:

@@ -10,17 +10,13 @@ from functools import partial
 
 from aiohttp import http_parser
 
-from webhook.web.connection import ConnectionRegistry, HttpConnection
+from webhook.web.acceptor import ConnectionAcceptor
+from webhook.web.connection import ConnectionRegistry
 
 POLL_SECONDS = 2.0
 """A changed ConfigMap is in use after two polls, well within 10 s."""
 
 SWEEP_SECONDS = 0.25
-BACKLOG = 1024
-HANDSHAKE_SECONDS = 5.0
-TLS_SHUTDOWN_SECONDS = 2.0
-"""The time limit for a client to close TLS."""
-
 CLOSE_POLL_SECONDS = 0.01
 
 RESTART_SECONDS = 5.0
@@ -60,7 +56,7 @@ class HttpListener:
     poll_seconds: float = POLL_SECONDS
     sweep_seconds: float = SWEEP_SECONDS
     _running: list[asyncio.Task[None]] = field(init=False, default_factory=list)
-    _server: asyncio.Server | None = field(init=False, default=None)
+    _acceptor: ConnectionAcceptor | None = field(init=False, default=None)
 
     async def listen(self, host: str, port: int) -> int:
         """Start, and return the port; 0 lets the system choose one.
@@ -71,27 +67,21 @@ class HttpListener:
         """
         require_c_parser()
         loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(
-            lambda: HttpConnection(self.registry, loop),
-            host,
-            port,
-            backlog=BACKLOG,
-            ssl=self.context,
-            ssl_handshake_timeout=HANDSHAKE_SECONDS if self.context else None,
-            ssl_shutdown_timeout=TLS_SHUTDOWN_SECONDS if self.context else None,
-        )
+        self._acceptor = acceptor = ConnectionAcceptor(self.registry, self.context, loop)
+        port = await acceptor.listen(host, port)
         tasks: list[BackgroundTask] = [
             partial(_poll_forever, self.sweep_seconds, self.registry.close_expired),
+            partial(_poll_forever, self.sweep_seconds, acceptor.close_expired),
             *(partial(_poll_forever, self.poll_seconds, poll) for poll in self.polls),
             *self.tasks,
         ]
         self._running = [loop.create_task(_restart_on_error(task, self.on_crash)) for task in tasks]
-        return int(self._server.sockets[0].getsockname()[1])
+        return port
 
     def stop_listening(self) -> None:
         """Accept no more connections."""
-        if self._server is not None:
-            self._server.close()
+        if self._acceptor is not None:
+            self._acceptor.stop_listening()
 
     async def close(self) -> None:
         """Cancel the tasks and close all connections; clients get a moment to close TLS."""
@@ -99,13 +89,15 @@ class HttpListener:
         for task in self._running:
             task.cancel()
         await asyncio.gather(*self._running, return_exceptions=True)
-        for connection in list(self.registry.connections):
+        if self._acceptor is not None:
+            await self._acceptor.close()
+        for connection in self.registry.connections:
             connection.close_after_write()
         loop = asyncio.get_running_loop()
         end = loop.time() + self.registry.limits.close_time
         while self.registry.connections and loop.time() < end:
             await asyncio.sleep(CLOSE_POLL_SECONDS)
-        for connection in list(self.registry.connections):
+        for connection in self.registry.connections:
             connection.abort()
         await asyncio.sleep(CLOSE_POLL_SECONDS)
 

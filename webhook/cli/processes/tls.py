@@ -12,6 +12,7 @@ from webhook.certs.issuer import create_self_signed
 from webhook.settings import ServerSettings
 from webhook.telemetry.logs import StructuredLogger
 from webhook.telemetry.server_telemetry import ServerTelemetry
+from webhook.web.limits import ServerLimits
 from webhook.web.process import raise_descriptor_limit
 from webhook.web.tls import (
     CertificateError,
@@ -76,7 +77,8 @@ def watch_certificate(
 def connection_limit(settings: ServerSettings, log: StructuredLogger) -> int:
     """Raise the limit of open files, and return how many connections it allows."""
     requested = settings.max_connections
-    available = raise_descriptor_limit(requested)
+    descriptors = raise_descriptor_limit(requested + ServerLimits(connections=requested).pending)
+    available = min(requested, max(1, descriptors * 2 // 3))
     if available < requested:
         log.warning(
             "fewer connections than requested: the limit of open files is low",
