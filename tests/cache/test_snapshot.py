@@ -268,3 +268,15 @@ def test_ten_thousand_pods_are_read_quickly(tmp_path: Path) -> None:
     file.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": [NODE, *pods]}))
     view = read_snapshot(str(file)).view
     assert not view.has_free_node(GPU, 1, 1, cpu_milli=1, memory=0), "20000 of 64 CPUs are requested"
+
+
+@pytest.mark.parametrize("text", ["hello\n", "", "a: b\n", "[]"], ids=["text", "empty", "another map", "a list"])
+def test_a_file_without_kubernetes_objects_is_an_error(tmp_path: Path, text: str) -> None:
+    (tmp_path / "file.yaml").write_text(text)
+    with pytest.raises(SnapshotError, match="must contain Kubernetes objects, found none"):
+        read_snapshot(str(tmp_path / "file.yaml"))
+
+
+def test_an_empty_list_of_kubectl_is_an_empty_cluster(tmp_path: Path) -> None:
+    (tmp_path / "file.yaml").write_text("{apiVersion: v1, kind: List, items: []}")
+    assert read_snapshot(str(tmp_path / "file.yaml")).view.fleet.nodes == ()

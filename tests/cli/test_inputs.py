@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.cli.conftest import Run
 from webhook.cache.policy_objects import PolicyObjects
 from webhook.cli.inputs import unused_policy_notes
 from webhook.policy.loader import load_policies
@@ -39,3 +41,17 @@ def test_an_exception_from_a_policy_that_is_not_known(ready: dict[str, object] |
     combined = combine_sources((), objects.texts(), LastLoaded(), load_policies)
 
     assert [note.partition(":")[0] for note in unused_policy_notes(combined.errors, objects.ready_names())] == want
+
+
+def test_lint_reads_the_local_folder_first_and_names_it(
+    rightslice: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    shipped = rightslice("policy", "lint")
+    (tmp_path / "policies").mkdir()
+    (tmp_path / "policies" / "a.yaml").write_text("kind: GPUPolicy\n")
+    local = rightslice("policy", "lint")
+
+    assert (shipped.code, local.code) == (0, 1)
+    assert local.out.startswith("policies/a.yaml:1:1  error")
+    assert "1 file of policies: " in local.err

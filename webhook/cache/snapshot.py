@@ -47,7 +47,23 @@ def read_snapshot(source: str) -> ClusterSnapshot:
     Raises:
         SnapshotError: There is nothing to read, or an object is invalid; with place and fix.
     """
-    return collect_snapshot(raw for file in _snapshot_files(source) for raw in _read_documents(file))
+    documents = (raw for file in _snapshot_files(source) for raw in _read_documents(file))
+    return collect_snapshot(_require_objects(source, documents))
+
+
+def _require_objects(source: str, documents: Iterable[RawObject]) -> Iterator[RawObject]:
+    """Yield the documents of a snapshot.
+
+    Raises:
+        SnapshotError: None of them is a Kubernetes object, so the cluster would be unknown without a word.
+    """
+    found = False
+    for raw in documents:
+        found = found or (isinstance(raw.data, dict) and isinstance(raw.data.get("kind"), str))
+        yield raw
+    if not found:
+        sentence = "must contain Kubernetes objects, found none. Write what kubectl get -o yaml prints to it"
+        raise SnapshotError(SourceLocation(source), sentence)
 
 
 def view_of_objects(objects: Iterable[tuple[object, SourceLocation]]) -> ClusterView:

@@ -11,7 +11,7 @@ import typer
 
 from webhook.cli import flags
 from webhook.cli.commands.policy_diff import diff_policies
-from webhook.cli.inputs import load_policy_set, parse_now, policy_error_lines, read_policy_files
+from webhook.cli.inputs import load_policy_set, parse_now, policy_error_lines, read_policy_files, shipped_path
 from webhook.cli.output import EXIT_FINDINGS, EXIT_OK, exit_with_error, print_note, print_result
 from webhook.documents.reader import read_documents
 from webhook.model.enums import PolicyMode
@@ -27,12 +27,17 @@ policy = typer.Typer(help="Lint, list, show, compare and create policies.", no_a
 
 policy.command("diff")(diff_policies)
 
+LOCAL_FOLDER = "policies"
+"""The folder that `lint` reads by default."""
+
 REJECT_ONLY_SECTIONS = ("quotas", "security")
 """Sections that reject pods and never change them."""
 
 PolicyPaths = Annotated[
     list[str] | None,
-    typer.Argument(metavar="FILE|DIR", help=f"Policy files or folders. Default: {flags.LIBRARY}."),
+    typer.Argument(
+        metavar="FILE|DIR", help=f"Policy files or folders. Default: ./policies, or without it {flags.LIBRARY}."
+    ),
 ]
 
 PolicyToShow = Annotated[str, typer.Argument(metavar="NAME", help="Name of the policy.")]
@@ -46,13 +51,14 @@ def lint_policies(paths: PolicyPaths = None, now: flags.Now = "") -> None:
 
     Exit code: 0 no errors, 1 errors, 2 invalid input.
     """
+    paths = paths or [LOCAL_FOLDER if Path(LOCAL_FOLDER).is_dir() else shipped_path("policies")]
     files = read_policy_files(paths)
     loaded = load_policies(files)
     print_result(list(map(sanitize, policy_error_lines(loaded))))
     for note in _policy_notes(loaded.policies, parse_now(now)) if loaded.policies is not None else ():
         print_note(sanitize(f"note: {note}"))
     errors = pluralize(len(loaded.errors), "error") if loaded.errors else "no errors"
-    print_note(f"{pluralize(len(files), 'file')}: {errors}")
+    print_note(f"{pluralize(len(files), 'file')} of {sanitize(', '.join(paths))}: {errors}")
     raise typer.Exit(EXIT_FINDINGS if loaded.errors else EXIT_OK)
 
 
