@@ -104,7 +104,8 @@ def test_totals_count_allowed_pods() -> None:
     every = [one(patched=RIGHT_SIZED, gpu_milli_after=1000), one(denied=DENIAL), one(), one(kind="Deployment")]
     assert demo_summary(every) == [
         "3 pods: 2 allowed (1 changed, 1 unchanged), 1 denied.",
-        "GPUs requested 6, after 4, saved 2; by denied pods 3.",
+        "The allowed pods requested 6 GPUs and now get 4: 2 saved.",
+        "The denied pods requested 3.",
         "1 workload with warnings about the pods, not counted above.",
         "Median response time 1.3 ms.",
     ]

@@ -183,7 +183,7 @@ def test_the_demonstration_runs_the_real_server() -> None:
     assert re.search(r"^  deny  GPU-S101  examples/pods/\S+:\d+:\d+$", text, re.MULTILINE)
     assert re.search(r"^  /mutate \d+\.\d ms, /validate \d+\.\d ms$", text, re.MULTILINE)
     assert re.search(r"^\d+ pods: \d+ allowed .*, \d+ denied\.$", text, re.MULTILINE)
-    assert re.search(r"^GPUs requested .*, after .*, saved [1-9]", text, re.MULTILINE)
+    assert re.search(r"^The allowed pods requested .* GPUs and now get .*: [1-9].* saved", text, re.MULTILINE)
     assert text.endswith("To keep a server running: make serve\n")
     assert [line for line in text.splitlines() if len(line) > 80] == []
     quoted = (

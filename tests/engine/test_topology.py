@@ -161,7 +161,7 @@ def test_too_few_linked_gpus_are_reported_with_their_number() -> None:
     )
     assert decision.patch == ()
     field = "spec.containers[0].resources.limits['nvidia.com/gpu']"
-    assert f"[GPU-T301] {field}: 8 GPUs must be linked by NVLink" in str(decision.warnings[0])
+    assert f"[GPU-T301] {field}: 8 GPUs must be connected by NVLink" in str(decision.warnings[0])
     assert "Request at most 4 GPUs." in str(decision.warnings[0])
 
 
@@ -177,7 +177,7 @@ def test_nodes_that_link_one_container_must_have_free_capacity_for_all(pod: PodM
     decision = review(pod, "mode: enforce\ntopology: {nvlink: required}", nodes=nodes)
     assert decision.patch == ()
     (found,) = [str(warning) for warning in decision.warnings if "[GPU-T301]" in str(warning)]
-    assert "GPUs must be linked by NVLink, and no node with 4 linked GPUs has" in found
+    assert "GPUs must be connected by NVLink, and no node with 4 connected GPUs has" in found
 
 
 SLICE = "nvidia.com/mig-1g.10gb"
@@ -197,7 +197,7 @@ def test_nodes_that_link_gpus_must_be_able_to_take_the_whole_pod(pod: PodMaker, 
     decision = review(pod, "mode: enforce\ntopology: {nvlink: required}", nodes=nodes)
     assert decision.patch == ()
     (found,) = [str(warning) for warning in decision.warnings if "[GPU-T301]" in str(warning)]
-    assert "2 GPUs must be linked by NVLink, and no node with 2 linked GPUs can take the pod" in found
+    assert "2 GPUs must be connected by NVLink, and no node with 2 connected GPUs can take the pod" in found
 
 
 def test_links_are_required_on_nodes_that_also_have_slices() -> None:

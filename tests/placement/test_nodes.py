@@ -204,12 +204,12 @@ REJECTIONS = [
     ("tainted", {"taints": [{"key": "maintenance", "value": "true", "effect": "NoSchedule"}]}, make_pod().gpus(1),
      "node(s) had untolerated taint {maintenance: true}", "taint maintenance=true:NoSchedule"),
     ("without the CPU", {}, make_pod().gpus(1).requests("cpu", "65"),
-     "Insufficient cpu", "64 cores free, 65 requested"),
+     "Insufficient cpu", "64 CPU free, 65 requested"),
     ("without the memory", {}, make_pod().gpus(1).requests("memory", "600Gi"),
      "Insufficient memory", "512 GiB of memory free, 600 requested"),
     ("a MiB short", {}, make_pod().gpus(1).requests("memory", f"{512 * 1024 + 1}Mi"),
      "Insufficient memory", "512 GiB of memory free, 512.001 requested"),
-    ("smaller", {}, make_pod().gpus(8), "Insufficient nvidia.com/gpu", "has 4, 8 requested"),
+    ("smaller", {}, make_pod().gpus(8), "Insufficient nvidia.com/gpu", "4 on the node, 8 requested"),
     ("without that resource", {}, make_pod().requests("nvidia.com/mig-1g.10gb", "1"),
      "Insufficient nvidia.com/mig-1g.10gb", "offers no nvidia.com/mig-1g.10gb"),
 ]  # fmt: skip
@@ -279,7 +279,7 @@ def test_all_reasons_are_reported() -> None:
 
     assert [reason.detail for reason in found] == [
         "taint nvidia.com/gpu=present:NoSchedule",
-        "4 cores free, 8 requested",
+        "4 CPU free, 8 requested",
         "full",
     ]
 

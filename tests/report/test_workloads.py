@@ -401,7 +401,7 @@ def test_a_slice_named_like_a_gpu_has_its_meaning(offer: dict[str, Any], meaning
     pod = audited_pod("a", after=143)
     pod = msgspec.structs.replace(pod, decision=msgspec.structs.replace(pod.decision, outcome=fit))
     assert recommendation_cells(pod)[0][1] == f"nvidia.com/gpu ({meaning})"
-    assert row(pod).outcome == f"now nvidia.com/gpu ({meaning})"
+    assert row(pod).outcome == f"right-sized to nvidia.com/gpu ({meaning})"
 
 
 def test_the_csv_of_rightsize_has_a_line_for_each_container() -> None:

@@ -141,7 +141,8 @@ def _audit_files(options: AuditOptions) -> ClusterAudit:
         audit = audit_documents(pods, len(pods), context, options.since, show_progress)
     else:
         policies = load_policy_set(options.policies, verbose=options.verbose)
-        snapshot = build_snapshot(documents, verbose=options.verbose)
+        name = ", ".join(options.paths or [options.cluster or ""])
+        snapshot = build_snapshot(name, documents, verbose=options.verbose)
         view = with_namespace_labels(snapshot.view, options.labels)
         context = EvaluationContext(policies, view, options.now, usage)
         audit = audit_snapshot(pods, snapshot, context, options.since, show_progress)
@@ -182,7 +183,7 @@ def audit_sources(paths: Sequence[str] | None, cluster: str | None) -> list[str]
     return [snapshot_path(cluster)]
 
 
-def build_snapshot(documents: Iterable[SourceObject | SkippedDocument], *, verbose: bool) -> ClusterSnapshot:
+def build_snapshot(name: str, documents: Iterable[SourceObject | SkippedDocument], *, verbose: bool) -> ClusterSnapshot:
     """Build the cluster that these objects describe. Exits if they cannot be used."""
     objects = (RawObject(each.data, each.locate) for each in documents if isinstance(each, SourceObject))
     try:
@@ -190,7 +191,7 @@ def build_snapshot(documents: Iterable[SourceObject | SkippedDocument], *, verbo
     except RightsliceError as error:
         exit_with_error(str(error))
     if verbose:
-        note_snapshot("the given files", snapshot)
+        note_snapshot(name, snapshot)
     return snapshot
 
 

@@ -89,6 +89,12 @@ Usage = Annotated[
 NamespaceFlag = Annotated[
     str, typer.Option("-n", "--namespace", metavar="NAME", help="The namespace of objects that do not set one.")
 ]
+PodNamespace = Annotated[
+    str,
+    typer.Option(
+        "-n", "--namespace", metavar="NAME", help="The namespace of the pod, or of objects that do not set one."
+    ),
+]
 NamespaceLabels = Annotated[
     list[str] | None,
     typer.Option(
@@ -99,7 +105,7 @@ NamespaceLabels = Annotated[
 ]
 Now = Annotated[
     str,
-    typer.Option("--now", metavar="RFC3339", help="Evaluate as of this time (for expiring exemptions). Default: now."),
+    typer.Option("--now", metavar="RFC3339", help="Evaluate as of this time. Default: now."),
 ]
 
 # Output
@@ -122,8 +128,9 @@ NoColor = Annotated[bool, typer.Option("--no-color", help="Disable colors, as NO
 Quiet = Annotated[bool, typer.Option("-q", "--quiet", help="Print only denials, warnings and errors, no totals.")]
 Verbose = Annotated[
     bool,
-    typer.Option("-v", "--verbose", help="Also print findings in audit mode, and to stderr what was read or skipped."),
+    typer.Option("-v", "--verbose", help="Also print notes (findings in audit mode), and to stderr what was read."),
 ]
+InputVerbose = Annotated[bool, typer.Option("-v", "--verbose", help="Also print to stderr what was read or skipped.")]
 
 # Servers; each flag can also be set as a RIGHTSLICE_ variable
 
@@ -141,7 +148,9 @@ ClientName = Annotated[
 ]
 DrainSeconds = Annotated[
     float | None,
-    typer.Option("--drain-seconds", help="Keep serving after SIGTERM. Default: 10, or 0 on a loopback address."),
+    typer.Option(
+        "--drain-seconds", help="Seconds to keep serving after SIGTERM. Default: 10, or 0 on a loopback address."
+    ),
 ]
 LogLevel = Annotated[
     str | None, typer.Option("--log-level", metavar="LEVEL", help="debug, info (default), warning or error.")
@@ -150,7 +159,10 @@ MaxConnections = Annotated[
     int | None, typer.Option("--max-connections", help="Maximum number of open connections. Default: 2000.")
 ]
 MaxInFlight = Annotated[
-    int | None, typer.Option("--max-in-flight", help="Maximum number of concurrent requests. Default: 256.")
+    int | None,
+    typer.Option(
+        "--max-in-flight", help="Maximum number of requests waiting or being received at a time. Default: 256."
+    ),
 ]
 
 # Prometheus

@@ -171,11 +171,12 @@ def kept_finding(kept: KeepRequest, path: FieldPath, at_most: PolicyMode, fix: s
 
 def _choice_finding(choice: OfferChoice, mode: PolicyMode, path: FieldPath) -> PolicyFinding:
     note = _ISOLATION_NOTES[min(offer.isolation for offer in choice.offers)]
-    need = f"{choice.need.words}, {choice.resource} ({choice.gpu_milli / 1000:.2g} of a GPU) covers it{note}"
+    size = f"{choice.resource} ({choice.gpu_milli / 1000:.2g} of a GPU)"
+    new_request = f"right-sized to {size}, which covers the need: {choice.need.words}{note}"
     if mode is PolicyMode.ENFORCE:
         fix = 'To keep a whole GPU, annotate the pod with rightslice.dev/keep: "true".'
-        return PolicyFinding("GPU-R101", path, f"right-sized: {need}", fix, at_most=PolicyMode.WARN)
-    return PolicyFinding("GPU-R102", path, f"could be smaller: {need}; not changed", at_most=PolicyMode.WARN)
+        return PolicyFinding("GPU-R101", path, new_request, fix, at_most=PolicyMode.WARN)
+    return PolicyFinding("GPU-R102", path, f"would be {new_request}; not changed", at_most=PolicyMode.WARN)
 
 
 def offer_affinity(offers: tuple[GpuOffer, ...]) -> tuple[NodeSelectorRequirement, ...]:

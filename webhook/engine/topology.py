@@ -161,16 +161,18 @@ def _no_links_violation(largest: GpuRequest, context: GpuPodContext) -> PolicyFi
     feasible, total, fleet = context.feasible, context.gpu_requests.totals[WHOLE_GPU], context.view.fleet
     nodes = feasible.selected & feasible.tolerated
     if find_linked_nodes(count, nodes & fleet.nodes_with_units(WHOLE_GPU, total), fleet).nodes:
-        message = f"{count} GPUs must be linked by NVLink, and no node with {count} linked GPUs can take the pod"
+        message = f"{count} GPUs must be connected by NVLink, and no node with {count} connected GPUs can take the pod"
         fix = "Request less CPU, memory or other GPUs, or ask the admin for nvlink: preferred."
     elif count < total and find_linked_nodes(count, nodes, fleet).nodes:
-        message = f"{count} of {total} GPUs must be linked by NVLink, and no node with {count} linked GPUs has {total}"
+        message = (
+            f"{count} of {total} GPUs must be connected by NVLink, and no node with {count} connected GPUs has {total}"
+        )
         fix = "Request fewer GPUs in all containers together, or ask the admin for nvlink: preferred."
     else:
         largest_node = min(count - 1, fleet.max_units(WHOLE_GPU, nodes), MAX_LINKED_GPUS)
         fewer = range(largest_node, 1, -1)
         most = next((each for each in fewer if find_linked_nodes(each, nodes, fleet).nodes), 0)
-        message = f"{count} GPUs must be linked by NVLink, and no node that this pod may use links that many"
+        message = f"{count} GPUs must be connected by NVLink, and no node that this pod may use connects that many"
         fix = f"Request at most {most} GPUs." if most > 1 else "Ask the admin for nvlink: preferred."
     return PolicyFinding("GPU-T301", field, message, fix, at_most=PolicyMode.WARN)
 

@@ -126,6 +126,8 @@ def _move_finding(finding: Finding, template: PodTemplate) -> Finding:
         message = f"its pods will be denied: {message}"
     elif finding.code == "GPU-R101":
         message = f"its pods will be {message}"
+    elif finding.code == "GPU-R102":
+        message = f"its pods {message}"
     return replace(finding, path=path, mode=mode, message=message, denies_pods=denied)
 
 

@@ -339,7 +339,8 @@ CODES: dict[str, FindingCode] = {
     ),
     "GPU-R103": _right_sizing_code(
         "the GPU request is unchanged",
-        "The need of the pod is known, but a smaller request is not possible.",
+        "The message says why right-sizing keeps the request: for example, no suitable slice is free, a LimitRange "
+        "would reject it, or the pod opts out with the keep annotation.",
         "See the reason in the message.",
     ),
     "GPU-R104": _right_sizing_code(
@@ -395,7 +396,7 @@ CODES: dict[str, FindingCode] = {
         "Add the toleration in the message, or set injection.tolerations: auto.",
     ),
     "GPU-T301": _unschedulable_code(
-        "no node can link this many GPUs with NVLink",
+        "no node connects this many GPUs by NVLink",
         "The policy requires NVLink between the GPUs of this pod.",
         "Request the number of GPUs in the message, or ask the admin for nvlink: preferred.",
     ),

@@ -187,7 +187,7 @@ def result_message(result: CheckResult) -> str:
         return result.reason
     outcome = result.decision.outcome
     if isinstance(outcome, OfferChoice):
-        verb = "now" if result.decision.applied else "could be"
+        verb = "right-sized to" if result.decision.applied else "would be right-sized to"
         return f"{verb} {resource_with_meaning(outcome.resource, resource_meaning(outcome))}"
     return str(outcome) if result.decision.involves_gpus else ""
 

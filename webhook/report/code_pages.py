@@ -26,7 +26,7 @@ def code_source(code: FindingCode) -> str:
         return "Rightslice itself, when it loads policies."
     if code.section == OBJECT_LINT:
         return "Rightslice itself, about a LimitRange or ResourceQuota; never more than a warning."
-    when = "reported when the pod is changed" if code.from_mutation else "evaluated on the final pod"
+    when = "evaluated by /mutate, which may change the pod" if code.from_mutation else "evaluated on the final pod"
     return f"spec.{code.section} of a policy; {when}."
 
 

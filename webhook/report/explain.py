@@ -17,6 +17,7 @@ from webhook.model.annotations import (
     parse_original_resources,
 )
 from webhook.model.decisions import NEEDS_NODES, Decision, KeepRequest, OfferChoice
+from webhook.model.enums import IsolationLevel
 from webhook.model.events import CoreEvent
 from webhook.model.gpu_resources import WHOLE_GPU, parse_gpu_resource
 from webhook.model.offers import GpuOffer
@@ -24,7 +25,7 @@ from webhook.model.pods import ResourceRequirements
 from webhook.report.check import finding_lines, finding_sentence
 from webhook.report.object_diff import apply_json_patch, diff_lines
 from webhook.report.results import CheckResult, CheckVerdict
-from webhook.report.text import Paint, TextStyle, format_gpus_with_unit, pluralize, sanitize, without_style
+from webhook.report.text import Paint, TextStyle, format_gpus, format_gpus_with_unit, pluralize, sanitize, without_style
 
 EVENT_SOURCE = "rightslice"
 MAX_EVENTS = 10
@@ -107,9 +108,9 @@ def outcome_lines(decision: Decision) -> Iterator[str]:
     yield f"Needs     {sanitize(choice.need.words)}"
     if decision.applied:
         saved = format_gpus_with_unit(decision.gpu_milli_before - decision.gpu_milli_after)
-        change = f"becomes {sanitize(choice.resource)}, saves {saved}"
+        change = f"right-sized to {sanitize(choice.resource)}, saves {saved}"
     else:
-        change = f"would become {sanitize(choice.resource)} of {format_gpus_with_unit(choice.gpu_milli)}"
+        change = f"would be right-sized to {sanitize(choice.resource)} ({format_gpus(choice.gpu_milli)} of a GPU)"
     yield f"Outcome   {change} ({sanitize(choice.policy)})"
     yield from (f"{'Offer':<10}{offer_text(offer)}" for offer in choice.offers)
 
@@ -119,7 +120,8 @@ def offer_text(offer: GpuOffer) -> str:
     memory = f"{offer.memory_mib} MiB" if offer.memory_mib is not None else "memory unknown"
     product = offer.product or "product not labeled"
     nodes = pluralize(offer.nodes.bit_count(), "node")
-    return sanitize(f"{offer.resource} on {product}: {memory}, {offer.isolation} isolation, {nodes}")
+    isolation = "no" if offer.isolation is IsolationLevel.NONE else str(offer.isolation)
+    return sanitize(f"{offer.resource} on {product}: {memory}, {isolation} isolation, {nodes}")
 
 
 def gpu_requests_text(data: Any) -> str:

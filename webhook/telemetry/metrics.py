@@ -75,7 +75,7 @@ _WEBHOOK_METRICS: MetricRows = (
      "1 if the rollout of the policy was halted and the policy is in audit mode."),
     ("rightslice_events_total", "counter", "result",
      "Events for the owners of pods, by result: success, error or dropped."),
-    ("rightslice_requests_in_flight", "gauge", "", "Requests whose body has not been received completely."),
+    ("rightslice_requests_in_flight", "gauge", "", "Requests whose body is being received."),
     ("rightslice_usage_loads_total", "counter", "result", "Attempts to load GPU usage, by result: success or error."),
     ("rightslice_usage_containers", "gauge", "", "Containers with known GPU usage."),
     ("rightslice_usage_age_seconds", "gauge", "", "Age of the GPU usage data."),

@@ -57,7 +57,7 @@ def capacity_command(
     context: flags.Context = None,
     output: CapacityOutput = None,
     no_color: flags.NoColor = False,
-    verbose: flags.Verbose = False,
+    verbose: flags.InputVerbose = False,
 ) -> None:
     """Show which GPUs are free: the total, then a row per node.
 

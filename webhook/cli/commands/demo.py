@@ -200,8 +200,9 @@ def demo_summary(every: Sequence[DemoResult]) -> list[str]:
     lines = [
         f"{pluralize(len(pods), 'pod')}: {len(allowed)} allowed ({changed} changed, {len(allowed) - changed} "
         f"unchanged), {len(denied)} denied.",
-        f"GPUs requested {format_gpus(before)}, after {format_gpus(after)}, saved {format_gpus(before - after)}; "
-        f"by denied pods {format_gpus(rejected)}.",
+        f"The allowed pods requested {format_gpus(before)} GPUs and now get {format_gpus(after)}: "
+        f"{format_gpus(before - after)} saved.",
+        f"The denied pods requested {format_gpus(rejected)}.",
     ]
     if others:
         lines.append(f"{pluralize(len(others), 'workload')} with warnings about the pods, not counted above.")

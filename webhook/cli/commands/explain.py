@@ -58,7 +58,7 @@ def explain_command(
     kubeconfig: flags.Kubeconfig = None,
     context: flags.Context = None,
     policy_namespace: flags.PolicyNamespace = SYSTEM_NAMESPACE,
-    namespace: flags.NamespaceFlag = DEFAULT_NAMESPACE,
+    namespace: flags.PodNamespace = DEFAULT_NAMESPACE,
     namespace_labels: flags.NamespaceLabels = None,
     usage: flags.Usage = None,
     now: flags.Now = "",

@@ -75,7 +75,7 @@ def fairshare_command(
         documents = list(read_objects(audit_sources(None, cluster)))
         reject_broken_files(documents)
         sources = (each for each in without_duplicate_pods(documents) if isinstance(each, SourceObject))
-        fleet = build_snapshot(documents, verbose=False).view.fleet
+        fleet = build_snapshot("", documents, verbose=False).view.fleet
         pods = (source.data for source in sources if is_pod(source.data))
         periods = list(gpu_time_of_pods(pods, fleet, rule.by, skipped.append))
     note_skipped_pods(skipped)

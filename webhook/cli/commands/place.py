@@ -47,7 +47,7 @@ def place_command(
     now: flags.Now = "",
     output: PlaceOutput = None,
     no_color: flags.NoColor = False,
-    verbose: flags.Verbose = False,
+    verbose: flags.InputVerbose = False,
 ) -> None:
     """Show where a pod would be placed, and on which GPUs.
 

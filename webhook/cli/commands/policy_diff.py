@@ -75,7 +75,7 @@ def diff_policies(
     else:
         reject_access_flags(access)
         documents = list(read_objects(audit_sources(None, cluster)))
-        view = with_namespace_labels(build_snapshot(documents, verbose=verbose).view, labels)
+        view = with_namespace_labels(build_snapshot(cluster or "", documents, verbose=verbose).view, labels)
         pods = without_duplicate_pods(documents)
         diffs = _relevant_diffs(pods, EvaluationContext(before, view, moment, observed), after, len(pods))
     broken = [each for each in diffs if isinstance(each, CheckResult)]

@@ -94,7 +94,7 @@ def simulate_command(
     now: flags.Now = "",
     output: SimulateOutput = None,
     no_color: flags.NoColor = False,
-    verbose: flags.Verbose = False,
+    verbose: flags.InputVerbose = False,
 ) -> None:
     """Simulate scheduling; report allocation and unschedulable pods.
 

@@ -56,7 +56,7 @@ def undo_command(
     file: UndoFiles = None,
     kubeconfig: flags.Kubeconfig = None,
     context: flags.Context = None,
-    namespace: flags.NamespaceFlag = DEFAULT_NAMESPACE,
+    namespace: flags.PodNamespace = DEFAULT_NAMESPACE,
 ) -> None:
     """Print the original resources of a changed pod.
 

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 import msgspec
 
 from webhook.model.enums import GpuForm
+from webhook.model.fleet import is_gpu_setup_settled
 from webhook.model.gpu_resources import WHOLE_GPU, parse_gpu_resource
 from webhook.model.node_labels import PRODUCT_LABEL, STRATEGY_LABEL
 from webhook.model.node_masks import bit_positions
@@ -56,7 +57,9 @@ def exclusion_reasons(cluster: SchedulingSnapshot, requirements: PodRequirements
     """Yield why a node does not accept the pod, however much is free."""
     bit, known = 1 << node, cluster.fleet.nodes[node]
     if not cluster.fleet.schedulable_nodes(requirements.tolerations) & bit:
-        yield FilterReason("node(s) were unschedulable", "cordoned, not ready, or its GPUs are being reconfigured")
+        reconfigured = known.gpus and not is_gpu_setup_settled(known.labels)
+        state = "cordoned" if known.cordoned else "its GPUs are being reconfigured" if reconfigured else "not ready"
+        yield FilterReason("node(s) were unschedulable", state)
     if not requirements.selected_nodes & bit:
         yield FilterReason("node(s) didn't match Pod's node affinity/selector", "excluded by node selector or affinity")
     if requirements.unsuitable_nodes & bit:
@@ -90,9 +93,7 @@ def _insufficient_cpu_memory_pods(
         yield FilterReason("Too many pods", f"at its pod limit of {cluster.fleet.nodes[node].pods}")
     cpu, memory = max(0, cluster.free[node].cpu_milli), max(0, cluster.free[node].memory) // MIB
     if requirements.cpu_milli > cpu:
-        yield FilterReason(
-            "Insufficient cpu", f"{cpu / 1000:g} cores free, {requirements.cpu_milli / 1000:g} requested"
-        )
+        yield FilterReason("Insufficient cpu", f"{cpu / 1000:g} CPU free, {requirements.cpu_milli / 1000:g} requested")
     if requirements.memory_mib > memory:
         text = f"{_format_gib(memory)} GiB of memory free, {_format_gib(requirements.memory_mib)} requested"
         yield FilterReason("Insufficient memory", text)
@@ -144,7 +145,7 @@ def _insufficient_detail(cluster: SchedulingSnapshot, resource: str, count: int,
     if not installed:
         text = f"offers no {resource}"
     elif installed < count:
-        text = f"has {installed}, {count} requested"
+        text = f"{installed} on the node, {count} requested"
     else:
         text = "full" if not free else f"{free} free, {count} requested"
     hint = _repartition_hint(cluster, resource, node)
