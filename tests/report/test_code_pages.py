@@ -21,6 +21,6 @@ def test_every_group_has_codes() -> None:
     assert {code[4] for code in CODES} == set(GROUPS)
 
 
-@pytest.mark.parametrize(("code", "want"), [("GPU-L12", "GPU-L102"), ("gpu-s1o1", "GPU-S101"), ("hello", "")])
+@pytest.mark.parametrize(("code", "want"), [("GPU-L12", "GPU-L102"), ("gpu-i1o2", "GPU-I102"), ("hello", "")])
 def test_closest_code(code: str, want: str) -> None:
     assert closest_code(code) == want
