@@ -19,7 +19,7 @@ CORE := model documents placement policy engine report manifests
 COVERAGE := $(CORE:%=--cov=webhook/%) --cov-branch --cov-report=term-missing:skip-covered --cov-fail-under=95
 
 .DEFAULT_GOAL := help
-.PHONY: help run serve test test-fast test-cluster plane fuzz lint format manifests bench bench-cluster bench-placement bench-rightsizing bench-usage lock clean
+.PHONY: help run serve test test-fast test-cluster plane fuzz lint format manifests bench bench-cluster bench-hostile bench-placement bench-rightsizing bench-usage lock clean
 .DELETE_ON_ERROR:
 
 help: ## List these targets
@@ -76,6 +76,12 @@ RACE ?= 100x10000
 bench-cluster: plane ## Measure pod creates on a control plane with and without the webhook, then the RACE for a quota
 	@$(BIN)/python -m benchmarks.cluster
 	RIGHTSLICE_RACE=$(RACE) $(BIN)/python -m pytest -s tests/cluster/no_harm/test_concurrent_quota.py
+
+# Hostile reviews of the memory test.
+REVIEWS ?= 10000
+
+bench-hostile: $(VENV)/.dev ## Measure the CPU of hostile reviews, and the memory that REVIEWS of them leave behind
+	@$(BIN)/python -m benchmarks.hostile --reviews $(REVIEWS)
 
 # The openb traces are public (see benchmarks/openb.py); TRACES is a folder of them.
 TRACES ?= $(wildcard ../shared/traces/openb)

@@ -17,7 +17,7 @@ from tests.engine.invariants import POLICIES, SMALL, TRUSTED, VIEWS, any_pods, g
 from tests.example_cluster import NO_USAGE, NOW, codes, mig_node, policies_of, policy, request_of, view_of, whole_node
 from tests.usage_builders import observed_usage, workload_usage
 from webhook.engine.decide import decide
-from webhook.engine.decision_cache import INDEX_KEYS, MAX_ENTRIES, MAX_KEY_BYTES, DecisionCache
+from webhook.engine.decision_cache import INDEX_KEYS, MAX_ENTRIES, MAX_KEY_BYTES, MAX_TOTAL_BYTES, DecisionCache
 from webhook.model.cluster_view import AssumedPod, ClusterView
 from webhook.model.decisions import KeepReason, KeepRequest, OfferChoice
 from webhook.model.objects import ResourceQuota, ResourceQuotaSpec
@@ -251,6 +251,18 @@ def test_the_oldest_entry_is_evicted_when_the_cache_is_full(others: int, kept: b
     def decide_others() -> None:
         for number in range(others):
             cache.decide(request_of(make_pod(f"other-{number}").build()), SIZING, VIEW, NO_USAGE, NOW)
+
+    assert stays_cached(cache, POD.build(), decide_others) is kept
+
+
+@pytest.mark.parametrize(("size", "kept"), [(100, True), (MAX_KEY_BYTES - 2_000, False)])
+def test_the_oldest_entry_is_evicted_when_the_keys_take_too_much_memory(size: int, kept: bool) -> None:
+    cache = DecisionCache()
+
+    def decide_others() -> None:
+        for number in range(MAX_TOTAL_BYTES // MAX_KEY_BYTES * 3 // 2):
+            pod = make_pod(f"other-{number}").env("BIG", "x" * size).build()
+            cache.decide(request_of(pod), SIZING, VIEW, NO_USAGE, NOW)
 
     assert stays_cached(cache, POD.build(), decide_others) is kept
 

@@ -24,6 +24,11 @@ def containers(count: int, **fields: Any) -> list[Json]:
     return [{"name": f"c{index}", **fields} for index in range(count)]
 
 
+def term(*expressions: Json) -> Json:
+    required = {"nodeSelectorTerms": [{"matchExpressions": list(expressions)}]}
+    return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}
+
+
 def terms(count: int) -> Json:
     each = {"matchExpressions": [{"key": "a", "operator": "Exists"}]}
     return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [each] * count}}}
@@ -31,28 +36,28 @@ def terms(count: int) -> Json:
 
 PODS = {
     "one container": (pod(), ""),
-    "300 containers": (pod(containers=containers(300)), ""),
-    "the maximum number of containers": (pod(containers=containers(500)), ""),
-    "one more": (pod(containers=containers(501)), "500 containers"),
-    "50,000 containers": (pod(containers=containers(50_000)), "500 containers"),
+    "60 containers": (pod(containers=containers(60)), ""),
+    "the maximum number of containers": (pod(containers=containers(150)), ""),
+    "one more": (pod(containers=containers(151)), "150 containers"),
+    "50,000 containers": (pod(containers=containers(50_000)), "150 containers"),
     "main, init and ephemeral containers": (
         pod(
-            containers=containers(200),
-            initContainers=containers(200),
-            ephemeralContainers=containers(200),
+            containers=containers(60),
+            initContainers=containers(60),
+            ephemeralContainers=containers(60),
         ),
-        "500 containers",
+        "150 containers",
     ),
-    "volumes": (pod(volumes=[{"name": "v"}] * 1001), "1000 volumes"),
+    "volumes": (pod(volumes=[{"name": "v"}] * 501), "500 volumes"),
     "environment variables of all containers": (
-        pod(containers=containers(201, env=[{"name": "A"}] * 100)),
-        "20000 environment variables",
+        pod(containers=containers(51, env=[{"name": "A"}] * 100)),
+        "5000 environment variables",
     ),
     "a realistic number of environment variables": (pod(containers=containers(20, env=[{"name": "A"}] * 100)), ""),
-    "mounts": (pod(containers=containers(1, volumeMounts=[{"mountPath": "/a"}] * 20_001)), "20000 volume mounts"),
+    "mounts": (pod(containers=containers(1, volumeMounts=[{"mountPath": "/a"}] * 5_001)), "5000 volume mounts"),
     "amounts": (
-        pod(containers=containers(1, resources={"limits": {f"r{number}/x": "1" for number in range(5_001)}})),
-        "5000 resource amounts",
+        pod(containers=containers(1, resources={"limits": {f"r{number}/x": "1" for number in range(1_001)}})),
+        "1000 resource amounts",
     ),
     "a very long resource name": (
         pod(containers=containers(1, resources={"limits": {"nvidia.com/" + "g" * 100_000: "1"}})),
@@ -63,8 +68,44 @@ PODS = {
         pod(volumes=[{"name": "v", "hostPath": {"path": "/" * 60_000}}] * 2),
         f"100000 {TEXT_LENGTH}",
     ),
-    "tolerations": (pod(tolerations=[{"key": "a"}] * 1001), "1000 tolerations"),
-    "affinity terms": (pod(affinity=terms(1001)), "1000 node affinity terms"),
+    "tolerations": (pod(tolerations=[{"key": "a"}] * 501), "500 tolerations"),
+    "affinity terms": (pod(affinity=terms(501)), "500 node affinity terms"),
+    "expressions of affinity": (
+        pod(affinity=term(*[{"key": "a", "operator": "Exists"}] * 1_001)),
+        "1000 node affinity expressions",
+    ),
+    "values of affinity": (
+        pod(affinity=term({"key": "a", "operator": "In", "values": ["b"] * 5_001})),
+        "5000 node affinity values",
+    ),
+    "terms of affinity between pods": (
+        pod(affinity={"podAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [{}] * 501}}),
+        "500 pod affinity terms",
+    ),
+    "different resource names": (
+        pod(containers=[*containers(1, resources={"limits": {f"r{n}/x": "1" for n in range(101)}})]),
+        "100 different resource names",
+    ),
+    "overhead": (pod(overhead={f"r{number}": "1" for number in range(1_001)}), "1000 resource amounts"),
+    "amounts of the pod": (
+        pod(resources={"limits": {f"r{number}": "1" for number in range(1_001)}}),
+        "1000 resource amounts",
+    ),
+    "node selector keys": (pod(nodeSelector={f"k{number}": "v" for number in range(501)}), "500 node selector keys"),
+    "claims": (pod(resourceClaims=[{"name": "a"}] * 501), "500 resource claims"),
+    "spread constraints": (pod(topologySpreadConstraints=[{}] * 501), "500 spread constraints"),
+    "scheduling gates": (pod(schedulingGates=[{"name": "a"}] * 501), "500 scheduling gates"),
+    "ports": (pod(containers=containers(1, ports=[{"hostPort": 1}] * 2_001)), "2000 ports"),
+    "capabilities": (
+        pod(initContainers=containers(1, securityContext={"capabilities": {"add": ["A"] * 2_001}})),
+        "2000 capabilities",
+    ),
+    "annotations": (
+        {**pod(), "metadata": {"annotations": {f"k{number}": "v" for number in range(2_001)}}},
+        "2000 annotations",
+    ),
+    "labels": ({**pod(), "metadata": {"labels": {f"k{number}": "v" for number in range(2_001)}}}, "2000 labels"),
+    "owner references": ({**pod(), "metadata": {"ownerReferences": [{"name": "a"}] * 501}}, "500 owner references"),
 }
 
 
@@ -77,11 +118,11 @@ def test_a_pod(obj: Json, words: str) -> None:
 
 
 def test_an_old_pod_is_counted_separately() -> None:
-    large, larger = parse_pod(pod(containers=containers(500))), parse_pod(pod(containers=containers(501)))
+    large, larger = parse_pod(pod(containers=containers(150))), parse_pod(pod(containers=containers(151)))
     assert find_exceeded_limit(AdmissionRequest("UPDATE", "", "Pod", "team", "a", large, dict, large), POLICIES) == ""
     assert (
         find_exceeded_limit(AdmissionRequest("UPDATE", "", "Pod", "team", "a", large, dict, larger), POLICIES)
-        == "500 containers"
+        == "150 containers"
     )
 
 
@@ -92,11 +133,11 @@ def jobs(count: int, each: int) -> Json:
 
 WORKLOADS = {
     "a few templates": (jobs(10, 3), ""),
-    "many templates": (jobs(201, 1), "200 pod templates"),
-    "many containers in all": (jobs(100, 6), "500 containers"),
+    "many templates": (jobs(65, 1), "64 pod templates"),
+    "many containers in all": (jobs(60, 3), "150 containers"),
     "many invalid templates": (
-        {"spec": {"replicatedJobs": [{"template": {"spec": {"template": 7}}} for _ in range(201)]}},
-        "200 pod templates",
+        {"spec": {"replicatedJobs": [{"template": {"spec": {"template": 7}}} for _ in range(65)]}},
+        "64 pod templates",
     ),
     "no templates": ({"spec": []}, ""),
     "nothing": (None, ""),
@@ -130,3 +171,27 @@ def test_templates_beyond_the_maximum_are_not_read() -> None:
     )
     once_each = len(groups)
     assert read < once_each + 10 * MAX_COUNTS["pod templates"]
+
+
+NAMESPACE_LIMITS = {
+    "a usual quota": ("ResourceQuota", {"hard": {"pods": "1"}}, ""),
+    "a quota of 1,001 keys": (
+        "ResourceQuota",
+        {"hard": dict.fromkeys(map(str, range(1_001)), "1")},
+        "1000 keys of a quota",
+    ),
+    "a range of 501 items": ("LimitRange", {"limits": [7] * 501}, "500 entries of a LimitRange"),
+    "a range with 501 defaults": (
+        "LimitRange",
+        {"limits": [{"type": "Container", "default": dict.fromkeys(map(str, range(501)), "1")}]},
+        "500 entries of a LimitRange",
+    ),
+    "an object of another form": ("LimitRange", ["limits"], ""),
+}
+
+
+@pytest.mark.parametrize(("kind", "spec", "words"), NAMESPACE_LIMITS.values(), ids=NAMESPACE_LIMITS)
+def test_the_limits_of_a_namespace(kind: str, spec: Any, words: str) -> None:
+    obj = {"kind": kind, "spec": spec}
+    request = AdmissionRequest("CREATE", "", kind, "team", "a", None, lambda: obj)
+    assert find_exceeded_limit(request, POLICIES) == words

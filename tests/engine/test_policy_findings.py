@@ -64,3 +64,18 @@ def test_findings_with_different_messages_are_both_reported() -> None:
         violation(PolicyMode.WARN, "a", "at most 2"), violation(PolicyMode.WARN, "b", "at most 4")
     )
     assert found == (finding(PolicyMode.WARN, "a", "at most 2"), finding(PolicyMode.WARN, "b", "at most 4"))
+
+
+def test_of_many_findings_of_one_kind_fifty_are_reported_and_the_others_counted() -> None:
+    many = [((PolicyMode.WARN, "a"), PolicyFinding("GPU-S101", (*PATH, index), "m")) for index in range(10_000)]
+    *listed, last = settle_violations(*many)
+    assert [found.path[-1] for found in listed] == list(range(50))
+    assert (last.code, last.mode, last.message) == ("GPU-S101", PolicyMode.WARN, "and 9950 more like this")
+
+
+def test_a_denial_is_never_among_the_findings_that_are_only_counted() -> None:
+    many = [((PolicyMode.WARN, "a"), PolicyFinding("GPU-S101", (*PATH, index), "m")) for index in range(10_000)]
+    denial = (PolicyMode.ENFORCE, "b"), PolicyFinding("GPU-S101", (*PATH, 10_000), "m")
+    capped = (PolicyMode.ENFORCE, "b"), PolicyFinding("GPU-S101", (*PATH, 9), "m", "", PolicyMode.AUDIT)
+    found = settle_violations(*many, *[capped] * 60, denial)
+    assert [each.path[-1] for each in found if each.mode is PolicyMode.ENFORCE] == [10_000]

@@ -209,13 +209,13 @@ def test_an_oversized_object_is_not_evaluated(route: str) -> None:
         return pod
 
     with serve_site(record_evaluation) as site:
-        answer = site.evaluate(review(pod_with_containers(20_000), uid="too-large"), route)
+        answer = site.evaluate(review(pod_with_containers(151), uid="too-large"), route)
         assert answer.status == 413
         assert answer.json == {
-            "error": "could not evaluate: request.object must have at most 500 containers",
+            "error": "could not evaluate: request.object must have at most 150 containers",
             "uid": "too-large",
         }
-        assert site.evaluate(review(pod_with_containers(500), uid="largest"), route).response["allowed"]
+        assert site.evaluate(review(pod_with_containers(150), uid="largest"), route).response["allowed"]
         assert evaluated == ["largest"]
         assert site.metric("rightslice_http_rejections_total", reason="object_too_large") == 1
 
@@ -247,7 +247,7 @@ OVERSIZED = {
     ),
     "it was too large before": (
         GUARDED,
-        {"operation": "UPDATE", "oldObject": pod_with_tolerations(1001)},
+        {"operation": "UPDATE", "oldObject": pod_with_tolerations(501)},
         (413, None),
     ),
     "security is in audit mode": ("mode: audit\nsecurity: {deny: [hostPathDevices]}\n", {}, (413, None)),
@@ -264,15 +264,47 @@ def test_an_oversized_pod_is_denied_where_security_is_enforced(
     assert host["failurePolicy"] == "Ignore"
     state = AdmissionState(policies_of(policy(spec)), small_cluster(), UsageView(), PolicyLoadStatus(NOW))
     with serve_site(decide, state=state) as site:
-        answer = site.evaluate(review(pod_with_tolerations(1001), **request_), host["clientConfig"]["service"]["path"])
+        answer = site.evaluate(review(pod_with_tolerations(501), **request_), host["clientConfig"]["service"]["path"])
         allowed = answer.response["allowed"] if answer.status == 200 else None
         assert (answer.status, allowed) == want
         if allowed is False:
             message = answer.response["status"]["message"]
-            assert "[GPU-S401] a pod must have at most 1000 tolerations to be evaluated, found more." in message
+            assert "[GPU-S401] a pod must have at most 500 tolerations to be evaluated, found more." in message
+
+
+def padded_pod(values: int) -> dict[str, Any]:
+    """Return a pod with so many values that its objects are not decoded."""
+    context = {"capabilities": {"add": ["A"] * values}}
+    return make_pod().spec(containers=[{"name": "a", "securityContext": context}]).build()
+
+
+PADDED = {
+    "a policy enforces security": (GUARDED, {}, (200, False)),
+    "it was as large before": (GUARDED, {"operation": "UPDATE", "oldObject": padded_pod(30_000)}, (413, None)),
+    "it was small before": (GUARDED, {"operation": "UPDATE", "oldObject": padded_pod(1)}, (200, False)),
+    "an exemption applies": (GUARDED + EXEMPTING, {}, (413, None)),
+    "no policy enforces security": ("mode: enforce\nlimits: {}\n", {}, (413, None)),
+}
+
+
+@pytest.mark.parametrize(("spec", "request_", "want"), PADDED.values(), ids=PADDED)
+def test_a_review_of_too_many_values_is_denied_without_being_decoded(
+    spec: str, request_: dict[str, Any], want: tuple[int, bool | None]
+) -> None:
+    state = AdmissionState(policies_of(policy(spec)), small_cluster(), UsageView(), PolicyLoadStatus(NOW))
+    with serve_site(decide, state=state) as site:
+        answer = site.evaluate(review(padded_pod(30_000), **request_))
+        assert (answer.status, answer.response["allowed"] if answer.status == 200 else None) == want
+        if answer.status == 200:
+            assert "a pod must have at most 30000 values to be evaluated" in answer.response["status"]["message"]
+
+
+def test_a_body_of_millions_of_values_is_rejected_unread() -> None:
+    with serve_site() as site:
+        assert site.evaluate(b"[" * 1_100_000).status == 413
 
 
 def test_mutate_never_denies_an_oversized_pod() -> None:
     state = AdmissionState(policies_of(policy(GUARDED)), small_cluster(), UsageView(), PolicyLoadStatus(NOW))
     with serve_site(decide, state=state) as site:
-        assert site.evaluate(review(pod_with_tolerations(1001)), "/mutate").status == 413
+        assert site.evaluate(review(pod_with_tolerations(501)), "/mutate").status == 413

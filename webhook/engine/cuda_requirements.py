@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import Enum
-from functools import lru_cache
 from itertools import takewhile
 
 import msgspec
 from msgspec.structs import replace
 
 from webhook.engine.cuda_drivers import FLOORS, Version, own_driver
+from webhook.model.bounded_cache import request_cache
 from webhook.model.offers import GpuOffer, NodeHardware
 
 MAX_REQUIREMENT_LENGTH = 8192
@@ -77,7 +77,7 @@ def parse_requirement(text: str) -> CudaRequirement | None:
     return _parse_requirement_text(text) if len(text) <= MAX_REQUIREMENT_LENGTH else None
 
 
-@lru_cache(maxsize=1024)
+@request_cache(1024)
 def _parse_requirement_text(text: str) -> CudaRequirement | None:
     alternatives: list[tuple[RequirementTerm, ...]] = []
     for alternative in text.split():
@@ -118,7 +118,7 @@ def parse_cuda_annotation(text: str) -> CudaRequirement | None:
     return parse_requirement(",".join(f"cuda>={term}" if term[:1] in _DIGITS else f"cuda{term}" for term in terms))
 
 
-@lru_cache(maxsize=1024)
+@request_cache(1024)
 def toolkit_requirement(toolkit: Version) -> CudaRequirement:
     """Return the requirement of an image that only names its toolkit; an empty one for ()."""
     if not toolkit:
@@ -138,7 +138,7 @@ def image_cuda_version(image: str) -> Version:
     return _parse_image_version(image[:MAX_IMAGE_LENGTH])
 
 
-@lru_cache(maxsize=1024)
+@request_cache(1024)
 def _parse_image_version(image: str) -> Version:
     if "cu" not in image.lower():
         return ()

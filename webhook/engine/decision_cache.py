@@ -45,6 +45,9 @@ MAX_ENTRIES = 512
 MAX_KEY_BYTES = 16 * 1024
 """Longest cached key: four times that of a usual training pod."""
 
+MAX_TOTAL_BYTES = 2 * 1024 * 1024
+"""All cached keys together. What an entry holds of its pod is part of its key, so this bounds the entries too."""
+
 MAX_FINDINGS = 16
 """Most findings of a cached decision: a long list may need more memory than the pod."""
 
@@ -186,6 +189,7 @@ class DecisionCache:
 
     def __init__(self) -> None:
         self._entries: dict[bytes, CacheEntry] = {}
+        self._key_bytes = 0
         self._valid_for: tuple[PolicySet, Fleet, bool] | None = None
         self._labels_matter = True
 
@@ -218,14 +222,20 @@ class DecisionCache:
             self._valid_for = valid_for
             self._labels_matter = _depends_on_labels(policies)
             self._entries.clear()
+            self._key_bytes = 0
 
     def _store_entry(self, key: bytes, entry: CacheEntry) -> None:
         if len(entry.decision.findings) > MAX_FINDINGS:
             return
-        self._entries.pop(key, None)
-        if len(self._entries) >= MAX_ENTRIES:
-            del self._entries[next(iter(self._entries))]
+        self._remove(key)
+        while self._entries and (len(self._entries) >= MAX_ENTRIES or self._key_bytes + len(key) > MAX_TOTAL_BYTES):
+            self._remove(next(iter(self._entries)))
         self._entries[key] = entry
+        self._key_bytes += len(key)
+
+    def _remove(self, key: bytes) -> None:
+        if self._entries.pop(key, None) is not None:
+            self._key_bytes -= len(key)
 
 
 _encode = msgspec.json.Encoder().encode

@@ -10,7 +10,6 @@ The whole card is the largest size: it adds no risk to what the pod has today, a
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from functools import lru_cache
 from operator import itemgetter
 
 import msgspec
@@ -20,6 +19,7 @@ from webhook.engine.memory_takers import CONSTANT_USAGE, framework_of
 from webhook.engine.pod_context import NOTHING_DECLARED, DeclaredNeed, GpuPodContext, PodContext, is_mirror_pod
 from webhook.model.annotations import KEEP_ANNOTATION
 from webhook.model.batch import gang_sign, queueing_sign
+from webhook.model.bounded_cache import request_cache
 from webhook.model.decisions import NO_RIGHT_SIZING, GpuNeed, KeepReason, KeepRequest
 from webhook.model.enums import EvidenceSource, GpuForm, IsolationLevel
 from webhook.model.gpu_resources import ACCOUNTING_RESOURCE, WHOLE_GPU
@@ -201,7 +201,7 @@ def _preallocation_reason(container: Container, use: ObservedUsage | None) -> st
     return CONSTANT_USAGE if use is not None and use.preallocates else ""
 
 
-@lru_cache(maxsize=SIZE_CACHE)
+@request_cache(SIZE_CACHE)
 def choose_size(use: ObservedUsage, sizes: tuple[int, ...], price_milli: int, max_risk_ppm: int) -> int | KeepRequest:
     """Return the cheapest size with acceptable risk, MiB; without one, the smallest such size that no offer has.
 
@@ -231,7 +231,7 @@ def _size_cost(use: ObservedUsage, size: int, risk_ppm: int, price_milli: int) -
     return price_milli * risk_ppm - _COST_UNIT * use.typical_mib // size
 
 
-@lru_cache(maxsize=SIZE_CACHE)
+@request_cache(SIZE_CACHE)
 def describe_size(use: ObservedUsage, size: int) -> str:
     """Return a size, its stated risk and the evidence, for people."""
     amount = f"{size}Mi" if size % 1024 else f"{size // 1024}Gi"

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
 
 import msgspec
 
 from webhook.engine.policy_findings import PolicyFinding
+from webhook.model.bounded_cache import request_cache
 from webhook.model.field_paths import FieldPath
 from webhook.model.fleet import Fleet
 from webhook.model.gpu_resources import GpuResource, parse_gpu_resource
@@ -47,9 +47,9 @@ class PodGpuRequests(msgspec.Struct, frozen=True, gc=False):
     errors: tuple[PolicyFinding, ...] = ()
     max_count: int = 0
 
-    def includes(self, path: FieldPath, resource: str) -> bool:
-        """Return True if a container requests a resource."""
-        return any(one.path == path and one.resource.name == resource for one in self.requests)
+    def fields(self) -> frozenset[tuple[FieldPath, str]]:
+        """Return the path of the container and the resource of each request."""
+        return frozenset([(one.path, one.resource.name) for one in self.requests])
 
     def requesting_containers(self) -> dict[FieldPath, Container]:
         """Return the containers that request GPUs, by path."""
@@ -82,7 +82,7 @@ def gpu_requests_of_pod(pod: Pod) -> PodGpuRequests:
     return sum_gpu_requests(tuple(requests), unknown, tuple(errors))
 
 
-@lru_cache(maxsize=1024)
+@request_cache(1024)
 def _split_nvidia_names(keys: tuple[str, ...]) -> tuple[tuple[GpuResource, ...], tuple[str, ...]]:
     """Return the GPU resources among the keys of limits and requests, and other names under nvidia.com/."""
     names = {name: parse_gpu_resource(name) for name in keys if name.startswith("nvidia.com/")}
@@ -100,7 +100,10 @@ def sum_gpu_requests(
         totals[one.resource.name] = totals.get(one.resource.name, 0) + one.count
         max_count = max(max_count, one.count)
     if requests and requests[0].path[1] == "initContainers":
-        totals = {name: _peak_units([one for one in requests if one.resource.name == name]) for name in totals}
+        by_name: dict[str, list[GpuRequest]] = {}
+        for one in requests:
+            by_name.setdefault(one.resource.name, []).append(one)
+        totals = {name: _peak_units(named) for name, named in by_name.items()}
     return PodGpuRequests(requests, totals, unknown_resources, errors, max_count)
 
 

@@ -9,7 +9,6 @@ Sources: the device request paths of nvidia-container-toolkit, its CVEs, and kno
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
 
 import msgspec
 
@@ -43,6 +42,7 @@ from webhook.engine.policy_findings import PolicyFinding, SectionFinding
 from webhook.errors import quote_text
 from webhook.model.admission import AdmissionRequest
 from webhook.model.annotations import MIRROR_ANNOTATION
+from webhook.model.bounded_cache import request_cache
 from webhook.model.cluster_view import ClusterView
 from webhook.model.enums import PolicyMode
 from webhook.model.field_paths import FieldPath
@@ -252,7 +252,7 @@ def find_unaccounted_requests(
     return results
 
 
-@lru_cache(maxsize=1024)
+@request_cache(1024)
 def _may_be_unaccounted(keys: tuple[str, ...]) -> bool:
     named = {name for name in keys if name.startswith(_DEVICE_PREFIXES)}
     return len(named) > 1 or any(name.startswith(DEVICE_CLASS_PREFIX) for name in named)

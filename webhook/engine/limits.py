@@ -5,7 +5,7 @@ A pod's amount is the most that it can use at one time (`pod_resources.max_consu
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from itertools import chain
 from typing import NamedTuple
 
@@ -84,8 +84,9 @@ def find_limit_violations(
         violations += _check_pod_totals(limits.per_pod, pod, 1, binding)
     if limits.per_container.rules:
         counted = NO_GPU_REQUESTS if skip_gpu_amounts else gpu_requests
+        requested = counted.fields()
         for path, container in init_then_main_containers(pod.spec):
-            violations += _check_container(limits.per_container, container, path, counted, binding)
+            violations += _check_container(limits.per_container, container, path, requested, binding)
     if limits.per_gpu.rules and binding.devices:
         violations += _check_pod_totals(limits.per_gpu, pod, binding.devices, binding)
     if not violations and amounts and sized_by_containers and is_cacheable(amounts):
@@ -160,12 +161,16 @@ def _check_pod_totals(rules: AmountRuleSet, pod: Pod, times: int, binding: Bindi
 
 
 def _check_container(
-    rules: AmountRuleSet, container: Container, path: FieldPath, gpu_requests: PodGpuRequests, binding: BindingLimits
+    rules: AmountRuleSet,
+    container: Container,
+    path: FieldPath,
+    requested: Set[tuple[FieldPath, str]],
+    binding: BindingLimits,
 ) -> Iterator[PolicyFinding]:
     resources = container.resources
     for name in (*resources.limits, *(one for one in resources.requests if one not in resources.limits)):
         named_rules = rules.rules_for(name)
-        if not named_rules or (parse_gpu_resource(name) is not None and not gpu_requests.includes(path, name)):
+        if not named_rules or (parse_gpu_resource(name) is not None and (path, name) not in requested):
             continue
         amount = limit_or_request(resources, name)
         for rule in named_rules:

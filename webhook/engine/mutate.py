@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
-
 from webhook.engine.accounting import write_accounting, zero_remaining_accounting
 from webhook.engine.gpu_requests import PodGpuRequests
 from webhook.engine.injection import apply_injection, is_already_required
@@ -13,6 +11,7 @@ from webhook.engine.pod_context import GpuPodContext, PodContext, invalid_keep_a
 from webhook.engine.policy_findings import PolicyFinding, SectionFinding
 from webhook.engine.projected_pod import default_requests, fits_with_defaults
 from webhook.engine.topology import add_nvlink_affinity
+from webhook.model.bounded_cache import request_cache
 from webhook.model.decisions import NEEDS_NODES, KeepReason, KeepRequest, OfferChoice
 from webhook.model.enums import IsolationLevel, PolicyMode
 from webhook.model.field_paths import FieldPath
@@ -188,7 +187,7 @@ def offer_affinity(offers: tuple[GpuOffer, ...]) -> tuple[NodeSelectorRequiremen
     return _selector_requirements(tuple([offer.selector for offer in offers]))
 
 
-@lru_cache(maxsize=1024)
+@request_cache(1024)
 def _selector_requirements(selectors: tuple[tuple[tuple[str, str], ...], ...]) -> tuple[NodeSelectorRequirement, ...]:
     values: dict[str, dict[str, None]] = {}
     for selector in selectors:

@@ -16,6 +16,7 @@ from webhook.engine.memory_takers import takes_visible_memory
 from webhook.engine.mutation import PodMutation
 from webhook.engine.pod_context import GpuPodContext
 from webhook.engine.policy_findings import PolicyFinding
+from webhook.model.bounded_cache import request_cache
 from webhook.model.enums import GpuForm, PolicyMode
 from webhook.model.field_paths import FieldPath
 from webhook.model.fleet import Fleet
@@ -78,7 +79,7 @@ def _warn(code: str, field: FieldPath, message: str, fix: str) -> PolicyFinding:
     return PolicyFinding(code, field, message, fix, at_most=PolicyMode.WARN)
 
 
-@lru_cache(maxsize=1024)
+@request_cache(1024)
 def nearest_resources(name: str, existing: tuple[str, ...]) -> tuple[str, ...]:
     """Return up to three resource names by similarity: profiles of similar size first."""
     wanted = parse_gpu_resource(name)
@@ -125,7 +126,7 @@ def _products_by_resource(fleet: Fleet) -> Mapping[str, tuple[str, ...]]:
     return {name: tuple(filter(None, dict.fromkeys(products))) for name, products in named}
 
 
-@lru_cache(maxsize=1024)
+@request_cache(1024)
 def _similar_products(product: str, others: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(sorted(others, key=lambda one: -SequenceMatcher(None, one, product).ratio())[:5])
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
 
 import msgspec
 
@@ -15,6 +14,7 @@ from webhook.engine.policy_findings import PolicyFinding
 from webhook.errors import QuantityError
 from webhook.model.admission import AdmissionRequest
 from webhook.model.annotations import GPU_COMPUTE_ANNOTATION, GPU_MEMORY_ANNOTATION, KEEP_ANNOTATION, MIRROR_ANNOTATION
+from webhook.model.bounded_cache import request_cache
 from webhook.model.cluster_view import ClusterView
 from webhook.model.enums import GpuForm, PolicyMode
 from webhook.model.gpu_resources import WHOLE_GPU
@@ -200,7 +200,7 @@ def declared_need_of(pod: Pod) -> DeclaredNeed:
     return DeclaredNeed(text, memory_mib, compute_milli, tuple(errors))
 
 
-@lru_cache(maxsize=64)
+@request_cache(64)
 def _parse_memory_mib(text: str) -> int | None:
     try:
         size = parse_mebibytes(text) if text else 0
@@ -209,7 +209,7 @@ def _parse_memory_mib(text: str) -> int | None:
     return size if 0 < size <= MAX_MEMORY_MIB and parse_nano(text) >= parse_nano("1Mi") else None
 
 
-@lru_cache(maxsize=64)
+@request_cache(64)
 def _parse_percent_milli(text: str) -> int | None:
     """Return thousandths of "20%" or "12.5%"."""
     if not text.endswith("%") or not text.isascii():

@@ -42,6 +42,28 @@ SectionFinding = tuple[PolicyRef, PolicyFinding]
 """A finding, and the policy section that it is reported for."""
 
 
+MAX_FINDINGS = 50
+"""Findings of one code and section about one object; more are counted."""
+
+
+def bound_findings(reported: Sequence[SectionFinding]) -> list[SectionFinding]:
+    """Return the first findings of each code and section, and a finding that counts the others of its kind.
+
+    Each kind keeps a finding with its code, policy and mode, so it changes neither denials nor exemptions.
+    """
+    kinds: dict[tuple[object, ...], list[SectionFinding]] = {}
+    for section, finding in reported:
+        kinds.setdefault((section, finding.code, finding.at_most), []).append((section, finding))
+    bounded: list[SectionFinding] = []
+    for alike in kinds.values():
+        bounded += alike[:MAX_FINDINGS]
+        if len(alike) > MAX_FINDINGS:
+            section, finding = alike[MAX_FINDINGS]
+            message = f"and {len(alike) - MAX_FINDINGS} more like this"
+            bounded.append((section, msgspec.structs.replace(finding, message=message)))
+    return bounded
+
+
 def settle(
     reported: Sequence[SectionFinding],
     exemptions: Sequence[Exemption],
@@ -53,6 +75,7 @@ def settle(
 
     If several policies report the same, one finding remains: the strictest, in the first one's place.
     """
+    reported = bound_findings(reported) if len(reported) > MAX_FINDINGS else reported
     findings = [
         Finding(each.code, min(mode, each.at_most), each.path, each.message, each.fix, policy, False, each.reason)
         for (mode, policy), each in reported

@@ -10,6 +10,9 @@ import msgspec
 from webhook.model.api_struct import ApiStruct
 from webhook.model.pods import Pod
 
+MAX_LABELS_LENGTH = 64 * 1024
+"""Characters of labels that are read from a pod that is too large to evaluate."""
+
 
 class AdmissionRequest(msgspec.Struct, frozen=True):
     """An object to evaluate, from the API server or from a file.
@@ -121,3 +124,42 @@ class PodReview(ReviewEnvelope, frozen=True):
     """A review of a Pod."""
 
     request: PodReviewRequest | None = None
+
+
+class LargeReviewRequest(ReviewRequest, frozen=True):
+    """A request whose objects are too large to decode; empty text if there is none."""
+
+    object: msgspec.Raw = msgspec.Raw()
+    old_object: msgspec.Raw = msgspec.Raw()
+
+
+class LargeReview(ReviewEnvelope, frozen=True):
+    """A review that is too large to evaluate."""
+
+    request: LargeReviewRequest | None = None
+
+
+class LargePodMetadata(ApiStruct, frozen=True):
+    """Metadata by which exemptions select, and for messages."""
+
+    name: str = ""
+    generate_name: str = ""
+    labels: msgspec.Raw = msgspec.Raw()
+
+    @property
+    def has_labels(self) -> bool:
+        """True if there are labels that are worth reading; more match no exemption."""
+        return 0 < len(self.labels) <= MAX_LABELS_LENGTH
+
+
+class LargePodSpec(ApiStruct, frozen=True):
+    """The part of a specification by which exemptions select."""
+
+    service_account_name: str = ""
+
+
+class LargePod(ApiStruct, frozen=True):
+    """The part of a pod by which exemptions select."""
+
+    metadata: LargePodMetadata = LargePodMetadata()
+    spec: LargePodSpec = LargePodSpec()

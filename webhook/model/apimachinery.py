@@ -12,10 +12,10 @@ decimal is not scaled to a power of ten beyond 400.
 from __future__ import annotations
 
 import re
-from functools import lru_cache
 from typing import NamedTuple
 
 from webhook.errors import QuantityError
+from webhook.model.bounded_cache import request_cache
 
 MAX_LENGTH = 64
 MAX_POWER = 400
@@ -65,7 +65,7 @@ class Quantity(NamedTuple):
 ZERO = Quantity(0)
 
 
-@lru_cache(maxsize=2048)
+@request_cache(2048)
 def parse_quantity(text: str) -> Quantity:
     """Parse a quantity.
 
@@ -169,7 +169,7 @@ def canonical_text(quantity: Quantity) -> str:
     return quantity.text or _format_canonical(quantity)
 
 
-@lru_cache(maxsize=2048)
+@request_cache(2048)
 def _format_canonical(quantity: Quantity) -> str:
     unscaled, exponent, form, wide, _ = quantity
     if not unscaled:
@@ -277,7 +277,7 @@ def milli_value(quantity: Quantity) -> int:
     return _scaled_value(quantity, -3)
 
 
-@lru_cache(maxsize=2048)
+@request_cache(2048)
 def _scaled_value(quantity: Quantity, target: int) -> int:
     unscaled, exponent, _, wide, _ = quantity
     if wide:

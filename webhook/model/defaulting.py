@@ -17,13 +17,13 @@ Sources: `pkg/apis/core/v1/defaults.go`, and the mutating step of `plugin/pkg/ad
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from functools import lru_cache
 from typing import Any, NamedTuple, TypeVar
 
 from msgspec.structs import replace
 
 from webhook.errors import QuantityError, ReviewError
 from webhook.model.apimachinery import canonical_text
+from webhook.model.bounded_cache import request_cache
 from webhook.model.limit_ranges import CONTAINER, NamespaceLimitRanges, ParsedLimitRange, ResourceList
 from webhook.model.objects import LimitRange, LimitRangeItem
 from webhook.model.pod_amounts import (
@@ -291,7 +291,7 @@ def _find_defaults(pod: Pod, ranges: NamespaceLimitRanges) -> DefaultedPod | Non
     return compute(ranges, names, amounts, whole)
 
 
-@lru_cache(maxsize=MAX_CACHED_PODS)
+@request_cache(MAX_CACHED_PODS)
 def _compute_defaults(
     ranges: NamespaceLimitRanges,
     names: tuple[str, ...],

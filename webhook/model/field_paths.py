@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from functools import lru_cache
+
+from webhook.model.bounded_cache import request_cache
 
 FieldPath = tuple[str | int, ...]
 """Keys and indices from the root of an object, for example ("spec", "containers", 0, "image")."""
@@ -11,7 +12,7 @@ FieldPath = tuple[str | int, ...]
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 
 
-@lru_cache(maxsize=1024)
+@request_cache(1024)
 def format_path(path: FieldPath) -> str:
     """Format a path for people.
 
@@ -29,7 +30,7 @@ def format_path(path: FieldPath) -> str:
     return text
 
 
-@lru_cache(maxsize=1024)
+@request_cache(1024)
 def json_pointer(path: FieldPath) -> str:
     """Format a path as a JSON pointer (RFC 6901).
 

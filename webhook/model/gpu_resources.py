@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from functools import lru_cache
 
 import msgspec
 
+from webhook.model.bounded_cache import request_cache
 from webhook.well_known import GROUP
 
 WHOLE_GPU = "nvidia.com/gpu"
@@ -44,7 +44,7 @@ class GpuResource(msgspec.Struct, frozen=True, gc=False):
     slices: int = 0
 
 
-@lru_cache(maxsize=1024)
+@request_cache(1024)
 def parse_gpu_resource(name: str) -> GpuResource | None:
     """Parse a resource name; None if it is not a GPU of NVIDIA's device plugin.
 

@@ -6,11 +6,11 @@ Source: `plugin/pkg/admission/limitranger`. See `defaulting.default_limit_range`
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from functools import lru_cache
 from typing import NamedTuple
 
 from webhook.errors import QuantityError
 from webhook.model.apimachinery import MAX_MILLI, Quantity, parse_quantity, round_to_milli
+from webhook.model.bounded_cache import request_cache
 from webhook.model.gpu_resources import parse_gpu_resource
 from webhook.model.objects import LimitRange
 from webhook.model.pods import QuantityText
@@ -113,7 +113,7 @@ def parse_resource_list(amounts: Mapping[str, QuantityText]) -> ResourceList:
     return found
 
 
-@lru_cache(maxsize=2048, typed=True)
+@request_cache(2048, typed=True)
 def parse_api_quantity(amount: QuantityText) -> Quantity:
     """Parse an amount of a pod or a LimitRange as the API server does: rounded up to thousandths.
 

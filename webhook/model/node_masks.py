@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping
-from functools import lru_cache
 
+from webhook.model.bounded_cache import request_cache
 from webhook.model.node_labels import Labels
 from webhook.model.pods import NodeSelectorRequirement, NodeSelectorTerm
 
@@ -203,7 +203,7 @@ def _nodes_matching_field(requirement: NodeSelectorRequirement, by_name: Mapping
     return all_nodes & ~mask if requirement.operator == "NotIn" else 0
 
 
-@lru_cache(maxsize=1024)
+@request_cache(1024)
 def parse_go_int64(text: str) -> int | None:
     """Parse a number as Go's ParseInt does with base 10 and 64 bits; None if that is an error."""
     if not _INTEGER.match(text):

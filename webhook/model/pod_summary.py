@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import lru_cache
 from sys import intern
 
 import msgspec
 
+from webhook.model.bounded_cache import request_cache
 from webhook.model.fleet import Fleet
 from webhook.model.gpu_resources import parse_gpu_resource
 from webhook.model.pod_resources import effective_amount, effective_requests
@@ -55,7 +55,7 @@ class PodSummary(msgspec.Struct, frozen=True, gc=False):
         return _gpu_units_of(self.requests)
 
 
-@lru_cache(maxsize=4096)
+@request_cache(4096)
 def _gpu_units_of(requests: ResourceAmounts) -> tuple[tuple[str, int], ...]:
     return tuple((name, -(-amount // NANO)) for name, amount in requests if parse_gpu_resource(name) is not None)
 
@@ -89,7 +89,7 @@ def node_constraints(pod: Pod) -> NodeConstraints:
     return _shared_constraints(tuple(sorted(pod.spec.node_selector.items())), terms)
 
 
-_shared_constraints = lru_cache(maxsize=1024)(NodeConstraints)
+_shared_constraints = request_cache(1024)(NodeConstraints)
 """Pods of one workload share their constraints."""
 
 

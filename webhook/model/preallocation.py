@@ -10,9 +10,10 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from functools import lru_cache
 from itertools import zip_longest
 from typing import NamedTuple
+
+from webhook.model.bounded_cache import request_cache
 
 Variables = Sequence[tuple[str, str]]
 """Names and values of a container's environment, as far as known."""
@@ -253,7 +254,7 @@ def _framework_of_variable(variable: tuple[str, str]) -> PreallocatingFramework 
     return next(filter(None, map(_framework_of_word, words)), None)
 
 
-@lru_cache(maxsize=1024)
+@request_cache(1024)
 def _frameworks_in_image(image: str) -> tuple[PreallocatingFramework, ...]:
     return tuple([_BY_IMAGE[found[1]] for found in _IN_IMAGE.finditer(image.partition("@")[0].lower())])
 

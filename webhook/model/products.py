@@ -8,7 +8,7 @@ Source: totals and link listings as NVML and `nvidia-smi` print them; the lowest
 
 from __future__ import annotations
 
-from functools import lru_cache
+from webhook.model.bounded_cache import request_cache
 
 MIG_MARK = "-mig-"
 SHARED_MARK = "-shared"
@@ -81,7 +81,7 @@ _PRODUCTS: dict[str, tuple[int | None, bool | None]] = {
 """Memory in MiB, and whether all cards are connected by NVLink; None if unknown, or if it depends on bridges."""
 
 
-@lru_cache(maxsize=1024)
+@request_cache(1024)
 def normalized_product(product: str) -> str:
     """Return the product without suffixes for sharing, MIG and driver branches, in lower case.
 

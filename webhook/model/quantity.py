@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
-
 from webhook.errors import QuantityError
 from webhook.model.apimachinery import MAX_INT64, MAX_LENGTH, parse_quantity
+from webhook.model.bounded_cache import request_cache
 from webhook.model.pods import QuantityText
 
 NANO = 1_000_000_000
@@ -29,7 +28,7 @@ def parse_nano(amount: QuantityText) -> int:
     return _parse_nano_text(str(amount))
 
 
-@lru_cache(maxsize=2048)
+@request_cache(2048)
 def _parse_nano_text(text: str) -> int:
     quantity = parse_quantity(text.strip(" "))
     if quantity.exponent > MAX_EXPONENT:
@@ -37,7 +36,7 @@ def _parse_nano_text(text: str) -> int:
     return quantity.unscaled * int(10 ** (quantity.exponent + 9))
 
 
-@lru_cache(maxsize=2048)
+@request_cache(2048)
 def parse_nano_or_none(amount: QuantityText | None) -> int | None:
     """Parse a quantity in nano-units; None for None, or if it is not a quantity."""
     if amount is None:
@@ -58,7 +57,7 @@ def parse_mebibytes(amount: QuantityText) -> int:
     return -(-parse_nano(amount) // (NANO << 20))
 
 
-@lru_cache(maxsize=2048)
+@request_cache(2048)
 def parse_whole_number(amount: QuantityText) -> int | None:
     """Parse a whole number; None if it is a fraction or not a quantity."""
     try:

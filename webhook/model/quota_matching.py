@@ -7,11 +7,11 @@ effort.
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import NamedTuple
 
 import msgspec
 
+from webhook.model.bounded_cache import request_cache
 from webhook.model.gpu_resources import DEVICE_CLASS_PREFIX
 from webhook.model.objects import ResourceQuota, ScopeRequirement
 from webhook.model.pods import Pod
@@ -32,7 +32,7 @@ class CountedResource(NamedTuple):
     side: str
 
 
-@lru_cache(maxsize=1024)
+@request_cache(1024)
 def resource_of_quota_key(key: str) -> CountedResource | None:
     """Return the amount of a pod that a key counts; None if it counts no pods.
 
@@ -74,7 +74,7 @@ def scope_attributes(pod: Pod, *, best_effort: bool | None = None) -> PodScopeAt
     )
 
 
-_scope_attributes_cached = lru_cache(maxsize=1024)(PodScopeAttributes)
+_scope_attributes_cached = request_cache(1024)(PodScopeAttributes)
 """Pods have few different attributes."""
 
 

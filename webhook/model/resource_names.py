@@ -6,7 +6,8 @@ Source: `k8s.io/kubernetes/pkg/apis/core/helper`.
 from __future__ import annotations
 
 import re
-from functools import lru_cache
+
+from webhook.model.bounded_cache import request_cache
 
 HUGE_PAGES = "hugepages-"
 REQUESTS = "requests."
@@ -16,13 +17,13 @@ _SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-
 _CONTAINER_RESOURCES = ("cpu", "memory", "ephemeral-storage")
 
 
-@lru_cache(maxsize=1024)
+@request_cache(1024)
 def is_native(name: str) -> bool:
     """Return whether it is a resource of Kubernetes itself, such as every name without a prefix."""
     return "/" not in name or _NATIVE in name
 
 
-@lru_cache(maxsize=1024)
+@request_cache(1024)
 def is_extended(name: str) -> bool:
     """Return whether it is an extended resource: counted in whole units, with requests that equal limits."""
     return not is_native(name) and not name.startswith(REQUESTS) and is_qualified_name(REQUESTS + name)
@@ -46,7 +47,7 @@ def is_qualified_name(name: str) -> bool:
     return len(rest) <= 63 and _NAME.match(rest) is not None
 
 
-@lru_cache(maxsize=1024)
+@request_cache(1024)
 def is_container_resource(name: str) -> bool:
     """Return whether a container may name it at all."""
     if not is_qualified_name(name):

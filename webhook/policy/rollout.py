@@ -7,12 +7,12 @@ savings, so it needs no statistical proof: exceeding the admin's threshold is en
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import lru_cache
 from hashlib import sha256
 from typing import NamedTuple
 
 import msgspec
 
+from webhook.model.bounded_cache import request_cache
 from webhook.model.pod_outcomes import PodOutcome
 
 MINUTE = 60
@@ -69,7 +69,7 @@ class Rollout(msgspec.Struct, frozen=True):
         return _rollout_bucket(self.seed, namespace, workload) < self.percent
 
 
-@lru_cache(maxsize=4096)
+@request_cache(4096)
 def _rollout_bucket(seed: str, namespace: str, workload: str) -> int:
     """Return the workload's bucket, 0 to 99."""
     return int.from_bytes(sha256(f"{seed}\0{namespace}\0{workload}".encode()).digest()[:8]) % 100

@@ -16,6 +16,9 @@ import msgspec
 from webhook.errors import ReviewError
 from webhook.model.admission import (
     AdmissionRequest,
+    LargePod,
+    LargeReview,
+    LargeReviewRequest,
     ObjectReview,
     ObjectReviewRequest,
     PodReview,
@@ -23,7 +26,7 @@ from webhook.model.admission import (
     ReviewRequest,
     TypedPod,
 )
-from webhook.model.pods import Pod, parse_pod
+from webhook.model.pods import ObjectMeta, Pod, PodSpec, parse_pod
 from webhook.server.strict_json import decode_strict_json
 
 REVIEW_API_VERSION = "admission.k8s.io/v1"
@@ -35,7 +38,11 @@ MAX_UID = 128
 MAX_NAME = 253
 """Kubernetes' limit for names of objects and namespaces."""
 
+LARGE_SHARE = 3
+"""An old object that takes more than this part of a large review is large itself."""
+
 _pod_review = msgspec.json.Decoder(PodReview)
+_large_review = msgspec.json.Decoder(LargeReview)
 
 
 def parse_review(body: bytes) -> AdmissionRequest:
@@ -62,6 +69,37 @@ def parse_api_server_review(body: bytes) -> AdmissionRequest:
     _check_request(review)
     objects = _LazyObjects(body)
     return _build_request(review, review.object, review.old_object, objects.load, objects.load_old)
+
+
+def parse_large_review(body: bytes) -> AdmissionRequest:
+    """Parse a review with too many values to evaluate: of its pod only the fields by which exemptions select.
+
+    The request has no pod if the old object takes as much of the body: then the pod was as large before.
+
+    Raises:
+        ReviewError: the body is not a review.
+    """
+    try:
+        envelope = _large_review.decode(body)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        raise ReviewError("the body has too many values, or is not an AdmissionReview") from None
+    review = envelope.request
+    if review is None or envelope.api_version != REVIEW_API_VERSION or envelope.kind != REVIEW_KIND:
+        raise ReviewError(f"the body must be an {REVIEW_KIND} of {REVIEW_API_VERSION} with a request")
+    _check_request(review)
+    was_large = len(review.old_object) > len(body) // LARGE_SHARE
+    pod = _read_large_pod(review.object) if _is_pod_request(review) and not was_large else None
+    return _build_request(review, pod, None, lambda: None, lambda: None)
+
+
+def _read_large_pod(text: msgspec.Raw) -> Pod:
+    try:
+        large = msgspec.json.decode(text, type=LargePod)
+        labels = msgspec.json.decode(large.metadata.labels, type=dict[str, str]) if large.metadata.has_labels else {}
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return Pod(ObjectMeta(), PodSpec())
+    metadata = ObjectMeta(name=large.metadata.name, generate_name=large.metadata.generate_name, labels=labels)
+    return Pod(metadata, PodSpec(service_account_name=large.spec.service_account_name))
 
 
 class _LazyObjects:
@@ -130,7 +168,7 @@ def _convert_without_nulls(data: dict[str, Any]) -> ObjectReview:
         raise ReviewError("request must have the fields and types of an AdmissionReview v1") from None
 
 
-def _check_request(review: ObjectReviewRequest | PodReviewRequest) -> None:
+def _check_request(review: ObjectReviewRequest | PodReviewRequest | LargeReviewRequest) -> None:
     if not review.uid:
         raise ReviewError("request.uid is missing")
     if len(review.uid) > MAX_UID or not (review.uid.isascii() and review.uid.isprintable()):

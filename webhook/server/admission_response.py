@@ -18,6 +18,7 @@ import orjson
 from webhook.errors import shorten_text
 from webhook.model.admission import AdmissionRequest
 from webhook.model.annotations import PROBE_ANNOTATION, PROBE_ANSWER
+from webhook.model.bounded_cache import BoundedCache
 from webhook.model.codes import MUTATION_CODES
 from webhook.model.decisions import Decision, patch_replace
 from webhook.model.enums import PolicyMode
@@ -46,8 +47,11 @@ _MUTATION_PREFIX = orjson.dumps(_REVIEW_HEADER)[:-1] + b',"response":{"uid":'
 
 
 def cache_by_decision(render: DecisionRenderer) -> DecisionRenderer:
-    """Cache the result per decision object; entries are found by identity, so nothing is compared or hashed."""
-    cache: dict[int, tuple[Decision, str, bytes]] = {}
+    """Cache the result per decision object; entries are found by identity, so nothing is compared or hashed.
+
+    A short response may come from a large decision, so the cache counts among those of `CacheBudget`.
+    """
+    cache: BoundedCache[int, tuple[Decision, str, bytes]] = BoundedCache(CACHE_ENTRIES)
 
     def cached_render(decision: Decision, digest: str) -> bytes:
         entry = cache.get(id(decision))
@@ -55,10 +59,7 @@ def cache_by_decision(render: DecisionRenderer) -> DecisionRenderer:
             return entry[2]
         content = render(decision, digest)
         if len(content) <= MAX_CACHED_BYTES:
-            cache.pop(id(decision), None)
-            if len(cache) >= CACHE_ENTRIES:
-                del cache[next(iter(cache))]
-            cache[id(decision)] = (decision, digest, content)
+            cache.store(id(decision), (decision, digest, content))
         return content
 
     return cached_render

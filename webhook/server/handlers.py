@@ -9,16 +9,24 @@ Decisions are made in `webhook.engine`; policies are validated like files, toget
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from http import HTTPStatus
 from time import monotonic, perf_counter
 from typing import Any
 
 import orjson
 
-from webhook.engine.object_limits import deny_oversized_pod, find_exceeded_limit
+from webhook.engine.object_limits import (
+    MAX_SKIPPED_VALUES,
+    MAX_VALUES,
+    VALUES_LIMIT,
+    count_values,
+    deny_oversized_pod,
+    find_exceeded_limit,
+)
 from webhook.errors import PolicyFileError, ReviewError, shorten_text
 from webhook.model.admission import AdmissionRequest
+from webhook.model.bounded_cache import CacheBudget
 from webhook.model.decisions import Decision
 from webhook.policy.loader import (
     POLICY_MODELS,
@@ -30,7 +38,13 @@ from webhook.policy.loader import (
 )
 from webhook.policy.policy_set import PolicySet
 from webhook.report.text import pluralize
-from webhook.server.admission_request import REVIEW_API_VERSION, REVIEW_KIND, parse_api_server_review, parse_review
+from webhook.server.admission_request import (
+    REVIEW_API_VERSION,
+    REVIEW_KIND,
+    parse_api_server_review,
+    parse_large_review,
+    parse_review,
+)
 from webhook.server.admission_response import (
     MAX_MESSAGE_LENGTH,
     MAX_REASON_LENGTH,
@@ -94,13 +108,19 @@ class AdmissionHandler:
     decide: Decide
     telemetry: Telemetry
     receive_timeout: float
+    cache_budget: CacheBudget = field(default_factory=CacheBudget)
 
     def handle(self, http_request: HttpRequest) -> HttpResponse:
         """Evaluate one review."""
         start = perf_counter()
         body = http_request.body
+        self.cache_budget.spend(len(body))
+        values = count_values(body) if len(body) > SMALL_BODY else 0
+        if values > MAX_SKIPPED_VALUES:
+            return self._reject_large(f"could not evaluate: a review must have at most {VALUES_LIMIT}")
+        is_large = values > MAX_VALUES
         try:
-            request = parse_api_server_review(body) if http_request.user_agent == API_SERVER else parse_review(body)
+            request = parse_large_review(body) if is_large else parse_body(http_request)
         except ReviewError as error:
             return self._invalid_review(error)
         except Exception as error:
@@ -116,25 +136,27 @@ class AdmissionHandler:
             self.telemetry.record_rejection("unknown_namespace")
             return busy_response("could not evaluate: the namespace is not known yet", uid=request.uid)
         try:
-            return self._reject_oversized(request, len(body), start) or self._evaluate(request, start)
+            limit = VALUES_LIMIT if is_large else ""
+            if not limit and len(body) > SMALL_BODY:
+                limit = find_exceeded_limit(request, self.state.policies)
+            return self._reject_oversized(request, limit, start) if limit else self._evaluate(request, start)
         except ReviewError as error:
             return self._invalid_review(error)
         except Exception as error:
             return self._internal_error(request.uid, error)
 
-    def _reject_oversized(self, request: AdmissionRequest, size: int, start: float) -> HttpResponse | None:
+    def _reject_oversized(self, request: AdmissionRequest, limit: str, start: float) -> HttpResponse:
         """Reject an object that would take too long, because evaluation blocks all other requests."""
         policies = self.state.policies
-        limit = find_exceeded_limit(request, policies) if size > SMALL_BODY else ""
-        if not limit:
-            return None
         if self.route == VALIDATE:
             decision = deny_oversized_pod(request, limit, policies, self.clock())
             if decision.denials:
                 return self._respond(request, decision, policies, start)
+        return self._reject_large(f"could not evaluate: request.object must have at most {limit}", request.uid)
+
+    def _reject_large(self, message: str, uid: str = "") -> HttpResponse:
         self.telemetry.record_rejection("object_too_large")
-        message = f"could not evaluate: request.object must have at most {limit}"
-        return error_response(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, message, uid=request.uid)
+        return error_response(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, message, uid=uid)
 
     def _evaluate(self, request: AdmissionRequest, start: float) -> HttpResponse:
         if is_self_probe(request):
@@ -170,6 +192,16 @@ class AdmissionHandler:
     def _internal_error(self, uid: str, error: Exception) -> HttpResponse:
         self.telemetry.record_internal_error(self.route, error, uid)
         return error_response(HTTPStatus.INTERNAL_SERVER_ERROR, "internal error; see the log", uid=uid)
+
+
+def parse_body(http_request: HttpRequest) -> AdmissionRequest:
+    """Parse the review of a request, by the fast way if an API server sent it.
+
+    Raises:
+        ReviewError: the body is not a review.
+    """
+    body = http_request.body
+    return parse_api_server_review(body) if http_request.user_agent == API_SERVER else parse_review(body)
 
 
 def admission_checks(state: AdmissionState, extra: Sequence[HealthCheck], *, draining: bool) -> list[HealthCheck]:

@@ -8,10 +8,10 @@ it is mounted for many reasons, though MPS sockets may be there.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
 
 from webhook.engine.guarding.bypasses import DetectedBypass, describe_bypass
 from webhook.errors import quote_text
+from webhook.model.bounded_cache import request_cache
 from webhook.model.enums import PolicyMode
 from webhook.model.field_paths import FieldPath
 from webhook.model.pods import Container, PodSpec, SecurityContext, VolumeMount
@@ -143,7 +143,7 @@ def normalize_host_path(path: str) -> str:
     return "/" + "/".join(steps)
 
 
-@lru_cache(maxsize=1024)
+@request_cache(1024)
 def path_reaches_gpus(host_path: str) -> bool:
     """Return whether a host path reaches GPU devices or their managers."""
     path = normalize_host_path(host_path)

@@ -10,11 +10,11 @@ Measured with `benchmarks.decide`, 195 pods in a namespace with a LimitRange and
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
 from typing import NamedTuple
 
 from webhook.engine.limitrange.validation import find_invalid_amounts, predict_limit_range_refusals
 from webhook.errors import QuantityError
+from webhook.model.bounded_cache import request_cache
 from webhook.model.defaulting import apply_limit_range_defaults, apply_request_defaults
 from webhook.model.limit_ranges import NamespaceLimitRanges, exact_milli
 from webhook.model.pod_amounts import (
@@ -69,7 +69,7 @@ def is_surely_admitted(
     return True
 
 
-@lru_cache(maxsize=2048)
+@request_cache(2048)
 def _summarize_pod(ranges: NamespaceLimitRanges, containers: ContainerAmounts) -> PodMilli | None:
     """Return the totals of a pod; None if it is rejected, or a total has no exact value in thousandths."""
     try:

@@ -1,0 +1,149 @@
+"""Hostile reviews against a running server: the CPU of each, and the memory that they leave behind.
+
+The server runs as a process of its own with the shipped policies in the demo cluster. First each kind of
+`benchmarks.hostile_reviews` is posted in three sizes, as an API server and as another client, to both routes; the CPU
+time of the process is read before and after each. A kind counts with the least of its rounds: on a shared machine the
+others measure its neighbours. Then so many reviews of all kinds follow in turn, no two alike, and memory is compared
+with that after the same reviews of ordinary pods before and after.
+
+Bounds: 50 ms of CPU for any review; at most 200 MiB resident, and at most 20 MiB more than before.
+
+    python -m benchmarks.hostile [--reviews N] [--rounds N]
+"""
+
+from __future__ import annotations
+
+import argparse
+import http.client
+import os
+import ssl
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from functools import partial
+from itertools import count, cycle, islice
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from benchmarks.hostile_reviews import BODIES, KINDS, OBJECT_BYTES, hostile_review, update_review
+from benchmarks.reviews import strangers
+from benchmarks.server import HERE, HOST, Contender, cpu_seconds, free_port, running
+from webhook.certs.issuer import create_self_signed
+from webhook.server.handlers import API_SERVER
+
+MAX_CPU_MS = 50.0
+MAX_RESIDENT_MIB = 200.0
+MAX_GROWTH_MIB = 20.0
+SIZES = (15_000, 60_000, 300_000, OBJECT_BYTES)
+FLOOD_SIZES = (15_000, 60_000, 300_000, 15_000, 60_000, OBJECT_BYTES)
+"""Sizes in the flood of reviews: small bodies are evaluated, and can be sent in large numbers."""
+
+ORDINARY = 1500
+"""Reviews of ordinary pods before each reading of memory."""
+
+Body = Callable[[str, int], bytes]
+Post = Callable[[str, str, bytes], int]
+"""Posts a body to a path as a client of this name; returns the status."""
+
+
+def all_bodies() -> Mapping[str, Body]:
+    """Return every kind of review, by its name."""
+    created: dict[str, Body] = {kind: partial(hostile_review, kind) for kind in KINDS}
+    updated: dict[str, Body] = {f"update of {kind}": partial(update_review, kind) for kind in KINDS}
+    return {**created, **updated, **BODIES}
+
+
+def main() -> int:
+    """Measure and print; return 1 if a bound is exceeded."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("--reviews", type=int, default=10_000, metavar="N", help="reviews of the memory test")
+    parser.add_argument("--rounds", type=int, default=3, metavar="N", help="rounds of the CPU test")
+    options = parser.parse_args()
+    with TemporaryDirectory(prefix="rightslice-hostile-") as name, serving(Path(name)) as (pid, post):
+        _post_ordinary(post)
+        before = resident_mib(pid)
+        slowest = measure_cpu(pid, post, options.rounds)
+        highest = flood(pid, post, options.reviews)
+        _post_ordinary(post)
+        after = resident_mib(pid)
+    print(f"resident: {before:.0f} MiB before, at most {highest:.0f} MiB, {after:.0f} MiB after")
+    print(f"bounds: {MAX_CPU_MS:.0f} ms, {MAX_RESIDENT_MIB:.0f} MiB, {MAX_GROWTH_MIB:.0f} MiB more than before")
+    held = slowest <= MAX_CPU_MS and highest <= MAX_RESIDENT_MIB and after - before <= MAX_GROWTH_MIB
+    return 0 if held else 1
+
+
+@contextmanager
+def serving(folder: Path) -> Iterator[tuple[int, Post]]:
+    """Run a server until the block ends; yields its process id, and a function that posts to it."""
+    create_self_signed([HOST], datetime.now(UTC)).write(folder)
+    port = free_port()
+    command = [sys.executable, "-m", "webhook.cli", "serve", "webhook", "--listen", f"{HOST}:{port}"]
+    command += ["--policies", str(HERE.parent / "policies"), "--cluster", "demo", "--log-level", "warning"]
+    command += ["--tls-cert", f"{folder}/tls.crt", "--tls-key", f"{folder}/tls.key"]
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    with running(Contender("Rightslice", command, port)) as pid:
+        yield pid, partial(_post, [http.client.HTTPSConnection(HOST, port, context=context, timeout=60)])
+
+
+def _post(connections: list[http.client.HTTPSConnection], path: str, client: str, body: bytes) -> int:
+    [connection] = connections
+    headers = {"Content-Type": "application/json", "User-Agent": client}
+    connection.request("POST", path, body, headers)
+    answer = connection.getresponse()
+    answer.read()
+    return answer.status
+
+
+def _post_ordinary(post: Post) -> None:
+    for body in islice(cycle(strangers(300)), ORDINARY):
+        post("/mutate", API_SERVER, body)
+        post("/validate", API_SERVER, body)
+
+
+def measure_cpu(pid: int, post: Post, rounds: int) -> float:
+    """Print the slowest reviews; return the CPU of the slowest, milliseconds."""
+    number = count()
+    measured = [
+        (min(_cpu_ms(pid, post, client, path, build(f"{next(number):x}z", size)) for _ in range(rounds)), name, size)
+        for name, build in all_bodies().items()
+        for size in SIZES
+        for client in (API_SERVER, "other")
+        for path in ("/mutate", "/validate")
+    ]
+    measured.sort(reverse=True)
+    print(f"{len(measured)} reviews of {len(all_bodies())} kinds; the CPU of the slowest:")
+    for spent, name, size in measured[:10]:
+        print(f"{spent:8.1f} ms  {size:9,} bytes  {name}")
+    return measured[0][0]
+
+
+def _cpu_ms(pid: int, post: Post, client: str, path: str, body: bytes) -> float:
+    start = cpu_seconds(pid)
+    status = post(path, client, body)
+    assert status in (200, 400, 413), status
+    time.sleep(0.001)  # what follows the answer, such as its log line
+    return (cpu_seconds(pid) - start) * 1000
+
+
+def flood(pid: int, post: Post, reviews: int) -> float:
+    """Post reviews of every kind in turn; return the highest resident memory that was seen, MiB."""
+    highest = resident_mib(pid)
+    kinds = list(all_bodies().values())
+    for number in range(reviews):
+        build, size = kinds[number % len(kinds)], FLOOD_SIZES[(number // len(kinds)) % len(FLOOD_SIZES)]
+        post(("/mutate", "/validate")[number % 2], API_SERVER, build(f"f{number:x}z", size))
+        highest = max(highest, resident_mib(pid))
+    return highest
+
+
+def resident_mib(pid: int) -> float:
+    """Return the resident memory of a process, MiB."""
+    pages = int(Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,64 @@
+"""Caches of parts of requests are cleared by the bytes of requests, whatever their keys are."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+from webhook.model.bounded_cache import BoundedCache, CacheBudget, request_cache
+
+PACKAGE = Path(__file__).parents[2] / "webhook"
+
+UNREGISTERED = {
+    "certs/secret_state.py": "keyed by our own certificates",
+    "engine/feasible_nodes.py": "keyed by the fleet",
+    "engine/matched_policies.py": "keyed by masks over policies",
+    "engine/node_fit.py": "keyed by the fleet",
+    "placement": "keyed by nodes and policies; the extender and the command line use it",
+    "policy/lint.py": "keyed by policies",
+    "usage/usage_windows.py": "keyed by samples of usage",
+    "web/limits.py": "keyed by the query of a URL, which is at most one line of a request",
+    "model/bounded_cache.py": "registers its functions",
+}
+"""Where `lru_cache` may be used, and why no text of a request can fill it."""
+
+
+@request_cache(8)
+def doubled(text: str) -> str:
+    return text * 2
+
+
+def test_requests_beyond_the_budget_clear_every_cache() -> None:
+    cache: BoundedCache[str, str] = BoundedCache(8)
+    cache.store("a", doubled("a"))
+    budget = CacheBudget(100)
+
+    budget.spend(100)
+    assert (doubled.cache_info().currsize, len(cache)) == (1, 1)
+    budget.spend(1)
+    assert (doubled.cache_info().currsize, len(cache)) == (0, 0)
+
+
+def test_a_budget_starts_again_after_it_was_exceeded() -> None:
+    budget = CacheBudget(100)
+    budget.spend(101)
+    doubled("b")
+    budget.spend(100)
+    assert doubled.cache_info().currsize == 1
+
+
+def test_the_owner_of_a_cache_can_be_freed() -> None:
+    cache: BoundedCache[str, str] = BoundedCache(8)
+    del cache
+    CacheBudget(0).spend(1)
+
+
+def test_every_other_cache_of_a_function_is_keyed_by_no_text_of_a_request() -> None:
+    using = {
+        str(file.relative_to(PACKAGE))
+        for file in PACKAGE.rglob("*.py")
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Name) and node.id == "lru_cache"
+    }
+    unexplained = {name for name in using if not name.startswith(tuple(UNREGISTERED))}
+    assert unexplained == set()
