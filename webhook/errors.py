@@ -40,10 +40,15 @@ class SourceLocation(NamedTuple):
 
 
 class QuantityError(RightsliceError):
-    """A text is not a Kubernetes quantity, or is out of bounds."""
+    """A text is not a Kubernetes quantity, or is out of bounds.
 
-    def __init__(self, text: object, why: str) -> None:
+    Attributes:
+        is_quantity: True if the API server reads it, and only our bounds do not.
+    """
+
+    def __init__(self, text: object, why: str, *, is_quantity: bool = False) -> None:
         super().__init__(f"{why} (found {quote_text(text)})")
+        self.is_quantity = is_quantity
 
 
 class LocatedError(RightsliceError):

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
 from typing import Any
 
@@ -22,7 +22,9 @@ from webhook.model.decisions import NEEDS_NODES
 from webhook.model.defaulting import default_object, default_pod_data
 from webhook.model.field_paths import FieldPath, format_path
 from webhook.model.findings import Finding
+from webhook.model.pod_resources import find_unreadable_amounts
 from webhook.model.pods import DEFAULT_NAMESPACE, Pod, parse_pod
+from webhook.model.quantity import suggest_quantity
 from webhook.model.usage import UsageView
 from webhook.policy.policy_set import PolicySet
 from webhook.report.results import CheckResult, CheckVerdict, LocatedFinding, decision_verdict, skipped_result
@@ -83,16 +85,27 @@ def unreadable_result(source: SourceObject, context: EvaluationContext) -> Check
         return None
     try:
         request = build_admission_request(source.data, context)
+        _check_amounts_of(request.pod)
+        for each in read_templates(request, context.policies.template_paths.get(kind, ())):
+            if each.error:
+                return _invalid_result(source, ReviewError(f"{format_path(each.path)}: {each.error}", each.error_path))
+            _check_amounts_of(each.pod, each.field_path)
     except ReviewError as error:
         return _invalid_result(source, error)
-    for each in read_templates(request, context.policies.template_paths.get(kind, ())):
-        if each.error:
-            return _invalid_result(source, ReviewError(f"{format_path(each.path)}: {each.error}", each.error_path))
     containers = source.data["spec"].get("containers") if kind == POD else ()
     if containers is None or (isinstance(containers, list) and all(one is None for one in containers)):
         sentence = "spec.containers: must have at least one container, found none. Write name and image of one"
         return _invalid_result(source, ReviewError(sentence, ("spec", "containers")))
     return None
+
+
+def _check_amounts_of(pod: Pod | None, locate: Callable[[FieldPath], FieldPath] = tuple) -> None:
+    """Raise ReviewError for an amount that is not a quantity: the API server answers with HTTP 400."""
+    for path, amount, error in find_unreadable_amounts(pod) if pod is not None else ():
+        if not error.is_quantity:
+            place = locate(path)
+            fix = suggest_quantity(amount).removesuffix(".")
+            raise ReviewError(f"{format_path(place)}: {error}. {fix}", place)
 
 
 def evaluate_object(source: SourceObject, context: EvaluationContext, *, operation: str = "CREATE") -> CheckResult:
@@ -157,7 +170,7 @@ def invalid_pod(source: SourceObject) -> SkippedDocument | None:
     """Return the error of a Pod that cannot be read; None if it can."""
     try:
         _object_metadata(source.data)
-        _parse_pod(default_object(source.data, written_namespace(source.data)))
+        _check_amounts_of(_parse_pod(default_object(source.data, written_namespace(source.data))))
     except ReviewError as error:
         return SkippedDocument(source.locate(error.path), error.message, invalid=True)
     return None
@@ -226,7 +239,7 @@ def _contains_containers(data: Any) -> bool:
 
 
 def _invalid_result(source: SourceObject, error: ReviewError) -> CheckResult:
-    place = source.locate(error.path)
+    place = source.locate(_path_as_written(error.path, source.data))
     return msgspec.structs.replace(_skipped_result(source), location=place, reason=error.message, invalid=True)
 
 

@@ -13,6 +13,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from math import isinf
 from typing import Any, NamedTuple
 
 from webhook.documents.decode import (
@@ -25,6 +26,7 @@ from webhook.documents.decode import (
     location_at,
 )
 from webhook.documents.document import UNKNOWN_MARK, Document
+from webhook.documents.yaml_builder import bound_integer
 from webhook.documents.yaml_reader import advance_mark, drop_invalid_documents, positions_in, read_yaml_documents
 from webhook.errors import DocumentError, SourceLocation, quote_text, shorten_text
 
@@ -120,6 +122,9 @@ def is_document_file(parts: Sequence[str]) -> bool:
 _HALF_ESCAPE = re.compile(r"\\u[dD][89a-fA-F]")
 """One half of a surrogate pair; a lone half is not valid text."""
 
+MAX_JSON_DIGITS = 30
+"""Longer integers are beyond 64 bits."""
+
 _SPACE = re.compile(r"[ \t\r\n]*")
 
 
@@ -148,7 +153,24 @@ def _reject_json_constant(name: str) -> Any:
     raise _UnsupportedJsonError(f"must be JSON, found {name}, which is not a JSON number. Write a finite number")
 
 
-_decoder = json.JSONDecoder(object_pairs_hook=_build_json_object, parse_constant=_reject_json_constant)
+def _parse_json_integer(text: str) -> int | float:
+    """Return an integer; one beyond 64 bits as a float, as kubectl reads it."""
+    return bound_integer(int(text)) if len(text) <= MAX_JSON_DIGITS else _parse_json_float(text)
+
+
+def _parse_json_float(text: str) -> float:
+    number = float(text)
+    if isinf(number):
+        raise _UnsupportedJsonError(f"must be JSON with finite numbers, found {shorten_text(text)}. Write it as text")
+    return number
+
+
+_decoder = json.JSONDecoder(
+    object_pairs_hook=_build_json_object,
+    parse_constant=_reject_json_constant,
+    parse_int=_parse_json_integer,
+    parse_float=_parse_json_float,
+)
 
 
 def read_json_documents(text: str, file: str, bounds: SizeBounds) -> Iterator[Document]:

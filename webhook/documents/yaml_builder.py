@@ -286,10 +286,15 @@ def parse_yaml12(text: str) -> Scalar:
     if not (first.isdigit() or first in "+-.") or len(text) > MAX_SCALAR_LENGTH:
         return text
     if _INTEGER.match(text):
-        return int(text)
+        return bound_integer(int(text))
     if _FLOAT.match(text):
         return float(text)
     return _parse_radix_integer(text)
+
+
+def bound_integer(number: int) -> int | float:
+    """Return an integer beyond 64 bits as a float, as kubectl and the API server read it."""
+    return number if -(1 << 63) <= number < 1 << 64 else float(number)
 
 
 def _parse_radix_integer(text: str) -> Scalar:
@@ -298,7 +303,7 @@ def _parse_radix_integer(text: str) -> Scalar:
         return text
     sign, letter, digits = match.groups()
     try:
-        return int(sign + digits, {"x": 16, "o": 8, "b": 2}[letter])
+        return bound_integer(int(sign + digits, {"x": 16, "o": 8, "b": 2}[letter]))
     except ValueError:
         return text
 
@@ -318,6 +323,6 @@ def parse_like_kubectl(text: str) -> Scalar:
     bare = text.replace("_", "")
     octal = _YAML11_OCTAL.match(bare)
     if octal is not None:
-        return int("".join(octal.groups()), 8)
+        return bound_integer(int("".join(octal.groups()), 8))
     value = parse_yaml12(bare) if bare else text
     return text if isinstance(value, str) else value

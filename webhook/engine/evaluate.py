@@ -13,7 +13,7 @@ from webhook.engine.gpu_requests import PodGpuRequests, containers_of_every_kind
 from webhook.engine.limitrange.fast_path import is_surely_admitted
 from webhook.engine.limitrange.findings import final_amounts, limit_range_violations
 from webhook.engine.limitrange.injected_gpus import InjectedGpus, injected_gpu_violations
-from webhook.engine.limits import find_limit_violations
+from webhook.engine.limits import find_limit_violations, unreadable_amount_violations
 from webhook.engine.mutation import PodMutation
 from webhook.engine.node_fit import node_fit_violations
 from webhook.engine.pod_context import GpuPodContext, PodContext, is_mirror_pod
@@ -133,7 +133,8 @@ def _namespace_rejections(
         return _NamespaceRejections(quotas=claims) if claims else _NOT_REJECTED
     final = final_amounts(mutation, ranges)
     if final is None:
-        return _NamespaceRejections(quotas=claims) if claims else _NOT_REJECTED
+        unreadable = tuple(unreadable_amount_violations(pod))
+        return _NamespaceRejections(unreadable, (*unreadable, *claims))
     return _NamespaceRejections(
         limit_range_violations(mutation, final, ranges) if ranges else (),
         (*quota_violations(pod, final, view.quotas(namespace), _quota_users_in(namespace, view)), *claims),

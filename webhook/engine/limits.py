@@ -14,9 +14,9 @@ from webhook.engine.policy_findings import PolicyFinding
 from webhook.model.field_paths import FieldPath
 from webhook.model.gpu_resources import parse_gpu_resource
 from webhook.model.pod_amounts import ContainerAmounts, is_cacheable
-from webhook.model.pod_resources import limit_or_request, max_consumption
+from webhook.model.pod_resources import find_unreadable_amounts, limit_or_request, max_consumption
 from webhook.model.pods import Container, Pod, QuantityText, ResourceRequirements
-from webhook.model.quantity import NANO, format_nano
+from webhook.model.quantity import NANO, format_nano, suggest_quantity
 from webhook.policy.policy_set import AmountRule, AmountRuleSet, LimitRules
 
 AmountBound = tuple[AmountRule, int]
@@ -89,9 +89,18 @@ def find_limit_violations(
             violations += _check_container(limits.per_container, container, path, requested, binding)
     if limits.per_gpu.rules and binding.devices:
         violations += _check_pod_totals(limits.per_gpu, pod, binding.devices, binding)
+    violations += unreadable_amount_violations(pod)
     if not violations and amounts and sized_by_containers and is_cacheable(amounts):
         limits.passed_checks.store(key, True)
     return violations
+
+
+def unreadable_amount_violations(pod: Pod) -> Iterator[PolicyFinding]:
+    """Yield every amount that cannot be computed and would count as zero, except GPUs, which are always checked."""
+    for path, amount, error in find_unreadable_amounts(pod):
+        if parse_gpu_resource(str(path[-1])) is None:
+            fix = "Write an amount of at most 64 bits." if error.is_quantity else suggest_quantity(amount)
+            yield PolicyFinding("GPU-L106", path, str(error), fix)
 
 
 def allows_resource(limits: LimitRules, resource: str) -> bool:

@@ -5,8 +5,8 @@ any size: the two overflow, round and print differently, and error messages show
 only their value matters.
 
 Source: `k8s.io/apimachinery/pkg/api/resource`, built for amd64 (a float too large for an integer becomes the
-least one). Two bounds are added, because Go would compute for minutes: a text has at most 64 characters, and a
-decimal is not scaled to a power of ten beyond 400.
+least one). Two bounds are added, because Go would compute for hours: a text has at most 64 characters, and a power of
+ten is at most 400. Every quantity that was parsed is within them, so no later arithmetic can fail or take long.
 """
 
 from __future__ import annotations
@@ -19,6 +19,10 @@ from webhook.model.bounded_cache import request_cache
 
 MAX_LENGTH = 64
 MAX_POWER = 400
+"""The largest power of ten of an amount that is not zero."""
+
+_MIN_ZERO_POWER = -40
+"""The least power of ten that is kept of a zero; sums with a lower one have the same values and texts."""
 
 DECIMAL = "DecimalSI"
 BINARY = "BinarySI"
@@ -36,6 +40,7 @@ _WRAPPING = frozenset({0, 1, 2, 3, 6, 9})
 """Powers of ten at which a Go product beyond 64 bits wraps; at all others it becomes 0."""
 
 _GRAMMAR = re.compile(r"([+-]?)0*([0-9]*)(?:(\.)([0-9]*))?([eEinumkKMGTP]*[+-]?[0-9]*)\Z", re.ASCII)
+_NUMBER = re.compile(r"[+-]?[0-9]+(\.[0-9]*)?([numkMGTPE]|[KMGTPE]i|[eE][+-]?[0-9]{1,18})?\Z", re.ASCII)
 _INTEGER = re.compile(r"[+-]?[0-9]+\Z", re.ASCII)
 _POWERS_OF_TEN = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
 _POWERS_OF_TWO = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
@@ -65,6 +70,13 @@ class Quantity(NamedTuple):
 ZERO = Quantity(0)
 
 
+def amount_text(amount: str | float) -> str:
+    """Return an amount as text; QuantityError for an integer with more digits than Python would print."""
+    if isinstance(amount, int) and abs(amount) >= 10**MAX_LENGTH:
+        raise QuantityError("a number", "is too large", is_quantity=True)
+    return str(amount)
+
+
 @request_cache(2048)
 def parse_quantity(text: str) -> Quantity:
     """Parse a quantity.
@@ -73,7 +85,7 @@ def parse_quantity(text: str) -> Quantity:
         QuantityError: it is not a quantity, or beyond the bounds above.
     """
     if len(text) > MAX_LENGTH:
-        raise QuantityError(text, "is too long to be a quantity")
+        raise QuantityError(text, "is too long to be a quantity", is_quantity=_NUMBER.match(text) is not None)
     match = _GRAMMAR.match(text)
     if match is None or not text:
         raise QuantityError(text, _MUST)
@@ -110,6 +122,7 @@ def _parse_int64_amount(
         if len(digits) > _DIGITS_HELD or power < -9:
             return None
         value = int(digits)
+        power = _bound_power(text, value, power)
         spelled = power % 3 == 0 and not digits.endswith("000") and digits[0] != "0"
     value <<= two
     return Quantity(-value if sign == "-" else value, power, form, text=text if spelled else "")
@@ -121,9 +134,10 @@ def _parse_decimal_amount(text: str, end: int, form: str, ten: int, two: int) ->
     whole, _, fraction = digits.partition(".")
     if not whole and not fraction:
         raise QuantityError(text, _MUST)
-    value, power = int(whole + fraction) << two, _wrap_int32(ten - len(fraction))
+    value = int(whole + fraction) << two
+    power = _bound_power(text, value, _wrap_int32(ten - len(fraction)))
     if value:
-        value, power = _rescale_rounding_up(text, value, power, -9), -9
+        value, power = _rescale_to_nano(value, power), -9
     if form == BINARY:
         if value > MAX_INT64 * 10**9:
             value, power = MAX_INT64, 0
@@ -132,15 +146,20 @@ def _parse_decimal_amount(text: str, end: int, form: str, ten: int, two: int) ->
     return Quantity(-value if text[0] == "-" else value, power, form, wide=True)
 
 
-def _rescale_rounding_up(text: str, value: int, power: int, target: int) -> int:
-    """Return a positive value at another power of ten, rounded up."""
-    if power - target > MAX_POWER:
-        raise QuantityError(text, "is too large")
-    if power >= target:
-        return int(value * 10 ** (power - target))
-    if target - power > MAX_POWER:
+def _bound_power(text: str, value: int, power: int) -> int:
+    """Return a power of ten that is safe to compute with; that of zero does not change any sum."""
+    if value and power > MAX_POWER:
+        raise QuantityError(text, f"is too large: the exponent must be at most {MAX_POWER}", is_quantity=True)
+    return min(max(power, _MIN_ZERO_POWER), MAX_POWER) if not value else power
+
+
+def _rescale_to_nano(value: int, power: int) -> int:
+    """Return a positive value in nano-units, rounded up."""
+    if power >= -9:
+        return int(value * _power_of_ten(power + 9))
+    if power < -9 - MAX_LENGTH:
         return 1
-    return -(-value // int(10 ** (target - power)))
+    return -(-value // _power_of_ten(-9 - power))
 
 
 def round_to_milli(quantity: Quantity) -> Quantity:
@@ -217,8 +236,6 @@ def add_quantities(one: Quantity, other: Quantity) -> Quantity:
         if total is not None:
             return Quantity(*total, form)
     exponent = min(one.exponent, other.exponent)
-    if max(one.exponent, other.exponent) - exponent > MAX_POWER:
-        raise QuantityError(canonical_text(one), f"is too far from {canonical_text(other)} to be added to it")
     unscaled = sum(each.unscaled * _power_of_ten(each.exponent - exponent) for each in (one, other))
     return Quantity(unscaled, exponent, form, wide=True)
 

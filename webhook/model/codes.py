@@ -236,6 +236,12 @@ CODES: dict[str, FindingCode] = {
         "Extended resources cannot be overcommitted: the API server rejects a pod whose requests and limits differ.",
         "Write limits only; requests default to them.",
     ),
+    "GPU-L106": _limits_code(
+        "an amount cannot be computed",
+        "The amount is not a quantity, so the API server cannot read the pod, or it is so large that no limit, "
+        "LimitRange or quota can be compared with it.",
+        "Write an amount as the message says.",
+    ),
     "GPU-L201": _limits_code(
         "a LimitRange will reject this",
         "The API server checks the namespace's LimitRange after admission webhooks, and its answer is final.",

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from webhook.errors import QuantityError
-from webhook.model.apimachinery import MAX_MILLI, Quantity, parse_quantity, round_to_milli
+from webhook.model.apimachinery import MAX_MILLI, Quantity, amount_text, parse_quantity, round_to_milli
 from webhook.model.bounded_cache import request_cache
 from webhook.model.gpu_resources import parse_gpu_resource
 from webhook.model.objects import LimitRange
@@ -120,4 +120,4 @@ def parse_api_quantity(amount: QuantityText) -> Quantity:
     Raises:
         QuantityError: it is not a quantity.
     """
-    return round_to_milli(parse_quantity(str(amount).strip(" ")))
+    return round_to_milli(parse_quantity(amount_text(amount).strip(" ")))

@@ -8,10 +8,12 @@ Source: `k8s.io/component-helpers/resource`, PodRequests and PodLimits. `max_con
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
-from webhook.model.pods import Container, Pod, QuantityText, ResourceRequirements
-from webhook.model.quantity import NANO, parse_nano_or_none
+from webhook.errors import QuantityError
+from webhook.model.field_paths import FieldPath
+from webhook.model.pods import Container, Pod, PodSpec, QuantityText, ResourceRequirements
+from webhook.model.quantity import NANO, parse_nano, parse_nano_or_none
 
 _POD_LEVEL = ("cpu", "memory")
 _HUGE_PAGES = "hugepages-"
@@ -104,6 +106,32 @@ def negative_resources(pod: Pod) -> list[str]:
     """Return the resources with a negative amount anywhere in a pod, sorted. The API server rejects such pods."""
     each = [item for amounts in _pod_resource_maps(pod) for item in amounts.items()]
     return sorted({name for name, amount in each if _nano_or_zero(amount) < 0})
+
+
+def find_unreadable_amounts(pod: Pod) -> Iterator[tuple[FieldPath, QuantityText, QuantityError]]:
+    """Yield every amount of a pod that cannot be computed, with its field and the reason."""
+    for path, amounts in _amounts_by_path(pod.spec):
+        for name, amount in amounts.items():
+            if parse_nano_or_none(amount) is None:
+                try:
+                    parse_nano(amount)
+                except QuantityError as error:
+                    yield (*path, name), amount, error
+
+
+def _amounts_by_path(spec: PodSpec) -> Iterator[tuple[FieldPath, Mapping[str, QuantityText]]]:
+    yield ("spec", "overhead"), spec.overhead
+    lists = {
+        "containers": spec.containers,
+        "initContainers": spec.init_containers,
+        "ephemeralContainers": spec.ephemeral_containers,
+    }
+    holders: list[tuple[FieldPath, ResourceRequirements | None]] = [(("spec",), spec.resources)]
+    holders += [(("spec", kind, i), one.resources) for kind, each in lists.items() for i, one in enumerate(each)]
+    for path, resources in holders:
+        if resources is not None:
+            yield (*path, "resources", "limits"), resources.limits
+            yield (*path, "resources", "requests"), resources.requests
 
 
 def _allows_pod_level(resource: str) -> bool:

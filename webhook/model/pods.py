@@ -254,19 +254,49 @@ class Pod(ApiStruct, frozen=True):
 
 
 def parse_pod(data: object) -> Pod:
-    """Parse a Pod from plain data; nulls count as absent.
+    """Parse a Pod from plain data; nulls count as absent, but a null amount is zero.
 
     Raises:
         ReviewError: the data is not a Pod; the message names the field.
     """
     try:
-        data = without_nulls(data)
+        data = without_nulls(_with_zero_amounts(data))
         return msgspec.convert(data, Pod)
     except RecursionError as error:
         raise ReviewError("is nested too deeply", about=NOT_A_POD) from error
     except msgspec.ValidationError as error:
         path, sentence = describe_mismatch(str(error), data)
         raise ReviewError(shorten_text(sentence, 220), path, about=NOT_A_POD) from error
+
+
+def _with_zero_amounts(pod: Any) -> Any:
+    """Return a pod with its null amounts as zero, which Kubernetes reads unlike all other nulls."""
+    spec = pod.get("spec") if isinstance(pod, dict) else None
+    if not isinstance(spec, dict):
+        return pod
+    holders = {
+        key: [_with_zero_resources(each) for each in spec[key]]
+        for key in ("containers", "initContainers")
+        if isinstance(spec.get(key), list)
+    }
+    spec = _with_zero_resources({**spec, **holders})
+    overhead = {"overhead": nulls_as_zero(spec["overhead"])} if isinstance(spec.get("overhead"), dict) else {}
+    return {**pod, "spec": {**spec, **overhead}}
+
+
+def _with_zero_resources(holder: Any) -> Any:
+    resources = holder.get("resources") if isinstance(holder, dict) else None
+    if not isinstance(resources, dict):
+        return holder
+    amounts = {
+        side: nulls_as_zero(resources[side]) for side in ("limits", "requests") if isinstance(resources.get(side), dict)
+    }
+    return {**holder, "resources": {**resources, **amounts}}
+
+
+def nulls_as_zero(amounts: dict[str, Any]) -> dict[str, Any]:
+    """Return a map of amounts as the API server reads it: null is zero."""
+    return {name: "0" if amount is None else amount for name, amount in amounts.items()}
 
 
 def without_nulls(data: Any) -> Any:

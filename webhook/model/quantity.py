@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
+
 from webhook.errors import QuantityError
-from webhook.model.apimachinery import MAX_INT64, MAX_LENGTH, parse_quantity
+from webhook.model.apimachinery import MAX_INT64, MAX_LENGTH, amount_text, parse_quantity
 from webhook.model.bounded_cache import request_cache
 from webhook.model.pods import QuantityText
 
@@ -11,6 +13,7 @@ NANO = 1_000_000_000
 MAX_EXPONENT = 100
 """The largest power of ten that is read: nine characters must not cost a second of arithmetic."""
 
+_BYTES = re.compile(r"([0-9]+(?:\.[0-9]+)?)([kKmMgGtTpP])[iI]?[bB]?\Z", re.ASCII)
 _BINARY = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
 
 
@@ -23,17 +26,17 @@ def parse_nano(amount: QuantityText) -> int:
     Raises:
         QuantityError: it is not a quantity, or too large.
     """
-    if isinstance(amount, int) and abs(amount) >= 10**MAX_LENGTH:
-        raise QuantityError("a number", "is too large")
-    return _parse_nano_text(str(amount))
+    return _parse_nano_text(amount_text(amount))
 
 
 @request_cache(2048)
 def _parse_nano_text(text: str) -> int:
-    quantity = parse_quantity(text.strip(" "))
-    if quantity.exponent > MAX_EXPONENT:
-        raise QuantityError(text, "is too large")
-    return quantity.unscaled * int(10 ** (quantity.exponent + 9))
+    unscaled, exponent, *_ = parse_quantity(text.strip(" "))
+    if not unscaled:
+        return 0
+    if exponent > MAX_EXPONENT:
+        raise QuantityError(text, f"is too large: the exponent must be at most {MAX_EXPONENT}", is_quantity=True)
+    return unscaled * int(10 ** (exponent + 9))
 
 
 @request_cache(2048)
@@ -65,6 +68,21 @@ def parse_whole_number(amount: QuantityText) -> int | None:
     except QuantityError:
         return None
     return None if rest else value
+
+
+def suggest_quantity(amount: QuantityText) -> str:
+    """Return a sentence with what to write instead of an amount that is not a quantity.
+
+    >>> suggest_quantity("16GB")
+    'Write 16Gi (powers of 1024) or 16G (powers of 1000).'
+    """
+    text = str(amount)[:MAX_LENGTH].replace(" ", "")
+    if parse_nano_or_none(text) is not None:
+        return f"Write {text}."
+    if match := _BYTES.match(text):
+        number, letter = match[1], match[2].upper()
+        return f"Write {number}{letter}i (powers of 1024) or {number}{letter.replace('K', 'k')} (powers of 1000)."
+    return "Write a number and at most one suffix: m, k, M, G, T, P, E, Ki, Mi, Gi, Ti, Pi, Ei, or e and an exponent."
 
 
 def format_nano(value: int) -> str:

@@ -9,6 +9,7 @@ in total each is truncated to 256. The API recommends 120, but shorter lines wou
 
 from __future__ import annotations
 
+import json
 from base64 import b64encode
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -75,7 +76,7 @@ def _render_mutation_body(decision: Decision, digest: str) -> bytes:
     """Render the response without its opening brace and uid, which is identical for every copy of a pod."""
     response: dict[str, Any] = {"allowed": True}
     if decision.patch:
-        response["patch"] = b64encode(orjson.dumps(decision.patch)).decode()
+        response["patch"] = b64encode(_encode_patch(decision.patch)).decode()
         response["patchType"] = "JSONPatch"
     if decision.findings or decision.policies:
         findings = [finding for finding in decision.findings if finding.code in MUTATION_CODES]
@@ -85,6 +86,14 @@ def _render_mutation_body(decision: Decision, digest: str) -> bytes:
         if decision.patch:
             annotations["patched"] = str(len(decision.patch))
     return orjson.dumps(response)[1:]
+
+
+def _encode_patch(patch: object) -> bytes:
+    """Encode a patch, which may repeat integers of the object beyond the 64 bits that orjson supports."""
+    try:
+        return orjson.dumps(patch)
+    except orjson.JSONEncodeError:
+        return json.dumps(patch, separators=(",", ":")).encode()
 
 
 def render_validation(request: AdmissionRequest, decision: Decision, digest: str) -> bytes:

@@ -19,8 +19,9 @@ from webhook.errors import ReviewError
 GO_ESCAPES = ((b"&", b"\\u0026"), (b"<", b"\\u003c"), (b">", b"\\u003e"))
 """The HTML escapes of Go's `encoding/json`, which are on by default."""
 
-MAX_DIGITS = 300
-"""The largest float has 309 digits before the decimal point."""
+MAX_DIGITS = 20
+INTEGERS = range(-(1 << 63), 1 << 64)
+"""Larger ones are floats in Go, so no API server sends one."""
 
 _EMPTY = "the body must not be empty: it must be an AdmissionReview in JSON"
 _NOT_UTF8 = "the body must be UTF-8 without a byte order mark"
@@ -29,7 +30,7 @@ _BROKEN = "the body must be valid JSON: syntax error at line {line}, column {col
 _MORE = "the body must be one JSON document: extra data at line {line}, column {column}"
 _TOO_DEEP = "the body must be nested at most 250 levels deep"
 _NO_NUMBER = "numbers in the body must be valid JSON: NaN and Infinity are not"
-_TOO_LARGE = "numbers in the body must have at most 300 digits and be below 1e308"
+_TOO_LARGE = "numbers in the body must be integers of at most 64 bits, or floats below 1e308"
 _KEY_TWICE = "the body must not have duplicate keys in an object"
 
 
@@ -110,6 +111,6 @@ def _parse_finite_float(text: str) -> float:
 
 
 def _parse_bounded_int(text: str) -> int:
-    if len(text) > MAX_DIGITS:
+    if len(text) > MAX_DIGITS or int(text) not in INTEGERS:
         raise ReviewError(_TOO_LARGE)
     return int(text)

@@ -177,10 +177,12 @@ def _is_page_multiple(name: str, amount: Quantity) -> bool:
         page = parse_quantity(name.removeprefix(HUGE_PAGES))
     except QuantityError:
         return False
+    size = whole_value(page)  # overflows to zero for pages beyond 64 bits, by which the API server cannot divide either
     return (
         compare_quantities(page, ZERO) > 0
         and milli_value(page) % 1000 == 0
-        and whole_value(amount) % whole_value(page) == 0
+        and size != 0
+        and not whole_value(amount) % size
     )
 
 

@@ -16,7 +16,6 @@ from webhook.engine.linting.objects import (
     counts_gpus,
     is_positive_amount,
     lint_finding,
-    nulls_as_zero,
     parse_written_amounts,
     rebuild_object,
 )
@@ -25,6 +24,7 @@ from webhook.model.field_paths import FieldPath
 from webhook.model.findings import Finding
 from webhook.model.gpu_resources import DEVICE_CLASS_PREFIX
 from webhook.model.limit_ranges import CONTAINER, POD, ResourceList
+from webhook.model.pods import nulls_as_zero
 from webhook.model.resource_names import allows_overcommit
 
 Json = dict[str, Any]

@@ -11,7 +11,7 @@ from webhook.model.field_paths import FieldPath
 from webhook.model.findings import Finding
 from webhook.model.gpu_resources import ACCOUNTING_RESOURCE, parse_gpu_resource
 from webhook.model.limit_ranges import ResourceList, parse_resource_list
-from webhook.model.pods import QuantityText
+from webhook.model.pods import QuantityText, nulls_as_zero
 from webhook.model.quantity import parse_nano_or_none
 
 
@@ -40,15 +40,10 @@ def as_list(value: Any) -> list[Any]:
     return list(value) if isinstance(value, (list, tuple)) else []
 
 
-def nulls_as_zero(value: Any) -> Json:
-    """Return a map of amounts as the API server reads it: null is zero."""
-    return {name: "0" if one is None else one for name, one in as_mapping(value).items()}
-
-
 def parse_written_amounts(value: Any) -> ResourceList:
     """Return the readable amounts of a map."""
     return parse_resource_list(
-        {name: one for name, one in nulls_as_zero(value).items() if isinstance(one, QuantityText)}
+        {name: one for name, one in nulls_as_zero(as_mapping(value)).items() if isinstance(one, QuantityText)}
     )
 
 

@@ -6,13 +6,13 @@ from collections.abc import Collection, Iterable, Iterator
 from difflib import get_close_matches
 from typing import Any
 
-from webhook.engine.linting.objects import as_list, as_mapping, counts_gpus, lint_finding, nulls_as_zero, rebuild_object
+from webhook.engine.linting.objects import as_list, as_mapping, counts_gpus, lint_finding, rebuild_object
 from webhook.model.claims import DEVICE_CLASS_SUFFIX, device_class_of_key, is_claim_key
 from webhook.model.field_paths import FieldPath
 from webhook.model.findings import Finding
 from webhook.model.gpu_resources import ACCOUNTING_RESOURCE, DEVICE_CLASS_PREFIX, WHOLE_GPU, parse_gpu_resource
 from webhook.model.mig_catalogue import max_profile_milli
-from webhook.model.pods import QuantityText
+from webhook.model.pods import QuantityText, nulls_as_zero
 from webhook.model.quantity import NANO, parse_nano_or_none, parse_whole_number
 
 Json = dict[str, Any]
@@ -97,7 +97,7 @@ def _read_scopes(spec: Json) -> QuotaScopes:
 
 
 def _written_hard(data: Json) -> Json:
-    return nulls_as_zero(as_mapping(data.get("spec")).get("hard"))
+    return nulls_as_zero(as_mapping(as_mapping(data.get("spec")).get("hard")))
 
 
 def _explain_uncounted_key(
