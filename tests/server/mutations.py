@@ -20,6 +20,20 @@ _VALUES: tuple[Any, ...] = (
     *("DoesNotExist", "In", "Gt", "NoExecute", "Pod", "v1", "UPDATE", "DELETE", "8Gi", "20%", "true"),
     *([], {}, [None], [[]], {"": None}, [{}], {"a": {"b": {}}}, [[[[[[[[]]]]]]]], [1, "a", None, {}]),
 )
+AMOUNTS: tuple[Any, ...] = (
+    *(None, 0, 2**63, 2**64, -(2**63) - 1, 10**30, 10**299, 1e300, 5e-324, -1, True),
+    *("0e-2147483648", "0e2147483647", "1e2147483647", "1e-2147483648", "1e402", "1e400", "1e150", "1e101", "1e100"),
+    *("9223372036854775807", "9223372036854775808", "-1e300", "1e18", "1e19", "8Ei", "16GB", "1e", ".", "k", "1e99n"),
+    *("9" * 64, "9" * 65, "9" * 5000, "0." + "0" * 60 + "1", "1e4294967296", "1e9223372036854775808", "1Gi", "0.5"),
+)
+"""Amounts at and beyond every bound: of 64 bits, of floats, of exponents and of digits."""
+
+RESOURCES = (
+    *("cpu", "memory", "nvidia.com/gpu", "nvidia.com/mig-1g.10gb", "rightslice.dev/gpu-milli", "ephemeral-storage"),
+    *("hugepages-2Mi", "hugepages-1e30", "hugepages-0", "hugepages-1e402", "hugepages-0e-2147483648", "example.com/a"),
+)
+INTEGER_FIELDS = ("activeDeadlineSeconds", "terminationGracePeriodSeconds", "priority", "tolerationSeconds", "replicas")
+
 VALUES = tuple(json.dumps(value) for value in _VALUES)
 KEYS = (
     *("", "spec", "metadata", "name", "containers", "initContainers", "ephemeralContainers", "resources", "limits"),
@@ -175,6 +189,54 @@ def _rename(data: Json, _others: Sequence[bytes], chance: Random) -> None:
         holder[chance.choice((*KEYS, key.upper(), key[:-1]))] = holder.pop(key)
 
 
+def _amounts(data: Json, _others: Sequence[bytes], chance: Random) -> None:
+    """Set amounts and integers of the object, of its old version too, and of its template."""
+    request = data.get("request")
+    for version in ("object", "oldObject"):
+        holder = request.get(version) if isinstance(request, dict) else None
+        spec = holder.get("spec") if isinstance(holder, dict) else None
+        while isinstance(spec, dict) and isinstance(spec.get("template"), dict):
+            spec[chance.choice(INTEGER_FIELDS)] = chance.choice(AMOUNTS)
+            spec = spec["template"].get("spec")
+        if isinstance(spec, dict):
+            _set_amounts(spec, chance)
+
+
+def _set_amounts(spec: Json, chance: Random) -> None:
+    containers = _members(spec.get("containers")) + _members(spec.get("initContainers"))
+    for holder in chance.sample([spec, *containers], chance.randint(1, len(containers) + 1)):
+        resources = holder.setdefault("resources", {})
+        side = chance.choice(("limits", "requests"))
+        if isinstance(resources, dict) and isinstance(resources.setdefault(side, {}), dict):
+            for _ in range(chance.choice((1, 1, 2, 4))):
+                resources[side][chance.choice(RESOURCES)] = chance.choice(AMOUNTS)
+    if chance.random() < 0.3:
+        spec["tolerations"] = [{"operator": "Exists", "tolerationSeconds": chance.choice(AMOUNTS)}]
+    if chance.random() < 0.2:
+        spec["overhead"] = {chance.choice(RESOURCES): chance.choice(AMOUNTS)}
+    if chance.random() < 0.2:
+        spec[chance.choice(INTEGER_FIELDS)] = chance.choice(AMOUNTS)
+
+
+def _members(value: Any) -> list[Json]:
+    return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
+
+
 CHANGES: tuple[Callable[[Json, Sequence[bytes], Random], None], ...] = (
-    *(_replace, _replace, _replace, _remove, _wrap, _insert, _insert, _repeat, _swap, _splice, _splice, _rename),
+    *(
+        _replace,
+        _replace,
+        _replace,
+        _remove,
+        _wrap,
+        _insert,
+        _insert,
+        _repeat,
+        _swap,
+        _splice,
+        _splice,
+        _rename,
+        _amounts,
+        _amounts,
+    ),
 )

@@ -25,11 +25,14 @@ import jsonpatch
 import pytest
 
 from benchmarks.reviews import review as bench_review
+from tests.builders import make_namespace, make_node, make_pod
 from tests.conftest import ROOT
 from tests.server.mutations import MutatedReview, bases, damage
-from tests.server.site import NOW
-from webhook.cache.snapshot import read_snapshot
+from tests.server.site import NOW, encoded, review
+from webhook.cache.snapshot import read_snapshot, view_of_objects
 from webhook.engine.decision_cache import DecisionCache
+from webhook.errors import SourceLocation
+from webhook.model.cluster_view import ClusterView
 from webhook.model.usage import UsageView
 from webhook.policy.loader import load_policies
 from webhook.server.admission_state import AdmissionState, PolicyLoadStatus
@@ -70,12 +73,45 @@ spec:
 """
 
 
-def routes() -> dict[str, AdmissionHandler]:
-    """Return both routes of a server with a strict policy and the shipped ones, in the demo cluster."""
+HARD = dict.fromkeys(
+    ("requests.cpu", "limits.memory", "requests.nvidia.com/gpu", "requests.example.com/a", "pods"), "1e20"
+)
+BOUNDED: tuple[dict[str, Any], ...] = (
+    make_namespace("team"),
+    {
+        "apiVersion": "v1",
+        "kind": "LimitRange",
+        "metadata": {"name": "range", "namespace": "team"},
+        "spec": {
+            "limits": [
+                {"type": "Container", "max": {"memory": "1e30"}, "maxLimitRequestRatio": {"cpu": "4"}},
+                {"type": "Pod", "min": {"cpu": "10m"}, "max": {"cpu": "1e30"}},
+            ]
+        },
+    },
+    {
+        "apiVersion": "v1",
+        "kind": "ResourceQuota",
+        "metadata": {"name": "quota", "namespace": "team"},
+        "spec": {"hard": HARD},
+        "status": {"hard": HARD, "used": dict.fromkeys(HARD, "1")},
+    },
+    make_node("node", {}, **{"nvidia.com/gpu": 8}),
+)
+"""The namespace of most reviews, with a LimitRange and a quota that compare amounts of any size."""
+
+
+def bounded_view() -> ClusterView:
+    """Return a cluster with that namespace."""
+    return view_of_objects((each, SourceLocation("bounded.json")) for each in BOUNDED)
+
+
+def routes(view: ClusterView) -> dict[str, AdmissionHandler]:
+    """Return both routes of a server with a strict policy and the shipped ones."""
     library = [(str(file), file.read_text()) for file in sorted((ROOT / "policies").glob("*.yaml"))]
     loaded = load_policies([*library, ("everything.yaml", EVERYTHING)])
     assert loaded.policies is not None, loaded.errors
-    state = AdmissionState(loaded.policies, read_snapshot("demo").view, UsageView(), PolicyLoadStatus(NOW))
+    state = AdmissionState(loaded.policies, view, UsageView(), PolicyLoadStatus(NOW))
     seconds = count()
     telemetry = Telemetry(make_logger("info", io.StringIO()))
 
@@ -136,16 +172,46 @@ def sources() -> list[str]:
     return [str(ROOT / "examples" / "pods"), *([str(corpus)] if corpus.is_dir() else [])]
 
 
+def amounts_review(**limits: object) -> bytes:
+    """Return the review of a pod with a GPU and these limits."""
+    pod = make_pod().gpus(1).needs("8Gi").build()
+    pod["spec"]["containers"][0]["resources"] = {"limits": {"nvidia.com/gpu": "1"} | limits}
+    pod["spec"]["tolerations"] = [{"operator": "Exists", "tolerationSeconds": 10**30}] if not limits else []
+    return encoded(review(pod))
+
+
+UNUSUAL_AMOUNTS: dict[str, tuple[bytes, tuple[int, int]]] = {
+    "a zero with the least exponent": (amounts_review(cpu="0e-2147483648"), (200, 200)),
+    "a large exponent in a namespace with a quota": (amounts_review(**{"nvidia.com/gpu": "1e402"}), (200, 200)),
+    "the largest exponent": (amounts_review(cpu="1e2147483647"), (200, 200)),
+    "a page size beyond 64 bits": (amounts_review(**{"cpu": "1", "hugepages-1e30": "1"}), (200, 200)),
+    "an amount of 100 bits": (amounts_review(memory=10**30), (200, 400)),
+    "a toleration of 100 bits": (amounts_review(), (200, 400)),
+}
+"""Bodies, and the statuses for an API server and for other clients: of these, integers must have 64 bits."""
+
+
+@pytest.mark.parametrize(("body", "statuses"), UNUSUAL_AMOUNTS.values(), ids=UNUSUAL_AMOUNTS)
+def test_an_unusual_amount_gets_an_answer(body: bytes, statuses: tuple[int, int]) -> None:
+    for route, handler in routes(bounded_view()).items():
+        with patience():
+            replies = [handler.handle(HttpRequest(body, "", 0.0, sender)) for sender in (API_SERVER, "curl")]
+        assert {reply.status for reply in replies} <= {*statuses}
+        assert replies[1].status == statuses[1], route
+        for reply in replies:
+            check(route, MutatedReview(body, whole=True), reply)
+
+
 def test_every_mutated_review_gets_a_valid_response() -> None:
     reviews = [bench_review(), *bases(sources())]
-    answering, outcomes = routes(), Counter[str]()
+    servers, outcomes = (routes(read_snapshot("demo").view), routes(bounded_view())), Counter[str]()
     for number in range(COUNT):
         chance = Random(f"{SEED}-{number}")
         mutated = damage(chance.choice(reviews), reviews, chance)
         route, sender = chance.choice(("mutate", "validate")), chance.choice((API_SERVER, "curl"))
         try:
             with patience():
-                reply = answering[route].handle(HttpRequest(mutated.body, "", 0.0, sender))
+                reply = chance.choice(servers)[route].handle(HttpRequest(mutated.body, "", 0.0, sender))
                 check(route, mutated, reply)
                 if reply.after_send is not None:
                     reply.after_send()

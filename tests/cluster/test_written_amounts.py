@@ -1,0 +1,71 @@
+"""Amounts as people write them: invalid for `check` if they are for the API server, and null is zero for both."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+import pytest
+
+from tests.builders import make_pod
+from tests.cluster.client import Json, RefusedError
+from tests.cluster.plane import Plane
+from tests.server.site import NOW, policies
+from webhook.audit.evaluate import EvaluationContext, build_admission_request, evaluate_all
+from webhook.audit.object_files import parse_objects
+from webhook.cache.snapshot import view_of_objects
+from webhook.model.apimachinery import canonical_text
+from webhook.model.limit_ranges import parse_api_quantity
+
+AMOUNTS: dict[str, Any] = {
+    "null": None,
+    "a number": 1073741824,
+    "a fraction": 1e9,
+    "an integer of 100 bits": float(2**100),
+    "text": "1Gi",
+    "with blanks around": " 1Gi ",
+    "a byte after the suffix": "16GB",
+    "a small letter": "16gi",
+    "an e without exponent": "1e",
+    "a blank before the suffix": "16 Gi",
+    "nothing": "",
+    "a point": ".",
+    "a suffix": "k",
+    "a word": "many",
+    "a placeholder": "${MEMORY}",
+    "true": True,
+    "a list": [],
+}
+
+
+def create_dry(plane: Plane, namespace: str, pod: Json) -> Json | int:
+    """Return limits and requests of the pod as stored, or the status of the refusal."""
+    try:
+        made = plane.api.create(f"/api/v1/namespaces/{namespace}/pods", pod, dryRun="All")
+    except RefusedError as refusal:
+        return refusal.status
+    resources: Json = made["spec"]["containers"][0]["resources"]
+    return resources
+
+
+def predict(pod: Json, namespace: str) -> Json | int:
+    """Return what `check` reads as the pod's limits and requests, or 400 where it reports an invalid object."""
+    context = EvaluationContext(policies=policies(), view=view_of_objects(()), now=NOW, namespace=namespace)
+    [result] = evaluate_all(parse_objects("pod.json", orjson.dumps(pod)), context)
+    if result.invalid:
+        return 400
+    read = build_admission_request(pod, context).pod
+    assert read is not None
+    resources = read.spec.containers[0].resources
+    sides = {"limits": resources.limits, "requests": resources.requests}
+    return {
+        side: {name: canonical_text(parse_api_quantity(amount)) for name, amount in amounts.items()}
+        for side, amounts in sides.items()
+    }
+
+
+@pytest.mark.parametrize("amount", AMOUNTS.values(), ids=AMOUNTS)
+def test_the_api_server_reads_an_amount_as_check_does(plane: Plane, namespace: str, amount: Any) -> None:
+    pod = make_pod().namespace(namespace).build()
+    pod["spec"]["containers"][0]["resources"] = {"limits": {"memory": amount, "nvidia.com/gpu": 1}}
+    assert create_dry(plane, namespace, pod) == predict(pod, namespace)
