@@ -171,7 +171,7 @@ def kept_finding(kept: KeepRequest, path: FieldPath, at_most: PolicyMode, fix: s
 def _choice_finding(choice: OfferChoice, mode: PolicyMode, path: FieldPath) -> PolicyFinding:
     note = _ISOLATION_NOTES[min(offer.isolation for offer in choice.offers)]
     size = f"{choice.resource} ({choice.gpu_milli / 1000:.2g} of a GPU)"
-    new_request = f"right-sized to {size}, which covers the need: {choice.need.words}{note}"
+    new_request = f"right-sized to {size}; need: {choice.need.words}{note}"
     if mode is PolicyMode.ENFORCE:
         fix = 'To keep a whole GPU, annotate the pod with rightslice.dev/keep: "true".'
         return PolicyFinding("GPU-R101", path, new_request, fix, at_most=PolicyMode.WARN)
