@@ -86,6 +86,7 @@ def test_the_process_keeps_serving_while_the_cluster_does_not_respond(tmp_path: 
         connection = TlsConnection(process.port)
         connection.send(http("GET", "/readyz"))
         assert (connection.read() or (0,))[0] == 503
+        connection = TlsConnection(process.port)  # a probe's connection is closed after its answer
         connection.send(post("/validate", encoded(review())))
         assert (connection.read() or (0,))[0] == 503
     finally:
