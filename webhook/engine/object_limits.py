@@ -110,10 +110,12 @@ def _exceeded_by(pods: Iterable[Pod]) -> str:
 
 
 def _exceeded_limit(parts: Iterable[PartCount]) -> str:
-    counts = dict.fromkeys(MAX_COUNTS, 0)
+    counts: dict[str, int] = {}
     for part, count in parts:
-        counts[part] += count
-        if counts[part] > MAX_COUNTS[part]:
+        if not count:
+            continue
+        counts[part] = total = counts.get(part, 0) + count
+        if total > MAX_COUNTS[part]:
             return f"{MAX_COUNTS[part]} {part}"
     return ""
 
