@@ -57,7 +57,27 @@ rightSizing: {default: {memory: 8Gi}}
 """
     )
 )
-SETS = {**POLICIES, "exempting": EXEMPTING, "choosy": CHOOSY, "whole object": WHOLE_OBJECT}
+EXEMPTING_THE_FIRST = policies_of(
+    policy(
+        """
+mode: enforce
+security: {deny: [privileged]}
+exemptions:
+  - name: first
+    codes: [GPU-S201]
+    match: {namespaces: [team], objectSelector: {matchLabels: {apps.kubernetes.io/pod-index: "0"}}}
+    reason: a test
+    expirationTime: "2026-06-01T00:10:00Z"
+"""
+    )
+)
+SETS = {
+    **POLICIES,
+    "exempting": EXEMPTING,
+    "exempting the first": EXEMPTING_THE_FIRST,
+    "choosy": CHOOSY,
+    "whole object": WHOLE_OBJECT,
+}
 
 
 def copies(pod: Json) -> st.SearchStrategy[Json]:
@@ -199,6 +219,17 @@ def test_an_exemption_ends_at_its_time() -> None:
     cache, request = DecisionCache(), request_of(make_pod().gpus(1).container("root", securityContext=RAISED).build())
     found = [cache.decide(request, EXEMPTING, VIEW, NO_USAGE, NOW + timedelta(minutes=after)) for after in (9, 10)]
     assert [bool(one.denials) for one in found] == [False, True]
+
+
+@pytest.mark.parametrize(("policies", "shared"), [(EXEMPTING, True), (EXEMPTING_THE_FIRST, False)])
+def test_index_labels_keep_copies_apart_only_where_an_exemption_selects_labels(
+    policies: PolicySet, shared: bool
+) -> None:
+    cache, container = DecisionCache(), make_pod().gpus(1).container("root", securityContext=RAISED)
+    pods = [container.label("apps.kubernetes.io/pod-index", str(index)).build() for index in range(2)]
+    first, second = (cache.decide(request_of(pod), policies, VIEW, NO_USAGE, NOW) for pod in pods)
+    assert (second is first) is shared
+    assert bool(second.denials) is not shared
 
 
 def test_a_filled_quota_invalidates_the_cache() -> None:

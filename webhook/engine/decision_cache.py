@@ -38,6 +38,7 @@ from webhook.model.quota_usage import PoolHolders
 from webhook.model.remaining_quota import QuotaConsumer
 from webhook.model.usage import ObservedUsage, UsageView
 from webhook.policy.policy_set import PolicySet
+from webhook.policy.selectors import any_labels
 
 MAX_ENTRIES = 512
 """Cached decisions; the oldest is evicted first."""
@@ -244,7 +245,8 @@ _encode = msgspec.json.Encoder().encode
 def _depends_on_labels(policies: PolicySet) -> bool:
     selecting = any(policy.match.labels is not None for policy in policies.policies)
     adding = any(policy.injection is not None and policy.injection.labels for policy in policies.policies)
-    return selecting or adding or bool(policies.exemptions)
+    exempting = any(exemption.scope.labels is not any_labels for exemption in policies.exemptions)
+    return selecting or adding or exempting
 
 
 def _cache_key(

@@ -220,6 +220,6 @@ def _compile_security(spec: SecuritySpec, mode: PolicyMode) -> SecurityRules:
 def compile_exemption(name: str, policy: str, spec: ExemptionSpec | ExceptionSpec) -> Exemption:
     """Compile an exemption of a policy, or the spec of a GPUPolicyException."""
     match = spec.match
-    labels = selectors.label_matcher(selector_requirements(match.object_selector)) or (lambda _labels: True)
+    labels = selectors.label_matcher(selector_requirements(match.object_selector)) or selectors.any_labels
     scope = ExemptionScope(selectors.glob_matcher(match.namespaces), frozenset(match.service_accounts), labels)
     return Exemption(name, policy, frozenset(spec.codes), scope, spec.reason, spec.expiration_time)

@@ -43,6 +43,11 @@ def glob_matcher(patterns: Iterable[str]) -> NameMatcher:
     return lambda name: name in names or expression.fullmatch(name) is not None
 
 
+def any_labels(_labels: Mapping[str, str]) -> bool:
+    """Match every object: the matcher of an exemption without a label selector."""
+    return True
+
+
 def label_matcher(requirements: Sequence[NodeSelectorRequirement]) -> LabelMatcher | None:
     """Return a matcher for labels that satisfy every requirement; None without requirements."""
     if not requirements:
