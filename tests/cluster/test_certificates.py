@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+import socket
+import ssl
 import threading
 import time
 from base64 import b64decode, b64encode
@@ -214,22 +216,22 @@ def test_no_call_fails_while_a_ca_is_replaced(store: CertificateStore) -> None:
         assert caller.failures == []
 
 
+def webhook_arguments(store: CertificateStore, port: int = 0) -> list[str]:
+    """Return the flags of a process that manages the certificate in the store."""
+    return [
+        *("--policies", "policies", "--cluster", "demo", "--listen", f"{ADDRESS}:{port}", "--managed-tls"),
+        *("--tls-secret", str(store.secret), "--tls-names", ADDRESS),
+        *("--webhook-configurations", store.configuration_name),
+    ]
+
+
 @pytest.fixture
 def replicas(store: CertificateStore) -> Iterator[list[Process]]:
     """Three processes that share the Secret; the webhooks call the first."""
-    arguments = ["--policies", "policies", "--cluster", "demo", "--listen", f"{ADDRESS}:0", "--managed-tls"]
-    arguments += [
-        "--tls-secret",
-        str(store.secret),
-        "--tls-names",
-        ADDRESS,
-        "--webhook-configurations",
-        store.configuration_name,
-    ]
     with ExitStack() as stack:
         started = []
         for _ in range(3):
-            started.append(Process([*arguments, "--kubeconfig", str(store.plane.kubeconfig)]))
+            started.append(Process([*webhook_arguments(store), "--kubeconfig", str(store.plane.kubeconfig)]))
             stack.callback(_end, started[-1])
             eventually(lambda: any('"event":"serving"' in line for line in started[-1].lines), within=90)
         store.register_webhooks(started[0].port)
@@ -250,10 +252,14 @@ def test_three_processes_share_a_certificate_and_repair_it(store: CertificateSto
     leaders = [process for process in replicas if "leader this replica" in read_readyz(process.port)[1]]
     assert len(leaders) == 1
 
+    repairs = []
     for path in store.paths:
+        start = time.monotonic()
         store.set_bundle(path, b"")
         eventually(lambda: store.bundles() == {store.secret_state.bundle})
-    eventually(store.is_called)
+        eventually(store.is_called)
+        repairs.append(time.monotonic() - start)
+    assert max(repairs) < 1, "a changed bundle is noticed by a watch, not at the interval of five seconds"
 
     with ContinuousCaller(store) as caller:
         before = _leaf(store)
@@ -274,6 +280,33 @@ def test_three_processes_share_a_certificate_and_repair_it(store: CertificateSto
     others = [process for process in replicas if process is not leaders[0]]
     leaders[0].popen.kill()
     eventually(lambda: any("leader this replica" in read_readyz(process.port)[1] for process in others), within=60)
+
+
+def test_a_restarted_process_presents_only_the_stored_certificate(store: CertificateStore) -> None:
+    authority = state_after_step(CreateAuthority("for the test"), SecretState(), (), _now())
+    store.write(state_after_step(IssueCertificate("for the test"), authority, (ADDRESS,), _now()))
+    with socket.create_server((ADDRESS, 0)) as free:
+        port = free.getsockname()[1]
+    for _ in range(2):
+        presented: set[bytes] = set()
+        process = Process([*webhook_arguments(store, port), "--kubeconfig", str(store.plane.kubeconfig)])
+        try:
+            end = time.monotonic() + 90
+            while len(presented) < 1 or read_readyz(port)[0] != 200:
+                assert time.monotonic() < end, process.lines
+                presented |= presented_certificates(port)
+        finally:
+            process.popen.kill()
+            process.end()
+        assert presented == {_leaf(store)}
+
+
+def presented_certificates(port: int) -> set[bytes]:
+    """Return the certificate that any client gets; nothing if nobody listens."""
+    try:
+        return {ssl.get_server_certificate((ADDRESS, port)).encode()}
+    except OSError:
+        return set()
 
 
 MINIMUM_RULES = [
@@ -309,7 +342,7 @@ def test_missing_permissions_are_reported_and_the_minimum_suffices(store: Certif
             "apiGroups": ["admissionregistration.k8s.io"],
             "resources": ["mutatingwebhookconfigurations", "validatingwebhookconfigurations"],
             "resourceNames": [store.configuration_name],
-            "verbs": ["get", "patch"],
+            "verbs": ["get", "list", "watch", "patch"],
         }
         subject = {"kind": "ServiceAccount", "name": NAME, "namespace": store.namespace}
         group = "rbac.authorization.k8s.io"

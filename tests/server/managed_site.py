@@ -40,6 +40,7 @@ def managed_server(
         reconciler = CertificateReconciler(api, spec, lambda: elector.is_leader, _now, monotonic)
         managed = ManagedCertificate(reconciler, elector, context, server.telemetry, _now)
         server.tasks, server.health_checks = (elector.run, managed.run, *extra_tasks), (managed.checks,)
+        server.before_listen = (managed.load_stored,)
 
     with serve_site(context=context, prepare=prepare) as site:
         yield site

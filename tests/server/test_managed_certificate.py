@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 
@@ -16,7 +18,7 @@ from tests.server.managed_site import managed_server, read_readyz, served_certif
 from tests.server.site import PAIR, Site, TlsConnection, encoded, post, review
 from webhook.certs.reconciler import CertificateReconciler
 from webhook.certs.rotation import BUNDLE_SETTLE_TIME
-from webhook.errors import ApiError
+from webhook.errors import ApiError, ApiUnreachable
 from webhook.kube.leader_election import LeaderElector
 from webhook.server import managed_certificate
 from webhook.server.managed_certificate import ManagedCertificate
@@ -183,3 +185,81 @@ async def test_conflicting_programs_are_slowed_down() -> None:
 
     assert managed.telemetry.metrics.rotation_steps["update_bundles"] >= 15
     assert sum(pauses) > len(pauses), "fewer than one write per second"
+
+
+class SlowClient(Client):
+    """An API client whose reads of the Secret take a while, or for ever."""
+
+    def __init__(self, cluster: Cluster, seconds: float, error: ApiError | None = None) -> None:
+        super().__init__(cluster, error, "GET")
+        self.seconds = seconds
+
+    async def get(self, path: str, params: Mapping[str, str] | None = None) -> dict[str, Any]:
+        if path == SECRET.path:
+            await asyncio.sleep(self.seconds)
+        return await super().get(path, params)
+
+
+def test_a_restarted_server_never_presents_another_certificate_than_the_stored_one(cluster: Cluster) -> None:
+    Replica(cluster, leads=True).settle()
+    for _ in range(3):
+        with managed_server_in(cluster, SlowClient(cluster, 0.5)) as site:
+            assert served_certificate(site.port, cluster.bundles()[0], NAME) == cluster.leaf.certificate
+
+
+@pytest.mark.parametrize(
+    "client",
+    {
+        "an API server that does not answer": lambda cluster: SlowClient(cluster, 1000),
+        "an API server that is not reachable yet": lambda cluster: Client(
+            cluster, ApiUnreachable(f"GET {SECRET.path}", "https://api", "refused")
+        ),
+        "a Secret that may not be read": lambda cluster: Client(
+            cluster, ApiError(f"GET {SECRET.path}", 403, "Forbidden", "not yours")
+        ),
+        "no Secret": Client,
+    }.items(),
+    ids=lambda case: case[0],
+)
+def test_a_server_listens_without_a_certificate_after_a_while(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, client: tuple[str, Callable[[Cluster], Client]]
+) -> None:
+    monkeypatch.setattr(managed_certificate, "LOAD_SECONDS", 0.5)
+    with managed_server_in(cluster, client[1](cluster)) as site:
+        status, lines = read_readyz(site.port)
+
+        assert (status == 503) == ("[-]certificate waiting for Secret rightslice/rightslice-tls" in lines)
+
+
+async def test_a_changed_bundle_is_repaired_without_waiting_for_the_interval(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster, seconds = Cluster(), asyncio.get_running_loop().time
+    monkeypatch.setattr(managed_certificate, "NEXT_STEP_SECONDS", 0.0)
+    elector = LeaderElector(Client(cluster), LEASE, "pod-1")
+    reconciler = CertificateReconciler(Client(cluster), SPEC, lambda: elector.is_leader, lambda: cluster.moment)
+    context = server_context(PemPair(PAIR.certificate, PAIR.key))
+    managed = ManagedCertificate(
+        reconciler, elector, context, Telemetry(make_logger("info", io.StringIO())), lambda: cluster.moment
+    )
+    await elector.try_acquire_or_renew()
+    running = asyncio.create_task(managed.run())
+    await until(
+        lambda: bool(cluster.state and cluster.state.serving and set(cluster.bundles()) == {cluster.state.bundle})
+    )
+    repairs, trusted = [], cluster.bundles()
+    for _ in range(managed_certificate.MAX_WAKES + 2):
+        start = seconds()
+        cluster.set_bundles("")
+        managed.bundles.upsert(cluster.read(CONFIGS[0]))
+        with suppress(TimeoutError):
+            await asyncio.wait_for(until(lambda: cluster.bundles() == trusted), 0.5)
+        repairs.append(seconds() - start)
+    running.cancel()
+
+    assert max(repairs[:5]) < 0.2
+    assert min(repairs[-2:]) >= 0.5, "a program that keeps changing bundles is answered at the interval only"
+
+
+async def until(true: Callable[[], bool]) -> None:
+    """Wait until the condition is true."""
+    while not true():
+        await asyncio.sleep(0.005)

@@ -71,6 +71,7 @@ class ReconcileResult:
     Attributes:
         changed: True if the step was taken; the next may be due at once.
         serving: The certificate to serve: the one in the Secret, if it is valid now.
+        bundle: The trusted authorities in the Secret, which every `caBundle` must hold.
         now: The API server's time.
         errors: Unreadable keys of the Secret.
         config_count: Number of webhook configurations; None if this replica is not the leader and does not read them.
@@ -79,6 +80,7 @@ class ReconcileResult:
     step: RotationStep
     changed: bool
     serving: ServingCertificate | None
+    bundle: bytes
     now: datetime
     errors: tuple[str, ...] = ()
     config_count: int | None = None
@@ -126,7 +128,8 @@ class CertificateReconciler:
         changed = await self._apply_step(step, observed, now)
         state = observed.state or SecretState()
         config_count = len(observed.configs) if is_leader else None
-        return ReconcileResult(step, changed, _usable_certificate(state, now), now, state.errors, config_count)
+        serving = _usable_certificate(state, now)
+        return ReconcileResult(step, changed, serving, state.bundle, now, state.errors, config_count)
 
     async def read_serving_certificate(self) -> ServingCertificate | None:
         """Return the certificate in the Secret if it is valid; needs no access to anything else."""

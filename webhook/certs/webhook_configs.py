@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from base64 import b64encode
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal, Protocol
 
@@ -12,6 +13,7 @@ from webhook.certs.rotation import WebhookConfig
 from webhook.certs.secret_state import decode_base64
 from webhook.errors import ApiError
 from webhook.kube.leader_election import LeaseApi
+from webhook.kube.reflector import WatchedResource
 
 ADMISSION_API = "/apis/admissionregistration.k8s.io/v1"
 CONFIG_PATHS = (f"{ADMISSION_API}/mutatingwebhookconfigurations", f"{ADMISSION_API}/validatingwebhookconfigurations")
@@ -59,8 +61,45 @@ class WebhookConfigSelector:
                     raise
         return configurations
 
+    def watched_resources(self) -> list[WatchedResource[dict[str, Any]]]:
+        """Return what to watch: by name, because RBAC grants rights on single objects."""
+        named = [{"fieldSelector": f"metadata.name={name}"} for name in self.names]
+        params = [{"labelSelector": self.selector}] if self.selector else named
+        return [
+            WatchedResource(path.rpartition("/")[2], path, dict[str, Any], each)
+            for path in CONFIG_PATHS
+            for each in params
+        ]
+
     def __str__(self) -> str:
         return self.selector or ", ".join(self.names)
+
+
+@dataclass(slots=True)
+class CaBundleWatch:
+    """Notices a `caBundle` that differs from the expected one; the store of reflectors, which keeps no objects.
+
+    Attributes:
+        expected: What every `caBundle` must hold; None until that is known.
+        changed: Set when a configuration holds another one.
+    """
+
+    expected: bytes | None = None
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def begin(self) -> None:
+        """Begin a list."""
+
+    def upsert(self, item: Mapping[str, Any]) -> None:
+        """Compare the bundles of a configuration that was created or changed."""
+        if self.expected is not None and set(webhook_config_of("", item).bundles) - {self.expected}:
+            self.changed.set()
+
+    def remove(self, item: Mapping[str, Any]) -> None:
+        """Ignore a configuration that was deleted."""
+
+    def swap(self) -> None:
+        """End a list."""
 
 
 def webhook_config_of(path: str, configuration: Mapping[str, Any]) -> WebhookConfig:

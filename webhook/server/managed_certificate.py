@@ -1,7 +1,7 @@
 """Serves the certificate in the Secret that all replicas share, and replaces it while serving.
 
-Until there is one, the server presents a self-signed certificate. Probes do not verify it, so they can read why the
-process is not ready.
+Before it listens, the server reads the certificate that exists, because API servers trust no other. Until there is one,
+it presents a self-signed certificate. Probes do not verify it, so they can read why the process is not ready.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import random
 import ssl
+from collections import deque
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -23,6 +24,7 @@ from webhook.certs.rotation import (
     UpdateBundles,
 )
 from webhook.certs.secret_state import ServingCertificate
+from webhook.certs.webhook_configs import CaBundleWatch
 from webhook.errors import ApiError
 from webhook.kube.leader_election import LeaderElector
 from webhook.server.admission_state import Clock
@@ -31,7 +33,17 @@ from webhook.web.health import HealthCheck
 from webhook.web.tls import CertificateError, PemPair, replace_certificate
 
 RECONCILE_SECONDS = 5.0
-"""The average interval. A changed `caBundle` is restored within two of them."""
+"""The average interval. Without a watch, a changed `caBundle` is restored within two of them."""
+
+LOAD_SECONDS = 3.0
+"""How long the server waits for the stored certificate before it listens without it, not ready."""
+
+RETRY_SECONDS = 0.2
+
+MAX_WAKES = 10
+WAKE_PERIOD_SECONDS = 60.0
+"""Changed bundles are repaired at once so often in this time, and then at the next interval: two programs may undo each
+other's changes."""
 
 NEXT_STEP_SECONDS = 0.2
 MAX_CONSECUTIVE_STEPS = 4
@@ -56,6 +68,7 @@ class ManagedCertificate:
     Attributes:
         context: The TLS context that gets each new certificate.
         clock: This machine's clock.
+        bundles: Notices changed bundles, as far as its reflectors run.
     """
 
     reconciler: CertificateReconciler
@@ -63,15 +76,28 @@ class ManagedCertificate:
     context: ssl.SSLContext
     telemetry: Telemetry
     clock: Clock
+    bundles: CaBundleWatch = field(default_factory=CaBundleWatch)
     _served: ServingCertificate | None = field(init=False, default=None)
     _last_result: ReconcileResult | None = field(init=False, default=None)
     _error: str = field(init=False, default="")
     _consecutive_steps: int = field(init=False, default=0)
+    _wakes: deque[float] = field(init=False, default_factory=lambda: deque(maxlen=MAX_WAKES))
 
     async def run(self) -> None:
         """Reconcile until cancelled."""
         while True:
-            await asyncio.sleep(await self.reconcile())
+            self.bundles.changed.clear()
+            await self._wait(await self.reconcile())
+
+    async def load_stored(self) -> None:
+        """Serve the certificate in the Secret, if there is one; call it before the server listens.
+
+        Returns after `LOAD_SECONDS` if the API server does not answer. Errors are reported by `reconcile`.
+        """
+        with suppress(TimeoutError, CertificateError):
+            async with asyncio.timeout(LOAD_SECONDS):
+                while not await self._load_once():
+                    await asyncio.sleep(RETRY_SECONDS)
 
     async def reconcile(self) -> float:
         """Reconcile once, and return the seconds until the next time. Errors are reported, not raised."""
@@ -107,8 +133,27 @@ class ManagedCertificate:
             HealthCheck("leader", bool(self.elector.holder), leader, required=False),
         ]
 
+    async def _load_once(self) -> bool:
+        """Serve the certificate in the Secret; return False if reading may succeed later."""
+        try:
+            self._serve(await self.reconciler.read_serving_certificate())
+        except ApiError as error:
+            return 400 <= error.status < 429  # forbidden, for example
+        return True
+
+    async def _wait(self, seconds: float) -> None:
+        """Wait, but less if a `caBundle` is changed."""
+        loop = asyncio.get_running_loop()
+        if len(self._wakes) == MAX_WAKES and loop.time() < self._wakes[0] + WAKE_PERIOD_SECONDS:
+            return await asyncio.sleep(seconds)
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self.bundles.changed.wait(), seconds)
+            self._wakes.append(loop.time())
+        return None
+
     def _apply_result(self, result: ReconcileResult) -> None:
         self._serve(result.serving)
+        self.bundles.expected = result.bundle or None
         if result.changed:
             step = result.step
             configurations = [config.path for config in step.configs] if isinstance(step, UpdateBundles) else []
@@ -133,7 +178,7 @@ class ManagedCertificate:
         spec, lease = self.reconciler.spec, self.elector.lease
         return (
             f"{error.message}. Required are get, create and update on Secret {spec.secret} and Lease {lease}, and "
-            f"get{', list' if spec.configs.selector else ''} and patch on webhook configurations {spec.configs}"
+            f"get, list, watch and patch on webhook configurations {spec.configs}"
         )
 
     def _attention_message(self, result: ReconcileResult) -> str:

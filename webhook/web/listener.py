@@ -46,6 +46,7 @@ class HttpListener:
         polls: Called every `poll_seconds`.
         tasks: Run until the server closes.
         sweep_seconds: The interval for closing expired connections.
+        before_listen: Awaited in order before a connection is accepted; they must end in seconds and raise nothing.
     """
 
     registry: ConnectionRegistry
@@ -55,6 +56,7 @@ class HttpListener:
     tasks: Sequence[BackgroundTask] = ()
     poll_seconds: float = POLL_SECONDS
     sweep_seconds: float = SWEEP_SECONDS
+    before_listen: Sequence[Poll] = field(init=False, default=())
     _running: list[asyncio.Task[None]] = field(init=False, default_factory=list)
     _acceptor: ConnectionAcceptor | None = field(init=False, default=None)
 
@@ -66,6 +68,8 @@ class HttpListener:
             OSError: the address cannot be bound.
         """
         require_c_parser()
+        for prepare in self.before_listen:
+            await prepare()
         loop = asyncio.get_running_loop()
         self._acceptor = acceptor = ConnectionAcceptor(self.registry, self.context, loop)
         port = await acceptor.listen(host, port)

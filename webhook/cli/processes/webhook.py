@@ -18,7 +18,7 @@ from webhook.cache.snapshot import read_snapshot
 from webhook.certs.issuer import expiry_of
 from webhook.certs.reconciler import CertificateReconciler, ManagedCertificateSpec
 from webhook.certs.secret_state import SecretName
-from webhook.certs.webhook_configs import WebhookConfigSelector
+from webhook.certs.webhook_configs import CaBundleWatch, WebhookConfigSelector
 from webhook.cli.processes.tls import (
     StartError,
     build_listening_context,
@@ -219,10 +219,16 @@ def utc_now() -> datetime:
 def _manage_certificate(
     server: AdmissionServer, api: KubeClient, settings: WebhookSettings, elector: LeaderElector
 ) -> None:
-    """Make the server use a certificate from a Secret once it listens. It is not ready before it has one."""
+    """Make the server use a certificate from a Secret. It is not ready before it has one."""
     configurations = WebhookConfigSelector.parse(settings.webhook_configurations)
     spec = ManagedCertificateSpec(SecretName(*settings.tls_secret_ref), configurations, settings.tls_server_names)
     reconciler = CertificateReconciler(api, spec, lambda: elector.is_leader, server.clock)
-    certificate = ManagedCertificate(reconciler, elector, server.context, server.telemetry, server.clock)
-    server.tasks = [*server.tasks, certificate.run]
+    bundles = CaBundleWatch()
+    certificate = ManagedCertificate(reconciler, elector, server.context, server.telemetry, server.clock, bundles)
+    watches = [
+        Reflector(api, resource, bundles, SystemRandom(), server.telemetry, max_pause=0.0)
+        for resource in configurations.watched_resources()
+    ]
+    server.before_listen = [*server.before_listen, certificate.load_stored]
+    server.tasks = [*server.tasks, certificate.run, *(watch.run for watch in watches)]
     server.health_checks = [*server.health_checks, certificate.checks]
