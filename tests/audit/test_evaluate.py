@@ -314,3 +314,37 @@ def test_pods_of_a_template_are_evaluated_after_limit_range_defaults(bounded: Ev
 def test_pod_with_all_amounts_is_not_defaulted(bounded: EvaluationContext) -> None:
     pod = make_pod("a").requests("cpu", "1000m").gpus(1).namespace("team").build()
     assert evaluate_data(pod, bounded).stored["spec"] == pod["spec"]
+
+
+NETWORK_CLAIM = """
+kind: Pod
+apiVersion: v1
+metadata: {name: rdma}
+spec:
+  containers: [{name: a, image: a}]
+  resourceClaims: [{name: nic, resourceClaimTemplateName: nic}]
+"""
+NETWORK_CLASS = """
+---
+apiVersion: resource.k8s.io/v1
+kind: ResourceClaimTemplate
+metadata: {name: nic}
+spec: {spec: {devices: {requests: [{name: nic, exactly: {deviceClassName: rdma}}]}}}
+---
+apiVersion: resource.k8s.io/v1
+kind: DeviceClass
+metadata: {name: rdma}
+spec: {selectors: [{cel: {expression: 'device.driver == "dra.net"'}}]}
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "denied"),
+    [(NETWORK_CLAIM, True), (NETWORK_CLAIM + NETWORK_CLASS, False), (NETWORK_CLASS + "---" + NETWORK_CLAIM, False)],
+)
+def test_claim_templates_and_device_classes_of_the_files_are_known(
+    text: str, denied: bool, library: EvaluationContext
+) -> None:
+    results = evaluate_all(parse_objects("a.yaml", text.encode()), library)
+    [pod] = [each for each in results if each.kind == "Pod"]
+    assert (pod.verdict is CheckVerdict.DENIED) == denied

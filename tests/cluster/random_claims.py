@@ -14,14 +14,16 @@ from tests.cluster.predicted_outcomes import parse_quotas
 from tests.controlplane.build import wanted_version
 from tests.controlplane.toolchain import release
 from webhook.engine.quota.admission import predict_claim_refusals
-from webhook.model.claims import ClaimSpec, DeviceClasses, claim_charge
+from webhook.model.claims import ClaimSpec, DeviceClasses, DeviceClassSpec, claim_charge
 
 Json = dict[str, Any]
 CHARGES_EXTENDED = release(wanted_version()) >= (1, 36)
 """Whether quotas also charge devices by their extended resource name (DRAExtendedResource; see docs/limits.md)."""
 
 EXTENDED_RESOURCES = {"claimed-a": "", "claimed-b": "example.com/claimed", "claimed-c": "nvidia.com/claimed"}
-CLASSES: DeviceClasses = {name: extended if CHARGES_EXTENDED else "" for name, extended in EXTENDED_RESOURCES.items()}
+CLASSES: DeviceClasses = {
+    name: DeviceClassSpec(extended if CHARGES_EXTENDED else "") for name, extended in EXTENDED_RESOURCES.items()
+}
 MISSING_CLASS = "claimed-nowhere"
 """A DeviceClass that does not exist; claims may request it."""
 
@@ -37,11 +39,12 @@ API = "/apis/resource.k8s.io/v1"
 
 async def create_device_classes(client: DryRunClient, namespace: str) -> None:
     """Create the classes, and wait until quotas charge the extended resource name of the last one."""
-    for name, extended in CLASSES.items():
-        spec = {"extendedResourceName": extended} if extended else {}
+    for name, each in CLASSES.items():
+        spec = {"extendedResourceName": each.extended_resource_name} if each.extended_resource_name else {}
         await client.send("POST", f"{API}/deviceclasses", {"metadata": {"name": name}, "spec": spec})
     last = list(CLASSES)[-1]
-    key = f"requests.{CLASSES[last]}" if CHARGES_EXTENDED else f"{last}.deviceclass.resource.k8s.io/devices"
+    extended = f"requests.{EXTENDED_RESOURCES[last]}"
+    key = extended if CHARGES_EXTENDED else f"{last}.deviceclass.resource.k8s.io/devices"
     quota = {"metadata": {"name": "class-known"}, "spec": {"hard": {key: "0"}}}
     await client.create(f"/api/v1/namespaces/{namespace}/resourcequotas", quota)
     probe = [{"metadata": {"name": "probe"}, "spec": claim_spec([{"exactly": {"deviceClassName": last}}])}]

@@ -13,6 +13,8 @@ from webhook.model.field_paths import format_path
 from webhook.model.pods import parse_pod
 
 KINDS = ("containers", "initContainers", "ephemeralContainers")
+OPTIONS = ("allowed", "claiming")
+"""Prefixes of the arguments of `find_bypasses` among those of the request."""
 
 
 def find_violations(
@@ -30,9 +32,9 @@ def find_violations(
         pod=read,
         load_object=lambda: pod,
         old_pod=before,
-        **{key: value for key, value in request.items() if not key.startswith("allowed")},
+        **{key: value for key, value in request.items() if not key.startswith(OPTIONS)},
     )
-    allowed = {key: value for key, value in request.items() if key.startswith("allowed")}
+    allowed = {key: value for key, value in request.items() if key.startswith(OPTIONS)}
     return find_bypasses(
         admission_request, read, gpu_requests_of_pod(read), shares_processes_on_shared_gpu=share, **allowed
     )

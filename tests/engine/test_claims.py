@@ -10,14 +10,14 @@ import pytest
 from tests.builders import Json, PodMaker, make_namespace, make_pod
 from tests.example_cluster import NO_USAGE, NOW, codes, policies_of, policy, request_of, review, view_of
 from webhook.engine.decision_cache import DecisionCache
-from webhook.model.claims import ClaimSpec, ResourceClaimTemplate, claim_charge
+from webhook.model.claims import ClaimSpec, DeviceClassSpec, ResourceClaimTemplate, claim_charge
 from webhook.model.cluster_view import ClusterView
 from webhook.model.pod_summary import summarize_pod
 from webhook.model.pods import parse_pod
 from webhook.server.admission_response import warning_lines
 
 A, B = "a.example.com", "b.example.com"
-CLASSES = {A: "", B: "example.com/b"}
+CLASSES = {A: DeviceClassSpec(), B: DeviceClassSpec("example.com/b")}
 OBJECTS = "count/resourceclaims.resource.k8s.io"
 EVALUATED = "limits: {mode: enforce, resourceQuotas: evaluate}\nmode: enforce"
 

@@ -8,6 +8,7 @@ import pytest
 
 from tests.builders import Json, PodMaker, make_namespace, make_node, make_pod
 from tests.example_cluster import A100, GPU_TAINT, codes, mig_node, review, tainted, view_of, whole_node
+from webhook.model.claims import DeviceClassSpec
 from webhook.model.field_paths import format_path
 
 GPU, SHARED = "nvidia.com/gpu", "nvidia.com/gpu.shared"
@@ -114,8 +115,9 @@ def test_placement(case: Case) -> None:
 def test_resources_that_claims_may_provide_have_no_finding(nodes: tuple[Json, ...]) -> None:
     view, pod = view_of(make_namespace("team"), *nodes), make_pod().gpus(1)
     assert codes(review(pod, POLICY, view=view)), "without the class there is a finding"
-    assert codes(review(pod, POLICY, view=view.with_classes({"other.example.com": "example.com/other", "plain": ""})))
-    assert codes(review(pod, POLICY, view=view.with_classes({"gpu.nvidia.com": GPU}))) == []
+    others = {"other.example.com": DeviceClassSpec("example.com/other"), "plain": DeviceClassSpec()}
+    assert codes(review(pod, POLICY, view=view.with_classes(others)))
+    assert codes(review(pod, POLICY, view=view.with_classes({"gpu.nvidia.com": DeviceClassSpec(GPU)}))) == []
 
 
 def affinity(*terms: dict[str, str]) -> Json:

@@ -1,13 +1,16 @@
-"""A cluster view with other namespace labels, or without the usage of one pod."""
+"""A cluster view with other namespace labels, with claim templates of files, or without the usage of one pod."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+from typing import Any
 
 import msgspec
 
 from webhook.engine.quota.admission import compute_claims_charge
 from webhook.engine.quota.charges import release_pod_usage
+from webhook.model.claims import ClaimContext, ClaimSpec, DeviceClass, ResourceClaimTemplate
 from webhook.model.cluster_view import NAMESPACE_NAME, ClusterView
 from webhook.model.objects import Namespace, ResourceQuota
 from webhook.model.pods import ObjectMeta, Pod
@@ -20,6 +23,7 @@ class AdjustedView(ClusterView):
     _relabeled_namespace: tuple[str, Mapping[str, str]] | None = None
     _recreated_pod: tuple[str, Pod, bool] | None = None
     _released_quotas: tuple[ResourceQuota, ...] | None = None
+    _added_templates: Mapping[tuple[str, str], ClaimSpec] = MappingProxyType({})
 
     def __init__(self, view: ClusterView) -> None:
         self.__dict__.update(view.__dict__)  # views are immutable, so they can share their state
@@ -36,6 +40,12 @@ class AdjustedView(ClusterView):
         else:
             return known
         return Namespace(metadata=msgspec.structs.replace(metadata, labels={**labels, NAMESPACE_NAME: name}))
+
+    def claim_context(self, namespace: str) -> ClaimContext:
+        """Return the claim templates and device classes, with those of files."""
+        added = {name: spec for (of, name), spec in self._added_templates.items() if of == namespace}
+        known = super().claim_context(namespace)
+        return ClaimContext({**known.templates, **added}, known.classes) if added else known
 
     def quotas(self, namespace: str) -> tuple[ResourceQuota, ...]:
         """Return the quotas without the usage of the pod that is recreated; computed once."""
@@ -56,6 +66,35 @@ def with_namespace_labels(view: ClusterView, labels: Mapping[str, str]) -> Clust
     adjusted = AdjustedView(view)
     adjusted._labels = dict(labels)
     return adjusted
+
+
+def with_claim_objects(view: ClusterView, objects: Iterable[Mapping[str, Any]], namespace: str) -> ClusterView:
+    """Return a view with the claim templates and device classes among objects; invalid ones are left out.
+
+    Args:
+        namespace: The namespace of templates that name none.
+    """
+    found = [each for each in map(_read_claim_object, objects) if each is not None]
+    if not found:
+        return view
+    adjusted = AdjustedView(view)
+    classes = {each.metadata.name: each.spec for each in found if isinstance(each, DeviceClass)}
+    adjusted.classes = {**view.classes, **classes}
+    adjusted._added_templates = {
+        (each.metadata.namespace or namespace, each.metadata.name): each.spec.spec
+        for each in found
+        if isinstance(each, ResourceClaimTemplate)
+    }
+    return adjusted
+
+
+def _read_claim_object(data: Mapping[str, Any]) -> ResourceClaimTemplate | DeviceClass | None:
+    kinds = {"ResourceClaimTemplate": ResourceClaimTemplate, "DeviceClass": DeviceClass}
+    read_as = kinds.get(data["kind"]) if data["apiVersion"] == "resource.k8s.io/v1" else None
+    try:
+        return msgspec.convert(data, read_as) if read_as is not None else None
+    except msgspec.ValidationError:
+        return None
 
 
 def with_only_namespace_labels(view: ClusterView, name: str, labels: Mapping[str, str]) -> ClusterView:

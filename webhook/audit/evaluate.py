@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from webhook.audit.adjusted_view import with_claim_objects
 from webhook.audit.object_files import SkippedDocument, SourceObject
 from webhook.engine.decide import decide
 from webhook.engine.templates import read_templates
@@ -62,7 +63,11 @@ class EvaluationContext(msgspec.Struct, frozen=True):
 def evaluate_all(
     documents: Iterable[SourceObject | SkippedDocument], context: EvaluationContext
 ) -> Iterator[CheckResult]:
-    """Evaluate the objects of files, in order."""
+    """Evaluate the objects of files, in order, with the claim templates and device classes among them."""
+    documents = list(documents)
+    objects = (each.data for each in documents if isinstance(each, SourceObject))
+    view = with_claim_objects(context.view, objects, context.namespace)
+    context = msgspec.structs.replace(context, view=view)
     for each in documents:
         if isinstance(each, SkippedDocument):
             yield skipped_result(each.location, each.reason, invalid=each.invalid)

@@ -8,7 +8,7 @@ Sources: the device request paths of nvidia-container-toolkit, its CVEs, and kno
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
@@ -43,11 +43,12 @@ from webhook.errors import quote_text
 from webhook.model.admission import AdmissionRequest
 from webhook.model.annotations import MIRROR_ANNOTATION
 from webhook.model.bounded_cache import request_cache
+from webhook.model.claims import NO_CLAIMS, ClaimContext, DeviceClasses, gpu_classes_of_claim, may_hold_gpus
 from webhook.model.cluster_view import ClusterView
 from webhook.model.enums import PolicyMode
 from webhook.model.field_paths import FieldPath
 from webhook.model.gpu_resources import DEVICE_CLASS_PREFIX, GpuResource, parse_gpu_resource
-from webhook.model.pods import Container, Pod, PodSpec, ResourceRequirements
+from webhook.model.pods import Container, Pod, PodResourceClaim, PodSpec, ResourceRequirements
 from webhook.model.quantity import parse_whole_number
 
 GPU_RUNTIME_CLASS_PREFIX = "nvidia"
@@ -92,6 +93,7 @@ def guard_pod(
             pod,
             gpu_requests,
             shares_processes_on_shared_gpu=shares_processes_on_shared_gpu,
+            claiming=view.claim_context(request.namespace),
             injected=injected,
             allowed_capabilities=section.allowed_capabilities,
             allowed_runtime_classes=section.allowed_runtime_classes,
@@ -107,6 +109,7 @@ def find_bypasses(
     gpu_requests: PodGpuRequests,
     *,
     shares_processes_on_shared_gpu: bool,
+    claiming: ClaimContext = NO_CLAIMS,
     injected: Sequence[InjectedAmount] = (),
     allowed_capabilities: frozenset[str] = _NOTHING,
     allowed_runtime_classes: frozenset[str] = _NOTHING,
@@ -120,6 +123,7 @@ def find_bypasses(
             permits a GPU runtime class.
         shares_processes_on_shared_gpu: True if its containers share processes and it requests a time-sliced or
             MPS share.
+        claiming: Claim templates and device classes: claims for other devices than GPUs are not reported.
         injected: GPUs that LimitRanges inject into it.
         allowed_capabilities: Driver capabilities allowed besides compute and utility; "all" allows any.
         allowed_runtime_classes: GPU runtime classes allowed without a GPU request.
@@ -127,7 +131,8 @@ def find_bypasses(
     Returns:
         Pairs of bypass name (see `guarding.bypasses`) and violation.
     """
-    rules = gpu_requests, shares_processes_on_shared_gpu, injected, allowed_capabilities, allowed_runtime_classes
+    allowed = allowed_capabilities, allowed_runtime_classes
+    rules = gpu_requests, shares_processes_on_shared_gpu, claiming, injected, *allowed
     old = request.old_pod if request.operation == "UPDATE" else None
     results = _scan_pod(request, pod, *rules)
     if old is not None:
@@ -146,6 +151,7 @@ def _scan_pod(
     pod: Pod,
     gpu_requests: PodGpuRequests,
     shares_processes_on_shared_gpu: bool,
+    claiming: ClaimContext,
     injected: Sequence[InjectedAmount],
     capabilities: frozenset[str],
     classes: frozenset[str],
@@ -156,13 +162,13 @@ def _scan_pod(
     results = find_variable_bypasses(variables, capabilities) if variables else []
     if variables:
         requesting = gpu_requests.requesting_containers()
-        others = bool(spec.resource_claims or gpu_requests.unknown_resources)
+        others = bool(gpu_requests.unknown_resources) or any(_describe_gpu_claims(spec.resource_claims, claiming))
         results += find_legacy_images(variables, requesting)
         results += find_driver_features(variables, requesting, others_may_use_gpus=others)
     for path, container in containers:
         if container.volume_mounts:
             results += find_device_mounts(path, container.volume_mounts)
-    results += find_unaccounted_requests(spec, containers, injected)
+    results += find_unaccounted_requests(spec, containers, claiming, injected)
     if spec.volumes:
         results += find_host_path_volumes(spec)
     if pod.metadata.annotations:
@@ -232,24 +238,44 @@ def find_preset_node(spec: PodSpec) -> list[DetectedBypass]:
 
 
 def find_unaccounted_requests(
-    spec: PodSpec, containers: Sequence[tuple[FieldPath, Container]], injected: Sequence[InjectedAmount] = ()
+    spec: PodSpec,
+    containers: Sequence[tuple[FieldPath, Container]],
+    claiming: ClaimContext = NO_CLAIMS,
+    injected: Sequence[InjectedAmount] = (),
 ) -> list[DetectedBypass]:
-    """Return resource claims, device classes used as resources, and several kinds of GPU in one container.
+    """Return claims for GPUs, device classes used as resources, and several kinds of GPU in one container.
 
     `injected` are GPUs that LimitRanges inject.
     """
     results: list[DetectedBypass] = []
-    if spec.resource_claims:
-        count = len(spec.resource_claims)
-        listed = "a resource claim" if count == 1 else f"{count} resource claims"
-        message = f"devices must be requested as nvidia.com resources, found {listed}"
+    if claims := list(_describe_gpu_claims(spec.resource_claims, claiming)):
+        listed = claims[0] if len(claims) == 1 else f"{len(claims)} resource claims, the first {claims[0]}"
+        message = f"GPUs must be requested as nvidia.com resources, found {listed}"
         results.append(describe_bypass("resourceClaims", ("spec", "resourceClaims"), message))
     for path, container in containers:
         resources = container.resources
         if _may_be_unaccounted((*resources.limits, *resources.requests)):
-            results += _find_device_classes((*path, "resources"), resources)
+            results += _find_device_classes((*path, "resources"), resources, claiming.classes)
             results += _find_mixed_gpus((*path, "resources"), resources, [one for one in injected if one.path == path])
     return results
+
+
+def _describe_gpu_claims(claims: Iterable[PodResourceClaim], claiming: ClaimContext) -> Iterator[str]:
+    """Yield each claim that may get a GPU, and why.
+
+    Claims by name are not resolved: until the pod is scheduled, another claim may take the name.
+    """
+    for claim in claims:
+        template = claim.resource_claim_template_name
+        known = claiming.templates.get(template)
+        found = gpu_classes_of_claim(known, claiming.classes) if known is not None else None
+        name = f"the resource claim {quote_text(claim.name)}"
+        if not template:
+            yield f"{name}, which names no template"
+        elif found is None:
+            yield f"{name} of the template {quote_text(template)}, whose device classes are unknown"
+        elif found:
+            yield f"{name} of the device class {quote_text(found[0])}"
 
 
 @request_cache(1024)
@@ -258,16 +284,21 @@ def _may_be_unaccounted(keys: tuple[str, ...]) -> bool:
     return len(named) > 1 or any(name.startswith(DEVICE_CLASS_PREFIX) for name in named)
 
 
-def _find_device_classes(path: FieldPath, resources: ResourceRequirements) -> list[DetectedBypass]:
+def _find_device_classes(
+    path: FieldPath, resources: ResourceRequirements, classes: DeviceClasses
+) -> list[DetectedBypass]:
     sides = (("requests", resources.requests), ("limits", resources.limits))
     named = {
-        name: (*path, side, name) for side, amounts in sides for name in amounts if name.startswith(DEVICE_CLASS_PREFIX)
+        name: (*path, side, name)
+        for side, amounts in sides
+        for name in amounts
+        if name.startswith(DEVICE_CLASS_PREFIX) and may_hold_gpus(name.removeprefix(DEVICE_CLASS_PREFIX), classes)
     }
     return [
         describe_bypass(
             "resourceClaims",
             place,
-            f"devices must be requested as nvidia.com resources, found the device class {quote_text(name)}",
+            f"GPUs must be requested as nvidia.com resources, found the device class {quote_text(name)}",
         )
         for name, place in named.items()
     ]

@@ -17,6 +17,7 @@ from webhook.engine.mutation import PodMutation
 from webhook.engine.pod_context import GpuPodContext
 from webhook.engine.policy_findings import PolicyFinding
 from webhook.model.bounded_cache import request_cache
+from webhook.model.claims import extended_names
 from webhook.model.enums import GpuForm, PolicyMode
 from webhook.model.field_paths import FieldPath
 from webhook.model.fleet import Fleet
@@ -34,7 +35,7 @@ def node_fit_violations(context: GpuPodContext, mutation: PodMutation) -> list[P
     """Return everything that prevents a pod from getting the GPUs it requests."""
     if not context.view.fleet.nodes:
         return []
-    claimable = context.view.classes.values()
+    claimable = extended_names(context.view.classes)
     violations: list[PolicyFinding] = []
     for one in context.gpu_requests.requests:
         if one.count and one.resource.name not in claimable:

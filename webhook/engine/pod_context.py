@@ -15,6 +15,7 @@ from webhook.errors import QuantityError
 from webhook.model.admission import AdmissionRequest
 from webhook.model.annotations import GPU_COMPUTE_ANNOTATION, GPU_MEMORY_ANNOTATION, KEEP_ANNOTATION, MIRROR_ANNOTATION
 from webhook.model.bounded_cache import request_cache
+from webhook.model.claims import extended_names
 from webhook.model.cluster_view import ClusterView
 from webhook.model.enums import GpuForm, PolicyMode
 from webhook.model.gpu_resources import WHOLE_GPU
@@ -107,7 +108,7 @@ class GpuPodContext(PodContext, frozen=True):
 
         A name that a DeviceClass has too may be served by a claim, on nodes that advertise none.
         """
-        fleet, claimable = self.view.fleet, self.view.classes.values()
+        fleet, claimable = self.view.fleet, extended_names(self.view.classes)
         for name, count in self.gpu_requests.totals.items():
             if name not in claimable:
                 nodes &= fleet.nodes_with_units(name, count)

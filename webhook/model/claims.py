@@ -3,10 +3,14 @@
 Claims from a template are created, and charged, after the pod is stored. The extended resource name of a class is
 charged too, from Kubernetes 1.36 on.
 Source: `pkg/quota/v1/evaluator/core/resource_claims.go`.
+
+A claim gets a GPU only if one of its device classes may hold GPUs. A class is known to hold others by the driver that
+its selectors require; a class without such a selector, or one that is unknown, may hold GPUs.
 """
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
@@ -65,10 +69,23 @@ class ResourceClaimTemplate(ApiStruct, frozen=True):
     spec: ClaimTemplateSpec = ClaimTemplateSpec()
 
 
+class CelSelector(ApiStruct, frozen=True):
+    """A CEL expression about a device."""
+
+    expression: str = ""
+
+
+class DeviceSelector(ApiStruct, frozen=True):
+    """A condition on devices."""
+
+    cel: CelSelector = CelSelector()
+
+
 class DeviceClassSpec(ApiStruct, frozen=True):
-    """The extended resource name of a class; "" for none."""
+    """The extended resource name of a class, "" for none, and selectors that must all select a device."""
 
     extended_resource_name: str = ""
+    selectors: tuple[DeviceSelector, ...] = ()
 
 
 class DeviceClass(ApiStruct, frozen=True):
@@ -78,8 +95,8 @@ class DeviceClass(ApiStruct, frozen=True):
     spec: DeviceClassSpec = DeviceClassSpec()
 
 
-DeviceClasses = Mapping[str, str]
-"""Extended resource name of each class, or ""."""
+DeviceClasses = Mapping[str, DeviceClassSpec]
+"""The specification of each class by name."""
 
 
 class ClaimContext(NamedTuple):
@@ -93,7 +110,7 @@ NO_CLAIMS = ClaimContext()
 
 
 def device_classes_by_name(found: Iterable[DeviceClass]) -> DeviceClasses:
-    return {one.metadata.name: one.spec.extended_resource_name for one in found}
+    return {one.metadata.name: one.spec for one in found}
 
 
 def claim_templates_by_name(found: Iterable[ResourceClaimTemplate]) -> Mapping[str, ClaimSpec]:
@@ -111,7 +128,12 @@ def is_filled_by_claims(key: str, classes: DeviceClasses) -> bool:
         return True
     if key.startswith(_IMPLICIT):
         return key.removeprefix(_IMPLICIT) in classes
-    return key.startswith(_REQUESTS) and key.removeprefix(_REQUESTS) in classes.values()
+    return key.startswith(_REQUESTS) and key.removeprefix(_REQUESTS) in extended_names(classes)
+
+
+def extended_names(classes: DeviceClasses) -> set[str]:
+    """Return the extended resource names of device classes."""
+    return {spec.extended_resource_name for spec in classes.values()}
 
 
 def device_class_of_key(key: str) -> str:
@@ -141,16 +163,65 @@ def claim_charge(spec: ClaimSpec, classes: DeviceClasses) -> Mapping[str, int]:
     for name, count in devices.items():
         if count:
             charged[f"{name}{DEVICE_CLASS_SUFFIX}"] = charged[f"{_IMPLICIT}{name}"] = count
-            if classes.get(name):
-                charged[f"{_REQUESTS}{classes[name]}"] = count
+            if name in classes and classes[name].extended_resource_name:
+                charged[f"{_REQUESTS}{classes[name].extended_resource_name}"] = count
     return charged
 
 
 def _max_devices(request: ClaimRequest) -> Mapping[str, int]:
     """Return the most devices of each class that a request may get; none in a mode that quotas do not know."""
     most: dict[str, int] = {}
-    for choice in request.first_available or ([request.exactly] if request.exactly else ()):
+    for choice in _choices(request):
         counts = {"All": MAX_DEVICES, "ExactCount": choice.count}
         name = choice.device_class_name
         most[name] = max(counts.get(choice.allocation_mode, 0), most.get(name, 0))
     return most
+
+
+def _choices(request: ClaimRequest) -> Iterable[DeviceRequest]:
+    return request.first_available or ([request.exactly] if request.exactly else ())
+
+
+def gpu_classes_of_claim(spec: ClaimSpec, classes: DeviceClasses) -> list[str] | None:
+    """Return the device classes of a claim that may hold GPUs, sorted; None if its requests cannot be read."""
+    if not all(map(_choices, spec.devices.requests)):
+        return None
+    names = {choice.device_class_name for request in spec.devices.requests for choice in _choices(request)}
+    return sorted(name for name in names if may_hold_gpus(name, classes))
+
+
+def may_hold_gpus(name: str, classes: DeviceClasses) -> bool:
+    """Return whether devices of a class may be GPUs: False only if a selector requires the driver of other devices.
+
+    Of unknown classes, those of NVIDIA's compute domains hold no GPUs.
+    """
+    if name not in classes:
+        return _COMPUTE_DOMAIN_CLASS.fullmatch(name) is None
+    drivers = [_required_driver(selector.cel.expression) for selector in classes[name].selectors]
+    return not any(driver and not _is_gpu_driver(driver) for driver in drivers)
+
+
+_COMPUTE_DOMAIN_CLASS = re.compile(r"compute-domain-[a-z-]+[.]nvidia[.]com")
+_COMPUTE_DOMAIN_DRIVER = "compute-domain.nvidia.com"
+
+_DRIVER_SELECTOR = re.compile(r"""device[.]driver\s*==\s*(["'])(?P<driver>[a-z0-9.-]+)\1\s*(&&.*)?""", re.DOTALL)
+_ALTERNATIVES = ("||", "?")
+"""Operators that bind less tightly than `&&`: beside one, an equation need not hold."""
+
+
+def _required_driver(expression: str) -> str:
+    """Return the driver that an expression requires; "" if it cannot be told.
+
+    >>> _required_driver('device.driver == "dra.net" && device.attributes["dra.net"].rdma == true')
+    'dra.net'
+    >>> _required_driver('device.driver == "dra.net" || device.driver == "gpu.nvidia.com"')
+    ''
+    """
+    match = _DRIVER_SELECTOR.fullmatch(expression.strip())
+    if match is None or any(operator in expression for operator in _ALTERNATIVES):
+        return ""
+    return match["driver"]
+
+
+def _is_gpu_driver(driver: str) -> bool:
+    return "gpu" in driver or (driver.endswith("nvidia.com") and driver != _COMPUTE_DOMAIN_DRIVER)

@@ -175,9 +175,12 @@ CODES: dict[str, FindingCode] = {
         "Remove spec.nodeName; use a nodeSelector.",
     ),
     "GPU-S306": _security_code(
-        "the pod uses a resource claim",
-        "This policy's limits do not count devices of a resource claim as nvidia.com resources.",
-        "Request nvidia.com resources, or ask the admin to allow claims for this namespace.",
+        "the pod uses a resource claim that may get a GPU",
+        "This policy's limits do not count devices of a resource claim as nvidia.com resources. A claim for other "
+        "devices is not reported if its template exists before the pod, and the selectors of its device classes "
+        "require another driver, as in device.driver == 'dra.net'.",
+        "Request nvidia.com resources, or ask the admin to allow claims for this namespace. For other devices, "
+        "create a claim template before the pod, of a device class that requires its driver.",
     ),
     "GPU-S307": _security_code(
         "a container requests whole GPUs and slices",
