@@ -27,7 +27,7 @@ from webhook.engine.evaluate import evaluate_pod
 from webhook.engine.fit import choose_offer
 from webhook.engine.gpu_requests import gpu_requests_of_pod
 from webhook.engine.guard import guard_pod
-from webhook.engine.limitrange.findings import final_amounts
+from webhook.engine.limitrange.findings import final_amounts, name_default_sources
 from webhook.engine.limitrange.injected_gpus import find_injected_gpus
 from webhook.engine.linting import LINTED_KINDS, lint_object
 from webhook.engine.linting.quotas import scopes_covering_all_gpus
@@ -175,6 +175,7 @@ def _decide_pod(
     violations = evaluate_pod(context, mutation, quota_charge)
     # 8 settle
     found = [*matched.failures, *bypasses, *additions, *violations]
+    found = name_default_sources(found, mutation, ranges) if found and ranges else found
     findings, exempted = settle(found, policies.exemptions, request, pod, now) if found else ((), ())
     before = after = total_milli(gpu_requests.totals, view.fleet) if gpu_requests.totals else 0
     if mutation.applied_choice is not None:

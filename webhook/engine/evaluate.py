@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -10,8 +11,9 @@ from msgspec.structs import replace
 from webhook.engine.accounting import accounting_mismatches, missing_accounting
 from webhook.engine.cuda import cuda_violations
 from webhook.engine.gpu_requests import PodGpuRequests, containers_of_every_kind, sum_gpu_requests
+from webhook.engine.limitrange.default_sources import DefaultSources
 from webhook.engine.limitrange.fast_path import is_surely_admitted
-from webhook.engine.limitrange.findings import final_amounts, limit_range_violations
+from webhook.engine.limitrange.findings import final_amounts, limit_range_violations, replace_amount_errors
 from webhook.engine.limitrange.injected_gpus import InjectedGpus, injected_gpu_violations
 from webhook.engine.limits import find_limit_violations, unreadable_amount_violations
 from webhook.engine.mutation import PodMutation
@@ -84,7 +86,8 @@ def _evaluate_gpu_pod(context: GpuPodContext, mutation: PodMutation) -> list[Sec
             violations += [(policy_ref, each) for policy_ref in policies.cuda for each in unsuitable]
     obstacles = node_fit_violations(context, mutation) if fit is None else []
     if obstacles or gpu_requests.errors or pod.metadata.annotations:
-        general = (*gpu_requests.errors, *invalid_annotations(pod), *obstacles)
+        errors = replace_amount_errors(gpu_requests.errors, mutation, context.view.ranges(context.request.namespace))
+        general = (*errors, *invalid_annotations(pod), *obstacles)
         violations += [(policies.general_policy, each) for each in general]
     return violations
 
@@ -135,10 +138,10 @@ def _namespace_rejections(
     if final is None:
         unreadable = tuple(unreadable_amount_violations(pod))
         return _NamespaceRejections(unreadable, (*unreadable, *claims))
-    return _NamespaceRejections(
-        limit_range_violations(mutation, final, ranges) if ranges else (),
-        (*quota_violations(pod, final, view.quotas(namespace), _quota_users_in(namespace, view)), *claims),
-    )
+    sources = DefaultSources(mutation, ranges)
+    users = _quota_users_in(namespace, view)
+    exceeded = quota_violations(pod, final, view.quotas(namespace), users, partial(sources.of_total, final))
+    return _NamespaceRejections(limit_range_violations(final, ranges, sources) if ranges else (), (*exceeded, *claims))
 
 
 def _reported_rejections(

@@ -257,9 +257,10 @@ CODES: dict[str, FindingCode] = {
     ),
     "GPU-L203": _limits_code(
         "a LimitRange makes this pod invalid",
-        "The LimitRange adds amounts that the API server then rejects: min alone adds a request without a limit, "
-        "which no extended resource may have.",
-        'Write the resource yourself, equal in limits and requests, or "0" in both if it is not needed.',
+        "The LimitRange adds amounts that the API server then rejects: a default limit below the pod's own request, or "
+        "a request without a limit, which min alone adds and no extended resource may have. The API server's message "
+        "names a field that the pod does not set.",
+        "Write the resource yourself: a request of at most its limit, and for extended resources an equal one.",
     ),
     "GPU-L301": _lint_code(
         "the LimitRange maximum also sets a default",
@@ -473,3 +474,6 @@ CODES: dict[str, FindingCode] = {
 
 MUTATION_CODES = frozenset(code for code, meaning in CODES.items() if meaning.from_mutation)
 """Findings of /mutate; /validate reports the rest."""
+
+LIMIT_RANGE_CODES = frozenset({"GPU-L201", "GPU-L203"})
+"""Findings about a pod that the API server rejects between /mutate and /validate: /mutate warns of them."""

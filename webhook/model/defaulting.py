@@ -59,6 +59,14 @@ LIMIT_RANGER_PREFIX = "LimitRanger plugin set: "
 _CONTAINER_LISTS = ("containers", "initContainers")
 
 
+class DefaultRecord(NamedTuple):
+    """One amount that LimitRanger's annotation records."""
+
+    side: str
+    resource: str
+    container: str
+
+
 class DefaultedPod(NamedTuple):
     """The amounts of a pod after the first pass, and LimitRanger's annotation."""
 
@@ -153,6 +161,16 @@ def limit_ranger_annotation(amounts: PodAmounts, ranges: Sequence[ParsedLimitRan
         annotation = LIMIT_RANGER_PREFIX + "; ".join(parts) if parts else annotation
         amounts = apply_limit_range_defaults(amounts, (limit_range,))
     return annotation
+
+
+def read_limit_ranger_annotation(annotation: str) -> frozenset[DefaultRecord]:
+    """Read "LimitRanger plugin set: a, b request for container X; a limit for init container Y"."""
+    recorded: set[DefaultRecord] = set()
+    for part in annotation.removeprefix(LIMIT_RANGER_PREFIX).split("; "):
+        names, _, where = part.partition(" for ")
+        resources, _, side = names.rpartition(" ")
+        recorded.update(DefaultRecord(f"{side}s", name, where.rpartition(" ")[2]) for name in resources.split(", "))
+    return frozenset(each for each in recorded if each.resource)
 
 
 def default_pod(pod: Pod, ranges: NamespaceLimitRanges) -> Pod:

@@ -53,6 +53,10 @@ class ParsedLimitRange(NamedTuple):
     bounds: tuple[RangeBound, ...]
     default_gpus: tuple[str, ...]
 
+    def defaults(self, side: str) -> ResourceList:
+        """Return the default limits ("limits") or requests ("requests")."""
+        return self.default_limits if side == "limits" else self.default_requests
+
 
 class NamespaceLimitRanges(tuple[ParsedLimitRange, ...]):
     """The LimitRanges of a namespace in their order of application, hashable for caches.

@@ -55,6 +55,10 @@ class PodAmounts(NamedTuple):
         """Every container, in LimitRanger's order."""
         return self.containers + self.init_containers
 
+    def fields_of(self, resource: str, side: str) -> tuple[FieldPath, ...]:
+        """Return the fields of all containers that a total is computed from."""
+        return tuple([(*holder.path, "resources", side, resource) for holder in self.all_containers])
+
 
 def container_amounts(
     spec: PodSpec, limits: ResourceChanges = NO_CHANGES, requests: ResourceChanges = NO_CHANGES

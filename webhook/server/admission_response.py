@@ -1,6 +1,7 @@
 """Renders a decision as an AdmissionReview response.
 
-* /mutate returns the patch and the findings of right-sizing, and never denies.
+* /mutate returns the patch, the findings of right-sizing, and warnings about what the API server rejects before it
+  calls /validate; it never denies.
 * /validate returns every reason for a denial, and never patches.
 
 Lengths follow the API server's rules for warnings: one with a control character is dropped, and beyond 4096 characters
@@ -20,7 +21,7 @@ from webhook.errors import shorten_text
 from webhook.model.admission import AdmissionRequest
 from webhook.model.annotations import PROBE_ANNOTATION, PROBE_ANSWER
 from webhook.model.bounded_cache import BoundedCache
-from webhook.model.codes import MUTATION_CODES
+from webhook.model.codes import LIMIT_RANGE_CODES, MUTATION_CODES
 from webhook.model.decisions import Decision, patch_replace
 from webhook.model.enums import PolicyMode
 from webhook.model.findings import Finding
@@ -39,6 +40,7 @@ CACHE_ENTRIES = 512
 MAX_CACHED_BYTES = 8 * 1024
 
 MUTATE_REACHED = "mutate answers"
+_MUTATE_REPORTS = MUTATION_CODES | LIMIT_RANGE_CODES
 
 DecisionRenderer = Callable[[Decision, str], bytes]
 """Renders the part of a response that depends only on decision and policy digest."""
@@ -67,7 +69,7 @@ def cache_by_decision(render: DecisionRenderer) -> DecisionRenderer:
 
 
 def render_mutation(request: AdmissionRequest, decision: Decision, digest: str) -> bytes:
-    """Render the response of /mutate: always allowed, with the patch and the findings of right-sizing."""
+    """Render the response of /mutate: always allowed, with the patch and what only it reports."""
     return b"%b%b,%b}" % (_MUTATION_PREFIX, orjson.dumps(request.uid), _render_mutation_body(decision, digest))
 
 
@@ -79,7 +81,7 @@ def _render_mutation_body(decision: Decision, digest: str) -> bytes:
         response["patch"] = b64encode(_encode_patch(decision.patch)).decode()
         response["patchType"] = "JSONPatch"
     if decision.findings or decision.policies:
-        findings = [finding for finding in decision.findings if finding.code in MUTATION_CODES]
+        findings = [finding for finding in decision.findings if finding.code in _MUTATE_REPORTS]
         if warnings := warning_lines(finding for finding in findings if finding.mode is not PolicyMode.AUDIT):
             response["warnings"] = warnings
         response["auditAnnotations"] = annotations = _audit_annotations(decision, findings, digest)

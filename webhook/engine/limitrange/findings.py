@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from msgspec.structs import replace
+
+from webhook.engine.limitrange.default_sources import DefaultSources
 from webhook.engine.limitrange.fast_path import is_surely_admitted
 from webhook.engine.limitrange.validation import (
     InvalidAmount,
@@ -14,14 +17,18 @@ from webhook.engine.limitrange.validation import (
     predict_limit_range_refusals,
 )
 from webhook.engine.mutation import PodMutation
-from webhook.engine.policy_findings import PolicyFinding
+from webhook.engine.policy_findings import PolicyFinding, SectionFinding
 from webhook.errors import QuantityError
 from webhook.model.apimachinery import canonical_text
-from webhook.model.defaulting import apply_defaults, apply_request_defaults
+from webhook.model.defaulting import apply_defaults
 from webhook.model.field_paths import FieldPath, format_path
 from webhook.model.limit_ranges import NamespaceLimitRanges, ParsedLimitRange
-from webhook.model.pod_amounts import PodAmounts, ResourceChanges, container_amounts, read_pod_amounts
+from webhook.model.pod_amounts import PodAmounts, ResourceChanges, container_amounts
 from webhook.model.pods import Pod
+from webhook.model.resource_names import allows_overcommit
+
+_NAMES_LIMIT_RANGE = ("GPU-L202", "GPU-L203")
+"""Codes whose messages name the LimitRange that sets the amount."""
 
 
 def final_amounts(mutation: PodMutation, ranges: Sequence[ParsedLimitRange]) -> PodAmounts | None:
@@ -33,13 +40,41 @@ def final_amounts(mutation: PodMutation, ranges: Sequence[ParsedLimitRange]) -> 
 
 
 def limit_range_violations(
-    mutation: PodMutation, amounts: PodAmounts, ranges: Sequence[ParsedLimitRange]
+    amounts: PodAmounts, ranges: Sequence[ParsedLimitRange], sources: DefaultSources
 ) -> list[PolicyFinding]:
     """Return every rejection of a mutated pod by its namespace's LimitRanges; `amounts` are its `final_amounts`."""
+    refusals = predict_limit_range_refusals(amounts, ranges)
     return [
-        *_invalid_by_defaults(mutation, find_invalid_amounts(amounts)),
-        *map(_refusal_finding, predict_limit_range_refusals(amounts, ranges)),
+        *_invalid_by_defaults(amounts, sources),
+        *(_refusal_finding(one, _sources_of_refusal(one, amounts, sources)) for one in refusals),
     ]
+
+
+def replace_amount_errors(
+    errors: Sequence[PolicyFinding], mutation: PodMutation, ranges: Sequence[ParsedLimitRange]
+) -> list[PolicyFinding]:
+    """Return errors of GPU amounts; where a LimitRange sets one of the amounts, what it makes invalid instead."""
+    amounts = final_amounts(mutation, ranges) if errors and ranges else None
+    if amounts is None:
+        return list(errors)
+    by_amount: dict[FieldPath, list[PolicyFinding]] = {}
+    for finding in _invalid_by_defaults(amounts, DefaultSources(mutation, ranges)):
+        by_amount.setdefault((*finding.path[:3], finding.path[-1]), []).append(finding)
+    return [each for error in errors for each in by_amount.get((*error.path[:3], error.path[-1]), [error])]
+
+
+def name_default_sources(
+    reported: Sequence[SectionFinding], mutation: PodMutation, ranges: Sequence[ParsedLimitRange]
+) -> list[SectionFinding]:
+    """Add the LimitRange to the message of each finding about an amount that it sets by default."""
+    sources, named = DefaultSources(mutation, ranges), list[SectionFinding]()
+    for policy_ref, finding in reported:
+        source = "" if finding.code in _NAMES_LIMIT_RANGE else sources.of_field(finding.path)
+        if source:
+            side = str(finding.path[4]).removesuffix("s")
+            finding = replace(finding, message=f"{finding.message}; LimitRange {source} sets this {side} by default")
+        named.append((policy_ref, finding))
+    return named
 
 
 def rejection_reason(pod: Pod, ranges: NamespaceLimitRanges, limits: ResourceChanges, requests: ResourceChanges) -> str:
@@ -79,13 +114,17 @@ def first_rejection(predicted: PredictedAdmission) -> str:
     return ""
 
 
-def _refusal_finding(refusal: LimitRangeRefusal) -> PolicyFinding:
+def _sources_of_refusal(refusal: LimitRangeRefusal, amounts: PodAmounts, sources: DefaultSources) -> str:
+    return sources.of_total(amounts, refusal.bound.resource, refusal.side) if refusal.path == ("spec",) else ""
+
+
+def _refusal_finding(refusal: LimitRangeRefusal, sources: str) -> PolicyFinding:
     bound = refusal.bound
     fix = f"Set a request of {bound.resource}, and a limit of at most {canonical_text(bound.amount)} times it."
     if bound.kind != "maxLimitRequestRatio":
         words = "at least" if bound.kind == "min" else "at most"
         fix = f"Request {words} {canonical_text(bound.amount)} {bound.resource}, in limits and requests."
-    return PolicyFinding("GPU-L201", _refusal_field(refusal), _refusal_sentence(refusal), fix)
+    return PolicyFinding("GPU-L201", _refusal_field(refusal), _refusal_sentence(refusal) + sources, fix)
 
 
 def _refusal_sentence(refusal: LimitRangeRefusal) -> str:
@@ -98,14 +137,20 @@ def _refusal_field(refusal: LimitRangeRefusal) -> FieldPath:
     return (*refusal.path, "resources", refusal.side, refusal.bound.resource)
 
 
-def _invalid_by_defaults(mutation: PodMutation, invalid: list[InvalidAmount]) -> Iterator[PolicyFinding]:
-    if not invalid:
-        return
-    written = apply_request_defaults(read_pod_amounts(mutation.pod, mutation.limits, mutation.requests))
-    already_invalid = set(find_invalid_amounts(written))
-    for one in invalid:
-        if one not in already_invalid:
-            message = f"amounts from a LimitRange make it invalid: {one.message}"
-            yield PolicyFinding(
-                "GPU-L203", one.path, message, f"Set {one.path[-1]} yourself, equal in limits and requests."
-            )
+def _invalid_by_defaults(amounts: PodAmounts, sources: DefaultSources) -> Iterator[PolicyFinding]:
+    """Yield the rules of the API that a pod breaks by an amount that a LimitRange sets."""
+    for invalid in find_invalid_amounts(amounts):
+        if found := sources.of_fields(invalid.fields):
+            setting = " and ".join(map(str, found))
+            message = f"{setting}, and the API server rejects the result: {invalid.message}"
+            yield PolicyFinding("GPU-L203", invalid.path, message, _fix_of_default(invalid, found[0].resource))
+
+
+def _fix_of_default(invalid: InvalidAmount, resource: str) -> str:
+    if invalid.path[-1] == "resources":
+        return f'Set {resource} to "0" yourself, or request CPU or memory too.'
+    if any(field[:2] == ("spec", "resources") for field in invalid.fields):
+        return f"Set {resource} of the containers yourself, within the amount of the pod."
+    if allows_overcommit(resource):
+        return f"Set {resource} yourself, with a request of at most its limit."
+    return f"Set {resource} yourself, equal in limits and requests."

@@ -11,10 +11,11 @@ from webhook.engine.limitrange.validation import predict_admission
 from webhook.engine.policy_findings import PolicyFinding
 from webhook.errors import QuantityError
 from webhook.model.apimachinery import compare_quantities
-from webhook.model.defaulting import LIMIT_RANGER_ANNOTATION, LIMIT_RANGER_PREFIX
+from webhook.model.defaulting import LIMIT_RANGER_ANNOTATION, DefaultRecord, read_limit_ranger_annotation
 from webhook.model.enums import PolicyMode
 from webhook.model.field_paths import FieldPath
 from webhook.model.limit_ranges import NamespaceLimitRanges, ParsedLimitRange, parse_api_quantity
+from webhook.model.pod_amounts import LIMITS, REQUESTS
 from webhook.model.pods import Container, Pod, QuantityText, ResourceRequirements
 from webhook.model.quantity import parse_nano_or_none
 
@@ -128,9 +129,5 @@ def _equals_limit_range_default(limit_range: ParsedLimitRange, resources: Resour
 
 
 def _annotation_names(annotation: str, container: str, name: str) -> bool:
-    """Read "LimitRanger plugin set: a, b request for container X; a limit for container X"."""
-    for part in annotation.removeprefix(LIMIT_RANGER_PREFIX).split("; "):
-        names, _, where = part.partition(" for ")
-        if where.rpartition(" ")[2] == container and name in names.rpartition(" ")[0].split(", "):
-            return True
-    return False
+    recorded = read_limit_ranger_annotation(annotation)
+    return any(DefaultRecord(side, name, container) in recorded for side in (LIMITS, REQUESTS))

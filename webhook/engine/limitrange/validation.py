@@ -48,10 +48,15 @@ from webhook.model.resource_names import (
 
 
 class InvalidAmount(NamedTuple):
-    """An amount that breaks a rule of the API."""
+    """An amount that breaks a rule of the API.
+
+    Attributes:
+        fields: The amounts that break it together.
+    """
 
     path: FieldPath
     message: str
+    fields: tuple[FieldPath, ...]
 
 
 class LimitRangeRefusal(NamedTuple):
@@ -139,25 +144,28 @@ def _check_one_holder(holder: LimitsAndRequests, known: Callable[[str], bool]) -
         for name, amount in holder.amounts(side).items():
             message = _amount_error(name, amount, known)
             if message:
-                yield InvalidAmount((*holder.path, "resources", side, name), message)
+                field = (*holder.path, "resources", side, name)
+                yield InvalidAmount(field, message, (field,))
     for name, request in holder.requests.items():
         limit = holder.limits.get(name)
-        path = (*holder.path, "resources", REQUESTS, name)
+        path, limit_path = ((*holder.path, "resources", side, name) for side in (REQUESTS, LIMITS))
         if limit is None:
             if not allows_overcommit(name):
-                missing = (*holder.path, "resources", LIMITS, name)
-                yield InvalidAmount(missing, "Limit must be set for non overcommitable resources")
-        elif compare_quantities(request, limit) and not allows_overcommit(name):
-            yield InvalidAmount(
-                path, f"{canonical_text(request)} must be equal to {name} limit of {canonical_text(limit)}"
-            )
+                yield InvalidAmount(limit_path, "Limit must be set for non overcommitable resources", (path,))
+            continue
+        must = f"{canonical_text(request)} must be %s {name} limit of {canonical_text(limit)}"
+        if compare_quantities(request, limit) and not allows_overcommit(name):
+            yield InvalidAmount(path, must % "equal to", (path, limit_path))
         elif compare_quantities(request, limit) > 0:
-            yield InvalidAmount(
-                path, f"{canonical_text(request)} must be less than or equal to {name} limit of {canonical_text(limit)}"
-            )
+            yield InvalidAmount(path, must % "less than or equal to", (path, limit_path))
     named = holder.limits.keys() | holder.requests.keys()
-    if any(map(is_huge_pages, named)) and not named & {"cpu", "memory"}:
-        yield InvalidAmount((*holder.path, "resources"), "HugePages require cpu or memory")
+    pages = tuple(
+        (*holder.path, "resources", side, name)
+        for side in (LIMITS, REQUESTS)
+        for name in filter(is_huge_pages, holder.amounts(side))
+    )
+    if pages and not named & {"cpu", "memory"}:
+        yield InvalidAmount((*holder.path, "resources"), "HugePages require cpu or memory", pages)
 
 
 def _amount_error(name: str, amount: Quantity, known: Callable[[str], bool]) -> str:
@@ -198,9 +206,8 @@ def _check_pod_level(amounts: PodAmounts, whole: LimitsAndRequests) -> Iterator[
             most = whole.limits.get(name)
             if most is not None and compare_quantities(limit, most) > 0:
                 path = (*holder.path, "resources", LIMITS, name)
-                yield InvalidAmount(
-                    path, f"{canonical_text(limit)} must be less than or equal to pod limits of {canonical_text(most)}"
-                )
+                message = f"{canonical_text(limit)} must be less than or equal to pod limits of {canonical_text(most)}"
+                yield InvalidAmount(path, message, (path, (*whole.path, "resources", LIMITS, name)))
 
 
 def _check_pod_covers_containers(
@@ -212,7 +219,8 @@ def _check_pod_covers_containers(
             f"{canonical_text(have)} must be greater than or equal to aggregate "
             f"container {side} of {canonical_text(need)}"
         )
-        yield InvalidAmount((*whole.path, "resources", side, name), message)
+        path = (*whole.path, "resources", side, name)
+        yield InvalidAmount(path, message, (path, *amounts.fields_of(name, side)))
 
 
 def _bounded_amounts(

@@ -31,15 +31,26 @@ REQUEST_LESS = "Request at most what would fit"
 QuotaConsumerLookup = Callable[[ResourceQuota, CountedResource], Sequence[QuotaConsumer]]
 """Returns the pods that use a resource which a quota counts, the largest first."""
 
+DefaultSourceText = Callable[[str, str], str]
+"""Returns which LimitRanges set parts of a pod's total of a resource, limits or requests, as the end of a message."""
+
 ClaimConsumerLookup = Callable[[str], Sequence[QuotaConsumer]]
 """Returns the pods whose claims count under a key, the largest first."""
 
 
 def quota_violations(
-    pod: Pod, amounts: PodAmounts, quotas: Sequence[ResourceQuota], lookup: QuotaConsumerLookup
+    pod: Pod,
+    amounts: PodAmounts,
+    quotas: Sequence[ResourceQuota],
+    lookup: QuotaConsumerLookup,
+    sources: DefaultSourceText = lambda _resource, _side: "",
 ) -> Iterator[PolicyFinding]:
     """Yield the rejections of a new pod by its namespace's quotas; `amounts` are those after all defaults."""
-    yield from _refusal_findings(predict_quota_refusals(pod, amounts, quotas), quotas, lookup)
+
+    def origin(counted: CountedResource) -> str:
+        return sources(*counted) + _overhead_text(pod, counted)
+
+    yield from _refusal_findings(predict_quota_refusals(pod, amounts, quotas), quotas, lookup, origin)
 
 
 def update_quota_violations(
@@ -81,25 +92,36 @@ def _excess_figures(excess: QuotaExcess, consumers: Sequence[QuotaConsumer]) -> 
 
 
 def _refusal_findings(
-    refusals: Sequence[QuotaRefusal], quotas: Sequence[ResourceQuota], lookup: QuotaConsumerLookup
+    refusals: Sequence[QuotaRefusal],
+    quotas: Sequence[ResourceQuota],
+    lookup: QuotaConsumerLookup,
+    origin: Callable[[CountedResource], str] = lambda _counted: "",
 ) -> Iterator[PolicyFinding]:
     by_name = {quota.metadata.name: quota for quota in quotas}
     for refusal in refusals:
         if not refusal.excesses:
             message, fix = refusal.message, "Set the missing amounts, or ask the admin for a LimitRange."
         else:
-            message, fix = _quota_message(refusal, by_name[refusal.quota], lookup), _quota_fix(refusal)
+            message, fix = _quota_message(refusal, by_name[refusal.quota], lookup, origin), _quota_fix(refusal)
         yield PolicyFinding("GPU-Q301", ("spec",), message, fix)
 
 
-def _quota_message(refusal: QuotaRefusal, quota: ResourceQuota, lookup: QuotaConsumerLookup) -> str:
+def _quota_message(
+    refusal: QuotaRefusal, quota: ResourceQuota, lookup: QuotaConsumerLookup, origin: Callable[[CountedResource], str]
+) -> str:
     several = len(refusal.excesses) > 1
     fitting = [_remaining_text(one) + (f" {one.key}" if several else "") for one in refusal.excesses]
     message = f"{refusal.message}; {', '.join(fitting)} would fit"
     for excess in refusal.excesses:
         if counted := resource_of_quota_key(excess.key):
-            message += _top_consumers(lookup(quota, counted), f"; {excess.key}" if several else ";")
+            message += _top_consumers(lookup(quota, counted), f"; {excess.key}" if several else ";") + origin(counted)
     return message
+
+
+def _overhead_text(pod: Pod, counted: CountedResource) -> str:
+    """Return what the pod's RuntimeClass adds to a total, as the end of a message; "" if nothing."""
+    amount, name = pod.spec.overhead.get(counted.resource), pod.spec.runtime_class_name
+    return f"; RuntimeClass {name} adds {amount} {counted.resource}" if amount and name else ""
 
 
 def _quota_fix(refusal: QuotaRefusal) -> str:
